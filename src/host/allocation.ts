@@ -1,0 +1,80 @@
+/**
+ * What an allocation is to the rest of the host room: a read-only picture of one `alloc.json` (or of a bare directory
+ * that has none), as of the last look. See `allocations.ts` for how the pictures are made and kept true.
+ */
+import { Refusal } from '../kit/errors.ts'
+
+export interface Task {
+  readonly name: string
+  readonly state: 'pending' | 'running' | 'dead'
+  readonly failed: boolean
+  /** Undefined while the task has never started. */
+  readonly startedAtMs: number | undefined
+  readonly finishedAtMs: number | undefined
+  readonly pids: readonly number[]
+  /** The supervisor keeps no log of this task. */
+  readonly logsDisabled: boolean
+  readonly maxFiles: number
+  readonly maxFileSizeMb: number
+}
+
+export type ClientStatus = 'pending' | 'running' | 'complete' | 'failed' | 'lost'
+
+export interface Allocation {
+  readonly id: string
+  readonly name: string
+  readonly namespace: string
+  readonly jobId: string
+  readonly taskGroup: string
+  readonly desiredStatus: 'run' | 'stop' | 'evict'
+  readonly clientStatus: ClientStatus
+  readonly createTimeMs: number
+  readonly tasks: ReadonlyMap<string, Task>
+  /** Absolute path of its directory with every symlink resolved. */
+  readonly directory: string
+  /** Its directory was removed by garbage collection; only the record is left. */
+  readonly collected: boolean
+}
+
+/** The allocations of this host, by ID. Lookups are exact: no prefixes, no case folding. */
+export interface AllocationTable {
+  get(id: string): Allocation | undefined
+  all(): IterableIterator<Allocation>
+}
+
+const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i
+
+export function isUuid(text: string): boolean {
+  return UUID.test(text)
+}
+
+/**
+ * The allocation `id` names. Runs before any permission check, as clients of the compatible system expect: an unknown
+ * allocation is 404 whoever asks.
+ */
+export function findAllocation(table: AllocationTable, id: string): Allocation {
+  if (id === '') throw new Refusal('invalid_request', 'must provide a valid alloc id')
+  if (!isUuid(id)) {
+    const shown = id.length > 64 ? `${id.slice(0, 61)}...` : id
+    throw new Refusal(
+      'invalid_request',
+      `alloc lookup failed: ${JSON.stringify(shown)} is not a full allocation ID, give all 36 characters of the UUID`,
+    )
+  }
+  const found = table.get(id)
+  if (!found) throw new Refusal('not_found', `Unknown allocation "${id}"`)
+  return found
+}
+
+/** Refuses a `node_id` that is not this host's. A server resolves other nodes before a call gets here. */
+export function requireOwnNode(nodeId: string | undefined, ownNodeId: string): void {
+  if (nodeId === undefined || nodeId === ownNodeId) return
+  if (!isUuid(nodeId)) {
+    const shown = nodeId.length > 64 ? `${nodeId.slice(0, 61)}...` : nodeId
+    throw new Refusal(
+      'invalid_request',
+      `node lookup failed: ${JSON.stringify(shown)} is not a full node ID, give all 36 characters of the UUID`,
+    )
+  }
+  throw new Refusal('not_found', `Unknown node ${nodeId}`)
+}

@@ -1,0 +1,67 @@
+/**
+ * The catalogue of everything that can go wrong in front of a caller.
+ *
+ * Two families, and only two. A *refusal* is the caller's fault: its status and message are shown as they are, so the
+ * message must say what to do and must never hold a secret, a host path or an engine's own text. A *fault* is ours: the
+ * caller sees "internal error" and the request ID, the detail goes to the log.
+ *
+ * Errors are told apart by `code`, never by their text, on every transport.
+ */
+
+/** Status of each refusal. The code is what crosses the wire between processes; the status is what HTTP shows. */
+export const REFUSAL_STATUS = {
+  invalid_request: 400,
+  unauthenticated: 401,
+  permission_denied: 403,
+  not_found: 404,
+  method_not_allowed: 405,
+  request_timeout: 408,
+  conflict: 409,
+  body_too_large: 413,
+  path_too_long: 414,
+  range_not_satisfiable: 416,
+  prohibited: 403,
+  too_many: 429,
+  not_implemented: 501,
+  unavailable: 503,
+} as const
+
+export type RefusalCode = keyof typeof REFUSAL_STATUS
+
+/** The caller asked for something it cannot have. `message` is shown to the caller verbatim. */
+export class Refusal extends Error {
+  override readonly name = 'Refusal'
+  readonly code: RefusalCode
+  readonly status: number
+  /** Extra response headers, for example `Allow` or `Retry-After`. */
+  readonly headers: Readonly<Record<string, string>>
+
+  constructor(code: RefusalCode, message: string, headers: Readonly<Record<string, string>> = {}) {
+    super(message)
+    this.code = code
+    this.status = REFUSAL_STATUS[code]
+    this.headers = headers
+  }
+}
+
+/** Something of ours failed. `message` is for the log; the caller is told only that it happened. */
+export class Fault extends Error {
+  override readonly name = 'Fault'
+}
+
+/** The `errno` name of a system error (`ENOENT`, `EACCES`, ...), or undefined for anything else. */
+export function errnoOf(error: unknown): string | undefined {
+  if (!(error instanceof Error) || !('code' in error)) return undefined
+  return typeof error.code === 'string' ? error.code : undefined
+}
+
+/** True for a system error with one of these names. */
+export function isErrno(error: unknown, ...names: readonly string[]): boolean {
+  const name = errnoOf(error)
+  return name !== undefined && names.includes(name)
+}
+
+/** The message of anything thrown, for a log line. */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
+}

@@ -1,0 +1,91 @@
+/**
+ * An operation: one endpoint as one value.
+ *
+ * Everything a transport needs to know about an endpoint is in this value: its routes, how its input is parsed, who may
+ * call it, what it does. HTTP serves it directly; a server forwards it to the host that `target` names and the host
+ * looks up the very same value. Routing, permission at every hop, the metric label, the access log line, OpenAPI and
+ * the error format all follow from it, so adding an endpoint is one value and one line in its room's table.
+ *
+ * A streaming operation returns an async iterable. Its first chunk is a `StreamHead`; until it has been yielded, a
+ * thrown `Refusal` is still a status. The bytes of a chunk belong to the producer again once the next chunk is asked
+ * for, so that two reused buffers can carry any amount of data: a consumer that keeps bytes must copy them.
+ */
+import type { Schema } from './schema.ts'
+
+export type Method = 'GET' | 'POST' | 'DELETE' | 'PATCH' | 'LIST'
+
+/** `*` serves any verb, as the fs and gc endpoints of the compatible system do. */
+export type Route = `${Method | '*'} /${string}`
+
+export type NamespaceCapability =
+  | 'list-jobs'
+  | 'read-job'
+  | 'submit-job'
+  | 'read-logs'
+  | 'read-fs'
+  | 'alloc-lifecycle'
+  | 'gc-allocation'
+
+export type Access = 'read' | 'write'
+
+/** Who is calling and what they may do. Made from a token at every hop; never holds the token. */
+export interface Identity {
+  /** Public name of the token for the access log: never the token itself. */
+  readonly accessor: string
+  allowsNode(access: Access): boolean
+  allowsAgent(access: Access): boolean
+  allowsNamespace(namespace: string, capability: NamespaceCapability): boolean
+}
+
+/** One call as an operation sees it. */
+export interface Call {
+  readonly requestId: string
+  readonly identity: Identity
+  /** Aborts when the caller is gone, the deadline has passed or the process is stopping. */
+  readonly signal: AbortSignal
+}
+
+/** What precedes the bytes of a stream. */
+export interface StreamHead {
+  readonly status: 200 | 206
+  readonly contentType?: string
+  /** Exact number of bytes that will follow, when it is known. */
+  readonly contentLength?: number
+  readonly headers?: Readonly<Record<string, string>>
+}
+
+export type Chunk = StreamHead | Uint8Array
+
+export interface Operation<In, Out> {
+  /** Dotted name: access log, metric label, wire name between processes, audit. */
+  readonly name: string
+  readonly summary: string
+  readonly http: readonly Route[]
+  /** `node` runs on the host that owns the node or the allocation; `server` runs where it lands. */
+  readonly target: 'node' | 'server'
+  readonly input: Schema<In>
+  /** What the caller gets: a JSON value, nothing at all, or bytes. */
+  readonly output: 'json' | 'empty' | 'stream'
+  /** Content type of a JSON answer; `text/plain` still becomes JSON for a caller whose Accept asks for it. */
+  readonly produces?: 'application/json' | 'text/plain'
+  /** `plain` errors are text, `errors` are `{"errors":[...]}`. */
+  readonly errorFormat: 'plain' | 'errors'
+  /** Verbs a browser of another origin may use; absent means the endpoint is not offered to other origins. */
+  readonly crossOrigin?: readonly ('GET' | 'HEAD')[]
+  /** False for an endpoint whose GET must not answer HEAD. Default true. */
+  readonly head?: boolean
+  /** Largest body in bytes; 0 or absent means that a body is read and thrown away. */
+  readonly bodyBytesMax?: number
+  /** True when it may stay open as long as the caller likes. */
+  readonly endless?: (input: In) => boolean
+  /** Throws a Refusal. Called at every hop. */
+  authorize(input: In, identity: Identity): void
+  run(input: In, call: Call): Promise<Out> | AsyncIterable<Chunk>
+}
+
+/** An operation whose types nobody needs: what tables and transports hold. */
+export type AnyOperation = Operation<unknown, unknown>
+
+export function isStreamHead(chunk: Chunk): chunk is StreamHead {
+  return !(chunk instanceof Uint8Array)
+}

@@ -1,0 +1,189 @@
+/**
+ * Input of an operation: declared as data, parsed once, whatever the transport.
+ *
+ * A schema is an ordered record of fields. Each field says where it comes from, what it is and how it is parsed, so
+ * that the same declaration gives validation, OpenAPI and the order in which faults are reported. Number and boolean
+ * texts follow Go's strconv, because that is what the field's clients send (`true`, `1`, `T`, `+2`); the error texts
+ * carry the same tail as Go's for the same reason.
+ */
+import { Refusal } from './errors.ts'
+
+/** A request before it is understood, the same from HTTP and from another process. */
+export interface RawInput {
+  readonly params: Readonly<Record<string, string>>
+  /** Decoded pairs in the order they were given. */
+  readonly query: readonly (readonly [string, string])[]
+  /** Only those request headers that some operation's input names, in lower case. */
+  readonly headers: Readonly<Record<string, string>>
+  /** The body's text, or undefined when there was none. */
+  readonly body: string | undefined
+}
+
+export type FieldType = 'string' | 'integer' | 'boolean' | 'object'
+
+export interface Field<T> {
+  readonly in: 'path' | 'query' | 'header' | 'body'
+  readonly type: FieldType
+  readonly description: string
+  readonly required: boolean
+  readonly choices?: readonly string[]
+  parse(raw: RawInput, name: string): T
+}
+
+export type Fields = Readonly<Record<string, Field<unknown>>>
+export type InputOf<F extends Fields> = { readonly [K in keyof F]: F[K] extends Field<infer T> ? T : never }
+
+export interface Schema<In> {
+  readonly fields: Fields
+  parse(raw: RawInput): In
+}
+
+/** A schema whose fields are parsed in the order in which they are written. */
+export function schema<F extends Fields>(fields: F): Schema<InputOf<F>> {
+  const entries = Object.entries(fields)
+  return {
+    fields,
+    parse(raw) {
+      const out: Record<string, unknown> = {}
+      for (const [name, field] of entries) out[name] = field.parse(raw, name)
+      // The one place where the record's type is asserted: each property was parsed by the field of the same name.
+      return out as InputOf<F>
+    },
+  }
+}
+
+/** The value of a query parameter; an empty one counts as absent. Given twice, it is refused: which one is meant? */
+export function queryValue(raw: RawInput, name: string): string | undefined {
+  let found: string | undefined
+  let count = 0
+  for (const [key, value] of raw.query) {
+    if (key !== name) continue
+    found ??= value
+    count++
+  }
+  if (count > 1) throw new Refusal('invalid_request', `query parameter "${name}" is given ${count} times, give it once`)
+  return found === undefined || found === '' ? undefined : found
+}
+
+export function pathParam(description: string): Field<string> {
+  return {
+    in: 'path',
+    type: 'string',
+    description,
+    required: true,
+    parse: (raw, name) => raw.params[name] ?? '',
+  }
+}
+
+interface TextOptions<D> {
+  description: string
+  fallback: D
+  /** Text of the refusal when it is missing; absent means that it may be missing. */
+  required?: string
+  choices?: readonly string[]
+  /** Text of the refusal when it is none of the choices. */
+  otherwise?: string
+}
+
+export function queryText<D extends string | undefined>(options: TextOptions<D>): Field<string | D> {
+  return {
+    in: 'query',
+    type: 'string',
+    description: options.description,
+    required: options.required !== undefined,
+    ...(options.choices ? { choices: options.choices } : {}),
+    parse(raw, name) {
+      const value = queryValue(raw, name)
+      if (value === undefined) {
+        if (options.required !== undefined) throw new Refusal('invalid_request', options.required)
+        return options.fallback
+      }
+      if (options.choices && !options.choices.includes(value)) {
+        throw new Refusal(
+          'invalid_request',
+          options.otherwise ?? `${name} must be one of ${options.choices.join(', ')}`,
+        )
+      }
+      return value
+    },
+  }
+}
+
+const TRUE = new Set(['1', 't', 'T', 'true', 'TRUE', 'True'])
+const FALSE = new Set(['0', 'f', 'F', 'false', 'FALSE', 'False'])
+
+/** Go's ParseBool, or undefined. */
+export function parseBoolean(text: string): boolean | undefined {
+  if (TRUE.has(text)) return true
+  return FALSE.has(text) ? false : undefined
+}
+
+export function queryBoolean(options: { description: string; fallback: boolean }): Field<boolean> {
+  return {
+    in: 'query',
+    type: 'boolean',
+    description: options.description,
+    required: false,
+    parse(raw, name) {
+      const text = queryValue(raw, name)
+      if (text === undefined) return options.fallback
+      const value = parseBoolean(text)
+      if (value !== undefined) return value
+      const cause = `strconv.ParseBool: parsing ${JSON.stringify(text)}: invalid syntax`
+      throw new Refusal('invalid_request', `failed to parse ${name} field to boolean: ${cause}`)
+    },
+  }
+}
+
+const INT64_MAX = 2n ** 63n - 1n
+const INT64_MIN = -(2n ** 63n)
+
+/**
+ * A base-10 int64 as Go reads it. Values beyond 2^53 are clamped to it: no file, limit or count reaches that far, so
+ * the clamped value means the same thing.
+ */
+export function parseInteger(text: string): number | 'syntax' | 'range' {
+  if (!/^[+-]?\d+$/.test(text)) return 'syntax'
+  const value = BigInt(text.startsWith('+') ? text.slice(1) : text)
+  if (value > INT64_MAX || value < INT64_MIN) return 'range'
+  const number = Number(value)
+  return Math.max(Math.min(number, Number.MAX_SAFE_INTEGER), -Number.MAX_SAFE_INTEGER)
+}
+
+interface IntegerOptions<D> {
+  description: string
+  fallback: D
+  required?: boolean
+}
+
+function refuseInteger(name: string, text: string, why: string): never {
+  const cause = `strconv.ParseInt: parsing ${JSON.stringify(text)}: ${why}`
+  throw new Refusal('invalid_request', `error parsing ${name}: ${cause}`)
+}
+
+export function queryInteger<D extends number | undefined>(options: IntegerOptions<D>): Field<number | D> {
+  return {
+    in: 'query',
+    type: 'integer',
+    description: options.description,
+    required: options.required === true,
+    parse(raw, name) {
+      const text = queryValue(raw, name)
+      if (text === undefined) return options.required ? refuseInteger(name, '', 'invalid syntax') : options.fallback
+      if (text.length > 64) return refuseInteger(name, `${text.slice(0, 61)}...`, 'value out of range')
+      const value = parseInteger(text)
+      if (value === 'syntax') return refuseInteger(name, text, 'invalid syntax')
+      return value === 'range' ? refuseInteger(name, text, 'value out of range') : value
+    },
+  }
+}
+
+export function header(description: string): Field<string | undefined> {
+  return {
+    in: 'header',
+    type: 'string',
+    description,
+    required: false,
+    parse: (raw, name) => raw.headers[name],
+  }
+}

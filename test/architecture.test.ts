@@ -1,0 +1,196 @@
+/**
+ * The rules of the code's shape, as a test: who may import whom, how long files and functions may be, what names are
+ * banned, and that every room opens with its theory of operation. A rule that proves wrong is changed here, with a
+ * reason, in the same commit as the code that needs it.
+ */
+import assert from 'node:assert/strict'
+import { readdirSync, readFileSync } from 'node:fs'
+import { dirname, join, relative, resolve } from 'node:path'
+import { test } from 'node:test'
+
+const ROOT = resolve(import.meta.dirname, '..')
+const SRC = join(ROOT, 'src')
+
+/** Room → what it may import besides itself and kit: a room, or one file of a room. */
+const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
+  kit: [],
+  config: [],
+  store: [],
+  barrier: ['store'],
+  replication: ['store'], // never barrier: DR has no way to open a value
+  engines: ['barrier/view.ts'],
+  secrets: ['engines', 'barrier', 'config/hcl.ts'], // policies are HCL too: one reader for both (docs/decisions/003)
+  host: [],
+  http: [],
+  cluster: [],
+  cli: ['config'], // `validate` reads configuration; a command otherwise talks HTTP like any client
+  ui: [],
+}
+const KIT_FILES_MAX = 8
+const FILE_LINES_MAX = 500
+const FUNCTION_LINES_MAX = 70
+const BANNED_NAMES = /(^|-)(util|utils|helper|helpers|manager|common|base|misc)(-|\.)/
+/** The file that holds a room's theory of operation. */
+const MAIN_FILE: Readonly<Record<string, string>> = {
+  kit: 'operation.ts',
+  config: 'load.ts',
+  host: 'host.ts',
+  http: 'listener.ts',
+  cli: 'command.ts',
+  secrets: 'policy.ts',
+  cluster: 'authorizer.ts',
+}
+
+function walk(folder: string): string[] {
+  return readdirSync(folder, { withFileTypes: true, recursive: true })
+    .filter((entry) => entry.isFile() && entry.name.endsWith('.ts'))
+    .map((entry) => join(entry.parentPath, entry.name))
+    .sort()
+}
+
+function roomOf(file: string): string {
+  const path = relative(SRC, file)
+  return path.includes('/') ? (path.split('/')[0] ?? '') : 'top'
+}
+
+/** Files that `file` imports by a relative path: static, type-only, bare, dynamic and re-exports alike. */
+function importsOf(file: string): string[] {
+  const text = readFileSync(file, 'utf8')
+  const found: string[] = []
+  for (const [, target] of text.matchAll(/(?:\bfrom|\bimport)\s*\(?\s*'(\.[^']+)'/g)) {
+    found.push(resolve(dirname(file), target ?? ''))
+  }
+  for (const [, target] of text.matchAll(/new URL\(\s*'(\.[^']+\.ts)'/g))
+    found.push(resolve(dirname(file), target ?? ''))
+  return found
+}
+
+const files = walk(SRC)
+
+test('rooms import only what the map allows', () => {
+  const wrong: string[] = []
+  for (const file of files) {
+    const from = roomOf(file)
+    if (from !== 'top' && !(from in MAY_IMPORT)) wrong.push(`${relative(ROOT, file)}: room "${from}" is not in the map`)
+    if (from === 'top') continue
+    for (const target of importsOf(file)) {
+      const to = roomOf(target)
+      if (to === from || to === 'kit') continue
+      const allowed = MAY_IMPORT[from] ?? []
+      if (!allowed.includes(to) && !allowed.includes(relative(SRC, target))) {
+        wrong.push(
+          `${relative(ROOT, file)} may not import ${relative(ROOT, target)}: ${from} may import ${allowed.join(', ') || 'only kit'}`,
+        )
+      }
+    }
+  }
+  assert.deepEqual(wrong, [])
+})
+
+test('no import cycles between files', () => {
+  const graph = new Map(files.map((file) => [file, importsOf(file)]))
+  const state = new Map<string, 'open' | 'done'>()
+  const cycles: string[] = []
+  const visit = (file: string, path: string[]) => {
+    if (state.get(file) === 'done') return
+    if (state.get(file) === 'open') {
+      cycles.push([...path.slice(path.indexOf(file)), file].map((name) => relative(SRC, name)).join(' -> '))
+      return
+    }
+    state.set(file, 'open')
+    for (const next of graph.get(file) ?? []) visit(next, [...path, file])
+    state.set(file, 'done')
+  }
+  for (const file of files) visit(file, [])
+  assert.deepEqual(cycles, [])
+})
+
+test('files and functions stay short', () => {
+  const long: string[] = []
+  for (const file of [...files, ...walk(join(ROOT, 'test')), ...walk(join(ROOT, 'bench'))]) {
+    const lines = readFileSync(file, 'utf8').split('\n')
+    if (lines.length > FILE_LINES_MAX) long.push(`${relative(ROOT, file)}: ${lines.length} lines`)
+    if (!file.startsWith(SRC)) continue
+    for (const [name, length] of functionLengths(lines)) {
+      if (length > FUNCTION_LINES_MAX) long.push(`${relative(ROOT, file)}: ${name} has ${length} lines`)
+    }
+  }
+  assert.deepEqual(long, [])
+  const top = readFileSync(join(SRC, 'main.ts'), 'utf8').split('\n').length
+  assert.ok(top <= 61, `src/main.ts has ${top} lines, at most 60`)
+  const daemon = readFileSync(join(SRC, 'daemon.ts'), 'utf8').split('\n').length
+  assert.ok(daemon <= 301, `src/daemon.ts has ${daemon} lines, at most 300`)
+})
+
+/**
+ * Lengths of functions and methods. The code is formatted, so a function ends at the first line that closes at the
+ * column where its first line began.
+ */
+function functionLengths(lines: readonly string[]): [string, number][] {
+  const found: [string, number][] = []
+  const opening =
+    /^(\s*)(?:export |default |static |private |override |get |set )*(?:async )?(?:function\*? ?([\w$]+)|(?:const|let) ([\w$]+) = (?:async )?(?:function|\(|<|[\w$]+ =>)|\*?(?:\[?[#\w$.]+\]?)(?=[(<]))/
+  lines.forEach((line, index) => {
+    const match = opening.exec(line)
+    if (!match || !line.trimEnd().endsWith('{')) return
+    if (/^\s*(?:if|for|while|switch|catch|return|else|do|try|await|new|throw)\b/.test(line)) return
+    const indent = match[1] ?? ''
+    const end = lines.findIndex((later, at) => at > index && later.startsWith(`${indent}}`))
+    if (end > index) found.push([line.trim().slice(0, 60), end - index + 1])
+  })
+  return found
+}
+
+test('the function ruler measures what it should', () => {
+  const body = Array.from({ length: 80 }, () => '    x()')
+  const lines = [
+    'class A {',
+    '  async run(a: string): Promise<void> {',
+    ...body,
+    '  }',
+    '}',
+    'export function f() {',
+    '}',
+  ]
+  assert.deepEqual(
+    functionLengths(lines).map(([, length]) => length),
+    [82, 2],
+  )
+})
+
+test('names say what a file is for', () => {
+  const wrong = files.filter((file) => BANNED_NAMES.test(relative(SRC, file).split('/').at(-1) ?? ''))
+  assert.deepEqual(wrong, [])
+  const odd = files.filter((file) => !/^[a-z0-9]+(-[a-z0-9]+)*\.ts$/.test(file.split('/').at(-1) ?? ''))
+  assert.deepEqual(odd, [], 'file names are kebab-case')
+})
+
+test('kit stays small', () => {
+  const kit = files.filter((file) => roomOf(file) === 'kit')
+  assert.ok(kit.length <= KIT_FILES_MAX, `kit has ${kit.length} files, at most ${KIT_FILES_MAX}`)
+})
+
+test('every room opens with its theory of operation', () => {
+  const rooms = new Set(files.map(roomOf).filter((room) => room !== 'top'))
+  const wrong: string[] = []
+  for (const room of rooms) {
+    const main = MAIN_FILE[room]
+    if (!main) {
+      wrong.push(`${room}: name its main file in MAIN_FILE`)
+      continue
+    }
+    const text = readFileSync(join(SRC, room, main), 'utf8')
+    const comment = /^\/\*\*[\s\S]*?\*\//.exec(text)?.[0] ?? ''
+    const length = comment.split('\n').length
+    if (length < 10 || length > 60) wrong.push(`src/${room}/${main}: opening comment has ${length} lines, 10 to 60`)
+  }
+  assert.deepEqual(wrong, [])
+})
+
+test('only the store opens SQLite', () => {
+  const wrong = files.filter((file) => {
+    const text = readFileSync(file, 'utf8')
+    return /from 'node:sqlite'/.test(text) && roomOf(file) !== 'store'
+  })
+  assert.deepEqual(wrong, [])
+})
