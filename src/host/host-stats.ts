@@ -1,0 +1,169 @@
+/** Statistics of the whole host, in the shape of the client API's HostStats. */
+import { readFile, readlink, statfs } from 'node:fs/promises'
+import { systemClock, type Clock } from '../kit/clock.ts'
+import { firstNumber, keyedNumbers, ReusedProcFile } from './proc-file.ts'
+import { coreUsage, parseCoreTimes, readCoreMhz, type CoreTimes, type CoreUsage } from './stats-cpu.ts'
+import {
+  diskStats,
+  FilesystemReader,
+  physicalMounts,
+  type DiskStats,
+  type FilesystemSizes,
+  type Mount,
+} from './stats-disk.ts'
+
+/** Bytes. */
+export interface MemoryUsage {
+  readonly Available: number
+  readonly Free: number
+  readonly Total: number
+  readonly Used: number
+}
+
+/** Properties stand in alphabetical order because that is the order on the wire. */
+export interface HostStats {
+  readonly AllocDirStats: DiskStats
+  readonly CPU: readonly CoreUsage[]
+  /** MHz. */
+  readonly CPUTicksConsumed: number
+  /** There are no device plugins, so no groups of devices. */
+  readonly DeviceStats: null
+  readonly DiskStats: readonly DiskStats[] | null
+  readonly Memory: MemoryUsage
+  /** Nanoseconds since the Unix epoch. */
+  readonly Timestamp: number
+  /** Seconds. */
+  readonly Uptime: number
+}
+
+/** Where the facts come from; tests point it at a tree of fixtures. */
+export interface HostStatsOptions {
+  readonly allocDir: string
+  readonly procRoot?: string
+  readonly sysRoot?: string
+  readonly statfs?: (path: string) => Promise<FilesystemSizes>
+  readonly statfsTimeoutMs?: number
+  readonly clock?: Clock
+}
+
+/** Mounts change rarely and their list is long on container hosts. */
+const MOUNTS_EVERY_MS = 15_000
+
+const NO_FILESYSTEM: FilesystemSizes = { bsize: 0, blocks: 0, bfree: 0, bavail: 0, files: 0, ffree: 0 }
+
+/** Memory from the text of /proc/meminfo. Page cache and reclaimable slab are not used memory. */
+export function parseMemory(text: string): MemoryUsage {
+  const values = keyedNumbers(text)
+  const bytes = (name: string) => (values.get(name) ?? 0) * 1024
+  const total = bytes('MemTotal')
+  const free = bytes('MemFree')
+  const cached = bytes('Cached') + bytes('SReclaimable')
+  const available = values.has('MemAvailable') ? bytes('MemAvailable') : free + cached
+  return { Available: available, Free: free, Total: total, Used: Math.max(0, total - free - bytes('Buffers') - cached) }
+}
+
+/** Takes samples of the host. Holds three descriptors between `sample` and `close`. */
+export class HostStatsReader {
+  readonly #roots: { procRoot: string; sysRoot: string }
+  readonly #allocDir: string
+  readonly #clock: Clock
+  readonly #meminfo: ReusedProcFile
+  readonly #stat: ReusedProcFile
+  readonly #uptime: ReusedProcFile
+  readonly #filesystems: FilesystemReader
+  #times = new Map<string, CoreTimes>()
+  #mounts: readonly Mount[] = []
+  #mountsText = ''
+  #mountsAtMs = Number.NEGATIVE_INFINITY
+  #coreMhz: number | undefined
+  #swapInUse = true
+
+  constructor(options: HostStatsOptions) {
+    this.#roots = { procRoot: options.procRoot ?? '/proc', sysRoot: options.sysRoot ?? '/sys' }
+    this.#allocDir = options.allocDir
+    this.#clock = options.clock ?? systemClock
+    this.#meminfo = new ReusedProcFile(`${this.#roots.procRoot}/meminfo`)
+    this.#stat = new ReusedProcFile(`${this.#roots.procRoot}/stat`)
+    this.#uptime = new ReusedProcFile(`${this.#roots.procRoot}/uptime`)
+    this.#filesystems = new FilesystemReader(options.statfs ?? statfs, options.statfsTimeoutMs)
+  }
+
+  /** MHz of an average core; 0 until the first sample has found out. */
+  get coreMhz(): number {
+    return this.#coreMhz ?? 0
+  }
+
+  /** Number of cores at the last sample. */
+  get cores(): number {
+    return this.#times.size
+  }
+
+  /** False when nothing at all is swapped out, so that no process needs to be asked. */
+  get swapInUse(): boolean {
+    return this.#swapInUse
+  }
+
+  /** Seconds since boot, with a fraction; 0 when unknown. */
+  uptimeSeconds(): number {
+    return firstNumber(this.#uptime.read()) ?? 0
+  }
+
+  /** A sample as of now. Percentages are since the sample before this one, the first time since boot. Never rejects. */
+  async sample(): Promise<HostStats> {
+    const statText = this.#stat.read() ?? ''
+    const memoryText = this.#meminfo.read() ?? ''
+    const uptime = Math.trunc(this.uptimeSeconds())
+    const timestamp = this.#clock.nowMs() * 1e6
+    const times = parseCoreTimes(statText)
+    this.#coreMhz ??= await readCoreMhz(this.#roots, times.size)
+    const mhz = this.#coreMhz
+    const before = this.#times
+    this.#times = times
+    const cores = [...times].map(([name, now]) => coreUsage(name, before.get(name), now, mhz))
+    this.#swapInUse = !/^SwapTotal:\s+(\d+) kB\nSwapFree:\s+\1 kB$/m.test(memoryText)
+    await this.#refreshMounts()
+    const allocDir = (await this.#filesystems.read(this.#allocDir)) ?? NO_FILESYSTEM
+    const disks = await this.#disks()
+    return {
+      AllocDirStats: diskStats(allocDir, { device: '', mountpoint: '' }),
+      CPU: cores,
+      CPUTicksConsumed: cores.reduce((sum, core) => sum + core.TotalTicks, 0),
+      DeviceStats: null,
+      DiskStats: disks.length > 0 ? disks : null,
+      Memory: parseMemory(memoryText),
+      Timestamp: timestamp,
+      Uptime: uptime,
+    }
+  }
+
+  /** One after the other: mounts that died together must not take the whole thread pool at once. */
+  async #disks(): Promise<DiskStats[]> {
+    const found: DiskStats[] = []
+    for (const mount of this.#mounts) {
+      const sizes = await this.#filesystems.read(mount.mountpoint)
+      if (sizes) found.push(diskStats(sizes, mount))
+    }
+    return found
+  }
+
+  async #refreshMounts(): Promise<void> {
+    const nowMs = this.#clock.monotonicMs()
+    if (nowMs - this.#mountsAtMs < MOUNTS_EVERY_MS) return
+    this.#mountsAtMs = nowMs
+    const { procRoot, sysRoot } = this.#roots
+    const text = await readFile(`${procRoot}/self/mountinfo`, 'utf8').catch(() => '')
+    if (text === this.#mountsText) return
+    const types = await readFile(`${procRoot}/filesystems`, 'latin1').catch(() => undefined)
+    const names = new Map<string, string>()
+    for (const [, number = ''] of text.matchAll(/^\d+ \d+ (\d+:\d+) .* \/dev\/root /gm)) {
+      const target = await readlink(`${sysRoot}/dev/block/${number}`).catch(() => undefined)
+      if (target) names.set(number, `/dev/${target.split('/').at(-1)}`)
+    }
+    this.#mounts = physicalMounts(text, types, (number) => names.get(number))
+    this.#mountsText = text
+  }
+
+  close(): void {
+    for (const file of [this.#meminfo, this.#stat, this.#uptime]) file.close()
+  }
+}

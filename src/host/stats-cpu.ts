@@ -1,0 +1,106 @@
+/** The host's processors: time counters of /proc/stat as percentages, and how fast the cores are. */
+import { readFile } from 'node:fs/promises'
+
+/** Time of one core since boot in kernel ticks. Guest time is already inside `user` and `nice`. */
+export interface CoreTimes {
+  readonly user: number
+  readonly nice: number
+  readonly system: number
+  readonly idle: number
+  readonly iowait: number
+  readonly irq: number
+  readonly softirq: number
+  readonly steal: number
+}
+
+/** One entry of `CPU` in HostStats. Percentages are 0 to 100 of this core, TotalTicks is MHz. */
+export interface CoreUsage {
+  readonly CPU: string
+  readonly Idle: number
+  readonly System: number
+  readonly TotalPercent: number
+  readonly TotalTicks: number
+  readonly User: number
+}
+
+/** The `cpuN` lines of /proc/stat, in their order. Unreadable numbers count as 0, lines with too few are skipped. */
+export function parseCoreTimes(text: string): Map<string, CoreTimes> {
+  const cores = new Map<string, CoreTimes>()
+  for (const line of text.split('\n')) {
+    if (!line.startsWith('cpu')) break
+    const [name = '', ...words] = line.trimEnd().split(/ +/)
+    if (!/^cpu\d+$/.test(name) || words.length < 4) continue
+    const at = (index: number) => {
+      const value = Number(words[index] ?? 0)
+      return Number.isFinite(value) ? value : 0
+    }
+    cores.set(name, {
+      user: at(0),
+      nice: at(1),
+      system: at(2),
+      idle: at(3),
+      iowait: at(4),
+      irq: at(5),
+      softirq: at(6),
+      steal: at(7),
+    })
+  }
+  return cores
+}
+
+const BOOT: CoreTimes = { user: 0, nice: 0, system: 0, idle: 0, iowait: 0, irq: 0, softirq: 0, steal: 0 }
+
+/**
+ * What a core did between two readings; without a first one, since boot. A counter that went backwards (iowait does,
+ * and all do when a core was taken out and put back) counts as not moved, so no figure is ever negative. No time at all
+ * between the readings is an idle core.
+ */
+export function coreUsage(name: string, before: CoreTimes | undefined, now: CoreTimes, coreMhz: number): CoreUsage {
+  const from = before ?? BOOT
+  const moved = (field: keyof CoreTimes) => Math.max(0, now[field] - from[field])
+  const user = moved('user')
+  const system = moved('system')
+  const idle = moved('idle')
+  const busy = user + system + moved('nice') + moved('iowait') + moved('irq') + moved('softirq') + moved('steal')
+  const total = busy + idle
+  if (!(total > 0)) return { CPU: name, Idle: 100, System: 0, TotalPercent: 0, TotalTicks: 0, User: 0 }
+  const totalPercent = (busy / total) * 100
+  return {
+    CPU: name,
+    Idle: (idle / total) * 100,
+    System: (system / total) * 100,
+    TotalPercent: totalPercent,
+    TotalTicks: (totalPercent / 100) * coreMhz,
+    User: (user / total) * 100,
+  }
+}
+
+/** A core whose speed nobody tells (some virtual ARM machines) counts as 1 GHz. */
+const UNKNOWN_MHZ = 1000
+
+/**
+ * Speed of an average core in MHz: the base frequency where the kernel knows it, else the highest, else what
+ * /proc/cpuinfo says now. Reads through the thread pool, because /proc/cpuinfo interrupts every core to answer.
+ */
+export async function readCoreMhz(roots: { procRoot: string; sysRoot: string }, cores: number): Promise<number> {
+  const found: number[] = []
+  for (let core = 0; core < cores; core++) {
+    const folder = `${roots.sysRoot}/devices/system/cpu/cpu${core}/cpufreq`
+    const kilohertz = (await readNumber(`${folder}/base_frequency`)) ?? (await readNumber(`${folder}/cpuinfo_max_freq`))
+    if (kilohertz === undefined) break
+    found.push(kilohertz / 1000)
+  }
+  if (found.length === 0) {
+    const text = await readFile(`${roots.procRoot}/cpuinfo`, 'latin1').catch(() => '')
+    for (const [, mhz] of text.matchAll(/^cpu MHz\s*:\s*([\d.]+)$/gm)) found.push(Number(mhz))
+  }
+  const usable = found.filter((mhz) => Number.isFinite(mhz) && mhz > 0)
+  if (usable.length === 0) return UNKNOWN_MHZ
+  return Math.floor(usable.reduce((sum, mhz) => sum + mhz, 0) / usable.length)
+}
+
+async function readNumber(path: string): Promise<number | undefined> {
+  const text = await readFile(path, 'latin1').catch(() => '')
+  const value = Number.parseInt(text, 10)
+  return value > 0 ? value : undefined
+}

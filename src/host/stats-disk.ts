@@ -1,0 +1,139 @@
+/** The host's file systems: which mounts are disks, and how full they are. */
+
+/** One entry of `DiskStats`. Sizes are bytes, percentages 0 to 100. */
+export interface DiskStats {
+  readonly Available: number
+  readonly Device: string
+  readonly InodesUsedPercent: number
+  readonly Mountpoint: string
+  readonly Size: number
+  readonly Used: number
+  readonly UsedPercent: number
+}
+
+export interface Mount {
+  readonly device: string
+  readonly mountpoint: string
+}
+
+/** What `statfs` tells: blocks and inodes; `bsize` bytes to a block. */
+export interface FilesystemSizes {
+  readonly bsize: number
+  readonly blocks: number
+  readonly bfree: number
+  readonly bavail: number
+  readonly files: number
+  readonly ffree: number
+}
+
+/** Read-only images fill their device by construction: 100 % of them is no news. */
+const IMAGE_FILESYSTEMS = new Set(['squashfs', 'erofs', 'iso9660', 'cramfs'])
+/** For a kernel whose /proc/filesystems cannot be read. */
+const DISK_FILESYSTEMS = ['ext2', 'ext3', 'ext4', 'xfs', 'btrfs', 'vfat', 'exfat', 'f2fs', 'ntfs3', 'jfs']
+
+/** Names of the file systems that live on a device, from the text of /proc/filesystems. */
+function diskFilesystems(text: string | undefined): Set<string> {
+  const names = (text ?? '').split('\n').filter((line) => /^\t\w/.test(line))
+  const found = new Set(names.length > 0 ? names.map((line) => line.trim()) : DISK_FILESYSTEMS)
+  for (const name of IMAGE_FILESYSTEMS) found.delete(name)
+  return found
+}
+
+/** The kernel writes space, tab, newline and backslash of a path as three octal digits. */
+function unescapePath(text: string): string {
+  return text.replace(/\\([0-7]{3})/g, (_, digits: string) => String.fromCharCode(Number.parseInt(digits, 8)))
+}
+
+interface MountLine extends Mount {
+  readonly deviceNumber: string
+  readonly root: string
+  readonly type: string
+}
+
+function parseMountLine(line: string): MountLine | undefined {
+  const [fields = '', filesystem] = line.split(' - ', 2)
+  const [, , deviceNumber, root, mountpoint] = fields.split(' ')
+  const [type, device] = filesystem?.split(' ') ?? []
+  if (!deviceNumber || !root || !mountpoint || !type || !device) return undefined
+  return { deviceNumber, root, type, device: unescapePath(device), mountpoint: unescapePath(mountpoint) }
+}
+
+/**
+ * The disks among the mounts of /proc/self/mountinfo: one mount a device (the one of its root directory, so that bind
+ * mounts do not count twice), never one that another mount hides. `deviceName` turns a device number into a path for
+ * the kernel's own `/dev/root`.
+ */
+export function physicalMounts(
+  mountinfo: string,
+  filesystems: string | undefined,
+  deviceName: (deviceNumber: string) => string | undefined = () => undefined,
+): Mount[] {
+  const types = diskFilesystems(filesystems)
+  const visible = new Map<string, MountLine>()
+  for (const line of mountinfo.split('\n')) {
+    const mount = parseMountLine(line)
+    if (mount) visible.set(mount.mountpoint, mount)
+  }
+  const disks = new Map<string, MountLine>()
+  for (const mount of visible.values()) {
+    const isDisk = mount.type === 'zfs' || (types.has(mount.type) && mount.device.startsWith('/dev/'))
+    if (!isDisk) continue
+    const known = disks.get(mount.deviceNumber)
+    if (!known || (known.root !== '/' && mount.root === '/')) disks.set(mount.deviceNumber, mount)
+  }
+  return [...disks.values()].map(({ device, mountpoint, deviceNumber }) => ({
+    device: device === '/dev/root' ? (deviceName(deviceNumber) ?? device) : device,
+    mountpoint,
+  }))
+}
+
+/** How full a file system is. Blocks kept for root count neither as used nor as available, as `df` has it. */
+export function diskStats(sizes: FilesystemSizes, mount: Mount): DiskStats {
+  const used = Math.max(0, sizes.blocks - sizes.bfree) * sizes.bsize
+  const available = Math.max(0, sizes.bavail) * sizes.bsize
+  return {
+    Available: available,
+    Device: mount.device,
+    InodesUsedPercent: percent(sizes.files - sizes.ffree, sizes.files),
+    Mountpoint: mount.mountpoint,
+    Size: sizes.blocks * sizes.bsize,
+    Used: used,
+    UsedPercent: percent(used, used + available),
+  }
+}
+
+function percent(part: number, whole: number): number {
+  return whole > 0 ? Math.max(0, (part / whole) * 100) : 0
+}
+
+/** How long a live file system may take to answer. */
+const TIMEOUT_MS = 500
+/** Calls that never return each hold a thread of the pool of four that everything else needs too. */
+const STUCK_CALLS_MAX = 2
+
+/** Asks file systems for their sizes without ever waiting long for a dead one. */
+export class FilesystemReader {
+  readonly #statfs: (path: string) => Promise<FilesystemSizes>
+  readonly #timeoutMs: number
+  readonly #waiting = new Set<string>()
+
+  constructor(statfs: (path: string) => Promise<FilesystemSizes>, timeoutMs: number = TIMEOUT_MS) {
+    this.#statfs = statfs
+    this.#timeoutMs = timeoutMs
+  }
+
+  /** Sizes of the file system at `path`; undefined when it fails, is late or has not answered an earlier call yet. */
+  async read(path: string): Promise<FilesystemSizes | undefined> {
+    if (this.#waiting.has(path) || this.#waiting.size >= STUCK_CALLS_MAX) return undefined
+    this.#waiting.add(path)
+    const { promise: late, resolve } = Promise.withResolvers<undefined>()
+    const timer = setTimeout(() => resolve(undefined), this.#timeoutMs).unref()
+    const answer = this.#statfs(path)
+      .catch(() => undefined)
+      .finally(() => {
+        clearTimeout(timer)
+        this.#waiting.delete(path)
+      })
+    return Promise.race([answer, late])
+  }
+}
