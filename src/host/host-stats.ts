@@ -71,6 +71,8 @@ export class HostStatsReader {
   readonly #stat: ReusedProcFile
   readonly #uptime: ReusedProcFile
   readonly #filesystems: FilesystemReader
+  /** Apart from the others, so that dead disks elsewhere cannot hold up the one figure that everybody looks at. */
+  readonly #allocFilesystem: FilesystemReader
   #times = new Map<string, CoreTimes>()
   #mounts: readonly Mount[] = []
   #mountsText = ''
@@ -86,6 +88,7 @@ export class HostStatsReader {
     this.#stat = new ReusedProcFile(`${this.#roots.procRoot}/stat`)
     this.#uptime = new ReusedProcFile(`${this.#roots.procRoot}/uptime`)
     this.#filesystems = new FilesystemReader(options.statfs ?? statfs, options.statfsTimeoutMs)
+    this.#allocFilesystem = new FilesystemReader(options.statfs ?? statfs, options.statfsTimeoutMs)
   }
 
   /** MHz of an average core; 0 until the first sample has found out. */
@@ -122,7 +125,7 @@ export class HostStatsReader {
     const cores = [...times].map(([name, now]) => coreUsage(name, before.get(name), now, mhz))
     this.#swapInUse = !/^SwapTotal:\s+(\d+) kB\nSwapFree:\s+\1 kB$/m.test(memoryText)
     await this.#refreshMounts()
-    const allocDir = (await this.#filesystems.read(this.#allocDir)) ?? NO_FILESYSTEM
+    const allocDir = (await this.#allocFilesystem.read(this.#allocDir)) ?? NO_FILESYSTEM
     const disks = await this.#disks()
     return {
       AllocDirStats: diskStats(allocDir, { device: '', mountpoint: '' }),

@@ -110,21 +110,28 @@ function percent(part: number, whole: number): number {
 const TIMEOUT_MS = 500
 /** Calls that never return each hold a thread of the pool of four that everything else needs too. */
 const STUCK_CALLS_MAX = 2
+/** More paths than any host has disks; only so that mounts that come and go cannot fill memory. */
+const KNOWN_MAX = 1024
 
 /** Asks file systems for their sizes without ever waiting long for a dead one. */
 export class FilesystemReader {
   readonly #statfs: (path: string) => Promise<FilesystemSizes>
   readonly #timeoutMs: number
   readonly #waiting = new Set<string>()
+  readonly #known = new Map<string, FilesystemSizes>()
 
   constructor(statfs: (path: string) => Promise<FilesystemSizes>, timeoutMs: number = TIMEOUT_MS) {
     this.#statfs = statfs
     this.#timeoutMs = timeoutMs
   }
 
-  /** Sizes of the file system at `path`; undefined when it fails, is late or has not answered an earlier call yet. */
+  /**
+   * Sizes of the file system at `path`; undefined when it fails, is late or has not answered an earlier call yet. While
+   * too many others have not answered, those of the last time.
+   */
   async read(path: string): Promise<FilesystemSizes | undefined> {
-    if (this.#waiting.has(path) || this.#waiting.size >= STUCK_CALLS_MAX) return undefined
+    if (this.#waiting.has(path)) return undefined
+    if (this.#waiting.size >= STUCK_CALLS_MAX) return this.#known.get(path)
     this.#waiting.add(path)
     const { promise: late, resolve } = Promise.withResolvers<undefined>()
     const timer = setTimeout(() => resolve(undefined), this.#timeoutMs).unref()
@@ -134,6 +141,9 @@ export class FilesystemReader {
         clearTimeout(timer)
         this.#waiting.delete(path)
       })
-    return Promise.race([answer, late])
+    const sizes = await Promise.race([answer, late])
+    if (this.#known.size >= KNOWN_MAX) this.#known.clear()
+    if (sizes) this.#known.set(path, sizes)
+    return sizes
   }
 }

@@ -22,6 +22,8 @@ export const REFUSAL_STATUS = {
   range_not_satisfiable: 416,
   prohibited: 403,
   too_many: 429,
+  /** The host's file system refused; the text is safe to show and tells the operator what to mend. */
+  host_error: 500,
   not_implemented: 501,
   unavailable: 503,
 } as const

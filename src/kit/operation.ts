@@ -7,8 +7,9 @@
  * the error format all follow from it, so adding an endpoint is one value and one line in its room's table.
  *
  * A streaming operation returns an async iterable. Its first chunk is a `StreamHead`; until it has been yielded, a
- * thrown `Refusal` is still a status. The bytes of a chunk belong to the producer again once the next chunk is asked
- * for, so that two reused buffers can carry any amount of data: a consumer that keeps bytes must copy them.
+ * thrown `Refusal` is still a status. The bytes of a chunk stay valid until the second chunk after it is asked for: a
+ * consumer writes one chunk while the next is being made, and two reused buffers carry any amount of data. Whoever
+ * keeps bytes longer must copy them.
  */
 import type { Schema } from './schema.ts'
 
@@ -77,7 +78,7 @@ export interface Operation<In, Out> {
   /** Largest body in bytes; 0 or absent means that a body is read and thrown away. */
   readonly bodyBytesMax?: number
   /** True when it may stay open as long as the caller likes. */
-  readonly endless?: (input: In) => boolean
+  endless?(input: In): boolean
   /** Throws a Refusal. Called at every hop. */
   authorize(input: In, identity: Identity): void
   run(input: In, call: Call): Promise<Out> | AsyncIterable<Chunk>

@@ -1,0 +1,290 @@
+/**
+ * The daemon: the only file that builds the rooms and joins them, in the order in which they start and stop.
+ *
+ * Start: configuration, log, host (state, allocations, statistics), then the listener, so that nothing is answered
+ * before it can be answered right. Stop: the listener drains first, then the host. Everything a room needs from another
+ * one is handed over here as a value or a function; no room imports this file.
+ */
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join, resolve as absolute } from 'node:path'
+import { randomUUID } from 'node:crypto'
+import { spawn } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import { type Authorizer, createAuthorizer } from './cluster/authorizer.ts'
+import { printBanner, startDemo } from './cli/dev.ts'
+import type { AgentOptions } from './cli/parts.ts'
+import { type Config, loadConfig, type LoadedConfig } from './config/load.ts'
+import { agentOperations } from './host/agent-operations.ts'
+import { type Host, startHost } from './host/host.ts'
+import { Listener, type TlsFiles } from './http/listener.ts'
+import { Router } from './http/router.ts'
+import { messageOf } from './kit/errors.ts'
+import { createLogger, type Logger, LogSink } from './kit/log.ts'
+import { checkPolicy, identityFrom, nobody, parsePolicy, root } from './secrets/policy.ts'
+
+/** A write that its caller does not take for this long is given up: longer than a person who paused a pager minds. */
+const STALL_MS = 300_000
+
+interface Dev {
+  readonly rootToken: string
+  /** Set when the data directory is ours to remove. */
+  readonly temporaryDir: string | undefined
+}
+
+export interface Running {
+  readonly url: string
+  readonly host: Host
+  readonly config: Config
+  reload(): void
+  stop(): Promise<void>
+}
+
+/** Runs an agent until a signal ends it; resolves with the exit code. */
+export async function runAgent(options: AgentOptions, version: string): Promise<number> {
+  const agent = await startAgent(options, version)
+  return new Promise((resolve) => {
+    let stopping = false
+    const stop = () => {
+      if (stopping) process.exit(1)
+      stopping = true
+      void agent.stop().then(() => resolve(0))
+    }
+    process.on('SIGTERM', stop)
+    process.on('SIGINT', stop)
+    process.on('SIGHUP', () => agent.reload())
+  })
+}
+
+/** Starts an agent; resolves when it answers. Rejects with a text for the operator. */
+export async function startAgent(options: AgentOptions, version: string): Promise<Running> {
+  const dev = options.dev ? openDev(options) : undefined
+  const load = () => configOf(options, dev)
+  let running: Agent | undefined
+  try {
+    const { config, warnings } = load()
+    const sink = new LogSink({ fd: 2, level: config.logLevel })
+    const logger = createLogger(sink)
+    for (const warning of warnings) logger.warn(warning)
+    running = new Agent({ config, load, dev, logger, sink, version })
+    await running.start()
+    const { url } = running
+    if (dev) {
+      const demo =
+        options.devNoDemo || !dev.temporaryDir ? undefined : await startDemo(config.dataDir, running.demoReady)
+      running.demo = demo
+      printBanner({ url, token: dev.rootToken, allocId: demo?.allocId })
+    } else process.stdout.write(`    HTTP: ${url}\n`)
+    process.stdout.write('==> outpost agent started\n')
+    notifySystemd(logger)
+    return running
+  } catch (error) {
+    await running?.stop()
+    if (dev?.temporaryDir) rmSync(dev.temporaryDir, { recursive: true, force: true })
+    throw error
+  }
+}
+
+function openDev(options: AgentOptions): Dev {
+  return {
+    rootToken: options.devRootTokenId ?? `op.${randomUUID().replaceAll('-', '')}`,
+    temporaryDir: options.dataDir === undefined ? mkdtempSync(join(tmpdir(), 'outpost-dev-')) : undefined,
+  }
+}
+
+function configOf(options: AgentOptions, dev: Dev | undefined): LoadedConfig {
+  const dataDir = options.dataDir === undefined ? dev?.temporaryDir : absolute(options.dataDir)
+  return loadConfig({
+    paths: options.config,
+    dev: options.dev,
+    checkPolicy,
+    flags: {
+      ...(options.httpPort === undefined ? {} : { httpPort: options.httpPort }),
+      ...(options.clusterPort === undefined ? {} : { clusterPort: options.clusterPort }),
+      ...(dataDir === undefined ? {} : { dataDir }),
+      ...(options.nodeId === undefined ? {} : { nodeId: options.nodeId }),
+      ...(options.logLevel === undefined ? {} : { logLevel: options.logLevel }),
+    },
+  })
+}
+
+interface AgentParts {
+  readonly config: Config
+  readonly load: () => LoadedConfig
+  readonly dev: Dev | undefined
+  readonly logger: Logger
+  readonly sink: LogSink
+  readonly version: string
+}
+
+class Agent implements Running {
+  readonly #parts: AgentParts
+  config: Config
+  url = ''
+  demo: { stop(): Promise<void> } | undefined
+  #host: Host | undefined
+  #listener: Listener | undefined
+  #authorizer: Authorizer
+
+  constructor(parts: AgentParts) {
+    this.#parts = parts
+    this.config = parts.config
+    this.#authorizer = authorizerOf(parts.config, parts.dev)
+  }
+
+  get host(): Host {
+    if (!this.#host) throw new Error('the host has not been started')
+    return this.#host
+  }
+
+  /** True once the allocation is known to the host: its endpoints answer. */
+  readonly demoReady = (allocId: string): boolean => this.host.allocations.get(allocId)?.clientStatus === 'running'
+
+  async start(): Promise<void> {
+    const { config, logger, version } = this.#parts
+    mkdirSync(config.dataDir, { recursive: true, mode: 0o711 })
+    this.#host = await startHost({
+      allocDir: config.client.allocDir,
+      stateDir: config.client.stateDir,
+      staticMeta: config.client.meta,
+      version,
+      gc: gcOf(config),
+      followersMax: config.limits.httpMaxFollowers,
+      sampleIntervalMs: config.telemetry.collectionIntervalMs,
+      logger: logger.named('host'),
+      ...(config.client.nodeId === undefined ? {} : { nodeId: config.client.nodeId }),
+    })
+    await this.#listen()
+    writeFileSync(join(config.dataDir, 'http.addr'), `${this.url}\n`)
+    logger.info('started', { url: this.url, node_id: this.#host.nodeId, version })
+  }
+
+  async #listen(): Promise<void> {
+    const { config, logger, version } = this.#parts
+    const facts = {
+      client: config.client.enabled,
+      server: config.server.enabled,
+      nodeId: this.host.nodeId,
+      name: config.name,
+      version,
+      config: () => shownConfig(this.config, version),
+      allocations: () => [...this.host.allocations.all()].length,
+    }
+    const tls = tlsOf(config)
+    this.#listener = new Listener({
+      host: config.addresses.http,
+      port: config.ports.http,
+      headers: config.httpApiResponseHeaders,
+      router: new Router([...this.host.operations, ...agentOperations(facts)]),
+      logger: logger.named('http'),
+      resolve: (token) => this.#authorizer.resolve(token),
+      limits: limitsOf(config),
+      ...(tls ? { tls } : {}),
+    })
+    const { host, port } = await this.#listener.listen()
+    this.url = `${tls ? 'https' : 'http'}://${host.includes(':') ? `[${host}]` : host}:${port}`
+  }
+
+  /** Takes over what can change while running; a faulty configuration changes nothing. */
+  reload(): void {
+    const { dev, load, logger, sink } = this.#parts
+    try {
+      const { config } = load()
+      const authorizer = authorizerOf(config, dev)
+      const tls = tlsOf(config)
+      if (tls) this.#listener?.setTls(tls)
+      this.#listener?.connections.setLimit(config.limits.httpMaxConnsPerClient)
+      this.#host?.followers.setLimit(config.limits.httpMaxFollowers)
+      this.#authorizer = authorizer
+      this.config = config
+      sink.setLevel(config.logLevel)
+      logger.info('configuration reloaded')
+    } catch (error) {
+      logger.error('configuration not reloaded, the old one stays in force', { error: messageOf(error) })
+    }
+  }
+
+  async stop(): Promise<void> {
+    const { dev, logger, sink } = this.#parts
+    logger.info('stopping')
+    await this.demo?.stop()
+    await this.#listener?.close()
+    await this.#host?.stop()
+    if (dev?.temporaryDir) rmSync(dev.temporaryDir, { recursive: true, force: true })
+    sink.close()
+  }
+}
+
+function authorizerOf(config: Config, dev: Dev | undefined): Authorizer {
+  const tokens = config.acl.tokens.map(({ name, sha256, policy }) => ({
+    name,
+    sha256,
+    identity: identityFrom([parsePolicy(policy)], name),
+  }))
+  if (dev) {
+    const sha256 = createHash('sha256').update(dev.rootToken).digest('hex')
+    tokens.push({ name: 'root', sha256, identity: root })
+  }
+  const { anonymousPolicy } = config.acl
+  const anonymous = anonymousPolicy === undefined ? nobody : identityFrom([parsePolicy(anonymousPolicy)], 'anonymous')
+  return createAuthorizer({ enabled: config.acl.enabled, tokens, anonymous })
+}
+
+function tlsOf(config: Config): TlsFiles | undefined {
+  const { http, certFile, keyFile, caFile, verifyHttpsClient } = config.tls
+  if (!http || certFile === undefined || keyFile === undefined) return undefined
+  return {
+    cert: readFileSync(certFile, 'utf8'),
+    key: readFileSync(keyFile, 'utf8'),
+    minVersion: config.tls.minVersion,
+    verifyClient: verifyHttpsClient,
+    ...(caFile === undefined ? {} : { ca: readFileSync(caFile, 'utf8') }),
+  }
+}
+
+function gcOf({ client }: Config) {
+  return {
+    intervalMs: client.gcIntervalMs,
+    diskUsageThreshold: client.gcDiskUsageThreshold,
+    inodeUsageThreshold: client.gcInodeUsageThreshold,
+    maxAllocs: client.gcMaxAllocs,
+    parallelDestroys: client.gcParallelDestroys,
+  }
+}
+
+function limitsOf({ limits }: Config) {
+  return {
+    connectionsPerClient: limits.httpMaxConnsPerClient,
+    headerBytesMax: limits.httpMaxHeaderBytes,
+    headTimeoutMs: limits.httpHeadTimeoutMs,
+    requestTimeoutMs: limits.httpRequestTimeoutMs,
+    idleTimeoutMs: limits.httpIdleTimeoutMs,
+    tlsHandshakeTimeoutMs: limits.httpsHandshakeTimeoutMs,
+    stallTimeoutMs: STALL_MS,
+  }
+}
+
+/** The configuration with the compatible system's names, as `/v1/agent/self` shows it. Token hashes are left out. */
+function shownConfig(config: Config, version: string): Record<string, unknown> {
+  return {
+    Region: config.region,
+    Datacenter: config.datacenter,
+    NodeName: config.name,
+    DataDir: config.dataDir,
+    LogLevel: config.logLevel.toUpperCase(),
+    BindAddr: config.bindAddr,
+    Ports: { HTTP: config.ports.http, RPC: config.ports.cluster },
+    ACL: { Enabled: config.acl.enabled },
+    Client: { Enabled: config.client.enabled, AllocDir: config.client.allocDir, Meta: config.client.meta },
+    Server: { Enabled: config.server.enabled },
+    UI: { Enabled: false, ShowCLIHints: false },
+    Version: { Version: version, VersionPrerelease: '', VersionMetadata: '', Revision: '' },
+  }
+}
+
+/** Tells systemd that the service is ready (sd_notify(3)), through its own command: Node has no datagram sockets. */
+function notifySystemd(logger: Logger): void {
+  if (process.env['NOTIFY_SOCKET'] === undefined) return
+  const child = spawn('systemd-notify', ['--ready', `--pid=${process.pid}`], { stdio: 'ignore' })
+  child.on('error', (error) => logger.warn('systemd was not told that we are ready', { error: error.message }))
+}

@@ -1,0 +1,87 @@
+/**
+ * What the agent says about itself: `/v1/agent/health` for probes and `/v1/agent/self` for people, as far as one host
+ * knows. The shapes are those that stock clients decode.
+ */
+import { Refusal } from '../kit/errors.ts'
+import type { AnyOperation, Operation } from '../kit/operation.ts'
+import { type InputOf, queryText, schema } from '../kit/schema.ts'
+
+/** Facts about the process; the daemon gives them. */
+export interface AgentFacts {
+  readonly client: boolean
+  readonly server: boolean
+  readonly nodeId: string
+  readonly name: string
+  readonly version: string
+  /** Configuration as shown to people, with the compatible system's names and without secrets. */
+  readonly config: () => Readonly<Record<string, unknown>>
+  readonly allocations: () => number
+}
+
+const healthFields = {
+  type: queryText({ description: 'Role to ask about: client or server; both when absent', fallback: undefined }),
+}
+
+type Health = Readonly<Record<string, { readonly message: string; readonly ok: boolean }>>
+
+/** Health of the roles asked for: `ok` when the role runs, refused (500) when it was asked for and is not enabled. */
+export function healthOf(facts: Pick<AgentFacts, 'client' | 'server'>, type: string | undefined): Health {
+  const health: Record<string, { message: string; ok: boolean }> = {}
+  for (const role of ['client', 'server'] as const) {
+    const enabled = facts[role]
+    if (type === undefined ? !enabled : type !== role) continue
+    health[role] = enabled ? { message: 'ok', ok: true } : { message: `${role} not enabled`, ok: false }
+  }
+  if (Object.values(health).some(({ ok }) => !ok)) throw new Refusal('host_error', JSON.stringify(health))
+  return health
+}
+
+function statsOf(facts: AgentFacts): Record<string, Record<string, string>> {
+  return {
+    client: {
+      node_id: facts.nodeId,
+      known_servers: '',
+      num_allocations: String(facts.allocations()),
+    },
+    runtime: {
+      'kernel.name': process.platform,
+      arch: process.arch,
+      version: process.version,
+      pid: String(process.pid),
+      uptime_seconds: String(Math.floor(process.uptime())),
+      rss_bytes: String(process.memoryUsage.rss()),
+    },
+  }
+}
+
+export function agentOperations(facts: AgentFacts): AnyOperation[] {
+  const health: Operation<InputOf<typeof healthFields>, Health> = {
+    name: 'agent.health',
+    summary: 'Whether the roles of this process work',
+    http: ['GET /v1/agent/health', 'GET /agent/health'],
+    target: 'server',
+    input: schema(healthFields),
+    output: 'json',
+    errorFormat: 'plain',
+    authorize: () => undefined,
+    run: async (input) => healthOf(facts, input.type),
+  }
+  const self: Operation<Record<string, never>, unknown> = {
+    name: 'agent.self',
+    summary: 'Configuration and state of this process',
+    http: ['GET /v1/agent/self', 'GET /agent/self'],
+    target: 'server',
+    input: schema({}),
+    output: 'json',
+    errorFormat: 'plain',
+    authorize(_input, identity) {
+      if (!identity.allowsAgent('read')) throw new Refusal('permission_denied', 'Permission denied')
+    },
+    run: async () => ({
+      config: facts.config(),
+      member: { Name: facts.name, Addr: '', Port: 0, Tags: { build: facts.version }, Status: 'alive' },
+      stats: statsOf(facts),
+    }),
+  }
+  return [health, self]
+}

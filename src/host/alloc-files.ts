@@ -1,0 +1,146 @@
+/**
+ * The files of one allocation, with its rules: nothing outside its directory, no content below a task's `secrets/` and
+ * `private/`, and content only of regular files.
+ *
+ * The rules look at where a path really leads (`beneath.ts`), so a link into `secrets/` is refused like the path itself,
+ * in any letter case. A file with more than one hard link is compared with everything below those directories: a task
+ * may have given its secret a second name. Error texts name the path as the caller wrote it, never a path of the host.
+ */
+import { closeSync, lstatSync, readdirSync, type Stats } from 'node:fs'
+import { errnoOf, Refusal } from '../kit/errors.ts'
+import type { Allocation } from './allocation.ts'
+import { cleanPath, type Found, openBeneath, openContent } from './beneath.ts'
+import { fileKind } from './file-facts.ts'
+
+const HIDDEN = /^(secrets|private)$/i
+/** Entries below secrets/ and private/ that are compared with a file of several hard links; past that it is refused. */
+const LINK_SEARCH_MAX = 10_000
+
+/** A regular file whose content may be read. `fd` reads; close it. */
+export interface Content {
+  readonly fd: number
+  /** Path inside the allocation, symlinks resolved. */
+  readonly path: string
+  readonly stat: Stats
+}
+
+/** Finds a path of an allocation. `step` is the word of the error text for what was tried (`stat`, `open`). */
+export function findFile(allocation: Allocation, path: string, step: 'stat' | 'open'): Found {
+  if (allocation.collected) throw gone(allocation)
+  try {
+    return openBeneath(allocation.directory, path)
+  } catch (error) {
+    throw refusalOf(error, step, path)
+  }
+}
+
+/** Opens a regular file of an allocation for reading. Throws a Refusal for anything whose content nobody may read. */
+export function openFile(allocation: Allocation, path: string): Content {
+  const found = findFile(allocation, path, 'stat')
+  try {
+    requireReadable(allocation, found, path)
+    return { fd: openContent(found), path: found.names.join('/'), stat: found.stat }
+  } catch (error) {
+    throw refusalOf(error, 'open', path)
+  } finally {
+    closeSync(found.fd)
+  }
+}
+
+/** Which protected directory of a task a resolved path lies in, if any. */
+export function hiddenDirectory(names: readonly string[]): 'secret' | 'private' | undefined {
+  const [task, folder] = names
+  if (task === undefined || folder === undefined || task === 'alloc' || !HIDDEN.test(folder)) return undefined
+  return folder.toLowerCase() === 'secrets' ? 'secret' : 'private'
+}
+
+/** True when the content of a found file may be read at all: a regular file with no name in a protected directory. */
+export function isReadable(allocation: Allocation, found: Found): boolean {
+  return found.stat.isFile() && hiddenDirectory(found.names) === undefined && !sharesSecret(allocation, found.stat)
+}
+
+function requireReadable(allocation: Allocation, found: Found, path: string): void {
+  if (!found.stat.isFile()) {
+    const why = found.stat.isDirectory() ? '' : ', only regular files can be read'
+    throw new Refusal('invalid_request', `file "${path}" is ${fileKind(found.stat)}${why}`)
+  }
+  const hidden = hiddenDirectory(found.names)
+  if (hidden) throw new Refusal('prohibited', `Reading ${hidden} file prohibited: ${path}`)
+  if (sharesSecret(allocation, found.stat)) throw new Refusal('prohibited', `Reading secret file prohibited: ${path}`)
+}
+
+function sharesSecret(allocation: Allocation, stat: Stats): boolean {
+  if (stat.nlink <= 1) return false
+  let left = LINK_SEARCH_MAX
+  const search = (directory: string): boolean => {
+    for (const entry of entriesOf(directory)) {
+      if (left-- <= 0) return true
+      const path = `${directory}/${entry.name}`
+      if (entry.isDirectory() ? search(path) : sameFile(path, stat)) return true
+    }
+    return false
+  }
+  for (const task of entriesOf(allocation.directory)) {
+    if (!task.isDirectory() || task.name === 'alloc') continue
+    for (const folder of entriesOf(`${allocation.directory}/${task.name}`)) {
+      if (folder.isDirectory() && HIDDEN.test(folder.name)) {
+        if (search(`${allocation.directory}/${task.name}/${folder.name}`)) return true
+      }
+    }
+  }
+  return false
+}
+
+function entriesOf(directory: string) {
+  try {
+    return readdirSync(directory, { withFileTypes: true })
+  } catch {
+    // Gone or unreadable for us: then no content in it can be the file that was just opened through its other name.
+    return []
+  }
+}
+
+function sameFile(path: string, stat: Stats): boolean {
+  try {
+    const other = lstatSync(path)
+    return other.ino === stat.ino && other.dev === stat.dev
+  } catch {
+    return false
+  }
+}
+
+export function gone(allocation: Allocation): Refusal {
+  return new Refusal('not_found', `state for allocation ${allocation.id} not found on client`)
+}
+
+const OS_TEXT: Readonly<Record<string, string>> = {
+  ENOENT: 'no such file or directory',
+  ENOTDIR: 'not a directory',
+  EACCES: 'permission denied',
+  EPERM: 'operation not permitted',
+  ELOOP: 'too many links',
+  ENAMETOOLONG: 'file name too long',
+  EISDIR: 'is a directory',
+  EMFILE: 'too many open files',
+  ENFILE: 'too many open files in system',
+  EIO: 'input/output error',
+  ENXIO: 'no such device or address',
+  ESTALE: 'stale file handle',
+}
+
+/** A system error as a refusal with the caller's own path in it; anything else unchanged. */
+export function refusalOf(error: unknown, step: string, path: string): unknown {
+  const code = errnoOf(error)
+  const text = code === undefined ? undefined : OS_TEXT[code]
+  if (text === undefined) return error
+  const message = `${step} ${path}: ${text}`
+  if (code === 'ENOENT' || code === 'ESTALE') return new Refusal('not_found', message)
+  if (code === 'ENOTDIR' || code === 'ELOOP' || code === 'ENAMETOOLONG') return new Refusal('invalid_request', message)
+  if (code === 'EMFILE' || code === 'ENFILE') return new Refusal('unavailable', message)
+  return new Refusal('host_error', message)
+}
+
+/** Base name of a path as the API shows it; the allocation's ID for its root. */
+export function baseName(allocation: Allocation, path: string): string {
+  return cleanPath(path).at(-1) ?? allocation.id
+}

@@ -1,0 +1,152 @@
+/**
+ * `fs/cat` and `fs/readat`: the bytes of a file, whole or in part.
+ *
+ * The answer carries its exact length, so a file that shrinks while it is read ends as a broken answer that the caller
+ * can see, never as a short one that looks whole; bytes appended meanwhile are not part of it. What the content is gets
+ * sniffed, and nothing a task wrote is ever served as HTML.
+ */
+import { fstatSync } from 'node:fs'
+import { Fault, Refusal } from '../kit/errors.ts'
+import type { AnyOperation, Chunk, Operation, StreamHead } from '../kit/operation.ts'
+import { header, queryInteger, schema } from '../kit/schema.ts'
+import { openFile } from './alloc-files.ts'
+import { type Allocation, type AllocationTable, findAllocation } from './allocation.ts'
+import { BufferLease } from './buffers.ts'
+import { allocIdParam, authorizeAllocation, pathQuery } from './files.ts'
+import { OpenFile, readSpan } from './read.ts'
+import { sniffContentType } from './sniff.ts'
+
+/** Headers that keep a browser from running what a task wrote. */
+const DEFUSED: Readonly<Record<string, string>> = {
+  'Content-Security-Policy': "default-src 'none'; style-src 'unsafe-inline'; sandbox",
+  'X-Content-Type-Options': 'nosniff',
+  'X-XSS-Protection': '1; mode=block',
+}
+
+/** Content type that is safe to show, with the headers that go with it. */
+export function defusedType(head: Uint8Array): { contentType: string; headers: Readonly<Record<string, string>> } {
+  if (head.length === 0) return { contentType: 'text/plain; charset=utf-8', headers: {} }
+  const sniffed = sniffContentType(head)
+  const markup = /^(text\/(html|xhtml|xml)|image\/svg)/.test(sniffed)
+  return { contentType: markup ? 'text/plain' : sniffed, headers: DEFUSED }
+}
+
+/** Which bytes of a file of `size` bytes are asked for: `[start, end)`. */
+export interface Span {
+  readonly start: number
+  readonly end: number
+  /** Set when the answer is a part by the rules of HTTP (206), not by our own parameters. */
+  readonly partial?: boolean
+}
+
+/** A single-range `Range` header (RFC 9110 §14); anything else is ignored as the RFC allows. Unsatisfiable: 416. */
+export function rangeSpan(range: string | undefined, size: number): Span {
+  const match = /^bytes=(\d*)-(\d*)$/.exec(range?.replaceAll(' ', '') ?? '')
+  const [, first = '', last = ''] = match ?? []
+  if (!match || (first === '' && last === '')) return { start: 0, end: size }
+  const start = first === '' ? Math.max(size - Number(last), 0) : Number(first)
+  const end = first === '' || last === '' ? size : Math.min(Number(last) + 1, size)
+  if (first !== '' && last !== '' && Number(last) < Number(first)) return { start: 0, end: size }
+  if (start >= size || (first === '' && Number(last) === 0)) {
+    throw new Refusal('range_not_satisfiable', `range is beyond the end of the file, which has ${size} bytes`, {
+      'Content-Range': `bytes */${size}`,
+    })
+  }
+  return { start, end, partial: true }
+}
+
+/** Streams part of a file of an allocation; `spanOf` chooses the part once the size is known. */
+async function* content(
+  allocation: Allocation,
+  path: string,
+  spanOf: (size: number) => Span,
+  extra: Readonly<Record<string, string>>,
+): AsyncGenerator<Chunk> {
+  const opened = openFile(allocation, path)
+  const file = new OpenFile(opened.fd)
+  const lease = new BufferLease({ framed: false })
+  let clean = false
+  try {
+    const { size } = fstatSync(file.fd)
+    const span = spanOf(size)
+    let left = span.end - span.start
+    let head: StreamHead | undefined
+    for await (const chunk of readSpan(file, lease, span)) {
+      if (!head) yield (head = headOf(chunk, span, size, extra))
+      left -= chunk.length
+      yield chunk
+    }
+    if (left > 0) throw new Fault(`file shrank from ${size} bytes while it was read`)
+    if (!head) yield headOf(new Uint8Array(), span, size, extra)
+    clean = true
+  } finally {
+    file.close()
+    // After an early end the last chunk may still be in flight; its buffers then go to the collector.
+    if (clean) lease.rest()
+  }
+}
+
+function headOf(first: Uint8Array, span: Span, size: number, extra: Readonly<Record<string, string>>): StreamHead {
+  const { contentType, headers } = defusedType(first)
+  const range = span.partial ? { 'Content-Range': `bytes ${span.start}-${span.end - 1}/${size}` } : {}
+  return {
+    status: span.partial ? 206 : 200,
+    contentType,
+    contentLength: span.end - span.start,
+    headers: { ...headers, ...extra, ...range },
+  }
+}
+
+const catInput = schema({ alloc_id: allocIdParam, path: pathQuery, range: header('Single byte range, RFC 9110') })
+const readAtInput = schema({
+  alloc_id: allocIdParam,
+  path: pathQuery,
+  offset: queryInteger({ description: 'First byte, counted from the start', fallback: 0, required: true }),
+  limit: queryInteger({ description: 'Number of bytes; -1 means to the end', fallback: 0, required: true }),
+})
+
+/** Span of a readat. Zero and negative limits mean "to the end", as stock clients send -1. */
+export function readAtSpan(offset: number, limit: number, size: number, path: string): Span {
+  if (offset < 0) {
+    throw new Refusal('invalid_request', `can't seek to offset ${offset}: seek ${path}: invalid argument`)
+  }
+  const start = Math.min(offset, size)
+  return { start, end: limit <= 0 ? size : Math.min(start + limit, size) }
+}
+
+export function contentOperations(host: { allocations: AllocationTable }): AnyOperation[] {
+  const cat: Operation<{ alloc_id: string; path: string; range: string | undefined }, never> = {
+    name: 'host.fs_cat',
+    summary: 'Content of a file',
+    http: ['* /v1/client/fs/cat/:alloc_id', '* /client/fs/cat/:alloc_id'],
+    target: 'node',
+    input: catInput,
+    output: 'stream',
+    errorFormat: 'plain',
+    crossOrigin: ['GET', 'HEAD'],
+    authorize: (input, identity) => void authorizeAllocation(host.allocations, input.alloc_id, identity, 'read-fs'),
+    run: (input) =>
+      content(findAllocation(host.allocations, input.alloc_id), input.path, (size) => rangeSpan(input.range, size), {
+        'Accept-Ranges': 'bytes',
+      }),
+  }
+  const readat: Operation<{ alloc_id: string; path: string; offset: number; limit: number }, never> = {
+    name: 'host.fs_readat',
+    summary: 'Part of a file',
+    http: ['* /v1/client/fs/readat/:alloc_id', '* /client/fs/readat/:alloc_id'],
+    target: 'node',
+    input: readAtInput,
+    output: 'stream',
+    errorFormat: 'plain',
+    crossOrigin: ['GET', 'HEAD'],
+    authorize: (input, identity) => void authorizeAllocation(host.allocations, input.alloc_id, identity, 'read-fs'),
+    run: (input) =>
+      content(
+        findAllocation(host.allocations, input.alloc_id),
+        input.path,
+        (size) => readAtSpan(input.offset, input.limit, size, input.path),
+        {},
+      ),
+  }
+  return [cat, readat]
+}

@@ -1,0 +1,130 @@
+/**
+ * `fs/ls` and `fs/stat`: names, sizes, modes, and what a file's content looks like. Content is never opened here except
+ * the first bytes of a regular file that may be read, so a stat never waits on a pipe nor takes bytes out of it.
+ */
+import { closeSync, fstatSync, lstatSync, readdirSync, readSync } from 'node:fs'
+import { isErrno, Refusal } from '../kit/errors.ts'
+import type { AnyOperation, Identity, NamespaceCapability, Operation } from '../kit/operation.ts'
+import { pathParam, queryText, schema } from '../kit/schema.ts'
+import { baseName, findFile, isReadable, refusalOf } from './alloc-files.ts'
+import { type Allocation, type AllocationTable, findAllocation } from './allocation.ts'
+import { type Found, openContent } from './beneath.ts'
+import { type FileInfo, fileInfo } from './file-facts.ts'
+import { fileContentType, SNIFF_BYTES } from './sniff.ts'
+
+export const allocIdParam = pathParam('Full UUID of the allocation')
+export const pathQuery = queryText({
+  description: 'Path inside the allocation directory; a leading slash means its root',
+  fallback: '/',
+})
+/** Looks the allocation up (404 before 403) and checks one of the capabilities in its own namespace. */
+export function authorizeAllocation(
+  table: AllocationTable,
+  id: string,
+  identity: Identity,
+  ...anyOf: readonly NamespaceCapability[]
+): Allocation {
+  const allocation = findAllocation(table, id)
+  if (!anyOf.some((capability) => identity.allowsNamespace(allocation.namespace, capability))) {
+    throw new Refusal('permission_denied', 'Permission denied')
+  }
+  return allocation
+}
+
+/** Directory entries of one level, sorted by name; each from lstat, so a symlink shows itself. */
+export async function listDirectory(allocation: Allocation, path: string): Promise<FileInfo[]> {
+  const found = findFile(allocation, path, 'open')
+  try {
+    if (!found.stat.isDirectory()) throw new Refusal('invalid_request', `open ${path}: not a directory`)
+    const directory = `/proc/self/fd/${found.fd}`
+    const names = readdirSync(directory).sort((a, b) => (a < b ? -1 : 1))
+    const infos: FileInfo[] = []
+    for (const [index, name] of names.entries()) {
+      if (index % LIST_SLICE === LIST_SLICE - 1) await new Promise(setImmediate)
+      const info = entryInfo(directory, name)
+      if (info) infos.push(info)
+    }
+    return infos
+  } catch (error) {
+    throw refusalOf(error, 'open', path)
+  } finally {
+    closeSync(found.fd)
+  }
+}
+
+/** Entries that are looked at before other requests get a turn. */
+const LIST_SLICE = 200
+
+/** An entry that vanished between the listing and the look is left out: the listing is then as of a moment later. */
+function entryInfo(directory: string, name: string): FileInfo | undefined {
+  try {
+    return fileInfo(name, lstatSync(`${directory}/${name}`, { bigint: true }))
+  } catch (error) {
+    if (isErrno(error, 'ENOENT')) return undefined
+    throw error
+  }
+}
+
+/** Facts of one path, symlinks followed inside the allocation. */
+export function statFile(allocation: Allocation, path: string): FileInfo {
+  const found = findFile(allocation, path, 'stat')
+  try {
+    const stat = fstatSync(found.fd, { bigint: true })
+    const name = baseName(allocation, path)
+    return fileInfo(name, stat, fileContentType(name, firstBytes(allocation, found)))
+  } catch (error) {
+    throw refusalOf(error, 'stat', path)
+  } finally {
+    closeSync(found.fd)
+  }
+}
+
+/** First bytes of a file for sniffing; undefined when nobody may look, or nobody can. */
+function firstBytes(allocation: Allocation, found: Found): Uint8Array | undefined {
+  if (!isReadable(allocation, found)) return undefined
+  let fd: number
+  try {
+    fd = openContent(found)
+  } catch (error) {
+    if (isErrno(error, 'EACCES', 'EPERM')) return undefined
+    throw error
+  }
+  try {
+    const head = Buffer.allocUnsafe(SNIFF_BYTES)
+    return head.subarray(0, readSync(fd, head, 0, SNIFF_BYTES, 0))
+  } finally {
+    closeSync(fd)
+  }
+}
+
+const pathInput = schema({ alloc_id: allocIdParam, path: pathQuery })
+
+export function fileOperations(host: { allocations: AllocationTable }): AnyOperation[] {
+  const ls: Operation<{ alloc_id: string; path: string }, FileInfo[]> = {
+    name: 'host.fs_ls',
+    summary: 'List a directory of an allocation',
+    http: ['* /v1/client/fs/ls/:alloc_id', '* /client/fs/ls/:alloc_id'],
+    target: 'node',
+    input: pathInput,
+    output: 'json',
+    produces: 'text/plain',
+    errorFormat: 'plain',
+    crossOrigin: ['GET', 'HEAD'],
+    authorize: (input, identity) => void authorizeAllocation(host.allocations, input.alloc_id, identity, 'read-fs'),
+    run: (input) => listDirectory(findAllocation(host.allocations, input.alloc_id), input.path),
+  }
+  const stat: Operation<{ alloc_id: string; path: string }, FileInfo> = {
+    name: 'host.fs_stat',
+    summary: 'Facts of one file or directory of an allocation',
+    http: ['* /v1/client/fs/stat/:alloc_id', '* /client/fs/stat/:alloc_id'],
+    target: 'node',
+    input: pathInput,
+    output: 'json',
+    produces: 'text/plain',
+    errorFormat: 'plain',
+    crossOrigin: ['GET', 'HEAD'],
+    authorize: (input, identity) => void authorizeAllocation(host.allocations, input.alloc_id, identity, 'read-fs'),
+    run: async (input) => statFile(findAllocation(host.allocations, input.alloc_id), input.path),
+  }
+  return [ls, stat]
+}

@@ -1,0 +1,107 @@
+/**
+ * The host room: what this machine can tell about its allocations, and do for them.
+ *
+ * An *allocation* is a directory `<alloc_dir>/<uuid>/` whose supervisor (`outpost alloc run`, or any other) describes it
+ * in `alloc.json`. The room only ever reads what supervisors write. `allocations` keeps a picture of each; `alloc-files`
+ * and `beneath` open a path of one without ever leaving it; `files`, `content`, `stream` and `logs` are the endpoints on
+ * top; `sampler` measures the machine and the tasks; `metadata` and `state` hold what the node is called and tagged;
+ * `gc` removes what has ended.
+ *
+ * Promises. Nothing outside an allocation's directory is read or listed, and no content of `secrets/` or `private/`,
+ * whatever links, races or letter case are tried. A follower gets every byte that is written, in order, with exact
+ * offsets, across rotation and truncation. Followers of one file share one descriptor, one watch and one read; a slow
+ * one costs its own buffers and nobody else anything. What was acknowledged about metadata is on the disk. Statistics
+ * are at most two seconds old. Every descriptor is closed on every way out.
+ *
+ * Assumes that only the operator and supervisors write to `<alloc_dir>` itself, that tasks write anything they like
+ * below their own directory, and that /proc is mounted.
+ *
+ * What can go wrong. No file watches left: followers and the registry poll, and say so once. Descriptors used up: 503
+ * for new readers. A manifest that makes no sense: that allocation is reported and the others are served. A disk that is
+ * full: metadata changes are refused, nothing else is. The room never imports another one: who calls and who may is
+ * decided by the operations with the identity they are handed.
+ */
+import type { Logger } from '../kit/log.ts'
+import type { AnyOperation } from '../kit/operation.ts'
+import { AllocationRegistry } from './allocations.ts'
+import { CollectedRecords } from './collected.ts'
+import { contentOperations } from './content.ts'
+import { fileOperations } from './files.ts'
+import { Followers } from './follow.ts'
+import { GarbageCollector, type GcSettings } from './gc.ts'
+import { gcOperations } from './gc-operations.ts'
+import { logsOperation } from './logs.ts'
+import { builtInMeta, metadataOperations, NodeMetadata } from './metadata.ts'
+import { StatsSampler } from './sampler.ts'
+import { HostState } from './state.ts'
+import { statsOperations } from './stats-operations.ts'
+import { streamOperation } from './stream.ts'
+
+export interface HostOptions {
+  readonly allocDir: string
+  readonly stateDir: string
+  readonly nodeId?: string
+  readonly staticMeta: Readonly<Record<string, string>>
+  readonly version: string
+  readonly gc: GcSettings
+  /** 0 means no limit. */
+  readonly followersMax: number
+  readonly sampleIntervalMs: number
+  readonly logger: Logger
+}
+
+/** A running host: its endpoints, and how to stop it. */
+export interface Host {
+  readonly nodeId: string
+  readonly operations: readonly AnyOperation[]
+  readonly allocations: AllocationRegistry
+  readonly followers: Followers
+  readonly metadata: NodeMetadata
+  stop(): Promise<void>
+}
+
+/** Opens state, looks at all allocations and starts what runs in the background. Rejects with a Fault for the operator. */
+export async function startHost(options: HostOptions): Promise<Host> {
+  const { logger, allocDir, stateDir } = options
+  const state = await HostState.open({
+    stateDir,
+    log: logger.named('state'),
+    ...(options.nodeId === undefined ? {} : { nodeId: options.nodeId }),
+  })
+  const staticMeta = { ...builtInMeta(options.version), ...options.staticMeta }
+  const metadata = await NodeMetadata.open({ state, staticMeta, log: logger.named('metadata') })
+  const collected = await CollectedRecords.open({ stateDir, allocDir, log: logger.named('gc') })
+  const allocations = new AllocationRegistry({ allocDir, collected, log: logger.named('allocations') })
+  await allocations.start()
+  const sampler = new StatsSampler({
+    allocations,
+    allocDir: allocations.allocDir,
+    intervalMs: options.sampleIntervalMs,
+    log: logger.named('stats'),
+  })
+  sampler.start()
+  const collector = new GarbageCollector({ allocations, collected, settings: options.gc, log: logger.named('gc') })
+  collector.start()
+  const followers = new Followers({ limit: options.followersMax, logger: logger.named('followers') })
+  const { nodeId } = state
+  return {
+    nodeId,
+    allocations,
+    followers,
+    metadata,
+    operations: [
+      ...fileOperations({ allocations }),
+      ...contentOperations({ allocations }),
+      streamOperation({ allocations, followers }),
+      logsOperation({ allocations, followers }),
+      ...statsOperations({ sampler, allocations, nodeId }),
+      ...metadataOperations({ metadata, nodeId }),
+      ...gcOperations({ collector, allocations, nodeId }),
+    ],
+    async stop() {
+      sampler.stop()
+      await collector.stop()
+      await allocations.stop()
+    },
+  }
+}

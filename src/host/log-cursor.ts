@@ -1,0 +1,164 @@
+/**
+ * A follower's place in a rotated log: a cursor in one file and the rule for the next.
+ *
+ * Rotation: only after a higher index exists is the current file read to its end once more, and only then does the
+ * follower move on, so nothing that was written before the rotation is lost. A writer that adds to the old file even
+ * later is still heard for `LINGER_MS`: those bytes come late, but they come.
+ *
+ * Deletion: when the current file is deleted the follower says so once, reads what the descriptor still holds, and goes
+ * on with a higher index when there is one. Otherwise it waits for one. Lower indexes are older and never replayed,
+ * except where all files are gone: then whoever writes again begins a new log, at any index.
+ */
+import type { Allocation } from './allocation.ts'
+import type { BufferLease } from './buffers.ts'
+import { FileCursor, type Step } from './file-cursor.ts'
+import type { FollowedFiles } from './followed-file.ts'
+import type { LogFiles, LogPlace } from './log-files.ts'
+
+const LINGER_MS = 1000
+
+/** A step of the log, and the file it belongs to. */
+export interface LogStep {
+  readonly step: Step | { readonly kind: 'deleted'; readonly offset: number }
+  readonly path: string
+}
+
+export class LogCursor {
+  readonly #files: FollowedFiles
+  readonly #logs: LogFiles
+  readonly #allocation: Allocation
+  readonly #lease: BufferLease
+  #current: FileCursor
+  #index: number
+  /** Only files with a higher index come next; lower ones are older. */
+  #floor: number
+  /** The file before this one, in case its writer is late. */
+  #old: { cursor: FileCursor; index: number; untilMs: number } | undefined
+  /** Indexes to go on with, nearest first, once the current file is drained after they became known. */
+  #next: readonly number[] = []
+  #listedGeneration = -1
+  #saidDeleted = false
+
+  /** Undefined when the file of `place` is gone by now. */
+  static open(options: {
+    files: FollowedFiles
+    logs: LogFiles
+    allocation: Allocation
+    lease: BufferLease
+    place: LogPlace
+  }): LogCursor | undefined {
+    const first = openAt(options, options.place)
+    return first && new LogCursor(options, first, options.place.index)
+  }
+
+  private constructor(
+    options: { files: FollowedFiles; logs: LogFiles; allocation: Allocation; lease: BufferLease },
+    first: FileCursor,
+    index: number,
+  ) {
+    this.#files = options.files
+    this.#logs = options.logs
+    this.#allocation = options.allocation
+    this.#lease = options.lease
+    this.#current = first
+    this.#index = index
+    this.#floor = index
+  }
+
+  /** The next thing in the log; `end` when there is nothing for now. */
+  async step(labelBytes: number): Promise<LogStep> {
+    const late = await this.#lateStep(labelBytes)
+    if (late) return late
+    for (;;) {
+      const step = await this.#current.step(labelBytes)
+      const path = this.#logs.path(this.#index)
+      if (step.kind !== 'end') return { step, path }
+      if (this.#next.length > 0 ? this.#moveOn() : this.#findNext()) continue
+      if (!this.#current.file.deleted || this.#saidDeleted) return { step, path }
+      this.#saidDeleted = true
+      return { step: { kind: 'deleted', offset: this.#current.position }, path }
+    }
+  }
+
+  /** As `FileCursor.rest`. */
+  rest(beatAtMs: number): Promise<void> {
+    return this.#current.rest(beatAtMs)
+  }
+
+  wake(): void {
+    this.#current.wake()
+  }
+
+  /** True when the log's directory is gone: nothing can ever follow. */
+  get abandoned(): boolean {
+    return this.#current.file.deleted && !this.#logs.directoryExists()
+  }
+
+  release(): void {
+    this.#current.release()
+    this.#old?.cursor.release()
+    this.#old = undefined
+  }
+
+  /** Looks for a file to go on with, if names may have changed since the last look; true when there is one. */
+  #findNext(): boolean {
+    const { generation } = this.#current.file.directory
+    if (generation === this.#listedGeneration && !this.#current.file.deleted) return false
+    this.#listedGeneration = generation
+    const indexes = this.#logs.indexes()
+    if (indexes.length === 0) this.#floor = -1
+    const replaced = (index: number) => index === this.#index && this.#current.file.deleted
+    this.#next = indexes.filter((index) => index > this.#floor || replaced(index))
+    if (this.#next.length === 0) return false
+    this.#current.file.look()
+    return true
+  }
+
+  /** Moves to the nearest of the next files that can be opened; a name that is no readable file is passed over. */
+  #moveOn(): boolean {
+    const options = { files: this.#files, logs: this.#logs, allocation: this.#allocation, lease: this.#lease }
+    const candidates = this.#next
+    this.#next = []
+    this.#listedGeneration = -1
+    for (const index of candidates) {
+      const opened = openAt(options, { index, offset: 0 })
+      if (!opened) continue
+      this.#old?.cursor.release()
+      this.#old = { cursor: this.#current, index: this.#index, untilMs: performance.now() + LINGER_MS }
+      this.#current.onWake = () => opened.wake()
+      this.#current = opened
+      this.#index = index
+      this.#floor = index
+      this.#saidDeleted = false
+      return true
+    }
+    return false
+  }
+
+  async #lateStep(labelBytes: number): Promise<LogStep | undefined> {
+    const old = this.#old
+    if (!old) return undefined
+    const step = await old.cursor.step(labelBytes)
+    if (step.kind === 'shared' || step.kind === 'own') return { step, path: this.#logs.path(old.index) }
+    if (old.untilMs < performance.now()) {
+      old.cursor.release()
+      this.#old = undefined
+    }
+    return undefined
+  }
+}
+
+function openAt(
+  options: { files: FollowedFiles; logs: LogFiles; allocation: Allocation; lease: BufferLease },
+  place: LogPlace,
+): FileCursor | undefined {
+  const content = options.logs.open(place.index)
+  if (!content) return undefined
+  return new FileCursor({
+    files: options.files,
+    content,
+    root: options.allocation.directory,
+    position: place.offset,
+    lease: options.lease,
+  })
+}

@@ -1,0 +1,111 @@
+/**
+ * The rotated files of one task's log: `alloc/logs/<task>.<type>.<N>`, N counting up, the highest one live, the lowest
+ * ones removed as time goes by. Which of them exist is looked up in the directory each time it may have changed; what
+ * is no regular decimal index is not a log file and is passed over.
+ */
+import { closeSync, readdirSync } from 'node:fs'
+import { isErrno, Refusal } from '../kit/errors.ts'
+import { type Content, findFile, openFile, refusalOf } from './alloc-files.ts'
+import type { Allocation } from './allocation.ts'
+
+export const LOG_DIRECTORY = 'alloc/logs'
+/** Indexes above are no log files: they could not be counted up any further. */
+const INDEX_MAX = Number.MAX_SAFE_INTEGER - 1
+
+export class LogFiles {
+  readonly #allocation: Allocation
+  readonly #prefix: string
+
+  constructor(allocation: Allocation, options: { task: string; type: string }) {
+    this.#allocation = allocation
+    this.#prefix = `${options.task}.${options.type}.`
+  }
+
+  /** Existing indexes in ascending order; empty when there are none or the directory is gone. */
+  indexes(): number[] {
+    const found: number[] = []
+    for (const name of this.#names()) {
+      if (!name.startsWith(this.#prefix)) continue
+      const text = name.slice(this.#prefix.length)
+      const index = Number(text)
+      // Only the canonical form: `007` and `7` would be two files with one place in the order.
+      if (/^(0|[1-9]\d*)$/.test(text) && index <= INDEX_MAX) found.push(index)
+    }
+    return found.sort((a, b) => a - b)
+  }
+
+  path(index: number): string {
+    return `${LOG_DIRECTORY}/${this.#prefix}${index}`
+  }
+
+  /** Opens one of the files, or undefined when it is gone or is no file whose content may be read. */
+  open(index: number): Content | undefined {
+    try {
+      return openFile(this.#allocation, this.path(index))
+    } catch (error) {
+      if (error instanceof Refusal && ['not_found', 'invalid_request', 'prohibited'].includes(error.code))
+        return undefined
+      throw error
+    }
+  }
+
+  directoryExists(): boolean {
+    try {
+      closeSync(findFile(this.#allocation, LOG_DIRECTORY, 'open').fd)
+      return true
+    } catch (error) {
+      return !(error instanceof Refusal && error.code === 'not_found')
+    }
+  }
+
+  #names(): string[] {
+    try {
+      const found = findFile(this.#allocation, LOG_DIRECTORY, 'open')
+      try {
+        return found.stat.isDirectory() ? readdirSync(`/proc/self/fd/${found.fd}`) : []
+      } finally {
+        closeSync(found.fd)
+      }
+    } catch (error) {
+      if (error instanceof Refusal && error.code === 'not_found') return []
+      if (isErrno(error, 'ENOENT')) return []
+      const shown = error instanceof Refusal ? error : refusalOf(error, 'open', LOG_DIRECTORY)
+      if (shown instanceof Refusal) throw new Refusal(shown.code, `failed to list entries: ${shown.message}`)
+      throw shown
+    }
+  }
+}
+
+/** A place in the log: an index of a file and a byte in it. */
+export interface LogPlace {
+  readonly index: number
+  readonly offset: number
+}
+
+/**
+ * Where a request begins, as the compatible system walks: from the lowest file forward (`start`) or from the highest
+ * backward (`end`, where a positive offset counts back). `sizes` are in ascending order of their index.
+ */
+export function logStart(
+  sizes: readonly { index: number; size: number }[],
+  request: { origin: string; offset: number },
+): LogPlace | undefined {
+  const fromEnd = request.origin === 'end'
+  let at = fromEnd ? sizes.length - 1 : 0
+  let offset = fromEnd ? -request.offset : request.offset
+  for (;;) {
+    const file = sizes[at]
+    if (!file) return undefined
+    if (offset >= 0) {
+      if (offset <= file.size) return { index: file.index, offset }
+      if (at === sizes.length - 1) return { index: file.index, offset: file.size }
+      offset -= file.size
+      at++
+    } else {
+      if (file.size + offset >= 0) return { index: file.index, offset: file.size + offset }
+      if (at === 0) return { index: file.index, offset: 0 }
+      offset += file.size
+      at--
+    }
+  }
+}

@@ -1,0 +1,179 @@
+/**
+ * `fs/logs`: a task's log across its rotated files, as frames or plain, once or for as long as the caller stays.
+ *
+ * A follow stream stays open when the task ends, because stock clients expect it. It ends broken, not cleanly, when the
+ * allocation is collected under it: there is nothing to resume, and a client that is told "end" would ask again for ever.
+ */
+import { closeSync } from 'node:fs'
+import { Fault, Refusal } from '../kit/errors.ts'
+import type { AnyOperation, Call, Chunk, Operation } from '../kit/operation.ts'
+import { queryBoolean, queryInteger, queryText, schema } from '../kit/schema.ts'
+import { gone } from './alloc-files.ts'
+import { type Allocation, type AllocationTable, findAllocation } from './allocation.ts'
+import { allocIdParam, authorizeAllocation } from './files.ts'
+import { Encoder, type Followers, Heartbeat } from './follow.ts'
+import { LogCursor } from './log-cursor.ts'
+import { LogFiles, logStart, type LogPlace } from './log-files.ts'
+import { OpenFile, readSpan } from './read.ts'
+import { originQuery } from './stream.ts'
+
+interface LogsInput {
+  readonly alloc_id: string
+  readonly task: string
+  readonly follow: boolean
+  readonly plain: boolean
+  readonly type: string
+  readonly offset: number
+  readonly origin: string
+}
+
+const logsInput = schema({
+  alloc_id: allocIdParam,
+  task: queryText({ description: 'Name of the task', fallback: '', required: 'must provide task name' }),
+  follow: queryBoolean({ description: 'Go on with what is written', fallback: false }),
+  plain: queryBoolean({ description: 'Bytes of the log without frames', fallback: false }),
+  type: queryText({
+    description: 'Which of its outputs',
+    fallback: 'stdout',
+    choices: ['stdout', 'stderr'],
+    otherwise: 'must provide log type (stdout/stderr)',
+  }),
+  offset: queryInteger({ description: 'Bytes from the origin', fallback: 0 }),
+  origin: originQuery,
+})
+
+const headOf = (plain: boolean): Chunk => ({
+  status: 200,
+  contentType: plain ? 'text/plain' : 'application/json',
+  headers: { 'X-Content-Type-Options': 'nosniff' },
+})
+
+/** Where to begin, or a Refusal that says why there is no log. */
+function placeOf(allocation: Allocation, logs: LogFiles, input: LogsInput): LogPlace {
+  if (allocation.collected) throw gone(allocation)
+  const task = allocation.tasks.get(input.task)
+  if (!task) throw new Refusal('invalid_request', `unknown task name ${JSON.stringify(input.task)}`)
+  if (task.state === 'pending' && task.startedAtMs === undefined) {
+    throw new Refusal('not_found', `task "${input.task}" not started yet. No logs available`)
+  }
+  const place = task.logsDisabled ? undefined : logStart(sizesOf(logs), input)
+  if (place) return place
+  throw new Refusal('not_found', `log entry for task "${input.task}" and log type "${input.type}" not found`)
+}
+
+function sizesOf(logs: LogFiles): { index: number; size: number }[] {
+  const sizes: { index: number; size: number }[] = []
+  for (const index of logs.indexes()) {
+    const content = logs.open(index)
+    if (!content) continue
+    closeSync(content.fd)
+    sizes.push({ index, size: content.stat.size })
+  }
+  return sizes
+}
+
+/** Everything from the place to the end of the newest file; which that is, is looked up again after each. */
+async function* readOnce(allocation: Allocation, input: LogsInput): AsyncGenerator<Chunk> {
+  const logs = new LogFiles(allocation, input)
+  let place: LogPlace | undefined = placeOf(allocation, logs, input)
+  yield headOf(input.plain)
+  const encoder = new Encoder({ framed: !input.plain })
+  while (place) {
+    yield* readFile(logs, place, encoder)
+    const after: number = place.index
+    const next = logs.indexes().find((index) => index > after)
+    place = next === undefined ? undefined : { index: next, offset: 0 }
+  }
+  yield encoder.heartbeat.subarray(0, 0)
+  encoder.lease.rest()
+}
+
+async function* readFile(logs: LogFiles, place: LogPlace, encoder: Encoder): AsyncGenerator<Buffer> {
+  const content = logs.open(place.index)
+  if (!content) return // rotated away since it was listed: the next one goes on
+  const file = new OpenFile(content.fd)
+  encoder.setFile(logs.path(place.index))
+  try {
+    let position = place.offset
+    const span = { start: position, end: Number.MAX_SAFE_INTEGER, labelBytes: encoder.labelBytes }
+    for await (const data of readSpan(file, encoder.lease, span)) {
+      yield encoder.data(data, position)
+      position += data.length
+    }
+  } finally {
+    file.close()
+  }
+}
+
+async function* follow(
+  followers: Followers,
+  allocation: Allocation,
+  input: LogsInput,
+  call: Call,
+): AsyncGenerator<Chunk> {
+  const encoder = new Encoder({ framed: !input.plain })
+  const cursor = openCursor(followers, allocation, input, encoder)
+  const onAbort = () => cursor.wake()
+  call.signal.addEventListener('abort', onAbort)
+  const heartbeat = new Heartbeat()
+  try {
+    yield headOf(input.plain)
+    yield encoder.heartbeat
+    while (!call.signal.aborted) {
+      if (heartbeat.due()) {
+        yield encoder.heartbeat
+        encoder.lease.rest()
+      }
+      const { step, path } = await cursor.step(encoder.labelBytes)
+      encoder.setFile(path)
+      if (step.kind === 'shared' || step.kind === 'own') yield encoder.step(step)
+      else if (step.kind === 'truncated') yield encoder.event('file truncated', 0)
+      else if (step.kind === 'deleted') yield encoder.event('file deleted', step.offset)
+      else if (cursor.abandoned) throw new Fault('the log directory is gone')
+      else await cursor.rest(heartbeat.dueAtMs)
+    }
+  } finally {
+    call.signal.removeEventListener('abort', onAbort)
+    cursor.release()
+    followers.leave()
+  }
+}
+
+/** Counts the follower in and opens its place; every way out of here that throws counts it out again. */
+function openCursor(followers: Followers, allocation: Allocation, input: LogsInput, encoder: Encoder): LogCursor {
+  followers.enter()
+  try {
+    const logs = new LogFiles(allocation, input)
+    for (;;) {
+      const place = placeOf(allocation, logs, input)
+      const options = { files: followers.files, logs, allocation, lease: encoder.lease, place }
+      const cursor = LogCursor.open(options)
+      // Rotated away between the listing and the opening: the listing has changed, so look again.
+      if (cursor) return cursor
+    }
+  } catch (error) {
+    followers.leave()
+    throw error
+  }
+}
+
+export function logsOperation(host: { allocations: AllocationTable; followers: Followers }): AnyOperation {
+  const logs: Operation<LogsInput, never> = {
+    name: 'host.logs',
+    summary: 'Read or follow the log of a task',
+    http: ['* /v1/client/fs/logs/:alloc_id', '* /client/fs/logs/:alloc_id'],
+    target: 'node',
+    input: logsInput,
+    output: 'stream',
+    errorFormat: 'plain',
+    crossOrigin: ['GET', 'HEAD'],
+    endless: (input) => input.follow,
+    authorize: (input, identity) =>
+      void authorizeAllocation(host.allocations, input.alloc_id, identity, 'read-logs', 'read-fs'),
+    run(input, call) {
+      const allocation = findAllocation(host.allocations, input.alloc_id)
+      return input.follow ? follow(host.followers, allocation, input, call) : readOnce(allocation, input)
+    },
+  }
+  return logs
+}

@@ -1,0 +1,157 @@
+/**
+ * `fs/stream`: the bytes of one file as frames, and then, if asked, whatever is appended to it.
+ *
+ * Ends normally when the file is deleted or its name comes to belong to another file, after everything that was written
+ * to it, with a frame that says so. A truncation is a frame too, and the stream goes on from the new beginning.
+ */
+import { fstatSync } from 'node:fs'
+import { Refusal } from '../kit/errors.ts'
+import type { AnyOperation, Call, Chunk, Operation } from '../kit/operation.ts'
+import { queryBoolean, queryInteger, queryText, schema } from '../kit/schema.ts'
+import { type Content, openFile } from './alloc-files.ts'
+import { type Allocation, type AllocationTable, findAllocation } from './allocation.ts'
+import { FileCursor } from './file-cursor.ts'
+import { allocIdParam, authorizeAllocation, pathQuery } from './files.ts'
+import { Encoder, type Followers, Heartbeat } from './follow.ts'
+import { OpenFile, readSpan } from './read.ts'
+
+export const originQuery = queryText({
+  description: 'Where the offset counts from',
+  fallback: 'start',
+  choices: ['start', 'end'],
+  otherwise: 'origin must be start or end',
+})
+
+interface StreamInput {
+  readonly alloc_id: string
+  readonly path: string
+  readonly follow: boolean
+  readonly offset: number
+  readonly origin: string
+}
+
+const streamInput = schema({
+  alloc_id: allocIdParam,
+  path: pathQuery,
+  follow: queryBoolean({ description: 'Go on with what is appended', fallback: true }),
+  offset: queryInteger({ description: 'First byte, counted from the origin', fallback: 0, required: true }),
+  origin: originQuery,
+})
+
+const TEXT = 'text/plain; charset=utf-8'
+
+/** First byte of a stream; beyond the end of the file is legal. */
+export function streamStart(input: { offset: number; origin: string; path: string }, size: number): number {
+  if (input.origin === 'end') return Math.max(size - input.offset, 0)
+  if (input.offset >= 0) return input.offset
+  throw new Refusal(
+    'invalid_request',
+    `can't seek to offset ${input.offset}: seek ${input.path}: invalid argument; count from the end with origin=end`,
+  )
+}
+
+async function* readOnce(allocation: Allocation, input: StreamInput): AsyncGenerator<Chunk> {
+  const content = openFile(allocation, input.path)
+  const file = new OpenFile(content.fd)
+  const encoder = new Encoder({ framed: true })
+  encoder.setFile(input.path)
+  let clean = false
+  try {
+    let position = streamStart(input, fstatSync(file.fd).size)
+    yield { status: 200, contentType: TEXT }
+    const span = { start: position, end: Number.MAX_SAFE_INTEGER, labelBytes: encoder.labelBytes }
+    for await (const data of readSpan(file, encoder.lease, span)) {
+      yield encoder.data(data, position)
+      position += data.length
+    }
+    clean = true
+  } finally {
+    file.close()
+    // After an early end the last chunk may still be in flight; its buffers then go to the collector.
+    if (clean) encoder.lease.rest()
+  }
+}
+
+async function* follow(
+  followers: Followers,
+  allocation: Allocation,
+  input: StreamInput,
+  call: Call,
+): AsyncGenerator<Chunk> {
+  const encoder = new Encoder({ framed: true })
+  encoder.setFile(input.path)
+  const cursor = openCursor(followers, allocation, input, encoder)
+  const onAbort = () => cursor.wake()
+  call.signal.addEventListener('abort', onAbort)
+  const heartbeat = new Heartbeat()
+  try {
+    yield { status: 200, contentType: TEXT }
+    yield encoder.heartbeat
+    while (!call.signal.aborted) {
+      if (heartbeat.due()) {
+        yield encoder.heartbeat
+        encoder.lease.rest()
+      }
+      const step = await cursor.step(encoder.labelBytes)
+      if (step.kind === 'shared' || step.kind === 'own') yield encoder.step(step)
+      else if (step.kind === 'truncated') yield encoder.event('file truncated', 0)
+      else if (!cursor.file.deleted) await cursor.rest(heartbeat.dueAtMs)
+      else {
+        yield encoder.event('file deleted', cursor.position)
+        return
+      }
+    }
+  } finally {
+    call.signal.removeEventListener('abort', onAbort)
+    cursor.release()
+    followers.leave()
+  }
+}
+
+/** Counts the follower in and opens its file; every way out of here that throws counts it out again. */
+function openCursor(followers: Followers, allocation: Allocation, input: StreamInput, encoder: Encoder): FileCursor {
+  followers.enter()
+  try {
+    const content: Content = openFile(allocation, input.path)
+    const position = seekOrClose(content, input)
+    return new FileCursor({
+      files: followers.files,
+      content,
+      root: allocation.directory,
+      position,
+      lease: encoder.lease,
+    })
+  } catch (error) {
+    followers.leave()
+    throw error
+  }
+}
+
+function seekOrClose(content: Content, input: StreamInput): number {
+  try {
+    return streamStart(input, content.stat.size)
+  } catch (error) {
+    new OpenFile(content.fd).close()
+    throw error
+  }
+}
+
+export function streamOperation(host: { allocations: AllocationTable; followers: Followers }): AnyOperation {
+  const stream: Operation<StreamInput, never> = {
+    name: 'host.fs_stream',
+    summary: 'Follow a file as frames',
+    http: ['* /v1/client/fs/stream/:alloc_id', '* /client/fs/stream/:alloc_id'],
+    target: 'node',
+    input: streamInput,
+    output: 'stream',
+    errorFormat: 'plain',
+    crossOrigin: ['GET', 'HEAD'],
+    endless: (input) => input.follow,
+    authorize: (input, identity) => void authorizeAllocation(host.allocations, input.alloc_id, identity, 'read-fs'),
+    run(input, call) {
+      const allocation = findAllocation(host.allocations, input.alloc_id)
+      return input.follow ? follow(host.followers, allocation, input, call) : readOnce(allocation, input)
+    },
+  }
+  return stream
+}

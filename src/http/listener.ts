@@ -1,0 +1,183 @@
+/**
+ * The HTTP room: bytes in, `Operation`s run, bytes out. It knows no feature.
+ *
+ * The way of a request. `listener` accepts the connection, unless its address holds too many (`connections`). Node's
+ * parser reads the head within limits of size and time. An `Exchange` then goes through its list: `router` finds the
+ * operation for verb and path, `request` decodes what it may be parsed from, the operation's schema parses it, the
+ * token is resolved to an identity, the operation authorises and runs, and `respond` or `stream` writes the result.
+ *
+ * Promises. An error before the first byte is a status with a text that says what to do; after it the answer is broken,
+ * never ended as if it were whole. A caller that sends slowly, sends too much, or takes nothing costs a bounded amount
+ * of memory for a bounded time. What a caller sends never reaches the log except verb, path and address.
+ *
+ * Assumes that `resolve` and the operations are correct about permission: no path here skips either.
+ *
+ * What can go wrong. A slow head ends with 408, an over-long one with 431, a body over the operation's limit with 413;
+ * Content-Length together with Transfer-Encoding is refused by the parser (400), as are other ambiguous messages. An
+ * answer that is not a stream has `requestTimeoutMs` from head to end; a stream may last, but a single write that its
+ * caller does not take within `stallTimeoutMs` cuts it. `close` lets answers under way finish and breaks endless
+ * streams, so that their followers know to resume elsewhere.
+ *
+ * The verb LIST, which Node's parser refuses, will get its front in this file together with the secrets core.
+ */
+import { createServer, type Server } from 'node:http'
+import { createServer as createTlsServer, Server as TlsServer } from 'node:https'
+import type { AddressInfo, Socket } from 'node:net'
+import { isErrno, Refusal } from '../kit/errors.ts'
+import { Connections } from './connections.ts'
+import { Exchange, type Services } from './exchange.ts'
+
+export interface ListenerOptions extends Services {
+  readonly host: string
+  /** 0 means any free port. */
+  readonly port: number
+  readonly tls?: TlsFiles
+  readonly limits: ListenerLimits
+  /** Headers of every answer, from the configuration. */
+  readonly headers: Readonly<Record<string, string>>
+}
+
+/** PEM texts, already read. */
+export interface TlsFiles {
+  readonly cert: string
+  readonly key: string
+  readonly ca?: string
+  readonly minVersion: 'TLSv1.2' | 'TLSv1.3'
+  readonly verifyClient: boolean
+}
+
+export interface ListenerLimits {
+  readonly connectionsPerClient: number
+  readonly headerBytesMax: number
+  readonly headTimeoutMs: number
+  readonly requestTimeoutMs: number
+  readonly idleTimeoutMs: number
+  readonly tlsHandshakeTimeoutMs: number
+  readonly stallTimeoutMs: number
+}
+
+/** How often timeouts are looked at; they are that exact. */
+const SWEEP_MS = 500
+const DRAIN_MS = 10_000
+
+export class Listener {
+  readonly connections: Connections
+  readonly #options: ListenerOptions
+  readonly #server: Server
+  readonly #active = new Set<Exchange>()
+  #sweeper: NodeJS.Timeout | undefined
+
+  constructor(options: ListenerOptions) {
+    this.#options = options
+    this.connections = new Connections(options.limits.connectionsPerClient)
+    this.#server = this.#createServer()
+  }
+
+  /** Starts to listen; resolves with the address that is really used. */
+  async listen(): Promise<{ host: string; port: number }> {
+    await new Promise<void>((resolve, reject) => {
+      this.#server.once('error', reject)
+      this.#server.listen(this.#options.port, this.#options.host, () => {
+        this.#server.off('error', reject)
+        resolve()
+      })
+    })
+    this.#sweeper = setInterval(() => this.#sweep(), SWEEP_MS).unref()
+    const address = this.#server.address() as AddressInfo
+    return { host: address.address, port: address.port }
+  }
+
+  /** Stops: answers under way finish within `DRAIN_MS`, endless streams are broken, idle connections close. */
+  async close(): Promise<void> {
+    const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()))
+    for (const exchange of this.#active) if (exchange.endless) exchange.cut(stopping())
+    this.#server.closeIdleConnections()
+    const limit = setTimeout(() => this.#server.closeAllConnections(), DRAIN_MS)
+    const idle = setInterval(() => this.#server.closeIdleConnections(), 50)
+    await closed
+    clearTimeout(limit)
+    clearInterval(idle)
+    clearInterval(this.#sweeper)
+  }
+
+  /** Certificates for connections from now on; those that are open keep theirs. */
+  setTls(tls: TlsFiles): void {
+    if (this.#server instanceof TlsServer) this.#server.setSecureContext(secureContext(tls))
+  }
+
+  get activeExchanges(): number {
+    return this.#active.size
+  }
+
+  #createServer(): Server {
+    const { limits, tls } = this.#options
+    const common = {
+      maxHeaderSize: limits.headerBytesMax,
+      headersTimeout: limits.headTimeoutMs,
+      requestTimeout: limits.requestTimeoutMs,
+      keepAliveTimeout: limits.idleTimeoutMs,
+      connectionsCheckingInterval: SWEEP_MS,
+      // Finds out about callers whose host vanished without a word.
+      keepAlive: true,
+      keepAliveInitialDelay: 30_000,
+    }
+    const server: Server = tls
+      ? createTlsServer({ ...common, ...secureContext(tls), handshakeTimeout: limits.tlsHandshakeTimeoutMs })
+      : createServer(common)
+    server.on('request', (request, response) => {
+      // Node's own listener has seen the connection before it was turned away, and parses what came with it.
+      if (request.socket.writableEnded) return
+      for (const [name, value] of Object.entries(this.#options.headers)) response.setHeader(name, value)
+      const exchange = new Exchange(request, response, this.#options)
+      this.#active.add(exchange)
+      void exchange.serve().finally(() => this.#active.delete(exchange))
+    })
+    server.on('connection', (socket: Socket) => void this.connections.admit(socket))
+    server.on('clientError', (error, socket) => refuseMessage(error, socket as Socket))
+    return server
+  }
+
+  #sweep(): void {
+    const nowMs = performance.now()
+    const { requestTimeoutMs, stallTimeoutMs } = this.#options.limits
+    for (const exchange of this.#active) {
+      const stalledMs = exchange.waitingSinceMs === undefined ? 0 : nowMs - exchange.waitingSinceMs
+      if (stalledMs > stallTimeoutMs) exchange.cut(new Refusal('request_timeout', 'the answer was not taken in time'))
+      const unanswered = !exchange.response.headersSent && nowMs - exchange.startedAtMs > requestTimeoutMs
+      if (unanswered) exchange.cut(new Refusal('unavailable', 'the request took too long, try again later'))
+    }
+  }
+}
+
+function secureContext(tls: TlsFiles) {
+  return {
+    cert: tls.cert,
+    key: tls.key,
+    minVersion: tls.minVersion,
+    requestCert: tls.verifyClient,
+    rejectUnauthorized: tls.verifyClient,
+    ...(tls.ca === undefined ? {} : { ca: tls.ca }),
+  }
+}
+
+function stopping(): Refusal {
+  return new Refusal('unavailable', 'the agent is stopping, try again')
+}
+
+/** What Node's parser refuses is answered plainly, without a look at what it was. */
+function refuseMessage(error: Error, socket: Socket): void {
+  if (!socket.writable || isErrno(error, 'ECONNRESET', 'EPIPE')) {
+    socket.destroy()
+    return
+  }
+  const status = isErrno(error, 'HPE_HEADER_OVERFLOW')
+    ? '431 Request Header Fields Too Large'
+    : isErrno(error, 'ERR_HTTP_REQUEST_TIMEOUT')
+      ? '408 Request Timeout'
+      : '400 Bad Request'
+  const body = `${status.slice(4)}\n`
+  socket.end(
+    `HTTP/1.1 ${status}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: ${body.length}\r\nConnection: close\r\n\r\n${body}`,
+  )
+  setTimeout(() => socket.destroy(), SWEEP_MS).unref()
+}

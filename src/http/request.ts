@@ -1,0 +1,128 @@
+/**
+ * From bytes to a `RawInput`: path parameters, query pairs, the few headers that operations name, the body. Everything
+ * is decoded strictly: what is not valid percent-encoded UTF-8 is refused instead of being guessed at.
+ */
+import type { IncomingMessage } from 'node:http'
+import { Refusal } from '../kit/errors.ts'
+import type { AnyOperation } from '../kit/operation.ts'
+import type { RawInput } from '../kit/schema.ts'
+
+/** Longest request path; longer ones name nothing that exists. */
+export const PATH_BYTES_MAX = 8192
+/** More parameters than any client sends; each costs memory before anybody is authorised. */
+const QUERY_PAIRS_MAX = 256
+
+export interface Target {
+  readonly path: string
+  readonly query: readonly (readonly [string, string])[]
+}
+
+/** Splits and decodes the request target. */
+export function parseTarget(url: string): Target {
+  const mark = url.indexOf('?')
+  const path = mark < 0 ? url : url.slice(0, mark)
+  if (path.length > PATH_BYTES_MAX) throw new Refusal('path_too_long', `path is longer than ${PATH_BYTES_MAX} bytes`)
+  return { path, query: mark < 0 ? [] : parseQuery(url.slice(mark + 1)) }
+}
+
+function parseQuery(text: string): (readonly [string, string])[] {
+  const pairs: (readonly [string, string])[] = []
+  for (const part of text.split('&')) {
+    if (part === '') continue
+    if (pairs.length >= QUERY_PAIRS_MAX) {
+      throw new Refusal('invalid_request', `more than ${QUERY_PAIRS_MAX} query parameters`)
+    }
+    const mark = part.indexOf('=')
+    const name = mark < 0 ? part : part.slice(0, mark)
+    const value = mark < 0 ? '' : part.slice(mark + 1)
+    pairs.push([decode(name, true), decode(value, true)])
+  }
+  return pairs
+}
+
+/** Strict percent-decoding; `plus` also turns `+` into a space, as in a query. */
+export function decode(text: string, plus: boolean): string {
+  const spaced = plus ? text.replaceAll('+', ' ') : text
+  if (!spaced.includes('%')) return spaced
+  try {
+    return decodeURIComponent(spaced)
+  } catch {
+    throw new Refusal('invalid_request', 'the request target is not valid percent-encoded UTF-8')
+  }
+}
+
+/** Everything an operation's input may be parsed from. Reads the body only when the operation wants one. */
+export async function readRawInput(
+  request: IncomingMessage,
+  target: Target,
+  match: { operation: AnyOperation; params: Readonly<Record<string, string>> },
+): Promise<RawInput> {
+  const body = wantsBody(request, match.operation) ? await readBody(request, bodyLimit(match.operation)) : undefined
+  return rawInput(request, target, match, body)
+}
+
+export function wantsBody(request: IncomingMessage, operation: AnyOperation): boolean {
+  return bodyLimit(operation) > 0 && request.method !== 'GET' && request.method !== 'HEAD'
+}
+
+export function rawInput(
+  request: IncomingMessage,
+  target: Target,
+  match: { operation: AnyOperation; params: Readonly<Record<string, string>> },
+  body: string | undefined,
+): RawInput {
+  const params: Record<string, string> = {}
+  for (const [name, value] of Object.entries(match.params)) params[name] = decode(value, false)
+  return { params, query: target.query, headers: headersFor(request, match.operation), body }
+}
+
+function headersFor(request: IncomingMessage, operation: AnyOperation): Record<string, string> {
+  const headers: Record<string, string> = {}
+  for (const [name, field] of Object.entries(operation.input.fields)) {
+    if (field.in !== 'header') continue
+    const value = request.headers[name.replaceAll('_', '-').toLowerCase()]
+    if (typeof value === 'string') headers[name] = value
+  }
+  return headers
+}
+
+function bodyLimit(operation: AnyOperation): number {
+  return operation.bodyBytesMax ?? 0
+}
+
+function tooLarge(limit: number): Refusal {
+  return new Refusal('body_too_large', `request body is larger than ${limit} bytes`)
+}
+
+async function readBody(request: IncomingMessage, limit: number): Promise<string | undefined> {
+  const declared = Number(request.headers['content-length'] ?? 0)
+  if (declared > limit) throw tooLarge(limit)
+  const chunks: Buffer[] = []
+  let size = 0
+  try {
+    for await (const chunk of request as AsyncIterable<Buffer>) {
+      size += chunk.length
+      if (size > limit) throw tooLarge(limit)
+      chunks.push(chunk)
+    }
+  } catch (error) {
+    if (error instanceof Refusal) throw error
+    throw new Refusal('invalid_request', 'the request body ended early')
+  }
+  if (size === 0 && request.headers['transfer-encoding'] === undefined) return undefined
+  try {
+    return new TextDecoder('utf-8', { fatal: true }).decode(Buffer.concat(chunks))
+  } catch {
+    throw new Refusal('invalid_request', 'the request body is not valid UTF-8')
+  }
+}
+
+/** The token of a request: `X-Vault-Token`, `X-Nomad-Token`, or `Authorization: Bearer`. Malformed means none. */
+export function tokenOf(request: IncomingMessage): string | undefined {
+  for (const name of ['x-vault-token', 'x-nomad-token']) {
+    const value = request.headers[name]
+    const token = typeof value === 'string' ? value.trim() : ''
+    if (token !== '') return token
+  }
+  return /^bearer +(\S+)/i.exec(request.headers.authorization ?? '')?.[1]
+}

@@ -1,0 +1,103 @@
+/**
+ * Writing a stream of chunks with back-pressure: one chunk is on its way while the producer makes the next, and never
+ * more, so a caller who does not read holds two chunks and nothing grows.
+ *
+ * Until the head has been sent an error is still a status. After it, an error breaks the connection: the length or the
+ * chunked encoding stays incomplete, which every client can tell from an end.
+ */
+import type { ServerResponse } from 'node:http'
+import { Fault } from '../kit/errors.ts'
+import { type Chunk, isStreamHead, type StreamHead } from '../kit/operation.ts'
+
+export interface StreamOptions {
+  /** The request was HEAD: send what GET would announce, and nothing more. */
+  readonly headOnly: boolean
+  /** Send the head at once, even if no byte follows for a while. */
+  readonly flushHead: boolean
+  /** Told when a write begins and ends, so that a caller who takes nothing for too long can be cut. */
+  readonly onWaiting: (waiting: boolean) => void
+}
+
+/** Sends it all; resolves with the number of body bytes. Throws what the producer throws. */
+export async function sendStream(
+  response: ServerResponse,
+  chunks: AsyncIterable<Chunk>,
+  options: StreamOptions,
+): Promise<number> {
+  const iterator = chunks[Symbol.asyncIterator]()
+  const first = await iterator.next()
+  if (first.done || !isStreamHead(first.value)) throw new Fault('a stream must begin with its head')
+  const head = first.value
+  try {
+    if (options.headOnly) {
+      writeHead(response, head)
+      response.end()
+      return 0
+    }
+    return await sendBody(response, iterator, head, options)
+  } finally {
+    await iterator.return?.()
+  }
+}
+
+async function sendBody(
+  response: ServerResponse,
+  iterator: AsyncIterator<Chunk>,
+  head: StreamHead,
+  options: StreamOptions,
+): Promise<number> {
+  writeHead(response, head)
+  if (options.flushHead) response.flushHeaders()
+  const writer = new ChunkWriter(response)
+  let sent = 0
+  let inFlight: Promise<void> | undefined
+  for (;;) {
+    const { done, value } = await iterator.next()
+    if (done) break
+    if (isStreamHead(value)) throw new Fault('a stream has one head')
+    await inFlight
+    inFlight = undefined
+    if (response.destroyed) return sent
+    if (value.length === 0) continue
+    sent += value.length
+    options.onWaiting(true)
+    inFlight = writer.write(value, sent === head.contentLength).finally(() => options.onWaiting(false))
+    // A failed write means that the caller is gone. It is awaited above or below; until then it must not be unhandled.
+    inFlight.catch(() => undefined)
+  }
+  await inFlight
+  if (!response.writableEnded) response.end()
+  return sent
+}
+
+function writeHead(response: ServerResponse, head: StreamHead): void {
+  for (const [name, value] of Object.entries(head.headers ?? {})) response.setHeader(name, value)
+  if (head.contentType !== undefined) response.setHeader('Content-Type', head.contentType)
+  if (head.contentLength !== undefined) response.setHeader('Content-Length', head.contentLength)
+  response.statusCode = head.status
+}
+
+/** Writes chunks one at a time, each resolving when its bytes are with the kernel and their buffer may be used again. */
+class ChunkWriter {
+  readonly #response: ServerResponse
+  #reject: ((error: Error) => void) | undefined
+
+  constructor(response: ServerResponse) {
+    this.#response = response
+    // A response that waits behind another on a pipelined connection has no socket whose end would fail its write.
+    response.once('close', () => this.#reject?.(new Error('the caller is gone')))
+  }
+
+  write(bytes: Uint8Array, last: boolean): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#reject = reject
+      const done = (error?: Error | null) => {
+        this.#reject = undefined
+        if (error) reject(error)
+        else resolve()
+      }
+      if (last) this.#response.end(bytes, () => done())
+      else this.#response.write(bytes, done)
+    })
+  }
+}

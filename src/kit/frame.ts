@@ -1,0 +1,57 @@
+/**
+ * Stream frames: JSON objects written back to back with nothing between them, keys in the order Data, File, FileEvent,
+ * Offset, each left out when it is empty or zero. `{}` is a heartbeat.
+ *
+ * Stock clients depend on the exact bytes: one cuts the text at `}{`, so there is never white space between frames and
+ * a brace inside a file name is written as an escape. Frames are built by hand into a caller's buffer, because
+ * `JSON.stringify` of 64 KiB of base64 costs an order of magnitude more.
+ */
+
+/** Most bytes of data in one frame. Clients and proxies size their buffers by it. */
+export const FRAME_DATA_BYTES_MAX = 65_536
+
+export const HEARTBEAT: Buffer = Buffer.from('{}')
+
+export type FileEvent = 'file deleted' | 'file truncated'
+
+/** Bytes that `encodeFrames` may write for this much data of one file. */
+export function framesBytesMax(dataBytes: number, label: FrameLabel): number {
+  const frames = Math.ceil(dataBytes / FRAME_DATA_BYTES_MAX)
+  return Math.ceil(dataBytes / 3) * 4 + frames * (4 + label.bytes)
+}
+
+/** The parts of a frame that are the same for all frames of one file, made once. */
+export class FrameLabel {
+  readonly file: string
+  readonly #tail: string
+  /** Upper bound of the bytes a frame has besides its base64. */
+  readonly bytes: number
+
+  constructor(file: string) {
+    this.file = file
+    const name = JSON.stringify(file).replaceAll('{', '\\u007b').replaceAll('}', '\\u007d')
+    this.#tail = `","File":${name},"Offset":`
+    this.bytes = 9 + Buffer.byteLength(this.#tail) + 17
+  }
+
+  /**
+   * Writes `data[from, to)` as frames into `target` at `at`, each with the exact end offset of its data in the file.
+   * Returns the position behind the last frame. `startOffset` is the file offset of `data[from]`.
+   */
+  encodeFrames(data: Buffer, from: number, to: number, startOffset: number, target: Buffer, at: number): number {
+    let position = at
+    for (let begin = from; begin < to; begin += FRAME_DATA_BYTES_MAX) {
+      const end = Math.min(begin + FRAME_DATA_BYTES_MAX, to)
+      position += target.write('{"Data":"', position, 'latin1')
+      position += target.write(data.toString('base64', begin, end), position, 'latin1')
+      position += target.write(`${this.#tail}${startOffset + (end - from)}}`, position)
+    }
+    return position
+  }
+
+  /** A frame that says what happened to the file, with no data. */
+  eventFrame(event: FileEvent, offset: number): Buffer {
+    const file = this.#tail.slice(2, -',"Offset":'.length)
+    return Buffer.from(`{${file},"FileEvent":"${event}"${offset === 0 ? '' : `,"Offset":${offset}`}}`)
+  }
+}

@@ -1,0 +1,15 @@
+/**
+ * The program's entry: hands the command line to the command room, and starts the agent when that is what it asks for.
+ * The agent's rooms are loaded only then, so that a command starts in a few dozen milliseconds.
+ */
+import { runCommand } from './cli/command.ts'
+
+process.exitCode = await runCommand(process.argv.slice(2), undefined, {
+  async startAgent(options) {
+    const [{ runAgent }, { programVersion }] = await Promise.all([import('./daemon.ts'), import('./cli/version.ts')])
+    return runAgent(options, programVersion())
+  },
+  async policyChecker() {
+    return (await import('./secrets/policy.ts')).checkPolicy
+  },
+})
