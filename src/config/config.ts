@@ -1,0 +1,124 @@
+/**
+ * The settings as the rest of the program sees them: checked, complete, frozen. Times are milliseconds, sizes bytes.
+ */
+import type { Level } from '../kit/log.ts'
+
+export interface Config {
+  readonly dev: boolean
+  readonly region: string
+  readonly datacenter: string
+  /** Name of this host; the machine's host name unless given. */
+  readonly name: string
+  /** Absolute. */
+  readonly dataDir: string
+  readonly bindAddr: string
+  /** 0 means any free port. */
+  readonly ports: { readonly http: number; readonly cluster: number }
+  /** Where the HTTP API listens: `bindAddr` unless given. */
+  readonly addresses: { readonly http: string }
+  /** What others are told to connect to, `host` or `host:port`; absent means the address listened on. */
+  readonly advertise: { readonly http?: string }
+  readonly logLevel: Level
+  /** Absent means that the program decides by where the log goes. */
+  readonly logJson?: boolean
+  /** Absolute; absent means standard error. */
+  readonly logFile?: string
+  readonly enableDebug: boolean
+  readonly httpApiResponseHeaders: Readonly<Record<string, string>>
+  readonly acl: AclConfig
+  readonly tls: TlsConfig
+  readonly limits: LimitsConfig
+  readonly telemetry: { readonly collectionIntervalMs: number }
+  readonly client: ClientConfig
+  readonly server: ServerConfig
+  /** Absent means that this process stands alone. */
+  readonly nats?: NatsConfig
+}
+
+export interface AclConfig {
+  readonly enabled: boolean
+  /** For an agent that stands alone. Names and hashes are unique. */
+  readonly tokens: readonly ConfiguredToken[]
+  /** Policy text for calls without a token; absent means that they may do nothing. */
+  readonly anonymousPolicy?: string
+  readonly tokenTtlMs: number
+  readonly policyTtlMs: number
+  readonly roleTtlMs: number
+}
+
+export interface ConfiguredToken {
+  readonly name: string
+  /** 64 hexadecimal digits in lower case: SHA-256 of the token's UTF-8 bytes. */
+  readonly sha256: string
+  /** Policy text, HCL or JSON. */
+  readonly policy: string
+}
+
+export interface TlsConfig {
+  readonly http: boolean
+  /** Paths of PEM files, present when `http` is on. */
+  readonly certFile?: string
+  readonly keyFile?: string
+  /** Present when `verifyHttpsClient` is on. */
+  readonly caFile?: string
+  readonly verifyHttpsClient: boolean
+  readonly minVersion: 'TLSv1.2' | 'TLSv1.3'
+}
+
+export interface LimitsConfig {
+  /** Connections of one address; 0 means no limit. */
+  readonly httpMaxConnsPerClient: number
+  /** Open follow streams of the whole agent; 0 means no limit. */
+  readonly httpMaxFollowers: number
+  readonly httpMaxHeaderBytes: number
+  readonly httpMaxBodyBytes: number
+  /** From the connection's first byte to the end of the request's headers. */
+  readonly httpHeadTimeoutMs: number
+  /** For a whole request that is not a stream. */
+  readonly httpRequestTimeoutMs: number
+  /** Between two requests of a connection. */
+  readonly httpIdleTimeoutMs: number
+  readonly httpsHandshakeTimeoutMs: number
+}
+
+/** The agent role: the block carries the name that the field writes. */
+export interface ClientConfig {
+  readonly enabled: boolean
+  /** UUID in lower case; absent means the one kept in `stateDir`, made on the first start. */
+  readonly nodeId?: string
+  readonly allocDir: string
+  readonly stateDir: string
+  readonly nodeClass: string
+  readonly nodePool: string
+  readonly meta: Readonly<Record<string, string>>
+  readonly gcIntervalMs: number
+  /** Per cent of the file system, 0 to 100. */
+  readonly gcDiskUsageThreshold: number
+  readonly gcInodeUsageThreshold: number
+  readonly gcMaxAllocs: number
+  /** At least 1. */
+  readonly gcParallelDestroys: number
+}
+
+export interface ServerConfig {
+  readonly enabled: boolean
+  /** Absolute path of the secrets database. */
+  readonly storagePath: string
+  /** False on a server that forwards secrets requests to another one. */
+  readonly secrets: boolean
+  readonly seal: { readonly type: 'shamir' | 'static'; readonly settings: Readonly<Record<string, string>> }
+}
+
+export interface NatsConfig {
+  /** At least one, each with or without a scheme; no credentials inside. */
+  readonly servers: readonly string[]
+  /** At most one of `credentialsFile`, `user` with `passwordFile`, `tokenFile`. */
+  readonly credentialsFile?: string
+  readonly user?: string
+  readonly passwordFile?: string
+  readonly tokenFile?: string
+  readonly caFile?: string
+  /** Both or neither. */
+  readonly certFile?: string
+  readonly keyFile?: string
+}

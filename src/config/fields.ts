@@ -1,0 +1,314 @@
+/**
+ * The kinds of settings: how each is read from the tree, what is said when it is wrong, and how two files that both
+ * give it are merged. A schema (`schema.ts`) is a record of these; reading it never stops at a fault, it collects them.
+ */
+import { parseDurationMs } from '../kit/duration.ts'
+import { labelledBlocks } from './hcl.ts'
+import type { Entry, Node, ObjectNode, Position } from './hcl.ts'
+import { nearestName } from './nearest-name.ts'
+
+/** Where a setting was given: in a file, or by a flag of the command line, which has no lines. */
+export interface Origin {
+  readonly name: string
+  readonly isFlag: boolean
+}
+
+export interface Where {
+  readonly origin: Origin
+  readonly at: Position
+  /** Of a heredoc: where its text begins. */
+  readonly bodyAt?: Position
+}
+
+/** What is wrong with a configuration, and where. */
+export interface ConfigFault {
+  /** File name as it was given, or the flag; absent when the fault is that something is nowhere. */
+  readonly source?: string
+  readonly line?: number
+  readonly column?: number
+  readonly message: string
+}
+
+export class FaultList {
+  readonly faults: ConfigFault[] = []
+  /** Dotted paths of the settings that were given but could not be read: what depends on them is not judged. */
+  readonly unread = new Set<string>()
+
+  add(where: Where | undefined, message: string): undefined {
+    if (!where) this.faults.push({ message })
+    else if (where.origin.isFlag) this.faults.push({ source: where.origin.name, message })
+    else this.faults.push({ source: where.origin.name, line: where.at.line, column: where.at.column, message })
+  }
+}
+
+/** What a field knows while it reads. */
+export interface Context {
+  readonly origin: Origin
+  /** Dotted path of the setting, for messages: `client.meta`. */
+  readonly path: string
+  readonly faults: FaultList
+}
+
+/** `Raw` is what reading gives; it remembers where each value came from. */
+export interface Field<Raw> {
+  /** The settings inside, when it is a block. */
+  readonly inner?: Fields
+  /** Adds to the faults and returns undefined when it is wrong. */
+  read(entry: Entry, context: Context): Raw | undefined
+  /** What two places that both give it amount to. */
+  merge(earlier: Raw, later: Raw, context: Context): Raw
+}
+
+export type Fields = Readonly<Record<string, Field<unknown>>>
+export type BlockOf<F extends Fields> = { readonly [K in keyof F]?: F[K] extends Field<infer Raw> ? Raw : never }
+
+export interface Setting<T> {
+  readonly value: T
+  readonly where: Where
+}
+
+/** Gives the value, or says what is wrong and returns undefined; undefined without a word means "not set". */
+type Parse<T> = (node: Node, wrong: (message: string) => undefined, path: string) => T | undefined
+
+const KIND_NAMES: Readonly<Record<Node['kind'], string>> = {
+  string: 'text',
+  number: 'a number',
+  boolean: 'true or false',
+  null: 'null',
+  list: 'a list',
+  object: 'a block',
+}
+
+export function whereOf(context: Context, at: Position): Where {
+  return { origin: context.origin, at }
+}
+
+function expected(context: Context, node: Node, what: string): undefined {
+  context.faults.unread.add(context.path)
+  context.faults.add(whereOf(context, node.at), `${context.path}: expected ${what}, found ${KIND_NAMES[node.kind]}`)
+}
+
+/** The later one counts; twice in one file is a slip, because nobody can tell which one was meant. */
+function mergeSetting<T>(earlier: Setting<T>, later: Setting<T>, context: Context): Setting<T> {
+  if (earlier.where.origin === later.where.origin) {
+    const { line, column } = earlier.where.at
+    context.faults.add(later.where, `${context.path} is given twice, first at ${line}:${column}`)
+  }
+  return later
+}
+
+function setting<T>(kind: Node['kind'], what: string, parse: Parse<T>): Field<Setting<T>> {
+  return {
+    read(entry, context) {
+      if (entry.labels.length > 0) {
+        return context.faults.add(whereOf(context, entry.keyAt), `${context.path}: a setting takes no label`)
+      }
+      if (entry.value.kind !== kind) return expected(context, entry.value, what)
+      const bodyAt = entry.value.kind === 'string' ? entry.value.bodyAt : undefined
+      const where = { ...whereOf(context, entry.value.at), ...(bodyAt ? { bodyAt } : {}) }
+      const wrong = (message: string) => {
+        context.faults.unread.add(context.path)
+        return context.faults.add(where, message)
+      }
+      const value = parse(entry.value, wrong, context.path)
+      return value === undefined ? undefined : { value, where }
+    },
+    merge: mergeSetting,
+  }
+}
+
+/** `check` returns what is wrong, for `<path>: <what>`. An empty text counts as not given, as in every file of this kind. */
+export function text(check?: (value: string) => string | undefined): Field<Setting<string>> {
+  return setting('string', 'text', (node, wrong, path) => {
+    if (node.kind !== 'string' || node.value === '') return undefined
+    const fault = node.value.includes('\0') ? 'must not hold the character U+0000' : check?.(node.value)
+    return fault === undefined ? node.value : wrong(`${path}: ${fault}`)
+  })
+}
+
+/** An absolute path, kept as it is written. */
+export function absolutePath(): Field<Setting<string>> {
+  return setting('string', 'an absolute path', (node, wrong, path) => {
+    if (node.kind !== 'string' || node.value === '') return undefined
+    if (node.value.startsWith('/') && !node.value.includes('\0')) return node.value
+    return wrong(`${path} must be given as an absolute path: got ${node.value}`)
+  })
+}
+
+/** One of some words, whatever their case; `choices` maps the word in lower case to the value. */
+export function choice<T extends string>(choices: Readonly<Record<string, T>>): Field<Setting<T>> {
+  const what = `one of ${Object.keys(choices).join(', ')}`
+  return setting('string', what, (node, wrong, path) => {
+    if (node.kind !== 'string' || node.value === '') return undefined
+    const word = node.value.toLowerCase()
+    return (Object.hasOwn(choices, word) ? choices[word] : undefined) ?? wrong(`${path}: expected ${what}`)
+  })
+}
+
+export function boolean(): Field<Setting<boolean>> {
+  return setting('boolean', 'true or false', (node) => (node.kind === 'boolean' ? node.value : undefined))
+}
+
+interface NumberRule {
+  readonly min: number
+  readonly max: number
+  readonly whole?: false
+  /** Said instead of the range when the number is below `min`. */
+  readonly below?: string
+}
+
+/** A number, whole unless the rule says otherwise. */
+export function number(rule: NumberRule): Field<Setting<number>> {
+  const noun = rule.whole === false ? 'a number' : 'a whole number'
+  const range = rule.max === Number.MAX_SAFE_INTEGER ? `of at least ${rule.min}` : `from ${rule.min} to ${rule.max}`
+  const what = rule.min === -Number.MAX_SAFE_INTEGER ? noun : `${noun} ${range}`
+  return setting('number', what, (node, wrong, path) => {
+    if (node.kind !== 'number') return undefined
+    if (node.value < rule.min && rule.below !== undefined) return wrong(rule.below)
+    const fits = node.value >= rule.min && node.value <= rule.max
+    if (fits && (rule.whole === false || Number.isInteger(node.value))) return node.value
+    return wrong(`${path}: expected ${what}, got ${node.text}`)
+  })
+}
+
+/** Node's timers hold 31 bits of milliseconds; what is longer would fire at once. */
+const DURATION_MAX_MS = 24 * 24 * 3_600_000
+
+/** A Go duration string, in milliseconds; longer than zero unless `zero` is allowed. */
+export function duration(options: { zero?: boolean } = {}): Field<Setting<number>> {
+  const what = 'a duration such as "30s" or "1h30m"'
+  return setting('string', what, (node, wrong, path) => {
+    if (node.kind !== 'string' || node.value === '') return undefined
+    const ms = parseDurationMs(node.value)
+    if (ms === undefined) return wrong(`${path}: expected ${what}`)
+    if (ms < 0) return wrong(`${path}: a duration must not be negative`)
+    if (ms === 0 && options.zero !== true) return wrong(`${path}: a duration must be longer than zero`)
+    return ms <= DURATION_MAX_MS ? ms : wrong(`${path}: a duration must be at most 576h`)
+  })
+}
+
+/** A list of texts, each checked like `text`. */
+export function texts(check: (value: string) => string | undefined): Field<Setting<readonly string[]>> {
+  return setting('list', 'a list of texts', (node, wrong, path) => {
+    if (node.kind !== 'list') return undefined
+    const values: string[] = []
+    for (const item of node.items) {
+      const fault = item.kind === 'string' ? check(item.value) : `expected text, found ${KIND_NAMES[item.kind]}`
+      if (fault !== undefined) wrong(`${path}: ${fault}`)
+      else if (item.kind === 'string') values.push(item.value)
+    }
+    return values.length === node.items.length ? values : undefined
+  })
+}
+
+/** The objects that a block is given as; JSON may give several in a list. */
+function objectsOf(entry: Entry, context: Context): readonly ObjectNode[] {
+  const nodes = entry.value.kind === 'list' ? entry.value.items : [entry.value]
+  return nodes.flatMap((node) => (node.kind === 'object' ? [node] : (expected(context, node, 'a block { }') ?? [])))
+}
+
+/** A block with keys of the user's choice and text values; numbers and booleans become their text. Files merge by key. */
+export function textMap(
+  check: (key: string, value: string) => string | undefined,
+): Field<ReadonlyMap<string, Setting<string>>> {
+  const put = (into: Map<string, Setting<string>>, key: string, value: Setting<string>, context: Context) => {
+    const earlier = into.get(key)
+    into.set(key, earlier ? mergeSetting(earlier, value, { ...context, path: `${context.path}.${key}` }) : value)
+  }
+  return {
+    read(entry, context) {
+      if (entry.labels.length > 0) {
+        return context.faults.add(whereOf(context, entry.keyAt), `${context.path}: this block takes no label`)
+      }
+      const found = new Map<string, Setting<string>>()
+      for (const { key, keyAt, value } of objectsOf(entry, context).flatMap((node) => node.entries)) {
+        const inside = { ...context, path: `${context.path}.${key}` }
+        if (value.kind !== 'string' && value.kind !== 'number' && value.kind !== 'boolean') {
+          expected(inside, value, 'text')
+          continue
+        }
+        const plain = value.kind === 'number' ? value.text : String(value.value)
+        const fault = check(key, plain)
+        if (fault === undefined) put(found, key, { value: plain, where: whereOf(context, value.at) }, context)
+        else context.faults.add(whereOf(context, keyAt), fault)
+      }
+      return found
+    },
+    merge(earlier, later, context) {
+      const merged = new Map(earlier)
+      for (const [key, value] of later) put(merged, key, value, context)
+      return merged
+    },
+  }
+}
+
+/** Blocks with one label each: `token "ops" { }`. Files append. */
+export interface LabelledBlock<Raw> {
+  readonly label: string
+  readonly where: Where
+  readonly body: Raw
+}
+
+export function labelled<Raw>(body: Field<Raw>): Field<readonly LabelledBlock<Raw>[]> {
+  return {
+    ...(body.inner ? { inner: body.inner } : {}),
+    read(entry, context) {
+      const where = whereOf(context, entry.keyAt)
+      const blocks = labelledBlocks(entry)
+      if (!blocks) return context.faults.add(where, `${context.path}: expected a label and a block: "name" { }`)
+      return blocks.flatMap(({ label, at, value, rest }) => {
+        const labelWhere = whereOf(context, at)
+        if (label === '') return context.faults.add(labelWhere, `${context.path}: the label is empty`) ?? []
+        if (rest[0])
+          return context.faults.add(whereOf(context, rest[0].at), `${context.path}: one label is enough`) ?? []
+        const read = body.read({ key: label, keyAt: at, labels: [], value }, context)
+        return read === undefined ? [] : [{ label, where: labelWhere, body: read }]
+      })
+    },
+    merge: (earlier, later) => [...earlier, ...later],
+  }
+}
+
+/** A block with known settings. Given again, in the same file or a later one, the settings are merged one by one. */
+export function block<F extends Fields>(fields: F): Field<BlockOf<F>> {
+  const mergeInto = (into: Record<string, unknown>, name: string, value: unknown, context: Context) => {
+    const field = fields[name]
+    if (field) into[name] = into[name] === undefined ? value : field.merge(into[name], value, context)
+  }
+  return {
+    inner: fields,
+    read(entry, context) {
+      if (entry.labels[0]) {
+        return context.faults.add(whereOf(context, entry.labels[0].at), `${context.path}: this block takes no label`)
+      }
+      const found: Record<string, unknown> = {}
+      for (const each of objectsOf(entry, context).flatMap((node) => node.entries)) {
+        const path = context.path === '' ? each.key : `${context.path}.${each.key}`
+        const inside = { ...context, path }
+        const field = Object.hasOwn(fields, each.key) ? fields[each.key] : undefined
+        if (!field) {
+          context.faults.add(whereOf(context, each.keyAt), unknownKey(each.key, context.path, Object.keys(fields)))
+          continue
+        }
+        const value = field.read(each, inside)
+        if (value !== undefined) mergeInto(found, each.key, value, inside)
+      }
+      // The one place where the record's type is asserted: each property was read by the field of the same name.
+      return found as BlockOf<F>
+    },
+    merge(earlier, later, context) {
+      const merged: Record<string, unknown> = { ...earlier }
+      for (const [name, value] of Object.entries(later)) {
+        const path = context.path === '' ? name : `${context.path}.${name}`
+        if (value !== undefined) mergeInto(merged, name, value, { ...context, path })
+      }
+      return merged as BlockOf<F>
+    },
+  }
+}
+
+function unknownKey(key: string, path: string, known: readonly string[]): string {
+  const place = path === '' ? '' : ` in ${path}`
+  const near = nearestName(key, known)
+  return `unknown key ${JSON.stringify(key)}${place}${near === undefined ? '' : `, did you mean "${near}"?`}`
+}

@@ -1,0 +1,169 @@
+/**
+ * Every setting there is: its name in the file, what it may be. Names are those of Nomad's agent file where it has the
+ * setting. What a setting is when nobody gives it, and which settings exclude each other, stands in `settle.ts`.
+ */
+import { isIP } from 'node:net'
+import { LEVELS } from '../kit/log.ts'
+import type { Level } from '../kit/log.ts'
+import { absolutePath, block, boolean, choice, duration, labelled, number, text, textMap, texts } from './fields.ts'
+import type { Field } from './fields.ts'
+
+export type RawOf<F> = F extends Field<infer Raw> ? Raw : never
+
+const HOST_NAME = /^(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*$/
+const UUID = /^[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/i
+const META_KEY = /^[^.]+(\.[^.]+)*$/
+const HEADER_NAME = /^[A-Za-z0-9!#$%&'*+.^_`|~-]+$/
+/** What `sha256sum` makes of no bytes: as a token's hash it would let the empty token in. */
+const SHA256_OF_NOTHING = 'e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855'
+const ANY = Number.MAX_SAFE_INTEGER
+
+const isHost = (value: string) => isIP(value) !== 0 || HOST_NAME.test(value)
+
+function listenAddress(value: string): string | undefined {
+  if (value.includes('{{')) return 'templates are not supported: give one IP address or host name'
+  return isHost(value) ? undefined : 'expected one IP address or host name, without a port'
+}
+
+function advertiseAddress(value: string): string | undefined {
+  if (isHost(value)) return undefined
+  const match = /^(?:\[([^\]]+)\]|([^:]+))(?::(\d{1,5}))?$/.exec(value)
+  const host = match?.[1] ?? match?.[2] ?? ''
+  const bracketed = match?.[1] !== undefined
+  const fits =
+    (bracketed ? isIP(host) === 6 : isHost(host)) && Number(match?.[3] ?? 1) >= 1 && Number(match?.[3] ?? 1) <= 65535
+  return fits ? undefined : 'expected host or host:port'
+}
+
+/** Regions and data centres are parts of message subjects between processes, where dots, stars and spaces mean something. */
+function subjectPart(value: string): string | undefined {
+  return /^[A-Za-z0-9_-]{1,128}$/.test(value) ? undefined : 'expected letters, digits, "-" and "_"'
+}
+
+function datacenterName(value: string): string | undefined {
+  return value.includes('*') ? 'must not hold "*"' : undefined
+}
+
+function headerEntry(key: string, value: string): string | undefined {
+  if (!HEADER_NAME.test(key)) return `${JSON.stringify(key)} is not the name of an HTTP header`
+  // Line breaks would let a value add headers of its own.
+  return /^[\t\x20-\x7e\x80-\xff]*$/.test(value)
+    ? undefined
+    : `the value of header ${key} holds a character it must not`
+}
+
+function metaEntry(key: string, value: string): string | undefined {
+  if (!META_KEY.test(key)) return `Invalid Client.Meta key: ${key}`
+  return value.includes('\0') ? `client.meta.${key} must not hold the character U+0000` : undefined
+}
+
+function sha256(value: string): string | undefined {
+  if (!/^[\da-f]{64}$/i.test(value)) return 'expected 64 hexadecimal digits (printf %s "$TOKEN" | sha256sum)'
+  return value.toLowerCase() === SHA256_OF_NOTHING ? 'this is the hash of an empty token' : undefined
+}
+
+/** A wrong URL is not shown: it may hold a password. */
+function natsUrl(value: string): string | undefined {
+  const match = /^(?:(?:nats|tls|wss?):\/\/)?([^/?#]+)\/?$/i.exec(value)
+  if (!match) return 'expected nats://host:port, tls://host:port, ws://host:port or wss://host:port'
+  if (value.includes('@'))
+    return 'credentials do not belong in a URL: use credentials_file, password_file or token_file'
+  return advertiseAddress(match[1] ?? '') === undefined ? undefined : 'expected a host and a port in the URL'
+}
+
+const port = () => number({ min: 0, max: 65_535 })
+const count = (min: number) => number({ min, max: ANY })
+const percent = () => number({ min: 0, max: 100, whole: false })
+const noChecks = () => undefined
+
+const TLS_VERSIONS = { tls12: 'TLSv1.2', tls13: 'TLSv1.3' } as const
+const LOG_LEVELS: Readonly<Record<string, Level>> = Object.fromEntries(LEVELS.map((level) => [level, level]))
+
+const acl = block({
+  enabled: boolean(),
+  token_ttl: duration({ zero: true }),
+  policy_ttl: duration({ zero: true }),
+  role_ttl: duration({ zero: true }),
+  anonymous: block({ policy: text() }),
+  token: labelled(block({ sha256: text(sha256), policy: text() })),
+})
+
+const limits = block({
+  https_handshake_timeout: duration(),
+  http_max_conns_per_client: number({ min: 0, max: ANY, below: 'http_max_conns_per_client must be >= 0' }),
+  http_max_followers: number({ min: 0, max: ANY, below: 'http_max_followers must be >= 0' }),
+  http_max_header_bytes: number({ min: 1024, max: 1 << 20 }),
+  http_max_body_bytes: number({ min: 1024, max: 1 << 30 }),
+  http_head_timeout: duration(),
+  http_request_timeout: duration(),
+  http_idle_timeout: duration(),
+})
+
+const client = block({
+  enabled: boolean(),
+  node_id: text((value) => (UUID.test(value) ? undefined : 'expected a UUID')),
+  alloc_dir: absolutePath(),
+  state_dir: absolutePath(),
+  node_class: text(),
+  node_pool: text((value) => (value === 'all' ? '"all" is not a node pool' : undefined)),
+  meta: textMap(metaEntry),
+  gc_interval: duration(),
+  gc_disk_usage_threshold: percent(),
+  gc_inode_usage_threshold: percent(),
+  gc_max_allocs: count(0),
+  gc_parallel_destroys: number({ min: -ANY, max: ANY }),
+})
+
+const server = block({
+  enabled: boolean(),
+  storage_path: absolutePath(),
+  secrets: boolean(),
+  seal: labelled(textMap(noChecks)),
+})
+
+const nats = block({
+  servers: texts(natsUrl),
+  credentials_file: text(),
+  user: text(),
+  password_file: text(),
+  token_file: text(),
+  ca_file: text(),
+  cert_file: text(),
+  key_file: text(),
+})
+
+const tls = block({
+  http: boolean(),
+  cert_file: text(),
+  key_file: text(),
+  ca_file: text(),
+  verify_https_client: boolean(),
+  tls_min_version: choice(TLS_VERSIONS),
+})
+
+/** The whole file. */
+export const SCHEMA = block({
+  region: text(subjectPart),
+  datacenter: text(datacenterName),
+  name: text(),
+  data_dir: absolutePath(),
+  bind_addr: text(listenAddress),
+  ports: block({ http: port(), cluster: port() }),
+  addresses: block({ http: text(listenAddress) }),
+  advertise: block({ http: text(advertiseAddress) }),
+  log_level: choice(LOG_LEVELS),
+  log_json: boolean(),
+  log_file: absolutePath(),
+  enable_debug: boolean(),
+  http_api_response_headers: textMap(headerEntry),
+  acl,
+  tls,
+  limits,
+  telemetry: block({ collection_interval: duration() }),
+  client,
+  server,
+  nats,
+})
+
+/** Settings as some files and flags give them: any may be missing, each remembers where it was given. */
+export type RawConfig = RawOf<typeof SCHEMA>

@@ -1,0 +1,288 @@
+import assert from 'node:assert/strict'
+import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, test } from 'node:test'
+import type { Fields } from '../../src/config/fields.ts'
+import { parseHcl } from '../../src/config/hcl.ts'
+import type { ObjectNode } from '../../src/config/hcl.ts'
+import { ConfigError, loadConfig } from '../../src/config/load.ts'
+import type { LoadOptions } from '../../src/config/load.ts'
+import { SCHEMA } from '../../src/config/schema.ts'
+
+const ROOT = join(import.meta.dirname, '..', '..')
+const FIXTURES = join(ROOT, 'fixtures', 'config')
+const SHA256 = 'd9310c002af91822beb0b3487d8b04f85bf6bf1f8a5496bff7d35fc7c5a29def'
+const folder = mkdtempSync(join(tmpdir(), 'outpost-load-'))
+after(() => rmSync(folder, { recursive: true, force: true }))
+
+let made = 0
+/** A new directory with these files. */
+function directory(files: Readonly<Record<string, string | Buffer>>): string {
+  const path = join(folder, String(made++))
+  mkdirSync(path)
+  for (const [name, text] of Object.entries(files)) writeFileSync(join(path, name), text)
+  return path
+}
+
+const fixture = (name: string) => join(FIXTURES, name)
+const load = (paths: readonly string[], options: Partial<LoadOptions> = {}) =>
+  loadConfig({ paths, hostname: 'worker-1', ...options })
+
+/** The fault lines, with the directory of the files cut off. */
+function faultsOf(paths: readonly string[], options: Partial<LoadOptions> = {}): string[] {
+  try {
+    load(paths, options)
+  } catch (error) {
+    assert.ok(error instanceof ConfigError, String(error))
+    return error.message.split('\n').map((line) => line.replace(/^\/.*\/(?=[^/]+?(:|$))/, ''))
+  }
+  return []
+}
+
+test('the server file of the design', () => {
+  const { config, warnings } = load([fixture('server.hcl')])
+  assert.equal(config.name, 's1')
+  assert.deepEqual(config.ports, { http: 4646, cluster: 4647 })
+  assert.deepEqual(config.nats, { servers: ['nats://10.0.0.1:4222'] })
+  assert.deepEqual(config.server, {
+    enabled: true,
+    storagePath: '/var/lib/outpost/server/secrets.db',
+    secrets: true,
+    seal: { type: 'shamir', settings: {} },
+  })
+  assert.equal(config.client.enabled, false)
+  assert.equal(config.acl.enabled, true)
+  assert.deepEqual(warnings, [])
+})
+
+test('the agent file of the design', () => {
+  const { config, warnings } = load([fixture('agent.hcl')])
+  assert.equal(config.name, 'worker-1')
+  assert.equal(config.addresses.http, '0.0.0.0')
+  assert.deepEqual(config.client.meta, { rack: 'r1' })
+  assert.equal(config.nats?.credentialsFile, '/etc/outpost/agent.creds')
+  assert.deepEqual(config.tls, {
+    http: true,
+    certFile: '…',
+    keyFile: '…',
+    verifyHttpsClient: false,
+    minVersion: 'TLSv1.2',
+  })
+  assert.deepEqual(warnings, [])
+})
+
+test('every default, with blocks that say nothing', () => {
+  const { config } = load([fixture('empty-blocks.hcl')])
+  assert.deepEqual(config, {
+    dev: false,
+    region: 'global',
+    datacenter: 'dc1',
+    name: 'worker-1',
+    dataDir: '/var/lib/outpost',
+    bindAddr: '127.0.0.1',
+    ports: { http: 4646, cluster: 4647 },
+    addresses: { http: '127.0.0.1' },
+    advertise: {},
+    logLevel: 'info',
+    enableDebug: false,
+    httpApiResponseHeaders: {},
+    acl: { enabled: true, tokens: [], tokenTtlMs: 30_000, policyTtlMs: 30_000, roleTtlMs: 30_000 },
+    tls: { http: false, verifyHttpsClient: false, minVersion: 'TLSv1.2' },
+    limits: {
+      httpMaxConnsPerClient: 100,
+      httpMaxFollowers: 2000,
+      httpMaxHeaderBytes: 16_384,
+      httpMaxBodyBytes: 33_554_432,
+      httpHeadTimeoutMs: 10_000,
+      httpRequestTimeoutMs: 90_000,
+      httpIdleTimeoutMs: 120_000,
+      httpsHandshakeTimeoutMs: 5000,
+    },
+    telemetry: { collectionIntervalMs: 1000 },
+    client: {
+      enabled: true,
+      allocDir: '/var/lib/outpost/alloc',
+      stateDir: '/var/lib/outpost/client',
+      nodeClass: '',
+      nodePool: 'default',
+      meta: {},
+      gcIntervalMs: 60_000,
+      gcDiskUsageThreshold: 80,
+      gcInodeUsageThreshold: 70,
+      gcMaxAllocs: 50,
+      gcParallelDestroys: 2,
+    },
+    server: {
+      enabled: false,
+      storagePath: '/var/lib/outpost/server/secrets.db',
+      secrets: true,
+      seal: { type: 'shamir', settings: {} },
+    },
+    nats: { servers: ['nats://127.0.0.1:4222'] },
+  })
+})
+
+test('what is returned is frozen to the bottom', () => {
+  const { config } = load([fixture('standalone-tokens.hcl')])
+  const stack: unknown[] = [config]
+  while (stack.length > 0) {
+    const value = stack.pop()
+    if (typeof value !== 'object' || value === null) continue
+    assert.ok(Object.isFrozen(value))
+    stack.push(...Object.values(value))
+  }
+})
+
+test('a developer gets both roles, loopback, no ACL and late collection', () => {
+  const { config, warnings } = load([], { dev: true, flags: { dataDir: '/tmp/x' } })
+  assert.deepEqual(
+    [config.dev, config.client.enabled, config.server.enabled, config.acl.enabled],
+    [true, true, true, false],
+  )
+  assert.equal(config.addresses.http, '127.0.0.1')
+  assert.equal(config.nats, undefined)
+  const { gcIntervalMs, gcDiskUsageThreshold, gcInodeUsageThreshold, gcMaxAllocs } = config.client
+  assert.deepEqual([gcIntervalMs, gcDiskUsageThreshold, gcInodeUsageThreshold, gcMaxAllocs], [600_000, 99, 99, 50])
+  assert.deepEqual(warnings, [])
+  assert.deepEqual(faultsOf([], { dev: true }), ['data_dir is required: state and allocations are kept there'])
+  const beyond = directory({ 'a.hcl': 'bind_addr = "0.0.0.0"' })
+  assert.deepEqual(faultsOf([beyond], { dev: true, flags: { dataDir: '/tmp/x' } }), [
+    'a.hcl:1:13: -dev listens on loopback only, not on 0.0.0.0',
+  ])
+})
+
+test('flags count more than files', () => {
+  const flags = {
+    httpPort: 0,
+    clusterPort: 7,
+    dataDir: '/srv/x',
+    nodeId: '6F1C0E5A-7F0B-4C0E-9D5C-2F3B8A4D1E77',
+    logLevel: 'DEBUG',
+  }
+  const { config } = load([fixture('agent.hcl')], { flags })
+  assert.deepEqual(config.ports, { http: 0, cluster: 7 })
+  assert.equal(config.client.allocDir, '/srv/x/alloc')
+  assert.equal(config.client.nodeId, '6f1c0e5a-7f0b-4c0e-9d5c-2f3b8a4d1e77')
+  assert.equal(config.logLevel, 'debug')
+  assert.deepEqual(config.client.meta, { rack: 'r1' })
+  assert.deepEqual(
+    faultsOf([fixture('agent.hcl')], { flags: { httpPort: -1, dataDir: 'x', nodeId: 'n', logLevel: 'loud' } }),
+    [
+      '-http-port: ports.http: expected a whole number from 0 to 65535, got -1',
+      '-data-dir: data_dir must be given as an absolute path: got x',
+      '-node-id: client.node_id: expected a UUID',
+      '-log-level: log_level: expected one of trace, debug, info, warn, error',
+    ],
+  )
+})
+
+const token = (name: string, digit: string) =>
+  `acl { token "${name}" { sha256 = "${digit.repeat(64)}" policy = "node { policy = \\"read\\" }" } }`
+
+test('later files count more; maps merge by key, token lists append', () => {
+  const first = `data_dir = "/a" client { enabled = true node_class = "one" meta { rack = "r1" zone = "z1" } } ${token('a', 'a')}`
+  const second = `client { node_class = "two" meta { rack = "r2" } } ports { http = 1 } server { seal "static" { key_file = "/k" } } ${token('b', 'b')}`
+  const dir = directory({ '1.hcl': first, '2.hcl': second })
+  for (const paths of [[dir], [join(dir, '1.hcl'), join(dir, '2.hcl')]]) {
+    const { config } = load(paths)
+    assert.equal(config.client.nodeClass, 'two')
+    assert.deepEqual(config.client.meta, { rack: 'r2', zone: 'z1' })
+    assert.deepEqual(
+      config.acl.tokens.map(({ name }) => name),
+      ['a', 'b'],
+    )
+    assert.deepEqual(config.ports, { http: 1, cluster: 4647 })
+    assert.deepEqual(config.server.seal, { type: 'static', settings: { key_file: '/k' } })
+  }
+  assert.equal(load([join(dir, '2.hcl'), join(dir, '1.hcl')]).config.client.nodeClass, 'one')
+})
+
+test('of a directory only its own *.hcl and *.json count, sorted', () => {
+  const dir = directory({
+    'b.json': '{"name": "from-b"}',
+    'a.hcl': 'data_dir = "/a" client { enabled = true } name = "from-a"',
+    'a.hcl~': 'not read',
+    '.#a.hcl': 'not read',
+    '#a.hcl#': 'not read',
+    '.a.hcl': 'not read',
+    'a.hcl.swp': 'not read',
+    notes: 'not read',
+  })
+  mkdirSync(join(dir, 'sub.hcl'))
+  writeFileSync(join(dir, 'sub.hcl', 'x.hcl'), 'not read')
+  assert.equal(load([dir]).config.name, 'from-b')
+  symlinkSync(fixture('agent.json'), join(dir, 'c.json'))
+  assert.equal(load([dir]).config.ports.http, 5646)
+  const empty = directory({})
+  assert.deepEqual(
+    load([dir, empty]).warnings.filter((line) => line.startsWith(empty)),
+    [`${empty}: no *.hcl or *.json file in this directory`],
+  )
+})
+
+test('JSON says the same', () => {
+  const { config } = load([fixture('agent.json')])
+  assert.deepEqual(config.ports, { http: 5646, cluster: 5647 })
+  assert.deepEqual(config.client.meta, { rack: 'r1', slots: '4', ssd: 'true' })
+  assert.deepEqual(config.acl.tokens, [{ name: 'ops', sha256: SHA256, policy: 'node { policy = "read" }' }])
+})
+
+test('tokens of an agent that stands alone', () => {
+  const { config, warnings } = load([fixture('standalone-tokens.hcl')])
+  assert.deepEqual(config.acl.tokens, [
+    { name: 'ops', sha256: SHA256, policy: 'node { policy = "write" }\nnamespace "*" { policy = "write" }\n' },
+  ])
+  assert.equal(config.acl.anonymousPolicy, 'node { policy = "read" }')
+  assert.deepEqual(warnings, [])
+})
+
+test('a file that cannot be read is a fault, and the others are still checked', () => {
+  const dir = directory({
+    'big.hcl': Buffer.alloc((4 << 20) + 1, 32),
+    'latin.hcl': Buffer.from([0x61, 0xe9]),
+    'late.hcl': 'nam = 1',
+  })
+  assert.deepEqual(faultsOf([dir, '/no/such/file.hcl', fixture('bad-syntax.hcl')]), [
+    'big.hcl: larger than 4 MiB',
+    'late.hcl:1:1: unknown key "nam", did you mean "name"?',
+    'latin.hcl: not UTF-8 text',
+    'file.hcl: no such file or directory',
+    'bad-syntax.hcl:4:1: expected `}` to close what was opened at 2:8',
+  ])
+  const closed = directory({ 'a.hcl': '' })
+  chmodSync(join(closed, 'a.hcl'), 0)
+  if (process.getuid?.() !== 0) assert.deepEqual(faultsOf([join(closed, 'a.hcl')]), ['a.hcl: permission denied'])
+})
+
+/** Dotted names of every setting of a schema. */
+function settingsOf(fields: Fields, prefix = ''): string[] {
+  return Object.entries(fields).flatMap(([name, field]) =>
+    field.inner ? settingsOf(field.inner, `${prefix}${name}.`) : [`${prefix}${name}`],
+  )
+}
+
+function keysOf(node: ObjectNode, prefix = ''): string[] {
+  return node.entries.flatMap(({ key, value }) => [
+    `${prefix}${key}`,
+    ...(value.kind === 'object' ? keysOf(value, `${prefix}${key}.`) : []),
+  ])
+}
+
+test('the example names every setting and loads without a fault', () => {
+  const file = join(ROOT, 'agent.hcl.example')
+  const { config } = load([file])
+  const { config: defaults } = load([fixture('empty-blocks.hcl')])
+  const { nats: _, ...without } = defaults
+  assert.deepEqual(config, without, 'the values that it shows are the defaults')
+
+  const text = readFileSync(file, 'utf8')
+  const opened = text.replaceAll(/^(\s*)#(?=[A-Za-z}])/gm, '$1')
+  const dir = directory({ 'opened.hcl': opened })
+  assert.equal(load([dir]).config.acl.tokens[0]?.name, 'ops')
+  const named = new Set(keysOf(parseHcl(text.replaceAll(/^(\s*)#+(?=[A-Za-z}])/gm, '$1'))))
+  assert.deepEqual(
+    settingsOf(SCHEMA.inner ?? {}).filter((name) => !named.has(name)),
+    [],
+  )
+})
