@@ -104,6 +104,7 @@ test('one pattern decides: the exact name, else the closest one', () => {
     namespace "*-web" { capabilities = ["read-fs"] }
     namespace "prod-*-web" { capabilities = ["read-job"] }
     namespace "prod-api" { capabilities = ["submit-job"] }
+    namespace "prod-api*" { policy = "deny" }
     namespace "prod-secret*" { policy = "deny" }
     namespace "prod-secret-open" { policy = "read" }`
   const identity = who(text)
@@ -116,6 +117,7 @@ test('one pattern decides: the exact name, else the closest one', () => {
     ['prod-web', ['read-logs']],
     ['prod-a-web', ['read-job']],
     ['prod-api', ['submit-job']],
+    ['prod-api-2', []],
     ['prod-secret', []],
     ['prod-secret-x', []],
     ['prod-secret-open', ['list-jobs', 'read-job']],
