@@ -174,7 +174,7 @@ class Agent implements Running {
     this.#listener = new Listener({
       host: config.addresses.http,
       port: config.ports.http,
-      headers: config.httpApiResponseHeaders,
+      headers: Object.entries(config.httpApiResponseHeaders).flat(),
       router: new Router([...this.host.operations, ...agentOperations(facts)]),
       logger: logger.named('http'),
       resolve: (token) => this.#authorizer.resolve(token),

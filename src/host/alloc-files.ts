@@ -6,7 +6,7 @@
  * in any letter case. A file with more than one hard link is compared with everything below those directories: a task
  * may have given its secret a second name. Error texts name the path as the caller wrote it, never a path of the host.
  */
-import { closeSync, lstatSync, readdirSync, type Stats } from 'node:fs'
+import { closeSync, lstatSync, readdirSync, type BigIntStats } from 'node:fs'
 import { errnoOf, Refusal } from '../kit/errors.ts'
 import type { Allocation } from './allocation.ts'
 import { cleanPath, type Found, openBeneath, openContent } from './beneath.ts'
@@ -21,7 +21,7 @@ export interface Content {
   readonly fd: number
   /** Path inside the allocation, symlinks resolved. */
   readonly path: string
-  readonly stat: Stats
+  readonly stat: BigIntStats
 }
 
 /** Finds a path of an allocation. `step` is the word of the error text for what was tried (`stat`, `open`). */
@@ -69,8 +69,8 @@ function requireReadable(allocation: Allocation, found: Found, path: string): vo
   if (sharesSecret(allocation, found.stat)) throw new Refusal('prohibited', `Reading secret file prohibited: ${path}`)
 }
 
-function sharesSecret(allocation: Allocation, stat: Stats): boolean {
-  if (stat.nlink <= 1) return false
+function sharesSecret(allocation: Allocation, stat: BigIntStats): boolean {
+  if (stat.nlink <= 1n) return false
   let left = LINK_SEARCH_MAX
   const search = (directory: string): boolean => {
     for (const entry of entriesOf(directory)) {
@@ -100,9 +100,9 @@ function entriesOf(directory: string) {
   }
 }
 
-function sameFile(path: string, stat: Stats): boolean {
+function sameFile(path: string, stat: BigIntStats): boolean {
   try {
-    const other = lstatSync(path)
+    const other = lstatSync(path, { bigint: true })
     return other.ino === stat.ino && other.dev === stat.dev
   } catch {
     return false

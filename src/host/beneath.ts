@@ -13,12 +13,15 @@
  * Comparing a resolved name instead (readlink of the descriptor) would be fooled by a task that mounts a tree of its
  * own under the same name in another mount namespace; the walk never leaves ours.
  */
-import { closeSync, constants, fstatSync, openSync, readlinkSync, type Stats } from 'node:fs'
+import { type BigIntStats, closeSync, constants, fstatSync, openSync, readlinkSync } from 'node:fs'
 import { isErrno, Refusal } from '../kit/errors.ts'
 
 /** Linux's O_PATH, the same on every architecture Node supports; missing from node:fs. */
 const O_PATH = 0o10000000
+/** Our descriptors by name; `/proc/self` would be one more symlink for every component. */
+const FDS = `/proc/${process.pid}/fd`
 const { O_DIRECTORY, O_NOFOLLOW, O_RDONLY, O_NONBLOCK, O_NOCTTY } = constants
+const BIGINT = { bigint: true } as const
 /** As the kernel's own limit. */
 const SYMLINKS_MAX = 40
 /** Components of one walk; each directory on the way holds a descriptor until the walk ends. */
@@ -31,7 +34,7 @@ export interface Found {
   readonly fd: number
   /** Names from the root, symlinks resolved; empty for the root itself. */
   readonly names: readonly string[]
-  readonly stat: Stats
+  readonly stat: BigIntStats
 }
 
 /** The path is no path beneath any root: `..`, too long, NUL. */
@@ -64,7 +67,7 @@ export function openBeneath(root: string, path: string): Found {
 
 /** Opens the content of a found regular file for reading. The new descriptor is the same inode, whatever happened since. */
 export function openContent(found: Found): number {
-  return openSync(`/proc/self/fd/${found.fd}`, O_RDONLY | O_NONBLOCK | O_NOCTTY)
+  return openSync(`${FDS}/${found.fd}`, O_RDONLY | O_NONBLOCK | O_NOCTTY)
 }
 
 class Walk {
@@ -131,7 +134,7 @@ class Walk {
   #last(name: string): Found | undefined {
     const fd = openSync(this.#child(name), O_PATH | O_NOFOLLOW)
     try {
-      const stat = fstatSync(fd)
+      const stat = fstatSync(fd, BIGINT)
       if (!stat.isSymbolicLink()) return { fd, names: [...this.#names, name], stat }
     } catch (error) {
       closeSync(fd)
@@ -143,9 +146,9 @@ class Walk {
 
   /** The directory the walk stands in, as a result: for the root, and for a path whose links end in a directory. */
   #here(): Found {
-    const fd = openSync(`/proc/self/fd/${this.#fd}`, O_PATH | O_DIRECTORY)
+    const fd = openSync(`${FDS}/${this.#fd}`, O_PATH | O_DIRECTORY)
     try {
-      return { fd, names: this.#names, stat: fstatSync(fd) }
+      return { fd, names: this.#names, stat: fstatSync(fd, BIGINT) }
     } catch (error) {
       closeSync(fd)
       throw error
@@ -172,6 +175,6 @@ class Walk {
   }
 
   #child(name: string): string {
-    return `/proc/self/fd/${this.#fd}/${name}`
+    return `${FDS}/${this.#fd}/${name}`
   }
 }

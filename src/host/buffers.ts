@@ -15,54 +15,42 @@ const SMALL_LABEL_BYTES = 32_768
 const LARGE_LABEL_BYTES = 4096
 const GROW_AFTER_BYTES = 16 * 1024 * 1024
 const LARGE_SETS_MAX = 12
-const SPARE_SETS_MAX = 8
+const SMALL_SPARE_MAX = 64
+const LARGE_SPARE_MAX = 3
 
+/** Two of each at most, made when they are first needed: a short answer needs one. */
 interface BufferSet {
-  readonly reads: readonly Buffer[]
-  readonly frames: readonly Buffer[]
+  readonly reads: Buffer[]
+  readonly frames: Buffer[]
 }
 
 class Pool {
   readonly readBytes: number
-  readonly labelBytesMax: number
-  readonly #framed: boolean
+  readonly framesBytes: number
   readonly #spare: BufferSet[] = []
+  readonly #spareMax: number
 
-  constructor(options: { readBytes: number; labelBytesMax: number; framed: boolean }) {
+  constructor(options: { readBytes: number; labelBytesMax: number; spareMax: number }) {
+    const frameBytes = Math.ceil(FRAME_DATA_BYTES_MAX / 3) * 4 + options.labelBytesMax
     this.readBytes = options.readBytes
-    this.labelBytesMax = options.labelBytesMax
-    this.#framed = options.framed
+    this.framesBytes = (options.readBytes / FRAME_DATA_BYTES_MAX) * frameBytes
+    this.#spareMax = options.spareMax
   }
 
   borrow(): BufferSet {
-    const frames = this.readBytes / FRAME_DATA_BYTES_MAX
-    const frameBytes = Math.ceil(FRAME_DATA_BYTES_MAX / 3) * 4 + this.labelBytesMax
-    return (
-      this.#spare.pop() ?? {
-        reads: this.#framed
-          ? [Buffer.allocUnsafeSlow(this.readBytes)]
-          : [Buffer.allocUnsafeSlow(this.readBytes), Buffer.allocUnsafeSlow(this.readBytes)],
-        frames: this.#framed
-          ? [Buffer.allocUnsafeSlow(frames * frameBytes), Buffer.allocUnsafeSlow(frames * frameBytes)]
-          : [],
-      }
-    )
+    return this.#spare.pop() ?? { reads: [], frames: [] }
   }
 
   giveBack(set: BufferSet): void {
-    if (this.#spare.length < SPARE_SETS_MAX) this.#spare.push(set)
+    if (this.#spare.length < this.#spareMax) this.#spare.push(set)
   }
 }
 
+const SMALL = { readBytes: SMALL_READ_BYTES, labelBytesMax: SMALL_LABEL_BYTES, spareMax: SMALL_SPARE_MAX }
+const LARGE = { readBytes: LARGE_READ_BYTES, labelBytesMax: LARGE_LABEL_BYTES, spareMax: LARGE_SPARE_MAX }
 const pools = {
-  small: {
-    plain: new Pool({ readBytes: SMALL_READ_BYTES, labelBytesMax: SMALL_LABEL_BYTES, framed: false }),
-    framed: new Pool({ readBytes: SMALL_READ_BYTES, labelBytesMax: SMALL_LABEL_BYTES, framed: true }),
-  },
-  large: {
-    plain: new Pool({ readBytes: LARGE_READ_BYTES, labelBytesMax: LARGE_LABEL_BYTES, framed: false }),
-    framed: new Pool({ readBytes: LARGE_READ_BYTES, labelBytesMax: LARGE_LABEL_BYTES, framed: true }),
-  },
+  small: { plain: new Pool(SMALL), framed: new Pool(SMALL) },
+  large: { plain: new Pool(LARGE), framed: new Pool(LARGE) },
 }
 let largeLent = 0
 
@@ -74,7 +62,7 @@ export class BufferLease {
   readonly #kind: 'plain' | 'framed'
   #set: BufferSet | undefined
   #large = false
-  #turn = 0
+  #turn: 0 | 1 = 0
   #taken = 0
 
   constructor(options: { framed: boolean }) {
@@ -88,33 +76,41 @@ export class BufferLease {
     return this.#large ? LARGE_READ_BYTES : SMALL_READ_BYTES
   }
 
-  /** The buffer for the next read. When the stream is plain its bytes stay valid for one more call. */
+  /** The buffer for the next read. */
   readBuffer(): Buffer {
-    this.#turn ^= 1
-    return pick(this.#held().reads, this.#turn)
+    const turn = this.#kind === 'plain' ? this.#turn : 0
+    return (this.#held().reads[turn] ??= Buffer.allocUnsafeSlow(this.#pool.readBytes))
   }
 
-  /** The buffer for the frames of the last read; valid for one more call. */
+  /** The buffer for the frames of what was read. */
   framesBuffer(): Buffer {
-    return pick(this.#held().frames, this.#turn)
+    return (this.#held().frames[this.#turn] ??= Buffer.allocUnsafeSlow(this.#pool.framesBytes))
   }
 
-  /** Tells that a read's bytes were handed on. */
+  /**
+   * Tells that what was read is handed on, once for each chunk: the other buffers are next, so that these stay as they
+   * are while they are written. A read that gave nothing is not a turn.
+   */
   took(bytes: number): void {
     this.#taken += bytes
+    this.#turn = this.#turn === 0 ? 1 : 0
   }
 
   /** Gives everything back. Only when no chunk of this lease is in flight. */
   rest(): void {
     if (!this.#set) return
-    pools[this.#large ? 'large' : 'small'][this.#kind].giveBack(this.#set)
+    this.#pool.giveBack(this.#set)
     if (this.#large) largeLent--
     this.#large = false
     this.#set = undefined
   }
 
+  get #pool(): Pool {
+    return pools[this.#large ? 'large' : 'small'][this.#kind]
+  }
+
   #held(): BufferSet {
-    this.#set ??= pools.small[this.#kind].borrow()
+    this.#set ??= this.#pool.borrow()
     return this.#set
   }
 
@@ -124,10 +120,4 @@ export class BufferLease {
     this.#large = true
     largeLent++
   }
-}
-
-function pick(buffers: readonly Buffer[], turn: number): Buffer {
-  const found = buffers[turn % buffers.length]
-  if (!found) throw new Error('a plain lease has no frame buffers')
-  return found
 }

@@ -1,7 +1,7 @@
 /**
  * How a file's facts look on the wire: Go's mode string and RFC 3339 times with nanoseconds.
  */
-import { constants, type BigIntStats, type Stats } from 'node:fs'
+import { type BigIntStats, constants } from 'node:fs'
 
 const TYPE_LETTERS: readonly (readonly [number, string])[] = [
   [constants.S_IFDIR, 'd'],
@@ -55,7 +55,7 @@ export function fileInfo(name: string, stat: BigIntStats, contentType?: string):
 }
 
 /** What kind of file this is, in words for an error text. */
-export function fileKind(stat: Stats): string {
+export function fileKind(stat: BigIntStats): string {
   if (stat.isDirectory()) return 'a directory'
   if (stat.isFIFO()) return 'a named pipe'
   if (stat.isSocket()) return 'a socket'

@@ -2,7 +2,7 @@
  * `fs/ls` and `fs/stat`: names, sizes, modes, and what a file's content looks like. Content is never opened here except
  * the first bytes of a regular file that may be read, so a stat never waits on a pipe nor takes bytes out of it.
  */
-import { closeSync, fstatSync, lstatSync, readdirSync, readSync } from 'node:fs'
+import { closeSync, lstatSync, readdirSync, readSync } from 'node:fs'
 import { isErrno, Refusal } from '../kit/errors.ts'
 import type { AnyOperation, Identity, NamespaceCapability, Operation } from '../kit/operation.ts'
 import { pathParam, queryText, schema } from '../kit/schema.ts'
@@ -69,9 +69,8 @@ function entryInfo(directory: string, name: string): FileInfo | undefined {
 export function statFile(allocation: Allocation, path: string): FileInfo {
   const found = findFile(allocation, path, 'stat')
   try {
-    const stat = fstatSync(found.fd, { bigint: true })
     const name = baseName(allocation, path)
-    return fileInfo(name, stat, fileContentType(name, firstBytes(allocation, found)))
+    return fileInfo(name, found.stat, fileContentType(name, firstBytes(allocation, found)))
   } catch (error) {
     throw refusalOf(error, 'stat', path)
   } finally {

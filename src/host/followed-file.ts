@@ -14,7 +14,7 @@
  * written, but not for ever: a follower of a deleted file that takes nothing for `DELETED_STALL_MS` is revoked, so that
  * a reader who never reads cannot keep a deleted file's space on the disk.
  */
-import { closeSync, fstatSync, lstatSync, readSync, type Stats } from 'node:fs'
+import { closeSync, fstatSync, lstatSync, readSync, type BigIntStats } from 'node:fs'
 import { FRAME_DATA_BYTES_MAX, type FrameLabel, framesBytesMax } from '../kit/frame.ts'
 import { OpenFile } from './read.ts'
 import type { DirectoryWatches, WatchedDirectory, Watcher } from './watched-directory.ts'
@@ -66,7 +66,7 @@ export class FollowedFile implements Watcher {
   size: number
   /** Its name is gone or names another file. */
   deleted = false
-  readonly identity: { dev: number; ino: number }
+  readonly identity: { dev: bigint; ino: bigint }
   readonly #followers = new Set<Follower>()
   #modifiedMs: number
   #latest: SharedChunk | undefined
@@ -76,14 +76,14 @@ export class FollowedFile implements Watcher {
   #lookAtMs = Number.NEGATIVE_INFINITY
   #lookTimer: NodeJS.Timeout | undefined
 
-  constructor(options: { fd: number; stat: Stats; hostPath: string; directory: WatchedDirectory }) {
+  constructor(options: { fd: number; stat: BigIntStats; hostPath: string; directory: WatchedDirectory }) {
     this.file = new OpenFile(options.fd)
     this.directory = options.directory
     this.hostPath = options.hostPath
     this.name = options.hostPath.slice(options.hostPath.lastIndexOf('/') + 1)
     this.identity = { dev: options.stat.dev, ino: options.stat.ino }
-    this.size = options.stat.size
-    this.#modifiedMs = options.stat.mtimeMs
+    this.size = Number(options.stat.size)
+    this.#modifiedMs = Number(options.stat.mtimeNs) / 1e6
     this.directory.add(this)
   }
 
@@ -97,7 +97,7 @@ export class FollowedFile implements Watcher {
     return this.#followers.size === 0
   }
 
-  is(stat: Stats): boolean {
+  is(stat: BigIntStats): boolean {
     return stat.ino === this.identity.ino && stat.dev === this.identity.dev
   }
 
@@ -210,7 +210,7 @@ export class FollowedFile implements Watcher {
   #checkName(): void {
     if (this.deleted) return
     try {
-      this.deleted = !this.is(lstatSync(this.hostPath))
+      this.deleted = !this.is(lstatSync(this.hostPath, { bigint: true }))
     } catch {
       this.deleted = true
     }
@@ -249,7 +249,7 @@ export class FollowedFiles {
   }
 
   /** Takes over `fd`: it is kept, or closed because the file is followed already. */
-  acquire(options: { fd: number; stat: Stats; hostPath: string; follower: Follower }): FollowedFile {
+  acquire(options: { fd: number; stat: BigIntStats; hostPath: string; follower: Follower }): FollowedFile {
     const { fd, stat, hostPath, follower } = options
     const key = keyOf(stat, hostPath)
     let found = this.#files.get(key)
@@ -277,6 +277,6 @@ export class FollowedFiles {
   }
 }
 
-function keyOf(identity: { dev: number; ino: number }, hostPath: string): string {
+function keyOf(identity: { dev: bigint; ino: bigint }, hostPath: string): string {
   return `${identity.dev}:${identity.ino}:${hostPath}`
 }

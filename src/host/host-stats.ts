@@ -1,8 +1,9 @@
 /** Statistics of the whole host, in the shape of the client API's HostStats. */
 import { readFile, readlink, statfs } from 'node:fs/promises'
 import { systemClock, type Clock } from '../kit/clock.ts'
+import { Fault } from '../kit/errors.ts'
 import { firstNumber, keyedNumbers, ReusedProcFile } from './proc-file.ts'
-import { coreUsage, parseCoreTimes, readCoreMhz, type CoreTimes, type CoreUsage } from './stats-cpu.ts'
+import { coreUsage, parseCoreTimes, readCoreMhz, type CoreUsage } from './stats-cpu.ts'
 import {
   diskStats,
   FilesystemReader,
@@ -62,7 +63,20 @@ export function parseMemory(text: string): MemoryUsage {
   return { Available: available, Free: free, Total: total, Used: Math.max(0, total - free - bytes('Buffers') - cached) }
 }
 
-/** Takes samples of the host. Holds three descriptors between `sample` and `close`. */
+type DiskSizes = readonly [Mount, FilesystemSizes]
+
+/** One look at the host: the kernel's texts as they were. */
+interface Look {
+  readonly statText: string
+  readonly memoryText: string
+  readonly uptimeSeconds: number
+  readonly timestampMs: number
+  readonly atMs: number
+  readonly allocDir: FilesystemSizes
+  readonly disks: readonly DiskSizes[]
+}
+
+/** Looks at the host. Holds three descriptors between `look` and `close`. */
 export class HostStatsReader {
   readonly #roots: { procRoot: string; sysRoot: string }
   readonly #allocDir: string
@@ -73,12 +87,14 @@ export class HostStatsReader {
   readonly #filesystems: FilesystemReader
   /** Apart from the others, so that dead disks elsewhere cannot hold up the one figure that everybody looks at. */
   readonly #allocFilesystem: FilesystemReader
-  #times = new Map<string, CoreTimes>()
+  #look: Look | undefined
+  #before: Look | undefined
+  #stats: HostStats | undefined
+  #cores = 0
   #mounts: readonly Mount[] = []
   #mountsText = ''
   #mountsAtMs = Number.NEGATIVE_INFINITY
   #coreMhz: number | undefined
-  #swapInUse = true
 
   constructor(options: HostStatsOptions) {
     this.#roots = { procRoot: options.procRoot ?? '/proc', sysRoot: options.sysRoot ?? '/sys' }
@@ -91,60 +107,82 @@ export class HostStatsReader {
     this.#allocFilesystem = new FilesystemReader(options.statfs ?? statfs, options.statfsTimeoutMs)
   }
 
-  /** MHz of an average core; 0 until the first sample has found out. */
+  /** MHz of an average core; 0 until the first look has found out. */
   get coreMhz(): number {
     return this.#coreMhz ?? 0
   }
 
-  /** Number of cores at the last sample. */
+  /** Number of cores; 0 before the first look. */
   get cores(): number {
-    return this.#times.size
+    return this.#cores
   }
 
   /** False when nothing at all is swapped out, so that no process needs to be asked. */
   get swapInUse(): boolean {
-    return this.#swapInUse
+    return !/^SwapTotal:\s+(\d+) kB\nSwapFree:\s+\1 kB$/m.test(this.#look?.memoryText ?? '')
   }
 
-  /** Seconds since boot, with a fraction; 0 when unknown. */
+  /** Seconds since boot, with a fraction; 0 when unknown. Read at each look and counted on from there. */
   uptimeSeconds(): number {
-    return firstNumber(this.#uptime.read()) ?? 0
+    if (!this.#look) return 0
+    return this.#look.uptimeSeconds + (this.#clock.monotonicMs() - this.#look.atMs) / 1000
   }
 
-  /** A sample as of now. Percentages are since the sample before this one, the first time since boot. Never rejects. */
-  async sample(): Promise<HostStats> {
-    const statText = this.#stat.read() ?? ''
-    const memoryText = this.#meminfo.read() ?? ''
-    const uptime = Math.trunc(this.uptimeSeconds())
-    const timestamp = this.#clock.nowMs() * 1e6
-    const times = parseCoreTimes(statText)
-    this.#coreMhz ??= await readCoreMhz(this.#roots, times.size)
-    const mhz = this.#coreMhz
-    const before = this.#times
-    this.#times = times
-    const cores = [...times].map(([name, now]) => coreUsage(name, before.get(name), now, mhz))
-    this.#swapInUse = !/^SwapTotal:\s+(\d+) kB\nSwapFree:\s+\1 kB$/m.test(memoryText)
+  /**
+   * Reads everything as of now, and leaves it as it is: most looks are never asked for, so what can be worked out later
+   * is worked out later. Never rejects.
+   */
+  async look(): Promise<void> {
+    const look = {
+      statText: this.#stat.read() ?? '',
+      memoryText: this.#meminfo.read() ?? '',
+      uptimeSeconds: firstNumber(this.#uptime.read()) ?? 0,
+      timestampMs: this.#clock.nowMs(),
+      atMs: this.#clock.monotonicMs(),
+    }
+    if (this.#coreMhz === undefined) {
+      this.#cores = parseCoreTimes(look.statText).size
+      this.#coreMhz = await readCoreMhz(this.#roots, this.#cores)
+    }
     await this.#refreshMounts()
     const allocDir = (await this.#allocFilesystem.read(this.#allocDir)) ?? NO_FILESYSTEM
     const disks = await this.#disks()
+    this.#before = this.#look
+    this.#look = { ...look, allocDir, disks }
+    this.#stats = undefined
+  }
+
+  /** What the last look saw; percentages are since the look before it, for the first one since boot. */
+  stats(): HostStats {
+    if (!this.#look) throw new Fault('the host was not looked at yet')
+    this.#stats ??= this.#statsOf(this.#look, this.#before)
+    return this.#stats
+  }
+
+  #statsOf(look: Look, before: Look | undefined): HostStats {
+    const earlier = parseCoreTimes(before?.statText ?? '')
+    const times = parseCoreTimes(look.statText)
+    this.#cores = times.size
+    const cores = [...times].map(([name, now]) => coreUsage(name, earlier.get(name), now, this.coreMhz))
+    const disks = look.disks.map(([mount, sizes]) => diskStats(sizes, mount))
     return {
-      AllocDirStats: diskStats(allocDir, { device: '', mountpoint: '' }),
+      AllocDirStats: diskStats(look.allocDir, { device: '', mountpoint: '' }),
       CPU: cores,
       CPUTicksConsumed: cores.reduce((sum, core) => sum + core.TotalTicks, 0),
       DeviceStats: null,
       DiskStats: disks.length > 0 ? disks : null,
-      Memory: parseMemory(memoryText),
-      Timestamp: timestamp,
-      Uptime: uptime,
+      Memory: parseMemory(look.memoryText),
+      Timestamp: look.timestampMs * 1e6,
+      Uptime: Math.trunc(look.uptimeSeconds),
     }
   }
 
   /** One after the other: mounts that died together must not take the whole thread pool at once. */
-  async #disks(): Promise<DiskStats[]> {
-    const found: DiskStats[] = []
+  async #disks(): Promise<DiskSizes[]> {
+    const found: DiskSizes[] = []
     for (const mount of this.#mounts) {
       const sizes = await this.#filesystems.read(mount.mountpoint)
-      if (sizes) found.push(diskStats(sizes, mount))
+      if (sizes) found.push([mount, sizes])
     }
     return found
   }

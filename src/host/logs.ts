@@ -67,7 +67,7 @@ function sizesOf(logs: LogFiles): { index: number; size: number }[] {
     const content = logs.open(index)
     if (!content) continue
     closeSync(content.fd)
-    sizes.push({ index, size: content.stat.size })
+    sizes.push({ index, size: Number(content.stat.size) })
   }
   return sizes
 }

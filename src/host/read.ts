@@ -1,8 +1,12 @@
 /**
- * Positional reads of an open file. Content may have to come from a slow disk, so bulk reads go through the thread
- * pool; only the live end of a log, which was just written and is in memory, is read in place (`followed-file.ts`).
+ * Positional reads of an open file.
+ *
+ * Large reads go through the thread pool, where they run beside the write of the chunk before. A small one is read in
+ * place as long as that is quick: nearly always the bytes are in memory, where reading takes microseconds and a trip to
+ * the thread pool twenty times that. The first read that was slow sends all of them to the pool for a while, so a cold
+ * or distant disk stalls everybody else once a second at most, for one read (docs/decisions/005).
  */
-import { closeSync, read } from 'node:fs'
+import { closeSync, read, readSync } from 'node:fs'
 import type { BufferLease } from './buffers.ts'
 
 /** Reads up to `length` bytes at `position`; resolves with the number read, 0 at the end of the file. */
@@ -13,6 +17,20 @@ export function readAt(fd: number, buffer: Buffer, at: number, length: number, p
       else resolve(bytesRead)
     })
   })
+}
+
+const INLINE_BYTES_MAX = 66_048
+const SLOW_MS = 2
+const POOL_FOR_MS = 1000
+let pooledUntilMs = 0
+
+/** Reads in place and keeps an eye on how long that takes. */
+function readInline(fd: number, buffer: Buffer, at: number, length: number, position: number): number {
+  const startMs = performance.now()
+  const got = readSync(fd, buffer, at, length, position)
+  const endMs = performance.now()
+  if (endMs - startMs > SLOW_MS) pooledUntilMs = endMs + POOL_FOR_MS
+  return got
 }
 
 /**
@@ -30,6 +48,9 @@ export class OpenFile {
 
   async read(buffer: Buffer, at: number, length: number, position: number): Promise<number> {
     if (this.#closing) throw new Error('read of a closed file')
+    if (length <= INLINE_BYTES_MAX && performance.now() >= pooledUntilMs) {
+      return readInline(this.fd, buffer, at, length, position)
+    }
     this.#reads++
     try {
       return await readAt(this.fd, buffer, at, length, position)

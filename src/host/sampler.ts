@@ -47,7 +47,7 @@ export interface SamplerState {
   /** On record for walking trees, and members of tasks. */
   readonly processes: number
   readonly members: number
-  /** Longest slice since the start, in milliseconds. */
+  /** Longest slice since the start or the last reset, in milliseconds. */
   readonly longestSliceMs: number
 }
 
@@ -60,9 +60,8 @@ export class StatsSampler {
   readonly #sources: MeterSources
   readonly #meters = new Map<string, Map<string, TaskMeter>>()
   #timer: NodeJS.Timeout | undefined
-  #hostStats: HostStats | undefined
   #hostAtMs = Number.NEGATIVE_INFINITY
-  #hostRun: Promise<HostStats> | undefined
+  #hostRun: Promise<void> | undefined
   #taskRun: Promise<void> | undefined
   #waiters = 0
   #wake: (() => void) | undefined
@@ -102,7 +101,8 @@ export class StatsSampler {
   /** The host's figures, at most `FRESH_MS` old. */
   async hostStats(): Promise<HostStats> {
     const isFresh = this.#clock.monotonicMs() - this.#hostAtMs <= FRESH_MS
-    return isFresh && this.#hostStats ? this.#hostStats : this.#sampleHost()
+    if (!isFresh) await this.#lookAtHost()
+    return this.#host.stats()
   }
 
   /**
@@ -138,6 +138,11 @@ export class StatsSampler {
     }
   }
 
+  /** Begins a new measurement of the longest slice. */
+  resetLongestSlice(): void {
+    this.#longestSliceMs = 0
+  }
+
   /** MHz of an average core; 0 before the first sample. */
   get coreMhz(): number {
     return this.#host.coreMhz
@@ -145,7 +150,7 @@ export class StatsSampler {
 
   #tick(): void {
     const hostIsDue = this.#clock.monotonicMs() - this.#hostAtMs > this.#intervalMs / 2
-    const host = hostIsDue ? this.#sampleHost() : this.#hostRun
+    const host = hostIsDue ? this.#lookAtHost() : this.#hostRun
     const work = async () => {
       await host
       if (this.#timer) await (this.#taskRun ?? this.#startTaskRun(this.#intervalMs / 2))
@@ -153,18 +158,12 @@ export class StatsSampler {
     work().catch((error: unknown) => this.#log?.warn('statistics were not taken', { cause: messageOf(error) }))
   }
 
-  #sampleHost(): Promise<HostStats> {
-    this.#hostRun ??= this.#host
-      .sample()
-      .then((stats) => {
-        this.#hostStats = stats
-        this.#hostAtMs = this.#clock.monotonicMs()
-        return stats
-      })
-      .finally(() => {
-        this.#hostRun = undefined
-        if (!this.#timer) this.#host.close()
-      })
+  #lookAtHost(): Promise<void> {
+    this.#hostRun ??= this.#host.look().finally(() => {
+      this.#hostAtMs = this.#clock.monotonicMs()
+      this.#hostRun = undefined
+      if (!this.#timer) this.#host.close()
+    })
     return this.#hostRun
   }
 
@@ -183,7 +182,7 @@ export class StatsSampler {
     try {
       this.#wake?.()
       await this.#hostRun
-      if (this.#host.cores === 0) await this.#sampleHost()
+      if (this.#host.cores === 0) await this.#lookAtHost()
       await this.#taskRun
       if (isStale()) await (this.#taskRun ?? this.#startTaskRun(FRESH_MS))
     } finally {

@@ -129,9 +129,7 @@ export class HostState {
   updateDynamicMeta(change: (current: DynamicMeta) => DynamicMeta): Promise<DynamicMeta> {
     return new Promise((resolve, reject) => {
       this.#queue.push({ change, resolve, reject })
-      this.#writing ??= this.#drain().finally(() => {
-        this.#writing = undefined
-      })
+      this.#writing ??= this.#drain()
     })
   }
 
@@ -143,6 +141,8 @@ export class HostState {
   async #drain(): Promise<void> {
     await Promise.resolve() // whoever calls in the same turn shares the first write
     while (this.#queue.length > 0) await this.#commit(this.#queue.splice(0))
+    // In the same turn as the look at the queue: an update between the two would wait for ever.
+    this.#writing = undefined
   }
 
   /** One write for all of `updates`. */

@@ -26,8 +26,9 @@ export interface CoreUsage {
 /** The `cpuN` lines of /proc/stat, in their order. Unreadable numbers count as 0, lines with too few are skipped. */
 export function parseCoreTimes(text: string): Map<string, CoreTimes> {
   const cores = new Map<string, CoreTimes>()
-  for (const line of text.split('\n')) {
-    if (!line.startsWith('cpu')) break
+  // The lines after these are the longest: one number for each interrupt.
+  const end = text.search(/^(?!cpu)/m)
+  for (const line of (end < 0 ? text : text.slice(0, end)).split('\n')) {
     const [name = '', ...words] = line.trimEnd().split(/ +/)
     if (!/^cpu\d+$/.test(name) || words.length < 4) continue
     const at = (index: number) => {

@@ -129,7 +129,7 @@ function openCursor(followers: Followers, allocation: Allocation, input: StreamI
 
 function seekOrClose(content: Content, input: StreamInput): number {
   try {
-    return streamStart(input, content.stat.size)
+    return streamStart(input, Number(content.stat.size))
   } catch (error) {
     new OpenFile(content.fd).close()
     throw error

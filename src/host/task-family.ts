@@ -21,7 +21,7 @@ export interface Spent {
   readonly systemMs: number
 }
 
-/** The family's processes, read now. */
+/** The family's processes, read now; none when the last one has ended. */
 export interface Reading {
   readonly stats: ReadonlyMap<number, ProcessStat>
   /** What was in the family at the last reading and is gone, as it was then. */
@@ -30,6 +30,8 @@ export interface Reading {
 
 export class TaskFamily {
   readonly #roots = new Map<number, number>()
+  /** The task's own pids as `find` has just read them, so that `read` need not do it again. */
+  readonly #rootStats = new Map<number, ProcessStat>()
   #members = new Map<number, Member>()
   #incarnation = ''
 
@@ -51,6 +53,7 @@ export class TaskFamily {
 
   clear(): void {
     this.#roots.clear()
+    this.#rootStats.clear()
     this.#members.clear()
     this.#incarnation = ''
   }
@@ -66,11 +69,14 @@ export class TaskFamily {
   find(task: Task, tree: ProcessTree): boolean {
     const restarted = this.#noteIncarnation(task)
     const heads = new Set<number>()
+    this.#rootStats.clear()
     for (const pid of task.pids) {
-      const start = tree.stat(pid)?.startTicks
-      if (start === undefined) continue
-      if (!this.#roots.has(pid)) this.#roots.set(pid, start)
-      if (this.#roots.get(pid) === start) heads.add(pid)
+      const stat = tree.stat(pid)
+      if (!stat) continue
+      if (!this.#roots.has(pid)) this.#roots.set(pid, stat.startTicks)
+      if (this.#roots.get(pid) !== stat.startTicks) continue
+      heads.add(pid)
+      this.#rootStats.set(pid, stat)
     }
     for (const [pid, member] of this.#members) if (tree.startOf(pid) === member.startTicks) heads.add(pid)
     if (heads.size === 0) this.#members.clear()
@@ -119,7 +125,7 @@ export class TaskFamily {
     const stats = new Map<number, ProcessStat>()
     const vanished: ProcessStat[] = []
     for (const [pid, member] of this.#members) {
-      const stat = tree.stat(pid)
+      const stat = this.#rootStats.get(pid) ?? tree.stat(pid)
       if (stat?.startTicks === member.startTicks) stats.set(pid, stat)
       else if (member.last) vanished.push(member.last)
       yield
@@ -132,6 +138,8 @@ export class TaskFamily {
       if (stat && (stat.startTicks === recorded || stats.has(stat.parentPid))) stats.set(pid, stat)
       yield
     }
+    // Nothing but zombies: the task is over, and its last sample is the one before this.
+    if (stats.values().every(isDead)) stats.clear()
     return { stats, vanished }
   }
 
@@ -170,6 +178,7 @@ export class TaskFamily {
     const members = new Map<number, Member>()
     for (const [pid, last] of reading.stats) members.set(pid, { startTicks: last.startTicks, last })
     this.#members = members
+    this.#rootStats.clear()
   }
 }
 

@@ -9,7 +9,7 @@ import type { Logger } from '../kit/log.ts'
 import type { AnyOperation, Call, Identity } from '../kit/operation.ts'
 import { errorAnswer, logFault } from './errors.ts'
 import { parseTarget, rawInput, readRawInput, type Target, tokenOf, wantsBody } from './request.ts'
-import { jsonText, sendEmpty, sendError, sendJson } from './respond.ts'
+import { type HeaderList, jsonText, type Outlet, sendEmpty, sendError, sendJson } from './respond.ts'
 import type { Router } from './router.ts'
 import { sendStream } from './stream.ts'
 
@@ -19,19 +19,26 @@ export interface Services {
   readonly logger: Logger
   /** Who a token names. Throws a Refusal when it names nobody. */
   readonly resolve: (token: string | undefined) => Promise<Identity> | Identity
+  /** Headers of every answer, names and values in turn. */
+  readonly headers: HeaderList
   /** Told of every finished exchange, for metrics. */
   readonly finished?: (record: { operation: string; status: number; ms: number; bytes: number }) => void
 }
 
-export class Exchange implements Omit<Call, 'identity'> {
-  readonly requestId = randomUUID()
+/** Request IDs are this run's name and a count: unique without asking for randomness each time. */
+const RUN = randomUUID().slice(0, 8)
+let requests = 0
+
+export class Exchange implements Omit<Call, 'identity'>, Outlet {
+  readonly requestId = `${RUN}-${(++requests).toString(36)}`
   readonly startedAtMs = performance.now()
+  readonly request: IncomingMessage
   readonly response: ServerResponse
+  readonly headers: HeaderList
   /** Since when a write has been waiting for the caller to take it. */
   waitingSinceMs: number | undefined
   /** True once it is known to be a stream that may stay open for as long as the caller likes. */
   endless = false
-  readonly #request: IncomingMessage
   readonly #services: Services
   #abort: AbortController | undefined
   #gone = false
@@ -41,7 +48,8 @@ export class Exchange implements Omit<Call, 'identity'> {
   #bytes = 0
 
   constructor(request: IncomingMessage, response: ServerResponse, services: Services) {
-    this.#request = request
+    this.request = request
+    this.headers = [...services.headers]
     this.response = response
     this.#services = services
     response.once('close', () => this.cancel())
@@ -68,10 +76,9 @@ export class Exchange implements Omit<Call, 'identity'> {
 
   async serve(): Promise<void> {
     try {
-      const target = parseTarget(this.#request.url ?? '/')
+      const target = parseTarget(this.request.url ?? '/')
       this.#format = /^(\/v1)?\/client(\/|$)/.test(target.path) ? 'plain' : 'errors'
-      this.response.setHeader('Vary', ['Accept-Encoding', 'Origin'])
-      if (this.#request.method === 'OPTIONS') this.#preflight(target)
+      if (this.request.method === 'OPTIONS') this.#preflight(target)
       else await this.#dispatch(target)
     } catch (error) {
       this.#fail(error)
@@ -81,17 +88,18 @@ export class Exchange implements Omit<Call, 'identity'> {
   }
 
   async #dispatch(target: Target): Promise<void> {
-    const match = this.#services.router.match(this.#request.method ?? 'GET', target.path)
+    const match = this.#services.router.match(this.request.method ?? 'GET', target.path)
     const { operation } = match
     this.#operation = operation.name
     this.#format = operation.errorFormat
+    this.headers.push('Vary', 'Accept-Encoding', 'Vary', 'Origin')
     this.#allowOrigin(operation)
-    const raw = wantsBody(this.#request, operation)
-      ? await readRawInput(this.#request, target, match)
-      : rawInput(this.#request, target, match, undefined)
+    const raw = wantsBody(this.request, operation)
+      ? await readRawInput(this.request, target, match)
+      : rawInput(this.request, target, match, undefined)
     this.#leaveBody(operation)
     const input = operation.input.parse(raw)
-    const identity = await this.#services.resolve(tokenOf(this.#request))
+    const identity = await this.#services.resolve(tokenOf(this.request))
     this.#accessor = identity.accessor
     operation.authorize(input, identity)
     this.endless = operation.endless?.(input) ?? false
@@ -103,7 +111,8 @@ export class Exchange implements Omit<Call, 'identity'> {
     const result = operation.run(input, call)
     if (Symbol.asyncIterator in result) {
       this.#bytes = await sendStream(this.response, result, {
-        headOnly: this.#request.method === 'HEAD',
+        headers: this.headers,
+        headOnly: this.request.method === 'HEAD',
         flushHead: this.endless,
         onWaiting: (waiting) => {
           this.waitingSinceMs = waiting ? performance.now() : undefined
@@ -113,42 +122,38 @@ export class Exchange implements Omit<Call, 'identity'> {
     }
     const value = await result
     if (this.response.headersSent) return // it was cut meanwhile
-    if (operation.output === 'empty') return sendEmpty(this.response)
+    if (operation.output === 'empty') return sendEmpty(this)
     const text = jsonText(value, target)
     this.#bytes = text.length
-    await sendJson(this.#request, this.response, operation, text)
+    await sendJson(this, operation.produces ?? 'application/json', text)
   }
 
   /** A body nobody wants is not read to its end, however long it is: the connection closes behind the answer. */
   #leaveBody(operation: AnyOperation): void {
-    if (wantsBody(this.#request, operation)) return
-    const length = this.#request.headers['content-length']
-    if (this.#request.headers['transfer-encoding'] !== undefined || (length !== undefined && length !== '0')) {
+    if (wantsBody(this.request, operation)) return
+    const length = this.request.headers['content-length']
+    if (this.request.headers['transfer-encoding'] !== undefined || (length !== undefined && length !== '0')) {
       this.response.shouldKeepAlive = false
     }
   }
 
   #allowOrigin(operation: AnyOperation): void {
-    if (this.#request.headers.origin === undefined || !operation.crossOrigin) return
-    this.response.setHeader('Access-Control-Allow-Origin', '*')
-    this.response.setHeader('Access-Control-Allow-Credentials', 'true')
+    if (this.request.headers.origin === undefined || !operation.crossOrigin) return
+    this.headers.push('Access-Control-Allow-Origin', '*', 'Access-Control-Allow-Credentials', 'true')
   }
 
   #preflight(target: Target): void {
-    const { headers } = this.#request
+    const { headers } = this.request
     const asked = headers['access-control-request-method'] ?? ''
-    this.response.setHeader('Vary', [
-      'Accept-Encoding',
-      'Origin, Access-Control-Request-Method, Access-Control-Request-Headers',
-    ])
+    const depends = 'Origin, Access-Control-Request-Method, Access-Control-Request-Headers'
+    const answer = ['Vary', 'Accept-Encoding', 'Vary', depends]
     if (this.#services.router.crossOrigin(asked, target.path).includes(asked)) {
-      this.response.setHeader('Access-Control-Allow-Origin', '*')
-      this.response.setHeader('Access-Control-Allow-Credentials', 'true')
-      this.response.setHeader('Access-Control-Allow-Methods', asked)
+      answer.push('Access-Control-Allow-Origin', '*', 'Access-Control-Allow-Credentials', 'true')
+      answer.push('Access-Control-Allow-Methods', asked)
       const wanted = headers['access-control-request-headers']
-      if (wanted !== undefined) this.response.setHeader('Access-Control-Allow-Headers', wanted)
+      if (wanted !== undefined) answer.push('Access-Control-Allow-Headers', wanted)
     }
-    this.response.writeHead(204)
+    this.response.writeHead(204, [...this.headers, ...answer])
     this.response.end()
   }
 
@@ -161,9 +166,8 @@ export class Exchange implements Omit<Call, 'identity'> {
       this.response.destroy()
       return
     }
-    for (const name of ['Content-Length', 'Content-Encoding']) this.response.removeHeader(name)
-    if (!this.#request.complete) this.response.shouldKeepAlive = false
-    sendError(this.response, errorAnswer(error, context))
+    if (!this.request.complete) this.response.shouldKeepAlive = false
+    sendError(this, errorAnswer(error, context))
   }
 
   #record(): void {
@@ -171,17 +175,17 @@ export class Exchange implements Omit<Call, 'identity'> {
     const status = this.response.statusCode
     this.#services.finished?.({ operation: this.#operation, status, ms, bytes: this.#bytes })
     if (!this.#services.logger.enabled('info')) return
-    const url = this.#request.url ?? ''
+    const url = this.request.url ?? ''
     const mark = url.indexOf('?')
     this.#services.logger.info('request', {
-      method: this.#request.method,
+      method: this.request.method,
       // The query stays out of the log: it may hold what somebody took for a safe place.
       path: (mark < 0 ? url : url.slice(0, mark)).slice(0, 512),
       operation: this.#operation,
       status,
       bytes: this.#bytes,
       ms,
-      remote: this.#request.socket.remoteAddress,
+      remote: this.request.socket.remoteAddress,
       accessor: this.#accessor,
       request_id: this.requestId,
     })

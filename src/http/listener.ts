@@ -33,8 +33,6 @@ export interface ListenerOptions extends Services {
   readonly port: number
   readonly tls?: TlsFiles
   readonly limits: ListenerLimits
-  /** Headers of every answer, from the configuration. */
-  readonly headers: Readonly<Record<string, string>>
 }
 
 /** PEM texts, already read. */
@@ -127,7 +125,6 @@ export class Listener {
     server.on('request', (request, response) => {
       // Node's own listener has seen the connection before it was turned away, and parses what came with it.
       if (request.socket.writableEnded) return
-      for (const [name, value] of Object.entries(this.#options.headers)) response.setHeader(name, value)
       const exchange = new Exchange(request, response, this.#options)
       this.#active.add(exchange)
       void exchange.serve().finally(() => this.#active.delete(exchange))

@@ -4,7 +4,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { promisify } from 'node:util'
 import { gzip } from 'node:zlib'
-import type { AnyOperation } from '../kit/operation.ts'
 import type { Target } from './request.ts'
 import type { ErrorAnswer } from './errors.ts'
 
@@ -30,37 +29,48 @@ export function acceptsGzip(request: IncomingMessage): boolean {
   return typeof accepted === 'string' && /(^|,)\s*gzip\s*(;\s*q=(?!0(\.0*)?\s*(,|$))[^,]*)?(,|$)/i.test(accepted)
 }
 
-export async function sendJson(
-  request: IncomingMessage,
-  response: ServerResponse,
-  operation: AnyOperation,
-  text: string,
-): Promise<void> {
+/**
+ * Headers of one answer as Node writes them quickest: names and values in turn. A name may stand in it several times.
+ */
+export type HeaderList = string[]
+
+/** Where an answer goes, and the headers that are settled before its kind is known. */
+export interface Outlet {
+  readonly request: IncomingMessage
+  readonly response: ServerResponse
+  readonly headers: HeaderList
+}
+
+export async function sendJson({ request, response, headers }: Outlet, produces: string, text: string): Promise<void> {
   const wantsJson = (request.headers.accept ?? '').includes('application/json')
-  const plain = operation.produces === 'text/plain' && !wantsJson
-  response.setHeader('Content-Type', plain ? 'text/plain; charset=utf-8' : 'application/json')
-  let body = Buffer.from(text)
-  if (body.length >= GZIP_FROM_BYTES && acceptsGzip(request)) {
-    body = await gzipAsync(body)
-    response.setHeader('Content-Encoding', 'gzip')
+  headers.push('Content-Type', produces === 'text/plain' && !wantsJson ? TEXT : 'application/json')
+  if (text.length < GZIP_FROM_BYTES || !acceptsGzip(request)) {
+    // A string goes out in one write together with the head; bytes would take a second one.
+    headers.push('Content-Length', String(Buffer.byteLength(text)))
+    response.writeHead(200, headers)
+    response.end(text)
+    return
   }
-  response.setHeader('Content-Length', body.length)
+  const body = await gzipAsync(text)
+  headers.push('Content-Encoding', 'gzip', 'Content-Length', String(body.length))
+  if (response.headersSent) return // it was cut meanwhile
+  response.writeHead(200, headers)
   response.end(body)
 }
 
+const TEXT = 'text/plain; charset=utf-8'
+
 /** 200 with no body at all: what stock clients take for success where there is nothing to say. */
-export function sendEmpty(response: ServerResponse): void {
-  response.setHeader('Content-Length', 0)
+export function sendEmpty({ response, headers }: Outlet): void {
+  headers.push('Content-Length', '0')
+  response.writeHead(200, headers)
   response.end()
 }
 
-export function sendError(response: ServerResponse, answer: ErrorAnswer): void {
-  const body = Buffer.from(answer.body)
-  response.writeHead(answer.status, {
-    ...answer.headers,
-    'Content-Type': answer.contentType,
-    'X-Content-Type-Options': 'nosniff',
-    'Content-Length': body.length,
-  })
-  response.end(body)
+export function sendError({ response, headers }: Outlet, answer: ErrorAnswer): void {
+  for (const [name, value] of Object.entries(answer.headers)) headers.push(name, value)
+  headers.push('Content-Type', answer.contentType, 'X-Content-Type-Options', 'nosniff')
+  headers.push('Content-Length', String(Buffer.byteLength(answer.body)))
+  response.writeHead(answer.status, headers)
+  response.end(answer.body)
 }

@@ -12,10 +12,14 @@ export interface Match {
   readonly params: Readonly<Record<string, string>>
 }
 
+/** Paths whose way through the trie is remembered; past that, all are forgotten. Callers ask the same few over and over. */
+const REMEMBERED_MAX = 2048
+
 const METHODS: readonly Method[] = ['GET', 'POST', 'DELETE', 'PATCH', 'LIST']
 
 export class Router {
   readonly #trie = new TrieRouter<AnyOperation>()
+  readonly #remembered = new Map<string, Match | undefined>()
 
   constructor(operations: readonly AnyOperation[]) {
     for (const operation of operations) {
@@ -51,6 +55,15 @@ export class Router {
   }
 
   #find(method: string, path: string): Match | undefined {
+    const key = `${method} ${path}`
+    if (this.#remembered.has(key)) return this.#remembered.get(key)
+    if (this.#remembered.size >= REMEMBERED_MAX) this.#remembered.clear()
+    const found = this.#search(method, path)
+    this.#remembered.set(key, found)
+    return found
+  }
+
+  #search(method: string, path: string): Match | undefined {
     const [matches] = this.#trie.match(method, path)
     const first = matches[0]
     if (!first) return undefined

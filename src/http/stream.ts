@@ -8,8 +8,11 @@
 import type { ServerResponse } from 'node:http'
 import { Fault } from '../kit/errors.ts'
 import { type Chunk, isStreamHead, type StreamHead } from '../kit/operation.ts'
+import type { HeaderList } from './respond.ts'
 
 export interface StreamOptions {
+  /** Headers that go before those of the stream's head. */
+  readonly headers: HeaderList
   /** The request was HEAD: send what GET would announce, and nothing more. */
   readonly headOnly: boolean
   /** Send the head at once, even if no byte follows for a while. */
@@ -30,7 +33,7 @@ export async function sendStream(
   const head = first.value
   try {
     if (options.headOnly) {
-      writeHead(response, head)
+      writeHead(response, head, options.headers)
       response.end()
       return 0
     }
@@ -46,7 +49,7 @@ async function sendBody(
   head: StreamHead,
   options: StreamOptions,
 ): Promise<number> {
-  writeHead(response, head)
+  writeHead(response, head, options.headers)
   if (options.flushHead) response.flushHeaders()
   const writer = new ChunkWriter(response)
   let sent = 0
@@ -70,11 +73,11 @@ async function sendBody(
   return sent
 }
 
-function writeHead(response: ServerResponse, head: StreamHead): void {
-  for (const [name, value] of Object.entries(head.headers ?? {})) response.setHeader(name, value)
-  if (head.contentType !== undefined) response.setHeader('Content-Type', head.contentType)
-  if (head.contentLength !== undefined) response.setHeader('Content-Length', head.contentLength)
-  response.statusCode = head.status
+function writeHead(response: ServerResponse, head: StreamHead, headers: HeaderList): void {
+  for (const [name, value] of Object.entries(head.headers ?? {})) headers.push(name, value)
+  if (head.contentType !== undefined) headers.push('Content-Type', head.contentType)
+  if (head.contentLength !== undefined) headers.push('Content-Length', String(head.contentLength))
+  response.writeHead(head.status, headers)
 }
 
 /** Writes chunks one at a time, each resolving when its bytes are with the kernel and their buffer may be used again. */
