@@ -1,0 +1,18 @@
+/** `outpost alloc list`. */
+import { allocRoot, dataDirOption, listAllocations } from './alloc-directory.ts'
+import { allocationJson, allocationTable } from './alloc-view.ts'
+import { defineCommand } from './command-shape.ts'
+import { flag } from './options.ts'
+
+export const command = defineCommand({
+  name: 'alloc list',
+  summary: 'List the allocations of this host',
+  details: 'Reads the manifests under the data directory, newest first. Needs no agent.',
+  options: { 'data-dir': dataDirOption, json: flag('Print a JSON array of manifests') },
+  run(values, _operands, io) {
+    const allocations = listAllocations(allocRoot(values['data-dir'], io.env))
+    if (values.json) io.out(`${JSON.stringify(allocations.map(allocationJson), undefined, 2)}\n`)
+    else io.out(allocations.length === 0 ? 'No allocations\n' : allocationTable(allocations))
+    return Promise.resolve(0)
+  },
+})

@@ -1,0 +1,88 @@
+/**
+ * What a command is: its options and operands as data, and what it does. A command file exports one such value as
+ * `command`; `command.ts` finds, parses, helps and maps errors to exit codes for all of them.
+ */
+import type { Options, ValuesOf } from './options.ts'
+import { parseOptions, UsageError } from './options.ts'
+import type { Parts } from './parts.ts'
+
+/** What a command may touch of the process, so that a test can hand it something else. */
+export interface CommandIo {
+  /** Writes to stdout, verbatim. */
+  out(text: string): void
+  /** Writes to stderr, verbatim. */
+  err(text: string): void
+  readonly env: NodeJS.ProcessEnv
+}
+
+/** What was asked for could not be done: exit code 1. The message is one line that says what to do. */
+export class CommandError extends Error {
+  override readonly name = 'CommandError'
+  readonly exitCode: number
+
+  constructor(message: string, exitCode = 1, options?: ErrorOptions) {
+    super(message, options)
+    this.exitCode = exitCode
+  }
+}
+
+export interface Operands {
+  /** As the help text shows them: `ID`, `FILE...`. */
+  readonly shown: string
+  readonly min: number
+  readonly max: number
+  /** Said when there are too few. */
+  readonly missing: string
+}
+
+interface Definition<O extends Options> {
+  /** All words of it: `alloc run`. */
+  readonly name: string
+  readonly summary: string
+  /** Paragraphs of the help text, lines at most 100 characters. */
+  readonly details?: string
+  readonly options: O
+  readonly operands?: Operands
+  /** True when the operands are another program's command line: its first word ends our options. */
+  readonly operandsEndOptions?: boolean
+  run(values: ValuesOf<O>, operands: readonly string[], io: CommandIo, parts: Parts): Promise<number>
+}
+
+/** A command whose option types nobody needs any more. */
+export interface Command {
+  readonly name: string
+  readonly summary: string
+  readonly details: string | undefined
+  readonly options: Options
+  readonly operands: Operands
+  /** Parses and runs; resolves to the exit code. Throws UsageError, HelpWanted and CommandError. */
+  execute(args: readonly string[], io: CommandIo, parts: Parts): Promise<number>
+}
+
+const NO_OPERANDS: Operands = { shown: '', min: 0, max: 0, missing: '' }
+
+export function defineCommand<O extends Options>(definition: Definition<O>): Command {
+  const operands = definition.operands ?? NO_OPERANDS
+  const order = definition.operandsEndOptions ? 'first' : 'anywhere'
+  return {
+    name: definition.name,
+    summary: definition.summary,
+    details: definition.details,
+    options: definition.options,
+    operands,
+    execute(args, io, parts) {
+      const parsed = parseOptions(definition.options, args, order)
+      checkOperands(definition.name, operands, parsed.operands)
+      return definition.run(parsed.values, parsed.operands, io, parts)
+    },
+  }
+}
+
+/** Throws UsageError when there are too few or too many. */
+export function checkOperands(name: string, expected: Operands, given: readonly string[]): void {
+  if (given.length < expected.min) throw new UsageError(expected.missing)
+  const extra = given[expected.max]
+  if (extra === undefined) return
+  const takes = expected.max === 0 ? 'takes no arguments' : `takes ${expected.shown} and nothing more`
+  throw new UsageError(`unexpected argument ${JSON.stringify(extra)}: "outpost ${name}" ${takes}`)
+}

@@ -1,0 +1,177 @@
+/**
+ * The command line: theory of operation.
+ *
+ * Promises: one table holds every command, in the order in which `help` shows them. A command is one file that exports
+ * one value (`command-shape.ts`) and is loaded only when it is the one that runs, so that `version` does not pay for
+ * the others: the whole way from the shell to the first line of output is Node's own start and a few small files.
+ * Options are data (`options.ts`); the parser, the help text and the types of the values follow from them. The parser
+ * is strict: what it does not know is refused with a suggestion, never ignored, because an option that is silently
+ * skipped in a unit file is found out months later.
+ *
+ * Exit codes: 0 done, 1 the request failed (`CommandError`, and anything unforeseen), 2 the command line is wrong
+ * (`UsageError`). `alloc run` in the foreground passes its command's exit code on instead. An error is one line on
+ * stderr that says what to do; only data goes to stdout, so that a script can read it.
+ *
+ * Assumes that `main.ts` hands over `process.argv` without the first two, and starts the daemon: this room must not
+ * know the rooms that an agent is made of. `agent` is in the table for its help and its options; the function that
+ * starts it is one of the `Parts` given to `runCommand`.
+ *
+ * Commands talk to an agent over HTTP like any other client (`http-client.ts`), with one exception: `alloc` works on
+ * the allocation directories of this host, because a supervisor and its commands must work while no agent runs.
+ *
+ * What can go wrong: the reader of our stdout leaves (`outpost alloc list | head -1`). That is not an error; what is
+ * left is thrown away.
+ */
+import { writeSync } from 'node:fs'
+import { isErrno, messageOf } from '../kit/errors.ts'
+import type { Command, CommandIo } from './command-shape.ts'
+import { CommandError } from './command-shape.ts'
+import { commandHelp, overview } from './help.ts'
+import { HelpWanted, UsageError } from './options.ts'
+import type { AgentOptions, Parts } from './parts.ts'
+import { didYouMean } from './suggestion.ts'
+
+export type { CommandIo } from './command-shape.ts'
+export type { AgentOptions, Parts } from './parts.ts'
+export { CommandError } from './command-shape.ts'
+export { HelpWanted, UsageError } from './options.ts'
+
+interface TableRow {
+  readonly name: string
+  readonly summary: string
+  load(): Promise<{ readonly command: Command }>
+}
+
+const TABLE: readonly TableRow[] = [
+  {
+    name: 'agent',
+    summary: 'Run the agent, the server, or both',
+    load: () => import('./agent-options.ts'),
+  },
+  {
+    name: 'alloc run',
+    summary: 'Run a command as an allocation of this host',
+    load: () => import('./alloc-run.ts'),
+  },
+  { name: 'alloc list', summary: 'List the allocations of this host', load: () => import('./alloc-list.ts') },
+  { name: 'alloc status', summary: 'Show one allocation of this host', load: () => import('./alloc-status.ts') },
+  { name: 'alloc stop', summary: 'Stop an allocation of this host', load: () => import('./alloc-stop.ts') },
+  { name: 'validate', summary: 'Check configuration files', load: () => import('./validate.ts') },
+  { name: 'version', summary: 'Print the version', load: () => import('./version.ts') },
+]
+
+const HELP_ENTRY = { name: 'help', summary: 'Show this text, or the help of a command' }
+const HELP_WORDS = new Set(['-h', '-help', '--help'])
+const VERSION_WORDS = new Set(['-v', '-version', '--version'])
+
+/** The streams and environment of this process. Writes block, so nothing is lost when the process exits. */
+export const processIo: CommandIo = {
+  out: (text) => writeAll(1, text),
+  err: (text) => writeAll(2, text),
+  env: process.env,
+}
+
+/**
+ * Runs one command line (without the program's own name) and resolves to its exit code; never rejects.
+ * Without `parts`, `agent` only reads its options, and `validate` takes policies unread.
+ */
+export async function runCommand(
+  argv: readonly string[],
+  io: CommandIo = processIo,
+  parts: Parts = {},
+): Promise<number> {
+  try {
+    return await dispatch(argv, io, parts)
+  } catch (error) {
+    io.err(`outpost: ${oneLine(messageOf(error))}\n`)
+    if (error instanceof UsageError) return 2
+    return error instanceof CommandError ? error.exitCode : 1
+  }
+}
+
+/** The options of `outpost agent`, read from the arguments behind that word. Throws UsageError, HelpWanted. */
+export async function parseAgentOptions(args: readonly string[]): Promise<AgentOptions> {
+  const { readAgentOptions } = await import('./agent-options.ts')
+  return readAgentOptions(args)
+}
+
+async function dispatch(argv: readonly string[], io: CommandIo, parts: Parts): Promise<number> {
+  const first = argv[0]
+  if (first === undefined) {
+    io.err(overview([...TABLE, HELP_ENTRY]))
+    return 2
+  }
+  if (HELP_WORDS.has(first)) return showHelp([], io)
+  if (first === 'help') return showHelp(argv.slice(1), io)
+  const { row, args } = findRow(VERSION_WORDS.has(first) ? ['version'] : argv)
+  if (row === undefined) return showHelp(argv.slice(0, 1), io)
+  const { command } = await row.load()
+  try {
+    return await command.execute(args, io, parts)
+  } catch (error) {
+    if (error instanceof HelpWanted) {
+      io.out(commandHelp(command))
+      return 0
+    }
+    if (!(error instanceof UsageError)) throw error
+    throw new UsageError(`${error.message} (see "outpost ${row.name} -help")`, { cause: error })
+  }
+}
+
+/** The command that `argv` names, and what is left of it. No row: it names a group and asks for its help. */
+function findRow(argv: readonly string[]): { row: TableRow | undefined; args: readonly string[] } {
+  for (const words of [2, 1]) {
+    const name = argv.slice(0, words).join(' ')
+    const row = TABLE.find((candidate) => candidate.name === name)
+    if (row) return { row, args: argv.slice(row.name.split(' ').length) }
+  }
+  const [group = '', word] = argv
+  if (!isGroup(group)) {
+    const known = new Set([...TABLE, HELP_ENTRY].map((row) => row.name.split(' ')[0] ?? ''))
+    throw new UsageError(
+      `unknown command ${JSON.stringify(group)}${didYouMean(group, [...known])} (see "outpost help")`,
+    )
+  }
+  if (word !== undefined && HELP_WORDS.has(word)) return { row: undefined, args: [] }
+  const known = TABLE.filter((row) => row.name.startsWith(`${group} `)).map((row) => row.name.slice(group.length + 1))
+  if (word === undefined) throw new UsageError(`"outpost ${group}" needs one of ${known.join(', ')}`)
+  throw new UsageError(
+    `unknown command ${JSON.stringify(`${group} ${word}`)}${didYouMean(word, known, `${group} `)} (see "outpost ${group} -help")`,
+  )
+}
+
+function isGroup(word: string): boolean {
+  return TABLE.some((row) => row.name.startsWith(`${word} `))
+}
+
+async function showHelp(words: readonly string[], io: CommandIo): Promise<number> {
+  const [first] = words
+  if (first === undefined || words.join(' ') === 'help') {
+    io.out(overview([...TABLE, HELP_ENTRY]))
+    return 0
+  }
+  if (words.length === 1 && isGroup(first)) {
+    io.out(overview(TABLE, first))
+    return 0
+  }
+  const { row } = findRow(words)
+  if (row) io.out(commandHelp((await row.load()).command))
+  return 0
+}
+
+function oneLine(text: string): string {
+  return text.replaceAll(/\s*\n\s*/g, '; ')
+}
+
+function writeAll(descriptor: number, text: string): void {
+  const bytes = Buffer.from(text)
+  let from = 0
+  while (from < bytes.length) {
+    try {
+      from += writeSync(descriptor, bytes, from)
+    } catch (error) {
+      if (!isErrno(error, 'EAGAIN')) return // the reader is gone or there never was one: nobody is left to tell
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 5)
+    }
+  }
+}

@@ -1,0 +1,182 @@
+/**
+ * How commands talk to an agent or server: HTTP like any client, addresses and tokens from the field's variables.
+ * Everything that goes wrong becomes a `CommandError` with one line that says what to do. A token is never shown.
+ */
+import { readFileSync } from 'node:fs'
+import type { IncomingMessage, RequestOptions } from 'node:http'
+import { request as httpRequest } from 'node:http'
+import { errnoOf, messageOf } from '../kit/errors.ts'
+import { CommandError } from './command-shape.ts'
+
+export interface AgentTarget {
+  readonly url: URL
+  /** Which variable the address is from; undefined for the default. */
+  readonly from: string | undefined
+  readonly token: string | undefined
+  /** PEM of the authorities to trust instead of the system's. */
+  readonly ca: string | undefined
+}
+
+export interface AgentRequest {
+  readonly method?: 'GET' | 'POST' | 'PUT' | 'DELETE' | 'PATCH'
+  /** With its leading slash; joined to the path of the address when that has one. */
+  readonly path: string
+  readonly query?: Readonly<Record<string, string | number | boolean | undefined>>
+  /** Sent as JSON. */
+  readonly body?: unknown
+  readonly signal?: AbortSignal
+}
+
+const DEFAULT_ADDRESS = 'http://127.0.0.1:4646'
+const ADDRESS_NAMES = ['OUTPOST_ADDR', 'NOMAD_ADDR', 'VAULT_ADDR'] as const
+const TOKEN_NAMES = ['OUTPOST_TOKEN', 'NOMAD_TOKEN', 'VAULT_TOKEN'] as const
+const CA_NAMES = ['OUTPOST_CACERT', 'NOMAD_CACERT', 'VAULT_CACERT'] as const
+/** An error's text beyond this is not from us. */
+const ERROR_BYTES_MAX = 64 * 1024
+const MESSAGE_CHARS_MAX = 500
+
+/** Address, token and trust from the environment. Throws CommandError for an address that is none. */
+export function agentTarget(env: NodeJS.ProcessEnv): AgentTarget {
+  const from = firstSet(env, ADDRESS_NAMES)
+  const text = (from && env[from]) ?? DEFAULT_ADDRESS
+  const url = parseAddress(text)
+  if (!url) throw new CommandError(`${from} is not an address, set it to something like ${DEFAULT_ADDRESS}`)
+  const tokenName = firstSet(env, TOKEN_NAMES)
+  const caName = firstSet(env, CA_NAMES)
+  return {
+    url,
+    from,
+    token: tokenName && env[tokenName],
+    ca: caName && url.protocol === 'https:' ? readAuthorities(caName, env[caName] ?? '') : undefined,
+  }
+}
+
+/**
+ * Sends one request and resolves to its response once the head has arrived, whatever its status. The caller reads the
+ * body or destroys it. Throws CommandError when there is no response.
+ */
+export async function openResponse(target: AgentTarget, request: AgentRequest): Promise<IncomingMessage> {
+  const url = new URL(target.url.pathname.replace(/\/$/, '') + request.path, target.url)
+  for (const [name, value] of Object.entries(request.query ?? {})) {
+    if (value !== undefined) url.searchParams.set(name, String(value))
+  }
+  const body = request.body === undefined ? undefined : Buffer.from(JSON.stringify(request.body))
+  const options: RequestOptions & { ca?: string } = {
+    method: request.method ?? 'GET',
+    headers: {
+      ...(target.token === undefined ? {} : { 'X-Nomad-Token': target.token, 'X-Vault-Token': target.token }),
+      ...(body ? { 'Content-Type': 'application/json', 'Content-Length': body.length } : {}),
+    },
+    ...(request.signal ? { signal: request.signal } : {}),
+    ...(target.ca === undefined ? {} : { ca: target.ca }),
+  }
+  const open = url.protocol === 'https:' ? (await import('node:https')).request : httpRequest
+  return new Promise((resolve, reject) => {
+    const outgoing = open(url, options, resolve)
+    outgoing.on('error', (error) => reject(explain(error, target)))
+    outgoing.end(body)
+  })
+}
+
+/** Sends one request and resolves to its body as text. Throws CommandError unless the status is 2xx. */
+export async function requestText(target: AgentTarget, request: AgentRequest): Promise<string> {
+  const response = await openResponse(target, request)
+  await requireSuccess(response)
+  return bodyText(response, target, Number.POSITIVE_INFINITY)
+}
+
+/** Sends one request and resolves to its body parsed as JSON; undefined when there is none. Throws CommandError. */
+export async function requestJson(target: AgentTarget, request: AgentRequest): Promise<unknown> {
+  const text = await requestText(target, request)
+  if (text === '') return undefined
+  try {
+    return JSON.parse(text)
+  } catch {
+    throw new CommandError(`${target.url.origin} answered with something that is not JSON, is it an outpost agent?`)
+  }
+}
+
+/** Throws CommandError with the answer's own text unless the status is 2xx; reads the body only then. */
+export async function requireSuccess(response: IncomingMessage): Promise<void> {
+  const status = response.statusCode ?? 0
+  if (status >= 200 && status < 300) return
+  const text = await bodyText(response, undefined, ERROR_BYTES_MAX)
+  const message = errorText(text) || response.statusMessage || 'no reason given'
+  const hint = status === 401 || status === 403 ? ', set OUTPOST_TOKEN to a token that may do this' : ''
+  throw new CommandError(`${message} (HTTP ${status})${hint}`)
+}
+
+/** The message of either error format: plain text, or `{"errors":[...]}`. */
+function errorText(body: string): string {
+  let text = body.trim()
+  try {
+    const parsed: unknown = JSON.parse(body)
+    if (typeof parsed === 'object' && parsed !== null && 'errors' in parsed && Array.isArray(parsed.errors)) {
+      text = parsed.errors.map(String).join('; ')
+    }
+  } catch {
+    // Plain text, as the client endpoints have it.
+  }
+  const line = text.replaceAll(/\s*\n\s*/g, '; ')
+  return line.length > MESSAGE_CHARS_MAX ? `${line.slice(0, MESSAGE_CHARS_MAX)}...` : line
+}
+
+async function bodyText(response: IncomingMessage, target: AgentTarget | undefined, bytesMax: number): Promise<string> {
+  const chunks: Buffer[] = []
+  let bytes = 0
+  try {
+    for await (const chunk of response as AsyncIterable<Buffer>) {
+      chunks.push(chunk)
+      bytes += chunk.length
+      if (bytes >= bytesMax) break
+    }
+  } catch (error) {
+    if (target) throw explain(error, target)
+  }
+  return Buffer.concat(chunks).toString('utf8')
+}
+
+function explain(error: unknown, target: AgentTarget): CommandError {
+  const code = errnoOf(error) ?? ''
+  const where = target.url.origin
+  const source = target.from === undefined ? 'OUTPOST_ADDR' : target.from
+  const say = (message: string) => new CommandError(message, 1, { cause: error })
+  if (code === 'ECONNREFUSED') {
+    return say(`no agent answers at ${where}, start one with "outpost agent" or set ${source} to where one runs`)
+  }
+  if (code === 'ENOTFOUND' || code === 'EAI_AGAIN') {
+    return say(`the host name ${target.url.hostname} is not known, correct ${source}`)
+  }
+  if (code === 'ETIMEDOUT' || code === 'EHOSTUNREACH' || code === 'ENETUNREACH') {
+    return say(`${where} cannot be reached, check the network or ${source}`)
+  }
+  if (code === 'EPROTO' || code === 'ERR_SSL_WRONG_VERSION_NUMBER') {
+    return say(`${where} does not speak TLS, set ${source} to http://${target.url.host}`)
+  }
+  if (/CERT|SELF_SIGNED|ALTNAME/.test(code)) {
+    return say(`the certificate of ${where} is not trusted (${code}), set OUTPOST_CACERT to its authority's PEM file`)
+  }
+  if (code === 'ECONNRESET' || code === 'EPIPE' || code.startsWith('HPE_')) {
+    const hint =
+      target.url.protocol === 'http:' ? `; if it speaks TLS, set ${source} to https://${target.url.host}` : ''
+    return say(`${where} broke the connection (${code})${hint}`)
+  }
+  return say(`the request to ${where} failed: ${messageOf(error)}`)
+}
+
+function parseAddress(text: string): URL | undefined {
+  const url = URL.parse(/^[a-z][a-z0-9+.-]*:\/\//i.test(text) ? text : `http://${text}`)
+  return url && (url.protocol === 'http:' || url.protocol === 'https:') && url.hostname !== '' ? url : undefined
+}
+
+function firstSet<N extends string>(env: NodeJS.ProcessEnv, names: readonly N[]): N | undefined {
+  return names.find((name) => env[name] !== undefined && env[name] !== '')
+}
+
+function readAuthorities(name: string, file: string): string {
+  try {
+    return readFileSync(file, 'utf8')
+  } catch (error) {
+    throw new CommandError(`${name} names ${file}, which cannot be read: ${messageOf(error)}`, 1, { cause: error })
+  }
+}

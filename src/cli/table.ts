@@ -1,0 +1,33 @@
+/** Columns and key-value blocks, as the field's tools print them. */
+
+/** Left-aligned columns two spaces apart, the last one ragged; ends with a newline. */
+export function formatTable(header: readonly string[], rows: readonly (readonly string[])[]): string {
+  const all = [header, ...rows]
+  const widths = header.map((_, column) => Math.max(...all.map((row) => (row[column] ?? '').length)))
+  const lines = all.map((row) => row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join('  '))
+  return `${lines.map((line) => line.trimEnd()).join('\n')}\n`
+}
+
+/** `Key  = value` lines with the equals signs below each other; ends with a newline. */
+export function formatPairs(pairs: readonly (readonly [string, string])[]): string {
+  const width = Math.max(...pairs.map(([key]) => key.length))
+  return pairs.map(([key, value]) => `${key.padEnd(width)} = ${value}\n`).join('')
+}
+
+/** How long ago, in the two largest units: `3d4h ago`. */
+export function formatAge(fromMs: number, nowMs: number): string {
+  const units: readonly (readonly [string, number])[] = [
+    ['d', 86_400],
+    ['h', 3600],
+    ['m', 60],
+    ['s', 1],
+  ]
+  let seconds = Math.max(Math.floor((nowMs - fromMs) / 1000), 0)
+  const parts: string[] = []
+  for (const [unit, size] of units) {
+    const count = Math.floor(seconds / size)
+    seconds -= count * size
+    if (count > 0 || parts.length > 0 || unit === 's') parts.push(`${count}${unit}`)
+  }
+  return `${parts.slice(0, 2).join('')} ago`
+}

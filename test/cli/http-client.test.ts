@@ -1,0 +1,104 @@
+import assert from 'node:assert/strict'
+import type { RequestListener } from 'node:http'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { createServer as createTcpServer } from 'node:net'
+import { type TestContext, test } from 'node:test'
+import { CommandError } from '../../src/cli/command-shape.ts'
+import { agentTarget, requestJson, requestText } from '../../src/cli/http-client.ts'
+
+async function serve(t: TestContext, listener: RequestListener): Promise<string> {
+  const server = createServer(listener)
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  t.after(() => server.close())
+  return `127.0.0.1:${(server.address() as AddressInfo).port}`
+}
+
+const failsWith = (message: RegExp) => (error: unknown) => {
+  assert.ok(error instanceof CommandError, String(error))
+  assert.match(error.message, message)
+  assert.ok(!error.message.includes('\n'), 'one line')
+  return true
+}
+
+test('address and token: ours, then the two others, empty ones do not count', () => {
+  const environments: [NodeJS.ProcessEnv, string, string | undefined][] = [
+    [{}, 'http://127.0.0.1:4646', undefined],
+    [{ VAULT_ADDR: 'http://v:1', VAULT_TOKEN: 'v' }, 'http://v:1', 'v'],
+    [{ VAULT_ADDR: 'http://v:1', NOMAD_ADDR: 'https://n:2', NOMAD_TOKEN: 'n', VAULT_TOKEN: 'v' }, 'https://n:2', 'n'],
+    [{ NOMAD_ADDR: 'http://n:2', OUTPOST_ADDR: 'o:3', NOMAD_TOKEN: 'n', OUTPOST_TOKEN: 'o' }, 'http://o:3', 'o'],
+    [{ OUTPOST_ADDR: '', NOMAD_ADDR: 'http://n:2', OUTPOST_TOKEN: '', NOMAD_TOKEN: '' }, 'http://n:2', undefined],
+  ]
+  for (const [env, address, token] of environments) {
+    const target = agentTarget(env)
+    assert.deepEqual([target.url.origin, target.token], [address, token])
+  }
+  assert.throws(() => agentTarget({ NOMAD_ADDR: 'ftp://x' }), failsWith(/^NOMAD_ADDR is not an address, set it to/))
+  assert.throws(() => agentTarget({ OUTPOST_ADDR: 'http://' }), failsWith(/^OUTPOST_ADDR is not an address/))
+})
+
+test('sends method, query, body and token, and reads JSON', async (t) => {
+  const address = await serve(t, (request, response) => {
+    let body = ''
+    request.on('data', (chunk: Buffer) => (body += chunk.toString()))
+    request.on('end', () =>
+      response.end(JSON.stringify({ at: request.url, method: request.method, body, headers: request.headers })),
+    )
+  })
+  const target = agentTarget({ OUTPOST_ADDR: `http://${address}/prefix/`, OUTPOST_TOKEN: 'the-token' })
+  const query = { a: 'x y&z', none: undefined, n: 1 }
+  const answer = (await requestJson(target, { method: 'POST', path: '/v1/x', query, body: { k: 1 } })) as Record<
+    string,
+    unknown
+  >
+  assert.deepEqual([answer['at'], answer['method'], answer['body']], ['/prefix/v1/x?a=x+y%26z&n=1', 'POST', '{"k":1}'])
+  const headers = answer['headers'] as Record<string, string>
+  assert.deepEqual([headers['x-nomad-token'], headers['x-vault-token']], ['the-token', 'the-token'])
+})
+
+test('an error answer is its own text, whichever format it has', async (t) => {
+  const address = await serve(t, (request, response) => {
+    response.statusCode = request.url === '/denied' ? 403 : 404
+    response.end(request.url === '/plain' ? 'Unknown allocation "x"\n' : '{"errors":["first","second"]}')
+  })
+  const target = agentTarget({ OUTPOST_ADDR: address })
+  await assert.rejects(requestText(target, { path: '/plain' }), failsWith(/^Unknown allocation "x" \(HTTP 404\)$/))
+  await assert.rejects(requestText(target, { path: '/json' }), failsWith(/^first; second \(HTTP 404\)$/))
+  await assert.rejects(
+    requestText(target, { path: '/denied' }),
+    failsWith(/\(HTTP 403\), set OUTPOST_TOKEN to a token that may do this$/),
+  )
+})
+
+test('what goes wrong on the way says what to do', async (t) => {
+  const closed = createTcpServer()
+  await new Promise<void>((resolve) => closed.listen(0, '127.0.0.1', resolve))
+  const { port } = closed.address() as AddressInfo
+  await new Promise((resolve) => closed.close(resolve))
+  await assert.rejects(
+    requestText(agentTarget({ NOMAD_ADDR: `http://127.0.0.1:${port}` }), { path: '/' }),
+    failsWith(
+      new RegExp(`^no agent answers at http://127.0.0.1:${port}, start one with "outpost agent" or set NOMAD_ADDR`),
+    ),
+  )
+  const plain = await serve(t, (_, response) => void response.end('not json'))
+  await assert.rejects(
+    requestText(agentTarget({ OUTPOST_ADDR: `https://${plain}` }), { path: '/' }),
+    failsWith(/does not speak TLS, set OUTPOST_ADDR to http:\/\//),
+  )
+  await assert.rejects(requestJson(agentTarget({ OUTPOST_ADDR: plain }), { path: '/' }), failsWith(/is not JSON/))
+  const broken = await serve(t, (request) => void request.socket.destroy())
+  await assert.rejects(
+    requestText(agentTarget({ OUTPOST_ADDR: broken }), { path: '/' }),
+    failsWith(/broke the connection \(ECONNRESET\); if it speaks TLS, set OUTPOST_ADDR to https:/),
+  )
+  const cut = await serve(t, (_, response) => {
+    response.writeHead(200, { 'Content-Length': 100 })
+    response.write('half')
+    setTimeout(() => response.destroy(), 20)
+  })
+  await assert.rejects(
+    requestText(agentTarget({ OUTPOST_ADDR: cut }), { path: '/' }),
+    failsWith(/broke the connection/),
+  )
+})
