@@ -108,7 +108,9 @@ export class AllocationRegistry implements AllocationTable {
       wake: (id) => (id === undefined ? void this.#rescan() : void this.refresh(id)),
       ...(this.#options.openWatcher ? { open: this.#options.openWatcher } : {}),
     })
-    for (const id of this.#entries.keys()) this.#watch.follow(id)
+    // Until its watch is in force each of them is polled, so nobody has to wait for the watches.
+    const ids = [...this.#entries.keys()]
+    this.#later(0, () => void inSlices(ids, (id) => this.#watch?.follow(id), this.#stopping.signal))
     this.#repeat(POLL_MS, () => this.#poll())
     this.#repeat(RESCAN_MS, () => this.#rescan())
     this.#repeat(LIVENESS_MS, () => this.#checkProcesses())

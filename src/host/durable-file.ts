@@ -13,10 +13,10 @@ import { Fault, messageOf } from '../kit/errors.ts'
 /** The steps that can fail, so that a test can make each of them fail. */
 export interface DiskSteps {
   /** Creates `path` (0600, must not exist), writes all of `text` and syncs it. */
-  create(path: string, text: string): Promise<void>
-  rename(from: string, to: string): Promise<void>
-  syncDirectory(path: string): Promise<void>
-  remove(path: string): Promise<void>
+  readonly create: (path: string, text: string) => Promise<void>
+  readonly rename: (from: string, to: string) => Promise<void>
+  readonly syncDirectory: (path: string) => Promise<void>
+  readonly remove: (path: string) => Promise<void>
 }
 
 export const diskSteps: DiskSteps = {

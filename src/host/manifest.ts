@@ -106,7 +106,8 @@ export function parseManifest(text: string, id: string): ManifestResult {
 
 /** The same for a value that is parsed already: one `alloc.json` object. */
 export function readManifest(value: unknown, id: string): ManifestResult {
-  const parsed = v.safeParse(ManifestSchema, value)
+  // To valibot an array is an object whose fields are all absent.
+  const parsed = v.safeParse(ManifestSchema, Array.isArray(value) ? undefined : value)
   if (!parsed.success) return { fault: faultOf(parsed.issues[0]) }
   const fields = parsed.output
   if (typeof fields.ID === 'string' && fields.ID !== id) return { fault: 'ID is not the name of its directory' }
@@ -120,7 +121,7 @@ export function readManifest(value: unknown, id: string): ManifestResult {
       ...(fields.TaskGroup ? { taskGroup: fields.TaskGroup } : {}),
       ...(fields.DesiredStatus ? { desiredStatus: fields.DesiredStatus } : {}),
       ...(fields.ClientStatus ? { clientStatus: fields.ClientStatus } : {}),
-      ...(fields.CreateTime ? { createTimeMs: Math.floor(fields.CreateTime / 1e6) } : {}),
+      ...(fields.CreateTime ? { createTimeMs: millisecondsOf(fields.CreateTime) } : {}),
       ...(tasks ? { tasks } : {}),
     },
   }
@@ -166,6 +167,11 @@ const RFC3339 = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d
 
 function isRfc3339(text: string): boolean {
   return RFC3339.test(text) && !Number.isNaN(Date.parse(text))
+}
+
+/** Nanoseconds of today are past 2^53, so they were rounded by up to 128 on the way in: round down, but not for that. */
+function millisecondsOf(nanoseconds: number): number {
+  return Math.floor((nanoseconds + 256) / 1e6)
 }
 
 /** Go's zero time (year 1) means "never", as `null` does. */

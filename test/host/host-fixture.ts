@@ -1,0 +1,94 @@
+/** A host room of real files for the tests of allocations, state, metadata and collection. */
+import { mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { TestContext } from 'node:test'
+import { type Fields, type Level, type Logger } from '../../src/kit/log.ts'
+import type { Call, Identity } from '../../src/kit/operation.ts'
+
+export interface Line {
+  readonly level: Level
+  readonly message: string
+  readonly fields: Fields
+}
+
+/** A logger that keeps its lines. */
+export function keepingLogger(): Logger & { readonly lines: Line[] } {
+  const lines: Line[] = []
+  const at =
+    (level: Level) =>
+    (message: string, fields: Fields = {}) =>
+      void lines.push({ level, message, fields })
+  const log = {
+    lines,
+    trace: at('trace'),
+    debug: at('debug'),
+    info: at('info'),
+    warn: at('warn'),
+    error: at('error'),
+    named: () => log,
+    enabled: () => true,
+  }
+  return log
+}
+
+export function temporaryDirectory(t: TestContext): string {
+  const path = mkdtempSync(join(tmpdir(), 'outpost-test-'))
+  t.after(() => rmSync(path, { recursive: true, force: true }))
+  return path
+}
+
+let serial = 0
+
+/** A fresh UUID whose order is the order of the calls. */
+export function nextId(): string {
+  return `6f1c0b9e-2f0a-4a51-9d0c-${(++serial).toString(16).padStart(12, '0')}`
+}
+
+export type ManifestValue = Readonly<Record<string, unknown>>
+
+/** Writes the manifest of an allocation as a supervisor does: temporary name, then rename. */
+export function writeManifest(allocDir: string, id: string, value: ManifestValue | string): void {
+  const directory = join(allocDir, id)
+  mkdirSync(join(directory, 'alloc', 'logs'), { recursive: true })
+  const text = typeof value === 'string' ? value : JSON.stringify({ ID: id, ...value })
+  writeFileSync(join(directory, '.alloc.json.new'), text)
+  renameSync(join(directory, '.alloc.json.new'), join(directory, 'alloc.json'))
+}
+
+/** An ended allocation. */
+export function complete(finishedAt = '2026-11-21T10:00:00Z'): ManifestValue {
+  return { ClientStatus: 'complete', Tasks: { web: { State: 'dead', FinishedAt: finishedAt } } }
+}
+
+/** Waits until `check` gives something; fails after `withinMs`. */
+export async function until<T>(check: () => T | undefined | false, withinMs = 5000): Promise<T> {
+  const endMs = performance.now() + withinMs
+  for (;;) {
+    const value = check()
+    if (value !== undefined && value !== false) return value
+    if (performance.now() > endMs) throw new Error(`not within ${withinMs} ms: ${check.toString()}`)
+    await new Promise((resolve) => setTimeout(resolve, 10))
+  }
+}
+
+/** An identity that may do what is listed: `node:read`, `node:write`, `<namespace>:<capability>`. */
+export function identity(...grants: readonly string[]): Identity {
+  return {
+    accessor: 'test',
+    allowsNode: (access) => grants.includes(`node:${access}`),
+    allowsAgent: (access) => grants.includes(`agent:${access}`),
+    allowsNamespace: (namespace, capability) => grants.includes(`${namespace}:${capability}`),
+  }
+}
+
+export const root: Identity = {
+  accessor: 'root',
+  allowsNode: () => true,
+  allowsAgent: () => true,
+  allowsNamespace: () => true,
+}
+
+export function callOf(caller: Identity = root): Call {
+  return { requestId: 'r', identity: caller, signal: new AbortController().signal }
+}
