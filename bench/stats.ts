@@ -13,8 +13,8 @@ import { StatsSampler } from '../src/host/sampler.ts'
 
 const TASKS = 50
 const SECONDS = Number(process.argv[2] ?? 10)
-/** Code is compiled in the first rounds; what is measured is the years after them. */
-const WARM_UP_MS = 3000
+/** At one round a second the code is compiled only after some twenty; what is measured is the years after them. */
+const WARM_UP_MS = 25_000
 
 function allocationOf(pid: number, index: number): Allocation {
   const logs = { logsDisabled: false, maxFiles: 10, maxFileSizeMb: 10 }

@@ -4,7 +4,7 @@
  */
 import { parentPort } from 'node:worker_threads'
 import { cpu, osInfo, system } from 'systeminformation'
-import type { MachineFacts } from './fingerprint.ts'
+import type { MachineFacts } from './machine-facts.ts'
 
 const [processor, os, machine] = await Promise.all([cpu(), osInfo(), system()])
 // Serial numbers and UUIDs of the machine stay here: whoever may read a node's facts need not know them.

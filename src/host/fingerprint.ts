@@ -8,17 +8,9 @@ import { arch, cpus, hostname, machine, release, totalmem } from 'node:os'
 import { Worker } from 'node:worker_threads'
 import { messageOf } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
+import { isMachineFacts, type MachineFacts } from './machine-facts.ts'
 import { readProcFile } from './proc-file.ts'
 import { readCoreMhz } from './stats-cpu.ts'
-
-/** What only the worker finds out; an empty text is unknown. */
-export interface MachineFacts {
-  readonly cpuVendor: string
-  readonly physicalCores: number
-  readonly osTitle: string
-  readonly machine: string
-  readonly hypervisor: string
-}
 
 export interface NodeFacts {
   readonly hostname: string
@@ -139,11 +131,4 @@ async function askWorker(timeoutMs: number): Promise<MachineFacts> {
     clearTimeout(timer)
     await worker.terminate()
   }
-}
-
-function isMachineFacts(value: unknown): value is MachineFacts {
-  if (typeof value !== 'object' || value === null) return false
-  const texts = ['cpuVendor', 'osTitle', 'machine', 'hypervisor'] as const
-  const fields: Partial<Record<string, unknown>> = { ...value }
-  return typeof fields['physicalCores'] === 'number' && texts.every((name) => typeof fields[name] === 'string')
 }

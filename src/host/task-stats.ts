@@ -36,8 +36,12 @@ interface Moment {
   readonly group: CgroupCpu | undefined
 }
 
-/** A process may be moved to another group after it was started; the path is looked up again this often. */
-const PLACE_EVERY_SAMPLES = 5
+/**
+ * A process may be moved to another group after it was started, mostly right then. Where it is is looked up again after
+ * so many samples; twice as many after each look that found no group of its own, up to the larger number.
+ */
+const PLACE_EVERY_SAMPLES = 4
+const PLACE_EVERY_SAMPLES_MAX = 64
 
 export class TaskMeter {
   /** The last sample; stays when the task stops. */
@@ -50,6 +54,7 @@ export class TaskMeter {
   #previous: Moment | undefined
   #place: CgroupPlace = {}
   #samplesToPlace = 0
+  #placeEvery = PLACE_EVERY_SAMPLES
 
   /** Processes whose counters are held. */
   get size(): number {
@@ -67,6 +72,7 @@ export class TaskMeter {
     this.#previous = undefined
     this.#place = {}
     this.#samplesToPlace = 0
+    this.#placeEvery = PLACE_EVERY_SAMPLES
   }
 
   /** Takes a sample, one short step for each `next()`. The tree has been refreshed just before. */
@@ -143,8 +149,8 @@ export class TaskMeter {
 
   /** The control groups that hold this task and nothing else, as of now. */
   #ownPlace(from: MeterSources): CgroupPlace {
-    if (this.#samplesToPlace-- <= 0) {
-      this.#samplesToPlace = PLACE_EVERY_SAMPLES - 1
+    const looking = this.#samplesToPlace <= 0
+    if (looking) {
       const pid = this.#family.anyPid()
       this.#place = pid === undefined ? {} : from.cgroups.place(pid)
     }
@@ -162,6 +168,12 @@ export class TaskMeter {
       ...(cpu && owned(cpu) ? { cpu } : {}),
       ...(throttling && owned(throttling) ? { throttling } : {}),
     }
+    const found = this.#place.memory !== undefined || this.#place.cpu !== undefined
+    if (looking) {
+      this.#placeEvery = found ? PLACE_EVERY_SAMPLES : Math.min(PLACE_EVERY_SAMPLES_MAX, this.#placeEvery * 2)
+      this.#samplesToPlace = this.#placeEvery
+    }
+    this.#samplesToPlace--
     return this.#place
   }
 

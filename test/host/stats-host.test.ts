@@ -10,10 +10,10 @@ import { HandClock, SIZES, Tree } from './stats-trees.ts'
 const openDescriptors = () => readdirSync('/proc/self/fd').length
 
 /** A reader whose every look is asked for. */
-function sampled(reader: HostStatsReader) {
+function sampled(host: HostStatsReader) {
   const sample = async () => {
-    await reader.look()
-    return reader.stats()
+    await host.look()
+    return host.stats()
   }
   return { sample }
 }

@@ -260,3 +260,16 @@ test('a task of which only zombies are left keeps the sample it had alive', asyn
   assert.equal(over.Timestamp, 0)
   assert.deepEqual(over.Tasks, alive.Tasks)
 })
+
+test('a task that is moved into a group of its own after it was started is found there', async (context) => {
+  const { ask, tree, later } = metered(context, 'cgroup-v2', aTask('web', [300]))
+  tree.write('proc/300/cgroup', '0::/\n')
+  assert.deepEqual((await ask()).ResourceUsage.CpuStats.Measured, WALKED.cpu)
+  tree.write('proc/300/cgroup', '0::/work.slice/task.scope\n')
+  let samples = 1
+  for (; samples < 20; samples++) {
+    later()
+    if ((await ask()).ResourceUsage.CpuStats.Measured?.length === 5) break
+  }
+  assert.ok(samples <= 10, `${samples} samples`)
+})
