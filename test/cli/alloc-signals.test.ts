@@ -3,6 +3,8 @@ import { spawn } from 'node:child_process'
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promises'
+import { SignalForwarder } from '../../src/cli/signal-forwarder.ts'
 import {
   isRunning,
   logOf,
@@ -140,7 +142,8 @@ test('a signal that comes while everything is being made ready is not lost', asy
       'sleep',
       '100',
     ])
-    await until(() => manifestOf(dataDir, ID) !== undefined, 'a manifest is there')
+    // Not `until`: its pauses are longer than the time between the first manifest and the command's start.
+    while (manifestOf(dataDir, ID) === undefined) await nextTurn()
     process.kill(running.pid, 'SIGTERM')
     const { code, signal } = await running.finished
     assert.deepEqual([code, signal], [143, null])
@@ -148,6 +151,24 @@ test('a signal that comes while everything is being made ready is not lost', asy
       [manifestOf(dataDir, ID)?.ClientStatus, manifestOf(dataDir, ID)?.DesiredStatus],
       ['complete', 'stop'],
     )
+  }
+})
+
+test('the forwarder keeps what comes before the command, and a long kill timeout is not a short one', async () => {
+  const forwarder = new SignalForwarder(1e12)
+  try {
+    process.kill(process.pid, 'SIGTERM')
+    await delay(50)
+    const stubborn = spawn('sh', ['-c', 'trap "" TERM; echo ready; sleep 2'], { detached: true })
+    await new Promise((ready) => stubborn.stdout.once('data', ready))
+    const ended = new Promise((end) => stubborn.once('exit', (_, signal) => end(signal)))
+    forwarder.attach(stubborn.pid ?? 0, () => undefined)
+    assert.ok(forwarder.stopped, 'the signal was kept')
+    assert.equal(await Promise.race([ended, delay(300, 'still runs')]), 'still runs')
+    process.kill(process.pid, 'SIGINT')
+    assert.equal(await ended, 'SIGKILL')
+  } finally {
+    forwarder.detach()
   }
 })
 
@@ -177,7 +198,10 @@ test('Ctrl-C in a terminal reaches the command once', async (t) => {
 test('SIGKILL of the supervisor: the command and what it started end too', async (t) => {
   const dataDir = temporaryDirectory(t)
   const running = await supervised(dataDir, 'sleep 100 & echo ready; while :; do sleep 0.1; done')
-  assert.equal(watchdogsOf(running.commandPid).length, 1)
+  const [watchdog = 0, ...others] = watchdogsOf(running.commandPid)
+  assert.deepEqual(others, [])
+  await delay(50)
+  process.kill(watchdog, 'SIGTERM') // as systemd stops a whole unit at once: it must stay at its post
   process.kill(running.pid, 'SIGKILL')
   await until(() => processesMentioning(dataDir).length === 0, 'all are gone', 3000)
   await until(() => watchdogsOf(running.commandPid).length === 0, 'the watchdog too', 3000)

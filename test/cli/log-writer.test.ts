@@ -92,6 +92,24 @@ test('a file is filled as far as whole lines go, with no over-counting', (t) => 
   for (const size of sizes.slice(0, -1)) assert.equal(size, 102_400)
 })
 
+test('a line that begins near the end and comes in pieces goes into the next file whole', (t) => {
+  const directory = temporaryDirectory(t)
+  const log = writerIn(directory)
+  log.write(Buffer.from(`${'y'.repeat(100 * KIB - 151)}\n`))
+  for (const piece of ['a'.repeat(100), 'b'.repeat(100), '\n']) log.write(Buffer.from(piece))
+  log.close()
+  assert.equal(readFileSync(join(directory, 'web.stdout.1'), 'utf8'), `${'a'.repeat(100)}${'b'.repeat(100)}\n`)
+})
+
+test('a restart in the middle of a line goes on in the same file', (t) => {
+  const directory = temporaryDirectory(t)
+  writeFileSync(join(directory, 'web.stdout.0'), 'y'.repeat(100 * KIB - 50))
+  const log = writerIn(directory)
+  log.write(Buffer.from('rest'))
+  log.close()
+  assert.deepEqual(filesIn(directory), ['web.stdout.0'])
+})
+
 test('lines longer than the zone are split at the limit exactly', (t) => {
   const directory = temporaryDirectory(t)
   const log = writerIn(directory)
