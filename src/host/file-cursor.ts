@@ -6,6 +6,7 @@
  * news, a heartbeat is due, or somebody calls `wake()`.
  */
 import { Fault } from '../kit/errors.ts'
+import { FRAME_DATA_BYTES_MAX } from '../kit/frame.ts'
 import type { BufferLease } from './buffers.ts'
 import { EDGE_BYTES, type Follower, type FollowedFile, type FollowedFiles, type SharedChunk } from './followed-file.ts'
 import type { Content } from './alloc-files.ts'
@@ -33,6 +34,8 @@ export class FileCursor implements Follower {
   #news = false
   #resolve: (() => void) | undefined
   #released = false
+  /** Bytes read since it last came to the end. */
+  #sinceEnd = 0
 
   /** Takes over the content's descriptor. `root` is the directory that `content.path` lies beneath. */
   constructor(options: {
@@ -57,9 +60,11 @@ export class FileCursor implements Follower {
     if (this.#released) throw new Fault('the file was deleted and its follower took nothing for too long')
     this.progressAtMs = performance.now()
     if (this.#generation !== this.file.generation) return this.#restart()
+    if (this.position >= this.file.size) this.#lookAgain()
     const shared = this.file.sharedAt(this.position, this.#edge)
     if (this.#generation !== this.file.generation) return this.#restart()
     if (shared) {
+      this.#sinceEnd += shared.end - this.position
       this.position = shared.end
       this.#edge = shared.edge
       return { kind: 'shared', chunk: shared }
@@ -82,9 +87,16 @@ export class FileCursor implements Follower {
     if (got === 0) return END
     const end = edge.length + got
     this.position = start + got
+    this.#sinceEnd += got
     this.#edge = Buffer.from(buffer.subarray(Math.max(0, end - EDGE_BYTES), end))
     this.#lease.took(got)
     return { kind: 'own', data: buffer.subarray(edge.length, end), start }
+  }
+
+  /** Where a lot was read, the writer has gone on meanwhile: no need to wait until somebody says so. */
+  #lookAgain(): void {
+    if (this.#sinceEnd >= FRAME_DATA_BYTES_MAX) this.file.look()
+    this.#sinceEnd = 0
   }
 
   #restart(): Step {

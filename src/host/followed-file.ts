@@ -25,12 +25,11 @@ const DELETED_STALL_MS = 60_000
 const EMPTY = Buffer.alloc(0)
 
 /**
- * Least time between two fan-outs of a file. A lone follower hears of a line at once and at most 125 times a second;
- * with many followers each fan-out costs a system call for every one of them, so it waits until the lines are worth it.
+ * Least time between two fan-outs of a file for each of its followers: each fan-out costs a system call for every one of
+ * them, so with many it waits until the lines are worth it. A lone follower hears of a line at once.
  */
-const COALESCE_MS = 8
-const COALESCE_MS_PER_FOLLOWER = 0.4
-const COALESCE_MS_MAX = 100
+const REST_MS_PER_FOLLOWER = 0.4
+const REST_MS_MAX = 200
 
 /** Fresh bytes at the end of a file, the same for all who stand at `start`. */
 export interface SharedChunk {
@@ -107,12 +106,17 @@ export class FollowedFile implements Watcher {
     this.file.close()
   }
 
+  get restMs(): number {
+    return Math.min((this.#followers.size - 1) * REST_MS_PER_FOLLOWER, REST_MS_MAX)
+  }
+
   contentChanged(): void {
     if (this.#lookTimer) return
-    const now = performance.now()
-    const followersMs = Math.min(this.#followers.size * COALESCE_MS_PER_FOLLOWER, COALESCE_MS_MAX)
-    const waitMs = this.#lookAtMs + Math.max(COALESCE_MS, followersMs) - now
-    if (waitMs <= 0) return this.look()
+    const waitMs = this.#lookAtMs + this.restMs - performance.now()
+    if (waitMs <= 0) {
+      this.look()
+      return
+    }
     this.#lookTimer = setTimeout(() => {
       this.#lookTimer = undefined
       this.look()
@@ -136,17 +140,18 @@ export class FollowedFile implements Watcher {
     }
   }
 
-  /** Looks at size and content, and wakes everybody if there is news. */
-  look(): void {
+  /** Looks at size and content, and wakes everybody if there is news. Returns the bytes by which the size changed. */
+  look(): number {
     this.#lookAtMs = performance.now()
     const stat = fstatSync(this.file.fd)
     const modified = stat.mtimeMs !== this.#modifiedMs
     this.#modifiedMs = stat.mtimeMs
     if (stat.size < this.size) this.rewritten()
     else if (stat.size === this.size && modified && !this.#edgeStands()) this.rewritten()
-    const grown = stat.size !== this.size
+    const grown = Math.abs(stat.size - this.size)
     this.size = stat.size
-    if (grown) this.#wakeAll()
+    if (grown > 0) this.#wakeAll()
+    return grown
   }
 
   /** Begins a new generation: what was read before is no longer what the file holds. */

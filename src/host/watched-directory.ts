@@ -1,10 +1,16 @@
 /**
  * Wake-ups for the files of one directory.
  *
- * An event only says "look"; the truth is always fstat and the bytes. Events come from one inotify watch per directory,
- * shared by all its followers. Because inotify can overflow silently, miss remote writers, or be refused when the host
- * has no watches left, a safety poll looks at everything every `SAFETY_POLL_MS` anyway. Without a watch the poll is
- * quicker, so that a host short of watches still tails well within a second.
+ * An event only says "look"; the truth is always fstat and the bytes. Three ways of being woken:
+ *
+ * - *watching*: one inotify watch, shared by all followers in the directory. A quiet log is heard of at once.
+ * - *hot*: when changes come faster than `HOT_CHANGES` in `HOT_WINDOW_MS`, waking for each of them costs more than the
+ *   lines are worth, so the watch is closed and the files are looked at every `HOT_MS`, or sooner when they grow so fast
+ *   that more than `HOT_BYTES` would pile up meanwhile. Three looks without growth, and the watch is back.
+ * - *unwatched*: there is no watch to be had; a poll that is quick enough to tail well within a second.
+ *
+ * Because inotify can overflow silently and misses remote writers, a safety poll looks at everything every
+ * `SAFETY_POLL_MS` whatever the mode.
  *
  * `generation` grows whenever names may have changed: who caches a listing compares it.
  */
@@ -14,6 +20,12 @@ import type { Logger } from '../kit/log.ts'
 
 export const SAFETY_POLL_MS = 250
 const UNWATCHED_POLL_MS = 25
+const HOT_CHANGES = 20
+const HOT_WINDOW_MS = 160
+const HOT_MS = 50
+const HOT_MS_MIN = 1
+const HOT_BYTES = 1 << 20
+const HOT_QUIET_LOOKS = 3
 
 /** A file that wants to be looked at when something happened to it. */
 export interface Watcher {
@@ -25,6 +37,10 @@ export interface Watcher {
   namesChanged(): void
   /** Look at everything; every `SAFETY_POLL_MS`. */
   poll(): void
+  /** Look at the content; the bytes by which it has changed since the last look. */
+  look(): number
+  /** How long it would rather not be looked at again, because many followers hear of it each time. */
+  readonly restMs: number
 }
 
 /** All watched directories of a process, shared by path. */
@@ -75,13 +91,18 @@ export class WatchedDirectory {
   readonly #onFallback: (code: string) => void
   #watch: FSWatcher | undefined
   readonly #timer: NodeJS.Timeout
+  #hotTimer: NodeJS.Timeout | undefined
+  #quietLooks = 0
+  /** Times of the latest changes, the oldest at `#changeAt`. */
+  readonly #changesMs: number[] = Array.from({ length: HOT_CHANGES }, () => Number.NEGATIVE_INFINITY)
+  #changeAt = 0
   #modifiedNs: bigint | undefined
 
   constructor(path: string, onFallback: (code: string) => void) {
     this.path = path
     this.#onFallback = onFallback
     this.#modifiedNs = this.#modified()
-    this.#start()
+    this.#startWatching()
     this.#timer = setInterval(() => this.#poll(), this.#watch ? SAFETY_POLL_MS : UNWATCHED_POLL_MS).unref()
   }
 
@@ -99,15 +120,15 @@ export class WatchedDirectory {
 
   stop(): void {
     clearInterval(this.#timer)
-    this.#watch?.close()
-    this.#watch = undefined
+    clearTimeout(this.#hotTimer)
+    this.#stopWatching()
   }
 
-  #start(): void {
+  #startWatching(): void {
     try {
       this.#watch = watch(this.path, { persistent: false }, (event, name) => this.#event(event, name))
       this.#watch.on('error', (error) => {
-        this.stop()
+        this.#stopWatching()
         this.#onFallback(errnoOf(error) ?? 'unknown')
       })
     } catch (error) {
@@ -117,26 +138,75 @@ export class WatchedDirectory {
     }
   }
 
+  #stopWatching(): void {
+    this.#watch?.close()
+    this.#watch = undefined
+  }
+
   #event(event: string, name: string | null): void {
     if (event === 'rename' || name === null) {
       this.#namesChanged()
       return
     }
-    for (const file of this.#files.get(name) ?? []) file.contentChanged()
+    const files = this.#files.get(name)
+    if (!files) return
+    for (const file of files) file.contentChanged()
+    const nowMs = performance.now()
+    const firstMs = this.#changesMs[this.#changeAt] ?? 0
+    this.#changesMs[this.#changeAt] = nowMs
+    this.#changeAt = (this.#changeAt + 1) % HOT_CHANGES
+    if (nowMs - firstMs < HOT_WINDOW_MS) this.#becomeHot()
+  }
+
+  #becomeHot(): void {
+    this.#stopWatching()
+    this.#quietLooks = 0
+    this.#lookSoon(HOT_MS)
+  }
+
+  #lookSoon(waitMs: number): void {
+    this.#hotTimer = setTimeout(() => this.#hotLook(), waitMs).unref()
+  }
+
+  #hotLook(): void {
+    let grown = 0
+    let restMs = HOT_MS
+    for (const file of this.#all()) {
+      grown = Math.max(grown, file.look())
+      restMs = Math.max(restMs, file.restMs)
+    }
+    this.#checkNames()
+    this.#quietLooks = grown === 0 ? this.#quietLooks + 1 : 0
+    if (this.#quietLooks < HOT_QUIET_LOOKS) {
+      const waitMs = grown > HOT_BYTES ? (restMs * HOT_BYTES) / grown : restMs
+      return this.#lookSoon(Math.max(waitMs, HOT_MS_MIN))
+    }
+    this.#hotTimer = undefined
+    this.#changesMs.fill(Number.NEGATIVE_INFINITY)
+    this.#startWatching()
+    // What happened between the last look and the watch was seen by nobody.
+    this.#poll()
+  }
+
+  *#all(): Generator<Watcher> {
+    for (const same of this.#files.values()) yield* same
   }
 
   #namesChanged(): void {
     this.generation++
-    for (const same of this.#files.values()) for (const file of same) file.namesChanged()
+    for (const file of this.#all()) file.namesChanged()
+  }
+
+  #checkNames(): void {
+    const modifiedNs = this.#modified()
+    if (modifiedNs === this.#modifiedNs) return
+    this.#modifiedNs = modifiedNs
+    this.#namesChanged()
   }
 
   #poll(): void {
-    const modifiedNs = this.#modified()
-    if (modifiedNs !== this.#modifiedNs) {
-      this.#modifiedNs = modifiedNs
-      this.#namesChanged()
-    }
-    for (const same of this.#files.values()) for (const file of same) file.poll()
+    this.#checkNames()
+    for (const file of this.#all()) file.poll()
   }
 
   #modified(): bigint | undefined {

