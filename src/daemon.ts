@@ -5,12 +5,12 @@
  * before it can be answered right. Stop: the listener drains first, then the host. Everything a room needs from another
  * one is handed over here as a value or a function; no room imports this file.
  */
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
+import { isatty } from 'node:tty'
 import { join, resolve as absolute } from 'node:path'
-import { randomUUID } from 'node:crypto'
 import { spawn } from 'node:child_process'
-import { createHash } from 'node:crypto'
+import { createHash, randomUUID } from 'node:crypto'
 import { type Authorizer, createAuthorizer } from './cluster/authorizer.ts'
 import { printBanner, startDemo } from './cli/dev.ts'
 import type { AgentOptions } from './cli/parts.ts'
@@ -53,6 +53,8 @@ export async function runAgent(options: AgentOptions, version: string): Promise<
     process.on('SIGTERM', stop)
     process.on('SIGINT', stop)
     process.on('SIGHUP', () => agent.reload())
+    // Node's own answer to SIGUSR1 is to open a debugger port.
+    process.on('SIGUSR1', () => undefined)
   })
 }
 
@@ -63,7 +65,7 @@ export async function startAgent(options: AgentOptions, version: string): Promis
   let running: Agent | undefined
   try {
     const { config, warnings } = load()
-    const sink = new LogSink({ fd: 2, level: config.logLevel })
+    const sink = logSinkOf(config)
     const logger = createLogger(sink)
     for (const warning of warnings) logger.warn(warning)
     running = new Agent({ config, load, dev, logger, sink, version })
@@ -213,6 +215,12 @@ class Agent implements Running {
     if (dev?.temporaryDir) rmSync(dev.temporaryDir, { recursive: true, force: true })
     sink.close()
   }
+}
+
+/** To the log file when one is configured, to standard error otherwise; plain only where a person is looking. */
+function logSinkOf({ logFile, logJson, logLevel }: Config): LogSink {
+  const fd = logFile === undefined ? 2 : openSync(logFile, 'a', 0o640)
+  return new LogSink({ fd, level: logLevel, json: logJson ?? !isatty(fd) })
 }
 
 function authorizerOf(config: Config, dev: Dev | undefined): Authorizer {

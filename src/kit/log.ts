@@ -1,5 +1,5 @@
 /**
- * The program's own log: one JSON object a line, `@timestamp`-first, written in the background.
+ * The program's own log: one line an event, JSON for machines or plain for a terminal, written in the background.
  *
  * Promises: a log line never blocks a request and never throws into one; memory is bounded (`BUFFER_BYTES_MAX`), past
  * which lines are dropped and counted, and the count is written as soon as there is room. Lines keep their order.
@@ -31,13 +31,16 @@ const FLUSH_MS = 20
 export class LogSink {
   #level: number
   readonly #fd: number
+  /** JSON lines; otherwise lines for people. */
+  readonly json: boolean
   #pending = ''
   #writing = false
   #dropped = 0
   #timer: NodeJS.Timeout | undefined
 
-  constructor(options: { fd: number; level: Level }) {
+  constructor(options: { fd: number; level: Level; json?: boolean }) {
     this.#fd = options.fd
+    this.json = options.json ?? true
     this.#level = LEVELS.indexOf(options.level)
   }
 
@@ -104,8 +107,10 @@ export class LogSink {
 export function createLogger(sink: LogSink, name = 'outpost'): Logger {
   const emit = (level: Level, message: string, fields?: Fields) => {
     if (!sink.enabled(level)) return
-    const line = { '@timestamp': new Date().toISOString(), '@level': level, '@module': name, '@message': message }
-    sink.line(JSON.stringify(fields ? { ...line, ...fields } : line), level === 'error')
+    const at = new Date().toISOString()
+    const line = { '@timestamp': at, '@level': level, '@module': name, '@message': message }
+    const text = sink.json ? JSON.stringify({ ...line, ...fields }) : plainLine(at, level, name, message, fields)
+    sink.line(text, level === 'error')
   }
   return {
     trace: (message, fields) => emit('trace', message, fields),
@@ -116,4 +121,14 @@ export function createLogger(sink: LogSink, name = 'outpost'): Logger {
     named: (child) => createLogger(sink, `${name}.${child}`),
     enabled: (level) => sink.enabled(level),
   }
+}
+
+/** `2026-11-21T10:00:00.000Z [INFO]  outpost.http: request: method=GET status=200`, on one line whatever the values. */
+function plainLine(at: string, level: Level, name: string, message: string, fields: Fields = {}): string {
+  const pairs = Object.entries(fields).filter(([, value]) => value !== undefined)
+  const shown = pairs.map(
+    ([key, value]) => `${key}=${/^[\w./:-]+$/.test(String(value)) ? value : JSON.stringify(value)}`,
+  )
+  const tag = `[${level.toUpperCase()}]`.padEnd(7)
+  return `${at} ${tag} ${name}: ${message}${shown.length > 0 ? `: ${shown.join(' ')}` : ''}`
 }
