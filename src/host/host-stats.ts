@@ -72,8 +72,6 @@ interface Look {
   readonly uptimeSeconds: number
   readonly timestampMs: number
   readonly atMs: number
-  readonly allocDir: FilesystemSizes
-  readonly disks: readonly DiskSizes[]
 }
 
 /** Looks at the host. Holds three descriptors between `look` and `close`. */
@@ -89,6 +87,7 @@ export class HostStatsReader {
   readonly #allocFilesystem: FilesystemReader
   #look: Look | undefined
   #before: Look | undefined
+  #disks: { allocDir: FilesystemSizes; mounted: readonly DiskSizes[] } = { allocDir: NO_FILESYSTEM, mounted: [] }
   #stats: HostStats | undefined
   #cores = 0
   #mounts: readonly Mount[] = []
@@ -129,7 +128,7 @@ export class HostStatsReader {
   }
 
   /**
-   * Reads everything as of now, and leaves it as it is: most looks are never asked for, so what can be worked out later
+   * Reads everything but the disks as of now, and leaves it as it is: most looks are never asked for, so what can be worked out later
    * is worked out later. Never rejects.
    */
   async look(): Promise<void> {
@@ -144,15 +143,23 @@ export class HostStatsReader {
       this.#cores = parseCoreTimes(look.statText).size
       this.#coreMhz = await readCoreMhz(this.#roots, this.#cores)
     }
-    await this.#refreshMounts()
-    const allocDir = (await this.#allocFilesystem.read(this.#allocDir)) ?? NO_FILESYSTEM
-    const disks = await this.#disks()
     this.#before = this.#look
-    this.#look = { ...look, allocDir, disks }
+    this.#look = look
     this.#stats = undefined
   }
 
-  /** What the last look saw; percentages are since the look before it, for the first one since boot. */
+  /**
+   * Asks the file systems. Apart from `look`, because it goes through the thread pool, which costs several times as much,
+   * and unlike the processors a disk needs no earlier look to compare with. Never rejects.
+   */
+  async lookAtDisks(): Promise<void> {
+    await this.#refreshMounts()
+    const allocDir = (await this.#allocFilesystem.read(this.#allocDir)) ?? NO_FILESYSTEM
+    this.#disks = { allocDir, mounted: await this.#mountedDisks() }
+    this.#stats = undefined
+  }
+
+  /** What the last looks saw; percentages are since the look before it, for the first one since boot. */
   stats(): HostStats {
     if (!this.#look) throw new Fault('the host was not looked at yet')
     this.#stats ??= this.#statsOf(this.#look, this.#before)
@@ -164,9 +171,9 @@ export class HostStatsReader {
     const times = parseCoreTimes(look.statText)
     this.#cores = times.size
     const cores = [...times].map(([name, now]) => coreUsage(name, earlier.get(name), now, this.coreMhz))
-    const disks = look.disks.map(([mount, sizes]) => diskStats(sizes, mount))
+    const disks = this.#disks.mounted.map(([mount, sizes]) => diskStats(sizes, mount))
     return {
-      AllocDirStats: diskStats(look.allocDir, { device: '', mountpoint: '' }),
+      AllocDirStats: diskStats(this.#disks.allocDir, { device: '', mountpoint: '' }),
       CPU: cores,
       CPUTicksConsumed: cores.reduce((sum, core) => sum + core.TotalTicks, 0),
       DeviceStats: null,
@@ -178,7 +185,7 @@ export class HostStatsReader {
   }
 
   /** One after the other: mounts that died together must not take the whole thread pool at once. */
-  async #disks(): Promise<DiskSizes[]> {
+  async #mountedDisks(): Promise<DiskSizes[]> {
     const found: DiskSizes[] = []
     for (const mount of this.#mounts) {
       const sizes = await this.#filesystems.read(mount.mountpoint)

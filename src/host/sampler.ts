@@ -65,6 +65,8 @@ export class StatsSampler {
   #timer: NodeJS.Timeout | undefined
   #hostAtMs = Number.NEGATIVE_INFINITY
   #hostRun: Promise<void> | undefined
+  #disksAtMs = Number.NEGATIVE_INFINITY
+  #diskRun: Promise<void> | undefined
   #taskRun: Promise<void> | undefined
   #waiters = 0
   #wake: (() => void) | undefined
@@ -103,8 +105,8 @@ export class StatsSampler {
 
   /** The host's figures, at most `FRESH_MS` old. */
   async hostStats(): Promise<HostStats> {
-    const isFresh = this.#clock.monotonicMs() - this.#hostAtMs <= FRESH_MS
-    if (!isFresh) await this.#lookAtHost()
+    const isFresh = this.#isFresh(this.#hostAtMs)
+    await Promise.all([isFresh ? undefined : this.#lookAtHost(), this.#lookAtDisks()])
     return this.#host.stats()
   }
 
@@ -168,6 +170,20 @@ export class StatsSampler {
       if (!this.#timer) this.#host.close()
     })
     return this.#hostRun
+  }
+
+  /** Only for those who ask: nothing of a disk needs two looks, so none are taken in the background. */
+  async #lookAtDisks(): Promise<void> {
+    if (this.#isFresh(this.#disksAtMs)) return
+    this.#diskRun ??= this.#host.lookAtDisks().finally(() => {
+      this.#disksAtMs = this.#clock.monotonicMs()
+      this.#diskRun = undefined
+    })
+    await this.#diskRun
+  }
+
+  #isFresh(takenAtMs: number): boolean {
+    return this.#clock.monotonicMs() - takenAtMs <= FRESH_MS
   }
 
   async #freshen(allocation: Allocation, taskName: string | undefined): Promise<void> {

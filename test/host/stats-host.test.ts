@@ -13,6 +13,7 @@ const openDescriptors = () => readdirSync('/proc/self/fd').length
 function sampled(host: HostStatsReader) {
   const sample = async () => {
     await host.look()
+    await host.lookAtDisks()
     return host.stats()
   }
   return { sample }
@@ -199,6 +200,7 @@ test('the real host: figures agree with what Node knows', async () => {
   const stats = new HostStatsReader({ allocDir: tmpdir() })
   await stats.look()
   await stats.look()
+  await stats.lookAtDisks()
   const sample = stats.stats()
   stats.close()
   assert.equal(sample.Memory.Total, totalmem())
