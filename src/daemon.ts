@@ -16,7 +16,7 @@ import { printBanner, startDemo } from './cli/dev.ts'
 import type { AgentOptions } from './cli/parts.ts'
 import { type Config, loadConfig, type LoadedConfig } from './config/load.ts'
 import { agentOperations } from './host/agent-operations.ts'
-import { type Host, startHost } from './host/host.ts'
+import { type Host, type HostOptions, startHost } from './host/host.ts'
 import { Listener, type TlsFiles } from './http/listener.ts'
 import { Router } from './http/router.ts'
 import { messageOf } from './kit/errors.ts'
@@ -34,7 +34,8 @@ interface Dev {
 
 export interface Running {
   readonly url: string
-  readonly host: Host
+  /** Absent where the `client` role is off. */
+  readonly host: Host | undefined
   readonly config: Config
   reload(): void
   stop(): Promise<void>
@@ -124,7 +125,7 @@ class Agent implements Running {
   config: Config
   url = ''
   demo: { stop(): Promise<void> } | undefined
-  #host: Host | undefined
+  host: Host | undefined
   #listener: Listener | undefined
   #authorizer: Authorizer
 
@@ -134,31 +135,17 @@ class Agent implements Running {
     this.#authorizer = authorizerOf(parts.config, parts.dev)
   }
 
-  get host(): Host {
-    if (!this.#host) throw new Error('the host has not been started')
-    return this.#host
-  }
-
   /** True once the allocation is known to the host: its endpoints answer. */
-  readonly demoReady = (allocId: string): boolean => this.host.allocations.get(allocId)?.clientStatus === 'running'
+  readonly demoReady = (allocId: string): boolean => this.host?.allocations.get(allocId)?.clientStatus === 'running'
 
   async start(): Promise<void> {
     const { config, logger, version } = this.#parts
     mkdirSync(config.dataDir, { recursive: true, mode: 0o711 })
-    this.#host = await startHost({
-      allocDir: config.client.allocDir,
-      stateDir: config.client.stateDir,
-      staticMeta: config.client.meta,
-      version,
-      gc: gcOf(config),
-      followersMax: config.limits.httpMaxFollowers,
-      sampleIntervalMs: config.telemetry.collectionIntervalMs,
-      logger: logger.named('host'),
-      ...(config.client.nodeId === undefined ? {} : { nodeId: config.client.nodeId }),
-    })
+    if (config.client.enabled) this.host = await startHost(hostOptionsOf(config, version, logger.named('host')))
+    if (config.nats) logger.warn('nats is configured, but this version does not join a cluster yet')
     await this.#listen()
     writeFileSync(join(config.dataDir, 'http.addr'), `${this.url}\n`)
-    logger.info('started', { url: this.url, node_id: this.#host.nodeId, version })
+    logger.info('started', { url: this.url, node_id: this.host?.nodeId, version })
   }
 
   async #listen(): Promise<void> {
@@ -166,18 +153,18 @@ class Agent implements Running {
     const facts = {
       client: config.client.enabled,
       server: config.server.enabled,
-      nodeId: this.host.nodeId,
+      nodeId: this.host?.nodeId ?? '',
       name: config.name,
       version,
       config: () => shownConfig(this.config, version),
-      allocations: () => [...this.host.allocations.all()].length,
+      allocations: () => [...(this.host?.allocations.all() ?? [])].length,
     }
     const tls = tlsOf(config)
     this.#listener = new Listener({
       host: config.addresses.http,
       port: config.ports.http,
       headers: Object.entries(config.httpApiResponseHeaders).flat(),
-      router: new Router([...this.host.operations, ...agentOperations(facts)]),
+      router: new Router([...(this.host?.operations ?? []), ...agentOperations(facts)]),
       logger: logger.named('http'),
       resolve: (token) => this.#authorizer.resolve(token),
       limits: limitsOf(config),
@@ -196,7 +183,7 @@ class Agent implements Running {
       const tls = tlsOf(config)
       if (tls) this.#listener?.setTls(tls)
       this.#listener?.connections.setLimit(config.limits.httpMaxConnsPerClient)
-      this.#host?.followers.setLimit(config.limits.httpMaxFollowers)
+      this.host?.followers.setLimit(config.limits.httpMaxFollowers)
       this.#authorizer = authorizer
       this.config = config
       sink.setLevel(config.logLevel)
@@ -211,7 +198,7 @@ class Agent implements Running {
     logger.info('stopping')
     await this.demo?.stop()
     await this.#listener?.close()
-    await this.#host?.stop()
+    await this.host?.stop()
     if (dev?.temporaryDir) rmSync(dev.temporaryDir, { recursive: true, force: true })
     sink.close()
   }
@@ -250,13 +237,23 @@ function tlsOf(config: Config): TlsFiles | undefined {
   }
 }
 
-function gcOf({ client }: Config) {
+function hostOptionsOf({ client, limits, telemetry }: Config, version: string, logger: Logger): HostOptions {
   return {
-    intervalMs: client.gcIntervalMs,
-    diskUsageThreshold: client.gcDiskUsageThreshold,
-    inodeUsageThreshold: client.gcInodeUsageThreshold,
-    maxAllocs: client.gcMaxAllocs,
-    parallelDestroys: client.gcParallelDestroys,
+    allocDir: client.allocDir,
+    stateDir: client.stateDir,
+    staticMeta: client.meta,
+    version,
+    gc: {
+      intervalMs: client.gcIntervalMs,
+      diskUsageThreshold: client.gcDiskUsageThreshold,
+      inodeUsageThreshold: client.gcInodeUsageThreshold,
+      maxAllocs: client.gcMaxAllocs,
+      parallelDestroys: client.gcParallelDestroys,
+    },
+    followersMax: limits.httpMaxFollowers,
+    sampleIntervalMs: telemetry.collectionIntervalMs,
+    logger,
+    ...(client.nodeId === undefined ? {} : { nodeId: client.nodeId }),
   }
 }
 
