@@ -3,7 +3,7 @@
  */
 import type { Level } from '../kit/log.ts'
 import { CommandError, checkOperands, defineCommand } from './command-shape.ts'
-import { isUuid } from './identifier.ts'
+import { isUuid } from '../kit/schema.ts'
 import type { ValuesOf } from './options.ts'
 import { choice, flag, integer, parseOptions, text, texts, UsageError } from './options.ts'
 import type { AgentOptions } from './parts.ts'

@@ -1,11 +1,5 @@
 /** Identifiers as the operator types them. */
 
-const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i
-
-export function isUuid(text: string): boolean {
-  return UUID.test(text)
-}
-
 const NAME_BYTES_MAX = 128
 
 /**

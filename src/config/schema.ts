@@ -5,13 +5,13 @@
 import { isIP } from 'node:net'
 import { LEVELS } from '../kit/log.ts'
 import type { Level } from '../kit/log.ts'
+import { isUuid } from '../kit/schema.ts'
 import { absolutePath, block, boolean, choice, duration, labelled, number, text, textMap, texts } from './fields.ts'
 import type { Field } from './fields.ts'
 
 export type RawOf<F> = F extends Field<infer Raw> ? Raw : never
 
 const HOST_NAME = /^(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*$/
-const UUID = /^[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/i
 const META_KEY = /^[^.]+(\.[^.]+)*$/
 const HEADER_NAME = /^[A-Za-z0-9!#$%&'*+.^_`|~-]+$/
 /** What `sha256sum` makes of no bytes: as a token's hash it would let the empty token in. */
@@ -101,7 +101,7 @@ const limits = block({
 
 const client = block({
   enabled: boolean(),
-  node_id: text((value) => (UUID.test(value) ? undefined : 'expected a UUID')),
+  node_id: text((value) => (isUuid(value) ? undefined : 'expected a UUID')),
   alloc_dir: absolutePath(),
   state_dir: absolutePath(),
   node_class: text(),

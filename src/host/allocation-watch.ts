@@ -12,7 +12,7 @@ import { basename, dirname } from 'node:path'
 import { watch } from 'chokidar'
 import { errnoOf, messageOf } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
-import { isUuid } from './allocation.ts'
+import { isUuid } from '../kit/schema.ts'
 
 export const WATCHED_MAX = 500
 /** A new watch is in force soon after it was asked for; until then the directory is polled as well. */

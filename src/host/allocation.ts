@@ -3,6 +3,7 @@
  * that has none), as of the last look. See `allocations.ts` for how the pictures are made and kept true.
  */
 import { Refusal } from '../kit/errors.ts'
+import { isUuid } from '../kit/schema.ts'
 
 export interface Task {
   readonly name: string
@@ -40,12 +41,6 @@ export interface Allocation {
 export interface AllocationTable {
   get(id: string): Allocation | undefined
   all(): IterableIterator<Allocation>
-}
-
-const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i
-
-export function isUuid(text: string): boolean {
-  return UUID.test(text)
 }
 
 /**

@@ -24,7 +24,7 @@ import { join } from 'node:path'
 import * as v from 'valibot'
 import { Fault, isErrno, messageOf } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
-import { isUuid } from './allocation.ts'
+import { isUuid } from '../kit/schema.ts'
 import { type DiskSteps, RenamedButNotSynced, diskSteps, removeLeftovers, writeDurably } from './durable-file.ts'
 
 /** Dynamic metadata; `null` marks a static key that was unset. */

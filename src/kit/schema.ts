@@ -19,6 +19,13 @@ export interface RawInput {
   readonly body: string | undefined
 }
 
+const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i
+
+/** True for a full UUID in either case. */
+export function isUuid(text: string): boolean {
+  return UUID.test(text)
+}
+
 export type FieldType = 'string' | 'integer' | 'boolean' | 'object'
 
 export interface Field<T> {
