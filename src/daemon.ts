@@ -23,9 +23,6 @@ import { messageOf } from './kit/errors.ts'
 import { createLogger, type Logger, LogSink } from './kit/log.ts'
 import { checkPolicy, identityFrom, nobody, parsePolicy, root } from './secrets/policy.ts'
 
-/** A write that its caller does not take for this long is given up: longer than a person who paused a pager minds. */
-const STALL_MS = 300_000
-
 interface Dev {
   readonly rootToken: string
   /** Set when the data directory is ours to remove. */
@@ -261,11 +258,12 @@ function limitsOf({ limits }: Config) {
   return {
     connectionsPerClient: limits.httpMaxConnsPerClient,
     headerBytesMax: limits.httpMaxHeaderBytes,
+    bodyBytesMax: limits.httpMaxBodyBytes,
     headTimeoutMs: limits.httpHeadTimeoutMs,
     requestTimeoutMs: limits.httpRequestTimeoutMs,
     idleTimeoutMs: limits.httpIdleTimeoutMs,
     tlsHandshakeTimeoutMs: limits.httpsHandshakeTimeoutMs,
-    stallTimeoutMs: STALL_MS,
+    stallTimeoutMs: limits.httpStallTimeoutMs,
   }
 }
 

@@ -78,6 +78,8 @@ export interface LimitsConfig {
   readonly httpRequestTimeoutMs: number
   /** Between two requests of a connection. */
   readonly httpIdleTimeoutMs: number
+  /** For one write of an answer that its caller does not take. */
+  readonly httpStallTimeoutMs: number
   readonly httpsHandshakeTimeoutMs: number
 }
 

@@ -97,6 +97,7 @@ const limits = block({
   http_head_timeout: duration(),
   http_request_timeout: duration(),
   http_idle_timeout: duration(),
+  http_stall_timeout: duration(),
 })
 
 const client = block({

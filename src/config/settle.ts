@@ -183,6 +183,8 @@ function settleLimits(limits: RawConfig['limits']): LimitsConfig {
     httpHeadTimeoutMs: limits?.http_head_timeout?.value ?? 10_000,
     httpRequestTimeoutMs: limits?.http_request_timeout?.value ?? 90_000,
     httpIdleTimeoutMs: limits?.http_idle_timeout?.value ?? 120_000,
+    // Longer than a person who paused a pager minds.
+    httpStallTimeoutMs: limits?.http_stall_timeout?.value ?? 300_000,
     httpsHandshakeTimeoutMs: limits?.https_handshake_timeout?.value ?? 5000,
   }
 }

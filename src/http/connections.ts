@@ -34,13 +34,13 @@ export class Connections {
     return sum
   }
 
-  /** Counts a connection in; false when it was turned away. */
-  admit(socket: Socket): boolean {
+  /** Counts a connection in; false when it was turned away, with or without an answer. */
+  admit(socket: Socket, options: { answer: boolean } = { answer: true }): boolean {
     const address = plainAddress(socket.remoteAddress ?? '')
     const count = this.#counts.get(address) ?? 0
     if (this.#limit > 0 && count >= this.#limit) {
       this.exceeded++
-      this.#refuse(socket)
+      this.#refuse(socket, options.answer)
       return false
     }
     this.#counts.set(address, count + 1)
@@ -54,12 +54,12 @@ export class Connections {
     else this.#counts.delete(address)
   }
 
-  #refuse(socket: Socket): void {
+  #refuse(socket: Socket, answer: boolean): void {
     const nowMs = performance.now()
     this.#tokens = Math.min(ANSWERS_BURST, this.#tokens + ((nowMs - this.#tokensAtMs) / 1000) * ANSWERS_PER_SECOND)
     this.#tokensAtMs = nowMs
     socket.on('error', () => socket.destroy())
-    if (this.#tokens < 1) {
+    if (!answer || this.#tokens < 1) {
       socket.destroy()
       return
     }

@@ -7,10 +7,20 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { Refusal } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
 import type { AnyOperation, Call, Identity } from '../kit/operation.ts'
+import type { RawInput } from '../kit/schema.ts'
 import { errorAnswer, logFault } from './errors.ts'
-import { parseTarget, rawInput, readRawInput, type Target, tokenOf, wantsBody } from './request.ts'
+import {
+  declaredBytes,
+  parseTarget,
+  rawInput,
+  readRawInput,
+  type Target,
+  tokenOf,
+  tooLarge,
+  wantsBody,
+} from './request.ts'
 import { type HeaderList, jsonText, type Outlet, sendEmpty, sendError, sendJson } from './respond.ts'
-import type { Router } from './router.ts'
+import type { Match, Router } from './router.ts'
 import { sendStream } from './stream.ts'
 
 /** What an exchange needs from outside; the daemon gives it. */
@@ -21,6 +31,8 @@ export interface Services {
   readonly resolve: (token: string | undefined) => Promise<Identity> | Identity
   /** Headers of every answer, names and values in turn. */
   readonly headers: HeaderList
+  /** Largest request body of any endpoint; most allow less, or none. */
+  readonly bodyBytesMax: number
   /** Told of every finished exchange, for metrics. */
   readonly finished?: (record: { operation: string; status: number; ms: number; bytes: number }) => void
 }
@@ -28,6 +40,8 @@ export interface Services {
 /** Request IDs are this run's name and a count: unique without asking for randomness each time. */
 const RUN = randomUUID().slice(0, 8)
 let requests = 0
+/** How long a caller that is told to stop sending may go on, so that it gets to read why. */
+const LINGER_MS = 1000
 
 export class Exchange implements Omit<Call, 'identity'>, Outlet {
   readonly requestId = `${RUN}-${(++requests).toString(36)}`
@@ -35,20 +49,27 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
   readonly request: IncomingMessage
   readonly response: ServerResponse
   readonly headers: HeaderList
+  /** Set when the caller waits for a word before it sends the body (`Expect: 100-continue`). */
+  readonly bodyOnDemand: boolean
   /** Since when a write has been waiting for the caller to take it. */
   waitingSinceMs: number | undefined
   /** True once it is known to be a stream that may stay open for as long as the caller likes. */
   endless = false
   readonly #services: Services
+  /** Taken at the start: a connection that broke has none any more. */
+  readonly #remote: string | undefined
   #abort: AbortController | undefined
   #gone = false
   #operation = 'none'
   #format: 'plain' | 'errors' = 'errors'
   #accessor = ''
+  #path = ''
   #bytes = 0
 
-  constructor(request: IncomingMessage, response: ServerResponse, services: Services) {
+  constructor(request: IncomingMessage, response: ServerResponse, services: Services, bodyOnDemand = false) {
     this.request = request
+    this.bodyOnDemand = bodyOnDemand
+    this.#remote = request.socket.remoteAddress
     this.headers = [...services.headers]
     this.response = response
     this.#services = services
@@ -76,7 +97,7 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
 
   async serve(): Promise<void> {
     try {
-      const target = parseTarget(this.request.url ?? '/')
+      const target = parseTarget(this.request.url ?? '/', (path) => (this.#path = path))
       this.#format = /^(\/v1)?\/client(\/|$)/.test(target.path) ? 'plain' : 'errors'
       if (this.request.method === 'OPTIONS') this.#preflight(target)
       else await this.#dispatch(target)
@@ -95,15 +116,30 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
     this.headers.push('Vary', 'Accept-Encoding', 'Vary', 'Origin')
     this.#allowOrigin(operation)
     const raw = wantsBody(this.request, operation)
-      ? await readRawInput(this.request, target, match)
-      : rawInput(this.request, target, match, undefined)
-    this.#leaveBody(operation)
+      ? await this.#readInput(target, match)
+      : this.#inputWithoutBody(target, match)
     const input = operation.input.parse(raw)
     const identity = await this.#services.resolve(tokenOf(this.request))
     this.#accessor = identity.accessor
     operation.authorize(input, identity)
     this.endless = operation.endless?.(input) ?? false
+    this.#leaveBody(operation)
     await this.#run(operation, input, identity, target)
+  }
+
+  #readInput(target: Target, match: Match): Promise<RawInput> {
+    return readRawInput(this.request, target, match, {
+      bytesMax: this.#services.bodyBytesMax,
+      begin: () => {
+        if (this.bodyOnDemand) this.response.writeContinue()
+      },
+    })
+  }
+
+  #inputWithoutBody(target: Target, match: Match): RawInput {
+    const limit = this.#services.bodyBytesMax
+    if (declaredBytes(this.request) > limit) throw tooLarge(limit)
+    return rawInput(this.request, target, match, undefined)
   }
 
   async #run(operation: AnyOperation, input: unknown, identity: Identity, target: Target): Promise<void> {
@@ -122,19 +158,29 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
     }
     const value = await result
     if (this.response.headersSent) return // it was cut meanwhile
-    if (operation.output === 'empty') return sendEmpty(this)
-    const text = jsonText(value, target)
-    this.#bytes = text.length
-    await sendJson(this, operation.produces ?? 'application/json', text)
+    if (operation.output === 'empty') sendEmpty(this)
+    else this.#bytes = await sendJson(this, operation.produces ?? 'application/json', jsonText(value, target))
+    this.#awaitTaking()
+  }
+
+  /** A whole answer has been handed over. Until its caller has taken it, it counts as waiting, as a stream's write does. */
+  #awaitTaking(): void {
+    if (!this.response.writableFinished) this.waitingSinceMs = performance.now()
   }
 
   /** A body nobody wants is not read to its end, however long it is: the connection closes behind the answer. */
   #leaveBody(operation: AnyOperation): void {
-    if (wantsBody(this.request, operation)) return
-    const length = this.request.headers['content-length']
-    if (this.request.headers['transfer-encoding'] !== undefined || (length !== undefined && length !== '0')) {
-      this.response.shouldKeepAlive = false
-    }
+    const { request } = this
+    if (wantsBody(request, operation)) return
+    if (request.headers['transfer-encoding'] === undefined && declaredBytes(request) === 0) return
+    this.response.shouldKeepAlive = false
+    if (!this.endless) return
+    // A connection that is not read does not tell that its caller has left, so here the body is read and thrown away.
+    let left = this.#services.bodyBytesMax
+    request.on('data', (bytes: Buffer) => {
+      left -= bytes.length
+      if (left < 0) this.response.destroy()
+    })
   }
 
   #allowOrigin(operation: AnyOperation): void {
@@ -166,8 +212,23 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
       this.response.destroy()
       return
     }
-    if (!this.request.complete) this.response.shouldKeepAlive = false
-    sendError(this, errorAnswer(error, context))
+    if (!this.request.complete) this.#stopSending()
+    this.#bytes = sendError(this, errorAnswer(error, context))
+    this.#awaitTaking()
+  }
+
+  /**
+   * Closes the connection behind an answer that does not wait for the rest of the request. Node would close it at once;
+   * bytes that arrive after that are met with a reset, which can overtake the answer. So ours only says that it is done
+   * and throws away what comes for a while.
+   */
+  #stopSending(): void {
+    const { socket } = this.request
+    this.response.shouldKeepAlive = false
+    socket.destroySoon = () => {
+      socket.end()
+      setTimeout(() => socket.destroy(), LINGER_MS).unref()
+    }
   }
 
   #record(): void {
@@ -175,17 +236,15 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
     const status = this.response.statusCode
     this.#services.finished?.({ operation: this.#operation, status, ms, bytes: this.#bytes })
     if (!this.#services.logger.enabled('info')) return
-    const url = this.request.url ?? ''
-    const mark = url.indexOf('?')
     this.#services.logger.info('request', {
       method: this.request.method,
       // The query stays out of the log: it may hold what somebody took for a safe place.
-      path: (mark < 0 ? url : url.slice(0, mark)).slice(0, 512),
+      path: this.#path.slice(0, 512),
       operation: this.#operation,
       status,
       bytes: this.#bytes,
       ms,
-      remote: this.request.socket.remoteAddress,
+      remote: this.#remote,
       accessor: this.#accessor,
       request_id: this.requestId,
     })

@@ -20,17 +20,18 @@
  *
  * The verb LIST, which Node's parser refuses, will get its front in this file together with the secrets core.
  */
-import type { Server } from 'node:http'
+import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import { createServer as createTlsServer, Server as TlsServer } from 'node:https'
 import type { AddressInfo, Socket } from 'node:net'
-import { isErrno, Refusal } from '../kit/errors.ts'
+import { messageOf, Refusal } from '../kit/errors.ts'
 import { Connections } from './connections.ts'
 import { Exchange, type Services } from './exchange.ts'
+import { BODY_LATE, Turns } from './turns.ts'
 
 // `import` from node:http would evaluate all it exports, the whole of undici included: 10 ms and 5 MB for nothing.
 const { createServer } = process.getBuiltinModule('node:http')
 
-export interface ListenerOptions extends Services {
+export interface ListenerOptions extends Omit<Services, 'bodyBytesMax'> {
   readonly host: string
   /** 0 means any free port. */
   readonly port: number
@@ -50,6 +51,7 @@ export interface TlsFiles {
 export interface ListenerLimits {
   readonly connectionsPerClient: number
   readonly headerBytesMax: number
+  readonly bodyBytesMax: number
   readonly headTimeoutMs: number
   readonly requestTimeoutMs: number
   readonly idleTimeoutMs: number
@@ -65,11 +67,15 @@ export class Listener {
   readonly connections: Connections
   readonly #options: ListenerOptions
   readonly #server: Server
-  readonly #active = new Set<Exchange>()
+  readonly #services: Services
+  readonly #turns = new Turns()
+  /** Connections that have not sent a byte yet. */
+  readonly #silent = new Set<Socket>()
   #sweeper: NodeJS.Timeout | undefined
 
   constructor(options: ListenerOptions) {
     this.#options = options
+    this.#services = { ...options, bodyBytesMax: options.limits.bodyBytesMax }
     this.connections = new Connections(options.limits.connectionsPerClient)
     this.#server = this.#createServer()
   }
@@ -91,7 +97,9 @@ export class Listener {
   /** Stops: answers under way finish within `DRAIN_MS`, endless streams are broken, idle connections close. */
   async close(): Promise<void> {
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()))
-    for (const exchange of this.#active) if (exchange.endless) exchange.cut(stopping())
+    // To Node a connection that has never sent anything is busy.
+    for (const socket of this.#silent) if (socket.bytesRead === 0) socket.destroy()
+    for (const exchange of this.#turns.active) if (exchange.endless) exchange.cut(stopping())
     this.#server.closeIdleConnections()
     const limit = setTimeout(() => this.#server.closeAllConnections(), DRAIN_MS)
     const idle = setInterval(() => this.#server.closeIdleConnections(), 50)
@@ -107,7 +115,7 @@ export class Listener {
   }
 
   get activeExchanges(): number {
-    return this.#active.size
+    return this.#turns.active.size
   }
 
   #createServer(): Server {
@@ -125,26 +133,41 @@ export class Listener {
     const server: Server = tls
       ? createTlsServer({ ...common, ...secureContext(tls), handshakeTimeout: limits.tlsHandshakeTimeoutMs })
       : createServer(common)
-    server.on('request', (request, response) => {
-      // Node's own listener has seen the connection before it was turned away, and parses what came with it.
-      if (request.socket.writableEnded) return
-      const exchange = new Exchange(request, response, this.#options)
-      this.#active.add(exchange)
-      void exchange.serve().finally(() => this.#active.delete(exchange))
-    })
-    server.on('connection', (socket: Socket) => void this.connections.admit(socket))
-    server.on('clientError', (error, socket) => refuseMessage(error, socket as Socket))
+    server.on('request', (request, response) => this.#take(request, response))
+    server.on('checkContinue', (request, response) => this.#take(request, response, true))
+    server.on('connection', (socket: Socket) => this.#admit(socket))
+    server.on('clientError', (error, socket) => this.#turns.refuse(error, socket as Socket))
     return server
+  }
+
+  #admit(socket: Socket): void {
+    // Those who speak TLS could not read a plain answer.
+    if (!this.connections.admit(socket, { answer: !this.#options.tls })) return
+    this.#silent.add(socket)
+    socket.once('close', () => this.#silent.delete(socket))
+  }
+
+  #take(request: IncomingMessage, response: ServerResponse, bodyOnDemand = false): void {
+    // Node's own listener has seen the connection before it was turned away, and parses what came with it.
+    if (request.socket.writableEnded) return
+    this.#turns.take(request, response, () => {
+      const exchange = new Exchange(request, response, this.#services, bodyOnDemand)
+      exchange.serve().catch((error: unknown) => {
+        this.#services.logger.error('an answer could not be given', { error: messageOf(error) })
+        response.destroy()
+      })
+      return exchange
+    })
   }
 
   #sweep(): void {
     const nowMs = performance.now()
     const { requestTimeoutMs, stallTimeoutMs } = this.#options.limits
-    for (const exchange of this.#active) {
+    for (const exchange of this.#turns.active) {
       const stalledMs = exchange.waitingSinceMs === undefined ? 0 : nowMs - exchange.waitingSinceMs
       if (stalledMs > stallTimeoutMs) exchange.cut(new Refusal('request_timeout', 'the answer was not taken in time'))
       const unanswered = !exchange.response.headersSent && nowMs - exchange.startedAtMs > requestTimeoutMs
-      if (unanswered) exchange.cut(new Refusal('unavailable', 'the request took too long, try again later'))
+      if (unanswered) exchange.cut(exchange.request.complete ? tooLong() : new Refusal('request_timeout', BODY_LATE))
     }
   }
 }
@@ -164,20 +187,6 @@ function stopping(): Refusal {
   return new Refusal('unavailable', 'the agent is stopping, try again')
 }
 
-/** What Node's parser refuses is answered plainly, without a look at what it was. */
-function refuseMessage(error: Error, socket: Socket): void {
-  if (!socket.writable || isErrno(error, 'ECONNRESET', 'EPIPE')) {
-    socket.destroy()
-    return
-  }
-  const status = isErrno(error, 'HPE_HEADER_OVERFLOW')
-    ? '431 Request Header Fields Too Large'
-    : isErrno(error, 'ERR_HTTP_REQUEST_TIMEOUT')
-      ? '408 Request Timeout'
-      : '400 Bad Request'
-  const body = `${status.slice(4)}\n`
-  socket.end(
-    `HTTP/1.1 ${status}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: ${body.length}\r\nConnection: close\r\n\r\n${body}`,
-  )
-  setTimeout(() => socket.destroy(), SWEEP_MS).unref()
+function tooLong(): Refusal {
+  return new Refusal('unavailable', 'the request took too long, try again later')
 }

@@ -17,12 +17,17 @@ export interface Target {
   readonly query: readonly (readonly [string, string])[]
 }
 
-/** Splits and decodes the request target. */
-export function parseTarget(url: string): Target {
-  const mark = url.indexOf('?')
-  const path = mark < 0 ? url : url.slice(0, mark)
+/** What precedes the path in the absolute form that a proxy's client sends. Its authority says nothing to us. */
+const ABSOLUTE = /^https?:\/\/[^/?#]*/i
+
+/** Splits and decodes the request target. `onPath` is told the path even when the rest cannot be decoded. */
+export function parseTarget(url: string, onPath?: (path: string) => void): Target {
+  const origin = url.startsWith('/') ? url : url.replace(ABSOLUTE, '') || '/'
+  const mark = origin.indexOf('?')
+  const path = mark < 0 ? origin : origin.slice(0, mark)
+  onPath?.(path)
   if (path.length > PATH_BYTES_MAX) throw new Refusal('path_too_long', `path is longer than ${PATH_BYTES_MAX} bytes`)
-  return { path, query: mark < 0 ? [] : parseQuery(url.slice(mark + 1)) }
+  return { path, query: mark < 0 ? [] : parseQuery(origin.slice(mark + 1)) }
 }
 
 function parseQuery(text: string): (readonly [string, string])[] {
@@ -51,14 +56,22 @@ export function decode(text: string, plus: boolean): string {
   }
 }
 
-/** Everything an operation's input may be parsed from. Reads the body only when the operation wants one. */
+/** Everything an operation's input may be parsed from, the body included. `begin` is told before the body is read. */
 export async function readRawInput(
   request: IncomingMessage,
   target: Target,
   match: { operation: AnyOperation; params: Readonly<Record<string, string>> },
+  options: { bytesMax: number; begin: () => void },
 ): Promise<RawInput> {
-  const body = wantsBody(request, match.operation) ? await readBody(request, bodyLimit(match.operation)) : undefined
-  return rawInput(request, target, match, body)
+  const limit = Math.min(bodyLimit(match.operation), options.bytesMax)
+  if (declaredBytes(request) > limit) throw tooLarge(limit)
+  options.begin()
+  return rawInput(request, target, match, await readBody(request, limit))
+}
+
+/** Length of the body as the request announces it; 0 when it does not. */
+export function declaredBytes(request: IncomingMessage): number {
+  return Number(request.headers['content-length'] ?? 0)
 }
 
 export function wantsBody(request: IncomingMessage, operation: AnyOperation): boolean {
@@ -90,17 +103,16 @@ function bodyLimit(operation: AnyOperation): number {
   return operation.bodyBytesMax ?? 0
 }
 
-function tooLarge(limit: number): Refusal {
+export function tooLarge(limit: number): Refusal {
   return new Refusal('body_too_large', `request body is larger than ${limit} bytes`)
 }
 
 async function readBody(request: IncomingMessage, limit: number): Promise<string | undefined> {
-  const declared = Number(request.headers['content-length'] ?? 0)
-  if (declared > limit) throw tooLarge(limit)
   const chunks: Buffer[] = []
   let size = 0
   try {
-    for await (const chunk of request as AsyncIterable<Buffer>) {
+    // Leaving this loop must not destroy the request: that would cut the connection before it is told why.
+    for await (const chunk of request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
       size += chunk.length
       if (size > limit) throw tooLarge(limit)
       chunks.push(chunk)

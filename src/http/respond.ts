@@ -41,21 +41,29 @@ export interface Outlet {
   readonly headers: HeaderList
 }
 
-export async function sendJson({ request, response, headers }: Outlet, produces: string, text: string): Promise<void> {
+/** Resolves with the number of body bytes on the wire. */
+export async function sendJson(outlet: Outlet, produces: string, text: string): Promise<number> {
+  const { request, response, headers } = outlet
   const wantsJson = (request.headers.accept ?? '').includes('application/json')
   headers.push('Content-Type', produces === 'text/plain' && !wantsJson ? TEXT : 'application/json')
   if (text.length < GZIP_FROM_BYTES || !acceptsGzip(request)) {
     // A string goes out in one write together with the head; bytes would take a second one.
-    headers.push('Content-Length', String(Buffer.byteLength(text)))
+    const length = Buffer.byteLength(text)
+    headers.push('Content-Length', String(length))
     response.writeHead(200, headers)
     response.end(text)
-    return
+    return sentBytes(request, length)
   }
   const body = await gzipAsync(text)
   headers.push('Content-Encoding', 'gzip', 'Content-Length', String(body.length))
-  if (response.headersSent) return // it was cut meanwhile
+  if (response.headersSent) return 0 // it was cut meanwhile
   response.writeHead(200, headers)
   response.end(body)
+  return sentBytes(request, body.length)
+}
+
+function sentBytes(request: IncomingMessage, length: number): number {
+  return request.method === 'HEAD' ? 0 : length
 }
 
 const TEXT = 'text/plain; charset=utf-8'
@@ -67,10 +75,13 @@ export function sendEmpty({ response, headers }: Outlet): void {
   response.end()
 }
 
-export function sendError({ response, headers }: Outlet, answer: ErrorAnswer): void {
+/** Returns the number of body bytes. */
+export function sendError({ request, response, headers }: Outlet, answer: ErrorAnswer): number {
   for (const [name, value] of Object.entries(answer.headers)) headers.push(name, value)
   headers.push('Content-Type', answer.contentType, 'X-Content-Type-Options', 'nosniff')
-  headers.push('Content-Length', String(Buffer.byteLength(answer.body)))
+  const length = Buffer.byteLength(answer.body)
+  headers.push('Content-Length', String(length))
   response.writeHead(answer.status, headers)
   response.end(answer.body)
+  return sentBytes(request, length)
 }

@@ -14,6 +14,8 @@ export interface Match {
 
 /** Paths whose way through the trie is remembered; past that, all are forgotten. Callers ask the same few over and over. */
 const REMEMBERED_MAX = 2048
+/** Longer ones are looked up each time: none of ours is that long, and remembering them would be a caller's to abuse. */
+const REMEMBERED_LENGTH_MAX = 256
 
 const METHODS: readonly Method[] = ['GET', 'POST', 'DELETE', 'PATCH', 'LIST']
 
@@ -56,6 +58,7 @@ export class Router {
 
   #find(method: string, path: string): Match | undefined {
     const key = `${method} ${path}`
+    if (key.length > REMEMBERED_LENGTH_MAX) return this.#search(method, path)
     if (this.#remembered.has(key)) return this.#remembered.get(key)
     if (this.#remembered.size >= REMEMBERED_MAX) this.#remembered.clear()
     const found = this.#search(method, path)

@@ -97,6 +97,7 @@ test('every default, with blocks that say nothing', () => {
       httpHeadTimeoutMs: 10_000,
       httpRequestTimeoutMs: 90_000,
       httpIdleTimeoutMs: 120_000,
+      httpStallTimeoutMs: 300_000,
       httpsHandshakeTimeoutMs: 5000,
     },
     telemetry: { collectionIntervalMs: 1000 },
