@@ -4,10 +4,10 @@
  *
  * The rules look at where a path really leads (`beneath.ts`), so a link into `secrets/` is refused like the path itself,
  * in any letter case. A file with more than one hard link is compared with everything below those directories: a task
- * may have given its secret a second name. Error texts name the path as the caller wrote it, never a path of the host.
+ * may have given its secret a second name. Where that cannot be looked at, the file is refused. Error texts name the path as the caller wrote it, never a path of the host.
  */
 import { closeSync, lstatSync, readdirSync, type BigIntStats } from 'node:fs'
-import { errnoOf, Refusal } from '../kit/errors.ts'
+import { errnoOf, isErrno, Refusal } from '../kit/errors.ts'
 import type { Allocation } from './allocation.ts'
 import { cleanPath, type Found, openBeneath, openContent } from './beneath.ts'
 import { fileKind } from './file-facts.ts'
@@ -80,23 +80,28 @@ function sharesSecret(allocation: Allocation, stat: BigIntStats): boolean {
     }
     return false
   }
-  for (const task of entriesOf(allocation.directory)) {
-    if (!task.isDirectory() || task.name === 'alloc') continue
-    for (const folder of entriesOf(`${allocation.directory}/${task.name}`)) {
-      if (folder.isDirectory() && HIDDEN.test(folder.name)) {
-        if (search(`${allocation.directory}/${task.name}/${folder.name}`)) return true
+  try {
+    for (const task of entriesOf(allocation.directory)) {
+      if (!task.isDirectory() || task.name === 'alloc') continue
+      for (const folder of entriesOf(`${allocation.directory}/${task.name}`)) {
+        if (folder.isDirectory() && HIDDEN.test(folder.name)) {
+          if (search(`${allocation.directory}/${task.name}/${folder.name}`)) return true
+        }
       }
     }
+    return false
+  } catch {
+    // Not for us to see, or nested too deep to be reached by name: nobody can say that the secret is not in there.
+    return true
   }
-  return false
 }
 
 function entriesOf(directory: string) {
   try {
     return readdirSync(directory, { withFileTypes: true })
-  } catch {
-    // Gone or unreadable for us: then no content in it can be the file that was just opened through its other name.
-    return []
+  } catch (error) {
+    if (isErrno(error, 'ENOENT', 'ENOTDIR')) return []
+    throw error
   }
 }
 
@@ -104,8 +109,9 @@ function sameFile(path: string, stat: BigIntStats): boolean {
   try {
     const other = lstatSync(path, { bigint: true })
     return other.ino === stat.ino && other.dev === stat.dev
-  } catch {
-    return false
+  } catch (error) {
+    if (isErrno(error, 'ENOENT', 'ENOTDIR')) return false
+    throw error
   }
 }
 

@@ -27,6 +27,8 @@ const SYMLINKS_MAX = 40
 /** Components of one walk; each directory on the way holds a descriptor until the walk ends. */
 const DEPTH_MAX = 256
 const PATH_BYTES_MAX = 4096
+/** Steps of one walk, its symlinks included: without it, 40 links of `a/../a/../…` would keep everybody waiting. */
+const STEPS_MAX = 4096
 
 /** A file or directory that was found beneath the root. Close it with `closeSync(fd)`. */
 export interface Found {
@@ -91,7 +93,9 @@ class Walk {
   }
 
   #walk(queue: string[]): Found {
+    let steps = 0
     for (let name = queue.shift(); name !== undefined; name = queue.shift()) {
+      if (++steps > STEPS_MAX) throw new Refusal('path_too_long', `path takes more than ${STEPS_MAX} steps`)
       if (name === '' || name === '.') continue
       if (name === '..') this.#up()
       else if (queue.length === 0) {

@@ -116,6 +116,13 @@ export function queryText<D extends string | undefined>(options: TextOptions<D>)
   }
 }
 
+/** Most characters of a caller's value that an error text repeats. */
+const SHOWN_MAX = 64
+
+function shortened(text: string): string {
+  return text.length > SHOWN_MAX ? `${text.slice(0, SHOWN_MAX - 3).toWellFormed()}...` : text
+}
+
 const TRUE = new Set(['1', 't', 'T', 'true', 'TRUE', 'True'])
 const FALSE = new Set(['0', 'f', 'F', 'false', 'FALSE', 'False'])
 
@@ -136,7 +143,7 @@ export function queryBoolean(options: { description: string; fallback: boolean }
       if (text === undefined) return options.fallback
       const value = parseBoolean(text)
       if (value !== undefined) return value
-      const cause = `strconv.ParseBool: parsing ${JSON.stringify(text)}: invalid syntax`
+      const cause = `strconv.ParseBool: parsing ${JSON.stringify(shortened(text))}: invalid syntax`
       throw new Refusal('invalid_request', `failed to parse ${name} field to boolean: ${cause}`)
     },
   }
@@ -151,6 +158,8 @@ const INT64_MIN = -(2n ** 63n)
  */
 export function parseInteger(text: string): number | 'syntax' | 'range' {
   if (!/^[+-]?\d+$/.test(text)) return 'syntax'
+  // 2^63 has 19 digits; zeros in front do not count.
+  if (text.replace(/^[+-]?0*/, '').length > 19) return 'range'
   const value = BigInt(text.startsWith('+') ? text.slice(1) : text)
   if (value > INT64_MAX || value < INT64_MIN) return 'range'
   const number = Number(value)
@@ -177,7 +186,13 @@ export function queryInteger<D extends number | undefined>(options: IntegerOptio
     parse(raw, name) {
       const text = queryValue(raw, name)
       if (text === undefined) return options.required ? refuseInteger(name, '', 'invalid syntax') : options.fallback
-      if (text.length > 64) return refuseInteger(name, `${text.slice(0, 61)}...`, 'value out of range')
+      if (text.length > SHOWN_MAX) {
+        return refuseInteger(
+          name,
+          shortened(text),
+          parseInteger(text) === 'syntax' ? 'invalid syntax' : 'value out of range',
+        )
+      }
       const value = parseInteger(text)
       if (value === 'syntax') return refuseInteger(name, text, 'invalid syntax')
       return value === 'range' ? refuseInteger(name, text, 'value out of range') : value
