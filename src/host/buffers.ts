@@ -96,10 +96,23 @@ export class BufferLease {
     this.#turn = this.#turn === 0 ? 1 : 0
   }
 
-  /** Gives everything back. Only when no chunk of this lease is in flight. */
+  /**
+   * Gives everything back. Only when no chunk of this lease is in flight: at its end a stream yields an empty chunk
+   * first, and once the chunk behind that one is asked for, everything is written.
+   */
   rest(): void {
     if (!this.#set) return
     this.#pool.giveBack(this.#set)
+    if (this.#large) largeLent--
+    this.#large = false
+    this.#set = undefined
+  }
+
+  /**
+   * Ends the lease of a stream that did not come to its end: its last chunk may still be in flight, so its buffers go to
+   * the collector instead of to another stream.
+   */
+  abandon(): void {
     if (this.#large) largeLent--
     this.#large = false
     this.#set = undefined

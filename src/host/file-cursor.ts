@@ -58,6 +58,7 @@ export class FileCursor implements Follower {
   /** The next thing here. `labelBytes` is what each frame of own bytes will need besides its data. */
   async step(labelBytes: number): Promise<Step> {
     if (this.#released) throw new Fault('the file was deleted and its follower took nothing for too long')
+    if (this.file.fault !== undefined) throw this.file.fault
     this.progressAtMs = performance.now()
     if (this.#generation !== this.file.generation) return this.#restart()
     if (this.position >= this.file.size) this.#lookAgain()
@@ -84,11 +85,14 @@ export class FileCursor implements Follower {
       this.file.rewritten()
       return this.#restart()
     }
+    // The file has shrunk since it was looked at: what was read may be of a new beginning, to be told first.
+    if (got < length && this.#lookFinds()) return this.#restart()
     if (got === 0) return END
     const end = edge.length + got
     this.position = start + got
     this.#sinceEnd += got
     this.#edge = Buffer.from(buffer.subarray(Math.max(0, end - EDGE_BYTES), end))
+    this.file.remember(this.#edge, this.position)
     this.#lease.took(got)
     return { kind: 'own', data: buffer.subarray(edge.length, end), start }
   }
@@ -97,6 +101,26 @@ export class FileCursor implements Follower {
   #lookAgain(): void {
     if (this.#sinceEnd >= FRAME_DATA_BYTES_MAX) this.file.look()
     this.#sinceEnd = 0
+  }
+
+  /** Looks at the file once more; true when that began a new generation. */
+  #lookFinds(): boolean {
+    this.file.look()
+    return this.#generation !== this.file.generation
+  }
+
+  /** True when everything that was written up to this moment has been read. */
+  drained(): boolean {
+    return !this.#lookFinds() && this.atEnd
+  }
+
+  get atEnd(): boolean {
+    return this.position >= this.file.size
+  }
+
+  /** The file serves it no longer. */
+  get revoked(): boolean {
+    return this.#released
   }
 
   #restart(): Step {

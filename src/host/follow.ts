@@ -12,7 +12,8 @@ import { DirectoryWatches } from './watched-directory.ts'
 /** Stock clients give up on a stream that is silent for longer. */
 export const HEARTBEAT_MS = 1000
 
-const NOTHING = Buffer.alloc(0)
+/** A chunk of no bytes; whoever asks for the one behind it has written all before it. */
+export const NOTHING = Buffer.alloc(0)
 
 /** Followers of this agent, and the files they follow. */
 export class Followers {
@@ -21,9 +22,9 @@ export class Followers {
   #limit: number
   #count = 0
 
-  constructor(options: { limit: number; logger: Logger }) {
+  constructor(options: { limit: number; logger: Logger; deletedStallMs?: number }) {
     this.watches = new DirectoryWatches(options.logger)
-    this.files = new FollowedFiles(this.watches)
+    this.files = new FollowedFiles(this.watches, options.deletedStallMs)
     this.#limit = 0
     this.setLimit(options.limit)
   }

@@ -22,6 +22,8 @@ import type { DirectoryWatches, WatchedDirectory, Watcher } from './watched-dire
 /** Bytes compared to notice a rewrite. Longer than a log line, so that repeated lines rarely look alike. */
 export const EDGE_BYTES = 256
 const DELETED_STALL_MS = 60_000
+/** Files that were changed so recently may change again without a new time of change: kernels count it in ticks. */
+const RECENT_MS = 50
 const EMPTY = Buffer.alloc(0)
 
 /**
@@ -66,22 +68,38 @@ export class FollowedFile implements Watcher {
   /** Its name is gone or names another file. */
   deleted = false
   readonly identity: { dev: bigint; ino: bigint }
+  /** When it was created; 0 where the file system does not tell. */
+  readonly bornNs: bigint
+  /** Why it cannot be looked at any longer, if so: a disk or a mount that failed. */
+  fault: unknown
+  readonly #deletedStallMs: number
   readonly #followers = new Set<Follower>()
   #modifiedMs: number
+  /** Whether the time of change was recent when it was looked at. */
+  #modifiedRecently = true
   #latest: SharedChunk | undefined
-  /** The last bytes before `#edgeAt`, as they were read. */
+  #latestAtPoll: SharedChunk | undefined
+  /** The last bytes before `#edgeAt`, the furthest place that anybody has read to, as they were read. */
   #edge: Buffer = EMPTY
   #edgeAt = 0
   #lookAtMs = Number.NEGATIVE_INFINITY
   #lookTimer: NodeJS.Timeout | undefined
 
-  constructor(options: { fd: number; stat: BigIntStats; hostPath: string; directory: WatchedDirectory }) {
+  constructor(options: {
+    fd: number
+    stat: BigIntStats
+    hostPath: string
+    directory: WatchedDirectory
+    deletedStallMs: number
+  }) {
     this.file = new OpenFile(options.fd)
     this.directory = options.directory
     this.hostPath = options.hostPath
     this.name = options.hostPath.slice(options.hostPath.lastIndexOf('/') + 1)
     this.identity = { dev: options.stat.dev, ino: options.stat.ino }
+    this.bornNs = options.stat.birthtimeNs
     this.size = Number(options.stat.size)
+    this.#deletedStallMs = options.deletedStallMs
     this.#modifiedMs = Number(options.stat.mtimeNs) / 1e6
     this.directory.add(this)
   }
@@ -133,19 +151,36 @@ export class FollowedFile implements Watcher {
   poll(): void {
     this.#checkName()
     this.look()
+    // Whoever was going to share it has done so; a quiet file holds no bytes.
+    if (this.#latest === this.#latestAtPoll) this.#latest = undefined
+    this.#latestAtPoll = this.#latest
     const nowMs = performance.now()
     for (const follower of this.#followers) {
       if (follower.beatAtMs <= nowMs) follower.wake()
-      if (this.deleted && follower.progressAtMs < nowMs - DELETED_STALL_MS) follower.revoke()
+      if (this.deleted && follower.progressAtMs < nowMs - this.#deletedStallMs) follower.revoke()
     }
   }
 
-  /** Looks at size and content, and wakes everybody if there is news. Returns the bytes by which the size changed. */
+  /**
+   * Looks at size and content, and wakes everybody if there is news. Returns the bytes by which the size changed. Never
+   * throws, since timers call it; followers are told of a failure in their next step.
+   */
   look(): number {
     this.#lookAtMs = performance.now()
+    try {
+      return this.#lookInside()
+    } catch (error) {
+      this.fault = error
+      this.#wakeAll()
+      return 0
+    }
+  }
+
+  #lookInside(): number {
     const stat = fstatSync(this.file.fd)
-    const modified = stat.mtimeMs !== this.#modifiedMs
+    const modified = stat.mtimeMs !== this.#modifiedMs || this.#modifiedRecently
     this.#modifiedMs = stat.mtimeMs
+    this.#modifiedRecently = Math.abs(Date.now() - stat.mtimeMs) < RECENT_MS
     if (stat.size < this.size) this.rewritten()
     else if (stat.size === this.size && modified && !this.#edgeStands()) this.rewritten()
     const grown = Math.abs(stat.size - this.size)
@@ -183,12 +218,22 @@ export class FollowedFile implements Watcher {
       this.rewritten()
       return undefined
     }
-    if (got === 0) return undefined
+    const { generation } = this
+    // The file has shrunk since it was looked at: what was read may be of a new beginning, to be told first.
+    if (got < length) this.look()
+    if (got === 0 || generation !== this.generation) return undefined
     const data = buffer.subarray(edge.length, edge.length + got)
-    this.#edge = Buffer.from(buffer.subarray(Math.max(0, edge.length + got - EDGE_BYTES), edge.length + got))
-    this.#edgeAt = position + got
-    this.#latest = sharedChunk({ start: position, data, generation: this.generation, edge: this.#edge })
+    const last = Buffer.from(buffer.subarray(Math.max(0, edge.length + got - EDGE_BYTES), edge.length + got))
+    this.remember(last, position + got)
+    this.#latest = sharedChunk({ start: position, data, generation, edge: last })
     return this.#latest
+  }
+
+  /** Keeps the last bytes before `at`, so that a rewrite is noticed even while the size stays. */
+  remember(edge: Buffer, at: number): void {
+    if (at < this.#edgeAt) return
+    this.#edge = edge
+    this.#edgeAt = at
   }
 
   /** The bytes in front of a position where a follower starts, to notice a rewrite even before its first read. */
@@ -198,10 +243,7 @@ export class FollowedFile implements Watcher {
     const edge = Buffer.allocUnsafeSlow(position - from)
     const whole = readSync(this.file.fd, edge, 0, edge.length, from) === edge.length
     if (!whole) return EMPTY
-    if (position === this.size) {
-      this.#edge = edge
-      this.#edgeAt = position
-    }
+    this.remember(edge, position)
     return edge
   }
 
@@ -248,9 +290,11 @@ function sharedChunk(made: Pick<SharedChunk, 'start' | 'data' | 'generation' | '
 export class FollowedFiles {
   readonly #files = new Map<string, FollowedFile>()
   readonly #watches: DirectoryWatches
+  readonly #deletedStallMs: number
 
-  constructor(watches: DirectoryWatches) {
+  constructor(watches: DirectoryWatches, deletedStallMs = DELETED_STALL_MS) {
     this.#watches = watches
+    this.#deletedStallMs = deletedStallMs
   }
 
   /** Takes over `fd`: it is kept, or closed because the file is followed already. */
@@ -260,9 +304,11 @@ export class FollowedFiles {
     let found = this.#files.get(key)
     if (found && !found.deleted) {
       closeSync(fd)
+      // Whoever comes now must not be told of a truncation that was before its time.
+      found.look()
     } else {
       const directory = this.#watches.acquire(hostPath.slice(0, hostPath.lastIndexOf('/')))
-      found = new FollowedFile({ fd, stat, hostPath, directory })
+      found = new FollowedFile({ fd, stat, hostPath, directory, deletedStallMs: this.#deletedStallMs })
       this.#files.set(key, found)
     }
     found.follow(follower)

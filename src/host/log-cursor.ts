@@ -5,9 +5,10 @@
  * follower move on, so nothing that was written before the rotation is lost. A writer that adds to the old file even
  * later is still heard for `LINGER_MS`: those bytes come late, but they come.
  *
- * Deletion: when the current file is deleted the follower says so once, reads what the descriptor still holds, and goes
- * on with a higher index when there is one. Otherwise it waits for one. Lower indexes are older and never replayed,
- * except where all files are gone: then whoever writes again begins a new log, at any index.
+ * Deletion: when the current file is deleted the follower reads what the descriptor still holds and goes on with a
+ * higher index when there is one. Otherwise it says so, once, and waits for one. Lower indexes are older and never
+ * replayed, except where a new log was begun: all files are gone, or a file at or below the index is younger than the
+ * deleted one. That is said too, because its offsets start again.
  */
 import type { Allocation } from './allocation.ts'
 import type { BufferLease } from './buffers.ts'
@@ -73,10 +74,13 @@ export class LogCursor {
       const step = await this.#current.step(labelBytes)
       const path = this.#logs.path(this.#index)
       if (step.kind !== 'end') return { step, path }
-      if (this.#next.length > 0 ? this.#moveOn() : this.#findNext()) continue
-      if (!this.#current.file.deleted || this.#saidDeleted) return { step, path }
-      this.#saidDeleted = true
-      return { step: { kind: 'deleted', offset: this.#current.position }, path }
+      if (this.#next.length === 0 && this.#findNext()) continue
+      if (this.#nearest > this.#index && this.#moveOn()) continue
+      if (this.#current.file.deleted && !this.#saidDeleted) {
+        this.#saidDeleted = true
+        return { step: { kind: 'deleted', offset: this.#current.position }, path }
+      }
+      if (!this.#moveOn()) return { step, path }
     }
   }
 
@@ -105,17 +109,30 @@ export class LogCursor {
     const { generation } = this.#current.file.directory
     if (generation === this.#listedGeneration && !this.#current.file.deleted) return false
     this.#listedGeneration = generation
-    const indexes = this.#logs.indexes()
-    if (indexes.length === 0) this.#floor = -1
-    const replaced = (index: number) => index === this.#index && this.#current.file.deleted
-    this.#next = indexes.filter((index) => index > this.#floor || replaced(index))
+    this.#next = this.#newer(this.#logs.indexes())
+    // A directory is not read in one instant: one file may be missed and a later one seen. Only two looks make a gap.
+    if (this.#next.length > 0 && this.#nearest !== this.#index + 1) this.#next = this.#newer(this.#logs.indexes())
     if (this.#next.length === 0) return false
     this.#current.file.look()
     return true
   }
 
+  #newer(indexes: readonly number[]): number[] {
+    if (indexes.length === 0) this.#floor = -1
+    const { deleted, bornNs } = this.#current.file
+    return indexes.filter(
+      (index) => index > this.#floor || (deleted && (index === this.#index || this.#logs.bornNs(index) > bornNs)),
+    )
+  }
+
+  /** The index to go on with; -1 when there is none. */
+  get #nearest(): number {
+    return this.#next[0] ?? -1
+  }
+
   /** Moves to the nearest of the next files that can be opened; a name that is no readable file is passed over. */
   #moveOn(): boolean {
+    if (this.#next.length === 0) return false
     const options = { files: this.#files, logs: this.#logs, allocation: this.#allocation, lease: this.#lease }
     const candidates = this.#next
     this.#next = []
@@ -138,9 +155,10 @@ export class LogCursor {
   async #lateStep(labelBytes: number): Promise<LogStep | undefined> {
     const old = this.#old
     if (!old) return undefined
-    const step = await old.cursor.step(labelBytes)
-    if (step.kind === 'shared' || step.kind === 'own') return { step, path: this.#logs.path(old.index) }
-    if (old.untilMs < performance.now()) {
+    // Revoked with nothing left to read: no reason to break what goes on in the current file.
+    const step = old.cursor.revoked && old.cursor.atEnd ? undefined : await old.cursor.step(labelBytes)
+    if (step && step.kind !== 'end') return { step, path: this.#logs.path(old.index) }
+    if (!step || old.untilMs < performance.now()) {
       old.cursor.release()
       this.#old = undefined
     }

@@ -49,6 +49,17 @@ export class LogFiles {
     }
   }
 
+  /** When the file of an index came into being, where the file system tells; 0 when it does not, or the file is gone. */
+  bornNs(index: number): bigint {
+    try {
+      const found = findFile(this.#allocation, this.path(index), 'stat')
+      closeSync(found.fd)
+      return found.stat.birthtimeNs
+    } catch {
+      return 0n
+    }
+  }
+
   directoryExists(): boolean {
     try {
       closeSync(findFile(this.#allocation, LOG_DIRECTORY, 'open').fd)

@@ -11,7 +11,7 @@ import { queryBoolean, queryInteger, queryText, schema } from '../kit/schema.ts'
 import { gone } from './alloc-files.ts'
 import { type Allocation, type AllocationTable, findAllocation } from './allocation.ts'
 import { allocIdParam, authorizeAllocation } from './files.ts'
-import { Encoder, type Followers, Heartbeat } from './follow.ts'
+import { Encoder, type Followers, Heartbeat, NOTHING } from './follow.ts'
 import { LogCursor } from './log-cursor.ts'
 import { LogFiles, logStart, type LogPlace } from './log-files.ts'
 import { OpenFile, readSpan } from './read.ts'
@@ -78,31 +78,51 @@ async function* readOnce(allocation: Allocation, input: LogsInput): AsyncGenerat
   let place: LogPlace | undefined = placeOf(allocation, logs, input)
   yield headOf(input.plain)
   const encoder = new Encoder({ framed: !input.plain })
-  while (place) {
-    yield* readFile(logs, place, encoder)
-    const after: number = place.index
-    const next = logs.indexes().find((index) => index > after)
-    place = next === undefined ? undefined : { index: next, offset: 0 }
+  let clean = false
+  try {
+    while (place) place = yield* readFile(logs, place, encoder)
+    yield NOTHING
+    clean = true
+  } finally {
+    if (clean) encoder.lease.rest()
+    else encoder.lease.abandon()
   }
-  yield encoder.heartbeat.subarray(0, 0)
-  encoder.lease.rest()
 }
 
-async function* readFile(logs: LogFiles, place: LogPlace, encoder: Encoder): AsyncGenerator<Buffer> {
+/**
+ * One file from the place to its end. Returns the place to go on at, if there is one: then the file was read to its end
+ * once more after the next one was known to exist, as its writer may have added to it until then.
+ */
+async function* readFile(
+  logs: LogFiles,
+  place: LogPlace,
+  encoder: Encoder,
+): AsyncGenerator<Buffer, LogPlace | undefined> {
   const content = logs.open(place.index)
-  if (!content) return // rotated away since it was listed: the next one goes on
+  if (!content) return placeAfter(logs, place) // rotated away since it was listed
   const file = new OpenFile(content.fd)
   encoder.setFile(logs.path(place.index))
   try {
     let position = place.offset
-    const span = { start: position, end: Number.MAX_SAFE_INTEGER, labelBytes: encoder.labelBytes }
-    for await (const data of readSpan(file, encoder.lease, span)) {
-      yield encoder.data(data, position)
-      position += data.length
+    let next: LogPlace | undefined
+    for (;;) {
+      const span = { start: position, end: Number.MAX_SAFE_INTEGER, labelBytes: encoder.labelBytes }
+      for await (const data of readSpan(file, encoder.lease, span)) {
+        yield encoder.data(data, position)
+        position += data.length
+      }
+      if (next) return next
+      next = placeAfter(logs, place)
+      if (!next) return undefined
     }
   } finally {
     file.close()
   }
+}
+
+function placeAfter(logs: LogFiles, place: LogPlace): LogPlace | undefined {
+  const index = logs.indexes().find((other) => other > place.index)
+  return index === undefined ? undefined : { index, offset: 0 }
 }
 
 async function* follow(
@@ -135,6 +155,7 @@ async function* follow(
   } finally {
     call.signal.removeEventListener('abort', onAbort)
     cursor.release()
+    encoder.lease.abandon()
     followers.leave()
   }
 }

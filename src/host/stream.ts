@@ -12,7 +12,7 @@ import { type Content, openFile } from './alloc-files.ts'
 import { type Allocation, type AllocationTable, findAllocation } from './allocation.ts'
 import { FileCursor } from './file-cursor.ts'
 import { allocIdParam, authorizeAllocation, pathQuery } from './files.ts'
-import { Encoder, type Followers, Heartbeat } from './follow.ts'
+import { Encoder, type Followers, Heartbeat, NOTHING } from './follow.ts'
 import { OpenFile, readSpan } from './read.ts'
 
 export const originQuery = queryText({
@@ -64,11 +64,12 @@ async function* readOnce(allocation: Allocation, input: StreamInput): AsyncGener
       yield encoder.data(data, position)
       position += data.length
     }
+    yield NOTHING
     clean = true
   } finally {
     file.close()
-    // After an early end the last chunk may still be in flight; its buffers then go to the collector.
     if (clean) encoder.lease.rest()
+    else encoder.lease.abandon()
   }
 }
 
@@ -96,7 +97,7 @@ async function* follow(
       if (step.kind === 'shared' || step.kind === 'own') yield encoder.step(step)
       else if (step.kind === 'truncated') yield encoder.event('file truncated', 0)
       else if (!cursor.file.deleted) await cursor.rest(heartbeat.dueAtMs)
-      else {
+      else if (cursor.drained()) {
         yield encoder.event('file deleted', cursor.position)
         return
       }
@@ -104,6 +105,7 @@ async function* follow(
   } finally {
     call.signal.removeEventListener('abort', onAbort)
     cursor.release()
+    encoder.lease.abandon()
     followers.leave()
   }
 }

@@ -26,6 +26,10 @@ const HOT_MS = 50
 const HOT_MS_MIN = 1
 const HOT_BYTES = 1 << 20
 const HOT_QUIET_LOOKS = 3
+/** How long after a failure a watch is tried for again. */
+const WATCH_RETRY_MS = 5000
+/** Names that changed so recently may change again without a new time of change: kernels count it in ticks. */
+const RECENT_MS = 50
 
 /** A file that wants to be looked at when something happened to it. */
 export interface Watcher {
@@ -90,20 +94,21 @@ export class WatchedDirectory {
   readonly #files = new Map<string, Set<Watcher>>()
   readonly #onFallback: (code: string) => void
   #watch: FSWatcher | undefined
-  readonly #timer: NodeJS.Timeout
+  #watchRetryAtMs = 0
+  #timer: NodeJS.Timeout | undefined
   #hotTimer: NodeJS.Timeout | undefined
   #quietLooks = 0
   /** Times of the latest changes, the oldest at `#changeAt`. */
   readonly #changesMs: number[] = Array.from({ length: HOT_CHANGES }, () => Number.NEGATIVE_INFINITY)
   #changeAt = 0
-  #modifiedNs: bigint | undefined
+  /** What told, at the last look, whether names have changed since. */
+  #names: { readonly key: string; readonly inode: bigint; readonly recent: boolean }
 
   constructor(path: string, onFallback: (code: string) => void) {
     this.path = path
     this.#onFallback = onFallback
-    this.#modifiedNs = this.#modified()
+    this.#names = this.#lookAtNames()
     this.#startWatching()
-    this.#timer = setInterval(() => this.#poll(), this.#watch ? SAFETY_POLL_MS : UNWATCHED_POLL_MS).unref()
   }
 
   add(file: Watcher): void {
@@ -127,15 +132,25 @@ export class WatchedDirectory {
   #startWatching(): void {
     try {
       this.#watch = watch(this.path, { persistent: false }, (event, name) => this.#event(event, name))
-      this.#watch.on('error', (error) => {
-        this.#stopWatching()
-        this.#onFallback(errnoOf(error) ?? 'unknown')
-      })
+      this.#watch.on('error', (error) => this.#unwatched(error))
+      this.#pollEvery(SAFETY_POLL_MS)
     } catch (error) {
-      // The directory itself may be gone: the poll will find its files deleted. Any other reason is worth a word.
-      const code = errnoOf(error) ?? 'unknown'
-      if (code !== 'ENOENT') this.#onFallback(code)
+      this.#unwatched(error)
     }
+  }
+
+  #unwatched(error: unknown): void {
+    this.#stopWatching()
+    this.#watchRetryAtMs = performance.now() + WATCH_RETRY_MS
+    this.#pollEvery(UNWATCHED_POLL_MS)
+    // The directory itself may be gone: the poll will find its files deleted. Any other reason is worth a word.
+    const code = errnoOf(error) ?? 'unknown'
+    if (code !== 'ENOENT') this.#onFallback(code)
+  }
+
+  #pollEvery(ms: number): void {
+    clearInterval(this.#timer)
+    this.#timer = setInterval(() => this.#poll(), ms).unref()
   }
 
   #stopWatching(): void {
@@ -144,13 +159,12 @@ export class WatchedDirectory {
   }
 
   #event(event: string, name: string | null): void {
-    if (event === 'rename' || name === null) {
-      this.#namesChanged()
-      return
+    if (event === 'rename' || name === null) this.#namesChanged()
+    else {
+      const files = this.#files.get(name)
+      if (!files) return
+      for (const file of files) file.contentChanged()
     }
-    const files = this.#files.get(name)
-    if (!files) return
-    for (const file of files) file.contentChanged()
     const nowMs = performance.now()
     const firstMs = this.#changesMs[this.#changeAt] ?? 0
     this.#changesMs[this.#changeAt] = nowMs
@@ -175,8 +189,8 @@ export class WatchedDirectory {
       grown = Math.max(grown, file.look())
       restMs = Math.max(restMs, file.restMs)
     }
-    this.#checkNames()
-    this.#quietLooks = grown === 0 ? this.#quietLooks + 1 : 0
+    const renamed = this.#checkNames()
+    this.#quietLooks = grown === 0 && !renamed ? this.#quietLooks + 1 : 0
     if (this.#quietLooks < HOT_QUIET_LOOKS) {
       const waitMs = grown > HOT_BYTES ? (restMs * HOT_BYTES) / grown : restMs
       return this.#lookSoon(Math.max(waitMs, HOT_MS_MIN))
@@ -197,23 +211,33 @@ export class WatchedDirectory {
     for (const file of this.#all()) file.namesChanged()
   }
 
-  #checkNames(): void {
-    const modifiedNs = this.#modified()
-    if (modifiedNs === this.#modifiedNs) return
-    this.#modifiedNs = modifiedNs
+  /** True when names have changed since the last look, or may have. */
+  #checkNames(): boolean {
+    const before = this.#names
+    this.#names = this.#lookAtNames()
+    // Another directory under our path: the watch is on the old one.
+    if (this.#watch && this.#names.inode !== before.inode) {
+      this.#stopWatching()
+      this.#startWatching()
+    }
+    if (this.#names.key === before.key && !before.recent) return false
     this.#namesChanged()
+    return true
   }
 
   #poll(): void {
+    if (!this.#watch && !this.#hotTimer && performance.now() >= this.#watchRetryAtMs) this.#startWatching()
     this.#checkNames()
     for (const file of this.#all()) file.poll()
   }
 
-  #modified(): bigint | undefined {
+  #lookAtNames(): { key: string; inode: bigint; recent: boolean } {
     try {
-      return statSync(this.path, { bigint: true }).mtimeNs
+      const { dev, ino, mtimeNs } = statSync(this.path, { bigint: true })
+      const recent = Math.abs(Date.now() - Number(mtimeNs) / 1e6) < RECENT_MS
+      return { key: `${dev}:${ino}:${mtimeNs}`, inode: ino, recent }
     } catch {
-      return undefined // gone or unreadable: a change like any other
+      return { key: 'gone', inode: -1n, recent: false } // or unreadable: a change like any other
     }
   }
 }

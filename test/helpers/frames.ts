@@ -1,0 +1,76 @@
+/** Frames as a stock client sees them, and a slow encoder to compare the fast one with. */
+
+export interface Frame {
+  readonly Data?: string
+  readonly File?: string
+  readonly FileEvent?: string
+  readonly Offset?: number
+}
+
+/** The frame format written down once more, in the plainest way. */
+export function naiveFrame(frame: { data?: Buffer; file: string; event?: string; offset: number }): string {
+  const braces = (text: string) => text.replaceAll('{', '\\u007b').replaceAll('}', '\\u007d')
+  const parts: string[] = []
+  if (frame.data && frame.data.length > 0) parts.push(`"Data":"${frame.data.toString('base64')}"`)
+  if (frame.file !== '') parts.push(`"File":${braces(JSON.stringify(frame.file))}`)
+  if (frame.event) parts.push(`"FileEvent":"${frame.event}"`)
+  if (frame.offset !== 0) parts.push(`"Offset":${frame.offset}`)
+  return `{${parts.join(',')}}`
+}
+
+/** Cuts a byte stream at every `}`, as nothing inside a frame may hold one, and throws at whatever is no frame. */
+export class FrameReader {
+  #rest: Buffer = Buffer.alloc(0)
+
+  push(bytes: Buffer): Frame[] {
+    let text = this.#rest.length === 0 ? bytes : Buffer.concat([this.#rest, bytes])
+    const frames: Frame[] = []
+    for (let end = text.indexOf(125); end >= 0; end = text.indexOf(125)) {
+      frames.push(JSON.parse(text.toString('utf8', 0, end + 1)) as Frame)
+      text = text.subarray(end + 1)
+    }
+    this.#rest = Buffer.from(text)
+    return frames
+  }
+
+  /** Bytes of a frame that has not come to its end. */
+  get pending(): number {
+    return this.#rest.length
+  }
+}
+
+/** A random number generator with a seed, so that a failing run can be run again (mulberry32). */
+export class Random {
+  #state: number
+
+  constructor(seed: number) {
+    this.#state = seed >>> 0
+  }
+
+  next(): number {
+    this.#state = (this.#state + 0x6d2b79f5) >>> 0
+    let t = this.#state
+    t = Math.imul(t ^ (t >>> 15), t | 1)
+    t ^= t + Math.imul(t ^ (t >>> 7), t | 61)
+    return ((t ^ (t >>> 14)) >>> 0) / 4294967296
+  }
+
+  /** A whole number from `from` to `to`, both included. */
+  between(from: number, to: number): number {
+    return from + Math.floor(this.next() * (to - from + 1))
+  }
+
+  pick<T>(values: readonly [T, ...T[]]): T {
+    return values[Math.floor(this.next() * values.length)] ?? values[0]
+  }
+
+  chance(probability: number): boolean {
+    return this.next() < probability
+  }
+
+  bytes(length: number): Buffer {
+    const bytes = Buffer.allocUnsafe(length)
+    for (let at = 0; at < length; at++) bytes[at] = this.between(0, 255)
+    return bytes
+  }
+}

@@ -1,0 +1,109 @@
+/** A follower on the other end of a real socket: what it got, when, and how it ended. It can stop reading for a while. */
+import assert from 'node:assert/strict'
+import { type ClientRequest, get, type IncomingMessage } from 'node:http'
+import { until } from '../host/host-fixture.ts'
+import { type Frame, FrameReader } from './frames.ts'
+
+export type Item =
+  | { readonly kind: 'data'; readonly file: string; readonly data: Buffer; readonly offset: number }
+  | { readonly kind: 'event'; readonly file: string; readonly event: string; readonly offset: number }
+
+export interface TailOptions {
+  readonly framed?: boolean
+  /** Told of all data instead of keeping it. */
+  readonly onData?: (data: Buffer, file: string | undefined) => void
+}
+
+export class TailClient {
+  readonly items: Item[] = []
+  /** When each heartbeat came. */
+  readonly beatsMs: number[] = []
+  status: number | undefined
+  headAtMs: number | undefined
+  response: IncomingMessage | undefined
+  bytes = 0
+  ended: 'clean' | 'broken' | undefined
+  readonly #request: ClientRequest
+  readonly #framed: boolean
+  readonly #reader = new FrameReader()
+  readonly #onData: TailOptions['onData']
+
+  constructor(url: string, options: TailOptions = {}) {
+    this.#framed = options.framed ?? true
+    this.#onData = options.onData
+    this.#request = get(url, { agent: false }, (response) => {
+      this.response = response
+      this.status = response.statusCode
+      this.headAtMs = performance.now()
+      response.on('data', (bytes: Buffer) => this.#take(bytes))
+      response.on('error', () => (this.ended ??= 'broken'))
+      response.on('end', () => (this.ended ??= response.complete ? 'clean' : 'broken'))
+      response.on('close', () => (this.ended ??= response.complete ? 'clean' : 'broken'))
+    })
+    this.#request.on('error', () => (this.ended ??= 'broken'))
+  }
+
+  #take(bytes: Buffer): void {
+    if (!this.#framed || this.status !== 200) return this.#data(bytes, undefined, 0)
+    for (const frame of this.#reader.push(bytes)) this.#frame(frame)
+  }
+
+  #frame(frame: Frame): void {
+    const { Data: data, File: file = '', FileEvent: event, Offset: offset = 0 } = frame
+    if (event !== undefined) this.items.push({ kind: 'event', file, event, offset })
+    else if (data !== undefined) this.#data(Buffer.from(data, 'base64'), file, offset)
+    else {
+      assert.deepEqual(frame, {}, 'a frame without data and event is a heartbeat')
+      this.beatsMs.push(performance.now())
+    }
+  }
+
+  #data(data: Buffer, file: string | undefined, offset: number): void {
+    this.bytes += data.length
+    if (this.#onData) this.#onData(data, file)
+    else this.items.push({ kind: 'data', file: file ?? '', data: Buffer.from(data), offset })
+  }
+
+  get data(): Buffer {
+    return Buffer.concat(this.items.flatMap((item) => (item.kind === 'data' ? [item.data] : [])))
+  }
+
+  get text(): string {
+    return this.data.toString('latin1')
+  }
+
+  get events(): string[] {
+    return this.items.flatMap((item) => (item.kind === 'event' ? [`${item.event} ${item.file}`] : []))
+  }
+
+  pause(): void {
+    this.response?.pause()
+  }
+
+  resume(): void {
+    this.response?.resume()
+  }
+
+  destroy(): void {
+    this.#request.destroy()
+  }
+
+  /** Waits for the head of the answer. */
+  async open(): Promise<this> {
+    await until(() => this.status !== undefined || this.ended !== undefined, 20_000)
+    return this
+  }
+
+  async until(check: (client: this) => boolean, withinMs = 20_000): Promise<void> {
+    try {
+      await until(() => check(this), withinMs)
+    } catch (error) {
+      const seen = this.items
+        .slice(-12)
+        .map((item) => (item.kind === 'data' ? item.data.toString('latin1', 0, 60) : item.event))
+      throw new Error(`${String(error)}; ended: ${this.ended}, ${this.bytes} bytes, last: ${JSON.stringify(seen)}`, {
+        cause: error,
+      })
+    }
+  }
+}

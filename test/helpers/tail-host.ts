@@ -1,0 +1,116 @@
+/**
+ * The tail of a log as the daemon serves it, in this process: one allocation with one task in a temporary directory, the
+ * real operations, the real listener on a real socket. What a test wants to look at inside is in its hands.
+ */
+import { mkdirSync, realpathSync } from 'node:fs'
+import { join } from 'node:path'
+import type { TestContext } from 'node:test'
+import type { Allocation } from '../../src/host/allocation.ts'
+import { contentOperations } from '../../src/host/content.ts'
+import { Followers } from '../../src/host/follow.ts'
+import { logsOperation } from '../../src/host/logs.ts'
+import { streamOperation } from '../../src/host/stream.ts'
+import { Listener } from '../../src/http/listener.ts'
+import { Router } from '../../src/http/router.ts'
+import { keepingLogger, root, temporaryDirectory } from '../host/host-fixture.ts'
+
+export const ALLOC_ID = '6f1c0b9e-2f0a-4a51-9d0c-0a1b2c3d4e5f'
+
+export interface TailHost {
+  /** The allocation's directory. */
+  readonly directory: string
+  readonly logs: string
+  readonly followers: Followers
+  readonly listener: Listener
+  readonly logger: ReturnType<typeof keepingLogger>
+  readonly url: string
+  /** Host path of a log file. */
+  log(index: number, type?: string): string
+  logsUrl(query: Readonly<Record<string, string | number | boolean>>): string
+  streamUrl(path: string, query?: Readonly<Record<string, string | number | boolean>>): string
+}
+
+const LIMITS = {
+  connectionsPerClient: 0,
+  headerBytesMax: 16_384,
+  bodyBytesMax: 1 << 20,
+  headTimeoutMs: 10_000,
+  requestTimeoutMs: 90_000,
+  idleTimeoutMs: 120_000,
+  tlsHandshakeTimeoutMs: 5000,
+  stallTimeoutMs: 300_000,
+}
+
+export function allocationIn(directory: string, over: Partial<Allocation> = {}): Allocation {
+  const task = {
+    name: 'web',
+    state: 'running' as const,
+    failed: false,
+    startedAtMs: 1,
+    finishedAtMs: undefined,
+    pids: [],
+    logsDisabled: false,
+    maxFiles: 10,
+    maxFileSizeMb: 10,
+  }
+  return {
+    id: ALLOC_ID,
+    name: 'tail',
+    namespace: 'default',
+    jobId: 'tail',
+    taskGroup: 'tail',
+    desiredStatus: 'run',
+    clientStatus: 'running',
+    createTimeMs: 1,
+    tasks: new Map([['web', task]]),
+    directory,
+    collected: false,
+    ...over,
+  }
+}
+
+export async function startTailHost(
+  t: TestContext,
+  options: { deletedStallMs?: number; limit?: number; stallTimeoutMs?: number } = {},
+): Promise<TailHost> {
+  const directory = join(realpathSync(temporaryDirectory(t)), ALLOC_ID)
+  const logs = join(directory, 'alloc/logs')
+  mkdirSync(logs, { recursive: true })
+  const allocation = allocationIn(directory)
+  const allocations = {
+    get: (id: string) => (id === ALLOC_ID ? allocation : undefined),
+    all: () => [allocation].values(),
+  }
+  const logger = keepingLogger()
+  const { deletedStallMs, limit = 0, stallTimeoutMs = LIMITS.stallTimeoutMs } = options
+  const followers = new Followers({ limit, logger, ...(deletedStallMs === undefined ? {} : { deletedStallMs }) })
+  const listener = new Listener({
+    host: '127.0.0.1',
+    port: 0,
+    headers: [],
+    router: new Router([
+      streamOperation({ allocations, followers }),
+      logsOperation({ allocations, followers }),
+      ...contentOperations({ allocations }),
+    ]),
+    logger,
+    resolve: () => root,
+    limits: { ...LIMITS, stallTimeoutMs },
+  })
+  const { port } = await listener.listen()
+  t.after(() => listener.close())
+  const url = `http://127.0.0.1:${port}`
+  const query = (values: Readonly<Record<string, string | number | boolean>>) =>
+    new URLSearchParams(Object.entries(values).map(([key, value]) => [key, String(value)])).toString()
+  return {
+    directory,
+    logs,
+    followers,
+    listener,
+    logger,
+    url,
+    log: (index, type = 'stdout') => join(logs, `web.${type}.${index}`),
+    logsUrl: (values) => `${url}/v1/client/fs/logs/${ALLOC_ID}?${query({ task: 'web', type: 'stdout', ...values })}`,
+    streamUrl: (path, values = {}) => `${url}/v1/client/fs/stream/${ALLOC_ID}?${query({ path, offset: 0, ...values })}`,
+  }
+}
