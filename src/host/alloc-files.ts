@@ -13,6 +13,13 @@ import { cleanPath, type Found, openBeneath, openContent } from './beneath.ts'
 import { fileKind } from './file-facts.ts'
 
 const HIDDEN = /^(secrets|private)$/i
+
+/** A name as a file system that folds case may read it: `ſECRETS`, or with characters that nobody sees in it. */
+function plainName(name: string): string {
+  if (/^[\x20-\x7e]*$/.test(name)) return name
+  return name.normalize('NFKC').replace(/\p{Default_Ignorable_Code_Point}/gu, '')
+}
+
 /** Entries below secrets/ and private/ that are compared with a file of several hard links; past that it is refused. */
 const LINK_SEARCH_MAX = 10_000
 
@@ -50,8 +57,10 @@ export function openFile(allocation: Allocation, path: string): Content {
 /** Which protected directory of a task a resolved path lies in, if any. */
 export function hiddenDirectory(names: readonly string[]): 'secret' | 'private' | undefined {
   const [task, folder] = names
-  if (task === undefined || folder === undefined || task === 'alloc' || !HIDDEN.test(folder)) return undefined
-  return folder.toLowerCase() === 'secrets' ? 'secret' : 'private'
+  if (task === undefined || folder === undefined || task === 'alloc') return undefined
+  const match = HIDDEN.exec(plainName(folder))
+  if (!match) return undefined
+  return match[0].toLowerCase() === 'secrets' ? 'secret' : 'private'
 }
 
 /** True when the content of a found file may be read at all: a regular file with no name in a protected directory. */

@@ -37,7 +37,7 @@ export async function listDirectory(allocation: Allocation, path: string): Promi
   try {
     if (!found.stat.isDirectory()) throw new Refusal('invalid_request', `open ${path}: not a directory`)
     const directory = `/proc/self/fd/${found.fd}`
-    const names = readdirSync(directory).sort((a, b) => (a < b ? -1 : 1))
+    const names = namesIn(directory)
     const infos: FileInfo[] = []
     for (const [index, name] of names.entries()) {
       if (index % LIST_SLICE === LIST_SLICE - 1) await new Promise(setImmediate)
@@ -52,13 +52,21 @@ export async function listDirectory(allocation: Allocation, path: string): Promi
   }
 }
 
+/** Sorted names; as bytes where one of them is no UTF-8, since the text of that one would name nothing. */
+function namesIn(directory: string): (string | Buffer)[] {
+  const names = readdirSync(directory).sort((a, b) => (a < b ? -1 : 1))
+  if (!names.some((name) => name.includes('\ufffd'))) return names
+  return readdirSync(directory, { encoding: 'buffer' }).sort((a, b) => (a.toString() < b.toString() ? -1 : 1))
+}
+
 /** Entries that are looked at before other requests get a turn. */
 const LIST_SLICE = 200
 
 /** An entry that vanished between the listing and the look is left out: the listing is then as of a moment later. */
-function entryInfo(directory: string, name: string): FileInfo | undefined {
+function entryInfo(directory: string, name: string | Buffer): FileInfo | undefined {
   try {
-    return fileInfo(name, lstatSync(`${directory}/${name}`, { bigint: true }))
+    const path = typeof name === 'string' ? `${directory}/${name}` : Buffer.concat([Buffer.from(`${directory}/`), name])
+    return fileInfo(name.toString(), lstatSync(path, { bigint: true }))
   } catch (error) {
     if (isErrno(error, 'ENOENT')) return undefined
     throw error
