@@ -1,0 +1,68 @@
+/**
+ * Clocks, process accounting and the few statistics the figures need.
+ */
+import { readdirSync, readFileSync } from 'node:fs'
+
+/** Milliseconds on a clock that is the same in every process of this host. */
+export function nowMs(): number {
+  return Number(process.hrtime.bigint()) / 1e6
+}
+
+/**
+ * CPU seconds a process has used, all its threads together. From the scheduler, in nanoseconds: the ticks of
+ * `/proc/PID/stat` are too coarse for what runs for a fraction of a second.
+ */
+export function cpuSeconds(pid: number): number {
+  let nanoseconds = 0
+  for (const thread of readdirSync(`/proc/${pid}/task`)) {
+    nanoseconds += Number(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, 'utf8').split(' ', 1)[0])
+  }
+  return nanoseconds / 1e9
+}
+
+/** Resident memory in MiB. */
+export function residentMiB(pid: number): number {
+  const text = readFileSync(`/proc/${pid}/status`, 'utf8')
+  return Number(/VmRSS:\s+(\d+)/.exec(text)?.[1] ?? Number.NaN) / 1024
+}
+
+export function openDescriptors(pid: number): number {
+  return readdirSync(`/proc/${pid}/fd`).length
+}
+
+/** Watches resident memory; `end` gives the highest that was seen. */
+export function watchMemory(pid: number, everyMs = 50): { end(): number } {
+  let most = residentMiB(pid)
+  const look = () => void (most = Math.max(most, residentMiB(pid)))
+  const timer = setInterval(look, everyMs)
+  return {
+    end() {
+      clearInterval(timer)
+      look()
+      return most
+    },
+  }
+}
+
+/** Percentile of values in any order; the median is `percentile(values, 0.5)` for odd counts. */
+export function percentile(values: readonly number[], part: number): number {
+  const sorted = values.toSorted((a, b) => a - b)
+  return sorted[Math.min(sorted.length - 1, Math.max(0, Math.ceil(sorted.length * part) - 1))] ?? Number.NaN
+}
+
+export function median(values: readonly number[]): number {
+  const sorted = values.toSorted((a, b) => a - b)
+  const middle = sorted.length / 2
+  const [low, high] = [sorted[Math.ceil(middle) - 1], sorted[Math.floor(middle)]]
+  return low === undefined || high === undefined ? Number.NaN : (low + high) / 2
+}
+
+/**
+ * Runs the sides in turn, `rounds` times, and in the opposite order every other round, so that what the machine does
+ * meanwhile meets all of them alike.
+ */
+export async function inTurn(rounds: number, sides: readonly ((round: number) => Promise<void>)[]): Promise<void> {
+  for (let round = 0; round < rounds; round++) {
+    for (const side of round % 2 === 0 ? sides : sides.toReversed()) await side(round)
+  }
+}
