@@ -4,7 +4,7 @@
  */
 import { Refusal } from '../kit/errors.ts'
 import type { AnyOperation, Operation } from '../kit/operation.ts'
-import { type InputOf, queryText, schema } from '../kit/schema.ts'
+import { type Field, type InputOf, schema } from '../kit/schema.ts'
 
 /** Facts about the process; the daemon gives them. */
 export interface AgentFacts {
@@ -18,18 +18,27 @@ export interface AgentFacts {
   readonly allocations: () => number
 }
 
-const healthFields = {
-  type: queryText({ description: 'Role to ask about: client or server; both when absent', fallback: undefined }),
+/** May be given more than once, as probes of the compatible system do. */
+const roles: Field<readonly string[]> = {
+  in: 'query',
+  type: 'string',
+  description: 'Role to ask about: client or server; both when absent',
+  required: false,
+  parse: (raw, name) => raw.query.filter(([key, value]) => key === name && value !== '').map(([, value]) => value),
 }
+const healthFields = { type: roles }
 
 type Health = Readonly<Record<string, { readonly message: string; readonly ok: boolean }>>
 
-/** Health of the roles asked for: `ok` when the role runs, refused (500) when it was asked for and is not enabled. */
-export function healthOf(facts: Pick<AgentFacts, 'client' | 'server'>, type: string | undefined): Health {
+/**
+ * Health of the roles in `types`, of all that run when it is empty: `ok` when the role runs, refused (500) when it was
+ * asked for and is not enabled.
+ */
+export function healthOf(facts: Pick<AgentFacts, 'client' | 'server'>, types: readonly string[]): Health {
   const health: Record<string, { message: string; ok: boolean }> = {}
   for (const role of ['client', 'server'] as const) {
     const enabled = facts[role]
-    if (type === undefined ? !enabled : type !== role) continue
+    if (types.length === 0 ? !enabled : !types.includes(role)) continue
     health[role] = enabled ? { message: 'ok', ok: true } : { message: `${role} not enabled`, ok: false }
   }
   if (Object.values(health).some(({ ok }) => !ok)) throw new Refusal('host_error', JSON.stringify(health))
