@@ -1,0 +1,69 @@
+/** Sends one recorded request as it was sent, and notes everything about the answer. */
+import { request } from 'node:http'
+import type { RecordedRow } from './recording.ts'
+
+export interface Chunk {
+  readonly atMs: number
+  readonly bytes: Buffer
+}
+
+export interface Answer {
+  readonly status: number
+  readonly headers: readonly (readonly [string, string])[]
+  readonly body: Buffer
+  readonly chunks: readonly Chunk[]
+  readonly headAtMs: number
+  /** `open`: we hung up. `broken`: the connection broke before the end. */
+  readonly end: 'ended' | 'open' | 'broken'
+}
+
+/** A call that is under way: `head` resolves with the status line, `done` with everything. */
+export interface Exchange {
+  readonly done: Promise<Answer>
+}
+
+/** Our hanging up is moved away from a whole second, where a heartbeat would be as likely to come as not. */
+const CLEAR_OF_SECOND_MS = 300
+const SILENT_MS = 20_000
+
+export function hangUpAfter(openMs: number): number {
+  return openMs % 1000 < 100 ? openMs - CLEAR_OF_SECOND_MS : openMs
+}
+
+/** Sends it; hangs up after `openMs` when that is given. Rejects when no answer comes at all. */
+export function send(url: string, row: RecordedRow, openMs = row.answer?.openMs): Promise<Answer> {
+  const { hostname, port } = new URL(url)
+  const startMs = performance.now()
+  return new Promise((resolve, reject) => {
+    const outgoing = request(
+      { hostname, port, method: row.method, path: row.path, headers: { ...row.headers }, agent: false },
+      (incoming) => {
+        const headAtMs = performance.now() - startMs
+        const chunks: Chunk[] = []
+        const finish = (end: Answer['end']) => {
+          clearTimeout(timer)
+          const body = Buffer.concat(chunks.map(({ bytes }) => bytes))
+          const headers = pairs(incoming.rawHeaders)
+          resolve({ status: incoming.statusCode ?? 0, headers, body, chunks, headAtMs, end })
+          if (end !== 'ended') outgoing.destroy()
+        }
+        const leftMs = (openMs === undefined ? SILENT_MS : hangUpAfter(openMs)) - headAtMs
+        const timer = setTimeout(() => finish('open'), Math.max(leftMs, 0))
+        incoming.on('data', (bytes: Buffer) => chunks.push({ atMs: performance.now() - startMs, bytes }))
+        incoming.on('end', () => finish('ended'))
+        incoming.on('error', () => finish('broken'))
+      },
+    )
+    outgoing.on('error', reject)
+    outgoing.setTimeout(SILENT_MS, () => outgoing.destroy(new Error(`no answer to ${row.name}`)))
+    // An empty body was sent with chunked encoding: a first chunk that is also the last.
+    if (row.body === '') outgoing.setHeader('Transfer-Encoding', 'chunked')
+    outgoing.end(row.body === '' ? undefined : row.body)
+  })
+}
+
+function pairs(raw: readonly string[]): [string, string][] {
+  const found: [string, string][] = []
+  for (let at = 0; at + 1 < raw.length; at += 2) found.push([raw[at] ?? '', raw[at + 1] ?? ''])
+  return found
+}
