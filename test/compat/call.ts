@@ -17,11 +17,6 @@ export interface Answer {
   readonly end: 'ended' | 'open' | 'broken'
 }
 
-/** A call that is under way: `head` resolves with the status line, `done` with everything. */
-export interface Exchange {
-  readonly done: Promise<Answer>
-}
-
 /** Our hanging up is moved away from a whole second, where a heartbeat would be as likely to come as not. */
 const CLEAR_OF_SECOND_MS = 300
 const SILENT_MS = 20_000
@@ -30,8 +25,16 @@ export function hangUpAfter(openMs: number): number {
   return openMs % 1000 < 100 ? openMs - CLEAR_OF_SECOND_MS : openMs
 }
 
-/** Sends it; hangs up after `openMs` when that is given. Rejects when no answer comes at all. */
-export function send(url: string, row: RecordedRow, openMs = row.answer?.openMs): Promise<Answer> {
+/**
+ * Sends it; hangs up `openMs` after the head when that is given. Rejects when no answer comes at all. `onHead` is told of
+ * the head, from which on the caller may change what is followed.
+ */
+export function send(
+  url: string,
+  row: RecordedRow,
+  openMs = row.answer?.openMs,
+  onHead: () => void = () => undefined,
+): Promise<Answer> {
   const { hostname, port } = new URL(url)
   const startMs = performance.now()
   return new Promise((resolve, reject) => {
@@ -39,6 +42,7 @@ export function send(url: string, row: RecordedRow, openMs = row.answer?.openMs)
       { hostname, port, method: row.method, path: row.path, headers: { ...row.headers }, agent: false },
       (incoming) => {
         const headAtMs = performance.now() - startMs
+        onHead()
         const chunks: Chunk[] = []
         const finish = (end: Answer['end']) => {
           clearTimeout(timer)
@@ -47,8 +51,8 @@ export function send(url: string, row: RecordedRow, openMs = row.answer?.openMs)
           resolve({ status: incoming.statusCode ?? 0, headers, body, chunks, headAtMs, end })
           if (end !== 'ended') outgoing.destroy()
         }
-        const leftMs = (openMs === undefined ? SILENT_MS : hangUpAfter(openMs)) - headAtMs
-        const timer = setTimeout(() => finish('open'), Math.max(leftMs, 0))
+        const leftMs = openMs === undefined ? SILENT_MS : hangUpAfter(openMs)
+        const timer = setTimeout(() => finish('open'), leftMs)
         incoming.on('data', (bytes: Buffer) => chunks.push({ atMs: performance.now() - startMs, bytes }))
         incoming.on('end', () => finish('ended'))
         incoming.on('error', () => finish('broken'))

@@ -22,7 +22,10 @@ export interface Comparable {
 
 const UNCOMPARED = /^(date|connection|keep-alive|transfer-encoding)$/
 const LATE_MS = 100
-const AT_ONCE_MS = 1000
+/** Longer than a busy machine takes; a plain follow of an empty file would have no head at all. */
+const AT_ONCE_MS = 3000
+/** The recorded system's first heartbeat comes a second after the start. */
+const FIRST_BEAT_MS = 800
 const SECOND_MS = 1000
 
 export const SILENCE: Comparable = { status: 0, headers: [], body: '', end: 'no answer' }
@@ -70,10 +73,10 @@ function heartbeats({ chunks, headAtMs, end }: Answer, row: RecordedRow): string
   const times = heartbeatTimes(chunks)
   if (!isFramed(row)) return 'none'
   const last = end === 'open' ? (chunks.at(-1)?.atMs ?? 0) : headAtMs
-  const expected = Math.floor(last / SECOND_MS) + 1
+  const expected = Math.floor((last - headAtMs) / SECOND_MS) + 1
   const gaps = times.slice(1).map((time, index) => time - (times[index] ?? 0))
   const regular = gaps.every((gap) => gap > 0.5 * SECOND_MS && gap < 1.8 * SECOND_MS) && times.length >= expected - 1
-  const first = (times[0] ?? Infinity) < AT_ONCE_MS
+  const first = (times[0] ?? Infinity) - headAtMs < FIRST_BEAT_MS
   return first && regular ? 'one at once, then every second' : `at ${times.map(Math.round).join()}`
 }
 

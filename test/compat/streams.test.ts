@@ -46,8 +46,10 @@ describe('followed files and logs', { concurrency: true }, () => {
         const path = join(host.allocDir, ALLOC, folder)
         for (const [name, content] of Object.entries(scenario.files)) put(join(path, name), content)
         const watched = scenario.rows.map((name) => rowOf(rows, `streams/${kind}/${name}`))
-        const answers = watched.map(async (row) => replay(host.url, row, judge))
-        const [contents] = await Promise.all([Promise.all(answers), play(scenario, path)])
+        const streams = watched.map((row) => replay(host.url, row, judge))
+        // Nothing changes before all of them have their heads, so a busy machine does not change what they see.
+        await Promise.race([Promise.all(streams.map(({ head }) => head)), Promise.all(streams.map(({ done }) => done))])
+        const [contents] = await Promise.all([Promise.all(streams.map(({ done }) => done)), play(scenario, path)])
         if (/bytes/.test(scenario.rows.join())) checkPattern(contents[0])
       })
     }
@@ -67,14 +69,24 @@ function rowOf(rows: readonly RecordedRow[], name: string): RecordedRow {
   return row
 }
 
-/** Sends the request as it was, and again with the offset that we require where it had none. */
-async function replay(url: string, row: RecordedRow, judge: Judge): Promise<Answer> {
+interface Replay {
+  readonly head: Promise<void>
+  readonly done: Promise<Answer>
+}
+
+/** Sends the request as it was, and again with the offset that we require where it had none; `head` is of the latter. */
+function replay(url: string, row: RecordedRow, judge: Judge): Replay {
+  const { promise: head, resolve: onHead } = Promise.withResolvers<void>()
+  return { head, done: exchange(url, row, judge, onHead) }
+}
+
+async function exchange(url: string, row: RecordedRow, judge: Judge, onHead: () => void): Promise<Answer> {
   const then = comparableRecorded(row)
   // A log that ended in the recording stays open here; what it shows until then is compared.
   const openMs = row.answer?.openMs ?? END_MS
   const full = completed(row)
   if (full !== row) judge.check(row, then, comparableActual(await send(url, row), row))
-  const answer = await send(url, full, openMs)
+  const answer = await send(url, full, openMs, onHead)
   judge.check(full, then, comparableActual(answer, full))
   return answer
 }
