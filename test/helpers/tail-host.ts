@@ -12,22 +12,30 @@ import { logsOperation } from '../../src/host/logs.ts'
 import { streamOperation } from '../../src/host/stream.ts'
 import { Listener } from '../../src/http/listener.ts'
 import { Router } from '../../src/http/router.ts'
-import { keepingLogger, root, temporaryDirectory } from '../host/host-fixture.ts'
+import { keepingLogger, nextId, root, temporaryDirectory } from '../host/host-fixture.ts'
 
 export const ALLOC_ID = '6f1c0b9e-2f0a-4a51-9d0c-0a1b2c3d4e5f'
 
-export interface TailHost {
+type Query = Readonly<Record<string, string | number | boolean>>
+
+/** One allocation's files, and how to ask for them. */
+export interface TailAllocation {
   /** The allocation's directory. */
   readonly directory: string
   readonly logs: string
+  /** Host path of a log file. */
+  log(index: number, type?: string): string
+  logsUrl(query: Query): string
+  streamUrl(path: string, query?: Query): string
+}
+
+export interface TailHost extends TailAllocation {
   readonly followers: Followers
   readonly listener: Listener
   readonly logger: ReturnType<typeof keepingLogger>
   readonly url: string
-  /** Host path of a log file. */
-  log(index: number, type?: string): string
-  logsUrl(query: Readonly<Record<string, string | number | boolean>>): string
-  streamUrl(path: string, query?: Readonly<Record<string, string | number | boolean>>): string
+  /** One more allocation. */
+  another(): TailAllocation
 }
 
 const LIMITS = {
@@ -73,14 +81,9 @@ export async function startTailHost(
   t: TestContext,
   options: { deletedStallMs?: number; limit?: number; stallTimeoutMs?: number } = {},
 ): Promise<TailHost> {
-  const directory = join(realpathSync(temporaryDirectory(t)), ALLOC_ID)
-  const logs = join(directory, 'alloc/logs')
-  mkdirSync(logs, { recursive: true })
-  const allocation = allocationIn(directory)
-  const allocations = {
-    get: (id: string) => (id === ALLOC_ID ? allocation : undefined),
-    all: () => [allocation].values(),
-  }
+  const allocDir = realpathSync(temporaryDirectory(t))
+  const table = new Map<string, Allocation>()
+  const allocations = { get: (id: string) => table.get(id), all: () => table.values() }
   const logger = keepingLogger()
   const { deletedStallMs, limit = 0, stallTimeoutMs = LIMITS.stallTimeoutMs } = options
   const followers = new Followers({ limit, logger, ...(deletedStallMs === undefined ? {} : { deletedStallMs }) })
@@ -100,17 +103,25 @@ export async function startTailHost(
   const { port } = await listener.listen()
   t.after(() => listener.close())
   const url = `http://127.0.0.1:${port}`
-  const query = (values: Readonly<Record<string, string | number | boolean>>) =>
-    new URLSearchParams(Object.entries(values).map(([key, value]) => [key, String(value)])).toString()
+  const another = () => {
+    const id = table.size === 0 ? ALLOC_ID : nextId()
+    const directory = join(allocDir, id)
+    mkdirSync(join(directory, 'alloc/logs'), { recursive: true })
+    table.set(id, allocationIn(directory, { id }))
+    return filesOf(directory, `${url}/v1/client/fs`, id)
+  }
+  return { ...another(), followers, listener, logger, url, another }
+}
+
+function filesOf(directory: string, url: string, id: string): TailAllocation {
+  const logs = join(directory, 'alloc/logs')
+  const query = (values: Query) =>
+    new URLSearchParams(Object.entries(values).map(([key, value]): [string, string] => [key, String(value)])).toString()
   return {
     directory,
     logs,
-    followers,
-    listener,
-    logger,
-    url,
     log: (index, type = 'stdout') => join(logs, `web.${type}.${index}`),
-    logsUrl: (values) => `${url}/v1/client/fs/logs/${ALLOC_ID}?${query({ task: 'web', type: 'stdout', ...values })}`,
-    streamUrl: (path, values = {}) => `${url}/v1/client/fs/stream/${ALLOC_ID}?${query({ path, offset: 0, ...values })}`,
+    logsUrl: (values) => `${url}/logs/${id}?${query({ task: 'web', type: 'stdout', ...values })}`,
+    streamUrl: (path, values = {}) => `${url}/stream/${id}?${query({ path, offset: 0, ...values })}`,
   }
 }
