@@ -72,6 +72,7 @@ export function agentOperations(facts: AgentFacts): AnyOperation[] {
     input: schema(healthFields),
     output: 'json',
     errorFormat: 'plain',
+    open: true,
     authorize: () => undefined,
     run: async (input) => healthOf(facts, input.type),
   }

@@ -119,7 +119,7 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
       ? await this.#readInput(target, match)
       : this.#inputWithoutBody(target, match)
     const input = operation.input.parse(raw)
-    const identity = await this.#services.resolve(tokenOf(this.request))
+    const identity = await this.#services.resolve(operation.open ? undefined : tokenOf(this.request))
     this.#accessor = identity.accessor
     operation.authorize(input, identity)
     this.endless = operation.endless?.(input) ?? false

@@ -73,6 +73,8 @@ export interface Operation<In, Out> {
   readonly errorFormat: 'plain' | 'errors'
   /** Verbs a browser of another origin may use; absent means the endpoint is not offered to other origins. */
   readonly crossOrigin?: readonly ('GET' | 'HEAD')[]
+  /** True when it answers everybody alike: a token that comes along is not looked at, so a stale one is no obstacle. */
+  readonly open?: boolean
   /** False for an endpoint whose GET must not answer HEAD. Default true. */
   readonly head?: boolean
   /** Largest body in bytes; 0 or absent means that a body is read and thrown away. */
