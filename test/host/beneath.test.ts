@@ -28,14 +28,16 @@ const READS = { cat: '', readat: '&offset=0&limit=-1', stream: '&offset=0&follow
 const ENDPOINTS = { ...VIEWS, ...READS } as const
 type Endpoint = keyof typeof ENDPOINTS
 
+/** A stream that follows has given its first bytes, or been refused. */
+const hasData = (text: string) => text.includes('"Data"') || /^HTTP\/1\.1 [45]/.test(text)
+
 /** `path` is already percent-encoded. A followed stream is left after its first data. */
 async function call(edge: Edge, endpoint: Endpoint, path: string): Promise<Answer> {
   const name = endpoint === 'tail' ? 'stream' : endpoint
   const target = `/v1/client/fs/${name}/${ALLOC}?path=${path}${ENDPOINTS[endpoint]}`
   if (endpoint !== 'tail') return ask(edge.port, 'GET', target)
   const head = `GET ${target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`
-  const left = (text: string) => text.includes('"Data"') || /^HTTP\/1\.1 [45]/.test(text)
-  const { bytes } = await raw({ port: edge.port, until: left }, head)
+  const { bytes } = await raw({ port: edge.port, until: hasData }, head)
   const headEnd = bytes.indexOf('\r\n\r\n')
   const status = Number(bytes.toString('latin1', 9, 12))
   return { status, headers: new Map(), head: '', body: bytes.subarray(headEnd), whole: true }
@@ -149,9 +151,20 @@ test('symbolic links are followed inside the allocation and nowhere else', async
   link(`/proc/${process.pid}/root${edge.directory}/web/local/hello.txt`, 'out-around')
   link('/proc/self/fd/0', 'out-fd')
   const out = [
-    ...['out-absolute', 'out-relative', 'out-chain', 'out-directory', 'out-directory/secret.txt', 'out-root'],
-    ...['out-root/etc/passwd', 'out-dots/secret.txt', 'out-magic', 'out-magic/etc/passwd', 'out-cwd', 'out-around'],
-    ...['out-fd', 'here/out-directory/secret.txt'],
+    'out-absolute',
+    'out-relative',
+    'out-chain',
+    'out-directory',
+    'out-directory/secret.txt',
+    'out-root',
+    'out-root/etc/passwd',
+    'out-dots/secret.txt',
+    'out-magic',
+    'out-magic/etc/passwd',
+    'out-cwd',
+    'out-around',
+    'out-fd',
+    'here/out-directory/secret.txt',
   ]
   for (const name of out) await refused(edge, ALL, `web/local/${name}`, [400])
   // `ls` of their directory shows the links themselves.
@@ -194,6 +207,10 @@ test('a directory whose name begins like the allocation is another directory', a
   await refused(edge, ALL, `../${ALLOC}x/evil.txt`, [400])
 })
 
+const DIRECT_LINKS = ['directory/token', 'relative', 'absolute', 'chain', 'key', 'cased', 'hard'].map(
+  (name) => `web/local/${name}`,
+)
+
 test('the content of secrets and private is never shown, whatever the way', async (t) => {
   const edge = await prepare(t)
   const task = join(edge.directory, 'web')
@@ -220,8 +237,11 @@ test('the content of secrets and private is never shown, whatever the way', asyn
       'web/secrets/deep/er/token',
       '/web//secrets/./token',
     ],
-    ...['web/local/../secrets/token', 'other/secrets/token', 'alloc/data/hard', 'web/local/hard-key'],
-    ...['directory/token', 'relative', 'absolute', 'chain', 'key', 'cased', 'hard'].map((name) => `web/local/${name}`),
+    'web/local/../secrets/token',
+    'other/secrets/token',
+    'alloc/data/hard',
+    'web/local/hard-key',
+    ...DIRECT_LINKS,
   ]
   for (const path of ways) {
     await refused(edge, CONTENT, path, [403])
