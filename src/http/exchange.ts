@@ -4,7 +4,8 @@
  */
 import { randomUUID } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { Refusal } from '../kit/errors.ts'
+import type { Socket } from 'node:net'
+import { Fault, Refusal } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
 import type { AnyOperation, Call, Identity } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
@@ -58,6 +59,7 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
   readonly #services: Services
   /** Taken at the start: a connection that broke has none any more. */
   readonly #remote: string | undefined
+  readonly #socket: Socket
   #abort: AbortController | undefined
   #gone = false
   #operation = 'none'
@@ -70,6 +72,7 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
     this.request = request
     this.bodyOnDemand = bodyOnDemand
     this.#remote = request.socket.remoteAddress
+    this.#socket = request.socket
     this.headers = [...services.headers]
     this.response = response
     this.#services = services
@@ -208,7 +211,8 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
     const context = { format: this.#format, requestId: this.requestId, operation: this.#operation, logger }
     if (this.response.headersSent || this.response.destroyed) {
       // Too late for a status. A caller who left is no news; anything else is, and breaks the answer.
-      if (!this.#gone) logFault(error, context)
+      const left = this.#gone || (this.#socket.destroyed && !(error instanceof Fault))
+      if (!left) logFault(error, context)
       this.response.destroy()
       return
     }
@@ -223,7 +227,7 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
    * and throws away what comes for a while.
    */
   #stopSending(): void {
-    const { socket } = this.request
+    const socket = this.#socket
     this.response.shouldKeepAlive = false
     socket.destroySoon = () => {
       socket.end()

@@ -50,7 +50,8 @@ export function listen(socket: Socket, options: Pick<RawOptions, 'patienceMs' | 
 async function send(socket: Socket, pieces: readonly (string | Buffer | number)[]): Promise<void> {
   for (const piece of pieces) {
     if (typeof piece === 'number') await new Promise((resolve) => setTimeout(resolve, piece))
-    else if (socket.writable) socket.write(piece)
+    else if (!socket.writable) return
+    else socket.write(piece)
   }
 }
 

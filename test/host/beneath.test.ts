@@ -230,13 +230,11 @@ test('the content of secrets and private is never shown, whatever the way', asyn
   linkSync(join(task, 'private/key'), join(task, 'local/hard-key'))
   symlinkSync('web', join(edge.directory, 'other'))
   const ways = [
-    ...[
-      'web/secrets/token',
-      'web/SeCrEtS/token',
-      'web/private/key',
-      'web/secrets/deep/er/token',
-      '/web//secrets/./token',
-    ],
+    'web/secrets/token',
+    'web/SeCrEtS/token',
+    'web/private/key',
+    'web/secrets/deep/er/token',
+    '/web//secrets/./token',
     'web/local/../secrets/token',
     'other/secrets/token',
     'alloc/data/hard',
