@@ -163,12 +163,13 @@ export class FollowedFile implements Watcher {
 
   /**
    * Looks at size and content, and wakes everybody if there is news. Returns the bytes by which the size changed. Never
-   * throws, since timers call it; followers are told of a failure in their next step.
+   * throws, since timers call it; followers are told of a failure in their next step. `closely` compares the content even
+   * where growth is explanation enough, which otherwise is left to the next reader.
    */
-  look(): number {
+  look(closely = false): number {
     this.#lookAtMs = performance.now()
     try {
-      return this.#lookInside()
+      return this.#lookInside(closely)
     } catch (error) {
       this.fault = error
       this.#wakeAll()
@@ -176,13 +177,13 @@ export class FollowedFile implements Watcher {
     }
   }
 
-  #lookInside(): number {
+  #lookInside(closely: boolean): number {
     const stat = fstatSync(this.file.fd)
     const modified = stat.mtimeMs !== this.#modifiedMs || this.#modifiedRecently
     this.#modifiedMs = stat.mtimeMs
     this.#modifiedRecently = Math.abs(Date.now() - stat.mtimeMs) < RECENT_MS
     if (stat.size < this.size) this.rewritten()
-    else if (stat.size === this.size && modified && !this.#edgeStands()) this.rewritten()
+    else if ((closely || (stat.size === this.size && modified)) && !this.#edgeStands()) this.rewritten()
     const grown = Math.abs(stat.size - this.size)
     this.size = stat.size
     if (grown > 0) this.#wakeAll()
@@ -305,7 +306,7 @@ export class FollowedFiles {
     if (found && !found.deleted) {
       closeSync(fd)
       // Whoever comes now must not be told of a truncation that was before its time.
-      found.look()
+      found.look(true)
     } else {
       const directory = this.#watches.acquire(hostPath.slice(0, hostPath.lastIndexOf('/')))
       found = new FollowedFile({ fd, stat, hostPath, directory, deletedStallMs: this.#deletedStallMs })

@@ -55,7 +55,15 @@ async function sendBody(
   let sent = 0
   let inFlight: Promise<void> | undefined
   for (;;) {
-    const { done, value } = await iterator.next()
+    let next: IteratorResult<Chunk>
+    try {
+      next = await iterator.next()
+    } catch (error) {
+      // What was made before it went wrong is still sent: the last word of a stream often says why it breaks.
+      await inFlight?.catch(() => undefined)
+      throw error
+    }
+    const { done, value } = next
     if (done) break
     if (isStreamHead(value)) throw new Fault('a stream has one head')
     await inFlight

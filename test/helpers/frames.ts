@@ -7,12 +7,13 @@ export interface Frame {
   readonly Offset?: number
 }
 
+const escapeBraces = (text: string) => text.replaceAll('{', '\\u007b').replaceAll('}', '\\u007d')
+
 /** The frame format written down once more, in the plainest way. */
 export function naiveFrame(frame: { data?: Buffer; file: string; event?: string; offset: number }): string {
-  const braces = (text: string) => text.replaceAll('{', '\\u007b').replaceAll('}', '\\u007d')
   const parts: string[] = []
   if (frame.data && frame.data.length > 0) parts.push(`"Data":"${frame.data.toString('base64')}"`)
-  if (frame.file !== '') parts.push(`"File":${braces(JSON.stringify(frame.file))}`)
+  if (frame.file !== '') parts.push(`"File":${escapeBraces(JSON.stringify(frame.file))}`)
   if (frame.event) parts.push(`"FileEvent":"${frame.event}"`)
   if (frame.offset !== 0) parts.push(`"Offset":${frame.offset}`)
   return `{${parts.join(',')}}`

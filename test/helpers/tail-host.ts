@@ -16,7 +16,7 @@ import { keepingLogger, nextId, root, temporaryDirectory } from '../host/host-fi
 
 export const ALLOC_ID = '6f1c0b9e-2f0a-4a51-9d0c-0a1b2c3d4e5f'
 
-type Query = Readonly<Record<string, string | number | boolean>>
+export type Query = Readonly<Record<string, string | number | boolean>>
 
 /** One allocation's files, and how to ask for them. */
 export interface TailAllocation {
@@ -113,15 +113,19 @@ export async function startTailHost(
   return { ...another(), followers, listener, logger, url, another }
 }
 
+export function queryText(values: Query): string {
+  return new URLSearchParams(
+    Object.entries(values).map(([key, value]): [string, string] => [key, String(value)]),
+  ).toString()
+}
+
 function filesOf(directory: string, url: string, id: string): TailAllocation {
   const logs = join(directory, 'alloc/logs')
-  const query = (values: Query) =>
-    new URLSearchParams(Object.entries(values).map(([key, value]): [string, string] => [key, String(value)])).toString()
   return {
     directory,
     logs,
     log: (index, type = 'stdout') => join(logs, `web.${type}.${index}`),
-    logsUrl: (values) => `${url}/logs/${id}?${query({ task: 'web', type: 'stdout', ...values })}`,
-    streamUrl: (path, values = {}) => `${url}/stream/${id}?${query({ path, offset: 0, ...values })}`,
+    logsUrl: (values) => `${url}/logs/${id}?${queryText({ task: 'web', type: 'stdout', ...values })}`,
+    streamUrl: (path, values = {}) => `${url}/stream/${id}?${queryText({ path, offset: 0, ...values })}`,
   }
 }

@@ -112,8 +112,9 @@ test('no file, no place', () => {
   assert.equal(logStart([], { origin: 'end', offset: 5 }), undefined)
 })
 
+const start = (origin: string, offset: number) => streamStart({ origin, offset, path: 'f' }, 100)
+
 test('a stream starts where its file says', () => {
-  const start = (origin: string, offset: number) => streamStart({ origin, offset, path: 'f' }, 100)
   assert.deepEqual([start('start', 0), start('start', 40), start('start', 1000)], [0, 40, 1000])
   assert.deepEqual([start('end', 0), start('end', 40), start('end', 1000), start('end', -5)], [100, 60, 0, 105])
   assert.throws(() => start('start', -1), /can't seek to offset -1/)

@@ -1,0 +1,97 @@
+/** A real agent in a process of its own, with one allocation of one task: its memory and descriptors can be counted. */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { mkdirSync, readdirSync, readFileSync, readlinkSync, realpathSync, writeFileSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+import type { TestContext } from 'node:test'
+import { temporaryDirectory, until, writeManifest } from '../host/host-fixture.ts'
+import { ALLOC_ID, type Query, queryText } from './tail-host.ts'
+
+const OUTPOST = resolve(import.meta.dirname, '../../bin/outpost')
+
+export interface ChildAgent {
+  readonly child: ChildProcess
+  readonly pid: number
+  readonly url: string
+  readonly directory: string
+  readonly logs: string
+  log(index: number): string
+  logsUrl(query: Query): string
+  /** What it has logged. */
+  stderr(): string
+  /** Resident memory, in bytes. */
+  rss(): number
+  /** Descriptors that lead below the allocation; all of them with `all`. */
+  descriptors(of: 'allocation' | 'all'): number
+}
+
+export async function startChildAgent(t: TestContext, options: { without?: 'inotify' } = {}): Promise<ChildAgent> {
+  const dataDir = realpathSync(temporaryDirectory(t))
+  const directory = join(dataDir, 'alloc', ALLOC_ID)
+  mkdirSync(join(dataDir, 'alloc'))
+  writeManifest(join(dataDir, 'alloc'), ALLOC_ID, {
+    ClientStatus: 'running',
+    Tasks: { web: { State: 'running', StartedAt: new Date().toISOString() } },
+  })
+  const config = join(dataDir, 'agent.hcl')
+  writeFileSync(
+    config,
+    [
+      `data_dir = "${dataDir}"`,
+      'ports { http = 0 }',
+      'client { enabled = true }',
+      'acl { enabled = false }',
+      'limits {\n http_max_conns_per_client = 0\n http_max_followers = 0\n}',
+    ].join('\n'),
+  )
+  const command = [OUTPOST, 'agent', '-config', config, '-log-level', 'warn'] as const
+  // In a user namespace of its own the limit on watches is a file that we may write.
+  const child =
+    options.without === 'inotify'
+      ? spawn('unshare', [
+          '-Ur',
+          'sh',
+          '-c',
+          'echo 0 > /proc/sys/user/max_inotify_watches && exec "$@"',
+          'sh',
+          ...command,
+        ])
+      : spawn(command[0], command.slice(1))
+  let stdout = ''
+  let stderr = ''
+  child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text))
+  child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text))
+  t.after(async () => {
+    if (child.exitCode === null && child.signalCode === null) {
+      child.kill('SIGKILL')
+      await new Promise((done) => child.once('exit', done))
+    }
+  })
+  await until(() => stdout.includes('agent started') || child.exitCode !== null, 30_000)
+  const url = /http:\/\/\S+/.exec(stdout)?.[0]
+  if (url === undefined) throw new Error(`the agent did not start: ${stdout}${stderr}`)
+  const pid = child.pid ?? 0
+  const logs = join(directory, 'alloc/logs')
+  return {
+    child,
+    pid,
+    url,
+    directory,
+    logs,
+    log: (index) => join(logs, `web.stdout.${index}`),
+    logsUrl: (query) => `${url}/v1/client/fs/logs/${ALLOC_ID}?${queryText({ task: 'web', type: 'stdout', ...query })}`,
+    stderr: () => stderr,
+    rss: () => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'latin1'))?.[1]) * 1024,
+    descriptors: (of) => descriptorsOf(pid).filter((path) => of === 'all' || path.startsWith(directory)).length,
+  }
+}
+
+function descriptorsOf(pid: number): string[] {
+  const fds = `/proc/${pid}/fd`
+  return readdirSync(fds).flatMap((fd) => {
+    try {
+      return [readlinkSync(join(fds, fd))]
+    } catch {
+      return [] // closed since it was listed
+    }
+  })
+}

@@ -1,0 +1,91 @@
+/**
+ * The promise about chunks: their bytes stay valid until the second chunk after them is asked for, at the end and after
+ * an early end too; and what a stream borrowed is given back however it ends.
+ */
+import assert from 'node:assert/strict'
+import { mkdirSync, realpathSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { BufferLease } from '../../src/host/buffers.ts'
+import { contentOperations } from '../../src/host/content.ts'
+import { Followers } from '../../src/host/follow.ts'
+import { logsOperation } from '../../src/host/logs.ts'
+import { streamOperation } from '../../src/host/stream.ts'
+import { type AnyOperation, type Chunk, isStreamHead } from '../../src/kit/operation.ts'
+import { callOf, keepingLogger, temporaryDirectory } from './host-fixture.ts'
+import { ALLOC_ID, allocationIn } from '../helpers/tail-host.ts'
+
+const MIB = 2 ** 20
+
+function open(operation: AnyOperation | undefined, input: Record<string, unknown>): AsyncIterator<Chunk> {
+  const result = operation?.run({ alloc_id: ALLOC_ID, ...input }, callOf())
+  assert.ok(result !== undefined && Symbol.asyncIterator in result)
+  return result[Symbol.asyncIterator]()
+}
+
+async function bytesOf(iterator: AsyncIterator<Chunk>): Promise<Uint8Array | undefined> {
+  for (;;) {
+    const { done, value } = await iterator.next()
+    if (done) return undefined
+    if (!isStreamHead(value)) return value
+  }
+}
+
+test('a chunk stays as it is until the second chunk after it is asked for, whatever others do', async (t) => {
+  const directory = join(realpathSync(temporaryDirectory(t)), ALLOC_ID)
+  mkdirSync(join(directory, 'alloc/logs'), { recursive: true })
+  for (const [index, letter] of ['a', 'b'].entries()) {
+    writeFileSync(join(directory, `alloc/logs/web.stdout.${index}`), letter.repeat(100_000))
+    writeFileSync(join(directory, letter), letter.repeat(200_000))
+  }
+  const allocation = allocationIn(directory)
+  const allocations = { get: () => allocation, all: () => [allocation].values() }
+  const followers = new Followers({ limit: 0, logger: keepingLogger() })
+  const [cat, readat] = contentOperations({ allocations })
+  const stream = streamOperation({ allocations, followers })
+  const logs = logsOperation({ allocations, followers })
+  const common = { task: 'web', type: 'stdout', origin: 'start', offset: 0, range: undefined, limit: -1 }
+  const makers = [
+    (path: string) => open(cat, { ...common, path }),
+    (path: string) => open(readat, { ...common, path }),
+    (path: string) => open(stream, { ...common, path, follow: false }),
+    () => open(logs, { ...common, follow: false, plain: true }),
+    () => open(logs, { ...common, follow: false, plain: false }),
+  ] as const
+  for (const [number, make] of makers.entries()) {
+    const kept: { bytes: Uint8Array; copy: Buffer }[] = []
+    const first = make('a')
+    for (;;) {
+      const bytes = await bytesOf(first)
+      // Another stream of the same kind reads all it wants, at any moment.
+      const other = make('b')
+      while ((await bytesOf(other)) !== undefined);
+      // The one before is in flight while this one is made; those before that are written.
+      const inFlight = kept.at(-1)
+      if (inFlight) assert.ok(inFlight.copy.equals(inFlight.bytes), `maker ${number}: overwritten in flight`)
+      if (bytes === undefined) break
+      kept.push({ bytes, copy: Buffer.from(bytes) })
+    }
+    assert.ok(kept.length >= 2)
+  }
+})
+
+/** A lease that has taken enough to be given large buffers, and how much it then asks for. */
+function hungry(): { lease: BufferLease; bytes: number } {
+  const lease = new BufferLease({ framed: true })
+  lease.took(64 * MIB)
+  return { lease, bytes: lease.readBytes(100) }
+}
+
+test('streams that end early give their share of the large buffers back', () => {
+  const most = 100
+  for (let round = 0; round < 5; round++) {
+    const leases = Array.from({ length: most }, hungry)
+    const got = leases.filter(({ bytes }) => bytes > 65_536).length
+    assert.ok(got > 0 && got < most, `${got} of ${most} large in round ${round}`)
+    for (const [index, { lease }] of leases.entries()) {
+      if (index % 2 === 0) lease.abandon()
+      else lease.rest()
+    }
+  }
+})

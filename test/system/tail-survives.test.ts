@@ -1,0 +1,167 @@
+/** A tail that must survive: full speed, rotation, a crowd, readers that stop; and an agent that ends under it. */
+import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { appendFileSync, writeFileSync } from 'node:fs'
+import { resolve } from 'node:path'
+import { test } from 'node:test'
+import { setTimeout as delay } from 'node:timers/promises'
+import { TailClient } from '../helpers/tail-client.ts'
+import { type ChildAgent, startChildAgent } from '../helpers/child-agent.ts'
+import { until } from '../host/host-fixture.ts'
+
+const MIB = 2 ** 20
+const FILLER = 'the quick brown fox jumps over the lazy dog and goes on for a while '
+
+/** Checks numbered lines as they come, without keeping them. */
+class LineChecker {
+  next = 0
+  fault: string | undefined
+  #rest = Buffer.alloc(0)
+
+  push(bytes: Buffer): void {
+    if (this.fault !== undefined) return
+    const text = this.#rest.length === 0 ? bytes : Buffer.concat([this.#rest, bytes])
+    let from = 0
+    for (let end = text.indexOf(10); end >= 0; end = text.indexOf(10, from)) {
+      const expected = `${this.next} ${FILLER.slice(0, this.next % FILLER.length)}`
+      if (end - from !== expected.length || text.toString('latin1', from, end) !== expected) {
+        this.fault ??= `line ${this.next} is ${JSON.stringify(text.toString('latin1', from, Math.min(end, from + 90)))}`
+        return
+      }
+      this.next++
+      from = end + 1
+    }
+    this.#rest = Buffer.from(text.subarray(from))
+  }
+}
+
+interface Reader {
+  readonly client: TailClient
+  readonly lines: LineChecker
+}
+
+function follow(agent: ChildAgent, framed: boolean): Reader {
+  const lines = new LineChecker()
+  const client = new TailClient(agent.logsUrl({ follow: true, origin: 'start', offset: 0, plain: !framed }), {
+    framed,
+    onData: (data) => lines.push(data),
+  })
+  return { client, lines }
+}
+
+/** Writes `bytes` in another process while `readers` follow; resolves when all have all of it. */
+async function writeAndFollow(agent: ChildAgent, bytes: number, readers: readonly Reader[]): Promise<void> {
+  const fileBytes = 10 * MIB
+  const script = resolve(import.meta.dirname, '../helpers/rotating-writer.ts')
+  const writer = spawn(process.execPath, [script, agent.logs, String(bytes), String(fileBytes), '4'], {
+    stdio: ['pipe', 'pipe', 'inherit'],
+  })
+  writer.stdin.on('error', () => undefined)
+  let output = ''
+  writer.stdout.setEncoding('utf8').on('data', (text: string) => (output += text))
+  const report = setInterval(() => {
+    // A file is a little larger than its limit, so this says rather too little than too much.
+    const slowest = Math.min(...readers.map(({ client }) => client.bytes))
+    writer.stdin.write(`${Math.floor(slowest / (fileBytes + 70_000))}\n`)
+  }, 5)
+  try {
+    const done = () => output !== '' && readers.every(({ client }) => client.bytes >= Number(output.split(' ')[0]))
+    const failed = () => readers.find(({ client, lines }) => lines.fault !== undefined || client.ended !== undefined)
+    await until(() => done() || failed() !== undefined || writer.exitCode === 1, 180_000)
+  } finally {
+    clearInterval(report)
+    writer.kill()
+  }
+  const total = Number(output.split(' ')[0])
+  for (const { client, lines } of readers) {
+    assert.equal(lines.fault, undefined)
+    assert.deepEqual([client.ended, client.bytes], [undefined, total])
+    assert.deepEqual(client.events, [])
+    client.destroy()
+  }
+}
+
+for (const framed of [true, false]) {
+  test(`256 MiB at full speed across rotations, ${framed ? 'framed' : 'plain'}`, { timeout: 240_000 }, async (t) => {
+    const agent = await startChildAgent(t)
+    writeFileSync(agent.log(0), '')
+    const reader = follow(agent, framed)
+    await reader.client.open()
+    await writeAndFollow(agent, 256 * MIB, [reader])
+  })
+}
+
+test('the same with twenty more followers, one of which stops reading for seconds', { timeout: 280_000 }, async (t) => {
+  const agent = await startChildAgent(t)
+  writeFileSync(agent.log(0), '')
+  const readers = Array.from({ length: 21 }, (_, index) => follow(agent, index % 2 === 0))
+  for (const { client } of readers) await client.open()
+  const [stopping] = readers
+  let paused = false
+  const pauser = setInterval(() => {
+    if (paused || (stopping?.client.bytes ?? 0) < 5 * MIB) return
+    paused = true
+    stopping?.client.pause()
+    setTimeout(() => stopping?.client.resume(), 3000)
+  }, 5)
+  try {
+    await writeAndFollow(agent, 64 * MIB, readers)
+  } finally {
+    clearInterval(pauser)
+  }
+  assert.ok(paused)
+  await until(() => agent.descriptors('allocation') === 0, 10_000)
+})
+
+test('SIGTERM breaks follows, lets an answer under way finish, and ends with 0', { timeout: 60_000 }, async (t) => {
+  const agent = await startChildAgent(t)
+  writeFileSync(agent.log(0), 'line\n')
+  const big = 64 * MIB
+  writeFileSync(agent.log(1), Buffer.alloc(big, 97))
+  const follows = [true, false].map((framed) => follow(agent, framed))
+  for (const { client } of follows) await client.until(() => client.bytes > 0)
+  const once = new TailClient(agent.logsUrl({ origin: 'start', offset: 5, plain: true }), {
+    framed: false,
+    onData: () => undefined,
+  })
+  await once.open()
+  once.pause()
+  await delay(50)
+  agent.child.kill('SIGTERM')
+  for (const { client } of follows) {
+    await client.until(() => client.ended !== undefined)
+    assert.equal(client.ended, 'broken')
+  }
+  once.resume()
+  await once.until(() => once.ended !== undefined)
+  assert.deepEqual([once.ended, once.bytes], ['clean', big])
+  await until(() => agent.child.exitCode !== null, 20_000)
+  assert.equal(agent.child.exitCode, 0)
+})
+
+test('without file watches follows still work, across rotation, and one warning says so', {
+  timeout: 60_000,
+}, async (t) => {
+  const agent = await startChildAgent(t, { without: 'inotify' })
+  writeFileSync(agent.log(0), 'zero\n')
+  const url = agent.logsUrl({ follow: true, origin: 'start', offset: 0 })
+  const clients = [new TailClient(url), new TailClient(url)]
+  for (const client of clients) await client.until(() => client.text === 'zero\n')
+  let expected = 'zero\n'
+  for (let index = 0; index < 6; index++) {
+    appendFileSync(agent.log(index), `more ${index}\n`)
+    writeFileSync(agent.log(index + 1), `file ${index + 1}\n`)
+    expected += `more ${index}\nfile ${index + 1}\n`
+    for (const client of clients) {
+      await client.until(() => client.text.length >= expected.length)
+      assert.equal(client.text, expected)
+    }
+  }
+  const warnings = agent
+    .stderr()
+    .split('\n')
+    .filter((line) => line.includes('no file watch to be had'))
+  assert.equal(warnings.length, 1, agent.stderr())
+  assert.match(warnings[0] ?? '', /ENOSPC/)
+  for (const client of clients) client.destroy()
+})
