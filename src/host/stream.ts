@@ -38,7 +38,11 @@ const streamInput = schema({
   origin: originQuery,
 })
 
-const TEXT = 'text/plain; charset=utf-8'
+const HEAD: Chunk = {
+  status: 200,
+  contentType: 'text/plain; charset=utf-8',
+  headers: { 'X-Content-Type-Options': 'nosniff' },
+}
 
 /** First byte of a stream; beyond the end of the file is legal. */
 export function streamStart(input: { offset: number; origin: string; path: string }, size: number): number {
@@ -58,7 +62,7 @@ async function* readOnce(allocation: Allocation, input: StreamInput): AsyncGener
   let clean = false
   try {
     let position = streamStart(input, fstatSync(file.fd).size)
-    yield { status: 200, contentType: TEXT }
+    yield HEAD
     const span = { start: position, end: Number.MAX_SAFE_INTEGER, labelBytes: encoder.labelBytes }
     for await (const data of readSpan(file, encoder.lease, span)) {
       yield encoder.data(data, position)
@@ -86,7 +90,7 @@ async function* follow(
   call.signal.addEventListener('abort', onAbort)
   const heartbeat = new Heartbeat()
   try {
-    yield { status: 200, contentType: TEXT }
+    yield HEAD
     yield encoder.heartbeat
     while (!call.signal.aborted) {
       if (heartbeat.due()) {

@@ -100,8 +100,7 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
 
   async serve(): Promise<void> {
     try {
-      const target = parseTarget(this.request.url ?? '/', (path) => (this.#path = path))
-      this.#format = /^(\/v1)?\/client(\/|$)/.test(target.path) ? 'plain' : 'errors'
+      const target = parseTarget(this.request.url ?? '/', (path) => this.#setPath(path))
       if (this.request.method === 'OPTIONS') this.#preflight(target)
       else await this.#dispatch(target)
     } catch (error) {
@@ -109,6 +108,11 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
     } finally {
       this.#record()
     }
+  }
+
+  #setPath(path: string): void {
+    this.#path = path
+    this.#format = /^(\/v1)?\/client(\/|$)/.test(path) ? 'plain' : 'errors'
   }
 
   async #dispatch(target: Target): Promise<void> {

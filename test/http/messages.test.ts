@@ -75,13 +75,14 @@ test('a body that breaks its own framing is a 400 and costs nobody else anything
   await stillServes(edge)
 })
 
+const chunk = (bytes: Buffer) =>
+  Buffer.concat([Buffer.from(`${bytes.length.toString(16)}\r\n`), bytes, Buffer.from('\r\n')])
+
 test('bodies of a gigabyte cost no memory and are told why', async (t) => {
   const edge = await startEdge(t)
   const piece = Buffer.alloc(1 << 20, 0x20)
   const rssBefore = process.memoryUsage.rss()
   const pieces = (count: number, wrap: (piece: Buffer) => Buffer) => Array.from({ length: count }, () => wrap(piece))
-  const chunk = (bytes: Buffer) =>
-    Buffer.concat([Buffer.from(`${bytes.length.toString(16)}\r\n`), bytes, Buffer.from('\r\n')])
   const cases = [
     ['POST', METADATA, 'Content-Length: 1073741824', 413],
     ['POST', METADATA, 'Transfer-Encoding: chunked', 413],
@@ -239,13 +240,22 @@ test('callers that are too slow are told so and let go', async (t) => {
     ['nothing at all', [], 408],
     ['half a line', ['GET /v1/cli'], 408],
     ['half a head', [`GET ${METADATA} HTTP/1.1\r\nHost: x\r\n`], 408],
-    ['one letter at a time', [...head('GET', METADATA)].flatMap((letter) => [letter, 150]), 408],
+    [
+      'one letter at a time',
+      head('GET', METADATA)
+        .split('')
+        .flatMap((letter) => [letter, 150]),
+      408,
+    ],
     ['half a body', [`${head('POST', METADATA, 'Content-Length: 100')}{"Meta":`], 408],
     [
       'a body by the letter',
       [
         head('POST', METADATA, 'Content-Length: 100'),
-        ...[...'{"Meta":{"a":"1"}}'.repeat(5)].flatMap((letter) => [letter, 150]),
+        ...'{"Meta":{"a":"1"}}'
+          .repeat(5)
+          .split('')
+          .flatMap((letter) => [letter, 150]),
       ],
       408,
     ],
