@@ -10,6 +10,7 @@ import { FRAME_DATA_BYTES_MAX } from '../kit/frame.ts'
 import type { BufferLease } from './buffers.ts'
 import { EDGE_BYTES, type Follower, type FollowedFile, type FollowedFiles, type SharedChunk } from './followed-file.ts'
 import type { Content } from './alloc-files.ts'
+import { spendTurn } from './read.ts'
 
 export type Step =
   | { readonly kind: 'shared'; readonly chunk: SharedChunk }
@@ -68,6 +69,8 @@ export class FileCursor implements Follower {
       this.#sinceEnd += shared.end - this.position
       this.position = shared.end
       this.#edge = shared.edge
+      const turn = spendTurn(shared.data.length)
+      if (turn) await turn
       return { kind: 'shared', chunk: shared }
     }
     return this.position < this.file.size ? this.#readOwn(labelBytes) : END
@@ -94,6 +97,8 @@ export class FileCursor implements Follower {
     this.#edge = Buffer.from(buffer.subarray(Math.max(0, end - EDGE_BYTES), end))
     this.file.remember(this.#edge, this.position)
     this.#lease.took(got)
+    const turn = spendTurn(got)
+    if (turn) await turn
     return { kind: 'own', data: buffer.subarray(edge.length, end), start }
   }
 

@@ -106,10 +106,11 @@ export class LogCursor {
 
   /** Looks for a file to go on with, if names may have changed since the last look; true when there is one. */
   #findNext(): boolean {
-    const { generation } = this.#current.file.directory
-    if (generation === this.#listedGeneration && !this.#current.file.deleted) return false
-    this.#listedGeneration = generation
-    this.#next = this.#newer(this.#logs.indexes())
+    const { directory, deleted } = this.#current.file
+    if (directory.generation === this.#listedGeneration && !deleted) return false
+    this.#listedGeneration = directory.generation
+    const names = deleted ? this.#logs.names() : directory.names(() => this.#logs.names())
+    this.#next = this.#newer(this.#logs.indexes(names))
     // A directory is not read in one instant: one file may be missed and a later one seen. Only two looks make a gap.
     if (this.#next.length > 0 && this.#nearest !== this.#index + 1) this.#next = this.#newer(this.#logs.indexes())
     if (this.#next.length === 0) return false

@@ -22,9 +22,9 @@ export class LogFiles {
   }
 
   /** Existing indexes in ascending order; empty when there are none or the directory is gone. */
-  indexes(): number[] {
+  indexes(names: readonly string[] = this.names()): number[] {
     const found: number[] = []
-    for (const name of this.#names()) {
+    for (const name of names) {
       if (!name.startsWith(this.#prefix)) continue
       const text = name.slice(this.#prefix.length)
       const index = Number(text)
@@ -69,7 +69,8 @@ export class LogFiles {
     }
   }
 
-  #names(): string[] {
+  /** All names in the log directory, of whatever task. */
+  names(): string[] {
     try {
       const found = findFile(this.#allocation, LOG_DIRECTORY, 'open')
       try {

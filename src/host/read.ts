@@ -33,6 +33,31 @@ function readInline(fd: number, buffer: Buffer, at: number, length: number, posi
   return got
 }
 
+/** Bytes handed on before everybody else gets a turn; a millisecond or two, with encoding and writing. */
+const TURN_BYTES_MAX = 1 << 20
+/** Chunks below are too small to keep anybody waiting. */
+const TURN_CHUNK_BYTES_MIN = 4096
+let turnBytes = 0
+let nextTurn: Promise<void> | undefined
+
+/**
+ * Counts bytes handed on in this turn of the event loop; what it returns, if anything, is to be awaited. Reads in place
+ * and writes that the kernel takes at once never leave the turn by themselves, so a few fast callers would keep timers,
+ * heartbeats and new connections waiting for as long as their files last.
+ */
+export function spendTurn(bytes: number): Promise<void> | undefined {
+  if (bytes < TURN_CHUNK_BYTES_MIN) return undefined
+  nextTurn ??= new Promise((resolve) => {
+    setImmediate(() => {
+      turnBytes = 0
+      nextTurn = undefined
+      resolve()
+    })
+  })
+  turnBytes += bytes
+  return turnBytes > TURN_BYTES_MAX ? nextTurn : undefined
+}
+
 /**
  * A descriptor that closes only when no read of it is under way: a caller may leave while the thread pool still reads,
  * and a number that is closed too early may by then belong to another file.
@@ -82,6 +107,8 @@ export async function* readSpan(
     const buffer = lease.readBuffer()
     const got = await file.read(buffer, 0, length, position)
     if (got === 0) return
+    const turn = spendTurn(got)
+    if (turn) await turn
     yield buffer.subarray(0, got)
     lease.took(got)
     position += got

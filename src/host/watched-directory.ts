@@ -91,6 +91,7 @@ export class WatchedDirectory {
   refs = 0
   /** Grows whenever names in the directory may have changed. */
   generation = 0
+  #listing: { readonly generation: number; readonly names: readonly string[] } | undefined
   readonly #files = new Map<string, Set<Watcher>>()
   readonly #onFallback: (code: string) => void
   #watch: FSWatcher | undefined
@@ -121,6 +122,12 @@ export class WatchedDirectory {
     const same = this.#files.get(file.name)
     same?.delete(file)
     if (same?.size === 0) this.#files.delete(file.name)
+  }
+
+  /** The directory's names, listed once for all who ask in one generation: a rotation makes every follower ask. */
+  names(list: () => readonly string[]): readonly string[] {
+    if (this.#listing?.generation !== this.generation) this.#listing = { generation: this.generation, names: list() }
+    return this.#listing.names
   }
 
   stop(): void {

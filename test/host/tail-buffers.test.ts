@@ -11,6 +11,7 @@ import { contentOperations } from '../../src/host/content.ts'
 import { Followers } from '../../src/host/follow.ts'
 import { logsOperation } from '../../src/host/logs.ts'
 import { streamOperation } from '../../src/host/stream.ts'
+import { spendTurn } from '../../src/host/read.ts'
 import { type AnyOperation, type Chunk, isStreamHead } from '../../src/kit/operation.ts'
 import { callOf, keepingLogger, temporaryDirectory } from './host-fixture.ts'
 import { ALLOC_ID, allocationIn } from '../helpers/tail-host.ts'
@@ -88,4 +89,39 @@ test('streams that end early give their share of the large buffers back', () => 
       else lease.rest()
     }
   }
+})
+
+test('reading in place lets everybody else have a turn', async (t) => {
+  const directory = join(realpathSync(temporaryDirectory(t)), ALLOC_ID)
+  mkdirSync(join(directory, 'alloc/logs'), { recursive: true })
+  writeFileSync(join(directory, 'alloc/logs/web.stdout.0'), Buffer.alloc(12 * MIB, 97))
+  const allocation = allocationIn(directory)
+  const allocations = { get: () => allocation, all: () => [allocation].values() }
+  const logs = logsOperation({ allocations, followers: new Followers({ limit: 0, logger: keepingLogger() }) })
+  for (const follow of [false, true]) {
+    const chunks = open(logs, { task: 'web', type: 'stdout', origin: 'start', offset: 0, plain: true, follow })
+    let turns = 0
+    let running = true
+    const count = () => {
+      turns++
+      if (running) setImmediate(count)
+    }
+    setImmediate(count)
+    for (let bytes = 0; bytes < 12 * MIB; ) bytes += (await bytesOf(chunks))?.length ?? Number.POSITIVE_INFINITY
+    running = false
+    await chunks.return?.()
+    assert.ok(turns >= 6, `${turns} turns in 12 MiB, follow=${follow}`)
+  }
+})
+
+test('a turn is over after a megabyte, and begins anew when everybody has had one', async () => {
+  for (let round = 0; round < 3; round++) {
+    await new Promise(setImmediate)
+    let bytes = 0
+    let turn: Promise<void> | undefined
+    for (; !turn && bytes < 64 * MIB; bytes += 65_536) turn = spendTurn(65_536)
+    assert.ok(bytes > 512 * 1024 && bytes <= 2 * MIB, `${bytes} bytes in one turn`)
+    await turn
+  }
+  for (let line = 0; line < 100_000; line++) assert.equal(spendTurn(100), undefined)
 })

@@ -47,8 +47,11 @@ async function settledDescriptors(agent: ChildAgent): Promise<number> {
 }
 
 async function backTo(t: TestContext, agent: ChildAgent, descriptors: number): Promise<void> {
-  await t.waitFor(() => assert.ok(agent.descriptors('all') <= descriptors), { timeout: 20_000, interval: 50 })
-  assert.equal(agent.descriptors('allocation'), 0)
+  const given = () => {
+    assert.equal(agent.descriptors('allocation'), 0)
+    assert.ok(agent.descriptors('all') <= descriptors)
+  }
+  await t.waitFor(given, { timeout: 20_000, interval: 50 })
 }
 
 test('callers that vanish at every stage leave nothing behind', { timeout: 90_000 }, async (t) => {
