@@ -177,7 +177,7 @@ const answers: Difference[] = [
   },
   {
     because: 'nosniff',
-    rows: /^unary\/logs\//,
+    rows: /^unary\/(logs|stream)\//,
     turn: only(({ status: code }) => code === 200, withLines(NOSNIFF)),
   },
   {

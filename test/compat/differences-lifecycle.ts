@@ -27,7 +27,7 @@ export const lifecycleDifferences: readonly Difference[] = [
       heartbeats: answer.heartbeats === 'none' ? 'none' : 'one at once, then every second',
     }),
   },
-  { because: 'nosniff', rows: /^lifecycle\/(complete|ending)\/logs/, turn: withLines(NOSNIFF) },
+  { because: 'nosniff', rows: /^lifecycle\/(complete|ending)\/(logs|stream)/, turn: withLines(NOSNIFF) },
   {
     because: 'Listings and file facts are text/plain',
     rows: /\/(ls|stat\/log-fifo)$/,

@@ -12,7 +12,7 @@ export const streamDifferences: readonly Difference[] = [
       heartbeats: answer.heartbeats === 'none' ? 'none' : 'one at once, then every second',
     }),
   },
-  { because: 'nosniff', rows: /^streams\/logs-follow\//, turn: withLines(NOSNIFF) },
+  { because: 'nosniff', rows: /^streams\/(logs|stream)-follow\//, turn: withLines(NOSNIFF) },
   { because: 'Compression', rows: /^streams\/stream-follow\/gzip/, turn: without('content-encoding: ') },
   {
     because: 'Offsets are exact',
