@@ -1,0 +1,79 @@
+/** The real program as an operator runs it, for tests of whole daemons. */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { chmodSync, mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import type { TestContext } from 'node:test'
+import { eventually } from './edge.ts'
+
+const OUTPOST = resolve(import.meta.dirname, '../../bin/outpost')
+const STARTED = '==> outpost agent started\n'
+
+export interface AgentProcess {
+  readonly child: ChildProcess
+  readonly pid: number
+  readonly stdout: () => string
+  readonly stderr: () => string
+  /** Resolves with the exit code, or the signal's name. */
+  readonly ended: Promise<number | string>
+}
+
+export interface SpawnOptions {
+  readonly env?: Readonly<Record<string, string>>
+  readonly uid?: number
+}
+
+/** A directory for one test, writable for everybody so that an agent of another user can live in it. */
+export function workDirectory(t: TestContext): string {
+  const path = realpathSync(mkdtempSync(join(tmpdir(), 'outpost-system-')))
+  chmodSync(path, 0o777)
+  t.after(() => rmSync(path, { recursive: true, force: true }))
+  return path
+}
+
+export function spawnAgent(t: TestContext, args: readonly string[], options: SpawnOptions = {}): AgentProcess {
+  const child = spawn(OUTPOST, ['agent', ...args], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    env: { ...process.env, ...options.env },
+    ...(options.uid === undefined ? {} : { uid: options.uid, gid: options.uid }),
+  })
+  let stdout = ''
+  let stderr = ''
+  child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text))
+  child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text))
+  const ended = new Promise<number | string>((done) => child.on('exit', (code, signal) => done(code ?? signal ?? '')))
+  t.after(async () => {
+    if (child.exitCode === null && child.signalCode === null) child.kill('SIGTERM')
+    setTimeout(() => child.kill('SIGKILL'), 5000).unref()
+    await ended
+  })
+  return { child, pid: child.pid ?? 0, stdout: () => stdout, stderr: () => stderr, ended }
+}
+
+export interface RunningAgent extends AgentProcess {
+  readonly url: string
+  readonly port: number
+}
+
+/** Starts an agent and waits until it says that it is ready. */
+export async function startAgent(
+  t: TestContext,
+  args: readonly string[],
+  options: SpawnOptions = {},
+): Promise<RunningAgent> {
+  const agent = spawnAgent(t, args, options)
+  await eventually(() => {
+    if (agent.child.exitCode !== null) throw new Error(`the agent exited: ${agent.stderr()}`)
+    return agent.stdout().endsWith(STARTED)
+  }, 'the agent is ready')
+  const url = /https?:\/\/[\d.:[\]a-f]+:(\d+)/.exec(agent.stdout())
+  return { ...agent, url: url?.[0] ?? '', port: Number(url?.[1]) }
+}
+
+/** Writes `agent.hcl` with a data directory and a free port; `more` is the rest of the file. Returns the file. */
+export function writeConfig(directory: string, more: string): string {
+  const file = join(directory, 'agent.hcl')
+  mkdirSync(join(directory, 'data'), { recursive: true })
+  writeFileSync(file, `data_dir = "${directory}/data"\nports { http = 0 }\nclient { enabled = true }\n${more}\n`)
+  return file
+}
