@@ -5,7 +5,7 @@
  * before it can be answered right. Stop: the listener drains first, then the host. Everything a room needs from another
  * one is handed over here as a value or a function; no room imports this file.
  */
-import { mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, openSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { isatty } from 'node:tty'
 import { join, resolve as absolute } from 'node:path'
@@ -40,20 +40,25 @@ export interface Running {
 
 /** Runs an agent until a signal ends it; resolves with the exit code. */
 export async function runAgent(options: AgentOptions, version: string): Promise<number> {
-  const agent = await startAgent(options, version)
-  return new Promise((resolve) => {
-    let stopping = false
+  let agent: Running | undefined
+  let signalled = false
+  // In force before anybody is told that we are ready: a signal that comes at once is heard too.
+  const asked = new Promise<void>((resolve) => {
     const stop = () => {
-      if (stopping) process.exit(1)
-      stopping = true
-      void agent.stop().then(() => resolve(0))
+      if (signalled) process.exit(1)
+      signalled = true
+      resolve()
     }
     process.on('SIGTERM', stop)
     process.on('SIGINT', stop)
-    process.on('SIGHUP', () => agent.reload())
-    // Node's own answer to SIGUSR1 is to open a debugger port.
-    process.on('SIGUSR1', () => undefined)
   })
+  process.on('SIGHUP', () => agent?.reload())
+  // Node's own answer to SIGUSR1 is to open a debugger port.
+  process.on('SIGUSR1', () => undefined)
+  agent = await startAgent(options, version)
+  await asked
+  await agent.stop()
+  return 0
 }
 
 /** Starts an agent; resolves when it answers. Rejects with a text for the operator. */
@@ -141,7 +146,9 @@ class Agent implements Running {
     if (config.client.enabled) this.host = await startHost(hostOptionsOf(config, version, logger.named('host')))
     if (config.nats) logger.warn('nats is configured, but this version does not join a cluster yet')
     await this.#listen()
-    writeFileSync(join(config.dataDir, 'http.addr'), `${this.url}\n`)
+    const addressFile = join(config.dataDir, 'http.addr')
+    writeFileSync(`${addressFile}.new`, `${this.url}\n`)
+    renameSync(`${addressFile}.new`, addressFile) // whoever waits for the file never finds half of it
     logger.info('started', { url: this.url, node_id: this.host?.nodeId, version })
   }
 

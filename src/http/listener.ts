@@ -20,10 +20,11 @@
  *
  * The verb LIST, which Node's parser refuses, will get its front in this file together with the secrets core.
  */
+import { createPrivateKey, X509Certificate } from 'node:crypto'
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import { createServer as createTlsServer, Server as TlsServer } from 'node:https'
 import type { AddressInfo, Socket } from 'node:net'
-import { messageOf, Refusal } from '../kit/errors.ts'
+import { Fault, messageOf, Refusal } from '../kit/errors.ts'
 import { Connections } from './connections.ts'
 import { Exchange, type Services } from './exchange.ts'
 import { BODY_LATE, Turns } from './turns.ts'
@@ -109,9 +110,12 @@ export class Listener {
     clearInterval(this.#sweeper)
   }
 
-  /** Certificates for connections from now on; those that are open keep theirs. */
+  /** Certificates for connections from now on; those that are open keep theirs. Throws, and changes nothing, when they are no good. */
   setTls(tls: TlsFiles): void {
-    if (this.#server instanceof TlsServer) this.#server.setSecureContext(secureContext(tls))
+    if (!(this.#server instanceof TlsServer) || tls.verifyClient !== this.#options.tls?.verifyClient) {
+      throw new Fault('tls.http and tls.verify_https_client take effect with a restart only')
+    }
+    this.#server.setSecureContext(secureContext(tls))
   }
 
   get activeExchanges(): number {
@@ -172,7 +176,25 @@ export class Listener {
   }
 }
 
+/** Node takes an empty text for none at all: then it would serve without a certificate, or trust every public authority. */
+function checkPem(tls: TlsFiles): void {
+  const certificate = parsed('tls.cert_file holds no certificate', () => new X509Certificate(tls.cert))
+  const key = parsed('tls.key_file holds no private key', () => createPrivateKey(tls.key))
+  if (!certificate.checkPrivateKey(key)) throw new Fault('tls.key_file is not the key of tls.cert_file')
+  const { ca } = tls
+  if (ca !== undefined) parsed('tls.ca_file holds no certificate', () => new X509Certificate(ca))
+}
+
+function parsed<T>(otherwise: string, parse: () => T): T {
+  try {
+    return parse()
+  } catch {
+    throw new Fault(otherwise)
+  }
+}
+
 function secureContext(tls: TlsFiles) {
+  checkPem(tls)
   return {
     cert: tls.cert,
     key: tls.key,

@@ -1,0 +1,229 @@
+/** The daemon's own contract: what it prints, when it is ready, how it ends, what it keeps. */
+import assert from 'node:assert/strict'
+import { execFile, execFileSync, spawn } from 'node:child_process'
+import { chmodSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { connect, createServer } from 'node:net'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+import { type AgentProcess, spawnAgent, startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
+import { ALLOC, eventually, makeAllocation } from '../helpers/edge.ts'
+import { answersIn, ask, raw } from '../helpers/raw-http.ts'
+
+const OPEN = 'acl { enabled = false }'
+const METADATA = '/v1/client/metadata'
+
+test('-dev prints where it is and three commands that work as printed', async (t) => {
+  const agent = await startAgent(t, ['-dev', '-http-port', '0', '-cluster-port', '0'])
+  const printed = agent.stdout()
+  assert.match(printed, /URL: {3}http:\/\/127\.0\.0\.1:\d+\n/)
+  assert.match(printed, /Token: op\.[0-9a-f]{32}\n/)
+  const commands = printed
+    .split('\n')
+    .map((line) => line.trim())
+    .filter((line) => line.startsWith('curl '))
+  assert.equal(commands.length, 3)
+  const [follow = '', list = '', stats = ''] = commands
+  const followed = spawn('sh', ['-c', `exec ${follow} -s`])
+  t.after(() => followed.kill())
+  let log = ''
+  followed.stdout.setEncoding('utf8').on('data', (text: string) => (log += text))
+  await eventually(() => /demo line 1\n[^]*demo line 2\n/.test(log), 'the demo log is followed')
+  assert.match(await shell(`${list} -sf`), /"Name": "demo\.stdout\.0"/)
+  assert.match(await shell(`${stats} -sf`), /"ResourceUsage": \{/)
+})
+
+function shell(command: string): Promise<string> {
+  return new Promise((resolve, reject) => {
+    execFile('sh', ['-c', command], (error, stdout) => (error ? reject(error) : resolve(stdout)))
+  })
+}
+
+test('SIGTERM ends it with 0, breaks followers, and leaves nothing behind', async (t) => {
+  const temporary = workDirectory(t)
+  const agent = await startAgent(t, ['-dev', '-http-port', '0', '-dev-root-token-id', 'known'], {
+    env: { TMPDIR: temporary },
+  })
+  assert.match(agent.stdout(), /Token: known\n/)
+  const allocId = /logs\/([0-9a-f-]{36})/.exec(agent.stdout())?.[1] ?? ''
+  const [made] = (await shell(`ls -d ${temporary}/outpost-dev-*`)).trim().split('\n')
+  assert.ok(made)
+  assert.equal(readFileSync(join(made, 'http.addr'), 'utf8').trim(), agent.url)
+  const follow = `GET /v1/client/fs/logs/${allocId}?task=demo&follow=true HTTP/1.1\r\nHost: x\r\n\r\n`
+  let begun = false
+  const follower = raw({ port: agent.port, until: (text) => ((begun ||= text.includes('{}')), false) }, follow)
+  const silent = raw({ port: agent.port })
+  await eventually(() => begun, 'somebody follows')
+  agent.child.kill('SIGTERM')
+  assert.equal(await agent.ended, 0)
+  const heard = await follower
+  assert.equal(answersIn(heard.bytes)[0]?.whole, false, 'a follower can tell that it was cut')
+  await silent
+  assert.ok(!existsSync(made), 'the temporary directory is gone')
+  assert.equal(await shell(`ls ${temporary}`), '')
+})
+
+test('SIGTERM lets an answer under way finish; a second one does not', async (t) => {
+  const directory = workDirectory(t)
+  const allocation = makeAllocation(join(directory, 'data/alloc'), ALLOC)
+  writeFileSync(join(allocation, 'web/local/big'), Buffer.alloc(64 << 20))
+  const file = writeConfig(directory, OPEN)
+  const cat = `GET /v1/client/fs/cat/${ALLOC}?path=web/local/big HTTP/1.1\r\nHost: x\r\n\r\n`
+  for (const signals of [1, 2]) {
+    const agent = await startAgent(t, ['-config', file])
+    const socket = connect({ port: agent.port, host: '127.0.0.1' })
+    socket.write(cat)
+    await new Promise((resolve) => socket.once('readable', resolve))
+    agent.child.kill('SIGTERM')
+    await eventually(() => agent.stderr().includes('"stopping"'), 'it is stopping')
+    if (signals === 2) {
+      agent.child.kill('SIGTERM')
+      assert.equal(await agent.ended, 1)
+      socket.destroy()
+      continue
+    }
+    let bytes = 0
+    socket.on('data', (chunk: Buffer) => (bytes += chunk.length))
+    await new Promise((resolve) => socket.once('close', resolve))
+    assert.ok(bytes > 64 << 20, 'the answer is whole')
+    assert.equal(await agent.ended, 0)
+  }
+})
+
+async function failsWith(agent: AgentProcess, pattern: RegExp): Promise<void> {
+  assert.equal(await agent.ended, 1)
+  const lines = agent
+    .stderr()
+    .split('\n')
+    .filter((line) => line !== '' && !line.startsWith('{'))
+  assert.equal(lines.length, 1, `one line, not ${JSON.stringify(lines)}`)
+  assert.match(lines[0] ?? '', pattern)
+  assert.ok(!agent.stdout().includes('started'))
+}
+
+test('what keeps it from starting is told in one line', async (t) => {
+  const directory = workDirectory(t)
+  const taken = createServer().listen(0, '127.0.0.1')
+  t.after(() => taken.close())
+  await eventually(() => taken.listening, 'the port is taken')
+  const { port } = taken.address() as { port: number }
+  const temporary = join(directory, 'tmp')
+  mkdirSync(temporary)
+  await failsWith(
+    spawnAgent(t, ['-dev', '-http-port', String(port)], { env: { TMPDIR: temporary } }),
+    new RegExp(`${port}`),
+  )
+  assert.equal(await shell(`ls ${temporary}`), '', 'and its temporary directory is gone')
+  writeFileSync(join(directory, 'file'), '')
+  await failsWith(spawnAgent(t, ['-dev', '-http-port', '0', '-data-dir', join(directory, 'file')]), /file/)
+  await failsWith(spawnAgent(t, ['-config', join(directory, 'missing.hcl')]), /missing\.hcl/)
+  await failsWith(spawnAgent(t, ['-config', writeConfig(directory, 'bind_addr = "203.0.113.7"')]), /203\.0\.113\.7/)
+  if (process.getuid?.() !== 0) return
+  mkdirSync(join(directory, 'closed'))
+  chmodSync(join(directory, 'closed'), 0o555)
+  const closed = spawnAgent(t, ['-dev', '-http-port', '0', '-data-dir', join(directory, 'closed')], { uid: 65534 })
+  await failsWith(closed, /closed.*|permission/i)
+})
+
+test('a full or read-only data directory is told; metadata is then refused, not lost', async (t) => {
+  const directory = workDirectory(t)
+  const small = join(directory, 'small')
+  mkdirSync(small)
+  try {
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=256k', 'tmpfs', small], { stdio: 'ignore' })
+  } catch {
+    return t.skip('needs the right to mount')
+  }
+  try {
+    await onSmallDisk(t, small)
+  } finally {
+    execFileSync('umount', ['-l', small])
+  }
+})
+
+async function onSmallDisk(t: TestContext, small: string): Promise<void> {
+  execFileSync('sh', ['-c', `cat /dev/zero >${small}/ballast 2>/dev/null || true`])
+  await failsWith(spawnAgent(t, ['-dev', '-http-port', '0', '-data-dir', small]), /no space left/i)
+  execFileSync('rm', [`${small}/ballast`])
+  const agent = await startAgent(t, ['-dev', '-http-port', '0', '-data-dir', small])
+  execFileSync('sh', ['-c', `cat /dev/zero >${small}/ballast 2>/dev/null || true`])
+  const refused = await post(agent.port, '{"Meta":{"full":"1"}}')
+  assert.ok(refused.status >= 500, String(refused.status))
+  assert.ok(!refused.body.toString().includes(small))
+  assert.match((await ask(agent.port, 'GET', METADATA)).body.toString(), /"Dynamic":\{\}/)
+  execFileSync('rm', [`${small}/ballast`])
+  assert.equal((await post(agent.port, '{"Meta":{"full":"1"}}')).status, 200)
+  agent.child.kill('SIGTERM')
+  assert.equal(await agent.ended, 0)
+  execFileSync('mount', ['-o', 'remount,ro', small])
+  await failsWith(spawnAgent(t, ['-dev', '-http-port', '0', '-data-dir', small]), /read-only/i)
+}
+
+async function post(port: number, body: string) {
+  const head = `POST ${METADATA} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: ${body.length}\r\n\r\n`
+  const [answer] = answersIn((await raw({ port }, head + body)).bytes)
+  assert.ok(answer)
+  return answer
+}
+
+test('systemd is told when it is ready, not before', async (t) => {
+  const directory = workDirectory(t)
+  const socket = join(directory, 'notify')
+  const script =
+    'import socket,sys\ns=socket.socket(socket.AF_UNIX,socket.SOCK_DGRAM)\ns.bind(sys.argv[1])\nprint("bound",flush=True)\nprint(s.recv(4096).decode(),flush=True)'
+  const systemd = spawn('python3', ['-c', script, socket], { stdio: ['ignore', 'pipe', 'ignore'] })
+  t.after(() => systemd.kill())
+  let said = ''
+  systemd.stdout.setEncoding('utf8').on('data', (text: string) => (said += text))
+  const plays = await new Promise<boolean>((resolve) => {
+    systemd.once('error', () => resolve(false))
+    systemd.stdout.once('data', () => resolve(true))
+  })
+  if (!plays) return t.skip('needs python3 to play systemd')
+  const agent = await startAgent(t, ['-dev', '-http-port', '0', '-dev-no-demo'], { env: { NOTIFY_SOCKET: socket } })
+  await eventually(() => said.includes('READY=1') || agent.stderr().includes('systemd was not told'), 'systemd is told')
+  if (!said.includes('READY=1')) return t.skip('needs systemd-notify')
+  assert.match(said, new RegExp(`MAINPID=${agent.pid}\\b|READY=1`))
+  assert.equal((await ask(agent.port, 'GET', '/v1/agent/health')).status, 200)
+})
+
+const nodeOf = (agent: AgentProcess) => /"node_id":"([0-9a-f-]{36})"/.exec(agent.stderr())?.[1]
+
+test('the node and its metadata are the same after a restart, however it ended', async (t) => {
+  const directory = workDirectory(t)
+  const file = writeConfig(directory, OPEN)
+  const ids = new Set<string | undefined>()
+  let count = 0
+  for (const signal of ['SIGKILL', 'SIGTERM', 'SIGKILL'] as const) {
+    const agent = await startAgent(t, ['-config', file])
+    await eventually(() => nodeOf(agent), 'the node is named')
+    ids.add(nodeOf(agent))
+    const before = JSON.parse((await ask(agent.port, 'GET', METADATA)).body.toString()) as { Dynamic: object }
+    assert.equal(Object.keys(before.Dynamic).length, count)
+    assert.equal((await post(agent.port, `{"Meta":{"run${++count}":"${signal}"}}`)).status, 200)
+    agent.child.kill(signal)
+    assert.equal(await agent.ended, signal === 'SIGTERM' ? 0 : signal)
+  }
+  assert.equal(ids.size, 1)
+  assert.equal(readFileSync(join(directory, 'data/http.addr'), 'utf8').startsWith('http://127.0.0.1:'), true)
+})
+
+test('SIGHUP takes over tokens and level; a faulty file changes nothing', async (t) => {
+  const directory = workDirectory(t)
+  const hash = execFileSync('sh', ['-c', 'printf secret | sha256sum']).toString().slice(0, 64)
+  const acl = (policy: string) =>
+    `acl {\n enabled = true\n token "ops" {\n  sha256 = "${hash}"\n  policy = "${policy}"\n }\n}`
+  const agent = await startAgent(t, ['-config', writeConfig(directory, acl('agent { policy = \\"read\\" }'))])
+  const status = async () => (await ask(agent.port, 'GET', METADATA, 'X-Nomad-Token: secret')).status
+  assert.equal(await status(), 403)
+  const reload = async (said: string) => {
+    const from = agent.stderr().length
+    agent.child.kill('SIGHUP')
+    await eventually(() => agent.stderr().slice(from).includes(said), said)
+  }
+  writeConfig(directory, acl('node { policy = \\"read\\" }'))
+  await reload('configuration reloaded')
+  assert.equal(await status(), 200)
+  writeConfig(directory, 'acl { enabled = maybe }')
+  await reload('the old one stays in force')
+  assert.equal(await status(), 200)
+})

@@ -1,0 +1,143 @@
+/** HTTPS: who may connect, and certificates that are replaced while the agent runs. */
+import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
+import { copyFileSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+import { connect, type ConnectionOptions } from 'node:tls'
+import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
+import { eventually } from '../helpers/edge.ts'
+import { type Heard, raw } from '../helpers/raw-http.ts'
+
+const ASK = 'GET /v1/client/metadata HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n'
+
+/** A certificate authority, a certificate for 127.0.0.1 and one for a client; false when openssl is not there. */
+function makeCertificates(directory: string): boolean {
+  const openssl = (...args: string[]) => execFileSync('openssl', args, { cwd: directory, stdio: 'ignore' })
+  try {
+    openssl('version')
+  } catch {
+    return false
+  }
+  const key = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes']
+  writeFileSync(join(directory, 'san'), 'subjectAltName=IP:127.0.0.1\n')
+  openssl('req', '-x509', ...key, '-keyout', 'ca.key', '-out', 'ca.pem', '-subj', '/CN=test CA', '-days', '2')
+  for (const name of ['first', 'second', 'client']) {
+    openssl('req', ...key, '-keyout', `${name}.key`, '-out', `${name}.csr`, '-subj', `/CN=${name}`)
+    openssl(
+      'x509',
+      '-req',
+      '-in',
+      `${name}.csr`,
+      '-CA',
+      'ca.pem',
+      '-CAkey',
+      'ca.key',
+      '-CAcreateserial',
+      '-out',
+      `${name}.pem`,
+      '-days',
+      '2',
+      '-extfile',
+      'san',
+    )
+  }
+  openssl(
+    'req',
+    '-x509',
+    ...key,
+    '-keyout',
+    'stranger.key',
+    '-out',
+    'stranger.pem',
+    '-subj',
+    '/CN=stranger',
+    '-days',
+    '2',
+  )
+  return true
+}
+
+function tlsBlock(directory: string, more: string): string {
+  return `tls {\n http = true\n cert_file = "${directory}/server.pem"\n key_file = "${directory}/server.key"\n ca_file = "${directory}/ca.pem"\n ${more}\n}`
+}
+
+async function prepare(t: TestContext, more: string) {
+  const directory = workDirectory(t)
+  if (!makeCertificates(directory)) return undefined
+  const use = (name: string) => {
+    for (const kind of ['pem', 'key'])
+      copyFileSync(join(directory, `${name}.${kind}`), join(directory, `server.${kind}`))
+  }
+  use('first')
+  const file = (name: string) => readFileSync(join(directory, name))
+  const configure = (extra: string) => writeConfig(directory, `acl { enabled = false }\n${tlsBlock(directory, extra)}`)
+  const agent = await startAgent(t, ['-config', configure(more)])
+  return { directory, use, file, agent, configure }
+}
+
+test('https, with certificates of clients verified', async (t) => {
+  const setup = await prepare(t, 'verify_https_client = true')
+  if (!setup) return t.skip('needs openssl')
+  const { agent, file } = setup
+  assert.match(agent.url, /^https:/)
+  const call = (tls: ConnectionOptions): Promise<Heard> =>
+    raw({ port: agent.port, tls: { ca: file('ca.pem'), ...tls } }, ASK)
+  assert.match((await call({ cert: file('client.pem'), key: file('client.key') })).text, /^HTTP\/1.1 200/)
+  assert.equal((await call({})).text, '', 'no certificate')
+  assert.equal((await call({ cert: file('stranger.pem'), key: file('stranger.key') })).text, '', 'a stranger')
+  assert.equal((await raw({ port: agent.port }, ASK)).text.includes(' 200 '), false, 'no TLS')
+  const old = await call({
+    cert: file('client.pem'),
+    key: file('client.key'),
+    maxVersion: 'TLSv1.1',
+    minVersion: 'TLSv1',
+  })
+  assert.equal(old.text, '', 'an old version')
+  assert.match((await call({ cert: file('client.pem'), key: file('client.key') })).text, /^HTTP\/1.1 200/)
+})
+
+/** Common name of the certificate that the agent shows. */
+function shownName(port: number, ca: Buffer): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const socket = connect({ port, host: '127.0.0.1', ca }, () => {
+      resolve(String(socket.getPeerCertificate().subject.CN))
+      socket.destroy()
+    })
+    socket.on('error', reject)
+  })
+}
+
+test('a replaced certificate is shown after SIGHUP, a broken one is not taken over', async (t) => {
+  const setup = await prepare(t, '')
+  if (!setup) return t.skip('needs openssl')
+  const { agent, directory, file, use } = setup
+  const ca = file('ca.pem')
+  const reload = async (said: string) => {
+    const from = agent.stderr().length
+    agent.child.kill('SIGHUP')
+    await eventually(() => agent.stderr().slice(from).includes(said), said)
+  }
+  assert.equal(await shownName(agent.port, ca), 'first')
+  use('second')
+  assert.equal(await shownName(agent.port, ca), 'first', 'nothing changes by itself')
+  await reload('configuration reloaded')
+  assert.equal(await shownName(agent.port, ca), 'second')
+  const broken = [
+    ['server.pem', 'not a certificate'],
+    ['server.pem', file('first.pem')],
+    ['server.pem', ''],
+    ['server.key', ''],
+    ['ca.pem', ''],
+  ] as const
+  for (const [name, content] of broken) {
+    use('second')
+    writeFileSync(join(directory, name), content)
+    await reload('the old one stays in force')
+    assert.equal(await shownName(agent.port, ca), 'second')
+  }
+  use('second')
+  setup.configure('verify_https_client = true')
+  await reload('take effect with a restart only')
+  assert.ok(!agent.stderr().includes('PRIVATE KEY'))
+})
