@@ -56,8 +56,11 @@ export class FileCursor implements Follower {
     this.#edge = this.file.edgeBefore(this.position)
   }
 
-  /** The next thing here. `labelBytes` is what each frame of own bytes will need besides its data. */
-  async step(labelBytes: number): Promise<Step> {
+  /**
+   * The next thing here. `labelBytes` is what each frame of own bytes will need besides its data. At the live end, where
+   * hundreds may stand, it is there at once and no promise is made.
+   */
+  step(labelBytes: number): Step | Promise<Step> {
     if (this.#released) throw new Fault('the file was deleted and its follower took nothing for too long')
     if (this.file.fault !== undefined) throw this.file.fault
     this.progressAtMs = performance.now()
@@ -69,9 +72,8 @@ export class FileCursor implements Follower {
       this.#sinceEnd += shared.end - this.position
       this.position = shared.end
       this.#edge = shared.edge
-      const turn = spendTurn(shared.data.length)
-      if (turn) await turn
-      return { kind: 'shared', chunk: shared }
+      const step: Step = { kind: 'shared', chunk: shared }
+      return spendTurn(shared.data.length)?.then(() => step) ?? step
     }
     return this.position < this.file.size ? this.#readOwn(labelBytes) : END
   }

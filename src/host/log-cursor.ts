@@ -24,6 +24,12 @@ export interface LogStep {
   readonly path: string
 }
 
+interface OldFile {
+  readonly cursor: FileCursor
+  readonly index: number
+  readonly untilMs: number
+}
+
 export class LogCursor {
   readonly #files: FollowedFiles
   readonly #logs: LogFiles
@@ -31,10 +37,11 @@ export class LogCursor {
   readonly #lease: BufferLease
   #current: FileCursor
   #index: number
+  #path: string
   /** Only files with a higher index come next; lower ones are older. */
   #floor: number
   /** The file before this one, in case its writer is late. */
-  #old: { cursor: FileCursor; index: number; untilMs: number } | undefined
+  #old: OldFile | undefined
   /** Indexes to go on with, nearest first, once the current file is drained after they became known. */
   #next: readonly number[] = []
   #listedGeneration = -1
@@ -63,16 +70,18 @@ export class LogCursor {
     this.#lease = options.lease
     this.#current = first
     this.#index = index
+    this.#path = options.logs.path(index)
     this.#floor = index
   }
 
   /** The next thing in the log; `end` when there is nothing for now. */
   async step(labelBytes: number): Promise<LogStep> {
-    const late = await this.#lateStep(labelBytes)
+    const late = this.#old && (await this.#lateStep(this.#old, labelBytes))
     if (late) return late
     for (;;) {
-      const step = await this.#current.step(labelBytes)
-      const path = this.#logs.path(this.#index)
+      const taken = this.#current.step(labelBytes)
+      const step = taken instanceof Promise ? await taken : taken
+      const path = this.#path
       if (step.kind !== 'end') return { step, path }
       if (this.#next.length === 0 && this.#findNext()) continue
       if (this.#nearest > this.#index && this.#moveOn()) continue
@@ -146,6 +155,7 @@ export class LogCursor {
       this.#current.onWake = () => opened.wake()
       this.#current = opened
       this.#index = index
+      this.#path = this.#logs.path(index)
       this.#floor = index
       this.#saidDeleted = false
       return true
@@ -153,9 +163,7 @@ export class LogCursor {
     return false
   }
 
-  async #lateStep(labelBytes: number): Promise<LogStep | undefined> {
-    const old = this.#old
-    if (!old) return undefined
+  async #lateStep(old: OldFile, labelBytes: number): Promise<LogStep | undefined> {
     // Revoked with nothing left to read: no reason to break what goes on in the current file.
     const step = old.cursor.revoked && old.cursor.atEnd ? undefined : await old.cursor.step(labelBytes)
     if (step && step.kind !== 'end') return { step, path: this.#logs.path(old.index) }

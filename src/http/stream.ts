@@ -51,32 +51,31 @@ async function sendBody(
 ): Promise<number> {
   writeHead(response, head, options.headers)
   if (options.flushHead) response.flushHeaders()
-  const writer = new ChunkWriter(response)
+  const writer = new ChunkWriter(response, options.onWaiting)
   let sent = 0
-  let inFlight: Promise<void> | undefined
+  let inFlight: Promise<Error | undefined> | undefined
   for (;;) {
     let next: IteratorResult<Chunk>
     try {
       next = await iterator.next()
     } catch (error) {
       // What was made before it went wrong is still sent: the last word of a stream often says why it breaks.
-      await inFlight?.catch(() => undefined)
+      await inFlight
       throw error
     }
     const { done, value } = next
     if (done) break
     if (isStreamHead(value)) throw new Fault('a stream has one head')
-    await inFlight
+    const failed = await inFlight
+    if (failed) throw failed
     inFlight = undefined
     if (response.destroyed) return sent
     if (value.length === 0) continue
     sent += value.length
-    options.onWaiting(true)
-    inFlight = writer.write(value, sent === head.contentLength).finally(() => options.onWaiting(false))
-    // A failed write means that the caller is gone. It is awaited above or below; until then it must not be unhandled.
-    inFlight.catch(() => undefined)
+    inFlight = writer.write(value, sent === head.contentLength)
   }
-  await inFlight
+  const failed = await inFlight
+  if (failed) throw failed
   if (!response.writableEnded) response.end()
   return sent
 }
@@ -88,27 +87,38 @@ function writeHead(response: ServerResponse, head: StreamHead, headers: HeaderLi
   response.writeHead(head.status, headers)
 }
 
-/** Writes chunks one at a time, each resolving when its bytes are with the kernel and their buffer may be used again. */
+/**
+ * Writes chunks one at a time. A write resolves when its bytes are with the kernel and their buffer may be used again, or
+ * with the error when the caller is gone: as a value, because it is looked at only when the next chunk is there.
+ */
 class ChunkWriter {
   readonly #response: ServerResponse
-  #reject: ((error: Error) => void) | undefined
+  readonly #onWaiting: (waiting: boolean) => void
+  #resolve: ((failed: Error | undefined) => void) | undefined
 
-  constructor(response: ServerResponse) {
+  constructor(response: ServerResponse, onWaiting: (waiting: boolean) => void) {
     this.#response = response
+    this.#onWaiting = onWaiting
     // A response that waits behind another on a pipelined connection has no socket whose end would fail its write.
-    response.once('close', () => this.#reject?.(new Error('the caller is gone')))
+    response.once('close', () => this.#done(new Error('the caller is gone')))
   }
 
-  write(bytes: Uint8Array, last: boolean): Promise<void> {
-    return new Promise((resolve, reject) => {
-      this.#reject = reject
-      const done = (error?: Error | null) => {
-        this.#reject = undefined
-        if (error) reject(error)
-        else resolve()
-      }
-      if (last) this.#response.end(bytes, () => done())
-      else this.#response.write(bytes, done)
+  write(bytes: Uint8Array, last: boolean): Promise<Error | undefined> {
+    return new Promise((resolve) => {
+      this.#resolve = resolve
+      this.#onWaiting(true)
+      if (last) this.#response.end(bytes, this.#ended)
+      else this.#response.write(bytes, this.#written)
     })
+  }
+
+  readonly #ended = () => this.#done(undefined)
+  readonly #written = (error?: Error | null) => this.#done(error ?? undefined)
+
+  #done(failed: Error | undefined): void {
+    if (!this.#resolve) return
+    this.#onWaiting(false)
+    this.#resolve(failed)
+    this.#resolve = undefined
   }
 }
