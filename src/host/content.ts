@@ -73,23 +73,34 @@ async function* content(
   try {
     const { size } = fstatSync(file.fd)
     const span = spanOf(size)
-    let left = span.end - span.start
-    let head: StreamHead | undefined
-    for await (const chunk of readSpan(file, lease, span)) {
-      if (!head) yield (head = headOf(chunk, span, size, extra))
-      left -= chunk.length
-      yield chunk
+    // The first read tells what the content is, and often is all there is.
+    const first = await readFirst(file, lease, span)
+    yield headOf(first, span, size, extra)
+    if (first.length > 0) yield first
+    lease.took(first.length)
+    let position = span.start + first.length
+    if (position < span.end && first.length > 0) {
+      for await (const chunk of readSpan(file, lease, { start: position, end: span.end })) {
+        position += chunk.length
+        yield chunk
+      }
     }
-    if (left > 0) throw new Fault(`file shrank from ${size} bytes while it was read`)
-    if (!head) yield headOf(new Uint8Array(), span, size, extra)
+    if (position < span.end) throw new Fault(`file shrank from ${size} bytes while it was read`)
     // Once the chunk behind this one is asked for, the last bytes are written and their buffers are free.
-    else yield NOTHING
+    if (first.length > 0) yield NOTHING
     clean = true
   } finally {
     file.close()
     if (clean) lease.rest()
     else lease.abandon()
   }
+}
+
+async function readFirst(file: OpenFile, lease: BufferLease, { start, end }: Span): Promise<Uint8Array> {
+  if (start >= end) return NOTHING
+  const buffer = lease.readBuffer()
+  const got = await file.read(buffer, 0, Math.min(lease.readBytes(0), end - start), start)
+  return buffer.subarray(0, got)
 }
 
 function headOf(first: Uint8Array, span: Span, size: number, extra: Readonly<Record<string, string>>): StreamHead {
