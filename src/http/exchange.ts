@@ -180,7 +180,7 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
     const { request } = this
     if (wantsBody(request, operation)) return
     if (request.headers['transfer-encoding'] === undefined && declaredBytes(request) === 0) return
-    this.response.shouldKeepAlive = false
+    this.#stopSending()
     if (!this.endless) return
     // A connection that is not read does not tell that its caller has left, so here the body is read and thrown away.
     let left = this.#services.bodyBytesMax
