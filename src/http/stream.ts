@@ -69,7 +69,8 @@ async function sendBody(
     const failed = await inFlight
     if (failed) throw failed
     inFlight = undefined
-    if (response.destroyed) return sent
+    // An answer that was sent whole counts as destroyed too; its producer still has to come to its own end.
+    if (response.destroyed && !response.writableFinished) return sent
     if (value.length === 0) continue
     sent += value.length
     inFlight = writer.write(value, sent === head.contentLength)
