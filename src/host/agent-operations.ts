@@ -67,7 +67,7 @@ export function agentOperations(facts: AgentFacts): AnyOperation[] {
   const health: Operation<InputOf<typeof healthFields>, Health> = {
     name: 'agent.health',
     summary: 'Whether the roles of this process work',
-    http: ['GET /v1/agent/health', 'GET /agent/health'],
+    http: ['GET /v1/agent/health'],
     target: 'server',
     input: schema(healthFields),
     output: 'json',
@@ -79,7 +79,7 @@ export function agentOperations(facts: AgentFacts): AnyOperation[] {
   const self: Operation<Record<string, never>, unknown> = {
     name: 'agent.self',
     summary: 'Configuration and state of this process',
-    http: ['GET /v1/agent/self', 'GET /agent/self'],
+    http: ['GET /v1/agent/self'],
     target: 'server',
     input: schema({}),
     output: 'json',

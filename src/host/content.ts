@@ -7,12 +7,12 @@
  */
 import { fstatSync } from 'node:fs'
 import { Fault, Refusal } from '../kit/errors.ts'
-import type { AnyOperation, Chunk, Operation, StreamHead } from '../kit/operation.ts'
+import type { AnyOperation, Chunk, StreamHead } from '../kit/operation.ts'
 import { header, queryInteger, schema } from '../kit/schema.ts'
 import { openFile } from './alloc-files.ts'
-import { type Allocation, type AllocationTable, findAllocation } from './allocation.ts'
+import type { Allocation, AllocationTable } from './allocation.ts'
+import { allocationOperation, allocIdParam, pathQuery } from './allocation-operation.ts'
 import { BufferLease } from './buffers.ts'
-import { allocIdParam, authorizeAllocation, pathQuery } from './files.ts'
 import { OpenFile, readSpan } from './read.ts'
 import { sniffContentType } from './sniff.ts'
 
@@ -120,13 +120,6 @@ const catInput = schema({
   range: header('Single byte range, RFC 9110'),
   if_range: header('Makes Range count only if the file is as it was, which nothing here can tell'),
 })
-interface CatInput {
-  readonly alloc_id: string
-  readonly path: string
-  readonly range: string | undefined
-  readonly if_range: string | undefined
-}
-
 const readAtInput = schema({
   alloc_id: allocIdParam,
   path: pathQuery,
@@ -143,41 +136,29 @@ export function readAtSpan(offset: number, limit: number, size: number, path: st
   return { start, end: limit <= 0 ? size : Math.min(start + limit, size) }
 }
 
-export function contentOperations(host: { allocations: AllocationTable }): AnyOperation[] {
-  const cat: Operation<CatInput, never> = {
+export function contentOperations({ allocations }: { allocations: AllocationTable }): AnyOperation[] {
+  const cat = allocationOperation(allocations, {
     name: 'host.fs_cat',
     summary: 'Content of a file',
-    http: ['* /v1/client/fs/cat/:alloc_id', '* /client/fs/cat/:alloc_id'],
-    target: 'node',
+    path: 'fs/cat/:alloc_id',
     input: catInput,
     output: 'stream',
-    errorFormat: 'plain',
-    crossOrigin: ['GET', 'HEAD'],
-    authorize: (input, identity) => void authorizeAllocation(host.allocations, input.alloc_id, identity, 'read-fs'),
-    run(input) {
+    needs: ['read-fs'],
+    run(allocation, input) {
       // Our answers carry no validator, so none that a caller has can be the right one.
       const range = input.if_range === undefined ? input.range : undefined
-      const allocation = findAllocation(host.allocations, input.alloc_id)
       return content(allocation, input.path, (size) => rangeSpan(range, size), { 'Accept-Ranges': 'bytes' })
     },
-  }
-  const readat: Operation<{ alloc_id: string; path: string; offset: number; limit: number }, never> = {
+  })
+  const readat = allocationOperation(allocations, {
     name: 'host.fs_readat',
     summary: 'Part of a file',
-    http: ['* /v1/client/fs/readat/:alloc_id', '* /client/fs/readat/:alloc_id'],
-    target: 'node',
+    path: 'fs/readat/:alloc_id',
     input: readAtInput,
     output: 'stream',
-    errorFormat: 'plain',
-    crossOrigin: ['GET', 'HEAD'],
-    authorize: (input, identity) => void authorizeAllocation(host.allocations, input.alloc_id, identity, 'read-fs'),
-    run: (input) =>
-      content(
-        findAllocation(host.allocations, input.alloc_id),
-        input.path,
-        (size) => readAtSpan(input.offset, input.limit, size, input.path),
-        {},
-      ),
-  }
+    needs: ['read-fs'],
+    run: (allocation, { path, offset, limit }) =>
+      content(allocation, path, (size) => readAtSpan(offset, limit, size, path), {}),
+  })
   return [cat, readat]
 }

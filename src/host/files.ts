@@ -4,32 +4,14 @@
  */
 import { closeSync, lstatSync, readdirSync, readSync } from 'node:fs'
 import { isErrno, Refusal } from '../kit/errors.ts'
-import type { AnyOperation, Identity, NamespaceCapability, Operation } from '../kit/operation.ts'
-import { pathParam, queryText, schema } from '../kit/schema.ts'
+import type { AnyOperation } from '../kit/operation.ts'
+import { schema } from '../kit/schema.ts'
 import { baseName, findFile, isReadable, refusalOf } from './alloc-files.ts'
-import { type Allocation, type AllocationTable, findAllocation } from './allocation.ts'
+import type { Allocation, AllocationTable } from './allocation.ts'
+import { allocationOperation, allocIdParam, pathQuery } from './allocation-operation.ts'
 import { type Found, openContent } from './beneath.ts'
 import { type FileInfo, fileInfo } from './file-facts.ts'
 import { fileContentType, SNIFF_BYTES } from './sniff.ts'
-
-export const allocIdParam = pathParam('Full UUID of the allocation')
-export const pathQuery = queryText({
-  description: 'Path inside the allocation directory; a leading slash means its root',
-  fallback: '/',
-})
-/** Looks the allocation up (404 before 403) and checks one of the capabilities in its own namespace. */
-export function authorizeAllocation(
-  table: AllocationTable,
-  id: string,
-  identity: Identity,
-  ...anyOf: readonly NamespaceCapability[]
-): Allocation {
-  const allocation = findAllocation(table, id)
-  if (!anyOf.some((capability) => identity.allowsNamespace(allocation.namespace, capability))) {
-    throw new Refusal('permission_denied', 'Permission denied')
-  }
-  return allocation
-}
 
 /** Directory entries of one level, sorted by name; each from lstat, so a symlink shows itself. */
 export async function listDirectory(allocation: Allocation, path: string): Promise<FileInfo[]> {
@@ -106,32 +88,26 @@ function firstBytes(allocation: Allocation, found: Found): Uint8Array | undefine
 
 const pathInput = schema({ alloc_id: allocIdParam, path: pathQuery })
 
-export function fileOperations(host: { allocations: AllocationTable }): AnyOperation[] {
-  const ls: Operation<{ alloc_id: string; path: string }, FileInfo[]> = {
+export function fileOperations({ allocations }: { allocations: AllocationTable }): AnyOperation[] {
+  const ls = allocationOperation(allocations, {
     name: 'host.fs_ls',
     summary: 'List a directory of an allocation',
-    http: ['* /v1/client/fs/ls/:alloc_id', '* /client/fs/ls/:alloc_id'],
-    target: 'node',
+    path: 'fs/ls/:alloc_id',
     input: pathInput,
     output: 'json',
     produces: 'text/plain',
-    errorFormat: 'plain',
-    crossOrigin: ['GET', 'HEAD'],
-    authorize: (input, identity) => void authorizeAllocation(host.allocations, input.alloc_id, identity, 'read-fs'),
-    run: (input) => listDirectory(findAllocation(host.allocations, input.alloc_id), input.path),
-  }
-  const stat: Operation<{ alloc_id: string; path: string }, FileInfo> = {
+    needs: ['read-fs'],
+    run: (allocation, input) => listDirectory(allocation, input.path),
+  })
+  const stat = allocationOperation(allocations, {
     name: 'host.fs_stat',
     summary: 'Facts of one file or directory of an allocation',
-    http: ['* /v1/client/fs/stat/:alloc_id', '* /client/fs/stat/:alloc_id'],
-    target: 'node',
+    path: 'fs/stat/:alloc_id',
     input: pathInput,
     output: 'json',
     produces: 'text/plain',
-    errorFormat: 'plain',
-    crossOrigin: ['GET', 'HEAD'],
-    authorize: (input, identity) => void authorizeAllocation(host.allocations, input.alloc_id, identity, 'read-fs'),
-    run: async (input) => statFile(findAllocation(host.allocations, input.alloc_id), input.path),
-  }
+    needs: ['read-fs'],
+    run: async (allocation, input) => statFile(allocation, input.path),
+  })
   return [ls, stat]
 }

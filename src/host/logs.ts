@@ -6,11 +6,11 @@
  */
 import { closeSync } from 'node:fs'
 import { Fault, Refusal } from '../kit/errors.ts'
-import type { AnyOperation, Call, Chunk, Operation } from '../kit/operation.ts'
+import type { AnyOperation, Call, Chunk } from '../kit/operation.ts'
 import { queryBoolean, queryInteger, queryText, schema } from '../kit/schema.ts'
 import { gone } from './alloc-files.ts'
-import { type Allocation, type AllocationTable, findAllocation } from './allocation.ts'
-import { allocIdParam, authorizeAllocation } from './files.ts'
+import type { Allocation, AllocationTable } from './allocation.ts'
+import { allocationOperation, allocIdParam } from './allocation-operation.ts'
 import { Encoder, type Followers, Heartbeat, NOTHING } from './follow.ts'
 import { LogCursor } from './log-cursor.ts'
 import { LogFiles, logStart, type LogPlace } from './log-files.ts'
@@ -179,22 +179,15 @@ function openCursor(followers: Followers, allocation: Allocation, input: LogsInp
 }
 
 export function logsOperation(host: { allocations: AllocationTable; followers: Followers }): AnyOperation {
-  const logs: Operation<LogsInput, never> = {
+  return allocationOperation(host.allocations, {
     name: 'host.logs',
     summary: 'Read or follow the log of a task',
-    http: ['* /v1/client/fs/logs/:alloc_id', '* /client/fs/logs/:alloc_id'],
-    target: 'node',
+    path: 'fs/logs/:alloc_id',
     input: logsInput,
     output: 'stream',
-    errorFormat: 'plain',
-    crossOrigin: ['GET', 'HEAD'],
+    needs: ['read-logs', 'read-fs'],
     endless: (input) => input.follow,
-    authorize: (input, identity) =>
-      void authorizeAllocation(host.allocations, input.alloc_id, identity, 'read-logs', 'read-fs'),
-    run(input, call) {
-      const allocation = findAllocation(host.allocations, input.alloc_id)
-      return input.follow ? follow(host.followers, allocation, input, call) : readOnce(allocation, input)
-    },
-  }
-  return logs
+    run: (allocation, input, call) =>
+      input.follow ? follow(host.followers, allocation, input, call) : readOnce(allocation, input),
+  })
 }

@@ -190,7 +190,7 @@ export function metadataOperations(host: { metadata: NodeMetadata; nodeId: strin
   const read: Operation<{ node_id: string | undefined }, MetadataView> = {
     name: 'host.metadata_read',
     summary: 'Metadata of a node',
-    http: ['GET /v1/client/metadata', 'GET /client/metadata'],
+    http: ['GET /v1/client/metadata'],
     target: 'node',
     input: readInput,
     output: 'json',
@@ -203,7 +203,7 @@ export function metadataOperations(host: { metadata: NodeMetadata; nodeId: strin
   const apply: Operation<{ node_id: string | undefined; meta: MetadataBody['meta'] }, MetadataView> = {
     name: 'host.metadata_apply',
     summary: 'Change the dynamic metadata of a node',
-    http: ['POST /v1/client/metadata', 'POST /client/metadata'],
+    http: ['POST /v1/client/metadata'],
     target: 'node',
     input: applyInput,
     output: 'json',

@@ -1,10 +1,10 @@
 /** The two endpoints that tell statistics: of the host, and of one allocation. */
 import { Refusal } from '../kit/errors.ts'
 import type { AnyOperation, Operation } from '../kit/operation.ts'
-import { pathParam, queryText, schema, type InputOf } from '../kit/schema.ts'
-import { findAllocation, requireOwnNode, type AllocationTable } from './allocation.ts'
+import { queryText, schema, type InputOf } from '../kit/schema.ts'
+import { requireOwnNode, type AllocationTable } from './allocation.ts'
+import { allocationOperation, allocIdParam } from './allocation-operation.ts'
 import type { HostStats } from './host-stats.ts'
-import type { AllocResourceUsage } from './resource-usage.ts'
 import type { StatsSampler } from './sampler.ts'
 
 export interface StatsOperationsOptions {
@@ -18,7 +18,7 @@ const hostFields = {
 }
 
 const allocationFields = {
-  alloc_id: pathParam('Full ID of the allocation'),
+  alloc_id: allocIdParam,
   task: queryText({ description: 'Only this task; one that is not there gives an empty answer', fallback: undefined }),
 }
 
@@ -28,7 +28,7 @@ export function statsOperations(options: StatsOperationsOptions): AnyOperation[]
   const hostStats: Operation<InputOf<typeof hostFields>, HostStats> = {
     name: 'host.stats',
     summary: 'Memory, processors, disks and uptime of a host',
-    http: ['* /v1/client/stats', '* /client/stats'],
+    http: ['* /v1/client/stats'],
     target: 'node',
     input: schema(hostFields),
     output: 'json',
@@ -43,24 +43,14 @@ export function statsOperations(options: StatsOperationsOptions): AnyOperation[]
       return sampler.hostStats()
     },
   }
-  const allocationStats: Operation<InputOf<typeof allocationFields>, AllocResourceUsage> = {
+  const allocationStats = allocationOperation(allocations, {
     name: 'host.alloc_stats',
     summary: 'What the tasks of an allocation use',
-    http: ['* /v1/client/allocation/:alloc_id/stats', '* /client/allocation/:alloc_id/stats'],
-    target: 'node',
+    path: 'allocation/:alloc_id/stats',
     input: schema(allocationFields),
     output: 'json',
-    produces: 'application/json',
-    errorFormat: 'plain',
-    crossOrigin: ['GET', 'HEAD'],
-    authorize(input, identity) {
-      const { namespace } = findAllocation(allocations, input.alloc_id)
-      if (identity.allowsNamespace(namespace, 'read-job')) return
-      throw new Refusal('permission_denied', 'Permission denied')
-    },
-    async run(input) {
-      return sampler.allocationStats(findAllocation(allocations, input.alloc_id), input.task)
-    },
-  }
+    needs: ['read-job'],
+    run: (allocation, input) => sampler.allocationStats(allocation, input.task),
+  })
   return [hostStats, allocationStats]
 }

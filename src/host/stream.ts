@@ -6,12 +6,12 @@
  */
 import { fstatSync } from 'node:fs'
 import { Refusal } from '../kit/errors.ts'
-import type { AnyOperation, Call, Chunk, Operation } from '../kit/operation.ts'
+import type { AnyOperation, Call, Chunk } from '../kit/operation.ts'
 import { queryBoolean, queryInteger, queryText, schema } from '../kit/schema.ts'
 import { type Content, openFile } from './alloc-files.ts'
-import { type Allocation, type AllocationTable, findAllocation } from './allocation.ts'
+import type { Allocation, AllocationTable } from './allocation.ts'
+import { allocationOperation, allocIdParam, pathQuery } from './allocation-operation.ts'
 import { FileCursor } from './file-cursor.ts'
-import { allocIdParam, authorizeAllocation, pathQuery } from './files.ts'
 import { Encoder, type Followers, Heartbeat, NOTHING } from './follow.ts'
 import { OpenFile, readSpan } from './read.ts'
 
@@ -143,21 +143,15 @@ function seekOrClose(content: Content, input: StreamInput): number {
 }
 
 export function streamOperation(host: { allocations: AllocationTable; followers: Followers }): AnyOperation {
-  const stream: Operation<StreamInput, never> = {
+  return allocationOperation(host.allocations, {
     name: 'host.fs_stream',
     summary: 'Follow a file as frames',
-    http: ['* /v1/client/fs/stream/:alloc_id', '* /client/fs/stream/:alloc_id'],
-    target: 'node',
+    path: 'fs/stream/:alloc_id',
     input: streamInput,
     output: 'stream',
-    errorFormat: 'plain',
-    crossOrigin: ['GET', 'HEAD'],
+    needs: ['read-fs'],
     endless: (input) => input.follow,
-    authorize: (input, identity) => void authorizeAllocation(host.allocations, input.alloc_id, identity, 'read-fs'),
-    run(input, call) {
-      const allocation = findAllocation(host.allocations, input.alloc_id)
-      return input.follow ? follow(host.followers, allocation, input, call) : readOnce(allocation, input)
-    },
-  }
-  return stream
+    run: (allocation, input, call) =>
+      input.follow ? follow(host.followers, allocation, input, call) : readOnce(allocation, input),
+  })
 }

@@ -29,13 +29,16 @@ export class Router {
         const [method = '', path = ''] = route.split(' ')
         // The last parameter takes the rest of the path, slashes and emptiness included: its operation judges it.
         const pattern = path.replace(/:([^/]+)$/, ':$1{.*}')
-        this.#trie.add(method === '*' ? 'ALL' : method, pattern, operation)
+        // Every path is served under /v1 and bare.
+        for (const form of [pattern, pattern.replace(/^\/v1(?=\/)/, '')]) {
+          this.#trie.add(method === '*' ? 'ALL' : method, form, operation)
+        }
       }
     }
   }
 
   /**
-   * The operation for a request. HEAD is GET without the body, PUT is POST where there is no PUT of its own.
+   * The operation for a request. HEAD is GET without the body.
    * Throws a Refusal: 404 for an unknown path, 405 (with `Allow`) for a known path and another verb.
    */
   match(verb: string, path: string): Match {

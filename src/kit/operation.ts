@@ -61,6 +61,7 @@ export interface Operation<In, Out> {
   /** Dotted name: access log, metric label, wire name between processes, audit. */
   readonly name: string
   readonly summary: string
+  /** Each under `/v1`; the router serves it bare as well. */
   readonly http: readonly Route[]
   /** `node` runs on the host that owns the node or the allocation; `server` runs where it lands. */
   readonly target: 'node' | 'server'
