@@ -34,6 +34,8 @@ export interface Services {
   readonly headers: HeaderList
   /** Largest request body of any endpoint; most allow less, or none. */
   readonly bodyBytesMax: number
+  /** True once the process is going down: nothing endless begins any more. */
+  readonly stopping: () => boolean
   /** Told of every finished exchange, for metrics. */
   readonly finished?: (record: { operation: string; status: number; ms: number; bytes: number }) => void
 }
@@ -43,6 +45,11 @@ const RUN = randomUUID().slice(0, 8)
 let requests = 0
 /** How long a caller that is told to stop sending may go on, so that it gets to read why. */
 const LINGER_MS = 1000
+
+/** What a caller is told whose stream ends, or does not begin, because the process goes down. */
+export function stopping(): Refusal {
+  return new Refusal('unavailable', 'the agent is stopping, try again')
+}
 
 export class Exchange implements Omit<Call, 'identity'>, Outlet {
   readonly requestId = `${RUN}-${(++requests).toString(36)}`
@@ -130,6 +137,7 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
     this.#accessor = identity.accessor
     operation.authorize(input, identity)
     this.endless = operation.endless?.(input) ?? false
+    if (this.endless && this.#services.stopping()) throw stopping()
     this.#leaveBody(operation)
     await this.#run(operation, input, identity, target)
   }

@@ -26,13 +26,13 @@ import { createServer as createTlsServer, Server as TlsServer } from 'node:https
 import type { AddressInfo, Socket } from 'node:net'
 import { Fault, messageOf, Refusal } from '../kit/errors.ts'
 import { Connections } from './connections.ts'
-import { Exchange, type Services } from './exchange.ts'
+import { Exchange, type Services, stopping } from './exchange.ts'
 import { BODY_LATE, Turns } from './turns.ts'
 
 // `import` from node:http would evaluate all it exports, the whole of undici included: 10 ms and 5 MB for nothing.
 const { createServer } = process.getBuiltinModule('node:http')
 
-export interface ListenerOptions extends Omit<Services, 'bodyBytesMax'> {
+export interface ListenerOptions extends Omit<Services, 'bodyBytesMax' | 'stopping'> {
   readonly host: string
   /** 0 means any free port. */
   readonly port: number
@@ -73,10 +73,11 @@ export class Listener {
   /** Connections that have not sent a byte yet. */
   readonly #silent = new Set<Socket>()
   #sweeper: NodeJS.Timeout | undefined
+  #stopping = false
 
   constructor(options: ListenerOptions) {
     this.#options = options
-    this.#services = { ...options, bodyBytesMax: options.limits.bodyBytesMax }
+    this.#services = { ...options, bodyBytesMax: options.limits.bodyBytesMax, stopping: () => this.#stopping }
     this.connections = new Connections(options.limits.connectionsPerClient)
     this.#server = this.#createServer()
   }
@@ -100,6 +101,7 @@ export class Listener {
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()))
     // To Node a connection that has never sent anything is busy.
     for (const socket of this.#silent) if (socket.bytesRead === 0) socket.destroy()
+    this.#stopping = true
     for (const exchange of this.#turns.active) if (exchange.endless) exchange.cut(stopping())
     this.#server.closeIdleConnections()
     const limit = setTimeout(() => this.#server.closeAllConnections(), DRAIN_MS)
@@ -203,10 +205,6 @@ function secureContext(tls: TlsFiles) {
     rejectUnauthorized: tls.verifyClient,
     ...(tls.ca === undefined ? {} : { ca: tls.ca }),
   }
-}
-
-function stopping(): Refusal {
-  return new Refusal('unavailable', 'the agent is stopping, try again')
 }
 
 function tooLong(): Refusal {
