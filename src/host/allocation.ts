@@ -13,6 +13,10 @@ export interface Task {
   readonly startedAtMs: number | undefined
   readonly finishedAtMs: number | undefined
   readonly pids: readonly number[]
+  /** When the first of `pids` started, in clock ticks since boot (proc(5)), where the supervisor says so. */
+  readonly pidStartTicks?: number
+  /** It is shown dead because its process seems to be another one by now, which only the clocks say. */
+  readonly presumed?: boolean
   /** The supervisor keeps no log of this task. */
   readonly logsDisabled: boolean
   readonly maxFiles: number
@@ -48,6 +52,8 @@ export interface AllocationTable {
  * allocation is 404 whoever asks.
  */
 export function findAllocation(table: AllocationTable, id: string): Allocation {
+  const found = table.get(id)
+  if (found) return found
   if (id === '') throw new Refusal('invalid_request', 'must provide a valid alloc id')
   if (!isUuid(id)) {
     const shown = id.length > 64 ? `${id.slice(0, 61)}...` : id
@@ -56,9 +62,7 @@ export function findAllocation(table: AllocationTable, id: string): Allocation {
       `alloc lookup failed: ${JSON.stringify(shown)} is not a full allocation ID, give all 36 characters of the UUID`,
     )
   }
-  const found = table.get(id)
-  if (!found) throw new Refusal('not_found', `Unknown allocation "${id}"`)
-  return found
+  throw new Refusal('not_found', `Unknown allocation "${id}"`)
 }
 
 /** Refuses a `node_id` that is not this host's. A server resolves other nodes before a call gets here. */

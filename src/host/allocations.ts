@@ -37,7 +37,7 @@ import type { Allocation, AllocationTable, Task } from './allocation.ts'
 import { type Look, type Print, completeAllocation, inSlices, lookAt } from './allocation-look.ts'
 import { AllocationWatch, type OpenWatcher } from './allocation-watch.ts'
 import type { CollectedRecords } from './collected.ts'
-import { type ProcessTable, hostProcesses, isAbandoned } from './process-liveness.ts'
+import { type ProcessTable, hostProcesses, verdictOn } from './process-liveness.ts'
 
 const POLL_MS = 600
 const RESCAN_MS = 15_000
@@ -61,6 +61,13 @@ export interface RegistryOptions {
   readonly openWatcher?: OpenWatcher
 }
 
+/** A claim to run that did not hold. */
+interface Abandoned {
+  readonly noticedAtMs: number
+  /** Only the clocks say so: see `process-liveness.ts`. */
+  readonly presumed: boolean
+}
+
 interface Entry {
   print: Print
   /** What the manifest, or the bare directory, says; undefined while there has been nothing that could be believed. */
@@ -69,8 +76,8 @@ interface Entry {
   shown: Allocation | undefined
   bare: boolean
   fault: string | undefined
-  /** Abandoned tasks → wall time when that was noticed, by `claimOf`. */
-  readonly abandoned: Map<string, number>
+  /** By `claimOf`. */
+  readonly abandoned: Map<string, Abandoned>
 }
 
 export class AllocationRegistry implements AllocationTable {
@@ -307,7 +314,11 @@ export class AllocationRegistry implements AllocationTable {
   #newlyAbandoned(entry: Entry): readonly Task[] {
     if (!entry.told || entry.told.clientStatus === 'complete' || entry.told.clientStatus === 'failed') return []
     const tasks = entry.told.tasks.values()
-    return [...tasks].filter((task) => !entry.abandoned.has(claimOf(task)) && isAbandoned(task, this.#processes))
+    return [...tasks].filter((task) => {
+      const verdict = verdictOn(task, this.#processes)
+      const known = entry.abandoned.get(claimOf(task))
+      return verdict !== 'alive' && (!known || (known.presumed && verdict === 'gone'))
+    })
   }
 
   #confirmAbandoned(id: string): void {
@@ -317,7 +328,8 @@ export class AllocationRegistry implements AllocationTable {
     const tasks = this.#newlyAbandoned(entry)
     if (tasks.length === 0) return
     for (const task of tasks) {
-      entry.abandoned.set(claimOf(task), this.#clock.nowMs())
+      const presumed = verdictOn(task, this.#processes) === 'presumed gone'
+      entry.abandoned.set(claimOf(task), { noticedAtMs: this.#clock.nowMs(), presumed })
       this.#log.warn('a task ended without a word from its supervisor', { alloc_id: id, task: task.name })
     }
     this.#show(id, entry)
@@ -347,16 +359,18 @@ function claimOf(task: Task): string {
   return `${task.name}/${task.startedAtMs}/${task.pids.join()}`
 }
 
-function withoutAbandoned(told: Allocation, abandoned: Map<string, number>): Allocation {
+function withoutAbandoned(told: Allocation, abandoned: Map<string, Abandoned>): Allocation {
   if (abandoned.size === 0) return told
   const tasks = new Map<string, Task>()
   const current = new Set<string>()
   for (const task of told.tasks.values()) {
-    const noticedAtMs = task.state === 'running' ? abandoned.get(claimOf(task)) : undefined
-    if (noticedAtMs !== undefined) current.add(claimOf(task))
+    const noticed = task.state === 'running' ? abandoned.get(claimOf(task)) : undefined
+    if (noticed) current.add(claimOf(task))
     tasks.set(
       task.name,
-      noticedAtMs === undefined ? task : { ...task, state: 'dead', failed: true, finishedAtMs: noticedAtMs },
+      noticed
+        ? { ...task, state: 'dead', failed: true, finishedAtMs: noticed.noticedAtMs, presumed: noticed.presumed }
+        : task,
     )
   }
   for (const claim of abandoned.keys()) if (!current.has(claim)) abandoned.delete(claim)

@@ -64,6 +64,8 @@ export function isCollectable(allocation: Allocation): boolean {
   if (allocation.collected) return false
   const tasks = [...allocation.tasks.values()]
   if (tasks.some((task) => task.state === 'running' && task.pids.length > 0)) return false
+  // A process with its number is there, and only the clocks say that it is another one.
+  if (tasks.some((task) => task.presumed)) return false
   if (['complete', 'failed', 'lost'].includes(allocation.clientStatus)) return true
   return allocation.desiredStatus !== 'run' && tasks.length > 0 && tasks.every((task) => task.state === 'dead')
 }
