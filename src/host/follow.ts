@@ -1,9 +1,11 @@
 /**
- * What `fs/stream` and `fs/logs` share: the limit on followers, heartbeats, and turning a cursor's steps into bytes.
+ * What `fs/stream` and `fs/logs` share: the limit on followers, the loop that serves one, heartbeats, and turning steps
+ * into bytes.
  */
 import { Refusal } from '../kit/errors.ts'
 import { type FileEvent, FrameLabel, framesBytesMax, HEARTBEAT } from '../kit/frame.ts'
 import type { Logger } from '../kit/log.ts'
+import type { Call, Chunk } from '../kit/operation.ts'
 import { BufferLease } from './buffers.ts'
 import type { Step } from './file-cursor.ts'
 import { FollowedFiles } from './followed-file.ts'
@@ -38,8 +40,11 @@ export class Followers {
     this.#limit = limit === 0 ? Number.POSITIVE_INFINITY : limit
   }
 
-  /** Counts one follower in; throws a Refusal when the agent has as many as it may. Pair with `leave`. */
-  enter(): void {
+  /**
+   * Counts one follower in, with what it follows; one that cannot be opened does not count. Throws a Refusal when the
+   * agent has as many as it may. Pair with `leave`.
+   */
+  enter<T>(open: () => T): T {
     if (this.#count >= this.#limit) {
       throw new Refusal(
         'too_many',
@@ -47,11 +52,67 @@ export class Followers {
         { 'Retry-After': '5' },
       )
     }
+    const followed = open()
     this.#count++
+    return followed
   }
 
   leave(): void {
     this.#count--
+  }
+}
+
+/** A step of what is followed, and the path that its frames name. */
+export interface FollowStep {
+  readonly step: Step | { readonly kind: 'deleted'; readonly offset: number } | { readonly kind: 'over' }
+  readonly path: string
+}
+
+/** What can be followed: one file, or a log of many. */
+export interface Followed {
+  /** The next thing; `end` when there is nothing for now, `over` when nothing will ever come. Throws to break the stream. */
+  step(labelBytes: number): Promise<FollowStep>
+  /** Sleeps until there is news or the monotonic time has come. */
+  rest(beatAtMs: number): Promise<void>
+  wake(): void
+  release(): void
+}
+
+/** The stream of one follower, until it leaves or what it follows is over. */
+export async function* follow(options: {
+  followers: Followers
+  call: Call
+  framed: boolean
+  head: Chunk
+  open: (lease: BufferLease) => Followed
+}): AsyncGenerator<Chunk> {
+  const { followers, call, head } = options
+  const encoder = new Encoder({ framed: options.framed })
+  const followed = followers.enter(() => options.open(encoder.lease))
+  const onAbort = () => followed.wake()
+  call.signal.addEventListener('abort', onAbort)
+  const heartbeat = new Heartbeat()
+  try {
+    yield head
+    yield encoder.heartbeat
+    while (!call.signal.aborted) {
+      if (heartbeat.due()) {
+        yield encoder.heartbeat
+        encoder.lease.rest()
+      }
+      const { step, path } = await followed.step(encoder.labelBytes)
+      encoder.setFile(path)
+      if (step.kind === 'shared' || step.kind === 'own') yield encoder.step(step)
+      else if (step.kind === 'truncated') yield encoder.event('file truncated', 0)
+      else if (step.kind === 'deleted') yield encoder.event('file deleted', step.offset)
+      else if (step.kind === 'over') return
+      else await followed.rest(heartbeat.dueAtMs)
+    }
+  } finally {
+    call.signal.removeEventListener('abort', onAbort)
+    followed.release()
+    encoder.lease.abandon()
+    followers.leave()
   }
 }
 
@@ -104,7 +165,7 @@ export class Encoder {
 }
 
 /** When the next heartbeat is due, without drifting. */
-export class Heartbeat {
+class Heartbeat {
   dueAtMs = performance.now() + HEARTBEAT_MS
 
   /** True once per period. */

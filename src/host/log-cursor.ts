@@ -10,19 +10,15 @@
  * replayed, except where a new log was begun: all files are gone, or a file at or below the index is younger than the
  * deleted one. That is said too, because its offsets start again.
  */
+import { Fault } from '../kit/errors.ts'
 import type { Allocation } from './allocation.ts'
 import type { BufferLease } from './buffers.ts'
-import { FileCursor, type Step } from './file-cursor.ts'
+import { FileCursor } from './file-cursor.ts'
+import type { Followed, FollowStep } from './follow.ts'
 import type { FollowedFiles } from './followed-file.ts'
 import type { LogFiles, LogPlace } from './log-files.ts'
 
 const LINGER_MS = 1000
-
-/** A step of the log, and the file it belongs to. */
-export interface LogStep {
-  readonly step: Step | { readonly kind: 'deleted'; readonly offset: number }
-  readonly path: string
-}
 
 interface OldFile {
   readonly cursor: FileCursor
@@ -30,7 +26,7 @@ interface OldFile {
   readonly untilMs: number
 }
 
-export class LogCursor {
+export class LogCursor implements Followed {
   readonly #files: FollowedFiles
   readonly #logs: LogFiles
   readonly #allocation: Allocation
@@ -75,7 +71,7 @@ export class LogCursor {
   }
 
   /** The next thing in the log; `end` when there is nothing for now. */
-  async step(labelBytes: number): Promise<LogStep> {
+  async step(labelBytes: number): Promise<FollowStep> {
     const late = this.#old && (await this.#lateStep(this.#old, labelBytes))
     if (late) return late
     for (;;) {
@@ -89,7 +85,9 @@ export class LogCursor {
         this.#saidDeleted = true
         return { step: { kind: 'deleted', offset: this.#current.position }, path }
       }
-      if (!this.#moveOn()) return { step, path }
+      if (this.#moveOn()) continue
+      if (this.#abandoned) throw new Fault('the log directory is gone')
+      return { step, path }
     }
   }
 
@@ -103,7 +101,7 @@ export class LogCursor {
   }
 
   /** True when the log's directory is gone: nothing can ever follow. */
-  get abandoned(): boolean {
+  get #abandoned(): boolean {
     return this.#current.file.deleted && !this.#logs.directoryExists()
   }
 
@@ -163,7 +161,7 @@ export class LogCursor {
     return false
   }
 
-  async #lateStep(old: OldFile, labelBytes: number): Promise<LogStep | undefined> {
+  async #lateStep(old: OldFile, labelBytes: number): Promise<FollowStep | undefined> {
     // Revoked with nothing left to read: no reason to break what goes on in the current file.
     const step = old.cursor.revoked && old.cursor.atEnd ? undefined : await old.cursor.step(labelBytes)
     if (step && step.kind !== 'end') return { step, path: this.#logs.path(old.index) }

@@ -5,13 +5,14 @@
  * allocation is collected under it: there is nothing to resume, and a client that is told "end" would ask again for ever.
  */
 import { closeSync } from 'node:fs'
-import { Fault, Refusal } from '../kit/errors.ts'
-import type { AnyOperation, Call, Chunk } from '../kit/operation.ts'
+import { Refusal } from '../kit/errors.ts'
+import type { AnyOperation, Chunk } from '../kit/operation.ts'
 import { queryBoolean, queryInteger, queryText, schema } from '../kit/schema.ts'
 import { gone } from './alloc-files.ts'
 import type { Allocation, AllocationTable } from './allocation.ts'
 import { allocationOperation, allocIdParam } from './allocation-operation.ts'
-import { Encoder, type Followers, Heartbeat, NOTHING } from './follow.ts'
+import type { BufferLease } from './buffers.ts'
+import { Encoder, follow, type Followed, type Followers, NOTHING } from './follow.ts'
 import { LogCursor } from './log-cursor.ts'
 import { LogFiles, logStart, type LogPlace } from './log-files.ts'
 import { OpenFile, readSpan } from './read.ts'
@@ -125,56 +126,13 @@ function placeAfter(logs: LogFiles, place: LogPlace): LogPlace | undefined {
   return index === undefined ? undefined : { index, offset: 0 }
 }
 
-async function* follow(
-  followers: Followers,
-  allocation: Allocation,
-  input: LogsInput,
-  call: Call,
-): AsyncGenerator<Chunk> {
-  const encoder = new Encoder({ framed: !input.plain })
-  const cursor = openCursor(followers, allocation, input, encoder)
-  const onAbort = () => cursor.wake()
-  call.signal.addEventListener('abort', onAbort)
-  const heartbeat = new Heartbeat()
-  try {
-    yield headOf(input.plain)
-    yield encoder.heartbeat
-    while (!call.signal.aborted) {
-      if (heartbeat.due()) {
-        yield encoder.heartbeat
-        encoder.lease.rest()
-      }
-      const { step, path } = await cursor.step(encoder.labelBytes)
-      encoder.setFile(path)
-      if (step.kind === 'shared' || step.kind === 'own') yield encoder.step(step)
-      else if (step.kind === 'truncated') yield encoder.event('file truncated', 0)
-      else if (step.kind === 'deleted') yield encoder.event('file deleted', step.offset)
-      else if (cursor.abandoned) throw new Fault('the log directory is gone')
-      else await cursor.rest(heartbeat.dueAtMs)
-    }
-  } finally {
-    call.signal.removeEventListener('abort', onAbort)
-    cursor.release()
-    encoder.lease.abandon()
-    followers.leave()
-  }
-}
-
-/** Counts the follower in and opens its place; every way out of here that throws counts it out again. */
-function openCursor(followers: Followers, allocation: Allocation, input: LogsInput, encoder: Encoder): LogCursor {
-  followers.enter()
-  try {
-    const logs = new LogFiles(allocation, input)
-    for (;;) {
-      const place = placeOf(allocation, logs, input)
-      const options = { files: followers.files, logs, allocation, lease: encoder.lease, place }
-      const cursor = LogCursor.open(options)
-      // Rotated away between the listing and the opening: the listing has changed, so look again.
-      if (cursor) return cursor
-    }
-  } catch (error) {
-    followers.leave()
-    throw error
+function openLog(followers: Followers, allocation: Allocation, input: LogsInput, lease: BufferLease): Followed {
+  const logs = new LogFiles(allocation, input)
+  for (;;) {
+    const place = placeOf(allocation, logs, input)
+    const cursor = LogCursor.open({ files: followers.files, logs, allocation, lease, place })
+    // Rotated away between the listing and the opening: the listing has changed, so look again.
+    if (cursor) return cursor
   }
 }
 
@@ -188,6 +146,14 @@ export function logsOperation(host: { allocations: AllocationTable; followers: F
     needs: ['read-logs', 'read-fs'],
     endless: (input) => input.follow,
     run: (allocation, input, call) =>
-      input.follow ? follow(host.followers, allocation, input, call) : readOnce(allocation, input),
+      input.follow
+        ? follow({
+            followers: host.followers,
+            call,
+            framed: !input.plain,
+            head: headOf(input.plain),
+            open: (lease) => openLog(host.followers, allocation, input, lease),
+          })
+        : readOnce(allocation, input),
   })
 }

@@ -6,13 +6,14 @@
  */
 import { fstatSync } from 'node:fs'
 import { Refusal } from '../kit/errors.ts'
-import type { AnyOperation, Call, Chunk } from '../kit/operation.ts'
+import type { AnyOperation, Chunk } from '../kit/operation.ts'
 import { queryBoolean, queryInteger, queryText, schema } from '../kit/schema.ts'
 import { type Content, openFile } from './alloc-files.ts'
 import type { Allocation, AllocationTable } from './allocation.ts'
 import { allocationOperation, allocIdParam, pathQuery } from './allocation-operation.ts'
 import { FileCursor } from './file-cursor.ts'
-import { Encoder, type Followers, Heartbeat, NOTHING } from './follow.ts'
+import type { BufferLease } from './buffers.ts'
+import { Encoder, follow, type Followed, type Followers, type FollowStep, NOTHING } from './follow.ts'
 import { OpenFile, readSpan } from './read.ts'
 
 export const originQuery = queryText({
@@ -77,60 +78,47 @@ async function* readOnce(allocation: Allocation, input: StreamInput): AsyncGener
   }
 }
 
-async function* follow(
-  followers: Followers,
-  allocation: Allocation,
-  input: StreamInput,
-  call: Call,
-): AsyncGenerator<Chunk> {
-  const encoder = new Encoder({ framed: true })
-  encoder.setFile(input.path)
-  const cursor = openCursor(followers, allocation, input, encoder)
-  const onAbort = () => cursor.wake()
-  call.signal.addEventListener('abort', onAbort)
-  const heartbeat = new Heartbeat()
-  try {
-    yield HEAD
-    yield encoder.heartbeat
-    while (!call.signal.aborted) {
-      if (heartbeat.due()) {
-        yield encoder.heartbeat
-        encoder.lease.rest()
-      }
-      const step = await cursor.step(encoder.labelBytes)
-      if (step.kind === 'shared' || step.kind === 'own') yield encoder.step(step)
-      else if (step.kind === 'truncated') yield encoder.event('file truncated', 0)
-      else if (!cursor.file.deleted) await cursor.rest(heartbeat.dueAtMs)
-      else if (cursor.drained()) {
-        yield encoder.event('file deleted', cursor.position)
-        return
-      }
+/** One file as what is followed: over when it is deleted, or its name belongs to another file, and all was read. */
+class OneFile implements Followed {
+  readonly #cursor: FileCursor
+  readonly #path: string
+  #saidDeleted = false
+
+  constructor(cursor: FileCursor, path: string) {
+    this.#cursor = cursor
+    this.#path = path
+  }
+
+  async step(labelBytes: number): Promise<FollowStep> {
+    for (;;) {
+      const taken = this.#cursor.step(labelBytes)
+      const step = taken instanceof Promise ? await taken : taken
+      if (step.kind !== 'end' || !this.#cursor.file.deleted) return { step, path: this.#path }
+      if (!this.#cursor.drained()) continue
+      if (this.#saidDeleted) return { step: { kind: 'over' }, path: this.#path }
+      this.#saidDeleted = true
+      return { step: { kind: 'deleted', offset: this.#cursor.position }, path: this.#path }
     }
-  } finally {
-    call.signal.removeEventListener('abort', onAbort)
-    cursor.release()
-    encoder.lease.abandon()
-    followers.leave()
+  }
+
+  rest(beatAtMs: number): Promise<void> {
+    return this.#cursor.rest(beatAtMs)
+  }
+
+  wake(): void {
+    this.#cursor.wake()
+  }
+
+  release(): void {
+    this.#cursor.release()
   }
 }
 
-/** Counts the follower in and opens its file; every way out of here that throws counts it out again. */
-function openCursor(followers: Followers, allocation: Allocation, input: StreamInput, encoder: Encoder): FileCursor {
-  followers.enter()
-  try {
-    const content: Content = openFile(allocation, input.path)
-    const position = seekOrClose(content, input)
-    return new FileCursor({
-      files: followers.files,
-      content,
-      root: allocation.directory,
-      position,
-      lease: encoder.lease,
-    })
-  } catch (error) {
-    followers.leave()
-    throw error
-  }
+function openOne(followers: Followers, allocation: Allocation, input: StreamInput, lease: BufferLease): Followed {
+  const content = openFile(allocation, input.path)
+  const position = seekOrClose(content, input)
+  const { files } = followers
+  return new OneFile(new FileCursor({ files, content, root: allocation.directory, position, lease }), input.path)
 }
 
 function seekOrClose(content: Content, input: StreamInput): number {
@@ -152,6 +140,14 @@ export function streamOperation(host: { allocations: AllocationTable; followers:
     needs: ['read-fs'],
     endless: (input) => input.follow,
     run: (allocation, input, call) =>
-      input.follow ? follow(host.followers, allocation, input, call) : readOnce(allocation, input),
+      input.follow
+        ? follow({
+            followers: host.followers,
+            call,
+            framed: true,
+            head: HEAD,
+            open: (lease) => openOne(host.followers, allocation, input, lease),
+          })
+        : readOnce(allocation, input),
   })
 }
