@@ -5,7 +5,7 @@
  * before it can be answered right. Stop: the listener drains first, then the host. Everything a room needs from another
  * one is handed over here as a value or a function; no room imports this file.
  */
-import { mkdirSync, mkdtempSync, openSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, openSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { isatty } from 'node:tty'
 import { join, resolve as absolute } from 'node:path'
@@ -15,9 +15,11 @@ import { type Authorizer, createAuthorizer } from './cluster/authorizer.ts'
 import { printBanner, startDemo } from './cli/dev.ts'
 import type { AgentOptions } from './cli/parts.ts'
 import { type Config, loadConfig, type LoadedConfig } from './config/load.ts'
+import { takeOver } from './config/take-over.ts'
+import { readTlsFiles } from './config/tls-files.ts'
 import { agentOperations } from './host/agent-operations.ts'
 import { type Host, type HostOptions, startHost } from './host/host.ts'
-import { Listener, type TlsFiles } from './http/listener.ts'
+import { Listener } from './http/listener.ts'
 import { Router } from './http/router.ts'
 import { messageOf } from './kit/errors.ts'
 import { createLogger, type Logger, LogSink } from './kit/log.ts'
@@ -145,6 +147,7 @@ class Agent implements Running {
     mkdirSync(config.dataDir, { recursive: true, mode: 0o711 })
     if (config.client.enabled) this.host = await startHost(hostOptionsOf(config, version, logger.named('host')))
     if (config.nats) logger.warn('nats is configured, but this version does not join a cluster yet')
+    if (config.server.enabled && !config.dev) logger.warn('the server role serves nothing in this version yet')
     await this.#listen()
     const addressFile = join(config.dataDir, 'http.addr')
     writeFileSync(`${addressFile}.new`, `${this.url}\n`)
@@ -163,7 +166,7 @@ class Agent implements Running {
       config: () => shownConfig(this.config, version),
       allocations: () => [...(this.host?.allocations.all() ?? [])].length,
     }
-    const tls = tlsOf(config)
+    const tls = readTlsFiles(config.tls)
     this.#listener = new Listener({
       host: config.addresses.http,
       port: config.ports.http,
@@ -184,14 +187,16 @@ class Agent implements Running {
     try {
       const { config } = load()
       const authorizer = authorizerOf(config, dev)
-      const tls = tlsOf(config)
+      const tls = readTlsFiles(config.tls)
       if (tls) this.#listener?.setTls(tls)
       this.#listener?.connections.setLimit(config.limits.httpMaxConnsPerClient)
       this.host?.followers.setLimit(config.limits.httpMaxFollowers)
       this.#authorizer = authorizer
-      this.config = config
+      const { config: inForce, waiting } = takeOver(this.config, config)
+      this.config = inForce
       sink.setLevel(config.logLevel)
       logger.info('configuration reloaded')
+      if (waiting.length > 0) logger.warn('some changes need a restart', { settings: waiting.join(', ') })
     } catch (error) {
       logger.error('configuration not reloaded, the old one stays in force', { error: messageOf(error) })
     }
@@ -227,18 +232,6 @@ function authorizerOf(config: Config, dev: Dev | undefined): Authorizer {
   const { anonymousPolicy } = config.acl
   const anonymous = anonymousPolicy === undefined ? nobody : identityFrom([parsePolicy(anonymousPolicy)], 'anonymous')
   return createAuthorizer({ enabled: config.acl.enabled, tokens, anonymous })
-}
-
-function tlsOf(config: Config): TlsFiles | undefined {
-  const { http, certFile, keyFile, caFile, verifyHttpsClient } = config.tls
-  if (!http || certFile === undefined || keyFile === undefined) return undefined
-  return {
-    cert: readFileSync(certFile, 'utf8'),
-    key: readFileSync(keyFile, 'utf8'),
-    minVersion: config.tls.minVersion,
-    verifyClient: verifyHttpsClient,
-    ...(caFile === undefined ? {} : { ca: readFileSync(caFile, 'utf8') }),
-  }
 }
 
 function hostOptionsOf({ client, limits, telemetry }: Config, version: string, logger: Logger): HostOptions {

@@ -19,6 +19,8 @@ import type { FollowedFiles } from './followed-file.ts'
 import type { LogFiles, LogPlace } from './log-files.ts'
 
 const LINGER_MS = 1000
+/** Earlier files that are still listened to; each costs a descriptor. */
+const LINGER_FILES_MAX = 4
 
 interface OldFile {
   readonly cursor: FileCursor
@@ -36,8 +38,8 @@ export class LogCursor implements Followed {
   #path: string
   /** Only files with a higher index come next; lower ones are older. */
   #floor: number
-  /** The file before this one, in case its writer is late. */
-  #old: OldFile | undefined
+  /** The files before this one, the oldest first, in case their writers are late. */
+  readonly #old: OldFile[] = []
   /** Indexes to go on with, nearest first, once the current file is drained after they became known. */
   #next: readonly number[] = []
   #listedGeneration = -1
@@ -72,7 +74,7 @@ export class LogCursor implements Followed {
 
   /** The next thing in the log; `end` when there is nothing for now. */
   async step(labelBytes: number): Promise<FollowStep> {
-    const late = this.#old && (await this.#lateStep(this.#old, labelBytes))
+    const late = this.#old.length > 0 ? await this.#lateStep(labelBytes) : undefined
     if (late) return late
     for (;;) {
       const taken = this.#current.step(labelBytes)
@@ -107,8 +109,7 @@ export class LogCursor implements Followed {
 
   release(): void {
     this.#current.release()
-    this.#old?.cursor.release()
-    this.#old = undefined
+    for (const old of this.#old.splice(0)) old.cursor.release()
   }
 
   /** Looks for a file to go on with, if names may have changed since the last look; true when there is one. */
@@ -148,9 +149,9 @@ export class LogCursor implements Followed {
     for (const index of candidates) {
       const opened = openAt(options, { index, offset: 0 })
       if (!opened) continue
-      this.#old?.cursor.release()
-      this.#old = { cursor: this.#current, index: this.#index, untilMs: performance.now() + LINGER_MS }
-      this.#current.onWake = () => opened.wake()
+      this.#old.push({ cursor: this.#current, index: this.#index, untilMs: performance.now() + LINGER_MS })
+      if (this.#old.length > LINGER_FILES_MAX) this.#old.shift()?.cursor.release()
+      this.#current.onWake = () => this.wake()
       this.#current = opened
       this.#index = index
       this.#path = this.#logs.path(index)
@@ -161,13 +162,15 @@ export class LogCursor implements Followed {
     return false
   }
 
-  async #lateStep(old: OldFile, labelBytes: number): Promise<FollowStep | undefined> {
-    // Revoked with nothing left to read: no reason to break what goes on in the current file.
-    const step = old.cursor.revoked && old.cursor.atEnd ? undefined : await old.cursor.step(labelBytes)
-    if (step && step.kind !== 'end') return { step, path: this.#logs.path(old.index) }
-    if (!step || old.untilMs < performance.now()) {
+  /** What the writers of earlier files have added since; files whose time is over are let go. */
+  async #lateStep(labelBytes: number): Promise<FollowStep | undefined> {
+    for (const old of this.#old.slice()) {
+      // Revoked with nothing left to read: no reason to break what goes on in the current file.
+      const step = old.cursor.revoked && old.cursor.atEnd ? undefined : await old.cursor.step(labelBytes)
+      if (step && step.kind !== 'end') return { step, path: this.#logs.path(old.index) }
+      if (step && old.untilMs >= performance.now()) continue
       old.cursor.release()
-      this.#old = undefined
+      this.#old.splice(this.#old.indexOf(old), 1)
     }
     return undefined
   }

@@ -24,7 +24,7 @@ import { createPrivateKey, X509Certificate } from 'node:crypto'
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import { createServer as createTlsServer, Server as TlsServer } from 'node:https'
 import type { AddressInfo, Socket } from 'node:net'
-import { Fault, messageOf, Refusal } from '../kit/errors.ts'
+import { Fault, isErrno, messageOf, Refusal } from '../kit/errors.ts'
 import { Connections } from './connections.ts'
 import { Exchange, type Services, stopping } from './exchange.ts'
 import { BODY_LATE, Turns } from './turns.ts'
@@ -85,15 +85,26 @@ export class Listener {
   /** Starts to listen; resolves with the address that is really used. */
   async listen(): Promise<{ host: string; port: number }> {
     await new Promise<void>((resolve, reject) => {
-      this.#server.once('error', reject)
+      const failed = (error: Error) => reject(this.#listenFault(error))
+      this.#server.once('error', failed)
       this.#server.listen(this.#options.port, this.#options.host, () => {
-        this.#server.off('error', reject)
+        this.#server.off('error', failed)
         resolve()
       })
     })
     this.#sweeper = setInterval(() => this.#sweep(), SWEEP_MS).unref()
     const address = this.#server.address() as AddressInfo
     return { host: address.address, port: address.port }
+  }
+
+  #listenFault(error: Error): Error {
+    const { host, port } = this.#options
+    if (isErrno(error, 'EADDRINUSE')) {
+      const text = `${host}:${port} is in use: stop what listens there, or choose another port (-http-port, ports.http)`
+      return new Fault(text, { cause: error })
+    }
+    if (!isErrno(error, 'EACCES')) return error
+    return new Fault(`not allowed to listen on ${host}:${port}: choose a port above 1023`, { cause: error })
   }
 
   /** Stops: answers under way finish within `DRAIN_MS`, endless streams are broken, idle connections close. */

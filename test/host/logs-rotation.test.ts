@@ -53,6 +53,19 @@ test('what is added to the old file after the next one exists still comes, label
   assert.deepEqual([framed.items.at(-1)?.file, framed.items.at(-1)?.offset], [name(1), 10])
 })
 
+test('a late writer is heard two files on, and the stream goes on where it was', async (t) => {
+  const { host, framed, reads } = await followed(t)
+  writeFileSync(host.log(1), 'two\n')
+  await reads('one\ntwo\n')
+  writeFileSync(host.log(2), 'three\n')
+  await reads('one\ntwo\nthree\n')
+  appendFileSync(host.log(0), 'late\n')
+  await reads('one\ntwo\nthree\nlate\n')
+  assert.deepEqual([framed.items.at(-1)?.file, framed.items.at(-1)?.offset], [name(0), 9])
+  appendFileSync(host.log(2), 'four\n')
+  await reads('one\ntwo\nthree\nlate\nfour\n')
+})
+
 test('an old file that is truncated while its late writer is waited for repeats nothing unsaid', async (t) => {
   const { host, framed } = await followed(t, '0123456789')
   writeFileSync(host.log(1), 'x')

@@ -110,7 +110,7 @@ test('what keeps it from starting is told in one line', async (t) => {
   mkdirSync(temporary)
   await failsWith(
     spawnAgent(t, ['-dev', '-http-port', String(port)], { env: { TMPDIR: temporary } }),
-    new RegExp(`${port}`),
+    new RegExp(`127\\.0\\.0\\.1:${port} is in use: .*-http-port`),
   )
   assert.equal(await shell(`ls ${temporary}`), '', 'and its temporary directory is gone')
   writeFileSync(join(directory, 'file'), '')

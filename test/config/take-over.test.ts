@@ -1,0 +1,28 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { loadConfig } from '../../src/config/load.ts'
+import { takeOver } from '../../src/config/take-over.ts'
+import { readTlsFiles } from '../../src/config/tls-files.ts'
+
+const dev = loadConfig({ paths: [], dev: true, flags: { dataDir: '/tmp/outpost' } }).config
+
+test('what can change while running is taken over, the rest waits and is named', () => {
+  const loaded = {
+    ...dev,
+    logLevel: 'debug',
+    ports: { ...dev.ports, http: 1 },
+    limits: { ...dev.limits, httpMaxFollowers: 7, httpMaxHeaderBytes: 1024 },
+    logFile: '/var/log/outpost.log',
+  } as const
+  const { config, waiting } = takeOver(dev, loaded)
+  assert.deepEqual([config.logLevel, config.limits.httpMaxFollowers], ['debug', 7])
+  assert.deepEqual([config.ports, config.limits.httpMaxHeaderBytes, config.logFile], [dev.ports, 16_384, undefined])
+  assert.deepEqual([...waiting].sort(), ['limits', 'logFile', 'ports'])
+  assert.deepEqual(takeOver(dev, { ...dev, logLevel: 'warn' }).waiting, [])
+})
+
+test('a TLS file that cannot be read is told by its setting', () => {
+  const tls = { http: true, certFile: '/nowhere/cert.pem', keyFile: '/nowhere/key.pem', verifyHttpsClient: false }
+  assert.throws(() => readTlsFiles({ ...tls, minVersion: 'TLSv1.2' }), /^Error: tls\.cert_file cannot be read: ENOENT/)
+  assert.equal(readTlsFiles({ ...tls, http: false, minVersion: 'TLSv1.2' }), undefined)
+})
