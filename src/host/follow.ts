@@ -6,6 +6,7 @@ import { Refusal } from '../kit/errors.ts'
 import { type FileEvent, FrameLabel, framesBytesMax, HEARTBEAT } from '../kit/frame.ts'
 import type { Logger } from '../kit/log.ts'
 import type { Call, Chunk } from '../kit/operation.ts'
+import { queryText } from '../kit/schema.ts'
 import { BufferLease } from './buffers.ts'
 import type { Step } from './file-cursor.ts'
 import { FollowedFiles } from './followed-file.ts'
@@ -16,6 +17,13 @@ export const HEARTBEAT_MS = 1000
 
 /** A chunk of no bytes; whoever asks for the one behind it has written all before it. */
 export const NOTHING = Buffer.alloc(0)
+
+export const originQuery = queryText({
+  description: 'Where the offset counts from',
+  fallback: 'start',
+  choices: ['start', 'end'],
+  otherwise: 'origin must be start or end',
+})
 
 /** Followers of this agent, and the files they follow. */
 export class Followers {
@@ -59,6 +67,22 @@ export class Followers {
 
   leave(): void {
     this.#count--
+  }
+}
+
+/**
+ * A stream that comes to an end, with the buffers it borrows: they go back once everything is written, which is certain
+ * when the chunk behind an empty one is asked for, and to the collector when the caller leaves before.
+ */
+export async function* leased(lease: BufferLease, chunks: AsyncIterable<Chunk>): AsyncGenerator<Chunk> {
+  let whole = false
+  try {
+    yield* chunks
+    yield NOTHING
+    whole = true
+  } finally {
+    if (whole) lease.rest()
+    else lease.abandon()
   }
 }
 

@@ -12,11 +12,10 @@ import { gone } from './alloc-files.ts'
 import type { Allocation, AllocationTable } from './allocation.ts'
 import { allocationOperation, allocIdParam } from './allocation-operation.ts'
 import type { BufferLease } from './buffers.ts'
-import { Encoder, follow, type Followed, type Followers, NOTHING } from './follow.ts'
+import { Encoder, follow, type Followed, type Followers, leased, originQuery } from './follow.ts'
 import { LogCursor } from './log-cursor.ts'
 import { LogFiles, logStart, type LogPlace } from './log-files.ts'
 import { OpenFile, readSpan } from './read.ts'
-import { originQuery } from './stream.ts'
 
 interface LogsInput {
   readonly alloc_id: string
@@ -74,20 +73,11 @@ function sizesOf(logs: LogFiles): { index: number; size: number }[] {
 }
 
 /** Everything from the place to the end of the newest file; which that is, is looked up again after each. */
-async function* readOnce(allocation: Allocation, input: LogsInput): AsyncGenerator<Chunk> {
+async function* readOnce(allocation: Allocation, input: LogsInput, encoder: Encoder): AsyncGenerator<Chunk> {
   const logs = new LogFiles(allocation, input)
   let place: LogPlace | undefined = placeOf(allocation, logs, input)
   yield headOf(input.plain)
-  const encoder = new Encoder({ framed: !input.plain })
-  let clean = false
-  try {
-    while (place) place = yield* readFile(logs, place, encoder)
-    yield NOTHING
-    clean = true
-  } finally {
-    if (clean) encoder.lease.rest()
-    else encoder.lease.abandon()
-  }
+  while (place) place = yield* readFile(logs, place, encoder)
 }
 
 /**
@@ -145,15 +135,15 @@ export function logsOperation(host: { allocations: AllocationTable; followers: F
     output: 'stream',
     needs: ['read-logs', 'read-fs'],
     endless: (input) => input.follow,
-    run: (allocation, input, call) =>
-      input.follow
-        ? follow({
-            followers: host.followers,
-            call,
-            framed: !input.plain,
-            head: headOf(input.plain),
-            open: (lease) => openLog(host.followers, allocation, input, lease),
-          })
-        : readOnce(allocation, input),
+    run(allocation, input, call) {
+      const { followers } = host
+      const framed = !input.plain
+      if (input.follow) {
+        const open = (lease: BufferLease) => openLog(followers, allocation, input, lease)
+        return follow({ followers, call, framed, head: headOf(input.plain), open })
+      }
+      const encoder = new Encoder({ framed })
+      return leased(encoder.lease, readOnce(allocation, input, encoder))
+    },
   })
 }

@@ -7,21 +7,14 @@
 import { fstatSync } from 'node:fs'
 import { Refusal } from '../kit/errors.ts'
 import type { AnyOperation, Chunk } from '../kit/operation.ts'
-import { queryBoolean, queryInteger, queryText, schema } from '../kit/schema.ts'
+import { queryBoolean, queryInteger, schema } from '../kit/schema.ts'
 import { type Content, openFile } from './alloc-files.ts'
 import type { Allocation, AllocationTable } from './allocation.ts'
 import { allocationOperation, allocIdParam, pathQuery } from './allocation-operation.ts'
 import { FileCursor } from './file-cursor.ts'
 import type { BufferLease } from './buffers.ts'
-import { Encoder, follow, type Followed, type Followers, type FollowStep, NOTHING } from './follow.ts'
+import { Encoder, follow, type Followed, type Followers, type FollowStep, leased, originQuery } from './follow.ts'
 import { OpenFile, readSpan } from './read.ts'
-
-export const originQuery = queryText({
-  description: 'Where the offset counts from',
-  fallback: 'start',
-  choices: ['start', 'end'],
-  otherwise: 'origin must be start or end',
-})
 
 interface StreamInput {
   readonly alloc_id: string
@@ -55,12 +48,10 @@ export function streamStart(input: { offset: number; origin: string; path: strin
   )
 }
 
-async function* readOnce(allocation: Allocation, input: StreamInput): AsyncGenerator<Chunk> {
+async function* readOnce(allocation: Allocation, input: StreamInput, encoder: Encoder): AsyncGenerator<Chunk> {
   const content = openFile(allocation, input.path)
   const file = new OpenFile(content.fd)
-  const encoder = new Encoder({ framed: true })
   encoder.setFile(input.path)
-  let clean = false
   try {
     let position = streamStart(input, fstatSync(file.fd).size)
     yield HEAD
@@ -69,12 +60,8 @@ async function* readOnce(allocation: Allocation, input: StreamInput): AsyncGener
       yield encoder.data(data, position)
       position += data.length
     }
-    yield NOTHING
-    clean = true
   } finally {
     file.close()
-    if (clean) encoder.lease.rest()
-    else encoder.lease.abandon()
   }
 }
 
@@ -139,15 +126,14 @@ export function streamOperation(host: { allocations: AllocationTable; followers:
     output: 'stream',
     needs: ['read-fs'],
     endless: (input) => input.follow,
-    run: (allocation, input, call) =>
-      input.follow
-        ? follow({
-            followers: host.followers,
-            call,
-            framed: true,
-            head: HEAD,
-            open: (lease) => openOne(host.followers, allocation, input, lease),
-          })
-        : readOnce(allocation, input),
+    run(allocation, input, call) {
+      const { followers } = host
+      if (input.follow) {
+        const open = (lease: BufferLease) => openOne(followers, allocation, input, lease)
+        return follow({ followers, call, framed: true, head: HEAD, open })
+      }
+      const encoder = new Encoder({ framed: true })
+      return leased(encoder.lease, readOnce(allocation, input, encoder))
+    },
   })
 }

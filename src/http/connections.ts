@@ -8,8 +8,8 @@ const BODY = 'Your IP is issuing too many concurrent connections, please rate li
 const ANSWER = `HTTP/1.1 429 Too Many Requests\r\nContent-Type: text/plain\r\nContent-Length: ${BODY.length}\r\nConnection: close\r\n\r\n${BODY}`
 const ANSWERS_PER_SECOND = 10
 const ANSWERS_BURST = 100
-/** How long a refused caller may take to read its answer. */
-const LINGER_MS = 1000
+/** How long a caller that is turned away, here or later, may take to read its answer. */
+export const LINGER_MS = 1000
 
 export class Connections {
   readonly #counts = new Map<string, number>()

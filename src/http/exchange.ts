@@ -9,6 +9,7 @@ import { Fault, Refusal } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
 import type { AnyOperation, Call, Identity } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
+import { LINGER_MS } from './connections.ts'
 import { errorAnswer, logFault } from './errors.ts'
 import {
   declaredBytes,
@@ -36,15 +37,11 @@ export interface Services {
   readonly bodyBytesMax: number
   /** True once the process is going down: nothing endless begins any more. */
   readonly stopping: () => boolean
-  /** Told of every finished exchange, for metrics. */
-  readonly finished?: (record: { operation: string; status: number; ms: number; bytes: number }) => void
 }
 
 /** Request IDs are this run's name and a count: unique without asking for randomness each time. */
 const RUN = randomUUID().slice(0, 8)
 let requests = 0
-/** How long a caller that is told to stop sending may go on, so that it gets to read why. */
-const LINGER_MS = 1000
 
 /** What a caller is told whose stream ends, or does not begin, because the process goes down. */
 export function stopping(): Refusal {
@@ -250,7 +247,6 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
   #record(): void {
     const ms = Math.round((performance.now() - this.startedAtMs) * 100) / 100
     const status = this.response.statusCode
-    this.#services.finished?.({ operation: this.#operation, status, ms, bytes: this.#bytes })
     if (!this.#services.logger.enabled('info')) return
     this.#services.logger.info('request', {
       method: this.request.method,

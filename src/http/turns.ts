@@ -11,12 +11,11 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { isErrno, Refusal } from '../kit/errors.ts'
+import { LINGER_MS } from './connections.ts'
 import type { Exchange } from './exchange.ts'
 
 /** Requests that may wait on one connection; no client that means well sends more ahead. */
 const WAITING_MAX = 128
-/** How long the caller of a refused message may take to read the answer. */
-const LINGER_MS = 1000
 
 interface Line {
   current: Exchange | undefined
