@@ -5,25 +5,25 @@
  * before it can be answered right. Stop: the listener drains first, then the host. Everything a room needs from another
  * one is handed over here as a value or a function; no room imports this file.
  */
-import { mkdirSync, mkdtempSync, openSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { isatty } from 'node:tty'
 import { join, resolve as absolute } from 'node:path'
-import { spawn } from 'node:child_process'
-import { createHash, randomUUID } from 'node:crypto'
-import { type Authorizer, createAuthorizer } from './cluster/authorizer.ts'
+import { randomUUID } from 'node:crypto'
+import type { Authorizer } from './cluster/authorizer.ts'
 import { printBanner, startDemo } from './cli/dev.ts'
 import type { AgentOptions } from './cli/parts.ts'
 import { type Config, loadConfig, type LoadedConfig } from './config/load.ts'
 import { takeOver } from './config/take-over.ts'
 import { readTlsFiles } from './config/tls-files.ts'
 import { agentOperations } from './host/agent-operations.ts'
-import { type Host, type HostOptions, startHost } from './host/host.ts'
+import { type Host, startHost } from './host/host.ts'
 import { Listener } from './http/listener.ts'
 import { Router } from './http/router.ts'
 import { messageOf } from './kit/errors.ts'
-import { createLogger, type Logger, LogSink } from './kit/log.ts'
-import { checkPolicy, identityFrom, nobody, parsePolicy, root } from './secrets/policy.ts'
+import { createLogger, type Logger, type LogSink } from './kit/log.ts'
+import { checkPolicy } from './secrets/policy.ts'
+import { authorizerOf, hostOptionsOf, limitsOf, logSinkOf, shownConfig } from './daemon-settings.ts'
+import { notifySystemd } from './daemon-systemd.ts'
 
 interface Dev {
   readonly rootToken: string
@@ -136,7 +136,7 @@ class Agent implements Running {
   constructor(parts: AgentParts) {
     this.#parts = parts
     this.config = parts.config
-    this.#authorizer = authorizerOf(parts.config, parts.dev)
+    this.#authorizer = authorizerOf(parts.config, parts.dev?.rootToken)
   }
 
   /** True once the allocation is known to the host: its endpoints answer. */
@@ -186,7 +186,7 @@ class Agent implements Running {
     const { dev, load, logger, sink } = this.#parts
     try {
       const { config } = load()
-      const authorizer = authorizerOf(config, dev)
+      const authorizer = authorizerOf(config, dev?.rootToken)
       const tls = readTlsFiles(config.tls)
       if (tls) this.#listener?.setTls(tls)
       this.#listener?.connections.setLimit(config.limits.httpMaxConnsPerClient)
@@ -211,83 +211,4 @@ class Agent implements Running {
     if (dev?.temporaryDir) rmSync(dev.temporaryDir, { recursive: true, force: true })
     sink.close()
   }
-}
-
-/** To the log file when one is configured, to standard error otherwise; plain only where a person is looking. */
-function logSinkOf({ logFile, logJson, logLevel }: Config): LogSink {
-  const fd = logFile === undefined ? 2 : openSync(logFile, 'a', 0o640)
-  return new LogSink({ fd, level: logLevel, json: logJson ?? !isatty(fd) })
-}
-
-function authorizerOf(config: Config, dev: Dev | undefined): Authorizer {
-  const tokens = config.acl.tokens.map(({ name, sha256, policy }) => ({
-    name,
-    sha256,
-    identity: identityFrom([parsePolicy(policy)], name),
-  }))
-  if (dev) {
-    const sha256 = createHash('sha256').update(dev.rootToken).digest('hex')
-    tokens.push({ name: 'root', sha256, identity: root })
-  }
-  const { anonymousPolicy } = config.acl
-  const anonymous = anonymousPolicy === undefined ? nobody : identityFrom([parsePolicy(anonymousPolicy)], 'anonymous')
-  return createAuthorizer({ enabled: config.acl.enabled, tokens, anonymous })
-}
-
-function hostOptionsOf({ client, limits, telemetry }: Config, version: string, logger: Logger): HostOptions {
-  return {
-    allocDir: client.allocDir,
-    stateDir: client.stateDir,
-    staticMeta: client.meta,
-    version,
-    gc: {
-      intervalMs: client.gcIntervalMs,
-      diskUsageThreshold: client.gcDiskUsageThreshold,
-      inodeUsageThreshold: client.gcInodeUsageThreshold,
-      maxAllocs: client.gcMaxAllocs,
-      parallelDestroys: client.gcParallelDestroys,
-    },
-    followersMax: limits.httpMaxFollowers,
-    sampleIntervalMs: telemetry.collectionIntervalMs,
-    logger,
-    ...(client.nodeId === undefined ? {} : { nodeId: client.nodeId }),
-  }
-}
-
-function limitsOf({ limits }: Config) {
-  return {
-    connectionsPerClient: limits.httpMaxConnsPerClient,
-    headerBytesMax: limits.httpMaxHeaderBytes,
-    bodyBytesMax: limits.httpMaxBodyBytes,
-    headTimeoutMs: limits.httpHeadTimeoutMs,
-    requestTimeoutMs: limits.httpRequestTimeoutMs,
-    idleTimeoutMs: limits.httpIdleTimeoutMs,
-    tlsHandshakeTimeoutMs: limits.httpsHandshakeTimeoutMs,
-    stallTimeoutMs: limits.httpStallTimeoutMs,
-  }
-}
-
-/** The configuration with the compatible system's names, as `/v1/agent/self` shows it. Token hashes are left out. */
-function shownConfig(config: Config, version: string): Record<string, unknown> {
-  return {
-    Region: config.region,
-    Datacenter: config.datacenter,
-    NodeName: config.name,
-    DataDir: config.dataDir,
-    LogLevel: config.logLevel.toUpperCase(),
-    BindAddr: config.bindAddr,
-    Ports: { HTTP: config.ports.http, RPC: config.ports.cluster },
-    ACL: { Enabled: config.acl.enabled },
-    Client: { Enabled: config.client.enabled, AllocDir: config.client.allocDir, Meta: config.client.meta },
-    Server: { Enabled: config.server.enabled },
-    UI: { Enabled: false, ShowCLIHints: false },
-    Version: { Version: version, VersionPrerelease: '', VersionMetadata: '', Revision: '' },
-  }
-}
-
-/** Tells systemd that the service is ready (sd_notify(3)), through its own command: Node has no datagram sockets. */
-function notifySystemd(logger: Logger): void {
-  if (process.env['NOTIFY_SOCKET'] === undefined) return
-  const child = spawn('systemd-notify', ['--ready', `--pid=${process.pid}`], { stdio: 'ignore' })
-  child.on('error', (error) => logger.warn('systemd was not told that we are ready', { error: error.message }))
 }

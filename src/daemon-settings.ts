@@ -1,0 +1,83 @@
+/**
+ * From the configuration to what each room is built with: the daemon's own translations, without any behaviour.
+ */
+import { createHash } from 'node:crypto'
+import { openSync } from 'node:fs'
+import { isatty } from 'node:tty'
+import { type Authorizer, createAuthorizer } from './cluster/authorizer.ts'
+import type { Config } from './config/load.ts'
+import type { HostOptions } from './host/host.ts'
+import { type Logger, LogSink } from './kit/log.ts'
+import { identityFrom, nobody, parsePolicy, root } from './secrets/policy.ts'
+
+/** To the log file when one is configured, to standard error otherwise; plain only where a person is looking. */
+export function logSinkOf({ logFile, logJson, logLevel }: Config): LogSink {
+  const fd = logFile === undefined ? 2 : openSync(logFile, 'a', 0o640)
+  return new LogSink({ fd, level: logLevel, json: logJson ?? !isatty(fd) })
+}
+
+export function authorizerOf(config: Config, rootToken: string | undefined): Authorizer {
+  const tokens = config.acl.tokens.map(({ name, sha256, policy }) => ({
+    name,
+    sha256,
+    identity: identityFrom([parsePolicy(policy)], name),
+  }))
+  if (rootToken !== undefined) {
+    const sha256 = createHash('sha256').update(rootToken).digest('hex')
+    tokens.push({ name: 'root', sha256, identity: root })
+  }
+  const { anonymousPolicy } = config.acl
+  const anonymous = anonymousPolicy === undefined ? nobody : identityFrom([parsePolicy(anonymousPolicy)], 'anonymous')
+  return createAuthorizer({ enabled: config.acl.enabled, tokens, anonymous })
+}
+
+export function hostOptionsOf({ client, limits, telemetry }: Config, version: string, logger: Logger): HostOptions {
+  return {
+    allocDir: client.allocDir,
+    stateDir: client.stateDir,
+    staticMeta: client.meta,
+    version,
+    gc: {
+      intervalMs: client.gcIntervalMs,
+      diskUsageThreshold: client.gcDiskUsageThreshold,
+      inodeUsageThreshold: client.gcInodeUsageThreshold,
+      maxAllocs: client.gcMaxAllocs,
+      parallelDestroys: client.gcParallelDestroys,
+    },
+    followersMax: limits.httpMaxFollowers,
+    sampleIntervalMs: telemetry.collectionIntervalMs,
+    logger,
+    ...(client.nodeId === undefined ? {} : { nodeId: client.nodeId }),
+  }
+}
+
+export function limitsOf({ limits }: Config) {
+  return {
+    connectionsPerClient: limits.httpMaxConnsPerClient,
+    headerBytesMax: limits.httpMaxHeaderBytes,
+    bodyBytesMax: limits.httpMaxBodyBytes,
+    headTimeoutMs: limits.httpHeadTimeoutMs,
+    requestTimeoutMs: limits.httpRequestTimeoutMs,
+    idleTimeoutMs: limits.httpIdleTimeoutMs,
+    tlsHandshakeTimeoutMs: limits.httpsHandshakeTimeoutMs,
+    stallTimeoutMs: limits.httpStallTimeoutMs,
+  }
+}
+
+/** The configuration with the compatible system's names, as `/v1/agent/self` shows it. Token hashes are left out. */
+export function shownConfig(config: Config, version: string): Record<string, unknown> {
+  return {
+    Region: config.region,
+    Datacenter: config.datacenter,
+    NodeName: config.name,
+    DataDir: config.dataDir,
+    LogLevel: config.logLevel.toUpperCase(),
+    BindAddr: config.bindAddr,
+    Ports: { HTTP: config.ports.http, RPC: config.ports.cluster },
+    ACL: { Enabled: config.acl.enabled },
+    Client: { Enabled: config.client.enabled, AllocDir: config.client.allocDir, Meta: config.client.meta },
+    Server: { Enabled: config.server.enabled },
+    UI: { Enabled: false, ShowCLIHints: false },
+    Version: { Version: version, VersionPrerelease: '', VersionMetadata: '', Revision: '' },
+  }
+}
