@@ -1,0 +1,120 @@
+/**
+ * The lines of one log that are given to a caller who asked for some of them: `grep`, `grep_invert`, `grep_context`.
+ *
+ * Bytes go in as they are read, runs of whole lines come out. What a line is: everything up to `\n`; a `\r` before that
+ * is given but not judged, so that `$` stands where a reader sees the end. Nothing matches across lines. Bytes that are
+ * not UTF-8 are given as they are; a pattern sees U+FFFD in their place.
+ *
+ * A line longer than `LINE_BYTES_MAX` is judged on its beginning and given as its beginning and a marker. So a filter
+ * holds no more than one such beginning and the lines before a possible match (`CONTEXT_BYTES_MAX`), whatever it is fed.
+ */
+import { LineAssembly, type Lines } from './line-assembly.ts'
+import type { LinePattern } from './line-pattern.ts'
+import { countLines, LineSelection, type Run } from './line-selection.ts'
+import { literalMatches } from './literal-search.ts'
+import { PatternSearch } from './pattern-search.ts'
+
+/** Lines before and after each match that may be asked for. */
+export const CONTEXT_LINES_MAX = 100
+
+/**
+ * Whole lines. `bytes` are contiguous bytes of the file ending at offset `end`, except for a line that was cut and for
+ * one that began in an earlier file: then they are that one line (cut: and marked), and `end` is where the real line
+ * ends. The last line of a file may lack its line end.
+ */
+export interface LineRun<P> {
+  readonly place: P
+  readonly bytes: Buffer
+  readonly end: number
+  /**
+   * Where to go on: a filter made with this `after` and fed from `end` of `place` gives exactly what follows. At a line
+   * end inside the run it is this and one more for each line of the run behind it; `pieces` knows.
+   */
+  readonly after: number
+}
+
+/** The filter of one log. P is what the caller tells files apart by, compared with `===`. */
+export class LineFilter<P> {
+  readonly #pattern: LinePattern | undefined
+  readonly #search: PatternSearch | undefined
+  readonly #assembly = new LineAssembly<P>()
+  readonly #selection: LineSelection<P>
+  readonly #counts: boolean
+
+  /** `pattern` undefined: every line. `context` is 0 to `CONTEXT_LINES_MAX`; `after` is that of a run, to go on there. */
+  constructor(options: { pattern: LinePattern | undefined; invert: boolean; context: number; after?: number }) {
+    const { pattern, invert, context, after = 0 } = options
+    this.#pattern = pattern
+    this.#search = pattern && !pattern.literal ? new PatternSearch(pattern.text) : undefined
+    this.#selection = new LineSelection({ invert, context, after })
+    this.#counts = context > 0 || after > 0
+  }
+
+  /**
+   * Takes the next bytes of `place`, which start at offset `start` in it, and gives the selected lines that are complete
+   * by now, in order. `data` and the runs are valid until the next push, which must wait for the promise of this one.
+   * A line may begin in one place and end in the next: it then belongs to the place where it ends.
+   *
+   * Rejects with a Fault when the thread that matches died. After `close` the promise gives nothing.
+   */
+  push(data: Buffer, place: P, start: number): LineRun<P>[] | Promise<LineRun<P>[]> {
+    return this.#judge(this.#assembly.push(data, place, start))
+  }
+
+  /** The incomplete last line, judged as if it were complete: the end of a stream that does not follow. */
+  finish(): LineRun<P>[] | Promise<LineRun<P>[]> {
+    const last = this.#assembly.finish()
+    return last ? this.#judge([last]) : []
+  }
+
+  /** Forgets the incomplete line and the context: the file was truncated. */
+  reset(): void {
+    this.#assembly.reset()
+    this.#selection.reset()
+  }
+
+  /** Lines of context behind a match that are still owed. */
+  get after(): number {
+    return this.#selection.after
+  }
+
+  /**
+   * Where the first byte stands that may still be given: the oldest line that a match could make context, or the
+   * incomplete line. Undefined when there is none: then it is the byte behind those that were pushed. A filter made with
+   * `after` and fed from there goes on exactly.
+   */
+  get pending(): { place: P; offset: number } | undefined {
+    return this.#selection.pending ?? this.#assembly.pending
+  }
+
+  /** Ends the filter: work that waits for a thread is dropped. */
+  close(): void {
+    this.reset()
+  }
+
+  /** The run in pieces of at most `bytesMax` (no less than a frame of 64 KiB) that end with a line, each one to resume from. */
+  *pieces(run: LineRun<P>, bytesMax: number): Generator<LineRun<P>> {
+    const { bytes, place, end } = run
+    let at = 0
+    while (bytes.length - at > bytesMax) {
+      const to = bytes.lastIndexOf(10, at + bytesMax - 1) + 1
+      const behind = this.#counts ? countLines(bytes, to, bytes.length) : 0
+      yield { place, bytes: bytes.subarray(at, to), end: end - (bytes.length - to), after: run.after + behind }
+      at = to
+    }
+    yield at === 0 ? run : { place, bytes: bytes.subarray(at), end, after: run.after }
+  }
+
+  #judge(stretches: readonly Lines<P>[]): Run<P>[] {
+    for (const lines of stretches) this.#selection.take(lines, this.#matches(lines))
+    return this.#selection.takeRuns()
+  }
+
+  #matches(lines: Lines<P>): number[] {
+    if (!this.#pattern) return [lines.from, lines.to]
+    if (this.#pattern.literal) return literalMatches(lines, this.#pattern.literal)
+    const found = this.#search?.matches(lines.base.subarray(lines.from, lines.judgedTo)) ?? []
+    if (lines.cut) return found.length > 0 ? [lines.from, lines.to] : []
+    return found.map((at) => lines.from + at)
+  }
+}
