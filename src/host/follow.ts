@@ -3,20 +3,18 @@
  * into bytes.
  */
 import { Refusal } from '../kit/errors.ts'
-import { type FileEvent, FrameLabel, framesBytesMax, HEARTBEAT } from '../kit/frame.ts'
 import type { Logger } from '../kit/log.ts'
 import type { Call, Chunk } from '../kit/operation.ts'
 import { queryText } from '../kit/schema.ts'
-import { BufferLease } from './buffers.ts'
+import type { BufferLease } from './buffers.ts'
+import { forgetPlace, type Mark } from './cursor-code.ts'
 import type { Step } from './file-cursor.ts'
 import { FollowedFiles } from './followed-file.ts'
+import { type DataStep, type Encoder, NOTHING, type Source } from './stream-encoder.ts'
 import { DirectoryWatches } from './watched-directory.ts'
 
 /** Stock clients give up on a stream that is silent for longer. */
 export const HEARTBEAT_MS = 1000
-
-/** A chunk of no bytes; whoever asks for the one behind it has written all before it. */
-export const NOTHING = Buffer.alloc(0)
 
 export const originQuery = queryText({
   description: 'Where the offset counts from',
@@ -49,10 +47,10 @@ export class Followers {
   }
 
   /**
-   * Counts one follower in, with what it follows; one that cannot be opened does not count. Throws a Refusal when the
-   * agent has as many as it may. Pair with `leave`.
+   * Counts one follower in, with what it follows; one that cannot be opened does not count. Rejects with a Refusal when
+   * the agent has as many as it may. Pair with `leave`.
    */
-  enter<T>(open: () => T): T {
+  async enter<T>(open: () => T | Promise<T>): Promise<T> {
     if (this.#count >= this.#limit) {
       throw new Refusal(
         'too_many',
@@ -60,9 +58,13 @@ export class Followers {
         { 'Retry-After': '5' },
       )
     }
-    const followed = open()
     this.#count++
-    return followed
+    try {
+      return await open()
+    } catch (error) {
+      this.#count--
+      throw error
+    }
   }
 
   leave(): void {
@@ -86,105 +88,127 @@ export async function* leased(lease: BufferLease, chunks: AsyncIterable<Chunk>):
   }
 }
 
-/** A step of what is followed, and the path that its frames name. */
+/** A step of what is followed, the path that its frames name, and the mark of the file it comes from. */
 export interface FollowStep {
   readonly step: Step | { readonly kind: 'deleted'; readonly offset: number } | { readonly kind: 'over' }
   readonly path: string
+  readonly mark: Mark
 }
 
-/** What can be followed: one file, or a log of many. */
-export interface Followed {
+export interface FollowedData extends FollowStep {
+  readonly step: DataStep
+}
+
+/** What can be followed. */
+export interface Followed extends Source {
   /** The next thing; `end` when there is nothing for now, `over` when nothing will ever come. Throws to break the stream. */
   step(labelBytes: number): Promise<FollowStep>
   /** Sleeps until there is news or the monotonic time has come. */
   rest(beatAtMs: number): Promise<void>
   wake(): void
+  /** Looks once more; true when everything that was written up to this moment has been given. */
+  drained(): boolean
   release(): void
 }
 
+/** What is read once: to the end that it has when it gets there. */
+export interface Once extends Source {
+  steps(labelBytes: () => number): AsyncIterable<FollowStep>
+}
+
+/** What stands between the bytes of a source and its caller, if anything does: the search for lines. */
+export interface Stage {
+  /** Chunks for the data of a step. */
+  take(taken: FollowedData): AsyncIterable<Buffer>
+  /** Chunks for what was held back, at the end. */
+  finish(): AsyncIterable<Buffer>
+  /** The file of a step was truncated. */
+  reset(mark: Mark): void
+  /** A sign of life; it may tell how far the stage has got. */
+  heartbeat(): Buffer
+  close(): void
+}
+
+/** How one stream is served, whatever it is of. */
+interface Serving<S extends Source> {
+  readonly encoder: Encoder
+  readonly stage?: Stage | undefined
+  readonly head: (source: S) => Chunk
+}
+
+interface Following extends Serving<Followed> {
+  readonly followers: Followers
+  readonly call: Call
+  readonly open: (lease: BufferLease) => Followed | Promise<Followed>
+  /** True once nothing more will be written: the stream then ends, when everything has been given. */
+  readonly ended?: (() => boolean) | undefined
+}
+
 /** The stream of one follower, until it leaves or what it follows is over. */
-export async function* follow(options: {
-  followers: Followers
-  call: Call
-  framed: boolean
-  head: Chunk
-  open: (lease: BufferLease) => Followed
-}): AsyncGenerator<Chunk> {
-  const { followers, call, head } = options
-  const encoder = new Encoder({ framed: options.framed })
-  const followed = followers.enter(() => options.open(encoder.lease))
+export async function* follow(options: Following): AsyncGenerator<Chunk> {
+  const { followers, call, encoder, stage } = options
+  const followed = await followers.enter(() => options.open(encoder.lease))
   const onAbort = () => followed.wake()
   call.signal.addEventListener('abort', onAbort)
   const heartbeat = new Heartbeat()
+  encoder.begin(followed)
   try {
-    yield head
+    yield options.head(followed)
     yield encoder.heartbeat
     while (!call.signal.aborted) {
       if (heartbeat.due()) {
-        yield encoder.heartbeat
+        yield stage ? stage.heartbeat() : encoder.heartbeat
         encoder.lease.rest()
       }
-      const { step, path } = await followed.step(encoder.labelBytes)
-      encoder.setFile(path)
-      if (step.kind === 'shared' || step.kind === 'own') yield encoder.step(step)
-      else if (step.kind === 'truncated') yield encoder.event('file truncated', 0)
-      else if (step.kind === 'deleted') yield encoder.event('file deleted', step.offset)
-      else if (step.kind === 'over') return
-      else await followed.rest(heartbeat.dueAtMs)
+      const taken = await followed.step(encoder.labelBytes)
+      const { step } = taken
+      if (step.kind === 'over') break
+      if ((step.kind === 'shared' || step.kind === 'own') && !stage) yield encoder.step(step, taken)
+      else if (step.kind !== 'end') yield* chunksOf(taken, options)
+      else if (!options.ended?.()) await followed.rest(heartbeat.dueAtMs)
+      else if (followed.drained()) break
     }
+    if (stage && !call.signal.aborted) yield* stage.finish()
   } finally {
     call.signal.removeEventListener('abort', onAbort)
     followed.release()
+    stage?.close()
     encoder.lease.abandon()
     followers.leave()
   }
 }
 
-/** Bytes on the wire for one stream: framed or plain. */
-export class Encoder {
-  readonly lease: BufferLease
-  readonly #framed: boolean
-  #label = new FrameLabel('')
-
-  constructor(options: { framed: boolean }) {
-    this.#framed = options.framed
-    this.lease = new BufferLease({ framed: options.framed })
+/** The stream of a source that is read once. */
+export async function* readOnce<S extends Once>(
+  options: Serving<S> & { readonly open: (lease: BufferLease) => S | Promise<S> },
+): AsyncGenerator<Chunk> {
+  const { encoder, stage } = options
+  try {
+    const source = await options.open(encoder.lease)
+    encoder.begin(source)
+    yield options.head(source)
+    for await (const taken of source.steps(() => encoder.labelBytes)) {
+      if (stage || taken.step.kind !== 'own') yield* chunksOf(taken, options)
+      else yield encoder.step(taken.step, taken)
+    }
+    if (stage) yield* stage.finish()
+  } finally {
+    stage?.close()
   }
+}
 
-  /** From now on, frames name this file. */
-  setFile(path: string): void {
-    if (this.#label.file !== path) this.#label = new FrameLabel(path)
-  }
-
-  get labelBytes(): number {
-    return this.#framed ? this.#label.bytes : 0
-  }
-
-  /**
-   * A sign of life; no bytes when plain. Once it has been taken (the caller asked for the chunk behind it), every chunk
-   * before it is written, so the buffers can go back.
-   */
-  get heartbeat(): Buffer {
-    return this.#framed ? HEARTBEAT : NOTHING
-  }
-
-  event(event: FileEvent, offset: number): Buffer {
-    return this.#framed ? this.#label.eventFrame(event, offset) : NOTHING
-  }
-
-  /** Bytes for a step that carries data. */
-  step(step: Extract<Step, { kind: 'shared' | 'own' }>): Buffer {
-    if (step.kind === 'own') return this.data(step.data, step.start)
-    return this.#framed ? step.chunk.frame(this.#label) : step.chunk.data
-  }
-
-  /** Bytes for data that lies in the lease's read buffer. `start` is its offset in the file. */
-  data(data: Buffer, start: number): Buffer {
-    if (!this.#framed) return data
-    let target = this.lease.framesBuffer()
-    const most = framesBytesMax(data.length, this.#label)
-    if (most > target.length) target = Buffer.allocUnsafeSlow(most)
-    return target.subarray(0, this.#label.encodeFrames(data, 0, data.length, start, target, 0))
+/** What a caller is sent for a step. */
+async function* chunksOf(taken: FollowStep, { encoder, stage }: Serving<never>): AsyncGenerator<Buffer> {
+  const { step } = taken
+  if (step.kind === 'shared' || step.kind === 'own') {
+    if (stage) yield* stage.take({ ...taken, step })
+    else yield encoder.step(step, taken)
+  } else if (step.kind === 'truncated') {
+    forgetPlace(taken.mark)
+    stage?.reset(taken.mark)
+    yield encoder.event('file truncated', 0, taken)
+  } else if (step.kind === 'deleted') {
+    yield encoder.event('file deleted', step.offset, taken)
   }
 }
 

@@ -13,6 +13,7 @@
 import { Fault } from '../kit/errors.ts'
 import type { Allocation } from './allocation.ts'
 import type { BufferLease } from './buffers.ts'
+import { type Mark, markAt } from './cursor-code.ts'
 import { FileCursor } from './file-cursor.ts'
 import type { Followed, FollowStep } from './follow.ts'
 import type { FollowedFiles } from './followed-file.ts'
@@ -22,20 +23,39 @@ const LINGER_MS = 1000
 /** Earlier files that are still listened to; each costs a descriptor. */
 const LINGER_FILES_MAX = 4
 
-interface OldFile {
+/** A file of the log that the follower stands in. */
+interface Standing {
   readonly cursor: FileCursor
   readonly index: number
+  readonly path: string
+  readonly mark: Mark
+}
+
+interface OldFile extends Standing {
   readonly untilMs: number
 }
 
+interface LogCursorOptions {
+  readonly files: FollowedFiles
+  readonly logs: LogFiles
+  readonly allocation: Allocation
+  readonly lease: BufferLease
+}
+
+/** Where to begin: a place, or what is left of the place where another stream ended. */
+export interface LogStart {
+  readonly place: LogPlace
+  /** Earlier files that were read up to here and may have got late bytes since. */
+  readonly late?: readonly LogPlace[]
+  /** What is to be said first: the place is not where it was asked for. */
+  readonly said?: { readonly event: 'deleted' | 'truncated'; readonly index: number; readonly offset: number }
+  /** Lines of context that are owed behind a match before the place. */
+  readonly after?: number
+}
+
 export class LogCursor implements Followed {
-  readonly #files: FollowedFiles
-  readonly #logs: LogFiles
-  readonly #allocation: Allocation
-  readonly #lease: BufferLease
-  #current: FileCursor
-  #index: number
-  #path: string
+  readonly #options: LogCursorOptions
+  #current: Standing
   /** Only files with a higher index come next; lower ones are older. */
   #floor: number
   /** The files before this one, the oldest first, in case their writers are late. */
@@ -44,93 +64,117 @@ export class LogCursor implements Followed {
   #next: readonly number[] = []
   #listedGeneration = -1
   #saidDeleted = false
+  #said: LogStart['said']
+  /** Set by whoever waits for several logs at once. */
+  onWake: (() => void) | undefined
 
-  /** Undefined when the file of `place` is gone by now. */
-  static open(options: {
-    files: FollowedFiles
-    logs: LogFiles
-    allocation: Allocation
-    lease: BufferLease
-    place: LogPlace
-  }): LogCursor | undefined {
-    const first = openAt(options, options.place)
-    return first && new LogCursor(options, first, options.place.index)
+  /** Undefined when the file to begin in is gone by now. */
+  static open(options: LogCursorOptions, start: LogStart): LogCursor | undefined {
+    const first = openAt(options, start.place)
+    if (!first) return undefined
+    first.mark.after = start.after ?? 0
+    return new LogCursor(options, first, start)
   }
 
-  private constructor(
-    options: { files: FollowedFiles; logs: LogFiles; allocation: Allocation; lease: BufferLease },
-    first: FileCursor,
-    index: number,
-  ) {
-    this.#files = options.files
-    this.#logs = options.logs
-    this.#allocation = options.allocation
-    this.#lease = options.lease
+  private constructor(options: LogCursorOptions, first: Standing, start: LogStart) {
+    this.#options = options
     this.#current = first
-    this.#index = index
-    this.#path = options.logs.path(index)
-    this.#floor = index
+    this.#listen(first)
+    this.#floor = first.index
+    this.#said = start.said
+    for (const place of start.late ?? []) {
+      const late = openAt(options, place)
+      if (late) this.#keepOld(late)
+    }
+  }
+
+  marks(): Mark[] {
+    return [...this.#old.map(({ mark }) => mark), this.#current.mark]
+  }
+
+  /** The directory of the log, as far as its watch tells of changes. */
+  get generation(): number {
+    return this.#current.cursor.file.directory.generation
   }
 
   /** The next thing in the log; `end` when there is nothing for now. */
   async step(labelBytes: number): Promise<FollowStep> {
+    const said = this.#sayFirst()
+    if (said) return said
     const late = this.#old.length > 0 ? await this.#lateStep(labelBytes) : undefined
     if (late) return late
     for (;;) {
-      const taken = this.#current.step(labelBytes)
+      const { cursor, index, path, mark } = this.#current
+      const taken = cursor.step(labelBytes)
       const step = taken instanceof Promise ? await taken : taken
-      const path = this.#path
-      if (step.kind !== 'end') return { step, path }
+      if (step.kind !== 'end') return { step, path, mark }
       if (this.#next.length === 0 && this.#findNext()) continue
-      if (this.#nearest > this.#index && this.#moveOn()) continue
-      if (this.#current.file.deleted && !this.#saidDeleted) {
+      if (this.#nearest > index && this.#moveOn()) continue
+      if (cursor.file.deleted && !this.#saidDeleted) {
         this.#saidDeleted = true
-        return { step: { kind: 'deleted', offset: this.#current.position }, path }
+        return { step: { kind: 'deleted', offset: cursor.position }, path, mark }
       }
       if (this.#moveOn()) continue
       if (this.#abandoned) throw new Fault('the log directory is gone')
-      return { step, path }
+      return { step, path, mark }
     }
+  }
+
+  #sayFirst(): FollowStep | undefined {
+    const said = this.#said
+    if (!said) return undefined
+    this.#said = undefined
+    const path = this.#options.logs.path(said.index)
+    const step = said.event === 'deleted' ? { kind: said.event, offset: said.offset } : { kind: said.event }
+    return { step, path, mark: this.#current.mark }
+  }
+
+  drained(): boolean {
+    this.#listedGeneration = -1
+    if (this.#findNext()) return false
+    return [...this.#old, this.#current].every(({ cursor }) => cursor.revoked || cursor.drained())
   }
 
   /** As `FileCursor.rest`. */
   rest(beatAtMs: number): Promise<void> {
-    return this.#current.rest(beatAtMs)
+    return this.#current.cursor.rest(beatAtMs)
   }
 
   wake(): void {
-    this.#current.wake()
+    this.#current.cursor.wake()
   }
 
   /** True when the log's directory is gone: nothing can ever follow. */
   get #abandoned(): boolean {
-    return this.#current.file.deleted && !this.#logs.directoryExists()
+    return this.#current.cursor.file.deleted && !this.#options.logs.directoryExists()
   }
 
   release(): void {
-    this.#current.release()
+    this.#current.cursor.release()
     for (const old of this.#old.splice(0)) old.cursor.release()
   }
 
   /** Looks for a file to go on with, if names may have changed since the last look; true when there is one. */
   #findNext(): boolean {
-    const { directory, deleted } = this.#current.file
+    const { logs } = this.#options
+    const { directory, deleted } = this.#current.cursor.file
     if (directory.generation === this.#listedGeneration && !deleted) return false
     this.#listedGeneration = directory.generation
-    const names = deleted ? this.#logs.names() : directory.names(() => this.#logs.names())
-    this.#next = this.#newer(this.#logs.indexes(names))
+    const names = deleted ? logs.names() : directory.names(() => logs.names())
+    this.#next = this.#newer(logs.indexes(names))
     // A directory is not read in one instant: one file may be missed and a later one seen. Only two looks make a gap.
-    if (this.#next.length > 0 && this.#nearest !== this.#index + 1) this.#next = this.#newer(this.#logs.indexes())
+    if (this.#next.length > 0 && this.#nearest !== this.#current.index + 1) this.#next = this.#newer(logs.indexes())
     if (this.#next.length === 0) return false
-    this.#current.file.look()
+    this.#current.cursor.file.look()
     return true
   }
 
   #newer(indexes: readonly number[]): number[] {
     if (indexes.length === 0) this.#floor = -1
-    const { deleted, bornNs } = this.#current.file
+    const { cursor, index: own } = this.#current
+    const { deleted, bornNs } = cursor.file
     return indexes.filter(
-      (index) => index > this.#floor || (deleted && (index === this.#index || this.#logs.bornNs(index) > bornNs)),
+      (index) => index > this.#floor || (deleted && (index === own || this.#options.logs.bornNs(index) > bornNs)),
     )
   }
 
@@ -142,19 +186,15 @@ export class LogCursor implements Followed {
   /** Moves to the nearest of the next files that can be opened; a name that is no readable file is passed over. */
   #moveOn(): boolean {
     if (this.#next.length === 0) return false
-    const options = { files: this.#files, logs: this.#logs, allocation: this.#allocation, lease: this.#lease }
     const candidates = this.#next
     this.#next = []
     this.#listedGeneration = -1
     for (const index of candidates) {
-      const opened = openAt(options, { index, offset: 0 })
+      const opened = openAt(this.#options, { index, offset: 0 })
       if (!opened) continue
-      this.#old.push({ cursor: this.#current, index: this.#index, untilMs: performance.now() + LINGER_MS })
-      if (this.#old.length > LINGER_FILES_MAX) this.#old.shift()?.cursor.release()
-      this.#current.onWake = () => this.wake()
+      this.#keepOld(this.#current)
       this.#current = opened
-      this.#index = index
-      this.#path = this.#logs.path(index)
+      this.#listen(opened)
       this.#floor = index
       this.#saidDeleted = false
       return true
@@ -162,12 +202,22 @@ export class LogCursor implements Followed {
     return false
   }
 
+  #listen(standing: Standing): void {
+    standing.cursor.onWake = () => this.onWake?.()
+  }
+
+  #keepOld(standing: Standing): void {
+    this.#old.push({ ...standing, untilMs: performance.now() + LINGER_MS })
+    if (this.#old.length > LINGER_FILES_MAX) this.#old.shift()?.cursor.release()
+    standing.cursor.onWake = () => this.wake()
+  }
+
   /** What the writers of earlier files have added since; files whose time is over are let go. */
   async #lateStep(labelBytes: number): Promise<FollowStep | undefined> {
     for (const old of this.#old.slice()) {
       // Revoked with nothing left to read: no reason to break what goes on in the current file.
       const step = old.cursor.revoked && old.cursor.atEnd ? undefined : await old.cursor.step(labelBytes)
-      if (step && step.kind !== 'end') return { step, path: this.#logs.path(old.index) }
+      if (step && step.kind !== 'end') return { step, path: old.path, mark: old.mark }
       if (step && old.untilMs >= performance.now()) continue
       old.cursor.release()
       this.#old.splice(this.#old.indexOf(old), 1)
@@ -176,17 +226,10 @@ export class LogCursor implements Followed {
   }
 }
 
-function openAt(
-  options: { files: FollowedFiles; logs: LogFiles; allocation: Allocation; lease: BufferLease },
-  place: LogPlace,
-): FileCursor | undefined {
-  const content = options.logs.open(place.index)
+function openAt({ files, logs, allocation, lease }: LogCursorOptions, place: LogPlace): Standing | undefined {
+  const content = logs.open(place.index)
   if (!content) return undefined
-  return new FileCursor({
-    files: options.files,
-    content,
-    root: options.allocation.directory,
-    position: place.offset,
-    lease: options.lease,
-  })
+  const mark = markAt(logs.hash, place.index, content, place.offset)
+  const cursor = new FileCursor({ files, content, root: allocation.directory, position: place.offset, lease })
+  return { cursor, index: place.index, path: logs.path(place.index), mark }
 }

@@ -7,6 +7,7 @@ import { closeSync, readdirSync } from 'node:fs'
 import { isErrno, Refusal } from '../kit/errors.ts'
 import { type Content, findFile, openFile, refusalOf } from './alloc-files.ts'
 import type { Allocation } from './allocation.ts'
+import { logHash } from './cursor-code.ts'
 
 export const LOG_DIRECTORY = 'alloc/logs'
 /** Indexes above are no log files: they could not be counted up any further. */
@@ -15,10 +16,17 @@ const INDEX_MAX = Number.MAX_SAFE_INTEGER - 1
 export class LogFiles {
   readonly #allocation: Allocation
   readonly #prefix: string
+  readonly task: string
+  readonly type: string
+  /** Names this log in a cursor. */
+  readonly hash: number
 
   constructor(allocation: Allocation, options: { task: string; type: string }) {
     this.#allocation = allocation
+    this.task = options.task
+    this.type = options.type
     this.#prefix = `${options.task}.${options.type}.`
+    this.hash = logHash(`${options.task}.${options.type}`)
   }
 
   /** Existing indexes in ascending order; empty when there are none or the directory is gone. */

@@ -1,23 +1,38 @@
 /**
- * `fs/logs`: a task's log across its rotated files, as frames or plain, once or for as long as the caller stays.
+ * `fs/logs`: a task's log across its rotated files, as frames or plain, once or for as long as the caller stays; or
+ * several logs of an allocation in one stream.
  *
- * A follow stream stays open when the task ends, because stock clients expect it. It ends broken, not cleanly, when the
- * allocation is collected under it: there is nothing to resume, and a client that is told "end" would ask again for ever.
+ * A follow stream stays open when the task ends, because stock clients expect it, unless `end_when_done` asks otherwise.
+ * It ends broken, not cleanly, when the allocation is collected under it: there is nothing to resume, and a client that
+ * is told "end" would ask again for ever.
  */
-import { closeSync } from 'node:fs'
 import { Refusal } from '../kit/errors.ts'
-import type { AnyOperation, Chunk } from '../kit/operation.ts'
+import type { AnyOperation, Call, StreamHead } from '../kit/operation.ts'
 import { queryBoolean, queryInteger, queryText, schema } from '../kit/schema.ts'
-import { gone } from './alloc-files.ts'
 import type { Allocation, AllocationTable } from './allocation.ts'
 import { allocationOperation, allocIdParam } from './allocation-operation.ts'
 import type { BufferLease } from './buffers.ts'
-import { Encoder, follow, type Followed, type Followers, leased, originQuery } from './follow.ts'
-import { LogCursor } from './log-cursor.ts'
-import { LogFiles, logStart, type LogPlace } from './log-files.ts'
-import { OpenFile, readSpan } from './read.ts'
+import { scopeHash } from './cursor-code.ts'
+import { follow, type Followed, type Followers, leased, originQuery, readOnce } from './follow.ts'
+import { LogCursor, type LogStart } from './log-cursor.ts'
+import type { LogFiles } from './log-files.ts'
+import { type LogBeginning, LogSteps } from './log-steps.ts'
+import {
+  type Beginning,
+  checkCursor,
+  existingLogs,
+  firstByte,
+  isMerged,
+  noLog,
+  selectLogs,
+  startOf,
+  tasksEnded,
+} from './log-selection.ts'
+import { MergedLogs } from './merged-logs.ts'
+import { type Additions, additions, beginningOf, resumeHeaders } from './stream-additions.ts'
+import { Encoder } from './stream-encoder.ts'
 
-interface LogsInput {
+interface LogsInput extends Additions {
   readonly alloc_id: string
   readonly task: string
   readonly follow: boolean
@@ -29,100 +44,139 @@ interface LogsInput {
 
 const logsInput = schema({
   alloc_id: allocIdParam,
-  task: queryText({ description: 'Name of the task', fallback: '', required: 'must provide task name' }),
+  task: queryText({
+    description: 'Name of the task; * for all tasks in one stream',
+    fallback: '',
+    required: 'must provide task name',
+  }),
   follow: queryBoolean({ description: 'Go on with what is written', fallback: false }),
   plain: queryBoolean({ description: 'Bytes of the log without frames', fallback: false }),
   type: queryText({
-    description: 'Which of its outputs',
+    description: 'Which of its outputs; * for both in one stream',
     fallback: 'stdout',
-    choices: ['stdout', 'stderr'],
+    choices: ['stdout', 'stderr', '*'],
     otherwise: 'must provide log type (stdout/stderr)',
   }),
   offset: queryInteger({ description: 'Bytes from the origin', fallback: 0 }),
   origin: originQuery,
+  ...additions,
 })
 
-const headOf = (plain: boolean): Chunk => ({
-  status: 200,
-  contentType: plain ? 'text/plain' : 'application/json',
-  headers: { 'X-Content-Type-Options': 'nosniff' },
-})
+/** One request for logs, from what was asked to what is sent. */
+class LogRequest {
+  readonly #host: { allocations: AllocationTable; followers: Followers }
+  readonly #allocation: Allocation
+  readonly #input: LogsInput
+  readonly #call: Call
+  readonly #encoder: Encoder
+  readonly #scope: number
+  readonly #at: Beginning
+  /** What has happened to the place of a cursor. */
+  #said: LogStart['said']
 
-/** Where to begin, or a Refusal that says why there is no log. */
-function placeOf(allocation: Allocation, logs: LogFiles, input: LogsInput): LogPlace {
-  if (allocation.collected) throw gone(allocation)
-  const task = allocation.tasks.get(input.task)
-  if (!task) throw new Refusal('invalid_request', `unknown task name ${JSON.stringify(input.task)}`)
-  if (task.state === 'pending' && task.startedAtMs === undefined) {
-    throw new Refusal('not_found', `task "${input.task}" not started yet. No logs available`)
+  constructor(
+    host: { allocations: AllocationTable; followers: Followers },
+    allocation: Allocation,
+    input: LogsInput,
+    call: Call,
+  ) {
+    this.#host = host
+    this.#allocation = allocation
+    this.#input = input
+    this.#call = call
+    this.#scope = scopeHash('logs', allocation.id)
+    this.#at = beginningOf(input, this.#scope)
+    const scope = input.cursor === undefined ? undefined : this.#scope
+    this.#encoder = new Encoder({ framed: !input.plain, scope })
   }
-  const place = task.logsDisabled ? undefined : logStart(sizesOf(logs), input)
-  if (place) return place
-  throw new Refusal('not_found', `log entry for task "${input.task}" and log type "${input.type}" not found`)
-}
 
-function sizesOf(logs: LogFiles): { index: number; size: number }[] {
-  const sizes: { index: number; size: number }[] = []
-  for (const index of logs.indexes()) {
-    const content = logs.open(index)
-    if (!content) continue
-    closeSync(content.fd)
-    sizes.push({ index, size: Number(content.stat.size) })
+  follow() {
+    const { end_when_done: ends, task } = this.#input
+    return follow({
+      followers: this.#host.followers,
+      call: this.#call,
+      encoder: this.#encoder,
+      head: () => this.#head(),
+      open: (lease) => (isMerged(this.#input) ? this.#openMerged(lease) : this.#openOne(lease)),
+      ended: ends ? () => tasksEnded(this.#host.allocations.get(this.#allocation.id), task) : undefined,
+    })
   }
-  return sizes
-}
 
-/** Everything from the place to the end of the newest file; which that is, is looked up again after each. */
-async function* readOnce(allocation: Allocation, input: LogsInput, encoder: Encoder): AsyncGenerator<Chunk> {
-  const logs = new LogFiles(allocation, input)
-  let place: LogPlace | undefined = placeOf(allocation, logs, input)
-  yield headOf(input.plain)
-  while (place) place = yield* readFile(logs, place, encoder)
-}
-
-/**
- * One file from the place to its end. Returns the place to go on at, if there is one: then the file was read to its end
- * once more after the next one was known to exist, as its writer may have added to it until then.
- */
-async function* readFile(
-  logs: LogFiles,
-  place: LogPlace,
-  encoder: Encoder,
-): AsyncGenerator<Buffer, LogPlace | undefined> {
-  const content = logs.open(place.index)
-  if (!content) return placeAfter(logs, place) // rotated away since it was listed
-  const file = new OpenFile(content.fd)
-  encoder.setFile(logs.path(place.index))
-  try {
-    let position = place.offset
-    let next: LogPlace | undefined
-    for (;;) {
-      const span = { start: position, end: Number.MAX_SAFE_INTEGER, labelBytes: encoder.labelBytes }
-      for await (const data of readSpan(file, encoder.lease, span)) {
-        yield encoder.data(data, position)
-        position += data.length
+  once() {
+    const open = async (lease: BufferLease) => {
+      const beginnings: LogBeginning[] = []
+      for (const logs of this.#select()) {
+        const start = await this.#startOf(logs)
+        if (start) beginnings.push({ logs, start })
+        else if (!isMerged(this.#input)) throw noLog(logs)
       }
-      if (next) return next
-      next = placeAfter(logs, place)
-      if (!next) return undefined
+      return new LogSteps(beginnings, lease)
     }
-  } finally {
-    file.close()
+    const chunks = readOnce({ encoder: this.#encoder, head: () => this.#head(), open })
+    return leased(this.#encoder.lease, chunks)
   }
-}
 
-function placeAfter(logs: LogFiles, place: LogPlace): LogPlace | undefined {
-  const index = logs.indexes().find((other) => other > place.index)
-  return index === undefined ? undefined : { index, offset: 0 }
-}
+  #select(): LogFiles[] {
+    const logs = selectLogs(this.#allocation, this.#input)
+    checkCursor(this.#at.cursor, logs)
+    return logs
+  }
 
-function openLog(followers: Followers, allocation: Allocation, input: LogsInput, lease: BufferLease): Followed {
-  const logs = new LogFiles(allocation, input)
-  for (;;) {
-    const place = placeOf(allocation, logs, input)
-    const cursor = LogCursor.open({ files: followers.files, logs, allocation, lease, place })
-    // Rotated away between the listing and the opening: the listing has changed, so look again.
-    if (cursor) return cursor
+  async #startOf(logs: LogFiles): Promise<LogStart | undefined> {
+    const start = await startOf(logs, this.#at, this.#call.signal)
+    this.#said ??= start?.said
+    return start
+  }
+
+  async #openOne(lease: BufferLease): Promise<Followed> {
+    const [logs] = this.#select()
+    for (;;) {
+      const start = logs && (await this.#startOf(logs))
+      if (!logs || !start) throw logs ? noLog(logs) : new Refusal('not_found', 'no log')
+      const cursor = this.#openAt(logs, start, lease)
+      // Rotated away between the listing and the opening: the listing has changed, so look again.
+      if (cursor) return cursor
+    }
+  }
+
+  async #openMerged(lease: BufferLease): Promise<Followed> {
+    const { id } = this.#allocation
+    const merged = new MergedLogs({
+      list: () => existingLogs(this.#host.allocations.get(id) ?? this.#allocation, this.#input),
+      open: (logs) => {
+        const start = firstByte(logs)
+        return start && this.#openAt(logs, start, lease)
+      },
+    })
+    try {
+      for (const logs of this.#select()) {
+        const start = await this.#startOf(logs)
+        const cursor = start && this.#openAt(logs, start, lease)
+        if (cursor) merged.add(logs, cursor)
+      }
+      return merged
+    } catch (error) {
+      merged.release()
+      throw error
+    }
+  }
+
+  #openAt(logs: LogFiles, start: LogStart, lease: BufferLease): LogCursor | undefined {
+    const { files } = this.#host.followers
+    return LogCursor.open({ files, logs, allocation: this.#allocation, lease }, start)
+  }
+
+  #head(): StreamHead {
+    const { plain, cursor } = this.#input
+    const resumable = plain && cursor !== undefined
+    return {
+      status: 200,
+      contentType: plain ? 'text/plain' : 'application/json',
+      headers: {
+        'X-Content-Type-Options': 'nosniff',
+        ...(resumable ? resumeHeaders(this.#encoder.cursor(this.#scope), this.#said?.event) : {}),
+      },
+    }
   }
 }
 
@@ -136,14 +190,8 @@ export function logsOperation(host: { allocations: AllocationTable; followers: F
     needs: ['read-logs', 'read-fs'],
     endless: (input) => input.follow,
     run(allocation, input, call) {
-      const { followers } = host
-      const framed = !input.plain
-      if (input.follow) {
-        const open = (lease: BufferLease) => openLog(followers, allocation, input, lease)
-        return follow({ followers, call, framed, head: headOf(input.plain), open })
-      }
-      const encoder = new Encoder({ framed })
-      return leased(encoder.lease, readOnce(allocation, input, encoder))
+      const request = new LogRequest(host, allocation, input, call)
+      return input.follow ? request.follow() : request.once()
     },
   })
 }

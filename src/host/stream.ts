@@ -4,19 +4,36 @@
  * Ends normally when the file is deleted or its name comes to belong to another file, after everything that was written
  * to it, with a frame that says so. A truncation is a frame too, and the stream goes on from the new beginning.
  */
-import { fstatSync } from 'node:fs'
+import type { AnyOperation, Call, StreamHead } from '../kit/operation.ts'
 import { Refusal } from '../kit/errors.ts'
-import type { AnyOperation, Chunk } from '../kit/operation.ts'
-import { queryBoolean, queryInteger, schema } from '../kit/schema.ts'
+import { type Field, queryBoolean, queryInteger, schema } from '../kit/schema.ts'
 import { type Content, openFile } from './alloc-files.ts'
 import type { Allocation, AllocationTable } from './allocation.ts'
 import { allocationOperation, allocIdParam, pathQuery } from './allocation-operation.ts'
-import { FileCursor } from './file-cursor.ts'
 import type { BufferLease } from './buffers.ts'
-import { Encoder, follow, type Followed, type Followers, type FollowStep, leased, originQuery } from './follow.ts'
-import { OpenFile, readSpan } from './read.ts'
+import { logHash, type Mark, markAt, scopeHash } from './cursor-code.ts'
+import { FileCursor } from './file-cursor.ts'
+import {
+  follow,
+  type Followed,
+  type Followers,
+  type FollowStep,
+  leased,
+  type Once,
+  originQuery,
+  readOnce,
+} from './follow.ts'
+import { laterPlace, type PlacedFile, tailPlace } from './log-position.ts'
+import { markState } from './log-resume.ts'
+import type { Beginning } from './log-selection.ts'
+import { sincePlace } from './log-since.ts'
+import { fileSteps } from './log-steps.ts'
+import { tasksEnded } from './log-selection.ts'
+import { OpenFile } from './read.ts'
+import { type Additions, additions, beginningOf, isPlaced } from './stream-additions.ts'
+import { Encoder } from './stream-encoder.ts'
 
-interface StreamInput {
+interface StreamInput extends Additions {
   readonly alloc_id: string
   readonly path: string
   readonly follow: boolean
@@ -24,19 +41,33 @@ interface StreamInput {
   readonly origin: string
 }
 
+const requiredOffset = queryInteger({ description: 'First byte, counted from the origin', fallback: 0, required: true })
+const optionalOffset = queryInteger({ description: '', fallback: 0 })
+
+/** Needed, unless something else says where to begin. */
+const offset: Field<number> = {
+  ...requiredOffset,
+  required: false,
+  description: 'First byte, counted from the origin; needed unless cursor, tail_lines or since say where to begin',
+  parse: (raw, name) => (isPlaced(raw) ? optionalOffset : requiredOffset).parse(raw, name),
+}
+
 const streamInput = schema({
   alloc_id: allocIdParam,
   path: pathQuery,
   follow: queryBoolean({ description: 'Go on with what is appended', fallback: true }),
-  offset: queryInteger({ description: 'First byte, counted from the origin', fallback: 0, required: true }),
+  offset,
   origin: originQuery,
+  ...additions,
 })
 
-const HEAD: Chunk = {
+const HEAD: StreamHead = {
   status: 200,
   contentType: 'text/plain; charset=utf-8',
   headers: { 'X-Content-Type-Options': 'nosniff' },
 }
+
+const head = (): StreamHead => HEAD
 
 /** First byte of a stream; beyond the end of the file is legal. */
 export function streamStart(input: { offset: number; origin: string; path: string }, size: number): number {
@@ -48,20 +79,38 @@ export function streamStart(input: { offset: number; origin: string; path: strin
   )
 }
 
-async function* readOnce(allocation: Allocation, input: StreamInput, encoder: Encoder): AsyncGenerator<Chunk> {
-  const content = openFile(allocation, input.path)
-  const file = new OpenFile(content.fd)
-  encoder.setFile(input.path)
-  try {
-    let position = streamStart(input, fstatSync(file.fd).size)
-    yield HEAD
-    const span = { start: position, end: Number.MAX_SAFE_INTEGER, labelBytes: encoder.labelBytes }
-    for await (const data of readSpan(file, encoder.lease, span)) {
-      yield encoder.data(data, position)
-      position += data.length
+/** An open file, where to begin in it, and what is to be said first. */
+interface Opened {
+  readonly content: Content
+  readonly mark: Mark
+  readonly said: FollowStep['step'] | undefined
+}
+
+/** One file that is read once. */
+class FileOnce implements Once {
+  readonly #opened: Opened
+  readonly #path: string
+  readonly #lease: BufferLease
+
+  constructor(opened: Opened, path: string, lease: BufferLease) {
+    this.#opened = opened
+    this.#path = path
+    this.#lease = lease
+  }
+
+  marks(): Mark[] {
+    return [this.#opened.mark]
+  }
+
+  async *steps(labelBytes: () => number): AsyncGenerator<FollowStep> {
+    const { content, mark, said } = this.#opened
+    const file = new OpenFile(content.fd)
+    try {
+      if (said) yield { step: said, path: this.#path, mark }
+      yield* fileSteps({ file, path: this.#path, mark }, mark.offset, this.#lease, labelBytes())
+    } finally {
+      file.close()
     }
-  } finally {
-    file.close()
   }
 }
 
@@ -69,23 +118,42 @@ async function* readOnce(allocation: Allocation, input: StreamInput, encoder: En
 class OneFile implements Followed {
   readonly #cursor: FileCursor
   readonly #path: string
+  readonly #mark: Mark
+  #said: FollowStep['step'] | undefined
   #saidDeleted = false
 
-  constructor(cursor: FileCursor, path: string) {
+  constructor(cursor: FileCursor, path: string, { mark, said }: Opened) {
     this.#cursor = cursor
     this.#path = path
+    this.#mark = mark
+    this.#said = said
+  }
+
+  marks(): Mark[] {
+    return [this.#mark]
   }
 
   async step(labelBytes: number): Promise<FollowStep> {
+    const said = this.#said
+    this.#said = undefined
+    if (said) return this.#labelled(said)
     for (;;) {
       const taken = this.#cursor.step(labelBytes)
       const step = taken instanceof Promise ? await taken : taken
-      if (step.kind !== 'end' || !this.#cursor.file.deleted) return { step, path: this.#path }
+      if (step.kind !== 'end' || !this.#cursor.file.deleted) return this.#labelled(step)
       if (!this.#cursor.drained()) continue
-      if (this.#saidDeleted) return { step: { kind: 'over' }, path: this.#path }
+      if (this.#saidDeleted) return this.#labelled({ kind: 'over' })
       this.#saidDeleted = true
-      return { step: { kind: 'deleted', offset: this.#cursor.position }, path: this.#path }
+      return this.#labelled({ kind: 'deleted', offset: this.#cursor.position })
     }
+  }
+
+  #labelled(step: FollowStep['step']): FollowStep {
+    return { step, path: this.#path, mark: this.#mark }
+  }
+
+  drained(): boolean {
+    return this.#cursor.drained()
   }
 
   rest(beatAtMs: number): Promise<void> {
@@ -101,23 +169,73 @@ class OneFile implements Followed {
   }
 }
 
-function openOne(followers: Followers, allocation: Allocation, input: StreamInput, lease: BufferLease): Followed {
+/** Opens the file and finds where to begin. */
+async function openAt(allocation: Allocation, input: StreamInput, at: Beginning, call: Call): Promise<Opened> {
   const content = openFile(allocation, input.path)
-  const position = seekOrClose(content, input)
-  const { files } = followers
-  return new OneFile(new FileCursor({ files, content, root: allocation.directory, position, lease }), input.path)
-}
-
-function seekOrClose(content: Content, input: StreamInput): number {
   try {
-    return streamStart(input, Number(content.stat.size))
+    const log = logHash(input.path)
+    if (at.cursor) return resumed(content, at, log, () => openFile(allocation, input.path))
+    const position = await positionOf(content, input, at, call.signal)
+    return { content, mark: markAt(log, 0, content, position), said: undefined }
   } catch (error) {
     new OpenFile(content.fd).close()
     throw error
   }
 }
 
-export function streamOperation(host: { allocations: AllocationTable; followers: Followers }): AnyOperation {
+/** Where a cursor goes on in the file; from its beginning, and said so, when it is another file or was rewritten. */
+function resumed(content: Content, at: Beginning, log: number, open: () => Content): Opened {
+  const mark = at.cursor?.marks.find((each) => each.log === log)
+  if (!mark)
+    throw new Refusal('invalid_request', 'the cursor belongs to another file: give the path it was received from')
+  const state = markState(open(), mark)
+  if (state === 'there') return { content, mark: markAt(log, 0, content, mark.offset), said: undefined }
+  const begin = markAt(log, 0, content, 0)
+  if (state === 'rewritten') return { content, mark: begin, said: { kind: 'truncated' } }
+  return { content, mark: begin, said: { kind: 'deleted', offset: mark.offset } }
+}
+
+async function positionOf(content: Content, input: StreamInput, at: Beginning, signal: AbortSignal): Promise<number> {
+  const { size, mtimeNs } = content.stat
+  const { sinceMs, tailLines } = at
+  if (sinceMs === undefined && tailLines === undefined) return streamStart(input, Number(size))
+  const file = new OpenFile(content.fd)
+  const files: PlacedFile[] = [{ index: 0, size: Number(size), modifiedMs: Number(mtimeNs) / 1e6, file }]
+  let place = { index: 0, offset: 0 }
+  if (sinceMs !== undefined) place = await sincePlace(files, sinceMs, signal)
+  if (tailLines !== undefined) place = laterPlace(place, await tailPlace(files, tailLines, signal))
+  return place.offset
+}
+
+type Host = { allocations: AllocationTable; followers: Followers }
+
+function serve(host: Host, allocation: Allocation, input: StreamInput, call: Call) {
+  const scope = scopeHash('stream', allocation.id)
+  const at = beginningOf(input, scope)
+  const encoder = new Encoder({ framed: true, scope: input.cursor === undefined ? undefined : scope })
+  const { followers, allocations } = host
+  const open = () => openAt(allocation, input, at, call)
+  if (!input.follow) {
+    const once = async (lease: BufferLease) => new FileOnce(await open(), input.path, lease)
+    return leased(encoder.lease, readOnce({ encoder, head, open: once }))
+  }
+  return follow({
+    followers,
+    call,
+    encoder,
+    head,
+    async open(lease) {
+      const opened = await open()
+      const { content, mark } = opened
+      const { files } = followers
+      const cursor = new FileCursor({ files, content, root: allocation.directory, position: mark.offset, lease })
+      return new OneFile(cursor, input.path, opened)
+    },
+    ended: input.end_when_done ? () => tasksEnded(allocations.get(allocation.id), '*') : undefined,
+  })
+}
+
+export function streamOperation(host: Host): AnyOperation {
   return allocationOperation(host.allocations, {
     name: 'host.fs_stream',
     summary: 'Follow a file as frames',
@@ -126,14 +244,6 @@ export function streamOperation(host: { allocations: AllocationTable; followers:
     output: 'stream',
     needs: ['read-fs'],
     endless: (input) => input.follow,
-    run(allocation, input, call) {
-      const { followers } = host
-      if (input.follow) {
-        const open = (lease: BufferLease) => openOne(followers, allocation, input, lease)
-        return follow({ followers, call, framed: true, head: HEAD, open })
-      }
-      const encoder = new Encoder({ framed: true })
-      return leased(encoder.lease, readOnce(allocation, input, encoder))
-    },
+    run: (allocation, input, call) => serve(host, allocation, input, call),
   })
 }

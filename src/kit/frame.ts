@@ -1,6 +1,7 @@
 /**
  * Stream frames: JSON objects written back to back with nothing between them, keys in the order Data, File, FileEvent,
- * Offset, each left out when it is empty or zero. `{}` is a heartbeat.
+ * Offset, each left out when it is empty or zero. `{}` is a heartbeat. Where the caller asked for a resumable stream,
+ * frames with data end with one more key, Cursor.
  *
  * Stock clients depend on the exact bytes: one cuts the text at `}{`, so there is never white space between frames and
  * a brace inside a file name is written as an escape. Frames are built by hand into a caller's buffer, because
@@ -20,6 +21,14 @@ export function framesBytesMax(dataBytes: number, label: FrameLabel): number {
   return Math.ceil(dataBytes / 3) * 4 + frames * (4 + label.bytes)
 }
 
+/** Gives the cursor of the place behind `data[0, end)`, which is `endOffset` in the file. Letters, digits, `-` and `_`. */
+export type CursorAt = (data: Buffer, end: number, endOffset: number) => string
+
+/** A heartbeat that also tells a place: progress was made without anything to send. */
+export function cursorFrame(cursor: string): Buffer {
+  return Buffer.from(`{"Cursor":"${cursor}"}`)
+}
+
 /** The parts of a frame that are the same for all frames of one file, made once. */
 export class FrameLabel {
   readonly file: string
@@ -36,15 +45,26 @@ export class FrameLabel {
 
   /**
    * Writes `data[from, to)` as frames into `target` at `at`, each with the exact end offset of its data in the file.
-   * Returns the position behind the last frame. `startOffset` is the file offset of `data[from]`.
+   * Returns the position behind the last frame. `startOffset` is the file offset of `data[from]`. With `cursorAt`, the
+   * caller leaves room for what it gives.
    */
-  encodeFrames(data: Buffer, from: number, to: number, startOffset: number, target: Buffer, at: number): number {
+  encodeFrames(
+    data: Buffer,
+    from: number,
+    to: number,
+    startOffset: number,
+    target: Buffer,
+    at: number,
+    cursorAt?: CursorAt,
+  ): number {
     let position = at
     for (let begin = from; begin < to; begin += FRAME_DATA_BYTES_MAX) {
       const end = Math.min(begin + FRAME_DATA_BYTES_MAX, to)
       position += target.write('{"Data":"', position, 'latin1')
       position += target.write(data.toString('base64', begin, end), position, 'latin1')
-      position += target.write(`${this.#tail}${startOffset + (end - from)}}`, position)
+      const endOffset = startOffset + (end - from)
+      const cursor = cursorAt === undefined ? '' : `,"Cursor":"${cursorAt(data, end, endOffset)}"`
+      position += target.write(`${this.#tail}${endOffset}${cursor}}`, position)
     }
     return position
   }

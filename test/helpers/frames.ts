@@ -5,6 +5,7 @@ export interface Frame {
   readonly File?: string
   readonly FileEvent?: string
   readonly Offset?: number
+  readonly Cursor?: string
 }
 
 const escapeBraces = (text: string) => text.replaceAll('{', '\\u007b').replaceAll('}', '\\u007d')

@@ -5,7 +5,13 @@ import { until } from '../host/host-fixture.ts'
 import { type Frame, FrameReader } from './frames.ts'
 
 export type Item =
-  | { readonly kind: 'data'; readonly file: string; readonly data: Buffer; readonly offset: number }
+  | {
+      readonly kind: 'data'
+      readonly file: string
+      readonly data: Buffer
+      readonly offset: number
+      readonly cursor?: string
+    }
   | { readonly kind: 'event'; readonly file: string; readonly event: string; readonly offset: number }
 
 export interface TailOptions {
@@ -22,6 +28,8 @@ export class TailClient {
   headAtMs: number | undefined
   response: IncomingMessage | undefined
   bytes = 0
+  /** The last one that was received. */
+  cursor: string | undefined
   ended: 'clean' | 'broken' | undefined
   readonly #request: ClientRequest
   readonly #framed: boolean
@@ -49,19 +57,28 @@ export class TailClient {
   }
 
   #frame(frame: Frame): void {
-    const { Data: data, File: file = '', FileEvent: event, Offset: offset = 0 } = frame
+    const { Data: data, File: file = '', FileEvent: event, Offset: offset = 0, Cursor: cursor } = frame
+    this.cursor = cursor ?? this.cursor
     if (event !== undefined) this.items.push({ kind: 'event', file, event, offset })
-    else if (data !== undefined) this.#data(Buffer.from(data, 'base64'), file, offset)
+    else if (data !== undefined) this.#data(Buffer.from(data, 'base64'), file, offset, cursor)
     else {
-      assert.deepEqual(frame, {}, 'a frame without data and event is a heartbeat')
+      const { Cursor: _, ...rest } = frame
+      assert.deepEqual(rest, {}, 'a frame without data and event is a heartbeat')
       this.beatsMs.push(performance.now())
     }
   }
 
-  #data(data: Buffer, file: string | undefined, offset: number): void {
+  #data(data: Buffer, file: string | undefined, offset: number, cursor?: string): void {
     this.bytes += data.length
     if (this.#onData) this.#onData(data, file)
-    else this.items.push({ kind: 'data', file: file ?? '', data: Buffer.from(data), offset })
+    else
+      this.items.push({
+        kind: 'data',
+        file: file ?? '',
+        data: Buffer.from(data),
+        offset,
+        ...(cursor === undefined ? {} : { cursor }),
+      })
   }
 
   get data(): Buffer {

@@ -5,7 +5,7 @@
 import { mkdirSync, realpathSync } from 'node:fs'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
-import type { Allocation } from '../../src/host/allocation.ts'
+import type { Allocation, Task } from '../../src/host/allocation.ts'
 import { contentOperations } from '../../src/host/content.ts'
 import { Followers } from '../../src/host/follow.ts'
 import { logsOperation } from '../../src/host/logs.ts'
@@ -36,6 +36,8 @@ export interface TailHost extends TailAllocation {
   readonly url: string
   /** One more allocation. */
   another(): TailAllocation
+  /** Changes what is known of the first allocation. */
+  change(over: Partial<Allocation>): void
 }
 
 const LIMITS = {
@@ -50,17 +52,6 @@ const LIMITS = {
 }
 
 export function allocationIn(directory: string, over: Partial<Allocation> = {}): Allocation {
-  const task = {
-    name: 'web',
-    state: 'running' as const,
-    failed: false,
-    startedAtMs: 1,
-    finishedAtMs: undefined,
-    pids: [],
-    logsDisabled: false,
-    maxFiles: 10,
-    maxFileSizeMb: 10,
-  }
   return {
     id: ALLOC_ID,
     name: 'tail',
@@ -70,9 +61,25 @@ export function allocationIn(directory: string, over: Partial<Allocation> = {}):
     desiredStatus: 'run',
     clientStatus: 'running',
     createTimeMs: 1,
-    tasks: new Map([['web', task]]),
+    tasks: new Map([['web', taskOf('web')]]),
     directory,
     collected: false,
+    ...over,
+  }
+}
+
+/** A running task. */
+export function taskOf(name: string, over: Partial<Task> = {}): Task {
+  return {
+    name,
+    state: 'running',
+    failed: false,
+    startedAtMs: 1,
+    finishedAtMs: undefined,
+    pids: [],
+    logsDisabled: false,
+    maxFiles: 10,
+    maxFileSizeMb: 10,
     ...over,
   }
 }
@@ -110,7 +117,11 @@ export async function startTailHost(
     table.set(id, allocationIn(directory, { id }))
     return filesOf(directory, `${url}/v1/client/fs`, id)
   }
-  return { ...another(), followers, listener, logger, url, another }
+  const change = (over: Partial<Allocation>) => {
+    const known = table.get(ALLOC_ID)
+    if (known) table.set(ALLOC_ID, { ...known, ...over })
+  }
+  return { ...another(), change, followers, listener, logger, url, another }
 }
 
 export function queryText(values: Query): string {

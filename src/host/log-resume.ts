@@ -1,0 +1,99 @@
+/**
+ * Where a cursor goes on in a log: exactly behind what was received, if that is still there.
+ *
+ * If its file is gone the stream says so and begins at the oldest byte that is left and was not there before: a file
+ * with a higher index, or one that was born after the cursor was made (the log was begun anew). Older files are never
+ * replayed. If the file holds other bytes than those that were received it was truncated, and begins anew.
+ */
+import { closeSync } from 'node:fs'
+import { Refusal } from '../kit/errors.ts'
+import type { Content } from './alloc-files.ts'
+import { type Cursor, edgeStands, fileIdentity, type Mark } from './cursor-code.ts'
+import type { LogStart } from './log-cursor.ts'
+import type { LogFiles, LogPlace } from './log-files.ts'
+
+/** Undefined when there is no file of the log at all. `received` are bytes that came behind the cursor's place. */
+export function resumeLog(logs: LogFiles, cursor: Cursor, received: number): LogStart | undefined {
+  const marks = cursor.marks.filter(({ log }) => log === logs.hash)
+  // In the order in which they were read. Nothing was given of the files behind the last one that has got anywhere.
+  const at = Math.max(
+    marks.findLastIndex(({ offset }) => offset > 0),
+    0,
+  )
+  const mark = marks[at]
+  if (!mark) return undefined
+  const state = stateOf(logs, mark)
+  // A file of that index is another one by now, if there is one.
+  if (state === 'gone') return restart(logs, cursor, mark, mark.index)
+  if (state === 'rewritten') {
+    const said = { event: 'truncated', index: mark.index, offset: 0 } as const
+    return { place: { index: mark.index, offset: 0 }, said }
+  }
+  const walked = walk(logs, { index: mark.index, offset: mark.offset }, received)
+  if ('missing' in walked) return restart(logs, cursor, mark, walked.missing)
+  if ('beyond' in walked) {
+    const said = { event: 'truncated', index: walked.beyond, offset: 0 } as const
+    return { place: { index: walked.beyond, offset: 0 }, said }
+  }
+  const late = marks.slice(0, at).filter((old) => stateOf(logs, old) === 'there')
+  return { place: walked, after: mark.after, late: late.map(({ index, offset }) => ({ index, offset })) }
+}
+
+/** Whether what a mark points at is still there. */
+function stateOf(logs: LogFiles, mark: Mark): 'there' | 'rewritten' | 'gone' {
+  const content = logs.open(mark.index)
+  return content ? markState(content, mark) : 'gone'
+}
+
+/** Whether what a mark points at is still in this file, which is closed. */
+export function markState(content: Content, mark: Mark): 'there' | 'rewritten' | 'gone' {
+  try {
+    if (fileIdentity(content.stat) !== mark.identity) return 'gone'
+    return mark.offset <= Number(content.stat.size) && edgeStands(mark, content.fd) ? 'there' : 'rewritten'
+  } finally {
+    closeSync(content.fd)
+  }
+}
+
+/**
+ * The oldest bytes that were not there when the cursor was made: in a file from index `first` on, or a younger one; the
+ * end of the log when there are none.
+ */
+function restart(logs: LogFiles, cursor: Cursor, mark: Mark, first: number): LogStart | undefined {
+  const indexes = logs.indexes()
+  const madeAtNs = BigInt(cursor.madeAtMs) * 1_000_000n
+  const fresh = indexes.find((index) => index >= first || logs.bornNs(index) > madeAtNs)
+  const said = { event: 'deleted', index: mark.index, offset: mark.offset } as const
+  if (fresh !== undefined) return { place: { index: fresh, offset: 0 }, said }
+  const last = indexes.at(-1)
+  return last === undefined ? undefined : { place: { index: last, offset: sizeOf(logs, last) ?? 0 }, said }
+}
+
+function sizeOf(logs: LogFiles, index: number): number | undefined {
+  const content = logs.open(index)
+  if (!content) return undefined
+  closeSync(content.fd)
+  return Number(content.stat.size)
+}
+
+/** The place so many bytes further on, or which file between has gone, or which ends too early. */
+function walk(logs: LogFiles, from: LogPlace, bytes: number): LogPlace | { missing: number } | { beyond: number } {
+  let { index, offset } = from
+  let left = bytes
+  const indexes = logs.indexes()
+  for (;;) {
+    const size = sizeOf(logs, index)
+    if (size === undefined) return { missing: index }
+    if (left <= size - offset) return { index, offset: offset + left }
+    if (index === indexes.at(-1)) return { beyond: index }
+    left -= size - offset
+    index++
+    offset = 0
+  }
+}
+
+/** Refuses a cursor that names none of the logs that are asked for. */
+export function requireLogOf(cursor: Cursor, logs: readonly LogFiles[]): void {
+  if (cursor.marks.some(({ log }) => logs.some(({ hash }) => hash === log))) return
+  throw new Refusal('invalid_request', 'the cursor belongs to another log: give the task and type it was received from')
+}

@@ -1,0 +1,116 @@
+/**
+ * Logs that are read once: each from where it begins to the end that it has when that is reached.
+ */
+import type { BufferLease } from './buffers.ts'
+import { type Mark, markAt } from './cursor-code.ts'
+import type { FollowStep, Once } from './follow.ts'
+import type { LogStart } from './log-cursor.ts'
+import type { LogFiles, LogPlace } from './log-files.ts'
+import { OpenFile, readSpan } from './read.ts'
+
+/** A file that is read, and what its bytes are labelled with. */
+interface Reading {
+  readonly file: OpenFile
+  readonly path: string
+  readonly mark: Mark
+}
+
+/** The bytes of an open file from `start` to its end; returns where that was. */
+export async function* fileSteps(
+  { file, path, mark }: Reading,
+  start: number,
+  lease: BufferLease,
+  labelBytes: number,
+): AsyncGenerator<FollowStep, number> {
+  let position = start
+  for await (const data of readSpan(file, lease, { start, end: Number.MAX_SAFE_INTEGER, labelBytes })) {
+    yield { step: { kind: 'own', data, start: position }, path, mark }
+    position += data.length
+  }
+  return position
+}
+
+export interface LogBeginning {
+  readonly logs: LogFiles
+  readonly start: LogStart
+}
+
+/** Several logs one after the other; mostly there is one. */
+export class LogSteps implements Once {
+  readonly #beginnings: readonly LogBeginning[]
+  readonly #lease: BufferLease
+  /** Of each log where it stands; of those that come later, where they begin. */
+  readonly #marks = new Map<LogFiles, Mark>()
+
+  constructor(beginnings: readonly LogBeginning[], lease: BufferLease) {
+    this.#beginnings = beginnings
+    this.#lease = lease
+    for (const { logs, start } of beginnings) this.#open(logs, start.place)?.file.close()
+  }
+
+  marks(): Mark[] {
+    return [...this.#marks.values()]
+  }
+
+  async *steps(labelBytes: () => number): AsyncGenerator<FollowStep> {
+    for (const { logs, start } of this.#beginnings) {
+      if (start.said) yield this.#say(logs, start.said)
+      for (const late of start.late ?? []) yield* this.#readFile(logs, late, labelBytes, false)
+      let place: LogPlace | undefined = start.place
+      while (place) place = yield* this.#readFile(logs, place, labelBytes, true)
+    }
+  }
+
+  #say(logs: LogFiles, said: NonNullable<LogStart['said']>): FollowStep {
+    const mark = this.#marks.get(logs) ?? noMark(logs)
+    const path = logs.path(said.index)
+    return said.event === 'deleted'
+      ? { step: { kind: 'deleted', offset: said.offset }, path, mark }
+      : { step: { kind: 'truncated' }, path, mark }
+  }
+
+  #open(logs: LogFiles, place: LogPlace): Reading | undefined {
+    const content = logs.open(place.index)
+    if (!content) return undefined
+    const mark = markAt(logs.hash, place.index, content, place.offset)
+    this.#marks.set(logs, mark)
+    return { file: new OpenFile(content.fd), path: logs.path(place.index), mark }
+  }
+
+  /**
+   * One file from the place to its end. Returns the place to go on at, if there is one: then the file was read to its
+   * end once more after the next one was known to exist, as its writer may have added to it until then.
+   */
+  async *#readFile(
+    logs: LogFiles,
+    place: LogPlace,
+    labelBytes: () => number,
+    goOn: boolean,
+  ): AsyncGenerator<FollowStep, LogPlace | undefined> {
+    const reading = this.#open(logs, place)
+    if (!reading) return goOn ? placeAfter(logs, place) : undefined // rotated away since it was listed
+    try {
+      let position = place.offset
+      let next: LogPlace | undefined
+      for (;;) {
+        position = yield* fileSteps(reading, position, this.#lease, labelBytes())
+        if (next) return next
+        next = goOn ? placeAfter(logs, place) : undefined
+        if (!next) return undefined
+      }
+    } finally {
+      reading.file.close()
+    }
+  }
+}
+
+/** Says where a log stands of which no file could be opened: nowhere. */
+function noMark(logs: LogFiles): Mark {
+  return { log: logs.hash, index: 0, identity: 0, offset: 0, edge: 0, edgeLength: 0, after: 0 }
+}
+
+/** Which file is next is looked up again each time. */
+function placeAfter(logs: LogFiles, place: LogPlace): LogPlace | undefined {
+  const index = logs.indexes().find((other) => other > place.index)
+  return index === undefined ? undefined : { index, offset: 0 }
+}

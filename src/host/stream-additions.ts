@@ -1,0 +1,105 @@
+/**
+ * What `fs/logs` and `fs/stream` take beyond the compatible system: resuming, beginning by lines or time, searching,
+ * and ending with the task. A request without any of them is served as if they did not exist.
+ */
+import { Refusal } from '../kit/errors.ts'
+import { type Field, queryBoolean, queryInteger, queryText, type RawInput, schema } from '../kit/schema.ts'
+import { type Cursor, decodeCursor } from './cursor-code.ts'
+import type { Beginning } from './log-selection.ts'
+import { parseSince } from './log-since.ts'
+
+/** The value of `cursor=`, not yet read. */
+export interface CursorText {
+  readonly text: string
+  /** Bytes that were received behind the place; 0 unless the stream was plain. */
+  readonly received: number
+}
+
+/** A cursor that is asked for with an empty value, to begin with. */
+const FIRST: CursorText = { text: '', received: 0 }
+
+/** A `+` in a query is a space by the time it gets here. */
+const SEPARATED = /^([\w-]+)(?:[~+ ](\d{1,16}))?$/
+
+const cursor: Field<CursorText | undefined> = {
+  in: 'query',
+  type: 'string',
+  description:
+    'Resumable stream: empty to begin one, then the Cursor of the last frame; plain: the X-Outpost-Cursor header, "~" and the bytes received since',
+  required: false,
+  parse(raw, name) {
+    const given = raw.query.filter(([key]) => key === name)
+    if (given.length > 1) throw new Refusal('invalid_request', `query parameter "${name}" is given twice, give it once`)
+    const value = given[0]?.[1]
+    if (value === undefined) return undefined
+    if (value === '') return FIRST
+    const match = SEPARATED.exec(value)
+    if (!match) {
+      throw new Refusal(
+        'invalid_request',
+        'the cursor is no cursor: give it as it was received, for a plain stream with "~" and the bytes received behind it',
+      )
+    }
+    return { text: match[1] ?? '', received: Number(match[2] ?? 0) }
+  },
+}
+
+/** The place that a cursor names; undefined when none was given, or an empty one. */
+export function placeOfCursor(given: CursorText | undefined, scope: number): Cursor | undefined {
+  return given === undefined || given.text === '' ? undefined : decodeCursor(given.text, scope)
+}
+
+const lineCount: Field<number | undefined> = {
+  ...queryInteger({ description: 'Begin so many lines before the end', fallback: undefined }),
+  parse(raw, name) {
+    const lines = queryInteger({ description: '', fallback: undefined }).parse(raw, name)
+    if (lines === undefined || lines >= 0) return lines
+    throw new Refusal('invalid_request', 'tail_lines must be 0 or more')
+  },
+}
+
+/** The additions that both endpoints have, as fields of their input. */
+export const additions = {
+  cursor,
+  tail_lines: lineCount,
+  since: queryText({
+    description: 'Begin at this time: RFC 3339, or a duration such as 10m for that long ago',
+    fallback: undefined,
+  }),
+  end_when_done: queryBoolean({
+    description: 'End once the task is dead and everything has been sent',
+    fallback: false,
+  }),
+}
+
+const additionsSchema = schema(additions)
+export type Additions = ReturnType<typeof additionsSchema.parse>
+
+/** True when something else than origin and offset says where to begin. */
+export function isPlaced(raw: RawInput): boolean {
+  return raw.query.some(
+    ([key, value]) => key === 'cursor' || ((key === 'tail_lines' || key === 'since') && value !== ''),
+  )
+}
+
+/** Where a request begins, all parameters considered. Throws a Refusal for a cursor that is none of this `scope`. */
+export function beginningOf(input: Additions & { origin: string; offset: number }, scope: number): Beginning {
+  const { origin, offset, tail_lines: tailLines, since } = input
+  return {
+    origin,
+    offset,
+    cursor: placeOfCursor(input.cursor, scope),
+    received: input.cursor?.received ?? 0,
+    tailLines,
+    sinceMs: since === undefined ? undefined : parseSince(since, Date.now()),
+  }
+}
+
+/** Where a resumable plain stream begins, and whether that is where it was to go on. */
+export function resumeHeaders(cursorText: string, event: 'deleted' | 'truncated' | undefined): Record<string, string> {
+  return {
+    'X-Outpost-Cursor': cursorText,
+    ...(event === undefined ? {} : { 'X-Outpost-Event': `file ${event}` }),
+    'Access-Control-Expose-Headers': 'X-Outpost-Cursor, X-Outpost-Event',
+  }
+}
