@@ -56,6 +56,15 @@ const TABLE: readonly TableRow[] = [
   { name: 'alloc list', summary: 'List the allocations of this host', load: () => import('./alloc-list.ts') },
   { name: 'alloc status', summary: 'Show one allocation of this host', load: () => import('./alloc-status.ts') },
   { name: 'alloc stop', summary: 'Stop an allocation of this host', load: () => import('./alloc-stop.ts') },
+  { name: 'logs', summary: "Print or follow a task's log", load: () => import('./logs.ts') },
+  { name: 'fs ls', summary: "List a directory of an allocation's files", load: () => import('./fs-ls.ts') },
+  { name: 'fs stat', summary: 'Show what is known of one file of an allocation', load: () => import('./fs-stat.ts') },
+  { name: 'fs cat', summary: 'Print a file of an allocation', load: () => import('./fs-cat.ts') },
+  {
+    name: 'fs tail',
+    summary: 'Print the end of a file of an allocation, or follow it',
+    load: () => import('./fs-tail.ts'),
+  },
   { name: 'validate', summary: 'Check configuration files', load: () => import('./validate.ts') },
   { name: 'version', summary: 'Print the version', load: () => import('./version.ts') },
 ]

@@ -4,9 +4,13 @@
  */
 import { readFileSync } from 'node:fs'
 import type { IncomingMessage, RequestOptions } from 'node:http'
-import { request as httpRequest } from 'node:http'
 import { errnoOf, messageOf } from '../kit/errors.ts'
 import { CommandError } from './command-shape.ts'
+
+// `import` from node:http would evaluate all it exports, the whole of undici included: 10 ms for nothing. And TLS is
+// loaded only where it is spoken.
+const opener = (protocol: string) =>
+  (protocol === 'https:' ? process.getBuiltinModule('node:https') : process.getBuiltinModule('node:http')).request
 
 export interface AgentTarget {
   readonly url: URL
@@ -17,14 +21,31 @@ export interface AgentTarget {
   readonly ca: string | undefined
 }
 
+export type Query = Readonly<Record<string, string | number | boolean | undefined>>
+
 export interface AgentRequest {
   readonly method?: 'GET' | 'POST' | 'PUT' | 'DELETE' | 'PATCH'
   /** With its leading slash; joined to the path of the address when that has one. */
   readonly path: string
-  readonly query?: Readonly<Record<string, string | number | boolean | undefined>>
+  readonly query?: Query
   /** Sent as JSON. */
   readonly body?: unknown
   readonly signal?: AbortSignal
+}
+
+/** The agent answered with a status that is no success. */
+export class RefusedByAgent extends CommandError {
+  readonly status: number
+
+  constructor(status: number, message: string) {
+    super(message)
+    this.status = status
+  }
+
+  /** False when the same request may be answered later. */
+  get isFinal(): boolean {
+    return this.status >= 400 && this.status < 500 && this.status !== 408 && this.status !== 429
+  }
 }
 
 const DEFAULT_ADDRESS = 'http://127.0.0.1:4646'
@@ -35,10 +56,13 @@ const CA_NAMES = ['OUTPOST_CACERT', 'NOMAD_CACERT', 'VAULT_CACERT'] as const
 const ERROR_BYTES_MAX = 64 * 1024
 const MESSAGE_CHARS_MAX = 500
 
-/** Address, token and trust from the environment. Throws CommandError for an address that is none. */
-export function agentTarget(env: NodeJS.ProcessEnv): AgentTarget {
-  const from = firstSet(env, ADDRESS_NAMES)
-  const text = (from && env[from]) ?? DEFAULT_ADDRESS
+/**
+ * Address, token and trust from the environment; `address`, when it is given, is that of the option -address.
+ * Throws CommandError for an address that is none.
+ */
+export function agentTarget(env: NodeJS.ProcessEnv, address?: string): AgentTarget {
+  const from = address === undefined ? firstSet(env, ADDRESS_NAMES) : '-address'
+  const text = address ?? (from && env[from]) ?? DEFAULT_ADDRESS
   const url = parseAddress(text)
   if (!url) throw new CommandError(`${from} is not an address, set it to something like ${DEFAULT_ADDRESS}`)
   const tokenName = firstSet(env, TOKEN_NAMES)
@@ -55,7 +79,7 @@ export function agentTarget(env: NodeJS.ProcessEnv): AgentTarget {
  * Sends one request and resolves to its response once the head has arrived, whatever its status. The caller reads the
  * body or destroys it. Throws CommandError when there is no response.
  */
-export async function openResponse(target: AgentTarget, request: AgentRequest): Promise<IncomingMessage> {
+export function openResponse(target: AgentTarget, request: AgentRequest): Promise<IncomingMessage> {
   const url = new URL(target.url.pathname.replace(/\/$/, '') + request.path, target.url)
   for (const [name, value] of Object.entries(request.query ?? {})) {
     if (value !== undefined) url.searchParams.set(name, String(value))
@@ -70,7 +94,7 @@ export async function openResponse(target: AgentTarget, request: AgentRequest): 
     ...(request.signal ? { signal: request.signal } : {}),
     ...(target.ca === undefined ? {} : { ca: target.ca }),
   }
-  const open = url.protocol === 'https:' ? (await import('node:https')).request : httpRequest
+  const open = opener(url.protocol)
   return new Promise((resolve, reject) => {
     const outgoing = open(url, options, resolve)
     outgoing.on('error', (error) => reject(explain(error, target)))
@@ -83,6 +107,11 @@ export async function requestText(target: AgentTarget, request: AgentRequest): P
   const response = await openResponse(target, request)
   await requireSuccess(response)
   return bodyText(response, target, Number.POSITIVE_INFINITY)
+}
+
+/** What goes wrong while a body is read, in our words. */
+export function brokenBody(error: unknown, target: AgentTarget): CommandError {
+  return explain(error, target)
 }
 
 /** Sends one request and resolves to its body parsed as JSON; undefined when there is none. Throws CommandError. */
@@ -103,7 +132,7 @@ export async function requireSuccess(response: IncomingMessage): Promise<void> {
   const text = await bodyText(response, undefined, ERROR_BYTES_MAX)
   const message = errorText(text) || response.statusMessage || 'no reason given'
   const hint = status === 401 || status === 403 ? ', set OUTPOST_TOKEN to a token that may do this' : ''
-  throw new CommandError(`${message} (HTTP ${status})${hint}`)
+  throw new RefusedByAgent(status, `${message} (HTTP ${status})${hint}`)
 }
 
 /** The message of either error format: plain text, or `{"errors":[...]}`. */

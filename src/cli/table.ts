@@ -1,10 +1,18 @@
 /** Columns and key-value blocks, as the field's tools print them. */
 
-/** Left-aligned columns two spaces apart, the last one ragged; ends with a newline. */
-export function formatTable(header: readonly string[], rows: readonly (readonly string[])[]): string {
+/**
+ * Columns two spaces apart, the last one ragged; ends with a newline. They are left-aligned unless `sides` says right.
+ */
+export function formatTable(
+  header: readonly string[],
+  rows: readonly (readonly string[])[],
+  sides: readonly ('left' | 'right')[] = [],
+): string {
   const all = [header, ...rows]
   const widths = header.map((_, column) => Math.max(...all.map((row) => (row[column] ?? '').length)))
-  const lines = all.map((row) => row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join('  '))
+  const aligned = (cell: string, column: number) =>
+    sides[column] === 'right' ? cell.padStart(widths[column] ?? 0) : cell.padEnd(widths[column] ?? 0)
+  const lines = all.map((row) => row.map(aligned).join('  '))
   return `${lines.map((line) => line.trimEnd()).join('\n')}\n`
 }
 

@@ -1,0 +1,33 @@
+/** The options of every command that talks to an agent, and the agent that they mean. */
+import type { CommandIo } from './command-shape.ts'
+import { type AgentTarget, agentTarget } from './http-client.ts'
+import { flag, text } from './options.ts'
+import { noColorOption } from './terminal.ts'
+
+export const agentOptions = {
+  address: text({
+    placeholder: 'URL',
+    help: 'The agent to talk to',
+    fallback: undefined,
+    shownDefault: 'OUTPOST_ADDR, else NOMAD_ADDR, else VAULT_ADDR, else http://127.0.0.1:4646',
+  }),
+  'no-color': noColorOption,
+}
+
+export const jsonOption = flag('Print the answer as JSON')
+
+export const nodeIdOption = text({
+  placeholder: 'UUID',
+  help: 'The node that is meant, where the agent is to pass the request on',
+  fallback: undefined,
+})
+
+/** Throws CommandError. */
+export function agentOf(values: { readonly address: string | undefined }, io: CommandIo): AgentTarget {
+  return agentTarget(io.env, values.address)
+}
+
+/** As every command prints JSON. */
+export function printJson(value: unknown, io: CommandIo): void {
+  io.out(`${JSON.stringify(value, undefined, 2)}\n`)
+}
