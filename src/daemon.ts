@@ -23,7 +23,7 @@ import { messageOf } from './kit/errors.ts'
 import { createLogger, type Logger, type LogSink } from './kit/log.ts'
 import { checkPolicy } from './secrets/policy.ts'
 import { authorizerOf, hostOptionsOf, limitsOf, logSinkOf, shownConfig } from './daemon-settings.ts'
-import { notifySystemd } from './daemon-systemd.ts'
+import { type ServiceManager, serviceManagerOf } from './daemon-systemd.ts'
 
 interface Dev {
   readonly rootToken: string
@@ -83,7 +83,7 @@ export async function startAgent(options: AgentOptions, version: string): Promis
       printBanner({ url, token: dev.rootToken, allocId: demo?.allocId })
     } else process.stdout.write(`    HTTP: ${url}\n`)
     process.stdout.write('==> outpost agent started\n')
-    notifySystemd(logger)
+    running.service.ready(running)
     return running
   } catch (error) {
     await running?.stop()
@@ -130,6 +130,7 @@ class Agent implements Running {
   url = ''
   demo: { stop(): Promise<void> } | undefined
   host: Host | undefined
+  readonly service: ServiceManager
   #listener: Listener | undefined
   #authorizer: Authorizer
 
@@ -137,6 +138,17 @@ class Agent implements Running {
     this.#parts = parts
     this.config = parts.config
     this.#authorizer = authorizerOf(parts.config, parts.dev?.rootToken)
+    this.service = serviceManagerOf(process.env, parts.logger.named('systemd'))
+  }
+
+  /** For `systemctl status`. */
+  status(): string {
+    const allocations = [...(this.host?.allocations.all() ?? [])].length
+    return `${this.url}: ${counted(allocations, 'allocation')}, ${counted(this.host?.followers.count ?? 0, 'follower')}`
+  }
+
+  async answers(withinMs: number): Promise<boolean> {
+    return (await this.#listener?.answers(withinMs)) ?? false
   }
 
   /** True once the allocation is known to the host: its endpoints answer. */
@@ -183,6 +195,11 @@ class Agent implements Running {
 
   /** Takes over what can change while running; a faulty configuration changes nothing. */
   reload(): void {
+    this.service.reloading(() => this.#reload())
+  }
+
+  /** Returns what went wrong, if anything. */
+  #reload(): string | undefined {
     const { dev, load, logger, sink } = this.#parts
     try {
       const { config } = load()
@@ -197,18 +214,26 @@ class Agent implements Running {
       sink.setLevel(config.logLevel)
       logger.info('configuration reloaded')
       if (waiting.length > 0) logger.warn('some changes need a restart', { settings: waiting.join(', ') })
+      return undefined
     } catch (error) {
       logger.error('configuration not reloaded, the old one stays in force', { error: messageOf(error) })
+      return messageOf(error)
     }
   }
 
   async stop(): Promise<void> {
     const { dev, logger, sink } = this.#parts
     logger.info('stopping')
+    this.service.stopping()
     await this.demo?.stop()
     await this.#listener?.close()
     await this.host?.stop()
     if (dev?.temporaryDir) rmSync(dev.temporaryDir, { recursive: true, force: true })
+    this.service.close()
     sink.close()
   }
+}
+
+function counted(count: number, what: string): string {
+  return `${count} ${what}${count === 1 ? '' : 's'}`
 }

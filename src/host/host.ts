@@ -34,6 +34,7 @@ import { logsOperation } from './logs.ts'
 import { builtInMeta, metadataOperations, NodeMetadata } from './metadata.ts'
 import { StatsSampler } from './sampler.ts'
 import { HostState } from './state.ts'
+import { lockState } from './state-lock.ts'
 import { statsOperations } from './stats-operations.ts'
 import { streamOperation } from './stream.ts'
 
@@ -62,6 +63,16 @@ export interface Host {
 
 /** Opens state, looks at all allocations and starts what runs in the background. Rejects with a Fault for the operator. */
 export async function startHost(options: HostOptions): Promise<Host> {
+  const lock = await lockState(options.stateDir, options.logger.named('state'))
+  try {
+    return await startLocked(options, () => lock.release())
+  } catch (error) {
+    lock.release()
+    throw error
+  }
+}
+
+async function startLocked(options: HostOptions, release: () => void): Promise<Host> {
   const { logger, allocDir, stateDir } = options
   const state = await HostState.open({
     stateDir,
@@ -102,6 +113,7 @@ export async function startHost(options: HostOptions): Promise<Host> {
       sampler.stop()
       await collector.stop()
       await allocations.stop()
+      release()
     },
   }
 }

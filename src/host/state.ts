@@ -16,7 +16,7 @@
  * Collected allocations are remembered in a file of their own (`collected.ts`): they are many and not precious, and a
  * metadata update must not rewrite them.
  *
- * Assumes that no other process uses the same directory.
+ * Assumes that no other process uses the same directory (`state-lock.ts`).
  */
 import { createPrivateKey, generateKeyPairSync, randomUUID } from 'node:crypto'
 import { chmod, mkdir, readFile, stat } from 'node:fs/promises'

@@ -27,6 +27,7 @@ import type { AddressInfo, Socket } from 'node:net'
 import { Fault, isErrno, messageOf, Refusal } from '../kit/errors.ts'
 import { Connections } from './connections.ts'
 import { Exchange, type Services, stopping } from './exchange.ts'
+import { takesConnections } from './own-call.ts'
 import { BODY_LATE, Turns } from './turns.ts'
 
 // `import` from node:http would evaluate all it exports, the whole of undici included: 10 ms and 5 MB for nothing.
@@ -129,6 +130,11 @@ export class Listener {
       throw new Fault('tls.http and tls.verify_https_client take effect with a restart only')
     }
     this.#server.setSecureContext(secureContext(tls))
+  }
+
+  /** Whether a connection to our own address arrives here within this time. Never rejects. */
+  answers(withinMs: number): Promise<boolean> {
+    return takesConnections(this.#server, withinMs)
   }
 
   get activeExchanges(): number {

@@ -1,0 +1,192 @@
+/** What the daemon tells systemd, to a socket that a test plays; `systemd-notify` and the shell are the real ones. */
+import assert from 'node:assert/strict'
+import { execFileSync, spawn } from 'node:child_process'
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+import { test, type TestContext } from 'node:test'
+import { setTimeout as delay } from 'node:timers/promises'
+import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
+import { until } from '../host/host-fixture.ts'
+
+const OPEN = 'acl { enabled = false }'
+const HELPERS = resolve(import.meta.dirname, '../helpers')
+/** The daemon ticks at half of it. */
+const WATCHDOG_MS = 400
+const hasNotify = has('systemd-notify') && has('python3')
+const options = { skip: hasNotify ? false : 'needs systemd-notify and python3' }
+
+function has(program: string): boolean {
+  try {
+    execFileSync('sh', ['-c', `command -v ${program}`], { stdio: 'ignore' })
+    return true
+  } catch {
+    return false
+  }
+}
+
+interface Socket {
+  readonly name: string
+  readonly messages: readonly string[]
+  ticks(): number
+}
+
+async function playSocket(t: TestContext, name: string): Promise<Socket> {
+  const messages: string[] = []
+  const child = spawn('python3', [join(HELPERS, 'notify-socket.py'), name], { stdio: ['ignore', 'pipe', 'inherit'] })
+  t.after(() => child.kill('SIGKILL'))
+  let rest = ''
+  child.stdout.setEncoding('utf8').on('data', (text: string) => {
+    const lines = (rest + text).split('\n')
+    rest = lines.pop() ?? ''
+    for (const line of lines) messages.push(String(JSON.parse(line)))
+  })
+  await until(() => messages.shift() === 'bound')
+  return { name, messages, ticks: () => messages.filter((message) => message.startsWith('WATCHDOG=1')).length }
+}
+
+function environment(socket: Socket, more: Readonly<Record<string, string>> = {}): Record<string, string> {
+  return { NOTIFY_SOCKET: socket.name, WATCHDOG_USEC: String(WATCHDOG_MS * 1000), ...more }
+}
+
+/** What a message says of one variable. */
+function assigned(message: string | undefined, name: string): string | undefined {
+  return message
+    ?.split('\n')
+    .find((line) => line.startsWith(`${name}=`))
+    ?.slice(name.length + 1)
+}
+
+test('ready, ticks, reloading and ready again, stopping: in this order', options, async (t) => {
+  const directory = workDirectory(t)
+  const socket = await playSocket(t, `@outpost-test-${process.pid}`)
+  const config = writeConfig(directory, OPEN)
+  const agent = await startAgent(t, ['-config', config], { env: environment(socket) })
+  await until(() => socket.ticks() >= 3)
+  assert.match(socket.messages[0] ?? '', /^READY=1$/m)
+  assert.equal(assigned(socket.messages[0], 'STATUS'), `${agent.url}: 0 allocations, 0 followers`)
+
+  mkdirSync(join(directory, 'data/alloc/6f1c0e5a-7f0b-4c0e-9d5c-2f3b8a4d1e77/web'), { recursive: true })
+  await until(() => assigned(socket.messages.at(-1), 'STATUS') === `${agent.url}: 1 allocation, 0 followers`)
+
+  const before = Number(process.hrtime.bigint() / 1000n)
+  agent.child.kill('SIGHUP')
+  const reloading = await until(() => socket.messages.find((message) => message.startsWith('RELOADING=1')))
+  const at = Number(assigned(reloading, 'MONOTONIC_USEC'))
+  assert.ok(at >= before && at <= Number(process.hrtime.bigint() / 1000n), 'the clock that systemd means')
+  await until(() => socket.messages.filter((message) => message.startsWith('READY=1')).length === 2)
+
+  writeFileSync(config, 'nonsense {')
+  agent.child.kill('SIGHUP')
+  await until(() => /; configuration not reloaded: .*agent\.hcl/.test(assigned(socket.messages.at(-1), 'STATUS') ?? ''))
+  const ticks = socket.ticks()
+  await until(() => socket.ticks() > ticks + 1)
+
+  agent.child.kill('SIGTERM')
+  assert.equal(await agent.ended, 0)
+  await until(() => socket.messages.some((message) => message.startsWith('STOPPING=1')))
+  const order = socket.messages.map((message) => message.split('=')[0]).filter((name) => name !== 'WATCHDOG')
+  assert.deepEqual(order, ['READY', 'RELOADING', 'READY', 'RELOADING', 'READY', 'STOPPING'])
+  assert.ok(!agent.stderr().includes('systemd-notify'), agent.stderr())
+})
+
+/** No tick arrives any more; one may have been on its way. */
+async function fallsSilent(socket: Socket): Promise<void> {
+  const ticks = socket.ticks()
+  await delay(WATCHDOG_MS * 4)
+  assert.ok(socket.ticks() <= ticks + 1, `${socket.ticks() - ticks} ticks came`)
+}
+
+test('no tick while the event loop stands still, ticks again when it goes on', options, async (t) => {
+  const directory = workDirectory(t)
+  const socket = await playSocket(t, join(directory, 'notify'))
+  const blocked = join(directory, 'blocked')
+  const env = environment(socket, {
+    NODE_OPTIONS: `--import=${join(HELPERS, 'saboteur.ts')}`,
+    OUTPOST_SABOTAGE: `block:${blocked}`,
+  })
+  const agent = await startAgent(t, ['-config', writeConfig(directory, OPEN)], { env })
+  t.after(() => rmSync(blocked, { force: true }))
+  await until(() => socket.ticks() >= 2)
+  agent.child.kill('SIGUSR2')
+  await until(() => existsSync(blocked))
+  await fallsSilent(socket)
+  const ticks = socket.ticks()
+  rmSync(blocked)
+  await until(() => socket.ticks() > ticks + 1)
+})
+
+test('no tick once the listener is gone, and the log says why', options, async (t) => {
+  const directory = workDirectory(t)
+  const socket = await playSocket(t, join(directory, 'notify'))
+  const env = environment(socket, {
+    NODE_OPTIONS: `--import=${join(HELPERS, 'saboteur.ts')}`,
+    OUTPOST_SABOTAGE: 'close',
+  })
+  const agent = await startAgent(t, ['-config', writeConfig(directory, OPEN)], { env })
+  await until(() => socket.ticks() >= 2)
+  agent.child.kill('SIGUSR2')
+  await until(() => agent.stderr().includes('no connection arrives at our own listener'))
+  await fallsSilent(socket)
+  assert.equal(agent.stderr().split('no connection arrives').length, 2, 'said once')
+})
+
+test('ticks are for the process they are meant for, and only where they are wanted', options, async (t) => {
+  const directory = workDirectory(t)
+  const socket = await playSocket(t, join(directory, 'notify'))
+  const config = writeConfig(directory, OPEN)
+  const agent = await startAgent(t, ['-config', config], { env: environment(socket, { WATCHDOG_PID: '1' }) })
+  await until(() => socket.messages.length > 0)
+  await fallsSilent(socket)
+  assert.equal(socket.ticks(), 0)
+  const [child] = await until(() => {
+    const children = readdirSync('/proc').filter((pid) => parentOf(pid) === agent.pid)
+    return children.length > 0 && children
+  })
+  agent.child.kill('SIGKILL')
+  await until(() => !existsSync(`/proc/${child}`)) // the shell goes with us, however we go
+})
+
+function parentOf(pid: string): number | undefined {
+  try {
+    return Number(/^PPid:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'latin1'))?.[1])
+  } catch {
+    return undefined
+  }
+}
+
+test('the shell between us and systemd is started again when somebody ends it', options, async (t) => {
+  const directory = workDirectory(t)
+  const socket = await playSocket(t, join(directory, 'notify'))
+  const agent = await startAgent(t, ['-config', writeConfig(directory, OPEN)], { env: environment(socket) })
+  await until(() => socket.ticks() >= 1)
+  const shell = readdirSync('/proc').find((pid) => /^\d+$/.test(pid) && parentOf(pid) === agent.pid)
+  process.kill(Number(shell), 'SIGKILL')
+  const ticks = socket.ticks()
+  await until(() => socket.ticks() > ticks + 2)
+  assert.match(agent.stderr(), /it is started again/)
+})
+
+test('without systemd-notify one line says so, and the agent serves', async (t) => {
+  const directory = workDirectory(t)
+  const bin = join(directory, 'bin')
+  mkdirSync(bin)
+  for (const program of ['readlink', 'uname', 'flock']) {
+    if (has(program))
+      symlinkSync(
+        execFileSync('sh', ['-c', `command -v ${program}`])
+          .toString()
+          .trim(),
+        join(bin, program),
+      )
+  }
+  const env = { NOTIFY_SOCKET: join(directory, 'nobody'), WATCHDOG_USEC: '200000', PATH: bin }
+  const agent = await startAgent(t, ['-config', writeConfig(directory, OPEN)], { env })
+  await until(() => agent.stderr().includes('there is no program systemd-notify'))
+  await delay(1000)
+  const lines = agent
+    .stderr()
+    .split('\n')
+    .filter((line) => line.includes('systemd-notify'))
+  assert.equal(lines.length, 1, agent.stderr())
+  assert.equal((await fetch(`${agent.url}/v1/agent/health`)).status, 200)
+})

@@ -1,0 +1,67 @@
+/** One state directory has one agent: a second one is told who is there, and whoever is killed leaves nothing behind. */
+import assert from 'node:assert/strict'
+import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { spawnAgent, startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
+
+test('a second agent does not start on the same state, and says which process is in its way', async (t) => {
+  const directory = workDirectory(t)
+  const config = writeConfig(directory, 'acl { enabled = false }')
+  const first = await startAgent(t, ['-config', config])
+  const state = readFileSync(join(directory, 'data/client/state.json'), 'utf8')
+  const second = spawnAgent(t, ['-config', config])
+  assert.equal(await second.ended, 1)
+  const [line] = second
+    .stderr()
+    .split('\n')
+    .filter((text) => text !== '' && !text.startsWith('{'))
+  assert.match(
+    line ?? '',
+    new RegExp(`another agent \\(process ${first.pid}, started [\\dT:.Z-]+\\) uses ${directory}/data/client: stop it`),
+  )
+  assert.equal((await fetch(`${first.url}/v1/agent/health`)).status, 200)
+  assert.equal(readFileSync(join(directory, 'data/client/state.json'), 'utf8'), state)
+  assert.equal(readFileSync(join(directory, 'data/http.addr'), 'utf8').trim(), first.url)
+  assert.equal(statSync(join(directory, 'data/client/agent.lock')).mode & 0o777, 0o600)
+})
+
+test('an agent that was killed or stopped is in nobody’s way', async (t) => {
+  const directory = workDirectory(t)
+  const config = writeConfig(directory, 'acl { enabled = false }')
+  for (const signal of ['SIGKILL', 'SIGTERM', 'SIGKILL'] as const) {
+    const agent = await startAgent(t, ['-config', config])
+    agent.child.kill(signal)
+    await agent.ended
+  }
+  // Whoever the file names: it is not what decides.
+  writeFileSync(join(directory, 'data/client/agent.lock'), `process ${process.pid}, started 2026-11-21T10:00:00.000Z\n`)
+  await startAgent(t, ['-config', config])
+})
+
+test('of many that start at once, one runs', async (t) => {
+  const directory = workDirectory(t)
+  const config = writeConfig(directory, 'acl { enabled = false }')
+  const agents = Array.from({ length: 6 }, () => spawnAgent(t, ['-config', config]))
+  let left = agents.length
+  await new Promise<void>((resolve) => {
+    for (const agent of agents) void agent.ended.then(() => (--left === 1 ? resolve() : undefined))
+  })
+  const [winner] = agents.filter(({ child }) => child.exitCode === null)
+  assert.ok(winner)
+  for (const { stderr } of agents.filter((agent) => agent !== winner)) assert.match(stderr(), /another agent/)
+})
+
+test('where nothing can lock, that is said and the agent serves', async (t) => {
+  const directory = workDirectory(t)
+  const config = writeConfig(directory, 'acl { enabled = false }')
+  const bin = join(directory, 'bin')
+  mkdirSync(bin)
+  const without = await startAgent(t, ['-config', config], { env: { PATH: bin } })
+  assert.match(without.stderr(), /nothing keeps a second agent out of the state directory: there is no program flock/)
+  without.child.kill()
+  await without.ended
+  writeFileSync(join(bin, 'flock'), '#!/bin/sh\necho "No locks available" >&2\nexit 1\n', { mode: 0o755 })
+  const failing = await startAgent(t, ['-config', config], { env: { PATH: bin } })
+  assert.match(failing.stderr(), /flock: No locks available/)
+})
