@@ -34,8 +34,6 @@ const MINUTE_MS = 60_000
 const DAY_MS = 86_400_000
 const YEAR_2000_S = 946_684_800
 const YEAR_2100_S = 4_102_444_800
-/** How many milliseconds the leading number counts by: seconds, milli-, micro-, nanoseconds. */
-const EPOCH_UNITS_MS = [1000, 1, 1e-3, 1e-6]
 const FRACTION_DIGITS_MAX = 9
 
 export class LineTimes {
@@ -93,7 +91,9 @@ export class LineTimes {
     if (at + 15 > end || bytes[at + 3] !== SPACE || bytes[at + 6] !== SPACE) return Number.NaN
     const month = MONTHS.get(threeBytes(bytes, at))
     if (month === undefined) return Number.NaN
-    const day = bytes[at + 4] === SPACE ? (bytes[at + 5] ?? 0) - 48 : twoDigits(bytes, at + 4)
+    const ones = bytes[at + 5] ?? 0
+    const padded = isDigit(ones) ? ones - 48 : Number.NaN
+    const day = bytes[at + 4] === SPACE ? padded : twoDigits(bytes, at + 4)
     return this.#withoutYear(month, day, bytes, at + 7, end)
   }
 
@@ -204,9 +204,7 @@ function secondsOf(bytes: Buffer, at: number, end: number): number {
 /** Milliseconds of a `.123` or `,123`; 0 without one. */
 function fractionMs(bytes: Buffer, at: number, end: number): number {
   const digitsEnd = Math.min(fractionEnd(bytes, at, end), at + 1 + FRACTION_DIGITS_MAX)
-  let [value, scale] = [0, 1]
-  for (let digit = at + 1; digit < digitsEnd; digit++, scale *= 10) value = value * 10 + (bytes[digit] ?? 0) - 48
-  return (value * SECOND_MS) / scale
+  return digitsEnd <= at + 1 ? 0 : (numberOf(bytes, at + 1, digitsEnd) * SECOND_MS) / 10 ** (digitsEnd - at - 1)
 }
 
 function fractionEnd(bytes: Buffer, at: number, end: number): number {
@@ -226,12 +224,11 @@ function zoneMinutes(bytes: Buffer, at: number, end: number): number {
   const sign = bytes[zone]
   if ((sign !== PLUS && sign !== MINUS) || zone + 3 > end) return Number.NaN
   const minutesAt = bytes[zone + 3] === COLON ? zone + 4 : zone + 3
-  const short = minutesAt >= end || (minutesAt === zone + 3 && !isDigit(bytes[minutesAt] ?? 0))
+  const digitAt = (place: number) => place < end && isDigit(bytes[place] ?? 0)
+  const long = digitAt(minutesAt) && digitAt(minutesAt + 1) && !digitAt(minutesAt + 2)
   const hours = twoDigits(bytes, zone + 1)
-  const minutes = short ? 0 : minutesAt + 2 <= end ? twoDigits(bytes, minutesAt) : Number.NaN
-  const behind = short ? zone + 3 : minutesAt + 2
-  if (behind < end && isDigit(bytes[behind] ?? 0)) return Number.NaN
-  if (!(hours < 24 && minutes < 60)) return Number.NaN
+  const minutes = long ? twoDigits(bytes, minutesAt) : 0
+  if (!(hours < 24 && minutes < 60) || (!long && digitAt(zone + 3))) return Number.NaN
   return (sign === MINUS ? -1 : 1) * (hours * 60 + minutes)
 }
 
@@ -250,19 +247,25 @@ function daysOf(year: number, month: number, day: number): number {
 
 /** A leading number that is a plausible time since the epoch. */
 function epochTime(bytes: Buffer, at: number, end: number): number {
-  let value = 0
   let behind = at
-  while (behind < end && isDigit(bytes[behind] ?? 0)) value = value * 10 + (bytes[behind++] ?? 0) - 48
-  const digits = behind - at
-  if (digits < 9 || digits > 19) return Number.NaN
-  const after = fractionEnd(bytes, behind, end)
-  const next = bytes[after] ?? 0
+  while (behind < end && isDigit(bytes[behind] ?? 0)) behind++
+  // Seconds have 9 or 10 digits in these years, and each finer unit three more, which are a fraction of the second.
+  const finer = Math.floor((behind - at) / 3) * 3 - 9
+  const secondsEnd = behind - finer
+  if (finer < 0 || finer > FRACTION_DIGITS_MAX || secondsEnd - at > 10) return Number.NaN
+  const seconds = numberOf(bytes, at, secondsEnd)
+  if (seconds < YEAR_2000_S || seconds >= YEAR_2100_S) return Number.NaN
+  const fractionalEnd = fractionEnd(bytes, behind, end)
+  const next = bytes[fractionalEnd] ?? 0
   // Not the beginning of a name, an address or a larger number.
-  if (after < end && (isNameByte(next) || next === MINUS || next === DOT)) return Number.NaN
-  for (const unitMs of EPOCH_UNITS_MS) {
-    const seconds = (value * unitMs) / SECOND_MS
-    if (seconds < YEAR_2000_S || seconds >= YEAR_2100_S) continue
-    return value * unitMs + fractionMs(bytes, behind, end) * (unitMs / SECOND_MS)
-  }
-  return Number.NaN
+  if (fractionalEnd < end && (isNameByte(next) || next === MINUS || next === DOT)) return Number.NaN
+  const scale = 10 ** finer
+  const finerMs = (numberOf(bytes, secondsEnd, behind) * SECOND_MS) / scale
+  return seconds * SECOND_MS + finerMs + fractionMs(bytes, behind, end) / scale
+}
+
+function numberOf(bytes: Buffer, at: number, end: number): number {
+  let value = 0
+  for (let digit = at; digit < end; digit++) value = value * 10 + (bytes[digit] ?? 0) - 48
+  return value
 }

@@ -32,7 +32,7 @@ const LIMITS: SinceLimits = { linearBytesMax: 16 << 20, windowBytes: 1 << 20 }
 
 const FORMS = 'use a time as in 2026-11-21T10:00:00Z or 2026-11-21T10:00:00+02:00, or how long ago as in 1h30m or 90s'
 /** A `+` that was not escaped arrives as a space. */
-const RFC_3339 = /^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,30})?(?:[Zz]|[+\- ]\d\d:\d\d)$/
+const RFC_3339 = /^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,30})?(?:[Zz]|[+\- ](?:[01]\d|2[0-3]):[0-5]\d)$/
 
 /**
  * The value of `since=`: an RFC 3339 time, or a Go duration before `nowMs`. Milliseconds since the epoch, with fraction.
