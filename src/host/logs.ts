@@ -172,6 +172,7 @@ class LogRequest {
     return {
       status: 200,
       contentType: plain ? 'text/plain' : 'application/json',
+      frames: !plain,
       headers: {
         'X-Content-Type-Options': 'nosniff',
         ...(resumable ? resumeHeaders(this.#encoder.cursor(this.#scope), this.#said?.event) : {}),

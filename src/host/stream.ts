@@ -65,6 +65,7 @@ const HEAD: StreamHead = {
   status: 200,
   contentType: 'text/plain; charset=utf-8',
   headers: { 'X-Content-Type-Options': 'nosniff' },
+  frames: true,
 }
 
 const head = (): StreamHead => HEAD

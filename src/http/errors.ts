@@ -7,6 +7,8 @@ import type { Logger } from '../kit/log.ts'
 
 export interface ErrorAnswer {
   readonly status: number
+  /** What went wrong, in plain words. */
+  readonly text: string
   readonly contentType: string
   readonly body: string
   readonly headers: Readonly<Record<string, string>>
@@ -22,6 +24,7 @@ export function errorAnswer(
   const plain = context.format === 'plain'
   return {
     status: refusal?.status ?? 500,
+    text,
     contentType: plain ? 'text/plain; charset=utf-8' : 'application/json',
     body: plain ? text : JSON.stringify({ errors: text === '' ? [] : [text] }),
     headers: refusal?.headers ?? {},

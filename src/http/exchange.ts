@@ -11,6 +11,7 @@ import type { AnyOperation, Call, Identity } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
 import { LINGER_MS } from './connections.ts'
 import { errorAnswer, logFault } from './errors.ts'
+import { asksForWebSocket, handshakeFault, offeredToken } from './handshake.ts'
 import {
   declaredBytes,
   parseTarget,
@@ -23,7 +24,8 @@ import {
 } from './request.ts'
 import { type HeaderList, jsonText, type Outlet, sendEmpty, sendError, sendJson } from './respond.ts'
 import type { Match, Router } from './router.ts'
-import { sendStream } from './stream.ts'
+import { ResponseSink, sendStream } from './stream.ts'
+import { type Acceptor, type Upgrade, WebSocketAnswer } from './websocket.ts'
 
 /** What an exchange needs from outside; the daemon gives it. */
 export interface Services {
@@ -43,9 +45,21 @@ export interface Services {
 const RUN = randomUUID().slice(0, 8)
 let requests = 0
 
+/** Close codes of a WebSocket (RFC 6455 §7.4.1). */
+const GOING_AWAY = 1001
+const INTERNAL_ERROR = 1011
+
 /** What a caller is told whose stream ends, or does not begin, because the process goes down. */
 export function stopping(): Refusal {
   return new Refusal('unavailable', 'the agent is stopping, try again')
+}
+
+/** What the request asks for beyond an ordinary answer. */
+export interface ExchangeOptions {
+  /** Set when the caller waits for a word before it sends the body (`Expect: 100-continue`). */
+  readonly bodyOnDemand?: boolean
+  /** Set when the answer is a WebSocket. The response then only stands for the connection and is never written to. */
+  readonly upgrade?: { readonly of: Upgrade; readonly acceptor: Acceptor }
 }
 
 export class Exchange implements Omit<Call, 'identity'>, Outlet {
@@ -54,7 +68,6 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
   readonly request: IncomingMessage
   readonly response: ServerResponse
   readonly headers: HeaderList
-  /** Set when the caller waits for a word before it sends the body (`Expect: 100-continue`). */
   readonly bodyOnDemand: boolean
   /** Since when a write has been waiting for the caller to take it. */
   waitingSinceMs: number | undefined
@@ -64,6 +77,7 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
   /** Taken at the start: a connection that broke has none any more. */
   readonly #remote: string | undefined
   readonly #socket: Socket
+  readonly #webSocket: WebSocketAnswer | undefined
   #abort: AbortController | undefined
   #gone = false
   #operation = 'none'
@@ -72,15 +86,28 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
   #path = ''
   #bytes = 0
 
-  constructor(request: IncomingMessage, response: ServerResponse, services: Services, bodyOnDemand = false) {
+  constructor(request: IncomingMessage, response: ServerResponse, services: Services, options: ExchangeOptions = {}) {
     this.request = request
-    this.bodyOnDemand = bodyOnDemand
+    this.bodyOnDemand = options.bodyOnDemand ?? false
     this.#remote = request.socket.remoteAddress
     this.#socket = request.socket
     this.headers = [...services.headers]
     this.response = response
     this.#services = services
+    const { upgrade } = options
+    const hooks = { headers: this.headers, onWaiting: this.#onWaiting, onLeft: () => this.cancel() }
+    this.#webSocket = upgrade && new WebSocketAnswer(upgrade.of, upgrade.acceptor, hooks)
     response.once('close', () => this.cancel())
+  }
+
+  /** True once the caller has been answered, with an error or with the head of what it asked for. */
+  get begun(): boolean {
+    return this.#webSocket?.begun ?? this.response.headersSent
+  }
+
+  /** True when all was said and only a WebSocket's caller keeps it from ending. */
+  get over(): boolean {
+    return this.#webSocket?.over ?? false
   }
 
   /** Aborts when the caller is gone or the exchange is cut. Made only for operations that look at it. */
@@ -97,7 +124,7 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
 
   /** Ends it so that the caller can tell: a status when nothing was sent yet, a broken answer otherwise. */
   cut(refusal: Refusal): void {
-    if (this.response.headersSent) this.response.destroy()
+    if (this.begun) this.#break(refusal)
     else this.#fail(refusal)
     this.cancel()
   }
@@ -124,19 +151,28 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
     const { operation } = match
     this.#operation = operation.name
     this.#format = operation.errorFormat
+    if (!this.#webSocket && asksForWebSocket(this.request)) {
+      // Node's parser loses what came in one piece with this head, so nothing more is answered here.
+      this.#stopSending()
+      throw handshakeFault(this.request, operation) ?? notAlone()
+    }
     this.headers.push('Vary', 'Accept-Encoding', 'Vary', 'Origin')
     this.#allowOrigin(operation)
     const raw = wantsBody(this.request, operation)
       ? await this.#readInput(target, match)
       : this.#inputWithoutBody(target, match)
     const input = operation.input.parse(raw)
-    const identity = await this.#services.resolve(operation.open ? undefined : tokenOf(this.request))
+    const identity = await this.#services.resolve(operation.open ? undefined : this.#token())
     this.#accessor = identity.accessor
     operation.authorize(input, identity)
     this.endless = operation.endless?.(input) ?? false
     if (this.endless && this.#services.stopping()) throw stopping()
     this.#leaveBody(operation)
     await this.#run(operation, input, identity, target)
+  }
+
+  #token(): string | undefined {
+    return tokenOf(this.request) ?? (this.#webSocket && offeredToken(this.request))
   }
 
   #readInput(target: Target, match: Match): Promise<RawInput> {
@@ -158,14 +194,9 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
     const call = new OperationCall(this, identity)
     const result = operation.run(input, call)
     if (Symbol.asyncIterator in result) {
-      this.#bytes = await sendStream(this.response, result, {
-        headers: this.headers,
-        headOnly: this.request.method === 'HEAD',
-        flushHead: this.endless,
-        onWaiting: (waiting) => {
-          this.waitingSinceMs = waiting ? performance.now() : undefined
-        },
-      })
+      const { response, headers, endless: flushHead } = this
+      const sink = this.#webSocket ?? new ResponseSink(response, { headers, flushHead, onWaiting: this.#onWaiting })
+      this.#bytes = await sendStream(sink, result, { headOnly: this.request.method === 'HEAD' })
       return
     }
     const value = await result
@@ -173,6 +204,10 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
     if (operation.output === 'empty') sendEmpty(this)
     else this.#bytes = await sendJson(this, operation.produces ?? 'application/json', jsonText(value, target))
     this.#awaitTaking()
+  }
+
+  readonly #onWaiting = (waiting: boolean): void => {
+    this.waitingSinceMs = waiting ? performance.now() : undefined
   }
 
   /** A whole answer has been handed over. Until its caller has taken it, it counts as waiting, as a stream's write does. */
@@ -218,16 +253,33 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
   #fail(error: unknown): void {
     const { logger } = this.#services
     const context = { format: this.#format, requestId: this.requestId, operation: this.#operation, logger }
-    if (this.response.headersSent || this.response.destroyed) {
+    if (this.begun || this.response.destroyed) {
       // Too late for a status. A caller who left is no news; anything else is, and breaks the answer.
       const left = this.#gone || (this.#socket.destroyed && !(error instanceof Fault))
       if (!left) logFault(error, context)
-      this.response.destroy()
+      this.#break(error)
+      return
+    }
+    if (this.#webSocket) {
+      const { status, text, headers } = errorAnswer(error, context)
+      this.#webSocket.refuse(status, text, { headers, ...(this.#isStopping(error) ? { code: GOING_AWAY } : {}) })
       return
     }
     if (!this.request.complete) this.#stopSending()
     this.#bytes = sendError(this, errorAnswer(error, context))
     this.#awaitTaking()
+  }
+
+  /** Ends an answer that has begun, so that the caller can tell it from a whole one. */
+  #break(error: unknown): void {
+    if (!this.#webSocket) this.response.destroy()
+    else if (this.#isStopping(error)) this.#webSocket.break(GOING_AWAY, error.message)
+    else if (error instanceof Refusal) this.#webSocket.break(4000 + error.status, error.message)
+    else this.#webSocket.break(INTERNAL_ERROR, `internal error, request ${this.requestId}`)
+  }
+
+  #isStopping(error: unknown): error is Refusal {
+    return error instanceof Refusal && error.code === 'unavailable' && this.#services.stopping()
   }
 
   /**
@@ -246,7 +298,7 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
 
   #record(): void {
     const ms = Math.round((performance.now() - this.startedAtMs) * 100) / 100
-    const status = this.response.statusCode
+    const status = this.#webSocket?.status ?? this.response.statusCode
     if (!this.#services.logger.enabled('info')) return
     this.#services.logger.info('request', {
       method: this.request.method,
@@ -261,6 +313,11 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
       request_id: this.requestId,
     })
   }
+}
+
+/** For a handshake that is good, on a connection that is not free. */
+function notAlone(): Refusal {
+  return new Refusal('invalid_request', 'a WebSocket cannot be asked for before the request ahead of it is answered')
 }
 
 /** The call as the operation sees it; the signal is made when it is looked at. */

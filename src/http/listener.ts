@@ -18,20 +18,26 @@
  * caller does not take within `stallTimeoutMs` cuts it. `close` lets answers under way finish and breaks endless
  * streams, so that their followers know to resume elsewhere.
  *
+ * A stream may also be asked for as a WebSocket (`handshake`, `websocket`): the same exchange with another end. A request
+ * that asks for one and cannot have it is answered plainly.
+ *
  * The verb LIST, which Node's parser refuses, will get its front in this file together with the secrets core.
  */
 import { createPrivateKey, X509Certificate } from 'node:crypto'
-import type { IncomingMessage, Server, ServerResponse } from 'node:http'
+import type { IncomingMessage, Server, ServerResponse as Response } from 'node:http'
 import { createServer as createTlsServer, Server as TlsServer } from 'node:https'
 import type { AddressInfo, Socket } from 'node:net'
 import { Fault, isErrno, messageOf, Refusal } from '../kit/errors.ts'
 import { Connections } from './connections.ts'
-import { Exchange, type Services, stopping } from './exchange.ts'
+import { Exchange, type ExchangeOptions, type Services, stopping } from './exchange.ts'
+import { asksForWebSocket, handshakeFault } from './handshake.ts'
 import { takesConnections } from './own-call.ts'
+import { parseTarget } from './request.ts'
 import { BODY_LATE, Turns } from './turns.ts'
+import { loadAcceptor } from './websocket.ts'
 
 // `import` from node:http would evaluate all it exports, the whole of undici included: 10 ms and 5 MB for nothing.
-const { createServer } = process.getBuiltinModule('node:http')
+const { createServer, ServerResponse } = process.getBuiltinModule('node:http')
 
 export interface ListenerOptions extends Omit<Services, 'bodyBytesMax' | 'stopping'> {
   readonly host: string
@@ -116,12 +122,23 @@ export class Listener {
     this.#stopping = true
     for (const exchange of this.#turns.active) if (exchange.endless) exchange.cut(stopping())
     this.#server.closeIdleConnections()
-    const limit = setTimeout(() => this.#server.closeAllConnections(), DRAIN_MS)
-    const idle = setInterval(() => this.#server.closeIdleConnections(), 50)
+    const limit = setTimeout(() => this.#closeAll(), DRAIN_MS)
+    const idle = setInterval(() => this.#closeIdle(), 50)
     await closed
     clearTimeout(limit)
     clearInterval(idle)
     clearInterval(this.#sweeper)
+  }
+
+  #closeIdle(): void {
+    this.#server.closeIdleConnections()
+    for (const exchange of this.#turns.active) if (exchange.over) exchange.cut(stopping())
+  }
+
+  #closeAll(): void {
+    this.#server.closeAllConnections()
+    // Node has forgotten those that became WebSockets.
+    for (const exchange of this.#turns.active) exchange.response.destroy()
   }
 
   /** Certificates for connections from now on; those that are open keep theirs. Throws, and changes nothing, when they are no good. */
@@ -152,12 +169,15 @@ export class Listener {
       // Finds out about callers whose host vanished without a word.
       keepAlive: true,
       keepAliveInitialDelay: 30_000,
+      // Whatever else asks for an upgrade is answered as if it had not.
+      shouldUpgradeCallback: (request: IncomingMessage) => this.#mayUpgrade(request),
     }
     const server: Server = tls
       ? createTlsServer({ ...common, ...secureContext(tls), handshakeTimeout: limits.tlsHandshakeTimeoutMs })
       : createServer(common)
     server.on('request', (request, response) => this.#take(request, response))
-    server.on('checkContinue', (request, response) => this.#take(request, response, true))
+    server.on('checkContinue', (request, response) => this.#take(request, response, { bodyOnDemand: true }))
+    server.on('upgrade', (request, _, rest) => void this.#upgrade(request, rest))
     server.on('connection', (socket: Socket) => this.#admit(socket))
     server.on('clientError', (error, socket) => this.#turns.refuse(error, socket as Socket))
     return server
@@ -170,11 +190,37 @@ export class Listener {
     socket.once('close', () => this.#silent.delete(socket))
   }
 
-  #take(request: IncomingMessage, response: ServerResponse, bodyOnDemand = false): void {
+  /** Where this says no, the request is answered as any other, and its exchange says what is wrong with it. */
+  #mayUpgrade(request: IncomingMessage): boolean {
+    if (!asksForWebSocket(request) || request.socket.writableEnded || this.#turns.busy(request.socket)) return false
+    try {
+      const { operation } = this.#options.router.match(request.method ?? '', parseTarget(request.url ?? '/').path)
+      return handshakeFault(request, operation) === undefined
+    } catch {
+      return false
+    }
+  }
+
+  async #upgrade(request: IncomingMessage, rest: Buffer): Promise<void> {
+    const { socket } = request
+    socket.on('error', () => socket.destroy())
+    try {
+      const acceptor = await loadAcceptor()
+      if (socket.destroyed) return
+      const response = new ServerResponse(request)
+      response.assignSocket(socket)
+      this.#take(request, response, { upgrade: { of: { request, socket, rest }, acceptor } })
+    } catch (error) {
+      this.#options.logger.error('a WebSocket could not be opened', { error: messageOf(error) })
+      socket.destroy()
+    }
+  }
+
+  #take(request: IncomingMessage, response: Response, options?: ExchangeOptions): void {
     // Node's own listener has seen the connection before it was turned away, and parses what came with it.
     if (request.socket.writableEnded) return
     this.#turns.take(request, response, () => {
-      const exchange = new Exchange(request, response, this.#services, bodyOnDemand)
+      const exchange = new Exchange(request, response, this.#services, options)
       exchange.serve().catch((error: unknown) => {
         this.#services.logger.error('an answer could not be given', { error: messageOf(error) })
         response.destroy()
@@ -189,7 +235,7 @@ export class Listener {
     for (const exchange of this.#turns.active) {
       const stalledMs = exchange.waitingSinceMs === undefined ? 0 : nowMs - exchange.waitingSinceMs
       if (stalledMs > stallTimeoutMs) exchange.cut(new Refusal('request_timeout', 'the answer was not taken in time'))
-      const unanswered = !exchange.response.headersSent && nowMs - exchange.startedAtMs > requestTimeoutMs
+      const unanswered = !exchange.begun && nowMs - exchange.startedAtMs > requestTimeoutMs
       if (unanswered) exchange.cut(exchange.request.complete ? tooLong() : new Refusal('request_timeout', BODY_LATE))
     }
   }

@@ -48,6 +48,11 @@ export class Turns {
     else socket.destroy()
   }
 
+  /** True while a request of this connection waits for its answer. */
+  busy(socket: Socket): boolean {
+    return this.#lines.get(socket)?.current !== undefined
+  }
+
   /** What the parser cannot read, or has waited for in vain. */
   refuse(error: Error, socket: Socket): void {
     const line = this.#lines.get(socket)

@@ -20,6 +20,7 @@ export const REFUSAL_STATUS = {
   body_too_large: 413,
   path_too_long: 414,
   range_not_satisfiable: 416,
+  upgrade_required: 426,
   prohibited: 403,
   too_many: 429,
   /** The host's file system refused; the text is safe to show and tells the operator what to mend. */

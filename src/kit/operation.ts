@@ -53,6 +53,8 @@ export interface StreamHead {
   /** Exact number of bytes that will follow, when it is known. */
   readonly contentLength?: number
   readonly headers?: Readonly<Record<string, string>>
+  /** True when the bytes are frames (kit/frame.ts), each chunk whole ones: where there are messages, each is one. */
+  readonly frames?: boolean
 }
 
 export type Chunk = StreamHead | Uint8Array
