@@ -7,6 +7,7 @@ import { isatty } from 'node:tty'
 import { type Authorizer, createAuthorizer } from './cluster/authorizer.ts'
 import type { Config } from './config/load.ts'
 import type { HostOptions } from './host/host.ts'
+import { formatDuration } from './kit/duration.ts'
 import { type Logger, LogSink } from './kit/log.ts'
 import { identityFrom, nobody, parsePolicy, root } from './secrets/policy.ts'
 
@@ -64,6 +65,19 @@ export function limitsOf({ limits }: Config) {
   }
 }
 
+/** Labels and filters of the metrics. */
+export function metricsOptionsOf({ client, datacenter, name, telemetry }: Config, nodeId: string) {
+  const { disableHostname, filterDefault, prefixFilter, prometheusMetrics } = telemetry
+  return {
+    labels: {
+      all: disableHostname ? {} : { host: name },
+      node: { datacenter, node_class: client.nodeClass || 'none', node_id: nodeId, node_pool: client.nodePool },
+    },
+    filter: { prefixes: prefixFilter, otherwise: filterDefault },
+    textForm: prometheusMetrics,
+  }
+}
+
 /** The configuration with the compatible system's names, as `/v1/agent/self` shows it. Token hashes are left out. */
 export function shownConfig(config: Config, version: string): Record<string, unknown> {
   return {
@@ -77,6 +91,15 @@ export function shownConfig(config: Config, version: string): Record<string, unk
     ACL: { Enabled: config.acl.enabled },
     Client: { Enabled: config.client.enabled, AllocDir: config.client.allocDir, Meta: config.client.meta },
     Server: { Enabled: config.server.enabled },
+    Telemetry: {
+      CollectionInterval: formatDuration(config.telemetry.collectionIntervalMs),
+      DisableHostname: config.telemetry.disableHostname,
+      FilterDefault: config.telemetry.filterDefault,
+      PrefixFilter: config.telemetry.prefixFilter,
+      PrometheusMetrics: config.telemetry.prometheusMetrics,
+      PublishAllocationMetrics: config.telemetry.publishAllocationMetrics,
+      PublishNodeMetrics: config.telemetry.publishNodeMetrics,
+    },
     UI: { Enabled: false, ShowCLIHints: false },
     Version: { Version: version, VersionPrerelease: '', VersionMetadata: '', Revision: '' },
   }

@@ -9,20 +9,21 @@ import { mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:
 import { tmpdir } from 'node:os'
 import { join, resolve as absolute } from 'node:path'
 import { randomUUID } from 'node:crypto'
+import { type AgentRoom, startAgentRoom } from './agent/agent.ts'
 import type { Authorizer } from './cluster/authorizer.ts'
 import { printBanner, startDemo } from './cli/dev.ts'
 import type { AgentOptions } from './cli/parts.ts'
 import { type Config, loadConfig, type LoadedConfig } from './config/load.ts'
 import { takeOver } from './config/take-over.ts'
 import { readTlsFiles } from './config/tls-files.ts'
-import { agentOperations } from './host/agent-operations.ts'
 import { type Host, startHost } from './host/host.ts'
 import { Listener } from './http/listener.ts'
 import { Router } from './http/router.ts'
 import { messageOf } from './kit/errors.ts'
 import { createLogger, type Logger, type LogSink } from './kit/log.ts'
 import { checkPolicy } from './secrets/policy.ts'
-import { authorizerOf, hostOptionsOf, limitsOf, logSinkOf, shownConfig } from './daemon-settings.ts'
+import { agentFamilies } from './daemon-metrics.ts'
+import { authorizerOf, hostOptionsOf, limitsOf, logSinkOf, metricsOptionsOf, shownConfig } from './daemon-settings.ts'
 import { type ServiceManager, serviceManagerOf } from './daemon-systemd.ts'
 
 interface Dev {
@@ -132,6 +133,8 @@ class Agent implements Running {
   host: Host | undefined
   readonly service: ServiceManager
   #listener: Listener | undefined
+  #room: AgentRoom | undefined
+  readonly #reloads = { done: 0, refused: 0 }
   #authorizer: Authorizer
 
   constructor(parts: AgentParts) {
@@ -167,8 +170,14 @@ class Agent implements Running {
     logger.info('started', { url: this.url, node_id: this.host?.nodeId, version })
   }
 
-  async #listen(): Promise<void> {
+  /** What the process says about itself. */
+  #startRoom(): AgentRoom {
     const { config, logger, version } = this.#parts
+    const { host } = this
+    const publish = config.telemetry
+    const families = () =>
+      agentFamilies({ host, publish, connections: this.#listener?.connections, reloads: this.#reloads })
+    const refresh = async () => publish.publishNodeMetrics && host?.sampler.hostStats()
     const facts = {
       client: config.client.enabled,
       server: config.server.enabled,
@@ -178,13 +187,22 @@ class Agent implements Running {
       config: () => shownConfig(this.config, version),
       allocations: () => [...(this.host?.allocations.all() ?? [])].length,
     }
+    const metrics = { ...metricsOptionsOf(config, facts.nodeId), families, refresh }
+    return startAgentRoom({ facts, metrics, logger: logger.named('agent') })
+  }
+
+  async #listen(): Promise<void> {
+    const { config, logger } = this.#parts
+    const room = this.#startRoom()
+    this.#room = room
     const tls = readTlsFiles(config.tls)
     this.#listener = new Listener({
       host: config.addresses.http,
       port: config.ports.http,
       headers: Object.entries(config.httpApiResponseHeaders).flat(),
-      router: new Router([...(this.host?.operations ?? []), ...agentOperations(facts)]),
+      router: new Router([...(this.host?.operations ?? []), ...room.operations]),
       logger: logger.named('http'),
+      meter: room.meter,
       resolve: (token) => this.#authorizer.resolve(token),
       limits: limitsOf(config),
       ...(tls ? { tls } : {}),
@@ -212,10 +230,12 @@ class Agent implements Running {
       const { config: inForce, waiting } = takeOver(this.config, config)
       this.config = inForce
       sink.setLevel(config.logLevel)
+      this.#reloads.done++
       logger.info('configuration reloaded')
       if (waiting.length > 0) logger.warn('some changes need a restart', { settings: waiting.join(', ') })
       return undefined
     } catch (error) {
+      this.#reloads.refused++
       logger.error('configuration not reloaded, the old one stays in force', { error: messageOf(error) })
       return messageOf(error)
     }
@@ -227,6 +247,7 @@ class Agent implements Running {
     this.service.stopping()
     await this.demo?.stop()
     await this.#listener?.close()
+    this.#room?.stop()
     await this.host?.stop()
     if (dev?.temporaryDir) rmSync(dev.temporaryDir, { recursive: true, force: true })
     this.service.close()

@@ -22,6 +22,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   secrets: ['engines', 'barrier', 'config/hcl.ts'], // policies are HCL too: one reader for both (docs/decisions/003)
   host: [],
   http: [],
+  agent: [], // what the process says of itself; the daemon tells it what the other rooms know
   cluster: [],
   cli: ['config'], // `validate` reads configuration; a command otherwise talks HTTP like any client
   ui: [],
@@ -36,6 +37,7 @@ const MAIN_FILE: Readonly<Record<string, string>> = {
   config: 'load.ts',
   host: 'host.ts',
   http: 'listener.ts',
+  agent: 'agent.ts',
   cli: 'command.ts',
   secrets: 'policy.ts',
   cluster: 'authorizer.ts',

@@ -28,7 +28,7 @@ export interface Config {
   readonly acl: AclConfig
   readonly tls: TlsConfig
   readonly limits: LimitsConfig
-  readonly telemetry: { readonly collectionIntervalMs: number }
+  readonly telemetry: TelemetryConfig
   readonly client: ClientConfig
   readonly server: ServerConfig
   /** Absent means that this process stands alone. */
@@ -63,6 +63,20 @@ export interface TlsConfig {
   readonly caFile?: string
   readonly verifyHttpsClient: boolean
   readonly minVersion: 'TLSv1.2' | 'TLSv1.3'
+}
+
+export interface TelemetryConfig {
+  readonly collectionIntervalMs: number
+  /** The text form of the metrics. */
+  readonly prometheusMetrics: boolean
+  /** Figures of the host, and of each running task. */
+  readonly publishNodeMetrics: boolean
+  readonly publishAllocationMetrics: boolean
+  readonly disableHostname: boolean
+  /** Prefixes of names, each with `+` or `-` in front; of those that fit, the longest decides. */
+  readonly prefixFilter: readonly string[]
+  /** What happens to a name that no prefix fits. */
+  readonly filterDefault: boolean
 }
 
 export interface LimitsConfig {

@@ -100,6 +100,16 @@ const limits = block({
   http_stall_timeout: duration(),
 })
 
+const telemetry = block({
+  collection_interval: duration(),
+  prometheus_metrics: boolean(),
+  publish_node_metrics: boolean(),
+  publish_allocation_metrics: boolean(),
+  disable_hostname: boolean(),
+  prefix_filter: texts((value) => (/^[+-]./.test(value) ? undefined : 'expected a prefix with "+" or "-" in front')),
+  filter_default: boolean(),
+})
+
 const client = block({
   enabled: boolean(),
   node_id: text((value) => (isUuid(value) ? undefined : 'expected a UUID')),
@@ -160,7 +170,7 @@ export const SCHEMA = block({
   acl,
   tls,
   limits,
-  telemetry: block({ collection_interval: duration() }),
+  telemetry,
   client,
   server,
   nats,

@@ -13,6 +13,7 @@ import type {
   LimitsConfig,
   NatsConfig,
   ServerConfig,
+  TelemetryConfig,
 } from './config.ts'
 import type { FaultList, LabelledBlock, Setting, Where } from './fields.ts'
 import type { RawConfig } from './schema.ts'
@@ -60,7 +61,7 @@ export function settle(raw: RawConfig, options: SettleOptions): Config {
     acl: settleAcl(raw, options),
     tls: settleTls(raw, options),
     limits: settleLimits(raw.limits),
-    telemetry: { collectionIntervalMs: raw.telemetry?.collection_interval?.value ?? 1000 },
+    telemetry: settleTelemetry(raw.telemetry),
     client: settleClient(raw, options),
     server: settleServer(raw, options),
     ...present({ nats: settleNats(raw.nats, options) }),
@@ -186,6 +187,18 @@ function settleLimits(limits: RawConfig['limits']): LimitsConfig {
     // Longer than a person who paused a pager minds.
     httpStallTimeoutMs: limits?.http_stall_timeout?.value ?? 300_000,
     httpsHandshakeTimeoutMs: limits?.https_handshake_timeout?.value ?? 5000,
+  }
+}
+
+function settleTelemetry(telemetry: RawConfig['telemetry']): TelemetryConfig {
+  return {
+    collectionIntervalMs: telemetry?.collection_interval?.value ?? 1000,
+    prometheusMetrics: telemetry?.prometheus_metrics?.value ?? true,
+    publishNodeMetrics: telemetry?.publish_node_metrics?.value ?? true,
+    publishAllocationMetrics: telemetry?.publish_allocation_metrics?.value ?? true,
+    disableHostname: telemetry?.disable_hostname?.value ?? false,
+    prefixFilter: telemetry?.prefix_filter?.value ?? [],
+    filterDefault: telemetry?.filter_default?.value ?? true,
   }
 }
 

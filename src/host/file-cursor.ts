@@ -121,6 +121,11 @@ export class FileCursor implements Follower {
     return !this.#lookFinds() && this.atEnd
   }
 
+  /** Bytes up to the end as of the last look. */
+  get lagBytes(): number {
+    return Math.max(0, this.file.size - this.position)
+  }
+
   get atEnd(): boolean {
     return this.position >= this.file.size
   }

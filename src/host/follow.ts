@@ -29,6 +29,7 @@ export class Followers {
   readonly watches: DirectoryWatches
   #limit: number
   #count = 0
+  readonly #open = new Set<Followed>()
 
   constructor(options: { limit: number; logger: Logger; deletedStallMs?: number }) {
     this.watches = new DirectoryWatches(options.logger)
@@ -50,7 +51,7 @@ export class Followers {
    * Counts one follower in, with what it follows; one that cannot be opened does not count. Rejects with a Refusal when
    * the agent has as many as it may. Pair with `leave`.
    */
-  async enter<T>(open: () => T | Promise<T>): Promise<T> {
+  async enter(open: () => Followed | Promise<Followed>): Promise<Followed> {
     if (this.#count >= this.#limit) {
       throw new Refusal(
         'too_many',
@@ -60,15 +61,30 @@ export class Followers {
     }
     this.#count++
     try {
-      return await open()
+      const followed = await open()
+      this.#open.add(followed)
+      return followed
     } catch (error) {
       this.#count--
       throw error
     }
   }
 
-  leave(): void {
+  leave(followed: Followed): void {
     this.#count--
+    this.#open.delete(followed)
+  }
+
+  /** How many follow each kind of thing, and how far they are behind. */
+  figures(): Readonly<Record<FollowedKind, FollowerFigures>> {
+    const figures = { log: { count: 0, lagBytes: 0, lagBytesMax: 0 }, file: { count: 0, lagBytes: 0, lagBytesMax: 0 } }
+    for (const { kind, lagBytes } of this.#open) {
+      const sum = figures[kind]
+      sum.count++
+      sum.lagBytes += lagBytes
+      sum.lagBytesMax = Math.max(sum.lagBytesMax, lagBytes)
+    }
+    return figures
   }
 }
 
@@ -99,8 +115,20 @@ export interface FollowedData extends FollowStep {
   readonly step: DataStep
 }
 
+export type FollowedKind = 'log' | 'file'
+
+export interface FollowerFigures {
+  readonly count: number
+  /** Of all together, and of the one that is furthest behind. */
+  readonly lagBytes: number
+  readonly lagBytesMax: number
+}
+
 /** What can be followed. */
 export interface Followed extends Source {
+  readonly kind: FollowedKind
+  /** Bytes of the file it is in that it has not been given, as of the last look at that file. */
+  readonly lagBytes: number
   /** The next thing; `end` when there is nothing for now, `over` when nothing will ever come. Throws to break the stream. */
   step(labelBytes: number): Promise<FollowStep>
   /** Sleeps until there is news or the monotonic time has come. */
@@ -174,7 +202,7 @@ export async function* follow(options: Following): AsyncGenerator<Chunk> {
     followed.release()
     stage?.close()
     encoder.lease.abandon()
-    followers.leave()
+    followers.leave(followed)
   }
 }
 

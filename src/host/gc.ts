@@ -96,6 +96,8 @@ export class GarbageCollector {
   readonly #underway = new Map<string, Promise<void>>()
   readonly #waiting: (() => void)[] = []
   #slots: number
+  /** Removals since the start that were done, and that failed. */
+  readonly counts = { collected: 0, failed: 0 }
   #checking: Promise<void> | undefined
   #timer: NodeJS.Timeout | undefined
   #soon: NodeJS.Timeout | undefined
@@ -262,9 +264,11 @@ export class GarbageCollector {
     const path = join(this.#allocations.allocDir, name)
     try {
       await removeTree(path, this.#stopping.signal)
+      this.counts.collected++
       this.#log.info('collected an allocation', { alloc_id: id })
     } catch (error) {
       if (this.#stopping.signal.aborted) throw new Refusal('unavailable', 'the agent is stopping; try again')
+      this.counts.failed++
       await refuseMounts(path)
       if (isErrno(error, 'EBUSY'))
         throw new Refusal('conflict', 'a filesystem is mounted in the allocation; unmount it')

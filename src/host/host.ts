@@ -57,6 +57,8 @@ export interface Host {
   readonly operations: readonly AnyOperation[]
   readonly allocations: AllocationRegistry
   readonly followers: Followers
+  readonly sampler: StatsSampler
+  readonly collector: GarbageCollector
   readonly metadata: NodeMetadata
   stop(): Promise<void>
 }
@@ -99,6 +101,8 @@ async function startLocked(options: HostOptions, release: () => void): Promise<H
     nodeId,
     allocations,
     followers,
+    sampler,
+    collector,
     metadata,
     operations: [
       ...fileOperations({ allocations }),

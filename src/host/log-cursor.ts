@@ -54,6 +54,7 @@ export interface LogStart {
 }
 
 export class LogCursor implements Followed {
+  readonly kind = 'log'
   readonly #options: LogCursorOptions
   #current: Standing
   /** Only files with a higher index come next; lower ones are older. */
@@ -90,6 +91,10 @@ export class LogCursor implements Followed {
 
   marks(): Mark[] {
     return [...this.#old.map(({ mark }) => mark), this.#current.mark]
+  }
+
+  get lagBytes(): number {
+    return this.#current.cursor.lagBytes
   }
 
   /** The directory of the log, as far as its watch tells of changes. */

@@ -18,6 +18,7 @@ interface MergedOptions {
 const LIST_MS = 500
 
 export class MergedLogs implements Followed {
+  readonly kind = 'log'
   readonly #options: MergedOptions
   readonly #cursors = new Map<number, LogCursor>()
   /** Logs that may have something, in the order in which they take turns. */
@@ -44,6 +45,12 @@ export class MergedLogs implements Followed {
 
   marks(): Mark[] {
     return [...this.#cursors.values()].flatMap((cursor) => cursor.marks())
+  }
+
+  get lagBytes(): number {
+    let sum = 0
+    for (const cursor of this.#cursors.values()) sum += cursor.lagBytes
+    return sum
   }
 
   async step(labelBytes: number): Promise<FollowStep> {

@@ -18,7 +18,7 @@ import { CgroupLocator } from './cgroup.ts'
 import { HostStatsReader, type HostStats, type HostStatsOptions } from './host-stats.ts'
 import { kernelUnits } from './proc-file.ts'
 import { ProcessTree } from './process-tree.ts'
-import { sumOf, type AllocResourceUsage, type TaskResourceUsage } from './resource-usage.ts'
+import { sumOf, type AllocResourceUsage, type ResourceUsage, type TaskResourceUsage } from './resource-usage.ts'
 import { TaskMeter, type MeterSources } from './task-stats.ts'
 
 export interface SamplerOptions extends HostStatsOptions {
@@ -129,6 +129,22 @@ export class StatsSampler {
       ResourceUsage: sumOf(running.map((usage) => usage.ResourceUsage)),
       Tasks: tasks,
       Timestamp: running.reduce((newest, usage) => Math.max(newest, usage.Timestamp), 0),
+    }
+  }
+
+  /** The host's figures as of the last looks, whenever those were; undefined before the first. Measures nothing. */
+  latestHostStats(): HostStats | undefined {
+    return this.#hostAtMs === Number.NEGATIVE_INFINITY ? undefined : this.#host.stats()
+  }
+
+  /** What each running task used at its last sample. Measures nothing. */
+  *latestTaskUsages(): Generator<{ allocation: Allocation; task: string; usage: ResourceUsage }> {
+    for (const [id, meters] of this.#meters) {
+      const allocation = this.#allocations.get(id)
+      if (!allocation) continue
+      for (const [task, { live, usage }] of meters) {
+        if (live && usage) yield { allocation, task, usage: usage.ResourceUsage }
+      }
     }
   }
 

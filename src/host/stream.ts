@@ -117,6 +117,7 @@ class FileOnce implements Once {
 
 /** One file as what is followed: over when it is deleted, or its name belongs to another file, and all was read. */
 class OneFile implements Followed {
+  readonly kind = 'file'
   readonly #cursor: FileCursor
   readonly #path: string
   readonly #mark: Mark
@@ -132,6 +133,10 @@ class OneFile implements Followed {
 
   marks(): Mark[] {
     return [this.#mark]
+  }
+
+  get lagBytes(): number {
+    return this.#cursor.lagBytes
   }
 
   async step(labelBytes: number): Promise<FollowStep> {

@@ -31,6 +31,8 @@ const WATCH_RETRY_MS = 5000
 /** Names that changed so recently may change again without a new time of change: kernels count it in ticks. */
 const RECENT_MS = 50
 
+export type WatchMode = 'watching' | 'hot' | 'unwatched'
+
 /** A file that wants to be looked at when something happened to it. */
 export interface Watcher {
   /** Base name in the directory. */
@@ -75,6 +77,13 @@ export class DirectoryWatches {
     return this.#directories.size
   }
 
+  /** How many directories are in each mode. */
+  modes(): Readonly<Record<WatchMode, number>> {
+    const modes = { watching: 0, hot: 0, unwatched: 0 }
+    for (const directory of this.#directories.values()) modes[directory.mode]++
+    return modes
+  }
+
   #fallback(code: string): void {
     if (this.#saidFallback) return
     this.#saidFallback = true
@@ -110,6 +119,11 @@ export class WatchedDirectory {
     this.#onFallback = onFallback
     this.#names = this.#lookAtNames()
     this.#startWatching()
+  }
+
+  get mode(): WatchMode {
+    if (this.#watch) return 'watching'
+    return this.#hotTimer ? 'hot' : 'unwatched'
   }
 
   add(file: Watcher): void {

@@ -12,6 +12,7 @@ import type { RawInput } from '../kit/schema.ts'
 import { LINGER_MS } from './connections.ts'
 import { errorAnswer, logFault } from './errors.ts'
 import { asksForWebSocket, handshakeFault, offeredToken } from './handshake.ts'
+import { type Meter, NO_METER, type OperationMeter } from './meter.ts'
 import {
   declaredBytes,
   parseTarget,
@@ -33,6 +34,8 @@ export interface Services {
   readonly logger: Logger
   /** Who a token names. Throws a Refusal when it names nobody. */
   readonly resolve: (token: string | undefined) => Promise<Identity> | Identity
+  /** Who counts requests; nobody when absent. */
+  readonly meter?: Meter
   /** Headers of every answer, names and values in turn. */
   readonly headers: HeaderList
   /** Largest request body of any endpoint; most allow less, or none. */
@@ -81,6 +84,7 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
   #abort: AbortController | undefined
   #gone = false
   #operation = 'none'
+  #meter: OperationMeter
   #format: 'plain' | 'errors' = 'errors'
   #accessor = ''
   #path = ''
@@ -97,6 +101,7 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
     const { upgrade } = options
     const hooks = { headers: this.headers, onWaiting: this.#onWaiting, onLeft: () => this.cancel() }
     this.#webSocket = upgrade && new WebSocketAnswer(upgrade.of, upgrade.acceptor, hooks)
+    this.#meter = this.#countAs('none')
     response.once('close', () => this.cancel())
   }
 
@@ -141,6 +146,12 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
     }
   }
 
+  #countAs(operation: string): OperationMeter {
+    const meter = (this.#services.meter ?? NO_METER).operation(operation)
+    meter.underway++
+    return meter
+  }
+
   #setPath(path: string): void {
     this.#path = path
     this.#format = /^(\/v1)?\/client(\/|$)/.test(path) ? 'plain' : 'errors'
@@ -150,6 +161,8 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
     const match = this.#services.router.match(this.request.method ?? 'GET', target.path)
     const { operation } = match
     this.#operation = operation.name
+    this.#meter.underway--
+    this.#meter = this.#countAs(operation.name)
     this.#format = operation.errorFormat
     if (!this.#webSocket && asksForWebSocket(this.request)) {
       // Node's parser loses what came in one piece with this head, so nothing more is answered here.
@@ -196,13 +209,17 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
     if (Symbol.asyncIterator in result) {
       const { response, headers, endless: flushHead } = this
       const sink = this.#webSocket ?? new ResponseSink(response, { headers, flushHead, onWaiting: this.#onWaiting })
-      this.#bytes = await sendStream(sink, result, { headOnly: this.request.method === 'HEAD' })
+      this.#bytes = await sendStream(sink, result, {
+        headOnly: this.request.method === 'HEAD',
+        meter: this.#meter,
+      })
       return
     }
     const value = await result
     if (this.response.headersSent) return // it was cut meanwhile
     if (operation.output === 'empty') sendEmpty(this)
     else this.#bytes = await sendJson(this, operation.produces ?? 'application/json', jsonText(value, target))
+    this.#meter.bytes += this.#bytes
     this.#awaitTaking()
   }
 
@@ -267,6 +284,7 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
     }
     if (!this.request.complete) this.#stopSending()
     this.#bytes = sendError(this, errorAnswer(error, context))
+    this.#meter.bytes += this.#bytes
     this.#awaitTaking()
   }
 
@@ -299,6 +317,8 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
   #record(): void {
     const ms = Math.round((performance.now() - this.startedAtMs) * 100) / 100
     const status = this.#webSocket?.status ?? this.response.statusCode
+    this.#meter.underway--
+    this.#meter.answered(status, this.endless ? undefined : ms)
     if (!this.#services.logger.enabled('info')) return
     this.#services.logger.info('request', {
       method: this.request.method,

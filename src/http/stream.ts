@@ -31,6 +31,8 @@ export type OnWaiting = (waiting: boolean) => void
 export interface StreamOptions {
   /** The request was HEAD: send what GET would announce, and nothing more. */
   readonly headOnly: boolean
+  /** Counts the bytes as they are handed over. */
+  readonly meter: { bytes: number }
 }
 
 /** Sends it all; resolves with the number of body bytes. Throws what the producer throws. */
@@ -41,7 +43,7 @@ export async function sendStream(sink: Sink, chunks: AsyncIterable<Chunk>, optio
   const head = first.value
   try {
     sink.begin(head)
-    if (!options.headOnly) return await sendBody(sink, iterator, head)
+    if (!options.headOnly) return await sendBody(sink, iterator, head, options.meter)
     sink.end()
     return 0
   } finally {
@@ -49,7 +51,12 @@ export async function sendStream(sink: Sink, chunks: AsyncIterable<Chunk>, optio
   }
 }
 
-async function sendBody(sink: Sink, iterator: AsyncIterator<Chunk>, head: StreamHead): Promise<number> {
+async function sendBody(
+  sink: Sink,
+  iterator: AsyncIterator<Chunk>,
+  head: StreamHead,
+  meter: { bytes: number },
+): Promise<number> {
   let sent = 0
   let inFlight: Promise<Error | undefined> | undefined
   for (;;) {
@@ -70,6 +77,7 @@ async function sendBody(sink: Sink, iterator: AsyncIterator<Chunk>, head: Stream
     if (sink.gone) return sent
     if (value.length === 0) continue
     sent += value.length
+    meter.bytes += value.length
     inFlight = sink.write(value, sent === head.contentLength)
   }
   const failed = await inFlight

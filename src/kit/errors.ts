@@ -19,6 +19,8 @@ export const REFUSAL_STATUS = {
   conflict: 409,
   body_too_large: 413,
   path_too_long: 414,
+  /** The form of answer that was asked for is switched off. */
+  not_offered: 415,
   range_not_satisfiable: 416,
   upgrade_required: 426,
   prohibited: 403,

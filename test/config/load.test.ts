@@ -100,7 +100,15 @@ test('every default, with blocks that say nothing', () => {
       httpStallTimeoutMs: 300_000,
       httpsHandshakeTimeoutMs: 5000,
     },
-    telemetry: { collectionIntervalMs: 1000 },
+    telemetry: {
+      collectionIntervalMs: 1000,
+      prometheusMetrics: true,
+      publishNodeMetrics: true,
+      publishAllocationMetrics: true,
+      disableHostname: false,
+      prefixFilter: [],
+      filterDefault: true,
+    },
     client: {
       enabled: true,
       allocDir: '/var/lib/outpost/alloc',

@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 import { type Host, startHost } from '../../src/host/host.ts'
 import { Listener, type ListenerLimits, type TlsFiles } from '../../src/http/listener.ts'
+import type { Meter } from '../../src/http/meter.ts'
 import { Router } from '../../src/http/router.ts'
 import type { Fields, Level, Logger } from '../../src/kit/log.ts'
 import type { AnyOperation, Identity } from '../../src/kit/operation.ts'
@@ -38,6 +39,7 @@ export interface EdgeOptions {
   readonly tls?: TlsFiles
   readonly operations?: readonly AnyOperation[]
   readonly address?: string
+  readonly meter?: Meter
 }
 
 const LIMITS: ListenerLimits = {
@@ -92,6 +94,7 @@ export async function startEdge(t: TestContext, options: EdgeOptions = {}): Prom
     resolve: options.resolve ?? (() => EVERYBODY),
     limits: { ...LIMITS, ...options.limits },
     ...(options.tls ? { tls: options.tls } : {}),
+    ...(options.meter ? { meter: options.meter } : {}),
   })
   const { port } = await listener.listen()
   t.after(async () => {
@@ -146,10 +149,14 @@ function keepingLogger(lines: LogLine[]): Logger {
 }
 
 /** Polls until `check` gives something; fails when it does not in time. */
-export async function eventually<T>(check: () => T | undefined | false, what: string, limitMs = 15_000): Promise<T> {
+export async function eventually<T>(
+  check: () => T | undefined | false | Promise<T | undefined | false>,
+  what: string,
+  limitMs = 15_000,
+): Promise<T> {
   const deadlineMs = performance.now() + limitMs
   for (;;) {
-    const value = check()
+    const value = await check()
     if (value !== undefined && value !== false) return value
     if (performance.now() > deadlineMs) throw new Error(`not within ${limitMs} ms: ${what}`)
     await new Promise((resolve) => setTimeout(resolve, 10))

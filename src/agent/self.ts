@@ -63,7 +63,7 @@ function statsOf(facts: AgentFacts): Record<string, Record<string, string>> {
   }
 }
 
-export function agentOperations(facts: AgentFacts): AnyOperation[] {
+export function selfOperations(facts: AgentFacts): AnyOperation[] {
   const health: Operation<InputOf<typeof healthFields>, Health> = {
     name: 'agent.health',
     summary: 'Whether the roles of this process work',

@@ -1,0 +1,74 @@
+/**
+ * The agent room: what this process says about itself, and what it lets be done to itself.
+ *
+ * `self` answers probes and people (`/v1/agent/health`, `/v1/agent/self`). `metrics` holds figures: `request-meter` counts
+ * what the HTTP room answers, `process-figures` what the process costs, and everything else is brought by the daemon as
+ * families of points under the names that dashboards know (`metric`). They are shown as JSON, which `metrics` makes once
+ * an interval, and as text for Prometheus (`prometheus`), made for each scrape.
+ *
+ * Promises. A request costs a few additions, whoever scrapes. Nothing is measured for a question: a scrape reads what
+ * others have looked at anyway, and the one thing that needs a look of its own, the disks, is looked at once an interval
+ * and never waited for. The number of figures is bounded by operations, file systems, cores and running tasks: nothing
+ * that a caller sends becomes a label. What has gone leaves nothing behind.
+ *
+ * Assumes that the families it is given are cheap to read and have no secrets in them: `/v1/metrics` is open.
+ *
+ * What can go wrong. A source that fails breaks the one answer it was asked for. Counters begin at zero with each start,
+ * as whoever computes rates from them expects. The room imports none but kit: it is told by the daemon what the other
+ * rooms know.
+ */
+import type { Logger } from '../kit/log.ts'
+import type { AnyOperation } from '../kit/operation.ts'
+import type { AnyFamily, CommonLabels, NameFilter } from './metric.ts'
+import { Metrics } from './metrics.ts'
+import { metricsOperation } from './metrics-operation.ts'
+import { ProcessFigures } from './process-figures.ts'
+import { RequestMeter } from './request-meter.ts'
+import { type AgentFacts, selfOperations } from './self.ts'
+
+export interface AgentRoomOptions {
+  readonly facts: AgentFacts
+  readonly metrics: {
+    /** What the other rooms know, as of now. */
+    readonly families: () => readonly AnyFamily[]
+    /** Called once an interval, for what costs too much to be known at any time. May reject. */
+    readonly refresh: () => Promise<unknown>
+    readonly labels: CommonLabels
+    readonly filter: NameFilter
+    /** Whether the text form is served. */
+    readonly textForm: boolean
+  }
+  readonly logger: Logger
+}
+
+export interface AgentRoom {
+  readonly operations: readonly AnyOperation[]
+  /** For the HTTP room to count into. */
+  readonly meter: RequestMeter
+  stop(): void
+}
+
+export function startAgentRoom(options: AgentRoomOptions): AgentRoom {
+  const { facts, logger } = options
+  const { families, refresh, labels, filter, textForm } = options.metrics
+  const meter = new RequestMeter()
+  const figures = new ProcessFigures(facts.version)
+  const metrics = new Metrics({
+    meter,
+    families: () => [...figures.families(), ...families()],
+    refresh,
+    completed: () => figures.tick(),
+    labels,
+    filter,
+    logger,
+  })
+  metrics.start()
+  return {
+    meter,
+    operations: [...selfOperations(facts), metricsOperation({ metrics, textForm })],
+    stop() {
+      metrics.stop()
+      figures.stop()
+    },
+  }
+}
