@@ -125,7 +125,8 @@ test('figures of the host and of a task are those of the statistics; what is gon
 })
 
 test('JSON shows an interval: states, what counters grew by, durations', async (t) => {
-  const { port, metrics } = await startMeasured(t)
+  const { port, metrics, host } = await startMeasured(t)
+  await eventually(() => host.sampler.latestHostStats(), 'the host was looked at')
   metrics.complete()
   for (let i = 0; i < 3; i++) await ask(port, 'GET', `/v1/client/fs/ls/${ALLOC}?path=/`)
   await eventually(
