@@ -146,6 +146,8 @@ export interface Once extends Source {
 
 /** What stands between the bytes of a source and its caller, if anything does: the search for lines. */
 export interface Stage {
+  /** What the bytes come from, before the first of them. */
+  begin(source: Source): void
   /** Chunks for the data of a step. */
   take(taken: FollowedData): AsyncIterable<Buffer>
   /** Chunks for what was held back, at the end. */
@@ -180,6 +182,7 @@ export async function* follow(options: Following): AsyncGenerator<Chunk> {
   call.signal.addEventListener('abort', onAbort)
   const heartbeat = new Heartbeat()
   encoder.begin(followed)
+  stage?.begin(followed)
   try {
     yield options.head(followed)
     yield encoder.heartbeat
@@ -214,6 +217,7 @@ export async function* readOnce<S extends Once>(
   try {
     const source = await options.open(encoder.lease)
     encoder.begin(source)
+    stage?.begin(source)
     yield options.head(source)
     for await (const taken of source.steps(() => encoder.labelBytes)) {
       if (stage || taken.step.kind !== 'own') yield* chunksOf(taken, options)

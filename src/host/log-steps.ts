@@ -41,23 +41,25 @@ export class LogSteps implements Once {
   readonly #lease: BufferLease
   /** Of each log where it stands; of those that come later, where they begin. */
   readonly #marks = new Map<LogFiles, Mark>()
+  /** Of files before the place where a log begins, which may have got late bytes. */
+  readonly #late: Mark[] = []
 
   constructor(beginnings: readonly LogBeginning[], lease: BufferLease) {
     this.#beginnings = beginnings
     this.#lease = lease
-    for (const { logs, start } of beginnings) this.#open(logs, start.place)?.file.close()
+    for (const { logs, start } of beginnings) this.#open(logs, start.place, start.after ?? 0)?.file.close()
   }
 
   marks(): Mark[] {
-    return [...this.#marks.values()]
+    return [...this.#late, ...this.#marks.values()]
   }
 
   async *steps(labelBytes: () => number): AsyncGenerator<FollowStep> {
     for (const { logs, start } of this.#beginnings) {
       if (start.said) yield this.#say(logs, start.said)
-      for (const late of start.late ?? []) yield* this.#readFile(logs, late, labelBytes, false)
+      for (const late of start.late ?? []) yield* this.#readFile(logs, late, labelBytes, undefined)
       let place: LogPlace | undefined = start.place
-      while (place) place = yield* this.#readFile(logs, place, labelBytes, true)
+      for (let after = start.after ?? 0; place; after = 0) place = yield* this.#readFile(logs, place, labelBytes, after)
     }
   }
 
@@ -69,33 +71,38 @@ export class LogSteps implements Once {
       : { step: { kind: 'truncated' }, path, mark }
   }
 
-  #open(logs: LogFiles, place: LogPlace): Reading | undefined {
+  #open(logs: LogFiles, place: LogPlace, after: number | undefined): Reading | undefined {
     const content = logs.open(place.index)
     if (!content) return undefined
     const mark = markAt(logs.hash, place.index, content, place.offset)
-    this.#marks.set(logs, mark)
+    if (after === undefined) this.#late.push(mark)
+    else {
+      mark.after = after
+      this.#marks.set(logs, mark)
+    }
     return { file: new OpenFile(content.fd), path: logs.path(place.index), mark }
   }
 
   /**
    * One file from the place to its end. Returns the place to go on at, if there is one: then the file was read to its
-   * end once more after the next one was known to exist, as its writer may have added to it until then.
+   * end once more after the next one was known to exist, as its writer may have added to it until then. `after` are
+   * lines of context that are owed there; undefined where late bytes are looked for, with nothing to go on at.
    */
   async *#readFile(
     logs: LogFiles,
     place: LogPlace,
     labelBytes: () => number,
-    goOn: boolean,
+    after: number | undefined,
   ): AsyncGenerator<FollowStep, LogPlace | undefined> {
-    const reading = this.#open(logs, place)
-    if (!reading) return goOn ? placeAfter(logs, place) : undefined // rotated away since it was listed
+    const reading = this.#open(logs, place, after)
+    if (!reading) return after === undefined ? undefined : placeAfter(logs, place) // rotated away since it was listed
     try {
       let position = place.offset
       let next: LogPlace | undefined
       for (;;) {
         position = yield* fileSteps(reading, position, this.#lease, labelBytes())
         if (next) return next
-        next = goOn ? placeAfter(logs, place) : undefined
+        next = after === undefined ? undefined : placeAfter(logs, place)
         if (!next) return undefined
       }
     } finally {

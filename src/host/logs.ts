@@ -28,8 +28,9 @@ import {
   startOf,
   tasksEnded,
 } from './log-selection.ts'
+import { LineStage } from './line-stage.ts'
 import { MergedLogs } from './merged-logs.ts'
-import { type Additions, additions, beginningOf, resumeHeaders } from './stream-additions.ts'
+import { type Additions, additions, beginningOf, linesOf, resumeHeaders } from './stream-additions.ts'
 import { Encoder } from './stream-encoder.ts'
 
 interface LogsInput extends Additions {
@@ -62,6 +63,9 @@ const logsInput = schema({
   ...additions,
 })
 
+/** Plain bytes of several logs must not cut into each other's lines. */
+const EVERY_LINE = { pattern: undefined, invert: false, context: 0 }
+
 /** One request for logs, from what was asked to what is sent. */
 class LogRequest {
   readonly #host: { allocations: AllocationTable; followers: Followers }
@@ -69,6 +73,7 @@ class LogRequest {
   readonly #input: LogsInput
   readonly #call: Call
   readonly #encoder: Encoder
+  readonly #stage: LineStage | undefined
   readonly #scope: number
   readonly #at: Beginning
   /** What has happened to the place of a cursor. */
@@ -88,6 +93,14 @@ class LogRequest {
     this.#at = beginningOf(input, this.#scope)
     const scope = input.cursor === undefined ? undefined : this.#scope
     this.#encoder = new Encoder({ framed: !input.plain, scope })
+    const lines = linesOf(input) ?? (input.plain && isMerged(input) ? EVERY_LINE : undefined)
+    if (lines && input.plain && input.cursor !== undefined) {
+      throw new Refusal(
+        'invalid_request',
+        'cursor with plain counts the bytes of one log as they are: leave out grep, give one task and one type, or leave out plain',
+      )
+    }
+    this.#stage = lines && new LineStage(this.#encoder, lines)
   }
 
   follow() {
@@ -96,6 +109,7 @@ class LogRequest {
       followers: this.#host.followers,
       call: this.#call,
       encoder: this.#encoder,
+      stage: this.#stage,
       head: () => this.#head(),
       open: (lease) => (isMerged(this.#input) ? this.#openMerged(lease) : this.#openOne(lease)),
       ended: ends ? () => tasksEnded(this.#host.allocations.get(this.#allocation.id), task) : undefined,
@@ -112,7 +126,7 @@ class LogRequest {
       }
       return new LogSteps(beginnings, lease)
     }
-    const chunks = readOnce({ encoder: this.#encoder, head: () => this.#head(), open })
+    const chunks = readOnce({ encoder: this.#encoder, stage: this.#stage, head: () => this.#head(), open })
     return leased(this.#encoder.lease, chunks)
   }
 

@@ -5,6 +5,9 @@
 import { Refusal } from '../kit/errors.ts'
 import { type Field, queryBoolean, queryInteger, queryText, type RawInput, schema } from '../kit/schema.ts'
 import { type Cursor, decodeCursor } from './cursor-code.ts'
+import { CONTEXT_LINES_MAX } from './line-filter.ts'
+import { compileLinePattern } from './line-pattern.ts'
+import type { LineChoice } from './line-stage.ts'
 import type { Beginning } from './log-selection.ts'
 import { parseSince } from './log-since.ts'
 
@@ -70,6 +73,12 @@ export const additions = {
     description: 'End once the task is dead and everything has been sent',
     fallback: false,
   }),
+  grep: queryText({
+    description: 'Only lines that match: a regular expression in the syntax of RE2, decided on the host',
+    fallback: undefined,
+  }),
+  grep_invert: queryBoolean({ description: 'Only lines that do not match grep', fallback: false }),
+  grep_context: queryInteger({ description: 'Lines before and after each that grep gives', fallback: 0 }),
 }
 
 const additionsSchema = schema(additions)
@@ -102,4 +111,17 @@ export function resumeHeaders(cursorText: string, event: 'deleted' | 'truncated'
     ...(event === undefined ? {} : { 'X-Outpost-Event': `file ${event}` }),
     'Access-Control-Expose-Headers': 'X-Outpost-Cursor, X-Outpost-Event',
   }
+}
+
+/** Which lines are asked for; undefined when bytes are given as they are. Throws a Refusal for a faulty pattern. */
+export function linesOf(input: Additions): LineChoice | undefined {
+  const { grep, grep_invert: invert, grep_context: context } = input
+  if (grep === undefined) {
+    if (!invert && context === 0) return undefined
+    throw new Refusal('invalid_request', 'grep_invert and grep_context say how lines are chosen by grep: give grep too')
+  }
+  if (context < 0 || context > CONTEXT_LINES_MAX) {
+    throw new Refusal('invalid_request', `grep_context must be from 0 to ${CONTEXT_LINES_MAX}`)
+  }
+  return { pattern: compileLinePattern(grep), invert, context }
 }

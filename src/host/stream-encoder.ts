@@ -16,6 +16,8 @@ import type { Step } from './file-cursor.ts'
 
 /** `,"Cursor":""` */
 const CURSOR_KEY_BYTES = 12
+/** Room for what surrounds the base64 of a frame: a path of 4 KiB may grow sixfold when it is escaped. */
+const LINES_LABEL_BYTES_MAX = 32_768
 
 /** A chunk of no bytes; whoever asks for the one behind it has written all before it. */
 export const NOTHING = Buffer.alloc(0)
@@ -108,6 +110,24 @@ export class Encoder {
     const most = framesBytesMax(data.length, this.#label) + cursorBytes
     if (most > target.length) target = Buffer.allocUnsafeSlow(most)
     const cursorAt = this.#scope === undefined ? undefined : this.#cursorAt
+    return target.subarray(0, this.#label.encodeFrames(data, 0, data.length, start, target, 0, cursorAt))
+  }
+
+  /** Room that `lines` needs for so many bytes. */
+  linesBytesMax(bytes: number): number {
+    return this.framed ? Math.ceil(bytes / 3) * 4 + 4 + LINES_LABEL_BYTES_MAX + this.#cursorBytesMax : bytes
+  }
+
+  /**
+   * Whole lines, at most a frame of them, the last of which ends at the offset `end`; the marks stand there already.
+   * Written into `target`, so that they stay when the lines do not.
+   */
+  lines(data: Buffer, end: number, origin: Origin, target: Buffer): Buffer {
+    this.#setFile(origin)
+    if (!this.framed) return target.subarray(0, data.copy(target))
+    const scope = this.#scope
+    const cursorAt = scope === undefined ? undefined : () => this.cursor(scope)
+    const start = end - data.length
     return target.subarray(0, this.#label.encodeFrames(data, 0, data.length, start, target, 0, cursorAt))
   }
 

@@ -23,6 +23,7 @@ import {
   originQuery,
   readOnce,
 } from './follow.ts'
+import { LineStage } from './line-stage.ts'
 import { laterPlace, type PlacedFile, tailPlace } from './log-position.ts'
 import { markState } from './log-resume.ts'
 import type { Beginning } from './log-selection.ts'
@@ -30,7 +31,7 @@ import { sincePlace } from './log-since.ts'
 import { fileSteps } from './log-steps.ts'
 import { tasksEnded } from './log-selection.ts'
 import { OpenFile } from './read.ts'
-import { type Additions, additions, beginningOf, isPlaced } from './stream-additions.ts'
+import { type Additions, additions, beginningOf, isPlaced, linesOf } from './stream-additions.ts'
 import { Encoder } from './stream-encoder.ts'
 
 interface StreamInput extends Additions {
@@ -219,16 +220,19 @@ function serve(host: Host, allocation: Allocation, input: StreamInput, call: Cal
   const scope = scopeHash('stream', allocation.id)
   const at = beginningOf(input, scope)
   const encoder = new Encoder({ framed: true, scope: input.cursor === undefined ? undefined : scope })
+  const lines = linesOf(input)
+  const stage = lines && new LineStage(encoder, lines)
   const { followers, allocations } = host
   const open = () => openAt(allocation, input, at, call)
   if (!input.follow) {
     const once = async (lease: BufferLease) => new FileOnce(await open(), input.path, lease)
-    return leased(encoder.lease, readOnce({ encoder, head, open: once }))
+    return leased(encoder.lease, readOnce({ encoder, stage, head, open: once }))
   }
   return follow({
     followers,
     call,
     encoder,
+    stage,
     head,
     async open(lease) {
       const opened = await open()
