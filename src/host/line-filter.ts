@@ -9,10 +9,11 @@
  * holds no more than one such beginning and the lines before a possible match (`CONTEXT_BYTES_MAX`), whatever it is fed.
  */
 import { LineAssembly, type Lines } from './line-assembly.ts'
+import { LineMatcher } from './line-matchers.ts'
 import type { LinePattern } from './line-pattern.ts'
-import { countLines, LineSelection, type Run } from './line-selection.ts'
+import { countLines, LineSelection } from './line-selection.ts'
 import { literalMatches } from './literal-search.ts'
-import { PatternSearch } from './pattern-search.ts'
+import { inSlices } from './time-slices.ts'
 
 /** Lines before and after each match that may be asked for. */
 export const CONTEXT_LINES_MAX = 100
@@ -36,16 +37,17 @@ export interface LineRun<P> {
 /** The filter of one log. P is what the caller tells files apart by, compared with `===`. */
 export class LineFilter<P> {
   readonly #pattern: LinePattern | undefined
-  readonly #search: PatternSearch | undefined
+  readonly #matcher: LineMatcher | undefined
   readonly #assembly = new LineAssembly<P>()
   readonly #selection: LineSelection<P>
   readonly #counts: boolean
+  #closed = false
 
   /** `pattern` undefined: every line. `context` is 0 to `CONTEXT_LINES_MAX`; `after` is that of a run, to go on there. */
   constructor(options: { pattern: LinePattern | undefined; invert: boolean; context: number; after?: number }) {
     const { pattern, invert, context, after = 0 } = options
     this.#pattern = pattern
-    this.#search = pattern && !pattern.literal ? new PatternSearch(pattern.text) : undefined
+    this.#matcher = pattern && !pattern.literal ? new LineMatcher(pattern.text) : undefined
     this.#selection = new LineSelection({ invert, context, after })
     this.#counts = context > 0 || after > 0
   }
@@ -87,8 +89,10 @@ export class LineFilter<P> {
     return this.#selection.pending ?? this.#assembly.pending
   }
 
-  /** Ends the filter: work that waits for a thread is dropped. */
+  /** Ends the filter: work that waits for a thread is dropped, and a push under way gives nothing. */
   close(): void {
+    this.#closed = true
+    this.#matcher?.close()
     this.reset()
   }
 
@@ -105,16 +109,40 @@ export class LineFilter<P> {
     yield at === 0 ? run : { place, bytes: bytes.subarray(at), end, after: run.after }
   }
 
-  #judge(stretches: readonly Lines<P>[]): Run<P>[] {
-    for (const lines of stretches) this.#selection.take(lines, this.#matches(lines))
-    return this.#selection.takeRuns()
+  #judge(stretches: readonly Lines<P>[]): LineRun<P>[] | Promise<LineRun<P>[]> {
+    if (stretches.length === 0) return []
+    return this.#matcher
+      ? this.#ask(this.#matcher, stretches)
+      : this.#select(stretches, (lines) => this.#matches(lines))
+  }
+
+  /** Lets a thread say what matches. */
+  async #ask(matcher: LineMatcher, stretches: readonly Lines<P>[]): Promise<LineRun<P>[]> {
+    const found = await matcher.match(stretches.map(({ base, from, judgedTo }) => base.subarray(from, judgedTo)))
+    if (!found) return []
+    return this.#select(stretches, (lines, index) => {
+      const matches = found[index] ?? new Uint32Array()
+      if (lines.cut) return matches.length > 0 ? [lines.from, lines.to] : []
+      return matches.map((at) => lines.from + at)
+    })
+  }
+
+  /** Decides about each stretch, in slices of time: a search through half a megabyte may take a while. */
+  #select(
+    stretches: readonly Lines<P>[],
+    matchesOf: (lines: Lines<P>, index: number) => ArrayLike<number>,
+  ): LineRun<P>[] | Promise<LineRun<P>[]> {
+    let index = 0
+    const waits = inSlices(() => {
+      const lines = stretches[index]
+      if (!lines || this.#closed) return false
+      this.#selection.take(lines, matchesOf(lines, index))
+      return ++index < stretches.length
+    })
+    return waits ? waits.then(() => this.#selection.takeRuns()) : this.#selection.takeRuns()
   }
 
   #matches(lines: Lines<P>): number[] {
-    if (!this.#pattern) return [lines.from, lines.to]
-    if (this.#pattern.literal) return literalMatches(lines, this.#pattern.literal)
-    const found = this.#search?.matches(lines.base.subarray(lines.from, lines.judgedTo)) ?? []
-    if (lines.cut) return found.length > 0 ? [lines.from, lines.to] : []
-    return found.map((at) => lines.from + at)
+    return this.#pattern?.literal ? literalMatches(lines, this.#pattern.literal) : [lines.from, lines.to]
   }
 }

@@ -10,13 +10,18 @@ import { RE2JS, RE2JSSyntaxException } from 're2js'
 import { Refusal } from '../kit/errors.ts'
 
 export const PATTERN_LENGTH_MAX = 1000
-/** Instructions of the compiled pattern, about one a character; what `{n}` repeats counts n times. */
-export const PROGRAM_SIZE_MAX = 2500
+/** Byte searches take more than linear time for some texts that are longer: these go to the threads too. */
+const LITERAL_BYTES_MAX = 128
+/**
+ * Instructions of the compiled pattern, about one a character; what `{n}` repeats counts n times. At its worst the engine
+ * goes through all of them for every character: then the longest line takes most of a second.
+ */
+export const PROGRAM_SIZE_MAX = 1200
 
 /** What is looked for. One with a literal needs no engine. */
 export interface LinePattern {
   readonly text: string
-  /** Set when nothing in the text has a special meaning: the bytes that a line must hold. */
+  /** The bytes that a line must hold, when nothing in the text has a special meaning and they are not too many. */
   readonly literal: Buffer | undefined
 }
 
@@ -42,7 +47,8 @@ export function compileLinePattern(text: string): LinePattern {
   }
   if (!text.isWellFormed()) throw refusal('is not valid Unicode')
   if (!SPECIAL.test(text)) {
-    return { text, literal: NOT_BYTES.test(text) ? undefined : Buffer.from(text) }
+    const bytes = Buffer.from(text)
+    return { text, literal: NOT_BYTES.test(text) || bytes.length > LITERAL_BYTES_MAX ? undefined : bytes }
   }
   const cost = compileCost(text)
   if (cost > PROGRAM_SIZE_MAX) throw tooLarge()

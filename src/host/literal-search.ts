@@ -5,6 +5,8 @@
 import type { Lines } from './line-assembly.ts'
 
 const NEWLINE = 10
+/** Lines are mostly short: for a few bytes a loop is quicker than a call. */
+const NEAR_BYTES = 128
 
 /** The begin and end of each stretch of lines of `lines` that hold `literal`, in order, as positions in their base. */
 export function literalMatches<P>(lines: Lines<P>, literal: Buffer): number[] {
@@ -12,16 +14,30 @@ export function literalMatches<P>(lines: Lines<P>, literal: Buffer): number[] {
   if (lines.cut) return view.includes(literal) ? [lines.from, lines.to] : []
   const found: number[] = []
   let at = 0
-  let end = -1
   for (;;) {
     const hit = view.indexOf(literal, at)
     if (hit < 0) break
-    const begin = Math.max(at, view.lastIndexOf(NEWLINE, hit) + 1)
-    const newline = view.indexOf(NEWLINE, hit + literal.length)
-    at = newline < 0 ? view.length : newline + 1
-    if (begin === end) found[found.length - 1] = lines.from + at
-    else found.push(lines.from + begin, lines.from + at)
-    end = at
+    const begin = lines.from + lineBegin(view, hit, at)
+    at = lineEnd(view, hit + literal.length)
+    if (found[found.length - 1] === begin) found[found.length - 1] = lines.from + at
+    else found.push(begin, lines.from + at)
   }
   return found
+}
+
+/** Where the line begins that holds `hit`; a line begins at `least`. */
+function lineBegin(view: Buffer, hit: number, least: number): number {
+  const near = Math.max(least, hit - NEAR_BYTES)
+  let at = hit
+  while (at > near && view[at - 1] !== NEWLINE) at--
+  if (at > near || at === least) return at
+  return Math.max(least, view.lastIndexOf(NEWLINE, at) + 1)
+}
+
+/** Behind the end of the line that holds `at`. */
+function lineEnd(view: Buffer, at: number): number {
+  const near = Math.min(view.length, at + NEAR_BYTES)
+  for (let next = at; next < near; next++) if (view[next] === NEWLINE) return next + 1
+  const newline = view.indexOf(NEWLINE, near)
+  return newline < 0 ? view.length : newline + 1
 }

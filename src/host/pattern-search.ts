@@ -1,35 +1,96 @@
 /**
- * Lines that match a pattern, found in a block of whole lines.
+ * Lines that match a pattern, found in blocks of whole lines. Runs in the worker thread.
+ *
+ * Looking at each line by itself costs more than looking, so small blocks of many lines are looked at first, and only
+ * where a block matches as a whole, its lines. That a block holds no match says that no line of it does: `^` and `$` mean
+ * the ends of lines in it, and what `\b` sees behind a line's end is no word either way. Only what speaks of the ends of
+ * the whole text (`\A`, `\z`, and `^`, `$` when `(?-m)` takes their meaning) would be missed, so a pattern with any of
+ * these is tried line by line. Where most lines match, blocks are not worth it, and are not tried for a while.
  */
+import { isAscii } from 'node:buffer'
 import { RE2JS } from 're2js'
 
 const NEWLINE = 10
 const CARRIAGE_RETURN = 13
+/** Small, because the lines of a block that matches are looked at twice. */
+const BLOCK_BYTES = 4096
+
+/** Parts of a pattern that speak of the ends of the text, or might: an escaped backslash is skipped over. */
+const TEXT_ENDS = /^(?:\\[^Az]|[^\\])*?(?:\\[Az]|\(\?[a-zA-Z]*-)/
+
+/** The stretches of lines that match, in order: begin, end, begin, end. */
+class Stretches {
+  readonly found: number[] = []
+
+  add(begin: number, end: number): void {
+    const last = this.found.length - 1
+    if (this.found[last] === begin) this.found[last] = end
+    else this.found.push(begin, end)
+  }
+}
 
 /** A compiled pattern. What it costs is time and memory of the thread that has it. */
 export class PatternSearch {
   readonly #pattern: RE2JS
+  readonly #byBlock: boolean
+  #dense = false
 
   constructor(text: string) {
     this.#pattern = RE2JS.compile(text, RE2JS.MULTILINE)
+    this.#byBlock = !TEXT_ENDS.test(text)
   }
 
-  /** The begin and end of each stretch of lines of `block` that match, in order. The last line may lack its end. */
-  matches(block: Buffer): number[] {
-    const found: number[] = []
-    let last = -1
-    for (let at = 0; at < block.length; ) {
-      const newline = block.indexOf(NEWLINE, at)
-      const end = newline < 0 ? block.length : newline
-      const next = newline < 0 ? block.length : newline + 1
-      const textEnd = newline > at && block[newline - 1] === CARRIAGE_RETURN ? newline - 1 : end
-      if (this.#pattern.test(block.toString('utf8', at, textEnd))) {
-        if (last === at) found[found.length - 1] = next
-        else found.push(at, next)
-        last = next
+  /** The begin and end of each stretch of lines of `lines` that match, in order. The last line may lack its end. */
+  matches(lines: Buffer): number[] {
+    const stretches = new Stretches()
+    const ascii = isAscii(lines)
+    for (let at = 0; at < lines.length; ) {
+      const to = blockEnd(lines, at)
+      const block =
+        ascii || isAscii(lines.subarray(at, to)) ? lines.toString('latin1', at, to) : lines.toString('utf8', at, to)
+      if (!this.#byBlock || this.#dense || this.#pattern.test(withoutReturns(block))) {
+        this.#matchLines(block, lines, at, to, stretches)
       }
-      at = next
+      at = to
     }
-    return found
+    return stretches.found
   }
+
+  /** Looks at each line of a block: `text` is what `[from, to)` of `lines` says, with as many line ends. */
+  #matchLines(text: string, lines: Buffer, from: number, to: number, stretches: Stretches): void {
+    const isBytes = text.length === to - from
+    let count = 0
+    let matched = 0
+    let at = from
+    for (let begin = 0; begin < text.length; count++) {
+      const newline = text.indexOf('\n', begin)
+      const end = newline < 0 ? text.length : newline
+      const next = newline < 0 ? text.length : newline + 1
+      const ownEnd = newline > begin && text.charCodeAt(newline - 1) === CARRIAGE_RETURN ? newline - 1 : end
+      const nextAt = isBytes ? from + next : lineEnd(lines, at, to)
+      if (this.#pattern.test(text.slice(begin, ownEnd))) {
+        stretches.add(at, nextAt)
+        matched++
+      }
+      begin = next
+      at = nextAt
+    }
+    this.#dense = matched * 2 > count
+  }
+}
+
+/** The end of a block that begins at `at`: behind a line end, and where that is further, behind the first one. */
+function blockEnd(lines: Buffer, at: number): number {
+  if (lines.length - at <= BLOCK_BYTES) return lines.length
+  const newline = lines.lastIndexOf(NEWLINE, at + BLOCK_BYTES - 1)
+  return newline >= at ? newline + 1 : lineEnd(lines, at + BLOCK_BYTES, lines.length)
+}
+
+function lineEnd(lines: Buffer, at: number, to: number): number {
+  const newline = lines.indexOf(NEWLINE, at)
+  return newline < 0 ? to : newline + 1
+}
+
+function withoutReturns(block: string): string {
+  return block.includes('\r\n') ? block.replaceAll('\r\n', '\n') : block
 }

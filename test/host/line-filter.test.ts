@@ -4,7 +4,12 @@
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import { LINE_BYTES_MAX } from '../../src/host/line-assembly.ts'
+import { LineFilter } from '../../src/host/line-filter.ts'
+import { compileLinePattern } from '../../src/host/line-pattern.ts'
+import { until } from './host-fixture.ts'
 import { type Ask, expected, feed, type Place } from './line-model.ts'
 
 /** The same numbers in every run. */
@@ -124,4 +129,77 @@ test('gives what the model gives for lines around the longest, in large pieces',
     const rest = await feed(places, ask, () => 1 + random(most), moment)
     assert.deepEqual(rest.lines, want.slice(moment.given), `round ${round}, resumed`)
   }
+})
+
+test('a line of 100 MB costs no more memory than the beginning that is given of it', async () => {
+  for (const wanted of ['needle', 'need+le', undefined]) {
+    const compiled = wanted === undefined ? undefined : compileLinePattern(wanted)
+    const filter = new LineFilter<string>({ pattern: compiled, invert: false, context: 5 })
+    const data = Buffer.alloc(1 << 20, 'x')
+    data.write('needle', 1000)
+    const before = process.memoryUsage()
+    for (let at = 0; at < 100; at++) assert.deepEqual(await filter.push(data, 'a', at << 20), [])
+    const { arrayBuffers } = process.memoryUsage()
+    assert.ok(arrayBuffers - before.arrayBuffers < 4 << 20, `${arrayBuffers - before.arrayBuffers} bytes`)
+    assert.deepEqual(filter.pending, { place: 'a', offset: 0 })
+    const [run, ...more] = await filter.push(Buffer.from('\nlast'), 'a', 100 << 20)
+    assert.equal(more.length, 0)
+    assert.equal(run?.end, (100 << 20) + 1)
+    assert.match(run?.bytes.toString() ?? '', /^x{1000}needlex+ \[line cut: it has 104857600 bytes\]\n$/)
+    assert.ok((run?.bytes.length ?? 0) < 65_536)
+    filter.close()
+  }
+})
+
+test('a cut does not split a character', async () => {
+  const filter = new LineFilter<string>({ pattern: undefined, invert: false, context: 0 })
+  const [run] = await filter.push(Buffer.from(`x${'é'.repeat(40_000)}\n`), 'a', 0)
+  assert.match(run?.bytes.toString() ?? '', /^xé+ \[line cut: it has 80001 bytes\]\n$/)
+})
+
+test('binary data is given as it is', async () => {
+  const random = randomFrom(3)
+  const bytes = Buffer.from(Array.from({ length: 300_000 }, () => random(256)))
+  for (const text of ['\\x00', 'a', 'a.b', '[^a]', '\ufffd', '(?s).']) {
+    const filter = new LineFilter<string>({ pattern: compileLinePattern(text), invert: false, context: 0 })
+    for (const run of [...(await filter.push(bytes, 'a', 0)), ...(await filter.finish())]) {
+      assert.deepEqual(run.bytes, bytes.subarray(run.end - run.bytes.length, run.end), text)
+    }
+    filter.close()
+  }
+})
+
+/** The garbage collector, which a process otherwise runs when it likes. */
+function collector(): () => void {
+  setFlagsFromString('--expose-gc')
+  return runInNewContext('gc')
+}
+
+test('what is kept of lines before a match is bounded', async () => {
+  const filter = new LineFilter<string>({ pattern: compileLinePattern('needle'), invert: false, context: 100 })
+  const line = Buffer.from(`${'x'.repeat(50_000)}\n`)
+  const collect = collector()
+  collect()
+  const before = process.memoryUsage().arrayBuffers
+  for (let count = 0; count < 400; count++) await filter.push(line, 'a', count * line.length)
+  await until(() => {
+    collect()
+    return process.memoryUsage().arrayBuffers - before < 3 << 20
+  })
+  const runs = await filter.push(Buffer.from('needle\n'), 'a', 400 * line.length)
+  const given = runs.reduce((sum, { bytes }) => sum + bytes.length, 0)
+  assert.equal(given, 20 * line.length + 'needle\n'.length)
+})
+
+test('forgets what was before a truncation', async () => {
+  const filter = new LineFilter<string>({ pattern: compileLinePattern('b'), invert: false, context: 2 })
+  await filter.push(Buffer.from('b\na\nx\ny\nhalf a line with b'), 'a', 0)
+  filter.reset()
+  assert.equal(filter.after, 0)
+  assert.equal(filter.pending, undefined)
+  const runs = await filter.push(Buffer.from('c\nb\n'), 'a', 0)
+  assert.deepEqual(
+    runs.map(({ bytes, end, after }) => [bytes.toString(), end, after]),
+    [['c\nb\n', 4, 2]],
+  )
 })

@@ -1,0 +1,142 @@
+/**
+ * The threads that match patterns: what happens when one dies, when callers leave, and when many come at once.
+ */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { setImmediate as turn } from 'node:timers/promises'
+import type { Worker } from 'node:worker_threads'
+import { LineFilter } from '../../src/host/line-filter.ts'
+import { LineMatcher, LineMatchers } from '../../src/host/line-matchers.ts'
+import { compileLinePattern } from '../../src/host/line-pattern.ts'
+import { Fault } from '../../src/kit/errors.ts'
+import { until } from './host-fixture.ts'
+
+/** Needs the table of states made anew nearly everywhere: as slow as the engine gets. */
+const SLOW = '[ab]*a[ab]{300}[cd]'
+
+function randomLine(bytes: number): Buffer {
+  const line = Buffer.alloc(bytes)
+  let state = 1
+  for (let at = 0; at < bytes; at++) {
+    state = (Math.imul(state, 1_103_515_245) + 12_345) >>> 0
+    line[at] = state & 0x1_0000 ? 97 : 98
+  }
+  return line
+}
+
+/** Turns of the event loop while a promise is pending. */
+async function turnsDuring<T>(promise: Promise<T>): Promise<{ turns: number; value: T }> {
+  const state = { pending: true }
+  const settled = promise.finally(() => {
+    state.pending = false
+  })
+  let turns = 0
+  while (state.pending) {
+    await turn()
+    turns++
+  }
+  return { turns, value: await settled }
+}
+
+test('patterns that ruin other engines end, and leave the main loop free', async () => {
+  const line = randomLine(60_000)
+  for (const text of [
+    '(a|a)*c',
+    '(x+x+)+y',
+    '((a{0,10}){0,10}){0,10}c',
+    '(?:a?){400}a{400}[cd]',
+    '([ab]+)*[cd]$',
+    SLOW,
+  ]) {
+    const matcher = new LineMatcher(text, new LineMatchers({ idleMs: 1 }))
+    const { turns, value } = await turnsDuring(matcher.match([line, Buffer.alloc(60_000, 'x'), Buffer.from('aac')]))
+    assert.equal(value?.length, 3, text)
+    assert.deepEqual([...(value?.[0] ?? [])], [], text)
+    assert.ok(turns > 1, `${text}: ${turns} turns`)
+  }
+})
+
+test('a literal is looked for in slices', async () => {
+  const filter = new LineFilter<string>({ pattern: compileLinePattern('needle'), invert: false, context: 0 })
+  const line = Buffer.from(`${'x'.repeat(98)}\n`)
+  const data = Buffer.alloc(128 << 20, line)
+  data.write('needle', 99 * 1000)
+  const pushed = filter.push(data, 'a', 0)
+  assert.ok(pushed instanceof Promise)
+  const { turns, value } = await turnsDuring(pushed)
+  assert.equal(value.length, 1)
+  assert.equal(value[0]?.end, 99 * 1001)
+  assert.ok(turns > 5, `${turns} turns`)
+})
+
+test('when a thread dies, what it worked on fails and the next question gets another', async () => {
+  const workers: Worker[] = []
+  const onWorker = (worker: Worker) => void workers.push(worker)
+  process.on('worker', onWorker)
+  try {
+    const matchers = new LineMatchers()
+    const slow = new LineMatcher(SLOW, matchers)
+    const lines = Array.from({ length: 40 }, () => randomLine(10_000))
+    const asked = slow.match(lines)
+    await until(() => matchers.counts.threads === 2 && workers.length === 2)
+    assert.ok(matchers.counts.slotsUsed > 0)
+    await Promise.all([workers[0]?.terminate(), assert.rejects(asked, Fault)])
+    const quick = new LineMatcher('a+c', matchers)
+    assert.deepEqual(await quick.match([Buffer.from('b\naac\n')]), [Uint32Array.of(2, 6)])
+    await until(() => matchers.counts.slotsUsed === 0)
+    await Promise.all(workers.map((worker) => worker.terminate()))
+  } finally {
+    process.off('worker', onWorker)
+  }
+})
+
+test('who leaves is not worked for, and waiting costs no slot', async () => {
+  const matchers = new LineMatchers({ idleMs: 50 })
+  const lines = Array.from({ length: 20 }, () => randomLine(5000))
+  const askers = Array.from({ length: 200 }, (_, index) => new LineMatcher(`${SLOW}|${index}x`, matchers))
+  const asked = askers.map((asker) => asker.match(lines))
+  assert.ok(matchers.counts.waiting >= 196, JSON.stringify(matchers.counts))
+  assert.ok(matchers.counts.slotsUsed <= 4 && matchers.counts.threads <= 2, JSON.stringify(matchers.counts))
+  for (const asker of askers) asker.close()
+  assert.equal(matchers.counts.waiting, 0)
+  assert.deepEqual(new Set(await Promise.all(asked)), new Set([undefined]))
+  // Idle threads end by themselves.
+  await until(() => matchers.counts.threads === 0)
+})
+
+test('a quick pattern gets its turn between the loads of slow ones', async () => {
+  const matchers = new LineMatchers({ idleMs: 50 })
+  const lines = Array.from({ length: 30 }, () => randomLine(20_000))
+  const slow = Array.from({ length: 3 }, (_, index) => new LineMatcher(`${SLOW}|${index}x`, matchers))
+  let over = 0
+  const all = Promise.all(slow.map((asker) => asker.match(lines).finally(() => over++)))
+  const quick = new LineMatcher('b+', matchers)
+  for (let round = 0; round < 3; round++) {
+    assert.deepEqual(await quick.match([Buffer.from('a\nb')]), [Uint32Array.of(2, 3)])
+  }
+  assert.equal(over, 0)
+  for (const asker of slow) asker.close()
+  await all
+})
+
+test('a block that is cut for a slow pattern is found in whole', async () => {
+  const matchers = new LineMatchers({ idleMs: 50 })
+  const asker = new LineMatcher('^(?:b|[a-z]{4})$', matchers)
+  const block = Buffer.from('a\nb\nlong\n'.repeat(6000))
+  const want = Array.from({ length: 6000 }, (_, index) => [index * 9 + 2, index * 9 + 9]).flat()
+  for (const loadBytes of [1, 7, 100, 5000, 60_000]) {
+    asker.loadBytes = loadBytes
+    const found = await asker.match([block, Buffer.from('b'), block])
+    assert.deepEqual(
+      found?.map((stretches) => [...stretches]),
+      [want, [0, 1], want],
+    )
+  }
+})
+
+test('a closed filter gives nothing more', async () => {
+  const filter = new LineFilter<string>({ pattern: compileLinePattern('a+'), invert: false, context: 0 })
+  const pushed = filter.push(Buffer.from('a\n'), 'a', 0)
+  filter.close()
+  assert.deepEqual(await pushed, [])
+})
