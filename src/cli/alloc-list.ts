@@ -3,6 +3,7 @@ import { allocRoot, dataDirOption, listAllocations } from './alloc-directory.ts'
 import { allocationJson, allocationTable } from './alloc-view.ts'
 import { defineCommand } from './command-shape.ts'
 import { flag } from './options.ts'
+import { fitted, terminalOf } from './terminal.ts'
 
 export const command = defineCommand({
   name: 'alloc list',
@@ -12,7 +13,10 @@ export const command = defineCommand({
   run(values, _operands, io) {
     const allocations = listAllocations(allocRoot(values['data-dir'], io.env))
     if (values.json) io.out(`${JSON.stringify(allocations.map(allocationJson), undefined, 2)}\n`)
-    else io.out(allocations.length === 0 ? 'No allocations\n' : allocationTable(allocations))
+    else
+      io.out(
+        allocations.length === 0 ? 'No allocations\n' : fitted(allocationTable(allocations), terminalOf(1, io.env)),
+      )
     return Promise.resolve(0)
   },
 })

@@ -3,6 +3,7 @@ import { allocRoot, dataDirOption } from './alloc-directory.ts'
 import { allocationDetails, allocationJson, findOne } from './alloc-view.ts'
 import { defineCommand } from './command-shape.ts'
 import { flag } from './options.ts'
+import { fitted, terminalOf } from './terminal.ts'
 
 export const command = defineCommand({
   name: 'alloc status',
@@ -13,7 +14,9 @@ export const command = defineCommand({
   run(values, [id = ''], io) {
     const allocation = findOne(allocRoot(values['data-dir'], io.env), id, io)
     io.out(
-      values.json ? `${JSON.stringify(allocationJson(allocation), undefined, 2)}\n` : allocationDetails(allocation),
+      values.json
+        ? `${JSON.stringify(allocationJson(allocation), undefined, 2)}\n`
+        : fitted(allocationDetails(allocation), terminalOf(1, io.env)),
     )
     return Promise.resolve(0)
   },

@@ -4,10 +4,11 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { LocalAllocation } from './alloc-directory.ts'
 import { allocRoot, dataDirOption, isSupervised, look } from './alloc-directory.ts'
-import { allocationDetails, findOne } from './alloc-view.ts'
+import { allocationDetails, allocationJson, findOne } from './alloc-view.ts'
 import { CommandError, defineCommand } from './command-shape.ts'
 import type { Manifest } from './manifest.ts'
 import { processesOf, supervisorOf, withTasksLost, writeManifest } from './manifest.ts'
+import { flag } from './options.ts'
 import { isAlive, type ProcessIdentity, sendSignal } from './process-identity.ts'
 
 const POLL_MS = 20
@@ -22,7 +23,7 @@ export const command = defineCommand({
     'Sends SIGTERM to the supervisor, which stops the command and kills it after its kill timeout,',
     'waits until it is gone and prints the status. ID may be the beginning of an ID. Needs no agent.',
   ].join('\n'),
-  options: { 'data-dir': dataDirOption },
+  options: { 'data-dir': dataDirOption, json: flag('Print the manifest as JSON') },
   operands: { shown: 'ID', min: 1, max: 1, missing: 'which allocation? give its ID or the beginning of it' },
   async run(values, [id = ''], io) {
     const root = allocRoot(values['data-dir'], io.env)
@@ -31,7 +32,8 @@ export const command = defineCommand({
     if (!manifest) throw new CommandError(`allocation ${found.id} has no manifest, stop it where it was started`)
     if (isSupervised(manifest)) await stopSupervised(found.id, manifest)
     else if (found.status === 'lost') await cleanUp(found, manifest)
-    io.out(allocationDetails(look(root, found.id)))
+    const stopped = look(root, found.id)
+    io.out(values.json ? `${JSON.stringify(allocationJson(stopped), undefined, 2)}\n` : allocationDetails(stopped))
     return 0
   },
 })

@@ -31,6 +31,8 @@ export interface Operands {
   readonly shown: string
   readonly min: number
   readonly max: number
+  /** The words that the only one may be, when they are few. */
+  readonly choices?: readonly string[]
   /** Said when there are too few. */
   readonly missing: string
 }

@@ -1,10 +1,11 @@
 /**
  * The command line: theory of operation.
  *
- * Promises: one table holds every command, in the order in which `help` shows them. A command is one file that exports
- * one value (`command-shape.ts`) and is loaded only when it is the one that runs, so that `version` does not pay for
- * the others: the whole way from the shell to the first line of output is Node's own start and a few small files.
- * Options are data (`options.ts`); the parser, the help text and the types of the values follow from them. The parser
+ * Promises: one table (`command-table.ts`) holds every command, in the order in which `help` shows them. A command is
+ * one file that exports one value (`command-shape.ts`) and is loaded only when it is the one that runs, so that
+ * `version` does not pay for the others: the whole way from the shell to the first line of output is Node's own start and a few small files.
+ * Options are data (`options.ts`); the parser, the help text, shell completion and the types of the values follow from
+ * them. The parser
  * is strict: what it does not know is refused with a suggestion, never ignored, because an option that is silently
  * skipped in a unit file is found out months later.
  *
@@ -19,55 +20,27 @@
  * Commands talk to an agent over HTTP like any other client (`http-client.ts`), with one exception: `alloc` works on
  * the allocation directories of this host, because a supervisor and its commands must work while no agent runs.
  *
+ * Streams (`logs`, `fs tail`) go from `log-stream.ts`, which asks again from the last cursor when a connection breaks,
+ * through `frame-reader.ts` and an output (`stream-output.ts`) into a `ByteSink` at its reader's pace; one
+ * `FollowSession` ends them all.
+ *
  * What can go wrong: the reader of our stdout leaves (`outpost alloc list | head -1`). That is not an error; what is
- * left is thrown away.
+ * left is thrown away, and a follow ends, also when its log is idle (`reader-watch.ts`).
  */
 import { writeSync } from 'node:fs'
 import { isErrno, messageOf } from '../kit/errors.ts'
-import type { Command, CommandIo } from './command-shape.ts'
+import type { CommandIo } from './command-shape.ts'
 import { CommandError } from './command-shape.ts'
+import { TABLE, type TableRow } from './command-table.ts'
 import { commandHelp, overview } from './help.ts'
 import { HelpWanted, UsageError } from './options.ts'
-import type { AgentOptions, Parts } from './parts.ts'
+import type { AgentOptions, CommandFacts, Parts } from './parts.ts'
 import { didYouMean } from './suggestion.ts'
 
 export type { CommandIo } from './command-shape.ts'
 export type { AgentOptions, Parts } from './parts.ts'
 export { CommandError } from './command-shape.ts'
 export { HelpWanted, UsageError } from './options.ts'
-
-interface TableRow {
-  readonly name: string
-  readonly summary: string
-  load(): Promise<{ readonly command: Command }>
-}
-
-const TABLE: readonly TableRow[] = [
-  {
-    name: 'agent',
-    summary: 'Run the agent, the server, or both',
-    load: () => import('./agent-options.ts'),
-  },
-  {
-    name: 'alloc run',
-    summary: 'Run a command as an allocation of this host',
-    load: () => import('./alloc-run.ts'),
-  },
-  { name: 'alloc list', summary: 'List the allocations of this host', load: () => import('./alloc-list.ts') },
-  { name: 'alloc status', summary: 'Show one allocation of this host', load: () => import('./alloc-status.ts') },
-  { name: 'alloc stop', summary: 'Stop an allocation of this host', load: () => import('./alloc-stop.ts') },
-  { name: 'logs', summary: "Print or follow a task's log", load: () => import('./logs.ts') },
-  { name: 'fs ls', summary: "List a directory of an allocation's files", load: () => import('./fs-ls.ts') },
-  { name: 'fs stat', summary: 'Show what is known of one file of an allocation', load: () => import('./fs-stat.ts') },
-  { name: 'fs cat', summary: 'Print a file of an allocation', load: () => import('./fs-cat.ts') },
-  {
-    name: 'fs tail',
-    summary: 'Print the end of a file of an allocation, or follow it',
-    load: () => import('./fs-tail.ts'),
-  },
-  { name: 'validate', summary: 'Check configuration files', load: () => import('./validate.ts') },
-  { name: 'version', summary: 'Print the version', load: () => import('./version.ts') },
-]
 
 const HELP_ENTRY = { name: 'help', summary: 'Show this text, or the help of a command' }
 const HELP_WORDS = new Set(['-h', '-help', '--help'])
@@ -112,11 +85,11 @@ async function dispatch(argv: readonly string[], io: CommandIo, parts: Parts): P
   }
   if (HELP_WORDS.has(first)) return showHelp([], io)
   if (first === 'help') return showHelp(argv.slice(1), io)
-  const { row, args } = findRow(VERSION_WORDS.has(first) ? ['version'] : argv)
-  if (row === undefined) return showHelp(argv.slice(0, 1), io)
+  const { row, group, args } = findRow(VERSION_WORDS.has(first) ? ['version'] : argv)
+  if (row === undefined) return showHelp(group.split(' '), io)
   const { command } = await row.load()
   try {
-    return await command.execute(args, io, parts)
+    return await command.execute(args, io, { ...parts, commands: allCommands })
   } catch (error) {
     if (error instanceof HelpWanted) {
       io.out(commandHelp(command))
@@ -127,25 +100,46 @@ async function dispatch(argv: readonly string[], io: CommandIo, parts: Parts): P
   }
 }
 
-/** The command that `argv` names, and what is left of it. No row: it names a group and asks for its help. */
-function findRow(argv: readonly string[]): { row: TableRow | undefined; args: readonly string[] } {
-  for (const words of [2, 1]) {
+/** What completion and its like are made from; `help` is no command of the table. */
+async function allCommands(): Promise<readonly CommandFacts[]> {
+  const loaded = await Promise.all(TABLE.map((row) => row.load()))
+  const words = [...new Set(TABLE.map((row) => row.name.split(' ')[0] ?? ''))]
+  const help = { ...HELP_ENTRY, options: {}, operands: { shown: 'COMMAND', choices: words } }
+  return [...loaded.map(({ command }) => command), help]
+}
+
+interface Found {
+  /** Undefined: `group` is named and its help is asked for. */
+  readonly row: TableRow | undefined
+  readonly group: string
+  readonly args: readonly string[]
+}
+
+/** The command that `argv` names, and what is left of it. Throws UsageError. */
+function findRow(argv: readonly string[]): Found {
+  for (const words of [3, 2, 1]) {
     const name = argv.slice(0, words).join(' ')
     const row = TABLE.find((candidate) => candidate.name === name)
-    if (row) return { row, args: argv.slice(row.name.split(' ').length) }
+    if (row) return { row, group: '', args: argv.slice(words) }
   }
-  const [group = '', word] = argv
-  if (!isGroup(group)) {
+  const [first = '', second] = argv
+  if (!isGroup(first)) {
     const known = new Set([...TABLE, HELP_ENTRY].map((row) => row.name.split(' ')[0] ?? ''))
     throw new UsageError(
-      `unknown command ${JSON.stringify(group)}${didYouMean(group, [...known])} (see "outpost help")`,
+      `unknown command ${JSON.stringify(first)}${didYouMean(first, [...known])} (see "outpost help")`,
     )
   }
-  if (word !== undefined && HELP_WORDS.has(word)) return { row: undefined, args: [] }
-  const known = TABLE.filter((row) => row.name.startsWith(`${group} `)).map((row) => row.name.slice(group.length + 1))
-  if (word === undefined) throw new UsageError(`"outpost ${group}" needs one of ${known.join(', ')}`)
+  const group = second !== undefined && isGroup(`${first} ${second}`) ? `${first} ${second}` : first
+  const word = argv[group.split(' ').length]
+  if (word !== undefined && HELP_WORDS.has(word)) return { row: undefined, group, args: [] }
+  const known = new Set(
+    TABLE.filter((row) => row.name.startsWith(`${group} `)).map(
+      (row) => row.name.slice(group.length + 1).split(' ')[0] ?? '',
+    ),
+  )
+  if (word === undefined) throw new UsageError(`"outpost ${group}" needs one of ${[...known].join(', ')}`)
   throw new UsageError(
-    `unknown command ${JSON.stringify(`${group} ${word}`)}${didYouMean(word, known, `${group} `)} (see "outpost ${group} -help")`,
+    `unknown command ${JSON.stringify(`${group} ${word}`)}${didYouMean(word, [...known], `${group} `)} (see "outpost ${group} -help")`,
   )
 }
 
@@ -159,8 +153,8 @@ async function showHelp(words: readonly string[], io: CommandIo): Promise<number
     io.out(overview([...TABLE, HELP_ENTRY]))
     return 0
   }
-  if (words.length === 1 && isGroup(first)) {
-    io.out(overview(TABLE, first))
+  if (isGroup(words.join(' '))) {
+    io.out(overview(TABLE, words.join(' ')))
     return 0
   }
   const { row } = findRow(words)

@@ -26,6 +26,8 @@ export interface Option<T> {
   readonly initial: T
   /** The default as the help text shows it, when there is one worth showing. */
   readonly shownDefault?: string
+  /** The words that the value may be, when they are few. */
+  readonly choices?: readonly string[]
   /** The value after one more occurrence of the option. Throws an Error that says what the text must be. */
   take(text: string, soFar: T): T
 }
@@ -129,6 +131,7 @@ interface ChoiceOptions<C extends string> {
 export function choice<C extends string>(options: ChoiceOptions<C>): Option<C | undefined> {
   return {
     ...shown(options.placeholder, `${options.help}: ${options.choices.join(', ')}`, undefined),
+    choices: options.choices,
     initial: undefined,
     take(value) {
       const found = options.choices.find((word) => word === value.toLowerCase())

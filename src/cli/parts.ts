@@ -21,10 +21,27 @@ export interface AgentOptions {
   readonly config: readonly string[]
 }
 
+/** What can be told of a command without running it. */
+export interface CommandFacts {
+  readonly name: string
+  readonly summary: string
+  readonly options: Readonly<Record<string, OptionFacts>>
+  readonly operands: { readonly shown: string; readonly choices?: readonly string[] }
+}
+
+export interface OptionFacts {
+  /** Undefined for a switch. */
+  readonly placeholder: string | undefined
+  readonly help: string
+  readonly choices?: readonly string[]
+}
+
 /** What commands need of rooms that this one must not know; `main.ts` hands it over. */
 export interface Parts {
   /** Starts the agent and resolves to the exit code when it has ended. */
   startAgent?(options: AgentOptions): Promise<number>
+  /** Every command; the dispatcher gives it. */
+  commands?(): Promise<readonly CommandFacts[]>
   /** Loads the function that says what is wrong with a policy's text. */
   policyChecker?(): Promise<(text: string) => readonly PolicyFault[]>
 }
