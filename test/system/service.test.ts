@@ -1,0 +1,211 @@
+/** The installed service: its unit as systemd's own tools judge it, and its whole life on a machine that systemd runs. */
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+import { test, type TestContext } from 'node:test'
+import { workDirectory } from '../helpers/agent-process.ts'
+import { bootMachine, type Machine, makeCertificate, makeCheckout, whyNoMachine } from '../helpers/machine.ts'
+import { until } from '../host/host-fixture.ts'
+
+const ROOT = resolve(import.meta.dirname, '../..')
+const UNIT = join(ROOT, 'systemd/outpost.service')
+const INSTALL = join(ROOT, 'systemd/install.sh')
+const noAnalyze = spawnSync('systemd-analyze', ['--version']).status === 0 ? false : 'needs systemd-analyze'
+const noMachine = whyNoMachine() ?? false
+
+test('the unit is free of faults and exposes little', { skip: noAnalyze }, (t) => {
+  // With a program that is there: systemd-analyze looks for it.
+  const unit = join(workDirectory(t), 'outpost.service')
+  writeFileSync(unit, readFileSync(UNIT, 'utf8').replaceAll('/opt/outpost/', `${ROOT}/`))
+  const { stdout, stderr, status } = spawnSync('systemd-analyze', ['verify', unit], { encoding: 'utf8' })
+  assert.deepEqual([status, stdout, stderr], [0, '', ''])
+  const judged = spawnSync('systemd-analyze', ['security', '--offline=true', '--threshold=25', unit], {
+    encoding: 'utf8',
+  })
+  assert.equal(judged.status, 0, judged.stdout.split('\n').at(-2))
+})
+
+test('install.sh refuses what it cannot do, and prints with -n what it would', (t) => {
+  const script = (...args: readonly string[]) => spawnSync('sh', [INSTALL, ...args], { encoding: 'utf8' })
+  for (const args of [
+    ['--prefix', '/'],
+    ['--data-dir', 'relative'],
+    ['--config-dir', '/etc/a b'],
+    ['--nonsense'],
+    ['--purge'],
+    ['--prefix'],
+  ]) {
+    const { status, stderr, stdout } = script('-n', ...args)
+    assert.equal(status, 2, `${args.join(' ')}: ${stdout}`)
+    assert.match(stderr, /install\.sh: /)
+  }
+  const directory = workDirectory(t)
+  const places = [
+    '--prefix',
+    `${directory}/opt`,
+    '--config-dir',
+    `${directory}/etc`,
+    '--unit-dir',
+    `${directory}/units`,
+  ]
+  const shown = script('-n', ...places, '--data-dir', `${directory}/data`)
+  assert.equal(shown.status, 0, shown.stderr)
+  assert.match(shown.stdout, /systemctl restart outpost\.service/)
+  assert.equal(spawnSync('ls', ['-A', directory], { encoding: 'utf8' }).stdout, '', 'and does none of it')
+  const other = spawnSync('setpriv', ['--reuid=65534', '--clear-groups', 'sh', INSTALL], { encoding: 'utf8' })
+  if (process.getuid?.() === 0) assert.match(other.stderr, /run it as root/)
+})
+
+const TASK = '11111111-2222-4333-8444-555555555555'
+
+function tokenFrom(output: string): string {
+  const token = /the token \(shown this once.*\): ([0-9a-f]{64})$/.exec(output)?.[1]
+  assert.ok(token, output)
+  return token
+}
+
+/** Asks the agent in the machine; the status and the body. */
+function ask(machine: Machine, path: string, token: string, scheme = 'http'): { status: number; body: string } {
+  const script = `process.env.NODE_TLS_REJECT_UNAUTHORIZED = '0'
+    const answer = await fetch(process.argv[1], { headers: { 'X-Nomad-Token': process.argv[2] } })
+    console.log(JSON.stringify({ status: answer.status, body: await answer.text() }))`
+  const url = `${scheme}://127.0.0.1:4646${path}`
+  const output = machine.ok(process.execPath, '--no-warnings', '--input-type=module', '-e', script, url, token)
+  const answer: unknown = JSON.parse(output)
+  assert.ok(typeof answer === 'object' && answer !== null && 'status' in answer && 'body' in answer)
+  return { status: Number(answer.status), body: String(answer.body) }
+}
+
+function property(machine: Machine, name: string): string {
+  return machine.ok('systemctl', 'show', '-P', name, 'outpost')
+}
+
+function configure(machine: Machine, more: string): void {
+  machine.ok('sh', '-c', `printf '%s\\n' "$1" >/etc/outpost/more.hcl`, 'sh', more)
+}
+
+test('install, start, watchdog, reload, credentials, upgrade, stop, uninstall', { skip: noMachine }, async (t) => {
+  const machine = await bootMachine(t)
+  makeCheckout(join(machine.outside, 'checkout'))
+  const script = `${machine.inside}/checkout/systemd/install.sh`
+  const token = tokenFrom(machine.ok(script))
+  assert.equal(machine.ok('systemctl', 'is-active', 'outpost'), 'active')
+  assert.equal(machine.ok('systemctl', 'is-enabled', 'outpost'), 'enabled')
+  assert.equal(property(machine, 'StatusText'), 'http://127.0.0.1:4646: 0 allocations, 0 followers')
+  assert.equal(ask(machine, '/v1/agent/health', '').status, 200)
+  assert.equal(ask(machine, '/v1/agent/self', token).status, 200)
+  assert.equal(ask(machine, '/v1/agent/self', 'another').status, 403)
+  assert.ok(!machine.ok('cat', '/etc/outpost/agent.hcl').includes(token))
+  assert.ok(!machine.ok('journalctl', '-u', 'outpost').includes(token))
+
+  await servesOtherUsers(machine, token)
+  await reloads(machine)
+  await survivesAHang(machine)
+  await takesCredentials(t, machine, token)
+
+  const before = property(machine, 'MainPID')
+  const again = machine.ok(script)
+  assert.ok(!again.includes('the token ('), 'an upgrade makes no new token')
+  assert.notEqual(property(machine, 'MainPID'), before)
+  assert.equal(ask(machine, '/v1/agent/self', token, 'https').status, 200)
+
+  machine.ok('systemctl', 'stop', 'outpost')
+  assert.deepEqual([property(machine, 'Result'), property(machine, 'ExecMainStatus')], ['success', '0'])
+  machine.ok(script, '--uninstall')
+  assert.notEqual(machine.run('systemctl', 'cat', 'outpost').status, 0)
+  machine.ok(
+    'sh',
+    '-c',
+    'test ! -e /opt/outpost && test -e /etc/outpost/agent.hcl && test -e /var/lib/outpost/client/state.json',
+  )
+  machine.ok(script, '--uninstall')
+  machine.ok(script, '--uninstall', '--purge')
+  machine.ok('sh', '-c', 'test ! -e /etc/outpost && test ! -e /var/lib/outpost && ! id outpost')
+})
+
+/** Files and directories that only their owner may enter are read and collected all the same; secrets are not read. */
+async function servesOtherUsers(machine: Machine, token: string): Promise<void> {
+  const manifest = {
+    ClientStatus: 'complete',
+    DesiredStatus: 'stop',
+    Tasks: { web: { State: 'dead', FinishedAt: '2026-11-21T10:00:00Z' } },
+  }
+  machine.ok(
+    'sh',
+    '-ec',
+    `cd /var/lib/outpost/alloc && mkdir -p $1/web/local $1/web/secrets $1/alloc/tmp && cd $1
+    echo hello >web/local/own && echo hidden >web/secrets/key && echo x >alloc/tmp/x
+    chown -R 12345:12345 web && chmod -R go= web && chown 12346 alloc/tmp/x && chmod 1777 alloc/tmp
+    printf %s "$2" >alloc.json.new && mv alloc.json.new alloc.json`,
+    'sh',
+    TASK,
+    JSON.stringify(manifest),
+  )
+  await until(() => ask(machine, `/v1/client/fs/cat/${TASK}?path=web/local/own`, token).body === 'hello\n')
+  assert.equal(ask(machine, `/v1/client/fs/cat/${TASK}?path=web/secrets/key`, token).status, 403)
+  assert.equal(ask(machine, `/v1/client/allocation/${TASK}/gc`, token).status, 200)
+  machine.ok('test', '!', '-e', `/var/lib/outpost/alloc/${TASK}`)
+  // What it reads as it likes, it may not write, and it is nobody that systemd or a container engine listens to.
+  const status = machine.ok('cat', `/proc/${property(machine, 'MainPID')}/status`)
+  assert.match(status, /^Uid:\t(?!0\t)\d+/m)
+  assert.match(status, /^CapPrm:\t000000000000000a$/m)
+}
+
+async function reloads(machine: Machine): Promise<void> {
+  const pid = property(machine, 'MainPID')
+  configure(machine, 'log_level = "debug"')
+  machine.ok('systemctl', 'reload', 'outpost')
+  await until(() => machine.ok('journalctl', '-u', 'outpost').includes('configuration reloaded'))
+  configure(machine, 'log_level = "loud"')
+  assert.notEqual(machine.run('systemctl', 'reload', 'outpost').status, 0, 'a faulty configuration fails the reload')
+  assert.match(machine.ok('journalctl', '-u', 'outpost'), /more\.hcl:1:13/)
+  configure(machine, '')
+  machine.ok('systemctl', 'reload', 'outpost')
+  assert.deepEqual([property(machine, 'ActiveState'), property(machine, 'MainPID')], ['active', pid])
+}
+
+/** systemd ends a main process that stands still, and starts another one; one that works is left alone. */
+async function survivesAHang(machine: Machine): Promise<void> {
+  machine.ok(
+    'sh',
+    '-c',
+    `mkdir -p /etc/systemd/system/outpost.service.d
+    printf '[Service]\\nWatchdogSec=6\\n' >/etc/systemd/system/outpost.service.d/watchdog.conf`,
+  )
+  machine.ok('systemctl', 'daemon-reload')
+  machine.ok('systemctl', 'restart', 'outpost')
+  const lastTick = () => property(machine, 'WatchdogTimestampMonotonic')
+  for (let heard = 0; heard < 3; heard++) {
+    const last = lastTick()
+    await until(() => lastTick() !== last)
+  }
+  assert.equal(property(machine, 'NRestarts'), '0')
+  const pid = property(machine, 'MainPID')
+  machine.ok('kill', '-STOP', pid)
+  await until(() => property(machine, 'NRestarts') === '1' && property(machine, 'ActiveState') === 'active', 60_000)
+  assert.notEqual(property(machine, 'MainPID'), pid)
+  assert.match(machine.ok('journalctl', '-u', 'outpost'), /Watchdog timeout/)
+}
+
+async function takesCredentials(t: TestContext, machine: Machine, token: string): Promise<void> {
+  const directory = workDirectory(t)
+  makeCertificate(directory)
+  for (const name of ['tls.crt', 'tls.key']) {
+    writeFileSync(join(machine.outside, name), readFileSync(join(directory, name)), { mode: 0o600 })
+  }
+  const place = '/run/credentials/outpost.service'
+  configure(machine, `tls {\n  http = true\n  cert_file = "${place}/tls.crt"\n  key_file = "${place}/tls.key"\n}`)
+  machine.ok(
+    'sh',
+    '-c',
+    `printf '[Service]\\nLoadCredential=%s\\nLoadCredential=%s\\n' "$@" >/etc/systemd/system/outpost.service.d/tls.conf`,
+    'sh',
+    `tls.crt:${machine.inside}/tls.crt`,
+    `tls.key:${machine.inside}/tls.key`,
+  )
+  machine.ok('systemctl', 'daemon-reload')
+  machine.ok('systemctl', 'restart', 'outpost')
+  assert.equal(ask(machine, '/v1/agent/self', token, 'https').status, 200)
+  machine.ok('systemctl', 'reload', 'outpost') // with the credentials in sight of `validate` too
+}
