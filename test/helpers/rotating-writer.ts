@@ -1,14 +1,16 @@
 /**
  * A writer in a process of its own, as logmon is: numbered lines at full speed, a new file when one is full, and old
  * files removed. How far the slowest reader has come arrives on stdin, one index a line: what nobody has read is kept.
- * Arguments: directory, total bytes, bytes of a file, files kept.
+ * Arguments: directory, total bytes, bytes of a file, files kept. At its end it prints the bytes it has written, the index
+ * of the last file and the SHA-256 of everything.
  */
+import { createHash } from 'node:crypto'
 import { closeSync, openSync, unlinkSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
+import { numberedLine } from './line-checker.ts'
 
 const [directory = '.', total = '0', fileBytes = '0', kept = '10'] = process.argv.slice(2)
 const path = (index: number) => join(directory, `web.stdout.${index}`)
-const FILLER = 'the quick brown fox jumps over the lazy dog and goes on for a while '
 
 const reader = { index: 0 }
 let oldest = 0
@@ -24,7 +26,7 @@ process.stdin.setEncoding('utf8').on('data', (text: string) => {
 function blockOf(line: number): { text: string; next: number } {
   const lines: string[] = []
   for (let bytes = 0; bytes < 65_536; line++) {
-    const text = `${line} ${FILLER.slice(0, line % FILLER.length)}\n`
+    const text = `${numberedLine(line)}\n`
     lines.push(text)
     bytes += text.length
   }
@@ -34,10 +36,12 @@ function blockOf(line: number): { text: string; next: number } {
 let index = 0
 let fd = openSync(path(0), 'a')
 let written = 0
+const hash = createHash('sha256')
 for (let line = 0, inFile = 0; written < Number(total); ) {
   const block = blockOf(line)
   inFile += writeSync(fd, block.text)
   written += block.text.length
+  hash.update(block.text)
   line = block.next
   if (inFile < Number(fileBytes)) continue
   closeSync(fd)
@@ -49,5 +53,5 @@ for (let line = 0, inFile = 0; written < Number(total); ) {
     unlinkSync(path(oldest++))
   }
 }
-process.stdout.write(`${written} ${index}\n`)
+process.stdout.write(`${written} ${index} ${hash.digest('hex')}\n`)
 process.stdin.destroy()

@@ -7,33 +7,10 @@ import { test } from 'node:test'
 import { setTimeout as delay } from 'node:timers/promises'
 import { TailClient } from '../helpers/tail-client.ts'
 import { type ChildAgent, startChildAgent } from '../helpers/child-agent.ts'
+import { LineChecker } from '../helpers/line-checker.ts'
 import { until } from '../host/host-fixture.ts'
 
 const MIB = 2 ** 20
-const FILLER = 'the quick brown fox jumps over the lazy dog and goes on for a while '
-
-/** Checks numbered lines as they come, without keeping them. */
-class LineChecker {
-  next = 0
-  fault: string | undefined
-  #rest = Buffer.alloc(0)
-
-  push(bytes: Buffer): void {
-    if (this.fault !== undefined) return
-    const text = this.#rest.length === 0 ? bytes : Buffer.concat([this.#rest, bytes])
-    let from = 0
-    for (let end = text.indexOf(10); end >= 0; end = text.indexOf(10, from)) {
-      const expected = `${this.next} ${FILLER.slice(0, this.next % FILLER.length)}`
-      if (end - from !== expected.length || text.toString('latin1', from, end) !== expected) {
-        this.fault ??= `line ${this.next} is ${JSON.stringify(text.toString('latin1', from, Math.min(end, from + 90)))}`
-        return
-      }
-      this.next++
-      from = end + 1
-    }
-    this.#rest = Buffer.from(text.subarray(from))
-  }
-}
 
 interface Reader {
   readonly client: TailClient

@@ -1,0 +1,93 @@
+/**
+ * A follower as a careful caller writes it: it keeps the last cursor (framed), or the cursor of the answer's head and the
+ * number of bytes since (plain), and asks again from there whenever its connection breaks.
+ */
+import { createHash } from 'node:crypto'
+import { setTimeout as delay } from 'node:timers/promises'
+import { TailClient } from './tail-client.ts'
+import { LineChecker } from './line-checker.ts'
+
+const AGAIN_MS = 20
+const LIFE_MS = 600_000
+
+export class ResumingClient {
+  readonly framed: boolean
+  readonly lines = new LineChecker()
+  readonly #hash = createHash('sha256')
+  readonly #urlOf: (cursor: string) => string
+  /** What may not happen: an answer that is no stream, an event, a clean end. */
+  fault: string | undefined
+  bytes = 0
+  /** Answers that it got. */
+  connections = 0
+  /** `bytes` when the connection of now was answered. */
+  bytesAtHead = 0
+  #cursor = ''
+  #client: TailClient | undefined
+  #stopped = false
+  readonly #running: Promise<void>
+
+  constructor(framed: boolean, urlOf: (cursor: string) => string) {
+    this.framed = framed
+    this.#urlOf = urlOf
+    this.#running = this.#run()
+  }
+
+  /** SHA-256 of everything, in hex; once. */
+  digest(): string {
+    return this.#hash.digest('hex')
+  }
+
+  get broken(): string | undefined {
+    return this.fault ?? this.lines.fault
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true
+    this.#client?.destroy()
+    await this.#running
+  }
+
+  async #run(): Promise<void> {
+    while (!this.#stopped) {
+      await this.#once()
+      await delay(AGAIN_MS)
+    }
+  }
+
+  /** One connection, to its end. */
+  async #once(): Promise<void> {
+    const before = this.bytes
+    let refusal = ''
+    const client: TailClient = new TailClient(this.#urlOf(this.#cursor), {
+      framed: this.framed,
+      onData: (data) => (client.status === 200 ? this.#take(data) : (refusal += data.toString('latin1'))),
+    })
+    this.#client = client
+    await client.until(({ status, ended }) => status !== undefined || ended !== undefined, LIFE_MS)
+    if (client.status === 200) {
+      this.connections++
+      this.bytesAtHead = before
+    }
+    await client.until(({ ended }) => ended !== undefined || this.#stopped, LIFE_MS)
+    if (this.#stopped) return
+    if (client.status === 200) this.#keepPlace(client, this.bytes - before)
+    else if (client.status !== undefined) this.fault ??= `status ${client.status}: ${refusal}`
+    if (client.ended === 'clean') this.fault ??= 'a clean end'
+    if (client.events.length > 0) this.fault ??= client.events.join()
+  }
+
+  #keepPlace(client: TailClient, received: number): void {
+    const headers = client.response?.headers ?? {}
+    const event = headers['x-outpost-event']
+    if (event !== undefined) this.fault ??= String(event)
+    if (this.framed) this.#cursor = client.cursor ?? this.#cursor
+    else this.#cursor = `${String(headers['x-outpost-cursor'])}~${received}`
+  }
+
+  #take(data: Buffer): void {
+    this.bytes += data.length
+    this.#hash.update(data)
+    this.lines.push(data)
+  }
+}
