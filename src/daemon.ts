@@ -172,7 +172,7 @@ class Agent implements Running {
 
   /** What the process says about itself. */
   #startRoom(): AgentRoom {
-    const { config, logger, version } = this.#parts
+    const { config, logger, sink, version } = this.#parts
     const { host } = this
     const publish = config.telemetry
     const families = () =>
@@ -188,7 +188,7 @@ class Agent implements Running {
       allocations: () => [...(this.host?.allocations.all() ?? [])].length,
     }
     const metrics = { ...metricsOptionsOf(config, facts.nodeId), families, refresh }
-    return startAgentRoom({ facts, metrics, logger: logger.named('agent') })
+    return startAgentRoom({ facts, metrics, logger: logger.named('agent'), sink })
   }
 
   async #listen(): Promise<void> {

@@ -4,7 +4,7 @@
  * `self` answers probes and people (`/v1/agent/health`, `/v1/agent/self`). `metrics` holds figures: `request-meter` counts
  * what the HTTP room answers, `process-figures` what the process costs, and everything else is brought by the daemon as
  * families of points under the names that dashboards know (`metric`). They are shown as JSON, which `metrics` makes once
- * an interval, and as text for Prometheus (`prometheus`), made for each scrape.
+ * an interval, and as text for Prometheus (`prometheus`), made for each scrape. `monitor` lets callers read the log along.
  *
  * Promises. A request costs a few additions, whoever scrapes. Nothing is measured for a question: a scrape reads what
  * others have looked at anyway, and the one thing that needs a look of its own, the disks, is looked at once an interval
@@ -17,10 +17,11 @@
  * as whoever computes rates from them expects. The room imports none but kit: it is told by the daemon what the other
  * rooms know.
  */
-import type { Logger } from '../kit/log.ts'
+import type { Logger, LogSink } from '../kit/log.ts'
 import type { AnyOperation } from '../kit/operation.ts'
 import type { AnyFamily, CommonLabels, NameFilter } from './metric.ts'
 import { Metrics } from './metrics.ts'
+import { monitorOperation } from './monitor.ts'
 import { metricsOperation } from './metrics-operation.ts'
 import { ProcessFigures } from './process-figures.ts'
 import { RequestMeter } from './request-meter.ts'
@@ -39,6 +40,8 @@ export interface AgentRoomOptions {
     readonly textForm: boolean
   }
   readonly logger: Logger
+  /** Where the lines of the whole process go. */
+  readonly sink: LogSink
 }
 
 export interface AgentRoom {
@@ -49,7 +52,7 @@ export interface AgentRoom {
 }
 
 export function startAgentRoom(options: AgentRoomOptions): AgentRoom {
-  const { facts, logger } = options
+  const { facts, logger, sink } = options
   const { families, refresh, labels, filter, textForm } = options.metrics
   const meter = new RequestMeter()
   const figures = new ProcessFigures(facts.version)
@@ -65,7 +68,11 @@ export function startAgentRoom(options: AgentRoomOptions): AgentRoom {
   metrics.start()
   return {
     meter,
-    operations: [...selfOperations(facts), metricsOperation({ metrics, textForm })],
+    operations: [
+      ...selfOperations(facts),
+      metricsOperation({ metrics, textForm }),
+      monitorOperation({ sink, nodeId: facts.nodeId }),
+    ],
     stop() {
       metrics.stop()
       figures.stop()

@@ -2,6 +2,7 @@
  * What the agent says about itself: `/v1/agent/health` for probes and `/v1/agent/self` for people, as far as one host
  * knows. The shapes are those that stock clients decode.
  */
+import { availableParallelism } from 'node:os'
 import { Refusal } from '../kit/errors.ts'
 import type { AnyOperation, Operation } from '../kit/operation.ts'
 import { type Field, type InputOf, schema } from '../kit/schema.ts'
@@ -54,7 +55,10 @@ function statsOf(facts: AgentFacts): Record<string, Record<string, string>> {
     },
     runtime: {
       'kernel.name': process.platform,
-      arch: process.arch,
+      // As the field's other programs call it.
+      arch: process.arch === 'x64' ? 'amd64' : process.arch,
+      cpu_count: String(availableParallelism()),
+      max_procs: String(availableParallelism()),
       version: process.version,
       pid: String(process.pid),
       uptime_seconds: String(Math.floor(process.uptime())),
@@ -89,7 +93,20 @@ export function selfOperations(facts: AgentFacts): AnyOperation[] {
     },
     run: async () => ({
       config: facts.config(),
-      member: { Name: facts.name, Addr: '', Port: 0, Tags: { build: facts.version }, Status: 'alive' },
+      // There is no gossip here: what a client-only agent shows, with its name.
+      member: {
+        Addr: null,
+        DelegateCur: 0,
+        DelegateMax: 0,
+        DelegateMin: 0,
+        Name: facts.name,
+        Port: 0,
+        ProtocolCur: 0,
+        ProtocolMax: 0,
+        ProtocolMin: 0,
+        Status: 'none',
+        Tags: { build: facts.version },
+      },
       stats: statsOf(facts),
     }),
   }

@@ -24,12 +24,32 @@ export interface Logger {
   enabled(level: Level): boolean
 }
 
+/** One event, before it is known how it will be written. */
+export interface LogEntry {
+  /** RFC 3339, UTC. */
+  readonly at: string
+  readonly level: Level
+  readonly module: string
+  readonly message: string
+  readonly fields: Fields
+}
+
+/** The entry as one line, without its end: JSON, or for people. */
+export function entryLine(entry: LogEntry, json: boolean): string {
+  const { at, level, module, message, fields } = entry
+  if (!json) return plainLine(at, level, module, message, fields)
+  return JSON.stringify({ '@timestamp': at, '@level': level, '@module': module, '@message': message, ...fields })
+}
+
 const BUFFER_BYTES_MAX = 1 << 20
 const FLUSH_MS = 20
 
 /** Where lines go: shared by every logger of a process. */
 export class LogSink {
   #level: number
+  /** What the sink itself and all who listen in want together. */
+  #lowest: number
+  readonly #listeners = new Set<{ readonly level: number; readonly take: (entry: LogEntry) => void }>()
   readonly #fd: number
   /** JSON lines; otherwise lines for people. */
   readonly json: boolean
@@ -42,14 +62,39 @@ export class LogSink {
     this.#fd = options.fd
     this.json = options.json ?? true
     this.#level = LEVELS.indexOf(options.level)
+    this.#lowest = this.#level
   }
 
   setLevel(level: Level): void {
     this.#level = LEVELS.indexOf(level)
+    this.#findLowest()
   }
 
+  #findLowest(): void {
+    this.#lowest = Math.min(this.#level, ...[...this.#listeners].map((listener) => listener.level))
+  }
+
+  /** True when anybody wants lines of this level. */
   enabled(level: Level): boolean {
-    return LEVELS.indexOf(level) >= this.#level
+    return LEVELS.indexOf(level) >= this.#lowest
+  }
+
+  /** Hands every entry of at least this level to `take`, which must not throw, until what is returned is called. */
+  listen(level: Level, take: (entry: LogEntry) => void): () => void {
+    const listener = { level: LEVELS.indexOf(level), take }
+    this.#listeners.add(listener)
+    this.#findLowest()
+    return () => {
+      this.#listeners.delete(listener)
+      this.#findLowest()
+    }
+  }
+
+  /** Writes an entry, and tells those who listen in. */
+  take(entry: LogEntry): void {
+    const level = LEVELS.indexOf(entry.level)
+    if (level >= this.#level) this.line(entryLine(entry, this.json), entry.level === 'error')
+    for (const listener of this.#listeners) if (level >= listener.level) listener.take(entry)
   }
 
   /** Queues one line (without its newline). `urgent` lines are handed to the system in this turn of the loop. */
@@ -107,10 +152,7 @@ export class LogSink {
 export function createLogger(sink: LogSink, name = 'outpost'): Logger {
   const emit = (level: Level, message: string, fields?: Fields) => {
     if (!sink.enabled(level)) return
-    const at = new Date().toISOString()
-    const line = { '@timestamp': at, '@level': level, '@module': name, '@message': message }
-    const text = sink.json ? JSON.stringify({ ...line, ...fields }) : plainLine(at, level, name, message, fields)
-    sink.line(text, level === 'error')
+    sink.take({ at: new Date().toISOString(), level, module: name, message, fields: fields ?? {} })
   }
   return {
     trace: (message, fields) => emit('trace', message, fields),

@@ -78,6 +78,11 @@ const names: Difference[] = [
     turn: status(404),
   },
   {
+    because: 'Other nodes',
+    rows: /^unary\/monitor\/unknown-node$/,
+    turn: (answer, row) => refusal(404, `Unknown node "${askedNode(row)}"`)(answer, row),
+  },
+  {
     because: 'No “rpc error” in front of messages',
     rows: /./,
     turn: only(
@@ -118,7 +123,7 @@ const requests: Difference[] = [
   },
   {
     because: 'Vary',
-    rows: /^unary\/(gc\/|support\/)/,
+    rows: /^unary\/(gc|support|monitor)\//,
     turn: withLines('vary: Origin'),
   },
 ]
