@@ -10,7 +10,18 @@ import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { type Report, readOptions, type Row, tableOf } from './support/figure.ts'
 
-const FIGURES = ['cat', 'stream', 'websocket', 'readat', 'small-gets', 'follow-latency', 'rotation', 'fanout', 'start']
+const FIGURES = [
+  'cat',
+  'stream',
+  'grep',
+  'websocket',
+  'readat',
+  'small-gets',
+  'follow-latency',
+  'rotation',
+  'fanout',
+  'start',
+]
 /** Programs that print lines of their own. */
 const PRINTERS = ['stats', 'supervisor']
 

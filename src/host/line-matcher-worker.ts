@@ -2,6 +2,9 @@
  * The worker thread of `line-matchers.ts`: matches patterns in the lines that lie in shared memory and says where they
  * matched. It keeps the patterns it used last, compiled, because followers come back with the same ones.
  */
+import { readlinkSync } from 'node:fs'
+import { setPriority } from 'node:os'
+import { basename } from 'node:path'
 import { parentPort, workerData } from 'node:worker_threads'
 import { PatternSearch } from './pattern-search.ts'
 
@@ -28,6 +31,19 @@ export interface MatcherData {
   readonly slots: readonly SharedArrayBuffer[]
 }
 
+/** More than the main thread's 0, which stands for less: who tails a log is served before who searches one. */
+const NICENESS = 10
+
+/** Puts this thread, not the process, behind the others. */
+function standBack(): void {
+  try {
+    setPriority(Number(basename(readlinkSync('/proc/thread-self'))), NICENESS)
+  } catch {
+    // Then it stands beside them.
+  }
+}
+
+standBack()
 const { slots } = workerData as MatcherData
 const buffers = slots.map((slot) => Buffer.from(slot))
 const searches = new Map<string, PatternSearch>()

@@ -14,15 +14,29 @@ export function literalMatches<P>(lines: Lines<P>, literal: Buffer): number[] {
   if (lines.cut) return view.includes(literal) ? [lines.from, lines.to] : []
   const found: number[] = []
   let at = 0
-  for (;;) {
-    const hit = view.indexOf(literal, at)
+  // Where the line before had it: log lines are alike, and to look there is quicker than to search.
+  let column = -1
+  while (at < view.length) {
+    const alike = column >= 0 && isAt(view, at, column, literal)
+    const hit = alike ? at + column : view.indexOf(literal, at)
     if (hit < 0) break
-    const begin = lines.from + lineBegin(view, hit, at)
+    const own = alike ? at : lineBegin(view, hit, at)
+    const begin = lines.from + own
+    column = own === at ? hit - own : -1
     at = lineEnd(view, hit + literal.length)
     if (found[found.length - 1] === begin) found[found.length - 1] = lines.from + at
     else found.push(begin, lines.from + at)
   }
   return found
+}
+
+/** True when the literal stands at `column` of the line that begins at `at`, and the line is as long as that. */
+function isAt(view: Buffer, at: number, column: number, literal: Buffer): boolean {
+  if (column > NEAR_BYTES || literal.length > NEAR_BYTES) return false
+  const begin = at + column
+  for (let index = 0; index < literal.length; index++) if (view[begin + index] !== literal[index]) return false
+  for (let index = at; index < begin; index++) if (view[index] === NEWLINE) return false
+  return true
 }
 
 /** Where the line begins that holds `hit`; a line begins at `least`. */

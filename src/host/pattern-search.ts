@@ -18,6 +18,26 @@ const BLOCK_BYTES = 4096
 /** Parts of a pattern that speak of the ends of the text, or might: an escaped backslash is skipped over. */
 const TEXT_ENDS = /^(?:\\[^Az]|[^\\])*?(?:\\[Az]|\(\?[a-zA-Z]*-)/
 
+/** Plain texts with `|` between them, in any case or not: what logs are mostly asked for. */
+const ALTERNATIVES = /^(\(\?i\))?([^\\^$.?*+()[\]{}]+)$/
+
+/**
+ * Says whether an ASCII text holds a match, without the engine. Only for ASCII: in other texts, letters have more forms
+ * than two.
+ */
+function plainTest(pattern: string): ((text: string) => boolean) | undefined {
+  const [, anyCase, texts] = ALTERNATIVES.exec(pattern) ?? []
+  if (texts === undefined) return undefined
+  if (anyCase === undefined) return anyOf(texts.split('|'))
+  if (/[^\0-\x7f]/.test(texts)) return undefined
+  const test = anyOf(texts.toLowerCase().split('|'))
+  return (text) => test(text.toLowerCase())
+}
+
+function anyOf(texts: readonly string[]): (text: string) => boolean {
+  return (text) => texts.some((one) => text.includes(one))
+}
+
 /** The stretches of lines that match, in order: begin, end, begin, end. */
 class Stretches {
   readonly found: number[] = []
@@ -31,12 +51,15 @@ class Stretches {
 
 /** A compiled pattern. What it costs is time and memory of the thread that has it. */
 export class PatternSearch {
-  readonly #pattern: RE2JS
+  readonly #test: (text: string) => boolean
+  readonly #plain: ((text: string) => boolean) | undefined
   readonly #byBlock: boolean
   #dense = false
 
   constructor(text: string) {
-    this.#pattern = RE2JS.compile(text, RE2JS.MULTILINE)
+    const pattern = RE2JS.compile(text, RE2JS.MULTILINE)
+    this.#test = (line) => pattern.test(line)
+    this.#plain = plainTest(text)
     this.#byBlock = !TEXT_ENDS.test(text)
   }
 
@@ -46,19 +69,24 @@ export class PatternSearch {
     const ascii = isAscii(lines)
     for (let at = 0; at < lines.length; ) {
       const to = blockEnd(lines, at)
-      const block =
-        ascii || isAscii(lines.subarray(at, to)) ? lines.toString('latin1', at, to) : lines.toString('utf8', at, to)
-      if (!this.#byBlock || this.#dense || this.#pattern.test(withoutReturns(block))) {
-        this.#matchLines(block, lines, at, to, stretches)
+      const isBytes = ascii || isAscii(lines.subarray(at, to))
+      const block = lines.toString(isBytes ? 'latin1' : 'utf8', at, to)
+      const test = (isBytes && this.#plain) || this.#test
+      if (!this.#byBlock || this.#dense || test(withoutReturns(block))) {
+        this.#matchLines({ text: block, isBytes, test }, lines, { from: at, to }, stretches)
       }
       at = to
     }
     return stretches.found
   }
 
-  /** Looks at each line of a block: `text` is what `[from, to)` of `lines` says, with as many line ends. */
-  #matchLines(text: string, lines: Buffer, from: number, to: number, stretches: Stretches): void {
-    const isBytes = text.length === to - from
+  /** Looks at each line of a block: `text` is what `span` of `lines` says, with as many line ends. */
+  #matchLines(
+    { text, isBytes, test }: { text: string; isBytes: boolean; test: (text: string) => boolean },
+    lines: Buffer,
+    { from, to }: { from: number; to: number },
+    stretches: Stretches,
+  ): void {
     let count = 0
     let matched = 0
     let at = from
@@ -68,7 +96,7 @@ export class PatternSearch {
       const next = newline < 0 ? text.length : newline + 1
       const ownEnd = newline > begin && text.charCodeAt(newline - 1) === CARRIAGE_RETURN ? newline - 1 : end
       const nextAt = isBytes ? from + next : lineEnd(lines, at, to)
-      if (this.#pattern.test(text.slice(begin, ownEnd))) {
+      if (test(text.slice(begin, ownEnd))) {
         stretches.add(at, nextAt)
         matched++
       }

@@ -47,12 +47,36 @@ const ASKS: readonly Pick<Ask, 'pattern' | 'matches'>[] = [
   pattern('ab\\z', /ab$/),
   pattern('(?-m)^b$', /^b$/),
   pattern('(?i)AB', /ab/i),
+  pattern('(?i)A|é', /a|é/iu),
+  pattern('(?i)AA|B a', /aa|b a/i),
+  pattern('ab|ba|  '),
+  pattern('(?i)k|s', /k|s/iu),
+  pattern('(?i)B\\r', /b\r/i),
   pattern('a[^b]*b'),
   pattern('é+b'),
   pattern('.', /[^]/u),
   pattern('x*'),
 ]
-const PARTS = ['', 'a', 'b', 'ab', 'ba', 'aaaa', ' ', '\r', 'é', '\ud83d\ude00', 'a b', '\xff', '\xc3', '\0']
+const PARTS = [
+  '',
+  'a',
+  'b',
+  'ab',
+  'ba',
+  'aaaa',
+  ' ',
+  '\r',
+  'é',
+  '\ud83d\ude00',
+  'a b',
+  '\xff',
+  '\xc3',
+  '\0',
+  '\u212a',
+  '\u017f',
+  'A',
+  'B a',
+]
 
 function part(random: (below: number) => number): Buffer {
   const text = PARTS[random(PARTS.length)] ?? ''
@@ -82,7 +106,7 @@ test('gives what the model gives, for 12,000 logs in any pieces, and resumes eve
     const places = randomLog(random)
     const base = ASKS[random(ASKS.length)] ?? { pattern: undefined, matches: () => true }
     const ask: Ask = { ...base, invert: random(3) === 0, context: random(2) === 0 ? 0 : random(4) }
-    const most = 1 + random(12)
+    const most = random(3) === 0 ? 200 : 1 + random(12)
     const size = () => 1 + random(most)
     const { lines, moments } = await feed(places, ask, size)
     const want = expected(places, ask)
