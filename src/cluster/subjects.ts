@@ -1,0 +1,34 @@
+/**
+ * Every subject there is, in one place. An agent needs to publish below `server` and `roster` and to subscribe below its
+ * own `node.<id>`; a server the other way round. The permissions in `systemd/nats` say exactly that.
+ *
+ *     outpost.<region>.node.<id>.call              a call for the node; its reply is the caller's
+ *     outpost.<region>.node.<id>.flow.<call>       credit and cancel for a call under way
+ *     outpost.<region>.server.<id>.reply.<call>    what comes of a call
+ *     outpost.<region>.server.any.ask              a question that any server may answer (queue group)
+ *     outpost.<region>.roster.<node>.<kind>        what a node says about itself
+ */
+
+export class Subjects {
+  readonly #root: string
+
+  constructor(region: string) {
+    this.#root = `outpost.${region}`
+  }
+
+  call(nodeId: string): string {
+    return `${this.#root}.node.${nodeId}.call`
+  }
+
+  flow(nodeId: string, call: string): string {
+    return `${this.#root}.node.${nodeId}.flow.${call}`
+  }
+
+  reply(callerId: string, call: string): string {
+    return `${this.#root}.server.${callerId}.reply.${call}`
+  }
+
+  roster(nodeId: string, kind: string): string {
+    return `${this.#root}.roster.${nodeId}.${kind}`
+  }
+}
