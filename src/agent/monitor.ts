@@ -191,6 +191,7 @@ export function monitorOperation(agent: { sink: Pick<LogSink, 'listen'>; nodeId:
     output: 'stream',
     errorFormat: 'plain',
     endless: () => true,
+    locate: (asked) => ({ nodeId: asked.node_id }),
     authorize(_asked, identity) {
       if (!identity.allowsAgent('read')) throw new Refusal('permission_denied', 'Permission denied')
     },

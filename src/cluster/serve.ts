@@ -159,7 +159,9 @@ class ServedCall {
   }
 
   callFor(identity: Identity): Call {
-    return { requestId: this.message.requestId, identity, signal: this.#abort.signal }
+    const { requestId, token, hops, input } = this.message
+    const raw = { params: input.params, query: input.query, headers: input.headers, body: input.body }
+    return { requestId, identity, signal: this.#abort.signal, raw, token, hops }
   }
 
   say(message: AnswerMessage): void {

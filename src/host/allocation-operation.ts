@@ -38,6 +38,7 @@ export function allocationOperation<In extends { readonly alloc_id: string }, Ou
     target: 'node',
     errorFormat: 'plain',
     crossOrigin: ['GET', 'HEAD'],
+    locate: (input) => ({ allocationId: input.alloc_id }),
     authorize(input, identity) {
       const { namespace } = findAllocation(allocations, input.alloc_id)
       if (needs.some((capability) => identity.allowsNamespace(namespace, capability))) return

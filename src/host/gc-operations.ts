@@ -42,6 +42,7 @@ export function gcOperations(host: {
     input: nodeInput,
     output: 'empty',
     errorFormat: 'plain',
+    locate: (input) => ({ nodeId: input.node_id }),
     authorize(input, identity) {
       requireOwnNode(input.node_id, host.nodeId)
       if (!identity.allowsNode('write')) throw new Refusal('permission_denied', 'Permission denied')

@@ -197,6 +197,7 @@ export function metadataOperations(host: { metadata: NodeMetadata; nodeId: strin
     errorFormat: 'plain',
     crossOrigin: ['GET', 'HEAD'],
     head: false,
+    locate: (input) => ({ nodeId: input.node_id }),
     authorize: (input, identity) => authorize(input.node_id, identity, 'read'),
     run: async () => host.metadata.view(),
   }
@@ -209,6 +210,7 @@ export function metadataOperations(host: { metadata: NodeMetadata; nodeId: strin
     output: 'json',
     errorFormat: 'plain',
     bodyBytesMax: BODY_BYTES_MAX,
+    locate: (input) => ({ nodeId: input.node_id }),
     authorize: (input, identity) => authorize(input.node_id, identity, 'write'),
     run: (input) => host.metadata.apply(input.meta),
   }

@@ -35,6 +35,7 @@ export function statsOperations(options: StatsOperationsOptions): AnyOperation[]
     produces: 'application/json',
     errorFormat: 'plain',
     crossOrigin: ['GET', 'HEAD'],
+    locate: (input) => ({ nodeId: input.node_id }),
     authorize(_input, identity) {
       if (!identity.allowsNode('read')) throw new Refusal('permission_denied', 'Permission denied')
     },

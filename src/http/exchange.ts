@@ -65,7 +65,7 @@ export interface ExchangeOptions {
   readonly upgrade?: { readonly of: Upgrade; readonly acceptor: Acceptor }
 }
 
-export class Exchange implements Omit<Call, 'identity'>, Outlet {
+export class Exchange implements Outlet {
   readonly requestId = `${RUN}-${(++requests).toString(36)}`
   readonly startedAtMs = performance.now()
   readonly request: IncomingMessage
@@ -175,13 +175,14 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
       ? await this.#readInput(target, match)
       : this.#inputWithoutBody(target, match)
     const input = operation.input.parse(raw)
-    const identity = await this.#services.resolve(operation.open ? undefined : this.#token())
+    const token = operation.open ? undefined : this.#token()
+    const identity = await this.#services.resolve(token)
     this.#accessor = identity.accessor
     operation.authorize(input, identity)
     this.endless = operation.endless?.(input) ?? false
     if (this.endless && this.#services.stopping()) throw stopping()
     this.#leaveBody(operation)
-    await this.#run(operation, input, identity, target)
+    await this.#run(operation, input, new OperationCall(this, { identity, raw, token }), target)
   }
 
   #token(): string | undefined {
@@ -203,8 +204,7 @@ export class Exchange implements Omit<Call, 'identity'>, Outlet {
     return rawInput(this.request, target, match, undefined)
   }
 
-  async #run(operation: AnyOperation, input: unknown, identity: Identity, target: Target): Promise<void> {
-    const call = new OperationCall(this, identity)
+  async #run(operation: AnyOperation, input: unknown, call: Call, target: Target): Promise<void> {
     const result = operation.run(input, call)
     if (Symbol.asyncIterator in result) {
       const { response, headers, endless: flushHead } = this
@@ -343,11 +343,16 @@ function notAlone(): Refusal {
 /** The call as the operation sees it; the signal is made when it is looked at. */
 class OperationCall implements Call {
   readonly identity: Identity
+  readonly raw: RawInput
+  readonly token: string | undefined
+  readonly hops = 0
   readonly #exchange: Exchange
 
-  constructor(exchange: Exchange, identity: Identity) {
+  constructor(exchange: Exchange, from: Pick<Call, 'identity' | 'raw' | 'token'>) {
     this.#exchange = exchange
-    this.identity = identity
+    this.identity = from.identity
+    this.raw = from.raw
+    this.token = from.token
   }
 
   get requestId(): string {

@@ -2,6 +2,7 @@
  * Answers that are made whole before they are sent: JSON, nothing, errors.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import { JsonText } from '../kit/operation.ts'
 import { promisify } from 'node:util'
 import { gzip } from 'node:zlib'
 import type { Target } from './request.ts'
@@ -15,8 +16,11 @@ const PRETTY_INDENT = 4
 /** JSON text of a result, `?pretty` honoured as the compatible system does: present and not exactly `0`. */
 export function jsonText(value: unknown, target: Target): string {
   const pretty = target.query.find(([name]) => name === 'pretty')
-  if (pretty === undefined || pretty[1] === '0') return escapeSeparators(JSON.stringify(value))
-  return `${escapeSeparators(JSON.stringify(value, null, PRETTY_INDENT))}\n`
+  if (pretty !== undefined && pretty[1] !== '0') {
+    const parsed: unknown = value instanceof JsonText ? JSON.parse(value.text) : value
+    return `${escapeSeparators(JSON.stringify(parsed, null, PRETTY_INDENT))}\n`
+  }
+  return escapeSeparators(value instanceof JsonText ? value.text : JSON.stringify(value))
 }
 
 /** U+2028 and U+2029 are legal in JSON and end a line in old JavaScript. */

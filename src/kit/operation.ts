@@ -11,7 +11,7 @@
  * consumer writes one chunk while the next is being made, and two reused buffers carry any amount of data. Whoever
  * keeps bytes longer must copy them.
  */
-import type { Schema } from './schema.ts'
+import type { RawInput, Schema } from './schema.ts'
 
 export type Method = 'GET' | 'POST' | 'DELETE' | 'PATCH' | 'LIST'
 
@@ -44,6 +44,23 @@ export interface Call {
   readonly identity: Identity
   /** Aborts when the caller is gone, the deadline has passed or the process is stopping. */
   readonly signal: AbortSignal
+  /** What the input was parsed from and the token that came along, for the next process only. Never log either. */
+  readonly raw: RawInput
+  readonly token: string | undefined
+  /** How many processes have handed the call on. */
+  readonly hops: number
+}
+
+/** Where an operation with the target `node` runs. No node ID: on the node that the call has reached. */
+export type Place = { readonly allocationId: string } | { readonly nodeId: string | undefined }
+
+/** A value that is JSON text already. */
+export class JsonText {
+  readonly text: string
+
+  constructor(text: string) {
+    this.text = text
+  }
 }
 
 /** What precedes the bytes of a stream. */
@@ -84,6 +101,8 @@ export interface Operation<In, Out> {
   readonly bodyBytesMax?: number
   /** True when it may stay open as long as the caller likes. */
   endless?(input: In): boolean
+  /** Which node's it is, where the target is `node`. Absent: always that of the node that the call has reached. */
+  locate?(input: In): Place
   /** Throws a Refusal. Called at every hop. */
   authorize(input: In, identity: Identity): void
   run(input: In, call: Call): Promise<Out> | AsyncIterable<Chunk>

@@ -1,7 +1,7 @@
 /** Calls from one process to a node, over the bus within a process and over a real NATS server: the same code, the same results. */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
-import { Forwarder } from '../../src/cluster/forward.ts'
+import { type ForwardedRequest, Forwarder } from '../../src/cluster/forward.ts'
 import { type Link, MemoryBus } from '../../src/cluster/link.ts'
 import { openNatsLink } from '../../src/cluster/nats-link.ts'
 import { NodeServer } from '../../src/cluster/serve.ts'
@@ -76,7 +76,7 @@ interface World {
   readonly server: NodeServer
   readonly seen: string[]
   readonly links: readonly Link[]
-  call(operation: string, query?: Record<string, string>, signal?: AbortSignal): Parameters<Forwarder['stream']>[0]
+  readonly call: (operation: string, query?: Record<string, string>, signal?: AbortSignal) => ForwardedRequest
 }
 
 async function worldOver(t: TestContext, open: () => Promise<Link> | Link): Promise<World> {

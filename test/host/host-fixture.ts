@@ -93,5 +93,6 @@ export const root: Identity = {
 }
 
 export function callOf(caller: Identity = root): Call {
-  return { requestId: 'r', identity: caller, signal: new AbortController().signal }
+  const raw = { params: {}, query: [], headers: {}, body: undefined }
+  return { requestId: 'r', identity: caller, signal: new AbortController().signal, raw, token: undefined, hops: 0 }
 }

@@ -5,6 +5,7 @@ import type { AnyOperation, Identity } from '../../src/kit/operation.ts'
 import type { RawInput } from '../../src/kit/schema.ts'
 import { StatsSampler } from '../../src/host/sampler.ts'
 import { statsOperations } from '../../src/host/stats-operations.ts'
+import { callOf } from './host-fixture.ts'
 import { anAllocation, aTask, FakeTable, HandClock, samplerOptions, Tree } from './stats-trees.ts'
 import type { TestContext } from 'node:test'
 
@@ -41,7 +42,7 @@ async function call(
   const raw: RawInput = { params, query, headers: {}, body: undefined }
   const input = operation.input.parse(raw)
   operation.authorize(input, identity)
-  const answer: unknown = await operation.run(input, { requestId: 'r', identity, signal: new AbortController().signal })
+  const answer: unknown = await operation.run(input, callOf(identity))
   return JSON.parse(JSON.stringify(answer))
 }
 

@@ -1,0 +1,98 @@
+/** Which node a call is for, and what is said when there is no way there. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import type { ForwardedRequest } from '../../src/cluster/forward.ts'
+import { type Directory, routed } from '../../src/cluster/route.ts'
+import { Refusal } from '../../src/kit/errors.ts'
+import { type AnyOperation, JsonText, type Operation, type Place } from '../../src/kit/operation.ts'
+import { schema } from '../../src/kit/schema.ts'
+import { callOf, identity } from '../host/host-fixture.ts'
+
+const OWN = '6f1c0b9e-2f0a-4a51-9d0c-000000000001'
+const OTHER = '6f1c0b9e-2f0a-4a51-9d0c-000000000002'
+const GONE = '6f1c0b9e-2f0a-4a51-9d0c-000000000003'
+const ALLOC = '6f1c0b9e-2f0a-4a51-9d0c-00000000000a'
+
+const directory: Directory = {
+  ownNodeId: OWN,
+  hasAllocation: (id) => id === ALLOC,
+  nodeOf: (id) => ({ 'a-other': OTHER, 'a-gone': GONE })[id],
+  nodeState: (id) => ({ [OTHER]: 'ready' as const, [GONE]: 'down' as const })[id],
+}
+
+/** An operation at `place` that says where it ran, and what was handed on. */
+function serve(place: Place, over: Partial<Directory> = {}) {
+  const handed: ForwardedRequest[] = []
+  const operation: Operation<Record<string, never>, unknown> = {
+    name: 'test.value',
+    summary: '',
+    http: ['GET /v1/value'],
+    target: 'node',
+    input: schema({}),
+    output: 'json',
+    errorFormat: 'plain',
+    locate: () => place,
+    authorize(input, caller) {
+      assert.ok(!('node_id' in input) || input.node_id === undefined)
+      if (!caller.allowsNode('read')) throw new Refusal('permission_denied', 'Permission denied')
+    },
+    run: async () => 'here',
+  }
+  const forwarding = {
+    async value(request: ForwardedRequest) {
+      handed.push(request)
+      return '"there"'
+    },
+    // oxlint-disable-next-line require-yield -- nothing streams here
+    async *stream() {
+      throw new Error('not a stream')
+    },
+  }
+  const wrapped: AnyOperation = routed(operation, { ...directory, ...over }, forwarding)
+  return { wrapped, handed }
+}
+
+test('what is ours runs here, what is another node’s is handed on with its input, token and hops', async () => {
+  for (const place of [{ nodeId: undefined }, { nodeId: OWN }, { allocationId: ALLOC }, { allocationId: 'unknown' }]) {
+    const { wrapped, handed } = serve(place)
+    wrapped.authorize({}, identity('node:read'))
+    assert.equal(await wrapped.run({}, callOf()), 'here')
+    assert.equal(handed.length, 0)
+  }
+  for (const place of [{ nodeId: OTHER }, { allocationId: 'a-other' }]) {
+    const { wrapped, handed } = serve(place)
+    const call = { ...callOf(), token: 't', hops: 1 }
+    wrapped.authorize({ node_id: OTHER }, identity('node:read'))
+    const value = await wrapped.run({}, call)
+    assert.ok(value instanceof JsonText && value.text === '"there"')
+    const [request] = handed
+    assert.deepEqual(
+      [request?.nodeId, request?.operation, request?.token, request?.hops, request?.input],
+      [OTHER, 'test.value', 't', 1, call.raw],
+    )
+  }
+})
+
+test('permission is asked for before anything is handed on', () => {
+  const { wrapped } = serve({ nodeId: OTHER })
+  assert.throws(() => wrapped.authorize({ node_id: OTHER }, identity()), { code: 'permission_denied' })
+})
+
+test('no way there is said at once', () => {
+  const cases: [Place, Partial<Directory>, string, string][] = [
+    [{ nodeId: undefined }, { ownNodeId: undefined }, 'invalid_request', 'No local Node and node_id not provided'],
+    [{ nodeId: 'short' }, {}, 'invalid_request', 'node lookup failed'],
+    [{ nodeId: ALLOC }, {}, 'not_found', `Unknown node ${ALLOC}`],
+    [{ nodeId: GONE }, {}, 'not_found', 'No path to node'],
+    [{ allocationId: 'a-gone' }, {}, 'not_found', 'No path to node'],
+  ]
+  for (const [place, over, code, text] of cases) {
+    const { wrapped } = serve(place, over)
+    assert.throws(
+      () => void wrapped.run({}, callOf()),
+      (error: Refusal) => error.code === code && error.message.startsWith(text),
+    )
+  }
+  const { wrapped } = serve({ nodeId: OTHER })
+  assert.throws(() => void wrapped.run({}, { ...callOf(), hops: 3 }), { message: 'No path to node' })
+})
