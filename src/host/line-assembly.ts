@@ -28,6 +28,15 @@ export interface Lines<P> {
   readonly cut: boolean
 }
 
+/** The lines up to `at`, which is a line end within them, and those behind it. */
+export function splitLines<P>(lines: Lines<P>, at: number): [Lines<P>, Lines<P>] {
+  const end = lines.end - (lines.to - at)
+  return [
+    { ...lines, to: at, judgedTo: at, end },
+    { ...lines, from: at, beginPlace: lines.place, begin: end },
+  ]
+}
+
 /** The marker behind a line that was cut. `bytes` is the length of the whole line, without its end. */
 export function cutMarker(bytes: number): string {
   return ` [line cut: it has ${bytes} bytes]\n`

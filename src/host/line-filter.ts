@@ -8,7 +8,7 @@
  * A line longer than `LINE_BYTES_MAX` is judged on its beginning and given as its beginning and a marker. So a filter
  * holds no more than one such beginning and the lines before a possible match (`CONTEXT_BYTES_MAX`), whatever it is fed.
  */
-import { LineAssembly, type Lines } from './line-assembly.ts'
+import { LineAssembly, type Lines, splitLines } from './line-assembly.ts'
 import { LineMatcher } from './line-matchers.ts'
 import type { LinePattern } from './line-pattern.ts'
 import { countLines, LineSelection } from './line-selection.ts'
@@ -17,6 +17,9 @@ import { inSlices } from './time-slices.ts'
 
 /** Lines before and after each match that may be asked for. */
 export const CONTEXT_LINES_MAX = 100
+
+/** Stretches of matching lines that are decided about in one slice of time: well below a millisecond. */
+const SLICE_MATCHES_MAX = 1000
 
 /**
  * Whole lines. `bytes` are contiguous bytes of the file ending at offset `end`, except for a line that was cut and for
@@ -111,38 +114,51 @@ export class LineFilter<P> {
 
   #judge(stretches: readonly Lines<P>[]): LineRun<P>[] | Promise<LineRun<P>[]> {
     if (stretches.length === 0) return []
-    return this.#matcher
-      ? this.#ask(this.#matcher, stretches)
-      : this.#select(stretches, (lines) => this.#matches(lines))
+    if (this.#matcher) return this.#ask(this.#matcher, stretches)
+    return this.#select(stretches, (lines) => this.#matches(lines))
   }
 
   /** Lets a thread say what matches. */
   async #ask(matcher: LineMatcher, stretches: readonly Lines<P>[]): Promise<LineRun<P>[]> {
     const found = await matcher.match(stretches.map(({ base, from, judgedTo }) => base.subarray(from, judgedTo)))
     if (!found) return []
+    const positions = found.map((matches, index) => matches.map((at) => at + (stretches[index]?.from ?? 0)))
+    let done = 0
     return this.#select(stretches, (lines, index) => {
-      const matches = found[index] ?? new Uint32Array()
-      if (lines.cut) return matches.length > 0 ? [lines.from, lines.to] : []
-      return matches.map((at) => lines.from + at)
+      const all = positions[index] ?? new Uint32Array()
+      if (lines.cut) return all.length > 0 ? [lines.from, lines.to] : []
+      if (lines.from === stretches[index]?.from) done = 0
+      const slice = all.subarray(done, done + 2 * SLICE_MATCHES_MAX)
+      done += slice.length
+      return slice
     })
   }
 
-  /** Decides about each stretch, in slices of time: a search through half a megabyte may take a while. */
+  /**
+   * Decides about each stretch, in slices of time: a search through half a megabyte may take a while, and so may what is
+   * found where lines are short.
+   */
   #select(
     stretches: readonly Lines<P>[],
     matchesOf: (lines: Lines<P>, index: number) => ArrayLike<number>,
   ): LineRun<P>[] | Promise<LineRun<P>[]> {
     let index = 0
+    let rest: Lines<P> | undefined
     const waits = inSlices(() => {
-      const lines = stretches[index]
+      const lines = rest ?? stretches[index]
       if (!lines || this.#closed) return false
-      this.#selection.take(lines, matchesOf(lines, index))
-      return ++index < stretches.length
+      const matches = matchesOf(lines, index)
+      const at = matches.length < 2 * SLICE_MATCHES_MAX ? lines.to : (matches[2 * SLICE_MATCHES_MAX - 1] ?? lines.to)
+      const [taken, behind] = at < lines.to ? splitLines(lines, at) : [lines, undefined]
+      this.#selection.take(taken, matches)
+      rest = behind
+      return rest !== undefined || ++index < stretches.length
     })
     return waits ? waits.then(() => this.#selection.takeRuns()) : this.#selection.takeRuns()
   }
 
   #matches(lines: Lines<P>): number[] {
-    return this.#pattern?.literal ? literalMatches(lines, this.#pattern.literal) : [lines.from, lines.to]
+    const literal = this.#pattern?.literal
+    return literal ? literalMatches(lines, literal, SLICE_MATCHES_MAX) : [lines.from, lines.to]
   }
 }

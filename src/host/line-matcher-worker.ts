@@ -32,7 +32,7 @@ export interface MatcherData {
 }
 
 /** More than the main thread's 0, which stands for less: who tails a log is served before who searches one. */
-const NICENESS = 10
+const NICENESS = 5
 
 /** Puts this thread, not the process, behind the others. */
 function standBack(): void {

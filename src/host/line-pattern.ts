@@ -50,8 +50,8 @@ export function compileLinePattern(text: string): LinePattern {
     const bytes = Buffer.from(text)
     return { text, literal: NOT_BYTES.test(text) || bytes.length > LITERAL_BYTES_MAX ? undefined : bytes }
   }
-  const cost = compileCost(text)
-  if (cost > PROGRAM_SIZE_MAX) throw tooLarge()
+  // Before it is compiled: that may take seconds.
+  if (programSize(text) > 2 * PROGRAM_SIZE_MAX || tablesMicroseconds(text) > TABLES_MICROSECONDS_MAX) throw tooLarge()
   if (compile(text).programSize() > PROGRAM_SIZE_MAX) throw tooLarge()
   return { text, literal: undefined }
 }
@@ -97,17 +97,40 @@ function syntaxRefusal(text: string, description: string, at: string): Refusal {
   )
 }
 
-/** What one class of characters costs to compile, in instructions: its table of ranges, and twice that folded. */
-const CLASS_COST = 10
-const UNICODE_CLASS_COST = 30
-const FOLDED_UNICODE_CLASS_COST = 400
+/**
+ * What the tables of a pattern's classes may take to make, in microseconds: that of one is made once, however often it is
+ * repeated.
+ */
+const TABLES_MICROSECONDS_MAX = 6000
+const UNICODE_CLASS = 30
+const FOLDED_UNICODE_CLASS = 200
+const FOLDED_UNICODE_SET = 2000
+
+/** An upper bound of what the tables of all classes take. */
+function tablesMicroseconds(text: string): number {
+  const folded = /\(\?[a-zA-Z]*i/.test(text)
+  let sum = 0
+  for (let at = 0; at < text.length; ) {
+    const length = atomLength(text, at)
+    sum += tableMicroseconds(text.slice(at, at + length), folded)
+    at += length
+  }
+  return sum
+}
+
+function tableMicroseconds(atom: string, folded: boolean): number {
+  const isSet = atom.startsWith('[')
+  if (!isSet && !/^\\[pP]/.test(atom)) return 0
+  if (!/\\[pPx]|[^\0-\x7f]/.test(atom)) return 1
+  if (!folded) return UNICODE_CLASS
+  return isSet ? FOLDED_UNICODE_SET : FOLDED_UNICODE_CLASS
+}
 
 /**
- * An upper bound of what compiling costs, made in one pass: atoms, multiplied by the counts of the groups they are in.
- * It need not understand everything: what it takes for an atom and is none costs little.
+ * An upper bound of the instructions, made in one pass: atoms, multiplied by the counts of the groups they are in. It
+ * need not understand everything: what it takes for an atom and is none costs little.
  */
-function compileCost(text: string): number {
-  const folded = /\(\?[a-zA-Z]*i/.test(text)
+function programSize(text: string): number {
   const open: number[] = []
   let sum = 0
   let last = 0
@@ -128,7 +151,7 @@ function compileCost(text: string): number {
       at++
     } else {
       const length = atomLength(text, at)
-      last = atomCost(text.slice(at, at + length), folded)
+      last = text.startsWith('\\Q', at) ? length : 1
       sum += last
       at += length
     }
@@ -156,12 +179,4 @@ function atomLength(text: string, at: number): number {
   if (!pattern) return 1
   pattern.lastIndex = at
   return pattern.exec(text)?.[0].length ?? 1
-}
-
-function atomCost(atom: string, folded: boolean): number {
-  const isClass = atom.startsWith('[')
-  if (!isClass && !/^\\[pP]/.test(atom)) return atom.startsWith('\\Q') ? atom.length : 1
-  const unicode = /\\[pPx]|[^\0-\x7f]/.test(atom)
-  if (!unicode) return CLASS_COST
-  return folded && isClass ? FOLDED_UNICODE_CLASS_COST : UNICODE_CLASS_COST
 }

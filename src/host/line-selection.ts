@@ -177,7 +177,8 @@ export class LineSelection<P> {
   /** Keeps copies of the lines that begin at `begins` and end at `to`, and lets go what is too far back by then. */
   #keep(lines: Lines<P>, begins: readonly number[], to: number): void {
     const [first = to] = begins
-    const base = Buffer.from(lines.base.subarray(first, to))
+    const base = Buffer.allocUnsafeSlow(to - first)
+    lines.base.copy(base, 0, first, to)
     begins.forEach((begin, index) => {
       const next = begins[index + 1] ?? to
       this.#kept.push({

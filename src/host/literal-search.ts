@@ -8,8 +8,11 @@ const NEWLINE = 10
 /** Lines are mostly short: for a few bytes a loop is quicker than a call. */
 const NEAR_BYTES = 128
 
-/** The begin and end of each stretch of lines of `lines` that hold `literal`, in order, as positions in their base. */
-export function literalMatches<P>(lines: Lines<P>, literal: Buffer): number[] {
+/**
+ * The begin and end of each stretch of lines of `lines` that hold `literal`, in order, as positions in their base. With
+ * `most` stretches found it stops: what is behind the last was not searched.
+ */
+export function literalMatches<P>(lines: Lines<P>, literal: Buffer, most: number): number[] {
   const view = lines.base.subarray(lines.from, lines.judgedTo)
   if (lines.cut) return view.includes(literal) ? [lines.from, lines.to] : []
   const found: number[] = []
@@ -25,6 +28,7 @@ export function literalMatches<P>(lines: Lines<P>, literal: Buffer): number[] {
     column = own === at ? hit - own : -1
     at = lineEnd(view, hit + literal.length)
     if (found[found.length - 1] === begin) found[found.length - 1] = lines.from + at
+    else if (found.length === 2 * most) break
     else found.push(begin, lines.from + at)
   }
   return found

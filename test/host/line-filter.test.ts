@@ -175,6 +175,27 @@ test('a line of 100 MB costs no more memory than the beginning that is given of 
   }
 })
 
+test('short lines of which every other one matches are all given, with what surrounds them', async () => {
+  for (const text of ['a', '^a$']) {
+    for (const [invert, context] of [
+      [false, 0],
+      [true, 0],
+      [false, 1],
+    ] as const) {
+      const filter = new LineFilter<string>({ pattern: compileLinePattern(text), invert, context })
+      const data = Buffer.from('a\nb\nb\nb\n'.repeat(60_000))
+      const runs = await filter.push(data, 'a', 0)
+      const whole = Buffer.concat(runs.map(({ bytes }) => bytes)).toString()
+      const given = invert ? 'b\nb\nb\n' : context === 1 ? 'a\nb\nb\n' : 'a\n'
+      // Nothing follows the last lines.
+      const want = given.repeat(60_000).slice(0, context === 1 ? -2 : undefined)
+      assert.ok(whole === want, `${text} ${invert} ${context}: ${whole.length}`)
+      for (const run of runs) assert.ok(run.bytes.equals(data.subarray(run.end - run.bytes.length, run.end)))
+      filter.close()
+    }
+  }
+})
+
 test('a cut does not split a character', async () => {
   const filter = new LineFilter<string>({ pattern: undefined, invert: false, context: 0 })
   const [run] = await filter.push(Buffer.from(`x${'é'.repeat(40_000)}\n`), 'a', 0)
