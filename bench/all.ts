@@ -21,6 +21,7 @@ const FIGURES = [
   'rotation',
   'fanout',
   'start',
+  'cli',
 ]
 /** Programs that print lines of their own. */
 const PRINTERS = ['stats', 'supervisor']
