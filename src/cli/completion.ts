@@ -23,8 +23,8 @@ export const command = defineCommand({
     '  zsh    source <(outpost completion zsh)',
     '  fish   outpost completion fish | source',
     '',
-    "or store it where the shell looks: /etc/bash_completion.d/outpost, a directory of zsh's fpath as _outpost,",
-    '~/.config/fish/completions/outpost.fish.',
+    "or store it where the shell looks: /etc/bash_completion.d/outpost, a directory of zsh's fpath as",
+    '_outpost, ~/.config/fish/completions/outpost.fish.',
   ].join('\n'),
   options: {},
   operands: {

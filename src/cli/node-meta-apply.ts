@@ -8,9 +8,9 @@ export const command = defineCommand({
   name: 'node meta apply',
   summary: "Set and unset keys of a node's metadata",
   details: [
-    'KEY=VALUE sets a key, KEY= or KEY alone sets it to the empty text, -unset KEY,... unsets keys, also those',
-    'of the configuration. Keys that are not named stay as they are. The change is stored before the command',
-    'returns and outlives a restart of the agent.',
+    'KEY=VALUE sets a key, KEY= or KEY alone sets it to the empty text; -unset KEY,... unsets keys, also',
+    'those of the configuration. Keys that are not named stay as they are. The change is stored before the',
+    'command returns and outlives a restart of the agent.',
     '',
     'Example: outpost node meta apply -unset maintenance rack=r7 zone=b',
   ].join('\n'),

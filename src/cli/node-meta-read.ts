@@ -16,7 +16,7 @@ export const command = defineCommand({
   name: 'node meta read',
   summary: "Show a node's metadata",
   details: [
-    'What is in force is what the configuration says with what was set by "outpost node meta apply" over it;',
+    'In force is what the configuration says, with what "outpost node meta apply" set over it;',
     'a key that was unset there is shown as <unset>.',
   ].join('\n'),
   options: { json: jsonOption, 'node-id': nodeIdOption, ...agentOptions },

@@ -45,6 +45,8 @@ test('an agent that is killed again and again while its log is written and rotat
   const following = start(OUTPOST, ['logs', '-f', '-stdout', ALLOC_ID, 'web'], { env })
   let seen = ''
   following.child.stdout?.on('data', (text: string) => (seen += text))
+  write(1)
+  await until(() => seen !== '', 'the first line', 20_000)
   for (let round = 0; round < 3; round++) {
     for (let burst = 0; burst < 20; burst++) {
       write(50)
@@ -63,6 +65,8 @@ test('an agent that is killed again and again while its log is written and rotat
   const { code, stderr } = await following.finished
   assert.equal(code, 0)
   assert.equal(seen, Array.from({ length: written }, (_, line) => `line ${line}\n`).join(''))
-  assert.equal(stderr.split('resuming\n').length - 1, 3, stderr)
-  assert.equal(stderr.split('resumed\n').length - 1, 3, stderr)
+  // Where the machine is slow, one outage may span two kills.
+  const outages = stderr.split('resuming\n').length - 1
+  assert.ok(outages >= 1 && outages <= 3, stderr)
+  assert.equal(stderr.split('resumed\n').length - 1, outages, stderr)
 })
