@@ -41,6 +41,7 @@ const MAIN_FILE: Readonly<Record<string, string>> = {
   cli: 'command.ts',
   secrets: 'policy.ts',
   cluster: 'authorizer.ts',
+  store: 'roster-store.ts',
 }
 
 function walk(folder: string): string[] {

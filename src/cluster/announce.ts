@@ -1,0 +1,121 @@
+/**
+ * The node's side of the roster: a beat every ten seconds, the whole state when it has changed (an allocation that begins
+ * or ends within a second, anything else with the next beat) or when a server asks for it. Changes in between are folded
+ * into one message; what is sent is always how things are then.
+ */
+import type { KeyObject } from 'node:crypto'
+import type { Logger } from '../kit/log.ts'
+import { digestOf, type NodeMessage, type NodeState, signMessage } from './description.ts'
+import type { Link, Subscription } from './link.ts'
+import { BEAT_MS } from './roster.ts'
+import type { Subjects } from './subjects.ts'
+import { WIRE_VERSION } from './wire.ts'
+
+/** Least time between two states: a host where much happens must not flood everybody. */
+const STATE_REST_MS = 500
+/** Beats are this much apart, more or less, so that a thousand nodes do not beat as one. */
+const JITTER = 0.1
+
+export interface AnnounceOptions {
+  readonly link: Link
+  readonly subjects: Subjects
+  readonly nodeId: string
+  readonly key: { readonly privateKey: KeyObject; readonly publicKey: Buffer }
+  /** Higher than in any run before, whatever the clock says. */
+  readonly run: number
+  /** How things are now. */
+  readonly state: () => NodeState
+  readonly logger: Logger
+}
+
+export class Announcer {
+  readonly #options: AnnounceOptions
+  #asked: Subscription | undefined
+  #beatTimer: NodeJS.Timeout | undefined
+  #stateTimer: NodeJS.Timeout | undefined
+  #stateAtMs = Number.NEGATIVE_INFINITY
+  #sequence = 0
+  #digest = ''
+  #isStopped = false
+
+  constructor(options: AnnounceOptions) {
+    this.#options = options
+  }
+
+  start(): void {
+    const { link, subjects, nodeId } = this.#options
+    this.#asked = link.subscribe(subjects.describe(nodeId), () => this.#soon())
+    link.onChange((isConnected) => {
+      if (isConnected) this.#soon()
+    })
+    this.#sendState()
+    this.#scheduleBeat()
+  }
+
+  /** Says that the node goes away, so that nobody waits for its beats. */
+  stop(): void {
+    this.#isStopped = true
+    clearTimeout(this.#beatTimer)
+    clearTimeout(this.#stateTimer)
+    this.#asked?.close()
+    this.#send('leave', { kind: 'leave', ...this.#order() })
+  }
+
+  /** Something has changed that is worth a message of its own, and not only the next beat. */
+  changed(): void {
+    this.#soon()
+  }
+
+  #soon(): void {
+    if (this.#isStopped || this.#stateTimer) return
+    const waitMs = Math.max(0, this.#stateAtMs + STATE_REST_MS - performance.now())
+    this.#stateTimer = setTimeout(() => {
+      this.#stateTimer = undefined
+      this.#sendState()
+    }, waitMs)
+  }
+
+  #scheduleBeat(): void {
+    const waitMs = BEAT_MS * (1 + JITTER * (2 * Math.random() - 1))
+    this.#beatTimer = setTimeout(() => {
+      this.#beat()
+      this.#scheduleBeat()
+    }, waitMs)
+  }
+
+  /** With the state when that has changed meanwhile. */
+  #beat(): void {
+    const digest = digestOf(this.#options.state())
+    if (digest === this.#digest) this.#send('beat', { kind: 'beat', ...this.#order() })
+    else this.#sendState()
+  }
+
+  #sendState(): void {
+    this.#stateAtMs = performance.now()
+    const state = this.#options.state()
+    this.#digest = digestOf(state)
+    this.#send('state', {
+      kind: 'state',
+      ...this.#order(),
+      node: state.node,
+      allocations: [...state.allocations],
+    })
+  }
+
+  #order() {
+    return { version: WIRE_VERSION, run: this.#options.run, sequence: ++this.#sequence, digest: this.#digest }
+  }
+
+  #send(kind: NodeMessage['kind'], message: NodeMessage): void {
+    const { link, subjects, nodeId, key, logger } = this.#options
+    const subject = subjects.roster(nodeId, kind)
+    const bytes = signMessage(message, subject, key)
+    if (bytes.length > link.payloadBytesMax) {
+      logger.error('this node has more to say than a message may hold, raise max_payload of the NATS server', {
+        bytes: bytes.length,
+      })
+      return
+    }
+    link.publish(subject, bytes)
+  }
+}

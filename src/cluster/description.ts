@@ -1,0 +1,163 @@
+/**
+ * What a node says about itself, as it travels: a *beat* every few seconds, which is small, and a *state*, which is
+ * everything, when something has changed or a server asks. Never a difference: a message that is lost heals itself with
+ * the next one.
+ *
+ * Every message is signed with the node's Ed25519 key over its subject and its bytes, so that nobody speaks for another
+ * node, even where the bus would let them. A server keeps the key that it first saw for a node ID; how a node proves that
+ * it is itself is the same before and after a restart of either side.
+ *
+ *     1 byte format · 32 bytes public key · 64 bytes signature · MessagePack
+ */
+import { createHash, createPublicKey, type KeyObject, sign, verify } from 'node:crypto'
+import { Packr } from 'msgpackr'
+import * as v from 'valibot'
+import { WIRE_VERSION } from './wire.ts'
+
+const FORMAT = 2
+const KEY_BYTES = 32
+const SIGNATURE_BYTES = 64
+const HEAD_BYTES = 1 + KEY_BYTES + SIGNATURE_BYTES
+/** What precedes the raw key in the DER form of an Ed25519 public key (RFC 8410). */
+const SPKI_PREFIX = Buffer.from('302a300506032b6570032100', 'hex')
+
+const name = v.pipe(v.string(), v.maxLength(1024))
+const text = v.pipe(v.string(), v.maxLength(65_536))
+const number = v.pipe(v.number(), v.finite())
+const count = v.pipe(v.number(), v.safeInteger(), v.minValue(0))
+const texts = v.record(name, text)
+const uuid = v.pipe(v.string(), v.regex(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/))
+
+const taskSchema = v.object({
+  name,
+  state: v.picklist(['pending', 'running', 'dead']),
+  failed: v.boolean(),
+  startedAtMs: v.optional(number),
+  finishedAtMs: v.optional(number),
+})
+
+const allocationSchema = v.object({
+  id: uuid,
+  name,
+  namespace: name,
+  jobId: name,
+  taskGroup: name,
+  desiredStatus: v.picklist(['run', 'stop', 'evict']),
+  clientStatus: v.picklist(['pending', 'running', 'complete', 'failed', 'lost']),
+  createTimeMs: number,
+  tasks: v.array(taskSchema),
+})
+
+const nodeSchema = v.object({
+  id: uuid,
+  name,
+  datacenter: name,
+  nodeClass: name,
+  nodePool: name,
+  version: name,
+  /** `host:port` of the node's own HTTP API. */
+  httpAddress: name,
+  tls: v.boolean(),
+  attributes: texts,
+  meta: texts,
+  resources: v.object({ cpuMhz: number, cores: count, memoryBytes: number, diskBytes: number }),
+})
+
+const common = {
+  version: count,
+  /** When this run of the node's process began, by its clock; with `sequence` it orders the node's messages. */
+  run: number,
+  sequence: count,
+  /** Of the newest state; a server that knows another one asks. */
+  digest: name,
+}
+
+const messageSchema = v.variant('kind', [
+  v.object({ kind: v.literal('beat'), ...common }),
+  v.object({
+    kind: v.literal('state'),
+    ...common,
+    node: nodeSchema,
+    allocations: v.pipe(v.array(allocationSchema), v.maxLength(100_000)),
+  }),
+  /** It goes away on purpose. */
+  v.object({ kind: v.literal('leave'), ...common }),
+])
+
+export type TaskDescription = v.InferOutput<typeof taskSchema>
+export type AllocationDescription = v.InferOutput<typeof allocationSchema>
+export type NodeDescription = v.InferOutput<typeof nodeSchema>
+export type NodeMessage = v.InferOutput<typeof messageSchema>
+
+/** Everything there is to say about a node. */
+export interface NodeState {
+  readonly node: NodeDescription
+  readonly allocations: readonly AllocationDescription[]
+}
+
+const packr = new Packr({ useRecords: false, mapsAsObjects: true })
+
+/** Tells two states apart. */
+export function digestOf(state: NodeState): string {
+  return createHash('sha256').update(packr.pack(state)).digest('base64url').slice(0, 22)
+}
+
+/** Signs what a node says on `subject`. `publicKey` is the raw key of 32 bytes. */
+export function signMessage(
+  message: NodeMessage,
+  subject: string,
+  key: { readonly privateKey: KeyObject; readonly publicKey: Buffer },
+): Buffer {
+  const body = packr.pack(message)
+  const signature = sign(null, signedBytes(subject, body), key.privateKey)
+  return Buffer.concat([Buffer.of(FORMAT), key.publicKey, signature, body])
+}
+
+function signedBytes(subject: string, body: Uint8Array): Buffer {
+  return Buffer.concat([Buffer.from(subject), Buffer.of(0), body])
+}
+
+export interface SignedMessage {
+  readonly message: NodeMessage
+  /** Raw, of whoever signed it. */
+  readonly publicKey: Buffer
+}
+
+/** What was said and by which key, or why it cannot be trusted. */
+export function openMessage(payload: Uint8Array, subject: string): SignedMessage | 'malformed' | 'newer' | 'forged' {
+  const bytes = Buffer.from(payload.buffer, payload.byteOffset, payload.length)
+  if (bytes.length <= HEAD_BYTES) return 'malformed'
+  if (bytes[0] !== FORMAT) return (bytes[0] ?? 0) > FORMAT ? 'newer' : 'malformed'
+  const publicKey = Buffer.from(bytes.subarray(1, 1 + KEY_BYTES))
+  const body = bytes.subarray(HEAD_BYTES)
+  if (!verify(null, signedBytes(subject, body), keyOf(publicKey), bytes.subarray(1 + KEY_BYTES, HEAD_BYTES))) {
+    return 'forged'
+  }
+  const unpacked = unpack(body)
+  const version = v.safeParse(v.object({ version: count }), unpacked)
+  if (version.success && version.output.version > WIRE_VERSION) return 'newer'
+  const parsed = v.safeParse(messageSchema, unpacked)
+  return parsed.success ? { message: parsed.output, publicKey } : 'malformed'
+}
+
+/** Making a key costs more than using it, so those of nodes that speak often are kept. */
+const KEYS_MAX = 20_000
+const keys = new Map<string, KeyObject>()
+
+function keyOf(publicKey: Buffer): KeyObject {
+  const id = publicKey.toString('latin1')
+  const known = keys.get(id)
+  if (known) return known
+  const key = createPublicKey({ key: Buffer.concat([SPKI_PREFIX, publicKey]), format: 'der', type: 'spki' })
+  if (keys.size >= KEYS_MAX) keys.clear()
+  keys.set(id, key)
+  return key
+}
+
+function unpack(body: Uint8Array): unknown {
+  try {
+    return packr.unpack(body)
+  } catch {
+    return undefined
+  }
+}

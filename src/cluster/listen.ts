@@ -1,0 +1,86 @@
+/**
+ * The server's side of the roster: hears every node, checks who speaks, and asks for what it does not know. A server that
+ * has just begun asks every node once, as their beats come in, some at a time.
+ */
+import type { Logger } from '../kit/log.ts'
+import { openMessage } from './description.ts'
+import type { Link, Message, Subscription } from './link.ts'
+import type { Roster } from './roster.ts'
+import type { Subjects } from './subjects.ts'
+
+/** One question a node in this time: the answer may be on its way. */
+const ASK_AGAIN_MS = 3000
+const SWEEP_MS = 1000
+/** What is wrong with messages is said so often, with how many there were. */
+const COMPLAIN_MS = 60_000
+const NOTHING = new Uint8Array(0)
+
+export class RosterListener {
+  readonly #link: Link
+  readonly #subjects: Subjects
+  readonly #roster: Roster
+  readonly #logger: Logger
+  readonly #askedAtMs = new Map<string, number>()
+  #subscription: Subscription | undefined
+  #sweeper: NodeJS.Timeout | undefined
+  #refused = 0
+  #complainedAtMs = Number.NEGATIVE_INFINITY
+
+  constructor(options: { link: Link; subjects: Subjects; roster: Roster; logger: Logger }) {
+    this.#link = options.link
+    this.#subjects = options.subjects
+    this.#roster = options.roster
+    this.#logger = options.logger
+  }
+
+  start(): void {
+    this.#subscription = this.#link.subscribe(this.#subjects.roster('*', '*'), (message) => this.#take(message))
+    this.#link.onChange((isConnected) => {
+      if (isConnected) this.#roster.pardon()
+    })
+    this.#sweeper = setInterval(() => this.#sweep(), SWEEP_MS).unref()
+  }
+
+  stop(): void {
+    clearInterval(this.#sweeper)
+    this.#subscription?.close()
+  }
+
+  #take({ subject, payload }: Message): void {
+    const parts = this.#subjects.partsOfRoster(subject)
+    const opened = parts ? openMessage(payload, subject) : 'malformed'
+    if (!parts || typeof opened === 'string') {
+      this.#complain(typeof opened === 'string' ? opened : 'malformed', parts?.nodeId)
+      return
+    }
+    if (opened.message.kind !== parts.kind) {
+      this.#complain('malformed', parts.nodeId)
+      return
+    }
+    const result = this.#roster.take(parts.nodeId, opened)
+    if (result === 'ask') this.#ask(parts.nodeId)
+  }
+
+  #ask(nodeId: string): void {
+    const nowMs = performance.now()
+    if (nowMs - (this.#askedAtMs.get(nodeId) ?? Number.NEGATIVE_INFINITY) < ASK_AGAIN_MS) return
+    this.#askedAtMs.set(nodeId, nowMs)
+    this.#link.publish(this.#subjects.describe(nodeId), NOTHING)
+  }
+
+  #complain(what: string, nodeId: string | undefined): void {
+    this.#refused++
+    const nowMs = performance.now()
+    if (nowMs - this.#complainedAtMs < COMPLAIN_MS) return
+    this.#complainedAtMs = nowMs
+    this.#logger.warn('messages about nodes were refused', { reason: what, node_id: nodeId, count: this.#refused })
+    this.#refused = 0
+  }
+
+  #sweep(): void {
+    // While nothing can be heard, silence means nothing.
+    if (this.#link.isConnected) this.#roster.sweep()
+    const nowMs = performance.now()
+    for (const [nodeId, atMs] of this.#askedAtMs) if (nowMs - atMs > ASK_AGAIN_MS) this.#askedAtMs.delete(nodeId)
+  }
+}

@@ -1,0 +1,162 @@
+/**
+ * The store room: SQLite databases of this process, and the only code that opens them.
+ *
+ * Here is the roster's: which nodes and allocations a server has heard of, so that it shows after a restart what it knew
+ * before. The store of secrets comes beside it, with promises of its own.
+ *
+ * Promises. What was handed over is written within a second or so, in transactions, each record whole; the caller never
+ * waits. Work is cut into small transactions with turns of the event loop between, so a flood of changes delays nobody.
+ * A database of a newer version is refused and left as it is; an older one is taken forward.
+ *
+ * Assumes that records are plain JSON and that whoever hands them over can do without the last second of them: every
+ * node says everything again. So the database is not synced on every write (WAL, `synchronous=NORMAL`): it survives a
+ * killed process whole and a power cut without its last moments.
+ *
+ * What can go wrong. A full disk or a damaged file: writing is given up until it works again, said once, and the roster
+ * goes on in memory. A damaged database at the start is moved aside, since nothing in it is the only copy.
+ */
+import { mkdirSync, renameSync } from 'node:fs'
+import { dirname } from 'node:path'
+import { DatabaseSync, type StatementSync } from 'node:sqlite'
+import { Fault, messageOf } from '../kit/errors.ts'
+import type { Logger } from '../kit/log.ts'
+
+const VERSION = 1
+const FLUSH_MS = 500
+/** Rows of one transaction: a few milliseconds. */
+const ROWS_MAX = 500
+
+const TABLES = ['node', 'allocation'] as const
+type Table = (typeof TABLES)[number]
+
+export interface StoredRow {
+  readonly id: string
+  readonly value: unknown
+}
+
+/** Rows by table and ID, written late. */
+export class RosterDatabase {
+  readonly #database: DatabaseSync
+  readonly #logger: Logger
+  readonly #put: Readonly<Record<Table, StatementSync>>
+  readonly #remove: Readonly<Record<Table, StatementSync>>
+  /** The newest word on each row; undefined removes it. */
+  readonly #pending = new Map<string, { table: Table; id: string; value: unknown }>()
+  #timer: NodeJS.Timeout | undefined
+  #isFailing = false
+
+  /** Opens or creates it. Throws a Fault for one of a newer version. */
+  static open(path: string, logger: Logger): RosterDatabase {
+    mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
+    try {
+      return new RosterDatabase(path, logger)
+    } catch (error) {
+      if (error instanceof Fault) throw error
+      const aside = `${path}.damaged`
+      logger.error('the roster database is damaged, it is moved aside', { path, aside, error: messageOf(error) })
+      for (const suffix of ['', '-wal', '-shm']) moveAside(`${path}${suffix}`, `${aside}${suffix}`)
+      return new RosterDatabase(path, logger)
+    }
+  }
+
+  private constructor(path: string, logger: Logger) {
+    this.#logger = logger
+    this.#database = new DatabaseSync(path)
+    this.#database.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA busy_timeout = 2000')
+    const version = Number(this.#database.prepare('PRAGMA user_version').get()?.['user_version'] ?? 0)
+    if (version > VERSION) {
+      this.#database.close()
+      throw new Fault(`${path} was written by a newer version of outpost (${version}), upgrade or move it away`)
+    }
+    for (const table of TABLES) {
+      this.#database.exec(
+        `CREATE TABLE IF NOT EXISTS ${table} (id TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID`,
+      )
+    }
+    this.#database.exec(`PRAGMA user_version = ${VERSION}`)
+    const each = (sql: (table: Table) => string) => ({
+      node: this.#database.prepare(sql('node')),
+      allocation: this.#database.prepare(sql('allocation')),
+    })
+    this.#put = each(
+      (table) => `INSERT INTO ${table} VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET value = excluded.value`,
+    )
+    this.#remove = each((table) => `DELETE FROM ${table} WHERE id = ?`)
+  }
+
+  /** All rows of a table; one that cannot be read is passed over. */
+  *rows(table: Table): Generator<StoredRow> {
+    for (const row of this.#database.prepare(`SELECT id, value FROM ${table}`).iterate()) {
+      const { id, value } = row
+      if (typeof id !== 'string' || typeof value !== 'string') continue
+      try {
+        yield { id, value: JSON.parse(value) }
+      } catch {
+        this.#logger.warn('a row of the roster database cannot be read', { table, id })
+      }
+    }
+  }
+
+  put(table: Table, id: string, value: unknown): void {
+    this.#later(table, id, value)
+  }
+
+  remove(table: Table, id: string): void {
+    this.#later(table, id, undefined)
+  }
+
+  #later(table: Table, id: string, value: unknown): void {
+    this.#pending.set(`${table} ${id}`, { table, id, value })
+    this.#timer ??= setTimeout(() => this.#flushSome(), FLUSH_MS).unref()
+  }
+
+  #flushSome(): void {
+    this.#timer = undefined
+    if (this.#flush(ROWS_MAX) && this.#pending.size > 0) setImmediate(() => this.#flushSome())
+    else if (this.#pending.size > 0) this.#timer = setTimeout(() => this.#flushSome(), FLUSH_MS * 10).unref()
+  }
+
+  /** Writes so many rows in one transaction; false when that failed, and then they stay pending. */
+  #flush(rowsMax: number): boolean {
+    const rows = [...this.#pending.entries().take(rowsMax)]
+    try {
+      this.#database.exec('BEGIN')
+      for (const [, { table, id, value }] of rows) {
+        if (value === undefined) this.#remove[table].run(id)
+        else this.#put[table].run(id, JSON.stringify(value))
+      }
+      this.#database.exec('COMMIT')
+    } catch (error) {
+      this.#rollBack()
+      if (!this.#isFailing) this.#logger.error('the roster cannot be written', { error: messageOf(error) })
+      this.#isFailing = true
+      return false
+    }
+    this.#isFailing = false
+    for (const [key, row] of rows) if (this.#pending.get(key) === row) this.#pending.delete(key)
+    return true
+  }
+
+  #rollBack(): void {
+    try {
+      this.#database.exec('ROLLBACK')
+    } catch {
+      // There was nothing to roll back: it had not begun.
+    }
+  }
+
+  /** Writes what is pending, and closes. */
+  close(): void {
+    clearTimeout(this.#timer)
+    this.#flush(Number.MAX_SAFE_INTEGER)
+    this.#database.close()
+  }
+}
+
+function moveAside(from: string, to: string): void {
+  try {
+    renameSync(from, to)
+  } catch {
+    // Not every database has all of its side files.
+  }
+}
