@@ -25,18 +25,16 @@ import type { Logger } from '../kit/log.ts'
 import type { AnyOperation } from '../kit/operation.ts'
 import { AllocationRegistry } from './allocations.ts'
 import { CollectedRecords } from './collected.ts'
-import { contentOperations } from './content.ts'
-import { fileOperations } from './files.ts'
 import { Followers } from './follow.ts'
 import { GarbageCollector, type GcSettings } from './gc.ts'
-import { gcOperations } from './gc-operations.ts'
-import { logsOperation } from './logs.ts'
-import { builtInMeta, metadataOperations, NodeMetadata } from './metadata.ts'
+import { hostOperations, joined } from './host-operations.ts'
+import { builtInMeta, NodeMetadata } from './metadata.ts'
+import { describeNode, type HostDescription } from './describe.ts'
+import { createFingerprint } from './fingerprint.ts'
+import type { AllocationTable } from './allocation.ts'
 import { StatsSampler } from './sampler.ts'
 import { HostState } from './state.ts'
 import { lockState } from './state-lock.ts'
-import { statsOperations } from './stats-operations.ts'
-import { streamOperation } from './stream.ts'
 
 export interface HostOptions {
   readonly allocDir: string
@@ -48,6 +46,8 @@ export interface HostOptions {
   /** 0 means no limit. */
   readonly followersMax: number
   readonly sampleIntervalMs: number
+  /** Allocations of other nodes, as far as this process knows them: permission for a call to one is judged here too. */
+  readonly elsewhere?: AllocationTable
   readonly logger: Logger
 }
 
@@ -60,6 +60,10 @@ export interface Host {
   readonly sampler: StatsSampler
   readonly collector: GarbageCollector
   readonly metadata: NodeMetadata
+  /** What this host is and has, as of now. */
+  describe(): HostDescription
+  /** PEM of the Ed25519 key that this node speaks with. Never shown. */
+  readonly signingKey: string
   stop(): Promise<void>
 }
 
@@ -97,6 +101,9 @@ async function startLocked(options: HostOptions, release: () => void): Promise<H
   collector.start()
   const followers = new Followers({ limit: options.followersMax, logger: logger.named('followers') })
   const { nodeId } = state
+  const fingerprint = createFingerprint({ log: logger.named('fingerprint') })
+  // Its answer takes a while; until then the description is shorter.
+  void fingerprint.complete()
   return {
     nodeId,
     allocations,
@@ -104,15 +111,16 @@ async function startLocked(options: HostOptions, release: () => void): Promise<H
     sampler,
     collector,
     metadata,
-    operations: [
-      ...fileOperations({ allocations }),
-      ...contentOperations({ allocations }),
-      streamOperation({ allocations, followers }),
-      logsOperation({ allocations, followers }),
-      ...statsOperations({ sampler, allocations, nodeId }),
-      ...metadataOperations({ metadata, nodeId }),
-      ...gcOperations({ collector, allocations, nodeId }),
-    ],
+    describe: () => describeNode({ facts: fingerprint.nodeFacts(), metadata, allocations }),
+    signingKey: state.nodeKeyPem,
+    operations: hostOperations({
+      allocations: options.elsewhere ? joined(allocations, options.elsewhere) : allocations,
+      followers,
+      sampler,
+      metadata,
+      collector,
+      nodeId,
+    }),
     async stop() {
       sampler.stop()
       await collector.stop()

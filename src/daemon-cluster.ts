@@ -1,0 +1,247 @@
+/**
+ * How a process takes part in a cluster: which rooms' parts meet on the bus, and in which order they come and go.
+ *
+ * A server keeps the roster and hands calls on; a host says what it has and serves calls. One process may be both, and
+ * then both meet on a bus in memory when there is no NATS.
+ */
+import { createPrivateKey, createPublicKey, randomUUID } from 'node:crypto'
+import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { Announcer } from './cluster/announce.ts'
+import type { NodeState } from './cluster/description.ts'
+import { Forwarder } from './cluster/forward.ts'
+import { type Link, MemoryBus } from './cluster/link.ts'
+import { RosterListener } from './cluster/listen.ts'
+import { openNatsLink } from './cluster/nats-link.ts'
+import { type AllocationRecord, type NodeRecord, Roster, type RosterStore } from './cluster/roster.ts'
+import { type Directory, routed } from './cluster/route.ts'
+import { NodeServer } from './cluster/serve.ts'
+import { Subjects } from './cluster/subjects.ts'
+import type { Config } from './config/load.ts'
+import type { Allocation, AllocationTable } from './host/allocation.ts'
+import type { Host } from './host/host.ts'
+import { absentHostOperations } from './host/host-operations.ts'
+import type { Logger } from './kit/log.ts'
+import type { AnyOperation, Identity } from './kit/operation.ts'
+import { RosterDatabase } from './store/roster-store.ts'
+
+/** Calls of other processes that a node serves at once; each may be a stream. */
+const CALLS_MAX = 4096
+
+/** The roster's rows as its database keeps them. */
+export function rosterStoreIn(database: RosterDatabase): RosterStore {
+  return {
+    saveNode: (id, record, publicKey) => database.put('node', id, { record, publicKey }),
+    saveAllocation: (id, record) => database.put('allocation', id, record),
+    removeNode: (id) => database.remove('node', id),
+    removeAllocation: (id) => database.remove('allocation', id),
+    load() {
+      // What this program wrote itself; a row of another shape would be of another version, which the database refuses.
+      const nodes = [...database.rows('node')].map(({ value }) => value as { record: NodeRecord; publicKey: string })
+      const allocations = [...database.rows('allocation')].map(({ value }) => value as AllocationRecord)
+      const indexes = [...nodes.map(({ record }) => record.modifyIndex), ...allocations.map((each) => each.modifyIndex)]
+      return { index: indexes.reduce((a, b) => Math.max(a, b), 0), nodes, allocations }
+    },
+  }
+}
+
+export interface ClusterOptions {
+  readonly config: Config
+  readonly version: string
+  readonly logger: Logger
+}
+
+/** This process's part in the cluster; absent where it stands alone. */
+export class Cluster {
+  readonly #options: ClusterOptions
+  readonly #link: Link
+  readonly #subjects: Subjects
+  readonly #forwarder: Forwarder
+  readonly #database: RosterDatabase | undefined
+  readonly roster: Roster | undefined
+  #listener: RosterListener | undefined
+  #announcer: Announcer | undefined
+  #server: NodeServer | undefined
+  #host: Host | undefined
+  #stopListening: (() => void) | undefined
+
+  /** Undefined where nobody else is to be reached: no NATS, and not both roles in one process. */
+  static async open(options: ClusterOptions): Promise<Cluster | undefined> {
+    const { config, logger } = options
+    if (!config.nats && !config.server.enabled) return undefined
+    const name = `outpost ${config.name}`
+    const link = config.nats
+      ? await openNatsLink({ ...config.nats, name, logger: logger.named('nats') })
+      : new MemoryBus().link()
+    return new Cluster(options, link)
+  }
+
+  private constructor(options: ClusterOptions, link: Link) {
+    const { config, logger } = options
+    this.#options = options
+    this.#link = link
+    this.#subjects = new Subjects(config.region)
+    this.#forwarder = new Forwarder({ link, subjects: this.#subjects, callerId: randomUUID() })
+    if (!config.server.enabled) return
+    this.#database = RosterDatabase.open(join(config.dataDir, 'server', 'roster.db'), logger.named('roster'))
+    this.roster = new Roster({ store: rosterStoreIn(this.#database), logger: logger.named('roster') })
+  }
+
+  /** Allocations of other nodes, for permission. */
+  get elsewhere(): AllocationTable | undefined {
+    const { roster } = this
+    if (!roster) return undefined
+    return {
+      get(id) {
+        const record = roster.allocation(id)
+        return record && allocationOf(record)
+      },
+      *all(): Generator<Allocation> {
+        for (const record of roster.allocations()) yield allocationOf(record)
+      },
+    }
+  }
+
+  /** The host's endpoints and its likes elsewhere, each going where it belongs. */
+  operations(host: Host | undefined, others: readonly AnyOperation[]): AnyOperation[] {
+    const { elsewhere } = this
+    const own = host?.operations ?? (elsewhere ? absentHostOperations(elsewhere) : [])
+    const directory = this.#directory(host)
+    return [...own, ...others].map((operation) => routed(operation, directory, this.#forwarder))
+  }
+
+  #directory(host: Host | undefined): Directory {
+    const { roster } = this
+    return {
+      ownNodeId: host?.nodeId,
+      hasAllocation: (id) => host?.allocations.get(id) !== undefined,
+      nodeOf: (id) => roster?.allocation(id)?.nodeId,
+      nodeState: (id) => roster?.node(id)?.status,
+    }
+  }
+
+  /** Begins to hear, to say and to serve. `operations` are the host's own. */
+  start(parts: {
+    readonly host: Host | undefined
+    readonly operations: readonly AnyOperation[]
+    readonly url: string
+    readonly resolve: (token: string | undefined) => Identity | Promise<Identity>
+  }): void {
+    const { logger } = this.#options
+    this.#forwarder.start()
+    if (this.roster) {
+      const logged = { roster: this.roster, logger: logger.named('roster') }
+      this.#listener = new RosterListener({ link: this.#link, subjects: this.#subjects, ...logged })
+      this.#listener.start()
+    }
+    const { host } = parts
+    if (!host) return
+    this.#host = host
+    const common = { link: this.#link, subjects: this.#subjects, nodeId: host.nodeId }
+    this.#server = new NodeServer({
+      ...common,
+      operations: parts.operations,
+      resolve: parts.resolve,
+      logger: logger.named('calls'),
+      callsMax: CALLS_MAX,
+    })
+    this.#server.start()
+    const privateKey = createPrivateKey(host.signingKey)
+    const publicKey = createPublicKey(privateKey).export({ format: 'der', type: 'spki' }).subarray(-32)
+    const announcer = new Announcer({
+      ...common,
+      key: { privateKey, publicKey },
+      run: nextRun(this.#options.config.client.stateDir),
+      state: () => nodeStateOf(host, this.#options, parts.url),
+      logger: logger.named('roster'),
+    })
+    this.#announcer = announcer
+    this.#stopListening = host.allocations.onChange(() => announcer.changed())
+    announcer.start()
+  }
+
+  /** Streams that are handed on break; the node is said to leave. */
+  async stop(): Promise<void> {
+    this.#stopListening?.()
+    this.#announcer?.stop()
+    this.#server?.stop()
+    this.#forwarder.stop()
+    this.#listener?.stop()
+    await this.#link.close()
+    this.#database?.close()
+    this.#host = undefined
+  }
+
+  get isConnected(): boolean {
+    return this.#link.isConnected
+  }
+
+  /** Calls of other processes that are being served here. */
+  get calls(): number {
+    return this.#host ? (this.#server?.calls ?? 0) : 0
+  }
+}
+
+/** A number higher than in any run before, whatever the clock has done meanwhile. */
+function nextRun(stateDir: string): number {
+  const file = join(stateDir, 'run')
+  let before = 0
+  try {
+    before = Number.parseInt(readFileSync(file, 'utf8'), 10) || 0
+  } catch {
+    // The first run has none before.
+  }
+  const run = Math.max(before + 1, Date.now())
+  mkdirSync(stateDir, { recursive: true, mode: 0o700 })
+  writeFileSync(`${file}.new`, `${run}\n`, { mode: 0o600, flush: true })
+  renameSync(`${file}.new`, file)
+  return run
+}
+
+function nodeStateOf(host: Host, { config, version }: ClusterOptions, url: string): NodeState {
+  const described = host.describe()
+  const { host: address, protocol } = new URL(url)
+  return {
+    node: {
+      id: host.nodeId,
+      name: config.name,
+      datacenter: config.datacenter,
+      nodeClass: config.client.nodeClass,
+      nodePool: config.client.nodePool,
+      version,
+      httpAddress: config.advertise.http ?? address,
+      tls: protocol === 'https:',
+      attributes: { ...described.attributes },
+      meta: { ...described.meta },
+      resources: {
+        cpuMhz: described.cpuMhz,
+        cores: described.cores,
+        memoryBytes: described.memoryBytes,
+        diskBytes: 0,
+      },
+    },
+    allocations: described.allocations.map((allocation) => ({
+      id: allocation.id,
+      name: allocation.name,
+      namespace: allocation.namespace,
+      jobId: allocation.jobId,
+      taskGroup: allocation.taskGroup,
+      desiredStatus: allocation.desiredStatus,
+      clientStatus: allocation.clientStatus,
+      createTimeMs: allocation.createTimeMs,
+      tasks: [...allocation.tasks.values()].map(({ name, state, failed, startedAtMs, finishedAtMs }) => ({
+        name,
+        state,
+        failed,
+        ...(startedAtMs === undefined ? {} : { startedAtMs }),
+        ...(finishedAtMs === undefined ? {} : { finishedAtMs }),
+      })),
+    })),
+  }
+}
+
+/** What is known here of an allocation of another node: enough for permission, nothing to read from. */
+function allocationOf({ allocation }: AllocationRecord): Allocation {
+  const { tasks: _, ...rest } = allocation
+  return { ...rest, tasks: new Map(), directory: '', collected: false }
+}

@@ -1,0 +1,30 @@
+/** What a host says about itself to those who keep a list of hosts. */
+import type { Allocation, AllocationTable } from './allocation.ts'
+import type { NodeFacts } from './fingerprint.ts'
+import type { NodeMetadata } from './metadata.ts'
+
+export interface HostDescription {
+  readonly attributes: Readonly<Record<string, string>>
+  readonly meta: Readonly<Record<string, string>>
+  readonly cpuMhz: number
+  readonly cores: number
+  readonly memoryBytes: number
+  /** Those whose directories are still there. */
+  readonly allocations: readonly Allocation[]
+}
+
+export function describeNode(host: {
+  facts: NodeFacts
+  metadata: Pick<NodeMetadata, 'view'>
+  allocations: AllocationTable
+}): HostDescription {
+  const { facts } = host
+  return {
+    attributes: facts.attributes,
+    meta: host.metadata.view().Meta,
+    cpuMhz: facts.totalComputeMhz,
+    cores: facts.cores,
+    memoryBytes: facts.memoryMb * 1024 * 1024,
+    allocations: [...host.allocations.all()].filter(({ collected }) => !collected),
+  }
+}
