@@ -12,7 +12,7 @@ import type { NodeState } from './cluster/description.ts'
 import { Forwarder } from './cluster/forward.ts'
 import { type Link, MemoryBus } from './cluster/link.ts'
 import { RosterListener } from './cluster/listen.ts'
-import { openNatsLink } from './cluster/nats-link.ts'
+import type { NatsOptions } from './cluster/nats-link.ts'
 import { type AllocationRecord, type NodeRecord, Roster, type RosterStore } from './cluster/roster.ts'
 import { type Directory, routed } from './cluster/route.ts'
 import { NodeServer } from './cluster/serve.ts'
@@ -71,7 +71,7 @@ export class Cluster {
     if (!config.nats && !config.server.enabled) return undefined
     const name = `outpost ${config.name}`
     const link = config.nats
-      ? await openNatsLink({ ...config.nats, name, logger: logger.named('nats') })
+      ? await natsLink({ ...config.nats, name, logger: logger.named('nats') })
       : new MemoryBus().link()
     return new Cluster(options, link)
   }
@@ -180,6 +180,12 @@ export class Cluster {
   get calls(): number {
     return this.#host ? (this.#server?.calls ?? 0) : 0
   }
+}
+
+/** The client of NATS is loaded where there is one only. */
+async function natsLink(options: NatsOptions): Promise<Link> {
+  const { openNatsLink } = await import('./cluster/nats-link.ts')
+  return openNatsLink(options)
 }
 
 /** A number higher than in any run before, whatever the clock has done meanwhile. */

@@ -13,6 +13,7 @@ import { type AgentRoom, startAgentRoom } from './agent/agent.ts'
 import type { Authorizer } from './cluster/authorizer.ts'
 import { printBanner, startDemo } from './cli/dev.ts'
 import type { AgentOptions } from './cli/parts.ts'
+import type { Cluster, ClusterOptions } from './daemon-cluster.ts'
 import { type Config, loadConfig, type LoadedConfig } from './config/load.ts'
 import { takeOver } from './config/take-over.ts'
 import { readTlsFiles } from './config/tls-files.ts'
@@ -133,6 +134,7 @@ class Agent implements Running {
   host: Host | undefined
   readonly service: ServiceManager
   #listener: Listener | undefined
+  #cluster: Cluster | undefined
   #room: AgentRoom | undefined
   readonly #reloads = { done: 0, refused: 0 }
   #authorizer: Authorizer
@@ -160,9 +162,12 @@ class Agent implements Running {
   async start(): Promise<void> {
     const { config, logger, version } = this.#parts
     mkdirSync(config.dataDir, { recursive: true, mode: 0o711 })
-    if (config.client.enabled) this.host = await startHost(hostOptionsOf(config, version, logger.named('host')))
-    if (config.nats) logger.warn('nats is configured, but this version does not join a cluster yet')
-    if (config.server.enabled && !config.dev) logger.warn('the server role serves nothing in this version yet')
+    const cluster = await openCluster({ config, version, logger: logger.named('cluster') })
+    this.#cluster = cluster
+    if (config.client.enabled) {
+      const options = hostOptionsOf(config, version, logger.named('host'))
+      this.host = await startHost({ ...options, ...(cluster?.elsewhere ? { elsewhere: cluster.elsewhere } : {}) })
+    }
     await this.#listen()
     const addressFile = join(config.dataDir, 'http.addr')
     writeFileSync(`${addressFile}.new`, `${this.url}\n`)
@@ -195,12 +200,13 @@ class Agent implements Running {
     const { config, logger } = this.#parts
     const room = this.#startRoom()
     this.#room = room
+    const own = [...(this.host?.operations ?? []), ...room.operations]
     const tls = readTlsFiles(config.tls)
     this.#listener = new Listener({
       host: config.addresses.http,
       port: config.ports.http,
       headers: Object.entries(config.httpApiResponseHeaders).flat(),
-      router: new Router([...(this.host?.operations ?? []), ...room.operations]),
+      router: new Router(this.#cluster?.operations(this.host, room.operations) ?? own),
       logger: logger.named('http'),
       meter: room.meter,
       resolve: (token) => this.#authorizer.resolve(token),
@@ -209,6 +215,8 @@ class Agent implements Running {
     })
     const { host, port } = await this.#listener.listen()
     this.url = `${tls ? 'https' : 'http'}://${host.includes(':') ? `[${host}]` : host}:${port}`
+    const resolve = (token: string | undefined) => this.#authorizer.resolve(token)
+    this.#cluster?.start({ host: this.host, operations: own, url: this.url, resolve })
   }
 
   /** Takes over what can change while running; a faulty configuration changes nothing. */
@@ -247,6 +255,7 @@ class Agent implements Running {
     this.service.stopping()
     await this.demo?.stop()
     await this.#listener?.close()
+    await this.#cluster?.stop()
     this.#room?.stop()
     await this.host?.stop()
     if (dev?.temporaryDir) rmSync(dev.temporaryDir, { recursive: true, force: true })
@@ -257,4 +266,11 @@ class Agent implements Running {
 
 function counted(count: number, what: string): string {
   return `${count} ${what}${count === 1 ? '' : 's'}`
+}
+
+/** A process that stands alone does not load what a cluster needs. */
+async function openCluster(options: ClusterOptions): Promise<Cluster | undefined> {
+  if (!options.config.nats && !options.config.server.enabled) return undefined
+  const { Cluster: Part } = await import('./daemon-cluster.ts')
+  return Part.open(options)
 }
