@@ -52,6 +52,7 @@ export class RosterDatabase {
       return new RosterDatabase(path, logger)
     } catch (error) {
       if (error instanceof Fault) throw error
+      if (!isDamaged(error)) throw openFault(path, error)
       const aside = `${path}.damaged`
       logger.error('the roster database is damaged, it is moved aside', { path, aside, error: messageOf(error) })
       for (const suffix of ['', '-wal', '-shm']) moveAside(`${path}${suffix}`, `${aside}${suffix}`)
@@ -151,6 +152,31 @@ export class RosterDatabase {
     this.#flush(Number.MAX_SAFE_INTEGER)
     this.#database.close()
   }
+}
+
+/** Result codes of SQLite: what the file holds is no database, or one that is broken. */
+const CORRUPT = 11
+const NOT_A_DATABASE = 26
+const FULL = 13
+const READ_ONLY = 8
+
+function resultCode(error: unknown): number {
+  if (!(error instanceof Error) || !('errcode' in error)) return 0
+  // The low byte is the kind; the rest says more about it.
+  return typeof error.errcode === 'number' ? error.errcode & 0xff : 0
+}
+
+function isDamaged(error: unknown): boolean {
+  return [CORRUPT, NOT_A_DATABASE].includes(resultCode(error))
+}
+
+function openFault(path: string, error: unknown): Fault {
+  const reasons: Readonly<Record<number, string>> = {
+    [FULL]: 'no space left on the disk',
+    [READ_ONLY]: 'it is read-only',
+  }
+  const reason = reasons[resultCode(error)] ?? messageOf(error)
+  return new Fault(`the roster database ${path} cannot be opened: ${reason}`, { cause: error })
 }
 
 function moveAside(from: string, to: string): void {

@@ -1,0 +1,43 @@
+/** The roster's database: what is written late is written whole, and what is wrong with the file is told apart. */
+import assert from 'node:assert/strict'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { test } from 'node:test'
+import { RosterDatabase } from '../../src/store/roster-store.ts'
+import { keepingLogger, temporaryDirectory, until } from '../host/host-fixture.ts'
+
+test('rows are written without being asked for, the newest word on each, and removed', async (t) => {
+  const path = join(temporaryDirectory(t), 'deep', 'roster.db')
+  const database = RosterDatabase.open(path, keepingLogger())
+  for (let at = 0; at < 2000; at++) database.put('node', `n${at}`, { at })
+  database.put('node', 'n1', { at: 'again' })
+  database.remove('node', 'n2')
+  const other = new DatabaseSync(path, { readOnly: true })
+  t.after(() => other.close())
+  const count = other.prepare('SELECT count(*) AS count FROM node')
+  await until(() => count.get()?.['count'] === 1999)
+  database.close()
+  const again = RosterDatabase.open(path, keepingLogger())
+  t.after(() => again.close())
+  const rows = new Map([...again.rows('node')].map(({ id, value }) => [id, value]))
+  assert.deepEqual(rows.get('n1'), { at: 'again' })
+  assert.deepEqual(rows.get('n1999'), { at: 1999 })
+  assert.equal(rows.has('n2'), false)
+})
+
+test('a damaged file is moved aside, a newer one and one that cannot be written are refused and left alone', (t) => {
+  const directory = temporaryDirectory(t)
+  const damaged = join(directory, 'damaged.db')
+  writeFileSync(damaged, 'this is no database, whatever its name says, and long enough to be looked at')
+  const logger = keepingLogger()
+  RosterDatabase.open(damaged, logger).close()
+  assert.match(readFileSync(`${damaged}.damaged`, 'utf8'), /no database/)
+  assert.equal(logger.lines[0]?.level, 'error')
+  const newer = join(directory, 'newer.db')
+  const database = new DatabaseSync(newer)
+  database.exec('PRAGMA user_version = 99')
+  database.close()
+  assert.throws(() => RosterDatabase.open(newer, logger), /newer version/)
+  assert.ok(!existsSync(`${newer}.damaged`))
+})
