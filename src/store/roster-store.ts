@@ -15,7 +15,7 @@
  * What can go wrong. A full disk or a damaged file: writing is given up until it works again, said once, and the roster
  * goes on in memory. A damaged database at the start is moved aside, since nothing in it is the only copy.
  */
-import { mkdirSync, renameSync } from 'node:fs'
+import { accessSync, constants, mkdirSync, renameSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { DatabaseSync, type StatementSync } from 'node:sqlite'
 import { Fault, messageOf } from '../kit/errors.ts'
@@ -48,6 +48,8 @@ export class RosterDatabase {
   /** Opens or creates it. Throws a Fault for one of a newer version. */
   static open(path: string, logger: Logger): RosterDatabase {
     mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
+    // Its own word says why it cannot be written; SQLite's does not.
+    accessSync(dirname(path), constants.W_OK)
     try {
       return new RosterDatabase(path, logger)
     } catch (error) {
