@@ -351,6 +351,30 @@ test('a token among the subprotocols: used, never sent back, never logged', asyn
   assert.ok(!logged.includes(offer(secret)) && !logged.includes('planted'))
 })
 
+test('what takes too long to begin is refused, and does not begin any more', async (t) => {
+  const release = Promise.withResolvers<void>()
+  const { edge, open } = await start(t, {
+    limits: { headTimeoutMs: 300, requestTimeoutMs: 300 },
+    operations: [
+      streaming('slow', async function* () {
+        await release.promise
+        yield HEAD
+        yield Buffer.from('late')
+      }),
+    ],
+  })
+  const client = open('/v1/slow')
+  assert.deepEqual(await client.close(), { code: 4503, reason: 'the request took too long, try again later' })
+  release.resolve()
+  await client.until('it is left', ({ ended }) => ended)
+  assert.equal(client.messages.length, 0)
+  await eventually(() => edge.listener.activeExchanges === 0, 'nothing is left')
+  assert.deepEqual(
+    edge.lines.flatMap(({ level, message }) => (level === 'info' ? [] : [message])),
+    [],
+  )
+})
+
 test('while the listener goes down: follows are told, what has an end ends, nothing begins', async (t) => {
   const release = Promise.withResolvers<void>()
   const { edge, open } = await start(t, {

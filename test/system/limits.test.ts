@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
 import { ALLOC, eventually, makeAllocation } from '../helpers/edge.ts'
+import { MessageClient } from '../helpers/message-client.ts'
 import { answersIn, ask, raw } from '../helpers/raw-http.ts'
 
 const OPEN = 'acl { enabled = false }\n'
@@ -64,6 +65,21 @@ test('refusals are limited too, and a refused connection is not served', async (
   assert.ok(answered >= 100 && answered < 200, `${answered} of 250 were answered`)
   assert.equal(heard.filter(({ text }) => text.includes(' 200 ')).length, 0)
   assert.ok(heard.every(({ end }) => end !== 'open'))
+})
+
+test('a WebSocket is a connection like any other', async (t) => {
+  const agent = await agentWith(t, 'http_max_conns_per_client = 1')
+  const path = `/v1/client/fs/logs/${ALLOC}?task=web&follow=true`
+  const held = new MessageClient({ port: agent.port, path })
+  await held.until('it is served', ({ texts }) => texts.length > 0)
+  const second = new MessageClient({ port: agent.port, path })
+  await second.until('it is turned away', ({ head, ended }) => head ?? ended)
+  assert.match(second.head ?? '', /^HTTP\/1\.1 429 /)
+  held.farewell()
+  await held.until('it has left', ({ ended }) => ended)
+  let status = 0
+  for (let tries = 0; status !== 200 && tries < 100; tries++) status = (await ask(agent.port, 'GET', METADATA)).status
+  assert.equal(status, 200, 'there is room again')
 })
 
 test('no limit, and IPv4 addresses that come as IPv6', async (t) => {

@@ -4,12 +4,15 @@ import { execFileSync } from 'node:child_process'
 import { copyFileSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
+import { setTimeout as delay } from 'node:timers/promises'
 import { connect, type ConnectionOptions } from 'node:tls'
 import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
-import { eventually } from '../helpers/edge.ts'
+import { ALLOC, eventually, makeAllocation } from '../helpers/edge.ts'
+import { MessageClient } from '../helpers/message-client.ts'
 import { type Heard, raw } from '../helpers/raw-http.ts'
 
-const ASK = 'GET /v1/client/metadata HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n'
+const ask = (path: string) => `GET ${path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`
+const ASK = ask('/v1/client/metadata')
 
 /** A certificate authority, a certificate for 127.0.0.1 and one for a client; false when openssl is not there. */
 function makeCertificates(directory: string): boolean {
@@ -95,6 +98,26 @@ test('https, with certificates of clients verified', async (t) => {
   })
   assert.equal(old.text, '', 'an old version')
   assert.match((await call({ cert: file('client.pem'), key: file('client.key') })).text, /^HTTP\/1.1 200/)
+})
+
+test('a WebSocket over TLS', async (t) => {
+  const setup = await prepare(t, '')
+  if (!setup) return t.skip('needs openssl')
+  const { agent, directory, file } = setup
+  makeAllocation(join(directory, 'data/alloc'), ALLOC)
+  const path = `/v1/client/fs/logs/${ALLOC}?task=web`
+  const tls = { ca: file('ca.pem') }
+  const known = async () => (await raw({ port: agent.port, tls }, ask(path))).text.includes('200 OK')
+  for (let tries = 0; tries < 200 && !(await known()); tries++) await delay(50)
+  const whole = new MessageClient({ port: agent.port, path, tls })
+  assert.deepEqual(await whole.close(), { code: 1000, reason: '' })
+  assert.match(whole.texts.join(), /"File":"alloc\/logs\/web\.stdout\.0"/)
+  const follow = new MessageClient({ port: agent.port, path: `${path}&follow=true`, tls })
+  await follow.until('heartbeats', ({ texts }) => texts.filter((text) => text === '{}').length > 1)
+  agent.child.kill('SIGTERM')
+  assert.equal((await follow.close()).code, 1001)
+  follow.farewell()
+  assert.equal(await agent.ended, 0)
 })
 
 /** Common name of the certificate that the agent shows. */
