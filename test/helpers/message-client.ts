@@ -26,6 +26,8 @@ export interface MessageClientOptions {
   readonly tls?: ConnectionOptions
   /** Reads nothing until it is told to. */
   readonly paused?: boolean
+  /** Does not hang up when the server does. */
+  readonly stays?: boolean
 }
 
 const nameOf = (line: string) => line.slice(0, line.indexOf(':')).toLowerCase()
@@ -62,8 +64,8 @@ export class MessageClient {
   ended: 'end' | 'reset' | undefined
   #rest: Buffer = Buffer.alloc(0)
 
-  constructor({ port, path, lines, tls, paused = false }: MessageClientOptions) {
-    const to = { port, host: '127.0.0.1' }
+  constructor({ port, path, lines, tls, paused = false, stays = false }: MessageClientOptions) {
+    const to = { port, host: '127.0.0.1', allowHalfOpen: stays }
     this.socket = tls ? connectTls({ ...to, ...tls }) : connect(to)
     this.socket.on('error', () => (this.ended ??= 'reset'))
     this.socket.on('end', () => (this.ended ??= 'end'))

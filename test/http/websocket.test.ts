@@ -70,13 +70,40 @@ test('a framed follow: each frame a text message, heartbeats too, until the call
   assert.equal(followers(edge), 1)
   client.send(OPCODE.close, Buffer.from([3, 232]))
   assert.equal((await client.close()).code, 1000)
-  await eventually(() => followers(edge) === 0, 'its follower is free, though the caller has not hung up')
+  await eventually(() => followers(edge) === 0, 'its follower is free')
   const { status, bytes, operation, method } = await line()
   const sent = client.texts.join('').length
   assert.deepEqual(
     { status, bytes, operation, method },
     { status: 101, bytes: sent, operation: 'host.logs', method: 'GET' },
   )
+})
+
+test('who has said farewell has left, even from a silent stream and without hanging up', async (t) => {
+  const { edge, open } = await start(t)
+  const client = open(`${LOGS}&follow=true&plain=true`, { stays: true })
+  await client.until('the log', ({ messages }) => messages.length > 0)
+  client.send(OPCODE.close, Buffer.from([3, 232]))
+  assert.equal((await client.close()).code, 1000)
+  await eventually(() => followers(edge) === 0, 'its follower is free')
+})
+
+test('cursors: in each frame, or on the handshake', async (t) => {
+  const { open } = await start(t)
+  const framed = open(`${LOGS}&cursor=`)
+  await framed.close()
+  const { Cursor: behind = '' } = JSON.parse(framed.texts[0] ?? '') as { Cursor?: string }
+  assert.match(behind, /^[\w-]+$/)
+  const plain = open(`${LOGS}&plain=true&cursor=`)
+  assert.equal((await plain.close()).code, 1000)
+  const begun = plain.header('x-outpost-cursor') ?? ''
+  const rest = open(`${LOGS}&plain=true&cursor=${begun}~7`)
+  await rest.close()
+  assert.equal(plain.data.toString().slice(7), rest.data.toString())
+  const nothing = open(`${LOGS}&cursor=${behind}`)
+  assert.equal((await nothing.close()).code, 1000)
+  assert.deepEqual(nothing.messages, [])
+  assert.equal((await open(`${LOGS}&cursor=${behind.slice(3)}`).close()).code, 4400)
 })
 
 test('messages put together are what HTTP sends, whatever the sizes', async (t) => {
