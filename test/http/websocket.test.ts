@@ -80,12 +80,18 @@ test('a framed follow: each frame a text message, heartbeats too, until the call
 })
 
 test('who has said farewell has left, even from a silent stream and without hanging up', async (t) => {
-  const { edge, open } = await start(t)
-  const client = open(`${LOGS}&follow=true&plain=true`, { stays: true })
-  await client.until('the log', ({ messages }) => messages.length > 0)
+  let left = false
+  const run: AnyOperation['run'] = async function* (_input, { signal }) {
+    yield HEAD
+    await new Promise((resolve) => signal.addEventListener('abort', resolve))
+    left = true
+  }
+  const { open } = await start(t, { operations: [streaming('silent', headOnly, { run })] })
+  const client = open('/v1/silent', { stays: true })
+  await client.until('it has begun', ({ head }) => head)
   client.send(OPCODE.close, Buffer.from([3, 232]))
   assert.equal((await client.close()).code, 1000)
-  await eventually(() => followers(edge) === 0, 'its follower is free')
+  await eventually(() => left, 'its stream has ended')
 })
 
 test('cursors: in each frame, or on the handshake', async (t) => {
@@ -414,7 +420,7 @@ test('while the listener goes down: follows are told, what has an end ends, noth
     ],
   })
   const follow = open(`${LOGS}&follow=true`)
-  const done = open(LOGS)
+  const done = open(LOGS, { stays: true })
   const finite = open('/v1/finite')
   await follow.until('it follows', ({ texts }) => texts.length > 0)
   await done.close() // and never says farewell
@@ -422,6 +428,7 @@ test('while the listener goes down: follows are told, what has an end ends, noth
   let down = false
   const closed = edge.listener.close().then(() => (down = true))
   assert.deepEqual(await follow.close(), { code: 1001, reason: 'the agent is stopping, try again' })
+  await done.until('who has everything is not waited for', ({ ended }) => ended)
   assert.equal(down, false, 'one is still being answered')
   release.resolve()
   assert.equal((await finite.close()).code, 1000)

@@ -25,7 +25,7 @@ function bigLog(file: string, bytes: number): void {
 
 /** A follower at the live end that has got its first heartbeat. */
 async function follower(t: TestContext, host: TailHost): Promise<MessageClient> {
-  const client = new MessageClient(at(host.logsUrl({ follow: true, origin: 'end' })))
+  const client = new MessageClient({ ...at(host.logsUrl({ follow: true, origin: 'end' })), stays: true })
   t.after(() => client.socket.destroy())
   await client.until('it follows', ({ texts }) => texts.includes('{}'))
   return client
