@@ -7,6 +7,8 @@
 import { createPrivateKey, createPublicKey, randomUUID } from 'node:crypto'
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { createAskingAuthorizer } from './cluster/asking-authorizer.ts'
+import type { Authorizer, Grants, OwnAuthorizer } from './cluster/authorizer.ts'
 import { Announcer } from './cluster/announce.ts'
 import type { NodeState } from './cluster/description.ts'
 import { Forwarder } from './cluster/forward.ts'
@@ -15,9 +17,11 @@ import { RosterListener } from './cluster/listen.ts'
 import type { NatsOptions } from './cluster/nats-link.ts'
 import { type AllocationRecord, type NodeRecord, Roster, type RosterStore } from './cluster/roster.ts'
 import { type Directory, routed } from './cluster/route.ts'
-import { NodeServer } from './cluster/serve.ts'
+import { CallServer } from './cluster/serve.ts'
 import { Subjects } from './cluster/subjects.ts'
+import { parseGrants, RESOLVE_TOKEN, tokenOperation } from './cluster/token-operation.ts'
 import type { Config } from './config/load.ts'
+import { identityOf } from './daemon-settings.ts'
 import type { Allocation, AllocationTable } from './host/allocation.ts'
 import type { Host } from './host/host.ts'
 import { absentHostOperations } from './host/host-operations.ts'
@@ -27,6 +31,8 @@ import { RosterDatabase } from './store/roster-store.ts'
 
 /** Calls of other processes that a node serves at once; each may be a stream. */
 const CALLS_MAX = 4096
+/** For a server to say who a token is. */
+const ASK_TIMEOUT_MS = 5000
 
 /** The roster's rows as its database keeps them. */
 export function rosterStoreIn(database: RosterDatabase): RosterStore {
@@ -61,7 +67,9 @@ export class Cluster {
   readonly roster: Roster | undefined
   #listener: RosterListener | undefined
   #announcer: Announcer | undefined
-  #server: NodeServer | undefined
+  #server: CallServer | undefined
+  #anyServer: CallServer | undefined
+  readonly #id = randomUUID()
   #host: Host | undefined
   #stopListening: (() => void) | undefined
 
@@ -81,7 +89,7 @@ export class Cluster {
     this.#options = options
     this.#link = link
     this.#subjects = new Subjects(config.region)
-    this.#forwarder = new Forwarder({ link, subjects: this.#subjects, callerId: randomUUID() })
+    this.#forwarder = new Forwarder({ link, subjects: this.#subjects, callerId: this.#id })
     if (!config.server.enabled) return
     this.#database = RosterDatabase.open(join(config.dataDir, 'server', 'roster.db'), logger.named('roster'))
     this.roster = new Roster({ store: rosterStoreIn(this.#database), logger: logger.named('roster') })
@@ -117,15 +125,31 @@ export class Cluster {
       hasAllocation: (id) => host?.allocations.get(id) !== undefined,
       nodeOf: (id) => roster?.allocation(id)?.nodeId,
       nodeState: (id) => roster?.node(id)?.status,
+      canAsk: roster === undefined,
     }
+  }
+
+  /** Who is calling: on a process without a server's role, servers are asked about tokens that are not its own. */
+  authorizer(own: OwnAuthorizer, enabled: boolean, ttlMs: number): Authorizer {
+    if (this.roster || !enabled) return own
+    const ask = async (token: string): Promise<Grants> => {
+      const input = { params: {}, query: [], headers: {}, body: undefined }
+      const signal = AbortSignal.timeout(ASK_TIMEOUT_MS)
+      const common = { nodeId: undefined, operation: RESOLVE_TOKEN, requestId: 'resolve', hops: 0 }
+      return parseGrants(await this.#forwarder.value({ ...common, input, token, signal }))
+    }
+    return createAskingAuthorizer({ own, ask, identityOf, ttlMs })
   }
 
   /** Begins to hear, to say and to serve. `operations` are the host's own. */
   start(parts: {
     readonly host: Host | undefined
     readonly operations: readonly AnyOperation[]
+    /** What `operations` gave: the same, each going where it belongs. */
+    readonly routed: readonly AnyOperation[]
     readonly url: string
     readonly resolve: (token: string | undefined) => Identity | Promise<Identity>
+    readonly grantsOf: (token: string | undefined) => Grants
   }): void {
     const { logger } = this.#options
     this.#forwarder.start()
@@ -133,13 +157,25 @@ export class Cluster {
       const logged = { roster: this.roster, logger: logger.named('roster') }
       this.#listener = new RosterListener({ link: this.#link, subjects: this.#subjects, ...logged })
       this.#listener.start()
+      this.#anyServer = new CallServer({
+        link: this.#link,
+        subjects: this.#subjects,
+        as: { serverId: this.#id },
+        operations: [...parts.routed, tokenOperation(parts.grantsOf)],
+        resolve: parts.resolve,
+        logger: logger.named('calls'),
+        callsMax: CALLS_MAX,
+      })
+      this.#anyServer.start()
     }
     const { host } = parts
     if (!host) return
     this.#host = host
     const common = { link: this.#link, subjects: this.#subjects, nodeId: host.nodeId }
-    this.#server = new NodeServer({
-      ...common,
+    this.#server = new CallServer({
+      link: this.#link,
+      subjects: this.#subjects,
+      as: { nodeId: host.nodeId },
       operations: parts.operations,
       resolve: parts.resolve,
       logger: logger.named('calls'),
@@ -165,6 +201,7 @@ export class Cluster {
     this.#stopListening?.()
     this.#announcer?.stop()
     this.#server?.stop()
+    this.#anyServer?.stop()
     this.#forwarder.stop()
     this.#listener?.stop()
     await this.#link.close()

@@ -4,11 +4,12 @@
 import { createHash } from 'node:crypto'
 import { openSync } from 'node:fs'
 import { isatty } from 'node:tty'
-import { type Authorizer, createAuthorizer } from './cluster/authorizer.ts'
+import { createAuthorizer, type Grants, type OwnAuthorizer, type TokenIdentity } from './cluster/authorizer.ts'
 import type { Config } from './config/load.ts'
 import type { HostOptions } from './host/host.ts'
 import { formatDuration } from './kit/duration.ts'
 import { type Logger, LogSink } from './kit/log.ts'
+import type { Identity } from './kit/operation.ts'
 import { identityFrom, nobody, parsePolicy, root } from './secrets/policy.ts'
 
 /** To the log file when one is configured, to standard error otherwise; plain only where a person is looking. */
@@ -17,19 +18,26 @@ export function logSinkOf({ logFile, logJson, logLevel }: Config): LogSink {
   return new LogSink({ fd, level: logLevel, json: logJson ?? !isatty(fd) })
 }
 
-export function authorizerOf(config: Config, rootToken: string | undefined): Authorizer {
-  const tokens = config.acl.tokens.map(({ name, sha256, policy }) => ({
+export function authorizerOf(config: Config, rootToken: string | undefined): OwnAuthorizer {
+  const tokens: TokenIdentity[] = config.acl.tokens.map(({ name, sha256, policy }) => ({
     name,
     sha256,
     identity: identityFrom([parsePolicy(policy)], name),
+    grants: { accessor: name, management: false, policies: [policy] },
   }))
   if (rootToken !== undefined) {
     const sha256 = createHash('sha256').update(rootToken).digest('hex')
-    tokens.push({ name: 'root', sha256, identity: root })
+    const grants = { accessor: 'root', management: true, policies: [] }
+    tokens.push({ name: 'root', sha256, identity: root, grants })
   }
   const { anonymousPolicy } = config.acl
   const anonymous = anonymousPolicy === undefined ? nobody : identityFrom([parsePolicy(anonymousPolicy)], 'anonymous')
   return createAuthorizer({ enabled: config.acl.enabled, tokens, anonymous })
+}
+
+/** The identity that another process's word about a token stands for. */
+export function identityOf({ accessor, management, policies }: Grants): Identity {
+  return management ? { ...root, accessor } : identityFrom(policies.map(parsePolicy), accessor)
 }
 
 export function hostOptionsOf({ client, limits, telemetry }: Config, version: string, logger: Logger): HostOptions {

@@ -10,7 +10,7 @@ import { tmpdir } from 'node:os'
 import { join, resolve as absolute } from 'node:path'
 import { randomUUID } from 'node:crypto'
 import { type AgentRoom, startAgentRoom } from './agent/agent.ts'
-import type { Authorizer } from './cluster/authorizer.ts'
+import type { Authorizer, OwnAuthorizer } from './cluster/authorizer.ts'
 import { printBanner, startDemo } from './cli/dev.ts'
 import type { AgentOptions } from './cli/parts.ts'
 import type { Cluster, ClusterOptions } from './daemon-cluster.ts'
@@ -137,12 +137,15 @@ class Agent implements Running {
   #cluster: Cluster | undefined
   #room: AgentRoom | undefined
   readonly #reloads = { done: 0, refused: 0 }
+  /** The tokens of the configuration, and with servers to ask, all others. */
+  #own: OwnAuthorizer
   #authorizer: Authorizer
 
   constructor(parts: AgentParts) {
     this.#parts = parts
     this.config = parts.config
-    this.#authorizer = authorizerOf(parts.config, parts.dev?.rootToken)
+    this.#own = authorizerOf(parts.config, parts.dev?.rootToken)
+    this.#authorizer = this.#own
     this.service = serviceManagerOf(process.env, parts.logger.named('systemd'))
   }
 
@@ -164,6 +167,7 @@ class Agent implements Running {
     mkdirSync(config.dataDir, { recursive: true, mode: 0o711 })
     const cluster = await openCluster({ config, version, logger: logger.named('cluster') })
     this.#cluster = cluster
+    this.#trust(this.#own, config)
     if (config.client.enabled) {
       const options = hostOptionsOf(config, version, logger.named('host'))
       this.host = await startHost({ ...options, ...(cluster?.elsewhere ? { elsewhere: cluster.elsewhere } : {}) })
@@ -201,12 +205,13 @@ class Agent implements Running {
     const room = this.#startRoom()
     this.#room = room
     const own = [...(this.host?.operations ?? []), ...room.operations]
+    const served = this.#cluster?.operations(this.host, room.operations) ?? own
     const tls = readTlsFiles(config.tls)
     this.#listener = new Listener({
       host: config.addresses.http,
       port: config.ports.http,
       headers: Object.entries(config.httpApiResponseHeaders).flat(),
-      router: new Router(this.#cluster?.operations(this.host, room.operations) ?? own),
+      router: new Router(served),
       logger: logger.named('http'),
       meter: room.meter,
       resolve: (token) => this.#authorizer.resolve(token),
@@ -216,7 +221,13 @@ class Agent implements Running {
     const { host, port } = await this.#listener.listen()
     this.url = `${tls ? 'https' : 'http'}://${host.includes(':') ? `[${host}]` : host}:${port}`
     const resolve = (token: string | undefined) => this.#authorizer.resolve(token)
-    this.#cluster?.start({ host: this.host, operations: own, url: this.url, resolve })
+    const grantsOf = (token: string | undefined) => this.#own.grantsOf(token)
+    this.#cluster?.start({ host: this.host, operations: own, routed: served, url: this.url, resolve, grantsOf })
+  }
+
+  #trust(own: OwnAuthorizer, { acl }: Config): void {
+    this.#own = own
+    this.#authorizer = this.#cluster?.authorizer(own, acl.enabled, acl.tokenTtlMs) ?? own
   }
 
   /** Takes over what can change while running; a faulty configuration changes nothing. */
@@ -234,7 +245,7 @@ class Agent implements Running {
       if (tls) this.#listener?.setTls(tls)
       this.#listener?.connections.setLimit(config.limits.httpMaxConnsPerClient)
       this.host?.followers.setLimit(config.limits.httpMaxFollowers)
-      this.#authorizer = authorizer
+      this.#trust(authorizer, config)
       const { config: inForce, waiting } = takeOver(this.config, config)
       this.config = inForce
       sink.setLevel(config.logLevel)

@@ -25,12 +25,23 @@ import { createHash, timingSafeEqual } from 'node:crypto'
 import { Fault, Refusal } from '../kit/errors.ts'
 import type { Identity } from '../kit/operation.ts'
 
+/** What a token may do, as one process tells another. */
+export interface Grants {
+  /** Public name of the token. */
+  readonly accessor: string
+  /** It may do everything. */
+  readonly management: boolean
+  /** Texts of its policies, HCL or JSON. */
+  readonly policies: readonly string[]
+}
+
 export interface TokenIdentity {
   /** Public name, for messages about this configuration. */
   readonly name: string
   /** 64 hexadecimal digits. */
   readonly sha256: string
   readonly identity: Identity
+  readonly grants: Grants
 }
 
 export interface AuthorizerOptions {
@@ -51,6 +62,15 @@ export interface Authorizer {
   resolve(token: string | undefined): Identity | Promise<Identity>
 }
 
+/** An authorizer that has its tokens itself. */
+export interface OwnAuthorizer extends Authorizer {
+  resolve(token: string | undefined): Identity
+  /** The identity behind a token; undefined for one that is not known, where `resolve` refuses. */
+  find(token: string | undefined): Identity | undefined
+  /** What to tell another process about a token. Throws as `resolve` does. */
+  grantsOf(token: string | undefined): Grants
+}
+
 const EVERYBODY: Identity = Object.freeze<Identity>({
   accessor: 'acl-disabled',
   allowsNode: () => true,
@@ -58,29 +78,40 @@ const EVERYBODY: Identity = Object.freeze<Identity>({
   allowsNamespace: () => true,
 })
 
+const ALL: Grants = { accessor: 'acl-disabled', management: true, policies: [] }
+
 /**
  * An authorizer over a fixed set of tokens.
  * @throws Fault when a hash is malformed.
  */
-export function createAuthorizer(options: AuthorizerOptions): Authorizer {
+export function createAuthorizer(options: AuthorizerOptions): OwnAuthorizer {
   const management = options.management ?? EVERYBODY
-  if (!options.enabled) return { resolve: () => management }
-  const known = options.tokens.map(({ name, sha256, identity }) => {
-    if (!/^[\da-f]{64}$/i.test(sha256)) throw new Fault(`the sha256 of token ${JSON.stringify(name)} is malformed`)
-    return { digest: Buffer.from(sha256, 'hex'), identity }
+  if (!options.enabled) return { resolve: () => management, find: () => management, grantsOf: () => ALL }
+  const known = options.tokens.map((token) => {
+    if (!/^[\da-f]{64}$/i.test(token.sha256)) {
+      throw new Fault(`the sha256 of token ${JSON.stringify(token.name)} is malformed`)
+    }
+    return { digest: Buffer.from(token.sha256, 'hex'), token }
   })
-  return {
-    resolve(token) {
-      if (token === undefined || token === '') return options.anonymous
-      const presented = createHash('sha256').update(token, 'utf8').digest()
-      let found: Identity | undefined
-      for (const { digest, identity } of known) {
-        // Not `some` and no `break`: which token it is must not show in the time.
-        const equal = timingSafeEqual(presented, digest)
-        found = equal ? identity : found
-      }
-      if (!found) throw new Refusal('permission_denied', 'Permission denied')
-      return found
-    },
+  const lookUp = (presentedToken: string): TokenIdentity | undefined => {
+    const presented = createHash('sha256').update(presentedToken, 'utf8').digest()
+    let found: TokenIdentity | undefined
+    for (const { digest, token } of known) {
+      // Not `some` and no `break`: which token it is must not show in the time.
+      const equal = timingSafeEqual(presented, digest)
+      found = equal ? token : found
+    }
+    return found
   }
+  const find = (token: string | undefined) =>
+    token === undefined || token === '' ? options.anonymous : lookUp(token)?.identity
+  return {
+    find,
+    resolve: (token) => find(token) ?? refuse(),
+    grantsOf: (token) => (token === undefined ? undefined : lookUp(token))?.grants ?? refuse(),
+  }
+}
+
+function refuse(): never {
+  throw new Refusal('permission_denied', 'Permission denied')
 }

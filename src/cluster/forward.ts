@@ -34,7 +34,8 @@ export interface ForwardOptions {
 }
 
 export interface ForwardedRequest {
-  readonly nodeId: string
+  /** Undefined: any server, which knows more than this process. */
+  readonly nodeId: string | undefined
   readonly operation: string
   readonly input: RawInput
   readonly token: string | undefined
@@ -95,14 +96,17 @@ export class Forwarder {
     const { link, subjects, callerId } = this.#options
     if (!link.isConnected) throw new Refusal('unavailable', 'not connected to NATS, try again')
     const name = `${this.#run}${(++this.#count).toString(36)}`
+    const { nodeId } = request
     const call = new PendingCall({
-      send: (message) => link.publish(subjects.flow(request.nodeId, name), encode(message)),
+      flow: nodeId === undefined ? undefined : subjects.flow(nodeId, name),
+      send: (flow, message) => link.publish(flow, encode(message)),
     })
     const onAbort = () => call.fail(new Refusal('unavailable', 'the caller is gone'))
     this.#calls.set(name, call)
     request.signal.addEventListener('abort', onAbort, { once: true })
     try {
-      link.publish(subjects.call(request.nodeId), encode(callMessage(request, name)), subjects.reply(callerId, name))
+      const subject = nodeId === undefined ? subjects.anyServer : subjects.call(nodeId)
+      link.publish(subject, encode(callMessage(request, name)), subjects.reply(callerId, name))
       yield* call.answers()
     } finally {
       request.signal.removeEventListener('abort', onAbort)
@@ -146,7 +150,9 @@ type Queued = AnswerMessage | Uint8Array
 
 /** What has come of one call and has not been taken. Its bytes are bounded by the window. */
 class PendingCall {
-  readonly #send: (message: ControlMessage) => void
+  readonly #publish: (flow: string, message: ControlMessage) => void
+  /** Where credit and cancel go; not known before somebody has taken a call that several might take. */
+  #flow: string | undefined
   readonly #queue: Queued[] = []
   #wake: (() => void) | undefined
   #error: Error | undefined
@@ -158,8 +164,13 @@ class PendingCall {
   #heardAtMs = performance.now()
   #spokeAtMs = performance.now()
 
-  constructor(options: { send: (message: ControlMessage) => void }) {
-    this.#send = options.send
+  constructor(options: { flow: string | undefined; send: (flow: string, message: ControlMessage) => void }) {
+    this.#flow = options.flow
+    this.#publish = options.send
+  }
+
+  #send(message: ControlMessage): void {
+    if (this.#flow !== undefined) this.#publish(this.#flow, message)
   }
 
   /** In order; a piece of data counts as taken when the next thing is asked for. */
@@ -206,6 +217,7 @@ class PendingCall {
     else if (answer.kind === 'refusal') this.fail(new Refusal(answer.code, answer.message, answer.headers), 'ended')
     else if (answer.kind === 'fault') this.fail(new NodeFault('the node had an internal error, see its log'), 'ended')
     else if (answer.kind === 'end') this.#end(answer.sequence)
+    else if (answer.kind === 'taken') this.#flow = answer.flow
     else if (answer.kind !== 'alive') {
       if (answer.kind === 'value') this.#ended = true
       this.#queue.push(answer)

@@ -22,8 +22,8 @@ export interface Subscription {
 export interface Link {
   /** Never blocks and never throws for a lost connection: what cannot be sent is lost, and found missing by its reader. */
   publish(subject: string, payload: Uint8Array, reply?: string): void
-  /** `subject` may end in `.>` or hold `*` for one part. */
-  subscribe(subject: string, take: (message: Message) => void): Subscription
+  /** `subject` may end in `.>` or hold `*` for one part. Of all who subscribe with the same `queue`, one gets each message. */
+  subscribe(subject: string, take: (message: Message) => void, queue?: string): Subscription
   /** Largest payload in bytes. */
   readonly payloadBytesMax: number
   readonly isConnected: boolean
@@ -45,17 +45,23 @@ export function covers(pattern: string, subject: string): boolean {
   return wanted.length === parts.length
 }
 
+interface Taker {
+  readonly pattern: string
+  readonly take: (message: Message) => void
+  readonly queue: string | undefined
+}
+
 /** A bus within one process. */
 export class MemoryBus {
-  readonly #takers = new Set<{ readonly pattern: string; readonly take: (message: Message) => void }>()
+  readonly #takers = new Set<Taker>()
 
   /** A link of its own for each part of the process, so that closing one ends its subscriptions only. */
   link(): Link {
     return new MemoryLink(this)
   }
 
-  subscribe(pattern: string, take: (message: Message) => void): Subscription {
-    const taker = { pattern, take }
+  subscribe(pattern: string, take: (message: Message) => void, queue?: string): Subscription {
+    const taker = { pattern, take, queue }
     this.#takers.add(taker)
     return { close: () => void this.#takers.delete(taker) }
   }
@@ -64,9 +70,11 @@ export class MemoryBus {
   publish(subject: string, payload: Uint8Array, reply: string): void {
     queueMicrotask(() => {
       let heard = false
-      for (const { pattern, take } of this.#takers) {
-        if (!covers(pattern, subject)) continue
+      const queues = new Set<string>()
+      for (const { pattern, take, queue } of this.#takers) {
+        if (!covers(pattern, subject) || (queue !== undefined && queues.has(queue))) continue
         heard = true
+        if (queue !== undefined) queues.add(queue)
         take({ subject, payload, reply, nobody: false })
       }
       if (!heard && reply !== '') this.#tellNobody(reply)
@@ -95,8 +103,8 @@ class MemoryLink implements Link {
     if (!this.#closed) this.#bus.publish(subject, payload, reply)
   }
 
-  subscribe(subject: string, take: (message: Message) => void): Subscription {
-    const subscription = this.#bus.subscribe(subject, take)
+  subscribe(subject: string, take: (message: Message) => void, queue?: string): Subscription {
+    const subscription = this.#bus.subscribe(subject, take, queue)
     this.#own.add(subscription)
     return {
       close: () => {

@@ -93,6 +93,7 @@ function tlsOf({ caFile, certFile, keyFile }: NatsOptions): Pick<NodeConnectionO
 interface Wanted {
   readonly subject: string
   readonly take: (message: Message) => void
+  readonly queue: string | undefined
   close: (() => void) | undefined
 }
 
@@ -173,8 +174,8 @@ class NatsLink implements Link {
     }
   }
 
-  subscribe(subject: string, take: (message: Message) => void): Subscription {
-    const wanted: Wanted = { subject, take, close: undefined }
+  subscribe(subject: string, take: (message: Message) => void, queue?: string): Subscription {
+    const wanted: Wanted = { subject, take, queue, close: undefined }
     this.#wanted.add(wanted)
     if (this.#connection) this.#subscribe(this.#connection, wanted)
     return {
@@ -187,6 +188,7 @@ class NatsLink implements Link {
 
   #subscribe(connection: NatsConnection, wanted: Wanted): void {
     const subscription = connection.subscribe(wanted.subject, {
+      ...(wanted.queue === undefined ? {} : { queue: wanted.queue }),
       callback: (error, message) => {
         if (error) this.#logger.error('a subscription failed', { subject: wanted.subject, error: messageOf(error) })
         else this.#deliver(wanted, message)

@@ -18,7 +18,12 @@ export interface Directory {
   nodeOf(allocationId: string): string | undefined
   /** Undefined for a node that nobody has heard of. */
   nodeState(nodeId: string): 'ready' | 'down' | undefined
+  /** True for a process that keeps no such list and can ask one that does. */
+  readonly canAsk: boolean
 }
+
+/** Where a call goes: a node, or any server; undefined when it is for this process, or for nobody, as it will say itself. */
+type Destination = { readonly nodeId: string | undefined } | undefined
 
 /** What hands calls on; see `forward.ts`. */
 export interface Forwarding {
@@ -29,33 +34,36 @@ export interface Forwarding {
 /** The operation as it is served where several nodes can be reached. Only those with the target `node` are changed. */
 export function routed(operation: AnyOperation, directory: Directory, forwarding: Forwarding): AnyOperation {
   if (operation.target !== 'node' || !operation.locate) return operation
-  const nodeFor = (input: unknown) => {
+  const destinationOf = (input: unknown): Destination => {
     const place = operation.locate?.(input)
     return place && destination(place, directory)
   }
   return {
     ...operation,
     authorize(input: unknown, identity: Identity) {
-      const nodeId = nodeFor(input)
+      const to = destinationOf(input)
+      // A process that does not know the place cannot judge; both that it asks will.
+      if (to && to.nodeId === undefined) return
       // The permission is a matter of the call; whose node it is, is settled.
-      operation.authorize(nodeId === undefined ? input : withoutNode(input), identity)
+      operation.authorize(to ? withoutNode(input) : input, identity)
     },
     run(input: unknown, call: Call) {
-      const nodeId = nodeFor(input)
-      if (nodeId === undefined) return operation.run(input, call)
-      const request = requestFor(operation, nodeId, call)
+      const to = destinationOf(input)
+      if (!to) return operation.run(input, call)
+      const request = requestFor(operation, to.nodeId, call)
       if (operation.output === 'stream') return forwarding.stream(request)
       return forwarding.value(request).then((json) => (json === undefined ? undefined : new JsonText(json)))
     },
   }
 }
 
-/** The node to hand a call on to; undefined when it is for this process, or for nobody, which it will say itself. */
-function destination(place: Place, directory: Directory): string | undefined {
+function destination(place: Place, directory: Directory): Destination {
   if ('allocationId' in place) {
-    if (directory.hasAllocation(place.allocationId)) return undefined
-    const nodeId = directory.nodeOf(place.allocationId)
-    return nodeId === undefined ? undefined : reachable(nodeId, directory)
+    const { allocationId } = place
+    if (directory.hasAllocation(allocationId)) return undefined
+    const nodeId = directory.nodeOf(allocationId)
+    if (nodeId !== undefined) return reachable(nodeId, directory)
+    return directory.canAsk && isUuid(allocationId) ? { nodeId: undefined } : undefined
   }
   const { nodeId } = place
   if (nodeId === undefined) {
@@ -68,21 +76,21 @@ function destination(place: Place, directory: Directory): string | undefined {
     const text = `node lookup failed: ${JSON.stringify(shown)} is not a full node ID, give all 36 characters of the UUID`
     throw new Refusal('invalid_request', text)
   }
-  return reachable(nodeId, directory)
+  return directory.canAsk ? { nodeId: undefined } : reachable(nodeId, directory)
 }
 
-function reachable(nodeId: string, directory: Directory): string {
+function reachable(nodeId: string, directory: Directory): Destination {
   const state = directory.nodeState(nodeId)
   if (state === undefined) throw new Refusal('not_found', `Unknown node ${nodeId}`)
   if (state === 'down') throw new Refusal('not_found', 'No path to node')
-  return nodeId
+  return { nodeId }
 }
 
 function withoutNode(input: unknown): unknown {
   return typeof input === 'object' && input !== null ? { ...input, node_id: undefined } : input
 }
 
-function requestFor(operation: AnyOperation, nodeId: string, call: Call): ForwardedRequest {
+function requestFor(operation: AnyOperation, nodeId: string | undefined, call: Call): ForwardedRequest {
   if (call.hops + 1 >= HOPS_MAX) throw new Refusal('not_found', 'No path to node')
   const { raw, token, requestId, hops, signal } = call
   return { nodeId, operation: operation.name, input: raw, token, requestId, hops, signal }

@@ -1,5 +1,5 @@
 /**
- * The node's end of calls: a message comes in, the same operation runs that HTTP would run, with the same parsing and the
+ * The serving end of calls: a message comes in, the same operation runs that HTTP would run, with the same parsing and the
  * same permission, and what it gives goes back piece by piece, never more than the caller's window ahead of the caller.
  */
 import { Fault, messageOf, Refusal } from '../kit/errors.ts'
@@ -20,7 +20,8 @@ const DATA_BYTES_MAX = 512 * 1024
 export interface ServeOptions {
   readonly link: Link
   readonly subjects: Subjects
-  readonly nodeId: string
+  /** As a node, which gets its own calls, or as one of several servers. */
+  readonly as: { readonly nodeId: string } | { readonly serverId: string }
   readonly operations: readonly AnyOperation[]
   readonly resolve: (token: string | undefined) => Identity | Promise<Identity>
   readonly logger: Logger
@@ -28,8 +29,8 @@ export interface ServeOptions {
   readonly callsMax: number
 }
 
-/** Serves this node's operations to whoever may publish on its subjects. */
-export class NodeServer {
+/** Serves operations to whoever may publish on the subjects. */
+export class CallServer {
   readonly #options: ServeOptions
   readonly #operations: ReadonlyMap<string, AnyOperation>
   readonly #calls = new Map<string, ServedCall>()
@@ -42,12 +43,19 @@ export class NodeServer {
   }
 
   start(): void {
-    const { link, subjects, nodeId } = this.#options
+    const { link, subjects, as } = this.#options
+    const take = (message: Message) => this.#take(message)
+    const calls = 'nodeId' in as ? link.subscribe(subjects.call(as.nodeId), take) : undefined
     this.#subscriptions.push(
-      link.subscribe(subjects.call(nodeId), (message) => this.#take(message)),
-      link.subscribe(subjects.flow(nodeId, '*'), (message) => this.#control(message)),
+      calls ?? link.subscribe(subjects.anyServer, take, 'servers'),
+      link.subscribe(this.#flow('*'), (message) => this.#control(message)),
     )
     this.#sweeper = setInterval(() => this.#sweep(), ALIVE_MS / 2).unref()
+  }
+
+  #flow(call: string): string {
+    const { subjects, as } = this.#options
+    return 'nodeId' in as ? subjects.flow(as.nodeId, call) : subjects.serverFlow(as.serverId, call)
   }
 
   /** Breaks what is under way, so that callers can tell. */
@@ -70,7 +78,7 @@ export class NodeServer {
     if (!('operation' in call)) {
       logger.warn('a call was refused', { reason: call.newer ? 'made by a newer version' : 'malformed' })
       const text = call.newer
-        ? 'this node runs an older version of outpost and does not understand the call, upgrade it'
+        ? 'this process runs an older version of outpost and does not understand the call, upgrade it'
         : 'malformed call'
       refuse(new Refusal(call.newer ? 'not_implemented' : 'invalid_request', text))
       return
@@ -78,12 +86,15 @@ export class NodeServer {
     if (this.#calls.has(call.call)) return
     if (this.#calls.size >= callsMax) {
       refuse(
-        new Refusal('too_many', 'this node serves as many calls as it may, try again later', { 'Retry-After': '2' }),
+        new Refusal('too_many', 'as many calls as may be are being served here, try again later', {
+          'Retry-After': '2',
+        }),
       )
       return
     }
     const served = new ServedCall(call, reply, link)
     this.#calls.set(call.call, served)
+    if ('serverId' in this.#options.as) served.say({ kind: 'taken', flow: this.#flow(call.call) })
     void this.#run(served).finally(() => this.#calls.delete(call.call))
   }
 
@@ -105,7 +116,7 @@ export class NodeServer {
     try {
       const operation = this.#operations.get(message.operation)
       if (!operation) {
-        throw new Refusal('not_implemented', `this node knows no ${JSON.stringify(message.operation)}, upgrade it`)
+        throw new Refusal('not_implemented', `this process knows no ${JSON.stringify(message.operation)}, upgrade it`)
       }
       const { params, query, headers, body } = message.input
       const input = operation.input.parse({ params, query, headers, body })
@@ -179,13 +190,14 @@ class ServedCall {
     for await (const chunk of chunks) {
       if (this.isOver) return
       if (isStreamHead(chunk)) {
-        const { status, contentType, contentLength, headers } = chunk
+        const { status, contentType, contentLength, headers, frames } = chunk
         this.say({
           kind: 'head',
           status,
           contentType,
           contentLength,
           headers: headers && { ...headers },
+          frames,
         })
       } else await this.#data(chunk)
     }

@@ -7,6 +7,7 @@
  *     outpost.<region>.node.<id>.describe          please say your whole state
  *     outpost.<region>.server.<id>.reply.<call>    what comes of a call
  *     outpost.<region>.server.any.call             a call that any server may serve (queue group)
+ *     outpost.<region>.server.<id>.flow.<call>     credit and cancel for a call that this server has taken
  *     outpost.<region>.roster.<node>.<kind>        what a node says about itself
  */
 
@@ -23,6 +24,15 @@ export class Subjects {
 
   flow(nodeId: string, call: string): string {
     return `${this.#root}.node.${nodeId}.flow.${call}`
+  }
+
+  /** A call that any server may serve. */
+  get anyServer(): string {
+    return `${this.#root}.server.any.call`
+  }
+
+  serverFlow(serverId: string, call: string): string {
+    return `${this.#root}.server.${serverId}.flow.${call}`
   }
 
   reply(callerId: string, call: string): string {

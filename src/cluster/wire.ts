@@ -40,7 +40,7 @@ const callSchema = v.object({
   hops: v.pipe(count, v.maxValue(HOPS_MAX)),
   /** Bytes that may be under way before the caller has taken any. */
   window: v.pipe(count, v.minValue(1)),
-  /** Where credit and cancel will come from is where the answers go: this is the call's name. */
+  /** Its name: the last part of the subjects of its answers, its credit and its cancel. */
   call: shortText,
 })
 
@@ -58,12 +58,15 @@ const answerSchema = v.variant('kind', [
     contentType: v.optional(shortText),
     contentLength: v.optional(count),
     headers: v.optional(textMap),
+    frames: v.optional(v.boolean()),
   }),
   v.object({ kind: v.literal('value'), json: v.optional(v.string()) }),
   v.object({ kind: v.literal('refusal'), code: v.picklist(codes), message: text, headers: textMap }),
   v.object({ kind: v.literal('fault') }),
   v.object({ kind: v.literal('end'), sequence: count }),
   v.object({ kind: v.literal('alive') }),
+  /** Who of several has taken the call: credit and cancel go to `flow`. */
+  v.object({ kind: v.literal('taken'), flow: shortText }),
 ])
 
 export type CallMessage = v.InferOutput<typeof callSchema>
@@ -119,11 +122,12 @@ function unpack(payload: Uint8Array): unknown {
 }
 
 export function headOf(message: HeadMessage): StreamHead {
-  const { status, contentType, contentLength, headers } = message
+  const { status, contentType, contentLength, headers, frames } = message
   return {
     status: status === 206 ? 206 : 200,
     ...(contentType === undefined ? {} : { contentType }),
     ...(contentLength === undefined ? {} : { contentLength }),
     ...(headers === undefined ? {} : { headers }),
+    ...(frames === undefined ? {} : { frames }),
   }
 }

@@ -4,7 +4,7 @@ import { test, type TestContext } from 'node:test'
 import { type ForwardedRequest, Forwarder } from '../../src/cluster/forward.ts'
 import { type Link, MemoryBus } from '../../src/cluster/link.ts'
 import { openNatsLink } from '../../src/cluster/nats-link.ts'
-import { NodeServer } from '../../src/cluster/serve.ts'
+import { CallServer } from '../../src/cluster/serve.ts'
 import { Subjects } from '../../src/cluster/subjects.ts'
 import { Refusal } from '../../src/kit/errors.ts'
 import type { AnyOperation, Call, Chunk, Operation } from '../../src/kit/operation.ts'
@@ -73,7 +73,7 @@ function operationsFor(seen: string[]): AnyOperation[] {
 
 interface World {
   readonly forwarder: Forwarder
-  readonly server: NodeServer
+  readonly server: CallServer
   readonly seen: string[]
   readonly links: readonly Link[]
   readonly call: (operation: string, query?: Record<string, string>, signal?: AbortSignal) => ForwardedRequest
@@ -85,8 +85,15 @@ async function worldOver(t: TestContext, open: () => Promise<Link> | Link): Prom
   await until(() => links.every(({ isConnected }) => isConnected))
   const subjects = new Subjects('global')
   const logger = keepingLogger()
-  const options = { link: links[1], subjects, nodeId: NODE, operations: operationsFor(seen), logger, callsMax: 50 }
-  const server = new NodeServer({ ...options, resolve: () => root })
+  const options = {
+    link: links[1],
+    subjects,
+    as: { nodeId: NODE },
+    operations: operationsFor(seen),
+    logger,
+    callsMax: 50,
+  }
+  const server = new CallServer({ ...options, resolve: () => root })
   const forwarder = new Forwarder({ link: links[0], subjects, callerId: 'caller' })
   server.start()
   forwarder.start()

@@ -18,6 +18,7 @@ const directory: Directory = {
   hasAllocation: (id) => id === ALLOC,
   nodeOf: (id) => ({ 'a-other': OTHER, 'a-gone': GONE })[id],
   nodeState: (id) => ({ [OTHER]: 'ready' as const, [GONE]: 'down' as const })[id],
+  canAsk: false,
 }
 
 /** An operation at `place` that says where it ran, and what was handed on. */
@@ -95,4 +96,18 @@ test('no way there is said at once', () => {
   }
   const { wrapped } = serve({ nodeId: OTHER })
   assert.throws(() => void wrapped.run({}, { ...callOf(), hops: 3 }), { message: 'No path to node' })
+})
+
+test('a process that keeps no list asks any server, for what is none of its own', async () => {
+  const known = { nodeOf: () => undefined, nodeState: () => undefined, canAsk: true }
+  for (const place of [{ nodeId: OTHER }, { allocationId: OTHER }]) {
+    const { wrapped, handed } = serve(place, known)
+    wrapped.authorize({ node_id: OTHER }, identity())
+    await wrapped.run({}, callOf())
+    assert.equal(handed.length, 1)
+    assert.equal(handed[0]?.nodeId, undefined)
+  }
+  for (const place of [{ nodeId: OWN }, { allocationId: ALLOC }, { allocationId: 'short' }]) {
+    assert.equal(await serve(place, known).wrapped.run({}, callOf()), 'here')
+  }
 })

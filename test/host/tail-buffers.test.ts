@@ -13,13 +13,20 @@ import { logsOperation } from '../../src/host/logs.ts'
 import { streamOperation } from '../../src/host/stream.ts'
 import { spendTurn } from '../../src/host/read.ts'
 import { type AnyOperation, type Chunk, isStreamHead } from '../../src/kit/operation.ts'
+import type { RawInput } from '../../src/kit/schema.ts'
 import { callOf, keepingLogger, temporaryDirectory } from './host-fixture.ts'
 import { ALLOC_ID, allocationIn } from '../helpers/tail-host.ts'
 
 const MIB = 2 ** 20
 
+/** As a request for the allocation would have it. */
+function rawOf(input: Record<string, unknown>): RawInput {
+  const query = Object.entries(input).map(([name, value]): [string, string] => [name, String(value)])
+  return { params: { alloc_id: ALLOC_ID }, query, headers: {}, body: undefined }
+}
+
 function open(operation: AnyOperation | undefined, input: Record<string, unknown>): AsyncIterator<Chunk> {
-  const result = operation?.run({ alloc_id: ALLOC_ID, ...input }, callOf())
+  const result = operation?.run(operation.input.parse(rawOf(input)), callOf())
   assert.ok(result !== undefined && Symbol.asyncIterator in result)
   return result[Symbol.asyncIterator]()
 }

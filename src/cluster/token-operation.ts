@@ -1,0 +1,38 @@
+/**
+ * The question that an agent has for its servers: who is this token? The token travels as the token of the call, so that
+ * it is nowhere else; the answer is what it may do, and never the token.
+ *
+ * It has no route: only another process of the cluster can ask.
+ */
+import * as v from 'valibot'
+import { Fault } from '../kit/errors.ts'
+import type { AnyOperation, Operation } from '../kit/operation.ts'
+import { schema } from '../kit/schema.ts'
+import type { Grants } from './authorizer.ts'
+
+export const RESOLVE_TOKEN = 'cluster.resolve_token'
+
+const grantsSchema = v.object({ accessor: v.string(), management: v.boolean(), policies: v.array(v.string()) })
+
+export function tokenOperation(grantsOf: (token: string | undefined) => Grants): AnyOperation {
+  const operation: Operation<Record<string, never>, Grants> = {
+    name: RESOLVE_TOKEN,
+    summary: 'What a token may do, for another process of the cluster',
+    http: [],
+    target: 'server',
+    input: schema({}),
+    output: 'json',
+    errorFormat: 'plain',
+    // Whoever has the token may know what it may do; one that is none was refused before this.
+    authorize: () => undefined,
+    run: async (_input, call) => grantsOf(call.token),
+  }
+  return operation
+}
+
+/** The answer of a server. Throws a Fault for what is none. */
+export function parseGrants(json: string | undefined): Grants {
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), grantsSchema), json)
+  if (!parsed.success) throw new Fault('a server did not say what a token may do')
+  return parsed.output
+}
