@@ -6,7 +6,8 @@
  * is compiled, and everything refused says why. The compiled form is thrown away here; the threads that match compile it
  * again.
  */
-import { RE2JS, RE2JSSyntaxException } from 're2js'
+import { createRequire } from 'node:module'
+import type { RE2JS } from 're2js'
 import { Refusal } from '../kit/errors.ts'
 
 export const PATTERN_LENGTH_MAX = 1000
@@ -64,9 +65,19 @@ function tooLarge(): Refusal {
   return refusal('makes too large a program: use smaller counts in {n,m}, or fewer classes of characters')
 }
 
+/** Loaded with the first pattern: most agents never see one, and all of them start. */
+let engine: typeof import('re2js') | undefined
+
+function loadEngine(): typeof import('re2js') {
+  // Its type is that of the package that is named; `require` alone gives it none.
+  engine ??= createRequire(import.meta.url)('re2js') as typeof import('re2js')
+  return engine
+}
+
 function compile(text: string): RE2JS {
+  const { RE2JS: Engine, RE2JSSyntaxException } = loadEngine()
   try {
-    return RE2JS.compile(text, RE2JS.MULTILINE)
+    return Engine.compile(text, Engine.MULTILINE)
   } catch (error) {
     if (!(error instanceof RE2JSSyntaxException)) throw refusal('cannot be compiled: look for something simpler')
     throw syntaxRefusal(text, error.getDescription(), error.getPattern() ?? '')
