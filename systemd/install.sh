@@ -236,6 +236,9 @@ write_config
 stage_program
 say "==> check the configuration, with the new program"
 run "$staged/bin/outpost" validate "$config_dir" || fail "nothing was changed but $config_dir and $staged"
+# systemd starts it as that user, before any capability is in force.
+run setpriv --reuid "$user" --regid "$user" --clear-groups "$staged/bin/outpost" version ||
+  fail "the user $user cannot run $staged/bin/outpost: every directory above must let others pass, or leave out --link"
 swap_program
 say "==> the data is in $data_dir"
 run install -d -o "$user" -g "$user" -m 0711 "$data_dir"

@@ -63,7 +63,17 @@ export async function bootMachine(t: TestContext): Promise<Machine> {
 
 /** A checkout without what only development needs; the packages are links to save a few hundred megabytes. */
 export function makeCheckout(directory: string): void {
-  for (const part of ['bin', 'src', 'systemd', 'docs', 'package.json', 'agent.hcl.example', 'README.md', 'LICENSE']) {
+  for (const part of [
+    'bin',
+    'src',
+    'systemd',
+    'recipes',
+    'docs',
+    'package.json',
+    'agent.hcl.example',
+    'README.md',
+    'LICENSE',
+  ]) {
     cpSync(join(ROOT, part), join(directory, part), { recursive: true })
   }
   const modules = realpathSync(join(ROOT, 'node_modules'))

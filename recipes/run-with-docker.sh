@@ -1,0 +1,47 @@
+#!/bin/sh
+# Runs a container as an allocation: `docker run` and everything around it. ENGINE=podman works the same.
+#   run-with-docker.sh [ALLOC_DIR/]UUID|- TASK [docker run options] IMAGE [COMMAND ARGS…]
+# Prints the UUID, stops the container on SIGTERM, SIGINT and SIGHUP, and ends with the container's exit status. What the
+# task shares with the host is below /alloc and /local in the container.
+set -eu
+recipes=$(CDPATH='' cd -P -- "$(dirname -- "$0")" && pwd -P)
+# shellcheck source-path=SCRIPTDIR source=logs.sh
+. "$recipes/logs.sh"
+engine=${ENGINE:-docker}
+
+[ $# -ge 3 ] || { echo 'usage: run-with-docker.sh [ALLOC_DIR/]UUID|- TASK [OPTIONS] IMAGE [COMMAND…]' >&2 && exit 2; }
+dir=$1 task=$2
+shift 2
+case $dir in */*) ;; *) dir=/var/lib/outpost/alloc/$dir ;; esac
+case $dir in */-) dir=${dir%-}$(cat /proc/sys/kernel/random/uuid) ;; esac
+id=${dir##*/}
+container=outpost-$id
+
+"$recipes/manifest.sh" "$dir" "$task" pending
+trap '"$engine" stop "$container" >/dev/null || :' TERM INT HUP
+# Not --rm: what it wrote and how it ended are asked for afterwards.
+if ! "$engine" run --detach --name "$container" --label "outpost.alloc=$id" \
+  --volume "$dir/alloc:/alloc" --volume "$dir/$task/local:/local" "$@" >/dev/null; then
+  "$recipes/manifest.sh" "$dir" "$task" dead 125
+  exit 125
+fi
+start_logs "$dir" "$task"
+# From the first line, also of a container that has ended already; ends when the container does.
+"$engine" logs --follow "$container" >"$out" 2>"$err" &
+follower=$!
+# The number on this host; 0 when it has ended already.
+pid=$("$engine" inspect --format '{{.State.Pid}}' "$container")
+[ "$pid" = 0 ] || "$recipes/manifest.sh" "$dir" "$task" running "$pid"
+printf '%s\n' "$id"
+
+# A signal ends `wait` before the log has ended.
+while :; do
+  wait "$follower" || :
+  kill -0 "$follower" 2>/dev/null || break
+done
+for log in $log_pids; do wait "$log" || :; done
+rm -rf "$pipes"
+status=$("$engine" wait "$container")
+"$recipes/manifest.sh" "$dir" "$task" dead "$status"
+"$engine" rm "$container" >/dev/null
+exit "$status"

@@ -1,0 +1,35 @@
+#!/bin/sh
+# Runs a command as an allocation with nothing but a shell: directory, alloc.json, rotated logs, and a true end.
+#   run-with-shell.sh [ALLOC_DIR/]UUID|- TASK COMMAND ARGS…       "-" makes a new UUID; ALLOC_DIR: /var/lib/outpost/alloc
+# Prints the UUID, passes SIGTERM, SIGINT and SIGHUP on, and ends with the command's own exit status. (`outpost alloc run`
+# does the same and survives more: a supervisor that is killed, a full disk, output that is not text.)
+set -eu
+recipes=$(CDPATH='' cd -P -- "$(dirname -- "$0")" && pwd -P)
+# shellcheck source-path=SCRIPTDIR source=logs.sh
+. "$recipes/logs.sh"
+
+[ $# -ge 3 ] || { echo 'usage: run-with-shell.sh [ALLOC_DIR/]UUID|- TASK COMMAND ARGS…' >&2 && exit 2; }
+dir=$1 task=$2
+shift 2
+case $dir in */*) ;; *) dir=/var/lib/outpost/alloc/$dir ;; esac
+case $dir in */-) dir=${dir%-}$(cat /proc/sys/kernel/random/uuid) ;; esac
+
+"$recipes/manifest.sh" "$dir" "$task" pending
+start_logs "$dir" "$task"
+pid=''
+trap '[ -z "$pid" ] || kill -TERM "$pid" || :' TERM INT HUP
+"$@" >"$out" 2>"$err" &
+pid=$!
+"$recipes/manifest.sh" "$dir" "$task" running "$pid"
+printf '%s\n' "${dir##*/}"
+
+# A signal ends `wait` before the command has ended.
+while :; do
+  status=0
+  wait "$pid" || status=$?
+  kill -0 "$pid" 2>/dev/null || break
+done
+for log in $log_pids; do wait "$log" || :; done
+rm -rf "$pipes"
+"$recipes/manifest.sh" "$dir" "$task" dead "$status"
+exit "$status"
