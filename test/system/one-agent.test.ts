@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { until } from '../host/host-fixture.ts'
 import { spawnAgent, startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
 
 test('a second agent does not start on the same state, and says which process is in its way', async (t) => {
@@ -11,7 +12,8 @@ test('a second agent does not start on the same state, and says which process is
   const first = await startAgent(t, ['-config', config])
   const state = readFileSync(join(directory, 'data/client/state.json'), 'utf8')
   const second = spawnAgent(t, ['-config', config])
-  assert.equal(await second.ended, 1)
+  await until(() => second.child.exitCode === 1)
+  await until(() => second.stderr().includes('another agent'))
   const [line] = second
     .stderr()
     .split('\n')
@@ -43,13 +45,10 @@ test('of many that start at once, one runs', async (t) => {
   const directory = workDirectory(t)
   const config = writeConfig(directory, 'acl { enabled = false }')
   const agents = Array.from({ length: 6 }, () => spawnAgent(t, ['-config', config]))
-  let left = agents.length
-  await new Promise<void>((resolve) => {
-    for (const agent of agents) void agent.ended.then(() => (--left === 1 ? resolve() : undefined))
-  })
+  await until(() => agents.filter(({ child }) => child.exitCode !== null).length === agents.length - 1)
   const [winner] = agents.filter(({ child }) => child.exitCode === null)
   assert.ok(winner)
-  for (const { stderr } of agents.filter((agent) => agent !== winner)) assert.match(stderr(), /another agent/)
+  await until(() => agents.every((agent) => agent === winner || agent.stderr().includes('another agent')))
 })
 
 test('where nothing can lock, that is said and the agent serves', async (t) => {
@@ -58,10 +57,10 @@ test('where nothing can lock, that is said and the agent serves', async (t) => {
   const bin = join(directory, 'bin')
   mkdirSync(bin)
   const without = await startAgent(t, ['-config', config], { env: { PATH: bin } })
-  assert.match(without.stderr(), /nothing keeps a second agent out of the state directory: there is no program flock/)
+  await until(() => /nothing keeps a second agent out of .*: there is no program flock/.test(without.stderr()))
   without.child.kill()
   await without.ended
   writeFileSync(join(bin, 'flock'), '#!/bin/sh\necho "No locks available" >&2\nexit 1\n', { mode: 0o755 })
   const failing = await startAgent(t, ['-config', config], { env: { PATH: bin } })
-  assert.match(failing.stderr(), /flock: No locks available/)
+  await until(() => failing.stderr().includes('flock: No locks available'))
 })
