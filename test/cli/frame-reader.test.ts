@@ -40,6 +40,21 @@ test('frames of every size, cut at every kind of place, give the same bytes', ()
   }
 })
 
+test('frames that are cut right behind their data survive that the buffer is moved', () => {
+  const data = new Random(11).bytes(65_536)
+  const text = `{"Data":"${data.toString('base64')}","File":"f","Cursor":"c"}`
+  const cut = text.indexOf('","File"') + 1
+  const reader = new FrameReader()
+  reader.push(Buffer.from(text.slice(0, cut)))
+  for (let count = 0; count < 20; count++) {
+    assert.equal(reader.next(), undefined)
+    reader.push(Buffer.from(text.slice(cut) + text.slice(0, cut)))
+    const frame = reader.next()
+    assert.ok(frame?.data?.equals(data))
+    assert.deepEqual([frame?.file, frame?.cursor], ['f', 'c'])
+  }
+})
+
 const odd: [string, Partial<Frame>][] = [
   ['{}', { data: undefined, file: '', event: '', cursor: undefined }],
   ['{"Cursor":"c1"}', { data: undefined, cursor: 'c1' }],
