@@ -14,6 +14,7 @@ const FIGURES = [
   'cat',
   'stream',
   'grep',
+  'search',
   'websocket',
   'readat',
   'small-gets',

@@ -27,7 +27,7 @@ interface Latencies {
 
 const noLatencies = (): Latencies => ({ p50: [], p99: [], max: [] })
 
-type Writer = Helper<Order, Answer>
+export type Writer = Helper<Order, Answer>
 
 export async function followLatency(options: Options): Promise<Row[]> {
   const agent = await startAgent()
@@ -71,7 +71,7 @@ async function oneRun(agent: RunningAgent, writer: Writer, run: { count: number;
   const file = agent.site.logFile(0)
   writeFileSync(file, line(0))
   const path = logsPath({ framed: run.framed, follow: true })
-  return measure(writer, { file, count: run.count, first: 1 }, { port: agent.port, path, framed: run.framed })
+  return lineLatencies(writer, { file, count: run.count, first: 1 }, { port: agent.port, path, framed: run.framed })
 }
 
 async function floorRun(agent: RunningAgent, writer: Writer, count: number): Promise<number[]> {
@@ -81,13 +81,14 @@ async function floorRun(agent: RunningAgent, writer: Writer, count: number): Pro
   const watch = new Helper<never, Said>('bare/watch', { file })
   try {
     const { port } = await watch.next()
-    return await measure(writer, { file, count, first: 0 }, { port, path: '/', framed: false })
+    return await lineLatencies(writer, { file, count, first: 0 }, { port, path: '/', framed: false })
   } finally {
     await watch.stop()
   }
 }
 
-async function measure(
+/** Latencies of `count` lines that the writer appends to a file which a follower of `from` gets. */
+export async function lineLatencies(
   writer: Writer,
   written: { file: string; first: number; count: number },
   from: { port: number; path: string; framed: boolean },

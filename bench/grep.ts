@@ -26,7 +26,7 @@ interface Ask {
   readonly grep: readonly string[]
 }
 
-/** `fs/logs` with `grep=` over HTTP belongs next to these, with the same patterns and counts. */
+/** What is looked for here, and over HTTP in `search.ts`. */
 export const ASKS: readonly Ask[] = [
   { figure: 'literal, one line in 160,000', pattern: 'out of memory', grep: ['-F', 'out of memory'] },
   { figure: 'literal, one line in 13', pattern: 'user=alice', grep: ['-F', 'user=alice'] },
@@ -65,14 +65,15 @@ function blockOfLines(): Buffer {
   }
 }
 
-function writeLog(path: string, bytes: number): void {
+/** A log of such lines, whole blocks of them. */
+export function writeLog(path: string, bytes: number): void {
   const block = blockOfLines()
   const fd = openSync(path, 'w')
   for (let written = 0; written < bytes; written += block.length) writeSync(fd, block)
   closeSync(fd)
 }
 
-interface Counted {
+export interface Counted {
   readonly lines: number
   readonly megabytesPerSecond: number
 }
@@ -131,7 +132,7 @@ async function readOnly(path: string): Promise<number> {
   return rate(size, startMs)
 }
 
-async function gnuGrep(path: string, args: readonly string[]): Promise<Counted> {
+export async function gnuGrep(path: string, args: readonly string[]): Promise<Counted> {
   const startMs = nowMs()
   const child = start('grep', ['-c', ...args, path], { ...process.env, LC_ALL: 'C' })
   const said = child.stdout ? await text(child.stdout) : ''
