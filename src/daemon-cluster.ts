@@ -89,7 +89,7 @@ export class Cluster {
     this.#options = options
     this.#link = link
     this.#subjects = new Subjects(config.region)
-    this.#forwarder = new Forwarder({ link, subjects: this.#subjects, callerId: this.#id })
+    this.#forwarder = new Forwarder({ link, subjects: this.#subjects })
     if (!config.server.enabled) return
     this.#database = RosterDatabase.open(join(config.dataDir, 'server', 'roster.db'), logger.named('roster'))
     this.roster = new Roster({ store: rosterStoreIn(this.#database), logger: logger.named('roster') })
@@ -152,7 +152,9 @@ export class Cluster {
     readonly grantsOf: (token: string | undefined) => Grants
   }): void {
     const { logger } = this.#options
-    this.#forwarder.start()
+    // As a server it may hear every node; an agent speaks as itself only.
+    const self = this.roster || !parts.host ? { serverId: this.#id } : { nodeId: parts.host.nodeId }
+    this.#forwarder.start(self)
     if (this.roster) {
       const logged = { roster: this.roster, logger: logger.named('roster') }
       this.#listener = new RosterListener({ link: this.#link, subjects: this.#subjects, ...logged })

@@ -9,7 +9,7 @@ import type { Chunk } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
 import type { Link, Message, Subscription } from './link.ts'
 import { ALIVE_MS, GIVE_UP_MS, NodeFault } from './serve.ts'
-import type { Subjects } from './subjects.ts'
+import { ANY, lastParts, nameOf, type Party, type Subjects } from './subjects.ts'
 import {
   type AnswerMessage,
   type CallMessage,
@@ -29,8 +29,6 @@ const CREDIT_BYTES = WINDOW_BYTES / 8
 export interface ForwardOptions {
   readonly link: Link
   readonly subjects: Subjects
-  /** Names this process on the bus. */
-  readonly callerId: string
 }
 
 export interface ForwardedRequest {
@@ -53,14 +51,17 @@ export class Forwarder {
   #subscription: Subscription | undefined
   #sweeper: NodeJS.Timeout | undefined
   #count = 0
+  #self: Party | undefined
 
   constructor(options: ForwardOptions) {
     this.#options = options
   }
 
-  start(): void {
-    const { link, subjects, callerId } = this.#options
-    this.#subscription = link.subscribe(subjects.reply(callerId, '*'), (message) => this.#take(message))
+  /** `self` names this process on the bus; calls can be made from now on. */
+  start(self: Party): void {
+    const { link, subjects } = this.#options
+    this.#self = self
+    this.#subscription = link.subscribe(subjects.reply(self, '*', '*'), (message) => this.#take(message))
     this.#sweeper = setInterval(() => this.#sweep(), ALIVE_MS / 2).unref()
   }
 
@@ -93,32 +94,39 @@ export class Forwarder {
   }
 
   async *#answers(request: ForwardedRequest): AsyncGenerator<AnswerMessage | Uint8Array> {
-    const { link, subjects, callerId } = this.#options
-    if (!link.isConnected) throw new Refusal('unavailable', 'not connected to NATS, try again')
+    const { link, subjects } = this.#options
+    const self = this.#self
+    if (!self || !link.isConnected) throw new Refusal('unavailable', 'not connected to NATS, try again')
     const name = `${this.#run}${(++this.#count).toString(36)}`
     const { nodeId } = request
+    const caller = nameOf(self)
     const call = new PendingCall({
       flow: nodeId === undefined ? undefined : subjects.flow(nodeId, name),
+      flowAt: (serverId) => subjects.serverFlow(serverId, caller, name),
       send: (flow, message) => link.publish(flow, encode(message)),
     })
     const onAbort = () => call.fail(new Refusal('unavailable', 'the caller is gone'))
-    this.#calls.set(name, call)
+    // Under who may answer as well: what another node sends is not an answer.
+    const key = `${nodeId ?? ANY}.${name}`
+    this.#calls.set(key, call)
     request.signal.addEventListener('abort', onAbort, { once: true })
     try {
-      const subject = nodeId === undefined ? subjects.anyServer : subjects.call(nodeId)
-      link.publish(subject, encode(callMessage(request, name)), subjects.reply(callerId, name))
+      const subject = nodeId === undefined ? subjects.anyServer(caller) : subjects.call(nodeId)
+      link.publish(subject, encode(callMessage(request, name)), subjects.reply(self, nodeId ?? ANY, name))
       yield* call.answers()
     } finally {
       request.signal.removeEventListener('abort', onAbort)
-      this.#calls.delete(name)
+      this.#calls.delete(key)
       call.close()
     }
   }
 
   #take({ subject, payload, nobody }: Message): void {
-    const call = this.#calls.get(subject.slice(subject.lastIndexOf('.') + 1))
+    const key = lastParts(subject, 2)
+    const call = this.#calls.get(key)
     if (!call) return
-    if (nobody) call.fail(new Refusal('not_found', 'No path to node'))
+    if (nobody && key.startsWith(`${ANY}.`)) call.fail(new Refusal('unavailable', 'no server is connected, try again'))
+    else if (nobody) call.fail(new Refusal('not_found', 'No path to node'))
     else call.take(payload)
   }
 
@@ -151,6 +159,7 @@ type Queued = AnswerMessage | Uint8Array
 /** What has come of one call and has not been taken. Its bytes are bounded by the window. */
 class PendingCall {
   readonly #publish: (flow: string, message: ControlMessage) => void
+  readonly #flowAt: (serverId: string) => string
   /** Where credit and cancel go; not known before somebody has taken a call that several might take. */
   #flow: string | undefined
   readonly #queue: Queued[] = []
@@ -164,8 +173,13 @@ class PendingCall {
   #heardAtMs = performance.now()
   #spokeAtMs = performance.now()
 
-  constructor(options: { flow: string | undefined; send: (flow: string, message: ControlMessage) => void }) {
+  constructor(options: {
+    flow: string | undefined
+    flowAt: (serverId: string) => string
+    send: (flow: string, message: ControlMessage) => void
+  }) {
     this.#flow = options.flow
+    this.#flowAt = options.flowAt
     this.#publish = options.send
   }
 
@@ -217,7 +231,7 @@ class PendingCall {
     else if (answer.kind === 'refusal') this.fail(new Refusal(answer.code, answer.message, answer.headers), 'ended')
     else if (answer.kind === 'fault') this.fail(new NodeFault('the node had an internal error, see its log'), 'ended')
     else if (answer.kind === 'end') this.#end(answer.sequence)
-    else if (answer.kind === 'taken') this.#flow = answer.flow
+    else if (answer.kind === 'taken') this.#flow = this.#flowAt(answer.server)
     else if (answer.kind !== 'alive') {
       if (answer.kind === 'value') this.#ended = true
       this.#queue.push(answer)

@@ -6,7 +6,7 @@ import { Fault, messageOf, Refusal } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
 import { type AnyOperation, type Call, type Chunk, type Identity, isStreamHead } from '../kit/operation.ts'
 import type { Link, Message, Subscription } from './link.ts'
-import type { Subjects } from './subjects.ts'
+import { ANY, lastParts, type Subjects } from './subjects.ts'
 import { type AnswerMessage, type CallMessage, decodeCall, decodeControl, encode } from './wire.ts'
 import { DATA_HEAD_BYTES, dataMessage } from './wire.ts'
 
@@ -47,15 +47,15 @@ export class CallServer {
     const take = (message: Message) => this.#take(message)
     const calls = 'nodeId' in as ? link.subscribe(subjects.call(as.nodeId), take) : undefined
     this.#subscriptions.push(
-      calls ?? link.subscribe(subjects.anyServer, take, 'servers'),
-      link.subscribe(this.#flow('*'), (message) => this.#control(message)),
+      calls ?? link.subscribe(subjects.anyServer('*'), take, 'servers'),
+      link.subscribe(this.#flow, (message) => this.#control(message)),
     )
     this.#sweeper = setInterval(() => this.#sweep(), ALIVE_MS / 2).unref()
   }
 
-  #flow(call: string): string {
+  get #flow(): string {
     const { subjects, as } = this.#options
-    return 'nodeId' in as ? subjects.flow(as.nodeId, call) : subjects.serverFlow(as.serverId, call)
+    return 'nodeId' in as ? subjects.flow(as.nodeId, '*') : subjects.serverFlow(as.serverId, '*', '*')
   }
 
   /** Breaks what is under way, so that callers can tell. */
@@ -70,9 +70,25 @@ export class CallServer {
     return this.#calls.size
   }
 
-  #take({ payload, reply }: Message): void {
-    if (reply === '') return
-    const { link, logger, callsMax } = this.#options
+  /**
+   * Whoever calls names a subject for the answers, and nothing keeps him from naming one that he may not send to himself:
+   * answers go to the caller that the call's own subject names, and to nobody else.
+   */
+  #answersTo(subject: string, reply: string, call: string): boolean {
+    const { subjects, as } = this.#options
+    const end = lastParts(reply, 1)
+    if (call !== '' && end !== call) return false
+    if ('nodeId' in as) {
+      const serverId = lastParts(reply, 4).split('.')[0] ?? ''
+      return reply === subjects.reply({ serverId }, as.nodeId, end)
+    }
+    const id = lastParts(subject, 1)
+    return [{ nodeId: id }, { serverId: id }].some((caller) => reply === subjects.reply(caller, ANY, end))
+  }
+
+  #take({ subject, payload, reply }: Message): void {
+    const { link, logger, callsMax, as } = this.#options
+    if (!this.#answersTo(subject, reply, '')) return
     const refuse = (refusal: Refusal) => link.publish(reply, encode(refusalMessage(refusal)))
     const call = decodeCall(payload)
     if (!('operation' in call)) {
@@ -83,7 +99,9 @@ export class CallServer {
       refuse(new Refusal(call.newer ? 'not_implemented' : 'invalid_request', text))
       return
     }
-    if (this.#calls.has(call.call)) return
+    // On a server, under the caller's name: nobody can take another's, or steer his call.
+    const key = 'serverId' in as ? `${lastParts(subject, 1)}.${call.call}` : call.call
+    if (this.#calls.has(key) || !this.#answersTo(subject, reply, call.call)) return
     if (this.#calls.size >= callsMax) {
       refuse(
         new Refusal('too_many', 'as many calls as may be are being served here, try again later', {
@@ -93,13 +111,13 @@ export class CallServer {
       return
     }
     const served = new ServedCall(call, reply, link)
-    this.#calls.set(call.call, served)
-    if ('serverId' in this.#options.as) served.say({ kind: 'taken', flow: this.#flow(call.call) })
-    void this.#run(served).finally(() => this.#calls.delete(call.call))
+    this.#calls.set(key, served)
+    if ('serverId' in as) served.say({ kind: 'taken', server: as.serverId })
+    void this.#run(served).finally(() => this.#calls.delete(key))
   }
 
   #control({ subject, payload }: Message): void {
-    const call = this.#calls.get(subject.slice(subject.lastIndexOf('.') + 1))
+    const call = this.#calls.get(lastParts(subject, 'serverId' in this.#options.as ? 2 : 1))
     const message = call && decodeControl(payload)
     if (!call || !message) return
     if (message.kind === 'cancel') call.cancel()

@@ -1,15 +1,25 @@
 /**
- * Every subject there is, in one place. An agent needs to publish below `server` and `roster` and to subscribe below its
- * own `node.<id>`; a server the other way round. The permissions in `systemd/nats` say exactly that.
+ * Every subject there is, in one place.
  *
- *     outpost.<region>.node.<id>.call              a call for the node; its reply is the caller's
- *     outpost.<region>.node.<id>.flow.<call>       credit and cancel for a call under way
- *     outpost.<region>.node.<id>.describe          please say your whole state
- *     outpost.<region>.server.<id>.reply.<call>    what comes of a call
- *     outpost.<region>.server.any.call             a call that any server may serve (queue group)
- *     outpost.<region>.server.<id>.flow.<call>     credit and cancel for a call that this server has taken
- *     outpost.<region>.roster.<node>.<kind>        what a node says about itself
+ *     outpost.<region>.node.<id>.call                      a call for the node, from a server
+ *     outpost.<region>.node.<id>.flow.<call>               credit and cancel for it
+ *     outpost.<region>.node.<id>.describe                  please say your whole state
+ *     outpost.<region>.node.<id>.reply.any.<call>          what comes of a call that the node has made
+ *     outpost.<region>.server.any.call.<caller>            a call that any server may serve (queue group)
+ *     outpost.<region>.server.<id>.flow.<caller>.<call>    credit and cancel for it, at the server that has taken it
+ *     outpost.<region>.server.<id>.reply.<from>.<call>     what comes of a call that a server has made, from a node or `any`
+ *     outpost.<region>.roster.<node>.<kind>                what a node says about itself
+ *
+ * Each holds who speaks wherever it is not a server, so that permissions can keep every agent to its own name: it may
+ * neither answer for another node, nor steer another's calls, nor hear them, and tokens travel in calls. Servers may do
+ * all that is theirs. `permissions.ts` says exactly that to a NATS server.
  */
+
+/** Who calls on the bus: an agent as its node, a server under a name of its run. */
+export type Party = { readonly nodeId: string } | { readonly serverId: string }
+
+/** Stands for whichever server takes a call. */
+export const ANY = 'any'
 
 export class Subjects {
   readonly #root: string
@@ -27,16 +37,18 @@ export class Subjects {
   }
 
   /** A call that any server may serve. */
-  get anyServer(): string {
-    return `${this.#root}.server.any.call`
+  anyServer(callerId: string): string {
+    return `${this.#root}.server.${ANY}.call.${callerId}`
   }
 
-  serverFlow(serverId: string, call: string): string {
-    return `${this.#root}.server.${serverId}.flow.${call}`
+  serverFlow(serverId: string, callerId: string, call: string): string {
+    return `${this.#root}.server.${serverId}.flow.${callerId}.${call}`
   }
 
-  reply(callerId: string, call: string): string {
-    return `${this.#root}.server.${callerId}.reply.${call}`
+  /** Where the caller hears what comes of a call; `from` is a node, or `ANY`. */
+  reply(caller: Party, from: string, call: string): string {
+    const own = 'nodeId' in caller ? `node.${caller.nodeId}` : `server.${caller.serverId}`
+    return `${this.#root}.${own}.reply.${from}.${call}`
   }
 
   describe(nodeId: string): string {
@@ -54,4 +66,13 @@ export class Subjects {
     const [nodeId, kind, ...more] = subject.slice(prefix.length).split('.')
     return nodeId === undefined || kind === undefined || more.length > 0 ? undefined : { nodeId, kind }
   }
+}
+
+export function nameOf(party: Party): string {
+  return 'nodeId' in party ? party.nodeId : party.serverId
+}
+
+/** The last parts of a subject, joined. */
+export function lastParts(subject: string, count: number): string {
+  return subject.split('.').slice(-count).join('.')
 }

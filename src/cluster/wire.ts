@@ -22,6 +22,8 @@ const packr = new Packr({ useRecords: false, mapsAsObjects: true })
 const text = v.pipe(v.string(), v.maxLength(1 << 20))
 const shortText = v.pipe(v.string(), v.maxLength(8192))
 const count = v.pipe(v.number(), v.safeInteger(), v.minValue(0))
+/** What can stand between two dots of a subject and means nothing but itself. */
+const subjectPart = v.pipe(v.string(), v.regex(/^[\w-]{1,128}$/))
 const textMap = v.record(shortText, text)
 
 const rawInput = v.object({
@@ -41,7 +43,7 @@ const callSchema = v.object({
   /** Bytes that may be under way before the caller has taken any. */
   window: v.pipe(count, v.minValue(1)),
   /** Its name: the last part of the subjects of its answers, its credit and its cancel. */
-  call: shortText,
+  call: subjectPart,
 })
 
 const controlSchema = v.variant('kind', [
@@ -65,8 +67,8 @@ const answerSchema = v.variant('kind', [
   v.object({ kind: v.literal('fault') }),
   v.object({ kind: v.literal('end'), sequence: count }),
   v.object({ kind: v.literal('alive') }),
-  /** Who of several has taken the call: credit and cancel go to `flow`. */
-  v.object({ kind: v.literal('taken'), flow: shortText }),
+  /** Who of several has taken the call, and gets its credit and cancel. */
+  v.object({ kind: v.literal('taken'), server: subjectPart }),
 ])
 
 export type CallMessage = v.InferOutput<typeof callSchema>

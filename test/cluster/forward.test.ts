@@ -94,9 +94,9 @@ async function worldOver(t: TestContext, open: () => Promise<Link> | Link): Prom
     callsMax: 50,
   }
   const server = new CallServer({ ...options, resolve: () => root })
-  const forwarder = new Forwarder({ link: links[0], subjects, callerId: 'caller' })
+  const forwarder = new Forwarder({ link: links[0], subjects })
   server.start()
-  forwarder.start()
+  forwarder.start({ serverId: 'caller' })
   t.after(async () => {
     forwarder.stop()
     server.stop()

@@ -1,0 +1,157 @@
+/** Who may answer a call, steer it and hear of it, when somebody on the bus makes names up. */
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+import { Forwarder } from '../../src/cluster/forward.ts'
+import { type Link, type Message, MemoryBus } from '../../src/cluster/link.ts'
+import { CallServer } from '../../src/cluster/serve.ts'
+import { type Party, Subjects } from '../../src/cluster/subjects.ts'
+import { encode, WIRE_VERSION } from '../../src/cluster/wire.ts'
+import type { Call, Operation } from '../../src/kit/operation.ts'
+import { schema } from '../../src/kit/schema.ts'
+import { keepingLogger, root, until } from '../host/host-fixture.ts'
+
+const OWN = '6f1c0b9e-2f0a-4a51-9d0c-000000000001'
+const OTHER = '6f1c0b9e-2f0a-4a51-9d0c-000000000002'
+const subjects = new Subjects('global')
+
+/** Answers once it is let go, with whether it was cancelled. */
+function slow() {
+  const calls: Call[] = []
+  const open: (() => void)[] = []
+  const operation: Operation<Record<string, never>, unknown> = {
+    name: 'test.slow',
+    summary: '',
+    http: ['GET /v1/slow'],
+    target: 'node',
+    input: schema({}),
+    output: 'json',
+    errorFormat: 'plain',
+    authorize: () => undefined,
+    async run(_input, call) {
+      calls.push(call)
+      await new Promise<void>((resolve) => open.push(resolve))
+      return { cancelled: call.signal.aborted }
+    },
+  }
+  return { operation, calls, letGo: () => open.splice(0).forEach((go) => go()) }
+}
+
+function world(t: TestContext, as: { nodeId: string } | { serverId: string }, self: Party) {
+  const bus = new MemoryBus()
+  const { operation, calls, letGo } = slow()
+  const logger = keepingLogger()
+  const common = { subjects, operations: [operation], resolve: () => root, logger, callsMax: 9 }
+  const server = new CallServer({ ...common, link: bus.link(), as })
+  const forwarder = new Forwarder({ link: bus.link(), subjects })
+  server.start()
+  forwarder.start(self)
+  t.after(() => {
+    letGo()
+    forwarder.stop()
+    server.stop()
+  })
+  const heard: Message[] = []
+  const tap = bus.link()
+  tap.subscribe('outpost.>', (message) => void heard.push(message))
+  const ask = () =>
+    forwarder.value({
+      nodeId: 'nodeId' in as ? as.nodeId : undefined,
+      operation: 'test.slow',
+      input: { params: {}, query: [], headers: {}, body: undefined },
+      token: undefined,
+      requestId: 'r',
+      hops: 0,
+      signal: new AbortController().signal,
+    })
+  return { server, ask, calls, letGo, heard, other: bus.link() }
+}
+
+/** A moment in which everything that is under way arrives. */
+const settle = () => new Promise((resolve) => setTimeout(resolve, 50))
+
+function callBytes(call: string): Uint8Array {
+  const input = { params: {}, query: [], headers: {} }
+  return encode({ version: WIRE_VERSION, operation: 'test.slow', input, requestId: 'r', hops: 1, window: 1, call })
+}
+
+test('an answer that comes from another node than the one asked is none', async (t) => {
+  const { ask, calls, letGo, heard, other } = world(t, { nodeId: OWN }, { serverId: 's1' })
+  const answer = ask()
+  await until(() => calls.length === 1)
+  const name = (heard[0]?.reply ?? '').split('.').at(-1) ?? ''
+  other.publish(subjects.reply({ serverId: 's1' }, OTHER, name), encode({ kind: 'value', json: '"forged"' }))
+  await settle()
+  letGo()
+  assert.equal(await answer, '{"cancelled":false}')
+})
+
+test('a call that a server serves is steered by its caller only', async (t) => {
+  const { ask, calls, letGo, heard, other } = world(t, { serverId: 's1' }, { nodeId: OWN })
+  const answer = ask()
+  await until(() => calls.length === 1)
+  const name = (heard[0]?.reply ?? '').split('.').at(-1) ?? ''
+  other.publish(subjects.serverFlow('s1', OTHER, name), encode({ kind: 'cancel' }))
+  await settle()
+  letGo()
+  assert.equal(await answer, '{"cancelled":false}')
+})
+
+test('answers go to the caller that the subject of the call names, and to nobody else', async (t) => {
+  const { server, calls, heard, other } = world(t, { serverId: 's1' }, { nodeId: OWN })
+  const victims = [
+    subjects.call(OTHER),
+    subjects.flow(OTHER, 'c1'),
+    subjects.reply({ nodeId: OTHER }, 'any', 'c1'),
+    subjects.reply({ serverId: 's1' }, OTHER, 'c1'),
+    subjects.reply({ nodeId: OWN }, 'any', 'c2'),
+    subjects.roster(OTHER, 'beat'),
+    'elsewhere',
+    '',
+  ]
+  for (const reply of victims) other.publish(subjects.anyServer(OWN), callBytes('c1'), reply)
+  for (const reply of victims) other.publish(subjects.anyServer(OWN), Buffer.from('nonsense'), reply)
+  await settle()
+  assert.equal(calls.length, 0)
+  // A malformed one has no name of its own: it is told so where its caller listens.
+  const told = heard.filter(({ subject }) => subject !== subjects.anyServer(OWN))
+  assert.deepEqual(
+    told.map(({ subject }) => subject),
+    [subjects.reply({ nodeId: OWN }, 'any', 'c2')],
+  )
+  other.publish(subjects.anyServer(OWN), callBytes('c1'), subjects.reply({ nodeId: OWN }, 'any', 'c1'))
+  await until(() => server.calls === 1)
+})
+
+test('a node answers servers only, under the name of the call', async (t) => {
+  const { server, calls, heard, other } = world(t, { nodeId: OWN }, { serverId: 's1' })
+  const wrong = [
+    subjects.reply({ nodeId: OTHER }, 'any', 'c1'),
+    subjects.reply({ serverId: 's1' }, OTHER, 'c1'),
+    subjects.reply({ serverId: 's1' }, OWN, 'c2'),
+    subjects.call(OTHER),
+  ]
+  for (const reply of wrong) other.publish(subjects.call(OWN), callBytes('c1'), reply)
+  await settle()
+  assert.equal(calls.length, 0)
+  assert.ok(heard.every(({ subject }) => subject === subjects.call(OWN)))
+  other.publish(subjects.call(OWN), callBytes('c1'), subjects.reply({ serverId: 's1' }, OWN, 'c1'))
+  await until(() => server.calls === 1)
+})
+
+test('where no server is, that is what an agent is told', async (t) => {
+  const bus = new MemoryBus()
+  const link: Link = bus.link()
+  const forwarder = new Forwarder({ link, subjects })
+  forwarder.start({ nodeId: OWN })
+  t.after(() => forwarder.stop())
+  const request = {
+    nodeId: undefined,
+    operation: 'test.slow',
+    input: { params: {}, query: [], headers: {}, body: undefined },
+    token: undefined,
+    requestId: 'r',
+    hops: 0,
+    signal: new AbortController().signal,
+  }
+  await assert.rejects(forwarder.value(request), { code: 'unavailable', message: 'no server is connected, try again' })
+})
