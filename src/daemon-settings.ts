@@ -2,21 +2,13 @@
  * From the configuration to what each room is built with: the daemon's own translations, without any behaviour.
  */
 import { createHash } from 'node:crypto'
-import { openSync } from 'node:fs'
-import { isatty } from 'node:tty'
 import { createAuthorizer, type Grants, type OwnAuthorizer, type TokenIdentity } from './cluster/authorizer.ts'
 import type { Config } from './config/load.ts'
 import type { HostOptions } from './host/host.ts'
 import { formatDuration } from './kit/duration.ts'
-import { type Logger, LogSink } from './kit/log.ts'
+import type { Logger } from './kit/log.ts'
 import type { Identity } from './kit/operation.ts'
 import { identityFrom, nobody, parsePolicy, root } from './secrets/policy.ts'
-
-/** To the log file when one is configured, to standard error otherwise; plain only where a person is looking. */
-export function logSinkOf({ logFile, logJson, logLevel }: Config): LogSink {
-  const fd = logFile === undefined ? 2 : openSync(logFile, 'a', 0o640)
-  return new LogSink({ fd, level: logLevel, json: logJson ?? !isatty(fd) })
-}
 
 export function authorizerOf(config: Config, rootToken: string | undefined): OwnAuthorizer {
   const tokens: TokenIdentity[] = config.acl.tokens.map(({ name, sha256, policy }) => ({
@@ -105,6 +97,9 @@ export function shownConfig(config: Config, version: string): Record<string, unk
       HTTPSHandshakeTimeout: formatDuration(config.limits.httpsHandshakeTimeoutMs),
     },
     LogFile: config.logFile ?? '',
+    LogRotateBytes: config.logRotate.bytes,
+    LogRotateDuration: formatDuration(config.logRotate.durationMs),
+    LogRotateMaxFiles: config.logRotate.maxFiles,
     TLSConfig: {
       CAFile: config.tls.caFile ?? '',
       CertFile: config.tls.certFile ?? '',

@@ -10,21 +10,23 @@ import { tmpdir } from 'node:os'
 import { join, resolve as absolute } from 'node:path'
 import { randomUUID } from 'node:crypto'
 import { type AgentRoom, startAgentRoom } from './agent/agent.ts'
+import type { ReloadOutcome } from './agent/reload.ts'
 import type { Authorizer, OwnAuthorizer } from './cluster/authorizer.ts'
 import { printBanner, startDemo } from './cli/dev.ts'
 import type { AgentOptions } from './cli/parts.ts'
 import type { Cluster, ClusterOptions } from './daemon-cluster.ts'
-import { type Config, loadConfig, type LoadedConfig } from './config/load.ts'
-import { takeOver } from './config/take-over.ts'
+import { type Config, ConfigError, loadConfig, type LoadedConfig } from './config/load.ts'
 import { readTlsFiles } from './config/tls-files.ts'
 import { type Host, startHost } from './host/host.ts'
 import { Listener } from './http/listener.ts'
 import { Router } from './http/router.ts'
 import { messageOf } from './kit/errors.ts'
-import { createLogger, type Logger, type LogSink } from './kit/log.ts'
+import { createLogger, type Logger } from './kit/log.ts'
 import { checkPolicy } from './secrets/policy.ts'
+import { ProcessLog } from './daemon-log.ts'
 import { agentFamilies } from './daemon-metrics.ts'
-import { authorizerOf, hostOptionsOf, limitsOf, logSinkOf, metricsOptionsOf, shownConfig } from './daemon-settings.ts'
+import { applyConfig } from './daemon-reload.ts'
+import { authorizerOf, hostOptionsOf, limitsOf, metricsOptionsOf, shownConfig } from './daemon-settings.ts'
 import { type ServiceManager, serviceManagerOf } from './daemon-systemd.ts'
 
 interface Dev {
@@ -38,7 +40,7 @@ export interface Running {
   /** Absent where the `client` role is off. */
   readonly host: Host | undefined
   readonly config: Config
-  reload(): void
+  reload(): ReloadOutcome
   stop(): Promise<void>
 }
 
@@ -72,10 +74,10 @@ export async function startAgent(options: AgentOptions, version: string): Promis
   let running: Agent | undefined
   try {
     const { config, warnings } = load()
-    const sink = logSinkOf(config)
-    const logger = createLogger(sink)
+    const log = new ProcessLog(config)
+    const logger = createLogger(log.sink)
     for (const warning of warnings) logger.warn(warning)
-    running = new Agent({ config, load, dev, logger, sink, version })
+    running = new Agent({ config, load, dev, log, logger, version })
     await running.start()
     const { url } = running
     if (dev) {
@@ -122,7 +124,7 @@ interface AgentParts {
   readonly load: () => LoadedConfig
   readonly dev: Dev | undefined
   readonly logger: Logger
-  readonly sink: LogSink
+  readonly log: ProcessLog
   readonly version: string
 }
 
@@ -181,7 +183,7 @@ class Agent implements Running {
 
   /** What the process says about itself. */
   #startRoom(): AgentRoom {
-    const { config, logger, sink, version } = this.#parts
+    const { config, log, logger, version } = this.#parts
     const { host } = this
     const publish = config.telemetry
     const families = () =>
@@ -197,7 +199,13 @@ class Agent implements Running {
       allocations: () => [...(this.host?.allocations.all() ?? [])].length,
     }
     const metrics = { ...metricsOptionsOf(config, facts.nodeId), families, refresh }
-    return startAgentRoom({ facts, metrics, logger: logger.named('agent'), sink })
+    return startAgentRoom({
+      facts,
+      metrics,
+      logger: logger.named('agent'),
+      sink: log.sink,
+      reload: () => this.reload(),
+    })
   }
 
   async #listen(): Promise<void> {
@@ -231,37 +239,35 @@ class Agent implements Running {
   }
 
   /** Takes over what can change while running; a faulty configuration changes nothing. */
-  reload(): void {
-    this.service.reloading(() => this.#reload())
+  reload(): ReloadOutcome {
+    let outcome: ReloadOutcome = { fault: 'the agent is stopping', theirs: false }
+    this.service.reloading(() => {
+      outcome = this.#reload()
+      return 'fault' in outcome ? outcome.fault : undefined
+    })
+    return outcome
   }
 
-  /** Returns what went wrong, if anything. */
-  #reload(): string | undefined {
-    const { dev, load, logger, sink } = this.#parts
+  #reload(): ReloadOutcome {
+    const { dev, load, log, logger } = this.#parts
     try {
-      const { config } = load()
-      const authorizer = authorizerOf(config, dev?.rootToken)
-      const tls = readTlsFiles(config.tls)
-      if (tls) this.#listener?.setTls(tls)
-      this.#listener?.connections.setLimit(config.limits.httpMaxConnsPerClient)
-      this.host?.followers.setLimit(config.limits.httpMaxFollowers)
+      const running = { config: this.config, rootToken: dev?.rootToken, log, listener: this.#listener, host: this.host }
+      const { authorizer, config, taken, waiting } = applyConfig(running, load().config)
       this.#trust(authorizer, config)
-      const { config: inForce, waiting } = takeOver(this.config, config)
-      this.config = inForce
-      sink.setLevel(config.logLevel)
+      this.config = config
       this.#reloads.done++
-      logger.info('configuration reloaded')
+      logger.info('configuration reloaded', { settings: taken.join(', ') })
       if (waiting.length > 0) logger.warn('some changes need a restart', { settings: waiting.join(', ') })
-      return undefined
+      return { taken, waiting }
     } catch (error) {
       this.#reloads.refused++
       logger.error('configuration not reloaded, the old one stays in force', { error: messageOf(error) })
-      return messageOf(error)
+      return { fault: messageOf(error), theirs: error instanceof ConfigError }
     }
   }
 
   async stop(): Promise<void> {
-    const { dev, logger, sink } = this.#parts
+    const { dev, log, logger } = this.#parts
     logger.info('stopping')
     this.service.stopping()
     await this.demo?.stop()
@@ -271,7 +277,7 @@ class Agent implements Running {
     await this.host?.stop()
     if (dev?.temporaryDir) rmSync(dev.temporaryDir, { recursive: true, force: true })
     this.service.close()
-    sink.close()
+    log.sink.close()
   }
 }
 

@@ -4,7 +4,8 @@
  * `self` answers probes and people (`/v1/agent/health`, `/v1/agent/self`). `metrics` holds figures: `request-meter` counts
  * what the HTTP room answers, `process-figures` what the process costs, and everything else is brought by the daemon as
  * families of points under the names that dashboards know (`metric`). They are shown as JSON, which `metrics` makes once
- * an interval, and as text for Prometheus (`prometheus`), made for each scrape. `monitor` lets callers read the log along.
+ * an interval, and as text for Prometheus (`prometheus`), made for each scrape. `monitor` lets callers read the log
+ * along; `reload` has the configuration read again.
  *
  * Promises. A request costs a few additions, whoever scrapes. Nothing is measured for a question: a scrape reads what
  * others have looked at anyway, and the one thing that needs a look of its own, the disks, is looked at once an interval
@@ -24,6 +25,7 @@ import { Metrics } from './metrics.ts'
 import { monitorOperation } from './monitor.ts'
 import { metricsOperation } from './metrics-operation.ts'
 import { ProcessFigures } from './process-figures.ts'
+import { type ReloadOutcome, reloadOperation } from './reload.ts'
 import { RequestMeter } from './request-meter.ts'
 import { type AgentFacts, selfOperations } from './self.ts'
 
@@ -42,6 +44,8 @@ export interface AgentRoomOptions {
   readonly logger: Logger
   /** Where the lines of the whole process go. */
   readonly sink: LogSink
+  /** Reads the configuration again. */
+  readonly reload: () => ReloadOutcome
 }
 
 export interface AgentRoom {
@@ -72,6 +76,7 @@ export function startAgentRoom(options: AgentRoomOptions): AgentRoom {
       ...selfOperations(facts),
       metricsOperation({ metrics, textForm }),
       monitorOperation({ sink, nodeId: facts.nodeId }),
+      reloadOperation(options.reload),
     ],
     stop() {
       metrics.stop()

@@ -21,8 +21,9 @@ export interface Config {
   readonly logLevel: Level
   /** Absent means that the program decides by where the log goes. */
   readonly logJson?: boolean
-  /** Absolute; absent means standard error. */
+  /** Absolute; with a slash at its end a directory. Absent means standard error. */
   readonly logFile?: string
+  readonly logRotate: LogRotateConfig
   readonly enableDebug: boolean
   readonly httpApiResponseHeaders: Readonly<Record<string, string>>
   readonly acl: AclConfig
@@ -63,6 +64,15 @@ export interface TlsConfig {
   readonly caFile?: string
   readonly verifyHttpsClient: boolean
   readonly minVersion: 'TLSv1.2' | 'TLSv1.3'
+}
+
+/** When the log file is put aside and a new one begun. */
+export interface LogRotateConfig {
+  /** 0 means whatever its size. */
+  readonly bytes: number
+  readonly durationMs: number
+  /** Files put aside that are kept: 0 means all, a negative number none. */
+  readonly maxFiles: number
 }
 
 export interface TelemetryConfig {

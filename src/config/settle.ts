@@ -56,6 +56,11 @@ export function settle(raw: RawConfig, options: SettleOptions): Config {
     advertise: present({ http: raw.advertise?.http?.value }),
     logLevel: raw.log_level?.value ?? 'info',
     ...present({ logJson: raw.log_json?.value, logFile: raw.log_file?.value }),
+    logRotate: {
+      bytes: raw.log_rotate_bytes?.value ?? 0,
+      durationMs: raw.log_rotate_duration?.value ?? 86_400_000,
+      maxFiles: raw.log_rotate_max_files?.value ?? 0,
+    },
     enableDebug: raw.enable_debug?.value ?? false,
     httpApiResponseHeaders: plainMap(raw.http_api_response_headers),
     acl: settleAcl(raw, options),

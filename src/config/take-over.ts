@@ -7,22 +7,48 @@ import type { Config } from './config.ts'
 export interface TakenOver {
   /** The settings that are in force from now on. */
   readonly config: Config
-  /** Top-level settings that have changed in a part which needs a restart. */
+  /** Settings that were changed and are in force now, as the file names them. */
+  readonly taken: readonly string[]
+  /** Settings that were changed and need a restart. */
   readonly waiting: readonly string[]
 }
 
-/** Takes over tokens, policies, TLS files, the log level and the limits that are looked at for each caller. */
+/** Takes over tokens, policies, TLS files, everything about the log, and all limits but two. */
 export function takeOver(running: Config, loaded: Config): TakenOver {
-  const { httpMaxConnsPerClient, httpMaxFollowers } = loaded.limits
+  const { httpMaxHeaderBytes, httpsHandshakeTimeoutMs } = running.limits
+  const { logFile: _, logJson: __, ...rest } = running
   const config: Config = {
-    ...running,
+    ...rest,
+    ...(loaded.logFile === undefined ? {} : { logFile: loaded.logFile }),
+    ...(loaded.logJson === undefined ? {} : { logJson: loaded.logJson }),
     acl: loaded.acl,
-    tls: loaded.tls,
+    tls: loaded.tls.http === running.tls.http ? loaded.tls : running.tls,
     logLevel: loaded.logLevel,
-    limits: { ...running.limits, httpMaxConnsPerClient, httpMaxFollowers },
+    logRotate: loaded.logRotate,
+    limits: { ...loaded.limits, httpMaxHeaderBytes, httpsHandshakeTimeoutMs },
   }
-  const keys = new Set([...Object.keys(config), ...Object.keys(loaded)])
-  const settings = new Map(Object.entries(loaded))
-  const inForce = new Map(Object.entries(config))
-  return { config, waiting: [...keys].filter((key) => !isDeepStrictEqual(inForce.get(key), settings.get(key))) }
+  return { config, taken: differing(running, config), waiting: differing(config, loaded) }
+}
+
+/** Dotted names of the settings that are not the same, the way the file spells them. */
+function differing(before: object, after: object): string[] {
+  const earlier = new Map<string, unknown>(Object.entries(before))
+  const later = new Map<string, unknown>(Object.entries(after))
+  return [...new Set([...earlier.keys(), ...later.keys()])].flatMap((key) => {
+    const [one, other] = [earlier.get(key), later.get(key)]
+    if (isDeepStrictEqual(one, other)) return []
+    const name = spelled(key)
+    if (!isRecord(one) || !isRecord(other) || name === 'meta') return [name]
+    // `log_rotate_bytes` and the like are no block in the file.
+    const separator = name === 'log_rotate' ? '_' : '.'
+    return differing(one, other).map((inner) => `${name}${separator}${inner}`)
+  })
+}
+
+function isRecord(value: unknown): value is object {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+function spelled(key: string): string {
+  return key.replace(/Ms$/, '').replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
 }

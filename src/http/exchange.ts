@@ -39,7 +39,7 @@ export interface Services {
   /** Headers of every answer, names and values in turn. */
   readonly headers: HeaderList
   /** Largest request body of any endpoint; most allow less, or none. */
-  readonly bodyBytesMax: number
+  readonly bodyBytesMax: () => number
   /** True once the process is going down: nothing endless begins any more. */
   readonly stopping: () => boolean
 }
@@ -191,7 +191,7 @@ export class Exchange implements Outlet {
 
   #readInput(target: Target, match: Match): Promise<RawInput> {
     return readRawInput(this.request, target, match, {
-      bytesMax: this.#services.bodyBytesMax,
+      bytesMax: this.#services.bodyBytesMax(),
       begin: () => {
         if (this.bodyOnDemand) this.response.writeContinue()
       },
@@ -199,7 +199,7 @@ export class Exchange implements Outlet {
   }
 
   #inputWithoutBody(target: Target, match: Match): RawInput {
-    const limit = this.#services.bodyBytesMax
+    const limit = this.#services.bodyBytesMax()
     if (declaredBytes(this.request) > limit) throw tooLarge(limit)
     return rawInput(this.request, target, match, undefined)
   }
@@ -240,7 +240,7 @@ export class Exchange implements Outlet {
     this.#stopSending()
     if (!this.endless) return
     // A connection that is not read does not tell that its caller has left, so here the body is read and thrown away.
-    let left = this.#services.bodyBytesMax
+    let left = this.#services.bodyBytesMax()
     request.on('data', (bytes: Buffer) => {
       left -= bytes.length
       if (left < 0) this.response.destroy()

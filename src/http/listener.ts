@@ -74,6 +74,7 @@ const DRAIN_MS = 10_000
 export class Listener {
   readonly connections: Connections
   readonly #options: ListenerOptions
+  #limits: ListenerLimits
   readonly #server: Server
   readonly #services: Services
   readonly #turns = new Turns()
@@ -84,7 +85,8 @@ export class Listener {
 
   constructor(options: ListenerOptions) {
     this.#options = options
-    this.#services = { ...options, bodyBytesMax: options.limits.bodyBytesMax, stopping: () => this.#stopping }
+    this.#limits = options.limits
+    this.#services = { ...options, bodyBytesMax: () => this.#limits.bodyBytesMax, stopping: () => this.#stopping }
     this.connections = new Connections(options.limits.connectionsPerClient)
     this.#server = this.#createServer()
   }
@@ -152,6 +154,18 @@ export class Listener {
   /** Whether a connection to our own address arrives here within this time. Never rejects. */
   answers(withinMs: number): Promise<boolean> {
     return takesConnections(this.#server, withinMs)
+  }
+
+  /**
+   * Limits from now on. `headerBytesMax` and `tlsHandshakeTimeoutMs` are those of the start whatever is given, and a
+   * connection that is open keeps how long it may idle until its next request.
+   */
+  setLimits(limits: ListenerLimits): void {
+    this.#limits = limits
+    this.connections.setLimit(limits.connectionsPerClient)
+    this.#server.headersTimeout = limits.headTimeoutMs
+    this.#server.requestTimeout = limits.requestTimeoutMs
+    this.#server.keepAliveTimeout = limits.idleTimeoutMs
   }
 
   get activeExchanges(): number {
@@ -231,7 +245,7 @@ export class Listener {
 
   #sweep(): void {
     const nowMs = performance.now()
-    const { requestTimeoutMs, stallTimeoutMs } = this.#options.limits
+    const { requestTimeoutMs, stallTimeoutMs } = this.#limits
     for (const exchange of this.#turns.active) {
       const stalledMs = exchange.waitingSinceMs === undefined ? 0 : nowMs - exchange.waitingSinceMs
       if (stalledMs > stallTimeoutMs) exchange.cut(new Refusal('request_timeout', 'the answer was not taken in time'))

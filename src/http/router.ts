@@ -17,7 +17,7 @@ const REMEMBERED_MAX = 2048
 /** Longer ones are looked up each time: none of ours is that long, and remembering them would be a caller's to abuse. */
 const REMEMBERED_LENGTH_MAX = 256
 
-const METHODS: readonly Method[] = ['GET', 'POST', 'DELETE', 'PATCH', 'LIST']
+const METHODS: readonly Method[] = ['GET', 'POST', 'PUT', 'DELETE', 'PATCH', 'LIST']
 
 export class Router {
   readonly #trie = new TrieRouter<AnyOperation>()

@@ -3,6 +3,7 @@
  *
  * Promises: a log line never blocks a request and never throws into one; memory is bounded (`BUFFER_BYTES_MAX`), past
  * which lines are dropped and counted, and the count is written as soon as there is room. Lines keep their order.
+ * Lines that could not be written (a full disk) count as dropped too, and writing is tried again with the next line.
  * Assumes that nobody puts a secret into `fields`: nothing is redacted here, because a filter that must guess will
  * guess wrong. What can go wrong: the descriptor is a pipe nobody drains (lines are dropped) or is closed (lines are
  * dropped); a crash loses at most `FLUSH_MS` of lines that were not errors.
@@ -44,25 +45,81 @@ export function entryLine(entry: LogEntry, json: boolean): string {
 const BUFFER_BYTES_MAX = 1 << 20
 const FLUSH_MS = 20
 
+/** What lines are written to. */
+export interface LogOutput {
+  /** Appends; calls back once, with the number of bytes that were written before an error, if there was one. */
+  append(bytes: Buffer, done: (written: number) => void): void
+  /** The same, blocking; may throw. */
+  appendSync(bytes: Buffer): void
+  close(): void
+}
+
+/** An open descriptor, which stays whose it is. */
+export class DescriptorOutput implements LogOutput {
+  readonly #fd: number
+
+  constructor(fd: number) {
+    this.#fd = fd
+  }
+
+  append(bytes: Buffer, done: (written: number) => void): void {
+    const from = (at: number) => {
+      write(this.#fd, bytes, at, bytes.length - at, null, (error, written) => {
+        if (error?.code === 'EAGAIN') return void setTimeout(() => from(at), FLUSH_MS).unref()
+        if (error || at + written >= bytes.length) return done(error ? at : at + written)
+        from(at + written)
+      })
+    }
+    from(0)
+  }
+
+  appendSync(bytes: Buffer): void {
+    writeSync(this.#fd, bytes)
+  }
+
+  close(): void {
+    // Standard error is not ours to close.
+  }
+}
+
+const LINE_END = 0x0a
+
 /** Where lines go: shared by every logger of a process. */
 export class LogSink {
   #level: number
   /** What the sink itself and all who listen in want together. */
   #lowest: number
   readonly #listeners = new Set<{ readonly level: number; readonly take: (entry: LogEntry) => void }>()
-  readonly #fd: number
-  /** JSON lines; otherwise lines for people. */
-  readonly json: boolean
+  #output: LogOutput
+  /** Outputs to close once nothing is on its way to them. */
+  readonly #left: LogOutput[] = []
+  #json: boolean
   #pending = ''
   #writing = false
   #dropped = 0
+  /** The last write stopped in the middle of a line. */
+  #torn = false
   #timer: NodeJS.Timeout | undefined
 
-  constructor(options: { fd: number; level: Level; json?: boolean }) {
-    this.#fd = options.fd
-    this.json = options.json ?? true
+  /** `json` for machines; otherwise lines for people. */
+  constructor(options: { output: LogOutput; level: Level; json?: boolean }) {
+    this.#output = options.output
+    this.#json = options.json ?? true
     this.#level = LEVELS.indexOf(options.level)
     this.#lowest = this.#level
+  }
+
+  /** From the next lines on, they go there and look so. The output before is closed once it has what it was given. */
+  redirect(output: LogOutput, json: boolean): void {
+    this.#json = json
+    if (output === this.#output) return
+    this.#left.push(this.#output)
+    this.#output = output
+    if (!this.#writing) this.#closeLeft()
+  }
+
+  #closeLeft(): void {
+    for (const output of this.#left.splice(0)) output.close()
   }
 
   setLevel(level: Level): void {
@@ -93,7 +150,7 @@ export class LogSink {
   /** Writes an entry, and tells those who listen in. */
   take(entry: LogEntry): void {
     const level = LEVELS.indexOf(entry.level)
-    if (level >= this.#level) this.line(entryLine(entry, this.json), entry.level === 'error')
+    if (level >= this.#level) this.line(entryLine(entry, this.#json), entry.level === 'error')
     for (const listener of this.#listeners) if (level >= listener.level) listener.take(entry)
   }
 
@@ -112,25 +169,18 @@ export class LogSink {
     clearTimeout(this.#timer)
     this.#timer = undefined
     if (this.#writing || this.#pending === '') return
-    if (this.#dropped > 0) {
-      this.#pending += `${JSON.stringify({ '@level': 'warn', '@message': 'log lines dropped', lines: this.#dropped })}\n`
-      this.#dropped = 0
-    }
-    const bytes = Buffer.from(this.#pending)
+    const dropped = this.#dropped
+    this.#dropped = 0
+    if (dropped > 0) this.#pending += `${droppedLine(dropped, this.#json)}\n`
+    const bytes = Buffer.from(`${this.#torn ? '\n' : ''}${this.#pending}`)
     this.#pending = ''
     this.#writing = true
-    this.#writeAll(bytes, 0)
-  }
-
-  #writeAll(bytes: Buffer, from: number): void {
-    write(this.#fd, bytes, from, bytes.length - from, null, (error, written) => {
-      const next = error ? from : from + written
-      if (error?.code === 'EAGAIN') {
-        setTimeout(() => this.#writeAll(bytes, from), FLUSH_MS).unref()
-        return
-      }
-      if (!error && next < bytes.length) return this.#writeAll(bytes, next)
+    this.#output.append(bytes, (written) => {
+      if (written > 0) this.#torn = bytes[written - 1] !== LINE_END
+      // What was not written includes the word about what was dropped before.
+      if (written < bytes.length) this.#dropped += linesIn(bytes.subarray(written)) + dropped - (dropped > 0 ? 1 : 0)
       this.#writing = false
+      this.#closeLeft()
       this.#flush()
     })
   }
@@ -141,11 +191,23 @@ export class LogSink {
     const rest = this.#pending
     this.#pending = ''
     try {
-      writeSync(this.#fd, rest)
+      if (rest !== '') this.#output.appendSync(Buffer.from(rest))
+      this.#output.close()
     } catch {
-      // The descriptor is gone or full, and so is the process: there is nobody left to tell.
+      // The output is gone or full, and so is the process: there is nobody left to tell.
     }
   }
+}
+
+function linesIn(bytes: Buffer): number {
+  let lines = 0
+  for (let at = bytes.indexOf(LINE_END); at >= 0; at = bytes.indexOf(LINE_END, at + 1)) lines++
+  return lines
+}
+
+function droppedLine(lines: number, json: boolean): string {
+  const at = new Date().toISOString()
+  return entryLine({ at, level: 'warn', module: 'outpost.log', message: 'log lines dropped', fields: { lines } }, json)
 }
 
 /** A logger that writes to `sink`. */

@@ -13,7 +13,7 @@
  */
 import type { RawInput, Schema } from './schema.ts'
 
-export type Method = 'GET' | 'POST' | 'DELETE' | 'PATCH' | 'LIST'
+export type Method = 'GET' | 'POST' | 'PUT' | 'DELETE' | 'PATCH' | 'LIST'
 
 /** `*` serves any verb, as the fs and gc endpoints of the compatible system do. */
 export type Route = `${Method | '*'} /${string}`

@@ -4,7 +4,7 @@ import { openSync } from 'node:fs'
 import { connect } from 'node:net'
 import { test, type TestContext } from 'node:test'
 import { monitorOperation } from '../../src/agent/monitor.ts'
-import { createLogger, type Logger, LogSink } from '../../src/kit/log.ts'
+import { createLogger, DescriptorOutput, type Logger, LogSink } from '../../src/kit/log.ts'
 import { EVERYBODY, eventually, NODE, startEdge } from '../helpers/edge.ts'
 import { ask, raw } from '../helpers/raw-http.ts'
 
@@ -20,7 +20,7 @@ interface Monitored {
 }
 
 async function startMonitored(t: TestContext, options: { agent?: boolean } = {}): Promise<Monitored> {
-  const sink = new LogSink({ fd: openSync('/dev/null', 'w'), level: 'warn' })
+  const sink = new LogSink({ output: new DescriptorOutput(openSync('/dev/null', 'w')), level: 'warn' })
   const identity = { ...EVERYBODY, allowsAgent: () => options.agent ?? true }
   const { port } = await startEdge(t, {
     operations: [monitorOperation({ sink, nodeId: NODE })],

@@ -100,6 +100,7 @@ test('every default, with blocks that say nothing', () => {
       httpStallTimeoutMs: 300_000,
       httpsHandshakeTimeoutMs: 5000,
     },
+    logRotate: { bytes: 0, durationMs: 86_400_000, maxFiles: 0 },
     telemetry: {
       collectionIntervalMs: 1000,
       prometheusMetrics: true,

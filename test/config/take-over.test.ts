@@ -13,11 +13,19 @@ test('what can change while running is taken over, the rest waits and is named',
     ports: { ...dev.ports, http: 1 },
     limits: { ...dev.limits, httpMaxFollowers: 7, httpMaxHeaderBytes: 1024 },
     logFile: '/var/log/outpost.log',
+    logRotate: { ...dev.logRotate, maxFiles: 3 },
+    client: { ...dev.client, gcIntervalMs: 1, meta: { rack: 'r1' } },
   } as const
-  const { config, waiting } = takeOver(dev, loaded)
+  const { config, taken, waiting } = takeOver(dev, loaded)
   assert.deepEqual([config.logLevel, config.limits.httpMaxFollowers], ['debug', 7])
-  assert.deepEqual([config.ports, config.limits.httpMaxHeaderBytes, config.logFile], [dev.ports, 16_384, undefined])
-  assert.deepEqual([...waiting].sort(), ['limits', 'logFile', 'ports'])
+  assert.deepEqual(
+    [config.ports, config.limits.httpMaxHeaderBytes, config.logFile],
+    [dev.ports, 16_384, loaded.logFile],
+  )
+  assert.deepEqual([...taken].sort(), ['limits.http_max_followers', 'log_file', 'log_level', 'log_rotate_max_files'])
+  const restart = ['client.gc_interval', 'client.meta', 'limits.http_max_header_bytes', 'ports.http']
+  assert.deepEqual([...waiting].sort(), restart)
+  assert.deepEqual(takeOver(config, dev).config.logFile, undefined, 'and back to standard error')
   assert.deepEqual(takeOver(dev, { ...dev, logLevel: 'warn' }).waiting, [])
 })
 

@@ -4,7 +4,7 @@ import { connect } from 'node:net'
 import { test } from 'node:test'
 import { Listener } from '../../src/http/listener.ts'
 import { Router } from '../../src/http/router.ts'
-import { createLogger, LogSink } from '../../src/kit/log.ts'
+import { createLogger, DescriptorOutput, LogSink } from '../../src/kit/log.ts'
 import type { AnyOperation, Chunk, Identity } from '../../src/kit/operation.ts'
 import { schema } from '../../src/kit/schema.ts'
 
@@ -59,7 +59,7 @@ test('a stream that would begin behind an answer under way is refused, and the l
     host: '127.0.0.1',
     port: 0,
     router: new Router([slow, follow]),
-    logger: createLogger(new LogSink({ fd: 2, level: 'error' })),
+    logger: createLogger(new LogSink({ output: new DescriptorOutput(2), level: 'error' })),
     resolve: () => anybody,
     headers: [],
     limits,

@@ -11,6 +11,7 @@ import { ALLOC, eventually, makeAllocation } from '../helpers/edge.ts'
 import { MessageClient } from '../helpers/message-client.ts'
 import { type Heard, raw } from '../helpers/raw-http.ts'
 
+const RELOAD = 'PUT /v1/agent/reload HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n'
 const ask = (path: string) => `GET ${path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`
 const ASK = ask('/v1/client/metadata')
 
@@ -25,7 +26,12 @@ function makeCertificates(directory: string): boolean {
   const key = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes']
   writeFileSync(join(directory, 'san'), 'subjectAltName=IP:127.0.0.1\n')
   openssl('req', '-x509', ...key, '-keyout', 'ca.key', '-out', 'ca.pem', '-subj', '/CN=test CA', '-days', '2')
-  for (const name of ['first', 'second', 'client']) {
+  for (const [name, days] of [
+    ['first', '2'],
+    ['second', '2'],
+    ['client', '2'],
+    ['expired', '-1'],
+  ] as const) {
     openssl('req', ...key, '-keyout', `${name}.key`, '-out', `${name}.csr`, '-subj', `/CN=${name}`)
     openssl(
       'x509',
@@ -40,7 +46,7 @@ function makeCertificates(directory: string): boolean {
       '-out',
       `${name}.pem`,
       '-days',
-      '2',
+      days,
       '-extfile',
       'san',
     )
@@ -89,6 +95,7 @@ test('https, with certificates of clients verified', async (t) => {
   assert.match((await call({ cert: file('client.pem'), key: file('client.key') })).text, /^HTTP\/1.1 200/)
   assert.equal((await call({})).text, '', 'no certificate')
   assert.equal((await call({ cert: file('stranger.pem'), key: file('stranger.key') })).text, '', 'a stranger')
+  assert.equal((await call({ cert: file('expired.pem'), key: file('expired.key') })).text, '', 'one that has expired')
   assert.equal((await raw({ port: agent.port }, ASK)).text.includes(' 200 '), false, 'no TLS')
   const old = await call({
     cert: file('client.pem'),
@@ -163,4 +170,51 @@ test('a replaced certificate is shown after SIGHUP, a broken one is not taken ov
   setup.configure('verify_https_client = true')
   await reload('take effect with a restart only')
   assert.ok(!agent.stderr().includes('PRIVATE KEY'))
+})
+
+/** One connection that asks over and over; resolves with how many answers it got once `over` says so. */
+function askOverAndOver(port: number, ca: Buffer, over: () => boolean): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const request = 'GET /v1/agent/health HTTP/1.1\r\nHost: x\r\n\r\n'
+    let answers = 0
+    let text = ''
+    const socket = connect({ port, host: '127.0.0.1', ca }, () => socket.write(request))
+    socket.setEncoding('utf8').on('data', (more: string) => {
+      text += more
+      if (!text.endsWith('{"client":{"message":"ok","ok":true}}')) return
+      if (!text.startsWith('HTTP/1.1 200')) return reject(new Error(text))
+      text = ''
+      answers++
+      if (over()) resolve(answers)
+      else socket.write(request)
+      if (over()) socket.destroy()
+    })
+    socket.on('error', reject)
+    socket.on('close', () => reject(new Error('closed')))
+  })
+}
+
+test('no request fails while certificates are replaced, and new connections see the new one', async (t) => {
+  const setup = await prepare(t, '')
+  if (!setup) return t.skip('needs openssl')
+  const { agent, file, use } = setup
+  const ca = file('ca.pem')
+  const load = { over: false, fresh: 0 }
+  const kept = Array.from({ length: 40 }, () => askOverAndOver(agent.port, ca, () => load.over))
+  const coming = Array.from({ length: 4 }, async () => {
+    for (; !load.over; load.fresh++) await askOverAndOver(agent.port, ca, () => true)
+  })
+  for (let turn = 0; turn < 10; turn++) {
+    const name = turn % 2 === 0 ? 'second' : 'first'
+    use(name)
+    const answer = await raw({ port: agent.port, tls: { ca } }, RELOAD)
+    assert.match(answer.text, /^HTTP\/1.1 200/)
+    assert.equal(await shownName(agent.port, ca), name)
+    const before = load.fresh
+    await eventually(() => load.fresh > before + 4, 'new connections are served')
+  }
+  load.over = true
+  const answers = await Promise.all(kept)
+  await Promise.all(coming)
+  assert.ok(answers.every((count) => count > 10))
 })

@@ -1,0 +1,36 @@
+/** `/v1/agent/reload`: what SIGHUP does, with an answer that says what came of it. */
+import { Refusal } from '../kit/errors.ts'
+import type { AnyOperation, Operation } from '../kit/operation.ts'
+import { schema } from '../kit/schema.ts'
+
+/** Names of settings as the file spells them, or what kept the configuration from being taken over. */
+export type ReloadOutcome =
+  | { readonly taken: readonly string[]; readonly waiting: readonly string[] }
+  /** `theirs` when the configuration is wrong; otherwise a file that it names, or ours. */
+  | { readonly fault: string; readonly theirs: boolean }
+
+interface Reloaded {
+  readonly NeedsRestart: readonly string[]
+  readonly Reloaded: readonly string[]
+}
+
+export function reloadOperation(reload: () => ReloadOutcome): AnyOperation {
+  const operation: Operation<Record<string, never>, Reloaded> = {
+    name: 'agent.reload',
+    summary: 'Read the configuration again and take over what can change while running',
+    http: ['PUT /v1/agent/reload', 'POST /v1/agent/reload'],
+    target: 'server',
+    input: schema({}),
+    output: 'json',
+    errorFormat: 'plain',
+    authorize(_input, identity) {
+      if (!identity.allowsAgent('write')) throw new Refusal('permission_denied', 'Permission denied')
+    },
+    async run() {
+      const outcome = reload()
+      if (!('fault' in outcome)) return { NeedsRestart: outcome.waiting, Reloaded: outcome.taken }
+      throw new Refusal(outcome.theirs ? 'invalid_request' : 'host_error', outcome.fault)
+    },
+  }
+  return operation
+}

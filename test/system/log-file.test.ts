@@ -1,0 +1,149 @@
+/** The log file: put aside by size and age, moved and removed by others, on a disk that is full. */
+import assert from 'node:assert/strict'
+import {
+  openSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  renameSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { LogFile } from '../../src/daemon-log.ts'
+import { createLogger, DescriptorOutput, LogSink } from '../../src/kit/log.ts'
+import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
+import { eventually } from '../helpers/edge.ts'
+import { ask } from '../helpers/raw-http.ts'
+
+const KEEP = { bytes: 0, durationMs: 86_400_000, maxFiles: 0 }
+
+const forPeople = (path: string) => `acl { enabled = false }\nlog_file = "${path}"\nlog_json = false\n`
+
+function linesOf(...files: readonly string[]): string[] {
+  return files.flatMap((file) => readFileSync(file, 'utf8').split('\n').slice(0, -1))
+}
+
+test('a file is put aside at its size, in order, and as many are kept as asked for', async (t) => {
+  const directory = workDirectory(t)
+  const path = join(directory, 'agent.txt')
+  for (const other of ['agent-1.txt', 'agent-1790000000000000000.log', 'agent-1790000000000000000x.txt']) {
+    writeFileSync(join(directory, other), 'not ours')
+  }
+  const sink = new LogSink({ output: new LogFile(path, { ...KEEP, bytes: 4000, maxFiles: 3 }), level: 'info' })
+  const logger = createLogger(sink)
+  const aside = () => readdirSync(directory).filter((name) => /^agent-\d{19}\.txt$/.test(name))
+  for (let round = 0; round < 8; round++) {
+    for (let i = 0; i < 50; i++) logger.info(`line ${round * 50 + i}`)
+    const last = `line ${round * 50 + 49}"`
+    await eventually(() => readFileSync(path, 'utf8').includes(last), 'the round is written')
+  }
+  const kept = aside().sort()
+  assert.equal(kept.length, 3)
+  assert.equal(statSync(path).mode & 0o777, 0o640)
+  const numbers = linesOf(...kept.map((name) => join(directory, name)), path).map((line) => {
+    const { '@message': message } = JSON.parse(line) as { '@message': string }
+    return Number(message.slice(5))
+  })
+  assert.equal(numbers.at(-1), 399)
+  numbers.forEach((number, at) => assert.equal(number, (numbers[0] ?? 0) + at, 'in order, none missing'))
+  assert.ok(readdirSync(directory).includes('agent-1790000000000000000x.txt'))
+  assert.ok(readdirSync(directory).includes('agent-1790000000000000000.log'))
+  sink.close()
+})
+
+test('a file is put aside at its age; a name with a slash at its end is a directory', async (t) => {
+  const directory = join(workDirectory(t), 'made')
+  const file = new LogFile(`${directory}/`, { ...KEEP, durationMs: 1, maxFiles: -1 })
+  const sink = new LogSink({ output: file, level: 'info' })
+  const logger = createLogger(sink)
+  logger.info('first')
+  await eventually(() => statSync(join(directory, 'outpost.log')).size > 0, 'it is written')
+  logger.info('second')
+  await eventually(() => readFileSync(join(directory, 'outpost.log'), 'utf8').includes('second'), 'it is written')
+  assert.ok(!readFileSync(join(directory, 'outpost.log'), 'utf8').includes('first'))
+  assert.deepEqual(readdirSync(directory), ['outpost.log'], 'none is kept')
+  sink.close()
+})
+
+test('lines for a full disk are counted, and that is said once there is room', async (t) => {
+  const path = join(workDirectory(t), 'log')
+  const sink = new LogSink({ output: new DescriptorOutput(openSync('/dev/full', 'w')), level: 'info' })
+  const logger = createLogger(sink)
+  for (let i = 0; i < 30; i++) {
+    logger.info('lost')
+    if (i % 10 === 9) await new Promise((resolve) => setTimeout(resolve, 50))
+  }
+  sink.redirect(new LogFile(path, KEEP), true)
+  await eventually(() => {
+    logger.info('room again')
+    return statSync(path).size > 0 && readFileSync(path, 'utf8').includes('log lines dropped')
+  }, 'the count is told')
+  const told = linesOf(path).filter((line) => line.includes('log lines dropped'))
+  const lost = told.map((line) => (JSON.parse(line) as { lines: number }).lines)
+  assert.equal(
+    lost.reduce((sum, lines) => sum + lines, 0),
+    30,
+  )
+  assert.ok(!readFileSync(path, 'utf8').includes('"lost"'))
+  sink.close()
+})
+
+test('a directory that was removed is made again, and the agent goes on', async (t) => {
+  const directory = workDirectory(t)
+  const file = join(directory, 'log/agent.log')
+  const config = `acl { enabled = false }\nlog_file = "${file}"\n`
+  const agent = await startAgent(t, ['-config', writeConfig(directory, config)])
+  const health = () => ask(agent.port, 'GET', '/v1/agent/health')
+  const written = async () => {
+    assert.equal((await health()).status, 200)
+    try {
+      return readFileSync(file, 'utf8').includes('agent.health')
+    } catch {
+      return false
+    }
+  }
+  await eventually(written, 'a line')
+  rmSync(join(directory, 'log'), { recursive: true })
+  await eventually(written, 'a line in a new file')
+  rmSync(join(directory, 'log'), { recursive: true })
+  writeFileSync(join(directory, 'log'), 'in the way')
+  for (let i = 0; i < 20; i++) assert.equal((await health()).status, 200)
+  assert.equal(agent.stderr(), '', 'nothing goes elsewhere')
+  await new Promise((resolve) => setTimeout(resolve, 1200))
+  await health()
+  rmSync(join(directory, 'log'))
+  await eventually(written, 'a line once there is a place')
+})
+
+test('after another program moved the file, SIGHUP begins a new one; the settings can be changed', async (t) => {
+  const directory = workDirectory(t)
+  const file = join(directory, 'agent.log')
+  const agent = await startAgent(t, ['-config', writeConfig(directory, forPeople(file))])
+  await eventually(() => readFileSync(file, 'utf8').includes('[INFO]  outpost: started'), 'lines for people')
+  renameSync(file, `${file}.1`)
+  utimesSync(`${file}.1`, 0, 0)
+  agent.child.kill('SIGHUP')
+  const begun = () => readdirSync(directory).includes('agent.log') && readFileSync(file, 'utf8')
+  await eventually(() => (begun() || '').includes('configuration reloaded'), 'a new file')
+  assert.ok(!readFileSync(`${file}.1`, 'utf8').includes('configuration reloaded'))
+  const other = join(directory, 'other.log')
+  writeConfig(directory, forPeople(other))
+  const answer = await ask(agent.port, 'PUT', '/v1/agent/reload')
+  assert.deepEqual(JSON.parse(answer.body.toString()), { NeedsRestart: [], Reloaded: ['log_file'] })
+  await eventually(() => readFileSync(other, 'utf8').includes('agent.reload'), 'the other file')
+  await eventually(() => !openFiles(agent.pid).includes(file), 'the first one is closed')
+})
+
+function openFiles(pid: number): string[] {
+  return readdirSync(`/proc/${pid}/fd`).flatMap((fd) => {
+    try {
+      return [readlinkSync(`/proc/${pid}/fd/${fd}`)]
+    } catch {
+      return []
+    }
+  })
+}
