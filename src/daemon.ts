@@ -205,6 +205,7 @@ class Agent implements Running {
       logger: logger.named('agent'),
       sink: log.sink,
       reload: () => this.reload(),
+      operations: host?.operations ?? [],
     })
   }
 

@@ -17,6 +17,8 @@
  * What can go wrong. A source that fails breaks the one answer it was asked for. Counters begin at zero with each start,
  * as whoever computes rates from them expects. The room imports none but kit: it is told by the daemon what the other
  * rooms know.
+ *
+ * `openapi` describes all endpoints of the process, made from the operations themselves.
  */
 import type { Logger, LogSink } from '../kit/log.ts'
 import type { AnyOperation } from '../kit/operation.ts'
@@ -24,6 +26,7 @@ import type { AnyFamily, CommonLabels, NameFilter } from './metric.ts'
 import { Metrics } from './metrics.ts'
 import { monitorOperation } from './monitor.ts'
 import { metricsOperation } from './metrics-operation.ts'
+import { openApiOperation } from './openapi.ts'
 import { ProcessFigures } from './process-figures.ts'
 import { type ReloadOutcome, reloadOperation } from './reload.ts'
 import { RequestMeter } from './request-meter.ts'
@@ -46,6 +49,8 @@ export interface AgentRoomOptions {
   readonly sink: LogSink
   /** Reads the configuration again. */
   readonly reload: () => ReloadOutcome
+  /** What the other rooms serve. */
+  readonly operations: readonly AnyOperation[]
 }
 
 export interface AgentRoom {
@@ -70,14 +75,16 @@ export function startAgentRoom(options: AgentRoomOptions): AgentRoom {
     logger,
   })
   metrics.start()
+  const operations: AnyOperation[] = [
+    ...selfOperations(facts),
+    metricsOperation({ metrics, textForm }),
+    monitorOperation({ sink, nodeId: facts.nodeId }),
+    reloadOperation(options.reload),
+    openApiOperation(() => [...options.operations, ...operations], facts.version),
+  ]
   return {
     meter,
-    operations: [
-      ...selfOperations(facts),
-      metricsOperation({ metrics, textForm }),
-      monitorOperation({ sink, nodeId: facts.nodeId }),
-      reloadOperation(options.reload),
-    ],
+    operations,
     stop() {
       metrics.stop()
       figures.stop()

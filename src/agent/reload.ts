@@ -14,6 +14,8 @@ interface Reloaded {
   readonly Reloaded: readonly string[]
 }
 
+const NAMES = { type: 'array', items: { type: 'string' } }
+
 export function reloadOperation(reload: () => ReloadOutcome): AnyOperation {
   const operation: Operation<Record<string, never>, Reloaded> = {
     name: 'agent.reload',
@@ -22,6 +24,11 @@ export function reloadOperation(reload: () => ReloadOutcome): AnyOperation {
     target: 'server',
     input: schema({}),
     output: 'json',
+    result: {
+      type: 'object',
+      properties: { NeedsRestart: NAMES, Reloaded: NAMES },
+      required: ['NeedsRestart', 'Reloaded'],
+    },
     errorFormat: 'plain',
     authorize(_input, identity) {
       if (!identity.allowsAgent('write')) throw new Refusal('permission_denied', 'Permission denied')

@@ -75,6 +75,14 @@ export function selfOperations(facts: AgentFacts): AnyOperation[] {
     target: 'server',
     input: schema(healthFields),
     output: 'json',
+    result: {
+      type: 'object',
+      additionalProperties: {
+        type: 'object',
+        properties: { message: { type: 'string' }, ok: { type: 'boolean' } },
+        required: ['message', 'ok'],
+      },
+    },
     errorFormat: 'plain',
     open: true,
     authorize: () => undefined,

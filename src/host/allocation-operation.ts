@@ -3,7 +3,7 @@
  * permission (unknown is 404, whoever asks), and need one of a few capabilities in the allocation's own namespace.
  */
 import { Refusal } from '../kit/errors.ts'
-import type { AnyOperation, Call, Chunk, NamespaceCapability, Operation } from '../kit/operation.ts'
+import type { AnyOperation, Call, Chunk, JsonSchema, NamespaceCapability, Operation } from '../kit/operation.ts'
 import { pathParam, queryText, type Schema } from '../kit/schema.ts'
 import { type Allocation, type AllocationTable, findAllocation } from './allocation.ts'
 
@@ -21,6 +21,7 @@ interface Definition<In, Out> {
   readonly input: Schema<In>
   readonly output: 'json' | 'empty' | 'stream'
   readonly produces?: 'application/json' | 'text/plain'
+  readonly result?: JsonSchema
   /** Any one of them is enough. */
   readonly needs: readonly NamespaceCapability[]
   endless?(input: In): boolean

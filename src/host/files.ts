@@ -9,6 +9,7 @@ import { schema } from '../kit/schema.ts'
 import { baseName, findFile, isReadable, refusalOf } from './alloc-files.ts'
 import type { Allocation, AllocationTable } from './allocation.ts'
 import { allocationOperation, allocIdParam, pathQuery } from './allocation-operation.ts'
+import { FILE_FACTS, FILE_LIST } from './result-schemas.ts'
 import { type Found, openContent } from './beneath.ts'
 import { type FileInfo, fileInfo } from './file-facts.ts'
 import { fileContentType, SNIFF_BYTES } from './sniff.ts'
@@ -95,6 +96,7 @@ export function fileOperations({ allocations }: { allocations: AllocationTable }
     path: 'fs/ls/:alloc_id',
     input: pathInput,
     output: 'json',
+    result: FILE_LIST,
     produces: 'text/plain',
     needs: ['read-fs'],
     run: (allocation, input) => listDirectory(allocation, input.path),
@@ -105,6 +107,7 @@ export function fileOperations({ allocations }: { allocations: AllocationTable }
     path: 'fs/stat/:alloc_id',
     input: pathInput,
     output: 'json',
+    result: FILE_FACTS,
     produces: 'text/plain',
     needs: ['read-fs'],
     run: async (allocation, input) => statFile(allocation, input.path),

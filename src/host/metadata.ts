@@ -19,6 +19,7 @@ import { type Schema, queryText, schema } from '../kit/schema.ts'
 import { requireOwnNode } from './allocation.ts'
 import { type MetadataBody, parseMetadataBody } from './metadata-body.ts'
 import type { DynamicMeta, HostState } from './state.ts'
+import { METADATA } from './result-schemas.ts'
 
 export const BODY_BYTES_MAX = 512 << 10
 export const VALUE_BYTES_MAX = 64 << 10
@@ -194,6 +195,7 @@ export function metadataOperations(host: { metadata: NodeMetadata; nodeId: strin
     target: 'node',
     input: readInput,
     output: 'json',
+    result: METADATA,
     errorFormat: 'plain',
     crossOrigin: ['GET', 'HEAD'],
     head: false,
@@ -208,6 +210,7 @@ export function metadataOperations(host: { metadata: NodeMetadata; nodeId: strin
     target: 'node',
     input: applyInput,
     output: 'json',
+    result: METADATA,
     errorFormat: 'plain',
     bodyBytesMax: BODY_BYTES_MAX,
     locate: (input) => ({ nodeId: input.node_id }),

@@ -4,6 +4,7 @@ import type { AnyOperation, Operation } from '../kit/operation.ts'
 import { queryText, schema, type InputOf } from '../kit/schema.ts'
 import { requireOwnNode, type AllocationTable } from './allocation.ts'
 import { allocationOperation, allocIdParam } from './allocation-operation.ts'
+import { ALLOCATION_STATS, HOST_STATS } from './result-schemas.ts'
 import type { HostStats } from './host-stats.ts'
 import type { StatsSampler } from './sampler.ts'
 
@@ -32,6 +33,7 @@ export function statsOperations(options: StatsOperationsOptions): AnyOperation[]
     target: 'node',
     input: schema(hostFields),
     output: 'json',
+    result: HOST_STATS,
     produces: 'application/json',
     errorFormat: 'plain',
     crossOrigin: ['GET', 'HEAD'],
@@ -50,6 +52,7 @@ export function statsOperations(options: StatsOperationsOptions): AnyOperation[]
     path: 'allocation/:alloc_id/stats',
     input: schema(allocationFields),
     output: 'json',
+    result: ALLOCATION_STATS,
     needs: ['read-job'],
     run: (allocation, input) => sampler.allocationStats(allocation, input.task),
   })

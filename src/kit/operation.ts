@@ -76,6 +76,9 @@ export interface StreamHead {
 
 export type Chunk = StreamHead | Uint8Array
 
+/** A schema in the words of JSON Schema, as data. */
+export type JsonSchema = Readonly<Record<string, unknown>>
+
 export interface Operation<In, Out> {
   /** Dotted name: access log, metric label, wire name between processes, audit. */
   readonly name: string
@@ -87,6 +90,8 @@ export interface Operation<In, Out> {
   readonly input: Schema<In>
   /** What the caller gets: a JSON value, nothing at all, or bytes. */
   readonly output: 'json' | 'empty' | 'stream'
+  /** What the JSON value looks like, for the OpenAPI document; absent means that it is not told. */
+  readonly result?: JsonSchema
   /** Content type of a JSON answer; `text/plain` still becomes JSON for a caller whose Accept asks for it. */
   readonly produces?: 'application/json' | 'text/plain'
   /** `plain` errors are text, `errors` are `{"errors":[...]}`. */

@@ -34,6 +34,8 @@ export interface Field<T> {
   readonly description: string
   readonly required: boolean
   readonly choices?: readonly string[]
+  /** What an absent value counts as, for documentation. */
+  readonly fallback?: string | number | boolean
   parse(raw: RawInput, name: string): T
 }
 
@@ -99,6 +101,7 @@ export function queryText<D extends string | undefined>(options: TextOptions<D>)
     description: options.description,
     required: options.required !== undefined,
     ...(options.choices ? { choices: options.choices } : {}),
+    ...(options.fallback === undefined || options.fallback === '' ? {} : { fallback: options.fallback }),
     parse(raw, name) {
       const value = queryValue(raw, name)
       if (value === undefined) {
@@ -138,6 +141,7 @@ export function queryBoolean(options: { description: string; fallback: boolean }
     type: 'boolean',
     description: options.description,
     required: false,
+    fallback: options.fallback,
     parse(raw, name) {
       const text = queryValue(raw, name)
       if (text === undefined) return options.fallback
@@ -183,6 +187,7 @@ export function queryInteger<D extends number | undefined>(options: IntegerOptio
     type: 'integer',
     description: options.description,
     required: options.required === true,
+    ...(options.fallback === undefined || options.required ? {} : { fallback: options.fallback }),
     parse(raw, name) {
       const text = queryValue(raw, name)
       if (text === undefined) return options.required ? refuseInteger(name, '', 'invalid syntax') : options.fallback
