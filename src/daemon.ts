@@ -22,6 +22,7 @@ import { Listener } from './http/listener.ts'
 import { Router } from './http/router.ts'
 import { messageOf } from './kit/errors.ts'
 import { createLogger, type Logger } from './kit/log.ts'
+import type { AnyOperation } from './kit/operation.ts'
 import { checkPolicy } from './secrets/policy.ts'
 import { ProcessLog } from './daemon-log.ts'
 import { agentFamilies } from './daemon-metrics.ts'
@@ -138,6 +139,7 @@ class Agent implements Running {
   #listener: Listener | undefined
   #cluster: Cluster | undefined
   #room: AgentRoom | undefined
+  #served: readonly AnyOperation[] = []
   readonly #reloads = { done: 0, refused: 0 }
   /** The tokens of the configuration, and with servers to ask, all others. */
   #own: OwnAuthorizer
@@ -205,7 +207,7 @@ class Agent implements Running {
       logger: logger.named('agent'),
       sink: log.sink,
       reload: () => this.reload(),
-      operations: host?.operations ?? [],
+      operations: () => this.#served,
     })
   }
 
@@ -215,6 +217,7 @@ class Agent implements Running {
     this.#room = room
     const own = [...(this.host?.operations ?? []), ...room.operations]
     const served = this.#cluster?.operations(this.host, room.operations) ?? own
+    this.#served = served
     const tls = readTlsFiles(config.tls)
     this.#listener = new Listener({
       host: config.addresses.http,

@@ -49,8 +49,8 @@ export interface AgentRoomOptions {
   readonly sink: LogSink
   /** Reads the configuration again. */
   readonly reload: () => ReloadOutcome
-  /** What the other rooms serve. */
-  readonly operations: readonly AnyOperation[]
+  /** All that the process serves, as soon as that is known. */
+  readonly operations: () => readonly AnyOperation[]
 }
 
 export interface AgentRoom {
@@ -80,7 +80,7 @@ export function startAgentRoom(options: AgentRoomOptions): AgentRoom {
     metricsOperation({ metrics, textForm }),
     monitorOperation({ sink, nodeId: facts.nodeId }),
     reloadOperation(options.reload),
-    openApiOperation(() => [...options.operations, ...operations], facts.version),
+    openApiOperation(options.operations, facts.version),
   ]
   return {
     meter,

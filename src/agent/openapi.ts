@@ -143,7 +143,7 @@ export function openApiDocument(operations: readonly AnyOperation[], version: st
   }
 }
 
-/** `operations` are all that are served, this one included; asked for once. */
+/** `operations` gives all that are served, this one included; it is asked with the first request. */
 export function openApiOperation(operations: () => readonly AnyOperation[], version: string): AnyOperation {
   let document: JsonSchema | undefined
   const operation: Operation<Record<string, never>, JsonSchema> = {
