@@ -40,7 +40,7 @@ const MAIN_FILE: Readonly<Record<string, string>> = {
   agent: 'agent.ts',
   cli: 'command.ts',
   secrets: 'policy.ts',
-  cluster: 'authorizer.ts',
+  cluster: 'route.ts',
   store: 'roster-store.ts',
 }
 

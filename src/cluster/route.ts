@@ -1,7 +1,25 @@
 /**
- * Which node a call is for, and the way there. An operation that belongs to a node is wrapped: for this process's own
- * node it runs as it is, for another one it is handed on, with the same input and the same token, which the other end
- * judges again. What is known to be gone is said at once, not after a timeout.
+ * The cluster room: several processes as one. A *server* keeps the roster of nodes and their allocations; a *node* says
+ * what it has and serves calls; a call that reaches the wrong process is handed on to the right one.
+ *
+ * The way of a call. `route` (this file) wraps each operation that belongs to a node: for this process's own it runs as it
+ * is, otherwise `forward` sends input, token and request ID to the node, whose `serve` looks up the very same operation,
+ * parses, authorises and runs it, and sends back what it gives as the caller takes it. A process without a roster asks
+ * any server. Who speaks about a node is in `description` (signed messages), `announce` (the node's side), `listen` and
+ * `roster` (the server's). Everything crosses a `link`: NATS between machines, memory within a process. Tokens are
+ * resolved by `authorizer`, and by asking a server where they are not known (`asking-authorizer`).
+ *
+ * Promises. Permission is judged at every hop by what that hop knows, and never less strictly than where the call came in.
+ * An answer that lost a part, its node or its connection breaks; it never looks whole. No caller makes anybody hold more
+ * than the window of its call. Whatever arrives on the bus, from whomever, is parsed into a narrow type or dropped. What
+ * is known to be gone is said at once.
+ *
+ * Assumes that the bus delivers messages of one sender in order or not at all, and that its permissions keep a node from
+ * reading what is meant for another (docs/decisions/014): tokens travel there.
+ *
+ * What can go wrong. The bus is down: calls to other nodes are refused, each process goes on with what is its own. A node
+ * is silent: its calls break after seven seconds, its record is `down` after three beats. Two processes with one node
+ * ID: the second key is refused, loudly. A server that was away: complete again within one beat, from what nodes say.
  */
 import { Refusal } from '../kit/errors.ts'
 import { type AnyOperation, type Call, type Chunk, type Identity, JsonText, type Place } from '../kit/operation.ts'
