@@ -1,93 +1,42 @@
 /**
- * A link over NATS: one connection a process, kept up for ever. Loud when it is lost or comes back, quiet between. What is
- * published while it is down is kept by the client for the moment it comes back, up to a bound, and lost beyond; whoever
- * needs more notices the hole.
+ * A link over NATS: one connection a process, made again for ever when it is lost, with who we are read anew each time.
+ * Loud when the state changes or the reason for it does, quiet between: a server that is down for an hour costs two lines.
+ *
+ * What is published while there is no connection is lost; whoever needs more notices the hole. Subscriptions outlive
+ * connections: each new one gets them all.
  */
-import { readFileSync } from 'node:fs'
-import { connect, credsAuthenticator, nkeyAuthenticator, tokenAuthenticator } from '@nats-io/transport-node'
-import { usernamePasswordAuthenticator } from '@nats-io/transport-node'
-import type { Authenticator, Msg, NatsConnection, NodeConnectionOptions, Status } from '@nats-io/transport-node'
-import { Fault, messageOf } from '../kit/errors.ts'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { connect, PermissionViolationError } from '@nats-io/transport-node'
+import type { Msg, NatsConnection, Status } from '@nats-io/transport-node'
+import { messageOf } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
 import type { Link, Message, Subscription } from './link.ts'
+import { type LoginOptions, loginOf, loginSettings } from './nats-login.ts'
+import { Once } from './once.ts'
 
-export interface NatsOptions {
-  readonly servers: readonly string[]
-  /** At most one way to say who we are. Files are read when the connection is made. */
-  readonly credentialsFile?: string
-  readonly nkeyFile?: string
-  readonly user?: string
-  readonly passwordFile?: string
-  readonly tokenFile?: string
-  readonly caFile?: string
-  readonly certFile?: string
-  readonly keyFile?: string
+export interface NatsOptions extends LoginOptions {
   /** Shown in the NATS server's lists. */
   readonly name: string
   readonly logger: Logger
 }
 
-const RECONNECT_WAIT_MS = 500
-const RECONNECT_JITTER_MS = 1500
+/** From the first wait to the longest; each is cut by up to three quarters, so that a thousand agents do not come as one. */
+const WAIT_MIN_MS = 500
+const WAIT_MAX_MS = 4000
 /** The other end of a dead wire is noticed within two of them. */
 const PING_MS = 5000
 const DIAL_TIMEOUT_MS = 5000
+/** What is published last gets this long to go out. */
+const DRAIN_MS = 2000
+/** A subscription that was refused is tried again: permissions of a NATS server can change while we are connected. */
+const RESUBSCRIBE_MS = 15_000
 const NOBODY = 503
 
 /** A link that is on its way up: it resolves at once, and connects as soon as a server answers. */
 export async function openNatsLink(options: NatsOptions): Promise<Link> {
-  const { logger } = options
-  const settings: NodeConnectionOptions = {
-    servers: [...options.servers],
-    name: options.name,
-    authenticator: authenticatorOf(options),
-    ...tlsOf(options),
-    timeout: DIAL_TIMEOUT_MS,
-    pingInterval: PING_MS,
-    maxReconnectAttempts: -1,
-    reconnectTimeWait: RECONNECT_WAIT_MS,
-    reconnectJitter: RECONNECT_JITTER_MS,
-    reconnectJitterTLS: RECONNECT_JITTER_MS,
-    // Credentials may be put right while we wait.
-    ignoreAuthErrorAbort: true,
-    waitOnFirstConnect: true,
-  }
-  const link = new NatsLink(logger)
-  link.start(connect(settings))
+  const link = new NatsLink(options)
+  void link.keepUp()
   return link
-}
-
-function authenticatorOf(options: NatsOptions): Authenticator[] {
-  const { credentialsFile, nkeyFile, user, passwordFile, tokenFile } = options
-  if (credentialsFile !== undefined) return [credsAuthenticator(readSecret('nats.credentials_file', credentialsFile))]
-  if (nkeyFile !== undefined) return [nkeyAuthenticator(trimmed(readSecret('nats.nkey_file', nkeyFile)))]
-  if (tokenFile !== undefined) return [tokenAuthenticator(readSecret('nats.token_file', tokenFile).toString().trim())]
-  if (user === undefined) return []
-  const password = passwordFile === undefined ? '' : readSecret('nats.password_file', passwordFile).toString().trim()
-  return [usernamePasswordAuthenticator(user, password)]
-}
-
-function trimmed(bytes: Buffer): Uint8Array {
-  return new TextEncoder().encode(bytes.toString().trim())
-}
-
-function readSecret(setting: string, file: string): Buffer {
-  try {
-    return readFileSync(file)
-  } catch (error) {
-    throw new Fault(`${setting} names ${file}, which cannot be read: ${messageOf(error)}`, { cause: error })
-  }
-}
-
-function tlsOf({ caFile, certFile, keyFile }: NatsOptions): Pick<NodeConnectionOptions, 'tls'> {
-  if (caFile === undefined && certFile === undefined) return {}
-  return {
-    tls: {
-      ...(caFile === undefined ? {} : { caFile }),
-      ...(certFile === undefined ? {} : { certFile }),
-      ...(keyFile === undefined ? {} : { keyFile }),
-    },
-  }
 }
 
 interface Wanted {
@@ -98,66 +47,133 @@ interface Wanted {
 }
 
 class NatsLink implements Link {
+  readonly #options: NatsOptions
   readonly #logger: Logger
   readonly #wanted = new Set<Wanted>()
   readonly #listeners: ((isConnected: boolean) => void)[] = []
+  readonly #closing = new AbortController()
+  /** Said since the last change of state. */
+  readonly #said = new Once()
+  /** Members of a NATS cluster that its servers have told us of. */
+  #discovered: readonly string[] = []
   #connection: NatsConnection | undefined
-  #isConnected = false
-  #isClosed = false
+  #payloadBytesMax = 1 << 20
 
-  constructor(logger: Logger) {
-    this.#logger = logger
+  constructor(options: NatsOptions) {
+    this.#options = options
+    this.#logger = options.logger
   }
 
-  start(connecting: Promise<NatsConnection>): void {
-    connecting.then(
-      (connection) => this.#up(connection),
-      (error: unknown) => {
-        if (!this.#isClosed) this.#logger.error('no connection to NATS', { error: messageOf(error) })
-      },
-    )
-  }
-
-  #up(connection: NatsConnection): void {
-    if (this.#isClosed) {
-      void connection.close()
-      return
+  /** Resolves when the link has been closed. */
+  async keepUp(): Promise<void> {
+    for (let failures = 0; !this.#isClosed; ) {
+      const connection = await this.#dial()
+      if (connection) {
+        failures = 0
+        await this.#use(connection)
+      }
+      const waitMs = Math.min(WAIT_MIN_MS * 2 ** failures++, WAIT_MAX_MS) * (1 - 0.75 * Math.random())
+      await sleep(waitMs, undefined, { signal: this.#closing.signal, ref: false }).catch(() => undefined)
     }
+  }
+
+  get #isClosed(): boolean {
+    return this.#closing.signal.aborted
+  }
+
+  /** One attempt with each server there is, in any order; those that were named come first. */
+  async #dial(): Promise<NatsConnection | undefined> {
+    const { servers } = this.#options
+    const discovered = this.#discovered.filter((server) => !servers.some((given) => given.endsWith(server)))
+    for (const server of [...shuffled(servers), ...shuffled(discovered)]) {
+      try {
+        return await this.#dialOne(server, discovered.includes(server))
+      } catch (error) {
+        if (this.#isClosed) return undefined
+        const reason = this.#reasonOf(error)
+        const level = this.#said.first(`${server} ${reason}`) ? 'warn' : 'debug'
+        this.#logger[level]('no connection to NATS, trying on', { server, reason })
+      }
+    }
+    return undefined
+  }
+
+  #dialOne(server: string, isDiscovered: boolean): Promise<NatsConnection> {
+    const { name, servers } = this.#options
+    // One that a trusted server has told us of may stand under an address, with a certificate for the name of them all.
+    const names = isDiscovered ? [server, ...servers] : [server]
+    return connect({
+      ...loginOf(this.#options, names),
+      servers: [server],
+      name,
+      timeout: DIAL_TIMEOUT_MS,
+      pingInterval: PING_MS,
+      reconnect: false,
+    })
+  }
+
+  #reasonOf(error: unknown): string {
+    const text = error === undefined ? 'the connection was closed' : messageOf(error)
+    if (!/authorization|authentication/i.test(text)) return text
+    return `${text}: the NATS server does not accept ${loginSettings(this.#options)}`
+  }
+
+  /** Resolves when the connection is over. */
+  async #use(connection: NatsConnection): Promise<void> {
+    if (this.#isClosed) return connection.close()
     this.#connection = connection
+    this.#said.clear()
+    this.#learn(connection)
     for (const wanted of this.#wanted) this.#subscribe(connection, wanted)
-    this.#logger.info('connected to NATS', { server: connection.getServer() })
-    this.#change(true)
+    const server = connection.getServer()
+    this.#logger.info('connected to NATS', { server })
+    this.#tellChange(true)
     void this.#watch(connection)
+    const error = await connection.closed()
+    if (this.#isClosed) return
+    this.#connection = undefined
+    this.#said.clear()
+    this.#logger.warn('connection to NATS lost, trying to get it back', {
+      server,
+      reason: this.#reasonOf(error || undefined),
+    })
+    this.#tellChange(false)
+  }
+
+  #learn({ info }: NatsConnection): void {
+    this.#discovered = info?.connect_urls ?? this.#discovered
+    this.#payloadBytesMax = info?.max_payload ?? this.#payloadBytesMax
   }
 
   async #watch(connection: NatsConnection): Promise<void> {
-    for await (const status of connection.status()) this.#tell(status)
+    for await (const status of connection.status()) this.#heed(connection, status)
   }
 
-  #tell(status: Status): void {
-    if (status.type === 'disconnect') {
-      this.#logger.warn('connection to NATS lost, trying to get it back', { server: status.server })
-      this.#change(false)
-    } else if (status.type === 'reconnect') {
-      this.#logger.info('connected to NATS again', { server: status.server })
-      this.#change(true)
-    } else if (status.type === 'error') {
-      this.#logger.error('NATS refused something', { error: messageOf(status.error) })
-    }
+  #heed(connection: NatsConnection, status: Status): void {
+    if (status.type === 'update') this.#learn(connection)
+    if (status.type !== 'error') return
+    const { error } = status
+    // Subjects end in names of single calls: one of them speaks for its like.
+    const refused = error instanceof PermissionViolationError
+    const what = refused ? `${error.operation} ${error.subject.replace(/\.[^.]*$/, '')}` : messageOf(error)
+    if (!this.#said.first(what)) return
+    if (!refused) return this.#logger.warn('an error of the NATS server', { error: messageOf(error) })
+    this.#logger.error('the NATS server does not permit what this process needs, see its permissions', {
+      operation: error.operation,
+      subject: error.subject,
+    })
   }
 
-  #change(isConnected: boolean): void {
-    if (this.#isConnected === isConnected) return
-    this.#isConnected = isConnected
+  #tellChange(isConnected: boolean): void {
     for (const tell of this.#listeners) tell(isConnected)
   }
 
   get isConnected(): boolean {
-    return this.#isConnected
+    return this.#connection !== undefined
   }
 
   get payloadBytesMax(): number {
-    return this.#connection?.info?.max_payload ?? 1 << 20
+    return this.#payloadBytesMax
   }
 
   onChange(tell: (isConnected: boolean) => void): void {
@@ -166,11 +182,14 @@ class NatsLink implements Link {
 
   publish(subject: string, payload: Uint8Array, reply = ''): void {
     // Kept for later they would be old news: every sender says everything again, or is asked again.
-    if (!this.#isConnected || !this.#connection) return
+    if (!this.#connection) return
     try {
       this.#connection.publish(subject, payload, reply === '' ? {} : { reply })
     } catch (error) {
-      this.#logger.error('a message could not be sent', { subject, bytes: payload.length, error: messageOf(error) })
+      const text = messageOf(error)
+      if (this.#said.first(text)) {
+        this.#logger.error('a message could not be sent', { subject, bytes: payload.length, error: text })
+      }
     }
   }
 
@@ -190,11 +209,19 @@ class NatsLink implements Link {
     const subscription = connection.subscribe(wanted.subject, {
       ...(wanted.queue === undefined ? {} : { queue: wanted.queue }),
       callback: (error, message) => {
-        if (error) this.#logger.error('a subscription failed', { subject: wanted.subject, error: messageOf(error) })
+        // What was refused is said by `#heed`.
+        if (error) this.#resubscribe(connection, wanted)
         else this.#deliver(wanted, message)
       },
     })
     wanted.close = () => subscription.unsubscribe()
+  }
+
+  #resubscribe(connection: NatsConnection, wanted: Wanted): void {
+    wanted.close = undefined
+    setTimeout(() => {
+      if (this.#connection === connection && this.#wanted.has(wanted)) this.#subscribe(connection, wanted)
+    }, RESUBSCRIBE_MS).unref()
   }
 
   #deliver(wanted: Wanted, message: Msg): void {
@@ -208,13 +235,19 @@ class NatsLink implements Link {
   }
 
   async close(): Promise<void> {
-    const wasConnected = this.#isConnected
     const connection = this.#connection
-    this.#isClosed = true
-    this.#isConnected = false
     this.#connection = undefined
-    // What was published last still goes out.
-    if (wasConnected) await connection?.drain().catch(() => connection.close())
-    else await connection?.close()
+    this.#closing.abort()
+    if (!connection) return
+    const late = sleep(DRAIN_MS, 'late', { ref: false })
+    await Promise.race([connection.drain().catch(() => undefined), late])
+    await connection.close()
   }
+}
+
+function shuffled<T>(items: readonly T[]): T[] {
+  return items
+    .map((item) => ({ item, at: Math.random() }))
+    .sort((a, b) => a.at - b.at)
+    .map(({ item }) => item)
 }

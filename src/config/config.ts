@@ -136,10 +136,11 @@ export interface ServerConfig {
 }
 
 export interface NatsConfig {
-  /** At least one, each with or without a scheme; no credentials inside. */
+  /** At least one, each with or without a scheme (`tls` insists on TLS); no credentials inside. */
   readonly servers: readonly string[]
-  /** At most one of `credentialsFile`, `user` with `passwordFile`, `tokenFile`. */
+  /** At most one of `credentialsFile`, `nkeyFile`, `user` with `passwordFile`, `tokenFile`. */
   readonly credentialsFile?: string
+  readonly nkeyFile?: string
   readonly user?: string
   readonly passwordFile?: string
   readonly tokenFile?: string

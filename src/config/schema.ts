@@ -64,10 +64,10 @@ function sha256(value: string): string | undefined {
 
 /** A wrong URL is not shown: it may hold a password. */
 function natsUrl(value: string): string | undefined {
-  const match = /^(?:(?:nats|tls|wss?):\/\/)?([^/?#]+)\/?$/i.exec(value)
-  if (!match) return 'expected nats://host:port, tls://host:port, ws://host:port or wss://host:port'
+  const match = /^(?:(?:nats|tls):\/\/)?([^/?#]+)\/?$/i.exec(value)
+  if (!match) return 'expected nats://host:port or tls://host:port'
   if (value.includes('@'))
-    return 'credentials do not belong in a URL: use credentials_file, password_file or token_file'
+    return 'credentials do not belong in a URL: use credentials_file, nkey_file, password_file or token_file'
   return advertiseAddress(match[1] ?? '') === undefined ? undefined : 'expected a host and a port in the URL'
 }
 
@@ -135,6 +135,7 @@ const server = block({
 const nats = block({
   servers: texts(natsUrl),
   credentials_file: text(),
+  nkey_file: text(),
   user: text(),
   password_file: text(),
   token_file: text(),

@@ -268,14 +268,16 @@ function settleNats(raw: RawConfig['nats'], { faults }: SettleOptions): NatsConf
   }
   together('user', 'password_file')
   together('cert_file', 'key_file')
-  const ways = [raw.credentials_file, raw.user ?? raw.password_file, raw.token_file].filter((way) => way !== undefined)
-  if (ways[1]) {
-    faults.add(ways[1].where, 'nats: give one of credentials_file, user with password_file, or token_file')
+  const given = [raw.credentials_file, raw.nkey_file, raw.user ?? raw.password_file, raw.token_file]
+  const [, second] = given.filter((way) => way !== undefined)
+  if (second) {
+    faults.add(second.where, 'nats: give one of credentials_file, nkey_file, user with password_file, or token_file')
   }
   return {
     servers: raw.servers?.value ?? [NATS_DEFAULT],
     ...present({
       credentialsFile: raw.credentials_file?.value,
+      nkeyFile: raw.nkey_file?.value,
       user: raw.user?.value,
       passwordFile: raw.password_file?.value,
       tokenFile: raw.token_file?.value,

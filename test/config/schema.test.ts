@@ -63,9 +63,9 @@ test('faults of the other fixtures', () => {
   ])
   const credentials = fixtureFaults('bad-credentials.hcl')
   assert.deepEqual(credentials, [
-    '4:13: nats.servers: credentials do not belong in a URL: use credentials_file, password_file or token_file',
+    '4:13: nats.servers: credentials do not belong in a URL: use credentials_file, nkey_file, password_file or token_file',
     '5:10: nats.user and nats.password_file go together',
-    '6:16: nats: give one of credentials_file, user with password_file, or token_file',
+    '6:16: nats: give one of credentials_file, nkey_file, user with password_file, or token_file',
     '8:32: acl.token.sha256: this is the hash of an empty token',
   ])
   assert.ok(!credentials.join('\n').includes('planted-password'))
@@ -141,10 +141,7 @@ test('bad values', () => {
     ['server { seal "shamir" {} seal "static" {} }', '2:32: server.seal is given twice, first at 2:15'],
     ['server { storage_path = "x" }', '2:25: server.storage_path must be given as an absolute path: got x'],
     ['nats { servers = [] }', '2:18: nats.servers is empty: name a server, or remove the nats block to stand alone'],
-    [
-      'nats { servers = ["http://a:1"] }',
-      '2:18: nats.servers: expected nats://host:port, tls://host:port, ws://host:port or wss://host:port',
-    ],
+    ['nats { servers = ["http://a:1"] }', '2:18: nats.servers: expected nats://host:port or tls://host:port'],
     ['nats { servers = [5] }', '2:18: nats.servers: expected text, found a number'],
     ['nats { cert_file = "/c" }', '2:20: nats.cert_file and nats.key_file go together'],
     ['plugin_dir = "/p"', '2:1: unknown key "plugin_dir"'],
@@ -198,9 +195,9 @@ test('good values', () => {
     'Access-Control-Allow-Origin': '*',
   })
   assert.deepEqual(
-    config('nats { servers = ["10.0.0.1:4222", "wss://n.example.com/"] user = "u" password_file = "/p" }').nats,
+    config('nats { servers = ["10.0.0.1:4222", "tls://n.example.com/"] user = "u" password_file = "/p" }').nats,
     {
-      servers: ['10.0.0.1:4222', 'wss://n.example.com/'],
+      servers: ['10.0.0.1:4222', 'tls://n.example.com/'],
       user: 'u',
       passwordFile: '/p',
     },

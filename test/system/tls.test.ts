@@ -1,12 +1,12 @@
 /** HTTPS: who may connect, and certificates that are replaced while the agent runs. */
 import assert from 'node:assert/strict'
-import { execFileSync } from 'node:child_process'
 import { copyFileSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { setTimeout as delay } from 'node:timers/promises'
 import { connect, type ConnectionOptions } from 'node:tls'
 import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
+import { makeCertificates } from '../helpers/certificates.ts'
 import { ALLOC, eventually, makeAllocation } from '../helpers/edge.ts'
 import { MessageClient } from '../helpers/message-client.ts'
 import { type Heard, raw } from '../helpers/raw-http.ts'
@@ -15,65 +15,13 @@ const RELOAD = 'PUT /v1/agent/reload HTTP/1.1\r\nHost: x\r\nConnection: close\r\
 const ask = (path: string) => `GET ${path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`
 const ASK = ask('/v1/client/metadata')
 
-/** A certificate authority, a certificate for 127.0.0.1 and one for a client; false when openssl is not there. */
-function makeCertificates(directory: string): boolean {
-  const openssl = (...args: string[]) => execFileSync('openssl', args, { cwd: directory, stdio: 'ignore' })
-  try {
-    openssl('version')
-  } catch {
-    return false
-  }
-  const key = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes']
-  writeFileSync(join(directory, 'san'), 'subjectAltName=IP:127.0.0.1\n')
-  openssl('req', '-x509', ...key, '-keyout', 'ca.key', '-out', 'ca.pem', '-subj', '/CN=test CA', '-days', '2')
-  for (const [name, days] of [
-    ['first', '2'],
-    ['second', '2'],
-    ['client', '2'],
-    ['expired', '-1'],
-  ] as const) {
-    openssl('req', ...key, '-keyout', `${name}.key`, '-out', `${name}.csr`, '-subj', `/CN=${name}`)
-    openssl(
-      'x509',
-      '-req',
-      '-in',
-      `${name}.csr`,
-      '-CA',
-      'ca.pem',
-      '-CAkey',
-      'ca.key',
-      '-CAcreateserial',
-      '-out',
-      `${name}.pem`,
-      '-days',
-      days,
-      '-extfile',
-      'san',
-    )
-  }
-  openssl(
-    'req',
-    '-x509',
-    ...key,
-    '-keyout',
-    'stranger.key',
-    '-out',
-    'stranger.pem',
-    '-subj',
-    '/CN=stranger',
-    '-days',
-    '2',
-  )
-  return true
-}
-
 function tlsBlock(directory: string, more: string): string {
   return `tls {\n http = true\n cert_file = "${directory}/server.pem"\n key_file = "${directory}/server.key"\n ca_file = "${directory}/ca.pem"\n ${more}\n}`
 }
 
 async function prepare(t: TestContext, more: string) {
   const directory = workDirectory(t)
-  if (!makeCertificates(directory)) return undefined
+  if (!makeCertificates(directory, ['first', 'second', 'client'], ['expired'])) return undefined
   const use = (name: string) => {
     for (const kind of ['pem', 'key'])
       copyFileSync(join(directory, `${name}.${kind}`), join(directory, `server.${kind}`))

@@ -1,0 +1,113 @@
+/** The connection to NATS over several servers, and what a server does not permit. */
+import assert from 'node:assert/strict'
+import { createServer } from 'node:net'
+import { test, type TestContext } from 'node:test'
+import { openNatsLink } from '../../src/cluster/nats-link.ts'
+import { keepingLogger, until } from '../host/host-fixture.ts'
+import { startNatsServer } from '../helpers/nats-server.ts'
+
+const NOTHING = new Uint8Array(0)
+
+async function linkTo(t: TestContext, ...servers: readonly string[]) {
+  const logger = keepingLogger()
+  const link = await openNatsLink({ servers, name: 'test', logger })
+  t.after(() => link.close())
+  const count = (message: string) => logger.lines.filter((line) => line.message === message).length
+  const server = () => logger.lines.findLast(({ message }) => message === 'connected to NATS')?.fields['server']
+  return { link, logger, count, server }
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer()
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const address = server.address()
+  await new Promise((resolve) => server.close(resolve))
+  return typeof address === 'object' && address ? address.port : 0
+}
+
+test('of several servers any one is enough, and the next takes over', async (t) => {
+  const [first, second] = [await startNatsServer(t), await startNatsServer(t)]
+  const { link, server } = await linkTo(t, 'nats://127.0.0.1:1', first.url, second.url)
+  let heard = 0
+  link.subscribe('outpost.test', () => heard++)
+  await until(() => link.isConnected)
+  const [before, after] = server() === `127.0.0.1:${first.port}` ? [first, second] : [second, first]
+  await before.kill()
+  await until(() => !link.isConnected)
+  await until(() => link.isConnected)
+  assert.equal(server(), `127.0.0.1:${after.port}`)
+  await until(() => {
+    link.publish('outpost.test', NOTHING)
+    return heard > 0
+  })
+})
+
+const cluster = (listen: number, more: string) =>
+  `server_name: s${listen}\ncluster { name: c, listen: "127.0.0.1:${listen}", ${more} }`
+
+test('servers of a NATS cluster that nobody has named are found', async (t) => {
+  const route = await freePort()
+  const first = await startNatsServer(t, cluster(route, ''))
+  await startNatsServer(t, cluster(-1, `routes: ["nats://127.0.0.1:${route}"]`))
+  const { link, logger } = await linkTo(t, first.url)
+  await until(() => link.isConnected)
+  // The servers tell their clients of each other a moment after they have met.
+  await new Promise((resolve) => setTimeout(resolve, 1000))
+  await first.kill()
+  await until(() => !link.isConnected)
+  await until(() => link.isConnected)
+  assert.ok(logger.lines.length <= 6)
+})
+
+const config = (subscribe: string, publish: string) =>
+  `authorization { users: [{ user: u, password: p, permissions: { publish: "${publish}", subscribe: "${subscribe}" } }] }
+no_auth_user: u`
+
+test('what is not permitted is said once, and works when it is permitted without a new connection', async (t) => {
+  const nats = await startNatsServer(t, config('may.>', 'may.>'))
+  const { link, logger, count } = await linkTo(t, nats.url)
+  const heard: string[] = []
+  link.subscribe('other.one', ({ subject }) => void heard.push(subject))
+  link.subscribe('may.one', ({ subject }) => void heard.push(subject))
+  await until(() => link.isConnected)
+  for (let call = 0; call < 100; call++) link.publish(`other.two.${call}`, NOTHING)
+  await until(() => {
+    link.publish('may.one', NOTHING)
+    return heard.length > 0
+  })
+  const refused = () => logger.lines.filter(({ message }) => message.startsWith('the NATS server does not permit'))
+  await until(() => refused().length === 2)
+  assert.deepEqual(
+    refused()
+      .map(({ fields }) => String(fields['operation']))
+      .toSorted((a, b) => a.localeCompare(b)),
+    ['publish', 'subscription'],
+  )
+  assert.equal(count('connected to NATS'), 1)
+  // Whoever publishes meanwhile: the subscription is made again by itself.
+  const other = await linkTo(t, nats.url)
+  nats.reload(config('>', '>'))
+  await until(() => {
+    other.link.publish('other.one', NOTHING)
+    return heard.includes('other.one')
+  }, 40_000)
+})
+
+test('closing waits for what was published, not for a server that hangs', async (t) => {
+  const nats = await startNatsServer(t)
+  const [one, two] = [await linkTo(t, nats.url), await linkTo(t, nats.url)]
+  let heard = 0
+  two.link.subscribe('outpost.test', () => heard++)
+  await until(() => one.link.isConnected && two.link.isConnected)
+  await until(() => {
+    one.link.publish('outpost.test', NOTHING)
+    return heard > 0
+  })
+  const before = heard
+  one.link.publish('outpost.test', NOTHING)
+  await one.link.close()
+  await until(() => heard > before)
+  nats.signal('SIGSTOP')
+  await two.link.close()
+  nats.signal('SIGCONT')
+})
