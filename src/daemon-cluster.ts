@@ -18,6 +18,7 @@ import type { NatsOptions } from './cluster/nats-link.ts'
 import { type AllocationRecord, type NodeRecord, Roster, type RosterStore } from './cluster/roster.ts'
 import { type Directory, routed } from './cluster/route.ts'
 import { CallServer } from './cluster/serve.ts'
+import { ServerRoom } from './cluster/server-operations.ts'
 import { Subjects } from './cluster/subjects.ts'
 import { parseGrants, RESOLVE_TOKEN, tokenOperation } from './cluster/token-operation.ts'
 import type { Config } from './config/load.ts'
@@ -65,12 +66,15 @@ export class Cluster {
   readonly #forwarder: Forwarder
   readonly #database: RosterDatabase | undefined
   readonly roster: Roster | undefined
+  readonly #room: ServerRoom | undefined
+  #url = ''
   #listener: RosterListener | undefined
   #announcer: Announcer | undefined
   #server: CallServer | undefined
   #anyServer: CallServer | undefined
   readonly #id = randomUUID()
   #host: Host | undefined
+  readonly #stopping = new AbortController()
   #stopListening: (() => void) | undefined
 
   /** Undefined where nobody else is to be reached: no NATS, and not both roles in one process. */
@@ -93,6 +97,29 @@ export class Cluster {
     if (!config.server.enabled) return
     this.#database = RosterDatabase.open(join(config.dataDir, 'server', 'roster.db'), logger.named('roster'))
     this.roster = new Roster({ store: rosterStoreIn(this.#database), logger: logger.named('roster') })
+    this.#room = this.#openRoom(this.roster)
+  }
+
+  #openRoom(roster: Roster): ServerRoom {
+    const { config, version, logger } = this.#options
+    const address = () => config.advertise.http ?? (this.#url === '' ? '' : new URL(this.#url).host)
+    return new ServerRoom({
+      roster,
+      region: config.region,
+      facts: { name: config.name, datacenter: config.datacenter, version, id: this.#id, address },
+      collect: (nodeId, { token, requestId, hops }) =>
+        this.#forwarder.value({
+          nodeId,
+          operation: 'host.gc',
+          input: { params: {}, query: [], headers: {}, body: undefined },
+          token,
+          requestId,
+          hops,
+          // It goes on when the caller has its answer.
+          signal: this.#stopping.signal,
+        }),
+      logger: logger.named('server'),
+    })
   }
 
   /** Allocations of other nodes, for permission. */
@@ -115,7 +142,8 @@ export class Cluster {
     const { elsewhere } = this
     const own = host?.operations ?? (elsewhere ? absentHostOperations(elsewhere) : [])
     const directory = this.#directory(host)
-    return [...own, ...others].map((operation) => routed(operation, directory, this.#forwarder))
+    const routes = [...own, ...others].map((operation) => routed(operation, directory, this.#forwarder))
+    return [...routes, ...(this.#room?.operations ?? [])]
   }
 
   #directory(host: Host | undefined): Directory {
@@ -152,6 +180,7 @@ export class Cluster {
     readonly grantsOf: (token: string | undefined) => Grants
   }): void {
     const { logger } = this.#options
+    this.#url = parts.url
     // As a server it may hear every node; an agent speaks as itself only.
     const self = this.roster || !parts.host ? { serverId: this.#id } : { nodeId: parts.host.nodeId }
     this.#forwarder.start(self)
@@ -201,6 +230,8 @@ export class Cluster {
   /** Streams that are handed on break; the node is said to leave. */
   async stop(): Promise<void> {
     this.#stopListening?.()
+    this.#stopping.abort()
+    this.#room?.stop()
     this.#announcer?.stop()
     this.#server?.stop()
     this.#anyServer?.stop()

@@ -65,7 +65,7 @@ function bodyOf({ input, bodyBytesMax }: AnyOperation): JsonSchema | undefined {
 
 function answerOf({ output, produces, result }: AnyOperation): JsonSchema {
   if (output === 'empty') return { description: 'Done; there is nothing to say' }
-  if (output === 'stream') {
+  if (output === 'stream' && produces === undefined) {
     const bytes = { schema: { type: 'string', format: 'binary' } }
     return { description: 'Bytes, or frames: JSON objects one behind the other', content: { '*/*': bytes } }
   }
@@ -84,7 +84,7 @@ function responsesOf(operation: AnyOperation): JsonSchema {
       : { 'application/json': { schema: { $ref: '#/components/schemas/Errors' } } }
   const errors = Object.entries(ERROR_STATUSES).filter(([status]) => !(operation.open && status === '403'))
   return {
-    200: answerOf(operation),
+    [operation.emptyStatus ?? 200]: answerOf(operation),
     ...Object.fromEntries(errors.map(([status, description]) => [status, { description, content }])),
   }
 }

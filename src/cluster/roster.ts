@@ -44,12 +44,22 @@ export interface AllocationRecord {
   readonly modifyIndex: number
 }
 
-export interface RosterChange {
+interface Change<Kind extends string, Type extends string, Record> {
   readonly index: number
-  readonly kind: 'node' | 'allocation'
-  readonly type: 'NodeRegistration' | 'NodeEvent' | 'NodeDeregistration' | 'AllocationUpdated' | 'AllocationRemoved'
+  readonly kind: Kind
+  readonly type: Type
   readonly key: string
+  /** As it is now, or as it was last where it has gone. */
+  readonly record: Record
 }
+
+export type NodeChange = Change<'node', 'NodeRegistration' | 'NodeEvent' | 'NodeDeregistration', NodeRecord>
+export interface AllocationChange
+  extends Change<'allocation', 'AllocationUpdated' | 'AllocationRemoved', AllocationRecord> {
+  /** As it was before, where it was known. */
+  readonly before?: AllocationRecord
+}
+export type RosterChange = NodeChange | AllocationChange
 
 /** What outlives the process. Called after each change; it may write late, and all of it or a part. */
 export interface RosterStore {
@@ -220,7 +230,7 @@ export class Roster {
     const index = this.#next()
     entry.record = { ...entry.record, node: state.node, modifyIndex: index }
     this.#store.saveNode(state.node.id, entry.record, entry.publicKey)
-    this.#tell({ index, kind: 'node', type: 'NodeRegistration', key: state.node.id })
+    this.#tell({ index, kind: 'node', type: 'NodeRegistration', key: state.node.id, record: entry.record })
     this.#takeAllocations(entry, state.allocations)
     if (wasDown) this.#setStatus(entry, 'ready', 'Node re-registered')
   }
@@ -246,16 +256,18 @@ export class Roster {
       this.#allocations.set(allocation.id, record)
       entry.allocations.add(allocation.id)
       this.#store.saveAllocation(allocation.id, record)
-      this.#tell({ index, kind: 'allocation', type: 'AllocationUpdated', key: allocation.id })
+      const before = known ? { before: known } : {}
+      this.#tell({ index, kind: 'allocation', type: 'AllocationUpdated', key: allocation.id, record, ...before })
     }
     for (const id of entry.allocations) if (!named.has(id)) this.#removeAllocation(entry, id)
   }
 
   #removeAllocation(entry: Entry, id: string): void {
     entry.allocations.delete(id)
+    const record = this.#allocations.get(id)
     this.#allocations.delete(id)
     this.#store.removeAllocation(id)
-    this.#tell({ index: this.#next(), kind: 'allocation', type: 'AllocationRemoved', key: id })
+    if (record) this.#tell({ index: this.#next(), kind: 'allocation', type: 'AllocationRemoved', key: id, record })
   }
 
   /** This server could not hear anybody for a while: everybody gets the time of a few beats anew. */
@@ -280,7 +292,7 @@ export class Roster {
     for (const allocation of entry.allocations) this.#removeAllocation(entry, allocation)
     this.#nodes.delete(id)
     this.#store.removeNode(id)
-    this.#tell({ index: this.#next(), kind: 'node', type: 'NodeDeregistration', key: id })
+    this.#tell({ index: this.#next(), kind: 'node', type: 'NodeDeregistration', key: id, record: entry.record })
   }
 
   #heard(entry: Entry, { run, sequence }: { run: number; sequence: number }): void {
@@ -298,7 +310,7 @@ export class Roster {
     const { id, name } = entry.record.node
     this.#logger[status === 'down' ? 'warn' : 'info'](`node is ${status}`, { node_id: id, name, reason: text })
     this.#store.saveNode(id, entry.record, entry.publicKey)
-    this.#tell({ index, kind: 'node', type: 'NodeEvent', key: id })
+    this.#tell({ index, kind: 'node', type: 'NodeEvent', key: id, record: entry.record })
   }
 
   #next(): number {

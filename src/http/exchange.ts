@@ -7,7 +7,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { Fault, Refusal } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
-import type { AnyOperation, Call, Identity } from '../kit/operation.ts'
+import { type AnyOperation, type Call, type Identity, JsonText } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
 import { LINGER_MS } from './connections.ts'
 import { errorAnswer, logFault } from './errors.ts'
@@ -217,7 +217,8 @@ export class Exchange implements Outlet {
     }
     const value = await result
     if (this.response.headersSent) return // it was cut meanwhile
-    if (operation.output === 'empty') sendEmpty(this)
+    if (value instanceof JsonText) this.headers.push(...Object.entries(value.headers).flat())
+    if (operation.output === 'empty') sendEmpty(this, operation.emptyStatus)
     else this.#bytes = await sendJson(this, operation.produces ?? 'application/json', jsonText(value, target))
     this.#meter.bytes += this.#bytes
     this.#awaitTaking()

@@ -72,10 +72,10 @@ function sentBytes(request: IncomingMessage, length: number): number {
 
 const TEXT = 'text/plain; charset=utf-8'
 
-/** 200 with no body at all: what stock clients take for success where there is nothing to say. */
-export function sendEmpty({ response, headers }: Outlet): void {
-  headers.push('Content-Length', '0')
-  response.writeHead(200, headers)
+/** No body at all: 200 is what stock clients take for success where there is nothing to say. */
+export function sendEmpty({ response, headers }: Outlet, status: 204 | undefined): void {
+  if (status === undefined) headers.push('Content-Length', '0')
+  response.writeHead(status ?? 200, headers)
   response.end()
 }
 

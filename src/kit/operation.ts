@@ -54,12 +54,14 @@ export interface Call {
 /** Where an operation with the target `node` runs. No node ID: on the node that the call has reached. */
 export type Place = { readonly allocationId: string } | { readonly nodeId: string | undefined }
 
-/** A value that is JSON text already. */
+/** A value that is JSON text already, with headers of its own where it needs some. */
 export class JsonText {
   readonly text: string
+  readonly headers: Readonly<Record<string, string>>
 
-  constructor(text: string) {
+  constructor(text: string, headers: Readonly<Record<string, string>> = {}) {
     this.text = text
+    this.headers = headers
   }
 }
 
@@ -92,7 +94,9 @@ export interface Operation<In, Out> {
   readonly output: 'json' | 'empty' | 'stream'
   /** What the JSON value looks like, for the OpenAPI document; absent means that it is not told. */
   readonly result?: JsonSchema
-  /** Content type of a JSON answer; `text/plain` still becomes JSON for a caller whose Accept asks for it. */
+  /** Status of an answer that is nothing at all. Default 200, which is what stock clients take for success. */
+  readonly emptyStatus?: 204
+  /** Content type of a JSON answer, also of one that is streamed; `text/plain` still becomes JSON for a caller whose Accept asks for it. */
   readonly produces?: 'application/json' | 'text/plain'
   /** `plain` errors are text, `errors` are `{"errors":[...]}`. */
   readonly errorFormat: 'plain' | 'errors'

@@ -1,0 +1,133 @@
+/** `/v1/allocations` and `/v1/allocation/:id`: as the compatible system answers, from the roster. */
+import { Refusal } from '../kit/errors.ts'
+import type { AnyOperation, Identity, JsonText, Operation } from '../kit/operation.ts'
+import { type InputOf, pathParam, queryBoolean, queryText, schema } from '../kit/schema.ts'
+import { list, type Listing, readHeaders, readOne } from './listing.ts'
+import {
+  ALLOCATION_FILTER_FIELDS,
+  type AllocationStubOptions,
+  allocationStub,
+  allocationValue,
+} from './nomad-allocation.ts'
+import type { ServerParts } from './nodes-operations.ts'
+import {
+  listFields,
+  namespaceField,
+  prefixField,
+  readFields,
+  requireNamespace,
+  requireRegion,
+  requireUuid,
+  uuidPrefix,
+} from './query.ts'
+import type { AllocationRecord, Roster } from './roster.ts'
+
+const allocationsFields = {
+  ...listFields,
+  prefix: prefixField,
+  namespace: namespaceField,
+  resources: queryBoolean({ description: 'With the resources of each allocation', fallback: false }),
+  task_states: queryBoolean({ description: 'With the states of the tasks', fallback: true }),
+}
+
+/** True for an allocation in this namespace, or in any that the caller may see. */
+export function seen(namespace: string, identity: Identity): (record: AllocationRecord) => boolean {
+  if (namespace !== '*') return ({ allocation }) => allocation.namespace === namespace
+  return ({ allocation }) => identity.allowsNamespace(allocation.namespace, 'read-job')
+}
+
+/** How allocations look in a list, wherever it comes from. */
+export function allocationLooks(
+  roster: Roster,
+  options: AllocationStubOptions,
+): Pick<Listing<AllocationRecord>, 'tokenOf' | 'text' | 'filtered'> {
+  const stub = (record: AllocationRecord, as: AllocationStubOptions) =>
+    allocationStub(record, roster.node(record.nodeId)?.node.name ?? '', as)
+  return {
+    tokenOf: ({ allocation }) => allocation.id,
+    text: (record) => JSON.stringify(stub(record, options)),
+    filtered: {
+      fields: ALLOCATION_FILTER_FIELDS,
+      value: (record) => stub(record, { resources: true, taskStates: true }),
+    },
+  }
+}
+
+function allocationsOperation({ fleet, region }: ServerParts): AnyOperation {
+  const operation: Operation<InputOf<typeof allocationsFields>, never> = {
+    name: 'server.allocations',
+    summary: 'The allocations that this server has heard of',
+    http: ['GET /v1/allocations'],
+    target: 'server',
+    input: schema(allocationsFields),
+    output: 'stream',
+    produces: 'application/json',
+    errorFormat: 'plain',
+    endless: (input) => input.index > 0,
+    authorize: (input, identity) => requireNamespace(input.namespace, identity, 'read-job'),
+    run(input, call) {
+      requireRegion(input.region, region)
+      const prefix = uuidPrefix(input.prefix, 'alloc')
+      const isSeen = seen(input.namespace, call.identity)
+      const { roster, allocationIds } = fleet
+      return list(
+        fleet,
+        {
+          topic: { kind: 'allocations' },
+          *records(from) {
+            for (const id of allocationIds.read({ prefix, from, reverse: input.reverse })) {
+              const record = roster.allocation(id)
+              if (record) yield record
+            }
+          },
+          isSeen,
+          ...allocationLooks(roster, { resources: input.resources, taskStates: input.task_states }),
+        },
+        input,
+        call,
+      )
+    },
+  }
+  return operation
+}
+
+const allocationFields = {
+  id: pathParam('Full UUID of the allocation'),
+  ...readFields,
+  namespace: queryText({ description: 'Accepted; permission is that of the allocation', fallback: undefined }),
+}
+
+function allocationOperation({ fleet, region }: ServerParts): AnyOperation {
+  const find = (id: string) => fleet.roster.allocation(id)
+  const operation: Operation<InputOf<typeof allocationFields>, JsonText> = {
+    name: 'server.allocation',
+    summary: 'What this server has heard of one allocation',
+    http: ['GET /v1/allocation/:id'],
+    target: 'server',
+    input: schema(allocationFields),
+    output: 'json',
+    errorFormat: 'plain',
+    endless: (input) => input.index > 0,
+    /** Looked up first, as on the endpoints of a host: unknown is 404, whoever asks. */
+    authorize(input, identity) {
+      requireUuid(input.id, 'alloc')
+      const record = find(input.id)
+      if (!record)
+        throw new Refusal('not_found', 'alloc not found', readHeaders(fleet.indexOf({ kind: 'allocations' })))
+      requireNamespace(record.allocation.namespace, identity, 'read-job')
+    },
+    async run(input, call) {
+      requireRegion(input.region, region)
+      const value = () => {
+        const record = find(input.id)
+        return record && allocationValue(record, fleet.roster.node(record.nodeId)?.node.name ?? '')
+      }
+      return readOne(fleet, { topic: { kind: 'allocation', id: input.id }, input, call }, value, 'alloc not found')
+    },
+  }
+  return operation
+}
+
+export function allocationsOperations(parts: ServerParts): AnyOperation[] {
+  return [allocationsOperation(parts), allocationOperation(parts)]
+}

@@ -1,0 +1,174 @@
+/**
+ * Answers of a server about what it has heard: one record, or a list of any length. Both can wait for a change first. A
+ * list is made and written piece by piece, with turns of the event loop between: neither its length nor a filter that
+ * nothing matches holds anybody up, and memory does not grow with it.
+ */
+import { setImmediate as turn } from 'node:timers/promises'
+import { Refusal } from '../kit/errors.ts'
+import { type Call, type Chunk, JsonText } from '../kit/operation.ts'
+import { type Filter, parseFilter } from './filter.ts'
+import type { Fleet, Topic } from './fleet.ts'
+import type { ListInput, ReadInput } from './query.ts'
+
+const PIECE_LENGTH = 64 * 1024
+/** Work between two turns of the event loop. */
+const SLICE_MS = 8
+/** Records between two looks at the clock. */
+const BATCH = 64
+/** A larger page is no page. */
+const PER_PAGE_MAX = 100_000
+/** Waiting ends at different times for those who began together. */
+const JITTER_PART = 1 / 16
+const PRETTY_INDENT = 4
+
+/** One list: where its records come from and how they look. */
+export interface Listing<T> {
+  readonly topic: Topic
+  /** In order, beginning with the record that `from` names. Asked for when waiting is over. */
+  records(from: string | undefined): Iterable<T>
+  /** False for what the caller may not see; absent where that is settled. */
+  readonly isSeen?: (record: T) => boolean
+  /** What `next_token` names it with. */
+  tokenOf(record: T): string
+  text(record: T): string
+  /** What a filter looks at. */
+  readonly filtered: { readonly fields: ReadonlySet<string>; value(record: T): Readonly<Record<string, unknown>> }
+}
+
+/** Headers of every read. */
+export function readHeaders(index: number): Record<string, string> {
+  return { 'X-Nomad-Index': String(index), 'X-Nomad-KnownLeader': 'true', 'X-Nomad-LastContact': '0' }
+}
+
+/** Waits as the caller asked; gives the index of the topic after that. */
+export async function settled(fleet: Fleet, topic: Topic, input: ReadInput, call: Call): Promise<number> {
+  if (input.index > 0) {
+    const waitMs = input.wait * (1 + Math.random() * JITTER_PART)
+    await fleet.changed(topic, input.index, { waitMs, signal: call.signal })
+  }
+  return fleet.indexOf(topic)
+}
+
+/** One record, or the refusal `missing` (404). */
+export async function readOne(
+  fleet: Fleet,
+  query: { readonly topic: Topic; readonly input: ReadInput; readonly call: Call },
+  find: () => unknown,
+  missing: string,
+): Promise<JsonText> {
+  const index = await settled(fleet, query.topic, query.input, query.call)
+  const value = find()
+  if (value === undefined) throw new Refusal('not_found', missing, readHeaders(index))
+  return new JsonText(JSON.stringify(value), readHeaders(index))
+}
+
+/** A list as the body of an answer. A bad filter or page is refused before anything is sent. */
+export async function* list<T>(fleet: Fleet, listing: Listing<T>, input: ListInput, call: Call): AsyncGenerator<Chunk> {
+  const { fields } = listing.filtered
+  const filter = input.filter === undefined ? undefined : parseFilter(input.filter, fields)
+  if (input.per_page > PER_PAGE_MAX) throw new Refusal('invalid_request', `per_page is more than ${PER_PAGE_MAX}`)
+  const headers = readHeaders(await settled(fleet, listing.topic, input, call))
+  let batches: AsyncIterable<readonly T[]> | Iterable<readonly T[]> = matching(listing, filter, input.next_token, call)
+  if (input.per_page > 0) {
+    const page = await pageOf(batches, input.per_page)
+    if (page.next !== undefined) headers['X-Nomad-NextToken'] = listing.tokenOf(page.next)
+    batches = inBatches(page.records)
+  }
+  const isPretty = call.raw.query.some(([name, value]) => name === 'pretty' && value !== '0')
+  yield* written(
+    pieces(batches, (record) => listing.text(record), isPretty),
+    headers,
+  )
+}
+
+/** Those that match, some at a time, with turns for others between. */
+async function* matching<T>(listing: Listing<T>, filter: Filter | undefined, from: string | undefined, call: Call) {
+  const { isSeen = () => true } = listing
+  const slice = new Slice()
+  let batch: T[] = []
+  let looked = 0
+  for (const record of listing.records(from)) {
+    if (isSeen(record) && (!filter || filter(listing.filtered.value(record)))) batch.push(record)
+    if (++looked % BATCH !== 0) continue
+    if (batch.length > 0) yield batch
+    batch = []
+    await slice.turn()
+    if (call.signal.aborted) return
+  }
+  yield batch
+}
+
+async function pageOf<T>(
+  batches: AsyncIterable<readonly T[]>,
+  size: number,
+): Promise<{ records: T[]; next: T | undefined }> {
+  const records: T[] = []
+  for await (const batch of batches) {
+    records.push(...batch)
+    if (records.length > size) return { records: records.slice(0, size), next: records[size] }
+  }
+  return { records, next: undefined }
+}
+
+function* inBatches<T>(records: readonly T[]): Generator<readonly T[]> {
+  for (let from = 0; from < records.length; from += BATCH) yield records.slice(from, from + BATCH)
+}
+
+/** Text of a JSON array in pieces. */
+async function* pieces<T>(
+  batches: AsyncIterable<readonly T[]> | Iterable<readonly T[]>,
+  textOf: (record: T) => string,
+  isPretty: boolean,
+): AsyncGenerator<string> {
+  const slice = new Slice()
+  let text = '['
+  let isFirst = true
+  for await (const batch of batches) {
+    for (const record of batch) {
+      const one = escaped(textOf(record))
+      text += `${isFirst ? '' : ','}${isPretty ? indented(one) : one}`
+      isFirst = false
+    }
+    await slice.turn()
+    if (text.length < PIECE_LENGTH) continue
+    yield text
+    text = ''
+  }
+  const end = isPretty ? `${isFirst ? '' : '\n'}]\n` : ']'
+  yield `${text}${end}`
+}
+
+function indented(json: string): string {
+  const text = JSON.stringify(JSON.parse(json), null, PRETTY_INDENT)
+  return `\n${text.replaceAll(/^/gm, ' '.repeat(PRETTY_INDENT))}`
+}
+
+/** What fits one piece goes out with its length. */
+async function* written(texts: AsyncGenerator<string>, headers: Record<string, string>): AsyncGenerator<Chunk> {
+  const first = await texts.next()
+  if (first.done) return
+  const begun = Buffer.from(first.value)
+  // Whatever is not the last piece is at least so long.
+  const isWhole = first.value.length < PIECE_LENGTH
+  const head = { status: 200, contentType: 'application/json', headers } as const
+  yield isWhole ? { ...head, contentLength: begun.length } : head
+  yield begun
+  for await (const text of texts) yield Buffer.from(text)
+}
+
+/** U+2028 and U+2029 end a line in old JavaScript; everywhere else here they are escaped too. */
+function escaped(json: string): string {
+  return /[\u2028\u2029]/.test(json) ? json.replaceAll('\u2028', '\\u2028').replaceAll('\u2029', '\\u2029') : json
+}
+
+/** A share of the event loop's time. */
+export class Slice {
+  #startMs = performance.now()
+
+  /** Lets others have a turn when the share is used up. */
+  async turn(): Promise<void> {
+    if (performance.now() - this.#startMs < SLICE_MS) return
+    await turn()
+    this.#startMs = performance.now()
+  }
+}

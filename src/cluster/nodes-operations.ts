@@ -1,0 +1,177 @@
+/** `/v1/nodes` and what is below one node: as the compatible system answers, from the roster. */
+import type { AnyOperation, JsonText, Operation } from '../kit/operation.ts'
+import { type Field, type InputOf, pathParam, queryBoolean, schema } from '../kit/schema.ts'
+import type { Fleet } from './fleet.ts'
+import { list, readOne } from './listing.ts'
+import { ALLOCATION_FILTER_FIELDS, allocationValue } from './nomad-allocation.ts'
+import { filteredNode, NODE_FILTER_FIELDS, nodeStubText, nodeValue } from './nomad-node.ts'
+import { listFields, prefixField, readFields, requireNode, requireRegion, requireUuid, uuidPrefix } from './query.ts'
+import type { AllocationRecord, NodeRecord } from './roster.ts'
+
+/** What a server's endpoints work on. */
+export interface ServerParts {
+  readonly fleet: Fleet
+  /** Of this server. */
+  readonly region: string
+}
+
+/** `meta.KEY=VALUE`, as often as one likes: all must be so. */
+const meta: Field<readonly (readonly [string, string])[]> = {
+  in: 'query',
+  type: 'string',
+  description: 'meta.KEY=VALUE: only nodes whose metadata has this value; given several times, all of them',
+  required: false,
+  parse: (raw) =>
+    raw.query
+      .filter(([name]) => name.startsWith('meta.'))
+      .map(([name, value]): [string, string] => [name.slice('meta.'.length), value]),
+}
+
+const nodesFields = {
+  ...listFields,
+  prefix: prefixField,
+  meta,
+  resources: queryBoolean({ description: 'With the resources of each node', fallback: false }),
+  os: queryBoolean({ description: 'With the name of each operating system', fallback: false }),
+}
+
+function nodesOperation({ fleet, region }: ServerParts): AnyOperation {
+  const operation: Operation<InputOf<typeof nodesFields>, never> = {
+    name: 'server.nodes',
+    summary: 'The nodes that this server has heard of',
+    http: ['GET /v1/nodes'],
+    target: 'server',
+    input: schema(nodesFields),
+    output: 'stream',
+    produces: 'application/json',
+    errorFormat: 'plain',
+    endless: (input) => input.index > 0,
+    authorize: (_input, identity) => requireNode(identity),
+    run(input, call) {
+      requireRegion(input.region, region)
+      const prefix = uuidPrefix(input.prefix, 'node')
+      const { roster, nodeIds } = fleet
+      const wanted = ({ node }: NodeRecord) => input.meta.every(([key, value]) => node.meta[key] === value)
+      return list(
+        fleet,
+        {
+          topic: { kind: 'nodes' },
+          *records(from) {
+            for (const id of nodeIds.read({ prefix, from, reverse: input.reverse })) {
+              const record = roster.node(id)
+              if (record) yield record
+            }
+          },
+          isSeen: wanted,
+          tokenOf: ({ node }) => node.id,
+          text: (record) => nodeStubText(record, input),
+          filtered: { fields: NODE_FILTER_FIELDS, value: filteredNode },
+        },
+        input,
+        call,
+      )
+    },
+  }
+  return operation
+}
+
+const nodeFields = { id: pathParam('Full UUID of the node'), ...readFields }
+
+function nodeOperation({ fleet, region }: ServerParts): AnyOperation {
+  const operation: Operation<InputOf<typeof nodeFields>, JsonText> = {
+    name: 'server.node',
+    summary: 'What this server has heard of one node',
+    http: ['GET /v1/node/:id'],
+    target: 'server',
+    input: schema(nodeFields),
+    output: 'json',
+    errorFormat: 'plain',
+    endless: (input) => input.index > 0,
+    authorize: (_input, identity) => requireNode(identity),
+    async run(input, call) {
+      requireRegion(input.region, region)
+      requireUuid(input.id, 'node')
+      const find = () => {
+        const record = fleet.roster.node(input.id)
+        return record && nodeValue(record)
+      }
+      return readOne(fleet, { topic: { kind: 'node', id: input.id }, input, call }, find, 'node not found')
+    },
+  }
+  return operation
+}
+
+const nodeAllocationsFields = { id: pathParam('Full UUID of the node'), ...listFields }
+
+function nodeAllocationsOperation({ fleet, region }: ServerParts): AnyOperation {
+  const operation: Operation<InputOf<typeof nodeAllocationsFields>, never> = {
+    name: 'server.node_allocations',
+    summary: 'The allocations of one node',
+    http: ['GET /v1/node/:id/allocations'],
+    target: 'server',
+    input: schema(nodeAllocationsFields),
+    output: 'stream',
+    produces: 'application/json',
+    errorFormat: 'plain',
+    endless: (input) => input.index > 0,
+    authorize: (_input, identity) => requireNode(identity),
+    run(input, call) {
+      requireRegion(input.region, region)
+      requireUuid(input.id, 'node')
+      const { roster } = fleet
+      const isSeen = ({ allocation }: AllocationRecord) =>
+        call.identity.allowsNamespace(allocation.namespace, 'read-job')
+      const nameOf = () => roster.node(input.id)?.node.name ?? ''
+      return list(
+        fleet,
+        {
+          topic: { kind: 'node-allocations', id: input.id },
+          *records(from) {
+            const { reverse } = input
+            const records = [...roster.allocationsOf(input.id)]
+            yield* inOrder(fleet, { records, size: records.length }, { from, reverse })
+          },
+          isSeen: (record) => record.nodeId === input.id && isSeen(record),
+          tokenOf: ({ allocation }) => allocation.id,
+          text: (record) => JSON.stringify(allocationValue(record, nameOf())),
+          filtered: {
+            fields: ALLOCATION_FILTER_FIELDS,
+            value: (record) => allocationValue(record, nameOf()),
+          },
+        },
+        input,
+        call,
+      )
+    },
+  }
+  return operation
+}
+
+/** More are not sorted at once, which would hold everybody up: all allocations are gone through in order instead. */
+const SORTED_MAX = 5000
+
+/** Some of the allocations, by ID; where they are very many, others too, and the list must leave them out. */
+export function* inOrder(
+  fleet: Fleet,
+  part: { readonly records: Iterable<AllocationRecord>; readonly size: number },
+  page: { readonly from: string | undefined; readonly reverse: boolean },
+): Generator<AllocationRecord> {
+  const { from, reverse } = page
+  if (part.size <= SORTED_MAX) {
+    const sign = reverse ? -1 : 1
+    for (const record of [...part.records].sort((a, b) => (a.allocation.id < b.allocation.id ? -sign : sign))) {
+      const { id } = record.allocation
+      if (from === undefined || (reverse ? id <= from : id >= from)) yield record
+    }
+    return
+  }
+  for (const id of fleet.allocationIds.read({ prefix: '', from, reverse })) {
+    const record = fleet.roster.allocation(id)
+    if (record) yield record
+  }
+}
+
+export function nodesOperations(parts: ServerParts): AnyOperation[] {
+  // The router takes the first that fits, and an ID takes what is left of a path.
+  return [nodesOperation(parts), nodeAllocationsOperation(parts), nodeOperation(parts)]
+}
