@@ -179,7 +179,7 @@ export class Roster {
     if (message.kind === 'state' && message.node.id !== nodeId) return 'refused'
     if (entry && !isNewer(message, entry)) return 'old'
     if (message.kind === 'state') {
-      this.#takeState(entry ?? this.#admit(message, key), message, message)
+      this.#takeState(entry ?? this.#admit(message, key), message, { ...message, isNew: !entry })
       return 'taken'
     }
     if (!entry) return message.kind === 'beat' ? 'ask' : 'old'
@@ -222,17 +222,25 @@ export class Roster {
     return entry
   }
 
-  #takeState(entry: Entry, state: NodeState, order: { run: number; sequence: number; digest: string }): void {
+  #takeState(
+    entry: Entry,
+    state: NodeState,
+    order: { run: number; sequence: number; digest: string; isNew: boolean },
+  ): void {
     const wasDown = entry.record.status === 'down'
     this.#heard(entry, order)
     if (entry.digest === order.digest && !wasDown) return
     entry.digest = order.digest
-    const index = this.#next()
-    entry.record = { ...entry.record, node: state.node, modifyIndex: index }
-    this.#store.saveNode(state.node.id, entry.record, entry.publicKey)
-    this.#tell({ index, kind: 'node', type: 'NodeRegistration', key: state.node.id, record: entry.record })
+    if (order.isNew || !isSame(entry.record.node, state.node)) this.#register(entry, state)
     this.#takeAllocations(entry, state.allocations)
     if (wasDown) this.#setStatus(entry, 'ready', 'Node re-registered')
+  }
+
+  #register(entry: Entry, { node }: NodeState): void {
+    const index = this.#next()
+    entry.record = { ...entry.record, node, modifyIndex: index }
+    this.#store.saveNode(node.id, entry.record, entry.publicKey)
+    this.#tell({ index, kind: 'node', type: 'NodeRegistration', key: node.id, record: entry.record })
   }
 
   #takeAllocations(entry: Entry, allocations: readonly AllocationDescription[]): void {
@@ -328,6 +336,6 @@ function isNewer(message: { run: number; sequence: number }, entry: Entry): bool
   return message.sequence > entry.sequence
 }
 
-function isSame(a: AllocationDescription, b: AllocationDescription): boolean {
+function isSame<T extends NodeDescription | AllocationDescription>(a: T, b: T): boolean {
   return JSON.stringify(a) === JSON.stringify(b)
 }

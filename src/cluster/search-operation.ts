@@ -23,8 +23,9 @@ function inBody<T>(description: string, parse: (text: string) => T): Field<T> {
     description,
     required: false,
     parse(raw, name) {
-      const parsed = v.safeParse(v.record(v.string(), v.unknown()), json(raw.body ?? ''))
-      const text = parsed.success ? (parsed.output[name] ?? '') : undefined
+      const body = json(raw.body ?? '')
+      const parsed = v.safeParse(v.record(v.string(), v.unknown()), body)
+      const text = parsed.success && !Array.isArray(body) ? (parsed.output[name] ?? '') : undefined
       if (typeof text === 'string') return parse(text)
       throw new Refusal('invalid_request', 'give an object with Prefix and Context, both text')
     },

@@ -4,7 +4,7 @@
  */
 import { Fault, messageOf, Refusal } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
-import { type AnyOperation, type Call, type Chunk, type Identity, isStreamHead } from '../kit/operation.ts'
+import { type AnyOperation, type Call, type Chunk, type Identity, isStreamHead, JsonText } from '../kit/operation.ts'
 import type { Link, Message, Subscription } from './link.ts'
 import { ANY, lastParts, type Subjects } from './subjects.ts'
 import { type AnswerMessage, type CallMessage, decodeCall, decodeControl, encode } from './wire.ts'
@@ -200,7 +200,8 @@ class ServedCall {
 
   value(value: unknown): void {
     if (this.isOver) return
-    this.say(value === undefined ? { kind: 'value' } : { kind: 'value', json: JSON.stringify(value) })
+    if (value === undefined) this.say({ kind: 'value' })
+    else this.say({ kind: 'value', json: value instanceof JsonText ? value.text : JSON.stringify(value) })
   }
 
   async stream(chunks: AsyncIterable<Chunk>): Promise<void> {

@@ -1,0 +1,152 @@
+/** A server's own endpoints over a roster that a test fills: the real operations, the real listener on a real socket. */
+import type { TestContext } from 'node:test'
+import {
+  type AllocationDescription,
+  digestOf,
+  type NodeDescription,
+  type NodeState,
+} from '../../src/cluster/description.ts'
+import { Roster, type RosterStore } from '../../src/cluster/roster.ts'
+import { ServerRoom } from '../../src/cluster/server-operations.ts'
+import { Listener } from '../../src/http/listener.ts'
+import { Router } from '../../src/http/router.ts'
+import type { Identity } from '../../src/kit/operation.ts'
+import { keepingLogger, root } from '../host/host-fixture.ts'
+
+const NO_STORE: RosterStore = {
+  saveNode: () => undefined,
+  saveAllocation: () => undefined,
+  removeNode: () => undefined,
+  removeAllocation: () => undefined,
+  load: () => ({ index: 0, nodes: [], allocations: [] }),
+}
+
+const LIMITS = {
+  connectionsPerClient: 0,
+  headerBytesMax: 16_384,
+  bodyBytesMax: 1 << 20,
+  headTimeoutMs: 10_000,
+  requestTimeoutMs: 90_000,
+  idleTimeoutMs: 120_000,
+  tlsHandshakeTimeoutMs: 5000,
+  stallTimeoutMs: 300_000,
+}
+
+/** A UUID whose first eight digits are given; the rest is made of `serial`. */
+export function idOf(first: string, serial = 0): string {
+  return `${first}-0000-4000-8000-${serial.toString(16).padStart(12, '0')}`
+}
+
+export function nodeOf(id: string, over: Partial<NodeDescription> = {}): NodeDescription {
+  return {
+    id,
+    name: `name-${id.slice(0, 4)}`,
+    datacenter: 'dc1',
+    nodeClass: '',
+    nodePool: 'default',
+    version: '0.1.0',
+    httpAddress: '10.0.0.1:4646',
+    tls: false,
+    attributes: { 'os.name': 'debian', 'driver.raw_exec': '1', 'unique.storage.bytestotal': String(5 * 1024 ** 3) },
+    meta: {},
+    resources: { cpuMhz: 5198, cores: 2, memoryBytes: 24_105 * 1024 ** 2, diskBytes: 0 },
+    ...over,
+  }
+}
+
+export function allocationOf(id: string, over: Partial<AllocationDescription> = {}): AllocationDescription {
+  return {
+    id,
+    name: 'web.api[0]',
+    namespace: 'default',
+    jobId: 'web',
+    taskGroup: 'api',
+    desiredStatus: 'run',
+    clientStatus: 'running',
+    createTimeMs: 1_700_000_000_000,
+    tasks: [{ name: 'server', state: 'running', failed: false, startedAtMs: 1_700_000_001_000 }],
+    ...over,
+  }
+}
+
+export interface FleetServer {
+  readonly url: string
+  readonly port: number
+  readonly room: ServerRoom
+  readonly roster: Roster
+  readonly logger: ReturnType<typeof keepingLogger>
+  /** Nodes that were asked to collect. */
+  readonly collected: string[]
+  /** A node says its whole state, or that it leaves. */
+  say(node: NodeDescription, allocations?: readonly AllocationDescription[]): void
+  leave(nodeId: string): void
+  /** Who every caller is from now on. */
+  actAs(identity: Identity): void
+  get(path: string, init?: RequestInit): Promise<{ status: number; headers: Headers; text: string; value: unknown }>
+}
+
+export async function startFleetServer(t: Pick<TestContext, 'after'>): Promise<FleetServer> {
+  const logger = keepingLogger()
+  const roster = new Roster({ store: NO_STORE, logger })
+  const collected: string[] = []
+  let who = root
+  const room = new ServerRoom({
+    roster,
+    region: 'global',
+    facts: { name: 's1', datacenter: 'dc1', version: '0.1.0', id: idOf('00000000'), address: () => '127.0.0.1:4646' },
+    collect: async (nodeId) => void collected.push(nodeId),
+    logger,
+  })
+  const listener = new Listener({
+    host: '127.0.0.1',
+    port: 0,
+    headers: [],
+    router: new Router(room.operations),
+    logger,
+    resolve: () => who,
+    limits: LIMITS,
+  })
+  const { port } = await listener.listen()
+  t.after(async () => {
+    await listener.close()
+    room.stop()
+  })
+  const url = `http://127.0.0.1:${port}`
+  const publicKey = Buffer.alloc(32)
+  let sequence = 0
+  const order = () => ({ version: 1, run: 1, sequence: ++sequence })
+  return {
+    url,
+    port,
+    room,
+    roster,
+    logger,
+    collected,
+    say(node, allocations = []) {
+      const state: NodeState = { node, allocations }
+      const message = {
+        kind: 'state' as const,
+        ...order(),
+        digest: digestOf(state),
+        node,
+        allocations: [...allocations],
+      }
+      roster.take(node.id, { message, publicKey })
+    },
+    leave: (nodeId) => void roster.take(nodeId, { message: { kind: 'leave', ...order(), digest: '' }, publicKey }),
+    actAs: (identity) => {
+      who = identity
+    },
+    async get(path, init = {}) {
+      const answer = await fetch(`${url}/v1/${path}`, init)
+      const text = await answer.text()
+      const isJson = answer.ok && text !== '' && answer.headers.get('content-type') === 'application/json'
+      return { status: answer.status, headers: answer.headers, text, value: isJson ? JSON.parse(text) : undefined }
+    },
+  }
+}
+
+/** The IDs of a list, or whatever else is asked for of each record. */
+export function each(value: unknown, key = 'ID'): unknown[] {
+  return (value as Record<string, unknown>[]).map((record) => record[key])
+}
