@@ -17,8 +17,16 @@ export interface AgentTarget {
   /** Which variable the address is from; undefined for the default. */
   readonly from: string | undefined
   readonly token: string | undefined
-  /** PEM of the authorities to trust instead of the system's. */
-  readonly ca: string | undefined
+  readonly tls: TlsTrust
+}
+
+/** What an address with https needs beyond the system's own, as PEM. */
+interface TlsTrust {
+  /** The authorities to trust instead of the system's. */
+  readonly ca?: string
+  /** The certificate to show, and its key. */
+  readonly cert?: string
+  readonly key?: string
 }
 
 export type Query = Readonly<Record<string, string | number | boolean | undefined>>
@@ -52,6 +60,8 @@ const DEFAULT_ADDRESS = 'http://127.0.0.1:4646'
 const ADDRESS_NAMES = ['OUTPOST_ADDR', 'NOMAD_ADDR', 'VAULT_ADDR'] as const
 const TOKEN_NAMES = ['OUTPOST_TOKEN', 'NOMAD_TOKEN', 'VAULT_TOKEN'] as const
 const CA_NAMES = ['OUTPOST_CACERT', 'NOMAD_CACERT', 'VAULT_CACERT'] as const
+const CERT_NAMES = ['OUTPOST_CLIENT_CERT', 'NOMAD_CLIENT_CERT', 'VAULT_CLIENT_CERT'] as const
+const KEY_NAMES = ['OUTPOST_CLIENT_KEY', 'NOMAD_CLIENT_KEY', 'VAULT_CLIENT_KEY'] as const
 /** An error's text beyond this is not from us. */
 const ERROR_BYTES_MAX = 64 * 1024
 const MESSAGE_CHARS_MAX = 500
@@ -66,13 +76,27 @@ export function agentTarget(env: NodeJS.ProcessEnv, address?: string): AgentTarg
   const url = parseAddress(text)
   if (!url) throw new CommandError(`${from} is not an address, set it to something like ${DEFAULT_ADDRESS}`)
   const tokenName = firstSet(env, TOKEN_NAMES)
-  const caName = firstSet(env, CA_NAMES)
-  return {
-    url,
-    from,
-    token: tokenName && env[tokenName],
-    ca: caName && url.protocol === 'https:' ? readAuthorities(caName, env[caName] ?? '') : undefined,
+  return { url, from, token: tokenName && env[tokenName], tls: url.protocol === 'https:' ? tlsTrust(env) : {} }
+}
+
+function tlsTrust(env: NodeJS.ProcessEnv): TlsTrust {
+  const ca = pemNamedBy(env, CA_NAMES)
+  const cert = pemNamedBy(env, CERT_NAMES)
+  const key = pemNamedBy(env, KEY_NAMES)
+  if ((cert === undefined) !== (key === undefined)) {
+    throw new CommandError(`${CERT_NAMES[0]} and ${KEY_NAMES[0]} go together, set both or none`)
   }
+  const trust = {
+    ...(ca === undefined ? {} : { ca }),
+    ...(cert === undefined || key === undefined ? {} : { cert, key }),
+  }
+  try {
+    process.getBuiltinModule('node:tls').createSecureContext(trust)
+  } catch (error) {
+    const names = [CA_NAMES[0], CERT_NAMES[0], KEY_NAMES[0]].join(', ')
+    throw new CommandError(`one of ${names} names no usable PEM file: ${messageOf(error)}`, 1, { cause: error })
+  }
+  return trust
 }
 
 /**
@@ -85,14 +109,14 @@ export function openResponse(target: AgentTarget, request: AgentRequest): Promis
     if (value !== undefined) url.searchParams.set(name, String(value))
   }
   const body = request.body === undefined ? undefined : Buffer.from(JSON.stringify(request.body))
-  const options: RequestOptions & { ca?: string } = {
+  const options: RequestOptions & TlsTrust = {
     method: request.method ?? 'GET',
     headers: {
       ...(target.token === undefined ? {} : { 'X-Nomad-Token': target.token, 'X-Vault-Token': target.token }),
       ...(body ? { 'Content-Type': 'application/json', 'Content-Length': body.length } : {}),
     },
     ...(request.signal ? { signal: request.signal } : {}),
-    ...(target.ca === undefined ? {} : { ca: target.ca }),
+    ...target.tls,
   }
   const open = opener(url.protocol)
   return new Promise((resolve, reject) => {
@@ -182,6 +206,9 @@ function explain(error: unknown, target: AgentTarget): CommandError {
   if (code === 'EPROTO' || code === 'ERR_SSL_WRONG_VERSION_NUMBER') {
     return say(`${where} does not speak TLS, set ${source} to http://${target.url.host}`)
   }
+  if (/^ERR_SSL_.*ALERT/.test(code)) {
+    return say(`${where} does not accept this caller (${code}), set OUTPOST_CLIENT_CERT and OUTPOST_CLIENT_KEY`)
+  }
   if (/CERT|SELF_SIGNED|ALTNAME/.test(code)) {
     return say(`the certificate of ${where} is not trusted (${code}), set OUTPOST_CACERT to its authority's PEM file`)
   }
@@ -202,7 +229,11 @@ function firstSet<N extends string>(env: NodeJS.ProcessEnv, names: readonly N[])
   return names.find((name) => env[name] !== undefined && env[name] !== '')
 }
 
-function readAuthorities(name: string, file: string): string {
+/** The file that the first of these variables names. Throws CommandError when it cannot be read. */
+function pemNamedBy(env: NodeJS.ProcessEnv, names: readonly string[]): string | undefined {
+  const name = firstSet(env, names)
+  const file = name && env[name]
+  if (file === undefined) return undefined
   try {
     return readFileSync(file, 'utf8')
   } catch (error) {

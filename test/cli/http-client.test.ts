@@ -1,8 +1,13 @@
 import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import type { RequestListener } from 'node:http'
 import { createServer } from 'node:http'
+import { createServer as createTlsServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
 import { createServer as createTcpServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 import { CommandError } from '../../src/cli/command-shape.ts'
 import { agentTarget, requestJson, requestText } from '../../src/cli/http-client.ts'
@@ -101,4 +106,45 @@ test('what goes wrong on the way says what to do', async (t) => {
     requestText(agentTarget({ OUTPOST_ADDR: cut }), { path: '/' }),
     failsWith(/broke the connection/),
   )
+})
+
+/** A key and a certificate for 127.0.0.1 that is its own authority; undefined when openssl is not there. */
+function makeCertificate(t: TestContext): { cert: string; key: string } | undefined {
+  const directory = mkdtempSync(join(tmpdir(), 'outpost-cli-tls-'))
+  t.after(() => rmSync(directory, { recursive: true }))
+  const cert = join(directory, 'cert.pem')
+  const key = join(directory, 'key.pem')
+  const kind = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-subj', '/CN=test']
+  const names = ['-addext', 'subjectAltName=IP:127.0.0.1']
+  try {
+    execFileSync('openssl', ['version'], { stdio: 'ignore' })
+  } catch {
+    return undefined
+  }
+  execFileSync('openssl', ['req', '-x509', ...kind, ...names, '-keyout', key, '-out', cert], { stdio: 'ignore' })
+  return { cert, key }
+}
+
+test('https: an authority to trust, a certificate to show, and what to do without them', async (t) => {
+  const files = makeCertificate(t)
+  if (!files) return t.skip('needs openssl')
+  const own = { cert: readFileSync(files.cert), key: readFileSync(files.key) }
+  const server = createTlsServer({ ...own, ca: own.cert, requestCert: true }, (_, response) => response.end('"hello"'))
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  t.after(() => server.close())
+  const OUTPOST_ADDR = `https://127.0.0.1:${(server.address() as AddressInfo).port}`
+  const ask = (env: NodeJS.ProcessEnv) => requestJson(agentTarget({ OUTPOST_ADDR, ...env }), { path: '/' })
+  const trusting = { NOMAD_CACERT: files.cert }
+  await assert.rejects(ask({}), failsWith(/is not trusted \(.*\), set OUTPOST_CACERT/))
+  await assert.rejects(ask(trusting), failsWith(/does not accept this caller .*, set OUTPOST_CLIENT_CERT/))
+  assert.equal(await ask({ ...trusting, NOMAD_CLIENT_CERT: files.cert, NOMAD_CLIENT_KEY: files.key }), 'hello')
+
+  const faulty: [NodeJS.ProcessEnv, RegExp][] = [
+    [{ OUTPOST_CLIENT_CERT: files.cert }, /^OUTPOST_CLIENT_CERT and OUTPOST_CLIENT_KEY go together/],
+    [{ VAULT_CLIENT_CERT: `${files.cert}.gone`, VAULT_CLIENT_KEY: files.key }, /^VAULT_CLIENT_CERT names .* be read/],
+    [{ OUTPOST_CLIENT_CERT: files.key, OUTPOST_CLIENT_KEY: files.key }, /names no usable PEM file/],
+    [{ OUTPOST_CACERT: files.cert, OUTPOST_CLIENT_CERT: files.key }, /go together/],
+  ]
+  for (const [env, message] of faulty) assert.throws(() => agentTarget({ OUTPOST_ADDR, ...env }), failsWith(message))
+  assert.deepEqual(agentTarget({ OUTPOST_ADDR: 'http://x', OUTPOST_CLIENT_CERT: '/nowhere' }).tls, {}, 'not with http')
 })
