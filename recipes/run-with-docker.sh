@@ -12,7 +12,7 @@ engine=${ENGINE:-docker}
 [ $# -ge 3 ] || { echo 'usage: run-with-docker.sh [ALLOC_DIR/]UUID|- TASK [OPTIONS] IMAGE [COMMAND…]' >&2 && exit 2; }
 dir=$1 task=$2
 shift 2
-case $dir in */*) ;; *) dir=/var/lib/outpost/alloc/$dir ;; esac
+case $dir in */*) ;; *) dir=${OUTPOST_DATA_DIR:-/var/lib/outpost}/alloc/$dir ;; esac
 case $dir in */-) dir=${dir%-}$(cat /proc/sys/kernel/random/uuid) ;; esac
 id=${dir##*/}
 container=outpost-$id

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Runs a command as an allocation with nothing but a shell: directory, alloc.json, rotated logs, and a true end.
-#   run-with-shell.sh [ALLOC_DIR/]UUID|- TASK COMMAND ARGS…       "-" makes a new UUID; ALLOC_DIR: /var/lib/outpost/alloc
+#   run-with-shell.sh [ALLOC_DIR/]UUID|- TASK COMMAND ARGS…       "-" makes a new UUID
+# ALLOC_DIR is $OUTPOST_DATA_DIR/alloc, or /var/lib/outpost/alloc.
 # Prints the UUID, passes SIGTERM, SIGINT and SIGHUP on, and ends with the command's own exit status. (`outpost alloc run`
 # does the same and survives more: a supervisor that is killed, a full disk, output that is not text.)
 set -eu
@@ -11,7 +12,7 @@ recipes=$(CDPATH='' cd -P -- "$(dirname -- "$0")" && pwd -P)
 [ $# -ge 3 ] || { echo 'usage: run-with-shell.sh [ALLOC_DIR/]UUID|- TASK COMMAND ARGS…' >&2 && exit 2; }
 dir=$1 task=$2
 shift 2
-case $dir in */*) ;; *) dir=/var/lib/outpost/alloc/$dir ;; esac
+case $dir in */*) ;; *) dir=${OUTPOST_DATA_DIR:-/var/lib/outpost}/alloc/$dir ;; esac
 case $dir in */-) dir=${dir%-}$(cat /proc/sys/kernel/random/uuid) ;; esac
 
 "$recipes/manifest.sh" "$dir" "$task" pending

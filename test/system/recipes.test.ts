@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { execFileSync, spawn, spawnSync } from 'node:child_process'
 import { chmodSync, copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
-import { join, resolve } from 'node:path'
+import { dirname, join, resolve } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { type RunningAgent, startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
 import { bootMachine, makeCheckout, whyNoMachine } from '../helpers/machine.ts'
@@ -127,10 +127,12 @@ test('run-with-shell: seen, followed, and seen to end', async (t) => {
   assert.equal(task.stdout().trim(), ID)
 })
 
-test('run-with-shell: makes an ID, passes signals on, and tells success', async (t) => {
+test('run-with-shell: makes an ID below the data directory, passes signals on, and tells success', async (t) => {
   const here = await place(t)
   const trap = 'trap "echo asked; exit 0" TERM; echo begun; while :; do sleep 0.05; done'
-  const task = start(t, 'run-with-shell.sh', [`${here.allocDir}/-`, 'web', 'sh', '-c', trap])
+  const task = start(t, 'run-with-shell.sh', ['-', 'web', 'sh', '-c', trap], {
+    OUTPOST_DATA_DIR: dirname(here.allocDir),
+  })
   const id = await until(() => /^[0-9a-f-]{36}\n$/.test(task.stdout()) && task.stdout().trim())
   const log = join(here.allocDir, id, 'alloc/logs/web.stdout.0')
   await until(() => existsSync(log) && readFileSync(log, 'utf8') === 'begun\n')
