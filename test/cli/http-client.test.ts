@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { execFileSync } from 'node:child_process'
+import { spawnSync } from 'node:child_process'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import type { RequestListener } from 'node:http'
 import { createServer } from 'node:http'
@@ -11,6 +11,7 @@ import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 import { CommandError } from '../../src/cli/command-shape.ts'
 import { agentTarget, requestJson, requestText } from '../../src/cli/http-client.ts'
+import { makeCertificate } from '../helpers/machine.ts'
 
 async function serve(t: TestContext, listener: RequestListener): Promise<string> {
   const server = createServer(listener)
@@ -108,25 +109,17 @@ test('what goes wrong on the way says what to do', async (t) => {
   )
 })
 
-/** A key and a certificate for 127.0.0.1 that is its own authority; undefined when openssl is not there. */
-function makeCertificate(t: TestContext): { cert: string; key: string } | undefined {
+/** A certificate for 127.0.0.1 that is its own authority, and its key; undefined when openssl is not there. */
+function ownCertificate(t: TestContext): { cert: string; key: string } | undefined {
   const directory = mkdtempSync(join(tmpdir(), 'outpost-cli-tls-'))
   t.after(() => rmSync(directory, { recursive: true }))
-  const cert = join(directory, 'cert.pem')
-  const key = join(directory, 'key.pem')
-  const kind = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-subj', '/CN=test']
-  const names = ['-addext', 'subjectAltName=IP:127.0.0.1']
-  try {
-    execFileSync('openssl', ['version'], { stdio: 'ignore' })
-  } catch {
-    return undefined
-  }
-  execFileSync('openssl', ['req', '-x509', ...kind, ...names, '-keyout', key, '-out', cert], { stdio: 'ignore' })
-  return { cert, key }
+  if (spawnSync('openssl', ['version']).status !== 0) return undefined
+  makeCertificate(directory)
+  return { cert: join(directory, 'tls.crt'), key: join(directory, 'tls.key') }
 }
 
 test('https: an authority to trust, a certificate to show, and what to do without them', async (t) => {
-  const files = makeCertificate(t)
+  const files = ownCertificate(t)
   if (!files) return t.skip('needs openssl')
   const own = { cert: readFileSync(files.cert), key: readFileSync(files.key) }
   const server = createTlsServer({ ...own, ca: own.cert, requestCert: true }, (_, response) => response.end('"hello"'))
