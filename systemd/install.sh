@@ -176,7 +176,7 @@ acl {
     sha256 = "$hash"
     policy = <<-EOT
       node { policy = "write" }
-      agent { policy = "read" }
+      agent { policy = "write" }
       namespace "*" { policy = "write" }
     EOT
   }
