@@ -15,8 +15,8 @@ import { Forwarder } from './cluster/forward.ts'
 import { type Link, MemoryBus } from './cluster/link.ts'
 import { RosterListener } from './cluster/listen.ts'
 import type { NatsOptions } from './cluster/nats-link.ts'
-import { type AllocationRecord, type NodeRecord, Roster, type RosterStore } from './cluster/roster.ts'
-import { type Directory, routed } from './cluster/route.ts'
+import { type AllocationRecord, NO_STORE, type NodeRecord, Roster, type RosterStore } from './cluster/roster.ts'
+import { type Directory, relayed, routed } from './cluster/route.ts'
 import { CallServer } from './cluster/serve.ts'
 import { ServerRoom } from './cluster/server-operations.ts'
 import { Subjects } from './cluster/subjects.ts'
@@ -66,7 +66,7 @@ export class Cluster {
   readonly #forwarder: Forwarder
   readonly #database: RosterDatabase | undefined
   readonly roster: Roster | undefined
-  readonly #room: ServerRoom | undefined
+  readonly #room: ServerRoom
   #url = ''
   #listener: RosterListener | undefined
   #announcer: Announcer | undefined
@@ -94,7 +94,11 @@ export class Cluster {
     this.#link = link
     this.#subjects = new Subjects(config.region)
     this.#forwarder = new Forwarder({ link, subjects: this.#subjects })
-    if (!config.server.enabled) return
+    if (!config.server.enabled) {
+      // Only what a server's endpoints look like counts here: they are asked of one.
+      this.#room = this.#openRoom(new Roster({ store: NO_STORE, logger }))
+      return
+    }
     this.#database = RosterDatabase.open(join(config.dataDir, 'server', 'roster.db'), logger.named('roster'))
     this.roster = new Roster({ store: rosterStoreIn(this.#database), logger: logger.named('roster') })
     this.#room = this.#openRoom(this.roster)
@@ -143,7 +147,8 @@ export class Cluster {
     const own = host?.operations ?? (elsewhere ? absentHostOperations(elsewhere) : [])
     const directory = this.#directory(host)
     const routes = [...own, ...others].map((operation) => routed(operation, directory, this.#forwarder))
-    return [...routes, ...(this.#room?.operations ?? [])]
+    const { operations } = this.#room
+    return [...routes, ...(this.roster ? operations : operations.map((each) => relayed(each, this.#forwarder)))]
   }
 
   #directory(host: Host | undefined): Directory {
@@ -231,7 +236,7 @@ export class Cluster {
   async stop(): Promise<void> {
     this.#stopListening?.()
     this.#stopping.abort()
-    this.#room?.stop()
+    this.#room.stop()
     this.#announcer?.stop()
     this.#server?.stop()
     this.#anyServer?.stop()

@@ -70,6 +70,15 @@ export interface RosterStore {
   load(): RosterContent
 }
 
+/** For a roster that nothing has to outlive. */
+export const NO_STORE: RosterStore = {
+  saveNode: () => undefined,
+  saveAllocation: () => undefined,
+  removeNode: () => undefined,
+  removeAllocation: () => undefined,
+  load: () => ({ index: 0, nodes: [], allocations: [] }),
+}
+
 export interface RosterContent {
   readonly index: number
   readonly nodes: Iterable<{ readonly record: NodeRecord; readonly publicKey: string }>

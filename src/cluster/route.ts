@@ -67,12 +67,24 @@ export function routed(operation: AnyOperation, directory: Directory, forwarding
     },
     run(input: unknown, call: Call) {
       const to = destinationOf(input)
-      if (!to) return operation.run(input, call)
-      const request = requestFor(operation, to.nodeId, call)
-      if (operation.output === 'stream') return forwarding.stream(request)
-      return forwarding.value(request).then((json) => (json === undefined ? undefined : new JsonText(json)))
+      return to ? handOn(operation, to.nodeId, call, forwarding) : operation.run(input, call)
     },
   }
+}
+
+/** A server's operation as a process without a roster serves it: by asking any server, which also judges. */
+export function relayed(operation: AnyOperation, forwarding: Forwarding): AnyOperation {
+  return {
+    ...operation,
+    authorize: () => undefined,
+    run: (_input: unknown, call: Call) => handOn(operation, undefined, call, forwarding),
+  }
+}
+
+function handOn(operation: AnyOperation, nodeId: string | undefined, call: Call, forwarding: Forwarding) {
+  const request = requestFor(operation, nodeId, call)
+  if (operation.output === 'stream') return forwarding.stream(request)
+  return forwarding.value(request).then((json) => (json === undefined ? undefined : new JsonText(json)))
 }
 
 function destination(place: Place, directory: Directory): Destination {

@@ -11,7 +11,7 @@ import {
   openMessage,
   signMessage,
 } from '../../src/cluster/description.ts'
-import { Roster, type RosterChange, type RosterStore } from '../../src/cluster/roster.ts'
+import { NO_STORE, Roster, type RosterChange, type RosterStore } from '../../src/cluster/roster.ts'
 import { RosterDatabase } from '../../src/store/roster-store.ts'
 import { rosterStoreIn } from '../../src/daemon-cluster.ts'
 import { keepingLogger, temporaryDirectory } from '../host/host-fixture.ts'
@@ -63,14 +63,6 @@ class Speaker {
     assert.ok(typeof opened === 'object')
     return opened
   }
-}
-
-const NO_STORE: RosterStore = {
-  saveNode: () => undefined,
-  saveAllocation: () => undefined,
-  removeNode: () => undefined,
-  removeAllocation: () => undefined,
-  load: () => ({ index: 0, nodes: [], allocations: [] }),
 }
 
 function rosterWith(store: RosterStore = NO_STORE) {

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { ForwardedRequest } from '../../src/cluster/forward.ts'
-import { type Directory, routed } from '../../src/cluster/route.ts'
+import { type Directory, relayed, routed } from '../../src/cluster/route.ts'
 import { Refusal } from '../../src/kit/errors.ts'
 import { type AnyOperation, JsonText, type Operation, type Place } from '../../src/kit/operation.ts'
 import { schema } from '../../src/kit/schema.ts'
@@ -110,4 +110,32 @@ test('a process that keeps no list asks any server, for what is none of its own'
   for (const place of [{ nodeId: OWN }, { allocationId: ALLOC }, { allocationId: 'short' }]) {
     assert.equal(await serve(place, known).wrapped.run({}, callOf()), 'here')
   }
+})
+
+test('a server’s endpoint on a process without a roster is asked of any server, which judges', async () => {
+  const handed: ForwardedRequest[] = []
+  const operation: Operation<Record<string, never>, unknown> = {
+    name: 'server.thing',
+    summary: '',
+    http: ['GET /v1/thing'],
+    target: 'server',
+    input: schema({}),
+    output: 'json',
+    errorFormat: 'plain',
+    authorize() {
+      throw new Refusal('permission_denied', 'Permission denied')
+    },
+    run: async () => 'here',
+  }
+  const asked = relayed(operation, {
+    async value(request) {
+      handed.push(request)
+      return '"there"'
+    },
+    stream: () => assert.fail('nothing streams here'),
+  })
+  asked.authorize({}, identity())
+  const value = await asked.run({}, { ...callOf(), token: 't' })
+  assert.ok(value instanceof JsonText && value.text === '"there"')
+  assert.deepEqual([handed[0]?.nodeId, handed[0]?.operation, handed[0]?.token], [undefined, 'server.thing', 't'])
 })
