@@ -2,6 +2,7 @@
  * What `fs/stream` and `fs/logs` share: the limit on followers, the loop that serves one, heartbeats, and turning steps
  * into bytes.
  */
+import { setImmediate } from 'node:timers/promises'
 import { Refusal } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
 import type { Call, Chunk } from '../kit/operation.ts'
@@ -142,6 +143,8 @@ export interface Followed extends Source {
 /** What is read once: to the end that it has when it gets there. */
 export interface Once extends Source {
   steps(labelBytes: () => number): AsyncIterable<FollowStep>
+  /** Lets go of what is open, whether `steps` was begun or not. */
+  release(): void
 }
 
 /** What stands between the bytes of a source and its caller, if anything does: the search for lines. */
@@ -185,7 +188,8 @@ export async function* follow(options: Following): AsyncGenerator<Chunk> {
   stage?.begin(followed)
   try {
     yield options.head(followed)
-    yield encoder.heartbeat
+    // Who asked for cursors has one from the first moment on, before there is any data.
+    yield encoder.placeFrame()
     while (!call.signal.aborted) {
       if (heartbeat.due()) {
         yield stage ? stage.heartbeat() : encoder.heartbeat
@@ -198,6 +202,8 @@ export async function* follow(options: Following): AsyncGenerator<Chunk> {
       else if (step.kind !== 'end') yield* chunksOf(taken, options)
       else if (!options.ended?.()) await followed.rest(heartbeat.dueAtMs)
       else if (followed.drained()) break
+      // Whatever it is that is left: others have their turn before it is looked for again.
+      else await setImmediate()
     }
     if (stage && !call.signal.aborted) yield* stage.finish()
   } finally {
@@ -214,8 +220,9 @@ export async function* readOnce<S extends Once>(
   options: Serving<S> & { readonly open: (lease: BufferLease) => S | Promise<S> },
 ): AsyncGenerator<Chunk> {
   const { encoder, stage } = options
+  let source: S | undefined
   try {
-    const source = await options.open(encoder.lease)
+    source = await options.open(encoder.lease)
     encoder.begin(source)
     stage?.begin(source)
     yield options.head(source)
@@ -225,6 +232,7 @@ export async function* readOnce<S extends Once>(
     }
     if (stage) yield* stage.finish()
   } finally {
+    source?.release()
     stage?.close()
   }
 }

@@ -15,7 +15,7 @@
 export const STAMP_BYTES_MAX = 96
 
 const [SPACE, QUOTE, COMMA, DOT, COLON, EQUALS, BRACKET, BRACE] = [32, 34, 44, 46, 58, 61, 91, 123]
-const [PLUS, MINUS, SLASH, LETTER_T, LETTER_Z] = [43, 45, 47, 84, 90]
+const [ZERO, PLUS, MINUS, SLASH, LETTER_T, LETTER_Z] = [48, 43, 45, 47, 84, 90]
 /** The bit that tells a lower case letter. */
 const LOWER = 32
 const KEYS = ['time', 'ts', 'timestamp', '@timestamp'].map((key) => Buffer.from(key))
@@ -247,6 +247,7 @@ function daysOf(year: number, month: number, day: number): number {
 
 /** A leading number that is a plausible time since the epoch. */
 function epochTime(bytes: Buffer, at: number, end: number): number {
+  if (bytes[at] === ZERO) return Number.NaN
   let behind = at
   while (behind < end && isDigit(bytes[behind] ?? 0)) behind++
   // Seconds have 9 or 10 digits in these years, and each finer unit three more, which are a fraction of the second.

@@ -135,9 +135,12 @@ export class LogCursor implements Followed {
   }
 
   drained(): boolean {
-    this.#listedGeneration = -1
-    if (this.#findNext()) return false
-    return [...this.#old, this.#current].every(({ cursor }) => cursor.revoked || cursor.drained())
+    // What is cached may be older than the end that was told.
+    const next = this.#newer(this.#options.logs.indexes())
+    if (![...this.#old, this.#current].every(({ cursor }) => cursor.revoked || cursor.drained())) return false
+    this.#next = next
+    // A name that is no readable file is passed over here too: waiting for it would have no end.
+    return !this.#moveOn()
   }
 
   /** As `FileCursor.rest`. */

@@ -63,6 +63,10 @@ export class LogSteps implements Once {
     }
   }
 
+  release(): void {
+    // Each file is open only while it is read.
+  }
+
   #say(logs: LogFiles, said: NonNullable<LogStart['said']>): FollowStep {
     const mark = this.#marks.get(logs) ?? noMark(logs)
     const path = logs.path(said.index)

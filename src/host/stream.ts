@@ -93,9 +93,11 @@ class FileOnce implements Once {
   readonly #opened: Opened
   readonly #path: string
   readonly #lease: BufferLease
+  readonly #file: OpenFile
 
   constructor(opened: Opened, path: string, lease: BufferLease) {
     this.#opened = opened
+    this.#file = new OpenFile(opened.content.fd)
     this.#path = path
     this.#lease = lease
   }
@@ -105,14 +107,14 @@ class FileOnce implements Once {
   }
 
   async *steps(labelBytes: () => number): AsyncGenerator<FollowStep> {
-    const { content, mark, said } = this.#opened
-    const file = new OpenFile(content.fd)
-    try {
-      if (said) yield { step: said, path: this.#path, mark }
-      yield* fileSteps({ file, path: this.#path, mark }, mark.offset, this.#lease, labelBytes())
-    } finally {
-      file.close()
-    }
+    const { mark, said } = this.#opened
+    if (said) yield { step: said, path: this.#path, mark }
+    const reading = { file: this.#file, path: this.#path, mark }
+    yield* fileSteps(reading, mark.offset, this.#lease, labelBytes())
+  }
+
+  release(): void {
+    this.#file.close()
   }
 }
 
@@ -196,7 +198,10 @@ function resumed(content: Content, at: Beginning, log: number, open: () => Conte
   if (!mark)
     throw new Refusal('invalid_request', 'the cursor belongs to another file: give the path it was received from')
   const state = markState(open(), mark)
-  if (state === 'there') return { content, mark: markAt(log, 0, content, mark.offset), said: undefined }
+  if (state === 'there') {
+    // Lines of context that are owed behind a match before the place still are.
+    return { content, mark: { ...markAt(log, 0, content, mark.offset), after: mark.after }, said: undefined }
+  }
   const begin = markAt(log, 0, content, 0)
   if (state === 'rewritten') return { content, mark: begin, said: { kind: 'truncated' } }
   return { content, mark: begin, said: { kind: 'deleted', offset: mark.offset } }

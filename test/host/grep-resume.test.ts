@@ -89,6 +89,8 @@ test('heartbeats tell how far a search has come', async (t) => {
   writeFileSync(host.log(0), 'miss\n'.repeat(100_000))
   const client = new TailClient(host.logsUrl({ grep: 'hit', cursor: '', follow: true }))
   await client.until(({ cursor }) => cursor !== undefined)
+  const first = client.cursor
+  await client.until(({ cursor }) => cursor !== first)
   client.destroy()
   appendFileSync(host.log(0), 'hit\n')
   const again = new TailClient(host.logsUrl({ grep: 'miss', cursor: client.cursor ?? '' }))

@@ -52,6 +52,19 @@ test('every frame has the cursor of the place behind it, and each of them goes o
   assert.equal(passed, whole.length)
 })
 
+test('a follower that is cut off before any data goes on where it began', async (t) => {
+  const host = await startTailHost(t)
+  writeFileSync(host.log(0), 'old\n')
+  for (const query of [{ tail_lines: 0 }, { task: '*', tail_lines: 0 }, { tail_lines: 0, grep: 'new' }]) {
+    const url = (cursor: string) => host.logsUrl({ ...query, follow: true, cursor })
+    const idle = await take(url(''), ({ cursor }) => cursor !== undefined)
+    assert.equal(idle.bytes, 0)
+    appendFileSync(host.log(0), 'new\nnew\n')
+    const again = await take(url(idle.cursor ?? ''), ({ bytes }) => bytes >= 8)
+    assert.equal(again.text, 'new\nnew\n')
+  }
+})
+
 test('a request without a cursor has none in its frames', async (t) => {
   const host = await startTailHost(t)
   writeFileSync(host.log(0), 'x')
