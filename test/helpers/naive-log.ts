@@ -16,7 +16,7 @@ const ISO =
   /^(\d{4})([-/])(\d\d)\2(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?!\d)(?:[.,](\d+))?(?:([Zz]| ?UTC| ?GMT)| ?([+-])(\d\d)(?::?(\d\d))?(?!\d))?/
 const KLOG = /^[IWEF](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)(?!\d)(?:[.,](\d+))?/
 const SYSLOG = /^(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) ([ \d]\d) (\d\d):(\d\d):(\d\d)(?!\d)(?:[.,](\d+))?/
-const EPOCH = /^(\d{9,19})(?:[.,](\d+))?(?![\w.-])/
+const EPOCH = /^((?!0)\d{9,19})(?:[.,](\d+))?(?![\w.-])/
 const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec']
 const LINE_HEAD = 96
 

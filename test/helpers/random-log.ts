@@ -102,8 +102,9 @@ export function randomLog(random: Random, shape: LogShape): { files: NaiveFile[]
     let text = ''
     const lines = random.pick([0, 1, 3, 20, ...(shape.large ? [400] : [])])
     for (let at = 0; at < lines; at++) text += line() + newline
-    // A writer that cuts files where they are full, in the middle of a line or of its timestamp.
-    if (random.chance(0.4)) text += line().slice(0, random.between(1, 60))
+    // A writer that cuts files where they are full, in the middle of a line or of its timestamp. One that has lost its
+    // zone is another time.
+    if (random.chance(0.4)) text += line().slice(0, shape.steady ? undefined : random.between(1, 60))
     files.push({ index, text, modifiedMs: timeMs + random.pick([0, 0, 5, -8, 3000]) })
   }
   return { files, endMs: timeMs }
