@@ -191,7 +191,8 @@ export function monitorOperation(agent: { sink: Pick<LogSink, 'listen'>; nodeId:
     output: 'stream',
     errorFormat: 'plain',
     endless: () => true,
-    locate: (asked) => ({ nodeId: asked.node_id }),
+    // Every process has a log, a server too.
+    locate: ({ node_id: nodeId }) => (nodeId === undefined ? undefined : { nodeId }),
     authorize(_asked, identity) {
       if (!identity.allowsAgent('read')) throw new Refusal('permission_denied', 'Permission denied')
     },

@@ -110,8 +110,8 @@ export interface Operation<In, Out> {
   readonly bodyBytesMax?: number
   /** True when it may stay open as long as the caller likes. */
   endless?(input: In): boolean
-  /** Which node's it is, where the target is `node`. Absent: always that of the node that the call has reached. */
-  locate?(input: In): Place
+  /** Which node's it is, where the target is `node`. Absent or undefined: of the process that the call has reached. */
+  locate?(input: In): Place | undefined
   /** Throws a Refusal. Called at every hop. */
   authorize(input: In, identity: Identity): void
   run(input: In, call: Call): Promise<Out> | AsyncIterable<Chunk>
