@@ -20,6 +20,7 @@ const FIGURES = [
   'small-gets',
   'follow-latency',
   'rotation',
+  'tail-lines',
   'fanout',
   'start',
   'cli',
