@@ -24,7 +24,8 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   http: [],
   agent: [], // what the process says of itself; the daemon tells it what the other rooms know
   cluster: [],
-  cli: ['config'], // `validate` reads configuration; a command otherwise talks HTTP like any client
+  // `validate` reads configuration, `cluster keys` writes permissions; a command otherwise talks HTTP like any client
+  cli: ['config', 'cluster/permissions.ts'],
   ui: [],
 }
 const KIT_FILES_MAX = 8

@@ -58,6 +58,11 @@ export const TABLE: readonly TableRow[] = [
     load: () => import('./node-gc.ts'),
   },
   {
+    name: 'cluster keys',
+    summary: 'Make the keys of agents and servers, and what NATS is to permit them',
+    load: () => import('./cluster-keys.ts'),
+  },
+  {
     name: 'completion',
     summary: 'Print the completion script of a shell',
     load: () => import('./completion.ts'),

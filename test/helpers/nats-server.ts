@@ -18,24 +18,33 @@ export interface NatsServer {
   /** Starts it again on the same port. */
   restart(): Promise<void>
   signal(name: NodeJS.Signals): void
-  /** Takes over another configuration, as SIGHUP does. */
-  reload(config: string): void
+  /** Takes over another configuration, and other files beside it, as SIGHUP does. */
+  reload(config: string, files?: Readonly<Record<string, string>>): void
 }
 
-/** Starts a server on a free port; it is killed when the test is over. `config` is added to its configuration. */
-export async function startNatsServer(t: Pick<TestContext, 'after'>, config = ''): Promise<NatsServer> {
+/**
+ * Starts a server on a free port; it is killed when the test is over. `config` is added to its configuration, `files`
+ * stand beside it to be included.
+ */
+export async function startNatsServer(
+  t: Pick<TestContext, 'after'>,
+  config = '',
+  files: Readonly<Record<string, string>> = {},
+): Promise<NatsServer> {
   const program = natsServerProgram()
   const folder = mkdtempSync(join(tmpdir(), 'outpost-nats-'))
   let child: ChildProcess | undefined
   let port = 0
   const file = join(folder, 'nats.conf')
   const ports = join(folder, 'ports')
-  const write = (more: string) =>
+  const write = (more: string, beside: Readonly<Record<string, string>>) => {
+    for (const [name, text] of Object.entries(beside)) writeFileSync(join(folder, name), text)
     writeFileSync(file, `listen: "127.0.0.1:${port === 0 ? -1 : port}"\nports_file_dir: "${ports}"\n${more}\n`)
+  }
   const start = async () => {
     rmSync(ports, { recursive: true, force: true })
     mkdirSync(ports)
-    write(config)
+    write(config, files)
     child = spawn(program, ['-c', file], { stdio: 'ignore' })
     const found = await until(() => {
       const [name] = readdirSync(ports)
@@ -67,8 +76,8 @@ export async function startNatsServer(t: Pick<TestContext, 'after'>, config = ''
     kill,
     restart: start,
     signal: (name) => void child?.kill(name),
-    reload(changed) {
-      write(changed)
+    reload(changed, beside = {}) {
+      write(changed, beside)
       child?.kill('SIGHUP')
     },
   }

@@ -1,0 +1,187 @@
+/** `outpost cluster keys`. */
+import { randomUUID } from 'node:crypto'
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+import { createUser, fromSeed } from '@nats-io/nkeys'
+import { messageOf } from '../kit/errors.ts'
+import { isUuid } from '../kit/schema.ts'
+import { describe, type Member, type Members, readMembers, writeMembers } from './cluster-members.ts'
+import { CommandError, defineCommand } from './command-shape.ts'
+import { text, texts, UsageError } from './options.ts'
+
+const REGION = 'global'
+/** Where the files are on their host. */
+const HOST_DIRECTORY = '/etc/outpost'
+
+export const command = defineCommand({
+  name: 'cluster keys',
+  summary: 'Make the keys of agents and servers, and what NATS is to permit them',
+  details: [
+    'Writes into DIR:',
+    '  users.conf        who may connect to NATS and what each may say and hear; public keys only.',
+    '                    systemd/nats/nats-server.conf includes it',
+    '  NAME/cluster.nk   the secret key of one host or server, readable by you only',
+    '  NAME/cluster.hcl  its part of the configuration; both belong into /etc/outpost there',
+    '  members.json      what was made, no secrets',
+    '',
+    'Run it again to add or remove members: what is there already stays as it is. A key that is on its host',
+    'may be deleted here. An agent gets a new node ID, unless one is given: a host that has run alone keeps',
+    'the one that "outpost node status" shows. A name given as both is one process of both roles.',
+    '',
+    'Example: outpost cluster keys -out keys -nats tls://nats.example.com:4222 -server s1 -agent w1',
+  ].join('\n'),
+  options: {
+    out: text({ placeholder: 'DIR', help: 'Directory of the keys, made when missing', fallback: undefined }),
+    server: texts('NAME', 'A server'),
+    agent: texts('NAME[=NODE-ID]', 'An agent'),
+    remove: texts('NAME', 'A member whose key is to open nothing any more'),
+    nats: texts('URL', 'NATS servers, for the configuration of new members'),
+    region: text({
+      placeholder: 'REGION',
+      help: `Region of the cluster, as in the configuration (${REGION})`,
+      fallback: undefined,
+    }),
+  },
+  async run(values, _operands, io) {
+    if (values.out === undefined) throw new UsageError('where do the keys go? give -out DIR')
+    const directory = resolve(values.out)
+    const before = readMembers(directory) ?? { region: values.region ?? REGION, members: [] }
+    if (values.region !== undefined && values.region !== before.region) {
+      throw new CommandError(
+        `the keys in ${directory} are of the region ${before.region}: give another -out for ${values.region}`,
+      )
+    }
+    if (!/^[A-Za-z0-9_-]{1,128}$/.test(before.region))
+      throw new UsageError('-region: letters, digits, "-" and "_" only')
+    const wrong = values.nats.find((url) => !/^(?:nats|tls):\/\/[^@/\s"]+$/.test(url))
+    if (wrong !== undefined) throw new UsageError('-nats: expected nats://host:port or tls://host:port')
+    const wanted = wantedOf(values.server, values.agent, before, values.remove)
+    try {
+      change(directory, before, { wanted, removed: values.remove, nats: values.nats }, (line) => io.out(`${line}\n`))
+    } catch (error) {
+      if (error instanceof CommandError) throw error
+      throw new CommandError(messageOf(error), 1, { cause: error })
+    }
+    return 0
+  },
+})
+
+interface Wanted {
+  readonly server: boolean
+  /** Undefined: none, or not yet known. */
+  readonly nodeId: string | undefined
+  readonly agent: boolean
+}
+
+/** By name. Throws UsageError for what contradicts itself or what is there. */
+function wantedOf(
+  servers: readonly string[],
+  agents: readonly string[],
+  { members }: Members,
+  removed: readonly string[],
+): ReadonlyMap<string, Wanted> {
+  const wanted = new Map<string, Wanted>()
+  for (const name of servers) wanted.set(checkedName(name), { server: true, agent: false, nodeId: undefined })
+  for (const given of agents) {
+    const [name = '', id] = given.split('=', 2)
+    checkedName(name)
+    if (id !== undefined && !isUuid(id)) throw new UsageError(`-agent ${given}: ${id} is no node ID, which is a UUID`)
+    const nodeId = id?.toLowerCase() ?? (isUuid(name) ? name.toLowerCase() : undefined)
+    wanted.set(name, { server: wanted.get(name)?.server ?? false, agent: true, nodeId })
+  }
+  const unknown = removed.find((name) => !members.some((member) => member.name === name))
+  if (unknown !== undefined) throw new UsageError(`-remove ${unknown}: there is no such member`)
+  for (const name of wanted.keys()) if (removed.includes(name)) throw new UsageError(`${name} is given as -remove too`)
+  const ids = new Map(
+    members.flatMap(({ name, nodeId }) => (nodeId === undefined || removed.includes(name) ? [] : [[nodeId, name]])),
+  )
+  for (const [name, { nodeId }] of wanted) {
+    if (nodeId === undefined) continue
+    const owner = ids.get(nodeId) ?? name
+    if (owner !== name) throw new UsageError(`${nodeId} is the node ID of ${owner}: each node has a key of its own`)
+    ids.set(nodeId, name)
+    const known = members.find((member) => member.name === name)?.nodeId
+    if (known !== undefined && known !== nodeId) {
+      throw new UsageError(`${name} has the node ID ${known}: -remove ${name} first, then give it its new one`)
+    }
+  }
+  return wanted
+}
+
+/** It becomes the name of a directory. */
+function checkedName(name: string): string {
+  const isTaken = /\.(conf|json|new)$/.test(name)
+  if (/^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/.test(name) && !isTaken) return name
+  if (isTaken) throw new UsageError(`${JSON.stringify(name)} could be a file of ours, name it otherwise`)
+  throw new UsageError(`${JSON.stringify(name)} is not a name: letters, digits, ".", "-" and "_" only`)
+}
+
+function change(
+  directory: string,
+  before: Members,
+  asked: {
+    readonly wanted: ReadonlyMap<string, Wanted>
+    readonly removed: readonly string[]
+    readonly nats: readonly string[]
+  },
+  say: (line: string) => void,
+): void {
+  mkdirSync(directory, { recursive: true, mode: 0o700 })
+  const members = new Map(
+    before.members.filter(({ name }) => !asked.removed.includes(name)).map((each) => [each.name, each]),
+  )
+  for (const [name, wanted] of asked.wanted) {
+    const known = members.get(name)
+    const server = wanted.server || (known?.server ?? false)
+    const nodeId = known?.nodeId ?? wanted.nodeId ?? (wanted.agent ? randomUUID() : undefined)
+    const folder = join(directory, name)
+    mkdirSync(folder, { recursive: true, mode: 0o700 })
+    const publicKey = known?.publicKey ?? publicKeyIn(join(folder, 'cluster.nk'))
+    const member: Member = { name, server, publicKey, ...(nodeId === undefined ? {} : { nodeId }) }
+    const isNew = known?.server !== server || known.nodeId !== nodeId
+    const file = join(folder, 'cluster.hcl')
+    if (isNew || !existsSync(file)) writeFileSync(file, fragment(member, before.region, asked.nats), { mode: 0o644 })
+    members.set(name, member)
+    say(`${isNew ? 'made' : 'kept'}     ${describe(member)}`)
+  }
+  writeMembers(directory, { region: before.region, members: [...members.values()] })
+  for (const name of asked.removed) {
+    rmSync(join(directory, name, 'cluster.nk'), { force: true })
+    say(`removed  ${name}`)
+  }
+  say(
+    `${join(directory, 'users.conf')} holds ${members.size}: put it beside nats-server.conf, then: systemctl reload outpost-nats`,
+  )
+}
+
+/** Of the key in the file; made when there is none. */
+function publicKeyIn(file: string): string {
+  if (!existsSync(file)) {
+    const seed = Buffer.from(createUser().getSeed())
+    writeFileSync(file, `${seed.toString()}\n`, { mode: 0o600, flag: 'wx', flush: true })
+  }
+  try {
+    return fromSeed(new TextEncoder().encode(readFileSync(file, 'utf8').trim())).getPublicKey()
+  } catch {
+    throw new CommandError(`${file} does not hold the seed of an nkey: move it away to have a new one made`)
+  }
+}
+
+/** What its host needs to take part; the rest of its configuration stands in other files. */
+function fragment({ name, server, nodeId }: Member, region: string, nats: readonly string[]): string {
+  const servers = nats.length > 0 ? nats : ['tls://nats.example.com:4222']
+  return [
+    `# Made by "outpost cluster keys" for ${name}: it and cluster.nk belong into ${HOST_DIRECTORY} there.`,
+    `name   = ${JSON.stringify(name)}`,
+    `region = ${JSON.stringify(region)}`,
+    nodeId === undefined ? 'client { enabled = false }' : `client {\n  enabled = true\n  node_id = "${nodeId}"\n}`,
+    `server { enabled = ${server} }`,
+    'nats {',
+    `  servers   = [${servers.map((url) => JSON.stringify(url)).join(', ')}]`,
+    `  nkey_file = "${HOST_DIRECTORY}/cluster.nk"`,
+    // Whoever insists on TLS has an authority of his own, mostly.
+    ...(servers.some((url) => url.startsWith('tls:')) ? [`  ca_file   = "${HOST_DIRECTORY}/nats-ca.crt"`] : []),
+    '}',
+    '',
+  ].join('\n')
+}

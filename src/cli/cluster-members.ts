@@ -1,0 +1,100 @@
+/**
+ * Who belongs to a cluster, as `outpost cluster keys` remembers it: `members.json`, which holds no secret. The keys
+ * themselves may leave the directory; what has been given out stays known.
+ */
+import { readFileSync, renameSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import * as v from 'valibot'
+import { both, type Permissions, permissionsOf } from '../cluster/permissions.ts'
+import { isErrno, messageOf } from '../kit/errors.ts'
+import { CommandError } from './command-shape.ts'
+
+const MEMBERS_VERSION = 1
+
+const membersSchema = v.strictObject({
+  version: v.literal(MEMBERS_VERSION),
+  region: v.string(),
+  members: v.array(
+    v.strictObject({
+      name: v.string(),
+      server: v.boolean(),
+      /** Of an agent. */
+      nodeId: v.optional(v.pipe(v.string(), v.uuid())),
+      publicKey: v.pipe(v.string(), v.regex(/^U[A-Z2-7]{55}$/)),
+    }),
+  ),
+})
+
+export interface Member {
+  readonly name: string
+  readonly server: boolean
+  /** Set when it is an agent. */
+  readonly nodeId?: string | undefined
+  readonly publicKey: string
+}
+
+export interface Members {
+  readonly region: string
+  readonly members: readonly Member[]
+}
+
+/** Undefined when there are none yet. Throws CommandError for a file that is not ours. */
+export function readMembers(directory: string): Members | undefined {
+  const file = join(directory, 'members.json')
+  let text: string
+  try {
+    text = readFileSync(file, 'utf8')
+  } catch (error) {
+    if (isErrno(error, 'ENOENT')) return undefined
+    throw new CommandError(messageOf(error), 1, { cause: error })
+  }
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), membersSchema), text)
+  if (!parsed.success)
+    throw new CommandError(`${file} is not what "outpost cluster keys" writes: restore it, or name another -out`)
+  return { region: parsed.output.region, members: parsed.output.members }
+}
+
+/** Writes the list, then what the NATS server includes; whoever reads finds a whole file. */
+export function writeMembers(directory: string, members: Members): void {
+  replace(join(directory, 'members.json'), `${JSON.stringify({ version: MEMBERS_VERSION, ...members }, null, 2)}\n`)
+  replace(join(directory, 'users.conf'), usersConf(members))
+}
+
+function replace(file: string, text: string): void {
+  writeFileSync(`${file}.new`, text, { mode: 0o644, flush: true })
+  renameSync(`${file}.new`, file)
+}
+
+/** Public keys and permissions: nothing that must be hidden. */
+export function usersConf({ region, members }: Members): string {
+  const users = members.map((member) => {
+    const { publish, subscribe } = permissionsOfMember(member, region)
+    return [
+      `  # ${describe(member)}`,
+      `  { nkey: ${member.publicKey}, permissions: {`,
+      `    publish: [${publish.map((subject) => JSON.stringify(subject)).join(', ')}]`,
+      `    subscribe: [${subscribe.map((subject) => JSON.stringify(subject)).join(', ')}]`,
+      '  } }',
+    ].join('\n')
+  })
+  return [
+    '# Made by "outpost cluster keys": who may connect, and what each may say and hear. Do not edit: run it again.',
+    'users: [',
+    ...users,
+    ']',
+    '',
+  ].join('\n')
+}
+
+export function describe({ name, server, nodeId }: Omit<Member, 'publicKey'>): string {
+  const roles = [server ? 'server' : undefined, nodeId && `agent ${nodeId}`].filter((role) => role !== undefined)
+  return `${name}: ${roles.join(', ')}`
+}
+
+function permissionsOfMember({ server, nodeId }: Member, region: string): Permissions {
+  const none: Permissions = { publish: [], subscribe: [] }
+  return both(
+    server ? permissionsOf('server', region) : none,
+    nodeId === undefined ? none : permissionsOf({ nodeId }, region),
+  )
+}

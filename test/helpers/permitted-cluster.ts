@@ -1,0 +1,79 @@
+/** A NATS server with the configuration that is shipped, keys as `outpost cluster keys` makes them, and members of it. */
+import { execFileSync } from 'node:child_process'
+import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+import type { TestContext } from 'node:test'
+import { createHash } from 'node:crypto'
+import { startAgent } from './agent-process.ts'
+import { makeCertificates } from './certificates.ts'
+import { type NatsServer, startNatsServer } from './nats-server.ts'
+
+const ROOT = resolve(import.meta.dirname, '../..')
+export const TOKEN = 'a-token-of-the-operator'
+
+export interface PermittedCluster {
+  readonly directory: string
+  readonly nats: NatsServer
+  /** Runs `outpost cluster keys` again and lets the NATS server know. */
+  readonly keys: (...args: readonly string[]) => string
+  readonly seedOf: (name: string) => Uint8Array
+  readonly nodeIdOf: (name: string) => string
+  /** Starts the process of a member. */
+  readonly start: (name: string) => ReturnType<typeof startAgent>
+}
+
+/** Undefined where openssl is missing. */
+export async function permittedCluster(
+  t: TestContext,
+  directory: string,
+  args: readonly string[],
+): Promise<PermittedCluster | undefined> {
+  if (!makeCertificates(directory, ['server'])) return undefined
+  const out = join(directory, 'keys')
+  const run = (more: readonly string[]) =>
+    execFileSync(join(ROOT, 'bin/outpost'), ['cluster', 'keys', '-out', out, ...more], { encoding: 'utf8' })
+  run([...args, '-nats', 'tls://127.0.0.1:4222'])
+  const users = () => ({ 'users.conf': readFileSync(join(out, 'users.conf'), 'utf8') })
+  const config = readFileSync(join(ROOT, 'systemd/nats/nats-server.conf'), 'utf8')
+    .replace(/^listen:.*$/m, '')
+    .replaceAll('/etc/nats/server.crt', join(directory, 'server.pem'))
+    .replaceAll('/etc/nats/server.key', join(directory, 'server.key'))
+  const nats = await startNatsServer(t, config, users())
+  return {
+    directory,
+    nats,
+    keys(...more) {
+      const said = run(more)
+      nats.reload(config, users())
+      return said
+    },
+    seedOf: (name) => new TextEncoder().encode(readFileSync(join(out, name, 'cluster.nk'), 'utf8').trim()),
+    nodeIdOf: (name) => /node_id = "(.*)"/.exec(readFileSync(join(out, name, 'cluster.hcl'), 'utf8'))?.[1] ?? '',
+    start(name) {
+      const folder = join(directory, name)
+      mkdirSync(folder, { recursive: true })
+      copyFileSync(join(out, name, 'cluster.nk'), join(folder, 'cluster.nk'))
+      const text = readFileSync(join(out, name, 'cluster.hcl'), 'utf8')
+        .replaceAll('/etc/outpost/nats-ca.crt', join(directory, 'ca.pem'))
+        .replaceAll('/etc/outpost', folder)
+        .replace(':4222', `:${nats.port}`)
+      writeFileSync(join(folder, 'cluster.hcl'), text)
+      const isServer = text.includes('server { enabled = true }')
+      writeFileSync(
+        join(folder, 'agent.hcl'),
+        `data_dir = "${folder}/data"\nports { http = 0 }\n${isServer ? ACL : ''}`,
+      )
+      return startAgent(t, ['-config', join(folder, 'agent.hcl'), '-config', join(folder, 'cluster.hcl')])
+    },
+  }
+}
+
+const SHA256 = createHash('sha256').update(TOKEN).digest('hex')
+/** Servers know the token; agents ask them. */
+const ACL = `acl {
+  token "ops" {
+    sha256 = "${SHA256}"
+    policy = "node { policy = \\"write\\" } agent { policy = \\"write\\" } namespace \\"*\\" { policy = \\"write\\" }"
+  }
+}
+`
