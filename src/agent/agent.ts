@@ -5,7 +5,8 @@
  * what the HTTP room answers, `process-figures` what the process costs, and everything else is brought by the daemon as
  * families of points under the names that dashboards know (`metric`). They are shown as JSON, which `metrics` makes once
  * an interval, and as text for Prometheus (`prometheus`), made for each scrape. `monitor` lets callers read the log
- * along; `reload` has the configuration read again.
+ * along; `reload` has the configuration read again. `openapi` describes all endpoints of the process, made from the
+ * operations themselves.
  *
  * Promises. A request costs a few additions, whoever scrapes. Nothing is measured for a question: a scrape reads what
  * others have looked at anyway, and the one thing that needs a look of its own, the disks, is looked at once an interval
@@ -17,8 +18,6 @@
  * What can go wrong. A source that fails breaks the one answer it was asked for. Counters begin at zero with each start,
  * as whoever computes rates from them expects. The room imports none but kit: it is told by the daemon what the other
  * rooms know.
- *
- * `openapi` describes all endpoints of the process, made from the operations themselves.
  */
 import type { Logger, LogSink } from '../kit/log.ts'
 import type { AnyOperation } from '../kit/operation.ts'

@@ -30,8 +30,6 @@ class GivenFamily extends Gauge {
   }
 }
 
-export const CONTENT_TYPE = Registry.PROMETHEUS_CONTENT_TYPE
-
 /** Families without any point are left out. */
 export async function prometheusText(families: Iterable<AnyFamily>, common: CommonLabels): Promise<string> {
   const registry = new Registry()

@@ -128,11 +128,6 @@ export class RequestMeter {
     return made
   }
 
-  /** Body bytes that an operation has sent since the start. */
-  bytesOf(operation: string): number {
-    return this.#operations.get(operation)?.bytes ?? 0
-  }
-
   families(): AnyFamily[] {
     const each = [...this.#operations].map(([operation, counts]) => ({ labels: { operation }, counts }))
     return [

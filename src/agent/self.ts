@@ -35,7 +35,7 @@ type Health = Readonly<Record<string, { readonly message: string; readonly ok: b
  * Health of the roles in `types`, of all that run when it is empty: `ok` when the role runs, refused (500) when it was
  * asked for and is not enabled.
  */
-export function healthOf(facts: Pick<AgentFacts, 'client' | 'server'>, types: readonly string[]): Health {
+function healthOf(facts: Pick<AgentFacts, 'client' | 'server'>, types: readonly string[]): Health {
   const health: Record<string, { message: string; ok: boolean }> = {}
   for (const role of ['client', 'server'] as const) {
     const enabled = facts[role]

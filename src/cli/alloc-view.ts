@@ -4,7 +4,8 @@ import { isSupervised, matchAllocations } from './alloc-directory.ts'
 import type { CommandIo } from './command-shape.ts'
 import { CommandError } from './command-shape.ts'
 import type { Manifest } from './manifest.ts'
-import { formatAge, formatPairs, formatTable } from './table.ts'
+import { humanAge } from './quantities.ts'
+import { formatPairs, formatTable } from './table.ts'
 
 /**
  * The one allocation whose ID is `id` or begins with it. When there are several, they are shown on stdout.
@@ -33,7 +34,7 @@ export function allocationTable(allocations: readonly LocalAllocation[]): string
     Object.keys(manifest?.Tasks ?? {}).join(',') || '-',
     manifest?.DesiredStatus ?? '-',
     status,
-    manifest ? formatAge(manifest.CreateTime / 1e6, nowMs) : '-',
+    manifest ? humanAge(manifest.CreateTime / 1e6, nowMs) : '-',
   ])
   return formatTable(['ID', 'Name', 'Namespace', 'Tasks', 'Desired', 'Status', 'Created'], rows)
 }
@@ -55,7 +56,7 @@ export function allocationDetails(allocation: LocalAllocation): string {
     ['Task Group', manifest.TaskGroup],
     ['Desired Status', manifest.DesiredStatus],
     ['Client Status', status],
-    ['Created', formatAge(manifest.CreateTime / 1e6, Date.now())],
+    ['Created', humanAge(manifest.CreateTime / 1e6, Date.now())],
     ['Directory', directory],
     ['Supervisor', supervisorText(manifest)],
   ])

@@ -3,11 +3,10 @@
  *
  * Promises: one table (`command-table.ts`) holds every command, in the order in which `help` shows them. A command is
  * one file that exports one value (`command-shape.ts`) and is loaded only when it is the one that runs, so that
- * `version` does not pay for the others: the whole way from the shell to the first line of output is Node's own start and a few small files.
- * Options are data (`options.ts`); the parser, the help text, shell completion and the types of the values follow from
- * them. The parser
- * is strict: what it does not know is refused with a suggestion, never ignored, because an option that is silently
- * skipped in a unit file is found out months later.
+ * `version` does not pay for the others: the whole way from the shell to the first line of output is Node's own start
+ * and a few small files. Options are data (`options.ts`); the parser, the help text, shell completion and the types of
+ * the values follow from them. The parser is strict: what it does not know is refused with a suggestion, never ignored,
+ * because an option that is silently skipped in a unit file is found out months later.
  *
  * Exit codes: 0 done, 1 the request failed (`CommandError`, and anything unforeseen), 2 the command line is wrong
  * (`UsageError`). `alloc run` in the foreground passes its command's exit code on instead. An error is one line on
@@ -34,20 +33,15 @@ import { CommandError } from './command-shape.ts'
 import { TABLE, type TableRow } from './command-table.ts'
 import { commandHelp, overview } from './help.ts'
 import { HelpWanted, UsageError } from './options.ts'
-import type { AgentOptions, CommandFacts, Parts } from './parts.ts'
+import type { CommandFacts, Parts } from './parts.ts'
 import { didYouMean } from './suggestion.ts'
-
-export type { CommandIo } from './command-shape.ts'
-export type { AgentOptions, Parts } from './parts.ts'
-export { CommandError } from './command-shape.ts'
-export { HelpWanted, UsageError } from './options.ts'
 
 const HELP_ENTRY = { name: 'help', summary: 'Show this text, or the help of a command' }
 const HELP_WORDS = new Set(['-h', '-help', '--help'])
 const VERSION_WORDS = new Set(['-v', '-version', '--version'])
 
 /** The streams and environment of this process. Writes block, so nothing is lost when the process exits. */
-export const processIo: CommandIo = {
+const processIo: CommandIo = {
   out: (text) => writeAll(1, text),
   err: (text) => writeAll(2, text),
   env: process.env,
@@ -69,12 +63,6 @@ export async function runCommand(
     if (error instanceof UsageError) return 2
     return error instanceof CommandError ? error.exitCode : 1
   }
-}
-
-/** The options of `outpost agent`, read from the arguments behind that word. Throws UsageError, HelpWanted. */
-export async function parseAgentOptions(args: readonly string[]): Promise<AgentOptions> {
-  const { readAgentOptions } = await import('./agent-options.ts')
-  return readAgentOptions(args)
 }
 
 async function dispatch(argv: readonly string[], io: CommandIo, parts: Parts): Promise<number> {

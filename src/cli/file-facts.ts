@@ -1,5 +1,6 @@
 /** What an agent tells of a file, and how it is shown. */
 import { type Answer, fieldsOf } from './answer.ts'
+import { humanBytes } from './quantities.ts'
 import { shownName } from './terminal.ts'
 
 export interface FileFacts {
@@ -28,25 +29,12 @@ export function fileFacts(answer: unknown): FileFacts {
 /** Mode, size, time and name; a directory's name ends with a slash. */
 export function fileCells(file: FileFacts, human: boolean): string[] {
   const name = shownName(file.name)
-  return [file.mode, shownSize(file.size, human), shownTime(file.modified), file.isDirectory ? `${name}/` : name]
-}
-
-export function shownSize(bytes: number, human: boolean): string {
-  return human ? humanBytes(bytes) : String(bytes)
-}
-
-const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB']
-
-/** `1.5 MiB`. */
-export function humanBytes(bytes: number): string {
-  let value = bytes
-  let unit = 0
-  while (value >= 1024 && unit < UNITS.length - 1) {
-    value /= 1024
-    unit++
-  }
-  const digits = unit === 0 || value >= 100 ? 0 : 1
-  return `${value.toFixed(digits)} ${UNITS[unit]}`
+  return [
+    file.mode,
+    human ? humanBytes(file.size) : String(file.size),
+    shownTime(file.modified),
+    file.isDirectory ? `${name}/` : name,
+  ]
 }
 
 /** To the second, with the offset that the agent gave: what its host's clock showed. */

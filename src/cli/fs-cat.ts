@@ -5,9 +5,9 @@ import { allocationId, allocOptions } from './alloc-argument.ts'
 import { openSink } from './byte-sink.ts'
 import { CommandError, defineCommand } from './command-shape.ts'
 import { FileSink } from './file-sink.ts'
-import { humanBytes } from './file-facts.ts'
 import { type AgentTarget, brokenBody, openResponse, requireSuccess } from './http-client.ts'
 import { text } from './options.ts'
+import { humanBytes } from './quantities.ts'
 import { Progress, terminalOf } from './terminal.ts'
 
 export const command = defineCommand({

@@ -114,10 +114,9 @@ async function reopened(request: StreamRequest, place: Place, broken: string): P
 
 /** How to ask again: by the cursor, or as well as it can be done without one. */
 function againFrom(request: StreamRequest, place: Place): { again: StreamRequest; remark: string } {
-  if (place.cursor !== undefined) return { again: request, remark: '' }
-  if (place.bytes === 0) return { again: request, remark: '' }
-  const { tail_lines: _lines, since: _since, ...query } = request.query
-  const fromStart = query['origin'] !== 'end' && _lines === undefined && _since === undefined
+  if (place.cursor !== undefined || place.bytes === 0) return { again: request, remark: '' }
+  const { tail_lines: lines, since, ...query } = request.query
+  const fromStart = query['origin'] !== 'end' && lines === undefined && since === undefined
   if (fromStart) {
     const offset = Number(query['offset'] ?? 0) + place.bytes
     return {

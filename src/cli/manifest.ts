@@ -9,7 +9,7 @@ import { join } from 'node:path'
 import { isErrno } from '../kit/errors.ts'
 import type { ProcessIdentity } from './process-identity.ts'
 
-export const MANIFEST_NAME = 'alloc.json'
+const MANIFEST_NAME = 'alloc.json'
 
 export type ClientStatus = 'pending' | 'running' | 'complete' | 'failed' | 'lost'
 export type TaskState = 'pending' | 'running' | 'dead'

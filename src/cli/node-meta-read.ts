@@ -30,7 +30,7 @@ export const command = defineCommand({
 })
 
 /** The three sections, keys in order. */
-export function metadataText(answer: unknown): string {
+function metadataText(answer: unknown): string {
   const fields = fieldsOf(answer)
   return SECTIONS.map(([name, title]) => {
     const keys = fields.names(name).sort()

@@ -2,8 +2,8 @@
 import { agentOf, agentOptions, jsonOption, nodeIdOption, printJson } from './agent-access.ts'
 import { type Answer, fieldsOf } from './answer.ts'
 import { defineCommand } from './command-shape.ts'
-import { humanBytes } from './file-facts.ts'
 import { requestJson } from './http-client.ts'
+import { humanBytes, humanSeconds } from './quantities.ts'
 import { formatPairs, formatTable } from './table.ts'
 import { bar, type Colour, fitted, painted, shownName, type Terminal, terminalOf } from './terminal.ts'
 
@@ -31,7 +31,7 @@ function statsText(stats: Answer, terminal: Terminal): string {
   const memory = stats.under('Memory')
   const share = (part: string) => (memory.number(part) / Math.max(memory.number('Total'), 1)) * 100
   const head = formatPairs([
-    ['Uptime', shownUptime(stats.number('Uptime'))],
+    ['Uptime', humanSeconds(stats.number('Uptime'))],
     ['Memory', `${humanBytes(memory.number('Used'))} used of ${humanBytes(memory.number('Total'))}`],
     ['Available', humanBytes(memory.number('Available'))],
   ])
@@ -94,22 +94,4 @@ function colourOf(value: number): Colour {
 
 function percent(fields: Answer, name: string): string {
   return `${fields.number(name).toFixed(1)} %`
-}
-
-/** In the two largest units. */
-export function shownUptime(seconds: number): string {
-  const units: readonly (readonly [string, number])[] = [
-    ['d', 86_400],
-    ['h', 3600],
-    ['m', 60],
-    ['s', 1],
-  ]
-  let rest = Math.max(0, Math.floor(seconds))
-  const parts: string[] = []
-  for (const [unit, size] of units) {
-    const count = Math.floor(rest / size)
-    rest -= count * size
-    if (count > 0 || unit === 's') parts.push(`${count}${unit}`)
-  }
-  return parts.slice(0, 2).join('')
 }

@@ -2,9 +2,8 @@
 import { agentOf, agentOptions, jsonOption, printJson } from './agent-access.ts'
 import { type Answer, fieldsOf } from './answer.ts'
 import { CommandError, defineCommand } from './command-shape.ts'
-import { humanBytes } from './file-facts.ts'
 import { type AgentTarget, RefusedByAgent, requestJson } from './http-client.ts'
-import { shownUptime } from './node-stats.ts'
+import { humanBytes, humanSeconds } from './quantities.ts'
 import { formatPairs } from './table.ts'
 import { fitted, shownName, terminalOf } from './terminal.ts'
 
@@ -76,7 +75,7 @@ function agentPairs(answer: unknown): Pairs {
     ['Datacenter', config.text('Datacenter')],
     ['Roles', roles.map((role) => (role === 'Client' ? 'agent' : 'server')).join(', ')],
     ['Version', config.under('Version').text('Version')],
-    ['Agent Uptime', shownUptime(Number(runtime.text('uptime_seconds')) || 0)],
+    ['Agent Uptime', humanSeconds(Number(runtime.text('uptime_seconds')) || 0)],
     ['Agent Memory', humanBytes(Number(runtime.text('rss_bytes')) || 0)],
     ['Allocations', client.text('num_allocations')],
   ]
@@ -90,7 +89,7 @@ function statsPairs(answer: unknown): Pairs {
   const cores = stats.list('CPU')
   const busy = cores.reduce((sum, core) => sum + core.number('TotalPercent'), 0) / Math.max(cores.length, 1)
   return [
-    ['Host Uptime', shownUptime(stats.number('Uptime'))],
+    ['Host Uptime', humanSeconds(stats.number('Uptime'))],
     ['Processors', `${cores.length}, ${busy.toFixed(0)} % busy`],
     ['Memory', `${humanBytes(memory.number('Used'))} used of ${humanBytes(memory.number('Total'))}`],
     ['Allocation Disk', diskText(stats.under('AllocDirStats'))],

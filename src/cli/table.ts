@@ -21,21 +21,3 @@ export function formatPairs(pairs: readonly (readonly [string, string])[]): stri
   const width = Math.max(...pairs.map(([key]) => key.length))
   return pairs.map(([key, value]) => `${key.padEnd(width)} = ${value}\n`).join('')
 }
-
-/** How long ago, in the two largest units: `3d4h ago`. */
-export function formatAge(fromMs: number, nowMs: number): string {
-  const units: readonly (readonly [string, number])[] = [
-    ['d', 86_400],
-    ['h', 3600],
-    ['m', 60],
-    ['s', 1],
-  ]
-  let seconds = Math.max(Math.floor((nowMs - fromMs) / 1000), 0)
-  const parts: string[] = []
-  for (const [unit, size] of units) {
-    const count = Math.floor(seconds / size)
-    seconds -= count * size
-    if (count > 0 || parts.length > 0 || unit === 's') parts.push(`${count}${unit}`)
-  }
-  return `${parts.slice(0, 2).join('')} ago`
-}

@@ -79,7 +79,7 @@ const KIND_NAMES: Readonly<Record<Node['kind'], string>> = {
   object: 'a block',
 }
 
-export function whereOf(context: Context, at: Position): Where {
+function whereOf(context: Context, at: Position): Where {
   return { origin: context.origin, at }
 }
 

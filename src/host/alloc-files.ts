@@ -55,7 +55,7 @@ export function openFile(allocation: Allocation, path: string): Content {
 }
 
 /** Which protected directory of a task a resolved path lies in, if any. */
-export function hiddenDirectory(names: readonly string[]): 'secret' | 'private' | undefined {
+function hiddenDirectory(names: readonly string[]): 'secret' | 'private' | undefined {
   const [task, folder] = names
   if (task === undefined || folder === undefined || task === 'alloc') return undefined
   const match = HIDDEN.exec(plainName(folder))

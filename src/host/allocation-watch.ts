@@ -30,7 +30,7 @@ export interface Watcher {
 
 export type OpenWatcher = (allocDir: string) => Watcher
 
-export const openChokidar: OpenWatcher = (allocDir) =>
+const openChokidar: OpenWatcher = (allocDir) =>
   watch(allocDir, {
     depth: 0,
     ignoreInitial: true,

@@ -16,7 +16,7 @@ import { completeAllocation } from './allocation-look.ts'
 import { type DiskSteps, removeLeftovers, writeDurably } from './durable-file.ts'
 import { manifestOf, readManifest } from './manifest.ts'
 
-export const RECORDS_MAX = 1000
+const RECORDS_MAX = 1000
 
 export class CollectedRecords {
   readonly #path: string

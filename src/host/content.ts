@@ -26,7 +26,7 @@ const DEFUSED: Readonly<Record<string, string>> = {
 }
 
 /** Content type that is safe to show, with the headers that go with it. */
-export function defusedType(head: Uint8Array): { contentType: string; headers: Readonly<Record<string, string>> } {
+function defusedType(head: Uint8Array): { contentType: string; headers: Readonly<Record<string, string>> } {
   if (head.length === 0) return { contentType: 'text/plain; charset=utf-8', headers: {} }
   const sniffed = sniffContentType(head)
   const markup = /^(text\/(html|xhtml|xml)|image\/svg)/.test(sniffed)
@@ -42,7 +42,7 @@ export interface Span {
 }
 
 /** A single-range `Range` header (RFC 9110 §14); anything else is ignored as the RFC allows. Unsatisfiable: 416. */
-export function rangeSpan(range: string | undefined, size: number): Span {
+function rangeSpan(range: string | undefined, size: number): Span {
   const match = /^bytes=(\d*)-(\d*)$/i.exec(range?.replaceAll(' ', '') ?? '')
   const [, first = '', last = ''] = match ?? []
   if (!match || (first === '' && last === '')) return { start: 0, end: size }
@@ -128,7 +128,7 @@ const readAtInput = schema({
 })
 
 /** Span of a readat. Zero and negative limits mean "to the end", as stock clients send -1. */
-export function readAtSpan(offset: number, limit: number, size: number, path: string): Span {
+function readAtSpan(offset: number, limit: number, size: number, path: string): Span {
   if (offset < 0) {
     throw new Refusal('invalid_request', `can't seek to offset ${offset}: seek ${path}: invalid argument`)
   }

@@ -23,7 +23,7 @@ const MARK_BYTES_MAX = 3 * HASH_BYTES + 1 + 8 + 8 + 2
 /** Version, scope, time, checksum. */
 const ENVELOPE_BYTES_MAX = 1 + HASH_BYTES + 8 + HASH_BYTES
 /** More marks than this do not fit into a request's head. */
-export const MARKS_MAX = 600
+const MARKS_MAX = 600
 const CURSOR_CHARS_MAX = 16_384
 
 /** How far a stream has got in one file of one log. */

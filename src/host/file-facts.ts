@@ -13,7 +13,7 @@ const TYPE_LETTERS: readonly (readonly [number, string])[] = [
 ]
 
 /** Go's `fs.FileMode.String()`: type letters (or `-`), then nine permission letters. `mode` is st_mode. */
-export function goModeString(mode: number): string {
+function goModeString(mode: number): string {
   let letters = TYPE_LETTERS.find(([bits]) => (mode & constants.S_IFMT) === bits)?.[1] ?? ''
   if (mode & 0o4000) letters += 'u'
   if (mode & 0o2000) letters += 'g'
@@ -25,7 +25,7 @@ export function goModeString(mode: number): string {
 }
 
 /** RFC 3339 in UTC with as many decimals as there are, as Go's RFC3339Nano prints it. `ns` since the Unix epoch. */
-export function rfc3339Nano(ns: bigint): string {
+function rfc3339Nano(ns: bigint): string {
   const floorMs = ns >= 0n ? ns / 1_000_000n : -((-ns + 999_999n) / 1_000_000n)
   const seconds = new Date(Number(floorMs)).toISOString().slice(0, 19)
   const nanos = ((ns % 1_000_000_000n) + 1_000_000_000n) % 1_000_000_000n

@@ -15,7 +15,7 @@ import { type FileInfo, fileInfo } from './file-facts.ts'
 import { fileContentType, SNIFF_BYTES } from './sniff.ts'
 
 /** Directory entries of one level, sorted by name; each from lstat, so a symlink shows itself. */
-export async function listDirectory(allocation: Allocation, path: string): Promise<FileInfo[]> {
+async function listDirectory(allocation: Allocation, path: string): Promise<FileInfo[]> {
   const found = findFile(allocation, path, 'open')
   try {
     if (!found.stat.isDirectory()) throw new Refusal('invalid_request', `open ${path}: not a directory`)
@@ -57,7 +57,7 @@ function entryInfo(directory: string, name: string | Buffer): FileInfo | undefin
 }
 
 /** Facts of one path, symlinks followed inside the allocation. */
-export function statFile(allocation: Allocation, path: string): FileInfo {
+function statFile(allocation: Allocation, path: string): FileInfo {
   const found = findFile(allocation, path, 'stat')
   try {
     const name = baseName(allocation, path)

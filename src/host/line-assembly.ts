@@ -38,7 +38,7 @@ export function splitLines<P>(lines: Lines<P>, at: number): [Lines<P>, Lines<P>]
 }
 
 /** The marker behind a line that was cut. `bytes` is the length of the whole line, without its end. */
-export function cutMarker(bytes: number): string {
+function cutMarker(bytes: number): string {
   return ` [line cut: it has ${bytes} bytes]\n`
 }
 

@@ -9,7 +9,7 @@ import { type Content, findFile, openFile, refusalOf } from './alloc-files.ts'
 import type { Allocation } from './allocation.ts'
 import { logHash } from './cursor-code.ts'
 
-export const LOG_DIRECTORY = 'alloc/logs'
+const LOG_DIRECTORY = 'alloc/logs'
 /** Indexes above are no log files: they could not be counted up any further. */
 const INDEX_MAX = Number.MAX_SAFE_INTEGER - 1
 

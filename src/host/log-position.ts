@@ -21,7 +21,7 @@ const NEWLINE = 10
 /** Read in place when in memory, see `OpenFile`. */
 export const BLOCK_BYTES = 65_536
 /** Behind the block, for what a line's beginning may need of the next file. */
-export const SPARE_BYTES = 128
+const SPARE_BYTES = 128
 const SPARE_BUFFERS_MAX = 4
 const spareBuffers: Buffer[] = []
 

@@ -22,10 +22,10 @@ import type { DynamicMeta, HostState } from './state.ts'
 import { METADATA } from './result-schemas.ts'
 
 export const BODY_BYTES_MAX = 512 << 10
-export const VALUE_BYTES_MAX = 64 << 10
+const VALUE_BYTES_MAX = 64 << 10
 export const KEYS_MAX = 10_000
 /** All dynamic keys and values: what one request can carry, and half of what one message to a server can. */
-export const DYNAMIC_BYTES_MAX = 512 << 10
+const DYNAMIC_BYTES_MAX = 512 << 10
 
 export interface MetadataView {
   readonly Dynamic: Readonly<Record<string, string | null>>
@@ -41,7 +41,7 @@ export function builtInMeta(version: string): Readonly<Record<string, string>> {
 /**
  * The dynamic metadata after `patch`. Returns `dynamic` itself when nothing changes. Keys of `patch` are not checked.
  */
-export function mergeMeta(dynamic: DynamicMeta, patch: DynamicMeta, isStatic: (key: string) => boolean): DynamicMeta {
+function mergeMeta(dynamic: DynamicMeta, patch: DynamicMeta, isStatic: (key: string) => boolean): DynamicMeta {
   const next = new Map(dynamic)
   for (const [key, value] of patch) {
     if (value === null && !isStatic(key)) next.delete(key)

@@ -48,7 +48,7 @@ const cursor: Field<CursorText | undefined> = {
 }
 
 /** The place that a cursor names; undefined when none was given, or an empty one. */
-export function placeOfCursor(given: CursorText | undefined, scope: number): Cursor | undefined {
+function placeOfCursor(given: CursorText | undefined, scope: number): Cursor | undefined {
   return given === undefined || given.text === '' ? undefined : decodeCursor(given.text, scope)
 }
 

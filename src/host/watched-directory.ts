@@ -18,7 +18,7 @@ import { type FSWatcher, statSync, watch } from 'node:fs'
 import { errnoOf } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
 
-export const SAFETY_POLL_MS = 250
+const SAFETY_POLL_MS = 250
 const UNWATCHED_POLL_MS = 25
 const HOT_CHANGES = 20
 const HOT_WINDOW_MS = 160

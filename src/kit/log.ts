@@ -1,7 +1,7 @@
 /**
  * The program's own log: one line an event, JSON for machines or plain for a terminal, written in the background.
  *
- * Promises: a log line never blocks a request and never throws into one; memory is bounded (`BUFFER_BYTES_MAX`), past
+ * Promises: a log line never blocks a request and never throws into one; memory is bounded (`BUFFER_CHARS_MAX`), past
  * which lines are dropped and counted, and the count is written as soon as there is room. Lines keep their order.
  * Lines that could not be written (a full disk) count as dropped too, and writing is tried again with the next line.
  * Assumes that nobody puts a secret into `fields`: nothing is redacted here, because a filter that must guess will
@@ -37,12 +37,12 @@ export interface LogEntry {
 
 /** The entry as one line, without its end: JSON, or for people. */
 export function entryLine(entry: LogEntry, json: boolean): string {
+  if (!json) return plainLine(entry)
   const { at, level, module, message, fields } = entry
-  if (!json) return plainLine(at, level, module, message, fields)
   return JSON.stringify({ '@timestamp': at, '@level': level, '@module': module, '@message': message, ...fields })
 }
 
-const BUFFER_BYTES_MAX = 1 << 20
+const BUFFER_CHARS_MAX = 1 << 20
 const FLUSH_MS = 20
 
 /** What lines are written to. */
@@ -156,7 +156,7 @@ export class LogSink {
 
   /** Queues one line (without its newline). `urgent` lines are handed to the system in this turn of the loop. */
   line(text: string, urgent: boolean): void {
-    if (this.#pending.length + text.length > BUFFER_BYTES_MAX) {
+    if (this.#pending.length + text.length > BUFFER_CHARS_MAX) {
       this.#dropped++
       return
     }
@@ -228,11 +228,11 @@ export function createLogger(sink: LogSink, name = 'outpost'): Logger {
 }
 
 /** `2026-11-21T10:00:00.000Z [INFO]  outpost.http: request: method=GET status=200`, on one line whatever the values. */
-function plainLine(at: string, level: Level, name: string, message: string, fields: Fields = {}): string {
+function plainLine({ at, level, module, message, fields }: LogEntry): string {
   const pairs = Object.entries(fields).filter(([, value]) => value !== undefined)
   const shown = pairs.map(
     ([key, value]) => `${key}=${/^[\w./:-]+$/.test(String(value)) ? value : JSON.stringify(value)}`,
   )
   const tag = `[${level.toUpperCase()}]`.padEnd(7)
-  return `${at} ${tag} ${name}: ${message}${shown.length > 0 ? `: ${shown.join(' ')}` : ''}`
+  return `${at} ${tag} ${module}: ${message}${shown.length > 0 ? `: ${shown.join(' ')}` : ''}`
 }

@@ -2,7 +2,10 @@ import assert from 'node:assert/strict'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { type AgentOptions, type Parts, parseAgentOptions, runCommand, UsageError } from '../../src/cli/command.ts'
+import { readAgentOptions } from '../../src/cli/agent-options.ts'
+import { runCommand } from '../../src/cli/command.ts'
+import { UsageError } from '../../src/cli/options.ts'
+import type { AgentOptions, Parts } from '../../src/cli/parts.ts'
 import { outpost, ROOT, temporaryDirectory } from './outpost-process.ts'
 
 async function run(args: readonly string[], parts: Parts = {}) {
@@ -95,7 +98,7 @@ test('agent options reach whoever starts the agent', async () => {
     config: ['a.hcl', 'b'],
   }
   assert.deepEqual(seen, [expected])
-  assert.deepEqual(await parseAgentOptions([...args.slice(1), ...more]), expected)
+  assert.deepEqual(readAgentOptions([...args.slice(1), ...more]), expected)
 })
 
 for (const [args, message] of [
@@ -108,7 +111,10 @@ for (const [args, message] of [
   [['-dev', 'x'], /unexpected argument "x"/],
 ] as const) {
   test(`agent refuses ${JSON.stringify(args)}`, async () => {
-    await assert.rejects(parseAgentOptions(args), (error) => error instanceof UsageError && message.test(error.message))
+    assert.throws(
+      () => readAgentOptions(args),
+      (error) => error instanceof UsageError && message.test(error.message),
+    )
     const { code, err } = await run(['agent', ...args])
     assert.equal(code, 2)
     assert.match(err, message)
