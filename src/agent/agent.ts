@@ -5,8 +5,8 @@
  * what the HTTP room answers, `process-figures` what the process costs, and everything else is brought by the daemon as
  * families of points under the names that dashboards know (`metric`). They are shown as JSON, which `metrics` makes once
  * an interval, and as text for Prometheus (`prometheus`), made for each scrape. `monitor` lets callers read the log
- * along; `reload` has the configuration read again. `openapi` describes all endpoints of the process, made from the
- * operations themselves.
+ * along, and `log-file` is a file that it may go to. `reload` has the configuration read again. `openapi` describes all
+ * endpoints of the process, made from the operations themselves.
  *
  * Promises. A request costs a few additions, whoever scrapes. Nothing is measured for a question: a scrape reads what
  * others have looked at anyway, and the one thing that needs a look of its own, the disks, is looked at once an interval

@@ -13,7 +13,7 @@ import {
 } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { LogFile } from '../../src/daemon-log.ts'
+import { LogFile } from '../../src/agent/log-file.ts'
 import { createLogger, DescriptorOutput, LogSink } from '../../src/kit/log.ts'
 import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
 import { eventually } from '../helpers/edge.ts'
