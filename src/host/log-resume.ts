@@ -85,9 +85,11 @@ function walk(logs: LogFiles, from: LogPlace, bytes: number): LogPlace | { missi
     const size = sizeOf(logs, index)
     if (size === undefined) return { missing: index }
     if (left <= size - offset) return { index, offset: offset + left }
-    if (index === indexes.at(-1)) return { beyond: index }
+    // Purging takes the lowest: with this one there, a gap behind it was left by the writer.
+    const next = indexes.find((other) => other > index)
+    if (next === undefined) return { beyond: index }
     left -= size - offset
-    index++
+    index = next
     offset = 0
   }
 }

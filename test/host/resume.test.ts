@@ -136,6 +136,20 @@ test('plain: the header names the first byte, and a plus is as good as a tilde',
   }
 })
 
+test('plain: a count goes on over an index that the writer left out', async (t) => {
+  const host = await startTailHost(t)
+  writeFileSync(host.log(0), 'one ')
+  writeFileSync(host.log(3), 'two ')
+  writeFileSync(host.log(4), 'three')
+  const first = await ask(host.logsUrl({ plain: true, cursor: '' }), false)
+  const again = await ask(
+    host.logsUrl({ plain: true, cursor: `${String(first.response?.headers['x-outpost-cursor'])}~9` }),
+    false,
+  )
+  assert.equal(again.text, 'hree')
+  assert.equal(again.response?.headers['x-outpost-event'], undefined)
+})
+
 test('what a cursor points at is gone: that is said first, and the oldest byte that is left comes next', async (t) => {
   const host = await startTailHost(t)
   for (const [index, text] of ['a0', 'b1', 'c2', 'd3'].entries()) writeFileSync(host.log(index), text)
