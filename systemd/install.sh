@@ -147,7 +147,8 @@ write_config() {
   # Who may read which token's hash is nobody else's business.
   run install -d -o 0 -g "$user" -m 0750 "$config_dir"
   for file in "$config_dir"/*.hcl "$config_dir"/*.json; do
-    if [ -e "$file" ]; then
+    # What "outpost cluster keys" made is no configuration of its own: it goes with one.
+    if [ -e "$file" ] && [ "$file" != "$config_dir/cluster.hcl" ]; then
       say "  (there is $file, nothing is written)"
       return
     fi

@@ -37,6 +37,7 @@ export class Announcer {
   #sequence = 0
   #digest = ''
   #isStopped = false
+  #isTooMuch = false
 
   constructor(options: AnnounceOptions) {
     this.#options = options
@@ -111,11 +112,15 @@ export class Announcer {
     const subject = subjects.roster(nodeId, kind)
     const bytes = signMessage(message, subject, key)
     if (bytes.length > link.payloadBytesMax) {
+      // Once: it is tried again with every beat.
+      if (this.#isTooMuch) return
+      this.#isTooMuch = true
       logger.error('this node has more to say than a message may hold, raise max_payload of the NATS server', {
         bytes: bytes.length,
       })
       return
     }
+    if (kind === 'state') this.#isTooMuch = false
     link.publish(subject, bytes)
   }
 }

@@ -230,7 +230,9 @@ class NatsLink implements Link {
       wanted.take({ subject: message.subject, payload: message.data, reply: message.reply ?? '', nobody })
     } catch (error) {
       // Whoever sends us something that breaks us must not end the subscription for everybody.
-      this.#logger.error('a message could not be handled', { subject: message.subject, error: messageOf(error) })
+      const text = messageOf(error)
+      if (!this.#said.first(`${wanted.subject} ${text}`)) return
+      this.#logger.error('a message could not be handled', { subject: message.subject, error: text })
     }
   }
 
