@@ -13,6 +13,13 @@ export const pathQuery = queryText({
   fallback: '/',
 })
 
+export const originQuery = queryText({
+  description: 'Where the offset counts from',
+  fallback: 'start',
+  choices: ['start', 'end'],
+  otherwise: 'origin must be start or end',
+})
+
 interface Definition<In, Out> {
   readonly name: string
   readonly summary: string

@@ -7,6 +7,10 @@
  * top; `sampler` measures the machine and the tasks; `metadata` and `state` hold what the node is called and tagged;
  * `gc` removes what has ended.
  *
+ * A stream has a source (`stream-source`): a file (`one-file`), a rotated log (`log-cursor`) or several (`merged-logs`,
+ * `logs-once`), beginning where `file-start`, `log-selection` and `log-resume` find that it should. `stream-serving` asks
+ * it step by step; `line-stage` picks lines out of what comes, where they are asked for; `stream-encoder` makes frames.
+ *
  * Promises. Nothing outside an allocation's directory is read or listed, and no content of `secrets/` or `private/`,
  * whatever links, races or letter case are tried. A follower gets every byte that is written, in order, with exact
  * offsets, across rotation and truncation. Followers of one file share one descriptor, one watch and one read; a slow
@@ -25,7 +29,7 @@ import type { Logger } from '../kit/log.ts'
 import type { AnyOperation } from '../kit/operation.ts'
 import { AllocationRegistry } from './allocations.ts'
 import { CollectedRecords } from './collected.ts'
-import { Followers } from './follow.ts'
+import { Followers } from './followers.ts'
 import { GarbageCollector, type GcSettings } from './gc.ts'
 import { hostOperations, joined } from './host-operations.ts'
 import { builtInMeta, NodeMetadata } from './metadata.ts'

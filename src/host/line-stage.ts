@@ -7,10 +7,11 @@
  */
 import { FRAME_DATA_BYTES_MAX } from '../kit/frame.ts'
 import { forgetPlace, type Mark, moveMark } from './cursor-code.ts'
-import type { FollowedData, FollowStep, Stage } from './follow.ts'
 import { LineFilter, type LineRun } from './line-filter.ts'
 import type { LinePattern } from './line-pattern.ts'
-import { type Encoder, NOTHING, type Source } from './stream-encoder.ts'
+import { type Encoder, NOTHING } from './stream-encoder.ts'
+import type { Stage } from './stream-serving.ts'
+import type { Source, SourceData, SourceStep } from './stream-source.ts'
 
 /** Older files whose late bytes are searched; followers listen to no more of them. */
 const LATE_MAX = 8
@@ -53,7 +54,7 @@ class LogLines {
   }
 
   /** More bytes of a file, up to `end`. */
-  took({ mark, path }: FollowStep, end: number): void {
+  took({ mark, path }: SourceStep, end: number): void {
     this.#current = mark
     this.#read.set(mark, end)
     this.#paths.set(mark, path)
@@ -127,7 +128,7 @@ export class LineStage implements Stage {
     return [...left, ...marks]
   }
 
-  async *take(taken: FollowedData): AsyncGenerator<Buffer> {
+  async *take(taken: SourceData): AsyncGenerator<Buffer> {
     const { step, mark } = taken
     const { data, start } = step.kind === 'own' ? step : step.chunk
     const log = this.#linesOf(mark)

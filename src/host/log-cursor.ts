@@ -15,9 +15,9 @@ import type { Allocation } from './allocation.ts'
 import type { BufferLease } from './buffers.ts'
 import { type Mark, markAt } from './cursor-code.ts'
 import { FileCursor } from './file-cursor.ts'
-import type { Followed, FollowStep } from './follow.ts'
 import type { FollowedFiles } from './followed-file.ts'
 import type { LogFiles, LogPlace } from './log-files.ts'
+import type { EventStep, Followed, SourceStep } from './stream-source.ts'
 
 const LINGER_MS = 1000
 /** Earlier files that are still listened to; each costs a descriptor. */
@@ -51,6 +51,11 @@ export interface LogStart {
   readonly said?: { readonly event: 'deleted' | 'truncated'; readonly index: number; readonly offset: number }
   /** Lines of context that are owed behind a match before the place. */
   readonly after?: number
+}
+
+/** What is said first, as a step. */
+export function eventStep({ event, offset }: NonNullable<LogStart['said']>): EventStep {
+  return event === 'deleted' ? { kind: event, offset } : { kind: event }
 }
 
 export class LogCursor implements Followed {
@@ -103,7 +108,7 @@ export class LogCursor implements Followed {
   }
 
   /** The next thing in the log; `end` when there is nothing for now. */
-  async step(labelBytes: number): Promise<FollowStep> {
+  async step(labelBytes: number): Promise<SourceStep> {
     const said = this.#sayFirst()
     if (said) return said
     const late = this.#old.length > 0 ? await this.#lateStep(labelBytes) : undefined
@@ -125,13 +130,11 @@ export class LogCursor implements Followed {
     }
   }
 
-  #sayFirst(): FollowStep | undefined {
+  #sayFirst(): SourceStep | undefined {
     const said = this.#said
     if (!said) return undefined
     this.#said = undefined
-    const path = this.#options.logs.path(said.index)
-    const step = said.event === 'deleted' ? { kind: said.event, offset: said.offset } : { kind: said.event }
-    return { step, path, mark: this.#current.mark }
+    return { step: eventStep(said), path: this.#options.logs.path(said.index), mark: this.#current.mark }
   }
 
   drained(): boolean {
@@ -221,7 +224,7 @@ export class LogCursor implements Followed {
   }
 
   /** What the writers of earlier files have added since; files whose time is over are let go. */
-  async #lateStep(labelBytes: number): Promise<FollowStep | undefined> {
+  async #lateStep(labelBytes: number): Promise<SourceStep | undefined> {
     for (const old of this.#old.slice()) {
       // Revoked with nothing left to read: no reason to break what goes on in the current file.
       const step = old.cursor.revoked && old.cursor.atEnd ? undefined : await old.cursor.step(labelBytes)

@@ -7,7 +7,7 @@ import { gone } from './alloc-files.ts'
 import type { Allocation, Task } from './allocation.ts'
 import type { Cursor } from './cursor-code.ts'
 import type { LogStart } from './log-cursor.ts'
-import { LogFiles, logStart } from './log-files.ts'
+import { LogFiles, type LogPlace, logStart } from './log-files.ts'
 import { laterPlace, type PlacedFile, tailPlace } from './log-position.ts'
 import { requireLogOf, resumeLog } from './log-resume.ts'
 import { sincePlace } from './log-since.ts'
@@ -104,13 +104,25 @@ export async function startOf(logs: LogFiles, at: Beginning, signal: AbortSignal
   const files = openFiles(logs)
   try {
     if (files.length === 0) return undefined
-    const byTime = sinceMs === undefined ? undefined : await sincePlace(files, sinceMs, signal)
-    const byLines = tailLines === undefined ? undefined : await tailPlace(files, tailLines, signal)
-    const place = byTime && byLines ? laterPlace(byTime, byLines) : (byTime ?? byLines)
+    const place = await soughtPlace(files, at, signal)
     return place && { place }
   } finally {
     for (const { file } of files) file.close()
   }
+}
+
+/**
+ * The place that `since` and `tail_lines` ask for, the later one when both do; undefined when neither does. `files` must
+ * not be empty and stay open.
+ */
+export async function soughtPlace(
+  files: readonly PlacedFile[],
+  { sinceMs, tailLines }: Beginning,
+  signal: AbortSignal,
+): Promise<LogPlace | undefined> {
+  const byTime = sinceMs === undefined ? undefined : await sincePlace(files, sinceMs, signal)
+  const byLines = tailLines === undefined ? undefined : await tailPlace(files, tailLines, signal)
+  return byTime && byLines ? laterPlace(byTime, byLines) : (byTime ?? byLines)
 }
 
 /** The oldest byte there is of a log. */

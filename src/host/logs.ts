@@ -10,13 +10,13 @@ import { Refusal } from '../kit/errors.ts'
 import type { AnyOperation, Call, StreamHead } from '../kit/operation.ts'
 import { queryBoolean, queryInteger, queryText, schema } from '../kit/schema.ts'
 import type { Allocation, AllocationTable } from './allocation.ts'
-import { allocationOperation, allocIdParam } from './allocation-operation.ts'
+import { allocationOperation, allocIdParam, originQuery } from './allocation-operation.ts'
 import type { BufferLease } from './buffers.ts'
 import { scopeHash } from './cursor-code.ts'
-import { follow, type Followed, type Followers, leased, originQuery, readOnce } from './follow.ts'
+import type { Followers } from './followers.ts'
+import { LineStage } from './line-stage.ts'
 import { LogCursor, type LogStart } from './log-cursor.ts'
 import type { LogFiles } from './log-files.ts'
-import { type LogBeginning, LogSteps } from './log-steps.ts'
 import {
   type Beginning,
   checkCursor,
@@ -28,10 +28,12 @@ import {
   startOf,
   tasksEnded,
 } from './log-selection.ts'
-import { LineStage } from './line-stage.ts'
+import { type LogBeginning, LogsOnce } from './logs-once.ts'
 import { MergedLogs } from './merged-logs.ts'
 import { type Additions, additions, beginningOf, linesOf, resumeHeaders } from './stream-additions.ts'
 import { Encoder } from './stream-encoder.ts'
+import { follow, leased, readOnce } from './stream-serving.ts'
+import type { Followed } from './stream-source.ts'
 
 interface LogsInput extends Additions {
   readonly alloc_id: string
@@ -124,7 +126,7 @@ class LogRequest {
         if (start) beginnings.push({ logs, start })
         else if (!isMerged(this.#input)) throw noLog(logs)
       }
-      return new LogSteps(beginnings, lease)
+      return new LogsOnce(beginnings, lease)
     }
     const chunks = readOnce({ encoder: this.#encoder, stage: this.#stage, head: () => this.#head(), open })
     return leased(this.#encoder.lease, chunks)

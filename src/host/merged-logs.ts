@@ -2,10 +2,10 @@
  * Several logs followed as one: all tasks of an allocation, both outputs of a task. The bytes of each log come in their
  * order; between logs there is none. Logs that come to exist later are followed from their first byte.
  */
-import type { FollowStep, Followed } from './follow.ts'
 import type { LogCursor } from './log-cursor.ts'
 import type { LogFiles } from './log-files.ts'
 import type { Mark } from './cursor-code.ts'
+import type { Followed, SourceStep } from './stream-source.ts'
 
 interface MergedOptions {
   /** The logs that are asked for and exist by now. */
@@ -24,7 +24,7 @@ export class MergedLogs implements Followed {
   /** Logs that may have something, in the order in which they take turns. */
   readonly #ready = new Set<LogCursor>()
   #listedAtMs = 0
-  #last: FollowStep | undefined
+  #last: SourceStep | undefined
   #news = false
   #resolve: (() => void) | undefined
   #timer: NodeJS.Timeout | undefined
@@ -53,7 +53,7 @@ export class MergedLogs implements Followed {
     return sum
   }
 
-  async step(labelBytes: number): Promise<FollowStep> {
+  async step(labelBytes: number): Promise<SourceStep> {
     if (performance.now() - this.#listedAtMs >= LIST_MS) this.#takeInNew()
     for (const cursor of this.#ready) {
       // To the end of the line of those who have something.

@@ -12,7 +12,7 @@ import {
 } from '../kit/frame.ts'
 import { BufferLease } from './buffers.ts'
 import { cursorCharsMax, encodeCursor, type Mark, moveMark } from './cursor-code.ts'
-import type { Step } from './file-cursor.ts'
+import type { DataStep, Source } from './stream-source.ts'
 
 /** `,"Cursor":""` */
 const CURSOR_KEY_BYTES = 12
@@ -21,14 +21,6 @@ const LINES_LABEL_BYTES_MAX = 32_768
 
 /** A chunk of no bytes; whoever asks for the one behind it has written all before it. */
 export const NOTHING = Buffer.alloc(0)
-
-export type DataStep = Extract<Step, { kind: 'shared' | 'own' }>
-
-/** What a stream is made of: one file, a log of many files, or many logs. */
-export interface Source {
-  /** Marks of all files it stands in, for a cursor; their offsets are moved by whoever sends the bytes. */
-  marks(): readonly Mark[]
-}
 
 /** Which file bytes are of: its path in frames, its mark in cursors. */
 interface Origin {

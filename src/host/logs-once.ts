@@ -3,32 +3,11 @@
  */
 import type { BufferLease } from './buffers.ts'
 import { type Mark, markAt } from './cursor-code.ts'
-import type { FollowStep, Once } from './follow.ts'
-import type { LogStart } from './log-cursor.ts'
+import { eventStep, type LogStart } from './log-cursor.ts'
 import type { LogFiles, LogPlace } from './log-files.ts'
-import { OpenFile, readSpan } from './read.ts'
-
-/** A file that is read, and what its bytes are labelled with. */
-interface Reading {
-  readonly file: OpenFile
-  readonly path: string
-  readonly mark: Mark
-}
-
-/** The bytes of an open file from `start` to its end; returns where that was. */
-export async function* fileSteps(
-  { file, path, mark }: Reading,
-  start: number,
-  lease: BufferLease,
-  labelBytes: number,
-): AsyncGenerator<FollowStep, number> {
-  let position = start
-  for await (const data of readSpan(file, lease, { start, end: Number.MAX_SAFE_INTEGER, labelBytes })) {
-    yield { step: { kind: 'own', data, start: position }, path, mark }
-    position += data.length
-  }
-  return position
-}
+import { fileSteps, type Reading } from './one-file.ts'
+import { OpenFile } from './read.ts'
+import type { Once, SourceStep } from './stream-source.ts'
 
 export interface LogBeginning {
   readonly logs: LogFiles
@@ -36,7 +15,7 @@ export interface LogBeginning {
 }
 
 /** Several logs one after the other; mostly there is one. */
-export class LogSteps implements Once {
+export class LogsOnce implements Once {
   readonly #beginnings: readonly LogBeginning[]
   readonly #lease: BufferLease
   /** Of each log where it stands; of those that come later, where they begin. */
@@ -54,7 +33,7 @@ export class LogSteps implements Once {
     return [...this.#late, ...this.#marks.values()]
   }
 
-  async *steps(labelBytes: () => number): AsyncGenerator<FollowStep> {
+  async *steps(labelBytes: () => number): AsyncGenerator<SourceStep> {
     for (const { logs, start } of this.#beginnings) {
       if (start.said) yield this.#say(logs, start.said)
       for (const late of start.late ?? []) yield* this.#readFile(logs, late, labelBytes, undefined)
@@ -67,12 +46,8 @@ export class LogSteps implements Once {
     // Each file is open only while it is read.
   }
 
-  #say(logs: LogFiles, said: NonNullable<LogStart['said']>): FollowStep {
-    const mark = this.#marks.get(logs) ?? noMark(logs)
-    const path = logs.path(said.index)
-    return said.event === 'deleted'
-      ? { step: { kind: 'deleted', offset: said.offset }, path, mark }
-      : { step: { kind: 'truncated' }, path, mark }
+  #say(logs: LogFiles, said: NonNullable<LogStart['said']>): SourceStep {
+    return { step: eventStep(said), path: logs.path(said.index), mark: this.#marks.get(logs) ?? noMark(logs) }
   }
 
   #open(logs: LogFiles, place: LogPlace, after: number | undefined): Reading | undefined {
@@ -97,7 +72,7 @@ export class LogSteps implements Once {
     place: LogPlace,
     labelBytes: () => number,
     after: number | undefined,
-  ): AsyncGenerator<FollowStep, LogPlace | undefined> {
+  ): AsyncGenerator<SourceStep, LogPlace | undefined> {
     const reading = this.#open(logs, place, after)
     if (!reading) return after === undefined ? undefined : placeAfter(logs, place) // rotated away since it was listed
     try {

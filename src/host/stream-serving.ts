@@ -1,93 +1,17 @@
 /**
- * What `fs/stream` and `fs/logs` share: the limit on followers, the loop that serves one, heartbeats, and turning steps
- * into bytes.
+ * Serving a stream: the loops that ask a source for its steps and make chunks of them, once or for as long as the caller
+ * stays, with a sign of life every second. Between source and encoder a `Stage` may stand: the search for lines.
  */
 import { setImmediate } from 'node:timers/promises'
-import { Refusal } from '../kit/errors.ts'
-import type { Logger } from '../kit/log.ts'
 import type { Call, Chunk } from '../kit/operation.ts'
-import { queryText } from '../kit/schema.ts'
 import type { BufferLease } from './buffers.ts'
 import { forgetPlace, type Mark } from './cursor-code.ts'
-import type { Step } from './file-cursor.ts'
-import { FollowedFiles } from './followed-file.ts'
-import { type DataStep, type Encoder, NOTHING, type Source } from './stream-encoder.ts'
-import { DirectoryWatches } from './watched-directory.ts'
+import type { Followers } from './followers.ts'
+import { type Encoder, NOTHING } from './stream-encoder.ts'
+import type { Followed, Once, Source, SourceData, SourceStep } from './stream-source.ts'
 
 /** Stock clients give up on a stream that is silent for longer. */
-export const HEARTBEAT_MS = 1000
-
-export const originQuery = queryText({
-  description: 'Where the offset counts from',
-  fallback: 'start',
-  choices: ['start', 'end'],
-  otherwise: 'origin must be start or end',
-})
-
-/** Followers of this agent, and the files they follow. */
-export class Followers {
-  readonly files: FollowedFiles
-  readonly watches: DirectoryWatches
-  #limit: number
-  #count = 0
-  readonly #open = new Set<Followed>()
-
-  constructor(options: { limit: number; logger: Logger; deletedStallMs?: number }) {
-    this.watches = new DirectoryWatches(options.logger)
-    this.files = new FollowedFiles(this.watches, options.deletedStallMs)
-    this.#limit = 0
-    this.setLimit(options.limit)
-  }
-
-  get count(): number {
-    return this.#count
-  }
-
-  /** 0 switches the limit off. */
-  setLimit(limit: number): void {
-    this.#limit = limit === 0 ? Number.POSITIVE_INFINITY : limit
-  }
-
-  /**
-   * Counts one follower in, with what it follows; one that cannot be opened does not count. Rejects with a Refusal when
-   * the agent has as many as it may. Pair with `leave`.
-   */
-  async enter(open: () => Followed | Promise<Followed>): Promise<Followed> {
-    if (this.#count >= this.#limit) {
-      throw new Refusal(
-        'too_many',
-        `this agent already serves ${this.#count} followers (limits.http_max_followers), try again later`,
-        { 'Retry-After': '5' },
-      )
-    }
-    this.#count++
-    try {
-      const followed = await open()
-      this.#open.add(followed)
-      return followed
-    } catch (error) {
-      this.#count--
-      throw error
-    }
-  }
-
-  leave(followed: Followed): void {
-    this.#count--
-    this.#open.delete(followed)
-  }
-
-  /** How many follow each kind of thing, and how far they are behind. */
-  figures(): Readonly<Record<FollowedKind, FollowerFigures>> {
-    const figures = { log: { count: 0, lagBytes: 0, lagBytesMax: 0 }, file: { count: 0, lagBytes: 0, lagBytesMax: 0 } }
-    for (const { kind, lagBytes } of this.#open) {
-      const sum = figures[kind]
-      sum.count++
-      sum.lagBytes += lagBytes
-      sum.lagBytesMax = Math.max(sum.lagBytesMax, lagBytes)
-    }
-    return figures
-  }
-}
+const HEARTBEAT_MS = 1000
 
 /**
  * A stream that comes to an end, with the buffers it borrows: they go back once everything is written, which is certain
@@ -105,54 +29,12 @@ export async function* leased(lease: BufferLease, chunks: AsyncIterable<Chunk>):
   }
 }
 
-/** A step of what is followed, the path that its frames name, and the mark of the file it comes from. */
-export interface FollowStep {
-  readonly step: Step | { readonly kind: 'deleted'; readonly offset: number } | { readonly kind: 'over' }
-  readonly path: string
-  readonly mark: Mark
-}
-
-export interface FollowedData extends FollowStep {
-  readonly step: DataStep
-}
-
-export type FollowedKind = 'log' | 'file'
-
-export interface FollowerFigures {
-  readonly count: number
-  /** Of all together, and of the one that is furthest behind. */
-  readonly lagBytes: number
-  readonly lagBytesMax: number
-}
-
-/** What can be followed. */
-export interface Followed extends Source {
-  readonly kind: FollowedKind
-  /** Bytes of the file it is in that it has not been given, as of the last look at that file. */
-  readonly lagBytes: number
-  /** The next thing; `end` when there is nothing for now, `over` when nothing will ever come. Throws to break the stream. */
-  step(labelBytes: number): Promise<FollowStep>
-  /** Sleeps until there is news or the monotonic time has come. */
-  rest(beatAtMs: number): Promise<void>
-  wake(): void
-  /** Looks once more; true when everything that was written up to this moment has been given. */
-  drained(): boolean
-  release(): void
-}
-
-/** What is read once: to the end that it has when it gets there. */
-export interface Once extends Source {
-  steps(labelBytes: () => number): AsyncIterable<FollowStep>
-  /** Lets go of what is open, whether `steps` was begun or not. */
-  release(): void
-}
-
 /** What stands between the bytes of a source and its caller, if anything does: the search for lines. */
 export interface Stage {
   /** What the bytes come from, before the first of them. */
   begin(source: Source): void
   /** Chunks for the data of a step. */
-  take(taken: FollowedData): AsyncIterable<Buffer>
+  take(taken: SourceData): AsyncIterable<Buffer>
   /** Chunks for what was held back, at the end. */
   finish(): AsyncIterable<Buffer>
   /** The file of a step was truncated. */
@@ -238,7 +120,7 @@ export async function* readOnce<S extends Once>(
 }
 
 /** What a caller is sent for a step. */
-async function* chunksOf(taken: FollowStep, { encoder, stage }: Serving<never>): AsyncGenerator<Buffer> {
+async function* chunksOf(taken: SourceStep, { encoder, stage }: Serving<never>): AsyncGenerator<Buffer> {
   const { step } = taken
   if (step.kind === 'shared' || step.kind === 'own') {
     if (stage) yield* stage.take({ ...taken, step })
