@@ -84,7 +84,7 @@ async function idle(options: Options): Promise<Row[]> {
     await fetchWhole(agent.port, PATH)
     await pause(windowMs / 2)
     const pids = [agent.pid, pidOf(node)] as const
-    const before = pids.map(cpuSeconds)
+    const before = pids.map((pid) => cpuSeconds(pid))
     await pause(windowMs)
     const used = pids.map((pid, index) => ((cpuSeconds(pid) - (before[index] ?? 0)) / (windowMs / 1000)) * 100)
     const resident = pids.map(residentMiB)

@@ -13,7 +13,7 @@ export const TASK = 'quiet'
 const READY_MS = 30_000
 
 /** Everything a bench asks of the agent must be allowed: no tokens, no limits on connections and followers. */
-function configText(dataDir: string, port: number): string {
+function configText(dataDir: string, port: number, more: string): string {
   return `data_dir = ${JSON.stringify(dataDir)}
 bind_addr = "127.0.0.1"
 log_level = "error"
@@ -26,7 +26,7 @@ limits {
   http_max_conns_per_client = 0
   http_max_followers = 0
 }
-client { enabled = true }
+${more}
 `
 }
 
@@ -53,15 +53,15 @@ export class Site {
   readonly configFile = join(this.directory, 'agent.hcl')
   readonly #task = start('sleep', ['86400'])
 
-  /** Port 0 is any free one. */
-  constructor(port = 0) {
+  /** Port 0 is any free one; `more` is the rest of the configuration. */
+  constructor(port = 0, more = 'client { enabled = true }') {
     const dataDir = join(this.directory, 'data')
     const allocation = join(dataDir, 'alloc', ALLOC_ID)
     for (const name of ['alloc/logs', 'alloc/data', `${TASK}/local/deep`]) {
       mkdirSync(join(allocation, name), { recursive: true })
     }
     writeFileSync(join(allocation, 'alloc.json'), manifestText(pidOf(this.#task)))
-    writeFileSync(this.configFile, configText(dataDir, port))
+    writeFileSync(this.configFile, configText(dataDir, port, more))
   }
 
   get allocation(): string {
@@ -94,8 +94,8 @@ export interface RunningAgent {
 }
 
 /** Starts an agent on a site of its own; resolves when it says that it is ready. */
-export async function startAgent(): Promise<RunningAgent> {
-  const site = new Site()
+export async function startAgent(more?: string): Promise<RunningAgent> {
+  const site = new Site(0, more)
   const child = start(LAUNCHER, ['agent', '-config', site.configFile])
   const port = await readyPort(child)
   return {

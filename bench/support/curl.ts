@@ -3,12 +3,12 @@
  */
 import { spawn } from 'node:child_process'
 import { text } from 'node:stream/consumers'
-import { cpuSeconds } from './measure.ts'
+import { cpuSeconds, type Pids } from './measure.ts'
 import { type Row, WrongContent } from './figure.ts'
 
 export interface Download {
   readonly megabytesPerSecond: number
-  /** CPU seconds of the server for a gigabyte. */
+  /** CPU seconds of whoever serves for a gigabyte. */
   readonly cpuSecondsPerGigabyte: number
 }
 
@@ -19,7 +19,7 @@ export interface Download {
 export async function download(options: {
   port: number
   path: string
-  pid: number
+  pid: Pids
   bodyBytes: number
   payloadBytes?: number
 }): Promise<Download> {

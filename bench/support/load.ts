@@ -3,7 +3,7 @@
  */
 import { type Row, WrongContent } from './figure.ts'
 import { HttpSocket } from './http-socket.ts'
-import { cpuSeconds, nowMs } from './measure.ts'
+import { cpuSeconds, nowMs, type Pids } from './measure.ts'
 
 export interface Request {
   readonly path: string
@@ -14,7 +14,7 @@ export interface Request {
 
 export interface Load {
   readonly requestsPerSecond: number
-  /** CPU milliseconds of the server for a request. */
+  /** CPU milliseconds of whoever serves for a request. */
   readonly cpuMsPerRequest: number
 }
 
@@ -24,7 +24,7 @@ const BODY_BYTES_MAX = 1 << 20
 
 export async function load(options: {
   port: number
-  pid: number
+  pid: Pids
   durationMs: number
   next: () => Request
 }): Promise<Load> {

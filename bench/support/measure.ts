@@ -8,16 +8,27 @@ export function nowMs(): number {
   return Number(process.hrtime.bigint()) / 1e6
 }
 
+/** One process, or several that do the work together. */
+export type Pids = number | readonly number[]
+
 /**
- * CPU seconds a process has used, all its threads together. From the scheduler, in nanoseconds: the ticks of
+ * CPU seconds that processes have used, all their threads together. From the scheduler, in nanoseconds: the ticks of
  * `/proc/PID/stat` are too coarse for what runs for a fraction of a second.
  */
-export function cpuSeconds(pid: number): number {
+export function cpuSeconds(pids: Pids): number {
   let nanoseconds = 0
-  for (const thread of readdirSync(`/proc/${pid}/task`)) {
-    nanoseconds += Number(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, 'utf8').split(' ', 1)[0])
+  for (const pid of typeof pids === 'number' ? [pids] : pids) {
+    for (const thread of readdirSync(`/proc/${pid}/task`)) nanoseconds += threadNanoseconds(pid, thread)
   }
   return nanoseconds / 1e9
+}
+
+function threadNanoseconds(pid: number, thread: string): number {
+  try {
+    return Number(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, 'utf8').split(' ', 1)[0])
+  } catch {
+    return 0 // it has ended since it was listed
+  }
 }
 
 /** Resident memory in MiB. */

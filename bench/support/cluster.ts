@@ -1,0 +1,86 @@
+/**
+ * A cluster as small as there can be: a real nats-server, an outpost server and one agent, each a process of its own.
+ */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { connect } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as pause } from 'node:timers/promises'
+import { natsServerProgram } from '../../test/helpers/nats-server.ts'
+import { ALLOC_ID, FS, type RunningAgent, startAgent } from './agent.ts'
+import { freePort, pidOf, start, stop } from './child.ts'
+import { fetchWhole } from './http-socket.ts'
+
+const PATIENCE_MS = 30_000
+
+export interface Nats {
+  readonly url: string
+  readonly pid: number
+  stop(): Promise<void>
+}
+
+export async function startNats(): Promise<Nats> {
+  const port = await freePort()
+  const folder = mkdtempSync(join(tmpdir(), 'outpost-bench-nats-'))
+  const file = join(folder, 'nats.conf')
+  writeFileSync(file, `listen: "127.0.0.1:${port}"\n`)
+  const child = start(natsServerProgram(), ['-c', file, '-l', '/dev/null'])
+  await patiently(() => accepts(port))
+  return {
+    url: `nats://127.0.0.1:${port}`,
+    pid: pidOf(child),
+    async stop() {
+      await stop(child, 'SIGKILL')
+      rmSync(folder, { recursive: true, force: true })
+    },
+  }
+}
+
+export interface Cluster {
+  readonly nats: Nats
+  readonly server: RunningAgent
+  readonly agent: RunningAgent
+  /** The agent as seen through the server: its files, the server's port. */
+  readonly through: RunningAgent
+  /** Everybody who takes part in a forwarded answer. */
+  readonly pids: readonly number[]
+  stop(): Promise<void>
+}
+
+export async function startCluster(): Promise<Cluster> {
+  const nats = await startNats()
+  const bus = `nats { servers = ["${nats.url}"] }`
+  const server = await startAgent(`server { enabled = true }\n${bus}`)
+  const agent = await startAgent(`client { enabled = true }\n${bus}`)
+  const stopAll = async () => {
+    await Promise.all([agent.stop(), server.stop()])
+    await nats.stop()
+  }
+  // The server has heard of the allocation when it can hand a call on.
+  await patiently(async () => {
+    return await fetchWhole(server.port, `${FS}/ls/${ALLOC_ID}`).then(
+      () => true,
+      () => false,
+    )
+  })
+  const through = { port: server.port, pid: server.pid, site: agent.site, stop: stopAll }
+  return { nats, server, agent, through, pids: [nats.pid, server.pid, agent.pid], stop: stopAll }
+}
+
+async function patiently(check: () => Promise<boolean>): Promise<void> {
+  const endMs = performance.now() + PATIENCE_MS
+  while (!(await check())) {
+    if (performance.now() > endMs) throw new Error('the cluster was not ready in time')
+    await pause(20)
+  }
+}
+
+function accepts(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect(port, '127.0.0.1', () => {
+      socket.destroy()
+      resolve(true)
+    })
+    socket.on('error', () => resolve(false))
+  })
+}
