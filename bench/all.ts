@@ -16,6 +16,7 @@ const FIGURES = [
   'grep',
   'search',
   'websocket',
+  'forward',
   'readat',
   'small-gets',
   'follow-latency',

@@ -6,6 +6,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
+import { DATA_BYTES_MAX } from '../src/cluster/wire.ts'
 import { ALLOC_ID, FS, logsPath, type RunningAgent, TASK } from './support/agent.ts'
 import type { Answer, Order } from './support/bare/relay.ts'
 import { Helper } from './support/child.ts'
@@ -19,8 +20,7 @@ import { type Load, load, loadRow, type Request } from './support/load.ts'
 import { cpuSeconds, inTurn, median, percentile, type Pids } from './support/measure.ts'
 import type { Answer as Written, Order as Write } from './support/writer.ts'
 
-/** As the code has them. */
-const MESSAGE_BYTES = 512 * 1024
+/** The most that a call is allowed. */
 const WINDOW_BYTES = 4 * MiB
 const PART_BYTES = 65_536
 const AT_ONCE = 16
@@ -53,7 +53,7 @@ class Relay {
 
   async download(bytes: number): Promise<Download> {
     const before = cpuSeconds(this.pids)
-    const answer = await this.ask({ kind: 'stream', bytes, messageBytes: MESSAGE_BYTES, windowBytes: WINDOW_BYTES })
+    const answer = await this.ask({ kind: 'stream', bytes, messageBytes: DATA_BYTES_MAX, windowBytes: WINDOW_BYTES })
     const seconds = (answer[0] ?? Number.NaN) / 1000
     const cpu = cpuSeconds(this.pids) - before
     return { megabytesPerSecond: bytes / 1e6 / seconds, cpuSecondsPerGigabyte: cpu / (bytes / 1e9) }
@@ -204,11 +204,13 @@ async function small(bench: Bench): Promise<Row[]> {
   ]
   const rows: Row[] = []
   for (const { name, path, bytes } of cases) {
-    const fault = (status: number, body: Buffer) =>
-      status === 200 && body[0] === 123 ? undefined : `status ${status}: ${body.toString('latin1', 0, 80)}`
-    rows.push(...(await loads(bench, `forwarded GET ${name}`, () => ({ path, fault }), bytes)))
+    rows.push(...(await loads(bench, `forwarded GET ${name}`, () => ({ path, fault: notAnObject }), bytes)))
   }
   return rows
+}
+
+function notAnObject(status: number, body: Buffer): string | undefined {
+  return status === 200 && body[0] === 123 ? undefined : `status ${status}: ${body.toString('latin1', 0, 80)}`
 }
 
 async function nodeIdOf({ port }: RunningAgent): Promise<string> {
@@ -226,7 +228,8 @@ async function latency({ cluster, relay, options }: Bench, writer: Writer): Prom
     await inTurn(Math.min(options.rounds, 3), [
       async () => void ours.push(await followed(cluster, writer, { count, framed, port: cluster.server.port })),
       async () => void direct.push(await followed(cluster, writer, { count, framed, port: cluster.agent.port })),
-      async () => void bare.push([...(await relay.ask({ kind: 'lines', bytes: LINE_BYTES, count, everyMs: EVERY_MS }))]),
+      async () =>
+        void bare.push([...(await relay.ask({ kind: 'lines', bytes: LINE_BYTES, count, everyMs: EVERY_MS }))]),
     ])
     for (const [which, part] of [
       ['p50', 0.5],

@@ -3,6 +3,7 @@
  * has just begun asks every node once, as their beats come in, some at a time.
  */
 import type { Logger } from '../kit/log.ts'
+import { Complaints } from './complaints.ts'
 import { openMessage } from './description.ts'
 import type { Link, Message, Subscription } from './link.ts'
 import type { Roster } from './roster.ts'
@@ -11,26 +12,22 @@ import type { Subjects } from './subjects.ts'
 /** One question a node in this time: the answer may be on its way. */
 const ASK_AGAIN_MS = 3000
 const SWEEP_MS = 1000
-/** What is wrong with messages is said so often, with how many there were. */
-const COMPLAIN_MS = 60_000
 const NOTHING = new Uint8Array(0)
 
 export class RosterListener {
   readonly #link: Link
   readonly #subjects: Subjects
   readonly #roster: Roster
-  readonly #logger: Logger
+  readonly #complaints: Complaints
   readonly #askedAtMs = new Map<string, number>()
   #subscription: Subscription | undefined
   #sweeper: NodeJS.Timeout | undefined
-  #refused = 0
-  #complainedAtMs = Number.NEGATIVE_INFINITY
 
   constructor(options: { link: Link; subjects: Subjects; roster: Roster; logger: Logger }) {
     this.#link = options.link
     this.#subjects = options.subjects
     this.#roster = options.roster
-    this.#logger = options.logger
+    this.#complaints = new Complaints(options.logger)
   }
 
   start(): void {
@@ -69,12 +66,7 @@ export class RosterListener {
   }
 
   #complain(what: string, nodeId: string | undefined): void {
-    this.#refused++
-    const nowMs = performance.now()
-    if (nowMs - this.#complainedAtMs < COMPLAIN_MS) return
-    this.#complainedAtMs = nowMs
-    this.#logger.warn('messages about nodes were refused', { reason: what, node_id: nodeId, count: this.#refused })
-    this.#refused = 0
+    this.#complaints.warn('messages about nodes were refused', { reason: what, node_id: nodeId })
   }
 
   #sweep(): void {

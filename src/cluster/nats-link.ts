@@ -31,6 +31,11 @@ const DRAIN_MS = 2000
 /** A subscription that was refused is tried again: permissions of a NATS server can change while we are connected. */
 const RESUBSCRIBE_MS = 15_000
 const NOBODY = 503
+/**
+ * What is published in one turn goes to the socket in pieces of so much. The client's own 32 KiB cost twice the calls of
+ * the system, and it copies each piece into memory of its own, which beyond this is asked of the system every time.
+ */
+const FLUSH_BYTES = 64 * 1024
 
 /** A link that is on its way up: it resolves at once, and connects as soon as a server answers. */
 export async function openNatsLink(options: NatsOptions): Promise<Link> {
@@ -102,14 +107,17 @@ class NatsLink implements Link {
     const { name, servers } = this.#options
     // One that a trusted server has told us of may stand under an address, with a certificate for the name of them all.
     const names = isDiscovered ? [server, ...servers] : [server]
-    return connect({
+    // The client takes `pendingLimit`, and its types do not tell.
+    const settings = {
       ...loginOf(this.#options, names),
       servers: [server],
       name,
       timeout: DIAL_TIMEOUT_MS,
       pingInterval: PING_MS,
       reconnect: false,
-    })
+      pendingLimit: FLUSH_BYTES,
+    }
+    return connect(settings)
   }
 
   #reasonOf(error: unknown): string {

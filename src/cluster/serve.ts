@@ -2,20 +2,14 @@
  * The serving end of calls: a message comes in, the same operation runs that HTTP would run, with the same parsing and the
  * same permission, and what it gives goes back piece by piece, never more than the caller's window ahead of the caller.
  */
-import { Fault, messageOf, Refusal } from '../kit/errors.ts'
+import { messageOf, Refusal } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
-import { type AnyOperation, type Call, type Chunk, type Identity, isStreamHead, JsonText } from '../kit/operation.ts'
+import type { AnyOperation, Identity } from '../kit/operation.ts'
+import { Complaints } from './complaints.ts'
 import type { Link, Message, Subscription } from './link.ts'
+import { ALIVE_MS, refusalMessage, ServedCall } from './served-call.ts'
 import { ANY, lastParts, type Subjects } from './subjects.ts'
-import { type AnswerMessage, type CallMessage, decodeCall, decodeControl, encode } from './wire.ts'
-import { DATA_HEAD_BYTES, dataMessage } from './wire.ts'
-
-/** Silence after which the other side says that it is there. */
-export const ALIVE_MS = 2000
-/** Silence after which the other side is given up: three words missed, and a little. */
-export const GIVE_UP_MS = 7000
-/** Data of one message; with its head it fits a server that was never configured. */
-const DATA_BYTES_MAX = 512 * 1024
+import { decodeCall, decodeControl, encode } from './wire.ts'
 
 export interface ServeOptions {
   readonly link: Link
@@ -35,10 +29,12 @@ export class CallServer {
   readonly #operations: ReadonlyMap<string, AnyOperation>
   readonly #calls = new Map<string, ServedCall>()
   readonly #subscriptions: Subscription[] = []
+  readonly #complaints: Complaints
   #sweeper: NodeJS.Timeout | undefined
 
   constructor(options: ServeOptions) {
     this.#options = options
+    this.#complaints = new Complaints(options.logger)
     this.#operations = new Map(options.operations.map((operation) => [operation.name, operation]))
   }
 
@@ -87,12 +83,12 @@ export class CallServer {
   }
 
   #take({ subject, payload, reply }: Message): void {
-    const { link, logger, callsMax, as } = this.#options
+    const { link, callsMax, as } = this.#options
     if (!this.#answersTo(subject, reply, '')) return
     const refuse = (refusal: Refusal) => link.publish(reply, encode(refusalMessage(refusal)))
     const call = decodeCall(payload)
     if (!('operation' in call)) {
-      logger.warn('a call was refused', { reason: call.newer ? 'made by a newer version' : 'malformed' })
+      this.#complaints.warn('calls were refused', { reason: call.newer ? 'made by a newer version' : 'malformed' })
       const text = call.newer
         ? 'this process runs an older version of outpost and does not understand the call, upgrade it'
         : 'malformed call'
@@ -121,7 +117,7 @@ export class CallServer {
     const message = call && decodeControl(payload)
     if (!call || !message) return
     if (message.kind === 'cancel') call.cancel()
-    else call.credit(message.bytes)
+    else call.credit(message.taken, message.allowed)
   }
 
   #sweep(): void {
@@ -142,7 +138,7 @@ export class CallServer {
       operation.authorize(input, identity)
       const result = operation.run(input, served.callFor(identity))
       if (Symbol.asyncIterator in result) await served.stream(result)
-      else served.value(await result)
+      else await served.value(await result)
     } catch (error) {
       this.#fail(served, error)
     }
@@ -158,121 +154,3 @@ export class CallServer {
     }
   }
 }
-
-function refusalMessage({ code, message, headers }: Refusal): AnswerMessage {
-  return { kind: 'refusal', code, message, headers: { ...headers } }
-}
-
-/** One call under way. */
-class ServedCall {
-  readonly message: CallMessage
-  readonly #reply: string
-  readonly #link: Link
-  readonly #abort = new AbortController()
-  #sequence = 0
-  #sent = 0
-  #taken = 0
-  #wake: (() => void) | undefined
-  #spokeAtMs = performance.now()
-  #heardAtMs = performance.now()
-  #isStream = false
-
-  constructor(message: CallMessage, reply: string, link: Link) {
-    this.message = message
-    this.#reply = reply
-    this.#link = link
-  }
-
-  get isOver(): boolean {
-    return this.#abort.signal.aborted
-  }
-
-  callFor(identity: Identity): Call {
-    const { requestId, token, hops, input } = this.message
-    const raw = { params: input.params, query: input.query, headers: input.headers, body: input.body }
-    return { requestId, identity, signal: this.#abort.signal, raw, token, hops }
-  }
-
-  say(message: AnswerMessage): void {
-    this.#spokeAtMs = performance.now()
-    this.#link.publish(this.#reply, encode(message))
-  }
-
-  value(value: unknown): void {
-    if (this.isOver) return
-    if (value === undefined) this.say({ kind: 'value' })
-    else this.say({ kind: 'value', json: value instanceof JsonText ? value.text : JSON.stringify(value) })
-  }
-
-  async stream(chunks: AsyncIterable<Chunk>): Promise<void> {
-    this.#isStream = true
-    for await (const chunk of chunks) {
-      if (this.isOver) return
-      if (isStreamHead(chunk)) {
-        const { status, contentType, contentLength, headers, frames } = chunk
-        this.say({
-          kind: 'head',
-          status,
-          contentType,
-          contentLength,
-          headers: headers && { ...headers },
-          frames,
-        })
-      } else await this.#data(chunk)
-    }
-    if (!this.isOver) this.say({ kind: 'end', sequence: this.#sequence })
-  }
-
-  /** Sends a copy: the chunk's own bytes are used again. */
-  async #data(chunk: Uint8Array): Promise<void> {
-    for (let from = 0; from < chunk.length; from += DATA_BYTES_MAX) {
-      while (this.#sent - this.#taken >= this.message.window) {
-        if (this.isOver) return
-        await new Promise<void>((resolve) => {
-          this.#wake = resolve
-        })
-      }
-      if (this.isOver) return
-      const to = Math.min(from + DATA_BYTES_MAX, chunk.length)
-      const target = Buffer.allocUnsafeSlow(DATA_HEAD_BYTES + to - from)
-      target.set(chunk.subarray(from, to), DATA_HEAD_BYTES)
-      this.#link.publish(this.#reply, dataMessage(target, this.#sequence++, to - from))
-      this.#sent += to - from
-      this.#spokeAtMs = performance.now()
-    }
-  }
-
-  credit(bytes: number): void {
-    this.#heardAtMs = performance.now()
-    this.#taken = Math.max(this.#taken, Math.min(bytes, this.#sent))
-    this.#wakeUp()
-  }
-
-  cancel(): void {
-    this.#abort.abort()
-    this.#wakeUp()
-  }
-
-  /** Ends it from our side, and says so. */
-  abandon(refusal: Refusal): void {
-    if (this.isOver) return
-    this.say(refusalMessage(refusal))
-    this.cancel()
-  }
-
-  /** Says that it is there when it has nothing else to say; gives up a caller that is silent. */
-  sweep(): void {
-    const nowMs = performance.now()
-    if (nowMs - this.#heardAtMs > GIVE_UP_MS && this.#isStream) this.cancel()
-    else if (nowMs - this.#spokeAtMs > ALIVE_MS) this.say({ kind: 'alive' })
-  }
-
-  #wakeUp(): void {
-    const wake = this.#wake
-    this.#wake = undefined
-    wake?.()
-  }
-}
-
-/** A fault that a node reported about itself; its detail is in that node's log. */
-export class NodeFault extends Fault {}

@@ -74,5 +74,7 @@ export function nameOf(party: Party): string {
 
 /** The last parts of a subject, joined. */
 export function lastParts(subject: string, count: number): string {
-  return subject.split('.').slice(-count).join('.')
+  let at = subject.length
+  for (let left = count; left > 0 && at >= 0; left--) at = subject.lastIndexOf('.', at - 1)
+  return subject.slice(at + 1)
 }

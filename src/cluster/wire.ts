@@ -11,9 +11,15 @@ import { REFUSAL_STATUS, type RefusalCode } from '../kit/errors.ts'
 import type { StreamHead } from '../kit/operation.ts'
 
 export const WIRE_VERSION = 1
-/** First byte of a data message; no MessagePack map begins with it. */
-const DATA = 1
-export const DATA_HEAD_BYTES = 5
+/** First byte of a data message; no MessagePack map begins with either. What follows on `PART` belongs to the same chunk. */
+const WHOLE = 1
+const PART = 2
+const DATA_HEAD_BYTES = 5
+/**
+ * Data of one message. NATS and its client read 64 KiB at a time and copy what does not fit into one read: several
+ * messages in a read cost half of what one message over several reads does (bench/forward.ts).
+ */
+export const DATA_BYTES_MAX = 16_256
 /** Deepest path of forwarding: caller to server to node, and one server more. */
 export const HOPS_MAX = 3
 
@@ -40,14 +46,15 @@ const callSchema = v.object({
   token: v.optional(shortText),
   requestId: shortText,
   hops: v.pipe(count, v.maxValue(HOPS_MAX)),
-  /** Bytes that may be under way before the caller has taken any. */
+  /** Bytes that may be sent before the first credit. */
   window: v.pipe(count, v.minValue(1)),
   /** Its name: the last part of the subjects of its answers, its credit and its cancel. */
   call: subjectPart,
 })
 
 const controlSchema = v.variant('kind', [
-  v.object({ kind: v.literal('credit'), bytes: count }),
+  /** `taken` of the bytes are with the caller; `allowed` may have been sent in all. */
+  v.object({ kind: v.literal('credit'), taken: count, allowed: count }),
   v.object({ kind: v.literal('cancel') }),
 ])
 
@@ -63,6 +70,8 @@ const answerSchema = v.variant('kind', [
     frames: v.optional(v.boolean()),
   }),
   v.object({ kind: v.literal('value'), json: v.optional(v.string()) }),
+  /** The value is the JSON text that came before as data: it is too large for one message. */
+  v.object({ kind: v.literal('sent_value'), sequence: count }),
   v.object({ kind: v.literal('refusal'), code: v.picklist(codes), message: text, headers: textMap }),
   v.object({ kind: v.literal('fault') }),
   v.object({ kind: v.literal('end'), sequence: count }),
@@ -75,34 +84,68 @@ export type CallMessage = v.InferOutput<typeof callSchema>
 export type ControlMessage = v.InferOutput<typeof controlSchema>
 export type AnswerMessage = v.InferOutput<typeof answerSchema>
 export type HeadMessage = Extract<AnswerMessage, { kind: 'head' }>
+export type ValueMessage = Extract<AnswerMessage, { kind: 'value' | 'sent_value' }>
 
 export function encode(message: CallMessage | ControlMessage | AnswerMessage): Uint8Array {
   return packr.pack(message)
 }
 
-/** A data message whose `bytes` of data are still to be copied behind `DATA_HEAD_BYTES`. */
-export function dataMessage(target: Buffer, sequence: number, bytes: number): Buffer {
-  target.writeUInt8(DATA, 0)
-  target.writeUInt32BE(sequence % 2 ** 32, 1)
-  return target.subarray(0, DATA_HEAD_BYTES + bytes)
+/** Bytes that so much data takes as messages. */
+export function messagesBytes(dataBytes: number, bytesMax: number): number {
+  return dataBytes + Math.ceil(dataBytes / bytesMax) * DATA_HEAD_BYTES
 }
 
-/** Number and bytes of a data message, or undefined when it is another one. */
-export function decodeData(payload: Uint8Array): { sequence: number; data: Uint8Array } | undefined {
-  if (payload[0] !== DATA || payload.length < DATA_HEAD_BYTES) return undefined
-  const view = new DataView(payload.buffer, payload.byteOffset, payload.length)
-  return { sequence: view.getUint32(1), data: payload.subarray(DATA_HEAD_BYTES) }
+/** One chunk, or some of it, as messages, which are copies in `memory`. */
+export function* dataMessages(
+  chunk: Uint8Array,
+  options: {
+    readonly memory: Buffer
+    readonly sequence: number
+    readonly bytesMax: number
+    /** Nothing of the chunk follows. */
+    readonly isLast: boolean
+  },
+): Generator<Uint8Array> {
+  const { memory, sequence, bytesMax, isLast } = options
+  for (let from = 0, at = 0, index = 0; from < chunk.length; from += bytesMax, index++) {
+    const data = chunk.subarray(from, from + bytesMax)
+    memory[at] = isLast && from + bytesMax >= chunk.length ? WHOLE : PART
+    memory.writeUInt32BE((sequence + index) % 2 ** 32, at + 1)
+    memory.set(data, at + DATA_HEAD_BYTES)
+    const end = at + DATA_HEAD_BYTES + data.length
+    yield memory.subarray(at, end)
+    at = end
+  }
 }
 
-/** The call, or why it cannot be one. `version` is told where it could be read. */
+export interface DataMessage {
+  readonly sequence: number
+  readonly data: Uint8Array
+  /** False when the next data message belongs to the same chunk. */
+  readonly isLast: boolean
+}
+
+/** Undefined for a message of another kind. */
+export function decodeData(payload: Uint8Array): DataMessage | undefined {
+  const [kind, a, b, c, d] = payload
+  if ((kind !== WHOLE && kind !== PART) || a === undefined || b === undefined || c === undefined || d === undefined) {
+    return undefined
+  }
+  const sequence = a * 2 ** 24 + (b << 16) + (c << 8) + d
+  return { sequence, data: payload.subarray(DATA_HEAD_BYTES), isLast: kind === WHOLE }
+}
+
+/** The call, or why it is none; with its name where that could be read. */
 export function decodeCall(payload: Uint8Array): CallMessage | { readonly newer: boolean; readonly call?: string } {
   const unpacked = unpack(payload)
   const parsed = v.safeParse(callSchema, unpacked)
+  if (parsed.success && parsed.output.version <= WIRE_VERSION) return parsed.output
   const version = v.safeParse(v.object({ version: count, call: v.optional(shortText) }), unpacked)
-  const newer = version.success && version.output.version > WIRE_VERSION
-  if (parsed.success && !newer) return parsed.output
   const call = version.success ? version.output.call : undefined
-  return { newer, ...(call === undefined ? {} : { call }) }
+  return {
+    newer: version.success && version.output.version > WIRE_VERSION,
+    ...(call === undefined ? {} : { call }),
+  }
 }
 
 export function decodeControl(payload: Uint8Array): ControlMessage | undefined {

@@ -48,6 +48,9 @@ export interface Services {
 const RUN = randomUUID().slice(0, 8)
 let requests = 0
 
+/** Why signals abort. One object for all: an abort without a reason makes one each time, with a stack. */
+const GONE = new Error('the caller is gone, or the exchange was cut')
+
 /** Close codes of a WebSocket (RFC 6455 §7.4.1). */
 const GOING_AWAY = 1001
 const INTERNAL_ERROR = 1011
@@ -118,13 +121,13 @@ export class Exchange implements Outlet {
   /** Aborts when the caller is gone or the exchange is cut. Made only for operations that look at it. */
   get signal(): AbortSignal {
     this.#abort ??= new AbortController()
-    if (this.#gone) this.#abort.abort()
+    if (this.#gone) this.#abort.abort(GONE)
     return this.#abort.signal
   }
 
   cancel(): void {
     this.#gone = true
-    this.#abort?.abort()
+    this.#abort?.abort(GONE)
   }
 
   /** Ends it so that the caller can tell: a status when nothing was sent yet, a broken answer otherwise. */

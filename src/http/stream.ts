@@ -86,6 +86,9 @@ async function sendBody(
   return sent
 }
 
+/** Every answer's connection closes in the end: one object for all of them. */
+const GONE = new Error('the caller is gone')
+
 /** The one write that is under way. */
 export class Delivery {
   readonly #onWaiting: OnWaiting
@@ -133,7 +136,7 @@ export class ResponseSink implements Sink {
     this.#flushHead = options.flushHead
     this.#delivery = new Delivery(options.onWaiting)
     // A response that waits behind another on a pipelined connection has no socket whose end would fail its write.
-    response.once('close', () => this.#delivery.done(new Error('the caller is gone')))
+    response.once('close', () => this.#delivery.done(GONE))
   }
 
   begin(head: StreamHead): void {

@@ -1,135 +1,12 @@
 /** Calls from one process to a node, over the bus within a process and over a real NATS server: the same code, the same results. */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
-import { type ForwardedRequest, Forwarder } from '../../src/cluster/forward.ts'
-import { type Link, MemoryBus } from '../../src/cluster/link.ts'
+import { MemoryBus } from '../../src/cluster/link.ts'
 import { openNatsLink } from '../../src/cluster/nats-link.ts'
-import { CallServer } from '../../src/cluster/serve.ts'
-import { Subjects } from '../../src/cluster/subjects.ts'
 import { Refusal } from '../../src/kit/errors.ts'
-import type { AnyOperation, Call, Chunk, Operation } from '../../src/kit/operation.ts'
-import { isStreamHead } from '../../src/kit/operation.ts'
-import { queryInteger, queryText, schema } from '../../src/kit/schema.ts'
-import { keepingLogger, root, until } from '../host/host-fixture.ts'
+import { collect, FRAME_CHUNKS, type World, worldOver } from '../helpers/call-world.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
-
-const NODE = '6f1c0b9e-2f0a-4a51-9d0c-0a1b2c3d4e5f'
-
-interface Wanted {
-  readonly bytes: number
-  readonly say: string
-}
-
-/** What a node offers here; `seen` is told of every call and of every way out. */
-function operationsFor(seen: string[]): AnyOperation[] {
-  const common = { target: 'node', errorFormat: 'plain', authorize: () => undefined } as const
-  const input = schema({
-    bytes: queryInteger({ description: '', fallback: 0 }),
-    say: queryText({ description: '', fallback: '' }),
-  })
-  async function* stream(wanted: Wanted, call: Call): AsyncGenerator<Chunk> {
-    seen.push('begun')
-    try {
-      if (wanted.say === 'refuse') throw new Refusal('conflict', 'not now', { 'Retry-After': '7' })
-      yield { status: 200, contentType: 'text/plain', headers: { 'X-Thing': 'yes' } }
-      const buffers = [Buffer.alloc(300_000), Buffer.alloc(300_000)] as const
-      let turn = 0
-      for (let at = 0; at < wanted.bytes && !call.signal.aborted; at += 300_000) {
-        const buffer = buffers[turn++ % 2] ?? buffers[0]
-        buffer.fill(turn % 251)
-        yield buffer.subarray(0, Math.min(300_000, wanted.bytes - at))
-      }
-      if (wanted.say === 'break') throw new Error('a secret detail')
-      if (wanted.say === 'stay')
-        await new Promise<void>((resolve) => call.signal.addEventListener('abort', () => resolve()))
-    } finally {
-      seen.push('over')
-    }
-  }
-  const streaming: Operation<Wanted, never> = {
-    ...common,
-    name: 'test.stream',
-    summary: '',
-    http: ['GET /v1/stream'],
-    output: 'stream',
-    input,
-    run: (wanted, call) => stream(wanted, call),
-  }
-  const value: Operation<Wanted, unknown> = {
-    ...common,
-    name: 'test.value',
-    summary: '',
-    http: ['GET /v1/value'],
-    output: 'json',
-    input,
-    async run({ say }) {
-      if (say === 'refuse') throw new Refusal('not_found', 'no such thing')
-      if (say === 'fault') throw new Error('a secret detail')
-      return { said: say }
-    },
-  }
-  return [streaming, value]
-}
-
-interface World {
-  readonly forwarder: Forwarder
-  readonly server: CallServer
-  readonly seen: string[]
-  readonly links: readonly Link[]
-  readonly call: (operation: string, query?: Record<string, string>, signal?: AbortSignal) => ForwardedRequest
-}
-
-async function worldOver(t: TestContext, open: () => Promise<Link> | Link): Promise<World> {
-  const seen: string[] = []
-  const links = [await open(), await open()] as const
-  await until(() => links.every(({ isConnected }) => isConnected))
-  const subjects = new Subjects('global')
-  const logger = keepingLogger()
-  const options = {
-    link: links[1],
-    subjects,
-    as: { nodeId: NODE },
-    operations: operationsFor(seen),
-    logger,
-    callsMax: 50,
-  }
-  const server = new CallServer({ ...options, resolve: () => root })
-  const forwarder = new Forwarder({ link: links[0], subjects })
-  server.start()
-  forwarder.start({ serverId: 'caller' })
-  t.after(async () => {
-    forwarder.stop()
-    server.stop()
-    for (const link of links) await link.close()
-  })
-  // A subscription takes effect a moment after it was made.
-  await new Promise((resolve) => setTimeout(resolve, 100))
-  return {
-    forwarder,
-    server,
-    seen,
-    links,
-    call: (operation, query = {}, signal = new AbortController().signal) => ({
-      nodeId: NODE,
-      operation,
-      input: { params: {}, query: Object.entries(query), headers: {}, body: undefined },
-      token: undefined,
-      requestId: 'r-1',
-      hops: 0,
-      signal,
-    }),
-  }
-}
-
-async function collect(chunks: AsyncIterable<Chunk>) {
-  const parts: Uint8Array[] = []
-  let head: Chunk | undefined
-  for await (const chunk of chunks) {
-    if (isStreamHead(chunk)) head = chunk
-    else parts.push(Buffer.from(chunk))
-  }
-  return { head, bytes: Buffer.concat(parts) }
-}
+import { keepingLogger, until } from '../host/host-fixture.ts'
 
 function suite(name: string, world: (t: TestContext) => Promise<World>): void {
   test(`${name}: values, refusals and faults come as they are`, async (t) => {
@@ -186,6 +63,87 @@ function suite(name: string, world: (t: TestContext) => Promise<World>): void {
     await until(() => seen.length === 4 && server.calls === 0)
   })
 }
+
+function largeSuite(name: string, world: (t: TestContext) => Promise<World>): void {
+  test(`${name}: a value larger than a message comes whole`, async (t) => {
+    const { forwarder, call } = await world(t)
+    // Characters of three bytes, which no message boundary may cut.
+    const said = '€'.repeat(1_500_000)
+    assert.equal(
+      await forwarder.value(call('test.value', { say: 'large', bytes: '1500000' })),
+      JSON.stringify({ said }),
+    )
+    assert.equal(await forwarder.value(call('test.value', { say: 'text' })), '{"said":"as it is"}')
+  })
+
+  test(`${name}: frames come in chunks as they were made, whatever their size`, async (t) => {
+    const { forwarder, call } = await world(t)
+    const { head, lengths, bytes } = await collect(forwarder.stream(call('test.stream', { say: 'frames' })))
+    assert.deepEqual(head, { status: 200, frames: true })
+    assert.equal(
+      bytes.length,
+      FRAME_CHUNKS.reduce((sum, length) => sum + length, 0),
+    )
+    // Several may come together, none is torn.
+    const ends = new Set<number>()
+    FRAME_CHUNKS.reduce((end, length) => ends.add(end + length) && end + length, 0)
+    lengths.reduce((end, length) => {
+      assert.ok(ends.has(end + length), `a chunk ends at ${end + length}`)
+      return end + length
+    }, 0)
+    let [at, chunk] = [0, 0]
+    for (const length of FRAME_CHUNKS) {
+      for (const place of [at, at + length - 1]) assert.equal(bytes[place], chunk % 251)
+      at += length
+      chunk++
+    }
+  })
+
+  test(`${name}: fifty readers who do not read hold little, and one who reads gets everything meanwhile`, async (t) => {
+    const { forwarder, call, server, sent } = await world(t)
+    const stalled = await Promise.all(
+      Array.from({ length: 49 }, async () => {
+        const iterator = forwarder.stream(call('test.stream', { bytes: '100000000' }))[Symbol.asyncIterator]()
+        await iterator.next()
+        await iterator.next()
+        return iterator
+      }),
+    )
+    const before = sent()
+    const { bytes } = await collect(forwarder.stream(call('test.stream', { bytes: '20000001' })))
+    assert.equal(bytes.length, 20_000_001)
+    assert.ok(before < 49 * 256 * 1024, `${before} bytes are under way`)
+    for (const iterator of stalled) await iterator.return?.(undefined)
+    await until(() => server.calls === 0 && forwarder.calls === 0)
+  })
+}
+
+const inMemory = (t: TestContext) => {
+  const bus = new MemoryBus()
+  return worldOver(t, () => bus.link())
+}
+
+const overNats = async (t: TestContext, config = '') => {
+  const nats = await startNatsServer(t, config)
+  return worldOver(t, () => openNatsLink({ servers: [nats.url], name: 'test', logger: keepingLogger() }))
+}
+
+largeSuite('in one process', inMemory)
+largeSuite('over NATS', overNats)
+largeSuite('over NATS with small messages', (t) => overNats(t, 'max_payload: 9000'))
+
+test('a request that no message can hold is refused as too large', async (t) => {
+  const { forwarder, call } = await overNats(t, 'max_payload: 9000')
+  await assert.rejects(forwarder.value(call('test.value', { say: 'x'.repeat(9000) })), { code: 'body_too_large' })
+  assert.equal(await forwarder.value(call('test.value', { say: 'hello' })), '{"said":"hello"}')
+})
+
+test('a call of somebody who has gone before it began is not made', async (t) => {
+  const { forwarder, call, seen } = await inMemory(t)
+  await assert.rejects(collect(forwarder.stream(call('test.stream', {}, AbortSignal.abort()))))
+  assert.equal(await forwarder.value(call('test.value', { say: 'hello' })), '{"said":"hello"}')
+  assert.deepEqual(seen, [])
+})
 
 suite('in one process', (t) => {
   const bus = new MemoryBus()

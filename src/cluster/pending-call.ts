@@ -1,0 +1,238 @@
+/**
+ * One call under way, at its caller: what has come and has not been taken. Its bytes are bounded by its window; what is
+ * missing, too much or unintelligible breaks it.
+ *
+ * Data travels in small messages, for which a reader wants no turn each: what has come meanwhile is put together, up to
+ * whole chunks where these are frames, in two buffers that are used in turn (a consumer writes one chunk while it asks
+ * for the next). What has been put there is taken: its message's memory is the sender's again.
+ */
+import { Fault, Refusal } from '../kit/errors.ts'
+import { ALIVE_MS, GIVE_UP_MS, NodeFault } from './served-call.ts'
+import { Window, type WindowStock } from './window.ts'
+import {
+  type AnswerMessage,
+  type ControlMessage,
+  type DataMessage,
+  decodeAnswer,
+  decodeData,
+  type HeadMessage,
+  type ValueMessage,
+} from './wire.ts'
+
+export type Answer = HeadMessage | ValueMessage | Uint8Array
+
+/** As much is put together when there is more. */
+const GATHER_BYTES = 128 * 1024
+/** Largest chunk of frames: what one read gives, in base64, and more. */
+const CHUNK_BYTES_MAX = 4 << 20
+
+export interface PendingOptions {
+  /** Where credit and cancel go; undefined before somebody has taken a call that several might take. */
+  readonly flow: string | undefined
+  readonly flowAt: (serverId: string) => string
+  readonly send: (flow: string, message: ControlMessage) => void
+  readonly stock: WindowStock
+}
+
+export class PendingCall {
+  readonly #options: PendingOptions
+  readonly #window: Window
+  readonly #queue: (HeadMessage | ValueMessage | DataMessage)[] = []
+  #flow: string | undefined
+  #wake: (() => void) | undefined
+  #error: Error | undefined
+  #ended = false
+  #sequence = 0
+  #hasFrames = false
+  /** How much data there will be, where the node has said it. */
+  #expectedBytes: number | undefined
+  /** What is being put together, and the buffer that was given away last. */
+  #buffer: Buffer | undefined
+  #spare: Buffer | undefined
+  #filled = 0
+  #heardAtMs = performance.now()
+  #spokeAtMs = performance.now()
+
+  constructor(options: PendingOptions) {
+    this.#options = options
+    this.#window = new Window(options.stock)
+    this.#flow = options.flow
+  }
+
+  /** In order; undefined behind the last. Bytes stay valid until the second call after. Throws what broke the call. */
+  async next(): Promise<Answer | undefined> {
+    for (;;) {
+      const [first] = this.#queue
+      if (first !== undefined && !('data' in first)) {
+        this.#queue.shift()
+        return first
+      }
+      const data = first && this.#gather(first)
+      if (data) return data
+      if (this.#queue.length > 0) continue
+      if (this.#error) throw this.#error
+      if (this.#ended && this.#filled > 0) throw new Fault('a node ended in the middle of a frame')
+      if (this.#ended) return undefined
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve
+      })
+    }
+  }
+
+  /** Data from the front of the queue; undefined when the rest of a chunk of frames is still to come. */
+  #gather(first: DataMessage): Uint8Array | undefined {
+    if (this.#filled === 0) this.#makeRoom(this.#queuedBytes())
+    for (let piece: DataMessage | undefined = first; piece; piece = this.#dataAt(0)) {
+      this.#queue.shift()
+      this.#append(piece.data)
+      this.#took(piece.data.length)
+      if (this.#isWhole(piece) && (this.#filled >= GATHER_BYTES || !this.#dataAt(0))) return this.#flush()
+    }
+    return undefined
+  }
+
+  /** Of data at the front of the queue, as much as is put together at most. */
+  #queuedBytes(): number {
+    let bytes = 0
+    for (let index = 0; bytes < GATHER_BYTES; index++) {
+      const piece = this.#dataAt(index)
+      if (!piece) break
+      bytes += piece.data.length
+    }
+    return bytes
+  }
+
+  #dataAt(index: number): DataMessage | undefined {
+    const message = this.#queue[index]
+    return message && 'data' in message ? message : undefined
+  }
+
+  /** True where a chunk may end for the consumer: frames are never torn. */
+  #isWhole({ isLast }: DataMessage): boolean {
+    return isLast || !this.#hasFrames
+  }
+
+  #append(data: Uint8Array): void {
+    const bytes = this.#filled + data.length
+    if (bytes > CHUNK_BYTES_MAX) return this.fail(new Fault('a node sent a chunk without an end'))
+    this.#makeRoom(bytes).set(data, this.#filled)
+    this.#filled = bytes
+  }
+
+  /** The buffer that is being filled, with room for so many bytes in all. */
+  #makeRoom(bytes: number): Buffer {
+    const before = this.#buffer
+    if (before && before.length >= bytes) return before
+    const larger = Buffer.allocUnsafeSlow(before && this.#filled > 0 ? 2 * bytes : bytes)
+    if (before) larger.set(before.subarray(0, this.#filled))
+    this.#buffer = larger
+    return larger
+  }
+
+  #flush(): Uint8Array | undefined {
+    const whole = this.#buffer?.subarray(0, this.#filled)
+    this.#filled = 0
+    const spare = this.#spare
+    this.#spare = this.#buffer
+    this.#buffer = spare
+    return whole
+  }
+
+  take(payload: Uint8Array): void {
+    this.#heardAtMs = performance.now()
+    if (this.#error || this.#ended) return
+    const data = decodeData(payload)
+    if (data) this.#takeData(data)
+    else this.#takeAnswer(decodeAnswer(payload))
+    this.#wakeUp()
+  }
+
+  #takeData(message: DataMessage): void {
+    if (!this.#isNext(message.sequence)) return
+    this.#sequence++
+    // One that sends more than it was allowed to must not fill our memory.
+    if (this.#window.receive(message.data.length)) this.#queue.push(message)
+    else this.fail(new Fault('a node sent more than it may'))
+  }
+
+  /** The next in the count of data messages; breaks the call otherwise. */
+  #isNext(sequence: number): boolean {
+    if (sequence === this.#sequence % 2 ** 32) return true
+    this.fail(new Fault('a part of the answer was lost between node and server'))
+    return false
+  }
+
+  #takeAnswer(answer: AnswerMessage | undefined): void {
+    if (!answer) this.fail(new Fault('a node sent what is no answer'))
+    else if (answer.kind === 'refusal') this.#end(new Refusal(answer.code, answer.message, answer.headers))
+    else if (answer.kind === 'fault') this.#end(new NodeFault('the node had an internal error, see its log'))
+    else if (answer.kind === 'end') {
+      if (this.#isNext(answer.sequence)) this.#end()
+    } else if (answer.kind === 'taken') this.#flow = this.#options.flowAt(answer.server)
+    else if (answer.kind !== 'alive') this.#takeHeadOrValue(answer)
+  }
+
+  #takeHeadOrValue(answer: HeadMessage | ValueMessage): void {
+    if (answer.kind === 'head') {
+      this.#hasFrames = answer.frames === true
+      this.#expectedBytes = answer.contentLength
+    } else if (answer.kind === 'sent_value' && !this.#isNext(answer.sequence)) return
+    else this.#end()
+    this.#queue.push(answer)
+  }
+
+  /** The node has said its last word. */
+  #end(error?: Error): void {
+    this.#error = error
+    this.#ended = true
+  }
+
+  /** What has come before is still given; then this is thrown. */
+  fail(error: Error): void {
+    if (this.#error || this.#ended) return
+    this.#error = error
+    this.#wakeUp()
+  }
+
+  #took(bytes: number): void {
+    const isAllAllowed = this.#expectedBytes !== undefined && this.#expectedBytes <= this.#window.allowed
+    if (this.#window.take(bytes) && !isAllAllowed && !this.#ended && !this.#error) {
+      this.#window.grow()
+      this.#credit()
+    }
+  }
+
+  #credit(): void {
+    this.#spokeAtMs = performance.now()
+    const { taken, allowed } = this.#window
+    this.#send({ kind: 'credit', taken, allowed })
+  }
+
+  #send(message: ControlMessage): void {
+    if (this.#flow !== undefined) this.#options.send(this.#flow, message)
+  }
+
+  /** Says that it is there; gives up a node that is silent. */
+  sweep(): void {
+    const nowMs = performance.now()
+    if (nowMs - this.#heardAtMs > GIVE_UP_MS) this.fail(new Refusal('no_answer', 'the node does not answer, try again'))
+    else if (nowMs - this.#spokeAtMs > ALIVE_MS) {
+      if (this.#window.rest() && this.#filled === 0) this.#spare = this.#buffer = undefined
+      this.#credit()
+    }
+  }
+
+  /** The reader is done. A node that does not know yet is told. */
+  close(): void {
+    if (!this.#ended) this.#send({ kind: 'cancel' })
+    this.#ended = true
+    this.#queue.length = 0
+    this.#window.close()
+  }
+
+  #wakeUp(): void {
+    const wake = this.#wake
+    this.#wake = undefined
+    wake?.()
+  }
+}

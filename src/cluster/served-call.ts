@@ -1,0 +1,152 @@
+/**
+ * One call under way, at the process that serves it: says what comes of it, never more ahead of the caller than that has
+ * allowed, and ends when the caller is done, or silent for too long.
+ */
+import { Fault, type Refusal } from '../kit/errors.ts'
+import { type Call, type Chunk, type Identity, isStreamHead, JsonText } from '../kit/operation.ts'
+import type { Link } from './link.ts'
+import { Staging, STAGED_BYTES_MAX } from './staging.ts'
+import { type AnswerMessage, type CallMessage, DATA_BYTES_MAX, dataMessages, encode, messagesBytes } from './wire.ts'
+
+/** Silence after which the other side says that it is there. */
+export const ALIVE_MS = 2000
+/** Silence after which the other side is given up: three words missed, and a little. */
+export const GIVE_UP_MS = 7000
+/** A value above this goes as data does, under the caller's credit. */
+const VALUE_BYTES_MAX = 128 * 1024
+/** What a message needs besides its data. */
+const ROOM_BYTES = 64
+
+/** Of one object for all: an abort without a reason makes one each time, with a stack. */
+const OVER = new Error('the call is over')
+
+/** A fault that a node reported about itself; its detail is in that node's log. */
+export class NodeFault extends Fault {}
+
+export function refusalMessage({ code, message, headers }: Refusal): AnswerMessage {
+  return { kind: 'refusal', code, message, headers: { ...headers } }
+}
+
+export class ServedCall {
+  readonly message: CallMessage
+  readonly #reply: string
+  readonly #link: Link
+  readonly #abort = new AbortController()
+  readonly #dataBytesMax: number
+  readonly #staging = new Staging()
+  #sequence = 0
+  #sent = 0
+  /** Bytes that the caller allows in all. */
+  #allowed: number
+  #wake: (() => void) | undefined
+  #spokeAtMs = performance.now()
+  #heardAtMs = performance.now()
+  #isStream = false
+
+  constructor(message: CallMessage, reply: string, link: Link) {
+    this.message = message
+    this.#reply = reply
+    this.#link = link
+    this.#allowed = message.window
+    this.#dataBytesMax = Math.max(1, Math.min(DATA_BYTES_MAX, link.payloadBytesMax - ROOM_BYTES))
+  }
+
+  get isOver(): boolean {
+    return this.#abort.signal.aborted
+  }
+
+  callFor(identity: Identity): Call {
+    const { requestId, token, hops, input } = this.message
+    const raw = { params: input.params, query: input.query, headers: input.headers, body: input.body }
+    return { requestId, identity, signal: this.#abort.signal, raw, token, hops }
+  }
+
+  say(message: AnswerMessage): void {
+    this.#spokeAtMs = performance.now()
+    this.#link.publish(this.#reply, encode(message))
+  }
+
+  async value(value: unknown): Promise<void> {
+    if (this.isOver) return
+    if (value === undefined) return this.say({ kind: 'value' })
+    const json = value instanceof JsonText ? value.text : JSON.stringify(value)
+    // No character has more than three bytes for each of its units.
+    if (json.length * 3 <= Math.min(VALUE_BYTES_MAX, this.#link.payloadBytesMax - ROOM_BYTES)) {
+      return this.say({ kind: 'value', json })
+    }
+    this.#isStream = true
+    await this.#data(Buffer.from(json))
+    if (!this.isOver) this.say({ kind: 'sent_value', sequence: this.#sequence })
+  }
+
+  async stream(chunks: AsyncIterable<Chunk>): Promise<void> {
+    this.#isStream = true
+    for await (const chunk of chunks) {
+      if (this.isOver) return
+      if (isStreamHead(chunk)) {
+        const { headers, ...rest } = chunk
+        this.say({ kind: 'head', ...rest, headers: headers && { ...headers } })
+      } else await this.#data(chunk)
+    }
+    if (!this.isOver) this.say({ kind: 'end', sequence: this.#sequence })
+  }
+
+  /** Sends copies: the chunk's own bytes are used again. */
+  async #data(chunk: Uint8Array): Promise<void> {
+    for (let from = 0; from < chunk.length; ) {
+      while (this.#sent >= this.#allowed && !this.isOver) {
+        await new Promise<void>((resolve) => {
+          this.#wake = resolve
+        })
+      }
+      if (this.isOver) return
+      const to = Math.min(from + Math.min(this.#allowed - this.#sent, STAGED_BYTES_MAX), chunk.length)
+      this.#burst(chunk.subarray(from, to), to === chunk.length)
+      from = to
+    }
+  }
+
+  #burst(data: Uint8Array, isLast: boolean): void {
+    this.#sent += data.length
+    const bytesMax = this.#dataBytesMax
+    const memory = this.#staging.lend(messagesBytes(data.length, bytesMax), this.#sent)
+    for (const message of dataMessages(data, { memory, sequence: this.#sequence, bytesMax, isLast })) {
+      this.#link.publish(this.#reply, message)
+      this.#sequence++
+    }
+    this.#spokeAtMs = performance.now()
+  }
+
+  /** What the caller has, and what it allows now, which may be less than before. */
+  credit(taken: number, allowed: number): void {
+    this.#heardAtMs = performance.now()
+    this.#allowed = allowed
+    this.#staging.release(taken)
+    this.#wakeUp()
+  }
+
+  cancel(): void {
+    this.#abort.abort(OVER)
+    this.#wakeUp()
+  }
+
+  /** Ends it from our side, and says so. */
+  abandon(refusal: Refusal): void {
+    if (this.isOver) return
+    this.say(refusalMessage(refusal))
+    this.cancel()
+  }
+
+  /** Says that it is there when it has nothing else to say; gives up a caller that is silent. */
+  sweep(): void {
+    const nowMs = performance.now()
+    if (nowMs - this.#heardAtMs > GIVE_UP_MS && this.#isStream) this.cancel()
+    else if (nowMs - this.#spokeAtMs > ALIVE_MS) this.say({ kind: 'alive' })
+  }
+
+  #wakeUp(): void {
+    const wake = this.#wake
+    this.#wake = undefined
+    wake?.()
+  }
+}

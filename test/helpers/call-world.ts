@@ -1,0 +1,157 @@
+/** A node with three test operations and a caller, joined by two links. */
+import type { TestContext } from 'node:test'
+import { type ForwardedRequest, Forwarder } from '../../src/cluster/forward.ts'
+import type { Link } from '../../src/cluster/link.ts'
+import { CallServer } from '../../src/cluster/serve.ts'
+import { Subjects } from '../../src/cluster/subjects.ts'
+import { Refusal } from '../../src/kit/errors.ts'
+import type { AnyOperation, Call, Chunk, Operation } from '../../src/kit/operation.ts'
+import { isStreamHead, JsonText } from '../../src/kit/operation.ts'
+import { queryInteger, queryText, schema } from '../../src/kit/schema.ts'
+import { keepingLogger, root, until } from '../host/host-fixture.ts'
+
+const NODE = '6f1c0b9e-2f0a-4a51-9d0c-0a1b2c3d4e5f'
+
+interface Wanted {
+  readonly bytes: number
+  readonly say: string
+}
+
+/** Lengths of the chunks of the stream of frames: from a heartbeat to what one read of a large file gives, and more. */
+export const FRAME_CHUNKS = [2, 1, 700_000, 16_256, 16_257, 100, 100, 100, 131_072, 3, 1_000_000, 5]
+
+/** What a node offers here; `seen` is told of every call and of every way out. */
+function operationsFor(seen: string[]): AnyOperation[] {
+  const common = { target: 'node', errorFormat: 'plain', authorize: () => undefined } as const
+  const input = schema({
+    bytes: queryInteger({ description: '', fallback: 0 }),
+    say: queryText({ description: '', fallback: '' }),
+  })
+  async function* stream(wanted: Wanted, call: Call): AsyncGenerator<Chunk> {
+    seen.push('begun')
+    try {
+      if (wanted.say === 'refuse') throw new Refusal('conflict', 'not now', { 'Retry-After': '7' })
+      if (wanted.say === 'frames') {
+        yield { status: 200, frames: true }
+        for (const [index, length] of FRAME_CHUNKS.entries()) yield Buffer.alloc(length, index % 251)
+        return
+      }
+      yield { status: 200, contentType: 'text/plain', headers: { 'X-Thing': 'yes' } }
+      const buffers = [Buffer.alloc(300_000), Buffer.alloc(300_000)] as const
+      let turn = 0
+      for (let at = 0; at < wanted.bytes && !call.signal.aborted; at += 300_000) {
+        const buffer = buffers[turn++ % 2] ?? buffers[0]
+        buffer.fill(turn % 251)
+        yield buffer.subarray(0, Math.min(300_000, wanted.bytes - at))
+      }
+      if (wanted.say === 'break') throw new Error('a secret detail')
+      if (wanted.say === 'stay')
+        await new Promise<void>((resolve) => call.signal.addEventListener('abort', () => resolve()))
+    } finally {
+      seen.push('over')
+    }
+  }
+  const streaming: Operation<Wanted, never> = {
+    ...common,
+    name: 'test.stream',
+    summary: '',
+    http: ['GET /v1/stream'],
+    output: 'stream',
+    input,
+    run: (wanted, call) => stream(wanted, call),
+  }
+  const value: Operation<Wanted, unknown> = {
+    ...common,
+    name: 'test.value',
+    summary: '',
+    http: ['GET /v1/value'],
+    output: 'json',
+    input,
+    async run({ say, bytes }) {
+      if (say === 'text') return new JsonText('{"said":"as it is"}')
+      if (say === 'large') return { said: '€'.repeat(bytes) }
+      if (say === 'refuse') throw new Refusal('not_found', 'no such thing')
+      if (say === 'fault') throw new Error('a secret detail')
+      return { said: say }
+    },
+  }
+  return [streaming, value]
+}
+
+export interface World {
+  readonly forwarder: Forwarder
+  readonly server: CallServer
+  readonly seen: string[]
+  readonly links: readonly Link[]
+  /** Bytes that the node has put on the bus so far. */
+  readonly sent: () => number
+  readonly call: (operation: string, query?: Record<string, string>, signal?: AbortSignal) => ForwardedRequest
+}
+
+export async function worldOver(t: TestContext, open: () => Promise<Link> | Link): Promise<World> {
+  const seen: string[] = []
+  const links = [await open(), await open()] as const
+  await until(() => links.every(({ isConnected }) => isConnected))
+  const subjects = new Subjects('global')
+  const logger = keepingLogger()
+  let sentBytes = 0
+  const options = {
+    link: counting(links[1], (bytes) => (sentBytes += bytes)),
+    subjects,
+    as: { nodeId: NODE },
+    operations: operationsFor(seen),
+    logger,
+    callsMax: 50,
+  }
+  const server = new CallServer({ ...options, resolve: () => root })
+  const forwarder = new Forwarder({ link: links[0], subjects })
+  server.start()
+  forwarder.start({ serverId: 'caller' })
+  t.after(async () => {
+    forwarder.stop()
+    server.stop()
+    for (const link of links) await link.close()
+  })
+  // A subscription takes effect a moment after it was made.
+  await new Promise((resolve) => setTimeout(resolve, 100))
+  return {
+    forwarder,
+    server,
+    seen,
+    links,
+    sent: () => sentBytes,
+    call: (operation, query = {}, signal = new AbortController().signal) => ({
+      nodeId: NODE,
+      operation,
+      input: { params: {}, query: Object.entries(query), headers: {}, body: undefined },
+      token: undefined,
+      requestId: 'r-1',
+      hops: 0,
+      signal,
+    }),
+  }
+}
+
+function counting(link: Link, count: (bytes: number) => void): Link {
+  return {
+    publish(subject, payload, reply) {
+      count(payload.length)
+      link.publish(subject, payload, reply)
+    },
+    subscribe: (subject, take, queue) => link.subscribe(subject, take, queue),
+    payloadBytesMax: link.payloadBytesMax,
+    isConnected: link.isConnected,
+    onChange: (tell) => link.onChange(tell),
+    close: () => link.close(),
+  }
+}
+
+export async function collect(chunks: AsyncIterable<Chunk>) {
+  const parts: Uint8Array[] = []
+  let head: Chunk | undefined
+  for await (const chunk of chunks) {
+    if (isStreamHead(chunk)) head = chunk
+    else parts.push(Buffer.from(chunk))
+  }
+  return { head, bytes: Buffer.concat(parts), lengths: parts.map(({ length }) => length) }
+}
