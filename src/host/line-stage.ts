@@ -6,98 +6,15 @@
  * Where nothing matched for a while, heartbeats tell how far the search has come.
  */
 import { FRAME_DATA_BYTES_MAX } from '../kit/frame.ts'
-import { forgetPlace, type Mark, moveMark } from './cursor-code.ts'
-import { LineFilter, type LineRun } from './line-filter.ts'
-import type { LinePattern } from './line-pattern.ts'
+import { type Mark, moveMark } from './cursor-code.ts'
+import type { LineRun } from './line-filter.ts'
+import { type LineChoice, LogLines } from './log-lines.ts'
 import { type Encoder, NOTHING } from './stream-encoder.ts'
 import type { Stage } from './stream-serving.ts'
-import type { Source, SourceData, SourceStep } from './stream-source.ts'
+import type { Source, SourceData } from './stream-source.ts'
 
 /** Older files whose late bytes are searched; followers listen to no more of them. */
 const LATE_MAX = 8
-
-/** Files that one undecided line, or the context before a match, may reach over. */
-const FILES_MAX = 1024
-
-export interface LineChoice {
-  /** Undefined selects every line. */
-  readonly pattern: LinePattern | undefined
-  readonly invert: boolean
-  /** Lines before and after each match. */
-  readonly context: number
-}
-
-/** One log, or the late bytes of one of its older files. */
-class LogLines {
-  readonly filter: LineFilter<Mark>
-  /** Files of which something has not been decided, and the newest, in order; and how far each was read. */
-  readonly #read = new Map<Mark, number>()
-  /** Paths of the files that were read last. */
-  readonly #paths = new Map<Mark, string>()
-  #current: Mark | undefined
-
-  constructor(choice: LineChoice, after: number) {
-    this.filter = new LineFilter({ ...choice, after })
-  }
-
-  get undecided(): Mark[] {
-    return [...this.#read.keys()]
-  }
-
-  pathOf(mark: Mark): string {
-    return this.#paths.get(mark) ?? ''
-  }
-
-  /** True for a file that was read before the one that is read now. */
-  isOlder(mark: Mark): boolean {
-    return mark !== this.#current && this.#paths.has(mark)
-  }
-
-  /** More bytes of a file, up to `end`. */
-  took({ mark, path }: SourceStep, end: number): void {
-    this.#current = mark
-    this.#read.set(mark, end)
-    this.#paths.set(mark, path)
-    if (this.#paths.size > FILES_MAX) this.#forgetOldest()
-  }
-
-  #forgetOldest(): void {
-    for (const old of this.#paths.keys()) {
-      this.#read.delete(old)
-      this.#paths.delete(old)
-      return
-    }
-  }
-
-  /** A stream that goes on now goes on in the file of `mark`: all before it is done, of those behind nothing is. */
-  stand(mark: Mark): void {
-    let isBefore = true
-    for (const [file, end] of this.#read) {
-      if (file === mark) isBefore = false
-      else if (!isBefore) forgetPlace(file)
-      else {
-        moveMark(file, NOTHING, 0, end)
-        this.#read.delete(file)
-      }
-    }
-  }
-
-  /** Moves the marks to what has been decided, though nothing was selected. */
-  settle(): void {
-    const { pending, after } = this.filter
-    const mark = pending?.place ?? this.#current
-    if (!mark) return
-    const offset = pending?.offset ?? this.#read.get(mark) ?? 0
-    if (mark.offset !== offset) moveMark(mark, NOTHING, 0, offset)
-    mark.after = after
-    this.stand(mark)
-  }
-
-  restart(mark: Mark): void {
-    this.filter.reset()
-    this.#read.delete(mark)
-  }
-}
 
 export class LineStage implements Stage {
   readonly #encoder: Encoder
@@ -164,19 +81,22 @@ export class LineStage implements Stage {
 
   #linesOf(mark: Mark): LogLines {
     const known = this.#logs.get(mark.log)
-    const isLate = known?.isOlder(mark) === true
-    if (known && !isLate) return known
+    if (known?.isOlder(mark)) return this.#lateLinesOf(mark)
+    if (known) return known
     const made = new LogLines(this.#choice, 0)
-    if (!isLate) this.#logs.set(mark.log, made)
-    else {
-      const late = this.#late.get(mark)
-      if (late) return late
-      this.#late.set(mark, made)
-      for (const old of this.#late.keys()) {
-        if (this.#late.size <= LATE_MAX) break
-        this.#late.get(old)?.filter.close()
-        this.#late.delete(old)
-      }
+    this.#logs.set(mark.log, made)
+    return made
+  }
+
+  #lateLinesOf(mark: Mark): LogLines {
+    const known = this.#late.get(mark)
+    if (known) return known
+    const made = new LogLines(this.#choice, 0)
+    this.#late.set(mark, made)
+    for (const [old, lines] of this.#late) {
+      if (this.#late.size <= LATE_MAX) break
+      lines.filter.close()
+      this.#late.delete(old)
     }
     return made
   }

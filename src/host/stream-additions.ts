@@ -7,7 +7,7 @@ import { type Field, queryBoolean, queryInteger, queryText, type RawInput, schem
 import { type Cursor, decodeCursor } from './cursor-code.ts'
 import { CONTEXT_LINES_MAX } from './line-filter.ts'
 import { compileLinePattern } from './line-pattern.ts'
-import type { LineChoice } from './line-stage.ts'
+import type { LineChoice } from './log-lines.ts'
 import type { Beginning } from './log-selection.ts'
 import { parseSince } from './log-since.ts'
 

@@ -124,3 +124,19 @@ export class TailClient {
     }
   }
 }
+
+/** Follows until `check`, leaves, and returns what was received. */
+export async function take(url: string, check: (client: TailClient) => boolean, framed = true): Promise<TailClient> {
+  const client = new TailClient(url, { framed })
+  await client.until(check)
+  client.destroy()
+  return client
+}
+
+/** Asks once and waits for the end. */
+export async function ask(url: string, framed = true): Promise<TailClient> {
+  const client = new TailClient(url, { framed })
+  await client.until(({ ended }) => ended !== undefined)
+  assert.equal(client.ended, 'clean', client.text)
+  return client
+}

@@ -1,28 +1,12 @@
-/** Streams that are resumed by cursor: exactly behind what was received, or with a word about what has gone. */
+/** Streams that are resumed by cursor, exactly behind what was received. */
 import assert from 'node:assert/strict'
-import { appendFileSync, mkdirSync, renameSync, rmSync, truncateSync, unlinkSync, writeFileSync } from 'node:fs'
+import { appendFileSync, mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { test } from 'node:test'
 import { Random } from '../helpers/frames.ts'
-import { TailClient } from '../helpers/tail-client.ts'
+import { ask, take, TailClient } from '../helpers/tail-client.ts'
+import { startTailHost, type TailAllocation } from '../helpers/tail-host.ts'
 import { until } from './host-fixture.ts'
-import { startTailHost, type TailAllocation, taskOf } from '../helpers/tail-host.ts'
-
-/** Follows until `check`, leaves, and returns what was received. */
-async function take(url: string, check: (client: TailClient) => boolean, framed = true): Promise<TailClient> {
-  const client = new TailClient(url, { framed })
-  await client.until(check)
-  client.destroy()
-  return client
-}
-
-/** Asks once and waits for the end. */
-async function ask(url: string, framed = true): Promise<TailClient> {
-  const client = new TailClient(url, { framed })
-  await client.until(({ ended }) => ended !== undefined)
-  assert.equal(client.ended, 'clean', client.text)
-  return client
-}
 
 test('every frame has the cursor of the place behind it, and each of them goes on exactly there', async (t) => {
   const host = await startTailHost(t)
@@ -150,96 +134,6 @@ test('plain: a count goes on over an index that the writer left out', async (t) 
   assert.equal(again.response?.headers['x-outpost-event'], undefined)
 })
 
-test('what a cursor points at is gone: that is said first, and the oldest byte that is left comes next', async (t) => {
-  const host = await startTailHost(t)
-  for (const [index, text] of ['a0', 'b1', 'c2', 'd3'].entries()) writeFileSync(host.log(index), text)
-  const { items } = await ask(host.logsUrl({ cursor: '' }))
-  const [cursor = ''] = items.map((item) => (item.kind === 'data' ? item.cursor : undefined))
-  unlinkSync(host.log(0))
-  unlinkSync(host.log(1))
-  for (const follow of [false, true]) {
-    const again = await take(host.logsUrl({ cursor, follow }), ({ bytes }) => bytes >= 4)
-    assert.equal(again.text, 'c2d3')
-    assert.deepEqual(
-      again.items.map(({ kind }) => kind),
-      ['event', 'data', 'data'],
-    )
-    assert.deepEqual(again.events, ['file deleted alloc/logs/web.stdout.0'])
-  }
-  const plain = await ask(host.logsUrl({ cursor: `${cursor}~1`, plain: true }), false)
-  assert.equal(plain.text, 'c2d3')
-  assert.equal(plain.response?.headers['x-outpost-event'], 'file deleted')
-})
-
-test('an older file is never replayed, and a log that was begun anew is', async (t) => {
-  const host = await startTailHost(t)
-  for (const index of [3, 4]) writeFileSync(host.log(index), `old${index}`)
-  const { cursor = '' } = await ask(host.logsUrl({ cursor: '' }))
-  unlinkSync(host.log(4))
-  const waiting = new TailClient(host.logsUrl({ cursor, follow: true }))
-  await waiting.until(({ events }) => events.length === 1)
-  assert.equal(waiting.text, '')
-  writeFileSync(host.log(5), 'next')
-  await waiting.until(({ text }) => text === 'next')
-  waiting.destroy()
-  rmSync(host.logs, { recursive: true })
-  mkdirSync(host.logs)
-  writeFileSync(host.log(0), 'anew')
-  const again = await ask(host.logsUrl({ cursor }))
-  assert.equal(again.text, 'anew')
-  assert.deepEqual(again.events, ['file deleted alloc/logs/web.stdout.4'])
-})
-
-test('another file of the same name, and one that was rewritten, are noticed', async (t) => {
-  const host = await startTailHost(t)
-  writeFileSync(host.log(0), 'first of all')
-  const { cursor = '' } = await ask(host.logsUrl({ cursor: '' }))
-  appendFileSync(host.log(0), ', second')
-  assert.equal((await ask(host.logsUrl({ cursor }))).text, ', second')
-  truncateSync(host.log(0), 0)
-  appendFileSync(host.log(0), 'longer than it was before')
-  const rewritten = await ask(host.logsUrl({ cursor }))
-  assert.deepEqual(rewritten.events, ['file truncated alloc/logs/web.stdout.0'])
-  assert.equal(rewritten.text, 'longer than it was before')
-  writeFileSync(`${host.log(0)}.new`, 'first of all, another')
-  renameSync(`${host.log(0)}.new`, host.log(0))
-  const replaced = await ask(host.logsUrl({ cursor }))
-  assert.deepEqual(replaced.events, ['file deleted alloc/logs/web.stdout.0'])
-  assert.equal(replaced.text, 'first of all, another')
-})
-
-test('a truncation while following is behind the next cursor', async (t) => {
-  const host = await startTailHost(t)
-  writeFileSync(host.log(0), 'before')
-  const client = new TailClient(host.logsUrl({ cursor: '', follow: true }))
-  await client.until(({ text }) => text === 'before')
-  truncateSync(host.log(0), 0)
-  await client.until(({ events }) => events.length === 1)
-  appendFileSync(host.log(0), 'after')
-  await client.until(({ text }) => text === 'beforeafter')
-  client.destroy()
-  appendFileSync(host.log(0), ' that')
-  const again = await ask(host.logsUrl({ cursor: client.cursor ?? '' }))
-  assert.equal(again.text, ' that')
-  assert.deepEqual(again.events, [])
-})
-
-test('bytes that came late to the older file are neither lost nor repeated', async (t) => {
-  const host = await startTailHost(t)
-  writeFileSync(host.log(0), 'old ')
-  const client = new TailClient(host.logsUrl({ cursor: '', follow: true }))
-  await client.until(({ text }) => text === 'old ')
-  writeFileSync(host.log(1), 'new ')
-  await client.until(({ text }) => text === 'old new ')
-  client.destroy()
-  appendFileSync(host.log(0), 'late ')
-  appendFileSync(host.log(1), 'newer ')
-  for (const follow of [false, true]) {
-    const again = await take(host.logsUrl({ cursor: client.cursor ?? '', follow }), ({ bytes }) => bytes >= 11)
-    assert.equal(again.text, 'late newer ')
-  }
-})
-
 test('a cursor that is none is refused with a word about what is wrong', async (t) => {
   const host = await startTailHost(t)
   const other = host.another()
@@ -292,87 +186,4 @@ test('a file is resumed as a log is', async (t) => {
   const replaced = await ask(`${url}&cursor=${first.cursor}`)
   assert.deepEqual(replaced.events, ['file deleted alloc/file'])
   assert.equal(replaced.text, 'another file by now')
-})
-
-/** What came of each log file. */
-function byFile(client: TailClient): Record<string, string> {
-  const files: Record<string, string> = {}
-  for (const item of client.items) {
-    if (item.kind === 'data') files[item.file.slice(11)] = (files[item.file.slice(11)] ?? '') + item.data.toString()
-  }
-  return files
-}
-
-test('all logs of an allocation in one stream, which can be resumed', async (t) => {
-  const host = await startTailHost(t)
-  const tasks = ['web', 'db', 'new']
-  host.change({ tasks: new Map(tasks.map((name) => [name, taskOf(name)])) })
-  writeFileSync(host.log(0), 'w0')
-  writeFileSync(host.log(1), 'w1')
-  writeFileSync(host.log(0, 'stderr'), 'we')
-  writeFileSync(`${host.logs}/db.stdout.4`, 'd4')
-  const all = { 'web.stdout.0': 'w0', 'web.stdout.1': 'w1', 'web.stderr.0': 'we', 'db.stdout.4': 'd4' }
-  assert.deepEqual(byFile(await ask(host.logsUrl({ task: '*', type: '*' }))), all)
-  const client = new TailClient(host.logsUrl({ task: '*', type: '*', follow: true, cursor: '' }))
-  await client.until(({ bytes }) => bytes === 8)
-  writeFileSync(`${host.logs}/new.stdout.0`, 'n0')
-  await client.until(({ bytes }) => bytes === 10)
-  client.destroy()
-  assert.deepEqual(byFile(client), { ...all, 'new.stdout.0': 'n0' })
-  appendFileSync(host.log(0, 'stderr'), '+')
-  appendFileSync(`${host.logs}/new.stdout.0`, '+')
-  writeFileSync(`${host.logs}/new.stderr.0`, 'ne')
-  for (const follow of [false, true]) {
-    const url = host.logsUrl({ task: '*', type: '*', follow, cursor: client.cursor ?? '' })
-    const again = await take(url, ({ bytes }) => bytes >= 4)
-    assert.deepEqual(byFile(again), { 'web.stderr.0': '+', 'new.stdout.0': '+', 'new.stderr.0': 'ne' })
-  }
-  const tail = await ask(host.logsUrl({ task: '*', type: 'stdout', tail_lines: 0 }))
-  assert.equal(tail.bytes, 0)
-})
-
-test('a stream ends cleanly once its task is dead, when that was asked for', async (t) => {
-  const host = await startTailHost(t)
-  host.change({
-    tasks: new Map([
-      ['web', taskOf('web')],
-      ['db', taskOf('db')],
-    ]),
-  })
-  writeFileSync(host.log(0), 'one ')
-  const urls = [
-    host.logsUrl({ follow: true, end_when_done: true }),
-    host.logsUrl({ follow: true, end_when_done: true, plain: true }),
-    host.logsUrl({ follow: true, end_when_done: true, task: '*', type: '*' }),
-    host.logsUrl({ follow: true }),
-    host.streamUrl('alloc/logs/web.stdout.0', { end_when_done: true }),
-  ]
-  const clients = urls.map((url) => new TailClient(url, { framed: !url.includes('plain=true') }))
-  for (const client of clients) await client.until(({ bytes }) => bytes === 4)
-  appendFileSync(host.log(0), 'two ')
-  const dead = taskOf('web', { state: 'dead', finishedAtMs: 2 })
-  host.change({
-    tasks: new Map([
-      ['web', dead],
-      ['db', taskOf('db')],
-    ]),
-  })
-  for (const client of clients.slice(0, 2)) {
-    await client.until(({ ended }) => ended !== undefined)
-    assert.equal(client.ended, 'clean')
-    assert.equal(client.text, 'one two ')
-  }
-  assert.ok(clients.slice(2).every(({ ended }) => ended === undefined))
-  host.change({
-    tasks: new Map([
-      ['web', dead],
-      ['db', { ...dead, name: 'db' }],
-    ]),
-  })
-  for (const at of [2, 4]) {
-    await clients[at]?.until(({ ended }) => ended === 'clean')
-    assert.equal(clients[at]?.text, 'one two ')
-  }
-  assert.equal(clients[3]?.ended, undefined)
-  clients[3]?.destroy()
 })

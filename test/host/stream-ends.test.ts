@@ -1,6 +1,6 @@
 /** How streams end: with the task, with what cannot be opened in the way, and without leaving anything open. */
 import assert from 'node:assert/strict'
-import { mkdirSync, readdirSync, readlinkSync, writeFileSync } from 'node:fs'
+import { appendFileSync, mkdirSync, readdirSync, readlinkSync, writeFileSync } from 'node:fs'
 import { request } from 'node:http'
 import { test } from 'node:test'
 import { TailClient } from '../helpers/tail-client.ts'
@@ -77,4 +77,50 @@ test('a caller that takes only the head leaves no file open', async (t) => {
     }
   }
   await until(() => host.followers.count === 0 && descriptorsBelow(host.directory) === 0)
+})
+
+test('a stream ends cleanly once its task is dead, when that was asked for', async (t) => {
+  const host = await startTailHost(t)
+  host.change({
+    tasks: new Map([
+      ['web', taskOf('web')],
+      ['db', taskOf('db')],
+    ]),
+  })
+  writeFileSync(host.log(0), 'one ')
+  const urls = [
+    host.logsUrl({ follow: true, end_when_done: true }),
+    host.logsUrl({ follow: true, end_when_done: true, plain: true }),
+    host.logsUrl({ follow: true, end_when_done: true, task: '*', type: '*' }),
+    host.logsUrl({ follow: true }),
+    host.streamUrl('alloc/logs/web.stdout.0', { end_when_done: true }),
+  ]
+  const clients = urls.map((url) => new TailClient(url, { framed: !url.includes('plain=true') }))
+  for (const client of clients) await client.until(({ bytes }) => bytes === 4)
+  appendFileSync(host.log(0), 'two ')
+  const dead = taskOf('web', { state: 'dead', finishedAtMs: 2 })
+  host.change({
+    tasks: new Map([
+      ['web', dead],
+      ['db', taskOf('db')],
+    ]),
+  })
+  for (const client of clients.slice(0, 2)) {
+    await client.until(({ ended }) => ended !== undefined)
+    assert.equal(client.ended, 'clean')
+    assert.equal(client.text, 'one two ')
+  }
+  assert.ok(clients.slice(2).every(({ ended }) => ended === undefined))
+  host.change({
+    tasks: new Map([
+      ['web', dead],
+      ['db', { ...dead, name: 'db' }],
+    ]),
+  })
+  for (const at of [2, 4]) {
+    await clients[at]?.until(({ ended }) => ended === 'clean')
+    assert.equal(clients[at]?.text, 'one two ')
+  }
+  assert.equal(clients[3]?.ended, undefined)
+  clients[3]?.destroy()
 })

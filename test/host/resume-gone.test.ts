@@ -1,0 +1,96 @@
+/** Cursors whose place is gone, was rewritten, or has got late bytes: what is said, and where the stream goes on. */
+import assert from 'node:assert/strict'
+import { appendFileSync, mkdirSync, renameSync, rmSync, truncateSync, unlinkSync, writeFileSync } from 'node:fs'
+import { test } from 'node:test'
+import { ask, take, TailClient } from '../helpers/tail-client.ts'
+import { startTailHost } from '../helpers/tail-host.ts'
+
+test('what a cursor points at is gone: that is said first, and the oldest byte that is left comes next', async (t) => {
+  const host = await startTailHost(t)
+  for (const [index, text] of ['a0', 'b1', 'c2', 'd3'].entries()) writeFileSync(host.log(index), text)
+  const { items } = await ask(host.logsUrl({ cursor: '' }))
+  const [cursor = ''] = items.map((item) => (item.kind === 'data' ? item.cursor : undefined))
+  unlinkSync(host.log(0))
+  unlinkSync(host.log(1))
+  for (const follow of [false, true]) {
+    const again = await take(host.logsUrl({ cursor, follow }), ({ bytes }) => bytes >= 4)
+    assert.equal(again.text, 'c2d3')
+    assert.deepEqual(
+      again.items.map(({ kind }) => kind),
+      ['event', 'data', 'data'],
+    )
+    assert.deepEqual(again.events, ['file deleted alloc/logs/web.stdout.0'])
+  }
+  const plain = await ask(host.logsUrl({ cursor: `${cursor}~1`, plain: true }), false)
+  assert.equal(plain.text, 'c2d3')
+  assert.equal(plain.response?.headers['x-outpost-event'], 'file deleted')
+})
+
+test('an older file is never replayed, and a log that was begun anew is', async (t) => {
+  const host = await startTailHost(t)
+  for (const index of [3, 4]) writeFileSync(host.log(index), `old${index}`)
+  const { cursor = '' } = await ask(host.logsUrl({ cursor: '' }))
+  unlinkSync(host.log(4))
+  const waiting = new TailClient(host.logsUrl({ cursor, follow: true }))
+  await waiting.until(({ events }) => events.length === 1)
+  assert.equal(waiting.text, '')
+  writeFileSync(host.log(5), 'next')
+  await waiting.until(({ text }) => text === 'next')
+  waiting.destroy()
+  rmSync(host.logs, { recursive: true })
+  mkdirSync(host.logs)
+  writeFileSync(host.log(0), 'anew')
+  const again = await ask(host.logsUrl({ cursor }))
+  assert.equal(again.text, 'anew')
+  assert.deepEqual(again.events, ['file deleted alloc/logs/web.stdout.4'])
+})
+
+test('another file of the same name, and one that was rewritten, are noticed', async (t) => {
+  const host = await startTailHost(t)
+  writeFileSync(host.log(0), 'first of all')
+  const { cursor = '' } = await ask(host.logsUrl({ cursor: '' }))
+  appendFileSync(host.log(0), ', second')
+  assert.equal((await ask(host.logsUrl({ cursor }))).text, ', second')
+  truncateSync(host.log(0), 0)
+  appendFileSync(host.log(0), 'longer than it was before')
+  const rewritten = await ask(host.logsUrl({ cursor }))
+  assert.deepEqual(rewritten.events, ['file truncated alloc/logs/web.stdout.0'])
+  assert.equal(rewritten.text, 'longer than it was before')
+  writeFileSync(`${host.log(0)}.new`, 'first of all, another')
+  renameSync(`${host.log(0)}.new`, host.log(0))
+  const replaced = await ask(host.logsUrl({ cursor }))
+  assert.deepEqual(replaced.events, ['file deleted alloc/logs/web.stdout.0'])
+  assert.equal(replaced.text, 'first of all, another')
+})
+
+test('a truncation while following is behind the next cursor', async (t) => {
+  const host = await startTailHost(t)
+  writeFileSync(host.log(0), 'before')
+  const client = new TailClient(host.logsUrl({ cursor: '', follow: true }))
+  await client.until(({ text }) => text === 'before')
+  truncateSync(host.log(0), 0)
+  await client.until(({ events }) => events.length === 1)
+  appendFileSync(host.log(0), 'after')
+  await client.until(({ text }) => text === 'beforeafter')
+  client.destroy()
+  appendFileSync(host.log(0), ' that')
+  const again = await ask(host.logsUrl({ cursor: client.cursor ?? '' }))
+  assert.equal(again.text, ' that')
+  assert.deepEqual(again.events, [])
+})
+
+test('bytes that came late to the older file are neither lost nor repeated', async (t) => {
+  const host = await startTailHost(t)
+  writeFileSync(host.log(0), 'old ')
+  const client = new TailClient(host.logsUrl({ cursor: '', follow: true }))
+  await client.until(({ text }) => text === 'old ')
+  writeFileSync(host.log(1), 'new ')
+  await client.until(({ text }) => text === 'old new ')
+  client.destroy()
+  appendFileSync(host.log(0), 'late ')
+  appendFileSync(host.log(1), 'newer ')
+  for (const follow of [false, true]) {
+    const again = await take(host.logsUrl({ cursor: client.cursor ?? '', follow }), ({ bytes }) => bytes >= 11)
+    assert.equal(again.text, 'late newer ')
+  }
+})
