@@ -6,7 +6,7 @@
  * for each log. A mark names its file by index and by a hash of its inode and birth, so that another file under the same
  * name is noticed, and carries a hash of the last bytes before the place, so that a rewrite is.
  *
- * The text is base64url of: version, hash of the allocation, time it was made, marks, checksum. It is no secret and
+ * The text is base64url of: version, hash of endpoint and allocation, time it was made, marks, checksum. It is no secret and
  * gives no right: the request that carries it is authorised like any other, and what a forged one can do is to begin
  * somewhere else in a log that its sender may read anyway.
  */
@@ -70,7 +70,7 @@ export function markAt(log: number, index: number, file: MarkedFile, offset: num
 
 export interface MarkedFile {
   readonly fd: number
-  readonly stat: { readonly dev: bigint; readonly ino: bigint; readonly birthtimeNs: bigint }
+  readonly stat: { readonly ino: bigint; readonly birthtimeNs: bigint }
 }
 
 /** Hash of what makes a file this file and no other, as `Mark.identity` holds it. */
@@ -127,12 +127,16 @@ export function encodeCursor(scope: number, marks: readonly Mark[]): string {
   return out.toString('base64url', 0, at)
 }
 
-const DAMAGED =
-  'the cursor is damaged or cut: give it exactly as it was received, or leave its value empty to begin anew'
+function damaged(): Refusal {
+  return new Refusal(
+    'invalid_request',
+    'the cursor is damaged or cut: give it exactly as it was received, or leave its value empty to begin anew',
+  )
+}
 
 /** Reads a cursor of `scope`. Throws a Refusal that says what is wrong with it. */
 export function decodeCursor(text: string, scope: number): Cursor {
-  if (text.length > CURSOR_CHARS_MAX || !/^[\w-]+$/.test(text)) throw new Refusal('invalid_request', DAMAGED)
+  if (text.length > CURSOR_CHARS_MAX || !/^[\w-]+$/.test(text)) throw damaged()
   const bytes = Buffer.from(text, 'base64url')
   if ((bytes[0] ?? 0) > VERSION) {
     throw new Refusal(
@@ -143,7 +147,7 @@ export function decodeCursor(text: string, scope: number): Cursor {
   const end = bytes.length - HASH_BYTES
   const whole = end > 1 + HASH_BYTES && bytes.readUIntBE(end, HASH_BYTES) === hash24(bytes.subarray(0, end))
   if (!whole || bytes[0] !== VERSION || bytes.toString('base64url') !== text) {
-    throw new Refusal('invalid_request', DAMAGED)
+    throw damaged()
   }
   if (bytes.readUIntBE(1, HASH_BYTES) !== scope) {
     throw new Refusal('invalid_request', 'the cursor belongs to another allocation or endpoint')
@@ -183,16 +187,16 @@ class Reader {
       const edgeLength = this.#byte()
       const edge = edgeLength > 0 ? this.#hash() : 0
       const after = this.#varint()
-      if (edgeLength > Math.min(EDGE_BYTES, offset)) throw new Refusal('invalid_request', DAMAGED)
+      if (edgeLength > Math.min(EDGE_BYTES, offset)) throw damaged()
       marks.push({ log, index, identity, offset, edge, edgeLength, after })
     }
-    if (marks.length === 0 || marks.length > MARKS_MAX) throw new Refusal('invalid_request', DAMAGED)
+    if (marks.length === 0 || marks.length > MARKS_MAX) throw damaged()
     return { madeAtMs, marks }
   }
 
   #byte(): number {
     const byte = this.#bytes[this.#at++]
-    if (byte === undefined) throw new Refusal('invalid_request', DAMAGED)
+    if (byte === undefined) throw damaged()
     return byte
   }
 
@@ -205,7 +209,7 @@ class Reader {
     for (let factor = 1; ; factor *= 128) {
       const byte = this.#byte()
       value += (byte & 127) * factor
-      if (value > Number.MAX_SAFE_INTEGER) throw new Refusal('invalid_request', DAMAGED)
+      if (value > Number.MAX_SAFE_INTEGER) throw damaged()
       if (byte < 128) return value
     }
   }

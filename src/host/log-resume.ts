@@ -12,6 +12,9 @@ import { type Cursor, edgeStands, fileIdentity, type Mark } from './cursor-code.
 import type { LogStart } from './log-cursor.ts'
 import type { LogFiles, LogPlace } from './log-files.ts'
 
+/** Of what a mark points at: `rewritten` is the same file with other bytes, `gone` another file or none. */
+type MarkState = 'there' | 'rewritten' | 'gone'
+
 /** Undefined when there is no file of the log at all. `received` are bytes that came behind the cursor's place. */
 export function resumeLog(logs: LogFiles, cursor: Cursor, received: number): LogStart | undefined {
   const marks = cursor.marks.filter(({ log }) => log === logs.hash)
@@ -25,28 +28,27 @@ export function resumeLog(logs: LogFiles, cursor: Cursor, received: number): Log
   const state = stateOf(logs, mark)
   // A file of that index is another one by now, if there is one.
   if (state === 'gone') return restart(logs, cursor, mark, mark.index)
-  if (state === 'rewritten') {
-    const said = { event: 'truncated', index: mark.index, offset: 0 } as const
-    return { place: { index: mark.index, offset: 0 }, said }
-  }
+  if (state === 'rewritten') return anew(mark.index)
   const walked = walk(logs, { index: mark.index, offset: mark.offset }, received)
   if ('missing' in walked) return restart(logs, cursor, mark, walked.missing)
-  if ('beyond' in walked) {
-    const said = { event: 'truncated', index: walked.beyond, offset: 0 } as const
-    return { place: { index: walked.beyond, offset: 0 }, said }
-  }
+  if ('beyond' in walked) return anew(walked.beyond)
   const late = marks.slice(0, at).filter((old) => stateOf(logs, old) === 'there')
   return { place: walked, after: mark.after, late: late.map(({ index, offset }) => ({ index, offset })) }
 }
 
+/** The beginning of a file that was truncated since. */
+function anew(index: number): LogStart {
+  return { place: { index, offset: 0 }, said: { event: 'truncated', index, offset: 0 } }
+}
+
 /** Whether what a mark points at is still there. */
-function stateOf(logs: LogFiles, mark: Mark): 'there' | 'rewritten' | 'gone' {
+function stateOf(logs: LogFiles, mark: Mark): MarkState {
   const content = logs.open(mark.index)
   return content ? markState(content, mark) : 'gone'
 }
 
-/** Whether what a mark points at is still in this file, which is closed. */
-export function markState(content: Content, mark: Mark): 'there' | 'rewritten' | 'gone' {
+/** Whether what a mark points at is still in this file. Closes it. */
+export function markState(content: Content, mark: Mark): MarkState {
   try {
     if (fileIdentity(content.stat) !== mark.identity) return 'gone'
     return mark.offset <= Number(content.stat.size) && edgeStands(mark, content.fd) ? 'there' : 'rewritten'
