@@ -39,11 +39,11 @@ export function isMerged({ task, type }: Selection): boolean {
 }
 
 /** The logs that are asked for and have files. Throws a Refusal that says why there are none. */
-export function selectLogs(allocation: Allocation, selection: Selection): LogFiles[] {
+export function selectLogs(allocation: Allocation, selection: Selection): readonly [LogFiles, ...LogFiles[]] {
   if (allocation.collected) throw gone(allocation)
   if (!isMerged(selection)) return [theLog(allocation, selection)]
-  const logs = existingLogs(allocation, selection)
-  if (logs.length > 0) return logs
+  const [first, ...others] = existingLogs(allocation, selection)
+  if (first) return [first, ...others]
   const { task } = selection
   if (task !== '*' && !allocation.tasks.has(task)) throw unknownTask(task)
   throw new Refusal('not_found', `no log found for task "${task}" and log type "${selection.type}"`)

@@ -15,25 +15,11 @@ import type { BufferLease } from './buffers.ts'
 import { scopeHash } from './cursor-code.ts'
 import type { Followers } from './followers.ts'
 import { LineStage } from './line-stage.ts'
-import { LogCursor, type LogStart } from './log-cursor.ts'
-import type { LogFiles } from './log-files.ts'
-import {
-  type Beginning,
-  checkCursor,
-  existingLogs,
-  firstByte,
-  isMerged,
-  noLog,
-  selectLogs,
-  startOf,
-  tasksEnded,
-} from './log-selection.ts'
-import { type LogBeginning, LogsOnce } from './logs-once.ts'
-import { MergedLogs } from './merged-logs.ts'
+import { LogOpening } from './log-opening.ts'
+import { isMerged, tasksEnded } from './log-selection.ts'
 import { type Additions, additions, beginningOf, linesOf, resumeHeaders } from './stream-additions.ts'
 import { Encoder } from './stream-encoder.ts'
 import { follow, leased, readOnce } from './stream-serving.ts'
-import type { Followed } from './stream-source.ts'
 
 interface LogsInput extends Additions {
   readonly alloc_id: string
@@ -68,136 +54,51 @@ const logsInput = schema({
 /** Plain bytes of several logs must not cut into each other's lines. */
 const EVERY_LINE = { pattern: undefined, invert: false, context: 0 }
 
-/** One request for logs, from what was asked to what is sent. */
-class LogRequest {
-  readonly #host: { allocations: AllocationTable; followers: Followers }
-  readonly #allocation: Allocation
-  readonly #input: LogsInput
-  readonly #call: Call
-  readonly #encoder: Encoder
-  readonly #stage: LineStage | undefined
-  readonly #scope: number
-  readonly #at: Beginning
-  /** What has happened to the place of a cursor. */
-  #said: LogStart['said']
+interface Host {
+  readonly allocations: AllocationTable
+  readonly followers: Followers
+}
 
-  constructor(
-    host: { allocations: AllocationTable; followers: Followers },
-    allocation: Allocation,
-    input: LogsInput,
-    call: Call,
-  ) {
-    this.#host = host
-    this.#allocation = allocation
-    this.#input = input
-    this.#call = call
-    this.#scope = scopeHash('logs', allocation.id)
-    this.#at = beginningOf(input, this.#scope)
-    const scope = input.cursor === undefined ? undefined : this.#scope
-    this.#encoder = new Encoder({ framed: !input.plain, scope })
-    const lines = linesOf(input) ?? (input.plain && isMerged(input) ? EVERY_LINE : undefined)
-    if (lines && input.plain && input.cursor !== undefined) {
-      throw new Refusal(
-        'invalid_request',
-        'cursor with plain counts the bytes of one log as they are: leave out grep, give one task and one type, or leave out plain',
-      )
-    }
-    this.#stage = lines && new LineStage(this.#encoder, lines)
+function serve(host: Host, allocation: Allocation, input: LogsInput, call: Call) {
+  const scope = scopeHash('logs', allocation.id)
+  const at = beginningOf(input, scope)
+  const encoder = new Encoder({ framed: !input.plain, scope: input.cursor === undefined ? undefined : scope })
+  const lines = linesOf(input) ?? (input.plain && isMerged(input) ? EVERY_LINE : undefined)
+  if (lines && input.plain && input.cursor !== undefined) {
+    throw new Refusal(
+      'invalid_request',
+      'cursor with plain counts the bytes of one log as they are: leave out grep, give one task and one type, or leave out plain',
+    )
   }
-
-  follow() {
-    const { end_when_done: ends, task } = this.#input
-    return follow({
-      followers: this.#host.followers,
-      call: this.#call,
-      encoder: this.#encoder,
-      stage: this.#stage,
-      head: () => this.#head(),
-      open: (lease) => (isMerged(this.#input) ? this.#openMerged(lease) : this.#openOne(lease)),
-      ended: ends ? () => tasksEnded(this.#host.allocations.get(this.#allocation.id), task) : undefined,
-    })
+  const stage = lines && new LineStage(encoder, lines)
+  const opening = new LogOpening(host, { allocation, selection: input, at, signal: call.signal })
+  const head = () => headOf(input, () => resumeHeaders(encoder.cursor(scope), opening.said?.event))
+  if (!input.follow) {
+    const open = (lease: BufferLease) => opening.once(lease)
+    return leased(encoder.lease, readOnce({ encoder, stage, head, open }))
   }
+  return follow({
+    followers: host.followers,
+    call,
+    encoder,
+    stage,
+    head,
+    open: (lease) => opening.follow(lease),
+    ended: input.end_when_done ? () => tasksEnded(host.allocations.get(allocation.id), input.task) : undefined,
+  })
+}
 
-  once() {
-    const open = async (lease: BufferLease) => {
-      const beginnings: LogBeginning[] = []
-      for (const logs of this.#select()) {
-        const start = await this.#startOf(logs)
-        if (start) beginnings.push({ logs, start })
-        else if (!isMerged(this.#input)) throw noLog(logs)
-      }
-      return new LogsOnce(beginnings, lease)
-    }
-    const chunks = readOnce({ encoder: this.#encoder, stage: this.#stage, head: () => this.#head(), open })
-    return leased(this.#encoder.lease, chunks)
-  }
-
-  #select(): LogFiles[] {
-    const logs = selectLogs(this.#allocation, this.#input)
-    checkCursor(this.#at.cursor, logs)
-    return logs
-  }
-
-  async #startOf(logs: LogFiles): Promise<LogStart | undefined> {
-    const start = await startOf(logs, this.#at, this.#call.signal)
-    this.#said ??= start?.said
-    return start
-  }
-
-  async #openOne(lease: BufferLease): Promise<Followed> {
-    const [logs] = this.#select()
-    for (;;) {
-      const start = logs && (await this.#startOf(logs))
-      if (!logs || !start) throw logs ? noLog(logs) : new Refusal('not_found', 'no log')
-      const cursor = this.#openAt(logs, start, lease)
-      // Rotated away between the listing and the opening: the listing has changed, so look again.
-      if (cursor) return cursor
-    }
-  }
-
-  async #openMerged(lease: BufferLease): Promise<Followed> {
-    const { id } = this.#allocation
-    const merged = new MergedLogs({
-      list: () => existingLogs(this.#host.allocations.get(id) ?? this.#allocation, this.#input),
-      open: (logs) => {
-        const start = firstByte(logs)
-        return start && this.#openAt(logs, start, lease)
-      },
-    })
-    try {
-      for (const logs of this.#select()) {
-        const start = await this.#startOf(logs)
-        const cursor = start && this.#openAt(logs, start, lease)
-        if (cursor) merged.add(logs, cursor)
-      }
-      return merged
-    } catch (error) {
-      merged.release()
-      throw error
-    }
-  }
-
-  #openAt(logs: LogFiles, start: LogStart, lease: BufferLease): LogCursor | undefined {
-    const { files } = this.#host.followers
-    return LogCursor.open({ files, logs, allocation: this.#allocation, lease }, start)
-  }
-
-  #head(): StreamHead {
-    const { plain, cursor } = this.#input
-    const resumable = plain && cursor !== undefined
-    return {
-      status: 200,
-      contentType: plain ? 'text/plain' : 'application/json',
-      frames: !plain,
-      headers: {
-        'X-Content-Type-Options': 'nosniff',
-        ...(resumable ? resumeHeaders(this.#encoder.cursor(this.#scope), this.#said?.event) : {}),
-      },
-    }
+/** Only a plain stream tells in its head where it begins; frames tell it themselves. */
+function headOf({ plain, cursor }: LogsInput, place: () => Record<string, string>): StreamHead {
+  return {
+    status: 200,
+    contentType: plain ? 'text/plain' : 'application/json',
+    frames: !plain,
+    headers: { 'X-Content-Type-Options': 'nosniff', ...(plain && cursor !== undefined ? place() : {}) },
   }
 }
 
-export function logsOperation(host: { allocations: AllocationTable; followers: Followers }): AnyOperation {
+export function logsOperation(host: Host): AnyOperation {
   return allocationOperation(host.allocations, {
     name: 'host.logs',
     summary: 'Read or follow the log of a task',
@@ -206,9 +107,6 @@ export function logsOperation(host: { allocations: AllocationTable; followers: F
     output: 'stream',
     needs: ['read-logs', 'read-fs'],
     endless: (input) => input.follow,
-    run(allocation, input, call) {
-      const request = new LogRequest(host, allocation, input, call)
-      return input.follow ? request.follow() : request.once()
-    },
+    run: (allocation, input, call) => serve(host, allocation, input, call),
   })
 }
