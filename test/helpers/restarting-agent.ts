@@ -76,7 +76,7 @@ export class RestartingAgent {
  * A free port that the kernel gives to no outgoing connection: one that asks again and again while nobody listens could
  * otherwise come to be connected to itself.
  */
-async function quietPort(): Promise<number> {
+export async function quietPort(): Promise<number> {
   for (;;) {
     const port = 10_000 + Math.floor(Math.random() * 20_000)
     const server = createServer().listen(port, '127.0.0.1')

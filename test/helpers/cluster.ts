@@ -1,0 +1,190 @@
+/** A cluster of real processes: one NATS, servers and agents, each of which can be killed, frozen and started again. */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdirSync, readdirSync, readFileSync, realpathSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import type { TestContext } from 'node:test'
+import { temporaryDirectory, until } from '../host/host-fixture.ts'
+import { eventually, makeAllocation } from './edge.ts'
+import { type NatsServer, startNatsServer } from './nats-server.ts'
+import { ask } from './raw-http.ts'
+import { OUTPOST, quietPort } from './restarting-agent.ts'
+
+export const ROOT_TOKEN = 'token-of-the-root-of-this-cluster'
+
+export interface MemberOptions {
+  readonly role: 'server' | 'client'
+  readonly natsUrl: string
+  readonly acl: string
+  readonly nodeId?: string
+  /** A data directory that is there already. */
+  readonly dataDir?: string
+}
+
+/** One process, always at the same address, on the same data. */
+export class Member {
+  readonly name: string
+  readonly port: number
+  readonly url: string
+  readonly dataDir: string
+  readonly #config: string
+  #child: ChildProcess | undefined
+  #stderr = ''
+
+  private constructor(t: TestContext, name: string, port: number, options: MemberOptions) {
+    this.name = name
+    this.port = port
+    this.url = `http://127.0.0.1:${port}`
+    const directory = realpathSync(temporaryDirectory(t))
+    this.dataDir = options.dataDir ?? join(directory, 'data')
+    this.#config = join(directory, 'agent.hcl')
+    mkdirSync(join(this.dataDir, 'alloc'), { recursive: true })
+    const id = options.nodeId === undefined ? '' : `\n node_id = "${options.nodeId}"`
+    writeFileSync(
+      this.#config,
+      [
+        `name = "${name}"`,
+        `data_dir = "${this.dataDir}"`,
+        `ports {\n http = ${port}\n cluster = 0\n}`,
+        `${options.role} {\n enabled = true${id}\n}`,
+        `nats { servers = ["${options.natsUrl}"] }`,
+        options.acl,
+        'limits {\n http_max_conns_per_client = 0\n http_max_followers = 0\n}',
+      ].join('\n'),
+    )
+  }
+
+  static async make(t: TestContext, name: string, options: MemberOptions): Promise<Member> {
+    const member = new Member(t, name, await quietPort(), options)
+    t.after(() => member.kill())
+    return member
+  }
+
+  get pid(): number {
+    return this.#child?.pid ?? 0
+  }
+
+  /** What it has logged since it was started for the first time. */
+  get stderr(): string {
+    return this.#stderr
+  }
+
+  async start(): Promise<void> {
+    const child = spawn(OUTPOST, ['agent', '-config', this.#config, '-log-level', 'info'])
+    this.#child = child
+    let stdout = ''
+    child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text))
+    child.stderr.setEncoding('utf8').on('data', (text: string) => (this.#stderr += text))
+    await until(() => stdout.includes('agent started') || child.exitCode !== null, 60_000)
+    if (child.exitCode !== null) throw new Error(`${this.name} did not start: ${this.#stderr}`)
+  }
+
+  signal(name: NodeJS.Signals): void {
+    this.#child?.kill(name)
+  }
+
+  kill(): Promise<void> {
+    return this.#end('SIGKILL')
+  }
+
+  stop(): Promise<void> {
+    return this.#end('SIGTERM')
+  }
+
+  async #end(signal: NodeJS.Signals): Promise<void> {
+    const child = this.#child
+    if (!child || child.exitCode !== null || child.signalCode !== null) return
+    const exited = once(child, 'exit')
+    child.kill(signal)
+    // A frozen process takes no other signal.
+    if (signal === 'SIGKILL') child.kill('SIGCONT')
+    await exited
+  }
+
+  /** Resident memory, in MiB. */
+  rssMiB(): number {
+    return Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${this.pid}/status`, 'latin1'))?.[1]) / 1024
+  }
+
+  descriptors(): number {
+    return readdirSync(`/proc/${this.pid}/fd`).length
+  }
+
+  get nodeId(): string {
+    const text = readFileSync(join(this.dataDir, 'client/state.json'), 'utf8')
+    const id = /"node_?id":\s*"([0-9a-f-]{36})"/i.exec(text)?.[1]
+    if (id === undefined) throw new Error(`no node ID in ${text.slice(0, 40)}`)
+    return id
+  }
+}
+
+export interface Host {
+  readonly member: Member
+  readonly allocId: string
+  /** Directory of the allocation. */
+  readonly directory: string
+  readonly logs: string
+}
+
+export interface ClusterWorld {
+  readonly nats: NatsServer
+  readonly servers: readonly Member[]
+  readonly hosts: readonly Host[]
+  /** Through which server; the first one where nothing is said. */
+  server(at?: number): Member
+  host(at?: number): Host
+  /** Waits until every server hands calls on to every host. */
+  settled(): Promise<void>
+}
+
+export const allocIdOf = (at: number) => `c1a57e00-0000-4000-8000-00000000000${at}`
+
+/** Hosts have an allocation each, with the task `web`. With `acl`, `ROOT_TOKEN` must be allowed to list files. */
+export async function startCluster(
+  t: TestContext,
+  options: { servers?: number; hosts?: number; acl?: string; hostAcl?: string; nats?: string } = {},
+): Promise<ClusterWorld> {
+  const nats = await startNatsServer(t, options.nats)
+  const acl = options.acl ?? 'acl { enabled = false }'
+  const members = (role: 'server' | 'client', count: number) =>
+    Promise.all(
+      Array.from({ length: count }, (_, at) => {
+        const ofRole = role === 'server' ? acl : (options.hostAcl ?? acl)
+        return Member.make(t, `${role}-${at}`, { role, natsUrl: nats.url, acl: ofRole })
+      }),
+    )
+  const servers = await members('server', options.servers ?? 1)
+  const hosts = (await members('client', options.hosts ?? 2)).map((member, at) => {
+    const directory = makeAllocation(join(member.dataDir, 'alloc'), allocIdOf(at))
+    return { member, allocId: allocIdOf(at), directory, logs: join(directory, 'alloc/logs') }
+  })
+  await Promise.all([...servers, ...hosts.map(({ member }) => member)].map((member) => member.start()))
+  const world: ClusterWorld = {
+    nats,
+    servers,
+    hosts,
+    server: (at) => pick(servers, at),
+    host: (at) => pick(hosts, at),
+    async settled() {
+      for (const { port } of servers) for (const { allocId } of hosts) await answers(port, allocId)
+    },
+  }
+  await world.settled()
+  return world
+}
+
+function pick<T>(list: readonly T[], at = 0): T {
+  const found = list[at]
+  if (found === undefined) throw new Error(`there are only ${list.length}`)
+  return found
+}
+
+/** Waits until files of the allocation can be listed there. */
+export async function answers(port: number, allocId: string, withinMs = 40_000): Promise<void> {
+  const path = `/v1/client/fs/ls/${allocId}`
+  await eventually(
+    async () => (await ask(port, 'GET', path, `X-Nomad-Token: ${ROOT_TOKEN}`).catch(() => undefined))?.status === 200,
+    `${path} on port ${port}`,
+    withinMs,
+  )
+}

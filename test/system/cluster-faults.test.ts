@@ -1,0 +1,125 @@
+/** Nodes, servers and NATS that die, freeze, come back or part: what a caller sees of it, and when. */
+import assert from 'node:assert/strict'
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+import { answers, type ClusterWorld, type Host, Member, startCluster } from '../helpers/cluster.ts'
+import { ask } from '../helpers/raw-http.ts'
+import { TailClient } from '../helpers/tail-client.ts'
+
+const listPath = (host: Host) => `/v1/client/fs/ls/${host.allocId}`
+
+function follow(world: ClusterWorld, host: Host, how: { plain: boolean; at?: number }): TailClient {
+  const path = `/v1/client/fs/logs/${host.allocId}?task=web&type=stdout&follow=true&origin=start&plain=${how.plain}`
+  return new TailClient(`${world.server(how.at).url}${path}`, { framed: !how.plain })
+}
+
+/** Streams of every kind that do not end by themselves: framed, plain, and a file that is read slowly. */
+async function streams(t: TestContext, world: ClusterWorld, host: Host): Promise<TailClient[]> {
+  writeFileSync(join(host.logs, 'web.stdout.0'), 'a line\n')
+  writeFileSync(join(host.directory, 'alloc/data/big'), Buffer.alloc(200 << 20, 'x'))
+  const cat = `${world.server().url}/v1/client/fs/cat/${host.allocId}?path=alloc/data/big`
+  const large = new TailClient(cat, { framed: false, onData: () => undefined })
+  await large.open()
+  large.pause()
+  const all = [follow(world, host, { plain: false }), follow(world, host, { plain: true }), large]
+  for (const client of all) await client.until(({ bytes }) => bytes > 0)
+  t.after(() => all.forEach((client) => client.destroy()))
+  return all
+}
+
+async function allBreak(clients: readonly TailClient[]): Promise<void> {
+  for (const client of clients) client.resume()
+  for (const client of clients) await client.until(({ ended }) => ended !== undefined)
+  assert.deepEqual(
+    clients.map(({ ended }) => ended),
+    clients.map(() => 'broken'),
+  )
+}
+
+test('a node that is killed breaks its streams, and is said to be gone at once', { timeout: 120_000 }, async (t) => {
+  const world = await startCluster(t, { hosts: 2 })
+  const host = world.host()
+  const clients = await streams(t, world, host)
+  await host.member.kill()
+  const before = performance.now()
+  const gone = await ask(world.server().port, 'GET', listPath(host))
+  assert.deepEqual([gone.status, gone.body.toString()], [404, 'No path to node'])
+  assert.ok(performance.now() - before < 5000, 'not after a timeout')
+  await allBreak(clients)
+  assert.equal((await ask(world.server().port, 'GET', listPath(world.host(1)))).status, 200)
+  await host.member.start()
+  await answers(world.server().port, host.allocId)
+})
+
+test('a node that is frozen: an answer and broken streams, and calls again when it goes on', {
+  timeout: 120_000,
+}, async (t) => {
+  const world = await startCluster(t, { hosts: 2 })
+  const host = world.host()
+  const clients = await streams(t, world, host)
+  host.member.signal('SIGSTOP')
+  const waiting = ask(world.server().port, 'GET', listPath(host))
+  const meanwhile = await ask(world.server().port, 'GET', listPath(world.host(1)))
+  assert.equal(meanwhile.status, 200)
+  await allBreak(clients)
+  const { status, body } = await waiting
+  assert.deepEqual([status, body.toString()], [504, 'the node does not answer, try again'])
+  host.member.signal('SIGCONT')
+  await answers(world.server().port, host.allocId)
+})
+
+test('NATS is killed under streams and started again; nobody else needs to be', { timeout: 120_000 }, async (t) => {
+  const world = await startCluster(t, { servers: 2, hosts: 1 })
+  const host = world.host()
+  const clients = await streams(t, world, host)
+  await world.nats.kill()
+  const during = await ask(world.server().port, 'GET', listPath(host))
+  assert.deepEqual([during.status, during.body.toString()], [503, 'not connected to NATS, try again'])
+  await allBreak(clients)
+  // One that comes while there is no NATS registers when there is.
+  const late = await Member.make(t, 'late', { role: 'client', natsUrl: world.nats.url, acl: 'acl { enabled = false }' })
+  await late.start()
+  await world.nats.restart()
+  await world.settled()
+  const path = `/v1/client/metadata?node_id=${late.nodeId}`
+  for (const { port } of world.servers) {
+    await untilAsked(async () => (await ask(port, 'GET', path)).status === 200)
+  }
+})
+
+test('a server that is started again shows at once what it knew, and is complete within one beat', {
+  timeout: 120_000,
+}, async (t) => {
+  const world = await startCluster(t, { hosts: 2 })
+  await untilAsked(async () => (await namesAt(world.server())).length === 2)
+  // The database is written a moment later.
+  await new Promise((resolve) => setTimeout(resolve, 2000))
+  await world.server().kill()
+  await world.host(1).member.kill()
+  const newcomer = await Member.make(t, 'newcomer', {
+    role: 'client',
+    natsUrl: world.nats.url,
+    acl: 'acl { enabled = false }',
+  })
+  await newcomer.start()
+  await world.server().start()
+  assert.deepEqual((await namesAt(world.server())).slice(0, 2), ['client-0', 'client-1'])
+  await untilAsked(async () => (await namesAt(world.server())).includes('newcomer'))
+  assert.equal((await ask(world.server().port, 'GET', listPath(world.host()))).status, 200)
+  assert.equal((await ask(world.server().port, 'GET', listPath(world.host(1)))).body.toString(), 'No path to node')
+})
+
+async function namesAt({ port }: Member): Promise<string[]> {
+  const { body } = await ask(port, 'GET', '/v1/nodes')
+  const nodes: { Name: string }[] = JSON.parse(body.toString())
+  return nodes.map(({ Name }) => Name).toSorted()
+}
+
+async function untilAsked(check: () => Promise<boolean>): Promise<void> {
+  const endMs = performance.now() + 30_000
+  while (!(await check().catch(() => false))) {
+    if (performance.now() > endMs) throw new Error(`it does not come to: ${check.toString()}`)
+    await new Promise((resolve) => setTimeout(resolve, 50))
+  }
+}

@@ -1,0 +1,145 @@
+/** Whatever arrives on the bus: nothing breaks, nothing fills a log, and calls go on. */
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+import { setTimeout as delay } from 'node:timers/promises'
+import { connect, type NatsConnection } from '@nats-io/transport-node'
+import { Packr } from 'msgpackr'
+import { type ClusterWorld, startCluster } from '../helpers/cluster.ts'
+import { ask } from '../helpers/raw-http.ts'
+import { until } from '../host/host-fixture.ts'
+
+const packr = new Packr({ useRecords: false })
+const NODE = 'c1a57e00-1111-4111-8111-111111111111'
+
+async function busOf(t: TestContext, world: ClusterWorld): Promise<NatsConnection> {
+  const bus = await connect({ servers: [world.nats.url] })
+  t.after(() => bus.close())
+  return bus
+}
+
+function nested(depth: number): Buffer {
+  // A list in a list, over and over, and nothing at the end.
+  return Buffer.alloc(depth, 0x91)
+}
+
+/** A generator that gives the same bytes for the same seed. */
+function randomBytes(seed: number): (bytes: number) => Buffer {
+  let state = seed
+  return (bytes) => {
+    const out = Buffer.alloc(bytes)
+    for (let at = 0; at < bytes; at++) {
+      state = (Math.imul(state, 1_103_515_245) + 12_345) >>> 0
+      out[at] = state >>> 16
+    }
+    return out
+  }
+}
+
+function payloads(): Buffer[] {
+  const random = randomBytes(11)
+  const call = {
+    version: 1,
+    operation: 'host.stats',
+    input: { params: {}, query: [], headers: {} },
+    requestId: 'r',
+    hops: 0,
+    window: 1,
+    call: 'x',
+  }
+  const whole = packr.pack(call)
+  return [
+    Buffer.alloc(0),
+    ...Array.from({ length: 256 }, (_, first) => Buffer.concat([Buffer.of(first), random(first % 40)])),
+    ...Array.from({ length: 100 }, (_, index) => random(index * 17)),
+    ...Array.from({ length: whole.length }, (_, end) => whole.subarray(0, end)),
+    ...[null, 1, 'text', [], {}, [call], { ...call, version: -1 }, { ...call, version: 'x' }].map((each) =>
+      packr.pack(each),
+    ),
+    ...[
+      { ...call, hops: 99 },
+      { ...call, window: 0 },
+      { ...call, call: 'a.b' },
+      { ...call, call: '>' },
+    ].map((each) => packr.pack(each)),
+    packr.pack({ ...call, input: { params: { __proto__: 1 }, query: [['a']], headers: 7 } }),
+    packr.pack({ ...call, operation: 'x'.repeat(100_000) }),
+    packr.pack({ kind: 'credit', taken: -1, allowed: 2 ** 60 }),
+    packr.pack({ kind: 'cancel' }),
+    packr.pack({ kind: 'end', sequence: 5 }),
+    nested(1000),
+    nested(900_000),
+    // A list, a map, a text and bytes that claim four billion entries.
+    ...[0xdd, 0xdf, 0xdb, 0xc6].map((kind) => Buffer.from([kind, 0xff, 0xff, 0xff, 0xff, 1, 2, 3])),
+    random(1_000_000),
+  ]
+}
+
+function subjects(nodeId: string): string[] {
+  const root = 'outpost.global'
+  return [
+    `${root}.node.${nodeId}.call`,
+    `${root}.node.${nodeId}.flow.x`,
+    `${root}.node.${nodeId}.flow`,
+    `${root}.node.${nodeId}.describe`,
+    `${root}.node.${nodeId}.reply.any.x`,
+    `${root}.server.any.call.${nodeId}`,
+    `${root}.server.any.call.somebody`,
+    `${root}.server.x.flow.${nodeId}.x`,
+    `${root}.server.x.reply.${nodeId}.x`,
+    `${root}.roster.${nodeId}.beat`,
+    `${root}.roster.${nodeId}.state`,
+    `${root}.roster.${nodeId}.leave`,
+    `${root}.roster.${nodeId}.else`,
+    `${root}.roster.${NODE}.state`,
+    `${root}.roster.nobody.state`,
+  ]
+}
+
+test('malformed and oversized messages on every subject', { timeout: 180_000 }, async (t) => {
+  const world = await startCluster(t, { hosts: 1 })
+  const { member, allocId } = world.host()
+  const members = [world.server(), member]
+  const bus = await busOf(t, world)
+  const logged = members.map((each) => each.stderr.length)
+  let sent = 0
+  for (const subject of subjects(member.nodeId)) {
+    for (const payload of payloads()) {
+      for (const reply of ['', 'outpost.global.server.x.reply.any.x', `outpost.global.roster.${member.nodeId}.beat`]) {
+        bus.publish(subject, payload, reply === '' ? {} : { reply })
+        sent++
+      }
+    }
+    await bus.flush()
+  }
+  assert.ok(sent > 20_000)
+  // Until everybody has read all of it.
+  await delay(1000)
+  const { status } = await ask(world.server().port, 'GET', `/v1/client/fs/ls/${allocId}`)
+  assert.equal(status, 200)
+  for (const [at, each] of members.entries()) {
+    const lines = each.stderr.slice(logged[at]).trim().split('\n')
+    const ofBus = lines.filter((line) => !line.includes('host.ls'))
+    assert.ok(ofBus.length < 20, `${each.name} logged ${ofBus.length} lines: ${ofBus.slice(0, 5).join('\n')}`)
+    assert.ok(each.rssMiB() < 400, `${each.name} has ${each.rssMiB()} MiB`)
+  }
+})
+
+test('a message of a newer version is refused, and the caller is told why', { timeout: 60_000 }, async (t) => {
+  const world = await startCluster(t, { hosts: 1 })
+  const { member } = world.host()
+  const bus = await busOf(t, world)
+  const heard: { kind?: string; code?: string; message?: string }[] = []
+  bus.subscribe('outpost.global.*.*.reply.>', { callback: (_error, { data }) => void heard.push(packr.unpack(data)) })
+  const newer = packr.pack({ version: 99, call: 'abc', what: 'nobody knows yet' })
+  const replies = [`outpost.global.server.me.reply.${member.nodeId}.abc`, 'outpost.global.server.me.reply.any.abc']
+  bus.publish(`outpost.global.node.${member.nodeId}.call`, newer, { reply: replies[0] ?? '' })
+  bus.publish('outpost.global.server.any.call.me', newer, { reply: replies[1] ?? '' })
+  await until(() => heard.length === 2)
+  for (const { kind, code, message } of heard) {
+    assert.deepEqual([kind, code], ['refusal', 'not_implemented'])
+    assert.match(message ?? '', /older version of outpost/)
+  }
+  // Signed messages say their format first.
+  bus.publish(`outpost.global.roster.${member.nodeId}.state`, Buffer.concat([Buffer.of(200), Buffer.alloc(300)]))
+  await until(() => /messages about nodes were refused.*newer/.test(world.server().stderr))
+})

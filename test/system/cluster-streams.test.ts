@@ -1,0 +1,176 @@
+/** Streams through a server: follows, cursors, WebSocket, large files; what a slow reader costs, and what a thousand followers do. */
+import assert from 'node:assert/strict'
+import { createHash } from 'node:crypto'
+import {
+  appendFileSync,
+  closeSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  writeFileSync,
+  writeSync,
+} from 'node:fs'
+import { get, type IncomingMessage } from 'node:http'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { setTimeout as delay } from 'node:timers/promises'
+import { type Host, startCluster } from '../helpers/cluster.ts'
+import { MessageClient } from '../helpers/message-client.ts'
+import { TailClient } from '../helpers/tail-client.ts'
+import { until } from '../host/host-fixture.ts'
+
+const MIB = 2 ** 20
+
+function logsPath(host: Host, more: string): string {
+  return `/v1/client/fs/logs/${host.allocId}?task=web&type=stdout&${more}`
+}
+
+function logFile(host: Host, index = 0): string {
+  return join(host.logs, `web.stdout.${index}`)
+}
+
+/** A file of numbered blocks; resolves with its SHA-256. */
+function writeLarge(path: string, megabytes: number): string {
+  const hash = createHash('sha256')
+  const fd = openSync(path, 'w')
+  for (let block = 0; block < megabytes; block++) {
+    const bytes = Buffer.alloc(MIB, `${block} of many blocks of this file\n`)
+    writeSync(fd, bytes)
+    hash.update(bytes)
+  }
+  closeSync(fd)
+  return hash.digest('hex')
+}
+
+function openFiles(pid: number): string[] {
+  const directory = `/proc/${pid}/fd`
+  return readdirSync(directory).flatMap((fd) => {
+    try {
+      return [readlinkSync(join(directory, fd))]
+    } catch {
+      return [] // closed since it was listed
+    }
+  })
+}
+
+function open(url: string): Promise<IncomingMessage> {
+  return new Promise((resolve, reject) => get(url, { agent: false }, resolve).on('error', reject))
+}
+
+async function digest(url: string): Promise<string> {
+  const hash = createHash('sha256')
+  for await (const part of await open(url)) hash.update(part)
+  return hash.digest('hex')
+}
+
+test('follows, cursors and WebSockets work through any server and any agent', { timeout: 120_000 }, async (t) => {
+  const world = await startCluster(t, { servers: 2, hosts: 2 })
+  const host = world.host()
+  const through = [world.server().url, world.server(1).url, world.host(1).member.url]
+  writeFileSync(logFile(host), 'one\n')
+  for (const url of through) {
+    const framed = new TailClient(`${url}${logsPath(host, 'follow=true&origin=start&cursor=')}`)
+    const plain = new TailClient(`${url}${logsPath(host, 'follow=true&origin=start&plain=true')}`, { framed: false })
+    const before = readFileSync(logFile(host), 'latin1')
+    for (const client of [framed, plain]) await client.until(() => client.text === before)
+    appendFileSync(logFile(host), 'two\n')
+    for (const client of [framed, plain]) {
+      await client.until(() => client.text === `${before}two\n`)
+      client.destroy()
+    }
+    const { cursor = '' } = framed
+    assert.notEqual(cursor, '')
+    appendFileSync(logFile(host), 'three\n')
+    const path = logsPath(host, `follow=true&cursor=${encodeURIComponent(cursor)}`)
+    const resumed = new TailClient(`${url}${path}`)
+    await resumed.until(() => resumed.text === 'three\n')
+    resumed.destroy()
+    const socket = new MessageClient({ port: Number(new URL(url).port), path })
+    await socket.until('its frames', ({ texts }) => texts.some((text) => JSON.parse(text).Data !== undefined))
+    const [frame] = socket.texts.map((text) => JSON.parse(text)).filter(({ Data }) => Data !== undefined)
+    assert.equal(Buffer.from(frame.Data, 'base64').toString(), 'three\n')
+    socket.socket.destroy()
+  }
+})
+
+test('large frames over WebSocket through a server: each message is one frame', { timeout: 120_000 }, async (t) => {
+  const world = await startCluster(t, { hosts: 1 })
+  const host = world.host()
+  const expected = writeLarge(logFile(host), 4)
+  const path = logsPath(host, 'follow=false')
+  const socket = new MessageClient({ port: world.server().port, path })
+  const { code } = await socket.close()
+  assert.equal(code, 1000)
+  const hash = createHash('sha256')
+  for (const text of socket.texts) {
+    const { Data } = JSON.parse(text)
+    if (Data !== undefined) hash.update(Buffer.from(Data, 'base64'))
+  }
+  assert.equal(hash.digest('hex'), expected)
+  socket.socket.destroy()
+})
+
+test('a gigabyte to a reader who stops: nobody holds it, and others are unhurt', { timeout: 180_000 }, async (t) => {
+  const world = await startCluster(t, { hosts: 1 })
+  const host = world.host()
+  const file = join(host.directory, 'alloc/data/big')
+  const expected = writeLarge(file, 1024)
+  const path = `/v1/client/fs/cat/${host.allocId}?path=alloc/data/big`
+  const processes = [world.server(), host.member]
+  // Once at full speed, which also shows what the processes need for it.
+  assert.equal(await digest(`${world.server().url}${path}`), expected)
+  const before = processes.map((each) => each.rssMiB())
+  const slow = await Promise.all(Array.from({ length: 20 }, () => open(`${world.server().url}${path}`)))
+  await delay(3000)
+  assert.equal(await digest(`${world.server().url}${path}`), expected)
+  writeFileSync(logFile(host), 'a line\n')
+  const follower = new TailClient(`${world.server().url}${logsPath(host, 'follow=true&origin=start')}`)
+  await follower.until(() => follower.text === 'a line\n')
+  follower.destroy()
+  for (const [at, each] of processes.entries()) {
+    const grown = each.rssMiB() - (before[at] ?? 0)
+    assert.ok(grown < 150, `${each.name} has grown by ${grown} MiB`)
+  }
+  for (const response of slow) response.destroy()
+  await until(() => !openFiles(host.member.pid).includes(file))
+})
+
+test('a thousand followers through a server', { timeout: 240_000 }, async (t) => {
+  const world = await startCluster(t, { hosts: 1 })
+  const host = world.host()
+  writeFileSync(logFile(host), 'first\n')
+  const processes = [world.server(), host.member]
+  const before = processes.map((each) => ({ descriptors: each.descriptors(), rss: each.rssMiB() }))
+  const followers: TailClient[] = []
+  for (let batch = 0; batch < 20; batch++) {
+    for (let each = 0; each < 50; each++) {
+      const plain = each % 2 === 1
+      const url = `${world.server().url}${logsPath(host, `follow=true&origin=start&plain=${plain}`)}`
+      followers.push(new TailClient(url, { framed: !plain }))
+    }
+    await until(() => followers.every(({ status, ended }) => status !== undefined || ended !== undefined), 60_000)
+  }
+  t.after(() => followers.forEach((each) => each.destroy()))
+  let expected = 'first\n'
+  for (let line = 0; line < 20; line++) {
+    appendFileSync(logFile(host), `line ${line}\n`)
+    expected += `line ${line}\n`
+    await delay(50)
+  }
+  await until(() => followers.every(({ bytes, ended }) => bytes >= expected.length || ended !== undefined), 60_000)
+  for (const each of followers) {
+    assert.equal(each.ended, undefined)
+    assert.equal(each.text, expected)
+  }
+  for (const [at, each] of processes.entries()) {
+    const grown = each.rssMiB() - (before[at]?.rss ?? 0)
+    assert.ok(grown < 300, `${each.name} has grown by ${grown} MiB`)
+  }
+  // The node reads the file once for all of them.
+  assert.ok(host.member.descriptors() - (before[1]?.descriptors ?? 0) < 20)
+  followers.forEach((each) => each.destroy())
+  for (const [at, each] of processes.entries()) {
+    await until(() => each.descriptors() <= (before[at]?.descriptors ?? 0) + 4, 30_000)
+  }
+})
