@@ -216,6 +216,7 @@ export class Cluster {
       resolve: parts.resolve,
       logger: logger.named('calls'),
       callsMax: CALLS_MAX,
+      isSuperseded: () => this.#announcer?.isSuperseded ?? false,
     })
     this.#server.start()
     const privateKey = createPrivateKey(host.signingKey)
@@ -223,7 +224,7 @@ export class Cluster {
     const announcer = new Announcer({
       ...common,
       key: { privateKey, publicKey },
-      run: nextRun(this.#options.config.client.stateDir),
+      nextRun: (above) => nextRun(this.#options.config.client.stateDir, above),
       state: () => nodeStateOf(host, this.#options, parts.url),
       logger: logger.named('roster'),
     })
@@ -263,8 +264,8 @@ async function natsLink(options: NatsOptions): Promise<Link> {
   return openNatsLink(options)
 }
 
-/** A number higher than in any run before, whatever the clock has done meanwhile. */
-function nextRun(stateDir: string): number {
+/** A number higher than in any run before and than `above`, whatever the clock has done meanwhile. */
+function nextRun(stateDir: string, above: number): number {
   const file = join(stateDir, 'run')
   let before = 0
   try {
@@ -272,7 +273,7 @@ function nextRun(stateDir: string): number {
   } catch {
     // The first run has none before.
   }
-  const run = Math.max(before + 1, Date.now())
+  const run = Math.max(before + 1, above + 1, Date.now())
   mkdirSync(stateDir, { recursive: true, mode: 0o700 })
   writeFileSync(`${file}.new`, `${run}\n`, { mode: 0o600, flush: true })
   renameSync(`${file}.new`, file)

@@ -5,9 +5,11 @@
  */
 import type { KeyObject } from 'node:crypto'
 import type { Logger } from '../kit/log.ts'
+import { Complaints } from './complaints.ts'
 import { digestOf, type NodeMessage, type NodeState, signMessage } from './description.ts'
 import type { Link, Subscription } from './link.ts'
 import { BEAT_MS } from './roster.ts'
+import { decodeSpeaker } from './speaker.ts'
 import type { Subjects } from './subjects.ts'
 import { WIRE_VERSION } from './wire.ts'
 
@@ -16,13 +18,16 @@ const STATE_REST_MS = 500
 /** Beats are this much apart, more or less, so that a thousand nodes do not beat as one. */
 const JITTER = 0.1
 
+/** A server says it again with each beat. */
+const SUPERSEDED_MS = 3.5 * BEAT_MS
+
 export interface AnnounceOptions {
   readonly link: Link
   readonly subjects: Subjects
   readonly nodeId: string
   readonly key: { readonly privateKey: KeyObject; readonly publicKey: Buffer }
-  /** Higher than in any run before, whatever the clock says. */
-  readonly run: number
+  /** A number that is higher than in any run before and than `above`, whatever the clock says. */
+  readonly nextRun: (above: number) => number
   /** How things are now. */
   readonly state: () => NodeState
   readonly logger: Logger
@@ -34,23 +39,54 @@ export class Announcer {
   #beatTimer: NodeJS.Timeout | undefined
   #stateTimer: NodeJS.Timeout | undefined
   #stateAtMs = Number.NEGATIVE_INFINITY
+  #run: number
   #sequence = 0
+  /** Until then another process is taken for this node. */
+  #supersededUntilMs = Number.NEGATIVE_INFINITY
+  readonly #complaints: Complaints
   #digest = ''
   #isStopped = false
   #isTooMuch = false
 
   constructor(options: AnnounceOptions) {
     this.#options = options
+    this.#run = options.nextRun(0)
+    this.#complaints = new Complaints(options.logger)
+  }
+
+  /** True while servers take another process for this node: this one must not answer in its place. */
+  get isSuperseded(): boolean {
+    return performance.now() < this.#supersededUntilMs
   }
 
   start(): void {
     const { link, subjects, nodeId } = this.#options
-    this.#asked = link.subscribe(subjects.describe(nodeId), () => this.#soon())
+    this.#asked = link.subscribe(subjects.describe(nodeId), ({ payload }) => this.#heed(payload))
     link.onChange((isConnected) => {
       if (isConnected) this.#soon()
     })
     this.#sendState()
     this.#scheduleBeat()
+  }
+
+  /** A server asks, or says whom it takes for this node. */
+  #heed(payload: Uint8Array): void {
+    if (payload.length === 0) return this.#soon()
+    const speaker = decodeSpeaker(payload)
+    const isOurKey = speaker !== undefined && this.#options.key.publicKey.equals(speaker.publicKey)
+    if (!speaker || (isOurKey && speaker.run <= this.#run)) return
+    if (isOurKey && !speaker.isThere) {
+      this.#run = this.#options.nextRun(speaker.run)
+      this.#supersededUntilMs = Number.NEGATIVE_INFINITY
+      return this.#soon()
+    }
+    this.#supersededUntilMs = performance.now() + SUPERSEDED_MS
+    this.#complaints.error('another process is taken for this node, so this one serves no calls that are forwarded', {
+      node_id: this.#options.nodeId,
+      reason: isOurKey
+        ? 'it has the same key and began later: was the state directory copied? Each host needs its own'
+        : 'its key was seen first: was the node ID given twice? If this host is the right one, end the other',
+    })
   }
 
   /** Says that the node goes away, so that nobody waits for its beats. */
@@ -104,7 +140,7 @@ export class Announcer {
   }
 
   #order() {
-    return { version: WIRE_VERSION, run: this.#options.run, sequence: ++this.#sequence, digest: this.#digest }
+    return { version: WIRE_VERSION, run: this.#run, sequence: ++this.#sequence, digest: this.#digest }
   }
 
   #send(kind: NodeMessage['kind'], message: NodeMessage): void {

@@ -7,9 +7,10 @@ import { Complaints } from './complaints.ts'
 import { openMessage } from './description.ts'
 import type { Link, Message, Subscription } from './link.ts'
 import type { Roster } from './roster.ts'
+import { encodeSpeaker } from './speaker.ts'
 import type { Subjects } from './subjects.ts'
 
-/** One question a node in this time: the answer may be on its way. */
+/** One word to a node in this time: the answer may be on its way. */
 const ASK_AGAIN_MS = 3000
 const SWEEP_MS = 1000
 const NOTHING = new Uint8Array(0)
@@ -55,14 +56,21 @@ export class RosterListener {
       return
     }
     const result = this.#roster.take(parts.nodeId, opened)
-    if (result === 'ask') this.#ask(parts.nodeId)
+    if (result === 'ask') this.#say(parts.nodeId, NOTHING)
+    else if (result === 'superseded' || result === 'refused') this.#tellSpeaker(parts.nodeId)
   }
 
-  #ask(nodeId: string): void {
+  /** To whoever speaks for the node and is not taken for it. */
+  #tellSpeaker(nodeId: string): void {
+    const speaker = this.#roster.speaker(nodeId)
+    if (speaker) this.#say(nodeId, encodeSpeaker(speaker))
+  }
+
+  #say(nodeId: string, what: Uint8Array): void {
     const nowMs = performance.now()
     if (nowMs - (this.#askedAtMs.get(nodeId) ?? Number.NEGATIVE_INFINITY) < ASK_AGAIN_MS) return
     this.#askedAtMs.set(nodeId, nowMs)
-    this.#link.publish(this.#subjects.describe(nodeId), NOTHING)
+    this.#link.publish(this.#subjects.describe(nodeId), what)
   }
 
   #complain(what: string, nodeId: string | undefined): void {

@@ -10,6 +10,7 @@
  */
 import type { Logger } from '../kit/log.ts'
 import type { AllocationDescription, NodeDescription, NodeState, SignedMessage } from './description.ts'
+import type { Speaker } from './speaker.ts'
 
 export const BEAT_MS = 10_000
 const MISSED_MAX = 3
@@ -179,13 +180,14 @@ export class Roster {
 
   /**
    * Takes in what a node has said, which is known to be signed. Returns `ask` when its whole state is wanted: it has
-   * another one than is known here.
+   * another one than is known here. `superseded`: a later run of the node has spoken.
    */
-  take(nodeId: string, { message, publicKey }: SignedMessage): 'taken' | 'ask' | 'old' | 'refused' {
+  take(nodeId: string, { message, publicKey }: SignedMessage): 'taken' | 'ask' | 'old' | 'refused' | 'superseded' {
     const key = publicKey.toString('base64')
     const entry = this.#nodes.get(nodeId)
     if (entry && entry.publicKey !== key) return this.#refuse(entry)
     if (message.kind === 'state' && message.node.id !== nodeId) return 'refused'
+    if (entry && message.run < entry.run) return 'superseded'
     if (entry && !isNewer(message, entry)) return 'old'
     if (message.kind === 'state') {
       this.#takeState(entry ?? this.#admit(message, key), message, { ...message, isNew: !entry })
@@ -196,6 +198,14 @@ export class Roster {
     if (message.kind === 'leave') this.#setStatus(entry, 'down', 'Node left')
     else if (entry.record.status === 'down') this.#setStatus(entry, 'ready', 'Node heartbeat resumed')
     return message.kind === 'beat' && entry.digest !== message.digest ? 'ask' : 'taken'
+  }
+
+  /** Who speaks for a node. */
+  speaker(nodeId: string): Speaker | undefined {
+    const entry = this.#nodes.get(nodeId)
+    if (!entry) return undefined
+    const { publicKey, run, record } = entry
+    return { publicKey: Buffer.from(publicKey, 'base64'), run, isThere: record.status === 'ready' }
   }
 
   #refuse(entry: Entry): 'refused' {

@@ -21,6 +21,8 @@ export interface ServeOptions {
   readonly logger: Logger
   /** Calls under way at once; more are told to come back. */
   readonly callsMax: number
+  /** True while calls are for somebody else, who hears them too. */
+  readonly isSuperseded?: () => boolean
 }
 
 /** Serves operations to whoever may publish on the subjects. */
@@ -84,7 +86,7 @@ export class CallServer {
 
   #take({ subject, payload, reply }: Message): void {
     const { link, callsMax, as } = this.#options
-    if (!this.#answersTo(subject, reply, '')) return
+    if (!this.#answersTo(subject, reply, '') || this.#options.isSuperseded?.()) return
     const refuse = (refusal: Refusal) => link.publish(reply, encode(refusalMessage(refusal)))
     const call = decodeCall(payload)
     if (!('operation' in call)) {

@@ -1,11 +1,14 @@
 /** Nodes, servers and NATS that die, freeze, come back or part: what a caller sees of it, and when. */
 import assert from 'node:assert/strict'
-import { writeFileSync } from 'node:fs'
+import { cpSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { answers, type ClusterWorld, type Host, Member, startCluster } from '../helpers/cluster.ts'
 import { ask } from '../helpers/raw-http.ts'
 import { TailClient } from '../helpers/tail-client.ts'
+import { temporaryDirectory, until } from '../host/host-fixture.ts'
+
+const OPEN = { role: 'client', acl: 'acl { enabled = false }' } as const
 
 const listPath = (host: Host) => `/v1/client/fs/ls/${host.allocId}`
 
@@ -59,12 +62,12 @@ test('a node that is frozen: an answer and broken streams, and calls again when 
   const host = world.host()
   const clients = await streams(t, world, host)
   host.member.signal('SIGSTOP')
-  const waiting = ask(world.server().port, 'GET', listPath(host))
+  const waiting = fetch(`${world.server().url}${listPath(host)}`)
   const meanwhile = await ask(world.server().port, 'GET', listPath(world.host(1)))
   assert.equal(meanwhile.status, 200)
   await allBreak(clients)
-  const { status, body } = await waiting
-  assert.deepEqual([status, body.toString()], [504, 'the node does not answer, try again'])
+  const answer = await waiting
+  assert.deepEqual([answer.status, await answer.text()], [504, 'the node does not answer, try again'])
   host.member.signal('SIGCONT')
   await answers(world.server().port, host.allocId)
 })
@@ -78,7 +81,7 @@ test('NATS is killed under streams and started again; nobody else needs to be', 
   assert.deepEqual([during.status, during.body.toString()], [503, 'not connected to NATS, try again'])
   await allBreak(clients)
   // One that comes while there is no NATS registers when there is.
-  const late = await Member.make(t, 'late', { role: 'client', natsUrl: world.nats.url, acl: 'acl { enabled = false }' })
+  const late = await Member.make(t, 'late', { ...OPEN, natsUrl: world.nats.url })
   await late.start()
   await world.nats.restart()
   await world.settled()
@@ -97,17 +100,61 @@ test('a server that is started again shows at once what it knew, and is complete
   await new Promise((resolve) => setTimeout(resolve, 2000))
   await world.server().kill()
   await world.host(1).member.kill()
-  const newcomer = await Member.make(t, 'newcomer', {
-    role: 'client',
-    natsUrl: world.nats.url,
-    acl: 'acl { enabled = false }',
-  })
+  const newcomer = await Member.make(t, 'newcomer', { ...OPEN, natsUrl: world.nats.url })
   await newcomer.start()
   await world.server().start()
   assert.deepEqual((await namesAt(world.server())).slice(0, 2), ['client-0', 'client-1'])
   await untilAsked(async () => (await namesAt(world.server())).includes('newcomer'))
   assert.equal((await ask(world.server().port, 'GET', listPath(world.host()))).status, 200)
   assert.equal((await ask(world.server().port, 'GET', listPath(world.host(1)))).body.toString(), 'No path to node')
+})
+
+/** Who answers for the node, asked twenty times: each has said it in its metadata. */
+async function whoAnswers(world: ClusterWorld, nodeId: string): Promise<string[]> {
+  const path = `/v1/client/metadata?node_id=${nodeId}`
+  const all = await Promise.all(Array.from({ length: 20 }, () => ask(world.server().port, 'GET', path)))
+  return [...new Set(all.map(({ status, body }) => (status === 200 ? JSON.parse(body.toString()).Meta.who : status)))]
+}
+
+async function setWho({ url, name }: Member): Promise<void> {
+  const answer = await fetch(`${url}/v1/client/metadata`, {
+    method: 'POST',
+    body: JSON.stringify({ Meta: { who: name } }),
+  })
+  assert.equal(answer.status, 200)
+}
+
+test('a copied state directory: one of the two processes answers, the other is told, and takes over again', {
+  timeout: 120_000,
+}, async (t) => {
+  const world = await startCluster(t, { hosts: 1 })
+  const { member, allocId } = world.host()
+  await setWho(member)
+  const dataDir = temporaryDirectory(t)
+  cpSync(join(member.dataDir, 'client'), join(dataDir, 'client'), { recursive: true })
+  const copy = await Member.make(t, 'copy', { ...OPEN, natsUrl: world.nats.url, dataDir })
+  await copy.start()
+  await setWho(copy)
+  assert.equal(copy.nodeId, member.nodeId)
+  await until(() => /another process is taken for this node.*same key/.test(member.stderr), 30_000)
+  assert.deepEqual(await whoAnswers(world, member.nodeId), ['copy'])
+  await copy.stop()
+  // With its next beat it hears that nobody else is there.
+  await answers(world.server().port, allocId)
+  assert.deepEqual(await whoAnswers(world, member.nodeId), ['client-0'])
+})
+
+test('a node ID given twice: the one that was there first stays', { timeout: 120_000 }, async (t) => {
+  const world = await startCluster(t, { hosts: 1 })
+  const { member, allocId } = world.host()
+  await setWho(member)
+  const other = await Member.make(t, 'other', { ...OPEN, natsUrl: world.nats.url, nodeId: member.nodeId })
+  await other.start()
+  await setWho(other)
+  await until(() => /another process is taken for this node.*seen first/.test(other.stderr), 30_000)
+  assert.match(world.server().stderr, /another key speaks for a node that is known: refused/)
+  assert.deepEqual(await whoAnswers(world, member.nodeId), ['client-0'])
+  await answers(world.server().port, allocId)
 })
 
 async function namesAt({ port }: Member): Promise<string[]> {
