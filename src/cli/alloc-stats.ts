@@ -7,7 +7,8 @@ import { requestJson } from './http-client.ts'
 import { text } from './options.ts'
 import { humanBytes } from './quantities.ts'
 import { formatTable } from './table.ts'
-import { fitted, shownName, terminalOf } from './terminal.ts'
+import { shownName } from './shown.ts'
+import { fitted, terminalOf } from './terminal.ts'
 
 export const command = defineCommand({
   name: 'alloc stats',

@@ -4,6 +4,7 @@ import { isSupervised, matchAllocations } from './alloc-directory.ts'
 import type { CommandIo } from './command-shape.ts'
 import { CommandError } from './command-shape.ts'
 import type { Manifest } from './manifest.ts'
+import { shownName } from './shown.ts'
 import { humanAge } from './quantities.ts'
 import { formatPairs, formatTable } from './table.ts'
 
@@ -29,9 +30,9 @@ export function allocationTable(allocations: readonly LocalAllocation[]): string
   const nowMs = Date.now()
   const rows = allocations.map(({ id, manifest, status }) => [
     id,
-    manifest?.Name ?? '-',
-    manifest?.Namespace ?? '-',
-    Object.keys(manifest?.Tasks ?? {}).join(',') || '-',
+    shownName(manifest?.Name ?? '-'),
+    shownName(manifest?.Namespace ?? '-'),
+    shownName(Object.keys(manifest?.Tasks ?? {}).join(',')) || '-',
     manifest?.DesiredStatus ?? '-',
     status,
     manifest ? humanAge(manifest.CreateTime / 1e6, nowMs) : '-',
@@ -50,10 +51,10 @@ export function allocationDetails(allocation: LocalAllocation): string {
   }
   const head = formatPairs([
     ['ID', id],
-    ['Name', manifest.Name],
-    ['Namespace', manifest.Namespace],
-    ['Job ID', manifest.JobID],
-    ['Task Group', manifest.TaskGroup],
+    ['Name', shownName(manifest.Name)],
+    ['Namespace', shownName(manifest.Namespace)],
+    ['Job ID', shownName(manifest.JobID)],
+    ['Task Group', shownName(manifest.TaskGroup)],
     ['Desired Status', manifest.DesiredStatus],
     ['Client Status', status],
     ['Created', humanAge(manifest.CreateTime / 1e6, Date.now())],
@@ -61,7 +62,7 @@ export function allocationDetails(allocation: LocalAllocation): string {
     ['Supervisor', supervisorText(manifest)],
   ])
   const rows = Object.entries(manifest.Tasks).map(([name, task]) => [
-    name,
+    shownName(name),
     task.State,
     task.Failed ? 'yes' : 'no',
     task.ExitCode?.toString() ?? '-',

@@ -12,6 +12,8 @@ export interface CommandIo {
   out(text: string): void
   /** Writes to stderr, verbatim. */
   err(text: string): void
+  /** Why not all of what went to stdout is there; undefined when it is, or when its reader has left. */
+  unwritten?(): string | undefined
   readonly env: NodeJS.ProcessEnv
 }
 

@@ -34,16 +34,23 @@ import { TABLE, type TableRow } from './command-table.ts'
 import { commandHelp, overview } from './help.ts'
 import { HelpWanted, UsageError } from './options.ts'
 import type { CommandFacts, Parts } from './parts.ts'
+import { shownName } from './shown.ts'
 import { didYouMean } from './suggestion.ts'
 
 const HELP_ENTRY = { name: 'help', summary: 'Show this text, or the help of a command' }
 const HELP_WORDS = new Set(['-h', '-help', '--help'])
 const VERSION_WORDS = new Set(['-v', '-version', '--version'])
 
+/** Why stdout lacks something, once it does. */
+let unwritten: string | undefined
+
 /** The streams and environment of this process. Writes block, so nothing is lost when the process exits. */
 const processIo: CommandIo = {
-  out: (text) => writeAll(1, text),
-  err: (text) => writeAll(2, text),
+  out: (text) => {
+    unwritten ??= writeAll(1, text)
+  },
+  err: (text) => void writeAll(2, text),
+  unwritten: () => unwritten,
   env: process.env,
 }
 
@@ -57,7 +64,10 @@ export async function runCommand(
   parts: Parts = {},
 ): Promise<number> {
   try {
-    return await dispatch(argv, io, parts)
+    const code = await dispatch(argv, io, parts)
+    const fault = io.unwritten?.()
+    if (code !== 0 || fault === undefined) return code
+    throw new CommandError(`the output could not be written: ${fault}`)
   } catch (error) {
     io.err(`outpost: ${oneLine(messageOf(error))}\n`)
     if (error instanceof UsageError) return 2
@@ -150,19 +160,23 @@ async function showHelp(words: readonly string[], io: CommandIo): Promise<number
   return 0
 }
 
+/** An agent's own words may be part of it: what a terminal would obey is shown instead. */
 function oneLine(text: string): string {
-  return text.replaceAll(/\s*\n\s*/g, '; ')
+  return shownName(text.replaceAll(/\s*\n\s*/g, '; '))
 }
 
-function writeAll(descriptor: number, text: string): void {
+/** Returns what went wrong, other than that nobody is there to read it. */
+function writeAll(descriptor: number, text: string): string | undefined {
   const bytes = Buffer.from(text)
   let from = 0
   while (from < bytes.length) {
     try {
       from += writeSync(descriptor, bytes, from)
     } catch (error) {
-      if (!isErrno(error, 'EAGAIN')) return // the reader is gone or there never was one: nobody is left to tell
+      if (isErrno(error, 'EPIPE', 'EIO', 'EBADF', 'ECONNRESET')) return undefined
+      if (!isErrno(error, 'EAGAIN')) return messageOf(error)
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 5)
     }
   }
+  return undefined
 }

@@ -1,7 +1,7 @@
 /** What an agent tells of a file, and how it is shown. */
 import { type Answer, fieldsOf } from './answer.ts'
 import { humanBytes } from './quantities.ts'
-import { shownName } from './terminal.ts'
+import { shownName } from './shown.ts'
 
 export interface FileFacts {
   readonly name: string

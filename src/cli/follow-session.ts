@@ -7,7 +7,7 @@ import type { CommandIo } from './command-shape.ts'
 import type { AgentTarget, Query } from './http-client.ts'
 import { framesOf, type Outage } from './log-stream.ts'
 import type { Sinks, StreamOutput } from './stream-output.ts'
-import { shownName } from './terminal.ts'
+import { shownName } from './shown.ts'
 
 export interface SessionOptions {
   readonly target: AgentTarget
@@ -44,7 +44,8 @@ export class FollowSession {
       const taken = output.take(frame)
       // Ctrl-C must end us also while the reader takes nothing.
       if (taken) await Promise.race([taken, this.#whenEnded()])
-      if (frame.event !== '') io.err(`outpost: ${shownName(frame.file)}: ${frame.event}, going on with what is there\n`)
+      if (frame.event !== '')
+        io.err(`outpost: ${shownName(frame.file)}: ${shownName(frame.event)}, going on with what is there\n`)
     }
   }
 

@@ -65,6 +65,10 @@ const KEY_NAMES = ['OUTPOST_CLIENT_KEY', 'NOMAD_CLIENT_KEY', 'VAULT_CLIENT_KEY']
 /** An error's text beyond this is not from us. */
 const ERROR_BYTES_MAX = 64 * 1024
 const MESSAGE_CHARS_MAX = 500
+/** An answer beyond this is no answer of an agent. */
+const ANSWER_BYTES_MAX = 64 * 1024 * 1024
+/** Whoever has not begun to answer by then never will: agents give a request up after 90 s. */
+const HEAD_MS = 100_000
 
 /**
  * Address, token and trust from the environment; `address`, when it is given, is that of the option -address.
@@ -120,8 +124,13 @@ export function openResponse(target: AgentTarget, request: AgentRequest): Promis
   }
   const open = opener(url.protocol)
   return new Promise((resolve, reject) => {
-    const outgoing = open(url, options, resolve)
+    const outgoing = open(url, options, (response) => {
+      // From here on whoever reads may take as long as it likes.
+      outgoing.setTimeout(0)
+      resolve(response)
+    })
     outgoing.on('error', (error) => reject(explain(error, target)))
+    outgoing.setTimeout(HEAD_MS, () => outgoing.destroy(new Error(`no answer within ${HEAD_MS / 1000} s`)))
     outgoing.end(body)
   })
 }
@@ -130,7 +139,9 @@ export function openResponse(target: AgentTarget, request: AgentRequest): Promis
 export async function requestText(target: AgentTarget, request: AgentRequest): Promise<string> {
   const response = await openResponse(target, request)
   await requireSuccess(response)
-  return bodyText(response, target, Number.POSITIVE_INFINITY)
+  const text = await bodyText(response, target, ANSWER_BYTES_MAX)
+  if (text.length < ANSWER_BYTES_MAX) return text
+  throw new CommandError(`${target.url.origin} answered without an end, is it an outpost agent?`)
 }
 
 /** What goes wrong while a body is read, in our words. */

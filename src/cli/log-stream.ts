@@ -41,6 +41,8 @@ export interface Outage {
 }
 
 interface Place {
+  /** How long to wait before asking again; grows while connections break without having brought anything. */
+  waitMs: number
   cursor: string | undefined
   /** Bytes of data taken so far: where a server without cursors may be asked to go on. */
   bytes: number
@@ -48,7 +50,7 @@ interface Place {
 
 /** Frames with data or an event, in order, each once. Throws CommandError. */
 export async function* framesOf(request: StreamRequest): AsyncGenerator<Frame> {
-  const place: Place = { cursor: undefined, bytes: 0 }
+  const place: Place = { waitMs: WAIT_FIRST_MS, cursor: undefined, bytes: 0 }
   let response = await opened(request, place, FIRST_HEAD_MS)
   while (response) {
     const broken = yield* framesUntilBroken(response, request.signal, place)
@@ -59,7 +61,8 @@ export async function* framesOf(request: StreamRequest): AsyncGenerator<Frame> {
 
 /** Resolves to undefined when the signal ended it. */
 async function opened(request: StreamRequest, place: Place, patienceMs: number): Promise<IncomingMessage | undefined> {
-  const query = place.cursor === undefined ? { ...request.query, cursor: '' } : resumed(request.query, place.cursor)
+  const first = request.resume ? { ...request.query, cursor: '' } : request.query
+  const query = place.cursor === undefined ? first : resumed(request.query, place.cursor)
   try {
     return await answered(request, query, patienceMs)
   } catch (error) {
@@ -97,7 +100,9 @@ async function reopened(request: StreamRequest, place: Place, broken: string): P
   if (!request.resume) throw new CommandError(`connection to ${where} lost (${broken})`)
   request.outage.lost(broken)
   const { again, remark } = againFrom(request, place)
-  for (let waitMs = WAIT_FIRST_MS; ; waitMs = Math.min(waitMs * 2, WAIT_MOST_MS)) {
+  for (;;) {
+    const { waitMs } = place
+    place.waitMs = Math.min(waitMs * 2, WAIT_MOST_MS)
     await delay(waitMs, undefined, { signal: request.signal }).catch(() => undefined)
     if (request.signal.aborted) return undefined
     try {
@@ -145,7 +150,10 @@ async function* framesUntilBroken(
       silence.isWaiting = false
       reader.push(chunk)
       for (let frame = reader.next(); frame; frame = reader.next()) {
-        if (frame.data || frame.event !== '') yield frame
+        if (frame.data || frame.event !== '') {
+          place.waitMs = WAIT_FIRST_MS
+          yield frame
+        }
         // Only now: whoever took it has it.
         if (frame.cursor !== undefined) place.cursor = frame.cursor
         place.bytes += frame.data?.length ?? 0

@@ -4,7 +4,8 @@ import { fieldsOf } from './answer.ts'
 import { defineCommand } from './command-shape.ts'
 import { requestJson } from './http-client.ts'
 import { formatPairs } from './table.ts'
-import { fitted, shownName, terminalOf } from './terminal.ts'
+import { shownName } from './shown.ts'
+import { fitted, terminalOf } from './terminal.ts'
 
 const SECTIONS = [
   ['Meta', 'In force'],

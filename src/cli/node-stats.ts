@@ -5,7 +5,8 @@ import { defineCommand } from './command-shape.ts'
 import { requestJson } from './http-client.ts'
 import { humanBytes, humanSeconds } from './quantities.ts'
 import { formatPairs, formatTable } from './table.ts'
-import { bar, type Colour, fitted, painted, shownName, type Terminal, terminalOf } from './terminal.ts'
+import { shownName } from './shown.ts'
+import { bar, type Colour, fitted, painted, type Terminal, terminalOf } from './terminal.ts'
 
 const BAR_WIDTH = 20
 /** Terminals that are narrower get no bars. */

@@ -5,7 +5,8 @@ import { CommandError, defineCommand } from './command-shape.ts'
 import { type AgentTarget, RefusedByAgent, requestJson } from './http-client.ts'
 import { humanBytes, humanSeconds } from './quantities.ts'
 import { formatPairs } from './table.ts'
-import { fitted, shownName, terminalOf } from './terminal.ts'
+import { shownName } from './shown.ts'
+import { fitted, terminalOf } from './terminal.ts'
 
 /** What an agent tells of its node, each behind a permission of its own. */
 const SOURCES = {

@@ -4,6 +4,7 @@
 import { logName } from './alloc-argument.ts'
 import type { ByteSink } from './byte-sink.ts'
 import type { Frame } from './frame-reader.ts'
+import { shownName } from './shown.ts'
 import { painted, type Terminal } from './terminal.ts'
 
 /** A line that is longer is handed on in pieces. */
@@ -60,7 +61,7 @@ export function prefixedOutput(sinks: Sinks, terminal: Terminal): StreamOutput {
     let prefix = prefixes.get(task)
     if (!prefix) {
       const colour = COLOURS[prefixes.size % COLOURS.length] ?? 'cyan'
-      prefix = Buffer.from(`${painted(`${task} |`, colour, terminal)} `)
+      prefix = Buffer.from(`${painted(`${shownName(task)} |`, colour, terminal)} `)
       prefixes.set(task, prefix)
     }
     return prefix

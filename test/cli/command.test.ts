@@ -6,7 +6,7 @@ import { readAgentOptions } from '../../src/cli/agent-options.ts'
 import { runCommand } from '../../src/cli/command.ts'
 import { UsageError } from '../../src/cli/options.ts'
 import type { AgentOptions, Parts } from '../../src/cli/parts.ts'
-import { outpost, ROOT, temporaryDirectory } from './outpost-process.ts'
+import { OUTPOST, outpost, ROOT, start, temporaryDirectory } from './outpost-process.ts'
 
 async function run(args: readonly string[], parts: Parts = {}) {
   let out = ''
@@ -141,4 +141,21 @@ test('errors of the real program are one line on stderr and an exit code', async
   const wrongOption = await outpost('version', '-x')
   assert.deepEqual([wrongOption.code, wrongOption.stdout], [2, ''])
   assert.equal(wrongOption.stderr, 'outpost: unknown option "-x" (see "outpost version -help")\n')
+})
+
+test('output that finds no room is an error, a reader that has left is none', async () => {
+  const full = await start('/bin/sh', ['-c', `${OUTPOST} version >/dev/full`]).finished
+  assert.deepEqual([full.code, full.stdout], [1, ''])
+  assert.match(full.stderr, /^outpost: the output could not be written: ENOSPC[^\n]*\n$/)
+  const left = await start('/bin/sh', ['-c', `(sleep 1; ${OUTPOST} version; echo $? >&2) | :`]).finished
+  assert.equal(left.stderr, '0\n')
+})
+
+test('an error shows what a terminal would obey', async () => {
+  const lines: string[] = []
+  const io = { out: () => undefined, err: (text: string) => void lines.push(text), env: {} }
+  assert.equal(await runCommand(['\u001b]0;title\u0007\u009b2J'], io), 2)
+  assert.match(lines.join(''), /title/)
+  // oxlint-disable-next-line no-control-regex -- they are what is looked for
+  assert.doesNotMatch(lines.join('').trimEnd(), /[\u0000-\u001f\u007f-\u009f]/)
 })

@@ -98,6 +98,17 @@ test('what goes wrong on the way says what to do', async (t) => {
     requestText(agentTarget({ OUTPOST_ADDR: broken }), { path: '/' }),
     failsWith(/broke the connection \(ECONNRESET\); if it speaks TLS, set OUTPOST_ADDR to https:/),
   )
+  const endless = await serve(t, (_, response) => {
+    const more = () => {
+      while (response.writable && response.write(Buffer.alloc(1 << 20, 32)));
+    }
+    response.on('drain', more)
+    more()
+  })
+  await assert.rejects(
+    requestText(agentTarget({ OUTPOST_ADDR: endless }), { path: '/' }),
+    failsWith(/answered without an end, is it an outpost agent/),
+  )
   const cut = await serve(t, (_, response) => {
     response.writeHead(200, { 'Content-Length': 100 })
     response.write('half')

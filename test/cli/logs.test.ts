@@ -293,3 +293,35 @@ for (const reader of ['a pipe', 'a socket'] as const) {
     assert.deepEqual([stdout, stderr], ['1\n2\ncodes 0 0\n', ''])
   })
 }
+
+test('what a server says is shown, never obeyed, on the way to a terminal', async (t) => {
+  const agent = await fakeAgent(t, (_, response, count) => {
+    if (count === 0)
+      response.end(frame('x\n', { File: 'alloc/logs/\u001b[31mred.stdout.0', FileEvent: '\u001b[2J\nfile' }))
+    else response.writeHead(400).end('\u001b]0;title\u0007 no')
+  })
+  const event = await logs(agent.url, '-prefix', ALLOC_ID, 'web').finished
+  assert.deepEqual([event.code, event.stdout], [0, '\\x1b[31mred | x\n'])
+  assert.match(event.stderr, /\\x1b\[31mred\.stdout\.0: \\x1b\[2J\\x0afile, going on/)
+  const refused = await logs(agent.url, ALLOC_ID, 'web').finished
+  assert.equal(refused.stderr, 'outpost: \\x1b]0;title\\x07 no (HTTP 400)\n')
+})
+
+test('connections that break without having brought anything are tried again less and less often', async (t) => {
+  const askedMs: number[] = []
+  const agent = await fakeAgent(t, (_, response, count) => {
+    askedMs.push(performance.now())
+    if (count === 5) response.end(frame('done\n', { File: OUT, Cursor: 'c' }))
+    else response.write('{}', () => setTimeout(() => response.destroy(), 5))
+  })
+  const { code, stdout } = await logs(agent.url, '-f', ALLOC_ID, 'web').finished
+  assert.deepEqual([code, stdout], [0, 'done\n'])
+  // 100, 200, 400, 800 and 1600 ms; timers are never early.
+  assert.ok((askedMs[5] ?? 0) - (askedMs[0] ?? 0) >= 3100, askedMs.join())
+})
+
+test('with -no-resume no cursor is asked for', async (t) => {
+  const agent = await fakeAgent(t, (_, response) => void response.end(frame('x', { File: OUT })))
+  assert.equal((await logs(agent.url, '-f', '-no-resume', ALLOC_ID, 'web').finished).stdout, 'x')
+  assert.equal(agent.asked[0]?.query.get('cursor'), null)
+})
