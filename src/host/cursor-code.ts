@@ -25,6 +25,10 @@ const ENVELOPE_BYTES_MAX = 1 + HASH_BYTES + 8 + HASH_BYTES
 /** More marks than this do not fit into a request's head. */
 const MARKS_MAX = 600
 const CURSOR_CHARS_MAX = 16_384
+/** What is made: a request's head of 16 KiB has room for it and for all else that stands there. */
+const MADE_CHARS_MAX = 14_336
+/** Logs that one cursor tells the places of: so many fit as long as no file is beyond 32 GiB or its two millionth. */
+export const LOGS_MAX = 512
 
 /** How far a stream has got in one file of one log. */
 export interface Mark {
@@ -108,8 +112,34 @@ export function cursorCharsMax(marks: number): number {
   return Math.ceil(((ENVELOPE_BYTES_MAX + marks * MARK_BYTES_MAX) * 4) / 3)
 }
 
-/** The text of a cursor. */
+/**
+ * The text of a cursor. Where so many marks do not fit, those are left out without which the stream goes on at the same
+ * places: then late bytes of files that were rotated a moment ago are lost to whoever goes on there.
+ */
 export function encodeCursor(scope: number, marks: readonly Mark[]): string {
+  const text = marks.length > MARKS_MAX ? '' : encodeMarks(scope, marks)
+  return text === '' || text.length > MADE_CHARS_MAX ? encodeMarks(scope, decidingMarks(marks)) : text
+}
+
+/** Of each log the mark that says where it goes on. */
+function decidingMarks(marks: readonly Mark[]): Mark[] {
+  const deciding = new Map<number, Mark>()
+  for (const mark of marks) {
+    if (mark.offset > 0 || !deciding.has(mark.log)) deciding.set(mark.log, mark)
+  }
+  return [...deciding.values()]
+}
+
+/**
+ * Index of the mark that says where a log goes on, -1 when there is none: nothing was given of the files behind the last
+ * one that has got anywhere. `marks` are all of one log, in the order in which they were read.
+ */
+export function decidingIndex(marks: readonly Mark[]): number {
+  const [deciding] = decidingMarks(marks)
+  return deciding ? marks.indexOf(deciding) : -1
+}
+
+function encodeMarks(scope: number, marks: readonly Mark[]): string {
   const out = Buffer.allocUnsafe(ENVELOPE_BYTES_MAX + marks.length * MARK_BYTES_MAX)
   let at = out.writeUInt8(VERSION, 0)
   at = out.writeUIntBE(scope, at, HASH_BYTES)

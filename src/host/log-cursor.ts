@@ -69,6 +69,7 @@ export class LogCursor implements Followed {
   /** Indexes to go on with, nearest first, once the current file is drained after they became known. */
   #next: readonly number[] = []
   #listedGeneration = -1
+  #listedDeleted = false
   #saidDeleted = false
   #said: LogStart['said']
   /** Set by whoever waits for several logs at once. */
@@ -102,9 +103,9 @@ export class LogCursor implements Followed {
     return this.#current.cursor.lagBytes
   }
 
-  /** The directory of the log, as far as its watch tells of changes. */
-  get generation(): number {
-    return this.#current.cursor.file.directory.generation
+  /** Names in the log directory, listed once for all who ask until its watch tells of a change. */
+  names(): readonly string[] {
+    return this.#current.cursor.file.directory.names(() => this.#options.logs.names())
   }
 
   /** The next thing in the log; `end` when there is nothing for now. */
@@ -169,10 +170,10 @@ export class LogCursor implements Followed {
   #findNext(): boolean {
     const { logs } = this.#options
     const { directory, deleted } = this.#current.cursor.file
-    if (directory.generation === this.#listedGeneration && !deleted) return false
+    if (directory.generation === this.#listedGeneration && deleted === this.#listedDeleted) return false
     this.#listedGeneration = directory.generation
-    const names = deleted ? logs.names() : directory.names(() => logs.names())
-    this.#next = this.#newer(logs.indexes(names))
+    this.#listedDeleted = deleted
+    this.#next = this.#newer(logs.indexes(this.names()))
     // A directory is not read in one instant: one file may be missed and a later one seen. Only two looks make a gap.
     if (this.#next.length > 0 && this.#nearest !== this.#current.index + 1) this.#next = this.#newer(logs.indexes())
     if (this.#next.length === 0) return false

@@ -13,6 +13,29 @@ const LOG_DIRECTORY = 'alloc/logs'
 /** Indexes above are no log files: they could not be counted up any further. */
 const INDEX_MAX = Number.MAX_SAFE_INTEGER - 1
 
+/** By the name without its index: hundreds of logs are looked up in one listing. */
+const indexesOfNames = new WeakMap<readonly string[], ReadonlyMap<string, readonly number[]>>()
+
+function indexesIn(names: readonly string[]): ReadonlyMap<string, readonly number[]> {
+  const known = indexesOfNames.get(names)
+  if (known) return known
+  const found = new Map<string, number[]>()
+  for (const name of names) {
+    const at = name.lastIndexOf('.') + 1
+    const text = name.slice(at)
+    const index = Number(text)
+    // Only the canonical form: `007` and `7` would be two files with one place in the order.
+    if (!/^(0|[1-9]\d*)$/.test(text) || index > INDEX_MAX) continue
+    const prefix = name.slice(0, at)
+    const same = found.get(prefix)
+    if (same) same.push(index)
+    else found.set(prefix, [index])
+  }
+  for (const indexes of found.values()) indexes.sort((a, b) => a - b)
+  indexesOfNames.set(names, found)
+  return found
+}
+
 export class LogFiles {
   readonly #allocation: Allocation
   readonly #prefix: string
@@ -30,16 +53,8 @@ export class LogFiles {
   }
 
   /** Existing indexes in ascending order; empty when there are none or the directory is gone. */
-  indexes(names: readonly string[] = this.names()): number[] {
-    const found: number[] = []
-    for (const name of names) {
-      if (!name.startsWith(this.#prefix)) continue
-      const text = name.slice(this.#prefix.length)
-      const index = Number(text)
-      // Only the canonical form: `007` and `7` would be two files with one place in the order.
-      if (/^(0|[1-9]\d*)$/.test(text) && index <= INDEX_MAX) found.push(index)
-    }
-    return found.sort((a, b) => a - b)
+  indexes(names: readonly string[] = this.names()): readonly number[] {
+    return indexesIn(names).get(this.#prefix) ?? []
   }
 
   path(index: number): string {
@@ -55,6 +70,14 @@ export class LogFiles {
         return undefined
       throw error
     }
+  }
+
+  /** Bytes of one of the files, or undefined as `open`. */
+  sizeOf(index: number): number | undefined {
+    const content = this.open(index)
+    if (!content) return undefined
+    closeSync(content.fd)
+    return Number(content.stat.size)
   }
 
   /** When the file of an index came into being, where the file system tells; 0 when it does not, or the file is gone. */

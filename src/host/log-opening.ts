@@ -11,6 +11,7 @@ import {
   firstByte,
   isMerged,
   noLog,
+  requireFewLogs,
   type Selection,
   selectLogs,
   startOf,
@@ -18,18 +19,23 @@ import {
 import { type LogBeginning, LogsOnce } from './logs-once.ts'
 import { MergedLogs } from './merged-logs.ts'
 import type { Followed } from './stream-source.ts'
+import { Turns } from './time-slices.ts'
 
 /** What is asked for, of which allocation. */
 interface Asked {
   readonly allocation: Allocation
   readonly selection: Selection
   readonly at: Beginning
+  /** Its frames are to carry cursors. */
+  readonly resumable: boolean
   readonly signal: AbortSignal
 }
 
 export class LogOpening {
   readonly #host: { readonly allocations: AllocationTable; readonly followers: Followers }
   readonly #asked: Asked
+  /** Finding where each of hundreds of logs begins takes a while, in which others are to be served. */
+  readonly #turns = new Turns()
   /** What has happened to the place of a cursor; known once the logs are open. */
   said: LogStart['said']
 
@@ -46,8 +52,10 @@ export class LogOpening {
   /** Throws a Refusal when there is nothing to read. */
   async once(lease: BufferLease): Promise<LogsOnce> {
     const beginnings: LogBeginning[] = []
-    for (const logs of this.#select()) {
-      const start = await this.#startOf(logs)
+    const all = this.#select()
+    const names = all[0].names()
+    for (const logs of all) {
+      const start = await this.#startOf(logs, names)
       if (start) beginnings.push({ logs, start })
       else if (!isMerged(this.#asked.selection)) throw noLog(logs)
     }
@@ -58,39 +66,60 @@ export class LogOpening {
     const { allocation, selection, at } = this.#asked
     const logs = selectLogs(allocation, selection)
     checkCursor(at.cursor, logs)
+    this.#checkCount(logs)
     return logs
   }
 
-  async #startOf(logs: LogFiles): Promise<LogStart | undefined> {
-    const start = await startOf(logs, this.#asked.at, this.#asked.signal)
+  /** Also where logs have come to exist since: a stream that breaks then is better than cursors that are refused. */
+  #checkCount(logs: readonly LogFiles[]): void {
+    if (this.#asked.resumable) requireFewLogs(logs)
+  }
+
+  /** `names` are those in the log directory. */
+  async #startOf(logs: LogFiles, names: readonly string[]): Promise<LogStart | undefined> {
+    await this.#turns.spend()
+    const { at, signal } = this.#asked
+    signal.throwIfAborted()
+    const start = await startOf(logs, logs.indexes(names), at, signal)
     this.said ??= start?.said
     return start
   }
 
   async #followOne(lease: BufferLease): Promise<Followed> {
     const [logs] = this.#select()
-    for (;;) {
-      const start = await this.#startOf(logs)
-      if (!start) throw noLog(logs)
-      const cursor = this.#openAt(logs, start, lease)
+    const cursor = await this.#openFirst(logs, logs.names(), lease)
+    if (!cursor) throw noLog(logs)
+    return cursor
+  }
+
+  /** Undefined when the log has no files any more. */
+  async #openFirst(logs: LogFiles, listed: readonly string[], lease: BufferLease): Promise<LogCursor | undefined> {
+    for (let names = listed; ; names = logs.names()) {
+      const start = await this.#startOf(logs, names)
+      const cursor = start && this.#openAt(logs, start, lease)
       // Rotated away between the listing and the opening: the listing has changed, so look again.
-      if (cursor) return cursor
+      if (cursor || (!start && names !== listed)) return cursor
     }
   }
 
   async #followAll(lease: BufferLease): Promise<Followed> {
     const { allocation, selection } = this.#asked
     const merged = new MergedLogs({
-      list: () => existingLogs(this.#host.allocations.get(allocation.id) ?? allocation, selection),
+      list: (names) => {
+        const logs = existingLogs(this.#host.allocations.get(allocation.id) ?? allocation, selection, names)
+        this.#checkCount(logs)
+        return logs
+      },
       open: (logs) => {
-        const start = firstByte(logs)
+        const start = firstByte(logs, logs.indexes())
         return start && this.#openAt(logs, start, lease)
       },
     })
     try {
-      for (const logs of this.#select()) {
-        const start = await this.#startOf(logs)
-        const cursor = start && this.#openAt(logs, start, lease)
+      const all = this.#select()
+      const names = all[0].names()
+      for (const logs of all) {
+        const cursor = await this.#openFirst(logs, names, lease)
         if (cursor) merged.add(logs, cursor)
       }
       return merged

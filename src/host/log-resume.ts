@@ -8,31 +8,38 @@
 import { closeSync } from 'node:fs'
 import { Refusal } from '../kit/errors.ts'
 import type { Content } from './alloc-files.ts'
-import { type Cursor, edgeStands, fileIdentity, type Mark } from './cursor-code.ts'
+import { type Cursor, decidingIndex, edgeStands, fileIdentity, type Mark } from './cursor-code.ts'
 import type { LogStart } from './log-cursor.ts'
 import type { LogFiles, LogPlace } from './log-files.ts'
 
 /** Of what a mark points at: `rewritten` is the same file with other bytes, `gone` another file or none. */
 type MarkState = 'there' | 'rewritten' | 'gone'
 
-/** Undefined when there is no file of the log at all. `received` are bytes that came behind the cursor's place. */
-export function resumeLog(logs: LogFiles, cursor: Cursor, received: number): LogStart | undefined {
+/**
+ * Undefined when there is no file of the log at all. `indexes` are its files, `received` are bytes that came behind the
+ * cursor's place.
+ */
+export function resumeLog(
+  logs: LogFiles,
+  indexes: readonly number[],
+  cursor: Cursor,
+  received: number,
+): LogStart | undefined {
   const marks = cursor.marks.filter(({ log }) => log === logs.hash)
-  // In the order in which they were read. Nothing was given of the files behind the last one that has got anywhere.
-  const at = Math.max(
-    marks.findLastIndex(({ offset }) => offset > 0),
-    0,
-  )
+  const at = decidingIndex(marks)
   const mark = marks[at]
   if (!mark) return undefined
   const state = stateOf(logs, mark)
   // A file of that index is another one by now, if there is one.
-  if (state === 'gone') return restart(logs, cursor, mark, mark.index)
+  if (state === 'gone') return restart(logs, indexes, cursor, mark)
   if (state === 'rewritten') return anew(mark.index)
-  const walked = walk(logs, { index: mark.index, offset: mark.offset }, received)
-  if ('missing' in walked) return restart(logs, cursor, mark, walked.missing)
+  const walked = walk(logs, indexes, { index: mark.index, offset: mark.offset }, received)
+  if ('missing' in walked) return restart(logs, indexes, cursor, mark, walked.missing)
   if ('beyond' in walked) return anew(walked.beyond)
-  const late = marks.slice(0, at).filter((old) => stateOf(logs, old) === 'there')
+  // Each file once: only a cursor that nobody was given names one twice.
+  const earlier = new Map(marks.slice(0, at).map((old) => [old.index, old]))
+  earlier.delete(mark.index)
+  const late = [...earlier.values()].filter((old) => stateOf(logs, old) === 'there')
   return { place: walked, after: mark.after, late: late.map(({ index, offset }) => ({ index, offset })) }
 }
 
@@ -61,30 +68,34 @@ export function markState(content: Content, mark: Mark): MarkState {
  * The oldest bytes that were not there when the cursor was made: in a file from index `first` on, or a younger one; the
  * end of the log when there are none.
  */
-function restart(logs: LogFiles, cursor: Cursor, mark: Mark, first: number): LogStart | undefined {
-  const indexes = logs.indexes()
+function restart(
+  logs: LogFiles,
+  indexes: readonly number[],
+  cursor: Cursor,
+  mark: Mark,
+  first = mark.index,
+): LogStart | undefined {
   const madeAtNs = BigInt(cursor.madeAtMs) * 1_000_000n
-  const fresh = indexes.find((index) => index >= first || logs.bornNs(index) > madeAtNs)
+  const isFresh = (index: number) => index >= first || logs.bornNs(index) > madeAtNs
+  // Names that are no readable files lead nowhere.
+  const fresh = indexes.find((index) => isFresh(index) && logs.sizeOf(index) !== undefined)
   const said = { event: 'deleted', index: mark.index, offset: mark.offset } as const
   if (fresh !== undefined) return { place: { index: fresh, offset: 0 }, said }
-  const last = indexes.at(-1)
-  return last === undefined ? undefined : { place: { index: last, offset: sizeOf(logs, last) ?? 0 }, said }
-}
-
-function sizeOf(logs: LogFiles, index: number): number | undefined {
-  const content = logs.open(index)
-  if (!content) return undefined
-  closeSync(content.fd)
-  return Number(content.stat.size)
+  const last = indexes.findLast((index) => logs.sizeOf(index) !== undefined)
+  return last === undefined ? undefined : { place: { index: last, offset: logs.sizeOf(last) ?? 0 }, said }
 }
 
 /** The place so many bytes further on, or which file between has gone, or which ends too early. */
-function walk(logs: LogFiles, from: LogPlace, bytes: number): LogPlace | { missing: number } | { beyond: number } {
+function walk(
+  logs: LogFiles,
+  indexes: readonly number[],
+  from: LogPlace,
+  bytes: number,
+): LogPlace | { missing: number } | { beyond: number } {
   let { index, offset } = from
   let left = bytes
-  const indexes = logs.indexes()
   for (;;) {
-    const size = sizeOf(logs, index)
+    const size = logs.sizeOf(index)
     if (size === undefined) return { missing: index }
     if (left <= size - offset) return { index, offset: offset + left }
     // Purging takes the lowest: with this one there, a gap behind it was left by the writer.

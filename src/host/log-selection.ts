@@ -1,11 +1,10 @@
 /**
  * Which logs a request asks for, and where it begins in each.
  */
-import { closeSync } from 'node:fs'
 import { Refusal } from '../kit/errors.ts'
 import { gone } from './alloc-files.ts'
 import type { Allocation, Task } from './allocation.ts'
-import type { Cursor } from './cursor-code.ts'
+import { type Cursor, LOGS_MAX } from './cursor-code.ts'
 import type { LogStart } from './log-cursor.ts'
 import { LogFiles, type LogPlace, logStart } from './log-files.ts'
 import { laterPlace, type PlacedFile, tailPlace } from './log-position.ts'
@@ -49,14 +48,18 @@ export function selectLogs(allocation: Allocation, selection: Selection): readon
   throw new Refusal('not_found', `no log found for task "${task}" and log type "${selection.type}"`)
 }
 
-/** As `selectLogs`, without any refusal. */
-export function existingLogs(allocation: Allocation, { task, type }: Selection): LogFiles[] {
+/** As `selectLogs`, without any refusal. `listed` gives the names in the log directory, if they are known already. */
+export function existingLogs(
+  allocation: Allocation,
+  { task, type }: Selection,
+  listed?: () => readonly string[],
+): LogFiles[] {
   const types = type === '*' ? ['stdout', 'stderr'] : [type]
   const tasks = [...allocation.tasks.values()].filter(({ name }) => task === '*' || name === task)
   const logs = tasks
     .filter((each) => !each.logsDisabled && hasStarted(each))
     .flatMap(({ name }) => types.map((each) => new LogFiles(allocation, { task: name, type: each })))
-  const names = logs[0]?.names() ?? []
+  const names = listed?.() ?? logs[0]?.names() ?? []
   return logs.filter((each) => each.indexes(names).length > 0)
 }
 
@@ -93,15 +96,32 @@ export function checkCursor(cursor: Cursor | undefined, logs: readonly LogFiles[
   if (cursor) requireLogOf(cursor, logs)
 }
 
-/** Where a request begins in one of its logs; undefined when the log has no files any more. */
-export async function startOf(logs: LogFiles, at: Beginning, signal: AbortSignal): Promise<LogStart | undefined> {
+/** Throws a Refusal when one cursor could not tell where each of the logs goes on. */
+export function requireFewLogs(logs: readonly LogFiles[]): void {
+  if (logs.length <= LOGS_MAX) return
+  throw new Refusal(
+    'invalid_request',
+    `a cursor holds the places of ${LOGS_MAX} logs, and these are ${logs.length}: ask for one type or one task, or leave out cursor (outpost logs: -no-resume)`,
+  )
+}
+
+/**
+ * Where a request begins in one of its logs, of which there are the files `indexes`; undefined when the log has no files
+ * any more.
+ */
+export async function startOf(
+  logs: LogFiles,
+  indexes: readonly number[],
+  at: Beginning,
+  signal: AbortSignal,
+): Promise<LogStart | undefined> {
   const { cursor, tailLines, sinceMs } = at
-  if (cursor) return resumeLog(logs, cursor, at.received) ?? firstByte(logs)
+  if (cursor) return resumeLog(logs, indexes, cursor, at.received) ?? firstByte(logs, indexes)
   if (tailLines === undefined && sinceMs === undefined) {
-    const place = logStart(sizesOf(logs), at)
+    const place = logStart(sizesOf(logs, indexes), at)
     return place && { place }
   }
-  const files = openFiles(logs)
+  const files = openFiles(logs, indexes)
   try {
     if (files.length === 0) return undefined
     const place = await soughtPlace(files, at, signal)
@@ -125,27 +145,23 @@ export async function soughtPlace(
   return byTime && byLines ? laterPlace(byTime, byLines) : (byTime ?? byLines)
 }
 
-/** The oldest byte there is of a log. */
-export function firstByte(logs: LogFiles): LogStart | undefined {
-  const [index] = logs.indexes()
+/** The oldest byte there is of a log with the files `indexes`; names that are no readable files are passed over. */
+export function firstByte(logs: LogFiles, indexes: readonly number[]): LogStart | undefined {
+  const index = indexes.find((each) => logs.sizeOf(each) !== undefined)
   return index === undefined ? undefined : { place: { index, offset: 0 } }
 }
 
-function sizesOf(logs: LogFiles): { index: number; size: number }[] {
-  const sizes: { index: number; size: number }[] = []
-  for (const index of logs.indexes()) {
-    const content = logs.open(index)
-    if (!content) continue
-    closeSync(content.fd)
-    sizes.push({ index, size: Number(content.stat.size) })
-  }
-  return sizes
+function sizesOf(logs: LogFiles, indexes: readonly number[]): { index: number; size: number }[] {
+  return indexes.flatMap((index) => {
+    const size = logs.sizeOf(index)
+    return size === undefined ? [] : [{ index, size }]
+  })
 }
 
-function openFiles(logs: LogFiles): PlacedFile[] {
+function openFiles(logs: LogFiles, indexes: readonly number[]): PlacedFile[] {
   const files: PlacedFile[] = []
   try {
-    for (const index of logs.indexes().slice(-SEARCHED_FILES_MAX)) {
+    for (const index of indexes.slice(-SEARCHED_FILES_MAX)) {
       const content = logs.open(index)
       if (!content) continue
       const { size, mtimeNs } = content.stat

@@ -8,16 +8,23 @@ import type { LogFiles, LogPlace } from './log-files.ts'
 import { fileSteps, type Reading } from './one-file.ts'
 import { OpenFile } from './read.ts'
 import type { Once, SourceStep } from './stream-source.ts'
+import { Turns } from './time-slices.ts'
 
 export interface LogBeginning {
   readonly logs: LogFiles
   readonly start: LogStart
 }
 
+/** Names in the log directory of several logs are listed again when they are older. Those of one log always are. */
+const LISTED_MS = 100
+
 /** Several logs one after the other; mostly there is one. */
 export class LogsOnce implements Once {
   readonly #beginnings: readonly LogBeginning[]
   readonly #lease: BufferLease
+  readonly #turns = new Turns()
+  #names: readonly string[] = []
+  #listedAtMs = Number.NEGATIVE_INFINITY
   /** Of each log where it stands; of those that come later, where they begin. */
   readonly #marks = new Map<LogFiles, Mark>()
   /** Of files before the place where a log begins, which may have got late bytes. */
@@ -73,30 +80,36 @@ export class LogsOnce implements Once {
     labelBytes: () => number,
     after: number | undefined,
   ): AsyncGenerator<SourceStep, LogPlace | undefined> {
+    await this.#turns.spend()
     const reading = this.#open(logs, place, after)
-    if (!reading) return after === undefined ? undefined : placeAfter(logs, place) // rotated away since it was listed
+    if (!reading) return after === undefined ? undefined : this.#placeAfter(logs, place) // rotated away since it was listed
     try {
       let position = place.offset
       let next: LogPlace | undefined
       for (;;) {
         position = yield* fileSteps(reading, position, this.#lease, labelBytes())
         if (next) return next
-        next = after === undefined ? undefined : placeAfter(logs, place)
+        next = after === undefined ? undefined : this.#placeAfter(logs, place)
         if (!next) return undefined
       }
     } finally {
       reading.file.close()
     }
   }
+
+  /** Which file is next is looked up again each time. */
+  #placeAfter(logs: LogFiles, place: LogPlace): LogPlace | undefined {
+    const nowMs = performance.now()
+    if (this.#beginnings.length === 1 || nowMs - this.#listedAtMs > LISTED_MS) {
+      this.#names = logs.names()
+      this.#listedAtMs = nowMs
+    }
+    const index = logs.indexes(this.#names).find((other) => other > place.index)
+    return index === undefined ? undefined : { index, offset: 0 }
+  }
 }
 
 /** Says where a log stands of which no file could be opened: nowhere. */
 function noMark(logs: LogFiles): Mark {
   return { log: logs.hash, index: 0, identity: 0, offset: 0, edge: 0, edgeLength: 0, after: 0 }
-}
-
-/** Which file is next is looked up again each time. */
-function placeAfter(logs: LogFiles, place: LogPlace): LogPlace | undefined {
-  const index = logs.indexes().find((other) => other > place.index)
-  return index === undefined ? undefined : { index, offset: 0 }
 }

@@ -71,7 +71,13 @@ function serve(host: Host, allocation: Allocation, input: LogsInput, call: Call)
     )
   }
   const stage = lines && new LineStage(encoder, lines)
-  const opening = new LogOpening(host, { allocation, selection: input, at, signal: call.signal })
+  const opening = new LogOpening(host, {
+    allocation,
+    selection: input,
+    at,
+    resumable: input.cursor !== undefined,
+    signal: call.signal,
+  })
   const head = () => headOf(input, () => resumeHeaders(encoder.cursor(scope), opening.said?.event))
   if (!input.follow) {
     const open = (lease: BufferLease) => opening.once(lease)

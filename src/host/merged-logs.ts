@@ -8,8 +8,8 @@ import type { Mark } from './cursor-code.ts'
 import type { Followed, SourceStep } from './stream-source.ts'
 
 interface MergedOptions {
-  /** The logs that are asked for and exist by now. */
-  readonly list: () => readonly LogFiles[]
+  /** The logs that are asked for and exist by now; `names` gives those in their directory, if they are known already. */
+  readonly list: (names: (() => readonly string[]) | undefined) => readonly LogFiles[]
   /** Undefined when the log has gone again. */
   readonly open: (logs: LogFiles) => LogCursor | undefined
 }
@@ -20,7 +20,8 @@ const LIST_MS = 500
 export class MergedLogs implements Followed {
   readonly kind = 'log'
   readonly #options: MergedOptions
-  readonly #cursors = new Map<number, LogCursor>()
+  /** By the path of a log's first file: hashes of names may be alike. */
+  readonly #cursors = new Map<string, LogCursor>()
   /** Logs that may have something, in the order in which they take turns. */
   readonly #ready = new Set<LogCursor>()
   #listedAtMs = 0
@@ -35,7 +36,7 @@ export class MergedLogs implements Followed {
 
   /** Takes in a log that is open already. */
   add(logs: LogFiles, cursor: LogCursor): void {
-    this.#cursors.set(logs.hash, cursor)
+    this.#cursors.set(logs.path(0), cursor)
     this.#ready.add(cursor)
     cursor.onWake = () => {
       this.#ready.add(cursor)
@@ -72,8 +73,9 @@ export class MergedLogs implements Followed {
     this.#listedAtMs = performance.now()
     // Everybody is asked now and then: files that were kept open for late bytes are let go by their log's next step.
     for (const cursor of this.#cursors.values()) this.#ready.add(cursor)
-    for (const logs of this.#options.list()) {
-      if (this.#cursors.has(logs.hash)) continue
+    const [one] = this.#cursors.values()
+    for (const logs of this.#options.list(one && (() => one.names()))) {
+      if (this.#cursors.has(logs.path(0))) continue
       const cursor = this.#options.open(logs)
       if (cursor) this.add(logs, cursor)
     }

@@ -6,6 +6,8 @@
  * is measured, not bytes, because what a byte costs depends on what is done with it.
  */
 
+import { setImmediate as nextTurnOfLoop } from 'node:timers/promises'
+
 /** A slice of its own should be well below this. */
 const TURN_MS_MAX = 1
 
@@ -68,4 +70,16 @@ export function inSlices(slice: Slice): Promise<void> | undefined {
   return new Promise((resolve, reject) => {
     waiting.push({ slice, resolve, reject })
   })
+}
+
+/** For a work whose parts wait for something anyway: leaves the turn to others where it has had its part of it. */
+export class Turns {
+  #sinceMs = performance.now()
+
+  /** To be awaited before each part. */
+  async spend(): Promise<void> {
+    if (performance.now() - this.#sinceMs < TURN_MS_MAX) return
+    await nextTurnOfLoop()
+    this.#sinceMs = performance.now()
+  }
 }

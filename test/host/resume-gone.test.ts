@@ -94,3 +94,22 @@ test('bytes that came late to the older file are neither lost nor repeated', asy
     assert.equal(again.text, 'late newer ')
   }
 })
+
+test('names that are no files are passed over where a cursor goes on', async (t) => {
+  const host = await startTailHost(t)
+  for (const follow of [true, false]) {
+    for (const left of [true, false]) {
+      const one = host.another()
+      writeFileSync(one.log(0), 'zero')
+      const { cursor } = await ask(one.logsUrl({ cursor: '' }))
+      unlinkSync(one.log(0))
+      // Whoever writes a log may put something else in its place.
+      mkdirSync(one.log(0))
+      mkdirSync(one.log(1))
+      if (left) writeFileSync(one.log(2), 'two')
+      const url = one.logsUrl({ follow, cursor: cursor ?? '' })
+      if (left) assert.equal((await take(url, ({ bytes }) => bytes >= 3)).text, 'two')
+      else assert.equal((await fetch(url)).status, 404)
+    }
+  }
+})
