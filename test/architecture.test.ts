@@ -42,7 +42,8 @@ const MAIN_FILE: Readonly<Record<string, string>> = {
   cli: 'command.ts',
   secrets: 'policy.ts',
   cluster: 'route.ts',
-  store: 'roster-store.ts',
+  store: 'store.ts',
+  barrier: 'barrier.ts',
 }
 
 function walk(folder: string): string[] {

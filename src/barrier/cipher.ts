@@ -1,0 +1,55 @@
+/**
+ * One entry's ciphertext: AES-256-GCM with a random nonce, the entry's path as associated data, so that a ciphertext that
+ * was moved to another path does not open there.
+ *
+ *     1 byte format · 4 bytes term · 12 bytes nonce · ciphertext · 16 bytes tag
+ */
+import { createCipheriv, createDecipheriv, randomFillSync } from 'node:crypto'
+import { Fault } from '../kit/errors.ts'
+
+const FORMAT = 1
+const HEAD_BYTES = 5
+const NONCE_BYTES = 12
+const TAG_BYTES = 16
+export const OVERHEAD_BYTES = HEAD_BYTES + NONCE_BYTES + TAG_BYTES
+
+export interface TermKey {
+  readonly term: number
+  readonly key: Buffer
+}
+
+export function encrypt(path: string, plaintext: Uint8Array, { term, key }: TermKey): Buffer<ArrayBuffer> {
+  const out = Buffer.from(new ArrayBuffer(OVERHEAD_BYTES + plaintext.length))
+  out.writeUInt8(FORMAT, 0)
+  out.writeUInt32BE(term, 1)
+  const nonce = randomFillSync(out, HEAD_BYTES, NONCE_BYTES).subarray(HEAD_BYTES, HEAD_BYTES + NONCE_BYTES)
+  const cipher = createCipheriv('aes-256-gcm', key, nonce)
+  cipher.setAAD(Buffer.from(path))
+  cipher.update(plaintext).copy(out, HEAD_BYTES + NONCE_BYTES)
+  cipher.final()
+  cipher.getAuthTag().copy(out, out.length - TAG_BYTES)
+  return out
+}
+
+/** The plaintext. Throws a Fault for a ciphertext that was changed, moved, or made with another key; it says no more. */
+export function decrypt(path: string, ciphertext: Uint8Array, keyOf: (term: number) => Buffer | undefined): Buffer {
+  const bytes = Buffer.from(ciphertext.buffer, ciphertext.byteOffset, ciphertext.length)
+  if (bytes.length < OVERHEAD_BYTES || bytes[0] !== FORMAT) throw damaged(path)
+  const key = keyOf(bytes.readUInt32BE(1))
+  if (!key) throw damaged(path)
+  const decipher = createDecipheriv('aes-256-gcm', key, bytes.subarray(HEAD_BYTES, HEAD_BYTES + NONCE_BYTES))
+  decipher.setAAD(Buffer.from(path))
+  decipher.setAuthTag(bytes.subarray(-TAG_BYTES))
+  const plaintext = decipher.update(bytes.subarray(HEAD_BYTES + NONCE_BYTES, -TAG_BYTES))
+  try {
+    decipher.final()
+  } catch (error) {
+    plaintext.fill(0)
+    throw damaged(path, error)
+  }
+  return plaintext
+}
+
+function damaged(path: string, cause?: unknown): Fault {
+  return new Fault(`the entry ${path} cannot be decrypted: it is damaged, or of another store`, { cause })
+}

@@ -1,0 +1,147 @@
+/**
+ * A batch: what one commit changes, all of it or nothing. Its bytes are what the replication log holds, so they are the
+ * same on every machine: puts in their order, then deletes, lengths as sums of seven bits.
+ */
+
+export interface Put {
+  readonly path: string
+  /** Ciphertext: this room never sees anything else. */
+  readonly value: Uint8Array
+}
+
+export interface Batch {
+  readonly puts: readonly Put[]
+  readonly deletes: readonly string[]
+}
+
+const FORMAT = 1
+/** Of one path in UTF-8 bytes. */
+export const PATH_BYTES_MAX = 4096
+/** Of one batch: above what any request body may hold, with room for what encryption adds. */
+export const BATCH_BYTES_MAX = 64 << 20
+
+/** A path that is no path, or a batch that is none. A fault of ours, or a damaged log. */
+export class MalformedBatch extends Error {
+  override readonly name = 'MalformedBatch'
+}
+
+/** Throws MalformedBatch for a path that could not be found again: empty, with an empty part, or not well-formed. */
+export function checkPath(path: string): void {
+  const isFine = path !== '' && !path.startsWith('/') && !path.endsWith('/') && !path.includes('//')
+  if (isFine && path.isWellFormed() && !path.includes('\0') && Buffer.byteLength(path) <= PATH_BYTES_MAX) return
+  throw new MalformedBatch('a storage path is malformed or too long')
+}
+
+/** The batch as bytes. Throws MalformedBatch for malformed paths, one path twice, and more than `BATCH_BYTES_MAX`. */
+export function encodeBatch({ puts, deletes }: Batch): Buffer<ArrayBuffer> {
+  const seen = new Set<string>()
+  let size = 1 + 2 * VARINT_BYTES_MAX
+  for (const path of [...puts.map((put) => put.path), ...deletes]) {
+    checkPath(path)
+    if (seen.has(path)) throw new MalformedBatch('a batch changes one path twice')
+    seen.add(path)
+    size += VARINT_BYTES_MAX + Buffer.byteLength(path)
+  }
+  for (const { value } of puts) size += VARINT_BYTES_MAX + value.length
+  if (size > BATCH_BYTES_MAX) throw new MalformedBatch('a batch is too large')
+  const writer = new Writer(Buffer.from(new ArrayBuffer(size)))
+  writer.byte(FORMAT)
+  writer.number(puts.length)
+  for (const { path, value } of puts) {
+    writer.text(path)
+    writer.bytes(value)
+  }
+  writer.number(deletes.length)
+  for (const path of deletes) writer.text(path)
+  return writer.done()
+}
+
+/** The batch that the bytes hold; values lie in them. Throws MalformedBatch. */
+export function decodeBatch(bytes: Uint8Array): Batch {
+  const reader = new Reader(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length))
+  if (reader.byte() !== FORMAT) throw new MalformedBatch('a batch is of another format')
+  const puts: Put[] = []
+  for (let left = reader.number(); left > 0; left--) puts.push({ path: reader.text(), value: reader.bytes() })
+  const deletes: string[] = []
+  for (let left = reader.number(); left > 0; left--) deletes.push(reader.text())
+  reader.end()
+  return { puts, deletes }
+}
+
+const VARINT_BYTES_MAX = 5
+
+class Writer {
+  readonly #out: Buffer<ArrayBuffer>
+  #at = 0
+
+  constructor(out: Buffer<ArrayBuffer>) {
+    this.#out = out
+  }
+
+  byte(value: number): void {
+    this.#out[this.#at++] = value
+  }
+
+  number(value: number): void {
+    let rest = value
+    for (; rest >= 128; rest = Math.floor(rest / 128)) this.byte((rest % 128) | 128)
+    this.byte(rest)
+  }
+
+  bytes(value: Uint8Array): void {
+    this.number(value.length)
+    this.#out.set(value, this.#at)
+    this.#at += value.length
+  }
+
+  text(value: string): void {
+    this.number(Buffer.byteLength(value))
+    this.#at += this.#out.write(value, this.#at)
+  }
+
+  done(): Buffer<ArrayBuffer> {
+    return this.#out.subarray(0, this.#at)
+  }
+}
+
+class Reader {
+  readonly #in: Buffer
+  #at = 0
+
+  constructor(bytes: Buffer) {
+    this.#in = bytes
+  }
+
+  byte(): number {
+    const value = this.#in[this.#at++]
+    if (value === undefined) throw new MalformedBatch('a batch is cut')
+    return value
+  }
+
+  number(): number {
+    let value = 0
+    for (let factor = 1; ; factor *= 128) {
+      const byte = this.byte()
+      value += (byte & 127) * factor
+      if (byte < 128) return value
+      if (factor > 128 ** VARINT_BYTES_MAX) throw new MalformedBatch('a batch holds an impossible length')
+    }
+  }
+
+  bytes(): Buffer {
+    const length = this.number()
+    const end = this.#at + length
+    if (end > this.#in.length) throw new MalformedBatch('a batch is cut')
+    const value = this.#in.subarray(this.#at, end)
+    this.#at = end
+    return value
+  }
+
+  text(): string {
+    return this.bytes().toString('utf8')
+  }
+
+  end(): void {
+    if (this.#at !== this.#in.length) throw new MalformedBatch('a batch is followed by something')
+  }
+}

@@ -1,0 +1,53 @@
+/** The store in a process that is killed at random moments: what was acknowledged is there, nothing is there in part. */
+import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { setTimeout as delay } from 'node:timers/promises'
+import { checkDatabase } from '../../src/store/check.ts'
+import { SqliteStore } from '../../src/store/store.ts'
+import { Random } from '../helpers/frames.ts'
+import { temporaryDirectory, until } from '../host/host-fixture.ts'
+
+const RUNS = Number(process.env['CRASH_RUNS'] ?? 6)
+const WRITERS = 8
+
+test('a killed process loses nothing that it acknowledged', async (t) => {
+  const path = join(temporaryDirectory(t), 'secrets.db')
+  const random = new Random(3)
+  for (let run = 0; run < RUNS; run++) {
+    const child = spawn(process.execPath, [
+      join(import.meta.dirname, 'crash-writer.ts'),
+      path,
+      String(WRITERS),
+      String(run),
+    ])
+    let said = ''
+    child.stdout.on('data', (bytes: Buffer) => (said += bytes.toString()))
+    await until(() => said.length > 0)
+    await delay(random.between(0, 300))
+    child.kill('SIGKILL')
+    await once(child, 'close')
+    await compare(path, run, said)
+  }
+})
+
+async function compare(path: string, run: number, said: string): Promise<void> {
+  assert.deepEqual(checkDatabase(path), [])
+  const last = new Map<number, number>()
+  for (const line of said.split('\n').slice(0, -1)) {
+    const [writer, at] = line.split(' ').map(Number)
+    last.set(writer ?? 0, at ?? 0)
+  }
+  const store = await SqliteStore.open(path)
+  for (const [writer, acknowledged] of last) {
+    const [a, b] = ['a', 'b'].map((name) => Buffer.from(store.get(`w${writer}/${name}`)?.value ?? []).toString())
+    assert.equal(a, b)
+    const [ofRun, , at] = (a ?? '').split(' ').map(Number)
+    assert.equal(ofRun, run)
+    assert.ok((at ?? -1) >= acknowledged, `writer ${writer}: ${at} is there, ${acknowledged} was acknowledged`)
+    assert.ok((at ?? 0) <= acknowledged + 1)
+  }
+  await store.close()
+}

@@ -1,0 +1,135 @@
+/** The store on a real database: the contract, its log, its epochs, a full disk, a killed process, damage. */
+import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
+import { mkdirSync, openSync, readFileSync, statSync, truncateSync, writeFileSync, writeSync } from 'node:fs'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { test, type TestContext } from 'node:test'
+import { checkDatabase } from '../../src/store/check.ts'
+import { decodeBatch } from '../../src/store/batch.ts'
+import { checksumOf } from '../../src/store/log-row.ts'
+import { SqliteStore, StoreError } from '../../src/store/store.ts'
+import { temporaryDirectory } from '../host/host-fixture.ts'
+import { storeContract } from './contract.ts'
+
+async function openIn(t: TestContext, directory = temporaryDirectory(t)): Promise<SqliteStore> {
+  const store = await SqliteStore.open(join(directory, 'secrets.db'))
+  t.after(() => store.close())
+  return store
+}
+
+const put = (path: string, value = path) => ({ path, value: Buffer.from(value) })
+
+storeContract('sqlite', (t) => openIn(t))
+
+test('every commit has its row of the log, chained to the one before; local ones have none', async (t) => {
+  const store = await openIn(t)
+  await store.commit({ puts: [put('a')], deletes: [] })
+  await store.commit({ puts: [put('local/key')], deletes: [] })
+  await store.commit({ puts: [put('b')], deletes: ['a'] })
+  await assert.rejects(store.commit({ puts: [put('local/x'), put('c')], deletes: [] }), /mixes/)
+  const rows = store.rowsAfter(0, 10)
+  assert.deepEqual(
+    rows.map(({ sequence }) => sequence),
+    [1, 2],
+  )
+  let before: Uint8Array = new Uint8Array(32)
+  for (const row of rows) {
+    assert.ok(checksumOf(row, before).equals(row.checksum))
+    before = row.checksum
+  }
+  assert.deepEqual(decodeBatch(rows[1]?.batch ?? Buffer.alloc(0)).deletes, ['a'])
+  assert.deepEqual(store.position().sequence, 2)
+  assert.equal(store.rowsAfter(1, 10).length, 1)
+  assert.equal(await store.trimLog(99, 10), 1)
+  assert.deepEqual(
+    store.rowsAfter(0, 10).map(({ sequence }) => sequence),
+    [2],
+  )
+})
+
+test('a higher epoch fences whoever believes in the old one, also after a restart', async (t) => {
+  const directory = temporaryDirectory(t)
+  const store = await openIn(t, directory)
+  await store.commit({ puts: [put('a')], deletes: [] })
+  const raised = store.raiseEpoch(5)
+  const late = store.commit({ puts: [put('a', 'late')], deletes: [] })
+  await raised
+  await assert.rejects(late, (error: StoreError) => error.kind === 'fenced')
+  assert.equal(Buffer.from(store.get('a')?.value ?? []).toString(), 'a')
+  await store.commit({ puts: [put('b')], deletes: [] })
+  await store.close()
+  const again = await openIn(t, directory)
+  assert.equal(again.epoch, 5)
+  assert.equal(again.position().epoch, 5)
+})
+
+test('a full disk refuses commits, keeps what there is, and takes them again when there is space', async (t) => {
+  const directory = temporaryDirectory(t)
+  const small = join(directory, 'small')
+  mkdirSync(small)
+  try {
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=2m', 'tmpfs', small], { stdio: 'ignore' })
+  } catch {
+    return t.skip('needs the right to mount')
+  }
+  try {
+    await onSmallDisk(small)
+  } finally {
+    execFileSync('umount', ['-l', small])
+  }
+})
+
+async function onSmallDisk(small: string): Promise<void> {
+  const store = await SqliteStore.open(join(small, 'secrets.db'))
+  await store.commit({ puts: [put('kept')], deletes: [] })
+  execFileSync('sh', ['-c', `cat /dev/zero > ${small}/ballast 2>/dev/null || true`])
+  let refused = 0
+  for (let at = 0; at < 40; at++) {
+    try {
+      await store.commit({ puts: [{ path: `big/${at}`, value: Buffer.alloc(50_000, at) }], deletes: [] })
+    } catch (error) {
+      assert.ok(error instanceof StoreError && error.kind === 'full', String(error))
+      assert.equal(store.get(`big/${at}`), undefined)
+      refused++
+    }
+  }
+  assert.ok(refused > 0)
+  assert.equal(Buffer.from(store.get('kept')?.value ?? []).toString(), 'kept')
+  execFileSync('rm', [`${small}/ballast`])
+  await store.commit({ puts: [put('after')], deletes: [] })
+  await store.close()
+  assert.deepEqual(checkDatabase(join(small, 'secrets.db')), [])
+}
+
+test('another file, a newer one, and damage are named', async (t) => {
+  const directory = temporaryDirectory(t)
+  writeFileSync(join(directory, 'text.db'), 'no database at all, but long enough to be looked at closely')
+  await assert.rejects(SqliteStore.open(join(directory, 'text.db')), /not a database|cannot be opened/)
+  const foreign = new DatabaseSync(join(directory, 'foreign.db'))
+  foreign.exec('CREATE TABLE things (x)')
+  foreign.close()
+  await assert.rejects(SqliteStore.open(join(directory, 'foreign.db')), /no database of outpost/)
+  const store = await openIn(t, directory)
+  for (let at = 0; at < 200; at++)
+    await store.commit({ puts: [{ path: `p/${at}`, value: Buffer.alloc(2000, at) }], deletes: [] })
+  await store.close()
+  const path = join(directory, 'secrets.db')
+  assert.deepEqual(checkDatabase(path), [])
+  const newer = new DatabaseSync(path)
+  newer.exec('PRAGMA user_version = 99')
+  newer.close()
+  await assert.rejects(SqliteStore.open(path), /newer version/)
+  const whole = readFileSync(path)
+  const changed = new DatabaseSync(path)
+  changed.exec('UPDATE log SET batch = zeroblob(length(batch)) WHERE sequence = 50')
+  changed.close()
+  assert.match(checkDatabase(path).join('\n'), /log row 50|format/)
+  const fd = openSync(path, 'r+')
+  writeSync(fd, whole, 0, whole.length, 0)
+  writeSync(fd, Buffer.alloc(4096, 0x55), 0, 4096, 4096 * 20)
+  assert.ok(checkDatabase(path).length > 0)
+  writeSync(fd, whole, 0, whole.length, 0)
+  truncateSync(path, Math.floor(statSync(path).size / 2 / 4096) * 4096)
+  assert.ok(checkDatabase(path).length > 0)
+})
