@@ -23,6 +23,7 @@ const FIGURES = [
   'rotation',
   'tail-lines',
   'fanout',
+  'roster',
   'start',
   'cli',
 ]

@@ -147,7 +147,11 @@ export class Cluster {
     const own = host?.operations ?? (elsewhere ? absentHostOperations(elsewhere) : [])
     const directory = this.#directory(host)
     const routes = [...own, ...others].map((operation) => routed(operation, directory, this.#forwarder))
-    const { operations } = this.#room
+    const logs = own.find(({ name }) => name === 'host.logs')
+    const operations = [
+      ...(logs ? [this.#room.jobLogs(routed(logs, directory, this.#forwarder))] : []),
+      ...this.#room.operations,
+    ]
     return [...routes, ...(this.roster ? operations : operations.map((each) => relayed(each, this.#forwarder)))]
   }
 

@@ -8,6 +8,7 @@ import {
   type AllocationStubOptions,
   allocationStub,
   allocationValue,
+  filteredAllocation,
 } from './nomad-allocation.ts'
 import type { ServerParts } from './nodes-operations.ts'
 import {
@@ -41,14 +42,13 @@ export function allocationLooks(
   roster: Roster,
   options: AllocationStubOptions,
 ): Pick<Listing<AllocationRecord>, 'tokenOf' | 'text' | 'filtered'> {
-  const stub = (record: AllocationRecord, as: AllocationStubOptions) =>
-    allocationStub(record, roster.node(record.nodeId)?.node.name ?? '', as)
+  const nameOf = ({ nodeId }: AllocationRecord) => roster.node(nodeId)?.node.name ?? ''
   return {
     tokenOf: ({ allocation }) => allocation.id,
-    text: (record) => JSON.stringify(stub(record, options)),
+    text: (record) => JSON.stringify(allocationStub(record, nameOf(record), options)),
     filtered: {
       fields: ALLOCATION_FILTER_FIELDS,
-      value: (record) => stub(record, { resources: true, taskStates: true }),
+      value: (record) => filteredAllocation(record, nameOf(record)),
     },
   }
 }

@@ -226,7 +226,7 @@ function resolve(record: Datum, path: readonly string[]): unknown {
 }
 
 function own(value: object, key: string): unknown {
-  return Object.getOwnPropertyDescriptor(value, key)?.value
+  return Object.hasOwn(value, key) ? Reflect.get(value, key) : undefined
 }
 
 function isEqual(found: unknown, value: string): boolean {

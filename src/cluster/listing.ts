@@ -114,28 +114,76 @@ function* inBatches<T>(records: readonly T[]): Generator<readonly T[]> {
   for (let from = 0; from < records.length; from += BATCH) yield records.slice(from, from + BATCH)
 }
 
-/** Text of a JSON array in pieces. */
+/** A JSON array in pieces. The bytes of one are used again for the second one behind it. */
 async function* pieces<T>(
   batches: AsyncIterable<readonly T[]> | Iterable<readonly T[]>,
   textOf: (record: T) => string,
   isPretty: boolean,
-): AsyncGenerator<string> {
+): AsyncGenerator<Buffer> {
   const slice = new Slice()
-  let text = '['
+  const writer = new PieceWriter()
+  writer.add('[')
   let isFirst = true
   for await (const batch of batches) {
     for (const record of batch) {
       const one = escaped(textOf(record))
-      text += `${isFirst ? '' : ','}${isPretty ? indented(one) : one}`
+      if (!isFirst) writer.add(',')
+      writer.add(isPretty ? indented(one) : one)
       isFirst = false
+      if (writer.isFull) yield writer.take()
     }
     await slice.turn()
-    if (text.length < PIECE_LENGTH) continue
-    yield text
-    text = ''
   }
-  const end = isPretty ? `${isFirst ? '' : '\n'}]\n` : ']'
-  yield `${text}${end}`
+  writer.add(isPretty ? `${isFirst ? '' : '\n'}]\n` : ']')
+  yield writer.take()
+}
+
+/**
+ * Gathers text into pieces. A long list goes through the same two buffers: making new ones for megabytes a request would
+ * keep the garbage collector busy with everything else in memory, and that takes longer than the list.
+ */
+class PieceWriter {
+  #small = ''
+  #pair: [Buffer, Buffer] | undefined
+  #at = 0
+
+  get isFull(): boolean {
+    return this.#pair ? this.#at >= PIECE_LENGTH : this.#small.length >= PIECE_LENGTH
+  }
+
+  add(text: string): void {
+    if (!this.#pair) {
+      this.#small += text
+      return
+    }
+    const [current] = this.#pair
+    // Three bytes are the most that one unit of text becomes.
+    if (this.#at + text.length * 3 > current.length) this.#grow(text.length * 3)
+    this.#at += this.#pair[0].write(text, this.#at)
+  }
+
+  #grow(bytes: number): void {
+    if (!this.#pair) return
+    const larger = Buffer.allocUnsafeSlow(this.#at + bytes + PIECE_LENGTH)
+    this.#pair[0].copy(larger, 0, 0, this.#at)
+    this.#pair[0] = larger
+  }
+
+  take(): Buffer {
+    if (!this.#pair) {
+      const first = Buffer.from(this.#small)
+      if (first.length >= PIECE_LENGTH) {
+        this.#pair = [Buffer.allocUnsafeSlow(2 * PIECE_LENGTH), Buffer.allocUnsafeSlow(2 * PIECE_LENGTH)]
+      }
+      this.#small = ''
+      return first
+    }
+    const [current, other] = this.#pair
+    const piece = current.subarray(0, this.#at)
+    this.#pair = [other, current]
+    this.#at = 0
+    return piece
+  }
 }
 
 function indented(json: string): string {
@@ -144,16 +192,15 @@ function indented(json: string): string {
 }
 
 /** What fits one piece goes out with its length. */
-async function* written(texts: AsyncGenerator<string>, headers: Record<string, string>): AsyncGenerator<Chunk> {
-  const first = await texts.next()
+async function* written(bodies: AsyncGenerator<Buffer>, headers: Record<string, string>): AsyncGenerator<Chunk> {
+  const first = await bodies.next()
   if (first.done) return
-  const begun = Buffer.from(first.value)
   // Whatever is not the last piece is at least so long.
   const isWhole = first.value.length < PIECE_LENGTH
   const head = { status: 200, contentType: 'application/json', headers } as const
-  yield isWhole ? { ...head, contentLength: begun.length } : head
-  yield begun
-  for await (const text of texts) yield Buffer.from(text)
+  yield isWhole ? { ...head, contentLength: first.value.length } : head
+  yield first.value
+  if (!isWhole) yield* bodies
 }
 
 /** U+2028 and U+2029 end a line in old JavaScript; everywhere else here they are escaped too. */

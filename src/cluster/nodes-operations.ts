@@ -3,7 +3,7 @@ import type { AnyOperation, JsonText, Operation } from '../kit/operation.ts'
 import { type Field, type InputOf, pathParam, queryBoolean, schema } from '../kit/schema.ts'
 import type { Fleet } from './fleet.ts'
 import { list, readOne } from './listing.ts'
-import { ALLOCATION_FILTER_FIELDS, allocationValue } from './nomad-allocation.ts'
+import { ALLOCATION_FILTER_FIELDS, allocationValue, filteredAllocation } from './nomad-allocation.ts'
 import { filteredNode, NODE_FILTER_FIELDS, nodeStubText, nodeValue } from './nomad-node.ts'
 import { listFields, prefixField, readFields, requireNode, requireRegion, requireUuid, uuidPrefix } from './query.ts'
 import type { AllocationRecord, NodeRecord } from './roster.ts'
@@ -136,7 +136,7 @@ function nodeAllocationsOperation({ fleet, region }: ServerParts): AnyOperation 
           text: (record) => JSON.stringify(allocationValue(record, nameOf())),
           filtered: {
             fields: ALLOCATION_FILTER_FIELDS,
-            value: (record) => allocationValue(record, nameOf()),
+            value: (record) => filteredAllocation(record, nameOf()),
           },
         },
         input,

@@ -92,6 +92,37 @@ export function isEnded({ clientStatus }: AllocationDescription): boolean {
   return clientStatus !== 'pending' && clientStatus !== 'running'
 }
 
+/** What a filter may name. What costs to make is made when it is looked at. */
+export function filteredAllocation(record: AllocationRecord, nodeName: string): Record<string, unknown> {
+  const { allocation } = record
+  return {
+    get AllocatedResources() {
+      return allocatedResources(allocation)
+    },
+    ClientDescription: describe(allocation),
+    ClientStatus: allocation.clientStatus,
+    CreateIndex: record.createIndex,
+    CreateTime: nanoseconds(allocation.createTimeMs),
+    DesiredDescription: '',
+    DesiredStatus: allocation.desiredStatus,
+    EvalID: '',
+    ID: allocation.id,
+    JobID: allocation.jobId,
+    JobType: 'service',
+    JobVersion: 0,
+    ModifyIndex: record.modifyIndex,
+    ModifyTime: nanoseconds(record.modifyTimeMs),
+    Name: allocation.name,
+    Namespace: allocation.namespace,
+    NodeID: record.nodeId,
+    NodeName: nodeName,
+    TaskGroup: allocation.taskGroup,
+    get TaskStates() {
+      return statesOf(allocation)
+    },
+  }
+}
+
 export const ALLOCATION_FILTER_FIELDS: ReadonlySet<string> = new Set(
   (
     'AllocatedResources ClientDescription ClientStatus CreateIndex CreateTime DesiredDescription ' +
@@ -105,14 +136,15 @@ export function nanoseconds(ms: number): number {
 }
 
 function describe(allocation: AllocationDescription): string {
-  const texts = {
-    pending: 'No tasks have started',
-    running: 'Tasks are running',
-    complete: 'All tasks have completed',
-    failed: 'Failed tasks',
-    lost: 'Allocation is lost',
-  }
-  return texts[allocation.clientStatus]
+  return DESCRIPTIONS[allocation.clientStatus]
+}
+
+const DESCRIPTIONS = {
+  pending: 'No tasks have started',
+  running: 'Tasks are running',
+  complete: 'All tasks have completed',
+  failed: 'Failed tasks',
+  lost: 'Allocation is lost',
 }
 
 function statesOf({ tasks }: AllocationDescription): Record<string, unknown> {

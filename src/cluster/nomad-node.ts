@@ -94,11 +94,43 @@ export function nodeValue(record: NodeRecord): Record<string, unknown> {
   }
 }
 
-/** What a filter may name: the record, and what only the list shows. */
+/** What a filter may name. What costs to make is made when it is looked at. */
 export function filteredNode(record: NodeRecord): Record<string, unknown> {
-  const { httpAddress, version } = record.node
-  return { ...nodeValue(record), Address: hostOf(httpAddress), Version: version }
+  const { node, status, statusText } = record
+  return {
+    get Address() {
+      return hostOf(node.httpAddress)
+    },
+    Attributes: node.attributes,
+    CreateIndex: record.createIndex,
+    Datacenter: node.datacenter,
+    Drain: false,
+    get Drivers() {
+      return driversOf(record)
+    },
+    HTTPAddr: node.httpAddress,
+    HostVolumes: NONE,
+    ID: node.id,
+    Links: NONE,
+    Meta: node.meta,
+    ModifyIndex: record.modifyIndex,
+    Name: node.name,
+    NodeClass: node.nodeClass,
+    NodePool: node.nodePool,
+    get NodeResources() {
+      return resourcesOf(record)
+    },
+    ReservedResources: RESERVED,
+    SchedulingEligibility: 'eligible',
+    Status: status,
+    StatusDescription: status === 'ready' ? '' : statusText,
+    StatusUpdatedAt: Math.floor(record.statusAtMs / 1000),
+    TLSEnabled: node.tls,
+    Version: node.version,
+  }
 }
+
+const NONE = {}
 
 export const NODE_FILTER_FIELDS: ReadonlySet<string> = new Set(
   (

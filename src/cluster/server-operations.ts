@@ -4,6 +4,7 @@ import type { AnyOperation } from '../kit/operation.ts'
 import { allocationsOperations } from './allocations-operations.ts'
 import { Events, eventStreamOperation } from './event-stream.ts'
 import { Fleet } from './fleet.ts'
+import { jobLogsOperation } from './job-logs.ts'
 import { jobsOperations } from './jobs-operations.ts'
 import { nodesOperations } from './nodes-operations.ts'
 import type { Roster } from './roster.ts'
@@ -23,10 +24,12 @@ export class ServerRoom {
   readonly fleet: Fleet
   readonly operations: readonly AnyOperation[]
   readonly #events: Events
+  readonly #region: string
 
   constructor({ roster, region, facts, collect, logger }: ServerOptions) {
     this.fleet = new Fleet(roster)
     this.#events = new Events(roster)
+    this.#region = region
     const parts = { fleet: this.fleet, region }
     this.operations = [
       ...nodesOperations(parts),
@@ -40,6 +43,11 @@ export class ServerRoom {
       }),
       eventStreamOperation(parts, this.#events),
     ]
+  }
+
+  /** The logs of a job, from `logs`, which is `host.logs` as this process routes it. To be served before `operations`. */
+  jobLogs(logs: AnyOperation): AnyOperation {
+    return jobLogsOperation({ fleet: this.fleet, region: this.#region }, logs)
   }
 
   stop(): void {

@@ -6,20 +6,12 @@ import {
   type NodeDescription,
   type NodeState,
 } from '../../src/cluster/description.ts'
-import { Roster, type RosterStore } from '../../src/cluster/roster.ts'
+import { NO_STORE, Roster } from '../../src/cluster/roster.ts'
 import { ServerRoom } from '../../src/cluster/server-operations.ts'
 import { Listener } from '../../src/http/listener.ts'
 import { Router } from '../../src/http/router.ts'
-import type { Identity } from '../../src/kit/operation.ts'
+import type { AnyOperation, Identity } from '../../src/kit/operation.ts'
 import { keepingLogger, root } from '../host/host-fixture.ts'
-
-const NO_STORE: RosterStore = {
-  saveNode: () => undefined,
-  saveAllocation: () => undefined,
-  removeNode: () => undefined,
-  removeAllocation: () => undefined,
-  load: () => ({ index: 0, nodes: [], allocations: [] }),
-}
 
 const LIMITS = {
   connectionsPerClient: 0,
@@ -85,7 +77,8 @@ export interface FleetServer {
   get(path: string, init?: RequestInit): Promise<{ status: number; headers: Headers; text: string; value: unknown }>
 }
 
-export async function startFleetServer(t: Pick<TestContext, 'after'>): Promise<FleetServer> {
+/** `logs` stands for the `fs/logs` of every node, for the logs of a job. */
+export async function startFleetServer(t: Pick<TestContext, 'after'>, logs?: AnyOperation): Promise<FleetServer> {
   const logger = keepingLogger()
   const roster = new Roster({ store: NO_STORE, logger })
   const collected: string[] = []
@@ -101,7 +94,7 @@ export async function startFleetServer(t: Pick<TestContext, 'after'>): Promise<F
     host: '127.0.0.1',
     port: 0,
     headers: [],
-    router: new Router(room.operations),
+    router: new Router([...(logs ? [room.jobLogs(logs)] : []), ...room.operations]),
     logger,
     resolve: () => who,
     limits: LIMITS,
@@ -140,7 +133,7 @@ export async function startFleetServer(t: Pick<TestContext, 'after'>): Promise<F
     async get(path, init = {}) {
       const answer = await fetch(`${url}/v1/${path}`, init)
       const text = await answer.text()
-      const isJson = answer.ok && text !== '' && answer.headers.get('content-type') === 'application/json'
+      const isJson = answer.ok && answer.headers.get('content-type') === 'application/json' && !/^$|}{/.test(text)
       return { status: answer.status, headers: answer.headers, text, value: isJson ? JSON.parse(text) : undefined }
     },
   }

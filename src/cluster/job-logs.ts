@@ -1,0 +1,254 @@
+/**
+ * `/v1/job/:id/logs`: the logs of all allocations of a job over one connection. Each allocation's `fs/logs` runs on its own
+ * node, with the same parameters, and its frames come along as they are made, labelled `"AllocID":"…"`. Searching is
+ * done on the nodes (`grep=`), so only what was looked for travels.
+ *
+ * One allocation that ends or fails says so in a frame and ends nobody else. With `follow`, allocations that come join
+ * from the beginning of their logs; one that cannot be read yet is tried again. A slow reader slows all nodes down and
+ * makes nobody hold more than a window each.
+ */
+import { setTimeout as pause } from 'node:timers/promises'
+import { Refusal, type RefusalCode } from '../kit/errors.ts'
+import { type AnyOperation, type Call, type Chunk, isStreamHead, type Operation } from '../kit/operation.ts'
+import {
+  type Field,
+  type InputOf,
+  parseBoolean,
+  pathParam,
+  queryBoolean,
+  queryText,
+  type RawInput,
+  schema,
+} from '../kit/schema.ts'
+import type { AllocationDescription } from './description.ts'
+import type { Fleet } from './fleet.ts'
+import { FrameLabels, saidFrame } from './frame-labels.ts'
+import { requireJob } from './jobs-operations.ts'
+import { MergedStreams } from './merged-streams.ts'
+import { isEnded } from './nomad-allocation.ts'
+import type { ServerParts } from './nodes-operations.ts'
+import { namespaceField, readFields, requireRegion } from './query.ts'
+
+const HEARTBEAT_MS = 1000
+const HEARTBEAT = Buffer.from('{}')
+/** Allocations that are followed at once over one connection, and that are read at once where none is followed. */
+const FOLLOWED_MAX = 1000
+const READ_AT_ONCE = 16
+const TRY_AGAIN_MS = 3000
+/** What may be otherwise a little later. */
+const PASSING: ReadonlySet<RefusalCode> = new Set(['not_found', 'too_many', 'unavailable', 'no_answer'])
+/** What says where an allocation's log begins: one that joins later begins at its beginning. */
+const PLACES = ['offset', 'origin', 'tail_lines', 'since']
+/** Ours, or made anew for each allocation. */
+const OWN = ['namespace', 'region', 'task', 'type', 'follow']
+
+/** `?follow` alone is enough here. */
+const follow: Field<boolean> = {
+  in: 'query',
+  type: 'boolean',
+  description: 'Go on with what is written, and with allocations that come',
+  required: false,
+  parse(raw, name) {
+    const text = raw.query.find(([key]) => key === name)?.[1]
+    const value = text === undefined ? false : text === '' || parseBoolean(text)
+    if (value === undefined) throw new Refusal('invalid_request', 'failed to parse follow field to boolean')
+    return value
+  },
+}
+
+function notHere(description: string, why: string): Field<undefined> {
+  return {
+    in: 'query',
+    type: 'string',
+    description,
+    required: false,
+    parse(raw, name) {
+      if (raw.query.some(([key, value]) => key === name && value !== '' && parseBoolean(value) !== false)) {
+        throw new Refusal('invalid_request', `${name} cannot be had for a job: ${why}`)
+      }
+    },
+  }
+}
+
+const fields = {
+  id: pathParam('ID of the job, percent-encoded where it has slashes'),
+  namespace: namespaceField,
+  region: readFields.region,
+  task: queryText({ description: 'Name of the task; all tasks when absent', fallback: '*' }),
+  type: queryText({ description: 'stdout or stderr; both when absent', fallback: '*' }),
+  follow,
+  end_when_done: queryBoolean({ description: 'With follow: end when every task has ended', fallback: false }),
+  plain: notHere('Refused', 'frames say whose bytes they are'),
+  cursor: notHere('Refused', 'a place in many logs is no single one; follow one allocation, or use since'),
+}
+type LogsInput = InputOf<typeof fields>
+
+/** The same request for one allocation. */
+function requestOf(input: LogsInput, raw: RawInput, allocationId: string, isJoining: boolean): RawInput {
+  const left = raw.query.filter(([key]) => !OWN.includes(key) && !(isJoining && PLACES.includes(key)))
+  const { task, type } = input
+  const query: [string, string][] = [
+    ['task', task],
+    ['type', type],
+    ['follow', String(input.follow)],
+  ]
+  return { params: { alloc_id: allocationId }, query: [...left, ...query], headers: {}, body: undefined }
+}
+
+/** One request for the logs of a job. */
+class JobLogs {
+  readonly #fleet: Fleet
+  readonly #logs: AnyOperation
+  readonly #input: LogsInput
+  readonly #call: Call
+  readonly #merged = new MergedStreams()
+  readonly #abort = new AbortController()
+  readonly #known = new Set<string>()
+
+  constructor(parts: { fleet: Fleet; logs: AnyOperation }, input: LogsInput, call: Call) {
+    this.#fleet = parts.fleet
+    this.#logs = parts.logs
+    this.#input = input
+    this.#call = call
+  }
+
+  async *run(): AsyncGenerator<Chunk> {
+    const { namespace, id, follow: isFollowed, end_when_done: ends } = this.#input
+    const allocations = [...(this.#fleet.job(namespace, id)?.allocations.values() ?? [])].map((each) => each.allocation)
+    const wanted = allocations.filter((allocation) => this.#isWanted(allocation))
+    const [first] = wanted
+    if (!first && (!isFollowed || ends)) throw new Refusal('not_found', 'no allocation of this job has such a log')
+    if (isFollowed && wanted.length > FOLLOWED_MAX) {
+      const text = `the job has ${wanted.length} allocations, more than ${FOLLOWED_MAX} are not followed at once`
+      throw new Refusal('invalid_request', text)
+    }
+    // Bad parameters are bad for every allocation: refused before anything is sent.
+    if (first) this.#logs.input.parse(requestOf(this.#input, this.#call.raw, first.id, false))
+    const leave = this.#fleet.admit()
+    const stop = isFollowed ? this.#join() : () => undefined
+    const onAbort = () => this.#merged.wake()
+    this.#call.signal.addEventListener('abort', onAbort)
+    try {
+      yield {
+        status: 200,
+        contentType: 'application/json',
+        frames: true,
+        headers: { 'X-Content-Type-Options': 'nosniff' },
+      }
+      this.#begin(wanted)
+      yield* this.#pieces(isFollowed && !ends)
+    } finally {
+      this.#call.signal.removeEventListener('abort', onAbort)
+      stop()
+      leave()
+      this.#abort.abort()
+      this.#merged.close()
+    }
+  }
+
+  #isWanted({ tasks }: AllocationDescription): boolean {
+    return this.#input.task === '*' || tasks.some(({ name }) => name === this.#input.task)
+  }
+
+  #begin(allocations: readonly AllocationDescription[]): void {
+    const ids = allocations.map(({ id }) => id).sort()
+    for (const id of ids) this.#known.add(id)
+    if (this.#input.follow) {
+      for (const id of ids) this.#merged.run(() => this.#follow(id, false))
+      return
+    }
+    const next = ids.values()
+    for (let at = 0; at < READ_AT_ONCE; at++) {
+      this.#merged.run(async () => {
+        for (const id of next) await this.#read(id, false)
+      })
+    }
+  }
+
+  /** Takes in allocations of the job that come; returns how to stop. */
+  #join(): () => void {
+    const { namespace, id: jobId } = this.#input
+    return this.#fleet.roster.listen((change) => {
+      if (change.type !== 'AllocationUpdated') return
+      const { allocation } = change.record
+      if (allocation.namespace !== namespace || allocation.jobId !== jobId || !this.#isWanted(allocation)) return
+      if (this.#known.has(allocation.id) || this.#merged.running >= FOLLOWED_MAX) return
+      this.#known.add(allocation.id)
+      this.#merged.run(() => this.#follow(allocation.id, true))
+    })
+  }
+
+  async *#pieces(isEndless: boolean): AsyncGenerator<Buffer> {
+    while (!this.#call.signal.aborted) {
+      if (this.#merged.isEmpty && this.#merged.running === 0 && !isEndless) return
+      const startMs = performance.now()
+      const piece = await this.#merged.next(HEARTBEAT_MS)
+      if (piece) yield piece
+      else if (performance.now() - startMs >= HEARTBEAT_MS * 0.9) yield HEARTBEAT
+    }
+  }
+
+  /** Reads until the stream ends; one that could not begin is tried again for as long as the allocation may still write. */
+  async #follow(id: string, isJoining: boolean): Promise<void> {
+    let outcome = await this.#read(id, isJoining)
+    while (outcome === 'not begun' && !this.#abort.signal.aborted) {
+      const record = this.#fleet.roster.allocation(id)
+      if (!record || isEnded(record.allocation)) return
+      await pause(TRY_AGAIN_MS, undefined, { signal: this.#abort.signal, ref: false }).catch(() => undefined)
+      if (!this.#abort.signal.aborted) outcome = await this.#read(id, isJoining, true)
+    }
+  }
+
+  /** Sends one allocation's log; says what goes wrong, unless that was said already. */
+  async #read(id: string, isJoining: boolean, isAgain = false): Promise<'read' | 'not begun'> {
+    let isBegun = false
+    try {
+      const labels = new FrameLabels('AllocID', id)
+      for await (const chunk of this.#open(id, isJoining)) {
+        isBegun = true
+        if (!isStreamHead(chunk) && !(await this.#merged.put(labels.take(chunk)))) return 'read'
+      }
+      await this.#merged.put(labels.isWhole ? saidFrame('log ended', id) : saidFrame('log failed', id, 'cut short'))
+      return 'read'
+    } catch (error) {
+      const text = error instanceof Refusal ? `${error.status} ${error.message}` : '500 the node had an internal error'
+      if (!isAgain || isBegun) await this.#merged.put(saidFrame('log failed', id, text))
+      return !isBegun && error instanceof Refusal && PASSING.has(error.code) ? 'not begun' : 'read'
+    }
+  }
+
+  #open(id: string, isJoining: boolean): AsyncIterable<Chunk> {
+    const { requestId, identity, token, hops } = this.#call
+    const raw = requestOf(this.#input, this.#call.raw, id, isJoining)
+    const input = this.#logs.input.parse(raw)
+    this.#logs.authorize(input, identity)
+    const result = this.#logs.run(input, { requestId, identity, token, hops, raw, signal: this.#abort.signal })
+    if (Symbol.asyncIterator in result) return result
+    throw new Refusal('not_implemented', 'logs are not streamed here')
+  }
+}
+
+/** `logs` is `host.logs` as this process routes it. */
+export function jobLogsOperation({ fleet, region }: ServerParts, logs: AnyOperation): AnyOperation {
+  const operation: Operation<LogsInput, never> = {
+    name: 'server.job_logs',
+    summary: 'The logs of all allocations of a job in one stream, each frame labelled with its allocation',
+    http: ['GET /v1/job/:id/logs'],
+    target: 'server',
+    input: schema(fields),
+    output: 'stream',
+    errorFormat: 'plain',
+    endless: (input) => input.follow,
+    authorize(input, identity) {
+      const { namespace } = input
+      if (namespace === '*') requireJob(input, identity)
+      if (identity.allowsNamespace(namespace, 'read-logs') || identity.allowsNamespace(namespace, 'read-fs')) return
+      throw new Refusal('permission_denied', 'Permission denied')
+    },
+    run(input, call) {
+      requireRegion(input.region, region)
+      return new JobLogs({ fleet, logs }, input, call).run()
+    },
+  }
+  return operation
+}

@@ -1,0 +1,243 @@
+/** The logs of a job: labels, ends and errors of single allocations, those that come, a reader that does not read. */
+import assert from 'node:assert/strict'
+import { connect } from 'node:net'
+import { type TestContext, test } from 'node:test'
+import { FrameLabels } from '../../src/cluster/frame-labels.ts'
+import { Refusal } from '../../src/kit/errors.ts'
+import type { AnyOperation, Call, Chunk, Operation } from '../../src/kit/operation.ts'
+import type { RawInput } from '../../src/kit/schema.ts'
+import { allocationOf, type FleetServer, idOf, nodeOf, startFleetServer } from '../helpers/fleet-server.ts'
+import { identity, until } from '../host/host-fixture.ts'
+
+const NODE = idOf('aa000000')
+const [ONE, TWO, THREE] = [idOf('01000000'), idOf('02000000'), idOf('03000000')]
+
+interface Asked {
+  readonly id: string
+  readonly raw: RawInput
+  readonly signal: AbortSignal
+}
+
+/** Nodes that send what `make` makes for an allocation; who was asked is kept. */
+function nodes(make: (asked: Asked) => AsyncIterable<Chunk>): { logs: AnyOperation; asked: Asked[] } {
+  const asked: Asked[] = []
+  const operation: Operation<RawInput, never> = {
+    name: 'host.logs',
+    summary: '',
+    http: ['GET /v1/client/fs/logs/:alloc_id'],
+    target: 'node',
+    input: {
+      fields: {},
+      parse(raw) {
+        if (raw.query.some(([name, value]) => name === 'grep' && value === '(')) {
+          throw new Refusal('invalid_request', 'grep is not a valid pattern')
+        }
+        return raw
+      },
+    },
+    output: 'stream',
+    errorFormat: 'plain',
+    authorize: () => undefined,
+    run(raw, { signal }: Call) {
+      const one = { id: raw.params['alloc_id'] ?? '', raw, signal }
+      asked.push(one)
+      return make(one)
+    },
+  }
+  return { logs: operation, asked }
+}
+
+function frame(text: string): Buffer {
+  const data = Buffer.from(text).toString('base64')
+  return Buffer.from(`{"Data":"${data}","File":"alloc/logs/web.stdout.0","Offset":${text.length}}`)
+}
+
+interface Shown {
+  readonly AllocID?: string
+  readonly Data?: string
+  readonly FileEvent?: string
+  readonly Error?: string
+}
+
+/** The frames of a body, as stock clients cut them. */
+function framesOf(text: string): Shown[] {
+  const inner = text.slice(1, -1)
+  return text === '' ? [] : inner.split('}{').map((one) => JSON.parse(`{${one}}`) as Shown)
+}
+
+function said(frames: readonly Shown[]): string[] {
+  return frames
+    .filter(({ AllocID }) => AllocID !== undefined)
+    .map(({ AllocID = '', Data, FileEvent, Error: error }) => {
+      const what = Data === undefined ? `${FileEvent}${error === undefined ? '' : `: ${error}`}` : atob(Data)
+      return `${AllocID.slice(0, 2)} ${what}`
+    })
+}
+
+function fill(server: FleetServer, ids: readonly string[]): void {
+  server.say(
+    nodeOf(NODE),
+    ids.map((id) => allocationOf(id)),
+  )
+}
+
+/** A follower; `said` gives what has come. */
+async function follow(t: Pick<TestContext, 'after'>, server: FleetServer, query: string) {
+  const abort = new AbortController()
+  t.after(() => abort.abort())
+  const answer = await fetch(`${server.url}/v1/job/web/logs?${query}`, { signal: abort.signal })
+  const heard = { text: '', ended: false }
+  const read = async () => {
+    for await (const bytes of answer.body ?? []) heard.text += Buffer.from(bytes).toString()
+    heard.ended = true
+  }
+  void read().catch(() => undefined)
+  return { said: () => said(framesOf(heard.text)), heard, close: () => abort.abort() }
+}
+
+test('frames are labelled however they were cut, and heartbeats are left out', () => {
+  const stream = Buffer.concat([frame('first'), Buffer.from('{}'), frame('second'), Buffer.from('{}{}')])
+  for (let size = 1; size <= stream.length; size++) {
+    const labels = new FrameLabels('AllocID', ONE)
+    const parts: Buffer[] = []
+    for (let at = 0; at < stream.length; at += size) parts.push(labels.take(stream.subarray(at, at + size)))
+    assert.equal(labels.isWhole, true)
+    const text = Buffer.concat(parts).toString()
+    assert.deepEqual(said(framesOf(text)), ['01 first', '01 second'])
+    assert.ok(text.endsWith(`,"Offset":6,"AllocID":"${ONE}"}`))
+  }
+  assert.throws(() => new FrameLabels('AllocID', ONE).take(Buffer.alloc(2 << 20)))
+})
+
+test('all allocations are read, one that fails says so and ends nobody else', async (t) => {
+  const { logs, asked } = nodes(async function* ({ id }) {
+    if (id === TWO) throw new Refusal('not_found', 'no {path} to node')
+    yield { status: 200, frames: true }
+    yield frame(`log of ${id.slice(0, 2)}`)
+    if (id === THREE) throw new Error('it broke')
+  })
+  const server = await startFleetServer(t, logs)
+  fill(server, [ONE, TWO, THREE])
+  const { status, text, headers } = await server.get('job/web/logs?grep=x&grep_context=2&namespace=default')
+  assert.deepEqual([status, headers.get('content-type')], [200, 'application/json'])
+  const expected = [
+    '01 log of 01',
+    '01 log ended',
+    '02 log failed: 404 no {path} to node',
+    '03 log of 03',
+    '03 log failed: 500 the node had an internal error',
+  ]
+  assert.deepEqual(said(framesOf(text)).sort(), expected.sort())
+  assert.ok(!text.includes('{path}'), 'braces of a text would break clients that cut at them')
+  assert.deepEqual(asked[0]?.raw.query, [
+    ['grep', 'x'],
+    ['grep_context', '2'],
+    ['task', '*'],
+    ['type', '*'],
+    ['follow', 'false'],
+  ])
+})
+
+test('what makes no sense is refused before anything is sent', async (t) => {
+  const { logs, asked } = nodes(async function* () {
+    yield { status: 200 }
+  })
+  const server = await startFleetServer(t, logs)
+  fill(server, [ONE])
+  const cases: [string, number, RegExp][] = [
+    ['web/logs?grep=%28', 400, /^grep is not a valid pattern$/],
+    ['web/logs?plain=true', 400, /^plain cannot be had for a job/],
+    ['web/logs?cursor=abc', 400, /^cursor cannot be had for a job/],
+    ['web/logs?follow=x', 400, /follow/],
+    ['web/logs?namespace=*', 400, /give the namespace/],
+    ['web/logs?task=nobody', 404, /^no allocation of this job has such a log$/],
+    ['nobody/logs', 404, /^no allocation/],
+    ['web/logs?region=mars', 500, /^No path to region$/],
+  ]
+  for (const [path, status, text] of cases) {
+    const answer = await server.get(`job/${path}`)
+    assert.equal(answer.status, status, path)
+    assert.match(answer.text, text)
+  }
+  server.actAs(identity('default:read-job'))
+  assert.equal((await server.get('job/web/logs')).status, 403)
+  assert.equal(asked.length, 0)
+})
+
+test('followed, allocations that come join from their beginning, and one that is not ready is tried again', async (t) => {
+  let isReady = false
+  const { logs, asked } = nodes(async function* ({ id, signal }) {
+    if (id === TWO && !isReady) throw new Refusal('not_found', 'not started yet')
+    yield { status: 200 }
+    yield frame(`log of ${id.slice(0, 2)}`)
+    await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }))
+  })
+  const server = await startFleetServer(t, logs)
+  fill(server, [ONE])
+  const follower = await follow(t, server, 'follow&tail_lines=5')
+  await until(() => follower.said().length === 1)
+  await until(() => follower.heard.text.includes('{}')) // it is alive
+  fill(server, [ONE, TWO])
+  await until(() => follower.said().length === 2)
+  isReady = true
+  await until(() => follower.said().length === 3)
+  assert.deepEqual(follower.said(), ['01 log of 01', '02 log failed: 404 not started yet', '02 log of 02'])
+  const names = asked.map(({ raw }) => raw.query.map(([name]) => name))
+  assert.ok(names[0]?.includes('tail_lines'))
+  assert.ok(!names[1]?.includes('tail_lines'))
+  assert.equal(follower.heard.ended, false)
+  follower.close()
+  await until(() => asked.every(({ id, signal }) => signal.aborted || (id === TWO && !isReady)))
+  await until(() => server.room.fleet.waiting === 0)
+})
+
+test('a job whose last allocation has ended ends the stream, where that was asked for', async (t) => {
+  const { logs } = nodes(async function* ({ raw }) {
+    assert.ok(raw.query.some(([name, value]) => name === 'end_when_done' && value === 'true'))
+    yield { status: 200 }
+    yield frame('done')
+  })
+  const server = await startFleetServer(t, logs)
+  fill(server, [ONE, TWO])
+  const follower = await follow(t, server, 'follow=true&end_when_done=true')
+  await until(() => follower.heard.ended)
+  assert.deepEqual(follower.said().sort(), ['01 done', '01 log ended', '02 done', '02 log ended'])
+})
+
+test('a reader that does not read holds back a hundred nodes, and its leaving ends them', async (t) => {
+  const piece = Buffer.concat(Array.from({ length: 8 }, () => frame('x'.repeat(8192))))
+  let made = 0
+  let running = 0
+  const { logs, asked } = nodes(async function* ({ signal }) {
+    running++
+    try {
+      yield { status: 200 }
+      while (!signal.aborted) {
+        made += piece.length
+        yield piece
+      }
+    } finally {
+      running--
+    }
+  })
+  const server = await startFleetServer(t, logs)
+  fill(
+    server,
+    Array.from({ length: 100 }, (_, serial) => idOf('0a000000', serial)),
+  )
+  const socket = connect(server.port, '127.0.0.1')
+  socket.pause()
+  socket.write('GET /v1/job/web/logs?follow=true HTTP/1.1\r\nHost: x\r\n\r\n')
+  await until(() => running === 100)
+  let last = -1
+  await until(() => {
+    const isStill = made === last
+    last = made
+    return isStill
+  })
+  // What waits here, one piece of each, and what the kernel took.
+  assert.ok(made < 64 << 20, `${made} bytes were made for a reader that reads nothing`)
+  socket.destroy()
+  await until(() => running === 0)
+  assert.equal(asked.length, 100)
+})
