@@ -5,7 +5,7 @@
  */
 import { randomBytes } from 'node:crypto'
 import { Fault, Refusal } from '../kit/errors.ts'
-import type { Chunk } from '../kit/operation.ts'
+import { type Chunk, JsonText } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
 import type { Link, Message, Subscription } from './link.ts'
 import { PendingCall } from './pending-call.ts'
@@ -72,6 +72,11 @@ export class Forwarder {
 
   /** Resolves with the JSON text of the value; undefined when there is none. Rejects with what the node refused. */
   async value(request: ForwardedRequest): Promise<string | undefined> {
+    return (await this.answer(request))?.text
+  }
+
+  /** The same with the headers that belong to the value. */
+  async answer(request: ForwardedRequest): Promise<JsonText | undefined> {
     const { call, close } = this.#begin(request)
     try {
       const parts: Buffer[] = []
@@ -79,8 +84,11 @@ export class Forwarder {
         const answer = await call.next()
         if (answer === undefined) throw new Fault('a node gave no value')
         if (answer instanceof Uint8Array) parts.push(Buffer.from(answer))
-        else if (answer.kind === 'value') return answer.json
-        else if (answer.kind === 'sent_value') return Buffer.concat(parts).toString()
+        else if (answer.kind === 'value') {
+          return answer.json === undefined ? undefined : new JsonText(answer.json, answer.headers)
+        } else if (answer.kind === 'sent_value') {
+          return new JsonText(Buffer.concat(parts).toString(), answer.headers)
+        }
       }
     } finally {
       close()

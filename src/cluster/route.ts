@@ -22,7 +22,7 @@
  * ID: the second key is refused, loudly. A server that was away: complete again within one beat, from what nodes say.
  */
 import { Refusal } from '../kit/errors.ts'
-import { type AnyOperation, type Call, type Chunk, type Identity, JsonText, type Place } from '../kit/operation.ts'
+import { type AnyOperation, type Call, type Chunk, type Identity, type JsonText, type Place } from '../kit/operation.ts'
 import { isUuid } from '../kit/schema.ts'
 import type { ForwardedRequest } from './forward.ts'
 import { HOPS_MAX } from './wire.ts'
@@ -45,7 +45,7 @@ type Destination = { readonly nodeId: string | undefined } | undefined
 
 /** What hands calls on; see `forward.ts`. */
 export interface Forwarding {
-  value(request: ForwardedRequest): Promise<string | undefined>
+  answer(request: ForwardedRequest): Promise<JsonText | undefined>
   stream(request: ForwardedRequest): AsyncIterable<Chunk>
 }
 
@@ -84,7 +84,7 @@ export function relayed(operation: AnyOperation, forwarding: Forwarding): AnyOpe
 function handOn(operation: AnyOperation, nodeId: string | undefined, call: Call, forwarding: Forwarding) {
   const request = requestFor(operation, nodeId, call)
   if (operation.output === 'stream') return forwarding.stream(request)
-  return forwarding.value(request).then((json) => (json === undefined ? undefined : new JsonText(json)))
+  return forwarding.answer(request)
 }
 
 function destination(place: Place, directory: Directory): Destination {

@@ -70,13 +70,14 @@ export class ServedCall {
     if (this.isOver) return
     if (value === undefined) return this.say({ kind: 'value' })
     const json = value instanceof JsonText ? value.text : JSON.stringify(value)
+    const headers = value instanceof JsonText ? { headers: { ...value.headers } } : {}
     // No character has more than three bytes for each of its units.
     if (json.length * 3 <= Math.min(VALUE_BYTES_MAX, this.#link.payloadBytesMax - ROOM_BYTES)) {
-      return this.say({ kind: 'value', json })
+      return this.say({ kind: 'value', json, ...headers })
     }
     this.#isStream = true
     await this.#data(Buffer.from(json))
-    if (!this.isOver) this.say({ kind: 'sent_value', sequence: this.#sequence })
+    if (!this.isOver) this.say({ kind: 'sent_value', sequence: this.#sequence, ...headers })
   }
 
   async stream(chunks: AsyncIterable<Chunk>): Promise<void> {

@@ -69,9 +69,9 @@ const answerSchema = v.variant('kind', [
     headers: v.optional(textMap),
     frames: v.optional(v.boolean()),
   }),
-  v.object({ kind: v.literal('value'), json: v.optional(v.string()) }),
+  v.object({ kind: v.literal('value'), json: v.optional(v.string()), headers: v.optional(textMap) }),
   /** The value is the JSON text that came before as data: it is too large for one message. */
-  v.object({ kind: v.literal('sent_value'), sequence: count }),
+  v.object({ kind: v.literal('sent_value'), sequence: count, headers: v.optional(textMap) }),
   v.object({ kind: v.literal('refusal'), code: v.picklist(codes), message: text, headers: textMap }),
   v.object({ kind: v.literal('fault') }),
   v.object({ kind: v.literal('end'), sequence: count }),

@@ -40,9 +40,9 @@ function serve(place: Place, over: Partial<Directory> = {}) {
     run: async () => 'here',
   }
   const forwarding = {
-    async value(request: ForwardedRequest) {
+    async answer(request: ForwardedRequest) {
       handed.push(request)
-      return '"there"'
+      return new JsonText('"there"')
     },
     // oxlint-disable-next-line require-yield -- nothing streams here
     async *stream() {
@@ -128,9 +128,9 @@ test('a server’s endpoint on a process without a roster is asked of any server
     run: async () => 'here',
   }
   const asked = relayed(operation, {
-    async value(request) {
+    async answer(request) {
       handed.push(request)
-      return '"there"'
+      return new JsonText('"there"')
     },
     stream: () => assert.fail('nothing streams here'),
   })

@@ -113,6 +113,13 @@ test('every request of every recorded command is answered as the command needs i
   }
   assert.deepEqual(wrong, [])
   assert.ok(sent > 200)
+  // Whoever waits for changes needs it, wherever it asks.
+  for (const url of Object.values(urls)) {
+    for (const path of ['nodes', `node/${node}`, 'job/one']) {
+      const { headers } = await fetch(`${url}/v1/${path}`)
+      assert.ok(Number(headers.get('x-nomad-index')) > 0, `${url} ${path}`)
+    }
+  }
   // `system gc` was among them: what had ended is gone.
   await until(() => !exists(join(ended, 'alloc')))
 })
