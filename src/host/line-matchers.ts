@@ -11,7 +11,7 @@
  * A thread that dies takes with it what it was working on: those callers get a Fault, the others a new thread.
  */
 import { Worker } from 'node:worker_threads'
-import { Fault } from '../kit/errors.ts'
+import { Fault, messageOf } from '../kit/errors.ts'
 import type { MatchAnswer, MatcherData, MatchOrder } from './line-matcher-worker.ts'
 
 const NEWLINE = 10
@@ -90,6 +90,16 @@ function joined(before: Uint32Array, after: Uint32Array): Uint32Array {
   return both
 }
 
+/** Throws when the system has no thread to give. */
+type StartWorker = (data: MatcherData) => Worker
+
+function startWorker(data: MatcherData): Worker {
+  return new Worker(new URL('./line-matcher-worker.ts', import.meta.url), {
+    workerData: data,
+    resourceLimits: { maxOldGenerationSizeMb: HEAP_MIB_MAX },
+  })
+}
+
 /** One thread and its slots. */
 class Thread {
   readonly worker: Worker
@@ -101,12 +111,8 @@ class Thread {
   ending = false
   cause = 'it ended'
 
-  constructor() {
-    const data: MatcherData = { slots: this.#slots }
-    this.worker = new Worker(new URL('./line-matcher-worker.ts', import.meta.url), {
-      workerData: data,
-      resourceLimits: { maxOldGenerationSizeMb: HEAP_MIB_MAX },
-    })
+  constructor(start: StartWorker) {
+    this.worker = start({ slots: this.#slots })
     this.worker.unref()
   }
 
@@ -149,9 +155,11 @@ export class LineMatchers {
   readonly #threads: Thread[] = []
   readonly #queue: Job[] = []
   readonly #idleMs: number
+  readonly #startWorker: StartWorker
 
-  constructor(options: { idleMs?: number } = {}) {
+  constructor(options: { idleMs?: number; startWorker?: StartWorker } = {}) {
     this.#idleMs = options.idleMs ?? IDLE_MS
+    this.#startWorker = options.startWorker ?? startWorker
   }
 
   /** Threads that run, jobs that wait to be handed over (further), and slots in use. */
@@ -185,12 +193,21 @@ export class LineMatchers {
   #freeThread(): Thread | undefined {
     const [least] = this.#threads.toSorted((a, b) => a.busy - b.busy)
     if (least?.busy === 0) return least
-    if (this.#threads.length < WORKERS_MAX) return this.#start()
-    return least && least.busy < SLOTS_PER_WORKER ? least : undefined
+    const started = this.#threads.length < WORKERS_MAX ? this.#start() : undefined
+    return started ?? (least && least.busy < SLOTS_PER_WORKER ? least : undefined)
   }
 
-  #start(): Thread {
-    const thread = new Thread()
+  /** Undefined when there is no thread to be had; if there is no other either, nobody who waits can be served. */
+  #start(): Thread | undefined {
+    let thread: Thread
+    try {
+      thread = new Thread(this.#startWorker)
+    } catch (error) {
+      if (this.#threads.length > 0) return undefined
+      const message = `a thread that matches patterns cannot be started: ${messageOf(error)}`
+      for (const job of this.#queue.splice(0)) this.#fail(job, message)
+      return undefined
+    }
     thread.worker.on('message', (answer: MatchAnswer) => this.#answered(thread, answer))
     thread.worker.on('error', (error) => {
       thread.cause = error instanceof Error ? error.message : String(error)

@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setImmediate as turn } from 'node:timers/promises'
-import type { Worker } from 'node:worker_threads'
+import { Worker } from 'node:worker_threads'
 import { LineFilter } from '../../src/host/line-filter.ts'
 import { LineMatcher, LineMatchers } from '../../src/host/line-matchers.ts'
 import { compileLinePattern } from '../../src/host/line-pattern.ts'
@@ -139,4 +139,20 @@ test('a closed filter gives nothing more', async () => {
   const pushed = filter.push(Buffer.from('a\n'), 'a', 0)
   filter.close()
   assert.deepEqual(await pushed, [])
+})
+
+test('where the system gives no more threads one does it all, and without any a Fault says so', async () => {
+  let left = 0
+  const startWorker = (workerData: unknown) => {
+    if (left-- <= 0) throw new Error('ERR_WORKER_INIT_FAILED: EAGAIN')
+    return new Worker(new URL('../../src/host/line-matcher-worker.ts', import.meta.url), { workerData })
+  }
+  const matchers = new LineMatchers({ idleMs: 1, startWorker })
+  const ask = () => new LineMatcher('x.z', matchers).match([Buffer.from('a\nxyz\n')])
+  await assert.rejects(ask(), { name: 'Fault', message: /cannot be started: ERR_WORKER_INIT_FAILED/ })
+  assert.deepEqual(matchers.counts, { threads: 0, waiting: 0, slotsUsed: 0 })
+  left = 1
+  const found = await Promise.all(Array.from({ length: 20 }, ask))
+  assert.ok(found.every((blocks) => blocks?.[0]?.join() === '2,6'))
+  await until(() => matchers.counts.threads === 0)
 })
