@@ -1,7 +1,8 @@
 #!/bin/sh
 # Boots this system's own systemd as a machine of its own: other processes, mounts, network, host name; the disk is the
 # host's, and nothing that is written to it stays. Needs root. Ends when its standard input does.
-#   machine.sh DIR     DIR: an empty directory. Prints the number of the machine's first process, for nsenter
+#   machine.sh DIR MODULES     DIR: an empty directory, which the machine calls /run/machine. MODULES: another directory of
+#   the host, which is /run/machine/node_modules there: under /tmp a service could not see it. Prints the number of the machine's first process, for nsenter
 set -eu
 
 if [ "${1:-}" != --inside ]; then
@@ -12,7 +13,7 @@ if [ "${1:-}" != --inside ]; then
   mkdir "$group"
   # shellcheck disable=SC2016
   sh -c 'echo $$ >"$1/cgroup.procs" && exec unshare --fork --kill-child --pid --mount --uts --ipc --cgroup --net -- \
-    sh "$2" --inside "$3"' sh "$group" "$0" "$directory" </dev/null &
+    sh "$2" --inside "$3" "$4"' sh "$group" "$0" "$directory" "$2" </dev/null &
   machine=$!
   trap '' INT HUP
   first=''
@@ -36,6 +37,7 @@ if [ "${1:-}" != --inside ]; then
 fi
 
 directory=$2
+modules=$3
 mount --make-rprivate /
 mkdir "$directory/root" "$directory/disk"
 mount -t tmpfs tmpfs "$directory/disk"
@@ -67,6 +69,8 @@ mkdir -p "$root/run/log/journal" "$root/run/machine"
 : >"$root/etc/fstab"
 echo 0123456789abcdef0123456789abcdef >"$root/etc/machine-id"
 mount --bind "$directory" "$root/run/machine"
+mkdir "$root/run/machine/node_modules"
+mount --bind "$modules" "$root/run/machine/node_modules"
 cd "$root"
 mkdir -p old
 pivot_root . old

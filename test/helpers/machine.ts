@@ -1,11 +1,23 @@
 /** A machine of its own, booted by the real systemd (machine.sh), for tests of the installed service. */
 import { execFileSync, spawn, spawnSync } from 'node:child_process'
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, realpathSync, rmSync, symlinkSync } from 'node:fs'
+import {
+  chmodSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  realpathSync,
+  rmSync,
+  symlinkSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import type { TestContext } from 'node:test'
 import { until } from '../host/host-fixture.ts'
 
+/** What the machine calls its directory of this host. */
+const INSIDE = '/run/machine'
 const ROOT = resolve(import.meta.dirname, '../..')
 
 export interface Outcome {
@@ -18,6 +30,8 @@ export interface Machine {
   /** A directory of this host, and what the machine calls it. */
   readonly outside: string
   readonly inside: string
+  /** The Node that runs this, as the machine finds it. */
+  readonly node: string
   /** Runs a command in the machine. */
   run(command: string, ...args: readonly string[]): Outcome
   /** The same, and throws unless it succeeds; gives what was printed, trimmed. */
@@ -34,7 +48,10 @@ export function whyNoMachine(): string | undefined {
 
 export async function bootMachine(t: TestContext): Promise<Machine> {
   const outside = realpathSync(mkdtempSync(join(tmpdir(), 'outpost-machine-')))
-  const booter = spawn('sh', [join(ROOT, 'test/helpers/machine.sh'), outside], { stdio: ['pipe', 'pipe', 'pipe'] })
+  // Users of the machine pass through it.
+  chmodSync(outside, 0o755)
+  const script = join(ROOT, 'test/helpers/machine.sh')
+  const booter = spawn('sh', [script, outside, modulesPath()], { stdio: ['pipe', 'pipe', 'pipe'] })
   let stdout = ''
   let stderr = ''
   booter.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text))
@@ -58,10 +75,15 @@ export async function bootMachine(t: TestContext): Promise<Machine> {
     return out.trim()
   }
   await until(() => /running|degraded/.test(run('systemctl', 'is-system-running').stdout))
-  return { outside, inside: '/run/machine', run, ok }
+  return { outside, inside: INSIDE, node: process.execPath.replace(modulesPath(), `${INSIDE}/node_modules`), run, ok }
 }
 
-/** A checkout without what only development needs; the packages are links to save a few hundred megabytes. */
+/** Where the packages really are. */
+function modulesPath(): string {
+  return realpathSync(join(ROOT, 'node_modules'))
+}
+
+/** A checkout for a machine, without what only development needs; the packages are links that lead somewhere in there. */
 export function makeCheckout(directory: string): void {
   for (const part of [
     'bin',
@@ -76,9 +98,10 @@ export function makeCheckout(directory: string): void {
   ]) {
     cpSync(join(ROOT, part), join(directory, part), { recursive: true })
   }
-  const modules = realpathSync(join(ROOT, 'node_modules'))
   mkdirSync(join(directory, 'node_modules'))
-  for (const name of readdirSync(modules)) symlinkSync(join(modules, name), join(directory, 'node_modules', name))
+  for (const name of readdirSync(modulesPath())) {
+    symlinkSync(`${INSIDE}/node_modules/${name}`, join(directory, 'node_modules', name))
+  }
 }
 
 /** A self-signed certificate for 127.0.0.1 and its key, as `tls.crt` and `tls.key`. */

@@ -13,8 +13,9 @@ test('everything that an agent exposes follows the rules of the text format, wit
   const agent = await startAgent(t, ['-config', writeConfig(workDirectory(t), '')])
   const answer = await eventually(async () => {
     const scraped = await ask(agent.port, 'GET', '/v1/metrics?format=prometheus', 'X-Nomad-Token: stale')
-    // The first look at the host may not be over yet.
-    return scraped.body.includes('nomad_client_host_disk') && scraped
+    // The first look at the host may not be over yet, and no request may have been counted before this one.
+    const known = ['nomad_client_host_disk', 'outpost_http_requests_total']
+    return known.every((name) => scraped.body.includes(name)) && scraped
   }, 'the host was looked at')
   assert.equal(answer.status, 200)
   const { faults, series } = readExposition(answer.body.toString())

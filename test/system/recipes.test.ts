@@ -220,6 +220,7 @@ test('run-with-docker: stops its container, and tells of one that never started'
 test('outpost-task@.service: a task that systemd supervises itself', { skip: whyNoMachine() ?? false }, async (t) => {
   const machine = await bootMachine(t)
   makeCheckout(join(machine.outside, 'checkout'))
+  chmodSync(machine.outside, 0o700)
   const refused = machine.run(`${machine.inside}/checkout/systemd/install.sh`, '--link')
   assert.match(refused.stderr, /the user outpost cannot run .*leave out --link/, 'the directory above is closed')
   chmodSync(machine.outside, 0o755)
@@ -251,9 +252,10 @@ test('outpost-task@.service: a task that systemd supervises itself', { skip: why
   assert.equal(log('stdout'), 'begun\nended\n')
   machine.ok('rm', `${machine.inside}/go`)
   machine.ok('systemctl', 'start', `outpost-task@${ID}`)
+  // Each run has logs of its own.
+  await until(() => machine.ok('ls', `${dir}/alloc/logs`).split('\n').length === 4)
   machine.ok('systemctl', 'stop', `outpost-task@${ID}`)
   assert.match(alloc(), /"ClientStatus":"complete".*"State":"dead".*"Pids":\[\]/)
-  assert.equal(machine.ok('ls', `${dir}/alloc/logs`).split('\n').length, 4, 'each run has logs of its own')
 })
 
 test('a directory that a Nomad agent owns is served without manifests, and never collected', async (t) => {

@@ -71,7 +71,7 @@ function ask(machine: Machine, path: string, token: string, scheme = 'http'): { 
     const answer = await fetch(process.argv[1], { headers: { 'X-Nomad-Token': process.argv[2] } })
     console.log(JSON.stringify({ status: answer.status, body: await answer.text() }))`
   const url = `${scheme}://127.0.0.1:4646${path}`
-  const output = machine.ok(process.execPath, '--no-warnings', '--input-type=module', '-e', script, url, token)
+  const output = machine.ok(machine.node, '--no-warnings', '--input-type=module', '-e', script, url, token)
   const answer: unknown = JSON.parse(output)
   assert.ok(typeof answer === 'object' && answer !== null && 'status' in answer && 'body' in answer)
   return { status: Number(answer.status), body: String(answer.body) }
