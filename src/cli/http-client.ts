@@ -50,11 +50,15 @@ export class RefusedByAgent extends CommandError {
     this.status = status
   }
 
-  /** False when the same request may be answered later. */
+  /** False when the same request may be answered later: a host that a server cannot reach may just be starting again. */
   get isFinal(): boolean {
+    if (this.status === 404 && this.message.endsWith(NO_PATH)) return false
     return this.status >= 400 && this.status < 500 && this.status !== 408 && this.status !== 429
   }
 }
+
+/** What servers say of a host that they know and that is not there. */
+const NO_PATH = 'No path to node'
 
 const DEFAULT_ADDRESS = 'http://127.0.0.1:4646'
 const ADDRESS_NAMES = ['OUTPOST_ADDR', 'NOMAD_ADDR', 'VAULT_ADDR'] as const

@@ -27,9 +27,15 @@ export class ResumingClient {
   #stopped = false
   readonly #running: Promise<void>
 
-  constructor(framed: boolean, urlOf: (cursor: string) => string) {
+  readonly #bears: ReadonlySet<number>
+  /** Answers with a status that it bears. */
+  refusals = 0
+
+  /** `bears` are statuses after which it asks again: a server's, whose nodes come and go. */
+  constructor(framed: boolean, urlOf: (cursor: string) => string, bears: readonly number[] = []) {
     this.framed = framed
     this.#urlOf = urlOf
+    this.#bears = new Set(bears)
     this.#running = this.#run()
   }
 
@@ -64,7 +70,8 @@ export class ResumingClient {
       onData: (data) => (client.status === 200 ? this.#take(data) : (refusal += data.toString('latin1'))),
     })
     this.#client = client
-    await client.until(({ status, ended }) => status !== undefined || ended !== undefined, LIFE_MS)
+    await client.until(({ status, ended }) => status !== undefined || ended !== undefined || this.#stopped, LIFE_MS)
+    if (this.#stopped) return client.destroy()
     if (client.status === 200) {
       this.connections++
       this.bytesAtHead = before
@@ -72,7 +79,10 @@ export class ResumingClient {
     await client.until(({ ended }) => ended !== undefined || this.#stopped, LIFE_MS)
     if (this.#stopped) return
     if (client.status === 200) this.#keepPlace(client, this.bytes - before)
-    else if (client.status !== undefined) this.fault ??= `status ${client.status}: ${refusal}`
+    else if (client.status !== undefined && this.#bears.has(client.status)) {
+      this.refusals++
+      return
+    } else if (client.status !== undefined) this.fault ??= `status ${client.status}: ${refusal}`
     if (client.ended === 'clean') this.fault ??= 'a clean end'
     if (client.events.length > 0) this.fault ??= client.events.join()
   }
