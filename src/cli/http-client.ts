@@ -52,7 +52,7 @@ export class RefusedByAgent extends CommandError {
 
   /** False when the same request may be answered later: a host that a server cannot reach may just be starting again. */
   get isFinal(): boolean {
-    if (this.status === 404 && this.message.endsWith(NO_PATH)) return false
+    if (this.status === 404 && this.message.includes(NO_PATH)) return false
     return this.status >= 400 && this.status < 500 && this.status !== 408 && this.status !== 429
   }
 }

@@ -47,7 +47,8 @@ export class SteadyWriter {
     this.#inFile = 0
     const needed = this.#needed()
     for (let [oldest] = this.#ends; oldest && this.#ends.length >= FILES_KEPT; [oldest] = this.#ends) {
-      if (oldest.end > needed) return
+      // A place at a file's very end is in that file.
+      if (oldest.end >= needed) return
       unlinkSync(this.#pathOf(oldest.index))
       this.#ends.shift()
       this.removed++

@@ -3,8 +3,11 @@ import assert from 'node:assert/strict'
 import { cpSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { answers, type ClusterWorld, type Host, Member, startCluster } from '../helpers/cluster.ts'
+import { allocIdOf, answers, type ClusterWorld, type Host, Member, startCluster } from '../helpers/cluster.ts'
+import { makeAllocation } from '../helpers/edge.ts'
+import { startNatsServer } from '../helpers/nats-server.ts'
 import { ask } from '../helpers/raw-http.ts'
+import { quietPort } from '../helpers/restarting-agent.ts'
 import { TailClient } from '../helpers/tail-client.ts'
 import { temporaryDirectory, until } from '../host/host-fixture.ts'
 
@@ -15,6 +18,10 @@ const listPath = (host: Host) => `/v1/client/fs/ls/${host.allocId}`
 function follow(world: ClusterWorld, host: Host, how: { plain: boolean; at?: number }): TailClient {
   const path = `/v1/client/fs/logs/${host.allocId}?task=web&type=stdout&follow=true&origin=start&plain=${how.plain}`
   return new TailClient(`${world.server(how.at).url}${path}`, { framed: !how.plain })
+}
+
+function clusterOf(port: number, routes: string): string {
+  return `cluster { name: "parted", listen: "127.0.0.1:${port}", no_advertise: true${routes} }`
 }
 
 /** Streams of every kind that do not end by themselves: framed, plain, and a file that is read slowly. */
@@ -107,6 +114,40 @@ test('a server that is started again shows at once what it knew, and is complete
   await untilAsked(async () => (await namesAt(world.server())).includes('newcomer'))
   assert.equal((await ask(world.server().port, 'GET', listPath(world.host()))).status, 200)
   assert.equal((await ask(world.server().port, 'GET', listPath(world.host(1)))).body.toString(), 'No path to node')
+})
+
+test('a partition between two NATS servers: each side serves what it reaches, and all of it when it is over', {
+  timeout: 120_000,
+}, async (t) => {
+  const [portA, portB] = [await quietPort(), await quietPort()]
+  const joined = clusterOf(portB, `, routes: ["nats://127.0.0.1:${portA}"]`)
+  const [left, right] = [await startNatsServer(t, clusterOf(portA, '')), await startNatsServer(t, joined)]
+  const make = (name: string, role: 'server' | 'client', natsUrl: string) =>
+    Member.make(t, name, { ...OPEN, role, natsUrl })
+  const servers = [await make('left', 'server', left.url), await make('right', 'server', right.url)]
+  const agents = [await make('left agent', 'client', left.url), await make('right agent', 'client', right.url)]
+  for (const [at, { dataDir }] of agents.entries()) makeAllocation(join(dataDir, 'alloc'), allocIdOf(at))
+  await Promise.all([...servers, ...agents].map((member) => member.start()))
+  const everything = async () => {
+    for (const { port } of servers) for (const at of agents.keys()) await answers(port, allocIdOf(at))
+  }
+  await everything()
+  const [near, far] = [0, 1].map(
+    (at) => new TailClient(`${servers[0]?.url}/v1/client/fs/logs/${allocIdOf(at)}?task=web&type=stdout&follow=true`),
+  )
+  assert.ok(near && far)
+  for (const client of [near, far]) await client.until(({ bytes }) => bytes > 0)
+  right.reload(clusterOf(portB, ''))
+  await far.until(({ ended }) => ended === 'broken')
+  for (const [at, { port }] of servers.entries()) {
+    await answers(port, allocIdOf(at))
+    const across = await ask(port, 'GET', `/v1/client/fs/ls/${allocIdOf(1 - at)}`)
+    assert.deepEqual([across.status, across.body.toString()], [404, 'No path to node'])
+  }
+  assert.equal(near.ended, undefined)
+  near.destroy()
+  right.reload(joined)
+  await everything()
 })
 
 /** Who answers for the node, asked twenty times: each has said it in its metadata. */

@@ -1,0 +1,73 @@
+/** How far nodes may be ahead of their callers, one by one and all together. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { Staging } from '../../src/cluster/staging.ts'
+import { FIRST_BYTES, Window, WindowStock } from '../../src/cluster/window.ts'
+
+const MIB = 1 << 20
+
+/** Takes `bytes` as they come in messages; gives how far the node was ahead at most. */
+function readFast(window: Window, bytes: number): number {
+  let most = 0
+  for (let done = 0; done < bytes; done += 16_000) {
+    assert.ok(window.receive(16_000))
+    if (window.take(16_000)) window.grow()
+    most = Math.max(most, window.allowed - window.taken)
+  }
+  return most
+}
+
+test('a call begins with little and doubles as it takes, up to 4 MiB', () => {
+  const window = new Window(new WindowStock())
+  assert.equal(window.allowed, FIRST_BYTES)
+  assert.ok(readFast(window, 100_000) < 4 * FIRST_BYTES)
+  assert.equal(readFast(window, 100 * MIB), 4 * MIB)
+})
+
+test('all calls together are allowed no more than the stock and their first bytes', () => {
+  const stock = new WindowStock()
+  const windows = Array.from({ length: 500 }, () => new Window(stock))
+  for (const window of windows) readFast(window, 20 * MIB)
+  const ahead = windows.reduce((sum, window) => sum + window.allowed - window.taken, 0)
+  assert.ok(ahead <= 32 * MIB + 500 * FIRST_BYTES, `${ahead} bytes`)
+  assert.equal(stock.left, 0)
+  for (const window of windows) window.close()
+  assert.equal(stock.left, 32 * MIB)
+  windows[0]?.close()
+  assert.equal(stock.left, 32 * MIB)
+})
+
+test('a call that rests gives back what others can use, one that is stalled keeps what it holds', () => {
+  const stock = new WindowStock()
+  const [resting, stalled] = [new Window(stock), new Window(stock)]
+  for (const window of [resting, stalled]) readFast(window, 20 * MIB)
+  stalled.receive(MIB)
+  const before = stock.left
+  for (const window of [resting, stalled]) window.rest()
+  assert.equal(resting.rest(), true)
+  assert.equal(stalled.rest(), false)
+  assert.equal(resting.allowed - resting.taken, FIRST_BYTES)
+  assert.ok(stock.left > before)
+  assert.ok(stalled.allowed - stalled.taken > MIB)
+})
+
+test('a node that sends far more than it may is found out', () => {
+  const window = new Window(new WindowStock())
+  let received = 0
+  while (window.receive(16_000)) received += 16_000
+  assert.ok(received < 5 * MIB)
+})
+
+test('memory of messages is used again only when the other side has what was in it', () => {
+  const staging = new Staging()
+  const first = staging.lend(256_000, 256_000)
+  const second = staging.lend(256_000, 512_000)
+  assert.notEqual(second, first)
+  staging.release(255_999)
+  assert.notEqual(staging.lend(256_000, 768_000), first)
+  staging.release(256_000)
+  assert.equal(staging.lend(256_000, 1_024_000), first)
+  staging.release(512_000)
+  assert.equal(staging.lend(200_000, 1_224_000), second)
+  assert.ok(staging.lend(300_000, 1_524_000).length >= 300_000)
+})
