@@ -8,7 +8,7 @@ import { Fault, Refusal } from '../kit/errors.ts'
 import { type Chunk, JsonText } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
 import type { Link, Message, Subscription } from './link.ts'
-import { PendingCall } from './pending-call.ts'
+import { lostPart, PendingCall } from './pending-call.ts'
 import { ALIVE_MS } from './served-call.ts'
 import { ANY, lastParts, nameOf, type Party, type Subjects } from './subjects.ts'
 import { FIRST_BYTES, WindowStock } from './window.ts'
@@ -98,11 +98,16 @@ export class Forwarder {
   /** The stream as the node makes it; throws until the head what the node refused, and breaks behind it. */
   async *stream(request: ForwardedRequest): AsyncGenerator<Chunk> {
     const { call, close } = this.#begin(request)
+    let hasHead = false
     try {
       for (let answer = await call.next(); answer !== undefined; answer = await call.next()) {
-        if (answer instanceof Uint8Array) yield answer
-        else if (answer.kind === 'head') yield headOf(answer)
-        else throw new Fault('a node gave a value where a stream was expected')
+        if (answer instanceof Uint8Array) {
+          if (!hasHead) throw lostPart()
+          yield answer
+        } else if (answer.kind === 'head') {
+          hasHead = true
+          yield headOf(answer)
+        } else throw new Fault('a node gave a value where a stream was expected')
       }
     } finally {
       close()

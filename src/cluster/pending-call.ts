@@ -26,6 +26,11 @@ const GATHER_BYTES = 128 * 1024
 /** Largest chunk of frames: what one read gives, in base64, and more. */
 const CHUNK_BYTES_MAX = 4 << 20
 
+/** The caller may ask again, and mostly can go on where it was. */
+export function lostPart(): Refusal {
+  return new Refusal('no_answer', 'a part of the answer was lost between node and server, try again')
+}
+
 export interface PendingOptions {
   /** Where credit and cancel go; undefined before somebody has taken a call that several might take. */
   readonly flow: string | undefined
@@ -43,6 +48,7 @@ export class PendingCall {
   #error: Error | undefined
   #ended = false
   #sequence = 0
+  #hasHead = false
   #hasFrames = false
   /** How much data there will be, where the node has said it. */
   #expectedBytes: number | undefined
@@ -155,10 +161,10 @@ export class PendingCall {
     else this.fail(new Fault('a node sent more than it may'))
   }
 
-  /** The next in the count of data messages; breaks the call otherwise. */
+  /** The next in the count of data messages, so that none before it is missing; breaks the call otherwise. */
   #isNext(sequence: number): boolean {
-    if (sequence === this.#sequence % 2 ** 32) return true
-    this.fail(new Fault('a part of the answer was lost between node and server'))
+    if (sequence % 2 ** 32 === this.#sequence % 2 ** 32) return true
+    this.fail(lostPart())
     return false
   }
 
@@ -169,11 +175,14 @@ export class PendingCall {
     else if (answer.kind === 'end') {
       if (this.#isNext(answer.sequence)) this.#end()
     } else if (answer.kind === 'taken') this.#flow = this.#options.flowAt(answer.server)
-    else if (answer.kind !== 'alive') this.#takeHeadOrValue(answer)
+    else if (answer.kind === 'alive') {
+      if (this.#isNext(answer.sequence) && answer.head && !this.#hasHead) this.fail(lostPart())
+    } else this.#takeHeadOrValue(answer)
   }
 
   #takeHeadOrValue(answer: HeadMessage | ValueMessage): void {
     if (answer.kind === 'head') {
+      this.#hasHead = true
       this.#hasFrames = answer.frames === true
       this.#expectedBytes = answer.contentLength
     } else if (answer.kind === 'sent_value' && !this.#isNext(answer.sequence)) return

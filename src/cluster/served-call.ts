@@ -42,6 +42,7 @@ export class ServedCall {
   #spokeAtMs = performance.now()
   #heardAtMs = performance.now()
   #isStream = false
+  #hasHead = false
 
   constructor(message: CallMessage, reply: string, link: Link) {
     this.message = message
@@ -86,6 +87,7 @@ export class ServedCall {
       if (this.isOver) return
       if (isStreamHead(chunk)) {
         const { headers, ...rest } = chunk
+        this.#hasHead = true
         this.say({ kind: 'head', ...rest, headers: headers && { ...headers } })
       } else await this.#data(chunk)
     }
@@ -138,11 +140,16 @@ export class ServedCall {
     this.cancel()
   }
 
-  /** Says that it is there when it has nothing else to say; gives up a caller that is silent. */
+  /**
+   * Says that it is there when it has nothing else to say, and what it has said: where all that the caller allows was lost
+   * on its way, both would wait for each other for ever. Gives up a caller that is silent.
+   */
   sweep(): void {
     const nowMs = performance.now()
     if (nowMs - this.#heardAtMs > GIVE_UP_MS && this.#isStream) this.cancel()
-    else if (nowMs - this.#spokeAtMs > ALIVE_MS) this.say({ kind: 'alive' })
+    else if (nowMs - this.#spokeAtMs > ALIVE_MS) {
+      this.say({ kind: 'alive', sequence: this.#sequence, head: this.#hasHead })
+    }
   }
 
   #wakeUp(): void {

@@ -3,7 +3,8 @@
  * narrow type before anybody looks at it. A call names its version: what is newer than this code is refused, not guessed.
  *
  * caller → node: `call`, then `credit` and `cancel`. Node → caller: `head` and data and `end`, or `value`, or `error`; and
- * `alive` where nothing else is to be said. Data is numbered, so that a hole is noticed.
+ * `alive` where nothing else is to be said. Data is numbered, and `end` and `alive` say how much of it there was, so that a
+ * hole is noticed also where no more data may follow.
  */
 import * as v from 'valibot'
 import { Packr } from 'msgpackr'
@@ -75,7 +76,8 @@ const answerSchema = v.variant('kind', [
   v.object({ kind: v.literal('refusal'), code: v.picklist(codes), message: text, headers: textMap }),
   v.object({ kind: v.literal('fault') }),
   v.object({ kind: v.literal('end'), sequence: count }),
-  v.object({ kind: v.literal('alive') }),
+  /** What has been said before it: how many data messages, and whether the head. */
+  v.object({ kind: v.literal('alive'), sequence: count, head: v.boolean() }),
   /** Who of several has taken the call, and gets its credit and cancel. */
   v.object({ kind: v.literal('taken'), server: subjectPart }),
 ])

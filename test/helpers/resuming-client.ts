@@ -30,6 +30,8 @@ export class ResumingClient {
   readonly #bears: ReadonlySet<number>
   /** Answers with a status that it bears. */
   refusals = 0
+  /** The last of them. */
+  #refusal = ''
 
   /** `bears` are statuses after which it asks again: a server's, whose nodes come and go. */
   constructor(framed: boolean, urlOf: (cursor: string) => string, bears: readonly number[] = []) {
@@ -46,6 +48,14 @@ export class ResumingClient {
 
   get broken(): string | undefined {
     return this.fault ?? this.lines.fault
+  }
+
+  /** For whoever wonders why nothing comes. */
+  get state(): string {
+    const { status, ended, bytes = 0, bytesAtMs } = this.#client ?? {}
+    const silentMs = bytesAtMs === undefined ? 'ever' : `${Math.round(performance.now() - bytesAtMs)} ms`
+    const now = `now status ${status}, ${ended ?? 'open'}, ${bytes} bytes, none for ${silentMs}`
+    return `${this.connections} connections, ${now}; ${this.refusals} refusals, the last: ${this.#refusal}`
   }
 
   async stop(): Promise<void> {
@@ -81,6 +91,7 @@ export class ResumingClient {
     if (client.status === 200) this.#keepPlace(client, this.bytes - before)
     else if (client.status !== undefined && this.#bears.has(client.status)) {
       this.refusals++
+      this.#refusal = `${client.status} ${refusal}`
       return
     } else if (client.status !== undefined) this.fault ??= `status ${client.status}: ${refusal}`
     if (client.ended === 'clean') this.fault ??= 'a clean end'

@@ -28,6 +28,8 @@ export class TailClient {
   headAtMs: number | undefined
   response: IncomingMessage | undefined
   bytes = 0
+  /** When anything came last, heartbeats too. */
+  bytesAtMs: number | undefined
   /** The last one that was received. */
   cursor: string | undefined
   ended: 'clean' | 'broken' | undefined
@@ -52,6 +54,7 @@ export class TailClient {
   }
 
   #take(bytes: Buffer): void {
+    this.bytesAtMs = performance.now()
     if (!this.#framed || this.status !== 200) return this.#data(bytes, undefined, 0)
     for (const frame of this.#reader.push(bytes)) this.#frame(frame)
   }

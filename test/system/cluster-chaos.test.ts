@@ -42,6 +42,8 @@ interface Follower {
   /** Bytes before the oldest place that it may still ask for. */
   readonly needed: () => number
   readonly broken: () => string | undefined
+  /** What it is doing, for the report of a failure. */
+  readonly state: () => string
   readonly end: () => Promise<string>
 }
 
@@ -61,6 +63,7 @@ function resuming(t: TestContext, world: ClusterWorld, { url, name }: Member, fr
     bytes: () => client.bytes,
     needed: () => (framed ? client.bytes : client.bytesAtHead),
     broken: () => client.broken,
+    state: () => client.state,
     async end() {
       await client.stop()
       return client.digest()
@@ -87,6 +90,7 @@ function command(t: TestContext, { url }: Member): Follower {
     bytes: () => bytes,
     needed: () => bytes,
     broken: () => lines.fault ?? (child.exitCode === null ? undefined : `it ended: ${stderr}`),
+    state: () => `stderr ends in ${JSON.stringify(stderr.slice(-300))}`,
     async end() {
       child.kill('SIGINT')
       assert.deepEqual(await exited, [0, null])
@@ -151,7 +155,12 @@ test(`${SECONDS} s of mishaps, seed ${SEED}`, { timeout: SECONDS * 1000 + 300_00
   }
   writer.stop()
   const written = writer.digest()
-  await until(() => broken() !== undefined || followers.every((each) => each.bytes() >= writer.bytes), PATIENCE_MS)
+  const told = () => {
+    const lines = followers.map((each) => `${each.name}: ${each.bytes()} of ${writer.bytes} bytes, ${each.state()}`)
+    return `\n${[...lines, ...story].join('\n')}`
+  }
+  const done = () => broken() !== undefined || followers.every((each) => each.bytes() >= writer.bytes)
+  await until(done, PATIENCE_MS).catch((error: Error) => assert.fail(`${error.message}${told()}`))
   t.diagnostic(`${story.length} mishaps, ${writer.bytes} bytes, ${writer.removed} files removed`)
   const faults = followers.flatMap((each) => each.broken() ?? []).join('; ')
   assert.equal(faults, '', story.join('; '))
