@@ -35,6 +35,15 @@ export class Sealed extends Fault {}
 /** The key does not open this barrier. Says nothing more. */
 export class WrongKey extends Fault {}
 
+/** What is to be written in the same batch as a change of the keys. */
+export interface Beside {
+  /** Stored as they are: what must be readable while it is sealed, or is encrypted with another key. */
+  readonly raw?: readonly Put[]
+  /** Encrypted as any entry. */
+  readonly puts?: readonly Put[]
+  readonly deletes?: readonly string[]
+}
+
 export class Barrier {
   readonly #store: Store
   readonly #now: () => number
@@ -43,6 +52,8 @@ export class Barrier {
   #rootKey: Buffer | undefined
   #encryptions = 0
   #countedTo = 0
+  /** Changes of the ring and of the root key are made one after another: each writes what the one before has made. */
+  #changes: Promise<unknown> = Promise.resolve()
 
   constructor(store: Store, now: () => number = Date.now) {
     this.#store = store
@@ -65,11 +76,16 @@ export class Barrier {
   }
 
   /** Makes a keyring under a root key of `KEY_BYTES` bytes; the barrier is sealed afterwards. Throws where there is one. */
-  async initialise(rootKey: Buffer): Promise<void> {
-    if (this.isInitialised) throw new Fault('the barrier is initialised already')
-    const ring = Keyring.fresh(this.#now())
-    await this.#store.commit({ puts: [ringEntry(ring, rootKey)], deletes: [] })
-    ring.close()
+  initialise(rootKey: Buffer, beside: Beside = {}): Promise<void> {
+    return this.#inTurn(async () => {
+      if (this.isInitialised) throw new Fault('the barrier is initialised already')
+      const ring = Keyring.fresh(this.#now())
+      try {
+        await this.#store.commit(together(ring, rootKey, beside))
+      } finally {
+        ring.close()
+      }
+    })
   }
 
   /** Opens it. Throws WrongKey for a key that is not this barrier's. */
@@ -109,13 +125,13 @@ export class Barrier {
     return this.#store.list(prefix, options)
   }
 
-  /** Encrypts and commits; resolves with the sequence once it is durable. */
-  async commit(batch: Batch): Promise<number> {
+  /** Encrypts and commits; resolves with the sequence once it is durable. `raw` goes with it as it is. */
+  async commit(batch: Batch, raw: readonly Put[] = []): Promise<number> {
     if (this.#encryptions + batch.puts.length > ENCRYPTIONS_MAX) await this.rotate()
     const ring = this.#open()
     const puts = batch.puts.map(({ path, value }) => ({ path, value: encrypt(path, value, ring.active) }))
     const counted = this.#count(puts.length, ring)
-    return this.#store.commit({ puts: counted ? [...puts, counted] : puts, deletes: batch.deletes })
+    return this.#store.commit({ puts: [...puts, ...(counted ? [counted] : []), ...raw], deletes: batch.deletes })
   }
 
   /** Counts; gives what is to be written about it, when that is due. */
@@ -127,20 +143,36 @@ export class Barrier {
   }
 
   /** Goes over to a fresh key; older entries stay readable. Resolves with its term. */
-  async rotate(): Promise<number> {
-    const next = this.#open().rotated(this.#now())
-    const count = { path: COUNT_PATH, value: encrypt(COUNT_PATH, Buffer.from('0'), next.active) }
-    await this.#store.commit({ puts: [ringEntry(next, this.#root()), count], deletes: [] })
-    this.#ring = next
-    this.#encryptions = this.#countedTo = 0
-    return next.active.term
+  rotate(): Promise<number> {
+    return this.#inTurn(async () => {
+      const next = this.#open().rotated(this.#now())
+      const count = { path: COUNT_PATH, value: encrypt(COUNT_PATH, Buffer.from('0'), next.active) }
+      await this.#store.commit(together(next, this.#root(), { raw: [count] }))
+      const { term } = next.active
+      // Sealed meanwhile: it stays so, the next one who unseals finds the new key.
+      if (this.isSealed) next.close()
+      else {
+        this.#ring = next
+        this.#encryptions = this.#countedTo = 0
+      }
+      return term
+    })
   }
 
   /** From now on another root key opens it. */
-  async rekey(rootKey: Buffer): Promise<void> {
-    await this.#store.commit({ puts: [ringEntry(this.#open(), rootKey)], deletes: [] })
-    this.#rootKey?.fill(0)
-    this.#rootKey = Buffer.from(rootKey)
+  rekey(rootKey: Buffer, beside: Beside = {}): Promise<void> {
+    return this.#inTurn(async () => {
+      await this.#store.commit(together(this.#open(), rootKey, beside))
+      if (this.isSealed) return
+      this.#rootKey?.fill(0)
+      this.#rootKey = Buffer.from(rootKey)
+    })
+  }
+
+  #inTurn<T>(change: () => Promise<T>): Promise<T> {
+    const done = this.#changes.then(change)
+    this.#changes = done.catch(() => undefined)
+    return done
   }
 
   #root(): Buffer {
@@ -152,6 +184,12 @@ export class Barrier {
     if (!this.#ring) throw new Sealed('the barrier is sealed')
     return this.#ring
   }
+}
+
+/** One batch: the ring under a root key, and what goes with it. */
+function together(ring: Keyring, rootKey: Buffer, { raw = [], puts = [], deletes = [] }: Beside): Batch {
+  const encrypted = puts.map(({ path, value }) => ({ path, value: encrypt(path, value, ring.active) }))
+  return { puts: [ringEntry(ring, rootKey), ...raw, ...encrypted], deletes }
 }
 
 function ringEntry(ring: Keyring, rootKey: Buffer): Put {

@@ -103,3 +103,28 @@ test('a view reaches only what is below it', async (t) => {
   assert.equal(view.get('deep/thing'), undefined)
   assert.throws(() => new View(barrier, 'logical'), /slash/)
 })
+
+test('changes of the keys at the same moment do not undo each other', async (t) => {
+  const { store, barrier } = await world(t)
+  const next = randomBytes(32)
+  const beside = { raw: [{ path: 'core/plain', value: Buffer.from('readable') }], ...put('core/x', 'hidden') }
+  await Promise.all([barrier.rotate(), barrier.rekey(next, beside), barrier.rotate(), barrier.rotate()])
+  assert.equal(Buffer.from(store.get('core/plain')?.value ?? []).toString(), 'readable')
+  barrier.seal()
+  barrier.unseal(next)
+  assert.equal(barrier.status.term, 4)
+  assert.equal(barrier.get('core/x')?.toString(), 'hidden')
+  const turning = barrier.rotate()
+  barrier.seal()
+  await assert.rejects(turning, Sealed)
+  const under = barrier.initialise(next)
+  await assert.rejects(under, /already/)
+  barrier.unseal(next)
+  const committing = barrier.rotate()
+  await Promise.resolve()
+  barrier.seal()
+  await committing
+  assert.ok(barrier.isSealed)
+  barrier.unseal(next)
+  assert.equal(barrier.status.term, 5)
+})
