@@ -12,7 +12,7 @@ import { randomUUID } from 'node:crypto'
 import { type AgentRoom, startAgentRoom } from './agent/agent.ts'
 import type { ReloadOutcome } from './agent/reload.ts'
 import type { Authorizer, OwnAuthorizer } from './cluster/authorizer.ts'
-import { printBanner, startDemo } from './cli/dev.ts'
+import { DEMO_TASK, printBanner, startDemo } from './cli/dev.ts'
 import type { AgentOptions } from './cli/parts.ts'
 import type { Cluster, ClusterOptions } from './daemon-cluster.ts'
 import { type Config, ConfigError, loadConfig, type LoadedConfig } from './config/load.ts'
@@ -85,7 +85,7 @@ export async function startAgent(options: AgentOptions, version: string): Promis
       const demo =
         options.devNoDemo || !dev.temporaryDir ? undefined : await startDemo(config.dataDir, running.demoReady)
       running.demo = demo
-      printBanner({ url, token: dev.rootToken, allocId: demo?.allocId })
+      printBanner({ url, token: dev.rootToken, demo })
     } else process.stdout.write(`    HTTP: ${url}\n`)
     process.stdout.write('==> outpost agent started\n')
     running.service.ready(running)
@@ -163,8 +163,9 @@ class Agent implements Running {
     return (await this.#listener?.answers(withinMs)) ?? false
   }
 
-  /** True once the allocation is known to the host: its endpoints answer. */
-  readonly demoReady = (allocId: string): boolean => this.host?.allocations.get(allocId)?.clientStatus === 'running'
+  /** True once its manifest says that it runs, so that its endpoints answer; without one any directory is taken to run. */
+  readonly demoReady = (allocId: string): boolean =>
+    this.host?.allocations.get(allocId)?.tasks.get(DEMO_TASK)?.startedAtMs !== undefined
 
   async start(): Promise<void> {
     const { config, logger, version } = this.#parts

@@ -6,41 +6,54 @@ import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 const SCRIPT = `i=0; while :; do i=$((i+1)); echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) demo line $i"; sleep 1; done`
-const READY_MS = 3000
+export const DEMO_TASK = 'demo'
+/** A machine that is busy with its disk may take seconds; one that takes longer is no place for a demo. */
+const READY_MS = 30_000
 
 export interface Demo {
   readonly allocId: string
+  /** False when it has ended at once, or does not get going: then there is nothing to try. */
+  readonly isReady: boolean
   stop(): Promise<void>
 }
 
-/** Runs the demo under its own supervisor, as any allocation; resolves when the agent knows it (or after 3 s). */
+/**
+ * Runs the demo under its own supervisor, as any allocation; resolves when `isReady` says that the agent can show it, or
+ * when nothing will come of it. Why not, the supervisor says on stderr.
+ */
 export async function startDemo(dataDir: string, isReady: (allocId: string) => boolean): Promise<Demo> {
   const allocId = randomUUID()
-  const args = ['alloc', 'run', '-id', allocId, '-name', 'demo.demo[0]', '-job', 'demo', '-task', 'demo']
+  const args = ['alloc', 'run', '-id', allocId, '-name', 'demo.demo[0]', '-job', 'demo', '-task', DEMO_TASK]
   const program = process.argv[1] ?? ''
   const child = spawn(process.execPath, [program, ...args, '-data-dir', dataDir, '--', 'sh', '-c', SCRIPT], {
     stdio: ['ignore', 'ignore', 'inherit'],
   })
-  for (const until = performance.now() + READY_MS; performance.now() < until && !isReady(allocId); ) await sleep(20)
-  return { allocId, stop: () => stopChild(child) }
+  const until = performance.now() + READY_MS
+  while (!isReady(allocId) && !hasEnded(child) && performance.now() < until) await sleep(20)
+  return { allocId, isReady: isReady(allocId), stop: () => stopChild(child) }
+}
+
+function hasEnded(child: ChildProcess): boolean {
+  return child.exitCode !== null || child.signalCode !== null
 }
 
 async function stopChild(child: ChildProcess): Promise<void> {
-  if (child.exitCode !== null || child.signalCode !== null) return
+  if (hasEnded(child)) return
   const ended = new Promise((resolve) => child.once('exit', resolve))
   child.kill('SIGTERM')
   await ended
 }
 
 /** Prints where the agent is and what to try. */
-export function printBanner(shown: { url: string; token: string; allocId: string | undefined }): void {
-  const lines = ['', `    URL:   ${shown.url}`, `    Token: ${shown.token}`, '']
-  if (shown.allocId !== undefined) {
-    const { url, allocId } = shown
+export function printBanner({ url, token, demo }: { url: string; token: string; demo: Demo | undefined }): void {
+  const lines = ['', `    URL:   ${url}`, `    Token: ${token}`, '']
+  if (demo && !demo.isReady) lines.push('    The demo task does not run, so there is nothing to try.', '')
+  else if (demo) {
+    const { allocId } = demo
     lines.push(
       '    Follow the log of the demo task, list its files, see what it uses:',
       '',
-      `      curl -N '${url}/v1/client/fs/logs/${allocId}?task=demo&type=stdout&follow=true&plain=true'`,
+      `      curl -N '${url}/v1/client/fs/logs/${allocId}?task=${DEMO_TASK}&type=stdout&follow=true&plain=true'`,
       `      curl '${url}/v1/client/fs/ls/${allocId}?path=alloc/logs&pretty'`,
       `      curl '${url}/v1/client/allocation/${allocId}/stats?pretty'`,
       '',

@@ -17,19 +17,53 @@ test('-dev prints where it is and three commands that work as printed', async (t
   const printed = agent.stdout()
   assert.match(printed, /URL: {3}http:\/\/127\.0\.0\.1:\d+\n/)
   assert.match(printed, /Token: op\.[0-9a-f]{32}\n/)
-  const commands = printed
-    .split('\n')
-    .map((line) => line.trim())
-    .filter((line) => line.startsWith('curl '))
+  await commandsWork(t, printed)
+})
+
+function commandsIn(printed: string): string[] {
+  const lines = printed.split('\n').map((line) => line.trim())
+  return lines.filter((line) => line.startsWith('curl '))
+}
+
+/** Each is run once, at once. */
+async function commandsWork(t: TestContext, printed: string): Promise<void> {
+  const commands = commandsIn(printed)
   assert.equal(commands.length, 3)
   const [follow = '', list = '', stats = ''] = commands
   const followed = spawn('sh', ['-c', `exec ${follow} -s`])
   t.after(() => followed.kill())
   let log = ''
   followed.stdout.setEncoding('utf8').on('data', (text: string) => (log += text))
-  await eventually(() => /demo line 1\n[^]*demo line 2\n/.test(log), 'the demo log is followed')
   assert.match(await shell(`${list} -sf`), /"Name": "demo\.stdout\.0"/)
   assert.match(await shell(`${stats} -sf`), /"ResourceUsage": \{/)
+  await eventually(() => {
+    assert.equal(followed.exitCode, null, `it is followed no more: ${log}`)
+    return /demo line 1\n[^]*demo line 2\n/.test(log)
+  }, 'the demo log is followed')
+}
+
+test('the commands work as printed also where the disk is so slow that the demo takes seconds', async (t) => {
+  const slow = join(workDirectory(t), 'slow.cjs')
+  const script = [
+    "const fs = require('node:fs')",
+    'const { fsyncSync } = fs',
+    'const wait = () => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1600)',
+    "if (process.argv[2] === 'alloc') fs.fsyncSync = (fd) => (wait(), fsyncSync(fd))",
+    "require('node:module').syncBuiltinESMExports()",
+  ]
+  writeFileSync(slow, script.join('\n'))
+  const agent = await startAgent(t, ['-dev', '-http-port', '0', '-cluster-port', '0'], {
+    env: { NODE_OPTIONS: `--require ${slow}` },
+  })
+  await commandsWork(t, agent.stdout())
+})
+
+test('where the demo cannot run no commands are printed, and the agent serves all the same', async (t) => {
+  const agent = await startAgent(t, ['-dev', '-http-port', '0', '-cluster-port', '0'], { env: { PATH: '/nowhere' } })
+  assert.deepEqual(commandsIn(agent.stdout()), [])
+  assert.match(agent.stdout(), /The demo task does not run/)
+  await eventually(() => /^outpost: cannot /m.test(agent.stderr()), 'why it does not')
+  assert.equal((await ask(agent.port, 'GET', '/v1/agent/health')).status, 200)
 })
 
 function shell(command: string): Promise<string> {
@@ -49,10 +83,12 @@ test('SIGTERM ends it with 0, breaks followers, and leaves nothing behind', asyn
   assert.ok(made)
   assert.equal(readFileSync(join(made, 'http.addr'), 'utf8').trim(), agent.url)
   const follow = `GET /v1/client/fs/logs/${allocId}?task=demo&follow=true HTTP/1.1\r\nHost: x\r\n\r\n`
-  let begun = false
-  const follower = raw({ port: agent.port, until: (text) => ((begun ||= text.includes('{}')), false) }, follow)
+  let answered = ''
+  const follower = raw({ port: agent.port, until: (text) => ((answered = text), false) }, follow)
   const silent = raw({ port: agent.port })
-  await eventually(() => begun, 'somebody follows')
+  await eventually(() => answered.includes('\r\n\r\n'), 'somebody is answered')
+  assert.match(answered, /^HTTP\/1\.1 200 /)
+  await eventually(() => answered.includes('{}'), 'somebody follows')
   agent.child.kill('SIGTERM')
   assert.equal(await agent.ended, 0)
   const heard = await follower
