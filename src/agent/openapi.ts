@@ -64,6 +64,7 @@ function bodyOf({ input, bodyBytesMax }: AnyOperation): JsonSchema | undefined {
 }
 
 function answerOf({ output, produces, result }: AnyOperation): JsonSchema {
+  if (output === 'answer') return { description: 'What the endpoint says, in its own form' }
   if (output === 'empty') return { description: 'Done; there is nothing to say' }
   if (output === 'stream' && produces === undefined) {
     const bytes = { schema: { type: 'string', format: 'binary' } }

@@ -33,6 +33,8 @@ export interface ForwardedRequest {
   readonly requestId: string
   /** How often it has been forwarded already. */
   readonly hops: number
+  /** Where the request came from, as `Call` has it. */
+  readonly remote?: string | undefined
   readonly signal: AbortSignal
 }
 
@@ -173,6 +175,7 @@ function callMessage(request: ForwardedRequest, call: string): CallMessage {
       ...(body === undefined ? {} : { body }),
     },
     ...(request.token === undefined ? {} : { token: request.token }),
+    ...(request.remote === undefined ? {} : { remote: request.remote }),
     requestId: request.requestId,
     hops: request.hops + 1,
     window: FIRST_BYTES,

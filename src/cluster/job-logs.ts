@@ -218,11 +218,11 @@ class JobLogs {
   }
 
   #open(id: string, isJoining: boolean): AsyncIterable<Chunk> {
-    const { requestId, identity, token, hops } = this.#call
+    const { requestId, identity, token, hops, remote } = this.#call
     const raw = requestOf(this.#input, this.#call.raw, id, isJoining)
     const input = this.#logs.input.parse(raw)
     this.#logs.authorize(input, identity)
-    const result = this.#logs.run(input, { requestId, identity, token, hops, raw, signal: this.#abort.signal })
+    const result = this.#logs.run(input, { requestId, identity, token, hops, remote, raw, signal: this.#abort.signal })
     if (Symbol.asyncIterator in result) return result
     throw new Refusal('not_implemented', 'logs are not streamed here')
   }

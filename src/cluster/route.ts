@@ -122,6 +122,6 @@ function withoutNode(input: unknown): unknown {
 
 function requestFor(operation: AnyOperation, nodeId: string | undefined, call: Call): ForwardedRequest {
   if (call.hops + 1 >= HOPS_MAX) throw new Refusal('not_found', 'No path to node')
-  const { raw, token, requestId, hops, signal } = call
-  return { nodeId, operation: operation.name, input: raw, token, requestId, hops, signal }
+  const { raw, token, requestId, hops, remote, signal } = call
+  return { nodeId, operation: operation.name, input: raw, token, requestId, hops, remote, signal }
 }

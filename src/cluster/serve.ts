@@ -4,7 +4,7 @@
  */
 import { messageOf, Refusal } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
-import type { AnyOperation, Identity } from '../kit/operation.ts'
+import { type AnyOperation, type Identity, NOBODY } from '../kit/operation.ts'
 import { Complaints } from './complaints.ts'
 import type { Link, Message, Subscription } from './link.ts'
 import { ALIVE_MS, refusalMessage, ServedCall } from './served-call.ts'
@@ -136,7 +136,8 @@ export class CallServer {
       }
       const { params, query, headers, body } = message.input
       const input = operation.input.parse({ params, query, headers, body })
-      const identity = await this.#options.resolve(operation.open ? undefined : message.token)
+      const token = operation.open ? undefined : message.token
+      const identity = operation.ownToken ? NOBODY : await this.#options.resolve(token)
       operation.authorize(input, identity)
       const result = operation.run(input, served.callFor(identity))
       if (Symbol.asyncIterator in result) await served.stream(result)

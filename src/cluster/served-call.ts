@@ -57,9 +57,9 @@ export class ServedCall {
   }
 
   callFor(identity: Identity): Call {
-    const { requestId, token, hops, input } = this.message
+    const { requestId, token, hops, remote, input } = this.message
     const raw = { params: input.params, query: input.query, headers: input.headers, body: input.body }
-    return { requestId, identity, signal: this.#abort.signal, raw, token, hops }
+    return { requestId, identity, signal: this.#abort.signal, raw, token, hops, remote }
   }
 
   say(message: AnswerMessage): void {

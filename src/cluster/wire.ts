@@ -47,6 +47,8 @@ const callSchema = v.object({
   token: v.optional(shortText),
   requestId: shortText,
   hops: v.pipe(count, v.maxValue(HOPS_MAX)),
+  /** Where the request came from that the call is made for. */
+  remote: v.optional(shortText),
   /** Bytes that may be sent before the first credit. */
   window: v.pipe(count, v.minValue(1)),
   /** Its name: the last part of the subjects of its answers, its credit and its cancel. */

@@ -72,6 +72,6 @@ export class Connections {
 }
 
 /** One caller is one caller, whether its address comes as IPv4 or as IPv4 mapped into IPv6. */
-function plainAddress(address: string): string {
+export function plainAddress(address: string): string {
   return address.startsWith('::ffff:') ? address.slice(7) : address
 }

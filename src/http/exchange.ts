@@ -7,9 +7,9 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { Fault, Refusal } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
-import { type AnyOperation, type Call, type Identity, JsonText } from '../kit/operation.ts'
+import { type AnyOperation, type Call, type Identity, JsonText, NOBODY, WholeAnswer } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
-import { LINGER_MS } from './connections.ts'
+import { LINGER_MS, plainAddress } from './connections.ts'
 import { errorAnswer, logFault } from './errors.ts'
 import { asksForWebSocket, handshakeFault, offeredToken } from './handshake.ts'
 import { type Meter, NO_METER, type OperationMeter } from './meter.ts'
@@ -23,7 +23,7 @@ import {
   tooLarge,
   wantsBody,
 } from './request.ts'
-import { type HeaderList, jsonText, type Outlet, sendEmpty, sendError, sendJson } from './respond.ts'
+import { type HeaderList, jsonText, type Outlet, sendEmpty, sendError, sendJson, sendWhole } from './respond.ts'
 import type { Match, Router } from './router.ts'
 import { ResponseSink, sendStream } from './stream.ts'
 import { type Acceptor, type Upgrade, WebSocketAnswer } from './websocket.ts'
@@ -81,7 +81,7 @@ export class Exchange implements Outlet {
   endless = false
   readonly #services: Services
   /** Taken at the start: a connection that broke has none any more. */
-  readonly #remote: string | undefined
+  readonly remote: string | undefined
   readonly #socket: Socket
   readonly #webSocket: WebSocketAnswer | undefined
   #abort: AbortController | undefined
@@ -96,7 +96,7 @@ export class Exchange implements Outlet {
   constructor(request: IncomingMessage, response: ServerResponse, services: Services, options: ExchangeOptions = {}) {
     this.request = request
     this.bodyOnDemand = options.bodyOnDemand ?? false
-    this.#remote = request.socket.remoteAddress
+    this.remote = request.socket.remoteAddress
     this.#socket = request.socket
     this.headers = [...services.headers]
     this.response = response
@@ -172,14 +172,14 @@ export class Exchange implements Outlet {
       this.#stopSending()
       throw handshakeFault(this.request, operation) ?? notAlone()
     }
-    this.headers.push('Vary', 'Accept-Encoding', 'Vary', 'Origin')
+    if (operation.output !== 'answer') this.headers.push('Vary', 'Accept-Encoding', 'Vary', 'Origin')
     this.#allowOrigin(operation)
     const raw = wantsBody(this.request, operation)
       ? await this.#readInput(target, match)
       : this.#inputWithoutBody(target, match)
     const input = operation.input.parse(raw)
     const token = operation.open ? undefined : this.#token()
-    const identity = await this.#services.resolve(token)
+    const identity = operation.ownToken ? NOBODY : await this.#services.resolve(token)
     this.#accessor = identity.accessor
     operation.authorize(input, identity)
     this.endless = operation.endless?.(input) ?? false
@@ -203,7 +203,7 @@ export class Exchange implements Outlet {
 
   #inputWithoutBody(target: Target, match: Match): RawInput {
     const limit = this.#services.bodyBytesMax()
-    if (declaredBytes(this.request) > limit) throw tooLarge(limit)
+    if (declaredBytes(this.request) > limit) throw tooLarge(limit, match.operation)
     return rawInput(this.request, target, match, undefined)
   }
 
@@ -220,11 +220,21 @@ export class Exchange implements Outlet {
     }
     const value = await result
     if (this.response.headersSent) return // it was cut meanwhile
-    if (value instanceof JsonText) this.headers.push(...Object.entries(value.headers).flat())
-    if (operation.output === 'empty') sendEmpty(this, operation.emptyStatus)
-    else this.#bytes = await sendJson(this, operation.produces ?? 'application/json', jsonText(value, target))
+    if (value instanceof WholeAnswer) {
+      this.#accessor = value.accessor ?? this.#accessor
+      this.#bytes = sendWhole(this, value)
+    } else this.#bytes = await this.#sendValue(operation, value, target)
     this.#meter.bytes += this.#bytes
     this.#awaitTaking()
+  }
+
+  async #sendValue(operation: AnyOperation, value: unknown, target: Target): Promise<number> {
+    if (value instanceof JsonText) this.headers.push(...Object.entries(value.headers).flat())
+    if (operation.output !== 'empty') {
+      return sendJson(this, operation.produces ?? 'application/json', jsonText(value, target))
+    }
+    sendEmpty(this, operation.emptyStatus)
+    return 0
   }
 
   readonly #onWaiting = (waiting: boolean): void => {
@@ -332,7 +342,7 @@ export class Exchange implements Outlet {
       status,
       bytes: this.#bytes,
       ms,
-      remote: this.#remote,
+      remote: this.remote,
       accessor: this.#accessor,
       request_id: this.requestId,
     })
@@ -361,6 +371,11 @@ class OperationCall implements Call {
 
   get requestId(): string {
     return this.#exchange.requestId
+  }
+
+  get remote(): string | undefined {
+    const { remote } = this.#exchange
+    return remote === undefined ? undefined : plainAddress(remote)
   }
 
   get signal(): AbortSignal {

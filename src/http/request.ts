@@ -64,9 +64,10 @@ export async function readRawInput(
   options: { bytesMax: number; begin: () => void },
 ): Promise<RawInput> {
   const limit = Math.min(bodyLimit(match.operation), options.bytesMax)
-  if (declaredBytes(request) > limit) throw tooLarge(limit)
+  const refusal = () => tooLarge(limit, match.operation)
+  if (declaredBytes(request) > limit) throw refusal()
   options.begin()
-  return rawInput(request, target, match, await readBody(request, limit))
+  return rawInput(request, target, match, await readBody(request, limit, refusal))
 }
 
 /** Length of the body as the request announces it; 0 when it does not. */
@@ -103,18 +104,21 @@ function bodyLimit(operation: AnyOperation): number {
   return operation.bodyBytesMax ?? 0
 }
 
-export function tooLarge(limit: number): Refusal {
-  return new Refusal('body_too_large', `request body is larger than ${limit} bytes`)
+export function tooLarge(limit: number, operation: AnyOperation): Refusal {
+  // Stock clients of the operations that answer in their own form know this text.
+  const text =
+    operation.output === 'answer' ? 'http: request body too large' : `request body is larger than ${limit} bytes`
+  return new Refusal('body_too_large', text)
 }
 
-async function readBody(request: IncomingMessage, limit: number): Promise<string | undefined> {
+async function readBody(request: IncomingMessage, limit: number, refusal: () => Refusal): Promise<string | undefined> {
   const chunks: Buffer[] = []
   let size = 0
   try {
     // Leaving this loop must not destroy the request: that would cut the connection before it is told why.
     for await (const chunk of request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
       size += chunk.length
-      if (size > limit) throw tooLarge(limit)
+      if (size > limit) throw refusal()
       chunks.push(chunk)
     }
   } catch (error) {

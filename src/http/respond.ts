@@ -2,7 +2,7 @@
  * Answers that are made whole before they are sent: JSON, nothing, errors.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { JsonText } from '../kit/operation.ts'
+import { JsonText, type WholeAnswer } from '../kit/operation.ts'
 import { promisify } from 'node:util'
 import { gzip } from 'node:zlib'
 import type { Target } from './request.ts'
@@ -77,6 +77,22 @@ export function sendEmpty({ response, headers }: Outlet, status: 204 | undefined
   if (status === undefined) headers.push('Content-Length', '0')
   response.writeHead(status ?? 200, headers)
   response.end()
+}
+
+/** As it is; what the operation says of a header counts more than what is said of every answer. Returns the number of body bytes. */
+export function sendWhole({ request, response, headers }: Outlet, { status, headers: own, body }: WholeAnswer): number {
+  const list: HeaderList = []
+  const names = new Set(Object.keys(own).map((name) => name.toLowerCase()))
+  for (let index = 0; index < headers.length; index += 2) {
+    const [name = '', value = ''] = headers.slice(index, index + 2)
+    if (!names.has(name.toLowerCase())) list.push(name, value)
+  }
+  for (const [name, value] of Object.entries(own)) list.push(name, value)
+  const length = typeof body === 'string' ? Buffer.byteLength(body) : (body?.length ?? 0)
+  if (status !== 204) list.push('Content-Length', String(length))
+  response.writeHead(status, list)
+  response.end(status === 204 ? undefined : body)
+  return status === 204 ? 0 : sentBytes(request, length)
 }
 
 /** Returns the number of body bytes. */

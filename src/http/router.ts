@@ -1,9 +1,12 @@
 /**
  * From a verb and a path to an operation. The table is built once, from the operations that the daemon gives; nothing
  * here knows what any of them does.
+ *
+ * Behind the table there may be a *fallback*: operations, one a verb, for every path that no operation of the table has
+ * under any verb. What exists there is not known here and changes as the process runs.
  */
 import { TrieRouter } from 'hono/router/trie-router'
-import { Refusal } from '../kit/errors.ts'
+import { Fault, Refusal } from '../kit/errors.ts'
 import type { AnyOperation, Method } from '../kit/operation.ts'
 
 export interface Match {
@@ -17,13 +20,23 @@ const REMEMBERED_MAX = 2048
 /** Longer ones are looked up each time: none of ours is that long, and remembering them would be a caller's to abuse. */
 const REMEMBERED_LENGTH_MAX = 256
 
-const METHODS: readonly Method[] = ['GET', 'POST', 'PUT', 'DELETE', 'PATCH', 'LIST']
+const METHODS: readonly Method[] = ['GET', 'POST', 'PUT', 'DELETE', 'PATCH', 'LIST', 'SCAN']
+/** The one route that an operation of the fallback may have. */
+const ANY_PATH = '/v1/:path'
+/** Paths of a host's endpoints: one that does not exist is never asked for in the fallback, whose errors look different. */
+const HOST_PATH = /^(\/v1)?\/client(\/|$)/
 
 export class Router {
   readonly #trie = new TrieRouter<AnyOperation>()
+  /** All patterns whatever the verb. */
+  readonly #paths = new TrieRouter<true>()
+  /** First segments of all patterns: what begins otherwise needs no search to be known as unknown. */
+  readonly #roots = new Set<string>()
   readonly #remembered = new Map<string, Match | undefined>()
+  readonly #fallback: ReadonlyMap<string, AnyOperation>
 
-  constructor(operations: readonly AnyOperation[]) {
+  constructor(operations: readonly AnyOperation[], fallback: readonly AnyOperation[] = []) {
+    this.#fallback = byVerb(fallback)
     for (const operation of operations) {
       for (const route of operation.http) {
         const [method = '', path = ''] = route.split(' ')
@@ -32,6 +45,10 @@ export class Router {
         // Every path is served under /v1 and bare.
         for (const form of [pattern, pattern.replace(/^\/v1(?=\/)/, '')]) {
           this.#trie.add(method === '*' ? 'ALL' : method, form, operation)
+          this.#paths.add('ALL', form, true)
+          const root = rootOf(form)
+          if (root.startsWith(':')) throw new Fault(`${operation.name}: the first segment of "${route}" must be a name`)
+          this.#roots.add(root)
         }
       }
     }
@@ -42,16 +59,34 @@ export class Router {
    * Throws a Refusal: 404 for an unknown path, 405 (with `Allow`) for a known path and another verb.
    */
   match(verb: string, path: string): Match {
-    const found = this.#find(routeVerb(verb), path)
+    const found = this.#roots.has(rootOf(path)) ? this.#find(routeVerb(verb), path) : undefined
     if (found && !(verb === 'HEAD' && found.operation.head === false)) return found
-    const allowed = this.methodsOf(path)
-    if (allowed.length === 0) throw new Refusal('not_found', `no handler for route "${path.slice(0, 200)}"`)
-    throw new Refusal('method_not_allowed', 'Invalid method', { Allow: allowed.join(', ') })
+    if (found || this.#knows(path)) {
+      throw new Refusal('method_not_allowed', 'Invalid method', { Allow: this.methodsOf(path).join(', ') })
+    }
+    if (this.fallsBack(path)) return this.#fallBack(verb, path)
+    throw new Refusal('not_found', `no handler for route "${path.slice(0, 200)}"`)
   }
 
-  /** Verbs that a path serves; empty for an unknown path. */
+  /** Verbs that a path serves; empty for one that no operation of the table has. */
   methodsOf(path: string): Method[] {
     return METHODS.filter((method) => this.#find(method, path) !== undefined)
+  }
+
+  /** True for a path that is the fallback's. */
+  fallsBack(path: string): boolean {
+    return this.#fallback.size > 0 && !this.#knows(path) && !HOST_PATH.test(path)
+  }
+
+  #fallBack(verb: string, path: string): Match {
+    const operation = this.#fallback.get(routeVerb(verb))
+    // No text: that is how stock clients of these paths know it.
+    if (!operation) throw new Refusal('method_not_allowed', '', { Allow: [...this.#fallback.keys()].join(', ') })
+    return { operation, params: { path: path.replace(/^\/(?:v1(?:\/|$))?/, '') } }
+  }
+
+  #knows(path: string): boolean {
+    return this.#roots.has(rootOf(path)) && this.#paths.match('GET', path)[0].length > 0
   }
 
   /** What a browser of another origin asks for before it sends `verb`. */
@@ -76,6 +111,28 @@ export class Router {
     const [operation, params] = first
     return { operation, params: params as Record<string, string> }
   }
+}
+
+function byVerb(operations: readonly AnyOperation[]): ReadonlyMap<string, AnyOperation> {
+  const verbs = new Map<string, AnyOperation>()
+  for (const operation of operations) {
+    for (const route of operation.http) {
+      const [verb = '', path = ''] = route.split(' ')
+      if (path !== ANY_PATH)
+        throw new Fault(`${operation.name}: a fallback's route is "VERB ${ANY_PATH}", not "${route}"`)
+      verbs.set(verb, operation)
+    }
+  }
+  const post = verbs.get('POST')
+  if (post && !verbs.has('PUT')) verbs.set('PUT', post)
+  return verbs
+}
+
+/** The first segment of a path or pattern, whichever of its two forms it has. */
+function rootOf(path: string): string {
+  const from = path.startsWith('/v1/') ? 4 : 1
+  const to = path.indexOf('/', from)
+  return to < 0 ? path.slice(from) : path.slice(from, to)
 }
 
 function routeVerb(verb: string): string {

@@ -13,7 +13,7 @@
  */
 import type { RawInput, Schema } from './schema.ts'
 
-export type Method = 'GET' | 'POST' | 'PUT' | 'DELETE' | 'PATCH' | 'LIST'
+export type Method = 'GET' | 'POST' | 'PUT' | 'DELETE' | 'PATCH' | 'LIST' | 'SCAN'
 
 /** `*` serves any verb, as the fs and gc endpoints of the compatible system do. */
 export type Route = `${Method | '*'} /${string}`
@@ -38,6 +38,14 @@ export interface Identity {
   allowsNamespace(namespace: string, capability: NamespaceCapability): boolean
 }
 
+/** Nobody, who may nothing: whom an operation sees that looks at the token itself. */
+export const NOBODY: Identity = {
+  accessor: '',
+  allowsNode: () => false,
+  allowsAgent: () => false,
+  allowsNamespace: () => false,
+}
+
 /** One call as an operation sees it. */
 export interface Call {
   readonly requestId: string
@@ -49,6 +57,8 @@ export interface Call {
   readonly token: string | undefined
   /** How many processes have handed the call on. */
   readonly hops: number
+  /** Address that the request came from, IPv4 in its own form; as the first process saw it, so only as true as the processes are. */
+  readonly remote?: string | undefined
 }
 
 /** Where an operation with the target `node` runs. No node ID: on the node that the call has reached. */
@@ -62,6 +72,28 @@ export class JsonText {
   constructor(text: string, headers: Readonly<Record<string, string>> = {}) {
     this.text = text
     this.headers = headers
+  }
+}
+
+/** An answer that its operation has made whole: it is written as it is, never compressed, because it may hold secrets. */
+export class WholeAnswer {
+  readonly status: number
+  /** Without Content-Length, which the transport adds. */
+  readonly headers: Readonly<Record<string, string>>
+  readonly body: string | Uint8Array | undefined
+  /** Public name of the token that was used, for the access log. */
+  readonly accessor: string | undefined
+
+  constructor(
+    status: number,
+    headers: Readonly<Record<string, string>>,
+    body: string | Uint8Array | undefined,
+    accessor?: string,
+  ) {
+    this.status = status
+    this.headers = headers
+    this.body = body
+    this.accessor = accessor
   }
 }
 
@@ -90,8 +122,8 @@ export interface Operation<In, Out> {
   /** `node` runs on the host that owns the node or the allocation; `server` runs where it lands. */
   readonly target: 'node' | 'server'
   readonly input: Schema<In>
-  /** What the caller gets: a JSON value, nothing at all, or bytes. */
-  readonly output: 'json' | 'empty' | 'stream'
+  /** What the caller gets: a JSON value, nothing at all, bytes, or what `run` resolves with as a `WholeAnswer`. */
+  readonly output: 'json' | 'empty' | 'stream' | 'answer'
   /** What the JSON value looks like, for the OpenAPI document; absent means that it is not told. */
   readonly result?: JsonSchema
   /** Status of an answer that is nothing at all. Default 200, which is what stock clients take for success. */
@@ -104,6 +136,8 @@ export interface Operation<In, Out> {
   readonly crossOrigin?: readonly ('GET' | 'HEAD')[]
   /** True when it answers everybody alike: a token that comes along is not looked at, so a stale one is no obstacle. */
   readonly open?: boolean
+  /** True when it finds out itself whose the token is (`call.token`); the transport then says that it is nobody's. */
+  readonly ownToken?: boolean
   /** False for an endpoint whose GET must not answer HEAD. Default true. */
   readonly head?: boolean
   /** Largest body in bytes; 0 or absent means that a body is read and thrown away. */

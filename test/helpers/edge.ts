@@ -38,6 +38,7 @@ export interface EdgeOptions {
   readonly resolve?: (token: string | undefined) => Identity
   readonly tls?: TlsFiles
   readonly operations?: readonly AnyOperation[]
+  readonly fallback?: readonly AnyOperation[]
   readonly address?: string
   readonly meter?: Meter
 }
@@ -89,7 +90,7 @@ export async function startEdge(t: TestContext, options: EdgeOptions = {}): Prom
     host: options.address ?? '127.0.0.1',
     port: 0,
     headers: [],
-    router: new Router([...host.operations, ...(options.operations ?? [])]),
+    router: new Router([...host.operations, ...(options.operations ?? [])], options.fallback),
     logger,
     resolve: options.resolve ?? (() => EVERYBODY),
     limits: { ...LIMITS, ...options.limits },
