@@ -5,17 +5,15 @@
  * before it can be answered right. Stop: the listener drains first, then the host. Everything a room needs from another
  * one is handed over here as a value or a function; no room imports this file.
  */
-import { mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join, resolve as absolute } from 'node:path'
-import { randomUUID } from 'node:crypto'
+import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { type AgentRoom, startAgentRoom } from './agent/agent.ts'
 import type { ReloadOutcome } from './agent/reload.ts'
 import type { Authorizer, OwnAuthorizer } from './cluster/authorizer.ts'
 import { DEMO_TASK, printBanner, startDemo } from './cli/dev.ts'
 import type { AgentOptions } from './cli/parts.ts'
 import type { Cluster, ClusterOptions } from './daemon-cluster.ts'
-import { type Config, ConfigError, loadConfig, type LoadedConfig } from './config/load.ts'
+import { type Config, ConfigError, type LoadedConfig } from './config/load.ts'
 import { readTlsFiles } from './config/tls-files.ts'
 import { type Host, startHost } from './host/host.ts'
 import { Listener } from './http/listener.ts'
@@ -23,18 +21,13 @@ import { Router } from './http/router.ts'
 import { messageOf } from './kit/errors.ts'
 import { createLogger, type Logger } from './kit/log.ts'
 import type { AnyOperation } from './kit/operation.ts'
-import { checkPolicy } from './secrets/policy.ts'
+import { configOf, type Dev, openDev } from './daemon-dev.ts'
 import { ProcessLog } from './daemon-log.ts'
 import { agentFamilies } from './daemon-metrics.ts'
 import { applyConfig } from './daemon-reload.ts'
+import type { SecretsOptions, SecretsRoom } from './daemon-secrets.ts'
 import { authorizerOf, hostOptionsOf, limitsOf, metricsOptionsOf, shownConfig } from './daemon-settings.ts'
 import { type ServiceManager, serviceManagerOf } from './daemon-systemd.ts'
-
-interface Dev {
-  readonly rootToken: string
-  /** Set when the data directory is ours to remove. */
-  readonly temporaryDir: string | undefined
-}
 
 export interface Running {
   readonly url: string
@@ -97,29 +90,6 @@ export async function startAgent(options: AgentOptions, version: string): Promis
   }
 }
 
-function openDev(options: AgentOptions): Dev {
-  return {
-    rootToken: options.devRootTokenId ?? `op.${randomUUID().replaceAll('-', '')}`,
-    temporaryDir: options.dataDir === undefined ? mkdtempSync(join(tmpdir(), 'outpost-dev-')) : undefined,
-  }
-}
-
-function configOf(options: AgentOptions, dev: Dev | undefined): LoadedConfig {
-  const dataDir = options.dataDir === undefined ? dev?.temporaryDir : absolute(options.dataDir)
-  return loadConfig({
-    paths: options.config,
-    dev: options.dev,
-    checkPolicy,
-    flags: {
-      ...(options.httpPort === undefined ? {} : { httpPort: options.httpPort }),
-      ...(options.clusterPort === undefined ? {} : { clusterPort: options.clusterPort }),
-      ...(dataDir === undefined ? {} : { dataDir }),
-      ...(options.nodeId === undefined ? {} : { nodeId: options.nodeId }),
-      ...(options.logLevel === undefined ? {} : { logLevel: options.logLevel }),
-    },
-  })
-}
-
 interface AgentParts {
   readonly config: Config
   readonly load: () => LoadedConfig
@@ -138,6 +108,7 @@ class Agent implements Running {
   readonly service: ServiceManager
   #listener: Listener | undefined
   #cluster: Cluster | undefined
+  #secrets: SecretsRoom | undefined
   #room: AgentRoom | undefined
   #served: readonly AnyOperation[] = []
   readonly #reloads = { done: 0, refused: 0 }
@@ -168,8 +139,10 @@ class Agent implements Running {
     this.host?.allocations.get(allocId)?.tasks.get(DEMO_TASK)?.startedAtMs !== undefined
 
   async start(): Promise<void> {
-    const { config, logger, version } = this.#parts
+    const { config, dev, logger, version } = this.#parts
     mkdirSync(config.dataDir, { recursive: true, mode: 0o711 })
+    const devRootToken = dev?.rootToken
+    this.#secrets = await openSecrets({ config, version, logger: logger.named('secrets'), devRootToken })
     const cluster = await openCluster({ config, version, logger: logger.named('cluster') })
     this.#cluster = cluster
     this.#trust(this.#own, config)
@@ -224,7 +197,7 @@ class Agent implements Running {
       host: config.addresses.http,
       port: config.ports.http,
       headers: Object.entries(config.httpApiResponseHeaders).flat(),
-      router: new Router(served),
+      router: new Router(served, this.#secrets?.operations),
       logger: logger.named('http'),
       meter: room.meter,
       resolve: (token) => this.#authorizer.resolve(token),
@@ -280,6 +253,7 @@ class Agent implements Running {
     await this.#cluster?.stop()
     this.#room?.stop()
     await this.host?.stop()
+    await this.#secrets?.stop()
     if (dev?.temporaryDir) rmSync(dev.temporaryDir, { recursive: true, force: true })
     this.service.close()
     log.sink.close()
@@ -295,4 +269,11 @@ async function openCluster(options: ClusterOptions): Promise<Cluster | undefined
   if (!options.config.nats && !options.config.server.enabled) return undefined
   const { Cluster: Part } = await import('./daemon-cluster.ts')
   return Part.open(options)
+}
+
+/** Where a core is somebody else's business, nothing of it is loaded. */
+async function openSecrets(options: SecretsOptions): Promise<SecretsRoom | undefined> {
+  if (!options.config.server.enabled || !options.config.server.secrets) return undefined
+  const { SecretsRoom: Room } = await import('./daemon-secrets.ts')
+  return Room.open(options)
 }

@@ -10,8 +10,6 @@ export const DATABASE_VERSION = 1
 /** Tells our database from any other SQLite file: `ops1`. */
 const APPLICATION_ID = 0x6f_70_73_31
 
-const BUSY_TIMEOUT_MS = 5000
-
 /** What takes a database from the version that is its index to the next. */
 const STEPS: readonly string[] = [
   `CREATE TABLE entries (path TEXT PRIMARY KEY, value BLOB NOT NULL, sequence INTEGER NOT NULL) WITHOUT ROWID, STRICT;
@@ -25,9 +23,8 @@ export function openForWriting(path: string): DatabaseSync {
   const isNew = !existsSync(path)
   const database = open(path, false)
   try {
-    // FULL: a commit is on the disk when it returns, power cut or not. Secure delete: what is removed is overwritten.
+    // FULL: a commit is on the disk when it returns, power cut or not.
     database.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA trusted_schema = OFF')
-    database.exec('PRAGMA secure_delete = ON')
     if (isNew) database.exec(`PRAGMA application_id = ${APPLICATION_ID}`)
     migrate(database, path)
     return database
@@ -44,7 +41,7 @@ export function openForReading(path: string): DatabaseSync {
 
 function open(path: string, readOnly: boolean): DatabaseSync {
   try {
-    return new DatabaseSync(path, { readOnly, timeout: BUSY_TIMEOUT_MS })
+    return new DatabaseSync(path, { readOnly, timeout: 5000 })
   } catch (error) {
     throw openFault(path, error)
   }
@@ -52,19 +49,6 @@ function open(path: string, readOnly: boolean): DatabaseSync {
 
 function openFault(path: string, error: unknown): Fault {
   return new Fault(`the database ${path} cannot be opened: ${messageOf(error)}`, { cause: error })
-}
-
-/** Moves what is in the write-ahead log to its place and empties the log. False when a reader stood in the way. */
-export function emptyWal(database: DatabaseSync): boolean {
-  database.exec('PRAGMA busy_timeout = 0')
-  try {
-    return database.prepare('PRAGMA wal_checkpoint(TRUNCATE)').get()?.['busy'] === 0
-  } catch {
-    // A full or failing disk: nothing is lost, it is all in the log still.
-    return false
-  } finally {
-    database.exec(`PRAGMA busy_timeout = ${BUSY_TIMEOUT_MS}`)
-  }
 }
 
 export function pragma(database: DatabaseSync, name: string): number {

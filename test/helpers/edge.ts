@@ -132,7 +132,7 @@ export function makeAllocation(allocDir: string, id: string, manifest: Readonly<
 export const INSIDE = 'hello from inside, which anybody may read\n'
 export const SECRET = 'S3CR3T-that-nobody-may-ever-read'
 
-function keepingLogger(lines: LogLine[]): Logger {
+export function keepingLogger(lines: LogLine[]): Logger {
   const at =
     (level: Level) =>
     (message: string, fields: Fields = {}) =>

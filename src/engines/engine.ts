@@ -1,0 +1,200 @@
+/**
+ * The engines room: what a secret engine is, and each engine in a folder of its own.
+ *
+ * An *engine* is a value: a type and a list of *paths*. A path says which requests below the engine's mount it takes
+ * (`pattern`), what they may hold (`fields`), and has one small function for each operation. From the same values come
+ * routing, validation, help and the OpenAPI document. The endpoints of the core itself (`sys/`, `auth/token/`) are such
+ * values too, kept in the secrets room.
+ *
+ * A handler computes and returns a `Reply`: what the caller sees and at most one batch of puts and deletes. It never
+ * writes in steps, so a process that is killed at any moment leaves all of a request behind or nothing. Reads that
+ * serve a caller use `call.view.get`, which sees what is durable; a handler that is going to write reads with
+ * `call.view.pending`, which also sees what is queued. Between that read and its `return` it must not `await`: this, and
+ * not a lock, is what makes a read and the write that depends on it one step (docs/decisions/016).
+ *
+ * Promises. An engine sees the entries below its own prefix and nothing else. Its handlers are called only for callers
+ * whose policies allow the operation, with fields already read into their types.
+ *
+ * Assumes that handlers are quick: they run on the thread that serves everybody. What waits for others (a cloud) is a
+ * handler that returns a promise and reads its state again afterwards.
+ *
+ * What can go wrong. A caller's mistake: throw a `Rejection` (or a `Refusal`), nothing is committed. Anything else that
+ * is thrown is ours: the caller sees "internal error", the log has the rest.
+ */
+import type { Batch } from '../barrier/view.ts'
+import type { JsonText } from '../kit/operation.ts'
+import type { Fields, InputOf } from './fields.ts'
+
+export type EngineVerb = 'read' | 'list' | 'scan' | 'create' | 'update' | 'patch' | 'delete'
+
+/** The entries that somebody may reach: a View for an engine, the whole barrier for the core itself. */
+export interface Storage {
+  /** What is durable. */
+  get(path: string): Buffer | undefined
+  /** What is durable or queued: for who is about to write. */
+  pending(path: string): Buffer | undefined
+  /** Names directly below a prefix (empty, or ending with a slash), in order, folders with a trailing slash. */
+  list(prefix?: string, options?: { after?: string; limit?: number }): string[]
+  /** Enqueues at once; resolves when durable. */
+  commit(batch: Batch): Promise<number>
+}
+
+/** Who calls, as far as engines may know. */
+export interface Caller {
+  /** Name of the token that may be shown; empty for who has none. */
+  readonly accessor: string
+  /** Salted hash of the token: names what belongs to it, tells nothing of it. */
+  readonly tokenHash: string
+  readonly tokenType: 'service' | 'batch'
+  readonly displayName: string
+  readonly policies: readonly string[]
+  readonly isRoot: boolean
+  /** Empty without an entity. */
+  readonly entityId: string
+}
+
+export interface MountFacts {
+  /** Ends with a slash; an auth method's begins with `auth/`. */
+  readonly path: string
+  readonly type: string
+  readonly uuid: string
+  readonly accessor: string
+  readonly options: Readonly<Record<string, string>>
+}
+
+export interface EngineCall {
+  readonly mount: MountFacts
+  /** Below the mount, as the caller gave it. */
+  readonly path: string
+  readonly verb: EngineVerb
+  readonly view: Storage
+  readonly caller: Caller
+  readonly requestId: string
+  readonly nowMs: number
+  /** Everything that came in the body or, without one, in the query; fields that nobody declared too. */
+  readonly data: Readonly<Record<string, unknown>>
+  /** The body's JSON text, for who keeps numbers as they were written. */
+  readonly bodyText: string | undefined
+  /** Largest number of names that the caller's policy lets a list have. */
+  readonly limitMax: number | undefined
+  /** The client's address, where it is known. */
+  readonly remote: string | undefined
+  readonly signal: AbortSignal
+  /** The token itself, for the core's own engines only, which give it back to its holder. Never keep or log it. */
+  readonly token: string | undefined
+}
+
+/** The block of an answer that brings a token. */
+export interface AuthBlock {
+  readonly client_token: string
+  readonly accessor: string
+  readonly policies: readonly string[]
+  readonly token_policies: readonly string[]
+  readonly metadata: Readonly<Record<string, string>> | null
+  readonly lease_duration: number
+  readonly renewable: boolean
+  readonly entity_id: string
+  readonly token_type: 'service' | 'batch'
+  readonly orphan: boolean
+  readonly mfa_requirement: null
+  readonly num_uses: number
+}
+
+/** What a handler answers. Nothing at all (undefined) is 204 for a write and 404 for a read. */
+export interface Reply {
+  readonly data?: Readonly<Record<string, unknown>> | JsonText | null
+  readonly warnings?: readonly string[]
+  readonly auth?: AuthBlock
+  /** Seconds that the data is good for, where it has a term and no lease. */
+  readonly leaseSeconds?: number
+  /** A status of its own, with the envelope as its body; without `data` and `warnings` it has no body. */
+  readonly status?: number
+  /** Also repeats the members of `data` beside the envelope, for old clients. */
+  readonly flattened?: boolean
+  /** The whole body, without an envelope. */
+  readonly bare?: unknown
+  readonly headers?: Readonly<Record<string, string>>
+  /** Below the engine's own prefix; durable before the answer goes out. */
+  readonly batch?: Batch
+}
+
+export type Outcome = Reply | undefined | Promise<Reply | undefined>
+export type Handler<In> = (input: In, call: EngineCall) => Outcome
+
+/** One kind of request below a mount. */
+export interface PathDeclaration<F extends Fields> {
+  /** `roles/:name`, with `:rest*` at its end for everything that follows, slashes included (also nothing). */
+  readonly pattern: string
+  readonly summary: string
+  /** Those `inPath` are named by the pattern, the others come in the body or in the query. */
+  readonly fields: F
+  /** Needs no token. */
+  readonly unauthenticated?: boolean
+  /** Needs the capability `sudo` besides the operation's own; may depend on the verb. */
+  readonly sudo?: boolean | ((verb: EngineVerb) => boolean)
+  /** Also answers while the core is sealed or not initialised. Implies that nothing of the barrier is read. */
+  readonly whileSealed?: boolean
+  /** Takes fields that are not declared without a word: its data is the caller's own. */
+  readonly anyFields?: boolean
+  /** Tells `create` from `update`. Absent: every write is an update. */
+  readonly exists?: (input: InputOf<F>, call: EngineCall) => boolean
+  readonly read?: Handler<InputOf<F>>
+  readonly list?: Handler<InputOf<F>>
+  readonly scan?: Handler<InputOf<F>>
+  /** Absent: `update` serves it. */
+  readonly create?: Handler<InputOf<F>>
+  readonly update?: Handler<InputOf<F>>
+  readonly patch?: Handler<InputOf<F>>
+  readonly delete?: Handler<InputOf<F>>
+}
+
+/** A path whose input nobody names any more. */
+export interface Path extends Omit<PathDeclaration<Fields>, 'exists' | EngineVerb> {
+  readonly exists: ((input: object, call: EngineCall) => boolean) | undefined
+  readonly handlers: Readonly<Partial<Record<EngineVerb, Handler<object>>>>
+}
+
+/** Turns a declaration into what tables hold. */
+export function path<F extends Fields>(declaration: PathDeclaration<F>): Path {
+  const { read, list, scan, create, update, patch, delete: remove, exists, ...rest } = declaration
+  const handlers: Partial<Record<EngineVerb, Handler<InputOf<F>>>> = {
+    ...(read && { read }),
+    ...(list && { list }),
+    ...(scan && { scan }),
+    ...(update && { create: create ?? update, update }),
+    ...(create && { create }),
+    ...(patch && { patch }),
+    ...(remove && { delete: remove }),
+  }
+  // The one place that forgets the input's type: `readFields` made it from these very fields.
+  return { ...rest, exists, handlers } as unknown as Path
+}
+
+/** A type of engine. */
+export interface Engine {
+  readonly type: string
+  readonly paths: readonly Path[]
+  /** What an operator reads about it. */
+  readonly description: string
+}
+
+/** A caller's mistake, with the status and the texts of its answer. */
+export class Rejection extends Error {
+  override readonly name = 'Rejection'
+  readonly status: number
+  readonly errors: readonly string[]
+  /** What the answer says besides. */
+  readonly data: Readonly<Record<string, unknown>> | undefined
+
+  constructor(status: number, errors: string | readonly string[] = [], data?: Readonly<Record<string, unknown>>) {
+    super(typeof errors === 'string' ? errors : errors.join('; '))
+    this.status = status
+    this.errors = typeof errors === 'string' ? [errors] : errors
+    this.data = data
+  }
+}
+
+/** A text as the compatible system wraps some of them. */
+export function oneError(text: string): string {
+  return `1 error occurred:\n\t* ${text}\n\n`
+}

@@ -1,0 +1,205 @@
+/**
+ * The fields of a path: declared as data, read leniently. Stock clients send `"3"` for 3 and `"true"` for true, and
+ * numbers where texts are meant, so a field takes what can only mean one thing and refuses the rest by its name.
+ */
+import { parseDurationMs } from '../kit/duration.ts'
+import { parseBoolean } from '../kit/schema.ts'
+
+/** A value that does not fit its field. Says what was wanted, never the value. */
+export class FieldError extends Error {
+  override readonly name = 'FieldError'
+}
+
+export type FieldKind = 'string' | 'integer' | 'boolean' | 'object' | 'array'
+
+export interface Field<T> {
+  readonly kind: FieldKind
+  readonly description: string
+  /** Captured from the path by the pattern. */
+  readonly inPath?: boolean
+  readonly fallback: T
+  /** Of a value that was given, and is neither undefined. Throws FieldError. */
+  read(value: unknown): T
+}
+
+export type Fields = Readonly<Record<string, Field<unknown>>>
+export type InputOf<F extends Fields> = { readonly [K in keyof F]: F[K] extends Field<infer T> ? T : never }
+
+/** The Go name of a JSON value's type, which is what the field's error texts say. */
+function kindOf(value: unknown): string {
+  if (value === null) return 'nil'
+  if (Array.isArray(value)) return '[]interface {}'
+  if (typeof value === 'number') return 'json.Number'
+  if (typeof value === 'boolean') return 'bool'
+  return typeof value === 'string' ? 'string' : 'map[string]interface {}'
+}
+
+function unfit(wanted: string, value: unknown): never {
+  throw new FieldError(`expected type '${wanted}', got unconvertible type '${kindOf(value)}'`)
+}
+
+function textOf(value: unknown): string {
+  if (typeof value === 'string') return value
+  if (typeof value === 'number') return String(value)
+  if (typeof value === 'boolean') return value ? '1' : '0'
+  return value === null ? '' : unfit('string', value)
+}
+
+function integerOf(value: unknown): number {
+  if (typeof value === 'number' && Number.isSafeInteger(value)) return value
+  if (typeof value === 'boolean') return value ? 1 : 0
+  if (value === null || value === '') return 0
+  if (typeof value === 'string' && /^[+-]?\d{1,15}$/.test(value)) return Number(value)
+  if (typeof value === 'string' || typeof value === 'number') throw new FieldError('expected a whole number')
+  return unfit('int', value)
+}
+
+function booleanOf(value: unknown): boolean {
+  if (typeof value === 'boolean') return value
+  if (typeof value === 'number') return value !== 0
+  if (value === null || value === '') return false
+  const parsed = typeof value === 'string' ? parseBoolean(value) : unfit('bool', value)
+  if (parsed === undefined) throw new FieldError('expected true or false')
+  return parsed
+}
+
+/** Seconds of a number or a text of them, or of a duration such as `1h30m`; days are taken too (`1d`). */
+export function secondsOf(value: unknown): number {
+  if (value === null || value === '') return 0
+  if (typeof value === 'number') return wholeSeconds(value)
+  if (typeof value !== 'string') return unfit('string', value)
+  if (/^[+-]?\d{1,15}$/.test(value)) return wholeSeconds(Number(value))
+  const days = /^(\d{1,9})d$/.exec(value)?.[1]
+  const ms = days === undefined ? parseDurationMs(value) : Number(days) * 86_400_000
+  if (ms === undefined) throw new FieldError('expected seconds or a duration such as "90s", "5m" or "1h30m"')
+  return wholeSeconds(ms / 1000)
+}
+
+function wholeSeconds(seconds: number): number {
+  if (seconds < 0) throw new FieldError('a duration cannot be negative')
+  // A hundred years say "for ever" as well, and sums of two times stay exact.
+  if (!Number.isFinite(seconds) || seconds > 3_155_760_000)
+    throw new FieldError('a duration is at most a hundred years')
+  return Math.floor(seconds)
+}
+
+interface Options<T> {
+  readonly fallback?: T
+  readonly inPath?: boolean
+}
+
+function field<T>(kind: FieldKind, description: string, fallback: T, read: (value: unknown) => T): Field<T> {
+  return { kind, description, fallback, read }
+}
+
+/** A part of the path, named by the pattern. */
+export function inPath(description: string): Field<string> {
+  return { kind: 'string', description, inPath: true, fallback: '', read: textOf }
+}
+
+export function text(description: string): Field<string | undefined>
+export function text(description: string, options: Options<string> & { fallback: string }): Field<string>
+export function text(description: string, options: Options<string> = {}): Field<string | undefined> {
+  return field<string | undefined>('string', description, options.fallback, textOf)
+}
+
+export function integer(description: string): Field<number | undefined>
+export function integer(description: string, options: { fallback: number }): Field<number>
+export function integer(description: string, options: Options<number> = {}): Field<number | undefined> {
+  return field<number | undefined>('integer', description, options.fallback, integerOf)
+}
+
+export function boolean(description: string): Field<boolean | undefined>
+export function boolean(description: string, options: { fallback: boolean }): Field<boolean>
+export function boolean(description: string, options: Options<boolean> = {}): Field<boolean | undefined> {
+  return field<boolean | undefined>('boolean', description, options.fallback, booleanOf)
+}
+
+/** In seconds. */
+export function duration(description: string): Field<number | undefined>
+export function duration(description: string, options: { fallback: number }): Field<number>
+export function duration(description: string, options: Options<number> = {}): Field<number | undefined> {
+  return field<number | undefined>('string', description, options.fallback, secondsOf)
+}
+
+function textsOf(value: unknown): string[] {
+  if (value === null) return []
+  return Array.isArray(value) ? value.map(textOf) : [textOf(value)]
+}
+
+/** A list of texts; one text counts as a list of one, commas and all. */
+export function textList(description: string): Field<readonly string[] | undefined> {
+  return field<readonly string[] | undefined>('array', description, undefined, textsOf)
+}
+
+/** A list of texts; one text is split at its commas. */
+export function commaList(description: string): Field<readonly string[] | undefined> {
+  return field<readonly string[] | undefined>('array', description, undefined, (value) => {
+    const parts = typeof value === 'string' ? value.split(',') : textsOf(value)
+    return parts.map((part) => part.trim()).filter((part) => part !== '')
+  })
+}
+
+/** A list of whole numbers: `[1, 2]`, `["1", "2"]`, `"1,2"` and `1` alike. */
+export function integerList(description: string): Field<readonly number[] | undefined> {
+  return field<readonly number[] | undefined>('array', description, undefined, (value) => {
+    if (typeof value === 'string') return value === '' ? [] : value.split(',').map((part) => integerOf(part.trim()))
+    return Array.isArray(value) ? value.map(integerOf) : [integerOf(value)]
+  })
+}
+
+export type JsonObject = Readonly<Record<string, unknown>>
+
+export function isObject(value: unknown): value is JsonObject {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+/** Any JSON object; `null` reads as null, so that it can be told from what was not given. */
+export function object(description: string): Field<JsonObject | null | undefined> {
+  return field<JsonObject | null | undefined>('object', description, undefined, (value) =>
+    value === null || isObject(value) ? value : unfit('map[string]interface {}', value),
+  )
+}
+
+/** Texts by name: an object, or a list of `name=value`. */
+export function textMap(description: string): Field<ReadonlyMap<string, string> | undefined> {
+  return field<ReadonlyMap<string, string> | undefined>('object', description, undefined, (value) => {
+    if (value === null) return new Map()
+    if (isObject(value)) return new Map(Object.entries(value).map(([name, each]) => [name, textOf(each)]))
+    if (!Array.isArray(value)) return unfit('map[string]string', value)
+    return new Map(
+      value.map((each) => {
+        const pair = textOf(each)
+        const mark = pair.indexOf('=')
+        if (mark <= 0) throw new FieldError('expected name=value')
+        return [pair.slice(0, mark), pair.slice(mark + 1)] as const
+      }),
+    )
+  })
+}
+
+/** Whatever it is, as it came. */
+export function anything(description: string): Field<unknown> {
+  return field<unknown>('object', description, undefined, (value) => value)
+}
+
+/** Fields as they were given, each read into its type. Throws what `fault` makes of the first that does not fit. */
+export function readFields(
+  fields: Fields,
+  from: { readonly data: JsonObject; readonly params: Readonly<Record<string, string>> },
+  fault: (name: string, why: string) => Error,
+): object {
+  const out: Record<string, unknown> = {}
+  for (const name in fields) {
+    const declared = fields[name]
+    if (!declared) continue
+    const value = declared.inPath ? from.params[name] : Object.hasOwn(from.data, name) ? from.data[name] : undefined
+    try {
+      out[name] = value === undefined ? declared.fallback : declared.read(value)
+    } catch (error) {
+      if (error instanceof FieldError) throw fault(name, error.message)
+      throw error
+    }
+  }
+  return out
+}

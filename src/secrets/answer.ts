@@ -1,0 +1,109 @@
+/**
+ * From what a handler returns, or what was thrown, to the answer's status, headers and body. The envelope's members and
+ * their order are those that stock clients and their users have always seen.
+ */
+import { randomUUID } from 'node:crypto'
+import { oneError, Rejection, type Reply } from '../engines/engine.ts'
+import { Refusal } from '../kit/errors.ts'
+import { JsonText, WholeAnswer } from '../kit/operation.ts'
+import type { Verb } from './request.ts'
+
+/** Of every answer. Secrets are not for caches, and a browser that has seen TLS should insist on it. */
+export const HEADERS: Readonly<Record<string, string>> = Object.freeze({
+  'Content-Type': 'application/json',
+  'Cache-Control': 'no-store',
+  'Strict-Transport-Security': 'max-age=31536000; includeSubDomains',
+})
+
+/** JSON as the field's servers write it: what HTML or old JavaScript could take for markup is escaped. */
+function jsonOf(value: unknown): string {
+  return value instanceof JsonText ? value.text : JSON.stringify(value)
+}
+
+const ESCAPED: Readonly<Record<string, string>> = {
+  '<': '\\u003c',
+  '>': '\\u003e',
+  '&': '\\u0026',
+  '\u2028': '\\u2028',
+  '\u2029': '\\u2029',
+}
+
+function escaped(json: string): string {
+  return /[<>&\u2028\u2029]/.test(json) ? json.replaceAll(/[<>&\u2028\u2029]/g, (each) => ESCAPED[each] ?? '') : json
+}
+
+function answer(status: number, body: string | undefined, headers = HEADERS): WholeAnswer {
+  return new WholeAnswer(status, headers, body === undefined ? undefined : escaped(body))
+}
+
+/** The envelope around a reply. */
+export function envelope(reply: Reply, requestId: string = randomUUID()): string {
+  const { auth, data, leaseSeconds = 0, warnings } = reply
+  const dataText = data === undefined || data === null ? 'null' : jsonOf(data)
+  const warningText = warnings && warnings.length > 0 ? JSON.stringify(warnings) : 'null'
+  const head = `{"request_id":"${requestId}","lease_id":"","renewable":false,"lease_duration":${leaseSeconds},"data":${dataText}`
+  const tail = `,"wrap_info":null,"warnings":${warningText},"auth":${auth ? JSON.stringify(auth) : 'null'}`
+  const isRepeated = reply.flattened && data && !(data instanceof JsonText)
+  return `${head}${tail}${isRepeated ? repeated(data) : ''}}\n`
+}
+
+/** The members of `data` beside the envelope's own, which win. */
+function repeated(data: Readonly<Record<string, unknown>>): string {
+  const members = Object.entries(data).filter(([name]) => !ENVELOPE.has(name))
+  return members.map(([name, value]) => `,${JSON.stringify(name)}:${JSON.stringify(value)}`).join('')
+}
+
+const ENVELOPE = new Set([
+  'request_id',
+  'lease_id',
+  'renewable',
+  'lease_duration',
+  'data',
+  'wrap_info',
+  'warnings',
+  'auth',
+])
+
+export function answerOf(reply: Reply | undefined, verb: Verb, warnings: readonly string[]): WholeAnswer {
+  const headers = reply?.headers ? { ...HEADERS, ...reply.headers } : HEADERS
+  if (reply?.bare !== undefined) return answer(reply.status ?? 200, `${jsonOf(reply.bare)}\n`, headers)
+  const isBare = !reply || (reply.data === undefined && reply.auth === undefined && !reply.warnings?.length)
+  if (isBare) {
+    if (reply?.status !== undefined) return answer(reply.status, undefined, headers)
+    return verb === 'read' || verb === 'list' || verb === 'scan' ? notFound() : answer(204, undefined, headers)
+  }
+  if (verb === 'list' && hasNoKeys(reply)) return notFound()
+  const all = [...(reply.warnings ?? []), ...warnings]
+  return answer(reply.status ?? 200, envelope(all.length > 0 ? { ...reply, warnings: all } : reply), headers)
+}
+
+/** A list without a name and without anything else to say is nothing that is there. */
+function hasNoKeys({ data, warnings }: Reply): boolean {
+  if (data instanceof JsonText || warnings?.length) return false
+  const keys = data?.['keys']
+  return (keys === undefined || (Array.isArray(keys) && keys.length === 0)) && Object.keys(data ?? {}).length <= 1
+}
+
+function notFound(): WholeAnswer {
+  return errorAnswer(404, [])
+}
+
+export function errorAnswer(status: number, errors: readonly string[], data?: Readonly<Record<string, unknown>>) {
+  return answer(status, `${JSON.stringify({ errors, ...(data && { data }) })}\n`)
+}
+
+/** The answer to a caller's mistake; undefined for what is no mistake of a caller. */
+export function rejectionAnswer(error: unknown): WholeAnswer | undefined {
+  if (error instanceof Rejection) return errorAnswer(error.status, error.errors, error.data)
+  if (error instanceof Refusal) return errorAnswer(error.status, error.message === '' ? [] : [error.message])
+  return undefined
+}
+
+/** The same answer with the public name of who asked, for the access log. */
+export function signed({ body, headers, status }: WholeAnswer, accessor: string): WholeAnswer {
+  return new WholeAnswer(status, headers, body, accessor)
+}
+
+export function denied(): Rejection {
+  return new Rejection(403, oneError('permission denied'))
+}

@@ -1,0 +1,165 @@
+/**
+ * The core's state: not initialised, sealed, or active with mounts, tokens and policies. Whoever unseals the barrier
+ * calls `open`; sealing it calls `close`. What is read at opening does not grow with the number of entries.
+ */
+import { randomUUID } from 'node:crypto'
+import type { Barrier } from '../barrier/barrier.ts'
+import { type Put, View } from '../barrier/view.ts'
+import type { Engine, Storage } from '../engines/engine.ts'
+import { Rejection } from '../engines/engine.ts'
+import { PathTable } from '../engines/path-table.ts'
+import type { Logger } from '../kit/log.ts'
+import type { Admitted, Core, Judgement } from './handle.ts'
+import {
+  isOwnType,
+  defaultRecords,
+  encodeRecord,
+  MOUNTS_PREFIX,
+  type MountRecord,
+  MountTable,
+  newRecord,
+  type Place,
+} from './mounts.ts'
+import { callerOf, TokenStore } from './token-store.ts'
+
+const CLUSTER_PATH = 'core/cluster'
+
+export interface CoreOptions {
+  readonly barrier: Barrier
+  /** Beside those that the core has itself. */
+  readonly engines: readonly Engine[]
+  /** The core's own engines, made for it: `sys/` and `auth/token/`. */
+  readonly own: (core: SecretsCore) => readonly Engine[]
+  readonly version: string
+  readonly clusterName: string
+  readonly logger: Logger
+  readonly now?: () => number
+}
+
+/** What there is only while the core is active. */
+export interface OpenCore {
+  readonly mounts: MountTable
+  readonly tokens: TokenStore
+  readonly clusterId: string
+  readonly clusterName: string
+}
+
+export class SecretsCore implements Core {
+  readonly options: CoreOptions
+  readonly #engines: readonly Engine[]
+  /** `sys/` while nothing can be read: its paths that answer in any state. */
+  readonly #sealedSystem: Place['mount']
+  #open: OpenCore | undefined
+
+  constructor(options: CoreOptions) {
+    this.options = options
+    this.#engines = [...options.own(this), ...options.engines]
+    this.#sealedSystem = this.#systemMount()
+  }
+
+  get barrier(): Barrier {
+    return this.options.barrier
+  }
+
+  get isInitialised(): boolean {
+    return this.barrier.isInitialised
+  }
+
+  get isActive(): boolean {
+    return this.#open !== undefined && !this.barrier.isSealed
+  }
+
+  /** The open core. Throws a Rejection (503) while it is sealed. */
+  get open(): OpenCore {
+    if (!this.#open || this.barrier.isSealed) throw new Rejection(503, 'Vault is sealed')
+    return this.#open
+  }
+
+  now(): number {
+    return (this.options.now ?? Date.now)()
+  }
+
+  /** What a fresh core begins with, to be committed together with its keyring, and the only sight of its root token. */
+  beginning(rootToken?: string): { readonly puts: readonly Put[]; readonly rootToken: string } {
+    const tokens = TokenStore.initial(this.now(), rootToken)
+    const mounts = defaultRecords().map((record) => ({
+      path: MOUNTS_PREFIX + record.uuid,
+      value: encodeRecord(record),
+    }))
+    const cluster = { id: randomUUID(), name: this.options.clusterName }
+    const puts = [{ path: CLUSTER_PATH, value: Buffer.from(JSON.stringify(cluster)) }, ...mounts, ...tokens.puts]
+    return { puts, rootToken: tokens.token }
+  }
+
+  /** Takes up work: the barrier has been unsealed. */
+  activate(): void {
+    const mounts = new MountTable({
+      storage: this.barrier,
+      viewOf: (record) => this.#viewOf(record),
+      engines: this.#engines,
+    })
+    mounts.load()
+    const cluster = JSON.parse(this.barrier.get(CLUSTER_PATH)?.toString('utf8') ?? '{}') as {
+      id?: string
+      name?: string
+    }
+    const { id: clusterId = '', name: clusterName = '' } = cluster
+    this.#open = { mounts, tokens: new TokenStore(this.barrier), clusterId, clusterName }
+    this.options.logger.info('the secrets core is active', { cluster_id: clusterId })
+  }
+
+  /** Seals the barrier and forgets everything that came from below it. */
+  seal(): void {
+    this.#open?.tokens.close()
+    this.#open = undefined
+    this.barrier.seal()
+  }
+
+  find(path: string): Place | undefined {
+    if (this.#open) return this.#open.mounts.find(path)
+    return path.startsWith('sys/') ? { mount: this.#sealedSystem, rest: path.slice('sys/'.length) } : undefined
+  }
+
+  admit(token: string | undefined, _remote: string | undefined): Admitted {
+    const entry = token === undefined ? undefined : this.open.tokens.find(token, this.now())
+    if (!entry) throw new Rejection(403, 'permission denied')
+    const caller = callerOf(entry)
+    return { caller, judge: () => (caller.isRoot ? EVERYTHING : NOTHING) }
+  }
+
+  readonly nobody: Admitted = {
+    caller: {
+      accessor: '',
+      tokenHash: '',
+      tokenType: 'batch',
+      displayName: '',
+      policies: [],
+      isRoot: false,
+      entityId: '',
+    },
+    judge: () => NOTHING,
+  }
+
+  /** The core's own engines work on all of the barrier, any other below its mount's own prefix. */
+  #viewOf(record: MountRecord): Storage {
+    return isOwnType(record.type) ? this.barrier : new View(this.barrier, `logical/${record.uuid}/`)
+  }
+
+  #systemMount(): Place['mount'] {
+    const engine = this.#engines.find(({ type }) => type === 'system')
+    const record = newRecord({ path: 'sys/', type: 'system' })
+    const { accessor, options, path, type, uuid } = record
+    if (!engine) throw new Error('there is no system engine')
+    return {
+      record,
+      engine,
+      paths: new PathTable(engine.paths),
+      view: this.barrier,
+      facts: { accessor, options, path, type, uuid },
+      isOwn: true,
+    }
+  }
+}
+
+const EVERYTHING: Judgement = { allowed: true, sudo: true }
+const NOTHING: Judgement = { allowed: false, sudo: false }

@@ -1,0 +1,183 @@
+/**
+ * The secrets room: one request's way through the core. `handle` reads as that list and does no work itself.
+ *
+ * The core (`core.ts`) is not initialised, sealed, or active. Active, it has its mounts, tokens and policies at hand; a
+ * request's path finds the mount and, in its engine's table, the path's declaration; fields are read, the caller's
+ * policies are asked, the engine computes a reply and a batch, the batch becomes durable, the reply goes out.
+ *
+ * Promises. Nothing is done for a caller before its token and its policies were looked at, except on the few paths that
+ * are declared as open. An answer to a write goes out only after the write is durable. No mistake of a caller ends in a
+ * 5xx; no answer tells a caller without rights whether something is there. No token, key or value is in an error or a
+ * log line.
+ *
+ * Assumes that handlers keep to the rules of `engines/engine.ts`: no step between reading and writing is interrupted.
+ *
+ * What can go wrong. The core is sealed while requests are under way: they end with 503, what was committed stays. The
+ * disk is full: writes fail, reads go on. A fault: 500 with the request's ID, and the log has the rest.
+ */
+import type { Caller, EngineCall, EngineVerb, Path, Reply } from '../engines/engine.ts'
+import { Rejection } from '../engines/engine.ts'
+import { readFields } from '../engines/fields.ts'
+import type { Call, WholeAnswer } from '../kit/operation.ts'
+import type { RawInput } from '../kit/schema.ts'
+import { answerOf, denied, rejectionAnswer, signed } from './answer.ts'
+import type { Place } from './mounts.ts'
+import { type RequestBody, requestBody, type RequestHead, requestHead, type Verb } from './request.ts'
+import { helpOf } from './help.ts'
+
+/** What a caller's policies say about one request. */
+export interface Judgement {
+  readonly allowed: boolean
+  readonly sudo: boolean
+  readonly limitMax?: number
+}
+
+export interface Question {
+  readonly operation: EngineVerb | 'help'
+  readonly path: string
+  readonly data: Readonly<Record<string, unknown>>
+  readonly wrapTtlSeconds: number | undefined
+}
+
+/** A caller with its policies, and what its token costs with this use. */
+export interface Admitted {
+  readonly caller: Caller
+  judge(question: Question): Judgement
+  /** Resolves once the use is written down; absent for a token that may be used as often as one likes. */
+  readonly used?: Promise<unknown>
+}
+
+/** What the way through the core needs of it. */
+export interface Core {
+  readonly isActive: boolean
+  find(path: string): Place | undefined
+  /** Throws a Rejection (403) for a token that is none. */
+  admit(token: string | undefined, remote: string | undefined): Admitted
+  readonly nobody: Admitted
+  now(): number
+}
+
+/** Answers a request; only a fault of ours rejects. */
+export async function handle(core: Core, method: Verb, raw: RawInput, call: Call): Promise<WholeAnswer> {
+  const trace = { accessor: '' }
+  try {
+    return signed(await serve(core, method, raw, call, trace), trace.accessor)
+  } catch (error) {
+    const answer = rejectionAnswer(error)
+    if (!answer) throw error
+    return signed(answer, trace.accessor)
+  }
+}
+
+async function serve(
+  core: Core,
+  method: Verb,
+  raw: RawInput,
+  call: Call,
+  trace: { accessor: string },
+): Promise<WholeAnswer> {
+  const head = requestHead(method, raw)
+  const place = core.find(head.path)
+  const match = place?.mount.paths.find(place.rest)
+  if (!core.isActive && !match?.path.whileSealed) throw new Rejection(503, 'Vault is sealed')
+  const admitted = match?.path.unauthenticated ? core.nobody : core.admit(call.token, call.remote)
+  trace.accessor = admitted.caller.accessor
+  const attempted = attempt(core, { head, raw, call, place, match, admitted })
+  if (!admitted.used) return attempted
+  // Also a request that was refused is a use of the token, and both are over before the caller learns anything.
+  const [outcome] = await Promise.allSettled([attempted, admitted.used])
+  await admitted.used
+  if (outcome.status === 'rejected') throw outcome.reason
+  return outcome.value
+}
+
+interface Request {
+  readonly head: RequestHead
+  readonly raw: RawInput
+  readonly call: Call
+  readonly place: Place | undefined
+  readonly match: { readonly path: Path; readonly params: Readonly<Record<string, string>> } | undefined
+  readonly admitted: Admitted
+}
+
+async function attempt(core: Core, request: Request): Promise<WholeAnswer> {
+  const { head, match, place, raw } = request
+  const body = requestBody(head.verb, raw)
+  if (head.verb === 'help' && place) return answerOf(helpOf(place, match?.path), 'read', [])
+  const input = match ? readFields(match.path.fields, { data: body.data, params: match.params }, fieldFault) : {}
+  const engineCall = callOf(core, request, body)
+  const verb = verbOf(head.verb, input, match?.path, engineCall)
+  const judgement = match?.path.unauthenticated ? OPEN : judged(request, verb, body)
+  if (!place) throw new Rejection(404, `no handler for route "${head.path}". route entry not found.`)
+  if (!match) throw new Rejection(404, `unsupported path`)
+  if (!judgement.sudo && needsSudo(match.path, verb)) throw denied()
+  const handler = match.path.handlers[verb]
+  if (!handler) throw new Rejection(405, 'unsupported operation')
+  const reply = await handler(input, { ...engineCall, verb, limitMax: judgement.limitMax })
+  if (reply?.batch) await place.mount.view.commit(reply.batch)
+  return answerOf(reply, head.verb, warningsOf(match, body, reply))
+}
+
+const OPEN: Judgement = { allowed: true, sudo: true }
+
+function fieldFault(name: string, why: string): Rejection {
+  return new Rejection(400, `Field validation failed: error converting input for field "${name}": ${why}`)
+}
+
+function verbOf(verb: Verb, input: object, path: Path | undefined, call: EngineCall): EngineVerb {
+  if (verb !== 'write') return verb === 'help' ? 'read' : verb
+  return path?.exists && !path.exists(input, call) ? 'create' : 'update'
+}
+
+function judged({ admitted, head }: Request, operation: EngineVerb, { data }: RequestBody): Judgement {
+  const judgement = admitted.judge({ operation, path: head.path, data, wrapTtlSeconds: head.wrapping?.ttlSeconds })
+  if (!judgement.allowed) throw denied()
+  return judgement
+}
+
+function needsSudo({ sudo }: Path, verb: EngineVerb): boolean {
+  return typeof sudo === 'function' ? sudo(verb) : sudo === true
+}
+
+function callOf(core: Core, { admitted, call, head, place }: Request, body: RequestBody): EngineCall {
+  const mount = place?.mount
+  return {
+    mount: mount?.facts ?? NO_MOUNT,
+    path: place?.rest ?? head.path,
+    verb: 'read',
+    view: mount?.view ?? NO_STORAGE,
+    caller: admitted.caller,
+    requestId: call.requestId,
+    nowMs: core.now(),
+    data: body.data,
+    bodyText: body.text,
+    limitMax: undefined,
+    remote: call.remote,
+    signal: call.signal,
+    token: mount?.isOwn ? call.token : undefined,
+  }
+}
+
+const NO_MOUNT = Object.freeze({ path: '', type: '', uuid: '', accessor: '', options: {} })
+const NO_STORAGE = Object.freeze({
+  get: () => undefined,
+  pending: () => undefined,
+  list: () => [],
+  commit: () => Promise.reject(new Rejection(404)),
+})
+
+/** Stock clients show these to their users, so a misspelt parameter is noticed. */
+function warningsOf({ path, params }: NonNullable<Request['match']>, { data }: RequestBody, reply: Reply | undefined) {
+  if (!reply || path.anyFields) return []
+  const names = Object.keys(data)
+  const ignored = names.filter((name) => !Object.hasOwn(path.fields, name)).sort()
+  const replaced = names.filter((name) => Object.hasOwn(params, name)).sort()
+  return [
+    ...(ignored.length > 0 ? [`Endpoint ignored these unrecognized parameters: [${ignored.join(' ')}]`] : []),
+    ...(replaced.length > 0
+      ? [
+          `Endpoint replaced the value of these parameters with the values captured from the endpoint's path: [${replaced.join(' ')}]`,
+        ]
+      : []),
+  ]
+}

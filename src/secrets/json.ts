@@ -1,0 +1,67 @@
+/**
+ * Reads JSON from callers. Beyond what `JSON.parse` refuses, it refuses what would hurt later: nesting that is too deep
+ * to be written again, more values than memory is good for, and numbers that no JavaScript number can hold. Its texts
+ * never hold a piece of the input: that may be a secret.
+ */
+import { Rejection } from '../engines/engine.ts'
+
+/** Deeper than any document that a person or a program means; writing a value costs stack for each level. */
+export const DEPTH_MAX = 256
+
+const [QUOTE, BACKSLASH, OPEN_LIST, OPEN_OBJECT, CLOSE_LIST, CLOSE_OBJECT, COMMA] = [34, 92, 91, 123, 93, 125, 44]
+
+/** The value of a JSON text. Throws a Rejection (400) that says where it cannot be read. */
+export function parseJson(text: string, valuesMax: number): unknown {
+  checkShape(text, valuesMax)
+  let value: unknown
+  try {
+    value = JSON.parse(text)
+  } catch (error) {
+    throw new Rejection(400, `failed to decode JSON input: ${placeOf(error, text)}`)
+  }
+  // Only a long exponent or hundreds of digits can be out of range.
+  if (/\d[eE]\+?\d{3}|\d{309}/.test(text) && !isFinite(value)) {
+    throw new Rejection(400, 'failed to decode JSON input: a number is out of range')
+  }
+  return value
+}
+
+/** V8's message quotes the text; only the place in it is kept. */
+function placeOf(error: unknown, text: string): string {
+  const at = /position (\d+)/.exec(error instanceof Error ? error.message : '')?.[1]
+  if (at === undefined) return text.trim() === '' ? 'the body is empty' : 'it is no JSON, or ends early'
+  return `it is no JSON from character ${at}`
+}
+
+function checkShape(text: string, valuesMax: number): void {
+  let [depth, values] = [0, 1]
+  for (let at = 0; at < text.length; at++) {
+    const code = text.charCodeAt(at)
+    if (code === QUOTE) at = endOfString(text, at)
+    else if (code === COMMA) values++
+    else if (code === OPEN_LIST || code === OPEN_OBJECT) {
+      if (++depth > DEPTH_MAX) {
+        throw new Rejection(400, `refused JSON input due to high complexity: nested deeper than ${DEPTH_MAX} levels`)
+      }
+      values++
+    } else if (code === CLOSE_LIST || code === CLOSE_OBJECT) depth--
+  }
+  if (values > valuesMax) {
+    throw new Rejection(400, `refused JSON input due to high complexity: more than ${valuesMax} values`)
+  }
+}
+
+/** Index of the quote that ends the string that begins at `from`, or of the text's end. */
+function endOfString(text: string, from: number): number {
+  for (let at = text.indexOf('"', from + 1); at >= 0; at = text.indexOf('"', at + 1)) {
+    let slashes = 0
+    while (text.charCodeAt(at - 1 - slashes) === BACKSLASH) slashes++
+    if (slashes % 2 === 0) return at
+  }
+  return text.length
+}
+
+function isFinite(value: unknown): boolean {
+  if (typeof value === 'number') return Number.isFinite(value)
+  return typeof value !== 'object' || value === null || Object.values(value).every(isFinite)
+}

@@ -1,0 +1,46 @@
+/** The core as operations: one for each verb, for every path that no other operation has. */
+import type { AnyOperation, Identity, Operation, Route } from '../kit/operation.ts'
+import type { WholeAnswer } from '../kit/operation.ts'
+import { header, pathParam, type RawInput } from '../kit/schema.ts'
+import { type Core, handle } from './handle.ts'
+import type { Verb } from './request.ts'
+
+/** A snapshot's restore goes its own way; of everything else this is the most that anybody may send. */
+const BODY_BYTES_MAX = 32 << 20
+
+const FIELDS = {
+  path: pathParam('Path of the secret or of the endpoint'),
+  x_vault_namespace: header('Only the root namespace is there'),
+  x_vault_wrap_ttl: header('How long the wrapped answer may be taken, in seconds or as a duration'),
+  x_vault_wrap_format: header('`jwt` for a wrapping token of that form'),
+  content_type: header('Must be `application/merge-patch+json` for a PATCH'),
+}
+
+const VERBS: readonly (readonly [Verb, readonly Route[]])[] = [
+  ['read', ['GET /v1/:path']],
+  ['write', ['POST /v1/:path', 'PUT /v1/:path']],
+  ['patch', ['PATCH /v1/:path']],
+  ['delete', ['DELETE /v1/:path']],
+  ['list', ['LIST /v1/:path']],
+  ['scan', ['SCAN /v1/:path']],
+]
+
+export function secretsOperations(core: Core): AnyOperation[] {
+  return VERBS.map(([verb, http]) => {
+    const operation: Operation<RawInput, WholeAnswer> = {
+      name: `secrets.${verb}`,
+      summary: 'A secret, or an endpoint of the secrets core',
+      http,
+      target: 'server',
+      // The core reads it itself: what is wrong depends on the path.
+      input: { fields: FIELDS, parse: (raw) => raw },
+      output: 'answer',
+      errorFormat: 'errors',
+      ownToken: true,
+      bodyBytesMax: verb === 'write' || verb === 'patch' ? BODY_BYTES_MAX : 0,
+      authorize: (_input: RawInput, _identity: Identity) => undefined,
+      run: (raw, call) => handle(core, verb, raw, call),
+    }
+    return operation
+  })
+}

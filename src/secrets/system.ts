@@ -1,0 +1,12 @@
+/** The engine behind `sys/`: the core's own endpoints, a list from each of the files that know about them. */
+import type { Engine } from '../engines/engine.ts'
+import type { SecretsCore } from './core.ts'
+import { healthPaths } from './system-health.ts'
+
+export function systemEngine(core: SecretsCore): Engine {
+  return {
+    type: 'system',
+    description: 'system endpoints used for control, policy and debugging',
+    paths: [...healthPaths(core)],
+  }
+}

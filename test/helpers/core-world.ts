@@ -1,0 +1,130 @@
+/** A secrets core in this process, on a real database, asked the way the HTTP room asks it. */
+import { randomBytes } from 'node:crypto'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { TestContext } from 'node:test'
+import { Barrier } from '../../src/barrier/barrier.ts'
+import { KEY_BYTES } from '../../src/barrier/keyring.ts'
+import { cubbyhole } from '../../src/engines/cubbyhole/cubbyhole.ts'
+import type { Engine } from '../../src/engines/engine.ts'
+import { type Call, NOBODY } from '../../src/kit/operation.ts'
+import { SecretsCore } from '../../src/secrets/core.ts'
+import { handle } from '../../src/secrets/handle.ts'
+import type { Verb } from '../../src/secrets/request.ts'
+import { systemEngine } from '../../src/secrets/system.ts'
+import { tokenEngine } from '../../src/secrets/token-engine.ts'
+import { SqliteStore } from '../../src/store/store.ts'
+import { keepingLogger, type LogLine } from './edge.ts'
+
+const VERBS: Readonly<Record<string, Verb>> = {
+  GET: 'read',
+  POST: 'write',
+  PUT: 'write',
+  PATCH: 'patch',
+  DELETE: 'delete',
+  LIST: 'list',
+  SCAN: 'scan',
+}
+
+/** What an answer may hold, as far as most tests look; whatever else is there is there too. */
+export interface CoreBody {
+  readonly data: Readonly<Record<string, unknown>>
+  readonly errors: readonly string[]
+  readonly auth: Readonly<Record<string, unknown>>
+  readonly warnings: readonly string[] | null
+  readonly [name: string]: unknown
+}
+
+export interface CoreAnswer {
+  readonly status: number
+  readonly text: string
+  /** The body, parsed; an empty object where there is none. */
+  readonly body: CoreBody
+  readonly headers: Readonly<Record<string, string>>
+}
+
+export interface AskOptions {
+  /** The root token unless given; null asks without one. */
+  readonly token?: string | null
+  readonly headers?: Readonly<Record<string, string>>
+  readonly remote?: string
+}
+
+export class CoreWorld {
+  readonly core: SecretsCore
+  readonly store: SqliteStore
+  readonly directory: string
+  readonly rootKey: Buffer
+  readonly lines: LogLine[] = []
+  rootToken = ''
+  /** What the core takes for the time, in milliseconds. */
+  nowMs = Date.now()
+
+  private constructor(directory: string, store: SqliteStore, rootKey: Buffer, engines: readonly Engine[]) {
+    this.directory = directory
+    this.store = store
+    this.rootKey = rootKey
+    this.core = new SecretsCore({
+      barrier: new Barrier(store, () => this.nowMs),
+      engines: [cubbyhole, ...engines],
+      own: (core) => [systemEngine(core), tokenEngine(core)],
+      version: '0.0.0-test',
+      clusterName: 'test',
+      logger: keepingLogger(this.lines),
+      now: () => this.nowMs,
+    })
+  }
+
+  /** Initialised and active, unless `raw`. Closed and removed with the test. */
+  static async open(t: TestContext, options: { raw?: boolean; engines?: readonly Engine[] } = {}): Promise<CoreWorld> {
+    const directory = mkdtempSync(join(tmpdir(), 'outpost-core-'))
+    t.after(() => rmSync(directory, { recursive: true, force: true }))
+    const store = await SqliteStore.open(join(directory, 'secrets.db'))
+    const world = new CoreWorld(directory, store, randomBytes(KEY_BYTES), options.engines ?? [])
+    t.after(() => store.close())
+    if (!options.raw) await world.initialise()
+    return world
+  }
+
+  async initialise(): Promise<void> {
+    const { puts, rootToken } = this.core.beginning()
+    await this.core.barrier.initialise(this.rootKey, { puts })
+    this.rootToken = rootToken
+    this.unseal()
+  }
+
+  unseal(): void {
+    this.core.barrier.unseal(this.rootKey)
+    this.core.activate()
+  }
+
+  /** `path` may have a query; a body that is no text is sent as JSON. */
+  async ask(method: string, path: string, body?: unknown, options: AskOptions = {}): Promise<CoreAnswer> {
+    const [target = '', query = ''] = path.split('?')
+    const headers: Record<string, string> = {}
+    for (const [name, value] of Object.entries(options.headers ?? {})) {
+      headers[name.toLowerCase().replaceAll('-', '_')] = value
+    }
+    if (method === 'PATCH') headers['content_type'] ??= 'application/merge-patch+json'
+    const raw = {
+      params: { path: decodeURIComponent(target) },
+      query: [...new URLSearchParams(query)],
+      headers,
+      body: body === undefined || typeof body === 'string' ? body : JSON.stringify(body),
+    }
+    const token = options.token === undefined ? this.rootToken : (options.token ?? undefined)
+    const call: Call = {
+      requestId: 'test',
+      identity: NOBODY,
+      signal: new AbortController().signal,
+      raw,
+      token,
+      hops: 0,
+      remote: options.remote ?? '127.0.0.1',
+    }
+    const answer = await handle(this.core, VERBS[method] ?? 'read', raw, call)
+    const text = answer.body === undefined ? '' : Buffer.from(answer.body).toString('utf8')
+    return { status: answer.status, text, body: JSON.parse(text || '{}') as CoreBody, headers: answer.headers }
+  }
+}
