@@ -1,8 +1,6 @@
-/**
- * Rules about paths of the secrets core: how they are read. Which of them decides about a request is the secrets
- * core's business and not judged here.
- */
+/** Rules about paths of the secrets core: how they are read. Which of them decides about a request: `acl.ts`. */
 import type { Entry, Node, Position } from '../config/hcl.ts'
+import { bracesPair } from './policy-template.ts'
 import type { NamedRule, RuleReader } from './rule-reader.ts'
 
 const CAPABILITIES = [
@@ -40,6 +38,7 @@ export interface PathRule {
   readonly at: Position
   /** Only `deny` when the rule denies. */
   readonly capabilities: ReadonlySet<PathCapability>
+  /** As they are written. */
   readonly requiredParameters?: readonly string[]
   readonly allowedParameters?: Parameters
   readonly deniedParameters?: Parameters
@@ -97,14 +96,13 @@ function checkPattern({ name, at }: NamedRule, reader: RuleReader): void {
   if (name.replace(/^\//, '') === '') reader.fault(at, 'path: the path is empty')
   if (name.includes('+*')) reader.fault(at, "path: '+*' is not allowed: end in '+' or in '*'")
   // Braces that do not pair would turn a template into a path that nobody asks for.
-  const [opened, closed] = [name.split('{{').length, name.split('}}').length]
-  if (opened !== closed) reader.fault(at, 'path: `{{` and `}}` do not pair')
+  if (!bracesPair(name)) reader.fault(at, 'path: `{{` and `}}` do not pair')
 }
 
 /** Everything that narrows the rule. A key that is not known is a fault: it may have been meant to narrow it, too. */
 function readRestriction(entry: Entry, draft: Draft, reader: RuleReader): void {
   const names = () => reader.texts(entry, 'path').map((each) => each.text)
-  if (entry.key === 'required_parameters') draft.requiredParameters = names().map((name) => name.toLowerCase())
+  if (entry.key === 'required_parameters') draft.requiredParameters = names()
   else if (entry.key === 'mfa_methods') draft.mfaMethods = names()
   else if (entry.key === 'allowed_parameters') draft.allowedParameters = readParameters(entry, reader)
   else if (entry.key === 'denied_parameters') draft.deniedParameters = readParameters(entry, reader)

@@ -25,7 +25,7 @@
  *
  * What can go wrong: rules that this program does not act on (`quota`, `plugin`, `host_volume`, `node_pool`, a
  * namespace's `variables`) are read and checked, so that documents written for the compatible system are taken as they
- * are, but they grant nothing here. `path` rules are only read so far; judging them comes with the secrets core.
+ * are, but they grant nothing here. Which `path` rule decides about a request: `acl.ts`.
  */
 import type { Access, Identity } from '../kit/operation.ts'
 import { HclError, parseText } from '../config/hcl.ts'

@@ -194,7 +194,7 @@ path "id/{{identity.entity.id}}" {}`)
     path: 'secret/data/app/*',
     at: { line: 3, column: 6 },
     capabilities: new Set(['create', 'read']),
-    requiredParameters: ['data'],
+    requiredParameters: ['Data'],
     allowedParameters: new Map<string, unknown[]>([
       ['data', []],
       ['n', [1, true, 'x*']],

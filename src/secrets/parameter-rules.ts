@@ -1,0 +1,121 @@
+/**
+ * What a path rule says about the parameters of a request: which must be there, which may, and with which values.
+ *
+ * Names are compared in lower case. Values are compared as texts, because the fields behind them are weakly typed: a
+ * query knows no numbers, and `"5"` and `5` mean the same to a field. A text of the rule may begin or end with `*` for
+ * any beginning or end.
+ *
+ * Granting is read narrowly and denying widely. A list of values is allowed by no text, but denied when one of its
+ * members is, and so is a text with commas, which a field may take for a list; a denied number or boolean is found in
+ * each of its spellings. What a rule cannot see is another spelling of the same thing (`1h` and `3600`).
+ */
+import type { Parameters, ParameterValue } from './path-rules.ts'
+
+/** The names and values of a request: its body, or its query where it has no body. */
+export type RequestData = Readonly<Record<string, unknown>>
+
+export interface ParameterRules {
+  readonly required: readonly string[]
+  readonly allowed: Parameters | undefined
+  readonly denied: Parameters | undefined
+}
+
+export type ParameterFault = 'parameter missing' | 'parameter denied' | 'parameter not allowed'
+
+/** What the rules object to, and the name of the parameter; undefined when they do not. */
+export function objection(rules: ParameterRules, data: RequestData): { why: ParameterFault; name: string } | undefined {
+  const missing = rules.required.find((name) => !has(data, name))
+  if (missing !== undefined) return { why: 'parameter missing', name: missing }
+  const { denied, allowed } = rules
+  for (const [given, value] of Object.entries(data)) {
+    const name = given.toLowerCase()
+    if (denied?.size && isDenied(denied, name, value)) return { why: 'parameter denied', name: given }
+  }
+  for (const [given, value] of Object.entries(data)) {
+    const name = given.toLowerCase()
+    if (allowed?.size && !isAllowed(allowed, name, value)) return { why: 'parameter not allowed', name: given }
+  }
+  return undefined
+}
+
+/** A name counts as it is written in the rule or in lower case: another spelling is not the field that was meant. */
+function has(data: RequestData, name: string): boolean {
+  return Object.hasOwn(data, name) || Object.hasOwn(data, name.toLowerCase())
+}
+
+function isDenied(denied: Parameters, name: string, value: unknown): boolean {
+  if (denied.has('*')) return true
+  const values = denied.get(name)
+  return values !== undefined && (values.length === 0 || values.some((each) => mayMean(value, each)))
+}
+
+function isAllowed(allowed: Parameters, name: string, value: unknown): boolean {
+  const values = allowed.get(name) ?? allowed.get('*')
+  return values !== undefined && (values.length === 0 || values.some((each) => means(value, each)))
+}
+
+/** Whether the value is what the rule names. */
+function means(value: unknown, named: ParameterValue): boolean {
+  const text = textOf(value)
+  if (text === undefined) return false
+  return typeof named === 'string' ? matchesText(named, text) : text === String(named)
+}
+
+/** Longer texts with commas and longer lists are not looked through: where values are denied, they are denied whole. */
+const TEXT_MAX = 65_536
+const LIST_MAX = 10_000
+
+/** Whether some field could take the value for what the rule names. */
+function mayMean(value: unknown, named: ParameterValue): boolean {
+  if (Array.isArray(value)) return value.length > LIST_MAX || value.some((each) => textMayMean(textOf(each), named))
+  // A field takes null for its empty value.
+  return textMayMean(value === null ? '' : textOf(value), named)
+}
+
+function textMayMean(text: string | undefined, named: ParameterValue): boolean {
+  if (text === undefined) return false
+  if (spells(text, named)) return true
+  if (!text.includes(',')) return false
+  return text.length > TEXT_MAX || text.split(',').some((each) => spells(each, named))
+}
+
+function spells(text: string, named: ParameterValue): boolean {
+  const trimmed = text.trim()
+  if (typeof named === 'string') return matchesText(named, text) || matchesText(named, trimmed)
+  const number = Number(trimmed)
+  if (typeof named === 'number') return number === named
+  // NaN is no number of anybody's, and neither true nor false.
+  if (named) return TRUE_TEXTS.has(trimmed.toLowerCase()) || Math.abs(number) > 0
+  return FALSE_TEXTS.has(trimmed.toLowerCase()) || number === 0
+}
+
+/** What weakly typed fields take for a boolean, beside numbers. */
+const TRUE_TEXTS: ReadonlySet<string> = new Set(['t', 'true'])
+const FALSE_TEXTS: ReadonlySet<string> = new Set(['f', 'false'])
+
+function textOf(value: unknown): string | undefined {
+  if (typeof value === 'string') return value
+  return typeof value === 'number' || typeof value === 'boolean' || typeof value === 'bigint'
+    ? String(value)
+    : undefined
+}
+
+function matchesText(pattern: string, text: string): boolean {
+  if (pattern === '*') return true
+  const [starts, ends] = [pattern.startsWith('*'), pattern.endsWith('*')]
+  if (starts && ends) return text.includes(pattern.slice(1, -1))
+  if (starts) return text.endsWith(pattern.slice(1))
+  return ends ? text.startsWith(pattern.slice(0, -1)) : text === pattern
+}
+
+/** Two rules for one path: the names of both; values are united, and an empty list, which means any, wins. */
+export function uniteParameters(a: Parameters | undefined, b: Parameters | undefined): Parameters | undefined {
+  if (!a || !b) return a ?? b
+  const united = new Map(a)
+  for (const [name, values] of b) {
+    const others = united.get(name)
+    const any = values.length === 0 || others?.length === 0
+    united.set(name, any ? [] : [...(others ?? []), ...values])
+  }
+  return united
+}
