@@ -16,7 +16,7 @@
  */
 import { Fault } from '../kit/errors.ts'
 import type { Batch, Put } from '../store/batch.ts'
-import type { Store } from '../store/store.ts'
+import type { PageOptions, Store } from '../store/store.ts'
 import { decrypt, encrypt } from './cipher.ts'
 import { KEY_BYTES, Keyring } from './keyring.ts'
 
@@ -47,17 +47,22 @@ export interface Beside {
 export class Barrier {
   readonly #store: Store
   readonly #now: () => number
+  readonly #encryptionsMax: number
   #ring: Keyring | undefined
-  /** Kept while it is open, for the rotations that the barrier does by itself. */
-  #rootKey: Buffer | undefined
+  /**
+   * The newest is the root key, kept while it is open for the rotations that the barrier does by itself; in front of it
+   * stand those that it took the place of, until that is durable.
+   */
+  #rootKeys: Buffer[] = []
   #encryptions = 0
   #countedTo = 0
-  /** Changes of the ring and of the root key are made one after another: each writes what the one before has made. */
-  #changes: Promise<unknown> = Promise.resolve()
 
-  constructor(store: Store, now: () => number = Date.now) {
+  /** `encryptionsMax` of one key, for tests; `now` in milliseconds. */
+  constructor(store: Store, now: () => number = Date.now, encryptionsMax = ENCRYPTIONS_MAX) {
     this.#store = store
     this.#now = now
+    this.#encryptionsMax = encryptionsMax
+    store.onFailure(() => this.#fallBack())
   }
 
   /** True once there is a keyring, opened or not. */
@@ -76,119 +81,171 @@ export class Barrier {
   }
 
   /** Makes a keyring under a root key of `KEY_BYTES` bytes; the barrier is sealed afterwards. Throws where there is one. */
-  initialise(rootKey: Buffer, beside: Beside = {}): Promise<void> {
-    return this.#inTurn(async () => {
-      if (this.isInitialised) throw new Fault('the barrier is initialised already')
-      const ring = Keyring.fresh(this.#now())
-      try {
-        await this.#store.commit(together(ring, rootKey, beside))
-      } finally {
-        ring.close()
-      }
-    })
+  async initialise(rootKey: Buffer, beside: Beside = {}): Promise<void> {
+    if (this.#store.pending(KEYRING_PATH)) throw new Fault('the barrier is initialised already')
+    const ring = Keyring.fresh(this.#now())
+    try {
+      await this.#store.commit(together(ring, rootKey, beside))
+    } finally {
+      ring.close()
+    }
   }
 
   /** Opens it. Throws WrongKey for a key that is not this barrier's. */
   unseal(rootKey: Buffer): void {
-    const entry = this.#store.get(KEYRING_PATH)
+    const entry = this.#store.pending(KEYRING_PATH)
     if (!entry) throw new Fault('the barrier is not initialised')
-    if (rootKey.length !== KEY_BYTES) throw new WrongKey('the root key does not open the barrier')
-    let plaintext: Buffer
-    try {
-      plaintext = decrypt(KEYRING_PATH, entry.value, (term) => (term === ROOT_TERM ? rootKey : undefined))
-    } catch {
-      throw new WrongKey('the root key does not open the barrier')
-    }
-    this.#ring = Keyring.decode(plaintext)
-    plaintext.fill(0)
-    this.#rootKey = Buffer.from(rootKey)
-    this.#encryptions = this.#countedTo = Number(this.get(COUNT_PATH)?.toString() ?? 0)
+    const ring = openRing(entry.value, rootKey)
+    if (!ring) throw new WrongKey('the root key does not open the barrier')
+    this.seal()
+    this.#ring = ring
+    this.#rootKeys = [Buffer.from(rootKey)]
+    this.#encryptions = this.#countedTo = countIn(this.pending(COUNT_PATH))
   }
 
   /** Closes it and overwrites its keys. */
   seal(): void {
     this.#ring?.close()
-    this.#rootKey?.fill(0)
+    for (const key of this.#rootKeys) key.fill(0)
     this.#ring = undefined
-    this.#rootKey = undefined
+    this.#rootKeys = []
   }
 
+  /** What is durable: what may be told to a caller. */
   get(path: string): Buffer | undefined {
     const ring = this.#open()
     const entry = this.#store.get(path)
     return entry && decrypt(path, entry.value, (term) => ring.key(term))
   }
 
-  /** What `get` will give once everything that is queued is durable. */
+  /** What will be there once all that is queued is durable: for whoever is about to commit, see `Store.pending`. */
   pending(path: string): Buffer | undefined {
-    return this.get(path)
+    const ring = this.#open()
+    const entry = this.#store.pending(path)
+    return entry && decrypt(path, entry.value, (term) => ring.key(term))
   }
 
   /** As `Store.list`; names are not secret below the barrier. */
-  list(prefix = '', options: { after?: string; limit?: number } = {}): string[] {
+  list(prefix = '', options: PageOptions = {}): string[] {
     this.#open()
     return this.#store.list(prefix, options)
   }
 
-  /** Encrypts and commits; resolves with the sequence once it is durable. `raw` goes with it as it is. */
+  /** As `Store.paths`. */
+  paths(prefix: string, options: PageOptions = {}): string[] {
+    this.#open()
+    return this.#store.paths(prefix, options)
+  }
+
+  /** As `Store.onFailure`. The barrier itself stands on what is durable again by then. */
+  onFailure(listener: () => void): () => void {
+    return this.#store.onFailure(listener)
+  }
+
+  /**
+   * Encrypts and queues the batch before it returns; resolves with the sequence once it is durable. `raw` goes with it as
+   * it is.
+   */
   async commit(batch: Batch, raw: readonly Put[] = []): Promise<number> {
-    if (this.#encryptions + batch.puts.length > ENCRYPTIONS_MAX) await this.rotate()
+    if (this.#encryptions + batch.puts.length > this.#encryptionsMax) {
+      // It is ahead of the batch in the same queue: should it fail, so does the batch, which tells the caller.
+      this.rotate().catch(() => undefined)
+    }
     const ring = this.#open()
     const puts = batch.puts.map(({ path, value }) => ({ path, value: encrypt(path, value, ring.active) }))
-    const counted = this.#count(puts.length, ring)
-    return this.#store.commit({ puts: [...puts, ...(counted ? [counted] : []), ...raw], deletes: batch.deletes })
+    this.#count(puts.length, ring)
+    return this.#store.commit({ puts: raw.length > 0 ? [...puts, ...raw] : puts, deletes: batch.deletes })
   }
 
-  /** Counts; gives what is to be written about it, when that is due. */
-  #count(encryptions: number, ring: Keyring): Put | undefined {
-    this.#encryptions += encryptions + 1
-    if (this.#encryptions <= this.#countedTo) return undefined
-    this.#countedTo = this.#encryptions + COUNTED_AHEAD
-    return { path: COUNT_PATH, value: encrypt(COUNT_PATH, Buffer.from(String(this.#countedTo)), ring.active) }
+  /** Counts, and writes down how far, ahead of what is counted, when that is due. Throws when it cannot be queued. */
+  #count(encryptions: number, ring: Keyring): void {
+    const count = this.#encryptions + encryptions + 1
+    if (count > this.#countedTo) {
+      const ahead = count + COUNTED_AHEAD
+      const value = encrypt(COUNT_PATH, Buffer.from(String(ahead)), ring.active)
+      this.#store.commit({ puts: [{ path: COUNT_PATH, value }], deletes: [] }).catch(() => undefined)
+      this.#countedTo = ahead
+    }
+    this.#encryptions = count
   }
 
-  /** Goes over to a fresh key; older entries stay readable. Resolves with its term. */
-  rotate(): Promise<number> {
-    return this.#inTurn(async () => {
-      const next = this.#open().rotated(this.#now())
-      const count = { path: COUNT_PATH, value: encrypt(COUNT_PATH, Buffer.from('0'), next.active) }
-      await this.#store.commit(together(next, this.#root(), { raw: [count] }))
-      const { term } = next.active
-      // Sealed meanwhile: it stays so, the next one who unseals finds the new key.
-      if (this.isSealed) next.close()
-      else {
-        this.#ring = next
-        this.#encryptions = this.#countedTo = 0
-      }
-      return term
-    })
+  /**
+   * Goes over to a fresh key, for everything that is committed from now on; older entries stay readable. Resolves with its
+   * term once it is durable. Changes of the keys follow one another in the queue, so none undoes another.
+   */
+  async rotate(): Promise<number> {
+    const next = this.#open().rotated(this.#now())
+    const count = { path: COUNT_PATH, value: encrypt(COUNT_PATH, Buffer.from('0'), next.active) }
+    const done = this.#store.commit(together(next, this.#root(), { raw: [count] }))
+    const { term } = next.active
+    this.#ring = next
+    this.#encryptions = this.#countedTo = 0
+    await done
+    return term
   }
 
   /** From now on another root key opens it. */
-  rekey(rootKey: Buffer, beside: Beside = {}): Promise<void> {
-    return this.#inTurn(async () => {
-      await this.#store.commit(together(this.#open(), rootKey, beside))
-      if (this.isSealed) return
-      this.#rootKey?.fill(0)
-      this.#rootKey = Buffer.from(rootKey)
-    })
+  async rekey(rootKey: Buffer, beside: Beside = {}): Promise<void> {
+    const done = this.#store.commit(together(this.#open(), rootKey, beside))
+    const own = Buffer.from(rootKey)
+    this.#rootKeys.push(own)
+    await done
+    const before = this.#rootKeys.indexOf(own)
+    for (const key of this.#rootKeys.splice(0, Math.max(0, before))) key.fill(0)
   }
 
-  #inTurn<T>(change: () => Promise<T>): Promise<T> {
-    const done = this.#changes.then(change)
-    this.#changes = done.catch(() => undefined)
-    return done
+  /**
+   * Something queued failed, perhaps the ring or the root key that is in use here since: what the disk says holds. Nothing
+   * durable was encrypted with a ring that failed, as all that was queued behind it failed with it.
+   */
+  #fallBack(): void {
+    if (!this.#ring) return
+    const { term } = this.#ring.active
+    try {
+      const { value } = this.#store.get(KEYRING_PATH) ?? {}
+      const rootKey = value && this.#rootKeys.find((key) => openRing(value, key) !== undefined)
+      const ring = rootKey && openRing(value, rootKey)
+      if (!ring) throw new Fault('the keyring on the disk is another one')
+      for (const key of this.#rootKeys) if (key !== rootKey) key.fill(0)
+      this.#ring.close()
+      this.#ring = ring
+      this.#rootKeys = [rootKey]
+      this.#countedTo = countIn(this.get(COUNT_PATH))
+      if (ring.active.term !== term) this.#encryptions = this.#countedTo
+    } catch {
+      // Neither known to be right nor known to be wrong: nothing is encrypted with it.
+      this.seal()
+    }
   }
 
   #root(): Buffer {
-    if (!this.#rootKey) throw new Sealed('the barrier is sealed')
-    return this.#rootKey
+    const key = this.#rootKeys.at(-1)
+    if (!key) throw new Sealed('the barrier is sealed')
+    return key
   }
 
   #open(): Keyring {
     if (!this.#ring) throw new Sealed('the barrier is sealed')
     return this.#ring
   }
+}
+
+/** The ring, or undefined when the key does not open it. Throws for a ring that opens and is damaged. */
+function openRing(value: Uint8Array, rootKey: Buffer): Keyring | undefined {
+  if (rootKey.length !== KEY_BYTES) return undefined
+  let plaintext: Buffer
+  try {
+    plaintext = decrypt(KEYRING_PATH, value, (term) => (term === ROOT_TERM ? rootKey : undefined))
+  } catch {
+    return undefined
+  }
+  const ring = Keyring.decode(plaintext)
+  plaintext.fill(0)
+  return ring
+}
+
+function countIn(plaintext: Buffer | undefined): number {
+  return Number(plaintext?.toString() ?? 0)
 }
 
 /** One batch: the ring under a root key, and what goes with it. */

@@ -2,8 +2,8 @@
  * What the room needs of a message bus: publish, subscribe, and word when nobody listens. NATS gives that between
  * machines (`nats-link.ts`); in one process the same code runs over `MemoryLink`.
  *
- * A payload belongs to the link until the other side has said that it got it: whoever publishes must not change the
- * bytes before that. Messages of one publisher on one subject arrive in order, or not at all.
+ * A payload is the publisher's again when `publish` returns. Messages of one publisher on one subject arrive in order, or
+ * not at all.
  */
 
 export interface Message {
@@ -20,8 +20,11 @@ export interface Subscription {
 }
 
 export interface Link {
-  /** Never blocks and never throws for a lost connection: what cannot be sent is lost, and found missing by its reader. */
-  publish(subject: string, payload: Uint8Array, reply?: string): void
+  /**
+   * Never blocks and never throws for a lost connection: what cannot be sent is lost, and found missing by its reader.
+   * The message is `payload` with `rest` behind it.
+   */
+  publish(subject: string, payload: Uint8Array, reply?: string, rest?: Uint8Array): void
   /** `subject` may end in `.>` or hold `*` for one part. Of all who subscribe with the same `queue`, one gets each message. */
   subscribe(subject: string, take: (message: Message) => void, queue?: string): Subscription
   /** Largest payload in bytes. */
@@ -66,7 +69,7 @@ export class MemoryBus {
     return { close: () => void this.#takers.delete(taker) }
   }
 
-  /** Delivers in a turn of its own, as a network would. */
+  /** Delivers in a task of its own, as a network would. */
   publish(subject: string, payload: Uint8Array, reply: string): void {
     queueMicrotask(() => {
       let heard = false
@@ -99,8 +102,8 @@ class MemoryLink implements Link {
     this.#bus = bus
   }
 
-  publish(subject: string, payload: Uint8Array, reply = ''): void {
-    if (!this.#closed) this.#bus.publish(subject, payload, reply)
+  publish(subject: string, payload: Uint8Array, reply = '', rest = EMPTY): void {
+    if (!this.#closed) this.#bus.publish(subject, Buffer.concat([payload, rest]), reply)
   }
 
   subscribe(subject: string, take: (message: Message) => void, queue?: string): Subscription {

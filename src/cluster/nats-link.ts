@@ -5,14 +5,16 @@
  * What is published while there is no connection is lost; whoever needs more notices the hole. Subscriptions outlive
  * connections: each new one gets them all.
  */
+import { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { connect, PermissionViolationError } from '@nats-io/transport-node'
+import { connect, NatsConnectionImpl, PermissionViolationError } from '@nats-io/transport-node'
 import type { Msg, NatsConnection, Status } from '@nats-io/transport-node'
-import { messageOf } from '../kit/errors.ts'
+import { Fault, messageOf } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
 import type { Link, Message, Subscription } from './link.ts'
 import { type LoginOptions, loginOf, loginSettings } from './nats-login.ts'
 import { Once } from './once.ts'
+import { Outbox } from './outbox.ts'
 
 export interface NatsOptions extends LoginOptions {
   /** Shown in the NATS server's lists. */
@@ -31,11 +33,7 @@ const DRAIN_MS = 2000
 /** A subscription that was refused is tried again: permissions of a NATS server can change while we are connected. */
 const RESUBSCRIBE_MS = 15_000
 const NOBODY = 503
-/**
- * What is published in one turn goes to the socket in pieces of so much. The client's own 32 KiB cost twice the calls of
- * the system, and it copies each piece into memory of its own, which beyond this is asked of the system every time.
- */
-const FLUSH_BYTES = 64 * 1024
+const NOTHING = new Uint8Array(0)
 
 /** A link that is on its way up: it resolves at once, and connects as soon as a server answers. */
 export async function openNatsLink(options: NatsOptions): Promise<Link> {
@@ -62,6 +60,7 @@ class NatsLink implements Link {
   /** Members of a NATS cluster that its servers have told us of. */
   #discovered: readonly string[] = []
   #connection: NatsConnection | undefined
+  #outbox: Outbox | undefined
   #payloadBytesMax = 1 << 20
 
   constructor(options: NatsOptions) {
@@ -107,17 +106,14 @@ class NatsLink implements Link {
     const { name, servers } = this.#options
     // One that a trusted server has told us of may stand under an address, with a certificate for the name of them all.
     const names = isDiscovered ? [server, ...servers] : [server]
-    // The client takes `pendingLimit`, and its types do not tell.
-    const settings = {
+    return connect({
       ...loginOf(this.#options, names),
       servers: [server],
       name,
       timeout: DIAL_TIMEOUT_MS,
       pingInterval: PING_MS,
       reconnect: false,
-      pendingLimit: FLUSH_BYTES,
-    }
-    return connect(settings)
+    })
   }
 
   #reasonOf(error: unknown): string {
@@ -130,6 +126,7 @@ class NatsLink implements Link {
   async #use(connection: NatsConnection): Promise<void> {
     if (this.#isClosed) return connection.close()
     this.#connection = connection
+    this.#outbox = new Outbox(socketOf(connection))
     this.#said.clear()
     this.#learn(connection)
     for (const wanted of this.#wanted) this.#subscribe(connection, wanted)
@@ -140,6 +137,7 @@ class NatsLink implements Link {
     const error = await connection.closed()
     if (this.#isClosed) return
     this.#connection = undefined
+    this.#outbox = undefined
     this.#said.clear()
     this.#logger.warn('connection to NATS lost, trying to get it back', {
       server,
@@ -188,11 +186,13 @@ class NatsLink implements Link {
     this.#listeners.push(tell)
   }
 
-  publish(subject: string, payload: Uint8Array, reply = ''): void {
+  publish(subject: string, payload: Uint8Array, reply = '', rest = NOTHING): void {
     // Kept for later they would be old news: every sender says everything again, or is asked again.
-    if (!this.#connection) return
+    if (!this.#outbox) return
     try {
-      this.#connection.publish(subject, payload, reply === '' ? {} : { reply })
+      // The NATS server would cut the connection.
+      if (payload.length + rest.length > this.#payloadBytesMax) throw new Fault('it is larger than max_payload')
+      this.#outbox.publish(subject, payload, reply, rest)
     } catch (error) {
       const text = messageOf(error)
       if (this.#said.first(text)) {
@@ -214,6 +214,8 @@ class NatsLink implements Link {
   }
 
   #subscribe(connection: NatsConnection, wanted: Wanted): void {
+    // What is published from now on may be answered there.
+    this.#outbox?.hold()
     const subscription = connection.subscribe(wanted.subject, {
       ...(wanted.queue === undefined ? {} : { queue: wanted.queue }),
       callback: (error, message) => {
@@ -246,13 +248,22 @@ class NatsLink implements Link {
 
   async close(): Promise<void> {
     const connection = this.#connection
+    this.#outbox?.flush()
     this.#connection = undefined
+    this.#outbox = undefined
     this.#closing.abort()
     if (!connection) return
     const late = sleep(DRAIN_MS, 'late', { ref: false })
     await Promise.race([connection.drain().catch(() => undefined), late])
     await connection.close()
   }
+}
+
+/** The client offers no way to write several messages at once, so what is below it is used. Its version is pinned. */
+function socketOf(connection: NatsConnection): Socket {
+  const transport = connection instanceof NatsConnectionImpl ? connection.protocol.transport : undefined
+  if (transport && 'socket' in transport && transport.socket instanceof Socket) return transport.socket
+  throw new Fault('the NATS client keeps its socket elsewhere')
 }
 
 function shuffled<T>(items: readonly T[]): T[] {

@@ -4,11 +4,11 @@
  *
  * Data travels in small messages, for which a reader wants no turn each: what has come meanwhile is put together, up to
  * whole chunks where these are frames, in two buffers that are used in turn (a consumer writes one chunk while it asks
- * for the next). What has been put there is taken: its message's memory is the sender's again.
+ * for the next). An answer that is no larger than what a node may send unasked is handed on in one piece.
  */
 import { Fault, Refusal } from '../kit/errors.ts'
 import { ALIVE_MS, GIVE_UP_MS, NodeFault } from './served-call.ts'
-import { Window, type WindowStock } from './window.ts'
+import { FIRST_BYTES, Window, type WindowStock } from './window.ts'
 import {
   type AnswerMessage,
   type ControlMessage,
@@ -76,6 +76,8 @@ export class PendingCall {
       const data = first && this.#gather(first)
       if (data) return data
       if (this.#queue.length > 0) continue
+      // Of bytes, what has come is given before what broke them.
+      if ((this.#error || this.#ended) && this.#filled > 0 && !this.#hasFrames) return this.#flush()
       if (this.#error) throw this.#error
       if (this.#ended && this.#filled > 0) throw new Fault('a node ended in the middle of a frame')
       if (this.#ended) return undefined
@@ -87,7 +89,7 @@ export class PendingCall {
 
   /** Data from the front of the queue; undefined when the rest of a chunk of frames is still to come. */
   #gather(first: DataMessage): Uint8Array | undefined {
-    if (this.#filled === 0) this.#makeRoom(this.#queuedBytes())
+    if (this.#filled === 0) this.#makeRoom(this.#isOnePiece ? (this.#expectedBytes ?? 0) : this.#queuedBytes())
     for (let piece: DataMessage | undefined = first; piece; piece = this.#dataAt(0)) {
       this.#queue.shift()
       this.#append(piece.data)
@@ -115,7 +117,12 @@ export class PendingCall {
 
   /** True where a chunk may end for the consumer: frames are never torn. */
   #isWhole({ isLast }: DataMessage): boolean {
+    if (this.#isOnePiece) return this.#filled >= (this.#expectedBytes ?? 0)
     return isLast || !this.#hasFrames
+  }
+
+  get #isOnePiece(): boolean {
+    return this.#expectedBytes !== undefined && this.#expectedBytes <= FIRST_BYTES
   }
 
   #append(data: Uint8Array): void {

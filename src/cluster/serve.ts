@@ -119,7 +119,7 @@ export class CallServer {
     const message = call && decodeControl(payload)
     if (!call || !message) return
     if (message.kind === 'cancel') call.cancel()
-    else call.credit(message.taken, message.allowed)
+    else call.credit(message.allowed)
   }
 
   #sweep(): void {

@@ -5,8 +5,7 @@
 import { Fault, type Refusal } from '../kit/errors.ts'
 import { type Call, type Chunk, type Identity, isStreamHead, JsonText } from '../kit/operation.ts'
 import type { Link } from './link.ts'
-import { Staging, STAGED_BYTES_MAX } from './staging.ts'
-import { type AnswerMessage, type CallMessage, DATA_BYTES_MAX, dataMessages, encode, messagesBytes } from './wire.ts'
+import { type AnswerMessage, type CallMessage, DATA_BYTES_MAX, dataHead, encode } from './wire.ts'
 
 /** Silence after which the other side says that it is there. */
 export const ALIVE_MS = 2000
@@ -33,7 +32,6 @@ export class ServedCall {
   readonly #link: Link
   readonly #abort = new AbortController()
   readonly #dataBytesMax: number
-  readonly #staging = new Staging()
   #sequence = 0
   #sent = 0
   /** Bytes that the caller allows in all. */
@@ -43,6 +41,8 @@ export class ServedCall {
   #heardAtMs = performance.now()
   #isStream = false
   #hasHead = false
+  #bytesExpected: number | undefined
+  #hasSaidEnd = false
 
   constructor(message: CallMessage, reply: string, link: Link) {
     this.message = message
@@ -88,13 +88,14 @@ export class ServedCall {
       if (isStreamHead(chunk)) {
         const { headers, ...rest } = chunk
         this.#hasHead = true
+        this.#bytesExpected = rest.contentLength
         this.say({ kind: 'head', ...rest, headers: headers && { ...headers } })
       } else await this.#data(chunk)
     }
-    if (!this.isOver) this.say({ kind: 'end', sequence: this.#sequence })
+    if (!this.isOver && !this.#hasSaidEnd) this.say({ kind: 'end', sequence: this.#sequence })
   }
 
-  /** Sends copies: the chunk's own bytes are used again. */
+  /** As much at once as the caller allows. The link copies: the chunk's own bytes are used again. */
   async #data(chunk: Uint8Array): Promise<void> {
     for (let from = 0; from < chunk.length; ) {
       while (this.#sent >= this.#allowed && !this.isOver) {
@@ -103,28 +104,30 @@ export class ServedCall {
         })
       }
       if (this.isOver) return
-      const to = Math.min(from + Math.min(this.#allowed - this.#sent, STAGED_BYTES_MAX), chunk.length)
+      const to = Math.min(from + this.#allowed - this.#sent, chunk.length)
       this.#burst(chunk.subarray(from, to), to === chunk.length)
       from = to
     }
   }
 
   #burst(data: Uint8Array, isLast: boolean): void {
-    this.#sent += data.length
     const bytesMax = this.#dataBytesMax
-    const memory = this.#staging.lend(messagesBytes(data.length, bytesMax), this.#sent)
-    for (const message of dataMessages(data, { memory, sequence: this.#sequence, bytesMax, isLast })) {
-      this.#link.publish(this.#reply, message)
-      this.#sequence++
+    for (let from = 0; from < data.length; from += bytesMax) {
+      const isWhole = isLast && from + bytesMax >= data.length
+      this.#link.publish(this.#reply, dataHead(this.#sequence++, isWhole), '', data.subarray(from, from + bytesMax))
     }
+    this.#sent += data.length
     this.#spokeAtMs = performance.now()
+    if (this.#sent !== this.#bytesExpected) return
+    // Nothing can follow, so the end goes along.
+    this.#hasSaidEnd = true
+    this.say({ kind: 'end', sequence: this.#sequence })
   }
 
-  /** What the caller has, and what it allows now, which may be less than before. */
-  credit(taken: number, allowed: number): void {
+  /** What the caller allows now, which may be less than before. */
+  credit(allowed: number): void {
     this.#heardAtMs = performance.now()
     this.#allowed = allowed
-    this.#staging.release(taken)
     this.#wakeUp()
   }
 

@@ -20,7 +20,7 @@ const DATA_HEAD_BYTES = 5
  * Data of one message. NATS and its client read 64 KiB at a time and copy what does not fit into one read: several
  * messages in a read cost half of what one message over several reads does (bench/forward.ts).
  */
-export const DATA_BYTES_MAX = 16_256
+export const DATA_BYTES_MAX = 16_384
 /** Deepest path of forwarding: caller to server to node, and one server more. */
 export const HOPS_MAX = 3
 
@@ -94,33 +94,14 @@ export function encode(message: CallMessage | ControlMessage | AnswerMessage): U
   return packr.pack(message)
 }
 
-/** Bytes that so much data takes as messages. */
-export function messagesBytes(dataBytes: number, bytesMax: number): number {
-  return dataBytes + Math.ceil(dataBytes / bytesMax) * DATA_HEAD_BYTES
+/** What precedes data in its message. Valid until the next is made. `isWhole`: nothing of its chunk follows. */
+export function dataHead(sequence: number, isWhole: boolean): Uint8Array {
+  head[0] = isWhole ? WHOLE : PART
+  head.writeUInt32BE(sequence % 2 ** 32, 1)
+  return head
 }
 
-/** One chunk, or some of it, as messages, which are copies in `memory`. */
-export function* dataMessages(
-  chunk: Uint8Array,
-  options: {
-    readonly memory: Buffer
-    readonly sequence: number
-    readonly bytesMax: number
-    /** Nothing of the chunk follows. */
-    readonly isLast: boolean
-  },
-): Generator<Uint8Array> {
-  const { memory, sequence, bytesMax, isLast } = options
-  for (let from = 0, at = 0, index = 0; from < chunk.length; from += bytesMax, index++) {
-    const data = chunk.subarray(from, from + bytesMax)
-    memory[at] = isLast && from + bytesMax >= chunk.length ? WHOLE : PART
-    memory.writeUInt32BE((sequence + index) % 2 ** 32, at + 1)
-    memory.set(data, at + DATA_HEAD_BYTES)
-    const end = at + DATA_HEAD_BYTES + data.length
-    yield memory.subarray(at, end)
-    at = end
-  }
-}
+const head = Buffer.alloc(DATA_HEAD_BYTES)
 
 export interface DataMessage {
   readonly sequence: number

@@ -15,6 +15,8 @@ export interface Batch {
 }
 
 const FORMAT = 1
+/** Paths that belong to this machine: they are in the database and not in the log. */
+export const LOCAL_PREFIX = 'local/'
 /** Of one path in UTF-8 bytes. */
 export const PATH_BYTES_MAX = 4096
 /** Of one batch: above what any request body may hold, with room for what encryption adds. */
@@ -32,8 +34,21 @@ export function checkPath(path: string): void {
   throw new MalformedBatch('a storage path is malformed or too long')
 }
 
-/** The batch as bytes. Throws MalformedBatch for malformed paths, one path twice, and more than `BATCH_BYTES_MAX`. */
-export function encodeBatch({ puts, deletes }: Batch): Buffer<ArrayBuffer> {
+/** True for a batch of this machine's own. Throws MalformedBatch for one that mixes: it could not be replicated in part. */
+export function isLocal({ puts, deletes }: Batch): boolean {
+  let local = 0
+  for (const { path } of puts) if (path.startsWith(LOCAL_PREFIX)) local++
+  for (const path of deletes) if (path.startsWith(LOCAL_PREFIX)) local++
+  if (local > 0 && local < puts.length + deletes.length) {
+    throw new MalformedBatch('a batch mixes local paths with replicated ones')
+  }
+  return local > 0
+}
+
+/** The batch as bytes. Throws MalformedBatch for a batch that is none: paths, one path twice, mixed, too large. */
+export function encodeBatch(batch: Batch): Buffer<ArrayBuffer> {
+  const { puts, deletes } = batch
+  isLocal(batch)
   const seen = new Set<string>()
   let size = 1 + 2 * VARINT_BYTES_MAX
   for (const path of [...puts.map((put) => put.path), ...deletes]) {

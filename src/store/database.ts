@@ -1,7 +1,6 @@
 /**
  * The database of secrets as a file: its tables, its versions, how it is opened. See `store.ts` for what it promises.
  */
-import { existsSync } from 'node:fs'
 import { DatabaseSync } from 'node:sqlite'
 import { Fault, messageOf } from '../kit/errors.ts'
 
@@ -9,6 +8,8 @@ import { Fault, messageOf } from '../kit/errors.ts'
 export const DATABASE_VERSION = 1
 /** Tells our database from any other SQLite file: `ops1`. */
 const APPLICATION_ID = 0x6f_70_73_31
+
+const BUSY_TIMEOUT_MS = 5000
 
 /** What takes a database from the version that is its index to the next. */
 const STEPS: readonly string[] = [
@@ -20,11 +21,12 @@ const STEPS: readonly string[] = [
 
 /** Opens it for writing, makes it if there is none, and takes it to this version. Throws a Fault for the operator. */
 export function openForWriting(path: string): DatabaseSync {
-  const isNew = !existsSync(path)
   const database = open(path, false)
   try {
-    // FULL: a commit is on the disk when it returns, power cut or not.
+    const isNew = isEmpty(database)
+    // FULL: a commit is on the disk when it returns, power cut or not. Secure delete: what is removed is overwritten.
     database.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA trusted_schema = OFF')
+    database.exec('PRAGMA secure_delete = ON')
     if (isNew) database.exec(`PRAGMA application_id = ${APPLICATION_ID}`)
     migrate(database, path)
     return database
@@ -34,6 +36,12 @@ export function openForWriting(path: string): DatabaseSync {
   }
 }
 
+/** True for a file that holds nothing yet: a new one, or one whose making was cut short by a full disk or a kill. */
+function isEmpty(database: DatabaseSync): boolean {
+  const tables = database.prepare('SELECT count(*) AS count FROM sqlite_schema').get()?.['count']
+  return tables === 0 && pragma(database, 'user_version') === 0 && pragma(database, 'application_id') === 0
+}
+
 /** Opens it for reading beside a writer: reads see what is committed and never wait for writes. */
 export function openForReading(path: string): DatabaseSync {
   return open(path, true)
@@ -41,7 +49,7 @@ export function openForReading(path: string): DatabaseSync {
 
 function open(path: string, readOnly: boolean): DatabaseSync {
   try {
-    return new DatabaseSync(path, { readOnly, timeout: 5000 })
+    return new DatabaseSync(path, { readOnly, timeout: BUSY_TIMEOUT_MS })
   } catch (error) {
     throw openFault(path, error)
   }
@@ -49,6 +57,19 @@ function open(path: string, readOnly: boolean): DatabaseSync {
 
 function openFault(path: string, error: unknown): Fault {
   return new Fault(`the database ${path} cannot be opened: ${messageOf(error)}`, { cause: error })
+}
+
+/** Moves what is in the write-ahead log to its place and empties the log. False when a reader stood in the way. */
+export function emptyWal(database: DatabaseSync): boolean {
+  database.exec('PRAGMA busy_timeout = 0')
+  try {
+    return database.prepare('PRAGMA wal_checkpoint(TRUNCATE)').get()?.['busy'] === 0
+  } catch {
+    // A full or failing disk: nothing is lost, it is all in the log still.
+    return false
+  } finally {
+    database.exec(`PRAGMA busy_timeout = ${BUSY_TIMEOUT_MS}`)
+  }
 }
 
 export function pragma(database: DatabaseSync, name: string): number {

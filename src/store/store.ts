@@ -10,18 +10,21 @@
  * Assumes that values are ciphertext (it cannot tell), that the disk does what `fsync` says, and that no other process
  * has the database open: the daemon holds a lock on its directory.
  *
- * What can go wrong. A full disk: the commit is refused (`StoreError` `full`), everything goes on, and commits work again
+ * What can go wrong. A full disk: the commit is refused (`StoreError` `full`), and with it those that were queued behind
+ * it, as they were decided upon what it would have written (`writer-queue.ts`); everything goes on, and commits work again
  * when there is space. A disk that fails: `failed`, the same. A database that is damaged is found by `check.ts` and named,
  * never served as if it were whole. A killed process: what was not answered may or may not be there, never in part.
  */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
-import { Worker } from 'node:worker_threads'
-import { Fault, messageOf } from '../kit/errors.ts'
-import { type Batch, encodeBatch } from './batch.ts'
+import { Fault } from '../kit/errors.ts'
+import type { Batch } from './batch.ts'
 import { openForReading } from './database.ts'
 import type { LogRow, Position } from './log-row.ts'
+import { StoreError } from './store-error.ts'
 import { factIn, positionIn } from './writer.ts'
-import type { Order, Outcome, Report } from './writer-thread.ts'
+import { WriterQueue } from './writer-queue.ts'
+
+export { StoreError, type StoreErrorKind } from './store-error.ts'
 
 export interface Entry {
   readonly value: Uint8Array
@@ -29,75 +32,68 @@ export interface Entry {
   readonly sequence: number
 }
 
-export type StoreErrorKind = 'full' | 'failed' | 'fenced' | 'closed'
-
-/** A commit that did not happen. */
-export class StoreError extends Fault {
-  readonly kind: StoreErrorKind
-
-  constructor(kind: StoreErrorKind, message: string) {
-    super(message)
-    this.kind = kind
-  }
-}
-
 /** What everything above needs of a store. */
 export interface Store {
+  /** The durable entry: what may be told to a caller. */
   get(path: string): Entry | undefined
+  /**
+   * The value once everything that is queued has become durable: what a decision about a write is made upon. Should
+   * something queued fail, the batches behind it fail too, so nothing is ever built upon what did not come to be.
+   */
+  pending(path: string): Pick<Entry, 'value'> | undefined
   /**
    * Names directly below `prefix` (which ends in `/`, or is empty for the root), in byte order, folders with a trailing
    * `/`; those behind `after`, at most `limit`.
    */
-  list(prefix: string, options?: { after?: string; limit?: number }): string[]
-  /** Resolves with the sequence of the batch once it is durable. Rejects with a StoreError; then nothing has changed. */
+  list(prefix: string, options?: PageOptions): string[]
+  /** Whole paths anywhere below `prefix`, in byte order; those behind the path `after`, at most `limit`. */
+  paths(prefix: string, options?: PageOptions): string[]
+  /**
+   * Queues the batch before it returns, behind all others; resolves with its sequence once it is durable. Rejects with a
+   * StoreError; then nothing has changed, and nothing that was queued behind it will. Throws at once what can not be
+   * queued (MalformedBatch, StoreError `busy` and `closed`): then nothing else is touched by it.
+   */
   commit(batch: Batch): Promise<number>
+  /**
+   * Calls back whenever commits have failed and what was pending is gone: before any of them is told, so that memory
+   * which ran ahead of the disk can be dropped in time. Must not throw. Returns what ends it.
+   */
+  onFailure(listener: () => void): () => void
 }
 
-const FULL = 13
+export interface PageOptions {
+  readonly after?: string
+  readonly limit?: number
+}
+
 /** A path part sorts below this one: `/` is 0x2f. */
 const BEHIND_SLASH = '0'
-
-interface Waiting {
-  readonly resolve: (outcome: Outcome) => void
-  readonly reject: (error: Error) => void
-}
-
-type OrderBody = Order extends infer O ? (O extends { readonly id: number } ? Omit<O, 'id'> : never) : never
 
 export class SqliteStore implements Store {
   readonly path: string
   readonly #reader: DatabaseSync
-  readonly #worker: Worker
+  readonly #queue: WriterQueue
   readonly #get: StatementSync
   readonly #next: StatementSync
+  readonly #paths: StatementSync
   readonly #rows: StatementSync
-  readonly #waiting = new Map<number, Waiting>()
-  #count = 0
   #epoch: number
   #closed = false
-  #broken: Error | undefined
 
   /** Opens the database, or makes it. Rejects with a Fault for the operator. */
   static async open(path: string): Promise<SqliteStore> {
-    const worker = new Worker(new URL('./writer-thread.ts', import.meta.url), { workerData: { path } })
-    await new Promise<void>((resolve, reject) => {
-      worker.once('message', () => resolve())
-      worker.once('error', (error) => reject(new Fault(messageOf(error), { cause: error })))
-    })
-    return new SqliteStore(path, worker)
+    return new SqliteStore(path, await WriterQueue.start(path))
   }
 
-  private constructor(path: string, worker: Worker) {
+  private constructor(path: string, queue: WriterQueue) {
     this.path = path
-    this.#worker = worker
+    this.#queue = queue
     this.#reader = openForReading(path)
     this.#get = this.#reader.prepare('SELECT value, sequence FROM entries WHERE path = ?')
     this.#next = this.#reader.prepare('SELECT path FROM entries WHERE path >= ? AND path < ? ORDER BY path LIMIT 1')
+    this.#paths = this.#reader.prepare('SELECT path FROM entries WHERE path >= ? AND path < ? ORDER BY path LIMIT ?')
     this.#rows = this.#reader.prepare('SELECT * FROM log WHERE sequence > ? ORDER BY sequence LIMIT ?')
     this.#epoch = Math.max(this.position().epoch, Number(factIn(this.#reader, 'epoch') ?? 0))
-    worker.on('message', (report: Report) => this.#take(report))
-    worker.on('error', (error) => this.#fail(new StoreError('failed', `the writer ended: ${messageOf(error)}`)))
-    worker.on('exit', () => this.#fail(new StoreError('closed', 'the store is closed')))
   }
 
   get(path: string): Entry | undefined {
@@ -108,11 +104,14 @@ export class SqliteStore implements Store {
     return { value, sequence: Number(sequence) }
   }
 
-  list(
-    prefix: string,
-    { after = '', limit = Number.MAX_SAFE_INTEGER }: { after?: string; limit?: number } = {},
-  ): string[] {
-    if (prefix !== '' && !prefix.endsWith('/')) throw new Fault('a prefix that is listed ends with a slash')
+  pending(path: string): Pick<Entry, 'value'> | undefined {
+    const queued = this.#queue.queued(path)
+    if (!queued) return this.get(path)
+    return queued.value && { value: queued.value }
+  }
+
+  list(prefix: string, { after = '', limit = Number.MAX_SAFE_INTEGER }: PageOptions = {}): string[] {
+    checkPrefix(prefix)
     const names: string[] = []
     const end = behind(prefix)
     let from = after === '' ? prefix : behind(prefix + after)
@@ -128,13 +127,21 @@ export class SqliteStore implements Store {
     return names
   }
 
-  async commit(batch: Batch): Promise<number> {
-    const bytes = encodeBatch(batch)
-    const outcome = await this.#order({ kind: 'write', batch: bytes, epoch: this.#epoch }, [bytes.buffer])
-    if (!('result' in outcome)) throw new StoreError('failed', 'the writer gave no result')
-    const { result } = outcome
-    if (result.kind === 'written') return result.sequence
-    throw new StoreError('fenced', `this store has been in epoch ${result.epoch} since: somebody else is the primary`)
+  paths(prefix: string, { after = '', limit = Number.MAX_SAFE_INTEGER }: PageOptions = {}): string[] {
+    checkPrefix(prefix)
+    const from = after === '' ? prefix : `${after}\0`
+    return this.#paths.all(from, behind(prefix), limit).map(({ path }) => String(path))
+  }
+
+  commit(batch: Batch): Promise<number> {
+    return this.#queue.write(batch, this.#epoch).then((outcome) => {
+      if ('result' in outcome && outcome.result.kind === 'written') return outcome.result.sequence
+      throw new StoreError('failed', 'the writer gave no result')
+    })
+  }
+
+  onFailure(listener: () => void): () => void {
+    return this.#queue.onFailure(listener)
   }
 
   /** The epoch in which this process commits. */
@@ -144,7 +151,7 @@ export class SqliteStore implements Store {
 
   /** Goes over to a higher epoch; commits that were under way in the old one are refused. */
   async raiseEpoch(epoch: number): Promise<void> {
-    await this.#order({ kind: 'raise epoch', epoch })
+    await this.#queue.order({ kind: 'raise epoch', epoch })
     this.#epoch = Math.max(this.#epoch, epoch)
   }
 
@@ -164,7 +171,7 @@ export class SqliteStore implements Store {
 
   /** Removes rows of the log below `sequence`, `limit` at most; resolves with how many. The last row always stays. */
   async trimLog(sequence: number, limit: number): Promise<number> {
-    const outcome = await this.#order({ kind: 'trim', sequence, limit })
+    const outcome = await this.#queue.order({ kind: 'trim', sequence, limit })
     return 'count' in outcome ? outcome.count : 0
   }
 
@@ -172,43 +179,13 @@ export class SqliteStore implements Store {
   async close(): Promise<void> {
     if (this.#closed) return
     this.#closed = true
-    await this.#send({ kind: 'close' }).catch(() => undefined)
+    await this.#queue.close()
     this.#reader.close()
-    await this.#worker.terminate()
   }
+}
 
-  #order(order: OrderBody, transfer: ArrayBuffer[] = []): Promise<Outcome> {
-    if (this.#closed) return Promise.reject(new StoreError('closed', 'the store is closed'))
-    return this.#send(order, transfer)
-  }
-
-  #send(order: OrderBody, transfer: ArrayBuffer[] = []): Promise<Outcome> {
-    if (this.#broken) return Promise.reject(this.#broken)
-    return new Promise((resolve, reject) => {
-      const id = ++this.#count
-      this.#waiting.set(id, { resolve, reject })
-      this.#worker.postMessage({ ...order, id }, transfer)
-    })
-  }
-
-  #take(report: Report): void {
-    if (report.kind !== 'done') return
-    for (const outcome of report.results) {
-      const waiting = this.#waiting.get(outcome.id)
-      this.#waiting.delete(outcome.id)
-      if (!('failure' in outcome)) waiting?.resolve(outcome)
-      else {
-        const { message, code } = outcome.failure
-        waiting?.reject(new StoreError(code === FULL ? 'full' : 'failed', message))
-      }
-    }
-  }
-
-  #fail(error: StoreError): void {
-    this.#broken ??= error
-    for (const waiting of this.#waiting.values()) waiting.reject(error)
-    this.#waiting.clear()
-  }
+function checkPrefix(prefix: string): void {
+  if (prefix !== '' && !prefix.endsWith('/')) throw new Fault('a prefix that is listed ends with a slash')
 }
 
 /** The first text that sorts behind everything that a name below a prefix can be: a folder's whole content with it. */

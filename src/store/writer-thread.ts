@@ -1,10 +1,13 @@
-/** The thread of the writer: everything that has arrived by the time it is free goes into one commit. */
+/**
+ * The thread of the writer: everything that has arrived by the time it is free goes into one commit. When nothing has
+ * arrived for a while it tidies up: the write-ahead log is emptied, so that what was removed is in no file any more.
+ */
 import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads'
-import { openForWriting } from './database.ts'
-import { type WriteResult, Writer } from './writer.ts'
+import { emptyWal, openForWriting } from './database.ts'
+import { type WriteRequest, type WriteResult, Writer } from './writer.ts'
 
 export type Order =
-  | { readonly kind: 'write'; readonly id: number; readonly batch: Uint8Array; readonly epoch: number }
+  | ({ readonly kind: 'write'; readonly id: number } & WriteRequest)
   | { readonly kind: 'raise epoch'; readonly id: number; readonly epoch: number }
   | { readonly kind: 'trim'; readonly id: number; readonly sequence: number; readonly limit: number }
   | { readonly kind: 'close'; readonly id: number }
@@ -18,10 +21,15 @@ export type Outcome =
 
 /** Batches of one transaction; more would keep the first waiting. */
 const GROUP_MAX = 512
+/** Likewise of their bytes; a single batch may be larger. */
+const GROUP_BYTES_MAX = 8 << 20
+/** Without an order for so long, the write-ahead log is emptied. */
+const IDLE_MS = 2000
 
 const port = parentPort
 if (!port) throw new Error('this file is a thread, see store.ts')
 const orders = port
+const tell = (report: Report) => port.postMessage(report)
 const database = openForWriting((workerData as { path: string }).path)
 const writer = new Writer(database)
 
@@ -50,7 +58,7 @@ function other(order: Exclude<Order, Write>): Outcome {
   const { id } = order
   try {
     if (order.kind === 'raise epoch') writer.raiseEpoch(order.epoch)
-    else if (order.kind === 'close') database.close()
+    else if (order.kind === 'close') close()
     else return { id, count: writer.trimLog(order.sequence, order.limit) }
     return { id, count: 0 }
   } catch (error) {
@@ -64,12 +72,14 @@ function arrived(): Order | undefined {
   return received?.message
 }
 
-port.on('message', (first: Order) => {
+function serve(first: Order): void {
   let next: Order | undefined = first
   while (next) {
     const group: Write[] = []
-    while (next?.kind === 'write' && group.length < GROUP_MAX) {
+    let bytes = 0
+    while (next?.kind === 'write' && group.length < GROUP_MAX && bytes < GROUP_BYTES_MAX) {
       group.push(next)
+      bytes += next.batch.length
       next = arrived()
     }
     const results = group.length > 0 ? write(group) : []
@@ -77,7 +87,27 @@ port.on('message', (first: Order) => {
       results.push(other(next))
       next = arrived()
     }
-    port.postMessage({ kind: 'done', results } satisfies Report)
+    tell({ kind: 'done', results })
   }
+}
+
+let idle: NodeJS.Timeout | undefined
+
+function rest(): void {
+  idle = undefined
+  // A reader that is in the middle of something keeps it from being emptied: again later.
+  if (!emptyWal(database)) idle = setTimeout(rest, IDLE_MS)
+}
+
+function close(): void {
+  clearTimeout(idle)
+  database.close()
+}
+
+orders.on('message', (first: Order) => {
+  serve(first)
+  if (!database.isOpen) return
+  if (idle) idle.refresh()
+  else idle = setTimeout(rest, IDLE_MS)
 })
-port.postMessage({ kind: 'open' } satisfies Report)
+tell({ kind: 'open' })

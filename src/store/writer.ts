@@ -4,21 +4,22 @@
  * nobody else ever waits for the disk.
  */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
-import { type Batch, decodeBatch } from './batch.ts'
+import { type Batch, decodeBatch, isLocal } from './batch.ts'
 import { BEGINNING, checksumOf, type LogRow, type Position } from './log-row.ts'
-
-/** Paths that belong to this machine: they are in the database and not in the log. */
-export const LOCAL_PREFIX = 'local/'
 
 export interface WriteRequest {
   readonly batch: Uint8Array
   /** The epoch that its author believes in; another one than the store's is refused. */
   readonly epoch: number
+  /** In which it was made, see `writer-queue.ts`. */
+  readonly generation: number
 }
 
 export type WriteResult =
   | { readonly kind: 'written'; readonly sequence: number }
   | { readonly kind: 'fenced'; readonly epoch: number }
+  /** Made in a generation of which a batch before this one failed. */
+  | { readonly kind: 'dropped' }
 
 export class Writer {
   readonly #database: DatabaseSync
@@ -29,6 +30,8 @@ export class Writer {
   readonly #now: () => number
   #position: Position
   #epoch: number
+  /** The newest generation in which something failed. */
+  #ended = -1
 
   constructor(database: DatabaseSync, now: () => number = Date.now) {
     this.#database = database
@@ -53,13 +56,22 @@ export class Writer {
     return this.#epoch
   }
 
-  /** Writes all of them or, when it throws, none. */
+  /** Writes all of them or, when it throws, none; those that are fenced or dropped aside. */
   write(requests: readonly WriteRequest[]): WriteResult[] {
-    return this.#inTransaction(() => requests.map((request) => this.#apply(request)))
+    try {
+      return this.#inTransaction(() => requests.map((request) => this.#apply(request)))
+    } catch (error) {
+      for (const { generation } of requests) this.#ended = Math.max(this.#ended, generation)
+      throw error
+    }
   }
 
-  #apply({ batch, epoch }: WriteRequest): WriteResult {
-    if (epoch !== this.#epoch) return { kind: 'fenced', epoch: this.#epoch }
+  #apply({ batch, epoch, generation }: WriteRequest): WriteResult {
+    if (generation <= this.#ended) return { kind: 'dropped' }
+    if (epoch !== this.#epoch) {
+      this.#ended = generation
+      return { kind: 'fenced', epoch: this.#epoch }
+    }
     const changes = decodeBatch(batch)
     if (isLocal(changes)) {
       this.#change(changes, this.#position.sequence)
@@ -117,14 +129,6 @@ export class Writer {
       throw error
     }
   }
-}
-
-/** True for a batch of this machine's own. Throws for one that mixes: it could not be replicated in part. */
-function isLocal({ puts, deletes }: Batch): boolean {
-  const paths = [...puts.map(({ path }) => path), ...deletes]
-  const local = paths.filter((path) => path.startsWith(LOCAL_PREFIX)).length
-  if (local > 0 && local < paths.length) throw new Error('a batch mixes local paths with replicated ones')
-  return local > 0
 }
 
 /** Where the log of a database ends. */

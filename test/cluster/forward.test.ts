@@ -3,7 +3,9 @@ import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { MemoryBus } from '../../src/cluster/link.ts'
 import { openNatsLink } from '../../src/cluster/nats-link.ts'
+import { decodeAnswer } from '../../src/cluster/wire.ts'
 import { Refusal } from '../../src/kit/errors.ts'
+import { isStreamHead } from '../../src/kit/operation.ts'
 import { collect, FRAME_CHUNKS, type World, worldOver } from '../helpers/call-world.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
 import { keepingLogger, until } from '../host/host-fixture.ts'
@@ -117,6 +119,40 @@ function largeSuite(name: string, world: (t: TestContext) => Promise<World>): vo
     await until(() => server.calls === 0 && forwarder.calls === 0)
   })
 }
+
+test('a small answer of a known length is handed on in one piece, and its end comes along', async (t) => {
+  const bus = new MemoryBus()
+  const { forwarder, call } = await worldOver(t, () => bus.link())
+  const ends: number[] = []
+  bus.link().subscribe('outpost.global.server.caller.reply.>', ({ payload }) => {
+    const answer = decodeAnswer(payload)
+    if (answer?.kind === 'end') ends.push(answer.sequence)
+  })
+  for (const bytes of [1, 35_000, 65_536]) {
+    const { head, lengths } = await collect(forwarder.stream(call('test.stream', { say: 'part', bytes: `${bytes}` })))
+    assert.deepEqual(head, { status: 200, contentLength: bytes })
+    assert.deepEqual(lengths, [bytes])
+    assert.deepEqual(ends.splice(0), [Math.ceil(bytes / 10_000)])
+  }
+  const larger = await collect(forwarder.stream(call('test.stream', { say: 'part', bytes: '100000' })))
+  assert.ok(larger.lengths.length > 1)
+  assert.equal(larger.bytes.length, 100_000)
+  assert.deepEqual(ends, [10])
+  const nothing = await collect(forwarder.stream(call('test.stream', { say: 'part', bytes: '0' })))
+  assert.deepEqual(nothing.lengths, [])
+  assert.deepEqual(ends, [10, 0])
+})
+
+test('of a small answer that breaks, what has come is given first', async (t) => {
+  const { forwarder, call } = await inMemory(t)
+  const lengths: number[] = []
+  await assert.rejects(async () => {
+    for await (const chunk of forwarder.stream(call('test.stream', { say: 'cut', bytes: '40000' }))) {
+      if (!isStreamHead(chunk)) lengths.push(chunk.length)
+    }
+  }, /internal error/)
+  assert.deepEqual(lengths, [20_000])
+})
 
 const inMemory = (t: TestContext) => {
   const bus = new MemoryBus()

@@ -1,7 +1,6 @@
 /** How far nodes may be ahead of their callers, one by one and all together. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Staging } from '../../src/cluster/staging.ts'
 import { FIRST_BYTES, Window, WindowStock } from '../../src/cluster/window.ts'
 
 const MIB = 1 << 20
@@ -56,18 +55,4 @@ test('a node that sends far more than it may is found out', () => {
   let received = 0
   while (window.receive(16_000)) received += 16_000
   assert.ok(received < 5 * MIB)
-})
-
-test('memory of messages is used again only when the other side has what was in it', () => {
-  const staging = new Staging()
-  const first = staging.lend(256_000, 256_000)
-  const second = staging.lend(256_000, 512_000)
-  assert.notEqual(second, first)
-  staging.release(255_999)
-  assert.notEqual(staging.lend(256_000, 768_000), first)
-  staging.release(256_000)
-  assert.equal(staging.lend(256_000, 1_024_000), first)
-  staging.release(512_000)
-  assert.equal(staging.lend(200_000, 1_224_000), second)
-  assert.ok(staging.lend(300_000, 1_524_000).length >= 300_000)
 })

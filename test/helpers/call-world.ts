@@ -1,4 +1,4 @@
-/** A node with three test operations and a caller, joined by two links. */
+/** A node with two test operations and a caller, joined by two links. */
 import type { TestContext } from 'node:test'
 import { type ForwardedRequest, Forwarder } from '../../src/cluster/forward.ts'
 import type { Link } from '../../src/cluster/link.ts'
@@ -34,6 +34,16 @@ function operationsFor(seen: string[]): AnyOperation[] {
       if (wanted.say === 'frames') {
         yield { status: 200, frames: true }
         for (const [index, length] of FRAME_CHUNKS.entries()) yield Buffer.alloc(length, index % 251)
+        return
+      }
+      if (wanted.say === 'part' || wanted.say === 'cut') {
+        yield { status: 200, contentLength: wanted.bytes }
+        for (let at = 0; at < wanted.bytes; at += 10_000) {
+          if (wanted.say === 'cut' && at >= wanted.bytes / 2) throw new Error('a secret detail')
+          yield Buffer.alloc(Math.min(10_000, wanted.bytes - at), 1 + at / 10_000)
+          // Messages of their own, as from a slow disk.
+          await new Promise((resolve) => setTimeout(resolve, 5))
+        }
         return
       }
       yield { status: 200, contentType: 'text/plain', headers: { 'X-Thing': 'yes' } }
@@ -134,9 +144,9 @@ export async function worldOver(t: TestContext, open: () => Promise<Link> | Link
 
 function counting(link: Link, count: (bytes: number) => void): Link {
   return {
-    publish(subject, payload, reply) {
-      count(payload.length)
-      link.publish(subject, payload, reply)
+    publish(subject, payload, reply, rest) {
+      count(payload.length + (rest?.length ?? 0))
+      link.publish(subject, payload, reply, rest)
     },
     subscribe: (subject, take, queue) => link.subscribe(subject, take, queue),
     payloadBytesMax: link.payloadBytesMax,

@@ -36,14 +36,14 @@ export function storeContract(name: string, open: (t: TestContext) => Promise<St
   test(`${name}: malformed batches are refused and change nothing`, async (t) => {
     const store = await open(t)
     for (const path of ['', '/a', 'a/', 'a//b', 'a\0b', '\ud800', 'x'.repeat(5000)]) {
-      await assert.rejects(store.commit({ puts: [put('fine'), put(path, 'x')], deletes: [] }), /malformed/)
+      assert.throws(() => void store.commit({ puts: [put('fine'), put(path, 'x')], deletes: [] }), /malformed/)
     }
-    await assert.rejects(store.commit({ puts: [put('a')], deletes: ['a'] }), /twice/)
-    await assert.rejects(
-      store.commit({ puts: [{ path: 'a', value: Buffer.alloc(65 << 20) }], deletes: [] }),
-      /too large/,
-    )
+    assert.throws(() => void store.commit({ puts: [put('a')], deletes: ['a'] }), /twice/)
+    assert.throws(() => void store.commit({ puts: [put('local/x'), put('c')], deletes: [] }), /mixes/)
+    const large = { path: 'a', value: Buffer.alloc(65 << 20) }
+    assert.throws(() => void store.commit({ puts: [large], deletes: [] }), /too large/)
     assert.equal(store.get('fine'), undefined)
+    assert.equal(store.pending('fine'), undefined)
   })
 
   test(`${name}: commits at once are all there, in the order in which they were asked for`, async (t) => {
@@ -60,6 +60,45 @@ export function storeContract(name: string, open: (t: TestContext) => Promise<St
     assert.equal(new Set(sequences).size, 200)
     assert.deepEqual(Buffer.from(store.get('same')?.value ?? []), bytes('199'))
     assert.equal(store.list('own/').length, 200)
+  })
+
+  test(`${name}: what is queued is pending at once, durable later, and the newest word counts`, async (t) => {
+    const store = await open(t)
+    await store.commit({ puts: [put('old'), put('gone')], deletes: [] })
+    const first = store.commit({ puts: [put('a', '1')], deletes: ['gone'] })
+    const second = store.commit({ puts: [put('a', '2'), put('gone', 'back')], deletes: [] })
+    const third = store.commit({ puts: [], deletes: ['gone'] })
+    const text = (path: string) =>
+      store.pending(path)?.value && Buffer.from(store.pending(path)?.value ?? []).toString()
+    assert.equal(text('a'), '2')
+    assert.equal(text('gone'), undefined)
+    assert.equal(text('old'), 'old')
+    await Promise.all([first, second, third])
+    assert.equal(text('a'), '2')
+    assert.equal(store.get('gone'), undefined)
+  })
+
+  test(`${name}: whoever decides upon what is pending counts exactly, without waiting`, async (t) => {
+    const store = await open(t)
+    const increase = async () => {
+      const count = Number(Buffer.from(store.pending('count')?.value ?? []).toString() || 0)
+      await store.commit({ puts: [put('count', String(count + 1))], deletes: [] })
+    }
+    await Promise.all(Array.from({ length: 300 }, increase))
+    assert.equal(Buffer.from(store.get('count')?.value ?? []).toString(), '300')
+  })
+
+  test(`${name}: paths are all that is below a prefix, in order and in pages`, async (t) => {
+    const store = await open(t)
+    const paths = ['m/a', 'm/a/b', 'm/a/c/d', 'm/a!', 'm/😀', 'm0', 'l/z', 'm/b'].sort((a, b) =>
+      Buffer.compare(bytes(a), bytes(b)),
+    )
+    await store.commit({ puts: paths.map((path) => put(path)), deletes: [] })
+    assert.deepEqual(store.paths(''), paths)
+    const below = paths.filter((path) => path.startsWith('m/'))
+    assert.deepEqual(store.paths('m/'), below)
+    assert.deepEqual(store.paths('m/', { after: 'm/a', limit: 2 }), below.slice(1, 3))
+    assert.deepEqual(store.paths('nothing/'), [])
   })
 
   test(`${name}: lists are what the slow way gives, whole and in pages`, async (t) => {

@@ -1,0 +1,180 @@
+/**
+ * This thread's side of the writer: what has been ordered and not been answered yet.
+ *
+ * A batch that is queued is not durable, and whoever decides about the next one must know it all the same: the *overlay*
+ * holds the newest queued word on each path. Should a batch fail, everything queued behind it was decided upon a state
+ * that did not come to be. So each order carries the *generation* in which it was made. The writer that fails one refuses
+ * all others of its generation; when this thread hears of it, it drops the overlay, begins the next generation and tells
+ * the listeners, all in one go and before anybody who waits is told, so that nobody can mix the two.
+ */
+import { Worker } from 'node:worker_threads'
+import { Fault, messageOf } from '../kit/errors.ts'
+import { type Batch, encodeBatch } from './batch.ts'
+import { StoreError } from './store-error.ts'
+import type { Order, Outcome, Report } from './writer-thread.ts'
+
+/** What is queued for a path: its value, or that it is removed. */
+export interface Queued {
+  readonly value: Uint8Array | undefined
+}
+
+type OrderBody = Order extends infer O ? (O extends { readonly id: number } ? Omit<O, 'id'> : never) : never
+
+interface Waiting {
+  readonly resolve: (outcome: Outcome) => void
+  readonly reject: (error: Error) => void
+  readonly write?: QueuedWrite
+}
+
+interface QueuedWrite {
+  readonly generation: number
+  readonly bytes: number
+  readonly batch: Batch
+}
+
+const FULL = 13
+/** Of batches that are queued: a disk that stands still must not cost all memory. One alone may be larger. */
+const QUEUED_BYTES_MAX = 256 << 20
+
+export class WriterQueue {
+  readonly #worker: Worker
+  readonly #waiting = new Map<number, Waiting>()
+  readonly #overlay = new Map<string, Queued & { readonly id: number }>()
+  readonly #listeners = new Set<() => void>()
+  #count = 0
+  #generation = 0
+  #queuedBytes = 0
+  /** What ended the newest generation that failed. */
+  #cause: StoreError | undefined
+  #broken: StoreError | undefined
+  #closed = false
+
+  /** Starts the writer's thread, which opens the database. Rejects with a Fault for the operator. */
+  static async start(path: string): Promise<WriterQueue> {
+    const worker = new Worker(new URL('./writer-thread.ts', import.meta.url), { workerData: { path } })
+    await new Promise<void>((resolve, reject) => {
+      worker.once('message', () => resolve())
+      worker.once('error', (error) => reject(new Fault(messageOf(error), { cause: error })))
+    })
+    return new WriterQueue(worker)
+  }
+
+  private constructor(worker: Worker) {
+    this.#worker = worker
+    worker.on('message', (report: Report) => this.#take(report))
+    worker.on('error', (error) => this.#break(new StoreError('failed', `the writer ended: ${messageOf(error)}`)))
+    worker.on('exit', () => this.#break(new StoreError('closed', 'the store is closed')))
+  }
+
+  /** The newest queued word on a path; undefined when nothing is queued for it. */
+  queued(path: string): Queued | undefined {
+    return this.#overlay.get(path)
+  }
+
+  /** Calls back whenever something failed, see `Store.onFailure`. Returns what ends that. */
+  onFailure(listener: () => void): () => void {
+    this.#listeners.add(listener)
+    return () => this.#listeners.delete(listener)
+  }
+
+  /** Queues a batch before it returns. Throws what is wrong with the batch, or that nothing can be queued now. */
+  write(batch: Batch, epoch: number): Promise<Outcome> {
+    const encoded = encodeBatch(batch)
+    const bytes = encoded.length
+    this.#refuseWhenDown()
+    if (this.#queuedBytes > 0 && this.#queuedBytes + bytes > QUEUED_BYTES_MAX) {
+      throw new StoreError('busy', 'too much is waiting for the disk')
+    }
+    const write = { generation: this.#generation, bytes, batch }
+    const body: OrderBody = { kind: 'write', batch: encoded, epoch, generation: this.#generation }
+    const outcome = this.#post(body, write, [encoded.buffer])
+    this.#queuedBytes += bytes
+    const id = this.#count
+    for (const { path, value } of batch.puts) this.#overlay.set(path, { value, id })
+    for (const path of batch.deletes) this.#overlay.set(path, { value: undefined, id })
+    return outcome
+  }
+
+  /** Queues anything else. */
+  async order(order: OrderBody): Promise<Outcome> {
+    this.#refuseWhenDown()
+    return this.#post(order)
+  }
+
+  /** Waits for what is queued, then ends the thread. */
+  async close(): Promise<void> {
+    if (this.#closed) return
+    this.#closed = true
+    if (!this.#broken) await this.#post({ kind: 'close' }).catch(() => undefined)
+    await this.#worker.terminate()
+  }
+
+  #refuseWhenDown(): void {
+    if (this.#broken) throw this.#broken
+    if (this.#closed) throw new StoreError('closed', 'the store is closed')
+  }
+
+  #post(order: OrderBody, write?: QueuedWrite, transfer: ArrayBuffer[] = []): Promise<Outcome> {
+    const id = ++this.#count
+    return new Promise((resolve, reject) => {
+      this.#waiting.set(id, { resolve, reject, ...(write && { write }) })
+      this.#worker.postMessage({ ...order, id }, transfer)
+    })
+  }
+
+  #take(report: Report): void {
+    if (report.kind !== 'done') return
+    for (const outcome of report.results) {
+      const waiting = this.#waiting.get(outcome.id)
+      if (!waiting) continue
+      this.#waiting.delete(outcome.id)
+      const failure = failureOf(outcome)
+      if (waiting.write) this.#settle(outcome.id, waiting.write, failure)
+      if (failure === undefined) waiting.resolve(outcome)
+      else waiting.reject(failure === 'dropped' ? this.#dropped() : failure)
+    }
+  }
+
+  #settle(id: number, { generation, bytes, batch }: QueuedWrite, failure: StoreError | 'dropped' | undefined): void {
+    this.#queuedBytes -= bytes
+    if (generation !== this.#generation) return
+    if (failure !== undefined) return this.#beginGeneration(failure === 'dropped' ? this.#dropped() : failure)
+    for (const path of [...batch.puts.map((put) => put.path), ...batch.deletes]) {
+      if (this.#overlay.get(path)?.id === id) this.#overlay.delete(path)
+    }
+  }
+
+  #beginGeneration(cause: StoreError): void {
+    this.#cause = cause
+    this.#generation++
+    this.#overlay.clear()
+    for (const listener of this.#listeners) listener()
+  }
+
+  #dropped(): StoreError {
+    const { kind, message } = this.#cause ?? { kind: 'failed' as const, message: 'unknown' }
+    return new StoreError(kind, `a commit before this one failed: ${message}`)
+  }
+
+  #break(error: StoreError): void {
+    if (this.#broken) return
+    this.#broken = error
+    const lost = [...this.#waiting.values()]
+    this.#waiting.clear()
+    this.#queuedBytes = 0
+    if (lost.some(({ write }) => write)) this.#beginGeneration(error)
+    for (const { reject } of lost) reject(error)
+  }
+}
+
+function failureOf(outcome: Outcome): StoreError | 'dropped' | undefined {
+  if ('failure' in outcome) {
+    const { message, code } = outcome.failure
+    return new StoreError(code === FULL ? 'full' : 'failed', message)
+  }
+  if (!('result' in outcome)) return undefined
+  const { result } = outcome
+  if (result.kind === 'dropped') return 'dropped'
+  if (result.kind === 'written') return undefined
+  return new StoreError('fenced', `this store has been in epoch ${result.epoch} since: somebody else is the primary`)
+}
