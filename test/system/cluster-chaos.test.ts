@@ -1,7 +1,9 @@
 /**
  * NATS, servers and agents are killed, ended, frozen and started again under followers that resume by cursor: nothing is
- * lost, nothing repeated, and nothing is left behind. `CHAOS_SECONDS=120` is the whole of what is promised; `CHAOS_SEED`
- * repeats a run.
+ * lost, nothing repeated, and nothing is left behind. `CHAOS_SECONDS=120` is the whole of what is promised.
+ *
+ * Mishaps are dealt like cards: each kind comes before any comes again, and a run lasts for one whole deck at least. Their
+ * order and length are the same in each run, and others with another `CHAOS_SEED`, or with `CHAOS_SEED=random`.
  */
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
@@ -18,10 +20,17 @@ import { SteadyWriter } from '../helpers/steady-writer.ts'
 import { until } from '../host/host-fixture.ts'
 
 const SECONDS = Number(process.env['CHAOS_SECONDS'] ?? 20)
-const SEED = Number(process.env['CHAOS_SEED'] ?? Date.now() % 100_000)
+const GIVEN_SEED = process.env['CHAOS_SEED'] ?? '76257'
+const SEED = GIVEN_SEED === 'random' ? Date.now() % 100_000 : Number(GIVEN_SEED)
 /** What a server says of a node that is not there, or while it reaches nobody itself. */
 const BEARABLE = [404, 429, 502, 503, 504]
 const PATIENCE_MS = 60_000
+/** Longer than a process is borne that says nothing. */
+const LONG_MS = 9000
+/** Mishaps until each kind has come. */
+const DECK = 11
+/** What a server knows is on its disk by then. */
+const SAVED_MS = 1500
 const MEMORY_MIB_MAX = 300
 /** Descriptors that may differ between two moments of an idle process. */
 const DESCRIPTORS_SLACK = 6
@@ -99,31 +108,47 @@ function command(t: TestContext, { url }: Member): Follower {
   }
 }
 
-/** One thing that goes wrong, and is put right again. */
-async function mishap(world: ClusterWorld, random: () => number): Promise<string> {
-  const downMs = random() * 1500
-  const what = random()
-  if (what < 0.3) {
-    await world.nats.kill()
-    await delay(downMs)
-    await world.nats.restart()
-    return `NATS down for ${Math.round(downMs)} ms`
-  }
-  const members = [...world.servers, ...world.hosts.map(({ member }) => member)]
-  const member = members[Math.floor(random() * members.length)] ?? world.server()
-  if (what < 0.45) {
-    // Now and then for longer than its callers bear.
-    const frozenMs = random() < 0.3 ? 9000 : downMs
-    member.signal('SIGSTOP')
-    await delay(frozenMs)
-    member.signal('SIGCONT')
-    return `${member.name} frozen for ${Math.round(frozenMs)} ms`
-  }
-  const way = what < 0.85 ? 'kill' : 'stop'
+/** Something that goes wrong and is put right again after `downMs`; resolves to what it was. */
+type Mishap = (downMs: number) => Promise<string>
+
+async function natsDown({ nats }: ClusterWorld, downMs: number): Promise<string> {
+  await nats.kill()
+  await delay(downMs)
+  await nats.restart()
+  return `NATS down for ${Math.round(downMs)} ms`
+}
+
+async function freeze(member: Member, frozenMs: number): Promise<string> {
+  member.signal('SIGSTOP')
+  await delay(frozenMs)
+  member.signal('SIGCONT')
+  return `${member.name} frozen for ${Math.round(frozenMs)} ms`
+}
+
+async function endAndStart(member: Member, way: 'kill' | 'stop', downMs: number): Promise<string> {
   await member[way]()
   await delay(downMs)
   await member.start()
   return `${member.name}: ${way}, down for ${Math.round(downMs)} ms`
+}
+
+/** Every kind of mishap, those that matter most several times, in any order: `DECK` of them. */
+function deckOf(world: ClusterWorld, members: readonly Member[], random: () => number): Mishap[] {
+  const anyOf = (some: readonly Member[]) => some[Math.floor(random() * some.length)] ?? world.server()
+  const [frozen, frozenLong, stoppedServer] = [anyOf(members), anyOf(members), anyOf(world.servers)]
+  const deck: Mishap[] = [
+    ...[1, 2, 3].map(() => (downMs: number) => natsDown(world, downMs)),
+    ...members.map((member) => (downMs: number) => endAndStart(member, 'kill', downMs)),
+    ...[stoppedServer, world.host().member].map((each) => (downMs: number) => endAndStart(each, 'stop', downMs)),
+    (downMs) => freeze(frozen, downMs),
+    () => freeze(frozenLong, LONG_MS),
+  ]
+  const shuffled = deck.map((card) => ({ card, at: random() })).toSorted((a, b) => a.at - b.at)
+  return shuffled.map(({ card }) => card)
+}
+
+function* mishaps(...given: Parameters<typeof deckOf>): Generator<Mishap> {
+  for (;;) yield* deckOf(...given)
 }
 
 test(`${SECONDS} s of mishaps, seed ${SEED}`, { timeout: SECONDS * 1000 + 300_000 }, async (t) => {
@@ -147,10 +172,12 @@ test(`${SECONDS} s of mishaps, seed ${SEED}`, { timeout: SECONDS * 1000 + 300_00
   )
   const broken = () => followers.map((each) => each.broken()).find((fault) => fault !== undefined)
   await until(() => followers.every((each) => each.bytes() > 0), PATIENCE_MS)
+  await delay(SAVED_MS)
   const endMs = performance.now() + SECONDS * 1000
   const story: string[] = []
-  while (performance.now() < endMs && broken() === undefined) {
-    story.push(await mishap(world, random))
+  for (const mishap of mishaps(world, members, random)) {
+    if (broken() !== undefined || (story.length >= DECK && performance.now() > endMs)) break
+    story.push(await mishap(random() * 1500))
     await delay(random() * 2500)
   }
   writer.stop()
@@ -161,7 +188,7 @@ test(`${SECONDS} s of mishaps, seed ${SEED}`, { timeout: SECONDS * 1000 + 300_00
   }
   const done = () => broken() !== undefined || followers.every((each) => each.bytes() >= writer.bytes)
   await until(done, PATIENCE_MS).catch((error: Error) => assert.fail(`${error.message}${told()}`))
-  t.diagnostic(`${story.length} mishaps, ${writer.bytes} bytes, ${writer.removed} files removed`)
+  t.diagnostic(`${story.length} mishaps, ${writer.bytes} bytes, ${writer.removed} files removed: ${story.join('; ')}`)
   const faults = followers.flatMap((each) => each.broken() ?? []).join('; ')
   assert.equal(faults, '', story.join('; '))
   for (const each of followers) {
@@ -169,9 +196,12 @@ test(`${SECONDS} s of mishaps, seed ${SEED}`, { timeout: SECONDS * 1000 + 300_00
     assert.equal(each.bytes(), writer.bytes, what)
     assert.equal(await each.end(), written, what)
   }
-  assert.ok(story.length > SECONDS / 10)
+  assert.ok(story.length >= Math.max(DECK, SECONDS / 10))
   for (const [at, each] of members.entries()) {
     await until(() => each.descriptors() <= (atRest[at] ?? 0) + DESCRIPTORS_SLACK, 30_000)
     assert.ok(each.rssMiB() < MEMORY_MIB_MAX, `${each.name} has ${each.rssMiB()} MiB`)
+    t.diagnostic(
+      `${each.name}: ${atRest[at]} descriptors, then ${each.descriptors()}; ${Math.round(each.rssMiB())} MiB`,
+    )
   }
 })
