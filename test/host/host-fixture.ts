@@ -62,7 +62,7 @@ export function complete(finishedAt = '2026-11-21T10:00:00Z'): ManifestValue {
 }
 
 /** A slow machine is no fault of the code: nothing fails sooner than this. */
-const PATIENCE_MS = 20_000
+const PATIENCE_MS = 60_000
 
 /** Waits until `check` gives something, which takes about `withinMs` here; fails when it does not come at all. */
 export async function until<T>(check: () => T | undefined | false, withinMs = 5000): Promise<T> {

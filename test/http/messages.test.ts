@@ -214,7 +214,7 @@ test('a request behind a stream waits, costs nothing, and goes with its connecti
   assert.equal(heard.text.split('HTTP/1.1').length, 2, 'one answer only')
   assert.ok(edge.host.followers.count <= 1, 'one follower a connection')
   await eventually(() => edge.host.followers.count === 0, 'the follower left')
-  const flood = await raw({ port: edge.port, patienceMs: 10_000 }, follow.repeat(200))
+  const flood = await raw({ port: edge.port }, follow.repeat(200))
   assert.notEqual(flood.end, 'open', 'too many ahead')
   await stillServes(edge)
 })
@@ -262,7 +262,7 @@ test('callers that are too slow are told so and let go', async (t) => {
     ['idle after an answer', [head('GET', METADATA)], 200],
   ]
   const run = async ([name, pieces, status]: (typeof cases)[number]) => {
-    const heard = await raw({ port: edge.port, patienceMs: 15_000 }, ...pieces)
+    const heard = await raw({ port: edge.port }, ...pieces)
     assert.equal(answersIn(heard.bytes)[0]?.status, status, `${name}: ${heard.text}`)
     assert.notEqual(heard.end, 'open', name)
   }
@@ -310,7 +310,7 @@ test('a caller who resets in the middle of an answer is forgotten', async (t) =>
 
 test('stopping does not wait for connections that never spoke', async (t) => {
   const edge = await startEdge(t)
-  const silent = raw({ port: edge.port, patienceMs: 20_000 })
+  const silent = raw({ port: edge.port })
   const idle = raw({ port: edge.port }, head('GET', METADATA))
   await eventually(() => edge.listener.connections.open === 2, 'both are connected')
   const startMs = performance.now()

@@ -64,7 +64,7 @@ async function digest(url: string): Promise<string> {
   return hash.digest('hex')
 }
 
-test('follows, cursors and WebSockets work through any server and any agent', { timeout: 120_000 }, async (t) => {
+test('follows, cursors and WebSockets work through any server and any agent', { timeout: 240_000 }, async (t) => {
   const world = await startCluster(t, { servers: 2, hosts: 2 })
   const host = world.host()
   const through = [world.server().url, world.server(1).url, world.host(1).member.url]
@@ -94,7 +94,7 @@ test('follows, cursors and WebSockets work through any server and any agent', { 
   }
 })
 
-test('large frames over WebSocket through a server: each message is one frame', { timeout: 120_000 }, async (t) => {
+test('large frames over WebSocket through a server: each message is one frame', { timeout: 240_000 }, async (t) => {
   const world = await startCluster(t, { hosts: 1 })
   const host = world.host()
   const expected = writeLarge(logFile(host), 4)

@@ -137,9 +137,9 @@ test('times', async (t) => {
     'http_head_timeout = "300ms"\nhttp_request_timeout = "900ms"\nhttp_idle_timeout = "300ms"\nhttp_stall_timeout = "500ms"',
   )
   const [silent, slow, idle] = await Promise.all([
-    raw({ port: agent.port, patienceMs: 15_000 }),
-    raw({ port: agent.port, patienceMs: 15_000 }, `POST ${METADATA} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{`),
-    raw({ port: agent.port, patienceMs: 15_000 }, `GET ${METADATA} HTTP/1.1\r\nHost: x\r\n\r\n`),
+    raw({ port: agent.port }),
+    raw({ port: agent.port }, `POST ${METADATA} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{`),
+    raw({ port: agent.port }, `GET ${METADATA} HTTP/1.1\r\nHost: x\r\n\r\n`),
   ])
   assert.match(silent.text, /^HTTP\/1.1 408 /)
   assert.match(slow.text, /^HTTP\/1.1 408 /)

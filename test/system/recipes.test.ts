@@ -104,7 +104,7 @@ async function livesThrough(
 }
 
 async function eventually(check: () => Promise<boolean>, what: () => string): Promise<void> {
-  const endMs = performance.now() + 20_000
+  const endMs = performance.now() + 60_000
   while (!(await check())) {
     if (performance.now() > endMs) throw new Error(what())
     await new Promise((done) => setTimeout(done, 50))

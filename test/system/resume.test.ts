@@ -138,7 +138,7 @@ test(`${KILLS} kills of the agent during ${TOTAL_BYTES / MIB} MiB of rotated wri
 })
 
 test('a hundred followers of an agent that is killed and started again get everything once', {
-  timeout: 120_000,
+  timeout: 240_000,
 }, async (t) => {
   const agent = await RestartingAgent.start(t)
   writeFileSync(agent.log(0), '')

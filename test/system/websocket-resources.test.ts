@@ -70,7 +70,7 @@ const RUDE: readonly (readonly [what: string, bytes: Buffer, code: number | unde
   ],
 ]
 
-test('what no client should send is closed with a code, and the connection cut', { timeout: 120_000 }, async (t) => {
+test('what no client should send is closed with a code, and the connection cut', { timeout: 240_000 }, async (t) => {
   const host = await startTailHost(t)
   writeFileSync(host.log(0), 'first\n')
   for (const [what, bytes, code] of RUDE) {
@@ -133,7 +133,7 @@ test('callers leave in every way, from within the stream and while it is asked f
     assert.equal(agent.descriptors('allocation'), 0)
     assert.ok(agent.descriptors('all') <= before)
   }
-  await t.waitFor(given, { timeout: 20_000, interval: 50 })
+  await t.waitFor(given, { timeout: 60_000, interval: 50 })
   assert.equal(agent.stderr(), '')
 })
 
@@ -194,7 +194,7 @@ test('two hundred that never read cost bounded memory', { timeout: 180_000 }, as
   }
   assert.ok(most - before.rss < RSS_MAX, `${Math.round((most - before.rss) / MIB)} MiB more`)
   for (const { socket } of clients) socket.destroy()
-  await t.waitFor(() => assert.equal(agent.descriptors('allocation'), 0), { timeout: 20_000, interval: 50 })
+  await t.waitFor(() => assert.equal(agent.descriptors('allocation'), 0), { timeout: 60_000, interval: 50 })
 })
 
 test('half a handshake is no WebSocket, and is waited for no longer than any request', async (t) => {
