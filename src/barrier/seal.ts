@@ -1,0 +1,272 @@
+/**
+ * The seal: how the root key is kept, and who can bring it back.
+ *
+ * An *unseal key* encrypts the root key, which opens the keyring, which opens everything else. With the `shamir` seal the
+ * unseal key is in nobody's hands: people hold shares of it. With the `static` seal it is a key of the machine, the barrier
+ * opens without anybody, and people hold shares of a *recovery key* instead, which opens nothing and only proves who they
+ * are. Everything that changes this is one batch: after a crash it is as before or as after.
+ *
+ * A rekey ends in an answer that nobody may have received: whoever killed the process killed the only copy of the new
+ * shares with it. So the shares before stay good, for `answeredMs` after the answer, or, when the process ends within that
+ * time, until one of the two is used: that one stays, the other one goes. Where the new shares were verified, the old ones
+ * end with the batch.
+ *
+ * Shares lie in memory only while an attempt runs, and an attempt ends by itself when nobody adds to it (`idleMs`). Keys
+ * and shares are overwritten when they have served; texts in a request cannot be, they stay until memory is used again.
+ *
+ * What can go wrong. Wrong shares: refused when there are enough of them, without a hint which one it was. A static key
+ * that is gone or another one: the barrier stays sealed, the fault says which key it wants. Nothing replaces a lost key.
+ */
+import { randomBytes } from 'node:crypto'
+import { Fault, Refusal } from '../kit/errors.ts'
+import type { Put } from '../store/batch.ts'
+import type { Store } from '../store/store.ts'
+import type { Barrier } from './barrier.ts'
+import { KEY_BYTES } from './keyring.ts'
+import { readPgpKey, readPgpKeys } from './pgp.ts'
+import { checkInit, type InitialKeys, type InitRequest, sharesFor } from './seal-init.ts'
+import { type KeyProof, type Migration, type NewKey, SealKeys } from './seal-keys.ts'
+import type { SealSettings } from './seal-static.ts'
+import { Gathering, type Proven, type Split, WRONG_SHARES } from './shares.ts'
+
+export interface SealStatus extends Split {
+  readonly type: 'shamir' | 'static'
+  readonly initialised: boolean
+  readonly sealed: boolean
+  /** Shares given to open it, and the attempt's name; 0 and empty when there is no attempt. */
+  readonly progress: number
+  readonly nonce: string
+  /** True while the configuration asks for another kind of seal than there is. */
+  readonly migration: boolean
+  /** True when the shares are of a recovery key. */
+  readonly recoverySeal: boolean
+  readonly warnings: readonly string[]
+}
+
+export interface SealOptions {
+  /** After which an attempt that nobody adds to ends. */
+  readonly idleMs?: number
+  /** For the answer with new shares to arrive. */
+  readonly answeredMs?: number
+  readonly environment?: NodeJS.ProcessEnv
+}
+
+/** People meet for it, and mostly not in one room. */
+const IDLE_MS = 3_600_000
+const ANSWERED_MS = 10_000
+const INTERRUPTED =
+  'a rekey was interrupted before its answer was known to have arrived: the shares before it and the new ones both work; ' +
+  'those that are used first stay'
+const UNATTENDED =
+  'this server opens with the static key of its machine, key shares do not open it: its log says what keeps it from that'
+
+export class Seal {
+  readonly #barrier: Barrier
+  readonly #keys: SealKeys
+  readonly #answeredMs: number
+  readonly idleMs: number
+  readonly #attempts = new Set<{ end(): void }>()
+  #unsealing: Gathering | undefined
+  #turns: Promise<unknown> = Promise.resolve()
+  /** While it runs, the shares before the last rekey are kept for a crash only. */
+  #answering: NodeJS.Timeout | undefined
+
+  constructor(store: Store, barrier: Barrier, settings: SealSettings, options: SealOptions = {}) {
+    this.#barrier = barrier
+    this.#keys = new SealKeys(store, barrier, settings, options.environment ?? process.env)
+    this.idleMs = options.idleMs ?? IDLE_MS
+    this.#answeredMs = options.answeredMs ?? ANSWERED_MS
+  }
+
+  get status(): SealStatus {
+    const config = this.#keys.stored
+    const progress = this.#unsealing?.progress ?? 0
+    const type = config?.type ?? this.#keys.settings.type
+    return {
+      type,
+      initialised: config !== undefined,
+      sealed: this.#barrier.isSealed,
+      threshold: config?.threshold ?? 0,
+      shares: config?.shares ?? 0,
+      progress,
+      nonce: progress > 0 ? (this.#unsealing?.nonce ?? '') : '',
+      migration: this.#keys.migration !== undefined,
+      recoverySeal: type === 'static',
+      warnings: this.#warnings(),
+    }
+  }
+
+  #warnings(): string[] {
+    const { stored, settings } = this.#keys
+    const { keyId } = stored ?? {}
+    const isOld =
+      !this.#barrier.isSealed && settings.type === 'static' && keyId !== undefined && keyId !== settings.current.id
+    return [
+      ...(stored?.before && !this.#answering ? [INTERRUPTED] : []),
+      ...(isOld
+        ? [`the root key is still encrypted with the static key "${keyId}": leave it in the configuration`]
+        : []),
+    ]
+  }
+
+  /** The type of seal and how its shares are divided. Throws a Refusal where there is none yet. */
+  get config(): Split & { readonly type: 'shamir' | 'static' } {
+    return this.#keys.config
+  }
+
+  /**
+   * Makes the keys and the barrier, with `puts` as its first entries, in one batch. It is sealed afterwards. Throws a
+   * Refusal for what cannot be, before anything has changed.
+   */
+  initialise(request: InitRequest, first: { rootToken: string; puts: readonly Put[] }): Promise<InitialKeys> {
+    return this.inTurn(async () => {
+      if (this.#keys.stored) throw new Refusal('invalid_request', 'Vault is already initialized')
+      const { type } = this.#keys.settings
+      const split = checkInit(type, request)
+      const [holders, owner] = await Promise.all([
+        readPgpKeys(split.pgpKeys),
+        request.rootTokenPgpKey === '' ? undefined : readPgpKey(request.rootTokenPgpKey),
+      ])
+      const rootToken = owner ? (await owner.encrypt(first.rootToken)).toString('base64') : first.rootToken
+      const secret = randomBytes(KEY_BYTES)
+      try {
+        const shares = await sharesFor(secret, split, holders)
+        await this.#keys.initialise(secret, split, first.puts)
+        const isShamir = type === 'shamir'
+        return { keys: isShamir ? shares : [], recoveryKeys: isShamir ? [] : shares, rootToken }
+      } finally {
+        secret.fill(0)
+      }
+    })
+  }
+
+  /**
+   * Takes one share (and owns it from here) to open the barrier; true when it has opened with it. Throws a Refusal for
+   * shares that are enough and open nothing. `migrate` is the operator's consent to change over to the kind of seal that
+   * the configuration names.
+   */
+  unseal(share: Buffer, migrate = false): Promise<boolean> {
+    return this.inTurn(async () => {
+      const { type } = this.config
+      if (!this.#barrier.isSealed) return false
+      const { migration } = this.#keys
+      checkMigration(migration, migrate)
+      if (type === 'static' && !migration) throw new Refusal('invalid_request', UNATTENDED)
+      this.#unsealing ??= new Gathering(this.idleMs, () => this.resetUnseal())
+      const outcome = await this.#unsealing.offer(share, this.proofs())
+      if (outcome === 'more' || outcome === 'repeated') return false
+      this.resetUnseal()
+      if (outcome === 'wrong') throw new Refusal('invalid_request', `unseal failed, invalid key: ${WRONG_SHARES}`)
+      try {
+        await this.#openWith(outcome, migration)
+      } finally {
+        outcome.key.fill(0)
+      }
+      return !this.#barrier.isSealed
+    })
+  }
+
+  /** Forgets the shares that were given to open it. */
+  resetUnseal(): void {
+    this.#unsealing?.end()
+    this.#unsealing = undefined
+  }
+
+  async #openWith(proven: Proven<KeyProof>, migration: Migration | undefined): Promise<void> {
+    const rootKey =
+      migration === 'to shamir' ? this.#openByMachine().rootKey : this.#keys.openRootKey(proven.key, proven.proof.which)
+    if (!rootKey) throw new Fault('the root key has changed while it was used')
+    try {
+      if (migration === 'to shamir') await this.#keys.toShamir(proven, rootKey)
+      this.#barrier.unseal(rootKey)
+      if (migration === 'to static') await this.#keys.toStatic(proven, rootKey)
+      // Not worth to stay sealed for: what cannot be written now is tidied up the next time.
+      else if (migration === undefined) await this.#keys.settle(proven).catch(() => undefined)
+    } catch (error) {
+      this.#barrier.seal()
+      throw error
+    } finally {
+      rootKey.fill(0)
+    }
+  }
+
+  /** Opens with the machine's own key. False when that is not for it to do; throws a Fault when it should and cannot. */
+  openUnattended(): Promise<boolean> {
+    return this.inTurn(async () => {
+      const keys = this.#keys
+      if (keys.stored?.type !== 'static' || !this.#barrier.isSealed || keys.migration) return false
+      const { rootKey, isCurrent } = this.#openByMachine()
+      try {
+        this.#barrier.unseal(rootKey)
+        // Not worth to stay sealed for: a warning in the status says that the key before is still needed.
+        if (!isCurrent) await keys.reencrypt(rootKey).catch(() => undefined)
+        return !this.#barrier.isSealed
+      } finally {
+        rootKey.fill(0)
+      }
+    })
+  }
+
+  #openByMachine(): { rootKey: Buffer; isCurrent: boolean } {
+    const { rootKey, key, isCurrent } = this.#keys.openByMachine()
+    key.key.fill(0)
+    return { rootKey, isCurrent }
+  }
+
+  /** What proves that shares are of this server. */
+  proofs(): readonly KeyProof[] {
+    const withBefore = this.#answering === undefined
+    return this.config.type === 'shamir' ? this.#keys.rootProofs(withBefore) : this.#keys.recoveryProofs(withBefore)
+  }
+
+  /** Shares were given that prove something else than that they open it: those before a rekey go, or come back. */
+  async accept(proven: Proven<KeyProof>): Promise<void> {
+    if (!this.#answering) await this.#keys.settle(proven)
+  }
+
+  /** Another key from now on, in one batch. In a turn of the caller's. */
+  async replace(key: NewKey): Promise<void> {
+    const isAnswering = await this.#keys.replace(key)
+    clearTimeout(this.#answering)
+    this.#answering = undefined
+    if (!isAnswering) return
+    this.#answering = setTimeout(() => void this.inTurn(() => this.#finish()).catch(() => undefined), this.#answeredMs)
+    this.#answering.unref()
+  }
+
+  async #finish(): Promise<void> {
+    clearTimeout(this.#answering)
+    this.#answering = undefined
+    await this.#keys.finish()
+  }
+
+  /** An attempt that holds something in memory is ended when the barrier is sealed. */
+  register(attempt: { end(): void }): void {
+    this.#attempts.add(attempt)
+  }
+
+  /** Seals at once and ends every attempt; resolves when what is left to write is written. */
+  async seal(): Promise<void> {
+    this.#barrier.seal()
+    this.resetUnseal()
+    for (const attempt of this.#attempts) attempt.end()
+    // A rekey of this process has been answered, or its caller has gone.
+    if (this.#answering) await this.inTurn(() => this.#finish())
+  }
+
+  /** One change after another. What it throws is the caller's. */
+  inTurn<T>(change: () => Promise<T>): Promise<T> {
+    const done = this.#turns.then(change)
+    this.#turns = done.catch(() => undefined)
+    return done
+  }
+}
+
+function checkMigration(pending: Migration | undefined, consent: boolean): void {
+  if (consent && !pending) {
+    throw new Refusal('invalid_request', "can't perform a seal migration, no migration seal found")
+  }
+  if (consent || !pending) return
+  const how = 'repeat with migrate set to true (operator unseal -migrate)'
+  throw new Refusal('invalid_request', `migrate option not provided and seal migration is pending; ${how}`)
+}
