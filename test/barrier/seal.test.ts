@@ -206,10 +206,22 @@ test('shares have the layout of stock tools: any three of those that a stock ser
 test('a disk that fails leaves everything as it was', async (t) => {
   const world = await sealWorld(t)
   let isFull = true
+  const listeners = new Set<() => void>()
   const store: Store = {
     get: (path) => world.store.get(path),
+    pending: (path) => world.store.pending(path),
     list: (prefix, options) => world.store.list(prefix, options),
-    commit: (batch) => (isFull ? Promise.reject(new StoreError('full', 'no space')) : world.store.commit(batch)),
+    paths: (prefix, options) => world.store.paths(prefix, options),
+    onFailure: (listener) => {
+      listeners.add(listener)
+      return () => listeners.delete(listener)
+    },
+    async commit(batch) {
+      if (!isFull) return world.store.commit(batch)
+      await Promise.resolve()
+      for (const listener of listeners) listener()
+      throw new StoreError('full', 'no space')
+    },
   }
   const barrier = new Barrier(store)
   const seal = new Seal(store, barrier, SHAMIR)
