@@ -60,6 +60,8 @@ export interface MountFacts {
   readonly uuid: string
   readonly accessor: string
   readonly options: Readonly<Record<string, string>>
+  /** Random and this mount's own: for names that must not show in the store. Never leaves the engine. */
+  readonly secret: Buffer
 }
 
 export interface EngineCall {

@@ -155,7 +155,7 @@ export class SecretsCore implements Core {
       engine,
       paths: new PathTable(engine.paths),
       view: this.barrier,
-      facts: { accessor, options, path, type, uuid },
+      facts: { accessor, options, path, type, uuid, secret: Buffer.alloc(0) },
       isOwn: true,
     }
   }

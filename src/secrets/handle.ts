@@ -158,7 +158,7 @@ function callOf(core: Core, { admitted, call, head, place }: Request, body: Requ
   }
 }
 
-const NO_MOUNT = Object.freeze({ path: '', type: '', uuid: '', accessor: '', options: {} })
+const NO_MOUNT = Object.freeze({ path: '', type: '', uuid: '', accessor: '', options: {}, secret: Buffer.alloc(0) })
 const NO_STORAGE = Object.freeze({
   get: () => undefined,
   pending: () => undefined,

@@ -32,6 +32,8 @@ const mountSchema = v.object({
   config: configSchema,
   local: v.boolean(),
   sealWrap: v.boolean(),
+  /** 32 random bytes in base64, with which an engine hides what it calls its entries. */
+  secret: v.pipe(v.string(), v.base64()),
   /** Set while its data is being removed: it serves nobody any more, and a start goes on with it. */
   isLeaving: v.boolean(),
 })
@@ -98,7 +100,7 @@ export class MountTable {
     const engine = this.engine(record.type)
     if (!engine) throw new Fault(`no engine of the type ${record.type} for the mount ${record.path}`)
     const { accessor, options, path, type, uuid } = record
-    const facts = Object.freeze({ path, type, uuid, accessor, options })
+    const facts = Object.freeze({ path, type, uuid, accessor, options, secret: Buffer.from(record.secret, 'base64') })
     const mount = {
       record,
       engine,
@@ -184,6 +186,7 @@ export function newRecord(given: Pick<MountRecord, 'path' | 'type'> & Partial<Mo
     isLeaving: false,
     ...given,
     uuid: randomUUID(),
+    secret: randomBytes(32).toString('base64'),
     accessor: `${given.path.startsWith('auth/') ? 'auth_' : ''}${given.type}_${randomBytes(4).toString('hex')}`,
   }
 }
