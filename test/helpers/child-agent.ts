@@ -2,6 +2,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { mkdirSync, readdirSync, readFileSync, readlinkSync, realpathSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
 import type { TestContext } from 'node:test'
 import { temporaryDirectory, until, writeManifest } from '../host/host-fixture.ts'
 import { ALLOC_ID, type Query, queryText } from './tail-host.ts'
@@ -22,7 +23,12 @@ export interface ChildAgent {
   rss(): number
   /** Descriptors that lead below the allocation; all of them with `all`. */
   descriptors(of: 'allocation' | 'all'): number
+  /** All descriptors, once their number stays: for a second or two after its start, threads begin that open and close some. */
+  atRest(): Promise<number>
 }
+
+/** How long a number must stay. */
+const REST_MS = 2000
 
 export async function startChildAgent(t: TestContext, options: { without?: 'inotify' } = {}): Promise<ChildAgent> {
   const dataDir = realpathSync(temporaryDirectory(t))
@@ -82,7 +88,19 @@ export async function startChildAgent(t: TestContext, options: { without?: 'inot
     stderr: () => stderr,
     rss: () => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'latin1'))?.[1]) * 1024,
     descriptors: (of) => descriptorsOf(pid).filter((path) => of === 'all' || path.startsWith(directory)).length,
+    atRest: () => unchanging(() => descriptorsOf(pid).length),
   }
+}
+
+async function unchanging(look: () => number): Promise<number> {
+  let last = look()
+  for (let sinceMs = performance.now(); performance.now() - sinceMs < REST_MS; ) {
+    await delay(10)
+    const now = look()
+    if (now !== last) sinceMs = performance.now()
+    last = now
+  }
+  return last
 }
 
 function descriptorsOf(pid: number): string[] {

@@ -231,6 +231,6 @@ test(`fs/stream: ${RUNS} random runs lose nothing, repeat nothing and say what h
     }
   }
   await Promise.all(Array.from({ length: AT_ONCE }, worker))
-  await t.waitFor(() => assert.equal(host.followers.count, 0), { timeout: 10_000 })
+  await t.waitFor(() => assert.equal(host.followers.count, 0), { timeout: 60_000 })
   assert.deepEqual([host.followers.files.size, host.followers.watches.size], [0, 0])
 })

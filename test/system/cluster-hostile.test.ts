@@ -95,7 +95,7 @@ function subjects(nodeId: string): string[] {
   ]
 }
 
-test('malformed and oversized messages on every subject', { timeout: 180_000 }, async (t) => {
+test('malformed and oversized messages on every subject', { timeout: 240_000 }, async (t) => {
   const world = await startCluster(t, { hosts: 1 })
   const { member, allocId } = world.host()
   const members = [world.server(), member]
@@ -124,7 +124,7 @@ test('malformed and oversized messages on every subject', { timeout: 180_000 }, 
   }
 })
 
-test('a message of a newer version is refused, and the caller is told why', { timeout: 60_000 }, async (t) => {
+test('a message of a newer version is refused, and the caller is told why', { timeout: 240_000 }, async (t) => {
   const world = await startCluster(t, { hosts: 1 })
   const { member } = world.host()
   const bus = await busOf(t, world)

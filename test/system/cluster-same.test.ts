@@ -128,7 +128,7 @@ async function compare(world: ClusterWorld, request: Request, what: string, ...l
 
 const worldOf = (t: TestContext) => startCluster(t, { servers: 2, hosts: 2, acl: ACL, hostAcl: HOST_ACL })
 
-test('every endpoint answers alike and decides alike, for every policy', { timeout: 180_000 }, async (t) => {
+test('every endpoint answers alike and decides alike, for every policy', { timeout: 240_000 }, async (t) => {
   const world = await worldOf(t)
   const { member, allocId } = world.host()
   const callers: [string, string[]][] = [

@@ -111,7 +111,7 @@ test('large frames over WebSocket through a server: each message is one frame', 
   socket.socket.destroy()
 })
 
-test('a gigabyte to a reader who stops: nobody holds it, and others are unhurt', { timeout: 180_000 }, async (t) => {
+test('a gigabyte to a reader who stops: nobody holds it, and others are unhurt', { timeout: 240_000 }, async (t) => {
   const world = await startCluster(t, { hosts: 1 })
   const host = world.host()
   const file = join(host.directory, 'alloc/data/big')

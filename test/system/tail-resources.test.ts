@@ -41,11 +41,6 @@ function bigLog(agent: ChildAgent, bytes: number): void {
   closeSync(fd)
 }
 
-async function settledDescriptors(agent: ChildAgent): Promise<number> {
-  await delay(300)
-  return agent.descriptors('all')
-}
-
 async function backTo(t: TestContext, agent: ChildAgent, descriptors: number): Promise<void> {
   const given = () => {
     assert.equal(agent.descriptors('allocation'), 0)
@@ -54,7 +49,7 @@ async function backTo(t: TestContext, agent: ChildAgent, descriptors: number): P
   await t.waitFor(given, { timeout: 60_000, interval: 50 })
 }
 
-test('callers that vanish at every stage leave nothing behind', { timeout: 90_000 }, async (t) => {
+test('callers that vanish at every stage leave nothing behind', { timeout: 240_000 }, async (t) => {
   const agent = await startChildAgent(t)
   bigLog(agent, 32 * MIB)
   const url = agent.logsUrl({ follow: true, origin: 'start', offset: 0 })
@@ -62,7 +57,7 @@ test('callers that vanish at every stage leave nothing behind', { timeout: 90_00
   await warm.until(() => warm.bytes > MIB)
   warm.destroy()
   await until(() => agent.descriptors('allocation') === 0, 10_000)
-  const before = await settledDescriptors(agent)
+  const before = await agent.atRest()
   const path = `${new URL(url).pathname}${new URL(url).search}`
   const request = `GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`
   const live = agent.logsUrl({ follow: true, origin: 'end', offset: 1 })
@@ -92,7 +87,7 @@ test('callers that vanish at every stage leave nothing behind', { timeout: 90_00
 test('a thousand followers of one log are one descriptor and one watch', { timeout: 240_000 }, async (t) => {
   const agent = await startChildAgent(t)
   writeFileSync(agent.log(0), 'first\n')
-  const before = { all: await settledDescriptors(agent), rss: agent.rss() }
+  const before = { all: await agent.atRest(), rss: agent.rss() }
   const got = new Set<Socket>()
   const url = agent.logsUrl({ follow: true, plain: true, origin: 'start', offset: 0 })
   const sockets = await openSockets(1000, () => {
@@ -107,16 +102,16 @@ test('a thousand followers of one log are one descriptor and one watch', { timeo
   appendFileSync(agent.log(0), 'second\n')
   await until(() => got.size === 1000, 30_000)
   // The file itself; a directory is watched without a descriptor of its own.
-  await t.waitFor(() => assert.equal(agent.descriptors('allocation'), 1))
+  await until(() => agent.descriptors('allocation') === 1)
   assert.ok(agent.rss() - before.rss < RSS_MAX, `${Math.round((agent.rss() - before.rss) / MIB)} MiB more`)
   for (const socket of sockets) socket.destroy()
   await backTo(t, agent, before.all + 1)
 })
 
-test('two hundred callers that never read a follow of 512 MiB cost bounded memory', { timeout: 180_000 }, async (t) => {
+test('two hundred callers that never read a follow of 512 MiB cost bounded memory', { timeout: 240_000 }, async (t) => {
   const agent = await startChildAgent(t)
   bigLog(agent, 512 * MIB)
-  const before = { all: await settledDescriptors(agent), rss: agent.rss() }
+  const before = { all: await agent.atRest(), rss: agent.rss() }
   const urls = [true, false].map((plain) => agent.logsUrl({ follow: true, plain, origin: 'start', offset: 0 }))
   let opened = 0
   const sockets = await openSockets(200, () => ask(urls[opened++ % 2] ?? ''))
@@ -126,7 +121,7 @@ test('two hundred callers that never read a follow of 512 MiB cost bounded memor
     most = Math.max(most, agent.rss())
     await delay(100)
   }
-  await t.waitFor(() => assert.equal(agent.descriptors('allocation'), 1))
+  await until(() => agent.descriptors('allocation') === 1)
   assert.ok(most - before.rss < RSS_MAX, `${Math.round((most - before.rss) / MIB)} MiB more`)
   // And somebody who does read is served meanwhile.
   const reader = new TailClient(urls[0] ?? '', { framed: false, onData: () => undefined })
@@ -136,7 +131,7 @@ test('two hundred callers that never read a follow of 512 MiB cost bounded memor
   await backTo(t, agent, before.all + 1)
 })
 
-test('a stalled follower of a deleted file is revoked, one that reads is not', { timeout: 60_000 }, async (t) => {
+test('a stalled follower of a deleted file is revoked, one that reads is not', { timeout: 240_000 }, async (t) => {
   const host = await startTailHost(t, { deletedStallMs: 1500 })
   writeFileSync(host.log(0), Buffer.alloc(64 * MIB, 97))
   const url = host.logsUrl({ follow: true, origin: 'start', offset: 0 })

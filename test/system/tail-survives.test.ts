@@ -90,7 +90,7 @@ test('the same with twenty more followers, one of which stops reading for second
   await until(() => agent.descriptors('allocation') === 0, 10_000)
 })
 
-test('SIGTERM breaks follows, lets an answer under way finish, and ends with 0', { timeout: 60_000 }, async (t) => {
+test('SIGTERM breaks follows, lets an answer under way finish, and ends with 0', { timeout: 240_000 }, async (t) => {
   const agent = await startChildAgent(t)
   writeFileSync(agent.log(0), 'line\n')
   const big = 64 * MIB
