@@ -7,16 +7,22 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { Barrier } from './barrier/barrier.ts'
 import { KEY_BYTES } from './barrier/keyring.ts'
+import { sealSettings } from './barrier/seal-static.ts'
+import { Seal } from './barrier/seal.ts'
 import type { Config } from './config/load.ts'
 import { cubbyhole } from './engines/cubbyhole/cubbyhole.ts'
-import { isErrno } from './kit/errors.ts'
+import { isErrno, messageOf } from './kit/errors.ts'
 import type { Logger } from './kit/log.ts'
 import type { AnyOperation } from './kit/operation.ts'
 import { SecretsCore } from './secrets/core.ts'
 import { secretsOperations } from './secrets/operations.ts'
+import { isRotationDue } from './secrets/system-seal-rotate.ts'
 import { systemEngine } from './secrets/system.ts'
 import { tokenEngine } from './secrets/token-engine.ts'
 import { SqliteStore } from './store/store.ts'
+
+/** Between two looks at whether there is something to do. */
+const TICK_MS = 5000
 
 export interface SecretsOptions {
   readonly config: Config
@@ -30,6 +36,10 @@ export class SecretsRoom {
   readonly core: SecretsCore
   readonly operations: readonly AnyOperation[]
   readonly #store: SqliteStore
+  readonly #seal: Seal
+  readonly #logger: Logger
+  #timer: NodeJS.Timeout | undefined
+  #isStopped = false
 
   /** Opens the database. Rejects with a Fault for the operator. */
   static async open(options: SecretsOptions): Promise<SecretsRoom> {
@@ -37,13 +47,23 @@ export class SecretsRoom {
     mkdirSync(dirname(storagePath), { recursive: true, mode: 0o700 })
     const room = new SecretsRoom(options, await SqliteStore.open(storagePath))
     if (options.devRootToken !== undefined) await room.#openForDevelopment(options.devRootToken)
+    await room.#tick()
     return room
   }
 
-  private constructor({ config, logger, version }: SecretsOptions, store: SqliteStore) {
+  private constructor({ config, devRootToken, logger, version }: SecretsOptions, store: SqliteStore) {
+    const { type, settings } = config.server.seal
+    const barrier = new Barrier(store)
     this.#store = store
+    this.#logger = logger
+    this.#seal = new Seal(
+      store,
+      barrier,
+      devRootToken === undefined ? sealSettings(type, settings) : { type: 'shamir' },
+    )
     this.core = new SecretsCore({
-      barrier: new Barrier(store),
+      barrier,
+      seal: this.#seal,
       engines: [cubbyhole],
       own: (core) => [systemEngine(core), tokenEngine(core)],
       version,
@@ -55,15 +75,44 @@ export class SecretsRoom {
 
   /** The key lies beside the data: what `-dev` promises is to work, not to keep secrets from who can read its files. */
   async #openForDevelopment(rootToken: string): Promise<void> {
-    const { barrier } = this.core
     const key = developmentKey(join(dirname(this.#store.path), 'dev.key'))
-    if (!barrier.isInitialised) await barrier.initialise(key, { puts: this.core.beginning(rootToken).puts })
-    barrier.unseal(key)
-    this.core.activate()
+    const one = { shares: 1, threshold: 1, pgpKeys: [] }
+    const request = { unseal: one, recovery: { ...one, shares: 0, threshold: 0 }, rootTokenPgpKey: '' }
+    if (!this.#seal.status.initialised) {
+      await this.#seal.initialise(request, this.core.beginning(rootToken), Buffer.from(key))
+    }
+    if (await this.#seal.unseal(key)) await this.core.activateOrSeal()
+  }
+
+  /**
+   * What the core does by itself: it opens with the machine's own key, where there is one, and changes the key of its
+   * entries. A key that cannot be read, perhaps not yet, does not keep the process from starting: everything but secrets
+   * works meanwhile, and it is tried again.
+   */
+  async #tick(said = ''): Promise<void> {
+    let why = ''
+    try {
+      if (await this.#seal.openUnattended()) {
+        await this.core.activateOrSeal()
+        for (const warning of this.#seal.status.warnings) this.#logger.warn(warning)
+      }
+      if (this.core.isActive && isRotationDue(this.core)) await this.core.barrier.rotate()
+    } catch (error) {
+      why = messageOf(error)
+      if (why !== said)
+        this.#logger.error('the secrets core does not open, or change its key, by itself; it is tried again', {
+          error: why,
+        })
+    }
+    if (this.#isStopped) return
+    this.#timer = setTimeout(() => void this.#tick(why), TICK_MS)
+    this.#timer.unref()
   }
 
   async stop(): Promise<void> {
-    this.core.seal()
+    this.#isStopped = true
+    clearTimeout(this.#timer)
+    await this.core.seal()
     await this.#store.close()
   }
 }

@@ -11,7 +11,7 @@ import type { Barrier } from './barrier.ts'
 import { type PgpKey, readPgpKey } from './pgp.ts'
 import type { KeyProof } from './seal-keys.ts'
 import type { Seal } from './seal.ts'
-import { Gathering, type Proven, WRONG_SHARES } from './shares.ts'
+import { Gathering, type Proven, refuseShare, WRONG_SHARES } from './shares.ts'
 
 /** Where the token comes from. */
 export interface TokenSource {
@@ -97,10 +97,10 @@ export class Generation {
   update(share: Buffer, nonce: string): Promise<GenerationStatus> {
     return this.#seal.inTurn(async () => {
       const attempt = this.#attempt
-      if (!attempt) throw invalid('no root generation in progress')
+      if (!attempt) refuseShare(share, 'no root generation in progress')
       const { given } = attempt
       if (nonce !== given.nonce) {
-        throw invalid(`incorrect nonce supplied; nonce for this root generation operation is "${given.nonce}"`)
+        refuseShare(share, `incorrect nonce supplied; nonce for this root generation operation is "${given.nonce}"`)
       }
       const outcome = await given.offer(share, this.#seal.proofs())
       if (outcome === 'more') return this.status

@@ -11,7 +11,7 @@ import { type PgpKey, readPgpKeys } from './pgp.ts'
 import { sharesFor } from './seal-init.ts'
 import { BACKUP_PATHS, type KeyProof, type Target } from './seal-keys.ts'
 import type { Seal } from './seal.ts'
-import { checkSplit, Gathering, type Proven, type Split, WRONG_SHARES } from './shares.ts'
+import { checkSplit, Gathering, type Proven, refuseShare, type Split, WRONG_SHARES } from './shares.ts'
 
 export interface RekeyRequest extends Split {
   readonly pgpKeys: readonly string[]
@@ -114,9 +114,9 @@ export class Rekey {
     return this.#seal.inTurn(async () => {
       this.#checkTarget()
       const attempt = this.#attempt
-      if (!attempt) throw invalid(`no ${this.#target === 'unseal' ? 'barrier' : 'recovery'} rekey in progress`)
-      checkNonce(nonce, attempt.given.nonce)
-      if (attempt.made) throw invalid('the new key shares were given out: verify them, or cancel the rekey')
+      if (!attempt) refuseShare(share, `no ${this.#target === 'unseal' ? 'barrier' : 'recovery'} rekey in progress`)
+      checkNonce(share, nonce, attempt.given.nonce)
+      if (attempt.made) refuseShare(share, 'the new key shares were given out: verify them, or cancel the rekey')
       const outcome = await attempt.given.offer(share, this.#seal.proofs())
       if (outcome === 'more') return this.status
       if (outcome === 'repeated') throw invalid('given key has already been provided during this generation operation')
@@ -167,7 +167,7 @@ export class Rekey {
   verify(share: Buffer, nonce: string): Promise<VerificationStatus | string> {
     return this.#seal.inTurn(async () => {
       const { request, made } = this.#making()
-      checkNonce(nonce, made.verifying.nonce)
+      checkNonce(share, nonce, made.verifying.nonce)
       const proof = { split: request, matches: (key: Buffer) => timingSafeEqual(key, made.key) }
       const outcome = await made.verifying.offer(share, [proof])
       if (outcome === 'more') return this.verification
@@ -250,9 +250,9 @@ function checkRequest(request: RekeyRequest): RekeyRequest {
   return request
 }
 
-function checkNonce(given: string, nonce: string): void {
+function checkNonce(share: Buffer, given: string, nonce: string): void {
   if (given === nonce) return
-  throw invalid(`incorrect nonce supplied; nonce for this rekey operation is "${nonce}"`)
+  refuseShare(share, `incorrect nonce supplied; nonce for this rekey operation is "${nonce}"`)
 }
 
 function encodeBackup(nonce: string, holders: readonly PgpKey[], keys: readonly Buffer[]): Buffer {

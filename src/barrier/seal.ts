@@ -27,7 +27,7 @@ import { readPgpKey, readPgpKeys } from './pgp.ts'
 import { checkInit, type InitialKeys, type InitRequest, sharesFor } from './seal-init.ts'
 import { type KeyProof, type Migration, type NewKey, SealKeys } from './seal-keys.ts'
 import type { SealSettings } from './seal-static.ts'
-import { Gathering, type Proven, type Split, WRONG_SHARES } from './shares.ts'
+import { Gathering, type Proven, refuseShare, type Split, WRONG_SHARES } from './shares.ts'
 
 export interface SealStatus extends Split {
   readonly type: 'shamir' | 'static'
@@ -70,6 +70,8 @@ export class Seal {
   #turns: Promise<unknown> = Promise.resolve()
   /** While it runs, the shares before the last rekey are kept for a crash only. */
   #answering: NodeJS.Timeout | undefined
+  /** Somebody has sealed it: the machine does not open it again before the next start. */
+  #isSealedOnPurpose = false
 
   constructor(store: Store, barrier: Barrier, settings: SealSettings, options: SealOptions = {}) {
     this.#barrier = barrier
@@ -116,9 +118,13 @@ export class Seal {
 
   /**
    * Makes the keys and the barrier, with `puts` as its first entries, in one batch. It is sealed afterwards. Throws a
-   * Refusal for what cannot be, before anything has changed.
+   * Refusal for what cannot be, before anything has changed. `secret` is what people get shares of; it is overwritten.
    */
-  initialise(request: InitRequest, first: { rootToken: string; puts: readonly Put[] }): Promise<InitialKeys> {
+  initialise(
+    request: InitRequest,
+    first: { readonly rootToken: string; readonly puts: readonly Put[] },
+    secret = randomBytes(KEY_BYTES),
+  ): Promise<InitialKeys> {
     return this.inTurn(async () => {
       if (this.#keys.stored) throw new Refusal('invalid_request', 'Vault is already initialized')
       const { type } = this.#keys.settings
@@ -128,7 +134,6 @@ export class Seal {
         request.rootTokenPgpKey === '' ? undefined : readPgpKey(request.rootTokenPgpKey),
       ])
       const rootToken = owner ? (await owner.encrypt(first.rootToken)).toString('base64') : first.rootToken
-      const secret = randomBytes(KEY_BYTES)
       try {
         const shares = await sharesFor(secret, split, holders)
         await this.#keys.initialise(secret, split, first.puts)
@@ -150,8 +155,8 @@ export class Seal {
       const { type } = this.config
       if (!this.#barrier.isSealed) return false
       const { migration } = this.#keys
-      checkMigration(migration, migrate)
-      if (type === 'static' && !migration) throw new Refusal('invalid_request', UNATTENDED)
+      const refusal = migrationRefusal(migration, migrate) ?? (type === 'static' && !migration ? UNATTENDED : undefined)
+      if (refusal !== undefined) refuseShare(share, refusal)
       this.#unsealing ??= new Gathering(this.idleMs, () => this.resetUnseal())
       const outcome = await this.#unsealing.offer(share, this.proofs())
       if (outcome === 'more' || outcome === 'repeated') return false
@@ -194,7 +199,8 @@ export class Seal {
   openUnattended(): Promise<boolean> {
     return this.inTurn(async () => {
       const keys = this.#keys
-      if (keys.stored?.type !== 'static' || !this.#barrier.isSealed || keys.migration) return false
+      if (this.#isSealedOnPurpose || !this.#barrier.isSealed) return false
+      if (keys.stored?.type !== 'static' || keys.migration) return false
       const { rootKey, isCurrent } = this.#openByMachine()
       try {
         this.#barrier.unseal(rootKey)
@@ -247,6 +253,7 @@ export class Seal {
 
   /** Seals at once and ends every attempt; resolves when what is left to write is written. */
   async seal(): Promise<void> {
+    this.#isSealedOnPurpose = true
     this.#barrier.seal()
     this.resetUnseal()
     for (const attempt of this.#attempts) attempt.end()
@@ -262,11 +269,9 @@ export class Seal {
   }
 }
 
-function checkMigration(pending: Migration | undefined, consent: boolean): void {
-  if (consent && !pending) {
-    throw new Refusal('invalid_request', "can't perform a seal migration, no migration seal found")
-  }
-  if (consent || !pending) return
+function migrationRefusal(pending: Migration | undefined, consent: boolean): string | undefined {
+  if (consent && !pending) return "can't perform a seal migration, no migration seal found"
+  if (consent || !pending) return undefined
   const how = 'repeat with migrate set to true (operator unseal -migrate)'
-  throw new Refusal('invalid_request', `migrate option not provided and seal migration is pending; ${how}`)
+  return `migrate option not provided and seal migration is pending; ${how}`
 }

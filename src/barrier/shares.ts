@@ -87,6 +87,12 @@ function invalidKey(why: string): Refusal {
   return new Refusal('invalid_request', `invalid key: ${why}`)
 }
 
+/** Overwrites a share that is not wanted, and refuses it. */
+export function refuseShare(share: Buffer, why: string): never {
+  share.fill(0)
+  throw new Refusal('invalid_request', why)
+}
+
 function shareBytes({ shares }: Split): number {
   return shares === 1 ? KEY_BYTES : KEY_BYTES + 1
 }
@@ -135,8 +141,7 @@ export class Gathering {
   async offer<P extends Proof>(part: Buffer, proofs: readonly P[]): Promise<'more' | 'repeated' | 'wrong' | Proven<P>> {
     const lengths = proofs.map(({ split: wanted }) => shareBytes(wanted))
     if (!lengths.includes(part.length)) {
-      part.fill(0)
-      throw invalidKey(`a key share of this server has ${lengths[0] ?? SHARE_BYTES_MAX} bytes`)
+      refuseShare(part, `invalid key: a key share of this server has ${lengths[0] ?? SHARE_BYTES_MAX} bytes`)
     }
     // Every one is compared, so that how long it takes says nothing about which one it is.
     const isKnown = this.#parts.filter((known) => known.length === part.length && timingSafeEqual(known, part)).length

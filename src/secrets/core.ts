@@ -4,6 +4,7 @@
  */
 import { randomUUID } from 'node:crypto'
 import type { Barrier } from '../barrier/barrier.ts'
+import type { Seal } from '../barrier/seal.ts'
 import { type Put, View } from '../barrier/view.ts'
 import type { Engine, Storage } from '../engines/engine.ts'
 import { Rejection } from '../engines/engine.ts'
@@ -26,6 +27,7 @@ const CLUSTER_PATH = 'core/cluster'
 
 export interface CoreOptions {
   readonly barrier: Barrier
+  readonly seal: Seal
   /** Beside those that the core has itself. */
   readonly engines: readonly Engine[]
   /** The core's own engines, made for it: `sys/` and `auth/token/`. */
@@ -108,11 +110,21 @@ export class SecretsCore implements Core {
     this.options.logger.info('the secrets core is active', { cluster_id: clusterId })
   }
 
-  /** Seals the barrier and forgets everything that came from below it. */
-  seal(): void {
+  /** Seals the barrier at once and forgets everything that came from below it; resolves when nothing is left to write. */
+  async seal(): Promise<void> {
     this.#open?.tokens.close()
     this.#open = undefined
-    this.barrier.seal()
+    await this.options.seal.seal()
+  }
+
+  /** Takes up work, or is sealed again where it cannot. */
+  async activateOrSeal(): Promise<void> {
+    try {
+      this.activate()
+    } catch (error) {
+      await this.seal()
+      throw error
+    }
   }
 
   find(path: string): Place | undefined {

@@ -80,9 +80,11 @@ async function serve(
   const place = core.find(head.path)
   const match = place?.mount.paths.find(place.rest)
   if (!core.isActive && !match?.path.whileSealed) throw new Rejection(503, 'Vault is sealed')
-  const admitted = match?.path.unauthenticated ? core.nobody : core.admit(call.token, call.remote)
+  // While nothing can be read nobody can be told apart, and only what is meant for that state answers.
+  const isOpen = match?.path.unauthenticated === true || !core.isActive
+  const admitted = isOpen ? core.nobody : core.admit(call.token, call.remote)
   trace.accessor = admitted.caller.accessor
-  const attempted = attempt(core, { head, raw, call, place, match, admitted })
+  const attempted = attempt(core, { head, raw, call, place, match, admitted, isOpen })
   if (!admitted.used) return attempted
   // Also a request that was refused is a use of the token, and both are over before the caller learns anything.
   const [outcome] = await Promise.allSettled([attempted, admitted.used])
@@ -98,6 +100,8 @@ interface Request {
   readonly place: Place | undefined
   readonly match: { readonly path: Path; readonly params: Readonly<Record<string, string>> } | undefined
   readonly admitted: Admitted
+  /** Nobody's policies are asked. */
+  readonly isOpen: boolean
 }
 
 async function attempt(core: Core, request: Request): Promise<WholeAnswer> {
@@ -107,7 +111,7 @@ async function attempt(core: Core, request: Request): Promise<WholeAnswer> {
   const input = match ? readFields(match.path.fields, { data: body.data, params: match.params }, fieldFault) : {}
   const engineCall = callOf(core, request, body)
   const verb = verbOf(head.verb, input, match?.path, engineCall)
-  const judgement = match?.path.unauthenticated ? OPEN : judged(request, verb, body)
+  const judgement = request.isOpen ? OPEN : judged(request, verb, body)
   if (!place) throw new Rejection(404, `no handler for route "${head.path}". route entry not found.`)
   if (!match) throw new Rejection(404, `unsupported path`)
   if (!judgement.sudo && needsSudo(match.path, verb)) throw denied()

@@ -2,11 +2,21 @@
 import type { Engine } from '../engines/engine.ts'
 import type { SecretsCore } from './core.ts'
 import { healthPaths } from './system-health.ts'
+import { sealPaths } from './system-seal.ts'
+import { rekeyPaths } from './system-seal-rekey.ts'
+import { generateRootPaths } from './system-seal-root.ts'
+import { rotatePaths } from './system-seal-rotate.ts'
 
 export function systemEngine(core: SecretsCore): Engine {
   return {
     type: 'system',
     description: 'system endpoints used for control, policy and debugging',
-    paths: [...healthPaths(core)],
+    paths: [
+      ...healthPaths(core),
+      ...sealPaths(core),
+      ...rekeyPaths(core),
+      ...generateRootPaths(core),
+      ...rotatePaths(core),
+    ],
   }
 }

@@ -44,6 +44,9 @@ export type TokenEntry = v.InferOutput<typeof entrySchema>
 
 const LETTERS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 
+/** Characters of a root token, all of them ASCII: one-time passwords for it have as many. */
+export const ROOT_TOKEN_LENGTH = 26
+
 /** Random letters and digits: 24 of them are 142 bits. */
 export function randomName(length: number): string {
   return Array.from({ length }, () => LETTERS[randomInt(LETTERS.length)]).join('')
@@ -74,6 +77,11 @@ export class TokenStore {
     const salt = randomBytes(SALT_BYTES)
     const made = rootToken(token, salt, nowMs)
     return { ...made, puts: [{ path: SALT_PATH, value: salt }, ...made.puts] }
+  }
+
+  /** Another root token, valid once its puts are committed. */
+  newRoot(nowMs: number): NewToken {
+    return rootToken(`s.${randomName(24)}`, this.#salt, nowMs)
   }
 
   hashOf(token: string): string {

@@ -1,11 +1,12 @@
 /** A secrets core in this process, on a real database, asked the way the HTTP room asks it. */
-import { randomBytes } from 'node:crypto'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 import { Barrier } from '../../src/barrier/barrier.ts'
-import { KEY_BYTES } from '../../src/barrier/keyring.ts'
+import { openRootKey } from '../../src/barrier/seal-entries.ts'
+import type { SealSettings } from '../../src/barrier/seal-static.ts'
+import { Seal, type SealOptions } from '../../src/barrier/seal.ts'
 import { cubbyhole } from '../../src/engines/cubbyhole/cubbyhole.ts'
 import type { Engine } from '../../src/engines/engine.ts'
 import { type Call, NOBODY } from '../../src/kit/operation.ts'
@@ -51,22 +52,33 @@ export interface AskOptions {
   readonly remote?: string
 }
 
+export interface WorldOptions {
+  readonly raw?: boolean
+  readonly engines?: readonly Engine[]
+  readonly seal?: SealSettings
+  readonly sealOptions?: SealOptions
+}
+
 export class CoreWorld {
   readonly core: SecretsCore
   readonly store: SqliteStore
   readonly directory: string
-  readonly rootKey: Buffer
+  readonly seal: Seal
+  /** The one share of one that `initialise` was given. */
+  unsealKey: Buffer = Buffer.alloc(0)
   readonly lines: LogLine[] = []
   rootToken = ''
   /** What the core takes for the time, in milliseconds. */
   nowMs = Date.now()
 
-  private constructor(directory: string, store: SqliteStore, rootKey: Buffer, engines: readonly Engine[]) {
+  private constructor(directory: string, store: SqliteStore, { engines = [], seal, sealOptions }: WorldOptions) {
     this.directory = directory
     this.store = store
-    this.rootKey = rootKey
+    const barrier = new Barrier(store, () => this.nowMs)
+    this.seal = new Seal(store, barrier, seal ?? { type: 'shamir' }, sealOptions)
     this.core = new SecretsCore({
-      barrier: new Barrier(store, () => this.nowMs),
+      barrier,
+      seal: this.seal,
       engines: [cubbyhole, ...engines],
       own: (core) => [systemEngine(core), tokenEngine(core)],
       version: '0.0.0-test',
@@ -77,25 +89,29 @@ export class CoreWorld {
   }
 
   /** Initialised and active, unless `raw`. Closed and removed with the test. */
-  static async open(t: TestContext, options: { raw?: boolean; engines?: readonly Engine[] } = {}): Promise<CoreWorld> {
+  static async open(t: TestContext, options: WorldOptions = {}): Promise<CoreWorld> {
     const directory = mkdtempSync(join(tmpdir(), 'outpost-core-'))
     t.after(() => rmSync(directory, { recursive: true, force: true }))
     const store = await SqliteStore.open(join(directory, 'secrets.db'))
-    const world = new CoreWorld(directory, store, randomBytes(KEY_BYTES), options.engines ?? [])
+    const world = new CoreWorld(directory, store, options)
     t.after(() => store.close())
     if (!options.raw) await world.initialise()
     return world
   }
 
   async initialise(): Promise<void> {
-    const { puts, rootToken } = this.core.beginning()
-    await this.core.barrier.initialise(this.rootKey, { puts })
+    const none = { shares: 0, threshold: 0, pgpKeys: [] }
+    const request = { unseal: { ...none, shares: 1, threshold: 1 }, recovery: none, rootTokenPgpKey: '' }
+    const { keys, rootToken } = await this.seal.initialise(request, this.core.beginning())
+    this.unsealKey = keys[0] ?? this.unsealKey
     this.rootToken = rootToken
     this.unseal()
   }
 
   unseal(): void {
-    this.core.barrier.unseal(this.rootKey)
+    const rootKey = openRootKey(this.store, this.unsealKey)
+    if (!rootKey) throw new Error('the world was not initialised')
+    this.core.barrier.unseal(rootKey)
     this.core.activate()
   }
 

@@ -1,0 +1,140 @@
+/** Making the barrier, opening it and sealing it. These answer before there is anybody who could have a token. */
+import type { InitialSplit } from '../barrier/seal-init.ts'
+import { decodeShare } from '../barrier/shares.ts'
+import { path, type Path, type Reply } from '../engines/engine.ts'
+import { boolean, type Field, integer, text, textList } from '../engines/fields.ts'
+import { Refusal } from '../kit/errors.ts'
+import type { SecretsCore } from './core.ts'
+
+const STORAGE_TYPE = 'sqlite'
+
+export function sealPaths(core: SecretsCore): Path[] {
+  const { seal } = core.options
+  const bareStatus = (): Reply => ({ bare: sealStatus(core) })
+  return [
+    path({
+      pattern: 'seal-status',
+      summary: 'Whether the core is sealed, and how far an attempt to open it is',
+      unauthenticated: true,
+      whileSealed: true,
+      fields: {},
+      read: bareStatus,
+    }),
+    path({
+      pattern: 'unseal',
+      summary: 'Take one key share to open the core',
+      unauthenticated: true,
+      whileSealed: true,
+      fields: {
+        key: text('A key share in hex or base64', { fallback: '' }),
+        reset: boolean('Forget the shares that were given so far', { fallback: false }),
+        migrate: boolean('Change over to the seal of the configuration', { fallback: false }),
+      },
+      async update({ key, migrate, reset }) {
+        if (key === '' && !reset) throw new Refusal('invalid_request', KEY_OR_RESET)
+        const { initialised, sealed } = seal.status
+        if (!initialised) throw new Refusal('invalid_request', 'Vault is not initialized')
+        if (reset && !sealed) throw new Refusal('invalid_request', 'vault is unsealed')
+        if (reset) seal.resetUnseal()
+        else if (sealed && (await seal.unseal(decodeShare(key), migrate))) await core.activateOrSeal()
+        return bareStatus()
+      },
+    }),
+    path({
+      pattern: 'seal',
+      summary: 'Seal the core: nothing can be read until enough key shares open it again',
+      sudo: true,
+      // While it is sealed anybody may ask for what is so already.
+      whileSealed: true,
+      fields: {},
+      async update() {
+        if (core.isActive || !core.barrier.isSealed) await core.seal()
+        return undefined
+      },
+    }),
+    path({
+      pattern: 'step-down',
+      summary: 'Give up the active role: there is no other server that could take it',
+      sudo: true,
+      fields: {},
+      update: () => undefined,
+    }),
+    initPath(core),
+  ]
+}
+
+const KEY_OR_RESET = "'key' must be specified in request body as JSON, or 'reset' set to true"
+
+function initPath(core: SecretsCore): Path {
+  const { seal } = core.options
+  return path({
+    pattern: 'init',
+    summary: 'Make the keys and the first root token',
+    unauthenticated: true,
+    whileSealed: true,
+    fields: {
+      secret_shares: number('Into how many shares the unseal key is divided'),
+      secret_threshold: number('How many of them open the core'),
+      pgp_keys: textList('PGP keys in base64, one for the holder of each share'),
+      recovery_shares: number('The same for the recovery key of a seal that opens by itself'),
+      recovery_threshold: number('How many of those prove who one is'),
+      recovery_pgp_keys: textList('PGP keys of their holders'),
+      root_token_pgp_key: text('PGP key, in base64, of who gets the root token', { fallback: '' }),
+      stored_shares: number('Not used'),
+    },
+    read: () => ({ bare: { initialized: seal.status.initialised } }),
+    async update(input) {
+      const made = await seal.initialise(
+        {
+          unseal: splitOf(input.secret_shares, input.secret_threshold, input.pgp_keys),
+          recovery: splitOf(input.recovery_shares, input.recovery_threshold, input.recovery_pgp_keys),
+          rootTokenPgpKey: input.root_token_pgp_key,
+        },
+        core.beginning(),
+      )
+      if (await seal.openUnattended()) await core.activateOrSeal()
+      const recovery = { recovery_keys: hex(made.recoveryKeys), recovery_keys_base64: base64(made.recoveryKeys) }
+      const keys = { keys: hex(made.keys), keys_base64: base64(made.keys) }
+      return { bare: { ...keys, ...(made.recoveryKeys.length > 0 ? recovery : {}), root_token: made.rootToken } }
+    },
+  })
+}
+
+function number(description: string): Field<number> {
+  return integer(description, { fallback: 0 })
+}
+
+function splitOf(shares: number, threshold: number, pgpKeys: readonly string[] | undefined): InitialSplit {
+  return { shares, threshold, pgpKeys: pgpKeys ?? [] }
+}
+
+export function hex(values: readonly Buffer[]): string[] {
+  return values.map((value) => value.toString('hex'))
+}
+
+export function base64(values: readonly Buffer[]): string[] {
+  return values.map((value) => value.toString('base64'))
+}
+
+/** In the members, and their order, that stock clients have always seen. */
+function sealStatus(core: SecretsCore): Record<string, unknown> {
+  const status = core.options.seal.status
+  return {
+    type: status.type,
+    initialized: status.initialised,
+    sealed: !core.isActive,
+    t: status.threshold,
+    n: status.shares,
+    progress: status.progress,
+    nonce: status.nonce,
+    recovery_seal: status.recoverySeal,
+    ...(status.recoverySeal ? { recovery_seal_type: 'shamir' } : {}),
+    version: core.options.version,
+    build_date: '',
+    commit_date: '',
+    migration: status.migration,
+    ...(core.isActive ? { cluster_name: core.open.clusterName, cluster_id: core.open.clusterId } : {}),
+    storage_type: STORAGE_TYPE,
+    ...(status.warnings.length > 0 ? { warnings: status.warnings } : {}),
+  }
+}
