@@ -13,15 +13,17 @@
  * An ACL is a value: nothing changes it. It holds for the moments from `validFromMs` to before `validUntilMs`, because
  * rules may expire, and for the entity facts that it was made with.
  */
-import type { Position } from '../config/hcl.ts'
-import { objection, uniteParameters } from './parameter-rules.ts'
-import type { ParameterFault, ParameterRules, RequestData } from './parameter-rules.ts'
-import { closestFirst, compilePattern, matchesPath, reachesBelow, SplitPath } from './path-pattern.ts'
-import type { PathPattern } from './path-pattern.ts'
-import type { PathCapability, PathRule } from './path-rules.ts'
+import { ruleOf, unite } from './acl-rule.ts'
+import type { AclRule, RuleOrigin } from './acl-rule.ts'
+import { objection } from './parameter-rules.ts'
+import type { ParameterFault, RequestData } from './parameter-rules.ts'
+import { closestFirst, matchesPath, reachesBelow, SplitPath } from './path-pattern.ts'
+import type { PathCapability } from './path-rules.ts'
 import { fillTemplate, isTemplate } from './policy-template.ts'
 import type { EntityFacts } from './policy-template.ts'
 import type { Policy } from './policy.ts'
+
+export type { AclRule, RuleOrigin }
 
 export type AclOperation = 'read' | 'list' | 'scan' | 'create' | 'update' | 'patch' | 'delete' | 'help'
 
@@ -46,14 +48,6 @@ export type DecisionReason =
   | 'limit'
   | ParameterFault
 
-/** Where a rule stands. */
-export interface RuleOrigin {
-  readonly policy: string
-  /** As the policy writes it, without a leading slash. */
-  readonly path: string
-  readonly at: Position
-}
-
 export interface Decision {
   readonly allowed: boolean
   readonly reason: DecisionReason
@@ -67,21 +61,6 @@ export interface Decision {
   readonly mfaMethods: readonly string[]
   /** What `limit` of a list or scan is to be, 0 for all; undefined: as the caller said. */
   readonly limit?: number
-}
-
-/** One path of an ACL with everything that its policies say about it. */
-export interface AclRule {
-  readonly pattern: PathPattern
-  /** Only `deny` when one of them denies. */
-  readonly capabilities: ReadonlySet<PathCapability>
-  readonly parameters: ParameterRules
-  /** In seconds; 0 for no bound. */
-  readonly minWrapSeconds: number
-  readonly maxWrapSeconds: number
-  readonly mfaMethods: readonly string[]
-  /** 0 for none. */
-  readonly paginationLimit: number
-  readonly sources: readonly (RuleOrigin & { readonly capabilities: ReadonlySet<PathCapability> })[]
 }
 
 export interface Acl {
@@ -132,6 +111,7 @@ export function compileAcl(sources: readonly AclSource[], nowMs: number, entity?
   const drafts = new Map<string, AclRule>()
   let [validFromMs, validUntilMs] = [Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY]
   let templated = false
+  let isLost = false
   for (const source of sources) {
     const free = { slashes: source.freeSlashes ?? false, wildcards: source.freeWildcards ?? false }
     for (const rule of source.policy.paths) {
@@ -142,54 +122,15 @@ export function compileAcl(sources: readonly AclSource[], nowMs: number, entity?
         if (expiresAtMs <= nowMs) continue
       }
       templated ||= isTemplate(rule.path)
-      const path = isTemplate(rule.path) ? fillTemplate(rule.path, entity, free) : rule.path
-      if (path === undefined) continue
-      const added = ruleOf(rule, path, source.name)
-      const known = drafts.get(path)
-      drafts.set(path, known ? unite(known, added) : added)
+      const filled = isTemplate(rule.path) ? fillTemplate(rule.path, entity, free) : rule
+      if (filled === 'unsafe value' && rule.capabilities.has('deny')) isLost = true
+      if (typeof filled === 'string') continue
+      const added = ruleOf(rule, filled.path, source.name)
+      const known = drafts.get(filled.path)
+      drafts.set(filled.path, known ? unite(known, added) : added)
     }
   }
-  return new CompiledAcl([...drafts.values()], { validFromMs, validUntilMs, templated })
-}
-
-function ruleOf(rule: PathRule, path: string, policy: string): AclRule {
-  return {
-    pattern: compilePattern(path),
-    capabilities: rule.capabilities,
-    parameters: {
-      required: rule.requiredParameters ?? NOTHING,
-      allowed: rule.allowedParameters,
-      denied: rule.deniedParameters,
-    },
-    minWrapSeconds: (rule.minWrappingTtlMs ?? 0) / 1000,
-    maxWrapSeconds: (rule.maxWrappingTtlMs ?? 0) / 1000,
-    mfaMethods: rule.mfaMethods ?? NOTHING,
-    paginationLimit: rule.paginationLimit ?? 0,
-    sources: [{ policy, path: rule.path, at: rule.at, capabilities: rule.capabilities }],
-  }
-}
-
-function unite(a: AclRule, b: AclRule): AclRule {
-  const denied = a.capabilities.has('deny') || b.capabilities.has('deny')
-  return {
-    pattern: a.pattern,
-    capabilities: denied ? new Set<PathCapability>(['deny']) : new Set([...a.capabilities, ...b.capabilities]),
-    parameters: {
-      required: [...new Set([...a.parameters.required, ...b.parameters.required])],
-      allowed: uniteParameters(a.parameters.allowed, b.parameters.allowed),
-      denied: uniteParameters(a.parameters.denied, b.parameters.denied),
-    },
-    minWrapSeconds: smallerBound(a.minWrapSeconds, b.minWrapSeconds),
-    maxWrapSeconds: smallerBound(a.maxWrapSeconds, b.maxWrapSeconds),
-    mfaMethods: [...new Set([...a.mfaMethods, ...b.mfaMethods])],
-    paginationLimit: smallerBound(a.paginationLimit, b.paginationLimit),
-    sources: [...a.sources, ...b.sources],
-  }
-}
-
-/** Of those that are given. */
-function smallerBound(a: number, b: number): number {
-  return a === 0 || b === 0 ? a + b : Math.min(a, b)
+  return new CompiledAcl(isLost ? [] : [...drafts.values()], { validFromMs, validUntilMs, templated })
 }
 
 class CompiledAcl implements Acl {

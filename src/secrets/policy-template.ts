@@ -3,7 +3,8 @@
  *
  * A template that cannot be filled in (no entity, an unknown key, not a member of the group, an empty value) makes the
  * rule fall away for this caller; it is no error. The same goes for a value that would turn into a wildcard or into further
- * segments: whoever may name an entity must not thereby write policies.
+ * segments: whoever may name an entity must not thereby write policies. Where such a rule denies, the caller is left with
+ * nothing at all, because what it was to be kept from cannot be told.
  */
 
 /** What identity knows about the caller. The object is replaced, not changed, when a fact changes: caches rely on it. */
@@ -47,21 +48,22 @@ export function bracesPair(path: string): boolean {
   return !first.includes('}}') && rest.every((piece) => piece.split('}}').length === 2)
 }
 
-/** The path for this caller; undefined when a template in it has no usable value. */
-export function fillTemplate(path: string, entity: EntityFacts | undefined, free: TemplateFreedom): string | undefined {
-  if (!entity || !bracesPair(path)) return undefined
+export type Filled = { readonly path: string } | 'no value' | 'unsafe value'
+
+/** The path for this caller, or why there is none. */
+export function fillTemplate(path: string, entity: EntityFacts | undefined, free: TemplateFreedom): Filled {
+  if (!entity || !bracesPair(path)) return 'no value'
   const [first = '', ...rest] = path.split('{{')
   let filled = first
   for (const piece of rest) {
     const end = piece.indexOf('}}')
     const value = factOf(piece.slice(0, end).trim(), entity)
-    if (value === undefined || value === '') return undefined
-    if (!free.slashes && value.includes('/')) return undefined
-    if (!free.wildcards && /[*+]/.test(value)) return undefined
+    if (value === undefined || value === '') return 'no value'
+    if (!free.slashes && value.includes('/')) return 'unsafe value'
+    if (!free.wildcards && /[*+]/.test(value)) return 'unsafe value'
     filled += value + piece.slice(end + 2)
   }
-  // A value beside what the rule itself says must not make up a wildcard either: `{{...}}*` is the author's, `+*` is nobody's.
-  return filled.includes('+*') ? undefined : filled
+  return filled.includes('+*') ? 'unsafe value' : { path: filled }
 }
 
 function factOf(expression: string, entity: EntityFacts): string | undefined {

@@ -102,4 +102,22 @@ export const TEMPLATE_CASES: readonly TableCase[] = [
     read kv/k/red allow`,
     true,
   ),
+  shows(
+    '5: a rule that denies and cannot be filled in safely leaves nothing',
+    [grant('kv/*', 'read'), grant('kv/deny/{{identity.entity.metadata.star}}', 'deny'), grant('kv/a', 'update')],
+    `
+    read kv/x deny
+    read kv/deny/x deny
+    update kv/a deny
+    caps kv/a deny`,
+    true,
+  ),
+  shows(
+    '5: a rule that denies falls away without a value, as any other',
+    [grant('kv/*', 'read'), grant('kv/deny/{{identity.entity.metadata.none}}', 'deny')],
+    `
+    read kv/x allow
+    read kv/deny/x allow`,
+    true,
+  ),
 ]
