@@ -81,6 +81,8 @@ export interface Acl {
 export interface AclSource {
   readonly name: string
   readonly policy: Policy
+  /** The policy as a whole counts only before this moment. */
+  readonly expiresAtMs?: number
   readonly freeSlashes?: boolean
   readonly freeWildcards?: boolean
 }
@@ -109,18 +111,14 @@ export const rootAcl: Acl = Object.freeze<Acl>({
 /** Compiles policies, of which none is `root`, for the caller's entity as it is at this moment. */
 export function compileAcl(sources: readonly AclSource[], nowMs: number, entity?: EntityFacts): Acl {
   const drafts = new Map<string, AclRule>()
-  let [validFromMs, validUntilMs] = [Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY]
+  const term = new Term(nowMs)
   let templated = false
   let isLost = false
   for (const source of sources) {
     const free = { slashes: source.freeSlashes ?? false, wildcards: source.freeWildcards ?? false }
+    if (!term.includes(source.expiresAtMs)) continue
     for (const rule of source.policy.paths) {
-      const { expiresAtMs } = rule
-      if (expiresAtMs !== undefined) {
-        if (expiresAtMs > nowMs) validUntilMs = Math.min(validUntilMs, expiresAtMs)
-        else validFromMs = Math.max(validFromMs, expiresAtMs)
-        if (expiresAtMs <= nowMs) continue
-      }
+      if (!term.includes(rule.expiresAtMs)) continue
       templated ||= isTemplate(rule.path)
       const filled = isTemplate(rule.path) ? fillTemplate(rule.path, entity, free) : rule
       if (filled === 'unsafe value' && rule.capabilities.has('deny')) isLost = true
@@ -130,7 +128,27 @@ export function compileAcl(sources: readonly AclSource[], nowMs: number, entity?
       drafts.set(filled.path, known ? unite(known, added) : added)
     }
   }
-  return new CompiledAcl(isLost ? [] : [...drafts.values()], { validFromMs, validUntilMs, templated })
+  return new CompiledAcl(isLost ? [] : [...drafts.values()], term, templated)
+}
+
+/** From when to when everything that may expire is as it is now. */
+class Term {
+  readonly #nowMs: number
+  fromMs = Number.NEGATIVE_INFINITY
+  untilMs = Number.POSITIVE_INFINITY
+
+  constructor(nowMs: number) {
+    this.#nowMs = nowMs
+  }
+
+  /** Whether what ends at this moment, or never, still counts. */
+  includes(endMs: number | undefined): boolean {
+    if (endMs === undefined) return true
+    const counts = endMs > this.#nowMs
+    if (counts) this.untilMs = Math.min(this.untilMs, endMs)
+    else this.fromMs = Math.max(this.fromMs, endMs)
+    return counts
+  }
 }
 
 class CompiledAcl implements Acl {
@@ -145,11 +163,11 @@ class CompiledAcl implements Acl {
   /** The lengths of these beginnings, longest first. */
   readonly #headLengths: readonly number[]
 
-  constructor(rules: readonly AclRule[], facts: { validFromMs: number; validUntilMs: number; templated: boolean }) {
+  constructor(rules: readonly AclRule[], term: Term, templated: boolean) {
     this.rules = rules
-    this.validFromMs = facts.validFromMs
-    this.validUntilMs = facts.validUntilMs
-    this.templated = facts.templated
+    this.validFromMs = term.fromMs
+    this.validUntilMs = term.untilMs
+    this.templated = templated
     for (const rule of rules) {
       const { kind, head, text } = rule.pattern
       if (kind === 'exact') this.#exact.set(text, rule)

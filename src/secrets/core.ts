@@ -6,7 +6,7 @@ import { randomUUID } from 'node:crypto'
 import type { Barrier } from '../barrier/barrier.ts'
 import type { Seal } from '../barrier/seal.ts'
 import { type Put, View } from '../barrier/view.ts'
-import type { Engine, Storage } from '../engines/engine.ts'
+import type { Caller, Engine, Storage } from '../engines/engine.ts'
 import { Rejection } from '../engines/engine.ts'
 import { PathTable } from '../engines/path-table.ts'
 import type { Logger } from '../kit/log.ts'
@@ -21,6 +21,9 @@ import {
   newRecord,
   type Place,
 } from './mounts.ts'
+import type { Acl, Decision } from './acl.ts'
+import { PolicyStore } from './policy-store.ts'
+import type { EntityFacts } from './policy-template.ts'
 import { callerOf, TokenStore } from './token-store.ts'
 
 const CLUSTER_PATH = 'core/cluster'
@@ -36,12 +39,15 @@ export interface CoreOptions {
   readonly clusterName: string
   readonly logger: Logger
   readonly now?: () => number
+  /** What identity knows about an entity, for templates of policies. The object is replaced when a fact changes. */
+  readonly entityFacts?: (entityId: string) => EntityFacts | undefined
 }
 
 /** What there is only while the core is active. */
 export interface OpenCore {
   readonly mounts: MountTable
   readonly tokens: TokenStore
+  readonly policies: PolicyStore
   readonly clusterId: string
   readonly clusterName: string
 }
@@ -89,7 +95,12 @@ export class SecretsCore implements Core {
       value: encodeRecord(record),
     }))
     const cluster = { id: randomUUID(), name: this.options.clusterName }
-    const puts = [{ path: CLUSTER_PATH, value: Buffer.from(JSON.stringify(cluster)) }, ...mounts, ...tokens.puts]
+    const puts = [
+      { path: CLUSTER_PATH, value: Buffer.from(JSON.stringify(cluster)) },
+      ...mounts,
+      ...PolicyStore.initial(this.now()),
+      ...tokens.puts,
+    ]
     return { puts, rootToken: tokens.token }
   }
 
@@ -106,7 +117,13 @@ export class SecretsCore implements Core {
       name?: string
     }
     const { id: clusterId = '', name: clusterName = '' } = cluster
-    this.#open = { mounts, tokens: new TokenStore(this.barrier), clusterId, clusterName }
+    this.#open = {
+      mounts,
+      tokens: new TokenStore(this.barrier),
+      policies: new PolicyStore(this.barrier),
+      clusterId,
+      clusterName,
+    }
     this.options.logger.info('the secrets core is active', { cluster_id: clusterId })
   }
 
@@ -136,7 +153,14 @@ export class SecretsCore implements Core {
     const entry = token === undefined ? undefined : this.open.tokens.find(token, this.now())
     if (!entry) throw new Rejection(403, 'permission denied')
     const caller = callerOf(entry)
-    return { caller, judge: () => (caller.isRoot ? EVERYTHING : NOTHING) }
+    const acl = this.aclOf(entry)
+    return { caller, judge: (question) => judgementOf(acl.decide(question)) }
+  }
+
+  /** What a token may do, by its policies and its entity. */
+  aclOf({ entityId, policies }: Pick<Caller, 'entityId' | 'policies'>): Acl {
+    const entity = entityId === '' ? undefined : this.options.entityFacts?.(entityId)
+    return this.open.policies.acl(policies, this.now(), entity)
   }
 
   readonly nobody: Admitted = {
@@ -173,5 +197,8 @@ export class SecretsCore implements Core {
   }
 }
 
-const EVERYTHING: Judgement = { allowed: true, sudo: true }
 const NOTHING: Judgement = { allowed: false, sudo: false }
+
+function judgementOf({ allowed, limit, sudo }: Decision): Judgement {
+  return { allowed, sudo, ...(limit !== undefined && { limitMax: limit }) }
+}

@@ -89,7 +89,7 @@ function wrappingOf({ headers }: RawInput): Wrapping | undefined {
 
 /** The body as data; for verbs without one, the query's pairs. Throws a Rejection for what is no JSON object. */
 export function requestBody(verb: Verb, raw: RawInput): RequestBody {
-  if (verb !== 'write' && verb !== 'patch') return queryData(raw)
+  if (verb !== 'write' && verb !== 'patch') return queryData(verb, raw)
   const text = raw.body ?? ''
   const type = (raw.headers['content_type'] ?? '').split(';')[0]?.trim().toLowerCase() ?? ''
   if (verb === 'patch') checkPatchType(type, raw.headers['content_type'])
@@ -109,9 +109,15 @@ function checkPatchType(type: string, given: string | undefined): void {
 
 const SWITCHES = new Set(['help'])
 
-function queryData({ query }: RawInput): RequestBody {
+function queryData(verb: Verb, { query }: RawInput): RequestBody {
   if (query.length === 0) return NOTHING
-  return { data: collected(query.filter(([name]) => !SWITCHES.has(name))), text: undefined }
+  const pairs = query.filter(([name]) => !SWITCHES.has(name))
+  const isListing = verb === 'list' || verb === 'scan'
+  // As many as the caller may have: to an engine that is a list without a limit of its own.
+  const meant = isListing
+    ? pairs.map(([name, value]) => [name, name === 'limit' && value === 'max' ? '0' : value] as const)
+    : pairs
+  return { data: collected(meant), text: undefined }
 }
 
 function formData(text: string): RequestBody {

@@ -1,6 +1,8 @@
 /** The engine behind `sys/`: the core's own endpoints, a list from each of the files that know about them. */
 import type { Engine } from '../engines/engine.ts'
 import type { SecretsCore } from './core.ts'
+import { capabilityPaths } from './capabilities.ts'
+import { policyPaths } from './policy-paths.ts'
 import { healthPaths } from './system-health.ts'
 import { sealPaths } from './system-seal.ts'
 import { rekeyPaths } from './system-seal-rekey.ts'
@@ -17,6 +19,8 @@ export function systemEngine(core: SecretsCore): Engine {
       ...rekeyPaths(core),
       ...generateRootPaths(core),
       ...rotatePaths(core),
+      ...policyPaths(core),
+      ...capabilityPaths(core),
     ],
   }
 }

@@ -42,6 +42,8 @@ const entrySchema = v.object({
 
 export type TokenEntry = v.InferOutput<typeof entrySchema>
 
+const accessorSchema = v.object({ accessor: v.string(), hash: v.string() })
+
 const LETTERS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 
 /** Characters of a root token, all of them ASCII: one-time passwords for it have as many. */
@@ -96,6 +98,14 @@ export class TokenStore {
   findByHash(hash: string, nowMs: number): TokenEntry | undefined {
     const entry = this.#cache.get(hash) ?? this.#read(hash)
     return entry?.expiresAtMs !== undefined && entry.expiresAtMs <= nowMs ? undefined : entry
+  }
+
+  findByAccessor(accessor: string, nowMs: number): TokenEntry | undefined {
+    const kept = this.#storage.get(`${TOKENS_PREFIX}accessor/${this.hashOf(accessor)}`)
+    if (!kept) return undefined
+    const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), accessorSchema), kept.toString('utf8'))
+    if (!parsed.success) throw new Fault('the entry of an accessor is damaged')
+    return this.findByHash(parsed.output.hash, nowMs)
   }
 
   #read(hash: string): TokenEntry | undefined {
