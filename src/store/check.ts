@@ -1,14 +1,19 @@
 /**
- * Whether a database is whole: its pages, its log's chain, and that the newest rows of the log and the entries agree. It
+ * Whether a database is whole: its pages, every entry's checksum, its log's chain, and that the log and the entries agree. It
  * reads everything, so it is for an operator's question and for tests, not for every start.
  */
 import type { DatabaseSync } from 'node:sqlite'
 import { messageOf } from '../kit/errors.ts'
 import { decodeBatch } from './batch.ts'
 import { openForReading } from './database.ts'
-import { checksumOf } from './log-row.ts'
+import { entryCrc } from './entry-crc.ts'
+import { factIn } from './facts.ts'
+import { ROW_BYTES } from './log-limits.ts'
+import { baseIn, checksumOf } from './log-row.ts'
 
 const FINDINGS_MAX = 20
+/** Of an entry that the log removed. */
+const GONE = -1
 
 /** What is wrong with the database, in words for an operator; empty when it is whole. */
 export function checkDatabase(path: string): string[] {
@@ -19,7 +24,8 @@ export function checkDatabase(path: string): string[] {
     return [messageOf(error)]
   }
   try {
-    return [...pageFindings(database), ...logFindings(database)].slice(0, FINDINGS_MAX)
+    const looks = [pageFindings, factFindings, entryFindings, logFindings]
+    return looks.flatMap((look) => look(database)).slice(0, FINDINGS_MAX)
   } catch (error) {
     return [messageOf(error)]
   } finally {
@@ -32,30 +38,52 @@ function pageFindings(database: DatabaseSync): string[] {
   return rows.map((row) => String(row['integrity_check'])).filter((said) => said !== 'ok')
 }
 
+function entryFindings(database: DatabaseSync): string[] {
+  const findings: string[] = []
+  for (const row of database.prepare('SELECT * FROM entries').iterate()) {
+    const { path, sequence, crc, value } = row
+    const isWhole = value instanceof Uint8Array && entryCrc(String(path), Number(sequence), value) === crc
+    if (!isWhole) findings.push(`the entry ${JSON.stringify(path)} is damaged`)
+    if (findings.length >= FINDINGS_MAX) break
+  }
+  return findings
+}
+
 function logFindings(database: DatabaseSync): string[] {
   const findings: string[] = []
   const entry = database.prepare('SELECT sequence FROM entries WHERE path = ?')
-  let before: { sequence: number; checksum: Uint8Array } | undefined
+  const newest = new Map<string, number>()
+  let before: { sequence: number; checksum: Uint8Array; total: number } = baseIn(database)
   for (const row of database.prepare('SELECT * FROM log ORDER BY sequence').iterate()) {
+    if (findings.length >= FINDINGS_MAX) break
     const sequence = Number(row['sequence'])
+    const total = Number(row['total'])
     const { batch, checksum } = row
     if (!(batch instanceof Uint8Array) || !(checksum instanceof Uint8Array)) {
       findings.push(`log row ${sequence} is damaged`)
       continue
     }
-    if (before && sequence !== before.sequence + 1)
+    if (sequence !== before.sequence + 1)
       findings.push(`log rows between ${before.sequence} and ${sequence} are missing`)
     const wanted = { sequence, epoch: Number(row['epoch']), atMs: Number(row['at']), batch }
-    // The first row that is left has nobody before it to compare with.
-    if (before && !checksumOf(wanted, before.checksum).equals(checksum)) {
+    if (!checksumOf(wanted, before.checksum).equals(checksum)) {
       findings.push(`log row ${sequence} does not fit the row before it`)
     }
-    before = { sequence, checksum }
-    for (const { path } of decodeBatch(batch).puts) {
-      const found = entry.get(path)?.['sequence']
-      if (found !== undefined && Number(found) < sequence)
-        findings.push(`entry ${path} is older than log row ${sequence}`)
-    }
+    if (total !== before.total + batch.length + ROW_BYTES) findings.push(`log row ${sequence} is miscounted`)
+    before = { sequence, checksum, total }
+    const { puts, deletes } = decodeBatch(batch)
+    for (const { path } of puts) newest.set(path, sequence)
+    for (const path of deletes) newest.set(path, GONE)
+  }
+  for (const [path, sequence] of newest) {
+    const found = Number(entry.get(path)?.['sequence'] ?? GONE)
+    if (found === sequence) continue
+    findings.push(`the entry ${JSON.stringify(path)} is ${found === GONE ? 'missing' : 'not what the log says'}`)
   }
   return findings
+}
+
+function factFindings(database: DatabaseSync): string[] {
+  for (const name of ['epoch', 'base', 'cluster'] as const) factIn(database, name)
+  return []
 }

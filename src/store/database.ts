@@ -1,49 +1,61 @@
 /**
- * The database of secrets as a file: its tables, its versions, how it is opened. See `store.ts` for what it promises.
+ * The database of secrets as a file: its tables, its versions, how it is made and opened. See `store.ts` for what it
+ * promises.
+ *
+ * A new one is made under another name and then renamed, so a file that is there is a whole one or a damaged one. What is
+ * looked at before it is opened costs the same however much it holds: that it is ours, of a version that is known, as
+ * long as it says it is, and that the newest rows of its log fit together. `check.ts` looks at everything.
  */
+import { randomUUID } from 'node:crypto'
+import { closeSync, existsSync, fsyncSync, openSync, readSync, renameSync, rmSync, statSync } from 'node:fs'
+import { dirname } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { Fault, messageOf } from '../kit/errors.ts'
+import { factIn, writeFact } from './facts.ts'
+import { checksumOf } from './log-row.ts'
 
-/** Of the tables below. A higher one is refused, a lower one is taken forward step by step. */
-export const DATABASE_VERSION = 1
 /** Tells our database from any other SQLite file: `ops1`. */
 const APPLICATION_ID = 0x6f_70_73_31
-
 const BUSY_TIMEOUT_MS = 5000
+const PAGE_BYTES = 4096
+const HEADER_BYTES = 100
+const MAGIC = 'SQLite format 3\0'
 
-/** What takes a database from the version that is its index to the next. */
-const STEPS: readonly string[] = [
-  `CREATE TABLE entries (path TEXT PRIMARY KEY, value BLOB NOT NULL, sequence INTEGER NOT NULL) WITHOUT ROWID, STRICT;
-   CREATE TABLE log (sequence INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, at INTEGER NOT NULL, batch BLOB NOT NULL,
-                     checksum BLOB NOT NULL) STRICT;
-   CREATE TABLE facts (name TEXT PRIMARY KEY, value ANY) WITHOUT ROWID, STRICT;`,
+/** What takes a database from the version that is its index to the next. A step never takes longer with more entries. */
+export const STEPS: readonly string[] = [
+  `CREATE TABLE entries (path TEXT PRIMARY KEY, sequence INTEGER NOT NULL, crc INTEGER NOT NULL, value BLOB NOT NULL)
+     WITHOUT ROWID, STRICT;
+   CREATE TABLE log (sequence INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, at INTEGER NOT NULL, total INTEGER NOT NULL,
+     checksum BLOB NOT NULL, batch BLOB NOT NULL) STRICT;
+   CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID, STRICT;`,
 ]
 
-/** Opens it for writing, makes it if there is none, and takes it to this version. Throws a Fault for the operator. */
+/**
+ * Opens it for writing, makes it if there is none, and takes it to this version. The caller has its lock. Throws a Fault
+ * for the operator.
+ */
 export function openForWriting(path: string): DatabaseSync {
+  if (existsSync(path)) checkHeader(path)
+  else make(path)
   const database = open(path, false)
   try {
-    const isNew = isEmpty(database)
     // FULL: a commit is on the disk when it returns, power cut or not. Secure delete: what is removed is overwritten.
     database.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA trusted_schema = OFF')
     database.exec('PRAGMA secure_delete = ON')
-    if (isNew) database.exec(`PRAGMA application_id = ${APPLICATION_ID}`)
-    migrate(database, path)
+    takeForward(database, path, STEPS)
+    checkLength(database, path)
+    checkNewestRows(database)
     return database
   } catch (error) {
     database.close()
-    throw error instanceof Fault ? error : openFault(path, error)
+    throw error instanceof Fault && error.message.includes(path) ? error : damaged(path, messageOf(error), error)
   }
-}
-
-/** True for a file that holds nothing yet: a new one, or one whose making was cut short by a full disk or a kill. */
-function isEmpty(database: DatabaseSync): boolean {
-  const tables = database.prepare('SELECT count(*) AS count FROM sqlite_schema').get()?.['count']
-  return tables === 0 && pragma(database, 'user_version') === 0 && pragma(database, 'application_id') === 0
 }
 
 /** Opens it for reading beside a writer: reads see what is committed and never wait for writes. */
 export function openForReading(path: string): DatabaseSync {
+  if (!existsSync(path)) throw new Fault(`there is no database ${path}`)
+  checkHeader(path)
   return open(path, true)
 }
 
@@ -51,12 +63,92 @@ function open(path: string, readOnly: boolean): DatabaseSync {
   try {
     return new DatabaseSync(path, { readOnly, timeout: BUSY_TIMEOUT_MS })
   } catch (error) {
-    throw openFault(path, error)
+    throw new Fault(`the database ${path} cannot be opened: ${messageOf(error)}`, { cause: error })
   }
 }
 
-function openFault(path: string, error: unknown): Fault {
-  return new Fault(`the database ${path} cannot be opened: ${messageOf(error)}`, { cause: error })
+function make(path: string): void {
+  if (existsSync(`${path}-wal`)) {
+    throw new Fault(
+      `the database ${path} is gone and ${path}-wal is left: put it back, or move that away to begin anew`,
+    )
+  }
+  const fresh = `${path}.new`
+  for (const suffix of ['', '-journal', '-wal', '-shm']) rmSync(fresh + suffix, { force: true })
+  const database = open(fresh, false)
+  try {
+    database.exec(`PRAGMA page_size = ${PAGE_BYTES}; PRAGMA synchronous = FULL; PRAGMA secure_delete = ON`)
+    database.exec(`PRAGMA application_id = ${APPLICATION_ID}`)
+    takeForward(database, path, STEPS)
+    writeFact(database, 'cluster', randomUUID())
+  } catch (error) {
+    throw new Fault(`the database ${path} cannot be made: ${messageOf(error)}`, { cause: error })
+  } finally {
+    database.close()
+  }
+  renameSync(fresh, path)
+  const directory = openSync(dirname(path), 'r')
+  fsyncSync(directory)
+  closeSync(directory)
+}
+
+/** What can be told from the first bytes, before SQLite has touched anything. */
+function checkHeader(path: string): void {
+  const header = Buffer.alloc(HEADER_BYTES)
+  const fd = openSync(path, 'r')
+  const length = readSync(fd, header, 0, HEADER_BYTES, 0)
+  closeSync(fd)
+  if (length < HEADER_BYTES) throw damaged(path, 'it is cut')
+  if (header.toString('latin1', 0, 16) !== MAGIC) throw damaged(path, 'it is not a database, or its header is')
+  if (header.readUInt32BE(68) !== APPLICATION_ID) {
+    throw new Fault(`${path} is no database of outpost, name another file or move it away`)
+  }
+  refuseNewer(path, header.readUInt32BE(60), STEPS.length)
+  // Fixed for as long as it lives: page size, versions, reserved bytes and fractions, schema format, encoding, vacuum modes, zeros.
+  const isFixed =
+    header.readUInt16BE(16) === PAGE_BYTES &&
+    (header.readUInt16BE(18) === 0x0101 || header.readUInt16BE(18) === 0x0202) &&
+    header.readUInt32BE(20) === 0x00_40_20_20 &&
+    header.readUInt32BE(44) === 4 &&
+    header.readUInt32BE(52) === 0 &&
+    header.readUInt32BE(56) === 1 &&
+    header.readUInt32BE(64) === 0 &&
+    header.subarray(72, 92).every((byte) => byte === 0)
+  if (!isFixed) throw damaged(path, 'its header makes no sense')
+}
+
+/** The log that the file has beside it is put in its place first; then it must be exactly as long as it says. */
+function checkLength(database: DatabaseSync, path: string): void {
+  if (!emptyWal(database)) return
+  const wanted = pragma(database, 'page_count') * PAGE_BYTES
+  const { size } = statSync(path)
+  if (size < wanted) throw damaged(path, `it is cut: ${size} bytes are left of ${wanted}`)
+  if (pragma(database, 'freelist_count') * PAGE_BYTES > wanted) throw damaged(path, 'its list of free pages is')
+}
+
+const NEWEST_ROWS = 64
+const NEWEST_BYTES = 1 << 20
+
+/** The newest rows of the log must be chained, as the next one is chained to them. */
+function checkNewestRows(database: DatabaseSync): void {
+  let after: { sequence: number; epoch: number; atMs: number; batch: Uint8Array; checksum: Uint8Array } | undefined
+  let bytes = 0
+  for (const row of database.prepare('SELECT * FROM log ORDER BY sequence DESC LIMIT ?').iterate(NEWEST_ROWS)) {
+    const { batch, checksum } = row
+    if (!(batch instanceof Uint8Array) || !(checksum instanceof Uint8Array)) throw new Fault('its log is')
+    if (after && !checksumOf(after, checksum).equals(after.checksum)) {
+      throw new Fault(`row ${after.sequence} of its log does not fit the row before it`)
+    }
+    const sequence = Number(row['sequence'])
+    after = { sequence, epoch: Number(row['epoch']), atMs: Number(row['at']), batch, checksum }
+    bytes += batch.length
+    if (bytes > NEWEST_BYTES) break
+  }
+  if (typeof factIn(database, 'cluster') !== 'string') throw new Fault('it belongs to no cluster')
+}
+
+function damaged(path: string, what: string, cause?: unknown): Fault {
+  return new Fault(`the database ${path} is damaged (${what}): move it away and restore a snapshot`, { cause })
 }
 
 /** Moves what is in the write-ahead log to its place and empties the log. False when a reader stood in the way. */
@@ -76,17 +168,23 @@ export function pragma(database: DatabaseSync, name: string): number {
   return Number(database.prepare(`PRAGMA ${name}`).get()?.[name] ?? 0)
 }
 
-function migrate(database: DatabaseSync, path: string): void {
+function refuseNewer(path: string, version: number, known: number): void {
+  if (version <= known) return
+  throw new Fault(`${path} was written by a newer version of outpost (${version}), this one reads up to ${known}`)
+}
+
+/** Takes the database through the steps that it has not had yet, each of them whole or not at all. */
+export function takeForward(database: DatabaseSync, path: string, steps: readonly string[]): void {
   const version = pragma(database, 'user_version')
-  if (pragma(database, 'application_id') !== APPLICATION_ID) {
-    throw new Fault(`${path} is no database of outpost, name another file or move it away`)
-  }
-  if (version > DATABASE_VERSION) {
-    throw new Fault(
-      `${path} was written by a newer version of outpost (${version}), this one reads up to ${DATABASE_VERSION}`,
-    )
-  }
-  for (let step = version; step < DATABASE_VERSION; step++) {
-    database.exec(`BEGIN IMMEDIATE; ${STEPS[step] ?? ''} PRAGMA user_version = ${step + 1}; COMMIT`)
+  refuseNewer(path, version, steps.length)
+  for (let step = version; step < steps.length; step++) {
+    database.exec('BEGIN IMMEDIATE')
+    try {
+      database.exec(`${steps[step] ?? ''} PRAGMA user_version = ${step + 1}`)
+      database.exec('COMMIT')
+    } catch (error) {
+      if (database.isTransaction) database.exec('ROLLBACK')
+      throw error
+    }
   }
 }

@@ -7,8 +7,8 @@
  * whatever has arrived into one transaction with one sync. Each row of the log carries a checksum chained to the row
  * before (`log-row.ts`). A commit of another epoch than the store's is refused: a primary that was deposed writes nothing.
  *
- * Assumes that values are ciphertext (it cannot tell), that the disk does what `fsync` says, and that no other process
- * has the database open: the daemon holds a lock on its directory.
+ * Assumes that values are ciphertext (it cannot tell), that the disk does what `fsync` says, and that nobody else
+ * writes to the file: a second process that tries to open it is refused (`database-lock.ts`).
  *
  * What can go wrong. A full disk: the commit is refused (`StoreError` `full`), and with it those that were queued behind
  * it, as they were decided upon what it would have written (`writer-queue.ts`); everything goes on, and commits work again
@@ -16,12 +16,14 @@
  * never served as if it were whole. A killed process: what was not answered may or may not be there, never in part.
  */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
-import { Fault } from '../kit/errors.ts'
+import { Fault, messageOf } from '../kit/errors.ts'
 import type { Batch } from './batch.ts'
 import { openForReading } from './database.ts'
-import type { LogRow, Position } from './log-row.ts'
+import { entryCrc } from './entry-crc.ts'
+import { factIn } from './facts.ts'
+import type { LogLimits } from './log-limits.ts'
+import { baseIn, epochIn, type LogRow, type Position, positionIn, totalIn } from './log-row.ts'
 import { StoreError } from './store-error.ts'
-import { factIn, positionIn } from './writer.ts'
 import { WriterQueue } from './writer-queue.ts'
 
 export { StoreError, type StoreErrorKind } from './store-error.ts'
@@ -66,6 +68,10 @@ export interface PageOptions {
   readonly limit?: number
 }
 
+export interface StoreOptions {
+  readonly log?: LogLimits
+}
+
 /** A path part sorts below this one: `/` is 0x2f. */
 const BEHIND_SLASH = '0'
 
@@ -81,27 +87,30 @@ export class SqliteStore implements Store {
   #closed = false
 
   /** Opens the database, or makes it. Rejects with a Fault for the operator. */
-  static async open(path: string): Promise<SqliteStore> {
-    return new SqliteStore(path, await WriterQueue.start(path))
+  static async open(path: string, { log }: StoreOptions = {}): Promise<SqliteStore> {
+    return new SqliteStore(path, await WriterQueue.start({ path, ...(log && { log }) }))
   }
 
   private constructor(path: string, queue: WriterQueue) {
     this.path = path
     this.#queue = queue
     this.#reader = openForReading(path)
-    this.#get = this.#reader.prepare('SELECT value, sequence FROM entries WHERE path = ?')
+    this.#get = this.#reader.prepare('SELECT value, sequence, crc FROM entries WHERE path = ?')
     this.#next = this.#reader.prepare('SELECT path FROM entries WHERE path >= ? AND path < ? ORDER BY path LIMIT 1')
     this.#paths = this.#reader.prepare('SELECT path FROM entries WHERE path >= ? AND path < ? ORDER BY path LIMIT ?')
     this.#rows = this.#reader.prepare('SELECT * FROM log WHERE sequence > ? ORDER BY sequence LIMIT ?')
-    this.#epoch = Math.max(this.position().epoch, Number(factIn(this.#reader, 'epoch') ?? 0))
+    this.#epoch = epochIn(this.#reader)
   }
 
   get(path: string): Entry | undefined {
-    const row = this.#get.get(path)
+    const row = this.#read(() => this.#get.get(path))
     if (!row) return undefined
-    const { value, sequence } = row
-    if (!(value instanceof Uint8Array)) throw new Fault(`the entry ${path} is damaged`)
-    return { value, sequence: Number(sequence) }
+    const { value, crc } = row
+    const sequence = Number(row['sequence'])
+    if (!(value instanceof Uint8Array) || entryCrc(path, sequence, value) !== crc) {
+      throw new Fault(`the entry ${path} is damaged in ${this.path}`)
+    }
+    return { value, sequence }
   }
 
   pending(path: string): Pick<Entry, 'value'> | undefined {
@@ -116,7 +125,7 @@ export class SqliteStore implements Store {
     const end = behind(prefix)
     let from = after === '' ? prefix : behind(prefix + after)
     while (names.length < limit) {
-      const found = this.#next.get(from, end)?.['path']
+      const found = this.#read(() => this.#next.get(from, end))?.['path']
       if (typeof found !== 'string') break
       const rest = found.slice(prefix.length)
       const slash = rest.indexOf('/')
@@ -130,7 +139,7 @@ export class SqliteStore implements Store {
   paths(prefix: string, { after = '', limit = Number.MAX_SAFE_INTEGER }: PageOptions = {}): string[] {
     checkPrefix(prefix)
     const from = after === '' ? prefix : `${after}\0`
-    return this.#paths.all(from, behind(prefix), limit).map(({ path }) => String(path))
+    return this.#read(() => this.#paths.all(from, behind(prefix), limit)).map(({ path }) => String(path))
   }
 
   commit(batch: Batch): Promise<number> {
@@ -169,18 +178,40 @@ export class SqliteStore implements Store {
     })
   }
 
-  /** Removes rows of the log below `sequence`, `limit` at most; resolves with how many. The last row always stays. */
-  async trimLog(sequence: number, limit: number): Promise<number> {
-    const outcome = await this.#queue.order({ kind: 'trim', sequence, limit })
-    return 'count' in outcome ? outcome.count : 0
+  /** What the oldest row of the log that is left follows upon: whoever stands there can be served from it. */
+  base(): Position {
+    return baseIn(this.#reader)
+  }
+
+  /** Of the log that is left, about. */
+  get logBytes(): number {
+    return totalIn(this.#reader) - baseIn(this.#reader).total
+  }
+
+  /** How far the slowest secondary has come: what it lacks stays in the log, up to the cap. Undefined without secondaries. */
+  async keepLogBehind(acknowledged: number | undefined): Promise<void> {
+    await this.#queue.order({ kind: 'acknowledged', sequence: acknowledged })
+  }
+
+  /** Of the cluster that the entries belong to: made with the database, taken over by a restore. */
+  get clusterId(): string {
+    return String(factIn(this.#reader, 'cluster'))
   }
 
   /** Waits for what is under way, then closes. */
   async close(): Promise<void> {
     if (this.#closed) return
     this.#closed = true
-    await this.#queue.close()
-    this.#reader.close()
+    await this.#queue.close(() => this.#reader.close())
+  }
+
+  /** SQLite does not say of which file it speaks. */
+  #read<T>(read: () => T): T {
+    try {
+      return read()
+    } catch (error) {
+      throw new Fault(`the database ${this.path} cannot be read: ${messageOf(error)}`, { cause: error })
+    }
   }
 }
 

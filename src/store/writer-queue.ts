@@ -11,7 +11,7 @@ import { Worker } from 'node:worker_threads'
 import { Fault, messageOf } from '../kit/errors.ts'
 import { type Batch, encodeBatch } from './batch.ts'
 import { StoreError } from './store-error.ts'
-import type { Order, Outcome, Report } from './writer-thread.ts'
+import type { Order, Outcome, Report, WriterSettings } from './writer-thread.ts'
 
 /** What is queued for a path: its value, or that it is removed. */
 export interface Queued {
@@ -50,8 +50,8 @@ export class WriterQueue {
   #closed = false
 
   /** Starts the writer's thread, which opens the database. Rejects with a Fault for the operator. */
-  static async start(path: string): Promise<WriterQueue> {
-    const worker = new Worker(new URL('./writer-thread.ts', import.meta.url), { workerData: { path } })
+  static async start(settings: WriterSettings): Promise<WriterQueue> {
+    const worker = new Worker(new URL('./writer-thread.ts', import.meta.url), { workerData: settings })
     await new Promise<void>((resolve, reject) => {
       worker.once('message', () => resolve())
       worker.once('error', (error) => reject(new Fault(messageOf(error), { cause: error })))
@@ -101,10 +101,15 @@ export class WriterQueue {
     return this.#post(order)
   }
 
-  /** Waits for what is queued, then ends the thread. */
-  async close(): Promise<void> {
+  /**
+   * Waits for what is queued, then ends the thread. Other connections are closed by `before`: whoever is the last one to
+   * leave puts the write-ahead log in its place, and it should be the one who may write.
+   */
+  async close(before: () => void): Promise<void> {
     if (this.#closed) return
     this.#closed = true
+    if (!this.#broken) await this.#post({ kind: 'nothing' }).catch(() => undefined)
+    before()
     if (!this.#broken) await this.#post({ kind: 'close' }).catch(() => undefined)
     await this.#worker.terminate()
   }

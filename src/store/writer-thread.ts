@@ -3,20 +3,27 @@
  * arrived for a while it tidies up: the write-ahead log is emptied, so that what was removed is in no file any more.
  */
 import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads'
+import { lockDatabase } from './database-lock.ts'
 import { emptyWal, openForWriting } from './database.ts'
+import type { LogLimits } from './log-limits.ts'
 import { type WriteRequest, type WriteResult, Writer } from './writer.ts'
+
+export interface WriterSettings {
+  readonly path: string
+  readonly log?: LogLimits
+}
 
 export type Order =
   | ({ readonly kind: 'write'; readonly id: number } & WriteRequest)
   | { readonly kind: 'raise epoch'; readonly id: number; readonly epoch: number }
-  | { readonly kind: 'trim'; readonly id: number; readonly sequence: number; readonly limit: number }
-  | { readonly kind: 'close'; readonly id: number }
+  | { readonly kind: 'acknowledged'; readonly id: number; readonly sequence: number | undefined }
+  | { readonly kind: 'nothing' | 'close'; readonly id: number }
 
 export type Report = { readonly kind: 'open' } | { readonly kind: 'done'; readonly results: readonly Outcome[] }
 
 export type Outcome =
   | { readonly id: number; readonly result: WriteResult }
-  | { readonly id: number; readonly count: number }
+  | { readonly id: number; readonly done: true }
   | { readonly id: number; readonly failure: { readonly message: string; readonly code: number } }
 
 /** Batches of one transaction; more would keep the first waiting. */
@@ -25,13 +32,18 @@ const GROUP_MAX = 512
 const GROUP_BYTES_MAX = 8 << 20
 /** Without an order for so long, the write-ahead log is emptied. */
 const IDLE_MS = 2000
+/** So often the log is looked at for rows that have become too old, and so soon again while there are more. */
+const TRIM_MS = 60_000
+const TRIM_MORE_MS = 20
 
 const port = parentPort
 if (!port) throw new Error('this file is a thread, see store.ts')
 const orders = port
 const tell = (report: Report) => port.postMessage(report)
-const database = openForWriting((workerData as { path: string }).path)
-const writer = new Writer(database)
+const { path, log } = workerData as WriterSettings
+const lock = lockDatabase(path)
+const database = openForWriting(path)
+const writer = new Writer(database, log)
 
 function failureOf(error: unknown): { message: string; code: number } {
   const code =
@@ -59,8 +71,8 @@ function other(order: Exclude<Order, Write>): Outcome {
   try {
     if (order.kind === 'raise epoch') writer.raiseEpoch(order.epoch)
     else if (order.kind === 'close') close()
-    else return { id, count: writer.trimLog(order.sequence, order.limit) }
-    return { id, count: 0 }
+    else if (order.kind === 'acknowledged') writer.acknowledged = order.sequence
+    return { id, done: true }
   } catch (error) {
     return { id, failure: failureOf(error) }
   }
@@ -99,9 +111,23 @@ function rest(): void {
   if (!emptyWal(database)) idle = setTimeout(rest, IDLE_MS)
 }
 
+let trimming: NodeJS.Timeout
+
+function trim(): void {
+  let isMore = false
+  try {
+    isMore = writer.trim()
+  } catch {
+    // A full or failing disk: whoever commits is told, and the next time is soon enough.
+  }
+  trimming = setTimeout(trim, isMore ? TRIM_MORE_MS : TRIM_MS)
+}
+
 function close(): void {
   clearTimeout(idle)
+  clearTimeout(trimming)
   database.close()
+  lock.close()
 }
 
 orders.on('message', (first: Order) => {
@@ -110,4 +136,5 @@ orders.on('message', (first: Order) => {
   if (idle) idle.refresh()
   else idle = setTimeout(rest, IDLE_MS)
 })
+trimming = setTimeout(trim, TRIM_MS)
 tell({ kind: 'open' })

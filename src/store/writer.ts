@@ -5,7 +5,20 @@
  */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { type Batch, decodeBatch, isLocal } from './batch.ts'
-import { BEGINNING, checksumOf, type LogRow, type Position } from './log-row.ts'
+import { entryCrc } from './entry-crc.ts'
+import { writeFact } from './facts.ts'
+import { isPast, LOG_LIMITS, type LogLimits, ROW_BYTES } from './log-limits.ts'
+import {
+  type Base,
+  baseIn,
+  checksumOf,
+  epochIn,
+  type LogRow,
+  type Position,
+  positionIn,
+  totalIn,
+  writeBase,
+} from './log-row.ts'
 
 export interface WriteRequest {
   readonly batch: Uint8Array
@@ -21,31 +34,46 @@ export type WriteResult =
   /** Made in a generation of which a batch before this one failed. */
   | { readonly kind: 'dropped' }
 
+/** Rows that one commit removes from the log beyond as many as it adds. */
+const TRIMMED_BESIDE = 8
+/** Rows and bytes that one step of trimming removes: what holds up the next commit. */
+const TRIMMED_AT_ONCE = 256
+const TRIMMED_BYTES = 2 << 20
+
 export class Writer {
   readonly #database: DatabaseSync
   readonly #put: StatementSync
   readonly #remove: StatementSync
   readonly #append: StatementSync
-  readonly #setFact: StatementSync
+  readonly #oldest: StatementSync
+  readonly #trim: StatementSync
+  readonly #limits: LogLimits
   readonly #now: () => number
   #position: Position
+  /** Bytes of all rows of the log ever. */
+  #total: number
+  #base: Base
+  #acknowledged: number | undefined
   #epoch: number
   /** The newest generation in which something failed. */
   #ended = -1
 
-  constructor(database: DatabaseSync, now: () => number = Date.now) {
+  constructor(database: DatabaseSync, limits: LogLimits = LOG_LIMITS, now: () => number = Date.now) {
     this.#database = database
+    this.#limits = limits
     this.#now = now
     this.#put = database.prepare(
-      'INSERT INTO entries VALUES (?, ?, ?) ON CONFLICT (path) DO UPDATE SET value = excluded.value, sequence = excluded.sequence',
+      `INSERT INTO entries VALUES (?1, ?2, ?3, ?4)
+       ON CONFLICT (path) DO UPDATE SET sequence = ?2, crc = ?3, value = ?4`,
     )
     this.#remove = database.prepare('DELETE FROM entries WHERE path = ?')
-    this.#append = database.prepare('INSERT INTO log VALUES (?, ?, ?, ?, ?)')
-    this.#setFact = database.prepare(
-      'INSERT INTO facts VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value',
-    )
+    this.#append = database.prepare('INSERT INTO log VALUES (?, ?, ?, ?, ?, ?)')
+    this.#oldest = database.prepare('SELECT sequence, epoch, at, total, checksum FROM log ORDER BY sequence LIMIT ?')
+    this.#trim = database.prepare('DELETE FROM log WHERE sequence <= ?')
     this.#position = positionIn(database)
-    this.#epoch = Math.max(this.#position.epoch, Number(factIn(database, 'epoch') ?? 0))
+    this.#base = baseIn(database)
+    this.#total = totalIn(database)
+    this.#epoch = epochIn(database)
   }
 
   get position(): Position {
@@ -59,7 +87,12 @@ export class Writer {
   /** Writes all of them or, when it throws, none; those that are fenced or dropped aside. */
   write(requests: readonly WriteRequest[]): WriteResult[] {
     try {
-      return this.#inTransaction(() => requests.map((request) => this.#apply(request)))
+      return this.#inTransaction(() => {
+        const results = requests.map((request) => this.#apply(request))
+        // In the same transaction: the pages that become free are taken by the next rows, and it costs no sync.
+        if (this.#total - this.#base.total > this.#limits.bytesMax) this.#trimRows(requests.length + TRIMMED_BESIDE)
+        return results
+      })
     } catch (error) {
       for (const { generation } of requests) this.#ended = Math.max(this.#ended, generation)
       throw error
@@ -85,61 +118,75 @@ export class Writer {
   }
 
   #change({ puts, deletes }: Batch, sequence: number): void {
-    for (const { path, value } of puts) this.#put.run(path, value, sequence)
+    for (const { path, value } of puts) this.#put.run(path, sequence, entryCrc(path, sequence, value), value)
     for (const path of deletes) this.#remove.run(path)
   }
 
   #log(row: LogRow): void {
-    this.#append.run(row.sequence, row.epoch, row.atMs, row.batch, row.checksum)
+    this.#total += row.batch.length + ROW_BYTES
+    this.#append.run(row.sequence, row.epoch, row.atMs, this.#total, row.checksum, row.batch)
     this.#position = { sequence: row.sequence, epoch: row.epoch, checksum: row.checksum }
   }
 
   /** From now on only commits of this epoch count; it never falls. */
   raiseEpoch(epoch: number): void {
     if (epoch <= this.#epoch) return
-    this.#inTransaction(() => this.#setFact.run('epoch', epoch))
+    this.#inTransaction(() => writeFact(this.#database, 'epoch', epoch))
     this.#epoch = epoch
   }
 
-  /** Removes rows of the log below `sequence`, `limit` at most; the last one always stays. Returns how many. */
-  trimLog(sequence: number, limit: number): number {
-    const below = Math.min(sequence, this.#position.sequence)
-    return this.#inTransaction(() =>
-      Number(
-        this.#database
-          .prepare(
-            'DELETE FROM log WHERE sequence IN (SELECT sequence FROM log WHERE sequence < ? ORDER BY sequence LIMIT ?)',
-          )
-          .run(below, limit).changes,
-      ),
-    )
+  /** What the slowest secondary has acknowledged; undefined when there is none. */
+  set acknowledged(sequence: number | undefined) {
+    this.#acknowledged = sequence
+  }
+
+  /** Removes rows of the log that nobody needs any more, a bounded number. True when there may be more. */
+  trim(): boolean {
+    // Most often there is nothing to do, which must not cost a sync.
+    if (!this.#past(1).newest) return false
+    return this.#inTransaction(() => this.#trimRows(TRIMMED_AT_ONCE))
+  }
+
+  #trimRows(limit: number): boolean {
+    const { newest, isMore } = this.#past(limit)
+    if (!newest) return false
+    this.#trim.run(newest.sequence)
+    writeBase(this.#database, newest)
+    this.#base = newest
+    return isMore
+  }
+
+  /** The newest of the oldest rows that are past, at most `limit` of them, and whether there may be more. */
+  #past(limit: number): { newest: Base | undefined; isMore: boolean } {
+    const end = { sequence: this.#position.sequence, total: this.#total, acknowledged: this.#acknowledged }
+    const nowMs = this.#now()
+    let newest: Base | undefined
+    for (const row of this.#oldest.iterate(limit)) {
+      const [sequence, epoch, total] = [Number(row['sequence']), Number(row['epoch']), Number(row['total'])]
+      const { checksum } = row
+      if (!(checksum instanceof Uint8Array)) throw new Error('the log is damaged')
+      const isNeeded = !isPast({ sequence, atMs: Number(row['at']), total }, end, this.#limits, nowMs)
+      if (isNeeded) return { newest, isMore: false }
+      if (newest && total - this.#base.total > TRIMMED_BYTES) break
+      newest = { sequence, epoch, checksum, total }
+    }
+    return { newest, isMore: newest !== undefined }
   }
 
   #inTransaction<T>(work: () => T): T {
-    const position = this.#position
+    const before = { position: this.#position, total: this.#total, base: this.#base }
     this.#database.exec('BEGIN IMMEDIATE')
     try {
       const result = work()
       this.#database.exec('COMMIT')
       return result
     } catch (error) {
-      this.#position = position
+      this.#position = before.position
+      this.#total = before.total
+      this.#base = before.base
       // A failed commit may have ended the transaction by itself.
       if (this.#database.isTransaction) this.#database.exec('ROLLBACK')
       throw error
     }
   }
-}
-
-/** Where the log of a database ends. */
-export function positionIn(database: DatabaseSync): Position {
-  const row = database.prepare('SELECT sequence, epoch, checksum FROM log ORDER BY sequence DESC LIMIT 1').get()
-  if (!row) return BEGINNING
-  const { sequence, epoch, checksum } = row
-  if (!(checksum instanceof Uint8Array)) throw new Error('the log is damaged')
-  return { sequence: Number(sequence), epoch: Number(epoch), checksum }
-}
-
-export function factIn(database: DatabaseSync, name: string): unknown {
-  return database.prepare('SELECT value FROM facts WHERE name = ?').get(name)?.['value']
 }

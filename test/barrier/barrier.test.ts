@@ -7,6 +7,7 @@ import { DatabaseSync } from 'node:sqlite'
 import { test, type TestContext } from 'node:test'
 import { Barrier, Sealed, WrongKey } from '../../src/barrier/barrier.ts'
 import { View } from '../../src/barrier/view.ts'
+import { entryCrc } from '../../src/store/entry-crc.ts'
 import { SqliteStore } from '../../src/store/store.ts'
 import { temporaryDirectory } from '../host/host-fixture.ts'
 
@@ -70,9 +71,11 @@ test('an entry that was changed, cut, moved or replaced by an older one of anoth
   await barrier.commit({ puts: [...put('x/a', 'one').puts, ...put('x/b', 'two').puts], deletes: [] })
   const original = Buffer.from(store.get('x/a')?.value ?? [])
   const other = Buffer.from(store.get('x/b')?.value ?? [])
-  const plant = (value: Uint8Array) => {
+  const sequence = store.get('x/a')?.sequence ?? 0
+  // Whoever does it on purpose sets the checksum right.
+  const plant = (value: Uint8Array, crc = entryCrc('x/a', sequence, value)) => {
     const database = new DatabaseSync(path)
-    database.prepare('UPDATE entries SET value = ? WHERE path = ?').run(value, 'x/a')
+    database.prepare('UPDATE entries SET value = ?, crc = ? WHERE path = ?').run(value, crc, 'x/a')
     database.close()
   }
   const planted = [other, original.subarray(0, -1), original.subarray(0, 10), Buffer.alloc(0)]
@@ -85,6 +88,8 @@ test('an entry that was changed, cut, moved or replaced by an older one of anoth
     plant(value)
     assert.throws(() => barrier.get('x/a'), /cannot be decrypted/)
   }
+  plant(planted[5] ?? original, entryCrc('x/a', sequence, original))
+  assert.throws(() => barrier.get('x/a'), /the entry x\/a is damaged/)
   plant(original)
   assert.equal(barrier.get('x/a')?.toString(), 'one')
 })

@@ -1,9 +1,8 @@
-/** The store on a real database: the contract, its log, its epochs, a full disk, a killed process, damage. */
+/** The store on a real database: the contract, its log, its epochs, a full disk, a killed process */
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
-import { mkdirSync, openSync, readFileSync, statSync, truncateSync, writeFileSync, writeSync } from 'node:fs'
+import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { DatabaseSync } from 'node:sqlite'
 import { test, type TestContext } from 'node:test'
 import { checkDatabase } from '../../src/store/check.ts'
 import { decodeBatch } from '../../src/store/batch.ts'
@@ -40,11 +39,6 @@ test('every commit has its row of the log, chained to the one before; local ones
   assert.deepEqual(decodeBatch(rows[1]?.batch ?? Buffer.alloc(0)).deletes, ['a'])
   assert.deepEqual(store.position().sequence, 2)
   assert.equal(store.rowsAfter(1, 10).length, 1)
-  assert.equal(await store.trimLog(99, 10), 1)
-  assert.deepEqual(
-    store.rowsAfter(0, 10).map(({ sequence }) => sequence),
-    [2],
-  )
 })
 
 test('a higher epoch fences whoever believes in the old one, also after a restart', async (t) => {
@@ -100,35 +94,3 @@ async function onSmallDisk(small: string): Promise<void> {
   await store.close()
   assert.deepEqual(checkDatabase(join(small, 'secrets.db')), [])
 }
-
-test('another file, a newer one, and damage are named', async (t) => {
-  const directory = temporaryDirectory(t)
-  writeFileSync(join(directory, 'text.db'), 'no database at all, but long enough to be looked at closely')
-  await assert.rejects(SqliteStore.open(join(directory, 'text.db')), /not a database|cannot be opened/)
-  const foreign = new DatabaseSync(join(directory, 'foreign.db'))
-  foreign.exec('CREATE TABLE things (x)')
-  foreign.close()
-  await assert.rejects(SqliteStore.open(join(directory, 'foreign.db')), /no database of outpost/)
-  const store = await openIn(t, directory)
-  for (let at = 0; at < 200; at++)
-    await store.commit({ puts: [{ path: `p/${at}`, value: Buffer.alloc(2000, at) }], deletes: [] })
-  await store.close()
-  const path = join(directory, 'secrets.db')
-  assert.deepEqual(checkDatabase(path), [])
-  const newer = new DatabaseSync(path)
-  newer.exec('PRAGMA user_version = 99')
-  newer.close()
-  await assert.rejects(SqliteStore.open(path), /newer version/)
-  const whole = readFileSync(path)
-  const changed = new DatabaseSync(path)
-  changed.exec('UPDATE log SET batch = zeroblob(length(batch)) WHERE sequence = 50')
-  changed.close()
-  assert.match(checkDatabase(path).join('\n'), /log row 50|format/)
-  const fd = openSync(path, 'r+')
-  writeSync(fd, whole, 0, whole.length, 0)
-  writeSync(fd, Buffer.alloc(4096, 0x55), 0, 4096, 4096 * 20)
-  assert.ok(checkDatabase(path).length > 0)
-  writeSync(fd, whole, 0, whole.length, 0)
-  truncateSync(path, Math.floor(statSync(path).size / 2 / 4096) * 4096)
-  assert.ok(checkDatabase(path).length > 0)
-})

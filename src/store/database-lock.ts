@@ -1,0 +1,29 @@
+/**
+ * One process has a database open for writing. The lock is SQLite's own, on a file beside it that stays empty: the system
+ * gives it back when the process dies, however it dies.
+ */
+import { DatabaseSync } from 'node:sqlite'
+import { Fault, messageOf } from '../kit/errors.ts'
+
+const BUSY = 5
+
+/** Takes the lock; closing what is returned gives it back. Throws a Fault when somebody has it. */
+export function lockDatabase(path: string): DatabaseSync {
+  let lock: DatabaseSync
+  try {
+    lock = new DatabaseSync(`${path}.lock`, { timeout: 0 })
+  } catch (error) {
+    throw new Fault(`the lock of the database ${path} cannot be opened: ${messageOf(error)}`, { cause: error })
+  }
+  try {
+    lock.exec('BEGIN EXCLUSIVE')
+    return lock
+  } catch (error) {
+    lock.close()
+    const isBusy = error instanceof Error && 'errcode' in error && error.errcode === BUSY
+    const reason = isBusy
+      ? 'is in use by another process, stop that one first'
+      : `cannot be locked: ${messageOf(error)}`
+    throw new Fault(`the database ${path} ${reason}`, { cause: error })
+  }
+}
