@@ -11,6 +11,7 @@ import { sealSettings } from './barrier/seal-static.ts'
 import { Seal } from './barrier/seal.ts'
 import type { Config } from './config/load.ts'
 import { cubbyhole } from './engines/cubbyhole/cubbyhole.ts'
+import { kv } from './engines/kv/kv.ts'
 import { isErrno, messageOf } from './kit/errors.ts'
 import type { Logger } from './kit/log.ts'
 import type { AnyOperation } from './kit/operation.ts'
@@ -64,7 +65,7 @@ export class SecretsRoom {
     this.core = new SecretsCore({
       barrier,
       seal: this.#seal,
-      engines: [cubbyhole],
+      engines: [cubbyhole, kv],
       own: (core) => [systemEngine(core), tokenEngine(core)],
       version,
       clusterName: config.name,

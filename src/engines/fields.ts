@@ -45,7 +45,8 @@ function textOf(value: unknown): string {
   return value === null ? '' : unfit('string', value)
 }
 
-function integerOf(value: unknown): number {
+/** Of a value that may come as a text. Throws FieldError. */
+export function integerOf(value: unknown): number {
   if (typeof value === 'number' && Number.isSafeInteger(value)) return value
   if (typeof value === 'boolean') return value ? 1 : 0
   if (value === null || value === '') return 0
@@ -65,6 +66,12 @@ function booleanOf(value: unknown): boolean {
 
 /** Seconds of a number or a text of them, or of a duration such as `1h30m`; days are taken too (`1d`). */
 export function secondsOf(value: unknown): number {
+  const seconds = signedSecondsOf(value)
+  if (seconds < 0) throw new FieldError(`cannot provide negative value '${seconds}'`)
+  return seconds
+}
+
+function signedSecondsOf(value: unknown): number {
   if (value === null || value === '') return 0
   if (typeof value === 'number') return wholeSeconds(value)
   if (typeof value !== 'string') return unfit('string', value)
@@ -120,6 +127,11 @@ export function duration(description: string): Field<number | undefined>
 export function duration(description: string, options: { fallback: number }): Field<number>
 export function duration(description: string, options: Options<number> = {}): Field<number | undefined> {
   return field<number | undefined>('string', description, options.fallback, secondsOf)
+}
+
+/** In seconds; below 0 means something, too. */
+export function signedDuration(description: string): Field<number | undefined> {
+  return field<number | undefined>('string', description, undefined, signedSecondsOf)
 }
 
 function textsOf(value: unknown): string[] {

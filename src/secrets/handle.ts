@@ -108,7 +108,9 @@ async function attempt(core: Core, request: Request): Promise<WholeAnswer> {
   const { head, match, place, raw } = request
   const body = requestBody(head.verb, raw)
   if (head.verb === 'help' && place) return answerOf(helpOf(place, match?.path), 'read', [])
-  const input = match ? readFields(match.path.fields, { data: body.data, params: match.params }, fieldFault) : {}
+  const input = match
+    ? readFields(match.path.fields, { data: body.data, params: match.params }, fieldFault(match.path, head.verb))
+    : {}
   const engineCall = callOf(core, request, body)
   const verb = verbOf(head.verb, input, match?.path, engineCall)
   const judgement = request.isOpen ? OPEN : judged(request, verb, body)
@@ -124,8 +126,10 @@ async function attempt(core: Core, request: Request): Promise<WholeAnswer> {
 
 const OPEN: Judgement = { allowed: true, sudo: true }
 
-function fieldFault(name: string, why: string): Rejection {
-  return new Rejection(400, `Field validation failed: error converting input for field "${name}": ${why}`)
+/** Where it is known before the engine is asked whether something is there, the field's text stands alone. */
+function fieldFault({ exists }: Path, verb: Verb): (name: string, why: string) => Rejection {
+  const before = exists && verb === 'write' ? '' : 'Field validation failed: '
+  return (name, why) => new Rejection(400, `${before}error converting input for field "${name}": ${why}`)
 }
 
 function verbOf(verb: Verb, input: object, path: Path | undefined, call: EngineCall): EngineVerb {

@@ -1,0 +1,38 @@
+/** The batch of one request while it is being put together: what was changed already is what is read. */
+import type { Batch } from '../barrier/view.ts'
+import type { Storage } from './engine.ts'
+
+export class Changes {
+  readonly #view: Storage
+  /** Undefined: removed. */
+  readonly #changed = new Map<string, Uint8Array | undefined>()
+
+  constructor(view: Storage) {
+    this.#view = view
+  }
+
+  /** The entry as it will be once this batch, and everything that is queued before it, is durable. */
+  get(path: string): Buffer | undefined {
+    if (!this.#changed.has(path)) return this.#view.pending(path)
+    const value = this.#changed.get(path)
+    return value && Buffer.from(value.buffer, value.byteOffset, value.length)
+  }
+
+  put(path: string, value: Uint8Array): void {
+    this.#changed.set(path, value)
+  }
+
+  delete(path: string): void {
+    this.#changed.set(path, undefined)
+  }
+
+  get batch(): Batch {
+    const puts: { path: string; value: Uint8Array }[] = []
+    const deletes: string[] = []
+    for (const [path, value] of this.#changed) {
+      if (value) puts.push({ path, value })
+      else deletes.push(path)
+    }
+    return { puts, deletes }
+  }
+}

@@ -1,0 +1,200 @@
+/** `metadata/`: what is kept of a secret beside its data, and the lists of names. */
+import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
+import { anything, boolean, duration, inPath, integer, text } from '../fields.ts'
+import { customMetadata, patchedMetadata } from './custom-metadata.ts'
+import { namesBelow, namesIn, taken } from './names.ts'
+import { durationText, freshRecord, type KeyRecord, timeText } from './record.ts'
+import { ChangingSecrets, Secrets } from './secrets.ts'
+
+const VERSIONS_MAX = 0xff_ff_ff_ff
+
+const settings = {
+  max_versions: integer('Versions that are kept; 0 for what the engine says'),
+  cas_required: boolean('Whether writes must name the current version'),
+  delete_version_after: duration('How long each new version lives'),
+  custom_metadata: anything('Texts to be kept with the secret'),
+  metadata_cas_required: boolean('Whether changes of this metadata must name its current version'),
+  metadata_cas: integer('The version of this metadata that must be the current one'),
+}
+
+const SETTINGS = ['max_versions', 'cas_required', 'delete_version_after', 'custom_metadata', 'metadata_cas_required']
+
+interface Settings {
+  readonly max_versions: number | undefined
+  readonly cas_required: boolean | undefined
+  readonly delete_version_after: number | undefined
+  readonly custom_metadata: unknown
+  readonly metadata_cas_required: boolean | undefined
+  readonly metadata_cas: number | undefined
+}
+
+/** The metadata as it is shown. */
+export function shownRecord(record: KeyRecord): Record<string, unknown> {
+  const versions = [...record.versions].map(([number, { createdAtMs, deletedAtMs, destroyed }]) => {
+    const shown = { created_time: timeText(createdAtMs), deletion_time: timeText(deletedAtMs), destroyed }
+    return [String(number), shown] as const
+  })
+  return {
+    cas_required: record.casRequired,
+    created_time: timeText(record.createdAtMs),
+    current_metadata_version: record.metadataVersion,
+    current_version: record.current,
+    custom_metadata: record.custom,
+    delete_version_after: durationText(record.deleteAfterSeconds),
+    max_versions: record.maxVersions,
+    metadata_cas_required: record.metadataCasRequired,
+    oldest_version: record.oldest,
+    updated_time: timeText(record.updatedAtMs),
+    versions: Object.fromEntries(versions),
+  }
+}
+
+function checkMetadataCas(secrets: Secrets, before: KeyRecord | undefined, given: number | undefined): void {
+  if (given === undefined) {
+    if (!secrets.config.metadataCasRequired && !before?.metadataCasRequired) return
+    throw new Rejection(400, 'metadata check-and-set parameter required for this call')
+  }
+  if (!before && given !== 0) throw new Rejection(400, 'metadata_cas must be 0 when creating new metadata')
+  if (given !== (before?.metadataVersion ?? 0)) {
+    throw new Rejection(400, 'metadata check-and-set parameter does not match the current version')
+  }
+}
+
+export function checkVersionsMax(given: number | undefined): void {
+  if (given === undefined || (given >= 0 && given <= VERSIONS_MAX)) return
+  throw new Rejection(400, `max_versions must be between 0 and ${VERSIONS_MAX}`)
+}
+
+/** What is weaker than the engine's own setting is kept and has no effect; who asks for it is told. */
+function warnings(secrets: Secrets, given: Settings): string[] {
+  const { config } = secrets
+  const ignored = (name: string) =>
+    `"${name}" set to false, but is mandated by backend config. This value will be ignored.`
+  return [
+    ...(given.cas_required === false && config.casRequired ? [ignored('cas_required')] : []),
+    ...(given.metadata_cas_required === false && config.metadataCasRequired ? [ignored('metadata_cas_required')] : []),
+  ]
+}
+
+function changed(before: KeyRecord, given: Settings, custom: KeyRecord['custom'], nowMs: number): KeyRecord {
+  return {
+    ...before,
+    maxVersions: given.max_versions ?? before.maxVersions,
+    casRequired: given.cas_required ?? before.casRequired,
+    deleteAfterSeconds: given.delete_version_after ?? before.deleteAfterSeconds,
+    metadataCasRequired: given.metadata_cas_required ?? before.metadataCasRequired,
+    metadataVersion: before.metadataVersion + 1,
+    custom,
+    updatedAtMs: nowMs,
+  }
+}
+
+function isGiven(call: EngineCall): boolean {
+  return SETTINGS.some((name) => Object.hasOwn(call.data, name))
+}
+
+function reply(secrets: ChangingSecrets, given: Settings): Reply {
+  return { warnings: warnings(secrets, given), batch: secrets.changes.batch }
+}
+
+function writeMetadata(input: Settings & { readonly path: string }, call: EngineCall): Reply | undefined {
+  if (input.path === '') throw new Rejection(400, 'missing path')
+  checkVersionsMax(input.max_versions)
+  if (!isGiven(call)) return undefined
+  const secrets = new ChangingSecrets(call)
+  const before = secrets.record(input.path)
+  checkMetadataCas(secrets, before, input.metadata_cas)
+  const isNamed = Object.hasOwn(call.data, 'custom_metadata')
+  const custom = isNamed ? customMetadata(input.custom_metadata) : (before?.custom ?? null)
+  const record = changed(before ?? freshRecord(call.nowMs), input, custom, call.nowMs)
+  secrets.putRecord(input.path, record, before)
+  return reply(secrets, input)
+}
+
+function patchMetadata(input: Settings & { readonly path: string }, call: EngineCall): Reply | undefined {
+  if (input.path === '') throw new Rejection(400, 'missing path')
+  checkVersionsMax(input.max_versions)
+  if (!isGiven(call)) return undefined
+  const secrets = new ChangingSecrets(call)
+  const before = secrets.record(input.path)
+  const isNamed = Object.hasOwn(call.data, 'custom_metadata')
+  const custom = isNamed ? patchedMetadata(before?.custom ?? null, input.custom_metadata) : (before?.custom ?? null)
+  if (!before) throw new Rejection(404, 'no metadata to patch at this path')
+  checkMetadataCas(secrets, before, input.metadata_cas)
+  // Null puts a setting back; only a duration has no null to go back to.
+  const isKept = call.data['delete_version_after'] === null
+  const given = isKept ? { ...input, delete_version_after: undefined } : input
+  secrets.putRecord(input.path, changed(before, given, custom, call.nowMs), before)
+  return reply(secrets, input)
+}
+
+interface Listing {
+  readonly path: string
+  readonly after: string
+  readonly limit: number
+}
+
+function folderOf(given: string): string {
+  return given === '' || given.endsWith('/') ? given : `${given}/`
+}
+
+/** The smaller of what is asked for and what the caller's policy lets a list have. */
+function limitOf({ limit }: Listing, { limitMax }: EngineCall): number {
+  if (limitMax === undefined) return limit
+  return limit <= 0 ? limitMax : Math.min(limit, limitMax)
+}
+
+function listed(input: Listing, call: EngineCall): string[] {
+  const { read, secret } = new Secrets(call)
+  return taken(namesIn(secret, read, folderOf(input.path), input.after), limitOf(input, call))
+}
+
+function scanned(input: Listing, call: EngineCall): string[] {
+  const { read, secret } = new Secrets(call)
+  return taken(namesBelow(secret, read, folderOf(input.path)), limitOf(input, call))
+}
+
+function detailed(keys: readonly string[], folder: string, call: EngineCall): Reply {
+  const secrets = new Secrets(call)
+  const infos = keys.map((key) => {
+    const record = key.endsWith('/') ? undefined : secrets.record(folder + key)
+    return [key, record ? shownRecord(record) : {}] as const
+  })
+  return { data: { keys, key_info: Object.fromEntries(infos) } }
+}
+
+const listing = {
+  path: inPath('Folder; empty for all of the mount'),
+  after: text('Names behind this one only', { fallback: '' }),
+  limit: integer('Most names that are given; 0 for all', { fallback: 0 }),
+}
+
+export const metadataPaths: readonly Path[] = [
+  path({
+    pattern: 'metadata/:path*',
+    summary: 'Settings and versions of a secret; the names in a folder',
+    fields: { ...settings, ...listing, path: inPath('Name of the secret, or a folder') },
+    exists: ({ path: name }, call) => new Secrets(call, (at) => call.view.pending(at)).record(name) !== undefined,
+    read({ path: name }, call) {
+      const record = name === '' ? undefined : new Secrets(call).record(name)
+      return record && { data: shownRecord(record) }
+    },
+    update: writeMetadata,
+    patch: patchMetadata,
+    delete({ path: name }, call) {
+      if (name === '' || name.endsWith('/')) throw new Rejection(400, 'missing path')
+      const secrets = new ChangingSecrets(call)
+      secrets.remove(name)
+      return { batch: secrets.changes.batch }
+    },
+    list: (input, call) => ({ data: { keys: listed(input, call) } }),
+    scan: (input, call) => ({ data: { keys: scanned(input, call) } }),
+  }),
+  path({
+    pattern: 'detailed-metadata/:path*',
+    summary: 'The names in a folder with what is kept of each secret',
+    fields: listing,
+    list: (input, call) => detailed(listed(input, call), folderOf(input.path), call),
+    scan: (input, call) => detailed(scanned(input, call), folderOf(input.path), call),
+  }),
+]
