@@ -16,7 +16,7 @@
  * disk is full: writes fail, reads go on. A fault: 500 with the request's ID, and the log has the rest.
  */
 import type { Caller, EngineCall, EngineVerb, Path, Reply } from '../engines/engine.ts'
-import { Rejection } from '../engines/engine.ts'
+import { oneError, Rejection } from '../engines/engine.ts'
 import { readFields } from '../engines/fields.ts'
 import type { Call, WholeAnswer } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
@@ -77,6 +77,8 @@ async function serve(
   trace: { accessor: string },
 ): Promise<WholeAnswer> {
   const head = requestHead(method, raw)
+  // An answer that was to be wrapped must not go out bare.
+  if (head.wrapping) throw new Rejection(400, 'response wrapping is not offered yet')
   const place = core.find(head.path)
   const match = place?.mount.paths.find(place.rest)
   if (!core.isActive && !match?.path.whileSealed) throw new Rejection(503, 'Vault is sealed')
@@ -118,7 +120,7 @@ async function attempt(core: Core, request: Request): Promise<WholeAnswer> {
   if (!match) throw new Rejection(404, `unsupported path`)
   if (!judgement.sudo && needsSudo(match.path, verb)) throw denied()
   const handler = match.path.handlers[verb]
-  if (!handler) throw new Rejection(405, 'unsupported operation')
+  if (!handler) throw new Rejection(405, oneError('unsupported operation'))
   const reply = await handler(input, { ...engineCall, verb, limitMax: judgement.limitMax })
   if (reply?.batch) await place.mount.view.commit(reply.batch)
   return answerOf(reply, head.verb, warningsOf(match, body, reply))

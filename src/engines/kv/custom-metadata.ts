@@ -1,5 +1,5 @@
 /** The texts that users keep beside a secret, and their limits. */
-import { Rejection } from '../engine.ts'
+import { oneError, Rejection } from '../engine.ts'
 import { isObject } from '../fields.ts'
 import type { CustomMetadata } from './record.ts'
 
@@ -33,13 +33,13 @@ function faultsOf(key: string, value: string): string[] {
 function check(entries: readonly (readonly [string, string])[]): void {
   if (entries.length > KEYS_MAX) {
     const count = `payload must contain at most ${KEYS_MAX} keys, provided ${entries.length}`
-    throw new Rejection(400, `custom_metadata validation failed: ${count}`)
+    throw new Rejection(400, oneError(`custom_metadata validation failed: ${count}`))
   }
   const faults = entries.flatMap(([key, value]) => faultsOf(key, value))
   if (faults.length === 0) return
   const counted = faults.length === 1 ? '1 error' : `${faults.length} errors`
-  const list = faults.map((each) => `\t* ${each}\n`).join('')
-  throw new Rejection(400, `custom_metadata validation failed: ${counted} occurred:\n${list}\n`)
+  const list = faults.map((each) => `\t* custom_metadata validation failed: ${each}\n`).join('')
+  throw new Rejection(400, `${counted} occurred:\n${list}\n`)
 }
 
 function entriesOf(given: unknown): readonly (readonly [string, unknown])[] {

@@ -1,0 +1,34 @@
+/** A core of the test's own process behind a real listener. */
+import type { TestContext } from 'node:test'
+import { Listener } from '../../src/http/listener.ts'
+import { Router } from '../../src/http/router.ts'
+import { secretsOperations } from '../../src/secrets/operations.ts'
+import type { CoreWorld } from './core-world.ts'
+import { EVERYBODY, keepingLogger } from './edge.ts'
+
+const LIMITS = {
+  connectionsPerClient: 0,
+  headerBytesMax: 16_384,
+  bodyBytesMax: 33 << 20,
+  headTimeoutMs: 60_000,
+  requestTimeoutMs: 60_000,
+  idleTimeoutMs: 60_000,
+  tlsHandshakeTimeoutMs: 60_000,
+  stallTimeoutMs: 60_000,
+}
+
+/** Resolves with the port. */
+export async function listenTo(t: TestContext, { core, lines }: CoreWorld): Promise<number> {
+  const listener = new Listener({
+    host: '127.0.0.1',
+    port: 0,
+    headers: [],
+    router: new Router([], secretsOperations(core)),
+    logger: keepingLogger(lines),
+    resolve: () => EVERYBODY,
+    limits: LIMITS,
+  })
+  const { port } = await listener.listen()
+  t.after(() => listener.close())
+  return port
+}
