@@ -16,6 +16,7 @@ import { isErrno, messageOf } from './kit/errors.ts'
 import type { Logger } from './kit/log.ts'
 import type { AnyOperation } from './kit/operation.ts'
 import { SecretsCore } from './secrets/core.ts'
+import { newRecord } from './secrets/mounts.ts'
 import { secretsOperations } from './secrets/operations.ts'
 import { isRotationDue } from './secrets/system-seal-rotate.ts'
 import { systemEngine } from './secrets/system.ts'
@@ -80,7 +81,7 @@ export class SecretsRoom {
     const one = { shares: 1, threshold: 1, pgpKeys: [] }
     const request = { unseal: one, recovery: { ...one, shares: 0, threshold: 0 }, rootTokenPgpKey: '' }
     if (!this.#seal.status.initialised) {
-      await this.#seal.initialise(request, this.core.beginning(rootToken), Buffer.from(key))
+      await this.#seal.initialise(request, this.core.beginning(rootToken, developmentMounts()), Buffer.from(key))
     }
     if (await this.#seal.unseal(key)) await this.core.activateOrSeal()
   }
@@ -116,6 +117,12 @@ export class SecretsRoom {
     await this.core.seal()
     await this.#store.close()
   }
+}
+
+/** What a developer finds there beside what every core has. */
+function developmentMounts() {
+  const description = 'key/value secret storage'
+  return [newRecord({ path: 'secret/', type: 'kv', description, options: { version: '2' } })]
 }
 
 function developmentKey(file: string): Buffer {

@@ -88,9 +88,12 @@ export class SecretsCore implements Core {
   }
 
   /** What a fresh core begins with, to be committed together with its keyring, and the only sight of its root token. */
-  beginning(rootToken?: string): { readonly puts: readonly Put[]; readonly rootToken: string } {
+  beginning(
+    rootToken?: string,
+    more: readonly MountRecord[] = [],
+  ): { readonly puts: readonly Put[]; readonly rootToken: string } {
     const tokens = TokenStore.initial(this.now(), rootToken)
-    const mounts = defaultRecords().map((record) => ({
+    const mounts = [...defaultRecords(), ...more].map((record) => ({
       path: MOUNTS_PREFIX + record.uuid,
       value: encodeRecord(record),
     }))

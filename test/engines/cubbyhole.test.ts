@@ -36,7 +36,10 @@ test('mistakes are told, and change nothing', async (t) => {
   assert.deepEqual(await refused('POST', 'cubbyhole/a', {}), [400, 'missing data fields'])
   assert.deepEqual(await refused('POST', 'cubbyhole/a/', { x: 1 }), [400, "cannot write to a path ending in '/'"])
   assert.deepEqual(await refused('POST', 'cubbyhole', { x: 1 }), [400, 'missing path'])
-  assert.deepEqual(await refused('PATCH', 'cubbyhole/a', { x: 1 }), [405, '1 error occurred:\n\t* unsupported operation\n\n'])
+  assert.deepEqual(await refused('PATCH', 'cubbyhole/a', { x: 1 }), [
+    405,
+    '1 error occurred:\n\t* unsupported operation\n\n',
+  ])
   assert.equal((await world.ask('LIST', 'cubbyhole')).status, 404)
 })
 

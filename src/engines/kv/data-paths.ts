@@ -60,10 +60,10 @@ function patchData(
   // A text, so that a stock command does not take an empty 404 for success.
   if (!before) throw new Rejection(404, 'no secret to patch at this path')
   checkCas(input.options, secrets, before)
-  const found = before.versions.get(before.current)
-  if (!found) throw new Rejection(404, 'no version to patch at this path')
+  const newest = before.versions.get(before.current)
+  if (!newest) throw new Rejection(404, 'no version to patch at this path')
   const text = secrets.data(input.path, before.current)
-  if (found.destroyed || isDeleted(found, call.nowMs) || text === undefined) {
+  if (newest.destroyed || isDeleted(newest, call.nowMs) || text === undefined) {
     return { status: 404, data: versionMetadata(before, before.current) }
   }
   const merged = mergePatch(JSON.parse(text), input.data ?? {})
@@ -72,7 +72,7 @@ function patchData(
 }
 
 /** The version that is asked for, when it is known: with its data as JSON text, unless that was deleted or destroyed. */
-function found(input: { path: string; version: number }, call: EngineCall) {
+function versionOf(input: { path: string; version: number }, call: EngineCall) {
   const secrets = new Secrets(call)
   const record = input.path === '' || input.path.endsWith('/') ? undefined : secrets.record(input.path)
   const number = input.version <= 0 ? (record?.current ?? 0) : input.version
@@ -83,9 +83,9 @@ function found(input: { path: string; version: number }, call: EngineCall) {
 }
 
 function readData(input: { path: string; version: number }, call: EngineCall): Reply | undefined {
-  const version = found(input, call)
-  if (!version) return undefined
-  const { metadata, text } = version
+  const kept = versionOf(input, call)
+  if (!kept) return undefined
+  const { metadata, text } = kept
   if (text === undefined) return { status: 404, data: { data: null, metadata } }
   return { data: new JsonText(`{"data":${text},"metadata":${JSON.stringify(metadata)}}`) }
 }
@@ -101,9 +101,9 @@ function structure(value: unknown, depth: number): unknown {
 }
 
 function readSubkeys(input: { path: string; version: number; depth: number }, call: EngineCall): Reply | undefined {
-  const version = found(input, call)
-  if (!version) return undefined
-  const { metadata, text } = version
+  const kept = versionOf(input, call)
+  if (!kept) return undefined
+  const { metadata, text } = kept
   if (text === undefined) return { status: 404, data: { metadata, subkeys: null } }
   const depth = input.depth < 0 ? 1 : input.depth
   return { data: { metadata, subkeys: structure(JSON.parse(text) ?? {}, depth) } }

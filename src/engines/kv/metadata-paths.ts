@@ -65,11 +65,13 @@ export function checkVersionsMax(given: number | undefined): void {
   throw new Rejection(400, `max_versions must be between 0 and ${VERSIONS_MAX}`)
 }
 
+function ignored(name: string): string {
+  return `"${name}" set to false, but is mandated by backend config. This value will be ignored.`
+}
+
 /** What is weaker than the engine's own setting is kept and has no effect; who asks for it is told. */
 function warnings(secrets: Secrets, given: Settings): string[] {
   const { config } = secrets
-  const ignored = (name: string) =>
-    `"${name}" set to false, but is mandated by backend config. This value will be ignored.`
   return [
     ...(given.cas_required === false && config.casRequired ? [ignored('cas_required')] : []),
     ...(given.metadata_cas_required === false && config.metadataCasRequired ? [ignored('metadata_cas_required')] : []),

@@ -53,9 +53,13 @@ function folderPath(secret: Buffer, folder: string): string {
   return `f/${hidden(secret, 'folder', folder)}`
 }
 
-function decode<T>(bytes: Buffer | undefined): T | undefined {
-  // Written by this file and authenticated by the barrier: nobody else can have put anything there.
-  return bytes && (JSON.parse(bytes.toString('utf8')) as T)
+/** Written by this file and authenticated by the barrier: nobody else can have put anything else there. */
+function folderOf(bytes: Buffer | undefined): Folder | undefined {
+  return bytes && (JSON.parse(bytes.toString('utf8')) as Folder)
+}
+
+function pageOf(bytes: Buffer | undefined): readonly string[] {
+  return bytes ? (JSON.parse(bytes.toString('utf8')) as string[]) : []
 }
 
 function encode(value: unknown): Buffer {
@@ -97,7 +101,7 @@ export function removeName(secret: Buffer, changes: Changes, name: string): void
 
 /** True when the folder was there before: then those above it know it. */
 function addTo(path: string, changes: Changes, leaf: string): boolean {
-  const folder = decode<Folder>(changes.get(path))
+  const folder = folderOf(changes.get(path))
   if (!folder) changes.put(path, encode({ names: [leaf] }))
   else if ('names' in folder) addToNames(path, changes, inserted(folder.names, leaf))
   else addToPage(path, changes, folder, leaf)
@@ -128,7 +132,7 @@ function addToPage(path: string, changes: Changes, folder: Paged, leaf: string):
   const page = folder.pages[at]
   if (!page) throw new Fault('a folder of names has no page')
   const [first, id] = page
-  const names = inserted(decode<string[]>(changes.get(`${path}/${id}`)) ?? [], leaf)
+  const names = inserted(pageOf(changes.get(`${path}/${id}`)), leaf)
   const pages = [...folder.pages]
   if (names.length <= PAGE_NAMES_MAX) {
     changes.put(`${path}/${id}`, encode(names))
@@ -145,7 +149,7 @@ function addToPage(path: string, changes: Changes, folder: Paged, leaf: string):
 
 /** True when nothing is left in the folder. */
 function removeFrom(path: string, changes: Changes, leaf: string): boolean {
-  const folder = decode<Folder>(changes.get(path))
+  const folder = folderOf(changes.get(path))
   if (!folder) return false
   if ('names' in folder) {
     const names = folder.names.filter((each) => each !== leaf)
@@ -155,7 +159,7 @@ function removeFrom(path: string, changes: Changes, leaf: string): boolean {
   }
   const at = pageIndex(folder.pages, leaf)
   const id = folder.pages[at]?.[1] ?? 0
-  const names = (decode<string[]>(changes.get(`${path}/${id}`)) ?? []).filter((each) => each !== leaf)
+  const names = pageOf(changes.get(`${path}/${id}`)).filter((each) => each !== leaf)
   if (names.length > 0) {
     changes.put(`${path}/${id}`, encode(names))
     return false
@@ -176,12 +180,15 @@ export interface ListOptions {
 /** Names directly in a folder (empty for the root, else with a slash at its end), in order. */
 export function* namesIn(secret: Buffer, read: Read, folder: string, after = ''): Generator<string> {
   const path = folderPath(secret, folder)
-  const found = decode<Folder>(read(path))
+  const found = folderOf(read(path))
   if (!found) return
-  if ('names' in found) return yield* behind(found.names, after)
+  if ('names' in found) {
+    yield* behind(found.names, after)
+    return
+  }
   const from = after === '' ? 0 : pageIndex(found.pages, after)
   for (const [, id] of found.pages.slice(from)) {
-    yield* behind(decode<string[]>(read(`${path}/${id}`)) ?? [], after)
+    yield* behind(pageOf(read(`${path}/${id}`)), after)
   }
 }
 

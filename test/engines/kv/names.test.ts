@@ -5,14 +5,24 @@ import { Changes } from '../../../src/engines/changes.ts'
 import { addName, compareNames, namesBelow, namesIn, removeName, taken } from '../../../src/engines/kv/names.ts'
 import { openKv } from '../../helpers/kv-world.ts'
 
+/** Whole numbers below a bound (mulberry32). */
+function randomOf(seed: number): (below: number) => number {
+  let state = seed
+  return (below) => {
+    state = (state + 0x6d2b79f5) | 0
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
+    return ((mixed ^ (mixed >>> 14)) >>> 0) % below
+  }
+}
+
 test('names are listed as a sorted list would be, whatever was added and removed', async (t) => {
   const world = await openKv(t)
   const mount = world.core.open.mounts.get('secret/')
   assert.ok(mount)
   const { secret } = mount.facts
   const model = new Set<string>()
-  let state = 7
-  const random = (below: number) => (state = (state * 1_103_515_245 + 12_345) % 2 ** 31) % below
+  const random = randomOf(7)
   for (let round = 0; round < 40; round++) {
     const changes = new Changes(mount.view)
     for (let step = 0; step < 40; step++) {
