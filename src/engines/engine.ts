@@ -24,6 +24,7 @@
 import type { Batch } from '../barrier/view.ts'
 import type { JsonText } from '../kit/operation.ts'
 import type { Fields, InputOf } from './fields.ts'
+import type { KeyedHash } from './keyed-hash.ts'
 
 export type EngineVerb = 'read' | 'list' | 'scan' | 'create' | 'update' | 'patch' | 'delete'
 
@@ -60,8 +61,8 @@ export interface MountFacts {
   readonly uuid: string
   readonly accessor: string
   readonly options: Readonly<Record<string, string>>
-  /** Random and this mount's own: for names that must not show in the store. Never leaves the engine. */
-  readonly secret: Buffer
+  /** With a key that is this mount's own: for names that must not show in the store. */
+  readonly secret: KeyedHash
 }
 
 export interface EngineCall {

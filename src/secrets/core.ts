@@ -8,6 +8,7 @@ import type { Seal } from '../barrier/seal.ts'
 import { type Put, View } from '../barrier/view.ts'
 import type { Caller, Engine, Storage } from '../engines/engine.ts'
 import { Rejection } from '../engines/engine.ts'
+import { KeyedHash } from '../engines/keyed-hash.ts'
 import { PathTable } from '../engines/path-table.ts'
 import type { Logger } from '../kit/log.ts'
 import type { Admitted, Core, Judgement } from './handle.ts'
@@ -194,7 +195,7 @@ export class SecretsCore implements Core {
       engine,
       paths: new PathTable(engine.paths),
       view: this.barrier,
-      facts: { accessor, options, path, type, uuid, secret: Buffer.alloc(0) },
+      facts: { accessor, options, path, type, uuid, secret: new KeyedHash(Buffer.alloc(0)) },
       isOwn: true,
     }
   }

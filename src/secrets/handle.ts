@@ -18,6 +18,7 @@
 import type { Caller, EngineCall, EngineVerb, Path, Reply } from '../engines/engine.ts'
 import { oneError, Rejection } from '../engines/engine.ts'
 import { readFields } from '../engines/fields.ts'
+import { KeyedHash } from '../engines/keyed-hash.ts'
 import type { Call, WholeAnswer } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
 import { answerOf, denied, rejectionAnswer, signed } from './answer.ts'
@@ -168,7 +169,14 @@ function callOf(core: Core, { admitted, call, head, place }: Request, body: Requ
   }
 }
 
-const NO_MOUNT = Object.freeze({ path: '', type: '', uuid: '', accessor: '', options: {}, secret: Buffer.alloc(0) })
+const NO_MOUNT = Object.freeze({
+  path: '',
+  type: '',
+  uuid: '',
+  accessor: '',
+  options: {},
+  secret: new KeyedHash(Buffer.alloc(0)),
+})
 const NO_STORAGE = Object.freeze({
   get: () => undefined,
   pending: () => undefined,

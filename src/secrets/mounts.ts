@@ -5,6 +5,7 @@
 import { randomBytes, randomUUID } from 'node:crypto'
 import * as v from 'valibot'
 import type { Engine, MountFacts, Storage } from '../engines/engine.ts'
+import { KeyedHash } from '../engines/keyed-hash.ts'
 import { PathTable } from '../engines/path-table.ts'
 import { Fault } from '../kit/errors.ts'
 
@@ -100,7 +101,14 @@ export class MountTable {
     const engine = this.engine(record.type)
     if (!engine) throw new Fault(`no engine of the type ${record.type} for the mount ${record.path}`)
     const { accessor, options, path, type, uuid } = record
-    const facts = Object.freeze({ path, type, uuid, accessor, options, secret: Buffer.from(record.secret, 'base64') })
+    const facts = Object.freeze({
+      path,
+      type,
+      uuid,
+      accessor,
+      options,
+      secret: new KeyedHash(Buffer.from(record.secret, 'base64')),
+    })
     const mount = {
       record,
       engine,

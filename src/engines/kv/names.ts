@@ -6,9 +6,9 @@
  * them: a new name then rewrites one page, and a list reads only the pages that it gives. A name that ends with a slash
  * is a folder; a secret and a folder may have one name.
  */
-import { createHmac } from 'node:crypto'
 import { Fault } from '../../kit/errors.ts'
 import type { Changes } from '../changes.ts'
+import type { KeyedHash } from '../keyed-hash.ts'
 
 /** Names of one page: about 4 KiB to rewrite for a new name. */
 const PAGE_NAMES_MAX = 128
@@ -22,8 +22,8 @@ type Folder =
   | { readonly pages: readonly (readonly [first: string, id: number])[]; readonly next: number }
 
 /** What an entry about `name` is called: 32 letters that tell nothing of it. */
-export function hidden(secret: Buffer, kind: string, name: string): string {
-  return createHmac('sha256', secret).update(`${kind}\0${name}`).digest('base64url').slice(0, 32)
+export function hidden(secret: KeyedHash, kind: string, name: string): string {
+  return secret.digest(`${kind}\0${name}`, 'base64url').slice(0, 32)
 }
 
 /** Order of the bytes of UTF-8, which is not that of JavaScript where surrogates are. */
@@ -49,7 +49,7 @@ function lowerBound(names: readonly string[], name: string): number {
   return low
 }
 
-function folderPath(secret: Buffer, folder: string): string {
+function folderPath(secret: KeyedHash, folder: string): string {
   return `f/${hidden(secret, 'folder', folder)}`
 }
 
@@ -82,7 +82,7 @@ function parted(name: string): { folder: string; leaf: string } {
 }
 
 /** Adds a secret's name, and its folders where they are new. */
-export function addName(secret: Buffer, changes: Changes, name: string): void {
+export function addName(secret: KeyedHash, changes: Changes, name: string): void {
   for (let left = name; left !== ''; ) {
     const { folder, leaf } = parted(left)
     const wasThere = addTo(folderPath(secret, folder), changes, leaf)
@@ -91,7 +91,7 @@ export function addName(secret: Buffer, changes: Changes, name: string): void {
 }
 
 /** Removes a secret's name, and its folders where they are empty then. */
-export function removeName(secret: Buffer, changes: Changes, name: string): void {
+export function removeName(secret: KeyedHash, changes: Changes, name: string): void {
   for (let left = name; left !== ''; ) {
     const { folder, leaf } = parted(left)
     const isEmpty = removeFrom(folderPath(secret, folder), changes, leaf)
@@ -178,7 +178,7 @@ export interface ListOptions {
 }
 
 /** Names directly in a folder (empty for the root, else with a slash at its end), in order. */
-export function* namesIn(secret: Buffer, read: Read, folder: string, after = ''): Generator<string> {
+export function* namesIn(secret: KeyedHash, read: Read, folder: string, after = ''): Generator<string> {
   const path = folderPath(secret, folder)
   const found = folderOf(read(path))
   if (!found) return
@@ -201,7 +201,7 @@ function* behind(names: readonly string[], after: string): Generator<string> {
 }
 
 /** Secrets anywhere below a folder, by their names from there on: what is in the folder first, then what is in its own. */
-export function* namesBelow(secret: Buffer, read: Read, folder: string, prefix = ''): Generator<string> {
+export function* namesBelow(secret: KeyedHash, read: Read, folder: string, prefix = ''): Generator<string> {
   const folders: string[] = []
   for (const name of namesIn(secret, read, folder)) {
     if (name.endsWith('/')) folders.push(name)

@@ -4,6 +4,7 @@
  */
 import { Changes } from '../changes.ts'
 import type { EngineCall } from '../engine.ts'
+import type { KeyedHash } from '../keyed-hash.ts'
 import { addName, hidden, removeName } from './names.ts'
 import { decodeRecord, encodeRecord, isDeleted, type KeyRecord, type VersionRecord } from './record.ts'
 
@@ -29,7 +30,7 @@ const NO_CONFIG: EngineConfig = {
 
 /** A mount's secrets for a caller who reads: what is durable. */
 export class Secrets {
-  readonly secret: Buffer
+  readonly secret: KeyedHash
   readonly nowMs: number
   readonly read: (path: string) => Buffer | undefined
 
