@@ -24,8 +24,9 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   http: [],
   agent: [], // what the process says of itself; the daemon tells it what the other rooms know
   cluster: [],
-  // `validate` reads configuration, `cluster keys` writes permissions; a command otherwise talks HTTP like any client
-  cli: ['config', 'cluster/permissions.ts'],
+  // `validate` reads configuration, `cluster keys` writes permissions, `policy check` decides as the server would, without
+  // one; a command otherwise talks HTTP like any client
+  cli: ['config', 'cluster/permissions.ts', 'secrets/policy-answer.ts'],
   ui: [],
 }
 const KIT_FILES_MAX = 8

@@ -63,6 +63,11 @@ export const TABLE: readonly TableRow[] = [
     load: () => import('./cluster-keys.ts'),
   },
   {
+    name: 'policy check',
+    summary: 'Say whether a policy allows a request, and which rule decides',
+    load: () => import('./policy-check.ts'),
+  },
+  {
     name: 'completion',
     summary: 'Print the completion script of a shell',
     load: () => import('./completion.ts'),

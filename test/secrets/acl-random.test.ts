@@ -3,29 +3,7 @@ import { test } from 'node:test'
 import { compileAcl } from '../../src/secrets/acl.ts'
 import type { Policy } from '../../src/secrets/policy.ts'
 import { decidingPattern } from './naive-acl.ts'
-
-/** A small generator of numbers, the same for the same seed. */
-function random(seed: number): (below: number) => number {
-  let state = seed
-  return (below) => {
-    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0
-    return Math.floor((state / 2 ** 32) * below)
-  }
-}
-
-const SEGMENTS = ['a', 'b', 'ab', 'abc', '+', '+', '+', 'a*', '+a', 'a+', '*']
-const NAMES = ['a', 'b', 'ab', 'abc', 'abcd', '+', '+a', 'a+', 'a*', '']
-
-function pathOf(pick: (below: number) => number, words: readonly string[]): string {
-  return Array.from({ length: 1 + pick(4) }, () => words[pick(words.length)] ?? '').join('/')
-}
-
-/** A path that the pattern matches, or nearly. */
-function pathLike(pick: (below: number) => number, pattern: string): string {
-  const rest = pattern.endsWith('*') && pick(2) === 0 ? pathOf(pick, NAMES) : ''
-  const segments = pattern.replace(/\*$/, rest).split('/')
-  return segments.map((segment) => (segment === '+' ? (NAMES[pick(NAMES.length)] ?? '') : segment)).join('/')
-}
+import { NAMES, pathLike, pathOf, random, SEGMENTS } from './random-paths.ts'
 
 function policyOf(patterns: readonly string[]): Policy {
   const at = { line: 1, column: 1 }
