@@ -21,7 +21,7 @@
  * A stream may also be asked for as a WebSocket (`handshake`, `websocket`): the same exchange with another end. A request
  * that asks for one and cannot have it is answered plainly.
  *
- * The verb LIST, which Node's parser refuses, will get its front in this file together with the secrets core.
+ * The verbs LIST and SCAN, which Node's parser refuses, get past it by `list-verb`.
  */
 import { createPrivateKey, X509Certificate } from 'node:crypto'
 import type { IncomingMessage, Server, ServerResponse as Response } from 'node:http'
@@ -31,6 +31,7 @@ import { Fault, isErrno, messageOf, Refusal } from '../kit/errors.ts'
 import { Connections } from './connections.ts'
 import { Exchange, type ExchangeOptions, type Services, stopping } from './exchange.ts'
 import { asksForWebSocket, handshakeFault } from './handshake.ts'
+import { ListVerb } from './list-verb.ts'
 import { takesConnections } from './own-call.ts'
 import { parseTarget } from './request.ts'
 import { BODY_LATE, Turns } from './turns.ts'
@@ -78,6 +79,7 @@ export class Listener {
   readonly #server: Server
   readonly #services: Services
   readonly #turns = new Turns()
+  readonly #verbs: ListVerb
   /** Connections that have not sent a byte yet. */
   readonly #silent = new Set<Socket>()
   #sweeper: NodeJS.Timeout | undefined
@@ -89,6 +91,8 @@ export class Listener {
     this.#services = { ...options, bodyBytesMax: () => this.#limits.bodyBytesMax, stopping: () => this.#stopping }
     this.connections = new Connections(options.limits.connectionsPerClient)
     this.#server = this.#createServer()
+    this.#verbs = new ListVerb(this.#server, options.tls ? 'secureConnection' : 'connection', this.#turns)
+    this.#serve(this.#server)
   }
 
   /** Starts to listen; resolves with the address that is really used. */
@@ -186,15 +190,20 @@ export class Listener {
       // Whatever else asks for an upgrade is answered as if it had not.
       shouldUpgradeCallback: (request: IncomingMessage) => this.#mayUpgrade(request),
     }
-    const server: Server = tls
+    return tls
       ? createTlsServer({ ...common, ...secureContext(tls), handshakeTimeout: limits.tlsHandshakeTimeoutMs })
       : createServer(common)
+  }
+
+  #serve(server: Server): void {
     server.on('request', (request, response) => this.#take(request, response))
     server.on('checkContinue', (request, response) => this.#take(request, response, { bodyOnDemand: true }))
     server.on('upgrade', (request, _, rest) => void this.#upgrade(request, rest))
     server.on('connection', (socket: Socket) => this.#admit(socket))
-    server.on('clientError', (error, socket) => this.#turns.refuse(error, socket as Socket))
-    return server
+    server.on('clientError', (error, stream) => {
+      const socket = stream as Socket
+      if (!this.#verbs.recovers(error, socket)) this.#turns.refuse(error, socket)
+    })
   }
 
   #admit(socket: Socket): void {
@@ -233,6 +242,7 @@ export class Listener {
   #take(request: IncomingMessage, response: Response, options?: ExchangeOptions): void {
     // Node's own listener has seen the connection before it was turned away, and parses what came with it.
     if (request.socket.writableEnded) return
+    this.#verbs.name(request)
     this.#turns.take(request, response, () => {
       const exchange = new Exchange(request, response, this.#services, options)
       exchange.serve().catch((error: unknown) => {

@@ -20,8 +20,8 @@ const WAITING_MAX = 128
 interface Line {
   current: Exchange | undefined
   readonly waiting: (() => Exchange)[]
-  /** What the parser found wrong with what came last; nothing comes after it. */
-  broken: Error | undefined
+  /** What happens when nothing waits any more: what the parser did not understand is then dealt with. */
+  afterwards: (() => void) | undefined
 }
 
 export class Turns {
@@ -53,12 +53,19 @@ export class Turns {
     return this.#lines.get(socket)?.current !== undefined
   }
 
+  /** Calls back when no request of this connection waits for its answer: at once, or unless it closes before. */
+  whenFree(socket: Socket, callback: () => void): void {
+    const line = this.#lines.get(socket)
+    if (line?.current) line.afterwards = callback
+    else callback()
+  }
+
   /** What the parser cannot read, or has waited for in vain. */
   refuse(error: Error, socket: Socket): void {
     const line = this.#lines.get(socket)
     if (isErrno(error, 'ECONNRESET', 'EPIPE')) socket.destroy()
     else if (!line?.current) this.#answer(error, socket)
-    else if (line.current.request.complete) line.broken = error
+    else if (line.current.request.complete) line.afterwards = () => this.#answer(error, socket)
     else line.current.cut(refusalOf(error))
   }
 
@@ -66,13 +73,16 @@ export class Turns {
     line.current = undefined
     if (!socket.writable) return
     line.current = line.waiting.shift()?.()
-    if (!line.current && line.broken) this.#answer(line.broken, socket)
+    if (line.current) return
+    const { afterwards } = line
+    line.afterwards = undefined
+    afterwards?.()
   }
 
   #lineOf(socket: Socket): Line {
     const known = this.#lines.get(socket)
     if (known) return known
-    const line: Line = { current: undefined, waiting: [], broken: undefined }
+    const line: Line = { current: undefined, waiting: [], afterwards: undefined }
     this.#lines.set(socket, line)
     return line
   }
