@@ -126,13 +126,18 @@ export type Handler<In> = (input: In, call: EngineCall) => Outcome
 
 /** One kind of request below a mount. */
 export interface PathDeclaration<F extends Fields> {
-  /** `roles/:name`, with `:rest*` at its end for everything that follows, slashes included (also nothing). */
+  /**
+   * `roles/:name`; with `:rest*` at its end for everything that follows, slashes included (also nothing), and before its
+   * end for one segment or more.
+   */
   readonly pattern: string
   readonly summary: string
   /** Those `inPath` are named by the pattern, the others come in the body or in the query. */
   readonly fields: F
   /** Needs no token. */
   readonly unauthenticated?: boolean
+  /** Answers everybody, and who brings a token is known by it; it must be a good one then. No policy is asked. */
+  readonly tokenOptional?: boolean
   /** Needs the capability `sudo` besides the operation's own; may depend on the verb. */
   readonly sudo?: boolean | ((verb: EngineVerb) => boolean)
   /** Also answers while the core is sealed or not initialised. Implies that nothing of the barrier is read. */
@@ -173,12 +178,32 @@ export function path<F extends Fields>(declaration: PathDeclaration<F>): Path {
   return { ...rest, exists, handlers } as unknown as Path
 }
 
+export type MountOptions = Readonly<Record<string, string>>
+
 /** A type of engine. */
 export interface Engine {
   readonly type: string
   readonly paths: readonly Path[]
   /** What an operator reads about it. */
   readonly description: string
+  /** `auth`: it is mounted below `auth/`, and nowhere else. Absent: `secret`, anywhere else. */
+  readonly kind?: 'secret' | 'auth'
+  /** True where each core has exactly one from its beginning, which stays where it is. */
+  readonly isSingle?: boolean
+  /** Other names by which it may be enabled, and the options that such a name stands for. */
+  readonly aliases?: Readonly<Record<string, MountOptions>>
+  /**
+   * Checks the options of a mount that is enabled or, with those `before`, tuned, and returns what is to be kept. Throws
+   * a Rejection. Absent: it has no options of its own, and none is refused but `version`.
+   */
+  checkOptions?(given: MountOptions, before?: MountOptions): CheckedOptions
+  /** The paths of a mount with these options, where they depend on them: the same list for the same kind of mount. */
+  pathsFor?(options: MountOptions): readonly Path[]
+}
+
+export interface CheckedOptions {
+  readonly options: MountOptions
+  readonly warnings?: readonly string[]
 }
 
 /** A caller's mistake, with the status and the texts of its answer. */

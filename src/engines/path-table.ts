@@ -61,10 +61,14 @@ function search(candidates: readonly Compiled[] | undefined, path: string): Path
 function compile(path: Path): Compiled {
   const names: string[] = []
   let source = ''
-  for (const segment of path.pattern.split('/')) {
+  const segments = path.pattern.split('/')
+  for (const [at, segment] of segments.entries()) {
     const separator = source === '' ? '' : '/'
     if (!segment.startsWith(':')) source += separator + segment.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')
-    else if (segment.endsWith('*')) {
+    else if (segment.endsWith('*') && at < segments.length - 1) {
+      names.push(segment.slice(1, -1))
+      source += `${separator}(.+)`
+    } else if (segment.endsWith('*')) {
       names.push(segment.slice(1, -1))
       // What takes the rest takes nothing, too: then its slash may be missing.
       source += separator === '' ? '(.*)' : '(?:/(.*))?'

@@ -8,20 +8,21 @@ import type { Seal } from '../barrier/seal.ts'
 import { type Put, View } from '../barrier/view.ts'
 import type { Caller, Engine, Storage } from '../engines/engine.ts'
 import { Rejection } from '../engines/engine.ts'
-import { KeyedHash } from '../engines/keyed-hash.ts'
 import { PathTable } from '../engines/path-table.ts'
 import type { Logger } from '../kit/log.ts'
 import type { Admitted, Core, Judgement } from './handle.ts'
+import { MountChanges } from './mount-changes.ts'
 import {
-  isOwnType,
+  dataPrefix,
   defaultRecords,
   encodeRecord,
-  MOUNTS_PREFIX,
+  isOwnType,
   type MountRecord,
-  MountTable,
   newRecord,
-  type Place,
-} from './mounts.ts'
+  recordPath,
+} from './mount-record.ts'
+import { MountView, Traffic } from './mount-view.ts'
+import { mountOf, MountTable, type Place } from './mounts.ts'
 import type { Acl, Decision } from './acl.ts'
 import { PolicyStore } from './policy-store.ts'
 import type { EntityFacts } from './policy-template.ts'
@@ -47,6 +48,7 @@ export interface CoreOptions {
 /** What there is only while the core is active. */
 export interface OpenCore {
   readonly mounts: MountTable
+  readonly mountChanges: MountChanges
   readonly tokens: TokenStore
   readonly policies: PolicyStore
   readonly clusterId: string
@@ -95,7 +97,7 @@ export class SecretsCore implements Core {
   ): { readonly puts: readonly Put[]; readonly rootToken: string } {
     const tokens = TokenStore.initial(this.now(), rootToken)
     const mounts = [...defaultRecords(), ...more].map((record) => ({
-      path: MOUNTS_PREFIX + record.uuid,
+      path: recordPath(record.uuid),
       value: encodeRecord(record),
     }))
     const cluster = { id: randomUUID(), name: this.options.clusterName }
@@ -115,7 +117,13 @@ export class SecretsCore implements Core {
       viewOf: (record) => this.#viewOf(record),
       engines: this.#engines,
     })
-    mounts.load()
+    const leaving = mounts.load()
+    const mountChanges = new MountChanges({
+      table: mounts,
+      storage: this.barrier,
+      dataOf: (uuid) => new View(this.barrier, dataPrefix(uuid)),
+      logger: this.options.logger,
+    })
     const cluster = JSON.parse(this.barrier.get(CLUSTER_PATH)?.toString('utf8') ?? '{}') as {
       id?: string
       name?: string
@@ -123,16 +131,19 @@ export class SecretsCore implements Core {
     const { id: clusterId = '', name: clusterName = '' } = cluster
     this.#open = {
       mounts,
+      mountChanges,
       tokens: new TokenStore(this.barrier),
       policies: new PolicyStore(this.barrier),
       clusterId,
       clusterName,
     }
+    mountChanges.resume(leaving)
     this.options.logger.info('the secrets core is active', { cluster_id: clusterId })
   }
 
   /** Seals the barrier at once and forgets everything that came from below it; resolves when nothing is left to write. */
   async seal(): Promise<void> {
+    this.#open?.mountChanges.close()
     this.#open?.tokens.close()
     this.#open = undefined
     await this.options.seal.seal()
@@ -182,22 +193,18 @@ export class SecretsCore implements Core {
 
   /** The core's own engines work on all of the barrier, any other below its mount's own prefix. */
   #viewOf(record: MountRecord): Storage {
-    return isOwnType(record.type) ? this.barrier : new View(this.barrier, `logical/${record.uuid}/`)
+    if (isOwnType(record.type)) return this.barrier
+    return new MountView(new View(this.barrier, dataPrefix(record.uuid)))
   }
 
   #systemMount(): Place['mount'] {
     const engine = this.#engines.find(({ type }) => type === 'system')
-    const record = newRecord({ path: 'sys/', type: 'system' })
-    const { accessor, options, path, type, uuid } = record
     if (!engine) throw new Error('there is no system engine')
-    return {
-      record,
-      engine,
+    return mountOf(newRecord({ path: 'sys/', type: 'system' }), engine, {
       paths: new PathTable(engine.paths),
       view: this.barrier,
-      facts: { accessor, options, path, type, uuid, secret: new KeyedHash(Buffer.alloc(0)) },
-      isOwn: true,
-    }
+      traffic: new Traffic(),
+    })
   }
 }
 

@@ -84,10 +84,12 @@ async function serve(
   const match = place?.mount.paths.find(place.rest)
   if (!core.isActive && !match?.path.whileSealed) throw new Rejection(503, 'Vault is sealed')
   // While nothing can be read nobody can be told apart, and only what is meant for that state answers.
-  const isOpen = match?.path.unauthenticated === true || !core.isActive
-  const admitted = isOpen ? core.nobody : core.admit(call.token, call.remote)
+  const isOpen = !core.isActive || match?.path.unauthenticated === true || match?.path.tokenOptional === true
+  const isNobodys = isOpen && !(core.isActive && match?.path.tokenOptional && call.token !== undefined)
+  const admitted = isNobodys ? core.nobody : core.admit(call.token, call.remote)
   trace.accessor = admitted.caller.accessor
-  const attempted = attempt(core, { head, raw, call, place, match, admitted, isOpen })
+  const leave = place?.mount.traffic.enter()
+  const attempted = attempt(core, { head, raw, call, place, match, admitted, isOpen }).finally(leave)
   if (!admitted.used) return attempted
   // Also a request that was refused is a use of the token, and both are over before the caller learns anything.
   const [outcome] = await Promise.allSettled([attempted, admitted.used])
@@ -118,10 +120,10 @@ async function attempt(core: Core, request: Request): Promise<WholeAnswer> {
   const verb = verbOf(head.verb, input, match?.path, engineCall)
   const judgement = request.isOpen ? OPEN : judged(request, verb, body)
   if (!place) throw new Rejection(404, `no handler for route "${head.path}". route entry not found.`)
-  if (!match) throw new Rejection(404, `unsupported path`)
+  if (!match) throw new Rejection(404, oneError('unsupported path'))
   if (!judgement.sudo && needsSudo(match.path, verb)) throw denied()
   const handler = match.path.handlers[verb]
-  if (!handler) throw new Rejection(405, oneError('unsupported operation'))
+  if (!handler) throw new Rejection(405, match.path.whileSealed ? [] : oneError('unsupported operation'))
   const reply = await handler(input, { ...engineCall, verb, limitMax: judgement.limitMax })
   if (reply?.batch) await place.mount.view.commit(reply.batch)
   return answerOf(reply, head.verb, warningsOf(match, body, reply))

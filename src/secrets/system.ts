@@ -4,6 +4,8 @@ import type { SecretsCore } from './core.ts'
 import { capabilityPaths } from './capabilities.ts'
 import { policyPaths } from './policy-paths.ts'
 import { healthPaths } from './system-health.ts'
+import { mountPaths } from './system-mounts.ts'
+import { uiMountPaths } from './system-ui.ts'
 import { sealPaths } from './system-seal.ts'
 import { rekeyPaths } from './system-seal-rekey.ts'
 import { generateRootPaths } from './system-seal-root.ts'
@@ -13,8 +15,11 @@ export function systemEngine(core: SecretsCore): Engine {
   return {
     type: 'system',
     description: 'system endpoints used for control, policy and debugging',
+    isSingle: true,
     paths: [
       ...healthPaths(core),
+      ...mountPaths(core),
+      ...uiMountPaths(core),
       ...sealPaths(core),
       ...rekeyPaths(core),
       ...generateRootPaths(core),

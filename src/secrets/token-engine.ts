@@ -8,6 +8,8 @@ export function tokenEngine(core: SecretsCore): Engine {
   return {
     type: 'token',
     description: 'token based credentials',
+    kind: 'auth',
+    isSingle: true,
     paths: [
       path({
         pattern: 'lookup-self',

@@ -1,7 +1,7 @@
 /** A core with versioned secrets at `secret/`. */
 import type { TestContext } from 'node:test'
 import { kv } from '../../src/engines/kv/kv.ts'
-import { encodeRecord, MOUNTS_PREFIX, newRecord } from '../../src/secrets/mounts.ts'
+import { encodeRecord, MOUNTS_PREFIX, newRecord } from '../../src/secrets/mount-record.ts'
 import { CoreWorld } from './core-world.ts'
 
 export async function openKv(t: TestContext): Promise<CoreWorld> {

@@ -28,6 +28,7 @@ function entryPath(name: string, call: EngineCall): string {
 export const cubbyhole: Engine = {
   type: 'cubbyhole',
   description: 'per-token private secret storage',
+  isSingle: true,
   paths: [
     path({
       pattern: ':path*',
