@@ -38,7 +38,11 @@ function secretMountPaths(core: SecretsCore): Path[] {
         if (!mount) throw new Rejection(400, `No secret engine mount at ${wanted}`)
         return { data: mountInfo(mount, core.options.version), flattened: true }
       },
-      update: (input) => enable(core, mountPath(input.path), input),
+      update(input) {
+        const wanted = mountPath(input.path)
+        if (isReserved(wanted)) throw new Rejection(400, `cannot mount "${wanted}"`)
+        return enable(core, wanted, input)
+      },
       async delete({ path: at }) {
         const wanted = mountPath(at)
         if (isReserved(wanted)) throw new Rejection(400, `cannot unmount "${wanted}"`)
@@ -113,8 +117,12 @@ function remountPaths(core: SecretsCore): Path[] {
 
 function listed(core: SecretsCore, areAuth: boolean): Record<string, unknown> {
   const mounts = core.open.mounts.all().filter(({ record }) => isAuthPath(record.path) === areAuth)
-  const shown = (path: string) => (areAuth ? path.slice(AUTH_PREFIX.length) : path)
-  return Object.fromEntries(mounts.map((mount) => [shown(mount.record.path), mountInfo(mount, core.options.version)]))
+  return Object.fromEntries(
+    mounts.map((mount) => {
+      const shown = areAuth ? mount.record.path.slice(AUTH_PREFIX.length) : mount.record.path
+      return [shown, mountInfo(mount, core.options.version)]
+    }),
+  )
 }
 
 function tuning(core: SecretsCore, wanted: string): Reply {
@@ -138,7 +146,6 @@ async function enable(
 ): Promise<Reply | undefined> {
   const { mountChanges, mounts } = core.open
   const { record, warnings } = enabledRecord(wanted, input, mounts)
-  if (!isAuthPath(wanted) && isReserved(wanted)) throw new Rejection(400, `cannot mount "${wanted}"`)
   await mountChanges.enable(record)
   return warnings.length > 0 ? { data: null, warnings } : undefined
 }

@@ -21,7 +21,9 @@ export function uiMountPaths(core: SecretsCore): Path[] {
         for (const mount of core.open.mounts.all()) {
           const info = seen(core, caller, mount)
           const { path: at } = mount.record
-          if (info) isAuthPath(at) ? (auth[at.slice(AUTH_PREFIX.length)] = info) : (secret[at] = info)
+          if (!info) continue
+          if (isAuthPath(at)) auth[at.slice(AUTH_PREFIX.length)] = info
+          else secret[at] = info
         }
         return { data: { auth, secret } }
       },

@@ -11,6 +11,7 @@ import { inPath } from '../fields.ts'
 import { configPaths } from './config-paths.ts'
 import { dataPaths } from './data-paths.ts'
 import { metadataPaths } from './metadata-paths.ts'
+import { checkVersion } from './options.ts'
 import { versionPaths } from './version-paths.ts'
 
 const ROOTS = new Set(['metadata', 'data', 'delete', 'undelete', 'destroy'])
@@ -36,6 +37,8 @@ const elsewhere: Handler<{ readonly path: string }> = ({ path: given }, { verb }
 export const kv: Engine = {
   type: 'kv',
   description: 'versioned key/value secret storage',
+  aliases: { 'kv-v1': { version: '1' }, 'kv-v2': { version: '2' } },
+  checkOptions: checkVersion,
   paths: [
     ...configPaths,
     ...dataPaths,

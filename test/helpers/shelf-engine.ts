@@ -1,0 +1,60 @@
+/** An engine for tests: keeps what it is given, can be told to wait, and has an option and aliases as mounts allow. */
+import { type Engine, path, Rejection } from '../../src/engines/engine.ts'
+import { inPath } from '../../src/engines/fields.ts'
+
+export class Shelf {
+  /** A request to `slow/…` waits for this, then writes. */
+  release: () => void = () => undefined
+  readonly #released = new Promise<void>((resolve) => {
+    this.release = resolve
+  })
+  /** Resolves when a request to `slow/…` has arrived. */
+  readonly arrived: Promise<void>
+  #arrive: () => void = () => undefined
+
+  constructor() {
+    this.arrived = new Promise((resolve) => {
+      this.#arrive = resolve
+    })
+  }
+
+  readonly engine: Engine = {
+    type: 'shelf',
+    description: 'keeps things for tests',
+    aliases: { 'shelf-deep': { depth: '2' } },
+    checkOptions(given, before) {
+      const { depth = '1' } = given
+      if (depth !== '1' && depth !== '2') throw new Rejection(400, 'depth is 1 or 2')
+      if (before?.['depth'] === '2' && depth === '1') throw new Rejection(400, 'a shelf does not become less deep')
+      const warnings = before?.['depth'] === '1' && depth === '2' ? ['the shelf becomes deeper'] : []
+      return { options: { ...given, depth }, warnings }
+    },
+    paths: [
+      path({
+        pattern: 'slow/:name',
+        summary: 'Keeps a thing after a while',
+        fields: { name: inPath('Its name') },
+        anyFields: true,
+        update: async ({ name }, { bodyText = '' }) => {
+          this.#arrive()
+          await this.#released
+          return { batch: { puts: [{ path: name, value: Buffer.from(bodyText) }], deletes: [] } }
+        },
+      }),
+      path({
+        pattern: ':name*',
+        summary: 'Keeps a thing',
+        fields: { name: inPath('Its name') },
+        anyFields: true,
+        read({ name }, { view }) {
+          const kept = view.get(name)
+          return kept && { data: { thing: kept.toString('utf8') } }
+        },
+        list: ({ name }, { view }) => ({ data: { keys: view.list(name) } }),
+        update: ({ name }, { bodyText = '' }) => ({
+          batch: { puts: [{ path: name, value: Buffer.from(bodyText) }], deletes: [] },
+        }),
+      }),
+    ],
+  }
+}
