@@ -123,7 +123,7 @@ export class Seal {
   initialise(
     request: InitRequest,
     first: { readonly rootToken: string; readonly puts: readonly Put[] },
-    secret = randomBytes(KEY_BYTES),
+    secret: Buffer = randomBytes(KEY_BYTES),
   ): Promise<InitialKeys> {
     return this.inTurn(async () => {
       if (this.#keys.stored) throw new Refusal('invalid_request', 'Vault is already initialized')
