@@ -15,7 +15,8 @@ import type {
   ServerConfig,
   TelemetryConfig,
 } from './config.ts'
-import type { FaultList, LabelledBlock, Setting, Where } from './fields.ts'
+import type { FaultList, Setting, Where } from './fields.ts'
+import { checkSeal, type RawSeal } from './seal.ts'
 import type { RawConfig } from './schema.ts'
 
 /** What a policy's checker says: places in the policy's own text, both counted from 1. */
@@ -241,8 +242,6 @@ function settleServer(raw: RawConfig, options: SettleOptions): ServerConfig {
   }
 }
 
-type RawSeal = LabelledBlock<ReadonlyMap<string, Setting<string>>>
-
 /** Of several files the last seal counts; two in one file contradict each other. */
 function settleSeal(seals: readonly RawSeal[], { faults }: SettleOptions): ServerConfig['seal'] {
   const seal = seals.at(-1)
@@ -252,6 +251,7 @@ function settleSeal(seals: readonly RawSeal[], { faults }: SettleOptions): Serve
     faults.add(seal.where, `server.seal is given twice, first at ${rival.where.at.line}:${rival.where.at.column}`)
   const type = SEAL_TYPES.find((known) => known === seal.label)
   if (!type) faults.add(seal.where, `server.seal: expected one of ${SEAL_TYPES.join(', ')}`)
+  else if (!rival) checkSeal(type, seal, faults)
   return { type: type ?? 'shamir', settings: plainMap(seal.body) }
 }
 

@@ -156,15 +156,16 @@ test('rotate', async (t) => {
   })
 })
 
+async function unattended(store: SqliteStore, settings: SealSettings): Promise<boolean> {
+  const barrier = new Barrier(store)
+  const isOpen = await new Seal(store, barrier, settings).openUnattended().catch(() => false)
+  if (isOpen) assert.equal(barrier.get('sys/first')?.toString(), 'first entry')
+  return isOpen
+}
+
 test('from key shares to the machine’s key, to another one, and back', async (t) => {
   const shamir = await base(t, SHAMIR)
   const machine = await base(t, machineKey('key-1'))
-  const unattended = async (store: SqliteStore, settings: SealSettings) => {
-    const barrier = new Barrier(store)
-    const isOpen = await new Seal(store, barrier, settings).openUnattended().catch(() => false)
-    if (isOpen) assert.equal(barrier.get('sys/first')?.toString(), 'first entry')
-    return isOpen
-  }
   await atEachStep(t, 'to static', shamir, async (store, said) => {
     const [byMachine, byShares] = [
       await unattended(store, machineKey('key-1')),

@@ -192,7 +192,7 @@ const token = (name: string, digit: string) =>
 
 test('later files count more; maps merge by key, token lists append', () => {
   const first = `data_dir = "/a" client { enabled = true node_class = "one" meta { rack = "r1" zone = "z1" } } ${token('a', 'a')}`
-  const second = `client { node_class = "two" meta { rack = "r2" } } ports { http = 1 } server { seal "static" { key_file = "/k" } } ${token('b', 'b')}`
+  const second = `client { node_class = "two" meta { rack = "r2" } } ports { http = 1 } server { seal "static" { current_key_id = "k" current_key = "file:///k" } } ${token('b', 'b')}`
   const dir = directory({ '1.hcl': first, '2.hcl': second })
   for (const paths of [[dir], [join(dir, '1.hcl'), join(dir, '2.hcl')]]) {
     const { config } = load(paths)
@@ -203,7 +203,10 @@ test('later files count more; maps merge by key, token lists append', () => {
       ['a', 'b'],
     )
     assert.deepEqual(config.ports, { http: 1, cluster: 4647 })
-    assert.deepEqual(config.server.seal, { type: 'static', settings: { key_file: '/k' } })
+    assert.deepEqual(config.server.seal, {
+      type: 'static',
+      settings: { current_key_id: 'k', current_key: 'file:///k' },
+    })
   }
   assert.equal(load([join(dir, '2.hcl'), join(dir, '1.hcl')]).config.client.nodeClass, 'one')
 })

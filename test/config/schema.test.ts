@@ -85,6 +85,7 @@ test('a faulty policy is shown at its own line of the file', () => {
 
 test('bad values', () => {
   const hash = 'ab'.repeat(32)
+  const machine = 'current_key_id = "k" current_key = "x"'
   const cases: [string, string][] = [
     ['region = "a.b"', '2:10: region: expected letters, digits, "-" and "_"'],
     ['datacenter = "dc*"', '2:14: datacenter: must not hold "*"'],
@@ -139,6 +140,28 @@ test('bad values', () => {
     ['acl { token "a" "b" { } }', '2:17: acl.token: one label is enough'],
     ['server { seal "vault" {} }', '2:15: server.seal: expected one of shamir, static'],
     ['server { seal "shamir" {} seal "static" {} }', '2:32: server.seal is given twice, first at 2:15'],
+    ['server { seal "shamir" { key = "x" } }', '2:32: unknown key "key" in server.seal "shamir"'],
+    ['server { seal "static" { current_key_id = "k" } }', '2:15: server.seal "static" needs current_key'],
+    [
+      `server { seal "static" { ${machine} curent_key = "x" } }`,
+      '2:78: unknown key "curent_key" in server.seal "static", did you mean "current_key"?',
+    ],
+    [
+      `server { seal "static" { ${machine} previous_key = "x" } }`,
+      '2:80: server.seal: previous_key_id and previous_key go together',
+    ],
+    [
+      `server { seal "static" { ${machine} previous_key = "x" previous_key_id = "k" } }`,
+      '2:102: server.seal: previous_key_id and current_key_id must differ',
+    ],
+    [
+      `server { seal "static" { ${machine} disabled = "maybe" } }`,
+      '2:76: server.seal.disabled: expected true or false',
+    ],
+    [
+      'server { seal "static" { current_key_id = "k" current_key = "https://x" } }',
+      '2:61: server.seal.current_key: expected file:///path, env://NAME, credential://NAME or the key in hex or base64',
+    ],
     ['server { storage_path = "x" }', '2:25: server.storage_path must be given as an absolute path: got x'],
     ['nats { servers = [] }', '2:18: nats.servers is empty: name a server, or remove the nats block to stand alone'],
     ['nats { servers = ["http://a:1"] }', '2:18: nats.servers: expected nats://host:port or tls://host:port'],

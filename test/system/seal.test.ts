@@ -1,0 +1,123 @@
+/** A server that opens its secrets by itself, as a service does: with a key in a file or a credential, or without yet. */
+import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+import { eventually } from '../helpers/edge.ts'
+import { type RunningAgent, startAgent, workDirectory } from '../helpers/agent-process.ts'
+
+interface Answer {
+  readonly status: number
+  readonly body: Readonly<Record<string, unknown>>
+}
+
+async function ask({ url }: RunningAgent, method: string, path: string, body?: unknown, token = ''): Promise<Answer> {
+  const response = await fetch(`${url}/v1/${path}`, {
+    method,
+    headers: { 'X-Vault-Token': token },
+    ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+  })
+  const text = await response.text()
+  return { status: response.status, body: JSON.parse(text === '' ? '{}' : text) }
+}
+
+function writeServer(directory: string, seal: string): string {
+  const file = join(directory, 'server.hcl')
+  mkdirSync(join(directory, 'data'), { recursive: true })
+  writeFileSync(
+    file,
+    `data_dir = "${directory}/data"\nports {\n http = 0\n cluster = 0\n}\nserver {\n enabled = true\n ${seal}\n}\n`,
+  )
+  return file
+}
+
+const staticSeal = (source: string, more = '') =>
+  `seal "static" {\n current_key_id = "k1"\n current_key = "${source}"\n ${more}\n }`
+
+async function ended(agent: RunningAgent, signal: NodeJS.Signals): Promise<void> {
+  agent.child.kill(signal)
+  await agent.ended
+}
+
+async function initialised(t: TestContext, file: string, env: Readonly<Record<string, string>> = {}) {
+  const agent = await startAgent(t, ['-config', file], { env })
+  const { body, status } = await ask(agent, 'PUT', 'sys/init', { recovery_shares: 1, recovery_threshold: 1 })
+  assert.equal(status, 200, JSON.stringify(body))
+  assert.deepEqual([body['keys'], Array.isArray(body['recovery_keys'])], [[], true])
+  return { agent, token: String(body['root_token']), recovery: String((body['recovery_keys_base64'] as string[])[0]) }
+}
+
+test('a server with a credential of systemd is open when it says that it is ready, however it ended', async (t) => {
+  const directory = workDirectory(t)
+  mkdirSync(join(directory, 'credentials'))
+  writeFileSync(join(directory, 'credentials', 'unseal'), randomBytes(32), { mode: 0o400 })
+  const env = { CREDENTIALS_DIRECTORY: join(directory, 'credentials') }
+  const file = writeServer(directory, staticSeal('credential://unseal'))
+  const { agent, token } = await initialised(t, file, env)
+  assert.equal((await ask(agent, 'POST', 'cubbyhole/kept', { x: 'y' }, token)).status, 204)
+  await ended(agent, 'SIGKILL')
+  let next = await startAgent(t, ['-config', file], { env })
+  assert.deepEqual((await ask(next, 'GET', 'cubbyhole/kept', undefined, token)).body['data'], { x: 'y' })
+  const { body: status } = await ask(next, 'GET', 'sys/seal-status')
+  assert.deepEqual([status['type'], status['sealed'], status['recovery_seal'], status['t']], ['static', false, true, 1])
+
+  // Sealed on purpose it stays sealed until the next start.
+  assert.equal((await ask(next, 'PUT', 'sys/seal', undefined, token)).status, 204)
+  assert.equal((await ask(next, 'GET', 'sys/health')).status, 503)
+  await ended(next, 'SIGTERM')
+  next = await startAgent(t, ['-config', file], { env })
+  assert.equal((await ask(next, 'GET', 'sys/health')).status, 200)
+})
+
+test('a key that comes later is found; everything else is served meanwhile, and the log says what is missing', async (t) => {
+  const directory = workDirectory(t)
+  const key = join(directory, 'unseal.key')
+  const bytes = randomBytes(32)
+  writeFileSync(key, bytes, { mode: 0o600 })
+  const file = writeServer(directory, staticSeal(`file://${key}`))
+  const { agent, recovery, token } = await initialised(t, file)
+  await ended(agent, 'SIGTERM')
+  writeFileSync(key, randomBytes(32))
+  const next = await startAgent(t, ['-config', file])
+  assert.match(next.stderr(), /encrypted with the static key \\"k1\\"; \\"k1\\" does not open it/)
+  assert.equal((await ask(next, 'GET', 'sys/health')).status, 503)
+  const refused = await ask(next, 'PUT', 'sys/unseal', { key: recovery })
+  assert.deepEqual(
+    [refused.status, /opens with the static key of its machine/.test(String(refused.body['errors']))],
+    [400, true],
+  )
+  writeFileSync(key, bytes)
+  await eventually(async () => (await ask(next, 'GET', 'sys/health')).status === 200, 'it has opened')
+  assert.equal((await ask(next, 'GET', 'auth/token/lookup-self', undefined, token)).status, 200)
+  assert.ok(!next.stderr().includes(bytes.toString('hex')) && !next.stderr().includes(recovery))
+})
+
+test('from shares to a static key and back, through restarts', async (t) => {
+  const directory = workDirectory(t)
+  const source = randomBytes(32).toString('hex')
+  const shamir = writeServer(directory, 'seal "shamir" {}')
+  let agent = await startAgent(t, ['-config', shamir])
+  const { body: made } = await ask(agent, 'PUT', 'sys/init', { secret_shares: 1, secret_threshold: 1 })
+  const [key, token] = [(made['keys'] as string[])[0], String(made['root_token'])]
+  const works = async () => (await ask(agent, 'GET', 'auth/token/lookup-self', undefined, token)).status
+  const restart = async (seal: string, env: Readonly<Record<string, string>> = {}) => {
+    await ended(agent, 'SIGTERM')
+    agent = await startAgent(t, ['-config', writeServer(directory, seal)], { env })
+  }
+  await restart(staticSeal('env://UNSEAL_KEY'), { UNSEAL_KEY: source })
+  assert.equal((await ask(agent, 'GET', 'sys/seal-status')).body['migration'], true)
+  assert.match(String((await ask(agent, 'PUT', 'sys/unseal', { key })).body['errors']), /seal migration is pending/)
+  assert.equal((await ask(agent, 'PUT', 'sys/unseal', { key, migrate: true })).body['sealed'], false)
+  assert.equal(await works(), 200)
+  await restart(staticSeal('env://UNSEAL_KEY'), { UNSEAL_KEY: source })
+  assert.equal(await works(), 200)
+  await restart(staticSeal('env://UNSEAL_KEY', 'disabled = "true"'), { UNSEAL_KEY: source })
+  assert.equal(await works(), 503)
+  assert.equal((await ask(agent, 'PUT', 'sys/unseal', { key, migrate: true })).body['type'], 'shamir')
+  assert.equal(await works(), 200)
+  await restart('seal "shamir" {}')
+  assert.equal((await ask(agent, 'PUT', 'sys/unseal', { key })).body['sealed'], false)
+  assert.equal(await works(), 200)
+  assert.ok(!readFileSync(shamir, 'utf8').includes(source))
+})
