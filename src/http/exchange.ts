@@ -10,6 +10,7 @@ import type { Logger } from '../kit/log.ts'
 import { type AnyOperation, type Call, type Identity, JsonText, NOBODY, WholeAnswer } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
 import { LINGER_MS, plainAddress } from './connections.ts'
+import { type CrossOrigin, originHeaders, preflightHeaders } from './cross-origin.ts'
 import { errorAnswer, logFault } from './errors.ts'
 import { asksForWebSocket, handshakeFault, offeredToken } from './handshake.ts'
 import { type Meter, NO_METER, type OperationMeter } from './meter.ts'
@@ -34,6 +35,8 @@ export interface Services {
   readonly logger: Logger
   /** Who a token names. Throws a Refusal when it names nobody. */
   readonly resolve: (token: string | undefined) => Promise<Identity> | Identity
+  /** What pages of other origins may do at operations that answer in their own form; nothing is said where it is absent. */
+  readonly crossOrigin?: () => CrossOrigin | undefined
   /** Who counts requests; nobody when absent. */
   readonly meter?: Meter
   /** Headers of every answer, names and values in turn. */
@@ -172,7 +175,6 @@ export class Exchange implements Outlet {
       this.#stopSending()
       throw handshakeFault(this.request, operation) ?? notAlone()
     }
-    if (operation.output !== 'answer') this.headers.push('Vary', 'Accept-Encoding', 'Vary', 'Origin')
     this.#allowOrigin(operation)
     const raw = wantsBody(this.request, operation)
       ? await this.#readInput(target, match)
@@ -262,12 +264,21 @@ export class Exchange implements Outlet {
   }
 
   #allowOrigin(operation: AnyOperation): void {
-    if (this.request.headers.origin === undefined || !operation.crossOrigin) return
+    const { headers } = this.request
+    if (operation.output === 'answer') {
+      const rule = headers.origin === undefined ? undefined : this.#services.crossOrigin?.()
+      if (rule) this.headers.push(...originHeaders(rule, headers))
+      return
+    }
+    this.headers.push('Vary', 'Accept-Encoding', 'Vary', 'Origin')
+    if (headers.origin === undefined || !operation.crossOrigin) return
     this.headers.push('Access-Control-Allow-Origin', '*', 'Access-Control-Allow-Credentials', 'true')
   }
 
   #preflight(target: Target): void {
     const { headers } = this.request
+    const rule = this.#services.router.hasOwnForm(target.path) ? this.#services.crossOrigin?.() : undefined
+    if (rule) return this.#sendPreflight(preflightHeaders(rule, headers))
     const asked = headers['access-control-request-method'] ?? ''
     const depends = 'Origin, Access-Control-Request-Method, Access-Control-Request-Headers'
     const answer = ['Vary', 'Accept-Encoding', 'Vary', depends]
@@ -277,6 +288,10 @@ export class Exchange implements Outlet {
       const wanted = headers['access-control-request-headers']
       if (wanted !== undefined) answer.push('Access-Control-Allow-Headers', wanted)
     }
+    this.#sendPreflight(answer)
+  }
+
+  #sendPreflight(answer: HeaderList): void {
     this.response.writeHead(204, [...this.headers, ...answer])
     this.response.end()
   }

@@ -5,6 +5,7 @@
 import type { IncomingMessage } from 'node:http'
 import { Refusal } from '../kit/errors.ts'
 import type { AnyOperation } from '../kit/operation.ts'
+import { isSameOrigin } from './cross-origin.ts'
 import { declaredBytes } from './request.ts'
 
 /** The subprotocol that is chosen when it is offered. */
@@ -81,17 +82,8 @@ function tokenIn(names: readonly string[]): string | undefined {
  */
 function originFault(request: IncomingMessage, operation: AnyOperation): Refusal | undefined {
   const { origin, host = '' } = request.headers
-  if (origin === undefined || operation.crossOrigin?.includes('GET') || isOrigin(origin, host)) return undefined
+  if (origin === undefined || operation.crossOrigin?.includes('GET') || isSameOrigin(origin, host)) return undefined
   return new Refusal('permission_denied', 'this endpoint is not offered to pages of another origin')
-}
-
-function isOrigin(origin: string, host: string): boolean {
-  try {
-    const { protocol, host: from } = new URL(origin)
-    return new URL(`${protocol}//${host}`).host === from
-  } catch {
-    return false // `null`, for a page that must not say where it comes from
-  }
 }
 
 function bad(text: string): Refusal {

@@ -78,6 +78,12 @@ export class Router {
     return this.#fallback.size > 0 && !this.#knows(path) && !HOST_PATH.test(path)
   }
 
+  /** True for a path whose operations answer in their own form. */
+  hasOwnForm(path: string): boolean {
+    if (this.fallsBack(path)) return true
+    return METHODS.some((method) => this.#find(method, path)?.operation.output === 'answer')
+  }
+
   #fallBack(verb: string, path: string): Match {
     const operation = this.#fallback.get(routeVerb(verb))
     // No text: that is how stock clients of these paths know it.

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 import { type Host, startHost } from '../../src/host/host.ts'
+import type { CrossOrigin } from '../../src/http/cross-origin.ts'
 import { Listener, type ListenerLimits, type TlsFiles } from '../../src/http/listener.ts'
 import type { Meter } from '../../src/http/meter.ts'
 import { Router } from '../../src/http/router.ts'
@@ -39,6 +40,7 @@ export interface EdgeOptions {
   readonly tls?: TlsFiles
   readonly operations?: readonly AnyOperation[]
   readonly fallback?: readonly AnyOperation[]
+  readonly crossOrigin?: () => CrossOrigin | undefined
   readonly address?: string
   readonly meter?: Meter
 }
@@ -94,6 +96,7 @@ export async function startEdge(t: TestContext, options: EdgeOptions = {}): Prom
     logger,
     resolve: options.resolve ?? (() => EVERYBODY),
     limits: { ...LIMITS, ...options.limits },
+    ...(options.crossOrigin ? { crossOrigin: options.crossOrigin } : {}),
     ...(options.tls ? { tls: options.tls } : {}),
     ...(options.meter ? { meter: options.meter } : {}),
   })
