@@ -78,8 +78,6 @@ async function serve(
   trace: { accessor: string },
 ): Promise<WholeAnswer> {
   const head = requestHead(method, raw)
-  // An answer that was to be wrapped must not go out bare.
-  if (head.wrapping) throw new Rejection(400, 'response wrapping is not offered yet')
   const place = core.find(head.path)
   const match = place?.mount.paths.find(place.rest)
   if (!core.isActive && !match?.path.whileSealed) throw new Rejection(503, 'Vault is sealed')
@@ -124,6 +122,8 @@ async function attempt(core: Core, request: Request): Promise<WholeAnswer> {
   if (!judgement.sudo && needsSudo(match.path, verb)) throw denied()
   const handler = match.path.handlers[verb]
   if (!handler) throw new Rejection(405, match.path.whileSealed ? [] : oneError('unsupported operation'))
+  // An answer that was to be wrapped must not go out bare.
+  if (head.wrapping) throw new Rejection(400, 'response wrapping is not offered yet')
   const reply = await handler(input, { ...engineCall, verb, limitMax: judgement.limitMax })
   if (reply?.batch) await place.mount.view.commit(reply.batch)
   return answerOf(reply, head.verb, warningsOf(match, body, reply))

@@ -3,8 +3,8 @@ import type { TestContext } from 'node:test'
 import { Listener } from '../../src/http/listener.ts'
 import { Router } from '../../src/http/router.ts'
 import { secretsOperations } from '../../src/secrets/operations.ts'
-import type { CoreWorld } from './core-world.ts'
-import { EVERYBODY, keepingLogger } from './edge.ts'
+import type { Core } from '../../src/secrets/handle.ts'
+import { EVERYBODY, keepingLogger, type LogLine } from './edge.ts'
 
 const LIMITS = {
   connectionsPerClient: 0,
@@ -18,7 +18,7 @@ const LIMITS = {
 }
 
 /** Resolves with the port. */
-export async function listenTo(t: TestContext, { core, lines }: CoreWorld): Promise<number> {
+export async function listenTo(t: TestContext, { core, lines }: { core: Core; lines: LogLine[] }): Promise<number> {
   const listener = new Listener({
     host: '127.0.0.1',
     port: 0,

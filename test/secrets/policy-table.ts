@@ -44,7 +44,7 @@ export const TABLE: readonly TableCase[] = [
     create cubbyhole/a deny
     read sys/mounts deny
     read auth/token/lookup-self deny
-    help kv/a allow
+    help cubbyhole/a allow
     caps kv/a deny
     caps sys/mounts deny`,
   ),

@@ -1,0 +1,202 @@
+import assert from 'node:assert/strict'
+import { Agent, request } from 'node:http'
+import { test } from 'node:test'
+import type { TestContext } from 'node:test'
+import type { Core } from '../../src/secrets/handle.ts'
+import { Rejection } from '../../src/engines/engine.ts'
+import { listenTo } from '../helpers/core-listener.ts'
+import { CoreWorld } from '../helpers/core-world.ts'
+import type { TableRow } from './policy-rows.ts'
+import { TABLE } from './policy-table.ts'
+import { ALICE } from './policy-table-templates.ts'
+
+const HEADERS: readonly ((token: string) => Record<string, string>)[] = [
+  (token) => ({ 'X-Vault-Token': token }),
+  (token) => ({ 'X-Nomad-Token': token }),
+  (token) => ({ Authorization: `Bearer ${token}` }),
+]
+const DENIED = '{"errors":["1 error occurred:\\n\\t* permission denied\\n\\n"]}\n'
+
+interface Sent {
+  readonly method: string
+  readonly path: string
+  readonly headers: Readonly<Record<string, string>>
+  readonly body?: string
+}
+
+/** What a row asks, as a request. */
+function sentFor(row: TableRow): Sent {
+  const path = `/v1/${row.path.split('/').map(encodeURIComponent).join('/')}`
+  const wrap = row.wrap === undefined ? {} : { 'X-Vault-Wrap-TTL': String(row.wrap) }
+  const body = row.data === undefined ? {} : { body: JSON.stringify(row.data) }
+  const query = new URLSearchParams(
+    Object.entries(row.data ?? {}).map(([name, value]): [string, string] => [name, String(value)]),
+  )
+  if (row.verb === 'update' || row.verb === 'create') return { method: 'POST', path, headers: wrap, ...body }
+  if (row.verb === 'patch') {
+    return { method: 'PATCH', path, headers: { ...wrap, 'Content-Type': 'application/merge-patch+json' }, ...body }
+  }
+  if (row.verb === 'delete') return { method: 'DELETE', path: `${path}?${query.toString()}`, headers: wrap }
+  if (row.verb !== 'read') query.set(row.verb, 'true')
+  return { method: 'GET', path: `${path}?${query.toString()}`, headers: wrap }
+}
+
+interface Answer {
+  readonly status: number
+  readonly text: string
+}
+
+function answerTo(port: number, agent: Agent, { body, ...sent }: Sent): Promise<Answer> {
+  return new Promise((resolve, reject) => {
+    const asked = request({ host: '127.0.0.1', port, agent, ...sent }, (response) => {
+      let text = ''
+      response.setEncoding('utf8').on('data', (part: string) => (text += part))
+      response.on('end', () => resolve({ status: response.statusCode ?? 0, text }))
+    })
+    asked.on('error', reject)
+    asked.end(body)
+  })
+}
+
+/** A core whose tokens are names of table cases: what is looked at here is what their policies do. */
+class CaseCore implements Core {
+  readonly #world: CoreWorld
+  readonly #callers = new Map<string, { names: readonly string[]; hasEntity: boolean }>()
+
+  constructor(world: CoreWorld) {
+    this.#world = world
+  }
+
+  add(token: string, names: readonly string[], hasEntity: boolean): void {
+    this.#callers.set(token, { names, hasEntity })
+  }
+
+  get isActive(): boolean {
+    return true
+  }
+
+  get nobody() {
+    return this.#world.core.nobody
+  }
+
+  now(): number {
+    return this.#world.nowMs
+  }
+
+  find(path: string) {
+    return this.#world.core.find(path)
+  }
+
+  admit(token: string | undefined) {
+    const found = token === undefined ? undefined : this.#callers.get(token)
+    if (!found || token === undefined) throw new Rejection(403, 'permission denied')
+    const acl = this.#world.core.open.policies.acl(found.names, this.now(), found.hasEntity ? ALICE : undefined)
+    const caller = { ...this.nobody.caller, tokenHash: token, tokenType: 'service' as const, policies: found.names }
+    return {
+      caller,
+      judge(question: Parameters<ReturnType<Core['admit']>['judge']>[0]) {
+        const { allowed, sudo, limit } = acl.decide(question)
+        return { allowed, sudo, ...(limit === undefined ? {} : { limitMax: limit }) }
+      },
+    }
+  }
+}
+
+async function casesBehindHttp(t: TestContext): Promise<{ port: number; tokens: readonly string[][] }> {
+  const world = await CoreWorld.open(t)
+  const core = new CaseCore(world)
+  const tokens: string[][] = []
+  for (const [number, { entity, policies }] of TABLE.entries()) {
+    const names = await Promise.all(
+      policies.map(async (policy, index) => {
+        const name = `case-${number}-${index}`
+        const { status, text } = await world.ask('PUT', `sys/policies/acl/${name}`, { policy: policy || '# nothing' })
+        assert.equal(status, 204, text)
+        return name
+      }),
+    )
+    // One token for each header: what one creates, the others would update.
+    tokens.push(HEADERS.map((_, header) => `t-${number}-${header}`))
+    for (const token of tokens[number] ?? []) core.add(token, names, entity ?? false)
+  }
+  return { port: await listenTo(t, { core, lines: world.lines }), tokens }
+}
+
+test('the table decides over HTTP as it says, whichever header brings the token', async (t) => {
+  const { port, tokens } = await casesBehindHttp(t)
+  const agent = new Agent({ keepAlive: true, maxSockets: 8 })
+  t.after(() => agent.destroy())
+  let asked = 0
+  for (const [number, { rows, shows }] of TABLE.entries()) {
+    for (const row of rows) {
+      if (row.verb === 'caps') continue
+      const answers = await Promise.all(
+        HEADERS.map((header, index) => {
+          const sent = sentFor(row)
+          const token = header(tokens[number]?.[index] ?? '')
+          return answerTo(port, agent, { ...sent, headers: { ...sent.headers, ...token } })
+        }),
+      )
+      for (const { status, text } of answers) {
+        asked++
+        const says: string = `${shows}: ${row.verb} ${row.path} ${JSON.stringify(row.data ?? {})}: ${status} ${text}`
+        if (row.outcome === 'deny') assert.deepEqual([status, text], [403, DENIED], says)
+        else assert.ok(status < 500 && status !== 403 && status !== 405, says)
+      }
+    }
+  }
+  assert.ok(asked >= 3 * 300, `${asked} requests`)
+})
+
+/** JSON of the answer's data. */
+function dataOf({ text }: Answer): string {
+  return JSON.stringify((JSON.parse(text) as { data: unknown }).data)
+}
+
+test('a token asks what it may do', async (t) => {
+  const world = await CoreWorld.open(t)
+  const core = new CaseCore(world)
+  const policy = `path "kv/a" { capabilities = ["update", "read"] required_parameters = ["ttl"] min_wrapping_ttl = "5s" }
+    path "kv/b*" { capabilities = ["list"] allowed_parameters = { n = [1] } denied_parameters = { "*" = [] } }
+    path "kv/+/c*" { capabilities = ["deny"] }
+    path "kv/none" {}
+    path "__proto__" { capabilities = ["read"] }`
+  await world.ask('PUT', 'sys/policies/acl/own', { policy })
+  core.add('t', ['default', 'own'], true)
+  const port = await listenTo(t, { core, lines: world.lines })
+  const agent = new Agent({ keepAlive: true })
+  t.after(() => agent.destroy())
+  const headers = { 'X-Vault-Token': 't' }
+  const asking = (paths: unknown) => {
+    const body = JSON.stringify({ paths })
+    return answerTo(port, agent, { method: 'POST', path: '/v1/sys/capabilities-self', headers, body })
+  }
+
+  assert.equal(
+    dataOf(await asking(['kv/a', '/kv/b/', 'kv/x/c', 'kv/none', 'else', '__proto__'])),
+    '{"kv/a":["read","update"],"/kv/b/":["list"],"kv/x/c":["deny"],"kv/none":["deny"],"else":["deny"],"__proto__":["read"]}',
+  )
+  assert.equal(dataOf(await asking('kv/a')), '{"capabilities":["read","update"],"kv/a":["read","update"]}')
+  const many = await asking(Array.from({ length: 10_001 }, (_, index) => `kv/${index}`))
+  assert.deepEqual([many.status, many.text], [400, '{"errors":["more than 10000 paths: ask in several requests"]}\n'])
+
+  const all = await answerTo(port, agent, { method: 'GET', path: '/v1/sys/internal/ui/resultant-acl', headers })
+  const { data } = JSON.parse(all.text) as {
+    data: { root: boolean; exact_paths: Record<string, unknown>; glob_paths: Record<string, unknown> }
+  }
+  assert.equal(data.root, false)
+  assert.deepEqual(data.exact_paths['kv/a'], {
+    capabilities: ['read', 'update'],
+    min_wrapping_ttl: 5,
+    required_parameters: ['ttl'],
+  })
+  assert.deepEqual(data.exact_paths['kv/none'], { capabilities: ['deny'] })
+  assert.deepEqual(data.glob_paths['kv/b'], {
+    capabilities: ['list'],
+    allowed_parameters: { n: [1] },
+    denied_parameters: { '*': [] },
+  })
+  assert.deepEqual(data.glob_paths['kv/+/c*'], { capabilities: ['deny'] })
+  assert.ok(Object.hasOwn(data.glob_paths, 'cubbyhole/'))
+  assert.deepEqual((await world.ask('GET', 'sys/internal/ui/resultant-acl')).body.data, { root: true })
+})
