@@ -6,10 +6,12 @@
  */
 import { Refusal, messageOf } from '../kit/errors.ts'
 
-/** A key with many signatures has some tens of KiB. Whoever sends it may be anybody. */
-const KEY_TEXT_MAX = 256 << 10
+/** Every name in a key is checked, a millisecond each, and whoever sends it may be anybody. A key has some KiB. */
+const KEY_TEXT_MAX = 64 << 10
+const KEYS_TEXT_MAX = 1 << 20
 /** Above what anybody uses. Larger numbers cost seconds of the processor. */
 const RSA_BITS_MAX = 16_384
+const SHORTER = 'gpg --export --export-options export-minimal makes a short one'
 const BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/
 
 export interface PgpKey {
@@ -52,23 +54,26 @@ export async function readPgpKey(text: string): Promise<PgpKey> {
   return { fingerprint, encrypt }
 }
 
-/** Reads several; the refusal says which one is meant. */
-export function readPgpKeys(texts: readonly string[]): Promise<PgpKey[]> {
-  return Promise.all(
-    texts.map(async (text, at) => {
-      try {
-        return await readPgpKey(text)
-      } catch (error) {
-        if (error instanceof Refusal) throw new Refusal('invalid_request', `PGP key ${at + 1}: ${error.message}`)
-        throw error
-      }
-    }),
-  )
+/** Reads several, one after another; the refusal says which one is meant. */
+export async function readPgpKeys(texts: readonly string[]): Promise<PgpKey[]> {
+  const length = texts.reduce((sum, text) => sum + text.length, 0)
+  if (length > KEYS_TEXT_MAX) throw refused(`the keys together are longer than ${KEYS_TEXT_MAX} characters; ${SHORTER}`)
+  const keys: PgpKey[] = []
+  for (const [at, text] of texts.entries()) {
+    try {
+      keys.push(await readPgpKey(text))
+    } catch (error) {
+      if (error instanceof Refusal) throw new Refusal('invalid_request', `PGP key ${at + 1}: ${error.message}`)
+      throw error
+    }
+  }
+  return keys
 }
 
 function decode(text: string): Buffer {
   const trimmed = text.replaceAll(/\s/g, '')
-  if (text.length > KEY_TEXT_MAX) throw refused(`error decoding given PGP key: longer than ${KEY_TEXT_MAX} characters`)
+  if (text.length > KEY_TEXT_MAX)
+    throw refused(`error decoding given PGP key: longer than ${KEY_TEXT_MAX} characters; ${SHORTER}`)
   if (trimmed === '' || !BASE64.test(trimmed)) {
     throw refused('error decoding given PGP key: illegal base64 data: send base64 of the binary (not armored) key')
   }

@@ -48,6 +48,11 @@ test('a key that cannot encrypt, or cannot any more, and what is no key, are ref
     ['too large', 'A'.repeat(300_000), /longer than/],
   ]
   const world = await sealWorld(t)
+  const many = { shares: 100, threshold: 2, pgpKeys: Array.from({ length: 100 }, () => 'A'.repeat(60_000)) }
+  await assert.rejects(
+    world.seal.initialise(asking(2, 2, { unseal: many }), FIRST),
+    /the keys together are longer than/,
+  )
   for (const [name, key, text] of cases) {
     await assert.rejects(
       readPgpKey(key),
