@@ -8,12 +8,14 @@ import { Fault, Refusal } from '../kit/errors.ts'
 import { type Chunk, JsonText } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
 import type { Link, Message, Subscription } from './link.ts'
+import { PartMemory } from './part-memory.ts'
 import { lostPart, PendingCall } from './pending-call.ts'
 import { ALIVE_MS } from './served-call.ts'
 import { ANY, lastParts, nameOf, type Party, type Subjects } from './subjects.ts'
 import { FIRST_BYTES, WindowStock } from './window.ts'
 import { type CallMessage, encode, headOf, WIRE_VERSION } from './wire.ts'
 
+const NOTHING = new Uint8Array(0)
 const TOO_LARGE = 'the request is larger than a message between processes may be, raise max_payload of the NATS server'
 
 /** Of one object for all: every answer's connection closes in the end. */
@@ -48,6 +50,7 @@ export class Forwarder {
   #count = 0
   #self: Party | undefined
   readonly #stock = new WindowStock()
+  readonly #memory = new PartMemory()
 
   constructor(options: ForwardOptions) {
     this.#options = options
@@ -111,6 +114,10 @@ export class Forwarder {
           yield headOf(answer)
         } else throw new Fault('a node gave a value where a stream was expected')
       }
+      if (!call.isLent) return
+      // Once the chunk behind this one is asked for, the last bytes are written and their memory is free.
+      yield NOTHING
+      call.giveBack()
     } finally {
       close()
     }
@@ -130,6 +137,7 @@ export class Forwarder {
       flowAt: (serverId) => subjects.serverFlow(serverId, caller, name),
       send: (flow, message) => link.publish(flow, encode(message)),
       stock: this.#stock,
+      memory: this.#memory,
     })
     const onAbort = () => call.fail(CALLER_GONE)
     // Under who may answer as well: what another node sends is not an answer.

@@ -7,6 +7,7 @@
  * for the next). An answer that is no larger than what a node may send unasked is handed on in one piece.
  */
 import { Fault, Refusal } from '../kit/errors.ts'
+import type { PartMemory } from './part-memory.ts'
 import { ALIVE_MS, GIVE_UP_MS, NodeFault } from './served-call.ts'
 import { FIRST_BYTES, Window, type WindowStock } from './window.ts'
 import {
@@ -37,6 +38,7 @@ export interface PendingOptions {
   readonly flowAt: (serverId: string) => string
   readonly send: (flow: string, message: ControlMessage) => void
   readonly stock: WindowStock
+  readonly memory: PartMemory
 }
 
 export class PendingCall {
@@ -56,6 +58,7 @@ export class PendingCall {
   #buffer: Buffer | undefined
   #spare: Buffer | undefined
   #filled = 0
+  #lent: Buffer | undefined
   #heardAtMs = performance.now()
   #spokeAtMs = performance.now()
 
@@ -89,7 +92,7 @@ export class PendingCall {
 
   /** Data from the front of the queue; undefined when the rest of a chunk of frames is still to come. */
   #gather(first: DataMessage): Uint8Array | undefined {
-    if (this.#filled === 0) this.#makeRoom(this.#isOnePiece ? (this.#expectedBytes ?? 0) : this.#queuedBytes())
+    if (this.#filled === 0) this.#makeFirstRoom()
     for (let piece: DataMessage | undefined = first; piece; piece = this.#dataAt(0)) {
       this.#queue.shift()
       this.#append(piece.data)
@@ -97,6 +100,23 @@ export class PendingCall {
       if (this.#isWhole(piece) && (this.#filled >= GATHER_BYTES || !this.#dataAt(0))) return this.#flush()
     }
     return undefined
+  }
+
+  #makeFirstRoom(): void {
+    if (!this.#isOnePiece) return void this.#makeRoom(this.#queuedBytes())
+    this.#lent ??= this.#options.memory.lend(this.#expectedBytes ?? 0)
+    this.#buffer ??= this.#lent
+    this.#makeRoom(this.#expectedBytes ?? 0)
+  }
+
+  /** True when memory is lent to this call: to be given back when its bytes are written. */
+  get isLent(): boolean {
+    return this.#lent !== undefined
+  }
+
+  giveBack(): void {
+    if (this.#lent) this.#options.memory.giveBack(this.#lent)
+    this.#lent = undefined
   }
 
   /** Of data at the front of the queue, as much as is put together at most. */

@@ -69,24 +69,25 @@ export class CallServer {
   }
 
   /**
-   * Whoever calls names a subject for the answers, and nothing keeps him from naming one that he may not send to himself:
-   * answers go to the caller that the call's own subject names, and to nobody else.
+   * The name of the call whose answers go to `reply`; undefined where nobody may be answered. Whoever calls names a
+   * subject for the answers, and nothing keeps him from naming one that he may not send to himself: answers go to the
+   * caller that the call's own subject names, and to nobody else.
    */
-  #answersTo(subject: string, reply: string, call: string): boolean {
+  #calledAs(subject: string, reply: string): string | undefined {
     const { subjects, as } = this.#options
-    const end = lastParts(reply, 1)
-    if (call !== '' && end !== call) return false
-    if ('nodeId' in as) {
-      const serverId = lastParts(reply, 4).split('.')[0] ?? ''
-      return reply === subjects.reply({ serverId }, as.nodeId, end)
-    }
-    const id = lastParts(subject, 1)
-    return [{ nodeId: id }, { serverId: id }].some((caller) => reply === subjects.reply(caller, ANY, end))
+    const parts = subjects.partsOfReply(reply)
+    if (!parts) return undefined
+    const isOurs =
+      'nodeId' in as
+        ? parts.kind === 'server' && parts.from === as.nodeId
+        : parts.from === ANY && parts.callerId === lastParts(subject, 1)
+    return isOurs ? parts.call : undefined
   }
 
   #take({ subject, payload, reply }: Message): void {
     const { link, callsMax, as } = this.#options
-    if (!this.#answersTo(subject, reply, '') || this.#options.isSuperseded?.()) return
+    const name = this.#calledAs(subject, reply)
+    if (name === undefined || this.#options.isSuperseded?.()) return
     const refuse = (refusal: Refusal) => link.publish(reply, encode(refusalMessage(refusal)))
     const call = decodeCall(payload)
     if (!('operation' in call)) {
@@ -99,7 +100,7 @@ export class CallServer {
     }
     // On a server, under the caller's name: nobody can take another's, or steer his call.
     const key = 'serverId' in as ? `${lastParts(subject, 1)}.${call.call}` : call.call
-    if (this.#calls.has(key) || !this.#answersTo(subject, reply, call.call)) return
+    if (this.#calls.has(key) || name !== call.call) return
     if (this.#calls.size >= callsMax) {
       refuse(
         new Refusal('too_many', 'as many calls as may be are being served here, try again later', {

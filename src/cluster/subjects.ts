@@ -21,11 +21,20 @@ export type Party = { readonly nodeId: string } | { readonly serverId: string }
 /** Stands for whichever server takes a call. */
 export const ANY = 'any'
 
+export interface ReplyParts {
+  readonly kind: 'node' | 'server'
+  readonly callerId: string
+  readonly from: string
+  readonly call: string
+}
+
 export class Subjects {
   readonly #root: string
+  readonly #prefix: string
 
   constructor(region: string) {
     this.#root = `outpost.${region}`
+    this.#prefix = `${this.#root}.`
   }
 
   call(nodeId: string): string {
@@ -49,6 +58,15 @@ export class Subjects {
   reply(caller: Party, from: string, call: string): string {
     const own = 'nodeId' in caller ? `node.${caller.nodeId}` : `server.${caller.serverId}`
     return `${this.#root}.${own}.reply.${from}.${call}`
+  }
+
+  /** The parts of a subject where a caller hears what comes of a call; undefined for any other. */
+  partsOfReply(subject: string): ReplyParts | undefined {
+    if (!subject.startsWith(this.#prefix)) return undefined
+    const [kind, callerId, word, from, call, ...more] = subject.slice(this.#prefix.length).split('.')
+    if (kind !== 'node' && kind !== 'server') return undefined
+    if (!callerId || word !== 'reply' || !from || !call || more.length > 0) return undefined
+    return { kind, callerId, from, call }
   }
 
   describe(nodeId: string): string {
