@@ -127,8 +127,8 @@ export type Handler<In> = (input: In, call: EngineCall) => Outcome
 /** One kind of request below a mount. */
 export interface PathDeclaration<F extends Fields> {
   /**
-   * `roles/:name`; with `:rest*` at its end for everything that follows, slashes included (also nothing), and before its
-   * end for one segment or more.
+   * `roles/:name`. At its end `:rest*` takes everything that follows, slashes included, also nothing, and `:rest+`
+   * something; before its end both take one segment or more.
    */
   readonly pattern: string
   readonly summary: string

@@ -83,11 +83,9 @@ function signedSecondsOf(value: unknown): number {
 }
 
 function wholeSeconds(seconds: number): number {
-  if (seconds < 0) throw new FieldError('a duration cannot be negative')
   // A hundred years say "for ever" as well, and sums of two times stay exact.
-  if (!Number.isFinite(seconds) || seconds > 3_155_760_000)
-    throw new FieldError('a duration is at most a hundred years')
-  return Math.floor(seconds)
+  if (Math.abs(seconds) <= 3_155_760_000) return Math.trunc(seconds)
+  throw new FieldError('a duration is at most a hundred years')
 }
 
 interface Options<T> {
@@ -155,6 +153,7 @@ export function commaList(description: string): Field<readonly string[] | undefi
 /** A list of whole numbers: `[1, 2]`, `["1", "2"]`, `"1,2"` and `1` alike. */
 export function integerList(description: string): Field<readonly number[] | undefined> {
   return field<readonly number[] | undefined>('array', description, undefined, (value) => {
+    if (value === null) return []
     if (typeof value === 'string') return value === '' ? [] : value.split(',').map((part) => integerOf(part.trim()))
     return Array.isArray(value) ? value.map(integerOf) : [integerOf(value)]
   })
@@ -166,10 +165,15 @@ export function isObject(value: unknown): value is JsonObject {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
+/** Some languages write an empty object like this. */
+function isEmptyList(value: unknown): boolean {
+  return Array.isArray(value) && value.length === 0
+}
+
 /** Any JSON object; `null` reads as null, so that it can be told from what was not given. */
 export function object(description: string): Field<JsonObject | null | undefined> {
   return field<JsonObject | null | undefined>('object', description, undefined, (value) =>
-    value === null || isObject(value) ? value : unfit('map[string]interface {}', value),
+    value === null || isObject(value) ? value : isEmptyList(value) ? {} : unfit('map[string]interface {}', value),
   )
 }
 

@@ -65,21 +65,18 @@ function compile(path: Path): Compiled {
   for (const [at, segment] of segments.entries()) {
     const separator = source === '' ? '' : '/'
     if (!segment.startsWith(':')) source += separator + segment.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')
-    else if (segment.endsWith('*') && at < segments.length - 1) {
-      names.push(segment.slice(1, -1))
-      source += `${separator}(.+)`
-    } else if (segment.endsWith('*')) {
+    else if (segment.endsWith('*') && at === segments.length - 1) {
       names.push(segment.slice(1, -1))
       // What takes the rest takes nothing, too: then its slash may be missing.
       source += separator === '' ? '(.*)' : '(?:/(.*))?'
+    } else if (/[*+]$/.test(segment)) {
+      names.push(segment.slice(1, -1))
+      source += `${separator}(.+)`
     } else {
       names.push(segment.slice(1))
       source += `${separator}([^/]+)`
     }
   }
-  return {
-    path,
-    names,
-    pattern: new RegExp(`^${source}${source.endsWith('(.*))?') || source === '(.*)' ? '' : '/?'}$`, 's'),
-  }
+  const takesRest = /[*+]$/.test(path.pattern)
+  return { path, names, pattern: new RegExp(`^${source}${takesRest ? '' : '/?'}$`, 's') }
 }

@@ -127,7 +127,7 @@ async function readBody(request: IncomingMessage, limit: number, refusal: () => 
   }
   if (size === 0 && request.headers['transfer-encoding'] === undefined) return undefined
   try {
-    return new TextDecoder('utf-8', { fatal: true }).decode(Buffer.concat(chunks))
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(Buffer.concat(chunks))
   } catch {
     throw new Refusal('invalid_request', 'the request body is not valid UTF-8')
   }

@@ -6,7 +6,7 @@
 import { Rejection } from '../engines/engine.ts'
 
 /** Deeper than any document that a person or a program means; writing a value costs stack for each level. */
-export const DEPTH_MAX = 256
+export const DEPTH_MAX = 1000
 
 const [QUOTE, BACKSLASH, OPEN_LIST, OPEN_OBJECT, CLOSE_LIST, CLOSE_OBJECT, COMMA] = [34, 92, 91, 123, 93, 125, 44]
 

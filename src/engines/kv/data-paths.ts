@@ -31,15 +31,10 @@ function casOf(value: unknown): number {
   }
 }
 
-function checkName(given: string): void {
-  if (given === '') throw new Rejection(400, 'missing path')
-}
-
 function writeData(
   input: { path: string; options: JsonObject | null | undefined; data: JsonObject | null | undefined },
   call: EngineCall,
 ): Reply {
-  checkName(input.path)
   if (input.data === undefined) throw new Rejection(400, 'no data provided')
   const secrets = new ChangingSecrets(call)
   const before = secrets.record(input.path)
@@ -53,7 +48,6 @@ function patchData(
   input: { path: string; options: JsonObject | null | undefined; data: JsonObject | null | undefined },
   call: EngineCall,
 ): Reply {
-  checkName(input.path)
   if (input.data === undefined) throw new Rejection(400, 'no data provided')
   const secrets = new ChangingSecrets(call)
   const before = secrets.record(input.path)
@@ -111,7 +105,7 @@ function readSubkeys(input: { path: string; version: number; depth: number }, ca
 
 export const dataPaths: readonly Path[] = [
   path({
-    pattern: 'data/:path*',
+    pattern: 'data/:path+',
     summary: 'Read, write, patch and delete the newest version of a secret, or read an older one',
     fields: { path: name, options, data, version },
     exists: ({ path: given }, call) => new Secrets(call, (at) => call.view.pending(at)).record(given) !== undefined,
@@ -119,7 +113,6 @@ export const dataPaths: readonly Path[] = [
     update: writeData,
     patch: patchData,
     delete({ path: given }, call) {
-      checkName(given)
       const secrets = new ChangingSecrets(call)
       const record = secrets.record(given)
       if (record) secrets.softDelete(given, [record.current])
@@ -127,7 +120,7 @@ export const dataPaths: readonly Path[] = [
     },
   }),
   path({
-    pattern: 'subkeys/:path*',
+    pattern: 'subkeys/:path+',
     summary: 'The structure of a secret, with null in place of each value',
     fields: {
       path: name,

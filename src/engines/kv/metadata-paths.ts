@@ -2,6 +2,7 @@
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
 import { anything, boolean, duration, inPath, integer, text } from '../fields.ts'
 import { customMetadata, patchedMetadata } from './custom-metadata.ts'
+import { elsewhere } from './elsewhere.ts'
 import { namesBelow, namesIn, taken } from './names.ts'
 import { durationText, freshRecord, type KeyRecord, timeText } from './record.ts'
 import { ChangingSecrets, Secrets } from './secrets.ts'
@@ -100,7 +101,6 @@ function reply(secrets: ChangingSecrets, given: Settings): Reply {
 }
 
 function writeMetadata(input: Settings & { readonly path: string }, call: EngineCall): Reply | undefined {
-  if (input.path === '') throw new Rejection(400, 'missing path')
   checkVersionsMax(input.max_versions)
   if (!isGiven(call)) return undefined
   const secrets = new ChangingSecrets(call)
@@ -114,7 +114,6 @@ function writeMetadata(input: Settings & { readonly path: string }, call: Engine
 }
 
 function patchMetadata(input: Settings & { readonly path: string }, call: EngineCall): Reply | undefined {
-  if (input.path === '') throw new Rejection(400, 'missing path')
   checkVersionsMax(input.max_versions)
   if (!isGiven(call)) return undefined
   const secrets = new ChangingSecrets(call)
@@ -173,22 +172,32 @@ const listing = {
 
 export const metadataPaths: readonly Path[] = [
   path({
-    pattern: 'metadata/:path*',
+    pattern: 'metadata/:path+',
     summary: 'Settings and versions of a secret; the names in a folder',
     fields: { ...settings, ...listing, path: inPath('Name of the secret, or a folder') },
     exists: ({ path: name }, call) => new Secrets(call, (at) => call.view.pending(at)).record(name) !== undefined,
     read({ path: name }, call) {
-      const record = name === '' ? undefined : new Secrets(call).record(name)
+      const record = new Secrets(call).record(name)
       return record && { data: shownRecord(record) }
     },
     update: writeMetadata,
     patch: patchMetadata,
     delete({ path: name }, call) {
-      if (name === '' || name.endsWith('/')) throw new Rejection(400, 'missing path')
       const secrets = new ChangingSecrets(call)
       secrets.remove(name)
       return { batch: secrets.changes.batch }
     },
+    list: (input, call) => ({ data: { keys: listed(input, call) } }),
+    scan: (input, call) => ({ data: { keys: scanned(input, call) } }),
+  }),
+  path({
+    pattern: 'metadata',
+    summary: 'The names at the top',
+    fields: listing,
+    read: elsewhere,
+    update: elsewhere,
+    patch: elsewhere,
+    delete: elsewhere,
     list: (input, call) => ({ data: { keys: listed(input, call) } }),
     scan: (input, call) => ({ data: { keys: scanned(input, call) } }),
   }),

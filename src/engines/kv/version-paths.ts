@@ -11,7 +11,6 @@ function versionPath(pattern: string, summary: string, missing: string, change: 
     summary,
     fields: { path: inPath('Name of the secret'), versions: integerList('Versions that are meant') },
     update({ path: name, versions }, call: EngineCall): Reply {
-      if (name === '') throw new Rejection(400, 'missing path')
       if (!versions || versions.length === 0) throw new Rejection(400, missing)
       const secrets = new ChangingSecrets(call)
       change(secrets, name, versions)
@@ -22,19 +21,19 @@ function versionPath(pattern: string, summary: string, missing: string, change: 
 
 export const versionPaths: readonly Path[] = [
   versionPath(
-    'delete/:path*',
+    'delete/:path+',
     'Delete versions so that they can be undeleted',
     'No version number provided',
     (secrets, name, versions) => secrets.softDelete(name, versions),
   ),
   versionPath(
-    'undelete/:path*',
+    'undelete/:path+',
     'Bring deleted versions back',
     'No version number provided',
     (secrets, name, versions) => secrets.undelete(name, versions),
   ),
   versionPath(
-    'destroy/:path*',
+    'destroy/:path+',
     'Remove the data of versions for good',
     'no version number provided',
     (secrets, name, versions) => secrets.destroy(name, versions),
