@@ -107,12 +107,10 @@ function checkPatchType(type: string, given: string | undefined): void {
   throw new Rejection(415, `PATCH requires Content-Type of application/merge-patch+json, provided ${String(given)}`)
 }
 
-const SWITCHES = new Set(['help'])
-
 function queryData(verb: Verb, { query }: RawInput): RequestBody {
   if (query.length === 0) return NOTHING
+  const pairs = query.filter(([name]) => name !== verb && name !== 'help')
   const isListing = verb === 'list' || verb === 'scan'
-  const pairs = query.filter(([name]) => !SWITCHES.has(name) && !(isListing && name === verb))
   // As many as the caller may have: to an engine that is a list without a limit of its own.
   const meant = isListing
     ? pairs.map(([name, value]) => [name, name === 'limit' && value === 'max' ? '0' : value] as const)

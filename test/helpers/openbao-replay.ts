@@ -14,7 +14,8 @@ export interface Recorded {
   readonly name: string
   readonly method: string
   readonly path: string
-  readonly reqHeaders?: Readonly<Record<string, string>>
+  /** A header that is null was not sent. */
+  readonly reqHeaders?: Readonly<Record<string, string | null>>
   readonly reqBody?: string | null
   readonly status: number
   readonly headers: Readonly<Record<string, string>>
@@ -167,7 +168,7 @@ async function differencesOf(exchange: Recorded, port: number, known: Substituti
   const headers: Record<string, string> = {}
   for (const [name, value] of Object.entries(exchange.reqHeaders ?? {})) {
     // It is counted anew: the body may have become longer.
-    if (name.toLowerCase() !== 'content-length') headers[name] = known.apply(value)
+    if (value !== null && name.toLowerCase() !== 'content-length') headers[name] = known.apply(value)
   }
   const body = exchange.reqBody ? known.apply(exchange.reqBody) : undefined
   const asked = { method: exchange.method, path: known.apply(exchange.path), headers, ...(body ? { body } : {}) }

@@ -160,7 +160,7 @@ test('settings: what can be set, what cannot, and what an empty one means', asyn
   await tune({ default_lease_ttl: '2d' }, 'given default lease TTL greater than given max lease TTL')
   const badTerm = 'expected seconds or a duration such as "90s", "5m" or "1h30m"'
   await tune({ max_lease_ttl: 'abc' }, `unable to parse max TTL of abc: ${badTerm}`)
-  await tune({ max_lease_ttl: '-1' }, 'unable to parse max TTL of -1: a duration cannot be negative')
+  await tune({ max_lease_ttl: '-1' }, "unable to parse max TTL of -1: cannot provide negative value '-1'")
   await tune({ listing_visibility: 'x' }, 'invalid listing_visibility: it is "unauth", "hidden" or empty')
   await tune({ token_type: 'batch' }, '"token_type" is a setting of auth methods')
   await tune(

@@ -155,6 +155,12 @@ function scanned(input: Listing, call: EngineCall): string[] {
   return taken(namesBelow(secret, read, folderOf(input.path)), limitOf(input, call))
 }
 
+/** Nothing at all has no keys, as in a list. */
+function scan(input: Listing, call: EngineCall): Reply {
+  const keys = scanned(input, call)
+  return { data: keys.length > 0 ? { keys } : {} }
+}
+
 function detailed(keys: readonly string[], folder: string, call: EngineCall): Reply {
   const secrets = new Secrets(call)
   const infos = keys.map((key) => {
@@ -188,7 +194,7 @@ export const metadataPaths: readonly Path[] = [
       return { batch: secrets.changes.batch }
     },
     list: (input, call) => ({ data: { keys: listed(input, call) } }),
-    scan: (input, call) => ({ data: { keys: scanned(input, call) } }),
+    scan,
   }),
   path({
     pattern: 'metadata',
@@ -199,7 +205,7 @@ export const metadataPaths: readonly Path[] = [
     patch: elsewhere,
     delete: elsewhere,
     list: (input, call) => ({ data: { keys: listed(input, call) } }),
-    scan: (input, call) => ({ data: { keys: scanned(input, call) } }),
+    scan,
   }),
   path({
     pattern: 'detailed-metadata/:path*',
