@@ -1,5 +1,6 @@
 /** One path of an ACL: what all policies of a caller say about it, united. */
 import type { Position } from '../config/hcl.ts'
+import type { KeyFilter } from './key-filter.ts'
 import { uniteParameters } from './parameter-rules.ts'
 import type { ParameterRules } from './parameter-rules.ts'
 import { compilePattern } from './path-pattern.ts'
@@ -26,6 +27,8 @@ export interface AclRule {
   readonly mfaMethods: readonly string[]
   /** 0 for none. */
   readonly paginationLimit: number
+  /** A name must pass all of them. */
+  readonly keyFilters: readonly KeyFilter[]
   readonly sources: readonly (RuleOrigin & { readonly capabilities: ReadonlySet<PathCapability> })[]
 }
 
@@ -45,6 +48,7 @@ export function ruleOf(rule: PathRule, path: string, policy: string): AclRule {
     maxWrapSeconds: (rule.maxWrappingTtlMs ?? 0) / 1000,
     mfaMethods: rule.mfaMethods ?? NOTHING,
     paginationLimit: rule.paginationLimit ?? 0,
+    keyFilters: rule.keyFilter ? [rule.keyFilter] : NOTHING,
     sources: [{ policy, path: rule.path, at: rule.at, capabilities: rule.capabilities }],
   }
 }
@@ -64,6 +68,7 @@ export function unite(a: AclRule, b: AclRule): AclRule {
     maxWrapSeconds: smallerBound(a.maxWrapSeconds, b.maxWrapSeconds),
     mfaMethods: [...new Set([...a.mfaMethods, ...b.mfaMethods])],
     paginationLimit: smallerBound(a.paginationLimit, b.paginationLimit),
+    keyFilters: [...a.keyFilters, ...b.keyFilters],
     sources: [...a.sources, ...b.sources],
   }
 }

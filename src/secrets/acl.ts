@@ -15,6 +15,7 @@
  */
 import { ruleOf, unite } from './acl-rule.ts'
 import type { AclRule, RuleOrigin } from './acl-rule.ts'
+import { filteredPath } from './key-filter.ts'
 import { objection } from './parameter-rules.ts'
 import type { ParameterFault, RequestData } from './parameter-rules.ts'
 import { closestFirst, matchesPath, reachesBelow, SplitPath } from './path-pattern.ts'
@@ -59,6 +60,8 @@ export interface Decision {
   readonly parameter?: string
   /** Methods that the caller must also pass. */
   readonly mfaMethods: readonly string[]
+  /** Whether the caller sees a name of the list; absent: it sees them all. */
+  readonly keeps?: (key: string) => boolean
   /** What `limit` of a list or scan is to be, 0 for all; undefined: as the caller said. */
   readonly limit?: number
 }
@@ -183,13 +186,18 @@ class CompiledAcl implements Acl {
     const listing = operation === 'list' || operation === 'scan'
     const path = request.path.replace(/^\/+/, '')
     // The request path adds the slash; a caller that did not must not get another answer.
-    const rule = this.#deciding(listing && path !== '' && !path.endsWith('/') ? `${path}/` : path, listing)
+    const asked = listing && path !== '' && !path.endsWith('/') ? `${path}/` : path
+    const rule = this.#deciding(asked, listing)
     if (!rule) return verdict(false, 'no rule')
     if (!rule.capabilities.has(operation)) {
       return verdict(false, rule.capabilities.has('deny') ? 'deny' : 'not granted', rule)
     }
     if (!wrapsWithin(rule, request.wrapTtlSeconds)) return verdict(false, 'wrapping', rule)
-    if (listing) return judgeLimit(rule, operation, request.data?.['limit'])
+    if (listing) {
+      const decision = judgeLimit(rule, operation, request.data?.['limit'])
+      if (!decision.allowed || rule.keyFilters.length === 0) return decision
+      return { ...decision, keeps: (key) => this.#keeps(rule, asked, key) }
+    }
     if (operation !== 'delete') {
       const against = objection(rule.parameters, request.data ?? {})
       if (against) return { ...verdict(false, against.why, rule), parameter: against.name }
@@ -205,6 +213,14 @@ class CompiledAcl implements Acl {
   allowsAnythingUnder(mountPath: string): boolean {
     if (grants(this.#deciding(mountPath, true))) return true
     return this.rules.some((rule) => grants(rule) && reachesBelow(rule.pattern, mountPath))
+  }
+
+  #keeps({ keyFilters }: AclRule, path: string, key: string): boolean {
+    const operation = key.endsWith('/') ? 'list' : 'read'
+    return keyFilters.every((filter) => {
+      const meant = filteredPath(filter, path, key)
+      return meant !== undefined && this.decide({ operation, path: meant }).allowed
+    })
   }
 
   /** The rule that decides; with `listing` also the one for the path without its last slash. */

@@ -210,6 +210,6 @@ export class SecretsCore implements Core {
 
 const NOTHING: Judgement = { allowed: false, sudo: false }
 
-function judgementOf({ allowed, limit, sudo }: Decision): Judgement {
-  return { allowed, sudo, ...(limit !== undefined && { limitMax: limit }) }
+function judgementOf({ allowed, keeps, limit, sudo }: Decision): Judgement {
+  return { allowed, sudo, ...(limit !== undefined && { limitMax: limit }), ...(keeps && { keeps }) }
 }

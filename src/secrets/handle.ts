@@ -19,18 +19,22 @@ import type { Caller, EngineCall, EngineVerb, Path, Reply } from '../engines/eng
 import { oneError, Rejection } from '../engines/engine.ts'
 import { readFields } from '../engines/fields.ts'
 import { KeyedHash } from '../engines/keyed-hash.ts'
-import type { Call, WholeAnswer } from '../kit/operation.ts'
+import { Fault } from '../kit/errors.ts'
+import { type Call, JsonText, type WholeAnswer } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
 import { answerOf, denied, rejectionAnswer, signed } from './answer.ts'
 import type { Place } from './mounts.ts'
 import { type RequestBody, requestBody, type RequestHead, requestHead, type Verb } from './request.ts'
 import { helpOf } from './help.ts'
+import { withoutKeys } from './key-filter.ts'
 
 /** What a caller's policies say about one request. */
 export interface Judgement {
   readonly allowed: boolean
   readonly sudo: boolean
   readonly limitMax?: number
+  /** Whether the caller may see a name of the list that it asks for; absent: all of them. */
+  readonly keeps?: (key: string) => boolean
 }
 
 export interface Question {
@@ -126,7 +130,14 @@ async function attempt(core: Core, request: Request): Promise<WholeAnswer> {
   if (head.wrapping) throw new Rejection(400, 'response wrapping is not offered yet')
   const reply = await handler(input, { ...engineCall, verb, limitMax: judgement.limitMax })
   if (reply?.batch) await place.mount.view.commit(reply.batch)
-  return answerOf(reply, head.verb, warningsOf(match, body, reply))
+  const shown = reply && judgement.keeps ? filtered(reply, judgement.keeps) : reply
+  return answerOf(shown, head.verb, warningsOf(match, body, shown))
+}
+
+/** A list without the names that its caller may not see. */
+function filtered({ data, warnings }: Reply, keeps: (key: string) => boolean): Reply {
+  if (data instanceof JsonText) throw new Fault('a list whose names are to be filtered is JSON text already')
+  return { data: withoutKeys(data ?? {}, keeps), ...(warnings && { warnings }) }
 }
 
 const OPEN: Judgement = { allowed: true, sudo: true }

@@ -1,5 +1,7 @@
 /** Rules about paths of the secrets core: how they are read. Which of them decides about a request: `acl.ts`. */
 import type { Entry, Node, Position } from '../config/hcl.ts'
+import { parseKeyFilter } from './key-filter.ts'
+import type { KeyFilter } from './key-filter.ts'
 import { bracesPair } from './policy-template.ts'
 import type { NamedRule, RuleReader } from './rule-reader.ts'
 
@@ -46,6 +48,8 @@ export interface PathRule {
   readonly maxWrappingTtlMs?: number
   readonly mfaMethods?: readonly string[]
   readonly paginationLimit?: number
+  /** Which names of a list or scan the caller sees. */
+  readonly keyFilter?: KeyFilter
   /** The rule counts only before this moment, in milliseconds since the Unix epoch. */
   readonly expiresAtMs?: number
 }
@@ -62,6 +66,7 @@ const KEYS = [
   'max_wrapping_ttl',
   'mfa_methods',
   'pagination_limit',
+  'list_scan_response_keys_filter_path',
   'expiration',
   'comment',
 ]
@@ -110,8 +115,18 @@ function readRestriction(entry: Entry, draft: Draft, reader: RuleReader): void {
   else if (entry.key === 'max_wrapping_ttl') setIfRead(draft, 'maxWrappingTtlMs', reader.durationMs(entry, 'path'))
   else if (entry.key === 'pagination_limit') setIfRead(draft, 'paginationLimit', readLimit(entry, reader))
   else if (entry.key === 'expiration') setIfRead(draft, 'expiresAtMs', readMoment(entry, reader))
+  else if (entry.key === 'list_scan_response_keys_filter_path') readKeyFilter(entry, draft, reader)
   else if (entry.key === 'comment') reader.text(entry)
   else reader.unknown(entry, 'path', KEYS)
+}
+
+function readKeyFilter(entry: Entry, draft: Draft, reader: RuleReader): void {
+  const text = reader.text(entry)
+  const filter = text === undefined ? undefined : parseKeyFilter(text)
+  if (filter) draft.keyFilter = filter
+  else if (text !== undefined) {
+    reader.fault(entry.value.at, `path: ${entry.key} must be a template such as "{{ .path }}{{ .key }}"`)
+  }
 }
 
 type NumberKey = 'minWrappingTtlMs' | 'maxWrappingTtlMs' | 'paginationLimit' | 'expiresAtMs'

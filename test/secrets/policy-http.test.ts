@@ -95,8 +95,8 @@ class CaseCore implements Core {
     return {
       caller,
       judge(question: Parameters<ReturnType<Core['admit']>['judge']>[0]) {
-        const { allowed, sudo, limit } = acl.decide(question)
-        return { allowed, sudo, ...(limit === undefined ? {} : { limitMax: limit }) }
+        const { allowed, keeps, limit, sudo } = acl.decide(question)
+        return { allowed, sudo, ...(limit === undefined ? {} : { limitMax: limit }), ...(keeps ? { keeps } : {}) }
       },
     }
   }
@@ -199,4 +199,22 @@ test('a token asks what it may do', async (t) => {
   assert.deepEqual(data.glob_paths['kv/+/c*'], { capabilities: ['deny'] })
   assert.ok(Object.hasOwn(data.glob_paths, 'cubbyhole/'))
   assert.deepEqual((await world.ask('GET', 'sys/internal/ui/resultant-acl')).body.data, { root: true })
+})
+
+test('a list over HTTP is without the names that its caller could not use', async (t) => {
+  const world = await CoreWorld.open(t)
+  const core = new CaseCore(world)
+  const policy = `path "sys/policies/acl" { capabilities = ["list"] list_scan_response_keys_filter_path = "{{ .path }}{{ .key }}" }
+    path "sys/policies/acl/o*" { capabilities = ["read"] }`
+  for (const name of ['own', 'other', 'third']) await world.ask('PUT', `sys/policies/acl/${name}`, { policy })
+  core.add('t', ['own'], false)
+  const port = await listenTo(t, { core, lines: world.lines })
+  const agent = new Agent()
+  const asked = { method: 'GET', headers: { 'X-Vault-Token': 't' } }
+  const list = await answerTo(port, agent, { ...asked, path: '/v1/sys/policies/acl?list=true' })
+  assert.equal(dataOf(list), '{"keys":["other","own"]}')
+  await world.ask('DELETE', 'sys/policies/acl/other')
+  await world.ask('PUT', 'sys/policies/acl/own', { policy: policy.replace('acl/o*', 'acl/x*') })
+  const nothing = await answerTo(port, agent, { ...asked, path: '/v1/sys/policies/acl?list=true' })
+  assert.deepEqual([nothing.status, nothing.text], [404, '{"errors":[]}\n'])
 })
