@@ -42,8 +42,7 @@ export function checksumOf(row: Omit<LogRow, 'checksum'>, before: Uint8Array): B
 /** Where the history in a database stands: at the newest row of its log, or where that is to go on. */
 export function positionIn(database: DatabaseSync): Position {
   const row = database.prepare('SELECT sequence, epoch, checksum FROM log ORDER BY sequence DESC LIMIT 1').get()
-  if (!row) return baseIn(database)
-  const { sequence, epoch, checksum } = row
+  const { sequence, epoch, checksum } = row ?? baseIn(database)
   if (!(checksum instanceof Uint8Array)) throw new Fault('the log is damaged')
   return { sequence: Number(sequence), epoch: Number(epoch), checksum }
 }

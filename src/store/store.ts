@@ -16,13 +16,14 @@
  * never served as if it were whole. A killed process: what was not answered may or may not be there, never in part.
  */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
-import { Fault, messageOf } from '../kit/errors.ts'
+import { Fault, messageOf, Refusal } from '../kit/errors.ts'
 import type { Batch } from './batch.ts'
 import { openForReading } from './database.ts'
 import { entryCrc } from './entry-crc.ts'
 import { factIn } from './facts.ts'
 import type { LogLimits } from './log-limits.ts'
 import { baseIn, epochIn, type LogRow, type Position, positionIn, totalIn } from './log-row.ts'
+import type { SnapshotMeta } from './snapshot-archive.ts'
 import { StoreError } from './store-error.ts'
 import { WriterQueue } from './writer-queue.ts'
 
@@ -196,6 +197,19 @@ export class SqliteStore implements Store {
   /** Of the cluster that the entries belong to: made with the database, taken over by a restore. */
   get clusterId(): string {
     return String(factIn(this.#reader, 'cluster'))
+  }
+
+  /** True before the first commit. */
+  get isEmpty(): boolean {
+    return this.position().sequence === 0 && this.paths('', { limit: 1 }).length === 0
+  }
+
+  /** What `restoreSnapshot` ends with: the entries in the file take the place of all there is. */
+  async restore(fd: number, meta: SnapshotMeta, sha256: string): Promise<void> {
+    const outcome = await this.#queue.orderAlone({ kind: 'restore', fd, meta, sha256 }, () => {
+      this.#epoch = epochIn(this.#reader)
+    })
+    if ('refusal' in outcome) throw new Refusal('invalid_request', outcome.refusal)
   }
 
   /** Waits for what is under way, then closes. */

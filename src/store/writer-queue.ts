@@ -48,6 +48,8 @@ export class WriterQueue {
   #cause: StoreError | undefined
   #broken: StoreError | undefined
   #closed = false
+  /** Something is under way that nothing may be queued behind. */
+  #isAlone = false
 
   /** Starts the writer's thread, which opens the database. Rejects with a Fault for the operator. */
   static async start(settings: WriterSettings): Promise<WriterQueue> {
@@ -102,6 +104,25 @@ export class WriterQueue {
   }
 
   /**
+   * Queues what changes everything: commits are refused until it is answered. When it has been done the listeners are
+   * called, as what they remember is of another state; before that, `changed`.
+   */
+  async orderAlone(order: OrderBody, changed: () => void): Promise<Outcome> {
+    this.#refuseWhenDown()
+    this.#isAlone = true
+    try {
+      const outcome = await this.#post(order)
+      if ('done' in outcome) {
+        changed()
+        this.#beginGeneration(new StoreError('failed', 'another state has taken the place of this one'))
+      }
+      return outcome
+    } finally {
+      this.#isAlone = false
+    }
+  }
+
+  /**
    * Waits for what is queued, then ends the thread. Other connections are closed by `before`: whoever is the last one to
    * leave puts the write-ahead log in its place, and it should be the one who may write.
    */
@@ -117,6 +138,7 @@ export class WriterQueue {
   #refuseWhenDown(): void {
     if (this.#broken) throw this.#broken
     if (this.#closed) throw new StoreError('closed', 'the store is closed')
+    if (this.#isAlone) throw new StoreError('busy', 'a snapshot is being restored')
   }
 
   #post(order: OrderBody, write?: QueuedWrite, transfer: ArrayBuffer[] = []): Promise<Outcome> {

@@ -3,9 +3,12 @@
  * arrived for a while it tidies up: the write-ahead log is emptied, so that what was removed is in no file any more.
  */
 import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads'
+import { Refusal } from '../kit/errors.ts'
 import { lockDatabase } from './database-lock.ts'
 import { emptyWal, openForWriting } from './database.ts'
 import type { LogLimits } from './log-limits.ts'
+import { applySnapshot } from './snapshot-apply.ts'
+import type { SnapshotMeta } from './snapshot-archive.ts'
 import { type WriteRequest, type WriteResult, Writer } from './writer.ts'
 
 export interface WriterSettings {
@@ -13,10 +16,17 @@ export interface WriterSettings {
   readonly log?: LogLimits
 }
 
+interface Verified {
+  readonly meta: SnapshotMeta
+  /** Of the entries in the file, in hex. */
+  readonly sha256: string
+}
+
 export type Order =
   | ({ readonly kind: 'write'; readonly id: number } & WriteRequest)
   | { readonly kind: 'raise epoch'; readonly id: number; readonly epoch: number }
   | { readonly kind: 'acknowledged'; readonly id: number; readonly sequence: number | undefined }
+  | ({ readonly kind: 'restore'; readonly id: number; readonly fd: number } & Verified)
   | { readonly kind: 'nothing' | 'close'; readonly id: number }
 
 export type Report = { readonly kind: 'open' } | { readonly kind: 'done'; readonly results: readonly Outcome[] }
@@ -24,6 +34,8 @@ export type Report = { readonly kind: 'open' } | { readonly kind: 'done'; readon
 export type Outcome =
   | { readonly id: number; readonly result: WriteResult }
   | { readonly id: number; readonly done: true }
+  /** What a caller handed over is not right, in words for it. */
+  | { readonly id: number; readonly refusal: string }
   | { readonly id: number; readonly failure: { readonly message: string; readonly code: number } }
 
 /** Batches of one transaction; more would keep the first waiting. */
@@ -43,7 +55,7 @@ const tell = (report: Report) => port.postMessage(report)
 const { path, log } = workerData as WriterSettings
 const lock = lockDatabase(path)
 const database = openForWriting(path)
-const writer = new Writer(database, log)
+let writer = new Writer(database, log)
 
 function failureOf(error: unknown): { message: string; code: number } {
   const code =
@@ -71,11 +83,18 @@ function other(order: Exclude<Order, Write>): Outcome {
   try {
     if (order.kind === 'raise epoch') writer.raiseEpoch(order.epoch)
     else if (order.kind === 'close') close()
+    else if (order.kind === 'restore') restore(order)
     else if (order.kind === 'acknowledged') writer.acknowledged = order.sequence
     return { id, done: true }
   } catch (error) {
+    if (error instanceof Refusal) return { id, refusal: error.message }
     return { id, failure: failureOf(error) }
   }
+}
+
+function restore({ fd, meta, sha256 }: Extract<Order, { kind: 'restore' }>): void {
+  applySnapshot(database, fd, meta, sha256)
+  writer = new Writer(database, log)
 }
 
 /** The next order that has arrived already. */
