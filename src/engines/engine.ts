@@ -78,6 +78,8 @@ export interface EngineCall {
   readonly data: Readonly<Record<string, unknown>>
   /** The body's JSON text, for who keeps numbers as they were written. */
   readonly bodyText: string | undefined
+  /** Whether the caller's policies also grant `sudo` here: for who asks more of some requests than of others. */
+  readonly sudo: boolean
   /** Largest number of names that the caller's policy lets a list have. */
   readonly limitMax: number | undefined
   /** The client's address, where it is known. */

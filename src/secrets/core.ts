@@ -6,10 +6,13 @@ import { randomUUID } from 'node:crypto'
 import type { Barrier } from '../barrier/barrier.ts'
 import type { Seal } from '../barrier/seal.ts'
 import { type Put, View } from '../barrier/view.ts'
+import { cubbyholePrefix } from '../engines/cubbyhole/cubbyhole.ts'
 import type { Caller, Engine, Storage } from '../engines/engine.ts'
 import { Rejection } from '../engines/engine.ts'
 import { PathTable } from '../engines/path-table.ts'
+import { Refusal } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
+import type { Identity } from '../kit/operation.ts'
 import type { Admitted, Core, Judgement } from './handle.ts'
 import { MountChanges } from './mount-changes.ts'
 import {
@@ -23,10 +26,15 @@ import {
 } from './mount-record.ts'
 import { MountView, Traffic } from './mount-view.ts'
 import { mountOf, MountTable, type Place } from './mounts.ts'
-import type { Acl, Decision } from './acl.ts'
+import type { Acl } from './acl.ts'
+import { type ClockSources, CoreClock, machineClock } from './core-clock.ts'
 import { PolicyStore } from './policy-store.ts'
 import type { EntityFacts } from './policy-template.ts'
-import { callerOf, TokenStore } from './token-store.ts'
+import { Admission, type TokenGrants } from './token-admission.ts'
+import { TokenRevocation } from './token-revocation.ts'
+import { TokenStore } from './token-store.ts'
+import { TokenSweeper } from './token-sweeper.ts'
+import { TokenTidy } from './token-tidy.ts'
 
 const CLUSTER_PATH = 'core/cluster'
 
@@ -40,7 +48,8 @@ export interface CoreOptions {
   readonly version: string
   readonly clusterName: string
   readonly logger: Logger
-  readonly now?: () => number
+  /** The machine's clock and the time that passes; real ones unless given. */
+  readonly time?: Partial<ClockSources>
   /** What identity knows about an entity, for templates of policies. The object is replaced when a fact changes. */
   readonly entityFacts?: (entityId: string) => EntityFacts | undefined
 }
@@ -50,6 +59,10 @@ export interface OpenCore {
   readonly mounts: MountTable
   readonly mountChanges: MountChanges
   readonly tokens: TokenStore
+  readonly revocation: TokenRevocation
+  readonly sweeper: TokenSweeper
+  readonly tidy: TokenTidy
+  readonly admission: Admission
   readonly policies: PolicyStore
   readonly clusterId: string
   readonly clusterName: string
@@ -60,10 +73,12 @@ export class SecretsCore implements Core {
   readonly #engines: readonly Engine[]
   /** `sys/` while nothing can be read: its paths that answer in any state. */
   readonly #sealedSystem: Place['mount']
+  readonly #clock: CoreClock
   #open: OpenCore | undefined
 
   constructor(options: CoreOptions) {
     this.options = options
+    this.#clock = new CoreClock({ ...machineClock(), ...options.time })
     this.#engines = [...options.own(this), ...options.engines]
     this.#sealedSystem = this.#systemMount()
   }
@@ -86,8 +101,9 @@ export class SecretsCore implements Core {
     return this.#open
   }
 
+  /** The time by which everything here lives: see `core-clock.ts`. */
   now(): number {
-    return (this.options.now ?? Date.now)()
+    return this.#clock.now()
   }
 
   /** What a fresh core begins with, to be committed together with its keyring, and the only sight of its root token. */
@@ -129,23 +145,41 @@ export class SecretsCore implements Core {
       name?: string
     }
     const { id: clusterId = '', name: clusterName = '' } = cluster
-    this.#open = {
-      mounts,
-      mountChanges,
-      tokens: new TokenStore(this.barrier),
-      policies: new PolicyStore(this.barrier),
-      clusterId,
-      clusterName,
-    }
+    this.#open = { mounts, mountChanges, ...this.#openTokens(mounts), clusterId, clusterName }
     mountChanges.resume(leaving)
     this.options.logger.info('the secrets core is active', { cluster_id: clusterId })
   }
 
+  #openTokens(mounts: MountTable): Omit<OpenCore, 'mounts' | 'mountChanges' | 'clusterId' | 'clusterName'> {
+    const { barrier } = this
+    const { logger } = this.options
+    const tokens = new TokenStore(barrier)
+    const policies = new PolicyStore(barrier)
+    const cubbyholes = new View(barrier, dataPrefix(mounts.get('cubbyhole/')?.record.uuid ?? ''))
+    // What hangs on a token and goes with it. Leases will be the second.
+    const onRevoke = [async (hash: string) => void (await cubbyholes.removeAll(cubbyholePrefix(hash)))]
+    const revocation = new TokenRevocation(tokens, logger, onRevoke)
+    return {
+      tokens,
+      policies,
+      revocation,
+      sweeper: new TokenSweeper({ tokens, revocation, clock: this.#clock, logger }),
+      tidy: new TokenTidy({ tokens, revocation, cubbyholes, logger }),
+      admission: new Admission({
+        tokens,
+        revocation,
+        policies,
+        now: () => this.now(),
+        aclOf: (entry) => this.aclOf(entry),
+      }),
+    }
+  }
+
   /** Seals the barrier at once and forgets everything that came from below it; resolves when nothing is left to write. */
   async seal(): Promise<void> {
-    this.#open?.mountChanges.close()
-    this.#open?.tokens.close()
+    const { mountChanges, revocation, sweeper, tidy, tokens } = this.#open ?? {}
     this.#open = undefined
+    for (const part of [mountChanges, sweeper, revocation, tidy, tokens]) part?.close()
     await this.options.seal.seal()
   }
 
@@ -164,12 +198,23 @@ export class SecretsCore implements Core {
     return path.startsWith('sys/') ? { mount: this.#sealedSystem, rest: path.slice('sys/'.length) } : undefined
   }
 
-  admit(token: string | undefined, _remote: string | undefined): Admitted {
-    const entry = token === undefined ? undefined : this.open.tokens.find(token, this.now())
-    if (!entry) throw new Rejection(403, 'permission denied')
-    const caller = callerOf(entry)
-    const acl = this.aclOf(entry)
-    return { caller, judge: (question) => judgementOf(acl.decide(question)) }
+  admit(token: string | undefined, remote: string | undefined): Admitted {
+    return this.open.admission.admit(token, remote)
+  }
+
+  /** Who a token is to the rest of the process. Throws a Refusal for what is no token, and while nobody can tell. */
+  identityOf(token: string, remote: string | undefined): Identity | Promise<Identity> {
+    return this.#askable().identityOf(token, remote)
+  }
+
+  /** What to tell another process about a token. Throws as `identityOf` does. */
+  grantsOf(token: string, remote: string | undefined): TokenGrants | Promise<TokenGrants> {
+    return this.#askable().grantsOf(token, remote)
+  }
+
+  #askable(): Admission {
+    if (!this.#open || this.barrier.isSealed) throw new Refusal('unavailable', 'Vault is sealed')
+    return this.#open.admission
   }
 
   /** What a token may do, by its policies and its entity. */
@@ -209,7 +254,3 @@ export class SecretsCore implements Core {
 }
 
 const NOTHING: Judgement = { allowed: false, sudo: false }
-
-function judgementOf({ allowed, keeps, limit, sudo }: Decision): Judgement {
-  return { allowed, sudo, ...(limit !== undefined && { limitMax: limit }), ...(keeps && { keeps }) }
-}

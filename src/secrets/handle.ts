@@ -50,6 +50,8 @@ export interface Admitted {
   judge(question: Question): Judgement
   /** Resolves once the use is written down; absent for a token that may be used as often as one likes. */
   readonly used?: Promise<unknown>
+  /** To be called after the last use that the token had. */
+  readonly spent?: () => Promise<void>
 }
 
 /** What the way through the core needs of it. */
@@ -96,6 +98,7 @@ async function serve(
   // Also a request that was refused is a use of the token, and both are over before the caller learns anything.
   const [outcome] = await Promise.allSettled([attempted, admitted.used])
   await admitted.used
+  await admitted.spent?.()
   if (outcome.status === 'rejected') throw outcome.reason
   return outcome.value
 }
@@ -128,7 +131,7 @@ async function attempt(core: Core, request: Request): Promise<WholeAnswer> {
   if (!handler) throw new Rejection(405, match.path.whileSealed ? [] : oneError('unsupported operation'))
   // An answer that was to be wrapped must not go out bare.
   if (head.wrapping) throw new Rejection(400, 'response wrapping is not offered yet')
-  const reply = await handler(input, { ...engineCall, verb, limitMax: judgement.limitMax })
+  const reply = await handler(input, { ...engineCall, verb, sudo: judgement.sudo, limitMax: judgement.limitMax })
   if (reply?.batch) await place.mount.view.commit(reply.batch)
   const shown = reply && judgement.keeps ? filtered(reply, judgement.keeps) : reply
   return answerOf(shown, head.verb, warningsOf(match, body, shown))
@@ -175,6 +178,7 @@ function callOf(core: Core, { admitted, call, head, place }: Request, body: Requ
     nowMs: core.now(),
     data: body.data,
     bodyText: body.text,
+    sudo: false,
     limitMax: undefined,
     remote: call.remote,
     signal: call.signal,

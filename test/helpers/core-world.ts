@@ -68,8 +68,10 @@ export class CoreWorld {
   unsealKey: Buffer = Buffer.alloc(0)
   readonly lines: LogLine[] = []
   rootToken = ''
-  /** What the core takes for the time, in milliseconds. */
+  /** What the machine's clock says, in milliseconds. */
   nowMs = Date.now()
+  /** How much the machine's clock was set by, of all that `nowMs` tells: the rest of its changes is time that passed. */
+  setByMs = 0
 
   private constructor(directory: string, store: SqliteStore, { engines = [], seal, sealOptions }: WorldOptions) {
     this.directory = directory
@@ -84,8 +86,14 @@ export class CoreWorld {
       version: '0.0.0-test',
       clusterName: 'test',
       logger: keepingLogger(this.lines),
-      now: () => this.nowMs,
+      time: { wall: () => this.nowMs, elapsed: () => this.nowMs - this.setByMs },
     })
+  }
+
+  /** Sets the machine's clock, as no time passes. */
+  setClock(byMs: number): void {
+    this.nowMs += byMs
+    this.setByMs += byMs
   }
 
   /** Initialised and active, unless `raw`. Closed and removed with the test. */

@@ -1,0 +1,191 @@
+/**
+ * Revoking tokens, and what belongs to them. One commit removes the token's entry and leaves a *mark*: from then on the
+ * token and everything below it is refused, for ever. The rest is removal of what nobody can use any more, in small
+ * pages: descendants (each of which gets a mark of its own), then what hangs on the token (its cubbyhole, its leases),
+ * then the mark. A process that is killed anywhere in between finds the marks at its next start and goes on.
+ *
+ * A token that is revoked without its children is first marked as *leaving*: from that commit on it is refused and its
+ * children have no parent. Then their entries are changed, page by page, and it is revoked like any other.
+ */
+import { setTimeout as delay } from 'node:timers/promises'
+import { messageOf } from '../kit/errors.ts'
+import type { Logger } from '../kit/log.ts'
+import { encodeEntry, type TokenEntry, tokenPaths } from './token-entry.ts'
+import type { TokenStore } from './token-store.ts'
+
+/** Entries are read, and so decrypted, that many at a time: about a millisecond. */
+const PAGE = 32
+/** Of a large tree a caller does not see the end. */
+const AWAITED_MS = 1000
+const RESUMED_AT_ONCE = 100
+/** What the mark of a token says that leaves its children behind. */
+const LEAVING = 'leaving'
+
+/** Removes what hangs on a token. Called with the hash of a token that is gone; perhaps more than once. */
+export type OnRevoke = (hash: string) => Promise<void>
+
+export class TokenRevocation {
+  readonly #tokens: TokenStore
+  readonly #logger: Logger
+  readonly #hooks: readonly OnRevoke[]
+  /** Removals until they are durable, so that who asks for one again is not answered sooner. */
+  readonly #underWay = new Map<string, Promise<unknown>>()
+  /** Whose remains are being removed. */
+  readonly #cleaned = new Set<string>()
+  #isClosed = false
+
+  constructor(tokens: TokenStore, logger: Logger, hooks: readonly OnRevoke[]) {
+    this.#tokens = tokens
+    this.#logger = logger
+    this.#hooks = hooks
+  }
+
+  /** Revokes a token and all that descend from it. Resolves when that is durable; what is no token is passed over. */
+  async revoke(hash: string): Promise<void> {
+    const entry = this.#tokens.pending(hash)
+    if (!entry || entry.isLeaving) return void (await this.#underWay.get(hash))
+    await this.#noted(hash, this.#remove([entry]))
+    await shortly(this.#clean([hash]))
+  }
+
+  /** Revokes a token and makes its children orphans. Resolves when that is durable. */
+  async revokeOrphan(hash: string): Promise<void> {
+    const entry = this.#tokens.pending(hash)
+    if (!entry || entry.isLeaving) return void (await this.#underWay.get(hash))
+    const puts = [
+      { path: tokenPaths.id(hash), value: encodeEntry({ ...entry, isLeaving: true }) },
+      { path: tokenPaths.revoking(hash), value: Buffer.from(LEAVING) },
+    ]
+    await this.#noted(hash, this.#tokens.end([hash], { puts, deletes: [] }))
+    await shortly(this.#cleanLeaving(hash))
+  }
+
+  /** Revokes some tokens with all that descend from them, in one commit. Resolves when nothing of them is left. */
+  async revokeAll(entries: readonly TokenEntry[]): Promise<void> {
+    const own = entries.filter(({ isLeaving }) => !isLeaving)
+    if (own.length === 0) return
+    await this.#remove(own)
+    await this.#clean(own.map(({ hash }) => hash))
+  }
+
+  /** Goes on where marks are left: of a process that ended, or of a commit that failed. */
+  async resume(): Promise<void> {
+    const { storage } = this.#tokens
+    const names = storage.list(tokenPaths.revokings, { limit: RESUMED_AT_ONCE + this.#cleaned.size })
+    const left = names.filter((hash) => !this.#cleaned.has(hash))
+    const isLeaving = (hash: string) => storage.get(tokenPaths.revoking(hash))?.toString() === LEAVING
+    for (const hash of left.filter(isLeaving)) await this.#cleanLeaving(hash)
+    await this.#clean(left.filter((hash) => !isLeaving(hash)))
+  }
+
+  close(): void {
+    this.#isClosed = true
+  }
+
+  async #noted(hash: string, removal: Promise<unknown>): Promise<void> {
+    this.#underWay.set(hash, removal)
+    try {
+      await removal
+    } finally {
+      this.#underWay.delete(hash)
+    }
+  }
+
+  /** The one commit after which tokens are none. `links` are what else goes. */
+  async #remove(entries: readonly TokenEntry[], links: readonly string[] = []): Promise<void> {
+    const marks = entries.map(({ hash }) => ({ path: tokenPaths.revoking(hash), value: Buffer.alloc(0) }))
+    const deletes = new Set([...entries.flatMap((entry) => this.#tokens.pathsOf(entry)), ...links])
+    await this.#tokens.end(
+      entries.map(({ hash }) => hash),
+      { puts: marks, deletes: [...deletes] },
+    )
+  }
+
+  /** Removes everything below revoked tokens, then what hangs on them, then their marks. Never rejects. */
+  async #clean(hashes: readonly string[]): Promise<void> {
+    const stack = [...hashes]
+    for (const hash of stack) this.#cleaned.add(hash)
+    try {
+      while (stack.length > 0 && !this.#isClosed) {
+        const page = stack.slice(-PAGE)
+        const links = this.#linksOf(page)
+        if (links.length > 0) {
+          const children = links.flatMap(({ hash }) => this.#tokens.pending(hash) ?? [])
+          // One that is leaving has no parent and its children none: only the link to it is left.
+          const revoked = children.filter(({ isLeaving }) => !isLeaving)
+          await this.#remove(
+            revoked,
+            links.map(({ path }) => path),
+          )
+          for (const { hash } of revoked) this.#cleaned.add(hash)
+          stack.push(...revoked.map(({ hash }) => hash))
+          continue
+        }
+        await Promise.all(page.flatMap((hash) => this.#hooks.map((hook) => hook(hash))))
+        await this.#tokens.storage.commit({ puts: [], deletes: page.map(tokenPaths.revoking) })
+        stack.length -= page.length
+        for (const hash of page) this.#cleaned.delete(hash)
+      }
+    } catch (error) {
+      this.#failed(error)
+    } finally {
+      for (const hash of stack) this.#cleaned.delete(hash)
+    }
+  }
+
+  /** Makes orphans of the children of a token that is leaving, then removes it. Never rejects. */
+  async #cleanLeaving(hash: string): Promise<void> {
+    if (this.#cleaned.has(hash)) return
+    this.#cleaned.add(hash)
+    try {
+      for (let links = this.#linksOf([hash]); links.length > 0; links = this.#linksOf([hash])) {
+        if (this.#isClosed) return
+        const children = links.flatMap((link) => this.#tokens.pending(link.hash) ?? [])
+        const puts = children.map((child) => ({
+          path: tokenPaths.id(child.hash),
+          value: encodeEntry({ ...child, parent: '' }),
+        }))
+        await this.#tokens.storage.commit({ puts, deletes: links.map(({ path }) => path) })
+        for (const child of children) this.#tokens.forget(child.hash)
+      }
+      const entry = this.#tokens.pending(hash)
+      if (entry) await this.#remove([entry])
+      await this.#clean([hash])
+    } catch (error) {
+      this.#failed(error)
+    } finally {
+      this.#cleaned.delete(hash)
+    }
+  }
+
+  /** Children of some tokens, the first few of all. */
+  #linksOf(parents: readonly string[]): { hash: string; path: string }[] {
+    const links: { hash: string; path: string }[] = []
+    for (const parent of parents) {
+      const folder = tokenPaths.childrenOf(parent)
+      const names = this.#tokens.storage.list(folder, { limit: PAGE - links.length })
+      links.push(...names.map((hash) => ({ hash, path: folder + hash })))
+      if (links.length >= PAGE) break
+    }
+    return links
+  }
+
+  #failed(error: unknown): void {
+    if (this.#isClosed) return
+    this.#logger.warn('what was left of revoked tokens could not be removed; it is tried again', {
+      error: withoutHashes(messageOf(error)),
+    })
+  }
+}
+
+/** Names of entries are hashes, which are nobody's business either. */
+export function withoutHashes(message: string): string {
+  return message.replaceAll(/[\da-f]{64}/g, '…')
+}
+
+async function shortly(cleaning: Promise<void>): Promise<void> {
+  const over = new AbortController()
+  const { signal } = over
+  await Promise.race([cleaning, delay(AWAITED_MS, undefined, { ref: false, signal }).catch(() => undefined)])
+  over.abort()
+}
