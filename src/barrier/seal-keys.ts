@@ -3,14 +3,14 @@
  * When a change may be made is for `seal.ts`; callers come one after another.
  */
 import { randomBytes, timingSafeEqual } from 'node:crypto'
-import { Fault, Refusal } from '../kit/errors.ts'
+import { Refusal } from '../kit/errors.ts'
 import type { Put } from '../store/batch.ts'
 import type { Store } from '../store/store.ts'
 import type { Barrier } from './barrier.ts'
 import { KEY_BYTES } from './keyring.ts'
 import * as entries from './seal-entries.ts'
 import type { SealConfig } from './seal-entries.ts'
-import { readStaticKey, type SealSettings, type StaticKey } from './seal-static.ts'
+import { readStaticKey, type SealSettings, type StaticKey, StaticKeyFault } from './seal-static.ts'
 import type { Proof, Proven, Split } from './shares.ts'
 
 /** Which of two keys: the one of the configuration, or the one before a rekey whose end was not seen. */
@@ -134,12 +134,14 @@ export class SealKeys {
       return { rootKey, key, isCurrent: at === 0 && key.id === config.keyId }
     }
     const tried = keys.map(({ id }) => `"${id}"`).join(' and ')
-    throw new Fault(`the root key is encrypted with the static key "${config.keyId}"; ${tried} does not open it`)
+    throw new StaticKeyFault(
+      `the root key is encrypted with the static key "${config.keyId}"; ${tried} does not open it`,
+    )
   }
 
   /** The current key first; read anew each time, and the caller's to overwrite. Throws a Fault for the operator. */
   staticKeys(): StaticKey[] {
-    if (this.settings.type !== 'static') throw new Fault('the configuration names no static seal')
+    if (this.settings.type !== 'static') throw new StaticKeyFault('the configuration names no static seal')
     const { current, previous } = this.settings
     return [current, ...(previous ? [previous] : [])].map((source) => readStaticKey(source, this.#environment))
   }
@@ -147,7 +149,7 @@ export class SealKeys {
   #currentKey(): StaticKey {
     const [current, previous] = this.staticKeys()
     previous?.key.fill(0)
-    if (!current) throw new Fault('the configuration names no static seal')
+    if (!current) throw new StaticKeyFault('the configuration names no static seal')
     return current
   }
 

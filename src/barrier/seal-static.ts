@@ -18,6 +18,9 @@ export interface StaticKeySource {
   readonly source: string
 }
 
+/** The machine's own key cannot be had, or is not the one. For the operator: it names files and variables. */
+export class StaticKeyFault extends Fault {}
+
 /** What the configuration says about the seal. */
 export type SealSettings =
   | { readonly type: 'shamir' }
@@ -59,7 +62,7 @@ export function sealSettings(type: 'shamir' | 'static', map: Readonly<Record<str
   }
 }
 
-/** Reads a key. Throws a Fault that names where it should have come from, never what was there. */
+/** Reads a key. Throws a StaticKeyFault that names where it should have come from, never what was there. */
 export function readStaticKey({ id, source }: StaticKeySource, environment = process.env): StaticKey {
   const { bytes, isFile } = bytesOf(source, id, environment)
   return { id, key: parse(bytes, isFile, `the static seal key "${id}"`) }
@@ -74,19 +77,22 @@ function bytesOf(source: string, id: string, environment: NodeJS.ProcessEnv): { 
       return { bytes: fileBytes(rest, id), isFile: true }
     case 'env': {
       const value = environment[rest]
-      if (!value) throw new Fault(`the static seal key "${id}": the environment variable ${rest} is not set`)
+      if (!value) throw new StaticKeyFault(`the static seal key "${id}": the environment variable ${rest} is not set`)
       return { bytes: Buffer.from(value), isFile: false }
     }
     case 'credential': {
       const directory = environment['CREDENTIALS_DIRECTORY']
       if (!directory) {
-        throw new Fault(`the static seal key "${id}": there are no systemd credentials; add LoadCredential=${rest}:…`)
+        throw new StaticKeyFault(
+          `the static seal key "${id}": there are no systemd credentials; add LoadCredential=${rest}:…`,
+        )
       }
-      if (!CREDENTIAL_NAME.test(rest)) throw new Fault(`the static seal key "${id}": a credential has a plain name`)
+      if (!CREDENTIAL_NAME.test(rest))
+        throw new StaticKeyFault(`the static seal key "${id}": a credential has a plain name`)
       return { bytes: fileBytes(join(directory, rest), id), isFile: true }
     }
     default:
-      throw new Fault(`the static seal key "${id}": ${scheme}:// is none of file://, env://, credential://`)
+      throw new StaticKeyFault(`the static seal key "${id}": ${scheme}:// is none of file://, env://, credential://`)
   }
 }
 
@@ -95,7 +101,7 @@ function fileBytes(path: string, id: string): Buffer {
   try {
     descriptor = openSync(path, 'r')
   } catch (error) {
-    throw new Fault(`the static seal key "${id}": ${messageOf(error)}`, { cause: error })
+    throw new StaticKeyFault(`the static seal key "${id}": ${messageOf(error)}`, { cause: error })
   }
   try {
     const { mode, size } = fstatSync(descriptor)
@@ -104,7 +110,8 @@ function fileBytes(path: string, id: string): Buffer {
         `the static seal key "${id}": everybody on this machine can read ${path}; run: chmod 0600 ${path}`,
       )
     }
-    if (size > FILE_BYTES_MAX) throw new Fault(`the static seal key "${id}": ${path} is no key, it has ${size} bytes`)
+    if (size > FILE_BYTES_MAX)
+      throw new StaticKeyFault(`the static seal key "${id}": ${path} is no key, it has ${size} bytes`)
     const bytes = Buffer.alloc(FILE_BYTES_MAX)
     const length = readSync(descriptor, bytes, 0, FILE_BYTES_MAX, 0)
     return bytes.subarray(0, length)
@@ -127,5 +134,5 @@ function parse(bytes: Buffer, isFile: boolean, what: string): Buffer {
   bytes.fill(0)
   if (HEX.test(text)) return Buffer.from(text, 'hex')
   if (BASE64.test(text)) return Buffer.from(text, 'base64')
-  throw new Fault(`${what} must have ${KEY_BYTES} bytes, as they are (in a file) or in hex or base64`)
+  throw new StaticKeyFault(`${what} must have ${KEY_BYTES} bytes, as they are (in a file) or in hex or base64`)
 }

@@ -3,6 +3,7 @@
  * their order are those that stock clients and their users have always seen.
  */
 import { randomUUID } from 'node:crypto'
+import { Sealed } from '../barrier/barrier.ts'
 import { oneError, Rejection, type Reply } from '../engines/engine.ts'
 import { Refusal } from '../kit/errors.ts'
 import { JsonText, WholeAnswer } from '../kit/operation.ts'
@@ -95,6 +96,8 @@ export function errorAnswer(status: number, errors: readonly string[], data?: Re
 /** The answer to a caller's mistake; undefined for what is no mistake of a caller. */
 export function rejectionAnswer(error: unknown): WholeAnswer | undefined {
   if (error instanceof Rejection) return errorAnswer(error.status, error.errors, error.data)
+  // The core was sealed while the request was under way.
+  if (error instanceof Sealed) return errorAnswer(503, ['Vault is sealed'])
   if (error instanceof Refusal) return errorAnswer(error.status, error.message === '' ? [] : [error.message])
   return undefined
 }

@@ -1,9 +1,10 @@
 /** Making the barrier, opening it and sealing it. These answer before there is anybody who could have a token. */
 import type { InitialSplit } from '../barrier/seal-init.ts'
+import { StaticKeyFault } from '../barrier/seal-static.ts'
 import { decodeShare } from '../barrier/shares.ts'
 import { path, type Path, type Reply } from '../engines/engine.ts'
 import { boolean, type Field, integer, text, textList } from '../engines/fields.ts'
-import { Refusal } from '../kit/errors.ts'
+import { messageOf, Refusal } from '../kit/errors.ts'
 import type { SecretsCore } from './core.ts'
 
 const STORAGE_TYPE = 'sqlite'
@@ -36,7 +37,9 @@ export function sealPaths(core: SecretsCore): Path[] {
         if (!initialised) throw new Refusal('invalid_request', 'Vault is not initialized')
         if (reset && !sealed) throw new Refusal('invalid_request', 'vault is unsealed')
         if (reset) seal.resetUnseal()
-        else if (sealed && (await seal.unseal(decodeShare(key), migrate))) await core.activateOrSeal()
+        else if (sealed && (await withMachineKey(core, () => seal.unseal(decodeShare(key), migrate)))) {
+          await core.activateOrSeal()
+        }
         return bareStatus()
       },
     }),
@@ -84,20 +87,38 @@ function initPath(core: SecretsCore): Path {
     },
     read: () => ({ bare: { initialized: seal.status.initialised } }),
     async update(input) {
-      const made = await seal.initialise(
-        {
-          unseal: splitOf(input.secret_shares, input.secret_threshold, input.pgp_keys),
-          recovery: splitOf(input.recovery_shares, input.recovery_threshold, input.recovery_pgp_keys),
-          rootTokenPgpKey: input.root_token_pgp_key,
-        },
-        core.beginning(),
-      )
-      if (await seal.openUnattended()) await core.activateOrSeal()
+      const request = {
+        unseal: splitOf(input.secret_shares, input.secret_threshold, input.pgp_keys),
+        recovery: splitOf(input.recovery_shares, input.recovery_threshold, input.recovery_pgp_keys),
+        rootTokenPgpKey: input.root_token_pgp_key,
+      }
+      const made = await withMachineKey(core, () => seal.initialise(request, core.beginning()))
+      await openOwn(core)
       const recovery = { recovery_keys: hex(made.recoveryKeys), recovery_keys_base64: base64(made.recoveryKeys) }
       const keys = { keys: hex(made.keys), keys_base64: base64(made.keys) }
       return { bare: { ...keys, ...(made.recoveryKeys.length > 0 ? recovery : {}), root_token: made.rootToken } }
     },
   })
+}
+
+/** After an initialisation: whatever keeps it from opening, the answer with the keys goes out. */
+async function openOwn(core: SecretsCore): Promise<void> {
+  try {
+    if (await core.options.seal.openUnattended()) await core.activateOrSeal()
+  } catch (error) {
+    core.options.logger.error('the secrets core was initialised and does not open', { error: messageOf(error) })
+  }
+}
+
+/** What is wrong with the machine's key names its files: the caller is told where to look, the log has the rest. */
+async function withMachineKey<T>(core: SecretsCore, change: () => Promise<T>): Promise<T> {
+  try {
+    return await change()
+  } catch (error) {
+    if (!(error instanceof StaticKeyFault)) throw error
+    core.options.logger.error('the static seal cannot be used', { error: error.message })
+    throw new Refusal('unavailable', "the static seal's key cannot be used: the log of the server says why")
+  }
 }
 
 function number(description: string): Field<number> {

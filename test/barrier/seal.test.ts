@@ -1,9 +1,11 @@
 /** The seal on a real store: who opens it, who does not, and what it says. */
 import assert from 'node:assert/strict'
-import { readFileSync } from 'node:fs'
+import { randomBytes } from 'node:crypto'
+import { existsSync, readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import { combine } from 'shamir-secret-sharing'
 import { Barrier } from '../../src/barrier/barrier.ts'
+import { openRootKey } from '../../src/barrier/seal-entries.ts'
 import { Rekey } from '../../src/barrier/seal-rekey.ts'
 import { Seal } from '../../src/barrier/seal.ts'
 import { decodeShare } from '../../src/barrier/shares.ts'
@@ -201,6 +203,42 @@ test('shares have the layout of stock tools: any three of those that a stock ser
     made.add(Buffer.from(await combine(chosen.map((at) => shares[at] ?? new Uint8Array()))).toString('hex'))
   }
   assert.equal(made.size, 1)
+})
+
+test('no key and no share is in the database, in any form', async (t) => {
+  const world = await sealWorld(t, undefined, { answeredMs: 1 })
+  const secret = randomBytes(32)
+  const known: Buffer[] = [Buffer.from(secret)]
+  const { keys } = await world.seal.initialise(asking(1, 1), FIRST, secret)
+  assert.deepEqual(secret, Buffer.alloc(32), 'overwritten')
+  known.push(...keys)
+  await give(world.seal, keys)
+  const rekey = new Rekey(world.seal, world.barrier, 'unseal')
+  const { nonce } = await rekey.start({
+    shares: 3,
+    threshold: 2,
+    pgpKeys: [],
+    backup: false,
+    requireVerification: false,
+  })
+  const result = await rekey.update(Buffer.from(keys[0] ?? []), nonce)
+  assert.ok('keys' in result)
+  known.push(...result.keys, ...result.keys.map((key) => key.subarray(0, 32)))
+  await until(() => world.store.get('core/root-key-before') === undefined, 20_000)
+  const rootKey = openRootKey(
+    world.store,
+    Buffer.from(await combine(result.keys.slice(1).map((key) => new Uint8Array(key)))),
+  )
+  assert.ok(rootKey)
+  known.push(rootKey)
+  const files = [world.path, `${world.path}-wal`].filter((path) => existsSync(path)).map((path) => readFileSync(path))
+  const bytes = Buffer.concat(files)
+  assert.ok(bytes.includes('core/seal-config'), 'it looks at the right files')
+  for (const key of known) {
+    for (const form of [key, key.toString('hex'), key.toString('base64'), key.toString('base64url')]) {
+      assert.equal(bytes.indexOf(form), -1)
+    }
+  }
 })
 
 test('a disk that fails leaves everything as it was', async (t) => {

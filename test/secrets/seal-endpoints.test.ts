@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { isRotationDue } from '../../src/secrets/system-seal-rotate.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
+import { Random } from '../helpers/frames.ts'
 import { newPgpKey } from '../helpers/pgp-keys.ts'
 
 const NO_TOKEN = { token: null }
@@ -139,6 +140,54 @@ test('a static seal: recovery shares at init, for other recovery shares and for 
   assert.deepEqual((await world.ask('GET', 'auth/token/lookup-self', undefined, { token })).body.data['policies'], [
     'root',
   ])
+})
+
+test('a machine key that cannot be read: 503, and the log says which', async (t) => {
+  const world = await CoreWorld.open(t, {
+    raw: true,
+    seal: { type: 'static', disabled: false, current: { id: 'k', source: 'file:///nowhere/unseal.key' } },
+  })
+  const { body, status } = await world.ask('PUT', 'sys/init', { recovery_shares: 1, recovery_threshold: 1 }, NO_TOKEN)
+  assert.equal(status, 503)
+  assert.doesNotMatch(body.errors.join(), /nowhere/)
+  assert.match(JSON.stringify(world.lines), /ENOENT.*nowhere/)
+  assert.equal((await world.ask('GET', 'sys/init', undefined, NO_TOKEN)).body['initialized'], false)
+})
+
+test('many callers at once who open, reset, seal, begin and cancel leave it in order', async (t) => {
+  const world = await CoreWorld.open(t, { raw: true })
+  const { keys } = await initialised(world, { secret_shares: 3, secret_threshold: 2 })
+  const random = new Random(11)
+  const wrong = Buffer.alloc(33, 7).toString('base64')
+  const key = () => ({ key: [...keys, wrong][random.between(0, 3)], nonce: '' })
+  const nonceOf = async (path: string) => (await world.ask('GET', path, undefined, NO_TOKEN)).body['nonce']
+  const deeds: (() => Promise<{ status: number; text: string }>)[] = [
+    () => world.ask('PUT', 'sys/unseal', key(), NO_TOKEN),
+    () => world.ask('PUT', 'sys/unseal', key(), NO_TOKEN),
+    () => world.ask('PUT', 'sys/unseal', { reset: true }, NO_TOKEN),
+    () => world.ask('PUT', 'sys/seal'),
+    () => world.ask('GET', 'sys/seal-status', undefined, NO_TOKEN),
+    () => world.ask('PUT', 'sys/generate-root/attempt', {}, NO_TOKEN),
+    async () => {
+      const nonce = await nonceOf('sys/generate-root/attempt')
+      return world.ask('PUT', 'sys/generate-root/update', { ...key(), nonce }, NO_TOKEN)
+    },
+    () => world.ask('DELETE', 'sys/generate-root/attempt', undefined, NO_TOKEN),
+    () => world.ask('PUT', 'sys/rotate'),
+    () => world.ask('POST', 'cubbyhole/x', { a: random.between(0, 9) }),
+    () => world.ask('GET', 'auth/token/lookup-self'),
+  ]
+  for (let round = 0; round < 30; round++) {
+    const answers = await Promise.all(
+      Array.from({ length: 20 }, () => deeds[random.between(0, deeds.length - 1)]?.() ?? Promise.reject(new Error())),
+    )
+    for (const { status, text } of answers) assert.ok(status < 500 || status === 503, `${status} ${text}`)
+  }
+  await world.ask('PUT', 'sys/seal')
+  // Somebody's share may still be there.
+  await world.ask('PUT', 'sys/unseal', { reset: true }, NO_TOKEN)
+  for (const share of keys.slice(0, 2)) await world.ask('PUT', 'sys/unseal', { key: share }, NO_TOKEN)
+  assert.equal((await world.ask('GET', 'auth/token/lookup-self')).status, 200)
 })
 
 test('rotation: by hand, and what is set about doing it by itself', async (t) => {
