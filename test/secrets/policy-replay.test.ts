@@ -19,6 +19,5 @@ test('policies and capabilities as they were recorded', async (t) => {
       },
       { exchange: /^get (default|response-wrapping)$/, what: 'data.policy', why: 'our own words, the same rules' },
     ],
-    skip: [{ exchange: /^cap (token|limited|token arg|accessor)$/, why: 'tokens with policies' }],
   })
 })
