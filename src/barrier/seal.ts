@@ -235,15 +235,26 @@ export class Seal {
     const isAnswering = await this.#keys.replace(key)
     clearTimeout(this.#answering)
     this.#answering = undefined
-    if (!isAnswering) return
-    this.#answering = setTimeout(() => void this.inTurn(() => this.#finish()).catch(() => undefined), this.#answeredMs)
+    if (isAnswering) this.#answer()
+  }
+
+  #answer(): void {
+    this.#answering = setTimeout(() => void this.#finish(), this.#answeredMs)
     this.#answering.unref()
   }
 
-  async #finish(): Promise<void> {
+  /** Ends the shares before a rekey, or tries it again later: they do not work meanwhile, but they would after a crash. */
+  #finish(): Promise<void> {
     clearTimeout(this.#answering)
-    this.#answering = undefined
-    await this.#keys.finish()
+    return this.inTurn(async () => {
+      if (!this.#answering) return
+      try {
+        await this.#keys.finish()
+        this.#answering = undefined
+      } catch {
+        this.#answer()
+      }
+    })
   }
 
   /** An attempt that holds something in memory is ended when the barrier is sealed. */
@@ -258,7 +269,7 @@ export class Seal {
     this.resetUnseal()
     for (const attempt of this.#attempts) attempt.end()
     // A rekey of this process has been answered, or its caller has gone.
-    if (this.#answering) await this.inTurn(() => this.#finish())
+    if (this.#answering) await this.#finish()
   }
 
   /** One change after another. What it throws is the caller's. */

@@ -7,6 +7,7 @@ import { decodeShare } from '../barrier/shares.ts'
 import { path, type Path, Rejection, type Reply } from '../engines/engine.ts'
 import { boolean, integer, text, textList } from '../engines/fields.ts'
 import type { SecretsCore } from './core.ts'
+import { sealLog, type Tell } from './seal-log.ts'
 import { base64, hex } from './system-seal.ts'
 
 const REQUEST = {
@@ -21,6 +22,8 @@ const SHARE = {
   key: text('A key share in hex or base64', { fallback: '' }),
   nonce: text('The name of the attempt', { fallback: '' }),
 }
+
+const CHANGED = 'the key shares were changed'
 
 /** How a family answers. */
 interface Family {
@@ -42,13 +45,14 @@ const envelopedFamily = (prefix: string): Family => ({
 
 export function rekeyPaths(core: SecretsCore): Path[] {
   const { barrier, options } = core
+  const tell = sealLog(core)
   const unseal = new Rekey(options.seal, barrier, 'unseal')
   const recovery = new Rekey(options.seal, barrier, 'recovery')
   return [
-    ...family(unseal, bareFamily('rekey')),
-    ...family(recovery, bareFamily('rekey-recovery-key')),
-    ...family(unseal, envelopedFamily('rotate/root')),
-    ...family(recovery, envelopedFamily('rotate/recovery')),
+    ...family(unseal, bareFamily('rekey'), tell),
+    ...family(recovery, bareFamily('rekey-recovery-key'), tell),
+    ...family(unseal, envelopedFamily('rotate/root'), tell),
+    ...family(recovery, envelopedFamily('rotate/recovery'), tell),
     backupPath(unseal, 'rekey/backup'),
     backupPath(recovery, 'rekey/recovery-key-backup'),
     backupPath(unseal, 'rotate/root/backup'),
@@ -56,7 +60,7 @@ export function rekeyPaths(core: SecretsCore): Path[] {
   ]
 }
 
-function family(rekey: Rekey, { access, prefix, reply }: Family): Path[] {
+function family(rekey: Rekey, { access, prefix, reply }: Family, tell: Tell): Path[] {
   const isBare = 'unauthenticated' in access
   return [
     path({
@@ -65,7 +69,7 @@ function family(rekey: Rekey, { access, prefix, reply }: Family): Path[] {
       ...access,
       fields: REQUEST,
       read: () => reply(statusBody(rekey.status, isBare)),
-      async update(input) {
+      async update(input, call) {
         const request = {
           shares: input.secret_shares,
           threshold: input.secret_threshold,
@@ -73,10 +77,14 @@ function family(rekey: Rekey, { access, prefix, reply }: Family): Path[] {
           backup: input.backup,
           requireVerification: input.require_verification,
         }
-        return reply(statusBody(await rekey.start(request), isBare))
+        const status = await rekey.start(request)
+        tell('an attempt to change the key shares has begun', call, { nonce: status.nonce })
+        return reply(statusBody(status, isBare))
       },
-      delete() {
+      delete(_input, call) {
+        const { nonce, started } = rekey.status
         rekey.end()
+        if (started) tell('an attempt to change the key shares was cancelled', call, { nonce })
         return undefined
       },
     }),
@@ -85,9 +93,12 @@ function family(rekey: Rekey, { access, prefix, reply }: Family): Path[] {
       summary: 'Take one of the key shares of today for it',
       ...access,
       fields: SHARE,
-      async update({ key, nonce }) {
+      async update({ key, nonce }, call) {
         const outcome = await rekey.update(decodeShare(key), nonce)
-        return reply('keys' in outcome ? resultBody(outcome) : statusBody(outcome, isBare))
+        if (!('keys' in outcome)) return reply(statusBody(outcome, isBare))
+        const isDone = outcome.verificationNonce === ''
+        tell(isDone ? CHANGED : 'new key shares were given out, to be verified', call, { nonce })
+        return reply(resultBody(outcome))
       },
     }),
     path({
@@ -96,8 +107,9 @@ function family(rekey: Rekey, { access, prefix, reply }: Family): Path[] {
       ...access,
       fields: SHARE,
       read: () => reply(verificationBody(rekey.verification)),
-      async update({ key, nonce }) {
+      async update({ key, nonce }, call) {
         const outcome = await rekey.verify(decodeShare(key), nonce)
+        if (typeof outcome === 'string') tell(CHANGED, call, { nonce })
         return reply(typeof outcome === 'string' ? { nonce: outcome, complete: true } : verificationBody(outcome))
       },
       delete() {

@@ -4,9 +4,10 @@
  */
 import { decodeToken, Generation, type GenerationStatus } from '../barrier/seal-generation.ts'
 import { decodeShare } from '../barrier/shares.ts'
-import { path, type Path } from '../engines/engine.ts'
+import { type EngineCall, path, type Path } from '../engines/engine.ts'
 import { text } from '../engines/fields.ts'
 import type { SecretsCore } from './core.ts'
+import { sealLog, type Tell } from './seal-log.ts'
 import { ROOT_TOKEN_LENGTH } from './token-store.ts'
 
 const START = {
@@ -26,10 +27,38 @@ export function generateRootPaths(core: SecretsCore): Path[] {
       return { token, commit: () => core.barrier.commit({ puts, deletes: [] }) }
     },
   })
-  return [...bareFamily(generation), ...enveloped(generation), decodePath()]
+  const attempts = told(generation, sealLog(core))
+  return [...bareFamily(generation, attempts), ...enveloped(generation, attempts), decodePath()]
 }
 
-function bareFamily(generation: Generation): Path[] {
+/** The steps of an attempt, each with a line in the log. */
+interface Attempts {
+  start(given: { otp: string; pgp_key: string }, call: EngineCall): Promise<GenerationStatus>
+  update(given: { key: string; nonce: string }, call: EngineCall): Promise<GenerationStatus>
+  end(call: EngineCall): undefined
+}
+
+function told(generation: Generation, tell: Tell): Attempts {
+  return {
+    async start({ otp, pgp_key: pgpKey }, call) {
+      const status = await generation.start({ otp, pgpKey })
+      tell('an attempt to make a root token from key shares has begun', call, { nonce: status.nonce })
+      return status
+    },
+    async update({ key, nonce }, call) {
+      const status = await generation.update(decodeShare(key), nonce)
+      if (status.complete) tell('a root token was made from key shares', call, { nonce })
+      return status
+    },
+    end(call) {
+      const { nonce, started } = generation.status
+      generation.end()
+      if (started) tell('an attempt to make a root token from key shares was cancelled', call, { nonce })
+    },
+  }
+}
+
+function bareFamily(generation: Generation, attempts: Attempts): Path[] {
   return [
     path({
       pattern: 'generate-root/attempt',
@@ -37,19 +66,16 @@ function bareFamily(generation: Generation): Path[] {
       unauthenticated: true,
       fields: START,
       read: () => ({ bare: bare(generation.status) }),
-      update: async ({ otp, pgp_key: pgpKey }) => ({ bare: bare(await generation.start({ otp, pgpKey })) }),
-      delete() {
-        generation.end()
-        return undefined
-      },
+      update: async (input, call) => ({ bare: bare(await attempts.start(input, call)) }),
+      delete: (_input, call) => attempts.end(call),
     }),
     path({
       pattern: 'generate-root/update',
       summary: 'Take one key share for it',
       unauthenticated: true,
       fields: SHARE,
-      async update({ key, nonce }) {
-        const status = await generation.update(decodeShare(key), nonce)
+      async update(input, call) {
+        const status = await attempts.update(input, call)
         // The length is of the answers that a command reads it from.
         return { bare: { ...bare(status), otp_length: 0 } }
       },
@@ -72,7 +98,7 @@ function bare(status: GenerationStatus): Record<string, unknown> {
   }
 }
 
-function enveloped(generation: Generation): Path[] {
+function enveloped(generation: Generation, attempts: Attempts): Path[] {
   return [
     path({
       pattern: 'generate-root-token/attempt',
@@ -80,19 +106,16 @@ function enveloped(generation: Generation): Path[] {
       sudo: true,
       fields: START,
       read: () => ({ data: attemptData(generation.status) }),
-      update: async ({ otp, pgp_key: pgpKey }) => ({ data: attemptData(await generation.start({ otp, pgpKey })) }),
-      delete() {
-        generation.end()
-        return undefined
-      },
+      update: async (input, call) => ({ data: attemptData(await attempts.start(input, call)) }),
+      delete: (_input, call) => attempts.end(call),
     }),
     path({
       pattern: 'generate-root-token/update',
       summary: 'Take one key share for it',
       sudo: true,
       fields: SHARE,
-      async update({ key, nonce }) {
-        const status = await generation.update(decodeShare(key), nonce)
+      async update(input, call) {
+        const status = await attempts.update(input, call)
         return {
           data: {
             complete: status.complete,

@@ -1,9 +1,10 @@
 /** The key that entries are encrypted with: which one it is, and when it gives way to the next. */
 import * as v from 'valibot'
-import { path, type Path, Rejection, type Storage } from '../engines/engine.ts'
+import { type EngineCall, path, type Path, Rejection, type Storage } from '../engines/engine.ts'
 import { boolean, duration, integer } from '../engines/fields.ts'
 import { Fault } from '../kit/errors.ts'
 import type { SecretsCore } from './core.ts'
+import { sealLog } from './seal-log.ts'
 
 const CONFIG_PATH = 'core/rotate-config'
 /** Where the barrier goes over to the next key whatever anybody says. */
@@ -24,8 +25,10 @@ export type RotateConfig = v.InferOutput<typeof configSchema>
 const DEFAULTS: RotateConfig = { enabled: true, operationsMax: OPERATIONS_MAX, intervalSeconds: 0 }
 
 export function rotatePaths(core: SecretsCore): Path[] {
-  const rotate = async () => {
-    await core.barrier.rotate()
+  const tell = sealLog(core)
+  const rotate = async (_input: object, call: EngineCall) => {
+    const term = await core.barrier.rotate()
+    tell('the key of the entries was changed', call, { term })
     return undefined
   }
   const summary = 'Go over to a new key: what is written from now on is encrypted with it'

@@ -6,11 +6,13 @@ import { path, type Path, type Reply } from '../engines/engine.ts'
 import { boolean, type Field, integer, text, textList } from '../engines/fields.ts'
 import { messageOf, Refusal } from '../kit/errors.ts'
 import type { SecretsCore } from './core.ts'
+import { sealLog } from './seal-log.ts'
 
 const STORAGE_TYPE = 'sqlite'
 
 export function sealPaths(core: SecretsCore): Path[] {
   const { seal } = core.options
+  const tell = sealLog(core)
   const bareStatus = (): Reply => ({ bare: sealStatus(core) })
   return [
     path({
@@ -31,7 +33,7 @@ export function sealPaths(core: SecretsCore): Path[] {
         reset: boolean('Forget the shares that were given so far', { fallback: false }),
         migrate: boolean('Change over to the seal of the configuration', { fallback: false }),
       },
-      async update({ key, migrate, reset }) {
+      async update({ key, migrate, reset }, call) {
         if (key === '' && !reset) throw new Refusal('invalid_request', KEY_OR_RESET)
         const { initialised, sealed } = seal.status
         if (!initialised) throw new Refusal('invalid_request', 'Vault is not initialized')
@@ -39,6 +41,7 @@ export function sealPaths(core: SecretsCore): Path[] {
         if (reset) seal.resetUnseal()
         else if (sealed && (await withMachineKey(core, () => seal.unseal(decodeShare(key), migrate)))) {
           await core.activateOrSeal()
+          tell('the secrets core was unsealed', call)
         }
         return bareStatus()
       },
@@ -50,8 +53,10 @@ export function sealPaths(core: SecretsCore): Path[] {
       // While it is sealed anybody may ask for what is so already.
       whileSealed: true,
       fields: {},
-      async update() {
-        if (core.isActive || !core.barrier.isSealed) await core.seal()
+      async update(_input, call) {
+        if (core.barrier.isSealed) return undefined
+        await core.seal()
+        tell('the secrets core was sealed', call)
         return undefined
       },
     }),
@@ -86,13 +91,14 @@ function initPath(core: SecretsCore): Path {
       stored_shares: number('Not used'),
     },
     read: () => ({ bare: { initialized: seal.status.initialised } }),
-    async update(input) {
+    async update(input, call) {
       const request = {
         unseal: splitOf(input.secret_shares, input.secret_threshold, input.pgp_keys),
         recovery: splitOf(input.recovery_shares, input.recovery_threshold, input.recovery_pgp_keys),
         rootTokenPgpKey: input.root_token_pgp_key,
       }
       const made = await withMachineKey(core, () => seal.initialise(request, core.beginning()))
+      sealLog(core)('the secrets core was initialised', call)
       await openOwn(core)
       const recovery = { recovery_keys: hex(made.recoveryKeys), recovery_keys_base64: base64(made.recoveryKeys) }
       const keys = { keys: hex(made.keys), keys_base64: base64(made.keys) }

@@ -262,7 +262,7 @@ test('a disk that fails leaves everything as it was', async (t) => {
     },
   }
   const barrier = new Barrier(store)
-  const seal = new Seal(store, barrier, SHAMIR)
+  const seal = new Seal(store, barrier, SHAMIR, { answeredMs: 1 })
   await assert.rejects(seal.initialise(asking(1, 1), FIRST), /no space/)
   assert.equal(seal.status.initialised, false)
   isFull = false
@@ -286,6 +286,12 @@ test('a disk that fails leaves everything as it was', async (t) => {
   isFull = false
   const result = await rekey.update(share(), nonce)
   assert.ok('keys' in result)
+  // The disk is full again before the shares of before have ended: they do not work, and end when there is space.
+  isFull = true
   await seal.seal()
+  assert.notEqual(store.get('core/root-key-before'), undefined)
+  await assert.rejects(give(seal, keys), /unseal failed/)
+  isFull = false
+  await until(() => store.get('core/root-key-before') === undefined, 20_000)
   assert.equal(await give(restarted(world).seal, result.keys), true)
 })

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { isRotationDue } from '../../src/secrets/system-seal-rotate.ts'
-import { CoreWorld } from '../helpers/core-world.ts'
+import { type AskOptions, CoreWorld } from '../helpers/core-world.ts'
 import { Random } from '../helpers/frames.ts'
 import { newPgpKey } from '../helpers/pgp-keys.ts'
 
@@ -140,6 +140,54 @@ test('a static seal: recovery shares at init, for other recovery shares and for 
   assert.deepEqual((await world.ask('GET', 'auth/token/lookup-self', undefined, { token })).body.data['policies'], [
     'root',
   ])
+})
+
+test('the log says who did what to the seal, and nothing that opens it', async (t) => {
+  const world = await CoreWorld.open(t, { raw: true })
+  const { keys } = await initialised(world, { secret_shares: 1, secret_threshold: 1 })
+  const said = () => world.lines.map(({ message }) => message)
+  const ask = async (method: string, path: string, body?: object, options: AskOptions = NO_TOKEN) => {
+    return (await world.ask(method, path, body, { remote: '192.0.2.7', ...options })).body
+  }
+  const [key = ''] = keys
+  await ask('PUT', 'sys/unseal', { key })
+  const first = await ask('PUT', 'sys/generate-root/attempt', {})
+  const made = await ask('PUT', 'sys/generate-root/update', { key, nonce: first['nonce'] })
+  await ask('PUT', 'sys/generate-root/attempt', {})
+  await ask('DELETE', 'sys/generate-root/attempt')
+  await ask('DELETE', 'sys/generate-root/attempt')
+  const { nonce } = await ask('PUT', 'sys/rekey/init', { secret_shares: 1, secret_threshold: 1 })
+  const next = await ask('PUT', 'sys/rekey/update', { key, nonce })
+  await ask('PUT', 'sys/rotate', undefined, {})
+  await ask('PUT', 'sys/seal', undefined, {})
+  assert.deepEqual(
+    said().filter((message) => message !== 'the secrets core is active'),
+    [
+      'the secrets core was initialised',
+      'the secrets core was unsealed',
+      'an attempt to make a root token from key shares has begun',
+      'a root token was made from key shares',
+      'an attempt to make a root token from key shares has begun',
+      'an attempt to make a root token from key shares was cancelled',
+      'an attempt to change the key shares has begun',
+      'the key shares were changed',
+      'the key of the entries was changed',
+      'the secrets core was sealed',
+    ],
+  )
+  const log = JSON.stringify(world.lines)
+  assert.match(log, /192\.0\.2\.7/)
+  for (const secret of [
+    key,
+    ...texts(next['keys']),
+    ...texts(next['keys_base64']),
+    world.rootToken,
+    first['otp'],
+    made['encoded_token'],
+  ]) {
+    assert.ok(!log.includes(String(secret)))
+    assert.ok(!log.includes(Buffer.from(String(secret), 'base64').toString('hex')))
+  }
 })
 
 test('a machine key that cannot be read: 503, and the log says which', async (t) => {
