@@ -35,8 +35,10 @@ export const STEPS: readonly string[] = [
  * for the operator.
  */
 export function openForWriting(path: string): DatabaseSync {
-  if (existsSync(path)) checkHeader(path)
-  else make(path)
+  if (existsSync(path)) {
+    checkHeader(path)
+    requireWritable(path)
+  } else make(path)
   const database = open(path, false)
   try {
     // FULL: a commit is on the disk when it returns, power cut or not. Secure delete: what is removed is overwritten.
@@ -48,8 +50,28 @@ export function openForWriting(path: string): DatabaseSync {
     return database
   } catch (error) {
     database.close()
-    throw error instanceof Fault && error.message.includes(path) ? error : damaged(path, messageOf(error), error)
+    if (error instanceof Fault && error.message.includes(path)) throw error
+    throw isOfTheDisk(error) ? cannotOpen(path, error) : damaged(path, messageOf(error), error)
   }
+}
+
+/** SQLite opens what it may not write for reading, and what it says later sounds like damage. */
+function requireWritable(path: string): void {
+  try {
+    closeSync(openSync(path, 'r+'))
+  } catch (error) {
+    throw cannotOpen(path, error)
+  }
+}
+
+function cannotOpen(path: string, error: unknown): Fault {
+  return new Fault(`the database ${path} cannot be opened: ${messageOf(error)}`, { cause: error })
+}
+
+/** True for what says nothing about the database: no right, busy, no memory, read-only, an error of the disk, full, not to be opened. */
+function isOfTheDisk(error: unknown): boolean {
+  if (!(error instanceof Error) || !('errcode' in error) || typeof error.errcode !== 'number') return false
+  return [3, 5, 7, 8, 10, 13, 14].includes(error.errcode & 0xff)
 }
 
 /** Opens it for reading beside a writer: reads see what is committed and never wait for writes. */
@@ -63,7 +85,7 @@ function open(path: string, readOnly: boolean): DatabaseSync {
   try {
     return new DatabaseSync(path, { readOnly, timeout: BUSY_TIMEOUT_MS })
   } catch (error) {
-    throw new Fault(`the database ${path} cannot be opened: ${messageOf(error)}`, { cause: error })
+    throw cannotOpen(path, error)
   }
 }
 
