@@ -10,6 +10,7 @@ import { KEY_BYTES } from './barrier/keyring.ts'
 import { sealSettings } from './barrier/seal-static.ts'
 import { Seal } from './barrier/seal.ts'
 import type { Config } from './config/load.ts'
+import { sanitizedSettings } from './daemon-settings.ts'
 import { cubbyhole } from './engines/cubbyhole/cubbyhole.ts'
 import { kv } from './engines/kv/kv.ts'
 import { isErrno, messageOf } from './kit/errors.ts'
@@ -19,6 +20,7 @@ import { SecretsCore } from './secrets/core.ts'
 import { newRecord } from './secrets/mount-record.ts'
 import { secretsOperations } from './secrets/operations.ts'
 import { isRotationDue } from './secrets/system-seal-rotate.ts'
+import type { Surroundings } from './secrets/surroundings.ts'
 import { systemEngine } from './secrets/system.ts'
 import { tokenEngine } from './secrets/token-engine.ts'
 import { SqliteStore } from './store/store.ts'
@@ -32,6 +34,12 @@ export interface SecretsOptions {
   readonly logger: Logger
   /** Set with `-dev`: the core is initialised and unsealed at the start, and this is its root token. */
   readonly devRootToken: string | undefined
+  /** What the process can be asked. */
+  readonly process: {
+    readonly url: string
+    readonly config: Config
+    readonly figures: { json(): object; text(): Promise<string> | undefined } | undefined
+  }
 }
 
 export class SecretsRoom {
@@ -53,7 +61,8 @@ export class SecretsRoom {
     return room
   }
 
-  private constructor({ config, devRootToken, logger, version }: SecretsOptions, store: SqliteStore) {
+  private constructor(options: SecretsOptions, store: SqliteStore) {
+    const { config, devRootToken, logger, version } = options
     const { type, settings } = config.server.seal
     const barrier = new Barrier(store)
     this.#store = store
@@ -71,6 +80,7 @@ export class SecretsRoom {
       version,
       clusterName: config.name,
       logger,
+      surroundings: surroundingsOf(options),
     })
     this.operations = secretsOperations(this.core)
   }
@@ -116,6 +126,15 @@ export class SecretsRoom {
     clearTimeout(this.#timer)
     await this.core.seal()
     await this.#store.close()
+  }
+}
+
+function surroundingsOf({ process }: SecretsOptions): Surroundings {
+  return {
+    apiAddress: () => process.url,
+    metrics: { json: () => process.figures?.json() ?? {}, text: () => process.figures?.text() },
+    settings: () => sanitizedSettings(process.config),
+    directories: [process.config.dataDir],
   }
 }
 

@@ -123,3 +123,28 @@ export function shownConfig(config: Config, version: string): Record<string, unk
     Version: { Version: version, VersionPrerelease: '', VersionMetadata: '', Revision: '' },
   }
 }
+
+/** What `sys/config/state/sanitized` tells of the configuration: under the names of the compatible system, nothing secret. */
+export function sanitizedSettings(config: Config): Record<string, unknown> {
+  const address = `${config.addresses.http}:${config.ports.http}`
+  return {
+    api_addr: config.advertise.http ?? '',
+    cluster_addr: '',
+    cluster_name: config.name,
+    default_lease_ttl: 0,
+    max_lease_ttl: 0,
+    disable_clustering: true,
+    enable_ui: false,
+    listeners: [{ type: 'tcp', config: { address, tls_disable: !config.tls.http } }],
+    log_format: config.logJson ? 'json' : '',
+    log_level: config.logLevel,
+    raw_storage_endpoint: false,
+    seals: [{ type: config.dev ? 'shamir' : config.server.seal.type, disabled: false }],
+    storage: { type: 'sqlite', path: config.server.storagePath },
+    telemetry: {
+      disable_hostname: config.telemetry.disableHostname,
+      prometheus_retention_time: config.telemetry.prometheusMetrics ? config.telemetry.collectionIntervalMs * 1e6 : 0,
+      usage_gauge_period: config.telemetry.collectionIntervalMs * 1e6,
+    },
+  }
+}

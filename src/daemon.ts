@@ -130,6 +130,10 @@ class Agent implements Running {
     return `${this.url}: ${counted(allocations, 'allocation')}, ${counted(this.host?.followers.count ?? 0, 'follower')}`
   }
 
+  get figures(): AgentRoom['figures'] | undefined {
+    return this.#room?.figures
+  }
+
   async answers(withinMs: number): Promise<boolean> {
     return (await this.#listener?.answers(withinMs)) ?? false
   }
@@ -142,7 +146,7 @@ class Agent implements Running {
     const { config, dev, logger, version } = this.#parts
     mkdirSync(config.dataDir, { recursive: true, mode: 0o711 })
     const devRootToken = dev?.rootToken
-    this.#secrets = await openSecrets({ config, version, logger: logger.named('secrets'), devRootToken })
+    this.#secrets = await openSecrets({ config, version, logger: logger.named('secrets'), devRootToken, process: this })
     const cluster = await openCluster({ config, version, logger: logger.named('cluster') })
     this.#cluster = cluster
     this.#trust(this.#own, config)
@@ -201,6 +205,7 @@ class Agent implements Running {
       logger: logger.named('http'),
       meter: room.meter,
       resolve: (token) => this.#authorizer.resolve(token),
+      crossOrigin: () => this.#secrets?.core.crossOrigin,
       limits: limitsOf(config),
       ...(tls ? { tls } : {}),
     })

@@ -56,6 +56,13 @@ export interface AgentRoom {
   readonly operations: readonly AnyOperation[]
   /** For the HTTP room to count into. */
   readonly meter: RequestMeter
+  /** The figures, for other endpoints that tell them. */
+  readonly figures: {
+    /** Of the last complete interval. */
+    json(): object
+    /** For Prometheus; undefined where that form is not served. */
+    text(): Promise<string> | undefined
+  }
   stop(): void
 }
 
@@ -83,6 +90,7 @@ export function startAgentRoom(options: AgentRoomOptions): AgentRoom {
   ]
   return {
     meter,
+    figures: { json: () => metrics.json(), text: () => (textForm ? metrics.text() : undefined) },
     operations,
     stop() {
       metrics.stop()

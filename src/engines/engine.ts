@@ -118,6 +118,8 @@ export interface Reply {
   readonly flattened?: boolean
   /** The whole body, without an envelope. */
   readonly bare?: unknown
+  /** The whole body, where it is no JSON. */
+  readonly text?: { readonly body: string; readonly contentType: string }
   readonly headers?: Readonly<Record<string, string>>
   /** Below the engine's own prefix; durable before the answer goes out. */
   readonly batch?: Batch

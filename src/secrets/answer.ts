@@ -68,6 +68,7 @@ const ENVELOPE = new Set([
 export function answerOf(reply: Reply | undefined, verb: Verb, warnings: readonly string[]): WholeAnswer {
   const headers = reply?.headers ? { ...HEADERS, ...reply.headers } : HEADERS
   if (reply?.bare !== undefined) return answer(reply.status ?? 200, `${jsonOf(reply.bare)}\n`, headers)
+  if (reply?.text) return new WholeAnswer(200, { ...headers, 'Content-Type': reply.text.contentType }, reply.text.body)
   const isBare = !reply || (reply.data === undefined && reply.auth === undefined && !reply.warnings?.length)
   if (isBare) {
     if (reply?.status !== undefined) return answer(reply.status, undefined, headers)

@@ -10,7 +10,7 @@ import { cubbyholePrefix } from '../engines/cubbyhole/cubbyhole.ts'
 import type { Caller, Engine, Storage } from '../engines/engine.ts'
 import { Rejection } from '../engines/engine.ts'
 import { PathTable } from '../engines/path-table.ts'
-import { Refusal } from '../kit/errors.ts'
+import { messageOf, Refusal } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
 import type { Identity } from '../kit/operation.ts'
 import type { Admitted, Core, Judgement } from './handle.ts'
@@ -28,15 +28,22 @@ import { MountView, Traffic } from './mount-view.ts'
 import { mountOf, MountTable, type Place } from './mounts.ts'
 import type { Acl } from './acl.ts'
 import { type ClockSources, CoreClock, machineClock } from './core-clock.ts'
+import { InFlight } from './in-flight.ts'
 import { PolicyStore } from './policy-store.ts'
 import type { EntityFacts } from './policy-template.ts'
+import type { Surroundings } from './surroundings.ts'
+import { CORS_HEADERS, type CorsSetting, NO_CORS, SystemSettings } from './system-settings.ts'
 import { Admission, type TokenGrants } from './token-admission.ts'
 import { TokenRevocation } from './token-revocation.ts'
 import { TokenStore } from './token-store.ts'
 import { TokenSweeper } from './token-sweeper.ts'
 import { TokenTidy } from './token-tidy.ts'
+import { keptVersions, versionNote } from './version-note.ts'
 
 const CLUSTER_PATH = 'core/cluster'
+
+/** A rule of `sys/config/cors` that is in force. */
+type CrossOriginRule = Omit<CorsSetting, 'enabled'>
 
 export interface CoreOptions {
   readonly barrier: Barrier
@@ -48,6 +55,7 @@ export interface CoreOptions {
   readonly version: string
   readonly clusterName: string
   readonly logger: Logger
+  readonly surroundings?: Surroundings
   /** The machine's clock and the time that passes; real ones unless given. */
   readonly time?: Partial<ClockSources>
   /** What identity knows about an entity, for templates of policies. The object is replaced when a fact changes. */
@@ -64,13 +72,16 @@ export interface OpenCore {
   readonly tidy: TokenTidy
   readonly admission: Admission
   readonly policies: PolicyStore
+  readonly settings: SystemSettings
   readonly clusterId: string
   readonly clusterName: string
 }
 
 export class SecretsCore implements Core {
   readonly options: CoreOptions
-  readonly #engines: readonly Engine[]
+  /** All that there are, the core's own in front. */
+  readonly engines: readonly Engine[]
+  readonly inFlight = new InFlight()
   /** `sys/` while nothing can be read: its paths that answer in any state. */
   readonly #sealedSystem: Place['mount']
   readonly #clock: CoreClock
@@ -79,7 +90,7 @@ export class SecretsCore implements Core {
   constructor(options: CoreOptions) {
     this.options = options
     this.#clock = new CoreClock({ ...machineClock(), ...options.time })
-    this.#engines = [...options.own(this), ...options.engines]
+    this.engines = [...options.own(this), ...options.engines]
     this.#sealedSystem = this.#systemMount()
   }
 
@@ -93,6 +104,16 @@ export class SecretsCore implements Core {
 
   get isActive(): boolean {
     return this.#open !== undefined && !this.barrier.isSealed
+  }
+
+  /** What pages of other origins may do; undefined where nothing is known of it, or where they may do nothing. */
+  get crossOrigin(): CrossOriginRule | undefined {
+    const { allowCredentials, allowedHeaders, allowedOrigins, enabled } = this.isActive
+      ? this.open.settings.cors.value
+      : NO_CORS
+    return enabled
+      ? { allowCredentials, allowedOrigins, allowedHeaders: [...CORS_HEADERS, ...allowedHeaders] }
+      : undefined
   }
 
   /** The open core. Throws a Rejection (503) while it is sealed. */
@@ -117,8 +138,10 @@ export class SecretsCore implements Core {
       value: encodeRecord(record),
     }))
     const cluster = { id: randomUUID(), name: this.options.clusterName }
+    const version = versionNote([], this.options.version, this.now())
     const puts = [
       { path: CLUSTER_PATH, value: Buffer.from(JSON.stringify(cluster)) },
+      ...(version ? [version] : []),
       ...mounts,
       ...PolicyStore.initial(this.now()),
       ...tokens.puts,
@@ -131,7 +154,7 @@ export class SecretsCore implements Core {
     const mounts = new MountTable({
       storage: this.barrier,
       viewOf: (record) => this.#viewOf(record),
-      engines: this.#engines,
+      engines: this.engines,
     })
     const leaving = mounts.load()
     const mountChanges = new MountChanges({
@@ -145,12 +168,22 @@ export class SecretsCore implements Core {
       name?: string
     }
     const { id: clusterId = '', name: clusterName = '' } = cluster
-    this.#open = { mounts, mountChanges, ...this.#openTokens(mounts), clusterId, clusterName }
+    this.#open = {
+      mounts,
+      mountChanges,
+      ...this.#openTokens(mounts),
+      settings: new SystemSettings(this.barrier),
+      clusterId,
+      clusterName,
+    }
     mountChanges.resume(leaving)
+    this.#noteVersion()
     this.options.logger.info('the secrets core is active', { cluster_id: clusterId })
   }
 
-  #openTokens(mounts: MountTable): Omit<OpenCore, 'mounts' | 'mountChanges' | 'clusterId' | 'clusterName'> {
+  #openTokens(
+    mounts: MountTable,
+  ): Omit<OpenCore, 'mounts' | 'mountChanges' | 'settings' | 'clusterId' | 'clusterName'> {
     const { barrier } = this
     const { logger } = this.options
     const tokens = new TokenStore(barrier)
@@ -173,6 +206,15 @@ export class SecretsCore implements Core {
         aclOf: (entry) => this.aclOf(entry),
       }),
     }
+  }
+
+  #noteVersion(): void {
+    const { logger, version } = this.options
+    const note = versionNote(keptVersions(this.barrier), version, this.now())
+    if (!note) return
+    this.barrier.commit({ puts: [note], deletes: [] }).catch((error: unknown) => {
+      logger.warn('the version could not be noted', { error: messageOf(error) })
+    })
   }
 
   /** Seals the barrier at once and forgets everything that came from below it; resolves when nothing is left to write. */
@@ -243,7 +285,7 @@ export class SecretsCore implements Core {
   }
 
   #systemMount(): Place['mount'] {
-    const engine = this.#engines.find(({ type }) => type === 'system')
+    const engine = this.engines.find(({ type }) => type === 'system')
     if (!engine) throw new Error('there is no system engine')
     return mountOf(newRecord({ path: 'sys/', type: 'system' }), engine, {
       paths: new PathTable(engine.paths),

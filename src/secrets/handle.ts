@@ -23,6 +23,7 @@ import { Fault } from '../kit/errors.ts'
 import { type Call, JsonText, type WholeAnswer } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
 import { answerOf, denied, rejectionAnswer, signed } from './answer.ts'
+import type { InFlight } from './in-flight.ts'
 import type { Place } from './mounts.ts'
 import { type RequestBody, requestBody, type RequestHead, requestHead, type Verb } from './request.ts'
 import { helpOf } from './help.ts'
@@ -57,6 +58,7 @@ export interface Admitted {
 /** What the way through the core needs of it. */
 export interface Core {
   readonly isActive: boolean
+  readonly inFlight: InFlight
   find(path: string): Place | undefined
   /** Throws a Rejection (403) for a token that is none. */
   admit(token: string | undefined, remote: string | undefined): Admitted
@@ -92,8 +94,11 @@ async function serve(
   const isNobodys = isOpen && !(core.isActive && match?.path.tokenOptional && call.token !== undefined)
   const admitted = isNobodys ? core.nobody : core.admit(call.token, call.remote)
   trace.accessor = admitted.caller.accessor
-  const leave = place?.mount.traffic.enter()
-  const attempted = attempt(core, { head, raw, call, place, match, admitted, isOpen }).finally(leave)
+  const [leaveMount, land] = [place?.mount.traffic.enter(), core.inFlight.enter(head.verb, head.path, call)]
+  const attempted = attempt(core, { head, raw, call, place, match, admitted, isOpen }).finally(() => {
+    leaveMount?.()
+    land()
+  })
   if (!admitted.used) return attempted
   // Also a request that was refused is a use of the token, and both are over before the caller learns anything.
   const [outcome] = await Promise.allSettled([attempted, admitted.used])

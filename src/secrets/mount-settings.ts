@@ -1,13 +1,14 @@
 /** What callers say about a mount that they enable or tune, read and checked. Every fault is a Rejection (400). */
 import { type Engine, type MountOptions, Rejection } from '../engines/engine.ts'
 import { anything, boolean, commaList, type InputOf, isObject, readFields, text, textMap } from '../engines/fields.ts'
-import { isAuthPath, type MountConfig, type MountRecord, newRecord } from './mount-record.ts'
+import { encodeRecord, isAuthPath, type MountConfig, type MountRecord, newRecord } from './mount-record.ts'
 import type { Mount, MountTable } from './mounts.ts'
 import { checkTerms, termOf } from './mount-ttl.ts'
 
 /** A mount's path is in the name of each of its secrets, and in policies. */
 const PATH_LENGTH_MAX = 512
-const DESCRIPTION_LENGTH_MAX = 64 << 10
+/** All that is kept of a mount is read at each start. */
+const RECORD_BYTES_MAX = 64 << 10
 /** Places at and below which no secret engine can be enabled, and which stay where they are. */
 const RESERVED = ['sys/', 'auth/', 'audit/', 'cubbyhole/', 'identity/']
 const VISIBILITIES = ['', 'unauth', 'hidden'] as const
@@ -79,13 +80,13 @@ export function enabledRecord(
   const engine = engineFor(named, path, table)
   if (input.plugin_version) throw new Rejection(400, 'plugin_version cannot be chosen: engines are built in')
   if (input.external_entropy_access) throw new Rejection(400, 'external_entropy_access is not supported')
-  checkDescription(input.description)
   const { options, warnings = [] } = checkedOptions(engine, {
     ...Object.fromEntries(input.options ?? []),
     ...(engine.type === named ? {} : engine.aliases?.[named]),
   })
   const { description, local, seal_wrap: sealWrap } = input
-  return { record: newRecord({ path, type: engine.type, description, local, sealWrap, options, config }), warnings }
+  const record = newRecord({ path, type: engine.type, description, local, sealWrap, options, config })
+  return { record: checked(record), warnings }
 }
 
 /** The record as it is once it is tuned; `warn` is told what the caller should know. */
@@ -96,16 +97,15 @@ export function tunedRecord(
   warn: (text: string) => void,
 ): MountRecord {
   const config = configOf(input, record.config, isAuthPath(record.path))
-  if (input.description !== undefined) checkDescription(input.description)
   const given = input.options && input.options.size > 0 ? Object.fromEntries(input.options) : undefined
-  const checked = given && checkedOptions(engine, { ...record.options, ...given }, record.options)
-  for (const each of checked?.warnings ?? []) warn(each)
-  return {
+  const valid = given && checkedOptions(engine, { ...record.options, ...given }, record.options)
+  for (const each of valid?.warnings ?? []) warn(each)
+  return checked({
     ...record,
     config,
     description: input.description ?? record.description,
-    options: checked ? { ...checked.options } : record.options,
-  }
+    options: valid ? { ...valid.options } : record.options,
+  })
 }
 
 function engineFor(type: string, path: string, table: MountTable): Engine {
@@ -132,10 +132,11 @@ function checkedOptions(engine: Engine, given: MountOptions, before?: MountOptio
   return { options: { ...given }, warnings: [] }
 }
 
-function checkDescription(description: string): void {
-  if (description.length > DESCRIPTION_LENGTH_MAX) {
-    throw new Rejection(400, `a description has at most ${DESCRIPTION_LENGTH_MAX} characters`)
+function checked(record: MountRecord): MountRecord {
+  if (encodeRecord(record).length > RECORD_BYTES_MAX) {
+    throw new Rejection(400, `description, options and settings of a mount have at most ${RECORD_BYTES_MAX} bytes`)
   }
+  return record
 }
 
 function givenConfig(config: unknown): Partial<Config> {

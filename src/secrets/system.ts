@@ -4,6 +4,12 @@ import type { SecretsCore } from './core.ts'
 import { capabilityPaths } from './capabilities.ts'
 import { policyPaths } from './policy-paths.ts'
 import { healthPaths } from './system-health.ts'
+import { catalogPaths } from './system-catalog.ts'
+import { configPaths } from './system-config.ts'
+import { counterPaths } from './system-counters.ts'
+import { hostPaths } from './system-host.ts'
+import { openApiPaths } from './system-openapi.ts'
+import { toolPaths } from './system-tools.ts'
 import { mountPaths } from './system-mounts.ts'
 import { uiMountPaths } from './system-ui.ts'
 import { sealPaths } from './system-seal.ts'
@@ -20,6 +26,12 @@ export function systemEngine(core: SecretsCore): Engine {
       ...healthPaths(core),
       ...mountPaths(core),
       ...uiMountPaths(core),
+      ...hostPaths(core),
+      ...configPaths(core),
+      ...toolPaths(),
+      ...catalogPaths(core),
+      ...counterPaths(core),
+      ...openApiPaths(core),
       ...sealPaths(core),
       ...rekeyPaths(core),
       ...generateRootPaths(core),

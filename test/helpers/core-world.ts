@@ -47,7 +47,7 @@ export interface CoreAnswer {
 
 export interface AskOptions {
   /** The root token unless given; null asks without one. */
-  readonly token?: string | null
+  readonly token?: string | null | undefined
   readonly headers?: Readonly<Record<string, string>>
   readonly remote?: string
 }
