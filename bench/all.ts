@@ -19,6 +19,7 @@ const FIGURES = [
   'forward',
   'readat',
   'small-gets',
+  'list-verb',
   'follow-latency',
   'rotation',
   'tail-lines',

@@ -39,11 +39,11 @@ export class HttpSocket {
     })
   }
 
-  get(path: string, handler: Handler, header = ''): void {
+  get(path: string, handler: Handler, header = '', verb = 'GET'): void {
     this.#handler = handler
     this.#state = 'head'
     this.#head = Buffer.alloc(0)
-    this.#socket.write(`GET ${path} HTTP/1.1\r\nHost: 127.0.0.1:${this.#port}\r\n${header}\r\n`, 'latin1')
+    this.#socket.write(`${verb} ${path} HTTP/1.1\r\nHost: 127.0.0.1:${this.#port}\r\n${header}\r\n`, 'latin1')
   }
 
   close(): void {

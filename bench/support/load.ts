@@ -6,6 +6,8 @@ import { HttpSocket } from './http-socket.ts'
 import { cpuSeconds, nowMs, type Pids } from './measure.ts'
 
 export interface Request {
+  /** GET where it is absent. */
+  readonly verb?: string
   readonly path: string
   readonly header?: string
   /** What is wrong with the answer, if anything is. The body is valid only during the call. */
@@ -26,7 +28,8 @@ export async function load(options: {
   port: number
   pid: Pids
   durationMs: number
-  next: () => Request
+  /** What is asked next; `isFirst` on a connection that has asked nothing yet. */
+  next: (isFirst: boolean) => Request
 }): Promise<Load> {
   const { port, pid, durationMs, next } = options
   const [beganMs, cpuBefore] = [nowMs(), cpuSeconds(pid)]
@@ -42,7 +45,7 @@ export async function load(options: {
 }
 
 /** The number of requests that were answered. */
-function oneConnection(socket: HttpSocket, next: () => Request, untilMs: number): Promise<number> {
+function oneConnection(socket: HttpSocket, next: (isFirst: boolean) => Request, untilMs: number): Promise<number> {
   const whole = Buffer.allocUnsafeSlow(BODY_BYTES_MAX)
   return new Promise((resolve, reject) => {
     let count = 0
@@ -51,7 +54,7 @@ function oneConnection(socket: HttpSocket, next: () => Request, untilMs: number)
       reject(new WrongContent(text))
     }
     const ask = () => {
-      const request = next()
+      const request = next(count === 0)
       let [status, length] = [0, 0]
       socket.get(
         request.path,
@@ -69,6 +72,7 @@ function oneConnection(socket: HttpSocket, next: () => Request, untilMs: number)
           onFail: (error) => wrong(`${request.path}: ${error.message}`),
         },
         request.header,
+        request.verb,
       )
     }
     ask()

@@ -62,14 +62,14 @@ test('what is ours runs here, what is another node’s is handed on with its inp
   }
   for (const place of [{ nodeId: OTHER }, { allocationId: 'a-other' }]) {
     const { wrapped, handed } = serve(place)
-    const call = { ...callOf(), token: 't', hops: 1 }
+    const call = { ...callOf(), token: 't', hops: 1, remote: '10.0.0.1' }
     wrapped.authorize({ node_id: OTHER }, identity('node:read'))
     const value = await wrapped.run({}, call)
     assert.ok(value instanceof JsonText && value.text === '"there"')
     const [request] = handed
     assert.deepEqual(
-      [request?.nodeId, request?.operation, request?.token, request?.hops, request?.input],
-      [OTHER, 'test.value', 't', 1, call.raw],
+      [request?.nodeId, request?.operation, request?.token, request?.hops, request?.remote, request?.input],
+      [OTHER, 'test.value', 't', 1, '10.0.0.1', call.raw],
     )
   }
 })

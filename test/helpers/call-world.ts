@@ -85,7 +85,14 @@ function operationsFor(seen: string[]): AnyOperation[] {
       return { said: say }
     },
   }
-  return [streaming, value]
+  const caller: Operation<Wanted, unknown> = {
+    ...value,
+    name: 'test.caller',
+    http: ['GET /v1/caller'],
+    ownToken: true,
+    run: async (_wanted, { remote, token, identity }) => [remote, token, identity.allowsNode('read')],
+  }
+  return [streaming, value, caller]
 }
 
 export interface World {
