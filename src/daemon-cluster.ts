@@ -169,11 +169,11 @@ export class Cluster {
   /** Who is calling: on a process without a server's role, servers are asked about tokens that are not its own. */
   authorizer(own: OwnAuthorizer, enabled: boolean, ttlMs: number): Authorizer {
     if (this.roster || !enabled) return own
-    const ask = async (token: string): Promise<Grants> => {
+    const ask = async (token: string, remote: string | undefined): Promise<Grants> => {
       const input = { params: {}, query: [], headers: {}, body: undefined }
       const signal = AbortSignal.timeout(ASK_TIMEOUT_MS)
       const common = { nodeId: undefined, operation: RESOLVE_TOKEN, requestId: 'resolve', hops: 0 }
-      return parseGrants(await this.#forwarder.value({ ...common, input, token, signal }))
+      return parseGrants(await this.#forwarder.value({ ...common, input, token, remote, signal }))
     }
     return createAskingAuthorizer({ own, ask, identityOf, ttlMs })
   }
@@ -185,8 +185,8 @@ export class Cluster {
     /** What `operations` gave: the same, each going where it belongs. */
     readonly routed: readonly AnyOperation[]
     readonly url: string
-    readonly resolve: (token: string | undefined) => Identity | Promise<Identity>
-    readonly grantsOf: (token: string | undefined) => Grants
+    readonly resolve: (token: string | undefined, remote?: string) => Identity | Promise<Identity>
+    readonly grantsOf: (token: string | undefined, remote?: string) => Grants | Promise<Grants>
   }): void {
     const { logger } = this.#options
     this.#url = parts.url

@@ -9,7 +9,7 @@ import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type AgentRoom, startAgentRoom } from './agent/agent.ts'
 import type { ReloadOutcome } from './agent/reload.ts'
-import type { Authorizer, OwnAuthorizer } from './cluster/authorizer.ts'
+import { type Authorizer, createCoreAuthorizer, type OwnAuthorizer } from './cluster/authorizer.ts'
 import { DEMO_TASK, printBanner, startDemo } from './cli/dev.ts'
 import type { AgentOptions } from './cli/parts.ts'
 import type { Cluster, ClusterOptions } from './daemon-cluster.ts'
@@ -204,21 +204,23 @@ class Agent implements Running {
       router: new Router(served, this.#secrets?.operations),
       logger: logger.named('http'),
       meter: room.meter,
-      resolve: (token) => this.#authorizer.resolve(token),
+      resolve: (token, remote) => this.#authorizer.resolve(token, remote),
       crossOrigin: () => this.#secrets?.core.crossOrigin,
       limits: limitsOf(config),
       ...(tls ? { tls } : {}),
     })
     const { host, port } = await this.#listener.listen()
     this.url = `${tls ? 'https' : 'http'}://${host.includes(':') ? `[${host}]` : host}:${port}`
-    const resolve = (token: string | undefined) => this.#authorizer.resolve(token)
-    const grantsOf = (token: string | undefined) => this.#own.grantsOf(token)
+    const resolve = (token: string | undefined, remote?: string) => this.#authorizer.resolve(token, remote)
+    const grantsOf = (token: string | undefined, remote?: string) =>
+      this.#authorizer.grantsOf?.(token, remote) ?? this.#own.grantsOf(token)
     this.#cluster?.start({ host: this.host, operations: own, routed: served, url: this.url, resolve, grantsOf })
   }
 
   #trust(own: OwnAuthorizer, { acl }: Config): void {
     this.#own = own
-    this.#authorizer = this.#cluster?.authorizer(own, acl.enabled, acl.tokenTtlMs) ?? own
+    const asking = this.#cluster?.authorizer(own, acl.enabled, acl.tokenTtlMs) ?? own
+    this.#authorizer = this.#secrets && acl.enabled ? createCoreAuthorizer(own, this.#secrets.core) : asking
   }
 
   /** Takes over what can change while running; a faulty configuration changes nothing. */

@@ -24,7 +24,7 @@ interface Remembered {
 export interface AskingOptions {
   readonly own: OwnAuthorizer
   /** Asks a server. Rejects with a Refusal: `permission_denied` for a token that is none, anything else for no answer. */
-  readonly ask: (token: string) => Promise<Grants>
+  readonly ask: (token: string, remote: string | undefined) => Promise<Grants>
   readonly identityOf: (grants: Grants) => Identity
   readonly ttlMs: number
 }
@@ -42,9 +42,9 @@ export function createAskingAuthorizer(options: AskingOptions): Authorizer {
     if (remembered.size > REMEMBERED_MAX && oldest !== undefined) remembered.delete(oldest)
   }
 
-  const ask = async (token: string, key: string): Promise<Identity> => {
+  const ask = async (token: string, remote: string | undefined, key: string): Promise<Identity> => {
     try {
-      const identity = options.identityOf(await options.ask(token))
+      const identity = options.identityOf(await options.ask(token, remote))
       remember(key, identity)
       return identity
     } catch (error) {
@@ -61,16 +61,19 @@ export function createAskingAuthorizer(options: AskingOptions): Authorizer {
   }
 
   return {
-    resolve(token) {
+    resolve(token, remote) {
       const known = own.find(token)
       if (known || token === undefined) return known ?? own.resolve(token)
-      const key = createHash('sha256').update(token, 'utf8').digest('base64')
+      // A token may be good for some addresses only; which, is the server's business.
+      const key = createHash('sha256')
+        .update(`${remote ?? ''} ${token}`, 'utf8')
+        .digest('base64')
       const before = remembered.get(key)
       if (before && before.untilMs > performance.now()) {
         if (before.identity) return before.identity
         throw new Refusal('permission_denied', 'Permission denied')
       }
-      const underway = asking.get(key) ?? ask(token, key)
+      const underway = asking.get(key) ?? ask(token, remote, key)
       asking.set(key, underway)
       return underway
     },

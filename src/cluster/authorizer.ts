@@ -58,8 +58,26 @@ export interface Authorizer {
   /**
    * The identity behind a token; an empty one counts as none, since that is what clients without a token send.
    * @throws Refusal `permission_denied` for a token that is not known.
+   * @throws Refusal `unavailable` while nobody can tell.
    */
-  resolve(token: string | undefined): Identity | Promise<Identity>
+  resolve(token: string | undefined, remote?: string): Identity | Promise<Identity>
+  /** What to tell another process about a token, where this one may. Throws as `resolve` does. */
+  grantsOf?(token: string | undefined, remote?: string): Grants | Promise<Grants>
+}
+
+/** Who knows tokens that are in no configuration: the secrets core of this process. Throws Refusals as `resolve` does. */
+export interface TokenAuthority {
+  /** `remote`: the address that the token came from; some tokens are good for some addresses only. */
+  identityOf(token: string, remote: string | undefined): Identity | Promise<Identity>
+  grantsOf(token: string, remote: string | undefined): Grants | Promise<Grants>
+}
+
+/** The tokens of the configuration first, so that they work while the core is sealed; all others are the core's. */
+export function createCoreAuthorizer(own: OwnAuthorizer, core: TokenAuthority): Authorizer {
+  return {
+    resolve: (token, remote) => own.find(token) ?? core.identityOf(token ?? '', remote),
+    grantsOf: (token, remote) => (own.find(token) ? own.grantsOf(token) : core.grantsOf(token ?? '', remote)),
+  }
 }
 
 /** An authorizer that has its tokens itself. */

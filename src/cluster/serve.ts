@@ -17,7 +17,7 @@ export interface ServeOptions {
   /** As a node, which gets its own calls, or as one of several servers. */
   readonly as: { readonly nodeId: string } | { readonly serverId: string }
   readonly operations: readonly AnyOperation[]
-  readonly resolve: (token: string | undefined) => Identity | Promise<Identity>
+  readonly resolve: (token: string | undefined, remote?: string) => Identity | Promise<Identity>
   readonly logger: Logger
   /** Calls under way at once; more are told to come back. */
   readonly callsMax: number
@@ -138,7 +138,7 @@ export class CallServer {
       const { params, query, headers, body } = message.input
       const input = operation.input.parse({ params, query, headers, body })
       const token = operation.open ? undefined : message.token
-      const identity = operation.ownToken ? NOBODY : await this.#options.resolve(token)
+      const identity = operation.ownToken ? NOBODY : await this.#options.resolve(token, message.remote)
       operation.authorize(input, identity)
       const result = operation.run(input, served.callFor(identity))
       if (Symbol.asyncIterator in result) await served.stream(result)

@@ -14,7 +14,9 @@ export const RESOLVE_TOKEN = 'cluster.resolve_token'
 
 const grantsSchema = v.object({ accessor: v.string(), management: v.boolean(), policies: v.array(v.string()) })
 
-export function tokenOperation(grantsOf: (token: string | undefined) => Grants): AnyOperation {
+type GrantsOf = (token: string | undefined, remote?: string) => Grants | Promise<Grants>
+
+export function tokenOperation(grantsOf: GrantsOf): AnyOperation {
   const operation: Operation<Record<string, never>, Grants> = {
     name: RESOLVE_TOKEN,
     summary: 'What a token may do, for another process of the cluster',
@@ -23,9 +25,10 @@ export function tokenOperation(grantsOf: (token: string | undefined) => Grants):
     input: schema({}),
     output: 'json',
     errorFormat: 'plain',
-    // Whoever has the token may know what it may do; one that is none was refused before this.
+    // Whoever has the token may know what it may do; one that is none is refused with the answer.
+    ownToken: true,
     authorize: () => undefined,
-    run: async (_input, call) => grantsOf(call.token),
+    run: async (_input, call) => grantsOf(call.token, call.remote),
   }
   return operation
 }

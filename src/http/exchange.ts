@@ -34,7 +34,7 @@ export interface Services {
   readonly router: Router
   readonly logger: Logger
   /** Who a token names. Throws a Refusal when it names nobody. */
-  readonly resolve: (token: string | undefined) => Promise<Identity> | Identity
+  readonly resolve: (token: string | undefined, remote?: string) => Promise<Identity> | Identity
   /** What pages of other origins may do at operations that answer in their own form; nothing is said where it is absent. */
   readonly crossOrigin?: () => CrossOrigin | undefined
   /** Who counts requests; nobody when absent. */
@@ -121,6 +121,10 @@ export class Exchange implements Outlet {
     return this.#webSocket?.over ?? false
   }
 
+  get #plainRemote(): string | undefined {
+    return this.remote === undefined ? undefined : plainAddress(this.remote)
+  }
+
   /** Aborts when the caller is gone or the exchange is cut. Made only for operations that look at it. */
   get signal(): AbortSignal {
     this.#abort ??= new AbortController()
@@ -181,7 +185,7 @@ export class Exchange implements Outlet {
       : this.#inputWithoutBody(target, match)
     const input = operation.input.parse(raw)
     const token = operation.open ? undefined : this.#token()
-    const identity = operation.ownToken ? NOBODY : await this.#services.resolve(token)
+    const identity = operation.ownToken ? NOBODY : await this.#services.resolve(token, this.#plainRemote)
     this.#accessor = identity.accessor
     operation.authorize(input, identity)
     this.endless = operation.endless?.(input) ?? false

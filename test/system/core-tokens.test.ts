@@ -1,0 +1,109 @@
+/**
+ * Tokens and policies of the secrets core decide about hosts: on the server, on an agent that is asked directly, and
+ * through the server, with each of the three headers.
+ */
+import assert from 'node:assert/strict'
+import { createHash } from 'node:crypto'
+import { test } from 'node:test'
+import { type ClusterWorld, ROOT_TOKEN, startCluster } from '../helpers/cluster.ts'
+import { eventually } from '../helpers/edge.ts'
+import { send } from '../helpers/openbao-replay.ts'
+
+const sha256 = createHash('sha256').update(ROOT_TOKEN).digest('hex')
+const ALL = 'node { policy = "write" }\\nnamespace "default" { policy = "write" }'
+const ACL = `acl {\n enabled = true\n token "ops" {\n sha256 = "${sha256}"\n policy = "${ALL.replaceAll('"', '\\"').replaceAll('\\\\n', '\\n')}"\n }\n}`
+const HOST_ACL = 'acl {\n enabled = true\n token_ttl = "1s"\n}'
+
+const POLICIES: Readonly<Record<string, string>> = {
+  reader: 'node { policy = "read" }\nnamespace "default" { policy = "read" }',
+  logs: 'namespace "default" { capabilities = ["read-logs"] }',
+  files: 'namespace "default" { capabilities = ["read-fs"] }\nnode { policy = "deny" }',
+  nothing: 'path "secret/*" { capabilities = ["read"] }',
+}
+
+interface Core {
+  readonly key: string
+  readonly rootToken: string
+}
+
+async function api(world: ClusterWorld, method: string, path: string, body: unknown, token: string) {
+  const headers = { 'X-Vault-Token': token }
+  const answer = await send(world.server().port, { method, path: `/v1/${path}`, headers, body: JSON.stringify(body) })
+  assert.ok(answer.status < 300, `${method} ${path}: ${answer.status} ${answer.body}`)
+  // The answers of our own server in the one form that this test asks for.
+  return JSON.parse(answer.body || '{}') as { keys: string[]; root_token: string; auth: { client_token: string } }
+}
+
+async function openCore(world: ClusterWorld): Promise<Core> {
+  const made = await api(world, 'PUT', 'sys/init', { secret_shares: 1, secret_threshold: 1 }, '')
+  const [key = ''] = made.keys
+  await api(world, 'PUT', 'sys/unseal', { key }, '')
+  return { key, rootToken: made.root_token }
+}
+
+async function tokenWith(world: ClusterWorld, { rootToken }: Core, policy: string): Promise<string> {
+  await api(world, 'PUT', `sys/policies/acl/${policy}`, { policy: POLICIES[policy] }, rootToken)
+  const made = await api(world, 'POST', 'auth/token/create', { policies: [policy], no_default_policy: true }, rootToken)
+  return made.auth.client_token
+}
+
+const HEADERS: readonly ((token: string) => Record<string, string>)[] = [
+  (token) => ({ 'X-Vault-Token': token }),
+  (token) => ({ 'X-Nomad-Token': token }),
+  (token) => ({ Authorization: `Bearer ${token}` }),
+]
+
+test('a token of the core decides alike on the server, on the host and through the server', async (t) => {
+  const world = await startCluster(t, { hosts: 1, acl: ACL, hostAcl: HOST_ACL })
+  const host = world.host()
+  const core = await openCore(world)
+  const { nodeId } = host.member
+  const asked: Readonly<Record<string, string>> = {
+    metadata: `/v1/client/metadata?node_id=${nodeId}`,
+    stats: `/v1/client/stats?node_id=${nodeId}`,
+    ls: `/v1/client/fs/ls/${host.allocId}`,
+    cat: `/v1/client/fs/cat/${host.allocId}?path=web/local/hello.txt`,
+    logs: `/v1/client/fs/logs/${host.allocId}?task=web&type=stdout`,
+    gc: `/v1/client/gc?node_id=${nodeId}`,
+  }
+  const allowed: Readonly<Record<string, readonly string[]>> = {
+    reader: ['metadata', 'stats'],
+    logs: ['logs'],
+    files: ['ls', 'cat', 'logs'],
+    nothing: [],
+  }
+  for (const [policy, names] of Object.entries(allowed)) {
+    const token = await tokenWith(world, core, policy)
+    for (const [name, path] of Object.entries(asked)) {
+      for (const headersOf of HEADERS) {
+        for (const port of [world.server().port, host.member.port]) {
+          const { status } = await send(port, { method: 'GET', path, headers: headersOf(token) })
+          assert.equal(status, names.includes(name) ? 200 : 403, `${policy}: ${name} on port ${port}`)
+        }
+      }
+    }
+  }
+})
+
+test('a revoked token, an unknown one, and a core that is sealed', async (t) => {
+  const world = await startCluster(t, { hosts: 1, acl: ACL, hostAcl: HOST_ACL })
+  const host = world.host()
+  const core = await openCore(world)
+  const token = await tokenWith(world, core, 'reader')
+  const path = `/v1/client/metadata?node_id=${host.member.nodeId}`
+  const ask = async (port: number, with_: string) =>
+    (await send(port, { method: 'GET', path, headers: { 'X-Nomad-Token': with_ } })).status
+  assert.equal(await ask(host.member.port, token), 200)
+  assert.equal(await ask(host.member.port, 's.unknown'), 403)
+  await api(world, 'PUT', 'sys/seal', {}, core.rootToken)
+  // What an agent has heard goes on counting while nobody can tell; a server says that it cannot.
+  assert.equal(await ask(host.member.port, token), 200)
+  assert.equal(await ask(world.server().port, token), 503)
+  assert.equal(await ask(host.member.port, 's.neverheard'), 503)
+  assert.equal(await ask(world.server().port, ROOT_TOKEN), 200, 'the configuration’s tokens need no core')
+  await api(world, 'PUT', 'sys/unseal', { key: core.key }, '')
+  assert.equal(await ask(world.server().port, token), 200)
+  await api(world, 'POST', 'auth/token/revoke', { token }, core.rootToken)
+  assert.equal(await ask(world.server().port, token), 403)
+  await eventually(async () => (await ask(host.member.port, token)) === 403, 'the agent hears of it', 60_000)
+})
