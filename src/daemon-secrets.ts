@@ -19,10 +19,12 @@ import type { AnyOperation } from './kit/operation.ts'
 import { SecretsCore } from './secrets/core.ts'
 import { newRecord } from './secrets/mount-record.ts'
 import { secretsOperations } from './secrets/operations.ts'
+import { snapshotOperations } from './secrets/snapshot-operations.ts'
 import { isRotationDue } from './secrets/system-seal-rotate.ts'
 import type { Surroundings } from './secrets/surroundings.ts'
 import { systemEngine } from './secrets/system.ts'
 import { tokenEngine } from './secrets/token-engine.ts'
+import { restoreSnapshot, saveSnapshot } from './store/snapshot.ts'
 import { SqliteStore } from './store/store.ts'
 
 /** Between two looks at whether there is something to do. */
@@ -44,7 +46,9 @@ export interface SecretsOptions {
 
 export class SecretsRoom {
   readonly core: SecretsCore
+  /** For every path that nobody else has. */
   readonly operations: readonly AnyOperation[]
+  readonly snapshots: readonly AnyOperation[]
   readonly #store: SqliteStore
   readonly #seal: Seal
   readonly #logger: Logger
@@ -83,6 +87,10 @@ export class SecretsRoom {
       surroundings: surroundingsOf(options),
     })
     this.operations = secretsOperations(this.core)
+    this.snapshots = snapshotOperations(this.core, {
+      save: (out, signal) => saveSnapshot(store, out, { signal }),
+      restore: (input, options) => restoreSnapshot(store, input, options),
+    })
   }
 
   /** The key lies beside the data: what `-dev` promises is to work, not to keep secrets from who can read its files. */

@@ -194,7 +194,10 @@ class Agent implements Running {
     const room = this.#startRoom()
     this.#room = room
     const own = [...(this.host?.operations ?? []), ...room.operations]
-    const served = this.#cluster?.operations(this.host, room.operations) ?? own
+    const served = [
+      ...(this.#cluster?.operations(this.host, room.operations) ?? own),
+      ...(this.#secrets?.snapshots ?? []),
+    ]
     this.#served = served
     const tls = readTlsFiles(config.tls)
     this.#listener = new Listener({

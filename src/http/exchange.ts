@@ -125,6 +125,13 @@ export class Exchange implements Outlet {
     return this.remote === undefined ? undefined : plainAddress(this.remote)
   }
 
+  /** The request's body. Who waits for a word before it sends one gets it now. */
+  get body(): AsyncIterable<Uint8Array> {
+    if (this.bodyOnDemand) this.response.writeContinue()
+    // Leaving the loop must not destroy the request: that would cut the connection before it is told why.
+    return this.request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>
+  }
+
   /** Aborts when the caller is gone or the exchange is cut. Made only for operations that look at it. */
   get signal(): AbortSignal {
     this.#abort ??= new AbortController()
@@ -208,6 +215,7 @@ export class Exchange implements Outlet {
   }
 
   #inputWithoutBody(target: Target, match: Match): RawInput {
+    if (match.operation.takesStream) return rawInput(this.request, target, match, undefined)
     const limit = this.#services.bodyBytesMax()
     if (declaredBytes(this.request) > limit) throw tooLarge(limit, match.operation)
     return rawInput(this.request, target, match, undefined)
@@ -255,7 +263,7 @@ export class Exchange implements Outlet {
   /** A body nobody wants is not read to its end, however long it is: the connection closes behind the answer. */
   #leaveBody(operation: AnyOperation): void {
     const { request } = this
-    if (wantsBody(request, operation)) return
+    if (wantsBody(request, operation) || operation.takesStream) return
     if (request.headers['transfer-encoding'] === undefined && declaredBytes(request) === 0) return
     this.#stopSending()
     if (!this.endless) return
@@ -399,5 +407,9 @@ class OperationCall implements Call {
 
   get signal(): AbortSignal {
     return this.#exchange.signal
+  }
+
+  get body(): AsyncIterable<Uint8Array> {
+    return this.#exchange.body
   }
 }

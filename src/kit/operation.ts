@@ -57,6 +57,8 @@ export interface Call {
   readonly token: string | undefined
   /** How many processes have handed the call on. */
   readonly hops: number
+  /** The body as it comes, for an operation that takes a stream; absent where there is none. */
+  readonly body?: AsyncIterable<Uint8Array>
   /** Address that the request came from, IPv4 in its own form; as the first process saw it, so only as true as the processes are. */
   readonly remote?: string | undefined
 }
@@ -140,6 +142,8 @@ export interface Operation<In, Out> {
   readonly ownToken?: boolean
   /** False for an endpoint whose GET must not answer HEAD. Default true. */
   readonly head?: boolean
+  /** True when it takes the body's bytes as they come (`call.body`), however many, instead of a text. */
+  readonly takesStream?: boolean
   /** Largest body in bytes; 0 or absent means that a body is read and thrown away. */
   readonly bodyBytesMax?: number
   /** True when it may stay open as long as the caller likes. */

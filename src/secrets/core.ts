@@ -217,11 +217,22 @@ export class SecretsCore implements Core {
     })
   }
 
-  /** Seals the barrier at once and forgets everything that came from below it; resolves when nothing is left to write. */
-  async seal(): Promise<void> {
+  /** Begins anew upon other entries; sealed, where they are of another key. */
+  async reopen(): Promise<void> {
+    if (this.barrier.isSealed) return this.seal()
+    this.#close()
+    await this.activateOrSeal()
+  }
+
+  #close(): void {
     const { mountChanges, revocation, sweeper, tidy, tokens } = this.#open ?? {}
     this.#open = undefined
     for (const part of [mountChanges, sweeper, revocation, tidy, tokens]) part?.close()
+  }
+
+  /** Seals the barrier at once and forgets everything that came from below it; resolves when nothing is left to write. */
+  async seal(): Promise<void> {
+    this.#close()
     await this.options.seal.seal()
   }
 

@@ -1,0 +1,84 @@
+/** Snapshots of the secrets core over HTTP: taken while it runs, restored as a whole, refused where they do not belong. */
+import assert from 'node:assert/strict'
+import { request } from 'node:http'
+import { test, type TestContext } from 'node:test'
+import { startAgent, workDirectory } from '../helpers/agent-process.ts'
+import { send } from '../helpers/openbao-replay.ts'
+
+interface Bytes {
+  readonly status: number
+  readonly body: Buffer
+}
+
+function bytesOf(port: number, method: string, path: string, token: string, body?: Buffer): Promise<Bytes> {
+  return new Promise((resolve, reject) => {
+    const headers = { 'X-Vault-Token': token }
+    const sent = request({ port, host: '127.0.0.1', method, path: `/v1/${path}`, headers }, (response) => {
+      const parts: Buffer[] = []
+      response.on('data', (part: Buffer) => parts.push(part))
+      response.on('end', () => resolve({ status: response.statusCode ?? 0, body: Buffer.concat(parts) }))
+      response.on('error', reject)
+    })
+    sent.on('error', reject)
+    sent.end(body)
+  })
+}
+
+async function server(t: TestContext) {
+  const args = ['-dev', '-dev-no-demo', '-http-port', '0', '-cluster-port', '0', '-dev-root-token-id', 'root']
+  const agent = await startAgent(t, [...args, '-data-dir', workDirectory(t)])
+  const ask = async (method: string, path: string, body?: unknown, token = 'root') => {
+    const headers = { 'X-Vault-Token': token }
+    const asked = { method, path: `/v1/${path}`, headers, ...(body !== undefined && { body: JSON.stringify(body) }) }
+    const { body: text, status } = await send(agent.port, asked)
+    return { status, body: JSON.parse(text || '{}') as { data?: { data?: unknown }; auth?: { client_token: string } } }
+  }
+  return { port: agent.port, ask }
+}
+
+test('a snapshot brings back what there was, and takes away what there was not', async (t) => {
+  const { ask, port } = await server(t)
+  for (let at = 0; at < 200; at++) await ask('POST', `secret/data/kept/${at}`, { data: { at } })
+  const early = (await ask('POST', 'auth/token/create', {})).body.auth?.client_token ?? ''
+  const saved = await bytesOf(port, 'GET', 'sys/storage/snapshot', 'root')
+  assert.equal(saved.status, 200)
+  assert.ok(!saved.body.includes('kept'))
+  await ask('POST', 'secret/data/kept/7', { data: { at: 'changed' } })
+  await ask('POST', 'secret/data/late', { data: { a: 1 } })
+  await ask('DELETE', 'sys/mounts/cubbyhole')
+  const late = (await ask('POST', 'auth/token/create', {})).body.auth?.client_token ?? ''
+  const restored = await bytesOf(port, 'POST', 'sys/storage/raft/snapshot', 'root', saved.body)
+  assert.equal(restored.status, 204, restored.body.toString())
+  assert.deepEqual((await ask('GET', 'secret/data/kept/7')).body.data?.data, { at: 7 })
+  assert.equal((await ask('GET', 'secret/data/late')).status, 404)
+  assert.equal((await ask('GET', 'auth/token/lookup-self', undefined, early)).status, 200)
+  assert.equal((await ask('GET', 'auth/token/lookup-self', undefined, late)).status, 403)
+  assert.equal((await ask('POST', 'secret/data/after', { data: { a: 1 } })).status, 200)
+})
+
+test('who may not, and what is no snapshot of this cluster, changes nothing', async (t) => {
+  const [one, other] = [await server(t), await server(t)]
+  await one.ask('POST', 'secret/data/mine', { data: { a: 1 } })
+  await other.ask('POST', 'secret/data/theirs', { data: { a: 1 } })
+  const foreign = (await bytesOf(other.port, 'GET', 'sys/storage/raft/snapshot', 'root')).body
+  const own = (await bytesOf(one.port, 'GET', 'sys/storage/snapshot', 'root')).body
+  const token = (await one.ask('POST', 'auth/token/create', { policies: ['default'] })).body.auth?.client_token ?? ''
+  const tried: readonly (readonly [string, string, Buffer | undefined, string, number])[] = [
+    ['GET', 'sys/storage/snapshot', undefined, token, 403],
+    ['GET', 'sys/storage/snapshot', undefined, 's.unknown', 403],
+    ['POST', 'sys/storage/snapshot', own, token, 403],
+    ['POST', 'sys/storage/snapshot', foreign, 'root', 400],
+    ['POST', 'sys/storage/snapshot', own.subarray(0, own.length - 100), 'root', 400],
+    ['POST', 'sys/storage/snapshot', Buffer.from('hello'), 'root', 400],
+    ['POST', 'sys/storage/snapshot', undefined, 'root', 400],
+    ['DELETE', 'sys/storage/snapshot', undefined, 'root', 405],
+  ]
+  for (const [method, path, body, as, status] of tried) {
+    const answer = await bytesOf(one.port, method, path, as, body)
+    assert.equal(answer.status, status, `${method} ${path}: ${answer.body.toString('utf8', 0, 300)}`)
+    assert.equal((await one.ask('GET', 'secret/data/mine')).status, 200)
+  }
+  // What it brings is of another key: nobody here can read it.
+  assert.equal((await bytesOf(one.port, 'PUT', 'sys/storage/raft/snapshot-force', 'root', foreign)).status, 204)
+  assert.equal((await one.ask('GET', 'secret/data/mine')).status, 503)
+})
