@@ -67,16 +67,16 @@ function saving(core: SecretsCore, snapshots: Snapshots): AnyOperation {
 async function* saved(core: SecretsCore, snapshots: Snapshots, call: Call): AsyncIterable<Chunk> {
   await admitted(core, call, { operation: 'read', path: `sys/${PATHS[1]}` })
   const out = new PassThrough()
-  const saving = snapshots.save(out, call.signal)
+  const written = snapshots.save(out, call.signal)
   // Where it fails before the first byte, that is a status; the stream is destroyed with the same error.
-  saving.catch((error: unknown) => out.destroy(error instanceof Error ? error : new Fault(String(error))))
+  written.catch((error: unknown) => out.destroy(error instanceof Error ? error : new Fault(String(error))))
   let isBegun = false
   for await (const chunk of out as AsyncIterable<Buffer>) {
     if (!isBegun) yield { status: 200, contentType: 'application/gzip', headers: { 'Cache-Control': 'no-store' } }
     isBegun = true
     yield chunk
   }
-  await saving
+  await written
 }
 
 function restoring(core: SecretsCore, snapshots: Snapshots, paths: readonly string[], isForced: boolean): AnyOperation {
