@@ -36,10 +36,10 @@ export function snapshotOperations(core: SecretsCore, snapshots: Snapshots): Any
 async function admitted(core: SecretsCore, call: Call, question: Pick<Question, 'operation' | 'path'>): Promise<void> {
   try {
     if (!core.isActive) throw new Rejection(503, 'Vault is sealed')
-    const { judge, spent, used } = core.admit(call.token, call.remote)
-    const { allowed, sudo } = judge({ ...question, data: {}, wrapTtlSeconds: undefined })
-    await used
-    await spent?.()
+    const caller = core.admit(call.token, call.remote)
+    const { allowed, sudo } = caller.judge({ ...question, data: {}, wrapTtlSeconds: undefined })
+    await caller.used
+    await caller.spent?.()
     // A restore takes everything away that there is.
     if (!allowed || (question.operation === 'update' && !sudo)) throw new Rejection(403, 'permission denied')
   } catch (error) {
