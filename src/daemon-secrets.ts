@@ -13,7 +13,7 @@ import type { Config } from './config/load.ts'
 import { sanitizedSettings } from './daemon-settings.ts'
 import { cubbyhole } from './engines/cubbyhole/cubbyhole.ts'
 import { kv } from './engines/kv/kv.ts'
-import { isErrno, messageOf } from './kit/errors.ts'
+import { Fault, isErrno, messageOf, Refusal } from './kit/errors.ts'
 import type { Logger } from './kit/log.ts'
 import type { AnyOperation } from './kit/operation.ts'
 import { SecretsCore } from './secrets/core.ts'
@@ -59,10 +59,17 @@ export class SecretsRoom {
   static async open(options: SecretsOptions): Promise<SecretsRoom> {
     const { storagePath } = options.config.server
     mkdirSync(dirname(storagePath), { recursive: true, mode: 0o700 })
-    const room = new SecretsRoom(options, await SqliteStore.open(storagePath))
-    if (options.devRootToken !== undefined) await room.#openForDevelopment(options.devRootToken)
-    await room.#tick()
-    return room
+    const store = await SqliteStore.open(storagePath)
+    try {
+      const room = new SecretsRoom(options, store)
+      if (options.devRootToken !== undefined) await room.#openForDevelopment(options.devRootToken)
+      await room.#tick()
+      return room
+    } catch (error) {
+      // Its thread would keep the process from ending.
+      await store.close()
+      throw error
+    }
   }
 
   private constructor(options: SecretsOptions, store: SqliteStore) {
@@ -101,7 +108,12 @@ export class SecretsRoom {
     if (!this.#seal.status.initialised) {
       await this.#seal.initialise(request, this.core.beginning(rootToken, developmentMounts()), Buffer.from(key))
     }
-    if (await this.#seal.unseal(key)) await this.core.activateOrSeal()
+    const isOpen = await this.#seal.unseal(key).catch((error: unknown) => {
+      if (!(error instanceof Refusal)) throw error
+      const instead = 'start without -dev, or with another -data-dir'
+      throw new Fault(`the secrets in ${this.#store.path} were not made with -dev: ${instead}`, { cause: error })
+    })
+    if (isOpen) await this.core.activateOrSeal()
   }
 
   /**

@@ -144,7 +144,10 @@ export interface PathDeclaration<F extends Fields> {
   readonly tokenOptional?: boolean
   /** Needs the capability `sudo` besides the operation's own; may depend on the verb. */
   readonly sudo?: boolean | ((verb: EngineVerb) => boolean)
-  /** Also answers while the core is sealed or not initialised. Implies that nothing of the barrier is read. */
+  /**
+   * Also answers while the core is sealed or not initialised; then to anybody, as no token can be known. Implies that
+   * nothing of the barrier is read.
+   */
   readonly whileSealed?: boolean
   /** Takes fields that are not declared without a word: its data is the caller's own. */
   readonly anyFields?: boolean

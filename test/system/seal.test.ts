@@ -5,7 +5,7 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { eventually } from '../helpers/edge.ts'
-import { type RunningAgent, startAgent, workDirectory } from '../helpers/agent-process.ts'
+import { type RunningAgent, spawnAgent, startAgent, workDirectory } from '../helpers/agent-process.ts'
 
 interface Answer {
   readonly status: number
@@ -91,6 +91,32 @@ test('a key that comes later is found; everything else is served meanwhile, and 
   await eventually(async () => (await ask(next, 'GET', 'sys/health')).status === 200, 'it has opened')
   assert.equal((await ask(next, 'GET', 'auth/token/lookup-self', undefined, token)).status, 200)
   assert.ok(!next.stderr().includes(bytes.toString('hex')) && !next.stderr().includes(recovery))
+})
+
+test('-dev opens what it has made, and says so where the secrets are others', async (t) => {
+  const [own, others] = [workDirectory(t), workDirectory(t)]
+  const args = (directory: string) => [
+    '-dev',
+    '-http-port',
+    '0',
+    '-cluster-port',
+    '0',
+    '-data-dir',
+    join(directory, 'data'),
+  ]
+  for (let start = 0; start < 2; start++) {
+    const agent = await startAgent(t, [...args(own), '-dev-root-token-id', 'root-of-dev'])
+    assert.equal((await ask(agent, 'GET', 'auth/token/lookup-self', undefined, 'root-of-dev')).status, 200)
+    const { body } = await ask(agent, 'GET', 'sys/seal-status')
+    assert.deepEqual([body['type'], body['t'], body['n'], body['sealed']], ['shamir', 1, 1, false])
+    await ended(agent, 'SIGKILL')
+  }
+  const server = await startAgent(t, ['-config', writeServer(others, 'seal "shamir" {}')])
+  await ask(server, 'PUT', 'sys/init', { secret_shares: 2, secret_threshold: 2 })
+  await ended(server, 'SIGTERM')
+  const refused = spawnAgent(t, args(others))
+  assert.equal(await refused.ended, 1)
+  assert.match(refused.stderr(), /were not made with -dev: start without -dev, or with another -data-dir/)
 })
 
 test('from shares to a static key and back, through restarts', async (t) => {
