@@ -25,6 +25,7 @@ const FIGURES = [
   'tail-lines',
   'fanout',
   'roster',
+  'store',
   'start',
   'cli',
 ]

@@ -36,13 +36,27 @@ export function encrypt(path: string, plaintext: Uint8Array, { term, key }: Term
   const out = Buffer.from(new ArrayBuffer(OVERHEAD_BYTES + plaintext.length))
   out.writeUInt8(FORMAT, 0)
   out.writeUInt32BE(term, 1)
-  const nonce = randomFillSync(out, HEAD_BYTES, NONCE_BYTES).subarray(HEAD_BYTES, HEAD_BYTES + NONCE_BYTES)
+  const nonce = out.subarray(HEAD_BYTES, HEAD_BYTES + NONCE_BYTES)
+  nonce.set(freshNonce())
   const cipher = withoutStacks(() => createCipheriv('aes-256-gcm', key, nonce))
   cipher.setAAD(Buffer.from(path))
   cipher.update(plaintext).copy(out, HEAD_BYTES + NONCE_BYTES)
   cipher.final()
   cipher.getAuthTag().copy(out, out.length - TAG_BYTES)
   return out
+}
+
+/** Drawn in bulk: a call for each would cost as much as the encryption. They are no secret, each is used once. */
+const nonces = Buffer.alloc(NONCE_BYTES * 256)
+let used = nonces.length
+
+function freshNonce(): Buffer {
+  if (used === nonces.length) {
+    randomFillSync(nonces)
+    used = 0
+  }
+  used += NONCE_BYTES
+  return nonces.subarray(used - NONCE_BYTES, used)
 }
 
 /** The plaintext. Throws a Fault for a ciphertext that was changed, moved, or made with another key; it says no more. */

@@ -36,12 +36,17 @@ const FULL = 13
 /** Of batches that are queued: a disk that stands still must not cost all memory. One alone may be larger. */
 const QUEUED_BYTES_MAX = 256 << 20
 
+/** Answers of one turn of the event loop: about a millisecond of what those who are answered do next. */
+const ANSWERED_AT_ONCE = 16
+
 export class WriterQueue {
   readonly #worker: Worker
   readonly #waiting = new Map<number, Waiting>()
   readonly #overlay = new Map<string, Queued & { readonly id: number }>()
   readonly #listeners = new Set<() => void>()
   #count = 0
+  /** What the writer has said and nobody was told yet. */
+  readonly #outcomes: Outcome[] = []
   #generation = 0
   #queuedBytes = 0
   /** What ended the newest generation that failed. */
@@ -151,7 +156,13 @@ export class WriterQueue {
 
   #take(report: Report): void {
     if (report.kind !== 'done') return
-    for (const outcome of report.results) {
+    this.#outcomes.push(...report.results)
+    if (this.#outcomes.length === report.results.length) this.#answer(ANSWERED_AT_ONCE)
+  }
+
+  /** Answers in order, some at once: whoever is answered goes on at once, and others want to be served in between. */
+  #answer(most: number): void {
+    for (const outcome of this.#outcomes.splice(0, most)) {
       const waiting = this.#waiting.get(outcome.id)
       if (!waiting) continue
       this.#waiting.delete(outcome.id)
@@ -160,6 +171,7 @@ export class WriterQueue {
       if (failure === undefined) waiting.resolve(outcome)
       else waiting.reject(failure === 'dropped' ? this.#dropped() : failure)
     }
+    if (this.#outcomes.length > 0) setImmediate(() => this.#answer(ANSWERED_AT_ONCE))
   }
 
   #settle(id: number, { generation, bytes, batch }: QueuedWrite, failure: StoreError | 'dropped' | undefined): void {
@@ -185,6 +197,8 @@ export class WriterQueue {
 
   #break(error: StoreError): void {
     if (this.#broken) return
+    // What the writer said before it ended holds.
+    this.#answer(Number.MAX_SAFE_INTEGER)
     this.#broken = error
     const lost = [...this.#waiting.values()]
     this.#waiting.clear()

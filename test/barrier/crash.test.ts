@@ -56,6 +56,7 @@ async function killedRun(path: string, rootKey: Buffer, run: number, model: Cras
     stdio: ['ignore', fd, 'pipe'],
   })
   closeSync(fd)
+  const closed = once(child, 'close')
   let complaint = ''
   child.stderr?.setEncoding('utf8').on('data', (text: string) => (complaint += text))
   // At any moment: before the first answer, too, now and then.
@@ -64,7 +65,7 @@ async function killedRun(path: string, rootKey: Buffer, run: number, model: Cras
   if (random.between(0, 4) > 0) await until(() => said().includes('done'))
   await delay(random.between(0, 400))
   child.kill('SIGKILL')
-  await once(child, 'close')
+  await closed
   assert.equal(complaint, '')
   model.hear(said())
 }

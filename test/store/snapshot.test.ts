@@ -245,6 +245,7 @@ test('a restore that is killed at any moment leaves the old state or the new one
     const before = contentsOf(store)
     await store.close()
     const child = spawn(process.execPath, [join(import.meta.dirname, 'restorer.ts'), path, snapshot])
+    const closed = once(child, 'close')
     let said = ''
     child.stdout.on('data', (bytes: Buffer) => (said += bytes.toString()))
     await until(() => said.includes('begins'))
@@ -252,7 +253,7 @@ test('a restore that is killed at any moment leaves the old state or the new one
     // The first one is left alone, to know how long it takes.
     if (run > 0) await delay(random.between(0, longestMs))
     if (run > 0) child.kill('SIGKILL')
-    await once(child, 'close')
+    await closed
     longestMs = Math.max(longestMs, performance.now() - startMs)
     assert.deepEqual(checkDatabase(path), [])
     const after = await SqliteStore.open(path)
