@@ -93,19 +93,14 @@ test('a key that comes later is found; everything else is served meanwhile, and 
   assert.ok(!next.stderr().includes(bytes.toString('hex')) && !next.stderr().includes(recovery))
 })
 
+function devArgs(directory: string): string[] {
+  return ['-dev', '-http-port', '0', '-cluster-port', '0', '-data-dir', join(directory, 'data')]
+}
+
 test('-dev opens what it has made, and says so where the secrets are others', async (t) => {
   const [own, others] = [workDirectory(t), workDirectory(t)]
-  const args = (directory: string) => [
-    '-dev',
-    '-http-port',
-    '0',
-    '-cluster-port',
-    '0',
-    '-data-dir',
-    join(directory, 'data'),
-  ]
   for (let start = 0; start < 2; start++) {
-    const agent = await startAgent(t, [...args(own), '-dev-root-token-id', 'root-of-dev'])
+    const agent = await startAgent(t, [...devArgs(own), '-dev-root-token-id', 'root-of-dev'])
     assert.equal((await ask(agent, 'GET', 'auth/token/lookup-self', undefined, 'root-of-dev')).status, 200)
     const { body } = await ask(agent, 'GET', 'sys/seal-status')
     assert.deepEqual([body['type'], body['t'], body['n'], body['sealed']], ['shamir', 1, 1, false])
@@ -114,7 +109,7 @@ test('-dev opens what it has made, and says so where the secrets are others', as
   const server = await startAgent(t, ['-config', writeServer(others, 'seal "shamir" {}')])
   await ask(server, 'PUT', 'sys/init', { secret_shares: 2, secret_threshold: 2 })
   await ended(server, 'SIGTERM')
-  const refused = spawnAgent(t, args(others))
+  const refused = spawnAgent(t, devArgs(others))
   assert.equal(await refused.ended, 1)
   assert.match(refused.stderr(), /were not made with -dev: start without -dev, or with another -data-dir/)
 })
