@@ -96,7 +96,7 @@ export class SecretsRoom {
     this.operations = secretsOperations(this.core)
     this.snapshots = snapshotOperations(this.core, {
       save: (out, signal) => saveSnapshot(store, out, { signal }),
-      restore: (input, options) => restoreSnapshot(store, input, options),
+      restore: (input, wanted) => restoreSnapshot(store, input, wanted),
     })
   }
 
