@@ -59,6 +59,12 @@ export interface WorldOptions {
   readonly sealOptions?: SealOptions
 }
 
+export interface WorldKeys {
+  /** In hex. */
+  readonly unsealKey: string
+  readonly rootToken: string
+}
+
 export class CoreWorld {
   readonly core: SecretsCore
   readonly store: SqliteStore
@@ -105,6 +111,20 @@ export class CoreWorld {
     t.after(() => store.close())
     if (!options.raw) await world.initialise()
     return world
+  }
+
+  /** A core on a database that another one has left, unsealed as the next process would; the caller closes its store. */
+  static async reopen(directory: string, keys: WorldKeys, options: WorldOptions = {}): Promise<CoreWorld> {
+    const world = new CoreWorld(directory, await SqliteStore.open(join(directory, 'secrets.db')), options)
+    world.unsealKey = Buffer.from(keys.unsealKey, 'hex')
+    world.rootToken = keys.rootToken
+    world.unseal()
+    return world
+  }
+
+  /** What `reopen` needs. */
+  get keys(): WorldKeys {
+    return { unsealKey: this.unsealKey.toString('hex'), rootToken: this.rootToken }
   }
 
   async initialise(): Promise<void> {
