@@ -80,6 +80,10 @@ export interface EngineCall {
   readonly bodyText: string | undefined
   /** Whether the caller's policies also grant `sudo` here: for who asks more of some requests than of others. */
   readonly sudo: boolean
+  /** Whether they also allow something else below this mount; `data` is what such a request would bring. */
+  readonly allows: (verb: EngineVerb, path: string, data?: Readonly<Record<string, unknown>>) => boolean
+  /** Whether they may allow anything at all below a folder of this mount, which ends with a slash. */
+  readonly reaches: (folder: string) => boolean
   /** Largest number of names that the caller's policy lets a list have. */
   readonly limitMax: number | undefined
   /** The client's address, where it is known. */

@@ -287,6 +287,7 @@ export class SecretsCore implements Core {
       entityId: '',
     },
     judge: () => NOTHING,
+    reaches: () => false,
   }
 
   /** The core's own engines work on all of the barrier, any other below its mount's own prefix. */

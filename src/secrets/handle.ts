@@ -49,6 +49,8 @@ export interface Question {
 export interface Admitted {
   readonly caller: Caller
   judge(question: Question): Judgement
+  /** Whether there may be anything for the caller below a path, which ends with a slash. */
+  reaches(path: string): boolean
   /** Resolves once the use is written down; absent for a token that may be used as often as one likes. */
   readonly used?: Promise<unknown>
   /** To be called after the last use that the token had. */
@@ -173,8 +175,9 @@ function needsSudo({ sudo }: Path, verb: EngineVerb): boolean {
 
 function callOf(core: Core, { admitted, call, head, place }: Request, body: RequestBody): EngineCall {
   const mount = place?.mount
+  const facts = mount?.facts ?? NO_MOUNT
   return {
-    mount: mount?.facts ?? NO_MOUNT,
+    mount: facts,
     path: place?.rest ?? head.path,
     verb: 'read',
     view: mount?.view ?? NO_STORAGE,
@@ -184,6 +187,9 @@ function callOf(core: Core, { admitted, call, head, place }: Request, body: Requ
     data: body.data,
     bodyText: body.text,
     sudo: false,
+    allows: (operation, path, data = {}) =>
+      admitted.judge({ operation, path: facts.path + path, data, wrapTtlSeconds: undefined }).allowed,
+    reaches: (folder) => admitted.reaches(facts.path + folder),
     limitMax: undefined,
     remote: call.remote,
     signal: call.signal,

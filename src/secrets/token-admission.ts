@@ -51,7 +51,12 @@ export class Admission {
   }
 
   #fresh({ caller, entry }: KnownToken): Admitted {
-    return { caller, judge: (question) => judgementOf(this.#core.aclOf(entry).decide(question)) }
+    const acl = () => this.#core.aclOf(entry)
+    return {
+      caller,
+      judge: (question) => judgementOf(acl().decide(question)),
+      reaches: (path) => acl().allowsAnythingUnder(path),
+    }
   }
 
   /** Takes one use; throws a Rejection (403) where none is left. */

@@ -1,4 +1,5 @@
 /** A core with versioned secrets at `secret/`. */
+import assert from 'node:assert/strict'
 import type { TestContext } from 'node:test'
 import { kv } from '../../src/engines/kv/kv.ts'
 import { encodeRecord, MOUNTS_PREFIX, newRecord } from '../../src/secrets/mount-record.ts'
@@ -13,4 +14,36 @@ export async function openKv(t: TestContext): Promise<CoreWorld> {
   })
   world.core.open.mounts.place(record)
   return world
+}
+
+/** The data of a version with its metadata, whatever the status. */
+export async function readSecret(world: CoreWorld, name: string, query = '') {
+  const { body, status } = await world.ask('GET', `secret/data/${name}${query}`)
+  const { data, metadata } = (body.data ?? {}) as { data?: unknown; metadata?: Record<string, unknown> }
+  return { status, data, metadata }
+}
+
+/** Writes a version; `cas` only where it is given. Fails when the write does. */
+export async function writeSecret(world: CoreWorld, name: string, data: unknown, cas?: number) {
+  const answer = await world.ask('POST', `secret/data/${name}`, {
+    data,
+    ...(cas !== undefined && { options: { cas } }),
+  })
+  assert.equal(answer.status, 200, answer.text)
+  return answer.body.data
+}
+
+/** Asks, and fails with the answer's text unless the status is the wanted one. */
+export async function expectStatus(world: CoreWorld, status: number, method: string, path: string, body?: unknown) {
+  const answer = await world.ask(method, path, body)
+  assert.equal(answer.status, status, `${method} ${path}: ${answer.text}`)
+  return answer.body
+}
+
+/** A token with one policy of this text. */
+export async function tokenWith(world: CoreWorld, policy: string): Promise<string> {
+  const name = `p${Math.random().toString(36).slice(2)}`
+  await expectStatus(world, 204, 'PUT', `sys/policies/acl/${name}`, { policy })
+  const made = await world.ask('POST', 'auth/token/create', { policies: [name], no_default_policy: true })
+  return String(made.body.auth['client_token'])
 }

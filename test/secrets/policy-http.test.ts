@@ -99,6 +99,7 @@ class CaseCore implements Core {
         const { allowed, keeps, limit, sudo } = acl.decide(question)
         return { allowed, sudo, ...(limit === undefined ? {} : { limitMax: limit }), ...(keeps ? { keeps } : {}) }
       },
+      reaches: (path: string) => acl.allowsAnythingUnder(path),
     }
   }
 }

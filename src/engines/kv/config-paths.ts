@@ -12,6 +12,7 @@ const FIELDS = {
     'How long each new version lives at most; below 0 for ever, whatever a secret says',
   ),
   metadata_cas_required: boolean('Whether changes of metadata must name its current version'),
+  list_filter: boolean('Whether lists leave out the names of secrets with which their caller may do nothing'),
 }
 
 export const configPaths: readonly Path[] = [
@@ -20,13 +21,15 @@ export const configPaths: readonly Path[] = [
     summary: 'Settings of all secrets of the mount',
     fields: FIELDS,
     read(_input, call) {
-      const { casRequired, deleteAfterSeconds, maxVersions, metadataCasRequired } = new Secrets(call).config
+      const { casRequired, deleteAfterSeconds, listFilter, maxVersions, metadataCasRequired } = new Secrets(call).config
       return {
         data: {
           cas_required: casRequired,
           delete_version_after: durationText(deleteAfterSeconds),
           max_versions: maxVersions,
           metadata_cas_required: metadataCasRequired,
+          // Who never heard of it sees what they always saw.
+          ...(listFilter && { list_filter: true }),
         },
       }
     },
@@ -40,8 +43,9 @@ export const configPaths: readonly Path[] = [
         casRequired: input.cas_required ?? before.casRequired,
         deleteAfterSeconds: Math.max(-1, input.delete_version_after ?? before.deleteAfterSeconds),
         metadataCasRequired: input.metadata_cas_required ?? before.metadataCasRequired,
+        listFilter: input.list_filter ?? before.listFilter ?? false,
       })
-      return { batch: secrets.changes.batch }
+      return { batch: secrets.batch }
     },
   }),
 ]

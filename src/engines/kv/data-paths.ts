@@ -1,87 +1,74 @@
 /** `data/`: the versions of a secret, and `subkeys/`, what they look like without their values. */
 import { JsonText } from '../../kit/operation.ts'
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
-import { FieldError, inPath, integer, integerOf, isObject, type JsonObject, object } from '../fields.ts'
-import { mergePatch } from './merge-patch.ts'
-import { freshRecord, isDeleted, type KeyRecord, versionMetadata } from './record.ts'
-import { ChangingSecrets, Secrets } from './secrets.ts'
+import { inPath, integer, isObject, object, text } from '../fields.ts'
+import { type KeyRecord, versionMetadata } from './record.ts'
+import { ChangingSecrets, pendingSecrets, Secrets } from './secrets.ts'
+import { type DataInput, patch, put } from './writes.ts'
 
 const name = inPath('Name of the secret')
 const options = object('`cas`: the version that must be the current one, 0 for none yet')
 const data = object('What the secret holds')
 const version = integer('Which version; 0 for the newest', { fallback: 0 })
+const at = text('The version that was the newest at this time: RFC 3339, or seconds since 1970', { fallback: '' })
 
-/** Throws where the caller's idea of the current version is wrong, or missing where it must be given. */
-function checkCas(given: JsonObject | null | undefined, secrets: Secrets, record: KeyRecord | undefined): void {
-  const cas = given && Object.hasOwn(given, 'cas') ? casOf(given['cas']) : undefined
-  if (cas === undefined) {
-    if (!secrets.config.casRequired && !record?.casRequired) return
-    throw new Rejection(400, 'check-and-set parameter required for this call')
-  }
-  if (cas === (record?.current ?? 0)) return
-  throw new Rejection(400, 'check-and-set parameter did not match the current version')
+export interface VersionQuestion {
+  readonly path: string
+  readonly version: number
+  readonly at?: string
 }
 
-function casOf(value: unknown): number {
-  try {
-    return integerOf(value)
-  } catch (error) {
-    if (!(error instanceof FieldError)) throw error
-    throw new Rejection(400, 'error parsing check-and-set parameter')
-  }
-}
-
-function writeData(
-  input: { path: string; options: JsonObject | null | undefined; data: JsonObject | null | undefined },
-  call: EngineCall,
-): Reply {
-  if (input.data === undefined) throw new Rejection(400, 'no data provided')
+function writeData(input: DataInput, call: EngineCall): Reply {
   const secrets = new ChangingSecrets(call)
-  const before = secrets.record(input.path)
-  checkCas(input.options, secrets, before)
-  const json = JSON.stringify(input.data)
-  const record = secrets.addVersion(input.path, before ?? freshRecord(call.nowMs), json, !before)
-  return { data: versionMetadata(record, record.current), batch: secrets.changes.batch }
+  const written = put(secrets, input)
+  return { data: written, batch: secrets.batch }
 }
 
-function patchData(
-  input: { path: string; options: JsonObject | null | undefined; data: JsonObject | null | undefined },
-  call: EngineCall,
-): Reply {
-  if (input.data === undefined) throw new Rejection(400, 'no data provided')
+function patchData(input: DataInput, call: EngineCall): Reply {
   const secrets = new ChangingSecrets(call)
-  const before = secrets.record(input.path)
-  // A text, so that a stock command does not take an empty 404 for success.
-  if (!before) throw new Rejection(404, 'no secret to patch at this path')
-  checkCas(input.options, secrets, before)
-  const newest = before.versions.get(before.current)
-  if (!newest) throw new Rejection(404, 'no version to patch at this path')
-  const text = secrets.data(input.path, before.current)
-  if (newest.destroyed || isDeleted(newest, call.nowMs) || text === undefined) {
-    return { status: 404, data: versionMetadata(before, before.current) }
+  const reply = patch(secrets, input)
+  return { ...reply, batch: secrets.batch }
+}
+
+/** Milliseconds of a time as callers give it. Throws a Rejection for what is none. */
+function timeOf(given: string): number {
+  const ms = /^\d{1,12}$/.test(given) ? Number(given) * 1000 : Date.parse(given)
+  if (/^\d{1,12}$|^\d{4}-\d\d-\d\dT.*(?:Z|[+-]\d\d:\d\d)$/i.test(given) && Number.isFinite(ms)) return ms
+  throw new Rejection(400, '"at" is a time such as 2026-01-31T12:00:00Z, or seconds since 1970')
+}
+
+/** The number of the version that was the newest at a time; 0 where there was none, or where it was pruned. */
+function versionAt(record: KeyRecord, ms: number): number {
+  let newest = 0
+  for (const [number, { createdAtMs }] of record.versions) {
+    if (createdAtMs <= ms && number > newest) newest = number
   }
-  const merged = mergePatch(JSON.parse(text), input.data ?? {})
-  const record = secrets.addVersion(input.path, before, JSON.stringify(merged), false)
-  return { data: versionMetadata(record, record.current), batch: secrets.changes.batch }
+  return newest
 }
 
 /** The version that is asked for, when it is known: with its data as JSON text, unless that was deleted or destroyed. */
-function versionOf(input: { path: string; version: number }, call: EngineCall) {
+export function versionOf({ path: given, version: number, at: time = '' }: VersionQuestion, call: EngineCall) {
+  if (time !== '' && number !== 0) throw new Rejection(400, 'either "version" or "at", not both')
+  const atMs = time === '' ? undefined : timeOf(time)
   const secrets = new Secrets(call)
-  const record = input.path === '' || input.path.endsWith('/') ? undefined : secrets.record(input.path)
-  const number = input.version <= 0 ? (record?.current ?? 0) : input.version
-  const kept = record?.versions.get(number)
-  if (!record || !kept) return undefined
-  const isGone = kept.destroyed || isDeleted(kept, call.nowMs)
-  return { metadata: versionMetadata(record, number), text: isGone ? undefined : secrets.data(input.path, number) }
+  const record = given === '' || given.endsWith('/') ? undefined : secrets.record(given)
+  if (!record) return undefined
+  const meant = atMs !== undefined ? versionAt(record, atMs) : number <= 0 ? record.current : number
+  const kept = record.versions.get(meant)
+  if (!kept) return undefined
+  // What was deleted since is as gone as it is without a time: time travel brings nothing back.
+  return { record, version: meant, metadata: versionMetadata(record, meant), text: secrets.liveData(record, meant) }
 }
 
-function readData(input: { path: string; version: number }, call: EngineCall): Reply | undefined {
+function readData(input: VersionQuestion, call: EngineCall): Reply | undefined {
+  if (Object.hasOwn(call.data, 'read_snapshot_id')) {
+    throw new Rejection(400, 'there are no loaded snapshots to read from; "at" reads what was there at a time')
+  }
   const kept = versionOf(input, call)
   if (!kept) return undefined
-  const { metadata, text } = kept
-  if (text === undefined) return { status: 404, data: { data: null, metadata } }
-  return { data: new JsonText(`{"data":${text},"metadata":${JSON.stringify(metadata)}}`) }
+  const { metadata, text: json } = kept
+  if (json === undefined) return { status: 404, data: { data: null, metadata } }
+  return { data: new JsonText(`{"data":${json},"metadata":${JSON.stringify(metadata)}}`) }
 }
 
 /** The structure of a value with null for each leaf; `depth` levels of it, all where that is 0. */
@@ -94,21 +81,21 @@ function structure(value: unknown, depth: number): unknown {
   return Object.fromEntries(entries)
 }
 
-function readSubkeys(input: { path: string; version: number; depth: number }, call: EngineCall): Reply | undefined {
+function readSubkeys(input: VersionQuestion & { readonly depth: number }, call: EngineCall): Reply | undefined {
   const kept = versionOf(input, call)
   if (!kept) return undefined
-  const { metadata, text } = kept
-  if (text === undefined) return { status: 404, data: { metadata, subkeys: null } }
+  const { metadata, text: json } = kept
+  if (json === undefined) return { status: 404, data: { metadata, subkeys: null } }
   const depth = input.depth < 0 ? 1 : input.depth
-  return { data: { metadata, subkeys: structure(JSON.parse(text) ?? {}, depth) } }
+  return { data: { metadata, subkeys: structure(JSON.parse(json) ?? {}, depth) } }
 }
 
 export const dataPaths: readonly Path[] = [
   path({
     pattern: 'data/:path+',
     summary: 'Read, write, patch and delete the newest version of a secret, or read an older one',
-    fields: { path: name, options, data, version },
-    exists: ({ path: given }, call) => new Secrets(call, (at) => call.view.pending(at)).record(given) !== undefined,
+    fields: { path: name, options, data, version, at },
+    exists: ({ path: given }, call) => pendingSecrets(call).record(given) !== undefined,
     read: readData,
     update: writeData,
     patch: patchData,
@@ -116,7 +103,7 @@ export const dataPaths: readonly Path[] = [
       const secrets = new ChangingSecrets(call)
       const record = secrets.record(given)
       if (record) secrets.softDelete(given, [record.current])
-      return { batch: secrets.changes.batch }
+      return { batch: secrets.batch }
     },
   }),
   path({

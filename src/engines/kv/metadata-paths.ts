@@ -1,11 +1,11 @@
 /** `metadata/`: what is kept of a secret beside its data, and the lists of names. */
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
-import { anything, boolean, duration, inPath, integer, text } from '../fields.ts'
+import { anything, boolean, duration, inPath, integer } from '../fields.ts'
 import { customMetadata, patchedMetadata } from './custom-metadata.ts'
 import { elsewhere } from './elsewhere.ts'
-import { namesBelow, namesIn, taken } from './names.ts'
-import { durationText, freshRecord, type KeyRecord, timeText } from './record.ts'
-import { ChangingSecrets, Secrets } from './secrets.ts'
+import { detailedList, detailedScan, list, LISTING, scan } from './listing.ts'
+import { freshRecord, type KeyRecord, shownRecord } from './record.ts'
+import { ChangingSecrets, pendingSecrets, Secrets } from './secrets.ts'
 
 const VERSIONS_MAX = 0xff_ff_ff_ff
 
@@ -27,27 +27,6 @@ interface Settings {
   readonly custom_metadata: unknown
   readonly metadata_cas_required: boolean | undefined
   readonly metadata_cas: number | undefined
-}
-
-/** The metadata as it is shown. */
-export function shownRecord(record: KeyRecord): Record<string, unknown> {
-  const versions = [...record.versions].map(([number, { createdAtMs, deletedAtMs, destroyed }]) => {
-    const shown = { created_time: timeText(createdAtMs), deletion_time: timeText(deletedAtMs), destroyed }
-    return [String(number), shown] as const
-  })
-  return {
-    cas_required: record.casRequired,
-    created_time: timeText(record.createdAtMs),
-    current_metadata_version: record.metadataVersion,
-    current_version: record.current,
-    custom_metadata: record.custom,
-    delete_version_after: durationText(record.deleteAfterSeconds),
-    max_versions: record.maxVersions,
-    metadata_cas_required: record.metadataCasRequired,
-    oldest_version: record.oldest,
-    updated_time: timeText(record.updatedAtMs),
-    versions: Object.fromEntries(versions),
-  }
 }
 
 function checkMetadataCas(secrets: Secrets, before: KeyRecord | undefined, given: number | undefined): void {
@@ -97,7 +76,7 @@ function isGiven(call: EngineCall): boolean {
 }
 
 function reply(secrets: ChangingSecrets, given: Settings): Reply {
-  return { warnings: warnings(secrets, given), batch: secrets.changes.batch }
+  return { warnings: warnings(secrets, given), batch: secrets.batch }
 }
 
 function writeMetadata(input: Settings & { readonly path: string }, call: EngineCall): Reply | undefined {
@@ -108,8 +87,8 @@ function writeMetadata(input: Settings & { readonly path: string }, call: Engine
   checkMetadataCas(secrets, before, input.metadata_cas)
   const isNamed = Object.hasOwn(call.data, 'custom_metadata')
   const custom = isNamed ? customMetadata(input.custom_metadata) : (before?.custom ?? null)
-  const record = changed(before ?? freshRecord(call.nowMs), input, custom, call.nowMs)
-  secrets.putRecord(input.path, record, before)
+  const record = changed(before ?? freshRecord(input.path, call.nowMs), input, custom, call.nowMs)
+  secrets.putSettings(record, !before, 'update')
   return reply(secrets, input)
 }
 
@@ -125,63 +104,16 @@ function patchMetadata(input: Settings & { readonly path: string }, call: Engine
   // Null puts a setting back; only a duration has no null to go back to.
   const isKept = call.data['delete_version_after'] === null
   const given = isKept ? { ...input, delete_version_after: undefined } : input
-  secrets.putRecord(input.path, changed(before, given, custom, call.nowMs), before)
+  secrets.putSettings(changed(before, given, custom, call.nowMs), false, 'patch')
   return reply(secrets, input)
-}
-
-interface Listing {
-  readonly path: string
-  readonly after: string
-  readonly limit: number
-}
-
-function folderOf(given: string): string {
-  return given === '' || given.endsWith('/') ? given : `${given}/`
-}
-
-/** The smaller of what is asked for and what the caller's policy lets a list have. */
-function limitOf({ limit }: Listing, { limitMax }: EngineCall): number {
-  if (limitMax === undefined) return limit
-  return limit <= 0 ? limitMax : Math.min(limit, limitMax)
-}
-
-function listed(input: Listing, call: EngineCall): string[] {
-  const { read, secret } = new Secrets(call)
-  return taken(namesIn(secret, read, folderOf(input.path), input.after), limitOf(input, call))
-}
-
-function scanned(input: Listing, call: EngineCall): string[] {
-  const { read, secret } = new Secrets(call)
-  return taken(namesBelow(secret, read, folderOf(input.path)), limitOf(input, call))
-}
-
-/** Nothing at all has no keys, as in a list. */
-function scan(input: Listing, call: EngineCall): Reply {
-  const keys = scanned(input, call)
-  return { data: keys.length > 0 ? { keys } : {} }
-}
-
-function detailed(keys: readonly string[], folder: string, call: EngineCall): Reply {
-  const secrets = new Secrets(call)
-  const infos = keys.map((key) => {
-    const record = key.endsWith('/') ? undefined : secrets.record(folder + key)
-    return [key, record ? shownRecord(record) : {}] as const
-  })
-  return { data: { keys, key_info: Object.fromEntries(infos) } }
-}
-
-const listing = {
-  path: inPath('Folder; empty for all of the mount'),
-  after: text('Names behind this one only', { fallback: '' }),
-  limit: integer('Most names that are given; 0 for all', { fallback: 0 }),
 }
 
 export const metadataPaths: readonly Path[] = [
   path({
     pattern: 'metadata/:path+',
     summary: 'Settings and versions of a secret; the names in a folder',
-    fields: { ...settings, ...listing, path: inPath('Name of the secret, or a folder') },
-    exists: ({ path: name }, call) => new Secrets(call, (at) => call.view.pending(at)).record(name) !== undefined,
+    fields: { ...settings, ...LISTING, path: inPath('Name of the secret, or a folder') },
+    exists: ({ path: name }, call) => pendingSecrets(call).record(name) !== undefined,
     read({ path: name }, call) {
       const record = new Secrets(call).record(name)
       return record && { data: shownRecord(record) }
@@ -191,27 +123,27 @@ export const metadataPaths: readonly Path[] = [
     delete({ path: name }, call) {
       const secrets = new ChangingSecrets(call)
       secrets.remove(name)
-      return { batch: secrets.changes.batch }
+      return { batch: secrets.batch }
     },
-    list: (input, call) => ({ data: { keys: listed(input, call) } }),
+    list,
     scan,
   }),
   path({
     pattern: 'metadata',
     summary: 'The names at the top',
-    fields: listing,
+    fields: LISTING,
     read: elsewhere,
     update: elsewhere,
     patch: elsewhere,
     delete: elsewhere,
-    list: (input, call) => ({ data: { keys: listed(input, call) } }),
+    list,
     scan,
   }),
   path({
     pattern: 'detailed-metadata/:path*',
     summary: 'The names in a folder with what is kept of each secret',
-    fields: listing,
-    list: (input, call) => detailed(listed(input, call), folderOf(input.path), call),
-    scan: (input, call) => detailed(scanned(input, call), folderOf(input.path), call),
+    fields: LISTING,
+    list: detailedList,
+    scan: detailedScan,
   }),
 ]

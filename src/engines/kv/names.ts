@@ -200,14 +200,22 @@ function* behind(names: readonly string[], after: string): Generator<string> {
   }
 }
 
-/** Secrets anywhere below a folder, by their names from there on: what is in the folder first, then what is in its own. */
-export function* namesBelow(secret: KeyedHash, read: Read, folder: string, prefix = ''): Generator<string> {
+/**
+ * Secrets anywhere below a folder, by their names from there on: what is in the folder first, then what is in its own.
+ * Those behind `after` only, in this order.
+ */
+export function* namesBelow(secret: KeyedHash, read: Read, folder: string, after = '', prefix = ''): Generator<string> {
+  const slash = after.indexOf('/')
+  const first = after.slice(0, slash + 1)
   const folders: string[] = []
   for (const name of namesIn(secret, read, folder)) {
     if (name.endsWith('/')) folders.push(name)
-    else yield prefix + name
+    else if (first === '' && (after === '' || compareNames(name, after) > 0)) yield prefix + name
   }
-  for (const name of folders) yield* namesBelow(secret, read, folder + name, prefix + name)
+  for (const name of folders) {
+    if (first !== '' && compareNames(name, first) < 0) continue
+    yield* namesBelow(secret, read, folder + name, name === first ? after.slice(slash + 1) : '', prefix + name)
+  }
 }
 
 /** At most `limit` of them; no limit where it is 0 or less. */

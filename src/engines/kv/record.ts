@@ -4,16 +4,32 @@
  */
 import { Fault } from '../../kit/errors.ts'
 
+/** Who did something, as it is shown; what is not known is left out. */
+export interface Actor {
+  readonly actor?: string
+  readonly operation: string
+  readonly entity_id?: string
+  readonly client_id?: string
+}
+
 export interface VersionRecord {
   readonly createdAtMs: number
   /** 0: never. In the future: it is still there. */
   readonly deletedAtMs: number
   readonly destroyed: boolean
+  readonly createdBy: Actor | null
+  /** Null for one that nobody deleted: also where its time is set by `delete_version_after`. */
+  readonly deletedBy: Actor | null
 }
+
+/** What happened to a secret last, for who watches it. */
+export type ChangeKind = 'write' | 'delete' | 'undelete' | 'destroy' | 'metadata'
 
 export type CustomMetadata = Readonly<Record<string, string>>
 
 export interface KeyRecord {
+  /** Its whole name: entries are named by a hash of it, which cannot be read backwards. */
+  readonly name: string
   readonly current: number
   readonly oldest: number
   readonly createdAtMs: number
@@ -26,7 +42,18 @@ export interface KeyRecord {
   readonly metadataVersion: number
   readonly metadataCasRequired: boolean
   readonly versions: ReadonlyMap<number, VersionRecord>
+  readonly lastChange: ChangeKind
+  readonly lastUpdatedBy: Actor | null
 }
+
+type EncodedVersion = [
+  version: number,
+  createdAtMs: number,
+  deletedAtMs: number,
+  destroyed: boolean,
+  createdBy?: Actor | null,
+  deletedBy?: Actor | null,
+]
 
 type Encoded = [
   format: 1,
@@ -40,11 +67,15 @@ type Encoded = [
   custom: CustomMetadata | null,
   metadataVersion: number,
   metadataCasRequired: boolean,
-  versions: [number, number, number, boolean][],
+  versions: EncodedVersion[],
+  name: string,
+  lastChange: ChangeKind,
+  lastUpdatedBy: Actor | null,
 ]
 
-export function freshRecord(nowMs: number): KeyRecord {
+export function freshRecord(name: string, nowMs: number): KeyRecord {
   return {
+    name,
     current: 0,
     oldest: 0,
     createdAtMs: nowMs,
@@ -56,6 +87,8 @@ export function freshRecord(nowMs: number): KeyRecord {
     metadataVersion: 0,
     metadataCasRequired: false,
     versions: new Map(),
+    lastChange: 'metadata',
+    lastUpdatedBy: null,
   }
 }
 
@@ -72,11 +105,18 @@ export function encodeRecord(record: KeyRecord): Buffer {
     record.custom,
     record.metadataVersion,
     record.metadataCasRequired,
-    [...record.versions].map(([version, { createdAtMs, deletedAtMs, destroyed }]) => {
-      return [version, createdAtMs, deletedAtMs, destroyed]
-    }),
+    [...record.versions].map(encodeVersion),
+    record.name,
+    record.lastChange,
+    record.lastUpdatedBy,
   ]
   return Buffer.from(JSON.stringify(encoded))
+}
+
+function encodeVersion([version, given]: readonly [number, VersionRecord]): EncodedVersion {
+  const { createdAtMs, createdBy, deletedAtMs, deletedBy, destroyed } = given
+  if (deletedBy) return [version, createdAtMs, deletedAtMs, destroyed, createdBy, deletedBy]
+  return [version, createdAtMs, deletedAtMs, destroyed, createdBy]
 }
 
 /** Throws a Fault for a record of a form that this program does not know. */
@@ -96,11 +136,14 @@ export function decodeRecord(bytes: Buffer): KeyRecord {
     metadataVersion: encoded[9],
     metadataCasRequired: encoded[10],
     versions: new Map(
-      encoded[11].map(([version, createdAtMs, deletedAtMs, destroyed]) => [
+      encoded[11].map(([version, createdAtMs, deletedAtMs, destroyed, createdBy = null, deletedBy = null]) => [
         version,
-        { createdAtMs, deletedAtMs, destroyed },
+        { createdAtMs, deletedAtMs, destroyed, createdBy, deletedBy },
       ]),
     ),
+    name: encoded[12],
+    lastChange: encoded[13],
+    lastUpdatedBy: encoded[14],
   }
 }
 
@@ -131,4 +174,28 @@ export function durationText(seconds: number): string {
   const [hours, minutes, rest] = [Math.floor(seconds / 3600), Math.floor((seconds % 3600) / 60), seconds % 60]
   if (hours > 0) return `${hours}h${minutes}m${rest}s`
   return minutes > 0 ? `${minutes}m${rest}s` : `${rest}s`
+}
+
+/** The metadata as it is shown. */
+export function shownRecord(record: KeyRecord): Record<string, unknown> {
+  const versions = [...record.versions].map(
+    ([number, { createdAtMs, createdBy, deletedAtMs, deletedBy, destroyed }]) => {
+      const times = { created_time: timeText(createdAtMs), deletion_time: timeText(deletedAtMs) }
+      return [String(number), { ...times, destroyed, created_by: createdBy, deleted_by: deletedBy }] as const
+    },
+  )
+  return {
+    cas_required: record.casRequired,
+    created_time: timeText(record.createdAtMs),
+    current_metadata_version: record.metadataVersion,
+    current_version: record.current,
+    custom_metadata: record.custom,
+    delete_version_after: durationText(record.deleteAfterSeconds),
+    last_updated_by: record.lastUpdatedBy,
+    max_versions: record.maxVersions,
+    metadata_cas_required: record.metadataCasRequired,
+    oldest_version: record.oldest,
+    updated_time: timeText(record.updatedAtMs),
+    versions: Object.fromEntries(versions),
+  }
 }

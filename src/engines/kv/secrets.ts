@@ -2,15 +2,31 @@
  * The secrets of one mount, as its paths work on them: where the entries of a secret are, the settings of the engine, and
  * the changes that are made to a secret. Nothing here knows of requests and answers.
  */
+import type { Batch } from '../../barrier/view.ts'
 import { Changes } from '../changes.ts'
-import type { EngineCall } from '../engine.ts'
+import { type Caller, type EngineCall, Rejection } from '../engine.ts'
 import type { KeyedHash } from '../keyed-hash.ts'
 import { addName, hidden, removeName } from './names.ts'
-import { decodeRecord, encodeRecord, isDeleted, type KeyRecord, type VersionRecord } from './record.ts'
+import {
+  type Actor,
+  type ChangeKind,
+  decodeRecord,
+  encodeRecord,
+  freshRecord,
+  isDeleted,
+  type KeyRecord,
+  type VersionRecord,
+} from './record.ts'
 
 const CONFIG_PATH = 'config'
+/** Names of the secrets that the newest batch with a removal removed: whoever reads the log learns it from there. */
+export const REMOVED_PATH = 'removed'
+/** What the path of a secret's record begins with. */
+export const RECORDS_PREFIX = 'k/'
 /** Kept of a secret where neither it nor the engine says how many. */
 const VERSIONS_DEFAULT = 10
+/** Of one version's data as JSON: as much as a body may bring at once, also where patches have put it together. */
+const DATA_BYTES_MAX = 32 << 20
 
 export interface EngineConfig {
   /** 0: ten. */
@@ -19,6 +35,8 @@ export interface EngineConfig {
   /** 0: never; below 0: never, whatever a secret says. */
   readonly deleteAfterSeconds: number
   readonly metadataCasRequired: boolean
+  /** Whether lists leave out what their caller could do nothing with. */
+  readonly listFilter?: boolean
 }
 
 const NO_CONFIG: EngineConfig = {
@@ -28,13 +46,15 @@ const NO_CONFIG: EngineConfig = {
   metadataCasRequired: false,
 }
 
+type Read = (path: string) => Buffer | undefined
+
 /** A mount's secrets for a caller who reads: what is durable. */
 export class Secrets {
   readonly secret: KeyedHash
   readonly nowMs: number
-  readonly read: (path: string) => Buffer | undefined
+  readonly read: Read
 
-  constructor({ mount, nowMs, view }: EngineCall, read = (path: string) => view.get(path)) {
+  constructor({ mount, nowMs, view }: EngineCall, read: Read = (path) => view.get(path)) {
     this.secret = mount.secret
     this.nowMs = nowMs
     this.read = read
@@ -47,7 +67,7 @@ export class Secrets {
   }
 
   record(name: string): KeyRecord | undefined {
-    const kept = this.read(this.#place(name))
+    const kept = this.read(this.recordPath(name))
     return kept && decodeRecord(kept)
   }
 
@@ -56,60 +76,101 @@ export class Secrets {
     return this.read(this.blobPath(name, version))?.toString('utf8')
   }
 
-  #place(name: string): string {
-    return `k/${hidden(this.secret, 'key', name)}`
-  }
-
-  blobPath(name: string, version: number): string {
-    return `${this.#place(name)}/${version}`
+  /** The data of a version that can be read: not deleted, not destroyed. */
+  liveData(record: KeyRecord, version = record.current): string | undefined {
+    const kept = record.versions.get(version)
+    return kept && !kept.destroyed && !isDeleted(kept, this.nowMs) ? this.data(record.name, version) : undefined
   }
 
   recordPath(name: string): string {
-    return this.#place(name)
+    return RECORDS_PREFIX + hidden(this.secret, 'key', name)
   }
+
+  blobPath(name: string, version: number): string {
+    return `${this.recordPath(name)}/${version}`
+  }
+}
+
+/** What deciding about a write reads. */
+export function pendingSecrets(call: EngineCall): Secrets {
+  return new Secrets(call, (path) => call.view.pending(path))
 }
 
 /** The same for a caller who writes: what is pending, and the batch that is being made. */
 export class ChangingSecrets extends Secrets {
-  readonly changes: Changes
+  readonly #changes: Changes
+  readonly #caller: Caller
+  readonly #removed = new Set<string>()
 
   constructor(call: EngineCall) {
     const changes = new Changes(call.view)
     super(call, (path) => changes.get(path))
-    this.changes = changes
+    this.#changes = changes
+    this.#caller = call.caller
+  }
+
+  /** All that was changed, to be committed as one. */
+  get batch(): Batch {
+    const removed = [...this.#removed].filter((name) => !this.#changes.get(this.recordPath(name)))
+    if (removed.length > 0) this.#changes.put(REMOVED_PATH, Buffer.from(JSON.stringify(removed)))
+    return this.#changes.batch
   }
 
   putConfig(config: EngineConfig): void {
-    this.changes.put(CONFIG_PATH, Buffer.from(JSON.stringify(config)))
+    this.#changes.put(CONFIG_PATH, Buffer.from(JSON.stringify(config)))
   }
 
-  /** `before` tells whether the name is known already. */
-  putRecord(name: string, record: KeyRecord, before: KeyRecord | undefined): void {
-    if (!before) addName(this.secret, this.changes, name)
-    this.changes.put(this.recordPath(name), encodeRecord(record))
+  /** `isNew` where the name is not known yet. */
+  #put(record: KeyRecord, lastChange: ChangeKind, isNew: boolean): KeyRecord {
+    const kept = { ...record, lastChange }
+    if (isNew) addName(this.secret, this.#changes, record.name)
+    this.#changes.put(this.recordPath(record.name), encodeRecord(kept))
+    return kept
+  }
+
+  #actor(operation: string): Actor {
+    const { displayName, entityId } = this.#caller
+    return {
+      ...(displayName !== '' && { actor: displayName }),
+      operation,
+      ...(entityId !== '' && { entity_id: entityId, client_id: entityId }),
+    }
+  }
+
+  /** Puts a record whose settings were changed. */
+  putSettings(record: KeyRecord, isNew: boolean, operation: 'update' | 'patch'): void {
+    this.#put({ ...record, lastUpdatedBy: this.#actor(isNew ? 'create' : operation) }, 'metadata', isNew)
   }
 
   /** A new version with this JSON text; what is too old goes. Returns the record as it is then. */
-  addVersion(name: string, before: KeyRecord, data: string, isNew: boolean): KeyRecord {
+  addVersion(name: string, before: KeyRecord | undefined, data: string, operation: 'update' | 'patch'): KeyRecord {
     const { config, nowMs } = this
-    const current = before.current + 1
-    const versions = new Map(before.versions)
-    versions.set(current, { createdAtMs: nowMs, deletedAtMs: this.#deletionTime(config, before), destroyed: false })
-    const kept = before.maxVersions || config.maxVersions || VERSIONS_DEFAULT
-    let { oldest } = before
-    if (current - oldest >= kept) {
-      const cut = current - kept
-      for (const version of before.versions.keys()) {
-        if (version > cut) continue
-        versions.delete(version)
-        this.changes.delete(this.blobPath(name, version))
-      }
-      oldest = cut + 1
+    const bytes = Buffer.from(data)
+    if (bytes.length > DATA_BYTES_MAX) {
+      throw new Rejection(400, `a secret has at most ${DATA_BYTES_MAX} bytes of JSON, this one has ${bytes.length}`)
     }
-    const record = { ...before, current, oldest, versions, updatedAtMs: nowMs }
-    this.changes.put(this.blobPath(name, current), Buffer.from(data))
-    this.putRecord(name, record, isNew ? undefined : before)
-    return record
+    const known = before ?? freshRecord(name, nowMs)
+    const current = known.current + 1
+    const createdBy = this.#actor(before ? operation : 'create')
+    const deletedAtMs = this.#deletionTime(config, known)
+    const versions = new Map(known.versions)
+    versions.set(current, { createdAtMs: nowMs, deletedAtMs, destroyed: false, createdBy, deletedBy: null })
+    const oldest = this.#pruned(known, versions, known.maxVersions || config.maxVersions || VERSIONS_DEFAULT)
+    this.#changes.put(this.blobPath(name, current), bytes)
+    const record = { ...known, current, oldest, versions, updatedAtMs: nowMs, lastUpdatedBy: createdBy }
+    return this.#put(record, 'write', !before)
+  }
+
+  /** Takes out what is too old once there is one version more; returns the oldest that is left. */
+  #pruned({ current, name, oldest }: KeyRecord, versions: Map<number, VersionRecord>, kept: number): number {
+    if (current + 1 - oldest < kept) return oldest
+    const cut = current + 1 - kept
+    for (const version of versions.keys()) {
+      if (version > cut) continue
+      versions.delete(version)
+      this.#changes.delete(this.blobPath(name, version))
+    }
+    return cut + 1
   }
 
   #deletionTime({ deleteAfterSeconds: engine }: EngineConfig, { deleteAfterSeconds: key }: KeyRecord): number {
@@ -118,11 +179,12 @@ export class ChangingSecrets extends Secrets {
     return seconds === 0 ? 0 : this.nowMs + seconds * 1000
   }
 
-  /** Changes some versions; the change gets undefined for none and gives undefined to leave one as it is. */
-  changeVersions(
+  /** Changes some versions; `change` gives undefined to leave one as it is. */
+  #changeVersions(
     name: string,
     numbers: Iterable<number>,
-    change: (version: VersionRecord, number: number) => VersionRecord | undefined,
+    kind: ChangeKind,
+    change: (version: VersionRecord, number: number, record: KeyRecord) => VersionRecord | undefined,
   ): void {
     const record = this.record(name)
     if (!record) return
@@ -130,32 +192,34 @@ export class ChangingSecrets extends Secrets {
     let isChanged = false
     for (const number of numbers) {
       const version = versions.get(number)
-      const changed = version && change(version, number)
+      const changed = version && change(version, number, record)
       if (!changed) continue
       versions.set(number, changed)
       isChanged = true
     }
-    if (isChanged) this.putRecord(name, { ...record, versions }, record)
+    if (isChanged) this.#put({ ...record, versions, lastUpdatedBy: this.#actor(kind) }, kind, false)
   }
 
   softDelete(name: string, numbers: Iterable<number>): void {
-    this.changeVersions(name, numbers, (version) =>
-      version.destroyed || isDeleted(version, this.nowMs) ? undefined : { ...version, deletedAtMs: this.nowMs },
+    const deletedBy = this.#actor('delete')
+    this.#changeVersions(name, numbers, 'delete', (version) =>
+      version.destroyed || isDeleted(version, this.nowMs)
+        ? undefined
+        : { ...version, deletedAtMs: this.nowMs, deletedBy },
     )
   }
 
   undelete(name: string, numbers: Iterable<number>): void {
-    const record = this.record(name)
-    if (!record) return
-    const deletedAtMs = this.#deletionTime(this.config, record)
-    this.changeVersions(name, numbers, (version) =>
-      version.destroyed || version.deletedAtMs === 0 ? undefined : { ...version, deletedAtMs },
+    this.#changeVersions(name, numbers, 'undelete', (version, _number, record) =>
+      version.destroyed || version.deletedAtMs === 0
+        ? undefined
+        : { ...version, deletedAtMs: this.#deletionTime(this.config, record), deletedBy: null },
     )
   }
 
   destroy(name: string, numbers: Iterable<number>): void {
-    this.changeVersions(name, numbers, (version, number) => {
-      this.changes.delete(this.blobPath(name, number))
+    this.#changeVersions(name, numbers, 'destroy', (version, number) => {
+      this.#changes.delete(this.blobPath(name, number))
       return version.destroyed ? undefined : { ...version, destroyed: true }
     })
   }
@@ -164,8 +228,18 @@ export class ChangingSecrets extends Secrets {
   remove(name: string): void {
     const record = this.record(name)
     if (!record) return
-    for (const version of record.versions.keys()) this.changes.delete(this.blobPath(name, version))
-    this.changes.delete(this.recordPath(name))
-    removeName(this.secret, this.changes, name)
+    for (const version of record.versions.keys()) this.#changes.delete(this.blobPath(name, version))
+    this.#changes.delete(this.recordPath(name))
+    removeName(this.secret, this.#changes, name)
+    this.#removed.add(name)
+  }
+
+  /** A secret under another name, with all of its versions. There must be none of that name. */
+  copy(from: KeyRecord, to: string): void {
+    for (const version of from.versions.keys()) {
+      const data = this.read(this.blobPath(from.name, version))
+      if (data) this.#changes.put(this.blobPath(to, version), data)
+    }
+    this.#put({ ...from, name: to }, 'write', true)
   }
 }

@@ -14,7 +14,7 @@ function versionPath(pattern: string, summary: string, missing: string, change: 
       if (!versions || versions.length === 0) throw new Rejection(400, missing)
       const secrets = new ChangingSecrets(call)
       change(secrets, name, versions)
-      return { batch: secrets.changes.batch }
+      return { batch: secrets.batch }
     },
   })
 }

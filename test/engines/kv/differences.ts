@@ -16,6 +16,12 @@ const NULL_DATA =
   'null in a patch removes members; the data as a whole stays an object, so that it can be patched again'
 const EMPTY_404 = 'a text, so that stock commands do not take an empty 404 for success'
 const SLASH = 'a slash at the end changes nothing'
+const WHO = 'who made, deleted and changed it last is told, as the other server of the field does'
+const WHO_DIFFERS: Difference = {
+  exchange: /./,
+  what: /^data\.(key_info\.[^.]+\.)?(versions\.\d+\.(created|deleted)_by|last_updated_by)/,
+  why: WHO,
+}
 const CONSEQUENCE = 'follows from an exchange before it that was answered differently'
 
 export const DIFFERENCES: Readonly<Record<string, Table>> = {
@@ -58,10 +64,15 @@ export const DIFFERENCES: Readonly<Record<string, Table>> = {
     ],
   },
   'kv-delete-undelete-destroy': {
-    differences: [{ exchange: / versions object$/, what: 'errors[0]', why: 'an object is no list of versions' }],
+    differences: [
+      WHO_DIFFERS,
+      { exchange: / versions object$/, what: 'errors[0]', why: 'an object is no list of versions' },
+    ],
   },
   'kv-list': {
     differences: [
+      WHO_DIFFERS,
+      { exchange: 'exclude_deleted', what: /./, why: 'served, as the other server of the field does' },
       { exchange: /^LIST root/, what: 'data.keys', why: 'other files of the recording had written there' },
       { exchange: /^LIST mount root/, what: 'warnings[0]', why: 'names the other stock command' },
       { exchange: 'LIST limit max', what: 'status', why: 'max means all, as where a policy has a limit' },
@@ -79,6 +90,7 @@ export const DIFFERENCES: Readonly<Record<string, Table>> = {
   },
   'kv-metadata': {
     differences: [
+      WHO_DIFFERS,
       { exchange: 'HEAD metadata', what: 'status', why: HEAD },
       { exchange: /^max_versions (negative|huge)$/, what: 'status', why: LIMITED },
       { exchange: 'get max_versions negative', what: 'status', why: CONSEQUENCE },

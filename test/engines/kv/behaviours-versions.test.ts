@@ -1,0 +1,209 @@
+/** What the compatible servers' own tests say of patches, deletion, destruction and subkeys, by their numbers. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { expectStatus as expect, openKv, readSecret as read, writeSecret as write } from '../../helpers/kv-world.ts'
+
+test('23: a patch of what is not there, 24: or has only metadata, is 404; 25: data must be given', async (t) => {
+  const world = await openKv(t)
+  await expect(world, 404, 'PATCH', 'secret/data/a', { data: { x: 1 } })
+  await expect(world, 204, 'POST', 'secret/metadata/m', { max_versions: 3 })
+  await expect(world, 404, 'PATCH', 'secret/data/m', { data: { x: 1 } })
+  await expect(world, 404, 'PATCH', 'secret/data/m', { data: { x: 1 }, options: { cas: 0 } })
+  const { errors } = await expect(world, 400, 'PATCH', 'secret/data/a', { options: { cas: 0 } })
+  assert.deepEqual(errors, ['no data provided'])
+})
+
+test('26: a patch where cas is required, without it and with a wrong one', async (t) => {
+  const world = await openKv(t)
+  await write(world, 'a', { x: 1 })
+  await expect(world, 204, 'POST', 'secret/config', { cas_required: true })
+  const missing = await expect(world, 400, 'PATCH', 'secret/data/a', { data: { x: 2 } })
+  assert.deepEqual(missing.errors, ['check-and-set parameter required for this call'])
+  for (const cas of [2, 0, -1]) {
+    const wrong = await expect(world, 400, 'PATCH', 'secret/data/a', { data: { x: 2 }, options: { cas } })
+    assert.deepEqual(wrong.errors, ['check-and-set parameter did not match the current version'])
+  }
+  await expect(world, 200, 'PATCH', 'secret/data/a', { data: { x: 2 }, options: { cas: 1 } })
+})
+
+test('27: a patch merges objects, replaces lists, adds and removes, and makes a version', async (t) => {
+  const world = await openKv(t)
+  const posted = await write(world, 'a', { keep: 1, nested: { keep: 2, change: 3, gone: 4 }, list: [1, 2], gone: 5 })
+  const patch = { nested: { change: 30, added: { deep: true }, gone: null }, list: [3], gone: null, fresh: 'f' }
+  const patched = await expect(world, 200, 'PATCH', 'secret/data/a', { data: patch })
+  assert.deepEqual(Object.keys(patched.data).sort(), Object.keys(posted).sort())
+  assert.equal(patched.data['version'], 2)
+  const { data } = await read(world, 'a')
+  const nested = { keep: 2, change: 30, added: { deep: true } }
+  assert.deepEqual(data, { keep: 1, nested, list: [3], fresh: 'f' })
+  assert.deepEqual((await read(world, 'a', '?version=1')).data, {
+    keep: 1,
+    nested: { keep: 2, change: 3, gone: 4 },
+    list: [1, 2],
+    gone: 5,
+  })
+})
+
+test('28: a patch over a deleted or destroyed version is 404 and tells the state of it', async (t) => {
+  const world = await openKv(t)
+  await write(world, 'a', { x: 1 })
+  await expect(world, 204, 'DELETE', 'secret/data/a')
+  const deleted = await expect(world, 404, 'PATCH', 'secret/data/a', { data: { x: 2 } })
+  assert.deepEqual([deleted.data['version'], deleted.data['destroyed']], [1, false])
+  assert.notEqual(deleted.data['deletion_time'], '')
+  await expect(world, 204, 'POST', 'secret/destroy/a', { versions: [1] })
+  const destroyed = await expect(world, 404, 'PATCH', 'secret/data/a', { data: { x: 2 } })
+  assert.deepEqual([destroyed.data['version'], destroyed.data['destroyed']], [1, true])
+})
+
+test('29: a patch of another content type is 415', async (t) => {
+  const world = await openKv(t)
+  await write(world, 'a', { x: 1 })
+  for (const [type, status] of [
+    ['application/json', 415],
+    ['text/plain', 415],
+    ['', 400],
+    ['application/merge-patch+json; charset=utf-8', 200],
+  ] as const) {
+    const headers = { 'content-type': type }
+    const answer = await world.ask('PATCH', 'secret/data/a', { data: { x: 2 } }, { headers })
+    assert.equal(answer.status, status, type)
+  }
+})
+
+test('30: null in a patch removes, with a root token too', async (t) => {
+  const world = await openKv(t)
+  await write(world, 'a', { gone: 1, kept: 2 })
+  await expect(world, 200, 'PATCH', 'secret/data/a', { data: { gone: null } })
+  assert.deepEqual((await read(world, 'a')).data, { kept: 2 })
+})
+
+test('31: versions come as numbers, texts, one text with commas, or a single number', async (t) => {
+  const world = await openKv(t)
+  for (const versions of [[1, 2], ['1', '2'], '1,2']) {
+    await expect(world, 204, 'DELETE', 'secret/metadata/a')
+    for (const x of [1, 2, 3]) await write(world, 'a', { x })
+    await expect(world, 204, 'POST', 'secret/delete/a', { versions })
+    const statuses = await Promise.all(
+      [1, 2, 3].map(async (each) => (await read(world, 'a', `?version=${each}`)).status),
+    )
+    assert.deepEqual(statuses, [404, 404, 200], JSON.stringify(versions))
+  }
+  await expect(world, 204, 'POST', 'secret/undelete/a', { versions: 1 })
+  assert.equal((await read(world, 'a', '?version=1')).status, 200)
+})
+
+test('32: deleted versions are 404 with a deletion time, others untouched; 33: undelete brings them back', async (t) => {
+  const world = await openKv(t)
+  for (const x of [1, 2, 3]) await write(world, 'a', { x })
+  await expect(world, 204, 'POST', 'secret/delete/a', { versions: [1, 3, 99] })
+  const metadata = async () => {
+    const { data } = await expect(world, 200, 'GET', 'secret/metadata/a')
+    return Object.values(data['versions'] as Record<string, { deletion_time: string }>).map(
+      (each) => each.deletion_time !== '',
+    )
+  }
+  assert.deepEqual(await metadata(), [true, false, true])
+  assert.deepEqual((await read(world, 'a', '?version=2')).data, { x: 2 })
+  assert.equal((await read(world, 'a')).status, 404)
+  await expect(world, 204, 'POST', 'secret/undelete/a', { versions: [1, 3] })
+  assert.deepEqual(await metadata(), [false, false, false])
+  assert.deepEqual((await read(world, 'a', '?version=1')).data, { x: 1 })
+})
+
+test('34: a destroyed version is marked, its data is gone, and undelete does not bring it back', async (t) => {
+  const world = await openKv(t)
+  for (const x of [1, 2]) await write(world, 'a', { x })
+  await expect(world, 204, 'POST', 'secret/delete/a', { versions: [1] })
+  await expect(world, 204, 'POST', 'secret/destroy/a', { versions: [1, 2, 77] })
+  for (const version of [1, 2]) {
+    const { data, metadata, status } = await read(world, 'a', `?version=${version}`)
+    assert.deepEqual([status, data, metadata?.['destroyed']], [404, null, true])
+  }
+  const mount = world.core.open.mounts.get('secret/')
+  assert.deepEqual(
+    mount?.view.list('k/').filter((each) => each.endsWith('/')),
+    [],
+    'no data is left in the store',
+  )
+  await expect(world, 204, 'POST', 'secret/undelete/a', { versions: [1, 2] })
+  assert.equal((await read(world, 'a', '?version=1')).metadata?.['destroyed'], true)
+})
+
+test('35: without versions delete, undelete and destroy are 400; with odd ones too; where nothing is, 204', async (t) => {
+  const world = await openKv(t)
+  await write(world, 'a', { x: 1 })
+  for (const [verb, text] of [
+    ['delete', 'No version number provided'],
+    ['undelete', 'No version number provided'],
+    ['destroy', 'no version number provided'],
+  ] as const) {
+    for (const body of [{}, { versions: [] }, { versions: null }, { versions: '' }]) {
+      assert.deepEqual((await expect(world, 400, 'POST', `secret/${verb}/a`, body)).errors, [text])
+    }
+    for (const versions of ['x', [1.5], ['a'], [[1]], { a: 1 }, [null, 'x']]) {
+      const { errors } = await expect(world, 400, 'POST', `secret/${verb}/a`, { versions })
+      assert.match(errors[0] ?? '', /^Field validation failed: error converting input for field "versions": /)
+    }
+    await expect(world, 204, 'POST', `secret/${verb}/none`, { versions: [1] })
+    await expect(world, 204, 'POST', `secret/${verb}/a`, { versions: [-1, 0, 5] })
+    await expect(world, 405, 'GET', `secret/${verb}/a`)
+  }
+  assert.deepEqual((await read(world, 'a')).data, { x: 1 })
+})
+
+test('delete, undelete and destroy ask for no cas, and a delete overrides a time that is to come', async (t) => {
+  const world = await openKv(t)
+  await write(world, 'a', { x: 1 })
+  await expect(world, 204, 'POST', 'secret/config', { cas_required: true, delete_version_after: '1h' })
+  await write(world, 'a', { x: 2 }, 1)
+  await expect(world, 204, 'DELETE', 'secret/data/a')
+  assert.equal((await read(world, 'a')).metadata?.['deletion_time'], new Date(world.core.now()).toISOString())
+  await expect(world, 204, 'POST', 'secret/undelete/a', { versions: [2] })
+  await expect(world, 204, 'POST', 'secret/destroy/a', { versions: [2] })
+  assert.equal((await read(world, 'a')).metadata?.['destroyed'], true)
+})
+
+test('60: subkeys of what is not there are 404; 61: those of each version, with null for values', async (t) => {
+  const world = await openKv(t)
+  await expect(world, 404, 'GET', 'secret/subkeys/a')
+  await write(world, 'a', { one: 1, two: { three: [1, 2], four: { five: 'x' } } })
+  await write(world, 'a', { other: true })
+  await expect(world, 404, 'GET', 'secret/subkeys/a?version=3')
+  const first = await expect(world, 200, 'GET', 'secret/subkeys/a?version=1')
+  assert.deepEqual(first.data['subkeys'], { one: null, two: { three: null, four: { five: null } } })
+  assert.deepEqual((first.data['metadata'] as Record<string, unknown>)['version'], 1)
+  assert.deepEqual((await expect(world, 200, 'GET', 'secret/subkeys/a')).data['subkeys'], { other: null })
+})
+
+test('62: depth of subkeys', async (t) => {
+  const world = await openKv(t)
+  await write(world, 'a', { one: { two: { three: 3 } } })
+  for (const [query, subkeys] of [
+    ['', { one: { two: { three: null } } }],
+    ['?depth=0', { one: { two: { three: null } } }],
+    ['?depth=1', { one: null }],
+    ['?depth=2', { one: { two: null } }],
+    ['?depth=99', { one: { two: { three: null } } }],
+    ['?depth=-1', { one: null }],
+  ] as const) {
+    assert.deepEqual((await expect(world, 200, 'GET', `secret/subkeys/a${query}`)).data['subkeys'], subkeys, query)
+  }
+  const { errors } = await expect(world, 400, 'GET', 'secret/subkeys/a?depth=x')
+  assert.match(errors[0] ?? '', /^Field validation failed: error converting input for field "depth": /)
+})
+
+test('63: no data has no subkeys, an empty object is null; 64: of a deleted or destroyed version they are 404', async (t) => {
+  const world = await openKv(t)
+  await write(world, 'a', {})
+  assert.deepEqual((await expect(world, 200, 'GET', 'secret/subkeys/a')).data['subkeys'], {})
+  await write(world, 'a', { empty: {}, list: [], nil: null })
+  const { data } = await expect(world, 200, 'GET', 'secret/subkeys/a')
+  assert.deepEqual(data['subkeys'], { empty: null, list: null, nil: null })
+  await expect(world, 204, 'DELETE', 'secret/data/a')
+  const deleted = await expect(world, 404, 'GET', 'secret/subkeys/a')
+  assert.deepEqual([deleted.data['subkeys'], (deleted.data['metadata'] as { version: number }).version], [null, 2])
+  await expect(world, 204, 'POST', 'secret/destroy/a', { versions: [2] })
+  const destroyed = await expect(world, 404, 'GET', 'secret/subkeys/a')
+  assert.equal((destroyed.data['metadata'] as { destroyed: boolean }).destroyed, true)
+})
