@@ -19,7 +19,7 @@ import { type AllocationRecord, NO_STORE, type NodeRecord, Roster, type RosterSt
 import { type Directory, relayed, routed } from './cluster/route.ts'
 import { CallServer } from './cluster/serve.ts'
 import { ServerRoom } from './cluster/server-operations.ts'
-import { Subjects } from './cluster/subjects.ts'
+import { type Group, Subjects } from './cluster/subjects.ts'
 import { parseGrants, RESOLVE_TOKEN, tokenOperation } from './cluster/token-operation.ts'
 import type { Config } from './config/load.ts'
 import { identityOf } from './daemon-settings.ts'
@@ -71,7 +71,7 @@ export class Cluster {
   #listener: RosterListener | undefined
   #announcer: Announcer | undefined
   #server: CallServer | undefined
-  #anyServer: CallServer | undefined
+  readonly #groups: CallServer[] = []
   readonly #id = randomUUID()
   #host: Host | undefined
   readonly #stopping = new AbortController()
@@ -166,16 +166,28 @@ export class Cluster {
     }
   }
 
-  /** Who is calling: on a process without a server's role, servers are asked about tokens that are not its own. */
+  /** Who is calling, on a process without a secrets core: servers are asked about tokens that are not its own. */
   authorizer(own: OwnAuthorizer, enabled: boolean, ttlMs: number): Authorizer {
-    if (this.roster || !enabled) return own
-    const ask = async (token: string, remote: string | undefined): Promise<Grants> => {
-      const input = { params: {}, query: [], headers: {}, body: undefined }
-      const signal = AbortSignal.timeout(ASK_TIMEOUT_MS)
-      const common = { nodeId: undefined, operation: RESOLVE_TOKEN, requestId: 'resolve', hops: 0 }
-      return parseGrants(await this.#forwarder.value({ ...common, input, token, remote, signal }))
-    }
-    return createAskingAuthorizer({ own, ask, identityOf, ttlMs })
+    if (!enabled || !this.#options.config.nats) return own
+    const ask = (token: string, remote: string | undefined) => this.#ask(token, remote)
+    const asking = createAskingAuthorizer({ own, ask, identityOf, ttlMs })
+    const grantsOf = (token: string | undefined, remote?: string) =>
+      token === undefined || own.find(token) ? own.grantsOf(token) : this.#ask(token, remote)
+    return { resolve: (token, remote) => asking.resolve(token, remote), grantsOf }
+  }
+
+  /** An agent asks any server; a server without a core of its own asks one that has it. */
+  async #ask(token: string, remote: string | undefined): Promise<Grants> {
+    const input = { params: {}, query: [], headers: {}, body: undefined }
+    const signal = AbortSignal.timeout(ASK_TIMEOUT_MS)
+    const group = this.roster ? 'core' : 'any'
+    const common = { nodeId: undefined, group, operation: RESOLVE_TOKEN, requestId: 'resolve', hops: 0 } as const
+    return parseGrants(await this.#forwarder.value({ ...common, input, token, remote, signal }))
+  }
+
+  /** The core's endpoints as a server without one serves them: by asking the server that has it. */
+  relayedCore(operations: readonly AnyOperation[]): AnyOperation[] {
+    return operations.map((each) => relayed(each, this.#forwarder, 'core'))
   }
 
   /** Begins to hear, to say and to serve. `operations` are the host's own. */
@@ -185,6 +197,8 @@ export class Cluster {
     /** What `operations` gave: the same, each going where it belongs. */
     readonly routed: readonly AnyOperation[]
     readonly url: string
+    /** The secrets core's endpoints, where this process has one. */
+    readonly core: readonly AnyOperation[] | undefined
     readonly resolve: (token: string | undefined, remote?: string) => Identity | Promise<Identity>
     readonly grantsOf: (token: string | undefined, remote?: string) => Grants | Promise<Grants>
   }): void {
@@ -197,16 +211,9 @@ export class Cluster {
       const logged = { roster: this.roster, logger: logger.named('roster') }
       this.#listener = new RosterListener({ link: this.#link, subjects: this.#subjects, ...logged })
       this.#listener.start()
-      this.#anyServer = new CallServer({
-        link: this.#link,
-        subjects: this.#subjects,
-        as: { serverId: this.#id },
-        operations: [...parts.routed, tokenOperation(parts.grantsOf)],
-        resolve: parts.resolve,
-        logger: logger.named('calls'),
-        callsMax: CALLS_MAX,
-      })
-      this.#anyServer.start()
+      const tokens = tokenOperation(parts.grantsOf)
+      this.#serveGroup('any', [...parts.routed, tokens], parts.resolve)
+      if (parts.core) this.#serveGroup('core', [...parts.core, tokens], parts.resolve)
     }
     const { host } = parts
     if (!host) return
@@ -237,6 +244,21 @@ export class Cluster {
     announcer.start()
   }
 
+  #serveGroup(group: Group, operations: readonly AnyOperation[], resolve: Authorizer['resolve']): void {
+    const server = new CallServer({
+      link: this.#link,
+      subjects: this.#subjects,
+      as: { serverId: this.#id },
+      group,
+      operations,
+      resolve,
+      logger: this.#options.logger.named('calls'),
+      callsMax: CALLS_MAX,
+    })
+    this.#groups.push(server)
+    server.start()
+  }
+
   /** Streams that are handed on break; the node is said to leave. */
   async stop(): Promise<void> {
     this.#stopListening?.()
@@ -244,7 +266,7 @@ export class Cluster {
     this.#room.stop()
     this.#announcer?.stop()
     this.#server?.stop()
-    this.#anyServer?.stop()
+    for (const server of this.#groups) server.stop()
     this.#forwarder.stop()
     this.#listener?.stop()
     await this.#link.close()

@@ -194,6 +194,7 @@ class Agent implements Running {
     const room = this.#startRoom()
     this.#room = room
     const own = [...(this.host?.operations ?? []), ...room.operations]
+    const core = this.#secrets?.operations
     const served = [
       ...(this.#cluster?.operations(this.host, room.operations) ?? own),
       ...(this.#secrets?.snapshots ?? []),
@@ -204,7 +205,7 @@ class Agent implements Running {
       host: config.addresses.http,
       port: config.ports.http,
       headers: Object.entries(config.httpApiResponseHeaders).flat(),
-      router: new Router(served, this.#secrets?.operations),
+      router: new Router(served, core ?? (await this.#relayedCore())),
       logger: logger.named('http'),
       meter: room.meter,
       resolve: (token, remote) => this.#authorizer.resolve(token, remote),
@@ -217,7 +218,15 @@ class Agent implements Running {
     const resolve = (token: string | undefined, remote?: string) => this.#authorizer.resolve(token, remote)
     const grantsOf = (token: string | undefined, remote?: string) =>
       this.#authorizer.grantsOf?.(token, remote) ?? this.#own.grantsOf(token)
-    this.#cluster?.start({ host: this.host, operations: own, routed: served, url: this.url, resolve, grantsOf })
+    this.#cluster?.start({ host: this.host, operations: own, routed: served, url: this.url, core, resolve, grantsOf })
+  }
+
+  /** What a server without a core answers for the one that has it. */
+  async #relayedCore(): Promise<readonly AnyOperation[] | undefined> {
+    const { config } = this.#parts
+    if (!config.server.enabled || !config.nats) return undefined
+    const { coreForms } = await import('./secrets/operations.ts')
+    return this.#cluster?.relayedCore(coreForms())
   }
 
   #trust(own: OwnAuthorizer, { acl }: Config): void {

@@ -54,6 +54,8 @@ export function createAskingAuthorizer(options: AskingOptions): Authorizer {
       }
       const before = remembered.get(key)?.identity
       if (before) return before
+      // A server that cannot tell either says why.
+      if (error instanceof Refusal && error.code === 'unavailable') throw error
       throw new Refusal('unavailable', 'no server can be asked who this token is, try again')
     } finally {
       asking.delete(key)

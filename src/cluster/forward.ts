@@ -11,7 +11,7 @@ import type { Link, Message, Subscription } from './link.ts'
 import { PartMemory } from './part-memory.ts'
 import { lostPart, PendingCall } from './pending-call.ts'
 import { ALIVE_MS } from './served-call.ts'
-import { ANY, lastParts, nameOf, type Party, type Subjects } from './subjects.ts'
+import { ANY, type Group, lastParts, nameOf, type Party, type Subjects } from './subjects.ts'
 import { FIRST_BYTES, WindowStock } from './window.ts'
 import { type CallMessage, encode, headOf, WIRE_VERSION } from './wire.ts'
 
@@ -29,6 +29,8 @@ export interface ForwardOptions {
 export interface ForwardedRequest {
   /** Undefined: any server, which knows more than this process. */
   readonly nodeId: string | undefined
+  /** Which servers may take it, where no node is named. Absent: any. */
+  readonly group?: Group
   readonly operation: string
   readonly input: RawInput
   readonly token: string | undefined
@@ -151,7 +153,7 @@ export class Forwarder {
     if (signal.aborted) onAbort()
     else {
       signal.addEventListener('abort', onAbort, { once: true })
-      const subject = nodeId === undefined ? subjects.anyServer(caller) : subjects.call(nodeId)
+      const subject = nodeId === undefined ? subjects.anyServer(caller, request.group) : subjects.call(nodeId)
       link.publish(subject, bytes, subjects.reply(self, nodeId ?? ANY, name))
     }
     return { call, close }

@@ -19,6 +19,7 @@ export function permissionsOf(role: 'server' | { readonly nodeId: string }, regi
         subjects.flow('*', '*'),
         subjects.describe('*'),
         subjects.anyServer('*'),
+        subjects.anyServer('*', 'core'),
         subjects.serverFlow('*', '*', '*'),
         // For calls that it has taken as one of them all; never in the name of a node.
         subjects.reply({ nodeId: '*' }, ANY, '*'),
@@ -26,6 +27,7 @@ export function permissionsOf(role: 'server' | { readonly nodeId: string }, regi
       ],
       subscribe: [
         subjects.anyServer('*'),
+        subjects.anyServer('*', 'core'),
         subjects.serverFlow('*', '*', '*'),
         subjects.reply(everyServer, '*', '*'),
         subjects.roster('*', '*'),

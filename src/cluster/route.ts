@@ -25,7 +25,8 @@ import { Refusal } from '../kit/errors.ts'
 import { type AnyOperation, type Call, type Chunk, type Identity, type JsonText, type Place } from '../kit/operation.ts'
 import { isUuid } from '../kit/schema.ts'
 import type { ForwardedRequest } from './forward.ts'
-import { HOPS_MAX } from './wire.ts'
+import { ANY, type Group } from './subjects.ts'
+import { HOPS_MAX, wholeAnswerOf } from './wire.ts'
 
 /** Who has what, as far as this process knows. */
 export interface Directory {
@@ -67,24 +68,27 @@ export function routed(operation: AnyOperation, directory: Directory, forwarding
     },
     run(input: unknown, call: Call) {
       const to = destinationOf(input)
-      return to ? handOn(operation, to.nodeId, call, forwarding) : operation.run(input, call)
+      return to ? handOn(operation, to, call, forwarding) : operation.run(input, call)
     },
   }
 }
 
 /** A server's operation as a process without a roster serves it: by asking any server, which also judges. */
-export function relayed(operation: AnyOperation, forwarding: Forwarding): AnyOperation {
+export function relayed(operation: AnyOperation, forwarding: Forwarding, group: Group = ANY): AnyOperation {
   return {
     ...operation,
     authorize: () => undefined,
-    run: (_input: unknown, call: Call) => handOn(operation, undefined, call, forwarding),
+    run: (_input: unknown, call: Call) => handOn(operation, { nodeId: undefined, group }, call, forwarding),
   }
 }
 
-function handOn(operation: AnyOperation, nodeId: string | undefined, call: Call, forwarding: Forwarding) {
-  const request = requestFor(operation, nodeId, call)
+type Recipient = Pick<ForwardedRequest, 'nodeId' | 'group'>
+
+function handOn(operation: AnyOperation, to: Recipient, call: Call, forwarding: Forwarding) {
+  const request = requestFor(operation, to, call)
   if (operation.output === 'stream') return forwarding.stream(request)
-  return forwarding.answer(request)
+  const answer = forwarding.answer(request)
+  return operation.output === 'answer' ? answer.then(wholeAnswerOf) : answer
 }
 
 function destination(place: Place, directory: Directory): Destination {
@@ -120,8 +124,8 @@ function withoutNode(input: unknown): unknown {
   return typeof input === 'object' && input !== null ? { ...input, node_id: undefined } : input
 }
 
-function requestFor(operation: AnyOperation, nodeId: string | undefined, call: Call): ForwardedRequest {
+function requestFor(operation: AnyOperation, to: Recipient, call: Call): ForwardedRequest {
   if (call.hops + 1 >= HOPS_MAX) throw new Refusal('not_found', 'No path to node')
   const { raw, token, requestId, hops, remote, signal } = call
-  return { nodeId, operation: operation.name, input: raw, token, requestId, hops, remote, signal }
+  return { ...to, operation: operation.name, input: raw, token, requestId, hops, remote, signal }
 }

@@ -8,7 +8,7 @@ import { type AnyOperation, type Identity, NOBODY } from '../kit/operation.ts'
 import { Complaints } from './complaints.ts'
 import type { Link, Message, Subscription } from './link.ts'
 import { ALIVE_MS, refusalMessage, ServedCall } from './served-call.ts'
-import { ANY, lastParts, type Subjects } from './subjects.ts'
+import { ANY, type Group, lastParts, type Subjects } from './subjects.ts'
 import { decodeCall, decodeControl, encode } from './wire.ts'
 
 export interface ServeOptions {
@@ -18,6 +18,8 @@ export interface ServeOptions {
   readonly as: { readonly nodeId: string } | { readonly serverId: string }
   readonly operations: readonly AnyOperation[]
   readonly resolve: (token: string | undefined, remote?: string) => Identity | Promise<Identity>
+  /** For a server: which calls that name no server it takes. Absent: those for any. */
+  readonly group?: Group
   readonly logger: Logger
   /** Calls under way at once; more are told to come back. */
   readonly callsMax: number
@@ -41,11 +43,11 @@ export class CallServer {
   }
 
   start(): void {
-    const { link, subjects, as } = this.#options
+    const { link, subjects, as, group = ANY } = this.#options
     const take = (message: Message) => this.#take(message)
     const calls = 'nodeId' in as ? link.subscribe(subjects.call(as.nodeId), take) : undefined
     this.#subscriptions.push(
-      calls ?? link.subscribe(subjects.anyServer('*'), take, 'servers'),
+      calls ?? link.subscribe(subjects.anyServer('*', group), take, group === ANY ? 'servers' : group),
       link.subscribe(this.#flow, (message) => this.#control(message)),
     )
     this.#sweeper = setInterval(() => this.#sweep(), ALIVE_MS / 2).unref()

@@ -3,9 +3,9 @@
  * allowed, and ends when the caller is done, or silent for too long.
  */
 import { Fault, type Refusal } from '../kit/errors.ts'
-import { type Call, type Chunk, type Identity, isStreamHead, JsonText } from '../kit/operation.ts'
+import { type Call, type Chunk, type Identity, isStreamHead, JsonText, WholeAnswer } from '../kit/operation.ts'
 import type { Link } from './link.ts'
-import { type AnswerMessage, type CallMessage, DATA_BYTES_MAX, dataHead, encode } from './wire.ts'
+import { type AnswerMessage, type CallMessage, DATA_BYTES_MAX, dataHead, encode, wholeAnswerText } from './wire.ts'
 
 /** Silence after which the other side says that it is there. */
 export const ALIVE_MS = 2000
@@ -70,7 +70,7 @@ export class ServedCall {
   async value(value: unknown): Promise<void> {
     if (this.isOver) return
     if (value === undefined) return this.say({ kind: 'value' })
-    const json = value instanceof JsonText ? value.text : JSON.stringify(value)
+    const json = jsonOf(value)
     const headers = value instanceof JsonText ? { headers: { ...value.headers } } : {}
     // No character has more than three bytes for each of its units.
     if (json.length * 3 <= Math.min(VALUE_BYTES_MAX, this.#link.payloadBytesMax - ROOM_BYTES)) {
@@ -160,4 +160,9 @@ export class ServedCall {
     this.#wake = undefined
     wake?.()
   }
+}
+
+function jsonOf(value: unknown): string {
+  if (value instanceof JsonText) return value.text
+  return value instanceof WholeAnswer ? wholeAnswerText(value) : JSON.stringify(value)
 }

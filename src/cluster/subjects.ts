@@ -6,6 +6,7 @@
  *     outpost.<region>.node.<id>.describe                  please say your whole state
  *     outpost.<region>.node.<id>.reply.any.<call>          what comes of a call that the node has made
  *     outpost.<region>.server.any.call.<caller>            a call that any server may serve (queue group)
+ *     outpost.<region>.server.core.call.<caller>           the same for one that has the secrets core
  *     outpost.<region>.server.<id>.flow.<caller>.<call>    credit and cancel for it, at the server that has taken it
  *     outpost.<region>.server.<id>.reply.<from>.<call>     what comes of a call that a server has made, from a node or `any`
  *     outpost.<region>.roster.<node>.<kind>                what a node says about itself
@@ -20,6 +21,8 @@ export type Party = { readonly nodeId: string } | { readonly serverId: string }
 
 /** Stands for whichever server takes a call. */
 export const ANY = 'any'
+/** Which servers a call is for that no node is named in: all of them, or those with a secrets core. */
+export type Group = typeof ANY | 'core'
 
 export interface ReplyParts {
   readonly kind: 'node' | 'server'
@@ -45,9 +48,9 @@ export class Subjects {
     return `${this.#root}.node.${nodeId}.flow.${call}`
   }
 
-  /** A call that any server may serve. */
-  anyServer(callerId: string): string {
-    return `${this.#root}.server.${ANY}.call.${callerId}`
+  /** A call that any server of the group may serve. */
+  anyServer(callerId: string, group: Group = ANY): string {
+    return `${this.#root}.server.${group}.call.${callerId}`
   }
 
   serverFlow(serverId: string, callerId: string, call: string): string {

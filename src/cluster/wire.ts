@@ -8,8 +8,8 @@
  */
 import * as v from 'valibot'
 import { Packr } from 'msgpackr'
-import { REFUSAL_STATUS, type RefusalCode } from '../kit/errors.ts'
-import type { StreamHead } from '../kit/operation.ts'
+import { Fault, REFUSAL_STATUS, type RefusalCode } from '../kit/errors.ts'
+import { type JsonText, type StreamHead, WholeAnswer } from '../kit/operation.ts'
 
 export const WIRE_VERSION = 1
 /** First byte of a data message; no MessagePack map begins with either. What follows on `PART` belongs to the same chunk. */
@@ -160,4 +160,25 @@ export function headOf(message: HeadMessage): StreamHead {
     ...(headers === undefined ? {} : { headers }),
     ...(frames === undefined ? {} : { frames }),
   }
+}
+
+const wholeSchema = v.object({
+  status: v.pipe(count, v.minValue(200), v.maxValue(599)),
+  headers: textMap,
+  body: v.optional(v.string()),
+  accessor: v.optional(shortText),
+})
+
+/** An answer that its operation has made whole, as the text of a value. */
+export function wholeAnswerText({ accessor, body, headers, status }: WholeAnswer): string {
+  const sent = body === undefined || typeof body === 'string' ? body : Buffer.from(body).toString('utf8')
+  return JSON.stringify({ status, headers, body: sent, accessor })
+}
+
+/** What `wholeAnswerText` was made of. Throws a Fault for anything else. */
+export function wholeAnswerOf(value: JsonText | undefined): WholeAnswer {
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), wholeSchema), value?.text)
+  if (!parsed.success) throw new Fault('a server gave no whole answer')
+  const { accessor, body, headers, status } = parsed.output
+  return new WholeAnswer(status, headers, body, accessor)
 }

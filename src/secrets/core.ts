@@ -266,6 +266,8 @@ export class SecretsCore implements Core {
   }
 
   #askable(): Admission {
+    // It has never given anybody a token, so it can tell.
+    if (!this.isInitialised) throw new Refusal('permission_denied', 'Permission denied')
     if (!this.#open || this.barrier.isSealed) throw new Refusal('unavailable', 'Vault is sealed')
     return this.#open.admission
   }

@@ -1,5 +1,6 @@
 /** The core as operations: one for each verb, for every path that no other operation has. */
-import type { AnyOperation, Identity, Operation, Route } from '../kit/operation.ts'
+import { Fault } from '../kit/errors.ts'
+import type { AnyOperation, Call, Identity, Operation, Route } from '../kit/operation.ts'
 import type { WholeAnswer } from '../kit/operation.ts'
 import { header, pathParam, type RawInput } from '../kit/schema.ts'
 import { type Core, handle } from './handle.ts'
@@ -26,6 +27,17 @@ const VERBS: readonly (readonly [Verb, readonly Route[]])[] = [
 ]
 
 export function secretsOperations(core: Core): AnyOperation[] {
+  return formed((verb) => (raw, call) => handle(core, verb, raw, call))
+}
+
+/** The same without a core: for a process that hands them on to the one that has it. */
+export function coreForms(): AnyOperation[] {
+  return formed(() => () => Promise.reject(new Fault('this process has no secrets core')))
+}
+
+type Run = (raw: RawInput, call: Call) => Promise<WholeAnswer>
+
+function formed(runOf: (verb: Verb) => Run): AnyOperation[] {
   return VERBS.map(([verb, http]) => {
     const operation: Operation<RawInput, WholeAnswer> = {
       name: `secrets.${verb}`,
@@ -39,7 +51,7 @@ export function secretsOperations(core: Core): AnyOperation[] {
       ownToken: true,
       bodyBytesMax: verb === 'write' || verb === 'patch' ? BODY_BYTES_MAX : 0,
       authorize: (_input: RawInput, _identity: Identity) => undefined,
-      run: (raw, call) => handle(core, verb, raw, call),
+      run: runOf(verb),
     }
     return operation
   })

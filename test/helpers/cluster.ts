@@ -17,6 +17,8 @@ export interface MemberOptions {
   readonly natsUrl: string
   readonly acl: string
   readonly nodeId?: string
+  /** More lines of the block of its role. */
+  readonly more?: string
   /** A data directory that is there already. */
   readonly dataDir?: string
 }
@@ -46,7 +48,7 @@ export class Member {
         `name = "${name}"`,
         `data_dir = "${this.dataDir}"`,
         `ports {\n http = ${port}\n cluster = 0\n}`,
-        `${options.role} {\n enabled = true${id}\n}`,
+        `${options.role} {\n enabled = true${id}\n ${options.more ?? ''}\n}`,
         `nats { servers = ["${options.natsUrl}"] }`,
         options.acl,
         'limits {\n http_max_conns_per_client = 0\n http_max_followers = 0\n}',
@@ -142,7 +144,7 @@ export const allocIdOf = (at: number) => `c1a57e00-0000-4000-8000-00000000000${a
 /** Hosts have an allocation each, with the task `web`. With `acl`, `ROOT_TOKEN` must be allowed to list files. */
 export async function startCluster(
   t: TestContext,
-  options: { servers?: number; hosts?: number; acl?: string; hostAcl?: string; nats?: string } = {},
+  options: { servers?: number; hosts?: number; acl?: string; hostAcl?: string; nats?: string; oneCore?: boolean } = {},
 ): Promise<ClusterWorld> {
   const nats = await startNatsServer(t, options.nats)
   const acl = options.acl ?? 'acl { enabled = false }'
@@ -150,7 +152,9 @@ export async function startCluster(
     Promise.all(
       Array.from({ length: count }, (_, at) => {
         const ofRole = role === 'server' ? acl : (options.hostAcl ?? acl)
-        return Member.make(t, `${role}-${at}`, { role, natsUrl: nats.url, acl: ofRole })
+        // Of several servers the first has the secrets core, where there is to be one.
+        const more = role === 'server' && options.oneCore && at > 0 ? 'secrets = false' : ''
+        return Member.make(t, `${role}-${at}`, { role, natsUrl: nats.url, acl: ofRole, more })
       }),
     )
   const servers = await members('server', options.servers ?? 1)

@@ -107,3 +107,41 @@ test('a revoked token, an unknown one, and a core that is sealed', async (t) => 
   assert.equal(await ask(world.server().port, token), 403)
   await eventually(async () => (await ask(host.member.port, token)) === 403, 'the agent hears of it', 60_000)
 })
+
+/** Without what is different each time. */
+function same(text: string): string {
+  return text.replace(/"request_id":"[^"]*"/, '').replace(/"server_time_utc":\d+/, '')
+}
+
+test('a server without a core hands secrets on to the one that has it, and asks it about tokens', async (t) => {
+  const world = await startCluster(t, { servers: 2, hosts: 1, acl: ACL, hostAcl: HOST_ACL, oneCore: true })
+  const [owner, other, host] = [world.server(0), world.server(1), world.host()]
+  const core = await openCore(world)
+  const token = await tokenWith(world, core, 'reader')
+  const both = async (method: string, path: string, body?: string, as = core.rootToken) => {
+    const asked = { method, path, headers: { 'X-Vault-Token': as }, ...(body !== undefined && { body }) }
+    const [own, relayed] = [await send(owner.port, asked), await send(other.port, asked)]
+    assert.equal(relayed.status, own.status, `${method} ${path}: ${relayed.body}`)
+    assert.equal(same(relayed.body), same(own.body), `${method} ${path}`)
+    return relayed
+  }
+  await both('GET', '/v1/sys/health')
+  await both('POST', '/v1/cubbyhole/a', '{"a":"<1>"}')
+  assert.match((await both('GET', '/v1/cubbyhole/a')).body, /"a":"\\u003c1\\u003e"/)
+  await both('LIST', '/v1/cubbyhole')
+  await both('GET', '/v1/cubbyhole/nothing')
+  await both('POST', '/v1/cubbyhole/a', '{"a":')
+  await both('GET', '/v1/sys/mounts', undefined, token)
+  await both('GET', '/v1/sys/mounts', undefined, 's.unknown')
+  assert.equal((await both('GET', '/v1/auth/token/lookup-self', undefined, token)).status, 403)
+  const path = `/v1/client/metadata?node_id=${host.member.nodeId}`
+  for (const port of [owner.port, other.port, host.member.port]) {
+    const ask = (as: string) => send(port, { method: 'GET', path, headers: { 'X-Nomad-Token': as } })
+    assert.equal((await ask(token)).status, 200)
+    assert.equal((await ask('s.unknown')).status, 403)
+  }
+  await owner.kill()
+  const lost = await send(other.port, { method: 'GET', path: '/v1/cubbyhole/a', headers: { 'X-Vault-Token': token } })
+  assert.equal(lost.status, 503)
+  assert.match(lost.body, /no server is connected/)
+})
