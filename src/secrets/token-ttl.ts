@@ -1,9 +1,6 @@
 /** How long a token may live: what was asked for, within what the mount, the token and its role allow. */
 import { Rejection } from '../engines/engine.ts'
 
-/** 32 days: what holds where nothing else was configured. */
-export const LEASE_SECONDS = 2_764_800
-
 export interface LifeRules {
   /** What it was asked for; 0 for no wish. */
   readonly wishSeconds: number

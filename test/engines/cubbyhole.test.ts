@@ -41,6 +41,13 @@ test('mistakes are told, and change nothing', async (t) => {
     '1 error occurred:\n\t* unsupported operation\n\n',
   ])
   assert.equal((await world.ask('LIST', 'cubbyhole')).status, 404)
+  const long = 'ü'.repeat(1537)
+  assert.deepEqual(await refused('POST', `cubbyhole/${long}`, { x: 1 }), [400, 'a name has at most 3072 bytes'])
+  assert.equal((await world.ask('GET', `cubbyhole/${long.repeat(3)}`)).status, 404)
+  assert.equal((await world.ask('DELETE', `cubbyhole/${long.repeat(3)}`)).status, 204)
+  await world.ask('POST', 'cubbyhole/folder/a', { x: 1 })
+  assert.equal((await world.ask('DELETE', 'cubbyhole/folder/')).status, 204)
+  assert.deepEqual((await world.ask('GET', 'cubbyhole/folder/a')).body.data, { x: 1 })
 })
 
 test('nobody else’s token reaches it, and it survives being sealed', async (t) => {

@@ -174,6 +174,8 @@ test('settings: what can be set, what cannot, and what an empty one means', asyn
   await ok('POST', 'sys/auth/token/tune', { max_lease_ttl: '1h', token_type: 'default-batch' })
   const token = world.core.open.mounts.get('auth/token/')
   assert.deepEqual(token && leaseTerms(token.record.config), { defaultSeconds: 3600, maxSeconds: 3600 })
+  const made = await ok('POST', 'auth/token/create', { policies: ['default'] })
+  assert.equal(made.body.auth['lease_duration'], 3600, 'tokens live by it')
   const auth = { description: 'token based credentials', default_lease_ttl: 2_764_800, max_lease_ttl: 3600 }
   const expected = { ...auth, force_no_cache: false, token_type: 'default-batch' }
   assert.deepEqual((await ok('GET', 'sys/auth/token/tune')).body.data, expected)

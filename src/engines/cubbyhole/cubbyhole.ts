@@ -8,6 +8,9 @@ import { JsonText } from '../../kit/operation.ts'
 import { type Engine, type EngineCall, path, Rejection } from '../engine.ts'
 import { inPath } from '../fields.ts'
 
+/** What the store takes in one path, less what stands before the name. */
+const NAME_BYTES_MAX = 3072
+
 /** Below a mount's view: everything that a token has put there. */
 export function cubbyholePrefix(tokenHash: string): string {
   return `${tokenHash}/`
@@ -43,10 +46,18 @@ export const cubbyhole: Engine = {
       update({ path: name }, call) {
         const at = entryPath(name, call)
         if (Object.keys(call.data).length === 0) throw new Rejection(400, 'missing data fields')
+        if (Buffer.byteLength(name) > NAME_BYTES_MAX)
+          throw new Rejection(400, `a name has at most ${NAME_BYTES_MAX} bytes`)
         const value = Buffer.from(call.bodyText ?? JSON.stringify(call.data))
         return { batch: { puts: [{ path: at, value }], deletes: [] } }
       },
-      delete: ({ path: name }, call) => ({ batch: { puts: [], deletes: [entryPath(name, call)] } }),
+      delete({ path: name }, call) {
+        const at = entryPath(name, call)
+        // A folder is no secret: there is nothing to remove.
+        return at.endsWith('/') || Buffer.byteLength(name) > NAME_BYTES_MAX
+          ? undefined
+          : { batch: { puts: [], deletes: [at] } }
+      },
       list({ path: folder }, call) {
         return { data: { keys: call.view.list(ownPrefix(call) + folder) } }
       },
