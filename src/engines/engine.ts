@@ -10,7 +10,8 @@
  * writes in steps, so a process that is killed at any moment leaves all of a request behind or nothing. Reads that
  * serve a caller use `call.view.get`, which sees what is durable; a handler that is going to write reads with
  * `call.view.pending`, which also sees what is queued. Between that read and its `return` it must not `await`: this, and
- * not a lock, is what makes a read and the write that depends on it one step (docs/decisions/016).
+ * not a lock, is what makes a read and the write that depends on it one step (docs/decisions/016). A handler that returns
+ * a promise has no such step: whoever writes what depends on a read does not return one.
  *
  * Promises. An engine sees the entries below its own prefix and nothing else. Its handlers are called only for callers
  * whose policies allow the operation, with fields already read into their types.

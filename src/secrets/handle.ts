@@ -138,7 +138,9 @@ async function attempt(core: Core, request: Request): Promise<WholeAnswer> {
   if (!handler) throw new Rejection(405, match.path.whileSealed ? [] : oneError('unsupported operation'))
   // An answer that was to be wrapped must not go out bare.
   if (head.wrapping) throw new Rejection(400, 'response wrapping is not offered yet')
-  const reply = await handler(input, { ...engineCall, verb, sudo: judgement.sudo, limitMax: judgement.limitMax })
+  const outcome = handler(input, { ...engineCall, verb, sudo: judgement.sudo, limitMax: judgement.limitMax })
+  // No `await` where nothing is waited for: between a handler's reads and its commit nobody else may come in.
+  const reply = outcome instanceof Promise ? await outcome : outcome
   if (reply?.batch) await place.mount.view.commit(reply.batch)
   const shown = reply && judgement.keeps ? filtered(reply, judgement.keeps) : reply
   return answerOf(shown, head.verb, warningsOf(match, body, shown))

@@ -1,0 +1,117 @@
+/** Random operations on a few secrets, so that they meet, and what each is as a request. */
+import type { Random } from './frames.ts'
+import type { KvOperation } from './kv-model.ts'
+
+type Json = Record<string, unknown>
+
+const NAMES = ['a', 'b', 'a/b', 'a/c', 'd/e/f', 'd/e/g', 'ü/€', '\u{1f600}', 'x y', 'p%q', 'a.b', 'd'] as const
+const FOLDERS = ['', 'a/', 'd/', 'd/e/', 'ü/', 'none/'] as const
+const MEMBERS = ['x', 'y', 'z', 'ü'] as const
+
+function value(random: Random, depth: number): unknown {
+  const kind = random.between(0, depth > 0 ? 7 : 4)
+  if (kind === 0) return random.between(-5, 1e6)
+  if (kind === 1) return 'text'.repeat(random.between(0, 40))
+  if (kind === 2) return random.chance(0.5)
+  if (kind === 3) return [random.between(0, 9), 'list']
+  if (kind === 4) return null
+  return members(random, depth - 1)
+}
+
+function members(random: Random, depth: number): Json {
+  const names = MEMBERS.filter(() => random.chance(0.6))
+  return Object.fromEntries(names.map((name) => [name, value(random, depth)]))
+}
+
+function settings(random: Random, isPatch: boolean): Json {
+  const custom: Json = {
+    owner: `o${random.between(0, 3)}`,
+    ...(isPatch && random.chance(0.5) ? { owner: null, more: 'm' } : {}),
+  }
+  const all: Json = {
+    max_versions: random.pick([0, 0, 1, 2, 3, 5, 12]),
+    cas_required: random.chance(0.2),
+    delete_version_after: random.pick([0, 0, 5, 60, 7200]),
+    custom_metadata: isPatch || random.chance(0.7) ? custom : {},
+  }
+  const chosen = Object.entries(all).filter(() => random.chance(0.5))
+  return chosen.length === 0 ? { max_versions: 4 } : Object.fromEntries(chosen)
+}
+
+function versions(random: Random): number[] {
+  return Array.from({ length: random.between(0, 3) }, () => random.between(0, 14))
+}
+
+/** About as often reads as writes; `current` tells the version of a secret, so that cas is right often enough. */
+export function randomOperation(random: Random, current: (name: string) => number): KvOperation {
+  const name = random.pick(NAMES)
+  const dice = random.between(0, 99)
+  const cas = random.pick([undefined, undefined, current(name), current(name), 0, random.between(-1, 12)])
+  const withCas = cas === undefined ? {} : { cas }
+  if (dice < 28) return { kind: 'put', name, data: members(random, 2), ...withCas }
+  if (dice < 38) return { kind: 'patch', name, data: members(random, 2), ...withCas }
+  if (dice < 43) return { kind: 'delete newest', name }
+  if (dice < 53) return { kind: random.pick(['delete', 'undelete', 'destroy']), name, versions: versions(random) }
+  if (dice < 58) return { kind: 'metadata', name, settings: settings(random, false) }
+  if (dice < 62) return { kind: 'patch metadata', name, settings: settings(random, true) }
+  if (dice < 65) return { kind: 'remove', name }
+  if (dice < 66)
+    return {
+      kind: 'config',
+      settings: {
+        max_versions: random.pick([0, 2, 4]),
+        cas_required: random.chance(0.1),
+        delete_version_after: random.pick([0, 0, -1, 30]),
+      },
+    }
+  if (dice < 80) return { kind: 'read', name, version: random.pick([0, 0, random.between(0, 14)]) }
+  if (dice < 85) return { kind: 'subkeys', name, version: 0 }
+  if (dice < 93) return { kind: 'read metadata', name }
+  return { kind: random.pick(['list', 'scan']), name: random.pick(FOLDERS) }
+}
+
+export interface KvRequest {
+  readonly method: string
+  readonly path: string
+  readonly body?: unknown
+}
+
+export function isRead({ kind }: KvOperation): boolean {
+  return kind === 'read' || kind === 'subkeys' || kind === 'read metadata' || kind === 'list' || kind === 'scan'
+}
+
+/** The request below a mount at `secret/`. */
+export function requestOf(operation: KvOperation): KvRequest {
+  if (operation.kind === 'config') {
+    const { settings: given } = operation
+    return { method: 'POST', path: 'secret/config', body: given }
+  }
+  const name = encodeURIComponent(operation.name).replaceAll('%2F', '/')
+  switch (operation.kind) {
+    case 'put':
+    case 'patch': {
+      const { cas, data, kind } = operation
+      const body = { data, ...(cas !== undefined && { options: { cas } }) }
+      return { method: kind === 'put' ? 'POST' : 'PATCH', path: `secret/data/${name}`, body }
+    }
+    case 'delete newest':
+      return { method: 'DELETE', path: `secret/data/${name}` }
+    case 'remove':
+      return { method: 'DELETE', path: `secret/metadata/${name}` }
+    case 'metadata':
+      return { method: 'POST', path: `secret/metadata/${name}`, body: operation.settings }
+    case 'patch metadata':
+      return { method: 'PATCH', path: `secret/metadata/${name}`, body: operation.settings }
+    case 'read':
+      return { method: 'GET', path: `secret/data/${name}?version=${operation.version}` }
+    case 'subkeys':
+      return { method: 'GET', path: `secret/subkeys/${name}?version=${operation.version}` }
+    case 'read metadata':
+      return { method: 'GET', path: `secret/metadata/${name}` }
+    case 'list':
+    case 'scan':
+      return { method: operation.kind.toUpperCase(), path: `secret/metadata/${name}` }
+    default:
+      return { method: 'POST', path: `secret/${operation.kind}/${name}`, body: { versions: operation.versions } }
+  }
+}
