@@ -325,7 +325,7 @@ function nodeStateOf(host: Host, { config, version }: ClusterOptions, url: strin
         cpuMhz: described.cpuMhz,
         cores: described.cores,
         memoryBytes: described.memoryBytes,
-        diskBytes: 0,
+        diskBytes: described.diskBytes,
       },
     },
     allocations: described.allocations.map((allocation) => ({

@@ -1,4 +1,5 @@
 /** `/v1/nodes` and what is below one node: as the compatible system answers, from the roster. */
+import { Refusal } from '../kit/errors.ts'
 import type { AnyOperation, JsonText, Operation } from '../kit/operation.ts'
 import { type Field, type InputOf, pathParam, queryBoolean, schema } from '../kit/schema.ts'
 import type { Fleet } from './fleet.ts'
@@ -147,6 +148,29 @@ function nodeAllocationsOperation({ fleet, region }: ServerParts): AnyOperation 
   return operation
 }
 
+const purgeFields = { id: pathParam('Full UUID of the node') }
+
+function purgeOperation({ fleet }: ServerParts): AnyOperation {
+  const operation: Operation<InputOf<typeof purgeFields>, unknown> = {
+    name: 'server.node_purge',
+    summary: 'Makes this server forget a node, its key and its allocations: for a host that was set up anew',
+    http: ['PUT /v1/node/:id/purge', 'POST /v1/node/:id/purge'],
+    target: 'server',
+    input: schema(purgeFields),
+    output: 'json',
+    errorFormat: 'plain',
+    authorize(_input, identity) {
+      if (!identity.allowsNode('write')) throw new Refusal('permission_denied', 'Permission denied')
+    },
+    async run({ id }) {
+      requireUuid(id, 'node')
+      if (!fleet.roster.purge(id)) throw new Refusal('not_found', 'node not found')
+      return { EvalIDs: [], EvalCreateIndex: 0, NodeModifyIndex: fleet.roster.index }
+    },
+  }
+  return operation
+}
+
 /** More are not sorted at once, which would hold everybody up: all allocations are gone through in order instead. */
 const SORTED_MAX = 5000
 
@@ -173,5 +197,5 @@ export function* inOrder(
 
 export function nodesOperations(parts: ServerParts): AnyOperation[] {
   // The router takes the first that fits, and an ID takes what is left of a path.
-  return [nodesOperation(parts), nodeAllocationsOperation(parts), nodeOperation(parts)]
+  return [nodesOperation(parts), nodeAllocationsOperation(parts), purgeOperation(parts), nodeOperation(parts)]
 }

@@ -315,6 +315,18 @@ export class Roster {
     }
   }
 
+  /**
+   * Forgets a node with its key and its allocations, as if it had never been there; one that is alive comes back with its
+   * next beat, whatever key it has then. False for one that is not known.
+   */
+  purge(id: string): boolean {
+    const entry = this.#nodes.get(id)
+    if (!entry) return false
+    this.#logger.warn('a node was purged', { node_id: id, name: entry.record.node.name })
+    this.#forget(id, entry)
+    return true
+  }
+
   #forget(id: string, entry: Entry): void {
     for (const allocation of entry.allocations) this.#removeAllocation(entry, allocation)
     this.#nodes.delete(id)

@@ -1,4 +1,5 @@
 /** What a host says about itself to those who keep a list of hosts. */
+import { statfsSync } from 'node:fs'
 import type { Allocation, AllocationTable } from './allocation.ts'
 import type { NodeFacts } from './fingerprint.ts'
 import type { NodeMetadata } from './metadata.ts'
@@ -9,6 +10,8 @@ export interface HostDescription {
   readonly cpuMhz: number
   readonly cores: number
   readonly memoryBytes: number
+  /** Of the file system that allocations are on; 0 where that cannot be told. */
+  readonly diskBytes: number
   /** Those whose directories are still there. */
   readonly allocations: readonly Allocation[]
 }
@@ -17,6 +20,7 @@ export function describeNode(host: {
   facts: NodeFacts
   metadata: Pick<NodeMetadata, 'view'>
   allocations: AllocationTable
+  allocDir: string
 }): HostDescription {
   const { facts } = host
   return {
@@ -25,6 +29,16 @@ export function describeNode(host: {
     cpuMhz: facts.totalComputeMhz,
     cores: facts.cores,
     memoryBytes: facts.memoryMb * 1024 * 1024,
+    diskBytes: sizeOf(host.allocDir),
     allocations: [...host.allocations.all()].filter(({ collected }) => !collected),
+  }
+}
+
+function sizeOf(directory: string): number {
+  try {
+    const { blocks, bsize } = statfsSync(directory)
+    return blocks * bsize
+  } catch {
+    return 0
   }
 }

@@ -78,6 +78,8 @@ function withAttributes(facts: BasicFacts): NodeFacts {
     'cpu.modelname': facts.cpuModel,
     'cpu.numcores': String(facts.cores),
     'cpu.totalcompute': String(facts.totalComputeMhz),
+    // `outpost alloc run` and every supervisor that writes manifests run commands as they are.
+    'driver.raw_exec': '1',
     'kernel.arch': machine(),
     'kernel.name': 'linux',
     'kernel.version': facts.kernelVersion,

@@ -115,7 +115,7 @@ async function startLocked(options: HostOptions, release: () => void): Promise<H
     sampler,
     collector,
     metadata,
-    describe: () => describeNode({ facts: fingerprint.nodeFacts(), metadata, allocations }),
+    describe: () => describeNode({ facts: fingerprint.nodeFacts(), metadata, allocations, allocDir: options.allocDir }),
     signingKey: state.nodeKeyPem,
     operations: hostOperations({
       allocations: options.elsewhere ? joined(allocations, options.elsewhere) : allocations,

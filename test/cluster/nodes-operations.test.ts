@@ -198,3 +198,18 @@ test('waiting ends with its time, with the caller, and at once for an index of a
   await assert.rejects(gone)
   await until(() => server.room.fleet.waiting === 0)
 })
+
+test('a purged node is forgotten with its key, and comes back with whatever key it has then', async (t) => {
+  const server = await startFleetServer(t)
+  server.say(nodeOf(A), [allocationOf('aa00aa00-0000-4000-8000-000000000001')])
+  const purge = (id: string) => fetch(`${server.url}/v1/node/${id}/purge`, { method: 'PUT' })
+  assert.equal((await purge('nonsense')).status, 400)
+  assert.equal((await purge(B)).status, 404)
+  const purged = await purge(A)
+  assert.equal(purged.status, 200)
+  assert.deepEqual(await purged.json(), { EvalIDs: [], EvalCreateIndex: 0, NodeModifyIndex: server.roster.index })
+  assert.equal((await server.get(`node/${A}`)).status, 404)
+  assert.deepEqual((await server.get('allocations')).value, [])
+  server.say(nodeOf(A))
+  assert.equal((await server.get(`node/${A}`)).status, 200)
+})
