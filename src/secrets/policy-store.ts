@@ -70,6 +70,8 @@ interface Compiled {
   /** Only where templates tell callers apart. */
   readonly byEntity: WeakMap<EntityFacts, Acl>
   readonly identity: (accessor: string) => Identity
+  /** Set when a policy of these names has changed, or when there was no room for it. */
+  isDropped: boolean
 }
 
 export class PolicyStore {
@@ -81,7 +83,10 @@ export class PolicyStore {
   readonly #compiled = new LRUCache<string, Compiled>({
     maxSize: COMPILED_RULES_MAX,
     sizeCalculation: ({ acl, names }) => acl.rules.length + names.length + 1,
+    dispose: (compiled) => (compiled.isDropped = true),
   })
+  /** By the list itself that a token keeps its names in: most requests bring one that was seen before. */
+  readonly #byList = new WeakMap<readonly string[], Compiled>()
 
   /** `storage` is all of the barrier. */
   constructor(storage: Storage) {
@@ -205,6 +210,14 @@ export class PolicyStore {
   }
 
   #compile(given: readonly string[], nowMs: number): Compiled {
+    const seen = this.#byList.get(given)
+    if (seen && !seen.isDropped && holds(seen.acl, nowMs)) return seen
+    const compiled = this.#compileNames(given, nowMs)
+    this.#byList.set(given, compiled)
+    return compiled
+  }
+
+  #compileNames(given: readonly string[], nowMs: number): Compiled {
     const names = [...new Set(given)].sort()
     // Names hold no control characters.
     const key = names.join('\n')
@@ -221,6 +234,7 @@ export class PolicyStore {
           current.map(({ policy }) => policy),
           accessor,
         ),
+      isDropped: false,
     }
     this.#compiled.set(key, compiled)
     return compiled

@@ -64,9 +64,8 @@ export class Admission {
     const { revocation, tokens } = this.#core
     const entry = tokens.pending(hash)
     if (!entry || entry.usesLeft < 0 || entry.isLeaving) throw new Rejection(403, 'permission denied')
-    const isLast = entry.usesLeft === 1
-    const used = tokens.change(entry, { ...entry, usesLeft: isLast ? -1 : entry.usesLeft - 1 })
-    return isLast ? { used, spent: () => revocation.revoke(hash) } : { used }
+    if (entry.usesLeft === 1) return revocation.lastUse(entry)
+    return { used: tokens.change(entry, { ...entry, usesLeft: entry.usesLeft - 1 }) }
   }
 
   /**

@@ -1,5 +1,5 @@
 /** What is kept of a token, where, and how it is written. */
-import { randomBytes } from 'node:crypto'
+import { randomFillSync } from 'node:crypto'
 import * as v from 'valibot'
 import type { Put } from '../barrier/view.ts'
 import type { Caller } from '../engines/engine.ts'
@@ -71,14 +71,21 @@ export function callerOf(entry: TokenEntry): Caller {
 const LETTERS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 /** Bytes from here on would make some letters likelier than others. */
 const FAIR_BELOW = 256 - (256 % LETTERS.length)
+/** Random bytes are asked for in advance, as each time costs more than the bytes do. What was used is overwritten. */
+const pool = Buffer.alloc(1024)
+let poolAt = pool.length
 
 /** Random letters and digits: 24 of them are 142 bits. */
 export function randomName(length: number): string {
   let name = ''
   while (name.length < length) {
-    for (const byte of randomBytes(length + 8)) {
-      if (byte < FAIR_BELOW && name.length < length) name += LETTERS[byte % LETTERS.length] ?? ''
+    if (poolAt === pool.length) {
+      randomFillSync(pool)
+      poolAt = 0
     }
+    const byte = pool[poolAt] ?? 0
+    pool[poolAt++] = 0
+    if (byte < FAIR_BELOW) name += LETTERS[byte % LETTERS.length] ?? ''
   }
   return name
 }

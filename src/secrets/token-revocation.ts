@@ -4,6 +4,8 @@
  * pages: descendants (each of which gets a mark of its own), then what hangs on the token (its cubbyhole, its leases),
  * then the mark. A process that is killed anywhere in between finds the marks at its next start and goes on.
  *
+ * A token that has its last use is marked with it, and revoked when the request is over.
+ *
  * A token that is revoked without its children is first marked as *leaving*: from that commit on it is refused and its
  * children have no parent. Then their entries are changed, page by page, and it is revoked like any other.
  */
@@ -18,8 +20,10 @@ const PAGE = 32
 /** Of a large tree a caller does not see the end. */
 const AWAITED_MS = 1000
 const RESUMED_AT_ONCE = 100
-/** What the mark of a token says that leaves its children behind. */
+const TOLD_EVERY_MS = 60_000
+/** What the mark says of a token that is there still: it leaves its children behind, or has had its last use. */
 const LEAVING = 'leaving'
+const SPENT = 'spent'
 
 /** Removes what hangs on a token. Called with the hash of a token that is gone; perhaps more than once. */
 export type OnRevoke = (hash: string) => Promise<void>
@@ -33,6 +37,7 @@ export class TokenRevocation {
   /** Whose remains are being removed. */
   readonly #cleaned = new Set<string>()
   #isClosed = false
+  #toldAtMs = Number.NEGATIVE_INFINITY
 
   constructor(tokens: TokenStore, logger: Logger, hooks: readonly OnRevoke[]) {
     this.#tokens = tokens
@@ -68,14 +73,40 @@ export class TokenRevocation {
     await this.#clean(own.map(({ hash }) => hash))
   }
 
+  /** Takes the last use of a token; `spent` is to be called when the request that it was for is over. */
+  lastUse(entry: TokenEntry): { readonly used: Promise<unknown>; readonly spent: () => Promise<void> } {
+    const { hash } = entry
+    // Nobody else is to finish with it while the request goes on.
+    this.#cleaned.add(hash)
+    const puts = [
+      { path: tokenPaths.id(hash), value: encodeEntry({ ...entry, usesLeft: -1 }) },
+      { path: tokenPaths.revoking(hash), value: Buffer.from(SPENT) },
+    ]
+    const used = this.#tokens.storage.commit({ puts, deletes: [] }).catch((error: unknown) => {
+      this.#cleaned.delete(hash)
+      throw error
+    })
+    const spent = async () => {
+      this.#cleaned.delete(hash)
+      await this.revoke(hash)
+    }
+    return { used, spent }
+  }
+
   /** Goes on where marks are left: of a process that ended, or of a commit that failed. */
   async resume(): Promise<void> {
     const { storage } = this.#tokens
     const names = storage.list(tokenPaths.revokings, { limit: RESUMED_AT_ONCE + this.#cleaned.size })
-    const left = names.filter((hash) => !this.#cleaned.has(hash))
-    const isLeaving = (hash: string) => storage.get(tokenPaths.revoking(hash))?.toString() === LEAVING
-    for (const hash of left.filter(isLeaving)) await this.#cleanLeaving(hash)
-    await this.#clean(left.filter((hash) => !isLeaving(hash)))
+    const removed: string[] = []
+    const there: TokenEntry[] = []
+    for (const hash of names.filter((name) => !this.#cleaned.has(name))) {
+      const entry = this.#tokens.pending(hash)
+      if (entry?.isLeaving) await this.#cleanLeaving(hash)
+      else if (entry) there.push(entry)
+      else removed.push(hash)
+    }
+    await this.revokeAll(there)
+    await this.#clean(removed)
   }
 
   close(): void {
@@ -171,7 +202,8 @@ export class TokenRevocation {
   }
 
   #failed(error: unknown): void {
-    if (this.#isClosed) return
+    if (this.#isClosed || performance.now() - this.#toldAtMs < TOLD_EVERY_MS) return
+    this.#toldAtMs = performance.now()
     this.#logger.warn('what was left of revoked tokens could not be removed; it is tried again', {
       error: withoutHashes(messageOf(error)),
     })

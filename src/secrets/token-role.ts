@@ -11,7 +11,7 @@ import { tokenMountRules } from './token-mount.ts'
 
 const TOKEN_TYPES = ['service', 'batch', 'default-service', 'default-batch'] as const
 const NAME_LENGTH_MAX = 256
-const SUFFIX = /^\w[\w.-]+\w$/
+const SUFFIX = /^\w(?:[\w.-]*\w)?$/
 
 const roleSchema = v.object({
   name: v.string(),

@@ -22,6 +22,8 @@ const MARK_PATH = 'core/clock'
 const MARKED_EVERY_MS = 600_000
 const FAR_AHEAD_MS = 3_600_000
 const HELD_BACK_MS = 600_000
+const TOLD_EVERY_MS = 60_000
+const DAMAGED = Symbol('damaged')
 
 export interface SweeperOptions {
   readonly tokens: TokenStore
@@ -38,6 +40,7 @@ export class TokenSweeper {
   /** Nothing is removed sooner. */
   readonly #notBeforeMs: number
   #markedAtMs = 0
+  #toldAtMs = Number.NEGATIVE_INFINITY
   #timer: NodeJS.Timeout | undefined
   #underWay: Promise<void> | undefined
 
@@ -72,11 +75,17 @@ export class TokenSweeper {
       await this.#revocation.resume()
       if (this.#clock.now() >= this.#notBeforeMs) await this.#sweep(this.#clock.certain())
     } catch (error) {
-      if (!this.#timer) return
-      this.#logger.warn('expired tokens could not be removed; it is tried again', {
-        error: withoutHashes(messageOf(error)),
-      })
+      this.#failed(error)
     }
+  }
+
+  /** Says it once in a while: a round is tried again every second. */
+  #failed(error: unknown): void {
+    if (!this.#timer || performance.now() - this.#toldAtMs < TOLD_EVERY_MS) return
+    this.#toldAtMs = performance.now()
+    this.#logger.warn('expired tokens could not be removed; it is tried again', {
+      error: withoutHashes(messageOf(error)),
+    })
   }
 
   async #mark(): Promise<void> {
@@ -94,7 +103,8 @@ export class TokenSweeper {
       const expired: TokenEntry[] = []
       const stale: string[] = []
       for (const { hash, path } of page) {
-        const entry = this.#tokens.pending(hash)
+        const entry = this.#read(hash)
+        if (entry === DAMAGED) continue
         if (entry && hasExpired(entry, endedMs)) expired.push(entry)
         else if (!entry || !this.#tokens.pathsOf(entry).includes(path)) stale.push(path)
       }
@@ -102,6 +112,16 @@ export class TokenSweeper {
       await this.#revocation.revokeAll(expired)
       // What is leaving stays for a moment: it is removed by who marked it.
       after = page.at(-1)?.path ?? ''
+    }
+  }
+
+  /** One entry that cannot be read must not keep all others. */
+  #read(hash: string): TokenEntry | undefined | typeof DAMAGED {
+    try {
+      return this.#tokens.pending(hash)
+    } catch (error) {
+      this.#failed(error)
+      return DAMAGED
     }
   }
 

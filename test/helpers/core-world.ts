@@ -15,7 +15,7 @@ import { handle } from '../../src/secrets/handle.ts'
 import type { Verb } from '../../src/secrets/request.ts'
 import { systemEngine } from '../../src/secrets/system.ts'
 import { tokenEngine } from '../../src/secrets/token-engine.ts'
-import { SqliteStore } from '../../src/store/store.ts'
+import { SqliteStore, type Store } from '../../src/store/store.ts'
 import { keepingLogger, type LogLine } from './edge.ts'
 
 const VERBS: Readonly<Record<string, Verb>> = {
@@ -57,6 +57,9 @@ export interface WorldOptions {
   readonly engines?: readonly Engine[]
   readonly seal?: SealSettings
   readonly sealOptions?: SealOptions
+  /** What the core is given for the database. */
+  readonly wrap?: (store: Store) => Store
+  readonly nowMs?: number
 }
 
 export interface WorldKeys {
@@ -79,11 +82,14 @@ export class CoreWorld {
   /** How much the machine's clock was set by, of all that `nowMs` tells: the rest of its changes is time that passed. */
   setByMs = 0
 
-  private constructor(directory: string, store: SqliteStore, { engines = [], seal, sealOptions }: WorldOptions) {
+  private constructor(directory: string, store: SqliteStore, options: WorldOptions) {
+    const { engines = [], seal, sealOptions, wrap = (real) => real } = options
     this.directory = directory
     this.store = store
-    const barrier = new Barrier(store, () => this.nowMs)
-    this.seal = new Seal(store, barrier, seal ?? { type: 'shamir' }, sealOptions)
+    this.nowMs = options.nowMs ?? this.nowMs
+    const below = wrap(store)
+    const barrier = new Barrier(below, () => this.nowMs)
+    this.seal = new Seal(below, barrier, seal ?? { type: 'shamir' }, sealOptions)
     this.core = new SecretsCore({
       barrier,
       seal: this.seal,
@@ -125,6 +131,12 @@ export class CoreWorld {
   /** What `reopen` needs. */
   get keys(): WorldKeys {
     return { unsealKey: this.unsealKey.toString('hex'), rootToken: this.rootToken }
+  }
+
+  /** As a process that ends: everything but the files is gone. */
+  async close(): Promise<void> {
+    await this.core.seal()
+    await this.store.close()
   }
 
   async initialise(): Promise<void> {

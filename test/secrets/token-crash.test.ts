@@ -1,0 +1,99 @@
+/**
+ * A process that is killed at every step of every way of revoking a tree: either nothing has happened, and nobody was
+ * told otherwise, or the whole tree is refused by the next process at once, and nothing is left of it soon after.
+ */
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { cpSync } from 'node:fs'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+import { checkDatabase } from '../../src/store/check.ts'
+import { CoreWorld } from '../helpers/core-world.ts'
+import { temporaryDirectory } from '../host/host-fixture.ts'
+import { isToken, lookup, make, tokenPathsIn, reopened } from './token-world.ts'
+
+const CRASHER = join(import.meta.dirname, 'token-crasher.ts')
+
+interface Tree {
+  readonly top: string
+  readonly below: readonly string[]
+  readonly beside: string
+}
+
+/** Two children of which one has forty, a token of a token, cubbyholes: several pages of everything. */
+async function grow(world: CoreWorld): Promise<Tree> {
+  const root = { policies: ['root'], ttl: '1h' }
+  const top = (await make(world, { policies: ['root'], ttl: '2h', id: 'top' })).token
+  const [one, two] = [(await make(world, root, top)).token, (await make(world, root, top)).token]
+  const many = await Promise.all(Array.from({ length: 40 }, async () => (await make(world, root, one)).token))
+  const deep = (await make(world, root, two)).token
+  for (const token of [top, one, deep]) {
+    for (const name of ['a', 'b/c']) await world.ask('PUT', `cubbyhole/${name}`, { x: 1 }, { token })
+  }
+  const beside = (await make(world, root)).token
+  return { top, below: [one, two, ...many.slice(0, 5), deep], beside }
+}
+
+async function atEachStep(
+  t: TestContext,
+  ask: readonly [path: string, body: object],
+  check: (world: CoreWorld, tree: Tree, answered: boolean) => Promise<void>,
+): Promise<number> {
+  const world = await CoreWorld.open(t)
+  const tree = await grow(world)
+  await world.close()
+  const directory = temporaryDirectory(t)
+  for (let step = 1; ; step++) {
+    const copy = join(directory, String(step))
+    cpSync(world.directory, copy, { recursive: true })
+    const key = world.unsealKey.toString('hex')
+    const args = [CRASHER, copy, key, world.rootToken, ask[0], JSON.stringify(ask[1]), String(step)]
+    const child = spawnSync(process.execPath, args)
+    const said = child.stdout.toString()
+    assert.ok(child.status === 0 || child.signal === 'SIGKILL', child.stderr.toString())
+    assert.deepEqual(checkDatabase(join(copy, 'secrets.db')), [])
+    const next = await reopened(t, world, { directory: copy })
+    await t.test(`step ${step}`, () => check(next, tree, said.includes('204')))
+    await next.close()
+    if (child.status === 0) return step - 1
+  }
+}
+
+/** Of tokens of the world itself: the root token, and the one beside the tree with what leads to it. */
+const OTHERS = 2 + 4
+
+test('revoking a tree', async (t) => {
+  const seen = new Set<boolean>()
+  const steps = await atEachStep(t, ['auth/token/revoke', { token: 'top' }], async (world, tree, answered) => {
+    const isThere = await isToken(world, tree.top)
+    seen.add(isThere)
+    assert.ok(!(answered && isThere))
+    for (const token of tree.below) assert.equal(await isToken(world, token), isThere)
+    assert.ok(await isToken(world, tree.beside))
+    if (isThere) return
+    await world.core.open.sweeper.tick()
+    assert.equal(tokenPathsIn(world).length, OTHERS)
+    assert.deepEqual(world.core.barrier.paths('logical/'), [])
+  })
+  assert.equal(seen.size, 2, 'before and after the one commit that counts')
+  assert.ok(steps >= 18, `${steps} steps`)
+})
+
+test('revoking a token and not its children', async (t) => {
+  const seen = new Set<boolean>()
+  const steps = await atEachStep(t, ['auth/token/revoke-orphan', { token: 'top' }], async (world, tree, answered) => {
+    const isThere = await isToken(world, tree.top)
+    seen.add(isThere)
+    assert.ok(!(answered && isThere))
+    for (const token of tree.below) assert.ok(await isToken(world, token))
+    if (isThere) return
+    const [one = ''] = tree.below
+    await world.core.open.sweeper.tick()
+    assert.deepEqual(world.core.barrier.paths('sys/token/revoking/'), [])
+    assert.equal((await lookup(world, one))['orphan'], true)
+    assert.equal(world.core.barrier.paths('logical/').length, 4)
+    assert.ok(!tokenPathsIn(world).some((path) => path.includes(world.core.open.tokens.hashOf(tree.top))))
+  })
+  assert.equal(seen.size, 2, 'before and after the one commit that counts')
+  assert.ok(steps >= 12, `${steps} steps`)
+})
