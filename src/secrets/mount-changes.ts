@@ -19,9 +19,8 @@ import { encodeRecord, isAuthPath, type MountRecord, parseRecord, recordPath } f
 import { MountView } from './mount-view.ts'
 import type { Mount, MountTable } from './mounts.ts'
 
-/** How long what is under way at a mount may take to end once it is disabled; longer than any request may. */
+/** Longer than any request may take. */
 const UNDER_WAY_MS = 100_000
-/** Between two attempts to remove what could not be removed. */
 const RETRY_MS = 30_000
 /** Of moves that were made; their callers ask within seconds. */
 const MIGRATIONS_MAX = 1000
@@ -39,6 +38,10 @@ export interface MountChangesOptions {
   /** All that a mount has below the barrier. */
   readonly dataOf: (uuid: string) => Pick<View, 'removeAll'>
   readonly logger: Logger
+  /** Between two attempts to remove what could not be removed. */
+  readonly retryMs?: number
+  /** How long what is under way at a mount may take to end once it is disabled. */
+  readonly underWayMs?: number
 }
 
 export class MountChanges {
@@ -148,7 +151,7 @@ export class MountChanges {
   async #leave({ traffic, view }: Mount, record: MountRecord): Promise<void> {
     await this.#put(record)
     this.#options.table.displace(record.uuid)
-    await traffic.idle(UNDER_WAY_MS)
+    await traffic.idle(this.#options.underWayMs ?? UNDER_WAY_MS)
     if (view instanceof MountView) await view.shut()
     await this.#clear(record)
   }
@@ -170,7 +173,7 @@ export class MountChanges {
       const retry = setTimeout(() => {
         this.#retries.delete(retry)
         this.resume([record])
-      }, RETRY_MS)
+      }, this.#options.retryMs ?? RETRY_MS)
       retry.unref()
       this.#retries.add(retry)
       throw error

@@ -301,3 +301,47 @@ test('a removal that was cut short goes on with the next start', async (t) => {
   while (!gone()) await new Promise(setImmediate)
   assert.deepEqual(entries(world), { data: before.data, records: before.records + 1 })
 })
+
+test('rights: what needs sudo, what does not, and what a token without any right learns', async (t) => {
+  const { ok, world } = await open(t)
+  await ok('POST', 'sys/mounts/team', { type: 'shelf' })
+  const all = '["create", "read", "update", "delete", "list"]'
+  const policies = {
+    plain: `path "sys/*" { capabilities = ${all} }`,
+    mighty: `path "sys/*" { capabilities = ${all.replace('"list"', '"list", "sudo"')} }`,
+    team: 'path "team/a" { capabilities = ["read"] }',
+  }
+  const tokens: Record<string, string> = {}
+  for (const [name, policy] of Object.entries(policies)) {
+    await ok('PUT', `sys/policies/acl/${name}`, { policy })
+    const made = await ok('POST', 'auth/token/create', { policies: [name], no_default_policy: true })
+    tokens[name] = String(made.body.auth['client_token'])
+  }
+  const status = async (token: string, method: string, path: string, body?: unknown) =>
+    (await world.ask(method, path, body, { token: tokens[token] ?? '' })).status
+  for (const [method, path, body] of [
+    ['POST', 'sys/auth/x', { type: 'zzz' }],
+    ['POST', 'sys/auth/none/tune', {}],
+    ['POST', 'sys/remount', { from: 'none', to: 'x' }],
+    ['POST', 'sys/config/cors', {}],
+    ['GET', 'sys/config/auditing/request-headers/x', undefined],
+    ['LIST', 'sys/plugins/catalog/zzz', undefined],
+  ] as const) {
+    assert.equal(await status('plain', method, path, body), 403, path)
+    assert.equal(await status('mighty', method, path, body), 400, path)
+  }
+  assert.equal(await status('plain', 'POST', 'sys/mounts/x', { type: 'zzz' }), 400)
+  assert.equal(await status('plain', 'GET', 'sys/auth'), 200)
+  for (const path of ['sys/mounts', 'sys/nope', 'none/x', 'team/b', 'sys/mounts/none']) {
+    assert.equal(await status('team', 'GET', path), 403, path)
+  }
+  assert.equal(await status('team', 'GET', 'sys/internal/ui/mounts/team/zzz'), 200)
+  assert.equal(await status('team', 'GET', 'sys/internal/ui/mounts/cubbyhole'), 403)
+  assert.equal(await status('unknown', 'GET', 'sys/internal/ui/mounts'), 403)
+  const seen = await world.ask('GET', 'sys/internal/ui/mounts', undefined, { token: tokens['team'] })
+  assert.deepEqual([seen.body.data['auth'], Object.keys(Object(seen.body.data['secret']))], [{}, ['team/']])
+  await ok('POST', 'sys/mounts/team/tune', { listing_visibility: 'unauth' })
+  const shown = await world.ask('GET', 'sys/internal/ui/mounts', undefined, { token: null })
+  const info = { type: 'shelf', description: '', options: { depth: '1' } }
+  assert.deepEqual(shown.body.data, { auth: {}, secret: { 'team/': info } })
+})

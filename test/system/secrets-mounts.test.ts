@@ -81,11 +81,14 @@ test('what the rest of the process knows is told below sys', async (t) => {
   assert.equal(storage.type, 'sqlite')
 })
 
+function allowed({ headers }: Asked): unknown {
+  return headers['access-control-allow-origin']
+}
+
 test('sys/config/cors is in force with its answer', async (t) => {
   const agent = await startAgent(t, ['-dev', '-dev-root-token-id', 'root', '-dev-no-demo', '-http-port', '0'])
   const ask = asker(agent.url)
   const from = (origin: string) => ask('GET', 'sys/mounts', undefined, { Origin: origin })
-  const allowed = ({ headers }: Asked) => headers['access-control-allow-origin']
   assert.equal(allowed(await from('https://a.example')), undefined)
   assert.equal((await ask('POST', 'sys/config/cors', '{"allowed_origins":"https://a.example"}')).status, 204)
   assert.equal(allowed(await from('https://a.example')), 'https://a.example')
