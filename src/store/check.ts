@@ -2,10 +2,11 @@
  * Whether a database is whole: its pages, every entry's checksum, its log's chain, and that the log and the entries agree. It
  * reads everything, so it is for an operator's question and for tests, not for every start.
  */
+import { statSync } from 'node:fs'
 import type { DatabaseSync } from 'node:sqlite'
 import { messageOf } from '../kit/errors.ts'
 import { decodeBatch } from './batch.ts'
-import { openForReading } from './database.ts'
+import { isCut, openForReading } from './database.ts'
 import { entryCrc } from './entry-crc.ts'
 import { factIn } from './facts.ts'
 import { ROW_BYTES } from './log-limits.ts'
@@ -25,12 +26,19 @@ export function checkDatabase(path: string): string[] {
   }
   try {
     const looks = [pageFindings, factFindings, entryFindings, logFindings]
-    return looks.flatMap((look) => look(database)).slice(0, FINDINGS_MAX)
+    const findings = looks.flatMap((look) => look(database))
+    return [...lengthFindings(database, path), ...findings].slice(0, FINDINGS_MAX)
   } catch (error) {
     return [messageOf(error)]
   } finally {
     database.close()
   }
+}
+
+/** What SQLite does not look at: where the last page is cut in its empty part, it takes zeros for what is missing. */
+function lengthFindings(database: DatabaseSync, path: string): string[] {
+  const isAllInPlace = (statSync(`${path}-wal`, { throwIfNoEntry: false })?.size ?? 0) === 0
+  return isAllInPlace && isCut(database, path) ? ['the file is shorter than it says'] : []
 }
 
 function pageFindings(database: DatabaseSync): string[] {

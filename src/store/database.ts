@@ -17,14 +17,18 @@ import { checksumOf } from './log-row.ts'
 /** Tells our database from any other SQLite file: `ops1`. */
 const APPLICATION_ID = 0x6f_70_73_31
 const BUSY_TIMEOUT_MS = 5000
-const PAGE_BYTES = 4096
+/** Rows of the log that bring a secret of 1 KiB have about 2 KiB: pages of 4 KiB would be half empty. */
+const PAGE_BYTES = 8192
+/** Of the write-ahead log, before what is in it is put in its place: what that costs holds up one commit. */
+const CHECKPOINT_PAGES = 512
 const HEADER_BYTES = 100
 const MAGIC = 'SQLite format 3\0'
 
 /** What takes a database from the version that is its index to the next. A step never takes longer with more entries. */
 export const STEPS: readonly string[] = [
-  `CREATE TABLE entries (path TEXT PRIMARY KEY, sequence INTEGER NOT NULL, crc INTEGER NOT NULL, value BLOB NOT NULL)
-     WITHOUT ROWID, STRICT;
+  // Values apart from the tree of paths: where they were in it, each step of a search would read some of them.
+  `CREATE TABLE entries (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, sequence INTEGER NOT NULL,
+     crc INTEGER NOT NULL, value BLOB NOT NULL) STRICT;
    CREATE TABLE log (sequence INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, at INTEGER NOT NULL, total INTEGER NOT NULL,
      checksum BLOB NOT NULL, batch BLOB NOT NULL) STRICT;
    CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID, STRICT;`,
@@ -43,7 +47,7 @@ export function openForWriting(path: string): DatabaseSync {
   try {
     // FULL: a commit is on the disk when it returns, power cut or not. Secure delete: what is removed is overwritten.
     database.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA trusted_schema = OFF')
-    database.exec('PRAGMA secure_delete = ON')
+    database.exec(`PRAGMA secure_delete = ON; PRAGMA wal_autocheckpoint = ${CHECKPOINT_PAGES}`)
     takeForward(database, path, STEPS)
     checkLength(database, path)
     checkNewestRows(database)
@@ -142,10 +146,16 @@ function checkHeader(path: string): void {
 /** The log that the file has beside it is put in its place first; then it must be exactly as long as it says. */
 function checkLength(database: DatabaseSync, path: string): void {
   if (!emptyWal(database)) return
-  const wanted = pragma(database, 'page_count') * PAGE_BYTES
-  const { size } = statSync(path)
-  if (size < wanted) throw damaged(path, `it is cut: ${size} bytes are left of ${wanted}`)
-  if (pragma(database, 'freelist_count') * PAGE_BYTES > wanted) throw damaged(path, 'its list of free pages is')
+  const pages = pragma(database, 'page_count')
+  if (isCut(database, path)) {
+    throw damaged(path, `it is cut: ${statSync(path).size} bytes are left of ${pages * PAGE_BYTES}`)
+  }
+  if (pragma(database, 'freelist_count') > pages) throw damaged(path, 'its list of free pages is')
+}
+
+/** True for a file that is shorter than it says. Everything must be in its place: nothing in the write-ahead log. */
+export function isCut(database: DatabaseSync, path: string): boolean {
+  return statSync(path).size < pragma(database, 'page_count') * PAGE_BYTES
 }
 
 const NEWEST_ROWS = 64

@@ -10,7 +10,7 @@ export interface LogLimits {
 }
 
 export const LOG_LIMITS: LogLimits = {
-  bytesMax: 128 << 20,
+  bytesMax: 48 << 20,
   ageMaxMs: 24 * 3600 * 1000,
   behindBytesMax: 1 << 30,
 }

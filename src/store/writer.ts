@@ -63,7 +63,7 @@ export class Writer {
     this.#limits = limits
     this.#now = now
     this.#put = database.prepare(
-      `INSERT INTO entries VALUES (?1, ?2, ?3, ?4)
+      `INSERT INTO entries (path, sequence, crc, value) VALUES (?1, ?2, ?3, ?4)
        ON CONFLICT (path) DO UPDATE SET sequence = ?2, crc = ?3, value = ?4`,
     )
     this.#remove = database.prepare('DELETE FROM entries WHERE path = ?')
