@@ -4,8 +4,8 @@
  * and nothing is in a hurry: it goes by the index of expiries, in small pages.
  *
  * A token is removed when it has expired by the machine's clock and by the core's own (`core-clock.ts`), and not in the
- * first minutes after a start that found the clock far ahead of where it was left: a clock that was set wrong makes
- * tokens refused as long as it is wrong, and does not take them away.
+ * first minutes after a start that found the clock far ahead of where it was left, nor is the time written down then: a
+ * clock that was set wrong makes tokens refused as long as it is wrong, and does not take them away.
  */
 import { messageOf } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
@@ -90,7 +90,8 @@ export class TokenSweeper {
 
   async #mark(): Promise<void> {
     const nowMs = this.#clock.now()
-    if (nowMs - this.#markedAtMs < MARKED_EVERY_MS) return
+    // A clock that may be wrong is not written down: the next start would have to believe it.
+    if (nowMs < this.#notBeforeMs || nowMs - this.#markedAtMs < MARKED_EVERY_MS) return
     await this.#tokens.storage.commit({ puts: [{ path: MARK_PATH, value: Buffer.from(String(nowMs)) }], deletes: [] })
     this.#markedAtMs = nowMs
   }
