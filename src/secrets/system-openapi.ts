@@ -1,8 +1,8 @@
 /** `sys/internal/specs/openapi`: everything that can be asked here, made from the declarations of paths. */
-import type { Caller, Path } from '../engines/engine.ts'
-import { path } from '../engines/engine.ts'
+import { LRUCache } from 'lru-cache'
+import { type Caller, path, type Path } from '../engines/engine.ts'
 import { boolean, type Field } from '../engines/fields.ts'
-import type { JsonSchema } from '../kit/operation.ts'
+import { type JsonSchema, JsonText } from '../kit/operation.ts'
 import type { SecretsCore } from './core.ts'
 import type { Mount } from './mounts.ts'
 
@@ -15,7 +15,11 @@ interface Place {
   readonly mount: Mount
 }
 
+/** Places whose text is kept: some fifteen kilobytes each. */
+const KEPT_MAX = 256
+
 export function openApiPaths(core: SecretsCore): Path[] {
+  const texts = new PlaceTexts()
   return [
     path({
       pattern: 'internal/specs/openapi',
@@ -24,11 +28,36 @@ export function openApiPaths(core: SecretsCore): Path[] {
       fields: {
         generic_mount_paths: boolean('Whether one place stands for all mounts of a type', { fallback: false }),
       },
-      read: ({ generic_mount_paths: areGeneric }, { caller }) => {
-        return { bare: openApiDocument(placesOf(core, caller, areGeneric), core.options.version) }
+      read: async ({ generic_mount_paths: areGeneric }, { caller }) => {
+        const parts: string[] = []
+        for (const place of placesOf(core, caller, areGeneric)) {
+          // Each takes milliseconds the first time: others have their turn in between.
+          if (parts.length > 0) await new Promise(setImmediate)
+          parts.push(texts.of(place))
+        }
+        const head = JSON.stringify(documentHead(core.options.version)).slice(0, -1)
+        return { bare: new JsonText(`${head},"paths":{${parts.filter((each) => each !== '').join(',')}}}`) }
       },
     }),
   ]
+}
+
+/** The members of `paths` that belong to a place, as JSON text. */
+class PlaceTexts {
+  readonly #kept = new LRUCache<string, { readonly paths: readonly Path[]; readonly text: string }>({ max: KEPT_MAX })
+
+  of(place: Place): string {
+    const { paths } = place.mount.paths
+    const kept = this.#kept.get(place.prefix)
+    if (kept?.paths === paths) return kept.text
+    const items: Record<string, JsonSchema> = {}
+    for (const declared of paths) {
+      for (const [at, item] of itemsOf(place, declared)) items[at] ??= item
+    }
+    const text = JSON.stringify(items).slice(1, -1)
+    this.#kept.set(place.prefix, { paths, text })
+    return text
+  }
 }
 
 /** Who has no token is told what every core has, and no mount's name. */
@@ -53,13 +82,7 @@ function placesOf(core: SecretsCore, caller: Caller, areGeneric: boolean): Place
   return [...places.values()]
 }
 
-export function openApiDocument(places: readonly Place[], version: string): JsonSchema {
-  const paths: Record<string, JsonSchema> = {}
-  for (const place of places) {
-    for (const declared of place.mount.paths.paths) {
-      for (const [at, item] of itemsOf(place, declared)) paths[at] ??= item
-    }
-  }
+function documentHead(version: string): JsonSchema {
   return {
     openapi: '3.0.2',
     info: {
@@ -69,7 +92,6 @@ export function openApiDocument(places: readonly Place[], version: string): Json
       license: { name: 'Apache-2.0', url: 'https://www.apache.org/licenses/LICENSE-2.0' },
     },
     servers: [{ url: '/v1' }],
-    paths,
     components: {
       securitySchemes: { token: { type: 'apiKey', in: 'header', name: 'X-Vault-Token' } },
       schemas: {
