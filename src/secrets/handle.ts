@@ -68,6 +68,9 @@ export interface Core {
   now(): number
 }
 
+/** Most characters of a body from somebody without a token: what it costs to read is bounded for who may do nothing. */
+const NOBODYS_BODY_MAX = 1 << 20
+
 /** Answers a request; only a fault of ours rejects. */
 export async function handle(core: Core, method: Verb, raw: RawInput, call: Call): Promise<WholeAnswer> {
   const trace = { accessor: '' }
@@ -95,6 +98,7 @@ async function serve(
   const isOpen = !core.isActive || match?.path.unauthenticated === true || match?.path.tokenOptional === true
   const isNobodys = isOpen && !(core.isActive && match?.path.tokenOptional && call.token !== undefined)
   const admitted = isNobodys ? core.nobody : core.admit(call.token, call.remote)
+  if (isNobodys && (raw.body?.length ?? 0) > NOBODYS_BODY_MAX) throw new Rejection(413, 'http: request body too large')
   trace.accessor = admitted.caller.accessor
   const [leaveMount, land] = [place?.mount.traffic.enter(), core.inFlight.enter(head.verb, head.path, call)]
   const attempted = attempt(core, { head, raw, call, place, match, admitted, isOpen }).finally(() => {

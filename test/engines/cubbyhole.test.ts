@@ -60,3 +60,11 @@ test('nobody else’s token reaches it, and it survives being sealed', async (t)
   world.unseal()
   assert.deepEqual((await world.ask('GET', 'cubbyhole/mine')).body.data, { x: 'secret' })
 })
+
+test('who has no token cannot have a large body read', async (t) => {
+  const world = await CoreWorld.open(t)
+  const large = JSON.stringify({ key: 'x'.repeat(2 << 20) })
+  assert.equal((await world.ask('PUT', 'sys/unseal', large, { token: null })).status, 413)
+  assert.equal((await world.ask('POST', 'cubbyhole/large', large, { token: null })).status, 403)
+  assert.equal((await world.ask('POST', 'cubbyhole/large', large)).status, 204)
+})
