@@ -49,6 +49,8 @@ interface Definition<O extends Options> {
   readonly operands?: Operands
   /** True when the operands are another program's command line: its first word ends our options. */
   readonly operandsEndOptions?: boolean
+  /** The exit code for a command line that is wrong, where 2 means something else. */
+  readonly usageExitCode?: number
   run(values: ValuesOf<O>, operands: readonly string[], io: CommandIo, parts: Parts): Promise<number>
 }
 
@@ -59,8 +61,16 @@ export interface Command {
   readonly details: string | undefined
   readonly options: Options
   readonly operands: Operands
+  readonly usageExitCode: number
   /** Parses and runs; resolves to the exit code. Throws UsageError, HelpWanted and CommandError. */
   execute(args: readonly string[], io: CommandIo, parts: Parts): Promise<number>
+}
+
+/** A command as the table has it: loaded only when it is the one that runs. */
+export interface TableRow {
+  readonly name: string
+  readonly summary: string
+  load(): Promise<{ readonly command: Command }>
 }
 
 const NO_OPERANDS: Operands = { shown: '', min: 0, max: 0, missing: '' }
@@ -74,6 +84,7 @@ export function defineCommand<O extends Options>(definition: Definition<O>): Com
     details: definition.details,
     options: definition.options,
     operands,
+    usageExitCode: definition.usageExitCode ?? 2,
     execute(args, io, parts) {
       const parsed = parseOptions(definition.options, args, order)
       checkOperands(definition.name, operands, parsed.operands)

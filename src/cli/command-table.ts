@@ -1,11 +1,6 @@
 /** Every command, in the order in which help shows them. Each is loaded only when it is the one that runs. */
-import type { Command } from './command-shape.ts'
-
-export interface TableRow {
-  readonly name: string
-  readonly summary: string
-  load(): Promise<{ readonly command: Command }>
-}
+import type { TableRow } from './command-shape.ts'
+import { SECRETS_TABLE } from './command-table-secrets.ts'
 
 export const TABLE: readonly TableRow[] = [
   {
@@ -62,11 +57,7 @@ export const TABLE: readonly TableRow[] = [
     summary: 'Make the keys of agents and servers, and what NATS is to permit them',
     load: () => import('./cluster-keys.ts'),
   },
-  {
-    name: 'policy check',
-    summary: 'Say whether a policy allows a request, and which rule decides',
-    load: () => import('./policy-check.ts'),
-  },
+  ...SECRETS_TABLE,
   {
     name: 'completion',
     summary: 'Print the completion script of a shell',

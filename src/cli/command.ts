@@ -28,9 +28,9 @@
  */
 import { writeSync } from 'node:fs'
 import { isErrno, messageOf } from '../kit/errors.ts'
-import type { CommandIo } from './command-shape.ts'
+import type { CommandIo, TableRow } from './command-shape.ts'
 import { CommandError } from './command-shape.ts'
-import { TABLE, type TableRow } from './command-table.ts'
+import { TABLE } from './command-table.ts'
 import { commandHelp, overview } from './help.ts'
 import { HelpWanted, UsageError } from './options.ts'
 import type { CommandFacts, Parts } from './parts.ts'
@@ -70,7 +70,7 @@ export async function runCommand(
     throw new CommandError(`the output could not be written: ${fault}`)
   } catch (error) {
     io.err(`outpost: ${oneLine(messageOf(error))}\n`)
-    if (error instanceof UsageError) return 2
+    if (error instanceof UsageError) return error.exitCode
     return error instanceof CommandError ? error.exitCode : 1
   }
 }
@@ -94,7 +94,10 @@ async function dispatch(argv: readonly string[], io: CommandIo, parts: Parts): P
       return 0
     }
     if (!(error instanceof UsageError)) throw error
-    throw new UsageError(`${error.message} (see "outpost ${row.name} -help")`, { cause: error })
+    throw new UsageError(`${error.message} (see "outpost ${row.name} -help")`, {
+      cause: error,
+      exitCode: command.usageExitCode,
+    })
   }
 }
 

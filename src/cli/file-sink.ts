@@ -12,11 +12,11 @@ export class FileSink {
   readonly #temporary: string | undefined
   readonly #descriptor: number
 
-  /** Throws CommandError when it cannot be made. */
-  constructor(file: string) {
+  /** `mode` is that of a new file. Throws CommandError when it cannot be made. */
+  constructor(file: string, mode = 0o666) {
     this.#file = file
     this.#temporary = isReplaceable(file) ? `${file}.part-${process.pid}` : undefined
-    this.#descriptor = this.#tried(() => openSync(this.#temporary ?? file, this.#temporary ? 'wx' : 'w'))
+    this.#descriptor = this.#tried(() => openSync(this.#temporary ?? file, this.#temporary ? 'wx' : 'w', mode))
   }
 
   /** Throws CommandError, as when the disk is full. */

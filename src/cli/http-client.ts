@@ -3,9 +3,11 @@
  * Everything that goes wrong becomes a `CommandError` with one line that says what to do. A token is never shown.
  */
 import { readFileSync } from 'node:fs'
-import type { IncomingMessage, RequestOptions } from 'node:http'
+import type { ClientRequest, IncomingMessage, RequestOptions } from 'node:http'
+import type { Readable } from 'node:stream'
 import { errnoOf, messageOf } from '../kit/errors.ts'
 import { CommandError } from './command-shape.ts'
+import { storedToken } from './token-file.ts'
 
 // `import` from node:http would evaluate all it exports, the whole of undici included: 10 ms for nothing. And TLS is
 // loaded only where it is spoken.
@@ -38,7 +40,19 @@ export interface AgentRequest {
   readonly query?: Query
   /** Sent as JSON. */
   readonly body?: unknown
+  /** Sent as it comes instead of `body`. */
+  readonly upload?: Upload
+  /** Besides what every request has. */
+  readonly headers?: Readonly<Record<string, string>>
+  /** How long the first byte of the answer may take; 0: as long as it likes. */
+  readonly headMs?: number
   readonly signal?: AbortSignal
+}
+
+export interface Upload {
+  readonly source: Readable
+  /** Undefined when nobody knows. */
+  readonly bytes: number | undefined
 }
 
 /** The agent answered with a status that is no success. */
@@ -83,8 +97,14 @@ export function agentTarget(env: NodeJS.ProcessEnv, address?: string): AgentTarg
   const text = address ?? (from && env[from]) ?? DEFAULT_ADDRESS
   const url = parseAddress(text)
   if (!url) throw new CommandError(`${from} is not an address, set it to something like ${DEFAULT_ADDRESS}`)
-  const tokenName = firstSet(env, TOKEN_NAMES)
-  return { url, from, token: tokenName && env[tokenName], tls: url.protocol === 'https:' ? tlsTrust(env) : {} }
+  const tokenName = tokenVariable(env)
+  const token = tokenName === undefined ? storedToken(env) : env[tokenName]
+  return { url, from, token, tls: url.protocol === 'https:' ? tlsTrust(env) : {} }
+}
+
+/** The variable that the token is from, when one is set. */
+export function tokenVariable(env: NodeJS.ProcessEnv): string | undefined {
+  return firstSet(env, TOKEN_NAMES)
 }
 
 function tlsTrust(env: NodeJS.ProcessEnv): TlsTrust {
@@ -122,6 +142,8 @@ export function openResponse(target: AgentTarget, request: AgentRequest): Promis
     headers: {
       ...(target.token === undefined ? {} : { 'X-Nomad-Token': target.token, 'X-Vault-Token': target.token }),
       ...(body ? { 'Content-Type': 'application/json', 'Content-Length': body.length } : {}),
+      ...(request.upload?.bytes === undefined ? {} : { 'Content-Length': request.upload.bytes }),
+      ...request.headers,
     },
     ...(request.signal ? { signal: request.signal } : {}),
     ...target.tls,
@@ -134,18 +156,29 @@ export function openResponse(target: AgentTarget, request: AgentRequest): Promis
       resolve(response)
     })
     outgoing.on('error', (error) => reject(explain(error, target)))
-    outgoing.setTimeout(HEAD_MS, () => outgoing.destroy(new Error(`no answer within ${HEAD_MS / 1000} s`)))
-    outgoing.end(body)
+    const headMs = request.headMs ?? HEAD_MS
+    if (headMs > 0)
+      outgoing.setTimeout(headMs, () => outgoing.destroy(new Error(`no answer within ${headMs / 1000} s`)))
+    if (request.upload) send(request.upload.source, outgoing, reject)
+    else outgoing.end(body)
   })
+}
+
+/** A source that fails ends the request with its own error. */
+function send(source: Readable, outgoing: ClientRequest, fail: (error: Error) => void): void {
+  source.on('error', (error) => {
+    fail(error)
+    outgoing.destroy()
+  })
+  outgoing.on('close', () => source.destroy())
+  source.pipe(outgoing)
 }
 
 /** Sends one request and resolves to its body as text. Throws CommandError unless the status is 2xx. */
 export async function requestText(target: AgentTarget, request: AgentRequest): Promise<string> {
   const response = await openResponse(target, request)
   await requireSuccess(response)
-  const text = await bodyText(response, target, ANSWER_BYTES_MAX)
-  if (text.length < ANSWER_BYTES_MAX) return text
-  throw new CommandError(`${target.url.origin} answered without an end, is it an outpost agent?`)
+  return responseText(response, target)
 }
 
 /** What goes wrong while a body is read, in our words. */
@@ -168,10 +201,21 @@ export async function requestJson(target: AgentTarget, request: AgentRequest): P
 export async function requireSuccess(response: IncomingMessage): Promise<void> {
   const status = response.statusCode ?? 0
   if (status >= 200 && status < 300) return
-  const text = await bodyText(response, undefined, ERROR_BYTES_MAX)
-  const message = errorText(text) || response.statusMessage || 'no reason given'
+  throw refusalOf(response, await bodyText(response, undefined, ERROR_BYTES_MAX))
+}
+
+/** What an answer that is no success says, and what to do about it where that is known. */
+export function refusalOf({ statusCode: status = 0, statusMessage }: IncomingMessage, body: string): RefusedByAgent {
+  const message = errorText(body) || statusMessage || 'no reason given'
   const hint = status === 401 || status === 403 ? ', set OUTPOST_TOKEN to a token that may do this' : ''
-  throw new RefusedByAgent(status, `${message} (HTTP ${status})${hint}`)
+  return new RefusedByAgent(status, `${message} (HTTP ${status})${hint}`)
+}
+
+/** The whole body of an answer, whatever its status. Throws CommandError. */
+export async function responseText(response: IncomingMessage, target: AgentTarget): Promise<string> {
+  const text = await bodyText(response, target, ANSWER_BYTES_MAX)
+  if (text.length < ANSWER_BYTES_MAX) return text
+  throw new CommandError(`${target.url.origin} answered without an end, is it an outpost agent?`)
 }
 
 /** The message of either error format: plain text, or `{"errors":[...]}`. */
@@ -180,12 +224,14 @@ function errorText(body: string): string {
   try {
     const parsed: unknown = JSON.parse(body)
     if (typeof parsed === 'object' && parsed !== null && 'errors' in parsed && Array.isArray(parsed.errors)) {
-      text = parsed.errors.map(String).join('; ')
+      text = parsed.errors.map((each) => String(each).trim()).join('\n')
     }
   } catch {
     // Plain text, as the client endpoints have it.
   }
-  const line = text.replaceAll(/\s*\n\s*/g, '; ')
+  // The secrets core frames some of its errors as the compatible system does: a count, and a list.
+  const bare = text.replaceAll(/\d+ errors? occurred:\s*\* /g, '').replaceAll(/\n\s*\* /g, '\n')
+  const line = bare.trim().replaceAll(/\s*\n\s*/g, '; ')
   return line.length > MESSAGE_CHARS_MAX ? `${line.slice(0, MESSAGE_CHARS_MAX)}...` : line
 }
 

@@ -8,9 +8,15 @@ import { messageOf } from '../kit/errors.ts'
 import { parseBoolean, parseInteger } from '../kit/schema.ts'
 import { didYouMean } from './suggestion.ts'
 
-/** The command line is wrong: exit code 2. The message is one line. */
+/** The command line is wrong: exit code 2, unless the command says otherwise. The message is one line. */
 export class UsageError extends Error {
   override readonly name = 'UsageError'
+  readonly exitCode: number
+
+  constructor(message: string, options: ErrorOptions & { readonly exitCode?: number } = {}) {
+    super(message, options)
+    this.exitCode = options.exitCode ?? 2
+  }
 }
 
 /** Not a mistake: somebody asked what the options are. */
@@ -47,6 +53,12 @@ export function flag(help: string): Option<boolean> {
       return value
     },
   }
+}
+
+/** A switch that is neither on nor off when it is not given. */
+export function optionalFlag(help: string): Option<boolean | undefined> {
+  const plain = flag(help)
+  return { ...plain, initial: undefined, take: (given) => plain.take(given, false) }
 }
 
 interface TextOptions<D> {
@@ -128,7 +140,7 @@ interface ChoiceOptions<C extends string> {
 }
 
 /** One of a few words, in any case. */
-export function choice<C extends string>(options: ChoiceOptions<C>): Option<C | undefined> {
+export function choice<const C extends string>(options: ChoiceOptions<C>): Option<C | undefined> {
   return {
     ...shown(options.placeholder, `${options.help}: ${options.choices.join(', ')}`, undefined),
     choices: options.choices,

@@ -30,7 +30,7 @@ test('help lists every command and each has its own', async () => {
   const { code, out } = await run(['help'])
   assert.equal(code, 0)
   assert.deepEqual(await run(['-h']), { code: 0, out, err: '' })
-  const names = [...out.matchAll(/^ {4}([a-z]+(?: [a-z]+)*) {2,}/gm)].map(([, name]) => name ?? '')
+  const names = [...out.matchAll(/^ {4}([a-z-]+(?: [a-z-]+)*) {2,}/gm)].map(([, name]) => name ?? '')
   for (const name of ['agent', 'alloc run', 'alloc stop', 'logs', 'fs cat', 'node meta apply', 'validate', 'version']) {
     assert.ok(names.includes(name), name)
   }

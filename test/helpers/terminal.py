@@ -1,6 +1,7 @@
 """Runs a command on a terminal of its own and prints what it wrote there, and then its exit code.
 
-Arguments: columns, the text that Ctrl-C is typed behind (empty: never), the command.
+Arguments: columns, the text that something is typed behind (empty: never), the command. What is typed is in the
+environment, TYPED; Ctrl-C without it.
 """
 import fcntl
 import os
@@ -11,6 +12,7 @@ import sys
 import termios
 
 columns, awaited, command = int(sys.argv[1]), sys.argv[2].encode(), sys.argv[3:]
+typed = os.environ.pop("TYPED", "\x03").encode()
 pid, terminal = pty.fork()
 if pid == 0:
     fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
@@ -27,7 +29,7 @@ while True:
             break
         written += piece
     if awaited and awaited in written:
-        os.write(terminal, b"\x03")
+        os.write(terminal, typed)
         awaited = b""
 _, status = os.waitpid(pid, 0)
 sys.stdout.buffer.write(written)

@@ -1,0 +1,190 @@
+/** The commands for secrets, in the order in which help shows them. */
+import type { TableRow } from './command-shape.ts'
+
+export const SECRETS_TABLE: readonly TableRow[] = [
+  {
+    name: 'status',
+    summary: 'Show whether the secrets are open, and how far an unsealing is',
+    load: () => import('./operator/status.ts'),
+  },
+  {
+    name: 'operator init',
+    summary: 'Make the keys of a new secrets core, and the first root token',
+    load: () => import('./operator/init.ts'),
+  },
+  {
+    name: 'operator unseal',
+    summary: 'Give a key share to open the secrets',
+    load: () => import('./operator/unseal.ts'),
+  },
+  {
+    name: 'operator seal',
+    summary: 'Close the secrets until key shares open them again',
+    load: () => import('./operator/seal.ts'),
+  },
+  {
+    name: 'operator status',
+    summary: 'The same as status',
+    load: async () => ({ command: (await import('./operator/status.ts')).operatorStatus }),
+  },
+  {
+    name: 'operator rekey',
+    summary: 'Give out other key shares',
+    load: () => import('./operator/rekey.ts'),
+  },
+  {
+    name: 'operator rotate',
+    summary: 'Go over to a new key for what is written',
+    load: () => import('./operator/rotate.ts'),
+  },
+  {
+    name: 'operator key-status',
+    summary: 'Show which key entries are encrypted with',
+    load: async () => ({ command: (await import('./operator/rotate.ts')).keyStatus }),
+  },
+  {
+    name: 'operator generate-root',
+    summary: 'Make a root token from key shares',
+    load: () => import('./operator/generate-root.ts'),
+  },
+  {
+    name: 'operator snapshot save',
+    summary: 'Take a snapshot of all secrets while the server goes on',
+    load: () => import('./operator/snapshot-save.ts'),
+  },
+  {
+    name: 'operator snapshot restore',
+    summary: 'Put a snapshot in the place of all secrets',
+    load: () => import('./operator/snapshot-restore.ts'),
+  },
+  {
+    name: 'login',
+    summary: 'Check a token and keep it for the commands that follow',
+    load: () => import('./token/login.ts'),
+  },
+  {
+    name: 'read',
+    summary: 'Read what is at a path of the secrets core',
+    load: () => import('./paths/read.ts'),
+  },
+  {
+    name: 'write',
+    summary: 'Write data to a path of the secrets core',
+    load: () => import('./paths/write.ts'),
+  },
+  {
+    name: 'patch',
+    summary: 'Change parts of what is at a path',
+    load: () => import('./paths/patch.ts'),
+  },
+  {
+    name: 'list',
+    summary: 'List the names below a path',
+    load: () => import('./paths/list.ts'),
+  },
+  {
+    name: 'delete',
+    summary: 'Delete what is at a path',
+    load: () => import('./paths/delete.ts'),
+  },
+  {
+    name: 'token create',
+    summary: 'Make a token',
+    load: () => import('./token/create.ts'),
+  },
+  {
+    name: 'token lookup',
+    summary: 'Show what is known of a token',
+    load: () => import('./token/lookup.ts'),
+  },
+  {
+    name: 'token renew',
+    summary: 'Make a token last longer',
+    load: () => import('./token/renew.ts'),
+  },
+  {
+    name: 'token revoke',
+    summary: 'End a token, and those that were made with it',
+    load: () => import('./token/revoke.ts'),
+  },
+  {
+    name: 'token capabilities',
+    summary: 'Show what a token may do at a path',
+    load: () => import('./token/capabilities.ts'),
+  },
+  {
+    name: 'policy list',
+    summary: 'List the names of the policies',
+    load: () => import('./policy/list.ts'),
+  },
+  {
+    name: 'policy read',
+    summary: 'Print a policy',
+    load: () => import('./policy/read.ts'),
+  },
+  {
+    name: 'policy write',
+    summary: 'Write a policy from a file',
+    load: () => import('./policy/write.ts'),
+  },
+  {
+    name: 'policy delete',
+    summary: 'Delete a policy',
+    load: () => import('./policy/delete.ts'),
+  },
+  {
+    name: 'policy check',
+    summary: 'Say whether a policy allows a request, and which rule decides',
+    load: () => import('./policy-check.ts'),
+  },
+  {
+    name: 'secrets list',
+    summary: 'List the secret engines that are enabled',
+    load: async () => ({ command: (await import('./mounts/list.ts')).secrets }),
+  },
+  {
+    name: 'secrets enable',
+    summary: 'Enable a secret engine',
+    load: async () => ({ command: (await import('./mounts/enable.ts')).secrets }),
+  },
+  {
+    name: 'secrets disable',
+    summary: 'Disable a secret engine',
+    load: async () => ({ command: (await import('./mounts/disable.ts')).secrets }),
+  },
+  {
+    name: 'secrets tune',
+    summary: 'Change settings of a secret engine',
+    load: async () => ({ command: (await import('./mounts/tune.ts')).secrets }),
+  },
+  {
+    name: 'secrets move',
+    summary: 'Move a secret engine to another path',
+    load: async () => ({ command: (await import('./mounts/move.ts')).secrets }),
+  },
+  {
+    name: 'auth list',
+    summary: 'List the auth methods that are enabled',
+    load: async () => ({ command: (await import('./mounts/list.ts')).auth }),
+  },
+  {
+    name: 'auth enable',
+    summary: 'Enable an auth method',
+    load: async () => ({ command: (await import('./mounts/enable.ts')).auth }),
+  },
+  {
+    name: 'auth disable',
+    summary: 'Disable an auth method',
+    load: async () => ({ command: (await import('./mounts/disable.ts')).auth }),
+  },
+  {
+    name: 'auth tune',
+    summary: 'Change settings of an auth method',
+    load: async () => ({ command: (await import('./mounts/tune.ts')).auth }),
+  },
+  {
+    name: 'auth move',
+    summary: 'Move an auth method to another path',
+    load: async () => ({ command: (await import('./mounts/move.ts')).auth }),
+  },
+]

@@ -1,0 +1,145 @@
+/** `outpost operator generate-root`: a root token from key shares. */
+import { randomInt } from 'node:crypto'
+import { type CommandIo, defineCommand } from '../command-shape.ts'
+import { flag, text, UsageError } from '../options.ts'
+import { askCore, type CoreAccess, type CoreAnswer, coreOf, coreOptions, requireCore } from '../secrets/core-access.ts'
+import { giveShares, requireStarted } from '../secrets/key-shares.ts'
+import { pgpKey } from '../secrets/pgp-file.ts'
+import { type Format, formatOf, formatOption, pairsTable, printAs } from '../secrets/secret-output.ts'
+import { typedSecrets } from '../secrets/typed-secret.ts'
+
+const ATTEMPT = 'sys/generate-root/attempt'
+const BEGIN = 'outpost operator generate-root -init'
+const OTP_SIGNS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
+
+export const command = defineCommand({
+  name: 'operator generate-root',
+  summary: 'Make a root token from key shares',
+  details: [
+    'One begins it with -init and gets a one-time password; then enough holders of shares run it without an',
+    'option and type theirs; the last one gets an encoded token, which -decode with the password turns into',
+    'the token. So whoever sees only one of the two has nothing.',
+    '',
+    'A share, an encoded token and a password are read from standard input for a -: as arguments other users',
+    'of the machine can see them. A share that is not typed on a terminal needs -nonce.',
+    '',
+    'Example: outpost operator generate-root -init',
+    '         outpost operator generate-root',
+    '         outpost operator generate-root -decode - -otp -     (each in a line of standard input)',
+  ].join('\n'),
+  options: {
+    init: flag('Begin an attempt'),
+    otp: text({
+      placeholder: 'OTP|-',
+      help: 'With -init a one-time password of your own; with -decode the one of the attempt',
+      fallback: undefined,
+    }),
+    'pgp-key': text({
+      placeholder: 'FILE',
+      help: 'With -init: a PGP key for whose owner the token is, instead',
+      fallback: undefined,
+    }),
+    nonce: text({ placeholder: 'NONCE', help: 'The attempt that a share is for', fallback: undefined }),
+    decode: text({ placeholder: 'TOKEN|-', help: 'Decode an encoded token, with -otp', fallback: undefined }),
+    status: flag('Show how far the attempt is'),
+    cancel: flag('End the attempt'),
+    'generate-otp': flag('Print a one-time password for -init'),
+    ...formatOption,
+    ...coreOptions,
+  },
+  operands: { shown: '[KEY|-]', min: 0, max: 1, missing: '' },
+  async run(values, [key], io) {
+    const chosen = (['init', 'decode', 'status', 'cancel', 'generate-otp'] as const).filter((name) => {
+      return values[name] !== undefined && values[name] !== false
+    })
+    if (chosen.length > 1) throw new UsageError(`-${chosen[0]} and -${chosen[1]} do not go together`)
+    if (chosen.length > 0 && key !== undefined) throw new UsageError(`-${chosen[0]} takes no key share`)
+    const format = formatOf(values, io)
+    if (values.decode !== undefined) return await decode(values.decode, values.otp, format, io)
+    const core = coreOf(values, io)
+    if (values['generate-otp']) {
+      io.out(`${newOtp((await requireCore(core, { path: ATTEMPT })).fields.number('otp_length'))}\n`)
+      return 0
+    }
+    if (values.cancel) {
+      await askCore(core, { method: 'DELETE', path: ATTEMPT })
+      io.out('Success! The attempt to make a root token was cancelled.\n')
+      return 0
+    }
+    if (values.init) show(await begin(core, values, io), format, io)
+    else if (values.status) show(await requireCore(core, { path: ATTEMPT }), format, io)
+    else show(await goOn(core, key, values.nonce, io), format, io)
+    return 0
+  },
+})
+
+async function begin(
+  core: CoreAccess,
+  values: { readonly otp: string | undefined; readonly 'pgp-key': string | undefined },
+  io: CommandIo,
+): Promise<CoreAnswer> {
+  if (values.otp !== undefined && values['pgp-key'] !== undefined)
+    throw new UsageError('give -otp or -pgp-key, not both')
+  const [otp] = values.otp === undefined ? [] : await typedSecrets(values.otp, OTP, io)
+  const body = {
+    ...(otp === undefined ? {} : { otp }),
+    ...(values['pgp-key'] === undefined ? {} : { pgp_key: pgpKey(values['pgp-key']) }),
+  }
+  return await requireCore(core, { method: 'PUT', path: ATTEMPT, body })
+}
+
+async function goOn(
+  core: CoreAccess,
+  key: string | undefined,
+  nonce: string | undefined,
+  io: CommandIo,
+): Promise<CoreAnswer> {
+  const status = await requireCore(core, { path: ATTEMPT })
+  requireStarted(status, 'attempt to make a root token', BEGIN)
+  const attempt = { path: 'sys/generate-root/update', nonce: status.fields.text('nonce'), name: 'root token' }
+  return await giveShares(core, attempt, { key, nonce }, io)
+}
+
+const OTP = { what: 'the one-time password', prompt: 'One-time password (will be hidden): ' }
+const ENCODED = { what: 'the encoded token', prompt: 'Encoded token (will be hidden): ' }
+
+/** Needs no server: the token is the encoded one with the password taken off. */
+async function decode(given: string, otp: string | undefined, format: Format, io: CommandIo): Promise<number> {
+  const [encoded, second] = await typedSecrets(given, ENCODED, io)
+  const isSecond = otp === '-' && given === '-' && second !== undefined
+  const [password] = isSecond ? [second] : await typedSecrets(otp, OTP, io)
+  const bytes = Buffer.from(encoded, 'base64')
+  const key = Buffer.from(password)
+  const token = Buffer.from(bytes.map((byte, at) => byte ^ (key[at] ?? 0))).toString('latin1')
+  if (bytes.length !== key.length || !/^[\x21-\x7e]+$/.test(token)) {
+    throw new UsageError('the encoded token and the one-time password are not of one attempt')
+  }
+  printAs(format, { token }, io, () => `${token}\n`)
+  return 0
+}
+
+function newOtp(length: number): string {
+  return Array.from({ length }, () => OTP_SIGNS[randomInt(OTP_SIGNS.length)]).join('')
+}
+
+function show(answer: CoreAnswer, format: Format, io: CommandIo): void {
+  const { fields } = answer
+  const encoded = fields.text('encoded_token') || fields.text('encoded_root_token')
+  const isComplete = fields.boolean('complete')
+  printAs(format, answer.body, io, () =>
+    pairsTable([
+      ['Nonce', fields.text('nonce')],
+      ['Started', fields.boolean('started')],
+      ['Progress', `${fields.number('progress')}/${fields.number('required')}`],
+      ['Complete', isComplete],
+      ...(fields.text('otp') === '' ? [] : ([['OTP', fields.text('otp')]] as const)),
+      ...(fields.text('pgp_fingerprint') === ''
+        ? []
+        : ([['PGP Fingerprint', fields.text('pgp_fingerprint')]] as const)),
+      ...(encoded === '' ? [] : ([['Encoded Token', encoded]] as const)),
+    ]),
+  )
+  if (isComplete && fields.text('pgp_fingerprint') === '') {
+    io.err('decode it with "outpost operator generate-root -decode - -otp -"\n')
+  }
+}

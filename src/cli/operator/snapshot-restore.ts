@@ -1,0 +1,74 @@
+/** `outpost operator snapshot restore`. */
+import { createReadStream, statSync } from 'node:fs'
+import { type Readable, Transform } from 'node:stream'
+import { messageOf } from '../../kit/errors.ts'
+import { CommandError, defineCommand } from '../command-shape.ts'
+import { openResponse, requireSuccess, type Upload } from '../http-client.ts'
+import { flag, UsageError } from '../options.ts'
+import { humanBytes } from '../quantities.ts'
+import { coreOf, coreOptions } from '../secrets/core-access.ts'
+import { Progress, terminalOf } from '../terminal.ts'
+
+export const command = defineCommand({
+  name: 'operator snapshot restore',
+  summary: 'Put a snapshot in the place of all secrets that the server has',
+  details: [
+    'Everything that was written since the snapshot is gone afterwards, tokens included. The snapshot is looked',
+    'at as a whole first: one that is damaged, or of another cluster, changes nothing.',
+    'If it was taken under other key shares, the server is sealed afterwards and those open it.',
+  ].join('\n'),
+  options: {
+    force: flag('Also take the snapshot of another cluster'),
+    ...coreOptions,
+  },
+  operands: { shown: 'FILE|-', min: 1, max: 1, missing: 'which snapshot? give its file, or - for stdin' },
+  async run(values, [file = ''], io) {
+    const { headers, target } = coreOf(values, io)
+    const progress = new Progress(io, terminalOf(2, io.env, values['no-color']))
+    const upload = watched(uploadOf(file), progress)
+    const path = values.force ? '/v1/sys/storage/raft/snapshot-force' : '/v1/sys/storage/raft/snapshot'
+    try {
+      // Looking at it and writing it takes the server as long as the disk does.
+      const response = await openResponse(target, { method: 'POST', path, headers, upload, headMs: 0 })
+      await requireSuccess(response)
+      response.resume()
+    } finally {
+      progress.end()
+    }
+    io.out('Success! The snapshot was restored.\n')
+    return 0
+  },
+})
+
+/** Throws CommandError for a file that is none. */
+function uploadOf(file: string): Upload {
+  if (file === '-') {
+    if (process.getBuiltinModule('node:tty').isatty(0)) throw new UsageError('a snapshot cannot be typed, give a file')
+    return { source: process.stdin, bytes: undefined }
+  }
+  try {
+    const facts = statSync(file)
+    if (facts.isDirectory()) throw new Error('it is a directory')
+    return {
+      source: createReadStream(file, { highWaterMark: 512 * 1024 }),
+      bytes: facts.isFile() ? facts.size : undefined,
+    }
+  } catch (error) {
+    throw new CommandError(`cannot read ${file}: ${messageOf(error)}`, 1, { cause: error })
+  }
+}
+
+function watched({ bytes: total, source }: Upload, progress: Progress): Upload {
+  let bytes = 0
+  const counter = new Transform({
+    transform(chunk: Buffer, _encoding, done) {
+      bytes += chunk.length
+      const part = total === undefined || total === 0 ? undefined : bytes / total
+      progress.show(part, part === undefined ? humanBytes(bytes) : `${humanBytes(bytes)} ${Math.floor(part * 100)} %`)
+      done(null, chunk)
+    },
+  })
+  const failed = (error: unknown) => counter.destroy(new CommandError(`cannot read it: ${messageOf(error)}`))
+  const watchedSource: Readable = source.on('error', failed).pipe(counter)
+  return { source: watchedSource, bytes: total }
+}

@@ -1,0 +1,79 @@
+/** `outpost status` and `outpost operator status`: whether the secrets are open. */
+import { CommandError, type CommandIo, defineCommand } from '../command-shape.ts'
+import { type Answer, fieldsOf } from '../answer.ts'
+import { askCore, type CoreAccess, coreOf, coreOptions, requireCore } from '../secrets/core-access.ts'
+import { isJsonObject } from '../secrets/exact-json.ts'
+import { formatOf, formatOption, pairsTable, printAs } from '../secrets/secret-output.ts'
+
+const SEALED = 2
+
+const shape = {
+  summary: 'Show whether the secrets are open, and how far an unsealing is',
+  details: [
+    'Exit code 0: open; 2: sealed or not initialised; 1: the server cannot be asked, or the command line is',
+    'wrong. So 2 means one thing.',
+  ].join('\n'),
+  options: { ...formatOption, ...coreOptions },
+  usageExitCode: 1,
+}
+
+export const command = defineCommand({ name: 'status', ...shape, run: (values, _operands, io) => show(values, io) })
+export const operatorStatus = defineCommand({
+  name: 'operator status',
+  ...shape,
+  run: (values, _operands, io) => show(values, io),
+})
+
+type Values = Parameters<typeof coreOf>[0] & Parameters<typeof formatOf>[0]
+
+async function show(values: Values, io: CommandIo): Promise<number> {
+  const core = coreOf(values, io)
+  const seal = await requireCore(core, { path: 'sys/seal-status' })
+  const leader = await leaderOf(core)
+  const status = { ...(isJsonObject(seal.body) ? seal.body : {}), ...leader }
+  printAs(formatOf(values, io), status, io, () => pairsTable(statusRows(seal.fields, fieldsOf(leader))))
+  const warnings = seal.fields.value('warnings')
+  if (Array.isArray(warnings)) for (const warning of warnings) io.err(`warning: ${String(warning)}\n`)
+  if (!seal.fields.boolean('sealed')) return 0
+  const [state, next] = seal.fields.boolean('initialized') ? ['sealed', 'unseal'] : ['not initialised', 'init']
+  io.err(`${state}, next: outpost operator ${next}\n`)
+  return SEALED
+}
+
+const LEADER = ['ha_enabled', 'is_self', 'active_time', 'leader_address', 'leader_cluster_address']
+
+/** A sealed server may not say, and one without high availability has nothing to say. */
+async function leaderOf(core: CoreAccess): Promise<Readonly<Record<string, unknown>>> {
+  try {
+    const answer = await askCore(core, { path: 'sys/leader' })
+    const told = LEADER.map((name) => [name, answer?.fields.value(name)] as const)
+    return Object.fromEntries(told.filter(([, value]) => value !== undefined))
+  } catch (error) {
+    if (error instanceof CommandError) return {}
+    throw error
+  }
+}
+
+function statusRows(seal: Answer, leader: Answer): [string, unknown][] {
+  const isSealed = seal.boolean('sealed')
+  const keys = seal.boolean('recovery_seal') ? 'Recovery' : 'Total'
+  const rows: [string, unknown][] = [
+    ['Seal Type', seal.value('type')],
+    ['Initialized', seal.boolean('initialized')],
+    ['Sealed', isSealed],
+    [`${keys} Shares`, seal.number('n')],
+    ['Threshold', seal.number('t')],
+  ]
+  if (isSealed) {
+    rows.push(['Unseal Progress', `${seal.number('progress')}/${seal.number('t')}`])
+    rows.push(['Unseal Nonce', seal.text('nonce')])
+  }
+  if (seal.boolean('migration')) rows.push(['Seal Migration in Progress', true])
+  rows.push(['Version', seal.value('version')], ['Storage Type', seal.value('storage_type')])
+  if (seal.text('cluster_name') !== '') rows.push(['Cluster Name', seal.text('cluster_name')])
+  if (seal.text('cluster_id') !== '') rows.push(['Cluster ID', seal.text('cluster_id')])
+  if (leader.value('ha_enabled') === undefined) return rows
+  rows.push(['HA Enabled', leader.boolean('ha_enabled')])
+  if (leader.boolean('ha_enabled')) rows.push(['Active Node Address', leader.text('leader_address') || '<none>'])
+  return rows
+}

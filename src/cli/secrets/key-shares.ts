@@ -1,0 +1,47 @@
+/**
+ * Attempts that people with key shares carry out together: each names the attempt by its nonce, so that nobody gives a
+ * share to an attempt that somebody else has begun in the meantime.
+ */
+import { CommandError, type CommandIo } from '../command-shape.ts'
+import { UsageError } from '../options.ts'
+import { type CoreAccess, type CoreAnswer, requireCore } from './core-access.ts'
+import { typedSecrets } from './typed-secret.ts'
+
+export interface Attempt {
+  /** Path of the requests with shares. */
+  readonly path: string
+  /** The nonce of the attempt that goes on. */
+  readonly nonce: string
+  /** What it is for: `rekeying`. */
+  readonly name: string
+}
+
+/**
+ * Gives shares until the attempt is complete or there are none left, and resolves to the last answer. A share that is
+ * not typed on a terminal, where the nonce is shown, needs the nonce as an option. Throws CommandError and UsageError.
+ */
+export async function giveShares(
+  core: CoreAccess,
+  attempt: Attempt,
+  given: { readonly key: string | undefined; readonly nonce: string | undefined },
+  io: CommandIo,
+): Promise<CoreAnswer> {
+  if (given.key !== undefined && given.nonce === undefined) {
+    throw new UsageError(`give the nonce of the attempt too: -nonce=${attempt.nonce}`)
+  }
+  const nonce = given.nonce ?? attempt.nonce
+  const prompt = `Operation nonce: ${nonce}\nUnseal Key (will be hidden): `
+  const [first, ...more] = await typedSecrets(given.key, { what: 'a key share', prompt }, io)
+  const give = (key: string) => requireCore(core, { method: 'PUT', path: attempt.path, body: { key, nonce } })
+  let answer = await give(first)
+  for (const key of more) {
+    if (answer.fields.boolean('complete')) break
+    answer = await give(key)
+  }
+  return answer
+}
+
+/** Throws CommandError unless there is an attempt. `begin` is the command that begins one. */
+export function requireStarted({ fields }: CoreAnswer, name: string, begin: string): void {
+  if (!fields.boolean('started')) throw new CommandError(`no ${name} is under way, begin one with "${begin}"`)
+}

@@ -1,0 +1,69 @@
+/** `outpost login`: keeps a token for the commands that follow. */
+import { CommandError, type CommandIo, defineCommand } from '../command-shape.ts'
+import { tokenVariable } from '../http-client.ts'
+import { choice, flag, UsageError } from '../options.ts'
+import { type CoreAnswer, coreOf, coreOptions, requireCore } from '../secrets/core-access.ts'
+import { fieldsOf } from '../answer.ts'
+import { fieldOption, formatOption, printField, printSecret } from '../secrets/secret-output.ts'
+import { typedSecret } from '../secrets/typed-secret.ts'
+import { storeToken } from '../token-file.ts'
+
+export const command = defineCommand({
+  name: 'login',
+  summary: 'Check a token and keep it for the commands that follow',
+  details: [
+    'Asks for the token on the terminal and does not show it; with - it is read from standard input. It is',
+    'kept in ~/.outpost-token, readable by you only, and used where no variable (OUTPOST_TOKEN, ...) is set.',
+    '',
+    'Example: outpost login - < token',
+  ].join('\n'),
+  options: {
+    method: choice({ placeholder: 'METHOD', help: 'How to log in', choices: ['token'] }),
+    'no-store': flag('Only check the token'),
+    'no-print': flag('Print nothing'),
+    'token-only': flag('Print the token only, and do not keep it'),
+    ...fieldOption,
+    ...formatOption,
+    ...coreOptions,
+  },
+  operands: { shown: '[TOKEN|-]', min: 0, max: 1, missing: '' },
+  async run(values, [given], io) {
+    const wanted = { what: 'the token', prompt: 'Token (will be hidden): ' }
+    const token = await typedSecret(given?.replace(/^token=/, ''), wanted, io)
+    if (/[^\x21-\x7e]/.test(token)) throw new UsageError('that is no token: it has a sign that none has')
+    const core = coreOf(values, io)
+    const self = await requireCore({ ...core, target: { ...core.target, token } }, { path: 'auth/token/lookup-self' })
+    if (values['token-only']) {
+      printField('token', token, 'table', io)
+      return 0
+    }
+    if (!values['no-store']) keep(token, io)
+    if (!values['no-print']) printSecret(asLogin(self, token), values, io)
+    return 0
+  },
+})
+
+function keep(token: string, io: CommandIo): void {
+  const file = storeToken(token, io.env)
+  io.err(`the token is kept in ${file}\n`)
+  const variable = tokenVariable(io.env)
+  if (variable !== undefined) io.err(`warning: ${variable} is set and outranks it: unset ${variable}\n`)
+}
+
+/** As if the token had just been given out: with the block that a login has. */
+function asLogin({ fields, status }: CoreAnswer, token: string): CoreAnswer {
+  const data = fields.under('data')
+  if (data.text('id') === '') throw new CommandError('the server does not know the token')
+  const auth = {
+    client_token: token,
+    accessor: data.value('accessor'),
+    policies: data.value('policies') ?? [],
+    token_policies: data.value('policies') ?? [],
+    identity_policies: data.value('identity_policies') ?? [],
+    metadata: data.value('meta') ?? null,
+    lease_duration: data.number('ttl'),
+    renewable: data.boolean('renewable'),
+  }
+  const body = { request_id: '', lease_id: '', lease_duration: 0, renewable: false, data: null, warnings: null, auth }
+  return { status, body, fields: fieldsOf(body) }
+}

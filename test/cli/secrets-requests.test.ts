@@ -1,0 +1,277 @@
+/** Which requests each command for secrets sends: those that the field's commands send, in their order. */
+import assert from 'node:assert/strict'
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { temporaryDirectory } from './outpost-process.ts'
+import { recordingCore, runAt } from './recording-core.ts'
+
+type Exchange = readonly [line: string, body?: unknown]
+type Answers = Readonly<Record<string, readonly [number, unknown]>>
+
+const SHAMIR = { initialized: true, sealed: false, t: 2, n: 3, progress: 0, type: 'shamir' }
+const ATTEMPT = { started: true, nonce: 'the-nonce', progress: 0, required: 2, otp_length: 26 }
+const TOKEN = { data: { id: 'a-token', accessor: 'acc', policies: ['root'], ttl: 0 } }
+const AUTH = { auth: { client_token: 'new', accessor: 'acc', policies: ['default'], lease_duration: 60 } }
+const NO_BODY = undefined
+
+const cases: [string, Exchange[], Answers?][] = [
+  ['status', [['GET sys/seal-status'], ['GET sys/leader']], { 'GET sys/seal-status': [200, SHAMIR] }],
+  ['operator init -status', [['GET sys/init']], { 'GET sys/init': [200, { initialized: true }] }],
+  [
+    'operator init -key-shares=3 -key-threshold=2',
+    [['GET sys/seal-status'], ['PUT sys/init', { secret_shares: 3, secret_threshold: 2 }]],
+    {
+      'GET sys/seal-status': [200, { ...SHAMIR, initialized: false }],
+      'PUT sys/init': [200, { keys: [], root_token: 'r' }],
+    },
+  ],
+  [
+    'operator init',
+    [['GET sys/seal-status'], ['PUT sys/init', { recovery_shares: 5, recovery_threshold: 3 }]],
+    { 'GET sys/seal-status': [200, { recovery_seal: true }], 'PUT sys/init': [200, { keys: [], root_token: 'r' }] },
+  ],
+  [
+    'operator unseal -migrate K',
+    [['PUT sys/unseal', { key: 'K', migrate: true }]],
+    { 'PUT sys/unseal': [200, SHAMIR] },
+  ],
+  ['operator unseal -reset', [['PUT sys/unseal', { reset: true }]], { 'PUT sys/unseal': [200, SHAMIR] }],
+  ['operator seal', [['PUT sys/seal']]],
+  [
+    'operator rotate',
+    [['POST sys/rotate'], ['GET sys/key-status']],
+    { 'GET sys/key-status': [200, { data: { term: 2 } }] },
+  ],
+  [
+    'operator generate-root -init',
+    [['PUT sys/generate-root/attempt', {}]],
+    { 'PUT sys/generate-root/attempt': [200, ATTEMPT] },
+  ],
+  [
+    'operator generate-root -nonce=the-nonce K',
+    [['GET sys/generate-root/attempt'], ['PUT sys/generate-root/update', { key: 'K', nonce: 'the-nonce' }]],
+    { 'GET sys/generate-root/attempt': [200, ATTEMPT], 'PUT sys/generate-root/update': [200, ATTEMPT] },
+  ],
+  ['operator generate-root -cancel', [['DELETE sys/generate-root/attempt']]],
+  [
+    'operator generate-root -generate-otp',
+    [['GET sys/generate-root/attempt']],
+    { 'GET sys/generate-root/attempt': [200, ATTEMPT] },
+  ],
+  [
+    'operator rekey -init -n=1 -t=1 -verify',
+    [['PUT sys/rekey/init', { secret_shares: 1, secret_threshold: 1, backup: false, require_verification: true }]],
+    { 'PUT sys/rekey/init': [200, ATTEMPT] },
+  ],
+  [
+    'operator rekey -target=recovery -nonce=the-nonce K',
+    [['GET sys/rekey-recovery-key/init'], ['PUT sys/rekey-recovery-key/update', { key: 'K', nonce: 'the-nonce' }]],
+    { 'GET sys/rekey-recovery-key/init': [200, ATTEMPT], 'PUT sys/rekey-recovery-key/update': [200, ATTEMPT] },
+  ],
+  [
+    'operator rekey -verify -nonce=n2 K',
+    [['GET sys/rekey/verify'], ['PUT sys/rekey/verify', { key: 'K', nonce: 'n2' }]],
+    { 'GET sys/rekey/verify': [200, ATTEMPT], 'PUT sys/rekey/verify': [200, { complete: true }] },
+  ],
+  ['operator rekey -cancel', [['DELETE sys/rekey/init']]],
+  ['operator rekey -cancel -verify', [['DELETE sys/rekey/verify']]],
+  ['read secret//x/', [['GET secret/x']], { 'GET secret/x': [200, { data: { a: 'b' } }] }],
+  ['read /v1/a%b/ü', [['GET a%25b/%C3%BC']], { 'GET a%25b/%C3%BC': [200, { data: { a: 'b' } }] }],
+  ['read x version=2', [['GET x?version=2']], { 'GET x?version=2': [200, { data: { a: 'b' } }] }],
+  ['list secret/', [['GET secret?list=true']], { 'GET secret?list=true': [200, { data: { keys: ['a'] } }] }],
+  ['write p a=b c=d=e f=', [['PUT p', { a: 'b', c: 'd=e', f: '' }]]],
+  ['write p a=b a=c', [['PUT p', { a: ['b', 'c'] }]]],
+  ['write -f p', [['PUT p', NO_BODY]]],
+  ['delete p', [['DELETE p']]],
+  ['patch p a=b', [['PATCH p', { a: 'b' }]]],
+  ['token lookup', [['GET auth/token/lookup-self']], { 'GET auth/token/lookup-self': [200, TOKEN] }],
+  ['token lookup t1', [['POST auth/token/lookup', { token: 't1' }]], { 'POST auth/token/lookup': [200, TOKEN] }],
+  [
+    'token lookup -accessor a1',
+    [['POST auth/token/lookup-accessor', { accessor: 'a1' }]],
+    { 'POST auth/token/lookup-accessor': [200, TOKEN] },
+  ],
+  [
+    'token create -policy=a -policy=b,c -ttl=1h -use-limit=2 -metadata=k=v -renewable=false -display-name=n -period=2h',
+    [
+      [
+        'POST auth/token/create',
+        {
+          policies: ['a', 'b', 'c'],
+          ttl: '1h',
+          num_uses: 2,
+          meta: { k: 'v' },
+          renewable: false,
+          no_default_policy: false,
+          display_name: 'n',
+          period: '2h',
+        },
+      ],
+    ],
+    { 'POST auth/token/create': [200, AUTH] },
+  ],
+  [
+    'token create -orphan -no-default-policy -type=batch',
+    [['POST auth/token/create-orphan', { policies: [], no_default_policy: true, type: 'batch' }]],
+    { 'POST auth/token/create-orphan': [200, AUTH] },
+  ],
+  [
+    'token create -role=r1 -explicit-max-ttl=5m',
+    [['POST auth/token/create/r1', { policies: [], no_default_policy: false, explicit_max_ttl: '5m' }]],
+    { 'POST auth/token/create/r1': [200, AUTH] },
+  ],
+  ['token renew', [['PUT auth/token/renew-self', {}]], { 'PUT auth/token/renew-self': [200, AUTH] }],
+  [
+    'token renew -increment=1h t1',
+    [['PUT auth/token/renew', { token: 't1', increment: '1h' }]],
+    { 'PUT auth/token/renew': [200, AUTH] },
+  ],
+  [
+    'token renew -accessor a1',
+    [['POST auth/token/renew-accessor', { accessor: 'a1' }]],
+    { 'POST auth/token/renew-accessor': [200, AUTH] },
+  ],
+  ['token revoke -self', [['PUT auth/token/revoke-self']]],
+  ['token revoke t1', [['PUT auth/token/revoke', { token: 't1' }]]],
+  ['token revoke -mode=orphan t1', [['PUT auth/token/revoke-orphan', { token: 't1' }]]],
+  ['token revoke -accessor a1', [['POST auth/token/revoke-accessor', { accessor: 'a1' }]]],
+  [
+    'token capabilities p',
+    [['POST sys/capabilities-self', { path: 'p' }]],
+    { 'POST sys/capabilities-self': [200, { data: { capabilities: ['read'] } }] },
+  ],
+  [
+    'token capabilities t1 p',
+    [['POST sys/capabilities', { token: 't1', path: 'p' }]],
+    { 'POST sys/capabilities': [200, { data: { capabilities: ['read'] } }] },
+  ],
+  [
+    'policy list',
+    [['GET sys/policies/acl?list=true']],
+    { 'GET sys/policies/acl?list=true': [200, { data: { keys: ['a'] } }] },
+  ],
+  ['policy read A', [['GET sys/policies/acl/a']], { 'GET sys/policies/acl/a': [200, { data: { policy: 'x' } }] }],
+  ['policy delete a', [['DELETE sys/policies/acl/a']]],
+  ['secrets list', [['GET sys/mounts']], { 'GET sys/mounts': [200, { data: { 'x/': { type: 'kv' } } }] }],
+  [
+    'secrets enable -version=2 kv',
+    [
+      [
+        'POST sys/mounts/kv',
+        {
+          type: 'kv',
+          description: '',
+          config: { options: null, default_lease_ttl: '0s', max_lease_ttl: '0s', force_no_cache: false },
+          local: false,
+          seal_wrap: false,
+          external_entropy_access: false,
+          options: { version: '2' },
+        },
+      ],
+    ],
+  ],
+  ['secrets disable team/', [['DELETE sys/mounts/team']]],
+  [
+    'secrets tune -max-lease-ttl=2h -options=version=2 team',
+    [['POST sys/mounts/team/tune', { max_lease_ttl: '2h', options: { version: '2' } }]],
+  ],
+  [
+    'secrets move a b',
+    [['POST sys/remount', { from: 'a/', to: 'b/' }], ['GET sys/remount/status/m1']],
+    {
+      'POST sys/remount': [200, { data: { migration_id: 'm1' } }],
+      'GET sys/remount/status/m1': [200, { data: { migration_info: { status: 'success' } } }],
+    },
+  ],
+  ['auth list', [['GET sys/auth']], { 'GET sys/auth': [200, { data: {} }] }],
+  ['auth disable auth/x', [['DELETE sys/auth/x']]],
+  ['auth tune -description=d x', [['POST sys/mounts/auth/x/tune', { description: 'd' }]]],
+  [
+    'auth move a b',
+    [['POST sys/remount', { from: 'auth/a/', to: 'auth/b/' }], ['GET sys/remount/status/m1']],
+    {
+      'POST sys/remount': [200, { migration_id: 'm1' }],
+      'GET sys/remount/status/m1': [200, { data: { migration_info: { status: 'success' } } }],
+    },
+  ],
+  ['login -no-store t1', [['GET auth/token/lookup-self']], { 'GET auth/token/lookup-self': [200, TOKEN] }],
+]
+
+test('each command sends the requests of the compatible one', async (t) => {
+  const core = await recordingCore(t)
+  for (const [line, expected, answers = {}] of cases) {
+    core.answers = answers
+    core.asked.length = 0
+    const { code, err } = await runAt(core, line.split(' '))
+    const exchanges = core.asked.map(({ body, line: request }) => (body === undefined ? [request] : [request, body]))
+    const wanted = expected.map(([request, body]) => (body === undefined ? [request] : [request, body]))
+    assert.deepEqual(exchanges, wanted, `${line}: ${err}`)
+    assert.ok(code === 0, `${line}: ${err}`)
+    for (const { headers } of core.asked) {
+      assert.equal(headers['x-vault-request'] ?? 'true', 'true')
+      assert.equal(headers['x-vault-token'], line.startsWith('login') ? 't1' : 'a-token', line)
+      if (line.startsWith('patch')) assert.equal(headers['content-type'], 'application/merge-patch+json')
+    }
+  }
+})
+
+test('policies and PGP keys are sent from files', async (t) => {
+  const directory = temporaryDirectory(t)
+  const core = await recordingCore(t)
+  const file = (name: string, content: string | Buffer) => {
+    writeFileSync(join(directory, name), content)
+    return join(directory, name)
+  }
+  await runAt(core, ['policy', 'write', 'App', file('app.hcl', 'path "x" {}\n')])
+  assert.deepEqual(
+    core.asked.splice(0).map(({ body, line }) => [line, body]),
+    [['PUT sys/policies/acl/app', { policy: 'path "x" {}\n' }]],
+  )
+  const packets = Buffer.from([0x99, 1, 2, 3, 250])
+  const armour = `-----BEGIN PGP PUBLIC KEY BLOCK-----\nVersion: x\n\n${packets.toString('base64')}\n=abcd\n-----END PGP PUBLIC KEY BLOCK-----\n`
+  const files = [file('a.asc', armour), file('b.gpg', packets), file('c.b64', `${packets.toString('base64')}\n`)]
+  core.answers = { 'GET sys/seal-status': [200, {}], 'PUT sys/init': [200, { keys: [], root_token: 'r' }] }
+  const args = ['operator', 'init', '-key-shares=3', '-key-threshold=2', `-pgp-keys=${files.join(',')}`]
+  await runAt(core, [...args, `-root-token-pgp-key=${files[0]}`])
+  const key = packets.toString('base64')
+  assert.deepEqual(core.asked.at(-1)?.body, {
+    secret_shares: 3,
+    secret_threshold: 2,
+    pgp_keys: [key, key, key],
+    root_token_pgp_key: key,
+  })
+  core.asked.length = 0
+  for (const [wrong, message] of [
+    [file('p', armour.replaceAll('PUBLIC', 'PRIVATE')), /private key/],
+    [file('n', 'nothing!'), /holds no PGP key/],
+    ['/nowhere', /cannot be read/],
+    ['keybase:who', /not fetched from keybase/],
+  ] as const) {
+    const { code, err } = await runAt(core, ['operator', 'init', `-pgp-keys=${wrong}`])
+    assert.equal(code, 2)
+    assert.match(err, message)
+  }
+  assert.deepEqual(core.asked, [], 'nothing was asked')
+})
+
+test('namespace, wrapping and the home directory', async (t) => {
+  const directory = temporaryDirectory(t)
+  const core = await recordingCore(t)
+  const wrapInfo = { token: 'w', accessor: 'wa', ttl: 300, creation_time: 'now', creation_path: 'x' }
+  core.answers = { 'GET x': [200, { data: null, wrap_info: wrapInfo }] }
+  const wrapped = await runAt(core, ['read', '-wrap-ttl=5m', 'x'], { VAULT_NAMESPACE: 'team' })
+  assert.match(wrapped.out, /^wrapping_token: +w\nwrapping_accessor: +wa\nwrapping_token_ttl: +5m\n/m)
+  const { headers } = core.asked.at(-1) ?? {}
+  assert.deepEqual([headers?.['x-vault-namespace'], headers?.['x-vault-wrap-ttl']], ['team', '5m'])
+  assert.equal((await runAt(core, ['read', '-wrap-ttl=5m', '-field=wrapping_token', 'x'])).out, 'w')
+
+  const home = { HOME: directory, OUTPOST_TOKEN: undefined }
+  core.answers = { 'GET auth/token/lookup-self': [200, TOKEN], 'GET x': [200, { data: {} }] }
+  const login = await runAt(core, ['login', 'kept-token'], home)
+  assert.equal(login.code, 0)
+  await runAt(core, ['read', 'x'], home)
+  assert.equal(core.asked.at(-1)?.headers['x-vault-token'], 'kept-token')
+  await runAt(core, ['read', 'x'], { HOME: directory, OUTPOST_TOKEN: undefined, VAULT_TOKEN: 'of the variable' })
+  assert.equal(core.asked.at(-1)?.headers['x-vault-token'], 'of the variable')
+})

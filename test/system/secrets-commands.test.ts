@@ -1,0 +1,247 @@
+/** The commands for secrets against the real program: a server with key shares, from its first start on. */
+import assert from 'node:assert/strict'
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+import { OUTPOST, processesMentioning, ROOT, start, until } from '../cli/outpost-process.ts'
+import { type RunningAgent, startAgent, workDirectory } from '../helpers/agent-process.ts'
+import { newPgpKey } from '../helpers/pgp-keys.ts'
+
+const HAS_PYTHON = spawnSync('python3', ['-c', 'import pty']).status === 0
+
+function writeServer(directory: string, more = ''): string {
+  mkdirSync(join(directory, 'data'), { recursive: true })
+  const file = join(directory, 'server.hcl')
+  const ports = 'ports {\n http = 0\n cluster = 0\n}'
+  writeFileSync(file, `data_dir = "${directory}/data"\n${ports}\nserver {\n enabled = true\n ${more}\n}\n`)
+  return file
+}
+
+/** Runs a command against a server; `input` is its standard input. */
+function commandsAt({ url }: RunningAgent, home: string) {
+  const env: NodeJS.ProcessEnv = { ...process.env, OUTPOST_ADDR: url, HOME: home }
+  for (const name of ['OUTPOST_TOKEN', 'NOMAD_TOKEN', 'VAULT_TOKEN', 'VAULT_FORMAT']) delete env[name]
+  return async (line: string, input = '', token = '', format = 'table') => {
+    const more = { OUTPOST_TOKEN: token, OUTPOST_FORMAT: format }
+    return await start(OUTPOST, line.split(' '), { env: { ...env, ...more }, input }).finished
+  }
+}
+
+type Run = ReturnType<typeof commandsAt>
+
+async function json(run: Run, line: string, token = '', input = ''): Promise<Record<string, unknown>> {
+  const ran = await run(line, input, token, 'json')
+  assert.equal(ran.code, 0, `${line}: ${ran.stderr}`)
+  return JSON.parse(ran.stdout) as Record<string, unknown>
+}
+
+async function fresh(t: TestContext, args = '-key-shares=3 -key-threshold=2') {
+  const directory = workDirectory(t)
+  const agent = await startAgent(t, ['-config', writeServer(directory)])
+  const run = commandsAt(agent, directory)
+  const made = await json(run, `operator init ${args}`)
+  const keys = made['unseal_keys_b64'] as string[]
+  return { directory, agent, run, made, keys, token: String(made['root_token']) }
+}
+
+test('from the first start to an open server, and what is said on the way', async (t) => {
+  const directory = workDirectory(t)
+  const agent = await startAgent(t, ['-config', writeServer(directory)])
+  const run = commandsAt(agent, directory)
+  const before = await run('status')
+  assert.deepEqual([before.code, before.stderr], [2, 'not initialised, next: outpost operator init\n'])
+  assert.equal((await run('operator init -status')).code, 2)
+  const early = await run('read cubbyhole/x')
+  assert.deepEqual([early.code, early.stderr.includes('outpost operator init')], [1, true])
+
+  const init = await run('operator init -key-shares=3 -key-threshold=2')
+  const keys = [...init.stdout.matchAll(/^Unseal Key \d: (\S+)$/gm)].map(([, key]) => key ?? '')
+  const token = /^Initial Root Token: (\S+)$/m.exec(init.stdout)?.[1] ?? ''
+  assert.deepEqual([keys.length, token !== '', init.stderr], [3, true, ''])
+  assert.equal((await run('operator init -status')).code, 0)
+  assert.equal((await run('operator init')).code, 1)
+
+  assert.deepEqual((await run('status')).code, 2)
+  const sealed = await run('read cubbyhole/x', '', token)
+  assert.deepEqual(
+    [sealed.code, sealed.stderr],
+    [1, 'outpost: the secrets are sealed, open them with "outpost operator unseal"\n'],
+  )
+  const nothing = await run('operator unseal')
+  assert.deepEqual([nothing.code, /give a key share, or - /.test(nothing.stderr)], [2, true])
+  assert.equal((await run('operator unseal -')).code, 1, 'nothing came')
+  assert.equal((await run('operator unseal -', 'nonsense')).code, 1)
+  const first = await run('operator unseal -', `${keys[0]}\n`)
+  assert.deepEqual([first.code, first.stderr], [0, 'still sealed: 1 more key share\n'])
+  assert.match(first.stdout, /^Unseal Progress +1\/2$/m)
+  assert.match((await run('operator unseal -reset')).stdout, /^Unseal Progress +0\/2$/m)
+  assert.match((await run('operator unseal -', keys.join('\n'))).stdout, /^Sealed +false$/m)
+  const open = await run('status -format=json')
+  assert.deepEqual([open.code, (JSON.parse(open.stdout) as { sealed: boolean }).sealed], [0, false])
+
+  assert.equal((await run('operator seal')).code, 1, 'without a token')
+  assert.equal((await run('operator seal', '', token)).code, 0)
+  assert.equal((await run('operator status')).code, 2)
+  const logs = agent.stdout() + agent.stderr()
+  for (const secret of [...keys, token]) assert.ok(!logs.includes(secret), 'nothing of it is in the log')
+})
+
+test('a policy, a token for it, and what that token may do', async (t) => {
+  const { keys, run, token } = await fresh(t)
+  await run('operator unseal -', keys.join('\n'))
+  const policy = 'path "team/data/app/*" {\n  capabilities = ["create", "read"]\n}\n'
+  assert.equal((await run('policy write app -', policy, token)).code, 0)
+  assert.equal((await run('policy read app', '', token)).stdout, policy)
+  assert.equal((await run('policy list', '', token)).stdout, 'app\ndefault\nroot\n')
+  const broken = await run('policy write app -', 'path "x" {', token)
+  assert.deepEqual([broken.code, /\d:\d+: /.test(broken.stderr)], [1, true])
+
+  assert.equal((await run('secrets enable -path=team -version=2 kv', '', token)).code, 0)
+  assert.match((await run('secrets list', '', token)).stdout, /^team\/ +kv +kv_/m)
+  const child = (await run('token create -policy=app -ttl=1h -field=token', '', token)).stdout
+  assert.match(child, /^\S+$/)
+  assert.equal((await run('token capabilities - team/data/app/db', child, token)).stdout, 'create, read\n')
+  assert.equal((await run('login -', child)).code, 0)
+  // From here on without a variable: the token that is kept.
+  assert.equal((await run('write team/data/app/db -', '{"data":{"password":"hunter2"}}')).code, 0)
+  const read = await json(run, 'read team/data/app/db')
+  assert.deepEqual((read['data'] as { data: unknown }).data, { password: 'hunter2' })
+  const denied = await run('read team/data/other')
+  assert.deepEqual([denied.code, denied.stdout], [1, ''])
+  assert.match(denied.stderr, /^outpost: permission denied \(HTTP 403\), /)
+  assert.equal((await run('token lookup -field=ttl')).code, 0)
+  assert.match((await run('token renew -increment=30m')).stdout, /^token_duration +30m$/m)
+  assert.equal((await run('token revoke -self')).code, 0)
+  assert.equal((await run('token lookup')).code, 1)
+  assert.equal((await run('secrets move team crew', '', token)).code, 0)
+  assert.equal((await run('secrets disable crew', '', token)).code, 0)
+  assert.equal((await run('policy delete app', '', token)).code, 0)
+  assert.equal((await run('policy read app', '', token)).code, 1)
+})
+
+test('other key shares, another key, another root token', async (t) => {
+  const { keys, run, token } = await fresh(t)
+  await run('operator unseal -', keys.join('\n'))
+  assert.match((await run('operator rotate', '', token)).stdout, /^Key Term +2$/m)
+  assert.match((await run('operator key-status', '', token)).stdout, /^Key Term +2$/m)
+
+  assert.match((await run('operator rekey -nonce=x -', 'y')).stderr, /begin one with "outpost operator rekey -init"/)
+  const rekey = await json(run, 'operator rekey -init -verify -key-shares=2 -key-threshold=2')
+  assert.equal((await run('operator rekey -', keys.join('\n'))).code, 2, 'the nonce is missing')
+  const done = await json(run, `operator rekey -nonce=${String(rekey['nonce'])} -`, '', keys.join('\n'))
+  const others = done['keys_base64'] as string[]
+  assert.equal(others.length, 2)
+  const nonce = String(done['verification_nonce'])
+  assert.match((await run(`operator rekey -verify -nonce=${nonce} -`, others[0])).stdout, /^Rekey Progress +1\/2$/m)
+  assert.match((await run(`operator rekey -verify -nonce=${nonce} -`, others[1])).stdout, /^Success! /)
+  assert.equal((await run('operator seal', '', token)).code, 0)
+  assert.match((await run('operator unseal -', others.join('\n'))).stdout, /^Sealed +false$/m)
+
+  const otp = (await run('operator generate-root -generate-otp')).stdout.trim()
+  const begun = await json(run, 'operator generate-root -init -otp=-', '', otp)
+  const given = await json(run, `operator generate-root -nonce=${String(begun['nonce'])} -`, '', others.join('\n'))
+  assert.deepEqual([given['complete'], given['otp']], [true, ''])
+  const encoded = String(given['encoded_token'])
+  const decoded = await run('operator generate-root -decode=- -otp=-', `${encoded}\n${otp}\n`)
+  const root = decoded.stdout.trim()
+  assert.match((await run('token lookup', '', root)).stdout, /^policies +\[root\]$/m)
+  assert.equal((await run(`operator generate-root -decode=${encoded} -otp=-`, `${otp}x`)).code, 2)
+})
+
+test('shares and the token come encrypted for the holders of PGP keys', async (t) => {
+  const directory = workDirectory(t)
+  const [holder, owner] = await Promise.all([newPgpKey('holder'), newPgpKey('owner')])
+  const files = { holder: join(directory, 'holder'), owner: join(directory, 'owner.gpg') }
+  writeFileSync(files.holder, holder.publicKey)
+  writeFileSync(files.owner, Buffer.from(owner.publicKey, 'base64'))
+  const agent = await startAgent(t, ['-config', writeServer(directory)])
+  const run = commandsAt(agent, directory)
+  const args = `-key-shares=1 -key-threshold=1 -pgp-keys=${files.holder} -root-token-pgp-key=${files.owner}`
+  const made = await json(run, `operator init ${args}`)
+  const message = Buffer.from(String((made['unseal_keys_b64'] as string[])[0]), 'base64')
+  assert.match((await run('operator unseal -', await holder.decrypt(message))).stdout, /^Sealed +false$/m)
+  const token = await owner.decrypt(Buffer.from(String(made['root_token']), 'base64'))
+  assert.equal((await run('token lookup', '', token)).code, 0)
+})
+
+test('a snapshot is saved and restored; what is none changes nothing', async (t) => {
+  const { directory, keys, run, token } = await fresh(t)
+  await run('operator unseal -', keys.join('\n'))
+  await run('write cubbyhole/a x=before', '', token)
+  const file = join(directory, 'a.snap')
+  const saved = await run(`operator snapshot save ${file}`, '', token)
+  assert.deepEqual([saved.code, saved.stdout, /^saved \S+ \w*B to /.test(saved.stderr)], [0, '', true])
+  assert.equal(statSync(file).mode & 0o777, 0o600)
+  await run('write cubbyhole/a x=after', '', token)
+  const whole = readFileSync(file)
+  writeFileSync(join(directory, 'cut.snap'), whole.subarray(0, whole.length - 100))
+  for (const [line, message] of [
+    [`operator snapshot restore ${directory}/cut.snap`, /HTTP 400/],
+    [`operator snapshot restore ${directory}/none.snap`, /cannot read/],
+    [`operator snapshot restore ${directory}`, /it is a directory/],
+    [`operator snapshot save ${directory}/no/where`, /cannot write/],
+  ] as const) {
+    const ran = await run(line, '', token)
+    assert.deepEqual([ran.code, ran.stdout], [1, ''])
+    assert.match(ran.stderr, message)
+  }
+  assert.match((await run(`operator snapshot save ${file}2`)).stderr, /HTTP 403/)
+  assert.ok(!existsSync(`${file}2`), 'nothing is left of what was refused')
+  assert.match((await run(`operator snapshot restore ${file}`)).stderr, /HTTP 403/)
+  assert.equal((await run('read -field=x cubbyhole/a', '', token)).stdout, 'after')
+  assert.equal((await run(`operator snapshot restore ${file}`, '', token)).code, 0)
+  assert.equal((await run('read -field=x cubbyhole/a', '', token)).stdout, 'before')
+
+  // Another server takes it only when it is told to, and has the shares of the first one then.
+  const other = await fresh(t)
+  await other.run('operator unseal -', other.keys.join('\n'))
+  const foreign = await other.run(`operator snapshot restore ${file}`, '', other.token)
+  assert.deepEqual([foreign.code, /force/.test(foreign.stderr)], [1, true])
+  assert.equal((await other.run(`operator snapshot restore -force ${file}`, '', other.token)).code, 0)
+  assert.equal((await other.run('status')).code, 2)
+  assert.match((await other.run('operator unseal -', keys.join('\n'))).stdout, /^Sealed +false$/m)
+  assert.equal((await other.run('read -field=x cubbyhole/a', '', token)).stdout, 'before')
+})
+
+test('a key share on standard input is in no list of processes', async (t) => {
+  const { agent, directory, keys } = await fresh(t)
+  const env = { ...process.env, OUTPOST_ADDR: agent.url, HOME: directory }
+  const child: ChildProcess = spawn(OUTPOST, ['operator', 'unseal', '-'], { env, stdio: ['pipe', 'pipe', 'pipe'] })
+  const key = keys[0] ?? ''
+  child.stdin?.write(key)
+  await until(() => processesMentioning('operator\0unseal').length > 0, 'it runs')
+  assert.deepEqual(processesMentioning(key), [])
+  child.stdin?.end()
+  assert.deepEqual(await once(child, 'exit'), [0, null])
+})
+
+if (HAS_PYTHON) {
+  test('on a terminal a share is typed without being shown, and a snapshot shows how far it is', async (t) => {
+    const { agent, directory, keys, run, token } = await fresh(t, '-key-shares=1 -key-threshold=1')
+    const key = keys[0] ?? ''
+    const program = join(ROOT, 'test/helpers/terminal.py')
+    const onTerminal = async (typed: string, awaited: string, command: string) => {
+      const env = {
+        ...process.env,
+        OUTPOST_ADDR: agent.url,
+        OUTPOST_TOKEN: token,
+        HOME: directory,
+        TYPED: typed,
+        TERM: 'xterm',
+      }
+      return (await start('python3', [program, '80', awaited, OUTPOST, ...command.split(' ')], { env }).finished).stdout
+    }
+    const given = await onTerminal('\u0003', 'hidden): ', 'operator unseal')
+    assert.match(given, /given up[^]*exit code 130\n$/)
+    const typed = await onTerminal(`nonsense\u0015${key}x\u007f\r`, 'hidden): ', 'operator unseal')
+    assert.match(typed, /Unseal Key \(will be hidden\): [^]*Sealed +false[^]*exit code 0\n$/)
+    assert.ok(!typed.includes(key.slice(0, 8)) && !typed.includes('nonsense'))
+    assert.equal((await run('status')).code, 0)
+    const refused = await onTerminal('', '', 'operator snapshot save -')
+    assert.match(refused, /no text for a terminal[^]*exit code 2\n$/)
+    const saved = await onTerminal('', '', `operator snapshot save ${directory}/t.snap`)
+    assert.match(saved, /\[#* *\] [^]*saved [^]*exit code 0\n$/)
+  })
+}
