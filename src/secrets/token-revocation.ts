@@ -16,7 +16,7 @@ import { encodeEntry, type TokenEntry, tokenPaths } from './token-entry.ts'
 import type { TokenStore } from './token-store.ts'
 
 /** Entries are read, and so decrypted, that many at a time: about a millisecond. */
-const PAGE = 32
+const PAGE = 16
 /** Of a large tree a caller does not see the end. */
 const AWAITED_MS = 1000
 const RESUMED_AT_ONCE = 100
@@ -24,6 +24,13 @@ const TOLD_EVERY_MS = 60_000
 /** What the mark says of a token that is there still: it leaves its children behind, or has had its last use. */
 const LEAVING = 'leaving'
 const SPENT = 'spent'
+
+/** What says that a token was made with another one. */
+interface Link {
+  readonly parent: string
+  readonly hash: string
+  readonly path: string
+}
 
 /** Removes what hangs on a token. Called with the hash of a token that is gone; perhaps more than once. */
 export type OnRevoke = (hash: string) => Promise<void>
@@ -141,7 +148,7 @@ export class TokenRevocation {
         const page = stack.slice(-PAGE)
         const links = this.#linksOf(page)
         if (links.length > 0) {
-          const children = links.flatMap(({ hash }) => this.#tokens.pending(hash) ?? [])
+          const children = this.#childrenAt(links)
           // One that is leaving has no parent and its children none: only the link to it is left.
           const revoked = children.filter(({ isLeaving }) => !isLeaving)
           await this.#remove(
@@ -171,7 +178,7 @@ export class TokenRevocation {
     try {
       for (let links = this.#linksOf([hash]); links.length > 0; links = this.#linksOf([hash])) {
         if (this.#isClosed) return
-        const children = links.flatMap((link) => this.#tokens.pending(link.hash) ?? [])
+        const children = this.#childrenAt(links)
         const puts = children.map((child) => ({
           path: tokenPaths.id(child.hash),
           value: encodeEntry({ ...child, parent: '' }),
@@ -190,15 +197,23 @@ export class TokenRevocation {
   }
 
   /** Children of some tokens, the first few of all. */
-  #linksOf(parents: readonly string[]): { hash: string; path: string }[] {
-    const links: { hash: string; path: string }[] = []
+  #linksOf(parents: readonly string[]): Link[] {
+    const links: Link[] = []
     for (const parent of parents) {
       const folder = tokenPaths.childrenOf(parent)
       const names = this.#tokens.storage.list(folder, { limit: PAGE - links.length })
-      links.push(...names.map((hash) => ({ hash, path: folder + hash })))
+      links.push(...names.map((hash) => ({ parent, hash, path: folder + hash })))
       if (links.length >= PAGE) break
     }
     return links
+  }
+
+  /** Those that say so themselves: a link is a name, which anybody who can write the database could have made. */
+  #childrenAt(links: readonly Link[]): TokenEntry[] {
+    return links.flatMap(({ hash, parent }) => {
+      const entry = this.#tokens.pending(hash)
+      return entry?.parent === parent ? [entry] : []
+    })
   }
 
   #failed(error: unknown): void {

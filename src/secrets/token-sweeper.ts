@@ -16,7 +16,7 @@ import type { TokenStore } from './token-store.ts'
 
 const EVERY_MS = 1000
 /** Read, and so decrypted, at a time: about a millisecond. */
-const PAGE = 32
+const PAGE = 16
 /** Where the time that was reached is written down, and how often: it is how far a start may go back. */
 const MARK_PATH = 'core/clock'
 const MARKED_EVERY_MS = 600_000
