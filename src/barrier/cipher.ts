@@ -11,7 +11,7 @@ const FORMAT = 1
 const HEAD_BYTES = 5
 const NONCE_BYTES = 12
 const TAG_BYTES = 16
-export const OVERHEAD_BYTES = HEAD_BYTES + NONCE_BYTES + TAG_BYTES
+const OVERHEAD_BYTES = HEAD_BYTES + NONCE_BYTES + TAG_BYTES
 
 export interface TermKey {
   readonly term: number

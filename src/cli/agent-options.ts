@@ -24,7 +24,7 @@ const OPTIONS = {
   }),
   'cluster-port': integer({
     placeholder: 'N',
-    help: 'Port of the cluster (gRPC), 0 for any free one; 4647 when the configuration does not say',
+    help: 'Read, and without effect in this version: servers and agents meet over NATS',
     fallback: undefined,
     min: 0,
     max: PORT_MAX,

@@ -10,6 +10,9 @@ export class FieldError extends Error {
   override readonly name = 'FieldError'
 }
 
+/** Not printable in the sense of Unicode: controls, format characters, every space but the plain one, unassigned. */
+export const UNPRINTABLE = /[^\P{C}]|[^\P{Z} ]/u
+
 export type FieldKind = 'string' | 'integer' | 'boolean' | 'object' | 'array'
 
 export interface Field<T> {
@@ -90,7 +93,6 @@ function wholeSeconds(seconds: number): number {
 
 interface Options<T> {
   readonly fallback?: T
-  readonly inPath?: boolean
 }
 
 function field<T>(kind: FieldKind, description: string, fallback: T, read: (value: unknown) => T): Field<T> {
@@ -103,7 +105,7 @@ export function inPath(description: string): Field<string> {
 }
 
 export function text(description: string): Field<string | undefined>
-export function text(description: string, options: Options<string> & { fallback: string }): Field<string>
+export function text(description: string, options: { fallback: string }): Field<string>
 export function text(description: string, options: Options<string> = {}): Field<string | undefined> {
   return field<string | undefined>('string', description, options.fallback, textOf)
 }

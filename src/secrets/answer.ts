@@ -16,7 +16,6 @@ export const HEADERS: Readonly<Record<string, string>> = Object.freeze({
   'Strict-Transport-Security': 'max-age=31536000; includeSubDomains',
 })
 
-/** JSON as the field's servers write it: what HTML or old JavaScript could take for markup is escaped. */
 function jsonOf(value: unknown): string {
   return value instanceof JsonText ? value.text : JSON.stringify(value)
 }
@@ -29,6 +28,7 @@ const ESCAPED: Readonly<Record<string, string>> = {
   '\u2029': '\\u2029',
 }
 
+/** JSON as the field's servers write it: what HTML or old JavaScript could take for markup is escaped. */
 function escaped(json: string): string {
   return /[<>&\u2028\u2029]/.test(json) ? json.replaceAll(/[<>&\u2028\u2029]/g, (each) => ESCAPED[each] ?? '') : json
 }

@@ -1,6 +1,7 @@
 /**
  * The core's state: not initialised, sealed, or active with mounts, tokens and policies. Whoever unseals the barrier
- * calls `open`; sealing it calls `close`. What is read at opening does not grow with the number of entries.
+ * calls `activate` (or `activateOrSeal`); `seal` ends it. What is read when it becomes active does not grow with the number of
+ * entries, only with that of mounts.
  */
 import { randomUUID } from 'node:crypto'
 import type { Barrier } from '../barrier/barrier.ts'

@@ -182,6 +182,6 @@ export class MountChanges {
 }
 
 /** A mount's path as callers of `sys/mounts` and `sys/auth` give it. */
-export function shownPath(path: string): string {
+function shownPath(path: string): string {
   return isAuthPath(path) ? path.slice('auth/'.length) : path
 }

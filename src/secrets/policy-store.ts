@@ -26,7 +26,7 @@ import type { Policy } from './policy.ts'
 const PREFIX = 'sys/policy/'
 const EXPIRY_PREFIX = 'sys/policy-expiry/'
 /** A policy of this length has some ten thousand rules; whoever needs more needs another policy. */
-export const TEXT_BYTES_MAX = 1 << 20
+const TEXT_BYTES_MAX = 1 << 20
 const NAME_LENGTH_MAX = 512
 /** Characters of policies that are kept parsed, and rules that are kept compiled. */
 const PARSED_CHARACTERS_MAX = 8 << 20

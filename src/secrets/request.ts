@@ -3,7 +3,7 @@
  * wrapped, and the body as data. Everything that can be wrong with the form of a request is refused here.
  */
 import { Rejection } from '../engines/engine.ts'
-import { FieldError, isObject, type JsonObject, secondsOf } from '../engines/fields.ts'
+import { FieldError, isObject, type JsonObject, secondsOf, UNPRINTABLE } from '../engines/fields.ts'
 import type { RawInput } from '../kit/schema.ts'
 import { parseBoolean } from '../kit/schema.ts'
 import { parseJson } from './json.ts'
@@ -31,10 +31,8 @@ export interface RequestBody {
 
 const NOTHING: RequestBody = { data: Object.freeze({}), text: undefined }
 const NAMESPACES_OF_ROOT = new Set(['', '/', 'root', 'root/', '/root', '/root/'])
-/** Not printable in the sense of Unicode: controls, format characters, every space but the plain one, unassigned. */
-const UNPRINTABLE = /[^\P{C}]|[^\P{Z} ]/u
-/** Most names and values that a body may hold: two for each character of the longest that anybody sends would be less. */
-const SCALARS_MAX = 1_000_000
+/** Most values in a body. A body of the permitted length could hold sixteen million, at a hundred bytes of memory each. */
+const VALUES_MAX = 1_000_000
 
 /** The head of a request. Throws a Rejection for one that cannot be meant. */
 export function requestHead(method: Verb, raw: RawInput): RequestHead {
@@ -95,7 +93,7 @@ export function requestBody(verb: Verb, raw: RawInput): RequestBody {
   if (verb === 'patch') checkPatchType(type, raw.headers['content_type'])
   if (text.trim() === '') return NOTHING
   if (verb === 'write' && type === 'application/x-www-form-urlencoded' && !/^\s*[{[]/.test(text)) return formData(text)
-  const parsed = parseJson(text, SCALARS_MAX)
+  const parsed = parseJson(text, VALUES_MAX)
   if (parsed === null) return NOTHING
   if (!isObject(parsed)) throw new Rejection(400, 'failed to decode JSON input: the body must be a JSON object')
   return { data: parsed, text }

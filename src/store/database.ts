@@ -196,7 +196,7 @@ export function emptyWal(database: DatabaseSync): boolean {
   }
 }
 
-export function pragma(database: DatabaseSync, name: string): number {
+function pragma(database: DatabaseSync, name: string): number {
   return Number(database.prepare(`PRAGMA ${name}`).get()?.[name] ?? 0)
 }
 

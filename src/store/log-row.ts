@@ -26,9 +26,9 @@ export interface Position {
   readonly checksum: Uint8Array
 }
 
-export const CHECKSUM_BYTES = 32
+const CHECKSUM_BYTES = 32
 
-export const BEGINNING: Position = { sequence: 0, epoch: 0, checksum: new Uint8Array(CHECKSUM_BYTES) }
+const BEGINNING: Position = { sequence: 0, epoch: 0, checksum: new Uint8Array(CHECKSUM_BYTES) }
 
 /** The checksum of the row behind `before`. */
 export function checksumOf(row: Omit<LogRow, 'checksum'>, before: Uint8Array): Buffer {

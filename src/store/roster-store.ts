@@ -1,8 +1,6 @@
 /**
- * The store room: SQLite databases of this process, and the only code that opens them.
- *
- * Here is the roster's: which nodes and allocations a server has heard of, so that it shows after a restart what it knew
- * before. The store of secrets comes beside it, with promises of its own.
+ * The roster's database: which nodes and allocations a server has heard of, so that it shows after a restart what it knew
+ * before. It promises less than the store of secrets (`store.ts`), whose words elsewhere (commit, durable) do not hold here.
  *
  * Promises. What was handed over is written within a second or so, in transactions, each record whole; the caller never
  * waits. Work is cut into small transactions with turns of the event loop between, so a flood of changes delays nobody.

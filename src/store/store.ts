@@ -1,4 +1,7 @@
 /**
+ * The store room: SQLite databases of this process, and the only code that opens them. There are two, which know nothing of
+ * each other: the roster's (`roster-store.ts`), which may lose its last second, and this one, which may not.
+ *
  * The store of secrets: entries of bytes under paths, and the log of every change to them, in one SQLite database.
  *
  * Promises. A commit that was answered is on the disk, whole, together with its row of the log; one that was refused or

@@ -1,12 +1,11 @@
 /** The texts that users keep beside a secret, and their limits. */
 import { oneError, Rejection } from '../engine.ts'
-import { isObject } from '../fields.ts'
+import { isObject, UNPRINTABLE } from '../fields.ts'
 import type { CustomMetadata } from './record.ts'
 
 const KEYS_MAX = 64
 const KEY_BYTES_MAX = 128
 const VALUE_BYTES_MAX = 512
-const UNPRINTABLE = /[^\P{C}]|[^\P{Z} ]/u
 
 function textOf(value: unknown): string {
   if (typeof value === 'string') return value

@@ -12,7 +12,7 @@ const data = object('What the secret holds')
 const version = integer('Which version; 0 for the newest', { fallback: 0 })
 const at = text('The version that was the newest at this time: RFC 3339, or seconds since 1970', { fallback: '' })
 
-export interface VersionQuestion {
+interface VersionQuestion {
   readonly path: string
   readonly version: number
   readonly at?: string
@@ -47,7 +47,7 @@ function versionAt(record: KeyRecord, ms: number): number {
 }
 
 /** The version that is asked for, when it is known: with its data as JSON text, unless that was deleted or destroyed. */
-export function versionOf({ path: given, version: number, at: time = '' }: VersionQuestion, call: EngineCall) {
+function versionOf({ path: given, version: number, at: time = '' }: VersionQuestion, call: EngineCall) {
   if (time !== '' && number !== 0) throw new Rejection(400, 'either "version" or "at", not both')
   const atMs = time === '' ? undefined : timeOf(time)
   const secrets = new Secrets(call)

@@ -30,7 +30,7 @@ function limitOf({ limit }: Listing, { limitMax }: EngineCall): number {
 }
 
 /** Whether the caller may do anything with a secret, or with one below a folder. */
-export function isUsable(name: string, { allows, reaches }: EngineCall): boolean {
+function isUsable(name: string, { allows, reaches }: EngineCall): boolean {
   if (allows('read', `data/${name}`) || allows('read', `metadata/${name}`)) return true
   if (name.endsWith('/')) return reaches(`data/${name}`)
   return allows('update', `data/${name}`) || allows('create', `data/${name}`) || allows('patch', `data/${name}`)

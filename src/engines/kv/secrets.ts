@@ -6,7 +6,7 @@ import type { Batch } from '../../barrier/view.ts'
 import { Changes } from '../changes.ts'
 import { type Caller, type EngineCall, Rejection } from '../engine.ts'
 import type { KeyedHash } from '../keyed-hash.ts'
-import { addName, hidden, removeName } from './names.ts'
+import { addName, hidden, type Read, removeName } from './names.ts'
 import {
   type Actor,
   type ChangeKind,
@@ -45,8 +45,6 @@ const NO_CONFIG: EngineConfig = {
   deleteAfterSeconds: 0,
   metadataCasRequired: false,
 }
-
-type Read = (path: string) => Buffer | undefined
 
 /** A mount's secrets for a caller who reads: what is durable. */
 export class Secrets {
