@@ -13,9 +13,9 @@ export const command = defineCommand({
   name: 'operator snapshot restore',
   summary: 'Put a snapshot in the place of all secrets that the server has',
   details: [
-    'Everything that was written since the snapshot is gone afterwards, tokens included. The snapshot is looked',
-    'at as a whole first: one that is damaged, or of another cluster, changes nothing.',
-    'If it was taken under other key shares, the server is sealed afterwards and those open it.',
+    'Everything that was written since the snapshot is gone afterwards, tokens included. The snapshot',
+    'is looked at as a whole first: one that is damaged, or of another cluster, changes nothing. If',
+    'it was taken under other key shares, the server is sealed afterwards and those open it.',
   ].join('\n'),
   options: {
     force: flag('Also take the snapshot of another cluster'),

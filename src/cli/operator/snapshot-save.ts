@@ -16,8 +16,8 @@ export const command = defineCommand({
   name: 'operator snapshot save',
   summary: 'Take a snapshot of all secrets while the server goes on',
   details: [
-    'The snapshot is ciphertext: whoever restores it needs the same key shares, or the key of the machine.',
-    'The file appears under its name only when it is whole; - writes to stdout.',
+    'The snapshot is ciphertext: whoever restores it needs the same key shares, or the key of the',
+    'machine. The file appears under its name only when it is whole; - writes to stdout.',
     '',
     'Example: outpost operator snapshot save secrets-$(date +%F).snap',
   ].join('\n'),

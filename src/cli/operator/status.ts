@@ -10,8 +10,8 @@ const SEALED = 2
 const shape = {
   summary: 'Show whether the secrets are open, and how far an unsealing is',
   details: [
-    'Exit code 0: open; 2: sealed or not initialised; 1: the server cannot be asked, or the command line is',
-    'wrong. So 2 means one thing.',
+    'Exit code 0: open; 2: sealed or not initialised; 1: the server cannot be asked, or the command',
+    'line is wrong. So 2 means one thing.',
   ].join('\n'),
   options: { ...formatOption, ...coreOptions },
   usageExitCode: 1,

@@ -11,8 +11,9 @@ export const command = defineCommand({
   name: 'operator unseal',
   summary: 'Give a key share to open the secrets',
   details: [
-    'Asks for the share on the terminal and does not show it. With - it is read from standard input, also',
-    'several of them, one a line. As an argument other users of the machine can see it while it runs.',
+    'Asks for the share on the terminal and does not show it. With - it is read from standard input,',
+    'also several of them, one a line. As an argument other users of the machine can see it while it',
+    'runs.',
     '',
     'Example: outpost operator unseal - < /run/keys/share-1',
   ].join('\n'),

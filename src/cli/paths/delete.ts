@@ -8,8 +8,8 @@ export const command = defineCommand({
   name: 'delete',
   summary: 'Delete what is at a path of the secrets core',
   details: [
-    'What that means is the matter of the engine: of a versioned secret (secret/data/...) the latest version',
-    'is marked as deleted, and can be had back with "outpost kv undelete".',
+    'What that means is the matter of the engine: of a versioned secret (secret/data/...) the latest',
+    'version is marked as deleted, and can be had back with "outpost kv undelete".',
   ].join('\n'),
   options: { ...formatOption, ...coreOptions },
   operands: {

@@ -8,7 +8,8 @@ export const command = defineCommand({
   name: 'patch',
   summary: 'Change parts of what is at a path of the secrets core',
   details: [
-    'What is not named stays as it is. Data is given as to "outpost write"; null in JSON removes a member.',
+    'What is not named stays as it is. Data is given as to "outpost write"; null in JSON removes a',
+    'member.',
     '',
     `Example: echo '{"data":{"old":null}}' | outpost patch secret/data/app -`,
   ].join('\n'),

@@ -9,9 +9,9 @@ export const command = defineCommand({
   name: 'write',
   summary: 'Write data to a path of the secrets core',
   details: [
-    'KEY=VALUE sets a text, KEY=@FILE the content of a file, KEY=- what comes on standard input. @FILE and -',
-    'alone are JSON objects with all of the data. What stands on the command line can be seen by other users',
-    'of the machine while it runs: give secrets by file or standard input.',
+    'KEY=VALUE sets a text, KEY=@FILE the content of a file, KEY=- what comes on standard input.',
+    '@FILE and - alone are JSON objects with all of the data. What stands on the command line can be',
+    'seen by other users of the machine while it runs: give secrets by file or standard input.',
     'Versioned secrets are easier to write with "outpost kv put".',
     '',
     'Example: outpost write cubbyhole/note text=hello password=-',

@@ -8,8 +8,8 @@ export const command = defineCommand({
   name: 'policy write',
   summary: 'Write a policy from a file',
   details: [
-    'What is wrong with it is told with line and column, and nothing is changed then. "outpost policy check"',
-    'says beforehand what it allows.',
+    'What is wrong with it is told with line and column, and nothing is changed then. "outpost policy',
+    'check" says beforehand what it allows.',
     '',
     'Example: outpost policy write app app.hcl',
   ].join('\n'),

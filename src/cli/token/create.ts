@@ -11,8 +11,8 @@ export const command = defineCommand({
   name: 'token create',
   summary: 'Make a token',
   details: [
-    'It is a child of your own: it ends with it, and may not do more than it. Without -policy it has the',
-    'policies of your own.',
+    'It is a child of your own: it ends with it, and may not do more than it. Without -policy it has',
+    'the policies of your own.',
     '',
     'Example: outpost token create -policy=app -ttl=1h -field=token',
   ].join('\n'),

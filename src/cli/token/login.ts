@@ -12,8 +12,9 @@ export const command = defineCommand({
   name: 'login',
   summary: 'Check a token and keep it for the commands that follow',
   details: [
-    'Asks for the token on the terminal and does not show it; with - it is read from standard input. It is',
-    'kept in ~/.outpost-token, readable by you only, and used where no variable (OUTPOST_TOKEN, ...) is set.',
+    'Asks for the token on the terminal and does not show it; with - it is read from standard input.',
+    'It is kept in ~/.outpost-token, readable by you only, and used where no variable (OUTPOST_TOKEN,',
+    '...) is set.',
     '',
     'Example: outpost login - < token',
   ].join('\n'),
