@@ -88,6 +88,71 @@ export const SECRETS_TABLE: readonly TableRow[] = [
     load: () => import('./paths/delete.ts'),
   },
   {
+    name: 'kv get',
+    summary: 'Print a secret',
+    load: () => import('./kv/get.ts'),
+  },
+  {
+    name: 'kv put',
+    summary: 'Write a secret, as a new version',
+    load: () => import('./kv/put.ts'),
+  },
+  {
+    name: 'kv patch',
+    summary: 'Change parts of a secret, as a new version',
+    load: () => import('./kv/patch.ts'),
+  },
+  {
+    name: 'kv list',
+    summary: 'List the names of secrets',
+    load: () => import('./kv/list.ts'),
+  },
+  {
+    name: 'kv delete',
+    summary: 'Mark versions of a secret as deleted',
+    load: () => import('./kv/versions.ts'),
+  },
+  {
+    name: 'kv undelete',
+    summary: 'Take back that versions were deleted',
+    load: async () => ({ command: (await import('./kv/versions.ts')).undelete }),
+  },
+  {
+    name: 'kv destroy',
+    summary: 'Remove the data of versions for good',
+    load: async () => ({ command: (await import('./kv/versions.ts')).destroy }),
+  },
+  {
+    name: 'kv rollback',
+    summary: 'Write an older version of a secret anew',
+    load: () => import('./kv/rollback.ts'),
+  },
+  {
+    name: 'kv metadata get',
+    summary: 'Show the settings of a secret, and its versions',
+    load: () => import('./kv/metadata-get.ts'),
+  },
+  {
+    name: 'kv metadata put',
+    summary: 'Set how a secret is kept',
+    load: async () => ({ command: (await import('./kv/metadata-write.ts')).put }),
+  },
+  {
+    name: 'kv metadata patch',
+    summary: 'Change how a secret is kept',
+    load: async () => ({ command: (await import('./kv/metadata-write.ts')).patch }),
+  },
+  {
+    name: 'kv metadata delete',
+    summary: 'Remove a secret with all of its versions',
+    load: async () => ({ command: (await import('./kv/metadata-write.ts')).remove }),
+  },
+  {
+    name: 'kv enable-versioning',
+    summary: 'Make a store of secrets one that keeps versions',
+    load: () => import('./kv/enable-versioning.ts'),
+  },
+  {
     name: 'token create',
     summary: 'Make a token',
     load: () => import('./token/create.ts'),

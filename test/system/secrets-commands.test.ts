@@ -121,6 +121,41 @@ test('a policy, a token for it, and what that token may do', async (t) => {
   assert.equal((await run('policy read app', '', token)).code, 1)
 })
 
+test('a secret through its versions', async (t) => {
+  const { keys, run, token } = await fresh(t)
+  await run('operator unseal -', keys.join('\n'))
+  assert.equal((await run('secrets enable -version=2 -path=secret kv', '', token)).code, 0)
+  const kv = (line: string, input = '') => run(`kv ${line}`, input, token)
+  assert.match((await kv('put secret/app/db user=app password=-', 'hunter2')).stdout, /^version +1$/m)
+  assert.match((await kv('put -cas=0 secret/app/db a=b')).stderr, /did not match the current version \(HTTP 400\)/)
+  assert.match((await kv('put -cas=1 secret/app/db -', '{"n":{"deep":[7]}}')).stdout, /^version +2$/m)
+  assert.equal((await kv('get -field=n secret/app/db')).stdout, '{"deep":[7]}')
+  assert.equal((await kv('get -field=password -version=1 -mount=secret app/db')).stdout, 'hunter2')
+  assert.match((await kv('patch -remove-data=n secret/app/db user=new')).stdout, /^version +3$/m)
+  assert.deepEqual((await kv('list secret')).stdout.split('\n'), ['Keys', '----', 'app/', ''])
+  assert.equal((await kv('delete secret/app/db')).code, 0)
+  const deleted = await kv('get secret/app/db')
+  assert.deepEqual([deleted.code, /^deletion_time +2\d{3}-/m.test(deleted.stdout)], [0, true])
+  assert.equal((await kv('get -field=user secret/app/db')).code, 1)
+  assert.equal((await kv('undelete -versions=3 secret/app/db')).code, 0)
+  assert.equal((await kv('get -field=user secret/app/db')).stdout, 'new')
+  assert.match((await kv('rollback -version=1 secret/app/db')).stdout, /^version +4$/m)
+  assert.equal((await kv('get -field=password secret/app/db')).stdout, 'hunter2')
+  assert.equal((await kv('destroy -versions=1 secret/app/db')).code, 0)
+  assert.equal((await kv('rollback -version=1 secret/app/db')).code, 1)
+  assert.equal((await kv('metadata put -max-versions=9 -custom-metadata=owner=me secret/app/db')).code, 0)
+  assert.equal((await kv('metadata patch -custom-metadata=team=a -remove-custom-metadata=owner secret/app/db')).code, 0)
+  const metadata = await json(run, 'kv metadata get secret/app/db', token)
+  const { current_version, custom_metadata, max_versions } = metadata['data'] as Record<string, unknown>
+  assert.deepEqual([current_version, custom_metadata, max_versions], [4, { team: 'a' }, 9])
+  assert.match(
+    (await kv('metadata get secret/app/db')).stdout,
+    /^=+ Version 1 =+$[^]*^destroyed +true$[^]*^=+ Version 4 =+$/m,
+  )
+  assert.equal((await kv('metadata delete secret/app/db')).code, 0)
+  assert.equal((await kv('get secret/app/db')).code, 1)
+})
+
 test('other key shares, another key, another root token', async (t) => {
   const { keys, run, token } = await fresh(t)
   await run('operator unseal -', keys.join('\n'))
