@@ -24,7 +24,8 @@ export function overview(entries: readonly Entry[], group = ''): string {
       ? [
           'Environment:',
           '    OUTPOST_ADDR      the agent to talk to; else NOMAD_ADDR, else VAULT_ADDR, else http://127.0.0.1:4646',
-          '    OUTPOST_TOKEN     the token to show; else NOMAD_TOKEN, else VAULT_TOKEN',
+          '    OUTPOST_TOKEN     the token to show; else NOMAD_TOKEN, else VAULT_TOKEN, else what "login" keeps',
+          '    OUTPOST_FORMAT    table, json or yaml, for the commands about secrets; else VAULT_FORMAT',
           "    OUTPOST_CACERT    PEM file of the authorities to trust with https instead of the system's",
           '    OUTPOST_CLIENT_CERT, OUTPOST_CLIENT_KEY',
           '                      PEM files of the certificate to show where an agent asks for one',
