@@ -112,9 +112,14 @@ export class CoreWorld {
   static async open(t: TestContext, options: WorldOptions = {}): Promise<CoreWorld> {
     const directory = mkdtempSync(join(tmpdir(), 'outpost-core-'))
     t.after(() => rmSync(directory, { recursive: true, force: true }))
-    const store = await SqliteStore.open(join(directory, 'secrets.db'))
-    const world = new CoreWorld(directory, store, options)
-    t.after(() => store.close())
+    const world = await CoreWorld.create(directory, options)
+    t.after(() => world.store.close())
+    return world
+  }
+
+  /** The same in a directory that is there; the caller closes its store. */
+  static async create(directory: string, options: WorldOptions = {}): Promise<CoreWorld> {
+    const world = new CoreWorld(directory, await SqliteStore.open(join(directory, 'secrets.db')), options)
     if (!options.raw) await world.initialise()
     return world
   }

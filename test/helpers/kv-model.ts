@@ -2,8 +2,6 @@
  * Versioned secrets once more, in the plainest way: what every answer must be, for a model test. It has no store, no
  * pages, no batches; an operation after another changes plain objects.
  */
-import { isDeepStrictEqual } from 'node:util'
-
 type Json = Record<string, unknown>
 
 export type KvOperation =
@@ -199,15 +197,13 @@ export class KvModel {
     return { status: 200, data: { keys } }
   }
 
-  /** Everything there is, as reads would show it. */
-  get whole(): unknown {
-    return [...this.keys]
-      .sort()
-      .map(([name, key]) => [name, shown(key), [...key.versions.values()].map((each) => each.data)])
-  }
-
-  equals(other: KvModel): boolean {
-    return isDeepStrictEqual([this.config, this.keys], [other.config, other.keys])
+  /** Everything there is, as reads show it: of each secret its metadata, and the data of versions that can be read. */
+  visible(now: number): Record<string, unknown> {
+    const all = [...this.keys].map(([name, key]) => {
+      const live = [...key.versions].filter(([, version]) => !isGone(version, now))
+      return [name, { ...shown(key), live: Object.fromEntries(live.map(([number, { data }]) => [number, data])) }]
+    })
+    return Object.fromEntries(all) as Record<string, unknown>
   }
 }
 
@@ -242,9 +238,11 @@ function shown(key: Key): Json {
     const times = { created_time: time(each.createdMs), deletion_time: time(each.deletedMs) }
     return [number, { ...times, destroyed: each.destroyed, created_by: each.createdBy, deleted_by: each.deletedBy }]
   })
-  const [hours, minutes, seconds] = [3600, 60, 1].map((unit, at) =>
-    Math.floor((key.delete_version_after % [Infinity, 3600, 60][at]!) / unit),
-  )
+  const [hours, minutes, seconds] = [
+    key.delete_version_after / 3600,
+    (key.delete_version_after % 3600) / 60,
+    key.delete_version_after % 60,
+  ].map(Math.floor)
   return {
     cas_required: key.cas_required,
     created_time: time(key.createdMs),

@@ -5,15 +5,20 @@ import { kv } from '../../src/engines/kv/kv.ts'
 import { encodeRecord, MOUNTS_PREFIX, newRecord } from '../../src/secrets/mount-record.ts'
 import { CoreWorld } from './core-world.ts'
 
-export async function openKv(t: TestContext): Promise<CoreWorld> {
+export async function openKv(t: TestContext, version: '1' | '2' = '2'): Promise<CoreWorld> {
   const world = await CoreWorld.open(t, { engines: [kv] })
-  const record = newRecord({ path: 'secret/', type: 'kv', options: { version: '2' } })
+  await addKv(world, version)
+  return world
+}
+
+/** Mounts it at `secret/`. */
+export async function addKv(world: CoreWorld, version: '1' | '2' = '2'): Promise<void> {
+  const record = newRecord({ path: 'secret/', type: 'kv', options: { version } })
   await world.core.barrier.commit({
     puts: [{ path: MOUNTS_PREFIX + record.uuid, value: encodeRecord(record) }],
     deletes: [],
   })
   world.core.open.mounts.place(record)
-  return world
 }
 
 /** The data of a version with its metadata, whatever the status. */

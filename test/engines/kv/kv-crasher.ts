@@ -1,0 +1,40 @@
+/**
+ * A process with versioned secrets, to be killed: each line of its input is a request, each of its output an answer. The
+ * first line of its output says that it is ready. Started on a directory that is empty it makes a core there; the keys
+ * are its first line of output then.
+ */
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { kv } from '../../../src/engines/kv/kv.ts'
+import { CoreWorld, type WorldKeys } from '../../helpers/core-world.ts'
+import { addKv } from '../../helpers/kv-world.ts'
+
+export interface CrasherRequest {
+  readonly id: number
+  readonly nowMs: number
+  readonly method: string
+  readonly path: string
+  readonly body?: unknown
+}
+
+async function world(): Promise<CoreWorld> {
+  const [directory = '', keys] = process.argv.slice(2)
+  const options = { engines: [kv] }
+  if (keys !== undefined && existsSync(join(directory, 'secrets.db'))) {
+    return CoreWorld.reopen(directory, JSON.parse(keys) as WorldKeys, options)
+  }
+  const made = await CoreWorld.create(directory, options)
+  await addKv(made)
+  return made
+}
+
+const opened = await world()
+process.stdout.write(`${JSON.stringify(opened.keys)}\n`)
+createInterface({ input: process.stdin }).on('line', (line) => {
+  const { body, id, method, nowMs, path } = JSON.parse(line) as CrasherRequest
+  opened.nowMs = Math.max(opened.nowMs, nowMs)
+  void opened.ask(method, path, body).then(({ status, text }) => {
+    process.stdout.write(`${JSON.stringify({ id, status, text })}\n`)
+  })
+})
