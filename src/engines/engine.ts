@@ -62,6 +62,8 @@ export interface MountFacts {
   readonly uuid: string
   readonly accessor: string
   readonly options: Readonly<Record<string, string>>
+  /** How long what it gives out is good for where nothing else is said. */
+  readonly defaultLeaseSeconds: number
   /** With a key that is this mount's own: for names that must not show in the store. */
   readonly secret: KeyedHash
 }

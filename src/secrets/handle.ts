@@ -209,6 +209,7 @@ const NO_MOUNT = Object.freeze({
   uuid: '',
   accessor: '',
   options: {},
+  defaultLeaseSeconds: 0,
   secret: new KeyedHash(Buffer.alloc(0)),
 })
 const NO_STORAGE = Object.freeze({

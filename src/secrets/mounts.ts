@@ -7,6 +7,7 @@ import { KeyedHash } from '../engines/keyed-hash.ts'
 import { PathTable } from '../engines/path-table.ts'
 import { Fault } from '../kit/errors.ts'
 import { isOwnType, type MountRecord, MOUNTS_PREFIX, parseRecord } from './mount-record.ts'
+import { leaseTerms } from './mount-ttl.ts'
 import { Traffic } from './mount-view.ts'
 
 /** A mount that serves. */
@@ -145,6 +146,7 @@ export function mountOf(record: MountRecord, engine: Engine, rest: Pick<Mount, '
     uuid,
     accessor,
     options,
+    defaultLeaseSeconds: leaseTerms(record.config).defaultSeconds,
     secret: new KeyedHash(Buffer.from(secret, 'base64')),
   })
   return { record, engine, facts, isOwn: isOwnType(type), ...rest }

@@ -5,37 +5,43 @@
  * In the store a secret is one entry with its record (`record.ts`) and one for each version's data, both named by an
  * HMAC; the folders of names are entries of their own (`names.ts`), so nothing in the database shows a name. Each change
  * of a secret is one batch: record, data, what is pruned, folders. So check-and-set is exact whatever runs beside it.
+ *
+ * A mount of version 1 (`plain-paths.ts`) keeps its secrets in the same form and answers as secrets without versions do.
  */
-import { type Engine, path } from '../engine.ts'
+import { type Engine, path, type Path } from '../engine.ts'
 import { inPath } from '../fields.ts'
 import { configPaths } from './config-paths.ts'
 import { dataPaths } from './data-paths.ts'
 import { elsewhere } from './elsewhere.ts'
 import { metadataPaths } from './metadata-paths.ts'
 import { checkVersion } from './options.ts'
+import { plainPaths } from './plain-paths.ts'
 import { versionPaths } from './version-paths.ts'
+
+const versionedPaths: readonly Path[] = [
+  ...configPaths,
+  ...dataPaths,
+  ...metadataPaths,
+  ...versionPaths,
+  path({
+    pattern: ':path*',
+    summary: 'Nothing: secrets are below data/, their settings below metadata/',
+    fields: { path: inPath('A path without data/ or metadata/') },
+    anyFields: true,
+    read: elsewhere,
+    list: elsewhere,
+    scan: elsewhere,
+    update: elsewhere,
+    patch: elsewhere,
+    delete: elsewhere,
+  }),
+]
 
 export const kv: Engine = {
   type: 'kv',
   description: 'versioned key/value secret storage',
   aliases: { 'kv-v1': { version: '1' }, 'kv-v2': { version: '2' } },
   checkOptions: checkVersion,
-  paths: [
-    ...configPaths,
-    ...dataPaths,
-    ...metadataPaths,
-    ...versionPaths,
-    path({
-      pattern: ':path*',
-      summary: 'Nothing: secrets are below data/, their settings below metadata/',
-      fields: { path: inPath('A path without data/ or metadata/') },
-      anyFields: true,
-      read: elsewhere,
-      list: elsewhere,
-      scan: elsewhere,
-      update: elsewhere,
-      patch: elsewhere,
-      delete: elsewhere,
-    }),
-  ],
+  paths: versionedPaths,
+  pathsFor: ({ version }) => (version === '1' ? plainPaths : versionedPaths),
 }

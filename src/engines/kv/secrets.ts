@@ -89,6 +89,13 @@ export class Secrets {
   }
 }
 
+/** Throws a Rejection (400) for more than a secret may have. */
+function dataBytes(json: string): Buffer {
+  const bytes = Buffer.from(json)
+  if (bytes.length <= DATA_BYTES_MAX) return bytes
+  throw new Rejection(400, `a secret has at most ${DATA_BYTES_MAX} bytes of JSON, this one has ${bytes.length}`)
+}
+
 /** What deciding about a write reads. */
 export function pendingSecrets(call: EngineCall): Secrets {
   return new Secrets(call, (path) => call.view.pending(path))
@@ -143,10 +150,7 @@ export class ChangingSecrets extends Secrets {
   /** A new version with this JSON text; what is too old goes. Returns the record as it is then. */
   addVersion(name: string, before: KeyRecord | undefined, data: string, operation: 'update' | 'patch'): KeyRecord {
     const { config, nowMs } = this
-    const bytes = Buffer.from(data)
-    if (bytes.length > DATA_BYTES_MAX) {
-      throw new Rejection(400, `a secret has at most ${DATA_BYTES_MAX} bytes of JSON, this one has ${bytes.length}`)
-    }
+    const bytes = dataBytes(data)
     const known = before ?? freshRecord(name, nowMs)
     const current = known.current + 1
     const createdBy = this.#actor(before ? operation : 'create')
@@ -157,6 +161,17 @@ export class ChangingSecrets extends Secrets {
     this.#changes.put(this.blobPath(name, current), bytes)
     const record = { ...known, current, oldest, versions, updatedAtMs: nowMs, lastUpdatedBy: createdBy }
     return this.#put(record, 'write', !before)
+  }
+
+  /** Version 1 of a secret that has no others, with this JSON text in the place of what it had. */
+  replace(name: string, data: string): void {
+    const before = this.record(name)
+    const bytes = dataBytes(data)
+    const createdBy = this.#actor(before ? 'update' : 'create')
+    const version = { createdAtMs: this.nowMs, deletedAtMs: 0, destroyed: false, createdBy, deletedBy: null }
+    const record = { ...(before ?? freshRecord(name, this.nowMs)), current: 1, versions: new Map([[1, version]]) }
+    this.#changes.put(this.blobPath(name, 1), bytes)
+    this.#put({ ...record, updatedAtMs: this.nowMs, lastUpdatedBy: createdBy }, 'write', !before)
   }
 
   /** Takes out what is too old once there is one version more; returns the oldest that is left. */

@@ -1,7 +1,7 @@
 /**
  * A process with versioned secrets, to be killed: each line of its input is a request, each of its output an answer. The
- * first line of its output says that it is ready. Started on a directory that is empty it makes a core there; the keys
- * are its first line of output then.
+ * first line of its output, the keys, says that it is ready. Its arguments are a directory, the time, and the keys where
+ * there is a core in the directory already.
  */
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
@@ -19,8 +19,8 @@ export interface CrasherRequest {
 }
 
 async function world(): Promise<CoreWorld> {
-  const [directory = '', keys] = process.argv.slice(2)
-  const options = { engines: [kv] }
+  const [directory = '', nowMs, keys] = process.argv.slice(2)
+  const options = { engines: [kv], nowMs: Number(nowMs) }
   if (keys !== undefined && existsSync(join(directory, 'secrets.db'))) {
     return CoreWorld.reopen(directory, JSON.parse(keys) as WorldKeys, options)
   }
@@ -34,7 +34,8 @@ process.stdout.write(`${JSON.stringify(opened.keys)}\n`)
 createInterface({ input: process.stdin }).on('line', (line) => {
   const { body, id, method, nowMs, path } = JSON.parse(line) as CrasherRequest
   opened.nowMs = Math.max(opened.nowMs, nowMs)
-  void opened.ask(method, path, body).then(({ status, text }) => {
+  void (async () => {
+    const { status, text } = await opened.ask(method, path, body)
     process.stdout.write(`${JSON.stringify({ id, status, text })}\n`)
-  })
+  })()
 })

@@ -57,8 +57,7 @@ test(`${OPERATIONS} random operations are answered as the model answers them`, a
     else {
       await world.store.close()
       const { directory, keys, nowMs } = world
-      world = await CoreWorld.reopen(directory, keys, { engines: [kv] })
-      world.nowMs = Math.max(world.nowMs, nowMs)
+      world = await CoreWorld.reopen(directory, keys, { engines: [kv], nowMs })
       const { store } = world
       reopened.stop = () => store.close()
     }
