@@ -198,6 +198,11 @@ export const SECRETS_TABLE: readonly TableRow[] = [
     load: () => import('./policy/delete.ts'),
   },
   {
+    name: 'policy fmt',
+    summary: 'Lay a policy file out evenly',
+    load: () => import('./policy/fmt.ts'),
+  },
+  {
     name: 'policy check',
     summary: 'Say whether a policy allows a request, and which rule decides',
     load: () => import('./policy-check.ts'),

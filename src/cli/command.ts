@@ -1,16 +1,17 @@
 /**
  * The command line: theory of operation.
  *
- * Promises: one table (`command-table.ts`) holds every command, in the order in which `help` shows them. A command is
- * one file that exports one value (`command-shape.ts`) and is loaded only when it is the one that runs, so that
- * `version` does not pay for the others: the whole way from the shell to the first line of output is Node's own start
- * and a few small files. Options are data (`options.ts`); the parser, the help text, shell completion and the types of
+ * Promises: one table (`command-table.ts`, with `command-table-secrets.ts`) holds every command, in the order in which
+ * `help` shows them. A command is a value (`command-shape.ts`) in a file of its own, or of a few that differ in a word
+ * (`secrets list`, `auth list`), and is loaded only when it is the one that runs, so that `version` does not pay for
+ * the others: the whole way from the shell to the first line of output is Node's own start and a few small files. Options are data (`options.ts`); the parser, the help text, shell completion and the types of
  * the values follow from them. The parser is strict: what it does not know is refused with a suggestion, never ignored,
  * because an option that is silently skipped in a unit file is found out months later.
  *
  * Exit codes: 0 done, 1 the request failed (`CommandError`, and anything unforeseen), 2 the command line is wrong
- * (`UsageError`). `alloc run` in the foreground passes its command's exit code on instead. An error is one line on
- * stderr that says what to do; only data goes to stdout, so that a script can read it.
+ * (`UsageError`; of `status`, 2 means sealed: docs/decisions/022). `alloc run` in the foreground passes its command's
+ * exit code on instead. An error is one line on stderr that says what to do; only data goes to stdout, so that a script
+ * can read it.
  *
  * Assumes that `main.ts` hands over `process.argv` without the first two, and starts the daemon: this room must not
  * know the rooms that an agent is made of. `agent` is in the table for its help and its options; the function that
@@ -18,6 +19,9 @@
  *
  * Commands talk to an agent over HTTP like any other client (`http-client.ts`), with one exception: `alloc` works on
  * the allocation directories of this host, because a supervisor and its commands must work while no agent runs.
+ *
+ * The commands for secrets share what is in `secrets/`: `core-access.ts` asks the core, `secret-output.ts` prints what it
+ * answers, `data-input.ts` and `typed-secret.ts` read what is given to it, by arguments, files, standard input and terminal.
  *
  * Streams (`logs`, `fs tail`) go from `log-stream.ts`, which asks again from the last cursor when a connection breaks,
  * through `frame-reader.ts` and an output (`stream-output.ts`) into a `ByteSink` at its reader's pace; one
