@@ -16,7 +16,7 @@
  */
 import { Fault } from '../kit/errors.ts'
 import type { Batch, Put } from '../store/batch.ts'
-import type { PageOptions, Store } from '../store/store.ts'
+import type { Entry, PageOptions, Store } from '../store/store.ts'
 import { decrypt, encrypt } from './cipher.ts'
 import { KEY_BYTES, Keyring } from './keyring.ts'
 
@@ -56,6 +56,8 @@ export class Barrier {
   #rootKeys: Buffer[] = []
   #encryptions = 0
   #countedTo = 0
+  /** Plaintexts by their ciphertexts, for as long as the store still has those in memory. */
+  #opened = new WeakMap<Uint8Array, Buffer>()
 
   /** `encryptionsMax` of one key, for tests; `now` in milliseconds. */
   constructor(store: Store, now: () => number = Date.now, encryptionsMax = ENCRYPTIONS_MAX) {
@@ -109,6 +111,7 @@ export class Barrier {
     for (const key of this.#rootKeys) key.fill(0)
     this.#ring = undefined
     this.#rootKeys = []
+    this.#opened = new WeakMap()
   }
 
   /** What is durable: what may be told to a caller. */
@@ -123,6 +126,31 @@ export class Barrier {
     const ring = this.#open()
     const entry = this.#store.pending(path)
     return entry && decrypt(path, entry.value, (term) => ring.key(term))
+  }
+
+  /** As `get`, and the same buffer until the entry changes: for whoever leaves it as it is. */
+  shown(path: string): Buffer | undefined {
+    return this.#shared(path, this.#store.get(path))
+  }
+
+  /** As `pending`, and the same buffer until the entry changes. */
+  pendingShown(path: string): Buffer | undefined {
+    return this.#shared(path, this.#store.pending(path))
+  }
+
+  #shared(path: string, entry: Pick<Entry, 'value'> | undefined): Buffer | undefined {
+    const ring = this.#open()
+    if (!entry) return undefined
+    let plaintext = this.#opened.get(entry.value)
+    if (!plaintext) {
+      plaintext = decrypt(path, entry.value, (term) => ring.key(term))
+      this.#opened.set(entry.value, plaintext)
+    }
+    return plaintext
+  }
+
+  #share(ciphertext: Uint8Array | undefined, { buffer, byteOffset, length }: Uint8Array): void {
+    if (ciphertext) this.#opened.set(ciphertext, Buffer.from(buffer, byteOffset, length))
   }
 
   /** As `Store.list`; names are not secret below the barrier. */
@@ -144,9 +172,9 @@ export class Barrier {
 
   /**
    * Encrypts and queues the batch before it returns; resolves with the sequence once it is durable. `raw` goes with it as
-   * it is.
+   * it is. Where nobody changes the values afterwards (`isShared`), whoever reads them next gets them as they are.
    */
-  async commit(batch: Batch, raw: readonly Put[] = []): Promise<number> {
+  async commit(batch: Batch, raw: readonly Put[] = [], isShared = false): Promise<number> {
     if (this.#encryptions + batch.puts.length > this.#encryptionsMax) {
       // It is ahead of the batch in the same queue: should it fail, so does the batch, which tells the caller.
       this.rotate().catch(() => undefined)
@@ -154,6 +182,7 @@ export class Barrier {
     const ring = this.#open()
     const puts = batch.puts.map(({ path, value }) => ({ path, value: encrypt(path, value, ring.active) }))
     this.#count(puts.length, ring)
+    if (isShared) batch.puts.forEach(({ value }, at) => this.#share(puts[at]?.value, value))
     return this.#store.commit({ puts: raw.length > 0 ? [...puts, ...raw] : puts, deletes: batch.deletes })
   }
 

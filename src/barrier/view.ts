@@ -25,13 +25,14 @@ export class View {
     return new View(this.#barrier, this.#prefix + prefix)
   }
 
+  /** What is durable. The buffer is others' too, and nobody may change it. */
   get(path: string): Buffer | undefined {
-    return this.#barrier.get(this.#prefix + path)
+    return this.#barrier.shown(this.#prefix + path)
   }
 
   /** As `get`, once all that is queued is durable: what a decision about a write is made upon, see `Store.pending`. */
   pending(path: string): Buffer | undefined {
-    return this.#barrier.pending(this.#prefix + path)
+    return this.#barrier.pendingShown(this.#prefix + path)
   }
 
   /** Names directly below a prefix (empty, or ending with a slash), folders with a trailing slash. */
@@ -60,11 +61,15 @@ export class View {
     }
   }
 
-  /** Queues the batch before it returns, and resolves with its sequence once it is durable. */
+  /**
+   * Queues the batch before it returns, and resolves with its sequence once it is durable. Its values are read as they are
+   * from now on: nobody may change them.
+   */
   commit({ puts, deletes }: Batch): Promise<number> {
-    return this.#barrier.commit({
+    const batch = {
       puts: puts.map(({ path, value }) => ({ path: this.#prefix + path, value })),
       deletes: deletes.map((path) => this.#prefix + path),
-    })
+    }
+    return this.#barrier.commit(batch, [], true)
   }
 }

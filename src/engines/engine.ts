@@ -29,7 +29,10 @@ import type { KeyedHash } from './keyed-hash.ts'
 
 export type EngineVerb = 'read' | 'list' | 'scan' | 'create' | 'update' | 'patch' | 'delete'
 
-/** The entries that somebody may reach: a View for an engine, the whole barrier for the core itself. */
+/**
+ * The entries that somebody may reach: a View for an engine, the whole barrier for the core itself. What is read is shared
+ * with whoever reads the same entry, so it is never written to.
+ */
 export interface Storage {
   /** What is durable. */
   get(path: string): Buffer | undefined
@@ -37,7 +40,7 @@ export interface Storage {
   pending(path: string): Buffer | undefined
   /** Names directly below a prefix (empty, or ending with a slash), in order, folders with a trailing slash. */
   list(prefix?: string, options?: { after?: string; limit?: number }): string[]
-  /** Enqueues at once; resolves when durable. */
+  /** Enqueues at once; resolves when durable. The values are not changed any more. */
   commit(batch: Batch): Promise<number>
 }
 

@@ -22,6 +22,7 @@ import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { Fault, messageOf, Refusal } from '../kit/errors.ts'
 import type { Batch } from './batch.ts'
 import { openForReading } from './database.ts'
+import { EntryCache } from './entry-cache.ts'
 import { entryCrc } from './entry-crc.ts'
 import { factIn } from './facts.ts'
 import type { LogLimits } from './log-limits.ts'
@@ -87,6 +88,7 @@ export class SqliteStore implements Store {
   readonly #next: StatementSync
   readonly #paths: StatementSync
   readonly #rows: StatementSync
+  readonly #cache = new EntryCache()
   #epoch: number
   #closed = false
 
@@ -104,9 +106,15 @@ export class SqliteStore implements Store {
     this.#paths = this.#reader.prepare('SELECT path FROM entries WHERE path >= ? AND path < ? ORDER BY path LIMIT ?')
     this.#rows = this.#reader.prepare('SELECT * FROM log WHERE sequence > ? ORDER BY sequence LIMIT ?')
     this.#epoch = epochIn(this.#reader)
+    queue.onWritten = (batch, sequence) => this.#cache.written(batch, sequence)
+    queue.onFailure(() => this.#cache.forget())
   }
 
   get(path: string): Entry | undefined {
+    return this.#cache.get(path, () => this.#entry(path))
+  }
+
+  #entry(path: string): Entry | undefined {
     const row = this.#read(() => this.#get.get(path))
     if (!row) return undefined
     const { value, crc } = row

@@ -44,6 +44,8 @@ export class WriterQueue {
   readonly #waiting = new Map<number, Waiting>()
   readonly #overlay = new Map<string, Queued & { readonly id: number }>()
   readonly #listeners = new Set<() => void>()
+  /** Told of each batch that has become durable, before its author is. */
+  onWritten: (batch: Batch, sequence: number) => void = () => undefined
   #count = 0
   /** What the writer has said and nobody was told yet. */
   readonly #outcomes: Outcome[] = []
@@ -167,6 +169,9 @@ export class WriterQueue {
       if (!waiting) continue
       this.#waiting.delete(outcome.id)
       const failure = failureOf(outcome)
+      if (waiting.write && 'result' in outcome && outcome.result.kind === 'written') {
+        this.onWritten(waiting.write.batch, outcome.result.sequence)
+      }
       if (waiting.write) this.#settle(outcome.id, waiting.write, failure)
       if (failure === undefined) waiting.resolve(outcome)
       else waiting.reject(failure === 'dropped' ? this.#dropped() : failure)

@@ -9,6 +9,7 @@ import { Barrier, Sealed, WrongKey } from '../../src/barrier/barrier.ts'
 import { View } from '../../src/barrier/view.ts'
 import { entryCrc } from '../../src/store/entry-crc.ts'
 import { SqliteStore } from '../../src/store/store.ts'
+import { poison } from '../helpers/poison.ts'
 import { temporaryDirectory } from '../host/host-fixture.ts'
 
 async function world(t: TestContext) {
@@ -67,16 +68,31 @@ test('nothing below shows what was written', async (t) => {
 })
 
 test('an entry that was changed, cut, moved or replaced by an older one of another path is refused', async (t) => {
-  const { path, store, barrier } = await world(t)
+  const { path, store, barrier, rootKey } = await world(t)
   await barrier.commit({ puts: [...put('x/a', 'one').puts, ...put('x/b', 'two').puts], deletes: [] })
+  let lie: Uint8Array | undefined
+  const lying = new Barrier({
+    get: (at) => (at === 'x/a' && lie ? { value: lie, sequence } : store.get(at)),
+    pending: (at) => store.pending(at),
+    list: (...asked) => store.list(...asked),
+    paths: (...asked) => store.paths(...asked),
+    commit: (batch) => store.commit(batch),
+    onFailure: (listener) => store.onFailure(listener),
+  })
+  lying.unseal(rootKey)
   const original = Buffer.from(store.get('x/a')?.value ?? [])
   const other = Buffer.from(store.get('x/b')?.value ?? [])
   const sequence = store.get('x/a')?.sequence ?? 0
-  // Whoever does it on purpose sets the checksum right.
-  const plant = (value: Uint8Array, crc = entryCrc('x/a', sequence, value)) => {
+  // What was read before is still known: it is read anew.
+  const plant = async (value: Uint8Array, crc: number) => {
     const database = new DatabaseSync(path)
     database.prepare('UPDATE entries SET value = ?, crc = ? WHERE path = ?').run(value, crc, 'x/a')
     database.close()
+    await beneath.close()
+    beneath = await SqliteStore.open(path)
+    const reader = new Barrier(beneath)
+    reader.unseal(rootKey)
+    return reader
   }
   const planted = [other, original.subarray(0, -1), original.subarray(0, 10), Buffer.alloc(0)]
   for (let at = 0; at < original.length; at++) {
@@ -84,14 +100,47 @@ test('an entry that was changed, cut, moved or replaced by an older one of anoth
     changed[at] = (changed[at] ?? 0) ^ 1
     planted.push(changed)
   }
-  for (const value of planted) {
-    plant(value)
-    assert.throws(() => barrier.get('x/a'), /cannot be decrypted/)
+  for (lie of planted) {
+    assert.throws(() => lying.get('x/a'), /cannot be decrypted/)
+    assert.throws(() => lying.shown('x/a'), /cannot be decrypted/)
   }
-  plant(planted[5] ?? original, entryCrc('x/a', sequence, original))
-  assert.throws(() => barrier.get('x/a'), /the entry x\/a is damaged/)
-  plant(original)
-  assert.equal(barrier.get('x/a')?.toString(), 'one')
+  lie = original
+  assert.equal(lying.get('x/a')?.toString(), 'one')
+  let beneath = store
+  t.after(() => beneath.close())
+  const changed = planted[5] ?? original
+  // Whoever does it on purpose sets the checksum right.
+  const onPurpose = await plant(changed, entryCrc('x/a', sequence, changed))
+  assert.throws(() => onPurpose.get('x/a'), /cannot be decrypted/)
+  const byAccident = await plant(changed, entryCrc('x/a', sequence, original))
+  assert.throws(() => byAccident.get('x/a'), /the entry x\/a is damaged/)
+})
+
+test('what is shared is the same until it changes, and nothing once it is sealed or did not come to be', async (t) => {
+  const { path, barrier, rootKey } = await world(t)
+  const view = new View(barrier, 'logical/1/')
+  await view.commit(put('a', 'one'))
+  const first = view.get('a')
+  assert.equal(view.get('a'), first)
+  const second = view.commit(put('a', 'two'))
+  assert.equal(view.get('a'), first)
+  assert.equal(view.pending('a')?.toString(), 'two')
+  await second
+  assert.equal(view.get('a')?.toString(), 'two')
+  poison(path, '%poisoned')
+  const failing = Promise.allSettled([view.commit(put('poisoned', 'x')), view.commit(put('a', 'three'))])
+  assert.equal(view.pending('a')?.toString(), 'three')
+  await failing
+  assert.equal(view.get('a')?.toString(), 'two')
+  assert.equal(view.pending('a')?.toString(), 'two')
+  await view.commit({ puts: [], deletes: ['a'] })
+  assert.equal(view.get('a'), undefined)
+  await view.commit(put('a', 'four'))
+  assert.equal(view.get('a')?.toString(), 'four')
+  barrier.seal()
+  assert.throws(() => view.get('a'), Sealed)
+  barrier.unseal(rootKey)
+  assert.equal(view.get('a')?.toString(), 'four')
 })
 
 test('a view reaches only what is below it', async (t) => {

@@ -8,6 +8,7 @@
  */
 import { Fault } from '../../kit/errors.ts'
 import type { Changes } from '../changes.ts'
+import { decodedOnce } from '../decoded.ts'
 import type { KeyedHash } from '../keyed-hash.ts'
 
 /** Names of one page: about 4 KiB to rewrite for a new name. */
@@ -54,12 +55,15 @@ function folderPath(secret: KeyedHash, folder: string): string {
 }
 
 /** Written by this file and authenticated by the barrier: nobody else can have put anything else there. */
+const decodeFolder = decodedOnce((bytes) => JSON.parse(bytes.toString('utf8')) as Folder)
+const decodePage = decodedOnce((bytes) => JSON.parse(bytes.toString('utf8')) as readonly string[])
+
 function folderOf(bytes: Buffer | undefined): Folder | undefined {
-  return bytes && (JSON.parse(bytes.toString('utf8')) as Folder)
+  return bytes && decodeFolder(bytes)
 }
 
 function pageOf(bytes: Buffer | undefined): readonly string[] {
-  return bytes ? (JSON.parse(bytes.toString('utf8')) as string[]) : []
+  return bytes ? decodePage(bytes) : []
 }
 
 function encode(value: unknown): Buffer {

@@ -3,6 +3,7 @@
  * are milliseconds since the Unix epoch here and RFC 3339 outside.
  */
 import { Fault } from '../../kit/errors.ts'
+import { decodedOnce } from '../decoded.ts'
 
 /** Who did something, as it is shown; what is not known is left out. */
 export interface Actor {
@@ -120,7 +121,7 @@ function encodeVersion([version, given]: readonly [number, VersionRecord]): Enco
 }
 
 /** Throws a Fault for a record of a form that this program does not know. */
-export function decodeRecord(bytes: Buffer): KeyRecord {
+export const decodeRecord = decodedOnce((bytes): KeyRecord => {
   // Written by this file and authenticated by the barrier; the format tells another program's from ours.
   const encoded = JSON.parse(bytes.toString('utf8')) as Encoded
   if (encoded[0] !== 1) throw new Fault('the record of a secret is of a newer version of this program')
@@ -145,7 +146,7 @@ export function decodeRecord(bytes: Buffer): KeyRecord {
     lastChange: encoded[13],
     lastUpdatedBy: encoded[14],
   }
-}
+})
 
 export function isDeleted({ deletedAtMs }: VersionRecord, nowMs: number): boolean {
   return deletedAtMs !== 0 && deletedAtMs <= nowMs
