@@ -2,6 +2,7 @@
  * From bytes to a `RawInput`: path parameters, query pairs, the few headers that operations name, the body. Everything
  * is decoded strictly: what is not valid percent-encoded UTF-8 is refused instead of being guessed at.
  */
+import { isUtf8 } from 'node:buffer'
 import type { IncomingMessage } from 'node:http'
 import { Refusal } from '../kit/errors.ts'
 import type { AnyOperation } from '../kit/operation.ts'
@@ -90,11 +91,23 @@ export function rawInput(
   return { params, query: target.query, headers: headersFor(request, match.operation), body }
 }
 
+/** The headers that an operation's input names, and how Node calls them. */
+const named = new WeakMap<AnyOperation['input'], readonly (readonly [string, string])[]>()
+
+function namesOf(input: AnyOperation['input']): readonly (readonly [string, string])[] {
+  let names = named.get(input)
+  if (!names) {
+    const fields = Object.entries(input.fields).filter(([, field]) => field.in === 'header')
+    names = fields.map(([name]) => [name, name.replaceAll('_', '-').toLowerCase()] as const)
+    named.set(input, names)
+  }
+  return names
+}
+
 function headersFor(request: IncomingMessage, operation: AnyOperation): Record<string, string> {
   const headers: Record<string, string> = {}
-  for (const [name, field] of Object.entries(operation.input.fields)) {
-    if (field.in !== 'header') continue
-    const value = request.headers[name.replaceAll('_', '-').toLowerCase()]
+  for (const [name, sent] of namesOf(operation.input)) {
+    const value = request.headers[sent]
     if (typeof value === 'string') headers[name] = value
   }
   return headers
@@ -112,25 +125,33 @@ export function tooLarge(limit: number, operation: AnyOperation): Refusal {
 }
 
 async function readBody(request: IncomingMessage, limit: number, refusal: () => Refusal): Promise<string | undefined> {
+  const bytes = await bodyBytes(request, limit, refusal)
+  if (bytes.length === 0 && request.headers['transfer-encoding'] === undefined) return undefined
+  if (!isUtf8(bytes)) throw new Refusal('invalid_request', 'the request body is not valid UTF-8')
+  return bytes.toString('utf8')
+}
+
+/** By events: iterating over a stream costs more than the rest of a small request. */
+function bodyBytes(request: IncomingMessage, limit: number, refusal: () => Refusal): Promise<Buffer> {
   const chunks: Buffer[] = []
   let size = 0
-  try {
-    // Leaving this loop must not destroy the request: that would cut the connection before it is told why.
-    for await (const chunk of request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
-      size += chunk.length
-      if (size > limit) throw refusal()
-      chunks.push(chunk)
+  return new Promise((resolve, reject) => {
+    const over = (finish: () => void) => {
+      request.off('data', onData).off('end', onEnd).off('error', onLost).off('close', onLost)
+      finish()
     }
-  } catch (error) {
-    if (error instanceof Refusal) throw error
-    throw new Refusal('invalid_request', 'the request body ended early')
-  }
-  if (size === 0 && request.headers['transfer-encoding'] === undefined) return undefined
-  try {
-    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(Buffer.concat(chunks))
-  } catch {
-    throw new Refusal('invalid_request', 'the request body is not valid UTF-8')
-  }
+    const onData = (chunk: Buffer) => {
+      size += chunk.length
+      if (size <= limit) return void chunks.push(chunk)
+      // What still comes waits: the request must not be destroyed before its author is told why.
+      over(() => reject(refusal()))
+      request.pause()
+    }
+    const onEnd = () => over(() => resolve(chunks.length === 1 && chunks[0] ? chunks[0] : Buffer.concat(chunks)))
+    const onLost = () => over(() => reject(new Refusal('invalid_request', 'the request body ended early')))
+    if (request.destroyed) return onLost()
+    request.on('data', onData).on('end', onEnd).on('error', onLost).on('close', onLost)
+  })
 }
 
 /** The token of a request: `X-Vault-Token`, `X-Nomad-Token`, or `Authorization: Bearer`. Malformed means none. */

@@ -79,15 +79,32 @@ export function sendEmpty({ response, headers }: Outlet, status: 204 | undefined
   response.end()
 }
 
+/** Headers of an answer as a list, and their names in lower case: most answers have the same ones. */
+interface Listed {
+  readonly list: readonly string[]
+  readonly names: ReadonlySet<string>
+}
+
+const listed = new WeakMap<WholeAnswer['headers'], Listed>()
+
+function listOf(headers: WholeAnswer['headers']): Listed {
+  let found = listed.get(headers)
+  if (!found) {
+    const names = new Set(Object.keys(headers).map((name) => name.toLowerCase()))
+    listed.set(headers, (found = { list: Object.entries(headers).flat(), names }))
+  }
+  return found
+}
+
 /** As it is; what the operation says of a header counts more than what is said of every answer. Returns the number of body bytes. */
 export function sendWhole({ request, response, headers }: Outlet, { status, headers: own, body }: WholeAnswer): number {
+  const { list: ownList, names } = listOf(own)
   const list: HeaderList = []
-  const names = new Set(Object.keys(own).map((name) => name.toLowerCase()))
   for (let index = 0; index < headers.length; index += 2) {
-    const [name = '', value = ''] = headers.slice(index, index + 2)
+    const [name = '', value = ''] = [headers[index], headers[index + 1]]
     if (!names.has(name.toLowerCase())) list.push(name, value)
   }
-  for (const [name, value] of Object.entries(own)) list.push(name, value)
+  list.push(...ownList)
   const length = typeof body === 'string' ? Buffer.byteLength(body) : (body?.length ?? 0)
   if (status !== 204) list.push('Content-Length', String(length))
   response.writeHead(status, list)

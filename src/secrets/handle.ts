@@ -100,11 +100,7 @@ async function serve(
   const admitted = isNobodys ? core.nobody : core.admit(call.token, call.remote)
   if (isNobodys && (raw.body?.length ?? 0) > NOBODYS_BODY_MAX) throw new Rejection(413, 'http: request body too large')
   trace.accessor = admitted.caller.accessor
-  const [leaveMount, land] = [place?.mount.traffic.enter(), core.inFlight.enter(head.verb, head.path, call)]
-  const attempted = attempt(core, { head, raw, call, place, match, admitted, isOpen }).finally(() => {
-    leaveMount?.()
-    land()
-  })
+  const attempted = counted(core, { head, raw, call, place, match, admitted, isOpen })
   if (!admitted.used) return attempted
   // Also a request that was refused is a use of the token, and both are over before the caller learns anything.
   const [outcome] = await Promise.allSettled([attempted, admitted.used])
@@ -125,6 +121,18 @@ interface Request {
   readonly isOpen: boolean
 }
 
+/** Attempts it, and is counted where it is under way. */
+async function counted(core: Core, request: Request): Promise<WholeAnswer> {
+  const { call, head, place } = request
+  const [leaveMount, land] = [place?.mount.traffic.enter(), core.inFlight.enter(head.verb, head.path, call)]
+  try {
+    return await attempt(core, request)
+  } finally {
+    leaveMount?.()
+    land()
+  }
+}
+
 async function attempt(core: Core, request: Request): Promise<WholeAnswer> {
   const { head, match, place, raw } = request
   const body = requestBody(head.verb, raw)
@@ -132,7 +140,7 @@ async function attempt(core: Core, request: Request): Promise<WholeAnswer> {
   const input = match
     ? readFields(match.path.fields, { data: body.data, params: match.params }, fieldFault(match.path, head.verb))
     : {}
-  const engineCall = callOf(core, request, body)
+  const engineCall = new RequestCall(core, request, body)
   const verb = verbOf(head.verb, input, match?.path, engineCall)
   const judgement = request.isOpen ? OPEN : judged(request, verb, body)
   if (!place) throw new Rejection(404, `no handler for route "${head.path}". route entry not found.`)
@@ -142,7 +150,8 @@ async function attempt(core: Core, request: Request): Promise<WholeAnswer> {
   if (!handler) throw new Rejection(405, match.path.whileSealed ? [] : oneError('unsupported operation'))
   // An answer that was to be wrapped must not go out bare.
   if (head.wrapping) throw new Rejection(400, 'response wrapping is not offered yet')
-  const outcome = handler(input, { ...engineCall, verb, sudo: judgement.sudo, limitMax: judgement.limitMax })
+  engineCall.isJudged(verb, judgement)
+  const outcome = handler(input, engineCall)
   // No `await` where nothing is waited for: between a handler's reads and its commit nobody else may come in.
   const reply = outcome instanceof Promise ? await outcome : outcome
   if (reply?.batch) await place.mount.view.commit(reply.batch)
@@ -179,28 +188,55 @@ function needsSudo({ sudo }: Path, verb: EngineVerb): boolean {
   return typeof sudo === 'function' ? sudo(verb) : sudo === true
 }
 
-function callOf(core: Core, { admitted, call, head, place }: Request, body: RequestBody): EngineCall {
-  const mount = place?.mount
-  const facts = mount?.facts ?? NO_MOUNT
-  return {
-    mount: facts,
-    path: place?.rest ?? head.path,
-    verb: 'read',
-    view: mount?.view ?? NO_STORAGE,
-    caller: admitted.caller,
-    requestId: call.requestId,
-    nowMs: core.now(),
-    data: body.data,
-    bodyText: body.text,
-    sudo: false,
-    allows: (operation, path, data = {}) =>
-      admitted.judge({ operation, path: facts.path + path, data, wrapTtlSeconds: undefined }).allowed,
-    reaches: (folder) => admitted.reaches(facts.path + folder),
-    limitMax: undefined,
-    remote: call.remote,
-    signal: call.signal,
-    token: mount?.isOwn ? call.token : undefined,
+/** The call as the engine sees it; what few engines look at is made when it is looked at. */
+class RequestCall implements EngineCall {
+  readonly mount: EngineCall['mount']
+  readonly path: string
+  verb: EngineVerb = 'read'
+  readonly view: EngineCall['view']
+  readonly caller: Caller
+  readonly requestId: string
+  readonly nowMs: number
+  readonly data: EngineCall['data']
+  readonly bodyText: string | undefined
+  sudo = false
+  limitMax: number | undefined
+  readonly remote: string | undefined
+  readonly token: string | undefined
+  readonly #admitted: Admitted
+  readonly #call: Call
+
+  constructor(core: Core, { admitted, call, head, place }: Request, body: RequestBody) {
+    const mount = place?.mount
+    this.mount = mount?.facts ?? NO_MOUNT
+    this.path = place?.rest ?? head.path
+    this.view = mount?.view ?? NO_STORAGE
+    this.caller = admitted.caller
+    this.requestId = call.requestId
+    this.nowMs = core.now()
+    this.data = body.data
+    this.bodyText = body.text
+    this.remote = call.remote
+    this.token = mount?.isOwn ? call.token : undefined
+    this.#admitted = admitted
+    this.#call = call
   }
+
+  get signal(): AbortSignal {
+    return this.#call.signal
+  }
+
+  /** What is known once the caller's policies were asked. */
+  isJudged(verb: EngineVerb, { limitMax, sudo }: Judgement): void {
+    this.verb = verb
+    this.sudo = sudo
+    this.limitMax = limitMax
+  }
+
+  readonly allows: EngineCall['allows'] = (operation, path, data = {}) =>
+    this.#admitted.judge({ operation, path: this.mount.path + path, data, wrapTtlSeconds: undefined }).allowed
+
+  readonly reaches: EngineCall['reaches'] = (folder) => this.#admitted.reaches(this.mount.path + folder)
 }
 
 const NO_MOUNT = Object.freeze({

@@ -51,6 +51,8 @@ export class Secrets {
   readonly secret: KeyedHash
   readonly nowMs: number
   readonly read: Read
+  /** Where the last secret that was asked for is: a request asks for one, several times. */
+  #placed = { name: '', path: '' }
 
   constructor({ mount, nowMs, view }: EngineCall, read: Read = (path) => view.get(path)) {
     this.secret = mount.secret
@@ -81,7 +83,10 @@ export class Secrets {
   }
 
   recordPath(name: string): string {
-    return RECORDS_PREFIX + hidden(this.secret, 'key', name)
+    if (this.#placed.path === '' || this.#placed.name !== name) {
+      this.#placed = { name, path: RECORDS_PREFIX + hidden(this.secret, 'key', name) }
+    }
+    return this.#placed.path
   }
 
   blobPath(name: string, version: number): string {
