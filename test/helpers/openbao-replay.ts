@@ -9,6 +9,7 @@ import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { request } from 'node:http'
 import { join } from 'node:path'
+import { inspect } from 'node:util'
 
 export interface Recorded {
   readonly name: string
@@ -28,17 +29,23 @@ export interface Difference {
   /** What differs: `status`, or members of the body as a path such as `data.keys`; a RegExp for several. */
   readonly what: string | RegExp
   readonly why: string
+  /** What the member is instead, where there is more to say than that it differs. */
+  readonly ours?: RegExp
 }
 
 export interface ReplayOptions {
   readonly port: number
   /** The recorded root token and ours. */
-  readonly rootToken: { readonly recorded: string; readonly ours: string }
+  readonly rootToken?: { readonly recorded: string; readonly ours: string }
   readonly differences: readonly Difference[]
+  /** Members that each cluster makes anew and that have no form to know them by, such as key shares. */
+  readonly made?: ReadonlySet<string>
   /** Exchanges that make no sense here (another server's state); the rest of the file must not need them. */
   readonly skip?: readonly { readonly exchange: string | RegExp; readonly why: string }[]
   /** Before an exchange, for what the recording did by other means. */
-  readonly before?: (exchange: Recorded) => Promise<void> | void
+  readonly before?: (exchange: Recorded, known: Substitutions) => Promise<void> | void
+  /** What is known of the two clusters before the first exchange. */
+  readonly known?: Substitutions
 }
 
 export function recordedExchanges(file: string): Recorded[] {
@@ -81,17 +88,22 @@ function fits(a: string, b: string): boolean {
   return FORMS.some((form) => form.test(a) && form.test(b))
 }
 
-class Substitutions {
+/** What the recording has, and what stands for it in this run. */
+export class Substitutions {
   readonly #ours = new Map<string, string>()
 
   learn(recorded: string, ours: string): void {
-    if (recorded !== ours && !/^\d{4}-/.test(recorded)) this.#ours.set(recorded, ours)
+    if (recorded !== '' && recorded !== ours && !/^\d{4}-\d\d-/.test(recorded)) this.#ours.set(recorded, ours)
   }
 
+  of(recorded: string): string {
+    return this.#ours.get(recorded) ?? recorded
+  }
+
+  /** A text with everything replaced that is known; the longest first, as one may be a part of another. */
   apply(text: string): string {
-    let out = text
-    for (const [recorded, ours] of this.#ours) out = out.replaceAll(recorded, ours)
-    return out
+    const pairs = [...this.#ours].sort(([a], [b]) => b.length - a.length)
+    return pairs.reduce((done, [recorded, ours]) => done.replaceAll(recorded, ours), text)
   }
 }
 
@@ -106,28 +118,59 @@ function parsed(body: string): unknown {
 /** Which field is wrong is said in the same words; what a value of its kind looks like, in our own. */
 const FIELD_TEXT = /(error converting input for field "[^"]*": ).*/s
 
-/** Paths of what differs, each with both values. */
-function compare(recorded: unknown, ours: unknown, at: string, known: Substitutions): string[] {
-  if (typeof recorded === 'string' && typeof ours === 'string') {
-    if (recorded === ours || known.apply(recorded) === ours) return []
-    if (FIELD_TEXT.test(recorded) && recorded.replace(FIELD_TEXT, '$1') === ours.replace(FIELD_TEXT, '$1')) return []
-    if (!fits(recorded, ours)) return [`${at}: ${JSON.stringify(recorded)} ≠ ${JSON.stringify(ours)}`]
-    known.learn(recorded, ours)
-    return []
+/** One thing that differs. */
+interface Finding {
+  readonly what: string
+  readonly recorded: string
+  readonly ours: string
+}
+
+const NOTHING = '(nothing)'
+
+function finding(what: string, recorded: unknown, ours: unknown): Finding {
+  return { what, recorded: shown(recorded), ours: shown(ours) }
+}
+
+function shown(value: unknown): string {
+  return value === undefined ? NOTHING : JSON.stringify(value)
+}
+
+class Comparison {
+  readonly #known: Substitutions
+  readonly #made: ReadonlySet<string>
+
+  constructor(known: Substitutions, made: ReadonlySet<string>) {
+    this.#known = known
+    this.#made = made
   }
-  if (Array.isArray(recorded) && Array.isArray(ours) && recorded.length === ours.length) {
-    return recorded.flatMap((each, index) => compare(each, ours[index], `${at}[${index}]`, known))
+
+  /** What differs, by its path; what was made anew is learnt on the way. `name` is the nearest member's. */
+  of(recorded: unknown, ours: unknown, at: string, name = ''): Finding[] {
+    if (typeof recorded === 'string' && typeof ours === 'string') {
+      return this.#isSame(recorded, ours, name) ? [] : [finding(at, recorded, ours)]
+    }
+    if (Array.isArray(recorded) && Array.isArray(ours) && recorded.length === ours.length) {
+      return recorded.flatMap((each, index) => this.of(each, ours[index], `${at}[${index}]`, name))
+    }
+    if (isRecord(recorded) && isRecord(ours)) {
+      const names = [...new Set([...Object.keys(recorded), ...Object.keys(ours)])]
+      return names.flatMap((member) => {
+        const inner = at === 'body' ? member : `${at}.${member}`
+        const [theirs, own] = [recorded[member], ours[member]]
+        if (!Object.hasOwn(ours, member) || !Object.hasOwn(recorded, member)) return [finding(inner, theirs, own)]
+        return this.of(theirs, own, inner, member)
+      })
+    }
+    return recorded === ours ? [] : [finding(at, recorded, ours)]
   }
-  if (isRecord(recorded) && isRecord(ours)) {
-    const names = [...new Set([...Object.keys(recorded), ...Object.keys(ours)])]
-    return names.flatMap((name) => {
-      const inner = at === 'body' ? name : `${at}.${name}`
-      if (!Object.hasOwn(ours, name)) return [`${inner}: ${JSON.stringify(recorded[name])} ≠ (nothing)`]
-      if (!Object.hasOwn(recorded, name)) return [`${inner}: (nothing) ≠ ${JSON.stringify(ours[name])}`]
-      return compare(recorded[name], ours[name], inner, known)
-    })
+
+  #isSame(recorded: string, ours: string, name: string): boolean {
+    if (recorded === ours || this.#known.apply(recorded) === ours) return true
+    if (FIELD_TEXT.test(recorded) && recorded.replace(FIELD_TEXT, '$1') === ours.replace(FIELD_TEXT, '$1')) return true
+    if (this.#made.has(name) ? (recorded === '') !== (ours === '') : !fits(recorded, ours)) return false
+    this.#known.learn(recorded, ours)
+    return true
   }
-  return recorded === ours ? [] : [`${at}: ${JSON.stringify(recorded)} ≠ ${JSON.stringify(ours)}`]
 }
 
 function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
@@ -140,31 +183,41 @@ function matches(text: string, pattern: string | RegExp): boolean {
 
 /** Fails with everything that differs and is in no table, and with entries of the tables that fit nothing. */
 export async function replay(exchanges: readonly Recorded[], options: ReplayOptions): Promise<void> {
-  const known = new Substitutions()
-  known.learn(options.rootToken.recorded, options.rootToken.ours)
-  const unused = new Set<object>([...options.differences, ...(options.skip ?? [])])
+  const { before, differences, known = new Substitutions(), made = new Set(), port, rootToken, skip = [] } = options
+  if (rootToken) known.learn(rootToken.recorded, rootToken.ours)
+  const comparison = new Comparison(known, made)
+  const unused = new Set<object>([...differences, ...skip])
   const faults: string[] = []
   for (const exchange of exchanges) {
-    const skipped = options.skip?.find((each) => matches(exchange.name, each.exchange))
+    const skipped = skip.find((each) => matches(exchange.name, each.exchange))
     if (skipped) {
       unused.delete(skipped)
       continue
     }
-    await options.before?.(exchange)
-    for (const difference of await differencesOf(exchange, options.port, known)) {
-      const what = difference.slice(0, difference.indexOf(': '))
-      const meant = options.differences.find(
-        (each) => matches(exchange.name, each.exchange) && matches(what, each.what),
-      )
+    await before?.(exchange, known)
+    for (const found of await findingsOf(exchange, port, known, comparison)) {
+      const meant = differences.find((each) => isMeant(each, exchange, found))
       if (meant) unused.delete(meant)
-      else faults.push(`${exchange.name} (${exchange.method} ${exchange.path}): ${difference}`)
+      else {
+        const { ours, recorded, what } = found
+        faults.push(`${exchange.name} (${exchange.method} ${exchange.path}): ${what}: ${recorded} ≠ ${ours}`)
+      }
     }
   }
-  for (const each of unused) faults.push(`nothing is like this any more: ${JSON.stringify(each)}`)
+  for (const each of unused) faults.push(`nothing is like this any more: ${inspect(each)}`)
   assert.deepEqual(faults, [])
 }
 
-async function differencesOf(exchange: Recorded, port: number, known: Substitutions): Promise<string[]> {
+function isMeant({ exchange, ours, what }: Difference, { name }: Recorded, found: Finding): boolean {
+  return matches(name, exchange) && matches(found.what, what) && (!ours || ours.test(found.ours))
+}
+
+async function findingsOf(
+  exchange: Recorded,
+  port: number,
+  known: Substitutions,
+  comparison: Comparison,
+): Promise<Finding[]> {
   const headers: Record<string, string> = {}
   for (const [name, value] of Object.entries(exchange.reqHeaders ?? {})) {
     // It is counted anew: the body may have become longer.
@@ -174,6 +227,8 @@ async function differencesOf(exchange: Recorded, port: number, known: Substituti
   const asked = { method: exchange.method, path: known.apply(exchange.path), headers, ...(body ? { body } : {}) }
   const { body: text, status } = await send(port, asked)
   // Another status comes with another body: once is enough.
-  if (status !== exchange.status) return [`status: ${exchange.status} ≠ ${status} ${text.slice(0, 200)}`]
-  return compare(parsed(exchange.bodyText ?? ''), parsed(text), 'body', known)
+  if (status !== exchange.status) {
+    return [{ what: 'status', recorded: String(exchange.status), ours: `${status} ${text.slice(0, 200)}` }]
+  }
+  return comparison.of(parsed(exchange.bodyText ?? ''), parsed(text), 'body')
 }
