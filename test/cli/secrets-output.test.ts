@@ -109,6 +109,14 @@ test('errors are one line with the next step', async (t) => {
     ],
     [{ 'GET x': [404, { errors: [] }] }, /^outpost: no value found at x\n$/],
     [
+      { 'GET x': [404, { errors: ['no handler for route "/v1/x"'] }] },
+      /^outpost: http:\S+ keeps no secrets, set OUTPOST_ADDR to a server that does\n$/,
+    ],
+    [
+      { 'GET x': [404, { errors: ['no handler for route "x". route entry not found.'] }] },
+      /route entry not found\. \(HTTP 404\), "outpost secrets list" shows what is enabled\n$/,
+    ],
+    [
       { 'GET x': [404, { errors: ['no handler for route "x"'] }] },
       /^outpost: no handler for route "x" \(HTTP 404\)\n$/,
     ],
@@ -125,6 +133,15 @@ test('errors are one line with the next step', async (t) => {
     assert.match(err, message)
     assert.ok(!err.includes('a-token'))
   }
+})
+
+test('what the connection needs can be an option', async (t) => {
+  const core = await recordingCore(t)
+  const url = core.url.replace('http:', 'https:')
+  const nowhere = await runAt({ url }, ['read', '-ca-cert=/nowhere', 'x'], { OUTPOST_CACERT: '/elsewhere' })
+  assert.match(nowhere.err, /^outpost: OUTPOST_CACERT names \/nowhere, which cannot be read/)
+  const half = await runAt({ url }, ['status', '-client-cert=/dev/null'])
+  assert.match(half.err, /OUTPOST_CLIENT_CERT and OUTPOST_CLIENT_KEY go together/)
 })
 
 test('a wrong command line asks nobody', async (t) => {

@@ -3,10 +3,10 @@ import { createReadStream, statSync } from 'node:fs'
 import { type Readable, Transform } from 'node:stream'
 import { messageOf } from '../../kit/errors.ts'
 import { CommandError, defineCommand } from '../command-shape.ts'
-import { openResponse, requireSuccess, type Upload } from '../http-client.ts'
+import { openResponse, type Upload } from '../http-client.ts'
 import { flag, UsageError } from '../options.ts'
 import { humanBytes } from '../quantities.ts'
-import { coreOf, coreOptions } from '../secrets/core-access.ts'
+import { coreOf, coreOptions, requireCoreSuccess } from '../secrets/core-access.ts'
 import { Progress, terminalOf } from '../terminal.ts'
 
 export const command = defineCommand({
@@ -23,14 +23,15 @@ export const command = defineCommand({
   },
   operands: { shown: 'FILE|-', min: 1, max: 1, missing: 'which snapshot? give its file, or - for stdin' },
   async run(values, [file = ''], io) {
-    const { headers, target } = coreOf(values, io)
+    const core = coreOf(values, io)
+    const { headers, target } = core
     const progress = new Progress(io, terminalOf(2, io.env, values['no-color']))
     const upload = watched(uploadOf(file), progress)
     const path = values.force ? '/v1/sys/storage/raft/snapshot-force' : '/v1/sys/storage/raft/snapshot'
     try {
       // Looking at it and writing it takes the server as long as the disk does.
       const response = await openResponse(target, { method: 'POST', path, headers, upload, headMs: 0 })
-      await requireSuccess(response)
+      await requireCoreSuccess(core, response)
       response.resume()
     } finally {
       progress.end()

@@ -3,10 +3,10 @@ import type { IncomingMessage } from 'node:http'
 import { openSink } from '../byte-sink.ts'
 import { CommandError, defineCommand } from '../command-shape.ts'
 import { FileSink } from '../file-sink.ts'
-import { type AgentTarget, brokenBody, openResponse, requireSuccess } from '../http-client.ts'
+import { type AgentTarget, brokenBody, openResponse } from '../http-client.ts'
 import { UsageError } from '../options.ts'
 import { humanBytes } from '../quantities.ts'
-import { coreOf, coreOptions } from '../secrets/core-access.ts'
+import { coreOf, coreOptions, requireCoreSuccess } from '../secrets/core-access.ts'
 import { Progress, terminalOf } from '../terminal.ts'
 
 /** By then the part that says how much will follow has come. */
@@ -27,9 +27,10 @@ export const command = defineCommand({
     if (file === '-' && process.getBuiltinModule('node:tty').isatty(1)) {
       throw new UsageError('a snapshot is no text for a terminal, give a file')
     }
-    const { headers, target } = coreOf(values, io)
+    const core = coreOf(values, io)
+    const { headers, target } = core
     const response = await openResponse(target, { path: '/v1/sys/storage/raft/snapshot', headers, headMs: 0 })
-    await requireSuccess(response)
+    await requireCoreSuccess(core, response)
     const progress = new Progress(io, terminalOf(2, io.env, values['no-color']))
     const bytes = await copy(response, target, () => (file === '-' ? toStdout() : new FileSink(file, 0o600)), progress)
     if (file !== '-') io.err(`saved ${humanBytes(bytes)} to ${file}\n`)

@@ -19,6 +19,9 @@ import {
 import { text, UsageError } from '../options.ts'
 import { isJsonObject, parseExact } from './exact-json.ts'
 
+const file = (help: string, shownDefault: string) =>
+  text({ placeholder: 'FILE', help, fallback: undefined, shownDefault })
+
 /** Of every command that asks the core. */
 export const coreOptions = {
   namespace: text({
@@ -27,6 +30,9 @@ export const coreOptions = {
     fallback: undefined,
     shownDefault: 'VAULT_NAMESPACE',
   }),
+  'ca-cert': file("The authorities to trust with https, instead of the system's", 'OUTPOST_CACERT'),
+  'client-cert': file('The certificate to show where one is asked for', 'OUTPOST_CLIENT_CERT'),
+  'client-key': file('Its key', 'OUTPOST_CLIENT_KEY'),
   ...agentOptions,
 }
 
@@ -50,6 +56,9 @@ export interface CoreAccess {
 interface AccessValues {
   readonly address: string | undefined
   readonly namespace: string | undefined
+  readonly 'ca-cert': string | undefined
+  readonly 'client-cert': string | undefined
+  readonly 'client-key': string | undefined
   readonly 'wrap-ttl'?: string | undefined
 }
 
@@ -58,13 +67,23 @@ export function coreOf(values: AccessValues, io: CommandIo): CoreAccess {
   const namespace = values.namespace ?? (io.env['VAULT_NAMESPACE'] || undefined)
   const wrapTtl = values['wrap-ttl']
   return {
-    target: agentTarget(io.env, values.address),
+    target: agentTarget(withFiles(io.env, values), values.address),
     headers: {
       'X-Vault-Request': 'true',
       ...(namespace === undefined ? {} : { 'X-Vault-Namespace': namespace }),
       ...(wrapTtl === undefined ? {} : { 'X-Vault-Wrap-TTL': wrapTtl }),
     },
   }
+}
+
+/** The options outrank the variables. */
+function withFiles(env: NodeJS.ProcessEnv, values: AccessValues): NodeJS.ProcessEnv {
+  const given = {
+    OUTPOST_CACERT: values['ca-cert'],
+    OUTPOST_CLIENT_CERT: values['client-cert'],
+    OUTPOST_CLIENT_KEY: values['client-key'],
+  }
+  return { ...env, ...Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) }
 }
 
 export interface CoreRequest {
@@ -152,15 +171,28 @@ function hasItems(value: unknown): boolean {
   return Array.isArray(value) && value.length > 0
 }
 
-/** The refusal, and for a core that cannot answer anybody the command that changes that. */
+/** Throws the refusal unless the answer is a success, and reads its body only then. For answers that are streams. */
+export async function requireCoreSuccess(core: CoreAccess, response: IncomingMessage): Promise<void> {
+  const status = response.statusCode ?? 0
+  if (status < 200 || status >= 300) throw await explained(core, response, await responseText(response, core.target))
+}
+
+/** The refusal; for a server that cannot answer anybody, with what changes that. */
 async function explained(core: CoreAccess, response: IncomingMessage, body: string): Promise<RefusedByAgent> {
   const refusal = refusalOf(response, body)
+  const say = (message: string) => new RefusedByAgent(refusal.status, message)
+  if (refusal.status === 404 && refusal.message.includes('no handler for route "/v1/')) {
+    return say(
+      `${core.target.url.origin} keeps no secrets, set ${core.target.from ?? 'OUTPOST_ADDR'} to a server that does`,
+    )
+  }
+  if (refusal.status === 404 && refusal.message.includes('route entry not found')) {
+    return say(`${refusal.message}, "outpost secrets list" shows what is enabled`)
+  }
   if (refusal.status !== 503 || !body.includes('Vault is sealed')) return refusal
-  const initialised = await isInitialised(core)
-  const message = initialised
-    ? 'the secrets are sealed, open them with "outpost operator unseal"'
-    : 'the secrets core is not initialised, do that with "outpost operator init"'
-  return new RefusedByAgent(refusal.status, message)
+  return (await isInitialised(core))
+    ? say('the secrets are sealed, open them with "outpost operator unseal"')
+    : say('the secrets core is not initialised, do that with "outpost operator init"')
 }
 
 async function isInitialised(core: CoreAccess): Promise<boolean> {

@@ -4,6 +4,7 @@ import { choice, flag, integer, optionalFlag, text, texts, UsageError } from '..
 import { coreOf, coreOptions, requireCore, wrapOption } from '../secrets/core-access.ts'
 import { readPairs } from '../secrets/data-input.ts'
 import { fieldOption, formatOption, printSecret } from '../secrets/secret-output.ts'
+import { typedSecret } from '../secrets/typed-secret.ts'
 
 const ttl = (help: string) => text({ placeholder: 'DURATION', help, fallback: undefined })
 
@@ -36,8 +37,8 @@ export const command = defineCommand({
     type: choice({ placeholder: 'TYPE', help: 'Kind of token (service)', choices: ['service', 'batch'] }),
     role: text({ placeholder: 'NAME', help: 'The role that says what it is', fallback: undefined }),
     id: text({
-      placeholder: 'TOKEN',
-      help: 'The token itself, instead of a random one; needs root',
+      placeholder: 'TOKEN|-',
+      help: 'The token itself, instead of a random one; - reads it from standard input; needs root',
       fallback: undefined,
     }),
     'entity-alias': text({ placeholder: 'NAME', help: 'With -role: whose it is', fallback: undefined }),
@@ -63,7 +64,7 @@ export const command = defineCommand({
       num_uses: values['use-limit'],
       no_default_policy: values['no-default-policy'],
       type: values.type,
-      id: values.id,
+      id: values.id === undefined ? undefined : await typedSecret(values.id, TOKEN, io),
       entity_alias: values['entity-alias'],
       ...(values.metadata.length > 0 ? { meta } : {}),
     }
@@ -71,3 +72,5 @@ export const command = defineCommand({
     return 0
   },
 })
+
+const TOKEN = { what: 'the token', prompt: 'Token (will be hidden): ' }
