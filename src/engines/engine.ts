@@ -161,7 +161,7 @@ export interface PathDeclaration<F extends Fields> {
   readonly whileSealed?: boolean
   /** Takes fields that are not declared without a word: its data is the caller's own. */
   readonly anyFields?: boolean
-  /** Tells `create` from `update`. Absent: every write is an update. */
+  /** Tells `create` from `update`. Absent: every write is an update. Asked before policies are: what it throws tells nothing. */
   readonly exists?: (input: InputOf<F>, call: EngineCall) => boolean
   readonly read?: Handler<InputOf<F>>
   readonly list?: Handler<InputOf<F>>
