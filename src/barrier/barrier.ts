@@ -2,8 +2,9 @@
  * The barrier room: plaintext above, ciphertext below.
  *
  * A *barrier* is sealed or open. Open, it holds the keyring; each entry is encrypted with the ring's active key under its
- * own path (`cipher.ts`) before the store sees it. The ring is an entry too, encrypted with the *root key*, which is kept
- * nowhere by this room: whoever unseals brings it (`seal.ts` says how it is kept).
+ * own path (`cipher.ts`) before the store sees it. The ring is an entry too, encrypted with the *root key*. That is here only
+ * while the barrier is open: the *seal* (`seal.ts`) keeps it, encrypted with a key that is divided among people or is the
+ * machine's, and brings it to unseal. So the room has two halves, and this one knows nothing of shares.
  *
  * Promises. No plaintext and no key goes below: not into the store, its log, an error or a log line. An entry that was
  * changed, cut, or moved to another path is refused, never returned. Sealing overwrites every key in memory. A key

@@ -17,7 +17,8 @@
  * whose policies allow the operation, with fields already read into their types.
  *
  * Assumes that handlers are quick: they run on the thread that serves everybody. What waits for others (a cloud) is a
- * handler that returns a promise and reads its state again afterwards.
+ * handler that returns a promise. What it decides after that is decided upon state that it reads again then, and, where a
+ * write depends on it, committed by itself with `call.view.commit` before its next `await`.
  *
  * What can go wrong. A caller's mistake: throw a `Rejection` (or a `Refusal`), nothing is committed. Anything else that
  * is thrown is ours: the caller sees "internal error", the log has the rest.

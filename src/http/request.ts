@@ -142,7 +142,10 @@ function bodyBytes(request: IncomingMessage, limit: number, refusal: () => Refus
     }
     const onData = (chunk: Buffer) => {
       size += chunk.length
-      if (size <= limit) return void chunks.push(chunk)
+      if (size <= limit) {
+        chunks.push(chunk)
+        return
+      }
       // What still comes waits: the request must not be destroyed before its author is told why.
       over(() => reject(refusal()))
       request.pause()

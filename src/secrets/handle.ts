@@ -5,8 +5,9 @@
  * request's path finds the mount and, in its engine's table, the path's declaration; fields are read, the caller's
  * policies are asked, the engine computes a reply and a batch, the batch becomes durable, the reply goes out.
  *
- * Promises. Nothing is done for a caller before its token and its policies were looked at, except on the few paths that
- * are declared as open. An answer to a write goes out only after the write is durable. No mistake of a caller ends in a
+ * Promises. Nothing is changed or told for a caller before its token and its policies were looked at, except on the few
+ * paths that are declared as open. (Its engine may be asked before whether something is there: to create and to update
+ * are two rights.) An answer to a write goes out only after the write is durable. No mistake of a caller ends in a
  * 5xx; no answer tells a caller without rights whether something is there. No token, key or value is in an error or a
  * log line.
  *
