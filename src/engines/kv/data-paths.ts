@@ -12,7 +12,7 @@ const data = object('What the secret holds')
 const version = integer('Which version; 0 for the newest', { fallback: 0 })
 const at = text('The version that was the newest at this time: RFC 3339, or seconds since 1970', { fallback: '' })
 
-interface VersionQuestion {
+export interface VersionQuestion {
   readonly path: string
   readonly version: number
   readonly at?: string
@@ -32,8 +32,8 @@ function patchData(input: DataInput, call: EngineCall): Reply {
 
 /** Milliseconds of a time as callers give it. Throws a Rejection for what is none. */
 function timeOf(given: string): number {
-  const ms = /^\d{1,12}$/.test(given) ? Number(given) * 1000 : Date.parse(given)
-  if (/^\d{1,12}$|^\d{4}-\d\d-\d\dT.*(?:Z|[+-]\d\d:\d\d)$/i.test(given) && Number.isFinite(ms)) return ms
+  const ms = /^\d{9,12}$/.test(given) ? Number(given) * 1000 : Date.parse(given)
+  if (/^\d{9,12}$|^\d{4}-\d\d-\d\dT.*(?:Z|[+-]\d\d:\d\d)$/i.test(given) && Number.isFinite(ms)) return ms
   throw new Rejection(400, '"at" is a time such as 2026-01-31T12:00:00Z, or seconds since 1970')
 }
 
@@ -47,7 +47,7 @@ function versionAt(record: KeyRecord, ms: number): number {
 }
 
 /** The version that is asked for, when it is known: with its data as JSON text, unless that was deleted or destroyed. */
-function versionOf({ path: given, version: number, at: time = '' }: VersionQuestion, call: EngineCall) {
+export function versionOf({ path: given, version: number, at: time = '' }: VersionQuestion, call: EngineCall) {
   if (time !== '' && number !== 0) throw new Rejection(400, 'either "version" or "at", not both')
   const atMs = time === '' ? undefined : timeOf(time)
   const secrets = new Secrets(call)

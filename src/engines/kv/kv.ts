@@ -11,11 +11,16 @@
 import { type Engine, path, type Path } from '../engine.ts'
 import { inPath } from '../fields.ts'
 import { configPaths } from './config-paths.ts'
+import { copyPaths } from './copy-paths.ts'
 import { dataPaths } from './data-paths.ts'
+import { diffPaths } from './diff-paths.ts'
 import { elsewhere } from './elsewhere.ts'
 import { metadataPaths } from './metadata-paths.ts'
 import { checkVersion } from './options.ts'
 import { plainPaths } from './plain-paths.ts'
+import { searchPaths } from './search-paths.ts'
+import { transactionPaths } from './transaction-paths.ts'
+import { treePaths } from './tree-paths.ts'
 import { versionPaths } from './version-paths.ts'
 
 const versionedPaths: readonly Path[] = [
@@ -23,6 +28,11 @@ const versionedPaths: readonly Path[] = [
   ...dataPaths,
   ...metadataPaths,
   ...versionPaths,
+  ...transactionPaths,
+  ...copyPaths,
+  ...diffPaths,
+  ...searchPaths,
+  ...treePaths,
   path({
     pattern: ':path*',
     summary: 'Nothing: secrets are below data/, their settings below metadata/',

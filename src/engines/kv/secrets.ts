@@ -152,6 +152,14 @@ export class ChangingSecrets extends Secrets {
     this.#put({ ...record, lastUpdatedBy: this.#actor(isNew ? 'create' : operation) }, 'metadata', isNew)
   }
 
+  /** Puts the texts beside a secret that is there. */
+  putCustom(name: string, custom: KeyRecord['custom']): void {
+    const before = this.record(name)
+    if (!before) return
+    const metadataVersion = before.metadataVersion + 1
+    this.putSettings({ ...before, custom, metadataVersion, updatedAtMs: this.nowMs }, false, 'update')
+  }
+
   /** A new version with this JSON text; what is too old goes. Returns the record as it is then. */
   addVersion(name: string, before: KeyRecord | undefined, data: string, operation: 'update' | 'patch'): KeyRecord {
     const { config, nowMs } = this
@@ -252,12 +260,20 @@ export class ChangingSecrets extends Secrets {
     this.#removed.add(name)
   }
 
-  /** A secret under another name, with all of its versions. There must be none of that name. */
-  copy(from: KeyRecord, to: string): void {
+  /**
+   * A secret under another name, with all of its versions; there must be none of that name. Returns the bytes that they
+   * have, and gives up where these are more than `bytesMax`.
+   */
+  copy(from: KeyRecord, to: string, bytesMax: number): number {
+    let bytes = 0
     for (const version of from.versions.keys()) {
       const data = this.read(this.blobPath(from.name, version))
-      if (data) this.#changes.put(this.blobPath(to, version), data)
+      if (!data) continue
+      bytes += data.length
+      if (bytes > bytesMax) return bytes
+      this.#changes.put(this.blobPath(to, version), data)
     }
-    this.#put({ ...from, name: to }, 'write', true)
+    this.#put({ ...from, name: to, lastUpdatedBy: this.#actor('create') }, 'write', true)
+    return bytes
   }
 }

@@ -12,7 +12,7 @@ export interface DataInput {
 }
 
 /** Throws where the caller's idea of the current version is wrong, or missing where it must be given. */
-function checkCas(
+export function checkCas(
   options: JsonObject | null | undefined,
   secrets: ChangingSecrets,
   record: KeyRecord | undefined,

@@ -1,0 +1,68 @@
+/** `diff/`: what is different between two versions of a secret. Values only for who asks for them, and may read them. */
+import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
+import { boolean, inPath, integer, isObject } from '../fields.ts'
+import { versionOf } from './data-paths.ts'
+import { forbidden } from './secret-name.ts'
+
+interface Input {
+  readonly path: string
+  readonly from: number
+  readonly to: number
+  readonly values: boolean
+}
+
+interface Change {
+  /** Names of members on the way to it (JSON Pointer, RFC 6901). */
+  readonly key: string
+  readonly change: 'added' | 'removed' | 'changed'
+  readonly before?: unknown
+  readonly after?: unknown
+}
+
+function pointer(parent: string, name: string): string {
+  return `${parent}/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`
+}
+
+/** Objects are compared member by member; everything else as a whole, by its JSON. */
+function* changes(before: unknown, after: unknown, at: string): Generator<Change> {
+  if (!isObject(before) || !isObject(after)) {
+    if (JSON.stringify(before) !== JSON.stringify(after)) yield { key: at, change: 'changed', before, after }
+    return
+  }
+  for (const name of new Set([...Object.keys(before), ...Object.keys(after)])) {
+    const key = pointer(at, name)
+    if (!Object.hasOwn(after, name)) yield { key, change: 'removed', before: before[name] }
+    else if (!Object.hasOwn(before, name)) yield { key, change: 'added', after: after[name] }
+    else yield* changes(before[name], after[name], key)
+  }
+}
+
+function dataAt(input: Input, version: number, call: EngineCall): { readonly version: number; readonly data: unknown } {
+  const found = versionOf({ path: input.path, version }, call)
+  if (found?.text !== undefined) return { version: found.version, data: JSON.parse(found.text) }
+  throw new Rejection(404, found ? `version ${found.version} is deleted or destroyed` : 'there is no such version')
+}
+
+function diff(input: Input, call: EngineCall): Reply {
+  if (input.values && !call.allows('read', `data/${input.path}`)) throw forbidden()
+  const to = dataAt(input, input.to, call)
+  const from = dataAt(input, input.from === 0 ? to.version - 1 : input.from, call)
+  const found = [...changes(from.data, to.data, '')].map(({ change, key, ...values }) =>
+    input.values ? { key, change, ...values } : { key, change },
+  )
+  return { data: { from: from.version, to: to.version, changes: found } }
+}
+
+export const diffPaths: readonly Path[] = [
+  path({
+    pattern: 'diff/:path+',
+    summary: 'Which members two versions of a secret have in different ways',
+    fields: {
+      path: inPath('Name of the secret'),
+      from: integer('The earlier version; 0 for the one before the other', { fallback: 0 }),
+      to: integer('The later version; 0 for the newest', { fallback: 0 }),
+      values: boolean('Also tells the values', { fallback: false }),
+    },
+    read: diff,
+  }),
+]

@@ -1,0 +1,80 @@
+/** `search/`: secrets by a part of their name and by their custom metadata, among those that the caller may read. */
+import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
+import { inPath, integer, text, textList } from '../fields.ts'
+import { folderOf } from './listing.ts'
+import { namesBelow } from './names.ts'
+import { isDeleted, type KeyRecord } from './record.ts'
+import { Secrets } from './secrets.ts'
+
+/** Secrets that one request looks at: some tens of milliseconds. */
+const LOOKED_AT_MAX = 5000
+const FOUND_MAX = 1000
+
+interface Input {
+  readonly path: string
+  readonly name: string
+  readonly custom_metadata: readonly string[] | undefined
+  readonly after: string
+  readonly limit: number
+}
+
+function shown(name: string, record: KeyRecord, nowMs: number): Record<string, unknown> {
+  const newest = record.versions.get(record.current)
+  return {
+    path: name,
+    current_version: record.current,
+    custom_metadata: record.custom,
+    deleted: newest !== undefined && (newest.destroyed || isDeleted(newest, nowMs)),
+  }
+}
+
+function search(input: Input, call: EngineCall): Reply {
+  const secrets = new Secrets(call)
+  const folder = folderOf(input.path)
+  const wanted = (input.custom_metadata ?? []).map(pairOf)
+  const limit = Math.min(input.limit <= 0 ? FOUND_MAX : input.limit, FOUND_MAX)
+  const part = input.name.toLowerCase()
+  const found: Record<string, unknown>[] = []
+  let [lookedAt, next] = [0, '']
+  for (const name of namesBelow(secrets.secret, secrets.read, folder, input.after)) {
+    const whole = folder + name
+    // Before anything else: `next` is a name too, and must not be one that the caller may not know.
+    if (!call.allows('read', `data/${whole}`) && !call.allows('read', `metadata/${whole}`)) continue
+    if (lookedAt >= LOOKED_AT_MAX || found.length >= limit) return { data: { found, next } }
+    lookedAt++
+    next = name
+    if (!whole.toLowerCase().includes(part)) continue
+    const record = secrets.record(whole)
+    if (record && wanted.every(([key, value]) => fits(record, key, value))) {
+      found.push(shown(whole, record, secrets.nowMs))
+    }
+  }
+  return { data: { found, next: null } }
+}
+
+function pairOf(given: string): readonly [string, string] {
+  const mark = given.indexOf('=')
+  if (mark <= 0) throw new Rejection(400, '"custom_metadata" is key=value, or key=* for any value')
+  return [given.slice(0, mark), given.slice(mark + 1)]
+}
+
+/** `*` stands for any value. */
+function fits({ custom }: KeyRecord, key: string, value: string): boolean {
+  if (!custom || !Object.hasOwn(custom, key)) return false
+  return value === '*' || custom[key] === value
+}
+
+export const searchPaths: readonly Path[] = [
+  path({
+    pattern: 'search/:path*',
+    summary: 'Secrets by a part of their name and by their custom metadata',
+    fields: {
+      path: inPath('Folder; empty for all of the mount'),
+      name: text('A part of the name; upper and lower case are alike', { fallback: '' }),
+      custom_metadata: textList('`key=value` that it must have; several for several; `*` for any value'),
+      after: text('`next` of the answer before', { fallback: '' }),
+      limit: integer(`Most secrets that are given, at most ${FOUND_MAX}`, { fallback: 0 }),
+    },
+    read: search,
+  }),
+]

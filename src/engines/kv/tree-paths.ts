@@ -1,0 +1,146 @@
+/**
+ * `export/` and `import/`: a folder of secrets as one JSON document, or one secret as a `.env` file. An export has what its
+ * caller may read and says how many it left out; an import writes only what is different, in one batch.
+ */
+import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
+import { anything, boolean, inPath, integer, isObject, type JsonObject, text } from '../fields.ts'
+import { customMetadata } from './custom-metadata.ts'
+import { envText, parseEnv } from './env-file.ts'
+import { folderOf } from './listing.ts'
+import { namesBelow } from './names.ts'
+import { forbidden, secretName } from './secret-name.ts'
+import { ChangingSecrets, Secrets } from './secrets.ts'
+import { put } from './writes.ts'
+
+/** Of one request; more come in pages. */
+const SECRETS_MAX = 1000
+const BYTES_MAX = 16 << 20
+
+interface ExportInput {
+  readonly path: string
+  readonly format: string
+  readonly after: string
+  readonly limit: number
+}
+
+function exportEnv(name: string, call: EngineCall): Reply | undefined {
+  if (!call.allows('read', `data/${name}`)) throw forbidden()
+  const secrets = new Secrets(call)
+  const record = secrets.record(name)
+  const json = record && secrets.liveData(record)
+  if (json === undefined) return undefined
+  const data: unknown = JSON.parse(json)
+  return { data: { format: 'env', text: envText(isObject(data) ? data : {}) } }
+}
+
+function exportTree(input: ExportInput, call: EngineCall): Reply {
+  const secrets = new Secrets(call)
+  const folder = folderOf(input.path)
+  const limit = Math.min(input.limit <= 0 ? SECRETS_MAX : input.limit, SECRETS_MAX)
+  const found: (readonly [string, unknown])[] = []
+  let [bytes, hidden, next] = [0, 0, '']
+  for (const name of namesBelow(secrets.secret, secrets.read, folder, input.after)) {
+    if (!call.allows('read', `data/${folder}${name}`)) {
+      hidden++
+      continue
+    }
+    // Only names that the caller may read are told, also as the place to go on from.
+    if (found.length >= limit || bytes >= BYTES_MAX) return exported(found, hidden, next)
+    next = name
+    const record = secrets.record(folder + name)
+    const json = record && secrets.liveData(record)
+    if (json === undefined) continue
+    bytes += json.length
+    found.push([name, { data: JSON.parse(json), custom_metadata: record?.custom ?? null }])
+  }
+  return exported(found, hidden, null)
+}
+
+function exported(found: readonly (readonly [string, unknown])[], hidden: number, next: string | null): Reply {
+  const warnings = hidden > 0 ? [`secrets that this token may not read are left out: ${hidden}`] : []
+  return { data: { format: 'json', secrets: Object.fromEntries(found), next }, warnings }
+}
+
+interface ImportInput {
+  readonly path: string
+  readonly format: string
+  readonly text: string
+  readonly secrets: unknown
+  readonly dry_run: boolean
+}
+
+/** Each secret with its name and what is said of it. */
+function given(input: ImportInput): (readonly [string, JsonObject])[] {
+  if (input.format === 'env') return [[secretName(input.path, 'path'), { data: parseEnv(input.text) }]]
+  if (input.format !== 'json') throw new Rejection(400, '"format" is json or env')
+  const { secrets } = input
+  if (!isObject(secrets)) throw new Rejection(400, '"secrets" must be an object of secrets by their names')
+  const entries = Object.entries(secrets)
+  if (entries.length > SECRETS_MAX)
+    throw new Rejection(400, `at most ${SECRETS_MAX} secrets at once: send them in parts`)
+  const folder = folderOf(input.path)
+  return entries.map(([name, each]) => {
+    const whole = secretName(folder + name, 'secrets')
+    if (!isObject(each) || !isObject(each['data']))
+      throw new Rejection(400, `secret "${whole}": "data" must be an object`)
+    return [whole, each]
+  })
+}
+
+type Done = 'created' | 'updated' | 'metadata' | 'unchanged'
+
+function importOne(secrets: ChangingSecrets, name: string, each: JsonObject, call: EngineCall): Done {
+  const before = secrets.record(name)
+  const data = isObject(each['data']) ? each['data'] : {}
+  const verb = before ? 'update' : 'create'
+  if (!call.allows(verb, `data/${name}`, { data, options: {} })) throw forbidden()
+  const custom = Object.hasOwn(each, 'custom_metadata') ? customMetadata(each['custom_metadata']) : undefined
+  const isMetadataNew = custom !== undefined && JSON.stringify(custom) !== JSON.stringify(before?.custom ?? null)
+  if (isMetadataNew && !call.allows(verb, `metadata/${name}`, { custom_metadata: custom })) throw forbidden()
+  const isSame = before !== undefined && secrets.liveData(before) === JSON.stringify(data)
+  // Read here and compared: the version that it is written over is the one that was seen.
+  if (!isSame) put(secrets, { path: name, data, options: { cas: before?.current ?? 0 } })
+  if (isMetadataNew) secrets.putCustom(name, custom)
+  return !before ? 'created' : !isSame ? 'updated' : isMetadataNew ? 'metadata' : 'unchanged'
+}
+
+function importTree(input: ImportInput, call: EngineCall): Reply {
+  const secrets = new ChangingSecrets(call)
+  const done = given(input).map(([name, each]) => [name, importOne(secrets, name, each, call)] as const)
+  const counts: Record<Done, number> = { created: 0, updated: 0, metadata: 0, unchanged: 0 }
+  for (const [, what] of done) counts[what]++
+  const data = { ...counts, secrets: Object.fromEntries(done), dry_run: input.dry_run }
+  return input.dry_run ? { data } : { data, batch: secrets.batch }
+}
+
+const format = text('json, a folder of secrets; or env, one secret', { fallback: 'json' })
+
+export const treePaths: readonly Path[] = [
+  path({
+    pattern: 'export/:path*',
+    summary: 'A folder of secrets as JSON, or a secret as a .env file',
+    fields: {
+      path: inPath('Folder; empty for all of the mount. The name of a secret for env'),
+      format,
+      after: text('`next` of the answer before', { fallback: '' }),
+      limit: integer(`Most secrets that are given, at most ${SECRETS_MAX}`, { fallback: 0 }),
+    },
+    read(input, call) {
+      if (input.format === 'env') return exportEnv(input.path, call)
+      if (input.format === 'json') return exportTree(input, call)
+      throw new Rejection(400, '"format" is json or env')
+    },
+  }),
+  path({
+    pattern: 'import/:path*',
+    summary: 'Writes what an export gave, where it is different from what is there',
+    fields: {
+      path: inPath('Folder; empty for all of the mount. The name of a secret for env'),
+      format,
+      text: text('The lines of a .env file', { fallback: '' }),
+      secrets: anything('Secrets by their names from the folder on, each with `data` and perhaps `custom_metadata`'),
+      dry_run: boolean('Tells what would be written', { fallback: false }),
+    },
+    update: importTree,
+  }),
+]
