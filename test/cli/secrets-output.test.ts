@@ -6,7 +6,8 @@ import { test } from 'node:test'
 import { parseExact } from '../../src/cli/secrets/exact-json.ts'
 import { ttlText } from '../../src/cli/secrets/secret-output.ts'
 import { yamlOf } from '../../src/cli/secrets/yaml.ts'
-import { OUTPOST, start, temporaryDirectory } from './outpost-process.ts'
+import { fakeAgent } from './fake-agent.ts'
+import { OUTPOST, processesMentioning, start, temporaryDirectory, until } from './outpost-process.ts'
 import { recordingCore, runAt } from './recording-core.ts'
 
 const BODY =
@@ -207,6 +208,21 @@ test('data comes from files and standard input, as text and as JSON', async (t) 
     assert.deepEqual([ran.code, ran.stdout, ran.body], [code, '', undefined])
     assert.match(ran.stderr, message)
     assert.ok(!ran.stderr.includes('hunter2'))
+  }
+})
+
+test('a secret that was an argument is in the list of processes for a moment only', async (t) => {
+  const agent = await fakeAgent(t, () => undefined)
+  const env = { ...process.env, OUTPOST_ADDR: agent.url }
+  const lines = ['operator unseal', 'token lookup', 'login', 'write p', 'kv put -mount=s p']
+  for (const [at, line] of lines.entries()) {
+    const secret = `hunter${at}${'x'.repeat(20)}`
+    const argument = /write|put/.test(line) ? `k=${secret}` : secret
+    const running = start(OUTPOST, [...line.split(' '), argument], { env })
+    await until(() => agent.asked.length > at, 'it has asked')
+    assert.deepEqual(processesMentioning(secret), [], line)
+    running.child.kill()
+    await running.finished
   }
 })
 

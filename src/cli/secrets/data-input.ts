@@ -7,7 +7,7 @@ import { messageOf } from '../../kit/errors.ts'
 import { CommandError } from '../command-shape.ts'
 import { UsageError } from '../options.ts'
 import { isJsonObject, parseExact } from './exact-json.ts'
-import { standardInput } from './typed-secret.ts'
+import { hideArguments, standardInput } from './typed-secret.ts'
 
 /** The most that a server takes. */
 const BYTES_MAX = 32 * 1024 * 1024
@@ -17,6 +17,7 @@ export async function readData(operands: readonly string[]): Promise<Record<stri
   const members = new Map<string, unknown>()
   const given = new Set<string>()
   const input = onlyOnce()
+  hideArguments()
   for (const operand of operands) {
     if (operand === '-' || operand.startsWith('@')) {
       const source = operand === '-' ? 'standard input' : operand.slice(1)

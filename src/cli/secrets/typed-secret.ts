@@ -1,6 +1,7 @@
 /**
  * Key shares and tokens, as people give them: as an argument, which other users of the machine can see in the list of
- * processes, as `-` on standard input, or typed on a terminal that does not show them.
+ * processes until we are awake and take it out of there, as `-` on standard input, or typed on a terminal that does not
+ * show them.
  */
 import { CommandError, type CommandIo } from '../command-shape.ts'
 import { UsageError } from '../options.ts'
@@ -21,6 +22,11 @@ export interface Wanted {
   readonly prompt: string
 }
 
+/** From now on the list of processes shows the program's name only. Until now it showed the arguments, too. */
+export function hideArguments(): void {
+  process.title = 'outpost'
+}
+
 /** One secret. Throws UsageError when there is none and nobody to ask, CommandError when there is none on stdin. */
 export async function typedSecret(given: string | undefined, wanted: Wanted, io: CommandIo): Promise<string> {
   const [first] = await typedSecrets(given, wanted, io)
@@ -33,7 +39,10 @@ export async function typedSecrets(
   wanted: Wanted,
   io: CommandIo,
 ): Promise<readonly [string, ...string[]]> {
-  if (given !== undefined && given !== '-') return [given]
+  if (given !== undefined && given !== '-') {
+    hideArguments()
+    return [given]
+  }
   if (given === undefined && !isTerminal()) {
     throw new UsageError(`give ${wanted.what}, or - to read it from standard input`)
   }
