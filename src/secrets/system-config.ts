@@ -5,6 +5,8 @@ import type { SecretsCore } from './core.ts'
 import { CORS_HEADERS } from './system-settings.ts'
 
 const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}$/
+/** Members that every object has are no keys of a record that is read again: they would be lost at the next start. */
+const UNKEPT_NAME = /^(?:__proto__|prototype|constructor)$/i
 /** Each is looked at with each request that is logged or answered. */
 const HEADERS_MAX = 256
 /** Origins and header names of a list; each origin is compared with each request of a browser. */
@@ -113,7 +115,7 @@ function auditedHeaderPaths(core: SecretsCore): Path[] {
         hmac: boolean('Whether only a hash of its value is shown', { fallback: false }),
       },
       read({ header }) {
-        const kept = setting().value[header.toLowerCase()]
+        const kept = headerIn(setting().value, header.toLowerCase())
         if (!kept) throw new Rejection(400, 'Could not find header in config')
         return { data: { [header]: kept }, flattened: true }
       },
@@ -150,7 +152,7 @@ function uiHeaderPaths(core: SecretsCore): Path[] {
         multivalue: boolean('Whether a reading tells all values', { fallback: false }),
       },
       read({ header, multivalue }) {
-        const values = setting().value[header.toLowerCase()]
+        const values = headerIn(setting().value, header.toLowerCase())
         return values && { data: multivalue ? { values } : { value: values[0] } }
       },
       async update({ header, values = [] }) {
@@ -173,7 +175,12 @@ function uiHeaderPaths(core: SecretsCore): Path[] {
 }
 
 function checkHeaderName(name: string): void {
-  if (!HEADER_NAME.test(name)) throw new Rejection(400, 'this is not the name of a header')
+  if (!HEADER_NAME.test(name) || UNKEPT_NAME.test(name)) throw new Rejection(400, 'this is not the name of a header')
+}
+
+/** Not what every object has: a header may be called `constructor`. */
+function headerIn<T>(all: Readonly<Record<string, T>>, name: string): T | undefined {
+  return Object.hasOwn(all, name) ? all[name] : undefined
 }
 
 function withHeader<T>(before: Readonly<Record<string, T>>, name: string, value: T): Record<string, T> {

@@ -200,6 +200,12 @@ test('headers that are logged or sent', async (t) => {
     'the value of a header is one line of at most 8192 characters',
   )
   await refused('POST', `${shown}/X-A`, { values: [] }, 'headers must have at least one value')
+  // What every object has is no header that somebody set.
+  for (const name of ['constructor', '__proto__']) {
+    await refused('GET', `${audited}/${name}`, undefined, 'Could not find header in config')
+    assert.equal((await world.ask('GET', `${shown}/${name}`)).status, 404, name)
+    await refused('POST', `${shown}/${name}`, { values: ['a'] }, 'this is not the name of a header')
+  }
 })
 
 test('engines that can be enabled; versions that were here; tokens', async (t) => {
