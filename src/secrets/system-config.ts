@@ -1,12 +1,10 @@
 /** `sys/config`: settings that are kept with the core, and the process's own, to be looked at. */
 import { path, type Path, Rejection } from '../engines/engine.ts'
-import { boolean, commaList, inPath, textList } from '../engines/fields.ts'
+import { boolean, commaList, inPath, textList, UNKEPT_NAME } from '../engines/fields.ts'
 import type { SecretsCore } from './core.ts'
 import { CORS_HEADERS } from './system-settings.ts'
 
 const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}$/
-/** Members that every object has are no keys of a record that is read again: they would be lost at the next start. */
-const UNKEPT_NAME = /^(?:__proto__|prototype|constructor)$/i
 /** Each is looked at with each request that is logged or answered. */
 const HEADERS_MAX = 256
 /** Origins and header names of a list; each origin is compared with each request of a browser. */
@@ -175,7 +173,8 @@ function uiHeaderPaths(core: SecretsCore): Path[] {
 }
 
 function checkHeaderName(name: string): void {
-  if (!HEADER_NAME.test(name) || UNKEPT_NAME.test(name)) throw new Rejection(400, 'this is not the name of a header')
+  if (!HEADER_NAME.test(name) || UNKEPT_NAME.test(name.toLowerCase()))
+    throw new Rejection(400, 'this is not the name of a header')
 }
 
 /** Not what every object has: a header may be called `constructor`. */
