@@ -179,26 +179,20 @@ export function object(description: string): Field<JsonObject | null | undefined
   )
 }
 
-/** Names that readers of what is kept leave out, because every object has such members: refused where they come in. */
-export const UNKEPT_NAME = /^(?:__proto__|prototype|constructor)$/
-
 /** Texts by name: an object, or a list of `name=value`. */
 export function textMap(description: string): Field<ReadonlyMap<string, string> | undefined> {
   return field<ReadonlyMap<string, string> | undefined>('object', description, undefined, (value) => {
-    const texts = new Map(value === null ? [] : pairsOf(value))
-    for (const name of texts.keys()) if (UNKEPT_NAME.test(name)) throw new FieldError(`no name may be "${name}"`)
-    return texts
-  })
-}
-
-function pairsOf(value: unknown): (readonly [string, string])[] {
-  if (isObject(value)) return Object.entries(value).map(([name, each]) => [name, textOf(each)])
-  if (!Array.isArray(value)) return unfit('map[string]string', value)
-  return value.map((each) => {
-    const pair = textOf(each)
-    const mark = pair.indexOf('=')
-    if (mark <= 0) throw new FieldError('expected name=value')
-    return [pair.slice(0, mark), pair.slice(mark + 1)]
+    if (value === null) return new Map()
+    if (isObject(value)) return new Map(Object.entries(value).map(([name, each]) => [name, textOf(each)]))
+    if (!Array.isArray(value)) return unfit('map[string]string', value)
+    return new Map(
+      value.map((each) => {
+        const pair = textOf(each)
+        const mark = pair.indexOf('=')
+        if (mark <= 0) throw new FieldError('expected name=value')
+        return [pair.slice(0, mark), pair.slice(mark + 1)] as const
+      }),
+    )
   })
 }
 

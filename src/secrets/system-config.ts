@@ -1,10 +1,12 @@
 /** `sys/config`: settings that are kept with the core, and the process's own, to be looked at. */
 import { path, type Path, Rejection } from '../engines/engine.ts'
-import { boolean, commaList, inPath, textList, UNKEPT_NAME } from '../engines/fields.ts'
+import { boolean, commaList, inPath, textList } from '../engines/fields.ts'
 import type { SecretsCore } from './core.ts'
 import { CORS_HEADERS } from './system-settings.ts'
 
 const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}$/
+/** No client sends them, and what reads the settings leaves them out. */
+const UNKEPT = new Set(['__proto__', 'constructor', 'prototype'])
 /** Each is looked at with each request that is logged or answered. */
 const HEADERS_MAX = 256
 /** Origins and header names of a list; each origin is compared with each request of a browser. */
@@ -113,7 +115,7 @@ function auditedHeaderPaths(core: SecretsCore): Path[] {
         hmac: boolean('Whether only a hash of its value is shown', { fallback: false }),
       },
       read({ header }) {
-        const kept = headerIn(setting().value, header.toLowerCase())
+        const kept = ownValue(setting().value, header.toLowerCase())
         if (!kept) throw new Rejection(400, 'Could not find header in config')
         return { data: { [header]: kept }, flattened: true }
       },
@@ -150,7 +152,7 @@ function uiHeaderPaths(core: SecretsCore): Path[] {
         multivalue: boolean('Whether a reading tells all values', { fallback: false }),
       },
       read({ header, multivalue }) {
-        const values = headerIn(setting().value, header.toLowerCase())
+        const values = ownValue(setting().value, header.toLowerCase())
         return values && { data: multivalue ? { values } : { value: values[0] } }
       },
       async update({ header, values = [] }) {
@@ -173,13 +175,13 @@ function uiHeaderPaths(core: SecretsCore): Path[] {
 }
 
 function checkHeaderName(name: string): void {
-  if (!HEADER_NAME.test(name) || UNKEPT_NAME.test(name.toLowerCase()))
+  if (!HEADER_NAME.test(name) || UNKEPT.has(name.toLowerCase()))
     throw new Rejection(400, 'this is not the name of a header')
 }
 
-/** Not what every object has: a header may be called `constructor`. */
-function headerIn<T>(all: Readonly<Record<string, T>>, name: string): T | undefined {
-  return Object.hasOwn(all, name) ? all[name] : undefined
+/** Every object has a `constructor`, and no setting of that name. */
+function ownValue<T>(settings: Readonly<Record<string, T>>, name: string): T | undefined {
+  return Object.hasOwn(settings, name) ? settings[name] : undefined
 }
 
 function withHeader<T>(before: Readonly<Record<string, T>>, name: string, value: T): Record<string, T> {
