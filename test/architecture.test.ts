@@ -4,7 +4,7 @@
  * reason, in the same commit as the code that needs it.
  */
 import assert from 'node:assert/strict'
-import { readdirSync, readFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, relative, resolve } from 'node:path'
 import { test } from 'node:test'
 
@@ -197,6 +197,22 @@ test('every room opens with its theory of operation', () => {
     const comment = /^\/\*\*[\s\S]*?\*\//.exec(text)?.[0] ?? ''
     const length = comment.split('\n').length
     if (length < 10 || length > 60) wrong.push(`src/${room}/${main}: opening comment has ${length} lines, 10 to 60`)
+  }
+  assert.deepEqual(wrong, [])
+})
+
+test('files that the documents name are there', () => {
+  const documents = readdirSync(join(ROOT, 'docs')).filter((name) => name.endsWith('.md'))
+  const wrong: string[] = []
+  for (const document of ['README.md', ...documents.map((name) => join('docs', name))]) {
+    const text = readFileSync(join(ROOT, document), 'utf8')
+    const named = [...text.matchAll(/`((?:src|test|docs|fixtures|bench|scripts|systemd)\/[\w./-]+)`/g)]
+    // A room's file without its ending: `http/router`.
+    const short = [...text.matchAll(new RegExp(`\`((?:${Object.keys(MAY_IMPORT).join('|')})/[a-z][a-z0-9/-]*)\``, 'g'))]
+    const paths = [...named.map(([, path = '']) => path), ...short.map(([, path = '']) => join('src', path))]
+    for (const path of paths) {
+      if (!existsSync(join(ROOT, path)) && !existsSync(join(ROOT, `${path}.ts`))) wrong.push(`${document}: ${path}`)
+    }
   }
   assert.deepEqual(wrong, [])
 })
