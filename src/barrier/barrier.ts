@@ -17,7 +17,7 @@
  */
 import { Fault } from '../kit/errors.ts'
 import type { Batch, Put } from '../store/batch.ts'
-import type { Entry, PageOptions, Store } from '../store/store.ts'
+import type { Entry, History, PageOptions, Store } from '../store/store.ts'
 import { decrypt, encrypt } from './cipher.ts'
 import { KEY_BYTES, Keyring } from './keyring.ts'
 
@@ -164,6 +164,22 @@ export class Barrier {
   paths(prefix: string, options: PageOptions = {}): string[] {
     this.#open()
     return this.#store.paths(prefix, options)
+  }
+
+  /** As `Store.history`: of each row what lies below a prefix, without it; of the puts those that are wanted, opened. */
+  history(prefix: string, after: number, limit: number, isWanted: (path: string) => boolean): History {
+    const ring = this.#open()
+    const { rows, ...range } = this.#store.history?.(after, limit) ?? { oldest: 0, newest: 0, rows: [] }
+    const below = (path: string) => (path.startsWith(prefix) ? path.slice(prefix.length) : undefined)
+    const opened = rows.map(({ batch, sequence }) => {
+      const puts = batch.puts.flatMap(({ path, value }) => {
+        const rest = below(path)
+        if (rest === undefined || !isWanted(rest)) return []
+        return [{ path: rest, value: decrypt(path, value, (term) => ring.key(term)) }]
+      })
+      return { sequence, batch: { puts, deletes: batch.deletes.flatMap((path) => below(path) ?? []) } }
+    })
+    return { ...range, rows: opened }
   }
 
   /** As `Store.onFailure`. The barrier itself stands on what is durable again by then. */

@@ -1,10 +1,10 @@
 /** What one engine or one part of the core sees of the barrier: the entries below its own prefix, and no others. */
 import { Fault } from '../kit/errors.ts'
 import type { Batch, Put } from '../store/batch.ts'
-import type { PageOptions } from '../store/store.ts'
+import type { History, PageOptions } from '../store/store.ts'
 import type { Barrier } from './barrier.ts'
 
-export type { Batch, Put }
+export type { Batch, History, Put }
 
 /** Entries of one commit: a few milliseconds of the writer's time. */
 const REMOVED_AT_ONCE = 500
@@ -59,6 +59,11 @@ export class View {
       await this.commit({ puts: [], deletes })
       removed += deletes.length
     }
+  }
+
+  /** As `Barrier.history`, of what lies below the prefix. */
+  history(after: number, limit: number, isWanted: (path: string) => boolean): History {
+    return this.#barrier.history(this.#prefix, after, limit, isWanted)
   }
 
   /**

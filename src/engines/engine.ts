@@ -23,7 +23,7 @@
  * What can go wrong. A caller's mistake: throw a `Rejection` (or a `Refusal`), nothing is committed. Anything else that
  * is thrown is ours: the caller sees "internal error", the log has the rest.
  */
-import type { Batch } from '../barrier/view.ts'
+import type { Batch, History } from '../barrier/view.ts'
 import type { JsonText } from '../kit/operation.ts'
 import type { Fields, InputOf } from './fields.ts'
 import type { KeyedHash } from './keyed-hash.ts'
@@ -43,6 +43,14 @@ export interface Storage {
   list(prefix?: string, options?: { after?: string; limit?: number }): string[]
   /** Enqueues at once; resolves when durable. The values are not changed any more. */
   commit(batch: Batch): Promise<number>
+}
+
+/** What has become of an engine's storage, for who follows it. */
+export interface Chronicle {
+  /** What was committed behind a sequence, from at most `limit` commits of all of the core; of its puts those wanted. */
+  history(after: number, limit: number, isWanted: (path: string) => boolean): History
+  /** Calls back when something was committed here; returns what ends it. */
+  onCommit(listener: () => void): () => void
 }
 
 /** Who calls, as far as engines may know. */
@@ -78,6 +86,8 @@ export interface EngineCall {
   readonly path: string
   readonly verb: EngineVerb
   readonly view: Storage
+  /** Absent for the core's own engines. */
+  readonly chronicle: Chronicle | undefined
   readonly caller: Caller
   readonly requestId: string
   readonly nowMs: number

@@ -25,6 +25,7 @@ import { type Call, JsonText, type WholeAnswer } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
 import { answerOf, denied, rejectionAnswer, signed } from './answer.ts'
 import type { InFlight } from './in-flight.ts'
+import { MountView } from './mount-view.ts'
 import type { Place } from './mounts.ts'
 import { type RequestBody, requestBody, type RequestHead, requestHead, type Verb } from './request.ts'
 import { helpOf } from './help.ts'
@@ -225,6 +226,10 @@ class RequestCall implements EngineCall {
 
   get signal(): AbortSignal {
     return this.#call.signal
+  }
+
+  get chronicle(): EngineCall['chronicle'] {
+    return this.view instanceof MountView ? this.view : undefined
   }
 
   /** What is known once the caller's policies were asked. */

@@ -3,14 +3,15 @@
  * lets end what is under way; then its door is shut, so that whoever still holds it, whatever it waits for, can write
  * nothing behind the removal.
  */
-import type { Batch, View } from '../barrier/view.ts'
-import { Rejection, type Storage } from '../engines/engine.ts'
+import type { Batch, History, View } from '../barrier/view.ts'
+import { type Chronicle, Rejection, type Storage } from '../engines/engine.ts'
 
 type ListOptions = Parameters<Storage['list']>[1]
 
-export class MountView implements Storage {
+export class MountView implements Storage, Chronicle {
   readonly #view: View
   readonly #commits = new Set<Promise<unknown>>()
+  readonly #listeners = new Set<() => void>()
   #isShut = false
 
   constructor(view: View) {
@@ -33,7 +34,23 @@ export class MountView implements Storage {
     if (this.#isShut) throw new Rejection(404, 'this mount has been disabled')
     const commit = this.#view.commit(batch)
     this.#commits.add(commit)
-    return commit.finally(() => this.#commits.delete(commit))
+    try {
+      return await commit
+    } finally {
+      this.#commits.delete(commit)
+      for (const listener of this.#listeners) listener()
+    }
+  }
+
+  history(after: number, limit: number, isWanted: (path: string) => boolean): History {
+    if (this.#isShut) throw new Rejection(404, 'this mount has been disabled')
+    return this.#view.history(after, limit, isWanted)
+  }
+
+  /** Calls back when something was committed here; returns what ends it. */
+  onCommit(listener: () => void): () => void {
+    this.#listeners.add(listener)
+    return () => this.#listeners.delete(listener)
   }
 
   /** Nothing can be committed any more; resolves when what had been is durable, or has failed. */

@@ -20,7 +20,7 @@
  */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { Fault, messageOf, Refusal } from '../kit/errors.ts'
-import type { Batch } from './batch.ts'
+import { type Batch, decodeBatch } from './batch.ts'
 import { openForReading } from './database.ts'
 import { EntryCache } from './entry-cache.ts'
 import { entryCrc } from './entry-crc.ts'
@@ -61,11 +61,22 @@ export interface Store {
    * queued (MalformedBatch, StoreError `busy` and `closed`): then nothing else is touched by it.
    */
   commit(batch: Batch): Promise<number>
+  /** What was committed behind a sequence, in order, from at most `limit` rows of the log; absent where there is no log. */
+  history?(after: number, limit: number): History
   /**
    * Calls back whenever commits have failed and what was pending is gone: before any of them is told, so that memory
    * which ran ahead of the disk can be dropped in time. Must not throw. Returns what ends it.
    */
   onFailure(listener: () => void): () => void
+}
+
+/** A piece of what was committed. */
+export interface History {
+  /** Whoever has seen everything up to here, and not beyond, can be told all of the rest. */
+  readonly oldest: number
+  /** Sequence of the newest commit. */
+  readonly newest: number
+  readonly rows: readonly { readonly sequence: number; readonly batch: Batch }[]
 }
 
 export interface PageOptions {
@@ -188,6 +199,12 @@ export class SqliteStore implements Store {
       const numbers = { sequence: Number(row['sequence']), epoch: Number(row['epoch']), atMs: Number(row['at']) }
       return { ...numbers, batch, checksum }
     })
+  }
+
+  history(after: number, limit: number): History {
+    const [oldest, newest] = [this.base().sequence, this.position().sequence]
+    const rows = this.rowsAfter(after, limit).map(({ batch, sequence }) => ({ sequence, batch: decodeBatch(batch) }))
+    return { oldest, newest, rows }
   }
 
   /** What the oldest row of the log that is left follows upon: whoever stands there can be served from it. */

@@ -22,6 +22,7 @@ import { searchPaths } from './search-paths.ts'
 import { transactionPaths } from './transaction-paths.ts'
 import { treePaths } from './tree-paths.ts'
 import { versionPaths } from './version-paths.ts'
+import { watchPaths } from './watch-paths.ts'
 
 const versionedPaths: readonly Path[] = [
   ...configPaths,
@@ -33,6 +34,7 @@ const versionedPaths: readonly Path[] = [
   ...diffPaths,
   ...searchPaths,
   ...treePaths,
+  ...watchPaths,
   path({
     pattern: ':path*',
     summary: 'Nothing: secrets are below data/, their settings below metadata/',

@@ -1,0 +1,217 @@
+/**
+ * What happens to the secrets of a mount, in order, read from the log of the store: so whoever was away learns what it
+ * missed, across restarts, for as long as the log goes back. The newest events are kept in memory, read once for all who
+ * wait; nothing is read while nobody does.
+ */
+import { type Chronicle, type MountFacts, Rejection } from '../engine.ts'
+import { type ChangeKind, decodeRecord } from './record.ts'
+import { hidden } from './names.ts'
+import { RECORDS_PREFIX, REMOVED_PATH } from './secrets.ts'
+
+export interface KvEvent {
+  readonly sequence: number
+  readonly path: string
+  readonly change: ChangeKind | 'remove'
+  /** The newest version; 0 for none. */
+  readonly version: number
+}
+
+export interface Slice {
+  readonly events: readonly KvEvent[]
+  /** Everything up to here has been looked at. */
+  readonly upTo: number
+  /** Something between the cursor and now is not known any more, or the cursor is of another history. */
+  readonly isGap: boolean
+}
+
+/** Commits of the core that are looked at in one turn. */
+const ROWS_AT_ONCE = 500
+const KEPT_MAX = 4096
+const WAITING_MAX = 5000
+/** How long a core that was sealed keeps those waiting who did not hear of it. */
+const LOOKED_EVERY_MS = 1000
+
+interface Waiting {
+  readonly isMeant: (path: string) => boolean
+  readonly resolve: () => void
+  readonly reject: (error: unknown) => void
+}
+
+function isWanted(path: string): boolean {
+  return path === REMOVED_PATH || (path.startsWith(RECORDS_PREFIX) && !path.includes('/', RECORDS_PREFIX.length))
+}
+
+export class Journal {
+  readonly #chronicle: Chronicle
+  readonly #facts: MountFacts
+  /** Events behind `#from`, up to `#to`. */
+  #kept: KvEvent[] = []
+  #from = -1
+  #to = -1
+  /** Who waits, by the folder or secret that is waited for. */
+  readonly #waiting = new Map<string, Set<Waiting>>()
+  #count = 0
+  #unfollow: (() => void) | undefined
+  #timer: NodeJS.Timeout | undefined
+  #isDue = false
+
+  constructor(chronicle: Chronicle, facts: MountFacts) {
+    this.#chronicle = chronicle
+    this.#facts = facts
+  }
+
+  /** The newest commit of the core. */
+  get newest(): number {
+    return this.#chronicle.history(Number.MAX_SAFE_INTEGER, 1, () => false).newest
+  }
+
+  /** What follows upon a sequence, as far as one turn looks. */
+  after(sequence: number): Slice {
+    if (this.#from >= 0 && this.#count > 0 && sequence >= this.#from) {
+      // Whoever waits is told of what is read here, too: it is read once.
+      this.#tell()
+      if (sequence <= this.#to) {
+        return { events: this.#kept.filter((event) => event.sequence > sequence), upTo: this.#to, isGap: false }
+      }
+    }
+    return this.#read(sequence)
+  }
+
+  #read(sequence: number): Slice {
+    const { newest, oldest, rows } = this.#chronicle.history(sequence, ROWS_AT_ONCE, isWanted)
+    if (sequence < oldest || sequence > newest) return { events: [], upTo: newest, isGap: true }
+    const events = rows.flatMap(({ batch, sequence: at }) => this.#eventsOf(at, batch))
+    return { events, upTo: rows.at(-1)?.sequence ?? sequence, isGap: false }
+  }
+
+  #eventsOf(
+    sequence: number,
+    { deletes, puts }: { deletes: readonly string[]; puts: readonly { path: string; value: Uint8Array }[] },
+  ): KvEvent[] {
+    const events: KvEvent[] = []
+    for (const { path, value } of puts) {
+      const bytes = Buffer.from(value.buffer, value.byteOffset, value.length)
+      if (path !== REMOVED_PATH) {
+        const { current, lastChange, name } = decodeRecord(bytes)
+        events.push({ sequence, path: name, change: lastChange, version: current })
+        continue
+      }
+      // Written by `ChangingSecrets` and authenticated by the barrier.
+      for (const name of JSON.parse(bytes.toString('utf8')) as string[]) {
+        const isGone = deletes.includes(RECORDS_PREFIX + hidden(this.#facts.secret, 'key', name))
+        if (isGone) events.push({ sequence, path: name, change: 'remove', version: 0 })
+      }
+    }
+    return events
+  }
+
+  /** Takes in what was committed since; returns what of it concerns secrets. */
+  #advance(): readonly KvEvent[] {
+    const fresh: KvEvent[] = []
+    for (;;) {
+      const { events, isGap, upTo } = this.#read(this.#to)
+      if (isGap) {
+        ;[this.#kept, this.#from, this.#to] = [[], upTo, upTo]
+        for (const waiting of this.#everybody()) waiting.resolve()
+        return fresh
+      }
+      if (upTo === this.#to) break
+      this.#to = upTo
+      fresh.push(...events)
+    }
+    this.#kept.push(...fresh)
+    const excess = this.#kept.length - KEPT_MAX
+    if (excess > 0) {
+      this.#from = this.#kept[excess - 1]?.sequence ?? this.#from
+      this.#kept = this.#kept.filter(({ sequence }) => sequence > this.#from)
+    }
+    return fresh
+  }
+
+  /**
+   * Resolves when something happens to a secret that `isMeant`, at one of `places` (folders with a slash at their end, or
+   * names), or when the time is over or the signal aborts. Throws a Rejection (429) where too many wait already.
+   */
+  async wait(
+    places: readonly string[],
+    isMeant: (path: string) => boolean,
+    waitMs: number,
+    signal: AbortSignal,
+  ): Promise<void> {
+    if (this.#count >= WAITING_MAX) throw new Rejection(429, 'too many watch this mount already: try again later')
+    const { promise, reject, resolve } = Promise.withResolvers<void>()
+    const waiting = { isMeant, resolve, reject }
+    const over = setTimeout(resolve, waitMs)
+    signal.addEventListener('abort', () => resolve(), { once: true })
+    this.#enter(places, waiting)
+    try {
+      await promise
+    } finally {
+      clearTimeout(over)
+      this.#leave(places, waiting)
+    }
+  }
+
+  #enter(places: readonly string[], waiting: Waiting): void {
+    for (const place of places) {
+      const those = this.#waiting.get(place) ?? new Set()
+      this.#waiting.set(place, those.add(waiting))
+    }
+    if (this.#count++ > 0) return
+    this.#unfollow = this.#chronicle.onCommit(() => this.#look())
+    this.#timer = setInterval(() => this.#tell(), LOOKED_EVERY_MS)
+    this.#timer.unref()
+  }
+
+  #leave(places: readonly string[], waiting: Waiting): void {
+    for (const place of places) {
+      const those = this.#waiting.get(place)
+      those?.delete(waiting)
+      if (those?.size === 0) this.#waiting.delete(place)
+    }
+    if (--this.#count > 0) return
+    this.#unfollow?.()
+    clearInterval(this.#timer)
+    ;[this.#kept, this.#from, this.#to] = [[], -1, -1]
+  }
+
+  /** Once for everything that is committed in one turn. */
+  #look(): void {
+    if (this.#isDue) return
+    this.#isDue = true
+    setImmediate(() => {
+      this.#isDue = false
+      this.#tell()
+    })
+  }
+
+  /** Begins to keep events from a cursor on; before anybody waits. */
+  begin(sequence: number): void {
+    if (this.#from < 0) [this.#from, this.#to] = [sequence, sequence]
+  }
+
+  #tell(): void {
+    if (this.#count === 0) return
+    try {
+      for (const { path } of this.#advance()) {
+        for (const place of placesOf(path)) {
+          for (const waiting of this.#waiting.get(place) ?? []) if (waiting.isMeant(path)) waiting.resolve()
+        }
+      }
+    } catch (error) {
+      // Sealed: nobody learns anything any more.
+      for (const waiting of this.#everybody()) waiting.reject(error)
+    }
+  }
+
+  #everybody(): Waiting[] {
+    return [...this.#waiting.values()].flatMap((those) => [...those])
+  }
+}
+
+/** A name and all folders above it: where somebody may wait for it. */
+function placesOf(name: string): string[] {
+  const places = ['', name]
+  for (let at = name.indexOf('/'); at >= 0; at = name.indexOf('/', at + 1)) places.push(name.slice(0, at + 1))
+  return places
+}

@@ -1,0 +1,95 @@
+/**
+ * `watch/`: what happens to secrets below a folder, told to who waits for it. An answer has a cursor; the next request with
+ * it is told what happened since, at once or when it happens. Only of secrets that the caller may read.
+ */
+import { type Chronicle, type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
+import { duration, inPath, text } from '../fields.ts'
+import { Journal, type KvEvent } from './journal.ts'
+import { folderOf } from './listing.ts'
+
+/** Below the time that a request may take. */
+const WAIT_SECONDS_MAX = 60
+const WAIT_SECONDS_DEFAULT = 30
+const EVENTS_MAX = 1000
+
+interface Input {
+  readonly path: string
+  readonly cursor: string
+  readonly wait: number
+}
+
+/** One for each mount that is watched; it goes with the mount. */
+const journals = new WeakMap<Chronicle, Journal>()
+
+function journalOf({ chronicle, mount }: EngineCall): Journal {
+  if (!chronicle) throw new Rejection(400, 'nothing can be watched here')
+  const journal = journals.get(chronicle) ?? new Journal(chronicle, mount)
+  journals.set(chronicle, journal)
+  return journal
+}
+
+function sequenceOf(cursor: string): number {
+  if (/^\d{1,15}$/.test(cursor)) return Number(cursor)
+  throw new Rejection(400, '"cursor" is what an answer of watch had, or empty for from now on')
+}
+
+function answer(events: readonly KvEvent[], upTo: number, isReset: boolean): Reply {
+  return { data: { events, cursor: String(upTo), ...(isReset && { reset: true }) } }
+}
+
+/** The first of them, so that no commit is cut in two; else all. */
+function limited(events: readonly KvEvent[], upTo: number): Reply {
+  const beyond = events[EVENTS_MAX]
+  const end = beyond?.sequence ?? Number.POSITIVE_INFINITY
+  const whole = events.filter(({ sequence }) => sequence < end)
+  // One commit with more than that many: it stays whole.
+  if (beyond && whole.length === 0)
+    return answer(
+      events.filter(({ sequence }) => sequence === end),
+      end,
+      false,
+    )
+  return answer(whole, whole.length < events.length ? (whole.at(-1)?.sequence ?? upTo) : upTo, false)
+}
+
+async function watch(input: Input, call: EngineCall): Promise<Reply> {
+  const journal = journalOf(call)
+  if (input.wait > WAIT_SECONDS_MAX) throw new Rejection(400, `"wait" is at most ${WAIT_SECONDS_MAX} seconds`)
+  if (input.cursor === '') return answer([], journal.newest, false)
+  const folder = folderOf(input.path)
+  const places = input.path === folder ? [folder] : [folder, input.path]
+  const isBelow = (name: string) => name.startsWith(folder) || name === input.path
+  const isMeant = (name: string) =>
+    isBelow(name) && (call.allows('read', `data/${name}`) || call.allows('read', `metadata/${name}`))
+  const endMs = performance.now() + input.wait * 1000
+  for (let from = sequenceOf(input.cursor); ; ) {
+    const { events, isGap, upTo } = journal.after(from)
+    if (isGap) return answer([], upTo, true)
+    const meant = events.filter(({ path: name }) => isMeant(name))
+    const leftMs = endMs - performance.now()
+    if (meant.length > 0 || call.signal.aborted) return limited(meant, upTo)
+    // There may be more of the log than one turn looks at.
+    if (upTo > from) await new Promise(setImmediate)
+    else if (leftMs <= 0) return answer([], upTo, false)
+    else {
+      journal.begin(upTo)
+      await journal.wait(places, isMeant, leftMs, call.signal)
+    }
+    from = upTo
+  }
+}
+
+export const watchPaths: readonly Path[] = [
+  path({
+    pattern: 'watch/:path*',
+    summary: 'What happens to secrets below a folder; waits until something does',
+    fields: {
+      path: inPath('Folder, or the name of a secret; empty for all of the mount'),
+      cursor: text('Of the answer before; empty for one from now on', { fallback: '' }),
+      wait: duration(`How long to wait for something to happen, at most ${WAIT_SECONDS_MAX} s`, {
+        fallback: WAIT_SECONDS_DEFAULT,
+      }),
+    },
+    read: watch,
+  }),
+]
