@@ -11,6 +11,10 @@ function textIn(cache: EntryCache, read: () => ReturnType<typeof entry> | undefi
   return found && Buffer.from(found.value).toString()
 }
 
+function next(text: string) {
+  return () => entry(text, 9)
+}
+
 test('the database is asked once, also for what it does not have, and again once all is forgotten', () => {
   const cache = new EntryCache()
   assert.equal(
@@ -38,7 +42,6 @@ test('a later batch takes the place of what is known; an earlier one, that was t
 
 test('where it cannot be told which is later, the database is asked', () => {
   const cache = new EntryCache()
-  const next = (text: string) => () => entry(text, 9)
   textIn(cache, () => undefined)
   cache.written({ puts: [{ path: 'a', value: Buffer.from('put') }], deletes: [] }, 7)
   assert.equal(textIn(cache, next('put')), 'put')
