@@ -247,17 +247,21 @@ test('a list over HTTP is without the names that its caller could not use', asyn
   assert.deepEqual([nothing.status, nothing.text], [404, '{"errors":[]}\n'])
 })
 
+/** A rule for one path, and what restricts it. */
+function restricted(rest: string): string {
+  return `path "cubbyhole/a" { capabilities = ["read", "update", "create"] ${rest} }`
+}
+
 test('what a rule allows after a second factor only is allowed to nobody: there is no way to give one', async (t) => {
   const world = await CoreWorld.open(t)
-  const policy = (rest: string) => `path "cubbyhole/a" { capabilities = ["read", "update", "create"] ${rest} }`
-  await world.ask('PUT', 'sys/policies/acl/p', { policy: policy('') })
+  await world.ask('PUT', 'sys/policies/acl/p', { policy: restricted('') })
   const made = await world.ask('POST', 'auth/token/create', { policies: ['p'], no_default_policy: true })
   const token = String(made.body.auth['client_token'])
   const write = async () => (await world.ask('PUT', 'cubbyhole/a', { x: 1 }, { token })).status
   assert.equal(await write(), 204)
-  await world.ask('PUT', 'sys/policies/acl/p', { policy: policy('mfa_methods = ["totp"]') })
+  await world.ask('PUT', 'sys/policies/acl/p', { policy: restricted('mfa_methods = ["totp"]') })
   assert.equal(await write(), 403)
   assert.equal((await world.ask('GET', 'cubbyhole/a', undefined, { token })).status, 403)
-  await world.ask('PUT', 'sys/policies/acl/p', { policy: policy('') })
+  await world.ask('PUT', 'sys/policies/acl/p', { policy: restricted('') })
   assert.deepEqual((await world.ask('GET', 'cubbyhole/a', undefined, { token })).body.data, { x: 1 })
 })
