@@ -47,6 +47,7 @@ export type DecisionReason =
   | 'not granted'
   | 'wrapping'
   | 'limit'
+  | 'second factor'
   | ParameterFault
 
 export interface Decision {
@@ -181,6 +182,13 @@ class CompiledAcl implements Acl {
   }
 
   decide(request: AccessRequest): Decision {
+    const decision = this.#judge(request)
+    // There is no way to give one yet, so nobody passes.
+    const isKept = decision.allowed && decision.mfaMethods.length > 0
+    return isKept ? { ...decision, allowed: false, reason: 'second factor' } : decision
+  }
+
+  #judge(request: AccessRequest): Decision {
     const { operation } = request
     if (operation === 'help') return verdict(true, 'help')
     const listing = operation === 'list' || operation === 'scan'

@@ -68,23 +68,25 @@ function lineOf({ at, path, policy }: RuleOrigin, why: string): string {
   return `  ${policy}:${at.line}:${at.column}: path ${JSON.stringify(path)}: ${why}`
 }
 
-function consequence({ allowed, limit, mfaMethods, reason, sudo }: Decision): string {
+function consequence({ allowed, limit, reason, sudo }: Decision): string {
   if (!allowed) return reason === 'no rule' ? ', no rule matches' : ''
   const also = [
     ...(sudo ? ['with sudo'] : []),
     ...(limit === undefined ? [] : [limit === 0 ? 'all names' : `at most ${limit} names at once`]),
-    ...(mfaMethods.length > 0 ? [`after a code of ${mfaMethods.join(', ')}`] : []),
   ]
   return also.length > 0 ? `, ${also.join(', ')}` : ''
 }
 
-function roleOf({ parameter, reason }: Decision, operation: string): string {
+function roleOf({ mfaMethods, parameter, reason }: Decision, operation: string): string {
   const name = parameter === undefined ? '' : ` ${JSON.stringify(parameter)}`
   if (reason === 'granted') return `decides, it grants ${operation}`
   if (reason === 'deny') return 'decides, it denies'
   if (reason === 'not granted') return `decides, it does not grant ${operation}`
   if (reason === 'wrapping') return 'decides, it wants the answer wrapped, within its bounds'
   if (reason === 'limit') return 'decides, it does not let so many names be listed at once'
+  if (reason === 'second factor') {
+    return `decides, it wants a code of ${mfaMethods.join(', ')}, and there is no way to give one yet`
+  }
   if (reason === 'parameter missing') return `decides, it requires the parameter${name}`
   if (reason === 'parameter denied') return `decides, it denies the parameter${name} or its value`
   return `decides, it does not allow the parameter${name} or its value`

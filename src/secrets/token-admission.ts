@@ -103,8 +103,6 @@ export class Admission {
   }
 }
 
-/** Where a rule wants a second factor nobody passes: there is no way to give one yet. */
-function judgementOf({ allowed, keeps, limit, mfaMethods, sudo }: Decision): Judgement {
-  const isPassed = allowed && mfaMethods.length === 0
-  return { allowed: isPassed, sudo, ...(limit !== undefined && { limitMax: limit }), ...(keeps && { keeps }) }
+function judgementOf({ allowed, keeps, limit, sudo }: Decision): Judgement {
+  return { allowed, sudo, ...(limit !== undefined && { limitMax: limit }), ...(keeps && { keeps }) }
 }

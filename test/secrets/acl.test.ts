@@ -89,7 +89,7 @@ test('a decision names the parameter that was objected to, and the methods that 
   assert.deepEqual(told({}), ['parameter missing', 'yes', 'm1', 'm2'])
   assert.deepEqual(told({ yes: 1, No: 2 }), ['parameter denied', 'No', 'm1', 'm2'])
   assert.deepEqual(told({ yes: 1, other: 2 }), ['parameter not allowed', 'other', 'm1', 'm2'])
-  assert.deepEqual(told({ yes: 1 }), ['granted', undefined, 'm1', 'm2'])
+  assert.deepEqual(told({ yes: 1 }), ['second factor', undefined, 'm1', 'm2'])
 })
 
 test('names of Object are names like any other', () => {
