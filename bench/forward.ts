@@ -16,7 +16,7 @@ import { type Download, download, downloadRow } from './support/curl.ts'
 import { alone, type Options, plainNumber, type Row, WrongContent } from './support/figure.ts'
 import { checkAgainst, Follower } from './support/follower.ts'
 import { HttpSocket } from './support/http-socket.ts'
-import { type Load, load, loadRow, type Request } from './support/load.ts'
+import { load, loadRow, type Rate, type Request } from './support/load.ts'
 import { cpuSeconds, inTurn, median, percentile, type Pids } from './support/measure.ts'
 import type { Answer as Written, Order as Write } from './support/writer.ts'
 
@@ -59,7 +59,7 @@ class Relay {
     return { megabytesPerSecond: bytes / 1e6 / seconds, cpuSecondsPerGigabyte: cpu / (bytes / 1e9) }
   }
 
-  async load(bytes: number, durationMs: number): Promise<Load> {
+  async load(bytes: number, durationMs: number): Promise<Rate> {
     const before = cpuSeconds(this.pids)
     const [requestsPerSecond = Number.NaN] = await this.ask({ kind: 'requests', bytes, atOnce: AT_ONCE, durationMs })
     const requests = requestsPerSecond * (durationMs / 1000)
@@ -163,7 +163,7 @@ async function sameBody(directPort: number, serverPort: number, path: string): P
 async function loads(bench: Bench, figure: string, next: () => Request, bodyBytes: number): Promise<Row[]> {
   const { cluster, relay, options } = bench
   const durationMs = options.quick ? 500 : 3000
-  const [ours, direct, bare]: [Load[], Load[], Load[]] = [[], [], []]
+  const [ours, direct, bare]: [Rate[], Rate[], Rate[]] = [[], [], []]
   const through = { port: cluster.server.port, pid: cluster.pids, next }
   const straight = { port: cluster.agent.port, pid: cluster.agent.pid, next }
   for (const side of [through, straight]) await load({ ...side, durationMs: durationMs / 2 })

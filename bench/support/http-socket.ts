@@ -39,11 +39,12 @@ export class HttpSocket {
     })
   }
 
-  get(path: string, handler: Handler, header = '', verb = 'GET'): void {
+  /** `body` is ASCII, and its length is among the headers. */
+  get(path: string, handler: Handler, header = '', verb = 'GET', body = ''): void {
     this.#handler = handler
     this.#state = 'head'
     this.#head = Buffer.alloc(0)
-    this.#socket.write(`${verb} ${path} HTTP/1.1\r\nHost: 127.0.0.1:${this.#port}\r\n${header}\r\n`, 'latin1')
+    this.#socket.write(`${verb} ${path} HTTP/1.1\r\nHost: 127.0.0.1:${this.#port}\r\n${header}\r\n${body}`, 'latin1')
   }
 
   close(): void {
@@ -96,11 +97,12 @@ export class HttpSocket {
     const end = this.#head.indexOf(HEAD_END)
     if (end < 0) return bytes.length
     const head = this.#head.toString('latin1', 0, end)
-    const length = /^content-length: *(\d+)/im.exec(head)?.[1]
+    const status = Number(head.slice(9, 12))
+    const length = status === 204 ? '0' : /^content-length: *(\d+)/im.exec(head)?.[1]
     this.#left = Number(length ?? 0)
     if (/^transfer-encoding: *chunked/im.test(head)) this.#state = 'chunk size'
     else this.#state = length === undefined ? 'close' : 'length'
-    this.#handler?.onHead?.(Number(head.slice(9, 12)), head)
+    this.#handler?.onHead?.(status, head)
     if (this.#state === 'length' && this.#left === 0) this.#finish()
     return at + end + HEAD_END.length - before
   }

@@ -3,21 +3,29 @@
  */
 import { type Row, WrongContent } from './figure.ts'
 import { HttpSocket } from './http-socket.ts'
-import { cpuSeconds, nowMs, type Pids } from './measure.ts'
+import { cpuSeconds, nowMs, percentile, type Pids } from './measure.ts'
 
 export interface Request {
   /** GET where it is absent. */
   readonly verb?: string
   readonly path: string
   readonly header?: string
+  /** ASCII; its length is among the headers. */
+  readonly body?: string
   /** What is wrong with the answer, if anything is. The body is valid only during the call. */
   readonly fault: (status: number, body: Buffer) => string | undefined
 }
 
-export interface Load {
+export interface Rate {
   readonly requestsPerSecond: number
   /** CPU milliseconds of whoever serves for a request. */
   readonly cpuMsPerRequest: number
+}
+
+export interface Load extends Rate {
+  /** From the request's last byte to the answer's. */
+  readonly p50Ms: number
+  readonly p99Ms: number
 }
 
 const CONNECTIONS = 16
@@ -28,61 +36,71 @@ export async function load(options: {
   port: number
   pid: Pids
   durationMs: number
-  /** What is asked next; `isFirst` on a connection that has asked nothing yet. */
-  next: (isFirst: boolean) => Request
+  connections?: number
+  /** What is asked next; `isFirst` on a connection that has asked nothing yet. Undefined: there is nothing left to ask. */
+  next: (isFirst: boolean) => Request | undefined
 }): Promise<Load> {
-  const { port, pid, durationMs, next } = options
+  const { connections = CONNECTIONS, port, pid, durationMs, next } = options
   const [beganMs, cpuBefore] = [nowMs(), cpuSeconds(pid)]
   const untilMs = beganMs + durationMs
-  const counts = await Promise.all(
-    Array.from({ length: CONNECTIONS }, () => oneConnection(new HttpSocket(port), next, untilMs)),
-  )
-  const requests = counts.reduce((sum, count) => sum + count, 0)
+  const times: number[] = []
+  const one = () => oneConnection(new HttpSocket(port), { next, untilMs, times })
+  await Promise.all(Array.from({ length: connections }, one))
+  const requests = times.length
   return {
     requestsPerSecond: requests / ((nowMs() - beganMs) / 1000),
     cpuMsPerRequest: ((cpuSeconds(pid) - cpuBefore) * 1000) / requests,
+    p50Ms: percentile(times, 0.5),
+    p99Ms: percentile(times, 0.99),
   }
 }
 
-/** The number of requests that were answered. */
-function oneConnection(socket: HttpSocket, next: (isFirst: boolean) => Request, untilMs: number): Promise<number> {
+interface Run {
+  readonly next: (isFirst: boolean) => Request | undefined
+  readonly untilMs: number
+  /** Where what each request took is noted. */
+  readonly times: number[]
+}
+
+function oneConnection(socket: HttpSocket, { next, times, untilMs }: Run): Promise<void> {
   const whole = Buffer.allocUnsafeSlow(BODY_BYTES_MAX)
   return new Promise((resolve, reject) => {
-    let count = 0
+    let isFirst = true
     const wrong = (text: string) => {
       socket.close()
       reject(new WrongContent(text))
     }
+    const done = () => {
+      socket.close()
+      resolve()
+    }
     const ask = () => {
-      const request = next(count === 0)
+      const request = next(isFirst)
+      if (!request) return done()
+      isFirst = false
       let [status, length] = [0, 0]
-      socket.get(
-        request.path,
-        {
-          onHead: (code) => void (status = code),
-          onBody: (bytes) => void (length += bytes.copy(whole, length)),
-          onEnd() {
-            count++
-            const fault = request.fault(status, whole.subarray(0, length))
-            if (fault !== undefined) return wrong(`${request.path}: ${fault}`)
-            if (nowMs() < untilMs) return setImmediate(ask)
-            socket.close()
-            return resolve(count)
-          },
-          onFail: (error) => wrong(`${request.path}: ${error.message}`),
+      const beganMs = performance.now()
+      const handler = {
+        onHead: (code: number) => void (status = code),
+        onBody: (bytes: Buffer) => void (length += bytes.copy(whole, length)),
+        onEnd() {
+          times.push(performance.now() - beganMs)
+          const fault = request.fault(status, whole.subarray(0, length))
+          if (fault !== undefined) return wrong(`${request.path}: ${fault}`)
+          return nowMs() < untilMs ? void setImmediate(ask) : done()
         },
-        request.header,
-        request.verb,
-      )
+        onFail: (error: Error) => wrong(`${request.path}: ${error.message}`),
+      }
+      socket.get(request.path, handler, request.header, request.verb, request.body)
     }
     ask()
   })
 }
 
-const rateOf = ({ requestsPerSecond }: Load) => requestsPerSecond
-const cpuOf = ({ cpuMsPerRequest }: Load) => cpuMsPerRequest
+const rateOf = ({ requestsPerSecond }: Rate) => requestsPerSecond
+const cpuOf = ({ cpuMsPerRequest }: Rate) => cpuMsPerRequest
 
-export function loadRow(figure: string, ours: readonly Load[], peer: { name: string; loads: readonly Load[] }): Row {
+export function loadRow(figure: string, ours: readonly Rate[], peer: { name: string; loads: readonly Rate[] }): Row {
   return {
     figure,
     unit: 'req/s',

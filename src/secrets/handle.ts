@@ -77,6 +77,8 @@ const NOBODYS_BODY_MAX = 1 << 20
 export async function handle(core: Core, method: Verb, raw: RawInput, call: Call): Promise<WholeAnswer> {
   const trace = { accessor: '' }
   try {
+    const turn = core.inFlight.turn()
+    if (turn) await turn
     return signed(await serve(core, method, raw, call, trace), trace.accessor)
   } catch (error) {
     const answer = rejectionAnswer(error)

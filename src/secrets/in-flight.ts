@@ -1,6 +1,12 @@
-/** The requests that are being answered, for `sys/in-flight-req`. */
+/** The requests that are being answered: for `sys/in-flight-req`, and so that many of them leave room for others. */
 import type { Call } from '../kit/operation.ts'
+import { Pace } from './pace.ts'
 import type { Verb } from './request.ts'
+
+/** Requests under way that need no pace: together they take no more of the thread than others can wait for. */
+const UNPACED_MAX = 8
+/** Half a millisecond of writes, about. */
+const BEGUN_AT_ONCE = 4
 
 interface Entry {
   readonly id: string
@@ -22,6 +28,12 @@ const METHODS: Readonly<Record<Verb, string>> = {
 
 export class InFlight {
   readonly #entries = new Set<Entry>()
+  readonly #pace = new Pace(BEGUN_AT_ONCE)
+
+  /** While many are under way, what the next one has to wait for. */
+  turn(): Promise<void> | undefined {
+    return this.#entries.size < UNPACED_MAX ? undefined : this.#pace.enter()
+  }
 
   /** Counts a request in; what it returns counts it out. */
   enter(verb: Verb, path: string, { remote = '', requestId: id }: Call): () => void {

@@ -36,8 +36,8 @@ const FULL = 13
 /** Of batches that are queued: a disk that stands still must not cost all memory. One alone may be larger. */
 const QUEUED_BYTES_MAX = 256 << 20
 
-/** Answers of one turn of the event loop: about a millisecond of what those who are answered do next. */
-const ANSWERED_AT_ONCE = 16
+/** Answers of one turn of the event loop: about half a millisecond of what those who are answered do next. */
+const ANSWERED_AT_ONCE = 8
 
 export class WriterQueue {
   readonly #worker: Worker

@@ -1,0 +1,38 @@
+/** Requests that begin in one turn of the event loop are few, all of them begin, and in order. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { Pace } from '../../src/secrets/pace.ts'
+
+test('so many begin in each turn, in the order in which they came, and none is left', async () => {
+  const pace = new Pace(3)
+  let turn = 0
+  let isOver = false
+  const count = () => {
+    turn++
+    if (!isOver) setImmediate(count)
+  }
+  setImmediate(count)
+  const begun: { at: number; turn: number }[] = []
+  const enter = async (at: number) => {
+    await pace.enter()
+    begun.push({ at, turn })
+  }
+  const first = Array.from({ length: 8 }, (_, at) => enter(at))
+  // One that comes later does not overtake those that wait.
+  await first[3]
+  await Promise.all([...first, enter(8)])
+  isOver = true
+  assert.deepEqual(
+    begun.map(({ at }) => at),
+    [0, 1, 2, 3, 4, 5, 6, 7, 8],
+  )
+  for (let each = 0; each <= turn; each++) assert.ok(begun.filter((one) => one.turn === each).length <= 3)
+})
+
+test('who comes when nobody waits does not wait', async () => {
+  const pace = new Pace(1)
+  assert.equal(pace.enter(), undefined)
+  await pace.enter()
+  await new Promise(setImmediate)
+  assert.equal(pace.enter(), undefined)
+})
