@@ -47,17 +47,20 @@ export interface KeyRecord {
   readonly lastUpdatedBy: Actor | null
 }
 
+const FORMAT = 2
+
 type EncodedVersion = [
   version: number,
   createdAtMs: number,
   deletedAtMs: number,
   destroyed: boolean,
-  createdBy?: Actor | null,
-  deletedBy?: Actor | null,
+  /** Where in the list of actors; 0 for nobody, the first is 1. */
+  createdBy: number,
+  deletedBy?: number,
 ]
 
 type Encoded = [
-  format: 1,
+  format: typeof FORMAT,
   current: number,
   oldest: number,
   createdAtMs: number,
@@ -71,7 +74,8 @@ type Encoded = [
   versions: EncodedVersion[],
   name: string,
   lastChange: ChangeKind,
-  lastUpdatedBy: Actor | null,
+  lastUpdatedBy: number,
+  actors: Actor[],
 ]
 
 export function freshRecord(name: string, nowMs: number): KeyRecord {
@@ -94,8 +98,9 @@ export function freshRecord(name: string, nowMs: number): KeyRecord {
 }
 
 export function encodeRecord(record: KeyRecord): Buffer {
+  const actors = new Actors()
   const encoded: Encoded = [
-    1,
+    FORMAT,
     record.current,
     record.oldest,
     record.createdAtMs,
@@ -106,25 +111,46 @@ export function encodeRecord(record: KeyRecord): Buffer {
     record.custom,
     record.metadataVersion,
     record.metadataCasRequired,
-    [...record.versions].map(encodeVersion),
+    Array.from(record.versions, (version) => encodeVersion(version, actors)),
     record.name,
     record.lastChange,
-    record.lastUpdatedBy,
+    actors.number(record.lastUpdatedBy),
+    actors.all,
   ]
   return Buffer.from(JSON.stringify(encoded))
 }
 
-function encodeVersion([version, given]: readonly [number, VersionRecord]): EncodedVersion {
+/** Those of a record, each once: most versions of a secret are made by the same few. */
+class Actors {
+  readonly all: Actor[] = []
+  readonly #numbers = new Map<Actor, number>()
+
+  number(actor: Actor | null): number {
+    if (!actor) return 0
+    const known = this.#numbers.get(actor) ?? this.all.findIndex((each) => isSame(each, actor)) + 1
+    const number = known || this.all.push(actor)
+    this.#numbers.set(actor, number)
+    return number
+  }
+}
+
+function isSame(a: Actor, b: Actor): boolean {
+  return a.actor === b.actor && a.operation === b.operation && a.entity_id === b.entity_id
+}
+
+function encodeVersion([version, given]: readonly [number, VersionRecord], actors: Actors): EncodedVersion {
   const { createdAtMs, createdBy, deletedAtMs, deletedBy, destroyed } = given
-  if (deletedBy) return [version, createdAtMs, deletedAtMs, destroyed, createdBy, deletedBy]
-  return [version, createdAtMs, deletedAtMs, destroyed, createdBy]
+  const made = actors.number(createdBy)
+  if (deletedBy) return [version, createdAtMs, deletedAtMs, destroyed, made, actors.number(deletedBy)]
+  return [version, createdAtMs, deletedAtMs, destroyed, made]
 }
 
 /** Throws a Fault for a record of a form that this program does not know. */
 export const decodeRecord = decodedOnce((bytes): KeyRecord => {
   // Written by this file and authenticated by the barrier; the format tells another program's from ours.
   const encoded = JSON.parse(bytes.toString('utf8')) as Encoded
-  if (encoded[0] !== 1) throw new Fault('the record of a secret is of a newer version of this program')
+  if (encoded[0] !== FORMAT) throw new Fault('the record of a secret is of another version of this program')
+  const actors = encoded[15]
   return {
     current: encoded[1],
     oldest: encoded[2],
@@ -137,14 +163,20 @@ export const decodeRecord = decodedOnce((bytes): KeyRecord => {
     metadataVersion: encoded[9],
     metadataCasRequired: encoded[10],
     versions: new Map(
-      encoded[11].map(([version, createdAtMs, deletedAtMs, destroyed, createdBy = null, deletedBy = null]) => [
+      encoded[11].map(([version, createdAtMs, deletedAtMs, destroyed, createdBy, deletedBy = 0]) => [
         version,
-        { createdAtMs, deletedAtMs, destroyed, createdBy, deletedBy },
+        {
+          createdAtMs,
+          deletedAtMs,
+          destroyed,
+          createdBy: actors[createdBy - 1] ?? null,
+          deletedBy: actors[deletedBy - 1] ?? null,
+        },
       ]),
     ),
     name: encoded[12],
     lastChange: encoded[13],
-    lastUpdatedBy: encoded[14],
+    lastUpdatedBy: actors[encoded[14] - 1] ?? null,
   }
 })
 

@@ -111,6 +111,8 @@ export class ChangingSecrets extends Secrets {
   readonly #changes: Changes
   readonly #caller: Caller
   readonly #removed = new Set<string>()
+  /** Those that this batch changes: each is put into bytes once, however often it was changed. */
+  readonly #records = new Map<string, KeyRecord>()
 
   constructor(call: EngineCall) {
     const changes = new Changes(call.view)
@@ -121,9 +123,14 @@ export class ChangingSecrets extends Secrets {
 
   /** All that was changed, to be committed as one. */
   get batch(): Batch {
-    const removed = [...this.#removed].filter((name) => !this.#changes.get(this.recordPath(name)))
+    for (const [name, record] of this.#records) this.#changes.put(this.recordPath(name), encodeRecord(record))
+    const removed = [...this.#removed].filter((name) => !this.#records.has(name))
     if (removed.length > 0) this.#changes.put(REMOVED_PATH, Buffer.from(JSON.stringify(removed)))
     return this.#changes.batch
+  }
+
+  override record(name: string): KeyRecord | undefined {
+    return this.#records.get(name) ?? super.record(name)
   }
 
   putConfig(config: EngineConfig): void {
@@ -134,7 +141,7 @@ export class ChangingSecrets extends Secrets {
   #put(record: KeyRecord, lastChange: ChangeKind, isNew: boolean): KeyRecord {
     const kept = { ...record, lastChange }
     if (isNew) addName(this.secret, this.#changes, record.name)
-    this.#changes.put(this.recordPath(record.name), encodeRecord(kept))
+    this.#records.set(record.name, kept)
     return kept
   }
 
@@ -187,12 +194,12 @@ export class ChangingSecrets extends Secrets {
     this.#put({ ...record, updatedAtMs: this.nowMs, lastUpdatedBy: createdBy }, 'write', !before)
   }
 
-  /** Takes out what is too old once there is one version more; returns the oldest that is left. */
+  /** Versions are in order. Takes out what is too old once there is one version more; returns the oldest that is left. */
   #pruned({ current, name, oldest }: KeyRecord, versions: Map<number, VersionRecord>, kept: number): number {
     if (current + 1 - oldest < kept) return oldest
     const cut = current + 1 - kept
     for (const version of versions.keys()) {
-      if (version > cut) continue
+      if (version > cut) break
       versions.delete(version)
       this.#changes.delete(this.blobPath(name, version))
     }
@@ -255,6 +262,7 @@ export class ChangingSecrets extends Secrets {
     const record = this.record(name)
     if (!record) return
     for (const version of record.versions.keys()) this.#changes.delete(this.blobPath(name, version))
+    this.#records.delete(name)
     this.#changes.delete(this.recordPath(name))
     removeName(this.secret, this.#changes, name)
     this.#removed.add(name)
