@@ -159,8 +159,18 @@ async function attempt(core: Core, request: Request): Promise<WholeAnswer> {
   // No `await` where nothing is waited for: between a handler's reads and its commit nobody else may come in.
   const reply = outcome instanceof Promise ? await outcome : outcome
   if (reply?.batch) await place.mount.view.commit(reply.batch)
-  const shown = reply && judgement.keeps ? filtered(reply, judgement.keeps) : reply
+  const shown = reply && narrowed(reply, judgement)
   return answerOf(shown, head.verb, warningsOf(match, body, shown))
+}
+
+/** What of a list its caller may see, also where the engine knows nothing of policies' limits. */
+function narrowed(reply: Reply, { keeps, limitMax = 0 }: Judgement): Reply {
+  const kept = keeps ? filtered(reply, keeps) : reply
+  if (limitMax <= 0 || kept.data instanceof JsonText) return kept
+  const keys = kept.data?.['keys']
+  if (!Array.isArray(keys) || keys.length <= limitMax) return kept
+  const first = new Set<unknown>(keys.slice(0, limitMax))
+  return filtered(kept, (key) => first.has(key))
 }
 
 /** A list without the names that its caller may not see. */

@@ -265,3 +265,19 @@ test('what a rule allows after a second factor only is allowed to nobody: there 
   await world.ask('PUT', 'sys/policies/acl/p', { policy: restricted('') })
   assert.deepEqual((await world.ask('GET', 'cubbyhole/a', undefined, { token })).body.data, { x: 1 })
 })
+
+test('a limit for lists holds also where the engine has none', async (t) => {
+  const world = await CoreWorld.open(t)
+  const rules = ['cubbyhole/*', 'sys/policies/acl'].map(
+    (path) => `path "${path}" { capabilities = ["list", "create"] pagination_limit = 2 }`,
+  )
+  await world.ask('PUT', 'sys/policies/acl/p', { policy: rules.join('\n') })
+  const made = await world.ask('POST', 'auth/token/create', { policies: ['p'], no_default_policy: true })
+  const token = String(made.body.auth['client_token'])
+  for (const name of 'abcd') await world.ask('PUT', `cubbyhole/${name}`, { x: 1 }, { token })
+  const listed = async (path: string) => (await world.ask('LIST', path, undefined, { token })).body.data['keys']
+  assert.deepEqual(await listed('cubbyhole'), ['a', 'b'])
+  assert.deepEqual(await listed('sys/policies/acl'), ['default', 'p'])
+  assert.equal((await world.ask('LIST', 'cubbyhole?limit=3', undefined, { token })).status, 403)
+  assert.deepEqual((await world.ask('LIST', 'sys/policies/acl')).body.data, { keys: ['default', 'p', 'root'] })
+})
