@@ -13,7 +13,7 @@ const PORT_MAX = 65_535
 const LEVELS = ['trace', 'debug', 'info', 'warn', 'error'] as const satisfies readonly Level[]
 
 const OPTIONS = {
-  dev: flag('Agent and server in one process for development: loopback only, no tokens needed'),
+  dev: flag('Agent and server in one process for development: loopback only, no tokens needed but for secrets'),
   config: texts('FILE|DIR', 'Configuration to load, HCL or JSON'),
   'http-port': integer({
     placeholder: 'N',
