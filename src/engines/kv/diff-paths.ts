@@ -46,7 +46,9 @@ function dataAt(input: Input, version: number, call: EngineCall): { readonly ver
 function diff(input: Input, call: EngineCall): Reply {
   if (input.values && !call.allows('read', `data/${input.path}`)) throw forbidden()
   const to = dataAt(input, input.to, call)
-  const from = dataAt(input, input.from === 0 ? to.version - 1 : input.from, call)
+  const earlier = input.from === 0 ? to.version - 1 : input.from
+  // Before the first version there was nothing.
+  const from = earlier === 0 ? { version: 0, data: {} } : dataAt(input, earlier, call)
   const found = [...changes(from.data, to.data, '')].map(({ change, key, ...values }) =>
     input.values ? { key, change, ...values } : { key, change },
   )

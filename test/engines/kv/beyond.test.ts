@@ -185,6 +185,8 @@ test('a diff tells members and not values, unless they are asked for and may be 
   const world = await openKv(t)
   await write(world, 'a', { same: 1, change: 'one', gone: true, deep: { x: [1], 'a/b': 1 } })
   await write(world, 'a', { same: 1, change: 'two', added: null, deep: { x: [2], 'a/b': 1 } })
+  const first = await expect(world, 200, 'GET', 'secret/diff/a?to=1')
+  assert.deepEqual([first.data['from'], (first.data['changes'] as unknown[]).length], [0, 4])
   const { data } = await expect(world, 200, 'GET', 'secret/diff/a')
   assert.deepEqual(data, {
     from: 1,
