@@ -151,6 +151,7 @@ export class MountChanges {
   async #leave({ traffic, view }: Mount, record: MountRecord): Promise<void> {
     await this.#put(record)
     this.#options.table.displace(record.uuid)
+    if (view instanceof MountView) view.leave()
     await traffic.idle(this.#options.underWayMs ?? UNDER_WAY_MS)
     if (view instanceof MountView) await view.shut()
     await this.#clear(record)

@@ -12,6 +12,7 @@ export class MountView implements Storage, Chronicle {
   readonly #view: View
   readonly #commits = new Set<Promise<unknown>>()
   readonly #listeners = new Set<() => void>()
+  #isLeaving = false
   #isShut = false
 
   constructor(view: View) {
@@ -43,7 +44,7 @@ export class MountView implements Storage, Chronicle {
   }
 
   history(after: number, limit: number, isWanted: (path: string) => boolean): History {
-    if (this.#isShut) throw new Rejection(404, 'this mount has been disabled')
+    if (this.#isLeaving) throw new Rejection(404, 'this mount has been disabled')
     return this.#view.history(after, limit, isWanted)
   }
 
@@ -51,6 +52,12 @@ export class MountView implements Storage, Chronicle {
   onCommit(listener: () => void): () => void {
     this.#listeners.add(listener)
     return () => this.#listeners.delete(listener)
+  }
+
+  /** Nobody is told any more of what happens here: who waits for that ends, and keeps nobody else waiting. */
+  leave(): void {
+    this.#isLeaving = true
+    for (const listener of this.#listeners) listener()
   }
 
   /** Nothing can be committed any more; resolves when what had been is durable, or has failed. */

@@ -112,6 +112,16 @@ test('sealing ends a wait', async (t) => {
   assert.equal((await waiting).status, 503)
 })
 
+test('disabling the mount ends a wait, and does not wait for it', async (t) => {
+  const world = await openKv(t)
+  const { cursor } = await watch(world)
+  const waiting = world.ask('GET', `secret/watch?cursor=${cursor}&wait=55`)
+  const before = performance.now()
+  await expect(world, 204, 'DELETE', 'sys/mounts/secret')
+  assert.equal((await waiting).status, 404)
+  assert.ok(performance.now() - before < 40_000)
+})
+
 test('a thousand who wait are all told, what they wait for alone, and leave nothing behind', async (t) => {
   const world = await openKv(t)
   const { cursor } = await watch(world)
