@@ -4,6 +4,7 @@
  */
 import { DatabaseSync } from 'node:sqlite'
 import { Fault, messageOf } from '../kit/errors.ts'
+import { keepPrivate } from './private-file.ts'
 
 const BUSY = 5
 
@@ -11,6 +12,7 @@ const BUSY = 5
 export function lockDatabase(path: string): DatabaseSync {
   let lock: DatabaseSync
   try {
+    keepPrivate(`${path}.lock`)
     lock = new DatabaseSync(`${path}.lock`, { timeout: 0 })
   } catch (error) {
     throw new Fault(`the lock of the database ${path} cannot be opened: ${messageOf(error)}`, { cause: error })

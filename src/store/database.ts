@@ -13,6 +13,7 @@ import { DatabaseSync } from 'node:sqlite'
 import { Fault, messageOf } from '../kit/errors.ts'
 import { factIn, writeFact } from './facts.ts'
 import { checksumOf } from './log-row.ts'
+import { keepPrivate } from './private-file.ts'
 
 /** Tells our database from any other SQLite file: `ops1`. */
 const APPLICATION_ID = 0x6f_70_73_31
@@ -43,6 +44,7 @@ export function openForWriting(path: string): DatabaseSync {
     checkHeader(path)
     requireWritable(path)
   } else make(path)
+  for (const suffix of ['', '-wal', '-shm']) if (existsSync(path + suffix)) keepPrivate(path + suffix)
   const database = open(path, false)
   try {
     // FULL: a commit is on the disk when it returns, power cut or not. Secure delete: what is removed is overwritten.
@@ -101,6 +103,7 @@ function make(path: string): void {
   }
   const fresh = `${path}.new`
   for (const suffix of ['', '-journal', '-wal', '-shm']) rmSync(fresh + suffix, { force: true })
+  keepPrivate(fresh)
   const database = open(fresh, false)
   try {
     database.exec(`PRAGMA page_size = ${PAGE_BYTES}; PRAGMA synchronous = FULL; PRAGMA secure_delete = ON`)

@@ -17,6 +17,7 @@ import { accessSync, constants, mkdirSync, renameSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { DatabaseSync, type StatementSync } from 'node:sqlite'
 import { Fault, messageOf } from '../kit/errors.ts'
+import { keepPrivate } from './private-file.ts'
 import type { Logger } from '../kit/log.ts'
 
 const VERSION = 1
@@ -62,6 +63,7 @@ export class RosterDatabase {
 
   private constructor(path: string, logger: Logger) {
     this.#logger = logger
+    keepPrivate(path)
     this.#database = new DatabaseSync(path)
     this.#database.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA busy_timeout = 2000')
     const version = Number(this.#database.prepare('PRAGMA user_version').get()?.['user_version'] ?? 0)
