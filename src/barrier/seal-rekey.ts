@@ -174,6 +174,11 @@ export class Rekey {
       if (outcome === 'repeated') throw invalid('given key has already been provided during this verify operation')
       if (outcome === 'wrong') throw invalid(`rekey verification aborted: ${WRONG_SHARES}`)
       const { key } = outcome
+      // Ended meanwhile, its key is all zeros: shares of that would have proved nothing.
+      if (this.#attempt?.made !== made) {
+        key.fill(0)
+        throw invalid('rekey verification aborted: it was cancelled')
+      }
       const { backup } = made
       await this.#seal.replace({ target: this.#target, key, split: request, before: undefined, backup })
       key.fill(0)

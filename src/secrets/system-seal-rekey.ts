@@ -140,11 +140,13 @@ function statusBody(status: RekeyStatus, isBare: boolean): Record<string, unknow
 
 function resultBody(result: RekeyResult): Record<string, unknown> {
   const { backup, fingerprints, keys, nonce, verificationNonce } = result
+  const shares = { keys: hex(keys), keys_base64: base64(keys) }
+  // The texts in the answer cannot be overwritten; this can.
+  for (const share of keys) share.fill(0)
   return {
     nonce,
     complete: true,
-    keys: hex(keys),
-    keys_base64: base64(keys),
+    ...shares,
     pgp_fingerprints: listOrNull(fingerprints),
     backup,
     verification_required: verificationNonce !== '',

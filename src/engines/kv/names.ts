@@ -206,19 +206,24 @@ function* behind(names: readonly string[], after: string): Generator<string> {
 
 /**
  * Secrets anywhere below a folder, by their names from there on: what is in the folder first, then what is in its own.
- * Those behind `after` only, in this order.
+ * Those behind `after` only, in this order. Folders that are still to be read wait in a list: somebody may have made some
+ * thousands of them inside one another, which is more than the stack has room for.
  */
-export function* namesBelow(secret: KeyedHash, read: Read, folder: string, after = '', prefix = ''): Generator<string> {
-  const slash = after.indexOf('/')
-  const first = after.slice(0, slash + 1)
-  const folders: string[] = []
-  for (const name of namesIn(secret, read, folder)) {
-    if (name.endsWith('/')) folders.push(name)
-    else if (first === '' && (after === '' || compareNames(name, after) > 0)) yield prefix + name
-  }
-  for (const name of folders) {
-    if (first !== '' && compareNames(name, first) < 0) continue
-    yield* namesBelow(secret, read, folder + name, name === first ? after.slice(slash + 1) : '', prefix + name)
+export function* namesBelow(secret: KeyedHash, read: Read, top: string, after = ''): Generator<string> {
+  const waiting = [{ prefix: '', after }]
+  for (let folder = waiting.pop(); folder; folder = waiting.pop()) {
+    const { prefix } = folder
+    const slash = folder.after.indexOf('/')
+    const first = folder.after.slice(0, slash + 1)
+    const folders: { prefix: string; after: string }[] = []
+    for (const name of namesIn(secret, read, top + prefix)) {
+      if (name.endsWith('/')) {
+        if (first !== '' && compareNames(name, first) < 0) continue
+        folders.push({ prefix: prefix + name, after: name === first ? folder.after.slice(slash + 1) : '' })
+      } else if (first === '' && (folder.after === '' || compareNames(name, folder.after) > 0)) yield prefix + name
+    }
+    // One after the other: spread as arguments, a hundred thousand would be too many.
+    for (const each of folders.toReversed()) waiting.push(each)
   }
 }
 

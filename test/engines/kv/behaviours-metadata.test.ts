@@ -311,3 +311,14 @@ test('with list_filter a list has only what its caller could use', async (t) => 
   assert.deepEqual(await keys('LIST', '', '?limit=1&after=mine/'), ['x'], 'pages are of what is seen')
   assert.deepEqual((await expect(world, 200, 'LIST', 'secret/metadata')).data['keys'], ['mine/', 'theirs/', 'x', 'y'])
 })
+
+test('folders that lie some thousand deep inside one another are scanned like others', async (t) => {
+  const world = await openKv(t)
+  const deep = `${'a/'.repeat(3900)}x`
+  for (const name of [deep, 'a/y', 'b']) await write(world, name, {})
+  assert.deepEqual((await expect(world, 200, 'SCAN', 'secret/metadata')).data['keys'], ['b', 'a/y', deep])
+  const behind = await expect(world, 200, 'SCAN', 'secret/metadata?after=a/y')
+  assert.deepEqual(behind.data['keys'], [deep])
+  await expect(world, 204, 'DELETE', `secret/metadata/${deep}`)
+  assert.deepEqual((await expect(world, 200, 'SCAN', 'secret/metadata')).data['keys'], ['b', 'a/y'])
+})
