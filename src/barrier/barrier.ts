@@ -17,7 +17,7 @@
  */
 import { Fault } from '../kit/errors.ts'
 import type { Batch, Put } from '../store/batch.ts'
-import type { Entry, History, PageOptions, Store } from '../store/store.ts'
+import { type Entry, type History, type PageOptions, type Store, StoreError } from '../store/store.ts'
 import { decrypt, encrypt } from './cipher.ts'
 import { KEY_BYTES, Keyring } from './keyring.ts'
 
@@ -35,6 +35,11 @@ export class Sealed extends Fault {}
 
 /** The key does not open this barrier. Says nothing more. */
 export class WrongKey extends Fault {}
+
+/** Whether a commit came at a bad time and was refused for that alone: later, or from the next process, it may pass. */
+export function isUntimely(error: unknown): error is StoreError {
+  return error instanceof StoreError && (error.kind === 'busy' || error.kind === 'closed')
+}
 
 /** What is to be written in the same batch as a change of the keys. */
 export interface Beside {

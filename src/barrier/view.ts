@@ -2,7 +2,7 @@
 import { Fault } from '../kit/errors.ts'
 import type { Batch, Put } from '../store/batch.ts'
 import type { History, PageOptions } from '../store/store.ts'
-import type { Barrier } from './barrier.ts'
+import type { BarrierEntries } from './tenure.ts'
 
 export type { Batch, History, Put }
 
@@ -10,11 +10,11 @@ export type { Batch, History, Put }
 const REMOVED_AT_ONCE = 500
 
 export class View {
-  readonly #barrier: Barrier
+  readonly #barrier: BarrierEntries
   readonly #prefix: string
 
   /** `prefix` ends with a slash. */
-  constructor(barrier: Barrier, prefix: string) {
+  constructor(barrier: BarrierEntries, prefix: string) {
     if (!prefix.endsWith('/')) throw new Fault('the prefix of a view ends with a slash')
     this.#barrier = barrier
     this.#prefix = prefix

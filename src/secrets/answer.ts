@@ -3,7 +3,7 @@
  * their order are those that stock clients and their users have always seen.
  */
 import { randomUUID } from 'node:crypto'
-import { Sealed } from '../barrier/barrier.ts'
+import { isUntimely, Sealed } from '../barrier/barrier.ts'
 import { oneError, Rejection, type Reply } from '../engines/engine.ts'
 import { Refusal } from '../kit/errors.ts'
 import { JsonText, WholeAnswer } from '../kit/operation.ts'
@@ -50,7 +50,7 @@ export function envelope(reply: Reply, requestId: string = randomUUID()): string
 
 /** The members of `data` beside the envelope's own, which win. */
 function repeated(data: Readonly<Record<string, unknown>>): string {
-  const members = Object.entries(data).filter(([name]) => !ENVELOPE.has(name))
+  const members = Object.entries(data).filter(([name, value]) => value !== undefined && !ENVELOPE.has(name))
   return members.map(([name, value]) => `,${JSON.stringify(name)}:${JSON.stringify(value)}`).join('')
 }
 
@@ -99,6 +99,7 @@ export function rejectionAnswer(error: unknown): WholeAnswer | undefined {
   if (error instanceof Rejection) return errorAnswer(error.status, error.errors, error.data)
   // The core was sealed while the request was under way.
   if (error instanceof Sealed) return errorAnswer(503, ['Vault is sealed'])
+  if (isUntimely(error)) return errorAnswer(503, [error.message])
   if (error instanceof Refusal) return errorAnswer(error.status, error.message === '' ? [] : [error.message])
   return undefined
 }

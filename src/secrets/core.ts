@@ -6,6 +6,7 @@
 import { randomUUID } from 'node:crypto'
 import type { Barrier } from '../barrier/barrier.ts'
 import type { Seal } from '../barrier/seal.ts'
+import { Tenure } from '../barrier/tenure.ts'
 import { type Put, View } from '../barrier/view.ts'
 import { cubbyholePrefix } from '../engines/cubbyhole/cubbyhole.ts'
 import type { Caller, Engine, Storage } from '../engines/engine.ts'
@@ -87,6 +88,9 @@ export class SecretsCore implements Core {
   readonly #sealedSystem: Place['mount']
   readonly #clock: CoreClock
   #open: OpenCore | undefined
+  /** Of everything in `#open`. */
+  #tenure: Tenure | undefined
+  #isSuspended = false
 
   constructor(options: CoreOptions) {
     this.options = options
@@ -152,16 +156,17 @@ export class SecretsCore implements Core {
 
   /** Takes up work: the barrier has been unsealed. */
   activate(): void {
+    const tenure = new Tenure(this.barrier)
     const mounts = new MountTable({
-      storage: this.barrier,
-      viewOf: (record) => this.#viewOf(record),
+      storage: tenure,
+      viewOf: (record) => viewOf(record, tenure),
       engines: this.engines,
     })
     const leaving = mounts.load()
     const mountChanges = new MountChanges({
       table: mounts,
-      storage: this.barrier,
-      dataOf: (uuid) => new View(this.barrier, dataPrefix(uuid)),
+      storage: tenure,
+      dataOf: (uuid) => new View(tenure, dataPrefix(uuid)),
       logger: this.options.logger,
     })
     const cluster = JSON.parse(this.barrier.get(CLUSTER_PATH)?.toString('utf8') ?? '{}') as {
@@ -169,11 +174,13 @@ export class SecretsCore implements Core {
       name?: string
     }
     const { id: clusterId = '', name: clusterName = '' } = cluster
+    this.#isSuspended = false
+    this.#tenure = tenure
     this.#open = {
       mounts,
       mountChanges,
-      ...this.#openTokens(mounts),
-      settings: new SystemSettings(this.barrier),
+      ...this.#openTokens(mounts, tenure),
+      settings: new SystemSettings(tenure),
       clusterId,
       clusterName,
     }
@@ -184,8 +191,8 @@ export class SecretsCore implements Core {
 
   #openTokens(
     mounts: MountTable,
+    barrier: Tenure,
   ): Omit<OpenCore, 'mounts' | 'mountChanges' | 'settings' | 'clusterId' | 'clusterName'> {
-    const { barrier } = this
     const { logger } = this.options
     const tokens = new TokenStore(barrier)
     const policies = new PolicyStore(barrier)
@@ -218,16 +225,23 @@ export class SecretsCore implements Core {
     })
   }
 
-  /** Begins anew upon other entries; sealed, where they are of another key. */
-  async reopen(): Promise<void> {
-    if (this.barrier.isSealed) return this.seal()
+  /** Other entries have taken the place of all there were: nothing is done upon these until `resume`. */
+  suspend(): void {
     this.#close()
-    await this.activateOrSeal()
+    this.#isSuspended = true
+  }
+
+  /** Begins anew upon the other entries; sealed, where they are of another key. Nothing, where it is not suspended. */
+  async resume(): Promise<void> {
+    if (!this.#isSuspended) return
+    this.#isSuspended = false
+    await (this.barrier.isSealed ? this.seal() : this.activateOrSeal())
   }
 
   #close(): void {
     const { mountChanges, revocation, sweeper, tidy, tokens } = this.#open ?? {}
     this.#open = undefined
+    this.#tenure?.end()
     for (const part of [mountChanges, sweeper, revocation, tidy, tokens]) part?.close()
   }
 
@@ -293,12 +307,6 @@ export class SecretsCore implements Core {
     reaches: () => false,
   }
 
-  /** The core's own engines work on all of the barrier, any other below its mount's own prefix. */
-  #viewOf(record: MountRecord): Storage {
-    if (isOwnType(record.type)) return this.barrier
-    return new MountView(new View(this.barrier, dataPrefix(record.uuid)))
-  }
-
   #systemMount(): Place['mount'] {
     const engine = this.engines.find(({ type }) => type === 'system')
     if (!engine) throw new Error('there is no system engine')
@@ -308,6 +316,12 @@ export class SecretsCore implements Core {
       traffic: new Traffic(),
     })
   }
+}
+
+/** The core's own engines work on all of the barrier, any other below its mount's own prefix. */
+function viewOf(record: MountRecord, tenure: Tenure): Storage {
+  if (isOwnType(record.type)) return tenure
+  return new MountView(new View(tenure, dataPrefix(record.uuid)))
 }
 
 const NOTHING: Judgement = { allowed: false, sudo: false }

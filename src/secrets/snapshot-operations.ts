@@ -12,15 +12,23 @@ import { queryBoolean, schema } from '../kit/schema.ts'
 import type { SecretsCore } from './core.ts'
 import type { Question } from './handle.ts'
 
+export interface RestoreOptions {
+  readonly force: boolean
+  readonly signal: AbortSignal
+  /** Called at the moment from which on the other entries are there. */
+  readonly onReplaced: () => void
+}
+
 /** What the room needs of the store, which it may not import. */
 export interface Snapshots {
   /** Writes a snapshot and ends the stream. */
   save(out: PassThrough, signal: AbortSignal): Promise<unknown>
   /** Throws a Refusal for what is no snapshot, or another cluster's without `force`. */
-  restore(input: Readable, options: { readonly force: boolean; readonly signal: AbortSignal }): Promise<unknown>
+  restore(input: Readable, options: RestoreOptions): Promise<unknown>
 }
 
-const PATHS = ['storage/snapshot', 'storage/raft/snapshot'] as const
+const PLAIN = 'storage/snapshot'
+const RAFT = 'storage/raft/snapshot'
 const FORCED = 'storage/raft/snapshot-force'
 const CODES: Readonly<Record<number, RefusalCode>> = { 403: 'permission_denied', 503: 'unavailable' }
 
@@ -29,43 +37,64 @@ const input = schema({
 })
 
 export function snapshotOperations(core: SecretsCore, snapshots: Snapshots): AnyOperation[] {
-  return [saving(core, snapshots), restoring(core, snapshots, PATHS, false), restoring(core, snapshots, [FORCED], true)]
+  return [
+    saving(core, snapshots, { name: 'secrets.snapshot_save', path: PLAIN }),
+    saving(core, snapshots, { name: 'secrets.snapshot_save_raft', path: RAFT }),
+    restoring(core, snapshots, { name: 'secrets.snapshot_restore', path: PLAIN }),
+    restoring(core, snapshots, { name: 'secrets.snapshot_restore_raft', path: RAFT }),
+    restoring(core, snapshots, { name: 'secrets.snapshot_restore_force', path: FORCED }),
+  ]
+}
+
+/** What is asked of policies is the path of the request: a rule about one of them says nothing of the others. */
+interface Door {
+  readonly name: string
+  readonly path: typeof PLAIN | typeof RAFT | typeof FORCED
 }
 
 /** Throws a Refusal for who may not. A use of a token that is limited is counted before anything is done. */
-async function admitted(core: SecretsCore, call: Call, question: Pick<Question, 'operation' | 'path'>): Promise<void> {
+async function admitted(
+  core: SecretsCore,
+  call: Call,
+  operation: Question['operation'],
+  paths: readonly Door['path'][],
+): Promise<void> {
   try {
     if (!core.isActive) throw new Rejection(503, 'Vault is sealed')
     const caller = core.admit(call.token, call.remote)
-    const { allowed, sudo } = caller.judge({ ...question, data: {}, wrapTtlSeconds: undefined })
+    const isAllowed = paths.every((path) => {
+      const question = { operation, path: `sys/${path}`, data: {}, wrapTtlSeconds: undefined }
+      const { allowed, sudo } = caller.judge(question)
+      // A restore takes everything away that there is.
+      return allowed && (operation === 'read' || sudo)
+    })
     await caller.used
     await caller.spent?.()
-    // A restore takes everything away that there is.
-    if (!allowed || (question.operation === 'update' && !sudo)) throw new Rejection(403, 'permission denied')
+    if (!isAllowed) throw new Rejection(403, 'permission denied')
   } catch (error) {
     if (!(error instanceof Rejection)) throw error
     throw new Refusal(CODES[error.status] ?? 'invalid_request', error.errors.join('; '))
   }
 }
 
-function saving(core: SecretsCore, snapshots: Snapshots): AnyOperation {
+function saving(core: SecretsCore, snapshots: Snapshots, { name, path }: Door): AnyOperation {
   const operation: Operation<unknown, never> = {
-    name: 'secrets.snapshot_save',
+    name,
     summary: 'A snapshot of the secrets core, while it runs: ciphertext, to be restored with the same key shares',
-    http: PATHS.map((path) => `GET /v1/sys/${path}` as const),
+    http: [`GET /v1/sys/${path}`],
     target: 'server',
     input: schema({}),
     output: 'stream',
     errorFormat: 'errors',
     ownToken: true,
     authorize: () => undefined,
-    run: (_input, call) => saved(core, snapshots, call),
+    run: (_input, call) => saved(core, snapshots, path, call),
   }
   return operation
 }
 
-async function* saved(core: SecretsCore, snapshots: Snapshots, call: Call): AsyncIterable<Chunk> {
-  await admitted(core, call, { operation: 'read', path: `sys/${PATHS[1]}` })
+async function* saved(core: SecretsCore, snapshots: Snapshots, path: Door['path'], call: Call): AsyncIterable<Chunk> {
+  await admitted(core, call, 'read', [path])
   const out = new PassThrough()
   const written = snapshots.save(out, call.signal)
   // Where it fails before the first byte, that is a status; the stream is destroyed with the same error.
@@ -79,11 +108,11 @@ async function* saved(core: SecretsCore, snapshots: Snapshots, call: Call): Asyn
   await written
 }
 
-function restoring(core: SecretsCore, snapshots: Snapshots, paths: readonly string[], isForced: boolean): AnyOperation {
+function restoring(core: SecretsCore, snapshots: Snapshots, { name, path }: Door): AnyOperation {
   const operation: Operation<{ readonly force: boolean }, undefined> = {
-    name: isForced ? 'secrets.snapshot_restore_force' : 'secrets.snapshot_restore',
+    name,
     summary: 'Puts a snapshot in the place of everything that the secrets core has',
-    http: paths.flatMap((path) => [`POST /v1/sys/${path}`, `PUT /v1/sys/${path}`] as const),
+    http: [`POST /v1/sys/${path}`, `PUT /v1/sys/${path}`],
     target: 'server',
     input,
     output: 'empty',
@@ -92,12 +121,17 @@ function restoring(core: SecretsCore, snapshots: Snapshots, paths: readonly stri
     ownToken: true,
     takesStream: true,
     authorize: () => undefined,
-    async run({ force }, call) {
-      await admitted(core, call, { operation: 'update', path: `sys/${paths.at(-1) ?? ''}` })
+    async run({ force: isAsked }, call) {
+      const force = isAsked || path === FORCED
+      await admitted(core, call, 'update', force ? [path, FORCED] : [path])
       if (!call.body) throw new Refusal('invalid_request', 'the snapshot belongs into the body of the request')
-      const options = { force: force || isForced, signal: call.signal }
-      await snapshots.restore(Readable.from(call.body, { objectMode: false }), options)
-      await core.reopen()
+      const options = { force, signal: call.signal }
+      const onReplaced = () => core.suspend()
+      try {
+        await snapshots.restore(Readable.from(call.body, { objectMode: false }), { ...options, onReplaced })
+      } finally {
+        await core.resume()
+      }
       return undefined
     },
   }

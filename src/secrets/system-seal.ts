@@ -55,6 +55,8 @@ export function sealPaths(core: SecretsCore): Path[] {
       fields: {},
       async update(_input, call) {
         if (core.barrier.isSealed) return undefined
+        // It is about to open: nobody can be told apart yet, so nobody has the right.
+        if (!core.isActive) throw new Refusal('unavailable', 'Vault is sealed')
         await core.seal()
         tell('the secrets core was sealed', call)
         return undefined
@@ -102,6 +104,8 @@ function initPath(core: SecretsCore): Path {
       await openOwn(core)
       const recovery = { recovery_keys: hex(made.recoveryKeys), recovery_keys_base64: base64(made.recoveryKeys) }
       const keys = { keys: hex(made.keys), keys_base64: base64(made.keys) }
+      // The texts in the answer cannot be overwritten; this can.
+      for (const share of [...made.keys, ...made.recoveryKeys]) share.fill(0)
       return { bare: { ...keys, ...(made.recoveryKeys.length > 0 ? recovery : {}), root_token: made.rootToken } }
     },
   })

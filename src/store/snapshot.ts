@@ -43,6 +43,13 @@ export interface SnapshotOptions {
   readonly signal?: AbortSignal
 }
 
+export interface RestoreOptions extends SnapshotOptions {
+  /** Also the snapshot of another cluster. */
+  readonly force?: boolean
+  /** Called at the moment from which on the other entries are there: what was remembered of those before holds no more. */
+  readonly onReplaced?: () => void
+}
+
 const CHUNK_BYTES = 512 << 10
 const openFile = promisify(open)
 const closeFile = promisify(close)
@@ -77,7 +84,7 @@ export async function saveSnapshot(
 export async function restoreSnapshot(
   store: SqliteStore,
   input: Readable,
-  { onProgress, signal, force = false }: SnapshotOptions & { readonly force?: boolean } = {},
+  { onProgress, onReplaced, signal, force = false }: RestoreOptions = {},
 ): Promise<SnapshotMeta> {
   return withSpool(store.path, async (fd) => {
     const receiver = new Receiver(fd, onProgress, (meta) => {
@@ -92,7 +99,7 @@ export async function restoreSnapshot(
       throw code.startsWith('Z_') ? damagedSnapshot('it is cut, or no archive at all') : error
     }
     const { meta, sha256 } = receiver.end()
-    await store.restore(fd, meta, sha256)
+    await store.restore(fd, meta, sha256, onReplaced)
     return meta
   })
 }

@@ -232,10 +232,14 @@ export class SqliteStore implements Store {
     return this.position().sequence === 0 && this.paths('', { limit: 1 }).length === 0
   }
 
-  /** What `restoreSnapshot` ends with: the entries in the file take the place of all there is. */
-  async restore(fd: number, meta: SnapshotMeta, sha256: string): Promise<void> {
+  /**
+   * What `restoreSnapshot` ends with: the entries in the file take the place of all there is. `onReplaced` is called with
+   * the first moment in which they are there.
+   */
+  async restore(fd: number, meta: SnapshotMeta, sha256: string, onReplaced?: () => void): Promise<void> {
     const outcome = await this.#queue.orderAlone({ kind: 'restore', fd, meta, sha256 }, () => {
       this.#epoch = epochIn(this.#reader)
+      onReplaced?.()
     })
     if ('refusal' in outcome) throw new Refusal('invalid_request', outcome.refusal)
   }

@@ -78,6 +78,22 @@ test('who may not, and what is no snapshot of this cluster, changes nothing', as
     assert.equal(answer.status, status, `${method} ${path}: ${answer.body.toString('utf8', 0, 300)}`)
     assert.equal((await one.ask('GET', 'secret/data/mine')).status, 200)
   }
+  // A rule is about the path that it names, and force has one of its own.
+  const rules = ['sys/storage/*', 'sys/storage/snapshot', 'sys/storage/raft/snapshot-force'].map(
+    (path, at) => `path "${path}" { capabilities = ["${at === 0 ? 'read", "update", "sudo' : 'deny'}"] }`,
+  )
+  await one.ask('PUT', 'sys/policies/acl/some', { policy: rules.join('\n') })
+  const some = (await one.ask('POST', 'auth/token/create', { policies: ['some'] })).body.auth?.client_token ?? ''
+  for (const [method, path, body, status] of [
+    ['GET', 'sys/storage/snapshot', undefined, 403],
+    ['GET', 'sys/storage/raft/snapshot', undefined, 200],
+    ['POST', 'sys/storage/snapshot', own, 403],
+    ['POST', 'sys/storage/raft/snapshot-force', own, 403],
+    ['POST', 'sys/storage/raft/snapshot?force=true', own, 403],
+    ['POST', 'sys/storage/raft/snapshot', foreign, 400],
+  ] as const) {
+    assert.equal((await bytesOf(one.port, method, path, some, body)).status, status, `${method} ${path}`)
+  }
   // What it brings is of another key: nobody here can read it.
   assert.equal((await bytesOf(one.port, 'PUT', 'sys/storage/raft/snapshot-force', 'root', foreign)).status, 204)
   assert.equal((await one.ask('GET', 'secret/data/mine')).status, 503)

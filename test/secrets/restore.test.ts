@@ -1,0 +1,108 @@
+/** What goes on in a core while a snapshot takes the place of everything that it knows. */
+import assert from 'node:assert/strict'
+import { Readable, Writable } from 'node:stream'
+import { test, type TestContext } from 'node:test'
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import { restoreSnapshot, saveSnapshot } from '../../src/store/snapshot.ts'
+import type { CoreWorld } from '../helpers/core-world.ts'
+import { openKv } from '../helpers/kv-world.ts'
+import { until } from '../host/host-fixture.ts'
+import { isToken, make } from './token-world.ts'
+
+const ENTRIES = 20_000
+
+async function saved(world: CoreWorld): Promise<Buffer> {
+  const parts: Buffer[] = []
+  await saveSnapshot(
+    world.store,
+    new Writable({
+      write(chunk: Buffer, _encoding, done) {
+        parts.push(chunk)
+        done()
+      },
+    }),
+  )
+  return Buffer.concat(parts)
+}
+
+/** `meanwhile` runs in the moment in which the other entries are there and nobody has looked at them yet. */
+async function restore(world: CoreWorld, snapshot: Buffer, meanwhile: () => void = () => undefined): Promise<void> {
+  await restoreSnapshot(world.store, Readable.from([snapshot]), {
+    onReplaced() {
+      world.core.suspend()
+      meanwhile()
+    },
+  })
+  await world.core.resume()
+}
+
+/** A mount that takes some time to remove. */
+async function withMany(t: TestContext) {
+  const world = await openKv(t)
+  const mount = world.core.open.mounts.get('secret/')
+  assert.ok(mount)
+  for (let at = 0; at < ENTRIES; at += 1000) {
+    const puts = Array.from({ length: 1000 }, (_, index) => ({ path: `x/${at + index}`, value: Buffer.from('x') }))
+    await mount.view.commit({ puts, deletes: [] })
+  }
+  const prefix = `logical/${mount.record.uuid}/`
+  return {
+    world,
+    traffic: mount.traffic,
+    count: () => world.core.barrier.paths(prefix).length,
+    remove: () => world.ask('DELETE', 'sys/mounts/secret'),
+  }
+}
+
+test('a mount that is being removed when a snapshot with it is restored stays whole', async (t) => {
+  const { count, remove, traffic, world } = await withMany(t)
+  const snapshot = await saved(world)
+  // Somebody is still there: the removal of the data waits.
+  const leave = traffic.enter()
+  const removal = remove()
+  await until(() => world.core.open.mounts.get('secret/') === undefined)
+  await restore(world, snapshot)
+  leave()
+  assert.equal((await removal).status, 503)
+  assert.equal(count(), ENTRIES)
+  assert.equal((await world.ask('GET', 'sys/mounts/secret')).status, 200)
+})
+
+test('nobody is served upon what was known before, from the first moment on', async (t) => {
+  const world = await openKv(t)
+  const snapshot = await saved(world)
+  const { token: late } = await make(world, { no_parent: true })
+  assert.ok(await isToken(world, late))
+  const asked: ReturnType<CoreWorld['ask']>[] = []
+  await restore(world, snapshot, () => {
+    asked.push(
+      world.ask('POST', 'auth/token/create', { no_parent: true }, { token: late }),
+      world.ask('GET', 'sys/mounts', undefined, { token: late }),
+      world.ask('POST', 'sys/seal', undefined, { token: null }),
+      world.ask('POST', 'sys/generate-root/attempt', {}, { token: null }),
+    )
+  })
+  assert.deepEqual(
+    (await Promise.all(asked)).map(({ status }) => status),
+    [503, 503, 503, 503],
+  )
+  assert.equal(await isToken(world, late), false)
+  assert.equal((await world.ask('GET', 'sys/mounts')).status, 200)
+})
+
+test('what cannot be written while a snapshot is put in its place may be tried again', async (t) => {
+  const { world } = await withMany(t)
+  const snapshot = await saved(world)
+  const restored = restore(world, snapshot)
+  const seen = new Set<number>()
+  const over = new AbortController()
+  void restored.then(() => over.abort())
+  while (!over.signal.aborted) {
+    seen.add((await world.ask('POST', 'cubbyhole/a', { a: 1 })).status)
+    // A refusal takes no time, and somebody has to hear of the end.
+    await nextTurn()
+  }
+  await restored
+  seen.delete(204)
+  assert.deepEqual([...seen], [503])
+})
