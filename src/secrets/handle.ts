@@ -192,10 +192,22 @@ function verbOf(verb: Verb, input: object, path: Path | undefined, call: EngineC
   return path?.exists && !path.exists(input, call) ? 'create' : 'update'
 }
 
-function judged({ admitted, head }: Request, operation: EngineVerb, { data }: RequestBody): Judgement {
-  const judgement = admitted.judge({ operation, path: head.path, data, wrapTtlSeconds: head.wrapping?.ttlSeconds })
+function judged(request: Request, operation: EngineVerb, { data }: RequestBody): Judgement {
+  const { admitted, head } = request
+  const ask = (path: string) => admitted.judge({ operation, path, data, wrapTtlSeconds: head.wrapping?.ttlSeconds })
+  const judgement = ask(head.path)
   if (!judgement.allowed) throw denied()
-  return judgement
+  if (!request.head.path.endsWith('/') || !isSlashIgnored(request)) return judgement
+  // It means the same without the slash: a rule that denies the one must not be passed by writing the other.
+  const bare = ask(head.path.slice(0, -1))
+  if (!bare.allowed) throw denied()
+  return { ...judgement, sudo: judgement.sudo && bare.sudo }
+}
+
+/** A list's path always ends with a slash, and rules know that; a path that takes the rest makes of it what it likes. */
+function isSlashIgnored({ head: { verb }, match, place }: Request): boolean {
+  if (verb === 'list' || verb === 'scan' || !match) return false
+  return place?.mount.isOwn === true || !/[*+]$/.test(match.path.pattern)
 }
 
 function needsSudo({ sudo }: Path, verb: EngineVerb): boolean {

@@ -2,6 +2,7 @@
 import { randomBytes, randomUUID } from 'node:crypto'
 import * as v from 'valibot'
 import { Fault } from '../kit/errors.ts'
+import { textRecord } from './text-record.ts'
 
 export const MOUNTS_PREFIX = 'core/mounts/'
 /** What the path of an auth method's mount begins with. */
@@ -26,7 +27,7 @@ const mountSchema = v.object({
   type: v.string(),
   accessor: v.string(),
   description: v.string(),
-  options: v.record(v.string(), v.string()),
+  options: textRecord,
   config: configSchema,
   local: v.boolean(),
   sealWrap: v.boolean(),

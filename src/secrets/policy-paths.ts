@@ -3,6 +3,7 @@ import type { EngineCall, Path, Reply } from '../engines/engine.ts'
 import { path, Rejection } from '../engines/engine.ts'
 import { boolean, duration, inPath, integer, text } from '../engines/fields.ts'
 import type { SecretsCore } from './core.ts'
+import { denied } from './answer.ts'
 import { canonicalName } from './policy-store.ts'
 import type { PolicyChange, PolicyRecord, PolicyStore } from './policy-store.ts'
 
@@ -38,17 +39,16 @@ export function policyPaths(core: SecretsCore): Path[] {
       summary: 'One policy',
       fields: { name: NAME, policy: POLICY, ...SETTINGS },
       list: ({ name }, { nowMs }) => ({ data: { keys: allNames(store(), name, nowMs) } }),
-      read: ({ name }, { nowMs }) => shown(store(), name, nowMs, 'policy'),
+      read: ({ name }, call) => shown(store(), name, call, 'policy'),
       update: ({ name, policy, ...settings }, call) => write(store(), name, policy, settings, call, []),
-      patch: async ({ name, policy, ...settings }, { nowMs }) => {
+      patch: async ({ name, policy, ...settings }, call) => {
+        checkMeant(call)
+        const { nowMs } = call
         const change = changeOf(policy, settings, nowMs)
         await store().write(name, change, { nowMs, patch: true, ...casOf(settings) })
         return { data: null, warnings: converted(name) }
       },
-      delete: ({ name }) =>
-        store()
-          .remove(name)
-          .then(() => undefined),
+      delete: ({ name }, call) => removed(store(), name, call),
     }),
     path({
       pattern: 'policies/detailed/acl/:prefix*',
@@ -77,15 +77,12 @@ function olderPaths(store: () => PolicyStore): Path[] {
       pattern: 'policy/:name*',
       summary: 'One policy',
       fields: { name: NAME, policy: POLICY, rules: text('Old name of `policy`'), ...SETTINGS },
-      read: ({ name }, { nowMs }) => shown(store(), name, nowMs, 'rules'),
+      read: ({ name }, call) => shown(store(), name, call, 'rules'),
       update: ({ name, policy, rules, ...settings }, call) => {
         if (policy !== undefined || rules === undefined) return write(store(), name, policy, settings, call, [])
         return write(store(), name, rules, settings, call, ["'rules' is deprecated, please use 'policy' instead"])
       },
-      delete: ({ name }) =>
-        store()
-          .remove(name)
-          .then(() => undefined),
+      delete: ({ name }, call) => removed(store(), name, call),
     }),
   ]
 }
@@ -96,7 +93,20 @@ function allNames(store: PolicyStore, prefix: string, nowMs: number): string[] {
   return [...store.names(start, nowMs), ...('root'.startsWith(start) ? ['root'] : [])]
 }
 
-function shown(store: PolicyStore, given: string, nowMs: number, member: 'policy' | 'rules'): Reply | undefined {
+/** A policy has one name in all spellings: rules about the one in lower case hold for them all. */
+function checkMeant({ allows, data, path: given, verb }: EngineCall): void {
+  const meant = canonicalName(given)
+  if (meant !== given && !allows(verb, meant, data)) throw denied()
+}
+
+async function removed(store: PolicyStore, name: string, call: EngineCall): Promise<undefined> {
+  checkMeant(call)
+  await store.remove(name)
+}
+
+function shown(store: PolicyStore, given: string, call: EngineCall, member: 'policy' | 'rules'): Reply | undefined {
+  checkMeant(call)
+  const { nowMs } = call
   const name = canonicalName(given)
   const record = store.find(name, nowMs)
   if (!record && name !== 'root') return undefined
@@ -129,9 +139,11 @@ async function write(
   name: string,
   document: string | undefined,
   settings: Settings,
-  { nowMs }: EngineCall,
+  call: EngineCall,
   warnings: readonly string[],
 ): Promise<Reply | undefined> {
+  checkMeant(call)
+  const { nowMs } = call
   await store.write(name, changeOf(document ?? '', settings, nowMs), { nowMs, ...casOf(settings) })
   const all = [...converted(name), ...warnings]
   return all.length > 0 ? { warnings: all } : undefined

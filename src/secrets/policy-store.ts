@@ -14,6 +14,7 @@ import * as v from 'valibot'
 import type { Put } from '../barrier/view.ts'
 import type { Storage } from '../engines/engine.ts'
 import { Rejection } from '../engines/engine.ts'
+import { UNPRINTABLE } from '../engines/fields.ts'
 import { Fault } from '../kit/errors.ts'
 import type { Identity } from '../kit/operation.ts'
 import { compileAcl, rootAcl } from './acl.ts'
@@ -28,6 +29,8 @@ const EXPIRY_PREFIX = 'sys/policy-expiry/'
 /** A policy of this length has some ten thousand rules; whoever needs more needs another policy. */
 const TEXT_BYTES_MAX = 1 << 20
 const NAME_LENGTH_MAX = 512
+/** As it stands in the path of its entry, where a letter may take nine characters. */
+const ENCODED_LENGTH_MAX = 3072
 /** Characters of policies that are kept parsed, and rules that are kept compiled. */
 const PARSED_CHARACTERS_MAX = 8 << 20
 const COMPILED_RULES_MAX = 100_000
@@ -114,6 +117,7 @@ export class PolicyStore {
   }
 
   #load(name: string): Kept | undefined {
+    if (!isPolicyName(name)) return undefined
     const known = this.#kept.get(name)
     if (known) return known
     const bytes = this.#storage.get(PREFIX + encodeName(name))
@@ -219,8 +223,8 @@ export class PolicyStore {
 
   #compileNames(given: readonly string[], nowMs: number): Compiled {
     const names = [...new Set(given)].sort()
-    // Names hold no control characters.
-    const key = names.join('\n')
+    // No two lists have the same key, whatever characters are in their names.
+    const key = JSON.stringify(names)
     const known = this.#compiled.get(key)
     if (known && holds(known.acl, nowMs)) return known
     const sources = this.#sources(names)
@@ -255,11 +259,18 @@ export function canonicalName(name: string): string {
   return name.toLowerCase()
 }
 
+/** Whether there could be a policy of this name. Those that come in a body are not as well behaved as those in a path. */
+export function isPolicyName(name: string): boolean {
+  if (name === '' || name.length > NAME_LENGTH_MAX || !name.isWellFormed()) return false
+  return !UNPRINTABLE.test(name) && encodeName(name).length <= ENCODED_LENGTH_MAX
+}
+
 function checkedName(given: string): string {
   const name = canonicalName(given)
   if (name === '') throw new Rejection(400, 'policy name must be given')
   if (name.length > NAME_LENGTH_MAX)
     throw new Rejection(400, `policy name is longer than ${NAME_LENGTH_MAX} characters`)
+  if (!isPolicyName(name)) throw new Rejection(400, 'policy name has characters that cannot be, or too many rare ones')
   return name
 }
 

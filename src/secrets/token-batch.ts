@@ -5,6 +5,7 @@
 import * as v from 'valibot'
 import { decrypt, encrypt } from '../barrier/cipher.ts'
 import { Rejection } from '../engines/engine.ts'
+import { textRecord } from './text-record.ts'
 import type { TokenEntry } from './token-entry.ts'
 
 export const BATCH_KEY_BYTES = 32
@@ -19,7 +20,7 @@ const payloadSchema = v.object({
   policies: v.array(v.string()),
   displayName: v.string(),
   path: v.string(),
-  meta: v.nullable(v.record(v.string(), v.string())),
+  meta: v.nullable(textRecord),
   parent: v.string(),
   depth: v.number(),
   entityId: v.string(),

@@ -4,6 +4,7 @@ import * as v from 'valibot'
 import type { Put } from '../barrier/view.ts'
 import type { Caller } from '../engines/engine.ts'
 import { Fault } from '../kit/errors.ts'
+import { textRecord } from './text-record.ts'
 
 export const TOKENS_PREFIX = 'sys/token/'
 
@@ -15,7 +16,7 @@ const entrySchema = v.object({
   policies: v.array(v.string()),
   displayName: v.string(),
   path: v.string(),
-  meta: v.nullable(v.record(v.string(), v.string())),
+  meta: v.nullable(textRecord),
   /** Hash of the token that it was made with; empty for an orphan. */
   parent: v.string(),
   /** How many ancestors it had when it was made. */

@@ -1,5 +1,6 @@
 /** Which policies a new token gets: what was asked for, within what its maker has or its role allows. */
 import { Rejection } from '../engines/engine.ts'
+import { isPolicyName } from './policy-store.ts'
 import type { TokenRole } from './token-role.ts'
 
 /** Only the core itself gives these. */
@@ -18,6 +19,9 @@ export function grantedPolicies(wish: PolicyWish): string[] {
   const granted = withinRules(wish)
   const kept = wish.noDefault ? granted.filter((name) => name !== 'default') : granted
   for (const name of kept) {
+    if (!isPolicyName(name)) {
+      throw new Rejection(400, 'the name of a policy has at most 512 characters, all of them printable')
+    }
     if (NOT_FOR_TOKENS.has(name)) throw new Rejection(400, `cannot assign policy ${JSON.stringify(name)}`)
   }
   // Whoever has sudo may give away what it does not have, but not everything.

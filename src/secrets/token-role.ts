@@ -104,6 +104,7 @@ export function rolePaths(core: SecretsCore): Path[] {
       },
       update: (input, call) => write(core, input, call),
       async delete({ role_name: name }) {
+        if (name.length > NAME_LENGTH_MAX) return undefined
         await core.barrier.commit({ puts: [], deletes: [tokenPaths.role(name)] })
         return undefined
       },
