@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os'
 import { join, resolve as absolute } from 'node:path'
 import type { AgentOptions } from './cli/parts.ts'
 import { loadConfig, type LoadedConfig } from './config/load.ts'
-import { checkPolicy } from './secrets/policy.ts'
+import { checkPolicy } from './secrets/policies/policy.ts'
 
 export interface Dev {
   readonly rootToken: string

@@ -8,7 +8,7 @@ import type { HostOptions } from './host/host.ts'
 import { formatDuration } from './kit/duration.ts'
 import type { Logger } from './kit/log.ts'
 import type { Identity } from './kit/operation.ts'
-import { identityFrom, nobody, parsePolicy, root } from './secrets/policy.ts'
+import { identityFrom, nobody, parsePolicy, root } from './secrets/policies/policy.ts'
 
 export function authorizerOf(config: Config, rootToken: string | undefined): OwnAuthorizer {
   const tokens: TokenIdentity[] = config.acl.tokens.map(({ name, sha256, policy }) => ({

@@ -10,6 +10,6 @@ process.exitCode = await runCommand(process.argv.slice(2), undefined, {
     return runAgent(options, programVersion())
   },
   async policyChecker() {
-    return (await import('./secrets/policy.ts')).checkPolicy
+    return (await import('./secrets/policies/policy.ts')).checkPolicy
   },
 })

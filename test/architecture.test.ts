@@ -26,7 +26,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   cluster: [],
   // `validate` reads configuration, `cluster keys` writes permissions, `policy check` decides as the server would, without
   // one; a command otherwise talks HTTP like any client
-  cli: ['config', 'cluster/permissions.ts', 'secrets/policy-answer.ts'],
+  cli: ['config', 'cluster/permissions.ts', 'secrets/policies/policy-answer.ts'],
   ui: [],
 }
 const KIT_FILES_MAX = 8

@@ -1,7 +1,7 @@
 /** `outpost policy check`: what a policy says about a request, and why. Asks nobody: it reads the file. */
 import { readFileSync } from 'node:fs'
 import { messageOf } from '../kit/errors.ts'
-import type { PolicyAnswer, PolicyQuestion } from '../secrets/policy-answer.ts'
+import type { PolicyAnswer, PolicyQuestion } from '../secrets/policies/policy-answer.ts'
 import { type CommandIo, defineCommand } from './command-shape.ts'
 import { flag, text, texts, UsageError } from './options.ts'
 import { shownName } from './shown.ts'
@@ -55,7 +55,7 @@ export const command = defineCommand({
       entityFacts: new Map(values.entity.map((pair) => split(pair, '-entity name=alice'))),
     }
     // Loaded only now: completion looks at every command and needs no policies.
-    const { answerPolicy } = await import('../secrets/policy-answer.ts')
+    const { answerPolicy } = await import('../secrets/policies/policy-answer.ts')
     const answer = answerPolicy(documents, question, Date.now())
     if (answer.faults.length > 0) {
       for (const fault of answer.faults) io.err(`${shownName(fault)}\n`)

@@ -16,7 +16,7 @@ import { messageOf, Refusal } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
 import type { Identity } from '../kit/operation.ts'
 import type { Admitted, Core, Judgement } from './handle.ts'
-import { MountChanges } from './mount-changes.ts'
+import { MountChanges } from './mounts/mount-changes.ts'
 import {
   dataPrefix,
   defaultRecords,
@@ -25,22 +25,22 @@ import {
   type MountRecord,
   newRecord,
   recordPath,
-} from './mount-record.ts'
-import { MountView, Traffic } from './mount-view.ts'
-import { mountOf, MountTable, type Place } from './mounts.ts'
-import type { Acl } from './acl.ts'
+} from './mounts/mount-record.ts'
+import { MountView, Traffic } from './mounts/mount-view.ts'
+import { mountOf, MountTable, type Place } from './mounts/mounts.ts'
+import type { Acl } from './policies/acl.ts'
 import { type ClockSources, CoreClock, machineClock } from './core-clock.ts'
 import { InFlight } from './in-flight.ts'
-import { PolicyStore } from './policy-store.ts'
-import type { EntityFacts } from './policy-template.ts'
-import type { Surroundings } from './surroundings.ts'
-import { CORS_HEADERS, type CorsSetting, NO_CORS, SystemSettings } from './system-settings.ts'
-import { Admission, type TokenGrants } from './token-admission.ts'
-import { TokenRevocation } from './token-revocation.ts'
-import { TokenStore } from './token-store.ts'
-import { TokenSweeper } from './token-sweeper.ts'
-import { TokenTidy } from './token-tidy.ts'
-import { keptVersions, versionNote } from './version-note.ts'
+import { PolicyStore } from './policies/policy-store.ts'
+import type { EntityFacts } from './policies/policy-template.ts'
+import type { Surroundings } from './system/surroundings.ts'
+import { CORS_HEADERS, type CorsSetting, NO_CORS, SystemSettings } from './system/system-settings.ts'
+import { Admission, type TokenGrants } from './tokens/token-admission.ts'
+import { TokenRevocation } from './tokens/token-revocation.ts'
+import { TokenStore } from './tokens/token-store.ts'
+import { TokenSweeper } from './tokens/token-sweeper.ts'
+import { TokenTidy } from './tokens/token-tidy.ts'
+import { keptVersions, versionNote } from './system/version-note.ts'
 
 const CLUSTER_PATH = 'core/cluster'
 

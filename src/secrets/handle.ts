@@ -25,11 +25,11 @@ import { type Call, JsonText, type WholeAnswer } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
 import { answerOf, denied, rejectionAnswer, signed } from './answer.ts'
 import type { InFlight } from './in-flight.ts'
-import { MountView } from './mount-view.ts'
-import type { Place } from './mounts.ts'
+import { MountView } from './mounts/mount-view.ts'
+import type { Place } from './mounts/mounts.ts'
 import { type RequestBody, requestBody, type RequestHead, requestHead, type Verb } from './request.ts'
 import { helpOf } from './help.ts'
-import { withoutKeys } from './key-filter.ts'
+import { withoutKeys } from './policies/key-filter.ts'
 
 /** What a caller's policies say about one request. */
 export interface Judgement {

@@ -1,6 +1,6 @@
 /** What `?help=1` answers: the declarations of a mount's paths, in words. */
 import type { Path, Reply } from '../engines/engine.ts'
-import type { Place } from './mounts.ts'
+import type { Place } from './mounts/mounts.ts'
 
 export function helpOf({ mount }: Place, path: Path | undefined): Reply {
   return {

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import type { TestContext } from 'node:test'
 import { kv } from '../../src/engines/kv/kv.ts'
-import { encodeRecord, MOUNTS_PREFIX, newRecord } from '../../src/secrets/mount-record.ts'
+import { encodeRecord, MOUNTS_PREFIX, newRecord } from '../../src/secrets/mounts/mount-record.ts'
 import { CoreWorld } from './core-world.ts'
 
 export async function openKv(t: TestContext, version: '1' | '2' = '2'): Promise<CoreWorld> {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { compileAcl } from '../../src/secrets/acl.ts'
-import type { Policy } from '../../src/secrets/policy.ts'
+import { compileAcl } from '../../src/secrets/policies/acl.ts'
+import type { Policy } from '../../src/secrets/policies/policy.ts'
 import { decidingPattern } from './naive-acl.ts'
 import { NAMES, pathLike, pathOf, random, SEGMENTS } from './random-paths.ts'
 

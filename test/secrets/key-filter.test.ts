@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { compileAcl } from '../../src/secrets/acl.ts'
-import { filteredPath, parseKeyFilter, withoutKeys } from '../../src/secrets/key-filter.ts'
-import { checkPolicy, parsePolicy } from '../../src/secrets/policy.ts'
+import { compileAcl } from '../../src/secrets/policies/acl.ts'
+import { filteredPath, parseKeyFilter, withoutKeys } from '../../src/secrets/policies/key-filter.ts'
+import { checkPolicy, parsePolicy } from '../../src/secrets/policies/policy.ts'
 
 function filled(template: string, path = 'kv/metadata/', key = 'a'): string | undefined {
   const filter = parseKeyFilter(template)

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { kv } from '../../src/engines/kv/kv.ts'
-import { leaseTerms } from '../../src/secrets/mount-ttl.ts'
+import { leaseTerms } from '../../src/secrets/mounts/mount-ttl.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { Shelf } from '../helpers/shelf-engine.ts'
 

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { answerPolicy } from '../../src/secrets/policy-answer.ts'
-import type { PolicyQuestion } from '../../src/secrets/policy-answer.ts'
-import { doubts } from '../../src/secrets/policy-lint.ts'
-import { parsePolicy } from '../../src/secrets/policy.ts'
+import { answerPolicy } from '../../src/secrets/policies/policy-answer.ts'
+import type { PolicyQuestion } from '../../src/secrets/policies/policy-answer.ts'
+import { doubts } from '../../src/secrets/policies/policy-lint.ts'
+import { parsePolicy } from '../../src/secrets/policies/policy.ts'
 import { decidingPattern } from './naive-acl.ts'
 import { pathLike, pathOf, random, SEGMENTS } from './random-paths.ts'
 

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Batch } from '../../src/barrier/view.ts'
 import type { Storage } from '../../src/engines/engine.ts'
-import { PolicyStore } from '../../src/secrets/policy-store.ts'
+import { PolicyStore } from '../../src/secrets/policies/policy-store.ts'
 import { ALICE } from './policy-table-templates.ts'
 
 const NOW = Date.UTC(2026, 10, 21)

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Identity, NamespaceCapability } from '../../src/kit/operation.ts'
-import { checkPolicy, identityFrom, nobody, parsePolicy, PolicyError, root } from '../../src/secrets/policy.ts'
+import { checkPolicy, identityFrom, nobody, parsePolicy, PolicyError, root } from '../../src/secrets/policies/policy.ts'
 
 const ALL: readonly NamespaceCapability[] = [
   'list-jobs',

@@ -1,7 +1,7 @@
 /** The endpoints of the seal that no recording has: verification, backups, recovery keys, rotation, and who may ask. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { isRotationDue } from '../../src/secrets/system-seal-rotate.ts'
+import { isRotationDue } from '../../src/secrets/system/system-seal-rotate.ts'
 import { type AskOptions, CoreWorld } from '../helpers/core-world.ts'
 import { Random } from '../helpers/frames.ts'
 import { newPgpKey } from '../helpers/pgp-keys.ts'

@@ -1,0 +1,188 @@
+/**
+ * Changes of the mounts, each one entry, so each is there whole or not at all.
+ *
+ * Enabling, tuning and moving write the mount's record; the table in memory follows once that is durable. Disabling has
+ * steps: the record is marked as leaving, and from then on nobody finds the mount; what is under way there ends; the data
+ * goes, page by page; the record goes last. A process that is killed in between goes on with it when it is unsealed again,
+ * so data of a mount that was said to be disabled never comes back and never stays.
+ *
+ * A path that is being taken by a change that is not durable yet is taken for others already: of two who want it one wins.
+ * What a change starts from is what is pending, so two changes of one mount follow one another.
+ */
+import { randomUUID } from 'node:crypto'
+import { LRUCache } from 'lru-cache'
+import type { View } from '../../barrier/view.ts'
+import { Rejection, type Storage } from '../../engines/engine.ts'
+import type { Logger } from '../../kit/log.ts'
+import { messageOf } from '../../kit/errors.ts'
+import { encodeRecord, isAuthPath, type MountRecord, parseRecord, recordPath } from './mount-record.ts'
+import { MountView } from './mount-view.ts'
+import type { Mount, MountTable } from './mounts.ts'
+
+/** Longer than any request may take. */
+const UNDER_WAY_MS = 100_000
+const RETRY_MS = 30_000
+/** Of moves that were made; their callers ask within seconds. */
+const MIGRATIONS_MAX = 1000
+
+export interface Migration {
+  readonly id: string
+  readonly from: string
+  readonly to: string
+}
+
+export interface MountChangesOptions {
+  readonly table: MountTable
+  /** All of the barrier. */
+  readonly storage: Storage
+  /** All that a mount has below the barrier. */
+  readonly dataOf: (uuid: string) => Pick<View, 'removeAll'>
+  readonly logger: Logger
+  /** Between two attempts to remove what could not be removed. */
+  readonly retryMs?: number
+  /** How long what is under way at a mount may take to end once it is disabled. */
+  readonly underWayMs?: number
+}
+
+export class MountChanges {
+  readonly #options: MountChangesOptions
+  readonly #taken = new Set<string>()
+  /** Removals under way, by the mount's UUID. */
+  readonly #leaving = new Map<string, Promise<void>>()
+  readonly #migrations = new LRUCache<string, Migration>({ max: MIGRATIONS_MAX })
+  readonly #retries = new Set<NodeJS.Timeout>()
+  #isClosed = false
+
+  constructor(options: MountChangesOptions) {
+    this.#options = options
+  }
+
+  /** Throws a Rejection (400) where something is in the way. */
+  async enable(record: MountRecord): Promise<void> {
+    const inTheWay = this.#occupant(record.path)
+    if (inTheWay !== undefined) throw new Rejection(400, `path is already in use at ${shownPath(inTheWay)}`)
+    await this.#taking(record.path, record)
+  }
+
+  /**
+   * Turns a mount's record into another with the same path, or leaves it when `alter` returns the same one. Throws a
+   * Rejection (400) where there is no such mount, and whatever `alter` throws.
+   */
+  async tune(path: string, alter: (record: MountRecord, mount: Mount) => MountRecord): Promise<void> {
+    const mount = this.#options.table.get(path)
+    const record = mount && this.#pending(mount)
+    if (!record) throw new Rejection(400, `tune of path "${shownPath(path)}" failed: no mount entry found`)
+    const altered = alter(record, mount)
+    if (altered === record) return
+    await this.#put(altered)
+    this.#options.table.place(altered)
+  }
+
+  /** Gives a mount another path. Throws a Rejection (400) where there is none, or where something is in the way. */
+  async move(from: string, to: string): Promise<Migration> {
+    const mount = this.#options.table.get(from)
+    const record = mount && this.#pending(mount)
+    if (!record) throw new Rejection(400, `no matching mount at "${from}"`)
+    const inTheWay = this.#occupant(to)
+    if (inTheWay !== undefined) throw new Rejection(400, `path already in use at "${inTheWay}"`)
+    await this.#taking(to, { ...record, path: to })
+    const migration = { id: randomUUID(), from, to }
+    this.#migrations.set(migration.id, migration)
+    return migration
+  }
+
+  migration(id: string): Migration | undefined {
+    return this.#migrations.get(id)
+  }
+
+  /** Resolves when the mount and everything in it are gone. There need not be one. */
+  async disable(path: string): Promise<void> {
+    const mount = this.#options.table.get(path)
+    if (!mount) return
+    const { uuid } = mount.record
+    const under = this.#leaving.get(uuid)
+    if (under) return under
+    const record = this.#pending(mount)
+    if (!record) return
+    const leaving = this.#leave(mount, { ...record, isLeaving: true }).finally(() => this.#leaving.delete(uuid))
+    this.#leaving.set(uuid, leaving)
+    return leaving
+  }
+
+  /** Goes on with what was on its way out when the process ended. */
+  resume(records: readonly MountRecord[]): void {
+    for (const record of records) void this.#clear(record).catch(() => undefined)
+  }
+
+  close(): void {
+    this.#isClosed = true
+    for (const retry of this.#retries) clearTimeout(retry)
+    this.#retries.clear()
+  }
+
+  /** The mount's record once everything that is queued is durable; undefined when it has then left its path. */
+  #pending({ record: { path, uuid } }: Mount): MountRecord | undefined {
+    const kept = this.#options.storage.pending(recordPath(uuid))
+    const record = kept && parseRecord(kept)
+    return record && !record.isLeaving && record.path === path ? record : undefined
+  }
+
+  /** The path at, above or below `path` that a mount has or is about to have. */
+  #occupant(path: string): string | undefined {
+    const paths = [...this.#options.table.all().map(({ record }) => record.path), ...this.#taken]
+    return paths.find((each) => each.startsWith(path) || path.startsWith(each))
+  }
+
+  async #taking(path: string, record: MountRecord): Promise<void> {
+    this.#taken.add(path)
+    try {
+      await this.#put(record)
+      this.#options.table.place(record)
+    } finally {
+      this.#taken.delete(path)
+    }
+  }
+
+  async #put(record: MountRecord): Promise<void> {
+    const put = { path: recordPath(record.uuid), value: encodeRecord(record) }
+    await this.#options.storage.commit({ puts: [put], deletes: [] })
+  }
+
+  async #leave({ traffic, view }: Mount, record: MountRecord): Promise<void> {
+    await this.#put(record)
+    this.#options.table.displace(record.uuid)
+    if (view instanceof MountView) view.leave()
+    await traffic.idle(this.#options.underWayMs ?? UNDER_WAY_MS)
+    if (view instanceof MountView) await view.shut()
+    await this.#clear(record)
+  }
+
+  /** Removes the data, then the record. What fails is tried again later. */
+  async #clear(record: MountRecord): Promise<void> {
+    const { dataOf, logger, storage } = this.#options
+    const { path, uuid } = record
+    try {
+      const entries = await dataOf(uuid).removeAll()
+      await storage.commit({ puts: [], deletes: [recordPath(uuid)] })
+      logger.info('a mount was disabled, and its data is gone', { path, entries })
+    } catch (error) {
+      if (this.#isClosed) throw error
+      logger.error('the data of a disabled mount cannot be removed now; it is tried again', {
+        path,
+        error: messageOf(error),
+      })
+      const retry = setTimeout(() => {
+        this.#retries.delete(retry)
+        this.resume([record])
+      }, this.#options.retryMs ?? RETRY_MS)
+      retry.unref()
+      this.#retries.add(retry)
+      throw error
+    }
+  }
+}
+
+/** A mount's path as callers of `sys/mounts` and `sys/auth` give it. */
+function shownPath(path: string): string {
+  return isAuthPath(path) ? path.slice('auth/'.length) : path
+}

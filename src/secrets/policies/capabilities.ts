@@ -1,0 +1,98 @@
+/** `sys/capabilities*` and `sys/internal/ui/resultant-acl`: what a token may do, asked in advance. */
+import type { Path, Reply } from '../../engines/engine.ts'
+import { oneError, path, Rejection } from '../../engines/engine.ts'
+import { commaList, text } from '../../engines/fields.ts'
+import type { Acl, AclRule } from './acl.ts'
+import type { SecretsCore } from '../core.ts'
+
+/** Each costs about a microsecond and a line of the answer. */
+const PATHS_MAX = 10_000
+
+const PATHS = {
+  paths: commaList('Paths, without the slash in front'),
+  path: commaList('Old name of `paths`'),
+}
+
+export function capabilityPaths(core: SecretsCore): Path[] {
+  return [
+    path({
+      pattern: 'capabilities-self',
+      summary: 'What the calling token may do at paths',
+      fields: { ...PATHS, token: text('Not looked at: the calling token is meant') },
+      update: (input, { caller }) => told(core.aclOf(caller), pathsOf(input)),
+    }),
+    path({
+      pattern: 'capabilities',
+      summary: 'What a token may do at paths',
+      fields: { ...PATHS, token: text('The token') },
+      update(input, { nowMs }) {
+        const paths = pathsOf(input)
+        const entry = input.token === undefined ? undefined : core.open.tokens.find(input.token, nowMs)
+        if (!entry) throw new Rejection(400, oneError('invalid token'))
+        return told(core.aclOf(entry), paths)
+      },
+    }),
+    path({
+      pattern: 'capabilities-accessor',
+      summary: 'What a token may do at paths, by its accessor',
+      fields: { ...PATHS, accessor: text('Accessor of the token') },
+      update(input, { nowMs }) {
+        const paths = pathsOf(input)
+        const entry = input.accessor === undefined ? undefined : core.open.tokens.findByAccessor(input.accessor, nowMs)
+        if (!entry) throw new Rejection(400, oneError('invalid accessor'))
+        return told(core.aclOf(entry), paths)
+      },
+    }),
+    path({
+      pattern: 'internal/ui/resultant-acl',
+      summary: 'All path rules that decide about the calling token, united',
+      fields: {},
+      read: (_input, { caller }) => ({ data: resultant(core.aclOf(caller)) }),
+    }),
+  ]
+}
+
+function pathsOf({
+  paths,
+  path: older,
+}: {
+  paths: readonly string[] | undefined
+  path: readonly string[] | undefined
+}) {
+  const all = paths?.length ? paths : (older ?? [])
+  if (all.length === 0) throw new Rejection(400, 'paths must be supplied')
+  if (all.length > PATHS_MAX) throw new Rejection(400, `more than ${PATHS_MAX} paths: ask in several requests`)
+  return all
+}
+
+function told(acl: Acl, paths: readonly string[]): Reply {
+  const capabilities = paths.map((each) => [each, acl.capabilities(each)] as const)
+  const [only] = capabilities
+  const single = capabilities.length === 1 && only ? [['capabilities', only[1]] as const] : []
+  return { data: Object.fromEntries([...single, ...capabilities]), flattened: true }
+}
+
+/** Every rule as a page of a browser reads it: exact paths, and beginnings of paths without the `*` at their end. */
+function resultant(acl: Acl): Record<string, unknown> {
+  if (acl.root) return { root: true }
+  const exact: [string, object][] = []
+  const glob: [string, object][] = []
+  for (const rule of acl.rules) {
+    const { kind, body, text: whole } = rule.pattern
+    if (kind === 'exact') exact.push([body, said(rule)])
+    else glob.push([kind === 'prefix' ? body : whole, said(rule)])
+  }
+  return { root: false, exact_paths: Object.fromEntries(exact), glob_paths: Object.fromEntries(glob) }
+}
+
+function said({ capabilities, maxWrapSeconds, minWrapSeconds, parameters }: AclRule): object {
+  const { allowed, denied, required } = parameters
+  return {
+    capabilities: capabilities.size > 0 ? [...capabilities].sort() : ['deny'],
+    ...(minWrapSeconds > 0 && { min_wrapping_ttl: minWrapSeconds }),
+    ...(maxWrapSeconds > 0 && { max_wrapping_ttl: maxWrapSeconds }),
+    ...(allowed?.size && { allowed_parameters: Object.fromEntries(allowed) }),
+    ...(denied?.size && { denied_parameters: Object.fromEntries(denied) }),
+    ...(required.length > 0 && { required_parameters: required }),
+  }
+}

@@ -1,0 +1,210 @@
+/**
+ * Rules about hosts and their allocations: how they are read, and which of them decides about a namespace.
+ */
+import type { NamespaceCapability } from '../../kit/operation.ts'
+import type { Entry } from '../../config/hcl.ts'
+import type { NamedRule, RuleReader } from './rule-reader.ts'
+
+export type CoarseAccess = 'read' | 'write' | 'deny'
+
+/** Capabilities that an operation of this program asks for. */
+const ASKED: readonly NamespaceCapability[] = [
+  'list-jobs',
+  'read-job',
+  'submit-job',
+  'read-logs',
+  'read-fs',
+  'alloc-lifecycle',
+  'gc-allocation',
+]
+
+const READ = [
+  'list-jobs',
+  'parse-job',
+  'read-job',
+  'csi-list-volume',
+  'csi-read-volume',
+  'read-job-scaling',
+  'list-scaling-policies',
+  'read-scaling-policy',
+  'host-volume-read',
+] as const
+const SCALE = ['list-scaling-policies', 'read-scaling-policy', 'read-job-scaling', 'scale-job'] as const
+const WRITE = [
+  ...READ,
+  'submit-job',
+  'dispatch-job',
+  'scale-job',
+  'read-logs',
+  'read-fs',
+  'alloc-exec',
+  'alloc-lifecycle',
+  'csi-mount-volume',
+  'csi-write-volume',
+  'host-volume-create',
+  'submit-recommendation',
+] as const
+
+/** What a shorthand stands for. `list` is ours: the names of jobs and nothing of them. */
+const SHORTHANDS = { read: READ, write: WRITE, scale: SCALE, list: ['list-jobs'], deny: [] } as const
+type Shorthand = keyof typeof SHORTHANDS
+const SHORTHAND_NAMES = ['read', 'write', 'scale', 'list', 'deny'] as const satisfies readonly Shorthand[]
+
+/** Every word that `capabilities` of a namespace may hold; those beyond `ASKED` are known, but open nothing here. */
+const KNOWN: readonly string[] = [
+  ...new Set<string>([
+    'deny',
+    ...ASKED,
+    ...WRITE,
+    'alloc-node-exec',
+    'sentinel-override',
+    'csi-register-plugin',
+    'host-volume-delete',
+    'host-volume-register',
+    'host-volume-write',
+  ]),
+]
+
+export interface NamespaceRule {
+  /** A name, or a pattern in which `*` stands for any characters. */
+  readonly pattern: string
+  readonly denied: boolean
+  readonly capabilities: ReadonlySet<string>
+}
+
+/** What may be done in one namespace. */
+export type Grants = ReadonlySet<string>
+
+const PATTERN = /^[A-Za-z0-9*-]{1,128}$/
+
+export function readNamespaceRule(entry: Entry, reader: RuleReader): NamespaceRule[] {
+  return reader.named(entry).flatMap((rule) => {
+    if (!PATTERN.test(rule.name)) {
+      return reader.fault(rule.at, 'namespace: a name has 1 to 128 letters, digits, "-" and "*"') ?? []
+    }
+    return [namespaceRule(rule, reader)]
+  })
+}
+
+function namespaceRule(rule: NamedRule, reader: RuleReader): NamespaceRule {
+  const capabilities = new Set<string>()
+  let denied = false
+  for (const entry of rule.entries) {
+    if (entry.key === 'policy') {
+      const shorthand = reader.word(entry, 'namespace', SHORTHAND_NAMES)
+      if (shorthand === 'deny') denied = true
+      for (const capability of shorthand ? SHORTHANDS[shorthand] : []) capabilities.add(capability)
+    } else if (entry.key === 'capabilities') {
+      for (const capability of reader.words(entry, 'namespace', KNOWN)) {
+        if (capability === 'deny') denied = true
+        else capabilities.add(capability)
+      }
+    } else if (entry.key === 'variables') {
+      checkVariables(entry, reader)
+    } else {
+      reader.unknown(entry, 'namespace', ['policy', 'capabilities', 'variables'])
+    }
+  }
+  return { pattern: rule.name, denied, capabilities: denied ? new Set() : capabilities }
+}
+
+/** `variables { path "a/*" { capabilities = ["read"] } }`: nothing here keeps variables, but a slip is still a slip. */
+function checkVariables(entry: Entry, reader: RuleReader): void {
+  for (const paths of reader.rule(entry)) {
+    for (const path of paths) {
+      if (path.key !== 'path') {
+        reader.unknown(path, 'variables', ['path'])
+        continue
+      }
+      for (const { entries } of reader.named(path)) {
+        for (const each of entries) {
+          if (each.key === 'capabilities') reader.words(each, 'variables', ['list', 'read', 'write', 'destroy', 'deny'])
+          else reader.unknown(each, 'variables', ['capabilities'])
+        }
+      }
+    }
+  }
+}
+
+/** `node { policy = "read" }` and its like. JSON may give several in a list. */
+export function readCoarseRule(entry: Entry, reader: RuleReader): CoarseAccess[] {
+  return reader.rule(entry).flatMap((entries) => {
+    const found: CoarseAccess[] = []
+    for (const each of entries) {
+      if (each.key === 'policy') {
+        const access = reader.word(each, entry.key, ['read', 'write', 'deny'] as const)
+        if (access) found.push(access)
+      } else if (each.key === 'capabilities' && entry.key === 'operator') {
+        reader.texts(each, entry.key)
+      } else {
+        reader.unknown(each, entry.key, ['policy'])
+      }
+    }
+    if (entries.length === 0) reader.fault(entry.keyAt, `${entry.key}: expected policy = "read", "write" or "deny"`)
+    return found
+  })
+}
+
+const VOLUME_CAPABILITIES = ['deny', 'mount-readonly', 'mount-readwrite'] as const
+const POOL_CAPABILITIES = ['deny', 'delete', 'read', 'write'] as const
+
+/** Rules that are only checked, because nothing here asks for them. False when the entry is none of them. */
+export function readNamedRule(entry: Entry, reader: RuleReader): boolean {
+  if (entry.key === 'plugin') {
+    for (const entries of reader.rule(entry)) {
+      for (const each of entries) {
+        if (each.key === 'policy') reader.word(each, 'plugin', ['deny', 'read', 'list'] as const)
+        else reader.unknown(each, 'plugin', ['policy'])
+      }
+    }
+    return true
+  }
+  if (entry.key !== 'host_volume' && entry.key !== 'node_pool') return false
+  const capabilities = entry.key === 'host_volume' ? VOLUME_CAPABILITIES : POOL_CAPABILITIES
+  for (const { entries } of reader.named(entry)) {
+    for (const each of entries) {
+      if (each.key === 'policy') reader.word(each, entry.key, ['deny', 'read', 'write'] as const)
+      else if (each.key === 'capabilities') reader.words<string>(each, entry.key, capabilities)
+      else reader.unknown(each, entry.key, ['policy', 'capabilities'])
+    }
+  }
+  return true
+}
+
+/** What the deciding rules grant in a namespace: those of its own name, else those of the closest pattern. */
+export function matchingGrants(rules: readonly NamespaceRule[], namespace: string): Grants {
+  const exact = rules.filter((rule) => rule.pattern === namespace)
+  if (exact.length > 0) return unite(exact)
+  let closest: NamespaceRule[] = []
+  let mostLiteral = -1
+  for (const rule of rules) {
+    if (!matchesPattern(rule.pattern, namespace)) continue
+    const literal = rule.pattern.replaceAll('*', '').length
+    if (literal > mostLiteral) closest = []
+    if (literal >= mostLiteral) closest.push(rule)
+    mostLiteral = Math.max(mostLiteral, literal)
+  }
+  return unite(closest)
+}
+
+function unite(rules: readonly NamespaceRule[]): Grants {
+  if (rules.some((rule) => rule.denied)) return new Set()
+  return new Set(rules.flatMap((rule) => [...rule.capabilities]))
+}
+
+/** Whether `*` for any characters makes the pattern equal to the text: the earliest place for each piece is enough. */
+function matchesPattern(pattern: string, text: string): boolean {
+  const pieces = pattern.split('*')
+  const first = pieces[0] ?? ''
+  const last = pieces.at(-1) ?? ''
+  if (pieces.length === 1) return pattern === text
+  if (!text.startsWith(first) || !text.endsWith(last) || text.length < first.length + last.length) return false
+  let from = first.length
+  const end = text.length - last.length
+  for (const piece of pieces.slice(1, -1)) {
+    const found = text.indexOf(piece, from)
+    if (found < 0 || found + piece.length > end) return false
+    from = found + piece.length
+  }
+  return true
+}

@@ -1,0 +1,187 @@
+/** `sys/policies/acl` and the older `sys/policy`: reading and writing policies. */
+import type { EngineCall, Path, Reply } from '../../engines/engine.ts'
+import { path, Rejection } from '../../engines/engine.ts'
+import { boolean, duration, inPath, integer, text } from '../../engines/fields.ts'
+import type { SecretsCore } from '../core.ts'
+import { denied } from '../answer.ts'
+import { canonicalName } from './policy-store.ts'
+import type { PolicyChange, PolicyRecord, PolicyStore } from './policy-store.ts'
+
+const NAME = inPath('Name of the policy; letters are taken as lower-case ones')
+const PREFIX = inPath('What the names begin with')
+
+const SETTINGS = {
+  expiration: text('When the policy ends, as in "2027-01-31T12:00:00Z"'),
+  ttl: duration('After what time the policy ends'),
+  cas: integer('The version that is to be replaced, 0 or -1 for none; another one is left as it is'),
+  cas_required: boolean('True when every later write must give `cas`'),
+  allow_slashes_in_identity_templates: boolean('Lets the values of templates hold slashes'),
+  allow_wildcards_in_identity_templates: boolean('Lets `*` and `+` in the values of templates be wildcards'),
+}
+
+const POLICY = text('The document, HCL or JSON, or base64 of it')
+
+type Settings = {
+  readonly [K in keyof typeof SETTINGS]: (typeof SETTINGS)[K]['fallback']
+}
+
+export function policyPaths(core: SecretsCore): Path[] {
+  const store = () => core.open.policies
+  return [
+    path({
+      pattern: 'policies/acl',
+      summary: 'Names of the policies',
+      fields: {},
+      list: (_input, { nowMs }) => ({ data: { keys: allNames(store(), '', nowMs) } }),
+    }),
+    path({
+      pattern: 'policies/acl/:name*',
+      summary: 'One policy',
+      fields: { name: NAME, policy: POLICY, ...SETTINGS },
+      list: ({ name }, { nowMs }) => ({ data: { keys: allNames(store(), name, nowMs) } }),
+      read: ({ name }, call) => shown(store(), name, call, 'policy'),
+      update: ({ name, policy, ...settings }, call) => write(store(), name, policy, settings, call, []),
+      patch: async ({ name, policy, ...settings }, call) => {
+        checkMeant(call)
+        const { nowMs } = call
+        const change = changeOf(policy, settings, nowMs)
+        await store().write(name, change, { nowMs, patch: true, ...casOf(settings) })
+        return { data: null, warnings: converted(name) }
+      },
+      delete: ({ name }, call) => removed(store(), name, call),
+    }),
+    path({
+      pattern: 'policies/detailed/acl/:prefix*',
+      summary: 'Policies with their documents',
+      fields: { prefix: PREFIX },
+      list: ({ prefix }, { nowMs }) => detailed(store(), prefix, nowMs),
+    }),
+    ...olderPaths(store),
+  ]
+}
+
+function olderPaths(store: () => PolicyStore): Path[] {
+  const names = (nowMs: number): Reply => {
+    const keys = allNames(store(), '', nowMs)
+    return { data: { keys, policies: keys }, flattened: true }
+  }
+  return [
+    path({
+      pattern: 'policy',
+      summary: 'Names of the policies',
+      fields: {},
+      read: (_input, { nowMs }) => names(nowMs),
+      list: (_input, { nowMs }) => names(nowMs),
+    }),
+    path({
+      pattern: 'policy/:name*',
+      summary: 'One policy',
+      fields: { name: NAME, policy: POLICY, rules: text('Old name of `policy`'), ...SETTINGS },
+      read: ({ name }, call) => shown(store(), name, call, 'rules'),
+      update: ({ name, policy, rules, ...settings }, call) => {
+        if (policy !== undefined || rules === undefined) return write(store(), name, policy, settings, call, [])
+        return write(store(), name, rules, settings, call, ["'rules' is deprecated, please use 'policy' instead"])
+      },
+      delete: ({ name }, call) => removed(store(), name, call),
+    }),
+  ]
+}
+
+/** As they are listed: `root` behind the others. */
+function allNames(store: PolicyStore, prefix: string, nowMs: number): string[] {
+  const start = prefix === '/' ? '' : prefix.toLowerCase()
+  return [...store.names(start, nowMs), ...('root'.startsWith(start) ? ['root'] : [])]
+}
+
+/** A policy has one name in all spellings: rules about the one in lower case hold for them all. */
+function checkMeant({ allows, data, path: given, verb }: EngineCall): void {
+  const meant = canonicalName(given)
+  if (meant !== given && !allows(verb, meant, data)) throw denied()
+}
+
+async function removed(store: PolicyStore, name: string, call: EngineCall): Promise<undefined> {
+  checkMeant(call)
+  await store.remove(name)
+}
+
+function shown(store: PolicyStore, given: string, call: EngineCall, member: 'policy' | 'rules'): Reply | undefined {
+  checkMeant(call)
+  const { nowMs } = call
+  const name = canonicalName(given)
+  const record = store.find(name, nowMs)
+  if (!record && name !== 'root') return undefined
+  return { data: { ...facts(record), name, [member]: record?.text ?? '' }, flattened: member === 'rules' }
+}
+
+/** Without a record, those of `root`. */
+function facts(record: PolicyRecord | undefined): Record<string, unknown> {
+  return {
+    allow_slashes_in_identity_templates: record?.freeSlashes ?? false,
+    allow_wildcards_in_identity_templates: record?.freeWildcards ?? false,
+    cas_required: record?.casRequired ?? false,
+    ...(record?.expiresAtMs !== undefined && { expiration: new Date(record.expiresAtMs).toISOString() }),
+    ...(record && { modified: new Date(record.modifiedAtMs).toISOString() }),
+    version: record?.version ?? 0,
+  }
+}
+
+function detailed(store: PolicyStore, prefix: string, nowMs: number): Reply {
+  const keys = allNames(store, prefix, nowMs)
+  const infos = keys.map((name) => {
+    const record = store.find(name, nowMs)
+    return [name, { ...facts(record), name, policy: record?.text ?? '' }] as const
+  })
+  return { data: { keys, key_info: Object.fromEntries(infos) } }
+}
+
+async function write(
+  store: PolicyStore,
+  name: string,
+  document: string | undefined,
+  settings: Settings,
+  call: EngineCall,
+  warnings: readonly string[],
+): Promise<Reply | undefined> {
+  checkMeant(call)
+  const { nowMs } = call
+  await store.write(name, changeOf(document ?? '', settings, nowMs), { nowMs, ...casOf(settings) })
+  const all = [...converted(name), ...warnings]
+  return all.length > 0 ? { warnings: all } : undefined
+}
+
+function converted(name: string): string[] {
+  return name === canonicalName(name) ? [] : [`policy name was converted to ${canonicalName(name)}`]
+}
+
+function casOf({ cas }: Settings): { cas?: number } {
+  return cas === undefined ? {} : { cas }
+}
+
+function changeOf(document: string | undefined, settings: Settings, nowMs: number): PolicyChange {
+  return {
+    text: document === undefined ? undefined : decoded(document),
+    expiresAtMs: endOf(settings, nowMs),
+    casRequired: settings.cas_required,
+    freeSlashes: settings.allow_slashes_in_identity_templates,
+    freeWildcards: settings.allow_wildcards_in_identity_templates,
+  }
+}
+
+/** No document is base64 by chance: it has a brace, a quote or an equals sign with something behind it. */
+function decoded(document: string): string {
+  const packed = document.trim()
+  if (packed === '' || packed.length % 4 !== 0 || !/^[A-Za-z0-9+/]+={0,2}$/.test(packed)) return document
+  return Buffer.from(packed, 'base64').toString('utf8')
+}
+
+function endOf({ expiration, ttl }: Settings, nowMs: number): number | undefined {
+  if (ttl !== undefined && expiration !== undefined) {
+    throw new Rejection(400, 'give either expiration or ttl, not both')
+  }
+  if (ttl !== undefined) return ttl === 0 ? undefined : nowMs + ttl * 1000
+  if (expiration === undefined || expiration === '') return undefined
+  const at = /^\d{4}-\d\d-\d\dT/.test(expiration) ? Date.parse(expiration) : Number.NaN
+  if (Number.isNaN(at)) throw new Rejection(400, 'expiration must be a time such as "2027-01-31T12:00:00Z"')
+  if (at <= nowMs) throw new Rejection(400, 'expiration must be in the future')
+  return at
+}

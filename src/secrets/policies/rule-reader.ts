@@ -1,0 +1,130 @@
+/**
+ * Reads the keys of a rule and collects what is wrong with them, so that a policy's author learns of all faults at once.
+ */
+import { parseDurationMs } from '../../kit/duration.ts'
+import { labelledBlocks } from '../../config/hcl.ts'
+import type { Entry, Labelled, Node, Position } from '../../config/hcl.ts'
+
+/** What is wrong and where in the policy's text; both counted from 1. */
+export interface PolicyFault {
+  readonly line: number
+  readonly column: number
+  readonly message: string
+}
+
+/** A policy that cannot be taken. The message has one line for each fault. */
+export class PolicyError extends Error {
+  override readonly name = 'PolicyError'
+  readonly faults: readonly PolicyFault[]
+
+  constructor(faults: readonly PolicyFault[]) {
+    super(faults.map(({ line, column, message }) => `${line}:${column}: ${message}`).join('\n'))
+    this.faults = faults
+  }
+}
+
+/** One rule of a labelled kind: `namespace "default" { }`. */
+export interface NamedRule {
+  readonly name: string
+  readonly at: Position
+  readonly entries: readonly Entry[]
+}
+
+export class RuleReader {
+  readonly faults: PolicyFault[] = []
+
+  /** Always returns undefined, so that it can stand for the value that could not be read. */
+  fault({ line, column }: Position, message: string): undefined {
+    this.faults.push({ line, column, message })
+  }
+
+  /** The entries of a rule without a label, which JSON may give as a list of objects. */
+  rule(entry: Entry): readonly (readonly Entry[])[] {
+    const [label] = entry.labels
+    if (label) return this.fault(label.at, `${entry.key}: this rule takes no label`) ?? []
+    const nodes = entry.value.kind === 'list' ? entry.value.items : [entry.value]
+    return nodes.flatMap((node) => {
+      const entries = this.#entries(node, entry.key)
+      return entries ? [entries] : []
+    })
+  }
+
+  /** The rules of a kind with a label, whichever way they are written. */
+  named(entry: Entry): readonly NamedRule[] {
+    const blocks = labelledBlocks(entry)
+    if (!blocks) return this.fault(entry.keyAt, `${entry.key}: expected a name and a block: "name" { }`) ?? []
+    return blocks.flatMap((block) => this.#namedRule(entry.key, block))
+  }
+
+  #namedRule(kind: string, { label, at, value, rest }: Labelled): readonly NamedRule[] {
+    if (rest[0]) return this.fault(rest[0].at, `${kind}: one name is enough`) ?? []
+    // Several objects under one JSON key are one rule each.
+    const nodes = value.kind === 'list' ? value.items : [value]
+    return nodes.flatMap((node) => {
+      const entries = this.#entries(node, kind)
+      return entries ? [{ name: label, at, entries }] : []
+    })
+  }
+
+  #entries(node: Node, kind: string): readonly Entry[] | undefined {
+    if (node.kind !== 'object') return this.fault(node.at, `${kind}: expected a block { }`)
+    const seen = new Set<string>()
+    for (const { key, keyAt, labels } of node.entries) {
+      if (labels.length > 0) continue
+      if (seen.has(key)) this.fault(keyAt, `${kind}: ${JSON.stringify(key)} is given twice`)
+      seen.add(key)
+    }
+    return node.entries
+  }
+
+  unknown(entry: Entry, kind: string, known: readonly string[]): undefined {
+    return this.fault(
+      entry.keyAt,
+      `${kind}: unknown key ${JSON.stringify(entry.key)}, expected one of ${known.join(', ')}`,
+    )
+  }
+
+  text(entry: Entry): string | undefined {
+    if (entry.value.kind === 'string') return entry.value.value
+    return this.fault(entry.value.at, `${entry.key}: expected text`)
+  }
+
+  /** One of some words. */
+  word<T extends string>(entry: Entry, kind: string, words: readonly T[]): T | undefined {
+    const { value } = entry
+    const found = value.kind === 'string' ? words.find((word) => word === value.value) : undefined
+    return found ?? this.fault(value.at, `${kind}: ${entry.key} must be one of ${words.join(', ')}`)
+  }
+
+  /** A list of texts; each is one of `words` when they are given. */
+  words<T extends string>(entry: Entry, kind: string, words: readonly T[]): T[] {
+    return this.texts(entry, kind).flatMap(({ text, at }) => {
+      const found = words.find((word) => word === text)
+      return (
+        found ?? this.fault(at, `${kind}: unknown entry of ${entry.key}, expected some of ${words.join(', ')}`) ?? []
+      )
+    })
+  }
+
+  texts(entry: Entry, kind: string): { text: string; at: Position }[] {
+    if (entry.value.kind !== 'list') {
+      return this.fault(entry.value.at, `${kind}: ${entry.key} must be a list of texts`) ?? []
+    }
+    return entry.value.items.flatMap((item) => {
+      if (item.kind === 'string') return [{ text: item.value, at: item.at }]
+      return this.fault(item.at, `${kind}: ${entry.key} must hold texts only`) ?? []
+    })
+  }
+
+  /** A Go duration string or a number of seconds, in milliseconds. */
+  durationMs(entry: Entry, kind: string): number | undefined {
+    const { value } = entry
+    const ms = value.kind === 'number' ? value.value * 1000 : value.kind === 'string' ? parseSeconds(value.value) : -1
+    if (ms !== undefined && ms >= 0) return ms
+    return this.fault(value.at, `${kind}: ${entry.key} must be a duration such as "90s", not negative`)
+  }
+}
+
+function parseSeconds(text: string): number | undefined {
+  return /^\d{1,15}$/.test(text) ? Number(text) * 1000 : parseDurationMs(text)
+}

@@ -1,0 +1,60 @@
+/** `sys/plugins/catalog`: which engines can be enabled. All are built in; none can be added or taken away. */
+import { type Engine, path, type Path, Rejection } from '../../engines/engine.ts'
+import { inPath, text } from '../../engines/fields.ts'
+import type { SecretsCore } from '../core.ts'
+import { builtinVersion } from '../mounts/mount-info.ts'
+
+const TYPES = ['auth', 'database', 'secret'] as const
+type CatalogType = (typeof TYPES)[number]
+
+const TYPE = { type: inPath('`auth`, `database` or `secret`') }
+
+export function catalogPaths(core: SecretsCore): Path[] {
+  return [
+    path({
+      pattern: 'plugins/catalog',
+      summary: 'All engines that can be enabled',
+      fields: {},
+      read() {
+        const names = Object.fromEntries(TYPES.map((type) => [type, namesOf(core, type)]))
+        return { data: { ...names, detailed: TYPES.flatMap((type) => namesOf(core, type).map(detail(core, type))) } }
+      },
+    }),
+    path({
+      pattern: 'plugins/catalog/:type',
+      summary: 'The engines of a type that can be enabled',
+      sudo: true,
+      fields: TYPE,
+      list: ({ type }) => ({ data: { keys: namesOf(core, typeOf(type)) } }),
+      read: ({ type }) => ({ data: { keys: namesOf(core, typeOf(type)) } }),
+    }),
+    path({
+      pattern: 'plugins/catalog/:type/:name',
+      summary: 'An engine that can be enabled',
+      sudo: true,
+      fields: { ...TYPE, name: inPath('Its type as a mount'), version: text('Only the one that is built in') },
+      read({ name, type, version = '' }) {
+        const known = typeOf(type)
+        const told = detail(core, known)(name)
+        if (!namesOf(core, known).includes(name) || (version !== '' && version !== told.version)) return undefined
+        return { data: { ...told, args: null, command: '', sha256: '' } }
+      },
+    }),
+  ]
+}
+
+function typeOf(given: string): CatalogType {
+  const type = TYPES.find((each) => each === given)
+  if (!type) throw new Rejection(400, `"${given.slice(0, 64)}" is not a supported plugin type`)
+  return type
+}
+
+function namesOf({ engines }: SecretsCore, type: CatalogType): string[] {
+  const offered = engines.filter((each: Engine) => !each.isSingle && (each.kind ?? 'secret') === type)
+  return offered.map((each) => each.type).sort()
+}
+
+function detail(core: SecretsCore, type: CatalogType) {
+  const version = builtinVersion(core.options.version)
+  return (name: string) => ({ builtin: true, deprecation_status: 'supported', name, type, version })
+}

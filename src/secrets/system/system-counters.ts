@@ -1,0 +1,50 @@
+/** What has been here: `sys/version-history` and `sys/internal/counters`. */
+import type { Barrier } from '../../barrier/barrier.ts'
+import { path, type Path } from '../../engines/engine.ts'
+import type { SecretsCore } from '../core.ts'
+import { TOKENS_PREFIX } from '../tokens/token-entry.ts'
+import { keptVersions } from './version-note.ts'
+
+/** Entries that are counted before others have their turn: a few milliseconds. */
+const COUNTED_AT_ONCE = 5000
+
+export function counterPaths(core: SecretsCore): Path[] {
+  return [
+    path({
+      pattern: 'version-history',
+      summary: 'The versions of this program that have served this core',
+      fields: {},
+      list() {
+        const all = keptVersions(core.barrier)
+        const told = all.map(({ installedAt, version }, at): [string, object] => {
+          return [
+            version,
+            { build_date: '', previous_version: all[at - 1]?.version ?? null, timestamp_installed: installedAt },
+          ]
+        })
+        return { data: { keys: all.map(({ version }) => version), key_info: Object.fromEntries(told) } }
+      },
+    }),
+    path({
+      pattern: 'internal/counters/tokens',
+      summary: 'How many tokens are kept',
+      fields: {},
+      async read() {
+        const total = await counted(core.barrier, `${TOKENS_PREFIX}id/`)
+        return { data: { counters: { service_tokens: { total } } } }
+      },
+    }),
+  ]
+}
+
+async function counted(barrier: Barrier, prefix: string): Promise<number> {
+  let [total, after] = [0, '']
+  for (;;) {
+    const page = barrier.paths(prefix, { after, limit: COUNTED_AT_ONCE })
+    total += page.length
+    const last = page.at(-1)
+    if (last === undefined || page.length < COUNTED_AT_ONCE) return total
+    after = last
+    await new Promise(setImmediate)
+  }
+}

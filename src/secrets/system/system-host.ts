@@ -1,0 +1,139 @@
+/** What this machine and this process are doing: `sys/host-info`, `sys/metrics`, `sys/in-flight-req`. */
+import { statfs } from 'node:fs/promises'
+import os from 'node:os'
+import { path, type Path, Rejection, type Reply } from '../../engines/engine.ts'
+import { text } from '../../engines/fields.ts'
+import { messageOf } from '../../kit/errors.ts'
+import type { SecretsCore } from '../core.ts'
+
+export function hostPaths(core: SecretsCore): Path[] {
+  return [
+    path({
+      pattern: 'host-info',
+      summary: 'Processors, memory and file systems of this machine',
+      fields: {},
+      read: () => hostInfo(core),
+    }),
+    path({
+      pattern: 'metrics',
+      summary: 'Figures of this process',
+      fields: { format: text('`prometheus` for its text form; JSON otherwise', { fallback: '' }) },
+      read: ({ format }) => metrics(core, format),
+    }),
+    path({
+      pattern: 'in-flight-req',
+      summary: 'The requests that are being answered',
+      fields: {},
+      read: () => ({ bare: core.inFlight.told() }),
+    }),
+  ]
+}
+
+async function metrics({ options: { surroundings } }: SecretsCore, format: string): Promise<Reply> {
+  if (format !== '' && format !== 'json' && format !== 'prometheus') {
+    throw new Rejection(400, `metric response format "${format.slice(0, 64)}" unknown`)
+  }
+  if (!surroundings?.metrics) throw new Rejection(400, 'this process keeps no figures')
+  if (format !== 'prometheus') return { bare: surroundings.metrics.json() }
+  const body = await surroundings.metrics.text()
+  if (body === undefined) throw new Rejection(400, 'prometheus is not enabled')
+  return { text: { body, contentType: 'text/plain; version=0.0.4; charset=utf-8' } }
+}
+
+async function hostInfo(core: SecretsCore): Promise<Reply> {
+  const { disk, warnings } = await disks(core.options.surroundings?.directories ?? ['/'])
+  const cores = os.cpus()
+  const data = {
+    timestamp: new Date(core.now()).toISOString(),
+    cpu: cores.map(({ model, speed }, cpu) => ({ ...UNKNOWN_CORE, cpu, modelName: model, mhz: speed })),
+    cpu_times: cores.map(({ times }, at) => coreTimes(times, at)),
+    disk,
+    host: hostFacts(core.now()),
+    memory: memoryFacts(),
+  }
+  return { data, ...(warnings.length > 0 ? { warnings } : {}) }
+}
+
+const UNKNOWN_CORE = {
+  vendorId: '',
+  family: '',
+  model: '',
+  stepping: 0,
+  physicalId: '',
+  coreId: '',
+  cores: 1,
+  cacheSize: 0,
+  flags: null,
+  microcode: '',
+}
+
+/** In seconds. */
+function coreTimes({ idle, irq, nice, sys, user }: os.CpuInfo['times'], at: number): Record<string, unknown> {
+  const rest = { iowait: 0, softirq: 0, steal: 0, guest: 0, guestNice: 0 }
+  const [perUser, perSystem] = [user / 1000, sys / 1000]
+  return {
+    cpu: `cpu${at}`,
+    user: perUser,
+    system: perSystem,
+    idle: idle / 1000,
+    nice: nice / 1000,
+    irq: irq / 1000,
+    ...rest,
+  }
+}
+
+function hostFacts(nowMs: number): Record<string, unknown> {
+  const uptime = Math.floor(os.uptime())
+  return {
+    hostname: os.hostname(),
+    uptime,
+    bootTime: Math.floor(nowMs / 1000) - uptime,
+    procs: 0,
+    os: os.platform(),
+    platform: os.platform(),
+    platformFamily: os.type(),
+    platformVersion: os.version(),
+    kernelVersion: os.release(),
+    kernelArch: os.machine(),
+    virtualizationSystem: '',
+    virtualizationRole: '',
+    hostid: '',
+  }
+}
+
+function memoryFacts(): Record<string, unknown> {
+  const [total, available] = [os.totalmem(), os.freemem()]
+  const used = total - available
+  return { total, available, used, usedPercent: (used / total) * 100, free: available }
+}
+
+/** A file system that cannot be asked is a warning, and no reason to keep the rest to oneself. */
+async function disks(directories: readonly string[]): Promise<{ disk: object[]; warnings: string[] }> {
+  const disk: object[] = []
+  const warnings: string[] = []
+  for (const directory of directories) {
+    try {
+      const { bavail, bfree, blocks, bsize, ffree, files, type } = await statfs(directory)
+      const used = (blocks - bfree) * bsize
+      disk.push({
+        path: directory,
+        fstype: `0x${type.toString(16)}`,
+        total: blocks * bsize,
+        free: bavail * bsize,
+        used,
+        usedPercent: percent(used, used + bavail * bsize),
+        inodesTotal: files,
+        inodesUsed: files - ffree,
+        inodesFree: ffree,
+        inodesUsedPercent: percent(files - ffree, files),
+      })
+    } catch (error) {
+      warnings.push(`unable to collect disk information of ${directory}: ${messageOf(error)}`)
+    }
+  }
+  return { disk, warnings }
+}
+
+function percent(part: number, whole: number): number {
+  return whole === 0 ? 0 : (part / whole) * 100
+}

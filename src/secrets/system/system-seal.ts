@@ -1,0 +1,171 @@
+/** Making the barrier, opening it and sealing it. These answer before there is anybody who could have a token. */
+import type { InitialSplit } from '../../barrier/seal-init.ts'
+import { StaticKeyFault } from '../../barrier/seal-static.ts'
+import { decodeShare } from '../../barrier/shares.ts'
+import { path, type Path, type Reply } from '../../engines/engine.ts'
+import { boolean, type Field, integer, text, textList } from '../../engines/fields.ts'
+import { messageOf, Refusal } from '../../kit/errors.ts'
+import type { SecretsCore } from '../core.ts'
+import { sealLog } from './seal-log.ts'
+
+const STORAGE_TYPE = 'sqlite'
+
+export function sealPaths(core: SecretsCore): Path[] {
+  const { seal } = core.options
+  const tell = sealLog(core)
+  const bareStatus = (): Reply => ({ bare: sealStatus(core) })
+  return [
+    path({
+      pattern: 'seal-status',
+      summary: 'Whether the core is sealed, and how far an attempt to open it is',
+      unauthenticated: true,
+      whileSealed: true,
+      fields: {},
+      read: bareStatus,
+    }),
+    path({
+      pattern: 'unseal',
+      summary: 'Take one key share to open the core',
+      unauthenticated: true,
+      whileSealed: true,
+      fields: {
+        key: text('A key share in hex or base64', { fallback: '' }),
+        reset: boolean('Forget the shares that were given so far', { fallback: false }),
+        migrate: boolean('Change over to the seal of the configuration', { fallback: false }),
+      },
+      async update({ key, migrate, reset }, call) {
+        if (key === '' && !reset) throw new Refusal('invalid_request', KEY_OR_RESET)
+        const { initialised, sealed } = seal.status
+        if (!initialised) throw new Refusal('invalid_request', 'Vault is not initialized')
+        if (reset && !sealed) throw new Refusal('invalid_request', 'vault is unsealed')
+        if (reset) seal.resetUnseal()
+        else if (sealed && (await withMachineKey(core, () => seal.unseal(decodeShare(key), migrate)))) {
+          await core.activateOrSeal()
+          tell('the secrets core was unsealed', call)
+        }
+        return bareStatus()
+      },
+    }),
+    path({
+      pattern: 'seal',
+      summary: 'Seal the core: nothing can be read until enough key shares open it again',
+      sudo: true,
+      // While it is sealed anybody may ask for what is so already.
+      whileSealed: true,
+      fields: {},
+      async update(_input, call) {
+        if (core.barrier.isSealed) return undefined
+        // It is about to open: nobody can be told apart yet, so nobody has the right.
+        if (!core.isActive) throw new Refusal('unavailable', 'Vault is sealed')
+        await core.seal()
+        tell('the secrets core was sealed', call)
+        return undefined
+      },
+    }),
+    path({
+      pattern: 'step-down',
+      summary: 'Give up the active role: there is no other server that could take it',
+      sudo: true,
+      fields: {},
+      update: () => undefined,
+    }),
+    initPath(core),
+  ]
+}
+
+const KEY_OR_RESET = "'key' must be specified in request body as JSON, or 'reset' set to true"
+
+function initPath(core: SecretsCore): Path {
+  const { seal } = core.options
+  return path({
+    pattern: 'init',
+    summary: 'Make the keys and the first root token',
+    unauthenticated: true,
+    whileSealed: true,
+    fields: {
+      secret_shares: number('Into how many shares the unseal key is divided'),
+      secret_threshold: number('How many of them open the core'),
+      pgp_keys: textList('PGP keys in base64, one for the holder of each share'),
+      recovery_shares: number('The same for the recovery key of a seal that opens by itself'),
+      recovery_threshold: number('How many of those prove who one is'),
+      recovery_pgp_keys: textList('PGP keys of their holders'),
+      root_token_pgp_key: text('PGP key, in base64, of who gets the root token', { fallback: '' }),
+      stored_shares: number('Not used'),
+    },
+    read: () => ({ bare: { initialized: seal.status.initialised } }),
+    async update(input, call) {
+      const request = {
+        unseal: splitOf(input.secret_shares, input.secret_threshold, input.pgp_keys),
+        recovery: splitOf(input.recovery_shares, input.recovery_threshold, input.recovery_pgp_keys),
+        rootTokenPgpKey: input.root_token_pgp_key,
+      }
+      const made = await withMachineKey(core, () => seal.initialise(request, core.beginning()))
+      sealLog(core)('the secrets core was initialised', call)
+      await openOwn(core)
+      const recovery = { recovery_keys: hex(made.recoveryKeys), recovery_keys_base64: base64(made.recoveryKeys) }
+      const keys = { keys: hex(made.keys), keys_base64: base64(made.keys) }
+      // The texts in the answer cannot be overwritten; this can.
+      for (const share of [...made.keys, ...made.recoveryKeys]) share.fill(0)
+      return { bare: { ...keys, ...(made.recoveryKeys.length > 0 ? recovery : {}), root_token: made.rootToken } }
+    },
+  })
+}
+
+/** After an initialisation: whatever keeps it from opening, the answer with the keys goes out. */
+async function openOwn(core: SecretsCore): Promise<void> {
+  try {
+    if (await core.options.seal.openUnattended()) await core.activateOrSeal()
+  } catch (error) {
+    core.options.logger.error('the secrets core was initialised and does not open', { error: messageOf(error) })
+  }
+}
+
+/** What is wrong with the machine's key names its files: the caller is told where to look, the log has the rest. */
+async function withMachineKey<T>(core: SecretsCore, change: () => Promise<T>): Promise<T> {
+  try {
+    return await change()
+  } catch (error) {
+    if (!(error instanceof StaticKeyFault)) throw error
+    core.options.logger.error('the static seal cannot be used', { error: error.message })
+    throw new Refusal('unavailable', "the static seal's key cannot be used: the log of the server says why")
+  }
+}
+
+function number(description: string): Field<number> {
+  return integer(description, { fallback: 0 })
+}
+
+function splitOf(shares: number, threshold: number, pgpKeys: readonly string[] | undefined): InitialSplit {
+  return { shares, threshold, pgpKeys: pgpKeys ?? [] }
+}
+
+export function hex(values: readonly Buffer[]): string[] {
+  return values.map((value) => value.toString('hex'))
+}
+
+export function base64(values: readonly Buffer[]): string[] {
+  return values.map((value) => value.toString('base64'))
+}
+
+/** In the members, and their order, that stock clients have always seen. */
+function sealStatus(core: SecretsCore): Record<string, unknown> {
+  const status = core.options.seal.status
+  return {
+    type: status.type,
+    initialized: status.initialised,
+    sealed: !core.isActive,
+    t: status.threshold,
+    n: status.shares,
+    progress: status.progress,
+    nonce: status.nonce,
+    recovery_seal: status.recoverySeal,
+    ...(status.recoverySeal ? { recovery_seal_type: 'shamir' } : {}),
+    version: core.options.version,
+    build_date: '',
+    commit_date: '',
+    migration: status.migration,
+    ...(core.isActive ? { cluster_name: core.open.clusterName, cluster_id: core.open.clusterId } : {}),
+    storage_type: STORAGE_TYPE,
+    ...(status.warnings.length > 0 ? { warnings: status.warnings } : {}),
+  }
+}

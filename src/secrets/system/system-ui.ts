@@ -1,0 +1,58 @@
+/**
+ * `sys/internal/ui/mounts`: what a caller may see of the mounts. Commands ask it before anything else, to learn which
+ * engine a path belongs to, so it answers whoever has any right below a mount.
+ */
+import { type Caller, path, type Path, Rejection } from '../../engines/engine.ts'
+import { inPath } from '../../engines/fields.ts'
+import type { SecretsCore } from '../core.ts'
+import { mountInfo, publicMountInfo } from '../mounts/mount-info.ts'
+import { AUTH_PREFIX, isAuthPath } from '../mounts/mount-record.ts'
+import type { Mount } from '../mounts/mounts.ts'
+
+export function uiMountPaths(core: SecretsCore): Path[] {
+  return [
+    path({
+      pattern: 'internal/ui/mounts',
+      summary: 'The mounts that the caller can reach, and those that show themselves to everybody',
+      tokenOptional: true,
+      fields: {},
+      read(_input, { caller }) {
+        const [secret, auth]: [Record<string, unknown>, Record<string, unknown>] = [{}, {}]
+        for (const mount of core.open.mounts.all()) {
+          const info = seen(core, caller, mount)
+          const { path: at } = mount.record
+          if (!info) continue
+          if (isAuthPath(at)) auth[at.slice(AUTH_PREFIX.length)] = info
+          else secret[at] = info
+        }
+        return { data: { auth, secret } }
+      },
+    }),
+    path({
+      pattern: 'internal/ui/mounts/:path*',
+      summary: 'The mount that a path belongs to, for a caller with any right below it',
+      tokenOptional: true,
+      fields: { path: inPath('Path of a mount or of anything below one') },
+      read({ path: at }, { caller }) {
+        if (caller.tokenHash === '') throw new Rejection(403, 'permission denied')
+        const mount = core.open.mounts.find(at)?.mount
+        if (!mount || !reaches(core, caller, mount)) {
+          const shown = at.endsWith('/') ? at : `${at}/`
+          const why = "preflight capability check returned 403, please ensure client's policies grant access to path"
+          throw new Rejection(403, `${why} "${shown}"`)
+        }
+        return { data: { ...mountInfo(mount, core.options.version), path: mount.record.path } }
+      },
+    }),
+  ]
+}
+
+function seen(core: SecretsCore, caller: Caller, mount: Mount): Record<string, unknown> | undefined {
+  if (reaches(core, caller, mount)) return mountInfo(mount, core.options.version)
+  return mount.record.config.listingVisibility === 'unauth' ? publicMountInfo(mount) : undefined
+}
+
+/** Whether the caller's policies allow anything at or below a mount. */
+function reaches(core: SecretsCore, caller: Caller, { record }: Mount): boolean {
+  return caller.tokenHash !== '' && core.aclOf(caller).allowsAnythingUnder(record.path)
+}

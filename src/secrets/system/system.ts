@@ -1,0 +1,43 @@
+/** The engine behind `sys/`: the core's own endpoints, a list from each of the files that know about them. */
+import type { Engine } from '../../engines/engine.ts'
+import type { SecretsCore } from '../core.ts'
+import { capabilityPaths } from '../policies/capabilities.ts'
+import { policyPaths } from '../policies/policy-paths.ts'
+import { healthPaths } from './system-health.ts'
+import { catalogPaths } from './system-catalog.ts'
+import { configPaths } from './system-config.ts'
+import { counterPaths } from './system-counters.ts'
+import { hostPaths } from './system-host.ts'
+import { openApiPaths } from './system-openapi.ts'
+import { toolPaths } from './system-tools.ts'
+import { mountPaths } from './system-mounts.ts'
+import { uiMountPaths } from './system-ui.ts'
+import { sealPaths } from './system-seal.ts'
+import { rekeyPaths } from './system-seal-rekey.ts'
+import { generateRootPaths } from './system-seal-root.ts'
+import { rotatePaths } from './system-seal-rotate.ts'
+
+export function systemEngine(core: SecretsCore): Engine {
+  return {
+    type: 'system',
+    description: 'system endpoints used for control, policy and debugging',
+    isSingle: true,
+    paths: [
+      ...healthPaths(core),
+      ...mountPaths(core),
+      ...uiMountPaths(core),
+      ...hostPaths(core),
+      ...configPaths(core),
+      ...toolPaths(),
+      ...catalogPaths(core),
+      ...counterPaths(core),
+      ...openApiPaths(core),
+      ...sealPaths(core),
+      ...rekeyPaths(core),
+      ...generateRootPaths(core),
+      ...rotatePaths(core),
+      ...policyPaths(core),
+      ...capabilityPaths(core),
+    ],
+  }
+}

@@ -1,8 +1,0 @@
-/** What the mount `auth/token/` says about lives: its tuning, or what holds everywhere. */
-import type { SecretsCore } from './core.ts'
-import { DEFAULT_CONFIG } from './mount-record.ts'
-import { type LeaseTerms, leaseTerms } from './mount-ttl.ts'
-
-export function tokenMountRules(core: SecretsCore): LeaseTerms {
-  return leaseTerms(core.open.mounts.get('auth/token/')?.record.config ?? DEFAULT_CONFIG)
-}

@@ -1,0 +1,108 @@
+/**
+ * From the token that came with a request to a caller with its rights: for the secrets core, and for the rest of the
+ * process, which asks the same tokens and policies about hosts.
+ *
+ * A token with a limited number of uses pays with each of them, also with one that is refused afterwards: what is left
+ * is written down before the caller is answered. Two that come at the same time are counted one after the other.
+ */
+import { Rejection } from '../../engines/engine.ts'
+import { Refusal } from '../../kit/errors.ts'
+import type { Identity } from '../../kit/operation.ts'
+import type { Acl, Decision } from '../policies/acl.ts'
+import type { Admitted, Judgement } from '../handle.ts'
+import type { TokenEntry } from './token-entry.ts'
+import type { PolicyStore } from '../policies/policy-store.ts'
+import type { TokenRevocation } from './token-revocation.ts'
+import type { KnownToken, TokenStore } from './token-store.ts'
+
+/** What admission needs of the core. */
+export interface Admitting {
+  readonly tokens: TokenStore
+  readonly revocation: TokenRevocation
+  readonly policies: PolicyStore
+  readonly now: () => number
+  readonly aclOf: (entry: TokenEntry) => Acl
+}
+
+/** What a token may do, as one process tells another. */
+export interface TokenGrants {
+  readonly accessor: string
+  readonly management: boolean
+  readonly policies: readonly string[]
+}
+
+export class Admission {
+  readonly #core: Admitting
+  /** One for each token whose entry is kept; it goes when the entry does. */
+  readonly #admitted = new WeakMap<KnownToken, Admitted>()
+
+  constructor(core: Admitting) {
+    this.#core = core
+  }
+
+  /** Throws a Rejection (403) for what is no token, and for one that may not come from there. */
+  admit(token: string | undefined, remote: string | undefined): Admitted {
+    const known = token === undefined ? undefined : this.#core.tokens.known(token, this.#core.now())
+    if (!known?.mayComeFrom(remote)) throw new Rejection(403, 'permission denied')
+    if (known.entry.usesLeft !== 0) return { ...this.#fresh(known), ...this.#use(known.entry.hash) }
+    let admitted = this.#admitted.get(known)
+    if (!admitted) this.#admitted.set(known, (admitted = this.#fresh(known)))
+    return admitted
+  }
+
+  #fresh({ caller, entry }: KnownToken): Admitted {
+    const acl = () => this.#core.aclOf(entry)
+    return {
+      caller,
+      judge: (question) => judgementOf(acl().decide(question)),
+      reaches: (path) => acl().allowsAnythingUnder(path),
+    }
+  }
+
+  /** Takes one use; throws a Rejection (403) where none is left. */
+  #use(hash: string): Pick<Admitted, 'used' | 'spent'> {
+    const { revocation, tokens } = this.#core
+    const entry = tokens.pending(hash)
+    if (!entry || entry.usesLeft < 0 || entry.isLeaving) throw new Rejection(403, 'permission denied')
+    if (entry.usesLeft === 1) return revocation.lastUse(entry)
+    return { used: tokens.change(entry, { ...entry, usesLeft: entry.usesLeft - 1 }) }
+  }
+
+  /**
+   * Who a token is to the rest of the process. Throws a Refusal for what is no token; a token with a limited number of
+   * uses pays with one.
+   */
+  identityOf(token: string, remote: string | undefined): Identity | Promise<Identity> {
+    return this.#told(token, remote, ({ accessor, policies }) =>
+      this.#core.policies.identity(policies, this.#core.now(), accessor),
+    )
+  }
+
+  /** What to tell another process about a token; refuses and counts as `identityOf`. */
+  grantsOf(token: string, remote: string | undefined): TokenGrants | Promise<TokenGrants> {
+    return this.#told(token, remote, ({ accessor, policies }) => ({
+      accessor,
+      management: policies.includes('root'),
+      policies: policies.flatMap((name) => this.#core.policies.find(name, this.#core.now())?.text ?? []),
+    }))
+  }
+
+  #told<T>(token: string, remote: string | undefined, tell: (entry: TokenEntry) => T): T | Promise<T> {
+    const known = this.#core.tokens.known(token, this.#core.now())
+    if (!known?.mayComeFrom(remote)) throw new Refusal('permission_denied', 'Permission denied')
+    if (known.entry.usesLeft === 0) return tell(known.entry)
+    return this.#paid(known.entry, tell)
+  }
+
+  async #paid<T>(entry: TokenEntry, tell: (entry: TokenEntry) => T): Promise<T> {
+    const { spent, used } = this.#use(entry.hash)
+    await used
+    const told = tell(entry)
+    await spent?.()
+    return told
+  }
+}
+
+function judgementOf({ allowed, keeps, limit, sudo }: Decision): Judgement {
+  return { allowed, sudo, ...(limit !== undefined && { limitMax: limit }), ...(keeps && { keeps }) }
+}

@@ -1,0 +1,45 @@
+/** The addresses that a token is bound to. */
+import { BlockList, isIP } from 'node:net'
+import { Rejection } from '../../engines/engine.ts'
+
+export class AddressRanges {
+  readonly #list = new BlockList()
+
+  /** Throws a Rejection (400) for a range that is none. */
+  constructor(ranges: readonly string[]) {
+    for (const each of ranges) this.#add(each)
+  }
+
+  #add(given: string): void {
+    const slash = given.lastIndexOf('/')
+    const address = plainAddress(slash < 0 ? given : given.slice(0, slash))
+    const family = isIP(address)
+    const bits = family === 4 ? 32 : 128
+    const prefix = slash < 0 ? bits : prefixOf(given.slice(slash + 1), bits, given.includes(':') && family === 4)
+    if (family === 0 || prefix === undefined) {
+      throw new Rejection(400, `bound CIDRs: ${JSON.stringify(given)} is no address and no range such as "10.0.0.0/8"`)
+    }
+    this.#list.addSubnet(address, prefix, family === 4 ? 'ipv4' : 'ipv6')
+  }
+
+  /** False for an address that is not known. */
+  includes(remote: string | undefined): boolean {
+    if (remote === undefined) return false
+    const address = plainAddress(remote)
+    const family = isIP(address)
+    return family !== 0 && this.#list.check(address, family === 4 ? 'ipv4' : 'ipv6')
+  }
+}
+
+/** Without a zone; IPv4 that is written as IPv6 in its own form. */
+function plainAddress(address: string): string {
+  const zone = address.indexOf('%')
+  const bare = zone < 0 ? address : address.slice(0, zone)
+  return /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(bare)?.[1] ?? bare
+}
+
+function prefixOf(text: string, bits: number, isMapped: boolean): number | undefined {
+  if (!/^\d{1,3}$/.test(text)) return undefined
+  const prefix = Number(text) - (isMapped ? 96 : 0)
+  return prefix >= 0 && prefix <= bits ? prefix : undefined
+}

@@ -1,0 +1,125 @@
+/** What is kept of a token, where, and how it is written. */
+import { randomFillSync } from 'node:crypto'
+import * as v from 'valibot'
+import type { Put } from '../../barrier/view.ts'
+import type { Caller } from '../../engines/engine.ts'
+import { Fault } from '../../kit/errors.ts'
+import { textRecord } from '../text-record.ts'
+
+export const TOKENS_PREFIX = 'sys/token/'
+
+const entrySchema = v.object({
+  hash: v.string(),
+  /** Empty for a batch token. */
+  accessor: v.string(),
+  type: v.picklist(['service', 'batch']),
+  policies: v.array(v.string()),
+  displayName: v.string(),
+  path: v.string(),
+  meta: v.nullable(textRecord),
+  /** Hash of the token that it was made with; empty for an orphan. */
+  parent: v.string(),
+  /** How many ancestors it had when it was made. */
+  depth: v.number(),
+  entityId: v.string(),
+  role: v.string(),
+  /** 0: as often as one likes; -1: its last use is under way, or over. */
+  usesLeft: v.number(),
+  createdAtMs: v.number(),
+  /** That it was made with; 0 for one without an end. */
+  ttlSeconds: v.number(),
+  /** That it was last given: what a renewal without a wish gives again. */
+  leaseSeconds: v.number(),
+  explicitMaxTtlSeconds: v.number(),
+  periodSeconds: v.number(),
+  renewable: v.boolean(),
+  renewedAtMs: v.optional(v.number()),
+  /** Absent: it does not expire. */
+  expiresAtMs: v.optional(v.number()),
+  boundCidrs: v.array(v.string()),
+  /** Set while it goes and leaves its children behind as orphans: it is no token any more, and they have no parent. */
+  isLeaving: v.optional(v.boolean()),
+})
+
+export type TokenEntry = v.InferOutput<typeof entrySchema>
+
+export function encodeEntry(entry: TokenEntry): Buffer {
+  return Buffer.from(JSON.stringify(entry))
+}
+
+export function parseEntry(bytes: Buffer): TokenEntry {
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), entrySchema), bytes.toString('utf8'))
+  if (!parsed.success) throw new Fault('the entry of a token is damaged')
+  return parsed.output
+}
+
+export function hasExpired({ expiresAtMs }: TokenEntry, nowMs: number): boolean {
+  return expiresAtMs !== undefined && expiresAtMs <= nowMs
+}
+
+export function callerOf(entry: TokenEntry): Caller {
+  return {
+    accessor: entry.accessor,
+    tokenHash: entry.hash,
+    tokenType: entry.type,
+    displayName: entry.displayName,
+    policies: entry.policies,
+    isRoot: entry.policies.includes('root'),
+    entityId: entry.entityId,
+  }
+}
+
+const LETTERS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
+/** Bytes from here on would make some letters likelier than others. */
+const FAIR_BELOW = 256 - (256 % LETTERS.length)
+/** Random bytes are asked for in advance, as each time costs more than the bytes do. What was used is overwritten. */
+const pool = Buffer.alloc(1024)
+let poolAt = pool.length
+
+/** Random letters and digits: 24 of them are 142 bits. */
+export function randomName(length: number): string {
+  let name = ''
+  while (name.length < length) {
+    if (poolAt === pool.length) {
+      randomFillSync(pool)
+      poolAt = 0
+    }
+    const byte = pool[poolAt] ?? 0
+    pool[poolAt++] = 0
+    if (byte < FAIR_BELOW) name += LETTERS[byte % LETTERS.length] ?? ''
+  }
+  return name
+}
+
+/** Entries by their paths. The names in them are hashes and times: what is found by its path alone has no value. */
+export const tokenPaths = {
+  id: (hash: string) => `${TOKENS_PREFIX}id/${hash}`,
+  accessors: `${TOKENS_PREFIX}accessor/`,
+  accessorOf: (accessorHash: string) => `${TOKENS_PREFIX}accessor/${accessorHash}/`,
+  parents: `${TOKENS_PREFIX}parent/`,
+  childrenOf: (hash: string) => `${TOKENS_PREFIX}parent/${hash}/`,
+  expiries: `${TOKENS_PREFIX}expiry/`,
+  /** In the order of time as long as there are not more than fifteen digits: 29,000 years. */
+  expiry: (expiresAtMs: number, hash: string) =>
+    `${TOKENS_PREFIX}expiry/${String(expiresAtMs).padStart(15, '0')}/${hash}`,
+  /** Of a token that was revoked, until everything that belonged to it is gone. */
+  revoking: (hash: string) => `${TOKENS_PREFIX}revoking/${hash}`,
+  revokings: `${TOKENS_PREFIX}revoking/`,
+  role: (name: string) => `${TOKENS_PREFIX}role/${encodeURIComponent(name)}`,
+  roles: `${TOKENS_PREFIX}role/`,
+} as const
+
+const NOTHING = Buffer.alloc(0)
+
+/** By what else a token is found: all of it in paths. */
+export function indexPaths(entry: TokenEntry, accessorHash: string): string[] {
+  const { expiresAtMs, hash, parent } = entry
+  const paths = [tokenPaths.accessorOf(accessorHash) + hash]
+  if (parent !== '') paths.push(tokenPaths.childrenOf(parent) + hash)
+  if (expiresAtMs !== undefined) paths.push(tokenPaths.expiry(expiresAtMs, hash))
+  return paths
+}
+
+export function emptyPut(path: string): Put {
+  return { path, value: NOTHING }
+}

@@ -1,0 +1,127 @@
+/**
+ * Goes through everything that belongs to tokens and removes what belongs to none. Nothing of this should ever be there:
+ * it is for a database that an older program wrote, or that somebody mended by hand, and for the write of a request that
+ * its token did not live to see the end of.
+ */
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import type { View } from '../../barrier/view.ts'
+import { messageOf } from '../../kit/errors.ts'
+import type { Logger } from '../../kit/log.ts'
+import { tokenPaths } from './token-entry.ts'
+import { type TokenRevocation, withoutHashes } from './token-revocation.ts'
+import type { TokenStore } from './token-store.ts'
+
+const PAGE = 32
+
+export interface TidyOptions {
+  readonly tokens: TokenStore
+  readonly revocation: TokenRevocation
+  /** All cubbyholes: a folder for each token's hash. */
+  readonly cubbyholes: View
+  readonly logger: Logger
+}
+
+export class TokenTidy {
+  readonly #options: TidyOptions
+  #underWay: Promise<void> | undefined
+  #isClosed = false
+
+  constructor(options: TidyOptions) {
+    this.#options = options
+  }
+
+  /** False when one is under way already. */
+  begin(): boolean {
+    if (this.#underWay) return false
+    this.#underWay = this.#run().finally(() => (this.#underWay = undefined))
+    return true
+  }
+
+  /** Resolves when none is under way. */
+  async ended(): Promise<void> {
+    await this.#underWay
+  }
+
+  close(): void {
+    this.#isClosed = true
+  }
+
+  async #run(): Promise<void> {
+    const { logger } = this.#options
+    try {
+      await this.#options.revocation.resume()
+      const links = await this.#tidyLinks()
+      const indexes = await this.#tidyIndexes()
+      const cubbyholes = await this.#tidyCubbyholes()
+      logger.info('tidied what belongs to tokens', { tokens: links, indexes, cubbyholes })
+    } catch (error) {
+      if (!this.#isClosed) logger.warn('tidying failed', { error: withoutHashes(messageOf(error)) })
+    }
+  }
+
+  /** Pages of paths below a prefix, one in each turn of the event loop. */
+  async *#pages(prefix: string): AsyncGenerator<string[]> {
+    let after = ''
+    while (!this.#isClosed) {
+      const page = this.#options.tokens.storage.paths(prefix, { after, limit: PAGE })
+      const last = page.at(-1)
+      if (last === undefined) return
+      yield page
+      after = last
+      await nextTurn()
+    }
+  }
+
+  /** Tokens whose parent is gone are revoked; returns how many. */
+  async #tidyLinks(): Promise<number> {
+    const { revocation, tokens } = this.#options
+    let revoked = 0
+    for await (const page of this.#pages(tokenPaths.parents)) {
+      const orphaned = page.flatMap((path) => {
+        const [parent = '', hash = ''] = path.slice(tokenPaths.parents.length).split('/')
+        if (tokens.pending(parent)) return []
+        const entry = tokens.pending(hash)
+        return entry?.parent === parent ? [entry] : []
+      })
+      await revocation.revokeAll(orphaned)
+      revoked += orphaned.length
+    }
+    return revoked
+  }
+
+  /** Paths that lead to no token, or to one that does not say so; returns how many. */
+  async #tidyIndexes(): Promise<number> {
+    const { storage } = this.#options.tokens
+    let removed = 0
+    for (const prefix of [tokenPaths.parents, tokenPaths.accessors, tokenPaths.expiries]) {
+      for await (const page of this.#pages(prefix)) {
+        const deletes = page.filter((path) => !this.#leadsToToken(path))
+        if (deletes.length > 0) await storage.commit({ puts: [], deletes })
+        removed += deletes.length
+      }
+    }
+    return removed
+  }
+
+  #leadsToToken(path: string): boolean {
+    const { tokens } = this.#options
+    const entry = tokens.pending(path.slice(path.lastIndexOf('/') + 1))
+    return entry !== undefined && tokens.pathsOf(entry).includes(path)
+  }
+
+  async #tidyCubbyholes(): Promise<number> {
+    const { cubbyholes, tokens } = this.#options
+    let [removed, after] = [0, '']
+    while (!this.#isClosed) {
+      const page = cubbyholes.list('', { after, limit: PAGE })
+      const last = page.at(-1)
+      if (last === undefined) break
+      for (const folder of page) {
+        if (!tokens.pending(folder.slice(0, -1))) removed += await cubbyholes.removeAll(folder)
+      }
+      after = last
+      await nextTurn()
+    }
+    return removed
+  }
+}
