@@ -7,6 +7,7 @@ import type { IncomingMessage } from 'node:http'
 import { Refusal } from '../kit/errors.ts'
 import type { AnyOperation } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
+import { BodyShare } from './large-bodies.ts'
 
 /** Longest request path; longer ones name nothing that exists. */
 export const PATH_BYTES_MAX = 8192
@@ -131,23 +132,32 @@ async function readBody(request: IncomingMessage, limit: number, refusal: () => 
   return bytes.toString('utf8')
 }
 
+const CROWDED = 'too many large request bodies are coming in at once, try again'
+
 /** By events: iterating over a stream costs more than the rest of a small request. */
 function bodyBytes(request: IncomingMessage, limit: number, refusal: () => Refusal): Promise<Buffer> {
   const chunks: Buffer[] = []
+  const share = new BodyShare()
+  const { socket } = request
   let size = 0
   return new Promise((resolve, reject) => {
     const over = (finish: () => void) => {
+      share.release()
       request.off('data', onData).off('end', onEnd).off('error', onLost).off('close', onLost)
+      socket.off('close', onLost)
       finish()
     }
     const onData = (chunk: Buffer) => {
       size += chunk.length
-      if (size <= limit) {
+      const isRoom = size > limit || share.grow(size)
+      if (size <= limit && isRoom) {
+        // A request that was answered before its body has ended hears nothing of its connection's end.
+        if (chunks.length === 1) socket.once('close', onLost)
         chunks.push(chunk)
         return
       }
       // What still comes waits: the request must not be destroyed before its author is told why.
-      over(() => reject(refusal()))
+      over(() => reject(isRoom ? refusal() : new Refusal('unavailable', CROWDED)))
       request.pause()
     }
     const onEnd = () => over(() => resolve(chunks.length === 1 && chunks[0] ? chunks[0] : Buffer.concat(chunks)))

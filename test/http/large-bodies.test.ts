@@ -1,0 +1,48 @@
+/** Many large bodies that never end, from callers who have shown no right to anything. */
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { connect, type Socket } from 'node:net'
+import { test } from 'node:test'
+import { listenTo } from '../helpers/core-listener.ts'
+import { openKv } from '../helpers/kv-world.ts'
+import { send } from '../helpers/openbao-replay.ts'
+
+const MiB = 1 << 20
+
+/** Sends 31 of 32 MiB; resolves with the first line of an answer, or `waits` when the server has taken all of it. */
+async function begin(port: number, sockets: Socket[]): Promise<string> {
+  const socket = connect(port, '127.0.0.1')
+  sockets.push(socket)
+  await once(socket, 'connect')
+  socket.on('error', () => undefined)
+  const answered = new Promise<string>((resolve) => {
+    socket.once('data', (bytes: Buffer) => resolve(bytes.toString('latin1').split('\r\n')[0] ?? ''))
+  })
+  socket.write(`POST /v1/secret/data/a HTTP/1.1\r\nHost: x\r\nContent-Length: ${32 * MiB}\r\n\r\n`)
+  const taken = new Promise<string>((resolve) => socket.write(Buffer.alloc(31 * MiB, 'a'), () => resolve('waits')))
+  return Promise.race([answered, taken])
+}
+
+test('large bodies share a budget, small ones and those that come later are served all the same', async (t) => {
+  const world = await openKv(t)
+  const port = await listenTo(t, world)
+  const sockets: Socket[] = []
+  t.after(() => sockets.forEach((socket) => socket.destroy()))
+  const headers = { 'X-Vault-Token': world.rootToken }
+  const write = (bytes: number) => {
+    const body = JSON.stringify({ data: { a: 'a'.repeat(bytes) } })
+    return send(port, { method: 'POST', path: '/v1/secret/data/b', headers, body })
+  }
+  const outcomes: string[] = []
+  for (let at = 0; at < 12; at++) outcomes.push(await begin(port, sockets))
+  assert.ok(outcomes.filter((each) => each === 'waits').length <= 9, String(outcomes))
+  assert.ok(outcomes.includes('HTTP/1.1 503 Service Unavailable'), String(outcomes))
+  assert.equal((await write(MiB / 2)).status, 200)
+  for (const socket of sockets) socket.destroy()
+  // What was taken is given back, more than once around.
+  let status = 0
+  for (const endMs = performance.now() + 20_000; status !== 200 && performance.now() < endMs; ) {
+    status = (await write(30 * MiB)).status
+  }
+  for (let at = 0; at < 10; at++) assert.equal((await write(30 * MiB)).status, 200)
+})
