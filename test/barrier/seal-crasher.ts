@@ -8,7 +8,8 @@ import { Barrier } from '../../src/barrier/barrier.ts'
 import { Rekey } from '../../src/barrier/seal-rekey.ts'
 import type { SealSettings } from '../../src/barrier/seal-static.ts'
 import { Seal } from '../../src/barrier/seal.ts'
-import { type Store, SqliteStore } from '../../src/store/store.ts'
+import { SqliteStore } from '../../src/store/store.ts'
+import { steppedStore } from '../helpers/stepped-store.ts'
 import { asking, FIRST, machineKey, SHAMIR } from './seal-world.ts'
 
 const [path = '', task = '', killAt = '0', ...shares] = process.argv.slice(2)
@@ -23,21 +24,7 @@ function answered(what: Readonly<Record<string, unknown>>): void {
 }
 
 const real = await SqliteStore.open(path)
-const store: Store = {
-  get: (name) => real.get(name),
-  pending: (name) => real.pending(name),
-  list: (prefix, options) => real.list(prefix, options),
-  paths: (prefix, options) => real.paths(prefix, options),
-  onFailure: (listener) => real.onFailure(listener),
-  async commit(batch) {
-    passed()
-    const done = real.commit(batch)
-    passed()
-    const sequence = await done
-    passed()
-    return sequence
-  },
-}
+const store = steppedStore(real, passed)
 
 function given(): Buffer[] {
   return shares.map((share) => Buffer.from(share, 'hex'))

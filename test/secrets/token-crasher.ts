@@ -7,6 +7,7 @@ import { writeSync } from 'node:fs'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Store } from '../../src/store/store.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
+import { steppedStore } from '../helpers/stepped-store.ts'
 
 const [directory = '', key = '', token = '', path = '', body = '', killAt = '0'] = process.argv.slice(2)
 let step = 0
@@ -16,24 +17,7 @@ function passed(): void {
   if (isCounting && ++step === Number(killAt)) process.kill(process.pid, 'SIGKILL')
 }
 
-function wrap(real: Store): Store {
-  return {
-    get: (name) => real.get(name),
-    pending: (name) => real.pending(name),
-    list: (prefix, options) => real.list(prefix, options),
-    paths: (prefix, options) => real.paths(prefix, options),
-    onFailure: (listener) => real.onFailure(listener),
-    async commit(batch) {
-      passed()
-      const done = real.commit(batch)
-      passed()
-      const sequence = await done
-      passed()
-      return sequence
-    },
-  }
-}
-
+const wrap = (real: Store) => steppedStore(real, passed)
 const world = await CoreWorld.reopen(directory, { unsealKey: key, rootToken: token }, { wrap })
 await world.core.open.sweeper.tick()
 isCounting = true

@@ -1,0 +1,23 @@
+/**
+ * A store that tells where each commit stands: it is about to be queued, it is queued, it is durable. Who is told may kill
+ * the process there.
+ */
+import type { Store } from '../../src/store/store.ts'
+
+export function steppedStore(real: Store, passed: () => void): Store {
+  return {
+    get: (name) => real.get(name),
+    pending: (name) => real.pending(name),
+    list: (prefix, options) => real.list(prefix, options),
+    paths: (prefix, options) => real.paths(prefix, options),
+    onFailure: (listener) => real.onFailure(listener),
+    async commit(batch) {
+      passed()
+      const done = real.commit(batch)
+      passed()
+      const sequence = await done
+      passed()
+      return sequence
+    },
+  }
+}
