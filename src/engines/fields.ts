@@ -4,6 +4,7 @@
  */
 import { parseDurationMs } from '../kit/duration.ts'
 import { parseBoolean } from '../kit/schema.ts'
+import { isExactNumber } from './exact-json.ts'
 
 /** A value that does not fit its field. Says what was wanted, never the value. */
 export class FieldError extends Error {
@@ -163,8 +164,9 @@ export function integerList(description: string): Field<readonly number[] | unde
 
 export type JsonObject = Readonly<Record<string, unknown>>
 
+/** An object with members, of which a number that is kept as its text is none. */
 export function isObject(value: unknown): value is JsonObject {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
+  return typeof value === 'object' && value !== null && !Array.isArray(value) && !isExactNumber(value)
 }
 
 /** Some languages write an empty object like this. */

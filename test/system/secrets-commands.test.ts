@@ -156,6 +156,23 @@ test('a secret through its versions', async (t) => {
   assert.equal((await kv('get secret/app/db')).code, 1)
 })
 
+test('numbers stay as they were written in what commands read and write again', async (t) => {
+  const { keys, run, token } = await fresh(t)
+  await run('operator unseal -', keys.join('\n'))
+  assert.equal((await run('secrets enable -version=2 -path=secret kv', '', token)).code, 0)
+  const kv = (line: string, input = '') => run(`kv ${line}`, input, token)
+  const odd = '{"id":12345678901234567890,"in":{"x":1.0},"list":[1.10,-0,1e2]}'
+  assert.equal((await kv('put secret/a -', `{"n":${odd}}`)).code, 0)
+  for (const line of ['patch secret/a a=b', 'patch -method=rw secret/a b=c', 'put secret/a c=d']) {
+    assert.equal((await kv(line)).code, 0, line)
+  }
+  for (const version of [1, 2, 3]) {
+    assert.equal((await kv(`get -field=n -version=${version} secret/a`)).stdout, odd)
+  }
+  assert.match((await kv('rollback -version=3 secret/a')).stdout, /^version +5$/m)
+  assert.equal((await kv('get -field=n secret/a')).stdout, odd)
+})
+
 test('other key shares, another key, another root token', async (t) => {
   const { keys, run, token } = await fresh(t)
   await run('operator unseal -', keys.join('\n'))

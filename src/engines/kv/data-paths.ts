@@ -4,7 +4,7 @@ import { type EngineCall, path, type Path, Rejection, type Reply } from '../engi
 import { inPath, integer, isObject, object, text } from '../fields.ts'
 import { type KeyRecord, versionMetadata } from './record.ts'
 import { ChangingSecrets, pendingSecrets, Secrets } from './secrets.ts'
-import { type DataInput, patch, put } from './writes.ts'
+import { type DataInput, exactInput, patch, put } from './writes.ts'
 
 const name = inPath('Name of the secret')
 const options = object('`cas`: the version that must be the current one, 0 for none yet')
@@ -20,13 +20,13 @@ export interface VersionQuestion {
 
 function writeData(input: DataInput, call: EngineCall): Reply {
   const secrets = new ChangingSecrets(call)
-  const written = put(secrets, input)
+  const written = put(secrets, exactInput(input, call))
   return { data: written, batch: secrets.batch }
 }
 
 function patchData(input: DataInput, call: EngineCall): Reply {
   const secrets = new ChangingSecrets(call)
-  const reply = patch(secrets, input)
+  const reply = patch(secrets, exactInput(input, call))
   return { ...reply, batch: secrets.batch }
 }
 

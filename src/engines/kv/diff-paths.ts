@@ -1,5 +1,6 @@
 /** `diff/`: what is different between two versions of a secret. Values only for who asks for them, and may read them. */
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
+import { parseExact } from '../exact-json.ts'
 import { boolean, inPath, integer, isObject } from '../fields.ts'
 import { versionOf } from './data-paths.ts'
 import { forbidden } from './secret-name.ts'
@@ -23,7 +24,7 @@ function pointer(parent: string, name: string): string {
   return `${parent}/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`
 }
 
-/** Objects are compared member by member; everything else as a whole, by its JSON. */
+/** Objects are compared member by member; everything else as a whole, by its JSON: 1.0 is not what 1 is. */
 function* changes(before: unknown, after: unknown, at: string): Generator<Change> {
   if (!isObject(before) || !isObject(after)) {
     if (JSON.stringify(before) !== JSON.stringify(after)) yield { key: at, change: 'changed', before, after }
@@ -39,7 +40,7 @@ function* changes(before: unknown, after: unknown, at: string): Generator<Change
 
 function dataAt(input: Input, version: number, call: EngineCall): { readonly version: number; readonly data: unknown } {
   const found = versionOf({ path: input.path, version }, call)
-  if (found?.text !== undefined) return { version: found.version, data: JSON.parse(found.text) }
+  if (found?.text !== undefined) return { version: found.version, data: parseExact(found.text) }
   throw new Rejection(404, found ? `version ${found.version} is deleted or destroyed` : 'there is no such version')
 }
 

@@ -5,7 +5,7 @@
 import { JsonText } from '../../kit/operation.ts'
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
 import { FieldError, inPath, secondsOf } from '../fields.ts'
-import { compactJson } from './exact-json.ts'
+import { exactBody } from './exact-body.ts'
 import { list, LISTING, scan } from './listing.ts'
 import { ChangingSecrets, pendingSecrets, Secrets } from './secrets.ts'
 
@@ -16,7 +16,7 @@ function write({ path: name }: { readonly path: string }, call: EngineCall): Rep
   if (name === '') throw new Rejection(400, 'missing path')
   if (Object.keys(call.data).length === 0) throw new Rejection(400, 'missing data fields')
   const secrets = new ChangingSecrets(call)
-  secrets.replace(name, call.bodyText === undefined ? JSON.stringify(call.data) : compactJson(call.bodyText))
+  secrets.replace(name, JSON.stringify(exactBody(call)))
   return { batch: secrets.batch }
 }
 

@@ -4,6 +4,7 @@
  */
 import { type EngineCall, oneError, path, type Path, Rejection, type Reply } from '../engine.ts'
 import { anything, FieldError, integerOf, isObject, type JsonObject } from '../fields.ts'
+import { exactBody, exactData } from './exact-body.ts'
 import { forbidden, secretName } from './secret-name.ts'
 import { ChangingSecrets } from './secrets.ts'
 import { checkCas, patch, put } from './writes.ts'
@@ -11,7 +12,13 @@ import { checkCas, patch, put } from './writes.ts'
 /** All of it runs at once, and is one batch. */
 const OPERATIONS_MAX = 500
 
-type Run = (secrets: ChangingSecrets, name: string, given: JsonObject, call: EngineCall) => unknown
+/** One operation as it was given, and the same with its numbers as they were written. */
+interface Given {
+  readonly given: JsonObject
+  readonly exact: unknown
+}
+
+type Run = (secrets: ChangingSecrets, name: string, operation: Given, call: EngineCall) => unknown
 
 /** Throws (403) where the caller's policies do not allow it. */
 function demand(isAllowed: boolean): void {
@@ -46,22 +53,22 @@ function checkGivenCas(secrets: ChangingSecrets, name: string, given: JsonObject
   if (Object.hasOwn(given, 'cas')) checkCas(optionsOf(given), secrets, secrets.record(name))
 }
 
-const put1: Run = (secrets, name, given, { allows }) => {
+const put1: Run = (secrets, name, { exact, given }, { allows }) => {
   const input = { path: name, data: dataOf(given), options: optionsOf(given) }
   const verb = secrets.record(name) ? 'update' : 'create'
   demand(allows(verb, `data/${name}`, { data: input.data, options: input.options }))
-  return put(secrets, input)
+  return put(secrets, { ...input, data: exactData(exact, input.data) })
 }
 
-const patch1: Run = (secrets, name, given, { allows }) => {
+const patch1: Run = (secrets, name, { exact, given }, { allows }) => {
   const input = { path: name, data: dataOf(given), options: optionsOf(given) }
   demand(allows('patch', `data/${name}`, { data: input.data, options: input.options }))
-  const { data, status } = patch(secrets, input)
+  const { data, status } = patch(secrets, { ...input, data: exactData(exact, input.data) })
   if (status !== undefined) throw new Rejection(status, 'the newest version is deleted or destroyed')
   return data
 }
 
-const delete1: Run = (secrets, name, given, { allows }) => {
+const delete1: Run = (secrets, name, { given }, { allows }) => {
   const versions = given['versions'] === undefined ? undefined : versionsOf(given)
   demand(versions ? allows('update', `delete/${name}`, { versions }) : allows('delete', `data/${name}`))
   checkGivenCas(secrets, name, given)
@@ -69,7 +76,7 @@ const delete1: Run = (secrets, name, given, { allows }) => {
 }
 
 function ofVersions(verb: 'undelete' | 'destroy'): Run {
-  return (secrets, name, given, { allows }) => {
+  return (secrets, name, { given }, { allows }) => {
     const versions = versionsOf(given)
     demand(allows('update', `${verb}/${name}`, { versions }))
     checkGivenCas(secrets, name, given)
@@ -77,14 +84,14 @@ function ofVersions(verb: 'undelete' | 'destroy'): Run {
   }
 }
 
-const remove: Run = (secrets, name, given, { allows }) => {
+const remove: Run = (secrets, name, { given }, { allows }) => {
   demand(allows('delete', `metadata/${name}`))
   checkGivenCas(secrets, name, given)
   secrets.remove(name)
 }
 
 /** Changes nothing: the others come to be only if this holds. */
-const check: Run = (secrets, name, given, { allows }) => {
+const check: Run = (secrets, name, { given }, { allows }) => {
   demand(allows('read', `data/${name}`) || allows('read', `metadata/${name}`))
   if (!Object.hasOwn(given, 'cas')) throw new Rejection(400, 'a check needs "cas"')
   checkGivenCas(secrets, name, given)
@@ -100,13 +107,13 @@ const RUNS = new Map<unknown, Run>([
   ['check', check],
 ])
 
-function run(secrets: ChangingSecrets, given: unknown, at: number, call: EngineCall): unknown {
+function run(secrets: ChangingSecrets, given: unknown, exact: unknown, at: number, call: EngineCall): unknown {
   try {
     if (!isObject(given)) throw new Rejection(400, 'it must be an object')
     const found = RUNS.get(given['op'])
     if (!found) throw new Rejection(400, `"op" must be one of ${[...RUNS.keys()].join(', ')}`)
     const name = secretName(given['path'], 'path')
-    return { path: name, ...Object(found(secrets, name, given, call)) }
+    return { path: name, ...Object(found(secrets, name, { given, exact }, call)) }
   } catch (error) {
     if (!(error instanceof Rejection) || error.status === 403) throw error
     throw new Rejection(error.status, `operation ${at + 1}: ${error.errors.join('; ')}`)
@@ -118,7 +125,9 @@ function transact({ operations }: { readonly operations: unknown }, call: Engine
     throw new Rejection(400, oneError(`"operations" must be a list of 1 to ${OPERATIONS_MAX} operations`))
   }
   const secrets = new ChangingSecrets(call)
-  const results = operations.map((given, at) => run(secrets, given, at, call))
+  const { operations: kept } = exactBody(call)
+  const exact: readonly unknown[] = Array.isArray(kept) ? kept : []
+  const results = operations.map((given, at) => run(secrets, given, exact[at], at, call))
   return { data: { results }, batch: secrets.batch }
 }
 

@@ -3,9 +3,11 @@
  * caller may read and says how many it left out; an import writes only what is different, in one batch.
  */
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
+import { parseExact } from '../exact-json.ts'
 import { anything, boolean, inPath, integer, isObject, type JsonObject, text } from '../fields.ts'
 import { customMetadata } from './custom-metadata.ts'
 import { envText, parseEnv } from './env-file.ts'
+import { exactBody, exactData } from './exact-body.ts'
 import { folderOf } from './listing.ts'
 import { namesBelow } from './names.ts'
 import { forbidden, secretName } from './secret-name.ts'
@@ -29,7 +31,7 @@ function exportEnv(name: string, call: EngineCall): Reply | undefined {
   const record = secrets.record(name)
   const json = record && secrets.liveData(record)
   if (json === undefined) return undefined
-  const data: unknown = JSON.parse(json)
+  const data = parseExact(json)
   return { data: { format: 'env', text: envText(isObject(data) ? data : {}) } }
 }
 
@@ -51,7 +53,7 @@ function exportTree(input: ExportInput, call: EngineCall): Reply {
     const json = record && secrets.liveData(record)
     if (json === undefined) continue
     bytes += json.length
-    found.push([name, { data: JSON.parse(json), custom_metadata: record?.custom ?? null }])
+    found.push([name, { data: parseExact(json), custom_metadata: record?.custom ?? null }])
   }
   return exported(found, hidden, null)
 }
@@ -69,9 +71,21 @@ interface ImportInput {
   readonly dry_run: boolean
 }
 
-/** Each secret with its name and what is said of it. */
-function given(input: ImportInput): (readonly [string, JsonObject])[] {
-  if (input.format === 'env') return [[secretName(input.path, 'path'), { data: parseEnv(input.text) }]]
+/** One secret of an import. */
+interface Imported {
+  readonly name: string
+  /** What is said of it. */
+  readonly given: JsonObject
+  readonly data: JsonObject
+  /** Its data as it is to be kept. */
+  readonly exact: JsonObject
+}
+
+function imported(input: ImportInput, call: EngineCall): Imported[] {
+  if (input.format === 'env') {
+    const data = parseEnv(input.text)
+    return [{ name: secretName(input.path, 'path'), given: {}, data, exact: data }]
+  }
   if (input.format !== 'json') throw new Rejection(400, '"format" is json or env')
   const { secrets } = input
   if (!isObject(secrets)) throw new Rejection(400, '"secrets" must be an object of secrets by their names')
@@ -79,34 +93,36 @@ function given(input: ImportInput): (readonly [string, JsonObject])[] {
   if (entries.length > SECRETS_MAX)
     throw new Rejection(400, `at most ${SECRETS_MAX} secrets at once: send them in parts`)
   const folder = folderOf(input.path)
-  return entries.map(([name, each]) => {
+  // The same, so in the same order.
+  const { secrets: kept } = exactBody(call)
+  const all = isObject(kept) ? Object.values(kept) : []
+  return entries.map(([name, given], at) => {
     const whole = secretName(folder + name, 'secrets')
-    if (!isObject(each) || !isObject(each['data']))
+    if (!isObject(given) || !isObject(given['data']))
       throw new Rejection(400, `secret "${whole}": "data" must be an object`)
-    return [whole, each]
+    return { name: whole, given, data: given['data'], exact: exactData(all[at], given['data']) }
   })
 }
 
 type Done = 'created' | 'updated' | 'metadata' | 'unchanged'
 
-function importOne(secrets: ChangingSecrets, name: string, each: JsonObject, call: EngineCall): Done {
+function importOne(secrets: ChangingSecrets, { data, exact, given, name }: Imported, call: EngineCall): Done {
   const before = secrets.record(name)
-  const data = isObject(each['data']) ? each['data'] : {}
   const verb = before ? 'update' : 'create'
   if (!call.allows(verb, `data/${name}`, { data, options: {} })) throw forbidden()
-  const custom = Object.hasOwn(each, 'custom_metadata') ? customMetadata(each['custom_metadata']) : undefined
+  const custom = Object.hasOwn(given, 'custom_metadata') ? customMetadata(given['custom_metadata']) : undefined
   const isMetadataNew = custom !== undefined && JSON.stringify(custom) !== JSON.stringify(before?.custom ?? null)
   if (isMetadataNew && !call.allows(verb, `metadata/${name}`, { custom_metadata: custom })) throw forbidden()
-  const isSame = before !== undefined && secrets.liveData(before) === JSON.stringify(data)
+  const isSame = before !== undefined && secrets.liveData(before) === JSON.stringify(exact)
   // Read here and compared: the version that it is written over is the one that was seen.
-  if (!isSame) put(secrets, { path: name, data, options: { cas: before?.current ?? 0 } })
+  if (!isSame) put(secrets, { path: name, data: exact, options: { cas: before?.current ?? 0 } })
   if (isMetadataNew) secrets.putCustom(name, custom)
   return !before ? 'created' : !isSame ? 'updated' : isMetadataNew ? 'metadata' : 'unchanged'
 }
 
 function importTree(input: ImportInput, call: EngineCall): Reply {
   const secrets = new ChangingSecrets(call)
-  const done = given(input).map(([name, each]) => [name, importOne(secrets, name, each, call)] as const)
+  const done = imported(input, call).map((each) => [each.name, importOne(secrets, each, call)] as const)
   const counts: Record<Done, number> = { created: 0, updated: 0, metadata: 0, unchanged: 0 }
   for (const [, what] of done) counts[what]++
   const data = { ...counts, secrets: Object.fromEntries(done), dry_run: input.dry_run }

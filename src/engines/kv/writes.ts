@@ -1,6 +1,8 @@
 /** New versions of a secret: a write, or a merge patch over the newest one, each if the current version is as said. */
-import { Rejection, type Reply } from '../engine.ts'
+import { type EngineCall, Rejection, type Reply } from '../engine.ts'
+import { parseExact } from '../exact-json.ts'
 import { FieldError, integerOf, type JsonObject } from '../fields.ts'
+import { exactBody, exactData } from './exact-body.ts'
 import { mergePatch } from './merge-patch.ts'
 import { type KeyRecord, versionMetadata } from './record.ts'
 import type { ChangingSecrets } from './secrets.ts'
@@ -8,7 +10,13 @@ import type { ChangingSecrets } from './secrets.ts'
 export interface DataInput {
   readonly path: string
   readonly options: JsonObject | null | undefined
+  /** Numbers in it are as they were written. */
   readonly data: JsonObject | null | undefined
+}
+
+/** The data of a body that holds it beside its options. */
+export function exactInput(input: DataInput, call: EngineCall): DataInput {
+  return { ...input, data: exactData(exactBody(call), input.data) }
 }
 
 /** Throws where the caller's idea of the current version is wrong, or missing where it must be given. */
@@ -54,7 +62,7 @@ export function patch(secrets: ChangingSecrets, input: DataInput): Pick<Reply, '
   if (!before.versions.has(before.current)) throw new Rejection(404, 'no version to patch at this path')
   const text = secrets.liveData(before)
   if (text === undefined) return { status: 404, data: versionMetadata(before, before.current) }
-  const merged = mergePatch(JSON.parse(text), input.data ?? {})
+  const merged = mergePatch(parseExact(text), input.data ?? {})
   const record = secrets.addVersion(input.path, before, JSON.stringify(merged), 'patch')
   return { data: versionMetadata(record, record.current) }
 }
