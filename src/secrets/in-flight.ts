@@ -30,9 +30,10 @@ export class InFlight {
   readonly #entries = new Set<Entry>()
   readonly #pace = new Pace(BEGUN_AT_ONCE)
 
-  /** While many are under way, what the next one has to wait for. */
+  /** While many are under way, what the next one has to wait for; nobody overtakes those that wait already. */
   turn(): Promise<void> | undefined {
-    return this.#entries.size < UNPACED_MAX ? undefined : this.#pace.enter()
+    const isFree = this.#entries.size < UNPACED_MAX && !this.#pace.hasWaiting
+    return isFree ? undefined : this.#pace.enter()
   }
 
   /** Counts a request in; what it returns counts it out. */

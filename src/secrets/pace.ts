@@ -13,6 +13,10 @@ export class Pace {
     this.#atOnce = atOnce
   }
 
+  get hasWaiting(): boolean {
+    return this.#waiting.length > 0
+  }
+
   /** Undefined: go on. Otherwise resolves when it is this one's turn. */
   enter(): Promise<void> | undefined {
     if (this.#begun < this.#atOnce && this.#waiting.length === 0) {

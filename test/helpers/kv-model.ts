@@ -11,6 +11,24 @@ export type KvOperation =
   | { readonly kind: 'read' | 'subkeys'; readonly name: string; readonly version: number }
   | { readonly kind: 'delete newest' | 'remove' | 'read metadata' | 'list' | 'scan'; readonly name: string }
   | { readonly kind: 'config'; readonly settings: Json }
+  | KvManyOperation
+
+/** One that changes several secrets, or none. */
+export type KvManyOperation =
+  | { readonly kind: 'transaction'; readonly parts: readonly KvPart[] }
+  | { readonly kind: 'copy' | 'move'; readonly name: string; readonly to: string }
+  | { readonly kind: 'import'; readonly name: string; readonly secrets: Readonly<Record<string, ImportedSecret>> }
+
+export type KvPart =
+  | { readonly kind: 'put' | 'patch'; readonly name: string; readonly data: Json; readonly cas?: number }
+  | { readonly kind: 'delete' | 'undelete' | 'destroy'; readonly name: string; readonly versions: readonly number[] }
+  | { readonly kind: 'delete newest' | 'remove'; readonly name: string }
+  | { readonly kind: 'check'; readonly name: string; readonly cas: number }
+
+export interface ImportedSecret {
+  readonly data: Json
+  readonly custom_metadata?: Json
+}
 
 export interface Expected {
   readonly status: number
@@ -67,8 +85,14 @@ export class KvModel {
       Object.assign(this.config, operation.settings)
       return { status: 204 }
     }
+    if (operation.kind === 'transaction') return this.#transaction(operation.parts, now)
     const key = this.keys.get(operation.name)
     switch (operation.kind) {
+      case 'copy':
+      case 'move':
+        return this.#copy(operation, key)
+      case 'import':
+        return this.#import(operation.name, Object.entries(operation.secrets), now)
       case 'put':
       case 'patch':
         return this.#write(operation, key, now)
@@ -94,6 +118,52 @@ export class KvModel {
         if (key) this.#mark(operation.kind, key, operation.versions, now)
         return { status: 204 }
     }
+  }
+
+  /** On a copy, which takes the place of this when all of it was done. */
+  #transaction(parts: readonly KvPart[], now: number): Expected {
+    const after = this.copy()
+    const results: unknown[] = []
+    for (const part of parts) {
+      const isOther = part.kind === 'check' && part.cas !== (after.keys.get(part.name)?.current ?? 0)
+      const { data, status }: Expected =
+        part.kind === 'check' ? { status: isOther ? 400 : 204 } : after.apply(part, now)
+      if (status >= 400) return { status }
+      results.push({ path: part.name, ...Object(data) })
+    }
+    Object.assign(this, { config: after.config, keys: after.keys })
+    return { status: 200, data: { results } }
+  }
+
+  #copy({ kind, name, to }: { kind: 'copy' | 'move'; name: string; to: string }, key: Key | undefined): Expected {
+    if (!key) return { status: 404 }
+    if (this.keys.has(to)) return { status: 400 }
+    this.keys.set(to, { ...structuredClone(key), updatedBy: by('create') })
+    if (kind === 'move') this.keys.delete(name)
+    return { status: 200, data: { path: to, current_version: key.current, versions: key.versions.size } }
+  }
+
+  #import(folder: string, secrets: readonly (readonly [string, ImportedSecret])[], now: number): Expected {
+    const counts: Record<string, number> = { created: 0, updated: 0, metadata: 0, unchanged: 0 }
+    const done: Record<string, string> = {}
+    for (const [each, { custom_metadata: given, data }] of secrets) {
+      const name = folder + each
+      const known = this.keys.get(name)
+      const live = known?.versions.get(known.current)
+      const isSame = live && !isGone(live, now) && JSON.stringify(live.data) === JSON.stringify(data)
+      if (!isSame) this.#write({ kind: 'put', name, data, cas: known?.current ?? 0 }, known, now)
+      const key = this.keys.get(name)
+      const custom = given && Object.keys(given).length > 0 ? given : null
+      const isNew = given !== undefined && JSON.stringify(custom) !== JSON.stringify(known?.custom_metadata ?? null)
+      if (key && isNew) {
+        Object.assign(key, { custom_metadata: custom, updatedMs: now, updatedBy: by('update') })
+        key.metadataVersion++
+      }
+      const what = !known ? 'created' : !isSame ? 'updated' : isNew ? 'metadata' : 'unchanged'
+      done[name] = what
+      counts[what] = (counts[what] ?? 0) + 1
+    }
+    return { status: 200, data: { ...counts, secrets: done, dry_run: false } }
   }
 
   #write(

@@ -1,10 +1,12 @@
 /** Random operations on a few secrets, so that they meet, and what each is as a request. */
 import type { Random } from './frames.ts'
-import type { KvOperation } from './kv-model.ts'
+import type { KvManyOperation, KvOperation, KvPart } from './kv-model.ts'
 
 type Json = Record<string, unknown>
 
 const NAMES = ['a', 'b', 'a/b', 'a/c', 'd/e/f', 'd/e/g', 'ü/€', '\u{1f600}', 'x y', 'p%q', 'a.b', 'd'] as const
+/** Where secrets go that are copied and moved, so that there is room for them. */
+const MOVED = ['m', 'm/n', 'd/e/m', 'o/p/q', 'o/p/r'] as const
 const FOLDERS = ['', 'a/', 'd/', 'd/e/', 'ü/', 'none/'] as const
 const MEMBERS = ['x', 'y', 'z', 'ü'] as const
 
@@ -42,8 +44,44 @@ function versions(random: Random): number[] {
   return Array.from({ length: random.between(0, 3) }, () => random.between(0, 14))
 }
 
+/** One part of a transaction: what changes one secret, or looks at it. */
+function randomPart(random: Random, current: (name: string) => number): KvPart {
+  const name = random.pick(NAMES)
+  const cas = random.chance(0.2) ? { cas: random.pick([current(name), current(name), current(name), 0]) } : {}
+  const dice = random.between(0, 9)
+  if (dice < 4) return { kind: 'put', name, data: members(random, 2), ...cas }
+  if (dice === 4) return { kind: 'patch', name, data: members(random, 2), ...cas }
+  if (dice === 5)
+    return { kind: random.pick(['delete', 'undelete', 'destroy']), name, versions: [0, ...versions(random)] }
+  if (dice === 6) return { kind: 'delete newest', name }
+  if (dice === 7) return { kind: 'check', name, cas: current(name) }
+  return { kind: 'remove', name }
+}
+
+/** Several secrets at once. */
+export function randomMany(random: Random, current: (name: string) => number): KvManyOperation {
+  const dice = random.between(0, 9)
+  if (dice < 5) {
+    const parts = Array.from({ length: random.between(1, random.pick([2, 4, 12])) }, () => randomPart(random, current))
+    return { kind: 'transaction', parts }
+  }
+  if (dice < 8) {
+    const from = random.pick(random.chance(0.4) ? MOVED : NAMES)
+    const to = random.pick(random.chance(0.7) ? MOVED : NAMES)
+    return { kind: random.pick(['copy', 'move', 'move']), name: from, to }
+  }
+  const secrets = Array.from({ length: random.between(1, 6) }, () => {
+    const custom = random.chance(0.3)
+      ? { custom_metadata: random.pick([{}, { owner: `o${random.between(0, 2)}` }]) }
+      : {}
+    return [random.pick(['x', 'y', 'b', 'c', 'e/f']), { data: members(random, 1), ...custom }] as const
+  })
+  return { kind: 'import', name: random.pick(['', 'a/', 'd/', 'd/e/']), secrets: Object.fromEntries(secrets) }
+}
+
 /** About as often reads as writes; `current` tells the version of a secret, so that cas is right often enough. */
 export function randomOperation(random: Random, current: (name: string) => number): KvOperation {
+  if (random.chance(0.1)) return randomMany(random, current)
   const name = random.pick(NAMES)
   const dice = random.between(0, 99)
   const cas = random.pick([undefined, undefined, current(name), current(name), 0, random.between(-1, 12)])
@@ -54,7 +92,7 @@ export function randomOperation(random: Random, current: (name: string) => numbe
   if (dice < 53) return { kind: random.pick(['delete', 'undelete', 'destroy']), name, versions: versions(random) }
   if (dice < 58) return { kind: 'metadata', name, settings: settings(random, false) }
   if (dice < 62) return { kind: 'patch metadata', name, settings: settings(random, true) }
-  if (dice < 65) return { kind: 'remove', name }
+  if (dice < 65) return { kind: 'remove', name: random.pick(random.chance(0.4) ? MOVED : NAMES) }
   if (dice < 66)
     return {
       kind: 'config',
@@ -80,11 +118,19 @@ export function isRead({ kind }: KvOperation): boolean {
   return kind === 'read' || kind === 'subkeys' || kind === 'read metadata' || kind === 'list' || kind === 'scan'
 }
 
+function partOf(part: KvPart): Record<string, unknown> {
+  const { kind, name, ...rest } = part
+  return { op: kind === 'delete newest' ? 'delete' : kind, path: name, ...rest }
+}
+
 /** The request below a mount at `secret/`. */
 export function requestOf(operation: KvOperation): KvRequest {
   if (operation.kind === 'config') {
     const { settings: given } = operation
     return { method: 'POST', path: 'secret/config', body: given }
+  }
+  if (operation.kind === 'transaction') {
+    return { method: 'POST', path: 'secret/transaction', body: { operations: operation.parts.map(partOf) } }
   }
   const name = encodeURIComponent(operation.name).replaceAll('%2F', '/')
   switch (operation.kind) {
@@ -111,6 +157,11 @@ export function requestOf(operation: KvOperation): KvRequest {
     case 'list':
     case 'scan':
       return { method: operation.kind.toUpperCase(), path: `secret/metadata/${name}` }
+    case 'copy':
+    case 'move':
+      return { method: 'POST', path: `secret/${operation.kind}/${name}`, body: { to: operation.to } }
+    case 'import':
+      return { method: 'POST', path: `secret/import/${name}`.replace(/\/$/, ''), body: { secrets: operation.secrets } }
     default:
       return { method: 'POST', path: `secret/${operation.kind}/${name}`, body: { versions: operation.versions } }
   }

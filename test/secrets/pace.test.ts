@@ -1,6 +1,8 @@
 /** Requests that begin in one turn of the event loop are few, all of them begin, and in order. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { NOBODY } from '../../src/kit/operation.ts'
+import { InFlight } from '../../src/secrets/in-flight.ts'
 import { Pace } from '../../src/secrets/pace.ts'
 
 test('so many begin in each turn, in the order in which they came, and none is left', async () => {
@@ -35,4 +37,19 @@ test('who comes when nobody waits does not wait', async () => {
   await pace.enter()
   await new Promise(setImmediate)
   assert.equal(pace.enter(), undefined)
+})
+
+test('who comes when some still wait does not overtake them, although there is room again', async () => {
+  const inFlight = new InFlight()
+  const raw = { params: {}, query: [], headers: {}, body: undefined }
+  const { signal } = new AbortController()
+  const call = { requestId: 'r', identity: NOBODY, signal, raw, token: undefined, hops: 0 }
+  const leave = Array.from({ length: 8 }, () => inFlight.enter('write', 'x', call))
+  const waiting = Array.from({ length: 10 }, () => inFlight.turn())
+  for (const each of leave) each()
+  assert.ok(inFlight.turn())
+  await Promise.all(waiting.map(async (each) => each))
+  await new Promise(setImmediate)
+  await new Promise(setImmediate)
+  assert.equal(inFlight.turn(), undefined)
 })

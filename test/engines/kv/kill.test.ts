@@ -1,7 +1,11 @@
 /**
  * A process with versioned secrets is killed in the middle of many operations, again and again. What it leaves must be
  * what the model has after some of the operations that were sent, in their order: all that were answered, and perhaps
- * some more, none of them in part.
+ * some more, none of them in part. Half of them change several secrets (transaction, copy, move, import). Half of the
+ * kills come at a step of a commit (about to be queued, queued, durable), the others at any moment. In the end everything
+ * is removed by its name, and nothing may be left of it.
+ *
+ * `OUTPOST_MODEL_KILLS` tells how many kills, `OUTPOST_MODEL_SEED` repeats a run.
  */
 import assert from 'node:assert/strict'
 import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process'
@@ -14,7 +18,7 @@ import { test } from 'node:test'
 import { isDeepStrictEqual } from 'node:util'
 import { Random } from '../../helpers/frames.ts'
 import { KvModel, type KvOperation } from '../../helpers/kv-model.ts'
-import { isRead, type KvRequest, randomOperation, requestOf } from '../../helpers/kv-operations.ts'
+import { isRead, type KvRequest, randomMany, randomOperation, requestOf } from '../../helpers/kv-operations.ts'
 
 const KILLS = Number(process.env['OUTPOST_MODEL_KILLS'] ?? 4)
 const SEED = Number(process.env['OUTPOST_MODEL_SEED'] ?? Date.now() % 2 ** 31)
@@ -30,11 +34,13 @@ class Crasher {
   readonly #waiting = new Map<number, (answer: Answer | undefined) => void>()
   readonly ready: Promise<string>
   #next = 0
+  #isGone = false
 
-  constructor(directory: string, nowMs: number, keys: string | undefined) {
+  constructor(directory: string, nowMs: number, keys: string | undefined, dieAtStep?: number) {
     const script = join(import.meta.dirname, 'kv-crasher.ts')
     const args = [script, directory, String(nowMs), ...(keys === undefined ? [] : [keys])]
-    this.#process = spawn(process.execPath, args, { stdio: 'pipe' })
+    const env = { ...process.env, ...(dieAtStep !== undefined && { dieAtStep: String(dieAtStep) }) }
+    this.#process = spawn(process.execPath, args, { stdio: 'pipe', env })
     this.#process.stderr.pipe(process.stderr)
     this.#process.stdin.on('error', () => undefined)
     const lines = createInterface({ input: this.#process.stdout })
@@ -42,7 +48,9 @@ class Crasher {
       lines.on('line', (text) => this.#hear(text))
       return String(line)
     })
-    this.#process.on('exit', () => {
+    // Not before everything is read that it had said.
+    this.#process.on('close', () => {
+      this.#isGone = true
       for (const tell of this.#waiting.values()) tell(undefined)
     })
   }
@@ -61,6 +69,7 @@ class Crasher {
   /** Undefined when the process was killed before it answered. */
   ask(request: KvRequest, nowMs: number): Promise<Answer | undefined> {
     const id = this.#next++
+    if (this.#isGone) return Promise.resolve(undefined)
     return new Promise((resolve) => {
       this.#waiting.set(id, resolve)
       this.#process.stdin.write(`${JSON.stringify({ id, nowMs, ...request })}\n`)
@@ -68,10 +77,10 @@ class Crasher {
   }
 
   async kill(): Promise<void> {
-    if (this.#process.exitCode !== null || this.#process.signalCode !== null) return
-    const exited = once(this.#process, 'exit')
+    if (this.#isGone) return
+    const closed = once(this.#process, 'close')
     this.#process.kill('SIGKILL')
-    await exited
+    await closed
   }
 }
 
@@ -106,7 +115,8 @@ async function untilKilled(crasher: Crasher, random: Random, model: KvModel, now
   while (!isKilled) {
     const round: Promise<unknown>[] = []
     for (let at = random.between(1, 12); at > 0; at--) {
-      const operation = randomOperation(random, (name) => model.keys.get(name)?.current ?? 0)
+      const current = (name: string) => model.keys.get(name)?.current ?? 0
+      const operation = random.chance(0.5) ? randomMany(random, current) : randomOperation(random, current)
       if (isRead(operation)) continue
       const expected = model.apply(operation, nowMs)
       const before = models.at(-1)
@@ -134,6 +144,23 @@ async function untilKilled(crasher: Crasher, random: Random, model: KvModel, now
   return models.slice(sent.findLastIndex(({ answered }) => answered) + 1)
 }
 
+/** Removes everything that has a name; returns how many entries are there then. */
+async function emptied(crasher: Crasher, nowMs: number): Promise<number> {
+  const scan = await crasher.ask({ method: 'SCAN', path: 'secret/metadata' }, nowMs)
+  const { keys = [] } = (JSON.parse(scan?.text ?? '') as { data: { keys?: string[] } }).data
+  await crasher.ask({ method: 'POST', path: 'secret/data/one', body: { data: {} } }, nowMs)
+  for (const name of ['one', ...keys]) {
+    const path = encodeURIComponent(name).replaceAll('%2F', '/')
+    const answer = await crasher.ask({ method: 'DELETE', path: `secret/metadata/${path}` }, nowMs)
+    assert.equal(answer?.status, 204)
+  }
+  const config = { max_versions: 3, cas_required: false, delete_version_after: 0 }
+  await crasher.ask({ method: 'POST', path: 'secret/config', body: config }, nowMs)
+  const left = await crasher.ask({ method: 'SCAN', path: 'secret/metadata' }, nowMs)
+  assert.deepEqual((JSON.parse(left?.text ?? '') as { data: unknown }).data, {})
+  return Number((await crasher.ask({ method: 'ENTRIES', path: 'secret/' }, nowMs))?.text)
+}
+
 test(`what is left after ${KILLS} kills is what the model has`, async (t) => {
   t.diagnostic(`seed ${SEED}`)
   const directory = mkdtempSync(join(tmpdir(), 'outpost-kv-kill-'))
@@ -144,7 +171,7 @@ test(`what is left after ${KILLS} kills is what the model has`, async (t) => {
   let nowMs = Date.now()
   for (let kill = 0; kill < KILLS; kill++) {
     nowMs += 60_000
-    const crasher = new Crasher(directory, nowMs, keys)
+    const crasher = new Crasher(directory, nowMs, keys, random.chance(0.5) ? random.between(1, 150) : undefined)
     t.after(() => crasher.kill())
     keys = await crasher.ready
     const candidates = await untilKilled(crasher, random, model, nowMs)
@@ -167,4 +194,92 @@ test(`what is left after ${KILLS} kills is what the model has`, async (t) => {
     await after.ask({ method: 'POST', path: 'secret/config', body: config }, nowMs)
     await after.kill()
   }
+  const last = new Crasher(directory, nowMs, keys)
+  t.after(() => last.kill())
+  await last.ready
+  const fresh = new Crasher(mkdtempSync(join(directory, 'fresh')), nowMs, undefined)
+  t.after(() => fresh.kill())
+  await fresh.ready
+  assert.equal(
+    await emptied(last, nowMs),
+    await emptied(fresh, nowMs),
+    `seed ${SEED}: something is left that has no name`,
+  )
+})
+
+/** Writes secrets to a mount of version 1 and gives it versions in between; returns what was answered, by name. */
+async function upgraded(crasher: Crasher, random: Random, mount: string, nowMs: number) {
+  const kept = new Map<string, Set<number>>()
+  const names = Array.from({ length: 30 }, (_, at) => `f${at % 4}/${at}`)
+  let isUpgraded = false
+  const write = async (name: string, value: number) => {
+    const values = kept.get(name) ?? new Set()
+    // The last that was answered, or what was sent behind it.
+    kept.set(name, values.add(value))
+    const answer = await crasher.ask({ method: 'POST', path: `${mount}/${name}`, body: { value } }, nowMs)
+    if (answer?.status !== 204) return
+    for (const each of values) if (each < value) values.delete(each)
+  }
+  const asked = names.map((name) => write(name, 0))
+  const tuneAt = random.between(0, 120)
+  for (let at = 0; at < 150; at++) {
+    asked.push(write(random.pick([names[0] ?? '', ...names]), at + 1))
+    if (at !== tuneAt) continue
+    const body = { options: { version: '2' } }
+    const tuned = crasher.ask({ method: 'POST', path: `sys/mounts/${mount}/tune`, body }, nowMs)
+    asked.push(tuned.then((answer) => void (isUpgraded = answer?.status === 200)))
+    if (random.chance(0.5)) await tuned
+  }
+  await Promise.all(asked)
+  return { kept, isUpgraded }
+}
+
+test('a mount that is given versions while it is written and killed has them or not, and every secret', async (t) => {
+  t.diagnostic(`seed ${SEED}`)
+  const directory = mkdtempSync(join(tmpdir(), 'outpost-kv-kill-'))
+  t.after(() => rmSync(directory, { recursive: true, force: true }))
+  const random = new Random(SEED)
+  const nowMs = Date.now()
+  const versions = new Map<string, number>()
+  /** Makes the mount of the next round, and goes. */
+  const prepared = async (crasher: Crasher, round: number) => {
+    const body = { type: 'kv', options: { version: '1' } }
+    const made = await crasher.ask({ method: 'POST', path: `sys/mounts/plain${round}`, body }, nowMs)
+    assert.equal(made?.status, 204)
+    await crasher.kill()
+  }
+  const first = new Crasher(directory, nowMs, undefined)
+  t.after(() => first.kill())
+  const keys = await first.ready
+  await prepared(first, 0)
+  for (let kill = 0; kill < KILLS; kill++) {
+    const mount = `plain${kill}`
+    const crasher = new Crasher(directory, nowMs, keys, random.between(1, 540))
+    t.after(() => crasher.kill())
+    await crasher.ready
+    const { isUpgraded, kept } = await upgraded(crasher, random, mount, nowMs)
+    await crasher.kill()
+    const after = new Crasher(directory, nowMs, keys)
+    t.after(() => after.kill())
+    await after.ready
+    const ask = async (method: string, path: string) => {
+      const answer = await after.ask({ method, path }, nowMs)
+      const { data } = JSON.parse(answer?.text ?? '') as { data?: Record<string, unknown> }
+      return { status: answer?.status, data: data ?? {} }
+    }
+    const { version } = (await ask('GET', `sys/mounts/${mount}`)).data['options'] as { version: string }
+    versions.set(version, (versions.get(version) ?? 0) + 1)
+    if (isUpgraded) assert.equal(version, '2')
+    const scanned = (await ask('SCAN', version === '2' ? `${mount}/metadata` : mount)).data['keys'] ?? []
+    for (const [name, values] of kept) {
+      const read = await ask('GET', version === '2' ? `${mount}/data/${name}` : `${mount}/${name}`)
+      const { value } = (version === '2' ? (read.data['data'] ?? {}) : read.data) as { value?: number }
+      const where = `seed ${SEED}, kill ${kill}, version ${version}: ${name} is ${value} and not ${[...values].join(' or ')}`
+      assert.equal((scanned as string[]).includes(name), read.status === 200, where)
+      // Only what was never answered may be missing.
+      assert.ok(value === undefined ? values.has(0) : values.has(value), where)
+    }
+    await prepared(after, kill + 1)
+  }
+  t.diagnostic(`versions afterwards: ${JSON.stringify([...versions])}`)
 })

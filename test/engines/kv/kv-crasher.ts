@@ -1,14 +1,17 @@
 /**
  * A process with versioned secrets, to be killed: each line of its input is a request, each of its output an answer. The
  * first line of its output, the keys, says that it is ready. Its arguments are a directory, the time, and the keys where
- * there is a core in the directory already.
+ * there is a core in the directory already. With `dieAtStep` in its environment it kills itself where the store has come
+ * to that step of its commits (about to be queued, queued, durable) since it was ready.
  */
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { kv } from '../../../src/engines/kv/kv.ts'
+import type { Store } from '../../../src/store/store.ts'
 import { CoreWorld, type WorldKeys } from '../../helpers/core-world.ts'
 import { addKv } from '../../helpers/kv-world.ts'
+import { steppedStore } from '../../helpers/stepped-store.ts'
 
 export interface CrasherRequest {
   readonly id: number
@@ -18,9 +21,15 @@ export interface CrasherRequest {
   readonly body?: unknown
 }
 
+let stepsLeft = Number.POSITIVE_INFINITY
+
+function step(): void {
+  if (--stepsLeft === 0) process.kill(process.pid, 'SIGKILL')
+}
+
 async function world(): Promise<CoreWorld> {
   const [directory = '', nowMs, keys] = process.argv.slice(2)
-  const options = { engines: [kv], nowMs: Number(nowMs) }
+  const options = { engines: [kv], nowMs: Number(nowMs), wrap: (store: Store) => steppedStore(store, step) }
   if (keys !== undefined && existsSync(join(directory, 'secrets.db'))) {
     return CoreWorld.reopen(directory, JSON.parse(keys) as WorldKeys, options)
   }
@@ -29,11 +38,24 @@ async function world(): Promise<CoreWorld> {
   return made
 }
 
+/** How many entries there are at a mount, whatever they are for. */
+function entriesOf(path: string): number {
+  const view = opened.core.open.mounts.get(path)?.view
+  const below = (prefix: string): number =>
+    (view?.list(prefix) ?? []).reduce((sum, name) => sum + (name.endsWith('/') ? below(prefix + name) : 1), 0)
+  return below('')
+}
+
 const opened = await world()
+stepsLeft = Number(process.env['dieAtStep'] ?? Number.POSITIVE_INFINITY)
 process.stdout.write(`${JSON.stringify(opened.keys)}\n`)
 createInterface({ input: process.stdin }).on('line', (line) => {
   const { body, id, method, nowMs, path } = JSON.parse(line) as CrasherRequest
   opened.nowMs = Math.max(opened.nowMs, nowMs)
+  if (method === 'ENTRIES') {
+    process.stdout.write(`${JSON.stringify({ id, status: 200, text: String(entriesOf(path)) })}\n`)
+    return
+  }
   void (async () => {
     const { status, text } = await opened.ask(method, path, body)
     process.stdout.write(`${JSON.stringify({ id, status, text })}\n`)
