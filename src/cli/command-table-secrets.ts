@@ -128,6 +128,46 @@ export const SECRETS_TABLE: readonly TableRow[] = [
     load: () => import('./kv/rollback.ts'),
   },
   {
+    name: 'kv watch',
+    summary: 'Print what happens to secrets, as it happens',
+    load: () => import('./kv/watch.ts'),
+  },
+  {
+    name: 'kv diff',
+    summary: 'Show what is different between two versions of a secret',
+    load: () => import('./kv/diff.ts'),
+  },
+  {
+    name: 'kv search',
+    summary: 'Find secrets by name and custom metadata',
+    load: () => import('./kv/search.ts'),
+  },
+  {
+    name: 'kv copy',
+    summary: 'Copy a secret with its history',
+    load: () => import('./kv/copy.ts'),
+  },
+  {
+    name: 'kv move',
+    summary: 'Give a secret another name, with its history',
+    load: async () => ({ command: (await import('./kv/copy.ts')).move }),
+  },
+  {
+    name: 'kv transaction',
+    summary: 'Change several secrets, all of them or none',
+    load: () => import('./kv/transaction.ts'),
+  },
+  {
+    name: 'kv export',
+    summary: 'Write a folder of secrets as JSON, or a secret as a .env file',
+    load: () => import('./kv/export.ts'),
+  },
+  {
+    name: 'kv import',
+    summary: 'Write what an export has, where it is different',
+    load: () => import('./kv/import.ts'),
+  },
+  {
     name: 'kv metadata get',
     summary: 'Show the settings of a secret, and its versions',
     load: () => import('./kv/metadata-get.ts'),

@@ -31,7 +31,8 @@ interface TlsTrust {
   readonly key?: string
 }
 
-export type Query = Readonly<Record<string, string | number | boolean | undefined>>
+/** A list is given as often as it has values. */
+export type Query = Readonly<Record<string, string | number | boolean | readonly string[] | undefined>>
 
 export interface AgentRequest {
   readonly method?: 'GET' | 'POST' | 'PUT' | 'DELETE' | 'PATCH'
@@ -134,7 +135,8 @@ function tlsTrust(env: NodeJS.ProcessEnv): TlsTrust {
 export function openResponse(target: AgentTarget, request: AgentRequest): Promise<IncomingMessage> {
   const url = new URL(target.url.pathname.replace(/\/$/, '') + request.path, target.url)
   for (const [name, value] of Object.entries(request.query ?? {})) {
-    if (value !== undefined) url.searchParams.set(name, String(value))
+    if (Array.isArray(value)) for (const each of value) url.searchParams.append(name, String(each))
+    else if (value !== undefined) url.searchParams.set(name, String(value))
   }
   const body = request.body === undefined ? undefined : Buffer.from(JSON.stringify(request.body))
   const options: RequestOptions & TlsTrust = {

@@ -2,49 +2,15 @@
 import assert from 'node:assert/strict'
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { test, type TestContext } from 'node:test'
+import { test } from 'node:test'
 import { OUTPOST, processesMentioning, ROOT, start, until } from '../cli/outpost-process.ts'
-import { type RunningAgent, startAgent, workDirectory } from '../helpers/agent-process.ts'
+import { startAgent, workDirectory } from '../helpers/agent-process.ts'
 import { newPgpKey } from '../helpers/pgp-keys.ts'
+import { commandsAt, freshServer as fresh, jsonOf as json, writeServer } from '../helpers/secrets-server.ts'
 
 const HAS_PYTHON = spawnSync('python3', ['-c', 'import pty']).status === 0
-
-function writeServer(directory: string, more = ''): string {
-  mkdirSync(join(directory, 'data'), { recursive: true })
-  const file = join(directory, 'server.hcl')
-  const ports = 'ports {\n http = 0\n cluster = 0\n}'
-  writeFileSync(file, `data_dir = "${directory}/data"\n${ports}\nserver {\n enabled = true\n ${more}\n}\n`)
-  return file
-}
-
-/** Runs a command against a server; `input` is its standard input. */
-function commandsAt({ url }: RunningAgent, home: string) {
-  const env: NodeJS.ProcessEnv = { ...process.env, OUTPOST_ADDR: url, HOME: home }
-  for (const name of ['OUTPOST_TOKEN', 'NOMAD_TOKEN', 'VAULT_TOKEN', 'VAULT_FORMAT']) delete env[name]
-  return async (line: string, input = '', token = '', format = 'table') => {
-    const more = { OUTPOST_TOKEN: token, OUTPOST_FORMAT: format }
-    return await start(OUTPOST, line.split(' '), { env: { ...env, ...more }, input }).finished
-  }
-}
-
-type Run = ReturnType<typeof commandsAt>
-
-async function json(run: Run, line: string, token = '', input = ''): Promise<Record<string, unknown>> {
-  const ran = await run(line, input, token, 'json')
-  assert.equal(ran.code, 0, `${line}: ${ran.stderr}`)
-  return JSON.parse(ran.stdout) as Record<string, unknown>
-}
-
-async function fresh(t: TestContext, args = '-key-shares=3 -key-threshold=2') {
-  const directory = workDirectory(t)
-  const agent = await startAgent(t, ['-config', writeServer(directory)])
-  const run = commandsAt(agent, directory)
-  const made = await json(run, `operator init ${args}`)
-  const keys = made['unseal_keys_b64'] as string[]
-  return { directory, agent, run, made, keys, token: String(made['root_token']) }
-}
 
 test('from the first start to an open server, and what is said on the way', async (t) => {
   const directory = workDirectory(t)

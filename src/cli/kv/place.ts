@@ -22,8 +22,24 @@ export interface KvPlace {
   readonly secret: string
   readonly isVersioned: boolean
   /** The path of requests about one side of it; in a store without versions there is one. */
-  at(side: 'data' | 'metadata' | 'delete' | 'undelete' | 'destroy'): string
+  at(side: Side): string
 }
+
+/** What requests to a versioned store begin with. */
+type Side =
+  | 'data'
+  | 'metadata'
+  | 'delete'
+  | 'undelete'
+  | 'destroy'
+  | 'watch'
+  | 'diff'
+  | 'export'
+  | 'import'
+  | 'search'
+  | 'copy'
+  | 'move'
+  | 'transaction'
 
 /** Throws CommandError, also where the token has no rights there. */
 export async function kvPlace(core: CoreAccess, given: string, mount: string | undefined): Promise<KvPlace> {
@@ -61,7 +77,15 @@ export async function secretPlace(core: CoreAccess, given: string, mount: string
 
 /** The same for what only a versioned store has. Throws CommandError. */
 export async function versionedPlace(core: CoreAccess, given: string, mount: string | undefined): Promise<KvPlace> {
-  const place = await secretPlace(core, given, mount)
+  return versioned(await secretPlace(core, given, mount))
+}
+
+/** The same for a folder, which may be all of the store. Throws CommandError. */
+export async function versionedFolder(core: CoreAccess, given: string, mount: string | undefined): Promise<KvPlace> {
+  return versioned(await kvPlace(core, given, mount))
+}
+
+function versioned(place: KvPlace): KvPlace {
   if (place.isVersioned) return place
   throw new CommandError(
     `${place.mount}/ has no versions: "outpost kv enable-versioning ${place.mount}" makes it a store that has them`,

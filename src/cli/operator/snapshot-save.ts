@@ -1,8 +1,7 @@
 /** `outpost operator snapshot save`. */
 import type { IncomingMessage } from 'node:http'
-import { openSink } from '../byte-sink.ts'
+import { type ByteTarget, targetAt } from '../byte-target.ts'
 import { CommandError, defineCommand } from '../command-shape.ts'
-import { FileSink } from '../file-sink.ts'
 import { type AgentTarget, brokenBody, openResponse } from '../http-client.ts'
 import { UsageError } from '../options.ts'
 import { humanBytes } from '../quantities.ts'
@@ -32,44 +31,27 @@ export const command = defineCommand({
     const response = await openResponse(target, { path: '/v1/sys/storage/raft/snapshot', headers, headMs: 0 })
     await requireCoreSuccess(core, response)
     const progress = new Progress(io, terminalOf(2, io.env, values['no-color']))
-    const bytes = await copy(response, target, () => (file === '-' ? toStdout() : new FileSink(file, 0o600)), progress)
+    const bytes = await copy(response, target, () => targetAt(file), progress)
     if (file !== '-') io.err(`saved ${humanBytes(bytes)} to ${file}\n`)
     return 0
   },
 })
 
-interface Target {
-  write(bytes: Buffer): Promise<void> | void | undefined
-  finish(): Promise<void> | void
-  discard(): void
-}
-
-function toStdout(): Target {
-  const sink = openSink(1, false)
-  return {
-    write(bytes) {
-      if (sink.isGone) throw new CommandError('nobody reads the snapshot any more')
-      return sink.write(bytes)
-    },
-    finish: () => sink.end(),
-    discard: () => undefined,
-  }
-}
-
 /** Resolves to the number of bytes. Throws CommandError; a file is not there then. */
 async function copy(
   response: IncomingMessage,
   from: AgentTarget,
-  open: () => Target,
+  open: () => ByteTarget,
   progress: Progress,
 ): Promise<number> {
   let bytes = 0
   let total: number | undefined
-  let to: Target | undefined
+  let to: ByteTarget | undefined
   const head: Buffer[] = []
   try {
     to = open()
     for await (const chunk of response as AsyncIterable<Buffer>) {
+      if (to.isGone) throw new CommandError('nobody reads the snapshot any more')
       await to.write(chunk)
       if (bytes < HEAD_BYTES) total = sizeIn(Buffer.concat([...head.splice(0), chunk]), head)
       bytes += chunk.length

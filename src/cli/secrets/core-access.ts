@@ -93,6 +93,8 @@ export interface CoreRequest {
   readonly query?: Query
   readonly body?: unknown
   readonly headers?: Readonly<Record<string, string>>
+  /** Ends it, whatever it waits for. */
+  readonly signal?: AbortSignal
 }
 
 /** What the core answered. */

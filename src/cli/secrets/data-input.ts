@@ -58,9 +58,9 @@ function valueText(value: string): string {
   return value.startsWith('\\@') ? value.slice(1) : value
 }
 
-/** A file or, for a `-`, standard input. Throws UsageError, CommandError. */
-export async function textOf(file: string): Promise<string> {
-  return file === '-' ? await standardInput(BYTES_MAX) : fileText(file)
+/** A file or, for a `-`, standard input, of which there may be `bytesMax`. Throws UsageError, CommandError. */
+export async function textOf(file: string, bytesMax = BYTES_MAX): Promise<string> {
+  return file === '-' ? await standardInput(bytesMax) : fileText(file)
 }
 
 function fileText(file: string): string {

@@ -14,7 +14,11 @@ export interface KvEvent {
   readonly change: ChangeKind | 'remove'
   /** The newest version; 0 for none. */
   readonly version: number
+  /** With which to go on behind it. Each event of a commit has its own; that of the last one is the sequence. */
+  readonly cursor: string
 }
+
+type Happened = Omit<KvEvent, 'sequence' | 'cursor'>
 
 export interface Slice {
   readonly events: readonly KvEvent[]
@@ -37,6 +41,17 @@ interface Waiting {
   readonly reject: (error: unknown) => void
 }
 
+/** The first of them behind a sequence: they are in order. */
+function firstBehind(events: readonly KvEvent[], sequence: number): number {
+  let [low, high] = [0, events.length]
+  while (low < high) {
+    const middle = (low + high) >> 1
+    if ((events[middle]?.sequence ?? 0) > sequence) high = middle
+    else low = middle + 1
+  }
+  return low
+}
+
 function isWanted(path: string): boolean {
   return path === REMOVED_PATH || (path.startsWith(RECORDS_PREFIX) && !path.includes('/', RECORDS_PREFIX.length))
 }
@@ -50,6 +65,7 @@ export class Journal {
   #to = -1
   /** Who waits, by the folder or secret that is waited for. */
   readonly #waiting = new Map<string, Set<Waiting>>()
+  /** Those who attend. */
   #count = 0
   #unfollow: (() => void) | undefined
   #timer: NodeJS.Timeout | undefined
@@ -69,9 +85,8 @@ export class Journal {
   after(sequence: number): Slice {
     if (this.#from >= 0 && this.#count > 0 && sequence >= this.#from) {
       // Whoever waits is told of what is read here, too: it is read once.
-      this.#tell()
-      if (sequence <= this.#to) {
-        return { events: this.#kept.filter((event) => event.sequence > sequence), upTo: this.#to, isGap: false }
+      if (this.#tell() && sequence <= this.#to) {
+        return { events: this.#kept.slice(firstBehind(this.#kept, sequence)), upTo: this.#to, isGap: false }
       }
     }
     return this.#read(sequence)
@@ -88,21 +103,23 @@ export class Journal {
     sequence: number,
     { deletes, puts }: { deletes: readonly string[]; puts: readonly { path: string; value: Uint8Array }[] },
   ): KvEvent[] {
-    const events: KvEvent[] = []
+    const events: Happened[] = []
     for (const { path, value } of puts) {
       const bytes = Buffer.from(value.buffer, value.byteOffset, value.length)
       if (path !== REMOVED_PATH) {
         const { current, lastChange, name } = decodeRecord(bytes)
-        events.push({ sequence, path: name, change: lastChange, version: current })
+        events.push({ path: name, change: lastChange, version: current })
         continue
       }
       // Written by `ChangingSecrets` and authenticated by the barrier.
       for (const name of JSON.parse(bytes.toString('utf8')) as string[]) {
         const isGone = deletes.includes(RECORDS_PREFIX + hidden(this.#facts.secret, 'key', name))
-        if (isGone) events.push({ sequence, path: name, change: 'remove', version: 0 })
+        if (isGone) events.push({ path: name, change: 'remove', version: 0 })
       }
     }
-    return events
+    // The log does not change, so neither does their order.
+    const cursorOf = (at: number) => (at + 1 < events.length ? `${sequence}.${at + 1}` : String(sequence))
+    return events.map((event, at) => ({ sequence, ...event, cursor: cursorOf(at) }))
   }
 
   /** Takes in what was committed since; returns what of it concerns secrets. */
@@ -129,50 +146,66 @@ export class Journal {
   }
 
   /**
-   * Resolves when something happens to a secret that `isMeant`, at one of `places` (folders with a slash at their end, or
-   * names), or when the time is over or the signal aborts. Throws a Rejection (429) where too many wait already.
+   * Counts in somebody who reads on from here, and for whom the newest events are kept; what it returns counts out.
+   * Throws a Rejection (429) where there are too many already.
+   */
+  attend(): () => void {
+    if (this.isFull) throw new Rejection(429, 'too many watch this mount already: try again later')
+    if (this.#count++ === 0) {
+      this.#unfollow = this.#chronicle.onCommit(() => this.#look())
+      this.#timer = setInterval(() => this.#tell(), LOOKED_EVERY_MS)
+      this.#timer.unref()
+    }
+    return () => this.#leave()
+  }
+
+  get isFull(): boolean {
+    return this.#count >= WAITING_MAX
+  }
+
+  #leave(): void {
+    if (--this.#count > 0) return
+    this.#unfollow?.()
+    clearInterval(this.#timer)
+    this.#forget()
+  }
+
+  #forget(): void {
+    ;[this.#kept, this.#from, this.#to] = [[], -1, -1]
+  }
+
+  /**
+   * Resolves when something happens behind `sequence` to a secret that `isMeant`, at one of `places` (folders with a slash
+   * at their end, or names), or when the time is over or the signal aborts. For who attends.
    */
   async wait(
-    places: readonly string[],
-    isMeant: (path: string) => boolean,
+    sequence: number,
+    { isMeant, places }: { readonly isMeant: (path: string) => boolean; readonly places: readonly string[] },
     waitMs: number,
     signal: AbortSignal,
   ): Promise<void> {
-    if (this.#count >= WAITING_MAX) throw new Rejection(429, 'too many watch this mount already: try again later')
+    if (signal.aborted) return
+    if (this.#from < 0) [this.#from, this.#to] = [sequence, sequence]
     const { promise, reject, resolve } = Promise.withResolvers<void>()
     const waiting = { isMeant, resolve, reject }
     const over = setTimeout(resolve, waitMs)
-    signal.addEventListener('abort', () => resolve(), { once: true })
-    this.#enter(places, waiting)
-    try {
-      await promise
-    } finally {
-      clearTimeout(over)
-      this.#leave(places, waiting)
-    }
-  }
-
-  #enter(places: readonly string[], waiting: Waiting): void {
+    const aborted = () => resolve()
+    signal.addEventListener('abort', aborted)
     for (const place of places) {
       const those = this.#waiting.get(place) ?? new Set()
       this.#waiting.set(place, those.add(waiting))
     }
-    if (this.#count++ > 0) return
-    this.#unfollow = this.#chronicle.onCommit(() => this.#look())
-    this.#timer = setInterval(() => this.#tell(), LOOKED_EVERY_MS)
-    this.#timer.unref()
-  }
-
-  #leave(places: readonly string[], waiting: Waiting): void {
-    for (const place of places) {
-      const those = this.#waiting.get(place)
-      those?.delete(waiting)
-      if (those?.size === 0) this.#waiting.delete(place)
+    try {
+      await promise
+    } finally {
+      clearTimeout(over)
+      signal.removeEventListener('abort', aborted)
+      for (const place of places) {
+        const those = this.#waiting.get(place)
+        those?.delete(waiting)
+        if (those?.size === 0) this.#waiting.delete(place)
+      }
     }
-    if (--this.#count > 0) return
-    this.#unfollow?.()
-    clearInterval(this.#timer)
-    ;[this.#kept, this.#from, this.#to] = [[], -1, -1]
   }
 
   /** Once for everything that is committed in one turn. */
@@ -185,22 +218,20 @@ export class Journal {
     })
   }
 
-  /** Begins to keep events from a cursor on; before anybody waits. */
-  begin(sequence: number): void {
-    if (this.#from < 0) [this.#from, this.#to] = [sequence, sequence]
-  }
-
-  #tell(): void {
-    if (this.#count === 0) return
+  /** False where nothing can be known any more: sealed, or the mount is leaving. */
+  #tell(): boolean {
+    if (this.#from < 0) return true
     try {
       for (const { path } of this.#advance()) {
         for (const place of placesOf(path)) {
           for (const waiting of this.#waiting.get(place) ?? []) if (waiting.isMeant(path)) waiting.resolve()
         }
       }
+      return true
     } catch (error) {
-      // Sealed: nobody learns anything any more.
+      this.#forget()
       for (const waiting of this.#everybody()) waiting.reject(error)
+      return false
     }
   }
 

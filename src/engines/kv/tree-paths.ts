@@ -60,7 +60,7 @@ function exportTree(input: ExportInput, call: EngineCall): Reply {
 
 function exported(found: readonly (readonly [string, unknown])[], hidden: number, next: string | null): Reply {
   const warnings = hidden > 0 ? [`secrets that this token may not read are left out: ${hidden}`] : []
-  return { data: { format: 'json', secrets: Object.fromEntries(found), next }, warnings }
+  return { data: { format: 'json', secrets: Object.fromEntries(found), next, left_out: hidden }, warnings }
 }
 
 interface ImportInput {

@@ -4,8 +4,8 @@
  */
 import { type Chronicle, type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
 import { duration, inPath, text } from '../fields.ts'
+import { Follower } from './follower.ts'
 import { Journal, type KvEvent } from './journal.ts'
-import { folderOf } from './listing.ts'
 
 /** Below the time that a request may take. */
 const WAIT_SECONDS_MAX = 60
@@ -28,11 +28,6 @@ function journalOf({ chronicle, mount }: EngineCall): Journal {
   return journal
 }
 
-function sequenceOf(cursor: string): number {
-  if (/^\d{1,15}$/.test(cursor)) return Number(cursor)
-  throw new Rejection(400, '"cursor" is what an answer of watch had, or empty for from now on')
-}
-
 function answer(events: readonly KvEvent[], upTo: number, isReset: boolean): Reply {
   return { data: { events, cursor: String(upTo), ...(isReset && { reset: true }) } }
 }
@@ -52,30 +47,30 @@ function limited(events: readonly KvEvent[], upTo: number): Reply {
   return answer(whole, whole.length < events.length ? (whole.at(-1)?.sequence ?? upTo) : upTo, false)
 }
 
+async function poll(follower: Follower, waitMs: number, signal: AbortSignal): Promise<Reply> {
+  const endMs = performance.now() + waitMs
+  for (;;) {
+    const { events, isGap, isAll, upTo } = follower.next()
+    if (isGap) return answer([], upTo, true)
+    const leftMs = endMs - performance.now()
+    if (events.length > 0 || signal.aborted) return limited(events, upTo)
+    // There may be more of the log than one turn looks at.
+    if (!isAll) await new Promise(setImmediate)
+    else if (leftMs <= 0) return answer([], upTo, false)
+    else await follower.wait(leftMs)
+  }
+}
+
 async function watch(input: Input, call: EngineCall): Promise<Reply> {
   const journal = journalOf(call)
   if (input.wait > WAIT_SECONDS_MAX) throw new Rejection(400, `"wait" is at most ${WAIT_SECONDS_MAX} seconds`)
   if (input.cursor === '') return answer([], journal.newest, false)
-  const folder = folderOf(input.path)
-  const places = input.path === folder ? [folder] : [folder, input.path]
-  const isBelow = (name: string) => name.startsWith(folder) || name === input.path
-  const isMeant = (name: string) =>
-    isBelow(name) && (call.allows('read', `data/${name}`) || call.allows('read', `metadata/${name}`))
-  const endMs = performance.now() + input.wait * 1000
-  for (let from = sequenceOf(input.cursor); ; ) {
-    const { events, isGap, upTo } = journal.after(from)
-    if (isGap) return answer([], upTo, true)
-    const meant = events.filter(({ path: name }) => isMeant(name))
-    const leftMs = endMs - performance.now()
-    if (meant.length > 0 || call.signal.aborted) return limited(meant, upTo)
-    // There may be more of the log than one turn looks at.
-    if (upTo > from) await new Promise(setImmediate)
-    else if (leftMs <= 0) return answer([], upTo, false)
-    else {
-      journal.begin(upTo)
-      await journal.wait(places, isMeant, leftMs, call.signal)
-    }
-    from = upTo
+  const follower = new Follower(journal, input, call)
+  const leave = journal.attend()
+  try {
+    return await poll(follower, input.wait * 1000, call.signal)
+  } finally {
+    leave()
   }
 }
 

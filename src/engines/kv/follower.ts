@@ -1,0 +1,60 @@
+/** One caller's way through a mount's journal: from a cursor on, below a folder, what its policies let it read. */
+import { type EngineCall, Rejection } from '../engine.ts'
+import type { Journal, KvEvent } from './journal.ts'
+import { folderOf } from './listing.ts'
+
+export interface Step {
+  readonly events: readonly KvEvent[]
+  /** Everything up to here has been looked at. */
+  readonly upTo: number
+  /** Nothing more has happened. */
+  readonly isAll: boolean
+  /** What was between the cursor and now is not known any more. */
+  readonly isGap: boolean
+}
+
+export class Follower {
+  readonly #journal: Journal
+  readonly #signal: AbortSignal
+  /** Where it may be told of what it waits for. */
+  readonly #places: readonly string[]
+  readonly #isMeant: (name: string) => boolean
+  #from: number
+  /** The events of this commit, from its first on, that it knows already. */
+  #known: { readonly sequence: number; readonly count: number }
+
+  /** Throws a Rejection (400) for a cursor that is none. */
+  constructor(journal: Journal, { cursor, path }: { cursor: string; path: string }, { allows, signal }: EngineCall) {
+    const [, sequence, count = '0'] = /^(\d{1,15})(?:\.(\d{1,7}))?$/.exec(cursor) ?? []
+    if (sequence === undefined) {
+      throw new Rejection(400, '"cursor" is what an answer of watch had, or empty for from now on')
+    }
+    this.#journal = journal
+    this.#signal = signal
+    this.#known = { sequence: Number(sequence), count: Number(count) }
+    // Of a commit that is known in part, all is read again.
+    this.#from = this.#known.count > 0 ? this.#known.sequence - 1 : this.#known.sequence
+    const folder = folderOf(path)
+    this.#places = path === folder ? [folder] : [folder, path]
+    this.#isMeant = (name) =>
+      (name.startsWith(folder) || name === path) &&
+      (allows('read', `data/${name}`) || allows('read', `metadata/${name}`))
+  }
+
+  /** What has happened since the last step, as far as one turn looks. */
+  next(): Step {
+    const { events, isGap, upTo } = this.#journal.after(this.#from)
+    const { count, sequence } = this.#known
+    const unknown = events.filter((event, at) => event.sequence !== sequence || at >= count)
+    const isAll = upTo <= this.#from
+    this.#from = upTo
+    if (isGap || upTo >= sequence) this.#known = { sequence: 0, count: 0 }
+    return { events: unknown.filter(({ path }) => this.#isMeant(path)), upTo, isAll, isGap }
+  }
+
+  /** Resolves when there is something for it, or after this time, or when its caller has left. */
+  async wait(waitMs: number): Promise<void> {
+    const meant = { isMeant: this.#isMeant, places: this.#places }
+    await this.#journal.wait(this.#from, meant, waitMs, this.#signal)
+  }
+}

@@ -1,0 +1,53 @@
+/** A way to a server that a test can cut: what goes through it breaks, and nothing gets through while it is down. */
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import type { TestContext } from 'node:test'
+
+export interface CuttingProxy {
+  readonly url: string
+  /** Connections that were let through. */
+  readonly count: number
+  isDown: boolean
+  /** Breaks all that are open. */
+  cut(): void
+}
+
+export async function cuttingProxy(t: TestContext, port: number): Promise<CuttingProxy> {
+  const open = new Set<Socket>()
+  const server = createServer((socket) => {
+    if (proxy.isDown) {
+      socket.destroy()
+      return
+    }
+    counted++
+    const onward = connect(port, '127.0.0.1')
+    for (const [from, to] of [
+      [socket, onward],
+      [onward, socket],
+    ] as const) {
+      open.add(from)
+      from.on('error', () => undefined)
+      from.on('close', () => {
+        open.delete(from)
+        to.destroy()
+      })
+      from.pipe(to)
+    }
+  })
+  let counted = 0
+  await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
+  const proxy = {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    isDown: false,
+    get count() {
+      return counted
+    },
+    cut() {
+      for (const socket of open) socket.destroy()
+    },
+  }
+  t.after(() => {
+    proxy.cut()
+    server.close()
+  })
+  return proxy
+}

@@ -1,0 +1,45 @@
+/** A server with secrets as a process of its own, and the commands that people give it. */
+import assert from 'node:assert/strict'
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import type { TestContext } from 'node:test'
+import { OUTPOST, start } from '../cli/outpost-process.ts'
+import { startAgent, workDirectory } from './agent-process.ts'
+
+/** The configuration of a server with secrets. */
+export function writeServer(directory: string, more = ''): string {
+  mkdirSync(join(directory, 'data'), { recursive: true })
+  const file = join(directory, 'server.hcl')
+  const ports = 'ports {\n http = 0\n cluster = 0\n}'
+  writeFileSync(file, `data_dir = "${directory}/data"\n${ports}\nserver {\n enabled = true\n ${more}\n}\n`)
+  return file
+}
+
+/** Runs a command against a server; `input` is its standard input. */
+export function commandsAt({ url }: { readonly url: string }, home: string) {
+  const env: NodeJS.ProcessEnv = { ...process.env, OUTPOST_ADDR: url, HOME: home }
+  for (const name of ['OUTPOST_TOKEN', 'NOMAD_TOKEN', 'VAULT_TOKEN', 'VAULT_FORMAT']) delete env[name]
+  return async (line: string, input = '', token = '', format = 'table') => {
+    const more = { OUTPOST_TOKEN: token, OUTPOST_FORMAT: format }
+    return await start(OUTPOST, line.split(' '), { env: { ...env, ...more }, input }).finished
+  }
+}
+
+export type Run = ReturnType<typeof commandsAt>
+
+/** What a command prints as JSON. */
+export async function jsonOf(run: Run, line: string, token = '', input = ''): Promise<Record<string, unknown>> {
+  const ran = await run(line, input, token, 'json')
+  assert.equal(ran.code, 0, `${line}: ${ran.stderr}`)
+  return JSON.parse(ran.stdout) as Record<string, unknown>
+}
+
+/** A server that was initialised, and is sealed. */
+export async function freshServer(t: TestContext, args = '-key-shares=3 -key-threshold=2') {
+  const directory = workDirectory(t)
+  const agent = await startAgent(t, ['-config', writeServer(directory)])
+  const run = commandsAt(agent, directory)
+  const made = await jsonOf(run, `operator init ${args}`)
+  const keys = made['unseal_keys_b64'] as string[]
+  return { directory, agent, run, made, keys, token: String(made['root_token']) }
+}
