@@ -19,8 +19,8 @@ export function parseJson(text: string, valuesMax: number): unknown {
   } catch (error) {
     throw new Rejection(400, `failed to decode JSON input: ${placeOf(error, text)}`)
   }
-  // Only a long exponent or hundreds of digits can be out of range.
-  if (/\d[eE]\+?\d{3}|\d{309}/.test(text) && !isFinite(value)) {
+  // Only a long exponent or hundreds of digits can be out of range. Digits are looked at once, where a row of them begins.
+  if (/\d[eE]\+?\d{3}|(?<!\d)\d{309}/.test(text) && !isFinite(value)) {
     throw new Rejection(400, 'failed to decode JSON input: a number is out of range')
   }
   return value

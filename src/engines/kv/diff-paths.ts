@@ -5,6 +5,9 @@ import { boolean, inPath, integer, isObject } from '../fields.ts'
 import { versionOf } from './data-paths.ts'
 import { forbidden } from './secret-name.ts'
 
+/** Characters of all names that an answer tells: a long name counts with each member that is below it. */
+const KEYS_LENGTH_MAX = 16 << 20
+
 interface Input {
   readonly path: string
   readonly from: number
@@ -50,9 +53,13 @@ function diff(input: Input, call: EngineCall): Reply {
   const earlier = input.from === 0 ? to.version - 1 : input.from
   // Before the first version there was nothing.
   const from = earlier === 0 ? { version: 0, data: {} } : dataAt(input, earlier, call)
-  const found = [...changes(from.data, to.data, '')].map(({ change, key, ...values }) =>
-    input.values ? { key, change, ...values } : { key, change },
-  )
+  const found: object[] = []
+  let length = 0
+  for (const { change, key, ...values } of changes(from.data, to.data, '')) {
+    length += key.length
+    if (length > KEYS_LENGTH_MAX) throw new Rejection(400, 'too much is different to be told: read both versions')
+    found.push(input.values ? { key, change, ...values } : { key, change })
+  }
   return { data: { from: from.version, to: to.version, changes: found } }
 }
 

@@ -122,3 +122,40 @@ test('names of all kinds are kept as they are', async (t) => {
   const scanned = (await expect(world, 200, 'SCAN', 'secret/metadata')).data['keys'] as string[]
   assert.deepEqual([...scanned].sort(), [...names].sort())
 })
+
+/** Ten thousand members below a name of 100,000 characters. */
+const longNamed = (value: number) => ({
+  ['n'.repeat(100_000)]: Object.fromEntries(Array.from({ length: 10_000 }, (_, at) => [`m${at}`, value])),
+})
+
+test('a difference that would be longer than any answer is refused', async (t) => {
+  const world = await openKv(t)
+  await write(world, 'a', longNamed(0))
+  await write(world, 'a', longNamed(1))
+  for (const query of ['', '?values=true']) {
+    const { errors } = await expect(world, 400, 'GET', `secret/diff/a${query}`)
+    assert.match(errors[0] ?? '', /^too much is different/)
+  }
+  await write(world, 'a', { ...longNamed(1), more: 1 })
+  const { data: found } = await expect(world, 200, 'GET', 'secret/diff/a')
+  assert.deepEqual(found['changes'], [{ key: '/more', change: 'added' }])
+})
+
+test('long rows of one character cost what they are long', async (t) => {
+  const world = await openKv(t)
+  const digits = { row: `${'1'.repeat(308)} `.repeat(10_000) }
+  await write(world, 'a', digits)
+  assert.deepEqual((await read(world, 'a')).data, digits)
+  const slashes = `a${'/'.repeat(4 << 20)}b`
+  await expect(world, 400, 'POST', 'sys/remount', { from: slashes, to: 'c' })
+  await expect(world, 400, 'POST', 'sys/remount', { from: 'secret', to: slashes })
+  for (const [path, body] of [
+    ['secret/copy/a', { to: slashes }],
+    ['secret/transaction', { operations: [{ op: 'put', path: slashes, data: {} }] }],
+    ['secret/import', { secrets: { [slashes]: { data: {} } } }],
+  ] as const) {
+    // Slashes in a row are one.
+    await expect(world, 200, 'POST', path, body)
+    await expect(world, 204, 'DELETE', 'secret/metadata/a/b')
+  }
+})
