@@ -174,7 +174,7 @@ export class Barrier {
   /** As `Store.history`: of each row what lies below a prefix, without it; of the puts those that are wanted, opened. */
   history(prefix: string, after: number, limit: number, isWanted: (path: string) => boolean): History {
     const ring = this.#open()
-    const { rows, ...range } = this.#store.history?.(after, limit) ?? { oldest: 0, newest: 0, rows: [] }
+    const { rows, ...range } = this.#store.history?.(after, limit) ?? { epoch: 0, oldest: 0, newest: 0, rows: [] }
     const below = (path: string) => (path.startsWith(prefix) ? path.slice(prefix.length) : undefined)
     const opened = rows.map(({ batch, sequence }) => {
       const puts = batch.puts.flatMap(({ path, value }) => {

@@ -72,6 +72,8 @@ export interface Store {
 
 /** A piece of what was committed. */
 export interface History {
+  /** A sequence means a commit of this epoch: what it meant before another state took the place of that one is gone. */
+  readonly epoch: number
   /** Whoever has seen everything up to here, and not beyond, can be told all of the rest. */
   readonly oldest: number
   /** Sequence of the newest commit. */
@@ -204,7 +206,7 @@ export class SqliteStore implements Store {
   history(after: number, limit: number): History {
     const [oldest, newest] = [this.base().sequence, this.position().sequence]
     const rows = this.rowsAfter(after, limit).map(({ batch, sequence }) => ({ sequence, batch: decodeBatch(batch) }))
-    return { oldest, newest, rows }
+    return { epoch: this.#epoch, oldest, newest, rows }
   }
 
   /** What the oldest row of the log that is left follows upon: whoever stands there can be served from it. */

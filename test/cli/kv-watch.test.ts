@@ -24,7 +24,7 @@ async function cursorOf(world: CoreWorld): Promise<string> {
 test('each change is a line as it happens, until Ctrl-C', async (t) => {
   const { begin, run, world } = await kvCommands(t)
   const cursor = (await run('watch -print-cursor secret/app')).stdout.trim()
-  assert.match(cursor, /^\d+$/)
+  assert.match(cursor, /^\d+-\d+$/)
   const watching = begin(`watch -cursor=${cursor} secret/app`)
   const { out } = heard(watching)
   await writeSecret(world, 'app/db', { x: 1 })
@@ -61,7 +61,7 @@ test('a script goes on with the cursor of any line, also within a commit', async
 
 test('it ends where it cannot go on, and says so where it does not know what happened', async (t) => {
   const { run, world } = await kvCommands(t)
-  const reset = await run('watch -once -format=json -cursor=999999999 secret')
+  const reset = await run('watch -once -format=json -cursor=1-999999999 secret')
   assert.deepEqual([reset.code, Object.keys(JSON.parse(reset.stdout) as object)], [0, ['reset', 'cursor']])
   assert.match(reset.stderr, /^outpost: the cursor is older than/)
   assert.match((await run('watch -cursor=x secret')).stderr, /"cursor" is what an answer of watch had/)

@@ -106,3 +106,25 @@ test('what cannot be written while a snapshot is put in its place may be tried a
   seen.delete(204)
   assert.deepEqual([...seen], [503])
 })
+
+test('who watched what was there before is told to read anew, also when as many commits have followed', async (t) => {
+  const world = await openKv(t)
+  const write = async (count: number) => {
+    for (let at = 0; at < count; at++) await world.ask('POST', 'secret/data/a', { data: { at } })
+  }
+  await write(2)
+  const snapshot = await saved(world)
+  await write(3)
+  const { cursor } = (await world.ask('GET', 'secret/watch')).body.data
+  await restore(world, snapshot)
+  // Their sequences are those of commits that are no more.
+  await write(8)
+  for (const _ of [1, 2]) {
+    const { body } = await world.ask('GET', `secret/watch?cursor=${String(cursor)}&wait=0`)
+    assert.deepEqual([body.data['reset'], body.data['events']], [true, []])
+  }
+  const { cursor: now } = (await world.ask('GET', 'secret/watch')).body.data
+  await write(1)
+  const { body } = await world.ask('GET', `secret/watch?cursor=${String(now)}&wait=0`)
+  assert.deepEqual([body.data['reset'], (body.data['events'] as unknown[]).length], [undefined, 1])
+})

@@ -28,8 +28,8 @@ export const command = defineCommand({
     '',
     'Examples:',
     '  outpost kv watch secret/app',
-    '  outpost kv watch -print-cursor secret/app               # 4711',
-    '  outpost kv watch -once -cursor=4711 secret/app',
+    '  outpost kv watch -print-cursor secret/app               # 1-4711',
+    '  outpost kv watch -once -cursor=1-4711 secret/app',
   ].join('\n'),
   options: {
     cursor: text({ placeholder: 'CURSOR', help: 'Begin behind this one', fallback: undefined }),

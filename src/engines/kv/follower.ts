@@ -4,6 +4,7 @@ import type { Journal, KvEvent } from './journal.ts'
 import { folderOf } from './listing.ts'
 
 export interface Step {
+  readonly epoch: number
   readonly events: readonly KvEvent[]
   /** Everything up to here has been looked at. */
   readonly upTo: number
@@ -19,18 +20,20 @@ export class Follower {
   /** Where it may be told of what it waits for. */
   readonly #places: readonly string[]
   readonly #isMeant: (name: string) => boolean
+  #epoch: number
   #from: number
   /** The events of this commit, from its first on, that it knows already. */
   #known: { readonly sequence: number; readonly count: number }
 
   /** Throws a Rejection (400) for a cursor that is none. */
   constructor(journal: Journal, { cursor, path }: { cursor: string; path: string }, { allows, signal }: EngineCall) {
-    const [, sequence, count = '0'] = /^(\d{1,15})(?:\.(\d{1,7}))?$/.exec(cursor) ?? []
+    const [, epoch, sequence, count = '0'] = /^(\d{1,15})-(\d{1,15})(?:\.(\d{1,7}))?$/.exec(cursor) ?? []
     if (sequence === undefined) {
       throw new Rejection(400, '"cursor" is what an answer of watch had, or empty for from now on')
     }
     this.#journal = journal
     this.#signal = signal
+    this.#epoch = Number(epoch)
     this.#known = { sequence: Number(sequence), count: Number(count) }
     // Of a commit that is known in part, all is read again.
     this.#from = this.#known.count > 0 ? this.#known.sequence - 1 : this.#known.sequence
@@ -43,13 +46,21 @@ export class Follower {
 
   /** What has happened since the last step, as far as one turn looks. */
   next(): Step {
-    const { events, isGap, upTo } = this.#journal.after(this.#from)
+    const { epoch, events, isGap, upTo } = this.#journal.after(this.#from)
+    if (epoch !== this.#epoch) return this.#anew()
     const { count, sequence } = this.#known
     const unknown = events.filter((event, at) => event.sequence !== sequence || at >= count)
     const isAll = upTo <= this.#from
     this.#from = upTo
     if (isGap || upTo >= sequence) this.#known = { sequence: 0, count: 0 }
-    return { events: unknown.filter(({ path }) => this.#isMeant(path)), upTo, isAll, isGap }
+    return { epoch, events: unknown.filter(({ path }) => this.#isMeant(path)), upTo, isAll, isGap }
+  }
+
+  /** Another state has taken the place of the one that the cursor was of. */
+  #anew(): Step {
+    const { epoch, sequence } = this.#journal.newest
+    ;[this.#epoch, this.#from, this.#known] = [epoch, sequence, { sequence: 0, count: 0 }]
+    return { epoch, events: [], upTo: sequence, isAll: true, isGap: true }
   }
 
   /** Resolves when there is something for it, or after this time, or when its caller has left. */

@@ -14,13 +14,25 @@ export interface KvEvent {
   readonly change: ChangeKind | 'remove'
   /** The newest version; 0 for none. */
   readonly version: number
-  /** With which to go on behind it. Each event of a commit has its own; that of the last one is the sequence. */
+  /** With which to go on behind it. Each event of a commit has its own; that of the last one is the commit's. */
   readonly cursor: string
 }
 
 type Happened = Omit<KvEvent, 'sequence' | 'cursor'>
 
+/** A place in the history of the core. */
+export interface Place {
+  /** Of the store: a restore begins another one, in which sequences are given out again. */
+  readonly epoch: number
+  readonly sequence: number
+}
+
+export function cursorText({ epoch, sequence }: Place): string {
+  return `${epoch}-${sequence}`
+}
+
 export interface Slice {
+  readonly epoch: number
   readonly events: readonly KvEvent[]
   /** Everything up to here has been looked at. */
   readonly upTo: number
@@ -63,6 +75,7 @@ export class Journal {
   #kept: KvEvent[] = []
   #from = -1
   #to = -1
+  #epoch = 0
   /** Who waits, by the folder or secret that is waited for. */
   readonly #waiting = new Map<string, Set<Waiting>>()
   /** Those who attend. */
@@ -77,8 +90,9 @@ export class Journal {
   }
 
   /** The newest commit of the core. */
-  get newest(): number {
-    return this.#chronicle.history(Number.MAX_SAFE_INTEGER, 1, () => false).newest
+  get newest(): Place {
+    const { epoch, newest } = this.#chronicle.history(Number.MAX_SAFE_INTEGER, 1, () => false)
+    return { epoch, sequence: newest }
   }
 
   /** What follows upon a sequence, as far as one turn looks. */
@@ -86,21 +100,23 @@ export class Journal {
     if (this.#from >= 0 && this.#count > 0 && sequence >= this.#from) {
       // Whoever waits is told of what is read here, too: it is read once.
       if (this.#tell() && sequence <= this.#to) {
-        return { events: this.#kept.slice(firstBehind(this.#kept, sequence)), upTo: this.#to, isGap: false }
+        const events = this.#kept.slice(firstBehind(this.#kept, sequence))
+        return { epoch: this.#epoch, events, upTo: this.#to, isGap: false }
       }
     }
     return this.#read(sequence)
   }
 
   #read(sequence: number): Slice {
-    const { newest, oldest, rows } = this.#chronicle.history(sequence, ROWS_AT_ONCE, isWanted)
-    if (sequence < oldest || sequence > newest) return { events: [], upTo: newest, isGap: true }
-    const events = rows.flatMap(({ batch, sequence: at }) => this.#eventsOf(at, batch))
-    return { events, upTo: rows.at(-1)?.sequence ?? sequence, isGap: false }
+    const { epoch, newest, oldest, rows } = this.#chronicle.history(sequence, ROWS_AT_ONCE, isWanted)
+    this.#epoch = epoch
+    if (sequence < oldest || sequence > newest) return { epoch, events: [], upTo: newest, isGap: true }
+    const events = rows.flatMap(({ batch, sequence: at }) => this.#eventsOf({ epoch, sequence: at }, batch))
+    return { epoch, events, upTo: rows.at(-1)?.sequence ?? sequence, isGap: false }
   }
 
   #eventsOf(
-    sequence: number,
+    place: Place,
     { deletes, puts }: { deletes: readonly string[]; puts: readonly { path: string; value: Uint8Array }[] },
   ): KvEvent[] {
     const events: Happened[] = []
@@ -118,8 +134,9 @@ export class Journal {
       }
     }
     // The log does not change, so neither does their order.
-    const cursorOf = (at: number) => (at + 1 < events.length ? `${sequence}.${at + 1}` : String(sequence))
-    return events.map((event, at) => ({ sequence, ...event, cursor: cursorOf(at) }))
+    const cursor = cursorText(place)
+    const cursorOf = (at: number) => (at + 1 < events.length ? `${cursor}.${at + 1}` : cursor)
+    return events.map((event, at) => ({ sequence: place.sequence, ...event, cursor: cursorOf(at) }))
   }
 
   /** Takes in what was committed since; returns what of it concerns secrets. */

@@ -5,7 +5,7 @@
 import { type Chronicle, type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
 import { duration, inPath, text } from '../fields.ts'
 import { Follower } from './follower.ts'
-import { Journal, type KvEvent } from './journal.ts'
+import { cursorText, Journal, type KvEvent, type Place } from './journal.ts'
 
 /** Below the time that a request may take. */
 const WAIT_SECONDS_MAX = 60
@@ -28,12 +28,12 @@ function journalOf({ chronicle, mount }: EngineCall): Journal {
   return journal
 }
 
-function answer(events: readonly KvEvent[], upTo: number, isReset: boolean): Reply {
-  return { data: { events, cursor: String(upTo), ...(isReset && { reset: true }) } }
+function answer(events: readonly KvEvent[], upTo: Place, isReset: boolean): Reply {
+  return { data: { events, cursor: cursorText(upTo), ...(isReset && { reset: true }) } }
 }
 
 /** The first of them, so that no commit is cut in two; else all. */
-function limited(events: readonly KvEvent[], upTo: number): Reply {
+function limited(events: readonly KvEvent[], upTo: Place): Reply {
   const beyond = events[EVENTS_MAX]
   const end = beyond?.sequence ?? Number.POSITIVE_INFINITY
   const whole = events.filter(({ sequence }) => sequence < end)
@@ -41,16 +41,18 @@ function limited(events: readonly KvEvent[], upTo: number): Reply {
   if (beyond && whole.length === 0)
     return answer(
       events.filter(({ sequence }) => sequence === end),
-      end,
+      { ...upTo, sequence: end },
       false,
     )
-  return answer(whole, whole.length < events.length ? (whole.at(-1)?.sequence ?? upTo) : upTo, false)
+  const last = whole.length < events.length ? whole.at(-1) : undefined
+  return answer(whole, { ...upTo, sequence: last?.sequence ?? upTo.sequence }, false)
 }
 
 async function poll(follower: Follower, waitMs: number, signal: AbortSignal): Promise<Reply> {
   const endMs = performance.now() + waitMs
   for (;;) {
-    const { events, isGap, isAll, upTo } = follower.next()
+    const { epoch, events, isGap, isAll, upTo: sequence } = follower.next()
+    const upTo = { epoch, sequence }
     if (isGap) return answer([], upTo, true)
     const leftMs = endMs - performance.now()
     if (events.length > 0 || signal.aborted) return limited(events, upTo)
