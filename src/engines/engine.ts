@@ -106,6 +106,8 @@ export interface EngineCall {
   /** The client's address, where it is known. */
   readonly remote: string | undefined
   readonly signal: AbortSignal
+  /** Set where the caller asks for server-sent events, with the cursor that it goes on from. */
+  readonly eventStream: { readonly lastCursor: string | undefined } | undefined
   /** The token itself, for the core's own engines only, which give it back to its holder. Never keep or log it. */
   readonly token: string | undefined
 }
@@ -126,6 +128,16 @@ export interface AuthBlock {
   readonly num_uses: number
 }
 
+/** One thing that is told in a stream. */
+export interface Told {
+  /** With which the caller goes on behind it. One line of text. */
+  readonly cursor: string
+  /** What it is, where it is not the usual thing. */
+  readonly kind?: string
+  /** Absent: there is nothing to tell but the cursor, and that somebody is still there. */
+  readonly value?: Readonly<Record<string, unknown>>
+}
+
 /** What a handler answers. Nothing at all (undefined) is 204 for a write and 404 for a read. */
 export interface Reply {
   readonly data?: Readonly<Record<string, unknown>> | JsonText | null
@@ -142,6 +154,12 @@ export interface Reply {
   /** The whole body, where it is no JSON. */
   readonly text?: { readonly body: string; readonly contentType: string }
   readonly headers?: Readonly<Record<string, string>>
+  /**
+   * What is told as it happens, several things at a time, instead of all the rest. It is begun only when somebody takes
+   * it, and asked on only as it is taken; it ends soon after `call.signal` aborts, and must not be silent for long: then
+   * it is seen whether its caller is still there and still may hear it. What it throws is the last thing told.
+   */
+  readonly stream?: AsyncIterable<readonly Told[]>
   /** Below the engine's own prefix; durable before the answer goes out. */
   readonly batch?: Batch
 }

@@ -7,7 +7,16 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { Fault, Refusal } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
-import { type AnyOperation, type Call, type Identity, JsonText, NOBODY, WholeAnswer } from '../kit/operation.ts'
+import {
+  type AnyOperation,
+  type Call,
+  type Chunk,
+  type Identity,
+  JsonText,
+  NOBODY,
+  StreamedAnswer,
+  WholeAnswer,
+} from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
 import { LINGER_MS, plainAddress } from './connections.ts'
 import { type CrossOrigin, originHeaders, preflightHeaders } from './cross-origin.ts'
@@ -24,9 +33,18 @@ import {
   tooLarge,
   wantsBody,
 } from './request.ts'
-import { type HeaderList, jsonText, type Outlet, sendEmpty, sendError, sendJson, sendWhole } from './respond.ts'
+import {
+  type HeaderList,
+  jsonText,
+  type Outlet,
+  sendEmpty,
+  sendError,
+  sendJson,
+  sendWhole,
+  withOwn,
+} from './respond.ts'
 import type { Match, Router } from './router.ts'
-import { ResponseSink, sendStream } from './stream.ts'
+import { headed, ResponseSink, sendStream } from './stream.ts'
 import { type Acceptor, type Upgrade, WebSocketAnswer } from './websocket.ts'
 
 /** What an exchange needs from outside; the daemon gives it. */
@@ -223,23 +241,27 @@ export class Exchange implements Outlet {
 
   async #run(operation: AnyOperation, input: unknown, call: Call, target: Target): Promise<void> {
     const result = operation.run(input, call)
-    if (Symbol.asyncIterator in result) {
-      const { response, headers, endless: flushHead } = this
-      const sink = this.#webSocket ?? new ResponseSink(response, { headers, flushHead, onWaiting: this.#onWaiting })
-      this.#bytes = await sendStream(sink, result, {
-        headOnly: this.request.method === 'HEAD',
-        meter: this.#meter,
-      })
-      return
-    }
+    if (Symbol.asyncIterator in result) return this.#sendStream(result, this.headers)
     const value = await result
     if (this.response.headersSent) return // it was cut meanwhile
+    if (value instanceof StreamedAnswer) {
+      this.#accessor = value.accessor ?? this.#accessor
+      if (this.#services.stopping()) throw stopping()
+      this.endless = true
+      return this.#sendStream(headed(value.chunks), withOwn(this.headers, value.headers))
+    }
     if (value instanceof WholeAnswer) {
       this.#accessor = value.accessor ?? this.#accessor
       this.#bytes = sendWhole(this, value)
     } else this.#bytes = await this.#sendValue(operation, value, target)
     this.#meter.bytes += this.#bytes
     this.#awaitTaking()
+  }
+
+  async #sendStream(chunks: AsyncIterable<Chunk>, headers: HeaderList): Promise<void> {
+    const { endless: flushHead, response } = this
+    const sink = this.#webSocket ?? new ResponseSink(response, { headers, flushHead, onWaiting: this.#onWaiting })
+    this.#bytes = await sendStream(sink, chunks, { headOnly: this.request.method === 'HEAD', meter: this.#meter })
   }
 
   async #sendValue(operation: AnyOperation, value: unknown, target: Target): Promise<number> {

@@ -96,8 +96,8 @@ function listOf(headers: WholeAnswer['headers']): Listed {
   return found
 }
 
-/** As it is; what the operation says of a header counts more than what is said of every answer. Returns the number of body bytes. */
-export function sendWhole({ request, response, headers }: Outlet, { status, headers: own, body }: WholeAnswer): number {
+/** What the operation says of a header counts more than what is said of every answer. */
+export function withOwn(headers: HeaderList, own: WholeAnswer['headers']): HeaderList {
   const { list: ownList, names } = listOf(own)
   const list: HeaderList = []
   for (let index = 0; index < headers.length; index += 2) {
@@ -105,6 +105,12 @@ export function sendWhole({ request, response, headers }: Outlet, { status, head
     if (!names.has(name.toLowerCase())) list.push(name, value)
   }
   list.push(...ownList)
+  return list
+}
+
+/** As it is. Returns the number of body bytes. */
+export function sendWhole({ request, response, headers }: Outlet, { status, headers: own, body }: WholeAnswer): number {
+  const list = withOwn(headers, own)
   const length = typeof body === 'string' ? Buffer.byteLength(body) : (body?.length ?? 0)
   if (status !== 204) list.push('Content-Length', String(length))
   response.writeHead(status, list)

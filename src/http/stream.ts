@@ -51,6 +51,12 @@ export async function sendStream(sink: Sink, chunks: AsyncIterable<Chunk>, optio
   }
 }
 
+/** Chunks behind a head that says nothing but that they come. */
+export async function* headed(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Chunk> {
+  yield { status: 200 }
+  yield* chunks
+}
+
 async function sendBody(
   sink: Sink,
   iterator: AsyncIterator<Chunk>,

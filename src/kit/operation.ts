@@ -99,6 +99,21 @@ export class WholeAnswer {
   }
 }
 
+/** An answer with status 200 that its operation goes on with for as long as the caller likes, once it knows that there is one. */
+export class StreamedAnswer {
+  readonly headers: Readonly<Record<string, string>>
+  /** Taken one by one as the caller takes them; ended early when it leaves. Each stays valid as those of a stream do. */
+  readonly chunks: AsyncIterable<Uint8Array>
+  /** As that of a `WholeAnswer`. */
+  readonly accessor: string | undefined
+
+  constructor(headers: Readonly<Record<string, string>>, chunks: AsyncIterable<Uint8Array>, accessor?: string) {
+    this.headers = headers
+    this.chunks = chunks
+    this.accessor = accessor
+  }
+}
+
 /** What precedes the bytes of a stream. */
 export interface StreamHead {
   readonly status: 200 | 206
@@ -124,7 +139,10 @@ export interface Operation<In, Out> {
   /** `node` runs on the host that owns the node or the allocation; `server` runs where it lands. */
   readonly target: 'node' | 'server'
   readonly input: Schema<In>
-  /** What the caller gets: a JSON value, nothing at all, bytes, or what `run` resolves with as a `WholeAnswer`. */
+  /**
+   * What the caller gets: a JSON value, nothing at all, bytes, or what `run` resolves with as a `WholeAnswer` or a
+   * `StreamedAnswer`.
+   */
   readonly output: 'json' | 'empty' | 'stream' | 'answer'
   /** What the JSON value looks like, for the OpenAPI document; absent means that it is not told. */
   readonly result?: JsonSchema

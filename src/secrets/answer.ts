@@ -6,8 +6,10 @@ import { randomUUID } from 'node:crypto'
 import { isUntimely, Sealed } from '../barrier/barrier.ts'
 import { oneError, Rejection, type Reply } from '../engines/engine.ts'
 import { Refusal } from '../kit/errors.ts'
-import { JsonText, WholeAnswer } from '../kit/operation.ts'
+import { JsonText, StreamedAnswer, WholeAnswer } from '../kit/operation.ts'
 import type { Verb } from './request.ts'
+
+export type Answer = WholeAnswer | StreamedAnswer
 
 /** Of every answer. Secrets are not for caches, and a browser that has seen TLS should insist on it. */
 export const HEADERS: Readonly<Record<string, string>> = Object.freeze({
@@ -105,8 +107,9 @@ export function rejectionAnswer(error: unknown): WholeAnswer | undefined {
 }
 
 /** The same answer with the public name of who asked, for the access log. */
-export function signed({ body, headers, status }: WholeAnswer, accessor: string): WholeAnswer {
-  return new WholeAnswer(status, headers, body, accessor)
+export function signed(given: Answer, accessor: string): Answer {
+  if (given instanceof StreamedAnswer) return new StreamedAnswer(given.headers, given.chunks, accessor)
+  return new WholeAnswer(given.status, given.headers, given.body, accessor)
 }
 
 export function denied(): Rejection {

@@ -305,6 +305,7 @@ export class SecretsCore implements Core {
     },
     judge: () => NOTHING,
     reaches: () => false,
+    lasts: () => true,
   }
 
   #systemMount(): Place['mount'] {

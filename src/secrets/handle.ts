@@ -3,7 +3,8 @@
  *
  * The core (`core.ts`) is not initialised, sealed, or active. Active, it has its mounts, tokens and policies at hand; a
  * request's path finds the mount and, in its engine's table, the path's declaration; fields are read, the caller's
- * policies are asked, the engine computes a reply and a batch, the batch becomes durable, the reply goes out.
+ * policies are asked, the engine computes a reply and a batch, the batch becomes durable, the reply goes out. A reply may
+ * be a stream (`told-stream.ts`): then the request is over here, and is counted nowhere, before the first of it goes out.
  *
  * Promises. Nothing is changed or told for a caller before its token and its policies were looked at, except on the few
  * paths that are declared as open. (Its engine may be asked before whether something is there: to create and to update
@@ -21,14 +22,15 @@ import { oneError, Rejection } from '../engines/engine.ts'
 import { readFields } from '../engines/fields.ts'
 import { KeyedHash } from '../engines/keyed-hash.ts'
 import { Fault } from '../kit/errors.ts'
-import { type Call, JsonText, type WholeAnswer } from '../kit/operation.ts'
+import { type Call, JsonText } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
-import { answerOf, denied, rejectionAnswer, signed } from './answer.ts'
+import { type Answer, answerOf, denied, rejectionAnswer, signed } from './answer.ts'
 import type { InFlight } from './in-flight.ts'
 import { MountView } from './mounts/mount-view.ts'
 import type { Place } from './mounts/mounts.ts'
 import { type RequestBody, requestBody, type RequestHead, requestHead, type Verb } from './request.ts'
 import { helpOf } from './help.ts'
+import { eventStreamOf, streamedAnswer } from './told-stream.ts'
 import { withoutKeys } from './policies/key-filter.ts'
 
 /** What a caller's policies say about one request. */
@@ -53,6 +55,8 @@ export interface Admitted {
   judge(question: Question): Judgement
   /** Whether there may be anything for the caller below a path, which ends with a slash. */
   reaches(path: string): boolean
+  /** Whether the token is still one: for answers that go on. */
+  lasts(): boolean
   /** Resolves once the use is written down; absent for a token that may be used as often as one likes. */
   readonly used?: Promise<unknown>
   /** To be called after the last use that the token had. */
@@ -74,7 +78,7 @@ export interface Core {
 const NOBODYS_BODY_MAX = 1 << 20
 
 /** Answers a request; only a fault of ours rejects. */
-export async function handle(core: Core, method: Verb, raw: RawInput, call: Call): Promise<WholeAnswer> {
+export async function handle(core: Core, method: Verb, raw: RawInput, call: Call): Promise<Answer> {
   const trace = { accessor: '' }
   try {
     const turn = core.inFlight.turn()
@@ -93,7 +97,7 @@ async function serve(
   raw: RawInput,
   call: Call,
   trace: { accessor: string },
-): Promise<WholeAnswer> {
+): Promise<Answer> {
   const head = requestHead(method, raw)
   const place = core.find(head.path)
   const match = place?.mount.paths.find(place.rest)
@@ -126,7 +130,7 @@ interface Request {
 }
 
 /** Attempts it, and is counted where it is under way. */
-async function counted(core: Core, request: Request): Promise<WholeAnswer> {
+async function counted(core: Core, request: Request): Promise<Answer> {
   const { call, head, place } = request
   const [leaveMount, land] = [place?.mount.traffic.enter(), core.inFlight.enter(head.verb, head.path, call)]
   try {
@@ -137,7 +141,7 @@ async function counted(core: Core, request: Request): Promise<WholeAnswer> {
   }
 }
 
-async function attempt(core: Core, request: Request): Promise<WholeAnswer> {
+async function attempt(core: Core, request: Request): Promise<Answer> {
   const { head, match, place, raw } = request
   const body = requestBody(head.verb, raw)
   if (head.verb === 'help' && place) return answerOf(helpOf(place, match?.path), 'read', [])
@@ -158,9 +162,20 @@ async function attempt(core: Core, request: Request): Promise<WholeAnswer> {
   const outcome = handler(input, engineCall)
   // No `await` where nothing is waited for: between a handler's reads and its commit nobody else may come in.
   const reply = outcome instanceof Promise ? await outcome : outcome
+  if (reply?.stream) {
+    const check = () => checkAgain(core, request, verb, body)
+    return streamedAnswer(reply.stream, { check, hops: request.call.hops, raw })
+  }
   if (reply?.batch) await place.mount.view.commit(reply.batch)
   const shown = reply && narrowed(reply, judgement)
   return answerOf(shown, head.verb, warningsOf(match, body, shown))
+}
+
+/** Throws a Rejection where a request that was let in would not be let in again. */
+function checkAgain(core: Core, request: Request, verb: EngineVerb, body: RequestBody): void {
+  if (!core.isActive) throw new Rejection(503, 'Vault is sealed')
+  if (!request.admitted.lasts()) throw new Rejection(403, 'permission denied')
+  if (!request.isOpen) judged(request, verb, body)
 }
 
 /** What of a list its caller may see, also where the engine knows nothing of policies' limits. */
@@ -231,8 +246,9 @@ class RequestCall implements EngineCall {
   readonly token: string | undefined
   readonly #admitted: Admitted
   readonly #call: Call
+  readonly #raw: RawInput
 
-  constructor(core: Core, { admitted, call, head, place }: Request, body: RequestBody) {
+  constructor(core: Core, { admitted, call, head, place, raw }: Request, body: RequestBody) {
     const mount = place?.mount
     this.mount = mount?.facts ?? NO_MOUNT
     this.path = place?.rest ?? head.path
@@ -246,10 +262,15 @@ class RequestCall implements EngineCall {
     this.token = mount?.isOwn ? call.token : undefined
     this.#admitted = admitted
     this.#call = call
+    this.#raw = raw
   }
 
   get signal(): AbortSignal {
     return this.#call.signal
+  }
+
+  get eventStream(): EngineCall['eventStream'] {
+    return eventStreamOf(this.#raw)
   }
 
   get chronicle(): EngineCall['chronicle'] {

@@ -1,8 +1,8 @@
 /** The core as operations: one for each verb, for every path that no other operation has. */
 import { Fault } from '../kit/errors.ts'
 import type { AnyOperation, Call, Identity, Operation, Route } from '../kit/operation.ts'
-import type { WholeAnswer } from '../kit/operation.ts'
 import { header, pathParam, type RawInput } from '../kit/schema.ts'
+import type { Answer } from './answer.ts'
 import { type Core, handle } from './handle.ts'
 import type { Verb } from './request.ts'
 
@@ -14,6 +14,8 @@ const FIELDS = {
   x_vault_namespace: header('Only the root namespace is there'),
   x_vault_wrap_ttl: header('How long the wrapped answer may be taken, in seconds or as a duration'),
   x_vault_wrap_format: header('`jwt` for a wrapping token of that form'),
+  accept: header('`text/event-stream` for what is told as it happens as server-sent events'),
+  last_event_id: header('The last event that was received, to go on behind it'),
   content_type: header('Must be `application/merge-patch+json` for a PATCH'),
 }
 
@@ -35,11 +37,11 @@ export function coreForms(): AnyOperation[] {
   return formed(() => () => Promise.reject(new Fault('this process has no secrets core')))
 }
 
-type Run = (raw: RawInput, call: Call) => Promise<WholeAnswer>
+type Run = (raw: RawInput, call: Call) => Promise<Answer>
 
 function formed(runOf: (verb: Verb) => Run): AnyOperation[] {
   return VERBS.map(([verb, http]) => {
-    const operation: Operation<RawInput, WholeAnswer> = {
+    const operation: Operation<RawInput, Answer> = {
       name: `secrets.${verb}`,
       summary: 'A secret, or an endpoint of the secrets core',
       http,

@@ -1,6 +1,7 @@
 /** A core of the test's own process behind a real listener. */
 import type { TestContext } from 'node:test'
 import { Listener } from '../../src/http/listener.ts'
+import type { Meter } from '../../src/http/meter.ts'
 import { Router } from '../../src/http/router.ts'
 import { secretsOperations } from '../../src/secrets/operations.ts'
 import type { Core } from '../../src/secrets/handle.ts'
@@ -17,8 +18,18 @@ const LIMITS = {
   stallTimeoutMs: 60_000,
 }
 
+interface World {
+  readonly core: Core
+  readonly lines: LogLine[]
+}
+
 /** Resolves with the port. */
-export async function listenTo(t: TestContext, { core, lines }: { core: Core; lines: LogLine[] }): Promise<number> {
+export async function listenTo(t: TestContext, world: World): Promise<number> {
+  return (await listening(t, world)).port
+}
+
+/** The same, with the listener itself. */
+export async function listening(t: TestContext, { core, lines }: World, meter?: Meter) {
   const listener = new Listener({
     host: '127.0.0.1',
     port: 0,
@@ -27,8 +38,9 @@ export async function listenTo(t: TestContext, { core, lines }: { core: Core; li
     logger: keepingLogger(lines),
     resolve: () => EVERYBODY,
     limits: LIMITS,
+    ...(meter && { meter }),
   })
   const { port } = await listener.listen()
   t.after(() => listener.close())
-  return port
+  return { listener, port }
 }

@@ -9,7 +9,7 @@ import type { SealSettings } from '../../src/barrier/seal-static.ts'
 import { Seal, type SealOptions } from '../../src/barrier/seal.ts'
 import { cubbyhole } from '../../src/engines/cubbyhole/cubbyhole.ts'
 import type { Engine } from '../../src/engines/engine.ts'
-import { type Call, NOBODY } from '../../src/kit/operation.ts'
+import { type Call, NOBODY, StreamedAnswer } from '../../src/kit/operation.ts'
 import { SecretsCore } from '../../src/secrets/core.ts'
 import { handle } from '../../src/secrets/handle.ts'
 import type { Verb } from '../../src/secrets/request.ts'
@@ -50,6 +50,8 @@ export interface AskOptions {
   readonly token?: string | null | undefined
   readonly headers?: Readonly<Record<string, string>>
   readonly remote?: string
+  /** How many processes have handed it on. */
+  readonly hops?: number
 }
 
 export interface WorldOptions {
@@ -181,10 +183,11 @@ export class CoreWorld {
       signal: new AbortController().signal,
       raw,
       token,
-      hops: 0,
+      hops: options.hops ?? 0,
       remote: options.remote ?? '127.0.0.1',
     }
     const answer = await handle(this.core, VERBS[method] ?? 'read', raw, call)
+    if (answer instanceof StreamedAnswer) throw new Error('a stream is asked for through a listener')
     const text = answer.body === undefined ? '' : Buffer.from(answer.body).toString('utf8')
     return { status: answer.status, text, body: JSON.parse(text || '{}') as CoreBody, headers: answer.headers }
   }

@@ -100,6 +100,7 @@ class CaseCore implements Core {
         return { allowed, sudo, ...(limit === undefined ? {} : { limitMax: limit }), ...(keeps ? { keeps } : {}) }
       },
       reaches: (path: string) => acl.allowsAnythingUnder(path),
+      lasts: () => true,
     }
   }
 }

@@ -167,7 +167,7 @@ export class Journal {
    * Throws a Rejection (429) where there are too many already.
    */
   attend(): () => void {
-    if (this.isFull) throw new Rejection(429, 'too many watch this mount already: try again later')
+    if (this.isFull) throw tooMany()
     if (this.#count++ === 0) {
       this.#unfollow = this.#chronicle.onCommit(() => this.#look())
       this.#timer = setInterval(() => this.#tell(), LOOKED_EVERY_MS)
@@ -255,6 +255,11 @@ export class Journal {
   #everybody(): Waiting[] {
     return [...this.#waiting.values()].flatMap((those) => [...those])
   }
+}
+
+/** The answer to who comes when the journal is full. */
+export function tooMany(): Rejection {
+  return new Rejection(429, 'too many watch this mount already: try again later')
 }
 
 /** A name and all folders above it: where somebody may wait for it. */

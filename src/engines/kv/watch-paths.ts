@@ -1,21 +1,27 @@
 /**
  * `watch/`: what happens to secrets below a folder, told to who waits for it. An answer has a cursor; the next request with
- * it is told what happened since, at once or when it happens. Only of secrets that the caller may read.
+ * it is told what happened since, at once or when it happens. With `stream` one answer goes on. Only of secrets that the
+ * caller may read.
  */
-import { type Chronicle, type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
-import { duration, inPath, text } from '../fields.ts'
+import { type Chronicle, type EngineCall, path, type Path, Rejection, type Reply, type Told } from '../engine.ts'
+import { boolean, duration, inPath, text } from '../fields.ts'
 import { Follower } from './follower.ts'
-import { cursorText, Journal, type KvEvent, type Place } from './journal.ts'
+import { cursorText, Journal, type KvEvent, type Place, tooMany } from './journal.ts'
 
 /** Below the time that a request may take. */
 const WAIT_SECONDS_MAX = 60
 const WAIT_SECONDS_DEFAULT = 30
 const EVENTS_MAX = 1000
+/** Of a stream, which a caller who is slow has in memory twice. */
+const TOLD_AT_ONCE = 200
+/** So that a caller who is gone is noticed, and one that may hear nothing any more. */
+const HEARTBEAT_MS = 10_000
 
 interface Input {
   readonly path: string
   readonly cursor: string
   readonly wait: number
+  readonly stream: boolean
 }
 
 /** One for each mount that is watched; it goes with the mount. */
@@ -63,7 +69,43 @@ async function poll(follower: Follower, waitMs: number, signal: AbortSignal): Pr
   }
 }
 
+function toldOf({ cursor, ...value }: KvEvent): Told {
+  return { cursor, value }
+}
+
+/** First where it begins, then what happens; the cursor alone when nothing has happened for a while. */
+async function* told(journal: Journal, follower: Follower, start: string, signal: AbortSignal) {
+  const leave = journal.attend()
+  try {
+    yield [{ cursor: start }] satisfies Told[]
+    let toldMs = performance.now()
+    while (!signal.aborted) {
+      const { epoch, events, isAll, isGap, upTo: sequence } = follower.next()
+      const isDue = isGap || (events.length === 0 && performance.now() - toldMs >= HEARTBEAT_MS)
+      const cursor = cursorText({ epoch, sequence })
+      if (isDue) yield [isGap ? { cursor, kind: 'reset', value: { reset: true } } : { cursor }]
+      for (let at = 0; at < events.length; at += TOLD_AT_ONCE) yield events.slice(at, at + TOLD_AT_ONCE).map(toldOf)
+      if (isDue || events.length > 0) toldMs = performance.now()
+      // There may be more of the log than one turn looks at.
+      else if (!isAll) await new Promise(setImmediate)
+      else await follower.wait(toldMs + HEARTBEAT_MS - performance.now())
+    }
+  } finally {
+    leave()
+  }
+}
+
+function streamed(input: Input, call: EngineCall): Reply {
+  const journal = journalOf(call)
+  if (journal.isFull) throw tooMany()
+  const cursor = call.eventStream?.lastCursor ?? input.cursor
+  const start = cursor === '' ? cursorText(journal.newest) : cursor
+  const follower = new Follower(journal, { path: input.path, cursor: start }, call)
+  return { stream: told(journal, follower, start, call.signal) }
+}
+
 async function watch(input: Input, call: EngineCall): Promise<Reply> {
+  if (input.stream || call.eventStream) return streamed(input, call)
   const journal = journalOf(call)
   if (input.wait > WAIT_SECONDS_MAX) throw new Rejection(400, `"wait" is at most ${WAIT_SECONDS_MAX} seconds`)
   if (input.cursor === '') return answer([], journal.newest, false)
@@ -85,6 +127,9 @@ export const watchPaths: readonly Path[] = [
       cursor: text('Of the answer before; empty for one from now on', { fallback: '' }),
       wait: duration(`How long to wait for something to happen, at most ${WAIT_SECONDS_MAX} s`, {
         fallback: WAIT_SECONDS_DEFAULT,
+      }),
+      stream: boolean('Go on telling, a line of JSON for each; as with `Accept: text/event-stream`', {
+        fallback: false,
       }),
     },
     read: watch,

@@ -50,12 +50,14 @@ export class Admission {
     return admitted
   }
 
-  #fresh({ caller, entry }: KnownToken): Admitted {
+  #fresh(known: KnownToken): Admitted {
+    const { caller, entry } = known
     const acl = () => this.#core.aclOf(entry)
     return {
       caller,
       judge: (question) => judgementOf(acl().decide(question)),
       reaches: (path) => acl().allowsAnythingUnder(path),
+      lasts: () => this.#core.tokens.isStill(known, this.#core.now()),
     }
   }
 

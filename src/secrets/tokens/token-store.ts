@@ -123,6 +123,13 @@ export class TokenStore {
     return known && this.#isOne(known.entry, nowMs) ? known : undefined
   }
 
+  /** Whether a token that was looked up is still one. */
+  isStill({ entry }: KnownToken, nowMs: number): boolean {
+    // A batch token is in no entry; it ends with its time, or with its parent.
+    const current = entry.type === 'batch' ? entry : this.#knownByHash(entry.hash)?.entry
+    return current !== undefined && this.#isOne(current, nowMs)
+  }
+
   find(token: string, nowMs: number): TokenEntry | undefined {
     return this.known(token, nowMs)?.entry
   }

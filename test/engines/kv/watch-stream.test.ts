@@ -1,0 +1,283 @@
+/** Watching as a stream: what is told, to whom, what ends it, and that a slow reader or a thousand of them cost little. */
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+import { setTimeout as delay } from 'node:timers/promises'
+import type { OperationMeter } from '../../../src/http/meter.ts'
+import { listening, listenTo } from '../../helpers/core-listener.ts'
+import type { CoreWorld } from '../../helpers/core-world.ts'
+import { expectStatus as expect, openKv, tokenWith, writeSecret as write } from '../../helpers/kv-world.ts'
+import { openStream, type StreamOptions, type ToldStream } from '../../helpers/told-stream.ts'
+import { until } from '../../host/host-fixture.ts'
+
+interface Opened {
+  readonly world: CoreWorld
+  readonly port: number
+  readonly stream: (path?: string, options?: Partial<StreamOptions>) => Promise<ToldStream>
+}
+
+async function opened(t: TestContext): Promise<Opened> {
+  const world = await openKv(t)
+  const port = await listenTo(t, world)
+  const stream: Opened['stream'] = async (path = 'secret/watch?stream=true', options = {}) => {
+    const made = await openStream(port, path, { token: world.rootToken, ...options })
+    t.after(() => made.close())
+    return made
+  }
+  return { world, port, stream }
+}
+
+const lastOf = (stream: ToldStream) => stream.lines().at(-1)
+
+test('each change is a line with its cursor, and any of them goes on behind it', async (t) => {
+  const { stream, world } = await opened(t)
+  await write(world, 'before', {})
+  const first = await stream()
+  assert.deepEqual([first.status, first.response.headers['content-type']], [200, 'application/x-ndjson'])
+  assert.equal(first.response.headers['cache-control'], 'no-store')
+  await until(() => first.lines().length === 1)
+  assert.deepEqual(Object.keys(first.lines()[0] ?? {}), ['cursor'])
+  await write(world, 'f/a', { x: 1 })
+  const operations = ['f/b', 'g', 'f/c'].map((path) => ({ op: 'put', path, data: {} }))
+  await expect(world, 200, 'POST', 'secret/transaction', { operations })
+  await expect(world, 204, 'DELETE', 'secret/data/f/a')
+  const all = ['write f/a 1', 'write f/b 1', 'write g 1', 'write f/c 1', 'delete f/a 1']
+  await until(() => first.told().length === 5)
+  assert.deepEqual(first.told(), all)
+  for (const [at, { cursor }] of first.lines().entries()) {
+    const next = await stream(`secret/watch?stream=true&cursor=${cursor}`)
+    await until(() => next.told().length === 5 - at)
+    assert.deepEqual(next.told(), all.slice(at))
+    next.close()
+    const below = await stream(`secret/watch/f?stream=true&cursor=${cursor}`)
+    await until(() => below.lines().length > 1 || at === 5)
+    const meant = all.slice(at).filter((each) => each.includes(' f/'))
+    await until(() => below.told().length === meant.length)
+    assert.deepEqual(below.told(), meant)
+    below.close()
+  }
+  const lost = await stream('secret/watch?stream=true&cursor=7-99')
+  await write(world, 'later', {})
+  await until(() => lost.told().length === 1)
+  assert.deepEqual([lost.lines()[1]?.reset, lost.told()], [true, ['write later 1']])
+})
+
+test('server-sent events, and going on behind the last one', async (t) => {
+  const { port, stream, world } = await opened(t)
+  const headers = { Accept: 'text/event-stream' }
+  const first = await stream('secret/watch', { headers })
+  assert.equal(first.response.headers['content-type'], 'text/event-stream')
+  await until(() => first.text().startsWith('retry: 1000\n\nid: '))
+  await write(world, 'a', {})
+  await until(() => first.text().includes('data: '))
+  const [, id = '', data = ''] = /id: (\S+)\ndata: (.*)\n\n$/.exec(first.text()) ?? []
+  assert.deepEqual((JSON.parse(data) as { path: string; cursor: string }).cursor, id)
+  await write(world, 'b', {})
+  const next = await stream('secret/watch?cursor=1-1', { headers: { ...headers, 'Last-Event-ID': id } })
+  await until(() => next.text().includes('"b"'))
+  assert.ok(!next.text().includes('"a"'))
+  const lost = await stream('secret/watch', { headers: { ...headers, 'Last-Event-ID': '7-99' } })
+  await until(() => lost.text().includes('event: reset\ndata: {"reset":true,'))
+
+  await world.core.seal()
+  await until(() => first.text().endsWith('event: end\ndata: {"status":503,"errors":["Vault is sealed"]}\n\n'))
+  assert.equal(await first.ended, 'end')
+  const refused = await openStream(port, 'secret/watch', { token: world.rootToken, headers })
+  assert.equal(refused.status, 503)
+})
+
+test('what is wrong from the beginning is a status', async (t) => {
+  const { stream, world } = await opened(t)
+  const token = await tokenWith(world, 'path "secret/watch/mine" { capabilities = ["read"] }')
+  assert.equal((await stream('secret/watch?stream=true', { token })).status, 403)
+  assert.equal((await stream('secret/watch/mine?stream=true', { token })).status, 200)
+  assert.equal((await stream('secret/watch?stream=true&cursor=x')).status, 400)
+  assert.equal((await stream('secret/watch?stream=maybe')).status, 400)
+  assert.equal((await stream('none/watch?stream=true')).status, 404)
+  const handedOn = await world.ask('GET', 'secret/watch?stream=true', undefined, { hops: 1 })
+  assert.deepEqual([handedOn.status, /"cursor" and "wait"/.test(handedOn.body.errors[0] ?? '')], [400, true])
+})
+
+/** A policy that lets watch everything and read this folder. */
+function rules(folder: string): string {
+  return `path "secret/watch" { capabilities = ["read"] }
+     path "secret/data/${folder}/*" { capabilities = ["read"] }`
+}
+
+test('nobody is told of what its policies do not let it read, also when they change in the middle', async (t) => {
+  const { stream, world } = await opened(t)
+  await expect(world, 204, 'PUT', 'sys/policies/acl/app', { policy: rules('mine') })
+  const made = await world.ask('POST', 'auth/token/create', { policies: ['app'], no_default_policy: true })
+  const token = String(made.body.auth['client_token'])
+  const watching = await stream(undefined, { token })
+  await until(() => watching.lines().length === 1)
+  for (const name of ['theirs/a', 'mine/a']) await write(world, name, {})
+  await until(() => watching.told().length === 1)
+  await expect(world, 204, 'PUT', 'sys/policies/acl/app', { policy: rules('theirs') })
+  for (const name of ['mine/b', 'theirs/b']) await write(world, name, {})
+  await until(() => watching.told().length === 2)
+  assert.deepEqual(watching.told(), ['write mine/a 1', 'write theirs/b 1'])
+  await expect(world, 204, 'PUT', 'sys/policies/acl/app', {
+    policy: 'path "secret/data/*" { capabilities = ["read"] }',
+  })
+  await write(world, 'theirs/c', {})
+  assert.equal(await watching.ended, 'end')
+  assert.deepEqual([watching.told().length, lastOf(watching)?.status], [2, 403])
+})
+
+test('a token that is revoked, or over, ends its stream: before the next change, and also when there is none', async (t) => {
+  const { stream, world } = await opened(t)
+  const policy = 'path "secret/*" { capabilities = ["read"] }'
+  const [revoked = '', idle = '', expiring = ''] = await Promise.all([1, 2, 3].map(() => tokenWith(world, policy)))
+  await expect(world, 204, 'PUT', 'sys/policies/acl/app', { policy })
+  const batch = await world.ask('POST', 'auth/token/create', { type: 'batch', policies: ['app'], ttl: '60s' })
+  const tokens = [revoked, expiring, String(batch.body.auth['client_token'])]
+  const streams = await Promise.all(tokens.map((token) => stream(undefined, { token })))
+  await write(world, 'a', {})
+  await until(() => streams.every((each) => each.told().length === 1))
+  const silent = await stream(undefined, { token: idle })
+  await expect(world, 204, 'POST', 'auth/token/revoke', { token: revoked })
+  await write(world, 'b', {})
+  const [first, ...others] = streams
+  assert.equal(await first?.ended, 'end')
+  assert.deepEqual(first?.told(), ['write a 1'])
+  assert.deepEqual(first?.lines().at(-1), { status: 403, errors: ['permission denied'] })
+  await until(() => others.every((each) => each.told().length === 2))
+
+  // Nothing that concerns it happens: the next heartbeat ends it.
+  await expect(world, 204, 'POST', 'auth/token/revoke', { token: idle })
+  assert.equal(await silent.ended, 'end')
+  assert.equal(lastOf(silent)?.status, 403)
+  await until(() => others.every((each) => Object.keys(lastOf(each) ?? {}).join() === 'cursor'))
+  world.nowMs += 40 * 24 * 3_600_000
+  await write(world, 'c', {})
+  for (const each of others) {
+    assert.equal(await each.ended, 'end')
+    assert.deepEqual([each.told().length, lastOf(each)?.status], [2, 403])
+  }
+})
+
+test('sealing ends streams, and waits for none', async (t) => {
+  const { stream, world } = await opened(t)
+  const streams = await Promise.all([stream(), stream('secret/watch/f?stream=true')])
+  await write(world, 'f/a', {})
+  await until(() => streams.every((each) => each.told().length === 1))
+  await world.core.seal()
+  for (const each of streams) {
+    assert.equal(await each.ended, 'end')
+    assert.deepEqual(lastOf(each), { status: 503, errors: ['Vault is sealed'] })
+  }
+  world.unseal()
+  const next = await stream(`secret/watch?stream=true&cursor=${streams[0]?.lines().at(-2)?.cursor}`)
+  await write(world, 'f/b', {})
+  await until(() => next.told().length === 1)
+  assert.deepEqual(next.told(), ['write f/b 1'])
+})
+
+test('disabling the mount ends its streams and does not wait for them; nor are they requests under way', async (t) => {
+  const { stream, world } = await opened(t)
+  const watching = await stream()
+  await write(world, 'a', {})
+  await until(() => watching.told().length === 1)
+  const { body } = await world.ask('GET', 'sys/in-flight-req')
+  assert.ok(!JSON.stringify(body).includes('secret/watch'))
+  await expect(world, 204, 'DELETE', 'sys/mounts/secret')
+  assert.equal(await watching.ended, 'end')
+  assert.equal(lastOf(watching)?.status, 404)
+})
+
+test('a server that stops breaks its streams, and a caller who leaves leaves nothing behind', async (t) => {
+  const world = await openKv(t)
+  const { listener, port } = await listening(t, world)
+  const [leaving, staying] = await Promise.all(
+    [1, 2].map(() => openStream(port, 'secret/watch?stream=true', { token: world.rootToken })),
+  )
+  await write(world, 'a', {})
+  await until(() => leaving?.told().length === 1 && staying?.told().length === 1)
+  assert.equal(listener.activeExchanges, 2)
+  leaving?.close()
+  await until(() => listener.activeExchanges === 1)
+  await listener.close()
+  assert.equal(await staying?.ended, 'broken')
+  await until(() => listener.activeExchanges === 0)
+})
+
+test('a reader that is slow holds up nobody and costs bounded memory, and misses nothing that the log still has', async (t) => {
+  const world = await openKv(t)
+  const meter: OperationMeter = { underway: 0, bytes: 0, answered: () => undefined }
+  const { port } = await listening(t, world, { operation: () => meter })
+  const slow = await openStream(port, 'secret/watch?stream=true', { token: world.rootToken })
+  const quick = await openStream(port, 'secret/watch/last?stream=true', { token: world.rootToken })
+  t.after(() => [slow, quick].forEach((each) => each.close()))
+  await until(() => slow.lines().length === 1)
+  slow.response.pause()
+  const names = Array.from({ length: 200 }, (_, at) => `${at}-${'n'.repeat(3900)}`)
+  const operations = names.map((path) => ({ op: 'put', path, data: {} }))
+  for (let round = 0; round < 40; round++) await expect(world, 200, 'POST', 'secret/transaction', { operations })
+  await write(world, 'last', {})
+  await until(() => quick.told().length === 1)
+  const [total, handed] = [40 * 200 * 4000, meter.bytes]
+  // What the kernel holds for it, and two pieces.
+  assert.ok(handed < total / 2, `${handed} of ${total} bytes were handed over to who reads nothing`)
+  slow.response.resume()
+  await until(() => slow.text().includes('"path":"last"'))
+  const expected = Array.from({ length: 40 }, (_, at) => names.map((name) => `write ${name} ${at + 1}`)).flat()
+  assert.deepEqual(slow.told(), [...expected, 'write last 1'])
+})
+
+test('five who reconnect at random are told of every change once, in order', async (t) => {
+  const { stream, world } = await opened(t)
+  const start = (await world.ask('GET', 'secret/watch')).body.data['cursor']
+  let isOver = false
+  const watcher = async (seed: number): Promise<string[]> => {
+    const told: string[] = []
+    let cursor = String(start)
+    for (let turn = seed; !told.at(-1)?.startsWith('write last'); turn = (turn * 48271) % 2147483647) {
+      const once = await stream(`secret/watch?stream=true&cursor=${cursor}`)
+      if (isOver) await until(() => once.told().some((each) => each.startsWith('write last')))
+      else await delay(turn % 40)
+      once.close()
+      for (const { change, path, ...line } of once.lines()) {
+        if (change) told.push(`${change} ${path} ${line.version}`)
+        cursor = line.cursor
+      }
+    }
+    return told
+  }
+  const watching = [3, 5, 7, 11, 13].map(watcher)
+  const expected: string[] = []
+  for (let at = 0; at < 1000; at++) {
+    await write(world, `k${at % 50}`, { at })
+    expected.push(`write k${at % 50} ${Math.floor(at / 50) + 1}`)
+    if (at % 10 !== 0) continue
+    const several = Array.from({ length: 10 }, (_, each) => `t${each}`)
+    const operations = several.map((path) => ({ op: 'put', path, data: { at } }))
+    await expect(world, 200, 'POST', 'secret/transaction', { operations })
+    expected.push(...several.map((path) => `write ${path} ${at / 10 + 1}`))
+  }
+  isOver = true
+  await write(world, 'last', {})
+  for (const each of watching) assert.deepEqual(await each, [...expected, 'write last 1'])
+})
+
+test('a thousand streams are told, each of its own', async (t) => {
+  const { port, world } = await opened(t)
+  const before = process.memoryUsage().rss
+  const { rootToken: token } = world
+  const streams = await Promise.all(
+    Array.from({ length: 1000 }, (_, at) => openStream(port, `secret/watch/f${at % 10}?stream=true`, { token })),
+  )
+  t.after(() => streams.forEach((each) => each.close()))
+  await until(() => streams.every((each) => each.lines().length === 1))
+  const mib = (process.memoryUsage().rss - before) / (1 << 20)
+  const beganMs = performance.now()
+  await Promise.all(Array.from({ length: 500 }, (_, at) => write(world, `other/${at}`, {})))
+  const elsewhereMs = performance.now() - beganMs
+  assert.ok(streams.every((each) => each.told().length === 0))
+  const wroteMs = performance.now()
+  for (let at = 0; at < 10; at++) await write(world, `f${at}/x`, {})
+  await until(() => streams.every((each) => each.told().length === 1))
+  const toldMs = performance.now() - wroteMs
+  for (const [at, each] of streams.entries()) assert.deepEqual(each.told(), [`write f${at % 10}/x 1`])
+  t.diagnostic(`1,000 streams: ${mib.toFixed(0)} MiB with their callers in the same process`)
+  t.diagnostic(`500 writes elsewhere ${elsewhereMs.toFixed(0)} ms, all 1,000 told within ${toldMs.toFixed(0)} ms`)
+})

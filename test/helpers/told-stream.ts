@@ -1,0 +1,61 @@
+/** A caller of `watch` as a stream: what it was told, line by line, and how that ended. */
+import { once } from 'node:events'
+import { type IncomingMessage, request } from 'node:http'
+
+/** A line, or the data of an event. */
+export interface ToldLine {
+  readonly path?: string
+  readonly change?: string
+  readonly version?: number
+  readonly cursor: string
+  readonly reset?: boolean
+  readonly status?: number
+  readonly errors?: readonly string[]
+}
+
+export interface ToldStream {
+  readonly status: number
+  readonly response: IncomingMessage
+  readonly text: () => string
+  /** All that came whole. */
+  readonly lines: () => ToldLine[]
+  /** What happened, as `write a 1`. */
+  readonly told: () => string[]
+  readonly ended: Promise<'end' | 'broken'>
+  close(): void
+}
+
+export interface StreamOptions {
+  readonly token: string
+  readonly headers?: Readonly<Record<string, string>>
+}
+
+/** `path` is below `/v1/` and has its query. */
+export async function openStream(port: number, path: string, options: StreamOptions): Promise<ToldStream> {
+  const headers = { 'X-Vault-Token': options.token, ...options.headers }
+  const outgoing = request({ host: '127.0.0.1', port, path: `/v1/${path}`, headers, agent: false })
+  outgoing.end()
+  const [response] = (await once(outgoing, 'response')) as [IncomingMessage]
+  outgoing.on('error', () => undefined)
+  let text = ''
+  response.setEncoding('utf8').on('data', (part: string) => (text += part))
+  const ended = new Promise<'end' | 'broken'>((done) => {
+    response.on('error', () => undefined)
+    response.on('close', () => done(response.complete ? 'end' : 'broken'))
+  })
+  const lines = () =>
+    text
+      .slice(0, text.lastIndexOf('\n') + 1)
+      .split('\n')
+      .filter(Boolean)
+      .map((line) => JSON.parse(line) as ToldLine)
+  return {
+    status: response.statusCode ?? 0,
+    response,
+    text: () => text,
+    lines,
+    told: () => lines().flatMap(({ change, path: name, version }) => (change ? [`${change} ${name} ${version}`] : [])),
+    ended,
+    close: () => void outgoing.destroy(),
+  }
+}
