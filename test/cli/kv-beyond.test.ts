@@ -5,7 +5,9 @@ import { join } from 'node:path'
 import { spawnSync } from 'node:child_process'
 import { test } from 'node:test'
 import { faultIn } from '../../src/cli/kv/json-file.ts'
+import { workDirectory } from '../helpers/agent-process.ts'
 import { kvCommands } from '../helpers/kv-commands.ts'
+import { recordingCore, runAt } from './recording-core.ts'
 import { expectStatus, readSecret, tokenWith, writeSecret } from '../helpers/kv-world.ts'
 import { OUTPOST, ROOT, start } from './outpost-process.ts'
 
@@ -128,6 +130,47 @@ test('an import that fails in the middle says what is there, and goes on from th
   secrets['k700'] = { data: {} }
   writeFileSync(file, JSON.stringify({ secrets }))
   assert.match((await run(`import secret/to ${file}`)).stdout, /created 700, updated 0, .* unchanged 500/)
+})
+
+test('of a step whose answer is lost it is said that nobody knows', async (t) => {
+  const directory = workDirectory(t)
+  const file = join(directory, 'tree.json')
+  writeFileSync(file, '{"secrets": {"a": {"data": {"id": 12345678901234567890}}}}')
+  const core = await recordingCore(t)
+  core.answers = {
+    'GET sys/internal/ui/mounts/s/to': [200, { data: { path: 's/', type: 'kv', options: { version: '2' } } }],
+    'POST s/import/to': [502, 'bad gateway'],
+  }
+  const { code, err, out } = await runAt(core, ['kv', 'import', 's/to', file])
+  assert.deepEqual([code, out], [1, ''])
+  assert.match(
+    err,
+    /^outpost: no secret was imported; whether the next 1 were, from "a" on, is not known: bad gateway /,
+  )
+})
+
+test('an export that breaks in the middle leaves no file, nor the one that was there changed', async (t) => {
+  const directory = workDirectory(t)
+  const core = await recordingCore(t)
+  core.answers = {
+    'GET sys/internal/ui/mounts/s/to': [200, { data: { path: 's/', type: 'kv', options: { version: '2' } } }],
+    'GET s/export/to': [200, { data: { secrets: { a: { data: {} } }, next: 'a' } }],
+    'GET s/export/to?after=a': [500, 'broken'],
+  }
+  writeFileSync(join(directory, 'old.json'), 'old')
+  for (const name of ['new.json', 'old.json']) {
+    const { code, err } = await runAt(core, ['kv', 'export', `-output=${join(directory, name)}`, 's/to'])
+    assert.deepEqual([code, err], [1, 'outpost: broken (HTTP 500)\n'])
+  }
+  assert.deepEqual(readdirSync(directory), ['old.json'])
+  assert.equal(readFileSync(join(directory, 'old.json'), 'utf8'), 'old')
+})
+
+test('numbers stay as they were written', async (t) => {
+  const { run } = await kvCommands(t)
+  const input = '{"secrets": {"a": {"data": {"id": 12345678901234567890, "x": 1.0}}}}'
+  assert.equal((await run('import secret/to -', { input })).code, 0)
+  assert.match((await run('export secret/to')).stdout, /^"a":\{"data":\{"id":12345678901234567890,"x":1\.0\}/m)
 })
 
 test('a bad file is named by line or secret, and nothing of it is written', async (t) => {

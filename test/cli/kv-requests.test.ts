@@ -137,6 +137,29 @@ const cases: [string, Exchange[], Answers][] = [
     V2,
   ],
   ['kv metadata delete s/a', [[ASK], ['DELETE s/metadata/a']], V2],
+  [
+    'kv diff -from=1 -to=2 s/a',
+    [[ASK], ['GET s/diff/a?from=1&to=2']],
+    { ...V2, 'GET s/diff/a?from=1&to=2': [200, { data: { from: 1, to: 2, changes: [] } }] },
+  ],
+  [
+    'kv copy s/a s/b',
+    [[ASK], ['POST s/copy/a', { to: 'b' }]],
+    { ...V2, 'POST s/copy/a': [200, { data: { path: 'b' } }] },
+  ],
+  [
+    'kv move -mount=s a b/c',
+    [[ASK_MOUNT], ['POST s/move/a', { to: 'b/c' }]],
+    { ...V2, 'POST s/move/a': [200, { data: { path: 'b/c' } }] },
+  ],
+  [
+    'kv search -name=x -custom-metadata=a=1 -custom-metadata=b=2 s/a',
+    [[ASK], ['GET s/search/a?name=x&custom_metadata=a%3D1&custom_metadata=b%3D2']],
+    {
+      ...V2,
+      'GET s/search/a?name=x&custom_metadata=a%3D1&custom_metadata=b%3D2': [200, { data: { found: [], next: null } }],
+    },
+  ],
   ['kv enable-versioning s/', [['POST sys/mounts/s/tune', { options: { version: '2' } }]], V2],
 ]
 

@@ -134,6 +134,15 @@ test('a server without a core hands secrets on to the one that has it, and asks 
   await both('GET', '/v1/sys/mounts', undefined, token)
   await both('GET', '/v1/sys/mounts', undefined, 's.unknown')
   assert.equal((await both('GET', '/v1/auth/token/lookup-self', undefined, token)).status, 403)
+  const mounting = { method: 'POST', path: '/v1/sys/mounts/kv', body: '{"type":"kv","options":{"version":"2"}}' }
+  assert.equal((await send(owner.port, { ...mounting, headers: { 'X-Vault-Token': core.rootToken } })).status, 204)
+  assert.match((await both('GET', '/v1/kv/watch')).body, /"cursor":"\d+-\d+"/)
+  for (const headers of [{}, { Accept: 'text/event-stream' }]) {
+    const streaming = `/v1/kv/watch${'Accept' in headers ? '' : '?stream=true'}`
+    const asked = { method: 'GET', path: streaming, headers: { ...headers, 'X-Vault-Token': core.rootToken } }
+    const refused = await send(other.port, asked)
+    assert.deepEqual([refused.status, /hands no stream on: ask without/.test(refused.body)], [400, true])
+  }
   const path = `/v1/client/metadata?node_id=${host.member.nodeId}`
   for (const port of [owner.port, other.port, host.member.port]) {
     const ask = (as: string) => send(port, { method: 'GET', path, headers: { 'X-Nomad-Token': as } })
