@@ -155,8 +155,10 @@ export class Barrier {
     return plaintext
   }
 
-  #share(ciphertext: Uint8Array | undefined, { buffer, byteOffset, length }: Uint8Array): void {
-    if (ciphertext) this.#opened.set(ciphertext, Buffer.from(buffer, byteOffset, length))
+  #share(ciphertext: Uint8Array | undefined, value: Uint8Array): void {
+    const isBuffer = Buffer.isBuffer(value)
+    const plaintext = isBuffer ? value : Buffer.from(value.buffer, value.byteOffset, value.length)
+    if (ciphertext) this.#opened.set(ciphertext, plaintext)
   }
 
   /** As `Store.list`; names are not secret below the barrier. */

@@ -5,7 +5,7 @@ import type { Storage } from './engine.ts'
 export class Changes {
   readonly #view: Storage
   /** Undefined: removed. */
-  readonly #changed = new Map<string, Uint8Array | undefined>()
+  readonly #changed = new Map<string, Buffer | undefined>()
 
   constructor(view: Storage) {
     this.#view = view
@@ -13,12 +13,10 @@ export class Changes {
 
   /** The entry as it will be once this batch, and everything that is queued before it, is durable. */
   get(path: string): Buffer | undefined {
-    if (!this.#changed.has(path)) return this.#view.pending(path)
-    const value = this.#changed.get(path)
-    return value && Buffer.from(value.buffer, value.byteOffset, value.length)
+    return this.#changed.get(path) ?? (this.#changed.has(path) ? undefined : this.#view.pending(path))
   }
 
-  put(path: string, value: Uint8Array): void {
+  put(path: string, value: Buffer): void {
     this.#changed.set(path, value)
   }
 
@@ -27,7 +25,7 @@ export class Changes {
   }
 
   get batch(): Batch {
-    const puts: { path: string; value: Uint8Array }[] = []
+    const puts: { path: string; value: Buffer }[] = []
     const deletes: string[] = []
     for (const [path, value] of this.#changed) {
       if (value) puts.push({ path, value })

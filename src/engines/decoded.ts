@@ -1,11 +1,27 @@
 /** Entries that are read often and change seldom are decoded once: as long as one is the same buffer, it is the same value. */
 
-/** `decode`, which is not asked again about a buffer that is known. What it returns is shared: nobody may change it. */
-export function decodedOnce<T extends object>(decode: (bytes: Buffer) => T): (bytes: Buffer) => T {
-  const known = new WeakMap<Buffer, T>()
-  return (bytes) => {
-    let value = known.get(bytes)
-    if (value === undefined) known.set(bytes, (value = decode(bytes)))
+/** Turns entries into values and back. Values are shared: nobody may change one. */
+export class Decoded<T extends object> {
+  readonly #known = new WeakMap<Buffer, T>()
+  readonly #decode: (bytes: Buffer) => T
+  readonly #encode: (value: T) => Buffer
+
+  /** `decode` is not asked about a buffer that is known. */
+  constructor(decode: (bytes: Buffer) => T, encode: (value: T) => Buffer) {
+    this.#decode = decode
+    this.#encode = encode
+  }
+
+  of(bytes: Buffer): T {
+    let value = this.#known.get(bytes)
+    if (value === undefined) this.#known.set(bytes, (value = this.#decode(bytes)))
     return value
+  }
+
+  /** The value as an entry: who is given the same buffer back needs not decode it. */
+  bytes(value: T): Buffer {
+    const bytes = this.#encode(value)
+    this.#known.set(bytes, value)
+    return bytes
   }
 }

@@ -30,7 +30,9 @@ export class MalformedBatch extends Error {
 /** Throws MalformedBatch for a path that could not be found again: empty, with an empty part, or not well-formed. */
 export function checkPath(path: string): void {
   const isFine = path !== '' && !path.startsWith('/') && !path.endsWith('/') && !path.includes('//')
-  if (isFine && path.isWellFormed() && !path.includes('\0') && Buffer.byteLength(path) <= PATH_BYTES_MAX) return
+  // A character has at most three bytes of UTF-8.
+  const isShort = path.length * 3 <= PATH_BYTES_MAX || Buffer.byteLength(path) <= PATH_BYTES_MAX
+  if (isFine && isShort && path.isWellFormed() && !path.includes('\0')) return
   throw new MalformedBatch('a storage path is malformed or too long')
 }
 
@@ -45,21 +47,36 @@ export function isLocal({ puts, deletes }: Batch): boolean {
   return local > 0
 }
 
-/** The batch as bytes. Throws MalformedBatch for a batch that is none: paths, one path twice, mixed, too large. */
-export function encodeBatch(batch: Batch): Buffer<ArrayBuffer> {
+/** The most bytes that it takes. Throws MalformedBatch for a batch that is none: paths, one path twice, mixed, too large. */
+export function checkBatch(batch: Batch): number {
   const { puts, deletes } = batch
   isLocal(batch)
   const seen = new Set<string>()
   let size = 1 + 2 * VARINT_BYTES_MAX
-  for (const path of [...puts.map((put) => put.path), ...deletes]) {
+  const look = (path: string) => {
     checkPath(path)
     if (seen.has(path)) throw new MalformedBatch('a batch changes one path twice')
     seen.add(path)
-    size += VARINT_BYTES_MAX + Buffer.byteLength(path)
+    size += VARINT_BYTES_MAX + path.length * 3
   }
-  for (const { value } of puts) size += VARINT_BYTES_MAX + value.length
+  for (const { path, value } of puts) {
+    look(path)
+    size += VARINT_BYTES_MAX + value.length
+  }
+  for (const path of deletes) look(path)
   if (size > BATCH_BYTES_MAX) throw new MalformedBatch('a batch is too large')
-  const writer = new Writer(Buffer.from(new ArrayBuffer(size)))
+  return size
+}
+
+/** The batch as bytes. Throws as `checkBatch` does. */
+export function encodeBatch(batch: Batch): Buffer<ArrayBuffer> {
+  const out = Buffer.from(new ArrayBuffer(checkBatch(batch)))
+  return out.subarray(0, writeBatch(batch, out, 0))
+}
+
+/** Writes a batch that was checked into `out`, where there is room for it from `at` on. Returns where it ends. */
+export function writeBatch({ puts, deletes }: Batch, out: Buffer, at: number): number {
+  const writer = new Writer(out, at)
   writer.byte(FORMAT)
   writer.number(puts.length)
   for (const { path, value } of puts) {
@@ -68,7 +85,7 @@ export function encodeBatch(batch: Batch): Buffer<ArrayBuffer> {
   }
   writer.number(deletes.length)
   for (const path of deletes) writer.text(path)
-  return writer.done()
+  return writer.at
 }
 
 /** The batch that the bytes hold; values lie in them. Throws MalformedBatch. */
@@ -86,15 +103,16 @@ export function decodeBatch(bytes: Uint8Array): Batch {
 const VARINT_BYTES_MAX = 5
 
 class Writer {
-  readonly #out: Buffer<ArrayBuffer>
-  #at = 0
+  readonly #out: Buffer
+  at: number
 
-  constructor(out: Buffer<ArrayBuffer>) {
+  constructor(out: Buffer, at: number) {
     this.#out = out
+    this.at = at
   }
 
   byte(value: number): void {
-    this.#out[this.#at++] = value
+    this.#out[this.at++] = value
   }
 
   number(value: number): void {
@@ -105,17 +123,13 @@ class Writer {
 
   bytes(value: Uint8Array): void {
     this.number(value.length)
-    this.#out.set(value, this.#at)
-    this.#at += value.length
+    this.#out.set(value, this.at)
+    this.at += value.length
   }
 
   text(value: string): void {
     this.number(Buffer.byteLength(value))
-    this.#at += this.#out.write(value, this.#at)
-  }
-
-  done(): Buffer<ArrayBuffer> {
-    return this.#out.subarray(0, this.#at)
+    this.at += this.#out.write(value, this.at)
   }
 }
 

@@ -38,6 +38,12 @@ export class EntryCache {
     return kept
   }
 
+  /** What was found in the database; what is kept here already where that is the same. */
+  known(path: string, found: Kept | undefined): Kept | undefined {
+    const known = this.#kept.peek(path)
+    return known && known !== NOTHING && known.sequence === found?.sequence ? known : found
+  }
+
   /**
    * A batch is known to be durable. Only what is asked for comes in here, so that writing much does not drive out what is
    * read. What was read may be of a later batch, of which nobody knows yet: nothing goes back to before it.

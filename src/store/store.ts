@@ -28,6 +28,7 @@ import { factIn } from './facts.ts'
 import type { LogLimits } from './log-limits.ts'
 import { baseIn, epochIn, type LogRow, type Position, positionIn, totalIn } from './log-row.ts'
 import type { SnapshotMeta } from './snapshot-archive.ts'
+import { ReadSnapshot } from './read-snapshot.ts'
 import { StoreError } from './store-error.ts'
 import { WriterQueue } from './writer-queue.ts'
 
@@ -102,6 +103,7 @@ export class SqliteStore implements Store {
   readonly #paths: StatementSync
   readonly #rows: StatementSync
   readonly #cache = new EntryCache()
+  readonly #snapshot: ReadSnapshot
   #epoch: number
   #closed = false
 
@@ -114,16 +116,21 @@ export class SqliteStore implements Store {
     this.path = path
     this.#queue = queue
     this.#reader = openForReading(path)
+    this.#snapshot = new ReadSnapshot(this.#reader)
     this.#get = this.#reader.prepare('SELECT value, sequence, crc FROM entries WHERE path = ?')
     this.#next = this.#reader.prepare('SELECT path FROM entries WHERE path >= ? AND path < ? ORDER BY path LIMIT 1')
     this.#paths = this.#reader.prepare('SELECT path FROM entries WHERE path >= ? AND path < ? ORDER BY path LIMIT ?')
     this.#rows = this.#reader.prepare('SELECT * FROM log WHERE sequence > ? ORDER BY sequence LIMIT ?')
     this.#epoch = epochIn(this.#reader)
+    // Whoever is told reads what was told.
+    queue.onReport = () => this.#snapshot.end()
     queue.onWritten = (batch, sequence) => this.#cache.written(batch, sequence)
     queue.onFailure(() => this.#cache.forget())
   }
 
   get(path: string): Entry | undefined {
+    // What is queued for it may be in the database already, and nobody was told: then others that go with it are, too.
+    if (this.#queue.queued(path)) return this.#cache.known(path, this.#entry(path))
     return this.#cache.get(path, () => this.#entry(path))
   }
 
@@ -169,7 +176,7 @@ export class SqliteStore implements Store {
 
   commit(batch: Batch): Promise<number> {
     return this.#queue.write(batch, this.#epoch).then((outcome) => {
-      if ('result' in outcome && outcome.result.kind === 'written') return outcome.result.sequence
+      if ('sequence' in outcome) return outcome.sequence
       throw new StoreError('failed', 'the writer gave no result')
     })
   }
@@ -195,7 +202,7 @@ export class SqliteStore implements Store {
 
   /** Rows of the log behind `sequence`, in order, at most `limit`. */
   rowsAfter(sequence: number, limit: number): LogRow[] {
-    return this.#rows.all(sequence, limit).map((row) => {
+    return this.#read(() => this.#rows.all(sequence, limit)).map((row) => {
       const { batch, checksum } = row
       if (!(batch instanceof Uint8Array) || !(checksum instanceof Uint8Array)) throw new Fault('the log is damaged')
       const numbers = { sequence: Number(row['sequence']), epoch: Number(row['epoch']), atMs: Number(row['at']) }
@@ -250,12 +257,16 @@ export class SqliteStore implements Store {
   async close(): Promise<void> {
     if (this.#closed) return
     this.#closed = true
-    await this.#queue.close(() => this.#reader.close())
+    await this.#queue.close(() => {
+      this.#snapshot.end()
+      this.#reader.close()
+    })
   }
 
   /** SQLite does not say of which file it speaks. */
   #read<T>(read: () => T): T {
     try {
+      this.#snapshot.begin()
       return read()
     } catch (error) {
       throw new Fault(`the database ${this.path} cannot be read: ${messageOf(error)}`, { cause: error })

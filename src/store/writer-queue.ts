@@ -1,6 +1,10 @@
 /**
  * This thread's side of the writer: what has been ordered and not been answered yet.
  *
+ * What is to be written while the writer is busy waits here and goes to it as one *group* (`write-group.ts`), so that one
+ * commit and one message serve all of it. A group also waits, for a few turns of the event loop at most, as long as each
+ * turn adds to it.
+ *
  * A batch that is queued is not durable, and whoever decides about the next one must know it all the same: the *overlay*
  * holds the newest queued word on each path. Should a batch fail, everything queued behind it was decided upon a state
  * that did not come to be. So each order carries the *generation* in which it was made. The writer that fails one refuses
@@ -9,8 +13,9 @@
  */
 import { Worker } from 'node:worker_threads'
 import { Fault, messageOf } from '../kit/errors.ts'
-import { type Batch, encodeBatch } from './batch.ts'
+import { type Batch, checkBatch } from './batch.ts'
 import { StoreError } from './store-error.ts'
+import { WriteGroup } from './write-group.ts'
 import type { Order, Outcome, Report, WriterSettings } from './writer-thread.ts'
 
 /** What is queued for a path: its value, or that it is removed. */
@@ -21,7 +26,7 @@ export interface Queued {
 type OrderBody = Order extends infer O ? (O extends { readonly id: number } ? Omit<O, 'id'> : never) : never
 
 interface Waiting {
-  readonly resolve: (outcome: Outcome) => void
+  readonly resolve: (outcome: Settled) => void
   readonly reject: (error: Error) => void
   readonly write?: QueuedWrite
 }
@@ -36,8 +41,17 @@ const FULL = 13
 /** Of batches that are queued: a disk that stands still must not cost all memory. One alone may be larger. */
 const QUEUED_BYTES_MAX = 256 << 20
 
+/** Of one group; a single batch may be larger. */
+const GROUP_MAX = 256
+const GROUP_BYTES_MAX = 4 << 20
+/** Turns that a group waits for others while it grows. */
+const GROWING_TURNS_MAX = 4
+
 /** Answers of one turn of the event loop: about half a millisecond of what those who are answered do next. */
 const ANSWERED_AT_ONCE = 8
+
+/** What became of one order. */
+type Settled = Exclude<Outcome, { readonly sequences: unknown }> | { readonly id: number; readonly sequence: number }
 
 export class WriterQueue {
   readonly #worker: Worker
@@ -46,9 +60,16 @@ export class WriterQueue {
   readonly #listeners = new Set<() => void>()
   /** Told of each batch that has become durable, before its author is. */
   onWritten: (batch: Batch, sequence: number) => void = () => undefined
+  /** Called before anybody is told of anything. */
+  onReport: () => void = () => undefined
   #count = 0
   /** What the writer has said and nobody was told yet. */
-  readonly #outcomes: Outcome[] = []
+  readonly #outcomes: Settled[] = []
+  /** What has not gone to the writer yet. */
+  #group: WriteGroup | undefined
+  /** Groups that the writer has and has not answered. */
+  #groupsOut = 0
+  #isFlushDue = false
   #generation = 0
   #queuedBytes = 0
   /** What ended the newest generation that failed. */
@@ -87,25 +108,60 @@ export class WriterQueue {
   }
 
   /** Queues a batch before it returns. Throws what is wrong with the batch, or that nothing can be queued now. */
-  write(batch: Batch, epoch: number): Promise<Outcome> {
-    const encoded = encodeBatch(batch)
-    const bytes = encoded.length
+  write(batch: Batch, epoch: number): Promise<Settled> {
+    const bytes = checkBatch(batch)
     this.#refuseWhenDown()
     if (this.#queuedBytes > 0 && this.#queuedBytes + bytes > QUEUED_BYTES_MAX) {
       throw new StoreError('busy', 'too much is waiting for the disk')
     }
-    const write = { generation: this.#generation, bytes, batch }
-    const body: OrderBody = { kind: 'write', batch: encoded, epoch, generation: this.#generation }
-    const outcome = this.#post(body, write, [encoded.buffer])
+    const id = this.#enter(batch, bytes, epoch)
     this.#queuedBytes += bytes
-    const id = this.#count
     for (const { path, value } of batch.puts) this.#overlay.set(path, { value, id })
     for (const path of batch.deletes) this.#overlay.set(path, { value: undefined, id })
-    return outcome
+    const write = { generation: this.#generation, bytes, batch }
+    return new Promise((resolve, reject) => this.#waiting.set(id, { resolve, reject, write }))
+  }
+
+  /** Adds it to the group that waits, and sees to it that the group goes. Returns its ID. */
+  #enter(batch: Batch, bytes: number, epoch: number): number {
+    const { epoch: before, generation } = this.#group ?? { epoch, generation: this.#generation }
+    if (before !== epoch || generation !== this.#generation) this.#flush()
+    const id = ++this.#count
+    this.#group ??= new WriteGroup(id, epoch, this.#generation)
+    this.#group.add(batch, bytes)
+    if (this.#group.length >= GROUP_MAX || this.#group.bytes >= GROUP_BYTES_MAX) this.#flush()
+    else this.#flushSoon()
+    return id
+  }
+
+  /** Once the writer is free, and the turns pass without anything new. */
+  #flushSoon(): void {
+    if (this.#isFlushDue || this.#groupsOut > 0 || !this.#group) return
+    this.#isFlushDue = true
+    setImmediate(() => this.#flushGrown(1, GROWING_TURNS_MAX))
+  }
+
+  #flushGrown(lengthBefore: number, turnsLeft: number): void {
+    const length = this.#group?.length ?? 0
+    if (length > lengthBefore && turnsLeft > 0) setImmediate(() => this.#flushGrown(length, turnsLeft - 1))
+    else {
+      this.#isFlushDue = false
+      this.#flush()
+    }
+  }
+
+  #flush(): void {
+    const group = this.#group
+    if (!group) return
+    this.#group = undefined
+    this.#groupsOut++
+    const encoded = group.encode()
+    const order: Order = { kind: 'write', ...encoded }
+    this.#worker.postMessage(order, [encoded.bytes])
   }
 
   /** Queues anything else. */
-  async order(order: OrderBody): Promise<Outcome> {
+  async order(order: OrderBody): Promise<Settled> {
     this.#refuseWhenDown()
     return this.#post(order)
   }
@@ -114,7 +170,7 @@ export class WriterQueue {
    * Queues what changes everything: commits are refused until it is answered. When it has been done the listeners are
    * called, as what they remember is of another state; before that, `changed`.
    */
-  async orderAlone(order: OrderBody, changed: () => void): Promise<Outcome> {
+  async orderAlone(order: OrderBody, changed: () => void): Promise<Settled> {
     this.#refuseWhenDown()
     this.#isAlone = true
     try {
@@ -148,30 +204,37 @@ export class WriterQueue {
     if (this.#isAlone) throw new StoreError('busy', 'a snapshot is being restored')
   }
 
-  #post(order: OrderBody, write?: QueuedWrite, transfer: ArrayBuffer[] = []): Promise<Outcome> {
+  /** Behind all that is queued. */
+  #post(order: OrderBody): Promise<Settled> {
+    this.#flush()
     const id = ++this.#count
     return new Promise((resolve, reject) => {
-      this.#waiting.set(id, { resolve, reject, ...(write && { write }) })
-      this.#worker.postMessage({ ...order, id }, transfer)
+      this.#waiting.set(id, { resolve, reject })
+      this.#worker.postMessage({ ...order, id }, [])
     })
   }
 
   #take(report: Report): void {
     if (report.kind !== 'done') return
-    this.#outcomes.push(...report.results)
-    if (this.#outcomes.length === report.results.length) this.#answer(ANSWERED_AT_ONCE)
+    this.#groupsOut = Math.max(0, this.#groupsOut - report.groups)
+    this.#flushSoon()
+    const isFirst = this.#outcomes.length === 0
+    for (const outcome of report.results) {
+      if (!('sequences' in outcome)) this.#outcomes.push(outcome)
+      else this.#outcomes.push(...outcome.sequences.map((sequence, at) => ({ id: outcome.id + at, sequence })))
+    }
+    if (isFirst) this.#answer(ANSWERED_AT_ONCE)
   }
 
   /** Answers in order, some at once: whoever is answered goes on at once, and others want to be served in between. */
   #answer(most: number): void {
+    this.onReport()
     for (const outcome of this.#outcomes.splice(0, most)) {
       const waiting = this.#waiting.get(outcome.id)
       if (!waiting) continue
       this.#waiting.delete(outcome.id)
       const failure = failureOf(outcome)
-      if (waiting.write && 'result' in outcome && outcome.result.kind === 'written') {
-        this.onWritten(waiting.write.batch, outcome.result.sequence)
-      }
+      if (waiting.write && 'sequence' in outcome) this.onWritten(waiting.write.batch, outcome.sequence)
       if (waiting.write) this.#settle(outcome.id, waiting.write, failure)
       if (failure === undefined) waiting.resolve(outcome)
       else waiting.reject(failure === 'dropped' ? this.#dropped() : failure)
@@ -183,9 +246,12 @@ export class WriterQueue {
     this.#queuedBytes -= bytes
     if (generation !== this.#generation) return
     if (failure !== undefined) return this.#beginGeneration(failure === 'dropped' ? this.#dropped() : failure)
-    for (const path of [...batch.puts.map((put) => put.path), ...batch.deletes]) {
-      if (this.#overlay.get(path)?.id === id) this.#overlay.delete(path)
-    }
+    for (const { path } of batch.puts) this.#uncover(path, id)
+    for (const path of batch.deletes) this.#uncover(path, id)
+  }
+
+  #uncover(path: string, id: number): void {
+    if (this.#overlay.get(path)?.id === id) this.#overlay.delete(path)
   }
 
   #beginGeneration(cause: StoreError): void {
@@ -213,7 +279,7 @@ export class WriterQueue {
   }
 }
 
-function failureOf(outcome: Outcome): StoreError | 'dropped' | undefined {
+function failureOf(outcome: Settled): StoreError | 'dropped' | undefined {
   if ('failure' in outcome) {
     const { message, code } = outcome.failure
     return new StoreError(code === FULL ? 'full' : 'failed', message)
@@ -221,6 +287,5 @@ function failureOf(outcome: Outcome): StoreError | 'dropped' | undefined {
   if (!('result' in outcome)) return undefined
   const { result } = outcome
   if (result.kind === 'dropped') return 'dropped'
-  if (result.kind === 'written') return undefined
   return new StoreError('fenced', `this store has been in epoch ${result.epoch} since: somebody else is the primary`)
 }

@@ -9,6 +9,7 @@ import { emptyWal, openForWriting } from './database.ts'
 import type { LogLimits } from './log-limits.ts'
 import { applySnapshot } from './snapshot-apply.ts'
 import type { SnapshotMeta } from './snapshot-archive.ts'
+import { batchesIn, type EncodedGroup } from './write-group.ts'
 import { type WriteRequest, type WriteResult, Writer } from './writer.ts'
 
 export interface WriterSettings {
@@ -23,25 +24,31 @@ interface Verified {
 }
 
 export type Order =
-  | ({ readonly kind: 'write'; readonly id: number } & WriteRequest)
+  | ({ readonly kind: 'write' } & EncodedGroup)
   | { readonly kind: 'raise epoch'; readonly id: number; readonly epoch: number }
   | { readonly kind: 'acknowledged'; readonly id: number; readonly sequence: number | undefined }
   | ({ readonly kind: 'restore'; readonly id: number; readonly fd: number } & Verified)
   | { readonly kind: 'nothing' | 'close'; readonly id: number }
 
-export type Report = { readonly kind: 'open' } | { readonly kind: 'done'; readonly results: readonly Outcome[] }
+export type Report =
+  | { readonly kind: 'open' }
+  /** `groups`: how many of them it answers. */
+  | { readonly kind: 'done'; readonly results: readonly Outcome[]; readonly groups: number }
 
 export type Outcome =
-  | { readonly id: number; readonly result: WriteResult }
+  /** Of a batch that was not written. */
+  | { readonly id: number; readonly result: Exclude<WriteResult, { readonly kind: 'written' }> }
+  /** Of batches that were written, `id` and those that follow upon it. */
+  | { readonly id: number; readonly sequences: number[] }
   | { readonly id: number; readonly done: true }
   /** What a caller handed over is not right, in words for it. */
   | { readonly id: number; readonly refusal: string }
   | { readonly id: number; readonly failure: { readonly message: string; readonly code: number } }
 
-/** Batches of one transaction; more would keep the first waiting. */
-const GROUP_MAX = 512
+/** Batches of one transaction, a group aside; more would keep the first waiting. */
+const BATCHES_MAX = 512
 /** Likewise of their bytes; a single batch may be larger. */
-const GROUP_BYTES_MAX = 8 << 20
+const BYTES_MAX = 8 << 20
 /** Without an order for so long, the write-ahead log is emptied. */
 const IDLE_MS = 2000
 /** So often the log is looked at for rows that have become too old, and so soon again while there are more. */
@@ -65,17 +72,31 @@ function failureOf(error: unknown): { message: string; code: number } {
 
 type Write = Extract<Order, { kind: 'write' }>
 
-function write(group: readonly Write[]): Outcome[] {
+function write(groups: readonly Write[]): Outcome[] {
   try {
-    const results = writer.write(group)
-    return group.flatMap(({ id }, at) => {
-      const result = results[at]
-      return result ? [{ id, result }] : []
-    })
+    const results = writer.write(groups.flatMap(requestsOf))
+    let at = 0
+    return groups.flatMap(({ id, lengths }) => outcomesOf(id, results.slice(at, (at += lengths.length))))
   } catch (error) {
     const failure = failureOf(error)
-    return group.map(({ id }) => ({ id, failure }))
+    return groups.flatMap(({ id, lengths }) => lengths.map((_, at) => ({ id: id + at, failure })))
   }
+}
+
+function requestsOf(group: Write): WriteRequest[] {
+  const { epoch, generation } = group
+  return Array.from(batchesIn(group), (batch) => ({ batch, epoch, generation }))
+}
+
+function outcomesOf(id: number, results: readonly WriteResult[]): Outcome[] {
+  const outcomes: Outcome[] = []
+  for (const [at, result] of results.entries()) {
+    const last = outcomes.at(-1)
+    if (result.kind !== 'written') outcomes.push({ id: id + at, result })
+    else if (last && 'sequences' in last) last.sequences.push(result.sequence)
+    else outcomes.push({ id: id + at, sequences: [result.sequence] })
+  }
+  return outcomes
 }
 
 function other(order: Exclude<Order, Write>): Outcome {
@@ -106,19 +127,20 @@ function arrived(): Order | undefined {
 function serve(first: Order): void {
   let next: Order | undefined = first
   while (next) {
-    const group: Write[] = []
-    let bytes = 0
-    while (next?.kind === 'write' && group.length < GROUP_MAX && bytes < GROUP_BYTES_MAX) {
-      group.push(next)
-      bytes += next.batch.length
+    const groups: Write[] = []
+    let [batches, bytes] = [0, 0]
+    while (next?.kind === 'write' && batches < BATCHES_MAX && bytes < BYTES_MAX) {
+      groups.push(next)
+      batches += next.lengths.length
+      bytes += next.bytes.byteLength
       next = arrived()
     }
-    const results = group.length > 0 ? write(group) : []
+    const results = groups.length > 0 ? write(groups) : []
     if (next && next.kind !== 'write') {
       results.push(other(next))
       next = arrived()
     }
-    tell({ kind: 'done', results })
+    tell({ kind: 'done', results, groups: groups.length })
   }
 }
 

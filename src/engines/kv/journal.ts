@@ -4,7 +4,7 @@
  * wait; nothing is read while nobody does.
  */
 import { type Chronicle, type MountFacts, Rejection } from '../engine.ts'
-import { type ChangeKind, decodeRecord } from './record.ts'
+import { type ChangeKind, records } from './record.ts'
 import { hidden } from './names.ts'
 import { RECORDS_PREFIX, REMOVED_PATH } from './secrets.ts'
 
@@ -123,7 +123,7 @@ export class Journal {
     for (const { path, value } of puts) {
       const bytes = Buffer.from(value.buffer, value.byteOffset, value.length)
       if (path !== REMOVED_PATH) {
-        const { current, lastChange, name } = decodeRecord(bytes)
+        const { current, lastChange, name } = records.of(bytes)
         events.push({ path: name, change: lastChange, version: current })
         continue
       }

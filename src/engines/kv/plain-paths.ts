@@ -44,7 +44,9 @@ export const plainPaths: readonly Path[] = [
     exists: ({ path: name }, call) => pendingSecrets(call).record(name) !== undefined,
     read({ path: name }, call) {
       if (name === '' || name.endsWith('/')) return undefined
-      const json = new Secrets(call).data(name, ONLY)
+      const secrets = new Secrets(call)
+      const record = secrets.record(name)
+      const json = record && secrets.data(record, ONLY)
       return json === undefined ? undefined : { data: new JsonText(json), leaseSeconds: leaseOf(json, call) }
     },
     update: write,

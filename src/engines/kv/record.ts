@@ -1,9 +1,10 @@
 /**
- * What is kept of a secret beside its data: settings, and for each version when it was made, deleted, destroyed. Times
- * are milliseconds since the Unix epoch here and RFC 3339 outside.
+ * What is kept of a secret: settings, for each version when it was made, deleted, destroyed, and the data of the newest
+ * version where that is small, so that most secrets are read and written as one entry. Times are milliseconds since the
+ * Unix epoch here and RFC 3339 outside.
  */
 import { Fault } from '../../kit/errors.ts'
-import { decodedOnce } from '../decoded.ts'
+import { Decoded } from '../decoded.ts'
 
 /** Who did something, as it is shown; what is not known is left out. */
 export interface Actor {
@@ -45,9 +46,13 @@ export interface KeyRecord {
   readonly versions: ReadonlyMap<number, VersionRecord>
   readonly lastChange: ChangeKind
   readonly lastUpdatedBy: Actor | null
+  /** The data of the version `current` as JSON text, where it is kept here and not in an entry of its own. */
+  readonly newest: string | undefined
 }
 
-const FORMAT = 2
+const FORMAT = 3
+/** Between the record and the data: JSON text has none. */
+const DATA_MARK = '\0'
 
 type EncodedVersion = [
   version: number,
@@ -94,10 +99,11 @@ export function freshRecord(name: string, nowMs: number): KeyRecord {
     versions: new Map(),
     lastChange: 'metadata',
     lastUpdatedBy: null,
+    newest: undefined,
   }
 }
 
-export function encodeRecord(record: KeyRecord): Buffer {
+function encodeRecord(record: KeyRecord): Buffer {
   const actors = new Actors()
   const encoded: Encoded = [
     FORMAT,
@@ -117,7 +123,8 @@ export function encodeRecord(record: KeyRecord): Buffer {
     actors.number(record.lastUpdatedBy),
     actors.all,
   ]
-  return Buffer.from(JSON.stringify(encoded))
+  const text = JSON.stringify(encoded)
+  return Buffer.from(record.newest === undefined ? text : text + DATA_MARK + record.newest)
 }
 
 /** Those of a record, each once: most versions of a secret are made by the same few. */
@@ -145,10 +152,11 @@ function encodeVersion([version, given]: readonly [number, VersionRecord], actor
   return [version, createdAtMs, deletedAtMs, destroyed, made]
 }
 
-/** Throws a Fault for a record of a form that this program does not know. */
-export const decodeRecord = decodedOnce((bytes): KeyRecord => {
+function decodeRecord(bytes: Buffer): KeyRecord {
+  const text = bytes.toString('utf8')
+  const mark = text.indexOf(DATA_MARK)
   // Written by this file and authenticated by the barrier; the format tells another program's from ours.
-  const encoded = JSON.parse(bytes.toString('utf8')) as Encoded
+  const encoded = JSON.parse(mark < 0 ? text : text.slice(0, mark)) as Encoded
   if (encoded[0] !== FORMAT) throw new Fault('the record of a secret is of another version of this program')
   const actors = encoded[15]
   return {
@@ -177,8 +185,12 @@ export const decodeRecord = decodedOnce((bytes): KeyRecord => {
     name: encoded[12],
     lastChange: encoded[13],
     lastUpdatedBy: actors[encoded[14] - 1] ?? null,
+    newest: mark < 0 ? undefined : text.slice(mark + 1),
   }
-})
+}
+
+/** Records as entries. Throws a Fault for a record of a form that this program does not know. */
+export const records = new Decoded(decodeRecord, encodeRecord)
 
 export function isDeleted({ deletedAtMs }: VersionRecord, nowMs: number): boolean {
   return deletedAtMs !== 0 && deletedAtMs <= nowMs

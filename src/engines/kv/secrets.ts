@@ -6,15 +6,15 @@ import type { Batch } from '../../barrier/view.ts'
 import { Changes } from '../changes.ts'
 import { type Caller, type EngineCall, Rejection } from '../engine.ts'
 import type { KeyedHash } from '../keyed-hash.ts'
-import { addName, hidden, type Read, removeName } from './names.ts'
+import type { Read } from './folder.ts'
+import { addName, hidden, isNamed, removeName } from './names.ts'
 import {
   type Actor,
   type ChangeKind,
-  decodeRecord,
-  encodeRecord,
   freshRecord,
   isDeleted,
   type KeyRecord,
+  records,
   type VersionRecord,
 } from './record.ts'
 
@@ -27,6 +27,8 @@ export const RECORDS_PREFIX = 'k/'
 const VERSIONS_DEFAULT = 10
 /** Of one version's data as JSON: as much as a body may bring at once, also where patches have put it together. */
 const DATA_BYTES_MAX = 32 << 20
+/** Of data that is kept in the record: longer ones would be written again with each change of the metadata. */
+const DATA_IN_RECORD_MAX = 4096
 
 export interface EngineConfig {
   /** 0: ten. */
@@ -68,18 +70,19 @@ export class Secrets {
 
   record(name: string): KeyRecord | undefined {
     const kept = this.read(this.recordPath(name))
-    return kept && decodeRecord(kept)
+    return kept && records.of(kept)
   }
 
   /** The data of a version as JSON text; undefined where it is gone. */
-  data(name: string, version: number): string | undefined {
+  data({ current, name, newest }: KeyRecord, version: number): string | undefined {
+    if (version === current && newest !== undefined) return newest
     return this.read(this.blobPath(name, version))?.toString('utf8')
   }
 
   /** The data of a version that can be read: not deleted, not destroyed. */
   liveData(record: KeyRecord, version = record.current): string | undefined {
     const kept = record.versions.get(version)
-    return kept && !kept.destroyed && !isDeleted(kept, this.nowMs) ? this.data(record.name, version) : undefined
+    return kept && !kept.destroyed && !isDeleted(kept, this.nowMs) ? this.data(record, version) : undefined
   }
 
   recordPath(name: string): string {
@@ -95,19 +98,28 @@ export class Secrets {
 }
 
 /** Throws a Rejection (400) for more than a secret may have. */
-function dataBytes(json: string): Buffer {
-  const bytes = Buffer.from(json)
-  if (bytes.length <= DATA_BYTES_MAX) return bytes
-  throw new Rejection(400, `a secret has at most ${DATA_BYTES_MAX} bytes of JSON, this one has ${bytes.length}`)
+function checkLength(json: string): void {
+  const bytes = Buffer.byteLength(json)
+  if (bytes <= DATA_BYTES_MAX) return
+  throw new Rejection(400, `a secret has at most ${DATA_BYTES_MAX} bytes of JSON, this one has ${bytes}`)
 }
 
-/** What deciding about a write reads. */
+/**
+ * Secrets for deciding about a write. Whether there is one is asked of the folder, which the write of a new one needs
+ * anyway: what is not there is what costs the store the longest look.
+ */
+class PendingSecrets extends Secrets {
+  override record(name: string): KeyRecord | undefined {
+    return isNamed(this.secret, this.read, name) ? super.record(name) : undefined
+  }
+}
+
 export function pendingSecrets(call: EngineCall): Secrets {
-  return new Secrets(call, (path) => call.view.pending(path))
+  return new PendingSecrets(call, (path) => call.view.pending(path))
 }
 
 /** The same for a caller who writes: what is pending, and the batch that is being made. */
-export class ChangingSecrets extends Secrets {
+export class ChangingSecrets extends PendingSecrets {
   readonly #changes: Changes
   readonly #caller: Caller
   readonly #removed = new Set<string>()
@@ -123,7 +135,7 @@ export class ChangingSecrets extends Secrets {
 
   /** All that was changed, to be committed as one. */
   get batch(): Batch {
-    for (const [name, record] of this.#records) this.#changes.put(this.recordPath(name), encodeRecord(record))
+    for (const [name, record] of this.#records) this.#changes.put(this.recordPath(name), records.bytes(record))
     const removed = [...this.#removed].filter((name) => !this.#records.has(name))
     if (removed.length > 0) this.#changes.put(REMOVED_PATH, Buffer.from(JSON.stringify(removed)))
     return this.#changes.batch
@@ -170,7 +182,6 @@ export class ChangingSecrets extends Secrets {
   /** A new version with this JSON text; what is too old goes. Returns the record as it is then. */
   addVersion(name: string, before: KeyRecord | undefined, data: string, operation: 'update' | 'patch'): KeyRecord {
     const { config, nowMs } = this
-    const bytes = dataBytes(data)
     const known = before ?? freshRecord(name, nowMs)
     const current = known.current + 1
     const createdBy = this.#actor(before ? operation : 'create')
@@ -178,20 +189,31 @@ export class ChangingSecrets extends Secrets {
     const versions = new Map(known.versions)
     versions.set(current, { createdAtMs: nowMs, deletedAtMs, destroyed: false, createdBy, deletedBy: null })
     const oldest = this.#pruned(known, versions, known.maxVersions || config.maxVersions || VERSIONS_DEFAULT)
-    this.#changes.put(this.blobPath(name, current), bytes)
-    const record = { ...known, current, oldest, versions, updatedAtMs: nowMs, lastUpdatedBy: createdBy }
+    if (known.newest !== undefined && versions.has(known.current)) {
+      this.#changes.put(this.blobPath(name, known.current), Buffer.from(known.newest))
+    }
+    const newest = this.#putNewest(name, current, data)
+    const record = { ...known, current, oldest, versions, updatedAtMs: nowMs, lastUpdatedBy: createdBy, newest }
     return this.#put(record, 'write', !before)
+  }
+
+  /** The data of what is to be the newest version: returned where it goes into the record. */
+  #putNewest(name: string, version: number, data: string): string | undefined {
+    if (data.length <= DATA_IN_RECORD_MAX) return data
+    checkLength(data)
+    this.#changes.put(this.blobPath(name, version), Buffer.from(data))
+    return undefined
   }
 
   /** Version 1 of a secret that has no others, with this JSON text in the place of what it had. */
   replace(name: string, data: string): void {
     const before = this.record(name)
-    const bytes = dataBytes(data)
     const createdBy = this.#actor(before ? 'update' : 'create')
     const version = { createdAtMs: this.nowMs, deletedAtMs: 0, destroyed: false, createdBy, deletedBy: null }
     const record = { ...(before ?? freshRecord(name, this.nowMs)), current: 1, versions: new Map([[1, version]]) }
-    this.#changes.put(this.blobPath(name, 1), bytes)
-    this.#put({ ...record, updatedAtMs: this.nowMs, lastUpdatedBy: createdBy }, 'write', !before)
+    const newest = this.#putNewest(name, 1, data)
+    if (before && before.newest === undefined && newest !== undefined) this.#changes.delete(this.blobPath(name, 1))
+    this.#put({ ...record, updatedAtMs: this.nowMs, lastUpdatedBy: createdBy, newest }, 'write', !before)
   }
 
   /** Versions are in order. Takes out what is too old once there is one version more; returns the oldest that is left. */
@@ -230,7 +252,9 @@ export class ChangingSecrets extends Secrets {
       versions.set(number, changed)
       isChanged = true
     }
-    if (isChanged) this.#put({ ...record, versions, lastUpdatedBy: this.#actor(kind) }, kind, false)
+    if (!isChanged) return
+    const newest = versions.get(record.current)?.destroyed ? undefined : record.newest
+    this.#put({ ...record, versions, newest, lastUpdatedBy: this.#actor(kind) }, kind, false)
   }
 
   softDelete(name: string, numbers: Iterable<number>): void {
@@ -274,7 +298,9 @@ export class ChangingSecrets extends Secrets {
    */
   copy(from: KeyRecord, to: string, bytesMax: number): number {
     let bytes = 0
+    if (from.newest !== undefined) bytes += from.newest.length
     for (const version of from.versions.keys()) {
+      if (version === from.current && from.newest !== undefined) continue
       const data = this.read(this.blobPath(from.name, version))
       if (!data) continue
       bytes += data.length

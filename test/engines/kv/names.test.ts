@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Changes } from '../../../src/engines/changes.ts'
-import { addName, compareNames, namesBelow, namesIn, removeName, taken } from '../../../src/engines/kv/names.ts'
+import { compareNames } from '../../../src/engines/kv/folder.ts'
+import { addName, isNamed, namesBelow, namesIn, removeName, taken } from '../../../src/engines/kv/names.ts'
 import { openKv } from '../../helpers/kv-world.ts'
 
 /** Whole numbers below a bound (mulberry32). */
@@ -52,6 +53,8 @@ test('names are listed as a sorted list would be, whatever was added and removed
     )
   }
   assert.deepEqual([...namesBelow(secret, read, '')].sort(), [...model].sort())
+  for (const name of model) assert.ok(isNamed(secret, read, name), name)
+  for (const name of ['none', 'a/none', 'none/x', 'a/b', 'x999']) assert.ok(!isNamed(secret, read, name), name)
   const last = new Changes(mount.view)
   for (const name of model) removeName(secret, last, name)
   await mount.view.commit(last.batch)

@@ -1,0 +1,32 @@
+/**
+ * One state of the database for everything that is read in one turn of the event loop: what a commit changes together is
+ * seen together, and a read costs no lock of its own. It is let go of at the end of the turn, and before anybody is told
+ * of a commit, so that it keeps neither a reader from what is new nor the write-ahead log from being emptied.
+ */
+import type { DatabaseSync, StatementSync } from 'node:sqlite'
+
+export class ReadSnapshot {
+  readonly #begin: StatementSync
+  readonly #commit: StatementSync
+  readonly #atTheEnd = () => this.end()
+  #isHeld = false
+
+  constructor(database: DatabaseSync) {
+    this.#begin = database.prepare('BEGIN')
+    this.#commit = database.prepare('COMMIT')
+  }
+
+  /** What is read from now on is of one state; of the one that the first read finds. */
+  begin(): void {
+    if (this.#isHeld) return
+    this.#begin.run()
+    this.#isHeld = true
+    setImmediate(this.#atTheEnd)
+  }
+
+  end(): void {
+    if (!this.#isHeld) return
+    this.#isHeld = false
+    this.#commit.run()
+  }
+}
