@@ -19,6 +19,7 @@ import { Fault } from '../kit/errors.ts'
 import type { Batch, Put } from '../store/batch.ts'
 import { type Entry, type History, type PageOptions, type Store, StoreError } from '../store/store.ts'
 import { decrypt, encrypt } from './cipher.ts'
+import { freeMemory } from './freed-memory.ts'
 import { KEY_BYTES, Keyring } from './keyring.ts'
 
 const KEYRING_PATH = 'core/keyring'
@@ -113,11 +114,13 @@ export class Barrier {
 
   /** Closes it and overwrites its keys. */
   seal(): void {
+    const wasOpen = this.#ring !== undefined
     this.#ring?.close()
     for (const key of this.#rootKeys) key.fill(0)
     this.#ring = undefined
     this.#rootKeys = []
     this.#opened = new WeakMap()
+    if (wasOpen) freeMemory()
   }
 
   /** What is durable: what may be told to a caller. */
@@ -204,7 +207,7 @@ export class Barrier {
       this.rotate().catch(() => undefined)
     }
     const ring = this.#open()
-    const puts = batch.puts.map(({ path, value }) => ({ path, value: encrypt(path, value, ring.active) }))
+    const puts = batch.puts.map(({ path, value }) => ({ path, value: encrypt(path, value, ring.activeKey) }))
     this.#count(puts.length, ring)
     if (isShared) batch.puts.forEach(({ value }, at) => this.#share(puts[at]?.value, value))
     return this.#store.commit({ puts: raw.length > 0 ? [...puts, ...raw] : puts, deletes: batch.deletes })
@@ -215,7 +218,7 @@ export class Barrier {
     const count = this.#encryptions + encryptions + 1
     if (count > this.#countedTo) {
       const ahead = count + COUNTED_AHEAD
-      const value = encrypt(COUNT_PATH, Buffer.from(String(ahead)), ring.active)
+      const value = encrypt(COUNT_PATH, Buffer.from(String(ahead)), ring.activeKey)
       this.#store.commit({ puts: [{ path: COUNT_PATH, value }], deletes: [] }).catch(() => undefined)
       this.#countedTo = ahead
     }
@@ -228,7 +231,7 @@ export class Barrier {
    */
   async rotate(): Promise<number> {
     const next = this.#open().rotated(this.#now())
-    const count = { path: COUNT_PATH, value: encrypt(COUNT_PATH, Buffer.from('0'), next.active) }
+    const count = { path: COUNT_PATH, value: encrypt(COUNT_PATH, Buffer.from('0'), next.activeKey) }
     const done = this.#store.commit(together(next, this.#root(), { raw: [count] }))
     const { term } = next.active
     this.#ring = next
@@ -303,7 +306,7 @@ function countIn(plaintext: Buffer | undefined): number {
 
 /** One batch: the ring under a root key, and what goes with it. */
 function together(ring: Keyring, rootKey: Buffer, { raw = [], puts = [], deletes = [] }: Beside): Batch {
-  const encrypted = puts.map(({ path, value }) => ({ path, value: encrypt(path, value, ring.active) }))
+  const encrypted = puts.map(({ path, value }) => ({ path, value: encrypt(path, value, ring.activeKey) }))
   return { puts: [ringEntry(ring, rootKey), ...raw, ...encrypted], deletes }
 }
 

@@ -4,7 +4,7 @@
  *
  *     1 byte format · 4 bytes term · 12 bytes nonce · ciphertext · 16 bytes tag
  */
-import { createCipheriv, createDecipheriv, randomFillSync } from 'node:crypto'
+import { createCipheriv, createDecipheriv, type KeyObject, randomFillSync } from 'node:crypto'
 import { Fault } from '../kit/errors.ts'
 
 const FORMAT = 1
@@ -13,16 +13,20 @@ const NONCE_BYTES = 12
 const TAG_BYTES = 16
 const OVERHEAD_BYTES = HEAD_BYTES + NONCE_BYTES + TAG_BYTES
 
+/** A KeyObject for what is done often; a Buffer can be overwritten at once. */
+export type CipherKey = KeyObject | Buffer
+
 export interface TermKey {
   readonly term: number
-  readonly key: Buffer
+  readonly key: CipherKey
 }
 
 /**
- * Node finds out whether a key is a KeyObject by an error that it throws and catches; taking that error's stack costs
- * more than all the rest. A KeyObject would do without, but its memory cannot be overwritten when the barrier is sealed.
+ * Node finds out whether a key is a KeyObject by an error that it throws and catches where it is none; taking that error's
+ * stack costs more than all the rest.
  */
-function withoutStacks<T>(make: () => T): T {
+function withoutStacks<T>(key: CipherKey, make: () => T): T {
+  if (!Buffer.isBuffer(key)) return make()
   const limit = Error.stackTraceLimit
   Error.stackTraceLimit = 0
   try {
@@ -38,7 +42,7 @@ export function encrypt(path: string, plaintext: Uint8Array, { term, key }: Term
   out.writeUInt32BE(term, 1)
   const nonce = out.subarray(HEAD_BYTES, HEAD_BYTES + NONCE_BYTES)
   nonce.set(freshNonce())
-  const cipher = withoutStacks(() => createCipheriv('aes-256-gcm', key, nonce))
+  const cipher = withoutStacks(key, () => createCipheriv('aes-256-gcm', key, nonce))
   cipher.setAAD(Buffer.from(path))
   cipher.update(plaintext).copy(out, HEAD_BYTES + NONCE_BYTES)
   cipher.final()
@@ -60,13 +64,13 @@ function freshNonce(): Buffer {
 }
 
 /** The plaintext. Throws a Fault for a ciphertext that was changed, moved, or made with another key; it says no more. */
-export function decrypt(path: string, ciphertext: Uint8Array, keyOf: (term: number) => Buffer | undefined): Buffer {
+export function decrypt(path: string, ciphertext: Uint8Array, keyOf: (term: number) => CipherKey | undefined): Buffer {
   const bytes = Buffer.from(ciphertext.buffer, ciphertext.byteOffset, ciphertext.length)
   if (bytes.length < OVERHEAD_BYTES || bytes[0] !== FORMAT) throw damaged(path)
   const key = keyOf(bytes.readUInt32BE(1))
   if (!key) throw damaged(path)
   const nonce = bytes.subarray(HEAD_BYTES, HEAD_BYTES + NONCE_BYTES)
-  const decipher = withoutStacks(() => createDecipheriv('aes-256-gcm', key, nonce))
+  const decipher = withoutStacks(key, () => createDecipheriv('aes-256-gcm', key, nonce))
   decipher.setAAD(Buffer.from(path))
   decipher.setAuthTag(bytes.subarray(-TAG_BYTES))
   const plaintext = decipher.update(bytes.subarray(HEAD_BYTES + NONCE_BYTES, -TAG_BYTES))

@@ -2,7 +2,7 @@
  * The keys that entries are encrypted with. There is one active key, of the highest *term*; older ones only decrypt, so a
  * rotation touches no entry. The ring itself is kept encrypted with the root key.
  */
-import { randomBytes } from 'node:crypto'
+import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto'
 import * as v from 'valibot'
 import { Fault } from '../kit/errors.ts'
 
@@ -29,9 +29,22 @@ export interface RingKey {
   readonly installedAtMs: number
 }
 
+/** A key in the form that encrypts quickest. Its memory is overwritten when it is freed, see `freed-memory.ts`. */
+export interface ReadyKey {
+  readonly term: number
+  readonly key: KeyObject
+}
+
+function readied({ key, term }: RingKey): ReadyKey {
+  return { term, key: createSecretKey(key) }
+}
+
 export class Keyring {
   readonly #keys: ReadonlyMap<number, RingKey>
+  /** Those that were asked for. */
+  readonly #ready = new Map<number, ReadyKey>()
   readonly active: RingKey
+  #isClosed = false
 
   private constructor(keys: readonly RingKey[]) {
     const active = keys.reduce((a, b) => (a.term > b.term ? a : b))
@@ -50,8 +63,23 @@ export class Keyring {
     return new Keyring([...this.#keys.values(), next])
   }
 
-  key(term: number): Buffer | undefined {
-    return this.#keys.get(term)?.key
+  /** The key of a term, to decrypt with. */
+  key(term: number): KeyObject | undefined {
+    return this.#readyKey(this.#keys.get(term))?.key
+  }
+
+  /** What to encrypt with. Throws once the ring is closed. */
+  get activeKey(): ReadyKey {
+    const key = this.#readyKey(this.active)
+    if (!key) throw new Fault('the keyring is closed')
+    return key
+  }
+
+  #readyKey(key: RingKey | undefined): ReadyKey | undefined {
+    if (!key || this.#isClosed) return undefined
+    let ready = this.#ready.get(key.term)
+    if (!ready) this.#ready.set(key.term, (ready = readied(key)))
+    return ready
   }
 
   /** Plaintext: to be encrypted at once, and zeroed by the caller. */
@@ -77,6 +105,8 @@ export class Keyring {
 
   /** Overwrites all keys. */
   close(): void {
+    this.#isClosed = true
+    this.#ready.clear()
     for (const { key } of this.#keys.values()) key.fill(0)
   }
 }

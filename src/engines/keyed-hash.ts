@@ -9,12 +9,16 @@ const DIGEST_BYTES = 32
 const [INNER, OUTER] = [0x36, 0x5c]
 /** Texts up to this long are hashed in memory that is used again. */
 const REUSED_BYTES = 1024
+/** Names that are remembered; past that, all are forgotten. */
+const NAMES_MAX = 2048
+const NAME_LENGTH_MAX = 256
 
 export class KeyedHash {
   /** The padded key, and behind it room for a text. */
   readonly #inner: Buffer
   /** The padded key, and behind it room for the inner hash. */
   readonly #outer: Buffer
+  readonly #names = new Map<string, string>()
 
   /** `key` has at most 64 bytes; it is copied. */
   constructor(key: Buffer) {
@@ -25,6 +29,17 @@ export class KeyedHash {
       this.#inner[at] = (key[at] ?? 0) ^ INNER
       this.#outer[at] = (key[at] ?? 0) ^ OUTER
     }
+  }
+
+  /** The digest in base64url; that of a text which is asked for again and again is remembered. */
+  name(text: string): string {
+    let name = this.#names.get(text)
+    if (name !== undefined) return name
+    name = this.digest(text, 'base64url')
+    if (text.length > NAME_LENGTH_MAX) return name
+    if (this.#names.size >= NAMES_MAX) this.#names.clear()
+    this.#names.set(text, name)
+    return name
   }
 
   digest(text: string, encoding: 'hex' | 'base64url'): string {
@@ -43,6 +58,7 @@ export class KeyedHash {
 
   /** Overwrites the key, and what was hashed last. */
   close(): void {
+    this.#names.clear()
     this.#inner.fill(0)
     this.#outer.fill(0)
   }

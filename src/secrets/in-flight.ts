@@ -5,8 +5,8 @@ import type { Verb } from './request.ts'
 
 /** Requests under way that need no pace: together they take no more of the thread than others can wait for. */
 const UNPACED_MAX = 8
-/** Half a millisecond of writes, about. */
-const BEGUN_AT_ONCE = 4
+/** About a millisecond of writes. */
+const BEGUN_AT_ONCE = 8
 
 interface Entry {
   readonly id: string

@@ -95,7 +95,7 @@ export const dataPaths: readonly Path[] = [
     pattern: 'data/:path+',
     summary: 'Read, write, patch and delete the newest version of a secret, or read an older one',
     fields: { path: name, options, data, version, at },
-    exists: ({ path: given }, call) => pendingSecrets(call).record(given) !== undefined,
+    exists: ({ path: given }, call) => pendingSecrets(call).has(given),
     read: readData,
     update: writeData,
     patch: patchData,

@@ -192,7 +192,10 @@ function addToPages(path: string, changes: Changes, base: Paged, names: Names): 
       pages.push([first, id])
       return
     }
-    const all = merged(namesAt((entry) => changes.get(entry), pagePath(path, id)), more)
+    const all = merged(
+      namesAt((entry) => changes.get(entry), pagePath(path, id)),
+      more,
+    )
     const parts = all.length <= PAGE_NAMES_MAX ? [all] : split(all)
     for (const [index, part] of parts.entries()) {
       const own = index === 0 ? id : next++

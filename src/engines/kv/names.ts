@@ -10,7 +10,7 @@ import { addTo, compareNames, hasName, namesFrom, type Read, removeFrom } from '
 
 /** What an entry about `name` is called: 32 letters that tell nothing of it. */
 export function hidden(secret: KeyedHash, kind: string, name: string): string {
-  return secret.digest(`${kind}\0${name}`, 'base64url').slice(0, 32)
+  return secret.name(`${kind}\0${name}`).slice(0, 32)
 }
 
 function folderPath(secret: KeyedHash, folder: string): string {

@@ -41,7 +41,7 @@ export const plainPaths: readonly Path[] = [
     summary: 'Secrets without versions',
     fields: { ...LISTING, path: inPath('Name of the secret, or a folder') },
     anyFields: true,
-    exists: ({ path: name }, call) => pendingSecrets(call).record(name) !== undefined,
+    exists: ({ path: name }, call) => pendingSecrets(call).has(name),
     read({ path: name }, call) {
       if (name === '' || name.endsWith('/')) return undefined
       const secrets = new Secrets(call)

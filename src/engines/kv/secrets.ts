@@ -109,12 +109,16 @@ function checkLength(json: string): void {
  * anyway: what is not there is what costs the store the longest look.
  */
 class PendingSecrets extends Secrets {
+  has(name: string): boolean {
+    return isNamed(this.secret, this.read, name)
+  }
+
   override record(name: string): KeyRecord | undefined {
-    return isNamed(this.secret, this.read, name) ? super.record(name) : undefined
+    return this.has(name) ? super.record(name) : undefined
   }
 }
 
-export function pendingSecrets(call: EngineCall): Secrets {
+export function pendingSecrets(call: EngineCall): PendingSecrets {
   return new PendingSecrets(call, (path) => call.view.pending(path))
 }
 

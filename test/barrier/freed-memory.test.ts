@@ -1,0 +1,66 @@
+/** Keys that were in use are nowhere in this process's memory once the ring is closed. */
+import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { closeSync, openSync, readFileSync, readSync } from 'node:fs'
+import { test } from 'node:test'
+import { setImmediate as turn } from 'node:timers/promises'
+import { decrypt, encrypt } from '../../src/barrier/cipher.ts'
+import { freeMemory } from '../../src/barrier/freed-memory.ts'
+import { Keyring } from '../../src/barrier/keyring.ts'
+
+const MASK = 0x5a
+const STEP = 1 << 20
+
+/** How often bytes are in the memory that can be written to, what looks for them aside. `masked` is not to be found itself. */
+function copiesOf(masked: readonly number[]): number {
+  const wanted = Buffer.from(masked.map((byte) => byte ^ MASK))
+  const room = Buffer.alloc(STEP)
+  const memory = openSync('/proc/self/mem', 'r')
+  let found = 0
+  for (const line of readFileSync('/proc/self/maps', 'utf8').split('\n')) {
+    const [, from, to] = /^([0-9a-f]+)-([0-9a-f]+) rw/.exec(line) ?? []
+    if (from === undefined || to === undefined) continue
+    for (let at = BigInt(`0x${from}`); at < BigInt(`0x${to}`); at += BigInt(STEP)) {
+      const left = BigInt(`0x${to}`) - at
+      const length = readOr0(memory, room, left < STEP ? Number(left) : STEP, at)
+      for (let hit = -1; (hit = room.subarray(0, length).indexOf(wanted, hit + 1)) >= 0; ) found++
+      room.fill(0)
+    }
+  }
+  closeSync(memory)
+  wanted.fill(0)
+  return found - 1
+}
+
+function readOr0(fd: number, into: Buffer, length: number, at: bigint): number {
+  try {
+    return readSync(fd, into, 0, length, at)
+  } catch {
+    return 0
+  }
+}
+
+/** A ring with a key that is told masked only. */
+function ringOfKnownKey(): { ring: Keyring; masked: number[] } {
+  const key = randomBytes(32)
+  const masked = [...key].map((byte) => byte ^ MASK)
+  const text = JSON.stringify({ format: 1, keys: [{ term: 1, key: key.toString('base64'), installedAtMs: 0 }] })
+  key.fill(0)
+  return { ring: Keyring.decode(Buffer.from(text)), masked }
+}
+
+test('a key that encrypted and decrypted is in no memory after its ring was closed', async () => {
+  const { masked, ring } = ringOfKnownKey()
+  for (let count = 0; count < 100; count++) {
+    const sealed = encrypt('a/path', Buffer.from('plain'), ring.activeKey)
+    assert.equal(decrypt('a/path', sealed, (term) => ring.key(term)).toString(), 'plain')
+  }
+  assert.ok(copiesOf(masked) > 0, 'it is found while it is there')
+  ring.close()
+  assert.throws(() => ring.activeKey, /closed/)
+  assert.equal(ring.key(1), undefined)
+  freeMemory()
+  await turn()
+  await turn()
+  assert.equal(copiesOf(masked), 0)
+})
