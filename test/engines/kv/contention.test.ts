@@ -115,6 +115,31 @@ test('a transaction is seen whole or not at all, by whoever reads, while others 
   )
 })
 
+test('a secret that is always there is always read, however short its versions live', async (t) => {
+  const { ask } = await opened(t)
+  for (const name of ['one', 'two']) await ask('POST', `metadata/${name}`, { max_versions: 1 })
+  for (const name of ['one', 'two']) await ask('POST', `data/${name}`, { data: { at: -1 } })
+  const stop = range(4).map((reader) =>
+    always(async () => {
+      const { data, status, text } = await ask('GET', `data/${reader % 2 === 0 ? 'one' : 'two'}`)
+      assert.equal(status, 200, text)
+      const { at } = data['data'] as { at: number }
+      const { version } = data['metadata'] as { version: number }
+      assert.ok(reader % 2 === 1 || at === version - 2, `version ${version} has the data of ${at + 2}`)
+    }),
+  )
+  const writers = [
+    ...range(2).map(async () => {
+      for (const at of range(100 * ROUNDS)) await ask('POST', 'data/two', { data: { at } })
+    }),
+    (async () => {
+      for (const at of range(200 * ROUNDS)) await ask('POST', 'data/one', { data: { at } })
+    })(),
+  ]
+  await Promise.all(writers)
+  for (const each of stop) await each()
+})
+
 interface Event {
   readonly sequence: number
   readonly path: string
@@ -181,6 +206,28 @@ test('each watcher is told of every commit once, in order, and of none that cann
       sequences.toSorted((a, b) => a - b),
     )
   }
+})
+
+test('whoever is told of a change reads it at once', async (t) => {
+  const { world } = await opened(t)
+  const { cursor: first } = (await world.ask('GET', 'secret/watch')).body.data
+  let told = 0
+  let cursor = String(first)
+  const stop = always(async () => {
+    const { data } = (await world.ask('GET', `secret/watch?cursor=${cursor}&wait=1`)).body
+    cursor = String(data['cursor'])
+    const newest = new Map((data['events'] as Event[]).map(({ path, version }) => [path, version]))
+    for (const [path, version] of newest) {
+      const { body } = await world.ask('GET', `secret/metadata/${path}`)
+      assert.ok(Number(body.data?.['current_version'] ?? 0) >= version, `${path} is not ${version} yet`)
+      told++
+    }
+  })
+  for (const at of range(5 * ROUNDS)) {
+    await Promise.all(range(100).map((each) => world.ask('POST', `secret/data/a${each % 10}`, { data: { at } })))
+  }
+  await stop()
+  assert.ok(told > 0)
 })
 
 test('what is written to a secret that is moved to and fro is somewhere, once', async (t) => {
