@@ -205,10 +205,8 @@ function commandEnvironment(
     NOMAD_NAMESPACE: identity.Namespace,
   }
   // Set by our launcher for ourselves: a Node program that we run must not put its code next to ours.
-  if (own['OUTPOST_LAUNCHER_CACHE'] !== undefined) {
-    delete env['NODE_COMPILE_CACHE']
-    delete env['OUTPOST_LAUNCHER_CACHE']
-  }
+  for (const name of own['OUTPOST_LAUNCHER_SET']?.split(' ') ?? []) delete env[name]
+  delete env['OUTPOST_LAUNCHER_SET']
   return env
 }
 

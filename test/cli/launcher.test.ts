@@ -85,7 +85,7 @@ test('paths and arguments with spaces, quotes and stars arrive whole', async (t)
     env: { CDPATH: '/tmp', PATH: '/bin:/usr/bin' },
   })
   assert.deepEqual(argv, [join(directory, 'src/main.ts'), ...args])
-  assert.deepEqual(execArgv, ['--max-semi-space-size=4'])
+  assert.deepEqual(execArgv, ['--max-semi-space-size=8', '--max-old-space-size=1536'])
   assert.equal(cache, join(directory, 'node_modules/.cache/outpost-compile'), 'never a world-writable place')
 })
 
