@@ -205,7 +205,7 @@ function commandEnvironment(
     NOMAD_NAMESPACE: identity.Namespace,
   }
   // Set by our launcher for ourselves: a Node program that we run must not put its code next to ours.
-  for (const name of own['OUTPOST_LAUNCHER_SET']?.split(' ') ?? []) delete env[name]
+  for (const ours of own['OUTPOST_LAUNCHER_SET']?.split(' ') ?? []) delete env[ours]
   delete env['OUTPOST_LAUNCHER_SET']
   return env
 }
