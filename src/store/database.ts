@@ -18,10 +18,13 @@ import { keepPrivate } from './private-file.ts'
 /** Tells our database from any other SQLite file: `ops1`. */
 const APPLICATION_ID = 0x6f_70_73_31
 const BUSY_TIMEOUT_MS = 5000
-/** Rows of the log that bring a secret of 1 KiB have about 2 KiB: pages of 4 KiB would be half empty. */
-const PAGE_BYTES = 8192
+/**
+ * Entries are found by names that lie anywhere in the index, so a commit writes about one page for each of them: small
+ * ones write less. Smaller still, a secret of 1 KiB would leave a third of its pages empty.
+ */
+const PAGE_BYTES = 4096
 /** Of the write-ahead log, before what is in it is put in its place: what that costs holds up one commit. */
-const CHECKPOINT_PAGES = 512
+const CHECKPOINT_PAGES = 1024
 const HEADER_BYTES = 100
 const MAGIC = 'SQLite format 3\0'
 
