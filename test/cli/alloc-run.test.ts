@@ -148,7 +148,10 @@ test('the command has our directory, stdin and environment, and its own names', 
   ]) {
     assert.ok(lines.includes(line), line)
   }
-  assert.ok(!lines.some((line) => /COMPILE_CACHE|LAUNCHER|MALLOC_ARENA|NODE_CHANNEL/.test(line)), 'nothing of our own start')
+  assert.ok(
+    !lines.some((line) => /COMPILE_CACHE|LAUNCHER|MALLOC_ARENA|NODE_CHANNEL/.test(line)),
+    'nothing of our own start',
+  )
 })
 
 test('output is in the file at once, and /dev/stdout can be opened', async (t) => {
