@@ -5,6 +5,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { JsonText, type WholeAnswer } from '../kit/operation.ts'
 import { promisify } from 'node:util'
 import { gzip } from 'node:zlib'
+import { endSoon } from './departures.ts'
 import type { Target } from './request.ts'
 import type { ErrorAnswer } from './errors.ts'
 
@@ -55,14 +56,14 @@ export async function sendJson(outlet: Outlet, produces: string, text: string): 
     const length = Buffer.byteLength(text)
     headers.push('Content-Length', String(length))
     response.writeHead(200, headers)
-    response.end(text)
+    endSoon(response, text)
     return sentBytes(request, length)
   }
   const body = await gzipAsync(text)
   headers.push('Content-Encoding', 'gzip', 'Content-Length', String(body.length))
   if (response.headersSent) return 0 // it was cut meanwhile
   response.writeHead(200, headers)
-  response.end(body)
+  endSoon(response, body)
   return sentBytes(request, body.length)
 }
 
@@ -76,7 +77,7 @@ const TEXT = 'text/plain; charset=utf-8'
 export function sendEmpty({ response, headers }: Outlet, status: 204 | undefined): void {
   if (status === undefined) headers.push('Content-Length', '0')
   response.writeHead(status ?? 200, headers)
-  response.end()
+  endSoon(response)
 }
 
 /** Headers of an answer as a list, and their names in lower case: most answers have the same ones. */
@@ -114,7 +115,7 @@ export function sendWhole({ request, response, headers }: Outlet, { status, head
   const length = typeof body === 'string' ? Buffer.byteLength(body) : (body?.length ?? 0)
   if (status !== 204) list.push('Content-Length', String(length))
   response.writeHead(status, list)
-  response.end(status === 204 ? undefined : body)
+  endSoon(response, status === 204 ? undefined : body)
   return status === 204 ? 0 : sentBytes(request, length)
 }
 
@@ -125,6 +126,6 @@ export function sendError({ request, response, headers }: Outlet, answer: ErrorA
   const length = Buffer.byteLength(answer.body)
   headers.push('Content-Length', String(length))
   response.writeHead(answer.status, headers)
-  response.end(answer.body)
+  endSoon(response, answer.body)
   return sentBytes(request, length)
 }

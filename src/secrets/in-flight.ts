@@ -5,8 +5,8 @@ import type { Verb } from './request.ts'
 
 /** Requests under way that need no pace: together they take no more of the thread than others can wait for. */
 const UNPACED_MAX = 8
-/** About a millisecond of writes. */
-const BEGUN_AT_ONCE = 8
+/** What begins in one turn of the event loop while more than that are. */
+const TURN_MS = 1
 
 interface Entry {
   readonly id: string
@@ -28,7 +28,11 @@ const METHODS: Readonly<Record<Verb, string>> = {
 
 export class InFlight {
   readonly #entries = new Set<Entry>()
-  readonly #pace = new Pace(BEGUN_AT_ONCE)
+  readonly #pace: Pace
+
+  constructor(pace = new Pace(TURN_MS)) {
+    this.#pace = pace
+  }
 
   /** While many are under way, what the next one has to wait for; nobody overtakes those that wait already. */
   turn(): Promise<void> | undefined {

@@ -1,16 +1,20 @@
 /**
- * How many requests begin in one turn of the event loop while many are under way. Each takes a fraction of a millisecond,
- * but sixty at once would keep everybody else on this thread waiting, such as who follows a log, and a line passes several
- * turns on its way. What is beyond waits for the next turn, in order.
+ * How much is begun in one turn of the event loop while many requests are under way. Each takes a fraction of a
+ * millisecond, but sixty at once would keep everybody else on this thread waiting, such as who follows a log, and a line
+ * passes several turns on its way. What is beyond the time of a turn waits for the next one, in order.
  */
 export class Pace {
   readonly #waiting: (() => void)[] = []
-  readonly #atOnce: number
-  #begun = 0
+  readonly #turnMs: number
+  readonly #now: () => number
+  /** When the first one of this turn began. */
+  #beganMs: number | undefined
   #isTurning = false
 
-  constructor(atOnce: number) {
-    this.#atOnce = atOnce
+  /** `turnMs`: past that, none begins in the same turn; the first one always does. */
+  constructor(turnMs: number, now: () => number = () => performance.now()) {
+    this.#turnMs = turnMs
+    this.#now = now
   }
 
   get hasWaiting(): boolean {
@@ -19,8 +23,7 @@ export class Pace {
 
   /** Undefined: go on. Otherwise resolves when it is this one's turn. */
   enter(): Promise<void> | undefined {
-    if (this.#begun < this.#atOnce && this.#waiting.length === 0) {
-      this.#begun++
+    if (this.#waiting.length === 0 && this.#hasTime()) {
       this.#turn()
       return undefined
     }
@@ -30,15 +33,28 @@ export class Pace {
     })
   }
 
+  #hasTime(): boolean {
+    const nowMs = this.#now()
+    if (this.#beganMs !== undefined) return nowMs - this.#beganMs < this.#turnMs
+    this.#beganMs = nowMs
+    return true
+  }
+
   #turn(): void {
     if (this.#isTurning) return
     this.#isTurning = true
     setImmediate(() => {
       this.#isTurning = false
-      const next = this.#waiting.splice(0, this.#atOnce)
-      this.#begun = next.length
-      if (next.length > 0) this.#turn()
-      for (const resume of next) resume()
+      this.#beganMs = undefined
+      if (this.#waiting.length > 0) this.#turn()
+      this.#resumeNext()
     })
+  }
+
+  #resumeNext(): void {
+    if (this.#waiting.length === 0 || !this.#hasTime()) return
+    this.#waiting.shift()?.()
+    // Behind what that one does first, so that its time counts.
+    queueMicrotask(() => this.#resumeNext())
   }
 }

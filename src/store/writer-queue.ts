@@ -48,7 +48,7 @@ const GROUP_BYTES_MAX = 4 << 20
 const GROWING_TURNS_MAX = 4
 
 /** Answers of one turn of the event loop: about half a millisecond of what those who are answered do next. */
-const ANSWERED_AT_ONCE = 8
+const ANSWERED_AT_ONCE = 16
 
 /** What became of one order. */
 type Settled = Exclude<Outcome, { readonly sequences: unknown }> | { readonly id: number; readonly sequence: number }

@@ -5,8 +5,9 @@ import { NOBODY } from '../../src/kit/operation.ts'
 import { InFlight } from '../../src/secrets/in-flight.ts'
 import { Pace } from '../../src/secrets/pace.ts'
 
-test('so many begin in each turn, in the order in which they came, and none is left', async () => {
-  const pace = new Pace(3)
+test('what begins in a turn takes no more than its time, in the order in which they came, and none is left', async () => {
+  let nowMs = 0
+  const pace = new Pace(3, () => nowMs)
   let turn = 0
   let isOver = false
   const count = () => {
@@ -15,24 +16,28 @@ test('so many begin in each turn, in the order in which they came, and none is l
   }
   setImmediate(count)
   const begun: { at: number; turn: number }[] = []
-  const enter = async (at: number) => {
-    await pace.enter()
+  const enter = async (at: number, ms = 1) => {
+    const waiting = pace.enter()
+    if (waiting) await waiting
     begun.push({ at, turn })
+    nowMs += ms
   }
   const first = Array.from({ length: 8 }, (_, at) => enter(at))
-  // One that comes later does not overtake those that wait.
+  // One that comes later does not overtake those that wait; one that takes long has a turn of its own.
   await first[3]
-  await Promise.all([...first, enter(8)])
+  await Promise.all([...first, enter(8, 100), enter(9, 100), enter(10)])
   isOver = true
   assert.deepEqual(
     begun.map(({ at }) => at),
-    [0, 1, 2, 3, 4, 5, 6, 7, 8],
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10],
   )
-  for (let each = 0; each <= turn; each++) assert.ok(begun.filter((one) => one.turn === each).length <= 3)
+  const counts = Array.from({ length: turn + 1 }, (_, each) => begun.filter((one) => one.turn === each).length)
+  assert.deepEqual(counts.slice(0, 5), [3, 3, 3, 1, 1])
+  assert.notEqual(begun[8]?.turn, begun[9]?.turn)
 })
 
 test('who comes when nobody waits does not wait', async () => {
-  const pace = new Pace(1)
+  const pace = new Pace(0)
   assert.equal(pace.enter(), undefined)
   await pace.enter()
   await new Promise(setImmediate)
@@ -40,7 +45,7 @@ test('who comes when nobody waits does not wait', async () => {
 })
 
 test('who comes when some still wait does not overtake them, although there is room again', async () => {
-  const inFlight = new InFlight()
+  const inFlight = new InFlight(new Pace(0))
   const raw = { params: {}, query: [], headers: {}, body: undefined }
   const { signal } = new AbortController()
   const call = { requestId: 'r', identity: NOBODY, signal, raw, token: undefined, hops: 0 }
