@@ -16,7 +16,8 @@
  * Promises. An engine sees the entries below its own prefix and nothing else. Its handlers are called only for callers
  * whose policies allow the operation, with fields already read into their types.
  *
- * Assumes that handlers are quick: they run on the thread that serves everybody. What waits for others (a cloud) is a
+ * Assumes that handlers are quick: they run on the thread that serves everybody. What reads very much gives way to others
+ * again and again (`turns.ts`). What waits for others (a cloud) is a
  * handler that returns a promise. What it decides after that is decided upon state that it reads again then, and, where a
  * write depends on it, committed by itself with `call.view.commit` before its next `await`.
  *

@@ -21,6 +21,7 @@ import type { Caller, EngineCall, EngineVerb, Path, Reply } from '../engines/eng
 import { oneError, Rejection } from '../engines/engine.ts'
 import { readFields } from '../engines/fields.ts'
 import { KeyedHash } from '../engines/keyed-hash.ts'
+import { inTurns, type Steps } from '../engines/turns.ts'
 import { Fault } from '../kit/errors.ts'
 import { type Call, JsonText } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
@@ -167,7 +168,8 @@ async function attempt(core: Core, request: Request): Promise<Answer> {
     return streamedAnswer(reply.stream, { check, hops: request.call.hops, raw })
   }
   if (reply?.batch) await place.mount.view.commit(reply.batch)
-  const shown = reply && narrowed(reply, judgement)
+  const isNarrow = judgement.keeps !== undefined || judgement.limitMax !== undefined
+  const shown = reply && isNarrow ? await inTurns(narrowed(reply, judgement), engineCall) : reply
   return answerOf(shown, head.verb, warningsOf(match, body, shown))
 }
 
@@ -179,19 +181,19 @@ function checkAgain(core: Core, request: Request, verb: EngineVerb, body: Reques
 }
 
 /** What of a list its caller may see, also where the engine knows nothing of policies' limits. */
-function narrowed(reply: Reply, { keeps, limitMax = 0 }: Judgement): Reply {
-  const kept = keeps ? filtered(reply, keeps) : reply
+function* narrowed(reply: Reply, { keeps, limitMax = 0 }: Judgement): Steps<Reply> {
+  const kept = keeps ? yield* filtered(reply, keeps) : reply
   if (limitMax <= 0 || kept.data instanceof JsonText) return kept
   const keys = kept.data?.['keys']
   if (!Array.isArray(keys) || keys.length <= limitMax) return kept
   const first = new Set<unknown>(keys.slice(0, limitMax))
-  return filtered(kept, (key) => first.has(key))
+  return yield* filtered(kept, (key) => first.has(key))
 }
 
 /** A list without the names that its caller may not see. */
-function filtered({ data, warnings }: Reply, keeps: (key: string) => boolean): Reply {
+function* filtered({ data, warnings }: Reply, keeps: (key: string) => boolean): Steps<Reply> {
   if (data instanceof JsonText) throw new Fault('a list whose names are to be filtered is JSON text already')
-  return { data: withoutKeys(data ?? {}, keeps), ...(warnings && { warnings }) }
+  return { data: yield* withoutKeys(data ?? {}, keeps), ...(warnings && { warnings }) }
 }
 
 const OPEN: Judgement = { allowed: true, sudo: true }

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { compileAcl } from '../../src/secrets/policies/acl.ts'
+import { inTurns } from '../../src/engines/turns.ts'
 import { filteredPath, parseKeyFilter, withoutKeys } from '../../src/secrets/policies/key-filter.ts'
 import { checkPolicy, parsePolicy } from '../../src/secrets/policies/policy.ts'
 
@@ -47,7 +48,10 @@ test('a list shows what the caller may read, and folders that it may list', () =
   const list = (path: string, keys: string[]) => {
     const { allowed, keeps } = acl.decide({ operation: 'list', path })
     assert.ok(allowed && keeps)
-    return withoutKeys({ keys, key_info: Object.fromEntries(keys.map((key) => [key, 1])), more: keys }, keeps)
+    const data = { keys, key_info: Object.fromEntries(keys.map((key) => [key, 1])), more: keys }
+    const left = inTurns(withoutKeys(data, keeps), { signal: new AbortController().signal })
+    assert.ok(!(left instanceof Promise))
+    return left
   }
   assert.deepEqual(list('kv/metadata/', ['mine', 'other', 'team/', 'x/']), {
     keys: ['mine', 'team/'],

@@ -1,7 +1,8 @@
 /** Names in a folder and below it, in pages, for those who may see them. */
-import type { EngineCall, Reply } from '../engine.ts'
+import type { EngineCall, Outcome, Reply } from '../engine.ts'
 import { boolean, inPath, integer, text } from '../fields.ts'
-import { namesBelow, namesIn, taken } from './names.ts'
+import { inTurns, RECORD_COST, type Steps } from '../turns.ts'
+import { eachBelow, eachIn } from './names.ts'
 import { type KeyRecord, shownRecord } from './record.ts'
 import { Secrets } from './secrets.ts'
 
@@ -11,6 +12,9 @@ export const LISTING = {
   limit: integer('Most names that are given; 0 for all', { fallback: 0 }),
   exclude_deleted: boolean('Leaves out secrets whose newest version is deleted, or will be', { fallback: false }),
 }
+
+/** Of asking policies several times about one name. */
+const FILTER_COST = 2
 
 export interface Listing {
   readonly path: string
@@ -40,52 +44,70 @@ function hasDeletionTime(record: KeyRecord | undefined): boolean {
   return (record?.versions.get(record.current)?.deletedAtMs ?? 0) !== 0
 }
 
-/** What of `names`, which are relative to a folder, its caller is to see. */
-function* seen(names: Iterable<string>, input: Listing, secrets: Secrets, call: EngineCall): Generator<string> {
+/** Is given a name that its caller sees; returns what it has cost. */
+type Take = (name: string) => number
+
+/** What of the names in a folder, or below it, its caller is to see: `take` is given each. */
+function* seen(each: typeof eachIn, input: Listing, call: EngineCall, take: Take): Steps<void> {
+  const secrets = new Secrets(call)
   const folder = folderOf(input.path)
+  const limit = limitOf(input, call)
   const isFiltered = secrets.config.listFilter === true
-  for (const name of names) {
-    if (isFiltered && !isUsable(folder + name, call)) continue
-    if (input.exclude_deleted && !name.endsWith('/') && hasDeletionTime(secrets.record(folder + name))) continue
-    yield name
-  }
+  let count = 0
+  yield* each(secrets.secret, secrets.read, folder, input.after, (name) => {
+    if (isFiltered && !isUsable(folder + name, call)) return FILTER_COST
+    const isAsked = input.exclude_deleted && !name.endsWith('/')
+    if (isAsked && hasDeletionTime(secrets.record(folder + name))) return RECORD_COST
+    const cost = take(name) + (isFiltered ? FILTER_COST : 0) + (isAsked ? RECORD_COST : 0)
+    count++
+    return limit > 0 && count >= limit ? 'enough' : cost
+  })
 }
 
-function listed(input: Listing, call: EngineCall): string[] {
-  const secrets = new Secrets(call)
-  const names = namesIn(secrets.secret, secrets.read, folderOf(input.path), input.after)
-  return taken(seen(names, input, secrets, call), limitOf(input, call))
+function* listed(each: typeof eachIn, input: Listing, call: EngineCall): Steps<string[]> {
+  const keys: string[] = []
+  yield* seen(each, input, call, (name) => {
+    keys.push(name)
+    return 1
+  })
+  return keys
 }
 
-function scanned(input: Listing, call: EngineCall): string[] {
-  const secrets = new Secrets(call)
-  const names = namesBelow(secrets.secret, secrets.read, folderOf(input.path), input.after)
-  return taken(seen(names, input, secrets, call), limitOf(input, call))
+export function list(input: Listing, call: EngineCall): Outcome {
+  return inTurns(listReply(input, call), call)
 }
 
-export function list(input: Listing, call: EngineCall): Reply {
-  return { data: { keys: listed(input, call) } }
+function* listReply(input: Listing, call: EngineCall): Steps<Reply> {
+  return { data: { keys: yield* listed(eachIn, input, call) } }
+}
+
+export function scan(input: Listing, call: EngineCall): Outcome {
+  return inTurns(scanReply(input, call), call)
 }
 
 /** Nothing at all has no keys, as in a list. */
-export function scan(input: Listing, call: EngineCall): Reply {
-  const keys = scanned(input, call)
+function* scanReply(input: Listing, call: EngineCall): Steps<Reply> {
+  const keys = yield* listed(eachBelow, input, call)
   return { data: keys.length > 0 ? { keys } : {} }
 }
 
-export function detailedList(input: Listing, call: EngineCall): Reply {
-  return detailed(listed(input, call), folderOf(input.path), call)
+export function detailedList(input: Listing, call: EngineCall): Outcome {
+  return inTurns(detailed(eachIn, input, call), call)
 }
 
-export function detailedScan(input: Listing, call: EngineCall): Reply {
-  return detailed(scanned(input, call), folderOf(input.path), call)
+export function detailedScan(input: Listing, call: EngineCall): Outcome {
+  return inTurns(detailed(eachBelow, input, call), call)
 }
 
-function detailed(keys: readonly string[], folder: string, call: EngineCall): Reply {
+/** A name and what is kept of it are of one state. */
+function* detailed(each: typeof eachIn, input: Listing, call: EngineCall): Steps<Reply> {
   const secrets = new Secrets(call)
-  const infos = keys.map((key) => {
+  const folder = folderOf(input.path)
+  const infos: (readonly [string, Record<string, unknown>])[] = []
+  yield* seen(each, input, call, (key) => {
     const record = key.endsWith('/') ? undefined : secrets.record(folder + key)
-    return [key, record ? shownRecord(record) : {}] as const
+    infos.push([key, record ? shownRecord(record) : {}])
+    return RECORD_COST + (record ? record.versions.size : 0)
   })
-  return { data: { keys, key_info: Object.fromEntries(infos) } }
+  return { data: { keys: infos.map(([key]) => key), key_info: Object.fromEntries(infos) } }
 }

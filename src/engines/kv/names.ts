@@ -6,6 +6,7 @@
  */
 import type { Changes } from '../changes.ts'
 import type { KeyedHash } from '../keyed-hash.ts'
+import { RECORD_COST, type Steps } from '../turns.ts'
 import { addTo, compareNames, hasName, namesFrom, type Read, removeFrom } from './folder.ts'
 
 /** What an entry about `name` is called: 32 letters that tell nothing of it. */
@@ -52,36 +53,56 @@ export function namesIn(secret: KeyedHash, read: Read, folder: string, after = '
   return namesFrom(read, folderPath(secret, folder), after)
 }
 
+/** Is told a name, and tells what it has cost (`turns.ts`), or that no more are wanted. */
+export type Visit = (name: string) => number | 'enough'
+
 /**
- * Secrets anywhere below a folder, by their names from there on: what is in the folder first, then what is in its own.
- * Those behind `after` only, in this order. Folders that are still to be read wait in a list: somebody may have made some
- * thousands of them inside one another, which is more than the stack has room for.
+ * Visits the names directly in a folder, in order, those behind `after`; true when no more are wanted. Whenever others have
+ * come in, the folder is read again from the last name on: a name that is there all the time is visited, once, whatever
+ * has become of the pages meanwhile.
  */
-export function* namesBelow(secret: KeyedHash, read: Read, top: string, after = ''): Generator<string> {
-  const waiting = [{ prefix: '', after }]
-  for (let folder = waiting.pop(); folder; folder = waiting.pop()) {
-    const { prefix } = folder
-    const slash = folder.after.indexOf('/')
-    const first = folder.after.slice(0, slash + 1)
-    const folders: { prefix: string; after: string }[] = []
-    for (const name of namesIn(secret, read, top + prefix)) {
-      if (name.endsWith('/')) {
-        if (first !== '' && compareNames(name, first) < 0) continue
-        folders.push({ prefix: prefix + name, after: name === first ? folder.after.slice(slash + 1) : '' })
-      } else if (first === '' && (folder.after === '' || compareNames(name, folder.after) > 0)) yield prefix + name
+export function* eachIn(secret: KeyedHash, read: Read, folder: string, after: string, visit: Visit): Steps<boolean> {
+  let last = after
+  for (let isToRead = true; isToRead; ) {
+    isToRead = false
+    for (const name of namesIn(secret, read, folder, last)) {
+      const cost = visit(name)
+      if (cost === 'enough') return true
+      last = name
+      isToRead = yield cost
+      if (isToRead) break
     }
-    // One after the other: spread as arguments, a hundred thousand would be too many.
-    for (const each of folders.toReversed()) waiting.push(each)
   }
+  return false
 }
 
-/** At most `limit` of them; no limit where it is 0 or less. */
-export function taken(names: Iterable<string>, limit: number): string[] {
-  if (limit <= 0) return [...names]
-  const found: string[] = []
-  for (const name of names) {
-    found.push(name)
-    if (found.length >= limit) break
+/**
+ * Visits secrets anywhere below a folder, by their names from there on: what is in the folder first, then what is in its
+ * own. Those behind `after` only, in this order. Folders that are still to be read wait in a list: somebody may have made
+ * some thousands of them inside one another, which is more than the stack has room for.
+ */
+export function* eachBelow(secret: KeyedHash, read: Read, top: string, after: string, visit: Visit): Steps<boolean> {
+  const waiting = [{ prefix: '', after }]
+  for (let folder = waiting.pop(); folder; folder = waiting.pop()) {
+    const { after: start, prefix } = folder
+    const slash = start.indexOf('/')
+    const first = start.slice(0, slash + 1)
+    const folders: { prefix: string; after: string }[] = []
+    const isEnough = yield* eachIn(secret, read, top + prefix, '', (name) => {
+      if (!name.endsWith('/')) {
+        const isBehind = first === '' && (start === '' || compareNames(name, start) > 0)
+        return isBehind ? visit(prefix + name) : 1
+      }
+      if (first === '' || compareNames(name, first) >= 0) {
+        folders.push({ prefix: prefix + name, after: name === first ? start.slice(slash + 1) : '' })
+      }
+      return 1
+    })
+    if (isEnough) return true
+    // One after the other: spread as arguments, a hundred thousand would be too many.
+    for (const each of folders.toReversed()) waiting.push(each)
+    // It may be empty by now.
+    yield RECORD_COST
   }
-  return found
+  return false
 }

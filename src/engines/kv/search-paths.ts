@@ -1,8 +1,9 @@
 /** `search/`: secrets by a part of their name and by their custom metadata, among those that the caller may read. */
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
 import { inPath, integer, text, textList } from '../fields.ts'
+import { inTurns, RECORD_COST, type Steps } from '../turns.ts'
 import { folderOf } from './listing.ts'
-import { namesBelow } from './names.ts'
+import { eachBelow } from './names.ts'
 import { isDeleted, type KeyRecord } from './record.ts'
 import { Secrets } from './secrets.ts'
 
@@ -28,7 +29,7 @@ function shown(name: string, record: KeyRecord, nowMs: number): Record<string, u
   }
 }
 
-function search(input: Input, call: EngineCall): Reply {
+function* search(input: Input, call: EngineCall): Steps<Reply> {
   const secrets = new Secrets(call)
   const folder = folderOf(input.path)
   const wanted = (input.custom_metadata ?? []).map(pairOf)
@@ -36,20 +37,21 @@ function search(input: Input, call: EngineCall): Reply {
   const part = input.name.toLowerCase()
   const found: Record<string, unknown>[] = []
   let [lookedAt, next] = [0, '']
-  for (const name of namesBelow(secrets.secret, secrets.read, folder, input.after)) {
+  const isMore = yield* eachBelow(secrets.secret, secrets.read, folder, input.after, (name) => {
     const whole = folder + name
     // Before anything else: `next` is a name too, and must not be one that the caller may not know.
-    if (!call.allows('read', `data/${whole}`) && !call.allows('read', `metadata/${whole}`)) continue
-    if (lookedAt >= LOOKED_AT_MAX || found.length >= limit) return { data: { found, next } }
+    if (!call.allows('read', `data/${whole}`) && !call.allows('read', `metadata/${whole}`)) return 1
+    if (lookedAt >= LOOKED_AT_MAX || found.length >= limit) return 'enough'
     lookedAt++
     next = name
-    if (!whole.toLowerCase().includes(part)) continue
+    if (!whole.toLowerCase().includes(part)) return 1
     const record = secrets.record(whole)
     if (record && wanted.every(([key, value]) => fits(record, key, value))) {
       found.push(shown(whole, record, secrets.nowMs))
     }
-  }
-  return { data: { found, next: null } }
+    return RECORD_COST
+  })
+  return { data: { found, next: isMore ? next : null } }
 }
 
 function pairOf(given: string): readonly [string, string] {
@@ -75,6 +77,6 @@ export const searchPaths: readonly Path[] = [
       after: text('`next` of the answer before', { fallback: '' }),
       limit: integer(`Most secrets that are given, at most ${FOUND_MAX}`, { fallback: 0 }),
     },
-    read: search,
+    read: (input, call) => inTurns(search(input, call), call),
   }),
 ]

@@ -5,11 +5,12 @@
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
 import { parseExact } from '../exact-json.ts'
 import { anything, boolean, inPath, integer, isObject, type JsonObject, text } from '../fields.ts'
+import { inTurns, RECORD_COST, type Steps } from '../turns.ts'
 import { customMetadata } from './custom-metadata.ts'
 import { envText, parseEnv } from './env-file.ts'
 import { exactBody, exactData } from './exact-body.ts'
 import { folderOf } from './listing.ts'
-import { namesBelow } from './names.ts'
+import { eachBelow } from './names.ts'
 import { forbidden, secretName } from './secret-name.ts'
 import { ChangingSecrets, Secrets } from './secrets.ts'
 import { put } from './writes.ts'
@@ -17,6 +18,8 @@ import { put } from './writes.ts'
 /** Of one request; more come in pages. */
 const SECRETS_MAX = 1000
 const BYTES_MAX = 16 << 20
+/** Of JSON that is read, one unit of what is done in a turn (`turns.ts`): half a megabyte is read in one. */
+const BYTES_OF_A_UNIT = 2048
 
 interface ExportInput {
   readonly path: string
@@ -35,27 +38,28 @@ function exportEnv(name: string, call: EngineCall): Reply | undefined {
   return { data: { format: 'env', text: envText(isObject(data) ? data : {}) } }
 }
 
-function exportTree(input: ExportInput, call: EngineCall): Reply {
+function* exportTree(input: ExportInput, call: EngineCall): Steps<Reply> {
   const secrets = new Secrets(call)
   const folder = folderOf(input.path)
   const limit = Math.min(input.limit <= 0 ? SECRETS_MAX : input.limit, SECRETS_MAX)
   const found: (readonly [string, unknown])[] = []
   let [bytes, hidden, next] = [0, 0, '']
-  for (const name of namesBelow(secrets.secret, secrets.read, folder, input.after)) {
+  const isMore = yield* eachBelow(secrets.secret, secrets.read, folder, input.after, (name) => {
     if (!call.allows('read', `data/${folder}${name}`)) {
       hidden++
-      continue
+      return 1
     }
     // Only names that the caller may read are told, also as the place to go on from.
-    if (found.length >= limit || bytes >= BYTES_MAX) return exported(found, hidden, next)
+    if (found.length >= limit || bytes >= BYTES_MAX) return 'enough'
     next = name
     const record = secrets.record(folder + name)
     const json = record && secrets.liveData(record)
-    if (json === undefined) continue
+    if (json === undefined) return RECORD_COST
     bytes += json.length
     found.push([name, { data: parseExact(json), custom_metadata: record?.custom ?? null }])
-  }
-  return exported(found, hidden, null)
+    return RECORD_COST + json.length / BYTES_OF_A_UNIT
+  })
+  return exported(found, hidden, isMore ? next : null)
 }
 
 function exported(found: readonly (readonly [string, unknown])[], hidden: number, next: string | null): Reply {
@@ -143,7 +147,7 @@ export const treePaths: readonly Path[] = [
     },
     read(input, call) {
       if (input.format === 'env') return exportEnv(input.path, call)
-      if (input.format === 'json') return exportTree(input, call)
+      if (input.format === 'json') return inTurns(exportTree(input, call), call)
       throw new Rejection(400, '"format" is json or env')
     },
   }),

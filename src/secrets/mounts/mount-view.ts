@@ -20,6 +20,8 @@ export class MountView implements Storage, Chronicle {
   }
 
   get(path: string): Buffer | undefined {
+    // What is left behind the door is on its way out, and would be told as all that there is.
+    if (this.#isShut) throw new Rejection(404, 'this mount has been disabled')
     return this.#view.get(path)
   }
 

@@ -5,6 +5,7 @@
  * `{{ .path | replace "kv/metadata/" "kv/data/" }}`. A name stays in the list when the caller may read the path that comes
  * out, or list it where the name is a folder's.
  */
+import type { Steps } from '../../engines/turns.ts'
 
 interface Insertion {
   readonly of: 'path' | 'key'
@@ -51,14 +52,22 @@ export function filteredPath(filter: KeyFilter, path: string, key: string): stri
   return whole
 }
 
+/** Of asking policies about one name. */
+const ASKED_COST = 2
+
 /** What is left of a list's data; members beside the names might name what is left out, and go. */
-export function withoutKeys(
+export function* withoutKeys(
   data: Readonly<Record<string, unknown>>,
   keeps: (key: string) => boolean,
-): Record<string, unknown> {
-  const keys = Array.isArray(data['keys']) ? data['keys'].filter((key) => typeof key === 'string' && keeps(key)) : []
+): Steps<Record<string, unknown>> {
+  const keys: string[] = []
+  const all: readonly unknown[] = Array.isArray(data['keys']) ? data['keys'] : []
+  for (const key of all) {
+    if (typeof key === 'string' && keeps(key)) keys.push(key)
+    yield ASKED_COST
+  }
   const infos = data['key_info']
   if (typeof infos !== 'object' || infos === null) return { keys }
-  const kept = new Set(keys)
+  const kept = new Set<string>(keys)
   return { keys, key_info: Object.fromEntries(Object.entries(infos).filter(([key]) => kept.has(key))) }
 }

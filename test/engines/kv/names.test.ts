@@ -3,7 +3,8 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Changes } from '../../../src/engines/changes.ts'
 import { compareNames } from '../../../src/engines/kv/folder.ts'
-import { addName, isNamed, namesBelow, namesIn, removeName, taken } from '../../../src/engines/kv/names.ts'
+import { addName, eachBelow, eachIn, isNamed, namesIn, removeName } from '../../../src/engines/kv/names.ts'
+import type { Steps } from '../../../src/engines/turns.ts'
 import { openKv } from '../../helpers/kv-world.ts'
 
 /** Whole numbers below a bound (mulberry32). */
@@ -15,6 +16,11 @@ function randomOf(seed: number): (below: number) => number {
     mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
     return ((mixed ^ (mixed >>> 14)) >>> 0) % below
   }
+}
+
+/** Without anybody coming in. */
+function toTheEnd<T>(steps: Steps<T>): T {
+  for (let next = steps.next(false); ; next = steps.next(false)) if (next.done === true) return next.value
 }
 
 test('names are listed as a sorted list would be, whatever was added and removed', async (t) => {
@@ -46,13 +52,24 @@ test('names are listed as a sorted list would be, whatever was added and removed
     assert.ok(all.length > 100)
     assert.deepEqual([...namesIn(secret, read, folder)], all)
     const [after = ''] = all.slice(50)
-    assert.deepEqual(taken(namesIn(secret, read, folder, after), 30), all.slice(51, 81))
+    const visited: string[] = []
+    const walk = eachIn(secret, read, folder, after, (name) => (visited.push(name) < 30 ? 1 : 'enough'))
+    assert.equal(toTheEnd(walk), true)
+    assert.deepEqual(visited, all.slice(51, 81))
     assert.deepEqual(
       [...namesIn(secret, read, folder, `${after}!`)],
       all.filter((name) => compareNames(name, `${after}!`) > 0),
     )
   }
-  assert.deepEqual([...namesBelow(secret, read, '')].sort(), [...model].sort())
+  const visited: string[] = []
+  assert.equal(toTheEnd(eachBelow(secret, read, '', '', (name) => visited.push(name))), false)
+  assert.deepEqual(visited.toSorted(), [...model].toSorted())
+  // From each of them on it is the rest.
+  for (const at of [0, 100, 500, visited.length - 1]) {
+    const rest: string[] = []
+    toTheEnd(eachBelow(secret, read, '', visited[at] ?? '', (name) => rest.push(name)))
+    assert.deepEqual(rest, visited.slice(at + 1))
+  }
   for (const name of model) assert.ok(isNamed(secret, read, name), name)
   for (const name of ['none', 'a/none', 'none/x', 'a/b', 'x999']) assert.ok(!isNamed(secret, read, name), name)
   const last = new Changes(mount.view)
@@ -60,4 +77,59 @@ test('names are listed as a sorted list would be, whatever was added and removed
   await mount.view.commit(last.batch)
   assert.deepEqual([...namesIn(secret, read, '')], [])
   assert.deepEqual(mount.view.list('f/'), [])
+})
+
+test('a name that is there all the time is visited once, whatever is added and removed between the turns', async (t) => {
+  const world = await openKv(t)
+  const mount = world.core.open.mounts.get('secret/')
+  assert.ok(mount)
+  const { secret } = mount.facts
+  const random = randomOf(11)
+  const change = async (work: (changes: Changes) => void) => {
+    const changes = new Changes(mount.view)
+    work(changes)
+    await mount.view.commit(changes.batch)
+  }
+  const folders = ['', 'a/', 'b/c/', 'z/']
+  const staying = folders.flatMap((folder) =>
+    Array.from({ length: 300 }, (_, at) => `${folder}n${String(at * 10).padStart(5, '0')}`),
+  )
+  const moving = new Set<string>()
+  for (const folder of folders) {
+    for (let at = 0; at < 200; at++) moving.add(`${folder}n${String(random(3000)).padStart(5, '0')}!`)
+  }
+  await change((changes) => {
+    for (const name of [...staying, ...moving]) addName(secret, changes, name)
+  })
+  const read = (path: string) => mount.view.get(path)
+  const visited: string[] = []
+  const steps = eachBelow(secret, read, '', '', (name) => visited.push(name))
+  let isLater = false
+  let turns = 0
+  for (let next = steps.next(isLater); next.done !== true; next = steps.next(isLater)) {
+    // So that turns end at any name, and often in the middle of a page.
+    isLater = random(20) === 0
+    if (!isLater) continue
+    turns++
+    await change((changes) => {
+      for (let step = 0; step < 40; step++) {
+        const name = `${folders[random(4)] ?? ''}n${String(random(3000)).padStart(5, '0')}!`
+        if (moving.delete(name)) removeName(secret, changes, name)
+        else {
+          addName(secret, changes, name)
+          moving.add(name)
+        }
+      }
+      // All of a folder comes and goes too.
+      if (turns % 3 === 0) addName(secret, changes, `q${turns}/x`)
+      if (turns % 3 === 1 && turns > 3) removeName(secret, changes, `q${turns - 1}/x`)
+    })
+  }
+  t.diagnostic(`${turns} turns`)
+  assert.ok(turns > 50)
+  assert.equal(new Set(visited).size, visited.length, 'a name was visited twice')
+  assert.deepEqual(
+    visited.filter((name) => !name.endsWith('!') && !name.endsWith('/x')),
+    staying,
+  )
 })
