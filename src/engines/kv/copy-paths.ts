@@ -7,6 +7,8 @@ import { ChangingSecrets } from './secrets.ts'
 
 /** Of all versions together: one batch holds them. */
 const COPIED_BYTES_MAX = 32 << 20
+/** Versions with data: each is read and written anew, all of them in one turn. */
+const COPIED_VERSIONS_MAX = 1000
 
 interface Input {
   readonly path: string
@@ -36,6 +38,11 @@ function copied(input: Input, call: EngineCall): { secrets: ChangingSecrets; fro
   }
   demandCopy(secrets, from, to, call)
   if (secrets.record(to)) throw new Rejection(400, `there is a secret at "to" already: remove it first`)
+  const versions = [...from.versions.values()].filter(({ destroyed }) => !destroyed).length
+  if (versions > COPIED_VERSIONS_MAX) {
+    const why = `it has ${versions} versions and a copy at most ${COPIED_VERSIONS_MAX}`
+    throw new Rejection(400, `${why}: destroy those that are not needed`)
+  }
   const bytes = secrets.copy(from, to, COPIED_BYTES_MAX)
   if (bytes > COPIED_BYTES_MAX) {
     throw new Rejection(

@@ -303,8 +303,8 @@ export class ChangingSecrets extends PendingSecrets {
   copy(from: KeyRecord, to: string, bytesMax: number): number {
     let bytes = 0
     if (from.newest !== undefined) bytes += from.newest.length
-    for (const version of from.versions.keys()) {
-      if (version === from.current && from.newest !== undefined) continue
+    for (const [version, { destroyed }] of from.versions) {
+      if (destroyed || (version === from.current && from.newest !== undefined)) continue
       const data = this.read(this.blobPath(from.name, version))
       if (!data) continue
       bytes += data.length

@@ -1,8 +1,7 @@
 /** New versions of a secret: a write, or a merge patch over the newest one, each if the current version is as said. */
 import { type EngineCall, Rejection, type Reply } from '../engine.ts'
-import { parseExact } from '../exact-json.ts'
 import { FieldError, integerOf, type JsonObject } from '../fields.ts'
-import { exactBody, exactData } from './exact-body.ts'
+import { exactBody, exactData, parseBounded } from './exact-body.ts'
 import { mergePatch } from './merge-patch.ts'
 import { type KeyRecord, versionMetadata } from './record.ts'
 import type { ChangingSecrets } from './secrets.ts'
@@ -62,7 +61,7 @@ export function patch(secrets: ChangingSecrets, input: DataInput): Pick<Reply, '
   if (!before.versions.has(before.current)) throw new Rejection(404, 'no version to patch at this path')
   const text = secrets.liveData(before)
   if (text === undefined) return { status: 404, data: versionMetadata(before, before.current) }
-  const merged = mergePatch(parseExact(text), input.data ?? {})
+  const merged = mergePatch(parseBounded(text), input.data ?? {})
   const record = secrets.addVersion(input.path, before, JSON.stringify(merged), 'patch')
   return { data: versionMetadata(record, record.current) }
 }

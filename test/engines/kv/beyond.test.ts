@@ -333,3 +333,30 @@ test('a secret goes to a .env file and comes back', async (t) => {
   await write(world, 'odd', { 'a-b': 1 })
   await expect(world, 400, 'GET', 'secret/export/odd?format=env')
 })
+
+test('a copy has at most 1,000 versions; destroyed ones do not count and stay so', async (t) => {
+  const world = await openKv(t)
+  await expect(world, 204, 'POST', 'secret/config', { max_versions: 2000 })
+  const operations = Array.from({ length: 500 }, (_, x) => ({ op: 'put', path: 'a', data: { x } }))
+  for (const part of [operations, operations, operations.slice(0, 1)]) {
+    await expect(world, 200, 'POST', 'secret/transaction', { operations: part })
+  }
+  for (const what of ['copy', 'move']) {
+    const { errors } = await expect(world, 400, 'POST', `secret/${what}/a`, { to: 'b' })
+    assert.match(String(errors[0]), /it has 1001 versions and a copy at most 1000: destroy/)
+  }
+  await expect(world, 404, 'GET', 'secret/metadata/b')
+  await expect(world, 204, 'POST', 'secret/destroy/a', { versions: [7] })
+  await expect(world, 200, 'POST', 'secret/move/a', { to: 'b' })
+  await expect(world, 404, 'GET', 'secret/data/a')
+  await expect(world, 404, 'GET', 'secret/data/b?version=7')
+  for (const [version, x] of [
+    [1, 0],
+    [8, 7],
+    [1000, 499],
+    [1001, 0],
+  ]) {
+    const { data } = await expect(world, 200, 'GET', `secret/data/b?version=${version}`)
+    assert.deepEqual(data['data'], { x })
+  }
+})

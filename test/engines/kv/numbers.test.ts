@@ -131,6 +131,27 @@ test('of a member that comes twice the last counts, numbers and all; what no num
   await holds(world, 'secret/data/deep', deep.replace('1.0', '2.0'))
 })
 
+function listOf(count: number, one: string): string {
+  return `{"data":{"x":[${Array.from({ length: count }, () => one).join(',')}]}}`
+}
+
+test('of numbers that are kept as their texts a body has a bounded count, of others as many as it may', async (t) => {
+  const world = await openKv(t)
+  await expect(world, 200, 'POST', 'secret/data/a', listOf(50_000, '1.0'))
+  const { errors } = await expect(world, 400, 'POST', 'secret/data/b', listOf(50_001, '1.0'))
+  assert.match(String(errors[0]), /^more than 50000 numbers such as 1\.0 .* write them as texts/)
+  await expect(world, 404, 'GET', 'secret/data/b')
+  await expect(world, 200, 'POST', 'secret/data/c', listOf(60_000, '-12.5'))
+  // A patch adds to what is there, and once that is too much, to nothing.
+  await expect(world, 200, 'PATCH', 'secret/data/a', listOf(50_000, '2e3').replace('"x"', '"y"'))
+  const { errors: why } = await expect(world, 400, 'PATCH', 'secret/data/a', '{"data":{"z":1}}')
+  assert.match(String(why[0]), /^more than 50000 numbers/)
+  // It can be read and copied all the same.
+  await expect(world, 200, 'GET', 'secret/export')
+  await expect(world, 200, 'GET', 'secret/diff/a')
+  await expect(world, 200, 'POST', 'secret/copy/a', { to: 'd' })
+})
+
 /** A number as JSON may write it. */
 function number(random: Random): string {
   const digits = (most: number) => Array.from({ length: random.between(1, most) }, () => random.between(0, 9)).join('')
