@@ -10,6 +10,8 @@ import { listenTo } from '../../helpers/core-listener.ts'
 import { Random } from '../../helpers/frames.ts'
 import { expectStatus as expect, openKv } from '../../helpers/kv-world.ts'
 import { send } from '../../helpers/openbao-replay.ts'
+import { openStream } from '../../helpers/told-stream.ts'
+import { until } from '../../host/host-fixture.ts'
 
 const REQUESTS = Number(process.env['OUTPOST_FUZZ_REQUESTS'] ?? 1200)
 const SEED = Number(process.env['OUTPOST_FUZZ_SEED'] ?? Date.now() % 2 ** 31)
@@ -38,6 +40,8 @@ const NUMBERS = words(
   x %20 1,2 0x1 true null [] %7B%7D 1_000 %D9%A1 %00`,
   '',
 )
+
+const CURSORS = words(`1-0 1-1 1-2 1-3 1-1-0 1-2-1 1-5-2 0-0 1-99999999999999 2-1 -1-1 1--1 1-1-1-1 1-x`, ...NUMBERS)
 
 const TIMES = words(
   `2026-01-31T12:00:00Z 2099-01-31T12:00:00%2B01:00 0 -1 1700000000 999999999999 1e12 now 2026-13-45T99:99:99Z 2026-01-31
@@ -81,7 +85,47 @@ const PATHS = ['a', 'a', 'a', 'b', 'a/b', 'new', 'ü', 'd/e/f', 'none', 'd/'] as
 interface Request {
   readonly method: string
   readonly path: string
+  readonly headers?: Readonly<Record<string, string>>
   readonly body?: string
+}
+
+/** As a header may have it: what is no escape, or none that prints, stays as it is. */
+function printed(text: string): string {
+  return /%(?![2-7][0-9A-Ea-e])/.test(text) ? text : decodeURIComponent(text)
+}
+
+interface Begun {
+  readonly status: number
+  readonly body: string
+  readonly type?: string
+}
+
+/** As `send`, of an answer that may go on for ever: of a stream it is the beginning, a thing that is told at least. */
+async function begun(port: number, { path, headers = {} }: Request, token: string): Promise<Begun> {
+  const stream = await openStream(port, `secret/${path}`, { token, headers })
+  let isOver = false
+  void stream.ended.then(() => (isOver = true))
+  const type = stream.response.headers['content-type'] ?? ''
+  const isEvents = type === 'text/event-stream'
+  const isStream = isEvents || type === 'application/x-ndjson'
+  const whole = () =>
+    stream
+      .text()
+      .split(isEvents ? '\n\n' : '\n')
+      .slice(0, -1)
+  // Events begin with how long to wait before the next attempt.
+  await until(() => isOver || (isStream && whole().length > (isEvents ? 1 : 0)))
+  stream.close()
+  const told = isStream ? (whole().at(-1) ?? '') : stream.text()
+  return { status: stream.status, body: isEvents ? dataOf(told) : told, type }
+}
+
+/** What an event holds as JSON; its cursor where it holds nothing. */
+function dataOf(event: string): string {
+  const lines = event.split('\n')
+  for (const line of lines) assert.match(line, /^(?:id|event|data): ./, event)
+  const data = lines.find((line) => line.startsWith('data: '))?.slice(6)
+  return data ?? JSON.stringify(lines[0])
 }
 
 class Fuzzer {
@@ -156,6 +200,13 @@ class Fuzzer {
     return pairs.length === 0 ? '' : `?${pairs.join('&')}`
   }
 
+  /** As a browser asks that goes on, or as nobody should. */
+  #eventStream(): Readonly<Record<string, string>> {
+    const accept = this.#random.pick(['text/event-stream', 'text/event-stream', 'text/event-stream;q=x', 'text/*', ','])
+    const last = printed(this.#random.pick(CURSORS))
+    return { Accept: accept, ...(this.#random.chance(0.7) && { 'Last-Event-ID': last }) }
+  }
+
   next(): Request {
     const name = this.#text()
     const reads = {
@@ -167,17 +218,28 @@ class Fuzzer {
       },
       export: { format: ['json', 'env', 'xml', ''], after: TEXTS, limit: NUMBERS },
       // Whoever is told nothing waits: not for long.
-      watch: { cursor: NUMBERS, wait: ['0', '0', '0', '-1', '61', '1e9', 'x', '99999999999', '0.001', '-0', '%00'] },
+      watch: {
+        ...(this.#random.chance(0.6) && { cursor: CURSORS }),
+        wait: ['0', '0', '0', '0', '0', '0', '0', '-1', '61', '1e9', 'x', '99999999999', '0.001', '-0', '%00'],
+        ...(this.#random.chance(0.5) && { stream: ['true', 'true', 'true', '1', 'false', 'x'] as const }),
+      },
       diff: { from: NUMBERS, to: NUMBERS, values: ['true', '1', 'x', ''] },
       data: { version: NUMBERS, at: TIMES },
       subkeys: { version: NUMBERS, depth: NUMBERS },
       metadata: { list: ['true', 'x'], after: TEXTS, limit: NUMBERS },
     } as const
-    if (this.#random.chance(0.4)) {
+    if (this.#random.chance(0.45)) {
       const [kind, fields] = this.#random.pick(Object.entries(reads) as [[string, (typeof reads)['search']]])
       const method = this.#random.chance(0.9) ? 'GET' : this.#random.pick(['LIST', 'SCAN', 'HEAD'])
       const query = this.#query(fields)
-      return { method, path: `${kind}/${name}${kind === 'watch' && !query.includes('wait=') ? '?wait=0' : query}` }
+      if (kind !== 'watch') return { method, path: `${kind}/${name}${query}` }
+      if (this.#random.chance(0.5)) {
+        const cursor = this.#random.chance(0.5) ? `&cursor=${this.#random.pick(CURSORS)}` : ''
+        const headers = this.#random.chance(0.4) ? this.#eventStream() : {}
+        return { method: 'GET', path: `${kind}/${name}?stream=true${cursor}`, headers }
+      }
+      const path = `${kind}/${name}${query.includes('wait=') ? query : '?wait=0'}`
+      return this.#random.chance(0.7) ? { method, path } : { method, path, headers: this.#eventStream() }
     }
     const kinds = [
       'transaction',
@@ -230,15 +292,18 @@ test(`${REQUESTS} bad requests are no faults of ours, and those that are refused
   let state = await reset(world)
   const counts: Record<string, number> = {}
   for (let at = 0; at < REQUESTS; at++) {
-    const { body, method, path } = fuzzer.next()
+    const request = fuzzer.next()
+    const { body, method, path } = request
     const patch = method === 'PATCH' ? { 'Content-Type': 'application/merge-patch+json' } : {}
     const headers = { 'X-Vault-Token': world.rootToken, ...patch }
     const sent = { method, path: `/v1/secret/${path}`, headers, ...(body !== undefined && { body }) }
-    const answer = await send(port, sent)
+    const isWatch = method === 'GET' && path.startsWith('watch/')
+    const answer: Begun = isWatch ? await begun(port, request, world.rootToken) : await send(port, sent)
     const where = `seed ${SEED}, ${at}: ${method} ${path.slice(0, 200)} ${body?.slice(0, 500) ?? ''}: ${answer.body.slice(0, 300)}`
     assert.ok(answer.status < 500, `${answer.status}: ${where}`)
     if (answer.body !== '') JSON.parse(answer.body)
-    const kind = `${path.split(/[/?]/)[0]} ${Math.floor(answer.status / 100)}xx`
+    const told = answer.type !== undefined && answer.type !== 'application/json' ? ` ${answer.type}` : ''
+    const kind = `${path.split(/[/?]/)[0]}${told} ${Math.floor(answer.status / 100)}xx`
     counts[kind] = (counts[kind] ?? 0) + 1
     const after = await stateOf(world)
     if (answer.status >= 400 || body === undefined) {
