@@ -42,6 +42,8 @@ const TRIMMED_BYTES = 2 << 20
 
 export class Writer {
   readonly #database: DatabaseSync
+  readonly #begin: StatementSync
+  readonly #commit: StatementSync
   readonly #put: StatementSync
   readonly #remove: StatementSync
   readonly #append: StatementSync
@@ -62,6 +64,8 @@ export class Writer {
     this.#database = database
     this.#limits = limits
     this.#now = now
+    this.#begin = database.prepare('BEGIN IMMEDIATE')
+    this.#commit = database.prepare('COMMIT')
     this.#put = database.prepare(
       `INSERT INTO entries (path, sequence, crc, value) VALUES (?1, ?2, ?3, ?4)
        ON CONFLICT (path) DO UPDATE SET sequence = ?2, crc = ?3, value = ?4`,
@@ -175,10 +179,10 @@ export class Writer {
 
   #inTransaction<T>(work: () => T): T {
     const before = { position: this.#position, total: this.#total, base: this.#base }
-    this.#database.exec('BEGIN IMMEDIATE')
+    this.#begin.run()
     try {
       const result = work()
-      this.#database.exec('COMMIT')
+      this.#commit.run()
       return result
     } catch (error) {
       this.#position = before.position
