@@ -4,7 +4,7 @@
  * A server keeps the roster and hands calls on; a host says what it has and serves calls. One process may be both, and
  * then both meet on a bus in memory when there is no NATS.
  */
-import { createPrivateKey, createPublicKey, randomUUID } from 'node:crypto'
+import { createPrivateKey, createPublicKey, generateKeyPairSync, randomUUID } from 'node:crypto'
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { createAskingAuthorizer } from './cluster/asking-authorizer.ts'
@@ -18,14 +18,17 @@ import type { NatsOptions } from './cluster/nats-link.ts'
 import { type AllocationRecord, NO_STORE, type NodeRecord, Roster, type RosterStore } from './cluster/roster.ts'
 import { type Directory, relayed, routed } from './cluster/route.ts'
 import { CallServer } from './cluster/serve.ts'
+import { serverKeyOf } from './cluster/server-key.ts'
 import { ServerRoom } from './cluster/server-operations.ts'
-import { type Group, Subjects } from './cluster/subjects.ts'
+import { ServerKeys, type ServerTrust } from './cluster/server-trust.ts'
+import { type Group, type Party, Subjects } from './cluster/subjects.ts'
 import { parseGrants, RESOLVE_TOKEN, tokenOperation } from './cluster/token-operation.ts'
 import type { Config } from './config/load.ts'
 import { identityOf } from './daemon-settings.ts'
 import type { Allocation, AllocationTable } from './host/allocation.ts'
 import type { Host } from './host/host.ts'
 import { absentHostOperations } from './host/host-operations.ts'
+import { Fault } from './kit/errors.ts'
 import type { Logger } from './kit/log.ts'
 import type { AnyOperation, Identity } from './kit/operation.ts'
 import { RosterDatabase } from './store/roster-store.ts'
@@ -72,6 +75,7 @@ export class Cluster {
   #announcer: Announcer | undefined
   #server: CallServer | undefined
   readonly #groups: CallServer[] = []
+  #keys: ServerKeys | undefined
   readonly #id = randomUUID()
   #host: Host | undefined
   readonly #stopping = new AbortController()
@@ -206,6 +210,7 @@ export class Cluster {
     this.#url = parts.url
     // As a server it may hear every node; an agent speaks as itself only.
     const self = this.roster || !parts.host ? { serverId: this.#id } : { nodeId: parts.host.nodeId }
+    this.#keys = this.#startKeys(self, parts.core !== undefined)
     this.#forwarder.start(self)
     if (this.roster) {
       const logged = { roster: this.roster, logger: logger.named('roster') }
@@ -244,6 +249,35 @@ export class Cluster {
     announcer.start()
   }
 
+  /** Whose word counts as a server's. Throws before `start`. */
+  get trust(): ServerTrust {
+    if (!this.#keys) throw new Fault('the cluster has not started')
+    return this.#keys
+  }
+
+  /** Takes over the keys of servers from a configuration that was read again. */
+  reload({ nats }: Config): void {
+    this.#keys?.trust(nats ?? {})
+  }
+
+  #startKeys(self: Party, hasCore: boolean): ServerKeys {
+    const { config, logger } = this.#options
+    const { publicKey } = generateKeyPairSync('x25519')
+    const curveKey = publicKey.export({ format: 'der', type: 'spki' }).subarray(-32)
+    const login = config.nats
+    const keys = new ServerKeys({
+      link: this.#link,
+      subjects: this.#subjects,
+      self,
+      trusted: config.nats ?? {},
+      ownKey: this.roster && (() => serverKeyOf({ login, directory: join(config.dataDir, 'server') })),
+      about: this.roster && { serverId: this.#id, hasCore, curveKey },
+      logger: logger.named('keys'),
+    })
+    keys.start()
+    return keys
+  }
+
   #serveGroup(group: Group, operations: readonly AnyOperation[], resolve: Authorizer['resolve']): void {
     const server = new CallServer({
       link: this.#link,
@@ -269,6 +303,7 @@ export class Cluster {
     for (const server of this.#groups) server.stop()
     this.#forwarder.stop()
     this.#listener?.stop()
+    this.#keys?.stop()
     await this.#link.close()
     this.#database?.close()
     this.#host = undefined

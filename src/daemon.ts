@@ -251,6 +251,7 @@ class Agent implements Running {
       const running = { config: this.config, rootToken: dev?.rootToken, log, listener: this.#listener, host: this.host }
       const { authorizer, config, taken, waiting } = applyConfig(running, load().config)
       this.#trust(authorizer, config)
+      this.#cluster?.reload(config)
       this.config = config
       this.#reloads.done++
       logger.info('configuration reloaded', { settings: taken.join(', ') })

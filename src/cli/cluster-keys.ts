@@ -5,13 +5,12 @@ import { join, resolve } from 'node:path'
 import { createUser, fromSeed } from '@nats-io/nkeys'
 import { messageOf } from '../kit/errors.ts'
 import { isUuid } from '../kit/schema.ts'
+import { fragment, HOST_DIRECTORY, keyLines, keysOfServers, withKeysOfServers } from './cluster-fragment.ts'
 import { describe, type Member, type Members, readMembers, writeMembers } from './cluster-members.ts'
 import { CommandError, defineCommand } from './command-shape.ts'
 import { text, texts, UsageError } from './options.ts'
 
 const REGION = 'global'
-/** Where the files are on their host. */
-const HOST_DIRECTORY = '/etc/outpost'
 
 export const command = defineCommand({
   name: 'cluster keys',
@@ -21,18 +20,21 @@ export const command = defineCommand({
     '  users.conf        who may connect to NATS and what each may say and hear; public keys only.',
     '                    systemd/nats/nats-server.conf includes it',
     '  NAME/cluster.nk   the secret key of one host or server, readable by you only',
-    '  NAME/cluster.hcl  its part of the configuration; both belong into /etc/outpost there',
+    '  NAME/cluster.hcl  its part of the configuration, with the public keys of all servers; both belong into',
+    `                    ${HOST_DIRECTORY} there`,
     '  members.json      what was made, no secrets',
     '',
     'Run it again to add or remove members: what is there already stays as it is. A key that is on its host',
     'may be deleted here. An agent gets a new node ID, unless one is given: a host that has run alone keeps',
-    'the one that "outpost node status" shows. A name given as both is one process of both roles.',
+    'the one that "outpost node status" shows. A name given as both is one process of both roles. When the',
+    'servers change, every cluster.hcl changes: copy it to its host and "systemctl reload outpost" there.',
     '',
     'Example: outpost cluster keys -out keys -nats tls://nats.example.com:4222 -server s1 -agent w1',
   ].join('\n'),
   options: {
     out: text({ placeholder: 'DIR', help: 'Directory of the keys, made when missing', fallback: undefined }),
     server: texts('NAME', 'A server'),
+    edge: texts('NAME', 'A server without the secrets core'),
     agent: texts('NAME[=NODE-ID]', 'An agent'),
     remove: texts('NAME', 'A member whose key is to open nothing any more'),
     nats: texts('URL', 'NATS servers, for the configuration of new members'),
@@ -55,7 +57,7 @@ export const command = defineCommand({
       throw new UsageError('-region: letters, digits, "-" and "_" only')
     const wrong = values.nats.find((url) => !/^(?:nats|tls):\/\/[^@/\s"]+$/.test(url))
     if (wrong !== undefined) throw new UsageError('-nats: expected nats://host:port or tls://host:port')
-    const wanted = wantedOf(values.server, values.agent, before, values.remove)
+    const wanted = wantedOf({ servers: values.server, edges: values.edge, agents: values.agent }, before, values.remove)
     try {
       change(directory, before, { wanted, removed: values.remove, nats: values.nats }, (line) => io.out(`${line}\n`))
     } catch (error) {
@@ -68,6 +70,7 @@ export const command = defineCommand({
 
 interface Wanted {
   readonly server: boolean
+  readonly edge: boolean
   /** Undefined: none, or not yet known. */
   readonly nodeId: string | undefined
   readonly agent: boolean
@@ -75,19 +78,26 @@ interface Wanted {
 
 /** By name. Throws UsageError for what contradicts itself or what is there. */
 function wantedOf(
-  servers: readonly string[],
-  agents: readonly string[],
+  asked: { readonly servers: readonly string[]; readonly edges: readonly string[]; readonly agents: readonly string[] },
   { members }: Members,
   removed: readonly string[],
 ): ReadonlyMap<string, Wanted> {
   const wanted = new Map<string, Wanted>()
-  for (const name of servers) wanted.set(checkedName(name), { server: true, agent: false, nodeId: undefined })
-  for (const given of agents) {
+  for (const name of [...asked.servers, ...asked.edges]) {
+    const edge = asked.edges.includes(name)
+    const isKnownCore = members.some((member) => member.name === name && member.server && !member.edge)
+    if (edge && (asked.servers.includes(name) || isKnownCore)) {
+      throw new UsageError(`${name} is a server with the secrets core: it cannot be -edge too`)
+    }
+    wanted.set(checkedName(name), { server: true, edge, agent: false, nodeId: undefined })
+  }
+  for (const given of asked.agents) {
     const [name = '', id] = given.split('=', 2)
     checkedName(name)
     if (id !== undefined && !isUuid(id)) throw new UsageError(`-agent ${given}: ${id} is no node ID, which is a UUID`)
     const nodeId = id?.toLowerCase() ?? (isUuid(name) ? name.toLowerCase() : undefined)
-    wanted.set(name, { server: wanted.get(name)?.server ?? false, agent: true, nodeId })
+    const { server, edge } = wanted.get(name) ?? { server: false, edge: false }
+    wanted.set(name, { server, edge, agent: true, nodeId })
   }
   const unknown = removed.find((name) => !members.some((member) => member.name === name))
   if (unknown !== undefined) throw new UsageError(`-remove ${unknown}: there is no such member`)
@@ -130,6 +140,7 @@ function change(
   const members = new Map(
     before.members.filter(({ name }) => !asked.removed.includes(name)).map((each) => [each.name, each]),
   )
+  const fresh = new Set<string>()
   for (const [name, wanted] of asked.wanted) {
     const known = members.get(name)
     const server = wanted.server || (known?.server ?? false)
@@ -137,14 +148,23 @@ function change(
     const folder = join(directory, name)
     mkdirSync(folder, { recursive: true, mode: 0o700 })
     const publicKey = known?.publicKey ?? publicKeyIn(join(folder, 'cluster.nk'))
-    const member: Member = { name, server, publicKey, ...(nodeId === undefined ? {} : { nodeId }) }
-    const isNew = known?.server !== server || known.nodeId !== nodeId
-    const file = join(folder, 'cluster.hcl')
-    if (isNew || !existsSync(file)) writeFileSync(file, fragment(member, before.region, asked.nats), { mode: 0o644 })
+    // One that was an edge and is given as -server has the core from now on.
+    const edge = wanted.edge || (!wanted.server && known?.edge === true)
+    const member: Member = {
+      name,
+      server,
+      publicKey,
+      ...(edge ? { edge } : {}),
+      ...(nodeId === undefined ? {} : { nodeId }),
+    }
+    const isNew = known?.server !== server || known.nodeId !== nodeId || (known.edge ?? false) !== edge
+    if (isNew || !existsSync(join(folder, 'cluster.hcl'))) fresh.add(name)
     members.set(name, member)
     say(`${isNew ? 'made' : 'kept'}     ${describe(member)}`)
   }
-  writeMembers(directory, { region: before.region, members: [...members.values()] })
+  const after = { region: before.region, members: [...members.values()] }
+  writeFragments(directory, after, { fresh, nats: asked.nats }, say)
+  writeMembers(directory, after)
   for (const name of asked.removed) {
     rmSync(join(directory, name, 'cluster.nk'), { force: true })
     say(`removed  ${name}`)
@@ -152,6 +172,31 @@ function change(
   say(
     `${join(directory, 'users.conf')} holds ${members.size}: put it beside nats-server.conf, then: systemctl reload outpost-nats`,
   )
+}
+
+/** The files of new members; in those of others that are still here, the keys of the servers. */
+function writeFragments(
+  directory: string,
+  members: Members,
+  { fresh, nats }: { readonly fresh: ReadonlySet<string>; readonly nats: readonly string[] },
+  say: (line: string) => void,
+): void {
+  const keys = keysOfServers(members)
+  for (const member of members.members) {
+    const file = join(directory, member.name, 'cluster.hcl')
+    if (fresh.has(member.name)) {
+      writeFileSync(file, fragment(member, members.region, nats, keys), { mode: 0o644 })
+      continue
+    }
+    if (!existsSync(file)) continue
+    const before = readFileSync(file, 'utf8')
+    const now = withKeysOfServers(before, keys)
+    if (now === before) continue
+    writeFileSync(file, now, { mode: 0o644 })
+    say(`changed  ${file}: copy it to ${HOST_DIRECTORY} there, then: systemctl reload outpost`)
+  }
+  if (keys.servers.length > 0)
+    say(`the keys of the servers, for "nats {}" of every host:\n${keyLines(keys).join('\n')}`)
 }
 
 /** Of the key in the file; made when there is none. */
@@ -165,23 +210,4 @@ function publicKeyIn(file: string): string {
   } catch {
     throw new CommandError(`${file} does not hold the seed of an nkey: move it away to have a new one made`)
   }
-}
-
-/** What its host needs to take part; the rest of its configuration stands in other files. */
-function fragment({ name, server, nodeId }: Member, region: string, nats: readonly string[]): string {
-  const servers = nats.length > 0 ? nats : ['tls://nats.example.com:4222']
-  return [
-    `# Made by "outpost cluster keys" for ${name}: it and cluster.nk belong into ${HOST_DIRECTORY} there.`,
-    `name   = ${JSON.stringify(name)}`,
-    `region = ${JSON.stringify(region)}`,
-    nodeId === undefined ? 'client { enabled = false }' : `client {\n  enabled = true\n  node_id = "${nodeId}"\n}`,
-    `server { enabled = ${server} }`,
-    'nats {',
-    `  servers   = [${servers.map((url) => JSON.stringify(url)).join(', ')}]`,
-    `  nkey_file = "${HOST_DIRECTORY}/cluster.nk"`,
-    // Whoever insists on TLS has an authority of his own, mostly.
-    ...(servers.some((url) => url.startsWith('tls:')) ? [`  ca_file   = "${HOST_DIRECTORY}/nats-ca.crt"`] : []),
-    '}',
-    '',
-  ].join('\n')
 }

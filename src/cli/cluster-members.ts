@@ -18,6 +18,8 @@ const membersSchema = v.strictObject({
     v.strictObject({
       name: v.string(),
       server: v.boolean(),
+      /** A server without the secrets core. */
+      edge: v.optional(v.boolean()),
       /** Of an agent. */
       nodeId: v.optional(v.pipe(v.string(), v.uuid())),
       publicKey: v.pipe(v.string(), v.regex(/^U[A-Z2-7]{55}$/)),
@@ -28,6 +30,8 @@ const membersSchema = v.strictObject({
 export interface Member {
   readonly name: string
   readonly server: boolean
+  /** A server without the secrets core (`server { secrets = false }`). */
+  readonly edge?: boolean | undefined
   /** Set when it is an agent. */
   readonly nodeId?: string | undefined
   readonly publicKey: string
@@ -86,8 +90,9 @@ export function usersConf({ region, members }: Members): string {
   ].join('\n')
 }
 
-export function describe({ name, server, nodeId }: Omit<Member, 'publicKey'>): string {
-  const roles = [server ? 'server' : undefined, nodeId && `agent ${nodeId}`].filter((role) => role !== undefined)
+export function describe({ name, server, edge, nodeId }: Omit<Member, 'publicKey'>): string {
+  const asServer = edge ? 'server without secrets' : 'server'
+  const roles = [server ? asServer : undefined, nodeId && `agent ${nodeId}`].filter((role) => role !== undefined)
   return `${name}: ${roles.join(', ')}`
 }
 

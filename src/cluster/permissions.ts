@@ -24,8 +24,12 @@ export function permissionsOf(role: 'server' | { readonly nodeId: string }, regi
         // For calls that it has taken as one of them all; never in the name of a node.
         subjects.reply({ nodeId: '*' }, ANY, '*'),
         subjects.reply(everyServer, ANY, '*'),
+        subjects.serverKey,
+        subjects.askServers('*'),
       ],
       subscribe: [
+        subjects.serverKey,
+        subjects.askServers('*'),
         subjects.anyServer('*'),
         subjects.anyServer('*', 'core'),
         subjects.serverFlow('*', '*', '*'),
@@ -41,8 +45,10 @@ export function permissionsOf(role: 'server' | { readonly nodeId: string }, regi
       subjects.reply(everyServer, nodeId, '*'),
       subjects.anyServer(nodeId),
       subjects.serverFlow('*', nodeId, '*'),
+      subjects.askServers(nodeId),
     ],
     subscribe: [
+      subjects.serverKey,
       subjects.call(nodeId),
       subjects.flow(nodeId, '*'),
       subjects.describe(nodeId),

@@ -10,6 +10,8 @@
  *     outpost.<region>.server.<id>.flow.<caller>.<call>    credit and cancel for it, at the server that has taken it
  *     outpost.<region>.server.<id>.reply.<from>.<call>     what comes of a call that a server has made, from a node or `any`
  *     outpost.<region>.roster.<node>.<kind>                what a node says about itself
+ *     outpost.<region>.servers.key                         what a server says about itself: its keys (only servers publish)
+ *     outpost.<region>.servers.ask.<caller>                please say it again
  *
  * Each holds who speaks wherever it is not a server, so that permissions can keep every agent to its own name: it may
  * neither answer for another node, nor steer another's calls, nor hear them, and tokens travel in calls. Servers may do
@@ -74,6 +76,14 @@ export class Subjects {
 
   describe(nodeId: string): string {
     return `${this.#root}.node.${nodeId}.describe`
+  }
+
+  get serverKey(): string {
+    return `${this.#root}.servers.key`
+  }
+
+  askServers(callerId: string): string {
+    return `${this.#root}.servers.ask.${callerId}`
   }
 
   roster(nodeId: string, kind: string): string {

@@ -148,4 +148,8 @@ export interface NatsConfig {
   /** Both or neither. */
   readonly certFile?: string
   readonly keyFile?: string
+  /** Public NKEYs of all servers, not empty; absent: those that are announced. */
+  readonly serverKeys?: readonly string[]
+  /** Of the servers with the secrets core; all of them are in `serverKeys`. */
+  readonly coreKeys?: readonly string[]
 }

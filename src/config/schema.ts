@@ -8,6 +8,7 @@ import type { Level } from '../kit/log.ts'
 import { isUuid } from '../kit/schema.ts'
 import { absolutePath, block, boolean, choice, duration, labelled, number, text, textMap, texts } from './fields.ts'
 import type { Field } from './fields.ts'
+import { isUserKey } from './nkey.ts'
 
 export type RawOf<F> = F extends Field<infer Raw> ? Raw : never
 
@@ -60,6 +61,10 @@ function metaEntry(key: string, value: string): string | undefined {
 function sha256(value: string): string | undefined {
   if (!/^[\da-f]{64}$/i.test(value)) return 'expected 64 hexadecimal digits (printf %s "$TOKEN" | sha256sum)'
   return value.toLowerCase() === SHA256_OF_NOTHING ? 'this is the hash of an empty token' : undefined
+}
+
+function userKey(value: string): string | undefined {
+  return isUserKey(value) ? undefined : 'expected the public key of a server (U… as "outpost cluster keys" prints it)'
 }
 
 /** A wrong URL is not shown: it may hold a password. */
@@ -142,6 +147,8 @@ const nats = block({
   ca_file: text(),
   cert_file: text(),
   key_file: text(),
+  server_keys: texts(userKey),
+  core_keys: texts(userKey),
 })
 
 const tls = block({

@@ -273,6 +273,17 @@ function settleNats(raw: RawConfig['nats'], { faults }: SettleOptions): NatsConf
   if (second) {
     faults.add(second.where, 'nats: give one of credentials_file, nkey_file, user with password_file, or token_file')
   }
+  const { server_keys: serverKeys, core_keys: coreKeys } = raw
+  if (serverKeys?.value.length === 0) {
+    faults.add(
+      serverKeys.where,
+      'nats.server_keys is empty: name the servers, or remove it to take those that NATS lets in',
+    )
+  }
+  const stray = coreKeys?.value.find((key) => !serverKeys?.value.includes(key))
+  if (coreKeys && stray !== undefined && !unread(faults, 'nats.server_keys', 'nats.core_keys')) {
+    faults.add(coreKeys.where, `nats.core_keys: ${stray} is not in nats.server_keys, which names all servers`)
+  }
   return {
     servers: raw.servers?.value ?? [NATS_DEFAULT],
     ...present({
@@ -284,6 +295,8 @@ function settleNats(raw: RawConfig['nats'], { faults }: SettleOptions): NatsConf
       caFile: raw.ca_file?.value,
       certFile: raw.cert_file?.value,
       keyFile: raw.key_file?.value,
+      serverKeys: raw.server_keys?.value,
+      coreKeys: raw.core_keys?.value,
     }),
   }
 }

@@ -2,7 +2,7 @@
  * What of a configuration that was read again can be taken over by a running process.
  */
 import { isDeepStrictEqual } from 'node:util'
-import type { Config } from './config.ts'
+import type { Config, NatsConfig } from './config.ts'
 
 export interface TakenOver {
   /** The settings that are in force from now on. */
@@ -13,7 +13,7 @@ export interface TakenOver {
   readonly waiting: readonly string[]
 }
 
-/** Takes over tokens, policies, TLS files, everything about the log, and all limits but two. */
+/** Takes over tokens, policies, the keys of servers, TLS files, everything about the log, and all limits but two. */
 export function takeOver(running: Config, loaded: Config): TakenOver {
   const { httpMaxHeaderBytes, httpsHandshakeTimeoutMs } = running.limits
   const { logFile: _, logJson: __, ...rest } = running
@@ -22,12 +22,23 @@ export function takeOver(running: Config, loaded: Config): TakenOver {
     ...(loaded.logFile === undefined ? {} : { logFile: loaded.logFile }),
     ...(loaded.logJson === undefined ? {} : { logJson: loaded.logJson }),
     acl: loaded.acl,
+    ...(running.nats && loaded.nats ? { nats: withKeysOf(running.nats, loaded.nats) } : {}),
     tls: loaded.tls.http === running.tls.http ? loaded.tls : running.tls,
     logLevel: loaded.logLevel,
     logRotate: loaded.logRotate,
     limits: { ...loaded.limits, httpMaxHeaderBytes, httpsHandshakeTimeoutMs },
   }
   return { config, taken: differing(running, config), waiting: differing(config, loaded) }
+}
+
+/** The servers' keys are taken over; to whom we connect, and as whom, is settled when the process starts. */
+function withKeysOf(running: NatsConfig, loaded: NatsConfig): NatsConfig {
+  const { serverKeys: _, coreKeys: __, ...rest } = running
+  return {
+    ...rest,
+    ...(loaded.serverKeys ? { serverKeys: loaded.serverKeys } : {}),
+    ...(loaded.coreKeys ? { coreKeys: loaded.coreKeys } : {}),
+  }
 }
 
 /** Dotted names of the settings that are not the same, the way the file spells them. */

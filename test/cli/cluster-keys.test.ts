@@ -30,6 +30,12 @@ function contents(directory: string): Record<string, string> {
   )
 }
 
+/** Of a member, from the seed in its file. */
+function publicKeyOf(directory: string, name: string): string {
+  const seed = readFileSync(join(directory, name, 'cluster.nk'), 'utf8').trim()
+  return fromSeed(new TextEncoder().encode(seed)).getPublicKey()
+}
+
 test('keys are for their owner, and only public keys are anywhere else', async (t) => {
   const directory = join(temporaryDirectory(t), 'keys')
   // Whatever the umask is.
@@ -67,10 +73,35 @@ test('the part of the configuration is one that loads', async (t) => {
     servers: ['tls://a.example.com:4222', 'tls://b.example.com:4222'],
     nkeyFile: '/etc/outpost/cluster.nk',
     caFile: '/etc/outpost/nats-ca.crt',
+    serverKeys: [publicKeyOf(directory, 's1')],
+    coreKeys: [publicKeyOf(directory, 's1')],
   })
   assert.equal(agent.region, 'eu')
   const users = readFileSync(join(directory, 'users.conf'), 'utf8')
   assert.ok(users.includes(`outpost.eu.roster.${agent.client.nodeId}.*`) && !users.includes('global'))
+})
+
+test('every member learns which keys are servers, and which of them have the secrets core', async (t) => {
+  const directory = temporaryDirectory(t)
+  await keys('-out', directory, '-server', 's1', '-agent', 'w1')
+  const file = join(directory, 'w1/cluster.hcl')
+  // An operator's own change stays.
+  writeFileSync(file, readFileSync(file, 'utf8').replace('tls://nats.example.com', 'tls://nats.mine'))
+  const { out } = await keys('-out', directory, '-edge', 'e1')
+  assert.match(out, /made {5}e1: server without secrets\n/)
+  assert.match(out, /changed {2}\S+w1\/cluster.hcl: copy it/)
+  const [s1, e1] = [publicKeyOf(directory, 's1'), publicKeyOf(directory, 'e1')]
+  assert.ok(out.includes(`server_keys = ["${s1}", "${e1}"]\n  core_keys   = ["${s1}"]`))
+  writeFileSync(join(directory, 'base.hcl'), 'data_dir = "/d"\n')
+  for (const name of ['s1', 'e1', 'w1']) {
+    const { config } = loadConfig({ paths: [join(directory, 'base.hcl'), join(directory, name, 'cluster.hcl')] })
+    assert.deepEqual([config.nats?.serverKeys, config.nats?.coreKeys], [[s1, e1], [s1]])
+    assert.equal(config.server.secrets, name !== 'e1')
+  }
+  assert.match(readFileSync(file, 'utf8'), /tls:\/\/nats\.mine/)
+  assert.equal((await keys('-out', directory, '-edge', 's1')).code, 2)
+  await keys('-out', directory, '-remove', 's1')
+  assert.ok(!readFileSync(file, 'utf8').includes(s1))
 })
 
 test('again: what is there stays, what is new is added, what is removed is gone', async (t) => {

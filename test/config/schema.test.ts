@@ -165,6 +165,18 @@ test('bad values', () => {
     ['server { storage_path = "x" }', '2:25: server.storage_path must be given as an absolute path: got x'],
     ['nats { servers = [] }', '2:18: nats.servers is empty: name a server, or remove the nats block to stand alone'],
     ['nats { servers = ["http://a:1"] }', '2:18: nats.servers: expected nats://host:port or tls://host:port'],
+    [
+      'nats { server_keys = ["UBTKRORWXFSSLTVAAU63E5OYNJTNQXOUJNQ6QWBCWWZFQLXFUELQMTBN"] }',
+      '2:22: nats.server_keys: expected the public key of a server (U… as "outpost cluster keys" prints it)',
+    ],
+    [
+      'nats { server_keys = [] }',
+      '2:22: nats.server_keys is empty: name the servers, or remove it to take those that NATS lets in',
+    ],
+    [
+      'nats { core_keys = ["UBTKRORWXFSSLTVAAU63E5OYNJTNQXOUJNQ6QWBCWWZFQLXFUELQMTBM"] }',
+      '2:20: nats.core_keys: UBTKRORWXFSSLTVAAU63E5OYNJTNQXOUJNQ6QWBCWWZFQLXFUELQMTBM is not in nats.server_keys, which names all servers',
+    ],
     ['nats { servers = [5] }', '2:18: nats.servers: expected text, found a number'],
     ['nats { cert_file = "/c" }', '2:20: nats.cert_file and nats.key_file go together'],
     ['plugin_dir = "/p"', '2:1: unknown key "plugin_dir"'],

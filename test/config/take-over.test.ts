@@ -29,6 +29,19 @@ test('what can change while running is taken over, the rest waits and is named',
   assert.deepEqual(takeOver(dev, { ...dev, logLevel: 'warn' }).waiting, [])
 })
 
+test('the keys of servers are taken over, the addresses of NATS wait', () => {
+  const [one, other] = ['UBTKRORWXFSSLTVAAU63E5OYNJTNQXOUJNQ6QWBCWWZFQLXFUELQMTBM', 'UOTHER']
+  const running = { ...dev, nats: { servers: ['nats://a:1'], serverKeys: [one] } }
+  const loaded = { ...dev, nats: { servers: ['nats://b:1'], serverKeys: [one, other], coreKeys: [other] } }
+  const { config, taken, waiting } = takeOver(running, loaded)
+  assert.deepEqual(config.nats, { servers: ['nats://a:1'], serverKeys: [one, other], coreKeys: [other] })
+  assert.deepEqual(taken, ['nats.server_keys', 'nats.core_keys'])
+  assert.deepEqual(waiting, ['nats.servers'])
+  assert.deepEqual(takeOver(config, { ...dev, nats: { servers: ['nats://a:1'] } }).config.nats, {
+    servers: ['nats://a:1'],
+  })
+})
+
 test('a TLS file that cannot be read is told by its setting', () => {
   const tls = { http: true, certFile: '/nowhere/cert.pem', keyFile: '/nowhere/key.pem', verifyHttpsClient: false }
   assert.throws(() => readTlsFiles({ ...tls, minVersion: 'TLSv1.2' }), /^Error: tls\.cert_file cannot be read: ENOENT/)
