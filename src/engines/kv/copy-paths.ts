@@ -1,7 +1,12 @@
-/** `copy/` and `move/`: a secret under another name, with its settings and all of its versions, in one step. */
+/**
+ * `copy/` and `move/`: a secret under another name, with its settings and its versions, in one step. The caller must be
+ * allowed to read each version and the metadata, and to create the other name. Deleted versions are copied for a caller
+ * who may undelete and read them; for another caller `copy` marks them as destroyed, and `move` is refused.
+ */
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
 import { inPath, isObject, text } from '../fields.ts'
-import type { KeyRecord } from './record.ts'
+import { isDeleted, type KeyRecord } from './record.ts'
+import { mayReadDeleted, mayReadMetadata, mayReadNewest, mayReadVersion, settingsOf } from './rights.ts'
 import { forbidden, secretName } from './secret-name.ts'
 import { ChangingSecrets } from './secrets.ts'
 
@@ -15,42 +20,63 @@ interface Input {
   readonly to: string | undefined
 }
 
-/** Whoever may read all of the one and write all of the other could do it by hand. */
-function demandCopy(secrets: ChangingSecrets, from: KeyRecord, to: string, { allows }: EngineCall): void {
+/**
+ * Throws (403) unless the caller may read what is copied and write it under the other name. Returns the deleted versions
+ * that the caller may not bring back.
+ */
+function demandCopy(secrets: ChangingSecrets, from: KeyRecord, to: string, call: EngineCall): Set<number> {
   const newest: unknown = JSON.parse(secrets.liveData(from) ?? '{}')
-  const written = { data: isObject(newest) ? newest : {}, options: {} }
+  const kept = [...from.versions].filter(([, { destroyed }]) => !destroyed)
+  const deleted = kept.filter(([, version]) => isDeleted(version, secrets.nowMs)).map(([number]) => number)
   const isAllowed =
-    allows('read', `data/${from.name}`) &&
-    allows('read', `metadata/${from.name}`) &&
-    allows('create', `data/${to}`, written) &&
-    allows('create', `metadata/${to}`)
+    mayReadMetadata(call, from.name) &&
+    kept.every(([number]) => deleted.includes(number) || mayReadVersion(call, from, number)) &&
+    call.allows('create', `data/${to}`, { data: isObject(newest) ? newest : {} }) &&
+    call.allows('create', `metadata/${to}`, settingsOf(from))
   if (!isAllowed) throw forbidden()
+  return new Set(deleted.filter((number) => !mayReadDeleted(call, from, number)))
 }
 
-function copied(input: Input, call: EngineCall): { secrets: ChangingSecrets; from: KeyRecord; reply: Reply } {
+interface Copied {
+  readonly secrets: ChangingSecrets
+  readonly from: KeyRecord
+  /** Deleted versions of which the copy has no data. */
+  readonly leftOut: readonly number[]
+  readonly reply: Reply
+}
+
+function copied(input: Input, call: EngineCall): Copied {
   const to = secretName(input.to, 'to')
   const secrets = new ChangingSecrets(call)
   const from = secrets.record(input.path)
   if (!from) {
     // Who may not read it is not told whether it is there.
-    if (!call.allows('read', `data/${input.path}`)) throw forbidden()
+    if (!mayReadNewest(call, input.path)) throw forbidden()
     throw new Rejection(404, 'there is no secret at this path')
   }
-  demandCopy(secrets, from, to, call)
+  const leftOut = demandCopy(secrets, from, to, call)
   if (secrets.record(to)) throw new Rejection(400, `there is a secret at "to" already: remove it first`)
   const versions = [...from.versions.values()].filter(({ destroyed }) => !destroyed).length
   if (versions > COPIED_VERSIONS_MAX) {
     const why = `it has ${versions} versions and a copy at most ${COPIED_VERSIONS_MAX}`
     throw new Rejection(400, `${why}: destroy those that are not needed`)
   }
-  const bytes = secrets.copy(from, to, COPIED_BYTES_MAX)
+  const bytes = secrets.copy(from, to, { bytesMax: COPIED_BYTES_MAX, leftOut })
   if (bytes > COPIED_BYTES_MAX) {
     throw new Rejection(
       400,
       `its versions have more than ${COPIED_BYTES_MAX} bytes together: destroy those that are not needed`,
     )
   }
-  return { secrets, from, reply: { data: { path: to, current_version: from.current, versions: from.versions.size } } }
+  const data = { path: to, current_version: from.current, versions: from.versions.size }
+  return { secrets, from, leftOut: [...leftOut], reply: { data } }
+}
+
+/** The reply of a copy that has less than its source says what it lacks. */
+function withLeftOut({ leftOut, reply }: Copied): Reply {
+  if (leftOut.length === 0) return reply
+  const why = `deleted versions that this token may not undelete are destroyed in the copy: ${leftOut.join(', ')}`
+  return { ...reply, warnings: [why] }
 }
 
 const FIELDS = { path: inPath('Name of the secret'), to: text('The name that it is to have') }
@@ -61,8 +87,8 @@ export const copyPaths: readonly Path[] = [
     summary: 'Copies a secret with its history',
     fields: FIELDS,
     update(input, call) {
-      const { reply, secrets } = copied(input, call)
-      return { ...reply, batch: secrets.batch }
+      const made = copied(input, call)
+      return { ...withLeftOut(made), batch: made.secrets.batch }
     },
   }),
   path({
@@ -70,8 +96,9 @@ export const copyPaths: readonly Path[] = [
     summary: 'Gives a secret another name, with its history',
     fields: FIELDS,
     update(input, call) {
-      const { from, reply, secrets } = copied(input, call)
-      if (!call.allows('delete', `metadata/${from.name}`)) throw forbidden()
+      const { from, leftOut, reply, secrets } = copied(input, call)
+      // Without them the move would destroy what somebody else may still bring back.
+      if (leftOut.length > 0 || !call.allows('delete', `metadata/${from.name}`)) throw forbidden()
       secrets.remove(from.name)
       return { ...reply, batch: secrets.batch }
     },

@@ -3,6 +3,8 @@ import { JsonText } from '../../kit/operation.ts'
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
 import { inPath, integer, isObject, object, text } from '../fields.ts'
 import { type KeyRecord, versionMetadata } from './record.ts'
+import { mayReadVersion } from './rights.ts'
+import { forbidden } from './secret-name.ts'
 import { ChangingSecrets, pendingSecrets, Secrets } from './secrets.ts'
 import { type DataInput, exactInput, patch, put } from './writes.ts'
 
@@ -46,14 +48,32 @@ function versionAt(record: KeyRecord, ms: number): number {
   return newest
 }
 
-/** The version that is asked for, when it is known: with its data as JSON text, unless that was deleted or destroyed. */
-export function versionOf({ path: given, version: number, at: time = '' }: VersionQuestion, call: EngineCall) {
+/**
+ * Throws (403) where the caller's policies do not allow this version. One that is named by its number is judged again
+ * with the number as it is meant: `01` and `1` are one version. One that is found by a time is judged as if it had been
+ * named; a time before the first version as the first, so that the answer does not tell when that was made.
+ */
+function demandVersion(record: KeyRecord, meant: number, { at: time = '' }: VersionQuestion, call: EngineCall): void {
+  const isAllowed =
+    time === ''
+      ? call.allows('read', call.path, { ...call.data, version: meant })
+      : mayReadVersion(call, record, meant === 0 ? Math.max(record.oldest, 1) : meant)
+  if (!isAllowed) throw forbidden()
+}
+
+/**
+ * The version that is asked for, when it is known: with its data as JSON text, unless that was deleted or destroyed.
+ * Throws a Rejection (403) for a version that the caller may not read.
+ */
+export function versionOf(question: VersionQuestion, call: EngineCall, demand = demandVersion) {
+  const { path: given, version: number, at: time = '' } = question
   if (time !== '' && number !== 0) throw new Rejection(400, 'either "version" or "at", not both')
   const atMs = time === '' ? undefined : timeOf(time)
   const secrets = new Secrets(call)
   const record = given === '' || given.endsWith('/') ? undefined : secrets.record(given)
   if (!record) return undefined
   const meant = atMs !== undefined ? versionAt(record, atMs) : number <= 0 ? record.current : number
+  if (number > 0 || time !== '') demand(record, meant, question, call)
   const kept = record.versions.get(meant)
   if (!kept) return undefined
   // What was deleted since is as gone as it is without a time: time travel brings nothing back.

@@ -1,8 +1,13 @@
-/** `diff/`: what is different between two versions of a secret. Values only for who asks for them, and may read them. */
+/**
+ * `diff/`: what is different between two versions of a secret, with their values where the caller asks for them. Either
+ * way the caller must be allowed to read both versions: which members differ tells of their values too.
+ */
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
 import { parseExact } from '../exact-json.ts'
 import { boolean, inPath, integer, isObject } from '../fields.ts'
 import { versionOf } from './data-paths.ts'
+import type { KeyRecord } from './record.ts'
+import { mayReadNewest, mayReadVersion } from './rights.ts'
 import { forbidden } from './secret-name.ts'
 
 /** Characters of all names that an answer tells: a long name counts with each member that is below it. */
@@ -41,14 +46,20 @@ function* changes(before: unknown, after: unknown, at: string): Generator<Change
   }
 }
 
+function demandVersion(record: KeyRecord, version: number, _question: unknown, call: EngineCall): void {
+  if (!mayReadVersion(call, record, version)) throw forbidden()
+}
+
 function dataAt(input: Input, version: number, call: EngineCall): { readonly version: number; readonly data: unknown } {
-  const found = versionOf({ path: input.path, version }, call)
+  const found = versionOf({ path: input.path, version }, call, demandVersion)
+  if (found && version <= 0) demandVersion(found.record, found.version, undefined, call)
   if (found?.text !== undefined) return { version: found.version, data: parseExact(found.text) }
+  // A caller who may not read it is not told whether it is there.
+  if (!found && !mayReadNewest(call, input.path)) throw forbidden()
   throw new Rejection(404, found ? `version ${found.version} is deleted or destroyed` : 'there is no such version')
 }
 
 function diff(input: Input, call: EngineCall): Reply {
-  if (input.values && !call.allows('read', `data/${input.path}`)) throw forbidden()
   const to = dataAt(input, input.to, call)
   const earlier = input.from === 0 ? to.version - 1 : input.from
   // Before the first version there was nothing.

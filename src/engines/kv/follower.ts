@@ -2,6 +2,7 @@
 import { type EngineCall, Rejection } from '../engine.ts'
 import type { Journal, KvEvent } from './journal.ts'
 import { folderOf } from './listing.ts'
+import { mayReadMetadata, mayReadNewest } from './rights.ts'
 
 export interface Step {
   readonly epoch: number
@@ -20,19 +21,20 @@ export class Follower {
   /** Where it may be told of what it waits for. */
   readonly #places: readonly string[]
   readonly #isMeant: (name: string) => boolean
+  readonly #isTold: (event: KvEvent) => boolean
   #epoch: number
   #from: number
   /** The events of this commit, from its first on, that it knows already. */
   #known: { readonly sequence: number; readonly count: number }
 
   /** Throws a Rejection (400) for a cursor that is none. */
-  constructor(journal: Journal, { cursor, path }: { cursor: string; path: string }, { allows, signal }: EngineCall) {
+  constructor(journal: Journal, { cursor, path }: { cursor: string; path: string }, call: EngineCall) {
     const [, epoch, sequence, count = '0'] = /^(\d{1,15})-(\d{1,15})(?:\.(\d{1,7}))?$/.exec(cursor) ?? []
     if (sequence === undefined) {
       throw new Rejection(400, '"cursor" is what an answer of watch had, or empty for from now on')
     }
     this.#journal = journal
-    this.#signal = signal
+    this.#signal = call.signal
     this.#epoch = Number(epoch)
     this.#known = { sequence: Number(sequence), count: Number(count) }
     // Of a commit that is known in part, all is read again.
@@ -40,8 +42,10 @@ export class Follower {
     const folder = folderOf(path)
     this.#places = path === folder ? [folder] : [folder, path]
     this.#isMeant = (name) =>
-      (name.startsWith(folder) || name === path) &&
-      (allows('read', `data/${name}`) || allows('read', `metadata/${name}`))
+      (name.startsWith(folder) || name === path) && (mayReadNewest(call, name) || mayReadMetadata(call, name))
+    // A change of settings is metadata, and nothing of the secret's data.
+    this.#isTold = ({ change, path: name }) =>
+      this.#isMeant(name) && (change !== 'metadata' || mayReadMetadata(call, name))
   }
 
   /** What has happened since the last step, as far as one turn looks. */
@@ -53,7 +57,7 @@ export class Follower {
     const isAll = upTo <= this.#from
     this.#from = upTo
     if (isGap || upTo >= sequence) this.#known = { sequence: 0, count: 0 }
-    return { epoch, events: unknown.filter(({ path }) => this.#isMeant(path)), upTo, isAll, isGap }
+    return { epoch, events: unknown.filter(this.#isTold), upTo, isAll, isGap }
   }
 
   /** Another state has taken the place of the one that the cursor was of. */

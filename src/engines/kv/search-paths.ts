@@ -1,10 +1,14 @@
-/** `search/`: secrets by a part of their name and by their custom metadata, among those that the caller may read. */
+/**
+ * `search/`: secrets by a part of their name and by their custom metadata, among those of which the caller may read the
+ * newest version or the metadata. Custom metadata is shown, and looked for, only where the caller may read the metadata.
+ */
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
 import { inPath, integer, text, textList } from '../fields.ts'
 import { inTurns, RECORD_COST, type Steps } from '../turns.ts'
 import { folderOf } from './listing.ts'
 import { eachBelow } from './names.ts'
 import { isDeleted, type KeyRecord } from './record.ts'
+import { mayReadMetadata, mayReadNewest } from './rights.ts'
 import { Secrets } from './secrets.ts'
 
 /** Secrets that one request looks at: some tens of milliseconds. */
@@ -19,12 +23,12 @@ interface Input {
   readonly limit: number
 }
 
-function shown(name: string, record: KeyRecord, nowMs: number): Record<string, unknown> {
+function shown(name: string, record: KeyRecord, hasMetadata: boolean, nowMs: number): Record<string, unknown> {
   const newest = record.versions.get(record.current)
   return {
     path: name,
     current_version: record.current,
-    custom_metadata: record.custom,
+    ...(hasMetadata && { custom_metadata: record.custom }),
     deleted: newest !== undefined && (newest.destroyed || isDeleted(newest, nowMs)),
   }
 }
@@ -40,14 +44,16 @@ function* search(input: Input, call: EngineCall): Steps<Reply> {
   const isMore = yield* eachBelow(secrets.secret, secrets.read, folder, input.after, (name) => {
     const whole = folder + name
     // Before anything else: `next` is a name too, and must not be one that the caller may not know.
-    if (!call.allows('read', `data/${whole}`) && !call.allows('read', `metadata/${whole}`)) return 1
+    const hasMetadata = mayReadMetadata(call, whole)
+    if (!hasMetadata && !mayReadNewest(call, whole)) return 1
     if (lookedAt >= LOOKED_AT_MAX || found.length >= limit) return 'enough'
     lookedAt++
     next = name
     if (!whole.toLowerCase().includes(part)) return 1
+    if (!hasMetadata && wanted.length > 0) return 1
     const record = secrets.record(whole)
     if (record && wanted.every(([key, value]) => fits(record, key, value))) {
-      found.push(shown(whole, record, secrets.nowMs))
+      found.push(shown(whole, record, hasMetadata, secrets.nowMs))
     }
     return RECORD_COST
   })

@@ -297,21 +297,27 @@ export class ChangingSecrets extends PendingSecrets {
   }
 
   /**
-   * A secret under another name, with all of its versions; there must be none of that name. Returns the bytes that they
-   * have, and gives up where these are more than `bytesMax`.
+   * A secret under another name, with its versions; there must be none of that name. Versions that are `leftOut` are
+   * destroyed in the copy. Returns the bytes that the versions have, and gives up where these are more than `bytesMax`.
    */
-  copy(from: KeyRecord, to: string, bytesMax: number): number {
-    let bytes = 0
-    if (from.newest !== undefined) bytes += from.newest.length
-    for (const [version, { destroyed }] of from.versions) {
-      if (destroyed || (version === from.current && from.newest !== undefined)) continue
+  copy(
+    from: KeyRecord,
+    to: string,
+    { bytesMax, leftOut }: { readonly bytesMax: number; readonly leftOut: ReadonlySet<number> },
+  ): number {
+    const newest = leftOut.has(from.current) ? undefined : from.newest
+    const versions = new Map(from.versions)
+    let bytes = newest?.length ?? 0
+    for (const [version, kept] of from.versions) {
+      if (leftOut.has(version)) versions.set(version, { ...kept, destroyed: true })
+      if (kept.destroyed || leftOut.has(version) || (version === from.current && newest !== undefined)) continue
       const data = this.read(this.blobPath(from.name, version))
       if (!data) continue
       bytes += data.length
       if (bytes > bytesMax) return bytes
       this.#changes.put(this.blobPath(to, version), data)
     }
-    this.#put({ ...from, name: to, lastUpdatedBy: this.#actor('create') }, 'write', true)
+    this.#put({ ...from, name: to, versions, newest, lastUpdatedBy: this.#actor('create') }, 'write', true)
     return bytes
   }
 }

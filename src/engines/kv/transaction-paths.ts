@@ -36,6 +36,11 @@ function optionsOf(given: JsonObject): JsonObject {
   return Object.hasOwn(given, 'cas') ? { cas: given['cas'] } : {}
 }
 
+/** What the request for this operation alone would have as its body. */
+function bodyOf({ data, options }: { readonly data: JsonObject | null; readonly options: JsonObject }): JsonObject {
+  return { data, ...(Object.hasOwn(options, 'cas') && { options }) }
+}
+
 function versionsOf(given: JsonObject): number[] {
   const { versions } = given
   if (!Array.isArray(versions) || versions.length === 0)
@@ -56,13 +61,13 @@ function checkGivenCas(secrets: ChangingSecrets, name: string, given: JsonObject
 const put1: Run = (secrets, name, { exact, given }, { allows }) => {
   const input = { path: name, data: dataOf(given), options: optionsOf(given) }
   const verb = secrets.record(name) ? 'update' : 'create'
-  demand(allows(verb, `data/${name}`, { data: input.data, options: input.options }))
+  demand(allows(verb, `data/${name}`, bodyOf(input)))
   return put(secrets, { ...input, data: exactData(exact, input.data) })
 }
 
 const patch1: Run = (secrets, name, { exact, given }, { allows }) => {
   const input = { path: name, data: dataOf(given), options: optionsOf(given) }
-  demand(allows('patch', `data/${name}`, { data: input.data, options: input.options }))
+  demand(allows('patch', `data/${name}`, bodyOf(input)))
   const { data, status } = patch(secrets, { ...input, data: exactData(exact, input.data) })
   if (status !== undefined) throw new Rejection(status, 'the newest version is deleted or destroyed')
   return data

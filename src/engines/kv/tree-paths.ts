@@ -1,6 +1,7 @@
 /**
  * `export/` and `import/`: a folder of secrets as one JSON document, or one secret as a `.env` file. An export has what its
- * caller may read and says how many it left out; an import writes only what is different, in one batch.
+ * caller may read, custom metadata where that may read metadata, and says how much it left out. An import writes only what
+ * is different, in one batch; a caller who may not read a secret is not told whether it is the same, so it is written.
  */
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
 import { parseExact } from '../exact-json.ts'
@@ -11,6 +12,7 @@ import { envText, parseEnv } from './env-file.ts'
 import { exactBody, exactData } from './exact-body.ts'
 import { folderOf } from './listing.ts'
 import { eachBelow } from './names.ts'
+import { mayReadMetadata, mayReadNewest } from './rights.ts'
 import { forbidden, secretName } from './secret-name.ts'
 import { ChangingSecrets, Secrets } from './secrets.ts'
 import { put } from './writes.ts'
@@ -29,7 +31,7 @@ interface ExportInput {
 }
 
 function exportEnv(name: string, call: EngineCall): Reply | undefined {
-  if (!call.allows('read', `data/${name}`)) throw forbidden()
+  if (!mayReadNewest(call, name)) throw forbidden()
   const secrets = new Secrets(call)
   const record = secrets.record(name)
   const json = record && secrets.liveData(record)
@@ -43,9 +45,9 @@ function* exportTree(input: ExportInput, call: EngineCall): Steps<Reply> {
   const folder = folderOf(input.path)
   const limit = Math.min(input.limit <= 0 ? SECRETS_MAX : input.limit, SECRETS_MAX)
   const found: (readonly [string, unknown])[] = []
-  let [bytes, hidden, next] = [0, 0, '']
+  let [bytes, hidden, withoutMetadata, next] = [0, 0, 0, '']
   const isMore = yield* eachBelow(secrets.secret, secrets.read, folder, input.after, (name) => {
-    if (!call.allows('read', `data/${folder}${name}`)) {
+    if (!mayReadNewest(call, folder + name)) {
       hidden++
       return 1
     }
@@ -56,14 +58,23 @@ function* exportTree(input: ExportInput, call: EngineCall): Steps<Reply> {
     const json = record && secrets.liveData(record)
     if (json === undefined) return RECORD_COST
     bytes += json.length
-    found.push([name, { data: parseExact(json), custom_metadata: record?.custom ?? null }])
+    const hasMetadata = mayReadMetadata(call, folder + name)
+    if (!hasMetadata) withoutMetadata++
+    found.push([name, { data: parseExact(json), ...(hasMetadata && { custom_metadata: record?.custom ?? null }) }])
     return RECORD_COST + json.length / BYTES_OF_A_UNIT
   })
-  return exported(found, hidden, isMore ? next : null)
+  return exported(found, { hidden, withoutMetadata }, isMore ? next : null)
 }
 
-function exported(found: readonly (readonly [string, unknown])[], hidden: number, next: string | null): Reply {
-  const warnings = hidden > 0 ? [`secrets that this token may not read are left out: ${hidden}`] : []
+function exported(
+  found: readonly (readonly [string, unknown])[],
+  { hidden, withoutMetadata }: { readonly hidden: number; readonly withoutMetadata: number },
+  next: string | null,
+): Reply {
+  const warnings = [
+    ...(hidden > 0 ? [`secrets that this token may not read are left out: ${hidden}`] : []),
+    ...(withoutMetadata > 0 ? [`custom metadata that this token may not read is left out: ${withoutMetadata}`] : []),
+  ]
   return { data: { format: 'json', secrets: Object.fromEntries(found), next, left_out: hidden }, warnings }
 }
 
@@ -113,13 +124,17 @@ type Done = 'created' | 'updated' | 'metadata' | 'unchanged'
 function importOne(secrets: ChangingSecrets, { data, exact, given, name }: Imported, call: EngineCall): Done {
   const before = secrets.record(name)
   const verb = before ? 'update' : 'create'
-  if (!call.allows(verb, `data/${name}`, { data, options: {} })) throw forbidden()
+  const options = { cas: before?.current ?? 0 }
+  if (!call.allows(verb, `data/${name}`, { data, options })) throw forbidden()
   const custom = Object.hasOwn(given, 'custom_metadata') ? customMetadata(given['custom_metadata']) : undefined
-  const isMetadataNew = custom !== undefined && JSON.stringify(custom) !== JSON.stringify(before?.custom ?? null)
+  const isMetadataNew =
+    custom !== undefined &&
+    (!mayReadMetadata(call, name) || JSON.stringify(custom) !== JSON.stringify(before?.custom ?? null))
   if (isMetadataNew && !call.allows(verb, `metadata/${name}`, { custom_metadata: custom })) throw forbidden()
-  const isSame = before !== undefined && secrets.liveData(before) === JSON.stringify(exact)
+  // To be told that nothing has changed is to be told the value.
+  const isSame = before !== undefined && mayReadNewest(call, name) && secrets.liveData(before) === JSON.stringify(exact)
   // Read here and compared: the version that it is written over is the one that was seen.
-  if (!isSame) put(secrets, { path: name, data: exact, options: { cas: before?.current ?? 0 } })
+  if (!isSame) put(secrets, { path: name, data: exact, options })
   if (isMetadataNew) secrets.putCustom(name, custom)
   return !before ? 'created' : !isSame ? 'updated' : isMetadataNew ? 'metadata' : 'unchanged'
 }

@@ -107,7 +107,7 @@ test('each part of a transaction needs the policy that it would need alone', asy
     { op: 'remove', path: 'mine' },
     { op: 'patch', path: 'theirs', data: {} },
     { op: 'patch', path: 'none', data: {} },
-    { op: 'put', path: 'limited', data: {} },
+    { op: 'put', path: 'limited', data: {}, cas: 0 },
   ]) {
     assert.equal(await status({ op: 'patch', path: 'mine', data: { y: 1 } }, denied), 403, JSON.stringify(denied))
   }
@@ -181,7 +181,7 @@ test('who copies reads the one and writes the other; who moves also removes', as
   assert.equal((await world.ask('POST', 'secret/copy/a', { to: 'b' }, { token })).status, 200)
 })
 
-test('a diff tells members and not values, unless they are asked for and may be read', async (t) => {
+test('a diff tells members, and values where they are asked for, to a caller who may read both versions', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', { same: 1, change: 'one', gone: true, deep: { x: [1], 'a/b': 1 } })
   await write(world, 'a', { same: 1, change: 'two', added: null, deep: { x: [2], 'a/b': 1 } })
@@ -206,8 +206,9 @@ test('a diff tells members and not values, unless they are asked for and may be 
     after: 'one',
   })
   const token = await tokenWith(world, 'path "secret/diff/*" { capabilities = ["read"] }')
-  assert.equal((await world.ask('GET', 'secret/diff/a', undefined, { token })).status, 200)
-  assert.equal((await world.ask('GET', 'secret/diff/a?values=true', undefined, { token })).status, 403)
+  for (const query of ['', '?values=true']) {
+    assert.equal((await world.ask('GET', `secret/diff/a${query}`, undefined, { token })).status, 403)
+  }
   await expect(world, 404, 'GET', 'secret/diff/none')
   await expect(world, 404, 'GET', 'secret/diff/a?from=9')
   await expect(world, 204, 'POST', 'secret/delete/a', { versions: [1] })
@@ -310,7 +311,10 @@ test('an export leaves out what may not be read, and says so; an import of it is
   )
   const { body } = await world.ask('GET', 'secret/export', undefined, { token })
   assert.deepEqual(Object.keys(body.data['secrets'] as object), ['a'])
-  assert.deepEqual(body.warnings, ['secrets that this token may not read are left out: 1'])
+  assert.deepEqual(body.warnings, [
+    'secrets that this token may not read are left out: 1',
+    'custom metadata that this token may not read is left out: 1',
+  ])
   const secrets = { a: { data: { x: 1 } }, b: { data: { x: 1 } } }
   assert.equal((await world.ask('POST', 'secret/import', { secrets }, { token })).status, 403)
   assert.deepEqual((await read(world, 'a')).data, { name: 'a' })
