@@ -7,7 +7,7 @@ import type { Config } from './config/load.ts'
 import { takeOver, type TakenOver } from './config/take-over.ts'
 import { readTlsFiles } from './config/tls-files.ts'
 import type { ProcessLog } from './daemon-log.ts'
-import { authorizerOf, limitsOf } from './daemon-settings.ts'
+import { authorizerOf, hostNamesOf, limitsOf } from './daemon-settings.ts'
 import type { Host } from './host/host.ts'
 import type { Listener } from './http/listener.ts'
 
@@ -33,6 +33,7 @@ export function applyConfig(running: Reloadable, loaded: Config): TakenOver & { 
   }
   const taken = takeOver(running.config, loaded)
   running.listener?.setLimits(limitsOf(taken.config))
+  running.listener?.setHosts(hostNamesOf(taken.config))
   running.host?.followers.setLimit(taken.config.limits.httpMaxFollowers)
   log.commit()
   return { ...taken, authorizer }

@@ -5,6 +5,8 @@ import { createHash } from 'node:crypto'
 import { createAuthorizer, type Grants, type OwnAuthorizer, type TokenIdentity } from './cluster/authorizer.ts'
 import type { Config } from './config/load.ts'
 import type { HostOptions } from './host/host.ts'
+import type { TlsFiles } from './http/listener.ts'
+import { ServedHosts } from './http/served-hosts.ts'
 import { formatDuration } from './kit/duration.ts'
 import type { Logger } from './kit/log.ts'
 import type { Identity } from './kit/operation.ts'
@@ -49,6 +51,23 @@ export function hostOptionsOf({ client, limits, telemetry }: Config, version: st
     sampleIntervalMs: telemetry.collectionIntervalMs,
     logger,
     ...(client.nodeId === undefined ? {} : { nodeId: client.nodeId }),
+  }
+}
+
+/** Names of this host as its configuration gives them, beside those of loopback. */
+export function hostNamesOf({ addresses, advertise, httpAllowedHosts, name }: Config): readonly string[] {
+  const { http = '' } = advertise
+  return [...httpAllowedHosts, http, addresses.http, name].filter((host) => host !== '')
+}
+
+/** What the configuration says of the listener. Without TLS, calls on loopback are asked for the host that they name. */
+export function listenerOptionsOf(config: Config, tls: TlsFiles | undefined) {
+  return {
+    host: config.addresses.http,
+    port: config.ports.http,
+    headers: Object.entries(config.httpApiResponseHeaders).flat(),
+    limits: limitsOf(config),
+    ...(tls ? { tls } : { servedHosts: new ServedHosts(hostNamesOf(config)) }),
   }
 }
 

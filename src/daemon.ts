@@ -26,7 +26,7 @@ import { ProcessLog } from './daemon-log.ts'
 import { agentFamilies } from './daemon-metrics.ts'
 import { applyConfig } from './daemon-reload.ts'
 import type { SecretsOptions, SecretsRoom } from './daemon-secrets.ts'
-import { authorizerOf, hostOptionsOf, limitsOf, metricsOptionsOf, shownConfig } from './daemon-settings.ts'
+import { authorizerOf, hostOptionsOf, listenerOptionsOf, metricsOptionsOf, shownConfig } from './daemon-settings.ts'
 import { type ServiceManager, serviceManagerOf } from './daemon-systemd.ts'
 
 export interface Running {
@@ -202,16 +202,13 @@ class Agent implements Running {
     this.#served = served
     const tls = readTlsFiles(config.tls)
     this.#listener = new Listener({
-      host: config.addresses.http,
-      port: config.ports.http,
-      headers: Object.entries(config.httpApiResponseHeaders).flat(),
+      ...listenerOptionsOf(config, tls),
       router: new Router(served, core ?? (await this.#relayedCore())),
       logger: logger.named('http'),
       meter: room.meter,
       resolve: (token, remote) => this.#authorizer.resolve(token, remote),
       crossOrigin: () => this.#secrets?.core.crossOrigin,
-      limits: limitsOf(config),
-      ...(tls ? { tls } : {}),
+      isOpen: () => !this.config.acl.enabled,
     })
     const { host, port } = await this.#listener.listen()
     this.url = `${tls ? 'https' : 'http'}://${host.includes(':') ? `[${host}]` : host}:${port}`

@@ -26,6 +26,8 @@ export interface Config {
   readonly logRotate: LogRotateConfig
   readonly enableDebug: boolean
   readonly httpApiResponseHeaders: Readonly<Record<string, string>>
+  /** Host names and addresses that are served on loopback without TLS, beside those of loopback. */
+  readonly httpAllowedHosts: readonly string[]
   readonly acl: AclConfig
   readonly tls: TlsConfig
   readonly limits: LimitsConfig

@@ -45,6 +45,13 @@ function datacenterName(value: string): string | undefined {
   return value.includes('*') ? 'must not hold "*"' : undefined
 }
 
+/** A port would promise that only this port is served; a pattern would let in names that its author did not think of. */
+function allowedHost(value: string): string | undefined {
+  return isHost(value.replace(/^\[([^\]]+)\]$/, '$1').replace(/\.$/, ''))
+    ? undefined
+    : `expected host names or IP addresses, without port and without "*", got ${JSON.stringify(value)}`
+}
+
 function headerEntry(key: string, value: string): string | undefined {
   if (!HEADER_NAME.test(key)) return `${JSON.stringify(key)} is not the name of an HTTP header`
   // Line breaks would let a value add headers of its own.
@@ -178,6 +185,7 @@ export const SCHEMA = block({
   log_rotate_max_files: number({ min: -ANY, max: ANY }),
   enable_debug: boolean(),
   http_api_response_headers: textMap(headerEntry),
+  http_allowed_hosts: texts(allowedHost),
   acl,
   tls,
   limits,

@@ -64,6 +64,7 @@ export function settle(raw: RawConfig, options: SettleOptions): Config {
     },
     enableDebug: raw.enable_debug?.value ?? false,
     httpApiResponseHeaders: plainMap(raw.http_api_response_headers),
+    httpAllowedHosts: raw.http_allowed_hosts?.value ?? [],
     acl: settleAcl(raw, options),
     tls: settleTls(raw, options),
     limits: settleLimits(raw.limits),

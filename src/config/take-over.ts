@@ -13,7 +13,7 @@ export interface TakenOver {
   readonly waiting: readonly string[]
 }
 
-/** Takes over tokens, policies, the keys of servers, TLS files, everything about the log, and all limits but two. */
+/** Takes over tokens, policies, the keys of servers, allowed hosts, TLS files, everything about the log, and all limits but two. */
 export function takeOver(running: Config, loaded: Config): TakenOver {
   const { httpMaxHeaderBytes, httpsHandshakeTimeoutMs } = running.limits
   const { logFile: _, logJson: __, ...rest } = running
@@ -23,6 +23,7 @@ export function takeOver(running: Config, loaded: Config): TakenOver {
     ...(loaded.logJson === undefined ? {} : { logJson: loaded.logJson }),
     acl: loaded.acl,
     ...(running.nats && loaded.nats ? { nats: withKeysOf(running.nats, loaded.nats) } : {}),
+    httpAllowedHosts: loaded.httpAllowedHosts,
     tls: loaded.tls.http === running.tls.http ? loaded.tls : running.tls,
     logLevel: loaded.logLevel,
     logRotate: loaded.logRotate,

@@ -31,6 +31,7 @@ interface Definition<In, Out> {
   readonly result?: JsonSchema
   /** Any one of them is enough. */
   readonly needs: readonly NamespaceCapability[]
+  readonly changesOnGet?: true
   endless?(input: In): boolean
   readonly run: (allocation: Allocation, input: In, call: Call) => Promise<Out> | AsyncIterable<Chunk>
 }
@@ -45,7 +46,7 @@ export function allocationOperation<In extends { readonly alloc_id: string }, Ou
     http: [`* /v1/client/${path}`],
     target: 'node',
     errorFormat: 'plain',
-    crossOrigin: ['GET', 'HEAD'],
+    ...(definition.changesOnGet ? {} : { crossOrigin: ['GET', 'HEAD'] as const }),
     locate: (input) => ({ allocationId: input.alloc_id }),
     authorize(input, identity) {
       const { namespace } = findAllocation(allocations, input.alloc_id)

@@ -31,6 +31,7 @@ export function gcOperations(host: {
     path: 'allocation/:alloc_id/gc',
     input: allocationInput,
     output: 'empty',
+    changesOnGet: true,
     needs: ['submit-job', 'gc-allocation'],
     run: (allocation) => host.collector.collect(allocation.id),
   })
@@ -41,6 +42,7 @@ export function gcOperations(host: {
     target: 'node',
     input: nodeInput,
     output: 'empty',
+    changesOnGet: true,
     errorFormat: 'plain',
     locate: (input) => ({ nodeId: input.node_id }),
     authorize(input, identity) {

@@ -4,10 +4,12 @@
  * say it once and for all, by themselves (kit/operation.ts).
  *
  * An origin that is not allowed is refused before anything is done: that its browser would not show it the answer is no
- * reason to carry out a request. A page from this very address is none of another origin.
+ * reason to carry out a request. A page from this very address is none of another origin. Where nothing is said of an
+ * origin, its pages may change nothing (`refuseForeignChange`).
  */
 import type { IncomingHttpHeaders } from 'node:http'
 import { Refusal } from '../kit/errors.ts'
+import type { AnyOperation } from '../kit/operation.ts'
 import type { HeaderList } from './respond.ts'
 
 export interface CrossOrigin {
@@ -41,6 +43,35 @@ export function preflightHeaders(rule: CrossOrigin, headers: IncomingHttpHeaders
   list.push('Access-Control-Allow-Headers', rule.allowedHeaders.join(', '))
   list.push('Access-Control-Max-Age', String(MAX_AGE_SECONDS))
   return list
+}
+
+const SAFE_VERBS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'LIST', 'SCAN'])
+const TOKEN_HEADERS = /(?:^|,)\s*(?:x-vault-token|x-nomad-token|authorization)\s*(?:,|$)/i
+
+/**
+ * Throws a Refusal where a page of another origin asks for a change. A browser asks first only before some requests, and
+ * sends the others whatever may be done with the answer.
+ */
+export function refuseForeignChange(operation: AnyOperation, verb: string, headers: IncomingHttpHeaders): void {
+  if (SAFE_VERBS.has(verb) && !operation.changesOnGet) return
+  if (!isForeignPage(headers)) return
+  const why = 'web pages of another origin may not change anything here'
+  throw new Refusal('permission_denied', `${why}; a proxy on the way must pass on the Host header as it is`)
+}
+
+/**
+ * True when a browser says that a page of another origin sent the request. `Sec-Fetch-Site` is its own verdict, and also
+ * right where a proxy has changed Host; `none` is the user's own doing. Browsers that are older send Origin alone.
+ */
+export function isForeignPage(headers: IncomingHttpHeaders): boolean {
+  const { host = '', origin, 'sec-fetch-site': site } = headers
+  if (site !== undefined) return site !== 'same-origin' && site !== 'none'
+  return origin !== undefined && !isSameOrigin(origin, host)
+}
+
+/** True when a page asks to send a token. */
+export function asksToSendToken(headers: IncomingHttpHeaders): boolean {
+  return TOKEN_HEADERS.test(headers['access-control-request-headers'] ?? '')
 }
 
 /** True when a page of this origin was loaded from the host that the request names. */

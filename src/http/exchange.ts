@@ -19,7 +19,13 @@ import {
 } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
 import { LINGER_MS, plainAddress } from './connections.ts'
-import { type CrossOrigin, originHeaders, preflightHeaders } from './cross-origin.ts'
+import {
+  asksToSendToken,
+  type CrossOrigin,
+  originHeaders,
+  preflightHeaders,
+  refuseForeignChange,
+} from './cross-origin.ts'
 import { errorAnswer, logFault } from './errors.ts'
 import { asksForWebSocket, handshakeFault, offeredToken } from './handshake.ts'
 import { type Meter, NO_METER, type OperationMeter } from './meter.ts'
@@ -44,6 +50,7 @@ import {
   withOwn,
 } from './respond.ts'
 import type { Match, Router } from './router.ts'
+import type { ServedHosts } from './served-hosts.ts'
 import { headed, ResponseSink, sendStream } from './stream.ts'
 import { type Acceptor, type Upgrade, WebSocketAnswer } from './websocket.ts'
 
@@ -55,6 +62,10 @@ export interface Services {
   readonly resolve: (token: string | undefined, remote?: string) => Promise<Identity> | Identity
   /** What pages of other origins may do at operations that answer in their own form; nothing is said where it is absent. */
   readonly crossOrigin?: () => CrossOrigin | undefined
+  /** Host names that are served on loopback; absent where all are. */
+  readonly servedHosts?: ServedHosts
+  /** True where calls need no token. Absent means that they do. */
+  readonly isOpen?: () => boolean
   /** Who counts requests; nobody when absent. */
   readonly meter?: Meter
   /** Headers of every answer, names and values in turn. */
@@ -172,6 +183,7 @@ export class Exchange implements Outlet {
   async serve(): Promise<void> {
     try {
       const target = parseTarget(this.request.url ?? '/', (path) => this.#setPath(path))
+      this.#services.servedHosts?.check(this.request)
       if (this.request.method === 'OPTIONS') this.#preflight(target)
       else await this.#dispatch(target)
     } catch (error) {
@@ -202,7 +214,7 @@ export class Exchange implements Outlet {
     if (!this.#webSocket && asksForWebSocket(this.request)) {
       // Node's parser loses what came in one piece with this head, so nothing more is answered here.
       this.#stopSending()
-      throw handshakeFault(this.request, operation) ?? notAlone()
+      throw handshakeFault(this.request, operation, this.#isOpen) ?? notAlone()
     }
     this.#allowOrigin(operation)
     const raw = wantsBody(this.request, operation)
@@ -297,15 +309,24 @@ export class Exchange implements Outlet {
     })
   }
 
+  get #isOpen(): boolean {
+    return this.#services.isOpen?.() ?? false
+  }
+
   #allowOrigin(operation: AnyOperation): void {
-    const { headers } = this.request
-    if (operation.output === 'answer') {
-      const rule = headers.origin === undefined ? undefined : this.#services.crossOrigin?.()
-      if (rule) this.headers.push(...originHeaders(rule, headers))
+    const { headers, method = '' } = this.request
+    const isOwnForm = operation.output === 'answer'
+    const rule = isOwnForm && headers.origin !== undefined ? this.#services.crossOrigin?.() : undefined
+    if (rule) {
+      this.headers.push(...originHeaders(rule, headers))
       return
     }
+    refuseForeignChange(operation, method, headers)
+    if (isOwnForm) return
     this.headers.push('Vary', 'Accept-Encoding', 'Vary', 'Origin')
     if (headers.origin === undefined || !operation.crossOrigin) return
+    // What is told without a token is not every page's that is open in a browser of this network.
+    if (this.#isOpen || this.#token() === undefined) return
     this.headers.push('Access-Control-Allow-Origin', '*', 'Access-Control-Allow-Credentials', 'true')
   }
 
@@ -316,7 +337,8 @@ export class Exchange implements Outlet {
     const asked = headers['access-control-request-method'] ?? ''
     const depends = 'Origin, Access-Control-Request-Method, Access-Control-Request-Headers'
     const answer = ['Vary', 'Accept-Encoding', 'Vary', depends]
-    if (this.#services.router.crossOrigin(asked, target.path).includes(asked)) {
+    const isOffered = !this.#isOpen && asksToSendToken(headers)
+    if (isOffered && this.#services.router.crossOrigin(asked, target.path).includes(asked)) {
       answer.push('Access-Control-Allow-Origin', '*', 'Access-Control-Allow-Credentials', 'true')
       answer.push('Access-Control-Allow-Methods', asked)
       const wanted = headers['access-control-request-headers']

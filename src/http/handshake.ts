@@ -5,8 +5,8 @@
 import type { IncomingMessage } from 'node:http'
 import { Refusal } from '../kit/errors.ts'
 import type { AnyOperation } from '../kit/operation.ts'
-import { isSameOrigin } from './cross-origin.ts'
-import { declaredBytes } from './request.ts'
+import { isForeignPage } from './cross-origin.ts'
+import { declaredBytes, tokenOf } from './request.ts'
 
 /** The subprotocol that is chosen when it is offered. */
 export const SUBPROTOCOL = 'outpost'
@@ -18,8 +18,12 @@ export function asksForWebSocket(request: IncomingMessage): boolean {
   return request.headers.upgrade?.toLowerCase() === 'websocket'
 }
 
-/** Why this request for a WebSocket cannot be granted; undefined when it can. */
-export function handshakeFault(request: IncomingMessage, operation: AnyOperation): Refusal | undefined {
+/** Why this request for a WebSocket cannot be granted; undefined when it can. `isOpen`: calls need no token here. */
+export function handshakeFault(
+  request: IncomingMessage,
+  operation: AnyOperation,
+  isOpen: boolean,
+): Refusal | undefined {
   const { headers } = request
   if (operation.output !== 'stream') return bad('this endpoint does not stream: ask without Upgrade')
   if (request.method !== 'GET') return bad('a WebSocket is asked for with GET')
@@ -40,7 +44,7 @@ export function handshakeFault(request: IncomingMessage, operation: AnyOperation
   if (declaredBytes(request) > 0 || headers['transfer-encoding'] !== undefined) {
     return bad('the handshake of a WebSocket has no body')
   }
-  return protocolFault(headers['sec-websocket-protocol']) ?? originFault(request, operation)
+  return protocolFault(headers['sec-websocket-protocol']) ?? originFault(request, operation, isOpen)
 }
 
 /** The token among the offered subprotocols, if there is one. */
@@ -78,12 +82,16 @@ function tokenIn(names: readonly string[]): string | undefined {
 
 /**
  * A page of any origin may open a WebSocket to any host; no browser asks first, as it does for other requests. So
- * what CORS would keep from it is refused here.
+ * what CORS would keep from it is refused here: all that it could have without a token of its own.
  */
-function originFault(request: IncomingMessage, operation: AnyOperation): Refusal | undefined {
-  const { origin, host = '' } = request.headers
-  if (origin === undefined || operation.crossOrigin?.includes('GET') || isSameOrigin(origin, host)) return undefined
-  return new Refusal('permission_denied', 'this endpoint is not offered to pages of another origin')
+function originFault(request: IncomingMessage, operation: AnyOperation, isOpen: boolean): Refusal | undefined {
+  if (!isForeignPage(request.headers)) return undefined
+  const hasToken = !isOpen && (tokenOf(request) ?? offeredToken(request)) !== undefined
+  if (hasToken && operation.crossOrigin?.includes('GET')) return undefined
+  return new Refusal(
+    'permission_denied',
+    'this endpoint is not offered to pages of another origin, or only with a token',
+  )
 }
 
 function bad(text: string): Refusal {

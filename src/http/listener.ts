@@ -172,6 +172,11 @@ export class Listener {
     this.#server.keepAliveTimeout = limits.idleTimeoutMs
   }
 
+  /** Names that are served on loopback, beside those of loopback, from the next request on. */
+  setHosts(names: readonly string[]): void {
+    this.#options.servedHosts?.set(names)
+  }
+
   get activeExchanges(): number {
     return this.#turns.active.size
   }
@@ -218,7 +223,7 @@ export class Listener {
     if (!asksForWebSocket(request) || request.socket.writableEnded || this.#turns.busy(request.socket)) return false
     try {
       const { operation } = this.#options.router.match(request.method ?? '', parseTarget(request.url ?? '/').path)
-      return handshakeFault(request, operation) === undefined
+      return handshakeFault(request, operation, this.#options.isOpen?.() ?? false) === undefined
     } catch {
       return false
     }

@@ -60,7 +60,7 @@ export class Router {
    */
   match(verb: string, path: string): Match {
     const found = this.#roots.has(rootOf(path)) ? this.#find(routeVerb(verb), path) : undefined
-    if (found && !(verb === 'HEAD' && found.operation.head === false)) return found
+    if (found && !(verb === 'HEAD' && refusesHead(found.operation))) return found
     if (found || this.#knows(path)) {
       throw new Refusal('method_not_allowed', 'Invalid method', { Allow: this.methodsOf(path).join(', ') })
     }
@@ -139,6 +139,10 @@ function rootOf(path: string): string {
   const from = path.startsWith('/v1/') ? 4 : 1
   const to = path.indexOf('/', from)
   return to < 0 ? path.slice(from) : path.slice(from, to)
+}
+
+function refusesHead({ changesOnGet, head }: AnyOperation): boolean {
+  return head === false || changesOnGet === true
 }
 
 function routeVerb(verb: string): string {

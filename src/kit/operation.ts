@@ -160,6 +160,8 @@ export interface Operation<In, Out> {
   readonly ownToken?: boolean
   /** False for an endpoint whose GET must not answer HEAD. Default true. */
   readonly head?: boolean
+  /** True when GET changes something: HEAD is refused then, and so is a GET from a web page of another origin. */
+  readonly changesOnGet?: true
   /** True when it takes the body's bytes as they come (`call.body`), however many, instead of a text. */
   readonly takesStream?: boolean
   /** Largest body in bytes; 0 or absent means that a body is read and thrown away. */

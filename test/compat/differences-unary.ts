@@ -122,6 +122,11 @@ const requests: Difference[] = [
     turn: status(409),
   },
   {
+    because: 'Pages of other origins',
+    rows: /^unary\/route\/ls-(OPTIONS|GET)-cors$/,
+    turn: without('access-control-'),
+  },
+  {
     because: 'Vary',
     rows: /^unary\/(gc|support|monitor)\//,
     turn: withLines('vary: Origin'),

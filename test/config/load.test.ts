@@ -87,6 +87,7 @@ test('every default, with blocks that say nothing', () => {
     logLevel: 'info',
     enableDebug: false,
     httpApiResponseHeaders: {},
+    httpAllowedHosts: [],
     acl: { enabled: true, tokens: [], tokenTtlMs: 30_000, policyTtlMs: 30_000, roleTtlMs: 30_000 },
     tls: { http: false, verifyHttpsClient: false, minVersion: 'TLSv1.2' },
     limits: {

@@ -34,7 +34,7 @@ const nameOf = (line: string) => line.slice(0, line.indexOf(':')).toLowerCase()
 
 /** The head of a handshake; a header given in `lines` takes the place of the usual one, and is left out without a value. */
 export function handshake(path: string, lines: readonly string[] = []): string {
-  const usual = ['Host: x', 'Connection: Upgrade', 'Upgrade: websocket', 'Sec-WebSocket-Version: 13']
+  const usual = ['Host: localhost', 'Connection: Upgrade', 'Upgrade: websocket', 'Sec-WebSocket-Version: 13']
   const given = new Set(lines.map(nameOf))
   const kept = [...usual, `Sec-WebSocket-Key: ${KEY}`].filter((line) => !given.has(nameOf(line)))
   return [`GET ${path} HTTP/1.1`, ...kept, ...lines.filter((line) => !line.endsWith(':')), '', ''].join('\r\n')

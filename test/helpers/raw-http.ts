@@ -120,7 +120,7 @@ function chunksAt(bytes: Buffer, start: number): Part {
 
 /** One request over a connection of its own; the first answer. */
 export async function ask(port: number, method: string, target: string, ...lines: readonly string[]): Promise<Answer> {
-  const head = [`${method} ${target} HTTP/1.1`, 'Host: x', 'Connection: close', ...lines, '', ''].join('\r\n')
+  const head = [`${method} ${target} HTTP/1.1`, 'Host: localhost', 'Connection: close', ...lines, '', ''].join('\r\n')
   const { bytes } = await raw({ port }, head)
   const [answer] = answersIn(bytes, [method])
   if (!answer) throw new Error(`no answer to ${method} ${target}`)

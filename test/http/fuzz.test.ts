@@ -49,7 +49,7 @@ const LINES = [
   'Content-Type: LIST',
   `X: ${'LIST '.repeat(500)}`,
   'Authorization: Bearer LIST',
-  'Origin: null',
+  'Referer: LIST',
 ]
 const ABSURD = [
   'Connection: close, upgrade, keep-alive',

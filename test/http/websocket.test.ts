@@ -326,25 +326,32 @@ async function* headOnly(): AsyncGenerator<Chunk> {
   yield HEAD
 }
 
-test('a page of another origin gets what CORS would give it', async (t) => {
+test('a page of another origin gets what CORS would give it, with a token only', async (t) => {
   const own = streaming('own', headOnly)
   const offered = streaming('offered', headOnly, { crossOrigin: ['GET'] })
   const { edge, open } = await start(t, { operations: [own, offered] })
   const host = `127.0.0.1:${edge.port}`
   const refused = async (...lines: string[]) => {
-    const { text } = await raw({ port: edge.port }, handshake('/v1/own', lines))
+    const [path = '/v1/own'] = lines[0]?.startsWith('/') ? lines.splice(0, 1) : []
+    const { text } = await raw({ port: edge.port }, handshake(path, lines))
     return /^HTTP\/1\.1 403 .*pages of another origin/s.test(text)
   }
   assert.ok(await refused(`Host: ${host}`, 'Origin: https://elsewhere.example'))
   assert.ok(await refused(`Host: ${host}`, `Origin: http://127.0.0.1:${edge.port + 1}`))
   assert.ok(await refused(`Host: ${host}`, 'Origin: null'))
   assert.ok(await refused('Host: a.example', 'Origin: http://a.example.evil.example'))
+  assert.ok(await refused('/v1/offered', `Host: ${host}`, 'Origin: https://elsewhere.example'))
   for (const [path, ...lines] of [
     ['/v1/own', `Host: ${host}`, `Origin: http://${host}`],
     ['/v1/own', 'Host: A.example', 'Origin: https://a.example'],
     ['/v1/own'],
-    ['/v1/offered', `Host: ${host}`, 'Origin: https://elsewhere.example'],
-    [LOGS, `Host: ${host}`, 'Origin: null'],
+    [
+      '/v1/offered',
+      `Host: ${host}`,
+      'Origin: https://elsewhere.example',
+      `Sec-WebSocket-Protocol: ${offer('t')}, outpost`,
+    ],
+    [LOGS, `Host: ${host}`, 'Origin: null', 'X-Nomad-Token: t'],
   ] as const) {
     assert.equal((await open(path, { lines }).close()).code, 1000, `${path} ${lines.join()}`)
   }

@@ -61,7 +61,7 @@ async function call(port: number, method: string, target: string, ...headers: st
   const body = '{"Meta":{"a":"1"}}'
   const head = [
     `${method} ${target} HTTP/1.1`,
-    'Host: x',
+    'Host: localhost',
     'Connection: close',
     `Content-Length: ${body.length}`,
     ...headers,
@@ -172,12 +172,12 @@ test('each request is one line of the log, and no secret is in any', async (t) =
     '{"Meta":{"a":["body-MARKER4"]}}',
     '{"Meta":"body-MARKER4"}',
   ]) {
-    const head = `POST /v1/client/metadata HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Nomad-Token: ${tokenOf('node-write')}\r\nContent-Length: ${body.length}\r\n\r\n`
+    const head = `POST /v1/client/metadata HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX-Nomad-Token: ${tokenOf('node-write')}\r\nContent-Length: ${body.length}\r\n\r\n`
     answers.push(...answersIn((await raw({ port: agent.port }, head + body)).bytes))
   }
   await raw(
     { port: agent.port },
-    `GET /x HTTP/1.1\r\nHost: x\r\nX-Nomad-Token: token-MARKER1\r\nbroken-MARKER6\r\n\r\n`,
+    `GET /x HTTP/1.1\r\nHost: localhost\r\nX-Nomad-Token: token-MARKER1\r\nbroken-MARKER6\r\n\r\n`,
   )
   await eventually(
     () => agent.stderr().includes('/v1/nothing') && lines(agent).length >= answers.length,

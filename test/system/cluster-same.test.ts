@@ -84,7 +84,12 @@ function requestsFor(allocId: string, nodeId: string): Readonly<Record<string, R
 
 async function send(port: number, { method, target, body }: Request, ...lines: readonly string[]): Promise<Answer> {
   if (body === undefined) return ask(port, method, target, ...lines)
-  const head = [`${method} ${target} HTTP/1.1`, 'Host: x', 'Connection: close', `Content-Length: ${body.length}`]
+  const head = [
+    `${method} ${target} HTTP/1.1`,
+    'Host: localhost',
+    'Connection: close',
+    `Content-Length: ${body.length}`,
+  ]
   const { bytes } = await raw({ port }, `${[...head, ...lines].join('\r\n')}\r\n\r\n${body}`)
   const [answer] = answersIn(bytes)
   assert.ok(answer)

@@ -82,7 +82,7 @@ test('SIGTERM ends it with 0, breaks followers, and leaves nothing behind', asyn
   const [made] = (await shell(`ls -d ${temporary}/outpost-dev-*`)).trim().split('\n')
   assert.ok(made)
   assert.equal(readFileSync(join(made, 'http.addr'), 'utf8').trim(), agent.url)
-  const follow = `GET /v1/client/fs/logs/${allocId}?task=demo&follow=true HTTP/1.1\r\nHost: x\r\n\r\n`
+  const follow = `GET /v1/client/fs/logs/${allocId}?task=demo&follow=true HTTP/1.1\r\nHost: localhost\r\n\r\n`
   let answered = ''
   const follower = raw({ port: agent.port, until: (text) => ((answered = text), false) }, follow)
   const silent = raw({ port: agent.port })
@@ -103,7 +103,7 @@ test('SIGTERM lets an answer under way finish; a second one does not', async (t)
   const allocation = makeAllocation(join(directory, 'data/alloc'), ALLOC)
   writeFileSync(join(allocation, 'web/local/big'), Buffer.alloc(64 << 20))
   const file = writeConfig(directory, OPEN)
-  const cat = `GET /v1/client/fs/cat/${ALLOC}?path=web/local/big HTTP/1.1\r\nHost: x\r\n\r\n`
+  const cat = `GET /v1/client/fs/cat/${ALLOC}?path=web/local/big HTTP/1.1\r\nHost: localhost\r\n\r\n`
   for (const signals of [1, 2]) {
     const agent = await startAgent(t, ['-config', file])
     const socket = connect({ port: agent.port, host: '127.0.0.1' })
@@ -195,7 +195,7 @@ async function onSmallDisk(t: TestContext, small: string): Promise<void> {
 }
 
 async function post(port: number, body: string) {
-  const head = `POST ${METADATA} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: ${body.length}\r\n\r\n`
+  const head = `POST ${METADATA} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: ${body.length}\r\n\r\n`
   const [answer] = answersIn((await raw({ port }, head + body)).bytes)
   assert.ok(answer)
   return answer

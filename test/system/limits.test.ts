@@ -34,15 +34,15 @@ test('the 101st connection of an address is turned away in the words of the comp
   // Answered over the hundredth: all before it have been counted by then.
   const [hundredth] = await hold(t, agent.port, 1)
   assert.ok(hundredth)
-  hundredth.write(`GET ${METADATA} HTTP/1.1\r\nHost: x\r\n\r\n`)
+  hundredth.write(`GET ${METADATA} HTTP/1.1\r\nHost: localhost\r\n\r\n`)
   assert.match(String(await once(hundredth, 'data')), /^HTTP\/1.1 200/)
-  const heard = await raw({ port: agent.port }, `GET ${METADATA} HTTP/1.1\r\nHost: x\r\n\r\n`)
+  const heard = await raw({ port: agent.port }, `GET ${METADATA} HTTP/1.1\r\nHost: localhost\r\n\r\n`)
   const head =
     'HTTP/1.1 429 Too Many Requests\r\nContent-Type: text/plain\r\nContent-Length: 81\r\nConnection: close\r\n\r\n'
   assert.equal(heard.text, head + TOO_MANY)
   assert.equal(heard.end, 'closed')
   const other = connect({ port: agent.port, host: '127.0.0.1', localAddress: '127.0.0.2' })
-  other.write(`GET ${METADATA} HTTP/1.1\r\nHost: x\r\n\r\n`)
+  other.write(`GET ${METADATA} HTTP/1.1\r\nHost: localhost\r\n\r\n`)
   assert.match(String(await once(other, 'data')), /^HTTP\/1.1 200/, 'another address is another caller')
   other.destroy()
   held[0]?.destroy()
@@ -56,10 +56,10 @@ test('refusals are limited too, and a refused connection is not served', async (
   const agent = await agentWith(t, 'http_max_conns_per_client = 1')
   const [held] = await hold(t, agent.port, 1)
   assert.ok(held)
-  held.write(`GET ${METADATA} HTTP/1.1\r\nHost: x\r\n\r\n`)
+  held.write(`GET ${METADATA} HTTP/1.1\r\nHost: localhost\r\n\r\n`)
   await once(held, 'data')
   const heard = await Promise.all(
-    Array.from({ length: 250 }, () => raw({ port: agent.port }, `GET ${METADATA} HTTP/1.1\r\nHost: x\r\n\r\n`)),
+    Array.from({ length: 250 }, () => raw({ port: agent.port }, `GET ${METADATA} HTTP/1.1\r\nHost: localhost\r\n\r\n`)),
   )
   const answered = heard.filter(({ text }) => text.startsWith('HTTP/1.1 429')).length
   assert.ok(answered >= 100 && answered < 200, `${answered} of 250 were answered`)
@@ -106,7 +106,7 @@ test('followers, headers and bodies', async (t) => {
     t,
     'http_max_followers = 2\nhttp_max_header_bytes = 2048\nhttp_max_body_bytes = 1024\nhttp_max_conns_per_client = 0',
   )
-  const follow = `GET /v1/client/fs/logs/${ALLOC}?task=web&follow=true HTTP/1.1\r\nHost: x\r\n\r\n`
+  const follow = `GET /v1/client/fs/logs/${ALLOC}?task=web&follow=true HTTP/1.1\r\nHost: localhost\r\n\r\n`
   for (const socket of await hold(t, agent.port, 2)) {
     socket.write(follow)
     await once(socket, 'data')
@@ -126,7 +126,7 @@ test('followers, headers and bodies', async (t) => {
   const body = JSON.stringify({ Meta: { a: 'x'.repeat(2000) } })
   const posted = await raw(
     { port: agent.port },
-    `POST ${METADATA} HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
+    `POST ${METADATA} HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
   )
   assert.match(posted.text, /^HTTP\/1.1 413 [^]*larger than 1024 bytes$/)
 })
@@ -138,8 +138,8 @@ test('times', async (t) => {
   )
   const [silent, slow, idle] = await Promise.all([
     raw({ port: agent.port }),
-    raw({ port: agent.port }, `POST ${METADATA} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{`),
-    raw({ port: agent.port }, `GET ${METADATA} HTTP/1.1\r\nHost: x\r\n\r\n`),
+    raw({ port: agent.port }, `POST ${METADATA} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{`),
+    raw({ port: agent.port }, `GET ${METADATA} HTTP/1.1\r\nHost: localhost\r\n\r\n`),
   ])
   assert.match(silent.text, /^HTTP\/1.1 408 /)
   assert.match(slow.text, /^HTTP\/1.1 408 /)

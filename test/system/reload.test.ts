@@ -35,7 +35,7 @@ test('PUT and POST take over what can be, and say what and what not', async (t) 
     Reloaded: ['log_level', 'acl.tokens', 'limits.http_max_body_bytes'],
   })
   const body = JSON.stringify({ Meta: { key: 'x'.repeat(2000) } })
-  const post = `POST /v1/client/metadata HTTP/1.1\r\nHost: x\r\nX-Nomad-Token: n\r\nConnection: close\r\nContent-Length: ${body.length}\r\n\r\n${body}`
+  const post = `POST /v1/client/metadata HTTP/1.1\r\nHost: localhost\r\nX-Nomad-Token: n\r\nConnection: close\r\nContent-Length: ${body.length}\r\n\r\n${body}`
   const [tooLarge] = answersIn((await raw({ port: agent.port }, post)).bytes)
   assert.equal(tooLarge?.status, 413, 'the new token and the new limit')
 })

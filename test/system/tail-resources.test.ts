@@ -15,7 +15,7 @@ const RSS_MAX = 250 * MIB
 /** Sends a request on a bare socket and reads nothing, until told. */
 function ask(
   url: string,
-  text = `GET ${new URL(url).pathname}${new URL(url).search} HTTP/1.1\r\nHost: x\r\n\r\n`,
+  text = `GET ${new URL(url).pathname}${new URL(url).search} HTTP/1.1\r\nHost: localhost\r\n\r\n`,
 ): Socket {
   const { hostname, port } = new URL(url)
   const socket = connect(Number(port), hostname)
@@ -59,7 +59,7 @@ test('callers that vanish at every stage leave nothing behind', { timeout: 240_0
   await until(() => agent.descriptors('allocation') === 0, 10_000)
   const before = await agent.atRest()
   const path = `${new URL(url).pathname}${new URL(url).search}`
-  const request = `GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`
+  const request = `GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`
   const live = agent.logsUrl({ follow: true, origin: 'end', offset: 1 })
   for (let round = 0; round < 8; round++) {
     const sockets = [

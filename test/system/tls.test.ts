@@ -11,8 +11,8 @@ import { ALLOC, eventually, makeAllocation } from '../helpers/edge.ts'
 import { MessageClient } from '../helpers/message-client.ts'
 import { type Heard, raw } from '../helpers/raw-http.ts'
 
-const RELOAD = 'PUT /v1/agent/reload HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n'
-const ask = (path: string) => `GET ${path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`
+const RELOAD = 'PUT /v1/agent/reload HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n'
+const ask = (path: string) => `GET ${path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n`
 const ASK = ask('/v1/client/metadata')
 
 function tlsBlock(directory: string, more: string): string {
@@ -123,7 +123,7 @@ test('a replaced certificate is shown after SIGHUP, a broken one is not taken ov
 /** One connection that asks over and over; resolves with how many answers it got once `over` says so. */
 function askOverAndOver(port: number, ca: Buffer, over: () => boolean): Promise<number> {
   return new Promise((resolve, reject) => {
-    const request = 'GET /v1/agent/health HTTP/1.1\r\nHost: x\r\n\r\n'
+    const request = 'GET /v1/agent/health HTTP/1.1\r\nHost: localhost\r\n\r\n'
     let answers = 0
     let text = ''
     const socket = connect({ port, host: '127.0.0.1', ca }, () => socket.write(request))
