@@ -53,7 +53,7 @@ export const PARAMETER_CASES: readonly TableCase[] = [
       grant(
         'kv/v',
         'update',
-        'allowed_parameters = { "s" = ["a", "b*", "*c", "*d*"], "n" = [1, 2.5], "t" = [true], "any" = ["*"] }',
+        'allowed_parameters = { "s" = ["a", "b*", "*c", "*d*"], "n" = [1, 2.5], "t" = [true], "any" = ["*"], "l" = [["x", "y"]] }',
       ),
       grant('kv/other', 'update', 'allowed_parameters = { "s" = ["a"], "*" = [] }'),
       grant('kv/rest', 'update', 'allowed_parameters = { "s" = [], "*" = ["x"] }'),
@@ -68,7 +68,14 @@ export const PARAMETER_CASES: readonly TableCase[] = [
     update kv/v deny {"data":{"s":"cx"}}
     update kv/v allow {"data":{"s":"xdx"}}
     update kv/v deny {"data":{"s":""}}
-    update kv/v deny {"data":{"s":["a"]}}
+    update kv/v allow {"data":{"s":["a"]}}
+    update kv/v allow {"data":{"s":["a","bb"]}}
+    update kv/v deny {"data":{"s":["a","x"]}}
+    update kv/v deny {"data":{"s":["a",["a"]]}}
+    update kv/v deny {"data":{"s":[]}}
+    update kv/v allow {"data":{"s":"bb, bc"}}
+    update kv/v deny {"data":{"s":"bb, x"}}
+    update kv/v deny {"data":{"s":"a,a"}}
     update kv/v deny {"data":{"s":{"a":1}}}
     update kv/v deny {"data":{"s":null}}
     update kv/v allow {"data":{"n":1}}
@@ -79,6 +86,10 @@ export const PARAMETER_CASES: readonly TableCase[] = [
     update kv/v deny {"data":{"t":false}}
     update kv/v allow {"data":{"any":"anything at all"}}
     update kv/v deny {"data":{"s":"a","n":3}}
+    update kv/v allow {"data":{"l":["x","y"]}}
+    update kv/v deny {"data":{"l":["y","x"]}}
+    update kv/v deny {"data":{"l":["x"]}}
+    update kv/v deny {"data":{"l":"x"}}
     update kv/v allow {"data":{"S":"a","N":1}}
     update kv/other allow {"data":{"s":"a","else":1}}
     update kv/other deny {"data":{"s":"b","else":1}}
@@ -95,6 +106,7 @@ export const PARAMETER_CASES: readonly TableCase[] = [
       ),
       grant('kv/all', 'update delete', 'denied_parameters = { "*" = [] }'),
       grant('kv/star', 'update', 'denied_parameters = { "s" = ["*"] }'),
+      grant('kv/list', 'update', 'denied_parameters = { "s" = [["x", "y"]] }'),
     ],
     `
     update kv/d allow
@@ -124,6 +136,11 @@ export const PARAMETER_CASES: readonly TableCase[] = [
     update kv/all allow
     update kv/all deny {"data":{"x":1}}
     delete kv/all allow
+    update kv/list deny {"data":{"s":["x","y"]}}
+    update kv/list deny {"data":{"s":["y","z","x"]}}
+    update kv/list deny {"data":{"s":"x,y"}}
+    update kv/list allow {"data":{"s":["x"]}}
+    update kv/list allow {"data":{"s":"y"}}
     update kv/star deny {"data":{"s":"x"}}
     update kv/star allow {"data":{"other":"x"}}`,
   ),

@@ -2,14 +2,17 @@
  * What a path rule says about the parameters of a request: which must be there, which may, and with which values.
  *
  * Names are compared in lower case. Values are compared as texts, because the fields behind them are weakly typed: a
- * query knows no numbers, and `"5"` and `5` mean the same to a field. A text of the rule may begin or end with `*` for
- * any beginning or end.
+ * query knows no numbers, and `"5"` and `5` mean the same to a field. Case counts in them, but for names that the core
+ * itself puts into one form: names of policies and of entity aliases are compared in that form. A text of the rule may
+ * begin or end with `*` for any beginning or end.
  *
- * Granting is read narrowly and denying widely. A list of values is allowed by no text, but denied when one of its
- * members is, and so is a text with commas, which a field may take for a list; a denied number or boolean is found in
- * each of its spellings. What a rule cannot see is another spelling of the same thing (`1h` and `3600`).
+ * Granting is read narrowly and denying widely. A list is allowed when each of its members is, or when the rule names this
+ * very list; a text with commas, which a field may take for a list, is allowed by a `*` only when each part is. A list or
+ * a text with commas is denied when one of its members is; a denied number or boolean is found in each of its spellings.
+ * What a rule cannot see is another spelling of the same thing (`1h` and `3600`).
  */
-import type { Parameters, ParameterValue } from './path-rules.ts'
+import { canonicalName } from './policy-name.ts'
+import type { Parameters, ParameterScalar, ParameterValue } from './path-rules.ts'
 
 /** The names and values of a request: its body, or its query where it has no body. */
 export type RequestData = Readonly<Record<string, unknown>>
@@ -43,22 +46,66 @@ function has(data: RequestData, name: string): boolean {
   return Object.hasOwn(data, name) || Object.hasOwn(data, name.toLowerCase())
 }
 
+/** What the core makes of the texts of a parameter before it uses them; absent: nothing. */
+type Fold = (text: string) => string
+const FOLDS: ReadonlyMap<string, Fold> = new Map<string, Fold>([
+  ['policies', canonicalName],
+  ['token_policies', canonicalName],
+  ['allowed_policies', canonicalName],
+  ['allowed_policies_glob', canonicalName],
+  ['disallowed_policies', canonicalName],
+  ['disallowed_policies_glob', canonicalName],
+  ['entity_alias', (text) => text.toLowerCase()],
+  ['allowed_entity_aliases', (text) => text.toLowerCase()],
+])
+
 function isDenied(denied: Parameters, name: string, value: unknown): boolean {
   if (denied.has('*')) return true
   const values = denied.get(name)
-  return values !== undefined && (values.length === 0 || values.some((each) => mayMean(value, each)))
+  if (values === undefined || values.length === 0) return values !== undefined
+  const fold = FOLDS.get(name)
+  const [given, named] = fold ? [folded(value, fold), values.map((each) => foldedRule(each, fold))] : [value, values]
+  return named.some((each) => mayMean(given, each))
 }
 
 function isAllowed(allowed: Parameters, name: string, value: unknown): boolean {
   const values = allowed.get(name) ?? allowed.get('*')
-  return values !== undefined && (values.length === 0 || values.some((each) => means(value, each)))
+  if (values === undefined || values.length === 0) return values !== undefined
+  const fold = FOLDS.get(name)
+  const [given, named] = fold ? [folded(value, fold), values.map((each) => foldedRule(each, fold))] : [value, values]
+  if (named.some((each) => means(given, each))) return true
+  if (!Array.isArray(given) || given.length === 0 || given.length > LIST_MAX) return false
+  return given.every((member) => named.some((each) => means(member, each)))
+}
+
+/** Each part of a text with commas, because a field may take it for a list. */
+function folded(value: unknown, fold: Fold): unknown {
+  if (Array.isArray(value)) return value.map((each) => (typeof each === 'string' ? fold(each) : each))
+  if (typeof value !== 'string') return value
+  return value.length > TEXT_MAX ? fold(value) : value.split(',').map(fold).join(',')
+}
+
+function foldedRule(named: ParameterValue, fold: Fold): ParameterValue {
+  if (typeof named === 'string') return fold(named)
+  return isList(named) ? named.map((each) => (typeof each === 'string' ? fold(each) : each)) : named
+}
+
+function isList(named: ParameterValue): named is readonly ParameterScalar[] {
+  return Array.isArray(named)
 }
 
 /** Whether the value is what the rule names. */
 function means(value: unknown, named: ParameterValue): boolean {
+  if (isList(named)) {
+    if (!Array.isArray(value) || value.length !== named.length) return false
+    return named.every((each, at) => textOf(value[at]) === String(each))
+  }
   const text = textOf(value)
   if (text === undefined) return false
-  return typeof named === 'string' ? matchesText(named, text) : text === String(named)
+  if (typeof named !== 'string') return text === String(named)
+  if (text === named || !text.includes(',')) return matchesText(named, text)
+  if (!named.startsWith('*') && !named.endsWith('*')) return false
+  return text.length <= TEXT_MAX && text.split(',').every((part) => matchesText(named, part.trim()))
 }
 
 /** Longer texts with commas and longer lists are not looked through: where values are denied, they are denied whole. */
@@ -67,19 +114,25 @@ const LIST_MAX = 10_000
 
 /** Whether some field could take the value for what the rule names. */
 function mayMean(value: unknown, named: ParameterValue): boolean {
+  // With more members than the list that is denied it would still bring all of that.
+  if (isList(named)) return named.length > 0 ? named.every((each) => mayMean(value, each)) : isEmptyList(value)
   if (Array.isArray(value)) return value.length > LIST_MAX || value.some((each) => textMayMean(textOf(each), named))
   // A field takes null for its empty value.
   return textMayMean(value === null ? '' : textOf(value), named)
 }
 
-function textMayMean(text: string | undefined, named: ParameterValue): boolean {
+function isEmptyList(value: unknown): boolean {
+  return value === null || value === '' || (Array.isArray(value) && value.length === 0)
+}
+
+function textMayMean(text: string | undefined, named: ParameterScalar): boolean {
   if (text === undefined) return false
   if (spells(text, named)) return true
   if (!text.includes(',')) return false
   return text.length > TEXT_MAX || text.split(',').some((each) => spells(each, named))
 }
 
-function spells(text: string, named: ParameterValue): boolean {
+function spells(text: string, named: ParameterScalar): boolean {
   const trimmed = text.trim()
   if (typeof named === 'string') return matchesText(named, text) || matchesText(named, trimmed)
   const number = Number(trimmed)

@@ -28,7 +28,9 @@ const SHORTHANDS: Readonly<Record<'deny' | 'read' | 'write' | 'sudo', readonly P
   sudo: ['create', 'read', 'update', 'delete', 'list', 'sudo'],
 }
 
-export type ParameterValue = string | number | boolean
+export type ParameterScalar = string | number | boolean
+/** A list means a list with these members, and nothing else. */
+export type ParameterValue = ParameterScalar | readonly ParameterScalar[]
 
 /** Names of parameters in lower case, each with the values meant; an empty list means any value. */
 export type Parameters = ReadonlyMap<string, readonly ParameterValue[]>
@@ -160,8 +162,13 @@ function readParameters(entry: Entry, reader: RuleReader): Parameters {
 }
 
 function parameterValues(items: readonly Node[], key: string, reader: RuleReader): ParameterValue[] {
-  return items.flatMap((item) => {
-    if (item.kind === 'string' || item.kind === 'number' || item.kind === 'boolean') return [item.value]
-    return reader.fault(item.at, `path: ${key} may hold texts, numbers, true and false`) ?? []
+  return items.flatMap((item): ParameterValue[] => {
+    if (item.kind === 'list') return [item.items.flatMap((each) => parameterScalar(each, key, reader))]
+    return parameterScalar(item, key, reader)
   })
+}
+
+function parameterScalar(item: Node, key: string, reader: RuleReader): ParameterScalar[] {
+  if (item.kind === 'string' || item.kind === 'number' || item.kind === 'boolean') return [item.value]
+  return reader.fault(item.at, `path: ${key} may hold texts, numbers, true, false and lists of them`) ?? []
 }

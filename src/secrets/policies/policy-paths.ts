@@ -4,10 +4,10 @@ import { path, Rejection } from '../../engines/engine.ts'
 import { boolean, duration, inPath, integer, text } from '../../engines/fields.ts'
 import type { SecretsCore } from '../core.ts'
 import { denied } from '../answer.ts'
-import { canonicalName } from './policy-store.ts'
+import { canonicalName } from './policy-name.ts'
 import type { PolicyChange, PolicyRecord, PolicyStore } from './policy-store.ts'
 
-const NAME = inPath('Name of the policy; letters are taken as lower-case ones')
+const NAME = inPath('Name of the policy; taken in lower case and without white space around it')
 const PREFIX = inPath('What the names begin with')
 
 const SETTINGS = {
@@ -38,11 +38,11 @@ export function policyPaths(core: SecretsCore): Path[] {
       pattern: 'policies/acl/:name*',
       summary: 'One policy',
       fields: { name: NAME, policy: POLICY, ...SETTINGS },
-      list: ({ name }, { nowMs }) => ({ data: { keys: allNames(store(), name, nowMs) } }),
+      list: ({ name }, call) => namesBelow(store(), name, call),
       read: ({ name }, call) => shown(store(), name, call, 'policy'),
       update: ({ name, policy, ...settings }, call) => write(store(), name, policy, settings, call, []),
       patch: async ({ name, policy, ...settings }, call) => {
-        checkMeant(call)
+        checkMeant(call, name)
         const { nowMs } = call
         const change = changeOf(policy, settings, nowMs)
         await store().write(name, change, { nowMs, patch: true, ...casOf(settings) })
@@ -54,7 +54,7 @@ export function policyPaths(core: SecretsCore): Path[] {
       pattern: 'policies/detailed/acl/:prefix*',
       summary: 'Policies with their documents',
       fields: { prefix: PREFIX },
-      list: ({ prefix }, { nowMs }) => detailed(store(), prefix, nowMs),
+      list: ({ prefix }, call) => detailed(store(), prefix, call),
     }),
     ...olderPaths(store),
   ]
@@ -93,19 +93,30 @@ function allNames(store: PolicyStore, prefix: string, nowMs: number): string[] {
   return [...store.names(start, nowMs), ...('root'.startsWith(start) ? ['root'] : [])]
 }
 
-/** A policy has one name in all spellings: rules about the one in lower case hold for them all. */
-function checkMeant({ allows, data, path: given, verb }: EngineCall): void {
-  const meant = canonicalName(given)
-  if (meant !== given && !allows(verb, meant, data)) throw denied()
+/** A policy has one name in all spellings: rules about its canonical form hold for them all. */
+function checkMeant(call: EngineCall, given: string): void {
+  checkSpelling(call, given, canonicalName(given))
+}
+
+/** Throws (403) unless the caller may also ask for the path that ends with `meant` in the place of `given`. */
+function checkSpelling({ allows, data, path: asked, verb }: EngineCall, given: string, meant: string): void {
+  if (meant === given) return
+  const spelled = asked.slice(0, asked.length - given.length) + meant
+  if (!allows(verb, spelled, data)) throw denied()
+}
+
+function namesBelow(store: PolicyStore, prefix: string, call: EngineCall): Reply {
+  checkSpelling(call, prefix, prefix.toLowerCase())
+  return { data: { keys: allNames(store, prefix, call.nowMs) } }
 }
 
 async function removed(store: PolicyStore, name: string, call: EngineCall): Promise<undefined> {
-  checkMeant(call)
+  checkMeant(call, name)
   await store.remove(name)
 }
 
 function shown(store: PolicyStore, given: string, call: EngineCall, member: 'policy' | 'rules'): Reply | undefined {
-  checkMeant(call)
+  checkMeant(call, given)
   const { nowMs } = call
   const name = canonicalName(given)
   const record = store.find(name, nowMs)
@@ -125,7 +136,9 @@ function facts(record: PolicyRecord | undefined): Record<string, unknown> {
   }
 }
 
-function detailed(store: PolicyStore, prefix: string, nowMs: number): Reply {
+function detailed(store: PolicyStore, prefix: string, call: EngineCall): Reply {
+  checkSpelling(call, prefix, prefix.toLowerCase())
+  const { nowMs } = call
   const keys = allNames(store, prefix, nowMs)
   const infos = keys.map((name) => {
     const record = store.find(name, nowMs)
@@ -142,7 +155,7 @@ async function write(
   call: EngineCall,
   warnings: readonly string[],
 ): Promise<Reply | undefined> {
-  checkMeant(call)
+  checkMeant(call, name)
   const { nowMs } = call
   await store.write(name, changeOf(document ?? '', settings, nowMs), { nowMs, ...casOf(settings) })
   const all = [...converted(name), ...warnings]

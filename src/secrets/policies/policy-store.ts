@@ -20,6 +20,7 @@ import type { Identity } from '../../kit/operation.ts'
 import { compileAcl, rootAcl } from './acl.ts'
 import type { Acl, AclSource } from './acl.ts'
 import { DEFAULT_POLICIES, FIXED_NAMES, HIDDEN_NAMES } from './policy-defaults.ts'
+import { canonicalName } from './policy-name.ts'
 import type { EntityFacts } from './policy-template.ts'
 import { identityFrom, parsePolicy, PolicyError, root } from './policy.ts'
 import type { Policy } from './policy.ts'
@@ -253,10 +254,6 @@ export class PolicyStore {
       return [{ name, policy: kept.policy, freeSlashes, freeWildcards, ...ending }]
     })
   }
-}
-
-export function canonicalName(name: string): string {
-  return name.toLowerCase()
 }
 
 /** Whether there could be a policy of this name. Those that come in a body are not as well behaved as those in a path. */

@@ -1,5 +1,6 @@
 /** Which policies a new token gets: what was asked for, within what its maker has or its role allows. */
 import { Rejection } from '../../engines/engine.ts'
+import { canonicalName, canonicalNames } from '../policies/policy-name.ts'
 import { isPolicyName } from '../policies/policy-store.ts'
 import type { TokenRole } from './token-role.ts'
 
@@ -49,11 +50,12 @@ function hasPolicyRules(role: TokenRole): boolean {
 }
 
 function withinRole({ asked, noDefault, parents }: PolicyWish, role: TokenRole): string[] {
-  const isDisallowed = (name: string) =>
-    role.disallowedPolicies.includes(name) || role.disallowedPoliciesGlob.some((glob) => matchesGlob(name, glob))
+  const disallowed = new Set(role.disallowedPolicies.map(canonicalName))
+  const disallowedGlobs = role.disallowedPoliciesGlob.map(canonicalName)
+  const isDisallowed = (name: string) => disallowed.has(name) || disallowedGlobs.some((glob) => matchesGlob(name, glob))
   const addDefault = !noDefault && !isDisallowed('default')
   const allowed = sanitized(role.allowedPolicies, addDefault)
-  const globs = role.allowedPoliciesGlob
+  const globs = role.allowedPoliciesGlob.map(canonicalName)
   const isLimited = role.allowedPolicies.length > 0 || globs.length > 0
   let policies = asked.length > 0 ? sanitized(asked, addDefault) : []
   if (policies.length === 0) policies = isLimited ? allowed : sanitized(parents, addDefault)
@@ -72,12 +74,10 @@ function listed(names: readonly string[]): string {
   return `[${names.map((name) => JSON.stringify(name)).join(' ')}]`
 }
 
-/** In lower case, in order, each once; `root` stands alone. */
+/** In canonical form, in order, each once; `root` stands alone. */
 function sanitized(names: readonly string[], addDefault: boolean): string[] {
-  const clean = new Set(names.map((name) => name.trim().toLowerCase()).filter((name) => name !== ''))
-  if (clean.has('root')) return ['root']
-  if (addDefault) clean.add('default')
-  return [...clean].sort()
+  const clean = canonicalNames(addDefault ? [...names, 'default'] : names)
+  return clean.includes('root') ? ['root'] : clean
 }
 
 /** `*` stands for anything, also for nothing. Takes time in proportion to the lengths. */

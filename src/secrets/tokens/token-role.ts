@@ -5,6 +5,7 @@ import { path, Rejection } from '../../engines/engine.ts'
 import { boolean, commaList, duration, inPath, integer, text } from '../../engines/fields.ts'
 import { Fault } from '../../kit/errors.ts'
 import type { SecretsCore } from '../core.ts'
+import { canonicalNames } from '../policies/policy-name.ts'
 import { AddressRanges } from './token-cidr.ts'
 import { tokenPaths } from './token-entry.ts'
 import { tokenMountRules } from './token-mount.ts'
@@ -152,7 +153,7 @@ function changed(before: TokenRole, input: RoleInput): TokenRole {
 }
 
 function names(given: readonly string[] | undefined): string[] | undefined {
-  return given && [...new Set(given.map((name) => name.toLowerCase()))].sort()
+  return given && canonicalNames(given)
 }
 
 function typeNamed(given: string): TokenRole['tokenType'] {
