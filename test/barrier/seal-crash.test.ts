@@ -6,7 +6,7 @@ import assert from 'node:assert/strict'
 import { spawn, spawnSync } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
-import { copyFileSync, existsSync } from 'node:fs'
+import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { setTimeout as delay } from 'node:timers/promises'
@@ -16,21 +16,14 @@ import { Seal } from '../../src/barrier/seal.ts'
 import { checkDatabase } from '../../src/store/check.ts'
 import { SqliteStore } from '../../src/store/store.ts'
 import { Random } from '../helpers/frames.ts'
+import { copyDatabase, StepCopies } from '../helpers/step-copies.ts'
+import { steppedStore } from '../helpers/stepped-store.ts'
 import { temporaryDirectory, until } from '../host/host-fixture.ts'
+import { changeSeal, type Said } from './seal-changes.ts'
 import { asking, askingRecovery, FIRST, give, machineKey, SHAMIR } from './seal-world.ts'
 
 const CRASHER = join(import.meta.dirname, 'seal-crasher.ts')
 const RUNS = Number(process.env['CRASH_RUNS'] ?? 6)
-
-interface Said {
-  readonly made?: true
-  readonly given?: readonly string[]
-  readonly verified?: true
-  readonly written?: true
-  readonly moved?: true
-  readonly count?: number
-  readonly steps?: number
-}
 
 function parse(text: string): Said[] {
   return text
@@ -65,11 +58,6 @@ async function openedBy(
   return barrier
 }
 
-/** What was committed last may still be in the file beside it. */
-function copyDatabase(from: string, to: string): void {
-  for (const end of ['', '-wal']) if (existsSync(from + end)) copyFileSync(from + end, to + end)
-}
-
 interface Base {
   readonly path: string
   readonly shares: readonly Buffer[]
@@ -84,24 +72,37 @@ async function base(t: TestContext, settings: SealSettings): Promise<Base> {
   })
 }
 
-/** Kills it at the first step, then at the second, and so on until it ends by itself. `check` looks at each. */
+/**
+ * Changes the seal once, looks at what a kill at each step would leave and at the end, and kills one real process in the
+ * middle. Returns how many steps there are.
+ */
 async function atEachStep(
   t: TestContext,
-  task: string,
+  name: string,
   { path, shares }: Base,
   check: (store: SqliteStore, said: readonly Said[]) => Promise<void>,
 ): Promise<number> {
   const directory = temporaryDirectory(t)
-  for (let step = 1; ; step++) {
-    const copy = join(directory, `${step}.db`)
-    if (path !== '') copyDatabase(path, copy)
-    const hex = shares.map((share) => share.toString('hex'))
-    const child = spawnSync(process.execPath, [CRASHER, copy, task, String(step), ...hex])
-    const said = parse(child.stdout.toString())
-    assert.ok(child.status === 0 || child.signal === 'SIGKILL', child.stderr.toString())
-    await t.test(`${task}, step ${step}`, () => look(copy, (store) => check(store, said)))
-    if (child.status === 0) return step - 1
+  const [changed, killed] = [join(directory, 'changed.db'), join(directory, 'killed.db')]
+  if (path !== '') for (const copy of [changed, killed]) copyDatabase(path, copy)
+  const hex = shares.map((share) => share.toString('hex'))
+  const said: Said[] = []
+  const copies = new StepCopies({ directory, name: 'changed.db', room: directory, said: () => [...said] })
+  const real = await SqliteStore.open(changed)
+  const store = steppedStore(real, () => copies.take())
+  await changeSeal(name, { store, shares: hex, answered: (what) => said.push(what) })
+  said.push({ over: true })
+  const steps = copies.all.length
+  copies.take()
+  await real.close()
+  for (const [at, copy] of copies.all.entries()) {
+    await t.test(`${name}, step ${at + 1}`, () => look(copy.path, (left) => check(left, copy.said)))
   }
+  const child = spawnSync(process.execPath, [CRASHER, killed, name, String(Math.ceil(steps / 2)), ...hex])
+  assert.equal(child.signal, 'SIGKILL', child.stderr.toString())
+  const heard = parse(child.stdout.toString())
+  await t.test(`${name}, killed by the system`, () => look(killed, (left) => check(left, heard)))
+  return steps
 }
 
 test('init', async (t) => {
@@ -124,7 +125,7 @@ test('rekey', async (t) => {
     const steps = await atEachStep(t, task, before, async (store, said) => {
       const shares = said.flatMap(({ given }) => given ?? []).map((share) => Buffer.from(share, 'hex'))
       const counts = task === 'rekey' ? shares.length > 0 : said.some(({ verified }) => verified)
-      const isOver = said.some(({ steps: all }) => all !== undefined)
+      const isOver = said.some(({ over }) => over)
       const [old, next] = [
         await openedBy(store, before.shares),
         shares.length > 0 && (await openedBy(store, shares.slice(1))),
@@ -200,10 +201,11 @@ test('killed at any moment of rekeys, rotations and writes: who has the last sha
     const child = spawn(process.execPath, [CRASHER, path, 'everything', '0', ...hex])
     let text = ''
     child.stdout.on('data', (bytes: Buffer) => (text += bytes.toString()))
+    const closed = once(child, 'close')
     await until(() => text.includes('count'), 20_000)
     await delay(random.between(0, 200))
     child.kill('SIGKILL')
-    await once(child, 'close')
+    assert.deepEqual(await closed, [null, 'SIGKILL'], 'it ended by itself')
     const said = parse(text)
     const written = said.findLast(({ count }) => count !== undefined)?.count ?? 0
     const candidates = said.flatMap(({ given }) => (given ? [given.slice(0, 2)] : [])).slice(-2)

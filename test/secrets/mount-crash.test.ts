@@ -1,30 +1,18 @@
 /** A process that is killed at every step of what happens to a mount: each change is there whole, or not at all. */
 import assert from 'node:assert/strict'
-import { spawn } from 'node:child_process'
-import { once } from 'node:events'
+import { spawnSync } from 'node:child_process'
 import { cpSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { checkDatabase } from '../../src/store/check.ts'
 import { CoreWorld, type WorldKeys } from '../helpers/core-world.ts'
 import { Shelf } from '../helpers/shelf-engine.ts'
+import { StepCopies } from '../helpers/step-copies.ts'
+import { steppedStore } from '../helpers/stepped-store.ts'
 import { temporaryDirectory, until } from '../host/host-fixture.ts'
-import { ENTRIES, type Said, STEPS } from './mount-steps.ts'
+import { ENTRIES, liveAMount, type Step, STEPS } from './mount-steps.ts'
 
 const CRASHER = join(import.meta.dirname, 'mount-crasher.ts')
-
-/** Runs it to its end or to the commit that kills it; resolves with what it said. */
-async function run(directory: string, { rootToken, unsealKey }: WorldKeys, at: number, when: string): Promise<Said[]> {
-  const child = spawn(process.execPath, [CRASHER, directory, unsealKey, rootToken, String(at), when], {
-    stdio: ['ignore', 'pipe', 'inherit'],
-  })
-  let said = ''
-  child.stdout.setEncoding('utf8').on('data', (text: string) => (said += text))
-  const [code, signal] = await once(child, 'close')
-  assert.ok(code === 0 || signal === 'SIGKILL', `ended with ${code} ${signal}`)
-  const lines = said.split('\n').slice(0, -1)
-  return lines.map((line): Said => JSON.parse(line))
-}
 
 async function base(t: TestContext): Promise<{ directory: string; keys: WorldKeys }> {
   const world = await CoreWorld.open(t)
@@ -34,7 +22,7 @@ async function base(t: TestContext): Promise<{ directory: string; keys: WorldKey
 }
 
 /** What the next process finds: nothing of the mount, or all of it, at one place. */
-async function check(directory: string, keys: WorldKeys, said: readonly Said[], what: string): Promise<void> {
+async function check(directory: string, keys: WorldKeys, said: readonly Step[], what: string): Promise<void> {
   assert.deepEqual(checkDatabase(join(directory, 'secrets.db')), [], what)
   const world = await CoreWorld.reopen(directory, keys, { engines: [new Shelf().engine] })
   try {
@@ -45,9 +33,9 @@ async function check(directory: string, keys: WorldKeys, said: readonly Said[], 
   }
 }
 
-async function look(world: CoreWorld, said: readonly Said[], what: string): Promise<void> {
+async function look(world: CoreWorld, said: readonly Step[], what: string): Promise<void> {
   const { core, store } = world
-  const isAnswered = (step: Said['step']) => said.some((each) => each.step === step)
+  const isAnswered = (step: Step) => said.includes(step)
   const mount = core.open.mounts.get('a/') ?? core.open.mounts.get('b/')
   const records = () => store.paths('core/mounts/').length
   const data = () => store.paths('logical/').length
@@ -72,21 +60,28 @@ async function look(world: CoreWorld, said: readonly Said[], what: string): Prom
 test('a mount survives the death of its process whole, or not at all', async (t) => {
   const { directory, keys } = await base(t)
   const room = temporaryDirectory(t)
-  const attempt = async (at: number, when: string): Promise<boolean> => {
-    const copy = join(room, `${at}-${when}`)
-    cpSync(directory, copy, { recursive: true })
-    const said = await run(copy, keys, at, when)
-    const done = said.find(({ step }) => step === 'disabled')
-    if (done) assert.equal(done.commits, at - 1, 'it was killed at every commit before')
-    assert.deepEqual(
-      said.map(({ step }) => step),
-      STEPS.slice(0, said.length),
-    )
-    await check(copy, keys, said, `killed at commit ${at}, ${when}, after ${said.at(-1)?.step ?? 'nothing'}`)
-    return done !== undefined
+  const killed = join(room, 'killed')
+  cpSync(directory, killed, { recursive: true })
+  const said: Step[] = []
+  let isCounting = false
+  const copies = new StepCopies({ directory, name: 'secrets.db', room, said: () => [...said] })
+  const world = await CoreWorld.reopen(directory, keys, {
+    engines: [new Shelf().engine],
+    wrap: (real) => steppedStore(real, () => isCounting && copies.take()),
+  })
+  isCounting = true
+  await liveAMount(world, (step) => said.push(step))
+  isCounting = false
+  copies.take()
+  await world.close()
+  assert.deepEqual(said, STEPS)
+  assert.ok(copies.all.length > 3 * STEPS.length, `${copies.all.length} steps`)
+  for (const [at, copy] of copies.all.entries()) {
+    await check(copy.directory, keys, copy.said, `step ${at + 1}, after ${copy.said.at(-1) ?? 'nothing'}`)
   }
-  for (let at = 1; ; at++) {
-    const [isOver] = await Promise.all([attempt(at, 'queued'), attempt(at, 'durable')])
-    if (isOver) break
-  }
+  const middle = String(Math.ceil(copies.all.length / 2))
+  const child = spawnSync(process.execPath, [CRASHER, killed, keys.unsealKey, keys.rootToken, middle])
+  assert.equal(child.signal, 'SIGKILL', child.stderr.toString())
+  const heard = STEPS.filter((step) => child.stdout.toString().includes(step))
+  await check(killed, keys, heard, `killed by the system, after ${heard.at(-1) ?? 'nothing'}`)
 })

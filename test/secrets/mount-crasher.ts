@@ -1,47 +1,23 @@
 /**
- * A process that enables, fills, tunes, moves and disables a mount, says so after each answer, and kills itself with the
- * commit of a number: as it is queued, or once it is durable. Started by mount-crash.test.ts.
+ * A process that lives through a mount's life and kills itself at a step of its commits (about to be queued, queued,
+ * durable). Arguments: the directory of a world, its unseal key in hex, its root token, the step. Started by mount-crash.test.ts.
  */
 import { writeSync } from 'node:fs'
+import type { Store } from '../../src/store/store.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { Shelf } from '../helpers/shelf-engine.ts'
-import { ENTRIES, type Said } from './mount-steps.ts'
+import { steppedStore } from '../helpers/stepped-store.ts'
+import { liveAMount } from './mount-steps.ts'
 
-const [directory = '', unsealKey = '', rootToken = '', at = '', when = ''] = process.argv.slice(2)
-const world = await CoreWorld.reopen(directory, { unsealKey, rootToken }, { engines: [new Shelf().engine] })
-const { store } = world
+const [directory = '', unsealKey = '', rootToken = '', killAt = ''] = process.argv.slice(2)
+let isCounting = false
+let step = 0
 
-const commit = store.commit.bind(store)
-let count = 0
-store.commit = async (batch) => {
-  const isLast = ++count === Number(at)
-  const committed = commit(batch)
-  if (isLast && when === 'queued') process.kill(process.pid, 'SIGKILL')
-  const sequence = await committed
-  if (isLast) process.kill(process.pid, 'SIGKILL')
-  return sequence
+function passed(): void {
+  if (isCounting && ++step === Number(killAt)) process.kill(process.pid, 'SIGKILL')
 }
 
-function say(said: Said): void {
-  writeSync(1, `${JSON.stringify(said)}\n`)
-}
-
-async function ask(method: string, path: string, body?: unknown): Promise<void> {
-  const { status, text } = await world.ask(method, path, body)
-  if (status >= 300) throw new Error(`${method} ${path}: ${status} ${text}`)
-}
-
-await ask('POST', 'sys/mounts/a', { type: 'shelf' })
-const uuid = world.core.open.mounts.get('a/')?.record.uuid ?? ''
-say({ step: 'enabled' })
-const puts = Array.from({ length: ENTRIES }, (_, n) => ({ path: `logical/${uuid}/e${n}`, value: Buffer.from(`${n}`) }))
-await world.core.barrier.commit({ puts, deletes: [] })
-say({ step: 'filled' })
-await ask('POST', 'sys/mounts/a/tune', { description: 'tuned' })
-say({ step: 'tuned' })
-await ask('POST', 'sys/remount', { from: 'a', to: 'b' })
-say({ step: 'moved' })
-await ask('DELETE', 'sys/mounts/b')
-say({ step: 'disabled', commits: count })
-await world.core.seal()
-await store.close()
+const wrap = (real: Store) => steppedStore(real, passed)
+const world = await CoreWorld.reopen(directory, { unsealKey, rootToken }, { engines: [new Shelf().engine], wrap })
+isCounting = true
+await liveAMount(world, (said) => writeSync(1, `${said}\n`))

@@ -9,7 +9,9 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { checkDatabase } from '../../src/store/check.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
-import { temporaryDirectory } from '../host/host-fixture.ts'
+import { StepCopies } from '../helpers/step-copies.ts'
+import { steppedStore } from '../helpers/stepped-store.ts'
+import { temporaryDirectory, until } from '../host/host-fixture.ts'
 import { isToken, lookup, make, tokenPathsIn, reopened } from './token-world.ts'
 
 const CRASHER = join(import.meta.dirname, 'token-crasher.ts')
@@ -34,29 +36,50 @@ async function grow(world: CoreWorld): Promise<Tree> {
   return { top, below: [one, two, ...many.slice(0, 5), deep], beside }
 }
 
+/** Asks once and looks at what a kill at each step of it leaves, and at what it leaves in the end. Returns how many steps. */
 async function atEachStep(
   t: TestContext,
   ask: readonly [path: string, body: object],
   check: (world: CoreWorld, tree: Tree, answered: boolean) => Promise<void>,
 ): Promise<number> {
-  const world = await CoreWorld.open(t)
-  const tree = await grow(world)
-  await world.close()
+  const origin = await CoreWorld.open(t)
+  const tree = await grow(origin)
+  await origin.close()
   const directory = temporaryDirectory(t)
-  for (let step = 1; ; step++) {
-    const copy = join(directory, String(step))
-    cpSync(world.directory, copy, { recursive: true })
-    const key = world.unsealKey.toString('hex')
-    const args = [CRASHER, copy, key, world.rootToken, ask[0], JSON.stringify(ask[1]), String(step)]
-    const child = spawnSync(process.execPath, args)
-    const said = child.stdout.toString()
-    assert.ok(child.status === 0 || child.signal === 'SIGKILL', child.stderr.toString())
-    assert.deepEqual(checkDatabase(join(copy, 'secrets.db')), [])
-    const next = await reopened(t, world, { directory: copy })
-    await t.test(`step ${step}`, () => check(next, tree, said.includes('204')))
+  const killed = join(directory, 'killed')
+  cpSync(origin.directory, killed, { recursive: true })
+  let isAnswered = false
+  let isCounting = false
+  const copies = new StepCopies({
+    directory: origin.directory,
+    name: 'secrets.db',
+    room: directory,
+    said: () => isAnswered,
+  })
+  const world = await reopened(t, origin, { wrap: (real) => steppedStore(real, () => isCounting && copies.take()) })
+  await world.core.open.sweeper.tick()
+  isCounting = true
+  assert.equal((await world.ask('POST', ...ask)).status, 204)
+  isAnswered = true
+  await until(() => world.core.barrier.paths('sys/token/revoking/').length === 0)
+  isCounting = false
+  const steps = copies.all.length
+  copies.take()
+  await world.close()
+  const look = async (place: string, answered: boolean) => {
+    assert.deepEqual(checkDatabase(join(place, 'secrets.db')), [])
+    const next = await reopened(t, origin, { directory: place })
+    await check(next, tree, answered)
     await next.close()
-    if (child.status === 0) return step - 1
   }
+  for (const [at, { directory: place, said }] of copies.all.entries()) {
+    await t.test(`step ${at + 1}`, () => look(place, said))
+  }
+  const args = [killed, origin.keys.unsealKey, origin.rootToken, ask[0], JSON.stringify(ask[1])]
+  const child = spawnSync(process.execPath, [CRASHER, ...args, String(Math.ceil(steps / 2))])
+  assert.equal(child.signal, 'SIGKILL', child.stderr.toString())
+  await t.test('killed by the system', () => look(killed, child.stdout.toString().includes('204')))
+  return steps
 }
 
 /** Of tokens of the world itself: the root token, and the one beside the tree with what leads to it. */

@@ -24,11 +24,14 @@ test('a killed process loses nothing that it acknowledged', async (t) => {
       String(run),
     ])
     let said = ''
+    let errors = ''
     child.stdout.on('data', (bytes: Buffer) => (said += bytes.toString()))
+    child.stderr.on('data', (bytes: Buffer) => (errors += bytes.toString()))
+    const closed = once(child, 'close')
     await until(() => said.length > 0)
     await delay(random.between(0, 300))
     child.kill('SIGKILL')
-    await once(child, 'close')
+    assert.deepEqual(await closed, [null, 'SIGKILL'], `it ended by itself: ${errors}`)
     await compare(path, run, said)
   }
 })

@@ -1,0 +1,129 @@
+/**
+ * The long forms of the tests: more operations, kills and bytes than the suite has time for, one after the other, each with a
+ * fresh seed where it takes one. They take hours together; a name runs one of them, `-list` shows what each one proves.
+ *
+ *     node scripts/test-long.ts [-list] [NAME …]
+ */
+import { spawnSync } from 'node:child_process'
+import { resolve } from 'node:path'
+
+interface LongRun {
+  readonly files: readonly string[]
+  readonly env: Readonly<Record<string, string>>
+  readonly proves: string
+}
+
+const ROOT = resolve(import.meta.dirname, '..')
+
+const RUNS: Readonly<Record<string, LongRun>> = {
+  'kv-model': {
+    files: ['test/engines/kv/model.test.ts'],
+    env: { OUTPOST_MODEL_OPERATIONS: '100000' },
+    proves: 'versioned secrets answer 100,000 random operations as a model of them does',
+  },
+  'kv-kills': {
+    files: ['test/engines/kv/kill.test.ts'],
+    env: { OUTPOST_MODEL_KILLS: '40' },
+    proves: 'a killed process leaves every acknowledged change of secrets, and none in part',
+  },
+  'kv-races': {
+    files: ['test/engines/kv/concurrency.test.ts', 'test/engines/kv/contention.test.ts'],
+    env: { OUTPOST_RACE_ROUNDS: '1000', OUTPOST_CONTENTION_ROUNDS: '10' },
+    proves: 'of 100 writers with one cas exactly one wins, a thousand times',
+  },
+  'kv-fuzz': {
+    files: ['test/engines/kv/fuzz.test.ts'],
+    env: { OUTPOST_FUZZ_REQUESTS: '50000' },
+    proves: 'no request to versioned secrets, however malformed, is answered with a fault',
+  },
+  'store-kills': {
+    files: ['test/store/crash.test.ts', 'test/barrier/seal-crash.test.ts'],
+    env: { CRASH_RUNS: '100' },
+    proves: 'a killed process loses no acknowledged commit, and its last key shares open the barrier',
+  },
+  'barrier-kills': {
+    files: ['test/barrier/crash.test.ts'],
+    env: { CRASH_OPERATIONS: '10000' },
+    proves: 'the same for 10,000 mixed operations below HTTP',
+  },
+  'http-kills': {
+    files: ['test/system/core-crash.test.ts'],
+    env: { CRASH_REQUESTS: '10000' },
+    proves: 'the same for 10,000 requests over HTTP to a whole server',
+  },
+  'restore-kills': {
+    files: ['test/store/snapshot.test.ts'],
+    env: { KILLS: '60' },
+    proves: 'a restore that is killed leaves the old state whole, or the new one',
+  },
+  damage: {
+    files: ['test/store/damage.test.ts'],
+    env: { FLIPS: '2000' },
+    proves: 'a bit that flips anywhere in a database is an error, never an answer',
+  },
+  streams: {
+    files: ['test/host/streams-model.test.ts', 'test/host/log-position.test.ts', 'test/host/line-filter.test.ts'],
+    env: { MODEL_LOGS: '10000', POSITION_LOGS: '10000', FILTER_LOGS: '12000' },
+    proves: 'streams begin, search and resume where a model of 10,000 random logs says',
+  },
+  tails: {
+    files: ['test/host/tail-stream-property.test.ts', 'test/host/logs-property.test.ts'],
+    env: { TAIL_RUNS: '3000' },
+    proves: 'followers of logs that are rotated, truncated and removed at random lose and repeat nothing',
+  },
+  'path-races': {
+    files: ['test/host/beneath-race.test.ts'],
+    env: { RACE_ATTEMPTS: '10000' },
+    proves: 'no swap of names during a call leads out of an allocation or into its secrets',
+  },
+  'large-streams': {
+    files: ['test/system/cluster-streams.test.ts'],
+    env: { OUTPOST_STREAM_MIB: '1024' },
+    proves: 'a gigabyte to readers who stop costs a server and a node bounded memory',
+  },
+  resume: {
+    files: ['test/system/resume.test.ts'],
+    env: { RESUME_MIB: '256', RESUME_KILLS: '20' },
+    proves: 'a follower that resumes through 20 kills of the agent gets every byte once',
+  },
+  chaos: {
+    files: ['test/system/cluster-chaos.test.ts'],
+    env: { CHAOS_SECONDS: '120', CHAOS_SEED: String(Date.now() % 1e9) },
+    proves: 'followers through servers lose nothing while processes and NATS are killed and frozen at random',
+  },
+  'http-fuzz': {
+    files: ['test/http/fuzz.test.ts'],
+    env: { OUTPOST_FUZZ_ROUNDS: '200', OUTPOST_FUZZ_SEED: String(Date.now() % 1e9) },
+    proves: 'requests cut anywhere are answered exactly; nonsense harms no other caller',
+  },
+}
+
+const [first, ...rest] = process.argv.slice(2)
+const names = first === undefined ? Object.keys(RUNS) : [first, ...rest]
+if (first === '-list') {
+  for (const [name, { proves, env }] of Object.entries(RUNS)) {
+    const settings = Object.entries(env).map(([key, value]) => `${key}=${value}`)
+    print(`${name.padEnd(15)}${proves}\n${' '.repeat(15)}${settings.join(' ')}`)
+  }
+} else {
+  const failed = names.filter((name) => !isGood(name))
+  print(failed.length === 0 ? 'all good' : `failed: ${failed.join(', ')}`)
+  process.exitCode = failed.length === 0 ? 0 : 1
+}
+
+function isGood(name: string): boolean {
+  const run = RUNS[name]
+  if (!run) {
+    print(`there is no long test "${name}": ${Object.keys(RUNS).join(', ')}`)
+    return false
+  }
+  print(`\n${name}: ${run.proves}`)
+  const args = ['--test', '--test-concurrency=1', ...run.files]
+  // Settings of the caller come first, so that a seed can be replayed.
+  const env = { ...run.env, ...process.env }
+  return spawnSync(process.execPath, args, { cwd: ROOT, stdio: 'inherit', env }).status === 0
+}
+
+function print(line: string): void {
+  process.stdout.write(`${line}\n`)
+}

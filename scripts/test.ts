@@ -1,0 +1,117 @@
+/**
+ * Runs the tests: those that may run side by side first, more at once than there are processors because half of their
+ * time is waiting, then those that measure time or resources, one at a time.
+ *
+ * A file belongs to the second phase when its name ends in `.serial.test.ts`. Each file is a process of its own; what
+ * Node has compiled is kept between processes and runs, so that no file is stripped of its types twice.
+ *
+ *     node scripts/test.ts                      every test
+ *     node scripts/test.ts test/store a.test.ts those files, and the files in those folders
+ *     node scripts/test.ts --changed            those that the difference to HEAD can affect (--since REV: to REV)
+ *     --concurrency N                           files at once in the first phase
+ */
+import { readdirSync, statSync } from 'node:fs'
+import { availableParallelism } from 'node:os'
+import { join, relative, resolve } from 'node:path'
+import { run } from 'node:test'
+import { spec } from 'node:test/reporters'
+import { parseArgs } from 'node:util'
+import { affectedTests } from './affected-tests.ts'
+
+const ROOT = resolve(import.meta.dirname, '..')
+const SLOWEST_SHOWN = 10
+/** One file may take so long on a slow, busy machine. */
+const FILE_TIMEOUT_MS = 300_000
+/** Files at once for each processor. */
+const FILES_PER_PROCESSOR = 2
+
+interface PhaseResult {
+  readonly passed: number
+  readonly failed: number
+  readonly skipped: number
+  /** Milliseconds that each file took, its process included. */
+  readonly durationsMs: ReadonlyMap<string, number>
+  /** Names of the tests that failed, behind their file. */
+  readonly failures: readonly string[]
+}
+
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: {
+    changed: { type: 'boolean', default: false },
+    since: { type: 'string', default: 'HEAD' },
+    concurrency: { type: 'string' },
+  },
+})
+
+function testFilesOf(path: string): string[] {
+  if (!statSync(path).isDirectory()) return [path]
+  return readdirSync(path, { withFileTypes: true, recursive: true })
+    .filter((entry) => entry.isFile() && entry.name.endsWith('.test.ts'))
+    .map((entry) => join(entry.parentPath, entry.name))
+    .toSorted()
+}
+
+function chosenFiles(): string[] {
+  const named = positionals.length === 0 ? [join(ROOT, 'test')] : positionals.map((path) => resolve(path))
+  const files = [...new Set(named.flatMap(testFilesOf))]
+  return values.changed ? affectedTests(ROOT, files, values.since) : files
+}
+
+/** Runs the files, shows each test as it ends, and resolves with what came of them. */
+async function runPhase(title: string, files: readonly string[], concurrency: number): Promise<PhaseResult> {
+  const durationsMs = new Map<string, number>()
+  const failures: string[] = []
+  let counts = { passed: 0, cancelled: 0, skipped: 0, todo: 0 }
+  if (files.length === 0) return { passed: 0, failed: 0, skipped: 0, durationsMs, failures }
+  print(`\n${title}: ${files.length} files, ${concurrency} at once\n`)
+  const events = run({ files: [...files], concurrency, timeout: FILE_TIMEOUT_MS })
+  events.on('test:complete', ({ file, name, nesting, details }) => {
+    if (nesting === 0 && file !== undefined && resolve(name) === file) durationsMs.set(file, details.duration_ms)
+  })
+  events.on('test:fail', ({ file, name }) => failures.push(`${relative(ROOT, file ?? '')}: ${name}`))
+  events.on('test:summary', (summary) => {
+    if (summary.file === undefined) ({ counts } = summary)
+  })
+  const shown = events.compose(spec)
+  for await (const text of shown) process.stdout.write(String(text))
+  const { passed, cancelled, skipped, todo } = counts
+  return { passed, failed: failures.length + cancelled, skipped: skipped + todo, durationsMs, failures }
+}
+
+function showSlowest(durationsMs: ReadonlyMap<string, number>): void {
+  const slowest = [...durationsMs].toSorted(([, one], [, other]) => other - one).slice(0, SLOWEST_SHOWN)
+  print(`\nthe ${slowest.length} slowest files, in seconds`)
+  for (const [file, ms] of slowest) print(`${(ms / 1000).toFixed(1).padStart(8)}  ${relative(ROOT, file)}`)
+}
+
+// Inherited by every process that a test starts, too.
+process.env['NODE_COMPILE_CACHE'] ??= join(ROOT, 'node_modules/.cache/compiled-tests')
+
+const startedMs = performance.now()
+const files = chosenFiles()
+const isSerial = (file: string) => file.endsWith('.serial.test.ts')
+const concurrency = Number(values.concurrency ?? FILES_PER_PROCESSOR * availableParallelism())
+const phases = [
+  await runPhase('side by side', files.filter((file) => !isSerial(file)).toSorted(systemFirst), concurrency),
+  await runPhase('one at a time', files.filter(isSerial), 1),
+]
+const sum = (of: (phase: PhaseResult) => number) => phases.reduce((total, phase) => total + of(phase), 0)
+showSlowest(new Map(phases.flatMap((phase) => [...phase.durationsMs])))
+const failures = phases.flatMap((phase) => phase.failures)
+if (failures.length > 0) print(`\nfailed:\n${failures.join('\n')}`)
+print(`\n${Math.round((performance.now() - startedMs) / 1000)} s`)
+print(
+  `${sum((phase) => phase.passed)} passed, ${sum((phase) => phase.failed)} failed, ${sum((phase) => phase.skipped)} skipped`,
+)
+if (files.length > 0 && sum((phase) => phase.passed) === 0) print('no test ran')
+process.exitCode = failures.length > 0 || (files.length > 0 && sum((phase) => phase.passed) === 0) ? 1 : 0
+
+/** Tests of whole processes take longest: they begin first, so that none of them is left alone at the end. */
+function systemFirst(one: string, other: string): number {
+  return Number(other.includes('/test/system/')) - Number(one.includes('/test/system/')) || (one < other ? -1 : 1)
+}
+
+function print(line: string): void {
+  process.stdout.write(`${line}\n`)
+}
