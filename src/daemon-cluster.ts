@@ -37,6 +37,8 @@ import { RosterDatabase } from './store/roster-store.ts'
 const CALLS_MAX = 4096
 /** For a server to say who a token is. */
 const ASK_TIMEOUT_MS = 5000
+/** For so long a server's answer about a token is used without asking again: a burst of calls is one question. */
+const TOKEN_FRESH_MS = 5000
 
 /** The roster's rows as its database keeps them. */
 export function rosterStoreIn(database: RosterDatabase): RosterStore {
@@ -174,7 +176,7 @@ export class Cluster {
   authorizer(own: OwnAuthorizer, enabled: boolean, ttlMs: number): Authorizer {
     if (!enabled || !this.#options.config.nats) return own
     const ask = (token: string, remote: string | undefined) => this.#ask(token, remote)
-    const asking = createAskingAuthorizer({ own, ask, identityOf, ttlMs })
+    const asking = createAskingAuthorizer({ own, ask, identityOf, freshMs: TOKEN_FRESH_MS, ttlMs })
     const grantsOf = (token: string | undefined, remote?: string) =>
       token === undefined || own.find(token) ? own.grantsOf(token) : this.#ask(token, remote)
     return { resolve: (token, remote) => asking.resolve(token, remote), grantsOf }
@@ -186,7 +188,9 @@ export class Cluster {
     const signal = AbortSignal.timeout(ASK_TIMEOUT_MS)
     const group = this.roster ? 'core' : 'any'
     const common = { nodeId: undefined, group, operation: RESOLVE_TOKEN, requestId: 'resolve', hops: 0 } as const
-    return parseGrants(await this.#forwarder.value({ ...common, input, token, remote, signal }))
+    // What an agent says about an address is no evidence, so it says nothing.
+    const seen = this.roster ? remote : undefined
+    return parseGrants(await this.#forwarder.value({ ...common, input, token, remote: seen, signal }))
   }
 
   /** The core's endpoints as a server without one serves them: by asking the server that has it. */

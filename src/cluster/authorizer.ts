@@ -33,6 +33,10 @@ export interface Grants {
   readonly management: boolean
   /** Texts of its policies, HCL or JSON. */
   readonly policies: readonly string[]
+  /** Milliseconds until the token, or one of its policies, expires. Absent: it does not expire. */
+  readonly expiresInMs?: number
+  /** True for a token with a limited number of uses: these grants are good for one call. */
+  readonly isUseLimited?: boolean
 }
 
 export interface TokenIdentity {

@@ -111,7 +111,9 @@ export class CallServer {
       )
       return
     }
-    const served = new ServedCall(call, reply, link)
+    // Agents may call any server, and say of their callers what they like; only servers may call one with the core.
+    const remote = this.#options.group === 'core' ? call.remote : undefined
+    const served = new ServedCall(call, { reply, link, remote })
     this.#calls.set(key, served)
     if ('serverId' in as) served.say({ kind: 'taken', server: as.serverId })
     void this.#run(served).finally(() => this.#calls.delete(key))
@@ -140,7 +142,7 @@ export class CallServer {
       const { params, query, headers, body } = message.input
       const input = operation.input.parse({ params, query, headers, body })
       const token = operation.open ? undefined : message.token
-      const identity = operation.ownToken ? NOBODY : await this.#options.resolve(token, message.remote)
+      const identity = operation.ownToken ? NOBODY : await this.#options.resolve(token, served.remote)
       operation.authorize(input, identity)
       const result = operation.run(input, served.callFor(identity))
       if (Symbol.asyncIterator in result) await served.stream(result)

@@ -26,8 +26,17 @@ export function refusalMessage({ code, message, headers }: Refusal): AnswerMessa
   return { kind: 'refusal', code, message, headers: { ...headers } }
 }
 
+export interface ServedCallOptions {
+  /** Subject of the answers. */
+  readonly reply: string
+  readonly link: Link
+  readonly remote: string | undefined
+}
+
 export class ServedCall {
   readonly message: CallMessage
+  /** Address of the first caller, where a server has seen it; what an agent says of it is not believed. */
+  readonly remote: string | undefined
   readonly #reply: string
   readonly #link: Link
   readonly #abort = new AbortController()
@@ -44,8 +53,9 @@ export class ServedCall {
   #bytesExpected: number | undefined
   #hasSaidEnd = false
 
-  constructor(message: CallMessage, reply: string, link: Link) {
+  constructor(message: CallMessage, { reply, link, remote }: ServedCallOptions) {
     this.message = message
+    this.remote = remote
     this.#reply = reply
     this.#link = link
     this.#allowed = message.window
@@ -57,7 +67,8 @@ export class ServedCall {
   }
 
   callFor(identity: Identity): Call {
-    const { requestId, token, hops, remote, input } = this.message
+    const { requestId, token, hops, input } = this.message
+    const { remote } = this
     const raw = { params: input.params, query: input.query, headers: input.headers, body: input.body }
     return { requestId, identity, signal: this.#abort.signal, raw, token, hops, remote }
   }

@@ -12,7 +12,13 @@ import type { Grants } from './authorizer.ts'
 
 export const RESOLVE_TOKEN = 'cluster.resolve_token'
 
-const grantsSchema = v.object({ accessor: v.string(), management: v.boolean(), policies: v.array(v.string()) })
+const grantsSchema = v.object({
+  accessor: v.string(),
+  management: v.boolean(),
+  policies: v.array(v.string()),
+  expiresInMs: v.optional(v.pipe(v.number(), v.finite())),
+  isUseLimited: v.optional(v.boolean()),
+})
 
 type GrantsOf = (token: string | undefined, remote?: string) => Grants | Promise<Grants>
 
@@ -37,5 +43,10 @@ export function tokenOperation(grantsOf: GrantsOf): AnyOperation {
 export function parseGrants(json: string | undefined): Grants {
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), grantsSchema), json)
   if (!parsed.success) throw new Fault('a server did not say what a token may do')
-  return parsed.output
+  const { expiresInMs, isUseLimited, ...grants } = parsed.output
+  return {
+    ...grants,
+    ...(expiresInMs === undefined ? {} : { expiresInMs }),
+    ...(isUseLimited === undefined ? {} : { isUseLimited }),
+  }
 }

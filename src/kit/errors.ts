@@ -29,6 +29,8 @@ export const REFUSAL_STATUS = {
   host_error: 500,
   not_implemented: 501,
   unavailable: 503,
+  /** The secrets core is sealed, so no token of it can be judged. */
+  sealed: 503,
   /** Another process was asked and did not answer. */
   no_answer: 504,
 } as const

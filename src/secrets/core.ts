@@ -212,6 +212,11 @@ export class SecretsCore implements Core {
         policies,
         now: () => this.now(),
         aclOf: (entry) => this.aclOf(entry),
+        onUnseenAddress: (accessor) =>
+          logger.warn('a token that is bound to addresses was refused: no server has seen the address of its caller', {
+            accessor,
+            hint: 'an address that an agent reports is no evidence: call a server with this token, not an agent',
+          }),
       }),
     }
   }
@@ -283,7 +288,7 @@ export class SecretsCore implements Core {
   #askable(): Admission {
     // It has never given anybody a token, so it can tell.
     if (!this.isInitialised) throw new Refusal('permission_denied', 'Permission denied')
-    if (!this.#open || this.barrier.isSealed) throw new Refusal('unavailable', 'Vault is sealed')
+    if (!this.#open || this.barrier.isSealed) throw new Refusal('sealed', 'Vault is sealed')
     return this.#open.admission
   }
 

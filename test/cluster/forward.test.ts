@@ -23,7 +23,7 @@ function suite(name: string, world: (t: TestContext) => Promise<World>): void {
       return true
     })
     const from = { ...call('test.caller'), token: 't', remote: '10.0.0.1' }
-    assert.equal(await forwarder.value(from), '["10.0.0.1","t",false]')
+    assert.equal(await forwarder.value(from), '[null,"t",false]')
     await assert.rejects(forwarder.value(call('test.unknown')), { code: 'not_implemented' })
     await assert.rejects(forwarder.value(call('test.value', { bytes: 'x' })), { code: 'invalid_request' })
     await assert.rejects(forwarder.value({ ...call('test.value'), nodeId: 'elsewhere' }), {

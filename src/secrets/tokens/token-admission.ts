@@ -22,6 +22,8 @@ export interface Admitting {
   readonly policies: PolicyStore
   readonly now: () => number
   readonly aclOf: (entry: TokenEntry) => Acl
+  /** Told of a token that is bound to addresses and was refused because no address of its caller was seen. */
+  readonly onUnseenAddress: (accessor: string) => void
 }
 
 /** What a token may do, as one process tells another. */
@@ -29,6 +31,10 @@ export interface TokenGrants {
   readonly accessor: string
   readonly management: boolean
   readonly policies: readonly string[]
+  /** Milliseconds until the token, or one of its policies, expires. Absent: it does not expire. */
+  readonly expiresInMs?: number
+  /** True for a token with a limited number of uses: these grants are good for one call. */
+  readonly isUseLimited: boolean
 }
 
 export class Admission {
@@ -82,16 +88,26 @@ export class Admission {
 
   /** What to tell another process about a token; refuses and counts as `identityOf`. */
   grantsOf(token: string, remote: string | undefined): TokenGrants | Promise<TokenGrants> {
-    return this.#told(token, remote, ({ accessor, policies }) => ({
-      accessor,
-      management: policies.includes('root'),
-      policies: policies.flatMap((name) => this.#core.policies.find(name, this.#core.now())?.text ?? []),
-    }))
+    return this.#told(token, remote, ({ accessor, expiresAtMs, policies, usesLeft }) => {
+      const nowMs = this.#core.now()
+      const records = policies.flatMap((name) => this.#core.policies.find(name, nowMs) ?? [])
+      const ends = [expiresAtMs, ...records.map((record) => record.expiresAtMs)].filter((ms) => ms !== undefined)
+      return {
+        accessor,
+        management: policies.includes('root'),
+        policies: records.map(({ text }) => text),
+        isUseLimited: usesLeft !== 0,
+        ...(ends.length > 0 && { expiresInMs: Math.max(0, Math.min(...ends) - nowMs) }),
+      }
+    })
   }
 
   #told<T>(token: string, remote: string | undefined, tell: (entry: TokenEntry) => T): T | Promise<T> {
     const known = this.#core.tokens.known(token, this.#core.now())
-    if (!known?.mayComeFrom(remote)) throw new Refusal('permission_denied', 'Permission denied')
+    if (!known?.mayComeFrom(remote)) {
+      if (known && remote === undefined) this.#core.onUnseenAddress(known.entry.accessor)
+      throw new Refusal('permission_denied', 'Permission denied')
+    }
     if (known.entry.usesLeft === 0) return tell(known.entry)
     return this.#paid(known.entry, tell)
   }

@@ -1,0 +1,87 @@
+/**
+ * Tokens that have ended and go on opening a host: somebody calls an agent directly, with a token that is spent, expired,
+ * revoked or bound to addresses, or while the secrets core is sealed.
+ */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { setTimeout as pause } from 'node:timers/promises'
+import { startCluster } from '../helpers/cluster.ts'
+import { api, openCore, OPS_ACL, tokenWith } from '../helpers/cluster-core.ts'
+import { eventually } from '../helpers/edge.ts'
+import { send } from '../helpers/openbao-replay.ts'
+
+const READER = { name: 'reader', text: 'node { policy = "read" }' }
+test('a token outlives its uses, its time, its revocation and the seal at an agent', {
+  timeout: 240_000,
+}, async (t) => {
+  const world = await startCluster(t, { hosts: 1, acl: OPS_ACL, hostAcl: 'acl { enabled = true }' })
+  const { member } = world.host()
+  const core = await openCore(world)
+  const path = '/v1/client/metadata'
+  const statusWith = async (token: string) =>
+    (await send(member.port, { method: 'GET', path, headers: { 'X-Nomad-Token': token } })).status
+  const make = (more: Readonly<Record<string, unknown>>) => tokenWith(world, core, READER, more)
+  const lasting = await make({})
+  assert.equal(await statusWith(lasting.client_token), 200)
+
+  await t.test('one use is one use, however many calls come at once', async () => {
+    const { client_token: token } = await make({ num_uses: 1 })
+    const statuses = await Promise.all([1, 2, 3, 4, 5].map(() => statusWith(token)))
+    assert.deepEqual(
+      statuses.toSorted((a, b) => a - b),
+      [200, 403, 403, 403, 403],
+    )
+    assert.equal(await statusWith(token), 403)
+  })
+
+  await t.test('three uses are three', async () => {
+    const { client_token: token } = await make({ num_uses: 3 })
+    const statuses: number[] = []
+    for (let count = 0; count < 5; count++) statuses.push(await statusWith(token))
+    assert.deepEqual(statuses, [200, 200, 200, 403, 403])
+  })
+
+  await t.test('a token that is bound to addresses is refused where only an agent knows the address', async () => {
+    const role = { token_bound_cidrs: '127.0.0.1/32', allowed_policies: READER.name }
+    await api(world, 'POST', 'auth/token/roles/bound', role, core.rootToken)
+    const made = await api(
+      world,
+      'POST',
+      'auth/token/create/bound',
+      { policies: [READER.name], no_default_policy: true },
+      core.rootToken,
+    )
+    assert.equal(await statusWith(made.auth.client_token), 403)
+    const said = 'bound to addresses was refused: no server has seen the address'
+    await eventually(async () => world.server().stderr.includes(said), 'the server says why', 5000)
+  })
+
+  await t.test('a token that is revoked by its accessor ends at the agent', async () => {
+    const { accessor, client_token: token } = await make({})
+    assert.equal(await statusWith(token), 200)
+    await api(world, 'POST', 'auth/token/revoke-accessor', { accessor }, core.rootToken)
+    await eventually(async () => (await statusWith(token)) === 403, 'the agent asks again', 20_000)
+  })
+
+  await t.test('nothing is open once the core is sealed', async () => {
+    assert.equal(await statusWith(lasting.client_token), 200)
+    await api(world, 'PUT', 'sys/seal', {}, core.rootToken)
+    await eventually(
+      async () => (await statusWith(lasting.client_token)) === 503,
+      'the agent hears of the seal',
+      20_000,
+    )
+    await api(world, 'PUT', 'sys/unseal', { key: core.key }, '')
+    assert.equal(await statusWith(lasting.client_token), 200)
+  })
+
+  await t.test('a token that expires while no server answers has expired', async () => {
+    const { client_token: short } = await make({ ttl: '4s' })
+    const madeAtMs = performance.now()
+    assert.equal(await statusWith(short), 200)
+    assert.equal(await statusWith(lasting.client_token), 200)
+    await world.server().kill()
+    await pause(Math.max(0, 4000 - (performance.now() - madeAtMs)))
+    assert.equal(await statusWith(short), 503)
+  })
+})
