@@ -79,9 +79,10 @@ export class Cluster {
   readonly #groups: CallServer[] = []
   #keys: ServerKeys | undefined
   readonly #id = randomUUID()
-  #host: Host | undefined
   readonly #stopping = new AbortController()
   #stopListening: (() => void) | undefined
+  /** Connections to NATS that were made. */
+  #connections = 0
 
   /** Undefined where nobody else is to be reached: no NATS, and not both roles in one process. */
   static async open(options: ClusterOptions): Promise<Cluster | undefined> {
@@ -99,6 +100,9 @@ export class Cluster {
     this.#options = options
     this.#link = link
     this.#subjects = new Subjects(config.region)
+    link.onChange((isConnected) => {
+      if (isConnected) this.#connections++
+    })
     this.#forwarder = new Forwarder({ link, subjects: this.#subjects })
     if (!config.server.enabled) {
       // Only what a server's endpoints look like counts here: they are asked of one.
@@ -226,7 +230,6 @@ export class Cluster {
     }
     const { host } = parts
     if (!host) return
-    this.#host = host
     const common = { link: this.#link, subjects: this.#subjects, nodeId: host.nodeId }
     this.#server = new CallServer({
       link: this.#link,
@@ -310,16 +313,27 @@ export class Cluster {
     this.#keys?.stop()
     await this.#link.close()
     this.#database?.close()
-    this.#host = undefined
   }
 
-  get isConnected(): boolean {
-    return this.#link.isConnected
+  /** The connection to NATS; a bus in memory is always connected. */
+  get connection(): { readonly isConnected: boolean; readonly reconnects: number } {
+    return { isConnected: this.#link.isConnected, reconnects: Math.max(0, this.#connections - 1) }
   }
 
-  /** Calls of other processes that are being served here. */
-  get calls(): number {
-    return this.#host ? (this.#server?.calls ?? 0) : 0
+  /** Calls between processes that are under way. */
+  get callsInFlight(): { readonly forwarded: number; readonly served: number } {
+    const servers = [...this.#groups, ...(this.#server ? [this.#server] : [])]
+    return { forwarded: this.#forwarder.calls, served: servers.reduce((sum, { calls }) => sum + calls, 0) }
+  }
+
+  /** Bytes of answers that other processes have given. */
+  get forwardedBytes(): number {
+    return this.#forwarder.answerBytes
+  }
+
+  /** Messages about nodes, by what became of them. */
+  get nodeMessages(): Readonly<Record<string, number>> {
+    return this.#listener?.counts ?? {}
   }
 }
 

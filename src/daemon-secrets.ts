@@ -10,6 +10,7 @@ import { KEY_BYTES } from './barrier/keyring.ts'
 import { sealSettings } from './barrier/seal-static.ts'
 import { Seal } from './barrier/seal.ts'
 import type { Config } from './config/load.ts'
+import { SecretsFigures } from './daemon-secrets-figures.ts'
 import { sanitizedSettings } from './daemon-settings.ts'
 import { cubbyhole } from './engines/cubbyhole/cubbyhole.ts'
 import { kv } from './engines/kv/kv.ts'
@@ -49,6 +50,7 @@ export class SecretsRoom {
   /** For every path that nobody else has. */
   readonly operations: readonly AnyOperation[]
   readonly snapshots: readonly AnyOperation[]
+  readonly figures: SecretsFigures
   readonly #store: SqliteStore
   readonly #seal: Seal
   readonly #logger: Logger
@@ -93,10 +95,12 @@ export class SecretsRoom {
       logger,
       surroundings: surroundingsOf(options),
     })
+    this.figures = new SecretsFigures({ core: this.core, store, logger })
     this.operations = secretsOperations(this.core)
     this.snapshots = snapshotOperations(this.core, {
       save: (out, signal) => saveSnapshot(store, out, { signal }),
       restore: (input, wanted) => restoreSnapshot(store, input, wanted),
+      onSaved: () => this.figures.snapshotSaved(),
     })
   }
 

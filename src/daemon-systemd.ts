@@ -30,6 +30,8 @@ export interface ServiceManager {
   ready(vitals: Vitals): void
   /** Says that we reload around `reload`, which returns what went wrong, if anything. */
   reloading(reload: () => string | undefined): void
+  /** How the daemon is has changed: the line of status is said again. */
+  changed(): void
   stopping(): void
   /** Nothing is told any more. */
   close(): void
@@ -39,6 +41,7 @@ export interface ServiceManager {
 const ALONE: ServiceManager = {
   ready: () => undefined,
   reloading: (reload) => void reload(),
+  changed: () => undefined,
   stopping: () => undefined,
   close: () => undefined,
 }
@@ -103,6 +106,10 @@ class Systemd implements ServiceManager {
     this.#send('RELOADING=1', `MONOTONIC_USEC=${process.hrtime.bigint() / 1000n}`)
     this.#reloadFault = reload()
     this.#send('READY=1', this.#status())
+  }
+
+  changed(): void {
+    if (this.#vitals) this.#send(this.#status())
   }
 
   stopping(): void {

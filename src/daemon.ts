@@ -7,7 +7,7 @@
  */
 import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { type AgentRoom, startAgentRoom } from './agent/agent.ts'
+import type { AgentRoom } from './agent/agent.ts'
 import type { ReloadOutcome } from './agent/reload.ts'
 import { type Authorizer, createCoreAuthorizer, type OwnAuthorizer } from './cluster/authorizer.ts'
 import { DEMO_TASK, printBanner, startDemo } from './cli/dev.ts'
@@ -16,6 +16,7 @@ import type { Cluster, ClusterOptions } from './daemon-cluster.ts'
 import { type Config, ConfigError, type LoadedConfig } from './config/load.ts'
 import { readTlsFiles } from './config/tls-files.ts'
 import { type Host, startHost } from './host/host.ts'
+import type { Connections } from './http/connections.ts'
 import { Listener } from './http/listener.ts'
 import { Router } from './http/router.ts'
 import { messageOf } from './kit/errors.ts'
@@ -23,10 +24,11 @@ import { createLogger, type Logger } from './kit/log.ts'
 import type { AnyOperation } from './kit/operation.ts'
 import { configOf, type Dev, openDev } from './daemon-dev.ts'
 import { ProcessLog } from './daemon-log.ts'
-import { agentFamilies } from './daemon-metrics.ts'
+import type { Phase } from './daemon-readiness.ts'
 import { applyConfig } from './daemon-reload.ts'
+import { startRoom } from './daemon-room.ts'
 import type { SecretsOptions, SecretsRoom } from './daemon-secrets.ts'
-import { authorizerOf, hostOptionsOf, listenerOptionsOf, metricsOptionsOf, shownConfig } from './daemon-settings.ts'
+import { authorizerOf, hostOptionsOf, listenerOptionsOf } from './daemon-settings.ts'
 import { type ServiceManager, serviceManagerOf } from './daemon-systemd.ts'
 
 export interface Running {
@@ -110,8 +112,9 @@ class Agent implements Running {
   #cluster: Cluster | undefined
   #secrets: SecretsRoom | undefined
   #room: AgentRoom | undefined
-  #served: readonly AnyOperation[] = []
-  readonly #reloads = { done: 0, refused: 0 }
+  operations: readonly AnyOperation[] = []
+  readonly reloads = { done: 0, refused: 0 }
+  phase: Phase = 'starting'
   /** The tokens of the configuration, and with servers to ask, all others. */
   #own: OwnAuthorizer
   #authorizer: Authorizer
@@ -127,7 +130,16 @@ class Agent implements Running {
   /** For `systemctl status`. */
   status(): string {
     const allocations = [...(this.host?.allocations.all() ?? [])].length
-    return `${this.url}: ${counted(allocations, 'allocation')}, ${counted(this.host?.followers.count ?? 0, 'follower')}`
+    const work = `${counted(allocations, 'allocation')}, ${counted(this.host?.followers.count ?? 0, 'follower')}`
+    return `${this.url}: ${this.#room?.readiness.summary ?? this.phase}; ${work}`
+  }
+
+  readinessChanged(): void {
+    this.service.changed()
+  }
+
+  get connections(): Connections | undefined {
+    return this.#listener?.connections
   }
 
   get figures(): AgentRoom['figures'] | undefined {
@@ -158,40 +170,14 @@ class Agent implements Running {
     const addressFile = join(config.dataDir, 'http.addr')
     writeFileSync(`${addressFile}.new`, `${this.url}\n`)
     renameSync(`${addressFile}.new`, addressFile) // whoever waits for the file never finds half of it
+    this.phase = 'started'
     logger.info('started', { url: this.url, node_id: this.host?.nodeId, version })
-  }
-
-  /** What the process says about itself. */
-  #startRoom(): AgentRoom {
-    const { config, log, logger, version } = this.#parts
-    const { host } = this
-    const publish = config.telemetry
-    const families = () =>
-      agentFamilies({ host, publish, connections: this.#listener?.connections, reloads: this.#reloads })
-    const refresh = async () => publish.publishNodeMetrics && host?.sampler.hostStats()
-    const facts = {
-      client: config.client.enabled,
-      server: config.server.enabled,
-      nodeId: this.host?.nodeId ?? '',
-      name: config.name,
-      version,
-      config: () => shownConfig(this.config, version),
-      allocations: () => [...(this.host?.allocations.all() ?? [])].length,
-    }
-    const metrics = { ...metricsOptionsOf(config, facts.nodeId), families, refresh }
-    return startAgentRoom({
-      facts,
-      metrics,
-      logger: logger.named('agent'),
-      sink: log.sink,
-      reload: () => this.reload(),
-      operations: () => this.#served,
-    })
   }
 
   async #listen(): Promise<void> {
     const { config, logger } = this.#parts
-    const room = this.#startRoom()
+    const rooms = { host: this.host, cluster: this.#cluster, secrets: this.#secrets }
+    const room = startRoom({ ...this.#parts, ...rooms, now: this })
     this.#room = room
     const own = [...(this.host?.operations ?? []), ...room.operations]
     const core = this.#secrets?.operations
@@ -199,7 +185,7 @@ class Agent implements Running {
       ...(this.#cluster?.operations(this.host, room.operations) ?? own),
       ...(this.#secrets?.snapshots ?? []),
     ]
-    this.#served = served
+    this.operations = served
     const tls = readTlsFiles(config.tls)
     this.#listener = new Listener({
       ...listenerOptionsOf(config, tls),
@@ -250,12 +236,12 @@ class Agent implements Running {
       this.#trust(authorizer, config)
       this.#cluster?.reload(config)
       this.config = config
-      this.#reloads.done++
+      this.reloads.done++
       logger.info('configuration reloaded', { settings: taken.join(', ') })
       if (waiting.length > 0) logger.warn('some changes need a restart', { settings: waiting.join(', ') })
       return { taken, waiting }
     } catch (error) {
-      this.#reloads.refused++
+      this.reloads.refused++
       logger.error('configuration not reloaded, the old one stays in force', { error: messageOf(error) })
       return { fault: messageOf(error), theirs: error instanceof ConfigError }
     }
@@ -264,6 +250,7 @@ class Agent implements Running {
   async stop(): Promise<void> {
     const { dev, log, logger } = this.#parts
     logger.info('stopping')
+    this.phase = 'stopping'
     this.service.stopping()
     await this.demo?.stop()
     await this.#listener?.close()

@@ -1,7 +1,8 @@
 /**
  * The agent room: what this process says about itself, and what it lets be done to itself.
  *
- * `self` answers probes and people (`/v1/agent/health`, `/v1/agent/self`). `metrics` holds figures: `request-meter` counts
+ * `self` answers probes and people (`/v1/agent/health`, `/v1/agent/self`). `readiness` says whether the process can do its
+ * work, from checks that the daemon gives it: everything that tells about readiness asks it. `metrics` holds figures: `request-meter` counts
  * what the HTTP room answers, `process-figures` what the process costs, and everything else is brought by the daemon as
  * families of points under the names that dashboards know (`metric`). They are shown as JSON, which `metrics` makes once
  * an interval, and as text for Prometheus (`prometheus`), made for each scrape. `monitor` lets callers read the log
@@ -27,6 +28,7 @@ import { monitorOperation } from './monitor.ts'
 import { metricsOperation } from './metrics-operation.ts'
 import { openApiOperation } from './openapi.ts'
 import { ProcessFigures } from './process-figures.ts'
+import { Readiness, type ReadinessOptions, readyOperation } from './readiness.ts'
 import { type ReloadOutcome, reloadOperation } from './reload.ts'
 import { RequestMeter } from './request-meter.ts'
 import { type AgentFacts, selfOperations } from './self.ts'
@@ -43,6 +45,8 @@ export interface AgentRoomOptions {
     /** Whether the text form is served. */
     readonly textForm: boolean
   }
+  /** Whether the process can do its work. */
+  readonly readiness: Omit<ReadinessOptions, 'logger'>
   readonly logger: Logger
   /** Where the lines of the whole process go. */
   readonly sink: LogSink
@@ -63,6 +67,7 @@ export interface AgentRoom {
     /** For Prometheus; undefined where that form is not served. */
     text(): Promise<string> | undefined
   }
+  readonly readiness: Readiness
   stop(): void
 }
 
@@ -71,9 +76,10 @@ export function startAgentRoom(options: AgentRoomOptions): AgentRoom {
   const { families, refresh, labels, filter, textForm } = options.metrics
   const meter = new RequestMeter()
   const figures = new ProcessFigures(facts.version)
+  const readiness = new Readiness({ ...options.readiness, logger })
   const metrics = new Metrics({
     meter,
-    families: () => [...figures.families(), ...families()],
+    families: () => [...figures.families(), ...readiness.families(), ...families()],
     refresh,
     completed: () => figures.tick(),
     labels,
@@ -81,8 +87,10 @@ export function startAgentRoom(options: AgentRoomOptions): AgentRoom {
     logger,
   })
   metrics.start()
+  readiness.start()
   const operations: AnyOperation[] = [
     ...selfOperations(facts),
+    readyOperation(readiness),
     metricsOperation({ metrics, textForm }),
     monitorOperation({ sink, nodeId: facts.nodeId }),
     reloadOperation(options.reload),
@@ -91,8 +99,10 @@ export function startAgentRoom(options: AgentRoomOptions): AgentRoom {
   return {
     meter,
     figures: { json: () => metrics.json(), text: () => (textForm ? metrics.text() : undefined) },
+    readiness,
     operations,
     stop() {
+      readiness.stop()
       metrics.stop()
       figures.stop()
     },

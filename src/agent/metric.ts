@@ -31,7 +31,22 @@ export interface DistributionFamily {
   readonly name: string
   readonly kind: 'histogram' | 'summary'
   readonly help: string
-  readonly points: readonly { readonly value: Distribution; readonly labels?: Labels }[]
+  readonly points: readonly {
+    readonly value: Distribution
+    readonly labels?: Labels
+    /** What came in since it was taken last, for the JSON form, which shows one interval. */
+    readonly recent?: { readonly count: number; take(): Taken }
+  }[]
+}
+
+/** Values of one interval, in the words of the JSON form. */
+export interface Taken {
+  readonly Count: number
+  readonly Max: number
+  readonly Mean: number
+  readonly Min: number
+  readonly Stddev: number
+  readonly Sum: number
 }
 
 export type AnyFamily = Family | DistributionFamily

@@ -10,7 +10,7 @@
 import type { Logger } from '../kit/log.ts'
 import { messageOf } from '../kit/errors.ts'
 import { type AnyFamily, type CommonLabels, isWanted, type Labels, labelsOf, type NameFilter } from './metric.ts'
-import type { RequestMeter } from './request-meter.ts'
+import type { RecentSample, RequestMeter } from './request-meter.ts'
 
 const INTERVAL_MS = 10_000
 
@@ -108,9 +108,13 @@ export class Metrics {
     const { labels, meter, filter } = this.#options
     const gauges: { Labels: Labels; Name: string; Value: number }[] = []
     const counters: Summed[] = []
+    const samples: RecentSample[] = []
     const counts = new Map<string, number>()
     for (const { name, kind, points } of this.#families()) {
       for (const point of points) {
+        if ('recent' in point && point.recent && point.recent.count > 0) {
+          samples.push({ name, ...(point.labels && { labels: point.labels }), spread: point.recent.take() })
+        }
         if (typeof point.value !== 'number') continue
         const { value } = point
         const all = labelsOf(name, point.labels, labels)
@@ -124,7 +128,7 @@ export class Metrics {
       }
     }
     this.#before = counts
-    const samples = meter.takeSamples().filter(({ name }) => isWanted(name, filter))
+    samples.push(...meter.takeSamples().filter(({ name }) => isWanted(name, filter)))
     return {
       Counters: counters.map(ordered),
       Gauges: gauges,

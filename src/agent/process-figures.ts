@@ -38,8 +38,17 @@ export class ProcessFigures {
       single('counter', 'process.cpu_seconds', 'Processor time used.', (cpu.user + cpu.system) / 1e6),
       single('gauge', 'process.start_time_seconds', 'When the process began.', this.#startedAtMs / 1000),
       single('gauge', 'process.resident_memory_bytes', 'Memory in RAM.', memory.rss),
-      single('gauge', 'outpost.memory.heap_bytes', "Memory used in the language's heap.", memory.heapUsed),
-      single('gauge', 'outpost.memory.external_bytes', 'Memory of buffers outside the heap.', memory.external),
+      {
+        name: 'outpost.memory_bytes',
+        kind: 'gauge',
+        help: 'Memory of the process by kind: JavaScript heap in use and reserved, all memory outside it, and the buffers among that.',
+        points: [
+          { labels: { kind: 'heap_used' }, value: memory.heapUsed },
+          { labels: { kind: 'heap_reserved' }, value: memory.heapTotal },
+          { labels: { kind: 'external' }, value: memory.external },
+          { labels: { kind: 'buffers' }, value: memory.arrayBuffers },
+        ],
+      },
       ...this.#descriptors(),
       ...this.#loop(),
     ]

@@ -51,6 +51,8 @@ export class Forwarder {
   #sweeper: NodeJS.Timeout | undefined
   #count = 0
   #self: Party | undefined
+  /** Bytes of answers that have come from other processes. */
+  answerBytes = 0
   readonly #stock = new WindowStock()
   readonly #memory = new PartMemory()
 
@@ -163,6 +165,7 @@ export class Forwarder {
     const key = lastParts(subject, 2)
     const call = this.#calls.get(key)
     if (!call) return
+    this.answerBytes += payload.length
     if (nobody && key.startsWith(`${ANY}.`)) call.fail(new Refusal('unavailable', 'no server is connected, try again'))
     else if (nobody) call.fail(new Refusal('not_found', 'No path to node'))
     else call.take(payload)

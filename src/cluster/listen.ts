@@ -15,12 +15,16 @@ const ASK_AGAIN_MS = 3000
 const SWEEP_MS = 1000
 const NOTHING = new Uint8Array(0)
 
+/** What became of a message about a node: those of the roster, and `malformed`. */
+type Result = ReturnType<Roster['take']> | 'malformed'
+
 export class RosterListener {
   readonly #link: Link
   readonly #subjects: Subjects
   readonly #roster: Roster
   readonly #complaints: Complaints
   readonly #askedAtMs = new Map<string, number>()
+  readonly #counts = { taken: 0, old: 0, superseded: 0, refused: 0, malformed: 0 }
   #subscription: Subscription | undefined
   #sweeper: NodeJS.Timeout | undefined
 
@@ -44,20 +48,31 @@ export class RosterListener {
     this.#subscription?.close()
   }
 
-  #take({ subject, payload }: Message): void {
+  /** Messages about nodes since the start, by what became of them. */
+  get counts(): Readonly<Record<string, number>> {
+    return this.#counts
+  }
+
+  #take(message: Message): void {
+    const result = this.#taken(message)
+    this.#counts[result === 'ask' ? 'taken' : result]++
+  }
+
+  #taken({ subject, payload }: Message): Result {
     const parts = this.#subjects.partsOfRoster(subject)
     const opened = parts ? openMessage(payload, subject) : 'malformed'
     if (!parts || typeof opened === 'string') {
       this.#complain(typeof opened === 'string' ? opened : 'malformed', parts?.nodeId)
-      return
+      return 'malformed'
     }
     if (opened.message.kind !== parts.kind) {
       this.#complain('malformed', parts.nodeId)
-      return
+      return 'malformed'
     }
     const result = this.#roster.take(parts.nodeId, opened)
     if (result === 'ask') this.#say(parts.nodeId, NOTHING)
     else if (result === 'superseded' || result === 'refused') this.#tellSpeaker(parts.nodeId)
+    return result
   }
 
   /** To whoever speaks for the node and is not taken for it. */

@@ -14,6 +14,8 @@ import type { Speaker } from './speaker.ts'
 
 export const BEAT_MS = 10_000
 const MISSED_MAX = 3
+/** A beat after more silence than this is late: the process on the node, NATS or this server was held up. */
+const LATE_MS = 1.5 * BEAT_MS
 /** A node that is down for so long is forgotten. */
 const FORGET_AFTER_MS = 24 * 3600 * 1000
 const EVENTS_MAX = 10
@@ -93,6 +95,8 @@ interface Entry {
   run: number
   sequence: number
   heardAtMs: number
+  /** False until it speaks: since the start of this server, or since the connection to NATS came back. */
+  isHeard: boolean
   /** Allocations on it. */
   readonly allocations: Set<string>
   complainedAtMs: number
@@ -113,6 +117,8 @@ export class Roster {
   readonly #allocations = new Map<string, AllocationRecord>()
   readonly #listeners = new Set<(change: RosterChange) => void>()
   #index = 1
+  /** Beats since the start that came late. */
+  lateBeats = 0
 
   constructor(options: RosterOptions) {
     this.#store = options.store
@@ -127,7 +133,16 @@ export class Roster {
     this.#index = Math.max(1, index)
     const heardAtMs = this.#now().monotonicMs
     for (const { record, publicKey } of nodes) {
-      const entry = { record, publicKey, digest: '', run: 0, sequence: 0, heardAtMs, complainedAtMs: -QUIET_MS }
+      const entry = {
+        record,
+        publicKey,
+        digest: '',
+        run: 0,
+        sequence: 0,
+        heardAtMs,
+        complainedAtMs: -QUIET_MS,
+        isHeard: false,
+      }
       this.#nodes.set(record.node.id, { ...entry, allocations: new Set() })
     }
     for (const record of allocations) {
@@ -234,7 +249,7 @@ export class Roster {
       createIndex: index,
       modifyIndex: index,
     }
-    const order = { digest: '', run: 0, sequence: 0, heardAtMs: 0, complainedAtMs: -QUIET_MS }
+    const order = { digest: '', run: 0, sequence: 0, heardAtMs: 0, complainedAtMs: -QUIET_MS, isHeard: true }
     const entry: Entry = { record, publicKey, ...order, allocations: new Set() }
     this.#nodes.set(node.id, entry)
     this.#logger.info('node registered', { node_id: node.id, name: node.name })
@@ -300,7 +315,18 @@ export class Roster {
   /** This server could not hear anybody for a while: everybody gets the time of a few beats anew. */
   pardon(): void {
     const { monotonicMs } = this.#now()
-    for (const entry of this.#nodes.values()) if (entry.record.status === 'ready') entry.heardAtMs = monotonicMs
+    for (const entry of this.#nodes.values()) {
+      if (entry.record.status !== 'ready') continue
+      entry.heardAtMs = monotonicMs
+      entry.isHeard = false
+    }
+  }
+
+  /** Nodes that are taken for ready and have not spoken since the start, or since the connection to NATS came back. */
+  get unheardCount(): number {
+    let count = 0
+    for (const { isHeard, record } of this.#nodes.values()) if (!isHeard && record.status === 'ready') count++
+    return count
   }
 
   /** Looks for nodes that are silent. Call it every second or so. */
@@ -335,7 +361,10 @@ export class Roster {
   }
 
   #heard(entry: Entry, { run, sequence }: { run: number; sequence: number }): void {
-    entry.heardAtMs = this.#now().monotonicMs
+    const { monotonicMs } = this.#now()
+    if (entry.run === run && monotonicMs - entry.heardAtMs > LATE_MS) this.lateBeats++
+    entry.heardAtMs = monotonicMs
+    entry.isHeard = true
     entry.run = run
     entry.sequence = sequence
   }

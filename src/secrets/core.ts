@@ -31,6 +31,7 @@ import { mountOf, MountTable, type Place } from './mounts/mounts.ts'
 import type { Acl } from './policies/acl.ts'
 import { type ClockSources, CoreClock, machineClock } from './core-clock.ts'
 import { InFlight } from './in-flight.ts'
+import { RequestCounts } from './request-counts.ts'
 import { PolicyStore } from './policies/policy-store.ts'
 import type { EntityFacts } from './policies/policy-template.ts'
 import type { Surroundings } from './system/surroundings.ts'
@@ -84,6 +85,7 @@ export class SecretsCore implements Core {
   /** All that there are, the core's own in front. */
   readonly engines: readonly Engine[]
   readonly inFlight = new InFlight()
+  readonly requestCounts = new RequestCounts()
   /** `sys/` while nothing can be read: its paths that answer in any state. */
   readonly #sealedSystem: Place['mount']
   readonly #clock: CoreClock

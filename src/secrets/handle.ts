@@ -30,6 +30,7 @@ import type { InFlight } from './in-flight.ts'
 import { MountView } from './mounts/mount-view.ts'
 import type { Place } from './mounts/mounts.ts'
 import { type RequestBody, requestBody, type RequestHead, requestHead, type Verb } from './request.ts'
+import type { RequestCounts } from './request-counts.ts'
 import { helpOf } from './help.ts'
 import { eventStreamOf, streamedAnswer } from './told-stream.ts'
 import { withoutKeys } from './policies/key-filter.ts'
@@ -68,6 +69,7 @@ export interface Admitted {
 export interface Core {
   readonly isActive: boolean
   readonly inFlight: InFlight
+  readonly requestCounts: RequestCounts
   find(path: string): Place | undefined
   /** Throws a Rejection (403) for a token that is none. */
   admit(token: string | undefined, remote: string | undefined): Admitted
@@ -80,27 +82,45 @@ const NOBODYS_BODY_MAX = 1 << 20
 
 /** Answers a request; only a fault of ours rejects. */
 export async function handle(core: Core, method: Verb, raw: RawInput, call: Call): Promise<Answer> {
-  const trace = { accessor: '' }
+  const trace: Trace = { accessor: '', mount: undefined, verb: method }
+  let status = FAULT
   try {
     const turn = core.inFlight.turn()
     if (turn) await turn
-    return signed(await serve(core, method, raw, call, trace), trace.accessor)
-  } catch (error) {
-    const answer = rejectionAnswer(error)
-    if (!answer) throw error
+    const answer = await answered(core, method, raw, call, trace)
+    status = 'status' in answer ? answer.status : STREAMED
     return signed(answer, trace.accessor)
+  } finally {
+    core.requestCounts.add(trace.mount, trace.verb, status)
   }
 }
 
-async function serve(
-  core: Core,
-  method: Verb,
-  raw: RawInput,
-  call: Call,
-  trace: { accessor: string },
-): Promise<Answer> {
+/** What is known of a request, for the access log and the figures, however it ends. */
+interface Trace {
+  accessor: string
+  /** Path of the mount that it is for. */
+  mount: string | undefined
+  verb: Verb
+}
+
+const FAULT = 500
+const STREAMED = 200
+
+async function answered(core: Core, method: Verb, raw: RawInput, call: Call, trace: Trace): Promise<Answer> {
+  try {
+    return await serve(core, method, raw, call, trace)
+  } catch (error) {
+    const answer = rejectionAnswer(error)
+    if (!answer) throw error
+    return answer
+  }
+}
+
+async function serve(core: Core, method: Verb, raw: RawInput, call: Call, trace: Trace): Promise<Answer> {
   const head = requestHead(method, raw)
   const place = core.find(head.path)
+  trace.verb = head.verb
+  trace.mount = place?.mount.record.path
   const match = place?.mount.paths.find(place.rest)
   if (!core.isActive && !match?.path.whileSealed) throw new Rejection(503, 'Vault is sealed')
   // While nothing can be read nobody can be told apart, and only what is meant for that state answers.

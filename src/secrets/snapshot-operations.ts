@@ -25,6 +25,8 @@ export interface Snapshots {
   save(out: PassThrough, signal: AbortSignal): Promise<unknown>
   /** Throws a Refusal for what is no snapshot, or another cluster's without `force`. */
   restore(input: Readable, options: RestoreOptions): Promise<unknown>
+  /** A snapshot was saved and its caller has taken all of it. */
+  onSaved(): void
 }
 
 const PLAIN = 'storage/snapshot'
@@ -106,6 +108,7 @@ async function* saved(core: SecretsCore, snapshots: Snapshots, path: Door['path'
     yield chunk
   }
   await written
+  snapshots.onSaved()
 }
 
 function restoring(core: SecretsCore, snapshots: Snapshots, { name, path }: Door): AnyOperation {

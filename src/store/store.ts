@@ -18,6 +18,7 @@
  * when there is space. A disk that fails: `failed`, the same. A database that is damaged is found by `check.ts` and named,
  * never served as if it were whole. A killed process: what was not answered may or may not be there, never in part.
  */
+import { statSync } from 'node:fs'
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { Fault, messageOf, Refusal } from '../kit/errors.ts'
 import { type Batch, decodeBatch } from './batch.ts'
@@ -219,6 +220,22 @@ export class SqliteStore implements Store {
   /** What the oldest row of the log that is left follows upon: whoever stands there can be served from it. */
   base(): Position {
     return baseIn(this.#reader)
+  }
+
+  /** Commits since the start: those that became durable, and those that failed for whatever reason. */
+  get commitCounts(): { readonly done: number; readonly failed: number } {
+    return this.#queue.counts
+  }
+
+  /** Calls back after each transaction that was attempted, with what it took in milliseconds, its sync included. */
+  set onTransaction(tell: (ms: number) => void) {
+    this.#queue.onTransaction = tell
+  }
+
+  /** Bytes of the database's files: the database and its write-ahead log. Throws what stat(2) says. */
+  get fileBytes(): number {
+    const walBytes = statSync(`${this.path}-wal`, { throwIfNoEntry: false })?.size ?? 0
+    return statSync(this.path).size + walBytes
   }
 
   /** Of the log that is left, about. */

@@ -60,6 +60,10 @@ export class WriterQueue {
   readonly #listeners = new Set<() => void>()
   /** Told of each batch that has become durable, before its author is. */
   onWritten: (batch: Batch, sequence: number) => void = () => undefined
+  /** Told of each transaction that was attempted, and what it took with its sync, in milliseconds. */
+  onTransaction: (ms: number) => void = () => undefined
+  /** Commits since the start: those that became durable, and those that were refused or lost for whatever reason. */
+  readonly counts = { done: 0, failed: 0 }
   /** Called before anybody is told of anything. */
   onReport: () => void = () => undefined
   #count = 0
@@ -217,6 +221,7 @@ export class WriterQueue {
   #take(report: Report): void {
     if (report.kind !== 'done') return
     this.#groupsOut = Math.max(0, this.#groupsOut - report.groups)
+    if (report.groups > 0) this.onTransaction(report.writeMs)
     this.#flushSoon()
     const isFirst = this.#outcomes.length === 0
     for (const outcome of report.results) {
@@ -244,6 +249,7 @@ export class WriterQueue {
 
   #settle(id: number, { generation, bytes, batch }: QueuedWrite, failure: StoreError | 'dropped' | undefined): void {
     this.#queuedBytes -= bytes
+    this.counts[failure === undefined ? 'done' : 'failed']++
     if (generation !== this.#generation) return
     if (failure !== undefined) return this.#beginGeneration(failure === 'dropped' ? this.#dropped() : failure)
     for (const { path } of batch.puts) this.#uncover(path, id)
@@ -272,6 +278,7 @@ export class WriterQueue {
     this.#answer(Number.MAX_SAFE_INTEGER)
     this.#broken = error
     const lost = [...this.#waiting.values()]
+    this.counts.failed += lost.filter(({ write }) => write).length
     this.#waiting.clear()
     this.#queuedBytes = 0
     if (lost.some(({ write }) => write)) this.#beginGeneration(error)

@@ -32,8 +32,8 @@ export type Order =
 
 export type Report =
   | { readonly kind: 'open' }
-  /** `groups`: how many of them it answers. */
-  | { readonly kind: 'done'; readonly results: readonly Outcome[]; readonly groups: number }
+  /** `groups`: how many of them it answers. `writeMs`: what their transaction took, its sync included. */
+  | { readonly kind: 'done'; readonly results: readonly Outcome[]; readonly groups: number; readonly writeMs: number }
 
 export type Outcome =
   /** Of a batch that was not written. */
@@ -135,12 +135,14 @@ function serve(first: Order): void {
       bytes += next.bytes.byteLength
       next = arrived()
     }
+    const beganAtMs = performance.now()
     const results = groups.length > 0 ? write(groups) : []
+    const writeMs = performance.now() - beganAtMs
     if (next && next.kind !== 'write') {
       results.push(other(next))
       next = arrived()
     }
-    tell({ kind: 'done', results, groups: groups.length })
+    tell({ kind: 'done', results, groups: groups.length, writeMs })
   }
 }
 

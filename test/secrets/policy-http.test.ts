@@ -4,6 +4,7 @@ import { test } from 'node:test'
 import type { TestContext } from 'node:test'
 import type { Core } from '../../src/secrets/handle.ts'
 import { InFlight } from '../../src/secrets/in-flight.ts'
+import { RequestCounts } from '../../src/secrets/request-counts.ts'
 import { listenTo } from '../helpers/core-listener.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import type { TableRow } from './policy-rows.ts'
@@ -61,6 +62,7 @@ function answerTo(port: number, agent: Agent, { body, ...sent }: Sent): Promise<
 /** A core that also knows tokens of callers with an entity, until there is something that gives entities to callers. */
 class CaseCore implements Core {
   readonly inFlight = new InFlight()
+  readonly requestCounts = new RequestCounts()
   readonly #world: CoreWorld
   readonly #callers = new Map<string, { names: readonly string[]; hasEntity: boolean }>()
 

@@ -30,11 +30,15 @@ export function counterPaths(core: SecretsCore): Path[] {
       summary: 'How many tokens are kept',
       fields: {},
       async read() {
-        const total = await counted(core.barrier, `${TOKENS_PREFIX}id/`)
-        return { data: { counters: { service_tokens: { total } } } }
+        return { data: { counters: { service_tokens: { total: await countedTokens(core.barrier) } } } }
       },
     }),
   ]
+}
+
+/** How many service tokens are kept; those that have expired and were not removed yet among them. Throws while it is sealed. */
+export function countedTokens(barrier: Barrier): Promise<number> {
+  return counted(barrier, `${TOKENS_PREFIX}id/`)
 }
 
 async function counted(barrier: Barrier, prefix: string): Promise<number> {

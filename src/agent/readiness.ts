@@ -1,0 +1,152 @@
+/**
+ * Whether this process is ready to do its work, and if not, why: one list of checks, which `/v1/agent/ready`, the figures,
+ * the status text of systemd, `outpost status` and the log all show. What a check knows at any time is asked when
+ * it is shown; what has to be looked for (the disks) is refreshed once an interval, and before `/v1/agent/ready` answers.
+ */
+import type { Logger } from '../kit/log.ts'
+import { type AnyOperation, type Operation, WholeAnswer } from '../kit/operation.ts'
+import { schema } from '../kit/schema.ts'
+import type { AnyFamily } from './metric.ts'
+
+const REFRESH_MS = 2000
+/** Callers within this time share one look. */
+const FRESH_MS = 250
+
+/** What a check says now. */
+export interface Outcome {
+  readonly ok: boolean
+  /** In words for an operator, also where it is ok. Never a secret and never a path: everybody may read it. */
+  readonly reason: string
+}
+
+export interface Check {
+  /** `listening`, `disk`, `nats`, `seal`, `roster`. */
+  readonly name: string
+  readonly now: () => Outcome
+}
+
+export interface ReadinessReport {
+  readonly ready: boolean
+  readonly checks: readonly { readonly name: string; readonly state: 'ok' | 'failing'; readonly reason: string }[]
+  /** What keeps nobody from working and should be changed all the same. */
+  readonly warnings: readonly string[]
+}
+
+export interface ReadinessOptions {
+  readonly checks: readonly Check[]
+  readonly warnings: () => readonly string[]
+  /** Looks at what is not known at any time. Must not reject. */
+  readonly refresh: () => Promise<void>
+  /** Called when the text of `summary` has changed. */
+  readonly onChange: () => void
+  readonly logger: Logger
+}
+
+export class Readiness {
+  readonly #options: ReadinessOptions
+  #timer: NodeJS.Timeout | undefined
+  #refreshing: Promise<void> | undefined
+  #refreshedAtMs = Number.NEGATIVE_INFINITY
+  /** The names of the checks that fail, as they were said last. */
+  #said = ''
+
+  constructor(options: ReadinessOptions) {
+    this.#options = options
+  }
+
+  /** Begins to look, once an interval. Never keeps the process alive. */
+  start(): void {
+    this.#timer ??= setInterval(() => void this.refresh(), REFRESH_MS).unref()
+    void this.refresh()
+  }
+
+  stop(): void {
+    clearInterval(this.#timer)
+    this.#timer = undefined
+  }
+
+  report(): ReadinessReport {
+    const checks = this.#options.checks.map(({ name, now }) => {
+      const { ok, reason } = now()
+      return { name, state: ok ? ('ok' as const) : ('failing' as const), reason }
+    })
+    return { ready: checks.every(({ state }) => state === 'ok'), checks, warnings: this.#options.warnings() }
+  }
+
+  /** In one line: `ready`, or `not ready: ` and what fails. */
+  get summary(): string {
+    const failing = this.#failing()
+    if (failing.length === 0) return 'ready'
+    return `not ready: ${failing.map(({ name, reason }) => `${name} (${reason})`).join(', ')}`
+  }
+
+  #failing(): ReadinessReport['checks'] {
+    return this.report().checks.filter(({ state }) => state === 'failing')
+  }
+
+  /** Resolves once everything was looked at that has to be looked for; many callers share one look. */
+  refresh(): Promise<void> {
+    if (performance.now() - this.#refreshedAtMs < FRESH_MS) return Promise.resolve()
+    this.#refreshing ??= this.#options.refresh().finally(() => {
+      this.#refreshing = undefined
+      this.#refreshedAtMs = performance.now()
+      this.#tellChange()
+    })
+    return this.#refreshing
+  }
+
+  #tellChange(): void {
+    const names = this.#failing()
+      .map(({ name }) => name)
+      .join(',')
+    if (names === this.#said) return
+    this.#said = names
+    const { logger, onChange } = this.#options
+    if (names === '') logger.info('ready')
+    else logger.warn('not ready', { reason: this.summary.slice('not ready: '.length) })
+    onChange()
+  }
+
+  families(): AnyFamily[] {
+    const { checks, ready } = this.report()
+    return [
+      {
+        name: 'outpost.ready',
+        kind: 'gauge',
+        help: '1 when every check of /v1/agent/ready is ok, else 0.',
+        points: [{ value: Number(ready) }],
+      },
+      {
+        name: 'outpost.ready_check',
+        kind: 'gauge',
+        help: 'One check of /v1/agent/ready: 1 ok, 0 failing.',
+        points: checks.map(({ name, state }) => ({ labels: { check: name }, value: Number(state === 'ok') })),
+      },
+    ]
+  }
+}
+
+const READY = 200
+const NOT_READY = 503
+
+/** `/v1/agent/ready`, open to everybody, as probes need it. */
+export function readyOperation(readiness: Readiness): AnyOperation {
+  const operation: Operation<Record<string, never>, WholeAnswer> = {
+    name: 'agent.ready',
+    summary: 'Whether this process can do its work: 200 or 503, with the name, state and reason of each check',
+    http: ['GET /v1/agent/ready'],
+    target: 'server',
+    input: schema({}),
+    output: 'answer',
+    errorFormat: 'plain',
+    open: true,
+    authorize: () => undefined,
+    async run() {
+      await readiness.refresh()
+      const report = readiness.report()
+      const headers = { 'Content-Type': 'application/json', 'Cache-Control': 'no-store' }
+      return new WholeAnswer(report.ready ? READY : NOT_READY, headers, `${JSON.stringify(report)}\n`)
+    },
+  }
+  return operation
+}

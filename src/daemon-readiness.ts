@@ -1,0 +1,79 @@
+/** What the rooms know about whether this process can do its work, as checks of `agent/readiness.ts`. */
+import { dirname } from 'node:path'
+import type { DiskSpace } from './agent/disk-space.ts'
+import type { Check, Outcome } from './agent/readiness.ts'
+import type { Config } from './config/load.ts'
+import { unencryptedServers } from './config/nats-exposure.ts'
+import type { Cluster } from './daemon-cluster.ts'
+import type { SecretsCore } from './secrets/core.ts'
+
+/** In which part of its life the process is. */
+export type Phase = 'starting' | 'started' | 'stopping'
+
+export interface ReadinessParts {
+  readonly config: Config
+  readonly phase: () => Phase
+  readonly disk: DiskSpace
+  readonly cluster: Cluster | undefined
+  readonly core: SecretsCore | undefined
+}
+
+const MIB = 1 << 20
+
+/** What this process writes to. */
+export function dataDirectories({ client, dataDir, server }: Config): string[] {
+  return [
+    dataDir,
+    ...(client.enabled ? [client.stateDir] : []),
+    ...(server.enabled && server.secrets ? [dirname(server.storagePath)] : []),
+  ]
+}
+
+/** Audit and disaster recovery have no part in it yet: their checks come with them. */
+export function checksOf({ cluster, config, core, disk, phase }: ReadinessParts): Check[] {
+  return [
+    { name: 'listening', now: () => listening(phase()) },
+    { name: 'disk', now: () => diskState(disk) },
+    ...(cluster && config.nats ? [{ name: 'nats', now: () => natsState(cluster) }] : []),
+    ...(core ? [{ name: 'seal', now: () => sealState(core) }] : []),
+    ...(cluster?.roster && config.nats ? [{ name: 'roster', now: () => rosterState(cluster) }] : []),
+  ]
+}
+
+function listening(phase: Phase): Outcome {
+  return { ok: phase === 'started', reason: phase === 'started' ? 'requests are answered' : phase }
+}
+
+function diskState(disk: DiskSpace): Outcome {
+  const { fault, leastFreeBytes } = disk
+  if (fault !== undefined) return { ok: false, reason: `data directory: ${fault}` }
+  if (leastFreeBytes === undefined) return { ok: false, reason: 'data directory: not looked at yet' }
+  return { ok: true, reason: `writable, ${Math.floor(leastFreeBytes / MIB)} MiB free` }
+}
+
+function natsState({ connection }: Cluster): Outcome {
+  return connection.isConnected ? { ok: true, reason: 'connected' } : { ok: false, reason: 'not connected to NATS' }
+}
+
+/** As `sys/health` has it. */
+function sealState(core: SecretsCore): Outcome {
+  if (!core.isInitialised) return { ok: false, reason: 'not initialised, next: outpost operator init' }
+  return core.isActive
+    ? { ok: true, reason: 'unsealed' }
+    : { ok: false, reason: 'sealed, next: outpost operator unseal' }
+}
+
+function rosterState({ connection, roster }: Cluster): Outcome {
+  if (!connection.isConnected) return { ok: false, reason: 'nothing is heard from the nodes' }
+  const unheard = roster?.unheardCount ?? 0
+  if (unheard === 0) return { ok: true, reason: 'every node that is ready has been heard' }
+  return { ok: false, reason: `not heard yet: ${unheard} of ${roster?.nodeCount ?? 0} nodes` }
+}
+
+/** What works and should be changed all the same. */
+export function warningsOf({ nats }: Config): string[] {
+  if (!nats || unencryptedServers(nats).length === 0) return []
+  return [
+    'the connection to NATS is not encrypted: nats { servers } has addresses beyond loopback without tls:// or ca_file',
+  ]
+}

@@ -1,0 +1,85 @@
+/** The agent room, joined with all that this process can say about itself: its figures, and whether it is ready. */
+import { dirname } from 'node:path'
+import { type AgentRoom, startAgentRoom } from './agent/agent.ts'
+import { DiskSpace } from './agent/disk-space.ts'
+import type { AnyFamily } from './agent/metric.ts'
+import type { ReloadOutcome } from './agent/reload.ts'
+import type { Config } from './config/load.ts'
+import { clusterFamilies } from './daemon-cluster-figures.ts'
+import type { Cluster } from './daemon-cluster.ts'
+import type { ProcessLog } from './daemon-log.ts'
+import { agentFamilies } from './daemon-metrics.ts'
+import { checksOf, dataDirectories, type Phase, warningsOf } from './daemon-readiness.ts'
+import type { SecretsRoom } from './daemon-secrets.ts'
+import { metricsOptionsOf, shownConfig } from './daemon-settings.ts'
+import type { Host } from './host/host.ts'
+import type { Connections } from './http/connections.ts'
+import type { Logger } from './kit/log.ts'
+import type { AnyOperation } from './kit/operation.ts'
+
+/** What the room is told by the daemon. */
+export interface RoomParts {
+  /** As it was at the start. */
+  readonly config: Config
+  readonly version: string
+  readonly logger: Logger
+  readonly log: ProcessLog
+  readonly host: Host | undefined
+  readonly cluster: Cluster | undefined
+  readonly secrets: SecretsRoom | undefined
+  /** What changes while the process runs. */
+  readonly now: {
+    readonly config: Config
+    readonly phase: Phase
+    readonly connections: Connections | undefined
+    readonly reloads: { readonly done: number; readonly refused: number }
+    readonly operations: readonly AnyOperation[]
+    reload(): ReloadOutcome
+    /** Called when the process has become ready or is no longer. */
+    readinessChanged(): void
+  }
+}
+
+export function startRoom(parts: RoomParts): AgentRoom {
+  const { config, host, log, logger, now, secrets, version } = parts
+  const nodeId = host?.nodeId ?? ''
+  const disk = new DiskSpace(dataDirectories(config))
+  const checks = checksOf({ config, phase: () => now.phase, disk, cluster: parts.cluster, core: secrets?.core })
+  return startAgentRoom({
+    facts: {
+      client: config.client.enabled,
+      server: config.server.enabled,
+      nodeId,
+      name: config.name,
+      version,
+      config: () => shownConfig(now.config, version),
+      allocations: () => [...(host?.allocations.all() ?? [])].length,
+    },
+    metrics: {
+      ...metricsOptionsOf(config, nodeId),
+      families: () => familiesOf(parts, disk),
+      refresh: () =>
+        Promise.all([config.telemetry.publishNodeMetrics && host?.sampler.hostStats(), secrets?.figures.refresh()]),
+    },
+    readiness: {
+      checks,
+      warnings: () => warningsOf(config),
+      refresh: () => disk.refresh(),
+      onChange: () => now.readinessChanged(),
+    },
+    logger: logger.named('agent'),
+    sink: log.sink,
+    reload: () => now.reload(),
+    operations: () => now.operations,
+  })
+}
+
+function familiesOf({ cluster, config, host, now, secrets }: RoomParts, disk: DiskSpace): AnyFamily[] {
+  const { connections, reloads } = now
+  const storeDirectory = dirname(config.server.storagePath)
+  return [
+    ...agentFamilies({ host, publish: config.telemetry, connections, reloads }),
+    ...(cluster ? clusterFamilies(cluster, config.nats !== undefined) : []),
+    ...(secrets?.figures.families(disk.freeBytes(storeDirectory)) ?? []),
+  ]
+}

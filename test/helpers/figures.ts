@@ -1,0 +1,42 @@
+/** What a server says about itself, as operators and their programs ask for it. */
+import { readExposition } from './exposition.ts'
+
+export interface Figures {
+  /** The value of the one series with this name and these labels; undefined where there is none. */
+  value(name: string, labels?: Readonly<Record<string, string>>): number | undefined
+  /** Names of the families, as their HELP lines have them. */
+  readonly names: readonly string[]
+  readonly faults: readonly string[]
+}
+
+export async function figuresOf({ url }: { readonly url: string }): Promise<Figures> {
+  const text = await (await fetch(`${url}/v1/metrics?format=prometheus`)).text()
+  const { faults, series } = readExposition(text)
+  return {
+    faults,
+    names: [...text.matchAll(/^# HELP (\S+)/gm)].map(([, name = '']) => name),
+    value: (name, labels = {}) =>
+      series.find((each) => {
+        return each.name === name && Object.entries(labels).every(([key, value]) => each.labels.get(key) === value)
+      })?.value,
+  }
+}
+
+export interface Ready {
+  readonly status: number
+  readonly ready: boolean
+  /** By name. */
+  readonly checks: Readonly<Record<string, { readonly state: string; readonly reason: string }>>
+  readonly warnings: readonly string[]
+}
+
+export async function readinessOf({ url }: { readonly url: string }): Promise<Ready> {
+  const response = await fetch(`${url}/v1/agent/ready`)
+  const told = (await response.json()) as {
+    ready: boolean
+    checks: { name: string; state: string; reason: string }[]
+    warnings: string[]
+  }
+  const checks = Object.fromEntries(told.checks.map(({ name, ...rest }) => [name, rest]))
+  return { status: response.status, ready: told.ready, checks, warnings: told.warnings }
+}

@@ -1,0 +1,171 @@
+/**
+ * The figures of a server, with a real NATS server that goes away and comes back and a core that is sealed and opened.
+ * Before there were any, no figure told either of them.
+ */
+import assert from 'node:assert/strict'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+import { test, type TestContext } from 'node:test'
+import { startAgent, workDirectory } from '../helpers/agent-process.ts'
+import { eventually } from '../helpers/edge.ts'
+import { figuresOf } from '../helpers/figures.ts'
+import { type NatsServer, startNatsServer } from '../helpers/nats-server.ts'
+import { commandsAt, jsonOf } from '../helpers/secrets-server.ts'
+
+const ALLOCATION = 'd3b07384-d9a0-4c9b-8f3e-0123456789ab'
+const OPERATING = resolve(import.meta.dirname, '../../docs/operating.md')
+
+function configOf(directory: string, nats: NatsServer): string {
+  writeAllocation(join(directory, 'data', 'alloc', ALLOCATION))
+  const file = join(directory, 'server.hcl')
+  const lines = [
+    `data_dir = "${directory}/data"`,
+    'ports {\n http = 0\n cluster = 0\n}',
+    'server { enabled = true }\nclient { enabled = true }',
+    `nats { servers = ["${nats.url}"] }`,
+  ]
+  writeFileSync(file, `${lines.join('\n')}\n`)
+  return file
+}
+
+/** One that runs as this process, so that it has figures of its own. */
+function writeAllocation(directory: string): void {
+  mkdirSync(directory, { recursive: true })
+  const task = { State: 'running', Failed: false, StartedAt: new Date().toISOString(), FinishedAt: null }
+  const manifest = {
+    ...{ ID: ALLOCATION, Name: 'web.api[0]', Namespace: 'default', JobID: 'web', TaskGroup: 'api' },
+    ...{ DesiredStatus: 'run', ClientStatus: 'running', CreateTime: Date.now() * 1e6 },
+    Tasks: { server: { ...task, Pids: [process.pid], LogsDisabled: false, MaxFiles: 10, MaxFileSizeMB: 10 } },
+  }
+  writeFileSync(join(directory, 'alloc.json'), JSON.stringify(manifest))
+}
+
+async function openServer(t: TestContext) {
+  const nats = await startNatsServer(t)
+  const directory = workDirectory(t)
+  const config = configOf(directory, nats)
+  const agent = await startAgent(t, ['-config', config])
+  return { nats, directory, config, agent, run: commandsAt(agent, directory) }
+}
+
+test('a server tells in figures that it is sealed, that NATS is away, and what its store does', async (t) => {
+  const { agent, config, directory, nats, run } = await openServer(t)
+  const figures = () => figuresOf(agent)
+  const becomes = (name: string, wanted: number, labels = {}) =>
+    eventually(async () => (await figures()).value(name, labels) === wanted, `${name} becomes ${wanted}`)
+
+  await t.test('not initialised, sealed, open', async () => {
+    let seen = await figures()
+    const states = () =>
+      ['initialized', 'sealed', 'active'].map((state) => seen.value(`outpost_secrets_${state}`)).join()
+    assert.equal(states(), '0,1,0')
+    const made = await jsonOf(run, 'operator init -key-shares=1 -key-threshold=1')
+    seen = await figures()
+    assert.equal(states(), '1,1,0')
+    const [key] = made['unseal_keys_b64'] as string[]
+    assert.equal((await run(`operator unseal ${key}`)).code, 0)
+    seen = await figures()
+    assert.equal(states(), '1,0,1')
+    const token = String(made['root_token'])
+    await run('token create', '', token)
+    await run('secrets enable -path=app -version=2 kv', '', token)
+    await run('kv put app/one a=1', '', token)
+    await run('kv get app/none', '', token)
+    await run('kv get app/one', '', 'no-such-token')
+    seen = await figures()
+    const requests = (labels: Record<string, string>) => seen.value('outpost_secrets_requests_total', labels) ?? 0
+    assert.ok(requests({ mount: 'app/', verb: 'write', status: '2xx' }) >= 1)
+    assert.ok(requests({ mount: 'app/', verb: 'read', status: '4xx' }) >= 1)
+    assert.ok(requests({ mount: 'sys/', verb: 'write', status: '2xx' }) >= 1)
+    await becomes('outpost_tokens', 2)
+    assert.equal((await run(`operator snapshot save ${directory}/one.snap`, '', token)).code, 0)
+  })
+
+  await t.test('the store', async () => {
+    const seen = await figures()
+    const commits = seen.value('outpost_store_commits_total') ?? 0
+    const transactions = seen.value('outpost_store_commit_seconds_count') ?? 0
+    assert.ok(commits >= 3 && transactions >= 3 && transactions <= commits, `${transactions} of ${commits}`)
+    assert.ok((seen.value('outpost_store_commit_seconds_sum') ?? 0) > 0)
+    for (const name of ['bytes', 'log_bytes', 'disk_free_bytes']) {
+      assert.ok((seen.value(`outpost_store_${name}`) ?? 0) > 0, name)
+    }
+    assert.equal(seen.value('outpost_store_failures_total'), 0)
+    const savedAt = seen.value('outpost_snapshot_last_success_timestamp_seconds') ?? 0
+    assert.ok(Math.abs(Date.now() / 1000 - savedAt) < 120)
+  })
+
+  await t.test('NATS goes away and comes back', async () => {
+    await becomes('outpost_nats_connected', 1)
+    await becomes('outpost_nodes', 1, { status: 'ready' })
+    assert.equal((await figures()).value('outpost_nats_reconnects_total'), 0)
+    await nats.kill()
+    await becomes('outpost_nats_connected', 0)
+    await nats.restart()
+    await becomes('outpost_nats_connected', 1)
+    assert.equal((await figures()).value('outpost_nats_reconnects_total'), 1)
+    assert.ok(((await figures()).value('outpost_node_messages_total', { result: 'taken' }) ?? 0) >= 1)
+  })
+
+  await t.test('the table of docs/operating.md explains each of them, and nothing else', async () => {
+    const { faults, names } = await eventually(async () => {
+      const seen = await figures()
+      // The first look at the host and its tasks may not be over yet.
+      const known = ['nomad_client_host_disk_size', 'nomad_client_allocs_memory_rss']
+      return known.every((name) => seen.names.includes(name)) && seen
+    }, 'the host and its tasks were looked at')
+    assert.deepEqual(faults, [])
+    const rows = documented()
+    const covers = (row: string, name: string) => (row.endsWith('*') ? name.startsWith(row.slice(0, -1)) : name === row)
+    assert.deepEqual(
+      names.filter((name) => !rows.some((row) => covers(row, name))),
+      [],
+      'figures that the table does not explain',
+    )
+    assert.deepEqual(
+      rows.filter((row) => !names.some((name) => covers(row, name))),
+      [],
+      'rows for which there is no figure',
+    )
+    assert.equal(new Set(rows).size, rows.length)
+  })
+
+  await t.test('the JSON form has them too, once its interval is over', async () => {
+    interface Picture {
+      Gauges: { Name: string; Value: number }[]
+      Counters: { Name: string }[]
+      Samples: { Name: string }[]
+    }
+    const seen = { gauges: new Map<string, number>(), counters: new Set<string>(), samples: new Set<string>() }
+    await eventually(async () => {
+      const picture = (await (await fetch(`${agent.url}/v1/metrics`)).json()) as Picture
+      for (const { Name, Value } of picture.Gauges) seen.gauges.set(Name, Value)
+      for (const { Name } of picture.Counters) seen.counters.add(Name)
+      for (const { Name } of picture.Samples) seen.samples.add(Name)
+      await run('kv put app/one a=2', '', 'no-such-token')
+      return (
+        seen.gauges.get('outpost.secrets.sealed') === 0 &&
+        seen.gauges.get('outpost.nats.connected') === 1 &&
+        seen.gauges.has('outpost.store.disk_free_bytes') &&
+        seen.counters.has('outpost.secrets.requests')
+      )
+    }, 'the JSON form shows the state')
+  })
+
+  await t.test('when the last snapshot was saved is known after a restart', async () => {
+    const before = (await figures()).value('outpost_snapshot_last_success_timestamp_seconds')
+    agent.child.kill('SIGTERM')
+    await agent.ended
+    const again = await startAgent(t, ['-config', config])
+    const seen = await figuresOf(again)
+    assert.equal(seen.value('outpost_snapshot_last_success_timestamp_seconds'), before)
+    assert.equal(seen.value('outpost_secrets_sealed'), 1)
+    assert.equal(seen.value('outpost_tokens'), undefined)
+  })
+})
+
+/** The names in the first column of the table of figures; one that ends with `*` stands for all that begin so. */
+function documented(): string[] {
+  const section = /\n### Figures\n([\s\S]*?)\n##/.exec(readFileSync(OPERATING, 'utf8'))?.[1] ?? ''
+  return [...section.matchAll(/^\| `([a-z0-9_]+\*?)`/gm)].map(([, name = '']) => name)
+}
