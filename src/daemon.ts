@@ -170,6 +170,8 @@ class Agent implements Running {
     const addressFile = join(config.dataDir, 'http.addr')
     writeFileSync(`${addressFile}.new`, `${this.url}\n`)
     renameSync(`${addressFile}.new`, addressFile) // whoever waits for the file never finds half of it
+    // What is said about the process from here on is known.
+    await this.#room?.readiness.refresh()
     this.phase = 'started'
     logger.info('started', { url: this.url, node_id: this.host?.nodeId, version })
   }
