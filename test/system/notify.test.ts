@@ -66,7 +66,7 @@ test('ready, ticks, reloading and ready again, stopping: in this order', options
   assert.equal(assigned(socket.messages[0], 'STATUS'), `${agent.url}: ready; 0 allocations, 0 followers`)
 
   mkdirSync(join(directory, 'data/alloc/6f1c0e5a-7f0b-4c0e-9d5c-2f3b8a4d1e77/web'), { recursive: true })
-  await until(() => assigned(socket.messages.at(-1), 'STATUS') === `${agent.url}: 1 allocation, 0 followers`)
+  await until(() => assigned(socket.messages.at(-1), 'STATUS') === `${agent.url}: ready; 1 allocation, 0 followers`)
 
   const before = Number(process.hrtime.bigint() / 1000n)
   agent.child.kill('SIGHUP')

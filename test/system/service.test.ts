@@ -92,7 +92,7 @@ test('install, start, watchdog, reload, credentials, upgrade, stop, uninstall', 
   const token = tokenFrom(machine.ok(script))
   assert.equal(machine.ok('systemctl', 'is-active', 'outpost'), 'active')
   assert.equal(machine.ok('systemctl', 'is-enabled', 'outpost'), 'enabled')
-  assert.equal(property(machine, 'StatusText'), 'http://127.0.0.1:4646: 0 allocations, 0 followers')
+  assert.equal(property(machine, 'StatusText'), 'http://127.0.0.1:4646: ready; 0 allocations, 0 followers')
   assert.equal(ask(machine, '/v1/agent/health', '').status, 200)
   assert.equal(ask(machine, '/v1/agent/self', token).status, 200)
   assert.equal(ask(machine, '/v1/agent/self', 'another').status, 403)
