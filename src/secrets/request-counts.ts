@@ -19,16 +19,22 @@ export interface RequestCount {
 }
 
 /** By verb and class of status, such as `read 2xx`. */
-type Counts = Map<`${Verb} ${string}`, number>
+type Counts = Map<string, { readonly verb: Verb; readonly status: string; count: number }>
 
 export class RequestCounts {
   readonly #mounts = new Map<string, Counts>()
 
   /** `mount` is its path; undefined where there is none. */
   add(mount: string | undefined, verb: Verb, status: number): void {
-    const counts = this.#countsOf(mount ?? NONE)
-    const key = `${verb} ${Math.trunc(status / 100)}xx` as const
-    counts.set(key, (counts.get(key) ?? 0) + 1)
+    this.#raise(mount ?? NONE, verb, `${Math.trunc(status / 100)}xx`, 1)
+  }
+
+  #raise(mount: string, verb: Verb, status: string, by: number): void {
+    const counts = this.#countsOf(mount)
+    const key = `${verb} ${status}`
+    const known = counts.get(key)
+    if (known) known.count += by
+    else counts.set(key, { verb, status, count: by })
   }
 
   #countsOf(mount: string): Counts {
@@ -47,14 +53,8 @@ export class RequestCounts {
     for (const [mount, counts] of this.#mounts) {
       if (mount === NONE || mount === OTHER || isMounted(mount)) continue
       this.#mounts.delete(mount)
-      const other = this.#countsOf(OTHER)
-      for (const [key, count] of counts) other.set(key, (other.get(key) ?? 0) + count)
+      for (const { verb, status, count } of counts.values()) this.#raise(OTHER, verb, status, count)
     }
-    return [...this.#mounts].flatMap(([mount, counts]) =>
-      [...counts].map(([key, count]) => {
-        const [verb, status = ''] = key.split(' ') as [Verb, string]
-        return { mount, verb, status, count }
-      }),
-    )
+    return [...this.#mounts].flatMap(([mount, counts]) => [...counts.values()].map((each) => ({ mount, ...each })))
   }
 }

@@ -33,8 +33,14 @@ function writeAllocation(directory: string): void {
   mkdirSync(directory, { recursive: true })
   const task = { State: 'running', Failed: false, StartedAt: new Date().toISOString(), FinishedAt: null }
   const manifest = {
-    ...{ ID: ALLOCATION, Name: 'web.api[0]', Namespace: 'default', JobID: 'web', TaskGroup: 'api' },
-    ...{ DesiredStatus: 'run', ClientStatus: 'running', CreateTime: Date.now() * 1e6 },
+    ID: ALLOCATION,
+    Name: 'web.api[0]',
+    Namespace: 'default',
+    JobID: 'web',
+    TaskGroup: 'api',
+    DesiredStatus: 'run',
+    ClientStatus: 'running',
+    CreateTime: Date.now() * 1e6,
     Tasks: { server: { ...task, Pids: [process.pid], LogsDisabled: false, MaxFiles: 10, MaxFileSizeMB: 10 } },
   }
   writeFileSync(join(directory, 'alloc.json'), JSON.stringify(manifest))
@@ -116,7 +122,6 @@ test('a server tells in figures that it is sealed, that NATS is away, and what i
     }, 'the host and its tasks were looked at')
     assert.deepEqual(faults, [])
     const rows = documented()
-    const covers = (row: string, name: string) => (row.endsWith('*') ? name.startsWith(row.slice(0, -1)) : name === row)
     assert.deepEqual(
       names.filter((name) => !rows.some((row) => covers(row, name))),
       [],
@@ -168,4 +173,8 @@ test('a server tells in figures that it is sealed, that NATS is away, and what i
 function documented(): string[] {
   const section = /\n### Figures\n([\s\S]*?)\n##/.exec(readFileSync(OPERATING, 'utf8'))?.[1] ?? ''
   return [...section.matchAll(/^\| `([a-z0-9_]+\*?)`/gm)].map(([, name = '']) => name)
+}
+
+function covers(row: string, name: string): boolean {
+  return row.endsWith('*') ? name.startsWith(row.slice(0, -1)) : name === row
 }
