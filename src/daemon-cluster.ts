@@ -5,7 +5,6 @@
  * then both meet on a bus in memory when there is no NATS.
  */
 import { createPrivateKey, createPublicKey, generateKeyPairSync, randomUUID } from 'node:crypto'
-import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { createAskingAuthorizer } from './cluster/asking-authorizer.ts'
 import type { Authorizer, Grants, OwnAuthorizer } from './cluster/authorizer.ts'
@@ -24,6 +23,7 @@ import { ServerKeys, type ServerTrust } from './cluster/server-trust.ts'
 import { type Group, type Party, Subjects } from './cluster/subjects.ts'
 import { parseGrants, RESOLVE_TOKEN, tokenOperation } from './cluster/token-operation.ts'
 import type { Config } from './config/load.ts'
+import { nextRun } from './daemon-files.ts'
 import { identityOf } from './daemon-settings.ts'
 import type { Allocation, AllocationTable } from './host/allocation.ts'
 import type { Host } from './host/host.ts'
@@ -83,6 +83,7 @@ export class Cluster {
   #stopListening: (() => void) | undefined
   /** Connections to NATS that were made. */
   #connections = 0
+  #stopped: Promise<void> | undefined
 
   /** Undefined where nobody else is to be reached: no NATS, and not both roles in one process. */
   static async open(options: ClusterOptions): Promise<Cluster | undefined> {
@@ -92,7 +93,13 @@ export class Cluster {
     const link = config.nats
       ? await natsLink({ ...config.nats, name, logger: logger.named('nats') })
       : new MemoryBus().link()
-    return new Cluster(options, link)
+    try {
+      return new Cluster(options, link)
+    } catch (error) {
+      // It tries to connect for ever.
+      await link.close()
+      throw error
+    }
   }
 
   private constructor(options: ClusterOptions, link: Link) {
@@ -300,8 +307,13 @@ export class Cluster {
     server.start()
   }
 
-  /** Streams that are handed on break; the node is said to leave. */
-  async stop(): Promise<void> {
+  /** Streams that are handed on break; the node is said to leave. May be called at any moment and more than once. */
+  stop(): Promise<void> {
+    this.#stopped ??= this.#stop()
+    return this.#stopped
+  }
+
+  async #stop(): Promise<void> {
     this.#stopListening?.()
     this.#stopping.abort()
     this.#room.stop()
@@ -341,22 +353,6 @@ export class Cluster {
 async function natsLink(options: NatsOptions): Promise<Link> {
   const { openNatsLink } = await import('./cluster/nats-link.ts')
   return openNatsLink(options)
-}
-
-/** A number higher than in any run before and than `above`, whatever the clock has done meanwhile. */
-function nextRun(stateDir: string, above: number): number {
-  const file = join(stateDir, 'run')
-  let before = 0
-  try {
-    before = Number.parseInt(readFileSync(file, 'utf8'), 10) || 0
-  } catch {
-    // The first run has none before.
-  }
-  const run = Math.max(before + 1, above + 1, Date.now())
-  mkdirSync(stateDir, { recursive: true, mode: 0o700 })
-  writeFileSync(`${file}.new`, `${run}\n`, { mode: 0o600, flush: true })
-  renameSync(`${file}.new`, file)
-  return run
 }
 
 function nodeStateOf(host: Host, { config, version }: ClusterOptions, url: string): NodeState {

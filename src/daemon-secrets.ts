@@ -2,21 +2,22 @@
  * How a server gets its secrets core: the store, the barrier above it, the core above that, and who a token is to the
  * rest of the process. Loaded only where the server role is on.
  */
-import { randomBytes } from 'node:crypto'
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { mkdirSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { Barrier } from './barrier/barrier.ts'
 import { KEY_BYTES } from './barrier/keyring.ts'
 import { sealSettings } from './barrier/seal-static.ts'
 import { Seal } from './barrier/seal.ts'
 import type { Config } from './config/load.ts'
+import { developmentKey } from './daemon-files.ts'
 import { SecretsFigures } from './daemon-secrets-figures.ts'
 import { sanitizedSettings } from './daemon-settings.ts'
 import { cubbyhole } from './engines/cubbyhole/cubbyhole.ts'
 import { kv } from './engines/kv/kv.ts'
-import { Fault, isErrno, messageOf, Refusal } from './kit/errors.ts'
+import { Fault, messageOf, Refusal } from './kit/errors.ts'
 import type { Logger } from './kit/log.ts'
 import type { AnyOperation } from './kit/operation.ts'
+import { foreignOwner } from './kit/own-file.ts'
 import { SecretsCore } from './secrets/core.ts'
 import { newRecord } from './secrets/mounts/mount-record.ts'
 import { secretsOperations } from './secrets/operations.ts'
@@ -61,6 +62,8 @@ export class SecretsRoom {
   static async open(options: SecretsOptions): Promise<SecretsRoom> {
     const { storagePath } = options.config.server
     mkdirSync(dirname(storagePath), { recursive: true, mode: 0o700 })
+    const foreign = foreignOwner(storagePath)
+    if (foreign) options.logger.warn(`only a capability lets this process use its storage: ${foreign}`)
     const store = await SqliteStore.open(storagePath)
     try {
       const room = new SecretsRoom(options, store)
@@ -106,7 +109,7 @@ export class SecretsRoom {
 
   /** The key lies beside the data: what `-dev` promises is to work, not to keep secrets from who can read its files. */
   async #openForDevelopment(rootToken: string): Promise<void> {
-    const key = developmentKey(join(dirname(this.#store.path), 'dev.key'))
+    const key = developmentKey(join(dirname(this.#store.path), 'dev.key'), KEY_BYTES)
     const one = { shares: 1, threshold: 1, pgpKeys: [] }
     const request = { unseal: one, recovery: { ...one, shares: 0, threshold: 0 }, rootTokenPgpKey: '' }
     if (!this.#seal.status.initialised) {
@@ -166,15 +169,4 @@ function surroundingsOf({ process }: SecretsOptions): Surroundings {
 function developmentMounts() {
   const description = 'key/value secret storage'
   return [newRecord({ path: 'secret/', type: 'kv', description, options: { version: '2' } })]
-}
-
-function developmentKey(file: string): Buffer {
-  try {
-    return readFileSync(file)
-  } catch (error) {
-    if (!isErrno(error, 'ENOENT')) throw error
-    const key = randomBytes(KEY_BYTES)
-    writeFileSync(file, key, { mode: 0o600, flush: true })
-    return key
-  }
 }

@@ -2,15 +2,16 @@
  * The daemon: the only file that builds the rooms and joins them, in the order in which they start and stop.
  *
  * Start: configuration, log, host (state, allocations, statistics), then the listener, so that nothing is answered
- * before it can be answered right. Stop: the listener drains first, then the host. Everything a room needs from another
- * one is handed over here as a value or a function; no room imports this file.
+ * before it can be answered right. Each step leaves behind how it is undone; stopping, and a start that fails, undo them
+ * in reverse order: the listener drains first, then the host. Everything a room needs from another one is handed over
+ * here as a value or a function; no room imports this file.
  */
-import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { mkdirSync, rmSync } from 'node:fs'
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { AgentRoom } from './agent/agent.ts'
 import type { ReloadOutcome } from './agent/reload.ts'
 import { type Authorizer, createCoreAuthorizer, type OwnAuthorizer } from './cluster/authorizer.ts'
-import { DEMO_TASK, printBanner, startDemo } from './cli/dev.ts'
+import { type Demo, DEMO_TASK, printBanner, startDemo } from './cli/dev.ts'
 import type { AgentOptions } from './cli/parts.ts'
 import type { Cluster, ClusterOptions } from './daemon-cluster.ts'
 import { type Config, ConfigError, type LoadedConfig } from './config/load.ts'
@@ -23,6 +24,7 @@ import { messageOf } from './kit/errors.ts'
 import { createLogger, type Logger } from './kit/log.ts'
 import type { AnyOperation } from './kit/operation.ts'
 import { configOf, type Dev, openDev } from './daemon-dev.ts'
+import { writeAddress } from './daemon-files.ts'
 import { ProcessLog } from './daemon-log.ts'
 import type { Phase } from './daemon-readiness.ts'
 import { applyConfig } from './daemon-reload.ts'
@@ -30,6 +32,9 @@ import { startRoom } from './daemon-room.ts'
 import type { SecretsOptions, SecretsRoom } from './daemon-secrets.ts'
 import { authorizerOf, hostOptionsOf, listenerOptionsOf } from './daemon-settings.ts'
 import { type ServiceManager, serviceManagerOf } from './daemon-systemd.ts'
+
+/** For a start that has failed to undo what it had begun. */
+const UNDO_MS = 10_000
 
 export interface Running {
   readonly url: string
@@ -40,31 +45,11 @@ export interface Running {
   stop(): Promise<void>
 }
 
-/** Runs an agent until a signal ends it; resolves with the exit code. */
-export async function runAgent(options: AgentOptions, version: string): Promise<number> {
-  let agent: Running | undefined
-  let signalled = false
-  // In force before anybody is told that we are ready: a signal that comes at once is heard too.
-  const asked = new Promise<void>((resolve) => {
-    const stop = () => {
-      if (signalled) process.exit(1)
-      signalled = true
-      resolve()
-    }
-    process.on('SIGTERM', stop)
-    process.on('SIGINT', stop)
-  })
-  process.on('SIGHUP', () => agent?.reload())
-  // Node's own answer to SIGUSR1 is to open a debugger port.
-  process.on('SIGUSR1', () => undefined)
-  agent = await startAgent(options, version)
-  await asked
-  await agent.stop()
-  return 0
-}
-
-/** Starts an agent; resolves when it answers. Rejects with a text for the operator. */
-export async function startAgent(options: AgentOptions, version: string): Promise<Running> {
+/**
+ * Starts an agent; resolves when it answers. Rejects with a text for the operator, and with the reason of `signal` when that
+ * is aborted during the start; whatever had begun has ended then.
+ */
+export async function startAgent(options: AgentOptions, version: string, signal?: AbortSignal): Promise<Running> {
   const dev = options.dev ? openDev(options) : undefined
   const load = () => configOf(options, dev)
   let running: Agent | undefined
@@ -74,20 +59,20 @@ export async function startAgent(options: AgentOptions, version: string): Promis
     const logger = createLogger(log.sink)
     for (const warning of warnings) logger.warn(warning)
     running = new Agent({ config, load, dev, log, logger, version })
-    await running.start()
+    await running.start(signal)
     const { url } = running
     if (dev) {
-      const demo =
-        options.devNoDemo || !dev.temporaryDir ? undefined : await startDemo(config.dataDir, running.demoReady)
-      running.demo = demo
+      const demo = options.devNoDemo || !dev.temporaryDir ? undefined : await running.startDemo()
+      signal?.throwIfAborted()
       printBanner({ url, token: dev.rootToken, demo })
     } else process.stdout.write(`    HTTP: ${url}\n`)
     process.stdout.write('==> outpost agent started\n')
     running.service.ready(running)
     return running
   } catch (error) {
-    await running?.stop()
-    if (dev?.temporaryDir) rmSync(dev.temporaryDir, { recursive: true, force: true })
+    // What cannot be undone must not hide what went wrong, nor keep the process.
+    await Promise.race([running?.stop().catch(() => undefined), sleep(UNDO_MS, undefined, { ref: false })])
+    removeTemporary(dev)
     throw error
   }
 }
@@ -105,7 +90,6 @@ class Agent implements Running {
   readonly #parts: AgentParts
   config: Config
   url = ''
-  demo: { stop(): Promise<void> } | undefined
   host: Host | undefined
   readonly service: ServiceManager
   #listener: Listener | undefined
@@ -115,6 +99,8 @@ class Agent implements Running {
   operations: readonly AnyOperation[] = []
   readonly reloads = { done: 0, refused: 0 }
   phase: Phase = 'starting'
+  /** Ends what has been started. */
+  readonly #undo = new AsyncDisposableStack()
   /** The tokens of the configuration, and with servers to ask, all others. */
   #own: OwnAuthorizer
   #authorizer: Authorizer
@@ -125,6 +111,9 @@ class Agent implements Running {
     this.#own = authorizerOf(parts.config, parts.dev?.rootToken)
     this.#authorizer = this.#own
     this.service = serviceManagerOf(process.env, parts.logger.named('systemd'))
+    this.#undo.defer(() => parts.log.sink.close())
+    this.#undo.defer(() => this.service.close())
+    this.#undo.defer(() => removeTemporary(parts.dev))
   }
 
   /** For `systemctl status`. */
@@ -150,26 +139,34 @@ class Agent implements Running {
     return (await this.#listener?.answers(withinMs)) ?? false
   }
 
-  /** True once its manifest says that it runs, so that its endpoints answer; without one any directory is taken to run. */
-  readonly demoReady = (allocId: string): boolean =>
-    this.host?.allocations.get(allocId)?.tasks.get(DEMO_TASK)?.startedAtMs !== undefined
+  /** Ready is it once its manifest says that it runs, so that its endpoints answer; without one any directory is taken to run. */
+  async startDemo(): Promise<Demo> {
+    const isReady = (id: string) => this.host?.allocations.get(id)?.tasks.get(DEMO_TASK)?.startedAtMs !== undefined
+    const demo = await startDemo(this.config.dataDir, isReady)
+    this.#undo.defer(() => demo.stop())
+    return demo
+  }
 
-  async start(): Promise<void> {
+  async start(signal?: AbortSignal): Promise<void> {
     const { config, dev, logger, version } = this.#parts
     mkdirSync(config.dataDir, { recursive: true, mode: 0o711 })
     const devRootToken = dev?.rootToken
     this.#secrets = await openSecrets({ config, version, logger: logger.named('secrets'), devRootToken, process: this })
+    this.#undo.defer(() => this.#secrets?.stop())
+    signal?.throwIfAborted()
     const cluster = await openCluster({ config, version, logger: logger.named('cluster') })
     this.#cluster = cluster
+    this.#undo.defer(() => cluster?.stop())
     this.#trust(this.#own, config)
     if (config.client.enabled) {
       const options = hostOptionsOf(config, version, logger.named('host'))
       this.host = await startHost({ ...options, ...(cluster?.elsewhere ? { elsewhere: cluster.elsewhere } : {}) })
+      this.#undo.defer(() => this.host?.stop())
     }
+    signal?.throwIfAborted()
     await this.#listen()
-    const addressFile = join(config.dataDir, 'http.addr')
-    writeFileSync(`${addressFile}.new`, `${this.url}\n`)
-    renameSync(`${addressFile}.new`, addressFile) // whoever waits for the file never finds half of it
+    signal?.throwIfAborted()
+    writeAddress(config.dataDir, this.url, logger)
     // What is said about the process from here on is known.
     await this.#room?.readiness.refresh()
     this.phase = 'started'
@@ -181,6 +178,9 @@ class Agent implements Running {
     const rooms = { host: this.host, cluster: this.#cluster, secrets: this.#secrets }
     const room = startRoom({ ...this.#parts, ...rooms, now: this })
     this.#room = room
+    this.#undo.defer(() => room.stop())
+    // Behind the listener, whose callers it serves, and before the host, which it serves itself.
+    this.#undo.defer(() => this.#cluster?.stop())
     const own = [...(this.host?.operations ?? []), ...room.operations]
     const core = this.#secrets?.operations
     const served = [
@@ -189,7 +189,7 @@ class Agent implements Running {
     ]
     this.operations = served
     const tls = readTlsFiles(config.tls)
-    this.#listener = new Listener({
+    const listener = new Listener({
       ...listenerOptionsOf(config, tls),
       router: new Router(served, core ?? (await this.#relayedCore())),
       logger: logger.named('http'),
@@ -198,7 +198,9 @@ class Agent implements Running {
       crossOrigin: () => this.#secrets?.core.crossOrigin,
       isOpen: () => !this.config.acl.enabled,
     })
-    const { host, port } = await this.#listener.listen()
+    this.#listener = listener
+    const { host, port } = await listener.listen()
+    this.#undo.defer(() => listener.close())
     this.url = `${tls ? 'https' : 'http'}://${host.includes(':') ? `[${host}]` : host}:${port}`
     const resolve = (token: string | undefined, remote?: string) => this.#authorizer.resolve(token, remote)
     const grantsOf = (token: string | undefined, remote?: string) =>
@@ -249,21 +251,17 @@ class Agent implements Running {
     }
   }
 
+  /** Ends what has been started, the newest first. */
   async stop(): Promise<void> {
-    const { dev, log, logger } = this.#parts
-    logger.info('stopping')
+    this.#parts.logger.info('stopping')
     this.phase = 'stopping'
     this.service.stopping()
-    await this.demo?.stop()
-    await this.#listener?.close()
-    await this.#cluster?.stop()
-    this.#room?.stop()
-    await this.host?.stop()
-    await this.#secrets?.stop()
-    if (dev?.temporaryDir) rmSync(dev.temporaryDir, { recursive: true, force: true })
-    this.service.close()
-    log.sink.close()
+    await this.#undo.disposeAsync()
   }
+}
+
+function removeTemporary(dev: Dev | undefined): void {
+  if (dev?.temporaryDir) rmSync(dev.temporaryDir, { recursive: true, force: true })
 }
 
 function counted(count: number, what: string): string {

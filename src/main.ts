@@ -6,7 +6,10 @@ import { runCommand } from './cli/command.ts'
 
 process.exitCode = await runCommand(process.argv.slice(2), undefined, {
   async startAgent(options) {
-    const [{ runAgent }, { programVersion }] = await Promise.all([import('./daemon.ts'), import('./cli/version.ts')])
+    const [{ runAgent }, { programVersion }] = await Promise.all([
+      import('./daemon-run.ts'),
+      import('./cli/version.ts'),
+    ])
     return runAgent(options, programVersion())
   },
   async policyChecker() {

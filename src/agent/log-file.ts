@@ -6,18 +6,9 @@
  * anew, the directory included, within `LOOK_MS` of the next line; `reopen` does so at once. A file that cannot be opened
  * or written is tried again every `LOOK_MS`; what was to be written meanwhile is lost, and the sink counts it.
  */
-import {
-  closeSync,
-  existsSync,
-  fstatSync,
-  mkdirSync,
-  openSync,
-  readdirSync,
-  renameSync,
-  rmSync,
-  statSync,
-} from 'node:fs'
+import { closeSync, fstatSync, mkdirSync, openSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs'
 import { basename, dirname, extname, join } from 'node:path'
+import { isErrno } from '../kit/errors.ts'
 import { DescriptorOutput, type LogOutput } from '../kit/log.ts'
 
 /** How often the name is looked at, and a file that failed is tried again. */
@@ -151,5 +142,9 @@ export class LogFile implements LogOutput {
 
 /** Only the last part of the path: Node's way to make all of them never returns where none can be made, as in /proc. */
 function makeDirectory(path: string): void {
-  if (!existsSync(path)) mkdirSync(path, { mode: 0o750 })
+  try {
+    mkdirSync(path, { mode: 0o750 })
+  } catch (error) {
+    if (!isErrno(error, 'EEXIST')) throw error
+  }
 }

@@ -1,9 +1,10 @@
 /** `outpost cluster keys`. */
 import { randomUUID } from 'node:crypto'
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { createUser, fromSeed } from '@nats-io/nkeys'
 import { messageOf } from '../kit/errors.ts'
+import { isThere } from '../kit/own-file.ts'
 import { isUuid } from '../kit/schema.ts'
 import { fragment, HOST_DIRECTORY, keyLines, keysOfServers, withKeysOfServers } from './cluster-fragment.ts'
 import { describe, type Member, type Members, readMembers, writeMembers } from './cluster-members.ts'
@@ -158,7 +159,7 @@ function change(
       ...(nodeId === undefined ? {} : { nodeId }),
     }
     const isNew = known?.server !== server || known.nodeId !== nodeId || (known.edge ?? false) !== edge
-    if (isNew || !existsSync(join(folder, 'cluster.hcl'))) fresh.add(name)
+    if (isNew || !isThere(join(folder, 'cluster.hcl'))) fresh.add(name)
     members.set(name, member)
     say(`${isNew ? 'made' : 'kept'}     ${describe(member)}`)
   }
@@ -188,7 +189,7 @@ function writeFragments(
       writeFileSync(file, fragment(member, members.region, nats, keys), { mode: 0o644 })
       continue
     }
-    if (!existsSync(file)) continue
+    if (!isThere(file)) continue
     const before = readFileSync(file, 'utf8')
     const now = withKeysOfServers(before, keys)
     if (now === before) continue
@@ -201,7 +202,7 @@ function writeFragments(
 
 /** Of the key in the file; made when there is none. */
 function publicKeyIn(file: string): string {
-  if (!existsSync(file)) {
+  if (!isThere(file)) {
     const seed = Buffer.from(createUser().getSeed())
     writeFileSync(file, `${seed.toString()}\n`, { mode: 0o600, flag: 'wx', flush: true })
   }

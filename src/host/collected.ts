@@ -3,13 +3,14 @@
  *
  * A collected allocation stays visible (its status can still be asked for), so its last picture is kept, the newest
  * `RECORDS_MAX` of them, also over a restart. They are a courtesy and not precious: a damaged file is reported and
- * replaced, and a write that fails (collecting is what one does when the disk is full) costs the records' survival of a
- * restart, not the collect.
+ * replaced (one that cannot be read is left alone and stops the start), and a write that fails (collecting is what one
+ * does when the disk is full) costs the records' survival of a restart, not the collect.
  */
 import { mkdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { isErrno, messageOf } from '../kit/errors.ts'
+import { errnoOf, isErrno, messageOf } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
+import { accessFault } from '../kit/own-file.ts'
 import { isUuid } from '../kit/schema.ts'
 import type { Allocation } from './allocation.ts'
 import { completeAllocation } from './allocation-look.ts'
@@ -115,6 +116,8 @@ async function readList(path: string, log: Logger): Promise<readonly unknown[]> 
     }
   } catch (error) {
     if (isErrno(error, 'ENOENT')) return []
+    // A file that is whole and cannot be read must not be replaced.
+    if (errnoOf(error) !== undefined) throw accessFault(path, error)
   }
   log.warn('the records of collected allocations are damaged and will be replaced', { path })
   return []

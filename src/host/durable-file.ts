@@ -6,7 +6,7 @@
  * by `removeLeftovers` at the next start. The one doubtful moment is a directory fsync that fails after the rename: the
  * new content is in place but may not survive a power cut. `RenamedButNotSynced` tells that case apart.
  */
-import { open, readdir, rename, unlink } from 'node:fs/promises'
+import { link, open, readdir, rename, unlink } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { Fault, messageOf } from '../kit/errors.ts'
 
@@ -15,6 +15,8 @@ export interface DiskSteps {
   /** Creates `path` (0600, must not exist), writes all of `text` and syncs it. */
   readonly create: (path: string, text: string) => Promise<void>
   readonly rename: (from: string, to: string) => Promise<void>
+  /** Fails with EEXIST where there is a file of that name. */
+  readonly link: (from: string, to: string) => Promise<void>
   readonly syncDirectory: (path: string) => Promise<void>
   readonly remove: (path: string) => Promise<void>
 }
@@ -30,6 +32,7 @@ export const diskSteps: DiskSteps = {
     }
   },
   rename,
+  link,
   async syncDirectory(path) {
     const directory = await open(path, 'r')
     try {
@@ -51,11 +54,23 @@ let serial = 0
  * Replaces the file at `path` by `text` (UTF-8, mode 0600). Resolves once it would survive a power cut. Rejects with the
  * system's error and leaves the old file, or with `RenamedButNotSynced`. Calls for one path must not overlap.
  */
-export async function writeDurably(path: string, text: string, steps: DiskSteps = diskSteps): Promise<void> {
+export function writeDurably(path: string, text: string, steps: DiskSteps = diskSteps): Promise<void> {
+  return put(path, text, steps, steps.rename)
+}
+
+/** Makes the file as `writeDurably` does. Rejects with EEXIST where there is one: it stays as it is. */
+export function makeDurably(path: string, text: string, steps: DiskSteps = diskSteps): Promise<void> {
+  return put(path, text, steps, async (temporary) => {
+    await steps.link(temporary, path)
+    await steps.remove(temporary)
+  })
+}
+
+async function put(path: string, text: string, steps: DiskSteps, name: DiskSteps['rename']): Promise<void> {
   const temporary = `${path}${TEMPORARY}${process.pid}-${++serial}`
   try {
     await steps.create(temporary, text)
-    await steps.rename(temporary, path)
+    await name(temporary, path)
   } catch (error) {
     await steps.remove(temporary).catch(() => {})
     throw error

@@ -73,16 +73,16 @@ export interface Host {
 
 /** Opens state, looks at all allocations and starts what runs in the background. Rejects with a Fault for the operator. */
 export async function startHost(options: HostOptions): Promise<Host> {
+  await using begun = new AsyncDisposableStack()
   const lock = await lockState(options.stateDir, options.logger.named('state'))
-  try {
-    return await startLocked(options, () => lock.release())
-  } catch (error) {
-    lock.release()
-    throw error
-  }
+  begun.defer(() => lock.release())
+  const host = await startLocked(options, begun)
+  const undo = begun.move()
+  return { ...host, stop: () => undo.disposeAsync() }
 }
 
-async function startLocked(options: HostOptions, release: () => void): Promise<Host> {
+/** `begun` gets what ends each part; the newest is to end first. */
+async function startLocked(options: HostOptions, begun: AsyncDisposableStack): Promise<Omit<Host, 'stop'>> {
   const { logger, allocDir, stateDir } = options
   const state = await HostState.open({
     stateDir,
@@ -93,6 +93,7 @@ async function startLocked(options: HostOptions, release: () => void): Promise<H
   const metadata = await NodeMetadata.open({ state, staticMeta, log: logger.named('metadata') })
   const collected = await CollectedRecords.open({ stateDir, allocDir, log: logger.named('gc') })
   const allocations = new AllocationRegistry({ allocDir, collected, log: logger.named('allocations') })
+  begun.defer(() => allocations.stop())
   await allocations.start()
   const sampler = new StatsSampler({
     allocations,
@@ -103,6 +104,8 @@ async function startLocked(options: HostOptions, release: () => void): Promise<H
   sampler.start()
   const collector = new GarbageCollector({ allocations, collected, settings: options.gc, log: logger.named('gc') })
   collector.start()
+  begun.defer(() => collector.stop())
+  begun.defer(() => sampler.stop())
   const followers = new Followers({ limit: options.followersMax, logger: logger.named('followers') })
   const { nodeId } = state
   const fingerprint = createFingerprint({ log: logger.named('fingerprint') })
@@ -125,11 +128,5 @@ async function startLocked(options: HostOptions, release: () => void): Promise<H
       collector,
       nodeId,
     }),
-    async stop() {
-      sampler.stop()
-      await collector.stop()
-      await allocations.stop()
-      release()
-    },
   }
 }

@@ -18,6 +18,7 @@ import { closeSync, ftruncateSync, mkdirSync, openSync, readFileSync, writeSync 
 import { join } from 'node:path'
 import { Fault, isErrno, messageOf } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
+import { accessFault } from '../kit/own-file.ts'
 
 /** What `flock -n` ends with when somebody else has the lock. */
 const HELD = 1
@@ -33,19 +34,33 @@ export interface StateLock {
 export async function lockState(stateDir: string, log: Logger): Promise<StateLock> {
   mkdirSync(stateDir, { recursive: true, mode: 0o700 })
   const path = join(stateDir, 'agent.lock')
-  const fd = openSync(path, 'a+', 0o600)
+  let fd: number
+  try {
+    fd = openSync(path, 'a+', 0o600)
+  } catch (error) {
+    throw accessFault(path, error)
+  }
   try {
     const outcome = await flock(fd)
     if (outcome === 'held') throw inUse(stateDir, path)
     if (outcome !== 'locked')
       log.warn(`nothing keeps a second agent out of the state directory: ${outcome.why}`, { path })
-    ftruncateSync(fd)
-    writeSync(fd, `process ${process.pid}, started ${new Date().toISOString()}\n`)
+    sayHolder(fd)
   } catch (error) {
     closeSync(fd)
     throw error
   }
   return { release: () => closeSync(fd) }
+}
+
+/** For the message to a second agent only: a full disk has no room for it, and the lock holds all the same. */
+function sayHolder(fd: number): void {
+  try {
+    ftruncateSync(fd)
+    writeSync(fd, `process ${process.pid}, started ${new Date().toISOString()}\n`)
+  } catch (error) {
+    if (!isErrno(error, 'ENOSPC', 'EDQUOT')) throw error
+  }
 }
 
 type Outcome = 'locked' | 'held' | { readonly why: string }

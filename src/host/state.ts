@@ -24,8 +24,16 @@ import { join } from 'node:path'
 import * as v from 'valibot'
 import { Fault, isErrno, messageOf } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
+import { accessFault } from '../kit/own-file.ts'
 import { isUuid } from '../kit/schema.ts'
-import { type DiskSteps, RenamedButNotSynced, diskSteps, removeLeftovers, writeDurably } from './durable-file.ts'
+import {
+  type DiskSteps,
+  RenamedButNotSynced,
+  diskSteps,
+  makeDurably,
+  removeLeftovers,
+  writeDurably,
+} from './durable-file.ts'
 
 /** Dynamic metadata; `null` marks a static key that was unset. */
 export type DynamicMeta = ReadonlyMap<string, string | null>
@@ -102,7 +110,7 @@ export class HostState {
       return new HostState(path, found, options)
     }
     const fresh: Content = { nodeId: asked ?? randomUUID(), nodeKey: newKey(), dynamicMeta: new Map() }
-    await writeDurably(path, textOf(fresh), options.steps)
+    await makeDurably(path, textOf(fresh), options.steps)
     return new HostState(path, fresh, options)
   }
 
@@ -210,7 +218,7 @@ async function read(path: string): Promise<Content | undefined> {
   } catch (error) {
     if (isErrno(error, 'ENOENT')) return undefined
     if (error instanceof Fault) throw error
-    throw new Fault(`cannot read the node state ${path}: ${messageOf(error)}; give this user access to it`)
+    throw new Fault(`cannot read the node state: ${accessFault(path, error).message}`, { cause: error })
   }
   const value = parseJson(path, text)
   if (typeof value === 'object' && value !== null && 'version' in value) {

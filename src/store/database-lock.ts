@@ -3,7 +3,8 @@
  * gives it back when the process dies, however it dies.
  */
 import { DatabaseSync } from 'node:sqlite'
-import { Fault, messageOf } from '../kit/errors.ts'
+import { Fault, isErrno, messageOf } from '../kit/errors.ts'
+import { accessFault } from '../kit/own-file.ts'
 import { keepPrivate } from './private-file.ts'
 
 const BUSY = 5
@@ -15,10 +16,12 @@ export function lockDatabase(path: string): DatabaseSync {
     keepPrivate(`${path}.lock`)
     lock = new DatabaseSync(`${path}.lock`, { timeout: 0 })
   } catch (error) {
+    if (isErrno(error, 'EACCES', 'EPERM')) throw accessFault(`${path}.lock`, error)
     throw new Fault(`the lock of the database ${path} cannot be opened: ${messageOf(error)}`, { cause: error })
   }
   try {
-    lock.exec('BEGIN EXCLUSIVE')
+    // In memory: a full disk has no room for a journal, and there is nothing that it could bring back.
+    lock.exec('PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE')
     return lock
   } catch (error) {
     lock.close()

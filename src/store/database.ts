@@ -2,18 +2,19 @@
  * The database of secrets as a file: its tables, its versions, how it is made and opened. See `store.ts` for what it
  * promises.
  *
- * A new one is made under another name and then renamed, so a file that is there is a whole one or a damaged one. What is
+ * A new one is made under another name and then linked, so a file that is there is a whole one or a damaged one, and
+ * nothing takes the place of a file that is there: only what open(2) does not find (ENOENT) is missing. What is
  * looked at before it is opened costs the same however much it holds: that it is ours, of a version that is known, as
  * long as it says it is, and that the newest rows of its log fit together. `check.ts` looks at everything.
  */
 import { randomUUID } from 'node:crypto'
-import { closeSync, existsSync, fsyncSync, openSync, readSync, renameSync, rmSync, statSync } from 'node:fs'
-import { dirname } from 'node:path'
+import { closeSync, readSync, rmSync, statSync } from 'node:fs'
 import { DatabaseSync } from 'node:sqlite'
-import { Fault, messageOf } from '../kit/errors.ts'
+import { Fault, isErrno, messageOf } from '../kit/errors.ts'
+import { accessFault, isThere, nameFile, openIfThere } from '../kit/own-file.ts'
 import { factIn, writeFact } from './facts.ts'
 import { checksumOf } from './log-row.ts'
-import { keepPrivate } from './private-file.ts'
+import { keepPrivate, narrow } from './private-file.ts'
 
 /** Tells our database from any other SQLite file: `ops1`. */
 const APPLICATION_ID = 0x6f_70_73_31
@@ -43,11 +44,11 @@ export const STEPS: readonly string[] = [
  * for the operator.
  */
 export function openForWriting(path: string): DatabaseSync {
-  if (existsSync(path)) {
-    checkHeader(path)
-    requireWritable(path)
-  } else make(path)
-  for (const suffix of ['', '-wal', '-shm']) if (existsSync(path + suffix)) keepPrivate(path + suffix)
+  // For writing: SQLite opens what it may not write for reading, and what it says later sounds like damage.
+  const fd = openIfThere(path, 'r+')
+  if (fd === undefined) make(path)
+  else checkHeader(path, fd)
+  for (const suffix of ['', '-wal', '-shm']) narrow(path + suffix)
   const database = open(path, false)
   try {
     // FULL: a commit is on the disk when it returns, power cut or not. Secure delete: what is removed is overwritten.
@@ -64,15 +65,6 @@ export function openForWriting(path: string): DatabaseSync {
   }
 }
 
-/** SQLite opens what it may not write for reading, and what it says later sounds like damage. */
-function requireWritable(path: string): void {
-  try {
-    closeSync(openSync(path, 'r+'))
-  } catch (error) {
-    throw cannotOpen(path, error)
-  }
-}
-
 function cannotOpen(path: string, error: unknown): Fault {
   return new Fault(`the database ${path} cannot be opened: ${messageOf(error)}`, { cause: error })
 }
@@ -85,8 +77,9 @@ function isOfTheDisk(error: unknown): boolean {
 
 /** Opens it for reading beside a writer: reads see what is committed and never wait for writes. */
 export function openForReading(path: string): DatabaseSync {
-  if (!existsSync(path)) throw new Fault(`there is no database ${path}`)
-  checkHeader(path)
+  const fd = openIfThere(path)
+  if (fd === undefined) throw new Fault(`there is no database ${path}`)
+  checkHeader(path, fd)
   return open(path, true)
 }
 
@@ -99,14 +92,18 @@ function open(path: string, readOnly: boolean): DatabaseSync {
 }
 
 function make(path: string): void {
-  if (existsSync(`${path}-wal`)) {
+  if (isThere(`${path}-wal`)) {
     throw new Fault(
       `the database ${path} is gone and ${path}-wal is left: put it back, or move that away to begin anew`,
     )
   }
   const fresh = `${path}.new`
-  for (const suffix of ['', '-journal', '-wal', '-shm']) rmSync(fresh + suffix, { force: true })
-  keepPrivate(fresh)
+  try {
+    for (const suffix of ['', '-journal', '-wal', '-shm']) rmSync(fresh + suffix, { force: true })
+    keepPrivate(fresh)
+  } catch (error) {
+    throw accessFault(path, error)
+  }
   const database = open(fresh, false)
   try {
     database.exec(`PRAGMA page_size = ${PAGE_BYTES}; PRAGMA synchronous = FULL; PRAGMA secure_delete = ON`)
@@ -118,18 +115,24 @@ function make(path: string): void {
   } finally {
     database.close()
   }
-  renameSync(fresh, path)
-  const directory = openSync(dirname(path), 'r')
-  fsyncSync(directory)
-  closeSync(directory)
+  try {
+    nameFile(fresh, path)
+  } catch (error) {
+    throw isErrno(error, 'EEXIST') ? new Fault(`there is a database ${path} by now`, { cause: error }) : error
+  }
 }
 
-/** What can be told from the first bytes, before SQLite has touched anything. */
-function checkHeader(path: string): void {
+/** What can be told from the first bytes, before SQLite has touched anything. Closes the descriptor. */
+function checkHeader(path: string, fd: number): void {
   const header = Buffer.alloc(HEADER_BYTES)
-  const fd = openSync(path, 'r')
-  const length = readSync(fd, header, 0, HEADER_BYTES, 0)
-  closeSync(fd)
+  let length: number
+  try {
+    length = readSync(fd, header, 0, HEADER_BYTES, 0)
+  } catch (error) {
+    throw cannotOpen(path, error)
+  } finally {
+    closeSync(fd)
+  }
   if (length < HEADER_BYTES) throw damaged(path, 'it is cut')
   if (header.toString('latin1', 0, 16) !== MAGIC) throw damaged(path, 'it is not a database, or its header is')
   if (header.readUInt32BE(68) !== APPLICATION_ID) {

@@ -17,10 +17,11 @@ export function keepPrivate(path: string): void {
   }
 }
 
-function narrow(path: string): void {
+/** Takes the rights on a file away from everybody but its owner. */
+export function narrow(path: string): void {
   try {
     chmodSync(path, 0o600)
   } catch {
-    // Another user's file, or a file system without rights: whether it can be used is found out by using it.
+    // Missing, another user's, or on a file system without rights: whether it can be used is found out by using it.
   }
 }

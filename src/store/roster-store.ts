@@ -13,12 +13,13 @@
  * What can go wrong. A full disk or a damaged file: writing is given up until it works again, said once, and the roster
  * goes on in memory. A damaged database at the start is moved aside, since nothing in it is the only copy.
  */
-import { accessSync, constants, mkdirSync, renameSync } from 'node:fs'
+import { closeSync, mkdirSync, renameSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { DatabaseSync, type StatementSync } from 'node:sqlite'
-import { Fault, messageOf } from '../kit/errors.ts'
-import { keepPrivate } from './private-file.ts'
+import { Fault, isErrno, messageOf } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
+import { accessFault, openIfThere } from '../kit/own-file.ts'
+import { keepPrivate } from './private-file.ts'
 
 const VERSION = 1
 const FLUSH_MS = 500
@@ -47,12 +48,14 @@ export class RosterDatabase {
   /** Opens or creates it. Throws a Fault for one of a newer version. */
   static open(path: string, logger: Logger): RosterDatabase {
     mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
-    // Its own word says why it cannot be written; SQLite's does not.
-    accessSync(dirname(path), constants.W_OK)
+    // The system says why it cannot be opened; SQLite does not.
+    const fd = openIfThere(path, 'r+')
+    if (fd !== undefined) closeSync(fd)
     try {
       return new RosterDatabase(path, logger)
     } catch (error) {
       if (error instanceof Fault) throw error
+      if (isErrno(error, 'EACCES', 'EPERM')) throw accessFault(path, error)
       if (!isDamaged(error)) throw openFault(path, error)
       const aside = `${path}.damaged`
       logger.error('the roster database is damaged, it is moved aside', { path, aside, error: messageOf(error) })

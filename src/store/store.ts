@@ -110,7 +110,14 @@ export class SqliteStore implements Store {
 
   /** Opens the database, or makes it. Rejects with a Fault for the operator. */
   static async open(path: string, { log }: StoreOptions = {}): Promise<SqliteStore> {
-    return new SqliteStore(path, await WriterQueue.start({ path, ...(log && { log }) }))
+    const queue = await WriterQueue.start({ path, ...(log && { log }) })
+    try {
+      return new SqliteStore(path, queue)
+    } catch (error) {
+      // Its thread would keep the process from ending.
+      await queue.close(() => undefined)
+      throw error
+    }
   }
 
   private constructor(path: string, queue: WriterQueue) {

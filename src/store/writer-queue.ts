@@ -89,6 +89,7 @@ export class WriterQueue {
     await new Promise<void>((resolve, reject) => {
       worker.once('message', () => resolve())
       worker.once('error', (error) => reject(new Fault(messageOf(error), { cause: error })))
+      worker.once('exit', () => reject(new Fault(`the thread that writes ${settings.path} has ended`)))
     })
     return new WriterQueue(worker)
   }

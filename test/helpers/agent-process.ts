@@ -1,5 +1,5 @@
 /** The real program as an operator runs it, for tests of whole daemons. */
-import { type ChildProcess, spawn } from 'node:child_process'
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
 import { chmodSync, mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
@@ -21,6 +21,31 @@ export interface AgentProcess {
 export interface SpawnOptions {
   readonly env?: Readonly<Record<string, string>>
   readonly uid?: number
+  /** A program with its arguments that starts the agent, for example with other rights. */
+  readonly through?: readonly string[]
+}
+
+/** Who the agent of `systemd/outpost.service` is: a user of its own that may read and write everybody's files. */
+export function asService(uid: number): readonly string[] {
+  const sets = ['inh-caps', 'ambient-caps', 'bounding-set'].map((set) => `--${set}=-all,+dac_override,+fowner`)
+  return ['setpriv', `--reuid=${uid}`, `--regid=${uid}`, '--clear-groups', ...sets]
+}
+
+/** The same user without any capability. */
+export function asUser(uid: number): readonly string[] {
+  const sets = ['inh-caps', 'ambient-caps', 'bounding-set'].map((set) => `--${set}=-all`)
+  return ['setpriv', `--reuid=${uid}`, `--regid=${uid}`, '--clear-groups', ...sets]
+}
+
+/** Why this process cannot give others such rights; undefined where it can. */
+export function noOtherUsers(): string | undefined {
+  if (process.getuid?.() !== 0) return 'needs root: it starts agents of other users with capabilities'
+  try {
+    execFileSync('setpriv', [...asService(1).slice(1), 'true'], { stdio: 'ignore' })
+    return undefined
+  } catch {
+    return 'needs setpriv (util-linux) and the capabilities CAP_SETUID, CAP_SETPCAP, CAP_DAC_OVERRIDE and CAP_FOWNER'
+  }
 }
 
 /** A directory for one test, writable for everybody so that an agent of another user can live in it. */
@@ -32,7 +57,8 @@ export function workDirectory(t: TestContext): string {
 }
 
 export function spawnAgent(t: TestContext, args: readonly string[], options: SpawnOptions = {}): AgentProcess {
-  const child = spawn(OUTPOST, ['agent', ...args], {
+  const [program, ...before] = [...(options.through ?? []), OUTPOST]
+  const child = spawn(program, [...before, 'agent', ...args], {
     stdio: ['ignore', 'pipe', 'pipe'],
     env: { ...process.env, ...options.env },
     ...(options.uid === undefined ? {} : { uid: options.uid, gid: options.uid }),

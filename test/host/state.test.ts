@@ -92,6 +92,7 @@ test('a failure of any step fails the update and changes nothing', async (t) => 
   const steps: DiskSteps = {
     create: step('create', diskSteps.create),
     rename: step('rename', diskSteps.rename),
+    link: diskSteps.link,
     syncDirectory: step('syncDirectory', diskSteps.syncDirectory),
     remove: diskSteps.remove,
   }

@@ -1,0 +1,158 @@
+/**
+ * Files that the program keeps for itself (databases, state, keys, locks): how it decides that one is missing, and how it
+ * makes one that is.
+ *
+ * A file is missing when open(2) says ENOENT, and for no other reason. access(2), which `existsSync` calls, judges by the
+ * real user without its capabilities: it says "no" for a file that open(2) opens. A file that was taken for missing must
+ * not be lost all the same: a new one gets its name by link(2), which fails where the name is taken.
+ */
+import {
+  closeSync,
+  constants,
+  fsyncSync,
+  linkSync,
+  lstatSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  writeSync,
+} from 'node:fs'
+import { dirname } from 'node:path'
+import { Fault, isErrno, messageOf } from './errors.ts'
+
+/** A descriptor of the file, for reading unless `flags` say otherwise; undefined when it is missing. Throws a Fault for the operator. */
+export function openIfThere(path: string, flags: string | number = constants.O_RDONLY): number | undefined {
+  try {
+    return openSync(path, flags)
+  } catch (error) {
+    if (isErrno(error, 'ENOENT')) return undefined
+    throw accessFault(path, error)
+  }
+}
+
+/** False when the file is missing. Throws a Fault for one that cannot be opened. Not for files that hold POSIX locks. */
+export function isThere(path: string): boolean {
+  const fd = openIfThere(path)
+  if (fd === undefined) return false
+  closeSync(fd)
+  return true
+}
+
+/** The content of a file in UTF-8; undefined when it is missing. Throws a Fault for one that cannot be read. */
+export function textIfThere(path: string): string | undefined {
+  const fd = openIfThere(path)
+  if (fd === undefined) return undefined
+  try {
+    return readFileSync(fd, 'utf8')
+  } finally {
+    closeSync(fd)
+  }
+}
+
+/**
+ * Makes a file (0600) with this content: whole and durable, or not at all. Throws EEXIST where there is one, which stays
+ * as it is.
+ */
+export function makeFile(path: string, content: string | Uint8Array): void {
+  const temporary = `${path}.new`
+  rmSync(temporary, { force: true })
+  const fd = openSync(temporary, 'wx', 0o600)
+  try {
+    const bytes = Buffer.from(content)
+    for (let at = 0; at < bytes.length; ) at += writeSync(fd, bytes, at)
+    fsyncSync(fd)
+    nameFile(temporary, path)
+  } catch (error) {
+    rmSync(temporary, { force: true })
+    throw error
+  } finally {
+    closeSync(fd)
+  }
+}
+
+/** Gives a finished file its name, durably. Throws EEXIST where there is one of that name; `temporary` is left then. */
+export function nameFile(temporary: string, path: string): void {
+  linkSync(temporary, path)
+  rmSync(temporary)
+  const directory = openSync(dirname(path), constants.O_RDONLY)
+  try {
+    fsyncSync(directory)
+  } finally {
+    closeSync(directory)
+  }
+}
+
+/** Why a file cannot be opened, for the operator: with owner, mode and the command that mends it where rights are missing. */
+export function accessFault(path: string, error: unknown): Fault {
+  if (!isErrno(error, 'EACCES', 'EPERM')) return new Fault(`${path}: ${messageOf(error)}`, { cause: error })
+  const own = process.geteuid?.() ?? 0
+  const found = closest(path)
+  const culprit = found.findLast(({ uid }) => uid !== own && own !== 0) ?? found[0]
+  const running = `this process runs as ${nameOf(own)}`
+  if (!culprit) return new Fault(`${path} cannot be opened: permission denied; ${running}`, { cause: error })
+  const mode = (culprit.mode & 0o7777).toString(8).padStart(4, '0')
+  const isForeign = culprit.uid !== own
+  // Of a directory further up only the way through it is needed.
+  const isNear = culprit.path === path || culprit.path === dirname(path)
+  const far = `chmod a+x ${culprit.path}`
+  const near = isForeign ? `chown -R ${ownSpec(own)} ${culprit.path}` : `chmod -R u+rwX ${culprit.path}`
+  const text = `${culprit.path} belongs to ${nameOf(culprit.uid)} with mode ${mode}, and ${running}`
+  return new Fault(`${path} cannot be opened: permission denied: ${text}; run as root: ${isNear ? near : far}`, {
+    cause: error,
+  })
+}
+
+/**
+ * What to tell an operator about files that can be used only because the process has capabilities or is root: undefined
+ * where file and directory belong to the user that the process runs as.
+ */
+export function foreignOwner(path: string): string | undefined {
+  const own = process.geteuid?.() ?? 0
+  const culprit = closest(path).findLast(({ uid }) => uid !== own)
+  if (!culprit) return undefined
+  const owners = `${culprit.path} belongs to ${nameOf(culprit.uid)}, and this process runs as ${nameOf(own)}`
+  return own === 0 ? owners : `${owners}; run as root: chown -R ${ownSpec(own)} ${culprit.path}`
+}
+
+interface Owned {
+  readonly path: string
+  readonly uid: number
+  readonly mode: number
+}
+
+/** The file and its directory, the file first; where neither can be looked at, the next directory above that can. */
+function closest(path: string): Owned[] {
+  const near = [path, dirname(path)].flatMap((each) => owned(each) ?? [])
+  for (let above = dirname(path); near.length === 0 && above !== dirname(above); ) {
+    above = dirname(above)
+    near.push(...[owned(above) ?? []].flat())
+  }
+  return near
+}
+
+function owned(path: string): Owned | undefined {
+  try {
+    const { mode, uid } = lstatSync(path)
+    return { path, uid, mode }
+  } catch {
+    return undefined
+  }
+}
+
+/** As chown takes it: a user without a name has no login group either. */
+function ownSpec(own: number): string {
+  const name = nameOf(own)
+  return name === String(own) ? `${own}:${process.getegid?.() ?? own}` : `${name}:`
+}
+
+/** The name of a user where the system has one for it. */
+function nameOf(uid: number): string {
+  try {
+    const line = readFileSync('/etc/passwd', 'utf8')
+      .split('\n')
+      .find((each) => each.split(':')[2] === String(uid))
+    return line?.split(':')[0] ?? String(uid)
+  } catch {
+    return String(uid)
+  }
+}
