@@ -4,11 +4,12 @@
  * A server keeps the roster and hands calls on; a host says what it has and serves calls. One process may be both, and
  * then both meet on a bus in memory when there is no NATS.
  */
-import { createPrivateKey, createPublicKey, generateKeyPairSync, randomUUID } from 'node:crypto'
+import { createPrivateKey, createPublicKey, randomUUID } from 'node:crypto'
 import { join } from 'node:path'
 import { createAskingAuthorizer } from './cluster/asking-authorizer.ts'
 import type { Authorizer, Grants, OwnAuthorizer } from './cluster/authorizer.ts'
 import { Announcer } from './cluster/announce.ts'
+import { CurveKey } from './cluster/envelope.ts'
 import type { NodeState } from './cluster/description.ts'
 import { Forwarder } from './cluster/forward.ts'
 import { type Link, MemoryBus } from './cluster/link.ts'
@@ -17,6 +18,8 @@ import type { NatsOptions } from './cluster/nats-link.ts'
 import { type AllocationRecord, NO_STORE, type NodeRecord, Roster, type RosterStore } from './cluster/roster.ts'
 import { type Directory, relayed, routed } from './cluster/route.ts'
 import { CallServer } from './cluster/serve.ts'
+import { SealedCalls } from './cluster/sealed-calls.ts'
+import { ServerCalls } from './cluster/server-calls.ts'
 import { serverKeyOf } from './cluster/server-key.ts'
 import { ServerRoom } from './cluster/server-operations.ts'
 import { ServerKeys, type ServerTrust } from './cluster/server-trust.ts'
@@ -79,6 +82,10 @@ export class Cluster {
   readonly #groups: CallServer[] = []
   #keys: ServerKeys | undefined
   readonly #id = randomUUID()
+  /** What is for this process alone is encrypted to it. */
+  readonly #curve = new CurveKey()
+  /** What agents may ask of this process as a server. */
+  #offered: readonly AnyOperation[] = []
   readonly #stopping = new AbortController()
   #stopListening: (() => void) | undefined
   /** Connections to NATS that were made. */
@@ -169,6 +176,8 @@ export class Cluster {
       ...(logs ? [this.#room.jobLogs(routed(logs, directory, this.#forwarder))] : []),
       ...this.#room.operations,
     ]
+    // Never what a server does about itself or its secrets core: reloading, snapshots.
+    this.#offered = [...routes.filter(({ target }) => target === 'node'), ...operations]
     return [...routes, ...(this.roster ? operations : operations.map((each) => relayed(each, this.#forwarder)))]
   }
 
@@ -213,8 +222,6 @@ export class Cluster {
   start(parts: {
     readonly host: Host | undefined
     readonly operations: readonly AnyOperation[]
-    /** What `operations` gave: the same, each going where it belongs. */
-    readonly routed: readonly AnyOperation[]
     readonly url: string
     /** The secrets core's endpoints, where this process has one. */
     readonly core: readonly AnyOperation[] | undefined
@@ -225,15 +232,18 @@ export class Cluster {
     this.#url = parts.url
     // As a server it may hear every node; an agent speaks as itself only.
     const self = this.roster || !parts.host ? { serverId: this.#id } : { nodeId: parts.host.nodeId }
-    this.#keys = this.#startKeys(self, parts.core !== undefined)
-    this.#forwarder.start(self)
+    const keys = this.#startKeys(self, parts.core !== undefined)
+    this.#keys = keys
+    this.#forwarder.start(self, new ServerCalls({ keys, curve: this.#curve, logger: logger.named('calls') }))
     if (this.roster) {
       const logged = { roster: this.roster, logger: logger.named('roster') }
       this.#listener = new RosterListener({ link: this.#link, subjects: this.#subjects, ...logged })
       this.#listener.start()
       const tokens = tokenOperation(parts.grantsOf)
-      this.#serveGroup('any', [...parts.routed, tokens], parts.resolve)
-      if (parts.core) this.#serveGroup('core', [...parts.core, tokens], parts.resolve)
+      const sealed = { link: this.#link, curve: this.#curve }
+      this.#serveGroup('any', new SealedCalls(sealed), [...this.#offered, tokens], parts.resolve)
+      const ofServers = new SealedCalls({ ...sealed, servers: keys })
+      if (parts.core) this.#serveGroup('core', ofServers, [...parts.core, tokens], parts.resolve)
     }
     const { host } = parts
     if (!host) return
@@ -276,8 +286,6 @@ export class Cluster {
 
   #startKeys(self: Party, hasCore: boolean): ServerKeys {
     const { config, logger } = this.#options
-    const { publicKey } = generateKeyPairSync('x25519')
-    const curveKey = publicKey.export({ format: 'der', type: 'spki' }).subarray(-32)
     const login = config.nats
     const keys = new ServerKeys({
       link: this.#link,
@@ -285,18 +293,23 @@ export class Cluster {
       self,
       trusted: config.nats ?? {},
       ownKey: this.roster && (() => serverKeyOf({ login, directory: join(config.dataDir, 'server') })),
-      about: this.roster && { serverId: this.#id, hasCore, curveKey },
+      about: this.roster && { serverId: this.#id, hasCore, curveKey: this.#curve.publicKey },
       logger: logger.named('keys'),
     })
     keys.start()
     return keys
   }
 
-  #serveGroup(group: Group, operations: readonly AnyOperation[], resolve: Authorizer['resolve']): void {
+  #serveGroup(
+    group: Group,
+    sealed: SealedCalls,
+    operations: readonly AnyOperation[],
+    resolve: Authorizer['resolve'],
+  ): void {
     const server = new CallServer({
       link: this.#link,
       subjects: this.#subjects,
-      as: { serverId: this.#id },
+      as: { serverId: this.#id, sealed },
       group,
       operations,
       resolve,

@@ -205,7 +205,7 @@ class Agent implements Running {
     const resolve = (token: string | undefined, remote?: string) => this.#authorizer.resolve(token, remote)
     const grantsOf = (token: string | undefined, remote?: string) =>
       this.#authorizer.grantsOf?.(token, remote) ?? this.#own.grantsOf(token)
-    this.#cluster?.start({ host: this.host, operations: own, routed: served, url: this.url, core, resolve, grantsOf })
+    this.#cluster?.start({ host: this.host, operations: own, url: this.url, core, resolve, grantsOf })
   }
 
   /** What a server without a core answers for the one that has it. */

@@ -96,10 +96,10 @@ export function describe({ name, server, edge, nodeId }: Omit<Member, 'publicKey
   return `${name}: ${roles.join(', ')}`
 }
 
-function permissionsOfMember({ server, nodeId }: Member, region: string): Permissions {
+function permissionsOfMember({ server, edge, nodeId }: Member, region: string): Permissions {
   const none: Permissions = { publish: [], subscribe: [] }
   return both(
-    server ? permissionsOf('server', region) : none,
+    server ? permissionsOf(edge ? 'edge' : 'server', region) : none,
     nodeId === undefined ? none : permissionsOf({ nodeId }, region),
   )
 }

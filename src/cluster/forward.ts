@@ -11,6 +11,9 @@ import type { Link, Message, Subscription } from './link.ts'
 import { PartMemory } from './part-memory.ts'
 import { lostPart, PendingCall } from './pending-call.ts'
 import { ALIVE_MS } from './served-call.ts'
+import { CallToServer, type ServerCallMessage } from './call-to-server.ts'
+import { ENVELOPE_BYTES } from './envelope.ts'
+import type { ServerCalls } from './server-calls.ts'
 import { ANY, type Group, lastParts, nameOf, type Party, type Subjects } from './subjects.ts'
 import { FIRST_BYTES, WindowStock } from './window.ts'
 import { type CallMessage, encode, headOf, WIRE_VERSION } from './wire.ts'
@@ -42,10 +45,16 @@ export interface ForwardedRequest {
   readonly signal: AbortSignal
 }
 
-/** Calls to other nodes, from one process. */
+interface CallUnderWay {
+  readonly call: PendingCall
+  /** Set for a call to a server. */
+  readonly to: CallToServer | undefined
+}
+
+/** Calls to other nodes and to servers, from one process. */
 export class Forwarder {
   readonly #options: ForwardOptions
-  readonly #calls = new Map<string, PendingCall>()
+  readonly #calls = new Map<string, CallUnderWay>()
   readonly #run = randomBytes(12).toString('hex')
   #subscription: Subscription | undefined
   #sweeper: NodeJS.Timeout | undefined
@@ -53,6 +62,7 @@ export class Forwarder {
   #self: Party | undefined
   /** Bytes of answers that have come from other processes. */
   answerBytes = 0
+  #servers: ServerCalls | undefined
   readonly #stock = new WindowStock()
   readonly #memory = new PartMemory()
 
@@ -60,10 +70,11 @@ export class Forwarder {
     this.#options = options
   }
 
-  /** `self` names this process on the bus; calls can be made from now on. */
-  start(self: Party): void {
+  /** `self` names this process on the bus; calls can be made from now on, with `servers` to servers too. */
+  start(self: Party, servers?: ServerCalls): void {
     const { link, subjects } = this.#options
     this.#self = self
+    this.#servers = servers
     this.#subscription = link.subscribe(subjects.reply(self, '*', '*'), (message) => this.#take(message))
     this.#sweeper = setInterval(() => this.#sweep(), ALIVE_MS / 2).unref()
   }
@@ -71,7 +82,8 @@ export class Forwarder {
   stop(): void {
     clearInterval(this.#sweeper)
     this.#subscription?.close()
-    for (const call of this.#calls.values()) call.fail(new Refusal('unavailable', 'the server is stopping, try again'))
+    for (const { call } of this.#calls.values())
+      call.fail(new Refusal('unavailable', 'the server is stopping, try again'))
     this.#calls.clear()
   }
 
@@ -133,46 +145,60 @@ export class Forwarder {
     const self = this.#self
     if (!self || !link.isConnected) throw new Refusal('unavailable', 'not connected to NATS, try again')
     const name = `${this.#run}${(++this.#count).toString(36)}`
-    const caller = nameOf(self)
     const bytes = encode(callMessage(request, name))
-    if (bytes.length > link.payloadBytesMax) throw new Refusal('body_too_large', TOO_LARGE)
+    if (bytes.length + ENVELOPE_BYTES > link.payloadBytesMax) throw new Refusal('body_too_large', TOO_LARGE)
+    const reply = subjects.reply(self, nodeId ?? ANY, name)
+    const to = nodeId === undefined ? this.#toServer(self, request.group, { name, bytes, reply }) : undefined
     const call = new PendingCall({
-      flow: nodeId === undefined ? undefined : subjects.flow(nodeId, name),
-      flowAt: (serverId) => subjects.serverFlow(serverId, caller, name),
-      send: (flow, message) => link.publish(flow, encode(message)),
+      send(message) {
+        if (nodeId !== undefined) link.publish(subjects.flow(nodeId, name), encode(message))
+        else to?.control(encode(message))
+      },
+      onSilent: () => to?.forget(),
       stock: this.#stock,
       memory: this.#memory,
     })
     const onAbort = () => call.fail(CALLER_GONE)
     // Under who may answer as well: what another node sends is not an answer.
     const key = `${nodeId ?? ANY}.${name}`
-    this.#calls.set(key, call)
+    this.#calls.set(key, { call, to })
     const close = () => {
       signal.removeEventListener('abort', onAbort)
       this.#calls.delete(key)
       call.close()
+      to?.close()
     }
     if (signal.aborted) onAbort()
     else {
       signal.addEventListener('abort', onAbort, { once: true })
-      const subject = nodeId === undefined ? subjects.anyServer(caller, request.group) : subjects.call(nodeId)
-      link.publish(subject, bytes, subjects.reply(self, nodeId ?? ANY, name))
+      if (nodeId !== undefined) link.publish(subjects.call(nodeId), bytes, reply)
+      else void to?.send((error) => call.fail(error))
     }
     return { call, close }
   }
 
+  #toServer(self: Party, group: Group = ANY, message: ServerCallMessage): CallToServer {
+    if (!this.#servers) throw new Refusal('unavailable', 'no server is connected, try again')
+    return new CallToServer({ ...this.#options, servers: this.#servers, caller: nameOf(self), group }, message)
+  }
+
   #take({ subject, payload, nobody }: Message): void {
     const key = lastParts(subject, 2)
-    const call = this.#calls.get(key)
-    if (!call) return
+    const underWay = this.#calls.get(key)
+    if (!underWay) return
     this.answerBytes += payload.length
-    if (nobody && key.startsWith(`${ANY}.`)) call.fail(new Refusal('unavailable', 'no server is connected, try again'))
+    const { call, to } = underWay
+    if (nobody && to) void to.sendToAnother((error) => call.fail(error))
     else if (nobody) call.fail(new Refusal('not_found', 'No path to node'))
-    else call.take(payload)
+    else if (to) {
+      const opened = to.open(payload)
+      if (opened instanceof Uint8Array) call.take(opened)
+      else if (opened) call.fail(opened === 'lost' ? lostPart() : opened)
+    } else call.take(payload)
   }
 
   #sweep(): void {
-    for (const call of this.#calls.values()) call.sweep()
+    for (const { call } of this.#calls.values()) call.sweep()
   }
 }
 

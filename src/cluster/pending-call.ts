@@ -33,10 +33,10 @@ export function lostPart(): Refusal {
 }
 
 export interface PendingOptions {
-  /** Where credit and cancel go; undefined before somebody has taken a call that several might take. */
-  readonly flow: string | undefined
-  readonly flowAt: (serverId: string) => string
-  readonly send: (flow: string, message: ControlMessage) => void
+  /** Sends credit and cancel. */
+  readonly send: (message: ControlMessage) => void
+  /** The other side was silent for so long that it is given up. */
+  readonly onSilent?: () => void
   readonly stock: WindowStock
   readonly memory: PartMemory
 }
@@ -45,7 +45,6 @@ export class PendingCall {
   readonly #options: PendingOptions
   readonly #window: Window
   readonly #queue: (HeadMessage | ValueMessage | DataMessage)[] = []
-  #flow: string | undefined
   #wake: (() => void) | undefined
   #error: Error | undefined
   #ended = false
@@ -65,7 +64,6 @@ export class PendingCall {
   constructor(options: PendingOptions) {
     this.#options = options
     this.#window = new Window(options.stock)
-    this.#flow = options.flow
   }
 
   /** In order; undefined behind the last. Bytes stay valid until the second call after. Throws what broke the call. */
@@ -201,8 +199,7 @@ export class PendingCall {
     else if (answer.kind === 'fault') this.#end(new NodeFault('the node had an internal error, see its log'))
     else if (answer.kind === 'end') {
       if (this.#isNext(answer.sequence)) this.#end()
-    } else if (answer.kind === 'taken') this.#flow = this.#options.flowAt(answer.server)
-    else if (answer.kind === 'alive') {
+    } else if (answer.kind === 'alive') {
       if (this.#isNext(answer.sequence) && answer.head && !this.#hasHead) this.fail(lostPart())
     } else this.#takeHeadOrValue(answer)
   }
@@ -245,14 +242,16 @@ export class PendingCall {
   }
 
   #send(message: ControlMessage): void {
-    if (this.#flow !== undefined) this.#options.send(this.#flow, message)
+    this.#options.send(message)
   }
 
   /** Says that it is there; gives up a node that is silent. */
   sweep(): void {
     const nowMs = performance.now()
-    if (nowMs - this.#heardAtMs > GIVE_UP_MS) this.fail(new Refusal('no_answer', 'the node does not answer, try again'))
-    else if (nowMs - this.#spokeAtMs > ALIVE_MS) {
+    if (nowMs - this.#heardAtMs > GIVE_UP_MS) {
+      this.#options.onSilent?.()
+      this.fail(new Refusal('no_answer', 'the node does not answer, try again'))
+    } else if (nowMs - this.#spokeAtMs > ALIVE_MS) {
       if (this.#window.rest() && this.#filled === 0) this.#spare = this.#buffer = undefined
       this.#credit()
     }

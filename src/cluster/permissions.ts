@@ -9,19 +9,20 @@ export interface Permissions {
   readonly subscribe: readonly string[]
 }
 
-export function permissionsOf(role: 'server' | { readonly nodeId: string }, region: string): Permissions {
+/** `edge`: a server without the secrets core. */
+export function permissionsOf(role: 'server' | 'edge' | { readonly nodeId: string }, region: string): Permissions {
   const subjects = new Subjects(region)
   const everyServer: Party = { serverId: '*' }
-  if (role === 'server') {
+  if (role === 'server' || role === 'edge') {
     return {
       publish: [
         subjects.call('*'),
         subjects.flow('*', '*'),
         subjects.describe('*'),
-        subjects.anyServer('*'),
-        subjects.anyServer('*', 'core'),
+        subjects.serverCall('*', '*'),
+        subjects.serverCall('*', '*', 'core'),
         subjects.serverFlow('*', '*', '*'),
-        // For calls that it has taken as one of them all; never in the name of a node.
+        // For calls that it serves; never in the name of a node.
         subjects.reply({ nodeId: '*' }, ANY, '*'),
         subjects.reply(everyServer, ANY, '*'),
         subjects.serverKey,
@@ -30,8 +31,8 @@ export function permissionsOf(role: 'server' | { readonly nodeId: string }, regi
       subscribe: [
         subjects.serverKey,
         subjects.askServers('*'),
-        subjects.anyServer('*'),
-        subjects.anyServer('*', 'core'),
+        subjects.serverCall('*', '*'),
+        ...(role === 'edge' ? [] : [subjects.serverCall('*', '*', 'core')]),
         subjects.serverFlow('*', '*', '*'),
         subjects.reply(everyServer, '*', '*'),
         subjects.roster('*', '*'),
@@ -43,7 +44,7 @@ export function permissionsOf(role: 'server' | { readonly nodeId: string }, regi
     publish: [
       subjects.roster(nodeId, '*'),
       subjects.reply(everyServer, nodeId, '*'),
-      subjects.anyServer(nodeId),
+      subjects.serverCall('*', nodeId),
       subjects.serverFlow('*', nodeId, '*'),
       subjects.askServers(nodeId),
     ],

@@ -15,7 +15,9 @@
  * is known to be gone is said at once.
  *
  * Assumes that the bus delivers messages of one sender in order or not at all, and that its permissions keep a node from
- * reading what is meant for another (docs/decisions/014): tokens travel there.
+ * reading what is meant for another (docs/decisions/014). Calls to servers are sealed to the one that is asked, so that only
+ * it reads the tokens and secrets in them (`call-to-server`, `sealed-calls`, docs/decisions/027); whose keys are servers' is
+ * known to `server-trust`.
  *
  * What can go wrong. The bus is down: calls to other nodes are refused, each process goes on with what is its own. A node
  * is silent: its calls break after seven seconds, its record is `down` after three beats. Two processes with one node

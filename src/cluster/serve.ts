@@ -6,19 +6,24 @@ import { messageOf, Refusal } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
 import { type AnyOperation, type Identity, NOBODY } from '../kit/operation.ts'
 import { Complaints } from './complaints.ts'
+import { encodeRefused, type RefusedReason } from './envelope.ts'
 import type { Link, Message, Subscription } from './link.ts'
-import { ALIVE_MS, refusalMessage, ServedCall } from './served-call.ts'
+import type { OpenedCall, SealedCalls } from './sealed-calls.ts'
+import { ALIVE_MS, plainChannel, refusalMessage, ServedCall } from './served-call.ts'
 import { ANY, type Group, lastParts, type Subjects } from './subjects.ts'
-import { decodeCall, decodeControl, encode } from './wire.ts'
+import { decodeCall, encode } from './wire.ts'
+
+/** Calls that wait for the word of other servers. */
+const LEARNING_MAX = 64
 
 export interface ServeOptions {
   readonly link: Link
   readonly subjects: Subjects
-  /** As a node, which gets its own calls, or as one of several servers. */
-  readonly as: { readonly nodeId: string } | { readonly serverId: string }
+  /** As a node, or as a server, whose calls are sealed. */
+  readonly as: { readonly nodeId: string } | { readonly serverId: string; readonly sealed: SealedCalls }
   readonly operations: readonly AnyOperation[]
   readonly resolve: (token: string | undefined, remote?: string) => Identity | Promise<Identity>
-  /** For a server: which calls that name no server it takes. Absent: those for any. */
+  /** For a server: which of its calls, those for every server (where absent) or those for the secrets core. */
   readonly group?: Group
   readonly logger: Logger
   /** Calls under way at once; more are told to come back. */
@@ -35,6 +40,7 @@ export class CallServer {
   readonly #subscriptions: Subscription[] = []
   readonly #complaints: Complaints
   #sweeper: NodeJS.Timeout | undefined
+  #learning = 0
 
   constructor(options: ServeOptions) {
     this.#options = options
@@ -45,9 +51,8 @@ export class CallServer {
   start(): void {
     const { link, subjects, as, group = ANY } = this.#options
     const take = (message: Message) => this.#take(message)
-    const calls = 'nodeId' in as ? link.subscribe(subjects.call(as.nodeId), take) : undefined
     this.#subscriptions.push(
-      calls ?? link.subscribe(subjects.anyServer('*', group), take, group === ANY ? 'servers' : group),
+      link.subscribe('nodeId' in as ? subjects.call(as.nodeId) : subjects.serverCall(as.serverId, '*', group), take),
       link.subscribe(this.#flow, (message) => this.#control(message)),
     )
     this.#sweeper = setInterval(() => this.#sweep(), ALIVE_MS / 2).unref()
@@ -86,11 +91,37 @@ export class CallServer {
     return isOurs ? parts.call : undefined
   }
 
-  #take({ subject, payload, reply }: Message): void {
-    const { link, callsMax, as } = this.#options
+  #take(message: Message): void {
+    const { subject, payload, reply } = message
+    const { link, as } = this.#options
     const name = this.#calledAs(subject, reply)
     if (name === undefined || this.#options.isSuperseded?.()) return
-    const refuse = (refusal: Refusal) => link.publish(reply, encode(refusalMessage(refusal)))
+    if ('nodeId' in as) return this.#begin(name, { payload, channel: plainChannel(link, reply) }, name)
+    const opened = as.sealed.open(message)
+    // On a server, under the caller's name: nobody can take another's, or steer his call.
+    if (typeof opened !== 'string') return this.#begin(name, opened, lastParts(`${subject}.${name}`, 2))
+    void this.#takeLater(message, opened, as.sealed)
+  }
+
+  /** A server that has just connected knows the others a moment later: asked once, before a call of theirs is refused. */
+  async #takeLater(message: Message, reason: RefusedReason, sealed: SealedCalls): Promise<void> {
+    if (reason === 'no server' && this.#learning < LEARNING_MAX) {
+      this.#learning++
+      const isHeard = await sealed.learn()
+      this.#learning--
+      const again = isHeard ? sealed.open(message) : reason
+      const name = lastParts(message.reply, 1)
+      if (typeof again !== 'string') return this.#begin(name, again, lastParts(`${message.subject}.${name}`, 2))
+    }
+    const caller = lastParts(message.subject, 1)
+    this.#complaints.warn('calls were refused, which could not be opened', { reason, caller })
+    this.#options.link.publish(message.reply, encodeRefused(reason))
+  }
+
+  /** `name`: of the call, by the subject of its answers. `key`: what its control messages are found by. */
+  #begin(name: string, { payload, channel }: OpenedCall, key: string): void {
+    const { callsMax } = this.#options
+    const refuse = (refusal: Refusal) => channel.send(encode(refusalMessage(refusal)))
     const call = decodeCall(payload)
     if (!('operation' in call)) {
       this.#complaints.warn('calls were refused', { reason: call.newer ? 'made by a newer version' : 'malformed' })
@@ -100,8 +131,6 @@ export class CallServer {
       refuse(new Refusal(call.newer ? 'not_implemented' : 'invalid_request', text))
       return
     }
-    // On a server, under the caller's name: nobody can take another's, or steer his call.
-    const key = 'serverId' in as ? `${lastParts(subject, 1)}.${call.call}` : call.call
     if (this.#calls.has(key) || name !== call.call) return
     if (this.#calls.size >= callsMax) {
       refuse(
@@ -113,18 +142,13 @@ export class CallServer {
     }
     // Agents may call any server, and say of their callers what they like; only servers may call one with the core.
     const remote = this.#options.group === 'core' ? call.remote : undefined
-    const served = new ServedCall(call, { reply, link, remote })
+    const served = new ServedCall(call, { channel, remote })
     this.#calls.set(key, served)
-    if ('serverId' in as) served.say({ kind: 'taken', server: as.serverId })
     void this.#run(served).finally(() => this.#calls.delete(key))
   }
 
   #control({ subject, payload }: Message): void {
-    const call = this.#calls.get(lastParts(subject, 'serverId' in this.#options.as ? 2 : 1))
-    const message = call && decodeControl(payload)
-    if (!call || !message) return
-    if (message.kind === 'cancel') call.cancel()
-    else call.credit(message.allowed)
+    this.#calls.get(lastParts(subject, 'serverId' in this.#options.as ? 2 : 1))?.control(payload)
   }
 
   #sweep(): void {

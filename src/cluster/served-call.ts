@@ -5,7 +5,15 @@
 import { Fault, type Refusal } from '../kit/errors.ts'
 import { type Call, type Chunk, type Identity, isStreamHead, JsonText, WholeAnswer } from '../kit/operation.ts'
 import type { Link } from './link.ts'
-import { type AnswerMessage, type CallMessage, DATA_BYTES_MAX, dataHead, encode, wholeAnswerText } from './wire.ts'
+import {
+  type AnswerMessage,
+  type CallMessage,
+  DATA_BYTES_MAX,
+  dataHead,
+  decodeControl,
+  encode,
+  wholeAnswerText,
+} from './wire.ts'
 
 /** Silence after which the other side says that it is there. */
 export const ALIVE_MS = 2000
@@ -26,10 +34,29 @@ export function refusalMessage({ code, message, headers }: Refusal): AnswerMessa
   return { kind: 'refusal', code, message, headers: { ...headers } }
 }
 
+/** The way back to the caller. */
+export interface AnswerChannel {
+  /** The message is `payload` with `rest` behind it; both are the caller's again when it returns. */
+  send(payload: Uint8Array, rest?: Uint8Array): void
+  /** A message of the caller about the call; undefined for what is none. */
+  openControl(payload: Uint8Array): Uint8Array | undefined
+  /** Largest message in bytes. */
+  readonly payloadBytesMax: number
+}
+
+/** Messages as they are, for a call to a node. */
+export function plainChannel(link: Link, reply: string): AnswerChannel {
+  return {
+    send: (payload, rest) => link.publish(reply, payload, '', rest),
+    openControl: (payload) => payload,
+    get payloadBytesMax() {
+      return link.payloadBytesMax
+    },
+  }
+}
+
 export interface ServedCallOptions {
-  /** Subject of the answers. */
-  readonly reply: string
-  readonly link: Link
+  readonly channel: AnswerChannel
   readonly remote: string | undefined
 }
 
@@ -37,8 +64,7 @@ export class ServedCall {
   readonly message: CallMessage
   /** Address of the first caller, where a server has seen it; what an agent says of it is not believed. */
   readonly remote: string | undefined
-  readonly #reply: string
-  readonly #link: Link
+  readonly #channel: AnswerChannel
   readonly #abort = new AbortController()
   readonly #dataBytesMax: number
   #sequence = 0
@@ -53,13 +79,12 @@ export class ServedCall {
   #bytesExpected: number | undefined
   #hasSaidEnd = false
 
-  constructor(message: CallMessage, { reply, link, remote }: ServedCallOptions) {
+  constructor(message: CallMessage, { channel, remote }: ServedCallOptions) {
     this.message = message
     this.remote = remote
-    this.#reply = reply
-    this.#link = link
+    this.#channel = channel
     this.#allowed = message.window
-    this.#dataBytesMax = Math.max(1, Math.min(DATA_BYTES_MAX, link.payloadBytesMax - ROOM_BYTES))
+    this.#dataBytesMax = Math.max(1, Math.min(DATA_BYTES_MAX, channel.payloadBytesMax - ROOM_BYTES))
   }
 
   get isOver(): boolean {
@@ -75,7 +100,7 @@ export class ServedCall {
 
   say(message: AnswerMessage): void {
     this.#spokeAtMs = performance.now()
-    this.#link.publish(this.#reply, encode(message))
+    this.#channel.send(encode(message))
   }
 
   async value(value: unknown): Promise<void> {
@@ -84,7 +109,7 @@ export class ServedCall {
     const json = jsonOf(value)
     const headers = value instanceof JsonText ? { headers: { ...value.headers } } : {}
     // No character has more than three bytes for each of its units.
-    if (json.length * 3 <= Math.min(VALUE_BYTES_MAX, this.#link.payloadBytesMax - ROOM_BYTES)) {
+    if (json.length * 3 <= Math.min(VALUE_BYTES_MAX, this.#channel.payloadBytesMax - ROOM_BYTES)) {
       return this.say({ kind: 'value', json, ...headers })
     }
     this.#isStream = true
@@ -125,7 +150,7 @@ export class ServedCall {
     const bytesMax = this.#dataBytesMax
     for (let from = 0; from < data.length; from += bytesMax) {
       const isWhole = isLast && from + bytesMax >= data.length
-      this.#link.publish(this.#reply, dataHead(this.#sequence++, isWhole), '', data.subarray(from, from + bytesMax))
+      this.#channel.send(dataHead(this.#sequence++, isWhole), data.subarray(from, from + bytesMax))
     }
     this.#sent += data.length
     this.#spokeAtMs = performance.now()
@@ -133,6 +158,15 @@ export class ServedCall {
     // Nothing can follow, so the end goes along.
     this.#hasSaidEnd = true
     this.say({ kind: 'end', sequence: this.#sequence })
+  }
+
+  /** Credit or cancel, as it came. */
+  control(payload: Uint8Array): void {
+    const opened = this.#channel.openControl(payload)
+    const message = opened && decodeControl(opened)
+    if (!message) return
+    if (message.kind === 'cancel') this.cancel()
+    else this.credit(message.allowed)
   }
 
   /** What the caller allows now, which may be less than before. */

@@ -28,6 +28,8 @@ const announcementSchema = v.object({
     v.instance(Uint8Array),
     v.check((bytes) => bytes.length === CURVE_KEY_BYTES),
   ),
+  /** The server's own clock, of no meaning to others: what they send names it, so that nothing old is taken. */
+  clockMs: v.pipe(v.number(), v.safeInteger(), v.minValue(0)),
   /** Rises with every announcement of the run. */
   sequence: v.pipe(v.number(), v.safeInteger(), v.minValue(0)),
 })

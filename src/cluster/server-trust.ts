@@ -69,7 +69,7 @@ export class ServerKeys implements ServerTrust {
   /** By the name of their run. */
   readonly #servers = new Map<string, KnownServer>()
   readonly #keys = new Map<string, KeyObject>()
-  readonly #waiting = new Set<() => void>()
+  readonly #waiting = new Set<(isHeard: boolean) => void>()
   /** Keys that no server has announced when they were asked for, until when they count as unknown. */
   readonly #unknownUntilMs = new Map<string, number>()
   readonly #subscriptions: Subscription[] = []
@@ -103,7 +103,7 @@ export class ServerKeys implements ServerTrust {
     clearInterval(this.#timer)
     clearTimeout(this.#soonTimer)
     for (const subscription of this.#subscriptions.splice(0)) subscription.close()
-    this.#heard()
+    this.#tell(false)
   }
 
   /** Takes over other keys, from a configuration that was read again. */
@@ -144,21 +144,34 @@ export class ServerKeys implements ServerTrust {
     )
   }
 
-  /** Asks every server for its announcement; resolves when one has come, or after a moment. */
-  async ask(): Promise<void> {
-    const nowMs = performance.now()
-    const { link, subjects, self } = this.#options
-    if (nowMs - this.#askedAtMs > ASK_REST_MS) {
-      this.#askedAtMs = nowMs
-      link.publish(subjects.askServers(nameOf(self)), NOTHING)
+  /** True for the key for encryption of a server that was heard not long ago. */
+  hasCurveKey(curveKey: Uint8Array): boolean {
+    for (const known of this.#servers.values()) {
+      if (isFresh(known.heardAtMs) && Buffer.compare(known.curveKey, curveKey) === 0) return true
     }
-    await new Promise<void>((resolve) => {
-      const done = () => {
+    return false
+  }
+
+  /** Asks every server for its announcement. */
+  askSoon(): void {
+    const nowMs = performance.now()
+    if (nowMs - this.#askedAtMs < ASK_REST_MS) return
+    this.#askedAtMs = nowMs
+    const { link, subjects, self } = this.#options
+    link.publish(subjects.askServers(nameOf(self)), NOTHING)
+  }
+
+  /** Asks, and resolves with true when an announcement has come; with false after a moment without one. */
+  async ask(): Promise<boolean> {
+    if (this.#subscriptions.length === 0) return false
+    this.askSoon()
+    return new Promise((resolve) => {
+      const done = (isHeard: boolean) => {
         clearTimeout(timer)
         this.#waiting.delete(done)
-        resolve()
+        resolve(isHeard)
       }
-      const timer = setTimeout(done, WAIT_MS)
+      const timer = setTimeout(() => done(false), WAIT_MS)
       this.#waiting.add(done)
     })
   }
@@ -179,11 +192,7 @@ export class ServerKeys implements ServerTrust {
 
   async #waitFor(publicKey: string): Promise<boolean> {
     const endMs = performance.now() + WAIT_MS
-    while (performance.now() < endMs) {
-      await this.ask()
-      if (this.#isAnnounced(publicKey)) return true
-      if (this.#subscriptions.length === 0) break
-    }
+    while (performance.now() < endMs && (await this.ask())) if (this.#isAnnounced(publicKey)) return true
     remember(this.#unknownUntilMs, publicKey, performance.now() + 2 * WAIT_MS, KEYS_MAX)
     return false
   }
@@ -192,8 +201,8 @@ export class ServerKeys implements ServerTrust {
     // The login reads its files for every connection, and so does this.
     this.#readOwn()
     this.#announce()
-    const { link, subjects, self } = this.#options
-    link.publish(subjects.askServers(nameOf(self)), NOTHING)
+    this.#askedAtMs = Number.NEGATIVE_INFINITY
+    this.askSoon()
   }
 
   #readOwn(): void {
@@ -222,7 +231,7 @@ export class ServerKeys implements ServerTrust {
     const own = this.#own
     if (!about || !own) return
     this.#announcedAtMs = performance.now()
-    const announcement = { ...about, sequence: ++this.#sequence }
+    const announcement = { ...about, clockMs: Math.round(performance.now()), sequence: ++this.#sequence }
     link.publish(subjects.serverKey, signAnnouncement(announcement, subjects.serverKey, own))
   }
 
@@ -242,11 +251,11 @@ export class ServerKeys implements ServerTrust {
     if (before && (before.key !== key || before.sequence >= sequence)) return
     remember(this.#servers, serverId, { ...opened, heardAtMs: performance.now() }, SERVERS_MAX)
     this.#unknownUntilMs.delete(key)
-    this.#heard()
+    this.#tell(true)
   }
 
-  #heard(): void {
-    for (const done of this.#waiting) done()
+  #tell(isHeard: boolean): void {
+    for (const done of this.#waiting) done(isHeard)
   }
 }
 

@@ -5,9 +5,9 @@
  *     outpost.<region>.node.<id>.flow.<call>               credit and cancel for it
  *     outpost.<region>.node.<id>.describe                  please say your whole state
  *     outpost.<region>.node.<id>.reply.any.<call>          what comes of a call that the node has made
- *     outpost.<region>.server.any.call.<caller>            a call that any server may serve (queue group)
- *     outpost.<region>.server.core.call.<caller>           the same for one that has the secrets core
- *     outpost.<region>.server.<id>.flow.<caller>.<call>    credit and cancel for it, at the server that has taken it
+ *     outpost.<region>.server.<id>.call.<caller>           a call for the server, from a node or a server; sealed
+ *     outpost.<region>.server.<id>.core.<caller>           the same for its secrets core, from a server only
+ *     outpost.<region>.server.<id>.flow.<caller>.<call>    credit and cancel for either
  *     outpost.<region>.server.<id>.reply.<from>.<call>     what comes of a call that a server has made, from a node or `any`
  *     outpost.<region>.roster.<node>.<kind>                what a node says about itself
  *     outpost.<region>.servers.key                         what a server says about itself: its keys (only servers publish)
@@ -21,9 +21,9 @@
 /** Who calls on the bus: an agent as its node, a server under a name of its run. */
 export type Party = { readonly nodeId: string } | { readonly serverId: string }
 
-/** Stands for whichever server takes a call. */
+/** In the subject of an answer: it comes from a server. */
 export const ANY = 'any'
-/** Which servers a call is for that no node is named in: all of them, or those with a secrets core. */
+/** Which servers a call may go to that names no node: all of them, or those with the secrets core. */
 export type Group = typeof ANY | 'core'
 
 export interface ReplyParts {
@@ -50,9 +50,9 @@ export class Subjects {
     return `${this.#root}.node.${nodeId}.flow.${call}`
   }
 
-  /** A call that any server of the group may serve. */
-  anyServer(callerId: string, group: Group = ANY): string {
-    return `${this.#root}.server.${group}.call.${callerId}`
+  /** Calls for a server; with the group `core`, those for its secrets core, which agents may not publish. */
+  serverCall(serverId: string, callerId: string, group: Group = ANY): string {
+    return `${this.#root}.server.${serverId}.${group === ANY ? 'call' : 'core'}.${callerId}`
   }
 
   serverFlow(serverId: string, callerId: string, call: string): string {

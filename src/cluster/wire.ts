@@ -80,8 +80,6 @@ const answerSchema = v.variant('kind', [
   v.object({ kind: v.literal('end'), sequence: count }),
   /** What has been said before it: how many data messages, and whether the head. */
   v.object({ kind: v.literal('alive'), sequence: count, head: v.boolean() }),
-  /** Who of several has taken the call, and gets its credit and cancel. */
-  v.object({ kind: v.literal('taken'), server: subjectPart }),
 ])
 
 export type CallMessage = v.InferOutput<typeof callSchema>

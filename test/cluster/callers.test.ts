@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { Forwarder } from '../../src/cluster/forward.ts'
+import type { Addressed } from '../../src/cluster/envelope.ts'
 import { type Link, type Message, MemoryBus } from '../../src/cluster/link.ts'
 import { CallServer } from '../../src/cluster/serve.ts'
 import { type Party, Subjects } from '../../src/cluster/subjects.ts'
@@ -9,6 +10,7 @@ import { encode, WIRE_VERSION } from '../../src/cluster/wire.ts'
 import type { Call, Operation } from '../../src/kit/operation.ts'
 import { schema } from '../../src/kit/schema.ts'
 import { keepingLogger, root, until } from '../host/host-fixture.ts'
+import { sealingFor } from '../helpers/sealed-world.ts'
 
 const OWN = '6f1c0b9e-2f0a-4a51-9d0c-000000000001'
 const OTHER = '6f1c0b9e-2f0a-4a51-9d0c-000000000002'
@@ -41,10 +43,14 @@ function world(t: TestContext, as: { nodeId: string } | { serverId: string }, se
   const { operation, calls, letGo } = slow()
   const logger = keepingLogger()
   const common = { subjects, operations: [operation], resolve: () => root, logger, callsMax: 9 }
-  const server = new CallServer({ ...common, link: bus.link(), as })
-  const forwarder = new Forwarder({ link: bus.link(), subjects })
+  const links = [bus.link(), bus.link()] as const
+  const sealing = sealingFor(t, { link: links[0], subjects, self: as, logger })
+  const serving = 'serverId' in as ? { ...as, sealed: sealing.taken.any } : as
+  const server = new CallServer({ ...common, link: links[0], as: serving })
+  const forwarder = new Forwarder({ link: links[1], subjects })
   server.start()
-  forwarder.start(self)
+  const { calls: servers } = sealingFor(t, { link: links[1], subjects, self, logger })
+  forwarder.start(self, servers)
   t.after(() => {
     letGo()
     forwarder.stop()
@@ -63,7 +69,17 @@ function world(t: TestContext, as: { nodeId: string } | { serverId: string }, se
       hops: 0,
       signal: new AbortController().signal,
     })
-  return { server, ask, calls, letGo, heard, other: bus.link() }
+  const sealedCall = async (call: string, to: Addressed) => {
+    const known = await servers.pick('any', new Set())
+    return servers.seal(known, to, callBytes(call)).request
+  }
+  /** Where the name of the call that has been made is found. */
+  const nameOfCall = () =>
+    heard
+      .find(({ reply }) => reply !== '')
+      ?.reply.split('.')
+      .at(-1) ?? ''
+  return { server, ask, calls, letGo, heard, other: bus.link(), sealedCall, nameOfCall }
 }
 
 /** A moment in which everything that is under way arrives. */
@@ -75,10 +91,10 @@ function callBytes(call: string): Uint8Array {
 }
 
 test('an answer that comes from another node than the one asked is none', async (t) => {
-  const { ask, calls, letGo, heard, other } = world(t, { nodeId: OWN }, { serverId: 's1' })
+  const { ask, calls, letGo, other, nameOfCall } = world(t, { nodeId: OWN }, { serverId: 's1' })
   const answer = ask()
   await until(() => calls.length === 1)
-  const name = (heard[0]?.reply ?? '').split('.').at(-1) ?? ''
+  const name = nameOfCall()
   other.publish(subjects.reply({ serverId: 's1' }, OTHER, name), encode({ kind: 'value', json: '"forged"' }))
   await settle()
   letGo()
@@ -86,10 +102,10 @@ test('an answer that comes from another node than the one asked is none', async 
 })
 
 test('a call that a server serves is steered by its caller only', async (t) => {
-  const { ask, calls, letGo, heard, other } = world(t, { serverId: 's1' }, { nodeId: OWN })
+  const { ask, calls, letGo, other, nameOfCall } = world(t, { serverId: 's1' }, { nodeId: OWN })
   const answer = ask()
   await until(() => calls.length === 1)
-  const name = (heard[0]?.reply ?? '').split('.').at(-1) ?? ''
+  const name = nameOfCall()
   other.publish(subjects.serverFlow('s1', OTHER, name), encode({ kind: 'cancel' }))
   await settle()
   letGo()
@@ -97,7 +113,8 @@ test('a call that a server serves is steered by its caller only', async (t) => {
 })
 
 test('answers go to the caller that the subject of the call names, and to nobody else', async (t) => {
-  const { server, calls, heard, other } = world(t, { serverId: 's1' }, { nodeId: OWN })
+  const { server, calls, heard, other, sealedCall } = world(t, { serverId: 's1' }, { nodeId: OWN })
+  const subject = subjects.serverCall('s1', OWN)
   const victims = [
     subjects.call(OTHER),
     subjects.flow(OTHER, 'c1'),
@@ -108,17 +125,18 @@ test('answers go to the caller that the subject of the call names, and to nobody
     'elsewhere',
     '',
   ]
-  for (const reply of victims) other.publish(subjects.anyServer(OWN), callBytes('c1'), reply)
-  for (const reply of victims) other.publish(subjects.anyServer(OWN), Buffer.from('nonsense'), reply)
+  for (const reply of victims) other.publish(subject, await sealedCall('c1', { subject, reply }), reply)
+  for (const reply of victims) other.publish(subject, Buffer.from('nonsense'), reply)
   await settle()
   assert.equal(calls.length, 0)
   // A malformed one has no name of its own: it is told so where its caller listens.
-  const told = heard.filter(({ subject }) => subject !== subjects.anyServer(OWN))
+  const told = heard.filter((message) => message.subject !== subject && !message.subject.includes('.servers.'))
   assert.deepEqual(
-    told.map(({ subject }) => subject),
+    told.map((message) => message.subject),
     [subjects.reply({ nodeId: OWN }, 'any', 'c2')],
   )
-  other.publish(subjects.anyServer(OWN), callBytes('c1'), subjects.reply({ nodeId: OWN }, 'any', 'c1'))
+  const reply = subjects.reply({ nodeId: OWN }, 'any', 'c1')
+  other.publish(subject, await sealedCall('c1', { subject, reply }), reply)
   await until(() => server.calls === 1)
 })
 
@@ -133,7 +151,7 @@ test('a node answers servers only, under the name of the call', async (t) => {
   for (const reply of wrong) other.publish(subjects.call(OWN), callBytes('c1'), reply)
   await settle()
   assert.equal(calls.length, 0)
-  assert.ok(heard.every(({ subject }) => subject === subjects.call(OWN)))
+  assert.ok(heard.every(({ subject }) => subject === subjects.call(OWN) || subject.includes('.servers.')))
   other.publish(subjects.call(OWN), callBytes('c1'), subjects.reply({ serverId: 's1' }, OWN, 'c1'))
   await until(() => server.calls === 1)
 })
@@ -142,7 +160,8 @@ test('where no server is, that is what an agent is told', async (t) => {
   const bus = new MemoryBus()
   const link: Link = bus.link()
   const forwarder = new Forwarder({ link, subjects })
-  forwarder.start({ nodeId: OWN })
+  const self = { nodeId: OWN }
+  forwarder.start(self, sealingFor(t, { link, subjects, self, logger: keepingLogger() }).calls)
   t.after(() => forwarder.stop())
   const request = {
     nodeId: undefined,

@@ -79,7 +79,7 @@ test('an announcement with a signature by another key is refused, and said once'
   const { bus, keysFor, logger } = worldOf(t)
   const agent = keysFor(undefined)
   const [victim, thief] = [signingKeyOf(newSeed()), signingKeyOf(newSeed())]
-  const about = { serverId: 's1', hasCore: true, curveKey: CURVE_KEY, sequence: 1 }
+  const about = { serverId: 's1', hasCore: true, curveKey: CURVE_KEY, clockMs: 0, sequence: 1 }
   const forged = signAnnouncement(about, subjects.serverKey, { ...thief, publicKey: victim.publicKey })
   const link = bus.link()
   for (const bytes of [forged, forged, forged.subarray(0, 80), Buffer.from('nonsense')]) {

@@ -4,9 +4,13 @@ import { test, type TestContext } from 'node:test'
 import { setTimeout as delay } from 'node:timers/promises'
 import { connect, type NatsConnection } from '@nats-io/transport-node'
 import { Packr } from 'msgpackr'
+import { openNatsLink } from '../../src/cluster/nats-link.ts'
+import type { KnownServer } from '../../src/cluster/server-trust.ts'
+import { Subjects } from '../../src/cluster/subjects.ts'
 import { type ClusterWorld, startCluster } from '../helpers/cluster.ts'
 import { ask } from '../helpers/raw-http.ts'
-import { until } from '../host/host-fixture.ts'
+import { type Sealing, sealingFor } from '../helpers/sealed-world.ts'
+import { keepingLogger, until } from '../host/host-fixture.ts'
 
 const packr = new Packr({ useRecords: false })
 const NODE = 'c1a57e00-1111-4111-8111-111111111111'
@@ -15,6 +19,16 @@ async function busOf(t: TestContext, world: ClusterWorld): Promise<NatsConnectio
   const bus = await connect({ servers: [world.nats.url] })
   t.after(() => bus.close())
   return bus
+}
+
+/** A stranger on the bus, and the server as it has heard it. */
+async function strangerOn(t: TestContext, world: ClusterWorld): Promise<Sealing & { server: KnownServer }> {
+  const logger = keepingLogger()
+  const link = await openNatsLink({ servers: [world.nats.url], name: 'me', logger })
+  t.after(() => link.close())
+  await until(() => link.isConnected)
+  const stranger = sealingFor(t, { link, subjects: new Subjects('global'), self: { nodeId: 'me' }, logger })
+  return { ...stranger, server: await stranger.calls.pick('any', new Set()) }
 }
 
 function nested(depth: number): Buffer {
@@ -74,7 +88,7 @@ function payloads(): Buffer[] {
   ]
 }
 
-function subjects(nodeId: string): string[] {
+function subjects(nodeId: string, serverId: string): string[] {
   const root = 'outpost.global'
   return [
     `${root}.node.${nodeId}.call`,
@@ -82,8 +96,12 @@ function subjects(nodeId: string): string[] {
     `${root}.node.${nodeId}.flow`,
     `${root}.node.${nodeId}.describe`,
     `${root}.node.${nodeId}.reply.any.x`,
-    `${root}.server.any.call.${nodeId}`,
-    `${root}.server.any.call.somebody`,
+    `${root}.server.${serverId}.call.${nodeId}`,
+    `${root}.server.${serverId}.call.somebody`,
+    `${root}.server.${serverId}.core.somebody`,
+    `${root}.server.${serverId}.flow.somebody.x`,
+    `${root}.servers.key`,
+    `${root}.servers.ask.somebody`,
     `${root}.server.x.flow.${nodeId}.x`,
     `${root}.server.x.reply.${nodeId}.x`,
     `${root}.roster.${nodeId}.beat`,
@@ -102,7 +120,8 @@ test('malformed and oversized messages on every subject', { timeout: 240_000 }, 
   const bus = await busOf(t, world)
   const logged = members.map((each) => each.stderr.length)
   let sent = 0
-  for (const subject of subjects(member.nodeId)) {
+  const { server } = await strangerOn(t, world)
+  for (const subject of subjects(member.nodeId, server.serverId)) {
     for (const payload of payloads()) {
       for (const reply of ['', 'outpost.global.server.x.reply.any.x', `outpost.global.roster.${member.nodeId}.beat`]) {
         bus.publish(subject, payload, reply === '' ? {} : { reply })
@@ -129,11 +148,24 @@ test('a message of a newer version is refused, and the caller is told why', { ti
   const { member } = world.host()
   const bus = await busOf(t, world)
   const heard: { kind?: string; code?: string; message?: string }[] = []
-  bus.subscribe('outpost.global.*.*.reply.>', { callback: (_error, { data }) => void heard.push(packr.unpack(data)) })
+  bus.subscribe('outpost.global.server.me.reply.>', {
+    callback: (_error, { data }) => void heard.push(packr.unpack(data)),
+  })
   const newer = packr.pack({ version: 99, call: 'abc', what: 'nobody knows yet' })
-  const replies = [`outpost.global.server.me.reply.${member.nodeId}.abc`, 'outpost.global.server.me.reply.any.abc']
+  const replies = [`outpost.global.server.me.reply.${member.nodeId}.abc`, 'outpost.global.node.me.reply.any.abc']
   bus.publish(`outpost.global.node.${member.nodeId}.call`, newer, { reply: replies[0] ?? '' })
-  bus.publish('outpost.global.server.any.call.me', newer, { reply: replies[1] ?? '' })
+  await until(() => heard.length === 1)
+  const { calls, server } = await strangerOn(t, world)
+  const to = { subject: `outpost.global.server.${server.serverId}.call.me`, reply: replies[1] ?? '' }
+  const sealed = calls.seal(server, to, newer)
+  bus.subscribe('outpost.global.node.me.reply.any.abc', {
+    callback: (_error, { data }) => {
+      const opened = sealed.open(data)
+      if (opened instanceof Uint8Array) heard.push(packr.unpack(opened))
+    },
+  })
+  await bus.flush()
+  bus.publish(to.subject, sealed.request, { reply: to.reply })
   await until(() => heard.length === 2)
   for (const { kind, code, message } of heard) {
     assert.deepEqual([kind, code], ['refusal', 'not_implemented'])

@@ -127,5 +127,5 @@ test('a server without a core hands secrets on to the one that has it, and asks 
   await owner.kill()
   const lost = await send(other.port, { method: 'GET', path: '/v1/cubbyhole/a', headers: { 'X-Vault-Token': token } })
   assert.equal(lost.status, 503)
-  assert.match(lost.body, /no server is connected/)
+  assert.match(lost.body, /no server with the secrets core is connected/)
 })

@@ -101,8 +101,9 @@ test('an agent speaks as itself only, and hears nothing that is for others', asy
   const mayPublish = [
     `${root}.roster.${own}.state`,
     `${root}.server.s1.reply.${own}.c1`,
-    `${root}.server.any.call.${own}`,
+    `${root}.server.s1.call.${own}`,
     `${root}.server.s1.flow.${own}.c1`,
+    `${root}.servers.ask.${own}`,
   ]
   assert.deepEqual(await refusedOf(await as(t, cluster, 'w1'), 'publish', mayPublish), [])
   const mustNotPublish = [
@@ -110,7 +111,11 @@ test('an agent speaks as itself only, and hears nothing that is for others', asy
     `${root}.roster.${own}.state.more`,
     `${root}.server.s1.reply.${other}.c1`,
     `${root}.server.s1.reply.any.c1`,
-    `${root}.server.any.call.${other}`,
+    `${root}.server.s1.call.${other}`,
+    `${root}.server.s1.core.${own}`,
+    `${root}.server.s1.core.${other}`,
+    `${root}.servers.key`,
+    `${root}.servers.ask.${other}`,
     `${root}.server.s1.flow.${other}.c1`,
     `${root}.node.${other}.call`,
     `${root}.node.${other}.flow.c1`,
@@ -128,6 +133,7 @@ test('an agent speaks as itself only, and hears nothing that is for others', asy
     `${root}.node.${own}.flow.*`,
     `${root}.node.${own}.describe`,
     `${root}.node.${own}.reply.*.*`,
+    `${root}.servers.key`,
   ]
   assert.deepEqual(await refusedOf(await as(t, cluster, 'w1'), 'subscribe', maySubscribe), [])
   const mustNotSubscribe = [
@@ -138,9 +144,11 @@ test('an agent speaks as itself only, and hears nothing that is for others', asy
     `${root}.node.${other}.call`,
     `${root}.node.${other}.reply.*.*`,
     `${root}.server.>`,
-    `${root}.server.any.call.*`,
-    `${root}.server.any.call.${other}`,
-    `${root}.server.any.call.${own}`,
+    `${root}.server.*.call.*`,
+    `${root}.server.*.core.*`,
+    `${root}.server.s1.call.${other}`,
+    `${root}.server.s1.call.${own}`,
+    `${root}.servers.ask.*`,
     `${root}.server.s1.reply.*.*`,
     `${root}.server.s1.reply.${own}.*`,
     `${root}.server.*.flow.*.*`,
