@@ -1,6 +1,6 @@
 /** The options of every command that talks to an agent, and the agent that they mean. */
 import type { CommandIo } from './command-shape.ts'
-import { type AgentTarget, agentTarget } from './http-client.ts'
+import { type AgentTarget, agentTarget } from './agent-target.ts'
 import { flag, text } from './options.ts'
 import { noColorOption } from './terminal.ts'
 
@@ -22,9 +22,9 @@ export const nodeIdOption = text({
   fallback: undefined,
 })
 
-/** Throws CommandError. */
+/** The agent of a command about hosts. Throws CommandError. */
 export function agentOf(values: { readonly address: string | undefined }, io: CommandIo): AgentTarget {
-  return agentTarget(io.env, values.address)
+  return agentTarget(io.env, 'hosts', values.address)
 }
 
 /** As every command prints JSON. */

@@ -8,7 +8,8 @@ import { findOne } from './alloc-view.ts'
 import type { CommandIo, Operands } from './command-shape.ts'
 import { CommandError } from './command-shape.ts'
 import { fieldsOf } from './answer.ts'
-import { type AgentTarget, RefusedByAgent, requestJson } from './http-client.ts'
+import type { AgentTarget } from './agent-target.ts'
+import { RefusedByAgent, requestJson } from './http-client.ts'
 
 export const allocOptions = { 'data-dir': dataDirOption }
 

@@ -4,7 +4,8 @@
  */
 import { type ByteSink, openSink } from './byte-sink.ts'
 import type { CommandIo } from './command-shape.ts'
-import type { AgentTarget, Query } from './http-client.ts'
+import type { AgentTarget } from './agent-target.ts'
+import type { Query } from './http-client.ts'
 import { framesOf, type Outage } from './log-stream.ts'
 import type { Sinks, StreamOutput } from './stream-output.ts'
 import { shownName } from './shown.ts'

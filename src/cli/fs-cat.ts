@@ -5,7 +5,8 @@ import { allocationId, allocOptions } from './alloc-argument.ts'
 import { openSink } from './byte-sink.ts'
 import { CommandError, defineCommand } from './command-shape.ts'
 import { FileSink } from './file-sink.ts'
-import { type AgentTarget, brokenBody, openResponse, requireSuccess } from './http-client.ts'
+import type { AgentTarget } from './agent-target.ts'
+import { brokenBody, openResponse, requireSuccess } from './http-client.ts'
 import { text } from './options.ts'
 import { humanBytes } from './quantities.ts'
 import { Progress, terminalOf } from './terminal.ts'
@@ -27,7 +28,7 @@ export const command = defineCommand({
     const target = agentOf(values, io)
     const id = allocationId(given, values, target, io)
     const response = await openResponse(target, { path: `/v1/client/fs/cat/${id}`, query: { path } })
-    await requireSuccess(response)
+    await requireSuccess(response, target)
     if (values.o === undefined) await toStdout(response, target)
     else await toFile(response, target, values.o, new Progress(io, terminalOf(2, io.env, values['no-color'])))
     return 0

@@ -1,35 +1,17 @@
 /**
- * How commands talk to an agent or server: HTTP like any client, addresses and tokens from the field's variables.
+ * How commands talk to an agent or server: HTTP like any client. Where to and with which token, `agent-target.ts` says.
  * Everything that goes wrong becomes a `CommandError` with one line that says what to do. A token is never shown.
  */
-import { readFileSync } from 'node:fs'
 import type { ClientRequest, IncomingMessage, RequestOptions } from 'node:http'
 import type { Readable } from 'node:stream'
-import { errnoOf, messageOf } from '../kit/errors.ts'
+import { errnoOf, messageOf, TOKEN_HEADER, UNKNOWN_TOKEN } from '../kit/errors.ts'
+import { type AgentTarget, type TlsTrust, tokenVariableOf } from './agent-target.ts'
 import { CommandError } from './command-shape.ts'
-import { storedToken } from './token-file.ts'
 
 // `import` from node:http would evaluate all it exports, the whole of undici included: 10 ms for nothing. And TLS is
 // loaded only where it is spoken.
 const opener = (protocol: string) =>
   (protocol === 'https:' ? process.getBuiltinModule('node:https') : process.getBuiltinModule('node:http')).request
-
-export interface AgentTarget {
-  readonly url: URL
-  /** Which variable the address is from; undefined for the default. */
-  readonly from: string | undefined
-  readonly token: string | undefined
-  readonly tls: TlsTrust
-}
-
-/** What an address with https needs beyond the system's own, as PEM. */
-interface TlsTrust {
-  /** The authorities to trust instead of the system's. */
-  readonly ca?: string
-  /** The certificate to show, and its key. */
-  readonly cert?: string
-  readonly key?: string
-}
 
 /** A list is given as often as it has values. */
 export type Query = Readonly<Record<string, string | number | boolean | readonly string[] | undefined>>
@@ -75,12 +57,6 @@ export class RefusedByAgent extends CommandError {
 /** What servers say of a host that they know and that is not there. */
 const NO_PATH = 'No path to node'
 
-const DEFAULT_ADDRESS = 'http://127.0.0.1:4646'
-const ADDRESS_NAMES = ['OUTPOST_ADDR', 'NOMAD_ADDR', 'VAULT_ADDR'] as const
-const TOKEN_NAMES = ['OUTPOST_TOKEN', 'NOMAD_TOKEN', 'VAULT_TOKEN'] as const
-const CA_NAMES = ['OUTPOST_CACERT', 'NOMAD_CACERT', 'VAULT_CACERT'] as const
-const CERT_NAMES = ['OUTPOST_CLIENT_CERT', 'NOMAD_CLIENT_CERT', 'VAULT_CLIENT_CERT'] as const
-const KEY_NAMES = ['OUTPOST_CLIENT_KEY', 'NOMAD_CLIENT_KEY', 'VAULT_CLIENT_KEY'] as const
 /** An error's text beyond this is not from us. */
 const ERROR_BYTES_MAX = 64 * 1024
 const MESSAGE_CHARS_MAX = 500
@@ -88,45 +64,6 @@ const MESSAGE_CHARS_MAX = 500
 const ANSWER_BYTES_MAX = 64 * 1024 * 1024
 /** Whoever has not begun to answer by then never will: agents give a request up after 90 s. */
 const HEAD_MS = 100_000
-
-/**
- * Address, token and trust from the environment; `address`, when it is given, is that of the option -address.
- * Throws CommandError for an address that is none.
- */
-export function agentTarget(env: NodeJS.ProcessEnv, address?: string): AgentTarget {
-  const from = address === undefined ? firstSet(env, ADDRESS_NAMES) : '-address'
-  const text = address ?? (from && env[from]) ?? DEFAULT_ADDRESS
-  const url = parseAddress(text)
-  if (!url) throw new CommandError(`${from} is not an address, set it to something like ${DEFAULT_ADDRESS}`)
-  const tokenName = tokenVariable(env)
-  const token = tokenName === undefined ? storedToken(env) : env[tokenName]
-  return { url, from, token, tls: url.protocol === 'https:' ? tlsTrust(env) : {} }
-}
-
-/** The variable that the token is from, when one is set. */
-export function tokenVariable(env: NodeJS.ProcessEnv): string | undefined {
-  return firstSet(env, TOKEN_NAMES)
-}
-
-function tlsTrust(env: NodeJS.ProcessEnv): TlsTrust {
-  const ca = pemNamedBy(env, CA_NAMES)
-  const cert = pemNamedBy(env, CERT_NAMES)
-  const key = pemNamedBy(env, KEY_NAMES)
-  if ((cert === undefined) !== (key === undefined)) {
-    throw new CommandError(`${CERT_NAMES[0]} and ${KEY_NAMES[0]} go together, set both or none`)
-  }
-  const trust = {
-    ...(ca === undefined ? {} : { ca }),
-    ...(cert === undefined || key === undefined ? {} : { cert, key }),
-  }
-  try {
-    process.getBuiltinModule('node:tls').createSecureContext(trust)
-  } catch (error) {
-    const names = [CA_NAMES[0], CERT_NAMES[0], KEY_NAMES[0]].join(', ')
-    throw new CommandError(`one of ${names} names no usable PEM file: ${messageOf(error)}`, 1, { cause: error })
-  }
-  return trust
-}
 
 /**
  * Sends one request and resolves to its response once the head has arrived, whatever its status. The caller reads the
@@ -179,7 +116,7 @@ function send(source: Readable, outgoing: ClientRequest, fail: (error: Error) =>
 /** Sends one request and resolves to its body as text. Throws CommandError unless the status is 2xx. */
 export async function requestText(target: AgentTarget, request: AgentRequest): Promise<string> {
   const response = await openResponse(target, request)
-  await requireSuccess(response)
+  await requireSuccess(response, target)
   return responseText(response, target)
 }
 
@@ -200,17 +137,40 @@ export async function requestJson(target: AgentTarget, request: AgentRequest): P
 }
 
 /** Throws CommandError with the answer's own text unless the status is 2xx; reads the body only then. */
-export async function requireSuccess(response: IncomingMessage): Promise<void> {
+export async function requireSuccess(response: IncomingMessage, target: AgentTarget): Promise<void> {
   const status = response.statusCode ?? 0
   if (status >= 200 && status < 300) return
-  throw refusalOf(response, await bodyText(response, undefined, ERROR_BYTES_MAX))
+  throw refusalOf(response, await bodyText(response, undefined, ERROR_BYTES_MAX), target)
 }
 
 /** What an answer that is no success says, and what to do about it where that is known. */
-export function refusalOf({ statusCode: status = 0, statusMessage }: IncomingMessage, body: string): RefusedByAgent {
+export function refusalOf(response: IncomingMessage, body: string, target: AgentTarget): RefusedByAgent {
+  const { statusCode: status = 0, statusMessage } = response
   const message = errorText(body) || statusMessage || 'no reason given'
-  const hint = status === 401 || status === 403 ? ', set OUTPOST_TOKEN to a token that may do this' : ''
+  const isAboutToken = status === 401 || (status === 403 && /permission denied|token/i.test(message))
+  const hint = isAboutToken ? `, ${tokenHint(target, isUnknownToken(response, body))}` : ''
   return new RefusedByAgent(status, `${message} (HTTP ${status})${hint}`)
+}
+
+/** What its holder may know about a token that was refused. */
+function tokenHint(target: AgentTarget, isUnknown: boolean): string {
+  const { token, tokenFrom, withheld } = target
+  if (token !== undefined) {
+    const source = tokenFrom === undefined ? 'the token that was given' : `the token from ${tokenFrom}`
+    return isUnknown ? `${source} is unknown or has expired` : `${source} is not allowed to do this`
+  }
+  const others = withheld.length === 0 ? '' : ` (${withheld.join(' and ')} not sent: for another address)`
+  return `no token was sent, set ${tokenVariableOf(target)}${others}`
+}
+
+/**
+ * Whether a server refused because it does not know the token. Hosts say so in a header; the secrets core, as the
+ * compatible systems, has the bare text for that, and wraps what a policy refuses.
+ */
+function isUnknownToken({ headers }: IncomingMessage, body: string): boolean {
+  if (headers[TOKEN_HEADER] === UNKNOWN_TOKEN) return true
+  const errors = errorsIn(body)
+  return errors?.length === 1 && /^(permission denied|bad token)$|invalid token/.test(errors[0] ?? '')
 }
 
 /** The whole body of an answer, whatever its status. Throws CommandError. */
@@ -220,17 +180,23 @@ export async function responseText(response: IncomingMessage, target: AgentTarge
   throw new CommandError(`${target.url.origin} answered without an end, is it an outpost agent?`)
 }
 
-/** The message of either error format: plain text, or `{"errors":[...]}`. */
-function errorText(body: string): string {
-  let text = body.trim()
+/** The list of `{"errors":[...]}`; undefined for the plain text that the client endpoints have. */
+function errorsIn(body: string): string[] | undefined {
   try {
     const parsed: unknown = JSON.parse(body)
-    if (typeof parsed === 'object' && parsed !== null && 'errors' in parsed && Array.isArray(parsed.errors)) {
-      text = parsed.errors.map((each) => String(each).trim()).join('\n')
-    }
+    if (typeof parsed !== 'object' || parsed === null || !('errors' in parsed)) return undefined
+    return Array.isArray(parsed.errors) ? parsed.errors.map((each) => String(each)) : undefined
   } catch {
-    // Plain text, as the client endpoints have it.
+    return undefined
   }
+}
+
+/** The message of either error format, in one line. */
+function errorText(body: string): string {
+  const text =
+    errorsIn(body)
+      ?.map((each) => each.trim())
+      .join('\n') ?? body.trim()
   // The secrets core frames some of its errors as the compatible system does: a count, and a list.
   const bare = text.replaceAll(/\d+ errors? occurred:\s*\* /g, '').replaceAll(/\n\s*\* /g, '\n')
   const line = bare.trim().replaceAll(/\s*\n\s*/g, '; ')
@@ -281,25 +247,4 @@ function explain(error: unknown, target: AgentTarget): CommandError {
     return say(`${where} broke the connection (${code})${hint}`)
   }
   return say(`the request to ${where} failed: ${messageOf(error)}`)
-}
-
-function parseAddress(text: string): URL | undefined {
-  const url = URL.parse(/^[a-z][a-z0-9+.-]*:\/\//i.test(text) ? text : `http://${text}`)
-  return url && (url.protocol === 'http:' || url.protocol === 'https:') && url.hostname !== '' ? url : undefined
-}
-
-function firstSet<N extends string>(env: NodeJS.ProcessEnv, names: readonly N[]): N | undefined {
-  return names.find((name) => env[name] !== undefined && env[name] !== '')
-}
-
-/** The file that the first of these variables names. Throws CommandError when it cannot be read. */
-function pemNamedBy(env: NodeJS.ProcessEnv, names: readonly string[]): string | undefined {
-  const name = firstSet(env, names)
-  const file = name && env[name]
-  if (file === undefined) return undefined
-  try {
-    return readFileSync(file, 'utf8')
-  } catch (error) {
-    throw new CommandError(`${name} names ${file}, which cannot be read: ${messageOf(error)}`, 1, { cause: error })
-  }
 }

@@ -13,7 +13,8 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { messageOf } from '../kit/errors.ts'
 import { CommandError } from './command-shape.ts'
 import { type Frame, FrameReader, NotAFrame } from './frame-reader.ts'
-import { type AgentTarget, openResponse, type Query, RefusedByAgent, requireSuccess } from './http-client.ts'
+import type { AgentTarget } from './agent-target.ts'
+import { openResponse, type Query, RefusedByAgent, requireSuccess } from './http-client.ts'
 
 /** Two heartbeats may be late. */
 const SILENCE_MS = 5000
@@ -77,7 +78,7 @@ async function answered(request: StreamRequest, query: Query, patienceMs: number
   try {
     const signal = AbortSignal.any([request.signal, late.signal])
     const response = await openResponse(request.target, { path: request.path, query, signal })
-    await requireSuccess(response)
+    await requireSuccess(response, request.target)
     return response
   } catch (error) {
     if (!late.signal.aborted) throw error

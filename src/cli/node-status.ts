@@ -2,7 +2,8 @@
 import { agentOf, agentOptions, jsonOption, printJson } from './agent-access.ts'
 import { type Answer, fieldsOf } from './answer.ts'
 import { CommandError, defineCommand } from './command-shape.ts'
-import { type AgentTarget, RefusedByAgent, requestJson } from './http-client.ts'
+import type { AgentTarget } from './agent-target.ts'
+import { RefusedByAgent, requestJson } from './http-client.ts'
 import { humanBytes, humanSeconds } from './quantities.ts'
 import { formatPairs } from './table.ts'
 import { shownName } from './shown.ts'
@@ -47,17 +48,19 @@ type Answers = { readonly [K in Source]?: unknown }
 async function askAll(target: AgentTarget): Promise<{ answers: Answers; denied: Source[] }> {
   const answers: { [K in Source]?: unknown } = {}
   const denied: Source[] = []
+  let refusal: RefusedByAgent | undefined
   const ask = async (source: Source) => {
     try {
       answers[source] = await requestJson(target, { path: SOURCES[source] })
     } catch (error) {
       if (!(error instanceof RefusedByAgent) || error.status !== 403) throw error
       denied.push(source)
+      refusal ??= error
     }
   }
   await Promise.all([ask('Agent'), ask('Metadata'), ask('Stats')])
   if (Object.keys(answers).length > 0) return { answers, denied }
-  throw new CommandError('Permission denied (HTTP 403), set OUTPOST_TOKEN to a token that may read the node')
+  throw refusal ?? new CommandError('the agent told nothing')
 }
 
 type Pairs = (readonly [string, string])[]

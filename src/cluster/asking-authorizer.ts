@@ -14,7 +14,7 @@
  * tries again and again asks the server once.
  */
 import { createHash } from 'node:crypto'
-import { Refusal } from '../kit/errors.ts'
+import { Refusal, unknownToken } from '../kit/errors.ts'
 import type { Identity } from '../kit/operation.ts'
 import type { Authorizer, Grants, OwnAuthorizer } from './authorizer.ts'
 
@@ -73,7 +73,7 @@ export function createAskingAuthorizer(options: AskingOptions): AskingAuthorizer
       const before = memory.get(key)
       if (before && now() < before.freshUntilMs) {
         if (before.identity) return before.identity
-        throw new Refusal('permission_denied', 'Permission denied')
+        throw unknownToken()
       }
       return questions.identityOf(token, remote, key)
     },

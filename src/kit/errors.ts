@@ -53,6 +53,15 @@ export class Refusal extends Error {
   }
 }
 
+/** Says, in lower case, what became of the token of a request that was refused. */
+export const TOKEN_HEADER = 'x-outpost-token'
+export const UNKNOWN_TOKEN = 'unknown'
+
+/** For a token that is not known, or is no longer. Its holder can tell that from a token that may not do something. */
+export function unknownToken(): Refusal {
+  return new Refusal('permission_denied', 'Permission denied', { 'X-Outpost-Token': UNKNOWN_TOKEN })
+}
+
 /** Something of ours failed. `message` is for the log; the caller is told only that it happened. */
 export class Fault extends Error {
   override readonly name = 'Fault'

@@ -12,7 +12,7 @@ import { cubbyholePrefix } from '../engines/cubbyhole/cubbyhole.ts'
 import type { Caller, Engine, Storage } from '../engines/engine.ts'
 import { Rejection } from '../engines/engine.ts'
 import { PathTable } from '../engines/path-table.ts'
-import { messageOf, Refusal } from '../kit/errors.ts'
+import { messageOf, Refusal, unknownToken } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
 import type { Identity } from '../kit/operation.ts'
 import type { Admitted, Core, Judgement } from './handle.ts'
@@ -289,7 +289,7 @@ export class SecretsCore implements Core {
 
   #askable(): Admission {
     // It has never given anybody a token, so it can tell.
-    if (!this.isInitialised) throw new Refusal('permission_denied', 'Permission denied')
+    if (!this.isInitialised) throw unknownToken()
     if (!this.#open || this.barrier.isSealed) throw new Refusal('sealed', 'Vault is sealed')
     return this.#open.admission
   }

@@ -9,6 +9,7 @@ import { Rejection } from '../engines/engine.ts'
 import { Fault, Refusal, type RefusalCode } from '../kit/errors.ts'
 import type { AnyOperation, Call, Chunk, Operation } from '../kit/operation.ts'
 import { queryBoolean, schema } from '../kit/schema.ts'
+import { denied } from './answer.ts'
 import type { SecretsCore } from './core.ts'
 import type { Question } from './handle.ts'
 
@@ -72,7 +73,7 @@ async function admitted(
     })
     await caller.used
     await caller.spent?.()
-    if (!isAllowed) throw new Rejection(403, 'permission denied')
+    if (!isAllowed) throw denied()
   } catch (error) {
     if (!(error instanceof Rejection)) throw error
     throw new Refusal(CODES[error.status] ?? 'invalid_request', error.errors.join('; '))

@@ -10,8 +10,11 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 import { CommandError } from '../../src/cli/command-shape.ts'
-import { agentTarget, requestJson, requestText } from '../../src/cli/http-client.ts'
+import { type AgentTarget, agentTarget as targetOf } from '../../src/cli/agent-target.ts'
+import { requestJson, requestText } from '../../src/cli/http-client.ts'
 import { makeCertificate } from '../helpers/machine.ts'
+
+const agentTarget = (env: NodeJS.ProcessEnv): AgentTarget => targetOf(env, 'hosts')
 
 async function serve(t: TestContext, listener: RequestListener): Promise<string> {
   const server = createServer(listener)
@@ -26,22 +29,6 @@ const failsWith = (message: RegExp) => (error: unknown) => {
   assert.ok(!error.message.includes('\n'), 'one line')
   return true
 }
-
-test('address and token: ours, then the two others, empty ones do not count', () => {
-  const environments: [NodeJS.ProcessEnv, string, string | undefined][] = [
-    [{}, 'http://127.0.0.1:4646', undefined],
-    [{ VAULT_ADDR: 'http://v:1', VAULT_TOKEN: 'v' }, 'http://v:1', 'v'],
-    [{ VAULT_ADDR: 'http://v:1', NOMAD_ADDR: 'https://n:2', NOMAD_TOKEN: 'n', VAULT_TOKEN: 'v' }, 'https://n:2', 'n'],
-    [{ NOMAD_ADDR: 'http://n:2', OUTPOST_ADDR: 'o:3', NOMAD_TOKEN: 'n', OUTPOST_TOKEN: 'o' }, 'http://o:3', 'o'],
-    [{ OUTPOST_ADDR: '', NOMAD_ADDR: 'http://n:2', OUTPOST_TOKEN: '', NOMAD_TOKEN: '' }, 'http://n:2', undefined],
-  ]
-  for (const [env, address, token] of environments) {
-    const target = agentTarget(env)
-    assert.deepEqual([target.url.origin, target.token], [address, token])
-  }
-  assert.throws(() => agentTarget({ NOMAD_ADDR: 'ftp://x' }), failsWith(/^NOMAD_ADDR is not an address, set it to/))
-  assert.throws(() => agentTarget({ OUTPOST_ADDR: 'http://' }), failsWith(/^OUTPOST_ADDR is not an address/))
-})
 
 test('sends method, query, body and token, and reads JSON', async (t) => {
   const address = await serve(t, (request, response) => {
@@ -65,14 +52,15 @@ test('sends method, query, body and token, and reads JSON', async (t) => {
 test('an error answer is its own text, whichever format it has', async (t) => {
   const address = await serve(t, (request, response) => {
     response.statusCode = request.url === '/denied' ? 403 : 404
-    response.end(request.url === '/plain' ? 'Unknown allocation "x"\n' : '{"errors":["first","second"]}')
+    const errors = request.url === '/denied' ? ['1 error occurred:\n\t* permission denied\n\n'] : ['first', 'second']
+    response.end(request.url === '/plain' ? 'Unknown allocation "x"\n' : JSON.stringify({ errors }))
   })
   const target = agentTarget({ OUTPOST_ADDR: address })
   await assert.rejects(requestText(target, { path: '/plain' }), failsWith(/^Unknown allocation "x" \(HTTP 404\)$/))
   await assert.rejects(requestText(target, { path: '/json' }), failsWith(/^first; second \(HTTP 404\)$/))
   await assert.rejects(
     requestText(target, { path: '/denied' }),
-    failsWith(/\(HTTP 403\), set OUTPOST_TOKEN to a token that may do this$/),
+    failsWith(/^permission denied \(HTTP 403\), no token was sent, set OUTPOST_TOKEN$/),
   )
 })
 

@@ -54,7 +54,7 @@ test('what a token does not permit is named, and nothing permitted is an error',
   assert.match(some.stdout, /^Meta k +=? v\\x1b\[2J\nNot permitted = \/v1\/agent\/self, \/v1\/client\/stats$/m)
   const none = await ask(agent.url, ['node', 'status'], { OUTPOST_TOKEN: 'none' })
   assert.deepEqual([none.code, none.stdout], [1, ''])
-  assert.match(none.stderr, /set OUTPOST_TOKEN/)
+  assert.match(none.stderr, /the token from OUTPOST_TOKEN is not allowed/)
   assert.ok(!none.stderr.includes('none'), 'the token is not shown')
 })
 

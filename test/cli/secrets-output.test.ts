@@ -102,7 +102,7 @@ test('errors are one line with the next step', async (t) => {
     ],
     [
       { 'GET x': [403, { errors: ['1 error occurred:\n\t* permission denied\n\n'] }] },
-      /^outpost: permission denied \(HTTP 403\), set OUTPOST_TOKEN to a token that may do this\n$/,
+      /^outpost: permission denied \(HTTP 403\), the token from OUTPOST_TOKEN is not allowed to do this\n$/,
     ],
     [
       { 'GET x': [400, { errors: ['2 errors occurred:\n\t* one\n\t* two\n\n', 'three'] }] },

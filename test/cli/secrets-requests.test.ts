@@ -272,6 +272,6 @@ test('namespace, wrapping and the home directory', async (t) => {
   assert.equal(login.code, 0)
   await runAt(core, ['read', 'x'], home)
   assert.equal(core.asked.at(-1)?.headers['x-vault-token'], 'kept-token')
-  await runAt(core, ['read', 'x'], { HOME: directory, OUTPOST_TOKEN: undefined, VAULT_TOKEN: 'of the variable' })
+  await runAt(core, ['read', 'x'], { HOME: directory, OUTPOST_TOKEN: 'of the variable' })
   assert.equal(core.asked.at(-1)?.headers['x-vault-token'], 'of the variable')
 })

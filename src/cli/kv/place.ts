@@ -3,6 +3,7 @@
  * it is a versioned store, whose data and metadata have paths of their own. The server is asked first, as the field's
  * commands do.
  */
+import { tokenVariableOf } from '../agent-target.ts'
 import type { Answer } from '../answer.ts'
 import { CommandError } from '../command-shape.ts'
 import { RefusedByAgent } from '../http-client.ts'
@@ -64,7 +65,7 @@ async function mountAt(core: CoreAccess, asked: string): Promise<Answer> {
     if (!(error instanceof RefusedByAgent) || error.status !== 403 || !error.message.includes('preflight')) throw error
     // Nobody is told which of the two it is.
     const where = `no store of secrets is at ${asked}, or the token has no right to anything in it`
-    throw new CommandError(`${where}: set OUTPOST_TOKEN, "outpost secrets list" lists the stores`)
+    throw new CommandError(`${where}: set ${tokenVariableOf(core.target)}, "outpost secrets list" lists the stores`)
   }
 }
 

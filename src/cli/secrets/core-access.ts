@@ -4,18 +4,10 @@
  */
 import type { IncomingMessage } from 'node:http'
 import { agentOptions } from '../agent-access.ts'
+import { type AgentTarget, agentTarget } from '../agent-target.ts'
 import { type Answer, fieldsOf } from '../answer.ts'
 import { CommandError, type CommandIo } from '../command-shape.ts'
-import {
-  type AgentRequest,
-  type AgentTarget,
-  agentTarget,
-  openResponse,
-  type Query,
-  RefusedByAgent,
-  refusalOf,
-  responseText,
-} from '../http-client.ts'
+import { type AgentRequest, openResponse, type Query, RefusedByAgent, refusalOf, responseText } from '../http-client.ts'
 import { text, UsageError } from '../options.ts'
 import { isJsonObject, parseExact } from './exact-json.ts'
 
@@ -34,6 +26,12 @@ export const coreOptions = {
   'client-cert': file('The certificate to show where one is asked for', 'OUTPOST_CLIENT_CERT'),
   'client-key': file('Its key', 'OUTPOST_CLIENT_KEY'),
   ...agentOptions,
+  address: text({
+    placeholder: 'URL',
+    help: 'The server to talk to',
+    fallback: undefined,
+    shownDefault: 'OUTPOST_ADDR, else VAULT_ADDR, else NOMAD_ADDR, else http://127.0.0.1:4646',
+  }),
 }
 
 export const wrapOption = {
@@ -67,7 +65,7 @@ export function coreOf(values: AccessValues, io: CommandIo): CoreAccess {
   const namespace = values.namespace ?? (io.env['VAULT_NAMESPACE'] || undefined)
   const wrapTtl = values['wrap-ttl']
   return {
-    target: agentTarget(withFiles(io.env, values), values.address),
+    target: agentTarget(withFiles(io.env, values), 'secrets', values.address),
     headers: {
       'X-Vault-Request': 'true',
       ...(namespace === undefined ? {} : { 'X-Vault-Namespace': namespace }),
@@ -181,7 +179,7 @@ export async function requireCoreSuccess(core: CoreAccess, response: IncomingMes
 
 /** The refusal; for a server that cannot answer anybody, with what changes that. */
 async function explained(core: CoreAccess, response: IncomingMessage, body: string): Promise<RefusedByAgent> {
-  const refusal = refusalOf(response, body)
+  const refusal = refusalOf(response, body, core.target)
   const say = (message: string) => new RefusedByAgent(refusal.status, message)
   if (refusal.status === 404 && refusal.message.includes('no handler for route "/v1/')) {
     return say(

@@ -1,6 +1,6 @@
 /** `outpost login`: keeps a token for the commands that follow. */
+import type { AgentTarget } from '../agent-target.ts'
 import { CommandError, type CommandIo, defineCommand } from '../command-shape.ts'
-import { tokenVariable } from '../http-client.ts'
 import { choice, flag, UsageError } from '../options.ts'
 import { type CoreAnswer, coreOf, coreOptions, requireCore } from '../secrets/core-access.ts'
 import { fieldsOf } from '../answer.ts'
@@ -13,8 +13,8 @@ export const command = defineCommand({
   summary: 'Check a token and keep it for the commands that follow',
   details: [
     'Asks for the token on the terminal and does not show it; with - it is read from standard input.',
-    'It is kept in ~/.outpost-token, readable by you only, and used where no variable (OUTPOST_TOKEN,',
-    '...) is set.',
+    'It is kept in ~/.outpost-token, readable by you only, and used at OUTPOST_ADDR, or the default',
+    'address, where no variable has a token for that.',
     '',
     'Example: outpost login - < token',
   ].join('\n'),
@@ -33,22 +33,29 @@ export const command = defineCommand({
     const token = await typedSecret(given?.replace(/^token=/, ''), wanted, io)
     if (/[^\x21-\x7e]/.test(token)) throw new UsageError('that is no token: it has a sign that none has')
     const core = coreOf(values, io)
-    const self = await requireCore({ ...core, target: { ...core.target, token } }, { path: 'auth/token/lookup-self' })
+    const self = await requireCore(
+      { ...core, target: { ...core.target, token, tokenFrom: undefined } },
+      { path: 'auth/token/lookup-self' },
+    )
     if (values['token-only']) {
       printField('token', token, 'table', io)
       return 0
     }
-    if (!values['no-store']) keep(token, io)
+    if (!values['no-store']) keep(token, core.target, io)
     if (!values['no-print']) printSecret(asLogin(self, token), values, io)
     return 0
   },
 })
 
-function keep(token: string, io: CommandIo): void {
+function keep(token: string, { from, tokenFrom }: AgentTarget, io: CommandIo): void {
   const file = storeToken(token, io.env)
   io.err(`the token is kept in ${file}\n`)
-  const variable = tokenVariable(io.env)
-  if (variable !== undefined) io.err(`warning: ${variable} is set and outranks it: unset ${variable}\n`)
+  if (from === 'NOMAD_ADDR' || from === 'VAULT_ADDR') {
+    io.err(`warning: the kept token is not sent to ${from}: set OUTPOST_ADDR to that address\n`)
+  }
+  if (tokenFrom !== undefined && tokenFrom !== file) {
+    io.err(`warning: ${tokenFrom} is set and outranks it: unset ${tokenFrom}\n`)
+  }
 }
 
 /** As if the token had just been given out: with the block that a login has. */

@@ -6,7 +6,7 @@
  * is written down before the caller is answered. Two that come at the same time are counted one after the other.
  */
 import { Rejection } from '../../engines/engine.ts'
-import { Refusal } from '../../kit/errors.ts'
+import { unknownToken } from '../../kit/errors.ts'
 import type { Identity } from '../../kit/operation.ts'
 import type { Acl, Decision } from '../policies/acl.ts'
 import type { Admitted, Judgement } from '../handle.ts'
@@ -106,7 +106,7 @@ export class Admission {
     const known = this.#core.tokens.known(token, this.#core.now())
     if (!known?.mayComeFrom(remote)) {
       if (known && remote === undefined) this.#core.onUnseenAddress(known.entry.accessor)
-      throw new Refusal('permission_denied', 'Permission denied')
+      throw unknownToken()
     }
     if (known.entry.usesLeft === 0) return tell(known.entry)
     return this.#paid(known.entry, tell)
