@@ -133,12 +133,13 @@ function run(line: string, env: Readonly<Record<string, string>>) {
 const DENIED = { errors: ['1 error occurred:\n\t* permission denied\n\n'] }
 const UNKNOWN = { errors: ['permission denied'] }
 
+function refuse(_request: IncomingMessage, response: ServerResponse): void {
+  response.statusCode = 403
+  response.end(JSON.stringify(DENIED))
+}
+
 test('with the variables of two systems set, neither is shown the token of the other', async (t) => {
   const HOME = home(t)
-  const refuse = (_request: IncomingMessage, response: ServerResponse) => {
-    response.statusCode = 403
-    response.end(JSON.stringify(DENIED))
-  }
   const [vault, nomad] = [await listener(t, refuse), await listener(t, refuse)]
   const env = { HOME, VAULT_ADDR: vault.url, NOMAD_ADDR: nomad.url, NOMAD_TOKEN: 'of-nomad', OUTPOST_TOKEN: 'ours' }
   const read = await run('read secret/x', env)
