@@ -97,6 +97,11 @@ export class SecretsRoom {
       clusterName: config.name,
       logger,
       surroundings: surroundingsOf(options),
+      // Asked for each request: a reload changes them.
+      unauthed: {
+        rekey: () => !options.process.config.server.disableUnauthedRekeyEndpoints,
+        generateRoot: () => !options.process.config.server.disableUnauthedGenerateRootEndpoints,
+      },
     })
     this.figures = new SecretsFigures({ core: this.core, store, logger })
     this.operations = secretsOperations(this.core)

@@ -134,6 +134,10 @@ export interface ServerConfig {
   readonly storagePath: string
   /** False on a server that forwards secrets requests to another one. */
   readonly secrets: boolean
+  /** False: callers without a token may use `sys/rekey/` and `sys/rekey-recovery-key/`. */
+  readonly disableUnauthedRekeyEndpoints: boolean
+  /** False: callers without a token may use `sys/generate-root/`. */
+  readonly disableUnauthedGenerateRootEndpoints: boolean
   readonly seal: { readonly type: 'shamir' | 'static'; readonly settings: Readonly<Record<string, string>> }
 }
 

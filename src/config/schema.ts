@@ -142,6 +142,8 @@ const server = block({
   storage_path: absolutePath(),
   secrets: boolean(),
   seal: labelled(textMap(noChecks)),
+  disable_unauthed_rekey_endpoints: boolean(),
+  disable_unauthed_generate_root_endpoints: boolean(),
 })
 
 const nats = block({

@@ -13,10 +13,14 @@ export interface TakenOver {
   readonly waiting: readonly string[]
 }
 
-/** Takes over tokens, policies, the keys of servers, allowed hosts, TLS files, everything about the log, and all limits but two. */
+/**
+ * Takes over tokens, policies, the keys of servers, allowed hosts, TLS files, everything about the log, all limits but two,
+ * and whether callers without a token may rekey and make root tokens.
+ */
 export function takeOver(running: Config, loaded: Config): TakenOver {
   const { httpMaxHeaderBytes, httpsHandshakeTimeoutMs } = running.limits
   const { logFile: _, logJson: __, ...rest } = running
+  const { disableUnauthedGenerateRootEndpoints, disableUnauthedRekeyEndpoints } = loaded.server
   const config: Config = {
     ...rest,
     ...(loaded.logFile === undefined ? {} : { logFile: loaded.logFile }),
@@ -27,6 +31,7 @@ export function takeOver(running: Config, loaded: Config): TakenOver {
     tls: loaded.tls.http === running.tls.http ? loaded.tls : running.tls,
     logLevel: loaded.logLevel,
     logRotate: loaded.logRotate,
+    server: { ...running.server, disableUnauthedGenerateRootEndpoints, disableUnauthedRekeyEndpoints },
     limits: { ...loaded.limits, httpMaxHeaderBytes, httpsHandshakeTimeoutMs },
   }
   return { config, taken: differing(running, config), waiting: differing(config, loaded) }

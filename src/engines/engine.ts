@@ -182,6 +182,13 @@ export interface PathDeclaration<F extends Fields> {
   readonly unauthenticated?: boolean
   /** Answers everybody, and who brings a token is known by it; it must be a good one then. No policy is asked. */
   readonly tokenOptional?: boolean
+  /**
+   * Takes a token that has `sudo`, and while `isAllowed` any caller, with or without a token: `call.sudo` says whether it
+   * was such a token. `refusal` is what a caller without a token is told (405) while it is not.
+   */
+  readonly withoutToken?: { readonly isAllowed: () => boolean; readonly refusal: readonly string[] }
+  /** A DELETE may bring a JSON body. Without this its data is the query. */
+  readonly bodyOfDelete?: boolean
   /** Needs the capability `sudo` besides the operation's own; may depend on the verb. */
   readonly sudo?: boolean | ((verb: EngineVerb) => boolean)
   /**

@@ -59,6 +59,8 @@ export interface CoreOptions {
   readonly clusterName: string
   readonly logger: Logger
   readonly surroundings?: Surroundings
+  /** What callers without a token may do with key shares, as the configuration is at this moment; nothing unless given. */
+  readonly unauthed?: { readonly rekey: () => boolean; readonly generateRoot: () => boolean }
   /** The machine's clock and the time that passes; real ones unless given. */
   readonly time?: Partial<ClockSources>
   /** What identity knows about an entity, for templates of policies. The object is replaced when a fact changes. */

@@ -123,10 +123,8 @@ async function serve(core: Core, method: Verb, raw: RawInput, call: Call, trace:
   trace.mount = place?.mount.record.path
   const match = place?.mount.paths.find(place.rest)
   if (!core.isActive && !match?.path.whileSealed) throw new Rejection(503, 'Vault is sealed')
-  // While nothing can be read nobody can be told apart, and only what is meant for that state answers.
-  const isOpen = !core.isActive || match?.path.unauthenticated === true || match?.path.tokenOptional === true
-  const isNobodys = isOpen && !(core.isActive && match?.path.tokenOptional && call.token !== undefined)
-  const admitted = isNobodys ? core.nobody : core.admit(call.token, call.remote)
+  const { admitted, isOpen } = admission(core, match?.path, call)
+  const isNobodys = admitted === core.nobody
   if (isNobodys && (raw.body?.length ?? 0) > NOBODYS_BODY_MAX) throw new Rejection(413, 'http: request body too large')
   trace.accessor = admitted.caller.accessor
   const attempted = counted(core, { head, raw, call, place, match, admitted, isOpen })
@@ -137,6 +135,28 @@ async function serve(core: Core, method: Verb, raw: RawInput, call: Call, trace:
   await admitted.spent?.()
   if (outcome.status === 'rejected') throw outcome.reason
   return outcome.value
+}
+
+/** Who calls, and whether policies are asked. Throws a Rejection for a caller who is not let in at all. */
+function admission(core: Core, path: Path | undefined, call: Call): Pick<Request, 'admitted' | 'isOpen'> {
+  const nobody = { admitted: core.nobody, isOpen: true }
+  // While nothing can be read nobody can be told apart, and only what is meant for that state answers.
+  if (!core.isActive || path?.unauthenticated) return nobody
+  if (path?.tokenOptional) {
+    return call.token === undefined ? nobody : { admitted: core.admit(call.token, call.remote), isOpen: true }
+  }
+  const { withoutToken } = path ?? {}
+  if (withoutToken && call.token === undefined && !withoutToken.isAllowed()) {
+    throw new Rejection(405, withoutToken.refusal)
+  }
+  try {
+    if (!withoutToken || call.token !== undefined)
+      return { admitted: core.admit(call.token, call.remote), isOpen: false }
+  } catch (error) {
+    // A client that sends a token which has expired is let in as one without.
+    if (!withoutToken?.isAllowed() || !(error instanceof Rejection)) throw error
+  }
+  return nobody
 }
 
 interface Request {
@@ -164,14 +184,14 @@ async function counted(core: Core, request: Request): Promise<Answer> {
 
 async function attempt(core: Core, request: Request): Promise<Answer> {
   const { head, match, place, raw } = request
-  const body = requestBody(head.verb, raw)
+  const body = requestBody(head.verb, raw, match?.path.bodyOfDelete)
   if (head.verb === 'help' && place) return answerOf(helpOf(place, match?.path), 'read', [])
   const input = match
     ? readFields(match.path.fields, { data: body.data, params: match.params }, fieldFault(match.path, head.verb))
     : {}
   const engineCall = new RequestCall(core, request, body)
   const verb = verbOf(head.verb, input, match?.path, engineCall)
-  const judgement = request.isOpen ? OPEN : judged(request, verb, body)
+  const judgement = judgementOf(request, verb, body)
   if (!place) throw new Rejection(404, `no handler for route "${head.path}". route entry not found.`)
   if (!match) throw new Rejection(404, oneError('unsupported path'))
   if (!judgement.sudo && needsSudo(match.path, verb)) throw denied()
@@ -197,7 +217,7 @@ async function attempt(core: Core, request: Request): Promise<Answer> {
 function checkAgain(core: Core, request: Request, verb: EngineVerb, body: RequestBody): void {
   if (!core.isActive) throw new Rejection(503, 'Vault is sealed')
   if (!request.admitted.lasts()) throw new Rejection(403, 'permission denied')
-  if (!request.isOpen) judged(request, verb, body)
+  judgementOf(request, verb, body)
 }
 
 /** What of a list its caller may see, also where the engine knows nothing of policies' limits. */
@@ -217,6 +237,21 @@ function* filtered({ data, warnings }: Reply, keeps: (key: string) => boolean): 
 }
 
 const OPEN: Judgement = { allowed: true, sudo: true }
+const OPEN_WITHOUT_SUDO: Judgement = { allowed: true, sudo: false }
+
+/** Throws a Rejection (403) for what the caller's policies do not allow. */
+function judgementOf(request: Request, verb: EngineVerb, body: RequestBody): Judgement {
+  const { isOpen, match } = request
+  const { withoutToken } = match?.path ?? {}
+  if (isOpen) return withoutToken ? OPEN_WITHOUT_SUDO : OPEN
+  if (!withoutToken?.isAllowed()) return judged(request, verb, body)
+  try {
+    return judged(request, verb, body)
+  } catch (error) {
+    if (!(error instanceof Rejection)) throw error
+    return OPEN_WITHOUT_SUDO
+  }
+}
 
 /** Where it is known before the engine is asked whether something is there, the field's text stands alone. */
 function fieldFault({ exists }: Path, verb: Verb): (name: string, why: string) => Rejection {
@@ -247,7 +282,8 @@ function isSlashIgnored({ head: { verb }, match, place }: Request): boolean {
   return place?.mount.isOwn === true || !/[*+]$/.test(match.path.pattern)
 }
 
-function needsSudo({ sudo }: Path, verb: EngineVerb): boolean {
+function needsSudo({ sudo, withoutToken }: Path, verb: EngineVerb): boolean {
+  if (withoutToken) return !withoutToken.isAllowed()
   return typeof sudo === 'function' ? sudo(verb) : sudo === true
 }
 

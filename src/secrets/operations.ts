@@ -28,6 +28,9 @@ const VERBS: readonly (readonly [Verb, readonly Route[]])[] = [
   ['scan', ['SCAN /v1/:path']],
 ]
 
+/** Few paths take one of a DELETE: the nonce of an attempt that is to be cancelled. */
+const HAS_BODY: ReadonlySet<Verb> = new Set<Verb>(['write', 'patch', 'delete'])
+
 export function secretsOperations(core: Core): AnyOperation[] {
   return formed((verb) => (raw, call) => handle(core, verb, raw, call))
 }
@@ -51,7 +54,7 @@ function formed(runOf: (verb: Verb) => Run): AnyOperation[] {
       output: 'answer',
       errorFormat: 'errors',
       ownToken: true,
-      bodyBytesMax: verb === 'write' || verb === 'patch' ? BODY_BYTES_MAX : 0,
+      bodyBytesMax: HAS_BODY.has(verb) ? BODY_BYTES_MAX : 0,
       authorize: (_input: RawInput, _identity: Identity) => undefined,
       run: runOf(verb),
     }

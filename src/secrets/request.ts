@@ -85,9 +85,13 @@ function wrappingOf({ headers }: RawInput): Wrapping | undefined {
   }
 }
 
-/** The body as data; for verbs without one, the query's pairs. Throws a Rejection for what is no JSON object. */
-export function requestBody(verb: Verb, raw: RawInput): RequestBody {
-  if (verb !== 'write' && verb !== 'patch') return queryData(verb, raw)
+/**
+ * The body as data; for verbs without one, the query's pairs. Throws a Rejection for what is no JSON object. A DELETE may
+ * bring either where `isBodyOfDelete`.
+ */
+export function requestBody(verb: Verb, raw: RawInput, isBodyOfDelete = false): RequestBody {
+  const hasBody = isBodyOfDelete && verb === 'delete' && (raw.body ?? '').trim() !== ''
+  if (verb !== 'write' && verb !== 'patch' && !hasBody) return queryData(verb, raw)
   const text = raw.body ?? ''
   const type = (raw.headers['content_type'] ?? '').split(';')[0]?.trim().toLowerCase() ?? ''
   if (verb === 'patch') checkPatchType(type, raw.headers['content_type'])

@@ -53,7 +53,12 @@ const cases: [string, Exchange[], Answers?][] = [
     [['GET sys/generate-root/attempt'], ['PUT sys/generate-root/update', { key: 'K', nonce: 'the-nonce' }]],
     { 'GET sys/generate-root/attempt': [200, ATTEMPT], 'PUT sys/generate-root/update': [200, ATTEMPT] },
   ],
-  ['operator generate-root -cancel', [['DELETE sys/generate-root/attempt']]],
+  [
+    'operator generate-root -cancel',
+    [['GET sys/generate-root/attempt'], ['DELETE sys/generate-root/attempt?nonce=n1']],
+    { 'GET sys/generate-root/attempt': [200, { ...ATTEMPT, nonce: 'n1' }] },
+  ],
+  ['operator generate-root -cancel -nonce=n2', [['DELETE sys/generate-root/attempt?nonce=n2']]],
   [
     'operator generate-root -generate-otp',
     [['GET sys/generate-root/attempt']],
@@ -74,8 +79,12 @@ const cases: [string, Exchange[], Answers?][] = [
     [['GET sys/rekey/verify'], ['PUT sys/rekey/verify', { key: 'K', nonce: 'n2' }]],
     { 'GET sys/rekey/verify': [200, ATTEMPT], 'PUT sys/rekey/verify': [200, { complete: true }] },
   ],
-  ['operator rekey -cancel', [['DELETE sys/rekey/init']]],
-  ['operator rekey -cancel -verify', [['DELETE sys/rekey/verify']]],
+  ['operator rekey -cancel -nonce=n1', [['DELETE sys/rekey/init?nonce=n1']]],
+  [
+    'operator rekey -cancel -verify',
+    [['GET sys/rekey/verify'], ['DELETE sys/rekey/verify?nonce=n1']],
+    { 'GET sys/rekey/verify': [200, { ...ATTEMPT, nonce: 'n1' }] },
+  ],
   ['read secret//x/', [['GET secret/x']], { 'GET secret/x': [200, { data: { a: 'b' } }] }],
   ['read /v1/a%b/ü', [['GET a%25b/%C3%BC']], { 'GET a%25b/%C3%BC': [200, { data: { a: 'b' } }] }],
   ['read x version=2', [['GET x?version=2']], { 'GET x?version=2': [200, { data: { a: 'b' } }] }],

@@ -49,6 +49,8 @@ test('the server file of the design', () => {
     enabled: true,
     storagePath: '/var/lib/outpost/server/secrets.db',
     secrets: true,
+    disableUnauthedRekeyEndpoints: true,
+    disableUnauthedGenerateRootEndpoints: true,
     seal: { type: 'shamir', settings: {} },
   })
   assert.equal(config.client.enabled, false)
@@ -128,6 +130,8 @@ test('every default, with blocks that say nothing', () => {
       enabled: false,
       storagePath: '/var/lib/outpost/server/secrets.db',
       secrets: true,
+      disableUnauthedRekeyEndpoints: true,
+      disableUnauthedGenerateRootEndpoints: true,
       seal: { type: 'shamir', settings: {} },
     },
     nats: { servers: ['nats://127.0.0.1:4222'] },

@@ -62,6 +62,8 @@ export interface WorldOptions {
   /** What the core is given for the database. */
   readonly wrap?: (store: Store) => Store
   readonly nowMs?: number
+  /** What callers without a token may do with key shares; all of it unless given. */
+  readonly unauthed?: { rekey: boolean; generateRoot: boolean }
 }
 
 export interface WorldKeys {
@@ -100,6 +102,10 @@ export class CoreWorld {
       version: '0.0.0-test',
       clusterName: 'test',
       logger: keepingLogger(this.lines),
+      unauthed: {
+        rekey: () => options.unauthed?.rekey ?? true,
+        generateRoot: () => options.unauthed?.generateRoot ?? true,
+      },
       time: { wall: () => this.nowMs, elapsed: () => this.nowMs - this.setByMs },
     })
   }

@@ -62,7 +62,7 @@ for (const [prefix, { isEnveloped, options }] of Object.entries(FAMILIES)) {
     const messages = texts(done['keys_base64']).map((text) => Buffer.from(text, 'base64'))
     const shares = await Promise.all(messages.map((message) => owner.decrypt(message)))
     assert.equal((await ask('PUT', 'verify', { key: shares[0], nonce: verification_nonce }))['progress'], 1)
-    const { nonce: again } = await ask('DELETE', 'verify')
+    const { nonce: again } = await ask('DELETE', 'verify', { nonce: verification_nonce })
     assert.notEqual(again, verification_nonce)
     await ask('PUT', 'verify', { key: shares[0], nonce: again })
     assert.deepEqual(await ask('PUT', 'verify', { key: shares[1], nonce: again }), { nonce: again, complete: true })
@@ -84,7 +84,7 @@ for (const [prefix, { isEnveloped, options }] of Object.entries(FAMILIES)) {
   })
 }
 
-test('both families are about one attempt, and cancelling it is for everybody who may begin one', async (t) => {
+test('both families are about one attempt, and cancelling it needs its nonce or sudo', async (t) => {
   const world = await CoreWorld.open(t)
   const asked = { secret_shares: 1, secret_threshold: 1 }
   for (const [begin, see, tokens] of [
@@ -99,7 +99,10 @@ test('both families are about one attempt, and cancelling it is for everybody wh
     const seen = await world.ask('GET', see, undefined, other)
     const stateOf = ({ body }: typeof seen) => body.data ?? body
     assert.deepEqual([stateOf(seen)['started'], stateOf(seen)['nonce']], [true, stateOf(started)['nonce']])
-    assert.equal((await world.ask('DELETE', see, undefined, other)).status, 204)
+    const nonce = stateOf(started)['nonce']
+    if (other === NO_TOKEN) assert.equal((await world.ask('DELETE', see, undefined, other)).status, 400)
+    const body = other === NO_TOKEN ? { nonce } : undefined
+    assert.equal((await world.ask('DELETE', see, body, other)).status, 204)
     assert.equal(stateOf(await world.ask('GET', begin, undefined, beginner))['started'], false)
   }
 })
@@ -153,8 +156,8 @@ test('the log says who did what to the seal, and nothing that opens it', async (
   await ask('PUT', 'sys/unseal', { key })
   const first = await ask('PUT', 'sys/generate-root/attempt', {})
   const made = await ask('PUT', 'sys/generate-root/update', { key, nonce: first['nonce'] })
-  await ask('PUT', 'sys/generate-root/attempt', {})
-  await ask('DELETE', 'sys/generate-root/attempt')
+  const second = await ask('PUT', 'sys/generate-root/attempt', {})
+  await ask('DELETE', `sys/generate-root/attempt?nonce=${String(second['nonce'])}`)
   await ask('DELETE', 'sys/generate-root/attempt')
   const { nonce } = await ask('PUT', 'sys/rekey/init', { secret_shares: 1, secret_threshold: 1 })
   const next = await ask('PUT', 'sys/rekey/update', { key, nonce })
@@ -220,7 +223,10 @@ test('many callers at once who open, reset, seal, begin and cancel leave it in o
       const nonce = await nonceOf('sys/generate-root/attempt')
       return world.ask('PUT', 'sys/generate-root/update', { ...key(), nonce }, NO_TOKEN)
     },
-    () => world.ask('DELETE', 'sys/generate-root/attempt', undefined, NO_TOKEN),
+    async () => {
+      const nonce = await nonceOf('sys/generate-root/attempt')
+      return world.ask('DELETE', 'sys/generate-root/attempt', { nonce }, NO_TOKEN)
+    },
     () => world.ask('PUT', 'sys/rotate'),
     () => world.ask('POST', 'cubbyhole/x', { a: random.between(0, 9) }),
     () => world.ask('GET', 'auth/token/lookup-self'),

@@ -72,6 +72,16 @@ function withXOfFirst(keys: readonly string[]): string {
   return Buffer.concat([Buffer.alloc(32, 9), first.subarray(32)]).toString('base64')
 }
 
+/** The nonce of the attempt, which ours needs where the recorded server cancels for anybody. */
+function withNonce(exchange: Recorded, at: number, all: readonly Recorded[]): Recorded {
+  if (exchange.method !== 'DELETE') return exchange
+  const begun = all.slice(0, at).findLast(({ method, path, status }) => {
+    return method === 'PUT' && path === exchange.path && status === 200
+  })
+  const { nonce } = JSON.parse(begun?.bodyText ?? '{}')
+  return { ...exchange, path: `${exchange.path}?nonce=${String(nonce ?? '')}` }
+}
+
 /** Fresh PGP keys in the place of recorded ones, which would expire one day. */
 async function replacePgpKeys(known: Substitutions, exchanges: readonly Recorded[]) {
   const owners = new Map<string, Awaited<ReturnType<typeof newPgpKey>>>()
@@ -90,7 +100,7 @@ test('from making the keys to sealing with other shares, everything answers as r
   const known = new Substitutions()
   // Once the core is open, the recording of its life goes on with secrets; the root tokens come next.
   const life = recordedExchanges('lifecycle-raft').filter(isOurs)
-  const roots = recordedExchanges('generate-root-raft').filter(isOurs)
+  const roots = recordedExchanges('generate-root-raft').filter(isOurs).map(withNonce)
   const rekeys = recordedExchanges('rekey-seal-raft').filter(isOurs)
   const owners = await replacePgpKeys(known, roots)
   const all = [...life, ...roots, ...rekeys]

@@ -145,21 +145,27 @@ test('other key shares, another key, another root token', async (t) => {
   assert.match((await run('operator rotate', '', token)).stdout, /^Key Term +2$/m)
   assert.match((await run('operator key-status', '', token)).stdout, /^Key Term +2$/m)
 
-  assert.match((await run('operator rekey -nonce=x -', 'y')).stderr, /begin one with "outpost operator rekey -init"/)
-  const rekey = await json(run, 'operator rekey -init -verify -key-shares=2 -key-threshold=2')
-  assert.equal((await run('operator rekey -', keys.join('\n'))).code, 2, 'the nonce is missing')
-  const done = await json(run, `operator rekey -nonce=${String(rekey['nonce'])} -`, '', keys.join('\n'))
+  assert.match(
+    (await run('operator rekey -nonce=x -', 'y', token)).stderr,
+    /begin one with "outpost operator rekey -init"/,
+  )
+  const rekey = await json(run, 'operator rekey -init -verify -key-shares=2 -key-threshold=2', token)
+  assert.equal((await run('operator rekey -', keys.join('\n'), token)).code, 2, 'the nonce is missing')
+  const done = await json(run, `operator rekey -nonce=${String(rekey['nonce'])} -`, token, keys.join('\n'))
   const others = done['keys_base64'] as string[]
   assert.equal(others.length, 2)
   const nonce = String(done['verification_nonce'])
-  assert.match((await run(`operator rekey -verify -nonce=${nonce} -`, others[0])).stdout, /^Rekey Progress +1\/2$/m)
-  assert.match((await run(`operator rekey -verify -nonce=${nonce} -`, others[1])).stdout, /^Success! /)
+  assert.match(
+    (await run(`operator rekey -verify -nonce=${nonce} -`, others[0], token)).stdout,
+    /^Rekey Progress +1\/2$/m,
+  )
+  assert.match((await run(`operator rekey -verify -nonce=${nonce} -`, others[1], token)).stdout, /^Success! /)
   assert.equal((await run('operator seal', '', token)).code, 0)
   assert.match((await run('operator unseal -', others.join('\n'))).stdout, /^Sealed +false$/m)
 
-  const otp = (await run('operator generate-root -generate-otp')).stdout.trim()
-  const begun = await json(run, 'operator generate-root -init -otp=-', '', otp)
-  const given = await json(run, `operator generate-root -nonce=${String(begun['nonce'])} -`, '', others.join('\n'))
+  const otp = (await run('operator generate-root -generate-otp', '', token)).stdout.trim()
+  const begun = await json(run, 'operator generate-root -init -otp=-', token, otp)
+  const given = await json(run, `operator generate-root -nonce=${String(begun['nonce'])} -`, token, others.join('\n'))
   assert.deepEqual([given['complete'], given['otp']], [true, ''])
   const encoded = String(given['encoded_token'])
   const decoded = await run('operator generate-root -decode=- -otp=-', `${encoded}\n${otp}\n`)

@@ -3,7 +3,7 @@ import { randomInt } from 'node:crypto'
 import { type CommandIo, defineCommand } from '../command-shape.ts'
 import { flag, text, UsageError } from '../options.ts'
 import { askCore, type CoreAccess, type CoreAnswer, coreOf, coreOptions, requireCore } from '../secrets/core-access.ts'
-import { giveShares, requireStarted } from '../secrets/key-shares.ts'
+import { giveShares, requireStarted, withShareAccess } from '../secrets/key-shares.ts'
 import { pgpKey } from '../secrets/pgp-file.ts'
 import { type Format, formatOf, formatOption, pairsTable, printAs } from '../secrets/secret-output.ts'
 import { typedSecrets } from '../secrets/typed-secret.ts'
@@ -19,6 +19,9 @@ export const command = defineCommand({
     'One begins it with -init and gets a one-time password; then enough holders of shares run it',
     'without an option and type theirs; the last one gets an encoded token, which -decode with the',
     'password turns into the token. So whoever sees only one of the two has nothing.',
+    '',
+    'It needs a token that has sudo, unless the server has',
+    'disable_unauthed_generate_root_endpoints = false.',
     '',
     'A share, an encoded token and a password are read from standard input for a -: as arguments',
     'other users of the machine can see them. A share that is not typed on a terminal needs -nonce.',
@@ -39,7 +42,11 @@ export const command = defineCommand({
       help: 'With -init: a PGP key for whose owner the token is, instead',
       fallback: undefined,
     }),
-    nonce: text({ placeholder: 'NONCE', help: 'The attempt that a share is for', fallback: undefined }),
+    nonce: text({
+      placeholder: 'NONCE',
+      help: 'The attempt that a share is for, or that -cancel ends',
+      fallback: undefined,
+    }),
     decode: text({ placeholder: 'TOKEN|-', help: 'Decode an encoded token, with -otp', fallback: undefined }),
     status: flag('Show how far the attempt is'),
     cancel: flag('End the attempt'),
@@ -57,21 +64,24 @@ export const command = defineCommand({
     const format = formatOf(values, io)
     if (values.decode !== undefined) return await decode(values.decode, values.otp, format, io)
     const core = coreOf(values, io)
-    if (values['generate-otp']) {
-      io.out(`${newOtp((await requireCore(core, { path: ATTEMPT })).fields.number('otp_length'))}\n`)
-      return 0
-    }
-    if (values.cancel) {
-      await askCore(core, { method: 'DELETE', path: ATTEMPT })
-      io.out('Success! The attempt to make a root token was cancelled.\n')
-      return 0
-    }
-    if (values.init) show(await begin(core, values, io), format, io)
-    else if (values.status) show(await requireCore(core, { path: ATTEMPT }), format, io)
-    else show(await goOn(core, key, values.nonce, io), format, io)
+    await withShareAccess('generate_root', async () => {
+      if (values['generate-otp']) {
+        io.out(`${newOtp((await requireCore(core, { path: ATTEMPT })).fields.number('otp_length'))}\n`)
+      } else if (values.cancel) await cancel(core, values.nonce, io)
+      else if (values.init) show(await begin(core, values, io), format, io)
+      else if (values.status) show(await requireCore(core, { path: ATTEMPT }), format, io)
+      else show(await goOn(core, key, values.nonce, io), format, io)
+    })
     return 0
   },
 })
+
+/** Without a nonce it is the attempt that is under way at this moment. */
+async function cancel(core: CoreAccess, given: string | undefined, io: CommandIo): Promise<void> {
+  const nonce = given ?? (await requireCore(core, { path: ATTEMPT })).fields.text('nonce')
+  await askCore(core, { method: 'DELETE', path: ATTEMPT, query: nonce === '' ? {} : { nonce } })
+  io.out('Success! The attempt to make a root token was cancelled.\n')
+}
 
 async function begin(
   core: CoreAccess,

@@ -2,7 +2,7 @@
 import { type CommandIo, defineCommand } from '../command-shape.ts'
 import { choice, flag, integer, text, UsageError } from '../options.ts'
 import { askCore, type CoreAccess, type CoreAnswer, coreOf, coreOptions, requireCore } from '../secrets/core-access.ts'
-import { giveShares, requireStarted } from '../secrets/key-shares.ts'
+import { giveShares, requireStarted, withShareAccess } from '../secrets/key-shares.ts'
 import { pgpKeys } from '../secrets/pgp-file.ts'
 import { type Format, formatOf, formatOption, pairsTable, printAs } from '../secrets/secret-output.ts'
 
@@ -39,7 +39,11 @@ const OPTIONS = {
   backup: flag('With -init and -pgp-keys: the server keeps the encrypted shares'),
   'backup-retrieve': flag('Show what it has kept'),
   'backup-delete': flag('Remove what it has kept'),
-  nonce: text({ placeholder: 'NONCE', help: 'The attempt that a share is for', fallback: undefined }),
+  nonce: text({
+    placeholder: 'NONCE',
+    help: 'The attempt that a share is for, or that -cancel ends',
+    fallback: undefined,
+  }),
   target: choice({ placeholder: 'KIND', help: 'Which shares (unseal)', choices: ['unseal', 'barrier', 'recovery'] }),
   ...formatOption,
   ...coreOptions,
@@ -53,6 +57,8 @@ export const command = defineCommand({
     'and type theirs; the last one gets the new shares. With -init -verify those count only when',
     'enough of their holders have given them back with -verify: what was misprinted is noticed before',
     'it matters.',
+    '',
+    'It needs a token that has sudo, unless the server has disable_unauthed_rekey_endpoints = false.',
     '',
     'A share is read from standard input for a -; as an argument other users of the machine can see',
     'it. A share that is not typed on a terminal needs -nonce.',
@@ -71,13 +77,16 @@ export const command = defineCommand({
     const core = coreOf(values, io)
     const base = values.target === 'recovery' ? 'sys/rekey-recovery-key' : 'sys/rekey'
     const place = { core, base, attempt: `${base}/${values.verify ? 'verify' : 'init'}` }
-    if (values.init) {
-      show(await requireCore(core, { method: 'PUT', path: `${base}/init`, body: request(values) }), format, io)
-    } else if (values.status) show(await requireCore(core, { path: place.attempt }), format, io)
-    else if (values.cancel) await cancel(place, values.verify, io)
-    else if (values['backup-retrieve'] || values['backup-delete']) {
-      await backup(core, values.target === 'recovery', values['backup-delete'], format, io)
-    } else await goOn(place, { key, nonce: values.nonce, verify: values.verify }, format, io)
+    const given = { key, nonce: values.nonce, verify: values.verify }
+    await withShareAccess('rekey', async () => {
+      if (values.init) {
+        show(await requireCore(core, { method: 'PUT', path: `${base}/init`, body: request(values) }), format, io)
+      } else if (values.status) show(await requireCore(core, { path: place.attempt }), format, io)
+      else if (values.cancel) await cancel(place, given, io)
+      else if (values['backup-retrieve'] || values['backup-delete']) {
+        await backup(core, values.target === 'recovery', values['backup-delete'], format, io)
+      } else await goOn(place, given, format, io)
+    })
     return 0
   },
 })
@@ -109,8 +118,14 @@ function request(values: Asked): Record<string, unknown> {
   }
 }
 
-async function cancel({ attempt, core }: Place, verify: boolean, io: CommandIo): Promise<void> {
-  await askCore(core, { method: 'DELETE', path: attempt })
+/** Without the option it is the attempt that is under way at this moment. */
+async function cancel(
+  { attempt, core }: Place,
+  { nonce: given, verify }: { readonly nonce: string | undefined; readonly verify: boolean },
+  io: CommandIo,
+): Promise<void> {
+  const nonce = given ?? (await requireCore(core, { path: attempt })).fields.text('nonce')
+  await askCore(core, { method: 'DELETE', path: attempt, query: nonce === '' ? {} : { nonce } })
   io.out(verify ? 'Success! The verification begins anew.\n' : 'Success! The rekeying was cancelled.\n')
 }
 

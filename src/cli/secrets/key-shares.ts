@@ -3,6 +3,7 @@
  * share to an attempt that somebody else has begun in the meantime.
  */
 import { CommandError, type CommandIo } from '../command-shape.ts'
+import { RefusedByAgent } from '../http-client.ts'
 import { UsageError } from '../options.ts'
 import { type CoreAccess, type CoreAnswer, requireCore } from './core-access.ts'
 import { typedSecrets } from './typed-secret.ts'
@@ -39,6 +40,26 @@ export async function giveShares(
     answer = await give(key)
   }
   return answer
+}
+
+/**
+ * Does what needs a token that has sudo, or a server that takes key shares without one. A refusal for want of the token is
+ * thrown with what the operator can do.
+ */
+export async function withShareAccess<T>(endpoints: 'rekey' | 'generate_root', work: () => Promise<T>): Promise<T> {
+  try {
+    return await work()
+  } catch (error) {
+    if (!(error instanceof RefusedByAgent) || (error.status !== 403 && error.status !== 405)) throw error
+    const what = endpoints === 'rekey' ? 'rekeys' : 'makes root tokens'
+    const setting = `server { disable_unauthed_${endpoints}_endpoints = false }`
+    throw new RefusedByAgent(
+      error.status,
+      `this server ${what} only for a token that has sudo (HTTP ${error.status}): set OUTPOST_TOKEN to one; if it is lost, ` +
+        `set ${setting} in the server's configuration, run "systemctl reload outpost" there, repeat this command, and remove ` +
+        'the setting again (docs/operating.md, "Lost the root token?")',
+    )
+  }
 }
 
 /** Throws CommandError unless there is an attempt. `begin` is the command that begins one. */

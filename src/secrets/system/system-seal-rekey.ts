@@ -1,12 +1,14 @@
 /**
- * Other key shares for the same core or for other people. The older paths take no token and answer without an envelope,
- * the newer ones (`rotate/`) take one; each pair is about one attempt.
+ * Other key shares for the same core or for other people. The older paths answer without an envelope, the newer ones
+ * (`rotate/`) with one; each pair is about one attempt. All of them take a token that has sudo, the older ones also callers
+ * without a token where the configuration says so.
  */
 import { Rekey, type RekeyResult, type RekeyStatus, type VerificationStatus } from '../../barrier/seal-rekey.ts'
 import { decodeShare } from '../../barrier/shares.ts'
-import { path, type Path, Rejection, type Reply } from '../../engines/engine.ts'
-import { boolean, integer, text, textList } from '../../engines/fields.ts'
+import { path, type Path, type PathDeclaration, Rejection, type Reply } from '../../engines/engine.ts'
+import { boolean, type Fields, integer, text, textList } from '../../engines/fields.ts'
 import type { SecretsCore } from '../core.ts'
+import { checkCancel, withoutTokenWhile } from './seal-access.ts'
 import { sealLog, type Tell } from './seal-log.ts'
 import { base64, hex } from './system-seal.ts'
 
@@ -28,17 +30,20 @@ const CHANGED = 'the key shares were changed'
 /** How a family answers. */
 interface Family {
   readonly prefix: string
-  readonly access: { readonly unauthenticated: true } | { readonly sudo: true }
+  readonly isBare: boolean
+  readonly access: Pick<PathDeclaration<Fields>, 'sudo' | 'withoutToken'>
   readonly reply: (body: Readonly<Record<string, unknown>>) => Reply
 }
 
-const bareFamily = (prefix: string): Family => ({
+const bareFamily = (prefix: string, isAllowed: () => boolean): Family => ({
   prefix,
-  access: { unauthenticated: true },
+  isBare: true,
+  access: withoutTokenWhile(isAllowed, 'disable_unauthed_rekey_endpoints'),
   reply: (body) => ({ bare: body }),
 })
 const envelopedFamily = (prefix: string): Family => ({
   prefix,
+  isBare: false,
   access: { sudo: true },
   reply: (body) => ({ data: body }),
 })
@@ -46,11 +51,12 @@ const envelopedFamily = (prefix: string): Family => ({
 export function rekeyPaths(core: SecretsCore): Path[] {
   const { barrier, options } = core
   const tell = sealLog(core)
+  const isAllowed = () => options.unauthed?.rekey() ?? false
   const unseal = new Rekey(options.seal, barrier, 'unseal')
   const recovery = new Rekey(options.seal, barrier, 'recovery')
   return [
-    ...family(unseal, bareFamily('rekey'), tell),
-    ...family(recovery, bareFamily('rekey-recovery-key'), tell),
+    ...family(unseal, bareFamily('rekey', isAllowed), tell),
+    ...family(recovery, bareFamily('rekey-recovery-key', isAllowed), tell),
     ...family(unseal, envelopedFamily('rotate/root'), tell),
     ...family(recovery, envelopedFamily('rotate/recovery'), tell),
     backupPath(unseal, 'rekey/backup'),
@@ -60,14 +66,14 @@ export function rekeyPaths(core: SecretsCore): Path[] {
   ]
 }
 
-function family(rekey: Rekey, { access, prefix, reply }: Family, tell: Tell): Path[] {
-  const isBare = 'unauthenticated' in access
+function family(rekey: Rekey, { access, isBare, prefix, reply }: Family, tell: Tell): Path[] {
   return [
     path({
       pattern: `${prefix}/init`,
       summary: 'An attempt to give out other key shares',
       ...access,
-      fields: REQUEST,
+      bodyOfDelete: true,
+      fields: { ...REQUEST, nonce: SHARE.nonce },
       read: () => reply(statusBody(rekey.status, isBare)),
       async update(input, call) {
         const request = {
@@ -81,8 +87,9 @@ function family(rekey: Rekey, { access, prefix, reply }: Family, tell: Tell): Pa
         tell('an attempt to change the key shares has begun', call, { nonce: status.nonce })
         return reply(statusBody(status, isBare))
       },
-      delete(_input, call) {
-        const { nonce, started } = rekey.status
+      delete({ nonce: given }, call) {
+        const { nonce, started, verificationNonce } = rekey.status
+        if (started) checkCancel(given, [nonce, verificationNonce], call)
         rekey.end()
         if (started) tell('an attempt to change the key shares was cancelled', call, { nonce })
         return undefined
@@ -105,6 +112,7 @@ function family(rekey: Rekey, { access, prefix, reply }: Family, tell: Tell): Pa
       pattern: `${prefix}/verify`,
       summary: 'Take one of the new key shares, to show that it has arrived',
       ...access,
+      bodyOfDelete: true,
       fields: SHARE,
       read: () => reply(verificationBody(rekey.verification)),
       async update({ key, nonce }, call) {
@@ -112,7 +120,8 @@ function family(rekey: Rekey, { access, prefix, reply }: Family, tell: Tell): Pa
         if (typeof outcome === 'string') tell(CHANGED, call, { nonce })
         return reply(typeof outcome === 'string' ? { nonce: outcome, complete: true } : verificationBody(outcome))
       },
-      delete() {
+      delete({ nonce }, call) {
+        checkCancel(nonce, [rekey.verification.nonce], call)
         rekey.restartVerification()
         return reply(verificationBody(rekey.verification))
       },

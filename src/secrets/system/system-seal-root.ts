@@ -1,16 +1,19 @@
 /**
- * Root tokens from key shares. Stock commands of different ages call different families of paths: one without a token
- * and without an envelope, one with both. They are about one attempt.
+ * Root tokens from key shares. Stock commands of different ages call different families of paths: an older one that answers
+ * without an envelope, and a newer one with it. They are about one attempt. Both take a token that has sudo, the older one
+ * also callers without a token where the configuration says so.
  */
 import { decodeToken, Generation, type GenerationStatus } from '../../barrier/seal-generation.ts'
 import { decodeShare } from '../../barrier/shares.ts'
 import { type EngineCall, path, type Path } from '../../engines/engine.ts'
 import { text } from '../../engines/fields.ts'
 import type { SecretsCore } from '../core.ts'
+import { checkCancel, withoutTokenWhile } from './seal-access.ts'
 import { sealLog, type Tell } from './seal-log.ts'
 import { ROOT_TOKEN_LENGTH } from '../tokens/token-store.ts'
 
 const START = {
+  nonce: text('The name of the attempt that is to be cancelled', { fallback: '' }),
   otp: text('A one-time password of the length that the status says', { fallback: '' }),
   pgp_key: text('A PGP key in base64, for whose owner the token is', { fallback: '' }),
 }
@@ -28,14 +31,15 @@ export function generateRootPaths(core: SecretsCore): Path[] {
     },
   })
   const attempts = told(generation, sealLog(core))
-  return [...bareFamily(generation, attempts), ...enveloped(generation, attempts), decodePath()]
+  const isAllowed = () => core.options.unauthed?.generateRoot() ?? false
+  return [...bareFamily(generation, attempts, isAllowed), ...enveloped(generation, attempts), decodePath()]
 }
 
 /** The steps of an attempt, each with a line in the log. */
 interface Attempts {
   start(given: { otp: string; pgp_key: string }, call: EngineCall): Promise<GenerationStatus>
   update(given: { key: string; nonce: string }, call: EngineCall): Promise<GenerationStatus>
-  end(call: EngineCall): undefined
+  end(given: { nonce: string }, call: EngineCall): undefined
 }
 
 function told(generation: Generation, tell: Tell): Attempts {
@@ -50,29 +54,32 @@ function told(generation: Generation, tell: Tell): Attempts {
       if (status.complete) tell('a root token was made from key shares', call, { nonce })
       return status
     },
-    end(call) {
+    end({ nonce: given }, call) {
       const { nonce, started } = generation.status
+      if (started) checkCancel(given, [nonce], call)
       generation.end()
       if (started) tell('an attempt to make a root token from key shares was cancelled', call, { nonce })
     },
   }
 }
 
-function bareFamily(generation: Generation, attempts: Attempts): Path[] {
+function bareFamily(generation: Generation, attempts: Attempts, isAllowed: () => boolean): Path[] {
+  const access = withoutTokenWhile(isAllowed, 'disable_unauthed_generate_root_endpoints')
   return [
     path({
       pattern: 'generate-root/attempt',
       summary: 'An attempt to make a root token from key shares',
-      unauthenticated: true,
+      ...access,
+      bodyOfDelete: true,
       fields: START,
       read: () => ({ bare: bare(generation.status) }),
       update: async (input, call) => ({ bare: bare(await attempts.start(input, call)) }),
-      delete: (_input, call) => attempts.end(call),
+      delete: (input, call) => attempts.end(input, call),
     }),
     path({
       pattern: 'generate-root/update',
       summary: 'Take one key share for it',
-      unauthenticated: true,
+      ...access,
       fields: SHARE,
       async update(input, call) {
         const status = await attempts.update(input, call)
@@ -104,10 +111,11 @@ function enveloped(generation: Generation, attempts: Attempts): Path[] {
       pattern: 'generate-root-token/attempt',
       summary: 'An attempt to make a root token from key shares, for who has a token',
       sudo: true,
+      bodyOfDelete: true,
       fields: START,
       read: () => ({ data: attemptData(generation.status) }),
       update: async (input, call) => ({ data: attemptData(await attempts.start(input, call)) }),
-      delete: (_input, call) => attempts.end(call),
+      delete: (input, call) => attempts.end(input, call),
     }),
     path({
       pattern: 'generate-root-token/update',
