@@ -3,10 +3,10 @@
  * for itself once. Files are read anew for every connection, as the login reads them, so a key that was replaced counts
  * from the next connection on.
  */
-import { randomBytes } from 'node:crypto'
-import { linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { Fault, isErrno, messageOf } from '../kit/errors.ts'
+import { makeFile, textIfThere } from '../kit/own-file.ts'
 import type { LoginOptions } from './nats-login.ts'
 import { newSeed, type SigningKey, signingKeyOf } from './nkey.ts'
 
@@ -23,15 +23,17 @@ export interface ServerKeyOptions {
 export function serverKeyOf({ login, directory }: ServerKeyOptions): SigningKey {
   if (!login) return signingKeyOf(newSeed())
   const { credentialsFile, nkeyFile } = login
-  if (nkeyFile !== undefined) return keyIn('nats.nkey_file', nkeyFile, readFileSync)
-  if (credentialsFile !== undefined) return keyIn('nats.credentials_file', credentialsFile, readFileSync)
-  return keyIn('the signing key of this server', join(directory, FILE), readOrMake)
+  if (nkeyFile !== undefined) return keyIn('nats.nkey_file', nkeyFile, textOf)
+  if (credentialsFile !== undefined) return keyIn('nats.credentials_file', credentialsFile, textOf)
+  return keyIn('the signing key of this server', join(directory, FILE), textOrMade)
 }
 
-function keyIn(what: string, file: string, read: (file: string) => Buffer): SigningKey {
+const textOf = (file: string) => readFileSync(file, 'utf8')
+
+function keyIn(what: string, file: string, read: (file: string) => string): SigningKey {
   try {
     // A file of credentials holds a JWT as well, and lines around both.
-    const seed = /^SU[A-Z2-7]{56}$/m.exec(read(file).toString('latin1').replaceAll('\r', ''))?.[0]
+    const seed = /^SU[A-Z2-7]{56}$/m.exec(read(file).replaceAll('\r', ''))?.[0]
     return signingKeyOf(seed ?? '')
   } catch (error) {
     throw new Fault(`${what}: ${file}: ${messageOf(error)}`, { cause: error })
@@ -39,22 +41,14 @@ function keyIn(what: string, file: string, read: (file: string) => Buffer): Sign
 }
 
 /** Never replaces a file: what cannot be read is an error, and what another process has made meanwhile is taken. */
-function readOrMake(file: string): Buffer {
-  try {
-    return readFileSync(file)
-  } catch (error) {
-    if (!isErrno(error, 'ENOENT')) throw error
-  }
+function textOrMade(file: string): string {
+  const before = textIfThere(file)
+  if (before !== undefined) return before
   mkdirSync(dirname(file), { recursive: true, mode: 0o700 })
-  const fresh = `${file}.${randomBytes(8).toString('hex')}`
-  writeFileSync(fresh, `${newSeed()}\n`, { mode: 0o600, flag: 'wx', flush: true })
   try {
-    // Whole or not at all, and never in the place of another.
-    linkSync(fresh, file)
+    makeFile(file, `${newSeed()}\n`)
   } catch (error) {
     if (!isErrno(error, 'EEXIST')) throw error
-  } finally {
-    rmSync(fresh, { force: true })
   }
-  return readFileSync(file)
+  return readFileSync(file, 'utf8')
 }

@@ -19,6 +19,8 @@ export interface MemberOptions {
   readonly nodeId?: string
   /** More lines of the block of its role. */
   readonly more?: string
+  /** More lines of the block `nats`. */
+  readonly nats?: string
   /** A data directory that is there already. */
   readonly dataDir?: string
 }
@@ -49,7 +51,7 @@ export class Member {
         `data_dir = "${this.dataDir}"`,
         `ports {\n http = ${port}\n cluster = 0\n}`,
         `${options.role} {\n enabled = true${id}\n ${options.more ?? ''}\n}`,
-        `nats { servers = ["${options.natsUrl}"] }`,
+        `nats {\n servers = ["${options.natsUrl}"]\n ${options.nats ?? ''}\n}`,
         options.acl,
         'limits {\n http_max_conns_per_client = 0\n http_max_followers = 0\n}',
       ].join('\n'),

@@ -16,6 +16,8 @@ export interface PermittedCluster {
   readonly nats: NatsServer
   /** Runs `outpost cluster keys` again and lets the NATS server know. */
   readonly keys: (...args: readonly string[]) => string
+  /** Certificate of the authority that NATS' own is signed by. */
+  readonly authority: string
   readonly seedOf: (name: string) => Uint8Array
   readonly nodeIdOf: (name: string) => string
   /** Starts the process of a member. */
@@ -42,6 +44,7 @@ export async function permittedCluster(
   return {
     directory,
     nats,
+    authority: readFileSync(join(directory, 'ca.pem'), 'utf8'),
     keys(...more) {
       const said = run(more)
       nats.reload(config, users())

@@ -1,0 +1,108 @@
+/**
+ * Somebody who has the key of a worker host asks servers for what is theirs: snapshots, the seal, secrets, a reload, and
+ * names himself a server. He has a token that may do everything, so that only what he may ask for is judged.
+ */
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+import { connect, nkeyAuthenticator, type NatsConnection } from '@nats-io/transport-node'
+import { Forwarder } from '../../src/cluster/forward.ts'
+import { openNatsLink } from '../../src/cluster/nats-link.ts'
+import { newSeed, signingKeyOf } from '../../src/cluster/nkey.ts'
+import { signAnnouncement } from '../../src/cluster/server-announcement.ts'
+import { CurveKey } from '../../src/cluster/envelope.ts'
+import { type Group, type Party, Subjects } from '../../src/cluster/subjects.ts'
+import { keepingLogger, until } from '../host/host-fixture.ts'
+import { workDirectory } from '../helpers/agent-process.ts'
+import { startNatsServer } from '../helpers/nats-server.ts'
+import { type PermittedCluster, permittedCluster, TOKEN } from '../helpers/permitted-cluster.ts'
+import { sealingFor } from '../helpers/sealed-world.ts'
+import { Member } from '../helpers/cluster.ts'
+
+const subjects = new Subjects('global')
+
+/** Who calls servers over this NATS under this name, with what outpost itself calls with. */
+async function callerOn(t: TestContext, login: Parameters<typeof openNatsLink>[0], self: Party) {
+  const { logger } = login
+  const link = await openNatsLink(login)
+  t.after(() => link.close())
+  const sealing = sealingFor(t, { link, subjects, self, logger, hasCore: false })
+  const forwarder = new Forwarder({ link, subjects })
+  forwarder.start(self, sealing.calls)
+  t.after(() => forwarder.stop())
+  await until(() => sealing.keys.servers(true).length > 0, 20_000)
+  const ask = (operation: string, group: Group) =>
+    forwarder.value({
+      nodeId: undefined,
+      group,
+      operation,
+      input: { params: { path: 'sys/seal' }, query: [], headers: {}, body: undefined },
+      token: TOKEN,
+      requestId: 'attack',
+      hops: 0,
+      signal: AbortSignal.timeout(10_000),
+    })
+  return { ask, link, sealing }
+}
+
+/** By its address, for which the client has no name to compare with. */
+async function thief(t: TestContext, cluster: PermittedCluster): Promise<NatsConnection> {
+  const tls = { ca: cluster.authority, checkServerIdentity: () => undefined }
+  const authenticator = nkeyAuthenticator(cluster.seedOf('w1'))
+  const bus = await connect({ servers: [cluster.nats.url], authenticator, tls })
+  t.after(() => bus.close())
+  return bus
+}
+
+test('with the key of a host no operation of a server’s own or of its secrets core is to be had', async (t) => {
+  const directory = workDirectory(t)
+  const cluster = await permittedCluster(t, directory, ['-server', 's1', '-agent', 'w1'])
+  if (!cluster) return t.skip('needs openssl')
+  const server = await cluster.start('s1')
+  const nodeId = cluster.nodeIdOf('w1')
+  const logger = keepingLogger()
+  const nkeyFile = `${directory}/keys/w1/cluster.nk`
+  const login = { servers: [cluster.nats.url], name: 'thief', nkeyFile, caFile: `${directory}/ca.pem`, logger }
+  const { ask } = await callerOn(t, login, { nodeId })
+
+  await t.test('what servers offer to agents does not hold them', async () => {
+    // What an agent does need is served, so that refusals mean something.
+    assert.match((await ask('cluster.resolve_token', 'any')) ?? '', /"accessor"/)
+    const own = ['secrets.snapshot_save', 'secrets.snapshot_restore', 'secrets.snapshot_restore_force', 'agent.reload']
+    for (const operation of [...own, 'agent.self', 'secrets.read', 'secrets.write']) {
+      await assert.rejects(ask(operation, 'any'), { code: 'not_implemented' }, operation)
+    }
+  })
+
+  await t.test('NATS does not let him publish to the core, nor announce himself as a server', async () => {
+    await assert.rejects(ask('secrets.read', 'core'), { code: 'no_answer' })
+    assert.ok(logger.lines.some(({ fields }) => /server\..*\.core/.test(String(fields['subject']))))
+    const bus = await thief(t, cluster)
+    const about = { serverId: 'mine', hasCore: true, curveKey: new CurveKey().publicKey, clockMs: 0, sequence: 1 }
+    bus.publish(subjects.serverKey, signAnnouncement(about, subjects.serverKey, signingKeyOf(newSeed())))
+    await bus.flush()
+    assert.ok(!server.stderr().includes('keys of servers were refused'), 'it has not even arrived')
+  })
+})
+
+test('where NATS lets everybody publish, configured keys keep a stranger from the core all the same', async (t) => {
+  const nats = await startNatsServer(t)
+  const key = signingKeyOf(newSeed())
+  const member = await Member.make(t, 's1', {
+    role: 'server',
+    natsUrl: nats.url,
+    acl: 'acl { enabled = false }',
+    nats: `server_keys = ["${key.publicKey}"]`,
+  })
+  await member.start()
+  const logger = keepingLogger()
+  const login = { servers: [nats.url], name: 'stranger', logger }
+  // The server's own key is not among them either, as after a rotation that forgot it: it says so.
+  await until(() => member.stderr.includes('is not in nats.server_keys'))
+  const { ask } = await callerOn(t, login, { serverId: 'stranger' })
+  await assert.rejects(ask('secrets.read', 'core'), {
+    code: 'unavailable',
+    message: /takes this call from servers only/,
+  })
+  await until(() => member.stderr.includes('keys of servers were refused'))
+  await until(() => /calls were refused, which could not be opened.*no server/.test(member.stderr))
+})
