@@ -6,9 +6,17 @@ start_logs() {
   pipes=$(mktemp -d)
   out=$pipes/out err=$pipes/err
   mkfifo "$out" "$err"
-  # shellcheck disable=SC2154
-  "$recipes/rotate.sh" "$1/alloc/logs" "$2" stdout "${OUTPOST_MAX_FILES:-10}" "${OUTPOST_MAX_FILE_MB:-10}" <"$out" &
+  write_log stdout "$1" "$2" <"$out" &
   log_pids=$!
-  "$recipes/rotate.sh" "$1/alloc/logs" "$2" stderr "${OUTPOST_MAX_FILES:-10}" "${OUTPOST_MAX_FILE_MB:-10}" <"$err" &
+  write_log stderr "$1" "$2" <"$err" &
   log_pids="$log_pids $!"
+}
+
+# The program opens DIR and its logs without following a link, so a task that may write in DIR misleads no writer.
+write_log() {
+  # What ends the task must not end its log before the last line is in: the end of the input is the end.
+  trap '' TERM INT HUP
+  # shellcheck disable=SC2154
+  exec "$recipes/../bin/outpost" alloc write-log -task "$3" -type "$1" \
+    -max-files "${OUTPOST_MAX_FILES:-10}" -max-file-size "${OUTPOST_MAX_FILE_MB:-10}" "$2"
 }

@@ -60,7 +60,7 @@ case $state in
     status=pending started=null
     mkdir -p "$dir/alloc/logs" "$dir/alloc/data" "$dir/alloc/tmp" "$dir/$task/local"
     for own in secrets private; do [ -d "$dir/$task/$own" ] || mkdir -m 0700 "$dir/$task/$own"; done
-    [ -z "${OUTPOST_OWNER:-}" ] || (cd "$dir" && chown "$OUTPOST_OWNER" -- alloc/logs alloc/data alloc/tmp "$task"/*)
+    [ -z "${OUTPOST_OWNER:-}" ] || (cd "$dir" && chown -h "$OUTPOST_OWNER" -- alloc/logs alloc/data alloc/tmp "$task"/*)
     ;;
   running)
     number PID "$value"

@@ -2,7 +2,7 @@
 # Runs a container as an allocation: `docker run` and everything around it. ENGINE=podman works the same.
 #   run-with-docker.sh [ALLOC_DIR/]UUID|- TASK [docker run options] IMAGE [COMMAND ARGS…]
 # Prints the UUID, stops the container on SIGTERM, SIGINT and SIGHUP, and ends with the container's exit status. What the
-# task shares with the host is below /alloc and /local in the container.
+# task shares with the host is below /alloc and /local in the container; it may read its logs there and not write them.
 set -eu
 recipes=$(CDPATH='' cd -P -- "$(dirname -- "$0")" && pwd -P)
 # shellcheck source-path=SCRIPTDIR source=logs.sh
@@ -21,7 +21,8 @@ container=outpost-$id
 trap '"$engine" stop "$container" >/dev/null || :' TERM INT HUP
 # Not --rm: what it wrote and how it ended are asked for afterwards.
 if ! "$engine" run --detach --name "$container" --label "outpost.alloc=$id" \
-  --volume "$dir/alloc:/alloc" --volume "$dir/$task/local:/local" "$@" >/dev/null; then
+  --volume "$dir/alloc/data:/alloc/data" --volume "$dir/alloc/tmp:/alloc/tmp" --volume "$dir/alloc/logs:/alloc/logs:ro" \
+  --volume "$dir/$task/local:/local" "$@" >/dev/null; then
   "$recipes/manifest.sh" "$dir" "$task" dead 125
   exit 125
 fi

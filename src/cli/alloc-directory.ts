@@ -1,9 +1,10 @@
 /**
  * Where allocations live on this host: `<data_dir>/alloc/<uuid>/`.
  */
-import { chmodSync, mkdirSync, readdirSync } from 'node:fs'
+import { readdirSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { isErrno, messageOf } from '../kit/errors.ts'
+import type { AllocPlace } from './alloc-place.ts'
 import { CommandError } from './command-shape.ts'
 import { isUuid } from '../kit/schema.ts'
 import type { Manifest } from './manifest.ts'
@@ -23,45 +24,6 @@ export const dataDirOption = text({
 /** Absolute path of the directory that holds the allocations. */
 export function allocRoot(dataDir: string | undefined, env: NodeJS.ProcessEnv): string {
   return join(resolve(dataDir ?? (env['OUTPOST_DATA_DIR'] || DEFAULT_DATA_DIR)), 'alloc')
-}
-
-/** Absolute paths of one task's directories. */
-export interface AllocPaths {
-  readonly root: string
-  readonly shared: string
-  readonly logs: string
-  readonly local: string
-  readonly secrets: string
-  readonly private: string
-}
-
-/** Makes what is missing of the directories of one task inside `directory`. Modes do not depend on the caller's umask. Throws. */
-export function layOut(directory: string, task: string): AllocPaths {
-  const shared = join(directory, 'alloc')
-  const own = join(directory, task)
-  const open = [shared, ...['data', 'logs', 'tmp'].map((name) => join(shared, name))]
-  open.push(own, join(own, 'local'))
-  for (const path of open) makeDirectory(path, 0o755)
-  for (const name of ['secrets', 'private', 'tmp']) makeDirectory(join(own, name), 0o700)
-  return {
-    root: directory,
-    shared,
-    logs: join(shared, 'logs'),
-    local: join(own, 'local'),
-    secrets: join(own, 'secrets'),
-    private: join(own, 'private'),
-  }
-}
-
-/** Makes one directory with exactly this mode; one that is there is left as it is. Throws the system's error. */
-export function makeDirectory(path: string, mode: number): void {
-  try {
-    mkdirSync(path)
-  } catch (error) {
-    if (isErrno(error, 'EEXIST')) return // an operator may have given it another mode: that is theirs to choose
-    throw error
-  }
-  chmodSync(path, mode)
 }
 
 /** One allocation as the commands of this host see it. */
@@ -96,7 +58,12 @@ export function isSupervised(manifest: Manifest): boolean {
 
 export function look(root: string, id: string): LocalAllocation {
   const directory = join(root, id)
-  const manifest = manifestOrNothing(directory)
+  return lookAt({ id, directory, at: directory })
+}
+
+/** The same of a directory that is reached by another path than its name. */
+export function lookAt({ id, directory, at }: Pick<AllocPlace, 'id' | 'directory' | 'at'>): LocalAllocation {
+  const manifest = manifestOrNothing(at)
   return { id, directory, manifest, status: manifest ? statusOf(manifest) : 'unknown' }
 }
 

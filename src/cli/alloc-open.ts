@@ -1,11 +1,11 @@
 /**
  * Takes hold of an allocation directory, new or from an earlier run, for one supervisor.
  */
-import { mkdirSync, readdirSync } from 'node:fs'
-import { join } from 'node:path'
-import { isErrno, messageOf } from '../kit/errors.ts'
-import { isSupervised, makeDirectory } from './alloc-directory.ts'
+import { readdirSync } from 'node:fs'
+import { messageOf } from '../kit/errors.ts'
+import { isSupervised } from './alloc-directory.ts'
 import { lockAllocation } from './alloc-lock.ts'
+import { type AllocPlace, isForeign, makePlace } from './alloc-place.ts'
 import { CommandError } from './command-shape.ts'
 import type { Manifest } from './manifest.ts'
 import { processesOf, readManifest, supervisorOf } from './manifest.ts'
@@ -13,36 +13,44 @@ import { isAlive } from './process-identity.ts'
 
 export interface OpenAllocation {
   readonly id: string
-  readonly directory: string
+  readonly place: AllocPlace
   /** The manifest of the run before this one. */
   readonly previous: Manifest | undefined
   /** Lets another supervisor have it. */
   readonly release: () => void
 }
 
-/** Throws CommandError when it cannot be made, is in use, or is not ours. */
+/** Throws CommandError when it cannot be made, is in use, or belongs to another user or supervisor. */
 export async function openAllocation(root: string, id: string): Promise<OpenAllocation> {
-  const directory = join(root, id)
-  try {
-    mkdirSync(root, { recursive: true, mode: 0o755 })
-    makeDirectory(directory, 0o755)
-  } catch (error) {
-    const hint = isErrno(error, 'EACCES', 'EPERM', 'EROFS') ? ', run as root or give another -data-dir' : ''
-    throw new CommandError(`cannot make ${directory}: ${messageOf(error)}${hint}`, 1, { cause: error })
+  const place = makePlace(root, id)
+  let unlock: (() => void) | undefined
+  const release = () => {
+    unlock?.()
+    place.close()
   }
-  const release = await lockAllocation(directory)
-  if (!release) throw new CommandError(inUse(id, manifestOf(directory)))
   try {
-    const previous = manifestOf(directory)
+    refuseForeign(place)
+    unlock = await lockAllocation(place.at)
+    if (!unlock) throw new CommandError(inUse(id, manifestOf(place)))
+    const previous = manifestOf(place)
     if (previous) refuseRunning(id, previous)
-    else if (readdirSync(directory).length > 0) {
-      throw new CommandError(`${directory} has no manifest and belongs to another supervisor, give another -id`)
+    else if (readdirSync(place.at).length > 0) {
+      throw new CommandError(`${place.directory} has no manifest and belongs to another supervisor, give another -id`)
     }
-    return { id, directory, previous, release }
+    return { id, place, previous, release }
   } catch (error) {
     release()
     throw error
   }
+}
+
+/** Root runs nothing in a directory whose owner could change the manifest and the logs meanwhile. */
+function refuseForeign(place: AllocPlace): void {
+  if (!isForeign(place)) return
+  const user = `'#${place.ownerId}'`
+  throw new CommandError(
+    `${place.directory} belongs to user ${place.ownerId}: run the command as that user (sudo -u ${user} outpost alloc run …), or give another -id`,
+  )
 }
 
 function refuseRunning(id: string, previous: Manifest): void {
@@ -60,10 +68,10 @@ function inUse(id: string, manifest: Manifest | undefined): string {
   return `allocation ${id} is still running${who}, end it with: outpost alloc stop ${id}`
 }
 
-function manifestOf(directory: string): Manifest | undefined {
+function manifestOf(place: AllocPlace): Manifest | undefined {
   try {
-    return readManifest(directory)
+    return readManifest(place.at)
   } catch (error) {
-    throw new CommandError(messageOf(error), 1, { cause: error })
+    throw new CommandError(`${place.directory}: ${messageOf(error)}`, 1, { cause: error })
   }
 }

@@ -6,7 +6,8 @@ import { formatDuration } from '../kit/duration.ts'
 import { messageOf } from '../kit/errors.ts'
 import type { StartReport } from './alloc-detach.ts'
 import { detach, reporterToParent } from './alloc-detach.ts'
-import { type AllocPaths, allocRoot, dataDirOption, layOut } from './alloc-directory.ts'
+import { allocRoot, dataDirOption } from './alloc-directory.ts'
+import { type AllocLayout, type AllocPaths, layOut } from './alloc-layout.ts'
 import { openAllocation } from './alloc-open.ts'
 import type { CommandIo } from './command-shape.ts'
 import { CommandError, defineCommand } from './command-shape.ts'
@@ -118,17 +119,14 @@ async function runHere(
 ): Promise<Outcome> {
   const task = values.task ?? taskNameFrom(words[0])
   const root = allocRoot(values['data-dir'], io.env)
-  const { id, directory, previous, release } = await openAllocation(
-    root,
-    values.id?.toLowerCase() ?? crypto.randomUUID(),
-  )
+  const { id, place, previous, release } = await openAllocation(root, values.id?.toLowerCase() ?? crypto.randomUUID())
   const warn = (message: string) => io.err(`outpost: ${message}\n`)
   const maxFiles = values['max-files']
   const maxFileSizeMb = values['max-file-size']
   const killTimeoutMs = values['kill-timeout']
   const identity = identityOf(values, id, task)
   const keeper = new ManifestKeeper({
-    directory,
+    directory: place.at,
     identity,
     task,
     maxFiles,
@@ -138,17 +136,18 @@ async function runHere(
     warn,
   })
   const signals = new SignalForwarder(killTimeoutMs)
+  let layout: AllocLayout | undefined
   try {
     // Before anything else is made: a directory without a manifest would be taken for somebody else's.
     keeper.pending()
-    const paths = layOut(directory, task)
+    layout = layOut(place, task)
     if (!report) io.out(`${id}\n`)
     return await supervise({
       command: words,
-      env: commandEnvironment(io.env, paths, identity, task),
+      env: commandEnvironment(io.env, layout.paths, identity, task),
       stdin: report ? 'ignore' : 'inherit',
       task,
-      paths,
+      layout,
       maxFiles,
       maxFileBytes: maxFileSizeMb * BYTES_PER_MB,
       keeper,
@@ -161,6 +160,7 @@ async function runHere(
     throw error
   } finally {
     signals.detach()
+    layout?.close()
     release()
   }
 }

@@ -2,14 +2,15 @@
  * `outpost alloc stop`: through the manifest and signals, so that it works while no agent runs.
  */
 import { setTimeout as delay } from 'node:timers/promises'
-import type { LocalAllocation } from './alloc-directory.ts'
-import { allocRoot, dataDirOption, isSupervised, look } from './alloc-directory.ts'
+import { messageOf } from '../kit/errors.ts'
+import { allocRoot, dataDirOption, isSupervised, lookAt } from './alloc-directory.ts'
 import { allocationDetails, allocationJson, findOne } from './alloc-view.ts'
+import { type AllocPlace, becomeOwner, openPlace } from './alloc-place.ts'
 import { CommandError, defineCommand } from './command-shape.ts'
-import type { Manifest } from './manifest.ts'
-import { processesOf, supervisorOf, withTasksLost, writeManifest } from './manifest.ts'
+import type { Manifest, ManifestFile } from './manifest.ts'
+import { processesOf, readManifestFile, supervisorOf, withTasksLost, writeManifest } from './manifest.ts'
 import { flag } from './options.ts'
-import { isAlive, type ProcessIdentity, sendSignal } from './process-identity.ts'
+import { faultOfSignalling, isAlive, type ProcessIdentity, sendSignal } from './process-identity.ts'
 
 const POLL_MS = 20
 const DEFAULT_KILL_TIMEOUT_MS = 30_000
@@ -27,20 +28,43 @@ export const command = defineCommand({
   operands: { shown: 'ID', min: 1, max: 1, missing: 'which allocation? give its ID or the beginning of it' },
   async run(values, [id = ''], io) {
     const root = allocRoot(values['data-dir'], io.env)
-    const found = findOne(root, id, io)
-    const { manifest } = found
-    if (!manifest) throw new CommandError(`allocation ${found.id} has no manifest, stop it where it was started`)
-    if (isSupervised(manifest)) await stopSupervised(found.id, manifest)
-    else if (found.status === 'lost') await cleanUp(found, manifest)
-    const stopped = look(root, found.id)
+    const place = openPlace(root, findOne(root, id, io).id)
+    becomeOwner(place)
+    const { manifest, ownerId } = manifestFileOf(place)
+    if (isSupervised(manifest)) await stopSupervised(place.id, manifest, ownerId)
+    else if (lookAt(place).status === 'lost') await cleanUp(place, manifest, ownerId)
+    const stopped = lookAt(place)
+    place.close()
     io.out(values.json ? `${JSON.stringify(allocationJson(stopped), undefined, 2)}\n` : allocationDetails(stopped))
     return 0
   },
 })
 
-async function stopSupervised(id: string, manifest: Manifest): Promise<void> {
+function manifestFileOf(place: AllocPlace): ManifestFile {
+  let file: ManifestFile | undefined
+  try {
+    file = readManifestFile(place.at)
+  } catch (error) {
+    throw new CommandError(`${place.directory}: ${messageOf(error)}`, 1, { cause: error })
+  }
+  if (file) return file
+  throw new CommandError(`allocation ${place.id} has no manifest, stop it where it was started`)
+}
+
+/** Throws CommandError for a process that root must not signal on the word of this manifest. */
+function refuseStranger(id: string, stranger: ProcessIdentity, manifestOwnerId: number): void {
+  const fault = faultOfSignalling(stranger, manifestOwnerId)
+  if (fault === undefined) return
+  const { pid } = stranger
+  throw new CommandError(
+    `process ${pid} of allocation ${id} is not signalled as root, ${fault}: look at it (ps -fp ${pid}) and end it with kill, or run this command as the allocation's user`,
+  )
+}
+
+async function stopSupervised(id: string, manifest: Manifest, ownerId: number): Promise<void> {
   const supervisor = supervisorOf(manifest)
   if (!supervisor) throw new CommandError(`allocation ${id} has no supervisor on record, stop it where it was started`)
+  refuseStranger(id, supervisor, ownerId)
   // A second SIGTERM would kill: somebody else's stop is waited for instead.
   const isStopping = manifest.DesiredStatus === 'stop'
   if (!isStopping && !sendSignal(supervisor.pid, 'SIGTERM') && isAlive(supervisor)) {
@@ -52,14 +76,15 @@ async function stopSupervised(id: string, manifest: Manifest): Promise<void> {
 }
 
 /** The supervisor died without a word: ends what it left behind and writes down what became of it. */
-async function cleanUp({ directory }: LocalAllocation, manifest: Manifest): Promise<void> {
+async function cleanUp({ id, at }: AllocPlace, manifest: Manifest, ownerId: number): Promise<void> {
   const orphans = processesOf(manifest).filter(isAlive)
+  for (const orphan of orphans) refuseStranger(id, orphan, ownerId)
   for (const { pid } of orphans) sendSignal(-pid, 'SIGTERM')
   if (!(await goneWithin(orphans, manifest.KillTimeoutMs ?? DEFAULT_KILL_TIMEOUT_MS))) {
     for (const { pid } of orphans) sendSignal(-pid, 'SIGKILL')
     await goneWithin(orphans, SUPERVISOR_SLACK_MS)
   }
-  writeManifest(directory, { ...withTasksLost(manifest, Date.now()), DesiredStatus: 'stop', ClientStatus: 'lost' })
+  writeManifest(at, { ...withTasksLost(manifest, Date.now()), DesiredStatus: 'stop', ClientStatus: 'lost' })
 }
 
 async function goneWithin(processes: readonly ProcessIdentity[], limitMs: number): Promise<boolean> {

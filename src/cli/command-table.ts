@@ -22,6 +22,11 @@ export const TABLE: readonly TableRow[] = [
     summary: 'Remove the directory of an allocation that has ended',
     load: () => import('./alloc-gc.ts'),
   },
+  {
+    name: 'alloc write-log',
+    summary: "Write standard input to a task's rotated log",
+    load: () => import('./alloc-write-log.ts'),
+  },
   { name: 'logs', summary: "Print or follow a task's log", load: () => import('./logs.ts') },
   { name: 'fs ls', summary: "List a directory of an allocation's files", load: () => import('./fs-ls.ts') },
   { name: 'fs stat', summary: 'Show what is known of one file of an allocation', load: () => import('./fs-stat.ts') },

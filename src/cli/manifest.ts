@@ -4,12 +4,26 @@
  * The contract is the agent's (`Tasks`, `ClientStatus`, …); the supervisor's own fields are extra and optional. A
  * manifest is only ever replaced as a whole: temporary name, fsync, rename. A reader never sees half of one.
  */
-import { closeSync, fsyncSync, openSync, readFileSync, renameSync, rmSync, writeSync } from 'node:fs'
+import { randomUUID } from 'node:crypto'
+import {
+  closeSync,
+  constants,
+  fstatSync,
+  fsyncSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import { isErrno } from '../kit/errors.ts'
 import type { ProcessIdentity } from './process-identity.ts'
 
 const MANIFEST_NAME = 'alloc.json'
+/** As the agent's own limit. */
+const MANIFEST_BYTES_MAX = 1 << 20
+const READ = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK
 
 export type ClientStatus = 'pending' | 'running' | 'complete' | 'failed' | 'lost'
 export type TaskState = 'pending' | 'running' | 'dead'
@@ -49,40 +63,59 @@ export interface Manifest {
   readonly KillTimeoutMs?: number
 }
 
-/**
- * The manifest of an allocation directory; undefined when the directory has none. Throws the system's error when it
- * cannot be read and an Error that says so when it is not one.
- */
-export function readManifest(directory: string): Manifest | undefined {
-  let content: string
-  try {
-    content = readFileSync(join(directory, MANIFEST_NAME), 'utf8')
-  } catch (error) {
-    if (isErrno(error, 'ENOENT', 'ENOTDIR')) return undefined
-    throw error
-  }
-  const manifest = parseManifest(content)
-  if (!manifest) throw new Error(`${join(directory, MANIFEST_NAME)} is not a manifest, repair or remove it`)
-  return manifest
+export interface ManifestFile {
+  readonly manifest: Manifest
+  /** The user whose file it is. */
+  readonly ownerId: number
 }
 
-/** Replaces the manifest durably. Throws the system's error; the old one is then still there. */
-export function writeManifest(directory: string, manifest: Manifest): void {
-  const temporary = join(directory, `.${MANIFEST_NAME}.${process.pid}`)
+/**
+ * The manifest of an allocation directory; undefined when the directory has none. Only a regular file counts, never a link.
+ * Throws the system's error when it cannot be read and an Error that says so when it is not one.
+ */
+export function readManifestFile(directory: string): ManifestFile | undefined {
+  let descriptor: number
   try {
-    const file = openSync(temporary, 'w', 0o644)
-    try {
-      const bytes = Buffer.from(`${JSON.stringify(manifest)}\n`)
-      let from = 0
-      while (from < bytes.length) from += writeSync(file, bytes, from)
-      fsyncSync(file)
-    } finally {
-      closeSync(file)
-    }
+    // Without O_NONBLOCK the open of a pipe would wait for a writer, for ever.
+    descriptor = openSync(join(directory, MANIFEST_NAME), READ)
+  } catch (error) {
+    if (isErrno(error, 'ENOENT', 'ENOTDIR')) return undefined
+    if (isErrno(error, 'ELOOP')) throw new Error(`${MANIFEST_NAME} is a symbolic link, remove it`, { cause: error })
+    throw error
+  }
+  try {
+    const facts = fstatSync(descriptor)
+    const isReadable = facts.isFile() && facts.size <= MANIFEST_BYTES_MAX
+    const manifest = isReadable ? parseManifest(readFileSync(descriptor, 'utf8')) : undefined
+    if (!manifest) throw new Error(`${MANIFEST_NAME} is not a manifest, repair or remove it`)
+    return { manifest, ownerId: facts.uid }
+  } finally {
+    closeSync(descriptor)
+  }
+}
+
+/** As `readManifestFile`, without the owner. */
+export function readManifest(directory: string): Manifest | undefined {
+  return readManifestFile(directory)?.manifest
+}
+
+/**
+ * Replaces the manifest durably: a new file under a name that cannot be known before, then a rename. Throws the system's
+ * error; the old one is then still in place.
+ */
+export function writeManifest(directory: string, manifest: Manifest): void {
+  const temporary = join(directory, `.${MANIFEST_NAME}.${randomUUID()}`)
+  // O_EXCL: a link that waits under this name is not followed, a file not overwritten.
+  const file = openSync(temporary, 'wx', 0o644)
+  try {
+    writeFileSync(file, `${JSON.stringify(manifest)}\n`)
+    fsyncSync(file)
     renameSync(temporary, join(directory, MANIFEST_NAME))
   } catch (error) {
     rmSync(temporary, { force: true })
     throw error
+  } finally {
+    closeSync(file)
   }
 }
 

@@ -31,6 +31,29 @@ export function isAlive(identity: ProcessIdentity): boolean {
   return ticks !== undefined && (identity.startTicks === undefined || ticks === identity.startTicks)
 }
 
+/**
+ * Why root does not signal a process that a manifest names; undefined when it does. Who writes a manifest may write any number
+ * into it, and root's signal reaches every process: so the number counts only with the time at which its process began, and,
+ * unless the manifest is root's own, only for processes of the user who owns the manifest. The kernel limits other callers.
+ */
+export function faultOfSignalling({ pid, startTicks }: ProcessIdentity, manifestOwnerId: number): string | undefined {
+  if (process.geteuid?.() !== 0) return undefined
+  if (startTicks === undefined) return 'the manifest does not say when it began'
+  const userId = userOf(pid)
+  if (manifestOwnerId === 0 || userId === undefined || userId === manifestOwnerId) return undefined
+  return `it is a process of user ${userId}, and the manifest is user ${manifestOwnerId}'s`
+}
+
+/** The real user of a process, who may signal it; undefined when it is gone. */
+function userOf(pid: number): number | undefined {
+  try {
+    const status = readFileSync(`/proc/${pid}/status`, 'latin1')
+    return Number(/^Uid:\s+(\d+)/m.exec(status)?.[1])
+  } catch {
+    return undefined
+  }
+}
+
 /** Sends `signal`; a negative `pid` names a process group. False when there is nobody (or nobody we may signal). */
 export function sendSignal(pid: number, signal: NodeJS.Signals): boolean {
   try {

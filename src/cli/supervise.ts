@@ -12,7 +12,7 @@ import { spawn } from 'node:child_process'
 import { constants as osConstants } from 'node:os'
 import { setTimeout as delay } from 'node:timers/promises'
 import { errnoOf, messageOf } from '../kit/errors.ts'
-import type { AllocPaths } from './alloc-directory.ts'
+import type { AllocLayout } from './alloc-layout.ts'
 import { LogWriter } from './log-writer.ts'
 import type { ManifestKeeper } from './manifest-keeper.ts'
 import { openPipes } from './output-pipe.ts'
@@ -32,7 +32,7 @@ export interface SuperviseRequest {
   readonly env: NodeJS.ProcessEnv
   readonly stdin: 'inherit' | 'ignore'
   readonly task: string
-  readonly paths: AllocPaths
+  readonly layout: AllocLayout
   readonly maxFiles: number
   readonly maxFileBytes: number
   readonly keeper: ManifestKeeper
@@ -60,7 +60,7 @@ export async function supervise(request: SuperviseRequest): Promise<Outcome> {
   const { keeper, signals } = request
   const logs = openLogs(request)
   const pipes = openPipes(
-    request.paths.private,
+    request.layout.private,
     logs.map((log) => (bytes: Uint8Array) => log.write(bytes)),
   )
   const retry = setInterval(() => logs.forEach((log) => log.retry()), LOSS_RETRY_MS)
@@ -90,7 +90,7 @@ export async function supervise(request: SuperviseRequest): Promise<Outcome> {
 
 function openLogs(request: SuperviseRequest): LogWriter[] {
   const { task, maxFiles, maxFileBytes } = request
-  const directory = request.paths.logs
+  const directory = request.layout.logs
   return (['stdout', 'stderr'] as const).map((type) => new LogWriter({ directory, task, type, maxFiles, maxFileBytes }))
 }
 

@@ -51,7 +51,7 @@ const wrong: [string[], RegExp][] = [
   [[], /^Usage: outpost COMMAND/],
   [['vesion'], /^outpost: unknown command "vesion", did you mean version\? \(see "outpost help"\)\n$/],
   [['frobnicate'], /^outpost: unknown command "frobnicate" \(see "outpost help"\)\n$/],
-  [['alloc'], /^outpost: "outpost alloc" needs one of run, list, status, stop, stats, gc\n$/],
+  [['alloc'], /^outpost: "outpost alloc" needs one of run, list, status, stop, stats, gc, write-log\n$/],
   [['alloc', 'rnu'], /^outpost: unknown command "alloc rnu", did you mean alloc run\?/],
   [
     ['version', 'x'],

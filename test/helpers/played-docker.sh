@@ -17,6 +17,7 @@ case $command in
         --label) case $2 in outpost.alloc=????????-*) shift 2 ;; *) refuse "label $2" ;; esac ;;
         --volume)
           [ -d "${2%%:*}" ] || refuse "there is no ${2%%:*}"
+          case $2 in */alloc:* | */alloc/logs:*[!o] | */alloc/logs:*[!r]o) refuse "the container could write its logs: $2" ;; esac
           volumes=$((volumes + 1)) && shift 2
           ;;
         -*) refuse "run $1" ;;
@@ -25,7 +26,7 @@ case $command in
     done
     [ "${1:-}" = image ] || { echo "Unable to find image '${1:-}' locally" >&2 && exit 125; }
     shift
-    [ "$detached$volumes" = yes2 ] || refuse 'not as the recipe should'
+    [ "$detached$volumes" = yes4 ] || refuse 'not as the recipe should'
     mkdir "$state/$name"
     (
       status=0
