@@ -22,6 +22,7 @@ import { SecretsCore } from './secrets/core.ts'
 import { newRecord } from './secrets/mounts/mount-record.ts'
 import { secretsOperations } from './secrets/operations.ts'
 import { snapshotOperations } from './secrets/snapshot-operations.ts'
+import { pathParts } from './secrets/path-parts.ts'
 import { isRotationDue } from './secrets/system/system-seal-rotate.ts'
 import type { Surroundings } from './secrets/system/surroundings.ts'
 import { systemEngine } from './secrets/system/system.ts'
@@ -52,6 +53,8 @@ export class SecretsRoom {
   readonly operations: readonly AnyOperation[]
   readonly snapshots: readonly AnyOperation[]
   readonly figures: SecretsFigures
+  /** What of a path may be logged as it is. */
+  readonly pathParts = (path: string) => pathParts(this.core, path)
   readonly #store: SqliteStore
   readonly #seal: Seal
   readonly #logger: Logger

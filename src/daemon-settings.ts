@@ -6,10 +6,12 @@ import { createAuthorizer, type Grants, type OwnAuthorizer, type TokenIdentity }
 import type { Config } from './config/load.ts'
 import type { HostOptions } from './host/host.ts'
 import type { TlsFiles } from './http/listener.ts'
+import { PathLog, type PathParts } from './http/path-log.ts'
 import { ServedHosts } from './http/served-hosts.ts'
 import { formatDuration } from './kit/duration.ts'
 import type { Logger } from './kit/log.ts'
 import type { Identity } from './kit/operation.ts'
+import { relayedParts } from './secrets/path-parts.ts'
 import { identityFrom, nobody, parsePolicy, root } from './secrets/policies/policy.ts'
 
 export function authorizerOf(config: Config, rootToken: string | undefined): OwnAuthorizer {
@@ -60,13 +62,19 @@ export function hostNamesOf({ addresses, advertise, httpAllowedHosts, name }: Co
   return [...httpAllowedHosts, http, addresses.http, name].filter((host) => host !== '')
 }
 
-/** What the configuration says of the listener. Without TLS, calls on loopback are asked for the host that they name. */
-export function listenerOptionsOf(config: Config, tls: TlsFiles | undefined) {
+/**
+ * What the configuration says of the listener. Without TLS, calls on loopback are asked for the host that they name.
+ * `current` gives the configuration that is in force; `parts` are those of the secrets core, where this process has one.
+ */
+export function listenerOptionsOf(current: () => Config, tls: TlsFiles | undefined, parts: PathParts = relayedParts) {
+  const config = current()
   return {
     host: config.addresses.http,
     port: config.ports.http,
     headers: Object.entries(config.httpApiResponseHeaders).flat(),
     limits: limitsOf(config),
+    isOpen: () => !current().acl.enabled,
+    pathLog: new PathLog({ isFull: () => current().logPaths === 'full', parts }),
     ...(tls ? { tls } : { servedHosts: new ServedHosts(hostNamesOf(config)) }),
   }
 }

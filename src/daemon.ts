@@ -190,13 +190,12 @@ class Agent implements Running {
     this.operations = served
     const tls = readTlsFiles(config.tls)
     const listener = new Listener({
-      ...listenerOptionsOf(config, tls),
+      ...listenerOptionsOf(() => this.config, tls, this.#secrets?.pathParts),
       router: new Router(served, core ?? (await this.#relayedCore())),
       logger: logger.named('http'),
       meter: room.meter,
       resolve: (token, remote) => this.#authorizer.resolve(token, remote),
       crossOrigin: () => this.#secrets?.core.crossOrigin,
-      isOpen: () => !this.config.acl.enabled,
     })
     this.#listener = listener
     const { host, port } = await listener.listen()

@@ -21,6 +21,8 @@ export interface Config {
   readonly logLevel: Level
   /** Absent means that the program decides by where the log goes. */
   readonly logJson?: boolean
+  /** Whether the access log shows the names that callers put into paths. */
+  readonly logPaths: 'hashed' | 'full'
   /** Absolute; with a slash at its end a directory. Absent means standard error. */
   readonly logFile?: string
   readonly logRotate: LogRotateConfig

@@ -181,6 +181,7 @@ export const SCHEMA = block({
   advertise: block({ http: text(advertiseAddress) }),
   log_level: choice(LOG_LEVELS),
   log_json: boolean(),
+  log_paths: choice({ hashed: 'hashed', full: 'full' } as const),
   log_file: absolutePath(),
   log_rotate_bytes: count(0),
   log_rotate_duration: duration(),

@@ -56,6 +56,7 @@ export function settle(raw: RawConfig, options: SettleOptions): Config {
     addresses: { http: raw.addresses?.http?.value ?? bindAddr },
     advertise: present({ http: raw.advertise?.http?.value }),
     logLevel: raw.log_level?.value ?? 'info',
+    logPaths: raw.log_paths?.value ?? 'hashed',
     ...present({ logJson: raw.log_json?.value, logFile: raw.log_file?.value }),
     logRotate: {
       bytes: raw.log_rotate_bytes?.value ?? 0,
@@ -184,7 +185,7 @@ function settleTls(raw: RawConfig, { faults }: SettleOptions): Config['tls'] {
 
 function settleLimits(limits: RawConfig['limits']): LimitsConfig {
   return {
-    httpMaxConnsPerClient: limits?.http_max_conns_per_client?.value ?? 100,
+    httpMaxConnsPerClient: limits?.http_max_conns_per_client?.value ?? 1024,
     httpMaxFollowers: limits?.http_max_followers?.value ?? 2000,
     httpMaxHeaderBytes: limits?.http_max_header_bytes?.value ?? 16_384,
     httpMaxBodyBytes: limits?.http_max_body_bytes?.value ?? 32 << 20,

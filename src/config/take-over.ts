@@ -30,6 +30,7 @@ export function takeOver(running: Config, loaded: Config): TakenOver {
     httpAllowedHosts: loaded.httpAllowedHosts,
     tls: loaded.tls.http === running.tls.http ? loaded.tls : running.tls,
     logLevel: loaded.logLevel,
+    logPaths: loaded.logPaths,
     logRotate: loaded.logRotate,
     server: { ...running.server, disableUnauthedGenerateRootEndpoints, disableUnauthedRekeyEndpoints },
     limits: { ...loaded.limits, httpMaxHeaderBytes, httpsHandshakeTimeoutMs },

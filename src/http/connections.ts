@@ -1,6 +1,8 @@
 /**
- * How many connections one address may hold. The one too many gets a plain 429 and is closed; when even those answers
- * come too fast, it is closed without a word, so that refusing cannot be made expensive.
+ * How many connections one address may hold. For the one too many, the connection of this address that has been idle for
+ * the longest time is closed: a client behind a proxy must not be refused because others keep connections open. Where
+ * none is idle, the new one gets a plain 429 and is closed; when even those answers come too fast, it is closed without a
+ * word, so that refusing cannot be made expensive.
  */
 import type { Socket } from 'node:net'
 
@@ -11,8 +13,24 @@ const ANSWERS_BURST = 100
 /** How long a caller that is turned away, here or later, may take to read its answer. */
 export const LINGER_MS = 1000
 
+/** One connection as it is counted. */
+interface Held {
+  readonly socket: Socket
+  readonly address: string
+  /** What had been received when its last request was answered: with more than that, the next one is on its way. */
+  answeredBytes: number
+}
+
+/** The connections of one address. */
+interface Caller {
+  readonly held: Set<Held>
+  /** Those without a request under way; the one that has been so for the longest time comes first. */
+  readonly idle: Set<Held>
+}
+
 export class Connections {
-  readonly #counts = new Map<string, number>()
+  readonly #callers = new Map<string, Caller>()
+  readonly #held = new WeakMap<Socket, Held>()
   #limit: number
   #tokens = ANSWERS_BURST
   #tokensAtMs = performance.now()
@@ -30,28 +48,65 @@ export class Connections {
 
   get open(): number {
     let sum = 0
-    for (const count of this.#counts.values()) sum += count
+    for (const { held } of this.#callers.values()) sum += held.size
     return sum
   }
 
   /** Counts a connection in; false when it was turned away, with or without an answer. */
   admit(socket: Socket, options: { answer: boolean } = { answer: true }): boolean {
     const address = plainAddress(socket.remoteAddress ?? '')
-    const count = this.#counts.get(address) ?? 0
-    if (this.#limit > 0 && count >= this.#limit) {
+    const caller = this.#callers.get(address) ?? { held: new Set(), idle: new Set() }
+    if (this.#limit > 0 && caller.held.size >= this.#limit && !this.#makeRoom(caller)) {
       this.exceeded++
       this.#refuse(socket, options.answer)
       return false
     }
-    this.#counts.set(address, count + 1)
-    socket.once('close', () => this.#leave(address))
+    const held: Held = { socket, address, answeredBytes: 0 }
+    caller.held.add(held)
+    caller.idle.add(held)
+    this.#callers.set(address, caller)
+    this.#held.set(socket, held)
+    socket.once('close', () => this.#leave(held))
     return true
   }
 
-  #leave(address: string): void {
-    const count = (this.#counts.get(address) ?? 1) - 1
-    if (count > 0) this.#counts.set(address, count)
-    else this.#counts.delete(address)
+  /** TLS stands now: requests come from this socket, which is another one than that of the connection. */
+  secured(socket: Socket): void {
+    const caller = this.#callers.get(plainAddress(socket.remoteAddress ?? ''))
+    for (const held of caller?.idle ?? []) {
+      if (held.socket.remotePort !== socket.remotePort || held.socket.localAddress !== socket.localAddress) continue
+      this.#held.set(socket, held)
+      held.answeredBytes = held.socket.bytesRead
+      return
+    }
+  }
+
+  /** A connection has a request to answer, or none any more. */
+  mark(socket: Socket, isBusy: boolean): void {
+    const held = this.#held.get(socket)
+    const caller = held && this.#callers.get(held.address)
+    if (!held || !caller?.held.has(held)) return
+    caller.idle.delete(held)
+    if (isBusy) return
+    held.answeredBytes = held.socket.bytesRead
+    caller.idle.add(held)
+  }
+
+  /** Closes the connection that has been idle for the longest time. A request that is coming in is not idle. */
+  #makeRoom({ idle }: Caller): boolean {
+    for (const held of idle) {
+      if (held.socket.bytesRead > held.answeredBytes) continue
+      this.#leave(held)
+      held.socket.destroy()
+      return true
+    }
+    return false
+  }
+
+  #leave(held: Held): void {
+    const caller = this.#callers.get(held.address)
+    caller?.idle.delete(held)
+    if (caller?.held.delete(held) && caller.held.size === 0) this.#callers.delete(held.address)
   }
 
   #refuse(socket: Socket, answer: boolean): void {

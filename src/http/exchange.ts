@@ -31,6 +31,7 @@ import { asksForWebSocket, handshakeFault, offeredToken } from './handshake.ts'
 import { type Meter, NO_METER, type OperationMeter } from './meter.ts'
 import {
   declaredBytes,
+  headFault,
   parseTarget,
   rawInput,
   readRawInput,
@@ -49,6 +50,7 @@ import {
   sendWhole,
   withOwn,
 } from './respond.ts'
+import type { PathLog } from './path-log.ts'
 import type { Match, Router } from './router.ts'
 import type { ServedHosts } from './served-hosts.ts'
 import { headed, ResponseSink, sendStream } from './stream.ts'
@@ -66,6 +68,8 @@ export interface Services {
   readonly servedHosts?: ServedHosts
   /** True where calls need no token. Absent means that they do. */
   readonly isOpen?: () => boolean
+  /** How the access log shows paths. */
+  readonly pathLog: PathLog
   /** Who counts requests; nobody when absent. */
   readonly meter?: Meter
   /** Headers of every answer, names and values in turn. */
@@ -123,6 +127,8 @@ export class Exchange implements Outlet {
   #format: 'plain' | 'errors' = 'errors'
   #accessor = ''
   #path = ''
+  /** An operation of the table was found, whose paths hold no names of secrets. */
+  #isKnownPath = false
   #bytes = 0
 
   constructor(request: IncomingMessage, response: ServerResponse, services: Services, options: ExchangeOptions = {}) {
@@ -183,6 +189,8 @@ export class Exchange implements Outlet {
   async serve(): Promise<void> {
     try {
       const target = parseTarget(this.request.url ?? '/', (path) => this.#setPath(path))
+      const fault = headFault(this.request)
+      if (fault) throw fault
       this.#services.servedHosts?.check(this.request)
       if (this.request.method === 'OPTIONS') this.#preflight(target)
       else await this.#dispatch(target)
@@ -207,6 +215,7 @@ export class Exchange implements Outlet {
   async #dispatch(target: Target): Promise<void> {
     const match = this.#services.router.match(this.request.method ?? 'GET', target.path)
     const { operation } = match
+    this.#isKnownPath = !match.isFallback
     this.#operation = operation.name
     this.#meter.underway--
     this.#meter = this.#countAs(operation.name)
@@ -404,11 +413,12 @@ export class Exchange implements Outlet {
     const status = this.#webSocket?.status ?? this.response.statusCode
     this.#meter.underway--
     this.#meter.answered(status, this.endless ? undefined : ms)
-    if (!this.#services.logger.enabled('info')) return
-    this.#services.logger.info('request', {
+    const { logger, pathLog } = this.#services
+    if (!logger.enabled('info')) return
+    logger.info('request', {
       method: this.request.method,
       // The query stays out of the log: it may hold what somebody took for a safe place.
-      path: this.#path.slice(0, 512),
+      path: this.#isKnownPath ? pathLog.known(this.#path) : pathLog.unknown(this.#path),
       operation: this.#operation,
       status,
       bytes: this.#bytes,

@@ -33,14 +33,17 @@ import { Exchange, type ExchangeOptions, type Services, stopping } from './excha
 import { asksForWebSocket, handshakeFault } from './handshake.ts'
 import { ListVerb } from './list-verb.ts'
 import { takesConnections } from './own-call.ts'
-import { parseTarget } from './request.ts'
+import { PathLog } from './path-log.ts'
+import { headFault, parseTarget } from './request.ts'
 import { BODY_LATE, Turns } from './turns.ts'
 import { loadAcceptor } from './websocket.ts'
 
 // `import` from node:http would evaluate all it exports, the whole of undici included: 10 ms and 5 MB for nothing.
 const { createServer, ServerResponse } = process.getBuiltinModule('node:http')
 
-export interface ListenerOptions extends Omit<Services, 'bodyBytesMax' | 'stopping'> {
+export interface ListenerOptions extends Omit<Services, 'bodyBytesMax' | 'pathLog' | 'stopping'> {
+  /** How the access log shows paths. Absent: names in paths that the table does not have are hidden. */
+  readonly pathLog?: PathLog
   readonly host: string
   /** 0 means any free port. */
   readonly port: number
@@ -78,7 +81,7 @@ export class Listener {
   #limits: ListenerLimits
   readonly #server: Server
   readonly #services: Services
-  readonly #turns = new Turns()
+  readonly #turns = new Turns((socket, isBusy) => this.connections.mark(socket, isBusy))
   readonly #verbs: ListVerb
   /** Connections that have not sent a byte yet. */
   readonly #silent = new Set<Socket>()
@@ -88,7 +91,13 @@ export class Listener {
   constructor(options: ListenerOptions) {
     this.#options = options
     this.#limits = options.limits
-    this.#services = { ...options, bodyBytesMax: () => this.#limits.bodyBytesMax, stopping: () => this.#stopping }
+    const pathLog = options.pathLog ?? new PathLog({ isFull: () => false })
+    this.#services = {
+      ...options,
+      pathLog,
+      bodyBytesMax: () => this.#limits.bodyBytesMax,
+      stopping: () => this.#stopping,
+    }
     this.connections = new Connections(options.limits.connectionsPerClient)
     this.#server = this.#createServer()
     this.#verbs = new ListVerb(this.#server, options.tls ? 'secureConnection' : 'connection', this.#turns)
@@ -204,7 +213,10 @@ export class Listener {
     server.on('request', (request, response) => this.#take(request, response))
     server.on('checkContinue', (request, response) => this.#take(request, response, { bodyOnDemand: true }))
     server.on('upgrade', (request, _, rest) => void this.#upgrade(request, rest))
+    // Node would answer these by itself, and the verb of such a request would be taken for that of the next one.
+    server.on('checkExpectation', (request, response) => this.#take(request, response))
     server.on('connection', (socket: Socket) => this.#admit(socket))
+    server.on('secureConnection', (socket: Socket) => this.connections.secured(socket))
     server.on('clientError', (error, stream) => {
       const socket = stream as Socket
       if (!this.#verbs.recovers(error, socket)) this.#turns.refuse(error, socket)
@@ -220,7 +232,13 @@ export class Listener {
 
   /** Where this says no, the request is answered as any other, and its exchange says what is wrong with it. */
   #mayUpgrade(request: IncomingMessage): boolean {
-    if (!asksForWebSocket(request) || request.socket.writableEnded || this.#turns.busy(request.socket)) return false
+    if (
+      !asksForWebSocket(request) ||
+      headFault(request) ||
+      request.socket.writableEnded ||
+      this.#turns.busy(request.socket)
+    )
+      return false
     try {
       const { operation } = this.#options.router.match(request.method ?? '', parseTarget(request.url ?? '/').path)
       return handshakeFault(request, operation, this.#options.isOpen?.() ?? false) === undefined

@@ -19,6 +19,32 @@ export interface Target {
   readonly query: readonly (readonly [string, string])[]
 }
 
+/** Why a request is refused whatever it asks for; undefined when it is not. */
+export function headFault({
+  headers,
+  httpVersionMajor,
+  httpVersionMinor,
+  rawHeaders,
+}: IncomingMessage): Refusal | undefined {
+  const { expect } = headers
+  // HTTP/1.0 does not know the header.
+  if (
+    expect !== undefined &&
+    httpVersionMajor === 1 &&
+    httpVersionMinor > 0 &&
+    expect.toLowerCase() !== '100-continue'
+  ) {
+    return new Refusal('expectation_failed', 'the only expectation that is met is 100-continue')
+  }
+  let hosts = 0
+  for (let at = 0; at < rawHeaders.length; at += 2) if (isHost(rawHeaders[at] ?? '')) hosts++
+  return hosts > 1 ? new Refusal('invalid_request', 'the request has more than one Host header') : undefined
+}
+
+function isHost(name: string): boolean {
+  return name.length === 4 && name.toLowerCase() === 'host'
+}
+
 /** What precedes the path in the absolute form that a proxy's client sends. Its authority says nothing to us. */
 const ABSOLUTE = /^https?:\/\/[^/?#]*/i
 

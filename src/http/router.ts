@@ -11,6 +11,8 @@ import type { AnyOperation, Method } from '../kit/operation.ts'
 
 export interface Match {
   readonly operation: AnyOperation
+  /** True for an operation of the fallback. */
+  readonly isFallback?: true
   /** Still percent-encoded. */
   readonly params: Readonly<Record<string, string>>
 }
@@ -88,7 +90,7 @@ export class Router {
     const operation = this.#fallback.get(routeVerb(verb))
     // No text: that is how stock clients of these paths know it.
     if (!operation) throw new Refusal('method_not_allowed', '', { Allow: [...this.#fallback.keys()].join(', ') })
-    return { operation, params: { path: path.replace(/^\/(?:v1(?:\/|$))?/, '') } }
+    return { operation, isFallback: true, params: { path: path.replace(/^\/(?:v1(?:\/|$))?/, '') } }
   }
 
   #knows(path: string): boolean {

@@ -25,10 +25,16 @@ interface Line {
 }
 
 export class Turns {
+  readonly #onBusy: (socket: Socket, isBusy: boolean) => void
   readonly #lines = new WeakMap<Socket, Line>()
   readonly #refused = new WeakSet<Socket>()
   /** Exchanges that have begun and whose answers have not left. */
   readonly active = new Set<Exchange>()
+
+  /** `onBusy` is told when a connection has a request to answer again, and when it has none any more. */
+  constructor(onBusy: (socket: Socket, isBusy: boolean) => void) {
+    this.#onBusy = onBusy
+  }
 
   /** `begin` makes the exchange and sets it going, now or when its turn has come. */
   take(request: IncomingMessage, response: ServerResponse, begin: () => Exchange): void {
@@ -43,8 +49,10 @@ export class Turns {
       })
       return exchange
     }
-    if (!line.current) line.current = start()
-    else if (line.waiting.length < WAITING_MAX) line.waiting.push(start)
+    if (!line.current) {
+      this.#onBusy(socket, true)
+      line.current = start()
+    } else if (line.waiting.length < WAITING_MAX) line.waiting.push(start)
     else socket.destroy()
   }
 
@@ -74,6 +82,7 @@ export class Turns {
     if (!socket.writable) return
     line.current = line.waiting.shift()?.()
     if (line.current) return
+    this.#onBusy(socket, false)
     const { afterwards } = line
     line.afterwards = undefined
     afterwards?.()

@@ -22,6 +22,7 @@ export const REFUSAL_STATUS = {
   /** The form of answer that was asked for is switched off. */
   not_offered: 415,
   range_not_satisfiable: 416,
+  expectation_failed: 417,
   upgrade_required: 426,
   prohibited: 403,
   too_many: 429,

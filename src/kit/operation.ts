@@ -18,6 +18,12 @@ export type Method = 'GET' | 'POST' | 'PUT' | 'DELETE' | 'PATCH' | 'LIST' | 'SCA
 /** `*` serves any verb, as the fs and gc endpoints of the compatible system do. */
 export type Route = `${Method | '*'} /${string}`
 
+/** A piece of a path: a word that an endpoint declares, or a name that a caller gives. */
+export interface PathPart {
+  readonly text: string
+  readonly isName: boolean
+}
+
 export type NamespaceCapability =
   | 'list-jobs'
   | 'read-job'

@@ -7,6 +7,7 @@ import { type Host, startHost } from '../../src/host/host.ts'
 import type { CrossOrigin } from '../../src/http/cross-origin.ts'
 import { Listener, type ListenerLimits, type TlsFiles } from '../../src/http/listener.ts'
 import type { Meter } from '../../src/http/meter.ts'
+import { PathLog } from '../../src/http/path-log.ts'
 import { Router } from '../../src/http/router.ts'
 import type { Fields, Level, Logger } from '../../src/kit/log.ts'
 import type { AnyOperation, Identity } from '../../src/kit/operation.ts'
@@ -94,6 +95,7 @@ export async function startEdge(t: TestContext, options: EdgeOptions = {}): Prom
     headers: [],
     router: new Router([...host.operations, ...(options.operations ?? [])], options.fallback),
     logger,
+    pathLog: new PathLog({ isFull: () => true, parts: (path) => [{ text: path, isName: true }] }),
     resolve: options.resolve ?? (() => EVERYBODY),
     limits: { ...LIMITS, ...options.limits },
     ...(options.crossOrigin ? { crossOrigin: options.crossOrigin } : {}),

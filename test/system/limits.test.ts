@@ -28,14 +28,19 @@ async function hold(t: TestContext, port: number, count: number, host = '127.0.0
   return sockets
 }
 
-test('the 101st connection of an address is turned away in the words of the compatible system', async (t) => {
-  const agent = await agentWith(t, '')
-  const held = await hold(t, agent.port, 99)
-  // Answered over the hundredth: all before it have been counted by then.
-  const [hundredth] = await hold(t, agent.port, 1)
-  assert.ok(hundredth)
-  hundredth.write(`GET ${METADATA} HTTP/1.1\r\nHost: localhost\r\n\r\n`)
-  assert.match(String(await once(hundredth, 'data')), /^HTTP\/1.1 200/)
+/** Opens connections that follow a log: they are not idle. */
+async function follow(t: TestContext, port: number, count: number, host = '127.0.0.1'): Promise<Socket[]> {
+  const sockets = await hold(t, port, count, host)
+  for (const socket of sockets) {
+    socket.write(`GET /v1/client/fs/logs/${ALLOC}?task=web&follow=true HTTP/1.1\r\nHost: localhost\r\n\r\n`)
+    await once(socket, 'data')
+  }
+  return sockets
+}
+
+test('one connection too many of an address is turned away in the words of the compatible system', async (t) => {
+  const agent = await agentWith(t, 'http_max_conns_per_client = 3')
+  const held = await follow(t, agent.port, 3)
   const heard = await raw({ port: agent.port }, `GET ${METADATA} HTTP/1.1\r\nHost: localhost\r\n\r\n`)
   const head =
     'HTTP/1.1 429 Too Many Requests\r\nContent-Type: text/plain\r\nContent-Length: 81\r\nConnection: close\r\n\r\n'
@@ -54,10 +59,7 @@ test('the 101st connection of an address is turned away in the words of the comp
 
 test('refusals are limited too, and a refused connection is not served', async (t) => {
   const agent = await agentWith(t, 'http_max_conns_per_client = 1')
-  const [held] = await hold(t, agent.port, 1)
-  assert.ok(held)
-  held.write(`GET ${METADATA} HTTP/1.1\r\nHost: localhost\r\n\r\n`)
-  await once(held, 'data')
+  await follow(t, agent.port, 1)
   const heard = await Promise.all(
     Array.from({ length: 250 }, () => raw({ port: agent.port }, `GET ${METADATA} HTTP/1.1\r\nHost: localhost\r\n\r\n`)),
   )
@@ -90,7 +92,7 @@ test('no limit, and IPv4 addresses that come as IPv6', async (t) => {
     String(error),
   )
   if (typeof dual === 'string') return t.diagnostic(`no IPv6 here: ${dual}`)
-  await hold(t, dual.port, 2, '127.0.0.1')
+  await follow(t, dual.port, 2, '127.0.0.1')
   await eventuallyRefused(dual.port)
 })
 
@@ -106,13 +108,10 @@ test('followers, headers and bodies', async (t) => {
     t,
     'http_max_followers = 2\nhttp_max_header_bytes = 2048\nhttp_max_body_bytes = 1024\nhttp_max_conns_per_client = 0',
   )
-  const follow = `GET /v1/client/fs/logs/${ALLOC}?task=web&follow=true HTTP/1.1\r\nHost: localhost\r\n\r\n`
-  for (const socket of await hold(t, agent.port, 2)) {
-    socket.write(follow)
-    await once(socket, 'data')
-  }
+  await follow(t, agent.port, 2)
+  const request = `GET /v1/client/fs/logs/${ALLOC}?task=web&follow=true HTTP/1.1\r\nHost: localhost\r\n\r\n`
   const refused = answersIn(
-    (await raw({ port: agent.port, until: (text) => text.includes('\r\n\r\n') }, follow)).bytes,
+    (await raw({ port: agent.port, until: (text) => text.includes('\r\n\r\n') }, request)).bytes,
   )[0]
   assert.equal(refused?.status, 429)
   assert.match(refused?.headers.get('retry-after') ?? '', /^\d+$/)

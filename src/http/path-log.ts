@@ -1,0 +1,67 @@
+/**
+ * Paths as the access log shows them.
+ *
+ * A path may hold what is no business of a log's reader: names of secrets, and tokens, which clients of old put there.
+ * So only words that an endpoint declares are shown as they are. What a caller has put in is shown as an HMAC, whose key
+ * is made at the start and is never written down: equal names look alike in the lines of one run, and the log is of no use to
+ * who would try names. `isFull` shows names too; what no endpoint declares, and what looks like a token, is an HMAC always.
+ */
+import { createHmac, randomBytes } from 'node:crypto'
+import type { PathPart } from '../kit/operation.ts'
+
+/** The parts of a path without `/v1/`, percent-decoded once; undefined for one that no endpoint declares. */
+export type PathParts = (path: string) => readonly PathPart[] | undefined
+
+/** Tokens as servers of secrets make them, and parts of them. */
+const TOKEN = /\b(?:hv[sbr]|[sbr])\.[\w-]{8,}/g
+const LENGTH_MAX = 512
+
+export class PathLog {
+  readonly #key = randomBytes(32)
+  readonly #isFull: () => boolean
+  readonly #parts: PathParts | undefined
+
+  constructor(options: { readonly isFull: () => boolean; readonly parts?: PathParts | undefined }) {
+    this.#isFull = options.isFull
+    this.#parts = options.parts
+  }
+
+  /** A path whose endpoint takes no names of secrets. */
+  known(path: string): string {
+    return this.#withoutTokens(path).slice(0, LENGTH_MAX)
+  }
+
+  /** Any other path. */
+  unknown(path: string): string {
+    const [prefix = ''] = /^\/(?:v1\/)?/.exec(path) ?? []
+    const rest = path.slice(prefix.length)
+    if (rest === '') return path
+    const decoded = decodedOnce(rest)
+    const parts = decoded === undefined ? undefined : this.#parts?.(decoded)
+    const shown = parts?.map((part) => this.#shown(part)).join('/') ?? this.#hash(rest)
+    return `${prefix}${shown}`.slice(0, LENGTH_MAX)
+  }
+
+  #shown({ isName, text }: PathPart): string {
+    if (!isName) return text
+    return this.#isFull() ? this.#withoutTokens(encodeURI(text)) : this.#hash(text)
+  }
+
+  #withoutTokens(text: string): string {
+    return text.replaceAll(TOKEN, (token) => this.#hash(token))
+  }
+
+  #hash(text: string): string {
+    return `hmac:${createHmac('sha256', this.#key).update(text).digest('base64url').slice(0, 16)}`
+  }
+}
+
+function decodedOnce(path: string): string | undefined {
+  try {
+    return decodeURIComponent(path)
+      .replaceAll(/\/{2,}/g, '/')
+      .replace(/^\//, '')
+  } catch {
+    return undefined
+  }
+}
