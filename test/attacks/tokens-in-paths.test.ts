@@ -12,7 +12,7 @@ const TOKEN = 'hvs.PLANTEDTOKENabcdefghijkl'
 const ODD_TOKEN = 'PLANTEDTOKEN-0f1e2d3c'
 const NAME = 'PLANTEDNAME'
 
-const asHex = (text: string) => [...text].map((letter) => `%${letter.charCodeAt(0).toString(16)}`).join('')
+const asHex = (text: string) => Buffer.from(text).toString('hex').replaceAll(/../g, '%$&')
 
 /** Paths with a token in them. */
 function tokenPaths(token: string): string[] {
