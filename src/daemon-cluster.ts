@@ -7,7 +7,8 @@
 import { createPrivateKey, createPublicKey, randomUUID } from 'node:crypto'
 import { join } from 'node:path'
 import { createAskingAuthorizer } from './cluster/asking-authorizer.ts'
-import type { Authorizer, Grants, OwnAuthorizer } from './cluster/authorizer.ts'
+import { type Authorizer, EVERYBODY, type Grants, type OwnAuthorizer } from './cluster/authorizer.ts'
+import { AssertionIssuer } from './cluster/call-to-node.ts'
 import { Announcer } from './cluster/announce.ts'
 import { CurveKey } from './cluster/envelope.ts'
 import type { NodeState } from './cluster/description.ts'
@@ -15,6 +16,7 @@ import { Forwarder } from './cluster/forward.ts'
 import { type Link, MemoryBus } from './cluster/link.ts'
 import { RosterListener } from './cluster/listen.ts'
 import type { NatsOptions } from './cluster/nats-link.ts'
+import { NodeAdmission } from './cluster/node-admission.ts'
 import { type AllocationRecord, NO_STORE, type NodeRecord, Roster, type RosterStore } from './cluster/roster.ts'
 import { type Directory, relayed, routed } from './cluster/route.ts'
 import { CallServer } from './cluster/serve.ts'
@@ -135,12 +137,12 @@ export class Cluster {
       roster,
       region: config.region,
       facts: { name: config.name, datacenter: config.datacenter, version, id: this.#id, address },
-      collect: (nodeId, { token, requestId, hops }) =>
+      collect: (nodeId, { identity, requestId, hops }) =>
         this.#forwarder.value({
           nodeId,
           operation: 'host.gc',
           input: { params: {}, query: [], headers: {}, body: undefined },
-          token,
+          identity,
           requestId,
           hops,
           // It goes on when the caller has its answer.
@@ -187,6 +189,7 @@ export class Cluster {
       ownNodeId: host?.nodeId,
       hasAllocation: (id) => host?.allocations.get(id) !== undefined,
       nodeOf: (id) => roster?.allocation(id)?.nodeId,
+      namespaceOf: (id) => roster?.allocation(id)?.allocation.namespace,
       nodeState: (id) => roster?.node(id)?.status,
       canAsk: roster === undefined,
     }
@@ -234,7 +237,10 @@ export class Cluster {
     const self = this.roster || !parts.host ? { serverId: this.#id } : { nodeId: parts.host.nodeId }
     const keys = this.#startKeys(self, parts.core !== undefined)
     this.#keys = keys
-    this.#forwarder.start(self, new ServerCalls({ keys, curve: this.#curve, logger: logger.named('calls') }))
+    this.#forwarder.start(self, {
+      servers: new ServerCalls({ keys, curve: this.#curve, logger: logger.named('calls') }),
+      issuer: new AssertionIssuer({ key: () => keys.own }),
+    })
     if (this.roster) {
       const logged = { roster: this.roster, logger: logger.named('roster') }
       this.#listener = new RosterListener({ link: this.#link, subjects: this.#subjects, ...logged })
@@ -248,12 +254,13 @@ export class Cluster {
     const { host } = parts
     if (!host) return
     const common = { link: this.#link, subjects: this.#subjects, nodeId: host.nodeId }
+    const isOpen = () => parts.resolve(undefined) === EVERYBODY
+    const admission = new NodeAdmission({ nodeId: host.nodeId, keys, isOpen, logger: logger.named('calls') })
     this.#server = new CallServer({
       link: this.#link,
       subjects: this.#subjects,
-      as: { nodeId: host.nodeId },
+      as: { nodeId: host.nodeId, admission },
       operations: parts.operations,
-      resolve: parts.resolve,
       logger: logger.named('calls'),
       callsMax: CALLS_MAX,
       isSuperseded: () => this.#announcer?.isSuperseded ?? false,
@@ -309,10 +316,9 @@ export class Cluster {
     const server = new CallServer({
       link: this.#link,
       subjects: this.#subjects,
-      as: { serverId: this.#id, sealed },
+      as: { serverId: this.#id, sealed, resolve },
       group,
       operations,
-      resolve,
       logger: this.#options.logger.named('calls'),
       callsMax: CALLS_MAX,
     })

@@ -93,7 +93,8 @@ export interface OwnAuthorizer extends Authorizer {
   grantsOf(token: string | undefined): Grants
 }
 
-const EVERYBODY: Identity = Object.freeze<Identity>({
+/** Every caller of a process whose ACL is off. */
+export const EVERYBODY: Identity = Object.freeze<Identity>({
   accessor: 'acl-disabled',
   allowsNode: () => true,
   allowsAgent: () => true,

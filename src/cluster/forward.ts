@@ -11,12 +11,13 @@ import type { Link, Message, Subscription } from './link.ts'
 import { PartMemory } from './part-memory.ts'
 import { lostPart, PendingCall } from './pending-call.ts'
 import { ALIVE_MS } from './served-call.ts'
-import { CallToServer, type ServerCallMessage } from './call-to-server.ts'
+import { AssertionIssuer, type NodeRecipient } from './call-to-node.ts'
+import { CallToServer } from './call-to-server.ts'
 import { ENVELOPE_BYTES } from './envelope.ts'
 import type { ServerCalls } from './server-calls.ts'
 import { ANY, type Group, lastParts, nameOf, type Party, type Subjects } from './subjects.ts'
 import { FIRST_BYTES, WindowStock } from './window.ts'
-import { type CallMessage, encode, headOf, WIRE_VERSION } from './wire.ts'
+import { type CallMessage, encode, encodeCall, headOf, WIRE_VERSION } from './wire.ts'
 
 const NOTHING = new Uint8Array(0)
 const TOO_LARGE = 'the request is larger than a message between processes may be, raise max_payload of the NATS server'
@@ -29,20 +30,32 @@ export interface ForwardOptions {
   readonly subjects: Subjects
 }
 
-export interface ForwardedRequest {
-  /** Undefined: any server, which knows more than this process. */
-  readonly nodeId: string | undefined
-  /** Which servers may take it, where no node is named. Absent: any. */
+/** Any server, which knows more than this process. It judges the token itself. */
+export interface ServerRecipient {
+  readonly nodeId?: undefined
+  /** Which servers may take it. Absent: any. */
   readonly group?: Group
+  readonly token: string | undefined
+  /** Where the request came from, as `Call` has it. Believed where a server says it. */
+  readonly remote?: string | undefined
+}
+
+/** A node gets no token: what it is told about the caller is the word of this server. */
+export type Recipient = NodeRecipient | ServerRecipient
+
+export type ForwardedRequest = Recipient & {
   readonly operation: string
   readonly input: RawInput
-  readonly token: string | undefined
   readonly requestId: string
   /** How often it has been forwarded already. */
   readonly hops: number
-  /** Where the request came from, as `Call` has it. */
-  readonly remote?: string | undefined
   readonly signal: AbortSignal
+}
+
+/** A call by its name, and where its answers go. */
+interface Addressed {
+  readonly name: string
+  readonly reply: string
 }
 
 interface CallUnderWay {
@@ -63,6 +76,7 @@ export class Forwarder {
   /** Bytes of answers that have come from other processes. */
   answerBytes = 0
   #servers: ServerCalls | undefined
+  #issuer = new AssertionIssuer({ key: () => undefined })
   readonly #stock = new WindowStock()
   readonly #memory = new PartMemory()
 
@@ -70,11 +84,15 @@ export class Forwarder {
     this.#options = options
   }
 
-  /** `self` names this process on the bus; calls can be made from now on, with `servers` to servers too. */
-  start(self: Party, servers?: ServerCalls): void {
+  /**
+   * `self` names this process on the bus; calls can be made from now on, with `servers` to servers too, and with `issuer` to
+   * nodes whose ACL is on.
+   */
+  start(self: Party, with_: { readonly servers?: ServerCalls; readonly issuer?: AssertionIssuer } = {}): void {
     const { link, subjects } = this.#options
     this.#self = self
-    this.#servers = servers
+    this.#servers = with_.servers
+    if (with_.issuer) this.#issuer = with_.issuer
     this.#subscription = link.subscribe(subjects.reply(self, '*', '*'), (message) => this.#take(message))
     this.#sweeper = setInterval(() => this.#sweep(), ALIVE_MS / 2).unref()
   }
@@ -145,16 +163,19 @@ export class Forwarder {
     const self = this.#self
     if (!self || !link.isConnected) throw new Refusal('unavailable', 'not connected to NATS, try again')
     const name = `${this.#run}${(++this.#count).toString(36)}`
-    const bytes = encode(callMessage(request, name))
-    if (bytes.length + ENVELOPE_BYTES > link.payloadBytesMax) throw new Refusal('body_too_large', TOO_LARGE)
     const reply = subjects.reply(self, nodeId ?? ANY, name)
-    const to = nodeId === undefined ? this.#toServer(self, request.group, { name, bytes, reply }) : undefined
+    const to = this.#toServer(self, request, { name, reply })
+    const toNode = nodeId === undefined ? undefined : () => this.#sendToNode(request, { name, reply })
     const call = new PendingCall({
       send(message) {
         if (nodeId !== undefined) link.publish(subjects.flow(nodeId, name), encode(message))
         else to?.control(encode(message))
       },
       onSilent: () => to?.forget(),
+      onAgain: (run) => {
+        if (nodeId !== undefined) this.#issuer.learn(nodeId, run)
+        toNode?.()
+      },
       stock: this.#stock,
       memory: this.#memory,
     })
@@ -171,15 +192,39 @@ export class Forwarder {
     if (signal.aborted) onAbort()
     else {
       signal.addEventListener('abort', onAbort, { once: true })
-      if (nodeId !== undefined) link.publish(subjects.call(nodeId), bytes, reply)
-      else void to?.send((error) => call.fail(error))
+      toNode?.()
+      void to?.send((error) => call.fail(error))
     }
     return { call, close }
   }
 
-  #toServer(self: Party, group: Group = ANY, message: ServerCallMessage): CallToServer {
+  #toServer(self: Party, request: ForwardedRequest, to: Addressed): CallToServer | undefined {
+    if (request.nodeId !== undefined) return undefined
+    const { group = ANY, remote, token } = request
+    const bytes = encodeCall(
+      encode({
+        ...callMessage(request, to.name),
+        ...(token !== undefined && { token }),
+        ...(remote !== undefined && { remote }),
+      }),
+    )
+    if (bytes.length + ENVELOPE_BYTES > this.#options.link.payloadBytesMax) {
+      throw new Refusal('body_too_large', TOO_LARGE)
+    }
     if (!this.#servers) throw new Refusal('unavailable', 'no server is connected, try again')
-    return new CallToServer({ ...this.#options, servers: this.#servers, caller: nameOf(self), group }, message)
+    return new CallToServer({ ...this.#options, servers: this.#servers, caller: nameOf(self), group }, { ...to, bytes })
+  }
+
+  #sendToNode(request: ForwardedRequest, { name, reply }: Addressed): void {
+    if (request.nodeId === undefined) return
+    const { link, subjects } = this.#options
+    const { nodeId } = request
+    const publish = (bytes: Uint8Array) => {
+      const call = this.#calls.get(`${nodeId}.${name}`)?.call
+      if (bytes.length > link.payloadBytesMax) call?.fail(new Refusal('body_too_large', TOO_LARGE))
+      else if (call) link.publish(subjects.call(nodeId), bytes, reply)
+    }
+    this.#issuer.send(request, callMessage(request, name), publish)
   }
 
   #take({ subject, payload, nobody }: Message): void {
@@ -213,8 +258,6 @@ function callMessage(request: ForwardedRequest, call: string): CallMessage {
       headers: { ...headers },
       ...(body === undefined ? {} : { body }),
     },
-    ...(request.token === undefined ? {} : { token: request.token }),
-    ...(request.remote === undefined ? {} : { remote: request.remote }),
     requestId: request.requestId,
     hops: request.hops + 1,
     window: FIRST_BYTES,

@@ -37,6 +37,8 @@ export interface PendingOptions {
   readonly send: (message: ControlMessage) => void
   /** The other side was silent for so long that it is given up. */
   readonly onSilent?: () => void
+  /** Sends the call once more, for this run of the node's process. */
+  readonly onAgain?: (run: string) => void
   readonly stock: WindowStock
   readonly memory: PartMemory
 }
@@ -50,6 +52,7 @@ export class PendingCall {
   #ended = false
   #sequence = 0
   #hasHead = false
+  #isAgain = false
   #hasFrames = false
   /** How much data there will be, where the node has said it. */
   #expectedBytes: number | undefined
@@ -199,9 +202,20 @@ export class PendingCall {
     else if (answer.kind === 'fault') this.#end(new NodeFault('the node had an internal error, see its log'))
     else if (answer.kind === 'end') {
       if (this.#isNext(answer.sequence)) this.#end()
-    } else if (answer.kind === 'alive') {
+    } else if (answer.kind === 'again') this.#again(answer.run)
+    else if (answer.kind === 'alive') {
       if (this.#isNext(answer.sequence) && answer.head && !this.#hasHead) this.fail(lostPart())
     } else this.#takeHeadOrValue(answer)
+  }
+
+  /** Once, and before anything else was said. */
+  #again(run: string): void {
+    const { onAgain } = this.#options
+    if (!onAgain || this.#isAgain || this.#hasHead || this.#sequence > 0) {
+      return this.fail(new Fault('a node asked for a call again that it has had'))
+    }
+    this.#isAgain = true
+    onAgain(run)
   }
 
   #takeHeadOrValue(answer: HeadMessage | ValueMessage): void {

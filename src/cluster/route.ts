@@ -3,8 +3,9 @@
  * what it has and serves calls; a call that reaches the wrong process is handed on to the right one.
  *
  * The way of a call. `route` (this file) wraps each operation that belongs to a node: for this process's own it runs as it
- * is, otherwise `forward` sends input, token and request ID to the node, whose `serve` looks up the very same operation,
- * parses, authorises and runs it, and sends back what it gives as the caller takes it. A process without a roster asks
+ * is, otherwise `forward` sends input and request ID to the node, with an assertion in place of the token (`call-to-node`,
+ * `assertion`): who calls and with which rights, signed by this server. There `node-admission` checks it, and `serve` looks
+ * up the very same operation, parses, authorises and runs it, and sends back what it gives as the caller takes it. A process without a roster asks
  * any server. Who speaks about a node is in `description` (signed messages), `announce` (the node's side), `listen` and
  * `roster` (the server's). Everything crosses a `link`: NATS between machines, memory within a process. Tokens are
  * resolved by `authorizer`, and by asking a server where they are not known (`asking-authorizer`).
@@ -37,6 +38,8 @@ export interface Directory {
   hasAllocation(allocationId: string): boolean
   /** The node of an allocation that is elsewhere. */
   nodeOf(allocationId: string): string | undefined
+  /** The namespace of an allocation that is elsewhere. */
+  namespaceOf(allocationId: string): string | undefined
   /** Undefined for a node that nobody has heard of. */
   nodeState(nodeId: string): 'ready' | 'down' | undefined
   /** True for a process that keeps no such list and can ask one that does. */
@@ -44,7 +47,11 @@ export interface Directory {
 }
 
 /** Where a call goes: a node, or any server; undefined when it is for this process, or for nobody, as it will say itself. */
-type Destination = { readonly nodeId: string | undefined } | undefined
+type Destination =
+  | { readonly nodeId: undefined }
+  /** With the namespaces that the call is about. */
+  | { readonly nodeId: string; readonly namespaces: readonly string[] }
+  | undefined
 
 /** What hands calls on; see `forward.ts`. */
 export interface Forwarding {
@@ -84,9 +91,9 @@ export function relayed(operation: AnyOperation, forwarding: Forwarding, group: 
   }
 }
 
-type Recipient = Pick<ForwardedRequest, 'nodeId' | 'group'>
+type To = NonNullable<Destination> & { readonly group?: Group }
 
-function handOn(operation: AnyOperation, to: Recipient, call: Call, forwarding: Forwarding) {
+function handOn(operation: AnyOperation, to: To, call: Call, forwarding: Forwarding) {
   const request = requestFor(operation, to, call)
   if (operation.output === 'stream') return forwarding.stream(request)
   const answer = forwarding.answer(request)
@@ -98,7 +105,7 @@ function destination(place: Place, directory: Directory): Destination {
     const { allocationId } = place
     if (directory.hasAllocation(allocationId)) return undefined
     const nodeId = directory.nodeOf(allocationId)
-    if (nodeId !== undefined) return reachable(nodeId, directory)
+    if (nodeId !== undefined) return reachable(nodeId, directory, directory.namespaceOf(allocationId))
     return directory.canAsk && isUuid(allocationId) ? { nodeId: undefined } : undefined
   }
   const { nodeId } = place
@@ -115,19 +122,21 @@ function destination(place: Place, directory: Directory): Destination {
   return directory.canAsk ? { nodeId: undefined } : reachable(nodeId, directory)
 }
 
-function reachable(nodeId: string, directory: Directory): Destination {
+function reachable(nodeId: string, directory: Directory, namespace?: string): Destination {
   const state = directory.nodeState(nodeId)
   if (state === undefined) throw new Refusal('not_found', `Unknown node ${nodeId}`)
   if (state === 'down') throw new Refusal('not_found', 'No path to node')
-  return { nodeId }
+  return { nodeId, namespaces: namespace === undefined ? [] : [namespace] }
 }
 
 function withoutNode(input: unknown): unknown {
   return typeof input === 'object' && input !== null ? { ...input, node_id: undefined } : input
 }
 
-function requestFor(operation: AnyOperation, to: Recipient, call: Call): ForwardedRequest {
+function requestFor(operation: AnyOperation, to: To, call: Call): ForwardedRequest {
   if (call.hops + 1 >= HOPS_MAX) throw new Refusal('not_found', 'No path to node')
-  const { raw, token, requestId, hops, remote, signal } = call
-  return { ...to, operation: operation.name, input: raw, token, requestId, hops, remote, signal }
+  const { raw, token, requestId, hops, identity, remote, signal } = call
+  const request = { operation: operation.name, input: raw, requestId, hops, signal }
+  // The token goes to servers only; a node gets what this server vouches for.
+  return to.nodeId === undefined ? { ...to, ...request, token, remote } : { ...to, ...request, identity }
 }

@@ -8,21 +8,33 @@ import { type AnyOperation, type Identity, NOBODY } from '../kit/operation.ts'
 import { Complaints } from './complaints.ts'
 import { encodeRefused, type RefusedReason } from './envelope.ts'
 import type { Link, Message, Subscription } from './link.ts'
+import { OtherRun } from './node-admission.ts'
 import type { OpenedCall, SealedCalls } from './sealed-calls.ts'
 import { ALIVE_MS, plainChannel, refusalMessage, ServedCall } from './served-call.ts'
 import { ANY, type Group, lastParts, type Subjects } from './subjects.ts'
-import { decodeCall, encode } from './wire.ts'
+import { decodeCall, encode, type ReceivedCall } from './wire.ts'
 
 /** Calls that wait for the word of other servers. */
 const LEARNING_MAX = 64
+
+/** Identity of a caller, from the word of a server. */
+export interface CallAdmission {
+  /** Rejects with a Refusal, or with an `OtherRun`. */
+  identityOf(received: ReceivedCall): Promise<Identity>
+}
 
 export interface ServeOptions {
   readonly link: Link
   readonly subjects: Subjects
   /** As a node, or as a server, whose calls are sealed. */
-  readonly as: { readonly nodeId: string } | { readonly serverId: string; readonly sealed: SealedCalls }
+  readonly as:
+    | { readonly nodeId: string; readonly admission: CallAdmission }
+    | {
+        readonly serverId: string
+        readonly sealed: SealedCalls
+        readonly resolve: (token: string | undefined, remote?: string) => Identity | Promise<Identity>
+      }
   readonly operations: readonly AnyOperation[]
-  readonly resolve: (token: string | undefined, remote?: string) => Identity | Promise<Identity>
   /** For a server: which of its calls, those for every server (where absent) or those for the secrets core. */
   readonly group?: Group
   readonly logger: Logger
@@ -31,6 +43,15 @@ export interface ServeOptions {
   /** True while calls are for somebody else, who hears them too. */
   readonly isSuperseded?: () => boolean
 }
+
+const OLDER =
+  'the call was made by an older version of outpost, which sends tokens to hosts: upgrade the server that sent it'
+const NEWER = 'this process runs an older version of outpost and does not understand the call, upgrade it'
+const UNREADABLE = {
+  newer: { reason: 'made by a newer version', refusal: new Refusal('not_implemented', NEWER) },
+  older: { reason: 'made by an older version', refusal: new Refusal('not_implemented', OLDER) },
+  malformed: { reason: 'malformed', refusal: new Refusal('invalid_request', 'malformed call') },
+} as const
 
 /** Serves operations to whoever may publish on the subjects. */
 export class CallServer {
@@ -122,15 +143,13 @@ export class CallServer {
   #begin(name: string, { payload, channel }: OpenedCall, key: string): void {
     const { callsMax } = this.#options
     const refuse = (refusal: Refusal) => channel.send(encode(refusalMessage(refusal)))
-    const call = decodeCall(payload)
-    if (!('operation' in call)) {
-      this.#complaints.warn('calls were refused', { reason: call.newer ? 'made by a newer version' : 'malformed' })
-      const text = call.newer
-        ? 'this process runs an older version of outpost and does not understand the call, upgrade it'
-        : 'malformed call'
-      refuse(new Refusal(call.newer ? 'not_implemented' : 'invalid_request', text))
+    const received = decodeCall(payload)
+    if (typeof received === 'string') {
+      this.#complaints.warn('calls were refused', { reason: UNREADABLE[received].reason })
+      refuse(UNREADABLE[received].refusal)
       return
     }
+    const call = received.message
     if (this.#calls.has(key) || name !== call.call) return
     if (this.#calls.size >= callsMax) {
       refuse(
@@ -144,7 +163,7 @@ export class CallServer {
     const remote = this.#options.group === 'core' ? call.remote : undefined
     const served = new ServedCall(call, { channel, remote })
     this.#calls.set(key, served)
-    void this.#run(served).finally(() => this.#calls.delete(key))
+    void this.#run(served, received).finally(() => this.#calls.delete(key))
   }
 
   #control({ subject, payload }: Message): void {
@@ -156,17 +175,19 @@ export class CallServer {
   }
 
   /** As `http/exchange` does: find, parse, identify, authorise, run. */
-  async #run(served: ServedCall): Promise<void> {
+  async #run(served: ServedCall, received: ReceivedCall): Promise<void> {
     const { message } = served
+    const { as } = this.#options
     try {
+      // Of a node nothing is told to a caller that no server vouches for.
+      const asserted = 'nodeId' in as ? await as.admission.identityOf(received) : undefined
       const operation = this.#operations.get(message.operation)
       if (!operation) {
         throw new Refusal('not_implemented', `this process knows no ${JSON.stringify(message.operation)}, upgrade it`)
       }
       const { params, query, headers, body } = message.input
       const input = operation.input.parse({ params, query, headers, body })
-      const token = operation.open ? undefined : message.token
-      const identity = operation.ownToken ? NOBODY : await this.#options.resolve(token, served.remote)
+      const identity = asserted ?? (await this.#resolve(operation, served))
       operation.authorize(input, identity)
       const result = operation.run(input, served.callFor(identity))
       if (Symbol.asyncIterator in result) await served.stream(result)
@@ -176,9 +197,16 @@ export class CallServer {
     }
   }
 
+  #resolve(operation: AnyOperation, { message, remote }: ServedCall): Identity | Promise<Identity> {
+    const { as } = this.#options
+    if (operation.ownToken || !('resolve' in as)) return NOBODY
+    return as.resolve(operation.open ? undefined : message.token, remote)
+  }
+
   #fail(served: ServedCall, error: unknown): void {
     if (served.isOver) return
-    if (error instanceof Refusal) served.say(refusalMessage(error))
+    if (error instanceof OtherRun) served.say({ kind: 'again', run: error.run })
+    else if (error instanceof Refusal) served.say(refusalMessage(error))
     else {
       const { operation, requestId } = served.message
       this.#options.logger.error('a call failed', { operation, request_id: requestId, error: messageOf(error) })

@@ -2,7 +2,7 @@
  * What clients ask a server about itself and its like: leader, peers, members, regions, namespaces, licence. Servers here
  * are equals and know nothing of each other, so each names itself: whoever it was that answered can be asked again.
  */
-import type { AnyOperation, Operation } from '../kit/operation.ts'
+import type { AnyOperation, Identity, Operation } from '../kit/operation.ts'
 import { Refusal } from '../kit/errors.ts'
 import { type InputOf, schema } from '../kit/schema.ts'
 import type { NamespaceCapability } from '../kit/operation.ts'
@@ -175,7 +175,7 @@ export interface NodeCaller {
   /** Resolves when the node has answered; rejects with what it refused. */
   (
     nodeId: string,
-    options: { readonly token: string | undefined; readonly requestId: string; readonly hops: number },
+    options: { readonly identity: Identity; readonly requestId: string; readonly hops: number },
   ): Promise<unknown>
 }
 
@@ -184,7 +184,7 @@ const ASKED_AT_ONCE = 64
 
 /**
  * `PUT /v1/system/gc`: asks every node that is there to collect what has ended, and answers without waiting for them, as
- * the compatible system does. Each node judges the token again. One round at a time.
+ * the compatible system does. Each node judges the caller again. One round at a time.
  */
 export function systemGcOperation(
   { fleet, region }: ServerParts,
@@ -204,12 +204,12 @@ export function systemGcOperation(
     authorize(_input, identity) {
       if (!identity.allowsNode('write')) throw new Refusal('permission_denied', 'Permission denied')
     },
-    async run(input, { token, requestId, hops }) {
+    async run(input, { identity, requestId, hops }) {
       requireRegion(input.region, region)
       if (isRunning) return
       isRunning = true
       const all = async () => {
-        report(await collectEverywhere(fleet, (id) => collect(id, { token, requestId, hops })))
+        report(await collectEverywhere(fleet, (id) => collect(id, { identity, requestId, hops })))
         isRunning = false
       }
       void all()

@@ -10,8 +10,10 @@ import * as v from 'valibot'
 import { Packr } from 'msgpackr'
 import { Fault, REFUSAL_STATUS, type RefusalCode } from '../kit/errors.ts'
 import { type JsonText, type StreamHead, WholeAnswer } from '../kit/operation.ts'
+import { claimsSchema } from './assertion.ts'
 
-export const WIRE_VERSION = 1
+/** 2: a call is a body and, towards a node, the proof of a server over it; a node gets no token. */
+export const WIRE_VERSION = 2
 /** First byte of a data message; no MessagePack map begins with either. What follows on `PART` belongs to the same chunk. */
 const WHOLE = 1
 const PART = 2
@@ -44,7 +46,10 @@ const callSchema = v.object({
   version: count,
   operation: shortText,
   input: rawInput,
+  /** Towards servers only. */
   token: v.optional(shortText),
+  /** Towards nodes only: what a server vouches for. */
+  claims: v.optional(claimsSchema),
   requestId: shortText,
   hops: v.pipe(count, v.maxValue(HOPS_MAX)),
   /** Where the request came from that the call is made for. */
@@ -78,6 +83,8 @@ const answerSchema = v.variant('kind', [
   v.object({ kind: v.literal('refusal'), code: v.picklist(codes), message: text, headers: textMap }),
   v.object({ kind: v.literal('fault') }),
   v.object({ kind: v.literal('end'), sequence: count }),
+  /** The call was made for another run of the node's process: it is to be sent again, for this one. */
+  v.object({ kind: v.literal('again'), run: shortText }),
   /** What has been said before it: how many data messages, and whether the head. */
   v.object({ kind: v.literal('alive'), sequence: count, head: v.boolean() }),
 ])
@@ -118,17 +125,36 @@ export function decodeData(payload: Uint8Array): DataMessage | undefined {
   return { sequence, data: payload.subarray(DATA_HEAD_BYTES), isLast: kind === WHOLE }
 }
 
-/** The call, or why it is none; with its name where that could be read. */
-export function decodeCall(payload: Uint8Array): CallMessage | { readonly newer: boolean; readonly call?: string } {
+const envelopeSchema = v.object({
+  version: count,
+  body: v.instance(Uint8Array),
+  proof: v.optional(v.instance(Uint8Array)),
+})
+
+/** A call as it came. */
+export interface ReceivedCall {
+  readonly message: CallMessage
+  /** The bytes that the message was read from: what a proof is about. */
+  readonly body: Uint8Array
+  readonly proof: Uint8Array | undefined
+}
+
+/** `body` is a call that was encoded. */
+export function encodeCall(body: Uint8Array, proof?: Uint8Array): Uint8Array {
+  return packr.pack({ version: WIRE_VERSION, body, ...(proof && { proof }) })
+}
+
+/** The call, or why it is none. */
+export function decodeCall(payload: Uint8Array): ReceivedCall | 'newer' | 'older' | 'malformed' {
   const unpacked = unpack(payload)
-  const parsed = v.safeParse(callSchema, unpacked)
-  if (parsed.success && parsed.output.version <= WIRE_VERSION) return parsed.output
-  const version = v.safeParse(v.object({ version: count, call: v.optional(shortText) }), unpacked)
-  const call = version.success ? version.output.call : undefined
-  return {
-    newer: version.success && version.output.version > WIRE_VERSION,
-    ...(call === undefined ? {} : { call }),
-  }
+  const versioned = v.safeParse(v.object({ version: count }), unpacked)
+  const version = versioned.success ? versioned.output.version : WIRE_VERSION
+  if (version !== WIRE_VERSION) return version > WIRE_VERSION ? 'newer' : 'older'
+  const envelope = v.safeParse(envelopeSchema, unpacked)
+  if (!envelope.success) return 'malformed'
+  const { body, proof } = envelope.output
+  const message = v.safeParse(callSchema, unpack(body))
+  return message.success ? { message: message.output, body, proof } : 'malformed'
 }
 
 export function decodeControl(payload: Uint8Array): ControlMessage | undefined {

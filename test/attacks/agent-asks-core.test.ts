@@ -27,7 +27,7 @@ async function callerOn(t: TestContext, login: Parameters<typeof openNatsLink>[0
   t.after(() => link.close())
   const sealing = sealingFor(t, { link, subjects, self, logger, hasCore: false })
   const forwarder = new Forwarder({ link, subjects })
-  forwarder.start(self, sealing.calls)
+  forwarder.start(self, { servers: sealing.calls })
   t.after(() => forwarder.stop())
   await until(() => sealing.keys.servers(true).length > 0, 20_000)
   const ask = (operation: string, group: Group) =>

@@ -6,7 +6,7 @@ import type { Addressed } from '../../src/cluster/envelope.ts'
 import { type Link, type Message, MemoryBus } from '../../src/cluster/link.ts'
 import { CallServer } from '../../src/cluster/serve.ts'
 import { type Party, Subjects } from '../../src/cluster/subjects.ts'
-import { encode, WIRE_VERSION } from '../../src/cluster/wire.ts'
+import { encode, encodeCall, WIRE_VERSION } from '../../src/cluster/wire.ts'
 import type { Call, Operation } from '../../src/kit/operation.ts'
 import { schema } from '../../src/kit/schema.ts'
 import { keepingLogger, root, until } from '../host/host-fixture.ts'
@@ -42,15 +42,16 @@ function world(t: TestContext, as: { nodeId: string } | { serverId: string }, se
   const bus = new MemoryBus()
   const { operation, calls, letGo } = slow()
   const logger = keepingLogger()
-  const common = { subjects, operations: [operation], resolve: () => root, logger, callsMax: 9 }
+  const common = { subjects, operations: [operation], logger, callsMax: 9 }
   const links = [bus.link(), bus.link()] as const
   const sealing = sealingFor(t, { link: links[0], subjects, self: as, logger })
-  const serving = 'serverId' in as ? { ...as, sealed: sealing.taken.any } : as
+  const admission = { identityOf: async () => root }
+  const serving = 'serverId' in as ? { ...as, sealed: sealing.taken.any, resolve: () => root } : { ...as, admission }
   const server = new CallServer({ ...common, link: links[0], as: serving })
   const forwarder = new Forwarder({ link: links[1], subjects })
   server.start()
   const { calls: servers } = sealingFor(t, { link: links[1], subjects, self, logger })
-  forwarder.start(self, servers)
+  forwarder.start(self, { servers })
   t.after(() => {
     letGo()
     forwarder.stop()
@@ -61,10 +62,9 @@ function world(t: TestContext, as: { nodeId: string } | { serverId: string }, se
   tap.subscribe('outpost.>', (message) => void heard.push(message))
   const ask = () =>
     forwarder.value({
-      nodeId: 'nodeId' in as ? as.nodeId : undefined,
+      ...('nodeId' in as ? { nodeId: as.nodeId, identity: root } : { token: undefined }),
       operation: 'test.slow',
       input: { params: {}, query: [], headers: {}, body: undefined },
-      token: undefined,
       requestId: 'r',
       hops: 0,
       signal: new AbortController().signal,
@@ -87,7 +87,9 @@ const settle = () => new Promise((resolve) => setTimeout(resolve, 50))
 
 function callBytes(call: string): Uint8Array {
   const input = { params: {}, query: [], headers: {} }
-  return encode({ version: WIRE_VERSION, operation: 'test.slow', input, requestId: 'r', hops: 1, window: 1, call })
+  return encodeCall(
+    encode({ version: WIRE_VERSION, operation: 'test.slow', input, requestId: 'r', hops: 1, window: 1, call }),
+  )
 }
 
 test('an answer that comes from another node than the one asked is none', async (t) => {
@@ -161,7 +163,7 @@ test('where no server is, that is what an agent is told', async (t) => {
   const link: Link = bus.link()
   const forwarder = new Forwarder({ link, subjects })
   const self = { nodeId: OWN }
-  forwarder.start(self, sealingFor(t, { link, subjects, self, logger: keepingLogger() }).calls)
+  forwarder.start(self, { servers: sealingFor(t, { link, subjects, self, logger: keepingLogger() }).calls })
   t.after(() => forwarder.stop())
   const request = {
     nodeId: undefined,

@@ -8,7 +8,7 @@ import { Refusal } from '../../src/kit/errors.ts'
 import { isStreamHead } from '../../src/kit/operation.ts'
 import { collect, FRAME_CHUNKS, type World, worldOver } from '../helpers/call-world.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
-import { keepingLogger, until } from '../host/host-fixture.ts'
+import { keepingLogger, root, until } from '../host/host-fixture.ts'
 
 function suite(name: string, world: (t: TestContext) => Promise<World>): void {
   test(`${name}: values, refusals and faults come as they are`, async (t) => {
@@ -23,10 +23,10 @@ function suite(name: string, world: (t: TestContext) => Promise<World>): void {
       return true
     })
     const from = { ...call('test.caller'), token: 't', remote: '10.0.0.1' }
-    assert.equal(await forwarder.value(from), '[null,"t",false]')
+    assert.equal(await forwarder.value(from), '[null,null,"root",true]', 'a node gets neither token nor address')
     await assert.rejects(forwarder.value(call('test.unknown')), { code: 'not_implemented' })
     await assert.rejects(forwarder.value(call('test.value', { bytes: 'x' })), { code: 'invalid_request' })
-    await assert.rejects(forwarder.value({ ...call('test.value'), nodeId: 'elsewhere' }), {
+    await assert.rejects(forwarder.value({ ...call('test.value'), nodeId: 'elsewhere', identity: root }), {
       code: 'not_found',
       message: 'No path to node',
     })

@@ -17,6 +17,7 @@ const directory: Directory = {
   ownNodeId: OWN,
   hasAllocation: (id) => id === ALLOC,
   nodeOf: (id) => ({ 'a-other': OTHER, 'a-gone': GONE })[id],
+  namespaceOf: (id) => ({ 'a-other': 'apps' })[id],
   nodeState: (id) => ({ [OTHER]: 'ready' as const, [GONE]: 'down' as const })[id],
   canAsk: false,
 }
@@ -53,7 +54,7 @@ function serve(place: Place, over: Partial<Directory> = {}) {
   return { wrapped, handed }
 }
 
-test('what is ours runs here, what is another node’s is handed on with its input, token and hops', async () => {
+test('what is ours runs here, what is another node’s is handed on with its input, its caller and hops', async () => {
   for (const place of [{ nodeId: undefined }, { nodeId: OWN }, { allocationId: ALLOC }, { allocationId: 'unknown' }]) {
     const { wrapped, handed } = serve(place)
     wrapped.authorize({}, identity('node:read'))
@@ -67,10 +68,13 @@ test('what is ours runs here, what is another node’s is handed on with its inp
     const value = await wrapped.run({}, call)
     assert.ok(value instanceof JsonText && value.text === '"there"')
     const [request] = handed
+    assert.ok(request?.nodeId === OTHER)
+    const namespaces = 'allocationId' in place ? ['apps'] : []
     assert.deepEqual(
-      [request?.nodeId, request?.operation, request?.token, request?.hops, request?.remote, request?.input],
-      [OTHER, 'test.value', 't', 1, '10.0.0.1', call.raw],
+      [request.operation, request.identity, request.namespaces, request.hops, request.input],
+      ['test.value', call.identity, namespaces, 1, call.raw],
     )
+    assert.ok(!('token' in request) && !('remote' in request), 'a node gets neither token nor address')
   }
 })
 
@@ -137,5 +141,7 @@ test('a server’s endpoint on a process without a roster is asked of any server
   asked.authorize({}, identity())
   const value = await asked.run({}, { ...callOf(), token: 't' })
   assert.ok(value instanceof JsonText && value.text === '"there"')
-  assert.deepEqual([handed[0]?.nodeId, handed[0]?.operation, handed[0]?.token], [undefined, 'server.thing', 't'])
+  const [request] = handed
+  assert.ok(request?.nodeId === undefined)
+  assert.deepEqual([request?.operation, request?.token], ['server.thing', 't'])
 })

@@ -2,12 +2,15 @@
 import type { TestContext } from 'node:test'
 import { type ForwardedRequest, Forwarder } from '../../src/cluster/forward.ts'
 import type { Link } from '../../src/cluster/link.ts'
+import { AssertionIssuer } from '../../src/cluster/call-to-node.ts'
+import { NodeAdmission } from '../../src/cluster/node-admission.ts'
 import { CallServer } from '../../src/cluster/serve.ts'
 import { Subjects } from '../../src/cluster/subjects.ts'
 import { Refusal } from '../../src/kit/errors.ts'
 import type { AnyOperation, Call, Chunk, Operation } from '../../src/kit/operation.ts'
 import { isStreamHead, JsonText } from '../../src/kit/operation.ts'
 import { queryInteger, queryText, schema } from '../../src/kit/schema.ts'
+import { knownKeys, newKey } from './server-keys.ts'
 import { keepingLogger, root, until } from '../host/host-fixture.ts'
 
 const NODE = '6f1c0b9e-2f0a-4a51-9d0c-0a1b2c3d4e5f'
@@ -89,8 +92,12 @@ function operationsFor(seen: string[]): AnyOperation[] {
     ...value,
     name: 'test.caller',
     http: ['GET /v1/caller'],
-    ownToken: true,
-    run: async (_wanted, { remote, token, identity }) => [remote, token, identity.allowsNode('read')],
+    run: async (_wanted, { remote, token, identity }) => [
+      remote,
+      token,
+      identity.accessor,
+      identity.allowsNode('read'),
+    ],
   }
   return [streaming, value, caller]
 }
@@ -111,19 +118,28 @@ export async function worldOver(t: TestContext, open: () => Promise<Link> | Link
   await until(() => links.every(({ isConnected }) => isConnected))
   const subjects = new Subjects('global')
   const logger = keepingLogger()
+  const key = newKey()
   let sentBytes = 0
   const options = {
     link: counting(links[1], (bytes) => (sentBytes += bytes)),
     subjects,
-    as: { nodeId: NODE },
+    as: {
+      nodeId: NODE,
+      admission: new NodeAdmission({
+        nodeId: NODE,
+        keys: knownKeys(new Set([key.publicKey])),
+        isOpen: () => false,
+        logger,
+      }),
+    },
     operations: operationsFor(seen),
     logger,
     callsMax: 50,
   }
-  const server = new CallServer({ ...options, resolve: () => root })
+  const server = new CallServer(options)
   const forwarder = new Forwarder({ link: links[0], subjects })
   server.start()
-  forwarder.start({ serverId: 'caller' })
+  forwarder.start({ serverId: 'caller' }, { issuer: new AssertionIssuer({ key: () => key }) })
   t.after(async () => {
     forwarder.stop()
     server.stop()
@@ -141,7 +157,7 @@ export async function worldOver(t: TestContext, open: () => Promise<Link> | Link
       nodeId: NODE,
       operation,
       input: { params: {}, query: Object.entries(query), headers: {}, body: undefined },
-      token: undefined,
+      identity: root,
       requestId: 'r-1',
       hops: 0,
       signal,

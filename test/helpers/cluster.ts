@@ -146,7 +146,16 @@ export const allocIdOf = (at: number) => `c1a57e00-0000-4000-8000-00000000000${a
 /** Hosts have an allocation each, with the task `web`. With `acl`, `ROOT_TOKEN` must be allowed to list files. */
 export async function startCluster(
   t: TestContext,
-  options: { servers?: number; hosts?: number; acl?: string; hostAcl?: string; nats?: string; oneCore?: boolean } = {},
+  options: {
+    servers?: number
+    hosts?: number
+    acl?: string
+    hostAcl?: string
+    nats?: string
+    oneCore?: boolean
+    /** The hosts refuse what their servers hand on: ready when they do. */
+    isShut?: boolean
+  } = {},
 ): Promise<ClusterWorld> {
   const nats = await startNatsServer(t, options.nats)
   const acl = options.acl ?? 'acl { enabled = false }'
@@ -172,7 +181,8 @@ export async function startCluster(
     server: (at) => pick(servers, at),
     host: (at) => pick(hosts, at),
     async settled() {
-      for (const { port } of servers) for (const { allocId } of hosts) await answers(port, allocId)
+      const status = options.isShut ? 403 : 200
+      for (const { port } of servers) for (const { allocId } of hosts) await answers(port, allocId, 40_000, status)
     },
   }
   await world.settled()
@@ -186,10 +196,11 @@ function pick<T>(list: readonly T[], at = 0): T {
 }
 
 /** Waits until files of the allocation can be listed there. */
-export async function answers(port: number, allocId: string, withinMs = 40_000): Promise<void> {
+export async function answers(port: number, allocId: string, withinMs = 40_000, status = 200): Promise<void> {
   const path = `/v1/client/fs/ls/${allocId}`
   await eventually(
-    async () => (await ask(port, 'GET', path, `X-Nomad-Token: ${ROOT_TOKEN}`).catch(() => undefined))?.status === 200,
+    async () =>
+      (await ask(port, 'GET', path, `X-Nomad-Token: ${ROOT_TOKEN}`).catch(() => undefined))?.status === status,
     `${path} on port ${port}`,
     withinMs,
   )

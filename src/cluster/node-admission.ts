@@ -1,0 +1,163 @@
+/**
+ * Identity of a caller on a node, for calls that a server hands on: from the server's assertion, never from a token. Each
+ * assertion is checked for its signature, the server's key, the node and its run, the time, and that it is used once; the
+ * operation then judges the asserted rights itself.
+ *
+ * A node whose ACL is off asks for nothing: everybody may do everything there. A node whose ACL is on takes no call
+ * without an assertion, so a server whose ACL is off, which asserts nothing, cannot open it.
+ *
+ * Clocks may differ by `CLOCK_SKEW_MS`. After a restart of the node, assertions that were made for the process before are
+ * not known to have been used; they name its run, and are refused for that. The server is told the run, and asks again.
+ */
+import { Refusal } from '../kit/errors.ts'
+import type { Logger } from '../kit/log.ts'
+import type { Identity } from '../kit/operation.ts'
+import { identityWith } from './asserted-rights.ts'
+import {
+  ASSERTION_TTL_MS,
+  type Claims,
+  CLOCK_SKEW_MS,
+  decodeProof,
+  digestOf,
+  isAbout,
+  newRun,
+  type Proof,
+  signedBytes,
+} from './assertion.ts'
+import { EVERYBODY } from './authorizer.ts'
+import { Complaints } from './complaints.ts'
+import { ReplayGuard } from './replay-guard.ts'
+import type { ReceivedCall } from './wire.ts'
+
+/** Batches whose signature was checked: the calls of a batch come one after the other. */
+const CHECKED_MAX = 256
+const KEEP_MS = 4 * (CLOCK_SKEW_MS + ASSERTION_TTL_MS)
+
+/** What the servers' keys are asked: see `server-trust.ts`. */
+export interface KnownServerKeys {
+  isServer(publicKey: string): boolean | Promise<boolean>
+  verify(publicKey: string, bytes: Uint8Array, signature: Uint8Array): boolean
+}
+
+/** The assertion is good but for the run of the node: the server is to be told the run, and to ask again. */
+export class OtherRun extends Error {
+  readonly run: string
+
+  constructor(run: string) {
+    super('the assertion was made for another run of this node')
+    this.run = run
+  }
+}
+
+/** Checks the signature of a server over a call. */
+export class ProofChecker {
+  readonly #keys: KnownServerKeys
+  readonly #checked = new Map<string, Proof>()
+
+  constructor(keys: KnownServerKeys) {
+    this.#keys = keys
+  }
+
+  /** Resolves with the key of the server that signed the call, or rejects with a Refusal that says what is wrong. */
+  async signerOf({ body, proof: bytes }: ReceivedCall): Promise<string> {
+    const id = bytes ? Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('latin1') : ''
+    const before = this.#checked.get(id)
+    const proof = before ?? (bytes ? decodeProof(bytes) : undefined)
+    if (!proof) throw refusal('the assertion of the call is missing or damaged')
+    if (!isAbout(proof, digestOf(body))) throw refusal('the assertion was made for another call')
+    const { batch, key, signature } = proof
+    if (!before && !this.#keys.verify(key, signedBytes(batch), signature)) {
+      throw refusal('the signature of the assertion is wrong')
+    }
+    const isServer = this.#keys.isServer(key)
+    if (!(typeof isServer === 'boolean' ? isServer : await isServer)) {
+      throw refusal('the assertion is signed with a key that is not a server’s (nats { server_keys })')
+    }
+    if (!before) this.#remember(id, proof)
+    return key
+  }
+
+  #remember(id: string, proof: Proof): void {
+    // A copy: what was decoded is a part of the message's own memory.
+    this.#checked.set(id, { ...proof, batch: Uint8Array.from(proof.batch) })
+    const [oldest] = this.#checked.keys()
+    if (this.#checked.size > CHECKED_MAX && oldest !== undefined) this.#checked.delete(oldest)
+  }
+}
+
+function refusal(text: string): Refusal {
+  return new Refusal('permission_denied', `this host refused the call: ${text}`)
+}
+
+export interface NodeAdmissionOptions {
+  readonly nodeId: string
+  readonly keys: KnownServerKeys
+  /** True while this node's ACL is off. */
+  readonly isOpen: () => boolean
+  readonly logger: Logger
+  /** The clock of this host, in milliseconds; `Date.now` unless given. */
+  readonly now?: () => number
+}
+
+export class NodeAdmission {
+  readonly run = newRun()
+  readonly #options: NodeAdmissionOptions
+  readonly #proofs: ProofChecker
+  readonly #replays = new ReplayGuard(KEEP_MS)
+  readonly #complaints: Complaints
+  readonly #now: () => number
+
+  constructor(options: NodeAdmissionOptions) {
+    this.#options = options
+    this.#proofs = new ProofChecker(options.keys)
+    this.#complaints = new Complaints(options.logger)
+    this.#now = options.now ?? Date.now
+  }
+
+  /** Rejects with a Refusal, or with an `OtherRun`. */
+  async identityOf(received: ReceivedCall): Promise<Identity> {
+    if (this.#options.isOpen()) return EVERYBODY
+    try {
+      return await this.#identityOf(received)
+    } catch (error) {
+      if (error instanceof Refusal) {
+        const { operation, requestId } = received.message
+        this.#complaints.warn('forwarded calls were refused', {
+          reason: error.message,
+          operation,
+          request_id: requestId,
+        })
+      }
+      throw error
+    }
+  }
+
+  async #identityOf(received: ReceivedCall): Promise<Identity> {
+    const { claims } = received.message
+    if (!claims || !received.proof) {
+      const hint = 'a server whose ACL is off, or that has no key to sign with, cannot call it'
+      throw refusal(`it has acl { enabled = true } and takes calls with a server’s assertion only; ${hint}`)
+    }
+    const key = await this.#proofs.signerOf(received)
+    if (claims.audience !== this.#options.nodeId) throw refusal('the assertion was made for another node')
+    this.#checkTime(claims)
+    if (claims.audienceRun !== this.run) throw new OtherRun(this.run)
+    const use = this.#replays.use(`${key} ${claims.issuerRun}`, claims.sequence)
+    if (use === 'used') throw refusal('the assertion was used before')
+    if (use === 'full') throw new Refusal('too_many', 'too many servers have called this host, try again later')
+    return identityWith(claims.rights)
+  }
+
+  #checkTime({ expiresAtMs, issuedAtMs }: Claims): void {
+    const nowMs = this.#now()
+    if (expiresAtMs - issuedAtMs > ASSERTION_TTL_MS) throw refusal('the assertion lasts for longer than it may')
+    const aheadMs = issuedAtMs - nowMs
+    if (aheadMs <= CLOCK_SKEW_MS && nowMs - expiresAtMs <= CLOCK_SKEW_MS) return
+    const seconds = Math.round(Math.abs(aheadMs) / 1000)
+    const where = aheadMs > 0 ? 'ahead of' : 'behind'
+    const text =
+      `the server’s assertion was made ${seconds} s ${where} the clock of this host: the assertion has expired, or the ` +
+      `clocks differ by more than ${CLOCK_SKEW_MS / 1000} s. Set both clocks right (NTP)`
+    throw new Refusal('unavailable', `this host refused the call: ${text}`)
+  }
+}
