@@ -47,6 +47,7 @@ export class Readiness {
   #timer: NodeJS.Timeout | undefined
   #refreshing: Promise<void> | undefined
   #refreshedAtMs = Number.NEGATIVE_INFINITY
+  #isStopped = false
   /** The names of the checks that fail, as they were said last. */
   #said = ''
 
@@ -60,7 +61,9 @@ export class Readiness {
     void this.refresh()
   }
 
+  /** What was being looked at is not told any more: those who answer may have closed. */
   stop(): void {
+    this.#isStopped = true
     clearInterval(this.#timer)
     this.#timer = undefined
   }
@@ -90,7 +93,7 @@ export class Readiness {
     this.#refreshing ??= this.#options.refresh().finally(() => {
       this.#refreshing = undefined
       this.#refreshedAtMs = performance.now()
-      this.#tellChange()
+      if (!this.#isStopped) this.#tellChange()
     })
     return this.#refreshing
   }

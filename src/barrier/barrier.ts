@@ -22,7 +22,7 @@ import { decrypt, encrypt } from './cipher.ts'
 import { freeMemory } from './freed-memory.ts'
 import { KEY_BYTES, Keyring } from './keyring.ts'
 
-const KEYRING_PATH = 'core/keyring'
+export const KEYRING_PATH = 'core/keyring'
 /** Of the root key, which is not of the ring. */
 const ROOT_TERM = 0
 /** NIST allows 2^32 with random nonces; rotating early costs nothing. */

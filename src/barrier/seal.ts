@@ -21,10 +21,11 @@ import { randomBytes } from 'node:crypto'
 import { Fault, Refusal } from '../kit/errors.ts'
 import type { Put } from '../store/batch.ts'
 import type { Store } from '../store/store.ts'
-import type { Barrier } from './barrier.ts'
+import { type Barrier, KEYRING_PATH } from './barrier.ts'
 import { KEY_BYTES } from './keyring.ts'
 import { readPgpKey, readPgpKeys } from './pgp.ts'
 import { checkInit, type InitialKeys, type InitRequest, sharesFor } from './seal-init.ts'
+import { CONFIG_PATH, ROOT_KEY_PATH } from './seal-entries.ts'
 import { type KeyProof, type Migration, type NewKey, SealKeys } from './seal-keys.ts'
 import type { SealSettings } from './seal-static.ts'
 import { Gathering, type Proven, refuseShare, type Split, WRONG_SHARES } from './shares.ts'
@@ -50,6 +51,9 @@ export interface SealOptions {
   readonly answeredMs?: number
   readonly environment?: NodeJS.ProcessEnv
 }
+
+/** Without these entries nothing opens what is stored. */
+export const KEY_PATHS: readonly string[] = [CONFIG_PATH, KEYRING_PATH, ROOT_KEY_PATH]
 
 /** People meet for it, and mostly not in one room. */
 const IDLE_MS = 3_600_000

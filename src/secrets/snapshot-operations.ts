@@ -3,8 +3,13 @@
  * streams of any length, so they are operations of their own; who may do it is asked of the core like anything else.
  *
  * The paths with `raft` in them are those that stock commands know.
+ *
+ * `storage/snapshot-new` needs no token, because an uninitialised server has none: whoever reaches it may restore a snapshot
+ * into it, as whoever reaches it may initialise it. It is refused from the moment on in which the server is initialised,
+ * by whichever of the two; both are decided in the same turn. One that is cut short leaves the server uninitialised.
  */
 import { PassThrough, Readable } from 'node:stream'
+import { KEY_PATHS } from '../barrier/seal.ts'
 import { Rejection } from '../engines/engine.ts'
 import { Fault, Refusal, type RefusalCode } from '../kit/errors.ts'
 import type { AnyOperation, Call, Chunk, Operation } from '../kit/operation.ts'
@@ -18,6 +23,10 @@ export interface RestoreOptions {
   readonly signal: AbortSignal
   /** Called at the moment from which on the other entries are there. */
   readonly onReplaced: () => void
+  /** Paths without which it is refused. */
+  readonly requires?: readonly string[]
+  /** Called with what puts the snapshot in place, once all of it has arrived. */
+  readonly inTurn?: (replace: () => Promise<void>) => Promise<void>
 }
 
 /** What the room needs of the store, which it may not import. */
@@ -33,6 +42,7 @@ export interface Snapshots {
 const PLAIN = 'storage/snapshot'
 const RAFT = 'storage/raft/snapshot'
 const FORCED = 'storage/raft/snapshot-force'
+const NEW = 'storage/snapshot-new'
 const CODES: Readonly<Record<number, RefusalCode>> = { 403: 'permission_denied', 503: 'unavailable' }
 
 const input = schema({
@@ -46,6 +56,7 @@ export function snapshotOperations(core: SecretsCore, snapshots: Snapshots): Any
     restoring(core, snapshots, { name: 'secrets.snapshot_restore', path: PLAIN }),
     restoring(core, snapshots, { name: 'secrets.snapshot_restore_raft', path: RAFT }),
     restoring(core, snapshots, { name: 'secrets.snapshot_restore_force', path: FORCED }),
+    beginning(core, snapshots),
   ]
 }
 
@@ -136,6 +147,58 @@ function restoring(core: SecretsCore, snapshots: Snapshots, { name, path }: Door
       } finally {
         await core.resume()
       }
+      return undefined
+    },
+  }
+  return operation
+}
+
+const INITIALISED =
+  'this server is initialised already, nothing was changed: with a token, "outpost operator snapshot restore FILE" puts a ' +
+  'snapshot in the place of what it has'
+
+/** What a server without anything in it begins with, instead of `sys/init`. */
+function beginning(core: SecretsCore, snapshots: Snapshots): AnyOperation {
+  const { logger, seal } = core.options
+  const refuseInitialised = () => {
+    if (seal.status.initialised) throw new Refusal('invalid_request', INITIALISED)
+  }
+  let isUnderWay = false
+  const operation: Operation<unknown, undefined> = {
+    name: 'secrets.snapshot_restore_new',
+    summary: 'Restores a snapshot into a server that was not initialised; then the key shares of the snapshot open it',
+    http: [`POST /v1/sys/${NEW}`, `PUT /v1/sys/${NEW}`],
+    target: 'server',
+    input: schema({}),
+    output: 'empty',
+    emptyStatus: 204,
+    errorFormat: 'errors',
+    ownToken: true,
+    takesStream: true,
+    authorize: () => undefined,
+    async run(_input, call) {
+      refuseInitialised()
+      if (!call.body) throw new Refusal('invalid_request', 'the snapshot belongs into the body of the request')
+      // Each takes the disk space of a copy, and nobody has shown who they are.
+      if (isUnderWay) throw new Refusal('conflict', 'a snapshot is being restored already')
+      isUnderWay = true
+      try {
+        await snapshots.restore(Readable.from(call.body, { objectMode: false }), {
+          force: true,
+          signal: call.signal,
+          requires: KEY_PATHS,
+          inTurn: (replace) =>
+            seal.inTurn(async () => {
+              refuseInitialised()
+              await replace()
+            }),
+          // Nothing was open, so nothing is remembered.
+          onReplaced: () => undefined,
+        })
+      } finally {
+        isUnderWay = false
+      }
+      logger.info('a snapshot was restored into this server, which was not initialised', { remote: call.remote })
       return undefined
     },
   }

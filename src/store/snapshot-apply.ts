@@ -5,14 +5,23 @@ import { epochIn, writeBase } from './log-row.ts'
 import type { SnapshotMeta } from './snapshot-archive.ts'
 import { readRecords, verifyRecords } from './snapshot-records.ts'
 
+/** A snapshot whose entries lie in a file. */
+export interface Received {
+  readonly meta: SnapshotMeta
+  /** Of the entries, in hex. */
+  readonly sha256: string
+  /** Paths without which it is refused. */
+  readonly requires: readonly string[]
+}
+
 export interface Restored {
   /** Higher than both epochs that were: nobody takes the history that begins here for one of those. */
   readonly epoch: number
 }
 
 /** The file is looked at whole first. Throws a Refusal for a damaged one; the database is as it was then. */
-export function applySnapshot(database: DatabaseSync, fd: number, meta: SnapshotMeta, sha256: string): Restored {
-  verifyRecords(fd, meta, sha256)
+export function applySnapshot(database: DatabaseSync, fd: number, { meta, sha256, requires }: Received): Restored {
+  verifyRecords(fd, meta, sha256, requires)
   const epoch = Math.max(epochIn(database), meta.epoch) + 1
   database.exec('BEGIN IMMEDIATE')
   try {

@@ -102,7 +102,12 @@ class RecordWriter {
 }
 
 /** Looks at every byte before any of it is used. Throws a Refusal for what is not exactly what was written. */
-export function verifyRecords(fd: number, { entries, bytes }: SnapshotMeta, sha256: string): void {
+export function verifyRecords(
+  fd: number,
+  { entries, bytes }: SnapshotMeta,
+  sha256: string,
+  requires: readonly string[] = [],
+): void {
   const hash = createHash('sha256')
   const buffer = Buffer.alloc(BUFFER_BYTES)
   for (let at = 0; at < bytes; ) {
@@ -114,13 +119,16 @@ export function verifyRecords(fd: number, { entries, bytes }: SnapshotMeta, sha2
   if (hash.digest('hex') !== sha256) throw damagedSnapshot('the checksum of its entries does not fit')
   let count = 0
   let before = ''
+  const missing = new Set(requires)
   for (const record of readRecords(fd, bytes)) {
     const isNext = count === 0 || Buffer.compare(Buffer.from(record.path), Buffer.from(before)) > 0
     if (!isNext || !isWhole(record) || !isPath(record.path)) throw damagedSnapshot('an entry makes no sense')
     before = record.path
+    missing.delete(record.path)
     count++
   }
   if (count !== entries) throw damagedSnapshot('it holds another number of entries than it says')
+  if (missing.size > 0) throw damagedSnapshot('it has no keys that could open it')
 }
 
 function isPath(path: string): boolean {

@@ -48,6 +48,10 @@ export interface RestoreOptions extends SnapshotOptions {
   readonly force?: boolean
   /** Called at the moment from which on the other entries are there: what was remembered of those before holds no more. */
   readonly onReplaced?: () => void
+  /** Paths without which it is refused. */
+  readonly requires?: readonly string[]
+  /** Called with what puts the snapshot in place, once all of it has arrived: to do so in a turn of the caller's, or not. */
+  readonly inTurn?: (replace: () => Promise<void>) => Promise<void>
 }
 
 const CHUNK_BYTES = 512 << 10
@@ -84,7 +88,14 @@ export async function saveSnapshot(
 export async function restoreSnapshot(
   store: SqliteStore,
   input: Readable,
-  { onProgress, onReplaced, signal, force = false }: RestoreOptions = {},
+  {
+    onProgress,
+    onReplaced,
+    signal,
+    requires = [],
+    force = false,
+    inTurn = (replace) => replace(),
+  }: RestoreOptions = {},
 ): Promise<SnapshotMeta> {
   return withSpool(store.path, async (fd) => {
     const receiver = new Receiver(fd, onProgress, (meta) => {
@@ -93,14 +104,25 @@ export async function restoreSnapshot(
     })
     try {
       const receive = (chunks: AsyncIterable<Buffer>) => receiver.receive(chunks)
-      await pipeline(input, createGunzip({ chunkSize: CHUNK_BYTES }), receive, { ...(signal && { signal }) })
+      const received = pipeline(input, createGunzip({ chunkSize: CHUNK_BYTES }), receive, { ...(signal && { signal }) })
+      // A source that stands still is not waited for: it would hold the file, and whoever waits for its turn, for ever.
+      await (signal ? Promise.race([received, aborted(signal)]) : received)
     } catch (error) {
+      await receiver.stop()
       const code = error instanceof Error && 'code' in error ? String(error.code) : ''
       throw code.startsWith('Z_') ? damagedSnapshot('it is cut, or no archive at all') : error
     }
     const { meta, sha256 } = receiver.end()
-    await store.restore(fd, meta, sha256, onReplaced)
+    await inTurn(() => store.restore(fd, { meta, sha256, requires }, onReplaced))
     return meta
+  })
+}
+
+function aborted(signal: AbortSignal): Promise<never> {
+  return new Promise((_resolve, reject) => {
+    const fail = () => reject(new Fault('the caller of the restore has left'))
+    if (signal.aborted) fail()
+    else signal.addEventListener('abort', fail, { once: true })
   })
 }
 
@@ -173,6 +195,8 @@ class Receiver {
   /** Members that have begun. */
   #begun = 0
   #isOver = false
+  #isStopped = false
+  #writing: Promise<unknown> | undefined
 
   constructor(fd: number, onProgress: Progress | undefined, accept: (meta: SnapshotMeta) => void) {
     this.#fd = fd
@@ -185,6 +209,12 @@ class Receiver {
       this.#rest = this.#rest.length === 0 ? chunk : Buffer.concat([this.#rest, chunk])
       while (await this.#step());
     }
+  }
+
+  /** Resolves once the file is written to no more. */
+  async stop(): Promise<void> {
+    this.#isStopped = true
+    await this.#writing?.catch(() => undefined)
   }
 
   /** What came, when all of it has come. */
@@ -254,8 +284,10 @@ class Receiver {
       return
     }
     for (let done = 0; done < piece.length; ) {
-      const { bytesWritten } = await writeFile(this.#fd, piece, done, piece.length - done, at + done)
-      done += bytesWritten
+      if (this.#isStopped) throw new Fault('the restore has ended')
+      const writing = writeFile(this.#fd, piece, done, piece.length - done, at + done)
+      this.#writing = writing
+      done += (await writing).bytesWritten
     }
     this.#onProgress?.(at + piece.length, this.#meta?.bytes ?? 0)
   }

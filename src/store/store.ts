@@ -28,7 +28,7 @@ import { entryCrc } from './entry-crc.ts'
 import { factIn } from './facts.ts'
 import type { LogLimits } from './log-limits.ts'
 import { baseIn, epochIn, type LogRow, type Position, positionIn, totalIn } from './log-row.ts'
-import type { SnapshotMeta } from './snapshot-archive.ts'
+import type { Received } from './snapshot-apply.ts'
 import { ReadSnapshot } from './read-snapshot.ts'
 import { StoreError } from './store-error.ts'
 import { WriterQueue } from './writer-queue.ts'
@@ -269,8 +269,8 @@ export class SqliteStore implements Store {
    * What `restoreSnapshot` ends with: the entries in the file take the place of all there is. `onReplaced` is called with
    * the first moment in which they are there.
    */
-  async restore(fd: number, meta: SnapshotMeta, sha256: string, onReplaced?: () => void): Promise<void> {
-    const outcome = await this.#queue.orderAlone({ kind: 'restore', fd, meta, sha256 }, () => {
+  async restore(fd: number, received: Received, onReplaced?: () => void): Promise<void> {
+    const outcome = await this.#queue.orderAlone({ kind: 'restore', fd, ...received }, () => {
       this.#epoch = epochIn(this.#reader)
       onReplaced?.()
     })

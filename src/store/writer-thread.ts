@@ -7,8 +7,7 @@ import { Refusal } from '../kit/errors.ts'
 import { lockDatabase } from './database-lock.ts'
 import { emptyWal, openForWriting } from './database.ts'
 import type { LogLimits } from './log-limits.ts'
-import { applySnapshot } from './snapshot-apply.ts'
-import type { SnapshotMeta } from './snapshot-archive.ts'
+import { applySnapshot, type Received } from './snapshot-apply.ts'
 import { batchesIn, type EncodedGroup } from './write-group.ts'
 import { type WriteRequest, type WriteResult, Writer } from './writer.ts'
 
@@ -17,17 +16,11 @@ export interface WriterSettings {
   readonly log?: LogLimits
 }
 
-interface Verified {
-  readonly meta: SnapshotMeta
-  /** Of the entries in the file, in hex. */
-  readonly sha256: string
-}
-
 export type Order =
   | ({ readonly kind: 'write' } & EncodedGroup)
   | { readonly kind: 'raise epoch'; readonly id: number; readonly epoch: number }
   | { readonly kind: 'acknowledged'; readonly id: number; readonly sequence: number | undefined }
-  | ({ readonly kind: 'restore'; readonly id: number; readonly fd: number } & Verified)
+  | ({ readonly kind: 'restore'; readonly id: number; readonly fd: number } & Received)
   | { readonly kind: 'nothing' | 'close'; readonly id: number }
 
 export type Report =
@@ -113,8 +106,8 @@ function other(order: Exclude<Order, Write>): Outcome {
   }
 }
 
-function restore({ fd, meta, sha256 }: Extract<Order, { kind: 'restore' }>): void {
-  applySnapshot(database, fd, meta, sha256)
+function restore({ fd, ...received }: Extract<Order, { kind: 'restore' }>): void {
+  applySnapshot(database, fd, received)
   writer = new Writer(database, log)
 }
 

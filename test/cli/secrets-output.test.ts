@@ -98,7 +98,7 @@ test('errors are one line with the next step', async (t) => {
     ],
     [
       { 'GET x': [503, sealed], 'GET sys/seal-status': [200, { initialized: false }] },
-      /^outpost: the secrets core is not initialised, do that with "outpost operator init"\n$/,
+      /^outpost: the secrets core is not initialised, do that with "outpost operator init", or restore .*-new FILE"\n$/,
     ],
     [
       { 'GET x': [403, { errors: ['1 error occurred:\n\t* permission denied\n\n'] }] },

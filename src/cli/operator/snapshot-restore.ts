@@ -6,8 +6,12 @@ import { CommandError, defineCommand } from '../command-shape.ts'
 import { openResponse, type Upload } from '../http-client.ts'
 import { flag, UsageError } from '../options.ts'
 import { humanBytes } from '../quantities.ts'
-import { coreOf, coreOptions, requireCoreSuccess } from '../secrets/core-access.ts'
+import { type CoreAccess, coreOf, coreOptions, requireCore, requireCoreSuccess } from '../secrets/core-access.ts'
 import { Progress, terminalOf } from '../terminal.ts'
+
+const PLAIN = '/v1/sys/storage/raft/snapshot'
+const FORCED = '/v1/sys/storage/raft/snapshot-force'
+const NEW = '/v1/sys/storage/snapshot-new'
 
 export const command = defineCommand({
   name: 'operator snapshot restore',
@@ -16,18 +20,27 @@ export const command = defineCommand({
     'Everything that was written since the snapshot is gone afterwards, tokens included. The snapshot',
     'is looked at as a whole first: one that is damaged, or of another cluster, changes nothing. If',
     'it was taken under other key shares, the server is sealed afterwards and those open it.',
+    '',
+    'With -new it becomes what a server without secrets begins with, instead of "operator init": no',
+    'token is needed, and the key shares of the moment of the snapshot open it afterwards. A server',
+    'that is initialised refuses it.',
+    '',
+    'Example: outpost operator snapshot restore -new secrets.snap && outpost operator unseal',
   ].join('\n'),
   options: {
     force: flag('Also take the snapshot of another cluster'),
+    new: flag('Restore into a server that was never initialised'),
     ...coreOptions,
   },
   operands: { shown: 'FILE|-', min: 1, max: 1, missing: 'which snapshot? give its file, or - for stdin' },
   async run(values, [file = ''], io) {
+    if (values.new && values.force)
+      throw new UsageError('-new needs no -force: there is nothing that could be of another cluster')
     const core = coreOf(values, io)
     const { headers, target } = core
     const progress = new Progress(io, terminalOf(2, io.env, values['no-color']))
     const upload = watched(uploadOf(file), progress)
-    const path = values.force ? '/v1/sys/storage/raft/snapshot-force' : '/v1/sys/storage/raft/snapshot'
+    const path = values.new ? NEW : values.force ? FORCED : PLAIN
     try {
       // Looking at it and writing it takes the server as long as the disk does.
       const response = await openResponse(target, { method: 'POST', path, headers, upload, headMs: 0 })
@@ -36,10 +49,18 @@ export const command = defineCommand({
     } finally {
       progress.end()
     }
-    io.out('Success! The snapshot was restored.\n')
+    io.out(`Success! The snapshot was restored.${values.new ? await nextStep(core) : ''}\n`)
     return 0
   },
 })
+
+/** What opens the server now. */
+async function nextStep(core: CoreAccess): Promise<string> {
+  const { fields } = await requireCore(core, { path: 'sys/seal-status' })
+  return fields.boolean('recovery_seal')
+    ? ' The server opens by itself within some seconds, if it has the static key of that time.'
+    : ' Next: outpost operator unseal, with the key shares of the moment when it was taken.'
+}
 
 /** Throws CommandError for a file that is none. */
 function uploadOf(file: string): Upload {

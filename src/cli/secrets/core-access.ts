@@ -192,7 +192,9 @@ async function explained(core: CoreAccess, response: IncomingMessage, body: stri
   if (refusal.status !== 503 || !body.includes('Vault is sealed')) return refusal
   return (await isInitialised(core))
     ? say('the secrets are sealed, open them with "outpost operator unseal"')
-    : say('the secrets core is not initialised, do that with "outpost operator init"')
+    : say(
+        'the secrets core is not initialised, do that with "outpost operator init", or restore a snapshot into it: "outpost operator snapshot restore -new FILE"',
+      )
 }
 
 async function isInitialised(core: CoreAccess): Promise<boolean> {

@@ -1,0 +1,42 @@
+/** Commands of the documents, to be run as somebody pastes them into a shell. */
+import assert from 'node:assert/strict'
+import { readFileSync, symlinkSync } from 'node:fs'
+import { createServer } from 'node:net'
+import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
+import { type Finished, OUTPOST, ROOT, start } from '../cli/outpost-process.ts'
+
+/** The blocks of shell commands below a heading of docs/operating.md. */
+export function shellBlocks(heading: string): string[] {
+  const text = readFileSync(join(ROOT, 'docs/operating.md'), 'utf8')
+  const [, section] = text.split(`${heading}\n`)
+  assert.ok(section, `docs/operating.md has no heading ${heading}`)
+  const walk = section.split(/^#{2,3} /m)[0] ?? ''
+  return [...walk.matchAll(/```sh\n([^]*?)```/g)].map(([, block]) => block ?? '')
+}
+
+export async function freePort(): Promise<number> {
+  const server = createServer()
+  await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
+  const { port } = server.address() as AddressInfo
+  await new Promise((done) => server.close(done))
+  return port
+}
+
+/** Runs commands in `directory` with `outpost` in the PATH; the last process that they leave in the background is ended. */
+export async function runShell(directory: string, port: number, script: string): Promise<Finished> {
+  try {
+    symlinkSync(OUTPOST, join(directory, 'outpost'))
+  } catch {
+    // From a run before.
+  }
+  const env: NodeJS.ProcessEnv = {
+    ...process.env,
+    PATH: `${directory}:${process.env['PATH']}`,
+    HOME: directory,
+    OUTPOST_ADDR: `http://127.0.0.1:${port}`,
+  }
+  for (const name of ['OUTPOST_TOKEN', 'NOMAD_TOKEN', 'VAULT_TOKEN', 'VAULT_FORMAT', 'OUTPOST_FORMAT']) delete env[name]
+  const program = `set -e\ntrap 'kill $! && wait' EXIT\n${script}`
+  return await start('sh', ['-c', program], { env, cwd: directory }).finished
+}

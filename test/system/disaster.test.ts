@@ -1,0 +1,152 @@
+/** The host is gone, and docs/operating.md says what to do: the document is followed literally. And what is refused on the way. */
+import assert from 'node:assert/strict'
+import { readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+import { gzipSync } from 'node:zlib'
+import { startAgent, workDirectory } from '../helpers/agent-process.ts'
+import { freePort, runShell, shellBlocks } from '../helpers/document.ts'
+import { eventually } from '../helpers/edge.ts'
+import { commandsAt, freshServer, jsonOf, writeServer } from '../helpers/secrets-server.ts'
+
+const HEADING = '### The host is gone'
+
+/** What the operator has kept: `secrets.snap`, `init.txt` and `server.hcl`; and a port for the new server. */
+async function kept(t: TestContext) {
+  const directory = workDirectory(t)
+  const port = await freePort()
+  const [first = '', policies = ''] = shellBlocks('## A server with secrets in five minutes')
+  const own = (text: string) =>
+    text
+      .replaceAll('/tmp/secrets', `${directory}/data`)
+      .replace('server {', `ports {\n http = ${port}\n cluster = 0\n}\nserver {`)
+  const script = own(`${first}\n${policies}\noutpost operator snapshot save secrets.snap`)
+  const made = await runShell(directory, port, script)
+  assert.equal(made.code, 0, made.stderr)
+  return { directory, port, own }
+}
+
+test('the host is gone: restored into an empty server by the book', { timeout: 120_000 }, async (t) => {
+  const { directory, own, port } = await kept(t)
+  rmSync(join(directory, 'data'), { recursive: true })
+  const [walk = '', damaged = ''] = shellBlocks(HEADING)
+  const first = await runShell(directory, port, own(walk))
+  assert.equal(first.code, 0, first.stderr)
+  assert.match(first.stdout, /Success! The snapshot was restored\. Next: outpost operator unseal/)
+  assert.match(first.stdout, /^Sealed +false$/m)
+  assert.match(first.stdout, /^password {4}s3cret$/m)
+  // The same with a database that is there and damaged.
+  truncateSync(join(directory, 'data/server/secrets.db'), 8192)
+  const second = await runShell(directory, port, own(`${damaged}\n${walk}`))
+  assert.equal(second.code, 0, second.stderr)
+  assert.match(second.stdout, /^password {4}s3cret$/m)
+})
+
+test('what is no snapshot is refused, and one that is cut short leaves the server uninitialised', async (t) => {
+  const { directory, keys, run, token } = await freshServer(t)
+  for (const key of keys.slice(0, 2)) assert.equal((await run('operator unseal -', `${key}\n`)).code, 0)
+  const file = join(directory, 'whole.snap')
+  assert.equal((await run(`operator snapshot save ${file}`, '', token)).code, 0)
+  const whole = readFileSync(file)
+  const other = workDirectory(t)
+  const empty = await startAgent(t, ['-config', writeServer(other)])
+  const at = commandsAt(empty, other)
+  const restore = async (name: string, bytes: Buffer | string) => {
+    writeFileSync(join(other, name), bytes)
+    return await at(`operator snapshot restore -new ${join(other, name)}`)
+  }
+  const cases: readonly [string, Buffer | string, RegExp][] = [
+    ['cut', whole.subarray(0, whole.length >> 1), /is damaged: it is cut.*nothing was changed/],
+    ['text', 'not an archive', /is damaged: it is cut, or no archive at all; nothing was changed/],
+    ['foreign', gzipSync(Buffer.alloc(10_240)), /damaged|no snapshot of outpost/],
+    ['empty', '', /is damaged: it is cut/],
+  ]
+  for (const [name, bytes, why] of cases) {
+    const { code, stderr } = await restore(name, bytes)
+    assert.equal(code, 1)
+    assert.match(stderr, why, name)
+  }
+  // A caller that leaves in the middle.
+  const leaving = new AbortController()
+  const upload = new ReadableStream({
+    pull(controller) {
+      controller.enqueue(new Uint8Array(whole.subarray(0, 1000)))
+      setTimeout(() => leaving.abort(), 50)
+      return new Promise<void>(() => undefined)
+    },
+  })
+  const sent = fetch(`${empty.url}/v1/sys/storage/snapshot-new`, {
+    method: 'POST',
+    body: upload,
+    duplex: 'half',
+    signal: leaving.signal,
+  })
+  await assert.rejects(sent)
+  assert.equal((await at('operator init -status')).code, 2)
+  // It holds nobody up for ever, and a snapshot that is whole is taken afterwards.
+  await eventually(async () => (await restore('whole', whole)).code === 0, 'the snapshot is taken')
+  assert.equal((await at('operator init -status')).code, 0)
+  for (const key of keys.slice(0, 2)) assert.equal((await at('operator unseal -', `${key}\n`)).code, 0)
+  assert.equal((await at('token lookup', '', token)).code, 0, 'the root token is the one of the snapshot')
+})
+
+test('on an initialised server -new is refused and changes nothing, sealed or open', async (t) => {
+  const { directory, keys, run, token } = await freshServer(t)
+  const file = join(directory, 'a.snap')
+  const refused = async () => {
+    const { code, stderr } = await run(`operator snapshot restore -new ${file}`)
+    assert.equal(code, 1)
+    assert.match(stderr, /this server is initialised already, nothing was changed/)
+  }
+  writeFileSync(file, 'whatever it is')
+  await refused()
+  for (const key of keys.slice(0, 2)) assert.equal((await run('operator unseal -', `${key}\n`)).code, 0)
+  assert.equal((await run(`operator snapshot save ${join(directory, 'b.snap')}`, '', token)).code, 0)
+  await refused()
+  assert.equal((await run('operator init -status')).code, 0)
+  assert.equal((await run('token lookup', '', token)).code, 0)
+  // Without -new the answer of a server that is not initialised names the way.
+  const other = workDirectory(t)
+  const at = commandsAt(await startAgent(t, ['-config', writeServer(other)]), other)
+  const plain = await at(`operator snapshot restore ${file}`, '', token)
+  assert.equal(plain.code, 1)
+  assert.match(plain.stderr, /not initialised.*snapshot restore -new FILE/)
+})
+
+test('init and -new at the same moment: one of them is what the server begins with', async (t) => {
+  const { directory, keys, run, token } = await freshServer(t)
+  for (const key of keys.slice(0, 2)) assert.equal((await run('operator unseal -', `${key}\n`)).code, 0)
+  const file = join(directory, 'a.snap')
+  assert.equal((await run(`operator snapshot save ${file}`, '', token)).code, 0)
+  const other = workDirectory(t)
+  const { url } = await startAgent(t, ['-config', writeServer(other)])
+  const send = (path: string, body: Uint8Array<ArrayBuffer> | string) =>
+    fetch(`${url}/v1/sys/${path}`, { method: 'PUT', body })
+  const snapshot = new Uint8Array(readFileSync(file))
+  const answers = await Promise.all([
+    send('storage/snapshot-new', snapshot),
+    send('init', '{"secret_shares":1,"secret_threshold":1}'),
+    send('storage/snapshot-new', snapshot),
+    send('init', '{"secret_shares":1,"secret_threshold":1}'),
+  ])
+  const statuses = answers.map(({ status }) => status)
+  assert.equal(statuses.filter((status) => status < 300).length, 1, String(statuses))
+})
+
+test('a static seal opens a restored server by itself', async (t) => {
+  const first = workDirectory(t)
+  const key = 'a5'.repeat(32)
+  const seal = `seal "static" {\n current_key_id = "k"\n current_key = "${key}"\n }`
+  const server = await startAgent(t, ['-config', writeServer(first, seal)])
+  const run = commandsAt(server, first)
+  const made = await jsonOf(run, 'operator init -recovery-shares=1 -recovery-threshold=1')
+  const token = String(made['root_token'])
+  const file = join(first, 'a.snap')
+  await eventually(async () => (await run(`operator snapshot save ${file}`, '', token)).code === 0, 'it is open')
+  const second = workDirectory(t)
+  const at = commandsAt(await startAgent(t, ['-config', writeServer(second, seal)]), second)
+  const restored = await at(`operator snapshot restore -new ${file}`)
+  assert.equal(restored.code, 0, restored.stderr)
+  assert.match(restored.stdout, /opens by itself/)
+  await eventually(async () => (await at('token lookup', '', token)).code === 0, 'it has opened by itself', 30_000)
+})
