@@ -6,7 +6,7 @@
  * in any letter case. A file with more than one hard link is compared with everything below those directories: a task
  * may have given its secret a second name. Where that cannot be looked at, the file is refused. Error texts name the path as the caller wrote it, never a path of the host.
  */
-import { closeSync, lstatSync, readdirSync, type BigIntStats } from 'node:fs'
+import { closeSync, type BigIntStats, type Dir, type Dirent, lstatSync, opendirSync } from 'node:fs'
 import { errnoOf, isErrno, Refusal } from '../kit/errors.ts'
 import type { Allocation } from './allocation.ts'
 import { cleanPath, type Found, openBeneath, openContent } from './beneath.ts'
@@ -20,8 +20,11 @@ function plainName(name: string): string {
   return name.normalize('NFKC').replace(/\p{Default_Ignorable_Code_Point}/gu, '')
 }
 
-/** Entries below secrets/ and private/ that are compared with a file of several hard links; past that it is refused. */
-const LINK_SEARCH_MAX = 10_000
+/**
+ * Entries of directories that are looked at for a file of several hard links; where there are more, it is refused. This is
+ * done on the thread that serves everybody, and takes some microseconds an entry.
+ */
+const LINK_SEARCH_MAX = 1000
 
 /** A regular file whose content may be read. `fd` reads; close it. */
 export interface Content {
@@ -79,37 +82,65 @@ function requireReadable(allocation: Allocation, found: Found, path: string): vo
 }
 
 function sharesSecret(allocation: Allocation, stat: BigIntStats): boolean {
-  if (stat.nlink <= 1n) return false
-  let left = LINK_SEARCH_MAX
-  const search = (directory: string): boolean => {
-    for (const entry of entriesOf(directory)) {
-      if (left-- <= 0) return true
-      const path = `${directory}/${entry.name}`
-      if (entry.isDirectory() ? search(path) : sameFile(path, stat)) return true
-    }
-    return false
+  return stat.nlink > 1n && new LinkSearch(stat).isFoundIn(allocation.directory)
+}
+
+/** Looks for another name of a file in the protected directories of an allocation's tasks, within bounds. */
+class LinkSearch {
+  readonly #stat: BigIntStats
+  #left = LINK_SEARCH_MAX
+
+  constructor(stat: BigIntStats) {
+    this.#stat = stat
   }
-  try {
-    for (const task of entriesOf(allocation.directory)) {
-      if (!task.isDirectory() || task.name === 'alloc') continue
-      for (const folder of entriesOf(`${allocation.directory}/${task.name}`)) {
-        if (folder.isDirectory() && HIDDEN.test(folder.name)) {
-          if (search(`${allocation.directory}/${task.name}/${folder.name}`)) return true
-        }
+
+  /** Also true where nobody can tell: too many entries, not for us to see, or nested too deep to be reached by name. */
+  isFoundIn(root: string): boolean {
+    try {
+      for (const task of this.#entriesOf(root)) {
+        if (task.isDirectory() && task.name !== 'alloc' && this.#isInTask(`${root}/${task.name}`)) return true
       }
+      return false
+    } catch {
+      return true
     }
-    return false
-  } catch {
-    // Not for us to see, or nested too deep to be reached by name: nobody can say that the secret is not in there.
-    return true
+  }
+
+  #isInTask(task: string): boolean {
+    return this.#entriesOf(task).some(
+      (folder) => folder.isDirectory() && HIDDEN.test(folder.name) && this.#isBelow(`${task}/${folder.name}`),
+    )
+  }
+
+  #isBelow(directory: string): boolean {
+    return this.#entriesOf(directory).some((entry) => {
+      const path = `${directory}/${entry.name}`
+      return entry.isDirectory() ? this.#isBelow(path) : sameFile(path, this.#stat)
+    })
+  }
+
+  /** Reads no more of a directory than may still be looked at. Throws where it has more. */
+  #entriesOf(path: string): Dirent[] {
+    const directory = openIfThere(path)
+    if (!directory) return []
+    try {
+      const entries: Dirent[] = []
+      for (let entry = directory.readSync(); entry; entry = directory.readSync()) {
+        if (this.#left-- <= 0) throw new Error('more entries than are looked at')
+        entries.push(entry)
+      }
+      return entries
+    } finally {
+      directory.closeSync()
+    }
   }
 }
 
-function entriesOf(directory: string) {
+function openIfThere(path: string): Dir | undefined {
   try {
-    return readdirSync(directory, { withFileTypes: true })
+    return opendirSync(path)
   } catch (error) {
-    if (isErrno(error, 'ENOENT', 'ENOTDIR')) return []
+    if (isErrno(error, 'ENOENT', 'ENOTDIR')) return undefined
     throw error
   }
 }
