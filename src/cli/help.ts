@@ -23,10 +23,11 @@ export function overview(entries: readonly Entry[], group = ''): string {
     group === ''
       ? [
           'Environment:',
-          '    OUTPOST_ADDR      the agent to talk to, default http://127.0.0.1:4646. Where it is not set, commands about',
-          '                      hosts take NOMAD_ADDR, else VAULT_ADDR; commands about secrets the other way round',
-          '    OUTPOST_TOKEN     the token for OUTPOST_ADDR, else what "login" keeps; NOMAD_TOKEN goes to NOMAD_ADDR',
-          '                      only, VAULT_TOKEN to VAULT_ADDR only',
+          '    OUTPOST_ADDR      the agent to talk to, default http://127.0.0.1:4646. Where it is not set,',
+          '                      commands about hosts take NOMAD_ADDR, else VAULT_ADDR; commands about secrets',
+          '                      VAULT_ADDR, else NOMAD_ADDR',
+          '    OUTPOST_TOKEN     the token for OUTPOST_ADDR, else what "login" keeps; NOMAD_TOKEN goes to',
+          '                      NOMAD_ADDR only, VAULT_TOKEN to VAULT_ADDR only',
           '    OUTPOST_FORMAT    table, json or yaml, for the commands about secrets; else VAULT_FORMAT',
           "    OUTPOST_CACERT    PEM file of the authorities to trust with https instead of the system's",
           '    OUTPOST_CLIENT_CERT, OUTPOST_CLIENT_KEY',

@@ -1,11 +1,12 @@
 /** What the daemon tells systemd, to a socket that a test plays; `systemd-notify` and the shell are the real ones. */
 import assert from 'node:assert/strict'
-import { execFileSync, spawn } from 'node:child_process'
+import { execFileSync } from 'node:child_process'
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
-import { test, type TestContext } from 'node:test'
+import { test } from 'node:test'
 import { setTimeout as delay } from 'node:timers/promises'
 import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
+import { assigned, playSocket, type Socket } from '../helpers/notify-socket.ts'
 import { until } from '../host/host-fixture.ts'
 
 const OPEN = 'acl { enabled = false }'
@@ -24,36 +25,8 @@ function has(program: string): boolean {
   }
 }
 
-interface Socket {
-  readonly name: string
-  readonly messages: readonly string[]
-  ticks(): number
-}
-
-async function playSocket(t: TestContext, name: string): Promise<Socket> {
-  const messages: string[] = []
-  const child = spawn('python3', [join(HELPERS, 'notify-socket.py'), name], { stdio: ['ignore', 'pipe', 'inherit'] })
-  t.after(() => child.kill('SIGKILL'))
-  let rest = ''
-  child.stdout.setEncoding('utf8').on('data', (text: string) => {
-    const lines = (rest + text).split('\n')
-    rest = lines.pop() ?? ''
-    for (const line of lines) messages.push(String(JSON.parse(line)))
-  })
-  await until(() => messages.shift() === 'bound')
-  return { name, messages, ticks: () => messages.filter((message) => message.startsWith('WATCHDOG=1')).length }
-}
-
 function environment(socket: Socket, more: Readonly<Record<string, string>> = {}): Record<string, string> {
   return { NOTIFY_SOCKET: socket.name, WATCHDOG_USEC: String(WATCHDOG_MS * 1000), ...more }
-}
-
-/** What a message says of one variable. */
-function assigned(message: string | undefined, name: string): string | undefined {
-  return message
-    ?.split('\n')
-    .find((line) => line.startsWith(`${name}=`))
-    ?.slice(name.length + 1)
 }
 
 test('ready, ticks, reloading and ready again, stopping: in this order', options, async (t) => {

@@ -1,15 +1,18 @@
-/** `outpost status` and `outpost operator status`: whether the secrets are open. */
+/** `outpost status` and `outpost operator status`: whether the secrets are open, and whether the process is ready. */
 import { CommandError, type CommandIo, defineCommand } from '../command-shape.ts'
 import { type Answer, fieldsOf } from '../answer.ts'
-import { askCore, type CoreAccess, coreOf, coreOptions, requireCore } from '../secrets/core-access.ts'
+import { RefusedByAgent } from '../http-client.ts'
+import { type Readiness, readinessOf } from '../readiness.ts'
+import { askCore, type CoreAccess, type CoreAnswer, coreOf, coreOptions, requireCore } from '../secrets/core-access.ts'
 import { isJsonObject } from '../secrets/exact-json.ts'
 import { formatOf, formatOption, pairsTable, printAs } from '../secrets/secret-output.ts'
 
 const SEALED = 2
 
 const shape = {
-  summary: 'Show whether the secrets are open, and how far an unsealing is',
+  summary: 'Show whether the secrets are open, and what keeps the process from being ready',
   details: [
+    'On an agent without secrets it shows whether the agent is ready: exit code 0, else 1.',
     'Exit code 0: open; 2: sealed or not initialised; 1: the server cannot be asked, or the command',
     'line is wrong. So 2 means one thing.',
   ].join('\n'),
@@ -28,16 +31,49 @@ type Values = Parameters<typeof coreOf>[0] & Parameters<typeof formatOf>[0]
 
 async function show(values: Values, io: CommandIo): Promise<number> {
   const core = coreOf(values, io)
-  const seal = await requireCore(core, { path: 'sys/seal-status' })
+  const readiness = await readinessOf(core.target)
+  const seal = await sealStatus(core, readiness)
+  if (!seal) return showReadiness(readiness, values, io)
   const leader = await leaderOf(core)
-  const status = { ...(isJsonObject(seal.body) ? seal.body : {}), ...leader }
-  printAs(formatOf(values, io), status, io, () => pairsTable(statusRows(seal.fields, fieldsOf(leader))))
+  const status = { ...(isJsonObject(seal.body) ? seal.body : {}), ...leader, ...(readiness && { readiness }) }
+  printAs(formatOf(values, io), status, io, () =>
+    pairsTable([...statusRows(seal.fields, fieldsOf(leader)), ...readyRows(readiness)]),
+  )
   const warnings = seal.fields.value('warnings')
   if (Array.isArray(warnings)) for (const warning of warnings) io.err(`warning: ${String(warning)}\n`)
+  remark(readiness, io)
   if (!seal.fields.boolean('sealed')) return 0
   const [state, next] = seal.fields.boolean('initialized') ? ['sealed', 'unseal'] : ['not initialised', 'init']
   io.err(`${state}, next: outpost operator ${next}\n`)
   return SEALED
+}
+
+/** Undefined where the process has no secrets, and has told whether it is ready. */
+async function sealStatus(core: CoreAccess, readiness: Readiness | undefined): Promise<CoreAnswer | undefined> {
+  try {
+    return await requireCore(core, { path: 'sys/seal-status' })
+  } catch (error) {
+    if (readiness && error instanceof RefusedByAgent && error.status === 404) return undefined
+    throw error
+  }
+}
+
+function showReadiness(readiness: Readiness | undefined, values: Values, io: CommandIo): number {
+  printAs(formatOf(values, io), { readiness }, io, () => pairsTable(readyRows(readiness)))
+  remark(readiness, io)
+  return readiness?.ready ? 0 : 1
+}
+
+function readyRows(readiness: Readiness | undefined): [string, unknown][] {
+  return readiness ? [['Ready', readiness.ready]] : []
+}
+
+/** What keeps the process from being ready, beside the seal, which has a remark of its own. */
+function remark(readiness: Readiness | undefined, io: CommandIo): void {
+  for (const warning of readiness?.warnings ?? []) io.err(`warning: ${warning}\n`)
+  for (const { name, reason, state } of readiness?.checks ?? []) {
+    if (state !== 'ok' && name !== 'seal') io.err(`not ready: ${name}: ${reason}\n`)
+  }
 }
 
 const LEADER = ['ha_enabled', 'is_self', 'active_time', 'leader_address', 'leader_cluster_address']

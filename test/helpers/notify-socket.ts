@@ -1,0 +1,35 @@
+/** systemd's end of the notify socket, played for tests. */
+import { spawn } from 'node:child_process'
+import { join } from 'node:path'
+import type { TestContext } from 'node:test'
+import { until } from '../host/host-fixture.ts'
+
+export interface Socket {
+  readonly name: string
+  readonly messages: readonly string[]
+  ticks(): number
+}
+
+export async function playSocket(t: TestContext, name: string): Promise<Socket> {
+  const messages: string[] = []
+  const child = spawn('python3', [join(import.meta.dirname, 'notify-socket.py'), name], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  t.after(() => child.kill('SIGKILL'))
+  let rest = ''
+  child.stdout.setEncoding('utf8').on('data', (text: string) => {
+    const lines = (rest + text).split('\n')
+    rest = lines.pop() ?? ''
+    for (const line of lines) messages.push(String(JSON.parse(line)))
+  })
+  await until(() => messages.shift() === 'bound')
+  return { name, messages, ticks: () => messages.filter((message) => message.startsWith('WATCHDOG=1')).length }
+}
+
+/** What a message says of one variable. */
+export function assigned(message: string | undefined, name: string): string | undefined {
+  return message
+    ?.split('\n')
+    .find((line) => line.startsWith(`${name}=`))
+    ?.slice(name.length + 1)
+}
