@@ -126,7 +126,7 @@ class Cluster implements LocalCluster {
   #startMember(name: string, isServer: boolean): void {
     mkdirSync(this.#path(name), { recursive: true })
     const made = readFileSync(this.#path('keys', name, 'cluster.hcl'), 'utf8')
-      .replaceAll('/etc/outpost', this.#path('keys', name))
+      .replaceAll(/\/etc\/outpost(-server)?/g, this.#path('keys', name))
       .replace('nats://127.0.0.1:4222', this.natsUrl)
     const sha256 = createHash('sha256').update(this.token).digest('hex')
     const policy = 'node { policy = "write" } agent { policy = "write" } namespace "*" { policy = "write" }'

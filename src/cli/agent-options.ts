@@ -9,6 +9,8 @@ import { choice, flag, integer, parseOptions, text, texts, UsageError } from './
 import type { AgentOptions } from './parts.ts'
 
 const PORT_MAX = 65_535
+/** `EX_CONFIG` of sysexits.h: starting again is of no use until the configuration was changed, and the unit does not try. */
+const EXIT_CONFIG = 78
 /** In `Level`'s terms; written out, because a command that is not the agent need not load the log's code. */
 const LEVELS = ['trace', 'debug', 'info', 'warn', 'error'] as const satisfies readonly Level[]
 
@@ -87,11 +89,19 @@ export const command = defineCommand({
     'Otherwise the configuration says what runs; "outpost validate FILE" checks one.',
     '',
     'SIGTERM ends it once requests in flight are done, SIGHUP reloads what can be reloaded.',
+    'Exit code 78 means that the configuration is faulty.',
   ].join('\n'),
   options: OPTIONS,
   async run(values, _operands, _io, parts) {
     const options = optionsFrom(values)
     if (!parts.startAgent) throw new CommandError('this program was built without the agent')
-    return parts.startAgent(options)
+    try {
+      return await parts.startAgent(options)
+    } catch (error) {
+      // Loaded here only: help and completion read this file, too.
+      const { ConfigError } = await import('../config/load.ts')
+      if (!(error instanceof ConfigError)) throw error
+      throw new CommandError(error.message, EXIT_CONFIG, { cause: error })
+    }
   },
 })

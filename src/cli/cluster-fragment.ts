@@ -1,8 +1,13 @@
 /** `cluster.hcl`: a member's part of the configuration, as `outpost cluster keys` writes it. */
 import type { Member, Members } from './cluster-members.ts'
 
-/** Where the files are on their host. */
-export const HOST_DIRECTORY = '/etc/outpost'
+/** Stands where no address was given yet. */
+const EXAMPLE_ADDRESS = 'tls://nats.example.com:4222'
+
+/** Where the files of a member are on its host: beside the configuration of the unit that runs it. */
+export function hostDirectoryOf({ nodeId }: Pick<Member, 'nodeId'>): string {
+  return nodeId === undefined ? '/etc/outpost-server' : '/etc/outpost'
+}
 
 /** Public keys of the servers, as every member's `nats {}` names them. */
 export interface KeysOfServers {
@@ -22,22 +27,30 @@ export function keysOfServers({ members }: Members): KeysOfServers {
 /** What its host needs to take part; the rest of its configuration stands in other files. */
 export function fragment(member: Member, region: string, nats: readonly string[], keys: KeysOfServers): string {
   const { name, server, edge, nodeId } = member
-  const servers = nats.length > 0 ? nats : ['tls://nats.example.com:4222']
+  const directory = hostDirectoryOf(member)
+  const servers = nats.length > 0 ? nats : [EXAMPLE_ADDRESS]
   return [
-    `# Made by "outpost cluster keys" for ${name}: it and cluster.nk belong into ${HOST_DIRECTORY} there.`,
+    `# Made by "outpost cluster keys" for ${name}: it and cluster.nk belong into ${directory} there.`,
     `name   = ${JSON.stringify(name)}`,
     `region = ${JSON.stringify(region)}`,
     nodeId === undefined ? 'client { enabled = false }' : `client {\n  enabled = true\n  node_id = "${nodeId}"\n}`,
     edge ? 'server {\n  enabled = true\n  secrets = false\n}' : `server { enabled = ${server} }`,
     'nats {',
     `  servers   = ${listOf(servers)}`,
-    `  nkey_file = "${HOST_DIRECTORY}/cluster.nk"`,
+    `  nkey_file = "${directory}/cluster.nk"`,
     // Whoever insists on TLS has an authority of his own, mostly.
-    ...(servers.some((url) => url.startsWith('tls:')) ? [`  ca_file   = "${HOST_DIRECTORY}/nats-ca.crt"`] : []),
+    ...(servers.some((url) => url.startsWith('tls:')) ? [`  ca_file   = "${directory}/nats-ca.crt"`] : []),
     ...keyLines(keys),
     '}',
     '',
   ].join('\n')
+}
+
+/** The addresses of NATS in such a file; undefined where there are none but the example. */
+export function addressesIn(text: string): readonly string[] | undefined {
+  const list = /^ *servers *= *\[([^\]]*)\]/m.exec(text)?.[1] ?? ''
+  const addresses = [...list.matchAll(/"([^"]+)"/g)].map(([, address]) => address ?? '')
+  return addresses.length === 0 || addresses.join() === EXAMPLE_ADDRESS ? undefined : addresses
 }
 
 /** The same file with these keys of servers; everything else in it stays. */

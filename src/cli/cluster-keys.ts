@@ -6,7 +6,14 @@ import { createUser, fromSeed } from '@nats-io/nkeys'
 import { messageOf } from '../kit/errors.ts'
 import { isThere } from '../kit/own-file.ts'
 import { isUuid } from '../kit/schema.ts'
-import { fragment, HOST_DIRECTORY, keyLines, keysOfServers, withKeysOfServers } from './cluster-fragment.ts'
+import {
+  fragment,
+  hostDirectoryOf,
+  keyLines,
+  keysOfServers,
+  addressesIn,
+  withKeysOfServers,
+} from './cluster-fragment.ts'
 import { describe, type Member, type Members, readMembers, writeMembers } from './cluster-members.ts'
 import { CommandError, defineCommand } from './command-shape.ts'
 import { text, texts, UsageError } from './options.ts'
@@ -22,7 +29,7 @@ export const command = defineCommand({
     '                    systemd/nats/nats-server.conf includes it',
     '  NAME/cluster.nk   the secret key of one host or server, readable by you only',
     '  NAME/cluster.hcl  its part of the configuration, with the public keys of all servers;',
-    `                    both files belong into ${HOST_DIRECTORY} there`,
+    '                    both files belong into /etc/outpost there, or /etc/outpost-server of a server',
     '  members.json      what was made, no secrets',
     '',
     'Run it again to add or remove members: what is there already stays as it is. A key that is on its host',
@@ -163,8 +170,9 @@ function change(
     members.set(name, member)
     say(`${isNew ? 'made' : 'kept'}     ${describe(member)}`)
   }
-  const after = { region: before.region, members: [...members.values()] }
-  writeFragments(directory, after, { fresh, nats: asked.nats }, say)
+  const nats = asked.nats.length > 0 ? asked.nats : before.nats
+  const after: Members = { region: before.region, nats, members: [...members.values()] }
+  writeFragments(directory, after, fresh, say)
   writeMembers(directory, after)
   for (const name of asked.removed) {
     rmSync(join(directory, name, 'cluster.nk'), { force: true })
@@ -175,17 +183,22 @@ function change(
   )
 }
 
-/** The files of new members; in those of others that are still here, the keys of the servers. */
+/**
+ * The files of new members and of those whose roles have changed; in those of others that are still here, the keys of the
+ * servers. The address of NATS that a file has is never replaced: it may have been corrected by hand.
+ */
 function writeFragments(
   directory: string,
   members: Members,
-  { fresh, nats }: { readonly fresh: ReadonlySet<string>; readonly nats: readonly string[] },
+  fresh: ReadonlySet<string>,
   say: (line: string) => void,
 ): void {
   const keys = keysOfServers(members)
   for (const member of members.members) {
     const file = join(directory, member.name, 'cluster.hcl')
     if (fresh.has(member.name)) {
+      const nats = (isThere(file) ? addressesIn(readFileSync(file, 'utf8')) : undefined) ?? members.nats ?? []
+      if (nats.length === 0) say(`${file} needs the address of NATS: give -nats, or edit "servers" in it`)
       writeFileSync(file, fragment(member, members.region, nats, keys), { mode: 0o644 })
       continue
     }
@@ -194,10 +207,14 @@ function writeFragments(
     const now = withKeysOfServers(before, keys)
     if (now === before) continue
     writeFileSync(file, now, { mode: 0o644 })
-    say(`changed  ${file}: copy it to ${HOST_DIRECTORY} there, then: systemctl reload outpost`)
+    say(`changed  ${file}: copy it to ${hostDirectoryOf(member)} there, then: systemctl reload ${unitOf(member)}`)
   }
   if (keys.servers.length > 0)
     say(`the keys of the servers, for "nats {}" of every host:\n${keyLines(keys).join('\n')}`)
+}
+
+function unitOf({ nodeId }: Member): string {
+  return nodeId === undefined ? 'outpost-server' : 'outpost'
 }
 
 /** Of the key in the file; made when there is none. */

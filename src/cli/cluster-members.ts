@@ -14,6 +14,8 @@ const MEMBERS_VERSION = 1
 const membersSchema = v.strictObject({
   version: v.literal(MEMBERS_VERSION),
   region: v.string(),
+  /** Addresses of NATS as they were given last. */
+  nats: v.optional(v.array(v.string())),
   members: v.array(
     v.strictObject({
       name: v.string(),
@@ -39,6 +41,8 @@ export interface Member {
 
 export interface Members {
   readonly region: string
+  /** Addresses of NATS as they were given last; for members that are added without any. */
+  readonly nats?: readonly string[] | undefined
   readonly members: readonly Member[]
 }
 
@@ -55,7 +59,8 @@ export function readMembers(directory: string): Members | undefined {
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), membersSchema), text)
   if (!parsed.success)
     throw new CommandError(`${file} is not what "outpost cluster keys" writes: restore it, or name another -out`)
-  return { region: parsed.output.region, members: parsed.output.members }
+  const { region, nats, members } = parsed.output
+  return { region, nats, members }
 }
 
 /** Writes the list, then what the NATS server includes; whoever reads finds a whole file. */

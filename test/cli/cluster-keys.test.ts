@@ -129,6 +129,30 @@ test('again: what is there stays, what is new is added, what is removed is gone'
   assert.ok(users.includes('server.*.reply.*.*'))
 })
 
+test('an address of NATS that was given once stays, whatever is added, changed or renewed later', async (t) => {
+  const directory = temporaryDirectory(t)
+  const addressOf = (name: string) =>
+    /servers *= *(.*)/.exec(readFileSync(join(directory, name, 'cluster.hcl'), 'utf8'))?.[1]
+  const { out } = await keys('-out', directory, '-agent', 'w1')
+  assert.match(out, /w1\/cluster\.hcl needs the address of NATS: give -nats/)
+  await keys('-out', directory, '-nats', 'tls://one:4222', '-server', 's1', '-agent', 'w2')
+  await keys('-out', directory, '-agent', 'w3')
+  assert.equal(addressOf('w3'), '["tls://one:4222"]', 'a member that is added without one gets the last one')
+  // Another role makes the file anew; its address, corrected by hand, stays.
+  const file = join(directory, 's1/cluster.hcl')
+  writeFileSync(file, readFileSync(file, 'utf8').replace('tls://one:4222', 'tls://two:4222'))
+  await keys('-out', directory, '-nats', 'tls://three:4222', '-agent', 's1')
+  assert.equal(addressOf('s1'), '["tls://two:4222"]')
+  // A key is renewed: removed, then added with its node ID.
+  const id = /node_id = "(.*)"/.exec(readFileSync(join(directory, 'w2/cluster.hcl'), 'utf8'))?.[1]
+  const before = publicKeyOf(directory, 'w2')
+  await keys('-out', directory, '-remove', 'w2')
+  await keys('-out', directory, '-agent', `w2=${id}`)
+  assert.equal(addressOf('w2'), '["tls://one:4222"]')
+  assert.notEqual(publicKeyOf(directory, 'w2'), before)
+  assert.ok(!readFileSync(join(directory, 'users.conf'), 'utf8').includes(before))
+})
+
 test('a key that is there already is used, a file that is none is not overwritten', async (t) => {
   const directory = temporaryDirectory(t)
   await keys('-out', directory, '-agent', 'w1')
