@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs outpost as a systemd service from this checkout, brings an installed one up to date, or takes it away again.
 # Every step is printed before it is done; with -n it is printed only. Run it again at any time: what is right already
-# stays as it is, the configuration and the data always do.
+# stays as it is, the configuration and the data always do. Everything that can be checked is checked before the first
+# change; a start that fails brings back the program and the unit of before.
 set -eu
 umask 022
 
@@ -9,15 +10,16 @@ usage() {
   cat <<'END'
 Usage: systemd/install.sh [options]              install or upgrade, then start
        systemd/install.sh --uninstall [options]  stop and remove unit and program; configuration and data stay
-  -n, --dry-run      print the steps and do none of them
-  --link             link the program to this checkout instead of copying it
-  --no-start         install only: neither enable nor start the service
-  --purge            with --uninstall: remove configuration, data (logs of tasks included) and the user, too
-  --prefix DIR       where the program goes                 (/opt/outpost)
-  --config-dir DIR   where the configuration is             (/etc/outpost)
-  --data-dir DIR     where state and allocations are        (/var/lib/outpost)
-  --unit-dir DIR     where the unit goes                    (/etc/systemd/system)
-  --user NAME        whom it runs as; made when missing     (outpost)
+  --role agent|server  what this host runs: a worker's agent, or a server               (agent)
+  -n, --dry-run        print the steps and do none of them
+  --link               link the program to this checkout instead of copying it
+  --no-start           install only: neither enable nor start the service
+  --purge              with --uninstall: remove configuration, data (logs of tasks included) and the user, too
+  --prefix DIR         where the program goes, for both roles     (/opt/outpost)
+  --config-dir DIR     where the configuration is                 (/etc/outpost, /etc/outpost-server)
+  --data-dir DIR       where state, allocations and secrets are   (/var/lib/outpost, /var/lib/outpost-server)
+  --unit-dir DIR       where the unit goes                        (/etc/systemd/system)
+  --user NAME          whom it runs as; made when missing         (outpost, outpost-server)
 END
 }
 
@@ -27,7 +29,7 @@ fail() {
 }
 
 dry='' uninstall='' purge='' link='' start=yes
-prefix=/opt/outpost config_dir=/etc/outpost data_dir=/var/lib/outpost unit_dir=/etc/systemd/system user=outpost
+role=agent prefix=/opt/outpost config_dir='' data_dir='' unit_dir=/etc/systemd/system user=''
 while [ $# -gt 0 ]; do
   case $1 in
     -n | --dry-run) dry=yes ;;
@@ -36,9 +38,10 @@ while [ $# -gt 0 ]; do
     --link) link=yes ;;
     --no-start) start='' ;;
     -h | --help) usage && exit 0 ;;
-    --prefix | --config-dir | --data-dir | --unit-dir | --user)
+    --role | --prefix | --config-dir | --data-dir | --unit-dir | --user)
       [ $# -ge 2 ] || fail "$1 needs a value" 2
       case $1 in
+        --role) role=$2 ;;
         --prefix) prefix=$2 ;;
         --config-dir) config_dir=$2 ;;
         --data-dir) data_dir=$2 ;;
@@ -52,6 +55,12 @@ while [ $# -gt 0 ]; do
   shift
 done
 [ -z "$purge" ] || [ -n "$uninstall" ] || fail '--purge works only together with --uninstall' 2
+case $role in
+  agent) service=outpost other=outpost-server ;;
+  server) service=outpost-server other=outpost ;;
+  *) fail "--role $role: it is agent or server" 2 ;;
+esac
+config_dir=${config_dir:-/etc/$service} data_dir=${data_dir:-/var/lib/$service} user=${user:-$service}
 # They end up in the unit, and some are removed at the end: nothing that would mean something else there.
 for path in "$prefix" "$config_dir" "$data_dir" "$unit_dir"; do
   case $path in
@@ -63,7 +72,7 @@ done
 case $user in '' | [!a-z_]* | *[!a-z0-9_-]*) fail "$user is not the name of a user" 2 ;; esac
 
 checkout=$(CDPATH='' cd -P -- "$(dirname -- "$0")/.." && pwd -P)
-unit=$unit_dir/outpost.service
+unit=$unit_dir/$service.service
 
 if [ -z "$dry" ]; then
   [ "$(id -u)" -eq 0 ] || fail 'run it as root (sudo), or with -n to see what it would do'
@@ -82,12 +91,14 @@ systemd() { [ -z "$start" ] || run systemctl "$@"; }
 
 remove() {
   say "==> stop the service"
-  if [ -n "$start" ] && [ -e "$unit" ]; then run systemctl disable --now outpost.service; fi
+  if [ -n "$start" ] && [ -e "$unit" ]; then run systemctl disable --now "$service.service"; fi
   say "==> remove unit and program"
   run rm -f "$unit"
   # A checkout that somebody works in is not ours to remove.
   if [ "$prefix" = "$checkout" ]; then
     say "  ($prefix is this checkout, it stays)"
+  elif [ -e "$unit_dir/$other.service" ]; then
+    say "  ($prefix stays: $other.service runs it, too)"
   elif [ -L "$prefix" ] || [ -e "$prefix/bin/outpost" ]; then
     run rm -rf "$prefix" "$prefix.new" "$prefix.old"
   fi
@@ -100,6 +111,44 @@ remove() {
   # Whatever a task has mounted below stays untouched.
   run rm -rf --one-file-system "$config_dir" "$data_dir"
   ! id "$user" >/dev/null 2>&1 || run userdel "$user"
+}
+
+# Before anything is changed: whatever would make a later step fail.
+check() {
+  say "==> check"
+  [ -d "$checkout/node_modules" ] || fail "the dependencies are missing, run first: (cd $checkout && npm ci --omit=dev)"
+  "$checkout/bin/outpost" version >/dev/null || fail "the program of this checkout does not run, see above; nothing was changed"
+  if has_config; then
+    # With the program that is to run it, not the one that runs now.
+    "$checkout/bin/outpost" validate "$config_dir" || fail "mend the configuration in $config_dir first; nothing was changed"
+  elif [ -e "$config_dir/cluster.hcl" ]; then
+    "$checkout/bin/outpost" validate "$config_dir/cluster.hcl" || fail "mend $config_dir/cluster.hcl first; nothing was changed"
+  fi
+  if [ -n "$link" ] && ! others_pass "$checkout"; then
+    fail "the user $user cannot run $checkout/bin/outpost: a directory above lets no others pass; change that, or leave out --link. Nothing was changed"
+  fi
+  others_pass "$(dirname -- "$prefix")" || fail "the user $user cannot reach $prefix: a directory above lets no others pass; nothing was changed"
+  if [ -e "$data_dir" ] && id "$user" >/dev/null 2>&1; then
+    owner=$(stat -c %U -- "$data_dir")
+    [ "$owner" = "$user" ] || fail "$data_dir belongs to $owner: give it to the service (chown -R $user: $data_dir), or name another --data-dir. Nothing was changed"
+  fi
+  say "  checkout, configuration and directories are in order"
+}
+
+# Whether a user without rights can enter a directory and all above it; what does not exist yet will be made so.
+others_pass() {
+  [ "$(id -u)" -eq 0 ] || return 0
+  way=$1
+  while [ ! -e "$way" ]; do way=$(dirname -- "$way"); done
+  setpriv --reuid 65534 --regid 65534 --clear-groups test -x "$way"
+}
+
+# What "outpost cluster keys" made is no configuration of its own: it goes with one.
+has_config() {
+  for file in "$config_dir"/*.hcl "$config_dir"/*.json; do
+    [ ! -e "$file" ] || [ "$file" = "$config_dir/cluster.hcl" ] || return 0
+  done
+  return 1
 }
 
 make_user() {
@@ -142,35 +191,43 @@ swap_program() {
   run mv "$staged" "$prefix"
 }
 
+# The first token, until the first start has worked. Root's alone: the service never reads it.
+token_file=$config_dir/first-token
+
 write_config() {
   say "==> the configuration is in $config_dir"
   # Who may read which token's hash is nobody else's business.
   run install -d -o 0 -g "$user" -m 0750 "$config_dir"
-  for file in "$config_dir"/*.hcl "$config_dir"/*.json; do
-    # What "outpost cluster keys" made is no configuration of its own: it goes with one.
-    if [ -e "$file" ] && [ "$file" != "$config_dir/cluster.hcl" ]; then
-      say "  (there is $file, nothing is written)"
-      return
-    fi
-  done
-  say "  write $config_dir/agent.hcl with a new token"
+  if has_config; then
+    say "  (there is $file, nothing is written)"
+    return
+  fi
+  say "  write $config_dir/agent.hcl with a new token, which $token_file holds until the service has started"
   [ -z "$dry" ] || return 0
   # No command line ever holds the token: printf is the shell's own.
   token=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
   [ ${#token} -eq 64 ] || fail 'cannot make a token: /dev/urandom gives nothing'
   hash=$(printf %s "$token" | sha256sum | cut -d ' ' -f 1)
-  (
-    umask 027
-    cat >"$config_dir/agent.hcl.new" <<END
-# The smallest file for a host that answers for itself; every setting there is: $prefix/agent.hcl.example
+  (umask 077 && printf '%s\n' "$token" >"$token_file")
+  (umask 027 && config_text >"$config_dir/agent.hcl.new")
+  chgrp "$user" "$config_dir/agent.hcl.new"
+  mv "$config_dir/agent.hcl.new" "$config_dir/agent.hcl"
+}
+
+config_text() {
+  cat <<END
+# The smallest file for this role; every setting there is: $prefix/agent.hcl.example
 data_dir = "$data_dir"
 
 # Loopback only. Before it listens elsewhere, give it a certificate: see "Credentials" in $prefix/docs/operating.md
 bind_addr = "127.0.0.1"
-
-client {
-  enabled = true
-}
+END
+  # Two services on one host need ports of their own.
+  if [ "$role" = server ] && [ -e "$unit_dir/$other.service" ]; then
+    printf 'ports {\n  http    = 4648\n  cluster = 4649\n}\n'
+  fi
+  [ "$role" = server ] && printf '\nserver {\n  enabled = true\n}\n' || printf '\nclient {\n  enabled = true\n}\n'
+  cat <<END
 
 acl {
   token "admin" {
@@ -183,9 +240,6 @@ acl {
   }
 }
 END
-  )
-  chgrp "$user" "$config_dir/agent.hcl.new"
-  mv "$config_dir/agent.hcl.new" "$config_dir/agent.hcl"
 }
 
 write_unit() {
@@ -193,10 +247,11 @@ write_unit() {
   run mkdir -p "$unit_dir"
   say "  write $unit"
   [ -z "$dry" ] || return 0
-  sed -e "s#/opt/outpost/#$prefix/#g" -e "s#/etc/outpost\$#$config_dir#" -e "s#/var/lib/outpost\$#$data_dir#" \
-    -e "s#^\\(User\\|Group\\)=outpost#\\1=$user#" -e "s#-o outpost -g outpost#-o $user -g $user#" \
-    "$checkout/systemd/outpost.service" >"$unit.new"
+  sed -e "s#/opt/outpost/#$prefix/#g" -e "s#/etc/$service\$#$config_dir#" -e "s#/var/lib/$service\$#$data_dir#" \
+    -e "s#^\\(User\\|Group\\)=$service\$#\\1=$user#" -e "s#-o $service -g $service#-o $user -g $user#" \
+    "$checkout/systemd/$service.service" >"$unit.new"
   chmod 0644 "$unit.new"
+  [ ! -e "$unit" ] || cp -p "$unit" "$unit.old"
   mv "$unit.new" "$unit"
 }
 
@@ -204,12 +259,28 @@ start_service() {
   [ -n "$start" ] || return 0
   say "==> start, and wait until it answers"
   systemd daemon-reload
-  systemd enable outpost.service
-  # Also starts one that does not run. Returns when the agent has said that it is ready.
-  if ! systemd restart outpost.service; then
-    [ ! -e "$prefix.old" ] || say "  (the program as it was before is still in $prefix.old)"
-    fail 'it does not start; the reason: journalctl -u outpost -n 20'
+  systemd enable "$service.service"
+  systemd reset-failed "$service.service" 2>/dev/null || :
+  # Also starts one that does not run. Returns when the service has said that it is ready.
+  systemd restart "$service.service" || go_back
+}
+
+# The program and the unit as they were before, running again where they ran.
+go_back() {
+  reason="it does not start; the reason: journalctl -u $service -n 20"
+  [ ! -e "$token_file" ] || reason="$reason
+install.sh: the first token is in $token_file (root only): run this again when it is mended, and it is shown"
+  if [ ! -e "$prefix.old" ] && [ ! -e "$unit.old" ]; then fail "$reason"; fi
+  say "==> it does not start: bring back what ran before"
+  if [ -e "$prefix.old" ] || [ -L "$prefix.old" ]; then
+    run rm -rf "$prefix"
+    run mv "$prefix.old" "$prefix"
   fi
+  [ ! -e "$unit.old" ] || run mv "$unit.old" "$unit"
+  systemd daemon-reload
+  systemd reset-failed "$service.service" 2>/dev/null || :
+  systemd restart "$service.service" || fail "$reason (neither does what was installed before)"
+  fail "$reason. What was installed before runs again"
 }
 
 show() {
@@ -217,33 +288,39 @@ show() {
   url=http://127.0.0.1:4646
   [ -z "$start" ] || [ ! -r "$data_dir/http.addr" ] || url=$(cat "$data_dir/http.addr")
   say "==> done. To look at it:"
-  say "  systemctl status outpost"
-  say "  journalctl -u outpost -f"
+  say "  systemctl status $service"
+  say "  journalctl -u $service -f"
   say "  ln -s $prefix/bin/outpost /usr/local/bin/     makes \"outpost alloc run\" and the rest a command"
+  [ "$role" = agent ] || say "  OUTPOST_ADDR=$url $prefix/bin/outpost operator init     makes the key shares and the root token of the secrets"
+  # Also of an earlier run whose start failed.
+  [ -n "$start" ] && [ -r "$token_file" ] && token=$(cat "$token_file")
   if [ -z "${token:-}" ]; then
     say "  curl -H 'X-Nomad-Token: …' $url/v1/agent/self?pretty"
     return
   fi
   say "  curl -H 'X-Nomad-Token: $token' $url/v1/agent/self?pretty"
   say "==> the token (shown this once; the configuration holds its hash only): $token"
+  rm -f "$token_file"
 }
 
 if [ -n "$uninstall" ]; then
   remove
   exit 0
 fi
+check
 make_user
 write_config
 stage_program
-say "==> check the configuration, with the new program"
 run "$staged/bin/outpost" validate "$config_dir" || fail "nothing was changed but $config_dir and $staged"
 # systemd starts it as that user, before any capability is in force.
 run setpriv --reuid "$user" --regid "$user" --clear-groups "$staged/bin/outpost" version ||
   fail "the user $user cannot run $staged/bin/outpost: every directory above must let others pass, or leave out --link"
 swap_program
 say "==> the data is in $data_dir"
-run install -d -o "$user" -g "$user" -m 0711 "$data_dir"
+[ "$role" = server ] && mode=0700 || mode=0711
+run install -d -o "$user" -g "$user" -m "$mode" "$data_dir"
 write_unit
 start_service
 [ "$staged" = "$prefix" ] || run rm -rf "$prefix.old"
+run rm -f "$unit.old"
 show
