@@ -16,6 +16,7 @@ import type {
   TelemetryConfig,
 } from './config.ts'
 import type { FaultList, Setting, Where } from './fields.ts'
+import { unencryptedServers } from './nats-exposure.ts'
 import { checkSeal, type RawSeal } from './seal.ts'
 import type { RawConfig } from './schema.ts'
 
@@ -321,6 +322,12 @@ function checkExposure(raw: RawConfig, config: Config, { faults, warnings }: Set
         `${listens} with acl.enabled = false: whoever reaches it can read every allocation's logs and files`,
       )
     }
+  }
+  const unencrypted = config.nats ? unencryptedServers(config.nats) : []
+  if (unencrypted.length > 0) {
+    warnings.push(
+      `${placeOf(raw.nats?.servers?.where)}nats.servers: ${unencrypted.join(', ')} without TLS: whoever is on the network path can read the logs and files that hosts send, and who logs in (use tls://, or give ca_file)`,
+    )
   }
   const alone = config.client.enabled && !config.server.enabled && !config.nats
   if (alone && config.acl.enabled && config.acl.tokens.length === 0 && config.acl.anonymousPolicy === undefined) {

@@ -40,6 +40,8 @@ function faultsOf(paths: readonly string[], options: Partial<LoadOptions> = {}):
   return []
 }
 
+const WITHOUT_TLS = /:\d+:\d+: nats\.servers: nats:\/\/10\.0\.0\.1:4222 without TLS: /
+
 test('the server file of the design', () => {
   const { config, warnings } = load([fixture('server.hcl')])
   assert.equal(config.name, 's1')
@@ -55,7 +57,8 @@ test('the server file of the design', () => {
   })
   assert.equal(config.client.enabled, false)
   assert.equal(config.acl.enabled, true)
-  assert.deepEqual(warnings, [])
+  assert.equal(warnings.length, 1)
+  assert.match(warnings[0] ?? '', WITHOUT_TLS)
 })
 
 test('the agent file of the design', () => {
@@ -71,7 +74,8 @@ test('the agent file of the design', () => {
     verifyHttpsClient: false,
     minVersion: 'TLSv1.2',
   })
-  assert.deepEqual(warnings, [])
+  assert.equal(warnings.length, 1)
+  assert.match(warnings[0] ?? '', WITHOUT_TLS)
 })
 
 test('every default, with blocks that say nothing', () => {
@@ -304,4 +308,22 @@ test('the example names every setting and loads without a fault', () => {
     settingsOf(SCHEMA.inner ?? {}).filter((name) => !named.has(name)),
     [],
   )
+})
+
+const warningsFor = (settings: string) => {
+  const text = `data_dir = "/d"\nserver { enabled = true }\nnats { ${settings} }\n`
+  return load([join(directory({ 'nats.hcl': text }), 'nats.hcl')]).warnings.length
+}
+
+test('NATS without TLS beyond loopback is a warning, and none on this host or with TLS', () => {
+  for (const servers of ['nats://10.0.0.1:4222', '10.0.0.1', 'nats://n.example.com', 'nats://[fe80::1]:4222']) {
+    assert.equal(warningsFor(`servers = ["${servers}"]`), 1, servers)
+  }
+  for (const settings of [
+    'servers = ["nats://127.0.0.1:4222", "nats://localhost:1", "nats://[::1]:4222"]',
+    'servers = ["tls://10.0.0.1:4222"]',
+    'servers = ["nats://10.0.0.1:4222"] ca_file = "/ca.pem"',
+  ]) {
+    assert.equal(warningsFor(settings), 0, settings)
+  }
 })
