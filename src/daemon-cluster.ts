@@ -6,12 +6,13 @@
  */
 import { createPrivateKey, createPublicKey, randomUUID } from 'node:crypto'
 import { join } from 'node:path'
-import { createAskingAuthorizer } from './cluster/asking-authorizer.ts'
+import { type AskingAuthorizer, createAskingAuthorizer } from './cluster/asking-authorizer.ts'
 import { type Authorizer, EVERYBODY, type Grants, type OwnAuthorizer } from './cluster/authorizer.ts'
 import { AssertionIssuer } from './cluster/call-to-node.ts'
 import { Announcer } from './cluster/announce.ts'
 import { CurveKey } from './cluster/envelope.ts'
 import type { NodeState } from './cluster/description.ts'
+import { FORGET_TOKENS, forgetOperation, SEALED_SERVER } from './cluster/forget-operation.ts'
 import { Forwarder } from './cluster/forward.ts'
 import { type Link, MemoryBus } from './cluster/link.ts'
 import { RosterListener } from './cluster/listen.ts'
@@ -24,6 +25,7 @@ import { SealedCalls } from './cluster/sealed-calls.ts'
 import { ServerCalls } from './cluster/server-calls.ts'
 import { serverKeyOf } from './cluster/server-key.ts'
 import { ServerRoom } from './cluster/server-operations.ts'
+import { callEveryNode } from './cluster/status-operations.ts'
 import { ServerKeys, type ServerTrust } from './cluster/server-trust.ts'
 import { type Group, type Party, Subjects } from './cluster/subjects.ts'
 import { parseGrants, RESOLVE_TOKEN, tokenOperation } from './cluster/token-operation.ts'
@@ -42,8 +44,14 @@ import { RosterDatabase } from './store/roster-store.ts'
 const CALLS_MAX = 4096
 /** For a server to say who a token is. */
 const ASK_TIMEOUT_MS = 5000
-/** For so long a server's answer about a token is used without asking again: a burst of calls is one question. */
-const TOKEN_FRESH_MS = 5000
+/**
+ * For so long a server's answer about a token is used without asking again: a burst of calls is one question. A server
+ * without the core is not told of a seal, as agents are, so it asks more often.
+ */
+const TOKEN_FRESH_MS = { agent: 5000, server: 1000 }
+/** For agents to forget what they remember about tokens, when the core is sealed. */
+const FORGET_TIMEOUT_MS = 1000
+const FORGETTING_AT_ONCE = 512
 
 /** The roster's rows as its database keeps them. */
 export function rosterStoreIn(database: RosterDatabase): RosterStore {
@@ -81,6 +89,7 @@ export class Cluster {
   #listener: RosterListener | undefined
   #announcer: Announcer | undefined
   #server: CallServer | undefined
+  #asking: AskingAuthorizer | undefined
   readonly #groups: CallServer[] = []
   #keys: ServerKeys | undefined
   readonly #id = randomUUID()
@@ -199,10 +208,24 @@ export class Cluster {
   authorizer(own: OwnAuthorizer, enabled: boolean, ttlMs: number): Authorizer {
     if (!enabled || !this.#options.config.nats) return own
     const ask = (token: string, remote: string | undefined) => this.#ask(token, remote)
-    const asking = createAskingAuthorizer({ own, ask, identityOf, freshMs: TOKEN_FRESH_MS, ttlMs })
+    const freshMs = this.roster ? TOKEN_FRESH_MS.server : TOKEN_FRESH_MS.agent
+    const asking = createAskingAuthorizer({ own, ask, identityOf, freshMs, ttlMs })
+    this.#asking = asking
     const grantsOf = (token: string | undefined, remote?: string) =>
       token === undefined || own.find(token) ? own.grantsOf(token) : this.#ask(token, remote)
     return { resolve: (token, remote) => asking.resolve(token, remote), grantsOf }
+  }
+
+  /** The secrets core of this process was sealed: agents must not go on with what they remember about its tokens. */
+  async sealed(): Promise<void> {
+    const signal = AbortSignal.timeout(FORGET_TIMEOUT_MS)
+    const input = { params: {}, query: [], headers: {}, body: undefined }
+    const order = { operation: FORGET_TOKENS, identity: SEALED_SERVER, input, requestId: 'sealed', hops: 0, signal }
+    const tell = async (nodeId: string) => await this.#forwarder.value({ nodeId, ...order })
+    const { asked, failed, error } = await callEveryNode(this.#room.fleet, tell, FORGETTING_AT_ONCE)
+    if (failed === 0) return
+    const logger = this.#options.logger.named('tokens')
+    logger.warn('not every agent was told to forget tokens; they ask again soon', { agents: asked, failed, error })
   }
 
   /** An agent asks any server; a server without a core of its own asks one that has it. */
@@ -260,7 +283,7 @@ export class Cluster {
       link: this.#link,
       subjects: this.#subjects,
       as: { nodeId: host.nodeId, admission },
-      operations: parts.operations,
+      operations: [...parts.operations, forgetOperation(() => this.#asking?.forget())],
       logger: logger.named('calls'),
       callsMax: CALLS_MAX,
       isSuperseded: () => this.#announcer?.isSuperseded ?? false,

@@ -156,6 +156,7 @@ class Agent implements Running {
     signal?.throwIfAborted()
     const cluster = await openCluster({ config, version, logger: logger.named('cluster') })
     this.#cluster = cluster
+    if (cluster) this.#secrets?.core.onSeal(() => cluster.sealed())
     this.#undo.defer(() => cluster?.stop())
     this.#trust(this.#own, config)
     if (config.client.enabled) {

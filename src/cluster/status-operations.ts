@@ -209,7 +209,7 @@ export function systemGcOperation(
       if (isRunning) return
       isRunning = true
       const all = async () => {
-        report(await collectEverywhere(fleet, (id) => collect(id, { identity, requestId, hops })))
+        report(await callEveryNode(fleet, (id) => collect(id, { identity, requestId, hops })))
         isRunning = false
       }
       void all()
@@ -218,19 +218,24 @@ export function systemGcOperation(
   return operation
 }
 
-async function collectEverywhere(fleet: ServerParts['fleet'], collect: (nodeId: string) => Promise<unknown>) {
+/** Calls each node that is there, so many at once. `error`: what the first one that failed said. */
+export async function callEveryNode(
+  fleet: ServerParts['fleet'],
+  call: (nodeId: string) => Promise<unknown>,
+  atOnce = ASKED_AT_ONCE,
+) {
   const outcome = { asked: 0, failed: 0, error: '' }
   const ids = fleet.nodeIds.read({ prefix: '', reverse: false })
   const worker = async () => {
     for (const id of ids) {
       if (fleet.roster.node(id)?.status !== 'ready') continue
       outcome.asked++
-      await collect(id).catch((error: unknown) => {
+      await call(id).catch((error: unknown) => {
         outcome.failed++
         outcome.error ||= error instanceof Error ? error.message : String(error)
       })
     }
   }
-  await Promise.all(Array.from({ length: ASKED_AT_ONCE }, worker))
+  await Promise.all(Array.from({ length: atOnce }, worker))
   return outcome
 }

@@ -95,6 +95,7 @@ export class SecretsCore implements Core {
   /** Of everything in `#open`. */
   #tenure: Tenure | undefined
   #isSuspended = false
+  #onSeal: (() => Promise<void>) | undefined
 
   constructor(options: CoreOptions) {
     this.options = options
@@ -256,8 +257,14 @@ export class SecretsCore implements Core {
 
   /** Seals the barrier at once and forgets everything that came from below it; resolves when nothing is left to write. */
   async seal(): Promise<void> {
+    const wasActive = this.isActive
     this.#close()
-    await this.options.seal.seal()
+    await Promise.all([this.options.seal.seal(), wasActive ? this.#onSeal?.() : undefined])
+  }
+
+  /** `tell` is called when the core is sealed, and waited for: it must not reject, and must end soon. */
+  onSeal(tell: () => Promise<void>): void {
+    this.#onSeal = tell
   }
 
   /** Takes up work, or is sealed again where it cannot. */
