@@ -5,6 +5,7 @@
 import { mkdirSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { Barrier } from './barrier/barrier.ts'
+import { EntriesChanged, RolledBack } from './barrier/entry-set.ts'
 import { KEY_BYTES } from './barrier/keyring.ts'
 import { sealSettings } from './barrier/seal-static.ts'
 import { Seal } from './barrier/seal.ts'
@@ -84,6 +85,10 @@ export class SecretsRoom {
     const { config, devRootToken, logger, version } = options
     const { type, settings } = config.server.seal
     const barrier = new Barrier(store)
+    barrier.onFound = (error) => {
+      const which = error instanceof RolledBack ? { entry: error.path, kind: error.kind } : {}
+      logger.error('the database was changed by another program', { ...which, error: error.message })
+    }
     this.#store = store
     this.#logger = logger
     this.#seal = new Seal(
@@ -124,7 +129,7 @@ export class SecretsRoom {
       await this.#seal.initialise(request, this.core.beginning(rootToken, developmentMounts()), Buffer.from(key))
     }
     const isOpen = await this.#seal.unseal(key).catch((error: unknown) => {
-      if (!(error instanceof Refusal)) throw error
+      if (!(error instanceof Refusal) || error instanceof EntriesChanged) throw error
       const instead = 'start without -dev, or with another -data-dir'
       throw new Fault(`the secrets in ${this.#store.path} were not made with -dev: ${instead}`, { cause: error })
     })

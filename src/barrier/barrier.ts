@@ -7,18 +7,21 @@
  * machine's, and brings it to unseal. So the room has two halves, and this one knows nothing of shares.
  *
  * Promises. No plaintext and no key goes below: not into the store, its log, an error or a log line. An entry that was
- * changed, cut, or moved to another path is refused, never returned. Sealing overwrites every key in memory. A key
+ * changed, cut, or moved to another path is refused, never returned; so is one whose older state was put back, or that was
+ * removed or put in again below (`entry-set.ts`). Sealing overwrites every key in memory. A key
  * encrypts far fewer than 2^32 entries (NIST SP 800-38D): before that the barrier rotates by itself.
  *
  * Assumes that the store keeps what it says it keeps, and that whoever can read this process's memory may have it all.
  *
  * What can go wrong. A wrong root key: refused, the barrier stays sealed. A damaged keyring: the same, and it is said; a
- * snapshot is the way back. A damaged entry: a fault that names its path.
+ * snapshot is the way back. A damaged entry: a fault that names its path. Entries that do not fit their head, and nothing tells
+ * which: the barrier stays sealed.
  */
 import { Fault } from '../kit/errors.ts'
 import type { Batch, Put } from '../store/batch.ts'
 import { type Entry, type History, type PageOptions, type Store, StoreError } from '../store/store.ts'
 import { decrypt, encrypt } from './cipher.ts'
+import { EntryGuard, type Integrity } from './entry-guard.ts'
 import { freeMemory } from './freed-memory.ts'
 import { KEY_BYTES, Keyring } from './keyring.ts'
 
@@ -65,12 +68,16 @@ export class Barrier {
   #countedTo = 0
   /** Plaintexts by their ciphertexts, for as long as the store still has those in memory. */
   #opened = new WeakMap<Uint8Array, Buffer>()
+  readonly #guard: EntryGuard
+  /** The ring has a key that the ring in the store lacks: it is written with the next batch. */
+  #isRingUnsaved = false
 
   /** `encryptionsMax` of one key, for tests; `now` in milliseconds. */
   constructor(store: Store, now: () => number = Date.now, encryptionsMax = ENCRYPTIONS_MAX) {
     this.#store = store
     this.#now = now
     this.#encryptionsMax = encryptionsMax
+    this.#guard = new EntryGuard(store, now)
     store.onFailure(() => this.#fallBack())
   }
 
@@ -81,6 +88,22 @@ export class Barrier {
 
   get isSealed(): boolean {
     return this.#ring === undefined
+  }
+
+  /** Whether the database gave what was last written, as far as is known. */
+  get integrity(): Integrity {
+    return this.#guard.integrity
+  }
+
+  /** Begins to look at all entries in the background, for as long as it is open: what no read asks for is found, too. */
+  lookAtAll(): void {
+    this.#open()
+    this.#guard.look()
+  }
+
+  /** Calls back for each entry that another program has changed, as it is found. `listener` must not throw. */
+  set onFound(listener: EntryGuard['onFound']) {
+    this.#guard.onFound = listener
   }
 
   /** Term of the active key and when it was installed. */
@@ -94,7 +117,7 @@ export class Barrier {
     if (this.#store.pending(KEYRING_PATH)) throw new Fault('the barrier is initialised already')
     const ring = Keyring.fresh(this.#now())
     try {
-      await this.#store.commit(together(ring, rootKey, beside))
+      await this.#store.commit(this.#guard.first(together(ring, rootKey, beside), ring))
     } finally {
       ring.close()
     }
@@ -104,17 +127,51 @@ export class Barrier {
   unseal(rootKey: Buffer): void {
     const entry = this.#store.pending(KEYRING_PATH)
     if (!entry) throw new Fault('the barrier is not initialised')
-    const ring = openRing(entry.value, rootKey)
-    if (!ring) throw new WrongKey('the root key does not open the barrier')
+    const found = openRing(entry.value, rootKey)
+    if (!found) throw new WrongKey('the root key does not open the barrier')
     this.seal()
-    this.#ring = ring
-    this.#rootKeys = [Buffer.from(rootKey)]
-    this.#encryptions = this.#countedTo = countIn(this.pending(COUNT_PATH))
+    const ring = this.#completed(found)
+    try {
+      this.#guard.open(ring, this.#isRingUnsaved)
+      this.#guard.check(KEYRING_PATH, entry.value)
+      this.#ring = ring
+      this.#rootKeys = [Buffer.from(rootKey)]
+      this.#encryptions = this.#countedTo = countIn(this.pending(COUNT_PATH))
+      this.#saveRing()
+    } catch (error) {
+      ring.close()
+      this.#close()
+      throw error
+    }
+  }
+
+  /** A ring of before there was an entry set gets the key of one: the entries are taken as they are. */
+  #completed(ring: Keyring): Keyring {
+    this.#isRingUnsaved = ring.setKey === undefined
+    return ring.setKey ? ring : ring.withSetKey()
+  }
+
+  /** It is ahead of what is queued next: should it fail, so does that. */
+  #saveRing(): void {
+    if (!this.#isRingUnsaved) return
+    const ring = this.#open()
+    try {
+      this.#queue({ puts: [ringEntry(ring, this.#root())], deletes: [] }, ring).catch(() => undefined)
+      this.#isRingUnsaved = false
+    } catch {
+      // Nothing can be queued now: with the next batch.
+    }
   }
 
   /** Closes it and overwrites its keys. */
   seal(): void {
+    if (this.#ring && !this.#isRingUnsaved) this.#guard.close(this.#ring.activeKey)
+    this.#close()
+  }
+
+  #close(): void {
     const wasOpen = this.#ring !== undefined
+    this.#guard.drop()
     this.#ring?.close()
     for (const key of this.#rootKeys) key.fill(0)
     this.#ring = undefined
@@ -125,16 +182,24 @@ export class Barrier {
 
   /** What is durable: what may be told to a caller. */
   get(path: string): Buffer | undefined {
-    const ring = this.#open()
-    const entry = this.#store.get(path)
-    return entry && decrypt(path, entry.value, (term) => ring.key(term))
+    return this.#plaintext(path, this.#open(), this.#store.get(path))
   }
 
   /** What will be there once all that is queued is durable: for whoever is about to commit, see `Store.pending`. */
   pending(path: string): Buffer | undefined {
-    const ring = this.#open()
-    const entry = this.#store.pending(path)
-    return entry && decrypt(path, entry.value, (term) => ring.key(term))
+    return this.#plaintext(path, this.#open(), this.#store.pending(path))
+  }
+
+  /** Throws a Fault for an entry that was damaged, or is not what was last written there. */
+  #plaintext(path: string, ring: Keyring, entry: Pick<Entry, 'value'> | undefined): Buffer | undefined {
+    const plaintext = entry && decrypt(path, entry.value, (term) => ring.key(term))
+    try {
+      this.#guard.check(path, entry?.value)
+    } catch (error) {
+      plaintext?.fill(0)
+      throw error
+    }
+    return plaintext
   }
 
   /** As `get`, and the same buffer until the entry changes: for whoever leaves it as it is. */
@@ -149,12 +214,10 @@ export class Barrier {
 
   #shared(path: string, entry: Pick<Entry, 'value'> | undefined): Buffer | undefined {
     const ring = this.#open()
-    if (!entry) return undefined
-    let plaintext = this.#opened.get(entry.value)
-    if (!plaintext) {
-      plaintext = decrypt(path, entry.value, (term) => ring.key(term))
-      this.#opened.set(entry.value, plaintext)
-    }
+    const known = entry && this.#opened.get(entry.value)
+    if (known) return known
+    const plaintext = this.#plaintext(path, ring, entry)
+    if (entry && plaintext) this.#opened.set(entry.value, plaintext)
     return plaintext
   }
 
@@ -167,12 +230,14 @@ export class Barrier {
   /** As `Store.list`; names are not secret below the barrier. */
   list(prefix = '', options: PageOptions = {}): string[] {
     this.#open()
+    this.#guard.checkListing()
     return this.#store.list(prefix, options)
   }
 
   /** As `Store.paths`. */
   paths(prefix: string, options: PageOptions = {}): string[] {
     this.#open()
+    this.#guard.checkListing()
     return this.#store.paths(prefix, options)
   }
 
@@ -202,6 +267,7 @@ export class Barrier {
    * it is. Where nobody changes the values afterwards (`isShared`), whoever reads them next gets them as they are.
    */
   async commit(batch: Batch, raw: readonly Put[] = [], isShared = false): Promise<number> {
+    this.#saveRing()
     if (this.#encryptions + batch.puts.length > this.#encryptionsMax) {
       // It is ahead of the batch in the same queue: should it fail, so does the batch, which tells the caller.
       this.rotate().catch(() => undefined)
@@ -210,16 +276,22 @@ export class Barrier {
     const puts = batch.puts.map(({ path, value }) => ({ path, value: encrypt(path, value, ring.activeKey) }))
     this.#count(puts.length, ring)
     if (isShared) batch.puts.forEach(({ value }, at) => this.#share(puts[at]?.value, value))
-    return this.#store.commit({ puts: raw.length > 0 ? [...puts, ...raw] : puts, deletes: batch.deletes })
+    return this.#queue({ puts: raw.length > 0 ? [...puts, ...raw] : puts, deletes: batch.deletes }, ring)
+  }
+
+  /** Queues ciphertext before it returns. */
+  #queue(batch: Batch, ring: Keyring): Promise<number> {
+    return this.#guard.commit(batch, ring.activeKey)
   }
 
   /** Counts, and writes down how far, ahead of what is counted, when that is due. Throws when it cannot be queued. */
   #count(encryptions: number, ring: Keyring): void {
+    // The head of the entries is one more.
     const count = this.#encryptions + encryptions + 1
     if (count > this.#countedTo) {
       const ahead = count + COUNTED_AHEAD
       const value = encrypt(COUNT_PATH, Buffer.from(String(ahead)), ring.activeKey)
-      this.#store.commit({ puts: [{ path: COUNT_PATH, value }], deletes: [] }).catch(() => undefined)
+      this.#queue({ puts: [{ path: COUNT_PATH, value }], deletes: [] }, ring).catch(() => undefined)
       this.#countedTo = ahead
     }
     this.#encryptions = count
@@ -232,9 +304,10 @@ export class Barrier {
   async rotate(): Promise<number> {
     const next = this.#open().rotated(this.#now())
     const count = { path: COUNT_PATH, value: encrypt(COUNT_PATH, Buffer.from('0'), next.activeKey) }
-    const done = this.#store.commit(together(next, this.#root(), { raw: [count] }))
+    const done = this.#queue(together(next, this.#root(), { raw: [count] }), next)
     const { term } = next.active
     this.#ring = next
+    this.#isRingUnsaved = false
     this.#encryptions = this.#countedTo = 0
     await done
     return term
@@ -242,7 +315,9 @@ export class Barrier {
 
   /** From now on another root key opens it. */
   async rekey(rootKey: Buffer, beside: Beside = {}): Promise<void> {
-    const done = this.#store.commit(together(this.#open(), rootKey, beside))
+    const ring = this.#open()
+    const done = this.#queue(together(ring, rootKey, beside), ring)
+    this.#isRingUnsaved = false
     const own = Buffer.from(rootKey)
     this.#rootKeys.push(own)
     await done
@@ -260,8 +335,11 @@ export class Barrier {
     try {
       const { value } = this.#store.get(KEYRING_PATH) ?? {}
       const rootKey = value && this.#rootKeys.find((key) => openRing(value, key) !== undefined)
-      const ring = rootKey && openRing(value, rootKey)
-      if (!ring) throw new Fault('the keyring on the disk is another one')
+      const found = rootKey && openRing(value, rootKey)
+      if (!found) throw new Fault('the keyring on the disk is another one')
+      const ring = this.#completed(found)
+      this.#guard.fallBack(ring, this.#isRingUnsaved)
+      this.#guard.check(KEYRING_PATH, value)
       for (const key of this.#rootKeys) if (key !== rootKey) key.fill(0)
       this.#ring.close()
       this.#ring = ring
@@ -270,7 +348,7 @@ export class Barrier {
       if (ring.active.term !== term) this.#encryptions = this.#countedTo
     } catch {
       // Neither known to be right nor known to be wrong: nothing is encrypted with it.
-      this.seal()
+      this.#close()
     }
   }
 

@@ -54,7 +54,7 @@ export function encrypt(path: string, plaintext: Uint8Array, { term, key }: Term
 const nonces = Buffer.alloc(NONCE_BYTES * 256)
 let used = nonces.length
 
-function freshNonce(): Buffer {
+export function freshNonce(): Buffer {
   if (used === nonces.length) {
     randomFillSync(nonces)
     used = 0

@@ -20,6 +20,8 @@ const ringSchema = v.object({
     ),
     v.minLength(1),
   ),
+  /** Of the entry set (`entry-set.ts`); absent in rings of before there was one. */
+  setKey: v.optional(v.pipe(v.string(), v.base64())),
 })
 
 export interface RingKey {
@@ -44,23 +46,31 @@ export class Keyring {
   /** Those that were asked for. */
   readonly #ready = new Map<number, ReadyKey>()
   readonly active: RingKey
+  /** Of the entry set; it stays when the active key is rotated. Filled with zeros when the ring is closed. */
+  readonly setKey: Buffer | undefined
   #isClosed = false
 
-  private constructor(keys: readonly RingKey[]) {
+  private constructor(keys: readonly RingKey[], setKey: Buffer | undefined) {
     const active = keys.reduce((a, b) => (a.term > b.term ? a : b))
     this.#keys = new Map(keys.map((key) => [key.term, key]))
     this.active = active
+    this.setKey = setKey
   }
 
   /** A ring with one fresh key. */
   static fresh(nowMs: number): Keyring {
-    return new Keyring([{ term: 1, key: randomBytes(KEY_BYTES), installedAtMs: nowMs }])
+    return new Keyring([{ term: 1, key: randomBytes(KEY_BYTES), installedAtMs: nowMs }], randomBytes(KEY_BYTES))
+  }
+
+  /** The same ring with a key for an entry set, which it lacks. */
+  withSetKey(): Keyring {
+    return new Keyring([...this.#keys.values()], randomBytes(KEY_BYTES))
   }
 
   /** The same ring with a fresh key of the next term, which is the active one. */
   rotated(nowMs: number): Keyring {
     const next = { term: this.active.term + 1, key: randomBytes(KEY_BYTES), installedAtMs: nowMs }
-    return new Keyring([...this.#keys.values(), next])
+    return new Keyring([...this.#keys.values(), next], this.setKey)
   }
 
   /** The key of a term, to decrypt with. */
@@ -89,7 +99,7 @@ export class Keyring {
       key: key.toString('base64'),
       installedAtMs,
     }))
-    return Buffer.from(JSON.stringify({ format: 1, keys }))
+    return Buffer.from(JSON.stringify({ format: 1, keys, setKey: this.setKey?.toString('base64') }))
   }
 
   static decode(plaintext: Buffer): Keyring {
@@ -99,8 +109,12 @@ export class Keyring {
     const keys = parsed.output.keys.map(({ term, key, installedAtMs }) => {
       return { term, key: Buffer.from(key, 'base64'), installedAtMs }
     })
-    if (keys.some(({ key }) => key.length !== KEY_BYTES)) throw new Fault('the keyring is damaged')
-    return new Keyring(keys)
+    const setKey = parsed.output.setKey === undefined ? undefined : Buffer.from(parsed.output.setKey, 'base64')
+    const isWhole = [...keys.map(({ key }) => key), ...(setKey ? [setKey] : [])].every(
+      ({ length }) => length === KEY_BYTES,
+    )
+    if (!isWhole) throw new Fault('the keyring is damaged')
+    return new Keyring(keys, setKey)
   }
 
   /** Overwrites all keys. */
@@ -108,5 +122,6 @@ export class Keyring {
     this.#isClosed = true
     this.#ready.clear()
     for (const { key } of this.#keys.values()) key.fill(0)
+    this.setKey?.fill(0)
   }
 }

@@ -21,6 +21,18 @@ export const ROOT_KEY_BEFORE_PATH = 'core/root-key-before'
 export const RECOVERY_PATH = 'core/recovery-key'
 export const RECOVERY_BEFORE_PATH = 'core/recovery-key-before'
 
+export const BACKUP_PATHS = { unseal: 'core/unseal-keys-backup', recovery: 'core/recovery-keys-backup' }
+
+/** What changes also while the barrier is closed, so that the entry set (`entry-set.ts`) cannot hold it. */
+export const SEAL_PATHS: ReadonlySet<string> = new Set([
+  CONFIG_PATH,
+  ROOT_KEY_PATH,
+  ROOT_KEY_BEFORE_PATH,
+  RECOVERY_PATH,
+  RECOVERY_BEFORE_PATH,
+  ...Object.values(BACKUP_PATHS),
+])
+
 /** The unseal key has no term. */
 const NO_TERM = 0
 

@@ -40,7 +40,6 @@ interface Changes {
 type Digests = Readonly<Record<'current' | 'before', Buffer | undefined>>
 
 const ROOT_PATHS = { current: entries.ROOT_KEY_PATH, before: entries.ROOT_KEY_BEFORE_PATH }
-export const BACKUP_PATHS = { unseal: 'core/unseal-keys-backup', recovery: 'core/recovery-keys-backup' }
 
 export class SealKeys {
   readonly #store: Store
@@ -211,8 +210,8 @@ export class SealKeys {
       ? { ...config, shares: split.shares, threshold: split.threshold, ...kept }
       : config
     const beside = {
-      puts: backup ? [{ path: BACKUP_PATHS[target], value: backup }] : [],
-      deletes: isShared && !backup ? [BACKUP_PATHS[target]] : [],
+      puts: backup ? [{ path: entries.BACKUP_PATHS[target], value: backup }] : [],
+      deletes: isShared && !backup ? [entries.BACKUP_PATHS[target]] : [],
     }
     if (target === 'recovery') await this.#replaceRecovery(next, key, before, beside)
     else await this.#replaceRoot(next, key, before, beside)
@@ -248,7 +247,7 @@ export class SealKeys {
     const next = entries.configEntry({ ...config, ...before })
     if (config.type === 'static') {
       const digest = { path: entries.RECOVERY_PATH, value: entries.recoveryDigest(key) }
-      const deletes = [entries.RECOVERY_BEFORE_PATH, BACKUP_PATHS.recovery]
+      const deletes = [entries.RECOVERY_BEFORE_PATH, entries.BACKUP_PATHS.recovery]
       await this.#barrier.commit({ puts: [digest], deletes }, [next])
       return
     }
@@ -256,7 +255,10 @@ export class SealKeys {
     if (!rootKey) return
     const entry = entries.rootKeyEntry(rootKey, key)
     rootKey.fill(0)
-    await this.#store.commit({ puts: [next, entry], deletes: [entries.ROOT_KEY_BEFORE_PATH, BACKUP_PATHS.unseal] })
+    await this.#store.commit({
+      puts: [next, entry],
+      deletes: [entries.ROOT_KEY_BEFORE_PATH, entries.BACKUP_PATHS.unseal],
+    })
   }
 
   /** Ends the shares before the last rekey. */

@@ -108,6 +108,7 @@ export class Seal {
     const isOld =
       !this.#barrier.isSealed && settings.type === 'static' && keyId !== undefined && keyId !== settings.current.id
     return [
+      ...this.#barrier.integrity.warnings,
       ...(stored?.before && !this.#answering ? [INTERRUPTED] : []),
       ...(isOld
         ? [`the root key is still encrypted with the static key "${keyId}": leave it in the configuration`]

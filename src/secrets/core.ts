@@ -191,6 +191,7 @@ export class SecretsCore implements Core {
     }
     mountChanges.resume(leaving)
     this.#noteVersion()
+    this.barrier.lookAtAll()
     this.options.logger.info('the secrets core is active', { cluster_id: clusterId })
   }
 

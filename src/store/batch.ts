@@ -17,6 +17,11 @@ export interface Batch {
 const FORMAT = 1
 /** Paths that belong to this machine: they are in the database and not in the log. */
 export const LOCAL_PREFIX = 'local/'
+/**
+ * What stands for all entries together, see `barrier/entry-set.ts`. Every batch replaces it, so of the batches of one transaction
+ * only the last one's is written; the log has each.
+ */
+export const HEAD_PATH = 'core/head'
 /** Of one path in UTF-8 bytes. */
 export const PATH_BYTES_MAX = 4096
 /** Of one batch: above what any request body may hold, with room for what encryption adds. */

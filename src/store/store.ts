@@ -58,11 +58,18 @@ export interface Store {
   /** Whole paths anywhere below `prefix`, in byte order; those behind the path `after`, at most `limit`. */
   paths(prefix: string, options?: PageOptions): string[]
   /**
+   * Of the entries behind the path `after`, in byte order of their paths, at most `limit`: the last bytes of each value,
+   * 16 where it has so many. Nothing of it is remembered.
+   */
+  tails?(after: string, limit: number): { readonly path: string; readonly tail: Uint8Array }[]
+  /**
    * Queues the batch before it returns, behind all others; resolves with its sequence once it is durable. Rejects with a
    * StoreError; then nothing has changed, and nothing that was queued behind it will. Throws at once what can not be
    * queued (MalformedBatch, StoreError `busy` and `closed`): then nothing else is touched by it.
    */
   commit(batch: Batch): Promise<number>
+  /** Batches that are queued, in order; the first ones may be durable, when their authors were not told yet. */
+  queued?(): readonly Batch[]
   /** What was committed behind a sequence, in order, from at most `limit` rows of the log; absent where there is no log. */
   history?(after: number, limit: number): History
   /**
@@ -94,6 +101,7 @@ export interface StoreOptions {
 
 /** A path part sorts below this one: `/` is 0x2f. */
 const BEHIND_SLASH = '0'
+const TAIL_BYTES = 16
 
 export class SqliteStore implements Store {
   readonly path: string
@@ -103,6 +111,7 @@ export class SqliteStore implements Store {
   readonly #next: StatementSync
   readonly #paths: StatementSync
   readonly #rows: StatementSync
+  readonly #tails: StatementSync
   readonly #cache = new EntryCache()
   readonly #snapshot: ReadSnapshot
   #epoch: number
@@ -129,6 +138,9 @@ export class SqliteStore implements Store {
     this.#next = this.#reader.prepare('SELECT path FROM entries WHERE path >= ? AND path < ? ORDER BY path LIMIT 1')
     this.#paths = this.#reader.prepare('SELECT path FROM entries WHERE path >= ? AND path < ? ORDER BY path LIMIT ?')
     this.#rows = this.#reader.prepare('SELECT * FROM log WHERE sequence > ? ORDER BY sequence LIMIT ?')
+    this.#tails = this.#reader.prepare(
+      `SELECT path, substr(value, -${TAIL_BYTES}) AS tail FROM entries WHERE path > ? ORDER BY path LIMIT ?`,
+    )
     this.#epoch = epochIn(this.#reader)
     // Whoever is told reads what was told.
     queue.onReport = () => this.#snapshot.end()
@@ -182,11 +194,21 @@ export class SqliteStore implements Store {
     return this.#read(() => this.#paths.all(from, behind(prefix), limit)).map(({ path }) => String(path))
   }
 
+  tails(after: string, limit: number): { path: string; tail: Uint8Array }[] {
+    return this.#read(() => this.#tails.all(after, limit)).map(({ path, tail }) => {
+      return { path: String(path), tail: tail instanceof Uint8Array ? tail : new Uint8Array() }
+    })
+  }
+
   commit(batch: Batch): Promise<number> {
     return this.#queue.write(batch, this.#epoch).then((outcome) => {
       if ('sequence' in outcome) return outcome.sequence
       throw new StoreError('failed', 'the writer gave no result')
     })
+  }
+
+  queued(): readonly Batch[] {
+    return this.#queue.queuedBatches
   }
 
   onFailure(listener: () => void): () => void {

@@ -106,6 +106,12 @@ export class WriterQueue {
     return this.#overlay.get(path)
   }
 
+  /** Batches that are queued, or durable and not answered yet, in order. */
+  get queuedBatches(): Batch[] {
+    const writes = Array.from(this.#waiting.values(), ({ write }) => write)
+    return writes.flatMap((write) => (write?.generation === this.#generation ? [write.batch] : []))
+  }
+
   /** Calls back whenever something failed, see `Store.onFailure`. Returns what ends that. */
   onFailure(listener: () => void): () => void {
     this.#listeners.add(listener)

@@ -4,7 +4,7 @@
  * nobody else ever waits for the disk.
  */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
-import { type Batch, decodeBatch, isLocal } from './batch.ts'
+import { type Batch, decodeBatch, HEAD_PATH, isLocal, type Put } from './batch.ts'
 import { entryCrc } from './entry-crc.ts'
 import { writeFact } from './facts.ts'
 import { isPast, LOG_LIMITS, type LogLimits, ROW_BYTES } from './log-limits.ts'
@@ -59,6 +59,8 @@ export class Writer {
   #epoch: number
   /** The newest generation in which something failed. */
   #ended = -1
+  /** The newest head of the transaction: those before it need not be written. */
+  #head: (Put & { readonly sequence: number }) | undefined
 
   constructor(database: DatabaseSync, limits: LogLimits = LOG_LIMITS, now: () => number = Date.now) {
     this.#database = database
@@ -92,7 +94,9 @@ export class Writer {
   write(requests: readonly WriteRequest[]): WriteResult[] {
     try {
       return this.#inTransaction(() => {
+        this.#head = undefined
         const results = requests.map((request) => this.#apply(request))
+        this.#writeHead()
         // In the same transaction: the pages that become free are taken by the next rows, and it costs no sync.
         if (this.#total - this.#base.total > this.#limits.bytesMax) this.#trimRows(requests.length + TRIMMED_BESIDE)
         return results
@@ -122,8 +126,19 @@ export class Writer {
   }
 
   #change({ puts, deletes }: Batch, sequence: number): void {
-    for (const { path, value } of puts) this.#put.run(path, sequence, entryCrc(path, sequence, value), value)
+    for (const put of puts) {
+      if (put.path === HEAD_PATH) this.#head = { ...put, sequence }
+      else this.#write(put, sequence)
+    }
     for (const path of deletes) this.#remove.run(path)
+  }
+
+  #writeHead(): void {
+    if (this.#head) this.#write(this.#head, this.#head.sequence)
+  }
+
+  #write({ path, value }: Put, sequence: number): void {
+    this.#put.run(path, sequence, entryCrc(path, sequence, value), value)
   }
 
   #log(row: LogRow): void {

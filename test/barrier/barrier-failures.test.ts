@@ -28,7 +28,7 @@ async function world(encryptionsMax?: number) {
 function readable(store: MemoryStore | SqliteStore, rootKey: Buffer): Map<string, string> {
   const fresh = new Barrier(store)
   fresh.unseal(rootKey)
-  const own = fresh.paths('').filter((path) => path !== 'core/keyring')
+  const own = fresh.paths('').filter((path) => path !== 'core/keyring' && path !== 'core/head')
   return new Map(own.map((path) => [path, fresh.get(path)?.toString() ?? '']))
 }
 

@@ -50,6 +50,10 @@ export class MemoryStore implements Store {
     return this.get(path)
   }
 
+  queued(): readonly Batch[] {
+    return this.#queue.map(({ batch }) => batch)
+  }
+
   paths(prefix: string, { after = '', limit = Number.MAX_SAFE_INTEGER }: PageOptions = {}): string[] {
     const below = [...this.#entries.keys()].filter((path) => path.startsWith(prefix) && compare(path, after) > 0)
     return below.sort(compare).slice(0, limit)

@@ -52,6 +52,7 @@ function codeOf(core: SecretsCore, codes: { activecode: number; sealedcode: numb
 
 function health(core: SecretsCore): Record<string, unknown> {
   const mode = core.isActive ? 'disabled' : 'unknown'
+  const { warnings } = core.barrier.integrity
   return {
     initialized: core.isInitialised,
     sealed: !core.isActive,
@@ -63,6 +64,7 @@ function health(core: SecretsCore): Record<string, unknown> {
     version: core.options.version,
     ...(core.isActive ? { cluster_name: core.open.clusterName, cluster_id: core.open.clusterId } : {}),
     last_wal: 0,
+    ...(warnings.length > 0 ? { warnings } : {}),
   }
 }
 

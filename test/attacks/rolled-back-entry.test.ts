@@ -1,0 +1,219 @@
+/**
+ * Somebody can write the database file and has no key: they keep copies of its rows and bring an old state of single entries
+ * back, while the server is stopped or while it runs, and set every checksum right. What is read then is refused, never
+ * answered.
+ */
+import assert from 'node:assert/strict'
+import { join } from 'node:path'
+import { DatabaseSync, type SQLInputValue } from 'node:sqlite'
+import { test, type TestContext } from 'node:test'
+import { type RunningAgent, spawnAgent, startAgent, workDirectory } from '../helpers/agent-process.ts'
+import { eventually } from '../helpers/edge.ts'
+import { send } from '../helpers/openbao-replay.ts'
+
+type Row = Readonly<Record<string, SQLInputValue>>
+type Rows = ReadonlyMap<string, Row>
+
+interface Body {
+  readonly data?: { readonly data?: Readonly<Record<string, unknown>>; readonly keys?: readonly string[] }
+  readonly auth?: { readonly client_token: string }
+  readonly errors?: readonly string[]
+  readonly warnings?: readonly string[]
+}
+
+class Victim {
+  readonly #t: TestContext
+  readonly data: string
+  readonly #args: string[]
+  #agent: RunningAgent | undefined
+
+  constructor(t: TestContext) {
+    this.#t = t
+    this.data = workDirectory(t)
+    const args = ['-dev', '-dev-no-demo', '-http-port', '0', '-cluster-port', '0', '-dev-root-token-id', 'root']
+    this.#args = [...args, '-data-dir', this.data]
+  }
+
+  async start(): Promise<void> {
+    this.#agent = await startAgent(this.#t, this.#args)
+  }
+
+  /** For a start that fails: what it says. */
+  async startFailing(): Promise<string> {
+    const agent = spawnAgent(this.#t, this.#args)
+    assert.notEqual(await agent.ended, 0)
+    return agent.stderr()
+  }
+
+  async stop(signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
+    this.#agent?.child.kill(signal)
+    await this.#agent?.ended
+  }
+
+  get said(): string {
+    return `${this.#agent?.stderr() ?? ''}${this.#agent?.stdout() ?? ''}`
+  }
+
+  async ask(method: string, path: string, body?: unknown, token = 'root'): Promise<{ status: number; body: Body }> {
+    const headers = { 'X-Vault-Token': token }
+    const asked = { method, path: `/v1/${path}`, headers, ...(body !== undefined && { body: JSON.stringify(body) }) }
+    const { body: text, status } = await send(this.#agent?.port ?? 0, asked)
+    return { status, body: JSON.parse(text || '{}') as Body }
+  }
+
+  async done(method: string, path: string, body?: unknown): Promise<Body> {
+    const answer = await this.ask(method, path, body)
+    assert.ok(answer.status < 300, `${method} ${path}: ${answer.status}`)
+    return answer.body
+  }
+
+  #inDatabase<T>(work: (database: DatabaseSync) => T): T {
+    const database = new DatabaseSync(join(this.data, 'server/secrets.db'), { timeout: 5000 })
+    try {
+      return work(database)
+    } finally {
+      database.close()
+    }
+  }
+
+  rows(): Rows {
+    return this.#inDatabase((database) => {
+      const all = database.prepare('SELECT path, sequence, crc, value FROM entries').all() as unknown as Row[]
+      return new Map(all.map((row) => [textOf(row['path']), row]))
+    })
+  }
+
+  /** Makes these paths what they were in `old`: replaced, put back or removed. The checksums of the rows go with them. */
+  bringBack(old: Rows, paths: Iterable<string>): void {
+    this.#inDatabase((database) => {
+      const put = database.prepare(
+        `INSERT INTO entries (path, sequence, crc, value) VALUES (?1, ?2, ?3, ?4)
+         ON CONFLICT (path) DO UPDATE SET sequence = ?2, crc = ?3, value = ?4`,
+      )
+      const remove = database.prepare('DELETE FROM entries WHERE path = ?')
+      for (const path of paths) {
+        const row = old.get(path)
+        if (row) put.run(path, row['sequence'] ?? 0, row['crc'] ?? 0, row['value'] ?? null)
+        else remove.run(path)
+      }
+    })
+  }
+
+  /** What one request changes in the database, but for what stands for all entries. */
+  async changedBy(work: () => Promise<unknown>): Promise<{ before: Rows; after: Rows; paths: string[] }> {
+    const before = this.rows()
+    await work()
+    const after = this.rows()
+    const paths = [...new Set([...before.keys(), ...after.keys()])].filter((path) => {
+      const [one, other] = [before.get(path)?.['value'], after.get(path)?.['value']]
+      return path !== 'core/head' && !path.startsWith('local/') && !Buffer.from(bytes(one)).equals(bytes(other))
+    })
+    assert.ok(paths.length > 0)
+    return { before, after, paths }
+  }
+}
+
+function textOf(value: SQLInputValue | undefined): string {
+  return typeof value === 'string' ? value : ''
+}
+
+function bytes(value: SQLInputValue | undefined): Uint8Array {
+  return value instanceof Uint8Array ? value : new Uint8Array()
+}
+
+/** Everything that is attacked, and what was done to it since. */
+async function prepared(victim: Victim) {
+  await victim.start()
+  await victim.done('POST', 'secret/data/db', { data: { password: 'leaked' } })
+  await victim.done('POST', 'secret/data/left', { data: { is: 'alone' } })
+  await victim.done('POST', 'secret/data/gone', { data: { was: 'here' } })
+  await victim.done('POST', 'cubbyhole/kept', { was: 'kept' })
+  const token = (await victim.done('POST', 'auth/token/create', { policies: ['root'] })).auth?.client_token ?? ''
+  await victim.done('PUT', 'sys/policy/strict', { policy: 'path "secret/*" { capabilities = ["deny"] }' })
+  const rotated = await victim.changedBy(() => victim.done('POST', 'secret/data/db', { data: { password: 'rotated' } }))
+  const deleted = await victim.changedBy(() => victim.done('DELETE', 'secret/metadata/gone'))
+  const revoked = await victim.changedBy(() => victim.done('POST', 'auth/token/revoke', { token }))
+  const written = await victim.changedBy(() =>
+    victim.done('PUT', 'sys/policy/stricter', { policy: 'path "*" { capabilities = ["deny"] }' }),
+  )
+  return { token, rotated, deleted, revoked, written }
+}
+
+async function refused(victim: Victim, path: string, token = 'root'): Promise<void> {
+  const { body, status } = await victim.ask('GET', path, undefined, token)
+  assert.equal(status, 500, `${path}: ${JSON.stringify(body)}`)
+  assert.match(body.errors?.join() ?? '', /the database was changed/, path)
+  assert.equal(JSON.stringify(body).includes('leaked'), false)
+}
+
+test('an old state of single entries, brought back while the server is stopped, is refused and told', async (t) => {
+  const victim = new Victim(t)
+  const { deleted, revoked, rotated, token, written } = await prepared(victim)
+  await victim.stop()
+  for (const { before, paths } of [rotated, deleted, revoked, written]) victim.bringBack(before, paths)
+  await victim.start()
+  await refused(victim, 'secret/data/db')
+  await refused(victim, 'secret/data/gone')
+  await refused(victim, 'auth/token/lookup-self', token)
+  await refused(victim, 'sys/policy/stricter')
+  assert.deepEqual((await victim.done('GET', 'secret/data/left')).data?.data, { is: 'alone' })
+  const health = await victim.done('GET', 'sys/health')
+  assert.match(health.warnings?.join() ?? '', /the database was changed by another program/)
+  const status = await victim.done('GET', 'sys/seal-status')
+  assert.match(status.warnings?.join() ?? '', /the database was changed by another program/)
+  await eventually(() => victim.said.includes('"kind":"put back"'), 'the log names what was found')
+})
+
+test('the same while the server runs, and after it was killed', async (t) => {
+  const victim = new Victim(t)
+  const { deleted, revoked, rotated, token, written } = await prepared(victim)
+  await victim.stop('SIGKILL')
+  await victim.start()
+  // Nothing of it has been read since, so that the server cannot have it in its memory.
+  for (const { before, paths } of [rotated, deleted, revoked, written]) victim.bringBack(before, paths)
+  await refused(victim, 'secret/data/db')
+  await refused(victim, 'secret/data/gone')
+  await refused(victim, 'auth/token/lookup-self', token)
+  await refused(victim, 'sys/policy/stricter')
+  await victim.done('POST', 'cubbyhole/meanwhile', { others: 'go on' })
+  for (const { after, paths } of [rotated, deleted, revoked, written]) victim.bringBack(after, paths)
+  await victim.stop('SIGKILL')
+  await victim.start()
+  assert.deepEqual((await victim.done('GET', 'secret/data/db')).data?.data, { password: 'rotated' })
+  await victim.done('GET', 'sys/policy/stricter')
+  assert.equal((await victim.ask('GET', 'auth/token/lookup-self', undefined, token)).status, 403)
+})
+
+test('an entry that was removed below a listing makes listings fail, once all entries were looked at', async (t) => {
+  const victim = new Victim(t)
+  const { written } = await prepared(victim)
+  await victim.stop()
+  victim.bringBack(written.before, written.paths)
+  await victim.start()
+  await eventually(async () => {
+    const { body, status } = await victim.ask('LIST', 'sys/policies/acl')
+    if (status === 500) assert.match(body.errors?.join() ?? '', /the database was changed/)
+    return status === 500
+  }, 'listings are refused')
+})
+
+test('whoever also removes what helps the server to tell entries apart keeps it from opening', async (t) => {
+  const victim = new Victim(t)
+  const { rotated } = await prepared(victim)
+  await victim.stop()
+  const now = victim.rows()
+  victim.bringBack(rotated.before, rotated.paths)
+  const local = [...now.keys()].filter((path) => path.startsWith('local/'))
+  assert.ok(local.length > 0)
+  victim.bringBack(new Map(), local)
+  assert.match(await victim.startFailing(), /the database was changed by another program/)
+  // Neither does it help to remove the head, or to put the one of that day in its place.
+  victim.bringBack(new Map(), ['core/head'])
+  assert.match(await victim.startFailing(), /the database was changed by another program/)
+  victim.bringBack(rotated.before, ['core/head'])
+  assert.match(await victim.startFailing(), /the database was changed by another program/)
+  // The keyring of before a rotation opens nothing that was written since.
+  victim.bringBack(now, now.keys())
+  await victim.start()
+  assert.deepEqual((await victim.done('GET', 'secret/data/db')).data?.data, { password: 'rotated' })
+})
