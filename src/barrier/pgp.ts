@@ -2,17 +2,24 @@
  * PGP keys that key shares and tokens are encrypted to, so that only the key's owner can read them. A key that cannot
  * encrypt, or cannot any more, is refused when it is given: at the end of an attempt it would be too late.
  *
- * The library is large and seldom needed: it is loaded with the first key.
+ * Whoever sends a key may be anybody, and a key can be made to cost minutes. So its text is bounded here, and everything
+ * else is done in a thread of its own (`pgp-worker.ts`), with bounds on its parts (`pgp-key.ts`), on time and on memory.
  */
-import { Refusal, messageOf } from '../kit/errors.ts'
+import { Refusal } from '../kit/errors.ts'
+import { PgpWorker } from './pgp-worker.ts'
 
-/** Every name in a key is checked, a millisecond each, and whoever sends it may be anybody. A key has some KiB. */
+/** A key has some KiB. */
 const KEY_TEXT_MAX = 64 << 10
 const KEYS_TEXT_MAX = 1 << 20
-/** Above what anybody uses. Larger numbers cost seconds of the processor. */
-const RSA_BITS_MAX = 16_384
+/** Requests whose keys wait for the thread or are judged there. */
+const READERS_MAX = 16
+/** Of all keys of one request. */
+const KEYS_MS = 60_000
 const SHORTER = 'gpg --export --export-options export-minimal makes a short one'
 const BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/
+
+const shared = new PgpWorker()
+let readers = 0
 
 export interface PgpKey {
   /** Of the primary key, in hex. */
@@ -22,58 +29,46 @@ export interface PgpKey {
 }
 
 /** Reads a public key, base64 of its binary form. Throws a Refusal for anything that nothing can be encrypted to now. */
-export async function readPgpKey(text: string): Promise<PgpKey> {
-  const bytes = decode(text)
-  const openpgp = await import('openpgp')
-  let key: Awaited<ReturnType<typeof openpgp.readKey>>
+export async function readPgpKey(text: string, worker = shared): Promise<PgpKey> {
+  const key = decode(text)
+  if (readers >= READERS_MAX) throw new Refusal('too_many', 'too many PGP keys are being read: try again later')
+  readers++
   try {
-    key = await openpgp.readKey({ binaryKey: bytes })
-  } catch (error) {
-    throw refused(`error parsing given PGP key: ${firstLine(messageOf(error))}`)
+    const { fingerprint } = await worker.ask({ key })
+    return {
+      fingerprint,
+      async encrypt(plain) {
+        const { message } = await worker.ask({ key, plain: new TextEncoder().encode(plain) })
+        return Buffer.from(message ?? [])
+      },
+    }
+  } finally {
+    readers--
   }
-  const fingerprint = key.getFingerprint()
-  if (key.isPrivate()) {
-    throw refused(
-      `the key ${fingerprint} is a private one: send its public part, and regard the private one as exposed`,
-    )
-  }
-  if (key.getKeys().some((each) => (each.getAlgorithmInfo().bits ?? 0) > RSA_BITS_MAX)) {
-    throw refused(`the key ${fingerprint} is larger than ${RSA_BITS_MAX} bits`)
-  }
-  const encrypt = async (plain: string): Promise<Buffer> => {
-    const message = await openpgp.createMessage({ binary: Buffer.from(plain) })
-    const encrypted = await openpgp.encrypt({ message, encryptionKeys: key, format: 'binary' })
-    if (!(encrypted instanceof Uint8Array)) throw new TypeError('an encrypted message is not bytes')
-    return Buffer.from(encrypted)
-  }
-  try {
-    await encrypt('whether it can')
-  } catch (error) {
-    throw refused(`the key ${fingerprint} cannot encrypt: ${firstLine(messageOf(error))}`)
-  }
-  return { fingerprint, encrypt }
 }
 
 /** Reads several, one after another; the refusal says which one is meant. */
 export async function readPgpKeys(texts: readonly string[]): Promise<PgpKey[]> {
   const length = texts.reduce((sum, text) => sum + text.length, 0)
   if (length > KEYS_TEXT_MAX) throw refused(`the keys together are longer than ${KEYS_TEXT_MAX} characters; ${SHORTER}`)
+  const endMs = performance.now() + KEYS_MS
   const keys: PgpKey[] = []
   for (const [at, text] of texts.entries()) {
+    if (performance.now() > endMs) throw refused('the keys together take too long to check: send smaller ones')
     try {
       keys.push(await readPgpKey(text))
     } catch (error) {
-      if (error instanceof Refusal) throw new Refusal('invalid_request', `PGP key ${at + 1}: ${error.message}`)
-      throw error
+      if (!(error instanceof Refusal) || error.code !== 'invalid_request') throw error
+      throw new Refusal('invalid_request', `PGP key ${at + 1}: ${error.message}`)
     }
   }
   return keys
 }
 
 function decode(text: string): Buffer {
-  const trimmed = text.replaceAll(/\s/g, '')
   if (text.length > KEY_TEXT_MAX)
     throw refused(`error decoding given PGP key: longer than ${KEY_TEXT_MAX} characters; ${SHORTER}`)
+  const trimmed = text.replaceAll(/\s/g, '')
   if (trimmed === '' || !BASE64.test(trimmed)) {
     throw refused('error decoding given PGP key: illegal base64 data: send base64 of the binary (not armored) key')
   }
@@ -82,8 +77,4 @@ function decode(text: string): Buffer {
 
 function refused(why: string): Refusal {
   return new Refusal('invalid_request', `error parsing PGP key: ${why}`)
-}
-
-function firstLine(text: string): string {
-  return text.split('\n', 1)[0] ?? ''
 }

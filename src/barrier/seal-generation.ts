@@ -74,14 +74,19 @@ export class Generation {
    * Begins one. With a one-time password of the caller's (which wins), else for a PGP key, else with a password that is
    * made here and told once. Throws a Refusal for what could not be done in the end, and while one is under way.
    */
-  start({ otp, pgpKey }: { readonly otp: string; readonly pgpKey: string }): Promise<GenerationStatus> {
-    return this.#seal.inTurn(async () => {
-      const { tokenLength } = this.#source
-      if (otp !== '' && Buffer.byteLength(otp) !== tokenLength) {
-        throw invalid(`OTP string has incorrect length: it must have ${tokenLength} characters`)
-      }
+  async start({ otp, pgpKey }: { readonly otp: string; readonly pgpKey: string }): Promise<GenerationStatus> {
+    const { tokenLength } = this.#source
+    if (otp !== '' && Buffer.byteLength(otp) !== tokenLength) {
+      throw invalid(`OTP string has incorrect length: it must have ${tokenLength} characters`)
+    }
+    const check = () => {
       if (this.#attempt) throw invalid('root generation already in progress')
-      const owner = otp === '' && pgpKey !== '' ? await readPgpKey(pgpKey) : undefined
+    }
+    check()
+    // Not in the turn: it lasts as long as the sender of the key likes.
+    const owner = otp === '' && pgpKey !== '' ? await readPgpKey(pgpKey) : undefined
+    return await this.#seal.inTurn(async () => {
+      check()
       if (this.#barrier.isSealed) throw new Refusal('unavailable', 'Vault is sealed')
       const made = otp === '' && !owner ? freshPassword(tokenLength) : ''
       this.#attempt = {

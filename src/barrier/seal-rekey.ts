@@ -98,16 +98,22 @@ export class Rekey {
   }
 
   /** Begins one. Throws a Refusal for what could not be done in the end, and while one is under way. */
-  start(asked: RekeyRequest): Promise<RekeyStatus> {
-    return this.#seal.inTurn(async () => {
-      this.#checkTarget()
-      if (this.#attempt) throw invalid('rekey already in progress')
-      const request = this.#isOfMachine ? this.#checkOfMachine(asked) : checkRequest(asked)
-      const holders = await readPgpKeys(request.pgpKeys)
+  async start(asked: RekeyRequest): Promise<RekeyStatus> {
+    const request = this.#startable(asked)
+    // Not in the turn: it lasts as long as the sender of the keys likes.
+    const holders = await readPgpKeys(request.pgpKeys)
+    return await this.#seal.inTurn(async () => {
+      this.#startable(asked)
       if (this.#barrier.isSealed) throw new Refusal('unavailable', 'Vault is sealed')
       this.#attempt = { request, holders, given: new Gathering(this.#seal.idleMs, () => this.end()) }
       return this.status
     })
+  }
+
+  #startable(asked: RekeyRequest): RekeyRequest {
+    this.#checkTarget()
+    if (this.#attempt) throw invalid('rekey already in progress')
+    return this.#isOfMachine ? this.#checkOfMachine(asked) : checkRequest(asked)
   }
 
   /** Takes a share of today's key (and owns it from here); gives the new shares when it was the last that was needed. */

@@ -130,14 +130,27 @@ export class Seal {
     first: { readonly rootToken: string; readonly puts: readonly Put[] },
     secret: Buffer = randomBytes(KEY_BYTES),
   ): Promise<InitialKeys> {
-    return this.inTurn(async () => {
+    return this.#initialise(request, first, secret)
+  }
+
+  async #initialise(
+    request: InitRequest,
+    first: { readonly rootToken: string; readonly puts: readonly Put[] },
+    secret: Buffer,
+  ): Promise<InitialKeys> {
+    const { type } = this.#keys.settings
+    const check = () => {
       if (this.#keys.stored) throw new Refusal('invalid_request', 'Vault is already initialized')
-      const { type } = this.#keys.settings
-      const split = checkInit(type, request)
-      const [holders, owner] = await Promise.all([
-        readPgpKeys(split.pgpKeys),
-        request.rootTokenPgpKey === '' ? undefined : readPgpKey(request.rootTokenPgpKey),
-      ])
+    }
+    check()
+    const split = checkInit(type, request)
+    // Not in the turn: it lasts as long as the sender of the keys likes.
+    const [holders, owner] = await Promise.all([
+      readPgpKeys(split.pgpKeys),
+      request.rootTokenPgpKey === '' ? undefined : readPgpKey(request.rootTokenPgpKey),
+    ])
+    return await this.inTurn(async () => {
+      check()
       const rootToken = owner ? (await owner.encrypt(first.rootToken)).toString('base64') : first.rootToken
       try {
         const shares = await sharesFor(secret, split, holders)

@@ -8,6 +8,7 @@ import { decodeShare } from '../../barrier/shares.ts'
 import { path, type Path, type PathDeclaration, Rejection, type Reply } from '../../engines/engine.ts'
 import { boolean, type Fields, integer, text, textList } from '../../engines/fields.ts'
 import type { SecretsCore } from '../core.ts'
+import type { PgpRate } from './pgp-rate.ts'
 import { checkCancel, withoutTokenWhile } from './seal-access.ts'
 import { sealLog, type Tell } from './seal-log.ts'
 import { base64, hex } from './system-seal.ts'
@@ -48,17 +49,17 @@ const envelopedFamily = (prefix: string): Family => ({
   reply: (body) => ({ data: body }),
 })
 
-export function rekeyPaths(core: SecretsCore): Path[] {
+export function rekeyPaths(core: SecretsCore, pgpRate: PgpRate): Path[] {
   const { barrier, options } = core
   const tell = sealLog(core)
   const isAllowed = () => options.unauthed?.rekey() ?? false
   const unseal = new Rekey(options.seal, barrier, 'unseal')
   const recovery = new Rekey(options.seal, barrier, 'recovery')
   return [
-    ...family(unseal, bareFamily('rekey', isAllowed), tell),
-    ...family(recovery, bareFamily('rekey-recovery-key', isAllowed), tell),
-    ...family(unseal, envelopedFamily('rotate/root'), tell),
-    ...family(recovery, envelopedFamily('rotate/recovery'), tell),
+    ...family(unseal, bareFamily('rekey', isAllowed), tell, pgpRate),
+    ...family(recovery, bareFamily('rekey-recovery-key', isAllowed), tell, pgpRate),
+    ...family(unseal, envelopedFamily('rotate/root'), tell, pgpRate),
+    ...family(recovery, envelopedFamily('rotate/recovery'), tell, pgpRate),
     backupPath(unseal, 'rekey/backup'),
     backupPath(recovery, 'rekey/recovery-key-backup'),
     backupPath(unseal, 'rotate/root/backup'),
@@ -66,7 +67,7 @@ export function rekeyPaths(core: SecretsCore): Path[] {
   ]
 }
 
-function family(rekey: Rekey, { access, isBare, prefix, reply }: Family, tell: Tell): Path[] {
+function family(rekey: Rekey, { access, isBare, prefix, reply }: Family, tell: Tell, pgpRate: PgpRate): Path[] {
   return [
     path({
       pattern: `${prefix}/init`,
@@ -83,6 +84,7 @@ function family(rekey: Rekey, { access, isBare, prefix, reply }: Family, tell: T
           backup: input.backup,
           requireVerification: input.require_verification,
         }
+        pgpRate.check(request.pgpKeys, call)
         const status = await rekey.start(request)
         tell('an attempt to change the key shares has begun', call, { nonce: status.nonce })
         return reply(statusBody(status, isBare))

@@ -8,6 +8,7 @@ import { decodeShare } from '../../barrier/shares.ts'
 import { type EngineCall, path, type Path } from '../../engines/engine.ts'
 import { text } from '../../engines/fields.ts'
 import type { SecretsCore } from '../core.ts'
+import type { PgpRate } from './pgp-rate.ts'
 import { checkCancel, withoutTokenWhile } from './seal-access.ts'
 import { sealLog, type Tell } from './seal-log.ts'
 import { ROOT_TOKEN_LENGTH } from '../tokens/token-store.ts'
@@ -22,7 +23,7 @@ const SHARE = {
   nonce: text('The name of the attempt', { fallback: '' }),
 }
 
-export function generateRootPaths(core: SecretsCore): Path[] {
+export function generateRootPaths(core: SecretsCore, pgpRate: PgpRate): Path[] {
   const generation = new Generation(core.options.seal, core.barrier, {
     tokenLength: ROOT_TOKEN_LENGTH,
     make() {
@@ -30,7 +31,7 @@ export function generateRootPaths(core: SecretsCore): Path[] {
       return { token, commit: () => core.barrier.commit({ puts, deletes: [] }) }
     },
   })
-  const attempts = told(generation, sealLog(core))
+  const attempts = told(generation, sealLog(core), pgpRate)
   const isAllowed = () => core.options.unauthed?.generateRoot() ?? false
   return [...bareFamily(generation, attempts, isAllowed), ...enveloped(generation, attempts), decodePath()]
 }
@@ -42,9 +43,10 @@ interface Attempts {
   end(given: { nonce: string }, call: EngineCall): undefined
 }
 
-function told(generation: Generation, tell: Tell): Attempts {
+function told(generation: Generation, tell: Tell, pgpRate: PgpRate): Attempts {
   return {
     async start({ otp, pgp_key: pgpKey }, call) {
+      if (otp === '') pgpRate.check([pgpKey], call)
       const status = await generation.start({ otp, pgpKey })
       tell('an attempt to make a root token from key shares has begun', call, { nonce: status.nonce })
       return status

@@ -6,11 +6,12 @@ import { path, type Path, type Reply } from '../../engines/engine.ts'
 import { boolean, type Field, integer, text, textList } from '../../engines/fields.ts'
 import { messageOf, Refusal } from '../../kit/errors.ts'
 import type { SecretsCore } from '../core.ts'
+import type { PgpRate } from './pgp-rate.ts'
 import { sealLog } from './seal-log.ts'
 
 const STORAGE_TYPE = 'sqlite'
 
-export function sealPaths(core: SecretsCore): Path[] {
+export function sealPaths(core: SecretsCore, pgpRate: PgpRate): Path[] {
   const { seal } = core.options
   const tell = sealLog(core)
   const bareStatus = (): Reply => ({ bare: sealStatus(core) })
@@ -69,13 +70,13 @@ export function sealPaths(core: SecretsCore): Path[] {
       fields: {},
       update: () => undefined,
     }),
-    initPath(core),
+    initPath(core, pgpRate),
   ]
 }
 
 const KEY_OR_RESET = "'key' must be specified in request body as JSON, or 'reset' set to true"
 
-function initPath(core: SecretsCore): Path {
+function initPath(core: SecretsCore, pgpRate: PgpRate): Path {
   const { seal } = core.options
   return path({
     pattern: 'init',
@@ -94,6 +95,8 @@ function initPath(core: SecretsCore): Path {
     },
     read: () => ({ bare: { initialized: seal.status.initialised } }),
     async update(input, call) {
+      const keys = [...(input.pgp_keys ?? []), ...(input.recovery_pgp_keys ?? []), input.root_token_pgp_key]
+      if (!seal.status.initialised) pgpRate.check(keys, call)
       const request = {
         unseal: splitOf(input.secret_shares, input.secret_threshold, input.pgp_keys),
         recovery: splitOf(input.recovery_shares, input.recovery_threshold, input.recovery_pgp_keys),
@@ -103,10 +106,10 @@ function initPath(core: SecretsCore): Path {
       sealLog(core)('the secrets core was initialised', call)
       await openOwn(core)
       const recovery = { recovery_keys: hex(made.recoveryKeys), recovery_keys_base64: base64(made.recoveryKeys) }
-      const keys = { keys: hex(made.keys), keys_base64: base64(made.keys) }
+      const shares = { keys: hex(made.keys), keys_base64: base64(made.keys) }
       // The texts in the answer cannot be overwritten; this can.
       for (const share of [...made.keys, ...made.recoveryKeys]) share.fill(0)
-      return { bare: { ...keys, ...(made.recoveryKeys.length > 0 ? recovery : {}), root_token: made.rootToken } }
+      return { bare: { ...shares, ...(made.recoveryKeys.length > 0 ? recovery : {}), root_token: made.rootToken } }
     },
   })
 }

@@ -14,10 +14,12 @@ import { mountPaths } from './system-mounts.ts'
 import { uiMountPaths } from './system-ui.ts'
 import { sealPaths } from './system-seal.ts'
 import { rekeyPaths } from './system-seal-rekey.ts'
+import { PgpRate } from './pgp-rate.ts'
 import { generateRootPaths } from './system-seal-root.ts'
 import { rotatePaths } from './system-seal-rotate.ts'
 
 export function systemEngine(core: SecretsCore): Engine {
+  const pgpRate = new PgpRate()
   return {
     type: 'system',
     description: 'system endpoints used for control, policy and debugging',
@@ -32,9 +34,9 @@ export function systemEngine(core: SecretsCore): Engine {
       ...catalogPaths(core),
       ...counterPaths(core),
       ...openApiPaths(core),
-      ...sealPaths(core),
-      ...rekeyPaths(core),
-      ...generateRootPaths(core),
+      ...sealPaths(core, pgpRate),
+      ...rekeyPaths(core, pgpRate),
+      ...generateRootPaths(core, pgpRate),
       ...rotatePaths(core),
       ...policyPaths(core),
       ...capabilityPaths(core),
