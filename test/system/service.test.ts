@@ -291,5 +291,8 @@ function missesItsCredential(
   assert.equal(machine.ok('systemctl', 'is-active', 'outpost-server'), 'active')
   const shown = outpost('status')
   assert.equal(shown.status, 2, shown.stdout)
-  assert.match(machine.ok('journalctl', '-u', 'outpost-server'), /unseal/)
+  assert.match(
+    machine.ok('journalctl', '-u', 'outpost-server'),
+    /there are no systemd credentials; add LoadCredential=unseal:/,
+  )
 }
