@@ -66,7 +66,7 @@ export interface ServerKeysOptions {
 export class ServerKeys implements ServerTrust {
   readonly #options: ServerKeysOptions
   readonly #complaints: Complaints
-  /** By the name of their run. */
+  /** By key and name of the run: a run has two keys while its own is replaced. */
   readonly #servers = new Map<string, KnownServer>()
   readonly #keys = new Map<string, KeyObject>()
   readonly #waiting = new Set<(isHeard: boolean) => void>()
@@ -110,7 +110,7 @@ export class ServerKeys implements ServerTrust {
   trust(trusted: TrustedKeys): void {
     this.#trusted = trusted
     this.#unknownUntilMs.clear()
-    for (const [serverId, { key }] of this.#servers) if (!this.#isConfigured(key)) this.#servers.delete(serverId)
+    for (const [name, { key }] of this.#servers) if (!this.#isConfigured(key)) this.#servers.delete(name)
     this.#readOwn()
     if (this.#options.link.isConnected) this.#connected()
   }
@@ -178,7 +178,7 @@ export class ServerKeys implements ServerTrust {
 
   /** It is known to be gone: a message to it had no receiver. */
   forget(serverId: string): void {
-    this.#servers.delete(serverId)
+    for (const [name, known] of this.#servers) if (known.serverId === serverId) this.#servers.delete(name)
   }
 
   #isAnnounced(publicKey: string): boolean {
@@ -246,10 +246,10 @@ export class ServerKeys implements ServerTrust {
       this.#complaints.warn('keys of servers were refused', { reason: 'not in nats.server_keys', key })
       return
     }
-    const before = this.#servers.get(serverId)
+    const name = `${key} ${serverId}`
     // What was said before it, said again by another.
-    if (before && (before.key !== key || before.sequence >= sequence)) return
-    remember(this.#servers, serverId, { ...opened, heardAtMs: performance.now() }, SERVERS_MAX)
+    if ((this.#servers.get(name)?.sequence ?? -1) >= sequence) return
+    remember(this.#servers, name, { ...opened, heardAtMs: performance.now() }, SERVERS_MAX)
     this.#unknownUntilMs.delete(key)
     this.#tell(true)
   }

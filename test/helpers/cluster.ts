@@ -83,6 +83,17 @@ export class Member {
     if (child.exitCode !== null) throw new Error(`${this.name} did not start: ${this.#stderr}`)
   }
 
+  /** Below its data directory. */
+  makeDirectory(name: string): void {
+    mkdirSync(join(this.dataDir, name), { recursive: true, mode: 0o700 })
+  }
+
+  /** Changes its configuration, which it reads again. */
+  reconfigure(change: (text: string) => string): void {
+    writeFileSync(this.#config, change(readFileSync(this.#config, 'utf8')))
+    this.signal('SIGHUP')
+  }
+
   signal(name: NodeJS.Signals): void {
     this.#child?.kill(name)
   }
