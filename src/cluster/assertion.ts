@@ -3,15 +3,16 @@
  * never travels to a node.
  *
  * A call that a server makes carries *claims*: for which node, under which number, from when to when, and the rights of the
- * caller. They are part of the call's body, next to the operation, its input and the request ID. The server signs the
- * SHA-256 of that body with its NKEY, so nothing of the call can be changed or used for another call.
+ * caller. They are part of the call's body, next to the operation, its input and the request ID.
  *
- * One signature serves all calls that a server makes in one turn of its event loop: it covers the list of their digests,
- * and each call carries the list. An Ed25519 signature costs more than the rest of a small call.
+ * A server and a run of a node's process have a *session*: each has an X25519 key, from which both derive a secret that no
+ * other process has. The server signs the node, the node's key and its own key with its NKEY: so only a server can begin a
+ * session, and the node knows which one. Each call is authenticated with that secret (HMAC-SHA256 over the whole body), so
+ * nothing of it can be changed or used for another call. An Ed25519 signature for each call would cost more than the call.
  *
- * Proof on the wire, MessagePack: `{ key: 'U…', signature: 64 bytes, batch: n × 32 bytes }`.
+ * Proof on the wire, MessagePack: `{ key: 'U…', signature: 64 bytes, curve: 32 bytes, mac: 32 bytes }`.
  */
-import { hash, randomBytes } from 'node:crypto'
+import { createHmac, type KeyObject, randomBytes, timingSafeEqual } from 'node:crypto'
 import { Packr } from 'msgpackr'
 import * as v from 'valibot'
 import { rightsSchema } from './asserted-rights.ts'
@@ -20,22 +21,26 @@ import { rightsSchema } from './asserted-rights.ts'
 export const ASSERTION_TTL_MS = 5000
 /** Largest difference between the clocks of two hosts. */
 export const CLOCK_SKEW_MS = 60_000
-export const DIGEST_BYTES = 32
-/** Calls that share a signature: each carries all the digests. */
-const BATCH_MAX = 32
+const CURVE_KEY_BYTES = 32
+const MAC_BYTES = 32
 const SIGNATURE_BYTES = 64
 /** No bytes that are signed for another purpose begin so. */
-const PURPOSE = Buffer.from('outpost calls 1\0')
+const PURPOSE = 'outpost call session 1'
 
 const packr = new Packr({ useRecords: false, mapsAsObjects: true })
 
 const name = v.pipe(v.string(), v.maxLength(128))
 const count = v.pipe(v.number(), v.safeInteger(), v.minValue(0))
+const bytesOf = (length: number) =>
+  v.pipe(
+    v.instance(Uint8Array),
+    v.check((bytes) => bytes.length === length),
+  )
 
 export const claimsSchema = v.object({
   /** Node ID that the call is for. */
   audience: name,
-  /** Run of the node's process, so that no call outlives it; empty while the server does not know it. */
+  /** Run of the node's process: its X25519 key, base64url. Empty while the server does not know it. */
   audienceRun: name,
   /** Numbers the calls of one server to one node. A new run begins at 1. */
   issuerRun: name,
@@ -48,18 +53,19 @@ export const claimsSchema = v.object({
 export type Claims = v.InferOutput<typeof claimsSchema>
 
 const proofSchema = v.object({
+  /** NKEY of the server, and its signature over `sessionBytes`. */
   key: name,
-  signature: v.pipe(
-    v.instance(Uint8Array),
-    v.check((bytes) => bytes.length === SIGNATURE_BYTES),
-  ),
-  batch: v.pipe(
-    v.instance(Uint8Array),
-    v.check(({ length }) => length > 0 && length % DIGEST_BYTES === 0 && length <= BATCH_MAX * DIGEST_BYTES),
-  ),
+  signature: bytesOf(SIGNATURE_BYTES),
+  /** X25519 key of the server. */
+  curve: bytesOf(CURVE_KEY_BYTES),
+  mac: bytesOf(MAC_BYTES),
 })
 
 export type Proof = v.InferOutput<typeof proofSchema>
+
+export function encodeProof(proof: Proof): Uint8Array {
+  return packr.pack(proof)
+}
 
 /** Undefined for what is no proof. */
 export function decodeProof(bytes: Uint8Array): Proof | undefined {
@@ -71,21 +77,21 @@ export function decodeProof(bytes: Uint8Array): Proof | undefined {
   }
 }
 
-export function signedBytes(batch: Uint8Array): Buffer {
-  return Buffer.concat([PURPOSE, batch])
+/** What a server signs to begin a session with a run of a node. */
+export function sessionBytes(nodeId: string, run: string, curve: Uint8Array): Buffer {
+  return Buffer.concat([Buffer.from(`${PURPOSE}\0${nodeId}\0${run}\0`), curve])
 }
 
-export function digestOf(body: Uint8Array): Buffer {
-  return hash('sha256', body, 'buffer')
+export function macOf(secret: KeyObject, body: Uint8Array): Uint8Array<ArrayBuffer> {
+  return Uint8Array.from(createHmac('sha256', secret).update(body).digest())
 }
 
-/** True when the proof is about this body. Digests are public, so the time that this takes tells nothing. */
-export function isAbout(proof: Proof, digest: Buffer): boolean {
-  const { batch } = proof
-  for (let at = 0; at < batch.length; at += DIGEST_BYTES) {
-    if (digest.equals(batch.subarray(at, at + DIGEST_BYTES))) return true
-  }
-  return false
+export function isMacOf(secret: KeyObject, body: Uint8Array, mac: Uint8Array): boolean {
+  return timingSafeEqual(macOf(secret, body), mac)
+}
+
+export function runOf(curve: Uint8Array): string {
+  return Buffer.from(curve).toString('base64url')
 }
 
 /** A name for a run of something, that no other run has. */
@@ -97,34 +103,4 @@ export function newRun(): string {
 export interface ServerKey {
   readonly publicKey: string
   sign(bytes: Uint8Array): Uint8Array
-}
-
-interface Waiting {
-  readonly digest: Buffer
-  readonly send: (proof: Uint8Array) => void
-}
-
-/** Signs calls, those of one turn of the event loop together. */
-export class CallSigner {
-  readonly #waiting: Waiting[] = []
-
-  /** `send` gets the proof at the end of this turn. */
-  sign(key: ServerKey, body: Uint8Array, send: (proof: Uint8Array) => void): void {
-    if (this.#waiting.length === 0) setImmediate(() => this.#flush(key))
-    this.#waiting.push({ digest: digestOf(body), send })
-  }
-
-  #flush(key: ServerKey): void {
-    while (this.#waiting.length > 0) {
-      const batch = this.#waiting.splice(0, BATCH_MAX)
-      const digests = Buffer.concat(batch.map(({ digest }) => digest))
-      const proof: Proof = {
-        key: key.publicKey,
-        signature: Uint8Array.from(key.sign(signedBytes(digests))),
-        batch: digests,
-      }
-      const bytes = packr.pack(proof)
-      for (const { send } of batch) send(bytes)
-    }
-  }
 }

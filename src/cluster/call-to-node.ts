@@ -3,10 +3,21 @@
  * (docs/decisions/028). A server whose ACL is off knows nothing of its callers and asserts nothing: only a node whose ACL
  * is off as well takes such a call.
  */
+import type { KeyObject } from 'node:crypto'
 import type { Identity } from '../kit/operation.ts'
 import { rightsOf } from './asserted-rights.ts'
-import { ASSERTION_TTL_MS, CallSigner, type Claims, newRun, type ServerKey } from './assertion.ts'
+import {
+  ASSERTION_TTL_MS,
+  type Claims,
+  encodeProof,
+  macOf,
+  newRun,
+  type Proof,
+  type ServerKey,
+  sessionBytes,
+} from './assertion.ts'
 import { EVERYBODY } from './authorizer.ts'
+import { CurveKey } from './envelope.ts'
 import { type CallMessage, encode, encodeCall } from './wire.ts'
 
 /** More than a cluster has; what is forgotten costs a second message to the node. */
@@ -27,16 +38,24 @@ export interface AssertionIssuerOptions {
   readonly now?: () => number
 }
 
+/** What calls to a run of a node are proved with. */
+interface Session {
+  readonly key: ServerKey
+  readonly begin: Omit<Proof, 'mac'>
+  readonly secret: KeyObject
+}
+
 interface KnownNode {
   /** Of the node's process; empty until the node has said it. */
   readonly run: string
   readonly issuerRun: string
   sequence: number
+  session: Session | undefined
 }
 
 export class AssertionIssuer {
   readonly #options: AssertionIssuerOptions
-  readonly #signer = new CallSigner()
+  readonly #curve = new CurveKey()
   readonly #nodes = new Map<string, KnownNode>()
   readonly #now: () => number
 
@@ -45,21 +64,40 @@ export class AssertionIssuer {
     this.#now = options.now ?? Date.now
   }
 
-  /** `publish` gets the message: at once where nothing is asserted, else at the end of this turn. */
-  send(to: NodeRecipient, message: CallMessage, publish: (bytes: Uint8Array) => void): void {
+  /**
+   * The message for the node. While the node has not said which run of its process takes calls, it is without a proof: a
+   * node whose ACL is off takes it so, any other says its run.
+   */
+  message(to: NodeRecipient, message: CallMessage): Uint8Array {
     const key = to.identity === EVERYBODY ? undefined : this.#options.key()
-    if (!key) return publish(encodeCall(encode(message)))
-    const body = encode({ ...message, claims: this.#claims(to) })
-    this.#signer.sign(key, body, (proof) => publish(encodeCall(body, proof)))
+    if (!key) return encodeCall(encode(message))
+    const node = this.#nodes.get(to.nodeId) ?? this.#keep(to.nodeId, '')
+    const body = encode({ ...message, claims: this.#claims(to, node) })
+    const session = this.#sessionWith(to.nodeId, node, key)
+    if (!session) return encodeCall(body)
+    return encodeCall(body, encodeProof({ ...session.begin, mac: macOf(session.secret, body) }))
   }
 
   /** The node has said which run of its process takes calls. */
   learn(nodeId: string, run: string): void {
-    this.#keep(nodeId, run)
+    if (this.#nodes.get(nodeId)?.run !== run) this.#keep(nodeId, run)
   }
 
-  #claims({ identity, namespaces = [], nodeId }: NodeRecipient): Claims {
-    const node = this.#nodes.get(nodeId) ?? this.#keep(nodeId, '')
+  /** Undefined while the run is unknown, or is no key. */
+  #sessionWith(nodeId: string, node: KnownNode, key: ServerKey): Session | undefined {
+    if (node.run === '' || node.session?.key === key) return node.session
+    const curve = this.#curve.publicKey
+    try {
+      const secret = this.#curve.sessionWithServer(Buffer.from(node.run, 'base64url')).toServer
+      const signature = Uint8Array.from(key.sign(sessionBytes(nodeId, node.run, curve)))
+      node.session = { key, begin: { key: key.publicKey, signature, curve }, secret }
+    } catch {
+      node.session = undefined
+    }
+    return node.session
+  }
+
+  #claims({ identity, namespaces = [], nodeId }: NodeRecipient, node: KnownNode): Claims {
     const issuedAtMs = Math.round(this.#now())
     return {
       audience: nodeId,
@@ -73,7 +111,7 @@ export class AssertionIssuer {
   }
 
   #keep(nodeId: string, run: string): KnownNode {
-    const node = { run, issuerRun: newRun(), sequence: 0 }
+    const node = { run, issuerRun: newRun(), sequence: 0, session: undefined }
     this.#nodes.delete(nodeId)
     this.#nodes.set(nodeId, node)
     const [oldest] = this.#nodes.keys()

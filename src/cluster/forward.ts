@@ -219,12 +219,9 @@ export class Forwarder {
     if (request.nodeId === undefined) return
     const { link, subjects } = this.#options
     const { nodeId } = request
-    const publish = (bytes: Uint8Array) => {
-      const call = this.#calls.get(`${nodeId}.${name}`)?.call
-      if (bytes.length > link.payloadBytesMax) call?.fail(new Refusal('body_too_large', TOO_LARGE))
-      else if (call) link.publish(subjects.call(nodeId), bytes, reply)
-    }
-    this.#issuer.send(request, callMessage(request, name), publish)
+    const bytes = this.#issuer.message(request, callMessage(request, name))
+    if (bytes.length <= link.payloadBytesMax) link.publish(subjects.call(nodeId), bytes, reply)
+    else this.#calls.get(`${nodeId}.${name}`)?.call.fail(new Refusal('body_too_large', TOO_LARGE))
   }
 
   #take({ subject, payload, nobody }: Message): void {

@@ -9,6 +9,7 @@
  * Clocks may differ by `CLOCK_SKEW_MS`. After a restart of the node, assertions that were made for the process before are
  * not known to have been used; they name its run, and are refused for that. The server is told the run, and asks again.
  */
+import type { KeyObject } from 'node:crypto'
 import { Refusal } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
 import type { Identity } from '../kit/operation.ts'
@@ -18,19 +19,19 @@ import {
   type Claims,
   CLOCK_SKEW_MS,
   decodeProof,
-  digestOf,
-  isAbout,
-  newRun,
+  isMacOf,
   type Proof,
-  signedBytes,
+  runOf,
+  sessionBytes,
 } from './assertion.ts'
 import { EVERYBODY } from './authorizer.ts'
 import { Complaints } from './complaints.ts'
+import { CurveKey } from './envelope.ts'
 import { ReplayGuard } from './replay-guard.ts'
 import type { ReceivedCall } from './wire.ts'
 
-/** Batches whose signature was checked: the calls of a batch come one after the other. */
-const CHECKED_MAX = 256
+/** More than there are servers. */
+const SESSIONS_MAX = 1024
 const KEEP_MS = 4 * (CLOCK_SKEW_MS + ASSERTION_TTL_MS)
 
 /** What the servers' keys are asked: see `server-trust.ts`. */
@@ -49,40 +50,64 @@ export class OtherRun extends Error {
   }
 }
 
-/** Checks the signature of a server over a call. */
-export class ProofChecker {
-  readonly #keys: KnownServerKeys
-  readonly #checked = new Map<string, Proof>()
+interface Session extends Omit<Proof, 'mac'> {
+  readonly secret: KeyObject
+}
 
-  constructor(keys: KnownServerKeys) {
+/** Sessions of servers with this run of the node: see `assertion.ts`. */
+class Sessions {
+  readonly #keys: KnownServerKeys
+  readonly #nodeId: string
+  readonly #curve = new CurveKey()
+  readonly #known = new Map<string, Session>()
+  /** Name of this run. */
+  readonly run = runOf(this.#curve.publicKey)
+
+  constructor(keys: KnownServerKeys, nodeId: string) {
     this.#keys = keys
+    this.#nodeId = nodeId
   }
 
-  /** Resolves with the key of the server that signed the call, or rejects with a Refusal that says what is wrong. */
-  async signerOf({ body, proof: bytes }: ReceivedCall): Promise<string> {
-    const id = bytes ? Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('latin1') : ''
-    const before = this.#checked.get(id)
-    const proof = before ?? (bytes ? decodeProof(bytes) : undefined)
+  /** Resolves with the key of the server that made the call, or rejects with a Refusal that says what is wrong. */
+  async serverOf({ body, proof: bytes }: ReceivedCall): Promise<string> {
+    const proof = bytes && decodeProof(bytes)
     if (!proof) throw refusal('the assertion of the call is missing or damaged')
-    if (!isAbout(proof, digestOf(body))) throw refusal('the assertion was made for another call')
-    const { batch, key, signature } = proof
-    if (!before && !this.#keys.verify(key, signedBytes(batch), signature)) {
-      throw refusal('the signature of the assertion is wrong')
-    }
+    const { key, mac } = proof
+    const name = Buffer.from(proof.curve).toString('latin1')
+    const known = this.#known.get(name)
+    const session = known && isSame(known, proof) ? known : this.#begin(proof)
+    if (!isMacOf(session.secret, body, mac)) throw refusal('the assertion was made for another call')
     const isServer = this.#keys.isServer(key)
     if (!(typeof isServer === 'boolean' ? isServer : await isServer)) {
       throw refusal('the assertion is signed with a key that is not a server’s (nats { server_keys })')
     }
-    if (!before) this.#remember(id, proof)
+    if (session !== known) this.#keep(name, session)
     return key
   }
 
-  #remember(id: string, proof: Proof): void {
-    // A copy: what was decoded is a part of the message's own memory.
-    this.#checked.set(id, { ...proof, batch: Uint8Array.from(proof.batch) })
-    const [oldest] = this.#checked.keys()
-    if (this.#checked.size > CHECKED_MAX && oldest !== undefined) this.#checked.delete(oldest)
+  #begin({ curve, key, signature }: Proof): Session {
+    if (!this.#keys.verify(key, sessionBytes(this.#nodeId, this.run, curve), signature)) {
+      throw refusal('the signature of the assertion is wrong')
+    }
+    try {
+      // Copies: what was decoded is a part of the message's own memory.
+      const own = { key, curve: Uint8Array.from(curve), signature: Uint8Array.from(signature) }
+      return { ...own, secret: this.#curve.sessionWithCaller(own.curve).toServer }
+    } catch {
+      throw refusal('the assertion of the call is missing or damaged')
+    }
   }
+
+  #keep(name: string, session: Session): void {
+    this.#known.delete(name)
+    this.#known.set(name, session)
+    const [oldest] = this.#known.keys()
+    if (this.#known.size > SESSIONS_MAX && oldest !== undefined) this.#known.delete(oldest)
+  }
+}
+
+function isSame(session: Session, proof: Proof): boolean {
+  return session.key === proof.key && Buffer.compare(session.signature, proof.signature) === 0
 }
 
 function refusal(text: string): Refusal {
@@ -100,16 +125,15 @@ export interface NodeAdmissionOptions {
 }
 
 export class NodeAdmission {
-  readonly run = newRun()
   readonly #options: NodeAdmissionOptions
-  readonly #proofs: ProofChecker
+  readonly #sessions: Sessions
   readonly #replays = new ReplayGuard(KEEP_MS)
   readonly #complaints: Complaints
   readonly #now: () => number
 
   constructor(options: NodeAdmissionOptions) {
     this.#options = options
-    this.#proofs = new ProofChecker(options.keys)
+    this.#sessions = new Sessions(options.keys, options.nodeId)
     this.#complaints = new Complaints(options.logger)
     this.#now = options.now ?? Date.now
   }
@@ -134,14 +158,15 @@ export class NodeAdmission {
 
   async #identityOf(received: ReceivedCall): Promise<Identity> {
     const { claims } = received.message
-    if (!claims || !received.proof) {
+    if (!claims) {
       const hint = 'a server whose ACL is off, or that has no key to sign with, cannot call it'
       throw refusal(`it has acl { enabled = true } and takes calls with a server’s assertion only; ${hint}`)
     }
-    const key = await this.#proofs.signerOf(received)
     if (claims.audience !== this.#options.nodeId) throw refusal('the assertion was made for another node')
+    // Said to anybody who asks: the run is no secret, and only a server can begin a session with it.
+    if (claims.audienceRun !== this.#sessions.run) throw new OtherRun(this.#sessions.run)
+    const key = await this.#sessions.serverOf(received)
     this.#checkTime(claims)
-    if (claims.audienceRun !== this.run) throw new OtherRun(this.run)
     const use = this.#replays.use(`${key} ${claims.issuerRun}`, claims.sequence)
     if (use === 'used') throw refusal('the assertion was used before')
     if (use === 'full') throw new Refusal('too_many', 'too many servers have called this host, try again later')

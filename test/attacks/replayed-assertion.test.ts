@@ -6,7 +6,7 @@ import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { test, type TestContext } from 'node:test'
 import { AssertionIssuer } from '../../src/cluster/call-to-node.ts'
-import { CLOCK_SKEW_MS } from '../../src/cluster/assertion.ts'
+import { CLOCK_SKEW_MS, decodeProof } from '../../src/cluster/assertion.ts'
 import { EVERYBODY } from '../../src/cluster/authorizer.ts'
 import { type ForwardedRequest, Forwarder } from '../../src/cluster/forward.ts'
 import { openNatsLink } from '../../src/cluster/nats-link.ts'
@@ -78,7 +78,7 @@ async function world(t: TestContext, natsUrl: string, options: { hostClock?: () 
       as: { nodeId, admission },
       operations,
       logger,
-      callsMax: 50,
+      callsMax: 500,
     })
     host.start()
     hosts.set(nodeId, host)
@@ -192,7 +192,7 @@ test('a call with an assertion is good once, for this host, operation and input,
     for (let end = 0; end < proof.length; end += 7) {
       assert.match(await send(encodeCall(body, proof.subarray(0, end))), /missing or damaged/)
     }
-    assert.match(await send(encodeCall(body)), /takes calls with a server’s assertion only/)
+    assert.match(await send(encodeCall(body)), /missing or damaged/)
     assert.match(await send(encodeCall(body, randomBytes(proof.length))), /missing or damaged/)
     const { claims: _, ...bare } = message
     assert.match(await send(encodeCall(encode(bare), proof)), /takes calls with a server’s assertion only/)
@@ -216,6 +216,9 @@ test('a call with an assertion is good once, for this host, operation and input,
 
   await t.test('a server’s key is rotated while calls are under way', async () => {
     const before = server.key
+    await call('before')
+    const old = last()
+    done.length = 0
     const after = newKey()
     trusted.add(after.publicKey)
     const calls = Array.from({ length: 200 }, async (_, at) => {
@@ -227,7 +230,6 @@ test('a call with an assertion is good once, for this host, operation and input,
     assert.equal(said.length, 200)
     assert.equal(done.splice(0).length, 200)
     trusted.delete(before.publicKey)
-    const old = heard.at(0)?.payload ?? new Uint8Array(0)
     assert.match(await send(old), /key that is not a server’s/)
     assert.equal(await call('after'), '{"say":"after"}')
     done.length = 0
@@ -250,14 +252,13 @@ test('a call with an assertion is good once, for this host, operation and input,
     assert.deepEqual(done, [])
   })
 
-  await t.test('many at once share signatures, and each is good once', async () => {
+  await t.test('many at once share a session, and each is good once', async () => {
     const said = await Promise.all(Array.from({ length: 100 }, (_, at) => call(`many ${at}`)))
     assert.equal(new Set(said).size, 100)
     assert.equal(new Set(done.splice(0)).size, 100)
-    const proofs = new Set(
-      heard.slice(-100).map(({ payload }) => Buffer.from(received(payload).proof ?? []).toString('hex')),
-    )
-    assert.ok(proofs.size < 50, `${proofs.size} proofs for 100 calls`)
+    const proofs = heard.slice(-100).map(({ payload }) => decodeProof(received(payload).proof ?? new Uint8Array(0)))
+    assert.equal(new Set(proofs.map((proof) => Buffer.from(proof?.signature ?? []).toString('hex'))).size, 1)
+    assert.equal(new Set(proofs.map((proof) => Buffer.from(proof?.mac ?? []).toString('hex'))).size, 100)
     for (const { payload } of heard.slice(-100)) assert.match(await send(payload), /used before/)
     assert.deepEqual(done, [])
   })
