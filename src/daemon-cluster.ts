@@ -7,7 +7,7 @@
 import { createPrivateKey, createPublicKey, randomUUID } from 'node:crypto'
 import { join } from 'node:path'
 import { type AskingAuthorizer, createAskingAuthorizer } from './cluster/asking-authorizer.ts'
-import { type Authorizer, EVERYBODY, type Grants, type OwnAuthorizer } from './cluster/authorizer.ts'
+import { type Authorizer, EVERYBODY, type Grants, type KeepsRights, type OwnAuthorizer } from './cluster/authorizer.ts'
 import { AssertionIssuer } from './cluster/call-to-node.ts'
 import { Announcer } from './cluster/announce.ts'
 import { CurveKey } from './cluster/envelope.ts'
@@ -207,13 +207,13 @@ export class Cluster {
   /** Who is calling, on a process without a secrets core: servers are asked about tokens that are not its own. */
   authorizer(own: OwnAuthorizer, enabled: boolean, ttlMs: number): Authorizer {
     if (!enabled || !this.#options.config.nats) return own
-    const ask = (token: string, remote: string | undefined) => this.#ask(token, remote)
+    const ask = (token: string, remote: string | undefined, again: boolean) => this.#ask(token, remote, again)
     const freshMs = this.roster ? TOKEN_FRESH_MS.server : TOKEN_FRESH_MS.agent
     const asking = createAskingAuthorizer({ own, ask, identityOf, freshMs, ttlMs })
     this.#asking = asking
-    const grantsOf = (token: string | undefined, remote?: string) =>
-      token === undefined || own.find(token) ? own.grantsOf(token) : this.#ask(token, remote)
-    return { resolve: (token, remote) => asking.resolve(token, remote), grantsOf }
+    const grantsOf = (token: string | undefined, remote?: string, again = false) =>
+      token === undefined || own.find(token) ? own.grantsOf(token) : this.#ask(token, remote, again)
+    return { ...asking, grantsOf }
   }
 
   /** The secrets core of this process was sealed: agents must not go on with what they remember about its tokens. */
@@ -229,8 +229,9 @@ export class Cluster {
   }
 
   /** An agent asks any server; a server without a core of its own asks one that has it. */
-  async #ask(token: string, remote: string | undefined): Promise<Grants> {
-    const input = { params: {}, query: [], headers: {}, body: undefined }
+  async #ask(token: string, remote: string | undefined, again: boolean): Promise<Grants> {
+    const query: [string, string][] = again ? [['again', 'true']] : []
+    const input = { params: {}, query, headers: {}, body: undefined }
     const signal = AbortSignal.timeout(ASK_TIMEOUT_MS)
     const group = this.roster ? 'core' : 'any'
     const common = { nodeId: undefined, group, operation: RESOLVE_TOKEN, requestId: 'resolve', hops: 0 } as const
@@ -252,7 +253,8 @@ export class Cluster {
     /** The secrets core's endpoints, where this process has one. */
     readonly core: readonly AnyOperation[] | undefined
     readonly resolve: (token: string | undefined, remote?: string) => Identity | Promise<Identity>
-    readonly grantsOf: (token: string | undefined, remote?: string) => Grants | Promise<Grants>
+    readonly rights: KeepsRights
+    readonly grantsOf: (token: string | undefined, remote?: string, again?: boolean) => Grants | Promise<Grants>
   }): void {
     const { logger } = this.#options
     this.#url = parts.url
@@ -270,9 +272,9 @@ export class Cluster {
       this.#listener.start()
       const tokens = tokenOperation(parts.grantsOf)
       const sealed = { link: this.#link, curve: this.#curve }
-      this.#serveGroup('any', new SealedCalls(sealed), [...this.#offered, tokens], parts.resolve)
+      this.#serveGroup('any', new SealedCalls(sealed), [...this.#offered, tokens], parts)
       const ofServers = new SealedCalls({ ...sealed, servers: keys })
-      if (parts.core) this.#serveGroup('core', ofServers, [...parts.core, tokens], parts.resolve)
+      if (parts.core) this.#serveGroup('core', ofServers, [...parts.core, tokens], parts)
     }
     const { host } = parts
     if (!host) return
@@ -334,7 +336,7 @@ export class Cluster {
     group: Group,
     sealed: SealedCalls,
     operations: readonly AnyOperation[],
-    resolve: Authorizer['resolve'],
+    { resolve, rights }: { readonly resolve: Authorizer['resolve']; readonly rights: KeepsRights },
   ): void {
     const server = new CallServer({
       link: this.#link,
@@ -342,6 +344,7 @@ export class Cluster {
       as: { serverId: this.#id, sealed, resolve },
       group,
       operations,
+      rights,
       logger: this.#options.logger.named('calls'),
       callsMax: CALLS_MAX,
     })

@@ -19,6 +19,7 @@ import { readTlsFiles } from './config/tls-files.ts'
 import { type Host, startHost } from './host/host.ts'
 import type { Connections } from './http/connections.ts'
 import { Listener } from './http/listener.ts'
+import { Rights } from './http/rights.ts'
 import { Router } from './http/router.ts'
 import { messageOf } from './kit/errors.ts'
 import { createLogger, type Logger } from './kit/log.ts'
@@ -189,23 +190,29 @@ class Agent implements Running {
       ...(this.#secrets?.snapshots ?? []),
     ]
     this.operations = served
+    const resolve = (token: string | undefined, remote?: string) => this.#authorizer.resolve(token, remote)
+    const rights = new Rights({
+      resolve: (token, remote) => this.#authorizer.recheck(token, remote),
+      intervalMs: () => this.#authorizer.recheckMs,
+    })
     const tls = readTlsFiles(config.tls)
     const listener = new Listener({
       ...listenerOptionsOf(() => this.config, tls, this.#secrets?.pathParts),
       router: new Router(served, core ?? (await this.#relayedCore())),
       logger: logger.named('http'),
       meter: room.meter,
-      resolve: (token, remote) => this.#authorizer.resolve(token, remote),
+      resolve,
+      rights,
       crossOrigin: () => this.#secrets?.core.crossOrigin,
     })
     this.#listener = listener
     const { host, port } = await listener.listen()
     this.#undo.defer(() => listener.close())
     this.url = `${tls ? 'https' : 'http'}://${host.includes(':') ? `[${host}]` : host}:${port}`
-    const resolve = (token: string | undefined, remote?: string) => this.#authorizer.resolve(token, remote)
-    const grantsOf = (token: string | undefined, remote?: string) =>
-      this.#authorizer.grantsOf?.(token, remote) ?? this.#own.grantsOf(token)
-    this.#cluster?.start({ host: this.host, operations: own, url: this.url, core, resolve, grantsOf })
+    const grantsOf = (token: string | undefined, remote?: string, again?: boolean) =>
+      this.#authorizer.grantsOf?.(token, remote, again) ?? this.#own.grantsOf(token)
+    const calls = { operations: own, core, resolve, rights, grantsOf }
+    this.#cluster?.start({ host: this.host, url: this.url, ...calls })
   }
 
   /** What a server without a core answers for the one that has it. */

@@ -8,6 +8,8 @@
  * - Never past the expiry of the token. A token with a limited number of uses is never remembered: each use is a question.
  * - Not after the secrets core was sealed: a server that says so, or `forget`, empties the memory.
  *
+ * A caller whose answer lasts is checked again (`recheck`): a server is asked, however fresh the memory is.
+ *
  * So a token that is revoked is refused `freshMs` later, or `ttlMs` later while no server answers.
  *
  * Only hashes of tokens are kept. A token that a server refuses is remembered too, for a moment, so that a caller who
@@ -21,6 +23,9 @@ import type { Authorizer, Grants, OwnAuthorizer } from './authorizer.ts'
 /** As many as the compatible system keeps. */
 const REMEMBERED_MAX = 1024
 const REFUSED_MS = 2000
+/** Between two rechecks of a caller: with the time that a server has for its answer, at most ten seconds. */
+const RECHECK_MAX_MS = 5000
+const RECHECK_MIN_MS = 250
 
 interface Remembered {
   /** Undefined: a server refused it. */
@@ -41,9 +46,9 @@ export interface AskingOptions {
   readonly own: OwnAuthorizer
   /**
    * Asks a server. Rejects with a Refusal: `permission_denied` for an unknown token, `sealed` when the secrets core is
-   * sealed, anything else when no server answered.
+   * sealed, anything else when no server answered. `again`: the caller was admitted before, no use of the token is taken.
    */
-  readonly ask: (token: string, remote: string | undefined) => Promise<Grants>
+  readonly ask: (token: string, remote: string | undefined, again: boolean) => Promise<Grants>
   readonly identityOf: (grants: Grants) => Identity
   /** How long an answer is used without asking again; never longer than `ttlMs`. */
   readonly freshMs: number
@@ -67,17 +72,34 @@ export function createAskingAuthorizer(options: AskingOptions): AskingAuthorizer
     resolve(token, remote) {
       const known = own.find(token)
       if (known || token === undefined) return known ?? own.resolve(token)
-      const key = createHash('sha256')
-        .update(`${remote ?? ''} ${token}`, 'utf8')
-        .digest('base64')
+      const key = keyOf(token, remote)
       const before = memory.get(key)
       if (before && now() < before.freshUntilMs) {
         if (before.identity) return before.identity
         throw unknownToken()
       }
-      return questions.identityOf(token, remote, key)
+      return questions.identityOf({ token, remote, key, again: false })
     },
+    recheck(token, remote) {
+      const known = own.find(token)
+      if (known || token === undefined) return known ?? own.resolve(token)
+      return questions.identityOf({ token, remote, key: keyOf(token, remote), again: true })
+    },
+    recheckMs: Math.min(RECHECK_MAX_MS, Math.max(RECHECK_MIN_MS, options.ttlMs)),
   }
+}
+
+function keyOf(token: string, remote: string | undefined): string {
+  return createHash('sha256')
+    .update(`${remote ?? ''} ${token}`, 'utf8')
+    .digest('base64')
+}
+
+interface Question {
+  readonly token: string
+  readonly remote: string | undefined
+  readonly key: string
+  readonly again: boolean
 }
 
 class Memory {
@@ -132,21 +154,22 @@ class Questions {
     this.#now = now
   }
 
-  async identityOf(token: string, remote: string | undefined, key: string): Promise<Identity> {
+  async identityOf(asked: Question): Promise<Identity> {
+    const { key } = asked
     const underway = this.#asking.get(key)
     if (underway) {
       const { identity, isShared } = await underway
-      return isShared ? identity : await this.identityOf(token, remote, key)
+      return isShared ? identity : await this.identityOf(asked)
     }
-    const question = this.#ask(token, remote, key)
+    const question = this.#ask(asked)
     this.#asking.set(key, question)
     return (await question).identity
   }
 
-  async #ask(token: string, remote: string | undefined, key: string): Promise<Told> {
+  async #ask({ token, remote, key, again }: Question): Promise<Told> {
     const [askedAtMs, askedIn] = [this.#now(), this.#memory.generation]
     try {
-      const grants = await this.#options.ask(token, remote)
+      const grants = await this.#options.ask(token, remote, again)
       return this.#take(key, grants, askedAtMs, askedIn)
     } catch (error) {
       return this.#withoutGrants(key, error)

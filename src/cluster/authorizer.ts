@@ -48,6 +48,16 @@ export interface TokenIdentity {
   readonly grants: Grants
 }
 
+/** What checks callers again while their answers last (`http/rights.ts`). */
+export interface KeepsRights {
+  /** Checks this caller from now on; returns how to stop. */
+  keep(
+    token: string | undefined,
+    remote: string | undefined,
+    holder: { renew(identity: Identity): void; end(refusal: Refusal): void },
+  ): () => void
+}
+
 export interface AuthorizerOptions {
   /** False lets everybody do everything. */
   readonly enabled: boolean
@@ -65,28 +75,43 @@ export interface Authorizer {
    * @throws Refusal `unavailable` while nobody can tell.
    */
   resolve(token: string | undefined, remote?: string): Identity | Promise<Identity>
-  /** What to tell another process about a token, where this one may. Throws as `resolve` does. */
-  grantsOf?(token: string | undefined, remote?: string): Grants | Promise<Grants>
+  /**
+   * As `resolve`, for a caller that was admitted before and whose answer still lasts. A use of the token is not taken, and
+   * nothing that is remembered stands for a server that can be asked.
+   */
+  recheck(token: string | undefined, remote?: string): Identity | Promise<Identity>
+  /** Longest time between two rechecks of a caller, in milliseconds: short where they cost nothing. */
+  readonly recheckMs: number
+  /** What to tell another process about a token, where this one may; `again` as in `recheck`. Throws as `resolve` does. */
+  grantsOf?(token: string | undefined, remote?: string, again?: boolean): Grants | Promise<Grants>
 }
+
+/** Between two rechecks that this process answers itself. */
+export const RECHECK_OWN_MS = 1000
 
 /** Who knows tokens that are in no configuration: the secrets core of this process. Throws Refusals as `resolve` does. */
 export interface TokenAuthority {
   /** `remote`: the address that the token came from; some tokens are good for some addresses only. */
-  identityOf(token: string, remote: string | undefined): Identity | Promise<Identity>
-  grantsOf(token: string, remote: string | undefined): Grants | Promise<Grants>
+  identityOf(token: string, remote: string | undefined, again?: boolean): Identity | Promise<Identity>
+  /** With `again` no use is taken of a token whose uses are limited: its caller was admitted before. */
+  grantsOf(token: string, remote: string | undefined, again?: boolean): Grants | Promise<Grants>
 }
 
 /** The tokens of the configuration first, so that they work while the core is sealed; all others are the core's. */
 export function createCoreAuthorizer(own: OwnAuthorizer, core: TokenAuthority): Authorizer {
   return {
     resolve: (token, remote) => own.find(token) ?? core.identityOf(token ?? '', remote),
-    grantsOf: (token, remote) => (own.find(token) ? own.grantsOf(token) : core.grantsOf(token ?? '', remote)),
+    recheck: (token, remote) => own.find(token) ?? core.identityOf(token ?? '', remote, true),
+    recheckMs: RECHECK_OWN_MS,
+    grantsOf: (token, remote, again) =>
+      own.find(token) ? own.grantsOf(token) : core.grantsOf(token ?? '', remote, again),
   }
 }
 
 /** An authorizer that has its tokens itself. */
 export interface OwnAuthorizer extends Authorizer {
   resolve(token: string | undefined): Identity
+  recheck(token: string | undefined): Identity
   /** The identity behind a token; undefined for one that is not known, where `resolve` refuses. */
   find(token: string | undefined): Identity | undefined
   /** What to tell another process about a token. Throws as `resolve` does. */
@@ -109,7 +134,10 @@ const ALL: Grants = { accessor: 'acl-disabled', management: true, policies: [] }
  */
 export function createAuthorizer(options: AuthorizerOptions): OwnAuthorizer {
   const management = options.management ?? EVERYBODY
-  if (!options.enabled) return { resolve: () => management, find: () => management, grantsOf: () => ALL }
+  if (!options.enabled) {
+    const everybody = () => management
+    return { resolve: everybody, recheck: everybody, recheckMs: RECHECK_OWN_MS, find: everybody, grantsOf: () => ALL }
+  }
   const known = options.tokens.map((token) => {
     if (!/^[\da-f]{64}$/i.test(token.sha256)) {
       throw new Fault(`the sha256 of token ${JSON.stringify(token.name)} is malformed`)
@@ -128,9 +156,12 @@ export function createAuthorizer(options: AuthorizerOptions): OwnAuthorizer {
   }
   const find = (token: string | undefined) =>
     token === undefined || token === '' ? options.anonymous : lookUp(token)?.identity
+  const resolve = (token: string | undefined) => find(token) ?? refuse()
   return {
     find,
-    resolve: (token) => find(token) ?? refuse(),
+    resolve,
+    recheck: resolve,
+    recheckMs: RECHECK_OWN_MS,
     grantsOf: (token) => (token === undefined ? undefined : lookUp(token))?.grants ?? refuse(),
   }
 }

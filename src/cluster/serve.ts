@@ -5,6 +5,7 @@
 import { messageOf, Refusal } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
 import { type AnyOperation, type Identity, NOBODY } from '../kit/operation.ts'
+import type { KeepsRights } from './authorizer.ts'
 import { Complaints } from './complaints.ts'
 import { encodeRefused, type RefusedReason } from './envelope.ts'
 import type { Link, Message, Subscription } from './link.ts'
@@ -35,6 +36,8 @@ export interface ServeOptions {
         readonly resolve: (token: string | undefined, remote?: string) => Identity | Promise<Identity>
       }
   readonly operations: readonly AnyOperation[]
+  /** Checks callers of endless answers again. For a server that is asked by an agent, which cannot judge the call itself. */
+  readonly rights?: KeepsRights
   /** For a server: which of its calls, those for every server (where absent) or those for the secrets core. */
   readonly group?: Group
   readonly logger: Logger
@@ -178,6 +181,7 @@ export class CallServer {
   async #run(served: ServedCall, received: ReceivedCall): Promise<void> {
     const { message } = served
     const { as } = this.#options
+    let leaveRights: (() => void) | undefined
     try {
       // Of a node nothing is told to a caller that no server vouches for.
       const asserted = 'nodeId' in as ? await as.admission.identityOf(received) : undefined
@@ -189,11 +193,23 @@ export class CallServer {
       const input = operation.input.parse({ params, query, headers, body })
       const identity = asserted ?? (await this.#resolve(operation, served))
       operation.authorize(input, identity)
-      const result = operation.run(input, served.callFor(identity))
+      const call = { ...served.callFor(identity) }
+      if (!asserted && operation.endless?.(input) && !operation.ownToken) {
+        leaveRights = this.#options.rights?.keep(message.token, served.remote, {
+          renew(renewed) {
+            operation.authorize(input, renewed)
+            call.identity = renewed
+          },
+          end: (refusal) => served.abandon(refusal),
+        })
+      }
+      const result = operation.run(input, call)
       if (Symbol.asyncIterator in result) await served.stream(result)
       else await served.value(await result)
     } catch (error) {
       this.#fail(served, error)
+    } finally {
+      leaveRights?.()
     }
   }
 

@@ -7,7 +7,7 @@
 import * as v from 'valibot'
 import { Fault } from '../kit/errors.ts'
 import type { AnyOperation, Operation } from '../kit/operation.ts'
-import { schema } from '../kit/schema.ts'
+import { type InputOf, queryBoolean, schema } from '../kit/schema.ts'
 import type { Grants } from './authorizer.ts'
 
 export const RESOLVE_TOKEN = 'cluster.resolve_token'
@@ -20,21 +20,25 @@ const grantsSchema = v.object({
   isUseLimited: v.optional(v.boolean()),
 })
 
-type GrantsOf = (token: string | undefined, remote?: string) => Grants | Promise<Grants>
+type GrantsOf = (token: string | undefined, remote?: string, again?: boolean) => Grants | Promise<Grants>
+
+const fields = {
+  again: queryBoolean({ description: 'The caller was admitted before: no use of the token is taken', fallback: false }),
+}
 
 export function tokenOperation(grantsOf: GrantsOf): AnyOperation {
-  const operation: Operation<Record<string, never>, Grants> = {
+  const operation: Operation<InputOf<typeof fields>, Grants> = {
     name: RESOLVE_TOKEN,
     summary: 'What a token may do, for another process of the cluster',
     http: [],
     target: 'server',
-    input: schema({}),
+    input: schema(fields),
     output: 'json',
     errorFormat: 'plain',
     // Whoever has the token may know what it may do; one that is none is refused with the answer.
     ownToken: true,
     authorize: () => undefined,
-    run: async (_input, call) => grantsOf(call.token, call.remote),
+    run: async ({ again }, call) => grantsOf(call.token, call.remote, again),
   }
   return operation
 }

@@ -17,6 +17,7 @@ import {
   StreamedAnswer,
   WholeAnswer,
 } from '../kit/operation.ts'
+import type { Rights } from './rights.ts'
 import type { RawInput } from '../kit/schema.ts'
 import { LINGER_MS, plainAddress } from './connections.ts'
 import {
@@ -62,6 +63,8 @@ export interface Services {
   readonly logger: Logger
   /** Who a token names. Throws a Refusal when it names nobody. */
   readonly resolve: (token: string | undefined, remote?: string) => Promise<Identity> | Identity
+  /** Checks the callers of endless answers again. */
+  readonly rights: Rights
   /** What pages of other origins may do at operations that answer in their own form; nothing is said where it is absent. */
   readonly crossOrigin?: () => CrossOrigin | undefined
   /** Host names that are served on loopback; absent where all are. */
@@ -121,6 +124,7 @@ export class Exchange implements Outlet {
   readonly #socket: Socket
   readonly #webSocket: WebSocketAnswer | undefined
   #abort: AbortController | undefined
+  #leaveRights: (() => void) | undefined
   #gone = false
   #operation = 'none'
   #meter: OperationMeter
@@ -197,6 +201,7 @@ export class Exchange implements Outlet {
     } catch (error) {
       this.#fail(error)
     } finally {
+      this.#leaveRights?.()
       this.#record()
     }
   }
@@ -237,7 +242,29 @@ export class Exchange implements Outlet {
     this.endless = operation.endless?.(input) ?? false
     if (this.endless && this.#services.stopping()) throw stopping()
     this.#leaveBody(operation)
-    await this.#run(operation, input, new OperationCall(this, { identity, raw, token }), target)
+    const call = new OperationCall(this, { identity, raw, token })
+    if (this.endless && !operation.ownToken) this.#keepRights(operation, input, call)
+    await this.#run(operation, input, call, target)
+  }
+
+  /** While an endless answer lasts, its caller is checked again, and the answer breaks once its rights are gone. */
+  #keepRights(operation: AnyOperation, input: unknown, call: OperationCall): void {
+    this.#leaveRights = this.#services.rights.keep(call.token, call.remote, {
+      renew(identity) {
+        operation.authorize(input, identity)
+        call.identity = identity
+      },
+      end: (refusal) => {
+        this.#leaveRights?.()
+        this.#services.logger.info('a stream was cut: its caller has no right to it any more', {
+          operation: operation.name,
+          reason: refusal.message,
+          accessor: this.#accessor,
+          request_id: this.requestId,
+        })
+        this.cut(refusal)
+      },
+    })
   }
 
   #token(): string | undefined {
@@ -437,7 +464,8 @@ function notAlone(): Refusal {
 
 /** The call as the operation sees it; the signal is made when it is looked at. */
 class OperationCall implements Call {
-  readonly identity: Identity
+  /** Of the last check of its rights. */
+  identity: Identity
   readonly raw: RawInput
   readonly token: string | undefined
   readonly hops = 0

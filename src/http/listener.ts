@@ -10,6 +10,9 @@
  * never ended as if it were whole. A caller that sends slowly, sends too much, or takes nothing costs a bounded amount
  * of memory for a bounded time. What a caller sends never reaches the log except verb, path and address.
  *
+ * An endless answer breaks within seconds once its caller's rights are gone (`rights`): permission is not judged at the
+ * beginning alone.
+ *
  * Assumes that `resolve` and the operations are correct about permission: no path here skips either.
  *
  * What can go wrong. A slow head ends with 408, an over-long one with 431, a body over the operation's limit with 413;
@@ -28,6 +31,7 @@ import type { IncomingMessage, Server, ServerResponse as Response } from 'node:h
 import { createServer as createTlsServer, Server as TlsServer } from 'node:https'
 import type { AddressInfo, Socket } from 'node:net'
 import { Fault, isErrno, messageOf, Refusal } from '../kit/errors.ts'
+import { Rights } from './rights.ts'
 import { Connections } from './connections.ts'
 import { Exchange, type ExchangeOptions, type Services, stopping } from './exchange.ts'
 import { asksForWebSocket, handshakeFault } from './handshake.ts'
@@ -41,9 +45,11 @@ import { loadAcceptor } from './websocket.ts'
 // `import` from node:http would evaluate all it exports, the whole of undici included: 10 ms and 5 MB for nothing.
 const { createServer, ServerResponse } = process.getBuiltinModule('node:http')
 
-export interface ListenerOptions extends Omit<Services, 'bodyBytesMax' | 'pathLog' | 'stopping'> {
+export interface ListenerOptions extends Omit<Services, 'bodyBytesMax' | 'pathLog' | 'stopping' | 'rights'> {
   /** How the access log shows paths. Absent: names in paths that the table does not have are hidden. */
   readonly pathLog?: PathLog
+  /** By default each caller is resolved again every second. */
+  readonly rights?: Rights
   readonly host: string
   /** 0 means any free port. */
   readonly port: number
@@ -74,6 +80,7 @@ export interface ListenerLimits {
 /** How often timeouts are looked at; they are that exact. */
 const SWEEP_MS = 1000
 const DRAIN_MS = 10_000
+const RIGHTS_CHECK_MS = 1000
 
 export class Listener {
   readonly connections: Connections
@@ -95,6 +102,7 @@ export class Listener {
     this.#services = {
       ...options,
       pathLog,
+      rights: options.rights ?? new Rights({ resolve: options.resolve, intervalMs: () => RIGHTS_CHECK_MS }),
       bodyBytesMax: () => this.#limits.bodyBytesMax,
       stopping: () => this.#stopping,
     }

@@ -287,14 +287,17 @@ export class SecretsCore implements Core {
     return this.open.admission.admit(token, remote)
   }
 
-  /** Who a token is to the rest of the process. Throws a Refusal for what is no token, and while nobody can tell. */
-  identityOf(token: string, remote: string | undefined): Identity | Promise<Identity> {
-    return this.#askable().identityOf(token, remote)
+  /**
+   * Who a token is to the rest of the process. Throws a Refusal for what is no token, and while the core cannot tell.
+   * `again`: its caller was admitted before and no use is taken.
+   */
+  identityOf(token: string, remote: string | undefined, again = false): Identity | Promise<Identity> {
+    return this.#askable().identityOf(token, remote, again)
   }
 
   /** What to tell another process about a token. Throws as `identityOf` does. */
-  grantsOf(token: string, remote: string | undefined): TokenGrants | Promise<TokenGrants> {
-    return this.#askable().grantsOf(token, remote)
+  grantsOf(token: string, remote: string | undefined, again = false): TokenGrants | Promise<TokenGrants> {
+    return this.#askable().grantsOf(token, remote, again)
   }
 
   #askable(): Admission {

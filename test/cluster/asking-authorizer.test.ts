@@ -25,8 +25,8 @@ function world(ttlMs = TTL_MS) {
     freshMs: FRESH_MS,
     ttlMs,
     now: () => clock.nowMs,
-    async ask(token) {
-      asked.push(token)
+    async ask(token, _remote, again) {
+      asked.push(again ? `${token} again` : token)
       return await server.answer(token)
     },
     identityOf: ({ accessor }) => ({ ...identity(), accessor }),
@@ -151,5 +151,21 @@ test('a refused token is refused at once for a moment, and a token that is revok
   await assert.rejects(who('t'), { code: 'permission_denied' })
   assert.deepEqual(asked, ['t', 't'])
   server.answer = noAnswer
+  await assert.rejects(who('t'), { code: 'permission_denied' })
+})
+
+test('a recheck asks a server, whatever is remembered; while none answers, what is remembered counts for its time', async () => {
+  const { asked, authorizer, clock, server, who } = world()
+  const again = async (token: string) => (await authorizer.recheck(token)).accessor
+  assert.equal(await who('t'), 'a-t')
+  assert.equal(await again('t'), 'a-t')
+  assert.deepEqual(asked, ['t', 't again'])
+  assert.equal(await again('own-token'), 'own')
+  server.answer = noAnswer
+  assert.equal(await again('t'), 'a-t')
+  clock.nowMs += TTL_MS
+  await assert.rejects(again('t'), { code: 'unavailable' })
+  server.answer = unknownToken
+  await assert.rejects(again('t'), { code: 'permission_denied' })
   await assert.rejects(who('t'), { code: 'permission_denied' })
 })

@@ -37,6 +37,12 @@ export interface TokenGrants {
   readonly isUseLimited: boolean
 }
 
+interface Presented {
+  readonly token: string
+  readonly remote: string | undefined
+  readonly again: boolean
+}
+
 export class Admission {
   readonly #core: Admitting
   /** One for each token whose entry is kept; it goes when the entry does. */
@@ -77,18 +83,18 @@ export class Admission {
   }
 
   /**
-   * Who a token is to the rest of the process. Throws a Refusal for what is no token; a token with a limited number of
-   * uses pays with one.
+   * Who a token is to the rest of the process. Throws a Refusal for what is no token. A token with a limited number of
+   * uses pays with one, unless `again` says that its caller has paid and that the answer still lasts.
    */
-  identityOf(token: string, remote: string | undefined): Identity | Promise<Identity> {
-    return this.#told(token, remote, ({ accessor, policies }) =>
+  identityOf(token: string, remote: string | undefined, again: boolean): Identity | Promise<Identity> {
+    return this.#told({ token, remote, again }, ({ accessor, policies }) =>
       this.#core.policies.identity(policies, this.#core.now(), accessor),
     )
   }
 
   /** What to tell another process about a token; refuses and counts as `identityOf`. */
-  grantsOf(token: string, remote: string | undefined): TokenGrants | Promise<TokenGrants> {
-    return this.#told(token, remote, ({ accessor, expiresAtMs, policies, usesLeft }) => {
+  grantsOf(token: string, remote: string | undefined, again: boolean): TokenGrants | Promise<TokenGrants> {
+    return this.#told({ token, remote, again }, ({ accessor, expiresAtMs, policies, usesLeft }) => {
       const nowMs = this.#core.now()
       const records = policies.flatMap((name) => this.#core.policies.find(name, nowMs) ?? [])
       const ends = [expiresAtMs, ...records.map((record) => record.expiresAtMs)].filter((ms) => ms !== undefined)
@@ -102,13 +108,13 @@ export class Admission {
     })
   }
 
-  #told<T>(token: string, remote: string | undefined, tell: (entry: TokenEntry) => T): T | Promise<T> {
+  #told<T>({ token, remote, again }: Presented, tell: (entry: TokenEntry) => T): T | Promise<T> {
     const known = this.#core.tokens.known(token, this.#core.now())
     if (!known?.mayComeFrom(remote)) {
       if (known && remote === undefined) this.#core.onUnseenAddress(known.entry.accessor)
       throw unknownToken()
     }
-    if (known.entry.usesLeft === 0) return tell(known.entry)
+    if (known.entry.usesLeft === 0 || again) return tell(known.entry)
     return this.#paid(known.entry, tell)
   }
 

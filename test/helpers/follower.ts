@@ -1,0 +1,66 @@
+/** A caller that follows something endless: what it has got, and how that ended. */
+import { type ClientRequest, request } from 'node:http'
+import type { TestContext } from 'node:test'
+import { eventually } from './edge.ts'
+import { MessageClient } from './message-client.ts'
+
+export interface Follower {
+  readonly name: string
+  /** Bytes that have come. */
+  readonly bytes: number
+  /** All of it so far. */
+  readonly text: () => string
+  /** `whole`: a clean end, which no follower may get that was cut. A number: the code a WebSocket was closed with. */
+  readonly ended: 'whole' | 'broken' | number | undefined
+}
+
+interface Asked {
+  readonly port: number
+  readonly path: string
+  readonly token: string
+}
+
+/** Follows over HTTP; resolves when the first bytes are there. */
+export async function follow(t: TestContext, name: string, { port, path, token }: Asked): Promise<Follower> {
+  let status = 0
+  let text = ''
+  const begun = { name, bytes: 0, text: () => text, ended: undefined }
+  const state: { -readonly [Key in keyof Follower]: Follower[Key] } = begun
+  const sent: ClientRequest = request(
+    { port, host: '127.0.0.1', path, headers: { 'X-Nomad-Token': token } },
+    (response) => {
+      status = response.statusCode ?? 0
+      response.on('data', (chunk: Buffer) => {
+        state.bytes += chunk.length
+        text += chunk.toString()
+      })
+      response.on('end', () => (state.ended ??= 'whole'))
+      response.on('error', () => (state.ended ??= 'broken'))
+    },
+  )
+  sent.on('error', () => (state.ended ??= 'broken'))
+  sent.end()
+  t.after(() => sent.destroy())
+  await eventually(() => state.bytes > 0 || state.ended !== undefined, `${name} begins`)
+  if (status !== 200 || state.ended !== undefined)
+    throw new Error(`${name}: ${status} ${state.ended} ${text.slice(0, 500)}`)
+  return state
+}
+
+/** Follows as a WebSocket; resolves when the first message is there. */
+export async function followMessages(t: TestContext, name: string, { port, path, token }: Asked): Promise<Follower> {
+  const client = new MessageClient({ port, path, lines: [`X-Nomad-Token: ${token}`] })
+  t.after(() => client.socket.destroy())
+  await client.until(`${name} begins`, ({ messages, closed }) => messages.length > 0 || closed)
+  if (client.closed) throw new Error(`${name}: ${client.closed.code} ${client.closed.reason}`)
+  return {
+    name,
+    get bytes() {
+      return client.messages.reduce((sum, { bytes }) => sum + bytes.length, 0)
+    },
+    text: () => client.texts.join(''),
+    get ended() {
+      return client.closed?.code ?? (client.ended && 'broken')
+    },
+  }
+}
