@@ -39,7 +39,7 @@ export function clusterFamilies(cluster: Cluster, hasNats: boolean): AnyFamily[]
 }
 
 function rosterFamilies(cluster: Cluster, roster: NonNullable<Cluster['roster']>): Family[] {
-  const nodes: Record<string, number> = { ready: 0, down: 0 }
+  const nodes: Record<string, number> = { ready: 0, down: 0, disconnected: 0 }
   for (const { status } of roster.nodes()) nodes[status] = (nodes[status] ?? 0) + 1
   return [
     {
@@ -54,6 +54,12 @@ function rosterFamilies(cluster: Cluster, roster: NonNullable<Cluster['roster']>
       kind: 'counter',
       help: 'Beats and states of nodes that this server has heard, by what became of them.',
       points: Object.entries(cluster.nodeMessages).map(([result, value]) => ({ labels: { result }, value })),
+    },
+    {
+      name: 'outpost.roster_refused',
+      kind: 'counter',
+      help: 'Messages of nodes that were refused, and allocations claimed by a node that does not own them, by reason.',
+      points: Object.entries(roster.refusals.counts).map(([reason, value]) => ({ labels: { reason }, value })),
     },
     single(
       'counter',

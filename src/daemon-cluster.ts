@@ -10,6 +10,7 @@ import { type AskingAuthorizer, createAskingAuthorizer } from './cluster/asking-
 import { type Authorizer, EVERYBODY, type Grants, type KeepsRights, type OwnAuthorizer } from './cluster/authorizer.ts'
 import { AssertionIssuer } from './cluster/call-to-node.ts'
 import { Announcer } from './cluster/announce.ts'
+import type { Claim } from './cluster/claims.ts'
 import { CurveKey } from './cluster/envelope.ts'
 import type { NodeState } from './cluster/description.ts'
 import { FORGET_TOKENS, forgetOperation, SEALED_SERVER } from './cluster/forget-operation.ts'
@@ -60,12 +61,15 @@ export function rosterStoreIn(database: RosterDatabase): RosterStore {
     saveAllocation: (id, record) => database.put('allocation', id, record),
     removeNode: (id) => database.remove('node', id),
     removeAllocation: (id) => database.remove('allocation', id),
+    saveClaim: (id, claim) => database.put('claim', id, claim),
+    removeClaim: (id) => database.remove('claim', id),
     load() {
       // What this program wrote itself; a row of another shape would be of another version, which the database refuses.
       const nodes = [...database.rows('node')].map(({ value }) => value as { record: NodeRecord; publicKey: string })
       const allocations = [...database.rows('allocation')].map(({ value }) => value as AllocationRecord)
+      const claims = [...database.rows('claim')].map(({ id, value }) => ({ id, claim: value as Claim }))
       const indexes = [...nodes.map(({ record }) => record.modifyIndex), ...allocations.map((each) => each.modifyIndex)]
-      return { index: indexes.reduce((a, b) => Math.max(a, b), 0), nodes, allocations }
+      return { index: indexes.reduce((a, b) => Math.max(a, b), 0), nodes, allocations, claims }
     },
   }
 }
@@ -267,8 +271,8 @@ export class Cluster {
       issuer: new AssertionIssuer({ key: () => keys.own }),
     })
     if (this.roster) {
-      const logged = { roster: this.roster, logger: logger.named('roster') }
-      this.#listener = new RosterListener({ link: this.#link, subjects: this.#subjects, ...logged })
+      const heard = { roster: this.roster, ownNodeId: parts.host?.nodeId }
+      this.#listener = new RosterListener({ link: this.#link, subjects: this.#subjects, ...heard })
       this.#listener.start()
       const tokens = tokenOperation(parts.grantsOf)
       const sealed = { link: this.#link, curve: this.#curve }

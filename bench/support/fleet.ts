@@ -123,7 +123,7 @@ async function fill({ nodes: count, allocationsEach }: FleetSize): Promise<Fille
   const roster = new Roster({ store: NO_STORE, logger })
   const facts = { name: 's', datacenter: 'dc1', version: '0', id: '', address: () => '127.0.0.1:1' }
   const room = new ServerRoom({ roster, region: 'global', facts, collect: async () => undefined, logger })
-  new RosterListener({ link, subjects, roster, logger }).start()
+  new RosterListener({ link, subjects, roster, ownNodeId: undefined }).start()
   // Only some of the nodes beat at a time here; the others are not to be taken for silent.
   setInterval(() => roster.pardon(), 5000).unref()
   const startMs = performance.now()

@@ -1,12 +1,21 @@
 /**
  * The node's side of the roster: a beat every ten seconds, the whole state when it has changed (an allocation that begins
  * or ends within a second, anything else with the next beat) or when a server asks for it. Changes in between are folded
- * into one message; what is sent is always how things are then.
+ * into one message; what is sent is always how things are then. Large states are sent less often, and a host with more
+ * allocations than servers take leaves out those that ended and are oldest.
  */
 import type { KeyObject } from 'node:crypto'
 import type { Logger } from '../kit/log.ts'
 import { Complaints } from './complaints.ts'
-import { digestOf, type NodeMessage, type NodeState, signMessage } from './description.ts'
+import {
+  ALLOCATIONS_MAX,
+  type AllocationDescription,
+  digestOf,
+  type NodeMessage,
+  type NodeState,
+  signMessage,
+  STATE_BYTES_MAX,
+} from './description.ts'
 import type { Link, Subscription } from './link.ts'
 import { BEAT_MS } from './roster.ts'
 import { decodeSpeaker } from './speaker.ts'
@@ -15,6 +24,8 @@ import { WIRE_VERSION } from './wire.ts'
 
 /** Least time between two states: a host where much happens must not flood everybody. */
 const STATE_REST_MS = 500
+/** Bytes of states a second: half of what a server takes of a node. */
+const STATE_BYTES_PER_SECOND = 512 * 1024
 /** Beats are this much apart, more or less, so that a thousand nodes do not beat as one. */
 const JITTER = 0.1
 
@@ -39,6 +50,7 @@ export class Announcer {
   #beatTimer: NodeJS.Timeout | undefined
   #stateTimer: NodeJS.Timeout | undefined
   #stateAtMs = Number.NEGATIVE_INFINITY
+  #stateBytes = 0
   #run: number
   #sequence = 0
   /** Until then another process is taken for this node. */
@@ -105,7 +117,8 @@ export class Announcer {
 
   #soon(): void {
     if (this.#isStopped || this.#stateTimer) return
-    const waitMs = Math.max(0, this.#stateAtMs + STATE_REST_MS - performance.now())
+    const restMs = Math.max(STATE_REST_MS, (this.#stateBytes / STATE_BYTES_PER_SECOND) * 1000)
+    const waitMs = Math.max(0, this.#stateAtMs + restMs - performance.now())
     this.#stateTimer = setTimeout(() => {
       this.#stateTimer = undefined
       this.#sendState()
@@ -122,14 +135,14 @@ export class Announcer {
 
   /** With the state when that has changed meanwhile. */
   #beat(): void {
-    const digest = digestOf(this.#options.state())
+    const digest = digestOf(this.#state())
     if (digest === this.#digest) this.#send('beat', { kind: 'beat', ...this.#order() })
     else this.#sendState()
   }
 
   #sendState(): void {
     this.#stateAtMs = performance.now()
-    const state = this.#options.state()
+    const state = this.#state()
     this.#digest = digestOf(state)
     this.#send('state', {
       kind: 'state',
@@ -137,6 +150,18 @@ export class Announcer {
       node: state.node,
       allocations: [...state.allocations],
     })
+  }
+
+  /** As much of the present state as servers take. */
+  #state(): NodeState {
+    const state = this.#options.state()
+    const left = state.allocations.length - ALLOCATIONS_MAX
+    if (left <= 0) return state
+    this.#complaints.error('this host has more allocations than it may announce, collect some', {
+      node_id: this.#options.nodeId,
+      left_out: left,
+    })
+    return { ...state, allocations: [...state.allocations].sort(byWeight).slice(0, ALLOCATIONS_MAX) }
   }
 
   #order() {
@@ -147,16 +172,29 @@ export class Announcer {
     const { link, subjects, nodeId, key, logger } = this.#options
     const subject = subjects.roster(nodeId, kind)
     const bytes = signMessage(message, subject, key)
-    if (bytes.length > link.payloadBytesMax) {
+    if (bytes.length > Math.min(link.payloadBytesMax, STATE_BYTES_MAX)) {
       // Once: it is tried again with every beat.
       if (this.#isTooMuch) return
       this.#isTooMuch = true
-      logger.error('this node has more to say than a message may hold, raise max_payload of the NATS server', {
-        bytes: bytes.length,
-      })
+      logger.error(
+        'this node has more to say than a message may hold: collect allocations, or raise max_payload of NATS',
+        {
+          bytes: bytes.length,
+          bytes_max: STATE_BYTES_MAX,
+        },
+      )
       return
     }
-    if (kind === 'state') this.#isTooMuch = false
+    if (kind === 'state') [this.#isTooMuch, this.#stateBytes] = [false, bytes.length]
     link.publish(subject, bytes)
   }
+}
+
+/** Those that may still write come first, then the newest. */
+function byWeight(a: AllocationDescription, b: AllocationDescription): number {
+  return Number(isLive(b)) - Number(isLive(a)) || b.createTimeMs - a.createTimeMs
+}
+
+function isLive({ clientStatus }: AllocationDescription): boolean {
+  return clientStatus === 'running' || clientStatus === 'pending'
 }

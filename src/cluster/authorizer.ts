@@ -22,7 +22,7 @@
  * fixed; a reload builds a new authorizer and swaps it in, so a call sees the old set or the new one, never a mix.
  */
 import { createHash, timingSafeEqual } from 'node:crypto'
-import { Fault, unknownToken } from '../kit/errors.ts'
+import { Fault, type Refusal, unknownToken } from '../kit/errors.ts'
 import type { Identity } from '../kit/operation.ts'
 
 /** What a token may do, as one process tells another. */

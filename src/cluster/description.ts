@@ -21,6 +21,13 @@ const HEAD_BYTES = 1 + KEY_BYTES + SIGNATURE_BYTES
 /** What precedes the raw key in the DER form of an Ed25519 public key (RFC 8410). */
 const SPKI_PREFIX = Buffer.from('302a300506032b6570032100', 'hex')
 
+/** Largest message with a state, in bytes: as much as a NATS server should ever be set to let through. */
+export const STATE_BYTES_MAX = 8 << 20
+/** Largest message of any other kind. */
+export const BEAT_BYTES_MAX = 8192
+/** Allocations that a node may announce. A host that has more leaves out those that ended first. */
+export const ALLOCATIONS_MAX = 10_000
+
 const name = v.pipe(v.string(), v.maxLength(1024))
 const text = v.pipe(v.string(), v.maxLength(65_536))
 const number = v.pipe(v.number(), v.finite())
@@ -78,7 +85,7 @@ const messageSchema = v.variant('kind', [
     kind: v.literal('state'),
     ...common,
     node: nodeSchema,
-    allocations: v.pipe(v.array(allocationSchema), v.maxLength(100_000)),
+    allocations: v.array(allocationSchema),
   }),
   /** It goes away on purpose. */
   v.object({ kind: v.literal('leave'), ...common }),
@@ -123,8 +130,11 @@ export interface SignedMessage {
   readonly publicKey: Buffer
 }
 
-/** What was said and by which key, or why it cannot be trusted. */
-export function openMessage(payload: Uint8Array, subject: string): SignedMessage | 'malformed' | 'newer' | 'forged' {
+/** What was said and by which key, or why it is refused. */
+export function openMessage(
+  payload: Uint8Array,
+  subject: string,
+): SignedMessage | 'malformed' | 'newer' | 'forged' | 'allocations' {
   const bytes = Buffer.from(payload.buffer, payload.byteOffset, payload.length)
   if (bytes.length <= HEAD_BYTES) return 'malformed'
   if (bytes[0] !== FORMAT) return (bytes[0] ?? 0) > FORMAT ? 'newer' : 'malformed'
@@ -136,6 +146,8 @@ export function openMessage(payload: Uint8Array, subject: string): SignedMessage
   const unpacked = unpack(body)
   const version = v.safeParse(v.object({ version: count }), unpacked)
   if (version.success && version.output.version > WIRE_VERSION) return 'newer'
+  const counted = v.safeParse(v.object({ allocations: v.array(v.unknown()) }), unpacked)
+  if (counted.success && counted.output.allocations.length > ALLOCATIONS_MAX) return 'allocations'
   const parsed = v.safeParse(messageSchema, unpacked)
   return parsed.success ? { message: parsed.output, publicKey } : 'malformed'
 }

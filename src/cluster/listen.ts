@@ -1,10 +1,14 @@
 /**
  * The server's side of the roster: hears every node, checks who speaks, and asks for what it does not know. A server that
  * has just begun asks every node once, as their beats come in, some at a time.
+ *
+ * A node may send so many messages and so many bytes a second, and a state of so many bytes and allocations. What is more
+ * is refused before its signature is checked, counted, and logged once a minute: it costs this server next to nothing, and
+ * other nodes do not notice it. A refused state heals itself: the next beat that is taken asks for it again. The bus must
+ * keep nodes from sending under the names of others (permissions.ts); where it does not, one can use up what is another's.
  */
-import type { Logger } from '../kit/log.ts'
-import { Complaints } from './complaints.ts'
-import { openMessage } from './description.ts'
+import { Allowance } from './allowance.ts'
+import { BEAT_BYTES_MAX, openMessage, STATE_BYTES_MAX } from './description.ts'
 import type { Link, Message, Subscription } from './link.ts'
 import type { Roster } from './roster.ts'
 import { encodeSpeaker } from './speaker.ts'
@@ -13,6 +17,11 @@ import type { Subjects } from './subjects.ts'
 /** One word to a node in this time: the answer may be on its way. */
 const ASK_AGAIN_MS = 3000
 const SWEEP_MS = 1000
+/** Messages of a node a second and at once. It sends two states a second at most, and a beat in ten. */
+const MESSAGES = { perSecond: 5, most: 60 }
+/** Bytes of its states. `announce.ts` keeps to half of the first figure. */
+const STATE_BYTES = { perSecond: 1 << 20, most: 4 * STATE_BYTES_MAX }
+const NODE_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
 const NOTHING = new Uint8Array(0)
 
 /** What became of a message about a node: those of the roster, and `malformed`. */
@@ -22,17 +31,29 @@ export class RosterListener {
   readonly #link: Link
   readonly #subjects: Subjects
   readonly #roster: Roster
-  readonly #complaints: Complaints
+  readonly #ownNodeId: string | undefined
+  readonly #messages: Allowance
+  readonly #stateBytes: Allowance
   readonly #askedAtMs = new Map<string, number>()
   readonly #counts = { taken: 0, old: 0, superseded: 0, refused: 0, malformed: 0 }
   #subscription: Subscription | undefined
   #sweeper: NodeJS.Timeout | undefined
 
-  constructor(options: { link: Link; subjects: Subjects; roster: Roster; logger: Logger }) {
+  constructor(options: {
+    readonly link: Link
+    readonly subjects: Subjects
+    readonly roster: Roster
+    /** This process's own node, where it has one. */
+    readonly ownNodeId: string | undefined
+    readonly now?: () => number
+  }) {
     this.#link = options.link
     this.#subjects = options.subjects
     this.#roster = options.roster
-    this.#complaints = new Complaints(options.logger)
+    this.#ownNodeId = options.ownNodeId
+    const now = options.now ?? (() => performance.now())
+    this.#messages = new Allowance({ ...MESSAGES, now })
+    this.#stateBytes = new Allowance({ ...STATE_BYTES, now })
   }
 
   start(): void {
@@ -59,14 +80,16 @@ export class RosterListener {
   }
 
   #taken({ subject, payload }: Message): Result {
+    const { refusals } = this.#roster
     const parts = this.#subjects.partsOfRoster(subject)
-    const opened = parts ? openMessage(payload, subject) : 'malformed'
-    if (!parts || typeof opened === 'string') {
-      this.#complain(typeof opened === 'string' ? opened : 'malformed', parts?.nodeId)
-      return 'malformed'
+    const excess = parts && this.#excessOf(parts, payload.length)
+    if (excess) {
+      refusals.count(excess, parts.nodeId, { bytes: payload.length })
+      return 'refused'
     }
-    if (opened.message.kind !== parts.kind) {
-      this.#complain('malformed', parts.nodeId)
+    const opened = parts && NODE_ID.test(parts.nodeId) ? openMessage(payload, subject) : 'malformed'
+    if (!parts || typeof opened === 'string' || opened.message.kind !== parts.kind) {
+      refusals.count(typeof opened === 'string' ? opened : 'malformed', parts?.nodeId)
       return 'malformed'
     }
     const result = this.#roster.take(parts.nodeId, opened)
@@ -88,13 +111,21 @@ export class RosterListener {
     this.#link.publish(this.#subjects.describe(nodeId), what)
   }
 
-  #complain(what: string, nodeId: string | undefined): void {
-    this.#complaints.warn('messages about nodes were refused', { reason: what, node_id: nodeId })
+  /** What a message has too much of, before anything is made of its bytes. */
+  #excessOf({ nodeId, kind }: { nodeId: string; kind: string }, bytes: number): 'rate' | 'bytes' | undefined {
+    // What is no node is not counted by name: names are without end.
+    if (!NODE_ID.test(nodeId)) return undefined
+    if (!this.#messages.take(nodeId, 1)) return 'rate'
+    if (bytes > (kind === 'state' ? STATE_BYTES_MAX : BEAT_BYTES_MAX)) return 'bytes'
+    return kind !== 'state' || this.#stateBytes.take(nodeId, bytes) ? undefined : 'rate'
   }
 
   #sweep(): void {
-    // While nothing can be heard, silence means nothing.
+    // While nothing can be heard, silence means nothing: no node is down for it.
     if (this.#link.isConnected) this.#roster.sweep()
+    else this.#roster.disconnect(this.#ownNodeId)
+    this.#messages.sweep()
+    this.#stateBytes.sweep()
     const nowMs = performance.now()
     for (const [nodeId, atMs] of this.#askedAtMs) if (nowMs - atMs > ASK_AGAIN_MS) this.#askedAtMs.delete(nodeId)
   }

@@ -3,13 +3,19 @@
  * over a node's own word: a call is still answered by the node.
  *
  * Each change raises the index, as the compatible system counts, and wakes whoever waits for one. A node that misses
- * three beats is `down`; with its next one it is `ready` again. Times are when this server heard, by its own clock, so a
- * node whose clock is wrong does no harm.
+ * three beats is `down`; with its next one it is `ready` again. While this server itself hears nothing, a node whose last
+ * beat is too old is `disconnected`: its state is unknown, and it is not declared down for that. Times are when this
+ * server heard, by its own clock, so a node whose clock is wrong does no harm.
  *
- * The first key that is seen for a node ID is kept; another one is refused and said loudly, once a minute at most.
+ * The first key that is seen for a node ID is kept, and so is the first key that announces an allocation: another one is
+ * refused, counted, and logged once a minute at most. It does not matter whether the owner is ready, down or restarting,
+ * or whether it reports the allocation at present (`claims.ts`). A purge of the owner ends what it owns, and the next
+ * announcement counts as the first one. A roster that was lost has no owners: whoever announces first owns.
  */
 import type { Logger } from '../kit/log.ts'
+import { type Claim, Claims } from './claims.ts'
 import type { AllocationDescription, NodeDescription, NodeState, SignedMessage } from './description.ts'
+import { RosterRefusals } from './refusals.ts'
 import type { Speaker } from './speaker.ts'
 
 export const BEAT_MS = 10_000
@@ -19,7 +25,9 @@ const LATE_MS = 1.5 * BEAT_MS
 /** A node that is down for so long is forgotten. */
 const FORGET_AFTER_MS = 24 * 3600 * 1000
 const EVENTS_MAX = 10
-const QUIET_MS = 60_000
+/** While nothing can be heard, what is older is no news: a beat with its jitter, and a little. */
+const STALE_MS = 1.2 * BEAT_MS
+const EXPIRE_CLAIMS_MS = 60_000
 
 export interface NodeEvent {
   readonly message: string
@@ -27,9 +35,12 @@ export interface NodeEvent {
   readonly index: number
 }
 
+/** Of those that stock clients know. `disconnected`: this server cannot hear it at present. */
+export type NodeStatus = 'ready' | 'down' | 'disconnected'
+
 export interface NodeRecord {
   readonly node: NodeDescription
-  readonly status: 'ready' | 'down'
+  readonly status: NodeStatus
   /** Why it is what it is. */
   readonly statusText: string
   readonly statusAtMs: number
@@ -70,6 +81,8 @@ export interface RosterStore {
   saveAllocation(id: string, record: AllocationRecord): void
   removeNode(id: string): void
   removeAllocation(id: string): void
+  saveClaim(id: string, claim: Claim): void
+  removeClaim(id: string): void
   load(): RosterContent
 }
 
@@ -79,13 +92,17 @@ export const NO_STORE: RosterStore = {
   saveAllocation: () => undefined,
   removeNode: () => undefined,
   removeAllocation: () => undefined,
-  load: () => ({ index: 0, nodes: [], allocations: [] }),
+  saveClaim: () => undefined,
+  removeClaim: () => undefined,
+  load: () => ({ index: 0, nodes: [], allocations: [], claims: [] }),
 }
 
 export interface RosterContent {
   readonly index: number
   readonly nodes: Iterable<{ readonly record: NodeRecord; readonly publicKey: string }>
   readonly allocations: Iterable<AllocationRecord>
+  /** To allocations that no node reported last. */
+  readonly claims: Iterable<{ readonly id: string; readonly claim: Claim }>
 }
 
 interface Entry {
@@ -99,12 +116,14 @@ interface Entry {
   isHeard: boolean
   /** Allocations on it. */
   readonly allocations: Set<string>
-  complainedAtMs: number
+  /** It claims allocations of others: its state is asked for again when one of them becomes free. */
+  hasRefused: boolean
 }
 
 export interface RosterOptions {
   readonly store: RosterStore
   readonly logger: Logger
+  readonly refusals?: RosterRefusals
   /** Monotonic and wall time, in milliseconds. */
   readonly now?: () => { readonly monotonicMs: number; readonly wallMs: number }
 }
@@ -115,13 +134,18 @@ export class Roster {
   readonly #now: () => { readonly monotonicMs: number; readonly wallMs: number }
   readonly #nodes = new Map<string, Entry>()
   readonly #allocations = new Map<string, AllocationRecord>()
+  readonly #claims: Claims
+  readonly refusals: RosterRefusals
   readonly #listeners = new Set<(change: RosterChange) => void>()
   #index = 1
   /** Beats since the start that came late. */
   lateBeats = 0
+  #expiredAtMs = 0
 
   constructor(options: RosterOptions) {
     this.#store = options.store
+    this.#claims = new Claims(options.store)
+    this.refusals = options.refusals ?? new RosterRefusals(options.logger)
     this.#logger = options.logger
     this.#now = options.now ?? (() => ({ monotonicMs: performance.now(), wallMs: Date.now() }))
     this.#load()
@@ -129,26 +153,24 @@ export class Roster {
 
   /** What was known before the restart; nodes are taken for ready until they have missed their beats. */
   #load(): void {
-    const { index, nodes, allocations } = this.#store.load()
+    const { index, nodes, allocations, claims } = this.#store.load()
     this.#index = Math.max(1, index)
     const heardAtMs = this.#now().monotonicMs
     for (const { record, publicKey } of nodes) {
-      const entry = {
-        record,
-        publicKey,
-        digest: '',
-        run: 0,
-        sequence: 0,
-        heardAtMs,
-        complainedAtMs: -QUIET_MS,
-        isHeard: false,
-      }
+      const order = { digest: '', run: 0, sequence: 0, heardAtMs, hasRefused: false, isHeard: false }
+      const entry = { record, publicKey, ...order }
       this.#nodes.set(record.node.id, { ...entry, allocations: new Set() })
     }
     for (const record of allocations) {
-      this.#allocations.set(record.allocation.id, record)
-      this.#nodes.get(record.nodeId)?.allocations.add(record.allocation.id)
+      const { id } = record.allocation
+      const entry = this.#nodes.get(record.nodeId)
+      if (entry) {
+        this.#allocations.set(id, record)
+        entry.allocations.add(id)
+        // Its node's row cannot be read, so its owner's key is not known.
+      } else this.#store.removeAllocation(id)
     }
+    this.#claims.load(claims)
   }
 
   /** Rises with every change. */
@@ -211,7 +233,7 @@ export class Roster {
     if (!entry) return message.kind === 'beat' ? 'ask' : 'old'
     this.#heard(entry, message)
     if (message.kind === 'leave') this.#setStatus(entry, 'down', 'Node left')
-    else if (entry.record.status === 'down') this.#setStatus(entry, 'ready', 'Node heartbeat resumed')
+    else if (entry.record.status !== 'ready') this.#setStatus(entry, 'ready', 'Node heartbeat resumed')
     return message.kind === 'beat' && entry.digest !== message.digest ? 'ask' : 'taken'
   }
 
@@ -220,20 +242,11 @@ export class Roster {
     const entry = this.#nodes.get(nodeId)
     if (!entry) return undefined
     const { publicKey, run, record } = entry
-    return { publicKey: Buffer.from(publicKey, 'base64'), run, isThere: record.status === 'ready' }
+    return { publicKey: Buffer.from(publicKey, 'base64'), run, isThere: record.status !== 'down' }
   }
 
   #refuse(entry: Entry): 'refused' {
-    const { monotonicMs } = this.#now()
-    if (monotonicMs - entry.complainedAtMs >= QUIET_MS) {
-      entry.complainedAtMs = monotonicMs
-      this.#logger.error(
-        'another key speaks for a node that is known: refused. A copied state directory, or a forgery',
-        {
-          node_id: entry.record.node.id,
-        },
-      )
-    }
+    this.refusals.count('key', entry.record.node.id)
     return 'refused'
   }
 
@@ -249,7 +262,7 @@ export class Roster {
       createIndex: index,
       modifyIndex: index,
     }
-    const order = { digest: '', run: 0, sequence: 0, heardAtMs: 0, complainedAtMs: -QUIET_MS, isHeard: true }
+    const order = { digest: '', run: 0, sequence: 0, heardAtMs: 0, hasRefused: false, isHeard: true }
     const entry: Entry = { record, publicKey, ...order, allocations: new Set() }
     this.#nodes.set(node.id, entry)
     this.#logger.info('node registered', { node_id: node.id, name: node.name })
@@ -261,13 +274,13 @@ export class Roster {
     state: NodeState,
     order: { run: number; sequence: number; digest: string; isNew: boolean },
   ): void {
-    const wasDown = entry.record.status === 'down'
+    const wasReady = entry.record.status === 'ready'
     this.#heard(entry, order)
-    if (entry.digest === order.digest && !wasDown) return
+    if (entry.digest === order.digest && wasReady) return
     entry.digest = order.digest
     if (order.isNew || !isSame(entry.record.node, state.node)) this.#register(entry, state)
     this.#takeAllocations(entry, state.allocations)
-    if (wasDown) this.#setStatus(entry, 'ready', 'Node re-registered')
+    if (!wasReady) this.#setStatus(entry, 'ready', 'Node re-registered')
   }
 
   #register(entry: Entry, { node }: NodeState): void {
@@ -280,10 +293,11 @@ export class Roster {
   #takeAllocations(entry: Entry, allocations: readonly AllocationDescription[]): void {
     const nodeId = entry.record.node.id
     const named = new Set<string>()
+    entry.hasRefused = false
     for (const allocation of allocations) {
+      if (!this.#mayHave(entry, allocation.id)) continue
       const known = this.#allocations.get(allocation.id)
-      // Nobody takes over what another node that is there has: it would draw that allocation's calls to itself.
-      if (known && known.nodeId !== nodeId && this.#nodes.get(known.nodeId)?.record.status === 'ready') continue
+      this.#claims.delete(allocation.id)
       named.add(allocation.id)
       if (known?.nodeId === nodeId && isSame(known.allocation, allocation)) continue
       if (known && known.nodeId !== nodeId) this.#nodes.get(known.nodeId)?.allocations.delete(allocation.id)
@@ -304,8 +318,30 @@ export class Roster {
     for (const id of entry.allocations) if (!named.has(id)) this.#removeAllocation(entry, id)
   }
 
+  /** Another key would draw the allocation's calls to itself. The owner's own key may come under another node ID. */
+  #mayHave(entry: Entry, allocationId: string): boolean {
+    const nodeId = entry.record.node.id
+    const holder = this.#allocations.get(allocationId)?.nodeId
+    if (holder === nodeId) return true
+    const other = holder === undefined ? undefined : this.#nodes.get(holder)
+    const owner = other?.publicKey ?? this.#claims.get(allocationId)?.publicKey
+    if (owner === undefined || (owner === entry.publicKey && other?.record.status !== 'ready')) return true
+    entry.hasRefused = true
+    const of = holder ?? this.#claims.get(allocationId)?.nodeId
+    this.refusals.count('claim', nodeId, { alloc_id: allocationId, owner_node_id: of })
+    return false
+  }
+
+  /** Allocations became free: whoever was refused one is asked again. */
+  #released(): void {
+    for (const entry of this.#nodes.values()) if (entry.hasRefused) entry.digest = ''
+  }
+
+  /** Its node does not report it any more; what it owns stays its own. */
   #removeAllocation(entry: Entry, id: string): void {
+    const { publicKey, record: of } = entry
     entry.allocations.delete(id)
+    this.#claims.add(id, { nodeId: of.node.id, publicKey, sinceMs: this.#now().wallMs })
     const record = this.#allocations.get(id)
     this.#allocations.delete(id)
     this.#store.removeAllocation(id)
@@ -316,40 +352,61 @@ export class Roster {
   pardon(): void {
     const { monotonicMs } = this.#now()
     for (const entry of this.#nodes.values()) {
-      if (entry.record.status !== 'ready') continue
+      if (entry.record.status === 'down') continue
       entry.heardAtMs = monotonicMs
       entry.isHeard = false
     }
   }
 
-  /** Nodes that are taken for ready and have not spoken since the start, or since the connection to NATS came back. */
+  /** Nodes that are not down and have not spoken since the start, or since the connection to NATS came back. */
   get unheardCount(): number {
     let count = 0
-    for (const { isHeard, record } of this.#nodes.values()) if (!isHeard && record.status === 'ready') count++
+    for (const { isHeard, record } of this.#nodes.values()) if (!isHeard && record.status !== 'down') count++
     return count
+  }
+
+  /**
+   * This server hears nothing at present: nodes whose last beat is too old are `disconnected` until they are heard again.
+   * `ownNodeId` is this process itself, which it knows to be there. Call it every second or so meanwhile.
+   */
+  disconnect(ownNodeId: string | undefined): void {
+    const { monotonicMs } = this.#now()
+    let count = 0
+    for (const [id, entry] of this.#nodes) {
+      if (id === ownNodeId || entry.record.status !== 'ready' || monotonicMs - entry.heardAtMs <= STALE_MS) continue
+      this.#setStatus(entry, 'disconnected', 'This server has no connection to NATS')
+      count++
+    }
+    if (count > 0) this.#logger.warn('nodes cannot be heard, their state is unknown', { nodes: count })
   }
 
   /** Looks for nodes that are silent. Call it every second or so. */
   sweep(): void {
-    const { monotonicMs } = this.#now()
+    const { monotonicMs, wallMs } = this.#now()
+    if (monotonicMs - this.#expiredAtMs > EXPIRE_CLAIMS_MS) {
+      this.#expiredAtMs = monotonicMs
+      if (this.#claims.expire(wallMs) > 0) this.#released()
+    }
     for (const [id, entry] of this.#nodes) {
       const silentMs = monotonicMs - entry.heardAtMs
       if (silentMs > FORGET_AFTER_MS) this.#forget(id, entry)
-      else if (silentMs > MISSED_MAX * BEAT_MS && entry.record.status === 'ready') {
+      else if (silentMs > MISSED_MAX * BEAT_MS && entry.record.status !== 'down') {
         this.#setStatus(entry, 'down', 'Node heartbeat missed')
       }
     }
   }
 
   /**
-   * Forgets a node with its key and its allocations, as if it had never been there; one that is alive comes back with its
-   * next beat, whatever key it has then. False for one that is not known.
+   * Forgets a node with its key, its allocations and its claims, as if it had never been there; one that is alive comes
+   * back with its next beat, whatever key it has then. False for one that is not known and owns nothing.
    */
   purge(id: string): boolean {
     const entry = this.#nodes.get(id)
-    if (!entry) return false
-    this.#logger.warn('a node was purged', { node_id: id, name: entry.record.node.name })
-    this.#forget(id, entry)
+    if (entry) this.#forget(id, entry)
+    const claims = this.#claims.deleteOf(id)
+    if (!entry && claims === 0) return false
+    this.#logger.warn('a node was purged', { node_id: id, name: entry?.record.node.name, allocations_released: claims })
+    this.#released()
     return true
   }
 
@@ -369,14 +426,18 @@ export class Roster {
     entry.sequence = sequence
   }
 
-  #setStatus(entry: Entry, status: 'ready' | 'down', text: string): void {
-    if (entry.record.status === status) return
+  #setStatus(entry: Entry, status: NodeStatus, text: string): void {
+    const before = entry.record.status
+    if (before === status) return
     const index = this.#next()
     const { wallMs } = this.#now()
     const events = [...entry.record.events, { message: text, atMs: wallMs, index }].slice(-EVENTS_MAX)
     entry.record = { ...entry.record, status, statusText: text, statusAtMs: wallMs, events, modifyIndex: index }
     const { id, name } = entry.record.node
-    this.#logger[status === 'down' ? 'warn' : 'info'](`node is ${status}`, { node_id: id, name, reason: text })
+    // All nodes together are disconnected and come back, which is logged in one line for all.
+    if (status === 'down' || (status === 'ready' && before === 'down')) {
+      this.#logger[status === 'down' ? 'warn' : 'info'](`node is ${status}`, { node_id: id, name, reason: text })
+    }
     this.#store.saveNode(id, entry.record, entry.publicKey)
     this.#tell({ index, kind: 'node', type: 'NodeEvent', key: id, record: entry.record })
   }

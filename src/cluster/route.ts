@@ -28,6 +28,7 @@ import { Refusal } from '../kit/errors.ts'
 import { type AnyOperation, type Call, type Chunk, type Identity, type JsonText, type Place } from '../kit/operation.ts'
 import { isUuid } from '../kit/schema.ts'
 import type { ForwardedRequest } from './forward.ts'
+import type { NodeStatus } from './roster.ts'
 import { ANY, type Group } from './subjects.ts'
 import { HOPS_MAX, wholeAnswerOf } from './wire.ts'
 
@@ -41,7 +42,7 @@ export interface Directory {
   /** The namespace of an allocation that is elsewhere. */
   namespaceOf(allocationId: string): string | undefined
   /** Undefined for a node that nobody has heard of. */
-  nodeState(nodeId: string): 'ready' | 'down' | undefined
+  nodeState(nodeId: string): NodeStatus | undefined
   /** True for a process that keeps no such list and can ask one that does. */
   readonly canAsk: boolean
 }

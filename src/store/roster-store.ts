@@ -1,5 +1,5 @@
 /**
- * The roster's database: which nodes and allocations a server has heard of, so that it shows after a restart what it knew
+ * The roster's database: which nodes and allocations a server has heard of, and which key owns an allocation, so that it shows after a restart what it knew
  * before. It promises less than the store of secrets (`store.ts`), whose words elsewhere (commit, durable) do not hold here.
  *
  * Promises. What was handed over is written within a second or so, in transactions, each record whole; the caller never
@@ -26,7 +26,7 @@ const FLUSH_MS = 500
 /** Rows of one transaction: a few milliseconds. */
 const ROWS_MAX = 500
 
-const TABLES = ['node', 'allocation'] as const
+const TABLES = ['node', 'allocation', 'claim'] as const
 type Table = (typeof TABLES)[number]
 
 export interface StoredRow {
@@ -83,6 +83,7 @@ export class RosterDatabase {
     const each = (sql: (table: Table) => string) => ({
       node: this.#database.prepare(sql('node')),
       allocation: this.#database.prepare(sql('allocation')),
+      claim: this.#database.prepare(sql('claim')),
     })
     this.#put = each(
       (table) => `INSERT INTO ${table} VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET value = excluded.value`,

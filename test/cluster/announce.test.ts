@@ -5,19 +5,11 @@ import { test, type TestContext } from 'node:test'
 import { Announcer } from '../../src/cluster/announce.ts'
 import { MemoryBus } from '../../src/cluster/link.ts'
 import { RosterListener } from '../../src/cluster/listen.ts'
-import { Roster, type RosterStore } from '../../src/cluster/roster.ts'
+import { NO_STORE, Roster } from '../../src/cluster/roster.ts'
 import { Subjects } from '../../src/cluster/subjects.ts'
 import { keepingLogger, until } from '../host/host-fixture.ts'
 
 const NODE = '6f1c0b9e-2f0a-4a51-9d0c-0a1b2c3d4e5f'
-const NO_STORE: RosterStore = {
-  saveNode: () => undefined,
-  saveAllocation: () => undefined,
-  removeNode: () => undefined,
-  removeAllocation: () => undefined,
-  load: () => ({ index: 0, nodes: [], allocations: [] }),
-}
-
 function newKey() {
   const { privateKey } = generateKeyPairSync('ed25519')
   const publicKey = createPublicKey(privateKey).export({ format: 'der', type: 'spki' }).subarray(-32)
@@ -29,7 +21,7 @@ function worldFor(t: TestContext) {
   const subjects = new Subjects('global')
   const clock = { monotonicMs: 0, wallMs: 0 }
   const roster = new Roster({ store: NO_STORE, logger: keepingLogger(), now: () => clock })
-  const listener = new RosterListener({ link: bus.link(), subjects, roster, logger: keepingLogger() })
+  const listener = new RosterListener({ link: bus.link(), subjects, roster, ownNodeId: undefined })
   listener.start()
   t.after(() => listener.stop())
   const speak = (key: ReturnType<typeof newKey>, run: number, name: string) => {

@@ -11,6 +11,7 @@ import {
   openMessage,
   signMessage,
 } from '../../src/cluster/description.ts'
+import { Claims, CLAIMS_MAX, CLAIMS_PER_NODE_MAX } from '../../src/cluster/claims.ts'
 import { NO_STORE, Roster, type RosterChange, type RosterStore } from '../../src/cluster/roster.ts'
 import { RosterDatabase } from '../../src/store/roster-store.ts'
 import { rosterStoreIn } from '../../src/daemon-cluster.ts'
@@ -46,13 +47,14 @@ function stateOf(
 
 /** A node that speaks, its messages numbered. */
 class Speaker {
-  readonly key = newKey()
+  readonly key: ReturnType<typeof newKey>
   readonly id: string
   run = 1
   sequence = 0
 
-  constructor(id: string) {
+  constructor(id: string, key = newKey()) {
     this.id = id
+    this.key = key
   }
 
   say(kind: 'state' | 'beat' | 'leave', state: NodeState) {
@@ -144,6 +146,126 @@ test('another key is refused, and so is another node’s name, a replay, and an 
   node.run = 2
   node.sequence = 0
   assert.equal(roster.take(NODE, node.say('beat', state)), 'taken')
+})
+
+const ALLOC = '6f1c0b9e-2f0a-4a51-9d0c-00000000000a'
+
+test('an allocation stays its owner’s: ready, down, forgotten, collected, after a restart; a purge frees it', (t) => {
+  const path = join(temporaryDirectory(t), 'roster.db')
+  const database = RosterDatabase.open(path, keepingLogger())
+  const { roster, clock } = rosterWith(rosterStoreIn(database))
+  const [owner, thief] = [new Speaker(NODE), new Speaker(OTHER)]
+  const held = stateOf(NODE, [allocation(ALLOC)])
+  let tries = 0
+  const steal = (from: Roster) => {
+    const { claim } = from.refusals.counts
+    const state = stateOf(OTHER, [allocation(ALLOC)], { attempt: String(++tries) })
+    assert.equal(from.take(OTHER, thief.say('state', state)), 'taken')
+    return from.allocation(ALLOC)?.nodeId === OTHER ? 'stolen' : from.refusals.counts.claim - claim
+  }
+  roster.take(NODE, owner.say('state', held))
+  assert.equal(steal(roster), 1)
+  roster.take(NODE, owner.say('leave', held))
+  assert.equal(steal(roster), 1)
+  assert.equal(roster.allocation(ALLOC)?.nodeId, NODE)
+  // A day of silence: the node is forgotten, its claim is not.
+  clock.monotonicMs += 25 * 3600 * 1000
+  roster.sweep()
+  assert.equal(roster.node(NODE), undefined)
+  assert.equal(steal(roster), 1)
+  database.close()
+  const again = RosterDatabase.open(path, keepingLogger())
+  const { roster: restarted, clock: later } = rosterWith(rosterStoreIn(again))
+  later.wallMs = clock.wallMs
+  assert.equal(steal(restarted), 1)
+  // The owner comes back, and collects it.
+  restarted.take(NODE, owner.say('state', held))
+  assert.equal(restarted.allocation(ALLOC)?.nodeId, NODE)
+  restarted.take(NODE, owner.say('state', stateOf(NODE)))
+  assert.equal(restarted.allocation(ALLOC), undefined)
+  assert.equal(steal(restarted), 1)
+  // Another key under the owner's node ID is not the owner; after a purge the next announcement is the first one.
+  assert.equal(restarted.purge(NODE), true)
+  const beat = thief.say('beat', stateOf(OTHER, [allocation(ALLOC)], { attempt: String(tries) }))
+  assert.equal(restarted.take(OTHER, beat), 'ask', 'whoever was refused is asked again')
+  assert.equal(steal(restarted), 'stolen')
+  again.close()
+})
+
+test('a claim that is not used ends after a week, and the owner’s key may come under another node ID', () => {
+  const { roster, clock } = rosterWith()
+  const [owner, other] = [new Speaker(NODE), new Speaker(OTHER)]
+  roster.take(NODE, owner.say('state', stateOf(NODE, [allocation(ALLOC)])))
+  // The same key under another ID: not while the first one is there.
+  const renamed = new Speaker(OTHER, owner.key)
+  roster.take(OTHER, renamed.say('state', stateOf(OTHER, [allocation(ALLOC)])))
+  assert.equal(roster.allocation(ALLOC)?.nodeId, NODE)
+  roster.take(NODE, owner.say('leave', stateOf(NODE)))
+  roster.take(OTHER, renamed.say('state', stateOf(OTHER, [allocation(ALLOC)], { attempt: '2' })))
+  assert.equal(roster.allocation(ALLOC)?.nodeId, OTHER)
+  roster.take(OTHER, renamed.say('state', stateOf(OTHER)))
+  assert.equal(roster.purge(OTHER), true)
+  assert.equal(roster.purge(OTHER), false)
+
+  roster.take(NODE, owner.say('state', stateOf(NODE, [allocation(ALLOC)])))
+  roster.take(NODE, owner.say('state', stateOf(NODE)))
+  const claim = () =>
+    roster.take(OTHER, other.say('state', stateOf(OTHER, [allocation(ALLOC)], { at: String(clock.wallMs) })))
+  claim()
+  assert.equal(roster.allocation(ALLOC), undefined)
+  clock.wallMs += 7 * 24 * 3600 * 1000 + 1
+  clock.monotonicMs += 61_000
+  roster.sweep()
+  claim()
+  assert.equal(roster.allocation(ALLOC)?.nodeId, OTHER)
+})
+
+test('what is remembered of claims is bounded, and a node that makes up allocations drives out its own', () => {
+  const kept = new Set<string>()
+  const claims = new Claims({ saveClaim: (id) => void kept.add(id), removeClaim: (id) => void kept.delete(id) })
+  claims.add('owned', { nodeId: 'honest', publicKey: 'k', sinceMs: 0 })
+  for (let at = 0; at < CLAIMS_PER_NODE_MAX + 10; at++) {
+    claims.add(`made-up-${at}`, { nodeId: 'hostile', publicKey: 'h', sinceMs: at })
+  }
+  assert.equal(claims.size, CLAIMS_PER_NODE_MAX + 1)
+  assert.equal(claims.get('made-up-9'), undefined)
+  for (let at = 0; claims.size < CLAIMS_MAX; at++) {
+    claims.add(`more-${at}`, { nodeId: `hostile-${at % 40}`, publicKey: 'h', sinceMs: at })
+  }
+  for (let at = 0; at < 5000; at++) claims.add(`last-${at}`, { nodeId: 'hostile-40', publicKey: 'h', sinceMs: at })
+  assert.ok(claims.size <= CLAIMS_MAX && claims.size > CLAIMS_MAX * 0.9)
+  assert.equal(claims.size, kept.size)
+  assert.equal(claims.get('owned')?.publicKey, 'k')
+})
+
+test('while nothing can be heard nodes are disconnected, never down; heard again they are ready', () => {
+  const { roster, clock, logger } = rosterWith()
+  const [node, own] = [new Speaker(NODE), new Speaker(OTHER)]
+  roster.take(NODE, node.say('state', stateOf(NODE)))
+  roster.take(OTHER, own.say('state', stateOf(OTHER)))
+  const statuses = () => [roster.node(NODE)?.status, roster.node(OTHER)?.status]
+  clock.monotonicMs += 10_000
+  roster.disconnect(OTHER)
+  assert.deepEqual(statuses(), ['ready', 'ready'])
+  for (let second = 0; second < 3600; second++) {
+    clock.monotonicMs += 1000
+    roster.disconnect(OTHER)
+  }
+  assert.deepEqual(statuses(), ['disconnected', 'ready'])
+  assert.equal(logger.lines.filter(({ message }) => /state is unknown/.test(message)).length, 1)
+  // Connected again: three beats anew, and then it is down as any other.
+  roster.pardon()
+  clock.monotonicMs += 30_000
+  roster.sweep()
+  assert.equal(roster.node(NODE)?.status, 'disconnected')
+  roster.take(NODE, node.say('beat', stateOf(NODE)))
+  assert.equal(roster.node(NODE)?.status, 'ready')
+  clock.monotonicMs += 13_000
+  roster.disconnect(undefined)
+  roster.pardon()
+  clock.monotonicMs += 31_000
+  roster.sweep()
+  assert.deepEqual(statuses(), ['down', 'down'])
 })
 
 test('bytes that are nothing, forged, cut or newer are told apart', () => {

@@ -5,6 +5,7 @@ import { join, resolve } from 'node:path'
 import type { TestContext } from 'node:test'
 import { createHash } from 'node:crypto'
 import { startAgent } from './agent-process.ts'
+import { connect, nkeyAuthenticator, type NatsConnection } from '@nats-io/transport-node'
 import { makeCertificates } from './certificates.ts'
 import { type NatsServer, startNatsServer } from './nats-server.ts'
 
@@ -69,6 +70,23 @@ export async function permittedCluster(
       return startAgent(t, ['-config', join(folder, 'agent.hcl'), '-config', join(folder, 'cluster.hcl')])
     },
   }
+}
+
+/** By its address, for which the client has no name to compare with. */
+export function tlsOf({ directory }: PermittedCluster) {
+  return { ca: readFileSync(join(directory, 'ca.pem'), 'utf8'), checkServerIdentity: () => undefined }
+}
+
+/** Connects to NATS as whoever has the key of a member. */
+export async function connectAs(t: TestContext, cluster: PermittedCluster, name: string): Promise<NatsConnection> {
+  const connection = await connect({
+    servers: [cluster.nats.url],
+    authenticator: nkeyAuthenticator(cluster.seedOf(name)),
+    tls: tlsOf(cluster),
+    reconnect: false,
+  })
+  t.after(() => connection.close())
+  return connection
 }
 
 const SHA256 = createHash('sha256').update(TOKEN).digest('hex')

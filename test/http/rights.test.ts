@@ -47,8 +47,11 @@ test('a thousand followers with one token are one question, and one that leaves 
 })
 
 test('each judges the identity for itself; a token that is refused ends all of its group', async () => {
-  let answer: () => Identity = () => identity()
-  const { ended, keep, rights } = world(() => answer())
+  const state = { isRevoked: false }
+  const { ended, keep, rights } = world(() => {
+    if (state.isRevoked) throw new Refusal('permission_denied', 'Permission denied')
+    return identity()
+  })
   const leave = keep('kept')
   keep('lost', undefined, () => {
     throw new Refusal('permission_denied', 'Permission denied')
@@ -56,9 +59,7 @@ test('each judges the identity for itself; a token that is refused ends all of i
   await eventually(() => ended.length === 1, 'one has no right any more')
   assert.deepEqual(ended, ['lost permission_denied'])
   keep('kept')
-  answer = () => {
-    throw new Refusal('permission_denied', 'Permission denied')
-  }
+  state.isRevoked = true
   await eventually(() => ended.length === 3, 'the token was revoked')
   assert.equal(rights.groups, 0)
   leave()

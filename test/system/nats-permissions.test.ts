@@ -4,13 +4,12 @@
  */
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
-import { readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
-import { test, type TestContext } from 'node:test'
+import { test } from 'node:test'
 import { connect, nkeyAuthenticator, type NatsConnection, PermissionViolationError } from '@nats-io/transport-node'
 import { workDirectory } from '../helpers/agent-process.ts'
 import { eventually, INSIDE, makeAllocation } from '../helpers/edge.ts'
-import { type PermittedCluster, permittedCluster, TOKEN } from '../helpers/permitted-cluster.ts'
+import { connectAs, permittedCluster, tlsOf, TOKEN } from '../helpers/permitted-cluster.ts'
 
 const FIRST = '6f1c0b9e-2f0a-4a51-9d0c-0000000000a1'
 const SECOND = '6f1c0b9e-2f0a-4a51-9d0c-0000000000a2'
@@ -52,23 +51,6 @@ test('servers reach every agent, agents reach each other through servers, tokens
   }
 })
 
-/** By its address, for which the client has no name to compare with. */
-function tlsOf({ directory }: PermittedCluster) {
-  return { ca: readFileSync(join(directory, 'ca.pem'), 'utf8'), checkServerIdentity: () => undefined }
-}
-
-/** Connects as whoever has the key. */
-async function as(t: TestContext, cluster: PermittedCluster, name: string): Promise<NatsConnection> {
-  const connection = await connect({
-    servers: [cluster.nats.url],
-    authenticator: nkeyAuthenticator(cluster.seedOf(name)),
-    tls: tlsOf(cluster),
-    reconnect: false,
-  })
-  t.after(() => connection.close())
-  return connection
-}
-
 /** Subjects of these that the server refuses to this connection, in order. */
 async function refusedOf(
   connection: NatsConnection,
@@ -105,7 +87,7 @@ test('an agent speaks as itself only, and hears nothing that is for others', asy
     `${root}.server.s1.flow.${own}.c1`,
     `${root}.servers.ask.${own}`,
   ]
-  assert.deepEqual(await refusedOf(await as(t, cluster, 'w1'), 'publish', mayPublish), [])
+  assert.deepEqual(await refusedOf(await connectAs(t, cluster, 'w1'), 'publish', mayPublish), [])
   const mustNotPublish = [
     `${root}.roster.${other}.state`,
     `${root}.roster.${own}.state.more`,
@@ -127,7 +109,7 @@ test('an agent speaks as itself only, and hears nothing that is for others', asy
     '_INBOX.x',
     '$SYS.REQ.SERVER.PING',
   ]
-  assert.deepEqual(await refusedOf(await as(t, cluster, 'w1'), 'publish', mustNotPublish), mustNotPublish)
+  assert.deepEqual(await refusedOf(await connectAs(t, cluster, 'w1'), 'publish', mustNotPublish), mustNotPublish)
   const maySubscribe = [
     `${root}.node.${own}.call`,
     `${root}.node.${own}.flow.*`,
@@ -135,7 +117,7 @@ test('an agent speaks as itself only, and hears nothing that is for others', asy
     `${root}.node.${own}.reply.*.*`,
     `${root}.servers.key`,
   ]
-  assert.deepEqual(await refusedOf(await as(t, cluster, 'w1'), 'subscribe', maySubscribe), [])
+  assert.deepEqual(await refusedOf(await connectAs(t, cluster, 'w1'), 'subscribe', maySubscribe), [])
   const mustNotSubscribe = [
     '>',
     'outpost.>',
@@ -156,7 +138,7 @@ test('an agent speaks as itself only, and hears nothing that is for others', asy
     '_INBOX.>',
     '$SYS.>',
   ]
-  assert.deepEqual(await refusedOf(await as(t, cluster, 'w1'), 'subscribe', mustNotSubscribe), mustNotSubscribe)
+  assert.deepEqual(await refusedOf(await connectAs(t, cluster, 'w1'), 'subscribe', mustNotSubscribe), mustNotSubscribe)
 })
 
 test('a server does what is a server’s, and speaks for no node', async (t) => {
@@ -165,9 +147,9 @@ test('a server does what is a server’s, and speaks for no node', async (t) => 
   const id = cluster.nodeIdOf('w1')
   const root = 'outpost.global'
   const mustNot = [`${root}.roster.${id}.state`, `${root}.server.s2.reply.${id}.c1`, '$SYS.REQ.SERVER.PING']
-  assert.deepEqual(await refusedOf(await as(t, cluster, 's1'), 'publish', mustNot), mustNot)
+  assert.deepEqual(await refusedOf(await connectAs(t, cluster, 's1'), 'publish', mustNot), mustNot)
   const mustNotHear = ['>', `${root}.node.${id}.call`, `${root}.node.${id}.reply.*.*`, '$SYS.>']
-  assert.deepEqual(await refusedOf(await as(t, cluster, 's1'), 'subscribe', mustNotHear), mustNotHear)
+  assert.deepEqual(await refusedOf(await connectAs(t, cluster, 's1'), 'subscribe', mustNotHear), mustNotHear)
 })
 
 test('nobody else gets in: no key, another key, a key that was taken back', async (t) => {
@@ -176,7 +158,7 @@ test('nobody else gets in: no key, another key, a key that was taken back', asyn
   const { nats } = cluster
   const tls = tlsOf(cluster)
   await assert.rejects(connect({ servers: [nats.url], tls, reconnect: false }), /Authorization/)
-  const before = await as(t, cluster, 'w1')
+  const before = await connectAs(t, cluster, 'w1')
   const seed = cluster.seedOf('w1')
   cluster.keys('-remove', 'w1')
   // Whoever is connected with it is cut off.

@@ -1,0 +1,39 @@
+/** NATS is gone: what a server last heard of its nodes is no news any more, and it says so instead of showing them ready. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { startCluster } from '../helpers/cluster.ts'
+import { eventually } from '../helpers/edge.ts'
+
+test('NATS is killed, and comes back', { timeout: 180_000 }, async (t) => {
+  const world = await startCluster(t, { hosts: 1 })
+  const { url } = world.server()
+  const { nodeId } = world.host().member
+  const get = async (path: string) => await (await fetch(`${url}${path}`)).text()
+  const seen = async () => ({
+    list: (JSON.parse(await get('/v1/nodes')) as { Status: string }[]).map(({ Status }) => Status),
+    one: (JSON.parse(await get(`/v1/node/${nodeId}`)) as { Status: string; StatusDescription: string }).Status,
+    filtered: (JSON.parse(await get('/v1/nodes?filter=Status==disconnected')) as unknown[]).length,
+  })
+  const figure = async (status: string) =>
+    Number(
+      new RegExp(`outpost_nodes\\{[^}]*status="${status}"[^}]*\\} (\\d+)`).exec(
+        await get('/v1/metrics?format=prometheus'),
+      )?.[1],
+    )
+  assert.deepEqual(await seen(), { list: ['ready'], one: 'ready', filtered: 0 })
+  const statuses = new Set<string>()
+  const look = async (wanted: string) => {
+    const { one } = await seen()
+    statuses.add(one)
+    return one === wanted
+  }
+  await world.nats.kill()
+  await eventually(() => look('disconnected'), 'the node is of unknown state')
+  assert.deepEqual(await seen(), { list: ['disconnected'], one: 'disconnected', filtered: 1 })
+  assert.equal(await figure('disconnected'), 1)
+  assert.equal(await figure('ready'), 0)
+  await world.nats.restart()
+  await eventually(() => look('ready'), 'the node is ready again')
+  assert.deepEqual([...statuses].sort(), ['disconnected', 'ready'], 'never down')
+  assert.equal(await figure('ready'), 1)
+})

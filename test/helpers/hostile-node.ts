@@ -1,0 +1,64 @@
+/** A node with a key of its own that says what it likes: its messages are signed right, what they say is the test's. */
+import { generateKeyPairSync } from 'node:crypto'
+import type { NatsConnection } from '@nats-io/transport-node'
+import {
+  type AllocationDescription,
+  digestOf,
+  type NodeMessage,
+  type NodeState,
+  signMessage,
+} from '../../src/cluster/description.ts'
+import { Subjects } from '../../src/cluster/subjects.ts'
+import { nodeOf } from './fleet-server.ts'
+
+const subjects = new Subjects('global')
+
+export function newNodeKey() {
+  const { privateKey, publicKey } = generateKeyPairSync('ed25519')
+  return { privateKey, publicKey: publicKey.export({ format: 'der', type: 'spki' }).subarray(-32) }
+}
+
+export class HostileNode {
+  readonly nodeId: string
+  readonly #bus: NatsConnection
+  readonly #key: ReturnType<typeof newNodeKey>
+  readonly #run = Date.now()
+  #sequence = 0
+  /** Calls that were sent to it: what its attack is after. */
+  readonly calls: Uint8Array[] = []
+
+  constructor(bus: NatsConnection, nodeId: string, key = newNodeKey()) {
+    this.nodeId = nodeId
+    this.#bus = bus
+    this.#key = key
+    bus.subscribe(subjects.call(nodeId), { callback: (_error, { data }) => void this.calls.push(data) })
+  }
+
+  /** What it says when it has these allocations, with `more` in its message. */
+  stateOf(allocations: readonly AllocationDescription[], meta: Record<string, string> = {}): Buffer {
+    const state: NodeState = { node: nodeOf(this.nodeId, { meta }), allocations }
+    return this.#signed('state', digestOf(state), state)
+  }
+
+  beat(digest = ''): Buffer {
+    return this.#signed('beat', digest)
+  }
+
+  #signed(kind: 'state' | 'beat', digest: string, state?: NodeState): Buffer {
+    const order = { version: 1, run: this.#run, sequence: ++this.#sequence, digest }
+    const message: NodeMessage = state
+      ? { kind: 'state', ...order, node: state.node, allocations: [...state.allocations] }
+      : { kind: 'beat', ...order }
+    return signMessage(message, subjects.roster(this.nodeId, kind), this.#key)
+  }
+
+  async say(kind: 'state' | 'beat', payload: Uint8Array): Promise<void> {
+    this.#bus.publish(subjects.roster(this.nodeId, kind), payload)
+    await this.#bus.flush()
+  }
+
+  claim(...allocations: readonly AllocationDescription[]): Promise<void> {
+    // A state that says the same again is not looked at.
+    return this.say('state', this.stateOf(allocations, { attempt: String(this.#sequence) }))
+  }
+}
