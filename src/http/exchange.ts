@@ -126,6 +126,8 @@ export class Exchange implements Outlet {
   #abort: AbortController | undefined
   #leaveRights: (() => void) | undefined
   #gone = false
+  /** True once an error was answered with a status. */
+  #isRefused = false
   #operation = 'none'
   #meter: OperationMeter
   #format: 'plain' | 'errors' = 'errors'
@@ -256,12 +258,9 @@ export class Exchange implements Outlet {
       },
       end: (refusal) => {
         this.#leaveRights?.()
-        this.#services.logger.info('a stream was cut: its caller has no right to it any more', {
-          operation: operation.name,
-          reason: refusal.message,
-          accessor: this.#accessor,
-          request_id: this.requestId,
-        })
+        const about = { operation: operation.name, accessor: this.#accessor, request_id: this.requestId }
+        const text = 'a stream was cut: its caller has no right to it any more'
+        this.#services.logger.info(text, { ...about, reason: refusal.message })
         this.cut(refusal)
       },
     })
@@ -395,7 +394,8 @@ export class Exchange implements Outlet {
       // Too late for a status. A caller who left is no news; anything else is, and breaks the answer.
       const left = this.#gone || (this.#socket.destroyed && !(error instanceof Fault))
       if (!left) logFault(error, context)
-      this.#break(error)
+      // An error that was answered with a status is a whole answer, which may still be on its way.
+      if (!this.#isRefused) this.#break(error)
       return
     }
     if (this.#webSocket) {
@@ -404,6 +404,7 @@ export class Exchange implements Outlet {
       return
     }
     if (!this.request.complete) this.#stopSending()
+    this.#isRefused = true
     this.#bytes = sendError(this, errorAnswer(error, context))
     this.#meter.bytes += this.#bytes
     this.#awaitTaking()
