@@ -29,6 +29,7 @@ import type { Surroundings } from './secrets/system/surroundings.ts'
 import { systemEngine } from './secrets/system/system.ts'
 import { tokenEngine } from './secrets/tokens/token-engine.ts'
 import { restoreSnapshot, saveSnapshot } from './store/snapshot.ts'
+import { SeenPosition } from './store/seen-position.ts'
 import { SqliteStore } from './store/store.ts'
 
 /** Between two looks at whether there is something to do. */
@@ -58,6 +59,7 @@ export class SecretsRoom {
   readonly pathParts = (path: string) => pathParts(this.core, path)
   readonly #store: SqliteStore
   readonly #seal: Seal
+  readonly #seen: SeenPosition
   readonly #logger: Logger
   #timer: NodeJS.Timeout | undefined
   #isStopped = false
@@ -91,10 +93,14 @@ export class SecretsRoom {
     }
     this.#store = store
     this.#logger = logger
+    this.#seen = new SeenPosition(store)
+    const { warning } = this.#seen
+    if (warning !== undefined) logger.warn(warning)
     this.#seal = new Seal(
       store,
       barrier,
       devRootToken === undefined ? sealSettings(type, settings) : { type: 'shamir' },
+      warning === undefined ? {} : { warning },
     )
     this.core = new SecretsCore({
       barrier,
@@ -156,6 +162,7 @@ export class SecretsRoom {
           error: why,
         })
     }
+    this.#seen.note()
     if (this.#isStopped) return
     this.#timer = setTimeout(() => void this.#tick(why), TICK_MS)
     this.#timer.unref()
@@ -165,6 +172,7 @@ export class SecretsRoom {
     this.#isStopped = true
     clearTimeout(this.#timer)
     await this.core.seal()
+    this.#seen.note()
     await this.#store.close()
   }
 }

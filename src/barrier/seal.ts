@@ -50,6 +50,8 @@ export interface SealOptions {
   /** For the answer with new shares to arrive. */
   readonly answeredMs?: number
   readonly environment?: NodeJS.ProcessEnv
+  /** What an operator is to know about the database, shown with the status. */
+  readonly warning?: string
 }
 
 /** Without these entries nothing opens what is stored. */
@@ -68,6 +70,7 @@ export class Seal {
   readonly #barrier: Barrier
   readonly #keys: SealKeys
   readonly #answeredMs: number
+  readonly #warning: string | undefined
   readonly idleMs: number
   readonly #attempts = new Set<{ end(): void }>()
   #unsealing: Gathering | undefined
@@ -81,6 +84,7 @@ export class Seal {
     this.#barrier = barrier
     this.#keys = new SealKeys(store, barrier, settings, options.environment ?? process.env)
     this.idleMs = options.idleMs ?? IDLE_MS
+    this.#warning = options.warning
     this.#answeredMs = options.answeredMs ?? ANSWERED_MS
   }
 
@@ -108,6 +112,7 @@ export class Seal {
     const isOld =
       !this.#barrier.isSealed && settings.type === 'static' && keyId !== undefined && keyId !== settings.current.id
     return [
+      ...(this.#warning === undefined ? [] : [this.#warning]),
       ...this.#barrier.integrity.warnings,
       ...(stored?.before && !this.#answering ? [INTERRUPTED] : []),
       ...(isOld

@@ -4,6 +4,7 @@
  * answered.
  */
 import assert from 'node:assert/strict'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync, type SQLInputValue } from 'node:sqlite'
 import { test, type TestContext } from 'node:test'
@@ -216,4 +217,28 @@ test('whoever also removes what helps the server to tell entries apart keeps it 
   victim.bringBack(now, now.keys())
   await victim.start()
   assert.deepEqual((await victim.done('GET', 'secret/data/db')).data?.data, { password: 'rotated' })
+})
+
+test('a whole database of an earlier moment is served as a restore, and said to be one', async (t) => {
+  const victim = new Victim(t)
+  await victim.start()
+  await victim.done('POST', 'secret/data/db', { data: { password: 'old' } })
+  await victim.stop()
+  const file = join(victim.data, 'server/secrets.db')
+  const copy = readFileSync(file)
+  await victim.start()
+  await victim.done('POST', 'secret/data/db', { data: { password: 'new' } })
+  await victim.stop()
+  writeFileSync(file, copy)
+  await victim.start()
+  assert.deepEqual((await victim.done('GET', 'secret/data/db')).data?.data, { password: 'old' })
+  assert.match(
+    (await victim.done('GET', 'sys/seal-status')).warnings?.join() ?? '',
+    /older than what this server wrote/,
+  )
+  assert.match(victim.said, /older than what this server wrote/)
+  // From here on it is the database.
+  await victim.stop()
+  await victim.start()
+  assert.equal((await victim.done('GET', 'sys/seal-status')).warnings, undefined)
 })

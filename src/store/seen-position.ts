@@ -1,0 +1,60 @@
+/**
+ * How far the database had come when this machine last looked, in a small file beside it: a database that stands before
+ * that is a copy of an earlier day. The file is no protection, as whoever can put a copy in place can remove it: it tells a
+ * restore that the operator may not know of.
+ */
+import { readFileSync, renameSync, writeFileSync } from 'node:fs'
+import type { SqliteStore } from './store.ts'
+
+interface Seen {
+  readonly cluster: string
+  readonly epoch: number
+  readonly sequence: number
+}
+
+export class SeenPosition {
+  readonly #file: string
+  readonly #store: SqliteStore
+  /** For an operator, where the database is older than what was seen. */
+  readonly warning: string | undefined
+  #written = -1
+
+  constructor(store: SqliteStore) {
+    this.#store = store
+    this.#file = `${store.path}.seen`
+    const [seen, now] = [read(this.#file), this.#now()]
+    const isOlder = seen?.cluster === now.cluster && seen.epoch === now.epoch && seen.sequence > now.sequence
+    this.warning = isOlder
+      ? `the database ${store.path} is older than what this server wrote: ${seen.sequence - now.sequence} changes are missing. It was put back ` +
+        'from a copy: what was changed, revoked or deleted since is as it was'
+      : undefined
+  }
+
+  #now(): Seen {
+    return { cluster: this.#store.clusterId, epoch: this.#store.epoch, sequence: this.#store.position().sequence }
+  }
+
+  /** Writes down where the database stands. What cannot be written is not worth an error. */
+  note(): void {
+    try {
+      const now = this.#now()
+      if (now.sequence === this.#written) return
+      writeFileSync(`${this.#file}.new`, `${JSON.stringify(now)}\n`, { mode: 0o600 })
+      renameSync(`${this.#file}.new`, this.#file)
+      this.#written = now.sequence
+    } catch {
+      // A full disk: the next time.
+    }
+  }
+}
+
+function read(file: string): Seen | undefined {
+  try {
+    const { cluster, epoch, sequence } = JSON.parse(readFileSync(file, 'utf8')) as Record<string, unknown>
+    const isSeen = typeof cluster === 'string' && typeof epoch === 'number' && typeof sequence === 'number'
+    return isSeen ? { cluster, epoch, sequence } : undefined
+  } catch {
+    // Not there, or of no use.
+    return undefined
+  }
+}
