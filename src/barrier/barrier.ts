@@ -45,6 +45,11 @@ export function isUntimely(error: unknown): error is StoreError {
   return error instanceof StoreError && (error.kind === 'busy' || error.kind === 'closed')
 }
 
+/** Whether a commit was refused because the disk is full. */
+export function isOutOfSpace(error: unknown): error is StoreError {
+  return error instanceof StoreError && error.kind === 'full'
+}
+
 /** What is to be written in the same batch as a change of the keys. */
 export interface Beside {
   /** Stored as they are: what must be readable while it is sealed, or is encrypted with another key. */

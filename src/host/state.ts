@@ -20,9 +20,9 @@
  */
 import { createPrivateKey, generateKeyPairSync, randomUUID } from 'node:crypto'
 import { chmod, mkdir, readFile, stat } from 'node:fs/promises'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import * as v from 'valibot'
-import { Fault, isErrno, messageOf } from '../kit/errors.ts'
+import { Fault, isErrno, messageOf, Refusal } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
 import { accessFault } from '../kit/own-file.ts'
 import { isUuid } from '../kit/schema.ts'
@@ -185,10 +185,15 @@ export class HostState {
           this.#log.error('cannot put the node state back', { path: this.#path, error: messageOf(again) })
         })
       }
+      if (isErrno(error, 'ENOSPC', 'EDQUOT')) throw new Refusal('insufficient_storage', noSpace(this.#path))
       throw error
     }
     this.#content = next
   }
+}
+
+function noSpace(path: string): string {
+  return `no space left on the disk of ${dirname(path)} (ENOSPC), nothing was changed: free some there, then try again`
 }
 
 function textOf(content: Content): string {

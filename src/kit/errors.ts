@@ -34,6 +34,8 @@ export const REFUSAL_STATUS = {
   sealed: 503,
   /** Another process was asked and did not answer. */
   no_answer: 504,
+  /** The disk is full; the text names the directory, for whoever is to free space there. */
+  insufficient_storage: 507,
 } as const
 
 export type RefusalCode = keyof typeof REFUSAL_STATUS

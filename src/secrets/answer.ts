@@ -3,7 +3,7 @@
  * their order are those that stock clients and their users have always seen.
  */
 import { randomUUID } from 'node:crypto'
-import { isUntimely, Sealed } from '../barrier/barrier.ts'
+import { isOutOfSpace, isUntimely, Sealed } from '../barrier/barrier.ts'
 import { oneError, Rejection, type Reply } from '../engines/engine.ts'
 import { Refusal } from '../kit/errors.ts'
 import { JsonText, StreamedAnswer, WholeAnswer } from '../kit/operation.ts'
@@ -102,6 +102,7 @@ export function rejectionAnswer(error: unknown): WholeAnswer | undefined {
   // The core was sealed while the request was under way.
   if (error instanceof Sealed) return errorAnswer(503, ['Vault is sealed'])
   if (isUntimely(error)) return errorAnswer(503, [error.message])
+  if (isOutOfSpace(error)) return errorAnswer(507, [error.message])
   if (error instanceof Refusal) return errorAnswer(error.status, error.message === '' ? [] : [error.message])
   return undefined
 }

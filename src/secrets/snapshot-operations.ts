@@ -9,6 +9,7 @@
  * by whichever of the two; both are decided in the same turn. One that is cut short leaves the server uninitialised.
  */
 import { PassThrough, Readable } from 'node:stream'
+import { isOutOfSpace } from '../barrier/barrier.ts'
 import { KEY_PATHS } from '../barrier/seal.ts'
 import { Rejection } from '../engines/engine.ts'
 import { Fault, Refusal, type RefusalCode } from '../kit/errors.ts'
@@ -86,6 +87,7 @@ async function admitted(
     await caller.spent?.()
     if (!isAllowed) throw denied()
   } catch (error) {
+    if (isOutOfSpace(error)) throw new Refusal('insufficient_storage', error.message)
     if (!(error instanceof Rejection)) throw error
     throw new Refusal(CODES[error.status] ?? 'invalid_request', error.errors.join('; '))
   }

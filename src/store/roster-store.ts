@@ -56,6 +56,10 @@ export class RosterDatabase {
     } catch (error) {
       if (error instanceof Fault) throw error
       if (isErrno(error, 'EACCES', 'EPERM')) throw accessFault(path, error)
+      if (NO_ROOM.includes(resultCode(error)) || isErrno(error, 'ENOSPC', 'EDQUOT')) {
+        logger.error('no space left on the disk for the roster, it is kept in memory until the next start', { path })
+        return new RosterDatabase(':memory:', logger)
+      }
       if (!isDamaged(error)) throw openFault(path, error)
       const aside = `${path}.damaged`
       logger.error('the roster database is damaged, it is moved aside', { path, aside, error: messageOf(error) })
@@ -66,7 +70,7 @@ export class RosterDatabase {
 
   private constructor(path: string, logger: Logger) {
     this.#logger = logger
-    keepPrivate(path)
+    if (path !== ':memory:') keepPrivate(path)
     this.#database = new DatabaseSync(path)
     this.#database.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA busy_timeout = 2000')
     const version = Number(this.#database.prepare('PRAGMA user_version').get()?.['user_version'] ?? 0)
@@ -79,7 +83,8 @@ export class RosterDatabase {
         `CREATE TABLE IF NOT EXISTS ${table} (id TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID`,
       )
     }
-    this.#database.exec(`PRAGMA user_version = ${VERSION}`)
+    // Each write, and be it of what is there already, needs space.
+    if (version < VERSION) this.#database.exec(`PRAGMA user_version = ${VERSION}`)
     const each = (sql: (table: Table) => string) => ({
       node: this.#database.prepare(sql('node')),
       allocation: this.#database.prepare(sql('allocation')),
@@ -165,6 +170,9 @@ const CORRUPT = 11
 const NOT_A_DATABASE = 26
 const FULL = 13
 const READ_ONLY = 8
+const IO_ERROR = 10
+/** Where there is no room for the memory that connections share SQLite says that the disk failed. */
+const NO_ROOM: readonly number[] = [FULL, IO_ERROR]
 
 function resultCode(error: unknown): number {
   if (!(error instanceof Error) || !('errcode' in error)) return 0

@@ -9,12 +9,14 @@
  */
 import { createHash, randomUUID } from 'node:crypto'
 import { close, open, read, unlink, write } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { basename, dirname, join } from 'node:path'
 import type { Readable, Writable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { promisify } from 'node:util'
 import { Worker } from 'node:worker_threads'
 import { constants, createGunzip, createGzip } from 'node:zlib'
-import { Fault, messageOf, Refusal } from '../kit/errors.ts'
+import { Fault, isErrno, messageOf, Refusal } from '../kit/errors.ts'
 import {
   damagedSnapshot,
   decodeMeta,
@@ -28,6 +30,7 @@ import {
   TAR_BLOCK_BYTES,
   tarHeader,
 } from './snapshot-archive.ts'
+import { noSpace, StoreError } from './store-error.ts'
 import type { Copied } from './snapshot-records.ts'
 import type { CopyReport } from './snapshot-thread.ts'
 import type { SqliteStore } from './store.ts'
@@ -70,8 +73,7 @@ export async function saveSnapshot(
   out: Writable,
   { onProgress, signal }: SnapshotOptions = {},
 ): Promise<SnapshotMeta> {
-  return withSpool(store.path, async (fd) => {
-    const copied = await copyApart(store.path, fd)
+  return withCopy(store.path, async (fd, copied) => {
     const gzip = createGzip({ level: constants.Z_NO_COMPRESSION, chunkSize: CHUNK_BYTES })
     await pipeline(archiveOf(copied, fd, onProgress), gzip, out, { ...(signal && { signal }) })
     return copied.meta
@@ -97,7 +99,7 @@ export async function restoreSnapshot(
     inTurn = (replace) => replace(),
   }: RestoreOptions = {},
 ): Promise<SnapshotMeta> {
-  return withSpool(store.path, async (fd) => {
+  return withSpaceSaid(store.path, async (fd) => {
     const receiver = new Receiver(fd, onProgress, (meta) => {
       if (force || meta.clusterId === store.clusterId || store.isEmpty) return
       throw new Refusal('invalid_request', 'the snapshot is of another cluster: restore it with force if that is meant')
@@ -124,6 +126,40 @@ function aborted(signal: AbortSignal): Promise<never> {
     if (signal.aborted) fail()
     else signal.addEventListener('abort', fail, { once: true })
   })
+}
+
+/** The disk of the database may be full; on a Linux host the last one is memory. */
+const SPOOLS = [dirname, tmpdir, () => '/dev/shm']
+
+/** The copy lies beside the database, or where there is space: it is ciphertext, in a file without a name. */
+async function withCopy<T>(path: string, work: (fd: number, copied: Copied) => Promise<T>): Promise<T> {
+  for (const directoryOf of SPOOLS) {
+    let isCopied = false
+    try {
+      return await withSpool(join(directoryOf(path), basename(path)), async (fd) => {
+        const copied = await copyApart(path, fd)
+        isCopied = true
+        return await work(fd, copied)
+      })
+    } catch (error) {
+      if (isCopied || !isFull(error)) throw error
+    }
+  }
+  throw new Refusal('insufficient_storage', noSpace(dirname(path)))
+}
+
+/** As `withSpool`; a disk that is full is a Refusal. */
+async function withSpaceSaid<T>(path: string, work: (fd: number) => Promise<T>): Promise<T> {
+  try {
+    return await withSpool(path, work)
+  } catch (error) {
+    const isRefused = isFull(error) || (error instanceof StoreError && error.kind === 'full')
+    throw isRefused ? new Refusal('insufficient_storage', noSpace(dirname(path))) : error
+  }
+}
+
+function isFull(error: unknown): boolean {
+  return isErrno(error, 'ENOSPC', 'EDQUOT') || (error instanceof Fault && /ENOSPC|EDQUOT/.test(error.message))
 }
 
 /** A file beside the database that has no name: it is gone with the process. */

@@ -16,3 +16,11 @@ export class StoreError extends Fault {
     this.kind = kind
   }
 }
+
+/** For the caller and the operator. */
+export function noSpace(directory: string): string {
+  return (
+    `no space left on the disk of ${directory}: free some there, then write again; reads, deletes and revocations go on, ` +
+    'and so does a snapshot that is saved elsewhere'
+  )
+}

@@ -14,8 +14,8 @@
  * writes to the file: a second process that tries to open it is refused (`database-lock.ts`).
  *
  * What can go wrong. A full disk: the commit is refused (`StoreError` `full`), and with it those that were queued behind
- * it, as they were decided upon what it would have written (`writer-queue.ts`); everything goes on, and commits work again
- * when there is space. A disk that fails: `failed`, the same. A database that is damaged is found by `check.ts` and named,
+ * it, as they were decided upon what it would have written (`writer-queue.ts`); what frees space or writes entries anew
+ * goes on upon a reserve (`reserve.ts`), and all commits work again when there is space. A disk that fails: `failed`, the same. A database that is damaged is found by `check.ts` and named,
  * never served as if it were whole. A killed process: what was not answered may or may not be there, never in part.
  */
 import { statSync } from 'node:fs'
@@ -146,6 +146,7 @@ export class SqliteStore implements Store {
     queue.onReport = () => this.#snapshot.end()
     queue.onWritten = (batch, sequence) => this.#cache.written(batch, sequence)
     queue.onFailure(() => this.#cache.forget())
+    queue.sizeOf = (name) => this.pending(name)?.value.length
   }
 
   get(path: string): Entry | undefined {

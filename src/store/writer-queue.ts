@@ -11,10 +11,12 @@
  * all others of its generation; when this thread hears of it, it drops the overlay, begins the next generation and tells
  * the listeners, all in one go and before anybody who waits is told, so that nobody can mix the two.
  */
+import { dirname } from 'node:path'
 import { Worker } from 'node:worker_threads'
 import { Fault, messageOf } from '../kit/errors.ts'
 import { type Batch, checkBatch } from './batch.ts'
-import { StoreError } from './store-error.ts'
+import { isSparing } from './reserve.ts'
+import { noSpace, StoreError } from './store-error.ts'
 import { WriteGroup } from './write-group.ts'
 import type { Order, Outcome, Report, WriterSettings } from './writer-thread.ts'
 
@@ -66,6 +68,11 @@ export class WriterQueue {
   readonly counts = { done: 0, failed: 0 }
   /** Called before anybody is told of anything. */
   onReport: () => void = () => undefined
+  /** Bytes of what will be at a path once all that is queued is durable. */
+  sizeOf: (path: string) => number | undefined = () => undefined
+  readonly #directory: string
+  /** There is hardly any space left on the disk: what needs some is refused before it is queued. */
+  #isFull = false
   #count = 0
   /** What the writer has said and nobody was told yet. */
   readonly #outcomes: Settled[] = []
@@ -91,11 +98,12 @@ export class WriterQueue {
       worker.once('error', (error) => reject(new Fault(messageOf(error), { cause: error })))
       worker.once('exit', () => reject(new Fault(`the thread that writes ${settings.path} has ended`)))
     })
-    return new WriterQueue(worker)
+    return new WriterQueue(worker, settings.path)
   }
 
-  private constructor(worker: Worker) {
+  private constructor(worker: Worker, path: string) {
     this.#worker = worker
+    this.#directory = dirname(path)
     worker.on('message', (report: Report) => this.#take(report))
     worker.on('error', (error) => this.#break(new StoreError('failed', `the writer ended: ${messageOf(error)}`)))
     worker.on('exit', () => this.#break(new StoreError('closed', 'the store is closed')))
@@ -125,6 +133,7 @@ export class WriterQueue {
     if (this.#queuedBytes > 0 && this.#queuedBytes + bytes > QUEUED_BYTES_MAX) {
       throw new StoreError('busy', 'too much is waiting for the disk')
     }
+    if (this.#isFull && !isSparing(batch, this.sizeOf)) throw this.#full()
     const id = this.#enter(batch, bytes, epoch)
     this.#queuedBytes += bytes
     for (const { path, value } of batch.puts) this.#overlay.set(path, { value, id })
@@ -225,7 +234,12 @@ export class WriterQueue {
     })
   }
 
+  #full(): StoreError {
+    return new StoreError('full', noSpace(this.#directory))
+  }
+
   #take(report: Report): void {
+    if (report.kind === 'space') this.#isFull = report.isFull
     if (report.kind !== 'done') return
     this.#groupsOut = Math.max(0, this.#groupsOut - report.groups)
     if (report.groups > 0) this.onTransaction(report.writeMs)
@@ -245,7 +259,7 @@ export class WriterQueue {
       const waiting = this.#waiting.get(outcome.id)
       if (!waiting) continue
       this.#waiting.delete(outcome.id)
-      const failure = failureOf(outcome)
+      const failure = failureOf(outcome, this.#directory)
       if (waiting.write && 'sequence' in outcome) this.onWritten(waiting.write.batch, outcome.sequence)
       if (waiting.write) this.#settle(outcome.id, waiting.write, failure)
       if (failure === undefined) waiting.resolve(outcome)
@@ -293,10 +307,10 @@ export class WriterQueue {
   }
 }
 
-function failureOf(outcome: Settled): StoreError | 'dropped' | undefined {
+function failureOf(outcome: Settled, directory: string): StoreError | 'dropped' | undefined {
   if ('failure' in outcome) {
     const { message, code } = outcome.failure
-    return new StoreError(code === FULL ? 'full' : 'failed', message)
+    return code === FULL ? new StoreError('full', noSpace(directory)) : new StoreError('failed', message)
   }
   if (!('result' in outcome)) return undefined
   const { result } = outcome

@@ -7,6 +7,8 @@ import { Refusal } from '../kit/errors.ts'
 import { lockDatabase } from './database-lock.ts'
 import { emptyWal, openForWriting } from './database.ts'
 import type { LogLimits } from './log-limits.ts'
+import { decodeBatch } from './batch.ts'
+import { isSparing, Reserve } from './reserve.ts'
 import { applySnapshot, type Received } from './snapshot-apply.ts'
 import { batchesIn, type EncodedGroup } from './write-group.ts'
 import { type WriteRequest, type WriteResult, Writer } from './writer.ts'
@@ -25,6 +27,8 @@ export type Order =
 
 export type Report =
   | { readonly kind: 'open' }
+  /** Whether commits that need space are to be refused. */
+  | { readonly kind: 'space'; readonly isFull: boolean }
   /** `groups`: how many of them it answers. `writeMs`: what their transaction took, its sync included. */
   | { readonly kind: 'done'; readonly results: readonly Outcome[]; readonly groups: number; readonly writeMs: number }
 
@@ -47,6 +51,9 @@ const IDLE_MS = 2000
 /** So often the log is looked at for rows that have become too old, and so soon again while there are more. */
 const TRIM_MS = 60_000
 const TRIM_MORE_MS = 20
+/** So often the space on the disk is looked at. */
+const SPACE_MS = 200
+const FULL = 13
 
 const port = parentPort
 if (!port) throw new Error('this file is a thread, see store.ts')
@@ -54,6 +61,8 @@ const orders = port
 const tell = (report: Report) => port.postMessage(report)
 const { path, log } = workerData as WriterSettings
 const lock = lockDatabase(path)
+const reserve = new Reserve(path)
+reserve.makeRoom()
 const database = openForWriting(path)
 let writer = new Writer(database, log)
 
@@ -67,12 +76,41 @@ type Write = Extract<Order, { kind: 'write' }>
 
 function write(groups: readonly Write[]): Outcome[] {
   try {
-    const results = writer.write(groups.flatMap(requestsOf))
+    const requests = groups.flatMap(requestsOf)
+    const results = writer.write(requests, (error) => failureOf(error).code === FULL && makesRoom(requests))
     let at = 0
     return groups.flatMap(({ id, lengths }) => outcomesOf(id, results.slice(at, (at += lengths.length))))
   } catch (error) {
     const failure = failureOf(error)
     return groups.flatMap(({ id, lengths }) => lengths.map((_, at) => ({ id: id + at, failure })))
+  }
+}
+
+/** True when there is space now for what only frees or rewrites. */
+function makesRoom(requests: readonly WriteRequest[]): boolean {
+  lookAtSpace(true)
+  const size = database.prepare('SELECT length(value) AS size FROM entries WHERE path = ?')
+  const sizeOf = (name: string) => {
+    const row = size.get(name)
+    return row && Number(row['size'])
+  }
+  if (!requests.every(({ batch }) => isSparing(decodeBatch(batch), sizeOf))) return false
+  if (!reserve.giveUp()) return false
+  // What the write-ahead log holds gets its place, and its blocks are used again.
+  emptyWal(database)
+  return true
+}
+
+let isFull = false
+
+/** `isKnown`: a commit has found no space. */
+function lookAtSpace(isKnown = false): void {
+  try {
+    const now = isKnown || reserve.look()
+    if (now || now !== isFull) tell({ kind: 'space', isFull: now })
+    isFull = now
+  } catch {
+    // A file system that does not say: commits find out.
   }
 }
 
@@ -160,6 +198,8 @@ function trim(): void {
 }
 
 function close(): void {
+  clearInterval(looking)
+  reserve.close()
   clearTimeout(idle)
   clearTimeout(trimming)
   database.close()
@@ -174,3 +214,5 @@ orders.on('message', (first: Order) => {
 })
 trimming = setTimeout(trim, TRIM_MS)
 tell({ kind: 'open' })
+lookAtSpace()
+const looking = setInterval(lookAtSpace, SPACE_MS)

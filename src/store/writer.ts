@@ -90,8 +90,11 @@ export class Writer {
     return this.#epoch
   }
 
-  /** Writes all of them or, when it throws, none; those that are fenced or dropped aside. */
-  write(requests: readonly WriteRequest[]): WriteResult[] {
+  /**
+   * Writes all of them or, when it throws, none; those that are fenced or dropped aside. It is tried again as long as
+   * `isWorthAnother` says so of what went wrong.
+   */
+  write(requests: readonly WriteRequest[], isWorthAnother: (error: unknown) => boolean = () => false): WriteResult[] {
     try {
       return this.#inTransaction(() => {
         this.#head = undefined
@@ -102,6 +105,7 @@ export class Writer {
         return results
       })
     } catch (error) {
+      if (isWorthAnother(error)) return this.write(requests, isWorthAnother)
       for (const { generation } of requests) this.#ended = Math.max(this.#ended, generation)
       throw error
     }

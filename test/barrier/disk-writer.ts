@@ -5,6 +5,7 @@
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { writeSync } from 'node:fs'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { Barrier } from '../../src/barrier/barrier.ts'
 import { SqliteStore, StoreError } from '../../src/store/store.ts'
 
@@ -24,7 +25,7 @@ let kind = ''
 for (let at = 0; kind === ''; at++) {
   const value = String(at).padEnd(60_000, '.')
   // A rotation, a write behind it, and another that depends on that one: none of the three may survive without the others before it.
-  const changes = [barrier.rotate(), barrier.commit(put(`big/${at}`, value)), barrier.commit(put('last', String(at)))]
+  const changes = [barrier.rotate(), barrier.commit(put(`big/${at}`, value)), barrier.commit(put('last', value))]
   const results = await Promise.allSettled(changes)
   const firstFailed = results.findIndex(({ status }) => status === 'rejected')
   if (firstFailed >= 0 && results.slice(firstFailed).some(({ status }) => status === 'fulfilled'))
@@ -41,7 +42,13 @@ if (barrier.get('kept')?.toString() !== 'kept') throw new Error('what was there 
 writeSync(1, `refused ${kind}\n`)
 await once(process.stdin, 'data')
 await barrier.rotate()
-await barrier.commit(put('after', 'after'))
+// The disk is looked at five times a second.
+for (let isThere = false; !isThere; ) {
+  isThere = await barrier.commit(put('after', 'after')).then(
+    () => true,
+    () => sleep(20, false),
+  )
+}
 const fresh = new Barrier(store)
 fresh.unseal(rootKey)
 for (const [name, value] of [...acknowledged, ['kept', 'kept'], ['after', 'after']] as const) {

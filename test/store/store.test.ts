@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { test, type TestContext } from 'node:test'
 import { checkDatabase } from '../../src/store/check.ts'
 import { decodeBatch } from '../../src/store/batch.ts'
@@ -90,7 +91,9 @@ async function onSmallDisk(small: string): Promise<void> {
   assert.ok(refused > 0)
   assert.equal(Buffer.from(store.get('kept')?.value ?? []).toString(), 'kept')
   execFileSync('rm', [`${small}/ballast`])
-  await store.commit({ puts: [put('after')], deletes: [] })
+  // The disk is looked at five times a second.
+  const after = async () => store.commit({ puts: [put('after')], deletes: [] })
+  while (!(await after().catch((error: StoreError) => assert.equal(error.kind, 'full')))) await sleep(20)
   await store.close()
   assert.deepEqual(checkDatabase(join(small, 'secrets.db')), [])
 }

@@ -1,0 +1,167 @@
+/**
+ * A disk that somebody has filled to the last byte: who writes is told so (507) and where, and what an operator needs then
+ * goes on: reads, deletes, revocations, a snapshot to elsewhere, a restart. All of it once ended in 500 "internal error".
+ */
+import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
+import { closeSync, mkdirSync, openSync, rmSync, statSync, writeFileSync, writeSync } from 'node:fs'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+import { isSparing } from '../../src/store/reserve.ts'
+import { checkDatabase } from '../../src/store/check.ts'
+import { startAgent, workDirectory } from '../helpers/agent-process.ts'
+import { eventually } from '../helpers/edge.ts'
+import { commandsAt, jsonOf } from '../helpers/secrets-server.ts'
+
+const SECRETS = 60
+
+/** A disk of 32 MiB, or why there is none. */
+function smallDisk(t: TestContext): string | undefined {
+  const disk = join(workDirectory(t), 'disk')
+  mkdirSync(disk)
+  try {
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=32m', 'tmpfs', disk], { stdio: 'ignore' })
+  } catch {
+    return undefined
+  }
+  return disk
+}
+
+/** Takes every byte that is left. */
+function fill(disk: string): void {
+  const fd = openSync(join(disk, 'ballast'), 'a')
+  for (const bytes of [1 << 20, 4096, 1]) {
+    try {
+      for (;;) writeSync(fd, Buffer.alloc(bytes))
+    } catch (error) {
+      assert.equal((error as NodeJS.ErrnoException).code, 'ENOSPC')
+    }
+  }
+  closeSync(fd)
+}
+
+async function server(t: TestContext, disk: string) {
+  const config = join(disk, '../all.hcl')
+  const roles = 'client {\n enabled = true\n}\nserver {\n enabled = true\n}\nacl {\n enabled = false\n}'
+  writeFileSync(config, `data_dir = "${disk}/data"\nports {\n http = 0\n cluster = 0\n}\n${roles}\n`)
+  const agent = await startAgent(t, ['-config', config])
+  const run = commandsAt(agent, join(disk, '..'))
+  const api = (method: string, path: string, token: string, body?: unknown) =>
+    fetch(`${agent.url}/v1/${path}`, {
+      method,
+      headers: { 'X-Vault-Token': token },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    })
+  return { agent, api, run }
+}
+
+test('the disk is full: 507 for what needs space, and everything else goes on', { timeout: 300_000 }, async (t) => {
+  const disk = smallDisk(t)
+  if (disk === undefined) return t.skip('needs the right to mount')
+  try {
+    await onFullDisk(t, disk)
+  } finally {
+    execFileSync('umount', ['-l', disk])
+  }
+})
+
+async function onFullDisk(t: TestContext, disk: string): Promise<void> {
+  const directory = join(disk, 'data/server')
+  let { agent, api, run } = await server(t, disk)
+  const made = await jsonOf(run, 'operator init -key-shares=1 -key-threshold=1')
+  const [key = ''] = made['unseal_keys_b64'] as string[]
+  const token = String(made['root_token'])
+  assert.equal((await run('operator unseal -', `${key}\n`)).code, 0)
+  assert.equal((await run('secrets enable -path=kept -version=2 kv', '', token)).code, 0)
+  const value = { data: { password: 'x'.repeat(4000) } }
+  for (let at = 0; at < SECRETS; at++) assert.equal((await api('POST', `kept/data/s${at}`, token, value)).status, 200)
+  const tokenOf = async (body: object) => {
+    const answer = (await (await api('POST', 'auth/token/create', token, body)).json()) as {
+      auth: { client_token: string }
+    }
+    return answer.auth.client_token
+  }
+  const stolen = await tokenOf({ policies: ['default'] })
+  const twice = await tokenOf({ policies: ['default'], num_uses: 2 })
+  fill(disk)
+
+  const refused = async () => {
+    const answer = await api('POST', 'kept/data/more', token, value)
+    const text = await answer.text()
+    assert.equal(answer.status, 507, text)
+    assert.match(text, /^\{"errors":\["no space left on the disk of .*: free some there, then write again/)
+    assert.ok(text.includes(directory), text)
+  }
+  await t.test('a write, a token and metadata are refused with 507', async () => {
+    await refused()
+    assert.equal((await api('POST', 'auth/token/create', token, {})).status, 507)
+    const command = await run('kv put kept/more password=-', 'y'.repeat(4000), token)
+    assert.equal(command.code, 1)
+    assert.match(command.stderr, /no space left on the disk of .*free some there/)
+    const metadata = await api('POST', 'client/metadata', token, { Meta: { rack: 'r'.repeat(5000) } })
+    assert.equal(metadata.status, 507)
+    const said = await metadata.text()
+    assert.ok(said.startsWith(`no space left on the disk of ${disk}/data/client`), said)
+  })
+  await t.test('reads, uses of a token, revocation and deletes go on', async () => {
+    assert.equal((await api('GET', 'kept/data/s1', token)).status, 200)
+    assert.equal((await api('GET', 'auth/token/lookup-self', twice)).status, 200)
+    assert.equal((await api('GET', 'auth/token/lookup-self', twice)).status, 200)
+    assert.equal((await api('GET', 'auth/token/lookup-self', twice)).status, 403)
+    assert.equal((await api('POST', 'auth/token/revoke', token, { token: stolen })).status, 204)
+    assert.equal((await api('GET', 'auth/token/lookup-self', stolen)).status, 403)
+    for (let at = 2; at < SECRETS; at += 2) {
+      assert.equal((await api('DELETE', `kept/data/s${at}`, token)).status, 204, `version of s${at}`)
+      assert.equal((await api('DELETE', `kept/metadata/s${at}`, token)).status, 204, `s${at}`)
+    }
+    await refused()
+  })
+  await t.test('a snapshot to another disk', async () => {
+    const file = join(disk, '../elsewhere.snap')
+    const saved = await run(`operator snapshot save ${file}`, '', token)
+    assert.equal(saved.code, 0, saved.stderr)
+    assert.ok(statSync(file).size > SECRETS * 2000)
+  })
+  await t.test('sealing, unsealing and a restart', async () => {
+    assert.equal((await api('PUT', 'sys/seal', token)).status, 204)
+    assert.equal((await run('operator unseal -', `${key}\n`)).code, 0)
+    fill(disk)
+    agent.child.kill('SIGTERM')
+    assert.equal(await agent.ended, 0)
+    fill(disk)
+    ;({ agent, api, run } = await server(t, disk))
+    assert.equal((await run('operator unseal -', `${key}\n`)).code, 0)
+    assert.equal((await api('GET', 'kept/data/s1', token)).status, 200)
+    assert.equal((await api('GET', 'kept/data/s2', token)).status, 404)
+    assert.equal((await api('DELETE', 'kept/metadata/s1', token)).status, 204)
+    await refused()
+  })
+  await t.test('with space everything works again, without a restart', async () => {
+    rmSync(join(disk, 'ballast'))
+    await eventually(
+      async () => (await api('POST', 'kept/data/more', token, value)).status === 200,
+      'writes work again',
+    )
+    assert.equal((await api('POST', 'client/metadata', token, { Meta: { rack: 'r' } })).status, 200)
+    await eventually(
+      () => statSync(join(directory, 'secrets.db.reserve')).size === 2 << 20,
+      'the reserve is whole again',
+    )
+  })
+  agent.child.kill('SIGTERM')
+  assert.equal(await agent.ended, 0)
+  assert.deepEqual(checkDatabase(join(directory, 'secrets.db')), [])
+}
+
+test('what may use the reserve: what removes, and what is written anew and hardly grows', () => {
+  const sizes = new Map([['there', 100]])
+  const sizeOf = (path: string) => sizes.get(path)
+  const put = (path: string, bytes: number) => ({ path, value: Buffer.alloc(bytes) })
+  assert.ok(isSparing({ puts: [], deletes: ['there'] }, sizeOf))
+  assert.ok(isSparing({ puts: [put('there', 200)], deletes: [] }, sizeOf))
+  assert.ok(isSparing({ puts: [put('mark', 40)], deletes: ['there'] }, sizeOf))
+  assert.ok(isSparing({ puts: [put('there', 90), put('mark', 40)], deletes: [] }, sizeOf))
+  assert.ok(!isSparing({ puts: [put('there', 300)], deletes: [] }, sizeOf))
+  assert.ok(!isSparing({ puts: [put('mark', 40)], deletes: [] }, sizeOf), 'a small entry that is new')
+  assert.ok(!isSparing({ puts: [put('new', 100)], deletes: ['there'] }, sizeOf))
+})
