@@ -153,10 +153,11 @@ async function onFullDisk(t: TestContext, disk: string): Promise<void> {
   assert.deepEqual(checkDatabase(join(directory, 'secrets.db')), [])
 }
 
+const put = (path: string, bytes: number) => ({ path, value: Buffer.alloc(bytes) })
+
 test('what may use the reserve: what removes, and what is written anew and hardly grows', () => {
   const sizes = new Map([['there', 100]])
   const sizeOf = (path: string) => sizes.get(path)
-  const put = (path: string, bytes: number) => ({ path, value: Buffer.alloc(bytes) })
   assert.ok(isSparing({ puts: [], deletes: ['there'] }, sizeOf))
   assert.ok(isSparing({ puts: [put('there', 200)], deletes: [] }, sizeOf))
   assert.ok(isSparing({ puts: [put('mark', 40)], deletes: ['there'] }, sizeOf))
