@@ -39,9 +39,12 @@ interface World {
   readonly socket: Socket | undefined
 }
 
+function shown(failing: readonly string[]): string {
+  return failing.length === 0 ? 'ready' : failing.toSorted().join(' ')
+}
+
 /** One line for what each of the sources says; all of them must say what `wanted` says. */
 async function said({ agent, run, socket }: World): Promise<Record<string, string>> {
-  const shown = (failing: readonly string[]) => (failing.length === 0 ? 'ready' : failing.toSorted().join(' '))
   const { checks, ready, status } = await readinessOf(agent)
   const failing = Object.keys(checks).filter((name) => checks[name]?.state !== 'ok')
   assert.equal(ready, failing.length === 0)
