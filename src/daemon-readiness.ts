@@ -60,7 +60,7 @@ function sealState(core: SecretsCore): Outcome {
   if (!core.isInitialised) return { ok: false, reason: 'not initialised, next: outpost operator init' }
   return core.isActive
     ? { ok: true, reason: 'unsealed' }
-    : { ok: false, reason: 'sealed, next: outpost operator unseal' }
+    : { ok: false, reason: `sealed, next: ${core.options.seal.nextStep}` }
 }
 
 function rosterState({ connection, roster }: Cluster): Outcome {

@@ -140,7 +140,7 @@ export class SealKeys {
 
   /** The current key first; read anew each time, and the caller's to overwrite. Throws a Fault for the operator. */
   staticKeys(): StaticKey[] {
-    if (this.settings.type !== 'static') throw new StaticKeyFault('the configuration names no static seal')
+    if (this.settings.type !== 'static') throw new StaticKeyFault(this.#noStaticSeal)
     const { current, previous } = this.settings
     return [current, ...(previous ? [previous] : [])].map((source) => readStaticKey(source, this.#environment))
   }
@@ -148,8 +148,17 @@ export class SealKeys {
   #currentKey(): StaticKey {
     const [current, previous] = this.staticKeys()
     previous?.key.fill(0)
-    if (!current) throw new StaticKeyFault('the configuration names no static seal')
+    if (!current) throw new StaticKeyFault(this.#noStaticSeal)
     return current
+  }
+
+  get #noStaticSeal(): string {
+    const id = this.stored?.keyId
+    const wanted =
+      id === undefined
+        ? ''
+        : `, but the root key is encrypted with the static key "${id}": add server.seal "static" with it`
+    return `the configuration names no static seal${wanted}`
   }
 
   /** The first batch of a barrier. `secret` is the key that people get shares of. */

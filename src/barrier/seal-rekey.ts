@@ -245,7 +245,7 @@ export class Rekey {
   /** Nobody gets shares of the machine's key: only the root key changes. */
   #checkOfMachine({ pgpKeys, requireVerification, backup }: RekeyRequest): RekeyRequest {
     if (pgpKeys.length > 0 || requireVerification || backup) {
-      const instead = 'to change the recovery key shares use sys/rekey-recovery-key'
+      const instead = 'to change the recovery key shares use sys/rekey-recovery-key (operator rekey -target=recovery)'
       throw invalid(`the unseal key of a static seal has no shares for people: give no PGP keys; ${instead}`)
     }
     return { shares: 1, threshold: 1, pgpKeys: [], backup: false, requireVerification: false }

@@ -63,8 +63,12 @@ const ANSWERED_MS = 10_000
 const INTERRUPTED =
   'a rekey was interrupted before its answer was known to have arrived: the shares before it and the new ones both work; ' +
   'those that are used first stay'
-const UNATTENDED =
-  'this server opens with the static key of its machine, key shares do not open it: its log says what keeps it from that'
+/** Of a static seal: what an operator does to open it. */
+const GIVE_KEY =
+  'give the server the static key of its machine (server.seal "static" current_key: a file, or LoadCredential= in its unit ' +
+  'and a restart); its log says what is wrong with the key'
+const SEALED_ON_PURPOSE =
+  'restart the server: it was sealed by an operator, and opens with the static key of its machine when it starts'
 
 export class Seal {
   readonly #barrier: Barrier
@@ -104,6 +108,16 @@ export class Seal {
       recoverySeal: type === 'static',
       warnings: this.#warnings(),
     }
+  }
+
+  /** What an operator does to open it, by the kind of seal. */
+  get nextStep(): string {
+    const { migration, stored } = this.#keys
+    if (migration !== undefined) {
+      return `outpost operator unseal -migrate, with the ${migration === 'to static' ? 'key shares' : 'recovery shares'}`
+    }
+    if (stored?.type !== 'static') return 'outpost operator unseal'
+    return this.#isSealedOnPurpose ? SEALED_ON_PURPOSE : GIVE_KEY
   }
 
   #warnings(): string[] {
@@ -178,7 +192,8 @@ export class Seal {
       const { type } = this.config
       if (!this.#barrier.isSealed) return false
       const { migration } = this.#keys
-      const refusal = migrationRefusal(migration, migrate) ?? (type === 'static' && !migration ? UNATTENDED : undefined)
+      const unattended = `this server opens with the static key of its machine, key shares do not open it: ${this.nextStep}`
+      const refusal = migrationRefusal(migration, migrate) ?? (type === 'static' && !migration ? unattended : undefined)
       if (refusal !== undefined) refuseShare(share, refusal)
       this.#unsealing ??= new Gathering(this.idleMs, () => this.resetUnseal())
       const outcome = await this.#unsealing.offer(share, this.proofs())

@@ -19,7 +19,7 @@ export const SECRETS_TABLE: readonly TableRow[] = [
   },
   {
     name: 'operator seal',
-    summary: 'Close the secrets until key shares open them again',
+    summary: 'Close the secrets until they are opened again',
     load: () => import('./operator/seal.ts'),
   },
   {

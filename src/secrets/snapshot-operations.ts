@@ -96,7 +96,7 @@ async function admitted(
 function saving(core: SecretsCore, snapshots: Snapshots, { name, path }: Door): AnyOperation {
   const operation: Operation<unknown, never> = {
     name,
-    summary: 'A snapshot of the secrets core, while it runs: ciphertext, to be restored with the same key shares',
+    summary: 'A snapshot of the secrets core, while it runs: ciphertext, to be restored with the same keys',
     http: [`GET /v1/sys/${path}`],
     target: 'server',
     input: schema({}),
@@ -168,7 +168,7 @@ function beginning(core: SecretsCore, snapshots: Snapshots): AnyOperation {
   let isUnderWay = false
   const operation: Operation<unknown, undefined> = {
     name: 'secrets.snapshot_restore_new',
-    summary: 'Restores a snapshot into a server that was not initialised; then the key shares of the snapshot open it',
+    summary: 'Restores a snapshot into a server that was not initialised; then the keys of the snapshot open it',
     http: [`POST /v1/sys/${NEW}`, `PUT /v1/sys/${NEW}`],
     target: 'server',
     input: schema({}),

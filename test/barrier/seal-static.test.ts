@@ -120,7 +120,8 @@ test('a static seal opens by itself, after each start; its recovery shares open 
   const none = restarted(world)
   assert.equal(
     await none.seal.openUnattended().catch((error: unknown) => String(error)),
-    'Fault: the configuration names no static seal',
+    'Fault: the configuration names no static seal, but the root key is encrypted with the static key "key-1": ' +
+      'add server.seal "static" with it',
   )
 })
 

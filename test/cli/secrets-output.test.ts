@@ -94,7 +94,18 @@ test('errors are one line with the next step', async (t) => {
   const rows: [Record<string, readonly [number, unknown]>, RegExp][] = [
     [
       { 'GET x': [503, sealed], 'GET sys/seal-status': [200, { initialized: true }] },
-      /^outpost: the secrets are sealed, open them with "outpost operator unseal"\n$/,
+      /^outpost: the secrets are sealed, next: outpost operator unseal\n$/,
+    ],
+    [
+      { 'GET x': [503, sealed], 'GET sys/seal-status': [200, { initialized: true, recovery_seal: true }] },
+      /^outpost: the secrets are sealed, next: the server opens by itself with the static key of its machine: .*\n$/,
+    ],
+    [
+      {
+        'GET x': [503, sealed],
+        'GET sys/seal-status': [200, { initialized: true, recovery_seal: true, migration: true }],
+      },
+      /^outpost: the secrets are sealed, next: outpost operator unseal -migrate\n$/,
     ],
     [
       { 'GET x': [503, sealed], 'GET sys/seal-status': [200, { initialized: false }] },

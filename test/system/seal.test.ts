@@ -5,6 +5,7 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { eventually } from '../helpers/edge.ts'
+import { commandsAt } from '../helpers/secrets-server.ts'
 import { type RunningAgent, spawnAgent, startAgent, workDirectory } from '../helpers/agent-process.ts'
 
 interface Answer {
@@ -20,6 +21,27 @@ async function ask({ url }: RunningAgent, method: string, path: string, body?: u
   })
   const text = await response.text()
   return { status: response.status, body: JSON.parse(text === '' ? '{}' : text) }
+}
+
+/** What an operator of a sealed server is told to do, by each of its ways to tell. */
+async function hints(agent: RunningAgent, home: string): Promise<Readonly<Record<string, string>>> {
+  const run = commandsAt(agent, home)
+  const [status, read] = [await run('status'), await run('read cubbyhole/x')]
+  const unseal = await run('operator unseal -', 'MDEyMzQ1Njc4OWFiY2RlZg==')
+  assert.deepEqual([status.code, read.code, unseal.code], [2, 1, 1])
+  return {
+    status: status.stdout + status.stderr,
+    read: read.stderr,
+    unseal: unseal.stderr,
+    readiness: JSON.stringify((await ask(agent, 'GET', 'agent/ready')).body),
+    log: agent.stderr(),
+  }
+}
+
+/** The ways that know of it say `right`, and none says `wrong`. */
+function assertHints(said: Readonly<Record<string, string>>, right: RegExp, wrong: RegExp): void {
+  for (const name of ['status', 'readiness']) assert.match(said[name] ?? '', right, name)
+  for (const [name, text] of Object.entries(said)) assert.doesNotMatch(text, wrong, name)
 }
 
 function writeServer(directory: string, seal: string): string {
@@ -65,6 +87,13 @@ test('a server with a credential of systemd is open when it says that it is read
   // Sealed on purpose it stays sealed until the next start.
   assert.equal((await ask(next, 'PUT', 'sys/seal', undefined, token)).status, 204)
   assert.equal((await ask(next, 'GET', 'sys/health')).status, 503)
+  const said = await hints(next, directory)
+  assertHints(
+    said,
+    /sealed, next: restart the server: it was sealed by an operator/,
+    /operator unseal|is wrong|Progress/,
+  )
+  assert.match(said['unseal'] ?? '', /key shares do not open it: restart the server/)
   await ended(next, 'SIGTERM')
   next = await startAgent(t, ['-config', file], { env })
   assert.equal((await ask(next, 'GET', 'sys/health')).status, 200)
@@ -87,6 +116,14 @@ test('a key that comes later is found; everything else is served meanwhile, and 
     [refused.status, /opens with the static key of its machine/.test(String(refused.body['errors']))],
     [400, true],
   )
+  const said = await hints(next, directory)
+  assertHints(
+    said,
+    /give the server the static key of its machine .*LoadCredential=/,
+    /operator unseal|Unseal Progress/,
+  )
+  assert.match(said['unseal'] ?? '', /key shares do not open it: give the server the static key/)
+  assert.match(said['read'] ?? '', /sealed, next: the server opens by itself with the static key of its machine/)
   writeFileSync(key, bytes)
   await eventually(async () => (await ask(next, 'GET', 'sys/health')).status === 200, 'it has opened')
   assert.equal((await ask(next, 'GET', 'auth/token/lookup-self', undefined, token)).status, 200)
@@ -129,15 +166,21 @@ test('from shares to a static key and back, through restarts', async (t) => {
   await restart(staticSeal('env://UNSEAL_KEY'), { UNSEAL_KEY: source })
   assert.equal((await ask(agent, 'GET', 'sys/seal-status')).body['migration'], true)
   assert.match(String((await ask(agent, 'PUT', 'sys/unseal', { key })).body['errors']), /seal migration is pending/)
+  const pending = await hints(agent, directory)
+  assertHints(pending, /next: outpost operator unseal -migrate, with the key shares/, /static key of its machine/)
   assert.equal((await ask(agent, 'PUT', 'sys/unseal', { key, migrate: true })).body['sealed'], false)
   assert.equal(await works(), 200)
   await restart(staticSeal('env://UNSEAL_KEY'), { UNSEAL_KEY: source })
   assert.equal(await works(), 200)
   await restart(staticSeal('env://UNSEAL_KEY', 'disabled = "true"'), { UNSEAL_KEY: source })
   assert.equal(await works(), 503)
+  const back = await hints(agent, directory)
+  assertHints(back, /outpost operator unseal -migrate, with the recovery shares/, /static key of its machine/)
   assert.equal((await ask(agent, 'PUT', 'sys/unseal', { key, migrate: true })).body['type'], 'shamir')
   assert.equal(await works(), 200)
   await restart('seal "shamir" {}')
+  const shares = await hints(agent, directory)
+  assertHints(shares, /sealed, next: outpost operator unseal\b/, /static|credential/i)
   assert.equal((await ask(agent, 'PUT', 'sys/unseal', { key })).body['sealed'], false)
   assert.equal(await works(), 200)
   assert.ok(!readFileSync(shamir, 'utf8').includes(source))

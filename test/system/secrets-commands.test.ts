@@ -33,7 +33,7 @@ test('from the first start to an open server, and what is said on the way', asyn
   const sealed = await run('read cubbyhole/x', '', token)
   assert.deepEqual(
     [sealed.code, sealed.stderr],
-    [1, 'outpost: the secrets are sealed, open them with "outpost operator unseal"\n'],
+    [1, 'outpost: the secrets are sealed, next: outpost operator unseal\n'],
   )
   const nothing = await run('operator unseal')
   assert.deepEqual([nothing.code, /give a key share, or - /.test(nothing.stderr)], [2, true])

@@ -19,10 +19,11 @@ export const command = defineCommand({
   details: [
     'Everything that was written since the snapshot is gone afterwards, tokens included. The snapshot',
     'is looked at as a whole first: one that is damaged, or of another cluster, changes nothing. If',
-    'it was taken under other key shares, the server is sealed afterwards and those open it.',
+    'it was taken under other keys, the server is sealed afterwards and those open it: the key shares',
+    'of that time, or the static key of the machine.',
     '',
     'With -new it becomes what a server without secrets begins with, instead of "operator init": no',
-    'token is needed, and the key shares of the moment of the snapshot open it afterwards. A server',
+    'token is needed, and the keys of the moment of the snapshot open it afterwards. A server',
     'that is initialised refuses it.',
     '',
     'Example: outpost operator snapshot restore -new secrets.snap && outpost operator unseal',

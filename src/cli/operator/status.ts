@@ -5,6 +5,7 @@ import { RefusedByAgent } from '../http-client.ts'
 import { type Readiness, readinessOf } from '../readiness.ts'
 import { askCore, type CoreAccess, type CoreAnswer, coreOf, coreOptions, requireCore } from '../secrets/core-access.ts'
 import { isJsonObject } from '../secrets/exact-json.ts'
+import { openingStep, takesShares } from '../secrets/opening-step.ts'
 import { formatOf, formatOption, pairsTable, printAs } from '../secrets/secret-output.ts'
 
 const SEALED = 2
@@ -43,9 +44,19 @@ async function show(values: Values, io: CommandIo): Promise<number> {
   if (Array.isArray(warnings)) for (const warning of warnings) io.err(`warning: ${String(warning)}\n`)
   remark(readiness, io)
   if (!seal.fields.boolean('sealed')) return 0
-  const [state, next] = seal.fields.boolean('initialized') ? ['sealed', 'unseal'] : ['not initialised', 'init']
-  io.err(`${state}, next: outpost operator ${next}\n`)
+  const isInitialised = seal.fields.boolean('initialized')
+  io.err(
+    isInitialised
+      ? `sealed, next: ${stepFrom(readiness, seal.fields)}\n`
+      : 'not initialised, next: outpost operator init\n',
+  )
   return SEALED
+}
+
+/** The server knows whether it was sealed on purpose; an answer without its checks tells the kind of seal only. */
+function stepFrom(readiness: Readiness | undefined, seal: Answer): string {
+  const reason = readiness?.checks.find(({ name }) => name === 'seal')?.reason ?? ''
+  return /^sealed, next: (.+)$/.exec(reason)?.[1] ?? openingStep(seal)
 }
 
 /** Undefined where the process has no secrets, and has told whether it is ready. */
@@ -100,7 +111,7 @@ function statusRows(seal: Answer, leader: Answer): [string, unknown][] {
     [`${keys} Shares`, seal.number('n')],
     ['Threshold', seal.number('t')],
   ]
-  if (isSealed) {
+  if (isSealed && takesShares(seal)) {
     rows.push(['Unseal Progress', `${seal.number('progress')}/${seal.number('t')}`])
     rows.push(['Unseal Nonce', seal.text('nonce')])
   }

@@ -13,7 +13,7 @@ export const command = defineCommand({
   details: [
     'Asks for the share on the terminal and does not show it. With - it is read from standard input,',
     'also several of them, one a line. As an argument other users of the machine can see it while it',
-    'runs.',
+    'runs. A server with a static seal opens with the key of its machine, and takes no shares.',
     '',
     'Example: outpost operator unseal - < /run/keys/share-1',
   ].join('\n'),

@@ -10,6 +10,7 @@ import { CommandError, type CommandIo } from '../command-shape.ts'
 import { type AgentRequest, openResponse, type Query, RefusedByAgent, refusalOf, responseText } from '../http-client.ts'
 import { text, UsageError } from '../options.ts'
 import { isJsonObject, parseExact } from './exact-json.ts'
+import { openingStep } from './opening-step.ts'
 
 const file = (help: string, shownDefault: string) =>
   text({ placeholder: 'FILE', help, fallback: undefined, shownDefault })
@@ -190,15 +191,15 @@ async function explained(core: CoreAccess, response: IncomingMessage, body: stri
     return say(`${refusal.message}, "outpost secrets list" shows what is enabled`)
   }
   if (refusal.status !== 503 || !body.includes('Vault is sealed')) return refusal
-  return (await isInitialised(core))
-    ? say('the secrets are sealed, open them with "outpost operator unseal"')
-    : say(
+  const seal = await sealStatus(core)
+  return seal.value('initialized') === false
+    ? say(
         'the secrets core is not initialised, do that with "outpost operator init", or restore a snapshot into it: "outpost operator snapshot restore -new FILE"',
       )
+    : say(`the secrets are sealed, next: ${openingStep(seal)}`)
 }
 
-async function isInitialised(core: CoreAccess): Promise<boolean> {
+async function sealStatus(core: CoreAccess): Promise<Answer> {
   const response = await openResponse(core.target, { path: '/v1/sys/seal-status' })
-  const status = parsedOrNothing(await responseText(response, core.target))
-  return !isJsonObject(status) || status['initialized'] !== false
+  return fieldsOf(parsedOrNothing(await responseText(response, core.target)))
 }

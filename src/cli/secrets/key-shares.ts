@@ -31,7 +31,7 @@ export async function giveShares(
     throw new UsageError(`give the nonce of the attempt too: -nonce=${attempt.nonce}`)
   }
   const nonce = given.nonce ?? attempt.nonce
-  const prompt = `Operation nonce: ${nonce}\nUnseal Key (will be hidden): `
+  const prompt = `Operation nonce: ${nonce}\nKey Share (will be hidden): `
   const [first, ...more] = await typedSecrets(given.key, { what: 'a key share', prompt }, io)
   const give = (key: string) => requireCore(core, { method: 'PUT', path: attempt.path, body: { key, nonce } })
   let answer = await give(first)

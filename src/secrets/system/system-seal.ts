@@ -49,7 +49,7 @@ export function sealPaths(core: SecretsCore, pgpRate: PgpRate): Path[] {
     }),
     path({
       pattern: 'seal',
-      summary: 'Seal the core: nothing can be read until enough key shares open it again',
+      summary: 'Seal the core: nothing can be read until key shares, or a restart with a static seal, open it again',
       sudo: true,
       // While it is sealed anybody may ask for what is so already.
       whileSealed: true,
