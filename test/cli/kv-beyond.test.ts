@@ -210,7 +210,8 @@ test('what may not be read is left out with a word, and what may not be asked le
   const part = await run(`export -output=${file} secret`, { token })
   assert.match(part.stderr, /^warning: secrets that this token may not read are left out: 1\nexported 1 secret \(/)
   assert.deepEqual(JSON.parse(readFileSync(file, 'utf8')), {
-    secrets: { a: { data: { name: 'a' }, custom_metadata: null } },
+    // Custom metadata is for those who may read the secret's metadata.
+    secrets: { a: { data: { name: 'a' } } },
   })
   const denied = await run(`export -output=${file} secret/x`, { token })
   assert.deepEqual([denied.code, /HTTP 403/.test(denied.stderr)], [1, true])

@@ -16,7 +16,12 @@ const AUTH = { auth: { client_token: 'new', accessor: 'acc', policies: ['default
 const NO_BODY = undefined
 
 const cases: [string, Exchange[], Answers?][] = [
-  ['status', [['GET sys/seal-status'], ['GET sys/leader']], { 'GET sys/seal-status': [200, SHAMIR] }],
+  // Readiness is asked for besides; a server of another make answers 404 there.
+  [
+    'status',
+    [['GET agent/ready'], ['GET sys/seal-status'], ['GET sys/leader']],
+    { 'GET sys/seal-status': [200, SHAMIR] },
+  ],
   ['operator init -status', [['GET sys/init']], { 'GET sys/init': [200, { initialized: true }] }],
   [
     'operator init -key-shares=3 -key-threshold=2',
