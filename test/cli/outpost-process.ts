@@ -36,13 +36,19 @@ export function temporaryDirectory(t: TestContext): string {
   return directory
 }
 
+/** What an operator's shell would have: the runner's compile cache is for tests, the launcher chooses its own. */
+function environment(): NodeJS.ProcessEnv {
+  const { NODE_COMPILE_CACHE: _, ...rest } = process.env
+  return rest
+}
+
 export function start(
   program: string,
   args: readonly string[],
   options: { env?: NodeJS.ProcessEnv; cwd?: string; input?: string } = {},
 ): Running {
   const child = spawn(program, args, {
-    env: options.env ?? process.env,
+    env: options.env ?? environment(),
     cwd: options.cwd ?? ROOT,
     stdio: ['pipe', 'pipe', 'pipe'],
   })
