@@ -18,7 +18,7 @@
  * which: the barrier stays sealed.
  */
 import { Fault } from '../kit/errors.ts'
-import type { Batch, Put } from '../store/batch.ts'
+import { type Batch, BatchTooLarge, type Put } from '../store/batch.ts'
 import { type Entry, type History, type PageOptions, type Store, StoreError } from '../store/store.ts'
 import { decrypt, encrypt } from './cipher.ts'
 import { EntryGuard, type Integrity } from './entry-guard.ts'
@@ -48,6 +48,11 @@ export function isUntimely(error: unknown): error is StoreError {
 /** Whether a commit was refused because the disk is full. */
 export function isOutOfSpace(error: unknown): error is StoreError {
   return error instanceof StoreError && error.kind === 'full'
+}
+
+/** Whether a commit was refused for its size: divided it passes. Nothing of it is written. */
+export function isTooLarge(error: unknown): error is BatchTooLarge {
+  return error instanceof BatchTooLarge
 }
 
 /** What is to be written in the same batch as a change of the keys. */

@@ -20,7 +20,6 @@ import { FIRST_BYTES, WindowStock } from './window.ts'
 import { type CallMessage, encode, encodeCall, headOf, WIRE_VERSION } from './wire.ts'
 
 const NOTHING = new Uint8Array(0)
-const TOO_LARGE = 'the request is larger than a message between processes may be, raise max_payload of the NATS server'
 
 /** Of one object for all: every answer's connection closes in the end. */
 const CALLER_GONE = new Refusal('unavailable', 'the caller is gone')
@@ -208,9 +207,9 @@ export class Forwarder {
         ...(remote !== undefined && { remote }),
       }),
     )
-    if (bytes.length + ENVELOPE_BYTES > this.#options.link.payloadBytesMax) {
-      throw new Refusal('body_too_large', TOO_LARGE)
-    }
+    const messageBytes = bytes.length + ENVELOPE_BYTES
+    const { payloadBytesMax } = this.#options.link
+    if (messageBytes > payloadBytesMax) throw tooLarge(messageBytes, payloadBytesMax)
     if (!this.#servers) throw new Refusal('unavailable', 'no server is connected, try again')
     return new CallToServer({ ...this.#options, servers: this.#servers, caller: nameOf(self), group }, { ...to, bytes })
   }
@@ -221,7 +220,7 @@ export class Forwarder {
     const { nodeId } = request
     const bytes = this.#issuer.message(request, callMessage(request, name))
     if (bytes.length <= link.payloadBytesMax) link.publish(subjects.call(nodeId), bytes, reply)
-    else this.#calls.get(`${nodeId}.${name}`)?.call.fail(new Refusal('body_too_large', TOO_LARGE))
+    else this.#calls.get(`${nodeId}.${name}`)?.call.fail(tooLarge(bytes.length, link.payloadBytesMax))
   }
 
   #take({ subject, payload, nobody }: Message): void {
@@ -242,6 +241,15 @@ export class Forwarder {
   #sweep(): void {
     for (const { call } of this.#calls.values()) call.sweep()
   }
+}
+
+/** A request is one message: it is whole or it is not there. */
+function tooLarge(bytes: number, bytesMax: number): Refusal {
+  const limit = `NATS carries at most ${bytesMax} (max_payload of the NATS server)`
+  return new Refusal(
+    'body_too_large',
+    `the request makes a message of ${bytes} bytes and ${limit}: send less, or raise the limit`,
+  )
 }
 
 function callMessage(request: ForwardedRequest, call: string): CallMessage {

@@ -3,7 +3,7 @@
  * their order are those that stock clients and their users have always seen.
  */
 import { randomUUID } from 'node:crypto'
-import { isOutOfSpace, isUntimely, Sealed } from '../barrier/barrier.ts'
+import { isOutOfSpace, isTooLarge, isUntimely, Sealed } from '../barrier/barrier.ts'
 import { oneError, Rejection, type Reply } from '../engines/engine.ts'
 import { Refusal } from '../kit/errors.ts'
 import { JsonText, StreamedAnswer, WholeAnswer } from '../kit/operation.ts'
@@ -103,6 +103,7 @@ export function rejectionAnswer(error: unknown): WholeAnswer | undefined {
   if (error instanceof Sealed) return errorAnswer(503, ['Vault is sealed'])
   if (isUntimely(error)) return errorAnswer(503, [error.message])
   if (isOutOfSpace(error)) return errorAnswer(507, [error.message])
+  if (isTooLarge(error)) return errorAnswer(413, [`${error.message}: divide the change into several requests`])
   if (error instanceof Refusal) return errorAnswer(error.status, error.message === '' ? [] : [error.message])
   return undefined
 }

@@ -29,7 +29,12 @@ export const BATCH_BYTES_MAX = 64 << 20
 
 /** A path that is no path, or a batch that is none. A fault of ours, or a damaged log. */
 export class MalformedBatch extends Error {
-  override readonly name = 'MalformedBatch'
+  override readonly name: string = 'MalformedBatch'
+}
+
+/** A batch that is larger than one may be: its author can divide it. */
+export class BatchTooLarge extends MalformedBatch {
+  override readonly name = 'BatchTooLarge'
 }
 
 /** Throws MalformedBatch for a path that could not be found again: empty, with an empty part, or not well-formed. */
@@ -52,7 +57,7 @@ export function isLocal({ puts, deletes }: Batch): boolean {
   return local > 0
 }
 
-/** The most bytes that it takes. Throws MalformedBatch for a batch that is none: paths, one path twice, mixed, too large. */
+/** The most bytes that it takes. Throws MalformedBatch for a batch that is none: paths, one path twice, mixed; BatchTooLarge. */
 export function checkBatch(batch: Batch): number {
   const { puts, deletes } = batch
   isLocal(batch)
@@ -69,7 +74,7 @@ export function checkBatch(batch: Batch): number {
     size += VARINT_BYTES_MAX + value.length
   }
   for (const path of deletes) look(path)
-  if (size > BATCH_BYTES_MAX) throw new MalformedBatch('a batch is too large')
+  if (size > BATCH_BYTES_MAX) throw new BatchTooLarge(`a batch is too large: it has more than ${BATCH_BYTES_MAX} bytes`)
   return size
 }
 

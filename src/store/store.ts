@@ -65,7 +65,7 @@ export interface Store {
   /**
    * Queues the batch before it returns, behind all others; resolves with its sequence once it is durable. Rejects with a
    * StoreError; then nothing has changed, and nothing that was queued behind it will. Throws at once what can not be
-   * queued (MalformedBatch, StoreError `busy` and `closed`): then nothing else is touched by it.
+   * queued (MalformedBatch, BatchTooLarge, StoreError `busy` and `closed`): then nothing else is touched by it.
    */
   commit(batch: Batch): Promise<number>
   /** Batches that are queued, in order; the first ones may be durable, when their authors were not told yet. */

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { startAgent } from '../helpers/agent-process.ts'
+import { startCluster } from '../helpers/cluster.ts'
 import { answersIn, raw } from '../helpers/raw-http.ts'
 
 const BIG = 'x'.repeat(20 << 20)
@@ -18,22 +19,81 @@ const PATHS: readonly (readonly [string, object])[] = [
   ['search', { Prefix: BIG, Context: 'jobs' }],
 ]
 
+interface Sent {
+  readonly port: number
+  readonly path: string
+  readonly body: string
+  readonly lines?: readonly string[]
+}
+
+/** Sends a POST as root; its length is announced unless other lines are given. */
+async function post({ port, path, body, lines = [`Content-Length: ${body.length}`] }: Sent) {
+  const head = [`POST /v1/${path} HTTP/1.1`, 'Host: localhost', 'X-Vault-Token: root', 'Connection: close', ...lines]
+  const [answer] = answersIn((await raw({ port }, `${head.join('\r\n')}\r\n\r\n`, body)).bytes)
+  return { status: answer?.status ?? 0, text: answer?.body.toString() ?? '' }
+}
+
+const CHUNKED = ['Transfer-Encoding: chunked']
+const inChunks = (body: string) => `${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`
+
 test('bodies of twenty megabytes and more are never a fault of the server', async (t) => {
   const agent = await startAgent(t, ['-dev', '-dev-no-demo', '-dev-root-token-id', 'root', '-http-port', '0'])
-  const send = async (path: string, lines: readonly string[], body: string) => {
-    const head = [`POST /v1/${path} HTTP/1.1`, 'Host: localhost', 'X-Vault-Token: root', 'Connection: close', ...lines]
-    const [answer] = answersIn((await raw({ port: agent.port }, `${head.join('\r\n')}\r\n\r\n`, body)).bytes)
-    return answer?.status ?? 0
-  }
+  const { port } = agent
   for (const [path, data] of PATHS) {
     const body = JSON.stringify(data)
-    const status = await send(path, [`Content-Length: ${body.length}`], body)
+    const { status } = await post({ port, path, body })
     assert.ok(status >= 200 && status < 500, `${path}: ${status}`)
   }
   const tooLarge = 33 << 20
-  const chunks = `${tooLarge.toString(16)}\r\n${'x'.repeat(tooLarge)}\r\n0\r\n\r\n`
+  const chunks = inChunks('x'.repeat(tooLarge))
   for (const path of ['secret/data/a', 'sys/tools/hash', 'client/metadata', 'search']) {
-    assert.equal(await send(path, [`Content-Length: ${tooLarge}`], '{'), 413, `${path} as announced`)
-    assert.equal(await send(path, ['Transfer-Encoding: chunked'], chunks), 413, `${path} in chunks`)
+    const announced = await post({ port, path, body: '{', lines: [`Content-Length: ${tooLarge}`] })
+    assert.equal(announced.status, 413, `${path} as announced`)
+    assert.equal((await post({ port, path, body: chunks, lines: CHUNKED })).status, 413, `${path} in chunks`)
+  }
+})
+
+test('small patches of a large secret in one transaction are refused before they fill the memory', async (t) => {
+  const { port } = await startAgent(t, ['-dev', '-dev-no-demo', '-dev-root-token-id', 'root', '-http-port', '0'])
+  const large = JSON.stringify({ data: { v: BIG } })
+  assert.equal((await post({ port, path: 'secret/data/a', body: large })).status, 200)
+  const patch = { op: 'patch', path: 'a', data: { w: 1 } }
+  const transact = (count: number) =>
+    post({
+      port,
+      path: 'secret/transaction',
+      body: JSON.stringify({ operations: Array.from({ length: count }, () => patch) }),
+    })
+  for (const count of [4, 100]) {
+    const { status, text } = await transact(count)
+    assert.equal(status, 413, text)
+    assert.match(text, /a request writes at most 50331648 bytes of data, divide it/)
+  }
+  assert.equal((await transact(2)).status, 200, 'nothing of the others was carried out')
+})
+
+test('a body that no NATS message holds is 413 with the limit, whichever way it was to go', async (t) => {
+  const world = await startCluster(t, { servers: 2, hosts: 2, oneCore: true, nats: 'max_payload: 300KB' })
+  const [edge, agent] = [world.server(1).port, world.host(0).member.port]
+  const other = world.host(1).member
+  const body = JSON.stringify({ Meta: { v: 'x'.repeat(400_000) } })
+  const ways = [
+    { name: 'from a server to a node', port: edge, path: `client/metadata?node_id=${other.nodeId}` },
+    { name: 'from an agent to a node', port: agent, path: `client/metadata?node_id=${other.nodeId}` },
+    { name: 'from a server without secrets', port: edge, path: 'secret/data/a' },
+  ]
+  for (const { name, port, path } of ways) {
+    for (const [sent, lines] of [
+      [body, undefined],
+      [inChunks(body), CHUNKED],
+    ] as const) {
+      const { status, text } = await post({ port, path, body: sent, ...(lines && { lines }) })
+      assert.equal(status, 413, `${name}: ${text}`)
+      assert.match(text, /makes a message of 4\d{5} bytes and NATS carries at most 307200 \(max_payload/, name)
+    }
+    const small = await post({ port, path, body: '{"Meta":{"v":"x"}}' })
+    assert.ok(small.status < 500 || small.status === 503, `${name}: ${small.status} ${small.text}`)
+    const lie = await post({ port, path, body: '{}', lines: [`Content-Length: ${33 << 20}`] })
+    assert.equal(lie.status, 413, `${name}: ${lie.text}`)
   }
 })

@@ -27,6 +27,11 @@ export const RECORDS_PREFIX = 'k/'
 const VERSIONS_DEFAULT = 10
 /** Of one version's data as JSON: as much as a body may bring at once, also where patches have put it together. */
 const DATA_BYTES_MAX = 32 << 20
+/**
+ * Of the data that one request writes. A transaction of patches writes each secret anew, so it writes far more than its
+ * body has. What the store may commit at once has room for this and for the records.
+ */
+const WRITTEN_BYTES_MAX = 48 << 20
 /** Of data that is kept in the record: longer ones would be written again with each change of the metadata. */
 const DATA_IN_RECORD_MAX = 4096
 
@@ -127,6 +132,7 @@ export class ChangingSecrets extends PendingSecrets {
   readonly #changes: Changes
   readonly #caller: Caller
   readonly #removed = new Set<string>()
+  #writtenBytes = 0
   /** Those that this batch changes: each is put into bytes once, however often it was changed. */
   readonly #records = new Map<string, KeyRecord>()
 
@@ -205,7 +211,12 @@ export class ChangingSecrets extends PendingSecrets {
   #putNewest(name: string, version: number, data: string): string | undefined {
     if (data.length <= DATA_IN_RECORD_MAX) return data
     checkLength(data)
-    this.#changes.put(this.blobPath(name, version), Buffer.from(data))
+    const bytes = Buffer.from(data)
+    this.#writtenBytes += bytes.length
+    if (this.#writtenBytes > WRITTEN_BYTES_MAX) {
+      throw new Rejection(413, `a request writes at most ${WRITTEN_BYTES_MAX} bytes of data, divide it`)
+    }
+    this.#changes.put(this.blobPath(name, version), bytes)
     return undefined
   }
 
