@@ -17,6 +17,8 @@ export interface ToldStream {
   readonly status: number
   readonly response: IncomingMessage
   readonly text: () => string
+  /** The end of it: looking for something in all of a long text, again and again, takes minutes. */
+  readonly tail: () => string
   /** All that came whole. */
   readonly lines: () => ToldLine[]
   /** What happened, as `write a 1`. */
@@ -30,6 +32,8 @@ export interface StreamOptions {
   readonly headers?: Readonly<Record<string, string>>
 }
 
+const TAIL_CHARACTERS = 4096
+
 /** `path` is below `/v1/` and has its query. */
 export async function openStream(port: number, path: string, options: StreamOptions): Promise<ToldStream> {
   const headers = { 'X-Vault-Token': options.token, ...options.headers }
@@ -38,7 +42,11 @@ export async function openStream(port: number, path: string, options: StreamOpti
   const [response] = (await once(outgoing, 'response')) as [IncomingMessage]
   outgoing.on('error', () => undefined)
   let text = ''
-  response.setEncoding('utf8').on('data', (part: string) => (text += part))
+  let tail = ''
+  response.setEncoding('utf8').on('data', (part: string) => {
+    text += part
+    tail = (tail + part).slice(-TAIL_CHARACTERS)
+  })
   const ended = new Promise<'end' | 'broken'>((done) => {
     response.on('error', () => undefined)
     response.on('close', () => done(response.complete ? 'end' : 'broken'))
@@ -53,6 +61,7 @@ export async function openStream(port: number, path: string, options: StreamOpti
     status: response.statusCode ?? 0,
     response,
     text: () => text,
+    tail: () => tail,
     lines,
     told: () => lines().flatMap(({ change, path: name, version }) => (change ? [`${change} ${name} ${version}`] : [])),
     ended,
