@@ -41,5 +41,5 @@ test('whoever may not come is refused, and a use is a use', async (t) => {
   assert.equal(outcomes.filter(({ status }) => status === 'fulfilled').length, 3)
   assert.ok(!(await isToken(world, limited.token)))
   await world.core.seal()
-  await assert.rejects(ask(world.rootToken), (error) => error instanceof Refusal && error.code === 'unavailable')
+  await assert.rejects(ask(world.rootToken), (error) => error instanceof Refusal && error.code === 'sealed')
 })
