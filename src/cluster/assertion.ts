@@ -13,7 +13,7 @@
  * Proof on the wire, MessagePack: `{ key: 'U…', signature: 64 bytes, curve: 32 bytes, mac: 32 bytes }`.
  */
 import { createHmac, type KeyObject, randomBytes, timingSafeEqual } from 'node:crypto'
-import { Packr } from 'msgpackr'
+import { packr } from './message-pack.ts'
 import * as v from 'valibot'
 import { rightsSchema } from './asserted-rights.ts'
 
@@ -26,8 +26,6 @@ const MAC_BYTES = 32
 const SIGNATURE_BYTES = 64
 /** No bytes that are signed for another purpose begin so. */
 const PURPOSE = 'outpost call session 1'
-
-const packr = new Packr({ useRecords: false, mapsAsObjects: true })
 
 const name = v.pipe(v.string(), v.maxLength(128))
 const count = v.pipe(v.number(), v.safeInteger(), v.minValue(0))

@@ -10,7 +10,7 @@
  *     1 byte format · 32 bytes public key · 64 bytes signature · MessagePack
  */
 import { createHash, createPublicKey, type KeyObject, sign, verify } from 'node:crypto'
-import { Packr } from 'msgpackr'
+import { packr } from './message-pack.ts'
 import * as v from 'valibot'
 import { WIRE_VERSION } from './wire.ts'
 
@@ -101,8 +101,6 @@ export interface NodeState {
   readonly node: NodeDescription
   readonly allocations: readonly AllocationDescription[]
 }
-
-const packr = new Packr({ useRecords: false, mapsAsObjects: true })
 
 /** Tells two states apart. */
 export function digestOf(state: NodeState): string {

@@ -4,7 +4,7 @@
  *
  *     1 byte format · 64 bytes signature · MessagePack
  */
-import { Packr } from 'msgpackr'
+import { packr } from './message-pack.ts'
 import * as v from 'valibot'
 import type { SigningKey } from './nkey.ts'
 
@@ -13,8 +13,6 @@ const SIGNATURE_BYTES = 64
 const HEAD_BYTES = 1 + SIGNATURE_BYTES
 const CURVE_KEY_BYTES = 32
 const CONTEXT = 'outpost server announcement\0'
-
-const packr = new Packr({ useRecords: false, mapsAsObjects: true })
 
 const announcementSchema = v.object({
   /** The server's NKEY, `U…`. */

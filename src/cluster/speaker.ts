@@ -4,7 +4,7 @@
  * then serves no calls: both would answer.
  */
 import * as v from 'valibot'
-import { Packr } from 'msgpackr'
+import { packr } from './message-pack.ts'
 
 export interface Speaker {
   /** Raw. */
@@ -13,8 +13,6 @@ export interface Speaker {
   /** False once it has left or fallen silent. */
   readonly isThere: boolean
 }
-
-const packr = new Packr({ useRecords: false, mapsAsObjects: true })
 
 const schema = v.object({
   publicKey: v.instance(Uint8Array),

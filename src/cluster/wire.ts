@@ -7,7 +7,7 @@
  * hole is noticed also where no more data may follow.
  */
 import * as v from 'valibot'
-import { Packr } from 'msgpackr'
+import { packr } from './message-pack.ts'
 import { Fault, REFUSAL_STATUS, type RefusalCode } from '../kit/errors.ts'
 import { type JsonText, type StreamHead, WholeAnswer } from '../kit/operation.ts'
 import { claimsSchema } from './assertion.ts'
@@ -25,8 +25,6 @@ const DATA_HEAD_BYTES = 5
 export const DATA_BYTES_MAX = 16_384
 /** Deepest path of forwarding: caller to server to node, and one server more. */
 export const HOPS_MAX = 3
-
-const packr = new Packr({ useRecords: false, mapsAsObjects: true })
 
 const text = v.pipe(v.string(), v.maxLength(1 << 20))
 const shortText = v.pipe(v.string(), v.maxLength(8192))
