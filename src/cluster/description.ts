@@ -32,6 +32,16 @@ const name = v.pipe(v.string(), v.maxLength(1024))
 const text = v.pipe(v.string(), v.maxLength(65_536))
 const number = v.pipe(v.number(), v.finite())
 const count = v.pipe(v.number(), v.safeInteger(), v.minValue(0))
+/** Whole nanoseconds of it fit into 64 bits, as callers read them. */
+const TIME_MS_MAX = 9e12
+const timeMs = v.pipe(
+  number,
+  v.transform((ms) => Math.min(Math.max(ms, 0), TIME_MS_MAX)),
+)
+const size = v.pipe(
+  number,
+  v.transform((bytes) => Math.min(Math.max(bytes, 0), Number.MAX_SAFE_INTEGER)),
+)
 const texts = v.record(name, text)
 const uuid = v.pipe(v.string(), v.regex(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/))
 
@@ -39,8 +49,8 @@ const taskSchema = v.object({
   name,
   state: v.picklist(['pending', 'running', 'dead']),
   failed: v.boolean(),
-  startedAtMs: v.optional(number),
-  finishedAtMs: v.optional(number),
+  startedAtMs: v.optional(timeMs),
+  finishedAtMs: v.optional(timeMs),
 })
 
 const allocationSchema = v.object({
@@ -51,7 +61,7 @@ const allocationSchema = v.object({
   taskGroup: name,
   desiredStatus: v.picklist(['run', 'stop', 'evict']),
   clientStatus: v.picklist(['pending', 'running', 'complete', 'failed', 'lost']),
-  createTimeMs: number,
+  createTimeMs: timeMs,
   tasks: v.array(taskSchema),
 })
 
@@ -67,7 +77,7 @@ const nodeSchema = v.object({
   tls: v.boolean(),
   attributes: texts,
   meta: texts,
-  resources: v.object({ cpuMhz: number, cores: count, memoryBytes: number, diskBytes: number }),
+  resources: v.object({ cpuMhz: size, cores: count, memoryBytes: size, diskBytes: size }),
 })
 
 const common = {

@@ -20,6 +20,8 @@ import { FIRST_BYTES, WindowStock } from './window.ts'
 import { type CallMessage, encode, encodeCall, headOf, WIRE_VERSION } from './wire.ts'
 
 const NOTHING = new Uint8Array(0)
+/** Longest value of a node, which is held whole: statistics and metadata have some kilobytes. */
+const NODE_VALUE_BYTES_MAX = 16 << 20
 
 /** Of one object for all: every answer's connection closes in the end. */
 const CALLER_GONE = new Refusal('unavailable', 'the caller is gone')
@@ -118,11 +120,16 @@ export class Forwarder {
     const { call, close } = this.#begin(request)
     try {
       const parts: Buffer[] = []
+      let bytes = 0
       for (;;) {
         const answer = await call.next()
         if (answer === undefined) throw new Fault('a node gave no value')
-        if (answer instanceof Uint8Array) parts.push(Buffer.from(answer))
-        else if (answer.kind === 'value') {
+        if (answer instanceof Uint8Array) {
+          bytes += answer.length
+          if (request.nodeId !== undefined && bytes > NODE_VALUE_BYTES_MAX)
+            throw new Fault('a node gave too long a value')
+          parts.push(Buffer.from(answer))
+        } else if (answer.kind === 'value') {
           return answer.json === undefined ? undefined : new JsonText(answer.json, answer.headers)
         } else if (answer.kind === 'sent_value') {
           return new JsonText(Buffer.concat(parts).toString(), answer.headers)
@@ -177,6 +184,7 @@ export class Forwarder {
       },
       stock: this.#stock,
       memory: this.#memory,
+      isToNode: nodeId !== undefined,
     })
     const onAbort = () => call.fail(CALLER_GONE)
     // Under who may answer as well: what another node sends is not an answer.

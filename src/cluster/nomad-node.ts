@@ -167,7 +167,8 @@ function driversOf({ node, statusAtMs }: NodeRecord): Record<string, unknown> {
 
 function resourcesOf({ node }: NodeRecord): unknown {
   const { cpuMhz, cores, memoryBytes, diskBytes } = node.resources
-  const disk = diskBytes || Number(node.attributes['unique.storage.bytestotal'] ?? 0) || 0
+  const told = Number(node.attributes['unique.storage.bytestotal'] ?? 0) || 0
+  const disk = diskBytes || Math.min(Math.max(told, 0), Number.MAX_SAFE_INTEGER)
   return {
     Cpu: {
       CpuShares: Math.round(cpuMhz),

@@ -7,6 +7,7 @@
  * for the next). An answer that is no larger than what a node may send unasked is handed on in one piece.
  */
 import { Fault, Refusal } from '../kit/errors.ts'
+import { answerOfNode } from './node-answer.ts'
 import type { PartMemory } from './part-memory.ts'
 import { ALIVE_MS, GIVE_UP_MS, NodeFault } from './served-call.ts'
 import { FIRST_BYTES, Window, type WindowStock } from './window.ts'
@@ -41,6 +42,8 @@ export interface PendingOptions {
   readonly onAgain?: (run: string) => void
   readonly stock: WindowStock
   readonly memory: PartMemory
+  /** The other side is a node, and not a server: what it may say is limited. */
+  readonly isToNode?: boolean
 }
 
 export class PendingCall {
@@ -177,8 +180,13 @@ export class PendingCall {
     if (this.#error || this.#ended) return
     const data = decodeData(payload)
     if (data) this.#takeData(data)
-    else this.#takeAnswer(decodeAnswer(payload))
+    else this.#takeAnswer(this.#decoded(payload))
     this.#wakeUp()
+  }
+
+  #decoded(payload: Uint8Array): AnswerMessage | undefined {
+    const answer = decodeAnswer(payload)
+    return answer && this.#options.isToNode ? answerOfNode(answer) : answer
   }
 
   #takeData(message: DataMessage): void {

@@ -19,6 +19,8 @@ const NAME_BYTES_MAX = 1024
 /** Length of one file name on every common filesystem; a task's name is a directory's name. */
 const TASK_NAME_BYTES_MAX = 255
 const INT_MAX = 2 ** 31 - 1
+/** Callers read it into 64 bits. */
+const CREATE_TIME_MAX = 9e18
 
 /** What a manifest said: only the fields it had. The rest is for the reader to fill in. */
 export type Manifest = Partial<Omit<Allocation, 'id' | 'directory' | 'collected'>>
@@ -80,6 +82,7 @@ const ManifestSchema = v.object(
         v.number('must be nanoseconds since 1970'),
         v.finite('must be nanoseconds since 1970'),
         v.minValue(0, 'must not be negative'),
+        v.maxValue(CREATE_TIME_MAX, 'must be nanoseconds since 1970'),
       ),
     ),
     // Not a valibot record: those leave out keys such as `constructor`, and a task may be called that.

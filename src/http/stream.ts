@@ -35,6 +35,8 @@ export interface StreamOptions {
   readonly meter: { bytes: number }
 }
 
+const OTHER_LENGTH = 'an answer has another length than its head says'
+
 /** Sends it all; resolves with the number of body bytes. Throws what the producer throws. */
 export async function sendStream(sink: Sink, chunks: AsyncIterable<Chunk>, options: StreamOptions): Promise<number> {
   const iterator = chunks[Symbol.asyncIterator]()
@@ -83,11 +85,15 @@ async function sendBody(
     if (sink.gone) return sent
     if (value.length === 0) continue
     sent += value.length
+    // A node may have made it: bytes behind the length would be taken for the answer to the caller's next request.
+    if (head.contentLength !== undefined && sent > head.contentLength) throw new Fault(OTHER_LENGTH)
     meter.bytes += value.length
     inFlight = sink.write(value, sent === head.contentLength)
   }
   const failed = await inFlight
   if (failed) throw failed
+  // Of one that ends too soon, the answer to the next request would be taken for the rest.
+  if (head.contentLength !== undefined && sent < head.contentLength) throw new Fault(OTHER_LENGTH)
   sink.end()
   return sent
 }

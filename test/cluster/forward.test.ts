@@ -36,7 +36,7 @@ function suite(name: string, world: (t: TestContext) => Promise<World>): void {
   test(`${name}: a stream comes whole, with its head`, async (t) => {
     const { forwarder, call, server } = await world(t)
     const { head, bytes } = await collect(forwarder.stream(call('test.stream', { bytes: '20000001' })))
-    assert.deepEqual(head, { status: 200, contentType: 'text/plain', headers: { 'X-Thing': 'yes' } })
+    assert.deepEqual(head, { status: 200, contentType: 'text/plain', headers: { 'X-Outpost-Event': 'yes' } })
     assert.equal(bytes.length, 20_000_001)
     for (let at = 0, turn = 1; at < bytes.length; at += 300_000, turn++) assert.equal(bytes[at], turn % 251)
     await assert.rejects(collect(forwarder.stream(call('test.stream', { say: 'refuse' }))), {
@@ -83,7 +83,7 @@ function largeSuite(name: string, world: (t: TestContext) => Promise<World>): vo
   test(`${name}: frames come in chunks as they were made, whatever their size`, async (t) => {
     const { forwarder, call } = await world(t)
     const { head, lengths, bytes } = await collect(forwarder.stream(call('test.stream', { say: 'frames' })))
-    assert.deepEqual(head, { status: 200, frames: true })
+    assert.deepEqual(head, { status: 200, contentType: 'application/json', frames: true })
     assert.equal(
       bytes.length,
       FRAME_CHUNKS.reduce((sum, length) => sum + length, 0),
@@ -132,7 +132,7 @@ test('a small answer of a known length is handed on in one piece, and its end co
   })
   for (const bytes of [1, 35_000, 65_536]) {
     const { head, lengths } = await collect(forwarder.stream(call('test.stream', { say: 'part', bytes: `${bytes}` })))
-    assert.deepEqual(head, { status: 200, contentLength: bytes })
+    assert.deepEqual(head, { status: 200, contentType: 'application/octet-stream', contentLength: bytes })
     assert.deepEqual(
       lengths.filter((length) => length > 0),
       [bytes],

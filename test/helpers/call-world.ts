@@ -35,7 +35,7 @@ function operationsFor(seen: string[]): AnyOperation[] {
     try {
       if (wanted.say === 'refuse') throw new Refusal('conflict', 'not now', { 'Retry-After': '7' })
       if (wanted.say === 'frames') {
-        yield { status: 200, frames: true }
+        yield { status: 200, contentType: 'application/json', frames: true }
         for (const [index, length] of FRAME_CHUNKS.entries()) yield Buffer.alloc(length, index % 251)
         return
       }
@@ -49,7 +49,7 @@ function operationsFor(seen: string[]): AnyOperation[] {
         }
         return
       }
-      yield { status: 200, contentType: 'text/plain', headers: { 'X-Thing': 'yes' } }
+      yield { status: 200, contentType: 'text/plain', headers: { 'X-Outpost-Event': 'yes' } }
       const buffers = [Buffer.alloc(300_000), Buffer.alloc(300_000)] as const
       let turn = 0
       for (let at = 0; at < wanted.bytes && !call.signal.aborted; at += 300_000) {

@@ -1,0 +1,172 @@
+/**
+ * Somebody who has the key of a worker host answers calls with what outpost itself never says, so that a server passes it on
+ * to callers, in its own name and on connections that other callers may share.
+ */
+import assert from 'node:assert/strict'
+import { generateKeyPairSync } from 'node:crypto'
+import { connect as connectTo } from 'node:net'
+import { test, type TestContext } from 'node:test'
+import { EVERYBODY } from '../../src/cluster/authorizer.ts'
+import { digestOf, type NodeDescription, signMessage } from '../../src/cluster/description.ts'
+import { openNatsLink } from '../../src/cluster/nats-link.ts'
+import { CallServer } from '../../src/cluster/serve.ts'
+import { Subjects } from '../../src/cluster/subjects.ts'
+import { WIRE_VERSION } from '../../src/cluster/wire.ts'
+import { Refusal } from '../../src/kit/errors.ts'
+import type { AnyOperation, Chunk, Operation, StreamHead } from '../../src/kit/operation.ts'
+import { schema } from '../../src/kit/schema.ts'
+import { keepingLogger, until } from '../host/host-fixture.ts'
+import { Member } from '../helpers/cluster.ts'
+import { allocationOf, idOf, nodeOf } from '../helpers/fleet-server.ts'
+import { startNatsServer } from '../helpers/nats-server.ts'
+import { send } from '../helpers/openbao-replay.ts'
+
+const NODE = idOf('11ed0de0')
+const ALLOCATION = idOf('a110c000')
+const CAT = `/v1/client/fs/cat/${ALLOCATION}?path=x`
+const subjects = new Subjects('global')
+
+/** What operations of a node have alike. */
+const COMMON = { summary: '', http: [], target: 'node', input: schema({}), errorFormat: 'plain' } as const
+
+function streamSaid(name: string, run: () => AsyncIterable<Chunk>): AnyOperation {
+  const operation: Operation<Record<string, never>, never> = {
+    ...COMMON,
+    name,
+    output: 'stream',
+    authorize: () => undefined,
+    run,
+  }
+  return operation
+}
+
+function valueSaid(name: string, run: () => Promise<unknown>): AnyOperation {
+  const operation: Operation<Record<string, never>, unknown> = {
+    ...COMMON,
+    name,
+    output: 'json',
+    authorize: () => undefined,
+    run,
+  }
+  return operation
+}
+
+async function* streamOf(head: Omit<StreamHead, 'status'>, ...texts: string[]): AsyncGenerator<Chunk> {
+  yield { status: 200, ...head }
+  for (const text of texts) yield Buffer.from(text)
+}
+
+/** A server, and a node that answers whatever `answers` gives. */
+async function world(t: TestContext, over: Partial<NodeDescription> = {}, allocation = allocationOf(ALLOCATION)) {
+  const nats = await startNatsServer(t)
+  const server = await Member.make(t, 's1', { role: 'server', natsUrl: nats.url, acl: 'acl { enabled = false }' })
+  await server.start()
+  const logger = keepingLogger()
+  const link = await openNatsLink({ servers: [nats.url], name: 'liar', logger })
+  t.after(() => link.close())
+  await until(() => link.isConnected)
+  const answers: { cat: () => AsyncIterable<Chunk>; stats: () => Promise<unknown> } = {
+    cat: () => streamOf({}),
+    stats: async () => ({}),
+  }
+  const operations = [streamSaid('host.fs_cat', () => answers.cat()), valueSaid('host.stats', () => answers.stats())]
+  const admission = { identityOf: async () => EVERYBODY }
+  const calls = new CallServer({ link, subjects, as: { nodeId: NODE, admission }, operations, logger, callsMax: 9 })
+  calls.start()
+  t.after(() => calls.stop())
+  const { privateKey, publicKey } = generateKeyPairSync('ed25519')
+  const key = { privateKey, publicKey: publicKey.export({ format: 'der', type: 'spki' }).subarray(-32) }
+  const state = { node: nodeOf(NODE, over), allocations: [allocation] }
+  const order = { version: WIRE_VERSION, run: 1, sequence: 1, digest: digestOf(state) }
+  const subject = subjects.roster(NODE, 'state')
+  const message = signMessage({ kind: 'state', ...order, ...state }, subject, key)
+  const say = setInterval(() => link.publish(subject, message), 500)
+  link.publish(subject, message)
+  try {
+    await until(() => server.stderr.includes('node registered'), 30_000)
+  } catch (error) {
+    throw new Error(server.stderr, { cause: error })
+  } finally {
+    clearInterval(say)
+  }
+  return { server, answers }
+}
+
+/** Everything that comes over one connection on which these paths are asked for, one behind the other. */
+async function conversation(port: number, ...paths: string[]): Promise<string> {
+  const socket = connectTo(port, '127.0.0.1')
+  let text = ''
+  socket.setEncoding('latin1').on('data', (data: string) => (text += data))
+  socket.on('error', () => undefined)
+  for (const [at, path] of paths.entries()) {
+    const last = at === paths.length - 1 ? 'Connection: close\r\n' : ''
+    socket.write(`GET ${path} HTTP/1.1\r\nHost: 127.0.0.1\r\n${last}\r\n`)
+  }
+  await new Promise((resolve) => socket.once('close', resolve))
+  return text
+}
+
+test('what a node answers cannot become another answer of the server', { timeout: 120_000 }, async (t) => {
+  const { server, answers } = await world(t)
+  const forged = 'HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged'
+
+  await t.test('more than its length says is not sent', async () => {
+    answers.cat = () => streamOf({ contentLength: 3 }, `abc${forged}`)
+    const text = await conversation(server.port, CAT, '/v1/status/leader')
+    assert.ok(!text.includes('forged'), text)
+  })
+
+  await t.test(
+    'less than its length says breaks the connection, so that no other answer is taken for the rest',
+    async () => {
+      answers.cat = () => streamOf({ contentLength: 30 }, 'abc')
+      const text = await conversation(server.port, CAT, '/v1/status/leader')
+      assert.equal(text.match(/HTTP\/1\.1 /g)?.length, 1, text)
+    },
+  )
+
+  await t.test('it sets no header that is not an answer’s own', async () => {
+    const headers = {
+      'Transfer-Encoding': 'identity',
+      'Set-Cookie': 'a=b',
+      'Access-Control-Allow-Origin': '*',
+      Location: 'http://elsewhere.example/',
+      'X-Outpost-Cursor': 'kept',
+    }
+    answers.cat = () => streamOf({ headers, contentType: 'text/html' }, '<script>alert(1)</script>')
+    answers.stats = () => Promise.reject(new Refusal('not_found', 'no', headers))
+    for (const path of [CAT, `/v1/client/stats?node_id=${NODE}`]) {
+      const text = await conversation(server.port, path)
+      const head = text.slice(0, text.indexOf('\r\n\r\n'))
+      assert.ok(!/identity|Set-Cookie|Allow-Origin: \*|Location|html/i.test(head), head)
+      assert.match(head, /X-Outpost-Cursor: kept/)
+      if (path === CAT) assert.match(head, /Content-Type: text\/plain/)
+    }
+  })
+
+  await t.test('a value without an end is given up', async () => {
+    answers.stats = async () => 'x'.repeat(17 << 20)
+    const { status } = await send(server.port, { method: 'GET', path: `/v1/client/stats?node_id=${NODE}`, headers: {} })
+    assert.equal(status, 500)
+  })
+})
+
+test('times and sizes of a node that fit nowhere break no list', { timeout: 120_000 }, async (t) => {
+  const tasks = [{ name: 'web', state: 'dead', failed: false, startedAtMs: 1e300, finishedAtMs: -1e300 } as const]
+  const resources = { cpuMhz: 1e300, cores: 1, memoryBytes: 1e300, diskBytes: 1e300 }
+  const { server } = await world(t, { resources }, allocationOf(ALLOCATION, { createTimeMs: 1e300, tasks }))
+  for (const path of [
+    '/v1/allocations',
+    `/v1/allocation/${ALLOCATION}`,
+    '/v1/nodes?resources=true',
+    `/v1/node/${NODE}`,
+  ]) {
+    const { body, status } = await send(server.port, { method: 'GET', path, headers: {} })
+    assert.equal(status, 200, path)
+    assert.ok(!/\de\+?\d/.test(body), `${path}: ${body}`)
+    assert.ok(body.includes(NODE))
+  }
+  const { body, status } = await send(server.port, { method: 'GET', path: '/v1/jobs', headers: {} })
+  assert.equal(status, 200)
+  assert.ok(!/\de\+?\d/.test(body), body)
+})
