@@ -15,13 +15,15 @@
  * adds its listeners for `data`, `end`, `close`, `drain` and `timeout` to the socket at once; the one for `close` lets go
  * of the parser; while an answer is being written, it is `_httpMessage`. test/http/list-verb.test.ts fails where that is no longer true.
  *
- * Letters that came in an earlier packet are gone by then; they are taken for those of the verb. A verb that does not
- * exist and looks like LIST or SCAN from there on (`LO`, then `ST /x`) is therefore served as that.
+ * Which letters of the verb came in earlier packets `UnfinishedHeads` knows. A verb of which LIST or SCAN is only the end
+ * (`UNLIST`, which begins as UNLINK does) is refused. So is LIST itself, where a body ends in such letters directly before it in
+ * one packet: where that body ends the parser's error does not say.
  */
-import type { IncomingMessage, Server } from 'node:http'
+import { type IncomingMessage, METHODS, type Server } from 'node:http'
 import type { Socket } from 'node:net'
 import { errnoOf } from '../kit/errors.ts'
 import type { Turns } from './turns.ts'
+import { UnfinishedHeads } from './unfinished-heads.ts'
 
 /** As long as the verbs that it stands for. */
 const STAND_IN = 'LINK'
@@ -30,6 +32,13 @@ const VERBS = [
   { verb: 'LIST', known: 2 },
   { verb: 'SCAN', known: 1 },
 ] as const
+/** For each verb: what the parser may have read where these letters are not the whole beginning, but the end of another verb's. */
+const LONGER = VERBS.map(({ verb, known }) => {
+  const prefixes = METHODS.flatMap((method) => Array.from(method, (_, at) => method.slice(0, at + 1)))
+  return prefixes.filter((prefix) => prefix.length > known && prefix.endsWith(verb.slice(0, known)))
+})
+/** Longer than any verb. */
+const READ_MAX = 16
 /** Held of one connection before it is read no more: some hundred requests ahead. */
 const HELD_BYTES_MAX = 64 * 1024
 /** What a packet costs beside its bytes, generously: one that holds a single byte must not be the cheapest way to fill memory. */
@@ -55,6 +64,7 @@ export class ListVerb {
   readonly #listener: Listener
   readonly #nodes = new WeakMap<Socket, NodeListeners>()
   readonly #held = new WeakMap<Socket, Held>()
+  readonly #heads = new UnfinishedHeads()
   /** Connections whose next request has this verb. */
   readonly #next = new WeakMap<Socket, string>()
 
@@ -65,7 +75,7 @@ export class ListVerb {
     const [listener] = server.listeners(event) as Listener[]
     if (!listener) throw new Error(`Node listens for ${event} no more`)
     this.#listener = listener
-    server.on(event, (socket: Socket) => this.#remember(socket))
+    server.on(event, (socket: Socket) => this.#remember(socket, false))
   }
 
   /** Gives a request that came out of the parser its real verb. */
@@ -81,13 +91,14 @@ export class ListVerb {
   recovers(error: Error, socket: Socket): boolean {
     // The parser that was left behind still counts the time of a request that now waits for its turn.
     if (this.#held.has(socket)) return errnoOf(error) === 'ERR_HTTP_REQUEST_TIMEOUT' && this.#turns.busy(socket)
-    const begin = unknownVerb(error)
+    const begin = unknownVerb(error, this.#heads.tailOf(socket))
     if (!begin || !this.#nodes.has(socket) || socket.destroyed) return false
     this.#hold(socket, begin, error)
     return true
   }
 
-  #remember(socket: Socket): void {
+  #remember(socket: Socket, isRead: boolean): void {
+    this.#heads.watch(socket, isRead)
     this.#nodes.set(
       socket,
       EVENTS.map((event) => socket.listeners(event).at(-1) as Listener),
@@ -143,20 +154,27 @@ export class ListVerb {
     // It was set for the silence behind the last answer, by a state that is gone.
     socket.setTimeout(0)
     this.#listener.call(this.#server, socket)
-    this.#remember(socket)
+    this.#remember(socket, true)
     socket.resume()
   }
 }
 
-/** What a connection has sent from the verb on where it may be one of ours; undefined for any other fault. */
-function unknownVerb(error: Error): Buffer | undefined {
+/**
+ * What a connection has sent from the verb on where it may be one of ours; undefined for any other fault. `earlier`: the end
+ * of what came in the packets before.
+ */
+function unknownVerb(error: Error, earlier: string): Buffer | undefined {
   if (errnoOf(error) !== 'HPE_INVALID_METHOD' || !('rawPacket' in error) || !('bytesParsed' in error)) return undefined
   const { rawPacket, bytesParsed } = error
   if (!Buffer.isBuffer(rawPacket) || typeof bytesParsed !== 'number') return undefined
-  for (const { verb, known } of VERBS) {
-    const begin = rawPacket.subarray(Math.max(0, bytesParsed - known))
-    const earlier = verb.slice(0, Math.max(0, known - bytesParsed))
-    const bytes = earlier === '' ? begin : Buffer.concat([Buffer.from(earlier), begin])
+  const read = earlier + rawPacket.toString('latin1', Math.max(0, bytesParsed - READ_MAX), bytesParsed)
+  for (const [index, { verb, known }] of VERBS.entries()) {
+    const letters = verb.slice(0, known)
+    if (!read.endsWith(letters) || LONGER[index]?.some((prefix) => read.endsWith(prefix))) continue
+    const isWhole = bytesParsed >= known
+    const bytes = isWhole
+      ? rawPacket.subarray(bytesParsed - known)
+      : Buffer.concat([Buffer.from(letters), rawPacket.subarray(bytesParsed)])
     if (bytes.length > known && looksLike(bytes, verb)) return bytes
   }
   return undefined

@@ -1,9 +1,14 @@
 /** Requests that one program on the way reads in another way than the next one. */
 import assert from 'node:assert/strict'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { test } from 'node:test'
+import type { TlsFiles } from '../../src/http/listener.ts'
 import { anyPath } from '../helpers/any-path.ts'
+import { makeCertificates } from '../helpers/certificates.ts'
 import { startEdge } from '../helpers/edge.ts'
-import { answersIn, raw } from '../helpers/raw-http.ts'
+import { answersIn, raw, type RawOptions } from '../helpers/raw-http.ts'
 
 const CLOSE = 'Host: localhost\r\nConnection: close\r\n\r\n'
 
@@ -44,4 +49,62 @@ test('a second Host header is 400, whatever it says', async (t) => {
   const lines = 'Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n'
   const socket = `GET /v1/client/fs/logs/x HTTP/1.1\r\nHost: a\r\nHost: a\r\nConnection: Upgrade\r\n${lines}\r\n`
   assert.match((await raw({ port: edge.port }, socket)).text, /^HTTP\/1\.1 400 /)
+})
+
+/** Verbs that do not exist: each has the end of LIST or SCAN, its beginning, or all of it. */
+const LOOK_ALIKES = (
+  'LOST GEST PIST LOCKST UNLIST LISTST LIIST LLIST LISTX list LISt PROPFIST DELIST GCAN SSCAN SUBSCAN OPTIONSCAN POSCAN ' +
+  'M-SCAN SCANCAN SCANX LISTCAN SCANST scan L\r\nIST LI\r\nST S\r\nCAN L\nIST \0LIST ST IST CAN'
+).split(' ')
+/** Requests that a verb may stand behind; none leaves letters that a verb could begin with. */
+const BEFORE = [
+  { sent: '', said: [] },
+  { sent: 'GET /v1/a HTTP/1.1\r\nHost: x\r\n\r\n', said: [200] },
+  { sent: 'PUT /v1/a HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nLI', said: [200] },
+  { sent: 'PUT /v1/a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n', said: [200] },
+  { sent: 'POST /v1/a HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nS', said: [200] },
+  { sent: 'LIST /v1/a HTTP/1.1\r\nHost: x\r\n\r\n', said: [200] },
+]
+
+/** Sends the verb whole and cut in two at each letter and into bytes, behind each of `BEFORE`, kept alive and pipelined. */
+async function eachSplit(options: RawOptions, verb: string, status: number): Promise<void> {
+  const rest = ` /v1/x HTTP/1.1\r\n${CLOSE}`
+  const cuts = Array.from(verb, (_, at) => [verb.slice(0, at), 20, verb.slice(at) + rest] as const)
+  const ways: (readonly (string | number)[])[] = [...cuts, [...verb.split(''), rest].flatMap((piece) => [piece, 20])]
+  const tries = BEFORE.flatMap(({ sent, said }) =>
+    ways.flatMap(([first = '', ...more]) => {
+      const isAlive = sent === '' ? [false] : [false, true]
+      return isAlive.map((alive) => ({ pieces: alive ? [sent, 60, first, ...more] : [sent + first, ...more], said }))
+    }),
+  )
+  await Promise.all(
+    tries.map(async ({ pieces, said }) => {
+      const { bytes } = await raw(options, ...pieces)
+      const statuses = answersIn(bytes).map((answer) => answer.status)
+      assert.deepEqual(statuses, [...said, status], JSON.stringify(pieces))
+    }),
+  )
+}
+
+test('a verb that is cut is as strict as one that is whole', async (t) => {
+  const edge = await startEdge(t, { fallback: anyPath() })
+  for (const verb of ['LIST', 'SCAN']) await eachSplit({ port: edge.port }, verb, 200)
+  for (const verb of LOOK_ALIKES) await eachSplit({ port: edge.port }, verb, 400)
+  const served = edge.lines.filter(({ message, fields }) => message === 'request' && fields['path'] === '/v1/x')
+  const verbs = new Set(served.map(({ fields }) => fields['method']))
+  assert.deepEqual([...verbs], ['LIST', 'SCAN'])
+})
+
+test('over TLS a verb that is cut is as strict', async (t) => {
+  const directory = mkdtempSync(join(tmpdir(), 'outpost-smuggling-'))
+  t.after(() => rmSync(directory, { recursive: true, force: true }))
+  if (!makeCertificates(directory, ['server'])) return t.skip('needs openssl')
+  const file = (name: string) => readFileSync(join(directory, name), 'utf8')
+  const [cert, key, ca] = [file('server.pem'), file('server.key'), file('ca.pem')]
+  const tls: TlsFiles = { cert, key, minVersion: 'TLSv1.2', verifyClient: false }
+  const { port } = await startEdge(t, { fallback: anyPath(), tls })
+  for (const verb of ['LIST', 'SCAN']) await eachSplit({ port, tls: { ca } }, verb, 200)
+  for (const verb of ['LOST', 'GEST', 'UNLIST', 'LISTX', 'GCAN', 'POSCAN', 'L\r\nIST']) {
+    await eachSplit({ port, tls: { ca } }, verb, 400)
+  }
 })
