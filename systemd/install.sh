@@ -122,7 +122,14 @@ check() {
     # With the program that is to run it, not the one that runs now.
     "$checkout/bin/outpost" validate "$config_dir" || fail "mend the configuration in $config_dir first; nothing was changed"
   elif [ -e "$config_dir/cluster.hcl" ]; then
-    "$checkout/bin/outpost" validate "$config_dir/cluster.hcl" || fail "mend $config_dir/cluster.hcl first; nothing was changed"
+    # With the file that is going to be written, which it adds to.
+    draft=$(mktemp -d)
+    hash=$(printf draft | sha256sum | cut -d ' ' -f 1)
+    config_text >"$draft/agent.hcl"
+    good=yes
+    "$checkout/bin/outpost" validate "$draft/agent.hcl" "$config_dir/cluster.hcl" || good=''
+    rm -rf "$draft"
+    [ -n "$good" ] || fail "mend $config_dir/cluster.hcl first; nothing was changed"
   fi
   if [ -n "$link" ] && ! others_pass "$checkout"; then
     fail "the user $user cannot run $checkout/bin/outpost: a directory above lets no others pass; change that, or leave out --link. Nothing was changed"
