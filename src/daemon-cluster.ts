@@ -10,7 +10,6 @@ import { type AskingAuthorizer, createAskingAuthorizer } from './cluster/asking-
 import { type Authorizer, EVERYBODY, type Grants, type KeepsRights, type OwnAuthorizer } from './cluster/authorizer.ts'
 import { AssertionIssuer } from './cluster/call-to-node.ts'
 import { Announcer } from './cluster/announce.ts'
-import type { Claim } from './cluster/claims.ts'
 import { CurveKey } from './cluster/envelope.ts'
 import type { NodeState } from './cluster/description.ts'
 import { FORGET_TOKENS, forgetOperation, SEALED_SERVER } from './cluster/forget-operation.ts'
@@ -19,7 +18,7 @@ import { type Link, MemoryBus } from './cluster/link.ts'
 import { RosterListener } from './cluster/listen.ts'
 import type { NatsOptions } from './cluster/nats-link.ts'
 import { NodeAdmission } from './cluster/node-admission.ts'
-import { type AllocationRecord, NO_STORE, type NodeRecord, Roster, type RosterStore } from './cluster/roster.ts'
+import { type AllocationRecord, NO_STORE, Roster, type RosterStore } from './cluster/roster.ts'
 import { type Directory, relayed, routed } from './cluster/route.ts'
 import { CallServer } from './cluster/serve.ts'
 import { SealedCalls } from './cluster/sealed-calls.ts'
@@ -28,6 +27,7 @@ import { serverKeyOf } from './cluster/server-key.ts'
 import { ServerRoom } from './cluster/server-operations.ts'
 import { callEveryNode } from './cluster/status-operations.ts'
 import { ServerKeys, type ServerTrust } from './cluster/server-trust.ts'
+import { rosterContent } from './cluster/stored-roster.ts'
 import { type Group, type Party, Subjects } from './cluster/subjects.ts'
 import { parseGrants, RESOLVE_TOKEN, tokenOperation } from './cluster/token-operation.ts'
 import type { Config } from './config/load.ts'
@@ -64,12 +64,8 @@ export function rosterStoreIn(database: RosterDatabase): RosterStore {
     saveClaim: (id, claim) => database.put('claim', id, claim),
     removeClaim: (id) => database.remove('claim', id),
     load() {
-      // What this program wrote itself; a row of another shape would be of another version, which the database refuses.
-      const nodes = [...database.rows('node')].map(({ value }) => value as { record: NodeRecord; publicKey: string })
-      const allocations = [...database.rows('allocation')].map(({ value }) => value as AllocationRecord)
-      const claims = [...database.rows('claim')].map(({ id, value }) => ({ id, claim: value as Claim }))
-      const indexes = [...nodes.map(({ record }) => record.modifyIndex), ...allocations.map((each) => each.modifyIndex)]
-      return { index: indexes.reduce((a, b) => Math.max(a, b), 0), nodes, allocations, claims }
+      const [nodes, allocations, claims] = [database.rows('node'), database.rows('allocation'), database.rows('claim')]
+      return rosterContent({ nodes, allocations, claims }, (table, id) => database.tellUnreadable(table, id))
     },
   }
 }

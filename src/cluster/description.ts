@@ -53,7 +53,7 @@ const taskSchema = v.object({
   finishedAtMs: v.optional(timeMs),
 })
 
-const allocationSchema = v.object({
+export const allocationSchema = v.object({
   id: uuid,
   name,
   namespace: name,
@@ -65,7 +65,7 @@ const allocationSchema = v.object({
   tasks: v.array(taskSchema),
 })
 
-const nodeSchema = v.object({
+export const nodeSchema = v.object({
   id: uuid,
   name,
   datacenter: name,

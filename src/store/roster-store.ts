@@ -104,9 +104,14 @@ export class RosterDatabase {
       try {
         yield { id, value: JSON.parse(value) }
       } catch {
-        this.#logger.warn('a row of the roster database cannot be read', { table, id })
+        this.tellUnreadable(table, id)
       }
     }
+  }
+
+  /** Logs that a row was passed over. */
+  tellUnreadable(table: string, id: string): void {
+    this.#logger.warn('a row of the roster database cannot be read', { table, id })
   }
 
   put(table: Table, id: string, value: unknown): void {

@@ -65,11 +65,17 @@ async function world(t: TestContext, over: Partial<NodeDescription> = {}, alloca
   const link = await openNatsLink({ servers: [nats.url], name: 'liar', logger })
   t.after(() => link.close())
   await until(() => link.isConnected)
-  const answers: { cat: () => AsyncIterable<Chunk>; stats: () => Promise<unknown> } = {
-    cat: () => streamOf({}),
-    stats: async () => ({}),
-  }
-  const operations = [streamSaid('host.fs_cat', () => answers.cat()), valueSaid('host.stats', () => answers.stats())]
+  const answers: { cat: () => AsyncIterable<Chunk>; logs: () => AsyncIterable<Chunk>; stats: () => Promise<unknown> } =
+    {
+      cat: () => streamOf({}),
+      logs: () => streamOf({}),
+      stats: async () => ({}),
+    }
+  const operations = [
+    streamSaid('host.fs_cat', () => answers.cat()),
+    streamSaid('host.logs', () => answers.logs()),
+    valueSaid('host.stats', () => answers.stats()),
+  ]
   const admission = { identityOf: async () => EVERYBODY }
   const calls = new CallServer({ link, subjects, as: { nodeId: NODE, admission }, operations, logger, callsMax: 9 })
   calls.start()
@@ -141,6 +147,23 @@ test('what a node answers cannot become another answer of the server', { timeout
       assert.ok(!/identity|Set-Cookie|Allow-Origin: \*|Location|html/i.test(head), head)
       assert.match(head, /X-Outpost-Cursor: kept/)
       if (path === CAT) assert.match(head, /Content-Type: text\/plain/)
+    }
+  })
+
+  await t.test('in the logs of a job it speaks for no other allocation, and breaks the stream for nobody', async () => {
+    const head = { contentType: 'application/json', frames: true }
+    for (const lie of [`{"AllocID":"${NODE}","Data":"eA=="}`, '{"File":"}', '{}}', '[]}', '{"a":{}}']) {
+      answers.logs = () => streamOf(head, '{"Data":"eA==","File":"f"}', lie)
+      const { body } = await send(server.port, { method: 'GET', path: '/v1/job/web/logs', headers: {} })
+      const frames = body
+        .replaceAll('}{', '}\n{')
+        .split('\n')
+        .map((line) => JSON.parse(line) as Record<string, unknown>)
+      const told = frames.filter((frame) => Object.keys(frame).length > 0)
+      assert.equal(told.at(-1)?.['FileEvent'], 'log failed', lie)
+      assert.match(String(told.at(-1)?.['Error']), /^500 /)
+      assert.ok(told.every((frame) => frame['AllocID'] === ALLOCATION))
+      assert.ok(!body.includes(NODE), body)
     }
   })
 
