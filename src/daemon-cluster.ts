@@ -36,7 +36,7 @@ import { identityOf } from './daemon-settings.ts'
 import type { Allocation, AllocationTable } from './host/allocation.ts'
 import type { Host } from './host/host.ts'
 import { absentHostOperations } from './host/host-operations.ts'
-import { Fault } from './kit/errors.ts'
+import { Fault, Refusal } from './kit/errors.ts'
 import type { Logger } from './kit/log.ts'
 import type { AnyOperation, Identity } from './kit/operation.ts'
 import { RosterDatabase } from './store/roster-store.ts'
@@ -237,7 +237,13 @@ export class Cluster {
     const common = { nodeId: undefined, group, operation: RESOLVE_TOKEN, requestId: 'resolve', hops: 0 } as const
     // What an agent says about an address is no evidence, so it says nothing.
     const seen = this.roster ? remote : undefined
-    return parseGrants(await this.#forwarder.value({ ...common, input, token, remote: seen, signal }))
+    try {
+      return parseGrants(await this.#forwarder.value({ ...common, input, token, remote: seen, signal }))
+    } catch (error) {
+      // It was this process that waited, and no caller of it has gone.
+      if (signal.aborted) throw new Refusal('no_answer', 'the server does not answer, try again')
+      throw error
+    }
   }
 
   /** The core's endpoints as a server without one serves them: by asking the server that has it. */

@@ -172,7 +172,8 @@ export class Announcer {
     const { link, subjects, nodeId, key, logger } = this.#options
     const subject = subjects.roster(nodeId, kind)
     const bytes = signMessage(message, subject, key)
-    if (bytes.length > Math.min(link.payloadBytesMax, STATE_BYTES_MAX)) {
+    const bytesMax = Math.min(link.payloadBytesMax, STATE_BYTES_MAX)
+    if (bytes.length > bytesMax) {
       // Once: it is tried again with every beat.
       if (this.#isTooMuch) return
       this.#isTooMuch = true
@@ -180,7 +181,7 @@ export class Announcer {
         'this node has more to say than a message may hold: collect allocations, or raise max_payload of NATS',
         {
           bytes: bytes.length,
-          bytes_max: STATE_BYTES_MAX,
+          bytes_max: bytesMax,
         },
       )
       return

@@ -97,7 +97,7 @@ test('where NATS lets everybody publish, configured keys keep a stranger from th
   const logger = keepingLogger()
   const login = { servers: [nats.url], name: 'stranger', logger }
   // The server's own key is not among them either, as after a rotation that forgot it: it says so.
-  await until(() => member.stderr.includes('is not in nats.server_keys'))
+  await until(() => member.stderr.includes('the key of this server is not in nats.server_keys'))
   const { ask } = await callerOn(t, login, { serverId: 'stranger' })
   await assert.rejects(ask('secrets.read', 'core'), {
     code: 'unavailable',

@@ -3,7 +3,7 @@
  * its code. It once lived on for ever behind a failure, also after SIGTERM, and systemd waited 110 s for each attempt.
  */
 import assert from 'node:assert/strict'
-import { mkdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readFileSync, renameSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
@@ -63,6 +63,13 @@ test('each failure of a start ends the process with its text', { timeout: 300_00
     writeFileSync(secrets, 'something else, which is not a database at all\n'.repeat(100))
     await fails(t, config, /secrets\.db is damaged \(it is not a database/)
     writeFileSync(secrets, whole)
+  })
+  await t.test('the database was moved away without its write-ahead log', async () => {
+    renameSync(secrets, `${secrets}.away`)
+    writeFileSync(`${secrets}-wal`, 'what was left')
+    await fails(t, config, /secrets\.db is gone and .*secrets\.db-wal is left: put it back/)
+    rmSync(`${secrets}-wal`)
+    renameSync(`${secrets}.away`, secrets)
   })
   await t.test('the roster is of a newer version', async () => {
     const database = new DatabaseSync(roster)

@@ -76,7 +76,9 @@ test('server/ of another user, opened by capabilities: everything is there still
   assert.equal(got.stdout.trim(), 's3cret', got.stderr)
   assert.match(
     agent.stderr(),
-    new RegExp(`belongs to ${FOREIGN}.*runs as ${OWN}; run as root: chown -R ${OWN}:${OWN} ${server}`),
+    new RegExp(
+      `only a capability lets this process use its storage: .*belongs to ${FOREIGN}.*runs as ${OWN}; run as root: chown -R ${OWN}:${OWN} ${server}`,
+    ),
   )
 })
 
@@ -89,6 +91,7 @@ test('server/ of another user, and no capability: the start fails, names owner, 
   const agent = spawnAgent(t, ['-config', config], { through: asUser(OWN) })
   assert.equal(await agent.ended, 1)
   const last = agent.stderr().trim().split('\n').at(-1) ?? ''
+  assert.match(last, /cannot be opened: permission denied: /)
   assert.match(last, new RegExp(`${server} belongs to ${FOREIGN} with mode 0700, and this process runs as ${OWN}`))
   assert.ok(last.endsWith(`run as root: chown -R ${OWN}:${OWN} ${server}`), last)
   assert.deepEqual(facts(server), before)

@@ -188,6 +188,15 @@ test('TLS: both sides show a certificate, and each looks at the other’s', asyn
   assert.ok(!distrustful.link.isConnected && !elsewhere.link.isConnected)
 })
 
+test('nobody listens there', async (t) => {
+  const nats = await startNatsServer(t)
+  await nats.kill()
+  const { attempts, loud, logger } = await world(t, [nats.url], {})
+  await until(() => attempts() >= 2)
+  assert.deepEqual(loud(), ['no connection to NATS, trying on'])
+  assert.match(String(logger.lines[0]?.fields['reason']), /connection refused/)
+})
+
 for (const scheme of ['nats', 'tls']) {
   test(`a server that does not offer TLS is not spoken to where it is wanted (${scheme}://)`, async (t) => {
     const directory = temporaryDirectory(t)

@@ -245,7 +245,7 @@ test('something mounted in it: refused with the place, nothing removed; after th
   }
   try {
     writeFileSync(join(secrets, 'token'), 's')
-    await assert.rejects(run(one, { id }), refusal(409, /mounted on "web\/secrets"/))
+    await assert.rejects(run(one, { id }), refusal(409, /a filesystem is mounted on "web\/secrets"/))
     assert.equal(readFileSync(join(secrets, 'token'), 'utf8'), 's')
     assert.ok(existsSync(join(allocDir, id, 'web/local/data')))
     assert.equal(table.get(id)?.collected, false)

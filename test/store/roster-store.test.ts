@@ -1,5 +1,6 @@
 /** The roster's database: what is written late is written whole, and what is wrong with the file is told apart. */
 import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
@@ -40,4 +41,19 @@ test('a damaged file is moved aside, a newer one and one that cannot be written 
   database.close()
   assert.throws(() => RosterDatabase.open(newer, logger), /newer version/)
   assert.ok(!existsSync(`${newer}.damaged`))
+})
+
+test('on a full disk the roster is kept in memory, and the log says so', (t) => {
+  const disk = temporaryDirectory(t)
+  const mount = spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=64k', 'tmpfs', disk])
+  if (mount.status !== 0) return t.skip('needs the right to mount')
+  try {
+    assert.throws(() => writeFileSync(join(disk, 'ballast'), Buffer.alloc(1 << 17)), { code: 'ENOSPC' })
+    const logger = keepingLogger()
+    RosterDatabase.open(join(disk, 'roster.db'), logger).close()
+    assert.match(String(logger.lines[0]?.message), /no space left on the disk for the roster, it is kept in memory/)
+  } finally {
+    // Lazily: SQLite's handle of the file that could not be made is closed when it is collected.
+    spawnSync('umount', ['-l', disk])
+  }
 })

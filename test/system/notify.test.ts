@@ -1,6 +1,6 @@
 /** What the daemon tells systemd, to a socket that a test plays; `systemd-notify` and the shell are the real ones. */
 import assert from 'node:assert/strict'
-import { execFileSync } from 'node:child_process'
+import { execFileSync, spawnSync } from 'node:child_process'
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { test } from 'node:test'
@@ -14,7 +14,11 @@ const HELPERS = resolve(import.meta.dirname, '../helpers')
 /** The daemon ticks at half of it. */
 const WATCHDOG_MS = 400
 const hasNotify = has('systemd-notify') && has('python3')
+const noNetwork =
+  spawnSync('unshare', ['--net', 'true']).status === 0 ? undefined : 'needs the right to make namespaces'
 const options = { skip: hasNotify ? false : 'needs systemd-notify and python3' }
+
+const unreachable = { skip: options.skip || (noNetwork ?? false) }
 
 function has(program: string): boolean {
   try {
@@ -104,6 +108,20 @@ test('no tick once the listener is gone, and the log says why', options, async (
   await fallsSilent(socket)
   assert.equal(agent.stderr().split('no connection arrives').length, 2, 'said once')
 })
+
+test(
+  'an agent that cannot reach its own address says so, and the watchdog watches the event loop',
+  unreachable,
+  async (t) => {
+    const directory = workDirectory(t)
+    const socket = await playSocket(t, join(directory, 'notify'))
+    // A network without a loopback device that is up: listening works, and no connection arrives.
+    const through = ['unshare', '--net', 'sh', '-c', 'echo 1 >/proc/sys/net/ipv4/ip_nonlocal_bind; exec "$@"', 'sh']
+    const agent = await startAgent(t, ['-config', writeConfig(directory, OPEN)], { env: environment(socket), through })
+    await until(() => agent.stderr().includes('this agent does not reach its own address'))
+    await until(() => socket.ticks() >= 2)
+  },
+)
 
 test('ticks are for the process they are meant for, and only where they are wanted', options, async (t) => {
   const directory = workDirectory(t)

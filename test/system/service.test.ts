@@ -5,7 +5,14 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { workDirectory } from '../helpers/agent-process.ts'
-import { bootMachine, type Machine, makeCertificate, makeCheckout, whyNoMachine } from '../helpers/machine.ts'
+import {
+  bootMachine,
+  type Machine,
+  makeCertificate,
+  type Outcome,
+  makeCheckout,
+  whyNoMachine,
+} from '../helpers/machine.ts'
 import { until } from '../host/host-fixture.ts'
 
 const ROOT = resolve(import.meta.dirname, '../..')
@@ -108,6 +115,7 @@ test('install, start, watchdog, reload, credentials, upgrade, stop, uninstall', 
   await reloads(machine)
   await survivesAHang(machine)
   await takesCredentials(t, machine, token)
+  await failsToStart(machine)
 
   const before = property(machine, 'MainPID')
   const again = machine.ok(script)
@@ -225,6 +233,33 @@ async function takesCredentials(t: TestContext, machine: Machine, token: string)
   machine.ok('systemctl', 'reload', 'outpost') // with the credentials in sight of `validate` too
 }
 
+/** Faults of the unit and of the machine, as an operator sees them with systemctl and in the journal. */
+async function failsToStart(machine: Machine): Promise<void> {
+  const dropIn = '/etc/systemd/system/outpost.service.d/faulty.conf'
+  const reload = () => machine.ok('systemctl', 'daemon-reload')
+  for (const [line, seen] of [
+    ['User=nobody-of-this-name', /status=217\/USER/],
+    ['ReadWritePaths=/srv/missing', /status=226\/NAMESPACE/],
+  ] as const) {
+    machine.ok('sh', '-c', `printf '[Service]\\n%s\\n' "$1" >${dropIn}`, 'sh', line)
+    reload()
+    machine.run('systemctl', 'restart', 'outpost')
+    await until(() => seen.test(machine.run('systemctl', 'status', 'outpost').stdout))
+    machine.ok('rm', dropIn)
+  }
+  const credentials = '/etc/systemd/system/outpost.service.d/tls.conf'
+  machine.ok('mv', credentials, `${credentials}.away`)
+  reload()
+  machine.run('systemctl', 'reset-failed', 'outpost')
+  machine.run('systemctl', 'restart', 'outpost')
+  const said = () => machine.ok('journalctl', '-u', 'outpost')
+  await until(() => /tls\.(cert|key)_file cannot be read: .*\/run\/credentials/.test(said()))
+  machine.ok('mv', `${credentials}.away`, credentials)
+  reload()
+  machine.run('systemctl', 'reset-failed', 'outpost')
+  machine.ok('systemctl', 'restart', 'outpost')
+}
+
 /** An upgrade that cannot work changes nothing, or is taken back; what ran before runs on. */
 function keepsWhatRan(machine: Machine, script: string): void {
   const pid = property(machine, 'MainPID')
@@ -237,6 +272,7 @@ function keepsWhatRan(machine: Machine, script: string): void {
   // The agent of this version refuses the file with a code of its own, and systemd does not try again.
   machine.run('systemctl', 'restart', 'outpost')
   assert.deepEqual([property(machine, 'ExecMainStatus'), property(machine, 'NRestarts')], ['78', '0'])
+  assert.match(machine.run('systemctl', 'status', 'outpost').stdout, /status=78\/CONFIG/)
   configure(machine, '')
   machine.ok('systemctl', 'restart', 'outpost')
   // A program that starts for every check and fails as a service.
@@ -269,7 +305,6 @@ async function installsAServer(machine: Machine, script: string): Promise<void> 
   assert.equal(machine.ok('cat', '/var/lib/outpost-server/http.addr'), url)
   const outpost = (...args: string[]) =>
     machine.run('env', `OUTPOST_ADDR=${url}`, `OUTPOST_TOKEN=${token}`, '/opt/outpost/bin/outpost', ...args)
-  assert.equal(outpost('operator', 'init', '-key-shares=1', '-key-threshold=1').status, 0)
   const pid = property(machine, 'MainPID', 'outpost-server')
   const status = machine.ok('cat', `/proc/${pid}/status`)
   assert.match(status, /^Uid:\t(?!0\t)\d+/m)
@@ -281,16 +316,29 @@ async function installsAServer(machine: Machine, script: string): Promise<void> 
 }
 
 /** A key of the machine that systemd does not hand over costs the seal and not the server. */
-function missesItsCredential(
-  machine: Machine,
-  outpost: (...args: string[]) => { stdout: string; status: number | null },
-): void {
+function missesItsCredential(machine: Machine, outpost: (...args: string[]) => Outcome): void {
+  const place = '/etc/outpost-server'
+  const dropIns = '/etc/systemd/system/outpost-server.service.d'
   const seal = 'server {\n  seal "static" {\n    current_key_id = "a"\n    current_key = "credential://unseal"\n  }\n}'
-  machine.ok('sh', '-c', `printf '%s\n' "$1" >/etc/outpost-server/seal.hcl`, 'sh', seal)
+  machine.ok(
+    'sh',
+    '-ec',
+    `head -c 32 /dev/urandom >${place}/unseal.key && chmod 0600 ${place}/unseal.key
+    mkdir -p ${dropIns} && printf '[Service]\nLoadCredential=unseal:${place}/unseal.key\n' >${dropIns}/seal.conf
+    printf '%s\n' "$1" >${place}/seal.hcl
+    systemctl daemon-reload && systemctl restart outpost-server`,
+    'sh',
+    seal,
+  )
+  assert.equal(outpost('operator', 'init', '-recovery-shares=1', '-recovery-threshold=1').status, 0)
+  assert.equal(outpost('status').status, 0)
+  machine.ok('rm', `${dropIns}/seal.conf`)
+  machine.ok('systemctl', 'daemon-reload')
   machine.ok('systemctl', 'restart', 'outpost-server')
   assert.equal(machine.ok('systemctl', 'is-active', 'outpost-server'), 'active')
   const shown = outpost('status')
   assert.equal(shown.status, 2, shown.stdout)
+  assert.match(shown.stderr, /sealed, next: give the server the static key of its machine/)
   assert.match(
     machine.ok('journalctl', '-u', 'outpost-server'),
     /there are no systemd credentials; add LoadCredential=unseal:/,

@@ -1,0 +1,168 @@
+/**
+ * The table "At 3 a.m." of docs/operating.md. Each error in it is provoked by a test that checks its text; this one keeps
+ * document, program and tests together: a row without a test, a test without the text, a text that nothing prints fail.
+ */
+import assert from 'node:assert/strict'
+import { readdirSync, readFileSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+import { test } from 'node:test'
+
+const ROOT = resolve(import.meta.dirname, '../..')
+
+interface Proof {
+  /** What an operator reads: part of the row, of the test and of the program. */
+  readonly says: string
+  /** The test that provokes it and asserts it, below test/. */
+  readonly in: string
+  /** Who prints it, where that is another program. */
+  readonly by?: 'systemd' | 'NATS' | 'Node.js'
+  /** Why it is provoked below the level of a whole process. */
+  readonly lower?: string
+}
+
+const OWN_CLOCK =
+  'two processes of one host have one clock: the real parts over a real NATS, with a clock of its own for the host'
+const OWN_BUS = 'a process sends no such call by itself: the real parts over a real NATS'
+
+/** In the order of the table. */
+const PROOFS: readonly Proof[] = [
+  { says: 'no file watch to be had', in: 'system/tail-survives.test.ts' },
+  { says: 'too many concurrent connections', in: 'system/limits.test.ts' },
+  { says: 'this agent already serves', in: 'system/three-am-agent.test.ts' },
+  { says: 'an allocation cannot be read', in: 'system/three-am-agent.test.ts' },
+  { says: 'allocation not eligible for GC', in: 'system/three-am-agent.test.ts' },
+  { says: 'a filesystem is mounted on', in: 'host/gc.test.ts', lower: 'a real mount, and the real collector' },
+  { says: 'is not served on this loopback address', in: 'attacks/foreign-page.test.ts' },
+  { says: 'web pages of another origin may not change anything here', in: 'attacks/foreign-page.test.ts' },
+  { says: 'Permission denied', in: 'system/access.test.ts' },
+  { says: 'nothing for 5 s', in: 'cli/logs.test.ts' },
+  { says: 'no space left on the disk of', in: 'attacks/full-disk.test.ts' },
+  {
+    says: 'no space left on the disk for the roster, it is kept in memory',
+    in: 'store/roster-store.test.ts',
+    lower: 'the real database on a full disk',
+  },
+  { says: 'cannot write the node state', in: 'system/three-am-agent.test.ts' },
+  { says: 'state.json', in: 'attacks/failed-start.test.ts' },
+  { says: 'status=78/CONFIG', in: 'system/service.test.ts', by: 'systemd' },
+  { says: 'status=217/USER', in: 'system/service.test.ts', by: 'systemd' },
+  { says: 'status=226/NAMESPACE', in: 'system/service.test.ts', by: 'systemd' },
+  { says: 'another agent', in: 'attacks/failed-start.test.ts' },
+  { says: 'cannot be read', in: 'system/service.test.ts' },
+  { says: 'Watchdog timeout', in: 'system/service.test.ts', by: 'systemd' },
+  { says: 'this agent does not reach its own address', in: 'system/notify.test.ts' },
+  { says: 'no connection to NATS, trying on', in: 'cluster/nats-login.test.ts', lower: 'the real link to a real NATS' },
+  { says: 'not connected to NATS, try again', in: 'system/cluster-faults.test.ts' },
+  { says: 'No path to node', in: 'system/cluster-faults.test.ts' },
+  { says: 'Unknown node', in: 'system/cluster-same.test.ts' },
+  { says: 'the node does not answer', in: 'system/cluster-faults.test.ts' },
+  { says: 'claims an allocation', in: 'attacks/stolen-allocation.test.ts' },
+  { says: 'disconnected', in: 'attacks/nats-away.test.ts' },
+  { says: 'another key speaks for a node', in: 'system/cluster-faults.test.ts' },
+  { says: 'the NATS server does not permit what this process needs', in: 'system/three-am-agent.test.ts' },
+  { says: 'Publish Violation', in: 'system/three-am-agent.test.ts', by: 'NATS' },
+  { says: 'Set both clocks right', in: 'attacks/replayed-assertion.test.ts', lower: OWN_CLOCK },
+  { says: 'takes calls with a server’s assertion only', in: 'attacks/stolen-worker-key.test.ts' },
+  { says: 'key that is not a server’s', in: 'attacks/replayed-assertion.test.ts', lower: OWN_BUS },
+  { says: 'no server is connected', in: 'system/three-am-agent.test.ts' },
+  { says: 'the key of this server is not in nats.server_keys', in: 'attacks/agent-asks-core.test.ts' },
+  { says: 'calls were refused, which could not be opened', in: 'attacks/agent-asks-core.test.ts' },
+  { says: 'no server answers who this token belongs to', in: 'system/three-am-agent.test.ts' },
+  { says: 'this node has more to say than a message may hold', in: 'system/three-am-agent.test.ts' },
+  { says: 'makes a message of', in: 'attacks/large-bodies.test.ts' },
+  { says: 'cannot be opened: permission denied', in: 'attacks/foreign-owner.test.ts' },
+  { says: 'only a capability lets this process use its storage', in: 'attacks/foreign-owner.test.ts' },
+  { says: 'is in use by another process', in: 'attacks/failed-start.test.ts' },
+  { says: 'secrets.db is damaged (', in: 'attacks/failed-start.test.ts' },
+  { says: '-wal is left', in: 'attacks/failed-start.test.ts' },
+  {
+    says: 'is damaged',
+    in: 'store/damage.test.ts',
+    lower: 'in a process the look at all entries after the start may find it first',
+  },
+  { says: 'the database was changed: an entry that is needed here', in: 'attacks/rolled-back-entry.test.ts' },
+  { says: 'the database was changed by another program', in: 'attacks/rolled-back-entry.test.ts' },
+  { says: 'older than what this server wrote', in: 'attacks/rolled-back-entry.test.ts' },
+]
+
+/** Texts of a row that are further forms of its error, by the first text of the row. */
+const FURTHER: Readonly<Record<string, readonly Proof[]>> = {
+  'Permission denied': [{ says: 'X-Outpost-Token', in: 'cli/addresses.test.ts' }],
+  'no connection to NATS, trying on': [
+    { says: 'connection refused', in: 'cluster/nats-login.test.ts', by: 'Node.js' },
+    { says: 'Authorization Violation', in: 'cluster/nats-login.test.ts', by: 'NATS' },
+    { says: 'altnames', in: 'cluster/nats-login.test.ts', by: 'Node.js' },
+  ],
+  'no server is connected': [
+    { says: 'no server with the secrets core is connected', in: 'system/core-tokens.test.ts' },
+    { says: 'keys of servers were refused', in: 'attacks/server-key-rotated.test.ts' },
+  ],
+  'calls were refused, which could not be opened': [
+    { says: 'no server', in: 'attacks/agent-asks-core.test.ts' },
+    { says: 'wrong key', in: 'cluster/sealed-calls.test.ts', lower: OWN_BUS },
+    { says: 'sent before', in: 'cluster/sealed-calls.test.ts', lower: OWN_BUS },
+    { says: 'malformed', in: 'cluster/sealed-calls.test.ts', lower: OWN_BUS },
+    { says: 'too old', in: 'cluster/sealed-calls.test.ts', lower: OWN_CLOCK },
+    { says: 'too many callers', in: 'cluster/sealed-calls.test.ts', lower: OWN_BUS },
+  ],
+  'the database was changed: an entry that is needed here': [
+    { says: 'put back', in: 'attacks/rolled-back-entry.test.ts' },
+  ],
+}
+
+/** The rows of the table without its head. Throws where a row stands outside of it, where nobody sees it as one. */
+function rows(): string[] {
+  const text = readFileSync(join(ROOT, 'docs/operating.md'), 'utf8')
+  const section = text.split(/^## /m).find((each) => each.startsWith('At 3 a.m.\n')) ?? ''
+  const [, table = '', ...rest] = section.split('\n\n')
+  assert.ok(!rest.some((each) => /^\|/m.test(each)), 'a row stands outside of the table')
+  const [, , ...all] = table.trim().split('\n')
+  return all
+}
+
+function filesBelow(directory: string): string[] {
+  const found = readdirSync(join(ROOT, directory), { recursive: true, withFileTypes: true })
+  return found.filter((each) => each.isFile()).map((each) => join(each.parentPath, each.name))
+}
+
+/** Without comments, and as a regular expression or a template would match or print it. */
+function codeOf(path: string): string {
+  const lines = readFileSync(path, 'utf8').split('\n')
+  const code = lines.filter((line) => !/^\s*(?:\/\/|\/?\*|#)/.test(line))
+  return code.join('\n').replaceAll('\\', '')
+}
+
+/** As the program has it, too: with the places of values that are put in. */
+function forms(says: string): string[] {
+  return [says, says.replace('secrets.db ', '${path} '), says.replace('5 s', '${SILENCE_MS / 1000} s')]
+}
+
+test('each row has a test, in the order of the table, and no test is of a row that is gone', () => {
+  const all = rows()
+  for (const [at, row] of all.entries()) {
+    const { says } = PROOFS[at] ?? { says: 'nothing' }
+    assert.ok(row.includes(says), `no test is named for this row (at its place is ${JSON.stringify(says)}): ${row}`)
+    for (const further of FURTHER[says] ?? [])
+      assert.ok(row.includes(further.says), `${further.says} is not in: ${row}`)
+  }
+  assert.deepEqual(
+    PROOFS.slice(all.length).map(({ says }) => says),
+    [],
+    'rows that are gone',
+  )
+  const known = new Set(PROOFS.map(({ says }) => says))
+  assert.deepEqual(
+    Object.keys(FURTHER).filter((says) => !known.has(says)),
+    [],
+  )
+})
+
+test('each test that is named has the text, and the program prints it', () => {
+  const program = ['src', 'bin', 'systemd'].flatMap(filesBelow).map(codeOf).join('\n')
+  const printed = (says: string) => forms(says).some((form) => program.includes(form))
+  const missing = [...PROOFS, ...Object.values(FURTHER).flat()].flatMap(({ by, in: file, says }) => [
+    ...(codeOf(join(ROOT, 'test', file)).includes(says) ? [] : [`test/${file} does not have: ${says}`]),
+    ...(by !== undefined || printed(says) ? [] : [`nothing in src/, bin/ or systemd/ prints: ${says}`]),
+  ])
+  assert.deepEqual(missing, [])
+})
