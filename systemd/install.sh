@@ -230,7 +230,7 @@ data_dir = "$data_dir"
 bind_addr = "127.0.0.1"
 END
   # Two services on one host need ports of their own.
-  if [ "$role" = server ] && [ -e "$unit_dir/$other.service" ]; then
+  if [ -e "$unit_dir/$other.service" ]; then
     printf 'ports {\n  http    = 4648\n  cluster = 4649\n}\n'
   fi
   [ "$role" = server ] && printf '\nserver {\n  enabled = true\n}\n' || printf '\nclient {\n  enabled = true\n}\n'
@@ -247,6 +247,13 @@ acl {
   }
 }
 END
+}
+
+# Of a member of a cluster. The unit of a server has no capability: its user must be able to read the key.
+open_key() {
+  if [ "$role" != server ] || [ ! -e "$config_dir/cluster.nk" ]; then return 0; fi
+  run chgrp "$user" "$config_dir/cluster.nk"
+  run chmod 0640 "$config_dir/cluster.nk"
 }
 
 write_unit() {
@@ -317,6 +324,7 @@ fi
 check
 make_user
 write_config
+open_key
 stage_program
 run "$staged/bin/outpost" validate "$config_dir" || fail "nothing was changed but $config_dir and $staged"
 # systemd starts it as that user, before any capability is in force.
