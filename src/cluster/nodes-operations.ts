@@ -1,4 +1,5 @@
 /** `/v1/nodes` and what is below one node: as the compatible system answers, from the roster. */
+import { EVERYBODY } from './authorizer.ts'
 import { Refusal } from '../kit/errors.ts'
 import type { AnyOperation, JsonText, Operation } from '../kit/operation.ts'
 import { type Field, type InputOf, pathParam, queryBoolean, schema } from '../kit/schema.ts'
@@ -94,7 +95,10 @@ function nodeOperation({ fleet, region }: ServerParts): AnyOperation {
       requireUuid(input.id, 'node')
       const find = () => {
         const record = fleet.roster.node(input.id)
-        return record && nodeValue(record)
+        if (!record) return undefined
+        // Stock commands call this address with their token, and a node says it itself: one that was taken over would be
+        // sent tokens. Where there is none they ask this server. With the ACL off there are no tokens.
+        return { ...nodeValue(record), ...(call.identity === EVERYBODY ? {} : { HTTPAddr: '' }) }
       }
       return readOne(fleet, { topic: { kind: 'node', id: input.id }, input, call }, find, 'node not found')
     },

@@ -1,0 +1,22 @@
+/**
+ * Somebody who has the key of a worker host announces an address of his own as that of the host. Stock commands call the
+ * address that `/v1/node/:id` names, with the token of whoever runs them.
+ */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { EVERYBODY } from '../../src/cluster/authorizer.ts'
+import { root } from '../host/host-fixture.ts'
+import { idOf, nodeOf, startFleetServer } from '../helpers/fleet-server.ts'
+
+test('a caller who has a token is not told the address that the host announced', async (t) => {
+  const server = await startFleetServer(t)
+  const id = idOf('11ed0de0')
+  server.say(nodeOf(id, { httpAddress: 'thief.example:4646' }))
+  const addressFor = async (identity: typeof root) => {
+    server.actAs(identity)
+    const { value } = await server.get(`node/${id}`)
+    return (value as Record<string, unknown>)['HTTPAddr']
+  }
+  assert.equal(await addressFor(root), '')
+  assert.equal(await addressFor(EVERYBODY), 'thief.example:4646', 'with the ACL off there is no token to take')
+})
