@@ -3,7 +3,6 @@
  * A few numbers, not policies: the node judges with them as it would with the caller's own identity, and cannot learn more
  * about the caller from them.
  */
-import * as v from 'valibot'
 import type { Identity, NamespaceCapability } from '../kit/operation.ts'
 
 /** The place of a capability is its bit on the wire: append only. */
@@ -20,27 +19,77 @@ const CAPABILITIES = [
 const READ = 1
 const WRITE = 2
 
-const text = v.pipe(v.string(), v.maxLength(8192))
-const bits = v.pipe(v.number(), v.safeInteger(), v.minValue(0), v.maxValue(2 ** 31))
+const TEXT_MAX = 8192
+const BITS_MAX = 2 ** 31
+const ASSERTED_NAMESPACES_MAX = 16
 
-export const rightsSchema = v.object({
+export interface AssertedRights {
   /** Public name of the token. */
-  accessor: text,
-  node: bits,
-  agent: bits,
+  readonly accessor: string
+  readonly node: number
+  readonly agent: number
   /** Name of the namespace and bits of its capabilities, for the namespaces that the call is about. */
-  namespaces: v.pipe(v.array(v.tuple([text, bits])), v.maxLength(16)),
-})
+  readonly namespaces: readonly (readonly [name: string, bits: number])[]
+}
 
-export type AssertedRights = v.InferOutput<typeof rightsSchema>
+/** A map that was decoded, of which nothing is known yet. */
+export function isMap(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null
+}
+
+export function isCount(value: unknown): value is number {
+  return Number.isSafeInteger(value) && Number(value) >= 0
+}
+
+/** Whether a value that was decoded is rights. */
+export function areRights(value: unknown): value is AssertedRights {
+  if (!isMap(value)) return false
+  const { accessor, agent, namespaces, node } = value
+  if (!isText(accessor) || !areBits(node) || !areBits(agent)) return false
+  return Array.isArray(namespaces) && namespaces.length <= ASSERTED_NAMESPACES_MAX && namespaces.every(isNamespace)
+}
+
+function isNamespace(value: unknown): boolean {
+  return Array.isArray(value) && value.length === 2 && isText(value[0]) && areBits(value[1])
+}
+
+function isText(value: unknown): boolean {
+  return typeof value === 'string' && value.length <= TEXT_MAX
+}
+
+function areBits(value: unknown): boolean {
+  return isCount(value) && value <= BITS_MAX
+}
+
+/** What an identity was asked before. Identities do not change: other policies make another identity. */
+interface Asked {
+  readonly coarse: Omit<AssertedRights, 'namespaces'>
+  readonly bitsByNamespace: Map<string, number>
+}
+
+const asked = new WeakMap<Identity, Asked>()
+/** More than the namespaces that a caller uses at a time. */
+const NAMESPACES_MAX = 64
 
 export function rightsOf(identity: Identity, namespaces: readonly string[]): AssertedRights {
-  return {
-    accessor: identity.accessor,
-    node: accessBits((access) => identity.allowsNode(access)),
-    agent: accessBits((access) => identity.allowsAgent(access)),
-    namespaces: namespaces.map((name) => [name, capabilityBits(identity, name)]),
+  let known = asked.get(identity)
+  if (!known) {
+    const node = accessBits((access) => identity.allowsNode(access))
+    const agent = accessBits((access) => identity.allowsAgent(access))
+    known = { coarse: { accessor: identity.accessor, node, agent }, bitsByNamespace: new Map() }
+    asked.set(identity, known)
   }
+  const { bitsByNamespace, coarse } = known
+  return { ...coarse, namespaces: namespaces.map((name) => [name, bitsIn(name, identity, bitsByNamespace)]) }
+}
+
+function bitsIn(namespace: string, identity: Identity, known: Map<string, number>): number {
+  const before = known.get(namespace)
+  if (before !== undefined) return before
+  if (known.size >= NAMESPACES_MAX) known.clear()
+  const bits = capabilityBits(identity, namespace)
+  known.set(namespace, bits)
+  return bits
 }
 
 function accessBits(allows: (access: 'read' | 'write') => boolean): number {

@@ -3,18 +3,17 @@
  * (docs/decisions/028). A server whose ACL is off knows nothing of its callers and asserts nothing: only a node whose ACL
  * is off as well takes such a call.
  */
-import type { KeyObject } from 'node:crypto'
 import type { Identity } from '../kit/operation.ts'
 import { rightsOf } from './asserted-rights.ts'
 import {
   ASSERTION_TTL_MS,
   type Claims,
-  encodeProof,
-  macOf,
+  MacKey,
   newRun,
-  type Proof,
+  proofWith,
   type ServerKey,
   sessionBytes,
+  startOfProofs,
 } from './assertion.ts'
 import { EVERYBODY } from './authorizer.ts'
 import { CurveKey } from './envelope.ts'
@@ -41,8 +40,9 @@ export interface AssertionIssuerOptions {
 /** What calls to a run of a node are proved with. */
 interface Session {
   readonly key: ServerKey
-  readonly begin: Omit<Proof, 'mac'>
-  readonly secret: KeyObject
+  /** Of the proof of each call. */
+  readonly start: Uint8Array
+  readonly secret: MacKey
 }
 
 interface KnownNode {
@@ -75,7 +75,7 @@ export class AssertionIssuer {
     const body = encode({ ...message, claims: this.#claims(to, node) })
     const session = this.#sessionWith(to.nodeId, node, key)
     if (!session) return encodeCall(body)
-    return encodeCall(body, encodeProof({ ...session.begin, mac: macOf(session.secret, body) }))
+    return encodeCall(body, proofWith(session.start, session.secret.macOf(body)))
   }
 
   /** The node has said which run of its process takes calls. */
@@ -88,9 +88,9 @@ export class AssertionIssuer {
     if (node.run === '' || node.session?.key === key) return node.session
     const curve = this.#curve.publicKey
     try {
-      const secret = this.#curve.sessionWithServer(Buffer.from(node.run, 'base64url')).toServer
+      const secret = new MacKey(this.#curve.sessionWithServer(Buffer.from(node.run, 'base64url')).toServer)
       const signature = Uint8Array.from(key.sign(sessionBytes(nodeId, node.run, curve)))
-      node.session = { key, begin: { key: key.publicKey, signature, curve }, secret }
+      node.session = { key, start: startOfProofs({ key: key.publicKey, signature, curve }), secret }
     } catch {
       node.session = undefined
     }

@@ -9,7 +9,6 @@
  * Clocks may differ by `CLOCK_SKEW_MS`. After a restart of the node, assertions that were made for the process before are
  * not known to have been used; they name its run, and are refused for that. The server is told the run, and asks again.
  */
-import type { KeyObject } from 'node:crypto'
 import { Refusal } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
 import type { Identity } from '../kit/operation.ts'
@@ -19,8 +18,10 @@ import {
   type Claims,
   CLOCK_SKEW_MS,
   decodeProof,
-  isMacOf,
+  MacKey,
+  macIn,
   type Proof,
+  proofStart,
   runOf,
   sessionBytes,
 } from './assertion.ts'
@@ -50,8 +51,10 @@ export class OtherRun extends Error {
   }
 }
 
-interface Session extends Omit<Proof, 'mac'> {
-  readonly secret: KeyObject
+interface Session {
+  /** NKEY of the server. */
+  readonly key: string
+  readonly secret: MacKey
 }
 
 /** Sessions of servers with this run of the node: see `assertion.ts`. */
@@ -68,33 +71,36 @@ class Sessions {
     this.#nodeId = nodeId
   }
 
-  /** Resolves with the key of the server that made the call, or rejects with a Refusal that says what is wrong. */
-  async serverOf({ body, proof: bytes }: ReceivedCall): Promise<string> {
-    const proof = bytes && decodeProof(bytes)
-    if (!proof) throw refusal('the assertion of the call is missing or damaged')
-    const { key, mac } = proof
-    const name = Buffer.from(proof.curve).toString('latin1')
+  /**
+   * Resolves with the key of the server that made the call, or rejects with a Refusal that says what is wrong. Sessions are
+   * known by all of a proof but the MAC, as it came: what is the same in every byte need not be decoded and verified again.
+   */
+  async serverOf({ body, proof }: ReceivedCall): Promise<string> {
+    if (!proof) throw damaged()
+    const name = Buffer.from(proofStart(proof)).toString('latin1')
     const known = this.#known.get(name)
-    const session = known && isSame(known, proof) ? known : this.#begin(proof)
-    if (!isMacOf(session.secret, body, mac)) throw refusal('the assertion was made for another call')
-    const isServer = this.#keys.isServer(key)
+    const session = known ?? this.#begin(proof)
+    if (!session.secret.isMacOf(body, macIn(proof))) throw refusal('the assertion was made for another call')
+    const isServer = this.#keys.isServer(session.key)
     if (!(typeof isServer === 'boolean' ? isServer : await isServer)) {
       throw refusal('the assertion is signed with a key that is not a server’s (nats { server_keys })')
     }
     if (session !== known) this.#keep(name, session)
-    return key
+    return session.key
   }
 
-  #begin({ curve, key, signature }: Proof): Session {
+  #begin(bytes: Uint8Array): Session {
+    const proof = decodeProof(bytes)
+    // The MAC must be the last of it, as `encodeProof` has it: what stands before it names the session.
+    if (!proof || Buffer.compare(proof.mac, macIn(bytes)) !== 0) throw damaged()
+    const { curve, key, signature }: Proof = proof
     if (!this.#keys.verify(key, sessionBytes(this.#nodeId, this.run, curve), signature)) {
       throw refusal('the signature of the assertion is wrong')
     }
     try {
-      // Copies: what was decoded is a part of the message's own memory.
-      const own = { key, curve: Uint8Array.from(curve), signature: Uint8Array.from(signature) }
-      return { ...own, secret: this.#curve.sessionWithCaller(own.curve).toServer }
+      return { key, secret: new MacKey(this.#curve.sessionWithCaller(curve).toServer) }
     } catch {
-      throw refusal('the assertion of the call is missing or damaged')
+      throw damaged()
     }
   }
 
@@ -106,12 +112,12 @@ class Sessions {
   }
 }
 
-function isSame(session: Session, proof: Proof): boolean {
-  return session.key === proof.key && Buffer.compare(session.signature, proof.signature) === 0
-}
-
 function refusal(text: string): Refusal {
   return new Refusal('permission_denied', `this host refused the call: ${text}`)
+}
+
+function damaged(): Refusal {
+  return refusal('the assertion of the call is missing or damaged')
 }
 
 export interface NodeAdmissionOptions {

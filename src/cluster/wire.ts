@@ -10,6 +10,7 @@ import * as v from 'valibot'
 import { packr } from './message-pack.ts'
 import { Fault, REFUSAL_STATUS, type RefusalCode } from '../kit/errors.ts'
 import { type JsonText, type StreamHead, WholeAnswer } from '../kit/operation.ts'
+import { isCount, isMap } from './asserted-rights.ts'
 import { claimsSchema } from './assertion.ts'
 
 /** 2: a call is a body and, towards a node, the proof of a server over it; a node gets no token. */
@@ -123,12 +124,6 @@ export function decodeData(payload: Uint8Array): DataMessage | undefined {
   return { sequence, data: payload.subarray(DATA_HEAD_BYTES), isLast: kind === WHOLE }
 }
 
-const envelopeSchema = v.object({
-  version: count,
-  body: v.instance(Uint8Array),
-  proof: v.optional(v.instance(Uint8Array)),
-})
-
 /** A call as it came. */
 export interface ReceivedCall {
   readonly message: CallMessage
@@ -144,13 +139,10 @@ export function encodeCall(body: Uint8Array, proof?: Uint8Array): Uint8Array {
 
 /** The call, or why it is none. */
 export function decodeCall(payload: Uint8Array): ReceivedCall | 'newer' | 'older' | 'malformed' {
-  const unpacked = unpack(payload)
-  const versioned = v.safeParse(v.object({ version: count }), unpacked)
-  const version = versioned.success ? versioned.output.version : WIRE_VERSION
+  const { body, proof, version = WIRE_VERSION } = mapOf(unpack(payload))
+  if (!isCount(version)) return 'malformed'
   if (version !== WIRE_VERSION) return version > WIRE_VERSION ? 'newer' : 'older'
-  const envelope = v.safeParse(envelopeSchema, unpacked)
-  if (!envelope.success) return 'malformed'
-  const { body, proof } = envelope.output
+  if (!(body instanceof Uint8Array) || (proof !== undefined && !(proof instanceof Uint8Array))) return 'malformed'
   const message = v.safeParse(callSchema, unpack(body))
   return message.success ? { message: message.output, body, proof } : 'malformed'
 }
@@ -163,6 +155,10 @@ export function decodeControl(payload: Uint8Array): ControlMessage | undefined {
 export function decodeAnswer(payload: Uint8Array): AnswerMessage | undefined {
   const parsed = v.safeParse(answerSchema, unpack(payload))
   return parsed.success ? parsed.output : undefined
+}
+
+function mapOf(value: unknown): Readonly<Record<string, unknown>> {
+  return isMap(value) ? value : {}
 }
 
 function unpack(payload: Uint8Array): unknown {
