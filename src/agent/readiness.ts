@@ -12,6 +12,9 @@ const REFRESH_MS = 2000
 /** Callers within this time share one look. */
 const FRESH_MS = 250
 
+/** The reason of a check that fails because the start is not over. */
+export const STARTING = 'starting'
+
 /** What a check says now. */
 export interface Outcome {
   readonly ok: boolean
@@ -99,9 +102,10 @@ export class Readiness {
   }
 
   #tellChange(): void {
-    const names = this.#failing()
-      .map(({ name }) => name)
-      .join(',')
+    const failing = this.#failing()
+    // Every start would be told as a fault; what is left of it is told once it is over.
+    if (failing.some(({ reason }) => reason === STARTING)) return
+    const names = failing.map(({ name }) => name).join(',')
     if (names === this.#said) return
     this.#said = names
     const { logger, onChange } = this.#options
