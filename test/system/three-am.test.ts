@@ -47,6 +47,7 @@ const PROOFS: readonly Proof[] = [
   { says: 'status=78/CONFIG', in: 'system/service.test.ts', by: 'systemd' },
   { says: 'status=217/USER', in: 'system/service.test.ts', by: 'systemd' },
   { says: 'status=226/NAMESPACE', in: 'system/service.test.ts', by: 'systemd' },
+  { says: 'status=243/CREDENTIALS', in: 'system/service.test.ts', by: 'systemd' },
   { says: 'another agent', in: 'attacks/failed-start.test.ts' },
   { says: 'cannot be read', in: 'system/service.test.ts' },
   { says: 'Watchdog timeout', in: 'system/service.test.ts', by: 'systemd' },

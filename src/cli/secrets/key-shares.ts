@@ -56,7 +56,7 @@ export async function withShareAccess<T>(endpoints: 'rekey' | 'generate_root', w
     throw new RefusedByAgent(
       error.status,
       `this server ${what} only for a token that has sudo (HTTP ${error.status}): set OUTPOST_TOKEN to one; if it is lost, ` +
-        `set ${setting} in the server's configuration, run "systemctl reload outpost" there, repeat this command, and remove ` +
+        `set ${setting} in the server's configuration, run "systemctl reload outpost-server" there, repeat this command, and remove ` +
         'the setting again (docs/operating.md, "Lost the root token?")',
     )
   }
