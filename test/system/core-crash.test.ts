@@ -16,6 +16,8 @@ const REQUESTS = Number(process.env['CRASH_REQUESTS'] ?? 500)
 const SEED = Number(process.env['CRASH_SEED'] ?? 1)
 const WORKERS = 16
 const NAMES = 6
+/** Between two kills. */
+const ANSWERS_MAX = 100
 
 interface Request {
   readonly method: string
@@ -142,7 +144,10 @@ test('a server that is killed again and again keeps what it answered, and nothin
   for (; total() < REQUESTS || kills < 3; kills++) {
     const { child, ended, port } = agent
     const work = Promise.all(workers.map((worker) => worker.work(port)))
-    await delay(random.between(5, 400))
+    // After so many requests and not after a time, in which a machine that is busy otherwise does too few of them.
+    const enough = total() + random.between(0, ANSWERS_MAX)
+    while (total() < enough) await delay(1)
+    await delay(random.between(0, 10))
     child.kill('SIGKILL')
     await Promise.all([work, ended])
     assert.deepEqual(checkDatabase(join(directory, 'server/secrets.db')), [], `after kill ${kills}`)
