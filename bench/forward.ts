@@ -10,12 +10,12 @@ import { DATA_BYTES_MAX } from '../src/cluster/wire.ts'
 import { ALLOC_ID, FS, logsPath, type RunningAgent, TASK } from './support/agent.ts'
 import type { Answer, Order } from './support/bare/relay.ts'
 import { Helper } from './support/child.ts'
-import { type Cluster, startCluster } from './support/cluster.ts'
+import { type Cluster, startCluster, TOKEN_HEADER } from './support/cluster.ts'
 import { BLOCK_BYTES, isContent, LINE_BYTES, line, lines, MiB, writeContent } from './support/content.ts'
 import { type Download, download, downloadRow } from './support/curl.ts'
 import { alone, type Options, plainNumber, type Row, WrongContent } from './support/figure.ts'
 import { checkAgainst, Follower } from './support/follower.ts'
-import { HttpSocket } from './support/http-socket.ts'
+import { fetchWhole, HttpSocket } from './support/http-socket.ts'
 import { load, loadRow, type Rate, type Request } from './support/load.ts'
 import { cpuSeconds, inTurn, median, percentile, type Pids } from './support/measure.ts'
 import type { Answer as Written, Order as Write } from './support/writer.ts'
@@ -75,6 +75,8 @@ interface Bench {
   readonly cluster: Cluster
   readonly relay: Relay
   readonly options: Options
+  /** With the caller's token, where the ACL is on. */
+  readonly header?: string
 }
 
 export async function forward(options: Options): Promise<Row[]> {
@@ -85,16 +87,35 @@ export async function forward(options: Options): Promise<Row[]> {
     await relay.ready()
     const bench = { cluster, relay, options }
     const rows = [...(await wholeFiles(bench)), ...(await parts(bench)), ...(await small(bench))]
-    return [...rows, ...(await latency(bench, writer))]
+    return [...rows, ...(await latency(bench, writer)), ...(await withAcl(options))]
   } finally {
     await Promise.all([relay.stop(), writer.stop()])
     await cluster.stop()
   }
 }
 
+/** Small answers and parts of files where every call has a token, and the server asserts the caller's rights to the agent. */
+async function withAcl(options: Options): Promise<Row[]> {
+  const cluster = await startCluster(true)
+  const relay = new Relay(cluster.nats)
+  try {
+    await relay.ready()
+    writeContent(join(cluster.agent.site.allocation, 'alloc/data/big'), bigBytes(options))
+    const bench = { cluster, relay, options, header: TOKEN_HEADER }
+    return [...(await parts(bench)), ...(await small(bench))]
+  } finally {
+    await relay.stop()
+    await cluster.stop()
+  }
+}
+
+function bigBytes({ quick }: Options): number {
+  return (quick ? 64 : 512) * MiB + 1000
+}
+
 async function wholeFiles({ cluster, relay, options }: Bench): Promise<Row[]> {
   const { agent, server, pids } = cluster
-  const bytes = (options.quick ? 64 : 512) * MiB + 1000
+  const bytes = bigBytes(options)
   writeContent(join(agent.site.allocation, 'alloc/data/big'), bytes)
   writeContent(agent.site.logFile(0), bytes)
   const cases = [
@@ -161,11 +182,13 @@ async function sameBody(directPort: number, serverPort: number, path: string): P
 }
 
 async function loads(bench: Bench, figure: string, next: () => Request, bodyBytes: number): Promise<Row[]> {
-  const { cluster, relay, options } = bench
+  const { cluster, header, relay, options } = bench
+  const asked = header === undefined ? next : () => ({ ...next(), header })
+  const title = header === undefined ? figure : `${figure}, ACL on`
   const durationMs = options.quick ? 500 : 3000
   const [ours, direct, bare]: [Rate[], Rate[], Rate[]] = [[], [], []]
-  const through = { port: cluster.server.port, pid: cluster.pids, next }
-  const straight = { port: cluster.agent.port, pid: cluster.agent.pid, next }
+  const through = { port: cluster.server.port, pid: cluster.pids, next: asked }
+  const straight = { port: cluster.agent.port, pid: cluster.agent.pid, next: asked }
   for (const side of [through, straight]) await load({ ...side, durationMs: durationMs / 2 })
   await inTurn(options.rounds, [
     async () => void ours.push(await load({ ...through, durationMs })),
@@ -173,8 +196,8 @@ async function loads(bench: Bench, figure: string, next: () => Request, bodyByte
     async () => void bare.push(await relay.load(bodyBytes, durationMs)),
   ])
   return [
-    loadRow(figure, ours, { name: 'direct', loads: direct }),
-    loadRow(figure, ours, { name: 'bare NATS', loads: bare }),
+    loadRow(title, ours, { name: 'direct', loads: direct }),
+    loadRow(title, ours, { name: 'bare NATS', loads: bare }),
   ]
 }
 
@@ -196,7 +219,7 @@ async function parts(bench: Bench): Promise<Row[]> {
 }
 
 async function small(bench: Bench): Promise<Row[]> {
-  const nodeId = await nodeIdOf(bench.cluster.agent)
+  const nodeId = await nodeIdOf(bench.cluster.agent, bench.header)
   const cases = [
     { name: 'file facts', path: `${FS}/stat/${ALLOC_ID}?path=alloc`, bytes: 150 },
     { name: 'metadata', path: `/v1/client/metadata?node_id=${nodeId}`, bytes: 600 },
@@ -213,9 +236,9 @@ function notAnObject(status: number, body: Buffer): string | undefined {
   return status === 200 && body[0] === 123 ? undefined : `status ${status}: ${body.toString('latin1', 0, 80)}`
 }
 
-async function nodeIdOf({ port }: RunningAgent): Promise<string> {
-  const response = await fetch(`http://127.0.0.1:${port}/v1/agent/self`)
-  const id = /"node_id":"([0-9a-f-]{36})"/i.exec(await response.text())?.[1]
+async function nodeIdOf({ port }: RunningAgent, header?: string): Promise<string> {
+  const { body } = await fetchWhole(port, '/v1/agent/self', header)
+  const id = /"node_id":"([0-9a-f-]{36})"/i.exec(body.toString())?.[1]
   if (id === undefined) throw new Error('the agent does not say its node ID')
   return id
 }

@@ -12,7 +12,7 @@ export const ALLOC_ID = '6f1c0e5a-7f0b-4c0e-9d5c-2f3b8a4d1e77'
 export const TASK = 'quiet'
 const READY_MS = 30_000
 
-/** Everything a bench asks of the agent must be allowed: no tokens, no limits on connections and followers. */
+/** Everything a bench asks of the agent must be allowed: no limits on connections and followers, no tokens unless it says so. */
 function configText(dataDir: string, port: number, more: string): string {
   return `data_dir = ${JSON.stringify(dataDir)}
 bind_addr = "127.0.0.1"
@@ -21,7 +21,7 @@ ports {
   http = ${port}
   cluster = 0
 }
-acl { enabled = false }
+${/^acl /m.test(more) ? '' : 'acl { enabled = false }'}
 limits {
   http_max_conns_per_client = 0
   http_max_followers = 0

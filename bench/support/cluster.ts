@@ -1,6 +1,7 @@
 /**
  * A cluster as small as there can be: a real nats-server, an outpost server and one agent, each a process of its own.
  */
+import { createHash, randomBytes } from 'node:crypto'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -47,18 +48,29 @@ export interface Cluster {
   stop(): Promise<void>
 }
 
-export async function startCluster(): Promise<Cluster> {
+/** What callers of a cluster whose ACL is on send along. The server knows the token; the agent asks a server. */
+const TOKEN = randomBytes(24).toString('hex')
+export const TOKEN_HEADER = `X-Nomad-Token: ${TOKEN}\r\n`
+
+function aclText(): string {
+  const sha256 = createHash('sha256').update(TOKEN).digest('hex')
+  const policy = '<<EOF\nnamespace "*" { policy = "write" }\nnode { policy = "read" }\nagent { policy = "read" }\nEOF'
+  return `acl {\n enabled = true\n token "bench" {\n sha256 = "${sha256}"\n policy = ${policy}\n }\n}`
+}
+
+/** With `hasAcl` every call needs `TOKEN_HEADER`. */
+export async function startCluster(hasAcl = false): Promise<Cluster> {
   const nats = await startNats()
   const bus = `nats { servers = ["${nats.url}"] }`
-  const server = await startAgent(`server { enabled = true }\n${bus}`)
-  const agent = await startAgent(`client { enabled = true }\n${bus}`)
+  const server = await startAgent(`server { enabled = true }\n${bus}\n${hasAcl ? aclText() : ''}`)
+  const agent = await startAgent(`client { enabled = true }\n${bus}\n${hasAcl ? 'acl { enabled = true }' : ''}`)
   const stopAll = async () => {
     await Promise.all([agent.stop(), server.stop()])
     await nats.stop()
   }
   // The server has heard of the allocation when it can hand a call on.
   await patiently(async () => {
-    return await fetchWhole(server.port, `${FS}/ls/${ALLOC_ID}`).then(
+    return await fetchWhole(server.port, `${FS}/ls/${ALLOC_ID}`, hasAcl ? TOKEN_HEADER : '').then(
       () => true,
       () => false,
     )

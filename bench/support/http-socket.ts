@@ -122,7 +122,7 @@ export class HttpSocket {
 }
 
 /** A whole answer. Throws when its status is not 200. */
-export function fetchWhole(port: number, path: string): Promise<{ head: string; body: Buffer }> {
+export function fetchWhole(port: number, path: string, header = ''): Promise<{ head: string; body: Buffer }> {
   return new Promise((resolve, reject) => {
     const socket = new HttpSocket(port)
     const parts: Buffer[] = []
@@ -131,9 +131,9 @@ export function fetchWhole(port: number, path: string): Promise<{ head: string; 
       socket.close()
       reject(error)
     }
-    socket.get(path, {
-      onHead: (status, head) => void (answer = { status, head }),
-      onBody: (bytes) => void parts.push(Buffer.from(bytes)),
+    const handler = {
+      onHead: (status: number, head: string) => void (answer = { status, head }),
+      onBody: (bytes: Buffer) => void parts.push(Buffer.from(bytes)),
       onEnd() {
         socket.close()
         const body = Buffer.concat(parts)
@@ -141,6 +141,7 @@ export function fetchWhole(port: number, path: string): Promise<{ head: string; 
         else reject(new Error(`status ${answer.status} for ${path}: ${body.toString().slice(0, 200)}`))
       },
       onFail: fail,
-    })
+    }
+    socket.get(path, handler, header)
   })
 }
