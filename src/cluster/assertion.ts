@@ -77,22 +77,15 @@ const proofSchema = v.object({
 
 export type Proof = v.InferOutput<typeof proofSchema>
 
-/** All of a proof that is the same for each call of a session. The MAC is what stands behind it. */
-export function proofStart(bytes: Uint8Array): Uint8Array {
-  return bytes.subarray(0, Math.max(0, bytes.length - MAC_BYTES))
+/** Name of a session: all of a proof that is the same for each of its calls. The MAC is what stands behind it. */
+export function sessionNameIn(proof: Uint8Array): string {
+  const length = Math.max(0, proof.length - MAC_BYTES)
+  return Buffer.from(proof.buffer, proof.byteOffset, length).toString('latin1')
 }
 
-/** The start of the proofs of a session. */
-export function startOfProofs({ curve, key, signature }: Omit<Proof, 'mac'>): Uint8Array {
-  return Uint8Array.from(proofStart(packr.pack({ key, signature, curve, mac: new Uint8Array(MAC_BYTES) })))
-}
-
-/** The proof of a call in a session: `start` with the MAC behind it. */
-export function proofWith(start: Uint8Array, mac: Uint8Array): Uint8Array {
-  const proof = new Uint8Array(start.length + MAC_BYTES)
-  proof.set(start)
-  proof.set(mac, start.length)
-  return proof
+/** The proof of a session's calls, with room for the MAC of one. */
+export function proofWithoutMac({ curve, key, signature }: Omit<Proof, 'mac'>): Buffer {
+  return Buffer.from(packr.pack({ key, signature, curve, mac: new Uint8Array(MAC_BYTES) }))
 }
 
 /** The MAC of a proof that begins as another one which was decoded. */
@@ -133,16 +126,23 @@ export class MacKey {
     key.fill(0)
   }
 
-  macOf(body: Uint8Array): Buffer {
+  /** Makes `proof` that of the call: to be encoded before it is made that of another one. */
+  prove(body: Uint8Array, proof: Buffer): Buffer {
+    proof.write(this.#macOf(body), proof.length - MAC_BYTES, 'binary')
+    return proof
+  }
+
+  isMacOf(body: Uint8Array, mac: Uint8Array): boolean {
+    return mac.length === MAC_BYTES && timingSafeEqual(Buffer.from(this.#macOf(body), 'binary'), mac)
+  }
+
+  /** As text of one byte a character: a Buffer would cost three times the hash. */
+  #macOf(body: Uint8Array): string {
     let input = this.#inner
     if (body.length <= SMALL_BODY_BYTES) input.set(body, BLOCK_BYTES)
     else input = Buffer.concat([input.subarray(0, BLOCK_BYTES), body])
     this.#outer.write(hash('sha256', input.subarray(0, BLOCK_BYTES + body.length), 'binary'), BLOCK_BYTES, 'binary')
-    return Buffer.from(hash('sha256', this.#outer, 'binary'), 'binary')
-  }
-
-  isMacOf(body: Uint8Array, mac: Uint8Array): boolean {
-    return mac.length === MAC_BYTES && timingSafeEqual(this.macOf(body), mac)
+    return hash('sha256', this.#outer, 'binary')
   }
 }
 

@@ -10,10 +10,9 @@ import {
   type Claims,
   MacKey,
   newRun,
-  proofWith,
+  proofWithoutMac,
   type ServerKey,
   sessionBytes,
-  startOfProofs,
 } from './assertion.ts'
 import { EVERYBODY } from './authorizer.ts'
 import { CurveKey } from './envelope.ts'
@@ -40,8 +39,8 @@ export interface AssertionIssuerOptions {
 /** What calls to a run of a node are proved with. */
 interface Session {
   readonly key: ServerKey
-  /** Of the proof of each call. */
-  readonly start: Uint8Array
+  /** Of the call that was made last. */
+  readonly proof: Buffer
   readonly secret: MacKey
 }
 
@@ -75,7 +74,7 @@ export class AssertionIssuer {
     const body = encode({ ...message, claims: this.#claims(to, node) })
     const session = this.#sessionWith(to.nodeId, node, key)
     if (!session) return encodeCall(body)
-    return encodeCall(body, proofWith(session.start, session.secret.macOf(body)))
+    return encodeCall(body, session.secret.prove(body, session.proof))
   }
 
   /** The node has said which run of its process takes calls. */
@@ -90,7 +89,7 @@ export class AssertionIssuer {
     try {
       const secret = new MacKey(this.#curve.sessionWithServer(Buffer.from(node.run, 'base64url')).toServer)
       const signature = Uint8Array.from(key.sign(sessionBytes(nodeId, node.run, curve)))
-      node.session = { key, start: startOfProofs({ key: key.publicKey, signature, curve }), secret }
+      node.session = { key, proof: proofWithoutMac({ key: key.publicKey, signature, curve }), secret }
     } catch {
       node.session = undefined
     }

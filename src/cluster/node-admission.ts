@@ -21,9 +21,9 @@ import {
   MacKey,
   macIn,
   type Proof,
-  proofStart,
   runOf,
   sessionBytes,
+  sessionNameIn,
 } from './assertion.ts'
 import { EVERYBODY } from './authorizer.ts'
 import { Complaints } from './complaints.ts'
@@ -77,7 +77,7 @@ class Sessions {
    */
   async serverOf({ body, proof }: ReceivedCall): Promise<string> {
     if (!proof) throw damaged()
-    const name = Buffer.from(proofStart(proof)).toString('latin1')
+    const name = sessionNameIn(proof)
     const known = this.#known.get(name)
     const session = known ?? this.#begin(proof)
     if (!session.secret.isMacOf(body, macIn(proof))) throw refusal('the assertion was made for another call')

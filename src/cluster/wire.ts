@@ -139,7 +139,7 @@ export function encodeCall(body: Uint8Array, proof?: Uint8Array): Uint8Array {
 
 /** The call, or why it is none. */
 export function decodeCall(payload: Uint8Array): ReceivedCall | 'newer' | 'older' | 'malformed' {
-  const { body, proof, version = WIRE_VERSION } = mapOf(unpack(payload))
+  const { body, proof, version } = mapOf(unpack(payload))
   if (!isCount(version)) return 'malformed'
   if (version !== WIRE_VERSION) return version > WIRE_VERSION ? 'newer' : 'older'
   if (!(body instanceof Uint8Array) || (proof !== undefined && !(proof instanceof Uint8Array))) return 'malformed'
