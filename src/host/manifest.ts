@@ -51,7 +51,8 @@ const TaskSchema = v.object(
     FinishedAt: time,
     Pids: v.nullish(
       v.pipe(
-        v.array(wholeNumber(1, PID_MAX), 'must be a list of process IDs'),
+        // Process 1 is the whole host: no task is, and its figures would be the host's.
+        v.array(wholeNumber(2, PID_MAX), 'must be a list of process IDs'),
         v.maxLength(PIDS_MAX, `must not have more than ${PIDS_MAX} entries`),
       ),
     ),

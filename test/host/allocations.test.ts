@@ -247,7 +247,7 @@ test('a supervisor that reports the end a moment late is not called lost', async
   const processes = { look: () => (gone ? ('gone' as const) : ('unknown' as const)) }
   const { table, allocDir, changes } = await registry(t, { processes })
   const id = nextId()
-  writeManifest(allocDir, id, { ClientStatus: 'running', Tasks: { web: { State: 'running', Pids: [1] } } })
+  writeManifest(allocDir, id, { ClientStatus: 'running', Tasks: { web: { State: 'running', Pids: [4242] } } })
   await table.start()
   await sleep(850)
   gone = true

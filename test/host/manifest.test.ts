@@ -53,7 +53,7 @@ test('each defect is told by its field and never by its content', () => {
   const expected: Record<string, string> = {
     'half-written': 'alloc.json is not JSON, or only half written',
     'unknown-state': 'Tasks: entry 1: State must be pending, running or dead',
-    'pids-of-text': 'Tasks: entry 1: Pids must be a whole number from 1 to 4194304',
+    'pids-of-text': 'Tasks: entry 1: Pids must be a whole number from 2 to 4194304',
     'task-outside': 'Tasks: name 1 cannot be the name of a task directory',
     'tasks-list': 'Tasks must be an object',
     'name-list': 'Name must be a string',
@@ -92,6 +92,8 @@ test('null is absent, bounds hold, nothing throws', () => {
     '{"Tasks":{"a":{"State":"dead","MaxFiles":0}}}',
     '{"Tasks":{"a":null}}',
     '{"Tasks":{"a":{"State":"dead","Pids":[0]}}}',
+    '{"Tasks":{"a":{"State":"running","Pids":[1]}}}',
+    '{"Tasks":{"a":{"State":"running","Pids":[-4242]}}}',
     '{"Tasks":{"a":{"State":"dead","Pids":[1.5]}}}',
     '{"Tasks":{"":{"State":"dead"}}}',
     '['.repeat(100_000),
