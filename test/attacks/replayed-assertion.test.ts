@@ -17,6 +17,7 @@ import { decodeAnswer, decodeCall, encode, encodeCall } from '../../src/cluster/
 import { Refusal } from '../../src/kit/errors.ts'
 import type { Identity, Operation } from '../../src/kit/operation.ts'
 import { type InputOf, queryText, schema } from '../../src/kit/schema.ts'
+import { eventually } from '../helpers/edge.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
 import { knownKeys, newKey } from '../helpers/server-keys.ts'
 import { identity, keepingLogger, until } from '../host/host-fixture.ts'
@@ -82,7 +83,7 @@ async function world(t: TestContext, natsUrl: string, options: { hostClock?: () 
     })
     host.start()
     hosts.set(nodeId, host)
-    await until(async () => (await call('ready', { nodeId }).catch(() => undefined)) !== undefined)
+    await eventually(() => call('ready', { nodeId }).catch(() => undefined), 'the host answers')
   }
   const forwarder = new Forwarder({ link: atServer, subjects })
   forwarder.start(
@@ -125,7 +126,9 @@ async function world(t: TestContext, natsUrl: string, options: { hostClock?: () 
     return await until(() => answers.at(before))
   }
   await startHost()
-  await until(() => heard.length > 0)
+  // The stranger's subscription may have come after the first calls.
+  await eventually(async () => (await call('ready')) !== undefined && heard.length > 0, 'the stranger hears calls')
+  done.length = 0
   const last = () => heard.at(-1)?.payload ?? new Uint8Array(0)
   return { call, send, done, last, heard, server, startHost, trusted }
 }
