@@ -96,6 +96,7 @@ export class SecretsFigures {
       state('active', '1 when this server answers requests for secrets, else 0.', core.isActive),
       this.#requests(),
       ...this.#store(freeBytes),
+      this.#changedEntries(),
       ...(this.#tokens === undefined
         ? []
         : [single('gauge', 'outpost.tokens', 'Service tokens that are kept.', this.#tokens)]),
@@ -106,6 +107,12 @@ export class SecretsFigures {
         this.#savedAtMs / 1000,
       ),
     ]
+  }
+
+  #changedEntries(): Family {
+    const { changed, missing } = this.#options.core.barrier.integrity
+    const help = 'Entries found since the core was opened that another program changed, removed or put back.'
+    return single('gauge', 'outpost.store.foreign_changes', help, changed + missing)
   }
 
   #requests(): Family {

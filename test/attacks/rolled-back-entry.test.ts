@@ -68,6 +68,15 @@ class Victim {
     return answer.body
   }
 
+  async figure(name: string): Promise<number> {
+    const { body } = await send(this.#agent?.port ?? 0, {
+      method: 'GET',
+      path: '/v1/metrics?format=prometheus',
+      headers: {},
+    })
+    return Number(new RegExp(`^${name}(?:\\{[^}]*\\})? (\\S+)$`, 'm').exec(body)?.[1] ?? Number.NaN)
+  }
+
   #inDatabase<T>(work: (database: DatabaseSync) => T): T {
     const database = new DatabaseSync(join(this.data, 'server/secrets.db'), { timeout: 5000 })
     try {
@@ -164,6 +173,7 @@ test('an old state of single entries, brought back while the server is stopped, 
   const status = await victim.done('GET', 'sys/seal-status')
   assert.match(status.warnings?.join() ?? '', /the database was changed by another program/)
   await eventually(() => victim.said.includes('"kind":"put back"'), 'the log names what was found')
+  await eventually(async () => (await victim.figure('outpost_store_foreign_changes')) > 0, 'a figure tells of it')
 })
 
 test('the same while the server runs, and after it was killed', async (t) => {
