@@ -2,17 +2,17 @@
  * The small files that the daemon itself keeps: where it listens, how often the node has started, the key of `-dev`.
  */
 import { randomBytes } from 'node:crypto'
-import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { isErrno, messageOf } from './kit/errors.ts'
 import type { Logger } from './kit/log.ts'
-import { accessFault, makeFile, textIfThere } from './kit/own-file.ts'
+import { accessFault, bytesIfThere, makeFile, replaceFile, textIfThere } from './kit/own-file.ts'
 
 /** Writes `<data_dir>/http.addr`. A full disk has no room for it and is no reason not to serve. */
 export function writeAddress(dataDir: string, url: string, logger: Logger): void {
   const file = join(dataDir, 'http.addr')
   try {
-    replaceFile(file, `${url}\n`, 0o666) // whoever waits for the file never finds half of it
+    replaceFile(file, `${url}\n`, { mode: 0o666 }) // whoever waits for the file never finds half of it
   } catch (error) {
     if (!isFull(error)) throw accessFault(file, error)
     rmSync(file, { force: true })
@@ -40,28 +40,13 @@ export function nextRun(stateDir: string, above: number): number {
 
 /** The 32 bytes that `-dev` unseals with; made when the file is missing. */
 export function developmentKey(file: string, bytes: number): Buffer {
-  try {
-    return readFileSync(file)
-  } catch (error) {
-    if (!isErrno(error, 'ENOENT')) throw accessFault(file, error)
-    const key = randomBytes(bytes)
-    makeFile(file, key)
-    return key
-  }
+  const before = bytesIfThere(file)
+  if (before !== undefined) return before
+  const key = randomBytes(bytes)
+  makeFile(file, key)
+  return key
 }
 
 function isFull(error: unknown): boolean {
   return isErrno(error, 'ENOSPC', 'EDQUOT')
-}
-
-/** Of a file whose old content serves nobody. */
-function replaceFile(file: string, text: string, mode = 0o600): void {
-  const temporary = `${file}.new`
-  try {
-    writeFileSync(temporary, text, { mode, flush: true })
-    renameSync(temporary, file)
-  } catch (error) {
-    rmSync(temporary, { force: true })
-    throw error
-  }
 }

@@ -2,12 +2,12 @@
  * The figures of a server's secrets: the state of the core, its store, its requests and tokens, and its last snapshot.
  * They are told in every state, above all while the core is sealed; only what cannot be known then is left out.
  */
-import { readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { Histogram, Spread } from './agent/histogram.ts'
 import { type AnyFamily, type Family, single } from './agent/metric.ts'
 import { messageOf } from './kit/errors.ts'
 import type { Logger } from './kit/log.ts'
+import { replaceFile, textIfThere } from './kit/own-file.ts'
 import type { SecretsCore } from './secrets/core.ts'
 import { countedTokens } from './secrets/system/system-counters.ts'
 import type { SqliteStore } from './store/store.ts'
@@ -51,7 +51,7 @@ export class SecretsFigures {
   snapshotSaved(): void {
     this.#savedAtMs = Date.now()
     try {
-      writeFileSync(this.#snapshotFile, `${this.#savedAtMs}\n`, { mode: 0o600 })
+      replaceFile(this.#snapshotFile, `${this.#savedAtMs}\n`)
     } catch (error) {
       const why = messageOf(error)
       this.#options.logger.warn(
@@ -165,7 +165,7 @@ function gaugeOf(name: string, help: string, read: () => number | undefined): Fa
 /** The time that a file holds, in milliseconds; 0 where there is none. */
 function timeIn(file: string): number {
   try {
-    const time = Number(readFileSync(file, 'utf8').trim())
+    const time = Number((textIfThere(file) ?? '').trim())
     return Number.isSafeInteger(time) && time > 0 ? time : 0
   } catch {
     return 0

@@ -6,11 +6,11 @@
  * replaced (one that cannot be read is left alone and stops the start), and a write that fails (collecting is what one
  * does when the disk is full) costs the records' survival of a restart, not the collect.
  */
-import { mkdir, readFile } from 'node:fs/promises'
+import { mkdir } from 'node:fs/promises'
 import { join } from 'node:path'
-import { errnoOf, isErrno, messageOf } from '../kit/errors.ts'
+import { errnoOf, Fault, messageOf } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
-import { accessFault } from '../kit/own-file.ts'
+import { accessFault, textIfThere } from '../kit/own-file.ts'
 import { isUuid } from '../kit/schema.ts'
 import type { Allocation } from './allocation.ts'
 import { completeAllocation } from './allocation-look.ts'
@@ -45,7 +45,7 @@ export class CollectedRecords {
     const path = join(options.stateDir, 'collected.json')
     await removeLeftovers(path)
     const records = new CollectedRecords(path, options.log, options.steps)
-    for (const value of await readList(path, options.log)) {
+    for (const value of readList(path, options.log)) {
       const record = readRecord(value, options.allocDir)
       if (record) records.#keep(record)
     }
@@ -108,15 +108,17 @@ export class CollectedRecords {
   }
 }
 
-async function readList(path: string, log: Logger): Promise<readonly unknown[]> {
+function readList(path: string, log: Logger): readonly unknown[] {
   try {
-    const value: unknown = JSON.parse(await readFile(path, 'utf8'))
+    const text = textIfThere(path)
+    if (text === undefined) return []
+    const value: unknown = JSON.parse(text)
     if (typeof value === 'object' && value !== null && 'allocations' in value && Array.isArray(value.allocations)) {
       return value.allocations
     }
   } catch (error) {
-    if (isErrno(error, 'ENOENT')) return []
     // A file that is whole and cannot be read must not be replaced.
+    if (error instanceof Fault) throw error
     if (errnoOf(error) !== undefined) throw accessFault(path, error)
   }
   log.warn('the records of collected allocations are damaged and will be replaced', { path })

@@ -217,8 +217,9 @@ function isEd25519(pem: string): boolean {
 async function read(path: string): Promise<Content | undefined> {
   let text: string
   try {
-    const { size } = await stat(path)
-    if (size > FILE_BYTES_MAX) throw damaged(path, 'it is far too large')
+    const found = await stat(path)
+    if (!found.isFile()) throw damaged(path, 'it is no regular file')
+    if (found.size > FILE_BYTES_MAX) throw damaged(path, 'it is far too large')
     text = await readFile(path, 'utf8')
   } catch (error) {
     if (isErrno(error, 'ENOENT')) return undefined

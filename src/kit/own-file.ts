@@ -5,29 +5,42 @@
  * A file is missing when open(2) says ENOENT, and for no other reason. access(2), which `existsSync` calls, judges by the
  * real user without its capabilities: it says "no" for a file that open(2) opens. A file that was taken for missing must
  * not be lost all the same: a new one gets its name by link(2), which fails where the name is taken.
+ *
+ * A pipe, a socket or a directory under such a name is an error: opening a pipe would wait for another process, for ever.
+ * For the same reason a temporary file is always a new one: an old one is removed first, and links are not followed.
  */
 import {
   closeSync,
   constants,
+  fstatSync,
   fsyncSync,
   linkSync,
   lstatSync,
   openSync,
   readFileSync,
+  renameSync,
   rmSync,
+  writeFileSync,
   writeSync,
 } from 'node:fs'
 import { dirname } from 'node:path'
 import { Fault, isErrno, messageOf } from './errors.ts'
 
-/** A descriptor of the file, for reading unless `flags` say otherwise; undefined when it is missing. Throws a Fault for the operator. */
-export function openIfThere(path: string, flags: string | number = constants.O_RDONLY): number | undefined {
+/**
+ * A descriptor of the file, for reading unless `flags` (`constants.O_…`) say otherwise; undefined when it is missing. Throws a
+ * Fault for the operator, also for what is no regular file.
+ */
+export function openIfThere(path: string, flags: number = constants.O_RDONLY): number | undefined {
+  let fd: number
   try {
-    return openSync(path, flags)
+    fd = openSync(path, flags | constants.O_NONBLOCK | constants.O_NOCTTY)
   } catch (error) {
     if (isErrno(error, 'ENOENT')) return undefined
     throw accessFault(path, error)
   }
+  if (fstatSync(fd).isFile()) return fd
+  closeSync(fd)
+  throw new Fault(`${path} is no regular file: move it away, or put the file back from a backup`)
 }
 
 /** False when the file is missing. Throws a Fault for one that cannot be opened. Not for files that hold POSIX locks. */
@@ -40,10 +53,15 @@ export function isThere(path: string): boolean {
 
 /** The content of a file in UTF-8; undefined when it is missing. Throws a Fault for one that cannot be read. */
 export function textIfThere(path: string): string | undefined {
+  return bytesIfThere(path)?.toString()
+}
+
+/** The content of a file; undefined when it is missing. Throws a Fault for one that cannot be read. */
+export function bytesIfThere(path: string): Buffer | undefined {
   const fd = openIfThere(path)
   if (fd === undefined) return undefined
   try {
-    return readFileSync(fd, 'utf8')
+    return readFileSync(fd)
   } finally {
     closeSync(fd)
   }
@@ -67,6 +85,22 @@ export function makeFile(path: string, content: string | Uint8Array): void {
     throw error
   } finally {
     closeSync(fd)
+  }
+}
+
+/**
+ * Replaces a file whose old content serves no one, whole or not at all; whether it is `durable` when this returns is the
+ * caller's choice. Throws the system's error.
+ */
+export function replaceFile(path: string, text: string, { mode = 0o600, durable = true } = {}): void {
+  const temporary = `${path}.new`
+  try {
+    rmSync(temporary, { force: true })
+    writeFileSync(temporary, text, { mode, flush: durable, flag: 'wx' })
+    renameSync(temporary, path)
+  } catch (error) {
+    rmSync(temporary, { force: true })
+    throw error
   }
 }
 

@@ -8,7 +8,7 @@
  * long as it says it is, and that the newest rows of its log fit together. `check.ts` looks at everything.
  */
 import { randomUUID } from 'node:crypto'
-import { closeSync, readSync, rmSync, statSync } from 'node:fs'
+import { closeSync, constants, readSync, rmSync, statSync } from 'node:fs'
 import { DatabaseSync } from 'node:sqlite'
 import { Fault, isErrno, messageOf } from '../kit/errors.ts'
 import { accessFault, isThere, nameFile, openIfThere } from '../kit/own-file.ts'
@@ -45,9 +45,10 @@ export const STEPS: readonly string[] = [
  */
 export function openForWriting(path: string): DatabaseSync {
   // For writing: SQLite opens what it may not write for reading, and what it says later sounds like damage.
-  const fd = openIfThere(path, 'r+')
+  const fd = openIfThere(path, constants.O_RDWR)
   if (fd === undefined) make(path)
   else checkHeader(path, fd)
+  isThere(`${path}-wal`) // refuses a pipe, into which SQLite would write without an error
   for (const suffix of ['', '-wal', '-shm']) narrow(path + suffix)
   const database = open(path, false)
   try {

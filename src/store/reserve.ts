@@ -12,6 +12,7 @@ const RESERVE_BYTES_MAX = 8 << 20
 /** Of a small disk. */
 const RESERVE_PART = 1 / 16
 const PIECES = 4
+const OPEN_FLAGS = constants.O_RDWR | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK
 const ZEROS = Buffer.alloc(1 << 18)
 /** For what SQLite needs to open a database beside what is in it. */
 const OPENING_BYTES = 256 << 10
@@ -34,6 +35,23 @@ export function isSparing({ deletes, puts }: Batch, sizeOf: (path: string) => nu
   return marks === 0 || !isAlone
 }
 
+/** Undefined for another user's file, for what is no file, and without space for a name: no reason not to start. */
+function openReserve(path: string): number | undefined {
+  let fd: number
+  try {
+    fd = openSync(path, OPEN_FLAGS, 0o600)
+  } catch {
+    return undefined
+  }
+  // A pipe would hold up the writer for ever once it is full.
+  if (!fstatSync(fd).isFile()) {
+    closeSync(fd)
+    return undefined
+  }
+  narrow(path)
+  return fd
+}
+
 /** The reserve of one database, for the thread that writes. */
 export class Reserve {
   readonly #directory: string
@@ -42,13 +60,8 @@ export class Reserve {
 
   constructor(path: string) {
     this.#directory = dirname(path)
-    try {
-      this.#fd = openSync(`${path}.reserve`, constants.O_RDWR | constants.O_CREAT | constants.O_NOFOLLOW, 0o600)
-      this.#bytes = fstatSync(this.#fd).size
-      narrow(`${path}.reserve`)
-    } catch {
-      // Another user's, or no space for a name: then there is no reserve, and no reason not to start.
-    }
+    this.#fd = openReserve(`${path}.reserve`)
+    if (this.#fd !== undefined) this.#bytes = fstatSync(this.#fd).size
   }
 
   /** Whether commits that need space are to be refused. Takes back what was given up as soon as there is space again. */

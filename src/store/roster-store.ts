@@ -13,7 +13,7 @@
  * What can go wrong. A full disk or a damaged file: writing is given up until it works again, said once, and the roster
  * goes on in memory. A damaged database at the start is moved aside, since nothing in it is the only copy.
  */
-import { closeSync, mkdirSync, renameSync } from 'node:fs'
+import { closeSync, constants, mkdirSync, renameSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { DatabaseSync, type StatementSync } from 'node:sqlite'
 import { Fault, isErrno, messageOf } from '../kit/errors.ts'
@@ -49,7 +49,7 @@ export class RosterDatabase {
   static open(path: string, logger: Logger): RosterDatabase {
     mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
     // The system says why it cannot be opened; SQLite does not.
-    const fd = openIfThere(path, 'r+')
+    const fd = openIfThere(path, constants.O_RDWR)
     if (fd !== undefined) closeSync(fd)
     try {
       return new RosterDatabase(path, logger)

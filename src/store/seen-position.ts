@@ -3,7 +3,7 @@
  * that is a copy of an earlier day. The file is no protection, as whoever can put a copy in place can remove it: it tells a
  * restore that the operator may not know of.
  */
-import { readFileSync, renameSync, writeFileSync } from 'node:fs'
+import { replaceFile, textIfThere } from '../kit/own-file.ts'
 import type { SqliteStore } from './store.ts'
 
 interface Seen {
@@ -39,18 +39,17 @@ export class SeenPosition {
     try {
       const now = this.#now()
       if (now.sequence === this.#written) return
-      writeFileSync(`${this.#file}.new`, `${JSON.stringify(now)}\n`, { mode: 0o600 })
-      renameSync(`${this.#file}.new`, this.#file)
+      replaceFile(this.#file, `${JSON.stringify(now)}\n`, { durable: false })
       this.#written = now.sequence
     } catch {
-      // A full disk: the next time.
+      // A full disk, or a directory in its place: the next time.
     }
   }
 }
 
 function read(file: string): Seen | undefined {
   try {
-    const { cluster, epoch, sequence } = JSON.parse(readFileSync(file, 'utf8')) as Record<string, unknown>
+    const { cluster, epoch, sequence } = JSON.parse(textIfThere(file) ?? '') as Record<string, unknown>
     const isSeen = typeof cluster === 'string' && typeof epoch === 'number' && typeof sequence === 'number'
     return isSeen ? { cluster, epoch, sequence } : undefined
   } catch {

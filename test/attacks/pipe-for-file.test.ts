@@ -1,0 +1,59 @@
+/**
+ * Who may write into the data directory puts a named pipe, or a link, in the place of a file that the program keeps there.
+ * Opening a pipe waits for another process: the start once waited for ever, deaf to SIGTERM, and a server that ran
+ * stopped answering as soon as it noted its position.
+ */
+import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
+import { lstatSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { test } from 'node:test'
+import { spawnAgent, startAgent, workDirectory } from '../helpers/agent-process.ts'
+import { commandsAt, jsonOf, writeServer } from '../helpers/secrets-server.ts'
+
+function putPipe(path: string): void {
+  mkdirSync(dirname(path), { recursive: true })
+  rmSync(path, { force: true })
+  execFileSync('mkfifo', [path])
+}
+
+const DEV = ['-dev', '-dev-no-demo', '-http-port', '0', '-data-dir']
+
+for (const name of [
+  'client/state.json',
+  'client/collected.json',
+  'client/run',
+  'server/dev.key',
+  'server/secrets.db-wal',
+]) {
+  test(`${name} is a pipe: the start ends and names it`, { timeout: 60_000 }, async (t) => {
+    const directory = workDirectory(t)
+    putPipe(join(directory, name))
+    const agent = spawnAgent(t, [...DEV, directory])
+    assert.equal(await agent.ended, 1, agent.stderr())
+    assert.match(agent.stderr(), new RegExp(`${directory}/${name}.* is no regular file`))
+  })
+}
+
+test('files that a server can do without are pipes, or links out of its directory: it serves, and writes through none', {
+  timeout: 120_000,
+}, async (t) => {
+  const directory = workDirectory(t)
+  const precious = join(directory, 'precious')
+  writeFileSync(precious, 'precious')
+  const config = writeServer(directory)
+  const server = join(directory, 'data/server')
+  for (const name of ['secrets.db.seen', 'secrets.db.reserve', 'snapshot.saved']) putPipe(join(server, name))
+  for (const name of ['server/secrets.db.seen.new', 'http.addr.new'])
+    symlinkSync(precious, join(directory, 'data', name))
+  const agent = await startAgent(t, ['-config', config])
+  const run = commandsAt(agent, directory)
+  // Its position is noted while it runs: once with a pipe in the place of the temporary file, which it removes.
+  putPipe(join(server, 'secrets.db.seen.new'))
+  const made = await jsonOf(run, 'operator init -key-shares=1 -key-threshold=1')
+  assert.equal((made['unseal_keys_b64'] as string[]).length, 1)
+  agent.child.kill('SIGTERM')
+  assert.equal(await agent.ended, 0)
+  assert.equal(readFileSync(precious, 'utf8'), 'precious')
+  assert.ok(lstatSync(join(server, 'secrets.db.seen')).isFile())
+})
