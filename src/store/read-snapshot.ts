@@ -6,19 +6,21 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 
 export class ReadSnapshot {
+  readonly #database: DatabaseSync
   readonly #begin: StatementSync
   readonly #commit: StatementSync
   readonly #atTheEnd = () => this.end()
   #isHeld = false
 
   constructor(database: DatabaseSync) {
+    this.#database = database
     this.#begin = database.prepare('BEGIN')
     this.#commit = database.prepare('COMMIT')
   }
 
   /** What is read from now on is of one state; of the one that the first read finds. */
   begin(): void {
-    if (this.#isHeld) return
+    if (this.#isHeld && this.#database.isTransaction) return
     this.#begin.run()
     this.#isHeld = true
     setImmediate(this.#atTheEnd)
@@ -27,6 +29,7 @@ export class ReadSnapshot {
   end(): void {
     if (!this.#isHeld) return
     this.#isHeld = false
-    this.#commit.run()
+    // SQLite has ended it by itself where a read failed for the disk: that error is the reader's, and no other's.
+    if (this.#database.isTransaction) this.#commit.run()
   }
 }
