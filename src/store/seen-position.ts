@@ -23,11 +23,7 @@ export class SeenPosition {
     this.#store = store
     this.#file = `${store.path}.seen`
     const [seen, now] = [read(this.#file), this.#now()]
-    const isOlder = seen?.cluster === now.cluster && seen.epoch === now.epoch && seen.sequence > now.sequence
-    this.warning = isOlder
-      ? `the database ${store.path} is older than what this server wrote: ${seen.sequence - now.sequence} changes are missing. It was put back ` +
-        'from a copy: what was changed, revoked or deleted since is as it was'
-      : undefined
+    this.warning = seen && warningOf(store.path, seen, now)
   }
 
   #now(): Seen {
@@ -38,13 +34,28 @@ export class SeenPosition {
   note(): void {
     try {
       const now = this.#now()
-      if (now.sequence === this.#written) return
+      // An empty database says nothing, and what was seen before must go on telling that it is empty.
+      if (now.sequence === 0 || now.sequence === this.#written) return
       replaceFile(this.#file, `${JSON.stringify(now)}\n`, { durable: false })
       this.#written = now.sequence
     } catch {
       // A full disk, or a directory in its place: the next time.
     }
   }
+}
+
+function warningOf(path: string, seen: Seen, now: Seen): string | undefined {
+  if (now.sequence === 0 && seen.sequence > 0) {
+    return (
+      `the database ${path} is empty, and this server had written ${seen.sequence} changes: it was removed or cut. Do not initialise ` +
+      `the server: put the database back, or restore a snapshot. Where it is meant to begin anew, remove ${path}.seen, too`
+    )
+  }
+  if (seen.cluster !== now.cluster || seen.epoch !== now.epoch || seen.sequence <= now.sequence) return undefined
+  return (
+    `the database ${path} is older than what this server wrote: ${seen.sequence - now.sequence} changes are missing. It was put back ` +
+    'from a copy: what was changed, revoked or deleted since is as it was'
+  )
 }
 
 function read(file: string): Seen | undefined {

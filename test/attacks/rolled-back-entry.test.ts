@@ -4,7 +4,7 @@
  * answered.
  */
 import assert from 'node:assert/strict'
-import { readFileSync, writeFileSync } from 'node:fs'
+import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync, type SQLInputValue } from 'node:sqlite'
 import { test, type TestContext } from 'node:test'
@@ -270,4 +270,14 @@ test('bits of entries went bad: they are 500 with their name in the log, and the
   // Said by whichever finds it first: the read of the entry, or the look at all entries after the start.
   assert.match(victim.said, /the entry .* is damaged|the database was changed by another program","entry":"logical/)
   assert.deepEqual((await victim.done('GET', 'secret/data/left')).data?.data, { is: 'whole' })
+})
+
+test('a database that was removed is not taken for a new server without a word', async (t) => {
+  const victim = new Victim(t)
+  await victim.start()
+  await victim.done('POST', 'secret/data/db', { data: { password: 'first' } })
+  await victim.stop()
+  for (const end of ['', '-wal', '-shm']) rmSync(join(victim.data, `server/secrets.db${end}`), { force: true })
+  await victim.start()
+  assert.match(victim.said, /secrets\.db is empty, and this server had written \d+ changes: it was removed or cut/)
 })
