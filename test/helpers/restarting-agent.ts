@@ -80,11 +80,12 @@ export async function quietPort(): Promise<number> {
   for (;;) {
     const port = 10_000 + Math.floor(Math.random() * 20_000)
     const server = createServer().listen(port, '127.0.0.1')
-    const [event] = await Promise.race([
-      once(server, 'listening').then(() => ['listening']),
-      once(server, 'error').then(() => ['error']),
-    ])
-    server.close()
-    if (event === 'listening') return port
+    // Not events.once: it rejects when the port is taken, which is no reason to give up.
+    const isFree = await new Promise<boolean>((done) => {
+      server.once('listening', () => done(true))
+      server.once('error', () => done(false))
+    })
+    await new Promise((done) => server.close(done))
+    if (isFree) return port
   }
 }
