@@ -2,8 +2,8 @@
  * The roster's database: which nodes and allocations a server has heard of, and which key owns an allocation, so that it shows after a restart what it knew
  * before. It promises less than the store of secrets (`store.ts`), whose words elsewhere (commit, durable) do not hold here.
  *
- * Promises. What was handed over is written within a second or so, in transactions, each record whole; the caller never
- * waits. Work is cut into small transactions with turns of the event loop between, so a flood of changes delays nobody.
+ * Promises. What was handed over is written at once when nothing was for half a second, and else within a second or so, in
+ * transactions, each record whole; the caller never waits. Work is cut into small transactions with turns of the event loop between, so a flood of changes delays nobody.
  * A database of a newer version is refused and left as it is; an older one is taken forward.
  *
  * Assumes that records are plain JSON and that whoever hands them over can do without the last second of them: every
@@ -22,7 +22,10 @@ import { accessFault, openIfThere } from '../kit/own-file.ts'
 import { keepPrivate } from './private-file.ts'
 
 const VERSION = 1
+/** Between two rounds of writing; the first change after such a time is written in the next turn of the event loop. */
 const FLUSH_MS = 500
+/** Until writing is tried again after it failed. */
+const RETRY_MS = 5000
 /** Rows of one transaction: a few milliseconds. */
 const ROWS_MAX = 500
 
@@ -42,7 +45,9 @@ export class RosterDatabase {
   readonly #remove: Readonly<Record<Table, StatementSync>>
   /** The newest word on each row; undefined removes it. */
   readonly #pending = new Map<string, { table: Table; id: string; value: unknown }>()
-  #timer: NodeJS.Timeout | undefined
+  /** Takes back the next round of writing; undefined while none is due. */
+  #cancelRound: (() => void) | undefined
+  #lastRoundMs = Number.NEGATIVE_INFINITY
   #isFailing = false
 
   /** Opens or creates it. Throws a Fault for one of a newer version. */
@@ -124,13 +129,24 @@ export class RosterDatabase {
 
   #later(table: Table, id: string, value: unknown): void {
     this.#pending.set(`${table} ${id}`, { table, id, value })
-    this.#timer ??= setTimeout(() => this.#flushSome(), FLUSH_MS).unref()
+    if (!this.#cancelRound) this.#flushIn(this.#lastRoundMs + FLUSH_MS - performance.now())
+  }
+
+  #flushIn(delayMs: number): void {
+    if (delayMs <= 0) {
+      const next = setImmediate(() => this.#flushSome())
+      this.#cancelRound = () => clearImmediate(next)
+    } else {
+      const timer = setTimeout(() => this.#flushSome(), delayMs).unref()
+      this.#cancelRound = () => clearTimeout(timer)
+    }
   }
 
   #flushSome(): void {
-    this.#timer = undefined
-    if (this.#flush(ROWS_MAX) && this.#pending.size > 0) setImmediate(() => this.#flushSome())
-    else if (this.#pending.size > 0) this.#timer = setTimeout(() => this.#flushSome(), FLUSH_MS * 10).unref()
+    this.#cancelRound = undefined
+    this.#lastRoundMs = performance.now()
+    const isWritten = this.#flush(ROWS_MAX)
+    if (this.#pending.size > 0) this.#flushIn(isWritten ? 0 : RETRY_MS)
   }
 
   /** Writes so many rows in one transaction; false when that failed, and then they stay pending. */
@@ -164,7 +180,7 @@ export class RosterDatabase {
 
   /** Writes what is pending, and closes. */
   close(): void {
-    clearTimeout(this.#timer)
+    this.#cancelRound?.()
     this.#flush(Number.MAX_SAFE_INTEGER)
     this.#database.close()
   }

@@ -6,6 +6,7 @@
 import assert from 'node:assert/strict'
 import { rmSync } from 'node:fs'
 import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { test } from 'node:test'
 import { workDirectory } from '../helpers/agent-process.ts'
 import { eventually, INSIDE, makeAllocation } from '../helpers/edge.ts'
@@ -16,6 +17,17 @@ import { connectAs, permittedCluster, TOKEN } from '../helpers/permitted-cluster
 const ALLOC = '6f1c0b9e-2f0a-4a51-9d0c-0000000000a1'
 /** The attacker's own: while it is shown, its claims were looked at. */
 const BAIT = '6f1c0b9e-2f0a-4a51-9d0c-0000000000b1'
+
+/** Whether the database of a roster holds the node and its allocation. */
+function isStored(path: string, nodeId: string, allocId: string): boolean {
+  const database = new DatabaseSync(path, { readOnly: true })
+  try {
+    const has = (table: string, id: string) => database.prepare(`SELECT 1 FROM ${table} WHERE id = ?`).get(id)
+    return has('node', nodeId) !== undefined && has('allocation', allocId) !== undefined
+  } finally {
+    database.close()
+  }
+}
 
 test('w2 claims the allocation of w1, and w1 keeps it', { timeout: 300_000 }, async (t) => {
   const directory = workDirectory(t)
@@ -58,6 +70,9 @@ test('w2 claims the allocation of w1, and w1 keeps it', { timeout: 300_000 }, as
   assert.equal(await nodeOf(ALLOC), w1, 'while the owner is down')
   await get(`/v1/client/fs/cat/${ALLOC}?path=web/local/hello.txt`)
 
+  // A killed server may lose the last half second of its roster.
+  const roster = join(directory, 's1/data/server/roster.db')
+  await eventually(() => isStored(roster, w1, ALLOC), 'the roster has the allocation')
   server.child.kill('SIGKILL')
   await server.ended
   server = await cluster.start('s1')

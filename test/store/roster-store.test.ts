@@ -5,6 +5,7 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { test } from 'node:test'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { RosterDatabase } from '../../src/store/roster-store.ts'
 import { keepingLogger, temporaryDirectory, until } from '../host/host-fixture.ts'
 
@@ -25,6 +26,25 @@ test('rows are written without being asked for, the newest word on each, and rem
   assert.deepEqual(rows.get('n1'), { at: 'again' })
   assert.deepEqual(rows.get('n1999'), { at: 1999 })
   assert.equal(rows.has('n2'), false)
+})
+
+test('the first change after an idle time is written in the next turn, later ones together', async (t) => {
+  const path = join(temporaryDirectory(t), 'roster.db')
+  const database = RosterDatabase.open(path, keepingLogger())
+  t.after(() => database.close())
+  const other = new DatabaseSync(path, { readOnly: true })
+  t.after(() => other.close())
+  const count = () => other.prepare('SELECT count(*) AS count FROM claim').get()?.['count']
+  database.put('claim', 'first', {})
+  database.put('claim', 'with it', {})
+  await nextTurn()
+  assert.equal(count(), 2)
+  for (let at = 0; at < 10; at++) {
+    database.put('claim', `later ${at}`, {})
+    await nextTurn()
+  }
+  await until(() => count() !== 2)
+  assert.equal(count(), 12)
 })
 
 test('a damaged file is moved aside, a newer one and one that cannot be written are refused and left alone', (t) => {
