@@ -36,6 +36,11 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     env: { OUTPOST_FUZZ_REQUESTS: '50000' },
     proves: 'no request to versioned secrets, however malformed, is answered with a fault',
   },
+  'kv-watchers': {
+    files: ['test/engines/kv/watch-stream.test.ts'],
+    env: { OUTPOST_WATCH_WRITES: '1000' },
+    proves: 'watchers who reconnect at random are told of every one of 2,000 changes once, in order',
+  },
   'store-kills': {
     files: ['test/store/crash.test.ts', 'test/barrier/seal-crash.test.ts'],
     env: { CRASH_RUNS: '100' },

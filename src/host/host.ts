@@ -50,10 +50,14 @@ export interface HostOptions {
   /** 0 means no limit. */
   readonly followersMax: number
   readonly sampleIntervalMs: number
+  /** When the machine is asked what only child processes can tell; a few seconds after the start unless given. */
+  readonly fingerprintAfterMs?: number
   /** Allocations of other nodes, as far as this process knows them: permission for a call to one is judged here too. */
   readonly elsewhere?: AllocationTable
   readonly logger: Logger
 }
+
+const FINGERPRINT_AFTER_MS = 3000
 
 /** A running host: its endpoints, and how to stop it. */
 export interface Host {
@@ -109,8 +113,11 @@ async function startLocked(options: HostOptions, begun: AsyncDisposableStack): P
   const followers = new Followers({ limit: options.followersMax, logger: logger.named('followers') })
   const { nodeId } = state
   const fingerprint = createFingerprint({ log: logger.named('fingerprint') })
-  // Its answer takes a while; until then the description is shorter.
-  void fingerprint.complete()
+  // It takes a third of a second of CPU and 35 child processes: not in the way of the start, and not for a host that is
+  // stopped at once. Until its answer the description is shorter.
+  const asking = setTimeout(() => void fingerprint.complete(), options.fingerprintAfterMs ?? FINGERPRINT_AFTER_MS)
+  asking.unref()
+  begun.defer(() => clearTimeout(asking))
   return {
     nodeId,
     allocations,

@@ -87,6 +87,8 @@ export async function startEdge(t: TestContext, options: EdgeOptions = {}): Prom
     },
     followersMax: options.followersMax ?? 0,
     sampleIntervalMs: 1000,
+    // Nothing here asks for it, and it starts 35 processes.
+    fingerprintAfterMs: 3_600_000,
     logger,
   })
   const listener = new Listener({

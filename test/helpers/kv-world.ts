@@ -1,12 +1,12 @@
 /** A core with versioned secrets at `secret/`. */
 import assert from 'node:assert/strict'
 import type { TestContext } from 'node:test'
-import { kv } from '../../src/engines/kv/kv.ts'
+import { kv, kvEngine, type KvOptions } from '../../src/engines/kv/kv.ts'
 import { encodeRecord, MOUNTS_PREFIX, newRecord } from '../../src/secrets/mounts/mount-record.ts'
 import { CoreWorld } from './core-world.ts'
 
-export async function openKv(t: TestContext, version: '1' | '2' = '2'): Promise<CoreWorld> {
-  const world = await CoreWorld.open(t, { engines: [kv] })
+export async function openKv(t: TestContext, version: '1' | '2' = '2', options?: KvOptions): Promise<CoreWorld> {
+  const world = await CoreWorld.open(t, { engines: [options ? kvEngine(options) : kv] })
   await addKv(world, version)
   return world
 }

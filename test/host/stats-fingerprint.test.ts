@@ -1,7 +1,10 @@
 import assert from 'node:assert/strict'
 import { hostname, totalmem } from 'node:os'
+import { join } from 'node:path'
 import { test } from 'node:test'
 import { createFingerprint, osRelease } from '../../src/host/fingerprint.ts'
+import { startHost } from '../../src/host/host.ts'
+import { keepingLogger, temporaryDirectory, until } from './host-fixture.ts'
 
 test('facts are there at once, and more of them when the worker has answered', async () => {
   const fingerprint = createFingerprint()
@@ -27,6 +30,32 @@ test('a worker that is too slow costs facts, not the answer', async () => {
   clearInterval(alive)
   assert.equal(facts.machine, undefined)
   assert.ok(facts.coreMhz > 0)
+})
+
+test('a host tells what the worker has found, some time after its start', async (t) => {
+  const directory = temporaryDirectory(t)
+  const options = {
+    allocDir: join(directory, 'alloc'),
+    staticMeta: {},
+    version: '0',
+    gc: {
+      intervalMs: 3_600_000,
+      diskUsageThreshold: 100,
+      inodeUsageThreshold: 100,
+      maxAllocs: 1000,
+      parallelDestroys: 1,
+    },
+    followersMax: 0,
+    sampleIntervalMs: 1000,
+    logger: keepingLogger(),
+  }
+  const [asks, waits] = [
+    await startHost({ ...options, stateDir: join(directory, 'asks'), fingerprintAfterMs: 1 }),
+    await startHost({ ...options, stateDir: join(directory, 'waits'), fingerprintAfterMs: 3_600_000 }),
+  ]
+  t.after(() => Promise.all([asks.stop(), waits.stop()]))
+  await until(() => asks.describe().attributes['os.title'])
+  assert.equal(waits.describe().attributes['os.title'], undefined)
 })
 
 test('os-release, quoted or not', () => {

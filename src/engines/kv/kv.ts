@@ -24,36 +24,49 @@ import { treePaths } from './tree-paths.ts'
 import { versionPaths } from './version-paths.ts'
 import { watchPaths } from './watch-paths.ts'
 
-const versionedPaths: readonly Path[] = [
-  ...configPaths,
-  ...dataPaths,
-  ...metadataPaths,
-  ...versionPaths,
-  ...transactionPaths,
-  ...copyPaths,
-  ...diffPaths,
-  ...searchPaths,
-  ...treePaths,
-  ...watchPaths,
-  path({
-    pattern: ':path*',
-    summary: 'Nothing: secrets are below data/, their settings below metadata/',
-    fields: { path: inPath('A path without data/ or metadata/') },
-    anyFields: true,
-    read: elsewhere,
-    list: elsewhere,
-    scan: elsewhere,
-    update: elsewhere,
-    patch: elsewhere,
-    delete: elsewhere,
-  }),
-]
-
-export const kv: Engine = {
-  type: 'kv',
-  description: 'versioned key/value secret storage',
-  aliases: { 'kv-v1': { version: '1' }, 'kv-v2': { version: '2' } },
-  checkOptions: checkVersion,
-  paths: versionedPaths,
-  pathsFor: ({ version }) => (version === '1' ? plainPaths : versionedPaths),
+export interface KvOptions {
+  /** How long a stream of `watch` says nothing before it tells its cursor. */
+  readonly heartbeatMs?: number
 }
+
+function versionedPaths({ heartbeatMs }: KvOptions): readonly Path[] {
+  return [
+    ...configPaths,
+    ...dataPaths,
+    ...metadataPaths,
+    ...versionPaths,
+    ...transactionPaths,
+    ...copyPaths,
+    ...diffPaths,
+    ...searchPaths,
+    ...treePaths,
+    ...watchPaths(heartbeatMs),
+    path({
+      pattern: ':path*',
+      summary: 'Nothing: secrets are below data/, their settings below metadata/',
+      fields: { path: inPath('A path without data/ or metadata/') },
+      anyFields: true,
+      read: elsewhere,
+      list: elsewhere,
+      scan: elsewhere,
+      update: elsewhere,
+      patch: elsewhere,
+      delete: elsewhere,
+    }),
+  ]
+}
+
+/** The engine `kv`; without options as servers run it. */
+export function kvEngine(options: KvOptions = {}): Engine {
+  const versioned = versionedPaths(options)
+  return {
+    type: 'kv',
+    description: 'versioned key/value secret storage',
+    aliases: { 'kv-v1': { version: '1' }, 'kv-v2': { version: '2' } },
+    checkOptions: checkVersion,
+    paths: versioned,
+    pathsFor: ({ version }) => (version === '1' ? plainPaths : versioned),
+  }
+}
+
+export const kv = kvEngine()

@@ -73,39 +73,44 @@ function toldOf({ cursor, ...value }: KvEvent): Told {
   return { cursor, value }
 }
 
+interface Telling {
+  readonly start: string
+  readonly signal: AbortSignal
+  readonly heartbeatMs: number
+}
+
 /** First where it begins, then what happens; the cursor alone when nothing has happened for a while. */
-async function* told(journal: Journal, follower: Follower, start: string, signal: AbortSignal) {
+async function* told(journal: Journal, follower: Follower, { start, signal, heartbeatMs }: Telling) {
   const leave = journal.attend()
   try {
     yield [{ cursor: start }] satisfies Told[]
     let toldMs = performance.now()
     while (!signal.aborted) {
       const { epoch, events, isAll, isGap, upTo: sequence } = follower.next()
-      const isDue = isGap || (events.length === 0 && performance.now() - toldMs >= HEARTBEAT_MS)
+      const isDue = isGap || (events.length === 0 && performance.now() - toldMs >= heartbeatMs)
       const cursor = cursorText({ epoch, sequence })
       if (isDue) yield [isGap ? { cursor, kind: 'reset', value: { reset: true } } : { cursor }]
       for (let at = 0; at < events.length; at += TOLD_AT_ONCE) yield events.slice(at, at + TOLD_AT_ONCE).map(toldOf)
       if (isDue || events.length > 0) toldMs = performance.now()
       // There may be more of the log than one turn looks at.
       else if (!isAll) await new Promise(setImmediate)
-      else await follower.wait(toldMs + HEARTBEAT_MS - performance.now())
+      else await follower.wait(toldMs + heartbeatMs - performance.now())
     }
   } finally {
     leave()
   }
 }
 
-function streamed(input: Input, call: EngineCall): Reply {
+function streamed(input: Input, call: EngineCall, heartbeatMs: number): Reply {
   const journal = journalOf(call)
   if (journal.isFull) throw tooMany()
   const cursor = call.eventStream?.lastCursor ?? input.cursor
   const start = cursor === '' ? cursorText(journal.newest) : cursor
   const follower = new Follower(journal, { path: input.path, cursor: start }, call)
-  return { stream: told(journal, follower, start, call.signal) }
+  return { stream: told(journal, follower, { start, signal: call.signal, heartbeatMs }) }
 }
 
 async function watch(input: Input, call: EngineCall): Promise<Reply> {
-  if (input.stream || call.eventStream) return streamed(input, call)
   const journal = journalOf(call)
   if (input.wait > WAIT_SECONDS_MAX) throw new Rejection(400, `"wait" is at most ${WAIT_SECONDS_MAX} seconds`)
   if (input.cursor === '') return answer([], journal.newest, false)
@@ -118,20 +123,24 @@ async function watch(input: Input, call: EngineCall): Promise<Reply> {
   }
 }
 
-export const watchPaths: readonly Path[] = [
-  path({
-    pattern: 'watch/:path*',
-    summary: 'What happens to secrets below a folder; waits until something does',
-    fields: {
-      path: inPath('Folder, or the name of a secret; empty for all of the mount'),
-      cursor: text('Of the answer before; empty for one from now on', { fallback: '' }),
-      wait: duration(`How long to wait for something to happen, at most ${WAIT_SECONDS_MAX} s`, {
-        fallback: WAIT_SECONDS_DEFAULT,
-      }),
-      stream: boolean('Go on telling, a line of JSON for each; as with `Accept: text/event-stream`', {
-        fallback: false,
-      }),
-    },
-    read: watch,
-  }),
-]
+/** A stream that has nothing to tell for `heartbeatMs` tells its cursor. */
+export function watchPaths(heartbeatMs = HEARTBEAT_MS): readonly Path[] {
+  return [
+    path({
+      pattern: 'watch/:path*',
+      summary: 'What happens to secrets below a folder; waits until something does',
+      fields: {
+        path: inPath('Folder, or the name of a secret; empty for all of the mount'),
+        cursor: text('Of the answer before; empty for one from now on', { fallback: '' }),
+        wait: duration(`How long to wait for something to happen, at most ${WAIT_SECONDS_MAX} s`, {
+          fallback: WAIT_SECONDS_DEFAULT,
+        }),
+        stream: boolean('Go on telling, a line of JSON for each; as with `Accept: text/event-stream`', {
+          fallback: false,
+        }),
+      },
+      read: (input, call) =>
+        input.stream || call.eventStream ? streamed(input, call, heartbeatMs) : watch(input, call),
+    }),
+  ]
+}
