@@ -71,7 +71,7 @@ export class SecretsFigures {
     this.#isCounting = true
     const beganAtMs = performance.now()
     try {
-      const tokens = await countedTokens(core.barrier)
+      const tokens = await countedTokens(core.open.storage)
       this.#tokens = core.isActive ? tokens : undefined
     } catch (error) {
       // It was sealed meanwhile, which is no fault.

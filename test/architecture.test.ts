@@ -18,7 +18,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   store: [],
   barrier: ['store'],
   replication: ['store'], // never barrier: DR has no way to open a value
-  engines: ['barrier/view.ts'],
+  engines: ['barrier/storage.ts'],
   secrets: ['engines', 'barrier', 'config/hcl.ts'], // policies are HCL too: one reader for both (docs/decisions/003)
   host: [],
   http: [],

@@ -1,19 +1,18 @@
 /** The batch of one request while it is being put together: what was changed already is what is read. */
-import type { Batch } from '../barrier/view.ts'
-import type { Storage } from './engine.ts'
+import type { Batch, Storage } from '../barrier/storage.ts'
 
 export class Changes {
-  readonly #view: Storage
+  readonly #storage: Storage
   /** Undefined: removed. */
   readonly #changed = new Map<string, Buffer | undefined>()
 
-  constructor(view: Storage) {
-    this.#view = view
+  constructor(storage: Storage) {
+    this.#storage = storage
   }
 
   /** The entry as it will be once this batch, and everything that is queued before it, is durable. */
   get(path: string): Buffer | undefined {
-    return this.#changed.get(path) ?? (this.#changed.has(path) ? undefined : this.#view.pending(path))
+    return this.#changed.get(path) ?? (this.#changed.has(path) ? undefined : this.#storage.pending(path))
   }
 
   put(path: string, value: Buffer): void {

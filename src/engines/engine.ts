@@ -8,8 +8,8 @@
  *
  * A handler computes and returns a `Reply`: what the caller sees and at most one batch of puts and deletes. It never
  * writes in steps, so a process that is killed at any moment leaves all of a request behind or nothing. Reads that
- * serve a caller use `call.view.get`, which sees what is durable; a handler that is going to write reads with
- * `call.view.pending`, which also sees what is queued. Between that read and its `return` it must not `await`: this, and
+ * serve a caller use `call.storage.get`, which sees what is durable; a handler that is going to write reads with
+ * `call.storage.pending`, which also sees what is queued. Between that read and its `return` it must not `await`: this, and
  * not a lock, is what makes a read and the write that depends on it one step (docs/decisions/016). A handler that returns
  * a promise has no such step: whoever writes what depends on a read does not return one.
  *
@@ -19,40 +19,17 @@
  * Assumes that handlers are quick: they run on the thread that serves everybody. What reads very much gives way to others
  * again and again (`turns.ts`). What waits for others (a cloud) is a
  * handler that returns a promise. What it decides after that is decided upon state that it reads again then, and, where a
- * write depends on it, committed by itself with `call.view.commit` before its next `await`.
+ * write depends on it, committed by itself with `call.storage.commit` before its next `await`.
  *
  * What can go wrong. A caller's mistake: throw a `Rejection` (or a `Refusal`), nothing is committed. Anything else that
  * is thrown is ours: the caller sees "internal error", the log has the rest.
  */
-import type { Batch, History } from '../barrier/view.ts'
+import type { Batch, Storage } from '../barrier/storage.ts'
 import type { JsonText } from '../kit/operation.ts'
 import type { Fields, InputOf } from './fields.ts'
 import type { KeyedHash } from './keyed-hash.ts'
 
 export type EngineVerb = 'read' | 'list' | 'scan' | 'create' | 'update' | 'patch' | 'delete'
-
-/**
- * The entries that somebody may reach: a View for an engine, the whole barrier for the core itself. What is read is shared
- * with whoever reads the same entry, so it is never written to.
- */
-export interface Storage {
-  /** What is durable. */
-  get(path: string): Buffer | undefined
-  /** What is durable or queued: for who is about to write. */
-  pending(path: string): Buffer | undefined
-  /** Names directly below a prefix (empty, or ending with a slash), in order, folders with a trailing slash. */
-  list(prefix?: string, options?: { after?: string; limit?: number }): string[]
-  /** Enqueues at once; resolves when durable. The values are not changed any more. */
-  commit(batch: Batch): Promise<number>
-}
-
-/** What has become of an engine's storage, for who follows it. */
-export interface Chronicle {
-  /** What was committed behind a sequence, from at most `limit` commits of all of the core; of its puts those wanted. */
-  history(after: number, limit: number, isWanted: (path: string) => boolean): History
-  /** Calls back when something was committed here; returns what ends it. */
-  onCommit(listener: () => void): () => void
-}
 
 /** Who calls, as far as engines may know. */
 export interface Caller {
@@ -86,9 +63,8 @@ export interface EngineCall {
   /** Below the mount, as the caller gave it. */
   readonly path: string
   readonly verb: EngineVerb
-  readonly view: Storage
-  /** Absent for the core's own engines. */
-  readonly chronicle: Chronicle | undefined
+  /** Below the mount's own prefix; for the core's own engines all of the barrier. */
+  readonly storage: Storage
   readonly caller: Caller
   readonly requestId: string
   readonly nowMs: number

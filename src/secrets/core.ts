@@ -4,12 +4,11 @@
  * entries, only with that of mounts.
  */
 import { randomUUID } from 'node:crypto'
-import type { Barrier } from '../barrier/barrier.ts'
+import { type Barrier, Sealed } from '../barrier/barrier.ts'
 import type { Seal } from '../barrier/seal.ts'
-import { Tenure } from '../barrier/tenure.ts'
-import { type Put, View } from '../barrier/view.ts'
+import { type Put, Storage, Tenure } from '../barrier/storage.ts'
 import { cubbyholePrefix } from '../engines/cubbyhole/cubbyhole.ts'
-import type { Caller, Engine, Storage } from '../engines/engine.ts'
+import type { Caller, Engine } from '../engines/engine.ts'
 import { Rejection } from '../engines/engine.ts'
 import { PathTable } from '../engines/path-table.ts'
 import { messageOf, Refusal, unknownToken } from '../kit/errors.ts'
@@ -21,12 +20,11 @@ import {
   dataPrefix,
   defaultRecords,
   encodeRecord,
-  isOwnType,
   type MountRecord,
   newRecord,
   recordPath,
 } from './mounts/mount-record.ts'
-import { MountView, Traffic } from './mounts/mount-view.ts'
+import { Traffic } from './mounts/traffic.ts'
 import { mountOf, MountTable, type Place } from './mounts/mounts.ts'
 import type { Acl } from './policies/acl.ts'
 import { type ClockSources, CoreClock, machineClock } from './core-clock.ts'
@@ -69,6 +67,8 @@ export interface CoreOptions {
 
 /** What there is only while the core is active. */
 export interface OpenCore {
+  /** All of the barrier, until the core is sealed. */
+  readonly storage: Storage
   readonly mounts: MountTable
   readonly mountChanges: MountChanges
   readonly tokens: TokenStore
@@ -161,20 +161,16 @@ export class SecretsCore implements Core {
 
   /** Takes up work: the barrier has been unsealed. */
   activate(): void {
-    const tenure = new Tenure(this.barrier)
-    const mounts = new MountTable({
-      storage: tenure,
-      viewOf: (record) => viewOf(record, tenure),
-      engines: this.engines,
-    })
+    const tenure = new Tenure()
+    const storage = new Storage(this.barrier, tenure)
+    const mounts = new MountTable({ storage, engines: this.engines })
     const leaving = mounts.load()
     const mountChanges = new MountChanges({
       table: mounts,
-      storage: tenure,
-      dataOf: (uuid) => new View(tenure, dataPrefix(uuid)),
+      storage,
       logger: this.options.logger,
     })
-    const cluster = JSON.parse(this.barrier.get(CLUSTER_PATH)?.toString('utf8') ?? '{}') as {
+    const cluster = JSON.parse(storage.get(CLUSTER_PATH)?.toString('utf8') ?? '{}') as {
       id?: string
       name?: string
     }
@@ -182,10 +178,11 @@ export class SecretsCore implements Core {
     this.#isSuspended = false
     this.#tenure = tenure
     this.#open = {
+      storage,
       mounts,
       mountChanges,
-      ...this.#openTokens(mounts, tenure),
-      settings: new SystemSettings(tenure),
+      ...this.#openTokens(mounts, storage),
+      settings: new SystemSettings(storage),
       clusterId,
       clusterName,
     }
@@ -197,12 +194,12 @@ export class SecretsCore implements Core {
 
   #openTokens(
     mounts: MountTable,
-    barrier: Tenure,
-  ): Omit<OpenCore, 'mounts' | 'mountChanges' | 'settings' | 'clusterId' | 'clusterName'> {
+    storage: Storage,
+  ): Omit<OpenCore, 'storage' | 'mounts' | 'mountChanges' | 'settings' | 'clusterId' | 'clusterName'> {
     const { logger } = this.options
-    const tokens = new TokenStore(barrier)
-    const policies = new PolicyStore(barrier)
-    const cubbyholes = new View(barrier, dataPrefix(mounts.get('cubbyhole/')?.record.uuid ?? ''))
+    const tokens = new TokenStore(storage)
+    const policies = new PolicyStore(storage)
+    const cubbyholes = storage.below(dataPrefix(mounts.get('cubbyhole/')?.record.uuid ?? ''))
     // What hangs on a token and goes with it. Leases will be the second.
     const onRevoke = [async (hash: string) => void (await cubbyholes.removeAll(cubbyholePrefix(hash)))]
     const revocation = new TokenRevocation(tokens, logger, onRevoke)
@@ -229,9 +226,10 @@ export class SecretsCore implements Core {
 
   #noteVersion(): void {
     const { logger, version } = this.options
-    const note = versionNote(keptVersions(this.barrier), version, this.now())
+    const { storage } = this.open
+    const note = versionNote(keptVersions(storage), version, this.now())
     if (!note) return
-    this.barrier.commit({ puts: [note], deletes: [] }).catch((error: unknown) => {
+    storage.commit({ puts: [note], deletes: [] }).catch((error: unknown) => {
       logger.warn('the version could not be noted', { error: messageOf(error) })
     })
   }
@@ -252,7 +250,7 @@ export class SecretsCore implements Core {
   #close(): void {
     const { mountChanges, revocation, sweeper, tidy, tokens } = this.#open ?? {}
     this.#open = undefined
-    this.#tenure?.end()
+    void this.#tenure?.end(() => new Sealed('what was remembered of the barrier holds no more'))
     for (const part of [mountChanges, sweeper, revocation, tidy, tokens]) part?.close()
   }
 
@@ -333,16 +331,10 @@ export class SecretsCore implements Core {
     if (!engine) throw new Error('there is no system engine')
     return mountOf(newRecord({ path: 'sys/', type: 'system' }), engine, {
       paths: new PathTable(engine.paths),
-      view: this.barrier,
+      ...new Storage(this.barrier).lend(),
       traffic: new Traffic(),
     })
   }
-}
-
-/** The core's own engines work on all of the barrier, any other below its mount's own prefix. */
-function viewOf(record: MountRecord, tenure: Tenure): Storage {
-  if (isOwnType(record.type)) return tenure
-  return new MountView(new View(tenure, dataPrefix(record.uuid)))
 }
 
 const NOTHING: Judgement = { allowed: false, sudo: false }

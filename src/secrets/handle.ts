@@ -20,14 +20,12 @@
 import type { Caller, EngineCall, EngineVerb, Path, Reply } from '../engines/engine.ts'
 import { oneError, Rejection } from '../engines/engine.ts'
 import { readFields } from '../engines/fields.ts'
-import { KeyedHash } from '../engines/keyed-hash.ts'
 import { inTurns, type Steps } from '../engines/turns.ts'
 import { Fault } from '../kit/errors.ts'
 import { type Call, JsonText } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
 import { type Answer, answerOf, denied, rejectionAnswer, signed } from './answer.ts'
 import type { InFlight } from './in-flight.ts'
-import { MountView } from './mounts/mount-view.ts'
 import type { Place } from './mounts/mounts.ts'
 import { type RequestBody, requestBody, type RequestHead, requestHead, type Verb } from './request.ts'
 import type { RequestCounts } from './request-counts.ts'
@@ -189,10 +187,10 @@ async function attempt(core: Core, request: Request): Promise<Answer> {
   const input = match
     ? readFields(match.path.fields, { data: body.data, params: match.params }, fieldFault(match.path, head.verb))
     : {}
-  const engineCall = new RequestCall(core, request, body)
+  const engineCall = place && new RequestCall(core, request, place, body)
   const verb = verbOf(head.verb, input, match?.path, engineCall)
   const judgement = judgementOf(request, verb, body)
-  if (!place) throw new Rejection(404, `no handler for route "${head.path}". route entry not found.`)
+  if (!place || !engineCall) throw new Rejection(404, `no handler for route "${head.path}". route entry not found.`)
   if (!match) throw new Rejection(404, oneError('unsupported path'))
   if (!judgement.sudo && needsSudo(match.path, verb)) throw denied()
   const handler = match.path.handlers[verb]
@@ -207,7 +205,7 @@ async function attempt(core: Core, request: Request): Promise<Answer> {
     const check = () => checkAgain(core, request, verb, body)
     return streamedAnswer(reply.stream, { check, hops: request.call.hops, raw })
   }
-  if (reply?.batch) await place.mount.view.commit(reply.batch)
+  if (reply?.batch) await place.mount.storage.commit(reply.batch)
   const isNarrow = judgement.keeps !== undefined || judgement.limitMax !== undefined
   const shown = reply && isNarrow ? await inTurns(narrowed(reply, judgement), engineCall) : reply
   return answerOf(shown, head.verb, warningsOf(match, body, shown))
@@ -259,9 +257,10 @@ function fieldFault({ exists }: Path, verb: Verb): (name: string, why: string) =
   return (name, why) => new Rejection(400, `${before}error converting input for field "${name}": ${why}`)
 }
 
-function verbOf(verb: Verb, input: object, path: Path | undefined, call: EngineCall): EngineVerb {
+function verbOf(verb: Verb, input: object, path: Path | undefined, call: EngineCall | undefined): EngineVerb {
   if (verb !== 'write') return verb === 'help' ? 'read' : verb
-  return path?.exists && !path.exists(input, call) ? 'create' : 'update'
+  const isThere = call && path?.exists?.(input, call)
+  return isThere === false ? 'create' : 'update'
 }
 
 function judged(request: Request, operation: EngineVerb, { data }: RequestBody): Judgement {
@@ -292,7 +291,7 @@ class RequestCall implements EngineCall {
   readonly mount: EngineCall['mount']
   readonly path: string
   verb: EngineVerb = 'read'
-  readonly view: EngineCall['view']
+  readonly storage: EngineCall['storage']
   readonly caller: Caller
   readonly requestId: string
   readonly nowMs: number
@@ -306,18 +305,17 @@ class RequestCall implements EngineCall {
   readonly #call: Call
   readonly #raw: RawInput
 
-  constructor(core: Core, { admitted, call, head, place, raw }: Request, body: RequestBody) {
-    const mount = place?.mount
-    this.mount = mount?.facts ?? NO_MOUNT
-    this.path = place?.rest ?? head.path
-    this.view = mount?.view ?? NO_STORAGE
+  constructor(core: Core, { admitted, call, raw }: Request, { mount, rest }: Place, body: RequestBody) {
+    this.mount = mount.facts
+    this.path = rest
+    this.storage = mount.storage
     this.caller = admitted.caller
     this.requestId = call.requestId
     this.nowMs = core.now()
     this.data = body.data
     this.bodyText = body.text
     this.remote = call.remote
-    this.token = mount?.isOwn ? call.token : undefined
+    this.token = mount.isOwn ? call.token : undefined
     this.#admitted = admitted
     this.#call = call
     this.#raw = raw
@@ -329,10 +327,6 @@ class RequestCall implements EngineCall {
 
   get eventStream(): EngineCall['eventStream'] {
     return eventStreamOf(this.#raw)
-  }
-
-  get chronicle(): EngineCall['chronicle'] {
-    return this.view instanceof MountView ? this.view : undefined
   }
 
   /** What is known once the caller's policies were asked. */
@@ -347,22 +341,6 @@ class RequestCall implements EngineCall {
 
   readonly reaches: EngineCall['reaches'] = (folder) => this.#admitted.reaches(this.mount.path + folder)
 }
-
-const NO_MOUNT = Object.freeze({
-  path: '',
-  type: '',
-  uuid: '',
-  accessor: '',
-  options: {},
-  defaultLeaseSeconds: 0,
-  secret: new KeyedHash(Buffer.alloc(0)),
-})
-const NO_STORAGE = Object.freeze({
-  get: () => undefined,
-  pending: () => undefined,
-  list: () => [],
-  commit: () => Promise.reject(new Rejection(404)),
-})
 
 /** Stock clients show these to their users, so a misspelt parameter is noticed. */
 function warningsOf({ path, params }: NonNullable<Request['match']>, { data }: RequestBody, reply: Reply | undefined) {

@@ -4,7 +4,7 @@ import { randomBytes } from 'node:crypto'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { Barrier, WrongKey } from '../../src/barrier/barrier.ts'
-import { View } from '../../src/barrier/view.ts'
+import { Storage, Tenure } from '../../src/barrier/storage.ts'
 import type { Batch } from '../../src/store/batch.ts'
 import { SqliteStore, type StoreError } from '../../src/store/store.ts'
 import { MemoryStore } from '../helpers/memory-store.ts'
@@ -101,19 +101,19 @@ test('sealing while a rotation is under way, and unsealing at once, knows the ri
   assert.equal(readable(store, rootKey).get('a'), 'with the new key')
 })
 
-test('a view removes everything below it, in commits of a bounded size, and what is beside stays', async () => {
+test('a storage removes everything below it, in commits of a bounded size, and what is beside stays', async () => {
   const { barrier } = await world()
-  const view = new View(barrier, 'logical/1/')
+  const storage = new Storage(barrier, new Tenure(), 'logical/1/')
   const puts = Array.from({ length: 1700 }, (_, at) => ({ path: `d${at % 7}/${at}`, value: Buffer.from('x') }))
-  await view.commit({ puts, deletes: [] })
+  await storage.commit({ puts, deletes: [] })
   await barrier.commit(put('logical/10/thing', 'other'))
-  assert.equal(view.paths('d3/', { limit: 2 }).length, 2)
-  assert.equal(view.pending('d1/1')?.toString(), 'x')
-  const inFolder = view.paths('d3/').length
-  assert.equal(await view.removeAll('d3/'), inFolder)
-  assert.deepEqual(view.list(), ['d0/', 'd1/', 'd2/', 'd4/', 'd5/', 'd6/'])
-  assert.equal(await view.removeAll(), 1700 - inFolder)
-  assert.deepEqual(view.list(), [])
+  assert.equal(storage.paths('d3/', { limit: 2 }).length, 2)
+  assert.equal(storage.pending('d1/1')?.toString(), 'x')
+  const inFolder = storage.paths('d3/').length
+  assert.equal(await storage.removeAll('d3/'), inFolder)
+  assert.deepEqual(storage.list(), ['d0/', 'd1/', 'd2/', 'd4/', 'd5/', 'd6/'])
+  assert.equal(await storage.removeAll(), 1700 - inFolder)
+  assert.deepEqual(storage.list(), [])
   assert.equal(barrier.get('logical/10/thing')?.toString(), 'other')
 })
 

@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { test, type TestContext } from 'node:test'
 import { Barrier, Sealed, WrongKey } from '../../src/barrier/barrier.ts'
-import { View } from '../../src/barrier/view.ts'
+import { Storage, Tenure } from '../../src/barrier/storage.ts'
 import { entryCrc } from '../../src/store/entry-crc.ts'
 import { SqliteStore } from '../../src/store/store.ts'
 import { poison } from '../helpers/poison.ts'
@@ -118,44 +118,82 @@ test('an entry that was changed, cut, moved or replaced by an older one of anoth
 
 test('what is shared is the same until it changes, and nothing once it is sealed or did not come to be', async (t) => {
   const { path, barrier, rootKey } = await world(t)
-  const view = new View(barrier, 'logical/1/')
-  await view.commit(put('a', 'one'))
-  const first = view.get('a')
-  assert.equal(view.get('a'), first)
-  const second = view.commit(put('a', 'two'))
-  assert.equal(view.get('a'), first)
-  assert.equal(view.pending('a')?.toString(), 'two')
+  const storage = new Storage(barrier, new Tenure(), 'logical/1/')
+  await storage.commit(put('a', 'one'))
+  const first = storage.get('a')
+  assert.equal(storage.get('a'), first)
+  const second = storage.commit(put('a', 'two'))
+  assert.equal(storage.get('a'), first)
+  assert.equal(storage.pending('a')?.toString(), 'two')
   await second
-  assert.equal(view.get('a')?.toString(), 'two')
+  assert.equal(storage.get('a')?.toString(), 'two')
   poison(path, '%poisoned')
-  const failing = Promise.allSettled([view.commit(put('poisoned', 'x')), view.commit(put('a', 'three'))])
-  assert.equal(view.pending('a')?.toString(), 'three')
+  const failing = Promise.allSettled([storage.commit(put('poisoned', 'x')), storage.commit(put('a', 'three'))])
+  assert.equal(storage.pending('a')?.toString(), 'three')
   await failing
-  assert.equal(view.get('a')?.toString(), 'two')
-  assert.equal(view.pending('a')?.toString(), 'two')
-  await view.commit({ puts: [], deletes: ['a'] })
-  assert.equal(view.get('a'), undefined)
-  await view.commit(put('a', 'four'))
-  assert.equal(view.get('a')?.toString(), 'four')
+  assert.equal(storage.get('a')?.toString(), 'two')
+  assert.equal(storage.pending('a')?.toString(), 'two')
+  await storage.commit({ puts: [], deletes: ['a'] })
+  assert.equal(storage.get('a'), undefined)
+  await storage.commit(put('a', 'four'))
+  assert.equal(storage.get('a')?.toString(), 'four')
   barrier.seal()
-  assert.throws(() => view.get('a'), Sealed)
+  assert.throws(() => storage.get('a'), Sealed)
   barrier.unseal(rootKey)
-  assert.equal(view.get('a')?.toString(), 'four')
+  assert.equal(storage.get('a')?.toString(), 'four')
 })
 
-test('a view reaches only what is below it', async (t) => {
+test('a storage reaches only what is below it', async (t) => {
   const { barrier } = await world(t)
-  const view = new View(barrier, 'logical/1/')
-  await view.commit(put('deep/thing', 'mine'))
+  const storage = new Storage(barrier, new Tenure(), 'logical/1/')
+  await storage.commit(put('deep/thing', 'mine'))
   await barrier.commit(put('logical/2/thing', 'other'))
-  assert.equal(view.get('deep/thing')?.toString(), 'mine')
-  assert.equal(view.below('deep/').get('thing')?.toString(), 'mine')
-  assert.deepEqual(view.list(), ['deep/'])
-  assert.deepEqual(view.list('deep/'), ['thing'])
-  assert.equal(view.get('../2/thing'), undefined)
-  await view.commit({ puts: [], deletes: ['deep/thing'] })
-  assert.equal(view.get('deep/thing'), undefined)
-  assert.throws(() => new View(barrier, 'logical'), /slash/)
+  assert.equal(storage.get('deep/thing')?.toString(), 'mine')
+  assert.equal(storage.below('deep/').get('thing')?.toString(), 'mine')
+  assert.deepEqual(storage.list(), ['deep/'])
+  assert.deepEqual(storage.list('deep/'), ['thing'])
+  assert.equal(storage.get('../2/thing'), undefined)
+  await storage.commit({ puts: [], deletes: ['deep/thing'] })
+  assert.equal(storage.get('deep/thing'), undefined)
+  assert.throws(() => new Storage(barrier, new Tenure(), 'logical'), /slash/)
+})
+
+function over(text: string): () => Error {
+  return () => new Error(text)
+}
+
+test('a storage ends with its tenure, and what was lent of it too; what was lent ends alone', async (t) => {
+  const { barrier } = await world(t)
+  const tenure = new Tenure()
+  const all = new Storage(barrier, tenure)
+  const [one, two] = [all.lend('logical/1/'), all.lend('logical/2/')]
+  const part = one.storage.below('deep/')
+  await part.commit(put('thing', 'mine'), [{ path: 'bare', value: Buffer.alloc(0) }])
+  assert.deepEqual(one.storage.paths(), ['deep/bare', 'deep/thing'], 'what is not encrypted is below the prefix, too')
+  let told = 0
+  const leave = one.storage.onCommit(() => told++)
+  one.tenure.retire(over('retired'))
+  assert.equal(told, 1, 'who waits is woken')
+  assert.throws(() => part.history(0, 1, () => true), /retired/)
+  await part.commit(put('thing', 'changed'))
+  assert.deepEqual([told, part.get('thing')?.toString()], [2, 'changed'])
+  leave()
+  const last = part.commit(put('thing', 'last'))
+  await one.tenure.end(over('disabled'))
+  assert.equal(barrier.get('logical/1/deep/thing')?.toString(), 'last', 'it was waited for')
+  assert.deepEqual([(await last) > 0, told], [true, 2])
+  for (const act of [() => part.get('thing'), () => part.pending('thing'), () => part.list(), () => part.paths()]) {
+    assert.throws(act, /disabled/)
+  }
+  await assert.rejects(part.commit(put('thing', 'late')), /disabled/)
+  await two.storage.commit(put('thing', 'other'))
+  await tenure.end(over('sealed'))
+  for (const each of [all, all.below('x/'), two.storage]) {
+    assert.throws(() => each.get('thing'), /sealed/)
+    assert.throws(() => each.history(0, 1, () => true), /sealed/)
+    await assert.rejects(each.commit(put('thing', 'late')), /sealed/)
+  }
+  assert.equal(barrier.get('logical/2/thing')?.toString(), 'other')
 })
 
 test('changes of the keys at the same moment do not undo each other', async (t) => {

@@ -46,11 +46,11 @@ export class Shelf {
         summary: 'Keeps a thing',
         fields: { name: inPath('Its name') },
         anyFields: true,
-        read({ name }, { view }) {
-          const kept = view.get(name)
+        read({ name }, { storage }) {
+          const kept = storage.get(name)
           return kept && { data: { thing: kept.toString('utf8') } }
         },
-        list: ({ name }, { view }) => ({ data: { keys: view.list(name) } }),
+        list: ({ name }, { storage }) => ({ data: { keys: storage.list(name) } }),
         update: ({ name }, { bodyText = '' }) => ({
           batch: { puts: [{ path: name, value: Buffer.from(bodyText) }], deletes: [] },
         }),

@@ -1,14 +1,30 @@
 /** What happens to a mount where things go wrong: removals that fail, requests that never end, a full disk. */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
-import { View } from '../../src/barrier/view.ts'
+import type { Barrier } from '../../src/barrier/barrier.ts'
+import { type Entries, Storage } from '../../src/barrier/storage.ts'
 import { MountChanges } from '../../src/secrets/mounts/mount-changes.ts'
-import { dataPrefix, newRecord } from '../../src/secrets/mounts/mount-record.ts'
-import { MountView } from '../../src/secrets/mounts/mount-view.ts'
+import { newRecord } from '../../src/secrets/mounts/mount-record.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { keepingLogger } from '../helpers/edge.ts'
 import { Shelf } from '../helpers/shelf-engine.ts'
 import { until } from '../host/host-fixture.ts'
+
+/** The barrier, on a disk that is full whenever a mount's data is removed, some times. */
+function failing(barrier: Barrier, failures: { left: number }): Entries {
+  return {
+    shown: (path) => barrier.shown(path),
+    pendingShown: (path) => barrier.pendingShown(path),
+    list: (prefix, options) => barrier.list(prefix, options),
+    paths: (prefix, options) => barrier.paths(prefix, options),
+    history: (prefix, after, limit, isWanted) => barrier.history(prefix, after, limit, isWanted),
+    commit: async (batch, raw, isShared) => {
+      const isRemoval = batch.deletes.some((path) => path.startsWith('logical/'))
+      if (isRemoval && failures.left-- > 0) throw new Error('the disk is full')
+      return barrier.commit(batch, raw, isShared)
+    },
+  }
+}
 
 async function open(t: TestContext, failures = { left: 0 }) {
   const shelf = new Shelf()
@@ -16,16 +32,10 @@ async function open(t: TestContext, failures = { left: 0 }) {
   const { barrier, open: parts } = world.core
   const changes = new MountChanges({
     table: parts.mounts,
-    storage: barrier,
+    storage: new Storage(failing(barrier, failures)),
     logger: keepingLogger(world.lines),
     retryMs: 1,
     underWayMs: 1,
-    dataOf: (uuid) => ({
-      removeAll: async () => {
-        if (failures.left-- > 0) throw new Error('the disk is full')
-        return new View(barrier, dataPrefix(uuid)).removeAll()
-      },
-    }),
   })
   t.after(() => changes.close())
   await changes.enable(newRecord({ path: 'x/', type: 'shelf' }))
@@ -55,14 +65,14 @@ test('a request that does not end keeps nothing, and writes nothing behind the r
   assert.equal(world.store.paths('logical/').length, 0)
 })
 
-test('a view that is shut waits for what was committed, and takes no more', async (t) => {
+test('a tenure that ends waits for what was committed, and its storage takes no more', async (t) => {
   const { world } = await open(t)
-  const view = new MountView(new View(world.core.barrier, 'logical/some/'))
-  const committed = view.commit({ puts: [{ path: 'a', value: Buffer.from('1') }], deletes: [] })
-  await view.shut()
+  const { storage, tenure } = new Storage(world.core.barrier).lend('logical/some/')
+  const committed = storage.commit({ puts: [{ path: 'a', value: Buffer.from('1') }], deletes: [] })
+  await tenure.end(() => new Error('this has been disabled'))
   assert.deepEqual(world.store.paths('logical/some/'), ['logical/some/a'])
   await committed
-  await assert.rejects(view.commit({ puts: [], deletes: ['a'] }), /has been disabled/)
+  await assert.rejects(storage.commit({ puts: [], deletes: ['a'] }), /has been disabled/)
 })
 
 test('a commit that fails leaves everything as it was, and the path is free again', async (t) => {

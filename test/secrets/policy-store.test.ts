@@ -1,24 +1,23 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import type { Batch } from '../../src/barrier/view.ts'
-import type { Storage } from '../../src/engines/engine.ts'
+import { type Batch, type Entries, type History, Storage } from '../../src/barrier/storage.ts'
 import { PolicyStore } from '../../src/secrets/policies/policy-store.ts'
 import { ALICE } from './policy-table-templates.ts'
 
 const NOW = Date.UTC(2026, 10, 21)
 
 /** Entries in memory, whose commits end when the test says so. */
-class HeldStorage implements Storage {
+class HeldEntries implements Entries {
   readonly #durable = new Map<string, Buffer>()
   #queue: { readonly batch: Batch; readonly done: (error?: Error) => void }[] = []
   reads = 0
 
-  get(path: string): Buffer | undefined {
+  shown(path: string): Buffer | undefined {
     this.reads++
     return this.#durable.get(path)
   }
 
-  pending(path: string): Buffer | undefined {
+  pendingShown(path: string): Buffer | undefined {
     for (const { batch } of this.#queue.toReversed()) {
       if (batch.deletes.includes(path)) return undefined
       const put = batch.puts.find((each) => each.path === path)
@@ -29,6 +28,14 @@ class HeldStorage implements Storage {
 
   list(prefix = ''): string[] {
     return [...this.#durable.keys()].filter((path) => path.startsWith(prefix)).map((path) => path.slice(prefix.length))
+  }
+
+  paths(prefix: string): string[] {
+    return [...this.#durable.keys()].filter((path) => path.startsWith(prefix))
+  }
+
+  history(): History {
+    return { epoch: 0, oldest: 0, newest: 0, rows: [] }
   }
 
   commit(batch: Batch): Promise<number> {
@@ -52,9 +59,9 @@ class HeldStorage implements Storage {
   }
 }
 
-function opening(): { storage: HeldStorage; store: PolicyStore; allowed: () => boolean } {
-  const storage = new HeldStorage()
-  const store = new PolicyStore(storage)
+function opening(): { storage: HeldEntries; store: PolicyStore; allowed: () => boolean } {
+  const storage = new HeldEntries()
+  const store = new PolicyStore(new Storage(storage))
   return {
     storage,
     store,

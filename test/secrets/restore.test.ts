@@ -43,7 +43,7 @@ async function withMany(t: TestContext) {
   assert.ok(mount)
   for (let at = 0; at < ENTRIES; at += 1000) {
     const puts = Array.from({ length: 1000 }, (_, index) => ({ path: `x/${at + index}`, value: Buffer.from('x') }))
-    await mount.view.commit({ puts, deletes: [] })
+    await mount.storage.commit({ puts, deletes: [] })
   }
   const prefix = `logical/${mount.record.uuid}/`
   return {

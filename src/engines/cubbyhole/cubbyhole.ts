@@ -11,7 +11,7 @@ import { inPath } from '../fields.ts'
 /** What the store takes in one path, less what stands before the name. */
 const NAME_BYTES_MAX = 3072
 
-/** Below a mount's view: everything that a token has put there. */
+/** Below a mount's prefix: everything that a token has put there. */
 export function cubbyholePrefix(tokenHash: string): string {
   return `${tokenHash}/`
 }
@@ -38,9 +38,9 @@ export const cubbyhole: Engine = {
       summary: 'Secrets of the calling token alone',
       fields: { path: inPath('Name of the secret') },
       anyFields: true,
-      exists: ({ path: name }, call) => call.view.pending(entryPath(name, call)) !== undefined,
+      exists: ({ path: name }, call) => call.storage.pending(entryPath(name, call)) !== undefined,
       read({ path: name }, call) {
-        const kept = call.view.get(entryPath(name, call))
+        const kept = call.storage.get(entryPath(name, call))
         return kept && { data: new JsonText(kept.toString('utf8')) }
       },
       update({ path: name }, call) {
@@ -59,7 +59,7 @@ export const cubbyhole: Engine = {
           : { batch: { puts: [], deletes: [at] } }
       },
       list({ path: folder }, call) {
-        return { data: { keys: call.view.list(ownPrefix(call) + folder) } }
+        return { data: { keys: call.storage.list(ownPrefix(call) + folder) } }
       },
     }),
   ],

@@ -3,7 +3,8 @@
  * missed, across restarts, for as long as the log goes back. The newest events are kept in memory, read once for all who
  * wait; nothing is read while nobody does.
  */
-import { type Chronicle, type MountFacts, Rejection } from '../engine.ts'
+import type { Storage } from '../../barrier/storage.ts'
+import { type MountFacts, Rejection } from '../engine.ts'
 import { type ChangeKind, records } from './record.ts'
 import { hidden } from './names.ts'
 import { RECORDS_PREFIX, REMOVED_PATH } from './secrets.ts'
@@ -69,7 +70,7 @@ function isWanted(path: string): boolean {
 }
 
 export class Journal {
-  readonly #chronicle: Chronicle
+  readonly #storage: Storage
   readonly #facts: MountFacts
   /** Events behind `#from`, up to `#to`. */
   #kept: KvEvent[] = []
@@ -84,14 +85,14 @@ export class Journal {
   #timer: NodeJS.Timeout | undefined
   #isDue = false
 
-  constructor(chronicle: Chronicle, facts: MountFacts) {
-    this.#chronicle = chronicle
+  constructor(storage: Storage, facts: MountFacts) {
+    this.#storage = storage
     this.#facts = facts
   }
 
   /** The newest commit of the core. */
   get newest(): Place {
-    const { epoch, newest } = this.#chronicle.history(Number.MAX_SAFE_INTEGER, 1, () => false)
+    const { epoch, newest } = this.#storage.history(Number.MAX_SAFE_INTEGER, 1, () => false)
     return { epoch, sequence: newest }
   }
 
@@ -108,7 +109,7 @@ export class Journal {
   }
 
   #read(sequence: number): Slice {
-    const { epoch, newest, oldest, rows } = this.#chronicle.history(sequence, ROWS_AT_ONCE, isWanted)
+    const { epoch, newest, oldest, rows } = this.#storage.history(sequence, ROWS_AT_ONCE, isWanted)
     this.#epoch = epoch
     if (sequence < oldest || sequence > newest) return { epoch, events: [], upTo: newest, isGap: true }
     const events = rows.flatMap(({ batch, sequence: at }) => this.#eventsOf({ epoch, sequence: at }, batch))
@@ -169,7 +170,7 @@ export class Journal {
   attend(): () => void {
     if (this.isFull) throw tooMany()
     if (this.#count++ === 0) {
-      this.#unfollow = this.#chronicle.onCommit(() => this.#look())
+      this.#unfollow = this.#storage.onCommit(() => this.#look())
       this.#timer = setInterval(() => this.#tell(), LOOKED_EVERY_MS)
       this.#timer.unref()
     }

@@ -2,7 +2,7 @@
  * The secrets of one mount, as its paths work on them: where the entries of a secret are, the settings of the engine, and
  * the changes that are made to a secret. Nothing here knows of requests and answers.
  */
-import type { Batch } from '../../barrier/view.ts'
+import type { Batch } from '../../barrier/storage.ts'
 import { Changes } from '../changes.ts'
 import { type Caller, type EngineCall, Rejection } from '../engine.ts'
 import type { KeyedHash } from '../keyed-hash.ts'
@@ -61,7 +61,7 @@ export class Secrets {
   /** Where the last secret that was asked for is: a request asks for one, several times. */
   #placed = { name: '', path: '' }
 
-  constructor({ mount, nowMs, view }: EngineCall, read: Read = (path) => view.get(path)) {
+  constructor({ mount, nowMs, storage }: EngineCall, read: Read = (path) => storage.get(path)) {
     this.secret = mount.secret
     this.nowMs = nowMs
     this.read = read
@@ -124,7 +124,7 @@ class PendingSecrets extends Secrets {
 }
 
 export function pendingSecrets(call: EngineCall): PendingSecrets {
-  return new PendingSecrets(call, (path) => call.view.pending(path))
+  return new PendingSecrets(call, (path) => call.storage.pending(path))
 }
 
 /** The same for a caller who writes: what is pending, and the batch that is being made. */
@@ -137,7 +137,7 @@ export class ChangingSecrets extends PendingSecrets {
   readonly #records = new Map<string, KeyRecord>()
 
   constructor(call: EngineCall) {
-    const changes = new Changes(call.view)
+    const changes = new Changes(call.storage)
     super(call, (path) => changes.get(path))
     this.#changes = changes
     this.#caller = call.caller

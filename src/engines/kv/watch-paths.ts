@@ -3,7 +3,8 @@
  * it is told what happened since, at once or when it happens. With `stream` one answer goes on. Only of secrets that the
  * caller may read.
  */
-import { type Chronicle, type EngineCall, path, type Path, Rejection, type Reply, type Told } from '../engine.ts'
+import type { Storage } from '../../barrier/storage.ts'
+import { type EngineCall, path, type Path, Rejection, type Reply, type Told } from '../engine.ts'
 import { boolean, duration, inPath, text } from '../fields.ts'
 import { Follower } from './follower.ts'
 import { cursorText, Journal, type KvEvent, type Place, tooMany } from './journal.ts'
@@ -25,12 +26,11 @@ interface Input {
 }
 
 /** One for each mount that is watched; it goes with the mount. */
-const journals = new WeakMap<Chronicle, Journal>()
+const journals = new WeakMap<Storage, Journal>()
 
-function journalOf({ chronicle, mount }: EngineCall): Journal {
-  if (!chronicle) throw new Rejection(400, 'nothing can be watched here')
-  const journal = journals.get(chronicle) ?? new Journal(chronicle, mount)
-  journals.set(chronicle, journal)
+function journalOf({ mount, storage }: EngineCall): Journal {
+  const journal = journals.get(storage) ?? new Journal(storage, mount)
+  journals.set(storage, journal)
   return journal
 }
 

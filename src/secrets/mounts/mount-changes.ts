@@ -11,12 +11,11 @@
  */
 import { randomUUID } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
-import type { View } from '../../barrier/view.ts'
-import { Rejection, type Storage } from '../../engines/engine.ts'
+import type { Storage } from '../../barrier/storage.ts'
+import { Rejection } from '../../engines/engine.ts'
 import type { Logger } from '../../kit/log.ts'
 import { messageOf } from '../../kit/errors.ts'
-import { encodeRecord, isAuthPath, type MountRecord, parseRecord, recordPath } from './mount-record.ts'
-import { MountView } from './mount-view.ts'
+import { dataPrefix, encodeRecord, isAuthPath, type MountRecord, parseRecord, recordPath } from './mount-record.ts'
 import type { Mount, MountTable } from './mounts.ts'
 
 /** Longer than any request may take. */
@@ -35,8 +34,6 @@ export interface MountChangesOptions {
   readonly table: MountTable
   /** All of the barrier. */
   readonly storage: Storage
-  /** All that a mount has below the barrier. */
-  readonly dataOf: (uuid: string) => Pick<View, 'removeAll'>
   readonly logger: Logger
   /** Between two attempts to remove what could not be removed. */
   readonly retryMs?: number
@@ -148,21 +145,21 @@ export class MountChanges {
     await this.#options.storage.commit({ puts: [put], deletes: [] })
   }
 
-  async #leave({ traffic, view }: Mount, record: MountRecord): Promise<void> {
+  async #leave({ tenure, traffic }: Mount, record: MountRecord): Promise<void> {
     await this.#put(record)
     this.#options.table.displace(record.uuid)
-    if (view instanceof MountView) view.leave()
+    tenure.retire(disabled)
     await traffic.idle(this.#options.underWayMs ?? UNDER_WAY_MS)
-    if (view instanceof MountView) await view.shut()
+    await tenure.end(disabled)
     await this.#clear(record)
   }
 
   /** Removes the data, then the record. What fails is tried again later. */
   async #clear(record: MountRecord): Promise<void> {
-    const { dataOf, logger, storage } = this.#options
+    const { logger, storage } = this.#options
     const { path, uuid } = record
     try {
-      const entries = await dataOf(uuid).removeAll()
+      const entries = await storage.removeAll(dataPrefix(uuid))
       await storage.commit({ puts: [], deletes: [recordPath(uuid)] })
       logger.info('a mount was disabled, and its data is gone', { path, entries })
     } catch (error) {
@@ -180,6 +177,11 @@ export class MountChanges {
       throw error
     }
   }
+}
+
+/** What a request is told that is still at a mount which is going. */
+function disabled(): Rejection {
+  return new Rejection(404, 'this mount has been disabled')
 }
 
 /** A mount's path as callers of `sys/mounts` and `sys/auth` give it. */

@@ -2,20 +2,24 @@
  * Which engine is where. Each mount is an entry of its own; the table is read once, when the core is unsealed, and changes
  * in memory only after an entry is durable (`mount-changes.ts`).
  */
-import type { Engine, MountFacts, Path, Storage } from '../../engines/engine.ts'
+import type { Storage, Tenure } from '../../barrier/storage.ts'
+import type { Engine, MountFacts, Path } from '../../engines/engine.ts'
 import { KeyedHash } from '../../engines/keyed-hash.ts'
 import { PathTable } from '../../engines/path-table.ts'
 import { Fault } from '../../kit/errors.ts'
-import { isOwnType, type MountRecord, MOUNTS_PREFIX, parseRecord } from './mount-record.ts'
+import { dataPrefix, isOwnType, type MountRecord, MOUNTS_PREFIX, parseRecord } from './mount-record.ts'
 import { leaseTerms } from './mount-ttl.ts'
-import { Traffic } from './mount-view.ts'
+import { Traffic } from './traffic.ts'
 
 /** A mount that serves. */
 export interface Mount {
   readonly record: MountRecord
   readonly engine: Engine
   readonly paths: PathTable
-  readonly view: Storage
+  /** What its engine reaches. */
+  readonly storage: Storage
+  /** Of that storage. */
+  readonly tenure: Tenure
   /** The record as engines see it. */
   readonly facts: MountFacts
   /** True for the core's own engines, which work on all of the barrier. */
@@ -32,8 +36,6 @@ export interface Place {
 export interface MountTableOptions {
   /** All of the barrier. */
   readonly storage: Storage
-  /** What an engine at a place may reach. */
-  readonly viewOf: (record: MountRecord) => Storage
   readonly engines: readonly Engine[]
 }
 
@@ -73,7 +75,7 @@ export class MountTable {
     const before = this.#byUuid.get(record.uuid)
     const mount = mountOf(record, engine, {
       paths: this.#table(engine.pathsFor?.(record.options) ?? engine.paths),
-      view: before?.view ?? this.#options.viewOf(record),
+      ...(before ? { storage: before.storage, tenure: before.tenure } : this.#lent(record)),
       traffic: before?.traffic ?? new Traffic(),
     })
     if (before) this.#byPath.delete(before.record.path)
@@ -90,6 +92,11 @@ export class MountTable {
     this.#byPath.delete(mount.record.path)
     this.#byUuid.delete(uuid)
     this.#measure()
+  }
+
+  /** The core's own engines work on all of the barrier, any other below its mount's own prefix. */
+  #lent({ type, uuid }: MountRecord): Pick<Mount, 'storage' | 'tenure'> {
+    return this.#options.storage.lend(isOwnType(type) ? '' : dataPrefix(uuid))
   }
 
   #measure(): void {
@@ -138,7 +145,11 @@ export class MountTable {
 }
 
 /** A mount of a record; `secret` is for the engine alone. */
-export function mountOf(record: MountRecord, engine: Engine, rest: Pick<Mount, 'paths' | 'traffic' | 'view'>): Mount {
+export function mountOf(
+  record: MountRecord,
+  engine: Engine,
+  rest: Pick<Mount, 'paths' | 'traffic' | 'storage' | 'tenure'>,
+): Mount {
   const { accessor, options, path, secret, type, uuid } = record
   const facts = Object.freeze({
     path,

@@ -11,8 +11,7 @@
  */
 import { LRUCache } from 'lru-cache'
 import * as v from 'valibot'
-import type { Put } from '../../barrier/view.ts'
-import type { Storage } from '../../engines/engine.ts'
+import type { Put, Storage } from '../../barrier/storage.ts'
 import { Rejection } from '../../engines/engine.ts'
 import { UNPRINTABLE } from '../../engines/fields.ts'
 import { Fault } from '../../kit/errors.ts'

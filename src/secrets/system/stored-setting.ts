@@ -1,6 +1,6 @@
 /** A setting of the core that callers change: one entry, known in memory once it is durable. */
 import * as v from 'valibot'
-import type { Storage } from '../../engines/engine.ts'
+import type { Storage } from '../../barrier/storage.ts'
 import { Fault } from '../../kit/errors.ts'
 
 export class StoredSetting<T> {

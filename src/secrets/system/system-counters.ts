@@ -1,5 +1,5 @@
 /** What has been here: `sys/version-history` and `sys/internal/counters`. */
-import type { Barrier } from '../../barrier/barrier.ts'
+import type { Storage } from '../../barrier/storage.ts'
 import { path, type Path } from '../../engines/engine.ts'
 import type { SecretsCore } from '../core.ts'
 import { TOKENS_PREFIX } from '../tokens/token-entry.ts'
@@ -15,7 +15,7 @@ export function counterPaths(core: SecretsCore): Path[] {
       summary: 'The versions of this program that have served this core',
       fields: {},
       list() {
-        const all = keptVersions(core.barrier)
+        const all = keptVersions(core.open.storage)
         const told = all.map(({ installedAt, version }, at): [string, object] => {
           return [
             version,
@@ -30,21 +30,21 @@ export function counterPaths(core: SecretsCore): Path[] {
       summary: 'How many tokens are kept',
       fields: {},
       async read() {
-        return { data: { counters: { service_tokens: { total: await countedTokens(core.barrier) } } } }
+        return { data: { counters: { service_tokens: { total: await countedTokens(core.open.storage) } } } }
       },
     }),
   ]
 }
 
 /** How many service tokens are kept; those that have expired and were not removed yet among them. Throws while it is sealed. */
-export function countedTokens(barrier: Barrier): Promise<number> {
-  return counted(barrier, `${TOKENS_PREFIX}id/`)
+export function countedTokens(storage: Storage): Promise<number> {
+  return counted(storage, `${TOKENS_PREFIX}id/`)
 }
 
-async function counted(barrier: Barrier, prefix: string): Promise<number> {
+async function counted(storage: Storage, prefix: string): Promise<number> {
   let [total, after] = [0, '']
   for (;;) {
-    const page = barrier.paths(prefix, { after, limit: COUNTED_AT_ONCE })
+    const page = storage.paths(prefix, { after, limit: COUNTED_AT_ONCE })
     total += page.length
     const last = page.at(-1)
     if (last === undefined || page.length < COUNTED_AT_ONCE) return total

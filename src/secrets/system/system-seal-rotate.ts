@@ -1,6 +1,6 @@
 /** The key that entries are encrypted with: which one it is, and when it gives way to the next. */
 import * as v from 'valibot'
-import { type EngineCall, path, type Path, Rejection, type Storage } from '../../engines/engine.ts'
+import { type EngineCall, path, type Path, Rejection } from '../../engines/engine.ts'
 import { boolean, duration, integer } from '../../engines/fields.ts'
 import { Fault } from '../../kit/errors.ts'
 import type { SecretsCore } from '../core.ts'
@@ -58,12 +58,12 @@ function configPath(): Path {
       max_operations: integer('Encryptions of one key'),
       interval: duration('Age of a key; 0 for any'),
     },
-    read(_input, { view }) {
-      const { enabled, intervalSeconds, operationsMax } = rotateConfig(view.get(CONFIG_PATH))
+    read(_input, { storage }) {
+      const { enabled, intervalSeconds, operationsMax } = rotateConfig(storage.get(CONFIG_PATH))
       return { data: { enabled, interval: intervalSeconds, max_operations: operationsMax } }
     },
-    update({ enabled, interval, max_operations: operations }, { view }) {
-      const before = rotateConfig(view.pending(CONFIG_PATH))
+    update({ enabled, interval, max_operations: operations }, { storage }) {
+      const before = rotateConfig(storage.pending(CONFIG_PATH))
       const config: RotateConfig = {
         enabled: enabled ?? before.enabled,
         operationsMax: operations ?? before.operationsMax,
@@ -88,8 +88,8 @@ function rotateConfig(entry: Buffer | undefined): RotateConfig {
 }
 
 /** Whether the active key has served long enough. The barrier is open. */
-export function isRotationDue(core: SecretsCore, storage: Pick<Storage, 'get'> = core.barrier): boolean {
-  const { enabled, intervalSeconds, operationsMax } = rotateConfig(storage.get(CONFIG_PATH))
+export function isRotationDue(core: SecretsCore): boolean {
+  const { enabled, intervalSeconds, operationsMax } = rotateConfig(core.open.storage.get(CONFIG_PATH))
   const { encryptions, installedAtMs } = core.barrier.status
   const isOld = intervalSeconds > 0 && core.now() - installedAtMs >= intervalSeconds * 1000
   return enabled && (isOld || encryptions >= operationsMax)

@@ -1,7 +1,7 @@
 /** What is kept of a token, where, and how it is written. */
 import { randomFillSync } from 'node:crypto'
 import * as v from 'valibot'
-import type { Put } from '../../barrier/view.ts'
+import type { Put } from '../../barrier/storage.ts'
 import type { Caller } from '../../engines/engine.ts'
 import { Fault } from '../../kit/errors.ts'
 import { textRecord } from '../text-record.ts'

@@ -57,7 +57,7 @@ const FIELDS = {
 }
 
 export function findRole(core: SecretsCore, name: string): TokenRole | undefined {
-  return parseRole(core.barrier.get(tokenPaths.role(name)))
+  return parseRole(core.open.storage.get(tokenPaths.role(name)))
 }
 
 function parseRole(bytes: Buffer | undefined): TokenRole | undefined {
@@ -92,13 +92,13 @@ export function rolePaths(core: SecretsCore): Path[] {
       pattern: 'roles',
       summary: 'Names of the token roles',
       fields: {},
-      list: () => ({ data: { keys: core.barrier.list(tokenPaths.roles).map(decodeURIComponent) } }),
+      list: () => ({ data: { keys: core.open.storage.list(tokenPaths.roles).map(decodeURIComponent) } }),
     }),
     path({
       pattern: 'roles/:role_name',
       summary: 'A role that tokens are made by',
       fields: FIELDS,
-      exists: ({ role_name: name }) => core.barrier.pending(tokenPaths.role(name)) !== undefined,
+      exists: ({ role_name: name }) => core.open.storage.pending(tokenPaths.role(name)) !== undefined,
       read({ role_name: name }) {
         const role = findRole(core, name)
         return role && { data: shown(role) }
@@ -106,7 +106,7 @@ export function rolePaths(core: SecretsCore): Path[] {
       update: (input, call) => write(core, input, call),
       async delete({ role_name: name }) {
         if (name.length > NAME_LENGTH_MAX) return undefined
-        await core.barrier.commit({ puts: [], deletes: [tokenPaths.role(name)] })
+        await core.open.storage.commit({ puts: [], deletes: [tokenPaths.role(name)] })
         return undefined
       },
     }),
@@ -116,13 +116,13 @@ export function rolePaths(core: SecretsCore): Path[] {
 async function write(core: SecretsCore, input: RoleInput, _call: EngineCall): Promise<Reply | undefined> {
   const name = input.role_name
   if (name.length > NAME_LENGTH_MAX) throw new Rejection(400, `a role's name has at most ${NAME_LENGTH_MAX} characters`)
-  const before = parseRole(core.barrier.pending(tokenPaths.role(name))) ?? { ...FRESH, name }
+  const before = parseRole(core.open.storage.pending(tokenPaths.role(name))) ?? { ...FRESH, name }
   const role = changed(before, input)
   check(role)
   const { maxSeconds } = tokenMountRules(core)
   const value = Buffer.from(JSON.stringify(role))
   if (value.length > ROLE_BYTES_MAX) throw new Rejection(400, 'the role would be too large: name fewer policies')
-  await core.barrier.commit({ puts: [{ path: tokenPaths.role(name), value }], deletes: [] })
+  await core.open.storage.commit({ puts: [{ path: tokenPaths.role(name), value }], deletes: [] })
   if (role.explicitMaxTtlSeconds <= maxSeconds) return undefined
   const warning = `Given explicit max TTL of ${role.explicitMaxTtlSeconds} is greater than system/mount allowed value of ${maxSeconds} seconds; tokens of this role live no longer than that`
   return { warnings: [warning] }

@@ -11,8 +11,8 @@
  */
 import { randomBytes } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
-import type { Batch, Put } from '../../barrier/view.ts'
-import type { Caller, Storage } from '../../engines/engine.ts'
+import type { Batch, Put, Storage } from '../../barrier/storage.ts'
+import type { Caller } from '../../engines/engine.ts'
 import { Rejection } from '../../engines/engine.ts'
 import { KeyedHash } from '../../engines/keyed-hash.ts'
 import { Fault } from '../../kit/errors.ts'
@@ -46,14 +46,6 @@ const TOKEN_LENGTH_MAX = 16_384
 /** Characters of a root token, all of them ASCII: one-time passwords for it have as many. */
 export const ROOT_TOKEN_LENGTH = 26
 
-/** All of the barrier. */
-export interface TokenStorage extends Storage {
-  /** Whole paths below a prefix, in order. */
-  paths(prefix: string, options?: { after?: string; limit?: number }): string[]
-  /** `raw` goes with the batch as it is: paths alone say everything. */
-  commit(batch: Batch, raw?: readonly Put[]): Promise<number>
-}
-
 export interface NewToken {
   /** The only time that it is seen. */
   readonly token: string
@@ -79,7 +71,7 @@ export class KnownToken {
 }
 
 export class TokenStore {
-  readonly storage: TokenStorage
+  readonly storage: Storage
   readonly #hash: KeyedHash
   readonly #batchKey: Buffer
   readonly #cache = new LRUCache<string, KnownToken>({ maxSize: CACHED_CHARACTERS_MAX })
@@ -87,12 +79,13 @@ export class TokenStore {
   readonly #ending = new Set<string>()
 
   /** Throws a Fault where there is no salt. */
-  constructor(storage: TokenStorage) {
+  constructor(storage: Storage) {
     this.storage = storage
     const [salt, batchKey] = [storage.get(SALT_PATH), storage.get(BATCH_KEY_PATH)]
     if (!salt || !batchKey) throw new Fault('the salt of the tokens, or the key of the batch tokens, is missing')
     this.#hash = new KeyedHash(salt)
-    this.#batchKey = batchKey
+    // Overwritten at the end, and what a storage gives is shared.
+    this.#batchKey = Buffer.from(batchKey)
   }
 
   /** What a fresh core has of tokens: a salt, a key, and the root token. */

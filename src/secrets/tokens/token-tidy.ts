@@ -4,7 +4,7 @@
  * its token did not live to see the end of.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import type { View } from '../../barrier/view.ts'
+import type { Storage } from '../../barrier/storage.ts'
 import { messageOf } from '../../kit/errors.ts'
 import type { Logger } from '../../kit/log.ts'
 import { tokenPaths } from './token-entry.ts'
@@ -17,7 +17,7 @@ export interface TidyOptions {
   readonly tokens: TokenStore
   readonly revocation: TokenRevocation
   /** All cubbyholes: a folder for each token's hash. */
-  readonly cubbyholes: View
+  readonly cubbyholes: Storage
   readonly logger: Logger
 }
 

@@ -225,9 +225,9 @@ for (const method of ['POST', 'PATCH']) {
     const { data } = await expect(world, 200, 'GET', 'secret/metadata/a')
     assert.deepEqual([data['oldest_version'], Object.keys(data['versions'] as object)], [10, ['10', '11']])
     const mount = world.core.open.mounts.get('secret/')
-    const [place = ''] = mount?.view.list('k/').filter((each) => each.endsWith('/')) ?? []
+    const [place = ''] = mount?.storage.list('k/').filter((each) => each.endsWith('/')) ?? []
     // That of the newest is in the record itself.
-    assert.deepEqual(mount?.view.list(`k/${place}`), ['10'], 'their data is gone from the store')
+    assert.deepEqual(mount?.storage.list(`k/${place}`), ['10'], 'their data is gone from the store')
   })
 }
 

@@ -51,7 +51,7 @@ test('40: removing the metadata removes everything, and versions begin at 1 agai
   await expect(world, 404, 'GET', 'secret/metadata/f/a')
   await expect(world, 404, 'GET', 'secret/data/f/a?version=2')
   await expect(world, 404, 'LIST', 'secret/metadata/f')
-  const view = world.core.open.mounts.get('secret/')?.view
+  const view = world.core.open.mounts.get('secret/')?.storage
   assert.deepEqual([view?.list('k/'), view?.list('f/')], [[], []], 'nothing is left in the store')
   assert.equal((await write(world, 'f/a', {}))['version'], 1)
 })

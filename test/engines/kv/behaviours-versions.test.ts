@@ -122,9 +122,9 @@ test('34: a destroyed version is marked, its data is gone, and undelete does not
   }
   const mount = world.core.open.mounts.get('secret/')
   assert.ok(mount)
-  const [record = '', ...others] = mount.view.list('k/')
+  const [record = '', ...others] = mount.storage.list('k/')
   assert.deepEqual(others, [], 'no data is left in the store')
-  assert.equal(mount.view.get(`k/${record}`)?.includes('"x"'), false, 'nor in the record')
+  assert.equal(mount.storage.get(`k/${record}`)?.includes('"x"'), false, 'nor in the record')
   await expect(world, 204, 'POST', 'secret/undelete/a', { versions: [1, 2] })
   assert.equal((await read(world, 'a', '?version=1')).metadata?.['destroyed'], true)
 })

@@ -149,7 +149,7 @@ test('a secret is copied and moved with its history', async (t) => {
   await expect(world, 404, 'LIST', 'secret/metadata/from')
   await expect(world, 204, 'POST', 'secret/undelete/moved', { versions: [2] })
   assert.deepEqual((await read(world, 'moved', '?version=2')).data, { x: 2 })
-  const view = world.core.open.mounts.get('secret/')?.view
+  const view = world.core.open.mounts.get('secret/')?.storage
   assert.equal(view?.list('k/').filter((each) => each.endsWith('/')).length, 2, 'what was moved left no data behind')
 })
 

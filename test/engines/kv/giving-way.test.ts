@@ -1,6 +1,7 @@
 /** Requests that look at very many secrets let everybody else in meanwhile; those that look at few do not wait for anybody. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { Rejection } from '../../../src/engines/engine.ts'
 import type { CoreWorld } from '../../helpers/core-world.ts'
 import { expectStatus as expect, openKv, tokenWith } from '../../helpers/kv-world.ts'
 import { countTurns } from '../../helpers/turns.ts'
@@ -89,9 +90,9 @@ test('a list that is under way ends with what has happened: 503 once sealed, 404
   assert.equal((await sealed).status, 503)
   world.unseal()
   const mount = world.core.open.mounts.get('secret/')
-  assert.ok(mount && 'shut' in mount.view && typeof mount.view.shut === 'function')
+  assert.ok(mount)
   const left = world.ask('SCAN', 'secret/detailed-metadata')
-  await mount.view.shut()
+  await mount.tenure.end(() => new Rejection(404, 'this mount has been disabled'))
   const { body, status } = await left
   assert.deepEqual([status, body.errors], [404, ['this mount has been disabled']])
 })

@@ -38,7 +38,7 @@ test('a folder of 10,000 secrets is listed whole, in pages, and emptied', async 
     await expect(world, 200, 'POST', 'secret/transaction', { operations })
   }
   await expect(world, 404, 'LIST', 'secret/metadata')
-  const view = world.core.open.mounts.get('secret/')?.view
+  const view = world.core.open.mounts.get('secret/')?.storage
   assert.deepEqual([view?.list('k/'), view?.list('f/')], [[], []])
 })
 

@@ -40,7 +40,7 @@ async function world(): Promise<CoreWorld> {
 
 /** How many entries there are at a mount, whatever they are for. */
 function entriesOf(path: string): number {
-  const view = opened.core.open.mounts.get(path)?.view
+  const view = opened.core.open.mounts.get(path)?.storage
   const below = (prefix: string): number =>
     (view?.list(prefix) ?? []).reduce((sum, name) => sum + (name.endsWith('/') ? below(prefix + name) : 1), 0)
   return below('')

@@ -31,7 +31,7 @@ test('names are listed as a sorted list would be, whatever was added and removed
   const model = new Set<string>()
   const random = randomOf(7)
   for (let round = 0; round < 40; round++) {
-    const changes = new Changes(mount.view)
+    const changes = new Changes(mount.storage)
     for (let step = 0; step < 40; step++) {
       const name = `${['', 'a/', 'a/b/', 'ü/'][random(4)] ?? ''}${['x', '\u{1f600}', '\uffee', 'é'][random(4)] ?? ''}${random(400)}`
       if (random(3) > 0) {
@@ -39,9 +39,9 @@ test('names are listed as a sorted list would be, whatever was added and removed
         model.add(name)
       } else if (model.delete(name)) removeName(secret, changes, name)
     }
-    await mount.view.commit(changes.batch)
+    await mount.storage.commit(changes.batch)
   }
-  const read = (path: string) => mount.view.get(path)
+  const read = (path: string) => mount.storage.get(path)
   const expected = (folder: string) => {
     const below = [...model].filter((name) => name.startsWith(folder)).map((name) => name.slice(folder.length))
     const names = below.map((name) => (name.includes('/') ? name.slice(0, name.indexOf('/') + 1) : name))
@@ -72,11 +72,11 @@ test('names are listed as a sorted list would be, whatever was added and removed
   }
   for (const name of model) assert.ok(isNamed(secret, read, name), name)
   for (const name of ['none', 'a/none', 'none/x', 'a/b', 'x999']) assert.ok(!isNamed(secret, read, name), name)
-  const last = new Changes(mount.view)
+  const last = new Changes(mount.storage)
   for (const name of model) removeName(secret, last, name)
-  await mount.view.commit(last.batch)
+  await mount.storage.commit(last.batch)
   assert.deepEqual([...namesIn(secret, read, '')], [])
-  assert.deepEqual(mount.view.list('f/'), [])
+  assert.deepEqual(mount.storage.list('f/'), [])
 })
 
 test('a name that is there all the time is visited once, whatever is added and removed between the turns', async (t) => {
@@ -86,9 +86,9 @@ test('a name that is there all the time is visited once, whatever is added and r
   const { secret } = mount.facts
   const random = randomOf(11)
   const change = async (work: (changes: Changes) => void) => {
-    const changes = new Changes(mount.view)
+    const changes = new Changes(mount.storage)
     work(changes)
-    await mount.view.commit(changes.batch)
+    await mount.storage.commit(changes.batch)
   }
   const folders = ['', 'a/', 'b/c/', 'z/']
   const staying = folders.flatMap((folder) =>
@@ -101,7 +101,7 @@ test('a name that is there all the time is visited once, whatever is added and r
   await change((changes) => {
     for (const name of [...staying, ...moving]) addName(secret, changes, name)
   })
-  const read = (path: string) => mount.view.get(path)
+  const read = (path: string) => mount.storage.get(path)
   const visited: string[] = []
   const steps = eachBelow(secret, read, '', '', (name) => visited.push(name))
   let isLater = false

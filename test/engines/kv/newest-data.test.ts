@@ -30,7 +30,7 @@ test('versions of all sizes follow upon one another and stay what they were', as
   const mount = world.core.open.mounts.get('secret/')
   await expect(world, 204, 'DELETE', 'secret/metadata/a')
   await expect(world, 204, 'DELETE', 'secret/metadata/b')
-  assert.deepEqual(mount?.view.list('k/'), [], 'nothing is left')
+  assert.deepEqual(mount?.storage.list('k/'), [], 'nothing is left')
 })
 
 test('a secret without versions changes its size, and is what it was after the mount has got them', async (t) => {
@@ -40,7 +40,7 @@ test('a secret without versions changes its size, and is what it was after the m
     assert.deepEqual((await expect(world, 200, 'GET', `secret/v${at % 2}`)).data, data)
   }
   const mount = world.core.open.mounts.get('secret/')
-  const blobs = mount?.view.list('k/').filter((each) => each.endsWith('/'))
+  const blobs = mount?.storage.list('k/').filter((each) => each.endsWith('/'))
   assert.deepEqual(blobs, [], 'what was large is gone')
   await expect(world, 200, 'POST', 'sys/mounts/secret/tune', { options: { version: '2' } })
   assert.deepEqual((await read(world, 'v1')).data, SMALL)

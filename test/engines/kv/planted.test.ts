@@ -41,10 +41,10 @@ test('planted values, names and metadata are nowhere in the files, before and af
   const [first = '', second = '', third = ''] = names
   const mount = world.core.open.mounts.get('secret/')
   const blobs = () =>
-    mount?.view
+    mount?.storage
       .list('k/')
       .filter((each) => each.endsWith('/'))
-      .flatMap((each) => mount.view.list(`k/${each}`)).length
+      .flatMap((each) => mount.storage.list(`k/${each}`)).length
   // The newest one is in the record itself.
   assert.equal(blobs(), 40, 'what was pruned is no entry any more')
   await expect(world, 204, 'POST', `secret/destroy/${first}`, { versions: [3, 4] })
