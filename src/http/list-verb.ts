@@ -19,12 +19,14 @@
  * (`UNLIST`, which begins as UNLINK does) is refused. So is LIST itself, where a body ends in such letters directly before it in
  * one packet: where that body ends the parser's error does not say.
  */
-import { type IncomingMessage, METHODS, type Server } from 'node:http'
+import type { IncomingMessage, Server } from 'node:http'
 import type { Socket } from 'node:net'
 import { errnoOf } from '../kit/errors.ts'
 import type { Turns } from './turns.ts'
 import { UnfinishedHeads } from './unfinished-heads.ts'
 
+// Not by `import`: see listener.ts.
+const { METHODS } = process.getBuiltinModule('node:http')
 /** As long as the verbs that it stands for. */
 const STAND_IN = 'LINK'
 /** With the number of letters in which the parser takes it for the beginning of another. */

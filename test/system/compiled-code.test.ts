@@ -1,0 +1,20 @@
+/** What Node has compiled of the program is saved once it runs, so that one that is killed starts as quickly again. */
+import assert from 'node:assert/strict'
+import { readdirSync } from 'node:fs'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
+import { eventually } from '../helpers/edge.ts'
+
+test('a killed agent leaves its compiled code behind', async (t) => {
+  const directory = workDirectory(t)
+  const cache = join(directory, 'compiled')
+  const agent = await startAgent(t, ['-config', writeConfig(directory, 'acl { enabled = false }')], {
+    env: { NODE_COMPILE_CACHE: cache },
+  })
+  const filesOfProgram = () => readdirSync(cache, { recursive: true }).length
+  await eventually(() => filesOfProgram() > 100, 'the cache is written')
+  agent.child.kill('SIGKILL')
+  assert.equal(await agent.ended, 'SIGKILL')
+  assert.ok(filesOfProgram() > 100)
+})
