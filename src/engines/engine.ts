@@ -256,3 +256,8 @@ export class Rejection extends Error {
 export function oneError(text: string): string {
   return `1 error occurred:\n\t* ${text}\n\n`
 }
+
+/** The refusal of a caller whose policies do not allow what it asks for. */
+export function denied(): Rejection {
+  return new Rejection(403, oneError('permission denied'))
+}

@@ -4,7 +4,7 @@
  */
 import { randomUUID } from 'node:crypto'
 import { isOutOfSpace, isTooLarge, isUntimely, Sealed } from '../barrier/barrier.ts'
-import { oneError, Rejection, type Reply } from '../engines/engine.ts'
+import { Rejection, type Reply } from '../engines/engine.ts'
 import { Refusal } from '../kit/errors.ts'
 import { JsonText, StreamedAnswer, WholeAnswer } from '../kit/operation.ts'
 import type { Verb } from './request.ts'
@@ -112,8 +112,4 @@ export function rejectionAnswer(error: unknown): WholeAnswer | undefined {
 export function signed(given: Answer, accessor: string): Answer {
   if (given instanceof StreamedAnswer) return new StreamedAnswer(given.headers, given.chunks, accessor)
   return new WholeAnswer(given.status, given.headers, given.body, accessor)
-}
-
-export function denied(): Rejection {
-  return new Rejection(403, oneError('permission denied'))
 }

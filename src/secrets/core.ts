@@ -14,7 +14,7 @@ import { PathTable } from '../engines/path-table.ts'
 import { messageOf, Refusal, unknownToken } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
 import type { Identity } from '../kit/operation.ts'
-import type { Admitted, Core, Judgement } from './handle.ts'
+import type { Core } from './handle.ts'
 import { MountChanges } from './mounts/mount-changes.ts'
 import {
   dataPrefix,
@@ -26,7 +26,7 @@ import {
 } from './mounts/mount-record.ts'
 import { Traffic } from './mounts/traffic.ts'
 import { mountOf, MountTable, type Place } from './mounts/mounts.ts'
-import type { Acl } from './policies/acl.ts'
+import type { Acl, Decision } from './policies/acl.ts'
 import { type ClockSources, CoreClock, machineClock } from './core-clock.ts'
 import { InFlight } from './in-flight.ts'
 import { RequestCounts } from './request-counts.ts'
@@ -34,7 +34,7 @@ import { PolicyStore } from './policies/policy-store.ts'
 import type { EntityFacts } from './policies/policy-template.ts'
 import type { Surroundings } from './system/surroundings.ts'
 import { CORS_HEADERS, type CorsSetting, NO_CORS, SystemSettings } from './system/system-settings.ts'
-import { Admission, type TokenGrants } from './tokens/token-admission.ts'
+import { Admission, type Admitted, type TokenGrants } from './tokens/token-admission.ts'
 import { TokenRevocation } from './tokens/token-revocation.ts'
 import { TokenStore } from './tokens/token-store.ts'
 import { TokenSweeper } from './tokens/token-sweeper.ts'
@@ -337,4 +337,4 @@ export class SecretsCore implements Core {
   }
 }
 
-const NOTHING: Judgement = { allowed: false, sudo: false }
+const NOTHING: Decision = { allowed: false, reason: 'no rule', sudo: false, rules: [], mfaMethods: [] }

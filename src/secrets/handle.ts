@@ -18,50 +18,22 @@
  * disk is full: writes fail, reads go on. A fault: 500 with the request's ID, and the log has the rest.
  */
 import type { Caller, EngineCall, EngineVerb, Path, Reply } from '../engines/engine.ts'
-import { oneError, Rejection } from '../engines/engine.ts'
+import { denied, oneError, Rejection } from '../engines/engine.ts'
 import { readFields } from '../engines/fields.ts'
 import { inTurns, type Steps } from '../engines/turns.ts'
 import { Fault } from '../kit/errors.ts'
 import { type Call, JsonText } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
-import { type Answer, answerOf, denied, rejectionAnswer, signed } from './answer.ts'
+import { type Answer, answerOf, rejectionAnswer, signed } from './answer.ts'
 import type { InFlight } from './in-flight.ts'
 import type { Place } from './mounts/mounts.ts'
 import { type RequestBody, requestBody, type RequestHead, requestHead, type Verb } from './request.ts'
 import type { RequestCounts } from './request-counts.ts'
 import { helpOf } from './help.ts'
 import { eventStreamOf, streamedAnswer } from './told-stream.ts'
+import type { Decision } from './policies/acl.ts'
 import { withoutKeys } from './policies/key-filter.ts'
-
-/** What a caller's policies say about one request. */
-export interface Judgement {
-  readonly allowed: boolean
-  readonly sudo: boolean
-  readonly limitMax?: number
-  /** Whether the caller may see a name of the list that it asks for; absent: all of them. */
-  readonly keeps?: (key: string) => boolean
-}
-
-export interface Question {
-  readonly operation: EngineVerb | 'help'
-  readonly path: string
-  readonly data: Readonly<Record<string, unknown>>
-  readonly wrapTtlSeconds: number | undefined
-}
-
-/** A caller with its policies, and what its token costs with this use. */
-export interface Admitted {
-  readonly caller: Caller
-  judge(question: Question): Judgement
-  /** Whether there may be anything for the caller below a path, which ends with a slash. */
-  reaches(path: string): boolean
-  /** Whether the token is still one: for answers that go on. */
-  lasts(): boolean
-  /** Resolves once the use is written down; absent for a token that may be used as often as one likes. */
-  readonly used?: Promise<unknown>
-  /** To be called after the last use that the token had. */
-  readonly spent?: () => Promise<void>
-}
+import type { Admitted } from './tokens/token-admission.ts'
 
 /** What the way through the core needs of it. */
 export interface Core {
@@ -74,6 +46,9 @@ export interface Core {
   readonly nobody: Admitted
   now(): number
 }
+
+/** What a caller that is let in may do besides. */
+type Grant = Pick<Decision, 'sudo' | 'keeps' | 'limit'>
 
 /** Most characters of a body from somebody without a token: what it costs to read is bounded for who may do nothing. */
 const NOBODYS_BODY_MAX = 1 << 20
@@ -189,15 +164,15 @@ async function attempt(core: Core, request: Request): Promise<Answer> {
     : {}
   const engineCall = place && new RequestCall(core, request, place, body)
   const verb = verbOf(head.verb, input, match?.path, engineCall)
-  const judgement = judgementOf(request, verb, body)
+  const grant = grantOf(request, verb, body)
   if (!place || !engineCall) throw new Rejection(404, `no handler for route "${head.path}". route entry not found.`)
   if (!match) throw new Rejection(404, oneError('unsupported path'))
-  if (!judgement.sudo && needsSudo(match.path, verb)) throw denied()
+  if (!grant.sudo && needsSudo(match.path, verb)) throw denied()
   const handler = match.path.handlers[verb]
   if (!handler) throw new Rejection(405, match.path.whileSealed ? [] : oneError('unsupported operation'))
   // An answer that was to be wrapped must not go out bare.
   if (head.wrapping) throw new Rejection(400, 'response wrapping is not offered yet')
-  engineCall.isJudged(verb, judgement)
+  engineCall.isGranted(verb, grant)
   const outcome = handler(input, engineCall)
   // No `await` where nothing is waited for: between a handler's reads and its commit nobody else may come in.
   const reply = outcome instanceof Promise ? await outcome : outcome
@@ -206,8 +181,8 @@ async function attempt(core: Core, request: Request): Promise<Answer> {
     return streamedAnswer(reply.stream, { check, hops: request.call.hops, raw })
   }
   if (reply?.batch) await place.mount.storage.commit(reply.batch)
-  const isNarrow = judgement.keeps !== undefined || judgement.limitMax !== undefined
-  const shown = reply && isNarrow ? await inTurns(narrowed(reply, judgement), engineCall) : reply
+  const isNarrow = grant.keeps !== undefined || grant.limit !== undefined
+  const shown = reply && isNarrow ? await inTurns(narrowed(reply, grant), engineCall) : reply
   return answerOf(shown, head.verb, warningsOf(match, body, shown))
 }
 
@@ -215,16 +190,16 @@ async function attempt(core: Core, request: Request): Promise<Answer> {
 function checkAgain(core: Core, request: Request, verb: EngineVerb, body: RequestBody): void {
   if (!core.isActive) throw new Rejection(503, 'Vault is sealed')
   if (!request.admitted.lasts()) throw new Rejection(403, 'permission denied')
-  judgementOf(request, verb, body)
+  grantOf(request, verb, body)
 }
 
 /** What of a list its caller may see, also where the engine knows nothing of policies' limits. */
-function* narrowed(reply: Reply, { keeps, limitMax = 0 }: Judgement): Steps<Reply> {
+function* narrowed(reply: Reply, { keeps, limit = 0 }: Grant): Steps<Reply> {
   const kept = keeps ? yield* filtered(reply, keeps) : reply
-  if (limitMax <= 0 || kept.data instanceof JsonText) return kept
+  if (limit <= 0 || kept.data instanceof JsonText) return kept
   const keys = kept.data?.['keys']
-  if (!Array.isArray(keys) || keys.length <= limitMax) return kept
-  const first = new Set<unknown>(keys.slice(0, limitMax))
+  if (!Array.isArray(keys) || keys.length <= limit) return kept
+  const first = new Set<unknown>(keys.slice(0, limit))
   return yield* filtered(kept, (key) => first.has(key))
 }
 
@@ -234,11 +209,11 @@ function* filtered({ data, warnings }: Reply, keeps: (key: string) => boolean): 
   return { data: yield* withoutKeys(data ?? {}, keeps), ...(warnings && { warnings }) }
 }
 
-const OPEN: Judgement = { allowed: true, sudo: true }
-const OPEN_WITHOUT_SUDO: Judgement = { allowed: true, sudo: false }
+const OPEN: Grant = { sudo: true }
+const OPEN_WITHOUT_SUDO: Grant = { sudo: false }
 
 /** Throws a Rejection (403) for what the caller's policies do not allow. */
-function judgementOf(request: Request, verb: EngineVerb, body: RequestBody): Judgement {
+function grantOf(request: Request, verb: EngineVerb, body: RequestBody): Grant {
   const { isOpen, match } = request
   const { withoutToken } = match?.path ?? {}
   if (isOpen) return withoutToken ? OPEN_WITHOUT_SUDO : OPEN
@@ -263,16 +238,16 @@ function verbOf(verb: Verb, input: object, path: Path | undefined, call: EngineC
   return isThere === false ? 'create' : 'update'
 }
 
-function judged(request: Request, operation: EngineVerb, { data }: RequestBody): Judgement {
+function judged(request: Request, operation: EngineVerb, { data }: RequestBody): Grant {
   const { admitted, head } = request
   const ask = (path: string) => admitted.judge({ operation, path, data, wrapTtlSeconds: head.wrapping?.ttlSeconds })
-  const judgement = ask(head.path)
-  if (!judgement.allowed) throw denied()
-  if (!request.head.path.endsWith('/') || !isSlashIgnored(request)) return judgement
+  const decision = ask(head.path)
+  if (!decision.allowed) throw denied()
+  if (!request.head.path.endsWith('/') || !isSlashIgnored(request)) return decision
   // It means the same without the slash: a rule that denies the one must not be passed by writing the other.
   const bare = ask(head.path.slice(0, -1))
   if (!bare.allowed) throw denied()
-  return { ...judgement, sudo: judgement.sudo && bare.sudo }
+  return { ...decision, sudo: decision.sudo && bare.sudo }
 }
 
 /** A list's path always ends with a slash, and rules know that; a path that takes the rest makes of it what it likes. */
@@ -330,10 +305,10 @@ class RequestCall implements EngineCall {
   }
 
   /** What is known once the caller's policies were asked. */
-  isJudged(verb: EngineVerb, { limitMax, sudo }: Judgement): void {
+  isGranted(verb: EngineVerb, { limit, sudo }: Grant): void {
     this.verb = verb
     this.sudo = sudo
-    this.limitMax = limitMax
+    this.limitMax = limit
   }
 
   readonly allows: EngineCall['allows'] = (operation, path, data = {}) =>

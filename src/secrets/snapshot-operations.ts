@@ -11,13 +11,12 @@
 import { PassThrough, Readable } from 'node:stream'
 import { isOutOfSpace } from '../barrier/barrier.ts'
 import { KEY_PATHS } from '../barrier/seal.ts'
-import { Rejection } from '../engines/engine.ts'
+import { denied, Rejection } from '../engines/engine.ts'
 import { Fault, Refusal, type RefusalCode } from '../kit/errors.ts'
 import type { AnyOperation, Call, Chunk, Operation } from '../kit/operation.ts'
 import { queryBoolean, schema } from '../kit/schema.ts'
-import { denied } from './answer.ts'
 import type { SecretsCore } from './core.ts'
-import type { Question } from './handle.ts'
+import type { AccessRequest } from './policies/acl.ts'
 
 export interface RestoreOptions {
   readonly force: boolean
@@ -71,7 +70,7 @@ interface Door {
 async function admitted(
   core: SecretsCore,
   call: Call,
-  operation: Question['operation'],
+  operation: AccessRequest['operation'],
   paths: readonly Door['path'][],
 ): Promise<void> {
   try {

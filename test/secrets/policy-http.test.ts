@@ -3,6 +3,7 @@ import { Agent, request } from 'node:http'
 import { test } from 'node:test'
 import type { TestContext } from 'node:test'
 import type { Core } from '../../src/secrets/handle.ts'
+import type { AccessRequest } from '../../src/secrets/policies/acl.ts'
 import { InFlight } from '../../src/secrets/in-flight.ts'
 import { RequestCounts } from '../../src/secrets/request-counts.ts'
 import { listenTo } from '../helpers/core-listener.ts'
@@ -97,10 +98,7 @@ class CaseCore implements Core {
     const caller = { ...this.nobody.caller, tokenHash: token, tokenType: 'service' as const, policies: found.names }
     return {
       caller,
-      judge(question: Parameters<ReturnType<Core['admit']>['judge']>[0]) {
-        const { allowed, keeps, limit, sudo } = acl.decide(question)
-        return { allowed, sudo, ...(limit === undefined ? {} : { limitMax: limit }), ...(keeps ? { keeps } : {}) }
-      },
+      judge: (asked: AccessRequest) => acl.decide(asked),
       reaches: (path: string) => acl.allowsAnythingUnder(path),
       lasts: () => true,
     }

@@ -2,7 +2,7 @@
 import { randomBytes, randomUUID } from 'node:crypto'
 import * as v from 'valibot'
 import { Fault } from '../../kit/errors.ts'
-import { textRecord } from '../text-record.ts'
+import { textRecord } from '../../engines/text-record.ts'
 
 export const MOUNTS_PREFIX = 'core/mounts/'
 /** What the path of an auth method's mount begins with. */

@@ -1,9 +1,7 @@
 /** `sys/policies/acl` and the older `sys/policy`: reading and writing policies. */
 import type { EngineCall, Path, Reply } from '../../engines/engine.ts'
-import { path, Rejection } from '../../engines/engine.ts'
+import { denied, path, Rejection } from '../../engines/engine.ts'
 import { boolean, duration, inPath, integer, text } from '../../engines/fields.ts'
-import type { SecretsCore } from '../core.ts'
-import { denied } from '../answer.ts'
 import { canonicalName } from './policy-name.ts'
 import type { PolicyChange, PolicyRecord, PolicyStore } from './policy-store.ts'
 
@@ -25,7 +23,7 @@ type Settings = {
   readonly [K in keyof typeof SETTINGS]: (typeof SETTINGS)[K]['fallback']
 }
 
-export function policyPaths(core: SecretsCore): Path[] {
+export function policyPaths(core: { readonly open: { readonly policies: PolicyStore } }): Path[] {
   const store = () => core.open.policies
   return [
     path({

@@ -3,11 +3,11 @@
  * server should see that it was, and from where. Names of attempts are no secret; shares and tokens never come here.
  */
 import type { EngineCall } from '../../engines/engine.ts'
-import type { SecretsCore } from '../core.ts'
+import type { MadeWith } from './core-parts.ts'
 
 export type Tell = (what: string, call: EngineCall, more?: Readonly<Record<string, string | number>>) => void
 
-export function sealLog(core: SecretsCore): Tell {
+export function sealLog(core: MadeWith<'logger'>): Tell {
   return (what, { caller, remote }, more = {}) => {
     const who = caller.accessor === '' ? {} : { accessor: caller.accessor }
     core.options.logger.info(what, { ...more, remote: remote ?? '', ...who })

@@ -1,7 +1,7 @@
 /** `sys/plugins/catalog`: which engines can be enabled. All are built in; none can be added or taken away. */
 import { type Engine, path, type Path, Rejection } from '../../engines/engine.ts'
 import { inPath, text } from '../../engines/fields.ts'
-import type { SecretsCore } from '../core.ts'
+import type { MadeWith } from './core-parts.ts'
 import { builtinVersion } from '../mounts/mount-info.ts'
 
 const TYPES = ['auth', 'database', 'secret'] as const
@@ -9,7 +9,11 @@ type CatalogType = (typeof TYPES)[number]
 
 const TYPE = { type: inPath('`auth`, `database` or `secret`') }
 
-export function catalogPaths(core: SecretsCore): Path[] {
+export interface CatalogParts extends MadeWith<'version'> {
+  readonly engines: readonly Engine[]
+}
+
+export function catalogPaths(core: CatalogParts): Path[] {
   return [
     path({
       pattern: 'plugins/catalog',
@@ -49,12 +53,12 @@ function typeOf(given: string): CatalogType {
   return type
 }
 
-function namesOf({ engines }: SecretsCore, type: CatalogType): string[] {
+function namesOf({ engines }: CatalogParts, type: CatalogType): string[] {
   const offered = engines.filter((each: Engine) => !each.isSingle && (each.kind ?? 'secret') === type)
   return offered.map((each) => each.type).sort()
 }
 
-function detail(core: SecretsCore, type: CatalogType) {
+function detail(core: CatalogParts, type: CatalogType) {
   const version = builtinVersion(core.options.version)
   return (name: string) => ({ builtin: true, deprecation_status: 'supported', name, type, version })
 }

@@ -1,7 +1,8 @@
 /** `sys/config`: settings that are kept with the core, and the process's own, to be looked at. */
 import { path, type Path, Rejection } from '../../engines/engine.ts'
 import { boolean, commaList, inPath, textList } from '../../engines/fields.ts'
-import type { SecretsCore } from '../core.ts'
+import type { MadeWith, Opened } from './core-parts.ts'
+import type { SystemSettings } from './system-settings.ts'
 import { CORS_HEADERS } from './system-settings.ts'
 
 const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}$/
@@ -12,7 +13,9 @@ const HEADERS_MAX = 256
 /** Origins and header names of a list; each origin is compared with each request of a browser. */
 const CORS_LIST_MAX = 1000
 
-export function configPaths(core: SecretsCore): Path[] {
+type Settings = Opened<{ readonly settings: SystemSettings }>
+
+export function configPaths(core: Settings & MadeWith<'surroundings'>): Path[] {
   return [
     path({
       pattern: 'config/state/sanitized',
@@ -26,7 +29,7 @@ export function configPaths(core: SecretsCore): Path[] {
   ]
 }
 
-function corsPath(core: SecretsCore): Path {
+function corsPath(core: Settings): Path {
   const setting = () => core.open.settings.cors
   return path({
     pattern: 'config/cors',
@@ -96,7 +99,7 @@ function isOrigin(text: string): boolean {
   return URL.canParse(text) && /^[a-z][a-z0-9+.-]*:\/\/[^/?#@\s]+$/i.test(text)
 }
 
-function auditedHeaderPaths(core: SecretsCore): Path[] {
+function auditedHeaderPaths(core: Settings): Path[] {
   const setting = () => core.open.settings.auditedHeaders
   return [
     path({
@@ -132,7 +135,7 @@ function auditedHeaderPaths(core: SecretsCore): Path[] {
   ]
 }
 
-function uiHeaderPaths(core: SecretsCore): Path[] {
+function uiHeaderPaths(core: Settings): Path[] {
   const setting = () => core.open.settings.uiHeaders
   return [
     path({

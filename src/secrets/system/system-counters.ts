@@ -1,14 +1,14 @@
 /** What has been here: `sys/version-history` and `sys/internal/counters`. */
 import type { Storage } from '../../barrier/storage.ts'
 import { path, type Path } from '../../engines/engine.ts'
-import type { SecretsCore } from '../core.ts'
+import type { Opened } from './core-parts.ts'
 import { TOKENS_PREFIX } from '../tokens/token-entry.ts'
 import { keptVersions } from './version-note.ts'
 
 /** Entries that are counted before others have their turn: a few milliseconds. */
 const COUNTED_AT_ONCE = 5000
 
-export function counterPaths(core: SecretsCore): Path[] {
+export function counterPaths(core: Opened<{ readonly storage: Storage }>): Path[] {
   return [
     path({
       pattern: 'version-history',

@@ -2,10 +2,11 @@
  * How the core is, and what it is to others: what load balancers and clients ask before anything else. Most of it answers
  * in every state. Fields that have no meaning here are there because some client cannot do without them.
  */
+import type { Barrier } from '../../barrier/barrier.ts'
 import { hostname } from 'node:os'
 import { path, type Path, Rejection, type Reply } from '../../engines/engine.ts'
 import { boolean, integer } from '../../engines/fields.ts'
-import type { SecretsCore } from '../core.ts'
+import type { CoreState, MadeWith, Timed } from './core-parts.ts'
 
 const NOT_INITIALISED = 501
 const SEALED = 503
@@ -13,11 +14,15 @@ const ACTIVE = 200
 /** These never have a body. */
 const BODILESS = new Set([204, 205, 304])
 
-export function healthPaths(core: SecretsCore): Path[] {
+export interface HealthParts extends CoreState, Timed, MadeWith<'version' | 'surroundings'> {
+  readonly barrier: Pick<Barrier, 'integrity'>
+}
+
+export function healthPaths(core: HealthParts): Path[] {
   return [healthPath(core), ...standingPaths(core), ...replicationPaths()]
 }
 
-function healthPath(core: SecretsCore): Path {
+function healthPath(core: HealthParts): Path {
   return path({
     pattern: 'health',
     summary: 'The state of this server, as a status code and in words',
@@ -43,14 +48,14 @@ function healthPath(core: SecretsCore): Path {
   })
 }
 
-function codeOf(core: SecretsCore, codes: { activecode: number; sealedcode: number; uninitcode: number }): number {
+function codeOf(core: HealthParts, codes: { activecode: number; sealedcode: number; uninitcode: number }): number {
   const code = !core.isInitialised ? codes.uninitcode : core.isActive ? codes.activecode : codes.sealedcode
   // Lower ones announce another answer, higher ones do not exist.
   if (code < 200 || code > 599) throw new Rejection(400, 'a status code is a number from 200 to 599')
   return code
 }
 
-function health(core: SecretsCore): Record<string, unknown> {
+function health(core: HealthParts): Record<string, unknown> {
   const mode = core.isActive ? 'disabled' : 'unknown'
   const { warnings } = core.barrier.integrity
   return {
@@ -69,7 +74,7 @@ function health(core: SecretsCore): Record<string, unknown> {
 }
 
 /** One server, which is therefore the active one. */
-function standingPaths(core: SecretsCore): Path[] {
+function standingPaths(core: MadeWith<'version' | 'surroundings'>): Path[] {
   return [
     path({
       pattern: 'leader',

@@ -4,9 +4,13 @@ import os from 'node:os'
 import { path, type Path, Rejection, type Reply } from '../../engines/engine.ts'
 import { text } from '../../engines/fields.ts'
 import { messageOf } from '../../kit/errors.ts'
-import type { SecretsCore } from '../core.ts'
+import type { MadeWith, Timed } from './core-parts.ts'
 
-export function hostPaths(core: SecretsCore): Path[] {
+export interface HostParts extends Timed, MadeWith<'surroundings'> {
+  readonly inFlight: { told(): Record<string, unknown> }
+}
+
+export function hostPaths(core: HostParts): Path[] {
   return [
     path({
       pattern: 'host-info',
@@ -29,7 +33,7 @@ export function hostPaths(core: SecretsCore): Path[] {
   ]
 }
 
-async function metrics({ options: { surroundings } }: SecretsCore, format: string): Promise<Reply> {
+async function metrics({ options: { surroundings } }: HostParts, format: string): Promise<Reply> {
   if (format !== '' && format !== 'json' && format !== 'prometheus') {
     throw new Rejection(400, `metric response format "${format.slice(0, 64)}" unknown`)
   }
@@ -40,7 +44,7 @@ async function metrics({ options: { surroundings } }: SecretsCore, format: strin
   return { text: { body, contentType: 'text/plain; version=0.0.4; charset=utf-8' } }
 }
 
-async function hostInfo(core: SecretsCore): Promise<Reply> {
+async function hostInfo(core: HostParts): Promise<Reply> {
   const { disk, warnings } = await disks(core.options.surroundings?.directories ?? ['/'])
   const cores = os.cpus()
   const data = {

@@ -1,7 +1,8 @@
 /** `sys/mounts`, `sys/auth` and `sys/remount`: what is enabled where. */
 import { path, type Path, Rejection, type Reply } from '../../engines/engine.ts'
 import { inPath, type InputOf, text } from '../../engines/fields.ts'
-import type { SecretsCore } from '../core.ts'
+import type { MountChanges } from '../mounts/mount-changes.ts'
+import type { MadeWith, Opened } from './core-parts.ts'
 import { mountInfo, tuneInfo } from '../mounts/mount-info.ts'
 import { AUTH_PREFIX, isAuthPath } from '../mounts/mount-record.ts'
 import {
@@ -12,15 +13,17 @@ import {
   TUNE_FIELDS,
   tunedRecord,
 } from '../mounts/mount-settings.ts'
-import type { Mount } from '../mounts/mounts.ts'
+import type { Mount, MountTable } from '../mounts/mounts.ts'
 
 const AT = { path: inPath('Where it is or is to be') }
 
-export function mountPaths(core: SecretsCore): Path[] {
+type MountParts = MadeWith<'version'> & Opened<{ readonly mounts: MountTable; readonly mountChanges: MountChanges }>
+
+export function mountPaths(core: MountParts): Path[] {
   return [...secretMountPaths(core), ...authMountPaths(core), ...remountPaths(core)]
 }
 
-function secretMountPaths(core: SecretsCore): Path[] {
+function secretMountPaths(core: MountParts): Path[] {
   return [
     path({
       pattern: 'mounts',
@@ -60,7 +63,7 @@ function secretMountPaths(core: SecretsCore): Path[] {
   ]
 }
 
-function authMountPaths(core: SecretsCore): Path[] {
+function authMountPaths(core: MountParts): Path[] {
   return [
     path({
       pattern: 'auth',
@@ -98,7 +101,7 @@ function authMountPaths(core: SecretsCore): Path[] {
   ]
 }
 
-function remountPaths(core: SecretsCore): Path[] {
+function remountPaths(core: MountParts): Path[] {
   return [
     path({
       pattern: 'remount',
@@ -122,7 +125,7 @@ function remountPaths(core: SecretsCore): Path[] {
   ]
 }
 
-function listed(core: SecretsCore, areAuth: boolean): Record<string, unknown> {
+function listed(core: MountParts, areAuth: boolean): Record<string, unknown> {
   const mounts = core.open.mounts.all().filter(({ record }) => isAuthPath(record.path) === areAuth)
   return Object.fromEntries(
     mounts.map((mount) => {
@@ -132,13 +135,13 @@ function listed(core: SecretsCore, areAuth: boolean): Record<string, unknown> {
   )
 }
 
-function tuning(core: SecretsCore, wanted: string): Reply {
+function tuning(core: MountParts, wanted: string): Reply {
   const mount = core.open.mounts.get(wanted)
   if (!mount) throw new Rejection(400, `cannot fetch sysview for path "${wanted}"`)
   return { data: tuneInfo(mount), flattened: true }
 }
 
-async function tune(core: SecretsCore, wanted: string, input: InputOf<typeof TUNE_FIELDS>): Promise<Reply | undefined> {
+async function tune(core: MountParts, wanted: string, input: InputOf<typeof TUNE_FIELDS>): Promise<Reply | undefined> {
   const warnings: string[] = []
   await core.open.mountChanges.tune(wanted, (record, mount: Mount) => {
     return tunedRecord(record, mount, input, (warning) => warnings.push(warning))
@@ -147,7 +150,7 @@ async function tune(core: SecretsCore, wanted: string, input: InputOf<typeof TUN
 }
 
 async function enable(
-  core: SecretsCore,
+  core: MountParts,
   wanted: string,
   input: InputOf<typeof ENABLE_FIELDS>,
 ): Promise<Reply | undefined> {
@@ -157,7 +160,7 @@ async function enable(
   return warnings.length > 0 ? { data: null, warnings } : undefined
 }
 
-async function remount(core: SecretsCore, from: string, to: string): Promise<Reply> {
+async function remount(core: MountParts, from: string, to: string): Promise<Reply> {
   if (from === '') throw new Rejection(400, 'both "from" and "to" path must be specified as a string')
   if (to === '') throw new Rejection(400, 'both "from" and "to" path must be specified as a string')
   const [source, target] = [mountPath(from), mountPath(to)]

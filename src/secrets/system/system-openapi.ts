@@ -3,8 +3,8 @@ import { LRUCache } from 'lru-cache'
 import { type Caller, path, type Path } from '../../engines/engine.ts'
 import { boolean, type Field } from '../../engines/fields.ts'
 import { type JsonSchema, JsonText } from '../../kit/operation.ts'
-import type { SecretsCore } from '../core.ts'
-import type { Mount } from '../mounts/mounts.ts'
+import type { Judging, MadeWith, Opened } from './core-parts.ts'
+import type { Mount, MountTable } from '../mounts/mounts.ts'
 
 /** A mount's place in the document: its own, or one that stands for all of its type. */
 interface Place {
@@ -18,7 +18,9 @@ interface Place {
 /** Places whose text is kept: some fifteen kilobytes each. */
 const KEPT_MAX = 256
 
-export function openApiPaths(core: SecretsCore): Path[] {
+type DocumentParts = Judging & MadeWith<'version'> & Opened<{ readonly mounts: MountTable }>
+
+export function openApiPaths(core: DocumentParts): Path[] {
   const texts = new PlaceTexts()
   return [
     path({
@@ -61,7 +63,7 @@ class PlaceTexts {
 }
 
 /** Who has no token is told what every core has, and no mount's name. */
-function placesOf(core: SecretsCore, caller: Caller, areGeneric: boolean): Place[] {
+function placesOf(core: DocumentParts, caller: Caller, areGeneric: boolean): Place[] {
   const acl = caller.tokenHash === '' ? undefined : core.aclOf(caller)
   const places = new Map<string, Place>()
   for (const mount of core.open.mounts.all()) {

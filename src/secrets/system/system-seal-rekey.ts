@@ -3,11 +3,12 @@
  * (`rotate/`) with one; each pair is about one attempt. All of them take a token that has sudo, the older ones also callers
  * without a token where the configuration says so.
  */
+import type { Barrier } from '../../barrier/barrier.ts'
 import { Rekey, type RekeyResult, type RekeyStatus, type VerificationStatus } from '../../barrier/seal-rekey.ts'
 import { decodeShare } from '../../barrier/shares.ts'
 import { path, type Path, type PathDeclaration, Rejection, type Reply } from '../../engines/engine.ts'
 import { boolean, type Fields, integer, text, textList } from '../../engines/fields.ts'
-import type { SecretsCore } from '../core.ts'
+import type { MadeWith } from './core-parts.ts'
 import type { PgpRate } from './pgp-rate.ts'
 import { checkCancel, withoutTokenWhile } from './seal-access.ts'
 import { sealLog, type Tell } from './seal-log.ts'
@@ -49,7 +50,11 @@ const envelopedFamily = (prefix: string): Family => ({
   reply: (body) => ({ data: body }),
 })
 
-export function rekeyPaths(core: SecretsCore, pgpRate: PgpRate): Path[] {
+export interface RekeyParts extends MadeWith<'seal' | 'logger' | 'unauthed'> {
+  readonly barrier: Barrier
+}
+
+export function rekeyPaths(core: RekeyParts, pgpRate: PgpRate): Path[] {
   const { barrier, options } = core
   const tell = sealLog(core)
   const isAllowed = () => options.unauthed?.rekey() ?? false

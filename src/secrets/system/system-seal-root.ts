@@ -3,15 +3,16 @@
  * without an envelope, and a newer one with it. They are about one attempt. Both take a token that has sudo, the older one
  * also callers without a token where the configuration says so.
  */
+import type { Barrier } from '../../barrier/barrier.ts'
 import { decodeToken, Generation, type GenerationStatus } from '../../barrier/seal-generation.ts'
 import { decodeShare } from '../../barrier/shares.ts'
 import { type EngineCall, path, type Path } from '../../engines/engine.ts'
 import { text } from '../../engines/fields.ts'
-import type { SecretsCore } from '../core.ts'
+import type { MadeWith, Opened, Timed } from './core-parts.ts'
 import type { PgpRate } from './pgp-rate.ts'
 import { checkCancel, withoutTokenWhile } from './seal-access.ts'
 import { sealLog, type Tell } from './seal-log.ts'
-import { ROOT_TOKEN_LENGTH } from '../tokens/token-store.ts'
+import { ROOT_TOKEN_LENGTH, type TokenStore } from '../tokens/token-store.ts'
 
 const START = {
   nonce: text('The name of the attempt that is to be cancelled', { fallback: '' }),
@@ -23,7 +24,14 @@ const SHARE = {
   nonce: text('The name of the attempt', { fallback: '' }),
 }
 
-export function generateRootPaths(core: SecretsCore, pgpRate: PgpRate): Path[] {
+export interface RootParts
+  extends Timed,
+    Opened<{ readonly tokens: TokenStore }>,
+    MadeWith<'seal' | 'logger' | 'unauthed'> {
+  readonly barrier: Barrier
+}
+
+export function generateRootPaths(core: RootParts, pgpRate: PgpRate): Path[] {
   const generation = new Generation(core.options.seal, core.barrier, {
     tokenLength: ROOT_TOKEN_LENGTH,
     make() {

@@ -1,9 +1,11 @@
 /** The key that entries are encrypted with: which one it is, and when it gives way to the next. */
+import type { Storage } from '../../barrier/storage.ts'
+import type { Barrier } from '../../barrier/barrier.ts'
 import * as v from 'valibot'
 import { type EngineCall, path, type Path, Rejection } from '../../engines/engine.ts'
 import { boolean, duration, integer } from '../../engines/fields.ts'
 import { Fault } from '../../kit/errors.ts'
-import type { SecretsCore } from '../core.ts'
+import type { MadeWith, Opened, Timed } from './core-parts.ts'
 import { sealLog } from './seal-log.ts'
 
 const CONFIG_PATH = 'core/rotate-config'
@@ -24,7 +26,11 @@ export type RotateConfig = v.InferOutput<typeof configSchema>
 
 const DEFAULTS: RotateConfig = { enabled: true, operationsMax: OPERATIONS_MAX, intervalSeconds: 0 }
 
-export function rotatePaths(core: SecretsCore): Path[] {
+interface Rotated {
+  readonly barrier: Pick<Barrier, 'rotate' | 'status'>
+}
+
+export function rotatePaths(core: Rotated & MadeWith<'logger'>): Path[] {
   const tell = sealLog(core)
   const rotate = async (_input: object, call: EngineCall) => {
     const term = await core.barrier.rotate()
@@ -88,7 +94,7 @@ function rotateConfig(entry: Buffer | undefined): RotateConfig {
 }
 
 /** Whether the active key has served long enough. The barrier is open. */
-export function isRotationDue(core: SecretsCore): boolean {
+export function isRotationDue(core: Rotated & Timed & Opened<{ readonly storage: Storage }>): boolean {
   const { enabled, intervalSeconds, operationsMax } = rotateConfig(core.open.storage.get(CONFIG_PATH))
   const { encryptions, installedAtMs } = core.barrier.status
   const isOld = intervalSeconds > 0 && core.now() - installedAtMs >= intervalSeconds * 1000

@@ -1,17 +1,27 @@
 /** Making the barrier, opening it and sealing it. These answer before there is anybody who could have a token. */
+import type { Put } from '../../barrier/storage.ts'
+import type { Barrier } from '../../barrier/barrier.ts'
 import type { InitialSplit } from '../../barrier/seal-init.ts'
 import { StaticKeyFault } from '../../barrier/seal-static.ts'
 import { decodeShare } from '../../barrier/shares.ts'
 import { path, type Path, type Reply } from '../../engines/engine.ts'
 import { boolean, type Field, integer, text, textList } from '../../engines/fields.ts'
 import { messageOf, Refusal } from '../../kit/errors.ts'
-import type { SecretsCore } from '../core.ts'
+import type { CoreState, MadeWith } from './core-parts.ts'
 import type { PgpRate } from './pgp-rate.ts'
 import { sealLog } from './seal-log.ts'
 
 const STORAGE_TYPE = 'sqlite'
 
-export function sealPaths(core: SecretsCore, pgpRate: PgpRate): Path[] {
+export interface SealParts extends CoreState, MadeWith<'seal' | 'version' | 'logger'> {
+  readonly barrier: Pick<Barrier, 'isSealed'>
+  /** What a fresh core begins with. */
+  beginning(): { readonly puts: readonly Put[]; readonly rootToken: string }
+  activateOrSeal(): Promise<void>
+  seal(): Promise<void>
+}
+
+export function sealPaths(core: SealParts, pgpRate: PgpRate): Path[] {
   const { seal } = core.options
   const tell = sealLog(core)
   const bareStatus = (): Reply => ({ bare: sealStatus(core) })
@@ -76,7 +86,7 @@ export function sealPaths(core: SecretsCore, pgpRate: PgpRate): Path[] {
 
 const KEY_OR_RESET = "'key' must be specified in request body as JSON, or 'reset' set to true"
 
-function initPath(core: SecretsCore, pgpRate: PgpRate): Path {
+function initPath(core: SealParts, pgpRate: PgpRate): Path {
   const { seal } = core.options
   return path({
     pattern: 'init',
@@ -115,7 +125,7 @@ function initPath(core: SecretsCore, pgpRate: PgpRate): Path {
 }
 
 /** After an initialisation: whatever keeps it from opening, the answer with the keys goes out. */
-async function openOwn(core: SecretsCore): Promise<void> {
+async function openOwn(core: SealParts): Promise<void> {
   try {
     if (await core.options.seal.openUnattended()) await core.activateOrSeal()
   } catch (error) {
@@ -124,7 +134,7 @@ async function openOwn(core: SecretsCore): Promise<void> {
 }
 
 /** What is wrong with the machine's key names its files: the caller is told where to look, the log has the rest. */
-async function withMachineKey<T>(core: SecretsCore, change: () => Promise<T>): Promise<T> {
+async function withMachineKey<T>(core: SealParts, change: () => Promise<T>): Promise<T> {
   try {
     return await change()
   } catch (error) {
@@ -151,7 +161,7 @@ export function base64(values: readonly Buffer[]): string[] {
 }
 
 /** In the members, and their order, that stock clients have always seen. */
-function sealStatus(core: SecretsCore): Record<string, unknown> {
+function sealStatus(core: SealParts): Record<string, unknown> {
   const status = core.options.seal.status
   return {
     type: status.type,

@@ -4,12 +4,14 @@
  */
 import { type Caller, path, type Path, Rejection } from '../../engines/engine.ts'
 import { inPath } from '../../engines/fields.ts'
-import type { SecretsCore } from '../core.ts'
+import type { Judging, MadeWith, Opened } from './core-parts.ts'
 import { mountInfo, publicMountInfo } from '../mounts/mount-info.ts'
 import { AUTH_PREFIX, isAuthPath } from '../mounts/mount-record.ts'
-import type { Mount } from '../mounts/mounts.ts'
+import type { Mount, MountTable } from '../mounts/mounts.ts'
 
-export function uiMountPaths(core: SecretsCore): Path[] {
+type MountParts = Judging & MadeWith<'version'> & Opened<{ readonly mounts: MountTable }>
+
+export function uiMountPaths(core: MountParts): Path[] {
   return [
     path({
       pattern: 'internal/ui/mounts',
@@ -47,12 +49,12 @@ export function uiMountPaths(core: SecretsCore): Path[] {
   ]
 }
 
-function seen(core: SecretsCore, caller: Caller, mount: Mount): Record<string, unknown> | undefined {
+function seen(core: MountParts, caller: Caller, mount: Mount): Record<string, unknown> | undefined {
   if (reaches(core, caller, mount)) return mountInfo(mount, core.options.version)
   return mount.record.config.listingVisibility === 'unauth' ? publicMountInfo(mount) : undefined
 }
 
 /** Whether the caller's policies allow anything at or below a mount. */
-function reaches(core: SecretsCore, caller: Caller, { record }: Mount): boolean {
+function reaches(core: MountParts, caller: Caller, { record }: Mount): boolean {
   return caller.tokenHash !== '' && core.aclOf(caller).allowsAnythingUnder(record.path)
 }

@@ -1,7 +1,6 @@
 /** The engine behind `sys/`: the core's own endpoints, a list from each of the files that know about them. */
 import type { Engine } from '../../engines/engine.ts'
-import type { SecretsCore } from '../core.ts'
-import { capabilityPaths } from '../policies/capabilities.ts'
+import { capabilityPaths } from './system-capabilities.ts'
 import { policyPaths } from '../policies/policy-paths.ts'
 import { healthPaths } from './system-health.ts'
 import { catalogPaths } from './system-catalog.ts'
@@ -18,7 +17,23 @@ import { PgpRate } from './pgp-rate.ts'
 import { generateRootPaths } from './system-seal-root.ts'
 import { rotatePaths } from './system-seal-rotate.ts'
 
-export function systemEngine(core: SecretsCore): Engine {
+/** Everything that one of the lists uses. */
+export type SystemParts = Parameters<typeof healthPaths>[0] &
+  Parameters<typeof mountPaths>[0] &
+  Parameters<typeof uiMountPaths>[0] &
+  Parameters<typeof hostPaths>[0] &
+  Parameters<typeof configPaths>[0] &
+  Parameters<typeof catalogPaths>[0] &
+  Parameters<typeof counterPaths>[0] &
+  Parameters<typeof openApiPaths>[0] &
+  Parameters<typeof sealPaths>[0] &
+  Parameters<typeof rekeyPaths>[0] &
+  Parameters<typeof generateRootPaths>[0] &
+  Parameters<typeof rotatePaths>[0] &
+  Parameters<typeof policyPaths>[0] &
+  Parameters<typeof capabilityPaths>[0]
+
+export function systemEngine(core: SystemParts): Engine {
   const pgpRate = new PgpRate()
   return {
     type: 'system',

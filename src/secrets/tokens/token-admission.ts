@@ -5,15 +5,28 @@
  * A token with a limited number of uses pays with each of them, also with one that is refused afterwards: what is left
  * is written down before the caller is answered. Two that come at the same time are counted one after the other.
  */
-import { Rejection } from '../../engines/engine.ts'
+import { type Caller, Rejection } from '../../engines/engine.ts'
 import { unknownToken } from '../../kit/errors.ts'
 import type { Identity } from '../../kit/operation.ts'
-import type { Acl, Decision } from '../policies/acl.ts'
-import type { Admitted, Judgement } from '../handle.ts'
+import type { AccessRequest, Acl, Decision } from '../policies/acl.ts'
 import type { TokenEntry } from './token-entry.ts'
 import type { PolicyStore } from '../policies/policy-store.ts'
 import type { TokenRevocation } from './token-revocation.ts'
 import type { KnownToken, TokenStore } from './token-store.ts'
+
+/** A caller with its policies, and what its token costs with this use. */
+export interface Admitted {
+  readonly caller: Caller
+  judge(request: AccessRequest): Decision
+  /** Whether there may be anything for the caller below a path, which ends with a slash. */
+  reaches(path: string): boolean
+  /** Whether the token is still one: for answers that go on. */
+  lasts(): boolean
+  /** Resolves once the use is written down; absent for a token that may be used as often as one likes. */
+  readonly used?: Promise<unknown>
+  /** To be called after the last use that the token had. */
+  readonly spent?: () => Promise<void>
+}
 
 /** What admission needs of the core. */
 export interface Admitting {
@@ -67,7 +80,7 @@ export class Admission {
     const acl = () => this.#core.aclOf(entry)
     return {
       caller,
-      judge: (question) => judgementOf(acl().decide(question)),
+      judge: (request) => acl().decide(request),
       reaches: (path) => acl().allowsAnythingUnder(path),
       lasts: () => this.#core.tokens.isStill(known, this.#core.now()),
     }
@@ -125,8 +138,4 @@ export class Admission {
     await spent?.()
     return told
   }
-}
-
-function judgementOf({ allowed, keeps, limit, sudo }: Decision): Judgement {
-  return { allowed, sudo, ...(limit !== undefined && { limitMax: limit }), ...(keeps && { keeps }) }
 }

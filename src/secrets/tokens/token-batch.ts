@@ -5,7 +5,7 @@
 import * as v from 'valibot'
 import { decrypt, encrypt } from '../../barrier/cipher.ts'
 import { Rejection } from '../../engines/engine.ts'
-import { textRecord } from '../text-record.ts'
+import { textRecord } from '../../engines/text-record.ts'
 import type { TokenEntry } from './token-entry.ts'
 
 export const BATCH_KEY_BYTES = 32

@@ -2,7 +2,7 @@
 import type { AuthBlock, EngineCall, Reply } from '../../engines/engine.ts'
 import { Rejection } from '../../engines/engine.ts'
 import { boolean, FieldError, integer, secondsOf, text, textList, textMap } from '../../engines/fields.ts'
-import type { SecretsCore } from '../core.ts'
+import type { TokenParts } from './token-parts.ts'
 import { randomName, type TokenEntry } from './token-entry.ts'
 import { tokenMountRules } from './token-mount.ts'
 import { grantedPolicies, matchesGlob } from './token-policies.ts'
@@ -45,7 +45,7 @@ interface Order {
 
 /** Makes a token for a caller. Rejects with what the caller got wrong; then there is none. */
 export async function createToken(
-  core: SecretsCore,
+  core: TokenParts,
   input: CreateInput,
   call: EngineCall,
   how: { readonly orphan: boolean; readonly role?: TokenRole },
@@ -61,7 +61,7 @@ export async function createToken(
   return { auth: authBlock(entry, token), warnings }
 }
 
-function parentOf(core: SecretsCore, { caller }: EngineCall): TokenEntry {
+function parentOf(core: TokenParts, { caller }: EngineCall): TokenEntry {
   if (caller.tokenType === 'batch') throw new Rejection(400, 'batch tokens cannot create more tokens')
   const parent = core.open.tokens.findByHash(caller.tokenHash, core.now())
   if (!parent) throw new Rejection(403, 'permission denied')
@@ -70,7 +70,7 @@ function parentOf(core: SecretsCore, { caller }: EngineCall): TokenEntry {
   return parent
 }
 
-function entryOf(core: SecretsCore, order: Order): { entry: TokenEntry; token: string; warnings: string[] } {
+function entryOf(core: TokenParts, order: Order): { entry: TokenEntry; token: string; warnings: string[] } {
   const { call, input, orphan, parent, role } = order
   const type = typeOf(input, role)
   if (input.num_uses < 0) throw new Rejection(400, 'number of uses cannot be negative')
@@ -180,7 +180,7 @@ interface GivenLife {
   readonly warnings: string[]
 }
 
-function lifeFor(core: SecretsCore, order: Order, policies: readonly string[], type: TokenEntry['type']): GivenLife {
+function lifeFor(core: TokenParts, order: Order, policies: readonly string[], type: TokenEntry['type']): GivenLife {
   const { call, input, parent } = order
   const role = type === 'batch' ? undefined : order.role
   const asked = { period: secondsIn(input, 'period'), explicit: secondsIn(input, 'explicit_max_ttl') }
@@ -210,7 +210,7 @@ function lesser(name: string, asked: number, byRole: number): { seconds: number;
   return { seconds, warnings: [warning] }
 }
 
-function missing(core: SecretsCore, policies: readonly string[], nowMs: number): string[] {
+function missing(core: TokenParts, policies: readonly string[], nowMs: number): string[] {
   return policies
     .filter((name) => !core.open.policies.has(name, nowMs))
     .map((name) => `Policy ${JSON.stringify(name)} does not exist`)

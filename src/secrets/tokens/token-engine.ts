@@ -2,14 +2,14 @@
 import type { Engine, EngineCall, Path, Reply } from '../../engines/engine.ts'
 import { oneError, path, Rejection } from '../../engines/engine.ts'
 import { duration, inPath, integer, text } from '../../engines/fields.ts'
-import type { SecretsCore } from '../core.ts'
+import type { TokenParts } from './token-parts.ts'
 import { CREATE_FIELDS, createToken } from './token-create.ts'
 import type { TokenEntry } from './token-entry.ts'
 import { listAccessors, lookedUp } from './token-lookup.ts'
 import { renewToken } from './token-renew.ts'
 import { findRole, rolePaths } from './token-role.ts'
 
-export function tokenEngine(core: SecretsCore): Engine {
+export function tokenEngine(core: TokenParts): Engine {
   return {
     type: 'token',
     description: 'token based credentials',
@@ -30,7 +30,7 @@ const TOKEN = { token: text('The token', { fallback: '' }) }
 const ACCESSOR = { accessor: text('Its accessor', { fallback: '' }) }
 const INCREMENT = { increment: duration('How long it shall live from now on; not promised', { fallback: 0 }) }
 
-function createPaths(core: SecretsCore): Path[] {
+function createPaths(core: TokenParts): Path[] {
   return [
     path({
       pattern: 'create',
@@ -58,21 +58,21 @@ function createPaths(core: SecretsCore): Path[] {
 }
 
 /** The calling token, as it is after this use of it. */
-function own(core: SecretsCore, { caller, token = '' }: EngineCall): TokenEntry {
+function own(core: TokenParts, { caller, token = '' }: EngineCall): TokenEntry {
   const entry = core.open.tokens.entryOf(caller) ?? core.open.tokens.find(token, core.now())
   if (!entry) throw new Rejection(403, 'permission denied')
   return entry
 }
 
 /** The token of an accessor. Throws a Rejection (400). */
-function ofAccessor(core: SecretsCore, accessor: string): TokenEntry {
+function ofAccessor(core: TokenParts, accessor: string): TokenEntry {
   if (accessor === '') throw new Rejection(400, oneError('missing accessor'))
   const entry = core.open.tokens.findByAccessor(accessor, core.now())
   if (!entry) throw new Rejection(400, oneError('invalid accessor'))
   return entry
 }
 
-function lookupPaths(core: SecretsCore): Path[] {
+function lookupPaths(core: TokenParts): Path[] {
   const self = (call: EngineCall): Reply => ({ data: lookedUp(own(core, call), call.token ?? '', call.nowMs) })
   const other = ({ token }: { token: string }, call: EngineCall): Reply => {
     if (token === '' || token === call.token) return self(call)
@@ -114,7 +114,7 @@ function lookupPaths(core: SecretsCore): Path[] {
   ]
 }
 
-function renewPaths(core: SecretsCore): Path[] {
+function renewPaths(core: TokenParts): Path[] {
   return [
     path({
       pattern: 'renew-self',
@@ -144,18 +144,18 @@ function renewPaths(core: SecretsCore): Path[] {
 }
 
 /** Undefined for what is no token. Throws a Rejection (400) where none was named. */
-function named(core: SecretsCore, token: string): TokenEntry | undefined {
+function named(core: TokenParts, token: string): TokenEntry | undefined {
   if (token === '') throw new Rejection(400, 'missing token ID')
   return core.open.tokens.find(token, core.now())
 }
 
-async function revoke(core: SecretsCore, { hash, type }: TokenEntry): Promise<undefined> {
+async function revoke(core: TokenParts, { hash, type }: TokenEntry): Promise<undefined> {
   if (type === 'batch') throw new Rejection(400, 'batch tokens cannot be revoked')
   await core.open.revocation.revoke(hash)
   return undefined
 }
 
-function revokePaths(core: SecretsCore): Path[] {
+function revokePaths(core: TokenParts): Path[] {
   return [
     path({
       pattern: 'revoke-self',
@@ -198,7 +198,7 @@ function revokePaths(core: SecretsCore): Path[] {
   ]
 }
 
-function tidyPath(core: SecretsCore): Path {
+function tidyPath(core: TokenParts): Path {
   return path({
     pattern: 'tidy',
     summary: 'Remove what belongs to no token any more',

@@ -4,7 +4,7 @@ import * as v from 'valibot'
 import type { Put } from '../../barrier/storage.ts'
 import type { Caller } from '../../engines/engine.ts'
 import { Fault } from '../../kit/errors.ts'
-import { textRecord } from '../text-record.ts'
+import { textRecord } from '../../engines/text-record.ts'
 
 export const TOKENS_PREFIX = 'sys/token/'
 

@@ -1,7 +1,7 @@
 /** What a token's holder, and whoever may ask, is told about it; and the list of all of them. */
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { Reply } from '../../engines/engine.ts'
-import type { SecretsCore } from '../core.ts'
+import type { TokenParts } from './token-parts.ts'
 import { type TokenEntry, tokenPaths } from './token-entry.ts'
 
 /** Read, and so decrypted, in one turn of the event loop. */
@@ -45,7 +45,7 @@ function timeText(ms: number): string {
 }
 
 /** Accessors of all tokens, in the order of their hashes; those behind `after`, at most `limit` (0 for all). */
-export async function listAccessors(core: SecretsCore, after: string, limit: number): Promise<Reply> {
+export async function listAccessors(core: TokenParts, after: string, limit: number): Promise<Reply> {
   const { tokens } = core.open
   const keys: string[] = []
   // Behind every token of that accessor: `0` sorts behind the slash.

@@ -1,7 +1,7 @@
 /** Giving a token more time. */
 import type { Reply } from '../../engines/engine.ts'
 import { Rejection } from '../../engines/engine.ts'
-import type { SecretsCore } from '../core.ts'
+import type { TokenParts } from './token-parts.ts'
 import { authBlock } from './token-create.ts'
 import type { TokenEntry } from './token-entry.ts'
 import { tokenMountRules } from './token-mount.ts'
@@ -10,7 +10,7 @@ import { lifeOf } from './token-ttl.ts'
 
 /** `token` is shown to the caller again; empty where it must not be. Rejects with what the caller got wrong. */
 export async function renewToken(
-  core: SecretsCore,
+  core: TokenParts,
   { hash, type }: TokenEntry,
   { token, wishSeconds }: { readonly token: string; readonly wishSeconds: number },
 ): Promise<Reply> {
@@ -35,7 +35,7 @@ export async function renewToken(
 }
 
 /** Of a token with a role, what the role says today, within what the token was made with. */
-function rulesOf(core: SecretsCore, entry: TokenEntry): { periodSeconds: number; explicitMaxSeconds: number } {
+function rulesOf(core: TokenParts, entry: TokenEntry): { periodSeconds: number; explicitMaxSeconds: number } {
   const { explicitMaxTtlSeconds: explicit, periodSeconds: period, role: name } = entry
   if (name === '') return { periodSeconds: period, explicitMaxSeconds: explicit }
   const role = findRole(core, name)

@@ -4,7 +4,7 @@ import type { EngineCall, Path, Reply } from '../../engines/engine.ts'
 import { path, Rejection } from '../../engines/engine.ts'
 import { boolean, commaList, duration, inPath, integer, text } from '../../engines/fields.ts'
 import { Fault } from '../../kit/errors.ts'
-import type { SecretsCore } from '../core.ts'
+import type { TokenParts } from './token-parts.ts'
 import { canonicalNames } from '../policies/policy-name.ts'
 import { AddressRanges } from './token-cidr.ts'
 import { tokenPaths } from './token-entry.ts'
@@ -56,7 +56,7 @@ const FIELDS = {
   token_type: text('service, batch, default-service or default-batch'),
 }
 
-export function findRole(core: SecretsCore, name: string): TokenRole | undefined {
+export function findRole(core: TokenParts, name: string): TokenRole | undefined {
   return parseRole(core.open.storage.get(tokenPaths.role(name)))
 }
 
@@ -86,7 +86,7 @@ const FRESH: Omit<TokenRole, 'name'> = {
 
 type RoleInput = Parameters<NonNullable<Parameters<typeof path<typeof FIELDS>>[0]['update']>>[0]
 
-export function rolePaths(core: SecretsCore): Path[] {
+export function rolePaths(core: TokenParts): Path[] {
   return [
     path({
       pattern: 'roles',
@@ -113,7 +113,7 @@ export function rolePaths(core: SecretsCore): Path[] {
   ]
 }
 
-async function write(core: SecretsCore, input: RoleInput, _call: EngineCall): Promise<Reply | undefined> {
+async function write(core: TokenParts, input: RoleInput, _call: EngineCall): Promise<Reply | undefined> {
   const name = input.role_name
   if (name.length > NAME_LENGTH_MAX) throw new Rejection(400, `a role's name has at most ${NAME_LENGTH_MAX} characters`)
   const before = parseRole(core.open.storage.pending(tokenPaths.role(name))) ?? { ...FRESH, name }

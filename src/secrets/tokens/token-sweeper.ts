@@ -9,7 +9,6 @@
  */
 import { messageOf } from '../../kit/errors.ts'
 import type { Logger } from '../../kit/log.ts'
-import type { CoreClock } from '../core-clock.ts'
 import { hasExpired, type TokenEntry, tokenPaths } from './token-entry.ts'
 import { type TokenRevocation, withoutHashes } from './token-revocation.ts'
 import type { TokenStore } from './token-store.ts'
@@ -25,17 +24,26 @@ const HELD_BACK_MS = 600_000
 const TOLD_EVERY_MS = 60_000
 const DAMAGED = Symbol('damaged')
 
+/** The time by which lives are measured, see `core-clock.ts`. */
+export interface SweptClock {
+  now(): number
+  /** Begins from the mark, where it is believed; true where it is not. */
+  begin(markMs: number): boolean
+  /** What has ended by this time has ended by any clock. */
+  certain(): number
+}
+
 export interface SweeperOptions {
   readonly tokens: TokenStore
   readonly revocation: TokenRevocation
-  readonly clock: CoreClock
+  readonly clock: SweptClock
   readonly logger: Logger
 }
 
 export class TokenSweeper {
   readonly #tokens: TokenStore
   readonly #revocation: TokenRevocation
-  readonly #clock: CoreClock
+  readonly #clock: SweptClock
   readonly #logger: Logger
   /** Nothing is removed sooner. */
   readonly #notBeforeMs: number

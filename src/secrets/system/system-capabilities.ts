@@ -2,8 +2,9 @@
 import type { Path, Reply } from '../../engines/engine.ts'
 import { oneError, path, Rejection } from '../../engines/engine.ts'
 import { commaList, text } from '../../engines/fields.ts'
-import type { Acl, AclRule } from './acl.ts'
-import type { SecretsCore } from '../core.ts'
+import type { Acl, AclRule } from '../policies/acl.ts'
+import type { TokenStore } from '../tokens/token-store.ts'
+import type { Judging, Opened } from './core-parts.ts'
 
 /** Each costs about a microsecond and a line of the answer. */
 const PATHS_MAX = 10_000
@@ -13,7 +14,7 @@ const PATHS = {
   path: commaList('Old name of `paths`'),
 }
 
-export function capabilityPaths(core: SecretsCore): Path[] {
+export function capabilityPaths(core: Judging & Opened<{ tokens: TokenStore }>): Path[] {
   return [
     path({
       pattern: 'capabilities-self',

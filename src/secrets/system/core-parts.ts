@@ -1,0 +1,45 @@
+/**
+ * What the endpoints of the core see of it, in parts: each list of paths names the stores and facts that it uses, and the
+ * daemon gives it the whole. So a list can be tried with a store alone, and no list depends on what others need.
+ */
+import type { Seal } from '../../barrier/seal.ts'
+import type { Caller } from '../../engines/engine.ts'
+import type { Logger } from '../../kit/log.ts'
+import type { Acl } from '../policies/acl.ts'
+import type { Surroundings } from './surroundings.ts'
+
+/** Stores that are there while the core is active. */
+export interface Opened<Stores> {
+  /** Throws a Refusal (503) while the core is sealed. */
+  readonly open: Stores
+}
+
+/** What the core was made with. */
+export interface CoreFacts {
+  readonly seal: Seal
+  readonly version: string
+  readonly logger: Logger
+  readonly surroundings?: Surroundings
+  /** What callers without a token may do with key shares, as the configuration is at this moment; nothing unless given. */
+  readonly unauthed?: { readonly rekey: () => boolean; readonly generateRoot: () => boolean }
+}
+
+export interface MadeWith<Fact extends keyof CoreFacts> {
+  readonly options: Pick<CoreFacts, Fact>
+}
+
+export interface Timed {
+  /** Milliseconds since 1970, by the clock that lives are measured with. */
+  now(): number
+}
+
+/** What a token may do. */
+export interface Judging {
+  aclOf(caller: Pick<Caller, 'entityId' | 'policies'>): Acl
+}
+
+/** In which state the core is. */
+export interface CoreState extends Opened<{ readonly clusterName: string; readonly clusterId: string }> {
+  readonly isInitialised: boolean
+  readonly isActive: boolean
+}
