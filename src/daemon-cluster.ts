@@ -7,7 +7,7 @@
 import { createPrivateKey, createPublicKey, randomUUID } from 'node:crypto'
 import { join } from 'node:path'
 import { type AskingAuthorizer, createAskingAuthorizer } from './cluster/asking-authorizer.ts'
-import { type Authorizer, EVERYBODY, type Grants, type KeepsRights, type OwnAuthorizer } from './cluster/authorizer.ts'
+import { type Authorizer, EVERYBODY, type KeepsRights, type OwnAuthorizer } from './cluster/authorizer.ts'
 import { AssertionIssuer } from './cluster/call-to-node.ts'
 import { Announcer } from './cluster/announce.ts'
 import { CurveKey } from './cluster/envelope.ts'
@@ -38,7 +38,7 @@ import type { Host } from './host/host.ts'
 import { absentHostOperations } from './host/host-operations.ts'
 import { Fault, Refusal } from './kit/errors.ts'
 import type { Logger } from './kit/log.ts'
-import type { AnyOperation, Identity } from './kit/operation.ts'
+import type { AnyOperation, Grants, Identity } from './kit/operation.ts'
 import { RosterDatabase } from './store/roster-store.ts'
 
 /** Calls of other processes that a node serves at once; each may be a stream. */

@@ -2,7 +2,7 @@
  * From the configuration to what each room is built with: the daemon's own translations, without any behaviour.
  */
 import { createHash } from 'node:crypto'
-import { createAuthorizer, type Grants, type OwnAuthorizer, type TokenIdentity } from './cluster/authorizer.ts'
+import { createAuthorizer, type OwnAuthorizer, type TokenIdentity } from './cluster/authorizer.ts'
 import type { Config } from './config/load.ts'
 import type { HostOptions } from './host/host.ts'
 import type { TlsFiles } from './http/listener.ts'
@@ -10,7 +10,7 @@ import { PathLog, type PathParts } from './http/path-log.ts'
 import { ServedHosts } from './http/served-hosts.ts'
 import { formatDuration } from './kit/duration.ts'
 import type { Logger } from './kit/log.ts'
-import type { Identity } from './kit/operation.ts'
+import type { Grants, Identity } from './kit/operation.ts'
 import { relayedParts } from './secrets/path-parts.ts'
 import { identityFrom, nobody, parsePolicy, root } from './secrets/policies/policy.ts'
 

@@ -17,7 +17,7 @@
  * snapshot is the way back. A damaged entry: a fault that names its path. Entries that do not fit their head, and nothing tells
  * which: the barrier stays sealed.
  */
-import { Fault } from '../kit/errors.ts'
+import { Fault, sealed } from '../kit/errors.ts'
 import { type Batch, BatchTooLarge, type Put } from '../store/batch.ts'
 import { type Entry, type History, type PageOptions, type Store, StoreError } from '../store/store.ts'
 import { decrypt, encrypt } from './cipher.ts'
@@ -33,9 +33,6 @@ const ENCRYPTIONS_MAX = 2 ** 31
 /** Where the count of encryptions stands is written down this far ahead, so that a crash never counts too few. */
 const COUNTED_AHEAD = 2 ** 20
 const COUNT_PATH = 'core/encryptions'
-
-/** What is asked of a barrier that is sealed. */
-export class Sealed extends Fault {}
 
 /** The key does not open this barrier. Says nothing more. */
 export class WrongKey extends Fault {}
@@ -364,12 +361,12 @@ export class Barrier {
 
   #root(): Buffer {
     const key = this.#rootKeys.at(-1)
-    if (!key) throw new Sealed('the barrier is sealed')
+    if (!key) throw sealed()
     return key
   }
 
   #open(): Keyring {
-    if (!this.#ring) throw new Sealed('the barrier is sealed')
+    if (!this.#ring) throw sealed()
     return this.#ring
   }
 }

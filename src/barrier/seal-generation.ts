@@ -6,7 +6,7 @@
  * The token is encoded before it is valid: an attempt that fails leaves no token that nobody has.
  */
 import { randomInt } from 'node:crypto'
-import { Refusal } from '../kit/errors.ts'
+import { Refusal, sealed } from '../kit/errors.ts'
 import type { Barrier } from './barrier.ts'
 import { type PgpKey, readPgpKey } from './pgp.ts'
 import type { KeyProof } from './seal-keys.ts'
@@ -87,7 +87,7 @@ export class Generation {
     const owner = otp === '' && pgpKey !== '' ? await readPgpKey(pgpKey) : undefined
     return await this.#seal.inTurn(async () => {
       check()
-      if (this.#barrier.isSealed) throw new Refusal('unavailable', 'Vault is sealed')
+      if (this.#barrier.isSealed) throw sealed()
       const made = otp === '' && !owner ? freshPassword(tokenLength) : ''
       this.#attempt = {
         given: new Gathering(this.#seal.idleMs, () => this.end()),

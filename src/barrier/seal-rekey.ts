@@ -4,7 +4,7 @@
  */
 import { randomBytes, timingSafeEqual } from 'node:crypto'
 import * as v from 'valibot'
-import { Fault, Refusal } from '../kit/errors.ts'
+import { Fault, Refusal, sealed } from '../kit/errors.ts'
 import type { Barrier } from './barrier.ts'
 import { KEY_BYTES } from './keyring.ts'
 import { type PgpKey, readPgpKeys } from './pgp.ts'
@@ -104,7 +104,7 @@ export class Rekey {
     const holders = await readPgpKeys(request.pgpKeys)
     return await this.#seal.inTurn(async () => {
       this.#startable(asked)
-      if (this.#barrier.isSealed) throw new Refusal('unavailable', 'Vault is sealed')
+      if (this.#barrier.isSealed) throw sealed()
       this.#attempt = { request, holders, given: new Gathering(this.#seal.idleMs, () => this.end()) }
       return this.status
     })

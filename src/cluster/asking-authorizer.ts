@@ -17,8 +17,8 @@
  */
 import { createHash } from 'node:crypto'
 import { Refusal, unknownToken } from '../kit/errors.ts'
-import type { Identity } from '../kit/operation.ts'
-import type { Authorizer, Grants, OwnAuthorizer } from './authorizer.ts'
+import type { Grants, Identity } from '../kit/operation.ts'
+import type { Authorizer, OwnAuthorizer } from './authorizer.ts'
 
 /** As many as the compatible system keeps. */
 const REMEMBERED_MAX = 1024

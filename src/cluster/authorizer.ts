@@ -23,21 +23,7 @@
  */
 import { createHash, timingSafeEqual } from 'node:crypto'
 import { Fault, type Refusal, unknownToken } from '../kit/errors.ts'
-import type { Identity } from '../kit/operation.ts'
-
-/** What a token may do, as one process tells another. */
-export interface Grants {
-  /** Public name of the token. */
-  readonly accessor: string
-  /** It may do everything. */
-  readonly management: boolean
-  /** Texts of its policies, HCL or JSON. */
-  readonly policies: readonly string[]
-  /** Milliseconds until the token, or one of its policies, expires. Absent: it does not expire. */
-  readonly expiresInMs?: number
-  /** True for a token with a limited number of uses: these grants are good for one call. */
-  readonly isUseLimited?: boolean
-}
+import type { Grants, Identity } from '../kit/operation.ts'
 
 export interface TokenIdentity {
   /** Public name, for messages about this configuration. */

@@ -6,9 +6,8 @@
  */
 import * as v from 'valibot'
 import { Fault } from '../kit/errors.ts'
-import type { AnyOperation, Operation } from '../kit/operation.ts'
+import type { AnyOperation, Grants, Operation } from '../kit/operation.ts'
 import { type InputOf, queryBoolean, schema } from '../kit/schema.ts'
-import type { Grants } from './authorizer.ts'
 
 export const RESOLVE_TOKEN = 'cluster.resolve_token'
 

@@ -21,10 +21,11 @@
  * handler that returns a promise. What it decides after that is decided upon state that it reads again then, and, where a
  * write depends on it, committed by itself with `call.storage.commit` before its next `await`.
  *
- * What can go wrong. A caller's mistake: throw a `Rejection` (or a `Refusal`), nothing is committed. Anything else that
+ * What can go wrong. A caller's mistake: throw a `Rejection` (or another `Refusal`), nothing is committed. Anything else that
  * is thrown is ours: the caller sees "internal error", the log has the rest.
  */
 import type { Batch, Storage } from '../barrier/storage.ts'
+import { codeOfStatus, Refusal } from '../kit/errors.ts'
 import type { JsonText } from '../kit/operation.ts'
 import type { Fields, InputOf } from './fields.ts'
 import type { KeyedHash } from './keyed-hash.ts'
@@ -236,19 +237,21 @@ export interface CheckedOptions {
   readonly warnings?: readonly string[]
 }
 
-/** A caller's mistake, with the status and the texts of its answer. */
-export class Rejection extends Error {
+/** A refusal with the status and the texts that stock clients of an engine know. */
+export class Rejection extends Refusal {
   override readonly name = 'Rejection'
-  readonly status: number
-  readonly errors: readonly string[]
+  readonly #texts: readonly string[]
   /** What the answer says besides. */
   readonly data: Readonly<Record<string, unknown>> | undefined
 
-  constructor(status: number, errors: string | readonly string[] = [], data?: Readonly<Record<string, unknown>>) {
-    super(typeof errors === 'string' ? errors : errors.join('; '))
-    this.status = status
-    this.errors = typeof errors === 'string' ? [errors] : errors
+  constructor(status: number, texts: string | readonly string[] = [], data?: Readonly<Record<string, unknown>>) {
+    super(codeOfStatus(status), typeof texts === 'string' ? texts : texts.join('; '), {}, status)
+    this.#texts = typeof texts === 'string' ? [texts] : texts
     this.data = data
+  }
+
+  override get texts(): readonly string[] {
+    return this.#texts
   }
 }
 

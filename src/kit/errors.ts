@@ -42,18 +42,49 @@ export type RefusalCode = keyof typeof REFUSAL_STATUS
 
 /** The caller asked for something it cannot have. `message` is shown to the caller verbatim. */
 export class Refusal extends Error {
-  override readonly name = 'Refusal'
+  override readonly name: string = 'Refusal'
   readonly code: RefusalCode
   readonly status: number
   /** Extra response headers, for example `Allow` or `Retry-After`. */
   readonly headers: Readonly<Record<string, string>>
 
-  constructor(code: RefusalCode, message: string, headers: Readonly<Record<string, string>> = {}) {
+  /** `status` only where it is not that of the code. */
+  constructor(
+    code: RefusalCode,
+    message: string,
+    headers: Readonly<Record<string, string>> = {},
+    status: number = REFUSAL_STATUS[code],
+  ) {
     super(message)
     this.code = code
-    this.status = REFUSAL_STATUS[code]
+    this.status = status
     this.headers = headers
   }
+
+  /** What an answer that lists its errors shows. */
+  get texts(): readonly string[] {
+    return this.message === '' ? [] : [this.message]
+  }
+}
+
+const CODE_OF_STATUS: ReadonlyMap<number, RefusalCode> = new Map(
+  // The first code of a status is the general one.
+  Object.entries(REFUSAL_STATUS)
+    .toReversed()
+    .map(([code, status]) => [status, code as RefusalCode]),
+)
+
+/** The code under which a refusal that has a status of its own travels. */
+export function codeOfStatus(status: number): RefusalCode {
+  return CODE_OF_STATUS.get(status) ?? (status < 500 ? 'invalid_request' : 'unavailable')
+}
+
+/** What stock clients know a sealed server by. */
+export const SEALED = 'Vault is sealed'
+
+/** For what needs the secrets core while that is sealed, or was sealed meanwhile. */
+export function sealed(): Refusal {
+  return new Refusal('sealed', SEALED)
 }
 
 /** Says, in lower case, what became of the token of a request that was refused. */

@@ -44,6 +44,20 @@ export interface Identity {
   allowsNamespace(namespace: string, capability: NamespaceCapability): boolean
 }
 
+/** What a token may do, as one process tells another. */
+export interface Grants {
+  /** Public name of the token. */
+  readonly accessor: string
+  /** It may do everything. */
+  readonly management: boolean
+  /** Texts of its policies, HCL or JSON. */
+  readonly policies: readonly string[]
+  /** Milliseconds until the token, or one of its policies, expires. Absent: it does not expire. */
+  readonly expiresInMs?: number
+  /** True for a token with a limited number of uses: these grants are good for one call. */
+  readonly isUseLimited?: boolean
+}
+
 /** Nobody, who may nothing: whom an operation sees that looks at the token itself. */
 export const NOBODY: Identity = {
   accessor: '',

@@ -3,7 +3,7 @@
  * their order are those that stock clients and their users have always seen.
  */
 import { randomUUID } from 'node:crypto'
-import { isOutOfSpace, isTooLarge, isUntimely, Sealed } from '../barrier/barrier.ts'
+import { isOutOfSpace, isTooLarge, isUntimely } from '../barrier/barrier.ts'
 import { Rejection, type Reply } from '../engines/engine.ts'
 import { Refusal } from '../kit/errors.ts'
 import { JsonText, StreamedAnswer, WholeAnswer } from '../kit/operation.ts'
@@ -98,13 +98,12 @@ export function errorAnswer(status: number, errors: readonly string[], data?: Re
 
 /** The answer to a caller's mistake; undefined for what is no mistake of a caller. */
 export function rejectionAnswer(error: unknown): WholeAnswer | undefined {
-  if (error instanceof Rejection) return errorAnswer(error.status, error.errors, error.data)
-  // The core was sealed while the request was under way.
-  if (error instanceof Sealed) return errorAnswer(503, ['Vault is sealed'])
   if (isUntimely(error)) return errorAnswer(503, [error.message])
   if (isOutOfSpace(error)) return errorAnswer(507, [error.message])
   if (isTooLarge(error)) return errorAnswer(413, [`${error.message}: divide the change into several requests`])
-  if (error instanceof Refusal) return errorAnswer(error.status, error.message === '' ? [] : [error.message])
+  if (error instanceof Refusal) {
+    return errorAnswer(error.status, error.texts, error instanceof Rejection ? error.data : undefined)
+  }
   return undefined
 }
 

@@ -4,16 +4,15 @@
  * entries, only with that of mounts.
  */
 import { randomUUID } from 'node:crypto'
-import { type Barrier, Sealed } from '../barrier/barrier.ts'
+import type { Barrier } from '../barrier/barrier.ts'
 import type { Seal } from '../barrier/seal.ts'
 import { type Put, Storage, Tenure } from '../barrier/storage.ts'
 import { cubbyholePrefix } from '../engines/cubbyhole/cubbyhole.ts'
 import type { Caller, Engine } from '../engines/engine.ts'
-import { Rejection } from '../engines/engine.ts'
 import { PathTable } from '../engines/path-table.ts'
-import { messageOf, Refusal, unknownToken } from '../kit/errors.ts'
+import { messageOf, sealed, unknownToken } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
-import type { Identity } from '../kit/operation.ts'
+import type { Grants, Identity } from '../kit/operation.ts'
 import type { Core } from './handle.ts'
 import { MountChanges } from './mounts/mount-changes.ts'
 import {
@@ -34,7 +33,7 @@ import { PolicyStore } from './policies/policy-store.ts'
 import type { EntityFacts } from './policies/policy-template.ts'
 import type { Surroundings } from './system/surroundings.ts'
 import { CORS_HEADERS, type CorsSetting, NO_CORS, SystemSettings } from './system/system-settings.ts'
-import { Admission, type Admitted, type TokenGrants } from './tokens/token-admission.ts'
+import { Admission, type Admitted } from './tokens/token-admission.ts'
 import { TokenRevocation } from './tokens/token-revocation.ts'
 import { TokenStore } from './tokens/token-store.ts'
 import { TokenSweeper } from './tokens/token-sweeper.ts'
@@ -126,9 +125,9 @@ export class SecretsCore implements Core {
       : undefined
   }
 
-  /** The open core. Throws a Rejection (503) while it is sealed. */
+  /** The open core. Throws a Refusal (503) while it is sealed. */
   get open(): OpenCore {
-    if (!this.#open || this.barrier.isSealed) throw new Rejection(503, 'Vault is sealed')
+    if (!this.#open || this.barrier.isSealed) throw sealed()
     return this.#open
   }
 
@@ -250,7 +249,7 @@ export class SecretsCore implements Core {
   #close(): void {
     const { mountChanges, revocation, sweeper, tidy, tokens } = this.#open ?? {}
     this.#open = undefined
-    void this.#tenure?.end(() => new Sealed('what was remembered of the barrier holds no more'))
+    void this.#tenure?.end(sealed)
     for (const part of [mountChanges, sweeper, revocation, tidy, tokens]) part?.close()
   }
 
@@ -294,14 +293,14 @@ export class SecretsCore implements Core {
   }
 
   /** What to tell another process about a token. Throws as `identityOf` does. */
-  grantsOf(token: string, remote: string | undefined, again = false): TokenGrants | Promise<TokenGrants> {
+  grantsOf(token: string, remote: string | undefined, again = false): Grants | Promise<Grants> {
     return this.#askable().grantsOf(token, remote, again)
   }
 
   #askable(): Admission {
     // It has never given anybody a token, so it can tell.
     if (!this.isInitialised) throw unknownToken()
-    if (!this.#open || this.barrier.isSealed) throw new Refusal('sealed', 'Vault is sealed')
+    if (!this.#open || this.barrier.isSealed) throw sealed()
     return this.#open.admission
   }
 

@@ -21,7 +21,7 @@ import type { Caller, EngineCall, EngineVerb, Path, Reply } from '../engines/eng
 import { denied, oneError, Rejection } from '../engines/engine.ts'
 import { readFields } from '../engines/fields.ts'
 import { inTurns, type Steps } from '../engines/turns.ts'
-import { Fault } from '../kit/errors.ts'
+import { Fault, sealed } from '../kit/errors.ts'
 import { type Call, JsonText } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
 import { type Answer, answerOf, rejectionAnswer, signed } from './answer.ts'
@@ -95,7 +95,7 @@ async function serve(core: Core, method: Verb, raw: RawInput, call: Call, trace:
   trace.verb = head.verb
   trace.mount = place?.mount.record.path
   const match = place?.mount.paths.find(place.rest)
-  if (!core.isActive && !match?.path.whileSealed) throw new Rejection(503, 'Vault is sealed')
+  if (!core.isActive && !match?.path.whileSealed) throw sealed()
   const { admitted, isOpen } = admission(core, match?.path, call)
   const isNobodys = admitted === core.nobody
   if (isNobodys && (raw.body?.length ?? 0) > NOBODYS_BODY_MAX) throw new Rejection(413, 'http: request body too large')
@@ -188,7 +188,7 @@ async function attempt(core: Core, request: Request): Promise<Answer> {
 
 /** Throws a Rejection where a request that was let in would not be let in again. */
 function checkAgain(core: Core, request: Request, verb: EngineVerb, body: RequestBody): void {
-  if (!core.isActive) throw new Rejection(503, 'Vault is sealed')
+  if (!core.isActive) throw sealed()
   if (!request.admitted.lasts()) throw new Rejection(403, 'permission denied')
   grantOf(request, verb, body)
 }

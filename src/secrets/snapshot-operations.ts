@@ -11,8 +11,8 @@
 import { PassThrough, Readable } from 'node:stream'
 import { isOutOfSpace } from '../barrier/barrier.ts'
 import { KEY_PATHS } from '../barrier/seal.ts'
-import { denied, Rejection } from '../engines/engine.ts'
-import { Fault, Refusal, type RefusalCode } from '../kit/errors.ts'
+import { denied } from '../engines/engine.ts'
+import { Fault, Refusal, sealed } from '../kit/errors.ts'
 import type { AnyOperation, Call, Chunk, Operation } from '../kit/operation.ts'
 import { queryBoolean, schema } from '../kit/schema.ts'
 import type { SecretsCore } from './core.ts'
@@ -43,7 +43,6 @@ const PLAIN = 'storage/snapshot'
 const RAFT = 'storage/raft/snapshot'
 const FORCED = 'storage/raft/snapshot-force'
 const NEW = 'storage/snapshot-new'
-const CODES: Readonly<Record<number, RefusalCode>> = { 403: 'permission_denied', 503: 'unavailable' }
 
 const input = schema({
   force: queryBoolean({ description: 'Also take the snapshot of another cluster', fallback: false }),
@@ -74,7 +73,7 @@ async function admitted(
   paths: readonly Door['path'][],
 ): Promise<void> {
   try {
-    if (!core.isActive) throw new Rejection(503, 'Vault is sealed')
+    if (!core.isActive) throw sealed()
     const caller = core.admit(call.token, call.remote)
     const isAllowed = paths.every((path) => {
       const question = { operation, path: `sys/${path}`, data: {}, wrapTtlSeconds: undefined }
@@ -87,8 +86,7 @@ async function admitted(
     if (!isAllowed) throw denied()
   } catch (error) {
     if (isOutOfSpace(error)) throw new Refusal('insufficient_storage', error.message)
-    if (!(error instanceof Rejection)) throw error
-    throw new Refusal(CODES[error.status] ?? 'invalid_request', error.errors.join('; '))
+    throw error
   }
 }
 

@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { test, type TestContext } from 'node:test'
-import { Barrier, Sealed, WrongKey } from '../../src/barrier/barrier.ts'
+import { Barrier, WrongKey } from '../../src/barrier/barrier.ts'
 import { Storage, Tenure } from '../../src/barrier/storage.ts'
 import { entryCrc } from '../../src/store/entry-crc.ts'
 import { SqliteStore } from '../../src/store/store.ts'
@@ -34,8 +34,8 @@ test('what is written reads back, also after sealing, rotating and another root 
   const next = randomBytes(32)
   await barrier.rekey(next)
   barrier.seal()
-  assert.throws(() => barrier.get('logical/a'), Sealed)
-  await assert.rejects(barrier.commit(put('logical/a', 'x')), Sealed)
+  assert.throws(() => barrier.get('logical/a'), SEALED)
+  await assert.rejects(barrier.commit(put('logical/a', 'x')), SEALED)
   const again = new Barrier(store)
   assert.ok(again.isInitialised && again.isSealed)
   assert.throws(() => again.unseal(rootKey), WrongKey)
@@ -138,7 +138,7 @@ test('what is shared is the same until it changes, and nothing once it is sealed
   await storage.commit(put('a', 'four'))
   assert.equal(storage.get('a')?.toString(), 'four')
   barrier.seal()
-  assert.throws(() => storage.get('a'), Sealed)
+  assert.throws(() => storage.get('a'), SEALED)
   barrier.unseal(rootKey)
   assert.equal(storage.get('a')?.toString(), 'four')
 })
@@ -157,6 +157,8 @@ test('a storage reaches only what is below it', async (t) => {
   assert.equal(storage.get('deep/thing'), undefined)
   assert.throws(() => new Storage(barrier, new Tenure(), 'logical'), /slash/)
 })
+
+const SEALED = { name: 'Refusal', code: 'sealed', message: 'Vault is sealed' }
 
 function over(text: string): () => Error {
   return () => new Error(text)
@@ -210,7 +212,7 @@ test('changes of the keys at the same moment do not undo each other', async (t) 
   barrier.seal()
   assert.equal(await turning, 5)
   assert.ok(barrier.isSealed)
-  await assert.rejects(barrier.rotate(), Sealed)
+  await assert.rejects(barrier.rotate(), SEALED)
   const under = barrier.initialise(next)
   await assert.rejects(under, /already/)
   barrier.unseal(next)

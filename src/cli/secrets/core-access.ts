@@ -7,6 +7,7 @@ import { agentOptions } from '../agent-access.ts'
 import { type AgentTarget, agentTarget } from '../agent-target.ts'
 import { type Answer, fieldsOf } from '../answer.ts'
 import { CommandError, type CommandIo } from '../command-shape.ts'
+import { SEALED } from '../../kit/errors.ts'
 import { type AgentRequest, openResponse, type Query, RefusedByAgent, refusalOf, responseText } from '../http-client.ts'
 import { text, UsageError } from '../options.ts'
 import { isJsonObject, parseExact } from './exact-json.ts'
@@ -190,7 +191,7 @@ async function explained(core: CoreAccess, response: IncomingMessage, body: stri
   if (refusal.status === 404 && refusal.message.includes('route entry not found')) {
     return say(`${refusal.message}, "outpost secrets list" shows what is enabled`)
   }
-  if (refusal.status !== 503 || !body.includes('Vault is sealed')) return refusal
+  if (refusal.status !== 503 || !body.includes(SEALED)) return refusal
   const seal = await sealStatus(core)
   return seal.value('initialized') === false
     ? say(

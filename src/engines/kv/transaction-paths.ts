@@ -121,7 +121,7 @@ function run(secrets: ChangingSecrets, given: unknown, exact: unknown, at: numbe
     return { path: name, ...Object(found(secrets, name, { given, exact }, call)) }
   } catch (error) {
     if (!(error instanceof Rejection) || error.status === 403) throw error
-    throw new Rejection(error.status, `operation ${at + 1}: ${error.errors.join('; ')}`)
+    throw new Rejection(error.status, `operation ${at + 1}: ${error.texts.join('; ')}`)
   }
 }
 

@@ -72,9 +72,6 @@ export interface NamespaceRule {
   readonly capabilities: ReadonlySet<string>
 }
 
-/** What may be done in one namespace. */
-export type Grants = ReadonlySet<string>
-
 const PATTERN = /^[A-Za-z0-9*-]{1,128}$/
 
 export function readNamespaceRule(entry: Entry, reader: RuleReader): NamespaceRule[] {
@@ -172,7 +169,7 @@ export function readNamedRule(entry: Entry, reader: RuleReader): boolean {
 }
 
 /** What the deciding rules grant in a namespace: those of its own name, else those of the closest pattern. */
-export function matchingGrants(rules: readonly NamespaceRule[], namespace: string): Grants {
+export function matchingGrants(rules: readonly NamespaceRule[], namespace: string): ReadonlySet<string> {
   const exact = rules.filter((rule) => rule.pattern === namespace)
   if (exact.length > 0) return unite(exact)
   let closest: NamespaceRule[] = []
@@ -187,7 +184,7 @@ export function matchingGrants(rules: readonly NamespaceRule[], namespace: strin
   return unite(closest)
 }
 
-function unite(rules: readonly NamespaceRule[]): Grants {
+function unite(rules: readonly NamespaceRule[]): ReadonlySet<string> {
   if (rules.some((rule) => rule.denied)) return new Set()
   return new Set(rules.flatMap((rule) => [...rule.capabilities]))
 }

@@ -6,7 +6,7 @@ import { StaticKeyFault } from '../../barrier/seal-static.ts'
 import { decodeShare } from '../../barrier/shares.ts'
 import { path, type Path, type Reply } from '../../engines/engine.ts'
 import { boolean, type Field, integer, text, textList } from '../../engines/fields.ts'
-import { messageOf, Refusal } from '../../kit/errors.ts'
+import { messageOf, Refusal, sealed } from '../../kit/errors.ts'
 import type { CoreState, MadeWith } from './core-parts.ts'
 import type { PgpRate } from './pgp-rate.ts'
 import { sealLog } from './seal-log.ts'
@@ -46,11 +46,11 @@ export function sealPaths(core: SealParts, pgpRate: PgpRate): Path[] {
       },
       async update({ key, migrate, reset }, call) {
         if (key === '' && !reset) throw new Refusal('invalid_request', KEY_OR_RESET)
-        const { initialised, sealed } = seal.status
+        const { initialised, sealed: isSealed } = seal.status
         if (!initialised) throw new Refusal('invalid_request', 'Vault is not initialized')
-        if (reset && !sealed) throw new Refusal('invalid_request', 'vault is unsealed')
+        if (reset && !isSealed) throw new Refusal('invalid_request', 'vault is unsealed')
         if (reset) seal.resetUnseal()
-        else if (sealed && (await withMachineKey(core, () => seal.unseal(decodeShare(key), migrate)))) {
+        else if (isSealed && (await withMachineKey(core, () => seal.unseal(decodeShare(key), migrate)))) {
           await core.activateOrSeal()
           tell('the secrets core was unsealed', call)
         }
@@ -67,7 +67,7 @@ export function sealPaths(core: SealParts, pgpRate: PgpRate): Path[] {
       async update(_input, call) {
         if (core.barrier.isSealed) return undefined
         // It is about to open: nobody can be told apart yet, so nobody has the right.
-        if (!core.isActive) throw new Refusal('unavailable', 'Vault is sealed')
+        if (!core.isActive) throw sealed()
         await core.seal()
         tell('the secrets core was sealed', call)
         return undefined

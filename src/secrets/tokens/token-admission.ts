@@ -7,7 +7,7 @@
  */
 import { type Caller, Rejection } from '../../engines/engine.ts'
 import { unknownToken } from '../../kit/errors.ts'
-import type { Identity } from '../../kit/operation.ts'
+import type { Grants, Identity } from '../../kit/operation.ts'
 import type { AccessRequest, Acl, Decision } from '../policies/acl.ts'
 import type { TokenEntry } from './token-entry.ts'
 import type { PolicyStore } from '../policies/policy-store.ts'
@@ -37,17 +37,6 @@ export interface Admitting {
   readonly aclOf: (entry: TokenEntry) => Acl
   /** Told of a token that is bound to addresses and was refused because no address of its caller was seen. */
   readonly onUnseenAddress: (accessor: string) => void
-}
-
-/** What a token may do, as one process tells another. */
-export interface TokenGrants {
-  readonly accessor: string
-  readonly management: boolean
-  readonly policies: readonly string[]
-  /** Milliseconds until the token, or one of its policies, expires. Absent: it does not expire. */
-  readonly expiresInMs?: number
-  /** True for a token with a limited number of uses: these grants are good for one call. */
-  readonly isUseLimited: boolean
 }
 
 interface Presented {
@@ -106,7 +95,7 @@ export class Admission {
   }
 
   /** What to tell another process about a token; refuses and counts as `identityOf`. */
-  grantsOf(token: string, remote: string | undefined, again: boolean): TokenGrants | Promise<TokenGrants> {
+  grantsOf(token: string, remote: string | undefined, again: boolean): Grants | Promise<Grants> {
     return this.#told({ token, remote, again }, ({ accessor, expiresAtMs, policies, usesLeft }) => {
       const nowMs = this.#core.now()
       const records = policies.flatMap((name) => this.#core.policies.find(name, nowMs) ?? [])
