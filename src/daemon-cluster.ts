@@ -7,7 +7,7 @@
 import { createPrivateKey, createPublicKey, randomUUID } from 'node:crypto'
 import { join } from 'node:path'
 import { type AskingAuthorizer, createAskingAuthorizer } from './cluster/asking-authorizer.ts'
-import { type Authorizer, EVERYBODY, type KeepsRights, type OwnAuthorizer } from './cluster/authorizer.ts'
+import { type Authorizer, EVERYBODY, type OwnAuthorizer } from './cluster/authorizer.ts'
 import { AssertionIssuer } from './cluster/call-to-node.ts'
 import { Announcer } from './cluster/announce.ts'
 import { CurveKey } from './cluster/envelope.ts'
@@ -18,13 +18,13 @@ import { type Link, MemoryBus } from './cluster/link.ts'
 import { RosterListener } from './cluster/listen.ts'
 import type { NatsOptions } from './cluster/nats-link.ts'
 import { NodeAdmission } from './cluster/node-admission.ts'
-import { type AllocationRecord, NO_STORE, Roster, type RosterStore } from './cluster/roster.ts'
-import { type Directory, relayed, routed } from './cluster/route.ts'
+import { Roster, type RosterStore } from './cluster/roster.ts'
+import { type Directory, forwarded, relayed, routed } from './cluster/route.ts'
 import { CallServer } from './cluster/serve.ts'
 import { SealedCalls } from './cluster/sealed-calls.ts'
 import { ServerCalls } from './cluster/server-calls.ts'
 import { serverKeyOf } from './cluster/server-key.ts'
-import { ServerRoom } from './cluster/server-operations.ts'
+import { SERVER_ENDPOINTS, ServerRoom } from './cluster/server-operations.ts'
 import { callEveryNode } from './cluster/status-operations.ts'
 import { ServerKeys, type ServerTrust } from './cluster/server-trust.ts'
 import { rosterContent } from './cluster/stored-roster.ts'
@@ -33,12 +33,13 @@ import { parseGrants, RESOLVE_TOKEN, tokenOperation } from './cluster/token-oper
 import type { Config } from './config/load.ts'
 import { nextRun } from './daemon-files.ts'
 import { identityOf } from './daemon-settings.ts'
-import type { Allocation, AllocationTable } from './host/allocation.ts'
+import { nodeGc } from './host/gc-operations.ts'
 import type { Host } from './host/host.ts'
-import { absentHostOperations } from './host/host-operations.ts'
+import { HOST_ENDPOINTS } from './host/host-operations.ts'
+import { fsLogs } from './host/logs.ts'
 import { Fault, Refusal } from './kit/errors.ts'
 import type { Logger } from './kit/log.ts'
-import type { AnyOperation, Grants, Identity } from './kit/operation.ts'
+import type { AnyEndpoint, AnyOperation, Callers, Grants } from './kit/operation.ts'
 import { RosterDatabase } from './store/roster-store.ts'
 
 /** Calls of other processes that a node serves at once; each may be a stream. */
@@ -84,7 +85,8 @@ export class Cluster {
   readonly #forwarder: Forwarder
   readonly #database: RosterDatabase | undefined
   readonly roster: Roster | undefined
-  readonly #room: ServerRoom
+  /** What a server keeps; absent on an agent, which asks one. */
+  readonly #room: ServerRoom | undefined
   #url = ''
   #listener: RosterListener | undefined
   #announcer: Announcer | undefined
@@ -129,11 +131,7 @@ export class Cluster {
       if (isConnected) this.#connections++
     })
     this.#forwarder = new Forwarder({ link, subjects: this.#subjects })
-    if (!config.server.enabled) {
-      // Only what a server's endpoints look like counts here: they are asked of one.
-      this.#room = this.#openRoom(new Roster({ store: NO_STORE, logger }))
-      return
-    }
+    if (!config.server.enabled) return
     this.#database = RosterDatabase.open(join(config.dataDir, 'server', 'roster.db'), logger.named('roster'))
     this.roster = new Roster({ store: rosterStoreIn(this.#database), logger: logger.named('roster') })
     this.#room = this.#openRoom(this.roster)
@@ -149,7 +147,7 @@ export class Cluster {
       collect: (nodeId, { identity, requestId, hops }) =>
         this.#forwarder.value({
           nodeId,
-          operation: 'host.gc',
+          operation: nodeGc.endpoint.name,
           input: { params: {}, query: [], headers: {}, body: undefined },
           identity,
           requestId,
@@ -161,35 +159,21 @@ export class Cluster {
     })
   }
 
-  /** Allocations of other nodes, for permission. */
-  get elsewhere(): AllocationTable | undefined {
-    const { roster } = this
-    if (!roster) return undefined
-    return {
-      get(id) {
-        const record = roster.allocation(id)
-        return record && allocationOf(record)
-      },
-      *all(): Generator<Allocation> {
-        for (const record of roster.allocations()) yield allocationOf(record)
-      },
-    }
-  }
-
-  /** The host's endpoints and its likes elsewhere, each going where it belongs. */
+  /** The host's endpoints and a server's, each going where it belongs. `others` are this process's own. */
   operations(host: Host | undefined, others: readonly AnyOperation[]): AnyOperation[] {
-    const { elsewhere } = this
-    const own = host?.operations ?? (elsewhere ? absentHostOperations(elsewhere) : [])
     const directory = this.#directory(host)
-    const routes = [...own, ...others].map((operation) => routed(operation, directory, this.#forwarder))
-    const logs = own.find(({ name }) => name === 'host.logs')
-    const operations = [
-      ...(logs ? [this.#room.jobLogs(routed(logs, directory, this.#forwarder))] : []),
-      ...this.#room.operations,
-    ]
+    const here = (operation: AnyOperation) => routed(operation, directory, this.#forwarder)
+    const away = (endpoint: AnyEndpoint) => forwarded(endpoint, directory, this.#forwarder)
+    const nodes = host?.operations.map(here) ?? HOST_ENDPOINTS.map(away)
+    const routes = [...nodes, ...others.map(here)]
+    const room = this.#room
+    if (!room) return [...routes, ...SERVER_ENDPOINTS.map((each) => relayed(each, this.#forwarder))]
+    const routedLogs = nodes.find(({ name }) => name === fsLogs.endpoint.name)
+    if (!routedLogs) throw new Fault('the logs of allocations are served nowhere')
+    const operations = room.operations(routedLogs)
     // Never what a server does about itself or its secrets core: reloading, snapshots.
     this.#offered = [...routes.filter(({ target }) => target === 'node'), ...operations]
-    return [...routes, ...(this.roster ? operations : operations.map((each) => relayed(each, this.#forwarder)))]
+    return [...routes, ...operations]
   }
 
   #directory(host: Host | undefined): Directory {
@@ -197,8 +181,10 @@ export class Cluster {
     return {
       ownNodeId: host?.nodeId,
       hasAllocation: (id) => host?.allocations.get(id) !== undefined,
-      nodeOf: (id) => roster?.allocation(id)?.nodeId,
-      namespaceOf: (id) => roster?.allocation(id)?.allocation.namespace,
+      allocation(id) {
+        const record = roster?.allocation(id)
+        return record && { nodeId: record.nodeId, namespace: record.allocation.namespace }
+      },
       nodeState: (id) => roster?.node(id)?.status,
       canAsk: roster === undefined,
     }
@@ -221,8 +207,10 @@ export class Cluster {
     const signal = AbortSignal.timeout(FORGET_TIMEOUT_MS)
     const input = { params: {}, query: [], headers: {}, body: undefined }
     const order = { operation: FORGET_TOKENS, identity: SEALED_SERVER, input, requestId: 'sealed', hops: 0, signal }
+    const room = this.#room
+    if (!room) return
     const tell = async (nodeId: string) => await this.#forwarder.value({ nodeId, ...order })
-    const { asked, failed, error } = await callEveryNode(this.#room.fleet, tell, FORGETTING_AT_ONCE)
+    const { asked, failed, error } = await callEveryNode(room.fleet, tell, FORGETTING_AT_ONCE)
     if (failed === 0) return
     const logger = this.#options.logger.named('tokens')
     logger.warn('not every agent was told to forget tokens; they ask again soon', { agents: asked, failed, error })
@@ -247,8 +235,8 @@ export class Cluster {
   }
 
   /** The core's endpoints as a server without one serves them: by asking the server that has it. */
-  relayedCore(operations: readonly AnyOperation[]): AnyOperation[] {
-    return operations.map((each) => relayed(each, this.#forwarder, 'core'))
+  relayedCore(endpoints: readonly AnyEndpoint[]): AnyOperation[] {
+    return endpoints.map((each) => relayed(each, this.#forwarder, 'core'))
   }
 
   /** Begins to hear, to say and to serve. `operations` are the host's own. */
@@ -258,8 +246,7 @@ export class Cluster {
     readonly url: string
     /** The secrets core's endpoints, where this process has one. */
     readonly core: readonly AnyOperation[] | undefined
-    readonly resolve: (token: string | undefined, remote?: string) => Identity | Promise<Identity>
-    readonly rights: KeepsRights
+    readonly callers: Callers
     readonly grantsOf: (token: string | undefined, remote?: string, again?: boolean) => Grants | Promise<Grants>
   }): void {
     const { logger } = this.#options
@@ -278,14 +265,14 @@ export class Cluster {
       this.#listener.start()
       const tokens = tokenOperation(parts.grantsOf)
       const sealed = { link: this.#link, curve: this.#curve }
-      this.#serveGroup('any', new SealedCalls(sealed), [...this.#offered, tokens], parts)
+      this.#serveGroup('any', new SealedCalls(sealed), [...this.#offered, tokens], parts.callers)
       const ofServers = new SealedCalls({ ...sealed, servers: keys })
-      if (parts.core) this.#serveGroup('core', ofServers, [...parts.core, tokens], parts)
+      if (parts.core) this.#serveGroup('core', ofServers, [...parts.core, tokens], parts.callers)
     }
     const { host } = parts
     if (!host) return
     const common = { link: this.#link, subjects: this.#subjects, nodeId: host.nodeId }
-    const isOpen = () => parts.resolve(undefined) === EVERYBODY
+    const isOpen = () => parts.callers.resolve(undefined, undefined) === EVERYBODY
     const admission = new NodeAdmission({ nodeId: host.nodeId, keys, isOpen, logger: logger.named('calls') })
     this.#server = new CallServer({
       link: this.#link,
@@ -338,19 +325,13 @@ export class Cluster {
     return keys
   }
 
-  #serveGroup(
-    group: Group,
-    sealed: SealedCalls,
-    operations: readonly AnyOperation[],
-    { resolve, rights }: { readonly resolve: Authorizer['resolve']; readonly rights: KeepsRights },
-  ): void {
+  #serveGroup(group: Group, sealed: SealedCalls, operations: readonly AnyOperation[], callers: Callers): void {
     const server = new CallServer({
       link: this.#link,
       subjects: this.#subjects,
-      as: { serverId: this.#id, sealed, resolve },
+      as: { serverId: this.#id, sealed, callers },
       group,
       operations,
-      rights,
       logger: this.#options.logger.named('calls'),
       callsMax: CALLS_MAX,
     })
@@ -367,7 +348,7 @@ export class Cluster {
   async #stop(): Promise<void> {
     this.#stopListening?.()
     this.#stopping.abort()
-    this.#room.stop()
+    this.#room?.stop()
     this.#announcer?.stop()
     this.#server?.stop()
     for (const server of this.#groups) server.stop()
@@ -446,10 +427,4 @@ function nodeStateOf(host: Host, { config, version }: ClusterOptions, url: strin
       })),
     })),
   }
-}
-
-/** What is known here of an allocation of another node: enough for permission, nothing to read from. */
-function allocationOf({ allocation }: AllocationRecord): Allocation {
-  const { tasks: _, ...rest } = allocation
-  return { ...rest, tasks: new Map(), directory: '', collected: false }
 }

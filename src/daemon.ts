@@ -17,6 +17,7 @@ import type { Cluster, ClusterOptions } from './daemon-cluster.ts'
 import { type Config, ConfigError, type LoadedConfig } from './config/load.ts'
 import { readTlsFiles } from './config/tls-files.ts'
 import { type Host, startHost } from './host/host.ts'
+import { HOST_PATHS } from './host/host-operations.ts'
 import type { Connections } from './http/connections.ts'
 import { Listener } from './http/listener.ts'
 import { Rights } from './http/rights.ts'
@@ -162,7 +163,7 @@ class Agent implements Running {
     this.#trust(this.#own, config)
     if (config.client.enabled) {
       const options = hostOptionsOf(config, version, logger.named('host'))
-      this.host = await startHost({ ...options, ...(cluster?.elsewhere ? { elsewhere: cluster.elsewhere } : {}) })
+      this.host = await startHost(options)
       this.#undo.defer(() => this.host?.stop())
     }
     signal?.throwIfAborted()
@@ -198,7 +199,7 @@ class Agent implements Running {
     const tls = readTlsFiles(config.tls)
     const listener = new Listener({
       ...listenerOptionsOf(() => this.config, tls, this.#secrets?.pathParts),
-      router: new Router(served, core ?? (await this.#relayedCore())),
+      router: new Router(served, core ?? (await this.#relayedCore()), [HOST_PATHS]),
       logger: logger.named('http'),
       meter: room.meter,
       resolve,
@@ -211,7 +212,7 @@ class Agent implements Running {
     this.url = `${tls ? 'https' : 'http'}://${host.includes(':') ? `[${host}]` : host}:${port}`
     const grantsOf = (token: string | undefined, remote?: string, again?: boolean) =>
       this.#authorizer.grantsOf?.(token, remote, again) ?? this.#own.grantsOf(token)
-    const calls = { operations: own, core, resolve, rights, grantsOf }
+    const calls = { operations: own, core, callers: { resolve, rights }, grantsOf }
     this.#cluster?.start({ host: this.host, url: this.url, ...calls })
   }
 
@@ -219,8 +220,8 @@ class Agent implements Running {
   async #relayedCore(): Promise<readonly AnyOperation[] | undefined> {
     const { config } = this.#parts
     if (!config.server.enabled || !config.nats) return undefined
-    const { coreForms } = await import('./secrets/operations.ts')
-    return this.#cluster?.relayedCore(coreForms())
+    const { CORE_ENDPOINTS } = await import('./secrets/core-endpoints.ts')
+    return this.#cluster?.relayedCore(CORE_ENDPOINTS)
   }
 
   #trust(own: OwnAuthorizer, { acl }: Config): void {

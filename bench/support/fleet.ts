@@ -8,6 +8,8 @@ import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { digestOf, type NodeMessage, type NodeState, signMessage } from '../../src/cluster/description.ts'
 import { MemoryBus } from '../../src/cluster/link.ts'
 import { RosterListener } from '../../src/cluster/listen.ts'
+import { Followers } from '../../src/host/followers.ts'
+import { fsLogs } from '../../src/host/logs.ts'
 import { NO_STORE, Roster } from '../../src/cluster/roster.ts'
 import { ServerRoom } from '../../src/cluster/server-operations.ts'
 import { Subjects } from '../../src/cluster/subjects.ts'
@@ -146,12 +148,17 @@ async function fill({ nodes: count, allocationsEach }: FleetSize): Promise<Fille
   return { port, barePort, rssMiB, fillSeconds, nodes: roster.nodeCount, allocations: roster.allocationCount }
 }
 
+const noLogs = fsLogs.in({
+  allocations: { get: () => undefined, all: () => [].values() },
+  followers: new Followers({ limit: 0, logger }),
+})
+
 async function listen(room: ServerRoom): Promise<{ port: number; barePort: number }> {
   const listener = new Listener({
     host: '127.0.0.1',
     port: 0,
     headers: [],
-    router: new Router(room.operations),
+    router: new Router(room.operations(noLogs)),
     logger,
     resolve: () => ({ accessor: '', allowsNode: () => true, allowsAgent: () => true, allowsNamespace: () => true }),
     limits: {

@@ -146,6 +146,7 @@ export function readyOperation(readiness: Readiness): AnyOperation {
     input: schema({}),
     output: 'answer',
     errorFormat: 'plain',
+    crossOrigin: 'configured',
     open: true,
     authorize: () => undefined,
     async run() {

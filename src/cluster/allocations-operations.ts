@@ -1,6 +1,6 @@
 /** `/v1/allocations` and `/v1/allocation/:id`: as the compatible system answers, from the roster. */
 import { Refusal } from '../kit/errors.ts'
-import type { AnyOperation, Identity, JsonText, Operation } from '../kit/operation.ts'
+import { type Endpoint, handle, type Identity } from '../kit/operation.ts'
 import { type InputOf, pathParam, queryBoolean, queryText, schema } from '../kit/schema.ts'
 import { list, type Listing, readHeaders, readOne } from './listing.ts'
 import {
@@ -53,8 +53,8 @@ export function allocationLooks(
   }
 }
 
-function allocationsOperation({ fleet, region }: ServerParts): AnyOperation {
-  const operation: Operation<InputOf<typeof allocationsFields>, never> = {
+export const allocations = handle(
+  {
     name: 'server.allocations',
     summary: 'The allocations that this server has heard of',
     http: ['GET /v1/allocations'],
@@ -65,6 +65,8 @@ function allocationsOperation({ fleet, region }: ServerParts): AnyOperation {
     errorFormat: 'plain',
     endless: (input) => input.index > 0,
     authorize: (input, identity) => requireNamespace(input.namespace, identity, 'read-job'),
+  },
+  ({ fleet, region }: ServerParts) => ({
     run(input, call) {
       requireRegion(input.region, region)
       const prefix = uuidPrefix(input.prefix, 'alloc')
@@ -87,9 +89,8 @@ function allocationsOperation({ fleet, region }: ServerParts): AnyOperation {
         call,
       )
     },
-  }
-  return operation
-}
+  }),
+)
 
 const allocationFields = {
   id: pathParam('Full UUID of the allocation'),
@@ -97,37 +98,32 @@ const allocationFields = {
   namespace: queryText({ description: 'Accepted; permission is that of the allocation', fallback: undefined }),
 }
 
-function allocationOperation({ fleet, region }: ServerParts): AnyOperation {
-  const find = (id: string) => fleet.roster.allocation(id)
-  const operation: Operation<InputOf<typeof allocationFields>, JsonText> = {
-    name: 'server.allocation',
-    summary: 'What this server has heard of one allocation',
-    http: ['GET /v1/allocation/:id'],
-    target: 'server',
-    input: schema(allocationFields),
-    output: 'json',
-    errorFormat: 'plain',
-    endless: (input) => input.index > 0,
-    /** Looked up first, as on the endpoints of a host: unknown is 404, whoever asks. */
-    authorize(input, identity) {
-      requireUuid(input.id, 'alloc')
-      const record = find(input.id)
-      if (!record)
-        throw new Refusal('not_found', 'alloc not found', readHeaders(fleet.indexOf({ kind: 'allocations' })))
-      requireNamespace(record.allocation.namespace, identity, 'read-job')
-    },
-    async run(input, call) {
-      requireRegion(input.region, region)
-      const value = () => {
-        const record = find(input.id)
-        return record && allocationValue(record, fleet.roster.node(record.nodeId)?.node.name ?? '')
-      }
-      return readOne(fleet, { topic: { kind: 'allocation', id: input.id }, input, call }, value, 'alloc not found')
-    },
-  }
-  return operation
+const allocationEndpoint: Endpoint<InputOf<typeof allocationFields>, AllocationRecord> = {
+  name: 'server.allocation',
+  summary: 'What this server has heard of one allocation',
+  http: ['GET /v1/allocation/:id'],
+  target: 'server',
+  input: schema(allocationFields),
+  output: 'json',
+  errorFormat: 'plain',
+  endless: (input) => input.index > 0,
+  authorize: (_input, identity, { allocation }) => requireNamespace(allocation.namespace, identity, 'read-job'),
 }
 
-export function allocationsOperations(parts: ServerParts): AnyOperation[] {
-  return [allocationsOperation(parts), allocationOperation(parts)]
-}
+export const allocation = handle(allocationEndpoint, ({ fleet, region }: ServerParts) => ({
+  /** Looked up first, as on the endpoints of a host: unknown is 404, whoever asks. */
+  find({ id }) {
+    requireUuid(id, 'alloc')
+    const record = fleet.roster.allocation(id)
+    if (record) return record
+    throw new Refusal('not_found', 'alloc not found', readHeaders(fleet.indexOf({ kind: 'allocations' })))
+  },
+  async run(input, call) {
+    requireRegion(input.region, region)
+    const value = () => {
+      const record = fleet.roster.allocation(input.id)
+      return record && allocationValue(record, fleet.roster.node(record.nodeId)?.node.name ?? '')
+    }
+    return readOne(fleet, { topic: { kind: 'allocation', id: input.id }, input, call }, value, 'alloc not found')
+  },
+}))

@@ -22,7 +22,7 @@
  * fixed; a reload builds a new authorizer and swaps it in, so a call sees the old set or the new one, never a mix.
  */
 import { createHash, timingSafeEqual } from 'node:crypto'
-import { Fault, type Refusal, unknownToken } from '../kit/errors.ts'
+import { Fault, unknownToken } from '../kit/errors.ts'
 import type { Grants, Identity } from '../kit/operation.ts'
 
 export interface TokenIdentity {
@@ -32,16 +32,6 @@ export interface TokenIdentity {
   readonly sha256: string
   readonly identity: Identity
   readonly grants: Grants
-}
-
-/** What checks callers again while their answers last (`http/rights.ts`). */
-export interface KeepsRights {
-  /** Checks this caller from now on; returns how to stop. */
-  keep(
-    token: string | undefined,
-    remote: string | undefined,
-    holder: { renew(identity: Identity): void; end(refusal: Refusal): void },
-  ): () => void
 }
 
 export interface AuthorizerOptions {

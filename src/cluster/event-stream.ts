@@ -6,7 +6,7 @@
  * does not take its events is cut when too many wait for it: it can tell, and ask again with the index it has seen.
  */
 import { Refusal } from '../kit/errors.ts'
-import type { AnyOperation, Call, Chunk, Identity, Operation } from '../kit/operation.ts'
+import { type Call, type Chunk, handle, type Identity } from '../kit/operation.ts'
 import { type Field, type InputOf, parseInteger, queryValue, schema } from '../kit/schema.ts'
 import type { Fleet } from './fleet.ts'
 import { allocationValue } from './nomad-allocation.ts'
@@ -189,8 +189,8 @@ async function* streamed(
   }
 }
 
-export function eventStreamOperation({ fleet, region }: ServerParts, events: Events): AnyOperation {
-  const operation: Operation<EventInput, never> = {
+export const eventStream = handle(
+  {
     name: 'server.event_stream',
     summary: 'Changes of nodes and allocations as they happen',
     http: ['GET /v1/event/stream'],
@@ -208,10 +208,11 @@ export function eventStreamOperation({ fleet, region }: ServerParts, events: Eve
       )
       if (denied || (!mayNodes && !mayAllocations)) throw new Refusal('permission_denied', 'Permission denied')
     },
+  },
+  ({ fleet, region, events }: ServerParts & { readonly events: Events }) => ({
     run(input, call) {
       requireRegion(input.region, region)
       return streamed({ fleet, events }, input, call)
     },
-  }
-  return operation
-}
+  }),
+)

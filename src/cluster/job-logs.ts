@@ -9,7 +9,7 @@
  */
 import { setTimeout as pause } from 'node:timers/promises'
 import { Refusal, type RefusalCode } from '../kit/errors.ts'
-import { type AnyOperation, type Call, type Chunk, isStreamHead, type Operation } from '../kit/operation.ts'
+import { admit, type AnyOperation, type Call, type Chunk, handle, isStreamHead } from '../kit/operation.ts'
 import {
   type Field,
   type InputOf,
@@ -82,6 +82,11 @@ const fields = {
   cursor: notHere('Refused', 'a place in many logs is no single one; follow one allocation, or use since'),
 }
 type LogsInput = InputOf<typeof fields>
+
+interface LogsParts extends ServerParts {
+  /** `host.logs` as this process routes it. */
+  readonly logs: AnyOperation
+}
 
 /** The same request for one allocation. */
 function requestOf(input: LogsInput, raw: RawInput, allocationId: string, isJoining: boolean): RawInput {
@@ -221,16 +226,16 @@ class JobLogs {
     const { requestId, identity, token, hops, remote } = this.#call
     const raw = requestOf(this.#input, this.#call.raw, id, isJoining)
     const input = this.#logs.input.parse(raw)
-    this.#logs.authorize(input, identity)
-    const result = this.#logs.run(input, { requestId, identity, token, hops, remote, raw, signal: this.#abort.signal })
+    const about = admit(this.#logs, input, identity)
+    const call = { requestId, identity, token, hops, remote, raw, signal: this.#abort.signal }
+    const result = this.#logs.run(input, call, about)
     if (Symbol.asyncIterator in result) return result
     throw new Refusal('not_implemented', 'logs are not streamed here')
   }
 }
 
-/** `logs` is `host.logs` as this process routes it. */
-export function jobLogsOperation({ fleet, region }: ServerParts, logs: AnyOperation): AnyOperation {
-  const operation: Operation<LogsInput, never> = {
+export const jobLogs = handle(
+  {
     name: 'server.job_logs',
     summary: 'The logs of all allocations of a job in one stream, each frame labelled with its allocation',
     http: ['GET /v1/job/:id/logs'],
@@ -245,10 +250,11 @@ export function jobLogsOperation({ fleet, region }: ServerParts, logs: AnyOperat
       if (identity.allowsNamespace(namespace, 'read-logs') || identity.allowsNamespace(namespace, 'read-fs')) return
       throw new Refusal('permission_denied', 'Permission denied')
     },
+  },
+  ({ fleet, region, logs }: LogsParts) => ({
     run(input, call) {
       requireRegion(input.region, region)
       return new JobLogs({ fleet, logs }, input, call).run()
     },
-  }
-  return operation
-}
+  }),
+)

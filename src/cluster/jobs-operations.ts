@@ -1,7 +1,7 @@
 /** `/v1/jobs` and what is below one job: jobs are what allocations name (nomad-job.ts). */
 import { Refusal } from '../kit/errors.ts'
-import type { AnyOperation, Call, Identity, JsonText, Operation } from '../kit/operation.ts'
-import { type InputOf, pathParam, queryBoolean, queryText, schema } from '../kit/schema.ts'
+import { type Call, handle, type Identity, type RoomEndpoint } from '../kit/operation.ts'
+import { pathParam, queryBoolean, queryText, schema } from '../kit/schema.ts'
 import { allocationLooks } from './allocations-operations.ts'
 import { type JobAllocations, jobKey } from './fleet.ts'
 import { list, readOne } from './listing.ts'
@@ -16,8 +16,8 @@ const jobsFields = {
   namespace: namespaceField,
 }
 
-function jobsOperation({ fleet, region }: ServerParts): AnyOperation {
-  const operation: Operation<InputOf<typeof jobsFields>, never> = {
+export const jobs = handle(
+  {
     name: 'server.jobs',
     summary: 'The jobs that allocations name',
     http: ['GET /v1/jobs'],
@@ -28,6 +28,8 @@ function jobsOperation({ fleet, region }: ServerParts): AnyOperation {
     errorFormat: 'plain',
     endless: (input) => input.index > 0,
     authorize: (input, identity) => requireNamespace(input.namespace, identity, 'list-jobs'),
+  },
+  ({ fleet, region }: ServerParts) => ({
     run(input, call) {
       requireRegion(input.region, region)
       const { identity } = call
@@ -48,9 +50,8 @@ function jobsOperation({ fleet, region }: ServerParts): AnyOperation {
         call,
       )
     },
-  }
-  return operation
-}
+  }),
+)
 
 /** A token is namespace and ID; the first dot parts them, since a namespace has none. */
 function keyOf(token: string): string {
@@ -61,38 +62,35 @@ function keyOf(token: string): string {
 
 const id = pathParam('ID of the job, percent-encoded where it has slashes')
 const jobFields = { id, ...readFields, namespace: namespaceField }
-type JobInput = InputOf<typeof jobFields>
 
 /** An endpoint below one job that gives one value, made from the job's allocations. */
 function jobReading(
-  { fleet, region }: ServerParts,
   about: { readonly name: string; readonly summary: string; readonly path: string },
   value: (job: JobAllocations) => unknown,
-): AnyOperation {
-  const operation: Operation<JobInput, JsonText> = {
-    name: about.name,
-    summary: about.summary,
-    http: [`GET /v1/job/:id${about.path}`],
-    target: 'server',
-    input: schema(jobFields),
-    output: 'json',
-    errorFormat: 'plain',
-    endless: (input) => input.index > 0,
-    authorize: (input, identity) => requireJob(input, identity),
-    async run(input, call) {
-      requireRegion(input.region, region)
-      return readOne(
-        fleet,
-        queryOf(input, call),
-        () => {
-          const job = fleet.job(input.namespace, input.id)
-          return job && value(job)
-        },
-        'job not found',
-      )
+): RoomEndpoint<ServerParts> {
+  return handle(
+    {
+      name: `server.${about.name}`,
+      summary: about.summary,
+      http: [`GET /v1/job/:id${about.path}`],
+      target: 'server',
+      input: schema(jobFields),
+      output: 'json',
+      errorFormat: 'plain',
+      endless: (input) => input.index > 0,
+      authorize: (input, identity) => requireJob(input, identity),
     },
-  }
-  return operation
+    ({ fleet, region }: ServerParts) => ({
+      async run(input, call) {
+        requireRegion(input.region, region)
+        const find = () => {
+          const found = fleet.job(input.namespace, input.id)
+          return found && value(found)
+        }
+        return readOne(fleet, queryOf(input, call), find, 'job not found')
+      },
+    }),
+  )
 }
 
 function queryOf(input: ReadInput & { readonly namespace: string; readonly id: string }, call: Call) {
@@ -112,8 +110,8 @@ const jobAllocationsFields = {
   all: queryBoolean({ description: 'Accepted; there are no earlier jobs of the same ID', fallback: false }),
 }
 
-function jobAllocationsOperation({ fleet, region }: ServerParts): AnyOperation {
-  const operation: Operation<InputOf<typeof jobAllocationsFields>, never> = {
+export const jobAllocations = handle(
+  {
     name: 'server.job_allocations',
     summary: 'The allocations of one job; none for a job that nobody names',
     http: ['GET /v1/job/:id/allocations'],
@@ -124,6 +122,8 @@ function jobAllocationsOperation({ fleet, region }: ServerParts): AnyOperation {
     errorFormat: 'plain',
     endless: (input) => input.index > 0,
     authorize: (input, identity) => requireJob(input, identity),
+  },
+  ({ fleet, region }: ServerParts) => ({
     run(input, call) {
       requireRegion(input.region, region)
       const { topic } = queryOf(input, call)
@@ -144,22 +144,22 @@ function jobAllocationsOperation({ fleet, region }: ServerParts): AnyOperation {
         call,
       )
     },
-  }
-  return operation
-}
+  }),
+)
 
-function named(name: string, path: string, summary: string) {
-  return { name: `server.${name}`, path, summary }
-}
+export const jobSummaryReading = jobReading(
+  { name: 'job_summary', path: '/summary', summary: 'How many allocations of a job are in which state' },
+  jobSummary,
+)
 
-export function jobsOperations(parts: ServerParts): AnyOperation[] {
-  return [
-    jobsOperation(parts),
-    jobAllocationsOperation(parts),
-    jobReading(parts, named('job_summary', '/summary', 'How many allocations of a job are in which state'), jobSummary),
-    // There is no scheduler here: these are what `nomad job status` asks for beside the job.
-    jobReading(parts, named('job_evaluations', '/evaluations', 'Always none: nothing is scheduled here'), () => []),
-    jobReading(parts, named('job_deployment', '/deployment', 'Always null: nothing is deployed here'), () => null),
-    jobReading(parts, named('job', '', 'One job, as far as its allocations tell'), jobOf),
-  ]
-}
+// There is no scheduler here: these are what `nomad job status` asks for beside the job.
+export const jobEvaluations = jobReading(
+  { name: 'job_evaluations', path: '/evaluations', summary: 'Always none: nothing is scheduled here' },
+  () => [],
+)
+export const jobDeployment = jobReading(
+  { name: 'job_deployment', path: '/deployment', summary: 'Always null: nothing is deployed here' },
+  () => null,
+)
+
+export const job = jobReading({ name: 'job', path: '', summary: 'One job, as far as its allocations tell' }, jobOf)

@@ -1,8 +1,8 @@
 /** `/v1/nodes` and what is below one node: as the compatible system answers, from the roster. */
 import { EVERYBODY } from './authorizer.ts'
 import { Refusal } from '../kit/errors.ts'
-import type { AnyOperation, JsonText, Operation } from '../kit/operation.ts'
-import { type Field, type InputOf, pathParam, queryBoolean, schema } from '../kit/schema.ts'
+import { handle } from '../kit/operation.ts'
+import { type Field, pathParam, queryBoolean, schema } from '../kit/schema.ts'
 import type { Fleet } from './fleet.ts'
 import { list, readOne } from './listing.ts'
 import { ALLOCATION_FILTER_FIELDS, allocationValue, filteredAllocation } from './nomad-allocation.ts'
@@ -37,8 +37,8 @@ const nodesFields = {
   os: queryBoolean({ description: 'With the name of each operating system', fallback: false }),
 }
 
-function nodesOperation({ fleet, region }: ServerParts): AnyOperation {
-  const operation: Operation<InputOf<typeof nodesFields>, never> = {
+export const nodes = handle(
+  {
     name: 'server.nodes',
     summary: 'The nodes that this server has heard of',
     http: ['GET /v1/nodes'],
@@ -49,6 +49,8 @@ function nodesOperation({ fleet, region }: ServerParts): AnyOperation {
     errorFormat: 'plain',
     endless: (input) => input.index > 0,
     authorize: (_input, identity) => requireNode(identity),
+  },
+  ({ fleet, region }: ServerParts) => ({
     run(input, call) {
       requireRegion(input.region, region)
       const prefix = uuidPrefix(input.prefix, 'node')
@@ -73,14 +75,13 @@ function nodesOperation({ fleet, region }: ServerParts): AnyOperation {
         call,
       )
     },
-  }
-  return operation
-}
+  }),
+)
 
 const nodeFields = { id: pathParam('Full UUID of the node'), ...readFields }
 
-function nodeOperation({ fleet, region }: ServerParts): AnyOperation {
-  const operation: Operation<InputOf<typeof nodeFields>, JsonText> = {
+export const node = handle(
+  {
     name: 'server.node',
     summary: 'What this server has heard of one node',
     http: ['GET /v1/node/:id'],
@@ -90,6 +91,8 @@ function nodeOperation({ fleet, region }: ServerParts): AnyOperation {
     errorFormat: 'plain',
     endless: (input) => input.index > 0,
     authorize: (_input, identity) => requireNode(identity),
+  },
+  ({ fleet, region }: ServerParts) => ({
     async run(input, call) {
       requireRegion(input.region, region)
       requireUuid(input.id, 'node')
@@ -102,14 +105,13 @@ function nodeOperation({ fleet, region }: ServerParts): AnyOperation {
       }
       return readOne(fleet, { topic: { kind: 'node', id: input.id }, input, call }, find, 'node not found')
     },
-  }
-  return operation
-}
+  }),
+)
 
 const nodeAllocationsFields = { id: pathParam('Full UUID of the node'), ...listFields }
 
-function nodeAllocationsOperation({ fleet, region }: ServerParts): AnyOperation {
-  const operation: Operation<InputOf<typeof nodeAllocationsFields>, never> = {
+export const nodeAllocations = handle(
+  {
     name: 'server.node_allocations',
     summary: 'The allocations of one node',
     http: ['GET /v1/node/:id/allocations'],
@@ -120,6 +122,8 @@ function nodeAllocationsOperation({ fleet, region }: ServerParts): AnyOperation 
     errorFormat: 'plain',
     endless: (input) => input.index > 0,
     authorize: (_input, identity) => requireNode(identity),
+  },
+  ({ fleet, region }: ServerParts) => ({
     run(input, call) {
       requireRegion(input.region, region)
       requireUuid(input.id, 'node')
@@ -148,14 +152,13 @@ function nodeAllocationsOperation({ fleet, region }: ServerParts): AnyOperation 
         call,
       )
     },
-  }
-  return operation
-}
+  }),
+)
 
 const purgeFields = { id: pathParam('Full UUID of the node') }
 
-function purgeOperation({ fleet }: ServerParts): AnyOperation {
-  const operation: Operation<InputOf<typeof purgeFields>, unknown> = {
+export const nodePurge = handle(
+  {
     name: 'server.node_purge',
     summary: 'Makes this server forget a node, its key and its allocations: for a host that was set up anew',
     http: ['PUT /v1/node/:id/purge', 'POST /v1/node/:id/purge'],
@@ -166,14 +169,15 @@ function purgeOperation({ fleet }: ServerParts): AnyOperation {
     authorize(_input, identity) {
       if (!identity.allowsNode('write')) throw new Refusal('permission_denied', 'Permission denied')
     },
+  },
+  ({ fleet }: ServerParts) => ({
     async run({ id }) {
       requireUuid(id, 'node')
       if (!fleet.roster.purge(id)) throw new Refusal('not_found', 'node not found')
       return { EvalIDs: [], EvalCreateIndex: 0, NodeModifyIndex: fleet.roster.index }
     },
-  }
-  return operation
-}
+  }),
+)
 
 /** More are not sorted at once, which would hold everybody up: all allocations are gone through in order instead. */
 const SORTED_MAX = 5000
@@ -197,9 +201,4 @@ export function* inOrder(
     const record = fleet.roster.allocation(id)
     if (record) yield record
   }
-}
-
-export function nodesOperations(parts: ServerParts): AnyOperation[] {
-  // The router takes the first that fits, and an ID takes what is left of a path.
-  return [nodesOperation(parts), nodeAllocationsOperation(parts), purgeOperation(parts), nodeOperation(parts)]
 }

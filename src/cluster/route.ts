@@ -24,8 +24,18 @@
  * is silent: its calls break after seven seconds, its record is `down` after three beats. Two processes with one node
  * ID: the second key is refused, loudly. A server that was away: complete again within one beat, from what nodes say.
  */
-import { Refusal } from '../kit/errors.ts'
-import { type AnyOperation, type Call, type Chunk, type Identity, type JsonText, type Place } from '../kit/operation.ts'
+import { Fault, Refusal } from '../kit/errors.ts'
+import {
+  type AnyEndpoint,
+  type AnyOperation,
+  type Call,
+  type Chunk,
+  type Handler,
+  type JsonText,
+  type Place,
+  unknownAllocation,
+  unknownNode,
+} from '../kit/operation.ts'
 import { isUuid } from '../kit/schema.ts'
 import type { ForwardedRequest } from './forward.ts'
 import type { NodeStatus } from './roster.ts'
@@ -37,22 +47,28 @@ export interface Directory {
   /** This process's node; undefined on a server that is none. */
   readonly ownNodeId: string | undefined
   hasAllocation(allocationId: string): boolean
-  /** The node of an allocation that is elsewhere. */
-  nodeOf(allocationId: string): string | undefined
-  /** The namespace of an allocation that is elsewhere. */
-  namespaceOf(allocationId: string): string | undefined
+  /** Where an allocation is that is elsewhere. */
+  allocation(allocationId: string): { readonly nodeId: string; readonly namespace: string } | undefined
   /** Undefined for a node that nobody has heard of. */
   nodeState(nodeId: string): NodeStatus | undefined
   /** True for a process that keeps no such list and can ask one that does. */
   readonly canAsk: boolean
 }
 
-/** Where a call goes: a node, or any server; undefined when it is for this process, or for nobody, as it will say itself. */
-type Destination =
-  | { readonly nodeId: undefined }
-  /** With the namespaces that the call is about. */
-  | { readonly nodeId: string; readonly namespaces: readonly string[] }
-  | undefined
+/** Where a call goes that is not for this process: to a node, or to any server. What it is about, as far as is known here. */
+class Destination {
+  /** Undefined: any server. */
+  readonly nodeId: string | undefined
+  /** Of the allocation that the call is about. */
+  readonly namespace: string | undefined
+
+  constructor(nodeId: string | undefined, namespace?: string) {
+    this.nodeId = nodeId
+    this.namespace = namespace
+  }
+}
+
+const ANY_SERVER = new Destination(undefined)
 
 /** What hands calls on; see `forward.ts`. */
 export interface Forwarding {
@@ -60,54 +76,71 @@ export interface Forwarding {
   stream(request: ForwardedRequest): AsyncIterable<Chunk>
 }
 
-/** The operation as it is served where several nodes can be reached. Only those with the target `node` are changed. */
+/**
+ * An operation as it is served where several nodes can be reached: here for what is here, otherwise where it belongs. Only
+ * those with the target `node` are changed.
+ */
 export function routed(operation: AnyOperation, directory: Directory, forwarding: Forwarding): AnyOperation {
-  if (operation.target !== 'node' || !operation.locate) return operation
-  const destinationOf = (input: unknown): Destination => {
-    const place = operation.locate?.(input)
-    return place && destination(place, directory)
-  }
+  const isPlaced = operation.target === 'node' && 'locate' in operation
+  return isPlaced ? placed(operation, operation, directory, forwarding) : operation
+}
+
+/** An endpoint of nodes on a server that is none: all of its calls are handed on. */
+export function forwarded(endpoint: AnyEndpoint, directory: Directory, forwarding: Forwarding): AnyOperation {
+  return placed(endpoint, undefined, directory, forwarding)
+}
+
+/** `handler` runs what is here. What a call is about is its destination, or what the handler finds. */
+function placed(
+  endpoint: AnyEndpoint,
+  handler: Handler<unknown, unknown> | undefined,
+  directory: Directory,
+  forwarding: Forwarding,
+): AnyOperation {
   return {
-    ...operation,
-    authorize(input: unknown, identity: Identity) {
-      const to = destinationOf(input)
+    ...endpoint,
+    find(input) {
+      const place = endpoint.locate?.(input)
+      const to = place && destination(place, directory)
+      if (to) return to
+      if (!handler && place && 'allocationId' in place) throw unknownAllocation(place.allocationId)
+      return handler?.find?.(input)
+    },
+    authorize(input, identity, about) {
       // A process that does not know the place cannot judge; both that it asks will.
-      if (to && to.nodeId === undefined) return
-      // The permission is a matter of the call; whose node it is, is settled.
-      operation.authorize(to ? withoutNode(input) : input, identity)
+      if (about !== ANY_SERVER) endpoint.authorize(input, identity, about)
     },
-    run(input: unknown, call: Call) {
-      const to = destinationOf(input)
-      return to ? handOn(operation, to, call, forwarding) : operation.run(input, call)
+    run(input, call, about) {
+      if (about instanceof Destination) return handOn(endpoint, about, call, forwarding)
+      if (handler) return handler.run(input, call, about)
+      throw new Fault(`this process can only hand ${endpoint.name} on`)
     },
   }
 }
 
-/** A server's operation as a process without a roster serves it: by asking any server, which also judges. */
-export function relayed(operation: AnyOperation, forwarding: Forwarding, group: Group = ANY): AnyOperation {
+/** A server's endpoint as a process without a roster or a core serves it: by asking any server that has it, which also judges. */
+export function relayed(endpoint: AnyEndpoint, forwarding: Forwarding, group: Group = ANY): AnyOperation {
   return {
-    ...operation,
+    ...endpoint,
     authorize: () => undefined,
-    run: (_input: unknown, call: Call) => handOn(operation, { nodeId: undefined, group }, call, forwarding),
+    run: (_input: unknown, call: Call) => handOn(endpoint, ANY_SERVER, call, forwarding, group),
   }
 }
 
-type To = NonNullable<Destination> & { readonly group?: Group }
-
-function handOn(operation: AnyOperation, to: To, call: Call, forwarding: Forwarding) {
-  const request = requestFor(operation, to, call)
-  if (operation.output === 'stream') return forwarding.stream(request)
+function handOn(endpoint: AnyEndpoint, to: Destination, call: Call, forwarding: Forwarding, group: Group = ANY) {
+  const request = requestFor(endpoint, to, call, group)
+  if (endpoint.output === 'stream') return forwarding.stream(request)
   const answer = forwarding.answer(request)
-  return operation.output === 'answer' ? answer.then(wholeAnswerOf) : answer
+  return endpoint.output === 'answer' ? answer.then(wholeAnswerOf) : answer
 }
 
-function destination(place: Place, directory: Directory): Destination {
+function destination(place: Place, directory: Directory): Destination | undefined {
   if ('allocationId' in place) {
     const { allocationId } = place
     if (directory.hasAllocation(allocationId)) return undefined
-    const nodeId = directory.nodeOf(allocationId)
-    if (nodeId !== undefined) return reachable(nodeId, directory, directory.namespaceOf(allocationId))
-    return directory.canAsk && isUuid(allocationId) ? { nodeId: undefined } : undefined
+    const known = directory.allocation(allocationId)
+    if (known) return reachable(known.nodeId, directory, known.namespace)
+    return directory.canAsk && isUuid(allocationId) ? ANY_SERVER : undefined
   }
   const { nodeId } = place
   if (nodeId === undefined) {
@@ -115,29 +148,23 @@ function destination(place: Place, directory: Directory): Destination {
     throw new Refusal('invalid_request', 'No local Node and node_id not provided')
   }
   if (nodeId === directory.ownNodeId) return undefined
-  if (!isUuid(nodeId)) {
-    const shown = nodeId.length > 64 ? `${nodeId.slice(0, 61)}...` : nodeId
-    const text = `node lookup failed: ${JSON.stringify(shown)} is not a full node ID, give all 36 characters of the UUID`
-    throw new Refusal('invalid_request', text)
-  }
-  return directory.canAsk ? { nodeId: undefined } : reachable(nodeId, directory)
+  if (!isUuid(nodeId)) throw unknownNode(nodeId)
+  return directory.canAsk ? ANY_SERVER : reachable(nodeId, directory)
 }
 
 function reachable(nodeId: string, directory: Directory, namespace?: string): Destination {
   const state = directory.nodeState(nodeId)
-  if (state === undefined) throw new Refusal('not_found', `Unknown node ${nodeId}`)
+  if (state === undefined) throw unknownNode(nodeId)
   if (state === 'down') throw new Refusal('not_found', 'No path to node')
-  return { nodeId, namespaces: namespace === undefined ? [] : [namespace] }
+  return new Destination(nodeId, namespace)
 }
 
-function withoutNode(input: unknown): unknown {
-  return typeof input === 'object' && input !== null ? { ...input, node_id: undefined } : input
-}
-
-function requestFor(operation: AnyOperation, to: To, call: Call): ForwardedRequest {
+function requestFor(endpoint: AnyEndpoint, to: Destination, call: Call, group: Group): ForwardedRequest {
   if (call.hops + 1 >= HOPS_MAX) throw new Refusal('not_found', 'No path to node')
   const { raw, token, requestId, hops, identity, remote, signal } = call
-  const request = { operation: operation.name, input: raw, requestId, hops, signal }
+  const { nodeId, namespace } = to
+  const request = { operation: endpoint.name, input: raw, requestId, hops, signal }
   // The token goes to servers only; a node gets what this server vouches for.
-  return to.nodeId === undefined ? { ...to, ...request, token, remote } : { ...to, ...request, identity }
+  if (nodeId === undefined) return { nodeId, group, ...request, token, remote }
+  return { nodeId, ...request, identity, namespaces: namespace === undefined ? [] : [namespace] }
 }

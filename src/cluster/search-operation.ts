@@ -1,8 +1,8 @@
 /** `/v1/search`: IDs of nodes, allocations, jobs and namespaces that begin with a prefix, at most 20 of each. */
 import * as v from 'valibot'
 import { Refusal } from '../kit/errors.ts'
-import { type AnyOperation, type Identity, JsonText, type Operation } from '../kit/operation.ts'
-import { type Field, type InputOf, schema } from '../kit/schema.ts'
+import { handle, type Identity, JsonText } from '../kit/operation.ts'
+import { type Field, schema } from '../kit/schema.ts'
 import type { Fleet } from './fleet.ts'
 import { readHeaders, Slice } from './listing.ts'
 import type { ServerParts } from './nodes-operations.ts'
@@ -104,8 +104,8 @@ async function firstOf(ids: Iterable<string>): Promise<{ found: string[]; isCut:
   return { found, isCut: false }
 }
 
-export function searchOperation({ fleet, region }: ServerParts): AnyOperation {
-  const operation: Operation<InputOf<typeof fields>, JsonText> = {
+export const search = handle(
+  {
     name: 'server.search',
     summary: 'IDs that begin with a prefix',
     http: ['PUT /v1/search', 'POST /v1/search'],
@@ -120,6 +120,8 @@ export function searchOperation({ fleet, region }: ServerParts): AnyOperation {
       if (mayList || identity.allowsNode('read') || identity.allowsNamespace(namespace, 'read-job')) return
       throw new Refusal('permission_denied', 'Permission denied')
     },
+  },
+  ({ fleet, region }: ServerParts) => ({
     async run(input, { identity }) {
       requireRegion(input.region, region)
       const { Prefix: prefix, Context: contexts } = input
@@ -136,6 +138,5 @@ export function searchOperation({ fleet, region }: ServerParts): AnyOperation {
       const answer = { Index: index, KnownLeader: true, LastContact: 0, Matches: matches, NextToken: '' }
       return new JsonText(JSON.stringify({ ...answer, Truncations: truncations }), readHeaders(index))
     },
-  }
-  return operation
-}
+  }),
+)

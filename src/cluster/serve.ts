@@ -4,8 +4,7 @@
  */
 import { messageOf, Refusal } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
-import { type AnyOperation, type Identity, NOBODY } from '../kit/operation.ts'
-import type { KeepsRights } from './authorizer.ts'
+import { type AnyOperation, type Callers, type Identity, invoke, NOBODY } from '../kit/operation.ts'
 import { Complaints } from './complaints.ts'
 import { encodeRefused, type RefusedReason } from './envelope.ts'
 import type { Link, Message, Subscription } from './link.ts'
@@ -30,14 +29,8 @@ export interface ServeOptions {
   /** As a node, or as a server, whose calls are sealed. */
   readonly as:
     | { readonly nodeId: string; readonly admission: CallAdmission }
-    | {
-        readonly serverId: string
-        readonly sealed: SealedCalls
-        readonly resolve: (token: string | undefined, remote?: string) => Identity | Promise<Identity>
-      }
+    | { readonly serverId: string; readonly sealed: SealedCalls; readonly callers: Callers }
   readonly operations: readonly AnyOperation[]
-  /** Checks callers of endless answers again. For a server that is asked by an agent, which cannot judge the call itself. */
-  readonly rights?: KeepsRights
   /** For a server: which of its calls, those for every server (where absent) or those for the secrets core. */
   readonly group?: Group
   readonly logger: Logger
@@ -63,12 +56,15 @@ export class CallServer {
   readonly #calls = new Map<string, ServedCall>()
   readonly #subscriptions: Subscription[] = []
   readonly #complaints: Complaints
+  readonly #callers: Callers
   #sweeper: NodeJS.Timeout | undefined
   #learning = 0
 
   constructor(options: ServeOptions) {
     this.#options = options
     this.#complaints = new Complaints(options.logger)
+    // For a node the word of a server stands for the token.
+    this.#callers = 'callers' in options.as ? options.as.callers : { resolve: () => NOBODY }
     this.#operations = new Map(options.operations.map((operation) => [operation.name, operation]))
   }
 
@@ -177,11 +173,9 @@ export class CallServer {
     for (const call of this.#calls.values()) call.sweep()
   }
 
-  /** As `http/exchange` does: find, parse, identify, authorise, run. */
   async #run(served: ServedCall, received: ReceivedCall): Promise<void> {
     const { message } = served
     const { as } = this.#options
-    let leaveRights: (() => void) | undefined
     try {
       // Of a node nothing is told to a caller that no server vouches for.
       const asserted = 'nodeId' in as ? await as.admission.identityOf(received) : undefined
@@ -189,34 +183,10 @@ export class CallServer {
       if (!operation) {
         throw new Refusal('not_implemented', `this process knows no ${JSON.stringify(message.operation)}, upgrade it`)
       }
-      const { params, query, headers, body } = message.input
-      const input = operation.input.parse({ params, query, headers, body })
-      const identity = asserted ?? (await this.#resolve(operation, served))
-      operation.authorize(input, identity)
-      const call = { ...served.callFor(identity) }
-      if (!asserted && operation.endless?.(input) && !operation.ownToken) {
-        leaveRights = this.#options.rights?.keep(message.token, served.remote, {
-          renew(renewed) {
-            operation.authorize(input, renewed)
-            call.identity = renewed
-          },
-          end: (refusal) => served.abandon(refusal),
-        })
-      }
-      const result = operation.run(input, call)
-      if (Symbol.asyncIterator in result) await served.stream(result)
-      else await served.value(await result)
+      await invoke(operation, served.call(), served, this.#callers, asserted)
     } catch (error) {
       this.#fail(served, error)
-    } finally {
-      leaveRights?.()
     }
-  }
-
-  #resolve(operation: AnyOperation, { message, remote }: ServedCall): Identity | Promise<Identity> {
-    const { as } = this.#options
-    if (operation.ownToken || !('resolve' in as)) return NOBODY
-    return as.resolve(operation.open ? undefined : message.token, remote)
   }
 
   #fail(served: ServedCall, error: unknown): void {

@@ -3,7 +3,15 @@
  * allowed, and ends when the caller is done, or silent for too long.
  */
 import { Fault, type Refusal } from '../kit/errors.ts'
-import { type Call, type Chunk, type Identity, isStreamHead, JsonText, WholeAnswer } from '../kit/operation.ts'
+import {
+  type Answering,
+  type ArrivedCall,
+  type Chunk,
+  isStreamHead,
+  JsonText,
+  NOBODY,
+  WholeAnswer,
+} from '../kit/operation.ts'
 import type { Link } from './link.ts'
 import {
   type AnswerMessage,
@@ -60,7 +68,7 @@ export interface ServedCallOptions {
   readonly remote: string | undefined
 }
 
-export class ServedCall {
+export class ServedCall implements Answering {
   readonly message: CallMessage
   /** Address of the first caller, where a server has seen it; what an agent says of it is not believed. */
   readonly remote: string | undefined
@@ -91,11 +99,19 @@ export class ServedCall {
     return this.#abort.signal.aborted
   }
 
-  callFor(identity: Identity): Call {
+  call(): ArrivedCall {
     const { requestId, token, hops, input } = this.message
     const { remote } = this
     const raw = { params: input.params, query: input.query, headers: input.headers, body: input.body }
-    return { requestId, identity, signal: this.#abort.signal, raw, token, hops, remote }
+    return { requestId, identity: NOBODY, signal: this.#abort.signal, raw, token, hops, remote }
+  }
+
+  admitted(): void {
+    // What is endless here ends with its caller's silence.
+  }
+
+  rightsLost(refusal: Refusal): void {
+    this.abandon(refusal)
   }
 
   say(message: AnswerMessage): void {

@@ -1,15 +1,28 @@
-/** Every endpoint of a server that the roster answers. */
+/**
+ * Every endpoint of a server that the roster answers. An agent needs no more of them than `SERVER_ENDPOINTS`, whose calls it
+ * hands on to a server; a server binds them to what it has.
+ */
 import type { Logger } from '../kit/log.ts'
-import type { AnyOperation } from '../kit/operation.ts'
-import { allocationsOperations } from './allocations-operations.ts'
-import { Events, eventStreamOperation } from './event-stream.ts'
+import type { AnyOperation, RoomEndpoint } from '../kit/operation.ts'
+import { allocation, allocations } from './allocations-operations.ts'
+import { Events, eventStream } from './event-stream.ts'
 import { Fleet } from './fleet.ts'
-import { jobLogsOperation } from './job-logs.ts'
-import { jobsOperations } from './jobs-operations.ts'
-import { nodesOperations } from './nodes-operations.ts'
+import { jobLogs } from './job-logs.ts'
+import { job, jobAllocations, jobDeployment, jobEvaluations, jobs, jobSummaryReading } from './jobs-operations.ts'
+import { node, nodeAllocations, nodePurge, nodes } from './nodes-operations.ts'
 import type { Roster } from './roster.ts'
-import { searchOperation } from './search-operation.ts'
-import { type NodeCaller, type ServerFacts, statusOperations, systemGcOperation } from './status-operations.ts'
+import { search } from './search-operation.ts'
+import {
+  agentMembers,
+  leader,
+  license,
+  namespaces,
+  type NodeCaller,
+  peers,
+  regions,
+  type ServerFacts,
+  systemGc,
+} from './status-operations.ts'
 
 export interface ServerOptions {
   readonly roster: Roster
@@ -19,35 +32,59 @@ export interface ServerOptions {
   readonly logger: Logger
 }
 
-/** A server's endpoints and what they keep. */
+/** What the handlers of a server are made of. */
+interface ServerRoomParts extends ServerOptions {
+  readonly fleet: Fleet
+  readonly events: Events
+  /** `host.logs` as this process routes it. */
+  readonly logs: AnyOperation
+}
+
+/** A line each. The router takes the first that fits, and an ID takes what is left of a path. */
+const TABLE: readonly RoomEndpoint<ServerRoomParts>[] = [
+  jobLogs,
+  nodes,
+  nodeAllocations,
+  nodePurge,
+  node,
+  allocations,
+  allocation,
+  jobs,
+  jobAllocations,
+  jobSummaryReading,
+  jobEvaluations,
+  jobDeployment,
+  job,
+  leader,
+  peers,
+  regions,
+  agentMembers,
+  namespaces,
+  license,
+  search,
+  systemGc,
+  eventStream,
+]
+
+/** As data, for a process that only hands their calls on. */
+export const SERVER_ENDPOINTS = TABLE.map(({ endpoint }) => endpoint)
+
+/** What a server's endpoints keep. */
 export class ServerRoom {
   readonly fleet: Fleet
-  readonly operations: readonly AnyOperation[]
+  readonly #options: ServerOptions
   readonly #events: Events
-  readonly #region: string
 
-  constructor({ roster, region, facts, collect, logger }: ServerOptions) {
-    this.fleet = new Fleet(roster)
-    this.#events = new Events(roster)
-    this.#region = region
-    const parts = { fleet: this.fleet, region }
-    this.operations = [
-      ...nodesOperations(parts),
-      ...allocationsOperations(parts),
-      ...jobsOperations(parts),
-      ...statusOperations(parts, facts),
-      searchOperation(parts),
-      systemGcOperation(parts, collect, ({ asked, failed, error }) => {
-        if (failed === 0) logger.info('every node was asked to collect', { nodes: asked })
-        else logger.warn('not every node took the order to collect', { nodes: asked, failed, error })
-      }),
-      eventStreamOperation(parts, this.#events),
-    ]
+  constructor(options: ServerOptions) {
+    this.#options = options
+    this.fleet = new Fleet(options.roster)
+    this.#events = new Events(options.roster)
   }
 
-  /** The logs of a job, from `logs`, which is `host.logs` as this process routes it. To be served before `operations`. */
-  jobLogs(logs: AnyOperation): AnyOperation {
-    return jobLogsOperation({ fleet: this.fleet, region: this.#region }, logs)
+  /** The endpoints, with `logs`, which is `host.logs` as this process routes it. */
+  operations(logs: AnyOperation): AnyOperation[] {
+    const parts = { ...this.#options, fleet: this.fleet, events: this.#events, logs }
+    return TABLE.map((each) => each.in(parts))
   }
 
   stop(): void {

@@ -2,10 +2,10 @@
  * What clients ask a server about itself and its like: leader, peers, members, regions, namespaces, licence. Servers here
  * are equals and know nothing of each other, so each names itself: whoever it was that answered can be asked again.
  */
-import type { AnyOperation, Identity, Operation } from '../kit/operation.ts'
+import { handle, type Identity, type NamespaceCapability, type RoomEndpoint } from '../kit/operation.ts'
 import { Refusal } from '../kit/errors.ts'
-import { type InputOf, schema } from '../kit/schema.ts'
-import type { NamespaceCapability } from '../kit/operation.ts'
+import type { Logger } from '../kit/log.ts'
+import { schema } from '../kit/schema.ts'
 import { list } from './listing.ts'
 import type { ServerParts } from './nodes-operations.ts'
 import { listFields, prefixField, requireNode, requireRegion, readFields } from './query.ts'
@@ -22,33 +22,56 @@ export interface ServerFacts {
 
 const regionFields = { region: readFields.region }
 
+interface StatusParts extends ServerParts {
+  readonly facts: ServerFacts
+}
+
 /** A value that is the same for everybody who may ask. */
 function said(
   about: { readonly name: string; readonly summary: string; readonly path: string; readonly needsNode?: boolean },
-  parts: ServerParts,
-  value: () => unknown,
-): AnyOperation {
-  const operation: Operation<InputOf<typeof regionFields>, unknown> = {
-    name: `server.${about.name}`,
-    summary: about.summary,
-    http: [`GET /v1/${about.path}`],
-    target: 'server',
-    input: schema(regionFields),
-    output: 'json',
-    errorFormat: 'plain',
-    ...(about.needsNode ? {} : { open: true }),
-    authorize(_input, identity) {
-      if (about.needsNode) requireNode(identity)
+  value: (parts: StatusParts) => unknown,
+): RoomEndpoint<StatusParts> {
+  return handle(
+    {
+      name: `server.${about.name}`,
+      summary: about.summary,
+      http: [`GET /v1/${about.path}`],
+      target: 'server',
+      input: schema(regionFields),
+      output: 'json',
+      errorFormat: 'plain',
+      ...(about.needsNode ? {} : { open: true }),
+      authorize(_input, identity) {
+        if (about.needsNode) requireNode(identity)
+      },
     },
-    async run(input) {
-      requireRegion(input.region, parts.region)
-      return value()
-    },
-  }
-  return operation
+    (parts: StatusParts) => ({
+      async run(input) {
+        requireRegion(input.region, parts.region)
+        return value(parts)
+      },
+    }),
+  )
 }
 
-function members({ region }: ServerParts, facts: ServerFacts): unknown {
+export const leader = said(
+  { name: 'leader', path: 'status/leader', summary: 'The address of this server' },
+  ({ facts }) => facts.address(),
+)
+export const peers = said(
+  { name: 'peers', path: 'status/peers', summary: 'The address of this server, in a list' },
+  ({ facts }) => [facts.address()],
+)
+export const regions = said(
+  { name: 'regions', path: 'regions', summary: 'The region of this server, in a list' },
+  ({ region }) => [region],
+)
+export const agentMembers = said(
+  { name: 'members', path: 'agent/members', summary: 'This server', needsNode: true },
+  members,
+)
+
+function members({ facts, region }: StatusParts): unknown {
   const { host, port } = hostAndPort(facts.address())
   const member = {
     Addr: host,
@@ -85,8 +108,8 @@ const SEEING: readonly NamespaceCapability[] = ['list-jobs', 'read-job', 'submit
 const NAMESPACE_FIELDS: ReadonlySet<string> = new Set(['CreateIndex', 'Description', 'ModifyIndex', 'Name', 'Quota'])
 const namespacesFields = { ...listFields, prefix: prefixField }
 
-function namespacesOperation({ fleet, region }: ServerParts): AnyOperation {
-  const operation: Operation<InputOf<typeof namespacesFields>, never> = {
+export const namespaces = handle(
+  {
     name: 'server.namespaces',
     summary: 'The namespaces that allocations name, as far as the caller may see them',
     http: ['GET /v1/namespaces'],
@@ -97,6 +120,8 @@ function namespacesOperation({ fleet, region }: ServerParts): AnyOperation {
     errorFormat: 'plain',
     endless: (input) => input.index > 0,
     authorize: () => undefined,
+  },
+  ({ fleet, region }: ServerParts) => ({
     run(input, call) {
       requireRegion(input.region, region)
       const { next_token: from, reverse } = input
@@ -118,9 +143,8 @@ function namespacesOperation({ fleet, region }: ServerParts): AnyOperation {
         call,
       )
     },
-  }
-  return operation
-}
+  }),
+)
 
 function namespaceValue(name: string): Record<string, unknown> {
   return {
@@ -139,44 +163,34 @@ function namespaceValue(name: string): Record<string, unknown> {
 }
 
 /** There is no licence to show: 204, as an installation without one answers. */
-const license: Operation<Record<string, never>, void> = {
-  name: 'server.license',
-  summary: 'Nothing: no licence is needed',
-  http: ['GET /v1/operator/license'],
-  target: 'server',
-  input: schema({}),
-  output: 'empty',
-  emptyStatus: 204,
-  errorFormat: 'plain',
-  open: true,
-  authorize: () => undefined,
-  run: async () => undefined,
-}
+export const license = handle(
+  {
+    name: 'server.license',
+    summary: 'Nothing: no licence is needed',
+    http: ['GET /v1/operator/license'],
+    target: 'server',
+    input: schema({}),
+    output: 'empty',
+    emptyStatus: 204,
+    errorFormat: 'plain',
+    open: true,
+    authorize: () => undefined,
+  },
+  () => ({ run: async () => undefined }),
+)
 
-export function statusOperations(parts: ServerParts, facts: ServerFacts): AnyOperation[] {
-  return [
-    said({ name: 'leader', path: 'status/leader', summary: 'The address of this server' }, parts, facts.address),
-    said({ name: 'peers', path: 'status/peers', summary: 'The address of this server, in a list' }, parts, () => [
-      facts.address(),
-    ]),
-    said({ name: 'regions', path: 'regions', summary: 'The region of this server, in a list' }, parts, () => [
-      parts.region,
-    ]),
-    said({ name: 'members', path: 'agent/members', summary: 'This server', needsNode: true }, parts, () =>
-      members(parts, facts),
-    ),
-    namespacesOperation(parts),
-    license,
-  ]
-}
-
-/** Starts collection on every node; see `systemGcOperation`. */
+/** Starts collection on a node; see `systemGc`. */
 export interface NodeCaller {
   /** Resolves when the node has answered; rejects with what it refused. */
   (
     nodeId: string,
     options: { readonly identity: Identity; readonly requestId: string; readonly hops: number },
   ): Promise<unknown>
+}
+
+interface GcParts extends ServerParts {
+  readonly collect: NodeCaller
+  readonly logger: Logger
 }
 
 /** Nodes that are asked at once. */
@@ -186,13 +200,8 @@ const ASKED_AT_ONCE = 64
  * `PUT /v1/system/gc`: asks every node that is there to collect what has ended, and answers without waiting for them, as
  * the compatible system does. Each node judges the caller again. One round at a time.
  */
-export function systemGcOperation(
-  { fleet, region }: ServerParts,
-  collect: NodeCaller,
-  report: (outcome: { readonly asked: number; readonly failed: number; readonly error: string }) => void,
-): AnyOperation {
-  let isRunning = false
-  const operation: Operation<InputOf<typeof regionFields>, void> = {
+export const systemGc = handle(
+  {
     name: 'server.system_gc',
     summary: 'Start to remove the directories of all allocations that have ended, on every node',
     http: ['PUT /v1/system/gc'],
@@ -204,19 +213,27 @@ export function systemGcOperation(
     authorize(_input, identity) {
       if (!identity.allowsNode('write')) throw new Refusal('permission_denied', 'Permission denied')
     },
-    async run(input, { identity, requestId, hops }) {
-      requireRegion(input.region, region)
-      if (isRunning) return
-      isRunning = true
-      const all = async () => {
-        report(await callEveryNode(fleet, (id) => collect(id, { identity, requestId, hops })))
-        isRunning = false
-      }
-      void all()
-    },
-  }
-  return operation
-}
+  },
+  ({ fleet, region, collect, logger }: GcParts) => {
+    let isRunning = false
+    return {
+      async run(input, { identity, requestId, hops }) {
+        requireRegion(input.region, region)
+        if (isRunning) return
+        isRunning = true
+        const all = async () => {
+          const { asked, failed, error } = await callEveryNode(fleet, (id) =>
+            collect(id, { identity, requestId, hops }),
+          )
+          isRunning = false
+          if (failed === 0) logger.info('every node was asked to collect', { nodes: asked })
+          else logger.warn('not every node took the order to collect', { nodes: asked, failed, error })
+        }
+        void all()
+      },
+    }
+  },
+)
 
 /** Calls each node that is there, so many at once. `error`: what the first one that failed said. */
 export async function callEveryNode(

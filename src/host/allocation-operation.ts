@@ -3,7 +3,15 @@
  * permission (unknown is 404, whoever asks), and need one of a few capabilities in the allocation's own namespace.
  */
 import { Refusal } from '../kit/errors.ts'
-import type { AnyOperation, Call, Chunk, JsonSchema, NamespaceCapability, Operation } from '../kit/operation.ts'
+import {
+  type Call,
+  type Chunk,
+  type Endpoint,
+  handle,
+  type JsonSchema,
+  type NamespaceCapability,
+  type RoomEndpoint,
+} from '../kit/operation.ts'
 import { pathParam, queryText, type Schema } from '../kit/schema.ts'
 import { type Allocation, type AllocationTable, findAllocation } from './allocation.ts'
 
@@ -20,7 +28,7 @@ export const originQuery = queryText({
   otherwise: 'origin must be start or end',
 })
 
-interface Definition<In, Out> {
+interface Definition<In> {
   readonly name: string
   readonly summary: string
   /** Below `/v1/client/`, with `:alloc_id` in it. Any verb, as in the compatible system. */
@@ -33,27 +41,35 @@ interface Definition<In, Out> {
   readonly needs: readonly NamespaceCapability[]
   readonly changesOnGet?: true
   endless?(input: In): boolean
-  readonly run: (allocation: Allocation, input: In, call: Call) => Promise<Out> | AsyncIterable<Chunk>
 }
 
-export function allocationOperation<In extends { readonly alloc_id: string }, Out>(
-  allocations: AllocationTable,
-  definition: Definition<In, Out>,
-): AnyOperation {
-  const { path, needs, run, ...rest } = definition
-  const operation: Operation<In, Out> = {
+/** The part of a host that knows its allocations. */
+interface HasAllocations {
+  readonly allocations: AllocationTable
+}
+
+/** An endpoint of one allocation, which `bind` runs with the allocation that was found. */
+export function handleAllocation<Room extends HasAllocations, In extends { readonly alloc_id: string }, Out>(
+  { path, needs, ...rest }: Definition<In>,
+  bind: (room: Room) => (allocation: Allocation, input: In, call: Call) => Promise<Out> | AsyncIterable<Chunk>,
+): RoomEndpoint<Room> {
+  const endpoint: Endpoint<In, { readonly namespace: string }> = {
     ...rest,
     http: [`* /v1/client/${path}`],
     target: 'node',
     errorFormat: 'plain',
-    ...(definition.changesOnGet ? {} : { crossOrigin: ['GET', 'HEAD'] as const }),
+    ...(rest.changesOnGet ? {} : { crossOrigin: ['GET', 'HEAD'] as const }),
     locate: (input) => ({ allocationId: input.alloc_id }),
-    authorize(input, identity) {
-      const { namespace } = findAllocation(allocations, input.alloc_id)
+    authorize(_input, identity, { namespace }) {
       if (needs.some((capability) => identity.allowsNamespace(namespace, capability))) return
       throw new Refusal('permission_denied', 'Permission denied')
     },
-    run: (input, call) => run(findAllocation(allocations, input.alloc_id), input, call),
   }
-  return operation
+  return handle(endpoint, (room: Room) => {
+    const run = bind(room)
+    return {
+      find: (input: In) => findAllocation(room.allocations, input.alloc_id),
+      run: (input: In, call: Call, allocation: Allocation) => run(allocation, input, call),
+    }
+  })
 }

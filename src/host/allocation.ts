@@ -2,8 +2,7 @@
  * What an allocation is to the rest of the host room: a read-only picture of one `alloc.json` (or of a bare directory
  * that has none), as of the last look. See `allocations.ts` for how the pictures are made and kept true.
  */
-import { Refusal } from '../kit/errors.ts'
-import { isUuid } from '../kit/schema.ts'
+import { unknownAllocation, unknownNode } from '../kit/operation.ts'
 
 export interface Task {
   readonly name: string
@@ -54,26 +53,11 @@ export interface AllocationTable {
 export function findAllocation(table: AllocationTable, id: string): Allocation {
   const found = table.get(id)
   if (found) return found
-  if (id === '') throw new Refusal('invalid_request', 'must provide a valid alloc id')
-  if (!isUuid(id)) {
-    const shown = id.length > 64 ? `${id.slice(0, 61)}...` : id
-    throw new Refusal(
-      'invalid_request',
-      `alloc lookup failed: ${JSON.stringify(shown)} is not a full allocation ID, give all 36 characters of the UUID`,
-    )
-  }
-  throw new Refusal('not_found', `Unknown allocation "${id}"`)
+  throw unknownAllocation(id)
 }
 
 /** Refuses a `node_id` that is not this host's. A server resolves other nodes before a call gets here. */
 export function requireOwnNode(nodeId: string | undefined, ownNodeId: string): void {
   if (nodeId === undefined || nodeId === ownNodeId) return
-  if (!isUuid(nodeId)) {
-    const shown = nodeId.length > 64 ? `${nodeId.slice(0, 61)}...` : nodeId
-    throw new Refusal(
-      'invalid_request',
-      `node lookup failed: ${JSON.stringify(shown)} is not a full node ID, give all 36 characters of the UUID`,
-    )
-  }
-  throw new Refusal('not_found', `Unknown node ${nodeId}`)
+  throw unknownNode(nodeId)
 }

@@ -7,11 +7,11 @@
  */
 import { fstatSync } from 'node:fs'
 import { Fault, Refusal } from '../kit/errors.ts'
-import type { AnyOperation, Chunk, StreamHead } from '../kit/operation.ts'
+import type { Chunk, StreamHead } from '../kit/operation.ts'
 import { header, queryInteger, schema } from '../kit/schema.ts'
 import { openFile } from './alloc-files.ts'
-import type { Allocation, AllocationTable } from './allocation.ts'
-import { allocationOperation, allocIdParam, pathQuery } from './allocation-operation.ts'
+import type { Allocation } from './allocation.ts'
+import { allocIdParam, handleAllocation, pathQuery } from './allocation-operation.ts'
 import { BufferLease } from './buffers.ts'
 import { OpenFile, readSpan } from './read.ts'
 import { sniffContentType } from './sniff.ts'
@@ -136,29 +136,32 @@ function readAtSpan(offset: number, limit: number, size: number, path: string): 
   return { start, end: limit <= 0 ? size : Math.min(start + limit, size) }
 }
 
-export function contentOperations({ allocations }: { allocations: AllocationTable }): AnyOperation[] {
-  const cat = allocationOperation(allocations, {
+export const fsCat = handleAllocation(
+  {
     name: 'host.fs_cat',
     summary: 'Content of a file',
     path: 'fs/cat/:alloc_id',
     input: catInput,
     output: 'stream',
     needs: ['read-fs'],
-    run(allocation, input) {
-      // Our answers carry no validator, so none that a caller has can be the right one.
-      const range = input.if_range === undefined ? input.range : undefined
-      return content(allocation, input.path, (size) => rangeSpan(range, size), { 'Accept-Ranges': 'bytes' })
-    },
-  })
-  const readat = allocationOperation(allocations, {
+  },
+  () => (allocation, input) => {
+    // Our answers carry no validator, so none that a caller has can be the right one.
+    const range = input.if_range === undefined ? input.range : undefined
+    return content(allocation, input.path, (size) => rangeSpan(range, size), { 'Accept-Ranges': 'bytes' })
+  },
+)
+
+export const fsReadAt = handleAllocation(
+  {
     name: 'host.fs_readat',
     summary: 'Part of a file',
     path: 'fs/readat/:alloc_id',
     input: readAtInput,
     output: 'stream',
     needs: ['read-fs'],
-    run: (allocation, { path, offset, limit }) =>
+  },
+  () =>
+    (allocation, { path, offset, limit }) =>
       content(allocation, path, (size) => readAtSpan(offset, limit, size, path), {}),
-  })
-  return [cat, readat]
-}
+)

@@ -4,11 +4,10 @@
  */
 import { closeSync, lstatSync, readdirSync, readSync } from 'node:fs'
 import { isErrno, Refusal } from '../kit/errors.ts'
-import type { AnyOperation } from '../kit/operation.ts'
 import { schema } from '../kit/schema.ts'
 import { baseName, findFile, isReadable, refusalOf } from './alloc-files.ts'
-import type { Allocation, AllocationTable } from './allocation.ts'
-import { allocationOperation, allocIdParam, pathQuery } from './allocation-operation.ts'
+import type { Allocation } from './allocation.ts'
+import { allocIdParam, handleAllocation, pathQuery } from './allocation-operation.ts'
 import { FILE_FACTS, FILE_LIST } from './result-schemas.ts'
 import { type Found, openContent } from './beneath.ts'
 import { type FileInfo, fileInfo } from './file-facts.ts'
@@ -89,8 +88,8 @@ function firstBytes(allocation: Allocation, found: Found): Uint8Array | undefine
 
 const pathInput = schema({ alloc_id: allocIdParam, path: pathQuery })
 
-export function fileOperations({ allocations }: { allocations: AllocationTable }): AnyOperation[] {
-  const ls = allocationOperation(allocations, {
+export const fsLs = handleAllocation(
+  {
     name: 'host.fs_ls',
     summary: 'List a directory of an allocation',
     path: 'fs/ls/:alloc_id',
@@ -99,9 +98,12 @@ export function fileOperations({ allocations }: { allocations: AllocationTable }
     result: FILE_LIST,
     produces: 'text/plain',
     needs: ['read-fs'],
-    run: (allocation, input) => listDirectory(allocation, input.path),
-  })
-  const stat = allocationOperation(allocations, {
+  },
+  () => (allocation, input) => listDirectory(allocation, input.path),
+)
+
+export const fsStat = handleAllocation(
+  {
     name: 'host.fs_stat',
     summary: 'Facts of one file or directory of an allocation',
     path: 'fs/stat/:alloc_id',
@@ -110,7 +112,6 @@ export function fileOperations({ allocations }: { allocations: AllocationTable }
     result: FILE_FACTS,
     produces: 'text/plain',
     needs: ['read-fs'],
-    run: async (allocation, input) => statFile(allocation, input.path),
-  })
-  return [ls, stat]
-}
+  },
+  () => async (allocation, input) => statFile(allocation, input.path),
+)

@@ -1,21 +1,21 @@
 /**
- * The endpoints of a host, from its parts. A server that is no host serves them as well, for other nodes: then the parts
- * are absent, and only what an endpoint looks like and who may call it counts.
+ * The endpoints of a host. A server that hands calls on to hosts needs no more of them than `HOST_ENDPOINTS`; a host binds
+ * them to what it has.
  */
-import { Fault } from '../kit/errors.ts'
-import type { AnyOperation } from '../kit/operation.ts'
-import type { Allocation, AllocationTable } from './allocation.ts'
-import { contentOperations } from './content.ts'
-import { fileOperations } from './files.ts'
+import type { AnyOperation, RoomEndpoint } from '../kit/operation.ts'
+import type { AllocationTable } from './allocation.ts'
+import { fsCat, fsReadAt } from './content.ts'
+import { fsLs, fsStat } from './files.ts'
 import type { Followers } from './followers.ts'
 import type { GarbageCollector } from './gc.ts'
-import { gcOperations } from './gc-operations.ts'
-import { logsOperation } from './logs.ts'
-import { metadataOperations, type NodeMetadata } from './metadata.ts'
+import { allocationGc, nodeGc } from './gc-operations.ts'
+import { fsLogs } from './logs.ts'
+import { metadataApply, metadataRead, type NodeMetadata } from './metadata.ts'
 import type { StatsSampler } from './sampler.ts'
-import { statsOperations } from './stats-operations.ts'
-import { streamOperation } from './stream.ts'
+import { allocationStats, hostStats } from './stats-operations.ts'
+import { fsStream } from './stream.ts'
 
+/** What the handlers of a host are made of. */
 export interface HostParts {
   readonly allocations: AllocationTable
   readonly followers: Followers
@@ -25,46 +25,28 @@ export interface HostParts {
   readonly nodeId: string
 }
 
-export function hostOperations({ allocations, followers, sampler, metadata, collector, nodeId }: HostParts) {
-  return [
-    ...fileOperations({ allocations }),
-    ...contentOperations({ allocations }),
-    streamOperation({ allocations, followers }),
-    logsOperation({ allocations, followers }),
-    ...statsOperations({ sampler, allocations, nodeId }),
-    ...metadataOperations({ metadata, nodeId }),
-    ...gcOperations({ collector, allocations, nodeId }),
-  ] satisfies AnyOperation[]
-}
+/** Every endpoint of a host: a line each. */
+const TABLE: readonly RoomEndpoint<HostParts>[] = [
+  fsLs,
+  fsStat,
+  fsCat,
+  fsReadAt,
+  fsStream,
+  fsLogs,
+  hostStats,
+  allocationStats,
+  metadataRead,
+  metadataApply,
+  allocationGc,
+  nodeGc,
+]
 
-/** The same endpoints on a process without a host. They may be asked for permission; they must be run elsewhere. */
-export function absentHostOperations(allocations: AllocationTable): AnyOperation[] {
-  return hostOperations({
-    allocations,
-    followers: absent('followers'),
-    sampler: absent('sampler'),
-    metadata: absent('metadata'),
-    collector: absent('collector'),
-    nodeId: '',
-  })
-}
+/** As data, for a process that only hands their calls on. */
+export const HOST_ENDPOINTS = TABLE.map(({ endpoint }) => endpoint)
 
-/** The one place where something is said to be what it is not: using it in any way is a fault of ours. */
-// oxlint-disable-next-line typescript/no-unnecessary-type-parameters -- the caller says what is missing
-function absent<T extends object>(what: string): T {
-  const fail = () => {
-    throw new Fault(`this process is no host and has no ${what}`)
-  }
-  return new Proxy<object>({}, { get: fail, set: fail, has: fail }) as T
-}
+/** Where they all are. What is below and is none of them is refused in their form. */
+export const HOST_PATHS = { root: 'client', errorFormat: 'plain' } as const
 
-/** Two tables as one; what is in the first hides the second's. */
-export function joined(own: AllocationTable, elsewhere: AllocationTable): AllocationTable {
-  return {
-    get: (id) => own.get(id) ?? elsewhere.get(id),
-    *all(): Generator<Allocation> {
-      yield* own.all()
-      yield* elsewhere.all()
-    },
-  }
+export function hostOperations(parts: HostParts): AnyOperation[] {
+  return TABLE.map((each) => each.in(parts))
 }

@@ -31,11 +31,10 @@ import { AllocationRegistry } from './allocations.ts'
 import { CollectedRecords } from './collected.ts'
 import { Followers } from './followers.ts'
 import { GarbageCollector, type GcSettings } from './gc.ts'
-import { hostOperations, joined } from './host-operations.ts'
+import { hostOperations } from './host-operations.ts'
 import { builtInMeta, NodeMetadata } from './metadata.ts'
 import { describeNode, type HostDescription } from './describe.ts'
 import { createFingerprint } from './fingerprint.ts'
-import type { AllocationTable } from './allocation.ts'
 import { StatsSampler } from './sampler.ts'
 import { HostState } from './state.ts'
 import { lockState } from './state-lock.ts'
@@ -52,8 +51,6 @@ export interface HostOptions {
   readonly sampleIntervalMs: number
   /** When the machine is asked what only child processes can tell; a few seconds after the start unless given. */
   readonly fingerprintAfterMs?: number
-  /** Allocations of other nodes, as far as this process knows them: permission for a call to one is judged here too. */
-  readonly elsewhere?: AllocationTable
   readonly logger: Logger
 }
 
@@ -127,13 +124,6 @@ async function startLocked(options: HostOptions, begun: AsyncDisposableStack): P
     metadata,
     describe: () => describeNode({ facts: fingerprint.nodeFacts(), metadata, allocations, allocDir: options.allocDir }),
     signingKey: state.nodeKeyPem,
-    operations: hostOperations({
-      allocations: options.elsewhere ? joined(allocations, options.elsewhere) : allocations,
-      followers,
-      sampler,
-      metadata,
-      collector,
-      nodeId,
-    }),
+    operations: hostOperations({ allocations, followers, sampler, metadata, collector, nodeId }),
   }
 }

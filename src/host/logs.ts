@@ -7,10 +7,10 @@
  * is told "end" would ask again for ever.
  */
 import { Refusal } from '../kit/errors.ts'
-import type { AnyOperation, Call, StreamHead } from '../kit/operation.ts'
+import type { Call, StreamHead } from '../kit/operation.ts'
 import { queryBoolean, queryInteger, queryText, schema } from '../kit/schema.ts'
 import type { Allocation, AllocationTable } from './allocation.ts'
-import { allocationOperation, allocIdParam, originQuery } from './allocation-operation.ts'
+import { allocIdParam, handleAllocation, originQuery } from './allocation-operation.ts'
 import type { BufferLease } from './buffers.ts'
 import { scopeHash } from './cursor-code.ts'
 import type { Followers } from './followers.ts'
@@ -104,8 +104,8 @@ function headOf({ plain, cursor }: LogsInput, place: () => Record<string, string
   }
 }
 
-export function logsOperation(host: Host): AnyOperation {
-  return allocationOperation(host.allocations, {
+export const fsLogs = handleAllocation(
+  {
     name: 'host.logs',
     summary: 'Read or follow the log of a task',
     path: 'fs/logs/:alloc_id',
@@ -113,6 +113,6 @@ export function logsOperation(host: Host): AnyOperation {
     output: 'stream',
     needs: ['read-logs', 'read-fs'],
     endless: (input) => input.follow,
-    run: (allocation, input, call) => serve(host, allocation, input, call),
-  })
-}
+  },
+  (host: Host) => (allocation, input, call) => serve(host, allocation, input, call),
+)

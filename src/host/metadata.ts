@@ -14,7 +14,7 @@
  */
 import { Refusal, messageOf } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
-import type { Access, AnyOperation, Identity, Operation } from '../kit/operation.ts'
+import { type Access, type Endpoint, handle, type Identity } from '../kit/operation.ts'
 import { type Schema, queryText, schema } from '../kit/schema.ts'
 import { requireOwnNode } from './allocation.ts'
 import { type MetadataBody, parseMetadataBody } from './metadata-body.ts'
@@ -182,40 +182,50 @@ const applyInput: Schema<{ node_id: string | undefined; meta: MetadataBody['meta
   },
 }
 
-/** GET and POST of `/v1/client/metadata`. `nodeId` is this host's. */
-export function metadataOperations(host: { metadata: NodeMetadata; nodeId: string }): AnyOperation[] {
-  const authorize = (nodeId: string | undefined, identity: Identity, access: Access) => {
-    requireOwnNode(nodeId, host.nodeId)
-    if (!identity.allowsNode(access)) throw new Refusal('permission_denied', 'Permission denied')
-  }
-  const read: Operation<{ node_id: string | undefined }, MetadataView> = {
-    name: 'host.metadata_read',
-    summary: 'Metadata of a node',
-    http: ['GET /v1/client/metadata'],
-    target: 'node',
-    input: readInput,
-    output: 'json',
-    result: METADATA,
-    errorFormat: 'plain',
-    crossOrigin: ['GET', 'HEAD'],
-    head: false,
-    locate: (input) => ({ nodeId: input.node_id }),
-    authorize: (input, identity) => authorize(input.node_id, identity, 'read'),
-    run: async () => host.metadata.view(),
-  }
-  const apply: Operation<{ node_id: string | undefined; meta: MetadataBody['meta'] }, MetadataView> = {
-    name: 'host.metadata_apply',
-    summary: 'Change the dynamic metadata of a node',
-    http: ['POST /v1/client/metadata'],
-    target: 'node',
-    input: applyInput,
-    output: 'json',
-    result: METADATA,
-    errorFormat: 'plain',
-    bodyBytesMax: BODY_BYTES_MAX,
-    locate: (input) => ({ nodeId: input.node_id }),
-    authorize: (input, identity) => authorize(input.node_id, identity, 'write'),
-    run: (input) => host.metadata.apply(input.meta),
-  }
-  return [read, apply]
+interface Host {
+  readonly metadata: NodeMetadata
+  readonly nodeId: string
 }
+
+function requireAccess(identity: Identity, access: Access): void {
+  if (!identity.allowsNode(access)) throw new Refusal('permission_denied', 'Permission denied')
+}
+
+const readEndpoint: Endpoint<{ readonly node_id: string | undefined }> = {
+  name: 'host.metadata_read',
+  summary: 'Metadata of a node',
+  http: ['GET /v1/client/metadata'],
+  target: 'node',
+  input: readInput,
+  output: 'json',
+  result: METADATA,
+  errorFormat: 'plain',
+  crossOrigin: ['GET', 'HEAD'],
+  head: false,
+  locate: (input) => ({ nodeId: input.node_id }),
+  authorize: (_input, identity) => requireAccess(identity, 'read'),
+}
+
+export const metadataRead = handle(readEndpoint, ({ metadata, nodeId }: Host) => ({
+  find: (input) => requireOwnNode(input.node_id, nodeId),
+  run: async () => metadata.view(),
+}))
+
+const applyEndpoint: Endpoint<{ readonly node_id: string | undefined; readonly meta: MetadataBody['meta'] }> = {
+  name: 'host.metadata_apply',
+  summary: 'Change the dynamic metadata of a node',
+  http: ['POST /v1/client/metadata'],
+  target: 'node',
+  input: applyInput,
+  output: 'json',
+  result: METADATA,
+  errorFormat: 'plain',
+  bodyBytesMax: BODY_BYTES_MAX,
+  locate: (input) => ({ nodeId: input.node_id }),
+  authorize: (_input, identity) => requireAccess(identity, 'write'),
+}
+
+export const metadataApply = handle(applyEndpoint, ({ metadata, nodeId }: Host) => ({
+  find: (input) => requireOwnNode(input.node_id, nodeId),
+  run: (input) => metadata.apply(input.meta),
+}))

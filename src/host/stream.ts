@@ -4,10 +4,10 @@
  * Ends normally when the file is deleted or its name comes to belong to another file, after everything that was written
  * to it, with a frame that says so. A truncation is a frame too, and the stream goes on from the new beginning.
  */
-import type { AnyOperation, Call, StreamHead } from '../kit/operation.ts'
+import type { Call, StreamHead } from '../kit/operation.ts'
 import { type Field, queryBoolean, queryInteger, schema } from '../kit/schema.ts'
 import type { Allocation, AllocationTable } from './allocation.ts'
-import { allocationOperation, allocIdParam, originQuery, pathQuery } from './allocation-operation.ts'
+import { allocIdParam, handleAllocation, originQuery, pathQuery } from './allocation-operation.ts'
 import type { BufferLease } from './buffers.ts'
 import { scopeHash } from './cursor-code.ts'
 import { FileCursor } from './file-cursor.ts'
@@ -88,8 +88,8 @@ function serve(host: Host, allocation: Allocation, input: StreamInput, call: Cal
   })
 }
 
-export function streamOperation(host: Host): AnyOperation {
-  return allocationOperation(host.allocations, {
+export const fsStream = handleAllocation(
+  {
     name: 'host.fs_stream',
     summary: 'Follow a file as frames',
     path: 'fs/stream/:alloc_id',
@@ -97,6 +97,6 @@ export function streamOperation(host: Host): AnyOperation {
     output: 'stream',
     needs: ['read-fs'],
     endless: (input) => input.follow,
-    run: (allocation, input, call) => serve(host, allocation, input, call),
-  })
-}
+  },
+  (host: Host) => (allocation, input, call) => serve(host, allocation, input, call),
+)

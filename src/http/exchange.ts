@@ -1,6 +1,6 @@
 /**
- * One request and its answer, from the parsed head to the last byte: find the operation, parse, identify, authorise,
- * run, write. It reads as that list; each step lives elsewhere.
+ * One request and its answer, from the parsed head to the last byte: find the operation, read its input, have it invoked
+ * (kit/operation.ts), write what it gives. It reads as that list; each step lives elsewhere.
  */
 import { randomUUID } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
@@ -8,25 +8,18 @@ import type { Socket } from 'node:net'
 import { Fault, Refusal } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
 import {
-  type AnyOperation,
-  type Call,
+  type Answering,
+  type AnyEndpoint,
+  type Callers,
   type Chunk,
-  type Identity,
+  invoke,
   JsonText,
-  NOBODY,
   StreamedAnswer,
   WholeAnswer,
 } from '../kit/operation.ts'
-import type { Rights } from './rights.ts'
 import type { RawInput } from '../kit/schema.ts'
-import { LINGER_MS, plainAddress } from './connections.ts'
-import {
-  asksToSendToken,
-  type CrossOrigin,
-  originHeaders,
-  preflightHeaders,
-  refuseForeignChange,
-} from './cross-origin.ts'
+import { LINGER_MS } from './connections.ts'
+import { type CrossOrigin, originAnswer, preflightAnswer } from './cross-origin.ts'
 import { errorAnswer, logFault } from './errors.ts'
 import { asksForWebSocket, handshakeFault, offeredToken } from './handshake.ts'
 import { type Meter, NO_METER, type OperationMeter } from './meter.ts'
@@ -51,6 +44,7 @@ import {
   sendWhole,
   withOwn,
 } from './respond.ts'
+import { OperationCall } from './operation-call.ts'
 import type { PathLog } from './path-log.ts'
 import type { Match, Router } from './router.ts'
 import type { ServedHosts } from './served-hosts.ts'
@@ -58,14 +52,10 @@ import { headed, ResponseSink, sendStream } from './stream.ts'
 import { type Acceptor, type Upgrade, WebSocketAnswer } from './websocket.ts'
 
 /** What an exchange needs from outside; the daemon gives it. */
-export interface Services {
+export interface Services extends Callers {
   readonly router: Router
   readonly logger: Logger
-  /** Who a token names. Throws a Refusal when it names nobody. */
-  readonly resolve: (token: string | undefined, remote?: string) => Promise<Identity> | Identity
-  /** Checks the callers of endless answers again. */
-  readonly rights: Rights
-  /** What pages of other origins may do at operations that answer in their own form; nothing is said where it is absent. */
+  /** What pages of other origins may do at endpoints that leave it to this; nothing is said where it is absent. */
   readonly crossOrigin?: () => CrossOrigin | undefined
   /** Host names that are served on loopback; absent where all are. */
   readonly servedHosts?: ServedHosts
@@ -107,7 +97,7 @@ export interface ExchangeOptions {
   readonly upgrade?: { readonly of: Upgrade; readonly acceptor: Acceptor }
 }
 
-export class Exchange implements Outlet {
+export class Exchange implements Outlet, Answering {
   readonly requestId = `${RUN}-${(++requests).toString(36)}`
   readonly startedAtMs = performance.now()
   readonly request: IncomingMessage
@@ -124,17 +114,17 @@ export class Exchange implements Outlet {
   readonly #socket: Socket
   readonly #webSocket: WebSocketAnswer | undefined
   #abort: AbortController | undefined
-  #leaveRights: (() => void) | undefined
   #gone = false
   /** True once an error was answered with a status. */
   #isRefused = false
-  #operation = 'none'
   #meter: OperationMeter
-  #format: 'plain' | 'errors' = 'errors'
-  #accessor = ''
   #path = ''
-  /** An operation of the table was found, whose paths hold no names of secrets. */
-  #isKnownPath = false
+  #target: Target | undefined
+  /** What was asked for, once it is found. */
+  #match: Match | undefined
+  #call: OperationCall | undefined
+  /** What the answer itself says of its caller. */
+  #toldAccessor: string | undefined
   #bytes = 0
 
   constructor(request: IncomingMessage, response: ServerResponse, services: Services, options: ExchangeOptions = {}) {
@@ -162,8 +152,12 @@ export class Exchange implements Outlet {
     return this.#webSocket?.over ?? false
   }
 
-  get #plainRemote(): string | undefined {
-    return this.remote === undefined ? undefined : plainAddress(this.remote)
+  get #operation(): string {
+    return this.#match?.operation.name ?? 'none'
+  }
+
+  get #accessor(): string {
+    return this.#toldAccessor ?? this.#call?.identity.accessor ?? ''
   }
 
   /** The request's body. Who waits for a word before it sends one gets it now. */
@@ -194,7 +188,7 @@ export class Exchange implements Outlet {
 
   async serve(): Promise<void> {
     try {
-      const target = parseTarget(this.request.url ?? '/', (path) => this.#setPath(path))
+      const target = parseTarget(this.request.url ?? '/', (path) => (this.#path = path))
       const fault = headFault(this.request)
       if (fault) throw fault
       this.#services.servedHosts?.check(this.request)
@@ -203,7 +197,6 @@ export class Exchange implements Outlet {
     } catch (error) {
       this.#fail(error)
     } finally {
-      this.#leaveRights?.()
       this.#record()
     }
   }
@@ -214,56 +207,38 @@ export class Exchange implements Outlet {
     return meter
   }
 
-  #setPath(path: string): void {
-    this.#path = path
-    this.#format = /^(\/v1)?\/client(\/|$)/.test(path) ? 'plain' : 'errors'
-  }
-
   async #dispatch(target: Target): Promise<void> {
     const match = this.#services.router.match(this.request.method ?? 'GET', target.path)
     const { operation } = match
-    this.#isKnownPath = !match.isFallback
-    this.#operation = operation.name
+    this.#match = match
+    this.#target = target
     this.#meter.underway--
     this.#meter = this.#countAs(operation.name)
-    this.#format = operation.errorFormat
     if (!this.#webSocket && asksForWebSocket(this.request)) {
       // Node's parser loses what came in one piece with this head, so nothing more is answered here.
       this.#stopSending()
       throw handshakeFault(this.request, operation, this.#isOpen) ?? notAlone()
     }
-    this.#allowOrigin(operation)
+    const token = this.#token()
+    this.#allowOrigin(operation, token !== undefined)
     const raw = wantsBody(this.request, operation)
       ? await this.#readInput(target, match)
       : this.#inputWithoutBody(target, match)
-    const input = operation.input.parse(raw)
-    const token = operation.open ? undefined : this.#token()
-    const identity = operation.ownToken ? NOBODY : await this.#services.resolve(token, this.#plainRemote)
-    this.#accessor = identity.accessor
-    operation.authorize(input, identity)
-    this.endless = operation.endless?.(input) ?? false
-    if (this.endless && this.#services.stopping()) throw stopping()
-    this.#leaveBody(operation)
-    const call = new OperationCall(this, { identity, raw, token })
-    if (this.endless && !operation.ownToken) this.#keepRights(operation, input, call)
-    await this.#run(operation, input, call, target)
+    this.#call = new OperationCall(this, raw, operation.open ? undefined : token)
+    await invoke(operation, this.#call, this, this.#services)
   }
 
-  /** While an endless answer lasts, its caller is checked again, and the answer breaks once its rights are gone. */
-  #keepRights(operation: AnyOperation, input: unknown, call: OperationCall): void {
-    this.#leaveRights = this.#services.rights.keep(call.token, call.remote, {
-      renew(identity) {
-        operation.authorize(input, identity)
-        call.identity = identity
-      },
-      end: (refusal) => {
-        this.#leaveRights?.()
-        const about = { operation: operation.name, accessor: this.#accessor, request_id: this.requestId }
-        const text = 'a stream was cut: its caller has no right to it any more'
-        this.#services.logger.info(text, { ...about, reason: refusal.message })
-        this.cut(refusal)
-      },
-    })
+  admitted(isEndless: boolean): void {
+    this.endless = isEndless
+    if (isEndless && this.#services.stopping()) throw stopping()
+    if (this.#match) this.#leaveBody(this.#match.operation)
+  }
+
+  rightsLost(refusal: Refusal): void {
+    const about = { operation: this.#operation, accessor: this.#accessor, request_id: this.requestId }
+    const text = 'a stream was cut: its caller has no right to it any more'
+    this.#services.logger.info(text, { ...about, reason: refusal.message })
+    this.cut(refusal)
   }
 
   #token(): string | undefined {
@@ -286,23 +261,25 @@ export class Exchange implements Outlet {
     return rawInput(this.request, target, match, undefined)
   }
 
-  async #run(operation: AnyOperation, input: unknown, call: Call, target: Target): Promise<void> {
-    const result = operation.run(input, call)
-    if (Symbol.asyncIterator in result) return this.#sendStream(result, this.headers)
-    const value = await result
-    if (this.response.headersSent) return // it was cut meanwhile
+  async value(value: unknown): Promise<void> {
+    const { response } = this
+    if (response.headersSent) return // it was cut meanwhile
     if (value instanceof StreamedAnswer) {
-      this.#accessor = value.accessor ?? this.#accessor
+      this.#toldAccessor = value.accessor
       if (this.#services.stopping()) throw stopping()
       this.endless = true
       return this.#sendStream(headed(value.chunks), withOwn(this.headers, value.headers))
     }
     if (value instanceof WholeAnswer) {
-      this.#accessor = value.accessor ?? this.#accessor
+      this.#toldAccessor = value.accessor
       this.#bytes = sendWhole(this, value)
-    } else this.#bytes = await this.#sendValue(operation, value, target)
+    } else this.#bytes = await this.#sendValue(value)
     this.#meter.bytes += this.#bytes
     this.#awaitTaking()
+  }
+
+  stream(chunks: AsyncIterable<Chunk>): Promise<void> {
+    return this.#sendStream(chunks, this.headers)
   }
 
   async #sendStream(chunks: AsyncIterable<Chunk>, headers: HeaderList): Promise<void> {
@@ -311,12 +288,11 @@ export class Exchange implements Outlet {
     this.#bytes = await sendStream(sink, chunks, { headOnly: this.request.method === 'HEAD', meter: this.#meter })
   }
 
-  async #sendValue(operation: AnyOperation, value: unknown, target: Target): Promise<number> {
+  #sendValue(value: unknown): Promise<number> | number {
     if (value instanceof JsonText) this.headers.push(...Object.entries(value.headers).flat())
-    if (operation.output !== 'empty') {
-      return sendJson(this, operation.produces ?? 'application/json', jsonText(value, target))
-    }
-    sendEmpty(this, operation.emptyStatus)
+    const { emptyStatus, output, produces = 'application/json' } = this.#match?.operation ?? { output: 'json' }
+    if (output !== 'empty') return sendJson(this, produces, jsonText(value, this.#target))
+    sendEmpty(this, emptyStatus)
     return 0
   }
 
@@ -330,7 +306,7 @@ export class Exchange implements Outlet {
   }
 
   /** A body nobody wants is not read to its end, however long it is: the connection closes behind the answer. */
-  #leaveBody(operation: AnyOperation): void {
+  #leaveBody(operation: AnyEndpoint): void {
     const { request } = this
     if (wantsBody(request, operation) || operation.takesStream) return
     if (request.headers['transfer-encoding'] === undefined && declaredBytes(request) === 0) return
@@ -348,48 +324,24 @@ export class Exchange implements Outlet {
     return this.#services.isOpen?.() ?? false
   }
 
-  #allowOrigin(operation: AnyOperation): void {
-    const { headers, method = '' } = this.request
-    const isOwnForm = operation.output === 'answer'
-    const rule = isOwnForm && headers.origin !== undefined ? this.#services.crossOrigin?.() : undefined
-    if (rule) {
-      this.headers.push(...originHeaders(rule, headers))
-      return
-    }
-    refuseForeignChange(operation, method, headers)
-    if (isOwnForm) return
-    this.headers.push('Vary', 'Accept-Encoding', 'Vary', 'Origin')
-    if (headers.origin === undefined || !operation.crossOrigin) return
-    // What is told without a token is not every page's that is open in a browser of this network.
-    if (this.#isOpen || this.#token() === undefined) return
-    this.headers.push('Access-Control-Allow-Origin', '*', 'Access-Control-Allow-Credentials', 'true')
+  #allowOrigin(endpoint: AnyEndpoint, hasToken: boolean): void {
+    const isSetting = endpoint.crossOrigin === 'configured' && this.request.headers.origin !== undefined
+    const rule = isSetting ? this.#services.crossOrigin?.() : undefined
+    this.headers.push(...originAnswer(endpoint, this.request, rule, hasToken && !this.#isOpen))
   }
 
   #preflight(target: Target): void {
-    const { headers } = this.request
-    const rule = this.#services.router.hasOwnForm(target.path) ? this.#services.crossOrigin?.() : undefined
-    if (rule) return this.#sendPreflight(preflightHeaders(rule, headers))
-    const asked = headers['access-control-request-method'] ?? ''
-    const depends = 'Origin, Access-Control-Request-Method, Access-Control-Request-Headers'
-    const answer = ['Vary', 'Accept-Encoding', 'Vary', depends]
-    const isOffered = !this.#isOpen && asksToSendToken(headers)
-    if (isOffered && this.#services.router.crossOrigin(asked, target.path).includes(asked)) {
-      answer.push('Access-Control-Allow-Origin', '*', 'Access-Control-Allow-Credentials', 'true')
-      answer.push('Access-Control-Allow-Methods', asked)
-      const wanted = headers['access-control-request-headers']
-      if (wanted !== undefined) answer.push('Access-Control-Allow-Headers', wanted)
-    }
-    this.#sendPreflight(answer)
-  }
-
-  #sendPreflight(answer: HeaderList): void {
-    this.response.writeHead(204, [...this.headers, ...answer])
+    const { crossOrigin, router } = this.#services
+    const rule = router.isCrossOriginConfigured(target.path) ? crossOrigin?.() : undefined
+    const offered = (verb: string) => !this.#isOpen && router.crossOrigin(verb, target.path).includes(verb)
+    this.response.writeHead(204, [...this.headers, ...preflightAnswer(this.request.headers, rule, offered)])
     this.response.end()
   }
 
   #fail(error: unknown): void {
     const { logger } = this.#services
-    const context = { format: this.#format, requestId: this.requestId, operation: this.#operation, logger }
+    const format = this.#match?.operation.errorFormat ?? this.#services.router.errorFormatOf(this.#path)
+    const context = { format, requestId: this.requestId, operation: this.#operation, logger }
     if (this.begun || this.response.destroyed) {
       // Too late for a status. A caller who left is no news; anything else is, and breaks the answer.
       const left = this.#gone || (this.#socket.destroyed && !(error instanceof Fault))
@@ -446,7 +398,7 @@ export class Exchange implements Outlet {
     logger.info('request', {
       method: this.request.method,
       // The query stays out of the log: it may hold what somebody took for a safe place.
-      path: this.#isKnownPath ? pathLog.known(this.#path) : pathLog.unknown(this.#path),
+      path: this.#match && !this.#match.isFallback ? pathLog.known(this.#path) : pathLog.unknown(this.#path),
       operation: this.#operation,
       status,
       bytes: this.#bytes,
@@ -461,38 +413,4 @@ export class Exchange implements Outlet {
 /** For a handshake that is good, on a connection that is not free. */
 function notAlone(): Refusal {
   return new Refusal('invalid_request', 'a WebSocket cannot be asked for before the request ahead of it is answered')
-}
-
-/** The call as the operation sees it; the signal is made when it is looked at. */
-class OperationCall implements Call {
-  /** Of the last check of its rights. */
-  identity: Identity
-  readonly raw: RawInput
-  readonly token: string | undefined
-  readonly hops = 0
-  readonly #exchange: Exchange
-
-  constructor(exchange: Exchange, from: Pick<Call, 'identity' | 'raw' | 'token'>) {
-    this.#exchange = exchange
-    this.identity = from.identity
-    this.raw = from.raw
-    this.token = from.token
-  }
-
-  get requestId(): string {
-    return this.#exchange.requestId
-  }
-
-  get remote(): string | undefined {
-    const { remote } = this.#exchange
-    return remote === undefined ? undefined : plainAddress(remote)
-  }
-
-  get signal(): AbortSignal {
-    return this.#exchange.signal
-  }
-
-  get body(): AsyncIterable<Uint8Array> {
-    return this.#exchange.body
-  }
 }

@@ -4,7 +4,7 @@
  */
 import type { IncomingMessage } from 'node:http'
 import { Refusal } from '../kit/errors.ts'
-import type { AnyOperation } from '../kit/operation.ts'
+import type { AnyEndpoint } from '../kit/operation.ts'
 import { isForeignPage } from './cross-origin.ts'
 import { declaredBytes, tokenOf } from './request.ts'
 
@@ -19,11 +19,7 @@ export function asksForWebSocket(request: IncomingMessage): boolean {
 }
 
 /** Why this request for a WebSocket cannot be granted; undefined when it can. `isOpen`: calls need no token here. */
-export function handshakeFault(
-  request: IncomingMessage,
-  operation: AnyOperation,
-  isOpen: boolean,
-): Refusal | undefined {
+export function handshakeFault(request: IncomingMessage, operation: AnyEndpoint, isOpen: boolean): Refusal | undefined {
   const { headers } = request
   if (operation.output !== 'stream') return bad('this endpoint does not stream: ask without Upgrade')
   if (request.method !== 'GET') return bad('a WebSocket is asked for with GET')
@@ -84,10 +80,11 @@ function tokenIn(names: readonly string[]): string | undefined {
  * A page of any origin may open a WebSocket to any host; no browser asks first, as it does for other requests. So
  * what CORS would keep from it is refused here: all that it could have without a token of its own.
  */
-function originFault(request: IncomingMessage, operation: AnyOperation, isOpen: boolean): Refusal | undefined {
+function originFault(request: IncomingMessage, operation: AnyEndpoint, isOpen: boolean): Refusal | undefined {
   if (!isForeignPage(request.headers)) return undefined
   const hasToken = !isOpen && (tokenOf(request) ?? offeredToken(request)) !== undefined
-  if (hasToken && operation.crossOrigin?.includes('GET')) return undefined
+  const { crossOrigin } = operation
+  if (hasToken && crossOrigin !== 'configured' && crossOrigin?.includes('GET')) return undefined
   return new Refusal(
     'permission_denied',
     'this endpoint is not offered to pages of another origin, or only with a token',

@@ -5,7 +5,7 @@
 import { isUtf8 } from 'node:buffer'
 import type { IncomingMessage } from 'node:http'
 import { Refusal } from '../kit/errors.ts'
-import type { AnyOperation } from '../kit/operation.ts'
+import type { AnyEndpoint } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
 import { BodyShare } from './large-bodies.ts'
 
@@ -88,7 +88,7 @@ export function decode(text: string, plus: boolean): string {
 export async function readRawInput(
   request: IncomingMessage,
   target: Target,
-  match: { operation: AnyOperation; params: Readonly<Record<string, string>> },
+  match: { operation: AnyEndpoint; params: Readonly<Record<string, string>> },
   options: { bytesMax: number; begin: () => void },
 ): Promise<RawInput> {
   const limit = Math.min(bodyLimit(match.operation), options.bytesMax)
@@ -103,14 +103,14 @@ export function declaredBytes(request: IncomingMessage): number {
   return Number(request.headers['content-length'] ?? 0)
 }
 
-export function wantsBody(request: IncomingMessage, operation: AnyOperation): boolean {
+export function wantsBody(request: IncomingMessage, operation: AnyEndpoint): boolean {
   return bodyLimit(operation) > 0 && request.method !== 'GET' && request.method !== 'HEAD'
 }
 
 export function rawInput(
   request: IncomingMessage,
   target: Target,
-  match: { operation: AnyOperation; params: Readonly<Record<string, string>> },
+  match: { operation: AnyEndpoint; params: Readonly<Record<string, string>> },
   body: string | undefined,
 ): RawInput {
   const params: Record<string, string> = {}
@@ -119,9 +119,9 @@ export function rawInput(
 }
 
 /** The headers that an operation's input names, and how Node calls them. */
-const named = new WeakMap<AnyOperation['input'], readonly (readonly [string, string])[]>()
+const named = new WeakMap<AnyEndpoint['input'], readonly (readonly [string, string])[]>()
 
-function namesOf(input: AnyOperation['input']): readonly (readonly [string, string])[] {
+function namesOf(input: AnyEndpoint['input']): readonly (readonly [string, string])[] {
   let names = named.get(input)
   if (!names) {
     const fields = Object.entries(input.fields).filter(([, field]) => field.in === 'header')
@@ -131,7 +131,7 @@ function namesOf(input: AnyOperation['input']): readonly (readonly [string, stri
   return names
 }
 
-function headersFor(request: IncomingMessage, operation: AnyOperation): Record<string, string> {
+function headersFor(request: IncomingMessage, operation: AnyEndpoint): Record<string, string> {
   const headers: Record<string, string> = {}
   for (const [name, sent] of namesOf(operation.input)) {
     const value = request.headers[sent]
@@ -140,15 +140,12 @@ function headersFor(request: IncomingMessage, operation: AnyOperation): Record<s
   return headers
 }
 
-function bodyLimit(operation: AnyOperation): number {
+function bodyLimit(operation: AnyEndpoint): number {
   return operation.bodyBytesMax ?? 0
 }
 
-export function tooLarge(limit: number, operation: AnyOperation): Refusal {
-  // Stock clients of the operations that answer in their own form know this text.
-  const text =
-    operation.output === 'answer' ? 'http: request body too large' : `request body is larger than ${limit} bytes`
-  return new Refusal('body_too_large', text)
+export function tooLarge(limit: number, { bodyTooLarge }: AnyEndpoint): Refusal {
+  return new Refusal('body_too_large', bodyTooLarge ?? `request body is larger than ${limit} bytes`)
 }
 
 async function readBody(request: IncomingMessage, limit: number, refusal: () => Refusal): Promise<string | undefined> {

@@ -15,8 +15,8 @@ const GZIP_FROM_BYTES = 1400
 const PRETTY_INDENT = 4
 
 /** JSON text of a result, `?pretty` honoured as the compatible system does: present and not exactly `0`. */
-export function jsonText(value: unknown, target: Target): string {
-  const pretty = target.query.find(([name]) => name === 'pretty')
+export function jsonText(value: unknown, target: Target | undefined): string {
+  const pretty = target?.query.find(([name]) => name === 'pretty')
   if (pretty !== undefined && pretty[1] !== '0') {
     const parsed: unknown = value instanceof JsonText ? JSON.parse(value.text) : value
     return `${escapeSeparators(JSON.stringify(parsed, null, PRETTY_INDENT))}\n`

@@ -25,8 +25,13 @@ const REMEMBERED_LENGTH_MAX = 256
 const METHODS: readonly Method[] = ['GET', 'POST', 'PUT', 'DELETE', 'PATCH', 'LIST', 'SCAN']
 /** The one route that an operation of the fallback may have. */
 const ANY_PATH = '/v1/:path'
-/** Paths of a host's endpoints: one that does not exist is never asked for in the fallback, whose errors look different. */
-const HOST_PATH = /^(\/v1)?\/client(\/|$)/
+
+/** Paths that are the table's alone: one that does not exist is never asked for in the fallback, whose errors look different. */
+export interface PathFamily {
+  /** First segment of the paths behind `/v1/`. */
+  readonly root: string
+  readonly errorFormat: AnyOperation['errorFormat']
+}
 
 export class Router {
   readonly #trie = new TrieRouter<AnyOperation>()
@@ -36,9 +41,15 @@ export class Router {
   readonly #roots = new Set<string>()
   readonly #remembered = new Map<string, Match | undefined>()
   readonly #fallback: ReadonlyMap<string, AnyOperation>
+  readonly #families: readonly PathFamily[]
 
-  constructor(operations: readonly AnyOperation[], fallback: readonly AnyOperation[] = []) {
+  constructor(
+    operations: readonly AnyOperation[],
+    fallback: readonly AnyOperation[] = [],
+    families: readonly PathFamily[] = [],
+  ) {
     this.#fallback = byVerb(fallback)
+    this.#families = families
     for (const operation of operations) {
       for (const route of operation.http) {
         const [method = '', path = ''] = route.split(' ')
@@ -77,13 +88,23 @@ export class Router {
 
   /** True for a path that is the fallback's. */
   fallsBack(path: string): boolean {
-    return this.#fallback.size > 0 && !this.#knows(path) && !HOST_PATH.test(path)
+    return this.#fallback.size > 0 && !this.#knows(path) && this.#familyOf(path) === undefined
   }
 
-  /** True for a path whose operations answer in their own form. */
-  hasOwnForm(path: string): boolean {
+  /** How an error looks at a path that no operation was found for. */
+  errorFormatOf(path: string): AnyOperation['errorFormat'] {
+    return this.#familyOf(path)?.errorFormat ?? 'errors'
+  }
+
+  /** True for a path whose operations leave to a setting what pages of other origins may do. */
+  isCrossOriginConfigured(path: string): boolean {
     if (this.fallsBack(path)) return true
-    return METHODS.some((method) => this.#find(method, path)?.operation.output === 'answer')
+    return METHODS.some((method) => this.#find(method, path)?.operation.crossOrigin === 'configured')
+  }
+
+  #familyOf(path: string): PathFamily | undefined {
+    const root = rootOf(path)
+    return this.#families.find((family) => family.root === root)
   }
 
   #fallBack(verb: string, path: string): Match {
@@ -99,7 +120,8 @@ export class Router {
 
   /** What a browser of another origin asks for before it sends `verb`. */
   crossOrigin(verb: string, path: string): readonly string[] {
-    return this.#find(routeVerb(verb), path)?.operation.crossOrigin ?? []
+    const { crossOrigin } = this.#find(routeVerb(verb), path)?.operation ?? {}
+    return crossOrigin === undefined || crossOrigin === 'configured' ? [] : crossOrigin
   }
 
   #find(method: string, path: string): Match | undefined {

@@ -1,17 +1,23 @@
 /**
- * An operation: one endpoint as one value.
+ * Endpoints and what runs them.
  *
- * Everything a transport needs to know about an endpoint is in this value: its routes, how its input is parsed, who may
- * call it, what it does. HTTP serves it directly; a server forwards it to the host that `target` names and the host
- * looks up the very same value. Routing, permission at every hop, the metric label, the access log line, OpenAPI and
- * the error format all follow from it, so adding an endpoint is one value and one line in its room's table.
+ * An *endpoint* is data: everything a transport needs to know about it (its routes, how its input is parsed, who may call
+ * it, what it gives, within which limits), and nothing of what it does. Its *handler* does it, and is bound in the room that
+ * can: `handle` joins the two, as one value that the room's table lists. Both together are an *operation*, which HTTP
+ * serves directly. A server that hands calls on needs the endpoints alone, and the host looks up the very same one. Routing,
+ * permission at every hop, the metric label, the access log line, OpenAPI and the error format all follow from the endpoint,
+ * so adding one is one value and one line in its room's table.
+ *
+ * Every transport calls through `invoke`, so that a call is parsed, its caller identified and authorised in one way. What it
+ * is about is looked up once (`find`), before permission is asked for, and is handed to the permission and to the handler.
  *
  * A streaming operation returns an async iterable. Its first chunk is a `StreamHead`; until it has been yielded, a
  * thrown `Refusal` is still a status. The bytes of a chunk stay valid until the second chunk after it is asked for: a
- * consumer writes one chunk while the next is being made, and two reused buffers carry any amount of data. Whoever
+ * consumer writes one chunk while the next is being made, and two reused buffers carry any amount of data. A consumer that
  * keeps bytes longer must copy them.
  */
-import type { RawInput, Schema } from './schema.ts'
+import { Refusal } from './errors.ts'
+import { isUuid, type RawInput, type Schema } from './schema.ts'
 
 export type Method = 'GET' | 'POST' | 'PUT' | 'DELETE' | 'PATCH' | 'LIST' | 'SCAN'
 
@@ -86,6 +92,25 @@ export interface Call {
 /** Where an operation with the target `node` runs. No node ID: on the node that the call has reached. */
 export type Place = { readonly allocationId: string } | { readonly nodeId: string | undefined }
 
+/** What is said of an allocation that is not known: the same words wherever a call for it arrives. */
+export function unknownAllocation(id: string): Refusal {
+  if (id === '') return new Refusal('invalid_request', 'must provide a valid alloc id')
+  if (isUuid(id)) return new Refusal('not_found', `Unknown allocation "${id}"`)
+  const text = `alloc lookup failed: ${shownId(id)} is not a full allocation ID, give all 36 characters of the UUID`
+  return new Refusal('invalid_request', text)
+}
+
+/** The same of a node. */
+export function unknownNode(id: string): Refusal {
+  if (isUuid(id)) return new Refusal('not_found', `Unknown node ${id}`)
+  const text = `node lookup failed: ${shownId(id)} is not a full node ID, give all 36 characters of the UUID`
+  return new Refusal('invalid_request', text)
+}
+
+function shownId(id: string): string {
+  return JSON.stringify(id.length > 64 ? `${id.slice(0, 61)}...` : id)
+}
+
 /** A value that is JSON text already, with headers of its own where it needs some. */
 export class JsonText {
   readonly text: string
@@ -150,7 +175,8 @@ export type Chunk = StreamHead | Uint8Array
 /** A schema in the words of JSON Schema, as data. */
 export type JsonSchema = Readonly<Record<string, unknown>>
 
-export interface Operation<In, Out> {
+/** What transports, other processes and documents need to know. `About` is what a call is about, looked up by its handler. */
+export interface Endpoint<In, About = unknown> {
   /** Dotted name: access log, metric label, wire name between processes, audit. */
   readonly name: string
   readonly summary: string
@@ -160,7 +186,7 @@ export interface Operation<In, Out> {
   readonly target: 'node' | 'server'
   readonly input: Schema<In>
   /**
-   * What the caller gets: a JSON value, nothing at all, bytes, or what `run` resolves with as a `WholeAnswer` or a
+   * What the caller gets: a JSON value, nothing at all, bytes, or what its handler resolves with as a `WholeAnswer` or a
    * `StreamedAnswer`.
    */
   readonly output: 'json' | 'empty' | 'stream' | 'answer'
@@ -172,8 +198,11 @@ export interface Operation<In, Out> {
   readonly produces?: 'application/json' | 'text/plain'
   /** `plain` errors are text, `errors` are `{"errors":[...]}`. */
   readonly errorFormat: 'plain' | 'errors'
-  /** Verbs a browser of another origin may use; absent means the endpoint is not offered to other origins. */
-  readonly crossOrigin?: readonly ('GET' | 'HEAD')[]
+  /**
+   * Verbs a browser of another origin may use; `configured` where a setting says what it may do. Absent means that the
+   * endpoint is not offered to other origins.
+   */
+  readonly crossOrigin?: readonly ('GET' | 'HEAD')[] | 'configured'
   /** True when it answers everybody alike: a token that comes along is not looked at, so a stale one is no obstacle. */
   readonly open?: boolean
   /** True when it finds out itself whose the token is (`call.token`); the transport then says that it is nobody's. */
@@ -186,17 +215,142 @@ export interface Operation<In, Out> {
   readonly takesStream?: boolean
   /** Largest body in bytes; 0 or absent means that a body is read and thrown away. */
   readonly bodyBytesMax?: number
+  /** What is said of a larger one, where stock clients know a text of their own. */
+  readonly bodyTooLarge?: string
   /** True when it may stay open as long as the caller likes. */
   endless?(input: In): boolean
   /** Which node's it is, where the target is `node`. Absent or undefined: of the process that the call has reached. */
   locate?(input: In): Place | undefined
-  /** Throws a Refusal. Called at every hop. */
-  authorize(input: In, identity: Identity): void
-  run(input: In, call: Call): Promise<Out> | AsyncIterable<Chunk>
+  /** Throws a Refusal. Called at every hop, with what that hop knows. */
+  authorize(input: In, identity: Identity, about: About): void
 }
 
-/** An operation whose types nobody needs: what tables and transports hold. */
+/** What runs an endpoint, in the room that can. */
+export interface Handler<In, Out, About = unknown> {
+  /** Looks up what a call is about, once and before permission is asked for. Throws a Refusal for what is not there. */
+  find?(input: In): About
+  run(input: In, call: Call, about: About): Promise<Out> | AsyncIterable<Chunk>
+}
+
+/** An endpoint with what runs it. */
+export interface Operation<In, Out, About = unknown> extends Endpoint<In, About>, Handler<In, Out, About> {}
+
+/** Those whose types are of no matter: what tables and transports hold. */
+export type AnyEndpoint = Endpoint<unknown>
 export type AnyOperation = Operation<unknown, unknown>
+
+/** An endpoint of a room, with what its handler is made of there. */
+export interface RoomEndpoint<Room> {
+  readonly endpoint: AnyEndpoint
+  /** The endpoint as the room runs it. */
+  in(room: Room): AnyOperation
+}
+
+/** The one value of an endpoint. `bind` makes its handler, once in the life of a room. */
+export function handle<Room, In, Out, About, Found extends About>(
+  endpoint: Endpoint<In, About>,
+  bind: (room: Room) => Handler<In, Out, Found>,
+): RoomEndpoint<Room> {
+  return {
+    endpoint,
+    in(room) {
+      const operation: Operation<In, Out, Found> = { ...endpoint, ...bind(room) }
+      return operation
+    },
+  }
+}
+
+/** Looks up what a call is about and asks whether its caller may make it. Throws a Refusal. */
+export function admit(operation: AnyOperation, input: unknown, identity: Identity): unknown {
+  const about = operation.find?.(input)
+  operation.authorize(input, identity, about)
+  return about
+}
+
+/** What checks callers again while their answers last. */
+export interface KeepsRights {
+  /** Checks this caller from now on; returns how to stop. */
+  keep(
+    token: string | undefined,
+    remote: string | undefined,
+    holder: { renew(identity: Identity): void; end(refusal: Refusal): void },
+  ): () => void
+}
+
+/** Who is calling. */
+export interface Callers {
+  /** Who a token names. Throws a Refusal when it names nobody. */
+  resolve(token: string | undefined, remote: string | undefined): Identity | Promise<Identity>
+  /** Absent where the caller cannot be judged again. */
+  readonly rights?: KeepsRights | undefined
+}
+
+/** A call before it is known who makes it: `identity` is set by `invoke`. */
+export interface ArrivedCall extends Call {
+  identity: Identity
+}
+
+/** How a transport answers one call. */
+export interface Answering {
+  /** The caller is known and may do it; nothing was done yet. Throws a Refusal where nothing may begin any more. */
+  admitted(isEndless: boolean): void
+  value(value: unknown): Promise<void>
+  stream(chunks: AsyncIterable<Chunk>): Promise<void>
+  /** The caller has lost its right to an endless answer, which must break. */
+  rightsLost(refusal: Refusal): void
+}
+
+/**
+ * One call, whichever way it came: parse, identify, authorise, run, answer. `asserted` is who calls where a server has
+ * vouched for it. Rejects with what was thrown; what has begun by then is the transport's to break.
+ */
+export async function invoke(
+  operation: AnyOperation,
+  call: ArrivedCall,
+  answering: Answering,
+  callers: Callers,
+  asserted?: Identity,
+): Promise<void> {
+  const input = operation.input.parse(call.raw)
+  if (asserted) call.identity = asserted
+  else if (!operation.ownToken) {
+    const found = callers.resolve(operation.open ? undefined : call.token, call.remote)
+    call.identity = found instanceof Promise ? await found : found
+  }
+  const about = admit(operation, input, call.identity)
+  const isEndless = operation.endless?.(input) ?? false
+  answering.admitted(isEndless)
+  const isKept = isEndless && !asserted && !operation.ownToken
+  const leave = isKept ? keepRights(operation, input, call, answering, callers.rights) : undefined
+  try {
+    const result = operation.run(input, call, about)
+    if (Symbol.asyncIterator in result) await answering.stream(result)
+    else await answering.value(await result)
+  } finally {
+    leave?.()
+  }
+}
+
+/** While an endless answer lasts, its caller is judged again, and the answer breaks once its rights are gone. */
+function keepRights(
+  operation: AnyOperation,
+  input: unknown,
+  call: ArrivedCall,
+  answering: Answering,
+  rights: KeepsRights | undefined,
+): (() => void) | undefined {
+  const leave = rights?.keep(call.token, call.remote, {
+    renew(identity) {
+      admit(operation, input, identity)
+      call.identity = identity
+    },
+    end(refusal) {
+      leave?.()
+      answering.rightsLost(refusal)
+    },
+  })
+  return leave
+}
 
 export function isStreamHead(chunk: Chunk): chunk is StreamHead {
   return !(chunk instanceof Uint8Array)

@@ -46,7 +46,8 @@ function world(t: TestContext, as: { nodeId: string } | { serverId: string }, se
   const links = [bus.link(), bus.link()] as const
   const sealing = sealingFor(t, { link: links[0], subjects, self: as, logger })
   const admission = { identityOf: async () => root }
-  const serving = 'serverId' in as ? { ...as, sealed: sealing.taken.any, resolve: () => root } : { ...as, admission }
+  const serving =
+    'serverId' in as ? { ...as, sealed: sealing.taken.any, callers: { resolve: () => root } } : { ...as, admission }
   const server = new CallServer({ ...common, link: links[0], as: serving })
   const forwarder = new Forwarder({ link: links[1], subjects })
   server.start()

@@ -2,11 +2,18 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { ForwardedRequest } from '../../src/cluster/forward.ts'
-import { type Directory, relayed, routed } from '../../src/cluster/route.ts'
+import { type Directory, forwarded, relayed, routed } from '../../src/cluster/route.ts'
 import { Refusal } from '../../src/kit/errors.ts'
-import { type AnyOperation, JsonText, type Operation, type Place } from '../../src/kit/operation.ts'
+import {
+  admit,
+  type AnyOperation,
+  type Endpoint,
+  JsonText,
+  type Operation,
+  type Place,
+} from '../../src/kit/operation.ts'
 import { schema } from '../../src/kit/schema.ts'
-import { callOf, identity } from '../host/host-fixture.ts'
+import { callOf, identity, performed } from '../host/host-fixture.ts'
 
 const OWN = '6f1c0b9e-2f0a-4a51-9d0c-000000000001'
 const OTHER = '6f1c0b9e-2f0a-4a51-9d0c-000000000002'
@@ -16,8 +23,8 @@ const ALLOC = '6f1c0b9e-2f0a-4a51-9d0c-00000000000a'
 const directory: Directory = {
   ownNodeId: OWN,
   hasAllocation: (id) => id === ALLOC,
-  nodeOf: (id) => ({ 'a-other': OTHER, 'a-gone': GONE })[id],
-  namespaceOf: (id) => ({ 'a-other': 'apps' })[id],
+  allocation: (id) =>
+    ({ 'a-other': { nodeId: OTHER, namespace: 'apps' }, 'a-gone': { nodeId: GONE, namespace: 'apps' } })[id],
   nodeState: (id) => ({ [OTHER]: 'ready' as const, [GONE]: 'down' as const })[id],
   canAsk: false,
 }
@@ -34,8 +41,7 @@ function serve(place: Place, over: Partial<Directory> = {}) {
     output: 'json',
     errorFormat: 'plain',
     locate: () => place,
-    authorize(input, caller) {
-      assert.ok(!('node_id' in input) || input.node_id === undefined)
+    authorize(_input, caller) {
       if (!caller.allowsNode('read')) throw new Refusal('permission_denied', 'Permission denied')
     },
     run: async () => 'here',
@@ -57,15 +63,13 @@ function serve(place: Place, over: Partial<Directory> = {}) {
 test('what is ours runs here, what is another node’s is handed on with its input, its caller and hops', async () => {
   for (const place of [{ nodeId: undefined }, { nodeId: OWN }, { allocationId: ALLOC }, { allocationId: 'unknown' }]) {
     const { wrapped, handed } = serve(place)
-    wrapped.authorize({}, identity('node:read'))
-    assert.equal(await wrapped.run({}, callOf()), 'here')
+    assert.equal(await performed(wrapped, {}, callOf(identity('node:read'))), 'here')
     assert.equal(handed.length, 0)
   }
   for (const place of [{ nodeId: OTHER }, { allocationId: 'a-other' }]) {
     const { wrapped, handed } = serve(place)
-    const call = { ...callOf(), token: 't', hops: 1, remote: '10.0.0.1' }
-    wrapped.authorize({ node_id: OTHER }, identity('node:read'))
-    const value = await wrapped.run({}, call)
+    const call = { ...callOf(identity('node:read')), token: 't', hops: 1, remote: '10.0.0.1' }
+    const value = await performed(wrapped, {}, call)
     assert.ok(value instanceof JsonText && value.text === '"there"')
     const [request] = handed
     assert.ok(request?.nodeId === OTHER)
@@ -80,7 +84,7 @@ test('what is ours runs here, what is another node’s is handed on with its inp
 
 test('permission is asked for before anything is handed on', () => {
   const { wrapped } = serve({ nodeId: OTHER })
-  assert.throws(() => wrapped.authorize({ node_id: OTHER }, identity()), { code: 'permission_denied' })
+  assert.throws(() => admit(wrapped, {}, identity()), { code: 'permission_denied' })
 })
 
 test('no way there is said at once', () => {
@@ -94,25 +98,24 @@ test('no way there is said at once', () => {
   for (const [place, over, code, text] of cases) {
     const { wrapped } = serve(place, over)
     assert.throws(
-      () => void wrapped.run({}, callOf()),
+      () => void performed(wrapped, {}),
       (error: Refusal) => error.code === code && error.message.startsWith(text),
     )
   }
   const { wrapped } = serve({ nodeId: OTHER })
-  assert.throws(() => void wrapped.run({}, { ...callOf(), hops: 3 }), { message: 'No path to node' })
+  assert.throws(() => void performed(wrapped, {}, { ...callOf(), hops: 3 }), { message: 'No path to node' })
 })
 
 test('a process that keeps no list asks any server, for what is none of its own', async () => {
-  const known = { nodeOf: () => undefined, nodeState: () => undefined, canAsk: true }
+  const known = { allocation: () => undefined, nodeState: () => undefined, canAsk: true }
   for (const place of [{ nodeId: OTHER }, { allocationId: OTHER }]) {
     const { wrapped, handed } = serve(place, known)
-    wrapped.authorize({ node_id: OTHER }, identity())
-    await wrapped.run({}, callOf())
+    await performed(wrapped, {}, callOf(identity()))
     assert.equal(handed.length, 1)
     assert.equal(handed[0]?.nodeId, undefined)
   }
   for (const place of [{ nodeId: OWN }, { allocationId: ALLOC }, { allocationId: 'short' }]) {
-    assert.equal(await serve(place, known).wrapped.run({}, callOf()), 'here')
+    assert.equal(await performed(serve(place, known).wrapped, {}), 'here')
   }
 })
 
@@ -138,10 +141,54 @@ test('a server’s endpoint on a process without a roster is asked of any server
     },
     stream: () => assert.fail('nothing streams here'),
   })
-  asked.authorize({}, identity())
-  const value = await asked.run({}, { ...callOf(), token: 't' })
+  const value = await performed(asked, {}, { ...callOf(identity()), token: 't' })
   assert.ok(value instanceof JsonText && value.text === '"there"')
   const [request] = handed
   assert.ok(request?.nodeId === undefined)
   assert.deepEqual([request?.operation, request?.token], ['server.thing', 't'])
+})
+
+test('a server that is no node needs the endpoint only: it looks the destination up once, judges and hands on', async () => {
+  const handed: ForwardedRequest[] = []
+  const looked: string[] = []
+  const endpoint: Endpoint<{ readonly id: string }, { readonly namespace: string }> = {
+    name: 'test.file',
+    summary: '',
+    http: ['GET /v1/file/:id'],
+    target: 'node',
+    input: { fields: {}, parse: (raw) => ({ id: raw.params['id'] ?? '' }) },
+    output: 'json',
+    errorFormat: 'plain',
+    locate: ({ id }) => ({ allocationId: id }),
+    authorize(_input, caller, { namespace }) {
+      if (!caller.allowsNamespace(namespace, 'read-fs')) throw new Refusal('permission_denied', 'Permission denied')
+    },
+  }
+  const counting: Directory = {
+    ...directory,
+    ownNodeId: undefined,
+    hasAllocation: () => false,
+    allocation(id) {
+      looked.push(id)
+      return directory.allocation(id)
+    },
+  }
+  const operation = forwarded(endpoint, counting, {
+    async answer(request) {
+      handed.push(request)
+      return new JsonText('"there"')
+    },
+    stream: () => assert.fail('nothing streams here'),
+  })
+  const value = await performed(operation, { id: 'a-other' }, callOf(identity('apps:read-fs')))
+  assert.ok(value instanceof JsonText && value.text === '"there"')
+  const [request] = handed
+  assert.ok(request?.nodeId === OTHER)
+  assert.deepEqual([looked, request.namespaces], [['a-other'], ['apps']])
+  const refused = (id: string, code: string) =>
+    assert.throws(() => void performed(operation, { id }, callOf(identity())), { code })
+  refused('a-other', 'permission_denied')
+  refused(ALLOC, 'not_found')
+  refused('short', 'invalid_request')
+  assert.equal(handed.length, 1)
 })

@@ -62,6 +62,8 @@ export function anyPath(answer: (call: Call, operation: string) => WholeAnswer |
       output: 'answer',
       errorFormat: 'errors',
       ownToken: true,
+      crossOrigin: 'configured',
+      bodyTooLarge: 'http: request body too large',
       ...(WITH_BODY.includes(name) ? { bodyBytesMax: 32 << 20 } : {}),
       authorize: () => undefined,
       run: async (_input, call) => answer(call, name) ?? tell(name, call),

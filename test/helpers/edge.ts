@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 import { type Host, startHost } from '../../src/host/host.ts'
+import { HOST_PATHS } from '../../src/host/host-operations.ts'
 import type { CrossOrigin } from '../../src/http/cross-origin.ts'
 import { Listener, type ListenerLimits, type TlsFiles } from '../../src/http/listener.ts'
 import type { Meter } from '../../src/http/meter.ts'
@@ -95,7 +96,7 @@ export async function startEdge(t: TestContext, options: EdgeOptions = {}): Prom
     host: options.address ?? '127.0.0.1',
     port: 0,
     headers: [],
-    router: new Router([...host.operations, ...(options.operations ?? [])], options.fallback),
+    router: new Router([...host.operations, ...(options.operations ?? [])], options.fallback, [HOST_PATHS]),
     logger,
     pathLog: new PathLog({ isFull: () => true, parts: (path) => [{ text: path, isName: true }] }),
     resolve: options.resolve ?? (() => EVERYBODY),

@@ -6,6 +6,8 @@ import {
   type NodeDescription,
   type NodeState,
 } from '../../src/cluster/description.ts'
+import { Followers } from '../../src/host/followers.ts'
+import { fsLogs } from '../../src/host/logs.ts'
 import { NO_STORE, Roster } from '../../src/cluster/roster.ts'
 import { ServerRoom } from '../../src/cluster/server-operations.ts'
 import { Listener } from '../../src/http/listener.ts'
@@ -77,8 +79,16 @@ export interface FleetServer {
   get(path: string, init?: RequestInit): Promise<{ status: number; headers: Headers; text: string; value: unknown }>
 }
 
+const noLogs = fsLogs.in({
+  allocations: { get: () => undefined, all: () => [].values() },
+  followers: new Followers({ limit: 0, logger: keepingLogger() }),
+})
+
 /** `logs` stands for the `fs/logs` of every node, for the logs of a job. */
-export async function startFleetServer(t: Pick<TestContext, 'after'>, logs?: AnyOperation): Promise<FleetServer> {
+export async function startFleetServer(
+  t: Pick<TestContext, 'after'>,
+  logs: AnyOperation = noLogs,
+): Promise<FleetServer> {
   const logger = keepingLogger()
   const roster = new Roster({ store: NO_STORE, logger })
   const collected: string[] = []
@@ -94,7 +104,7 @@ export async function startFleetServer(t: Pick<TestContext, 'after'>, logs?: Any
     host: '127.0.0.1',
     port: 0,
     headers: [],
-    router: new Router([...(logs ? [room.jobLogs(logs)] : []), ...room.operations]),
+    router: new Router(room.operations(logs)),
     logger,
     resolve: () => who,
     limits: LIMITS,

@@ -6,10 +6,10 @@ import { mkdirSync, realpathSync } from 'node:fs'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 import type { Allocation, Task } from '../../src/host/allocation.ts'
-import { contentOperations } from '../../src/host/content.ts'
+import { fsCat, fsReadAt } from '../../src/host/content.ts'
 import { Followers } from '../../src/host/followers.ts'
-import { logsOperation } from '../../src/host/logs.ts'
-import { streamOperation } from '../../src/host/stream.ts'
+import { fsLogs } from '../../src/host/logs.ts'
+import { fsStream } from '../../src/host/stream.ts'
 import { Listener } from '../../src/http/listener.ts'
 import { Router } from '../../src/http/router.ts'
 import { keepingLogger, nextId, root, temporaryDirectory } from '../host/host-fixture.ts'
@@ -99,9 +99,10 @@ export async function startTailHost(
     port: 0,
     headers: [],
     router: new Router([
-      streamOperation({ allocations, followers }),
-      logsOperation({ allocations, followers }),
-      ...contentOperations({ allocations }),
+      fsStream.in({ allocations, followers }),
+      fsLogs.in({ allocations, followers }),
+      fsCat.in({ allocations }),
+      fsReadAt.in({ allocations }),
     ]),
     logger,
     resolve: () => root,

@@ -14,12 +14,13 @@ import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 import { AllocationRegistry } from '../../src/host/allocations.ts'
 import { CollectedRecords } from '../../src/host/collected.ts'
-import { gcOperations } from '../../src/host/gc-operations.ts'
+import { allocationGc, nodeGc } from '../../src/host/gc-operations.ts'
 import { GarbageCollector, type GcSettings, type Usage, measureUsage } from '../../src/host/gc.ts'
 import { removeTree } from '../../src/host/remove-tree.ts'
 import { Refusal } from '../../src/kit/errors.ts'
 import {
   callOf,
+  performed,
   complete,
   identity,
   keepingLogger,
@@ -64,13 +65,12 @@ async function host(
     await collected.saved()
   }
   t.after(stop)
-  const [one, all] = gcOperations({ collector, allocations: table, nodeId: NODE })
-  assert.ok(one && all)
+  const parts = { collector, allocations: table, nodeId: NODE }
+  const [one, all] = [allocationGc.in(parts), nodeGc.in(parts)]
   const run = async (operation: typeof one, raw: { id?: string; node?: string }, caller = root) => {
     const query: [string, string][] = raw.node === undefined ? [] : [['node_id', raw.node]]
     const input = operation.input.parse({ params: { alloc_id: raw.id ?? '' }, query, headers: {}, body: undefined })
-    operation.authorize(input, caller)
-    await operation.run(input, callOf(caller))
+    await performed(operation, input, callOf(caller))
   }
   const add = (value = complete()) => {
     const id = nextId()

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 import { type Fields, type Level, type Logger } from '../../src/kit/log.ts'
-import type { Call, Identity } from '../../src/kit/operation.ts'
+import { admit, type AnyOperation, type Call, type Identity } from '../../src/kit/operation.ts'
 
 export interface Line {
   readonly level: Level
@@ -90,6 +90,11 @@ export const root: Identity = {
   allowsNode: () => true,
   allowsAgent: () => true,
   allowsNamespace: () => true,
+}
+
+/** Does what a transport does with an operation: looks up, authorises, runs. */
+export function performed(operation: AnyOperation, input: unknown, call: Call = callOf()) {
+  return operation.run(input, call, admit(operation, input, call.identity))
 }
 
 export function callOf(caller: Identity = root): Call {

@@ -2,11 +2,11 @@ import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
 import { type DiskSteps, diskSteps } from '../../src/host/durable-file.ts'
 import { parseMetadataBody } from '../../src/host/metadata-body.ts'
-import { type MetadataView, NodeMetadata, builtInMeta, metadataOperations } from '../../src/host/metadata.ts'
+import { type MetadataView, NodeMetadata, builtInMeta, metadataApply, metadataRead } from '../../src/host/metadata.ts'
 import { HostState } from '../../src/host/state.ts'
 import { Refusal } from '../../src/kit/errors.ts'
-import type { Identity } from '../../src/kit/operation.ts'
-import { callOf, identity, keepingLogger, root, temporaryDirectory } from './host-fixture.ts'
+import { admit, type Identity } from '../../src/kit/operation.ts'
+import { callOf, identity, keepingLogger, performed, root, temporaryDirectory } from './host-fixture.ts'
 
 const STATIC = { rack: 'r1', role: 'edge', 'odd key': 'static keys follow a looser rule' }
 
@@ -18,13 +18,12 @@ async function node(
   const { stateDir = temporaryDirectory(t), fixed = STATIC, steps = diskSteps } = options
   const state = await HostState.open({ stateDir, log, steps })
   const metadata = await NodeMetadata.open({ state, staticMeta: fixed, log })
-  const [read, apply] = metadataOperations({ metadata, nodeId: state.nodeId })
-  assert.ok(read && apply)
+  const parts = { metadata, nodeId: state.nodeId }
+  const [read, apply] = [metadataRead.in(parts), metadataApply.in(parts)]
   /** As a transport does it: parse, authorize, run. */
   const post = async (body: string | undefined, query: [string, string][] = [], caller: Identity = root) => {
     const input = apply.input.parse({ params: {}, query, headers: {}, body })
-    apply.authorize(input, caller)
-    await apply.run(input, callOf(caller))
+    await performed(apply, input, callOf(caller))
     return metadata.view()
   }
   return { state, stateDir, metadata, read, apply, post }
@@ -126,15 +125,15 @@ test('node_id: the query wins over the body, others are unknown', async (t) => {
   await assert.rejects(post('{"NodeID":"xyz","Meta":{"a":"1"}}'), refusal(400, /node lookup failed/))
   assert.equal((await post(`{"NodeID":"${other}","Meta":{"a":"2"}}`, [own])).Dynamic.a, '2')
   const input = read.input.parse({ params: {}, query: [['node_id', other]], headers: {}, body: undefined })
-  assert.throws(() => read.authorize(input, root), refusal(404, `Unknown node ${other}`))
+  assert.throws(() => admit(read, input, root), refusal(404, `Unknown node ${other}`))
 })
 
 test('permission: read for GET, write for POST, asked after parsing and before validation', async (t) => {
   const { post, read } = await node(t)
   const reader = identity('node:read')
   const input = read.input.parse({ params: {}, query: [], headers: {}, body: undefined })
-  read.authorize(input, reader)
-  assert.throws(() => read.authorize(input, identity('node:write')), refusal(403, 'Permission denied'))
+  admit(read, input, reader)
+  assert.throws(() => admit(read, input, identity('node:write')), refusal(403, 'Permission denied'))
   await assert.rejects(post('{"Meta":{"*":"v"}}', [], reader), refusal(403, 'Permission denied'))
   await assert.rejects(post('{"Meta":', [], reader), refusal(400, 'unexpected EOF'))
   await assert.rejects(post('{"Meta":{"*":"v"}}', [], identity('node:write')), refusal(400, /is invalid/))

@@ -4,8 +4,8 @@ import { Refusal } from '../../src/kit/errors.ts'
 import type { AnyOperation, Identity } from '../../src/kit/operation.ts'
 import type { RawInput } from '../../src/kit/schema.ts'
 import { StatsSampler } from '../../src/host/sampler.ts'
-import { statsOperations } from '../../src/host/stats-operations.ts'
-import { callOf } from './host-fixture.ts'
+import { allocationStats, hostStats } from '../../src/host/stats-operations.ts'
+import { callOf, performed } from './host-fixture.ts'
 import { anAllocation, aTask, FakeTable, HandClock, samplerOptions, Tree } from './stats-trees.ts'
 import type { TestContext } from 'node:test'
 
@@ -28,8 +28,8 @@ function served(context: TestContext) {
   const allocation = anAllocation([aTask('web', [100]), aTask('other', [150])], { namespace: 'team' })
   const allocations = new FakeTable(allocation)
   const sampler = new StatsSampler({ ...samplerOptions(tree, new HandClock()), allocations })
-  const [host, alloc] = statsOperations({ sampler, allocations, nodeId: NODE })
-  assert.ok(host && alloc)
+  const parts = { sampler, allocations, nodeId: NODE }
+  const [host, alloc] = [hostStats.in(parts), allocationStats.in(parts)]
   return { host, alloc, id: allocation.id }
 }
 
@@ -41,8 +41,7 @@ async function call(
 ) {
   const raw: RawInput = { params, query, headers: {}, body: undefined }
   const input = operation.input.parse(raw)
-  operation.authorize(input, identity)
-  const answer: unknown = await operation.run(input, callOf(identity))
+  const answer: unknown = await performed(operation, input, callOf(identity))
   return JSON.parse(JSON.stringify(answer))
 }
 

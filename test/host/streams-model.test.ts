@@ -11,15 +11,15 @@ import { type TestContext, test } from 'node:test'
 import type { Allocation } from '../../src/host/allocation.ts'
 import { Followers } from '../../src/host/followers.ts'
 import type { LogPlace } from '../../src/host/log-files.ts'
-import { logsOperation } from '../../src/host/logs.ts'
-import { streamOperation } from '../../src/host/stream.ts'
+import { fsLogs } from '../../src/host/logs.ts'
+import { fsStream } from '../../src/host/stream.ts'
 import { type AnyOperation, type Chunk, isStreamHead } from '../../src/kit/operation.ts'
 import { FrameReader, Random } from '../helpers/frames.ts'
 import { linesIn, naiveGrep, type NaiveSearch } from '../helpers/naive-grep.ts'
 import { type NaiveFile, naiveSince, naiveTail } from '../helpers/naive-log.ts'
 import { randomLog } from '../helpers/random-log.ts'
 import { ALLOC_ID, allocationIn, type Query, taskOf } from '../helpers/tail-host.ts'
-import { callOf, keepingLogger } from './host-fixture.ts'
+import { performed, keepingLogger } from './host-fixture.ts'
 
 const LOGS = Number(process.env['MODEL_LOGS'] ?? 2000)
 /** While one waits for a thread, others go on. */
@@ -62,8 +62,8 @@ class Site {
     const allocation: Allocation = allocationIn(this.#directory, { tasks })
     const allocations = { get: () => allocation, all: () => [allocation].values() }
     this.followers = new Followers({ limit: 0, logger: keepingLogger() })
-    this.#logs = logsOperation({ allocations, followers: this.followers })
-    this.#stream = streamOperation({ allocations, followers: this.followers })
+    this.#logs = fsLogs.in({ allocations, followers: this.followers })
+    this.#stream = fsStream.in({ allocations, followers: this.followers })
   }
 
   /** Writes the logs; returns them with the modification times that the files really have. */
@@ -92,7 +92,7 @@ class Site {
       body: undefined,
     })
     const parts: Buffer[] = []
-    for await (const chunk of operation.run(input, callOf()) as AsyncIterable<Chunk>) {
+    for await (const chunk of performed(operation, input) as AsyncIterable<Chunk>) {
       if (!isStreamHead(chunk)) parts.push(Buffer.from(chunk))
     }
     return Buffer.concat(parts)

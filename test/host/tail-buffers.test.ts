@@ -7,14 +7,14 @@ import { mkdirSync, realpathSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { BufferLease } from '../../src/host/buffers.ts'
-import { contentOperations } from '../../src/host/content.ts'
+import { fsCat, fsReadAt } from '../../src/host/content.ts'
 import { Followers } from '../../src/host/followers.ts'
-import { logsOperation } from '../../src/host/logs.ts'
-import { streamOperation } from '../../src/host/stream.ts'
+import { fsLogs } from '../../src/host/logs.ts'
+import { fsStream } from '../../src/host/stream.ts'
 import { spendTurn } from '../../src/host/read.ts'
 import { type AnyOperation, type Chunk, isStreamHead } from '../../src/kit/operation.ts'
 import type { RawInput } from '../../src/kit/schema.ts'
-import { callOf, keepingLogger, temporaryDirectory } from './host-fixture.ts'
+import { keepingLogger, performed, temporaryDirectory } from './host-fixture.ts'
 import { ALLOC_ID, allocationIn } from '../helpers/tail-host.ts'
 
 const MIB = 2 ** 20
@@ -26,7 +26,7 @@ function rawOf(input: Record<string, unknown>): RawInput {
 }
 
 function open(operation: AnyOperation | undefined, input: Record<string, unknown>): AsyncIterator<Chunk> {
-  const result = operation?.run(operation.input.parse(rawOf(input)), callOf())
+  const result = operation && performed(operation, operation.input.parse(rawOf(input)))
   assert.ok(result !== undefined && Symbol.asyncIterator in result)
   return result[Symbol.asyncIterator]()
 }
@@ -49,9 +49,9 @@ test('a chunk stays as it is until the second chunk after it is asked for, whate
   const allocation = allocationIn(directory)
   const allocations = { get: () => allocation, all: () => [allocation].values() }
   const followers = new Followers({ limit: 0, logger: keepingLogger() })
-  const [cat, readat] = contentOperations({ allocations })
-  const stream = streamOperation({ allocations, followers })
-  const logs = logsOperation({ allocations, followers })
+  const [cat, readat] = [fsCat.in({ allocations }), fsReadAt.in({ allocations })]
+  const stream = fsStream.in({ allocations, followers })
+  const logs = fsLogs.in({ allocations, followers })
   const common = { task: 'web', type: 'stdout', origin: 'start', offset: 0, range: undefined, limit: -1 }
   const makers = [
     (path: string) => open(cat, { ...common, path }),
@@ -104,7 +104,7 @@ test('reading in place lets everybody else have a turn', async (t) => {
   writeFileSync(join(directory, 'alloc/logs/web.stdout.0'), Buffer.alloc(12 * MIB, 97))
   const allocation = allocationIn(directory)
   const allocations = { get: () => allocation, all: () => [allocation].values() }
-  const logs = logsOperation({ allocations, followers: new Followers({ limit: 0, logger: keepingLogger() }) })
+  const logs = fsLogs.in({ allocations, followers: new Followers({ limit: 0, logger: keepingLogger() }) })
   for (const follow of [false, true]) {
     const chunks = open(logs, { task: 'web', type: 'stdout', origin: 'start', offset: 0, plain: true, follow })
     let turns = 0

@@ -75,6 +75,7 @@ test('an origin that is not allowed changes nothing; a host’s operations keep 
     target: 'server',
     input: schema({}),
     output: 'answer',
+    crossOrigin: 'configured',
     errorFormat: 'errors',
     authorize: () => undefined,
     run: async () => new WholeAnswer(200, {}, 'ok'),

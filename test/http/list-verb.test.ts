@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import type { TlsFiles } from '../../src/http/listener.ts'
-import { WholeAnswer } from '../../src/kit/operation.ts'
+import { type Call, WholeAnswer } from '../../src/kit/operation.ts'
 import { anyPath, type Told } from '../helpers/any-path.ts'
 import { makeCertificates } from '../helpers/certificates.ts'
 import { type Edge, startEdge } from '../helpers/edge.ts'
@@ -211,9 +211,9 @@ function slowly() {
   const go = Promise.withResolvers<void>()
   const fallback = anyPath().map((operation) => ({
     ...operation,
-    async run(input: unknown, call: Parameters<typeof operation.run>[1]) {
+    async run(input: unknown, call: Call, about: unknown) {
       if (call.raw.params['path'] === 'slow') await go.promise
-      return operation.run(input, call) as Promise<WholeAnswer>
+      return operation.run(input, call, about) as Promise<WholeAnswer>
     },
   }))
   return { fallback, go: () => go.resolve() }

@@ -1,0 +1,45 @@
+/** A request as its operation sees it. */
+import { type ArrivedCall, type Identity, NOBODY } from '../kit/operation.ts'
+import type { RawInput } from '../kit/schema.ts'
+import { plainAddress } from './connections.ts'
+
+/** What a call is asked of its exchange for, when it is looked at. */
+interface Exchanged {
+  readonly requestId: string
+  readonly remote: string | undefined
+  /** Made when it is looked at. */
+  readonly signal: AbortSignal
+  readonly body: AsyncIterable<Uint8Array>
+}
+
+export class OperationCall implements ArrivedCall {
+  /** Of the last check of its rights. */
+  identity: Identity = NOBODY
+  readonly raw: RawInput
+  readonly token: string | undefined
+  readonly hops = 0
+  readonly #exchange: Exchanged
+
+  constructor(exchange: Exchanged, raw: RawInput, token: string | undefined) {
+    this.#exchange = exchange
+    this.raw = raw
+    this.token = token
+  }
+
+  get requestId(): string {
+    return this.#exchange.requestId
+  }
+
+  get remote(): string | undefined {
+    const { remote } = this.#exchange
+    return remote === undefined ? undefined : plainAddress(remote)
+  }
+
+  get signal(): AbortSignal {
+    return this.#exchange.signal
+  }
+
+  get body(): AsyncIterable<Uint8Array> {
+    return this.#exchange.body
+  }
+}
