@@ -29,6 +29,7 @@ import { callEveryNode } from './cluster/status-operations.ts'
 import { ServerKeys, type ServerTrust } from './cluster/server-trust.ts'
 import { rosterContent } from './cluster/stored-roster.ts'
 import { type Group, type Party, Subjects } from './cluster/subjects.ts'
+import { isShortened } from './cluster/timings.ts'
 import { parseGrants, RESOLVE_TOKEN, tokenOperation } from './cluster/token-operation.ts'
 import type { Config } from './config/load.ts'
 import { nextRun } from './daemon-files.ts'
@@ -109,6 +110,7 @@ export class Cluster {
   static async open(options: ClusterOptions): Promise<Cluster | undefined> {
     const { config, logger } = options
     if (!config.nats && !config.server.enabled) return undefined
+    if (isShortened) logger.warn('OUTPOST_TIMINGS is set: times of the cluster are those of a test')
     const name = `outpost ${config.name}`
     const link = config.nats
       ? await natsLink({ ...config.nats, name, logger: logger.named('nats') })

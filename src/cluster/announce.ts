@@ -17,20 +17,18 @@ import {
   STATE_BYTES_MAX,
 } from './description.ts'
 import type { Link, Subscription } from './link.ts'
-import { BEAT_MS } from './roster.ts'
 import { decodeSpeaker } from './speaker.ts'
 import type { Subjects } from './subjects.ts'
+import { TIMINGS } from './timings.ts'
 import { WIRE_VERSION } from './wire.ts'
 
-/** Least time between two states: a host where much happens must not flood everybody. */
-const STATE_REST_MS = 500
 /** Bytes of states a second: half of what a server takes of a node. */
 const STATE_BYTES_PER_SECOND = 512 * 1024
 /** Beats are this much apart, more or less, so that a thousand nodes do not beat as one. */
 const JITTER = 0.1
 
 /** A server says it again with each beat. */
-const SUPERSEDED_MS = 3.5 * BEAT_MS
+const SUPERSEDED_MS = 3.5 * TIMINGS.beatMs
 
 export interface AnnounceOptions {
   readonly link: Link
@@ -117,7 +115,7 @@ export class Announcer {
 
   #soon(): void {
     if (this.#isStopped || this.#stateTimer) return
-    const restMs = Math.max(STATE_REST_MS, (this.#stateBytes / STATE_BYTES_PER_SECOND) * 1000)
+    const restMs = Math.max(TIMINGS.stateRestMs, (this.#stateBytes / STATE_BYTES_PER_SECOND) * 1000)
     const waitMs = Math.max(0, this.#stateAtMs + restMs - performance.now())
     this.#stateTimer = setTimeout(() => {
       this.#stateTimer = undefined
@@ -126,7 +124,7 @@ export class Announcer {
   }
 
   #scheduleBeat(): void {
-    const waitMs = BEAT_MS * (1 + JITTER * (2 * Math.random() - 1))
+    const waitMs = TIMINGS.beatMs * (1 + JITTER * (2 * Math.random() - 1))
     this.#beatTimer = setTimeout(() => {
       this.#beat()
       this.#scheduleBeat()

@@ -19,12 +19,10 @@ import { createHash } from 'node:crypto'
 import { Refusal, unknownToken } from '../kit/errors.ts'
 import type { Grants, Identity } from '../kit/operation.ts'
 import type { Authorizer, OwnAuthorizer } from './authorizer.ts'
+import { TIMINGS } from './timings.ts'
 
 /** As many as the compatible system keeps. */
 const REMEMBERED_MAX = 1024
-const REFUSED_MS = 2000
-/** Between two rechecks of a caller: with the time that a server has for its answer, at most ten seconds. */
-const RECHECK_MAX_MS = 5000
 const RECHECK_MIN_MS = 250
 
 interface Remembered {
@@ -85,7 +83,7 @@ export function createAskingAuthorizer(options: AskingOptions): AskingAuthorizer
       if (known || token === undefined) return known ?? own.resolve(token)
       return questions.identityOf({ token, remote, key: keyOf(token, remote), again: true })
     },
-    recheckMs: Math.min(RECHECK_MAX_MS, Math.max(RECHECK_MIN_MS, options.ttlMs)),
+    recheckMs: Math.min(TIMINGS.recheckMaxMs, Math.max(RECHECK_MIN_MS, options.ttlMs)),
   }
 }
 
@@ -194,7 +192,7 @@ class Questions {
   #withoutGrants(key: string, error: unknown): Told {
     const code = error instanceof Refusal ? error.code : undefined
     if (code === 'permission_denied') {
-      const untilMs = this.#now() + Math.min(REFUSED_MS, this.#options.ttlMs)
+      const untilMs = this.#now() + Math.min(TIMINGS.refusedTokenMs, this.#options.ttlMs)
       this.#memory.set(key, { identity: undefined, freshUntilMs: untilMs, usableUntilMs: untilMs })
       throw error
     }

@@ -24,6 +24,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
 import { Fault, unknownToken } from '../kit/errors.ts'
 import type { Grants, Identity } from '../kit/operation.ts'
+import { TIMINGS } from './timings.ts'
 
 export interface TokenIdentity {
   /** Public name, for messages about this configuration. */
@@ -62,9 +63,6 @@ export interface Authorizer {
   grantsOf?(token: string | undefined, remote?: string, again?: boolean): Grants | Promise<Grants>
 }
 
-/** Between two rechecks that this process answers itself. */
-export const RECHECK_OWN_MS = 1000
-
 /** Who knows tokens that are in no configuration: the secrets core of this process. Throws Refusals as `resolve` does. */
 export interface TokenAuthority {
   /** `remote`: the address that the token came from; some tokens are good for some addresses only. */
@@ -78,7 +76,7 @@ export function createCoreAuthorizer(own: OwnAuthorizer, core: TokenAuthority): 
   return {
     resolve: (token, remote) => own.find(token) ?? core.identityOf(token ?? '', remote),
     recheck: (token, remote) => own.find(token) ?? core.identityOf(token ?? '', remote, true),
-    recheckMs: RECHECK_OWN_MS,
+    recheckMs: TIMINGS.recheckOwnMs,
     grantsOf: (token, remote, again) =>
       own.find(token) ? own.grantsOf(token) : core.grantsOf(token ?? '', remote, again),
   }
@@ -112,7 +110,13 @@ export function createAuthorizer(options: AuthorizerOptions): OwnAuthorizer {
   const management = options.management ?? EVERYBODY
   if (!options.enabled) {
     const everybody = () => management
-    return { resolve: everybody, recheck: everybody, recheckMs: RECHECK_OWN_MS, find: everybody, grantsOf: () => ALL }
+    return {
+      resolve: everybody,
+      recheck: everybody,
+      recheckMs: TIMINGS.recheckOwnMs,
+      find: everybody,
+      grantsOf: () => ALL,
+    }
   }
   const known = options.tokens.map((token) => {
     if (!/^[\da-f]{64}$/i.test(token.sha256)) {
@@ -137,7 +141,7 @@ export function createAuthorizer(options: AuthorizerOptions): OwnAuthorizer {
     find,
     resolve,
     recheck: resolve,
-    recheckMs: RECHECK_OWN_MS,
+    recheckMs: TIMINGS.recheckOwnMs,
     grantsOf: (token) => (token === undefined ? undefined : lookUp(token))?.grants ?? refuse(),
   }
 }

@@ -10,12 +10,12 @@ import type { RawInput } from '../kit/schema.ts'
 import type { Link, Message, Subscription } from './link.ts'
 import { PartMemory } from './part-memory.ts'
 import { lostPart, PendingCall } from './pending-call.ts'
-import { ALIVE_MS } from './served-call.ts'
 import { AssertionIssuer, type NodeRecipient } from './call-to-node.ts'
 import { CallToServer } from './call-to-server.ts'
 import { ENVELOPE_BYTES } from './envelope.ts'
 import type { ServerCalls } from './server-calls.ts'
 import { ANY, type Group, lastParts, nameOf, type Party, type Subjects } from './subjects.ts'
+import { TIMINGS } from './timings.ts'
 import { FIRST_BYTES, WindowStock } from './window.ts'
 import { type CallMessage, encode, encodeCall, headOf, WIRE_VERSION } from './wire.ts'
 
@@ -95,7 +95,7 @@ export class Forwarder {
     this.#servers = with_.servers
     if (with_.issuer) this.#issuer = with_.issuer
     this.#subscription = link.subscribe(subjects.reply(self, '*', '*'), (message) => this.#take(message))
-    this.#sweeper = setInterval(() => this.#sweep(), ALIVE_MS / 2).unref()
+    this.#sweeper = setInterval(() => this.#sweep(), TIMINGS.aliveMs / 2).unref()
   }
 
   stop(): void {

@@ -28,13 +28,13 @@ import { MergedStreams } from './merged-streams.ts'
 import { isEnded } from './nomad-allocation.ts'
 import type { ServerParts } from './nodes-operations.ts'
 import { namespaceField, readFields, requireRegion } from './query.ts'
+import { TIMINGS } from './timings.ts'
 
 const HEARTBEAT_MS = 1000
 const HEARTBEAT = Buffer.from('{}')
 /** Allocations that are followed at once over one connection, and that are read at once where none is followed. */
 const FOLLOWED_MAX = 1000
 const READ_AT_ONCE = 16
-const TRY_AGAIN_MS = 3000
 /** What may be otherwise a little later. */
 const PASSING: ReadonlySet<RefusalCode> = new Set(['not_found', 'too_many', 'unavailable', 'no_answer'])
 /** What says where an allocation's log begins: one that joins later begins at its beginning. */
@@ -199,7 +199,7 @@ class JobLogs {
     while (outcome === 'not begun' && !this.#abort.signal.aborted) {
       const record = this.#fleet.roster.allocation(id)
       if (!record || isEnded(record.allocation)) return
-      await pause(TRY_AGAIN_MS, undefined, { signal: this.#abort.signal, ref: false }).catch(() => undefined)
+      await pause(TIMINGS.partAgainMs, undefined, { signal: this.#abort.signal, ref: false }).catch(() => undefined)
       if (!this.#abort.signal.aborted) outcome = await this.#read(id, isJoining, true)
     }
   }

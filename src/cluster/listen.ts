@@ -13,10 +13,8 @@ import type { Link, Message, Subscription } from './link.ts'
 import type { Roster } from './roster.ts'
 import { encodeSpeaker } from './speaker.ts'
 import type { Subjects } from './subjects.ts'
+import { TIMINGS } from './timings.ts'
 
-/** One word to a node in this time: the answer may be on its way. */
-const ASK_AGAIN_MS = 3000
-const SWEEP_MS = 1000
 /** Messages of a node a second and at once. It sends two states a second at most, and a beat in ten. */
 const MESSAGES = { perSecond: 5, most: 60 }
 /** Bytes of its states. `announce.ts` keeps to half of the first figure. */
@@ -61,7 +59,7 @@ export class RosterListener {
     this.#link.onChange((isConnected) => {
       if (isConnected) this.#roster.pardon()
     })
-    this.#sweeper = setInterval(() => this.#sweep(), SWEEP_MS).unref()
+    this.#sweeper = setInterval(() => this.#sweep(), TIMINGS.rosterSweepMs).unref()
   }
 
   stop(): void {
@@ -106,7 +104,7 @@ export class RosterListener {
 
   #say(nodeId: string, what: Uint8Array): void {
     const nowMs = performance.now()
-    if (nowMs - (this.#askedAtMs.get(nodeId) ?? Number.NEGATIVE_INFINITY) < ASK_AGAIN_MS) return
+    if (nowMs - (this.#askedAtMs.get(nodeId) ?? Number.NEGATIVE_INFINITY) < TIMINGS.askAgainMs) return
     this.#askedAtMs.set(nodeId, nowMs)
     this.#link.publish(this.#subjects.describe(nodeId), what)
   }
@@ -127,6 +125,6 @@ export class RosterListener {
     this.#messages.sweep()
     this.#stateBytes.sweep()
     const nowMs = performance.now()
-    for (const [nodeId, atMs] of this.#askedAtMs) if (nowMs - atMs > ASK_AGAIN_MS) this.#askedAtMs.delete(nodeId)
+    for (const [nodeId, atMs] of this.#askedAtMs) if (nowMs - atMs > TIMINGS.askAgainMs) this.#askedAtMs.delete(nodeId)
   }
 }

@@ -15,6 +15,7 @@ import type { Link, Message, Subscription } from './link.ts'
 import { type LoginOptions, loginOf, loginSettings } from './nats-login.ts'
 import { Once } from './once.ts'
 import { Outbox } from './outbox.ts'
+import { TIMINGS } from './timings.ts'
 
 export interface NatsOptions extends LoginOptions {
   /** Shown in the NATS server's lists. */
@@ -22,16 +23,9 @@ export interface NatsOptions extends LoginOptions {
   readonly logger: Logger
 }
 
-/** From the first wait to the longest; each is cut by up to three quarters, so that a thousand agents do not come as one. */
-const WAIT_MIN_MS = 500
-const WAIT_MAX_MS = 4000
-/** The other end of a dead wire is noticed within two of them. */
-const PING_MS = 5000
 const DIAL_TIMEOUT_MS = 5000
 /** What is published last gets this long to go out. */
 const DRAIN_MS = 2000
-/** A subscription that was refused is tried again: permissions of a NATS server can change while we are connected. */
-const RESUBSCRIBE_MS = 15_000
 const NOBODY = 503
 const NOTHING = new Uint8Array(0)
 
@@ -76,7 +70,8 @@ class NatsLink implements Link {
         failures = 0
         await this.#use(connection)
       }
-      const waitMs = Math.min(WAIT_MIN_MS * 2 ** failures++, WAIT_MAX_MS) * (1 - 0.75 * Math.random())
+      const waitMs =
+        Math.min(TIMINGS.reconnectMinMs * 2 ** failures++, TIMINGS.reconnectMaxMs) * (1 - 0.75 * Math.random())
       await sleep(waitMs, undefined, { signal: this.#closing.signal, ref: false }).catch(() => undefined)
     }
   }
@@ -111,7 +106,7 @@ class NatsLink implements Link {
       servers: [server],
       name,
       timeout: DIAL_TIMEOUT_MS,
-      pingInterval: PING_MS,
+      pingInterval: TIMINGS.natsPingMs,
       reconnect: false,
     })
   }
@@ -231,7 +226,7 @@ class NatsLink implements Link {
     wanted.close = undefined
     setTimeout(() => {
       if (this.#connection === connection && this.#wanted.has(wanted)) this.#subscribe(connection, wanted)
-    }, RESUBSCRIBE_MS).unref()
+    }, TIMINGS.resubscribeMs).unref()
   }
 
   #deliver(wanted: Wanted, message: Msg): void {

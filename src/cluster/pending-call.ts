@@ -9,7 +9,8 @@
 import { Fault, Refusal } from '../kit/errors.ts'
 import { answerOfNode } from './node-answer.ts'
 import type { PartMemory } from './part-memory.ts'
-import { ALIVE_MS, GIVE_UP_MS, NodeFault } from './served-call.ts'
+import { NodeFault } from './served-call.ts'
+import { TIMINGS } from './timings.ts'
 import { FIRST_BYTES, Window, type WindowStock } from './window.ts'
 import {
   type AnswerMessage,
@@ -270,10 +271,10 @@ export class PendingCall {
   /** Says that it is there; gives up a node that is silent. */
   sweep(): void {
     const nowMs = performance.now()
-    if (nowMs - this.#heardAtMs > GIVE_UP_MS) {
+    if (nowMs - this.#heardAtMs > TIMINGS.giveUpMs) {
       this.#options.onSilent?.()
       this.fail(new Refusal('no_answer', 'the node does not answer, try again'))
-    } else if (nowMs - this.#spokeAtMs > ALIVE_MS) {
+    } else if (nowMs - this.#spokeAtMs > TIMINGS.aliveMs) {
       if (this.#window.rest() && this.#filled === 0) this.#spare = this.#buffer = undefined
       this.#credit()
     }

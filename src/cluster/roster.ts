@@ -17,16 +17,16 @@ import { type Claim, Claims } from './claims.ts'
 import type { AllocationDescription, NodeDescription, NodeState, SignedMessage } from './description.ts'
 import { RosterRefusals } from './refusals.ts'
 import type { Speaker } from './speaker.ts'
+import { TIMINGS } from './timings.ts'
 
-export const BEAT_MS = 10_000
 const MISSED_MAX = 3
 /** A beat after more silence than this is late: the process on the node, NATS or this server was held up. */
-const LATE_MS = 1.5 * BEAT_MS
+const LATE_MS = 1.5 * TIMINGS.beatMs
 /** A node that is down for so long is forgotten. */
 const FORGET_AFTER_MS = 24 * 3600 * 1000
 const EVENTS_MAX = 10
 /** While nothing can be heard, what is older is no news: a beat with its jitter, and a little. */
-const STALE_MS = 1.2 * BEAT_MS
+const STALE_MS = 1.2 * TIMINGS.beatMs
 const EXPIRE_CLAIMS_MS = 60_000
 
 export interface NodeEvent {
@@ -36,7 +36,8 @@ export interface NodeEvent {
 }
 
 /** Of those that stock clients know. `disconnected`: this server cannot hear it at present. */
-export type NodeStatus = 'ready' | 'down' | 'disconnected'
+export const NODE_STATUSES = ['ready', 'down', 'disconnected'] as const
+export type NodeStatus = (typeof NODE_STATUSES)[number]
 
 export interface NodeRecord {
   readonly node: NodeDescription
@@ -390,7 +391,7 @@ export class Roster {
     for (const [id, entry] of this.#nodes) {
       const silentMs = monotonicMs - entry.heardAtMs
       if (silentMs > FORGET_AFTER_MS) this.#forget(id, entry)
-      else if (silentMs > MISSED_MAX * BEAT_MS && entry.record.status !== 'down') {
+      else if (silentMs > MISSED_MAX * TIMINGS.beatMs && entry.record.status !== 'down') {
         this.#setStatus(entry, 'down', 'Node heartbeat missed')
       }
     }

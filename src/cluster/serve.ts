@@ -10,8 +10,9 @@ import { encodeRefused, type RefusedReason } from './envelope.ts'
 import type { Link, Message, Subscription } from './link.ts'
 import { OtherRun } from './node-admission.ts'
 import type { OpenedCall, SealedCalls } from './sealed-calls.ts'
-import { ALIVE_MS, plainChannel, refusalMessage, ServedCall } from './served-call.ts'
+import { plainChannel, refusalMessage, ServedCall } from './served-call.ts'
 import { ANY, type Group, lastParts, type Subjects } from './subjects.ts'
+import { TIMINGS } from './timings.ts'
 import { decodeCall, encode, type ReceivedCall } from './wire.ts'
 
 /** Calls that wait for the word of other servers. */
@@ -75,7 +76,7 @@ export class CallServer {
       link.subscribe('nodeId' in as ? subjects.call(as.nodeId) : subjects.serverCall(as.serverId, '*', group), take),
       link.subscribe(this.#flow, (message) => this.#control(message)),
     )
-    this.#sweeper = setInterval(() => this.#sweep(), ALIVE_MS / 2).unref()
+    this.#sweeper = setInterval(() => this.#sweep(), TIMINGS.aliveMs / 2).unref()
   }
 
   get #flow(): string {

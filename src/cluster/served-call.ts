@@ -13,6 +13,7 @@ import {
   WholeAnswer,
 } from '../kit/operation.ts'
 import type { Link } from './link.ts'
+import { TIMINGS } from './timings.ts'
 import {
   type AnswerMessage,
   type CallMessage,
@@ -23,10 +24,6 @@ import {
   wholeAnswerText,
 } from './wire.ts'
 
-/** Silence after which the other side says that it is there. */
-export const ALIVE_MS = 2000
-/** Silence after which the other side is given up: three words missed, and a little. */
-export const GIVE_UP_MS = 7000
 /** A value above this goes as data does, under the caller's credit. */
 const VALUE_BYTES_MAX = 128 * 1024
 /** What a message needs besides its data. */
@@ -210,8 +207,8 @@ export class ServedCall implements Answering {
    */
   sweep(): void {
     const nowMs = performance.now()
-    if (nowMs - this.#heardAtMs > GIVE_UP_MS && this.#isStream) this.cancel()
-    else if (nowMs - this.#spokeAtMs > ALIVE_MS) {
+    if (nowMs - this.#heardAtMs > TIMINGS.giveUpMs && this.#isStream) this.cancel()
+    else if (nowMs - this.#spokeAtMs > TIMINGS.aliveMs) {
       this.say({ kind: 'alive', sequence: this.#sequence, head: this.#hasHead })
     }
   }

@@ -4,7 +4,7 @@
  */
 import * as v from 'valibot'
 import { allocationSchema, nodeSchema } from './description.ts'
-import type { RosterContent } from './roster.ts'
+import { NODE_STATUSES, type RosterContent } from './roster.ts'
 
 const text = v.string()
 const ms = v.pipe(v.number(), v.finite())
@@ -13,7 +13,7 @@ const index = v.pipe(v.number(), v.safeInteger(), v.minValue(0))
 const nodeRow = v.object({
   record: v.object({
     node: nodeSchema,
-    status: v.picklist(['ready', 'down']),
+    status: v.picklist(NODE_STATUSES),
     statusText: text,
     statusAtMs: ms,
     events: v.array(v.object({ message: text, atMs: ms, index })),

@@ -6,28 +6,17 @@
 import assert from 'node:assert/strict'
 import { rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { DatabaseSync } from 'node:sqlite'
 import { test } from 'node:test'
 import { workDirectory } from '../helpers/agent-process.ts'
 import { eventually, INSIDE, makeAllocation } from '../helpers/edge.ts'
 import { allocationOf } from '../helpers/fleet-server.ts'
 import { HostileNode } from '../helpers/hostile-node.ts'
 import { connectAs, permittedCluster, TOKEN } from '../helpers/permitted-cluster.ts'
+import { isSaved } from '../helpers/saved-roster.ts'
 
 const ALLOC = '6f1c0b9e-2f0a-4a51-9d0c-0000000000a1'
 /** The attacker's own: while it is shown, its claims were looked at. */
 const BAIT = '6f1c0b9e-2f0a-4a51-9d0c-0000000000b1'
-
-/** Whether the database of a roster holds the node and its allocation. */
-function isStored(path: string, nodeId: string, allocId: string): boolean {
-  const database = new DatabaseSync(path, { readOnly: true })
-  try {
-    const has = (table: string, id: string) => database.prepare(`SELECT 1 FROM ${table} WHERE id = ?`).get(id)
-    return has('node', nodeId) !== undefined && has('allocation', allocId) !== undefined
-  } finally {
-    database.close()
-  }
-}
 
 test('w2 claims the allocation of w1, and w1 keeps it', { timeout: 300_000 }, async (t) => {
   const directory = workDirectory(t)
@@ -71,8 +60,8 @@ test('w2 claims the allocation of w1, and w1 keeps it', { timeout: 300_000 }, as
   await get(`/v1/client/fs/cat/${ALLOC}?path=web/local/hello.txt`)
 
   // A killed server may lose the last half second of its roster.
-  const roster = join(directory, 's1/data/server/roster.db')
-  await eventually(() => isStored(roster, w1, ALLOC), 'the roster has the allocation')
+  const known = { nodes: [w1], allocations: [ALLOC] }
+  await eventually(() => isSaved(join(directory, 's1/data'), known), 'the roster has the allocation')
   server.child.kill('SIGKILL')
   await server.ended
   server = await cluster.start('s1')

@@ -282,6 +282,24 @@ test('bytes that are nothing, forged, cut or newer are told apart', () => {
   assert.equal(openMessage(signMessage(strange, SUBJECT, node.key), SUBJECT), 'malformed')
 })
 
+test('nodes that could not be heard before a restart are known after it', (t) => {
+  const path = join(temporaryDirectory(t), 'roster.db')
+  const first = RosterDatabase.open(path, keepingLogger())
+  const before = rosterWith(rosterStoreIn(first))
+  before.roster.take(NODE, new Speaker(NODE).say('state', stateOf(NODE)))
+  before.clock.monotonicMs += 60_000
+  before.roster.disconnect(undefined)
+  assert.equal(before.roster.node(NODE)?.status, 'disconnected')
+  first.close()
+  const logger = keepingLogger()
+  const second = RosterDatabase.open(path, logger)
+  t.after(() => second.close())
+  const { roster } = rosterWith(rosterStoreIn(second))
+  assert.deepEqual(roster.node(NODE), before.roster.node(NODE))
+  assert.deepEqual(logger.lines, [])
+  assert.equal(roster.take(NODE, new Speaker(NODE).say('state', stateOf(NODE))), 'refused', 'another key')
+})
+
 test('what was known is there after a restart, and the same key is asked for', (t) => {
   const path = join(temporaryDirectory(t), 'roster.db')
   const id = '6f1c0b9e-2f0a-4a51-9d0c-00000000000a'

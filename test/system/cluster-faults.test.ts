@@ -1,15 +1,20 @@
-/** Nodes, servers and NATS that die, freeze, come back or part: what a caller sees of it, and when. */
+/**
+ * Nodes, servers and NATS that die, freeze, come back or part: what a caller sees of it, and when. One cluster goes through
+ * all of it, one thing after the other; beats and silences are short.
+ */
+import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
-import { cpSync, writeFileSync } from 'node:fs'
+import { cpSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { allocIdOf, answers, type ClusterWorld, type Host, Member, startCluster } from '../helpers/cluster.ts'
-import { makeAllocation } from '../helpers/edge.ts'
+import { eventually, makeAllocation } from '../helpers/edge.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
 import { ask } from '../helpers/raw-http.ts'
 import { quietPort } from '../helpers/restarting-agent.ts'
+import { isSaved } from '../helpers/saved-roster.ts'
 import { TailClient } from '../helpers/tail-client.ts'
-import { temporaryDirectory, until } from '../host/host-fixture.ts'
+import { temporaryDirectory } from '../host/host-fixture.ts'
 
 const OPEN = { role: 'client', acl: 'acl { enabled = false }' } as const
 
@@ -27,7 +32,9 @@ function clusterOf(port: number, routes: string): string {
 /** Streams of every kind that do not end by themselves: framed, plain, and a file that is read slowly. */
 async function streams(t: TestContext, world: ClusterWorld, host: Host): Promise<TailClient[]> {
   writeFileSync(join(host.logs, 'web.stdout.0'), 'a line\n')
-  writeFileSync(join(host.directory, 'alloc/data/big'), Buffer.alloc(200 << 20, 'x'))
+  const big = join(host.directory, 'alloc/data/big')
+  writeFileSync(big, 'not all of it is empty')
+  truncateSync(big, 200 << 20)
   const cat = `${world.server().url}/v1/client/fs/cat/${host.allocId}?path=alloc/data/big`
   const large = new TailClient(cat, { framed: false, onData: () => undefined })
   await large.open()
@@ -47,77 +54,131 @@ async function allBreak(clients: readonly TailClient[]): Promise<void> {
   )
 }
 
-test('a node that is killed breaks its streams, and is said to be gone at once', { timeout: 240_000 }, async (t) => {
-  const world = await startCluster(t, { hosts: 2 })
-  const host = world.host()
-  const clients = await streams(t, world, host)
-  await host.member.kill()
-  const asked = () => ask(world.server().port, 'GET', listPath(host))
-  const first = await asked()
-  // A call that NATS handed to the connection before it saw that it is closed is one that nobody answers.
-  const gone = first.status === 504 ? await asked() : first
-  assert.deepEqual([gone.status, gone.body.toString()], [404, 'No path to node'])
-  await allBreak(clients)
-  assert.equal((await ask(world.server().port, 'GET', listPath(world.host(1)))).status, 200)
-  await host.member.start()
-  await answers(world.server().port, host.allocId)
-})
+/** Who answers for the node, asked twenty times: each has said it in its metadata. */
+async function whoAnswers(world: ClusterWorld, nodeId: string): Promise<string[]> {
+  const path = `/v1/client/metadata?node_id=${nodeId}`
+  const all = await Promise.all(Array.from({ length: 20 }, () => ask(world.server().port, 'GET', path)))
+  return [...new Set(all.map(({ status, body }) => (status === 200 ? JSON.parse(body.toString()).Meta.who : status)))]
+}
 
-test('a node that is frozen: an answer and broken streams, and calls again when it goes on', {
-  timeout: 240_000,
-}, async (t) => {
-  const world = await startCluster(t, { hosts: 2 })
-  const host = world.host()
-  const clients = await streams(t, world, host)
-  host.member.signal('SIGSTOP')
-  const waiting = fetch(`${world.server().url}${listPath(host)}`)
-  const meanwhile = await ask(world.server().port, 'GET', listPath(world.host(1)))
-  assert.equal(meanwhile.status, 200)
-  await allBreak(clients)
-  const answer = await waiting
-  assert.deepEqual([answer.status, await answer.text()], [504, 'the node does not answer, try again'])
-  host.member.signal('SIGCONT')
-  await answers(world.server().port, host.allocId)
-})
-
-test('NATS is killed under streams and started again; nobody else needs to be', { timeout: 240_000 }, async (t) => {
-  const world = await startCluster(t, { servers: 2, hosts: 1 })
-  const host = world.host()
-  const clients = await streams(t, world, host)
-  await world.nats.kill()
-  // The first call may still find the connection open, and no answer.
-  await untilAsked(async () => {
-    const during = await ask(world.server().port, 'GET', listPath(host))
-    return during.status === 503 && during.body.toString() === 'not connected to NATS, try again'
+async function setWho({ url, name }: Member): Promise<void> {
+  const answer = await fetch(`${url}/v1/client/metadata`, {
+    method: 'POST',
+    body: JSON.stringify({ Meta: { who: name } }),
   })
-  await allBreak(clients)
-  // One that comes while there is no NATS registers when there is.
-  const late = await Member.make(t, 'late', { ...OPEN, natsUrl: world.nats.url })
-  await late.start()
-  await world.nats.restart()
-  await world.settled()
-  const path = `/v1/client/metadata?node_id=${late.nodeId}`
-  for (const { port } of world.servers) {
-    await untilAsked(async () => (await ask(port, 'GET', path)).status === 200)
-  }
-})
+  assert.equal(answer.status, 200)
+}
 
-test('a server that is started again shows at once what it knew, and is complete within one beat', {
-  timeout: 240_000,
-}, async (t) => {
-  const world = await startCluster(t, { hosts: 2 })
-  await untilAsked(async () => (await namesAt(world.server())).length === 2)
-  // The database is written a moment later.
-  await new Promise((resolve) => setTimeout(resolve, 2000))
-  await world.server().kill()
-  await world.host(1).member.kill()
-  const newcomer = await Member.make(t, 'newcomer', { ...OPEN, natsUrl: world.nats.url })
-  await newcomer.start()
-  await world.server().start()
-  assert.deepEqual((await namesAt(world.server())).slice(0, 2), ['client-0', 'client-1'])
-  await untilAsked(async () => (await namesAt(world.server())).includes('newcomer'))
-  assert.equal((await ask(world.server().port, 'GET', listPath(world.host()))).status, 200)
-  assert.equal((await ask(world.server().port, 'GET', listPath(world.host(1)))).body.toString(), 'No path to node')
+test('faults of one cluster', { timeout: 300_000 }, async (suite) => {
+  const world = await startCluster(suite, { servers: 2, hosts: 2 })
+
+  await suite.test('a node that is killed breaks its streams, and is said to be gone at once', async (t) => {
+    const host = world.host()
+    const clients = await streams(t, world, host)
+    await host.member.kill()
+    const asked = () => ask(world.server().port, 'GET', listPath(host))
+    const first = await asked()
+    // A call that NATS handed to the connection before it saw that it is closed is one that nobody answers.
+    const gone = first.status === 504 ? await asked() : first
+    assert.deepEqual([gone.status, gone.body.toString()], [404, 'No path to node'])
+    await allBreak(clients)
+    assert.equal((await ask(world.server().port, 'GET', listPath(world.host(1)))).status, 200)
+    await host.member.start()
+    await answers(world.server().port, host.allocId)
+  })
+
+  await suite.test(
+    'a node that is frozen: an answer and broken streams, and calls again when it goes on',
+    async (t) => {
+      const host = world.host()
+      const clients = await streams(t, world, host)
+      host.member.signal('SIGSTOP')
+      const waiting = fetch(`${world.server().url}${listPath(host)}`)
+      const meanwhile = await ask(world.server().port, 'GET', listPath(world.host(1)))
+      assert.equal(meanwhile.status, 200)
+      await allBreak(clients)
+      const answer = await waiting
+      assert.deepEqual([answer.status, await answer.text()], [504, 'the node does not answer, try again'])
+      host.member.signal('SIGCONT')
+      await answers(world.server().port, host.allocId)
+    },
+  )
+
+  await suite.test('NATS is killed under streams and started again; nobody else needs to be', async (t) => {
+    const host = world.host()
+    const clients = await streams(t, world, host)
+    await world.nats.kill()
+    // The first call may still find the connection open, and no answer.
+    await untilAsked('no connection', async () => {
+      const during = await ask(world.server().port, 'GET', listPath(host))
+      return during.status === 503 && during.body.toString() === 'not connected to NATS, try again'
+    })
+    await allBreak(clients)
+    // One that comes while there is no NATS registers when there is.
+    const late = await Member.make(t, 'late', { ...OPEN, natsUrl: world.nats.url })
+    await late.start()
+    await world.nats.restart()
+    await world.settled()
+    const path = `/v1/client/metadata?node_id=${late.nodeId}`
+    for (const { port } of world.servers) {
+      await untilAsked('the late one answers', async () => (await ask(port, 'GET', path)).status === 200)
+    }
+  })
+
+  await suite.test(
+    'a server that is started again shows at once what it knew, and is complete within one beat',
+    async (t) => {
+      const nodes = world.hosts.map(({ member }) => member.nodeId)
+      await eventually(() => isSaved(world.server().dataDir, { nodes }), 'the server has written what it knows')
+      await world.server().kill()
+      await world.host(1).member.kill()
+      const newcomer = await Member.make(t, 'newcomer', { ...OPEN, natsUrl: world.nats.url })
+      await newcomer.start()
+      await world.server().start()
+      assert.deepEqual((await namesAt(world.server())).slice(0, 2), ['client-0', 'client-1'])
+      await untilAsked('the newcomer is known', async () => (await namesAt(world.server())).includes('newcomer'))
+      assert.equal((await ask(world.server().port, 'GET', listPath(world.host()))).status, 200)
+      assert.equal((await ask(world.server().port, 'GET', listPath(world.host(1)))).body.toString(), 'No path to node')
+    },
+  )
+
+  await suite.test(
+    'a copied state directory: one of the two processes answers, the other is told, and takes over again',
+    async (t) => {
+      const { member, allocId } = world.host()
+      await setWho(member)
+      const dataDir = temporaryDirectory(t)
+      cpSync(join(member.dataDir, 'client'), join(dataDir, 'client'), { recursive: true })
+      const copy = await Member.make(t, 'copy', { ...OPEN, natsUrl: world.nats.url, dataDir })
+      await copy.start()
+      await setWho(copy)
+      assert.equal(copy.nodeId, member.nodeId)
+      await eventually(
+        () => /another process is taken for this node.*same key/.test(member.stderr),
+        'the first one is told',
+      )
+      assert.deepEqual(await whoAnswers(world, member.nodeId), ['copy'])
+      await copy.stop()
+      // With its next beat it hears that nobody else is there.
+      await answers(world.server().port, allocId)
+      assert.deepEqual(await whoAnswers(world, member.nodeId), ['client-0'])
+    },
+  )
+
+  await suite.test('a node ID given twice: the one that was there first stays', async (t) => {
+    const { member, allocId } = world.host()
+    await setWho(member)
+    const other = await Member.make(t, 'other', { ...OPEN, natsUrl: world.nats.url, nodeId: member.nodeId })
+    await other.start()
+    await setWho(other)
+    await eventually(
+      () => /another process is taken for this node.*seen first/.test(other.stderr),
+      'the second one is told',
+    )
+    assert.match(world.server().stderr, /another key speaks for a node that is known: refused/)
+    assert.deepEqual(await whoAnswers(world, member.nodeId), ['client-0'])
+    await answers(world.server().port, allocId)
+  })
 })
 
 test('a partition between two NATS servers: each side serves what it reaches, and all of it when it is over', {
@@ -154,64 +215,13 @@ test('a partition between two NATS servers: each side serves what it reaches, an
   await everything()
 })
 
-/** Who answers for the node, asked twenty times: each has said it in its metadata. */
-async function whoAnswers(world: ClusterWorld, nodeId: string): Promise<string[]> {
-  const path = `/v1/client/metadata?node_id=${nodeId}`
-  const all = await Promise.all(Array.from({ length: 20 }, () => ask(world.server().port, 'GET', path)))
-  return [...new Set(all.map(({ status, body }) => (status === 200 ? JSON.parse(body.toString()).Meta.who : status)))]
-}
-
-async function setWho({ url, name }: Member): Promise<void> {
-  const answer = await fetch(`${url}/v1/client/metadata`, {
-    method: 'POST',
-    body: JSON.stringify({ Meta: { who: name } }),
-  })
-  assert.equal(answer.status, 200)
-}
-
-test('a copied state directory: one of the two processes answers, the other is told, and takes over again', {
-  timeout: 240_000,
-}, async (t) => {
-  const world = await startCluster(t, { hosts: 1 })
-  const { member, allocId } = world.host()
-  await setWho(member)
-  const dataDir = temporaryDirectory(t)
-  cpSync(join(member.dataDir, 'client'), join(dataDir, 'client'), { recursive: true })
-  const copy = await Member.make(t, 'copy', { ...OPEN, natsUrl: world.nats.url, dataDir })
-  await copy.start()
-  await setWho(copy)
-  assert.equal(copy.nodeId, member.nodeId)
-  await until(() => /another process is taken for this node.*same key/.test(member.stderr), 30_000)
-  assert.deepEqual(await whoAnswers(world, member.nodeId), ['copy'])
-  await copy.stop()
-  // With its next beat it hears that nobody else is there.
-  await answers(world.server().port, allocId)
-  assert.deepEqual(await whoAnswers(world, member.nodeId), ['client-0'])
-})
-
-test('a node ID given twice: the one that was there first stays', { timeout: 240_000 }, async (t) => {
-  const world = await startCluster(t, { hosts: 1 })
-  const { member, allocId } = world.host()
-  await setWho(member)
-  const other = await Member.make(t, 'other', { ...OPEN, natsUrl: world.nats.url, nodeId: member.nodeId })
-  await other.start()
-  await setWho(other)
-  await until(() => /another process is taken for this node.*seen first/.test(other.stderr), 30_000)
-  assert.match(world.server().stderr, /another key speaks for a node that is known: refused/)
-  assert.deepEqual(await whoAnswers(world, member.nodeId), ['client-0'])
-  await answers(world.server().port, allocId)
-})
-
 async function namesAt({ port }: Member): Promise<string[]> {
   const { body } = await ask(port, 'GET', '/v1/nodes')
   const nodes: { Name: string }[] = JSON.parse(body.toString())
   return nodes.map(({ Name }) => Name).toSorted()
 }
 
-async function untilAsked(check: () => Promise<boolean>): Promise<void> {
-  const endMs = performance.now() + 60_000
-  while (!(await check().catch(() => false))) {
-    if (performance.now() > endMs) throw new Error(`it does not come to: ${check.toString()}`)
-    await new Promise((resolve) => setTimeout(resolve, 50))
-  }
+/** Asks until it is so; a call that fails is one more try. */
+async function untilAsked(what: string, check: () => Promise<boolean>): Promise<void> {
+  await eventually(() => check().catch(() => false), what)
 }

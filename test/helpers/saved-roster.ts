@@ -1,0 +1,17 @@
+/** The roster of a server as it lies on its disk, which is what the server knows after it was killed. */
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+
+/** Whether the roster of the server with this data directory holds the nodes and the allocations. */
+export function isSaved(dataDir: string, ids: { nodes: readonly string[]; allocations?: readonly string[] }): boolean {
+  const database = new DatabaseSync(join(dataDir, 'server/roster.db'), { readOnly: true })
+  try {
+    const has = (table: string) => {
+      const row = database.prepare(`SELECT 1 FROM ${table} WHERE id = ?`)
+      return (id: string) => row.get(id) !== undefined
+    }
+    return ids.nodes.every(has('node')) && (ids.allocations ?? []).every(has('allocation'))
+  } finally {
+    database.close()
+  }
+}

@@ -1,0 +1,24 @@
+/**
+ * Import this first: in this file's process, and in all that it starts, the processes of a cluster beat, fall silent, ask and
+ * connect again several times as often. Silence stays long enough for a machine on which each process has to wait for
+ * its turn.
+ */
+import type { Timings } from '../../src/cluster/timings.ts'
+
+export const SHORT = {
+  beatMs: 1500,
+  stateRestMs: 100,
+  askAgainMs: 500,
+  rosterSweepMs: 250,
+  aliveMs: 750,
+  giveUpMs: 3000,
+  reconnectMinMs: 100,
+  reconnectMaxMs: 500,
+  resubscribeMs: 1500,
+  refusedTokenMs: 500,
+  recheckMaxMs: 1000,
+  recheckOwnMs: 250,
+  partAgainMs: 500,
+} satisfies Partial<Timings>
+
+process.env['OUTPOST_TIMINGS'] = JSON.stringify(SHORT)
