@@ -1,6 +1,6 @@
 /**
  * Reads JSON from callers. Beyond what `JSON.parse` refuses, it refuses what would hurt later: nesting that is too deep
- * to be written again, more values than memory is good for, and numbers that no JavaScript number can hold. Its texts
+ * to be written again, more values or names than memory and time are good for, and numbers that no JavaScript number can hold. Its texts
  * never hold a piece of the input: that may be a secret.
  */
 import { Rejection } from '../engines/engine.ts'
@@ -8,11 +8,20 @@ import { Rejection } from '../engines/engine.ts'
 /** Deeper than any document that a person or a program means; writing a value costs stack for each level. */
 export const DEPTH_MAX = 1000
 
-const [QUOTE, BACKSLASH, OPEN_LIST, OPEN_OBJECT, CLOSE_LIST, CLOSE_OBJECT, COMMA] = [34, 92, 91, 123, 93, 125, 44]
+const [QUOTE, BACKSLASH, OPEN_LIST, OPEN_OBJECT, CLOSE_LIST, CLOSE_OBJECT, COMMA, COLON] = [
+  34, 92, 91, 123, 93, 125, 44, 58,
+]
+
+export interface JsonLimits {
+  /** Of all kinds, the members of lists and objects included. */
+  readonly valuesMax: number
+  /** Names of members, of all objects together. */
+  readonly namesMax: number
+}
 
 /** The value of a JSON text. Throws a Rejection (400) that says where it cannot be read. */
-export function parseJson(text: string, valuesMax: number): unknown {
-  checkShape(text, valuesMax)
+export function parseJson(text: string, limits: JsonLimits): unknown {
+  checkShape(text, limits)
   let value: unknown
   try {
     value = JSON.parse(text)
@@ -33,12 +42,13 @@ function placeOf(error: unknown, text: string): string {
   return `it is no JSON from character ${at}`
 }
 
-function checkShape(text: string, valuesMax: number): void {
-  let [depth, values] = [0, 1]
+function checkShape(text: string, { namesMax, valuesMax }: JsonLimits): void {
+  let [depth, names, values] = [0, 0, 1]
   for (let at = 0; at < text.length; at++) {
     const code = text.charCodeAt(at)
     if (code === QUOTE) at = endOfString(text, at)
     else if (code === COMMA) values++
+    else if (code === COLON) names++
     else if (code === OPEN_LIST || code === OPEN_OBJECT) {
       if (++depth > DEPTH_MAX) {
         throw new Rejection(400, `refused JSON input due to high complexity: nested deeper than ${DEPTH_MAX} levels`)
@@ -48,6 +58,9 @@ function checkShape(text: string, valuesMax: number): void {
   }
   if (values > valuesMax) {
     throw new Rejection(400, `refused JSON input due to high complexity: more than ${valuesMax} values`)
+  }
+  if (names > namesMax) {
+    throw new Rejection(400, `refused JSON input due to high complexity: more than ${namesMax} names of members`)
   }
 }
 
