@@ -9,6 +9,7 @@ export class ReadSnapshot {
   readonly #database: DatabaseSync
   readonly #begin: StatementSync
   readonly #commit: StatementSync
+  readonly #rollback: StatementSync
   readonly #atTheEnd = () => this.end()
   #isHeld = false
 
@@ -16,6 +17,7 @@ export class ReadSnapshot {
     this.#database = database
     this.#begin = database.prepare('BEGIN')
     this.#commit = database.prepare('COMMIT')
+    this.#rollback = database.prepare('ROLLBACK')
   }
 
   /** What is read from now on is of one state; of the one that the first read finds. */
@@ -30,6 +32,12 @@ export class ReadSnapshot {
     if (!this.#isHeld) return
     this.#isHeld = false
     // SQLite has ended it by itself where a read failed for the disk: that error is the reader's, and no other's.
-    if (this.#database.isTransaction) this.#commit.run()
+    if (!this.#database.isTransaction) return
+    try {
+      this.#commit.run()
+    } catch {
+      // A damaged file can fail this too. Nothing was written, and the next read says what is wrong.
+      if (this.#database.isTransaction) this.#rollback.run()
+    }
   }
 }

@@ -1,0 +1,57 @@
+/**
+ * Who has the disk of a server overwrites one page of its database, the root of all entries. SQLite then fails the read,
+ * and the end of the transaction that the read was in as well: that once ended the process with a stack trace.
+ */
+import assert from 'node:assert/strict'
+import { closeSync, openSync, writeSync } from 'node:fs'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { test } from 'node:test'
+import { setImmediate as turn } from 'node:timers/promises'
+import { SqliteStore } from '../../src/store/store.ts'
+import { spawnAgent } from '../helpers/agent-process.ts'
+import { freshServer } from '../helpers/secrets-server.ts'
+import { temporaryDirectory } from '../host/host-fixture.ts'
+
+const PAGE_BYTES = 4096
+
+/** Overwrites the page that every search for an entry begins at. */
+function overwriteRoot(path: string): void {
+  const database = new DatabaseSync(path)
+  database.exec('PRAGMA wal_checkpoint(TRUNCATE)')
+  const page = Number(database.prepare("SELECT rootpage FROM sqlite_schema WHERE name = 'entries'").get()?.['rootpage'])
+  database.close()
+  assert.ok(page > 1)
+  const fd = openSync(path, 'r+')
+  writeSync(fd, Buffer.alloc(PAGE_BYTES), 0, PAGE_BYTES, (page - 1) * PAGE_BYTES)
+  closeSync(fd)
+}
+
+test('what a page was overwritten for is an error of each read, and of nothing else', async (t) => {
+  const path = join(temporaryDirectory(t), 'secrets.db')
+  const before = await SqliteStore.open(path)
+  for (let at = 0; at < 100; at++)
+    await before.commit({ puts: [{ path: `d/${at}`, value: Buffer.alloc(900, at) }], deletes: [] })
+  await before.close()
+  overwriteRoot(path)
+  const store = await SqliteStore.open(path)
+  for (let at = 0; at < 3; at++) {
+    assert.throws(() => store.get(`d/${at}`), /the database .* cannot be read: database disk image is malformed/)
+    // An error at the end of the turn would be nobody's, and fail this test.
+    await turn()
+    await turn()
+  }
+  assert.equal(store.rowsAfter(0, 1000).length, 100, 'what lies elsewhere is read')
+  await store.close()
+})
+
+test('a server does not start upon it, and says which file is damaged', { timeout: 120_000 }, async (t) => {
+  const { agent, directory } = await freshServer(t, '-key-shares=1 -key-threshold=1')
+  agent.child.kill('SIGTERM')
+  assert.equal(await agent.ended, 0)
+  overwriteRoot(join(directory, 'data/server/secrets.db'))
+  const again = spawnAgent(t, ['-config', join(directory, 'server.hcl')])
+  assert.equal(await again.ended, 1)
+  assert.match(again.stderr(), /^outpost: .*secrets\.db.*malformed/m)
+  assert.doesNotMatch(again.stderr(), /\n {4}at /, 'no stack trace')
+})
