@@ -7,6 +7,7 @@ import { isOutOfSpace, isTooLarge, isUntimely } from '../barrier/barrier.ts'
 import { Rejection, type Reply } from '../engines/engine.ts'
 import { Refusal } from '../kit/errors.ts'
 import { JsonText, StreamedAnswer, WholeAnswer } from '../kit/operation.ts'
+import { AuditFault } from './audit/audit.ts'
 import type { Verb } from './request.ts'
 
 export type Answer = WholeAnswer | StreamedAnswer
@@ -100,6 +101,7 @@ export function errorAnswer(status: number, errors: readonly string[], data?: Re
 export function rejectionAnswer(error: unknown): WholeAnswer | undefined {
   if (isUntimely(error)) return errorAnswer(503, [error.message])
   if (isOutOfSpace(error)) return errorAnswer(507, [error.message])
+  if (error instanceof AuditFault) return errorAnswer(500, [error.message])
   if (isTooLarge(error)) return errorAnswer(413, [`${error.message}: divide the change into several requests`])
   if (error instanceof Refusal) {
     return errorAnswer(error.status, error.texts, error instanceof Rejection ? error.data : undefined)

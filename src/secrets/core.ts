@@ -14,6 +14,8 @@ import { messageOf, sealed, unknownToken } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
 import type { Grants, Identity } from '../kit/operation.ts'
 import type { Core } from './handle.ts'
+import { AuditTrail } from './audit/audit.ts'
+import { AuditStore } from './audit/audit-store.ts'
 import { MountChanges } from './mounts/mount-changes.ts'
 import {
   dataPrefix,
@@ -77,6 +79,7 @@ export interface OpenCore {
   readonly admission: Admission
   readonly policies: PolicyStore
   readonly settings: SystemSettings
+  readonly auditing: { readonly trail: AuditTrail; readonly devices: AuditStore }
   readonly clusterId: string
   readonly clusterName: string
 }
@@ -174,6 +177,7 @@ export class SecretsCore implements Core {
       name?: string
     }
     const { id: clusterId = '', name: clusterName = '' } = cluster
+    const settings = new SystemSettings(storage)
     this.#isSuspended = false
     this.#tenure = tenure
     this.#open = {
@@ -181,7 +185,8 @@ export class SecretsCore implements Core {
       mounts,
       mountChanges,
       ...this.#openTokens(mounts, storage),
-      settings: new SystemSettings(storage),
+      settings,
+      auditing: this.#openAudit(storage, settings),
       clusterId,
       clusterName,
     }
@@ -194,7 +199,7 @@ export class SecretsCore implements Core {
   #openTokens(
     mounts: MountTable,
     storage: Storage,
-  ): Omit<OpenCore, 'storage' | 'mounts' | 'mountChanges' | 'settings' | 'clusterId' | 'clusterName'> {
+  ): Omit<OpenCore, 'storage' | 'mounts' | 'mountChanges' | 'settings' | 'auditing' | 'clusterId' | 'clusterName'> {
     const { logger } = this.options
     const tokens = new TokenStore(storage)
     const policies = new PolicyStore(storage)
@@ -223,6 +228,12 @@ export class SecretsCore implements Core {
     }
   }
 
+  #openAudit(storage: Storage, settings: SystemSettings): OpenCore['auditing'] {
+    const { logger } = this.options
+    const trail = new AuditTrail({ logger, now: () => this.now(), headers: () => settings.auditedHeaders.value })
+    return { trail, devices: new AuditStore({ storage, trail, logger }) }
+  }
+
   #noteVersion(): void {
     const { logger, version } = this.options
     const { storage } = this.open
@@ -247,10 +258,11 @@ export class SecretsCore implements Core {
   }
 
   #close(): void {
-    const { mountChanges, revocation, sweeper, tidy, tokens } = this.#open ?? {}
+    const { auditing, mountChanges, revocation, sweeper, tidy, tokens } = this.#open ?? {}
     this.#open = undefined
     void this.#tenure?.end(sealed)
-    for (const part of [mountChanges, sweeper, revocation, tidy, tokens]) part?.close()
+    for (const part of [mountChanges, sweeper, revocation, tidy, tokens, auditing?.devices, auditing?.trail])
+      part?.close()
   }
 
   /** Seals the barrier at once and forgets everything that came from below it; resolves when nothing is left to write. */
@@ -273,6 +285,10 @@ export class SecretsCore implements Core {
       await this.seal()
       throw error
     }
+  }
+
+  get audit(): AuditTrail | undefined {
+    return this.#open?.auditing.trail
   }
 
   find(path: string): Place | undefined {

@@ -25,6 +25,8 @@ import { Fault, sealed } from '../kit/errors.ts'
 import { type Call, JsonText } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
 import { type Answer, answerOf, rejectionAnswer, signed } from './answer.ts'
+import { Account } from './audit/account.ts'
+import { AuditFault, type AuditTrail } from './audit/audit.ts'
 import type { InFlight } from './in-flight.ts'
 import type { Place } from './mounts/mounts.ts'
 import { type RequestBody, requestBody, type RequestHead, requestHead, type Verb } from './request.ts'
@@ -40,6 +42,8 @@ export interface Core {
   readonly isActive: boolean
   readonly inFlight: InFlight
   readonly requestCounts: RequestCounts
+  /** Absent while the core is not active. */
+  readonly audit: AuditTrail | undefined
   find(path: string): Place | undefined
   /** Throws a Rejection (403) for a token that is none. */
   admit(token: string | undefined, remote: string | undefined): Admitted
@@ -74,6 +78,8 @@ interface Trace {
   /** Path of the mount that it is for. */
   mount: string | undefined
   verb: Verb
+  /** What the handler replied; absent for a request that was refused, and for a stream. */
+  reply?: Reply | undefined
 }
 
 const FAULT = 500
@@ -96,22 +102,70 @@ async function serve(core: Core, method: Verb, raw: RawInput, call: Call, trace:
   trace.mount = place?.mount.record.path
   const match = place?.mount.paths.find(place.rest)
   if (!core.isActive && !match?.path.whileSealed) throw sealed()
-  const { admitted, isOpen } = admission(core, match?.path, call)
-  const isNobodys = admitted === core.nobody
+  const target = { head, raw, call, place, match, trace }
+  const { audit } = core
+  if (!audit?.isOn || isState(match?.path)) return served(core, target, admission(core, match?.path, call))
+  return recorded(core, target, audit)
+}
+
+/** What tells the state of the server to anyone, again and again, or changes it before there is a device: no device records it. */
+function isState(path: Path | undefined): boolean {
+  return path?.unauthenticated === true && path.whileSealed === true
+}
+
+/** Serves a request whose two lines are recorded: the one before anything is done for it, the other before it is answered. */
+async function recorded(core: Core, target: Target, audit: NonNullable<Core['audit']>): Promise<Answer> {
+  const entry = outcomeOf(() => admission(core, target.match?.path, target.call))
+  const account = accountOf(core, target, audit, 'value' in entry ? entry.value.admitted : core.nobody)
+  try {
+    await account.begin()
+    if ('error' in entry) throw entry.error
+    const answer = await served(core, target, entry.value)
+    await account.end(target.trace.reply)
+    return answer
+  } catch (error) {
+    if (!(error instanceof AuditFault)) await account.fail(error)
+    throw error
+  } finally {
+    account.leave()
+  }
+}
+
+function outcomeOf<T>(step: () => T): { readonly value: T } | { readonly error: unknown } {
+  try {
+    return { value: step() }
+  } catch (error) {
+    return { error }
+  }
+}
+
+function accountOf(core: Core, target: Target, audit: NonNullable<Core['audit']>, { caller }: Admitted): Account {
+  const { call, head, match, place, raw } = target
+  const body = outcomeOf(() => requestBody(head.verb, raw, match?.path.bodyOfDelete).data)
+  const { remote, requestId, token } = call
+  const data = 'value' in body ? body.value : undefined
+  const mount = place?.mount.record
+  return new Account(audit, { head, requestId, token, remote, caller, nowMs: core.now(), mount, data }, raw)
+}
+
+/** Serves a request whose caller is known. */
+async function served(core: Core, target: Target, { admitted: caller, isOpen }: Entry): Promise<Answer> {
+  const { raw, trace } = target
+  const isNobodys = caller === core.nobody
   if (isNobodys && (raw.body?.length ?? 0) > NOBODYS_BODY_MAX) throw new Rejection(413, 'http: request body too large')
-  trace.accessor = admitted.caller.accessor
-  const attempted = counted(core, { head, raw, call, place, match, admitted, isOpen })
-  if (!admitted.used) return attempted
+  trace.accessor = caller.caller.accessor
+  const underWay = counted(core, { ...target, admitted: caller, isOpen })
+  if (!caller.used) return underWay
   // Also a request that was refused is a use of the token, and both are over before the caller learns anything.
-  const [outcome] = await Promise.allSettled([attempted, admitted.used])
-  await admitted.used
-  await admitted.spent?.()
+  const [outcome] = await Promise.allSettled([underWay, caller.used])
+  await caller.used
+  await caller.spent?.()
   if (outcome.status === 'rejected') throw outcome.reason
   return outcome.value
 }
 
 /** Who calls, and whether policies are asked. Throws a Rejection for a caller who is not let in at all. */
-function admission(core: Core, path: Path | undefined, call: Call): Pick<Request, 'admitted' | 'isOpen'> {
+function admission(core: Core, path: Path | undefined, call: Call): Entry {
   const nobody = { admitted: core.nobody, isOpen: true }
   // While nothing can be read nobody can be told apart, and only what is meant for that state answers.
   if (!core.isActive || path?.unauthenticated) return nobody
@@ -132,16 +186,24 @@ function admission(core: Core, path: Path | undefined, call: Call): Pick<Request
   return nobody
 }
 
-interface Request {
+/** What a request is for. */
+interface Target {
   readonly head: RequestHead
   readonly raw: RawInput
   readonly call: Call
   readonly place: Place | undefined
   readonly match: { readonly path: Path; readonly params: Readonly<Record<string, string>> } | undefined
+  readonly trace: Trace
+}
+
+/** Who is let in, and how. */
+interface Entry {
   readonly admitted: Admitted
-  /** Nobody's policies are asked. */
+  /** No policies are asked. */
   readonly isOpen: boolean
 }
+
+type Request = Target & Entry
 
 /** Attempts it, and is counted where it is under way. */
 async function counted(core: Core, request: Request): Promise<Answer> {
@@ -183,6 +245,7 @@ async function attempt(core: Core, request: Request): Promise<Answer> {
   if (reply?.batch) await place.mount.storage.commit(reply.batch)
   const isNarrow = grant.keeps !== undefined || grant.limit !== undefined
   const shown = reply && isNarrow ? await inTurns(narrowed(reply, grant), engineCall) : reply
+  request.trace.reply = shown
   return answerOf(shown, head.verb, warningsOf(match, body, shown))
 }
 

@@ -62,6 +62,7 @@ function answerTo(port: number, agent: Agent, { body, ...sent }: Sent): Promise<
 
 /** A core that also knows tokens of callers with an entity, until there is something that gives entities to callers. */
 class CaseCore implements Core {
+  readonly audit = undefined
   readonly inFlight = new InFlight()
   readonly requestCounts = new RequestCounts()
   readonly #world: CoreWorld

@@ -1,5 +1,6 @@
 /** The engine behind `sys/`: the core's own endpoints, a list from each of the files that know about them. */
 import type { Engine } from '../../engines/engine.ts'
+import { auditPaths } from './system-audit.ts'
 import { capabilityPaths } from './system-capabilities.ts'
 import { policyPaths } from '../policies/policy-paths.ts'
 import { healthPaths } from './system-health.ts'
@@ -31,7 +32,8 @@ export type SystemParts = Parameters<typeof healthPaths>[0] &
   Parameters<typeof generateRootPaths>[0] &
   Parameters<typeof rotatePaths>[0] &
   Parameters<typeof policyPaths>[0] &
-  Parameters<typeof capabilityPaths>[0]
+  Parameters<typeof capabilityPaths>[0] &
+  Parameters<typeof auditPaths>[0]
 
 export function systemEngine(core: SystemParts): Engine {
   const pgpRate = new PgpRate()
@@ -55,6 +57,7 @@ export function systemEngine(core: SystemParts): Engine {
       ...rotatePaths(core),
       ...policyPaths(core),
       ...capabilityPaths(core),
+      ...auditPaths(core),
     ],
   }
 }

@@ -1,0 +1,103 @@
+/**
+ * One audit device: its kind, its options, its key and its place in the chain. Lines that are handed over while others are
+ * being written wait for them, at most so many bytes: a device that takes nothing must not take the memory of the server.
+ */
+import { KeyedHash } from '../../engines/keyed-hash.ts'
+import { Fault } from '../../kit/errors.ts'
+import { CHAIN_START, type ChainHead } from './audit-chain.ts'
+import type { LineSink } from './audit-file.ts'
+import type { Shown } from './audit-record.ts'
+
+/** Characters that wait for one device. */
+const WAITING_LENGTH_MAX = 64 << 20
+
+export interface DeviceSettings {
+  readonly isRaw: boolean
+  readonly isAccessorHashed: boolean
+  readonly isListElided: boolean
+}
+
+interface Waiting {
+  readonly json: string
+  readonly recorded: () => void
+  readonly failed: (error: unknown) => void
+}
+
+export class AuditDevice {
+  /** Where it is enabled, with a slash at its end. */
+  readonly path: string
+  readonly shown: Shown
+  readonly #sink: LineSink
+  readonly #key: KeyedHash
+  #head: ChainHead
+  #waiting: Waiting[] = []
+  #waitingLength = 0
+  #isWriting = false
+  /** Lines that it did not record. */
+  failures = 0
+  lastFailure: string | undefined
+
+  constructor(path: string, sink: LineSink, key: Buffer, settings: DeviceSettings, head: ChainHead = CHAIN_START) {
+    this.path = path
+    this.#sink = sink
+    this.#key = new KeyedHash(key)
+    this.shown = { key: this.#key, ...settings }
+    this.#head = head
+  }
+
+  /** The last line that it has recorded. */
+  get head(): ChainHead {
+    return this.#head
+  }
+
+  /** Resolves once the line is recorded; rejects where it is not, and then no part of it is. */
+  async record(json: string): Promise<void> {
+    if (this.#waitingLength + json.length > WAITING_LENGTH_MAX) {
+      this.failures++
+      throw new Fault(`the audit device ${this.path} is too slow`)
+    }
+    this.#waitingLength += json.length
+    await new Promise<void>((recorded, failed) => {
+      this.#waiting.push({ json, recorded, failed })
+      if (!this.#isWriting) void this.#writeAll()
+    })
+  }
+
+  /** Takes its file or connection anew before the next line. */
+  reopen(): void {
+    this.#sink.reopen()
+  }
+
+  close(): void {
+    this.#sink.close()
+    this.#key.close()
+  }
+
+  async #writeAll(): Promise<void> {
+    this.#isWriting = true
+    // What else this turn brings goes along.
+    await Promise.resolve()
+    while (this.#waiting.length > 0) {
+      const group = this.#waiting
+      this.#waiting = []
+      this.#waitingLength = 0
+      await this.#write(group)
+    }
+    this.#isWriting = false
+  }
+
+  async #write(group: readonly Waiting[]): Promise<void> {
+    try {
+      this.#head = await this.#sink.write(
+        group.map(({ json }) => json),
+        this.#head,
+      )
+    } catch (error) {
+      this.failures += group.length
+      this.lastFailure = error instanceof Error ? error.message : String(error)
+      for (const { failed } of group) failed(error)
+      return
+    }
+    for (const { recorded } of group) recorded()
+  }
+}

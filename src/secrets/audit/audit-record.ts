@@ -1,0 +1,167 @@
+/** The two lines of a request: what was asked, before anything is done, and what came of it, before it is answered. */
+import type { AuthBlock, Caller, EngineVerb } from '../../engines/engine.ts'
+import type { KeyedHash } from '../../engines/keyed-hash.ts'
+import { elided, hashed, hashedData, hashedValue } from './audit-values.ts'
+
+type Data = Readonly<Record<string, unknown>>
+
+/** A request as far as it is known. */
+export interface AuditedRequest {
+  readonly timeMs: number
+  readonly requestId: string
+  readonly operation: EngineVerb | 'help' | 'write'
+  readonly path: string
+  /** Absent where the body could not be read. */
+  readonly data?: Data | undefined
+  readonly token: string | undefined
+  readonly caller: Caller
+  readonly remote: string | undefined
+  readonly wrapTtlSeconds: number | undefined
+  readonly mount: AuditedMount | undefined
+  /** Those headers that the operator asks for, by name. */
+  readonly headers: Readonly<Record<string, { readonly value: string; readonly isHashed: boolean }>> | undefined
+}
+
+export interface AuditedMount {
+  readonly path: string
+  readonly type: string
+  readonly accessor: string
+  readonly isAuth: boolean
+  /** Fields of requests and answers that are shown as they are. */
+  readonly shownInRequests: readonly string[]
+  readonly shownInAnswers: readonly string[]
+}
+
+export interface AuditedAnswer {
+  readonly data?: Data | undefined
+  readonly auth?: AuthBlock | undefined
+  readonly leaseId?: string | undefined
+  readonly warnings?: readonly string[] | undefined
+  readonly wrapping?:
+    | { readonly token: string; readonly accessor: string; readonly ttlSeconds: number; readonly creationPath: string }
+    | undefined
+  /** Why it was refused or has failed; a text that the caller may see. */
+  readonly error?: string | undefined
+}
+
+/** How a device shows what it is given. */
+export interface Shown {
+  readonly key: KeyedHash
+  /** True: nothing is replaced by its HMAC. */
+  readonly isRaw: boolean
+  readonly isAccessorHashed: boolean
+  readonly isListElided: boolean
+}
+
+/** The line written before anything is done, as JSON without the chain. */
+export function requestLine(request: AuditedRequest, shown: Shown): string {
+  return JSON.stringify({ time: timeOf(request.timeMs), type: 'request', ...common(request, shown) })
+}
+
+/** The line written before the answer leaves, as JSON without the chain. */
+export function responseLine(request: AuditedRequest, answer: AuditedAnswer, nowMs: number, shown: Shown): string {
+  return JSON.stringify({
+    time: timeOf(nowMs),
+    type: 'response',
+    ...common(request, shown),
+    response: responseOf(request, answer, shown),
+    error: answer.error === undefined || answer.error === '' ? undefined : answer.error,
+  })
+}
+
+function timeOf(ms: number): string {
+  return new Date(ms).toISOString()
+}
+
+function common(request: AuditedRequest, shown: Shown): Data {
+  return { auth: authOf(request, shown), request: requestOf(request, shown) }
+}
+
+function authOf({ caller, token }: AuditedRequest, shown: Shown): Data | undefined {
+  if (token === undefined) return undefined
+  return {
+    client_token: secret(shown, token),
+    accessor: accessor(shown, caller.accessor),
+    display_name: caller.displayName === '' ? undefined : caller.displayName,
+    policies: caller.policies,
+    entity_id: caller.entityId === '' ? undefined : caller.entityId,
+    token_type: caller.accessor === '' ? undefined : caller.tokenType,
+  }
+}
+
+function requestOf(request: AuditedRequest, shown: Shown): Data {
+  const { data, headers, mount, remote, token, wrapTtlSeconds } = request
+  return {
+    id: request.requestId,
+    operation: request.operation,
+    ...mountOf(mount),
+    client_token: token === undefined ? undefined : secret(shown, token),
+    client_token_accessor: accessor(shown, request.caller.accessor),
+    namespace: { id: 'root' },
+    path: request.path,
+    data: dataOf(data, mount?.shownInRequests ?? [], shown),
+    remote_address: remote,
+    wrap_ttl: wrapTtlSeconds,
+    headers: headers && headersOf(headers, shown),
+  }
+}
+
+function mountOf(mount: AuditedMount | undefined): Data {
+  if (!mount) return {}
+  const { accessor: mountAccessor, isAuth, path, type } = mount
+  return { mount_point: path, mount_type: type, mount_accessor: mountAccessor, mount_class: isAuth ? 'auth' : 'secret' }
+}
+
+function headersOf(headers: NonNullable<AuditedRequest['headers']>, shown: Shown): Data {
+  return Object.fromEntries(
+    Object.entries(headers).map(([name, { isHashed, value }]) => [name, [isHashed ? secret(shown, value) : value]]),
+  )
+}
+
+function responseOf({ mount, operation }: AuditedRequest, answer: AuditedAnswer, shown: Shown): Data | undefined {
+  const { auth, leaseId, warnings, wrapping } = answer
+  const isList = operation === 'list' || operation === 'scan'
+  const data = answer.data && (isList && shown.isListElided ? elided(answer.data) : answer.data)
+  const response = {
+    auth: auth && grantedOf(auth, shown),
+    ...mountOf(mount),
+    secret: leaseId ? { lease_id: leaseId } : undefined,
+    data: dataOf(data, mount?.shownInAnswers ?? [], shown),
+    warnings: warnings?.length ? warnings : undefined,
+    wrap_info: wrapping && {
+      ttl: wrapping.ttlSeconds,
+      token: secret(shown, wrapping.token),
+      accessor: accessor(shown, wrapping.accessor),
+      creation_path: wrapping.creationPath,
+    },
+  }
+  return response
+}
+
+function grantedOf(auth: AuthBlock, shown: Shown): Data {
+  return {
+    client_token: secret(shown, auth.client_token),
+    accessor: accessor(shown, auth.accessor),
+    policies: auth.policies,
+    token_policies: auth.token_policies,
+    metadata: auth.metadata ?? undefined,
+    num_uses: auth.num_uses === 0 ? undefined : auth.num_uses,
+    entity_id: auth.entity_id === '' ? undefined : auth.entity_id,
+    token_type: auth.token_type,
+    token_ttl: auth.lease_duration,
+  }
+}
+
+function dataOf(data: Data | undefined, names: readonly string[], { isRaw, key }: Shown): unknown {
+  if (data === undefined || Object.keys(data).length === 0) return undefined
+  return isRaw ? data : hashedData(key, data, names)
+}
+
+function secret({ isRaw, key }: Shown, text: string): string {
+  return isRaw ? text : hashed(key, text)
+}
+
+function accessor({ isAccessorHashed, isRaw, key }: Shown, text: string): string | undefined {
+  if (text === '') return undefined
+  return isRaw || !isAccessorHashed ? text : String(hashedValue(key, text))
+}

@@ -1,0 +1,113 @@
+/**
+ * A device that sends its lines over a socket (TCP, UDP or a Unix socket): each line with an end of line. A line counts as
+ * recorded when the system has taken it. A receiver that does not read makes a write fail after `timeoutMs`; then the
+ * connection is given up, and the next write makes a new one.
+ */
+import { createSocket } from 'node:dgram'
+import { connect, type Socket } from 'node:net'
+import { Fault } from '../../kit/errors.ts'
+import { chained, type ChainHead, headOf } from './audit-chain.ts'
+import type { LineSink } from './audit-file.ts'
+
+/** Bytes of one datagram: what does not fit is refused, as a cut line would be worth nothing. */
+const DATAGRAM_BYTES_MAX = 65_000
+
+export interface AuditSocketOptions {
+  readonly type: 'tcp' | 'udp' | 'unix'
+  /** `host:port`, or the path of a Unix socket. */
+  readonly address: string
+  readonly timeoutMs: number
+  readonly prefix: string
+}
+
+export class AuditSocket implements LineSink {
+  readonly #options: AuditSocketOptions
+  #socket: Socket | undefined
+  #isClosed = false
+
+  constructor(options: AuditSocketOptions) {
+    this.#options = options
+  }
+
+  async write(lines: readonly string[], head: ChainHead): Promise<ChainHead> {
+    if (this.#isClosed) throw new Fault('the audit device is closed')
+    let last = head
+    const chainedLines = lines.map((json) => {
+      const line = this.#options.prefix + chained(json, last)
+      last = headOf(line) ?? last
+      return `${line}\n`
+    })
+    if (this.#options.type === 'udp') for (const line of chainedLines) await this.#datagram(line)
+    else await this.#send(chainedLines.join(''))
+    return last
+  }
+
+  reopen(): void {
+    this.#socket?.destroy()
+    this.#socket = undefined
+  }
+
+  close(): void {
+    this.#isClosed = true
+    this.reopen()
+  }
+
+  async #send(text: string): Promise<void> {
+    await new Promise<void>((resolve, reject) => {
+      const socket = (this.#socket ??= this.#connected())
+      const give = (error?: Error | null) => {
+        clearTimeout(timer)
+        socket.off('error', give)
+        socket.off('close', closed)
+        if (!error) return resolve()
+        socket.destroy()
+        if (this.#socket === socket) this.#socket = undefined
+        reject(error)
+      }
+      const closed = () => give(new Fault(`${this.#options.address} has closed the connection`))
+      const timer = setTimeout(() => {
+        give(new Fault(`${this.#options.address} took nothing for ${this.#options.timeoutMs} ms`))
+      }, this.#options.timeoutMs)
+      socket.once('error', give)
+      socket.once('close', closed)
+      socket.write(text, give)
+    })
+  }
+
+  #connected(): Socket {
+    const { address, type } = this.#options
+    const socket = type === 'unix' ? connect({ path: address }) : connect(endpoint(address))
+    socket.unref()
+    // What the receiver says is of no interest; unread it would hold the connection up.
+    socket.resume()
+    // Between two writes: the next one makes a new connection.
+    socket.on('error', () => undefined)
+    socket.on('close', () => {
+      if (this.#socket === socket) this.#socket = undefined
+    })
+    return socket
+  }
+
+  async #datagram(line: string): Promise<void> {
+    const bytes = Buffer.from(line)
+    if (bytes.length > DATAGRAM_BYTES_MAX) throw new Fault(`a line of ${bytes.length} bytes does not fit a datagram`)
+    const { host, port } = endpoint(this.#options.address)
+    const socket = createSocket(host.includes(':') ? 'udp6' : 'udp4')
+    try {
+      await new Promise<void>((resolve, reject) => {
+        socket.once('error', reject)
+        socket.send(bytes, port, host, (error) => (error ? reject(error) : resolve()))
+      })
+    } finally {
+      socket.close()
+    }
+  }
+}
+
+/** Host and port of `host:port` or `[address]:port`. Throws a Fault for anything else. */
+export function endpoint(address: string): { host: string; port: number } {
+  const [, bracketed, plain, digits] = /^(?:\[([^\]]+)\]|([^:]+)):(\d{1,5})$/.exec(address) ?? []
+  const [host, port] = [bracketed ?? plain, Number(digits)]
+  if (host === undefined || !(port >= 1 && port <= 65_535)) throw new Fault(`"${address}" is no address: host:port`)
+  return { host, port }
+}

@@ -1,0 +1,141 @@
+/**
+ * The devices as they are kept: an entry each, with the device's key and the head of its chain as it was written down last.
+ * They serve from the moment their entry is durable until its removal is.
+ */
+import { randomBytes, randomUUID } from 'node:crypto'
+import * as v from 'valibot'
+import type { Storage } from '../../barrier/storage.ts'
+import { Rejection } from '../../engines/engine.ts'
+import { Fault, messageOf } from '../../kit/errors.ts'
+import type { Logger } from '../../kit/log.ts'
+import { textRecord } from '../../engines/text-record.ts'
+import type { AuditTrail } from './audit.ts'
+import { AuditDevice } from './audit-device.ts'
+import { checkOptions, DEVICE_TYPES, settingsOf, sinkOf } from './audit-options.ts'
+import { CHAIN_START } from './audit-chain.ts'
+
+const PREFIX = 'core/audit/'
+const KEY_BYTES = 32
+const DEVICES_MAX = 16
+/** How often the heads of chains are written down: what a truncated file is told by after a restart. */
+const HEADS_EVERY_MS = 60_000
+
+const recordSchema = v.object({
+  uuid: v.string(),
+  path: v.string(),
+  type: v.picklist(DEVICE_TYPES),
+  description: v.string(),
+  options: textRecord,
+  local: v.boolean(),
+  key: v.string(),
+  head: v.object({ sequence: v.pipe(v.number(), v.safeInteger()), hash: v.string() }),
+})
+
+export type DeviceRecord = v.InferOutput<typeof recordSchema>
+
+export interface AuditStoreOptions {
+  readonly storage: Storage
+  readonly trail: AuditTrail
+  readonly logger: Logger
+}
+
+export class AuditStore {
+  readonly #storage: Storage
+  readonly #trail: AuditTrail
+  readonly #logger: Logger
+  readonly #records = new Map<string, DeviceRecord>()
+  readonly #timer: NodeJS.Timeout
+
+  /** Reads the devices and lets them serve. Throws a Fault for an entry that is damaged. */
+  constructor({ logger, storage, trail }: AuditStoreOptions) {
+    this.#storage = storage
+    this.#trail = trail
+    this.#logger = logger
+    for (const name of storage.list(PREFIX)) {
+      const bytes = storage.get(PREFIX + name)
+      if (bytes) this.#serve(parsed(bytes))
+    }
+    this.#timer = setInterval(() => void this.saveHeads(), HEADS_EVERY_MS).unref()
+  }
+
+  all(): DeviceRecord[] {
+    return [...this.#records.values()]
+  }
+
+  /** Throws a Rejection (400) for a device that cannot be had; resolves once it serves. */
+  async enable(given: Pick<DeviceRecord, 'path' | 'type' | 'description' | 'local' | 'options'>): Promise<void> {
+    if (this.#overlaps(given.path)) throw new Rejection(400, `path already in use`)
+    if (this.#records.size >= DEVICES_MAX) throw new Rejection(400, `there are at most ${DEVICES_MAX} audit devices`)
+    checkOptions(given.type, given.options)
+    const key = randomBytes(KEY_BYTES)
+    const record = { ...given, uuid: randomUUID(), key: key.toString('base64'), head: CHAIN_START }
+    const device = deviceOf(record)
+    this.#records.set(record.path, record)
+    try {
+      // A device that cannot record is found out here, and not by the next request of somebody else.
+      await device.record(JSON.stringify({ time: new Date().toISOString(), type: 'device', path: record.path }))
+      await this.#save({ ...record, head: device.head })
+    } catch (error) {
+      this.#records.delete(record.path)
+      device.close()
+      if (error instanceof Rejection) throw error
+      throw new Rejection(400, `the audit device cannot record: ${messageOf(error)}`)
+    }
+    this.#trail.add(device)
+    this.#logger.info('an audit device is enabled', { device: record.path, type: record.type })
+  }
+
+  /** Resolves once the removal is durable; a device that is not there is removed already. */
+  async disable(path: string): Promise<void> {
+    const record = this.#records.get(path)
+    if (!record) return
+    await this.#storage.commit({ puts: [], deletes: [PREFIX + record.uuid] })
+    this.#records.delete(path)
+    this.#trail.remove(path)
+    this.#logger.info('an audit device is disabled', { device: path, head: record.head.sequence })
+  }
+
+  /** Writes down how far the chains have come. Never rejects. */
+  async saveHeads(): Promise<void> {
+    try {
+      for (const { head, path } of this.#trail.devices) {
+        const record = this.#records.get(path)
+        if (record && record.head.sequence !== head.sequence) await this.#save({ ...record, head })
+      }
+    } catch (error) {
+      this.#logger.warn('the heads of the audit chains could not be written down', { error: messageOf(error) })
+    }
+  }
+
+  close(): void {
+    clearInterval(this.#timer)
+  }
+
+  async #save(record: DeviceRecord): Promise<void> {
+    const value = Buffer.from(JSON.stringify(record))
+    await this.#storage.commit({ puts: [{ path: PREFIX + record.uuid, value }], deletes: [] })
+    if (this.#records.has(record.path)) this.#records.set(record.path, record)
+  }
+
+  #serve(record: DeviceRecord): void {
+    this.#records.set(record.path, record)
+    this.#trail.add(deviceOf(record))
+  }
+
+  /** Whether a path is in use, or a part of one that is. */
+  #overlaps(path: string): boolean {
+    return [...this.#records.keys()].some((each) => each.startsWith(path) || path.startsWith(each))
+  }
+}
+
+function deviceOf(record: DeviceRecord): AuditDevice {
+  const key = Buffer.from(record.key, 'base64')
+  const sink = sinkOf(record.type, record.options)
+  return new AuditDevice(record.path, sink, key, settingsOf(record.options), record.head)
+}
+
+function parsed(bytes: Buffer): DeviceRecord {
+  const result = v.safeParse(v.pipe(v.string(), v.parseJson(), recordSchema), bytes.toString('utf8'))
+  if (!result.success) throw new Fault('the entry of an audit device is damaged')
+  return result.output
+}

@@ -1,0 +1,155 @@
+/**
+ * The audit trail: what was asked of the secrets core, and what came of it, in lines that somebody keeps.
+ *
+ * Each request has two lines (`audit-record.ts`): one before anything is done for it and one before it is answered. They go
+ * to every device (`audit-device.ts`): a file, a socket. A device sees texts as HMACs under a key of its own.
+ *
+ * Promises. While there is a device, a request that no device has recorded changes nothing and is told nothing: it ends
+ * with 500. A request that was answered has both lines in at least one device, also when the process is killed at any
+ * moment after the answer. Lines of a device are numbered and chained (`audit-chain.ts`); the number goes on over
+ * rotations, restarts and seals. No token, key or value is in a line, unless the operator asked for raw lines.
+ *
+ * Assumes that the files are this process's alone, and that a rotation renames them.
+ *
+ * What can go wrong. A device takes nothing (a full disk, a receiver that does not read): requests go on as long as another
+ * device records them, the failure is logged once a minute and counted, and readiness tells it. The process is killed
+ * after the first line: the request may have been done and has no second line, as it was never answered. The process is
+ * killed after a rotation and before its first line: the stored head of the chain may be up to a minute old, and the
+ * verification then names a gap between the two files.
+ */
+import { errnoOf, Fault, messageOf } from '../../kit/errors.ts'
+import type { Logger } from '../../kit/log.ts'
+import type { ChainHead } from './audit-chain.ts'
+import type { AuditDevice } from './audit-device.ts'
+import { type AuditedAnswer, type AuditedRequest, requestLine, responseLine, type Shown } from './audit-record.ts'
+
+const TOLD_EVERY_MS = 60_000
+
+/** No device has recorded a line. The caller is told which devices there are and why. */
+export class AuditFault extends Fault {}
+
+/** Headers of requests that lines show, by their name in lower case, and whether as an HMAC. */
+export type AuditedHeaders = Readonly<Record<string, { readonly hmac: boolean }>>
+
+export interface AuditTrailOptions {
+  readonly logger: Logger
+  readonly now: () => number
+  readonly headers: () => AuditedHeaders
+}
+
+/** How a device stands, for figures and readiness. */
+export interface DeviceState {
+  readonly path: string
+  readonly head: ChainHead
+  readonly failures: number
+  /** Why it did not record its last line; undefined where it did. */
+  readonly fault: string | undefined
+}
+
+export class AuditTrail {
+  readonly #options: AuditTrailOptions
+  readonly #devices = new Map<string, AuditDevice>()
+  readonly #faults = new Map<string, string>()
+  /** The same for callers, who need not know where files are. */
+  readonly #codes = new Map<string, string>()
+  #toldAtMs = Number.NEGATIVE_INFINITY
+  /** Requests with their first line and without their second. */
+  #underWay = 0
+  #isClosing = false
+
+  constructor(options: AuditTrailOptions) {
+    this.#options = options
+  }
+
+  /** False: nobody wants to know, and nothing has to be made. */
+  get isOn(): boolean {
+    return this.#devices.size > 0
+  }
+
+  get headers(): AuditedHeaders {
+    return this.#options.headers()
+  }
+
+  get devices(): readonly AuditDevice[] {
+    return [...this.#devices.values()]
+  }
+
+  get states(): DeviceState[] {
+    return this.devices.map(({ failures, head, path }) => ({ path, head, failures, fault: this.#faults.get(path) }))
+  }
+
+  add(device: AuditDevice): void {
+    this.#devices.set(device.path, device)
+  }
+
+  remove(path: string): void {
+    this.#devices.get(path)?.close()
+    this.#devices.delete(path)
+    this.#faults.delete(path)
+    this.#codes.delete(path)
+  }
+
+  /** Records what is asked. Rejects with a Fault where no device has. */
+  async request(request: AuditedRequest): Promise<void> {
+    await this.#record((shown) => requestLine(request, shown))
+  }
+
+  /** Records what came of it. Rejects with a Fault where no device has. */
+  async response(request: AuditedRequest, answer: AuditedAnswer): Promise<void> {
+    const nowMs = this.#options.now()
+    await this.#record((shown) => responseLine(request, answer, nowMs, shown))
+  }
+
+  /** Takes files and connections anew. */
+  reopen(): void {
+    for (const device of this.#devices.values()) device.reopen()
+  }
+
+  /** Counts in a request that is to have both lines. */
+  enter(): void {
+    this.#underWay++
+  }
+
+  leave(): void {
+    this.#underWay--
+    if (this.#isClosing && this.#underWay === 0) this.#closeAll()
+  }
+
+  /** Lets go of files and keys once each request that is under way has its second line: that of the seal itself, too. */
+  close(): void {
+    this.#isClosing = true
+    if (this.#underWay === 0) this.#closeAll()
+  }
+
+  #closeAll(): void {
+    for (const path of this.#devices.keys()) this.remove(path)
+  }
+
+  /** Resolves when the first device has recorded it; the others go on. */
+  async #record(lineFor: (shown: Shown) => string): Promise<void> {
+    const attempts = this.devices.map(async (device) => {
+      try {
+        await device.record(lineFor(device.shown))
+        this.#faults.delete(device.path)
+        this.#codes.delete(device.path)
+      } catch (error) {
+        this.#failed(device.path, error)
+        throw error
+      }
+    })
+    try {
+      await Promise.any(attempts)
+    } catch (error) {
+      const faults = [...this.#codes].map(([path, code]) => `${path} ${code}`)
+      throw new AuditFault(`no audit device has recorded the request: ${faults.join(', ')}`, { cause: error })
+    }
+  }
+
+  #failed(path: string, error: unknown): void {
+    this.#faults.set(path, messageOf(error))
+    this.#codes.set(path, errnoOf(error) ?? 'failed')
+    if (performance.now() - this.#toldAtMs < TOLD_EVERY_MS) return
+    this.#toldAtMs = performance.now()
+    this.#options.logger.error('an audit device does not record', { device: path, error: messageOf(error) })
+  }
+}

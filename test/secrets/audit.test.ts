@@ -1,0 +1,204 @@
+/** Audit devices through the whole core: what a file holds, what is refused, and that no value is in it. */
+import assert from 'node:assert/strict'
+import { hash } from 'node:crypto'
+import {
+  appendFileSync,
+  linkSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { kv } from '../../src/engines/kv/kv.ts'
+import { CoreWorld } from '../helpers/core-world.ts'
+
+interface AuditLine {
+  readonly type: string
+  readonly error?: string
+  readonly auth?: Readonly<Record<string, unknown>>
+  readonly request: Readonly<Record<string, unknown>> & { readonly data?: Record<string, unknown> }
+  readonly response?: { readonly data?: Record<string, unknown> }
+  readonly chain: { readonly sequence: number; readonly previous: string }
+}
+
+async function audited(t: Parameters<typeof CoreWorld.open>[0], options: Record<string, string> = {}) {
+  const world = await CoreWorld.open(t, { engines: [kv] })
+  const file = join(world.directory, 'audit.log')
+  await world.ask('POST', 'sys/mounts/kept', { type: 'kv', options: { version: '2' } })
+  const enabled = await world.ask('PUT', 'sys/audit/file', { type: 'file', options: { file_path: file, ...options } })
+  assert.equal(enabled.status, 204, enabled.text)
+  return { world, file }
+}
+
+function linesOf(...files: readonly string[]): AuditLine[] {
+  const texts = files.flatMap((file) => readFileSync(file, 'utf8').trimEnd().split('\n'))
+  return texts.map((text) => JSON.parse(text) as AuditLine)
+}
+
+/** Whether each line has the hash of the one before. */
+function assertChain(...files: readonly string[]): void {
+  let previous: string | undefined
+  let sequence: number | undefined
+  for (const text of files.flatMap((file) => readFileSync(file, 'utf8').trimEnd().split('\n'))) {
+    const { chain } = JSON.parse(text) as AuditLine
+    if (previous !== undefined) assert.equal(chain.previous, previous)
+    if (sequence !== undefined) assert.equal(chain.sequence, sequence + 1)
+    previous = hash('sha256', text)
+    sequence = chain.sequence
+  }
+}
+
+test('each request has two lines, and no value is in them', async (t) => {
+  const { file, world } = await audited(t)
+  const before = linesOf(file).length
+  await world.ask('POST', 'kept/data/db', { data: { password: 'planted-value-1' } })
+  const read = await world.ask('GET', 'kept/data/db')
+  assert.equal(read.status, 200)
+  const lines = linesOf(file).slice(before)
+  assert.deepEqual(
+    lines.map(({ request, type }) => `${type} ${String(request['operation'])} ${String(request['path'])}`),
+    [
+      'request update kept/data/db',
+      'response update kept/data/db',
+      'request read kept/data/db',
+      'response read kept/data/db',
+    ],
+  )
+  const text = readFileSync(file, 'utf8')
+  for (const planted of ['planted-value-1', world.rootToken]) assert.ok(!text.includes(planted), planted)
+  const { body } = await world.ask('PUT', 'sys/audit-hash/file', { input: 'planted-value-1' })
+  const hashed = String(body.data['hash'])
+  assert.match(hashed, /^hmac-sha256:[0-9a-f]{64}$/)
+  assert.deepEqual(lines[0]?.request.data, { data: { password: hashed } })
+  assert.deepEqual((lines[3]?.response?.data?.['data'] as object) ?? {}, { password: hashed })
+  assert.equal(lines[1]?.response?.data?.['version'], 1, 'numbers stay as they are')
+  assertChain(file)
+})
+
+test('what is refused is recorded: without a token, with a bad one, without rights, with a bad body', async (t) => {
+  const { file, world } = await audited(t)
+  const weak = await world.ask('POST', 'auth/token/create', { policies: ['default'] })
+  const token = String(weak.body.auth['client_token'])
+  const before = linesOf(file).length
+  assert.equal((await world.ask('GET', 'kept/data/db', undefined, { token: null })).status, 403)
+  assert.equal((await world.ask('GET', 'kept/data/db', undefined, { token: 's.planted-token' })).status, 403)
+  assert.equal((await world.ask('GET', 'kept/data/db', undefined, { token })).status, 403)
+  assert.equal((await world.ask('POST', 'kept/data/db', '{"broken')).status, 400)
+  assert.equal((await world.ask('GET', 'sys/health', undefined, { token: null })).status, 200)
+  const lines = linesOf(file).slice(before)
+  assert.equal(lines.length, 8, 'two lines each, and none of sys/health')
+  for (const line of lines.filter(({ type }) => type === 'response')) assert.ok(line.error, JSON.stringify(line))
+  assert.ok(!readFileSync(file, 'utf8').includes('s.planted-token'))
+})
+
+test('a request that no device records changes nothing and is told why', async (t) => {
+  const { file, world } = await audited(t)
+  rmSync(file)
+  writeFileSync(file, 'something else\n')
+  const refused = await world.ask('POST', 'kept/data/db', { data: { a: 'b' } })
+  assert.equal(refused.status, 500)
+  assert.match(refused.body.errors[0] ?? '', /^no audit device has recorded the request: file\//)
+  assert.ok(!refused.text.includes(file), 'where the file is, is not told')
+  assert.equal(readFileSync(file, 'utf8'), 'something else\n')
+  rmSync(file)
+  assert.equal((await world.ask('GET', 'kept/data/db')).status, 404, 'it was not written')
+  assertChain(file)
+})
+
+test('one device that fails does not hold up another', async (t) => {
+  const { file, world } = await audited(t)
+  const second = join(world.directory, 'second.log')
+  assert.equal(
+    (await world.ask('PUT', 'sys/audit/second', { type: 'file', options: { file_path: second } })).status,
+    204,
+  )
+  rmSync(file)
+  symlinkSync('/dev/full', file)
+  assert.equal((await world.ask('POST', 'kept/data/db', { data: { a: 'b' } })).status, 200)
+  const listed = await world.ask('GET', 'sys/audit')
+  const device = listed.body.data['file/'] as { failures: number; fault?: string }
+  assert.ok(device.failures >= 2)
+  assert.match(device.fault ?? '', /is a link/)
+})
+
+test('the chain goes on over a rotation, a restart and a torn line', async (t) => {
+  const { file, world } = await audited(t)
+  await world.ask('POST', 'kept/data/db', { data: { a: '1' } })
+  const old = `${file}.1`
+  renameSync(file, old)
+  await world.ask('POST', 'kept/data/db', { data: { a: '2' } })
+  assertChain(old, file)
+  await world.close()
+  const whole = readFileSync(file, 'utf8')
+  appendFileSync(file, '{"time":"2026-01-01T00:00:00.000Z","type":"requ')
+  const again = await CoreWorld.reopen(world.directory, world.keys, { engines: [kv] })
+  t.after(() => again.store.close())
+  await again.ask('POST', 'kept/data/db', { data: { a: '3' } })
+  assert.ok(readFileSync(file, 'utf8').startsWith(whole), 'what was whole stays')
+  assertChain(old, file)
+  await again.core.seal()
+})
+
+test('the seal itself has both lines', async (t) => {
+  const { file, world } = await audited(t)
+  assert.equal((await world.ask('PUT', 'sys/seal')).status, 204)
+  const [asked, done] = linesOf(file).slice(-2)
+  assert.equal(asked?.request['path'], 'sys/seal')
+  assert.equal(done?.type, 'response')
+  assert.equal(done?.request['path'], 'sys/seal')
+})
+
+test('a device that would write where it must not is refused', async (t) => {
+  const world = await CoreWorld.open(t)
+  const inUse = join(world.directory, 'in-use')
+  writeFileSync(inUse, 'a program\n')
+  const link = join(world.directory, 'link')
+  symlinkSync(inUse, link)
+  const other = join(world.directory, 'other')
+  writeFileSync(other, '')
+  linkSync(other, join(world.directory, 'name'))
+  const bad: readonly [Record<string, unknown>, RegExp][] = [
+    [{ type: 'file', options: { file_path: inUse } }, /no audit device has written/],
+    [{ type: 'file', options: { file_path: join(world.directory, 'secrets.db') } }, /no audit device has written/],
+    [{ type: 'file', options: { file_path: link } }, /is a link/],
+    [{ type: 'file', options: { file_path: other } }, /other names/],
+    [{ type: 'file', options: { file_path: 'relative' } }, /absolute/],
+    [{ type: 'file', options: { file_path: `${world.directory}/../x` } }, /absolute/],
+    [{ type: 'file', options: { file_path: world.directory } }, /./],
+    [{ type: 'file', options: {} }, /file_path is required/],
+    [{ type: 'file', options: { file_path: `${inUse}2`, mode: '0777' } }, /never executable/],
+    [{ type: 'file', options: { file_path: `${inUse}2`, prefix: '#!/bin/sh\n' } }, /prefix/],
+    [{ type: 'file', options: { file_path: `${inUse}2`, colour: 'red' } }, /unknown options/],
+    [{ type: 'socket', options: { address: 'nowhere' } }, /host:port/],
+    [{ type: 'socket', options: { address: '127.0.0.1:1' } }, /cannot record/],
+    [{ type: 'syslog', options: {} }, /unknown audit device type/],
+  ]
+  for (const [given, text] of bad) {
+    const answer = await world.ask('PUT', 'sys/audit/file', given)
+    assert.equal(answer.status, 400, `${JSON.stringify(given)}: ${answer.text}`)
+    assert.match(answer.body.errors[0] ?? '', text)
+  }
+  assert.equal(readFileSync(inUse, 'utf8'), 'a program\n')
+  assert.deepEqual((await world.ask('GET', 'sys/audit')).body.data, {})
+})
+
+test('a file is private, and one that was cut is found out after a restart', async (t) => {
+  const { file, world } = await audited(t)
+  assert.equal(statSync(file).mode & 0o777, 0o600)
+  for (let at = 0; at < 5; at++) await world.ask('GET', 'kept/data/db')
+  await world.core.open.auditing.devices.saveHeads()
+  await world.close()
+  const [first = ''] = readFileSync(file, 'utf8').split('\n')
+  truncateSync(file, first.length + 1)
+  const again = await CoreWorld.reopen(world.directory, world.keys, { engines: [kv] })
+  t.after(() => again.store.close())
+  await again.ask('GET', 'kept/data/db')
+  const [, next] = linesOf(file)
+  assert.ok((next?.chain.sequence ?? 0) > 10, 'the number tells that lines are missing')
+  await again.core.seal()
+})
