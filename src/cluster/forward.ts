@@ -5,7 +5,7 @@
  */
 import { randomBytes } from 'node:crypto'
 import { Fault, Refusal } from '../kit/errors.ts'
-import { type Chunk, JsonText } from '../kit/operation.ts'
+import type { Chunk, JsonText, WholeAnswer } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
 import type { Link, Message, Subscription } from './link.ts'
 import { PartMemory } from './part-memory.ts'
@@ -17,7 +17,16 @@ import type { ServerCalls } from './server-calls.ts'
 import { ANY, type Group, lastParts, nameOf, type Party, type Subjects } from './subjects.ts'
 import { TIMINGS } from './timings.ts'
 import { FIRST_BYTES, WindowStock } from './window.ts'
-import { type CallMessage, encode, encodeCall, headOf, WIRE_VERSION } from './wire.ts'
+import {
+  type CallMessage,
+  encode,
+  encodeCall,
+  headOf,
+  type ValueMessage,
+  valueOf,
+  WIRE_VERSION,
+  wholeOf,
+} from './wire.ts'
 
 const NOTHING = new Uint8Array(0)
 /** Longest value of a node, which is held whole: statistics and metadata have some kilobytes. */
@@ -116,24 +125,31 @@ export class Forwarder {
   }
 
   /** The same with the headers that belong to the value. */
-  async answer(request: ForwardedRequest): Promise<JsonText | undefined> {
+  answer(request: ForwardedRequest): Promise<JsonText | undefined> {
+    return this.#last(request, valueOf)
+  }
+
+  /** What an operation of a server has made whole, byte for byte. */
+  whole(request: ForwardedRequest): Promise<WholeAnswer> {
+    return this.#last(request, wholeOf)
+  }
+
+  /** What `read` makes of the last word and of the bytes that came before it. */
+  async #last<T>(request: ForwardedRequest, read: (last: ValueMessage, sent: readonly Uint8Array[]) => T): Promise<T> {
     const { call, close } = this.#begin(request)
     try {
       const parts: Buffer[] = []
       let bytes = 0
       for (;;) {
         const answer = await call.next()
-        if (answer === undefined) throw new Fault('a node gave no value')
-        if (answer instanceof Uint8Array) {
-          bytes += answer.length
-          if (request.nodeId !== undefined && bytes > NODE_VALUE_BYTES_MAX)
-            throw new Fault('a node gave too long a value')
-          parts.push(Buffer.from(answer))
-        } else if (answer.kind === 'value') {
-          return answer.json === undefined ? undefined : new JsonText(answer.json, answer.headers)
-        } else if (answer.kind === 'sent_value') {
-          return new JsonText(Buffer.concat(parts).toString(), answer.headers)
+        if (answer === undefined || (!(answer instanceof Uint8Array) && answer.kind === 'head')) {
+          throw new Fault('a node gave no value')
         }
+        if (!(answer instanceof Uint8Array)) return read(answer, parts)
+        bytes += answer.length
+        if (request.nodeId !== undefined && bytes > NODE_VALUE_BYTES_MAX)
+          throw new Fault('a node gave too long a value')
+        parts.push(Buffer.from(answer))
       }
     } finally {
       close()

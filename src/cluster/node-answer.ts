@@ -24,8 +24,9 @@ const MEDIA_TYPE = /^[\w.+-]+\/[\w.+-]+(; ?[\w-]+=[\w.-]+)*$/
 /** Visible ASCII and spaces: anything else is no header, and would end the answer with an error. */
 const HEADER_VALUE = /^[\x20-\x7e]*$/
 
-/** The answer without what is not the node's to say. */
-export function answerOfNode(answer: AnswerMessage): AnswerMessage {
+/** The answer without what is not the node's to say; undefined for what only a server says. */
+export function answerOfNode(answer: AnswerMessage): AnswerMessage | undefined {
+  if (answer.kind === 'whole' || answer.kind === 'sent_whole') return undefined
   if (answer.kind === 'head') return { ...answer, ...safeType(answer.contentType), ...safeHeaders(answer.headers) }
   if (answer.kind === 'value' || answer.kind === 'sent_value') return { ...answer, ...safeHeaders(answer.headers) }
   if (answer.kind === 'refusal') return { ...answer, headers: safeHeaders(answer.headers).headers ?? {} }

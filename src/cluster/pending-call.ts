@@ -232,7 +232,7 @@ export class PendingCall {
       this.#hasHead = true
       this.#hasFrames = answer.frames === true
       this.#expectedBytes = answer.contentLength
-    } else if (answer.kind === 'sent_value' && !this.#isNext(answer.sequence)) return
+    } else if ('sequence' in answer && !this.#isNext(answer.sequence)) return
     else this.#end()
     this.#queue.push(answer)
   }

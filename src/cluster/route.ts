@@ -35,12 +35,13 @@ import {
   type Place,
   unknownAllocation,
   unknownNode,
+  type WholeAnswer,
 } from '../kit/operation.ts'
 import { isUuid } from '../kit/schema.ts'
 import type { ForwardedRequest } from './forward.ts'
 import type { NodeStatus } from './roster.ts'
 import { ANY, type Group } from './subjects.ts'
-import { HOPS_MAX, wholeAnswerOf } from './wire.ts'
+import { HOPS_MAX } from './wire.ts'
 
 /** Who has what, as far as this process knows. */
 export interface Directory {
@@ -73,6 +74,7 @@ const ANY_SERVER = new Destination(undefined)
 /** What hands calls on; see `forward.ts`. */
 export interface Forwarding {
   answer(request: ForwardedRequest): Promise<JsonText | undefined>
+  whole(request: ForwardedRequest): Promise<WholeAnswer>
   stream(request: ForwardedRequest): AsyncIterable<Chunk>
 }
 
@@ -130,8 +132,7 @@ export function relayed(endpoint: AnyEndpoint, forwarding: Forwarding, group: Gr
 function handOn(endpoint: AnyEndpoint, to: Destination, call: Call, forwarding: Forwarding, group: Group = ANY) {
   const request = requestFor(endpoint, to, call, group)
   if (endpoint.output === 'stream') return forwarding.stream(request)
-  const answer = forwarding.answer(request)
-  return endpoint.output === 'answer' ? answer.then(wholeAnswerOf) : answer
+  return endpoint.output === 'answer' ? forwarding.whole(request) : forwarding.answer(request)
 }
 
 function destination(place: Place, directory: Directory): Destination | undefined {

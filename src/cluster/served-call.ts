@@ -14,15 +14,7 @@ import {
 } from '../kit/operation.ts'
 import type { Link } from './link.ts'
 import { TIMINGS } from './timings.ts'
-import {
-  type AnswerMessage,
-  type CallMessage,
-  DATA_BYTES_MAX,
-  dataHead,
-  decodeControl,
-  encode,
-  wholeAnswerText,
-} from './wire.ts'
+import { type AnswerMessage, type CallMessage, DATA_BYTES_MAX, dataHead, decodeControl, encode } from './wire.ts'
 
 /** A value above this goes as data does, under the caller's credit. */
 const VALUE_BYTES_MAX = 128 * 1024
@@ -119,6 +111,7 @@ export class ServedCall implements Answering {
   async value(value: unknown): Promise<void> {
     if (this.isOver) return
     if (value === undefined) return this.say({ kind: 'value' })
+    if (value instanceof WholeAnswer) return this.#whole(value)
     const json = jsonOf(value)
     const headers = value instanceof JsonText ? { headers: { ...value.headers } } : {}
     // No character has more than three bytes for each of its units.
@@ -128,6 +121,18 @@ export class ServedCall implements Answering {
     this.#isStream = true
     await this.#data(Buffer.from(json))
     if (!this.isOver) this.say({ kind: 'sent_value', sequence: this.#sequence, ...headers })
+  }
+
+  async #whole({ accessor, body, headers, status }: WholeAnswer): Promise<void> {
+    const head = { status, headers: { ...headers }, ...(accessor !== undefined && { accessor }) }
+    const bytes = typeof body === 'string' ? Buffer.from(body) : body
+    // Its headers need room too.
+    if (bytes === undefined || bytes.length <= Math.min(VALUE_BYTES_MAX, this.#channel.payloadBytesMax / 2)) {
+      return this.say({ kind: 'whole', ...head, ...(bytes && { body: bytes }) })
+    }
+    this.#isStream = true
+    await this.#data(bytes)
+    if (!this.isOver) this.say({ kind: 'sent_whole', sequence: this.#sequence, ...head })
   }
 
   async stream(chunks: AsyncIterable<Chunk>): Promise<void> {
@@ -221,6 +226,5 @@ export class ServedCall implements Answering {
 }
 
 function jsonOf(value: unknown): string {
-  if (value instanceof JsonText) return value.text
-  return value instanceof WholeAnswer ? wholeAnswerText(value) : JSON.stringify(value)
+  return value instanceof JsonText ? value.text : JSON.stringify(value)
 }

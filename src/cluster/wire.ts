@@ -9,7 +9,7 @@
 import * as v from 'valibot'
 import { packr } from './message-pack.ts'
 import { Fault, REFUSAL_STATUS, type RefusalCode } from '../kit/errors.ts'
-import { type JsonText, type StreamHead, WholeAnswer } from '../kit/operation.ts'
+import { JsonText, type StreamHead, WholeAnswer } from '../kit/operation.ts'
 import { isCount, isMap } from './asserted-rights.ts'
 import { claimsSchema } from './assertion.ts'
 
@@ -33,6 +33,7 @@ const count = v.pipe(v.number(), v.safeInteger(), v.minValue(0))
 /** What can stand between two dots of a subject and means nothing but itself. */
 const subjectPart = v.pipe(v.string(), v.regex(/^[\w-]{1,128}$/))
 const textMap = v.record(shortText, text)
+const bytes = v.custom<Uint8Array>((value) => value instanceof Uint8Array)
 
 const rawInput = v.object({
   params: textMap,
@@ -65,6 +66,13 @@ const controlSchema = v.variant('kind', [
   v.object({ kind: v.literal('cancel') }),
 ])
 
+/** What an answer that its operation has made whole has besides its body. */
+const wholeHead = {
+  status: v.pipe(count, v.minValue(200), v.maxValue(599)),
+  headers: textMap,
+  accessor: v.optional(shortText),
+}
+
 const codes = Object.keys(REFUSAL_STATUS) as [RefusalCode, ...RefusalCode[]]
 
 const answerSchema = v.variant('kind', [
@@ -79,6 +87,9 @@ const answerSchema = v.variant('kind', [
   v.object({ kind: v.literal('value'), json: v.optional(v.string()), headers: v.optional(textMap) }),
   /** The value is the JSON text that came before as data: it is too large for one message. */
   v.object({ kind: v.literal('sent_value'), sequence: count, headers: v.optional(textMap) }),
+  v.object({ kind: v.literal('whole'), ...wholeHead, body: v.optional(bytes) }),
+  /** The same whose body came before as data: it is too large for one message. */
+  v.object({ kind: v.literal('sent_whole'), ...wholeHead, sequence: count }),
   v.object({ kind: v.literal('refusal'), code: v.picklist(codes), message: text, headers: textMap }),
   v.object({ kind: v.literal('fault') }),
   v.object({ kind: v.literal('end'), sequence: count }),
@@ -92,7 +103,8 @@ export type CallMessage = v.InferOutput<typeof callSchema>
 export type ControlMessage = v.InferOutput<typeof controlSchema>
 export type AnswerMessage = v.InferOutput<typeof answerSchema>
 export type HeadMessage = Extract<AnswerMessage, { kind: 'head' }>
-export type ValueMessage = Extract<AnswerMessage, { kind: 'value' | 'sent_value' }>
+/** The last word of an answer that is no stream. */
+export type ValueMessage = Extract<AnswerMessage, { kind: 'value' | 'sent_value' | 'whole' | 'sent_whole' }>
 
 export function encode(message: CallMessage | ControlMessage | AnswerMessage): Uint8Array {
   return packr.pack(message)
@@ -180,23 +192,16 @@ export function headOf(message: HeadMessage): StreamHead {
   }
 }
 
-const wholeSchema = v.object({
-  status: v.pipe(count, v.minValue(200), v.maxValue(599)),
-  headers: textMap,
-  body: v.optional(v.string()),
-  accessor: v.optional(shortText),
-})
-
-/** An answer that its operation has made whole, as the text of a value. */
-export function wholeAnswerText({ accessor, body, headers, status }: WholeAnswer): string {
-  const sent = body === undefined || typeof body === 'string' ? body : Buffer.from(body).toString('utf8')
-  return JSON.stringify({ status, headers, body: sent, accessor })
+/** The value that a message is, or that `sent` was. Throws a Fault for an answer of another kind. */
+export function valueOf(last: ValueMessage, sent: readonly Uint8Array[]): JsonText | undefined {
+  if (last.kind === 'sent_value') return new JsonText(Buffer.concat(sent).toString(), last.headers)
+  if (last.kind !== 'value') throw new Fault('an answer of another kind was expected')
+  return last.json === undefined ? undefined : new JsonText(last.json, last.headers)
 }
 
-/** What `wholeAnswerText` was made of. Throws a Fault for anything else. */
-export function wholeAnswerOf(value: JsonText | undefined): WholeAnswer {
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), wholeSchema), value?.text)
-  if (!parsed.success) throw new Fault('a server gave no whole answer')
-  const { accessor, body, headers, status } = parsed.output
-  return new WholeAnswer(status, headers, body, accessor)
+/** The same of an answer that its operation has made whole. */
+export function wholeOf(last: ValueMessage, sent: readonly Uint8Array[]): WholeAnswer {
+  if (last.kind !== 'whole' && last.kind !== 'sent_whole') throw new Fault('a server gave no whole answer')
+  const body = last.kind === 'whole' ? last.body : Buffer.concat(sent)
+  return new WholeAnswer(last.status, last.headers, body, last.accessor)
 }

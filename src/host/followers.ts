@@ -2,7 +2,7 @@
 import { Refusal } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
 import { FollowedFiles } from './followed-file.ts'
-import type { Followed, FollowedKind } from './stream-source.ts'
+import type { Followed, FollowedKind, Opened } from './stream-source.ts'
 import { DirectoryWatches } from './watched-directory.ts'
 
 export interface FollowerFigures {
@@ -40,7 +40,7 @@ export class Followers {
    * Counts one follower in, with what it follows; one that cannot be opened does not count. Rejects with a Refusal when
    * the agent has as many as it may. Pair with `leave`.
    */
-  async enter(open: () => Followed | Promise<Followed>): Promise<Followed> {
+  async enter(open: () => Promise<Opened<Followed>>): Promise<Opened<Followed>> {
     if (this.#count >= this.#limit) {
       throw new Refusal(
         'too_many',
@@ -50,9 +50,9 @@ export class Followers {
     }
     this.#count++
     try {
-      const followed = await open()
-      this.#open.add(followed)
-      return followed
+      const opened = await open()
+      this.#open.add(opened.source)
+      return opened
     } catch (error) {
       this.#count--
       throw error

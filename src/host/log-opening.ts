@@ -18,7 +18,7 @@ import {
 } from './log-selection.ts'
 import { type LogBeginning, LogsOnce } from './logs-once.ts'
 import { MergedLogs } from './merged-logs.ts'
-import type { Followed } from './stream-source.ts'
+import type { Followed, Notice, Opened } from './stream-source.ts'
 import { Turns } from './time-slices.ts'
 
 /** What is asked for, of which allocation. */
@@ -36,8 +36,6 @@ export class LogOpening {
   readonly #asked: Asked
   /** Finding where each of hundreds of logs begins takes a while, in which others are to be served. */
   readonly #turns = new Turns()
-  /** What has happened to the place of a cursor; known once the logs are open. */
-  said: LogStart['said']
 
   constructor(host: { readonly allocations: AllocationTable; readonly followers: Followers }, asked: Asked) {
     this.#host = host
@@ -45,12 +43,12 @@ export class LogOpening {
   }
 
   /** Throws a Refusal when there is nothing to follow. */
-  follow(lease: BufferLease): Promise<Followed> {
+  follow(lease: BufferLease): Promise<Opened<Followed>> {
     return isMerged(this.#asked.selection) ? this.#followAll(lease) : this.#followOne(lease)
   }
 
   /** Throws a Refusal when there is nothing to read. */
-  async once(lease: BufferLease): Promise<LogsOnce> {
+  async once(lease: BufferLease): Promise<Opened<LogsOnce>> {
     const beginnings: LogBeginning[] = []
     const all = this.#select()
     const names = all[0].names()
@@ -59,7 +57,7 @@ export class LogOpening {
       if (start) beginnings.push({ logs, start })
       else if (!isMerged(this.#asked.selection)) throw noLog(logs)
     }
-    return new LogsOnce(beginnings, lease)
+    return { source: new LogsOnce(beginnings, lease), notice: noticeOf(beginnings[0]?.start) }
   }
 
   #select(): readonly [LogFiles, ...LogFiles[]] {
@@ -80,29 +78,32 @@ export class LogOpening {
     await this.#turns.spend()
     const { at, signal } = this.#asked
     signal.throwIfAborted()
-    const start = await startOf(logs, logs.indexes(names), at, signal)
-    this.said ??= start?.said
-    return start
+    return startOf(logs, logs.indexes(names), at, signal)
   }
 
-  async #followOne(lease: BufferLease): Promise<Followed> {
+  async #followOne(lease: BufferLease): Promise<Opened<LogCursor>> {
     const [logs] = this.#select()
-    const cursor = await this.#openFirst(logs, logs.names(), lease)
-    if (!cursor) throw noLog(logs)
-    return cursor
+    const opened = await this.#openFirst(logs, logs.names(), lease)
+    if (!opened) throw noLog(logs)
+    return opened
   }
 
   /** Undefined when the log has no files any more. */
-  async #openFirst(logs: LogFiles, listed: readonly string[], lease: BufferLease): Promise<LogCursor | undefined> {
+  async #openFirst(
+    logs: LogFiles,
+    listed: readonly string[],
+    lease: BufferLease,
+  ): Promise<Opened<LogCursor> | undefined> {
     for (let names = listed; ; names = logs.names()) {
       const start = await this.#startOf(logs, names)
       const cursor = start && this.#openAt(logs, start, lease)
+      if (cursor) return { source: cursor, notice: noticeOf(start) }
       // Rotated away between the listing and the opening: the listing has changed, so look again.
-      if (cursor || (!start && names !== listed)) return cursor
+      if (!start && names !== listed) return undefined
     }
   }
 
-  async #followAll(lease: BufferLease): Promise<Followed> {
+  async #followAll(lease: BufferLease): Promise<Opened<Followed>> {
     const { allocation, selection } = this.#asked
     const merged = new MergedLogs({
       list: (names) => {
@@ -119,10 +120,11 @@ export class LogOpening {
       const all = this.#select()
       const names = all[0].names()
       for (const logs of all) {
-        const cursor = await this.#openFirst(logs, names, lease)
-        if (cursor) merged.add(logs, cursor)
+        const opened = await this.#openFirst(logs, names, lease)
+        if (opened) merged.add(logs, opened.source)
       }
-      return merged
+      // Their frames tell it, each of its own log.
+      return { source: merged, notice: undefined }
     } catch (error) {
       merged.release()
       throw error
@@ -133,4 +135,8 @@ export class LogOpening {
     const { files } = this.#host.followers
     return LogCursor.open({ files, logs, allocation: this.#asked.allocation, lease }, start)
   }
+}
+
+function noticeOf(start: LogStart | undefined): Notice | undefined {
+  return start?.said?.event
 }

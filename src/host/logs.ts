@@ -20,6 +20,7 @@ import { isMerged, tasksEnded } from './log-selection.ts'
 import { type Additions, additions, beginningOf, linesOf, resumeHeaders } from './stream-additions.ts'
 import { Encoder } from './stream-encoder.ts'
 import { follow, leased, readOnce } from './stream-serving.ts'
+import type { Opened, Source } from './stream-source.ts'
 
 interface LogsInput extends Additions {
   readonly alloc_id: string
@@ -78,7 +79,7 @@ function serve(host: Host, allocation: Allocation, input: LogsInput, call: Call)
     resumable: input.cursor !== undefined,
     signal: call.signal,
   })
-  const head = () => headOf(input, () => resumeHeaders(encoder.cursor(scope), opening.said?.event))
+  const head = ({ notice }: Opened<Source>) => headOf(input, () => resumeHeaders(encoder.cursor(scope), notice))
   if (!input.follow) {
     const open = (lease: BufferLease) => opening.once(lease)
     return leased(encoder.lease, readOnce({ encoder, stage, head, open }))

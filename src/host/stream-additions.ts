@@ -10,6 +10,7 @@ import { compileLinePattern } from './line-pattern.ts'
 import type { LineChoice } from './log-lines.ts'
 import type { Beginning } from './log-selection.ts'
 import { parseSince } from './log-since.ts'
+import type { Notice } from './stream-source.ts'
 
 /** The value of `cursor=`, not yet read. */
 export interface CursorText {
@@ -105,10 +106,10 @@ export function beginningOf(input: Additions & { origin: string; offset: number 
 }
 
 /** Where a resumable plain stream begins, and whether that is where it was to go on. */
-export function resumeHeaders(cursorText: string, event: 'deleted' | 'truncated' | undefined): Record<string, string> {
+export function resumeHeaders(cursorText: string, notice: Notice | undefined): Record<string, string> {
   return {
     'X-Outpost-Cursor': cursorText,
-    ...(event === undefined ? {} : { 'X-Outpost-Event': `file ${event}` }),
+    ...(notice === undefined ? {} : { 'X-Outpost-Event': `file ${notice}` }),
     'Access-Control-Expose-Headers': 'X-Outpost-Cursor, X-Outpost-Event',
   }
 }

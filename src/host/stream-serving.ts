@@ -8,7 +8,7 @@ import type { BufferLease } from './buffers.ts'
 import { forgetPlace, type Mark } from './cursor-code.ts'
 import type { Followers } from './followers.ts'
 import { type Encoder, NOTHING } from './stream-encoder.ts'
-import type { Followed, Once, Source, SourceData, SourceStep } from './stream-source.ts'
+import type { Followed, Once, Opened, Source, SourceData, SourceStep } from './stream-source.ts'
 
 /** Stock clients give up on a stream that is silent for longer. */
 const HEARTBEAT_MS = 1000
@@ -48,13 +48,13 @@ export interface Stage {
 interface Serving<S extends Source> {
   readonly encoder: Encoder
   readonly stage?: Stage | undefined
-  readonly head: (source: S) => Chunk
+  readonly head: (opened: Opened<S>) => Chunk
 }
 
 interface Following extends Serving<Followed> {
   readonly followers: Followers
   readonly call: Call
-  readonly open: (lease: BufferLease) => Followed | Promise<Followed>
+  readonly open: (lease: BufferLease) => Promise<Opened<Followed>>
   /** True once nothing more will be written: the stream then ends, when everything has been given. */
   readonly ended?: (() => boolean) | undefined
 }
@@ -62,14 +62,15 @@ interface Following extends Serving<Followed> {
 /** The stream of one follower, until it leaves or what it follows is over. */
 export async function* follow(options: Following): AsyncGenerator<Chunk> {
   const { followers, call, encoder, stage } = options
-  const followed = await followers.enter(() => options.open(encoder.lease))
+  const opened = await followers.enter(() => options.open(encoder.lease))
+  const followed = opened.source
   const onAbort = () => followed.wake()
   call.signal.addEventListener('abort', onAbort)
   const heartbeat = new Heartbeat()
   encoder.begin(followed)
   stage?.begin(followed)
   try {
-    yield options.head(followed)
+    yield options.head(opened)
     // Who asked for cursors has one from the first moment on, before there is any data.
     yield encoder.placeFrame()
     while (!call.signal.aborted) {
@@ -99,22 +100,23 @@ export async function* follow(options: Following): AsyncGenerator<Chunk> {
 
 /** The stream of a source that is read once. */
 export async function* readOnce<S extends Once>(
-  options: Serving<S> & { readonly open: (lease: BufferLease) => S | Promise<S> },
+  options: Serving<S> & { readonly open: (lease: BufferLease) => Promise<Opened<S>> },
 ): AsyncGenerator<Chunk> {
   const { encoder, stage } = options
-  let source: S | undefined
+  let opened: Opened<S> | undefined
   try {
-    source = await options.open(encoder.lease)
+    opened = await options.open(encoder.lease)
+    const { source } = opened
     encoder.begin(source)
     stage?.begin(source)
-    yield options.head(source)
+    yield options.head(opened)
     for await (const taken of source.steps(() => encoder.labelBytes)) {
       if (stage || taken.step.kind !== 'own') yield* chunksOf(taken, options)
       else yield encoder.step(taken.step, taken)
     }
     if (stage) yield* stage.finish()
   } finally {
-    source?.release()
+    opened?.source.release()
     stage?.close()
   }
 }

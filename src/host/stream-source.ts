@@ -11,6 +11,15 @@ export interface Source {
   marks(): readonly Mark[]
 }
 
+/** What has happened to the place of a cursor since it was given out: the stream begins elsewhere. */
+export type Notice = 'deleted' | 'truncated'
+
+/** What opening has found: the source, and what its caller is told before the first byte. */
+export interface Opened<S extends Source> {
+  readonly source: S
+  readonly notice: Notice | undefined
+}
+
 /** A step that carries data. */
 export type DataStep = Extract<Step, { kind: 'shared' | 'own' }>
 

@@ -68,7 +68,10 @@ function serve(host: Host, allocation: Allocation, input: StreamInput, call: Cal
   const { followers, allocations } = host
   const start = () => startOfFile(allocation, input.path, at, call.signal)
   if (!input.follow) {
-    const once = async (lease: BufferLease) => new FileOnce(await start(), input.path, lease)
+    const once = async (lease: BufferLease) => ({
+      source: new FileOnce(await start(), input.path, lease),
+      notice: undefined,
+    })
     return leased(encoder.lease, readOnce({ encoder, stage, head, open: once }))
   }
   return follow({
@@ -82,7 +85,8 @@ function serve(host: Host, allocation: Allocation, input: StreamInput, call: Cal
       const { content, mark } = begun
       const { files } = followers
       const cursor = new FileCursor({ files, content, root: allocation.directory, position: mark.offset, lease })
-      return new OneFile(cursor, input.path, begun)
+      // Its frames tell it.
+      return { source: new OneFile(cursor, input.path, begun), notice: undefined }
     },
     ended: input.end_when_done ? () => tasksEnded(allocations.get(allocation.id), '*') : undefined,
   })

@@ -51,6 +51,7 @@ function serve(place: Place, over: Partial<Directory> = {}) {
       handed.push(request)
       return new JsonText('"there"')
     },
+    whole: () => assert.fail('nothing is made whole here'),
     // oxlint-disable-next-line require-yield -- nothing streams here
     async *stream() {
       throw new Error('not a stream')
@@ -139,6 +140,7 @@ test('a server’s endpoint on a process without a roster is asked of any server
       handed.push(request)
       return new JsonText('"there"')
     },
+    whole: () => assert.fail('nothing is made whole here'),
     stream: () => assert.fail('nothing streams here'),
   })
   const value = await performed(asked, {}, { ...callOf(identity()), token: 't' })
@@ -178,6 +180,7 @@ test('a server that is no node needs the endpoint only: it looks the destination
       handed.push(request)
       return new JsonText('"there"')
     },
+    whole: () => assert.fail('nothing is made whole here'),
     stream: () => assert.fail('nothing streams here'),
   })
   const value = await performed(operation, { id: 'a-other' }, callOf(identity('apps:read-fs')))

@@ -1,0 +1,92 @@
+/** Answers that an operation has made whole, from the server that has the core to the one that hands them on. */
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+import { Forwarder } from '../../src/cluster/forward.ts'
+import { MemoryBus } from '../../src/cluster/link.ts'
+import { CallServer } from '../../src/cluster/serve.ts'
+import { type Party, Subjects } from '../../src/cluster/subjects.ts'
+import { Fault } from '../../src/kit/errors.ts'
+import { type Operation, WholeAnswer } from '../../src/kit/operation.ts'
+import { schema } from '../../src/kit/schema.ts'
+import { keepingLogger, root } from '../host/host-fixture.ts'
+import { sealingFor } from '../helpers/sealed-world.ts'
+
+const NODE = '6f1c0b9e-2f0a-4a51-9d0c-000000000001'
+const subjects = new Subjects('global')
+
+/** Asks for `answer` from a server, or from a node. */
+function asking(t: TestContext, answer: WholeAnswer, from: 'server' | 'node' = 'server') {
+  const operation: Operation<Record<string, never>, WholeAnswer> = {
+    name: 'test.whole',
+    summary: '',
+    http: ['GET /v1/whole'],
+    target: 'server',
+    input: schema({}),
+    output: 'answer',
+    errorFormat: 'errors',
+    authorize: () => undefined,
+    run: async () => answer,
+  }
+  const bus = new MemoryBus()
+  const logger = keepingLogger()
+  const links = [bus.link(), bus.link()] as const
+  const as: Party = from === 'server' ? { serverId: 's1' } : { nodeId: NODE }
+  const self = { serverId: 's2' }
+  const sealing = sealingFor(t, { link: links[0], subjects, self: as, logger })
+  const serving =
+    'serverId' in as
+      ? { ...as, sealed: sealing.taken.any, callers: { resolve: () => root } }
+      : { ...as, admission: { identityOf: async () => root } }
+  const server = new CallServer({ subjects, operations: [operation], logger, callsMax: 9, link: links[0], as: serving })
+  server.start()
+  const forwarder = new Forwarder({ link: links[1], subjects })
+  const { calls: servers } = sealingFor(t, { link: links[1], subjects, self, logger })
+  forwarder.start(self, { servers })
+  t.after(() => {
+    forwarder.stop()
+    server.stop()
+  })
+  const request = {
+    ...('nodeId' in as ? { nodeId: NODE, identity: root } : { token: undefined }),
+    operation: 'test.whole',
+    input: { params: {}, query: [], headers: {}, body: undefined },
+    requestId: 'r',
+    hops: 0,
+    signal: new AbortController().signal,
+  }
+  return { forwarder, request }
+}
+
+const EVERY_BYTE = Buffer.from(Array.from({ length: 256 }, (_, byte) => byte))
+
+test('status, headers and the bytes of the body arrive as they are, whatever they are and however many', async (t) => {
+  const headers = { 'Content-Type': 'application/json', 'X-Odd': 'ü "quoted"' }
+  const text = '{"data":{"text":"€ \\ud800 \u2028"}}'
+  const bodies: [string | Uint8Array | undefined, Uint8Array | undefined][] = [
+    [undefined, undefined],
+    ['', Buffer.alloc(0)],
+    [text, Buffer.from(text)],
+    [EVERY_BYTE, EVERY_BYTE],
+    [Buffer.alloc(200_000, EVERY_BYTE), Buffer.alloc(200_000, EVERY_BYTE)],
+    [Buffer.alloc(5 << 20, EVERY_BYTE), Buffer.alloc(5 << 20, EVERY_BYTE)],
+  ]
+  for (const [body, expected] of bodies) {
+    const { forwarder, request } = asking(t, new WholeAnswer(418, headers, body, 'who'))
+    const answer = await forwarder.whole(request)
+    assert.deepEqual([answer.status, answer.headers, answer.accessor], [418, headers, 'who'])
+    if (expected === undefined) assert.equal(answer.body, undefined)
+    else
+      assert.ok(
+        answer.body instanceof Uint8Array && Buffer.compare(expected, answer.body) === 0,
+        `${expected.length} bytes`,
+      )
+  }
+})
+
+test('a node makes no whole answers: its headers would be the server’s', async (t) => {
+  for (const body of ['{}', Buffer.alloc(200_000)]) {
+    const { forwarder, request } = asking(t, new WholeAnswer(200, { 'Set-Cookie': 'a=b' }, body), 'node')
+    await assert.rejects(forwarder.whole(request), Fault)
+    await assert.rejects(forwarder.answer(request), Fault)
+  }
+})
