@@ -15,7 +15,7 @@
  */
 import { type ChildProcessByStdio, spawn } from 'node:child_process'
 import type { Readable, Writable } from 'node:stream'
-import type { Logger } from './kit/log.ts'
+import { type Logger, LogOnce } from './kit/log.ts'
 
 /** What there is to tell about the running daemon. */
 export interface Vitals {
@@ -88,7 +88,7 @@ class Systemd implements ServiceManager {
   #timer: NodeJS.Timeout | undefined
   #closed = false
   /** What has been complained about and has not been well since. */
-  readonly #said = new Set<string>()
+  readonly #said = new LogOnce()
 
   constructor(options: SystemdOptions) {
     this.#options = options
@@ -137,7 +137,7 @@ class Systemd implements ServiceManager {
       if (this.#vitals === undefined) return
       if (lives) this.#send('WATCHDOG=1', this.#status())
       else this.#complain(UNREACHED)
-      if (lives) this.#said.delete(UNREACHED)
+      if (lives) this.#said.forget(UNREACHED)
       // After a failure sooner: the next success must still be in time.
       this.#timer = setTimeout(() => void tick(), lives ? periodMs : Math.min(1000, periodMs / 4))
       this.#timer.unref()
@@ -186,8 +186,6 @@ class Systemd implements ServiceManager {
   }
 
   #complain(message: string): void {
-    if (this.#said.has(message)) return
-    this.#said.add(message)
-    this.#options.logger.warn(message)
+    if (this.#said.due(message) > 0) this.#options.logger.warn(message)
   }
 }

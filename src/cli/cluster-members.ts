@@ -2,11 +2,12 @@
  * Who belongs to a cluster, as `outpost cluster keys` remembers it: `members.json`, which holds no secret. The keys
  * themselves may leave the directory; what has been given out stays known.
  */
-import { readFileSync, renameSync, writeFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import * as v from 'valibot'
 import { both, type Permissions, permissionsOf } from '../cluster/permissions.ts'
 import { isErrno, messageOf } from '../kit/errors.ts'
+import { replaceFile } from '../kit/own-file.ts'
 import { CommandError } from './command-shape.ts'
 
 const MEMBERS_VERSION = 1
@@ -65,13 +66,9 @@ export function readMembers(directory: string): Members | undefined {
 
 /** Writes the list, then what the NATS server includes; whoever reads finds a whole file. */
 export function writeMembers(directory: string, members: Members): void {
-  replace(join(directory, 'members.json'), `${JSON.stringify({ version: MEMBERS_VERSION, ...members }, null, 2)}\n`)
-  replace(join(directory, 'users.conf'), usersConf(members))
-}
-
-function replace(file: string, text: string): void {
-  writeFileSync(`${file}.new`, text, { mode: 0o644, flush: true })
-  renameSync(`${file}.new`, file)
+  const text = JSON.stringify({ version: MEMBERS_VERSION, ...members }, null, 2)
+  replaceFile(join(directory, 'members.json'), `${text}\n`, { mode: 0o644 })
+  replaceFile(join(directory, 'users.conf'), usersConf(members), { mode: 0o644 })
 }
 
 /** Public keys and permissions: nothing that must be hidden. */

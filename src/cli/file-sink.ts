@@ -2,42 +2,36 @@
  * A file that appears under its name only when it is whole. What is there already and is no regular file (a device, a
  * pipe) is written to as it is.
  */
-import { closeSync, fsyncSync, lstatSync, openSync, renameSync, rmSync, writeSync } from 'node:fs'
+import { closeSync, lstatSync, openSync, writeSync } from 'node:fs'
 import { isErrno, messageOf } from '../kit/errors.ts'
+import { FileReplacement } from '../kit/own-file.ts'
 import { CommandError } from './command-shape.ts'
 
 export class FileSink {
   readonly #file: string
-  /** Undefined when it is written in place. */
-  readonly #temporary: string | undefined
-  readonly #descriptor: number
+  readonly #target: Pick<FileReplacement, 'write' | 'finish' | 'discard'>
 
   /** `mode` is that of a new file. Throws CommandError when it cannot be made. */
   constructor(file: string, mode = 0o666) {
     this.#file = file
-    this.#temporary = isReplaceable(file) ? `${file}.part-${process.pid}` : undefined
-    this.#descriptor = this.#tried(() => openSync(this.#temporary ?? file, this.#temporary ? 'wx' : 'w', mode))
+    const temporary = `${file}.part-${process.pid}`
+    this.#target = this.#tried(() =>
+      isReplaceable(file) ? new FileReplacement(file, { mode, temporary }) : inPlace(openSync(file, 'w', mode)),
+    )
   }
 
   /** Throws CommandError, as when the disk is full. */
   write(bytes: Buffer): void {
-    this.#tried(() => {
-      for (let from = 0; from < bytes.length; ) from += writeSync(this.#descriptor, bytes, from)
-    })
+    this.#tried(() => this.#target.write(bytes))
   }
 
   /** Throws CommandError. */
   finish(): void {
-    this.#tried(() => {
-      const temporary = this.#temporary
-      if (temporary !== undefined) fsyncSync(this.#descriptor)
-      closeSync(this.#descriptor)
-      if (temporary !== undefined) renameSync(temporary, this.#file)
-    })
+    this.#tried(() => this.#target.finish())
   }
 
   discard(): void {
-    if (this.#temporary !== undefined) rmSync(this.#temporary, { force: true })
+    this.#target.discard()
   }
 
   #tried<T>(act: () => T): T {
@@ -46,6 +40,16 @@ export class FileSink {
     } catch (error) {
       throw new CommandError(`cannot write ${this.#file}: ${messageOf(error)}`, 1, { cause: error })
     }
+  }
+}
+
+function inPlace(fd: number) {
+  return {
+    write(bytes: Uint8Array) {
+      for (let at = 0; at < bytes.length; ) at += writeSync(fd, bytes, at)
+    },
+    finish: () => closeSync(fd),
+    discard: () => undefined,
   }
 }
 

@@ -5,19 +5,10 @@
  * manifest is only ever replaced as a whole: temporary name, fsync, rename. A reader never sees half of one.
  */
 import { randomUUID } from 'node:crypto'
-import {
-  closeSync,
-  constants,
-  fstatSync,
-  fsyncSync,
-  openSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs'
+import { closeSync, constants, fstatSync, openSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { isErrno } from '../kit/errors.ts'
+import { replaceFile } from '../kit/own-file.ts'
 import type { ProcessIdentity } from './process-identity.ts'
 
 const MANIFEST_NAME = 'alloc.json'
@@ -105,18 +96,7 @@ export function readManifest(directory: string): Manifest | undefined {
  */
 export function writeManifest(directory: string, manifest: Manifest): void {
   const temporary = join(directory, `.${MANIFEST_NAME}.${randomUUID()}`)
-  // O_EXCL: a link that waits under this name is not followed, a file not overwritten.
-  const file = openSync(temporary, 'wx', 0o644)
-  try {
-    writeFileSync(file, `${JSON.stringify(manifest)}\n`)
-    fsyncSync(file)
-    renameSync(temporary, join(directory, MANIFEST_NAME))
-  } catch (error) {
-    rmSync(temporary, { force: true })
-    throw error
-  } finally {
-    closeSync(file)
-  }
+  replaceFile(join(directory, MANIFEST_NAME), `${JSON.stringify(manifest)}\n`, { mode: 0o644, temporary })
 }
 
 /** Who supervises it, when that was recorded. */

@@ -2,8 +2,9 @@
  * The token that `outpost login` keeps in the home directory, for who has none in the environment. Readable by its owner
  * only; a file that others can read is refused, because whoever read it has the token already.
  */
-import { chmodSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { readFileSync, statSync } from 'node:fs'
 import { isErrno, messageOf } from '../kit/errors.ts'
+import { replaceFile } from '../kit/own-file.ts'
 import { CommandError } from './command-shape.ts'
 
 const NAME = '.outpost-token'
@@ -35,14 +36,10 @@ export function storedToken(env: NodeJS.ProcessEnv): string | undefined {
 export function storeToken(token: string, env: NodeJS.ProcessEnv): string {
   const file = tokenFile(env)
   if (file === undefined) throw new CommandError('HOME is not set, so there is no place to keep the token: -no-store')
-  const temporary = `${file}.new-${process.pid}`
   try {
-    writeFileSync(temporary, `${token}\n`, { mode: 0o600, flag: 'wx', flush: true })
-    chmodSync(temporary, 0o600)
-    renameSync(temporary, file)
+    replaceFile(file, `${token}\n`, { temporary: `${file}.new-${process.pid}` })
     return file
   } catch (error) {
-    rmSync(temporary, { force: true })
     throw new CommandError(`cannot write ${file}: ${messageOf(error)}`, 1, { cause: error })
   }
 }

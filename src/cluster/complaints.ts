@@ -1,15 +1,14 @@
 /**
  * Words about what others send: whoever sends a lot of it must not fill our log. The first of a kind is said at once,
- * then one a minute, with how many there were. Kinds are bounded: those that were said longest ago are forgotten.
+ * then one a minute, with how many there were. Kinds are bounded: the oldest are forgotten.
  */
-import type { Fields, Logger } from '../kit/log.ts'
+import { type Fields, type Logger, LogOnce } from '../kit/log.ts'
 
 const QUIET_MS = 60_000
-const KINDS_MAX = 1000
 
 export class Complaints {
   readonly #logger: Logger
-  readonly #kinds = new Map<string, { atMs: number; count: number }>()
+  readonly #kinds = new LogOnce({ everyMs: QUIET_MS })
 
   constructor(logger: Logger) {
     this.#logger = logger
@@ -25,15 +24,7 @@ export class Complaints {
   }
 
   #say(level: 'warn' | 'error', message: string, fields: Fields, key: string): void {
-    const kind = this.#kinds.get(key) ?? { atMs: Number.NEGATIVE_INFINITY, count: 0 }
-    this.#kinds.set(key, kind)
-    const [oldest] = this.#kinds.keys()
-    if (this.#kinds.size > KINDS_MAX && oldest !== undefined) this.#kinds.delete(oldest)
-    kind.count++
-    const nowMs = performance.now()
-    if (nowMs - kind.atMs < QUIET_MS) return
-    this.#logger[level](message, { ...fields, count: kind.count })
-    kind.atMs = nowMs
-    kind.count = 0
+    const count = this.#kinds.due(key)
+    if (count > 0) this.#logger[level](message, { ...fields, count })
   }
 }

@@ -7,6 +7,7 @@
  * other nodes do not notice it. A refused state heals itself: the next beat that is taken asks for it again. The bus must
  * keep nodes from sending under the names of others (permissions.ts); where it does not, one can use up what is another's.
  */
+import { isNodeId } from '../kit/schema.ts'
 import { Allowance } from './allowance.ts'
 import { BEAT_BYTES_MAX, openMessage, STATE_BYTES_MAX } from './description.ts'
 import type { Link, Message, Subscription } from './link.ts'
@@ -19,7 +20,6 @@ import { TIMINGS } from './timings.ts'
 const MESSAGES = { perSecond: 5, most: 60 }
 /** Bytes of its states. `announce.ts` keeps to half of the first figure. */
 const STATE_BYTES = { perSecond: 1 << 20, most: 4 * STATE_BYTES_MAX }
-const NODE_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
 const NOTHING = new Uint8Array(0)
 
 /** What became of a message about a node: those of the roster, and `malformed`. */
@@ -85,7 +85,7 @@ export class RosterListener {
       refusals.count(excess, parts.nodeId, { bytes: payload.length })
       return 'refused'
     }
-    const opened = parts && NODE_ID.test(parts.nodeId) ? openMessage(payload, subject) : 'malformed'
+    const opened = parts && isNodeId(parts.nodeId) ? openMessage(payload, subject) : 'malformed'
     if (!parts || typeof opened === 'string' || opened.message.kind !== parts.kind) {
       refusals.count(typeof opened === 'string' ? opened : 'malformed', parts?.nodeId)
       return 'malformed'
@@ -112,7 +112,7 @@ export class RosterListener {
   /** What a message has too much of, before anything is made of its bytes. */
   #excessOf({ nodeId, kind }: { nodeId: string; kind: string }, bytes: number): 'rate' | 'bytes' | undefined {
     // What is no node is not counted by name: names are without end.
-    if (!NODE_ID.test(nodeId)) return undefined
+    if (!isNodeId(nodeId)) return undefined
     if (!this.#messages.take(nodeId, 1)) return 'rate'
     if (bytes > (kind === 'state' ? STATE_BYTES_MAX : BEAT_BYTES_MAX)) return 'bytes'
     return kind !== 'state' || this.#stateBytes.take(nodeId, bytes) ? undefined : 'rate'

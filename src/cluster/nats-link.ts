@@ -10,10 +10,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { connect, NatsConnectionImpl, PermissionViolationError } from '@nats-io/transport-node'
 import type { Msg, NatsConnection, Status } from '@nats-io/transport-node'
 import { Fault, messageOf } from '../kit/errors.ts'
-import type { Logger } from '../kit/log.ts'
+import { type Logger, LogOnce } from '../kit/log.ts'
 import type { Link, Message, Subscription } from './link.ts'
 import { type LoginOptions, loginOf, loginSettings } from './nats-login.ts'
-import { Once } from './once.ts'
 import { Outbox } from './outbox.ts'
 import { TIMINGS } from './timings.ts'
 
@@ -43,6 +42,9 @@ interface Wanted {
   close: (() => void) | undefined
 }
 
+/** So many different things are remembered; beyond, something new is taken for said. */
+const SAID_MAX = 50
+
 class NatsLink implements Link {
   readonly #options: NatsOptions
   readonly #logger: Logger
@@ -50,7 +52,8 @@ class NatsLink implements Link {
   readonly #listeners: ((isConnected: boolean) => void)[] = []
   readonly #closing = new AbortController()
   /** Said since the last change of state. */
-  readonly #said = new Once()
+  /** What has been said since something changed. */
+  readonly #said = new LogOnce({ kindsMax: SAID_MAX })
   /** Members of a NATS cluster that its servers have told us of. */
   #discovered: readonly string[] = []
   #connection: NatsConnection | undefined
@@ -90,7 +93,7 @@ class NatsLink implements Link {
       } catch (error) {
         if (this.#isClosed) return undefined
         const reason = this.#reasonOf(error)
-        const level = this.#said.first(`${server} ${reason}`) ? 'warn' : 'debug'
+        const level = this.#said.due(`${server} ${reason}`) > 0 ? 'warn' : 'debug'
         this.#logger[level]('no connection to NATS, trying on', { server, reason })
       }
     }
@@ -157,7 +160,7 @@ class NatsLink implements Link {
     // Subjects end in names of single calls: one of them speaks for its like.
     const refused = error instanceof PermissionViolationError
     const what = refused ? `${error.operation} ${error.subject.replace(/\.[^.]*$/, '')}` : messageOf(error)
-    if (!this.#said.first(what)) return
+    if (this.#said.due(what) === 0) return
     if (!refused) return this.#logger.warn('an error of the NATS server', { error: messageOf(error) })
     this.#logger.error('the NATS server does not permit what this process needs, see its permissions', {
       operation: error.operation,
@@ -190,7 +193,7 @@ class NatsLink implements Link {
       this.#outbox.publish(subject, payload, reply, rest)
     } catch (error) {
       const text = messageOf(error)
-      if (this.#said.first(text)) {
+      if (this.#said.due(text) > 0) {
         this.#logger.error('a message could not be sent', { subject, bytes: payload.length, error: text })
       }
     }
@@ -236,7 +239,7 @@ class NatsLink implements Link {
     } catch (error) {
       // Whoever sends us something that breaks us must not end the subscription for everybody.
       const text = messageOf(error)
-      if (!this.#said.first(`${wanted.subject} ${text}`)) return
+      if (this.#said.due(`${wanted.subject} ${text}`) === 0) return
       this.#logger.error('a message could not be handled', { subject: message.subject, error: text })
     }
   }

@@ -10,11 +10,10 @@ import { mkdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { errnoOf, Fault, messageOf } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
-import { accessFault, textIfThere } from '../kit/own-file.ts'
+import { accessFault, type DiskSteps, removeLeftovers, textIfThere, writeDurably } from '../kit/own-file.ts'
 import { isUuid } from '../kit/schema.ts'
 import type { Allocation } from './allocation.ts'
 import { completeAllocation } from './allocation-look.ts'
-import { type DiskSteps, removeLeftovers, writeDurably } from './durable-file.ts'
 import { manifestOf, readManifest } from './manifest.ts'
 
 const RECORDS_MAX = 1000

@@ -2,7 +2,7 @@
  * What this node must not forget: `<state_dir>/state.json` with its ID, its key and its dynamic metadata.
  *
  * Promises: what a resolved update said is on the disk; a failed update changed nothing, neither on the disk nor in
- * memory; the file is whole at every instant (`durable-file.ts`); updates happen one after the other, those that wait
+ * memory; the file is whole at every instant (`kit/own-file.ts`); updates happen one after the other, those that wait
  * for the same write share it. The file is 0600 in a directory 0700, because it holds the node's private key.
  * The ID, the key and the metadata live in ONE file so that no crash can leave one without the others.
  *
@@ -24,16 +24,16 @@ import { dirname, join } from 'node:path'
 import * as v from 'valibot'
 import { Fault, isErrno, messageOf, Refusal } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
-import { accessFault } from '../kit/own-file.ts'
-import { isUuid } from '../kit/schema.ts'
 import {
+  accessFault,
   type DiskSteps,
-  RenamedButNotSynced,
   diskSteps,
   makeDurably,
   removeLeftovers,
+  RenamedButNotSynced,
   writeDurably,
-} from './durable-file.ts'
+} from '../kit/own-file.ts'
+import { isUuid } from '../kit/schema.ts'
 
 /** Dynamic metadata; `null` marks a static key that was unset. */
 export type DynamicMeta = ReadonlyMap<string, string | null>

@@ -45,6 +45,13 @@ export function formatDuration(ms: number): string {
   return minutes > 0 ? `${sign}${minutes}m${seconds}s` : `${sign}${seconds}s`
 }
 
+/** The same without the zeros at its end: `1h30m` for `1h30m0s`. */
+export function shortDuration(ms: number): string {
+  return formatDuration(ms)
+    .replace(/([hm])0s$/, '$1')
+    .replace(/h0m$/, 'h')
+}
+
 function trimZeros(value: number): string {
   return String(Number(value.toFixed(9)))
 }

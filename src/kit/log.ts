@@ -236,3 +236,57 @@ function plainLine({ at, level, module, message, fields }: LogEntry): string {
   const tag = `[${level.toUpperCase()}]`.padEnd(7)
   return `${at} ${tag} ${module}: ${message}${shown.length > 0 ? `: ${shown.join(' ')}` : ''}`
 }
+
+/** How often a thing that keeps happening is said: once, or once in a while. */
+export interface LogOnceOptions {
+  /** After this time it is said again; unless given, only after it was forgotten. */
+  readonly everyMs?: number
+  /** Things that are remembered: beyond, the oldest gives way, or, where nothing is said again, a new one is not said. */
+  readonly kindsMax?: number
+}
+
+/** Remembers what was said, so that what keeps happening, or what others do, does not fill the log. */
+export class LogOnce {
+  readonly #everyMs: number
+  readonly #kindsMax: number
+  readonly #kinds = new Map<string, { saidAtMs: number; count: number }>()
+
+  constructor({ everyMs = Number.POSITIVE_INFINITY, kindsMax = 1000 }: LogOnceOptions = {}) {
+    this.#everyMs = everyMs
+    this.#kindsMax = kindsMax
+  }
+
+  /** Counts a thing: how often it has happened since it was last said where it is to be said now, else 0. */
+  due(kind = ''): number {
+    const nowMs = performance.now()
+    const known = this.#kinds.get(kind)
+    if (!known) return this.#isRoom() ? this.#begin(kind, nowMs) : 0
+    known.count++
+    if (nowMs - known.saidAtMs < this.#everyMs) return 0
+    const { count } = known
+    known.saidAtMs = nowMs
+    known.count = 0
+    return count
+  }
+
+  /** When it happens again it is said. */
+  forget(kind: string): void {
+    this.#kinds.delete(kind)
+  }
+
+  clear(): void {
+    this.#kinds.clear()
+  }
+
+  #begin(kind: string, nowMs: number): number {
+    this.#kinds.set(kind, { saidAtMs: nowMs, count: 0 })
+    return 1
+  }
+
+  #isRoom(): boolean {
+    if (this.#kinds.size < this.#kindsMax) return true
+    if (this.#everyMs === Number.POSITIVE_INFINITY) return false
+    const [oldest = ''] = this.#kinds.keys()
+    return this.#kinds.delete(oldest)
+  }
+}

@@ -8,6 +8,11 @@
  *
  * A pipe, a socket or a directory under such a name is an error: opening a pipe would wait for another process, for ever.
  * For the same reason a temporary file is always a new one: an old one is removed first, and links are not followed.
+ *
+ * A file is replaced whole: temporary name in the same directory, write, sync, rename. Until the rename the old file is
+ * untouched, so a full disk or a kill costs the new content and nothing else. `writeDurably` also syncs the directory;
+ * the one doubtful moment is when that fails after the rename: the new content is in place but may not survive a power
+ * cut. `RenamedButNotSynced` tells that case apart.
  */
 import {
   closeSync,
@@ -20,10 +25,10 @@ import {
   readFileSync,
   renameSync,
   rmSync,
-  writeFileSync,
   writeSync,
 } from 'node:fs'
-import { dirname } from 'node:path'
+import { link, open, readdir, rename, unlink } from 'node:fs/promises'
+import { basename, dirname, join } from 'node:path'
 import { Fault, isErrno, messageOf } from './errors.ts'
 
 /**
@@ -88,18 +93,68 @@ export function makeFile(path: string, content: string | Uint8Array): void {
   }
 }
 
+/** How a file is replaced. */
+export interface Replacement {
+  /** Of a new file, within what the process's mask allows. */
+  readonly mode?: number
+  /** Whether its content would survive a power cut. */
+  readonly durable?: boolean
+  /** A name in the same directory that is ours alone; `PATH.new` unless given. */
+  readonly temporary?: string
+}
+
+/** A file that takes the place of another one when it is whole; what is written until then is under another name. */
+export class FileReplacement {
+  readonly #path: string
+  readonly #temporary: string
+  readonly #durable: boolean
+  #fd: number | undefined
+
+  /** Throws the system's error. */
+  constructor(path: string, { mode = 0o600, durable = true, temporary = `${path}.new` }: Replacement = {}) {
+    rmSync(temporary, { force: true })
+    this.#path = path
+    this.#temporary = temporary
+    this.#durable = durable
+    this.#fd = openSync(temporary, 'wx', mode)
+  }
+
+  /** Throws the system's error. */
+  write(bytes: Uint8Array): void {
+    if (this.#fd === undefined) throw new Fault(`${this.#temporary} is closed`)
+    for (let at = 0; at < bytes.length; ) at += writeSync(this.#fd, bytes, at)
+  }
+
+  /** Puts it in place. Throws the system's error; `discard` then leaves everything as it was. */
+  finish(): void {
+    if (this.#durable && this.#fd !== undefined) fsyncSync(this.#fd)
+    this.#close()
+    renameSync(this.#temporary, this.#path)
+  }
+
+  discard(): void {
+    this.#close()
+    rmSync(this.#temporary, { force: true })
+  }
+
+  #close(): void {
+    const fd = this.#fd
+    this.#fd = undefined
+    if (fd !== undefined) closeSync(fd)
+  }
+}
+
 /**
- * Replaces a file whose old content serves no one, whole or not at all; whether it is `durable` when this returns is the
- * caller's choice. Throws the system's error.
+ * Replaces a file, whole or not at all; whether it is `durable` when this returns is the caller's choice. Throws the
+ * system's error.
  */
-export function replaceFile(path: string, text: string, { mode = 0o600, durable = true } = {}): void {
-  const temporary = `${path}.new`
+export function replaceFile(path: string, text: string, how: Replacement = {}): void {
+  const replacement = new FileReplacement(path, how)
   try {
-    rmSync(temporary, { force: true })
-    writeFileSync(temporary, text, { mode, flush: durable, flag: 'wx' })
-    renameSync(temporary, path)
+    replacement.write(Buffer.from(text))
+    replacement.finish()
   } catch (error) {
-    rmSync(temporary, { force: true })
+    replacement.discard()
     throw error
   }
 }
@@ -114,6 +169,86 @@ export function nameFile(temporary: string, path: string): void {
   } finally {
     closeSync(directory)
   }
+}
+
+/** The steps that can fail, so that a test can make each of them fail. */
+export interface DiskSteps {
+  /** Creates `path` (0600, must not exist), writes all of `text` and syncs it. */
+  readonly create: (path: string, text: string) => Promise<void>
+  readonly rename: (from: string, to: string) => Promise<void>
+  /** Fails with EEXIST where there is a file of that name. */
+  readonly link: (from: string, to: string) => Promise<void>
+  readonly syncDirectory: (path: string) => Promise<void>
+  readonly remove: (path: string) => Promise<void>
+}
+
+export const diskSteps: DiskSteps = {
+  async create(path, text) {
+    const file = await open(path, 'wx', 0o600)
+    try {
+      await file.writeFile(text)
+      await file.sync()
+    } finally {
+      await file.close()
+    }
+  },
+  rename,
+  link,
+  async syncDirectory(path) {
+    const directory = await open(path, 'r')
+    try {
+      await directory.sync()
+    } finally {
+      await directory.close()
+    }
+  },
+  remove: unlink,
+}
+
+/** The new content is in place, but a power cut might still bring the old one back. */
+export class RenamedButNotSynced extends Fault {}
+
+const TEMPORARY = '.tmp-'
+let serial = 0
+
+/**
+ * Replaces the file at `path` by `text` (UTF-8, mode 0600). Resolves once it would survive a power cut. Rejects with the
+ * system's error and leaves the old file, or with `RenamedButNotSynced`. Calls for one path must not overlap.
+ */
+export function writeDurably(path: string, text: string, steps: DiskSteps = diskSteps): Promise<void> {
+  return put(path, text, steps, steps.rename)
+}
+
+/** Makes the file as `writeDurably` does. Rejects with EEXIST where there is one: it stays as it is. */
+export function makeDurably(path: string, text: string, steps: DiskSteps = diskSteps): Promise<void> {
+  return put(path, text, steps, async (temporary) => {
+    await steps.link(temporary, path)
+    await steps.remove(temporary)
+  })
+}
+
+async function put(path: string, text: string, steps: DiskSteps, name: DiskSteps['rename']): Promise<void> {
+  const temporary = `${path}${TEMPORARY}${process.pid}-${++serial}`
+  try {
+    await steps.create(temporary, text)
+    await name(temporary, path)
+  } catch (error) {
+    await steps.remove(temporary).catch(() => {})
+    throw error
+  }
+  try {
+    await steps.syncDirectory(dirname(path))
+  } catch (error) {
+    throw new RenamedButNotSynced(`cannot sync ${dirname(path)}: ${messageOf(error)}`)
+  }
+}
+
+/** Removes the temporary files that killed writers of `path` left. Returns how many there were. */
+export async function removeLeftovers(path: string): Promise<number> {
+  const prefix = basename(path) + TEMPORARY
+  const names = (await readdir(dirname(path))).filter((name) => name.startsWith(prefix))
+  await Promise.all(names.map((name) => unlink(join(dirname(path), name)).catch(() => {})))
+  return names.length
 }
 
 /** Why a file cannot be opened, for the operator: with owner, mode and the command that mends it where rights are missing. */

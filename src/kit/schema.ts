@@ -26,6 +26,11 @@ export function isUuid(text: string): boolean {
   return UUID.test(text)
 }
 
+/** True for a UUID as nodes announce themselves, and as it stands in subjects: in lower case. */
+export function isNodeId(text: string): boolean {
+  return isUuid(text) && text === text.toLowerCase()
+}
+
 export type FieldType = 'string' | 'integer' | 'boolean' | 'object'
 
 export interface Field<T> {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
-import { type DiskSteps, diskSteps } from '../../src/host/durable-file.ts'
+import { type DiskSteps, diskSteps } from '../../src/kit/own-file.ts'
 import { parseMetadataBody } from '../../src/host/metadata-body.ts'
 import { type MetadataView, NodeMetadata, builtInMeta, metadataApply, metadataRead } from '../../src/host/metadata.ts'
 import { HostState } from '../../src/host/state.ts'

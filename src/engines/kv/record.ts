@@ -3,6 +3,7 @@
  * version where that is small, so that most secrets are read and written as one entry. Times are milliseconds since the
  * Unix epoch here and RFC 3339 outside.
  */
+import { formatDuration } from '../../kit/duration.ts'
 import { Fault } from '../../kit/errors.ts'
 import { Decoded } from '../decoded.ts'
 
@@ -213,12 +214,9 @@ export function versionMetadata(record: KeyRecord, version: number): Record<stri
   }
 }
 
-/** As Go writes a duration of whole seconds: `1h0m0s`. */
+/** As Go writes a duration: `1h0m0s`. Below zero it means never, and is told as one second less than none. */
 export function durationText(seconds: number): string {
-  if (seconds < 0) return '-1s'
-  const [hours, minutes, rest] = [Math.floor(seconds / 3600), Math.floor((seconds % 3600) / 60), seconds % 60]
-  if (hours > 0) return `${hours}h${minutes}m${rest}s`
-  return minutes > 0 ? `${minutes}m${rest}s` : `${rest}s`
+  return formatDuration(Math.max(-1, seconds) * 1000)
 }
 
 /** The metadata as it is shown. */

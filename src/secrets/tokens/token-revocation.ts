@@ -11,7 +11,7 @@
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import { messageOf } from '../../kit/errors.ts'
-import type { Logger } from '../../kit/log.ts'
+import { type Logger, LogOnce } from '../../kit/log.ts'
 import { encodeEntry, type TokenEntry, tokenPaths } from './token-entry.ts'
 import type { TokenStore } from './token-store.ts'
 
@@ -44,7 +44,7 @@ export class TokenRevocation {
   /** Whose remains are being removed. */
   readonly #cleaned = new Set<string>()
   #isClosed = false
-  #toldAtMs = Number.NEGATIVE_INFINITY
+  readonly #failures = new LogOnce({ everyMs: TOLD_EVERY_MS })
 
   constructor(tokens: TokenStore, logger: Logger, hooks: readonly OnRevoke[]) {
     this.#tokens = tokens
@@ -217,8 +217,7 @@ export class TokenRevocation {
   }
 
   #failed(error: unknown): void {
-    if (this.#isClosed || performance.now() - this.#toldAtMs < TOLD_EVERY_MS) return
-    this.#toldAtMs = performance.now()
+    if (this.#isClosed || this.#failures.due() === 0) return
     this.#logger.warn('what was left of revoked tokens could not be removed; it is tried again', {
       error: withoutHashes(messageOf(error)),
     })

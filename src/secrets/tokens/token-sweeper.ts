@@ -8,7 +8,7 @@
  * clock that was set wrong makes tokens refused as long as it is wrong, and does not take them away.
  */
 import { messageOf } from '../../kit/errors.ts'
-import type { Logger } from '../../kit/log.ts'
+import { type Logger, LogOnce } from '../../kit/log.ts'
 import { hasExpired, type TokenEntry, tokenPaths } from './token-entry.ts'
 import { type TokenRevocation, withoutHashes } from './token-revocation.ts'
 import type { TokenStore } from './token-store.ts'
@@ -48,7 +48,7 @@ export class TokenSweeper {
   /** Nothing is removed sooner. */
   readonly #notBeforeMs: number
   #markedAtMs = 0
-  #toldAtMs = Number.NEGATIVE_INFINITY
+  readonly #failures = new LogOnce({ everyMs: TOLD_EVERY_MS })
   #timer: NodeJS.Timeout | undefined
   #underWay: Promise<void> | undefined
 
@@ -89,8 +89,7 @@ export class TokenSweeper {
 
   /** Says it once in a while: a round is tried again every second. */
   #failed(error: unknown): void {
-    if (!this.#timer || performance.now() - this.#toldAtMs < TOLD_EVERY_MS) return
-    this.#toldAtMs = performance.now()
+    if (!this.#timer || this.#failures.due() === 0) return
     this.#logger.warn('expired tokens could not be removed; it is tried again', {
       error: withoutHashes(messageOf(error)),
     })

@@ -1,4 +1,5 @@
 /** How long a token may live: what was asked for, within what the mount, the token and its role allow. */
+import { shortDuration } from '../../kit/duration.ts'
 import { Rejection } from '../../engines/engine.ts'
 
 export interface LifeRules {
@@ -42,14 +43,6 @@ function capped(name: string, wanted: number, most: number, oldSeconds: number, 
 }
 
 function exceeded(name: string, wanted: number, most: number): string {
-  const [given, limit] = [wanted, most].map(durationText)
+  const [given, limit] = [wanted, most].map((seconds) => shortDuration(seconds * 1000))
   return `${name} of "${given}" exceeded the effective max_ttl of "${limit}"; ${name} value is capped accordingly`
-}
-
-/** Seconds as `1h30m0s` without the zeros at its end: `1h30m`. */
-export function durationText(seconds: number): string {
-  if (seconds === 0) return '0s'
-  const [hours, minutes, rest] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, seconds % 60]
-  const text = `${hours > 0 ? `${hours}h` : ''}${hours > 0 || minutes > 0 ? `${minutes}m` : ''}${rest}s`
-  return text.replace(/([hm])0s$/, '$1').replace(/h0m$/, 'h')
 }
