@@ -41,6 +41,11 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     env: { OUTPOST_WATCH_WRITES: '1000' },
     proves: 'watchers who reconnect at random are told of every one of 2,000 changes once, in order',
   },
+  'kv-many': {
+    files: ['test/engines/kv/hostile.test.ts'],
+    env: { OUTPOST_MANY_SECRETS: '10000' },
+    proves: 'a folder of 10,000 secrets and a secret of 10,000 versions are as good as small ones',
+  },
   'store-kills': {
     files: ['test/store/crash.test.ts', 'test/barrier/seal-crash.test.ts'],
     env: { CRASH_RUNS: '100' },

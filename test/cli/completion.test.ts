@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
+import { runHere } from '../helpers/command-here.ts'
 import { outpost, start, temporaryDirectory } from './outpost-process.ts'
 
 const [HAS_ZSH, HAS_FISH] = ['zsh', 'fish'].map((name) =>
@@ -12,7 +13,7 @@ const [HAS_ZSH, HAS_FISH] = ['zsh', 'fish'].map((name) =>
 async function offered(t: TestContext, shell: 'bash' | 'zsh' | 'fish', words: readonly string[], cwd?: string) {
   const directory = temporaryDirectory(t)
   const file = join(directory, 'script')
-  writeFileSync(file, (await outpost('completion', shell)).stdout)
+  writeFileSync(file, (await runHere(['completion', shell], {})).stdout)
   const programs = {
     bash: `set -u; source ${file}; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _outpost; printf '%s\n' "\${COMPREPLY[@]+"\${COMPREPLY[@]}"}"`,
     zsh: [
@@ -85,7 +86,7 @@ test('every command and every option is in each script', async () => {
     scripts.set(shell, stdout)
   }
   for (const name of names) {
-    const options = [...(await outpost('help', ...name.split(' '))).stdout.matchAll(/^ {2}-([\w-]+)/gm)]
+    const options = [...(await runHere(['help', ...name.split(' ')], {})).stdout.matchAll(/^ {2}-([\w-]+)/gm)]
     for (const [shell, script] of scripts) {
       assert.ok(script.includes(`'${name}'`), `${shell}: ${name}`)
       for (const [, option] of options) assert.ok(script.includes(option ?? ''), `${shell}: ${name} -${option}`)

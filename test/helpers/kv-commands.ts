@@ -1,7 +1,8 @@
-/** A core with versioned secrets behind a real listener, and the program's own commands as processes against it. */
+/** A core with versioned secrets behind a real listener, and the program's own commands against it. */
 import type { TestContext } from 'node:test'
 import { OUTPOST, type Running, start } from '../cli/outpost-process.ts'
 import { workDirectory } from './agent-process.ts'
+import { runHere, runsHere } from './command-here.ts'
 import { listenTo } from './core-listener.ts'
 import type { CoreWorld } from './core-world.ts'
 import { openKv } from './kv-world.ts'
@@ -12,16 +13,25 @@ export interface KvCommands {
   readonly directory: string
   /** Begins `outpost kv …`; `token` is the root token unless given, `at` another address. */
   readonly begin: (line: string, options?: { input?: string; token?: string; at?: string }) => Running
+  /** In this process where that is the same. */
   readonly run: (line: string, options?: { input?: string; token?: string }) => Running['finished']
 }
+
+const argsOf = (line: string) => ['kv', ...line.split(' ')]
 
 export async function kvCommands(t: TestContext, version: '1' | '2' = '2'): Promise<KvCommands> {
   const world = await openKv(t, version)
   const port = await listenTo(t, world)
   const directory = workDirectory(t)
-  const begin: KvCommands['begin'] = (line, { at = `http://127.0.0.1:${port}`, input = '', token } = {}) => {
-    const given = { OUTPOST_ADDR: at, OUTPOST_TOKEN: token ?? world.rootToken, HOME: directory, OUTPOST_FORMAT: '' }
-    return start(OUTPOST, ['kv', ...line.split(' ')], { env: { ...process.env, ...given }, input })
+  const environment = (at = `http://127.0.0.1:${port}`, token = world.rootToken) => {
+    return { ...process.env, OUTPOST_ADDR: at, OUTPOST_TOKEN: token, HOME: directory, OUTPOST_FORMAT: '' }
   }
-  return { world, port, directory, begin, run: (line, options) => begin(line, options).finished }
+  const begin: KvCommands['begin'] = (line, { at, input = '', token } = {}) =>
+    start(OUTPOST, argsOf(line), { env: environment(at, token), input })
+  const run: KvCommands['run'] = async (line, options = {}) => {
+    const { input = '', token } = options
+    if (runsHere(argsOf(line), input)) return await runHere(argsOf(line), environment(undefined, token))
+    return await begin(line, options).finished
+  }
+  return { world, port, directory, begin, run }
 }

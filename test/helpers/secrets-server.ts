@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 import { OUTPOST, start } from '../cli/outpost-process.ts'
 import { startAgent, workDirectory } from './agent-process.ts'
+import { runHere, runsHere } from './command-here.ts'
 
 /** The configuration of a server with secrets. */
 export function writeServer(directory: string, more = ''): string {
@@ -15,13 +16,15 @@ export function writeServer(directory: string, more = ''): string {
   return file
 }
 
-/** Runs a command against a server; `input` is its standard input. */
+/** Runs a command against a server, in this process where that is the same; `input` is its standard input. */
 export function commandsAt({ url }: { readonly url: string }, home: string) {
   const env: NodeJS.ProcessEnv = { ...process.env, OUTPOST_ADDR: url, HOME: home }
   for (const name of ['OUTPOST_TOKEN', 'NOMAD_TOKEN', 'VAULT_TOKEN', 'VAULT_FORMAT']) delete env[name]
   return async (line: string, input = '', token = '', format = 'table') => {
     const more = { OUTPOST_TOKEN: token, OUTPOST_FORMAT: format }
-    return await start(OUTPOST, line.split(' '), { env: { ...env, ...more }, input }).finished
+    const args = line.split(' ')
+    if (runsHere(args, input)) return await runHere(args, { ...env, ...more })
+    return await start(OUTPOST, args, { env: { ...env, ...more }, input }).finished
   }
 }
 

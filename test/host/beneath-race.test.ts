@@ -12,7 +12,7 @@ import { test } from 'node:test'
 import { ALLOC, type Edge, INSIDE, SECRET, startEdge } from '../helpers/edge.ts'
 import { answersIn } from '../helpers/raw-http.ts'
 
-const ATTEMPTS = Number(process.env['RACE_ATTEMPTS'] ?? 2000)
+const ATTEMPTS = Number(process.env['RACE_ATTEMPTS'] ?? 600)
 /** Requests that are sent ahead on one connection. */
 const BATCH = 100
 const OUTSIDE = 'OUTSIDE-of-every-allocation'
@@ -125,7 +125,6 @@ for (const kind of KINDS) {
       const text = JSON.stringify(counts)
       t.diagnostic(text)
       assert.ok(counts.attempts >= ATTEMPTS, text)
-      assert.ok(counts.inside > 100 && counts.refused > 100, `both states were met: ${text}`)
       assert.equal(edge.lines.filter(({ level }) => level === 'error').length, 0, 'nothing went wrong')
     })
   }
@@ -139,7 +138,10 @@ async function attack(edge: Edge, kind: Kind) {
     const path = name === 'ls' && kind.isDirectory ? kind.asked.slice(0, -2) : kind.asked
     targets.push(`/v1/client/fs/${name}/${ALLOC}?path=web/local/${path}${query}`)
   }
-  while (counts.attempts < ATTEMPTS) {
+  // On a busy machine the attacker may not have had its turn by then.
+  const isMet = () => counts.inside > 100 && counts.refused > 100
+  for (const endMs = performance.now() + 120_000; counts.attempts < ATTEMPTS || !isMet(); ) {
+    assert.ok(performance.now() < endMs, `both states were not met: ${JSON.stringify(counts)}`)
     await barrage(edge, targets, (target, status, text) => {
       counts.attempts++
       const look = /\/(ls|stat)\//.test(target)

@@ -44,5 +44,10 @@ test('large bodies share a budget, small ones and those that come later are serv
   for (const endMs = performance.now() + 20_000; status !== 200 && performance.now() < endMs; ) {
     status = (await write(30 * MiB)).status
   }
-  for (let at = 0; at < 10; at++) assert.equal((await write(30 * MiB)).status, 200)
+  // No JSON, which is found when all of it has come.
+  const body = 'a'.repeat(30 * MiB)
+  for (let at = 0; at < 10; at++) {
+    const answer = await send(port, { method: 'POST', path: '/v1/secret/data/b', headers, body })
+    assert.deepEqual([answer.status, answer.body.includes('JSON')], [400, true], answer.body.slice(0, 200))
+  }
 })

@@ -1,6 +1,6 @@
 /**
  * Everything at once over HTTP, on the same few secrets: what is promised to one caller holds whatever others do.
- * `OUTPOST_CONTENTION_ROUNDS=20` for a longer look.
+ * `OUTPOST_CONTENTION_ROUNDS=10` for a longer look.
  */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
@@ -9,8 +9,9 @@ import { Random } from '../../helpers/frames.ts'
 import { expectStatus as expect, openKv } from '../../helpers/kv-world.ts'
 import { send } from '../../helpers/openbao-replay.ts'
 
-const ROUNDS = Number(process.env['OUTPOST_CONTENTION_ROUNDS'] ?? 1)
+const ROUNDS = Number(process.env['OUTPOST_CONTENTION_ROUNDS'] ?? 0.4)
 const range = (count: number) => Array.from({ length: count }, (_, at) => at)
+const rounds = (count: number) => range(Math.ceil(count * ROUNDS))
 
 interface Answer {
   readonly status: number
@@ -102,7 +103,7 @@ test('a transaction is seen whole or not at all, by whoever reads, while others 
   ]
   const writers = range(6).map(async (writer) => {
     const random = new Random(writer)
-    for (const _ of range(25 * ROUNDS)) await move(random)
+    for (const _ of rounds(25)) await move(random)
   })
   await Promise.all(writers)
   for (const each of stop) await each()
@@ -130,10 +131,10 @@ test('a secret that is always there is always read, however short its versions l
   )
   const writers = [
     ...range(2).map(async () => {
-      for (const at of range(100 * ROUNDS)) await ask('POST', 'data/two', { data: { at } })
+      for (const at of rounds(100)) await ask('POST', 'data/two', { data: { at } })
     }),
     (async () => {
-      for (const at of range(200 * ROUNDS)) await ask('POST', 'data/one', { data: { at } })
+      for (const at of rounds(200)) await ask('POST', 'data/one', { data: { at } })
     })(),
   ]
   await Promise.all(writers)
@@ -173,7 +174,7 @@ test('each watcher is told of every commit once, in order, and of none that cann
   const watching = range(6).map(watch)
   const writers = range(8).map(async (writer) => {
     const random = new Random(writer)
-    for (const at of range(40 * ROUNDS)) {
+    for (const at of rounds(40)) {
       const name = `f/${random.between(0, 5)}`
       const operations = range(random.between(1, 3)).map((part) => ({
         op: 'put',
@@ -223,7 +224,7 @@ test('whoever is told of a change reads it at once', async (t) => {
       told++
     }
   })
-  for (const at of range(5 * ROUNDS)) {
+  for (const at of rounds(5)) {
     await Promise.all(range(100).map((each) => world.ask('POST', `secret/data/a${each % 10}`, { data: { at } })))
   }
   await stop()
@@ -246,7 +247,7 @@ test('what is written to a secret that is moved to and fro is somewhere, once', 
     }),
   )
   const writers = range(6).map(async (writer) => {
-    for (const at of range(40 * ROUNDS)) {
+    for (const at of rounds(40)) {
       const value = `${writer}-${at}`
       const { status, text } = await ask('POST', `data/${names[(writer + at) % 2] ?? ''}`, { data: { value } })
       assert.equal(status, 200, text)
@@ -278,7 +279,7 @@ test('what was destroyed stays so, whoever brings versions back at the same time
     assert.equal((await ask('POST', `destroy/${name}`, { versions })).status, 204)
     for (const version of versions) assert.equal((await ask('GET', `data/${name}?version=${version}`)).status, 404)
   }
-  for (const round of range(4 * ROUNDS)) {
+  for (const round of rounds(4)) {
     for (const name of names) for (const _ of range(4)) await ask('POST', `data/${name}`, { data: { round } })
     const last = 4 * (round + 1)
     const versions = range(4).map((at) => last - at)
@@ -321,7 +322,7 @@ for (const version of ['1', '2'] as const) {
       }),
     )
     const writers = range(8).map(async (writer) => {
-      for (const at of range(40 * ROUNDS)) {
+      for (const at of rounds(40)) {
         const name = `${at}-${writer}`
         await ask('POST', `${data}/${name}`, body(at))
         written.add(name)
@@ -356,7 +357,7 @@ test('of those who write a secret that runs out none reads what has run out', as
     ),
   ]
   const writers = range(3).map(async (writer) => {
-    for (const at of range(40 * ROUNDS)) {
+    for (const at of rounds(40)) {
       const name = writer === 0 ? 'a' : 'b'
       const { data } = await ask('POST', `data/${name}`, { data: { at } })
       if (at % 4 === 0) await ask('POST', `undelete/${name}`, { versions: [data['version']] })
