@@ -81,6 +81,12 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     env: { TAIL_RUNS: '3000' },
     proves: 'followers of logs that are rotated, truncated and removed at random lose and repeat nothing',
   },
+  'fast-tails': {
+    files: ['test/system/tail-survives.test.ts'],
+    env: { OUTPOST_TAIL_MIB: '256' },
+    proves:
+      'followers of a log that is written at full speed, and 20 more at once, get every byte once across rotations',
+  },
   'path-races': {
     files: ['test/host/beneath-race.test.ts'],
     env: { RACE_ATTEMPTS: '10000' },
@@ -98,7 +104,7 @@ const RUNS: Readonly<Record<string, LongRun>> = {
   },
   chaos: {
     files: ['test/system/cluster-chaos.test.ts'],
-    env: { CHAOS_SECONDS: '120', CHAOS_SEED: String(Date.now() % 1e9) },
+    env: { CHAOS_SECONDS: '120', OUTPOST_TIMINGS: '{}', CHAOS_SEED: String(Date.now() % 1e9) },
     proves: 'followers through servers lose nothing while processes and NATS are killed and frozen at random',
   },
   'http-fuzz': {

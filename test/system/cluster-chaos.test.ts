@@ -3,8 +3,10 @@
  * lost, nothing repeated, and nothing is left behind. `CHAOS_SECONDS=120` is the whole of what is promised.
  *
  * Mishaps are dealt like cards: each kind comes before any comes again, and a run lasts for one whole deck at least. Their
- * order and length are the same in each run, and others with another `CHAOS_SEED`, or with `CHAOS_SEED=random`.
+ * order and length are the same in each run, and others with another `CHAOS_SEED`, or with `CHAOS_SEED=random`. Silences, beats
+ * and so mishaps are short, unless `OUTPOST_TIMINGS={}`.
  */
+import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
@@ -13,24 +15,28 @@ import { test, type TestContext } from 'node:test'
 import { setTimeout as delay } from 'node:timers/promises'
 import { join } from 'node:path'
 import { allocIdOf, type ClusterWorld, type Member, startCluster } from '../helpers/cluster.ts'
+import { TIMINGS } from '../../src/cluster/timings.ts'
+import { eventually } from '../helpers/edge.ts'
 import { LineChecker } from '../helpers/line-checker.ts'
 import { OUTPOST } from '../helpers/restarting-agent.ts'
+import { isSaved } from '../helpers/saved-roster.ts'
 import { ResumingClient } from '../helpers/resuming-client.ts'
 import { SteadyWriter } from '../helpers/steady-writer.ts'
 import { until } from '../host/host-fixture.ts'
 
-const SECONDS = Number(process.env['CHAOS_SECONDS'] ?? 20)
+const SECONDS = Number(process.env['CHAOS_SECONDS'] ?? 10)
 const GIVEN_SEED = process.env['CHAOS_SEED'] ?? '76257'
 const SEED = GIVEN_SEED === 'random' ? Date.now() % 100_000 : Number(GIVEN_SEED)
 /** What a server says of a node that is not there, or while it reaches nobody itself. */
 const BEARABLE = [404, 429, 502, 503, 504]
 const PATIENCE_MS = 60_000
 /** Longer than a process is borne that says nothing. */
-const LONG_MS = 9000
+const LONG_MS = 1.3 * TIMINGS.giveUpMs
+/** Of the other mishaps, and of the rests between them: shorter and longer than each of the times that matter. */
+const DOWN_MAX_MS = 0.22 * TIMINGS.giveUpMs
+const REST_MAX_MS = 0.36 * TIMINGS.giveUpMs
 /** Mishaps until each kind has come. */
 const DECK = 11
-/** What a server knows is on its disk by then. */
-const SAVED_MS = 1500
 const MEMORY_MIB_MAX = 300
 /** Descriptors that may differ between two moments of an idle process. */
 const DESCRIPTORS_SLACK = 6
@@ -172,13 +178,17 @@ test(`${SECONDS} s of mishaps, seed ${SEED}`, { timeout: SECONDS * 1000 + 300_00
   )
   const broken = () => followers.map((each) => each.broken()).find((fault) => fault !== undefined)
   await until(() => followers.every((each) => each.bytes() > 0), PATIENCE_MS)
-  await delay(SAVED_MS)
+  const nodes = world.hosts.map(({ member }) => member.nodeId)
+  await eventually(
+    () => world.servers.every(({ dataDir }) => isSaved(dataDir, { nodes })),
+    'the servers have written what they know',
+  )
   const endMs = performance.now() + SECONDS * 1000
   const story: string[] = []
   for (const mishap of mishaps(world, members, random)) {
     if (broken() !== undefined || (story.length >= DECK && performance.now() > endMs)) break
-    story.push(await mishap(random() * 1500))
-    await delay(random() * 2500)
+    story.push(await mishap(random() * DOWN_MAX_MS))
+    await delay(random() * REST_MAX_MS)
   }
   writer.stop()
   const written = writer.digest()

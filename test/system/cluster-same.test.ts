@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
-import { test, type TestContext } from 'node:test'
+import { test } from 'node:test'
 import { type ClusterWorld, ROOT_TOKEN, startCluster } from '../helpers/cluster.ts'
 import { type Answer, answersIn, ask, raw } from '../helpers/raw-http.ts'
 
@@ -131,57 +131,61 @@ async function compare(world: ClusterWorld, request: Request, what: string, ...l
   return direct
 }
 
-const worldOf = (t: TestContext) => startCluster(t, { servers: 2, hosts: 2, acl: ACL, hostAcl: HOST_ACL })
+test('calls through others are answered as the node answers them', { timeout: 300_000 }, async (suite) => {
+  const world = await startCluster(suite, { servers: 2, hosts: 2, acl: ACL, hostAcl: HOST_ACL })
 
-test('every endpoint answers alike and decides alike, for every policy', { timeout: 240_000 }, async (t) => {
-  const world = await worldOf(t)
-  const { member, allocId } = world.host()
-  const callers: [string, string[]][] = [
-    ['root', [`X-Nomad-Token: ${ROOT_TOKEN}`]],
-    ['nobody', []],
-    ['an unknown token', ['X-Nomad-Token: nobody-knows-me']],
-    ...Object.keys(POLICIES).map((name): [string, string[]] => [name, [`Authorization: Bearer ${tokenOf(name)}`]]),
-  ]
-  const seen = new Set<number>()
-  for (const [name, request] of Object.entries(requestsFor(allocId, member.nodeId))) {
-    for (const [caller, lines] of callers) {
-      const { status } = await compare(world, request, `${name} as ${caller}`, ...lines)
-      seen.add(status)
-      if (caller === 'an unknown token') assert.ok([400, 403, 405].includes(status), name)
+  await suite.test('every endpoint answers alike and decides alike, for every policy', async () => {
+    const { member, allocId } = world.host()
+    const callers: [string, string[]][] = [
+      ['root', [`X-Nomad-Token: ${ROOT_TOKEN}`]],
+      ['nobody', []],
+      ['an unknown token', ['X-Nomad-Token: nobody-knows-me']],
+      ...Object.keys(POLICIES).map((name): [string, string[]] => [name, [`Authorization: Bearer ${tokenOf(name)}`]]),
+    ]
+    const seen = new Set<number>()
+    for (const [name, request] of Object.entries(requestsFor(allocId, member.nodeId))) {
+      for (const [caller, lines] of callers) {
+        const { status } = await compare(world, request, `${name} as ${caller}`, ...lines)
+        seen.add(status)
+        if (caller === 'an unknown token') assert.ok([400, 403, 405].includes(status), name)
+      }
     }
-  }
-  for (const status of [200, 400, 403, 404, 405, 409])
-    assert.ok(seen.has(status), `nothing was answered with ${status}`)
-})
+    for (const status of [200, 400, 403, 404, 405, 409])
+      assert.ok(seen.has(status), `nothing was answered with ${status}`)
+  })
 
-test('gzip, JSON for who asks for it, conditional forms and long answers are the same', async (t) => {
-  const world = await worldOf(t)
-  const { member, allocId } = world.host()
-  const requests = requestsFor(allocId, member.nodeId)
-  const as = `X-Nomad-Token: ${ROOT_TOKEN}`
-  for (const name of ['ls', 'stat', 'cat', 'logs', 'logs plain', 'metadata', 'no such file', 'head']) {
-    for (const line of ['Accept-Encoding: gzip', 'Accept: application/json', 'Range: bytes=2-5', 'Origin: http://x']) {
-      const request = requests[name]
-      assert.ok(request)
-      await compare(world, request, `${name} with ${line}`, as, line)
+  await suite.test('gzip, JSON for who asks for it, conditional forms and long answers are the same', async () => {
+    const { member, allocId } = world.host()
+    const requests = requestsFor(allocId, member.nodeId)
+    const as = `X-Nomad-Token: ${ROOT_TOKEN}`
+    for (const name of ['ls', 'stat', 'cat', 'logs', 'logs plain', 'metadata', 'no such file', 'head']) {
+      for (const line of [
+        'Accept-Encoding: gzip',
+        'Accept: application/json',
+        'Range: bytes=2-5',
+        'Origin: http://x',
+      ]) {
+        const request = requests[name]
+        assert.ok(request)
+        await compare(world, request, `${name} with ${line}`, as, line)
+      }
     }
-  }
-})
+  })
 
-test('a node or an allocation that is not there is said at once, in the same words', async (t) => {
-  const world = await worldOf(t)
-  const as = `X-Nomad-Token: ${ROOT_TOKEN}`
-  const nobody = 'c1a57e00-ffff-4fff-8fff-ffffffffffff'
-  const through = (target: string) => ask(world.server().port, 'GET', target, as)
-  const cases: [string, number, string][] = [
-    [`/v1/client/stats?node_id=${nobody}`, 404, `Unknown node ${nobody}`],
-    ['/v1/client/stats', 400, 'No local Node and node_id not provided'],
-    ['/v1/client/metadata?node_id=c1a57e00', 400, 'node lookup failed: '],
-    [`/v1/client/fs/ls/${nobody}`, 404, `Unknown allocation "${nobody}"`],
-  ]
-  for (const [target, status, text] of cases) {
-    const answer = await through(target)
-    assert.equal(answer.status, status, target)
-    assert.ok(answer.body.toString().startsWith(text), `${target}: ${answer.body.toString()}`)
-  }
+  await suite.test('a node or an allocation that is not there is said at once, in the same words', async () => {
+    const as = `X-Nomad-Token: ${ROOT_TOKEN}`
+    const nobody = 'c1a57e00-ffff-4fff-8fff-ffffffffffff'
+    const through = (target: string) => ask(world.server().port, 'GET', target, as)
+    const cases: [string, number, string][] = [
+      [`/v1/client/stats?node_id=${nobody}`, 404, `Unknown node ${nobody}`],
+      ['/v1/client/stats', 400, 'No local Node and node_id not provided'],
+      ['/v1/client/metadata?node_id=c1a57e00', 400, 'node lookup failed: '],
+      [`/v1/client/fs/ls/${nobody}`, 404, `Unknown allocation "${nobody}"`],
+    ]
+    for (const [target, status, text] of cases) {
+      const answer = await through(target)
+      assert.equal(answer.status, status, target)
+      assert.ok(answer.body.toString().startsWith(text), `${target}: ${answer.body.toString()}`)
+    }
+  })
 })

@@ -14,7 +14,6 @@ import {
 import { get, type IncomingMessage } from 'node:http'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { setTimeout as delay } from 'node:timers/promises'
 import { type Host, startCluster } from '../helpers/cluster.ts'
 import { MessageClient } from '../helpers/message-client.ts'
 import { TailClient } from '../helpers/tail-client.ts'
@@ -22,7 +21,7 @@ import { until } from '../host/host-fixture.ts'
 
 const MIB = 2 ** 20
 /** Twenty readers who stop could hold far more of it than the processes may grow by. */
-const LARGE_MIB = Number(process.env['OUTPOST_STREAM_MIB'] ?? 256)
+const LARGE_MIB = Number(process.env['OUTPOST_STREAM_MIB'] ?? 128)
 
 function logsPath(host: Host, more: string): string {
   return `/v1/client/fs/logs/${host.allocId}?task=web&type=stdout&${more}`
@@ -66,115 +65,115 @@ async function digest(url: string): Promise<string> {
   return hash.digest('hex')
 }
 
-test('follows, cursors and WebSockets work through any server and any agent', { timeout: 240_000 }, async (t) => {
-  const world = await startCluster(t, { servers: 2, hosts: 2 })
-  const host = world.host()
-  const through = [world.server().url, world.server(1).url, world.host(1).member.url]
-  writeFileSync(logFile(host), 'one\n')
-  for (const url of through) {
-    const framed = new TailClient(`${url}${logsPath(host, 'follow=true&origin=start&cursor=')}`)
-    const plain = new TailClient(`${url}${logsPath(host, 'follow=true&origin=start&plain=true')}`, { framed: false })
-    const before = readFileSync(logFile(host), 'latin1')
-    for (const client of [framed, plain]) await client.until(() => client.text === before)
-    appendFileSync(logFile(host), 'two\n')
-    for (const client of [framed, plain]) {
-      await client.until(() => client.text === `${before}two\n`)
-      client.destroy()
+test('streams through servers', { timeout: 300_000 }, async (suite) => {
+  const world = await startCluster(suite, { servers: 2, hosts: 2 })
+
+  await suite.test('a large file to readers who stop: no process holds it, and others are unhurt', async () => {
+    const host = world.host()
+    const file = join(host.directory, 'alloc/data/big')
+    const expected = writeLarge(file, LARGE_MIB)
+    const path = `/v1/client/fs/cat/${host.allocId}?path=alloc/data/big`
+    const processes = [world.server(), host.member]
+    // Once at full speed, which also shows what the processes need for it.
+    assert.equal(await digest(`${world.server().url}${path}`), expected)
+    const before = processes.map((each) => each.rssMiB())
+    const slow = await Promise.all(Array.from({ length: 20 }, () => open(`${world.server().url}${path}`)))
+    await until(() => slow.every(({ socket }) => socket.bytesRead > 0))
+    assert.equal(await digest(`${world.server().url}${path}`), expected)
+    writeFileSync(logFile(host), 'a line\n')
+    const follower = new TailClient(`${world.server().url}${logsPath(host, 'follow=true&origin=start')}`)
+    await follower.until(() => follower.text === 'a line\n')
+    follower.destroy()
+    for (const [at, each] of processes.entries()) {
+      const grown = each.rssMiB() - (before[at] ?? 0)
+      assert.ok(grown < 150, `${each.name} has grown by ${grown} MiB`)
     }
-    const { cursor = '' } = framed
-    assert.notEqual(cursor, '')
-    appendFileSync(logFile(host), 'three\n')
-    const path = logsPath(host, `follow=true&cursor=${encodeURIComponent(cursor)}`)
-    const resumed = new TailClient(`${url}${path}`)
-    await resumed.until(() => resumed.text === 'three\n')
-    resumed.destroy()
-    const socket = new MessageClient({ port: Number(new URL(url).port), path })
-    await socket.until('its frames', ({ texts }) => texts.some((text) => JSON.parse(text).Data !== undefined))
-    const [frame] = socket.texts.map((text) => JSON.parse(text)).filter(({ Data }) => Data !== undefined)
-    assert.equal(Buffer.from(frame.Data, 'base64').toString(), 'three\n')
+    for (const response of slow) response.destroy()
+    await until(() => !openFiles(host.member.pid).includes(file))
+  })
+
+  await suite.test('a thousand followers through a server', async (t) => {
+    const host = world.host(1)
+    writeFileSync(logFile(host), 'first\n')
+    const processes = [world.server(1), host.member]
+    const before = processes.map((each) => ({ descriptors: each.descriptors(), rss: each.rssMiB() }))
+    const followers: TailClient[] = []
+    for (let batch = 0; batch < 20; batch++) {
+      for (let each = 0; each < 50; each++) {
+        const plain = each % 2 === 1
+        const url = `${world.server(1).url}${logsPath(host, `follow=true&origin=start&plain=${plain}`)}`
+        followers.push(new TailClient(url, { framed: !plain }))
+      }
+      await until(() => followers.every(({ status, ended }) => status !== undefined || ended !== undefined), 60_000)
+    }
+    t.after(() => followers.forEach((each) => each.destroy()))
+    const [one, other] = [followers[0], followers[1]]
+    assert.ok(one && other)
+    let expected = 'first\n'
+    for (let line = 0; line < 20; line++) {
+      appendFileSync(logFile(host), `line ${line}\n`)
+      expected += `line ${line}\n`
+      await until(() => [one, other].every((each) => each.bytes >= expected.length || each.ended !== undefined))
+    }
+    await until(() => followers.every(({ bytes, ended }) => bytes >= expected.length || ended !== undefined), 60_000)
+    for (const each of followers) {
+      assert.equal(each.ended, undefined)
+      assert.equal(each.text, expected)
+    }
+    for (const [at, each] of processes.entries()) {
+      const grown = each.rssMiB() - (before[at]?.rss ?? 0)
+      assert.ok(grown < 300, `${each.name} has grown by ${grown} MiB`)
+    }
+    // The node reads the file once for all of them.
+    assert.ok(host.member.descriptors() - (before[1]?.descriptors ?? 0) < 20)
+    followers.forEach((each) => each.destroy())
+    for (const [at, each] of processes.entries()) {
+      await until(() => each.descriptors() <= (before[at]?.descriptors ?? 0) + 4, 30_000)
+    }
+  })
+
+  await suite.test('follows, cursors and WebSockets work through any server and any agent', async () => {
+    const host = world.host()
+    const through = [world.server().url, world.server(1).url, world.host(1).member.url]
+    writeFileSync(logFile(host), 'one\n')
+    for (const url of through) {
+      const framed = new TailClient(`${url}${logsPath(host, 'follow=true&origin=start&cursor=')}`)
+      const plain = new TailClient(`${url}${logsPath(host, 'follow=true&origin=start&plain=true')}`, { framed: false })
+      const before = readFileSync(logFile(host), 'latin1')
+      for (const client of [framed, plain]) await client.until(() => client.text === before)
+      appendFileSync(logFile(host), 'two\n')
+      for (const client of [framed, plain]) {
+        await client.until(() => client.text === `${before}two\n`)
+        client.destroy()
+      }
+      const { cursor = '' } = framed
+      assert.notEqual(cursor, '')
+      appendFileSync(logFile(host), 'three\n')
+      const path = logsPath(host, `follow=true&cursor=${encodeURIComponent(cursor)}`)
+      const resumed = new TailClient(`${url}${path}`)
+      await resumed.until(() => resumed.text === 'three\n')
+      resumed.destroy()
+      const socket = new MessageClient({ port: Number(new URL(url).port), path })
+      await socket.until('its frames', ({ texts }) => texts.some((text) => JSON.parse(text).Data !== undefined))
+      const [frame] = socket.texts.map((text) => JSON.parse(text)).filter(({ Data }) => Data !== undefined)
+      assert.equal(Buffer.from(frame.Data, 'base64').toString(), 'three\n')
+      socket.socket.destroy()
+    }
+  })
+
+  await suite.test('large frames over WebSocket through a server: each message is one frame', async () => {
+    const host = world.host()
+    const expected = writeLarge(logFile(host), 4)
+    const path = logsPath(host, 'follow=false')
+    const socket = new MessageClient({ port: world.server().port, path })
+    const { code } = await socket.close()
+    assert.equal(code, 1000)
+    const hash = createHash('sha256')
+    for (const text of socket.texts) {
+      const { Data } = JSON.parse(text)
+      if (Data !== undefined) hash.update(Buffer.from(Data, 'base64'))
+    }
+    assert.equal(hash.digest('hex'), expected)
     socket.socket.destroy()
-  }
-})
-
-test('large frames over WebSocket through a server: each message is one frame', { timeout: 240_000 }, async (t) => {
-  const world = await startCluster(t, { hosts: 1 })
-  const host = world.host()
-  const expected = writeLarge(logFile(host), 4)
-  const path = logsPath(host, 'follow=false')
-  const socket = new MessageClient({ port: world.server().port, path })
-  const { code } = await socket.close()
-  assert.equal(code, 1000)
-  const hash = createHash('sha256')
-  for (const text of socket.texts) {
-    const { Data } = JSON.parse(text)
-    if (Data !== undefined) hash.update(Buffer.from(Data, 'base64'))
-  }
-  assert.equal(hash.digest('hex'), expected)
-  socket.socket.destroy()
-})
-
-test('a large file to readers who stop: no process holds it, and others are unhurt', {
-  timeout: 240_000,
-}, async (t) => {
-  const world = await startCluster(t, { hosts: 1 })
-  const host = world.host()
-  const file = join(host.directory, 'alloc/data/big')
-  const expected = writeLarge(file, LARGE_MIB)
-  const path = `/v1/client/fs/cat/${host.allocId}?path=alloc/data/big`
-  const processes = [world.server(), host.member]
-  // Once at full speed, which also shows what the processes need for it.
-  assert.equal(await digest(`${world.server().url}${path}`), expected)
-  const before = processes.map((each) => each.rssMiB())
-  const slow = await Promise.all(Array.from({ length: 20 }, () => open(`${world.server().url}${path}`)))
-  await delay(3000)
-  assert.equal(await digest(`${world.server().url}${path}`), expected)
-  writeFileSync(logFile(host), 'a line\n')
-  const follower = new TailClient(`${world.server().url}${logsPath(host, 'follow=true&origin=start')}`)
-  await follower.until(() => follower.text === 'a line\n')
-  follower.destroy()
-  for (const [at, each] of processes.entries()) {
-    const grown = each.rssMiB() - (before[at] ?? 0)
-    assert.ok(grown < 150, `${each.name} has grown by ${grown} MiB`)
-  }
-  for (const response of slow) response.destroy()
-  await until(() => !openFiles(host.member.pid).includes(file))
-})
-
-test('a thousand followers through a server', { timeout: 240_000 }, async (t) => {
-  const world = await startCluster(t, { hosts: 1 })
-  const host = world.host()
-  writeFileSync(logFile(host), 'first\n')
-  const processes = [world.server(), host.member]
-  const before = processes.map((each) => ({ descriptors: each.descriptors(), rss: each.rssMiB() }))
-  const followers: TailClient[] = []
-  for (let batch = 0; batch < 20; batch++) {
-    for (let each = 0; each < 50; each++) {
-      const plain = each % 2 === 1
-      const url = `${world.server().url}${logsPath(host, `follow=true&origin=start&plain=${plain}`)}`
-      followers.push(new TailClient(url, { framed: !plain }))
-    }
-    await until(() => followers.every(({ status, ended }) => status !== undefined || ended !== undefined), 60_000)
-  }
-  t.after(() => followers.forEach((each) => each.destroy()))
-  let expected = 'first\n'
-  for (let line = 0; line < 20; line++) {
-    appendFileSync(logFile(host), `line ${line}\n`)
-    expected += `line ${line}\n`
-    await delay(50)
-  }
-  await until(() => followers.every(({ bytes, ended }) => bytes >= expected.length || ended !== undefined), 60_000)
-  for (const each of followers) {
-    assert.equal(each.ended, undefined)
-    assert.equal(each.text, expected)
-  }
-  for (const [at, each] of processes.entries()) {
-    const grown = each.rssMiB() - (before[at]?.rss ?? 0)
-    assert.ok(grown < 300, `${each.name} has grown by ${grown} MiB`)
-  }
-  // The node reads the file once for all of them.
-  assert.ok(host.member.descriptors() - (before[1]?.descriptors ?? 0) < 20)
-  followers.forEach((each) => each.destroy())
-  for (const [at, each] of processes.entries()) {
-    await until(() => each.descriptors() <= (before[at]?.descriptors ?? 0) + 4, 30_000)
-  }
+  })
 })
