@@ -6,6 +6,7 @@ import type { Config } from './config/load.ts'
 import { unencryptedServers } from './config/nats-exposure.ts'
 import type { Cluster } from './daemon-cluster.ts'
 import type { SecretsCore } from './secrets/core.ts'
+import type { FileFault } from './store/store.ts'
 
 /** In which part of its life the process is. */
 export type Phase = 'starting' | 'started' | 'stopping'
@@ -16,6 +17,8 @@ export interface ReadinessParts {
   readonly disk: DiskSpace
   readonly cluster: Cluster | undefined
   readonly core: SecretsCore | undefined
+  /** What is wrong with the files of the core's database. */
+  readonly fileFault: () => FileFault | undefined
 }
 
 const MIB = 1 << 20
@@ -30,11 +33,12 @@ export function dataDirectories({ client, dataDir, server }: Config): string[] {
 }
 
 /** Audit and disaster recovery have no part in it yet: their checks come with them. */
-export function checksOf({ cluster, config, core, disk, phase }: ReadinessParts): Check[] {
+export function checksOf({ cluster, config, core, disk, fileFault, phase }: ReadinessParts): Check[] {
   return [
     { name: 'listening', now: () => listening(phase()) },
     { name: 'disk', now: () => diskState(disk) },
     ...(cluster && config.nats ? [{ name: 'nats', now: () => natsState(cluster) }] : []),
+    ...(core ? [{ name: 'storage', now: () => storageState(fileFault()) }] : []),
     ...(core ? [{ name: 'seal', now: () => sealState(core) }] : []),
     ...(cluster?.roster && config.nats ? [{ name: 'roster', now: () => rosterState(cluster) }] : []),
   ]
@@ -53,6 +57,10 @@ function diskState(disk: DiskSpace): Outcome {
 
 function natsState({ connection }: Cluster): Outcome {
   return connection.isConnected ? { ok: true, reason: 'connected' } : { ok: false, reason: 'not connected to NATS' }
+}
+
+function storageState(fault: FileFault | undefined): Outcome {
+  return fault ? { ok: false, reason: fault.summary } : { ok: true, reason: 'the database is in its place' }
 }
 
 /** As `sys/health` has it. */

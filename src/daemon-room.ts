@@ -44,7 +44,14 @@ export function startRoom(parts: RoomParts): AgentRoom {
   const { config, host, log, logger, now, secrets, version } = parts
   const nodeId = host?.nodeId ?? ''
   const disk = new DiskSpace(dataDirectories(config))
-  const checks = checksOf({ config, phase: () => now.phase, disk, cluster: parts.cluster, core: secrets?.core })
+  const checks = checksOf({
+    config,
+    phase: () => now.phase,
+    disk,
+    cluster: parts.cluster,
+    core: secrets?.core,
+    fileFault: () => secrets?.fileFault,
+  })
   return startAgentRoom({
     facts: {
       client: config.client.enabled,

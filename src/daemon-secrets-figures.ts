@@ -145,6 +145,12 @@ export class SecretsFigures {
         'Commits that failed: a full or failing disk, or a commit before them failed.',
         failed,
       ),
+      single(
+        'gauge',
+        'outpost.store.displaced',
+        'A file of the database was moved, replaced or cut while it was open: 1 while commits are refused for it, else 0.',
+        Number(store.fault !== undefined),
+      ),
       ...gaugeOf('outpost.store.bytes', 'Size of the database with its write-ahead log.', () => store.fileBytes),
       ...gaugeOf('outpost.store.log_bytes', 'Size of the replication log in the database.', () => store.logBytes),
       ...gaugeOf('outpost.store.disk_free_bytes', 'Space left where the database is.', () => freeBytes),

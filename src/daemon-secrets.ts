@@ -30,7 +30,7 @@ import { systemEngine } from './secrets/system/system.ts'
 import { tokenEngine } from './secrets/tokens/token-engine.ts'
 import { restoreSnapshot, saveSnapshot } from './store/snapshot.ts'
 import { SeenPosition } from './store/seen-position.ts'
-import { SqliteStore } from './store/store.ts'
+import { type FileFault, SqliteStore } from './store/store.ts'
 
 /** Between two looks at whether there is something to do. */
 const TICK_MS = 5000
@@ -91,6 +91,10 @@ export class SecretsRoom {
       const which = error instanceof RolledBack ? { entry: error.path, kind: error.kind } : {}
       logger.error('the database was changed by another program', { ...which, error: error.message })
     }
+    store.onFault = (fault) => {
+      if (fault) logger.error('the database is not as this server left it', { error: fault.text })
+      else logger.info('the database is in its place again, commits go on')
+    }
     this.#store = store
     this.#logger = logger
     this.#seen = new SeenPosition(store)
@@ -124,6 +128,11 @@ export class SecretsRoom {
       restore: (input, wanted) => restoreSnapshot(store, input, wanted),
       onSaved: () => this.figures.snapshotSaved(),
     })
+  }
+
+  /** What is wrong with the files of the database; commits are refused meanwhile. */
+  get fileFault(): FileFault | undefined {
+    return this.#store.fault
   }
 
   /** The key lies beside the data: what `-dev` promises is to work, not to keep secrets from who can read its files. */

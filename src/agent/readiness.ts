@@ -23,7 +23,7 @@ export interface Outcome {
 }
 
 export interface Check {
-  /** `listening`, `disk`, `nats`, `seal`, `roster`. */
+  /** `listening`, `disk`, `nats`, `storage`, `seal`, `roster`. */
   readonly name: string
   readonly now: () => Outcome
 }
@@ -73,7 +73,7 @@ export class Readiness {
 
   report(): ReadinessReport {
     const checks = this.#options.checks.map(({ name, now }) => {
-      const { ok, reason } = now()
+      const { ok, reason } = outcomeOf(now)
       return { name, state: ok ? ('ok' as const) : ('failing' as const), reason }
     })
     return { ready: checks.every(({ state }) => state === 'ok'), checks, warnings: this.#options.warnings() }
@@ -130,6 +130,15 @@ export class Readiness {
         points: checks.map(({ name, state }) => ({ labels: { check: name }, value: Number(state === 'ok') })),
       },
     ]
+  }
+}
+
+/** What a check cannot find out is a fault of its own: the others, and who asks, go on. */
+function outcomeOf(now: () => Outcome): Outcome {
+  try {
+    return now()
+  } catch {
+    return { ok: false, reason: 'cannot be told, the log of the server says why' }
   }
 }
 

@@ -39,7 +39,7 @@ export class WrongKey extends Fault {}
 
 /** Whether a commit came at a bad time and was refused for that alone: later, or from the next process, it may pass. */
 export function isUntimely(error: unknown): error is StoreError {
-  return error instanceof StoreError && (error.kind === 'busy' || error.kind === 'closed')
+  return error instanceof StoreError && ['busy', 'closed', 'displaced'].includes(error.kind)
 }
 
 /** Whether a commit was refused because the disk is full. */
@@ -76,6 +76,7 @@ export class Barrier {
   /** Plaintexts by their ciphertexts, for as long as the store still has those in memory. */
   #opened = new WeakMap<Uint8Array, Buffer>()
   readonly #guard: EntryGuard
+  #wasInitialised = false
   /** The ring has a key that the ring in the store lacks: it is written with the next batch. */
   #isRingUnsaved = false
 
@@ -90,7 +91,14 @@ export class Barrier {
 
   /** True once there is a keyring, opened or not. */
   get isInitialised(): boolean {
-    return this.#store.get(KEYRING_PATH) !== undefined
+    try {
+      this.#wasInitialised = this.#store.get(KEYRING_PATH) !== undefined
+      return this.#wasInitialised
+    } catch (error) {
+      // A database that was cut under the process: probes and figures must go on telling that.
+      if (this.#wasInitialised) return true
+      throw error
+    }
   }
 
   get isSealed(): boolean {

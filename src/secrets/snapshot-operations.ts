@@ -9,7 +9,7 @@
  * by whichever of the two; both are decided in the same turn. One that is cut short leaves the server uninitialised.
  */
 import { PassThrough, Readable } from 'node:stream'
-import { isOutOfSpace } from '../barrier/barrier.ts'
+import { isOutOfSpace, isUntimely } from '../barrier/barrier.ts'
 import { KEY_PATHS } from '../barrier/seal.ts'
 import { denied } from '../engines/engine.ts'
 import { Fault, Refusal, sealed } from '../kit/errors.ts'
@@ -86,6 +86,7 @@ async function admitted(
     if (!isAllowed) throw denied()
   } catch (error) {
     if (isOutOfSpace(error)) throw new Refusal('insufficient_storage', error.message)
+    if (isUntimely(error)) throw new Refusal('unavailable', error.message)
     throw error
   }
 }

@@ -23,7 +23,7 @@ const BUSY_TIMEOUT_MS = 5000
  * Entries are found by names that lie anywhere in the index, so a commit writes about one page for each of them: small
  * ones write less. Smaller still, a secret of 1 KiB would leave a third of its pages empty.
  */
-const PAGE_BYTES = 4096
+export const PAGE_BYTES = 4096
 /** Of the write-ahead log, before what is in it is put in its place: what that costs holds up one commit. */
 const CHECKPOINT_PAGES = 1024
 const HEADER_BYTES = 100

@@ -73,6 +73,7 @@ export async function saveSnapshot(
   out: Writable,
   { onProgress, signal }: SnapshotOptions = {},
 ): Promise<SnapshotMeta> {
+  refuseDisplaced(store)
   return withCopy(store.path, async (fd, copied) => {
     const gzip = createGzip({ level: constants.Z_NO_COMPRESSION, chunkSize: CHUNK_BYTES })
     await pipeline(archiveOf(copied, fd, onProgress), gzip, out, { ...(signal && { signal }) })
@@ -99,6 +100,7 @@ export async function restoreSnapshot(
     inTurn = (replace) => replace(),
   }: RestoreOptions = {},
 ): Promise<SnapshotMeta> {
+  refuseDisplaced(store)
   return withSpaceSaid(store.path, async (fd) => {
     const receiver = new Receiver(fd, onProgress, (meta) => {
       if (force || meta.clusterId === store.clusterId || store.isEmpty) return
@@ -118,6 +120,11 @@ export async function restoreSnapshot(
     await inTurn(() => store.restore(fd, { meta, sha256, requires }, onReplaced))
     return meta
   })
+}
+
+/** The copy is made by another connection, which would open what has the name now. */
+function refuseDisplaced({ fault }: SqliteStore): void {
+  if (fault) throw new Refusal('unavailable', fault.text)
 }
 
 function aborted(signal: AbortSignal): Promise<never> {

@@ -3,9 +3,12 @@ import { Fault } from '../kit/errors.ts'
 
 /**
  * `full` no space · `failed` the disk or the writer · `fenced` another epoch rules by now · `busy` too much is queued
- * already · `closed`. A commit that was queued behind one that failed has the kind of that one.
+ * already · `closed` · `displaced` the files of the database were moved, replaced or cut (`file-guard.ts`). A commit that was queued behind one that failed has the kind of that one.
  */
-export type StoreErrorKind = 'full' | 'failed' | 'fenced' | 'busy' | 'closed'
+export type StoreErrorKind = 'full' | 'failed' | 'fenced' | 'busy' | 'closed' | 'displaced'
+
+/** In the place of a code of SQLite, which are not negative: the kind `displaced`. */
+export const DISPLACED = -1
 
 /** A commit that did not happen. */
 export class StoreError extends Fault {

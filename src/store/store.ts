@@ -15,7 +15,8 @@
  *
  * What can go wrong. A full disk: the commit is refused (`StoreError` `full`), and with it those that were queued behind
  * it, as they were decided upon what it would have written (`writer-queue.ts`); what frees space or writes entries anew
- * goes on upon a reserve (`reserve.ts`), and all commits work again when there is space. A disk that fails: `failed`, the same. A database that is damaged is found by `check.ts` and named,
+ * goes on upon a reserve (`reserve.ts`), and all commits work again when there is space. Files that are moved, replaced or
+ * cut while they are open: all commits are refused (`displaced`, see `file-guard.ts`). A disk that fails: `failed`, the same. A database that is damaged is found by `check.ts` and named,
  * never served as if it were whole. A killed process: what was not answered may or may not be there, never in part.
  */
 import { statSync } from 'node:fs'
@@ -25,6 +26,7 @@ import { type Batch, decodeBatch } from './batch.ts'
 import { openForReading } from './database.ts'
 import { EntryCache } from './entry-cache.ts'
 import { entryCrc } from './entry-crc.ts'
+import type { FileFault } from './file-guard.ts'
 import { factIn } from './facts.ts'
 import type { LogLimits } from './log-limits.ts'
 import { baseIn, epochIn, type LogRow, type Position, positionIn, totalIn } from './log-row.ts'
@@ -33,6 +35,7 @@ import { ReadSnapshot } from './read-snapshot.ts'
 import { StoreError } from './store-error.ts'
 import { WriterQueue } from './writer-queue.ts'
 
+export type { FileFault } from './file-guard.ts'
 export { StoreError, type StoreErrorKind } from './store-error.ts'
 
 export interface Entry {
@@ -255,6 +258,16 @@ export class SqliteStore implements Store {
   /** Commits since the start: those that became durable, and those that failed for whatever reason. */
   get commitCounts(): { readonly done: number; readonly failed: number } {
     return this.#queue.counts
+  }
+
+  /** What is wrong with the files of the database, as it was seen last; commits are refused meanwhile. */
+  get fault(): FileFault | undefined {
+    return this.#queue.fault
+  }
+
+  /** Calls back when something else is wrong with the files than before, or nothing any more. */
+  set onFault(tell: (fault: FileFault | undefined) => void) {
+    this.#queue.onFault = tell
   }
 
   /** Calls back after each transaction that was attempted, with what it took in milliseconds, its sync included. */

@@ -16,7 +16,8 @@ import { Worker } from 'node:worker_threads'
 import { Fault, messageOf } from '../kit/errors.ts'
 import { type Batch, checkBatch } from './batch.ts'
 import { isSparing } from './reserve.ts'
-import { noSpace, StoreError } from './store-error.ts'
+import type { FileFault } from './file-guard.ts'
+import { DISPLACED, noSpace, StoreError } from './store-error.ts'
 import { WriteGroup } from './write-group.ts'
 import type { Order, Outcome, Report, WriterSettings } from './writer-thread.ts'
 
@@ -71,6 +72,10 @@ export class WriterQueue {
   /** Bytes of what will be at a path once all that is queued is durable. */
   sizeOf: (path: string) => number | undefined = () => undefined
   readonly #directory: string
+  /** What is wrong with the files of the database. */
+  #fault: FileFault | undefined
+  /** Told when something else is wrong with them than before, or nothing any more. */
+  onFault: (fault: FileFault | undefined) => void = () => undefined
   /** There is hardly any space left on the disk: what needs some is refused before it is queued. */
   #isFull = false
   #count = 0
@@ -120,6 +125,11 @@ export class WriterQueue {
     return writes.flatMap((write) => (write?.generation === this.#generation ? [write.batch] : []))
   }
 
+  /** What is wrong with the files of the database, as it was seen last. */
+  get fault(): FileFault | undefined {
+    return this.#fault
+  }
+
   /** Calls back whenever something failed, see `Store.onFailure`. Returns what ends that. */
   onFailure(listener: () => void): () => void {
     this.#listeners.add(listener)
@@ -130,6 +140,7 @@ export class WriterQueue {
   write(batch: Batch, epoch: number): Promise<Settled> {
     const bytes = checkBatch(batch)
     this.#refuseWhenDown()
+    if (this.#fault) throw new StoreError('displaced', this.#fault.text)
     if (this.#queuedBytes > 0 && this.#queuedBytes + bytes > QUEUED_BYTES_MAX) {
       throw new StoreError('busy', 'too much is waiting for the disk')
     }
@@ -207,14 +218,17 @@ export class WriterQueue {
 
   /**
    * Waits for what is queued, then ends the thread. Other connections are closed by `before`: whoever is the last one to
-   * leave puts the write-ahead log in its place, and it should be the one who may write.
+   * leave puts the write-ahead log in its place, and it should be the one who may write. A log that was cut must not be put
+   * in its place: then the writer leaves first, and the others cannot.
    */
   async close(before: () => void): Promise<void> {
     if (this.#closed) return
     this.#closed = true
     if (!this.#broken) await this.#post({ kind: 'nothing' }).catch(() => undefined)
-    before()
+    const isCut = this.#fault?.isCut ?? false
+    if (!isCut) before()
     if (!this.#broken) await this.#post({ kind: 'close' }).catch(() => undefined)
+    if (isCut) before()
     await this.#worker.terminate()
   }
 
@@ -240,6 +254,10 @@ export class WriterQueue {
 
   #take(report: Report): void {
     if (report.kind === 'space') this.#isFull = report.isFull
+    if (report.kind === 'files') {
+      this.#fault = report.fault
+      this.onFault(report.fault)
+    }
     if (report.kind !== 'done') return
     this.#groupsOut = Math.max(0, this.#groupsOut - report.groups)
     if (report.groups > 0) this.onTransaction(report.writeMs)
@@ -310,6 +328,7 @@ export class WriterQueue {
 function failureOf(outcome: Settled, directory: string): StoreError | 'dropped' | undefined {
   if ('failure' in outcome) {
     const { message, code } = outcome.failure
+    if (code === DISPLACED) return new StoreError('displaced', message)
     return code === FULL ? new StoreError('full', noSpace(directory)) : new StoreError('failed', message)
   }
   if (!('result' in outcome)) return undefined

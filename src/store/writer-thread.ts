@@ -1,11 +1,13 @@
 /**
  * The thread of the writer: everything that has arrived by the time it is free goes into one commit. When nothing has
- * arrived for a while it tidies up: the write-ahead log is emptied, so that what was removed is in no file any more.
+ * arrived for a while it tidies up: the write-ahead log is emptied, so that what was removed is in no file any more. It
+ * watches over the files, too (`file-guard.ts`).
  */
 import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads'
 import { Refusal } from '../kit/errors.ts'
 import { lockDatabase } from './database-lock.ts'
-import { emptyWal, openForWriting } from './database.ts'
+import { openForWriting } from './database.ts'
+import { Displaced, type FileFault, FileGuard } from './file-guard.ts'
 import type { LogLimits } from './log-limits.ts'
 import { decodeBatch } from './batch.ts'
 import { isSparing, Reserve } from './reserve.ts'
@@ -29,6 +31,8 @@ export type Report =
   | { readonly kind: 'open' }
   /** Whether commits that need space are to be refused. */
   | { readonly kind: 'space'; readonly isFull: boolean }
+  /** What is wrong with the files of the database from now on; commits are to be refused meanwhile. */
+  | { readonly kind: 'files'; readonly fault: FileFault | undefined }
   /** `groups`: how many of them it answers. `writeMs`: what their transaction took, its sync included. */
   | { readonly kind: 'done'; readonly results: readonly Outcome[]; readonly groups: number; readonly writeMs: number }
 
@@ -51,8 +55,8 @@ const IDLE_MS = 2000
 /** So often the log is looked at for rows that have become too old, and so soon again while there are more. */
 const TRIM_MS = 60_000
 const TRIM_MORE_MS = 20
-/** So often the space on the disk is looked at. */
-const SPACE_MS = 200
+/** So often the space on the disk and the files are looked at. */
+const LOOK_MS = 200
 const FULL = 13
 
 const port = parentPort
@@ -64,12 +68,19 @@ const lock = lockDatabase(path)
 const reserve = new Reserve(path)
 reserve.makeRoom()
 const database = openForWriting(path)
-let writer = new Writer(database, log)
+const guard = new FileGuard(path, database)
+let writer = newWriter()
+
+function newWriter(): Writer {
+  return new Writer(database, log, Date.now, guard)
+}
 
 function failureOf(error: unknown): { message: string; code: number } {
+  const message = error instanceof Error ? error.message : String(error)
+  if (error instanceof Displaced) return { message, code: error.errcode }
   const code =
     error instanceof Error && 'errcode' in error && typeof error.errcode === 'number' ? error.errcode & 0xff : 0
-  return { message: error instanceof Error ? error.message : String(error), code }
+  return { message, code }
 }
 
 type Write = Extract<Order, { kind: 'write' }>
@@ -82,6 +93,7 @@ function write(groups: readonly Write[]): Outcome[] {
     return groups.flatMap(({ id, lengths }) => outcomesOf(id, results.slice(at, (at += lengths.length))))
   } catch (error) {
     const failure = failureOf(error)
+    lookAtFiles()
     return groups.flatMap(({ id, lengths }) => lengths.map((_, at) => ({ id: id + at, failure })))
   }
 }
@@ -97,7 +109,7 @@ function makesRoom(requests: readonly WriteRequest[]): boolean {
   if (!requests.every(({ batch }) => isSparing(decodeBatch(batch), sizeOf))) return false
   if (!reserve.giveUp()) return false
   // What the write-ahead log holds gets its place, and its blocks are used again.
-  emptyWal(database)
+  guard.empty()
   return true
 }
 
@@ -112,6 +124,21 @@ function lookAtSpace(isKnown = false): void {
   } catch {
     // A file system that does not say: commits find out.
   }
+}
+
+let faultText: string | undefined
+
+/** Tells when something else is wrong with them than before, before the answers that it is the reason of. */
+function lookAtFiles(): void {
+  const fault = guard.lookAndSave()
+  if (fault?.text === faultText) return
+  faultText = fault?.text
+  tell({ kind: 'files', fault })
+}
+
+function look(): void {
+  lookAtSpace()
+  lookAtFiles()
 }
 
 function requestsOf(group: Write): WriteRequest[] {
@@ -134,19 +161,23 @@ function other(order: Exclude<Order, Write>): Outcome {
   const { id } = order
   try {
     if (order.kind === 'raise epoch') writer.raiseEpoch(order.epoch)
+    else if (order.kind === 'nothing') lookAtFiles()
     else if (order.kind === 'close') close()
     else if (order.kind === 'restore') restore(order)
     else if (order.kind === 'acknowledged') writer.acknowledged = order.sequence
     return { id, done: true }
   } catch (error) {
+    if (error instanceof Displaced) lookAtFiles()
     if (error instanceof Refusal) return { id, refusal: error.message }
     return { id, failure: failureOf(error) }
   }
 }
 
 function restore({ fd, ...received }: Extract<Order, { kind: 'restore' }>): void {
+  guard.beforeCommit()
   applySnapshot(database, fd, received)
-  writer = new Writer(database, log)
+  writer = newWriter()
+  guard.afterCommit()
 }
 
 /** The next order that has arrived already. */
@@ -182,7 +213,7 @@ let idle: NodeJS.Timeout | undefined
 function rest(): void {
   idle = undefined
   // A reader that is in the middle of something keeps it from being emptied: again later.
-  if (!emptyWal(database)) idle = setTimeout(rest, IDLE_MS)
+  if (!guard.empty()) idle = setTimeout(rest, IDLE_MS)
 }
 
 let trimming: NodeJS.Timeout
@@ -203,6 +234,7 @@ function close(): void {
   clearTimeout(idle)
   clearTimeout(trimming)
   database.close()
+  guard.close()
   lock.close()
 }
 
@@ -215,4 +247,4 @@ orders.on('message', (first: Order) => {
 trimming = setTimeout(trim, TRIM_MS)
 tell({ kind: 'open' })
 lookAtSpace()
-const looking = setInterval(lookAtSpace, SPACE_MS)
+const looking = setInterval(look, LOOK_MS)

@@ -34,6 +34,16 @@ export type WriteResult =
   /** Made in a generation of which a batch before this one failed. */
   | { readonly kind: 'dropped' }
 
+/** Asked around each transaction; what it throws is thrown. */
+export interface Watch {
+  /** Throws when nothing may be written. */
+  beforeCommit(): void
+  /** Throws when what was written must not be answered with success. */
+  afterCommit(): void
+}
+
+const NO_WATCH: Watch = { beforeCommit: () => undefined, afterCommit: () => undefined }
+
 /** Rows that one commit removes from the log beyond as many as it adds. */
 const TRIMMED_BESIDE = 8
 /** Rows and bytes that one step of trimming removes: what holds up the next commit. */
@@ -51,6 +61,7 @@ export class Writer {
   readonly #trim: StatementSync
   readonly #limits: LogLimits
   readonly #now: () => number
+  readonly #watch: Watch
   #position: Position
   /** Bytes of all rows of the log ever. */
   #total: number
@@ -62,10 +73,16 @@ export class Writer {
   /** The newest head of the transaction: those before it need not be written. */
   #head: (Put & { readonly sequence: number }) | undefined
 
-  constructor(database: DatabaseSync, limits: LogLimits = LOG_LIMITS, now: () => number = Date.now) {
+  constructor(
+    database: DatabaseSync,
+    limits: LogLimits = LOG_LIMITS,
+    now: () => number = Date.now,
+    watch: Watch = NO_WATCH,
+  ) {
     this.#database = database
     this.#limits = limits
     this.#now = now
+    this.#watch = watch
     this.#begin = database.prepare('BEGIN IMMEDIATE')
     this.#commit = database.prepare('COMMIT')
     this.#put = database.prepare(
@@ -154,8 +171,10 @@ export class Writer {
   /** From now on only commits of this epoch count; it never falls. */
   raiseEpoch(epoch: number): void {
     if (epoch <= this.#epoch) return
-    this.#inTransaction(() => writeFact(this.#database, 'epoch', epoch))
-    this.#epoch = epoch
+    this.#inTransaction(() => {
+      writeFact(this.#database, 'epoch', epoch)
+      this.#epoch = epoch
+    })
   }
 
   /** What the slowest secondary has acknowledged; undefined when there is none. */
@@ -197,19 +216,23 @@ export class Writer {
   }
 
   #inTransaction<T>(work: () => T): T {
-    const before = { position: this.#position, total: this.#total, base: this.#base }
+    this.#watch.beforeCommit()
+    const before = { position: this.#position, total: this.#total, base: this.#base, epoch: this.#epoch }
     this.#begin.run()
+    let result: T
     try {
-      const result = work()
+      result = work()
       this.#commit.run()
-      return result
     } catch (error) {
       this.#position = before.position
       this.#total = before.total
       this.#base = before.base
+      this.#epoch = before.epoch
       // A failed commit may have ended the transaction by itself.
       if (this.#database.isTransaction) this.#database.exec('ROLLBACK')
       throw error
     }
+    this.#watch.afterCommit()
+    return result
   }
 }

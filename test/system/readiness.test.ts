@@ -189,7 +189,14 @@ for (const phase of ['starting', 'stopping', 'started'] as const) {
     const directory = workDirectory(t)
     const { config } = loadConfig({ paths: [writeConfig(directory, '')] })
     const disk = new DiskSpace([directory])
-    const checks = checksOf({ config, phase: () => phase, disk, cluster: undefined, core: undefined })
+    const checks = checksOf({
+      config,
+      phase: () => phase,
+      disk,
+      cluster: undefined,
+      core: undefined,
+      fileFault: () => undefined,
+    })
     const readiness = new Readiness({
       checks,
       warnings: () => [],

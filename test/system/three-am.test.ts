@@ -76,6 +76,8 @@ const PROOFS: readonly Proof[] = [
   { says: 'is in use by another process', in: 'attacks/failed-start.test.ts' },
   { says: 'secrets.db is damaged (', in: 'attacks/failed-start.test.ts' },
   { says: '-wal is left', in: 'attacks/failed-start.test.ts' },
+  { says: 'was moved or removed while the server runs', in: 'attacks/displaced-database.test.ts' },
+  { says: 'what was written last may be lost', in: 'attacks/displaced-database.test.ts' },
   {
     says: 'is damaged',
     in: 'store/damage.test.ts',
@@ -135,7 +137,12 @@ function codeOf(path: string): string {
 
 /** As the program has it, too: with the places of values that are put in. */
 function forms(says: string): string[] {
-  return [says, says.replace('secrets.db ', '${path} '), says.replace('5 s', '${SILENCE_MS / 1000} s')]
+  return [
+    says,
+    says.replace('secrets.db ', '${path} '),
+    says.replace('was moved or removed while', '${what} while'),
+    says.replace('5 s', '${SILENCE_MS / 1000} s'),
+  ]
 }
 
 test('each row has a test, in the order of the table, and no test is of a row that is gone', () => {

@@ -33,7 +33,7 @@ type Values = Parameters<typeof coreOf>[0] & Parameters<typeof formatOf>[0]
 async function show(values: Values, io: CommandIo): Promise<number> {
   const core = coreOf(values, io)
   const readiness = await readinessOf(core.target)
-  const seal = await sealStatus(core, readiness)
+  const seal = await sealStatus(core, readiness, io)
   if (!seal) return showReadiness(readiness, values, io)
   const leader = await leaderOf(core)
   const status = { ...(isJsonObject(seal.body) ? seal.body : {}), ...leader, ...(readiness && { readiness }) }
@@ -60,11 +60,17 @@ function stepFrom(readiness: Readiness | undefined, seal: Answer): string {
 }
 
 /** Undefined where the process has no secrets, and has told whether it is ready. */
-async function sealStatus(core: CoreAccess, readiness: Readiness | undefined): Promise<CoreAnswer | undefined> {
+async function sealStatus(
+  core: CoreAccess,
+  readiness: Readiness | undefined,
+  io: CommandIo,
+): Promise<CoreAnswer | undefined> {
   try {
     return await requireCore(core, { path: 'sys/seal-status' })
   } catch (error) {
     if (readiness && error instanceof RefusedByAgent && error.status === 404) return undefined
+    // Why it can not be asked, perhaps.
+    remark(readiness, io)
     throw error
   }
 }

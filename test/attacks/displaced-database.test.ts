@@ -1,0 +1,238 @@
+/**
+ * Somebody moves, replaces, removes or cuts the files of the database of a server that runs. SQLite goes on with the files
+ * that it has open: writes were answered with success, and were gone after the next start. Now no write that begins
+ * afterwards is answered with success, every source says why, and what was answered before is there again.
+ */
+import assert from 'node:assert/strict'
+import { copyFileSync, renameSync, rmSync, statSync, truncateSync } from 'node:fs'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+import { start } from '../cli/outpost-process.ts'
+import { type RunningAgent, startAgent, workDirectory } from '../helpers/agent-process.ts'
+import { shellBlocks } from '../helpers/document.ts'
+import { eventually } from '../helpers/edge.ts'
+import { figuresOf, readinessOf } from '../helpers/figures.ts'
+import { commandsAt } from '../helpers/secrets-server.ts'
+
+const WRITERS = 4
+const HEADERS = { 'X-Vault-Token': 'root' }
+
+/** A server that secrets are written to without a pause. */
+class Victim {
+  readonly #t: TestContext
+  readonly #directory: string
+  readonly database: string
+  #agent: RunningAgent | undefined
+  #count = 0
+  #isWriting = false
+  #writers: Promise<void>[] = []
+  /** Names of secrets whose write was answered with success, since the start of the test. */
+  readonly acknowledged: string[] = []
+  /** Of each answer: when its request began, and what it said. */
+  readonly #answers: { readonly beganAtMs: number; readonly status: number; readonly text: string }[] = []
+
+  constructor(t: TestContext) {
+    this.#t = t
+    this.#directory = workDirectory(t)
+    this.database = join(this.#directory, 'server/secrets.db')
+  }
+
+  get agent(): RunningAgent {
+    assert.ok(this.#agent)
+    return this.#agent
+  }
+
+  async start(): Promise<void> {
+    const ports = ['-http-port', '0', '-cluster-port', '0']
+    const args = ['-dev', '-dev-no-demo', ...ports, '-dev-root-token-id', 'root', '-data-dir', this.#directory]
+    this.#agent = await startAgent(this.#t, args)
+  }
+
+  async stop(signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
+    this.agent.child.kill(signal)
+    await this.agent.ended
+  }
+
+  async write(name: string): Promise<{ status: number; text: string }> {
+    const beganAtMs = performance.now()
+    const body = JSON.stringify({ data: { name, filler: 'x'.repeat(3000) } })
+    const answer = await fetch(`${this.agent.url}/v1/secret/data/${name}`, { method: 'POST', headers: HEADERS, body })
+    const text = await answer.text()
+    if (answer.status < 300) this.acknowledged.push(name)
+    this.#answers.push({ beganAtMs, status: answer.status, text })
+    return { status: answer.status, text }
+  }
+
+  async read(name: string): Promise<number> {
+    const answer = await fetch(`${this.agent.url}/v1/secret/data/${name}`, { headers: HEADERS })
+    await answer.text()
+    return answer.status
+  }
+
+  /** Some writers at once, each as quick as it is answered; resolves once they have written something. */
+  async writeOn(): Promise<void> {
+    this.#isWriting = true
+    const writer = async () => {
+      while (this.#isWriting) await this.write(`s${++this.#count}`)
+    }
+    const before = this.acknowledged.length
+    this.#writers = Array.from({ length: WRITERS }, writer)
+    await eventually(() => this.acknowledged.length > before + 20, 'secrets are written')
+  }
+
+  /** Ends them, once some of what began after `sinceMs` has been answered: none of it with success. */
+  async refusesSince(sinceMs: number, why: RegExp): Promise<void> {
+    const since = () => this.#answers.filter(({ beganAtMs }) => beganAtMs > sinceMs)
+    await eventually(() => since().length > WRITERS, 'writes are answered')
+    this.#isWriting = false
+    await Promise.all(this.#writers)
+    for (const { status, text } of since()) {
+      assert.equal(status, 503, text)
+      assert.match(text, why)
+      assert.ok(text.includes(this.database) || text.includes('Vault is sealed'), text)
+    }
+  }
+
+  /** Endpoint, figures, command and log say it; without a path where everybody may read it. */
+  async saysSo(why: RegExp): Promise<void> {
+    await eventually(async () => !(await readinessOf(this.agent)).ready, 'it is not ready')
+    const { checks, status } = await readinessOf(this.agent)
+    assert.equal(status, 503)
+    assert.equal(checks['storage']?.state, 'failing')
+    const reason = checks['storage']?.reason ?? ''
+    assert.match(reason, why)
+    assert.match(reason, /commits are refused/)
+    assert.ok(!reason.includes('/'), reason)
+    const figures = await figuresOf(this.agent)
+    assert.equal(figures.value('outpost_store_displaced'), 1)
+    assert.equal(figures.value('outpost_ready_check', { check: 'storage' }), 0)
+    assert.equal(figures.value('outpost_ready'), 0)
+    const told = await commandsAt(this.agent, this.#directory)('status', '', 'root')
+    assert.match(told.stdout + told.stderr, /not ready: storage: commits are refused/)
+    const snapshot = await fetch(`${this.agent.url}/v1/sys/storage/snapshot`, { headers: HEADERS })
+    assert.equal(snapshot.status, 503, await snapshot.text())
+    await eventually(() => this.agent.stderr().includes('the database is not as this server left it'), 'the log tells')
+  }
+
+  async hasAll(): Promise<void> {
+    const missing: string[] = []
+    for (const name of this.acknowledged) if ((await this.read(name)) !== 200) missing.push(name)
+    assert.deepEqual(missing, [], `of ${this.acknowledged.length}`)
+  }
+}
+
+async function written(t: TestContext): Promise<Victim> {
+  const victim = new Victim(t)
+  await victim.start()
+  await victim.writeOn()
+  return victim
+}
+
+test('the database is moved away and back: refused meanwhile, and nothing is lost', { timeout: 180_000 }, async (t) => {
+  const victim = await written(t)
+  const { database } = victim
+  const aside = `${database}.aside`
+  renameSync(database, aside)
+  await victim.refusesSince(performance.now(), /was moved or removed while the server runs; move the same file back/)
+  await victim.saysSo(/was moved or removed/)
+  assert.equal(await victim.read('s1'), 200, 'reads go on')
+  // Another one in its place is no better.
+  copyFileSync(aside, database)
+  await eventually(async () => {
+    const { status, text } = await victim.write('other')
+    assert.equal(status, 503)
+    return text.includes('is another file than the one that this server has open')
+  }, 'the other file is seen')
+  renameSync(aside, database)
+  await eventually(async () => (await victim.write('back')).status === 200, 'the same file is back')
+  assert.equal((await readinessOf(victim.agent)).checks['storage']?.state, 'ok')
+  assert.equal(await victim.read('other'), 404, 'what was refused has changed nothing')
+  await victim.hasAll()
+  await victim.stop()
+  await victim.start()
+  await victim.hasAll()
+})
+
+test('the database is replaced, and put back while the server is stopped', { timeout: 180_000 }, async (t) => {
+  const victim = await written(t)
+  const { database } = victim
+  const aside = `${database}.aside`
+  copyFileSync(database, `${database}.copy`)
+  renameSync(database, aside)
+  renameSync(`${database}.copy`, database)
+  await victim.refusesSince(performance.now(), /is another file .* while the server runs/)
+  await victim.saysSo(/is another file/)
+  // One file has all of it: nothing lies in a log that the other one would be read with.
+  await eventually(() => statSync(`${database}-wal`).size === 0, 'the log was emptied')
+  await victim.stop('SIGKILL')
+  renameSync(aside, database)
+  await victim.start()
+  await victim.hasAll()
+})
+
+test('the database is removed: a copy of what the process has open brings it back', { timeout: 180_000 }, async (t) => {
+  const victim = await written(t)
+  const { database } = victim
+  rmSync(database)
+  await victim.refusesSince(performance.now(), /was moved or removed/)
+  await victim.saysSo(/was moved or removed/)
+  // What docs/operating.md says, to the letter.
+  await eventually(() => statSync(`${database}-wal`).size === 0, 'the log was emptied')
+  const [block = ''] = shellBlocks('## At 3 a.m.')
+  assert.match(block, /systemctl stop/)
+  const { pid } = victim.agent
+  const systemctl = `systemctl() { case $1 in show) echo ${pid};; stop) kill ${pid}; while kill -0 ${pid}; do sleep 0.1; done;; esac; }`
+  const script = block.replace('/var/lib/outpost-server/server/secrets.db', database)
+  const ran = await start('sh', ['-ec', `${systemctl}\n${script}`]).finished
+  assert.equal(ran.code, 0, ran.stderr)
+  await victim.start()
+  await victim.hasAll()
+})
+
+for (const [how, spoil] of [
+  ['removed', (wal: string) => rmSync(wal)],
+  [
+    'replaced by an old one',
+    (wal: string) => {
+      copyFileSync(wal, `${wal}.copy`)
+      renameSync(`${wal}.copy`, wal)
+    },
+  ],
+] as const) {
+  for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
+    test(`the write-ahead log is ${how}, ${signal}: nothing is lost`, { timeout: 180_000 }, async (t) => {
+      const victim = await written(t)
+      const wal = `${victim.database}-wal`
+      spoil(wal)
+      await victim.refusesSince(performance.now(), /the write-ahead log of the database .* while the server runs/)
+      await victim.saysSo(/the write-ahead log of the database (was moved|is another file)/)
+      await victim.stop(signal)
+      rmSync(wal, { force: true })
+      await victim.start()
+      await victim.hasAll()
+      assert.equal((await victim.write('after')).status, 200)
+    })
+  }
+}
+
+test('the write-ahead log is cut: refused until the next start, which serves what is left', {
+  timeout: 180_000,
+}, async (t) => {
+  const victim = await written(t)
+  const wal = `${victim.database}-wal`
+  const before = statSync(wal).size
+  truncateSync(wal)
+  // The core does not find its own entries any more and seals itself, some time after the first refusal.
+  await victim.refusesSince(
+    performance.now(),
+    /the write-ahead log .* was cut.*what was written last may be lost|Vault is sealed/,
+  )
+  // What was cut off does not come back with the length.
+  truncateSync(wal, Math.max(before, statSync(wal).size))
+  await victim.saysSo(/was cut/)
+  assert.equal((await victim.write('never')).status, 503)
+  await victim.stop()
+  await victim.start()
+  assert.equal(await victim.read('never'), 404)
+  assert.equal((await victim.write('after')).status, 200)
+})
