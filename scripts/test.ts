@@ -3,20 +3,22 @@
  * time is waiting, then those that measure time or resources, one at a time.
  *
  * A file belongs to the second phase when its name ends in `.serial.test.ts`. Each file is a process of its own; what
- * Node has compiled is kept between processes and runs, so that no file is stripped of its types twice.
+ * Node has compiled is kept between processes and runs, so that no file is stripped of its types twice. The longest begin
+ * first. In the end the slowest files are shown, and what all took of the clock and of the processors.
  *
  *     node scripts/test.ts                      every test
  *     node scripts/test.ts test/store a.test.ts those files, and the files in those folders
  *     node scripts/test.ts --changed            those that the difference to HEAD can affect (--since REV: to REV)
  *     --concurrency N                           files at once in the first phase
  */
-import { readdirSync, statSync } from 'node:fs'
+import { readdirSync, readFileSync, statSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { join, relative, resolve } from 'node:path'
 import { run } from 'node:test'
 import { spec } from 'node:test/reporters'
 import { parseArgs } from 'node:util'
 import { affectedTests } from './affected-tests.ts'
+import { TestDurations } from './test-durations.ts'
 
 const ROOT = resolve(import.meta.dirname, '..')
 const SLOWEST_SHOWN = 10
@@ -24,6 +26,16 @@ const SLOWEST_SHOWN = 10
 const FILE_TIMEOUT_MS = 300_000
 /** Files at once for each processor: about half of their time is waiting, and some measure how long. */
 const FILES_PER_PROCESSOR = 1.5
+/** USER_HZ, in which the kernel tells times of processes; 100 on every Linux that Node runs on. */
+const TICKS_PER_SECOND = 100
+
+/**
+ * Threads of the collector wait for each other on busy processors, which is a tenth of the CPU of a short process. Tests that
+ * run alone, because they measure, get the program as it is.
+ */
+const ONE_COLLECTOR = '--single-threaded-gc'
+
+const OWN_NODE_OPTIONS = process.env['OUTPOST_NODE_OPTIONS'] ?? ''
 
 interface PhaseResult {
   readonly passed: number
@@ -60,12 +72,15 @@ function chosenFiles(): string[] {
 
 /** Runs the files, shows each test as it ends, and resolves with what came of them. */
 async function runPhase(title: string, files: readonly string[], concurrency: number): Promise<PhaseResult> {
+  const execArgv = concurrency > 1 ? [ONE_COLLECTOR] : []
+  // For the agents and commands that a test starts.
+  process.env['OUTPOST_NODE_OPTIONS'] = [...execArgv, OWN_NODE_OPTIONS].join(' ').trim()
   const durationsMs = new Map<string, number>()
   const failures: string[] = []
   let counts = { passed: 0, cancelled: 0, skipped: 0, todo: 0 }
   if (files.length === 0) return { passed: 0, failed: 0, skipped: 0, durationsMs, failures }
   print(`\n${title}: ${files.length} files, ${concurrency} at once\n`)
-  const events = run({ files: [...files], concurrency, timeout: FILE_TIMEOUT_MS })
+  const events = run({ files: [...files], concurrency, timeout: FILE_TIMEOUT_MS, execArgv })
   events.on('test:complete', ({ file, name, nesting, details }) => {
     if (nesting === 0 && file !== undefined && resolve(name) === file) durationsMs.set(file, details.duration_ms)
   })
@@ -85,32 +100,38 @@ function showSlowest(durationsMs: ReadonlyMap<string, number>): void {
   for (const [file, ms] of slowest) print(`${(ms / 1000).toFixed(1).padStart(8)}  ${relative(ROOT, file)}`)
 }
 
+/** Seconds of the processors that this process and all it has waited for took, with those that they had waited for. */
+function cpuSeconds(): number {
+  const stat = readFileSync('/proc/self/stat', 'latin1')
+  // From the third field on, behind the name: utime, stime, cutime and cstime are the 14th to the 17th.
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+  return fields.slice(11, 15).reduce((sum, ticks) => sum + Number(ticks), 0) / TICKS_PER_SECOND
+}
+
 // Inherited by every process that a test starts, too.
 process.env['NODE_COMPILE_CACHE'] ??= join(ROOT, 'node_modules/.cache/compiled-tests')
 
 const startedMs = performance.now()
 const files = chosenFiles()
+const durations = new TestDurations(ROOT)
 const isSerial = (file: string) => file.endsWith('.serial.test.ts')
 const concurrency = Number(values.concurrency ?? Math.ceil(FILES_PER_PROCESSOR * availableParallelism()))
 const phases = [
-  await runPhase('side by side', files.filter((file) => !isSerial(file)).toSorted(systemFirst), concurrency),
+  await runPhase('side by side', durations.longestFirst(files.filter((file) => !isSerial(file))), concurrency),
   await runPhase('one at a time', files.filter(isSerial), 1),
 ]
 const sum = (of: (phase: PhaseResult) => number) => phases.reduce((total, phase) => total + of(phase), 0)
-showSlowest(new Map(phases.flatMap((phase) => [...phase.durationsMs])))
+const durationsMs = new Map(phases.flatMap((phase) => [...phase.durationsMs]))
+durations.keep(durationsMs)
+showSlowest(durationsMs)
 const failures = phases.flatMap((phase) => phase.failures)
 if (failures.length > 0) print(`\nfailed:\n${failures.join('\n')}`)
-print(`\n${Math.round((performance.now() - startedMs) / 1000)} s`)
+print(`\n${Math.round((performance.now() - startedMs) / 1000)} s, ${Math.round(cpuSeconds())} s of CPU`)
 print(
   `${sum((phase) => phase.passed)} passed, ${sum((phase) => phase.failed)} failed, ${sum((phase) => phase.skipped)} skipped`,
 )
 if (files.length > 0 && sum((phase) => phase.passed) === 0) print('no test ran')
 process.exitCode = failures.length > 0 || (files.length > 0 && sum((phase) => phase.passed) === 0) ? 1 : 0
-
-/** Tests of whole processes take longest: they begin first, so that none of them is left alone at the end. */
-function systemFirst(one: string, other: string): number {
-  return Number(other.includes('/test/system/')) - Number(one.includes('/test/system/')) || (one < other ? -1 : 1)
-}
 
 function print(line: string): void {
   process.stdout.write(`${line}\n`)

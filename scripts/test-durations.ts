@@ -1,0 +1,52 @@
+/**
+ * How long each test file took when it last ran here, so that the longest begin first and none of them is left alone at
+ * the end of a phase. Kept beside what Node has compiled; where nothing is known, tests of whole processes come first and
+ * then the largest files.
+ */
+import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { dirname, join, relative } from 'node:path'
+
+/** What is supposed of a file that has not run here: milliseconds of a test of whole processes, and for each byte of others. */
+const SYSTEM_MS = 20_000
+const MS_PER_BYTE = 0.2
+
+export class TestDurations {
+  readonly #root: string
+  readonly #file: string
+  readonly #known: Map<string, number>
+
+  constructor(root: string) {
+    this.#root = root
+    this.#file = join(root, 'node_modules/.cache/test-durations.json')
+    this.#known = new Map(Object.entries(readDurations(this.#file)))
+  }
+
+  longestFirst(files: readonly string[]): string[] {
+    const supposed = new Map(files.map((file) => [file, this.#supposedMs(file)]))
+    return files.toSorted((one, other) => (supposed.get(other) ?? 0) - (supposed.get(one) ?? 0))
+  }
+
+  /** Remembers what has run; files that are gone are forgotten. */
+  keep(durationsMs: ReadonlyMap<string, number>): void {
+    for (const [file, ms] of durationsMs) this.#known.set(relative(this.#root, file), Math.round(ms))
+    const there = [...this.#known].filter(([name]) => statSync(join(this.#root, name), { throwIfNoEntry: false }))
+    mkdirSync(dirname(this.#file), { recursive: true })
+    writeFileSync(this.#file, `${JSON.stringify(Object.fromEntries(there), undefined, 1)}\n`)
+  }
+
+  #supposedMs(file: string): number {
+    const known = this.#known.get(relative(this.#root, file))
+    return known ?? (file.includes('/test/system/') ? SYSTEM_MS : statSync(file).size * MS_PER_BYTE)
+  }
+}
+
+function readDurations(file: string): Record<string, number> {
+  try {
+    const read: unknown = JSON.parse(readFileSync(file, 'utf8'))
+    if (typeof read !== 'object' || read === null) return {}
+    return Object.fromEntries(Object.entries(read).filter(([, ms]) => typeof ms === 'number'))
+  } catch {
+    // There is none yet, or it was cut short: it is made anew.
+    return {}
+  }
+}
