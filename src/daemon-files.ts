@@ -12,7 +12,9 @@ import { accessFault, bytesIfThere, makeFile, replaceFile, textIfThere } from '.
 export function writeAddress(dataDir: string, url: string, logger: Logger): void {
   const file = join(dataDir, 'http.addr')
   try {
-    replaceFile(file, `${url}\n`, { mode: 0o666 }) // whoever waits for the file never finds half of it
+    // Replaced as a whole, so that no reader finds half of it. For everybody to read, and for its owner alone to write, whatever
+    // the umask is: scripts send tokens to where it says.
+    replaceFile(file, `${url}\n`, { mode: 0o644 })
   } catch (error) {
     if (!isFull(error)) throw accessFault(file, error)
     rmSync(file, { force: true })

@@ -3,6 +3,7 @@ import type { CommandIo } from './command-shape.ts'
 import { type AgentTarget, agentTarget } from './agent-target.ts'
 import { flag, text } from './options.ts'
 import { noColorOption } from './terminal.ts'
+import { shownJson } from './shown.ts'
 
 export const agentOptions = {
   address: text({
@@ -29,5 +30,5 @@ export function agentOf(values: { readonly address: string | undefined }, io: Co
 
 /** As every command prints JSON. */
 export function printJson(value: unknown, io: CommandIo): void {
-  io.out(`${JSON.stringify(value, undefined, 2)}\n`)
+  io.out(shownJson(`${JSON.stringify(value, undefined, 2)}\n`))
 }

@@ -4,6 +4,7 @@ import { allocationJson, allocationTable } from './alloc-view.ts'
 import { defineCommand } from './command-shape.ts'
 import { flag } from './options.ts'
 import { fitted, terminalOf } from './terminal.ts'
+import { shownJson } from './shown.ts'
 
 export const command = defineCommand({
   name: 'alloc list',
@@ -12,7 +13,7 @@ export const command = defineCommand({
   options: { 'data-dir': dataDirOption, json: flag('Print a JSON array of manifests') },
   run(values, _operands, io) {
     const allocations = listAllocations(allocRoot(values['data-dir'], io.env))
-    if (values.json) io.out(`${JSON.stringify(allocations.map(allocationJson), undefined, 2)}\n`)
+    if (values.json) io.out(shownJson(`${JSON.stringify(allocations.map(allocationJson), undefined, 2)}\n`))
     else
       io.out(
         allocations.length === 0 ? 'No allocations\n' : fitted(allocationTable(allocations), terminalOf(1, io.env)),

@@ -11,6 +11,7 @@ import type { Manifest, ManifestFile } from './manifest.ts'
 import { processesOf, readManifestFile, supervisorOf, withTasksLost, writeManifest } from './manifest.ts'
 import { flag } from './options.ts'
 import { faultOfSignalling, isAlive, type ProcessIdentity, sendSignal } from './process-identity.ts'
+import { shownJson } from './shown.ts'
 
 const POLL_MS = 20
 const DEFAULT_KILL_TIMEOUT_MS = 30_000
@@ -35,7 +36,11 @@ export const command = defineCommand({
     else if (lookAt(place).status === 'lost') await cleanUp(place, manifest, ownerId)
     const stopped = lookAt(place)
     place.close()
-    io.out(values.json ? `${JSON.stringify(allocationJson(stopped), undefined, 2)}\n` : allocationDetails(stopped))
+    io.out(
+      values.json
+        ? shownJson(`${JSON.stringify(allocationJson(stopped), undefined, 2)}\n`)
+        : allocationDetails(stopped),
+    )
     return 0
   },
 })

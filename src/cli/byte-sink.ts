@@ -3,13 +3,14 @@
  *
  * A blocking write to a full pipe would leave Ctrl-C unheard, and a write in Node's thread pool would keep the process
  * from exiting. So a pipe is opened once more through `/proc`, which gives a description of our own to make
- * non-blocking: the shell's, which its other processes share, stays as it was. Files and terminals are written as they
- * are: they take what they get.
+ * non-blocking: the shell's, which its other processes share, stays as it was. Files and terminals are written to as they
+ * are: they take what they get. A terminal is shown what it would obey (`shown.ts`); everything else gets every byte.
  */
 import { constants, fstatSync, openSync, writeSync } from 'node:fs'
 import type { Socket } from 'node:net'
 import { isErrno } from '../kit/errors.ts'
 import { ReaderWatch } from './reader-watch.ts'
+import { ShownBytes } from './shown.ts'
 
 /** What may wait in memory for a reader that is behind. */
 const QUEUE_BYTES_MAX = 1024 * 1024
@@ -107,19 +108,21 @@ class DirectSink implements ByteSink {
   readonly gone: Promise<void>
   isGone = false
   readonly #descriptor: number
+  readonly #shown: ShownBytes | undefined
   #leave: () => void = () => undefined
 
   constructor(descriptor: number) {
     this.#descriptor = descriptor
+    this.#shown = process.getBuiltinModule('node:tty').isatty(descriptor) ? new ShownBytes() : undefined
     this.gone = new Promise((resolve) => (this.#leave = resolve))
   }
 
   write(bytes: Buffer): Promise<void> | undefined {
-    return this.#writeFrom(bytes, 0)
+    return this.#writeFrom(this.#shown?.take(bytes) ?? bytes, 0)
   }
 
-  end(): Promise<void> {
-    return Promise.resolve()
+  async end(): Promise<void> {
+    if (this.#shown) await this.#writeFrom(this.#shown.rest(), 0)
   }
 
   #writeFrom(bytes: Buffer, start: number): Promise<void> | undefined {

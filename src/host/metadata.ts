@@ -18,14 +18,11 @@ import { type Access, type Endpoint, handle, type Identity } from '../kit/operat
 import { type Schema, queryText, schema } from '../kit/schema.ts'
 import { requireOwnNode } from './allocation.ts'
 import { type MetadataBody, parseMetadataBody } from './metadata-body.ts'
-import type { DynamicMeta, HostState } from './state.ts'
+import { bytesOf, DYNAMIC_BYTES_MAX, type DynamicMeta, type HostState, KEYS_MAX } from './state.ts'
 import { METADATA } from './result-schemas.ts'
 
 export const BODY_BYTES_MAX = 512 << 10
 const VALUE_BYTES_MAX = 64 << 10
-export const KEYS_MAX = 10_000
-/** All dynamic keys and values: what one request can carry, and half of what one message to a server can. */
-const DYNAMIC_BYTES_MAX = 512 << 10
 
 export interface MetadataView {
   readonly Dynamic: Readonly<Record<string, string | null>>
@@ -73,9 +70,7 @@ function checkLimits(dynamic: DynamicMeta): void {
   if (dynamic.size > KEYS_MAX) {
     throw new Refusal('invalid_request', `a node can have at most ${KEYS_MAX} dynamic metadata keys; unset some`)
   }
-  let bytes = 0
-  for (const [key, value] of dynamic) bytes += Buffer.byteLength(key) + Buffer.byteLength(value ?? '')
-  if (bytes > DYNAMIC_BYTES_MAX) {
+  if (bytesOf(dynamic) > DYNAMIC_BYTES_MAX) {
     throw new Refusal('invalid_request', `dynamic metadata can have at most ${DYNAMIC_BYTES_MAX} bytes; unset some`)
   }
 }

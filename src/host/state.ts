@@ -39,8 +39,11 @@ import { isUuid } from '../kit/schema.ts'
 export type DynamicMeta = ReadonlyMap<string, string | null>
 
 const VERSION = 1
-/** Many times what the metadata limits allow. */
-const FILE_BYTES_MAX = 16 << 20
+/** All dynamic keys and values: what one request can carry, and half of what one message to a server can. */
+export const DYNAMIC_BYTES_MAX = 512 << 10
+export const KEYS_MAX = 10_000
+/** The metadata at its limits, with each byte written as an escape of six. */
+const FILE_BYTES_MAX = 4 << 20
 
 const FileSchema = v.object({
   version: v.literal(VERSION),
@@ -52,7 +55,10 @@ const FileSchema = v.object({
       'not an object',
     ),
     v.transform((object) => Object.entries(object)),
+    v.maxLength(KEYS_MAX),
     v.array(v.strictTuple([v.string(), v.nullable(v.string())])),
+    // More than that no server would take, and the node would be missing there without a word.
+    v.check((entries) => bytesOf(entries) <= DYNAMIC_BYTES_MAX),
   ),
 })
 
@@ -211,6 +217,13 @@ function isEd25519(pem: string): boolean {
   } catch {
     return false
   }
+}
+
+/** Of all keys and values, in UTF-8. */
+export function bytesOf(dynamic: Iterable<readonly [string, string | null]>): number {
+  let bytes = 0
+  for (const [key, value] of dynamic) bytes += Buffer.byteLength(key) + Buffer.byteLength(value ?? '')
+  return bytes
 }
 
 /** The content of the file, or undefined when there is none. */

@@ -31,6 +31,9 @@ import { link, open, readdir, rename, unlink } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { Fault, isErrno, messageOf } from './errors.ts'
 
+/** Of a file that is read whole: many times what any of them grows to. A file with a hole can be larger than the memory. */
+const BYTES_MAX = 64 << 20
+
 /**
  * A descriptor of the file, for reading unless `flags` (`constants.O_…`) say otherwise; undefined when it is missing. Throws a
  * Fault for the operator, also for what is no regular file.
@@ -61,11 +64,12 @@ export function textIfThere(path: string): string | undefined {
   return bytesIfThere(path)?.toString()
 }
 
-/** The content of a file; undefined when it is missing. Throws a Fault for one that cannot be read. */
+/** The content of a file; undefined when it is missing. Throws a Fault for one that cannot be read, or is far too large. */
 export function bytesIfThere(path: string): Buffer | undefined {
   const fd = openIfThere(path)
   if (fd === undefined) return undefined
   try {
+    if (fstatSync(fd).size > BYTES_MAX) throw new Fault(`${path} is larger than ${BYTES_MAX} bytes, none of ours is`)
     return readFileSync(fd)
   } finally {
     closeSync(fd)

@@ -7,6 +7,7 @@ import { askCore, type CoreAccess, type CoreAnswer, coreOf, coreOptions, require
 import { isJsonObject } from '../secrets/exact-json.ts'
 import { openingStep, takesShares } from '../secrets/opening-step.ts'
 import { formatOf, formatOption, pairsTable, printAs } from '../secrets/secret-output.ts'
+import { shownName } from '../shown.ts'
 
 const SEALED = 2
 
@@ -41,7 +42,7 @@ async function show(values: Values, io: CommandIo): Promise<number> {
     pairsTable([...statusRows(seal.fields, fieldsOf(leader)), ...readyRows(readiness)]),
   )
   const warnings = seal.fields.value('warnings')
-  if (Array.isArray(warnings)) for (const warning of warnings) io.err(`warning: ${String(warning)}\n`)
+  if (Array.isArray(warnings)) for (const warning of warnings) io.err(`warning: ${shownName(String(warning))}\n`)
   remark(readiness, io)
   if (!seal.fields.boolean('sealed')) return 0
   const isInitialised = seal.fields.boolean('initialized')
@@ -56,7 +57,7 @@ async function show(values: Values, io: CommandIo): Promise<number> {
 /** The server knows whether it was sealed on purpose; an answer without its checks tells the kind of seal only. */
 function stepFrom(readiness: Readiness | undefined, seal: Answer): string {
   const reason = readiness?.checks.find(({ name }) => name === 'seal')?.reason ?? ''
-  return /^sealed, next: (.+)$/.exec(reason)?.[1] ?? openingStep(seal)
+  return shownName(/^sealed, next: (.+)$/.exec(reason)?.[1] ?? openingStep(seal))
 }
 
 /** Undefined where the process has no secrets, and has told whether it is ready. */
@@ -87,9 +88,9 @@ function readyRows(readiness: Readiness | undefined): [string, unknown][] {
 
 /** What keeps the process from being ready, beside the seal, which has a remark of its own. */
 function remark(readiness: Readiness | undefined, io: CommandIo): void {
-  for (const warning of readiness?.warnings ?? []) io.err(`warning: ${warning}\n`)
+  for (const warning of readiness?.warnings ?? []) io.err(`warning: ${shownName(warning)}\n`)
   for (const { name, reason, state } of readiness?.checks ?? []) {
-    if (state !== 'ok' && name !== 'seal') io.err(`not ready: ${name}: ${reason}\n`)
+    if (state !== 'ok' && name !== 'seal') io.err(`not ready: ${shownName(`${name}: ${reason}`)}\n`)
   }
 }
 

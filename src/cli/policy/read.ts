@@ -1,7 +1,7 @@
 /** `outpost policy read`. */
 import { CommandError, defineCommand } from '../command-shape.ts'
 import { askCore, coreOf, coreOptions } from '../secrets/core-access.ts'
-import { formatOf, formatOption, printAs } from '../secrets/secret-output.ts'
+import { bare, formatOf, formatOption, printAs } from '../secrets/secret-output.ts'
 
 export const command = defineCommand({
   name: 'policy read',
@@ -13,7 +13,9 @@ export const command = defineCommand({
     const answer = await askCore(coreOf(values, io), { path: `sys/policies/acl/${name.trim().toLowerCase()}` })
     if (!answer) throw new CommandError(`no policy named ${JSON.stringify(name)}, "outpost policy list" lists them`)
     const text = answer.fields.under('data').text('policy')
-    printAs(formatOf(values, io), { policy: text }, io, () => (text === '' || text.endsWith('\n') ? text : `${text}\n`))
+    printAs(formatOf(values, io), { policy: text }, io, () =>
+      bare(text === '' || text.endsWith('\n') ? text : `${text}\n`),
+    )
     return 0
   },
 })

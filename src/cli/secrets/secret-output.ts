@@ -7,6 +7,7 @@
 import { type Answer, fieldsOf } from '../answer.ts'
 import { CommandError, type CommandIo } from '../command-shape.ts'
 import { choice, text, UsageError } from '../options.ts'
+import { shownJson, shownText } from '../shown.ts'
 import type { CoreAnswer } from './core-access.ts'
 import { isJsonObject } from './exact-json.ts'
 import { yamlOf } from './yaml.ts'
@@ -34,7 +35,7 @@ export function formatOf(values: { readonly format: Format | undefined }, io: Co
 /** As JSON or YAML; `table` makes the table. */
 export function printAs(format: Format, value: unknown, io: CommandIo, table: () => string): void {
   if (format === 'table') io.out(table())
-  else io.out(format === 'json' ? `${JSON.stringify(value, undefined, 2)}\n` : yamlOf(value))
+  else io.out(shownJson(format === 'json' ? `${JSON.stringify(value, undefined, 2)}\n` : yamlOf(value)))
 }
 
 interface OutputValues {
@@ -71,8 +72,17 @@ export function printField(name: string, value: unknown, format: Format, io: Com
     printAs(format, value, io, () => '')
     return
   }
-  io.out(typeof value === 'string' ? value : JSON.stringify(value))
-  if (process.getBuiltinModule('node:tty').isatty(1)) io.out('\n')
+  io.out(bare(typeof value === 'string' ? value : JSON.stringify(value)))
+  if (isTerminal()) io.out('\n')
+}
+
+/** A text as it is; on a terminal without what that would obey. */
+export function bare(value: string): string {
+  return isTerminal() ? shownText(value) : value
+}
+
+function isTerminal(): boolean {
+  return process.getBuiltinModule('node:tty').isatty(1)
 }
 
 /** What the server has to say besides, to stderr. */
@@ -218,11 +228,8 @@ export function wideTable(header: readonly string[], rows: readonly (readonly st
 
 /** What a terminal would obey is shown as an escape; lines of a text stay lines. */
 export function cell(value: unknown): string {
-  return textOf(value).replaceAll(CONTROL, (sign) => `\\x${sign.charCodeAt(0).toString(16).padStart(2, '0')}`)
+  return shownText(textOf(value))
 }
-
-// oxlint-disable-next-line no-control-regex -- control characters are what must not reach a terminal
-const CONTROL = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g
 
 function textOf(value: unknown): string {
   if (typeof value === 'string') return value
