@@ -86,8 +86,11 @@ export class SecretsFigures {
   /** `freeBytes`: of the file system that the store is on, as it was seen last. */
   families(freeBytes: number | undefined): AnyFamily[] {
     const { core } = this.#options
+    const isInitialised = toldBy(() => core.isInitialised)
     return [
-      state('initialized', '1 when the secrets core has been initialised, else 0.', core.isInitialised),
+      ...(isInitialised === undefined
+        ? []
+        : [state('initialized', '1 when the secrets core has been initialised, else 0.', isInitialised)]),
       state(
         'sealed',
         '1 when the secrets core is sealed or not initialised and answers no request, else 0.',
@@ -181,4 +184,13 @@ function timeIn(file: string): number {
 /** 1 or 0. */
 function state(name: string, help: string, value: boolean): Family {
   return single('gauge', `outpost.secrets.${name}`, help, Number(value))
+}
+
+/** Undefined where the database does not tell: figures are also made by a timer, which nobody would catch an error of. */
+function toldBy(ask: () => boolean): boolean | undefined {
+  try {
+    return ask()
+  } catch {
+    return undefined
+  }
 }
