@@ -24,8 +24,11 @@ const BUSY_TIMEOUT_MS = 5000
  * ones write less. Smaller still, a secret of 1 KiB would leave a third of its pages empty.
  */
 export const PAGE_BYTES = 4096
-/** Of the write-ahead log, before what is in it is put in its place: what that costs holds up one commit. */
-const CHECKPOINT_PAGES = 1024
+/**
+ * Of the write-ahead log, before SQLite puts what is in it in its place within a commit: four times of what the writer lets come
+ * together until it does so itself (`checkpoint.ts`).
+ */
+const CHECKPOINT_PAGES = 4096
 const HEADER_BYTES = 100
 const MAGIC = 'SQLite format 3\0'
 

@@ -5,6 +5,7 @@
  */
 import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads'
 import { Refusal } from '../kit/errors.ts'
+import { Checkpoint } from './checkpoint.ts'
 import { lockDatabase } from './database-lock.ts'
 import { openForWriting } from './database.ts'
 import { Displaced, type FileFault, FileGuard } from './file-guard.ts'
@@ -69,6 +70,7 @@ const reserve = new Reserve(path)
 reserve.makeRoom()
 const database = openForWriting(path)
 const guard = new FileGuard(path, database)
+const checkpoint = new Checkpoint(database)
 let writer = newWriter()
 
 function newWriter(): Writer {
@@ -205,6 +207,8 @@ function serve(first: Order): void {
       next = arrived()
     }
     tell({ kind: 'done', results, groups: groups.length, writeMs })
+    if (groups.length > 0) checkpoint.wrote(batches, bytes)
+    if (checkpoint.isDue && database.isOpen && !guard.look()?.isCut) checkpoint.run()
   }
 }
 
