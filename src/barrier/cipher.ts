@@ -37,16 +37,17 @@ function withoutStacks<T>(key: CipherKey, make: () => T): T {
 }
 
 export function encrypt(path: string, plaintext: Uint8Array, { term, key }: TermKey): Buffer<ArrayBuffer> {
-  const out = Buffer.from(new ArrayBuffer(OVERHEAD_BYTES + plaintext.length))
-  out.writeUInt8(FORMAT, 0)
+  // Of its own: a piece of a shared one would keep all of that in memory. Each byte is written below.
+  const out = Buffer.allocUnsafeSlow(OVERHEAD_BYTES + plaintext.length)
+  out[0] = FORMAT
   out.writeUInt32BE(term, 1)
-  const nonce = out.subarray(HEAD_BYTES, HEAD_BYTES + NONCE_BYTES)
-  nonce.set(freshNonce())
+  const nonce = freshNonce()
+  out.set(nonce, HEAD_BYTES)
   const cipher = withoutStacks(key, () => createCipheriv('aes-256-gcm', key, nonce))
   cipher.setAAD(Buffer.from(path))
-  cipher.update(plaintext).copy(out, HEAD_BYTES + NONCE_BYTES)
+  out.set(cipher.update(plaintext), HEAD_BYTES + NONCE_BYTES)
   cipher.final()
-  cipher.getAuthTag().copy(out, out.length - TAG_BYTES)
+  out.set(cipher.getAuthTag(), out.length - TAG_BYTES)
   return out
 }
 

@@ -7,9 +7,11 @@
 import { Fault } from '../kit/errors.ts'
 import { HEAD_PATH, LOCAL_PREFIX } from '../store/batch.ts'
 import type { Store } from '../store/store.ts'
-import { EntriesChanged, EntrySet, type Head, SHARDS } from './entry-set.ts'
+import { EntriesChanged, EntrySet, type Head, LoggedEntries, SHARDS } from './entry-set.ts'
 
-const ROWS_AT_ONCE = 64
+const ROWS_AT_ONCE = 256
+/** Entries that are gathered from rows before the set is changed: an entry that many rows change costs once. */
+const LOGGED_MAX = 20_000
 export const ENTRIES_AT_ONCE = 1000
 
 export function shardPath(at: number): string {
@@ -70,12 +72,19 @@ function fromShards(store: Store, key: Buffer, head: Head, open: Open): EntrySet
 
 /** Throws where rows are missing. */
 function replay(store: Store, set: EntrySet, sequences: readonly number[]): void {
+  const isOlder = (shard: number, sequence: number) => (sequences[shard] ?? 0) < sequence
+  let logged = new LoggedEntries()
   for (let after = Math.min(...sequences); ; ) {
     const { newest, oldest, rows } = store.history?.(after, ROWS_AT_ONCE) ?? { oldest: 0, newest: 0, rows: [] }
     if (after < oldest) throw new Fault('the log does not go back so far')
-    for (const { batch, sequence } of rows) set.replay(batch, (shard) => (sequences[shard] ?? 0) < sequence)
+    for (const { batch, sequence } of rows) logged.add(batch, sequence)
     const last = rows.at(-1)
-    if (!last || last.sequence >= newest) return
+    const isOver = !last || last.sequence >= newest
+    if (isOver || logged.newest.size > LOGGED_MAX) {
+      set.replay(logged, isOlder)
+      logged = new LoggedEntries()
+    }
+    if (isOver) return
     after = last.sequence
   }
 }

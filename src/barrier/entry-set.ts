@@ -46,6 +46,8 @@ const OF_MAC = 4
 /** Of the key and the byte behind it. */
 const PREFIX_BYTES = SET_KEY_BYTES + 1
 const PATH_BYTES = 4096
+/** IDs that are remembered; past that, all are forgotten. */
+const IDS_MAX = 128
 
 export const WHAT_TO_DO = 'Move the database away and restore a snapshot'
 
@@ -106,6 +108,16 @@ interface Shard {
   readonly sum: Int32Array
 }
 
+/** What rows of the log, taken in order, say of entries: the newest word on each is the one that counts. */
+export class LoggedEntries {
+  readonly newest = new Map<string, { readonly mark: Mark | undefined; readonly sequence: number }>()
+
+  add({ puts, deletes }: Batch, sequence: number): void {
+    for (const { path, value } of puts) if (isBound(path)) this.newest.set(path, { mark: markOf(value), sequence })
+    for (const path of deletes) if (isBound(path)) this.newest.set(path, { mark: undefined, sequence })
+  }
+}
+
 /** Told when an entry comes or goes, see `entry-pass.ts`. */
 export type Watcher = (path: string, step: 1 | -1) => void
 
@@ -113,11 +125,15 @@ export class EntrySet {
   readonly #pathInput = Buffer.alloc(PREFIX_BYTES + PATH_BYTES)
   readonly #termInput = Buffer.alloc(PREFIX_BYTES + 16)
   readonly #headInput = Buffer.alloc(PREFIX_BYTES + MAC_AT)
+  /** Of the same bytes, those in front of the sum. */
+  readonly #padInput = this.#headInput.subarray(0, PREFIX_BYTES + SUM_AT)
   readonly #shards: Shard[] = Array.from({ length: SHARDS }, () => ({
     table: new MarkTable(),
     sum: new Int32Array(SUM_WORDS),
   }))
   readonly #sum = new Int32Array(SUM_WORDS)
+  /** Of paths that were asked for lately. */
+  readonly #ids = new Map<string, Mark>()
   #counter = 0
   #flights: Flight[] = []
   /** What is queued for a path, in order: the database may have any of it, or still what was before. */
@@ -133,6 +149,7 @@ export class EntrySet {
   }
 
   close(): void {
+    this.#ids.clear()
     this.#pathInput.fill(0)
     this.#termInput.fill(0)
     this.#headInput.fill(0)
@@ -165,8 +182,7 @@ export class EntrySet {
     return flight
   }
 
-  #change(path: string, after: Mark | undefined): Change {
-    const id = this.#idOf(path)
+  #change(path: string, after: Mark | undefined, id = this.#idOf(path)): Change {
     const shard = this.#shardOf(id)
     const before = shard.table.get(id)
     this.#move(shard, id, before, after)
@@ -190,10 +206,12 @@ export class EntrySet {
     input.writeUInt32LE(lo, PREFIX_BYTES + 12)
     // As text of one byte a character: a Buffer would cost three times the hash.
     const term = hash('sha256', input, 'binary')
+    const all = this.#sum
     for (let word = 0; word < SUM_WORDS; word++) {
-      const value = sign * wordOf(term, word)
-      sum[word] = (sum[word] ?? 0) + value
-      this.#sum[word] = (this.#sum[word] ?? 0) + value
+      const unsigned = wordOf(term, word) | 0
+      const value = sign === 1 ? unsigned : -unsigned | 0
+      sum[word] = ((sum[word] ?? 0) + value) | 0
+      all[word] = ((all[word] ?? 0) + value) | 0
     }
   }
 
@@ -268,20 +286,17 @@ export class EntrySet {
 
   /** An entry as the database has it, where the set is made anew. */
   take(path: string, tail: Uint8Array): void {
-    if (isBound(path)) this.#change(path, markOf(tail))
+    if (isBound(path)) this.#change(path, markOf(tail), this.#hashOf(path))
   }
 
-  /** A row of the log, for the shards that are older than it. */
-  replay({ puts, deletes }: Batch, isOlder: (shard: number) => boolean): void {
-    const apply = (path: string, after: Mark | undefined) => {
-      if (!isBound(path)) return
-      const id = this.#idOf(path)
-      if (!isOlder(id.hi >>> SHARD_SHIFT)) return
+  /** What rows of the log made of entries, for the shards that are older than the newest row of an entry. */
+  replay(rows: LoggedEntries, isOlder: (shard: number, sequence: number) => boolean): void {
+    for (const [path, { mark, sequence }] of rows.newest) {
+      const id = this.#hashOf(path)
+      if (!isOlder(id.hi >>> SHARD_SHIFT, sequence)) continue
       const shard = this.#shardOf(id)
-      this.#move(shard, id, shard.table.get(id), after)
+      this.#move(shard, id, shard.table.get(id), mark)
     }
-    for (const { path, value } of puts) apply(path, markOf(value))
-    for (const path of deletes) apply(path, undefined)
   }
 
   /** The set goes on from what a head says, whose sum it has. */
@@ -307,13 +322,21 @@ export class EntrySet {
 
   /** As of the batch that was bound last: format, nonce, counter, the sum under a pad that is used once, and a MAC. */
   sealHead(): Buffer {
-    const head = Buffer.alloc(HEAD_BYTES)
-    head.writeUInt8(HEAD_FORMAT, 0)
-    head.set(freshNonce(), NONCE_AT)
-    head.writeUIntBE(this.#counter, COUNTER_AT, COUNTER_BYTES)
-    const pad = this.#headDigest(OF_PAD, head.subarray(0, SUM_AT))
-    this.#sum.forEach((word, at) => head.writeInt32LE(word ^ wordOf(pad, at), SUM_AT + at * 4))
-    head.write(this.#headDigest(OF_MAC, head.subarray(0, MAC_AT)).slice(0, MAC_BYTES), MAC_AT, 'binary')
+    // It is made where it is hashed, behind the key.
+    const input = this.#headInput
+    input[PREFIX_BYTES] = HEAD_FORMAT
+    input.set(freshNonce(), PREFIX_BYTES + NONCE_AT)
+    input.writeUIntBE(this.#counter, PREFIX_BYTES + COUNTER_AT, COUNTER_BYTES)
+    input[SET_KEY_BYTES] = OF_PAD
+    const pad = hash('sha256', this.#padInput, 'binary')
+    for (let word = 0; word < SUM_WORDS; word++) {
+      input.writeInt32LE((this.#sum[word] ?? 0) ^ wordOf(pad, word), PREFIX_BYTES + SUM_AT + word * 4)
+    }
+    input[SET_KEY_BYTES] = OF_MAC
+    const mac = hash('sha256', input, 'binary')
+    const head = Buffer.allocUnsafeSlow(HEAD_BYTES)
+    input.copy(head, 0, PREFIX_BYTES)
+    head.write(mac, MAC_AT, MAC_BYTES, 'latin1')
     return head
   }
 
@@ -341,7 +364,17 @@ export class EntrySet {
     return shard
   }
 
+  /** A few paths are asked for with each write: of an engine's settings, of folders. */
   #idOf(path: string): Mark {
+    let id = this.#ids.get(path)
+    if (id) return id
+    id = this.#hashOf(path)
+    if (this.#ids.size >= IDS_MAX) this.#ids.clear()
+    this.#ids.set(path, id)
+    return id
+  }
+
+  #hashOf(path: string): Mark {
     let input = this.#pathInput
     const length = Buffer.byteLength(path)
     if (length > PATH_BYTES) input = Buffer.concat([input.subarray(0, PREFIX_BYTES), Buffer.from(path)])
@@ -386,7 +419,6 @@ function isSame(a: Mark | undefined, b: Mark | undefined): boolean {
 /** 32 bits of a digest that is written as one byte a character. */
 function wordOf(digest: string, word: number): number {
   const at = word * 4
-  const [a, b] = [digest.charCodeAt(at), digest.charCodeAt(at + 1)]
-  const [c, d] = [digest.charCodeAt(at + 2), digest.charCodeAt(at + 3)]
-  return ((a << 24) | (b << 16) | (c << 8) | d) >>> 0
+  const high = (digest.charCodeAt(at) << 24) | (digest.charCodeAt(at + 1) << 16)
+  return (high | (digest.charCodeAt(at + 2) << 8) | digest.charCodeAt(at + 3)) >>> 0
 }

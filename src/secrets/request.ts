@@ -100,7 +100,7 @@ export function requestBody(verb: Verb, raw: RawInput, isBodyOfDelete = false): 
   const text = raw.body ?? ''
   const type = (raw.headers['content_type'] ?? '').split(';')[0]?.trim().toLowerCase() ?? ''
   if (verb === 'patch') checkPatchType(type, raw.headers['content_type'])
-  if (text.trim() === '') return NOTHING
+  if (!/\S/.test(text)) return NOTHING
   if (verb === 'write' && type === 'application/x-www-form-urlencoded' && !/^\s*[{[]/.test(text)) return formData(text)
   const parsed = parseJson(text, { valuesMax: VALUES_MAX, namesMax: NAMES_MAX })
   if (parsed === null) return NOTHING

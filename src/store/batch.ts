@@ -111,6 +111,8 @@ export function decodeBatch(bytes: Uint8Array): Batch {
 }
 
 const VARINT_BYTES_MAX = 5
+/** Lengths below this one are one byte. */
+const SHORT = 128
 
 class Writer {
   readonly #out: Buffer
@@ -138,8 +140,18 @@ class Writer {
   }
 
   text(value: string): void {
+    if (value.length < SHORT && this.#shortText(value)) return
     this.number(Buffer.byteLength(value))
     this.at += this.#out.write(value, this.at)
+  }
+
+  /** Most texts are ASCII: their length is one byte, and is known once they are written. False for another one. */
+  #shortText(value: string): boolean {
+    const length = this.#out.write(value, this.at + 1)
+    if (length >= SHORT) return false
+    this.byte(length)
+    this.at += length
+    return true
   }
 }
 

@@ -114,6 +114,7 @@ export class SqliteStore implements Store {
   readonly #next: StatementSync
   readonly #paths: StatementSync
   readonly #rows: StatementSync
+  readonly #batches: StatementSync
   readonly #tails: StatementSync
   readonly #cache = new EntryCache()
   readonly #snapshot: ReadSnapshot
@@ -141,6 +142,7 @@ export class SqliteStore implements Store {
     this.#next = this.#reader.prepare('SELECT path FROM entries WHERE path >= ? AND path < ? ORDER BY path LIMIT 1')
     this.#paths = this.#reader.prepare('SELECT path FROM entries WHERE path >= ? AND path < ? ORDER BY path LIMIT ?')
     this.#rows = this.#reader.prepare('SELECT * FROM log WHERE sequence > ? ORDER BY sequence LIMIT ?')
+    this.#batches = this.#reader.prepare('SELECT sequence, batch FROM log WHERE sequence > ? ORDER BY sequence LIMIT ?')
     this.#tails = this.#reader.prepare(
       `SELECT path, substr(value, -${TAIL_BYTES}) AS tail FROM entries WHERE path > ? ORDER BY path LIMIT ?`,
     )
@@ -246,7 +248,11 @@ export class SqliteStore implements Store {
 
   history(after: number, limit: number): History {
     const [oldest, newest] = [this.base().sequence, this.position().sequence]
-    const rows = this.rowsAfter(after, limit).map(({ batch, sequence }) => ({ sequence, batch: decodeBatch(batch) }))
+    const found = this.#read(() => this.#batches.all(after, limit))
+    const rows = found.map(({ batch, sequence }) => {
+      if (!(batch instanceof Uint8Array)) throw new Fault('the log is damaged')
+      return { sequence: Number(sequence), batch: decodeBatch(batch) }
+    })
     return { epoch: this.#epoch, oldest, newest, rows }
   }
 

@@ -5,9 +5,12 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { test, type TestContext } from 'node:test'
 import { Barrier } from '../../src/barrier/barrier.ts'
-import { EntriesChanged, RolledBack } from '../../src/barrier/entry-set.ts'
-import { encrypt } from '../../src/barrier/cipher.ts'
+import { loadEntrySet } from '../../src/barrier/entry-set-load.ts'
+import { ShardWriter } from '../../src/barrier/entry-set-shards.ts'
+import { EntriesChanged, EntrySet, RolledBack, SET_KEY_BYTES } from '../../src/barrier/entry-set.ts'
+import { decrypt, encrypt } from '../../src/barrier/cipher.ts'
 import { Keyring } from '../../src/barrier/keyring.ts'
+import { HEAD_PATH } from '../../src/store/batch.ts'
 import { entryCrc } from '../../src/store/entry-crc.ts'
 import { type Mark, MarkTable } from '../../src/barrier/mark-table.ts'
 import { SqliteStore } from '../../src/store/store.ts'
@@ -119,6 +122,38 @@ test('a set that was made from its parts and the log is the one of the entries, 
     current.unseal(ROOT_KEY)
     for (const path of current.paths('many/')) assert.ok(current.get(path))
   }
+})
+
+test('what the log says of an entry that changes, goes and comes again needs no look at the entries', async (t) => {
+  const store = await SqliteStore.open(join(temporaryDirectory(t), 'secrets.db'))
+  t.after(() => store.close())
+  const random = new Random(11)
+  const [setKey, termKey] = [randomBytes(SET_KEY_BYTES), { term: 1, key: randomBytes(32) }]
+  const set = new EntrySet(setKey)
+  const parts = new ShardWriter(store, Date.now)
+  const commit = (change: { puts: { path: string; value: Buffer }[]; deletes: string[] }) => {
+    const flight = set.bind(change)
+    const head = { path: HEAD_PATH, value: set.sealHead() }
+    const done = store.commit({ puts: [...change.puts, head], deletes: change.deletes })
+    // So that some parts are older than others, and than rows of the same entries.
+    parts.changed(flight.changes.length, set, termKey)
+    return done.then(() => set.settle(flight))
+  }
+  parts.lost()
+  const done: Promise<unknown>[] = []
+  for (let at = 0; at < 1200; at++) {
+    const path = `x/${random.between(0, 40)}`
+    const isRemoved = random.between(0, 3) === 0
+    done.push(
+      commit(isRemoved ? { puts: [], deletes: [path] } : { puts: [{ path, value: randomBytes(40) }], deletes: [] }),
+    )
+  }
+  await Promise.all(done)
+  const open = (path: string, value: Uint8Array) => decrypt(path, value, () => termKey.key)
+  const loaded = loadEntrySet(store, setKey, store.get(HEAD_PATH)?.value, open)
+  assert.ok(loaded.isQuick)
+  assert.equal(loaded.set.size, set.size)
+  for (let at = 0; at <= 40; at++) loaded.set.check(`x/${at}`, store.get(`x/${at}`)?.value)
 })
 
 test('a part that is damaged, older or exchanged costs time and no answer', async (t) => {

@@ -197,9 +197,16 @@ export function isDeleted({ deletedAtMs }: VersionRecord, nowMs: number): boolea
   return deletedAtMs !== 0 && deletedAtMs <= nowMs
 }
 
-/** RFC 3339, empty for never. */
+const newestTime = { ms: 0, text: '' }
+
+/** RFC 3339, empty for never. The last one is remembered: many answers tell of one moment. */
 export function timeText(ms: number): string {
-  return ms === 0 ? '' : new Date(ms).toISOString()
+  if (ms === 0) return ''
+  if (ms !== newestTime.ms) {
+    newestTime.text = new Date(ms).toISOString()
+    newestTime.ms = ms
+  }
+  return newestTime.text
 }
 
 /** What a read and a write say of one version. */
