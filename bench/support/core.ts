@@ -21,14 +21,22 @@ const ACTIVE_MS = 30_000
 
 export class CoreServer {
   readonly site = new Site(0, CONFIG)
+  readonly #launcher: string
+  readonly #env: NodeJS.ProcessEnv
   #child: ChildProcess | undefined
   port = 0
   token = ''
 
+  /** `launcher`: of another checkout, to compare with. `env`: beside this process's own. */
+  constructor(launcher = LAUNCHER, env: NodeJS.ProcessEnv = {}) {
+    this.#launcher = launcher
+    this.#env = { ...process.env, ...env }
+  }
+
   /** Starts it; resolves with the milliseconds until it has said that it is active. */
   async start(): Promise<number> {
     const beganMs = nowMs()
-    this.#child = start(LAUNCHER, ['agent', '-config', this.site.configFile])
+    this.#child = start(this.#launcher, ['agent', '-config', this.site.configFile], this.#env)
     this.port = await readyPort(this.#child)
     if (this.token === '') return nowMs() - beganMs
     for (;;) {

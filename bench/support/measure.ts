@@ -31,6 +31,24 @@ function threadNanoseconds(pid: number, thread: string): number {
   }
 }
 
+/** CPU seconds of each thread of a process, by what the system calls the thread; those of one name together. */
+export function cpuByThread(pid: number): Map<string, number> {
+  const seconds = new Map<string, number>()
+  for (const thread of readdirSync(`/proc/${pid}/task`)) {
+    const name = thread === String(pid) ? 'main' : threadName(pid, thread)
+    seconds.set(name, (seconds.get(name) ?? 0) + threadNanoseconds(pid, thread) / 1e9)
+  }
+  return seconds
+}
+
+function threadName(pid: number, thread: string): string {
+  try {
+    return readFileSync(`/proc/${pid}/task/${thread}/comm`, 'utf8').trim()
+  } catch {
+    return 'ended'
+  }
+}
+
 /** Resident memory in MiB. */
 export function residentMiB(pid: number): number {
   const text = readFileSync(`/proc/${pid}/status`, 'utf8')
