@@ -23,8 +23,6 @@ export interface NatsOptions extends LoginOptions {
 }
 
 const DIAL_TIMEOUT_MS = 5000
-/** What is published last gets this long to go out. */
-const DRAIN_MS = 2000
 const NOBODY = 503
 const NOTHING = new Uint8Array(0)
 
@@ -251,7 +249,7 @@ class NatsLink implements Link {
     this.#outbox = undefined
     this.#closing.abort()
     if (!connection) return
-    const late = sleep(DRAIN_MS, 'late', { ref: false })
+    const late = sleep(TIMINGS.drainMs, 'late', { ref: false })
     await Promise.race([connection.drain().catch(() => undefined), late])
     await connection.close()
   }

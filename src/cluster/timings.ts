@@ -29,6 +29,8 @@ export const DEFAULT_TIMINGS = {
   natsPingMs: 5000,
   /** A subscription that was refused is tried again: permissions of a NATS server can change while we are connected. */
   resubscribeMs: 15_000,
+  /** What is published last gets this long to go out. */
+  drainMs: 2000,
   /** For so long a token that servers refused is refused without asking again. */
   refusedTokenMs: 2000,
   /** Between two looks at a caller's rights that servers answer: with the time that they have for it, at most ten seconds. */

@@ -2,6 +2,7 @@
  * Somebody who has the key of a worker host asks servers for what is theirs: snapshots, the seal, secrets, a reload, and
  * names himself a server. He has a token that may do everything, so that only what he may ask for is judged.
  */
+import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { connect, nkeyAuthenticator, type NatsConnection } from '@nats-io/transport-node'

@@ -2,6 +2,7 @@
  * Somebody who hears every message on NATS, as its operator does, or another server: he reads no token, no path and no
  * value of a secret, and what he has recorded is worth nothing when it is sent again.
  */
+import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
 import { test, type TestContext } from 'node:test'

@@ -2,6 +2,7 @@
  * A token that was revoked, has expired or has lost its policy, and whose holder goes on listening to an answer that it
  * got in time: each kind of endless answer, asked for at the host, through a server and through another agent.
  */
+import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
@@ -83,6 +84,9 @@ function assertCut(ended: Readonly<Record<string, Follower['ended']>>): void {
 
 test('followers whose rights are gone', { timeout: 300_000 }, async (suite) => {
   const { world, core } = await startWorld(suite)
+  // It lives through the other tests.
+  const expiring = await newToken(world, core, ALL, { ttl: '15s', explicit_max_ttl: '15s' })
+  const untilItExpires = await followAll(suite, world, expiring.token)
 
   await suite.test('the token is revoked: every stream breaks, those of others go on', async (t) => {
     const { token } = await newToken(world, core, ALL)
@@ -98,11 +102,6 @@ test('followers whose rights are gone', { timeout: 300_000 }, async (suite) => {
       others.filter(({ ended }) => ended !== undefined),
       [],
     )
-  })
-
-  await suite.test('the token expires', async (t) => {
-    const { token } = await newToken(world, core, ALL, { ttl: '15s', explicit_max_ttl: '15s' })
-    assertCut(await ends(await followAll(t, world, token)))
   })
 
   await suite.test('the policy is taken away: streams that need it break, others go on', async (t) => {
@@ -171,5 +170,10 @@ test('followers whose rights are gone', { timeout: 300_000 }, async (suite) => {
     assert.equal(await usesLeft(), left)
     await api(world, 'POST', 'auth/token/revoke', { token }, core.rootToken)
     assertCut(await ends([follower]))
+  })
+
+  await suite.test('the token expires', async () => {
+    assert.equal(untilItExpires.length, 16)
+    assertCut(await ends(untilItExpires))
   })
 })

@@ -1,4 +1,5 @@
 /** The key of a server is replaced, as after it was stolen, while calls are under way: none fails, and the old key is worth nothing. */
+import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -3,6 +3,7 @@
  * the owner is ready, down, restarting, after it has collected the allocation and after a restart of the server. With the
  * NATS permissions that are shipped: the attacker has all that the root of one worker host has.
  */
+import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { rmSync } from 'node:fs'
 import { join } from 'node:path'

@@ -2,6 +2,7 @@
  * Somebody has taken over a worker host: its NATS key, its files, its place on the bus. What comes past it are calls to that
  * host, and nothing in them is worth anything elsewhere.
  */
+import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { connect } from '@nats-io/transport-node'
@@ -12,64 +13,63 @@ import { until } from '../host/host-fixture.ts'
 
 const READER = { name: 'reader', text: 'node { policy = "read" }\nnamespace "default" { policy = "write" }' }
 
-test('the token of a caller is in nothing that reaches a worker', { timeout: 240_000 }, async (t) => {
-  const world = await startCluster(t, { hosts: 2, acl: OPS_ACL, hostAcl: 'acl { enabled = true }' })
-  const [victim, other] = [world.host(0), world.host(1)]
+test('calls to a host that was taken over', { timeout: 240_000 }, async (suite) => {
+  const world = await startCluster(suite, { hosts: 2, acl: OPS_ACL, hostAcl: 'acl { enabled = true }' })
   const core = await openCore(world)
-  const { client_token: token } = await tokenWith(world, core, READER, { num_uses: 40 })
-  const bus = await connect({ servers: [world.nats.url] })
-  t.after(() => bus.close())
-  // A NATS without users lets anybody listen; one with users lets a worker's key hear its own node only.
-  const heard: Buffer[] = []
-  bus.subscribe(`outpost.global.node.${victim.member.nodeId}.>`, {
-    callback: (_error, { data }) => void heard.push(Buffer.from(data)),
-  })
-  await bus.flush()
-  const paths = [
-    `/v1/client/fs/ls/${victim.allocId}`,
-    `/v1/client/fs/cat/${victim.allocId}?path=web/local/hello.txt`,
-    `/v1/client/fs/logs/${victim.allocId}?task=web&type=stdout`,
-    `/v1/client/metadata?node_id=${victim.member.nodeId}`,
-    `/v1/client/allocation/${victim.allocId}/stats`,
-  ]
-  for (const path of paths) {
-    // Through a server, and through another worker, which asks a server.
-    for (const port of [world.server().port, other.member.port]) {
-      for (const as of [token, core.rootToken, ROOT_TOKEN]) {
-        const { status, body } = await send(port, { method: 'GET', path, headers: { 'X-Nomad-Token': as } })
-        assert.equal(status, 200, `${path}: ${body}`)
+
+  await suite.test('the token of a caller is in nothing that reaches a worker', async (t) => {
+    const [victim, other] = [world.host(0), world.host(1)]
+    const { client_token: token } = await tokenWith(world, core, READER, { num_uses: 40 })
+    const bus = await connect({ servers: [world.nats.url] })
+    t.after(() => bus.close())
+    // A NATS without users lets anybody listen; one with users lets a worker's key hear its own node only.
+    const heard: Buffer[] = []
+    bus.subscribe(`outpost.global.node.${victim.member.nodeId}.>`, {
+      callback: (_error, { data }) => void heard.push(Buffer.from(data)),
+    })
+    await bus.flush()
+    const paths = [
+      `/v1/client/fs/ls/${victim.allocId}`,
+      `/v1/client/fs/cat/${victim.allocId}?path=web/local/hello.txt`,
+      `/v1/client/fs/logs/${victim.allocId}?task=web&type=stdout`,
+      `/v1/client/metadata?node_id=${victim.member.nodeId}`,
+      `/v1/client/allocation/${victim.allocId}/stats`,
+    ]
+    for (const path of paths) {
+      // Through a server, and through another worker, which asks a server.
+      for (const port of [world.server().port, other.member.port]) {
+        for (const as of [token, core.rootToken, ROOT_TOKEN]) {
+          const { status, body } = await send(port, { method: 'GET', path, headers: { 'X-Nomad-Token': as } })
+          assert.equal(status, 200, `${path}: ${body}`)
+        }
       }
     }
-  }
-  const gc = { method: 'PUT', path: '/v1/system/gc', headers: { 'X-Nomad-Token': core.rootToken } }
-  assert.equal((await send(world.server().port, gc)).status, 200)
-  const all = () => Buffer.concat(heard).toString('latin1')
-  await until(() => all().includes('host.gc'))
-  assert.ok(heard.length >= paths.length * 6, `${heard.length} messages`)
-  for (const secret of [token, core.rootToken, ROOT_TOKEN, core.key]) assert.ok(!all().includes(secret))
-})
+    const gc = { method: 'PUT', path: '/v1/system/gc', headers: { 'X-Nomad-Token': core.rootToken } }
+    assert.equal((await send(world.server().port, gc)).status, 200)
+    const all = () => Buffer.concat(heard).toString('latin1')
+    await until(() => all().includes('host.gc'))
+    assert.ok(heard.length >= paths.length * 6, `${heard.length} messages`)
+    for (const secret of [token, core.rootToken, ROOT_TOKEN, core.key]) assert.ok(!all().includes(secret))
+  })
 
-test('rights that the host has to judge are those of the caller, and a use is counted once', {
-  timeout: 240_000,
-}, async (t) => {
-  const world = await startCluster(t, { hosts: 1, acl: OPS_ACL, hostAcl: 'acl { enabled = true }' })
-  const { member, allocId } = world.host()
-  const core = await openCore(world)
-  const { client_token: token } = await tokenWith(
-    world,
-    core,
-    { name: 'logs', text: 'namespace "default" { capabilities = ["read-logs"] }' },
-    { num_uses: 4 },
-  )
-  const statusOf = async (path: string) =>
-    (await send(world.server().port, { method: 'GET', path, headers: { 'X-Nomad-Token': token } })).status
-  const logs = `/v1/client/fs/logs/${allocId}?task=web&type=stdout`
-  assert.equal(await statusOf(logs), 200)
-  assert.equal(await statusOf(`/v1/client/fs/ls/${allocId}`), 403)
-  assert.equal(await statusOf(`/v1/client/metadata?node_id=${member.nodeId}`), 403)
-  // The host asks nobody, so one call is one use.
-  assert.equal(await statusOf(logs), 200)
-  assert.equal(await statusOf(logs), 403)
+  await suite.test('rights that the host has to judge are those of the caller, and a use is counted once', async () => {
+    const { member, allocId } = world.host()
+    const { client_token: token } = await tokenWith(
+      world,
+      core,
+      { name: 'logs', text: 'namespace "default" { capabilities = ["read-logs"] }' },
+      { num_uses: 4 },
+    )
+    const statusOf = async (path: string) =>
+      (await send(world.server().port, { method: 'GET', path, headers: { 'X-Nomad-Token': token } })).status
+    const logs = `/v1/client/fs/logs/${allocId}?task=web&type=stdout`
+    assert.equal(await statusOf(logs), 200)
+    assert.equal(await statusOf(`/v1/client/fs/ls/${allocId}`), 403)
+    assert.equal(await statusOf(`/v1/client/metadata?node_id=${member.nodeId}`), 403)
+    // The host asks nobody, so one call is one use.
+    assert.equal(await statusOf(logs), 200)
+    assert.equal(await statusOf(logs), 403)
+  })
 })
 
 test('a host whose ACL is on stays shut for a server whose ACL is off', { timeout: 240_000 }, async (t) => {

@@ -1,4 +1,5 @@
 /** A node that hears that another process is taken for it. */
+import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { createPublicKey, generateKeyPairSync } from 'node:crypto'
 import { test, type TestContext } from 'node:test'

@@ -1,4 +1,5 @@
 /** Calls from one process to a node, over the bus within a process and over a real NATS server: the same code, the same results. */
+import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { MemoryBus } from '../../src/cluster/link.ts'
@@ -8,6 +9,7 @@ import { Refusal } from '../../src/kit/errors.ts'
 import { isStreamHead } from '../../src/kit/operation.ts'
 import { collect, FRAME_CHUNKS, type World, worldOver } from '../helpers/call-world.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
+import { eventually } from '../helpers/edge.ts'
 import { keepingLogger, root, until } from '../host/host-fixture.ts'
 
 function suite(name: string, world: (t: TestContext) => Promise<World>): void {
@@ -55,7 +57,10 @@ function suite(name: string, world: (t: TestContext) => Promise<World>): void {
     const iterator = forwarder.stream(call('test.stream', { bytes: '200000000' }))
     await iterator.next()
     await iterator.next()
-    await new Promise((resolve) => setTimeout(resolve, 300))
+    // Meanwhile another one reads ten times as much as may be under way.
+    await collect(forwarder.stream(call('test.stream', { bytes: '40000000' })))
+    await until(() => seen.length === 3)
+    assert.deepEqual(seen.splice(1), ['begun', 'over'])
     assert.deepEqual(seen, ['begun'])
     await iterator.return(undefined)
     await until(() => seen.length === 2 && server.calls === 0)
@@ -231,6 +236,7 @@ test('a NATS server that is killed breaks streams, and calls work again when it 
   await until(() => world.seen.length === 2)
   await nats.restart()
   await until(() => world.links.every(({ isConnected }) => isConnected))
-  await new Promise((resolve) => setTimeout(resolve, 200))
-  assert.equal(await world.forwarder.value(world.call('test.value', { say: 'again' })), '{"said":"again"}')
+  // The node subscribes a moment after the caller is connected, or before.
+  const again = () => world.forwarder.value(world.call('test.value', { say: 'again' })).catch(() => undefined)
+  assert.equal(await eventually(again, 'calls work again'), '{"said":"again"}')
 })

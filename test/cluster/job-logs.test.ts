@@ -1,4 +1,5 @@
 /** The logs of a job: labels, ends and errors of single allocations, those that come, a reader that does not read. */
+import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { connect } from 'node:net'
 import { type TestContext, test } from 'node:test'

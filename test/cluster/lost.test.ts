@@ -1,4 +1,5 @@
 /** What a node says is lost on its way, and the way is good again before anybody gives up: no answer may wait for ever. */
+import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { type Link, MemoryBus } from '../../src/cluster/link.ts'

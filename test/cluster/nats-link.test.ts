@@ -1,9 +1,12 @@
 /** The connection to NATS over several servers, and what a server does not permit. */
+import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
-import { createServer } from 'node:net'
+import { once } from 'node:events'
+import { connect, createServer } from 'node:net'
 import { test, type TestContext } from 'node:test'
 import { openNatsLink } from '../../src/cluster/nats-link.ts'
 import { keepingLogger, until } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/edge.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
 
 const NOTHING = new Uint8Array(0)
@@ -42,17 +45,30 @@ test('of several servers any one is enough, and the next takes over', async (t) 
   })
 })
 
+/** The servers that a new client is told of. */
+async function toldBy(port: number): Promise<readonly string[]> {
+  const socket = connect(port, '127.0.0.1')
+  const [said] = await once(socket, 'data')
+  socket.destroy()
+  const info: { connect_urls?: string[] } = JSON.parse(String(said).split('\r\n')[0]?.slice('INFO '.length) ?? '{}')
+  return info.connect_urls ?? []
+}
+
 const cluster = (listen: number, more: string) =>
   `server_name: s${listen}\ncluster { name: c, listen: "127.0.0.1:${listen}", ${more} }`
 
 test('servers of a NATS cluster that nobody has named are found', async (t) => {
   const route = await freePort()
   const first = await startNatsServer(t, cluster(route, ''))
-  await startNatsServer(t, cluster(-1, `routes: ["nats://127.0.0.1:${route}"]`))
+  const second = await startNatsServer(t, cluster(-1, `routes: ["nats://127.0.0.1:${route}"]`))
   const { link, logger } = await linkTo(t, first.url)
+  let heard = 0
+  link.subscribe('outpost.test', () => heard++)
   await until(() => link.isConnected)
-  // The servers tell their clients of each other a moment after they have met.
-  await new Promise((resolve) => setTimeout(resolve, 1000))
+  await eventually(async () => (await toldBy(first.port)).includes(`127.0.0.1:${second.port}`), 'they have met')
+  // Clients are told at that moment too; what comes after it has come, so they have read it.
+  link.publish('outpost.test', NOTHING)
+  await until(() => heard > 0)
   await first.kill()
   await until(() => !link.isConnected)
   await until(() => link.isConnected)

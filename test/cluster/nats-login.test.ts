@@ -1,4 +1,5 @@
 /** Every way to log in to a real NATS server, what is said while it fails, and that it works once the files are right. */
+import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { copyFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

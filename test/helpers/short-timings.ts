@@ -15,6 +15,7 @@ export const SHORT = {
   reconnectMinMs: 100,
   reconnectMaxMs: 500,
   resubscribeMs: 1500,
+  drainMs: 250,
   refusedTokenMs: 500,
   recheckMaxMs: 1000,
   recheckOwnMs: 250,

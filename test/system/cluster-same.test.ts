@@ -2,6 +2,7 @@
  * A call through a server, and through another agent that asks any server, is answered as the node itself answers it:
  * same status, headers and body, and the same permission, for every endpoint.
  */
+import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
 import { test } from 'node:test'
