@@ -4,6 +4,7 @@
  * about the caller from them.
  */
 import type { Identity, NamespaceCapability } from '../kit/operation.ts'
+import { isCount, isText, listOf } from './decoded.ts'
 
 /** The place of a capability is its bit on the wire: append only. */
 const CAPABILITIES = [
@@ -32,32 +33,30 @@ export interface AssertedRights {
   readonly namespaces: readonly (readonly [name: string, bits: number])[]
 }
 
-/** A map that was decoded, of which nothing is known yet. */
-export function isMap(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null
+/** The places are those that `rightsIn` reads. */
+export function partsOfRights({ accessor, agent, namespaces, node }: AssertedRights): readonly unknown[] {
+  return [accessor, node, agent, namespaces]
 }
 
-export function isCount(value: unknown): value is number {
-  return Number.isSafeInteger(value) && Number(value) >= 0
+/** Undefined for what is no rights. */
+export function rightsIn(value: unknown): AssertedRights | undefined {
+  const parts = listOf(value, 4)
+  if (!parts) return undefined
+  const [accessor, node, agent, namespaces] = parts
+  if (!isText(accessor, TEXT_MAX) || !areBits(node) || !areBits(agent) || !areNamespaces(namespaces)) return undefined
+  return { accessor, node, agent, namespaces }
 }
 
-/** Whether a value that was decoded is rights. */
-export function areRights(value: unknown): value is AssertedRights {
-  if (!isMap(value)) return false
-  const { accessor, agent, namespaces, node } = value
-  if (!isText(accessor) || !areBits(node) || !areBits(agent)) return false
-  return Array.isArray(namespaces) && namespaces.length <= ASSERTED_NAMESPACES_MAX && namespaces.every(isNamespace)
+function areNamespaces(value: unknown): value is AssertedRights['namespaces'] {
+  return Array.isArray(value) && value.length <= ASSERTED_NAMESPACES_MAX && value.every(isNamespace)
 }
 
 function isNamespace(value: unknown): boolean {
-  return Array.isArray(value) && value.length === 2 && isText(value[0]) && areBits(value[1])
+  const pair = listOf(value, 2)
+  return pair !== undefined && isText(pair[0], TEXT_MAX) && areBits(pair[1])
 }
 
-function isText(value: unknown): boolean {
-  return typeof value === 'string' && value.length <= TEXT_MAX
-}
-
-function areBits(value: unknown): boolean {
+function areBits(value: unknown): value is number {
   return isCount(value) && value <= BITS_MAX
 }
 

@@ -21,7 +21,7 @@
  * What can go wrong: nothing at run time, there is no input besides the token and no one to ask. The identities are
  * fixed; a reload builds a new authorizer and swaps it in, so a call sees the old set or the new one, never a mix.
  */
-import { createHash, timingSafeEqual } from 'node:crypto'
+import { hash, timingSafeEqual } from 'node:crypto'
 import { Fault, unknownToken } from '../kit/errors.ts'
 import type { Grants, Identity } from '../kit/operation.ts'
 import { TIMINGS } from './timings.ts'
@@ -125,7 +125,7 @@ export function createAuthorizer(options: AuthorizerOptions): OwnAuthorizer {
     return { digest: Buffer.from(token.sha256, 'hex'), token }
   })
   const lookUp = (presentedToken: string): TokenIdentity | undefined => {
-    const presented = createHash('sha256').update(presentedToken, 'utf8').digest()
+    const presented = hash('sha256', presentedToken, 'buffer')
     let found: TokenIdentity | undefined
     for (const { digest, token } of known) {
       // Not `some` and no `break`: which token it is must not show in the time.

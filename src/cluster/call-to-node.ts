@@ -16,7 +16,8 @@ import {
 } from './assertion.ts'
 import { EVERYBODY } from './authorizer.ts'
 import { CurveKey } from './envelope.ts'
-import { type CallMessage, encode, encodeCall } from './wire.ts'
+import type { CallMessage } from './call-message.ts'
+import { encode, encodeCall } from './wire.ts'
 
 /** More than a cluster has; what is forgotten costs a second message to the node. */
 const NODES_MAX = 20_000

@@ -11,22 +11,15 @@ import type { Link, Message, Subscription } from './link.ts'
 import { PartMemory } from './part-memory.ts'
 import { lostPart, PendingCall } from './pending-call.ts'
 import { AssertionIssuer, type NodeRecipient } from './call-to-node.ts'
+import { CallTable } from './call-table.ts'
 import { CallToServer } from './call-to-server.ts'
 import { ENVELOPE_BYTES } from './envelope.ts'
 import type { ServerCalls } from './server-calls.ts'
 import { ANY, type Group, lastParts, nameOf, type Party, type Subjects } from './subjects.ts'
 import { TIMINGS } from './timings.ts'
 import { FIRST_BYTES, WindowStock } from './window.ts'
-import {
-  type CallMessage,
-  encode,
-  encodeCall,
-  headOf,
-  type ValueMessage,
-  valueOf,
-  WIRE_VERSION,
-  wholeOf,
-} from './wire.ts'
+import type { CallMessage } from './call-message.ts'
+import { encode, encodeCall, headOf, type ValueMessage, valueOf, WIRE_VERSION, wholeOf } from './wire.ts'
 
 const NOTHING = new Uint8Array(0)
 /** Longest value of a node, which is held whole: statistics and metadata have some kilobytes. */
@@ -77,7 +70,7 @@ interface CallUnderWay {
 /** Calls to other nodes and to servers, from one process. */
 export class Forwarder {
   readonly #options: ForwardOptions
-  readonly #calls = new Map<string, CallUnderWay>()
+  readonly #calls = new CallTable<CallUnderWay>()
   readonly #run = randomBytes(12).toString('hex')
   #subscription: Subscription | undefined
   #sweeper: NodeJS.Timeout | undefined
@@ -205,7 +198,7 @@ export class Forwarder {
     const onAbort = () => call.fail(CALLER_GONE)
     // Under who may answer as well: what another node sends is not an answer.
     const key = `${nodeId ?? ANY}.${name}`
-    this.#calls.set(key, { call, to })
+    this.#calls.add(key, { call, to })
     const close = () => {
       signal.removeEventListener('abort', onAbort)
       this.#calls.delete(key)
@@ -277,19 +270,6 @@ function tooLarge(bytes: number, bytesMax: number): Refusal {
 }
 
 function callMessage(request: ForwardedRequest, call: string): CallMessage {
-  const { params, query, headers, body } = request.input
-  return {
-    version: WIRE_VERSION,
-    operation: request.operation,
-    input: {
-      params: { ...params },
-      query: query.map(([name, value]): [string, string] => [name, value]),
-      headers: { ...headers },
-      ...(body === undefined ? {} : { body }),
-    },
-    requestId: request.requestId,
-    hops: request.hops + 1,
-    window: FIRST_BYTES,
-    call,
-  }
+  const { hops, input, operation, requestId } = request
+  return { version: WIRE_VERSION, operation, input, requestId, hops: hops + 1, window: FIRST_BYTES, call }
 }

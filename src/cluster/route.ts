@@ -41,7 +41,7 @@ import { isUuid } from '../kit/schema.ts'
 import type { ForwardedRequest } from './forward.ts'
 import type { NodeStatus } from './roster.ts'
 import { ANY, type Group } from './subjects.ts'
-import { HOPS_MAX } from './wire.ts'
+import { HOPS_MAX } from './call-message.ts'
 
 /** Who has what, as far as this process knows. */
 export interface Directory {
@@ -162,10 +162,10 @@ function reachable(nodeId: string, directory: Directory, namespace?: string): De
 
 function requestFor(endpoint: AnyEndpoint, to: Destination, call: Call, group: Group): ForwardedRequest {
   if (call.hops + 1 >= HOPS_MAX) throw new Refusal('not_found', 'No path to node')
-  const { raw, token, requestId, hops, identity, remote, signal } = call
+  const { raw: input, requestId, hops, signal } = call
   const { nodeId, namespace } = to
-  const request = { operation: endpoint.name, input: raw, requestId, hops, signal }
+  const request = { operation: endpoint.name, input, requestId, hops, signal }
   // The token goes to servers only; a node gets what this server vouches for.
-  if (nodeId === undefined) return { nodeId, group, ...request, token, remote }
-  return { nodeId, ...request, identity, namespaces: namespace === undefined ? [] : [namespace] }
+  if (nodeId === undefined) return { ...request, nodeId, group, token: call.token, remote: call.remote }
+  return { ...request, nodeId, identity: call.identity, namespaces: namespace === undefined ? [] : [namespace] }
 }

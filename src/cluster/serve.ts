@@ -5,12 +5,13 @@
 import { messageOf, Refusal } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
 import { type AnyOperation, type Callers, type Identity, invoke, NOBODY } from '../kit/operation.ts'
+import { CallTable } from './call-table.ts'
 import { Complaints } from './complaints.ts'
 import { encodeRefused, type RefusedReason } from './envelope.ts'
 import type { Link, Message, Subscription } from './link.ts'
 import { OtherRun } from './node-admission.ts'
 import type { OpenedCall, SealedCalls } from './sealed-calls.ts'
-import { plainChannel, refusalMessage, ServedCall } from './served-call.ts'
+import { PlainChannel, refusalMessage, ServedCall } from './served-call.ts'
 import { ANY, type Group, lastParts, type Subjects } from './subjects.ts'
 import { TIMINGS } from './timings.ts'
 import { decodeCall, encode, type ReceivedCall } from './wire.ts'
@@ -54,7 +55,7 @@ const UNREADABLE = {
 export class CallServer {
   readonly #options: ServeOptions
   readonly #operations: ReadonlyMap<string, AnyOperation>
-  readonly #calls = new Map<string, ServedCall>()
+  readonly #calls = new CallTable<ServedCall>()
   readonly #subscriptions: Subscription[] = []
   readonly #complaints: Complaints
   readonly #callers: Callers
@@ -117,7 +118,7 @@ export class CallServer {
     const { link, as } = this.#options
     const name = this.#calledAs(subject, reply)
     if (name === undefined || this.#options.isSuperseded?.()) return
-    if ('nodeId' in as) return this.#begin(name, { payload, channel: plainChannel(link, reply) }, name)
+    if ('nodeId' in as) return this.#begin(name, { payload, channel: new PlainChannel(link, reply) }, name)
     const opened = as.sealed.open(message)
     // On a server, under the caller's name: nobody can take another's, or steer his call.
     if (typeof opened !== 'string') return this.#begin(name, opened, lastParts(`${subject}.${name}`, 2))
@@ -150,7 +151,7 @@ export class CallServer {
       return
     }
     const call = received.message
-    if (this.#calls.has(key) || name !== call.call) return
+    if (this.#calls.get(key) || name !== call.call) return
     if (this.#calls.size >= callsMax) {
       refuse(
         new Refusal('too_many', 'as many calls as may be are being served here, try again later', {
@@ -162,7 +163,7 @@ export class CallServer {
     // Agents may call any server, and say of their callers what they like; only servers may call one with the core.
     const remote = this.#options.group === 'core' ? call.remote : undefined
     const served = new ServedCall(call, { channel, remote })
-    this.#calls.set(key, served)
+    this.#calls.add(key, served)
     void this.#run(served, received).finally(() => this.#calls.delete(key))
   }
 

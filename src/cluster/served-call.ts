@@ -7,14 +7,17 @@ import {
   type Answering,
   type ArrivedCall,
   type Chunk,
+  type Identity,
   isStreamHead,
   JsonText,
   NOBODY,
   WholeAnswer,
 } from '../kit/operation.ts'
+import type { RawInput } from '../kit/schema.ts'
+import type { CallMessage } from './call-message.ts'
 import type { Link } from './link.ts'
 import { TIMINGS } from './timings.ts'
-import { type AnswerMessage, type CallMessage, DATA_BYTES_MAX, dataHead, decodeControl, encode } from './wire.ts'
+import { type AnswerMessage, DATA_BYTES_MAX, dataHead, decodeControl, encode } from './wire.ts'
 
 /** A value above this goes as data does, under the caller's credit. */
 const VALUE_BYTES_MAX = 128 * 1024
@@ -42,13 +45,25 @@ export interface AnswerChannel {
 }
 
 /** Messages as they are, for a call to a node. */
-export function plainChannel(link: Link, reply: string): AnswerChannel {
-  return {
-    send: (payload, rest) => link.publish(reply, payload, '', rest),
-    openControl: (payload) => payload,
-    get payloadBytesMax() {
-      return link.payloadBytesMax
-    },
+export class PlainChannel implements AnswerChannel {
+  readonly #link: Link
+  readonly #reply: string
+
+  constructor(link: Link, reply: string) {
+    this.#link = link
+    this.#reply = reply
+  }
+
+  send(payload: Uint8Array, rest?: Uint8Array): void {
+    this.#link.publish(this.#reply, payload, '', rest)
+  }
+
+  openControl(payload: Uint8Array): Uint8Array {
+    return payload
+  }
+
+  get payloadBytesMax(): number {
+    return this.#link.payloadBytesMax
   }
 }
 
@@ -62,7 +77,8 @@ export class ServedCall implements Answering {
   /** Address of the first caller, where a server has seen it; what an agent says of it is not believed. */
   readonly remote: string | undefined
   readonly #channel: AnswerChannel
-  readonly #abort = new AbortController()
+  #abort: AbortController | undefined
+  #isOver = false
   readonly #dataBytesMax: number
   #sequence = 0
   #sent = 0
@@ -85,14 +101,11 @@ export class ServedCall implements Answering {
   }
 
   get isOver(): boolean {
-    return this.#abort.signal.aborted
+    return this.#isOver
   }
 
   call(): ArrivedCall {
-    const { requestId, token, hops, input } = this.message
-    const { remote } = this
-    const raw = { params: input.params, query: input.query, headers: input.headers, body: input.body }
-    return { requestId, identity: NOBODY, signal: this.#abort.signal, raw, token, hops, remote }
+    return new OperationCall(this)
   }
 
   admitted(): void {
@@ -101,6 +114,13 @@ export class ServedCall implements Answering {
 
   rightsLost(refusal: Refusal): void {
     this.abandon(refusal)
+  }
+
+  /** Aborts when the call is over before its operation is. Made only for operations that look at it. */
+  get signal(): AbortSignal {
+    this.#abort ??= new AbortController()
+    if (this.#isOver) this.#abort.abort(OVER)
+    return this.#abort.signal
   }
 
   say(message: AnswerMessage): void {
@@ -195,7 +215,8 @@ export class ServedCall implements Answering {
   }
 
   cancel(): void {
-    this.#abort.abort(OVER)
+    this.#isOver = true
+    this.#abort?.abort(OVER)
     this.#wakeUp()
   }
 
@@ -222,6 +243,41 @@ export class ServedCall implements Answering {
     const wake = this.#wake
     this.#wake = undefined
     wake?.()
+  }
+}
+
+/** The call as the operation sees it. */
+class OperationCall implements ArrivedCall {
+  /** Of the last check of its rights. */
+  identity: Identity = NOBODY
+  readonly #served: ServedCall
+
+  constructor(served: ServedCall) {
+    this.#served = served
+  }
+
+  get raw(): RawInput {
+    return this.#served.message.input
+  }
+
+  get requestId(): string {
+    return this.#served.message.requestId
+  }
+
+  get token(): string | undefined {
+    return this.#served.message.token
+  }
+
+  get hops(): number {
+    return this.#served.message.hops
+  }
+
+  get remote(): string | undefined {
+    return this.#served.remote
+  }
+
+  get signal(): AbortSignal {
+    return this.#served.signal
   }
 }
 

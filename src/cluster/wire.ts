@@ -1,6 +1,7 @@
 /**
  * Messages of a call, as bytes. Data travels bare behind five bytes of head; everything else is MessagePack, read into a
- * narrow type before anybody looks at it. A call names its version: what is newer than this code is refused, not guessed.
+ * narrow type before anybody looks at it (calls: `call-message.ts`). A call names its version: what is newer than this
+ * code is refused, not guessed.
  *
  * caller → node: `call`, then `credit` and `cancel`. Node → caller: `head` and data and `end`, or `value`, or `error`; and
  * `alive` where nothing else is to be said. Data is numbered, and `end` and `alive` say how much of it there was, so that a
@@ -10,8 +11,8 @@ import * as v from 'valibot'
 import { packr } from './message-pack.ts'
 import { Fault, REFUSAL_STATUS, type RefusalCode } from '../kit/errors.ts'
 import { JsonText, type StreamHead, WholeAnswer } from '../kit/operation.ts'
-import { isCount, isMap } from './asserted-rights.ts'
-import { claimsSchema } from './assertion.ts'
+import { type CallMessage, callOf, partsOfCall } from './call-message.ts'
+import { isCount, isMap } from './decoded.ts'
 
 /** 2: a call is a body and, towards a node, the proof of a server over it; a node gets no token. */
 export const WIRE_VERSION = 2
@@ -24,41 +25,12 @@ const DATA_HEAD_BYTES = 5
  * messages in a read cost half of what one message over several reads does (bench/forward.ts).
  */
 export const DATA_BYTES_MAX = 16_384
-/** Deepest path of forwarding: caller to server to node, and one server more. */
-export const HOPS_MAX = 3
 
 const text = v.pipe(v.string(), v.maxLength(1 << 20))
 const shortText = v.pipe(v.string(), v.maxLength(8192))
 const count = v.pipe(v.number(), v.safeInteger(), v.minValue(0))
-/** What can stand between two dots of a subject and means nothing but itself. */
-const subjectPart = v.pipe(v.string(), v.regex(/^[\w-]{1,128}$/))
 const textMap = v.record(shortText, text)
 const bytes = v.custom<Uint8Array>((value) => value instanceof Uint8Array)
-
-const rawInput = v.object({
-  params: textMap,
-  query: v.pipe(v.array(v.tuple([shortText, text])), v.maxLength(256)),
-  headers: textMap,
-  body: v.optional(v.pipe(v.string(), v.maxLength(32 << 20))),
-})
-
-const callSchema = v.object({
-  version: count,
-  operation: shortText,
-  input: rawInput,
-  /** Towards servers only. */
-  token: v.optional(shortText),
-  /** Towards nodes only: what a server vouches for. */
-  claims: v.optional(claimsSchema),
-  requestId: shortText,
-  hops: v.pipe(count, v.maxValue(HOPS_MAX)),
-  /** Where the request came from that the call is made for. */
-  remote: v.optional(shortText),
-  /** Bytes that may be sent before the first credit. */
-  window: v.pipe(count, v.minValue(1)),
-  /** Its name: the last part of the subjects of its answers, its credit and its cancel. */
-  call: subjectPart,
-})
 
 const controlSchema = v.variant('kind', [
   /** `taken` of the bytes are with the caller; `allowed` may have been sent in all. */
@@ -99,7 +71,6 @@ const answerSchema = v.variant('kind', [
   v.object({ kind: v.literal('alive'), sequence: count, head: v.boolean() }),
 ])
 
-export type CallMessage = v.InferOutput<typeof callSchema>
 export type ControlMessage = v.InferOutput<typeof controlSchema>
 export type AnswerMessage = v.InferOutput<typeof answerSchema>
 export type HeadMessage = Extract<AnswerMessage, { kind: 'head' }>
@@ -107,7 +78,7 @@ export type HeadMessage = Extract<AnswerMessage, { kind: 'head' }>
 export type ValueMessage = Extract<AnswerMessage, { kind: 'value' | 'sent_value' | 'whole' | 'sent_whole' }>
 
 export function encode(message: CallMessage | ControlMessage | AnswerMessage): Uint8Array {
-  return packr.pack(message)
+  return packr.pack('operation' in message ? partsOfCall(message) : message)
 }
 
 /** What precedes data in its message. Valid until the next is made. `isWhole`: nothing of its chunk follows. */
@@ -155,8 +126,8 @@ export function decodeCall(payload: Uint8Array): ReceivedCall | 'newer' | 'older
   if (!isCount(version)) return 'malformed'
   if (version !== WIRE_VERSION) return version > WIRE_VERSION ? 'newer' : 'older'
   if (!(body instanceof Uint8Array) || (proof !== undefined && !(proof instanceof Uint8Array))) return 'malformed'
-  const message = v.safeParse(callSchema, unpack(body))
-  return message.success ? { message: message.output, body, proof } : 'malformed'
+  const message = callOf(unpack(body))
+  return message ? { message, body, proof } : 'malformed'
 }
 
 export function decodeControl(payload: Uint8Array): ControlMessage | undefined {

@@ -19,19 +19,17 @@ interface Held {
   readonly address: string
   /** What had been received when its last request was answered: with more than that, the next one is on its way. */
   answeredBytes: number
-}
-
-/** The connections of one address. */
-interface Caller {
-  readonly held: Set<Held>
-  /** Those without a request under way; the one that has been so for the longest time comes first. */
-  readonly idle: Set<Held>
+  /** Counts when it became idle; 0 while it has a request under way. */
+  idleSince: number
 }
 
 export class Connections {
-  readonly #callers = new Map<string, Caller>()
+  /** By address. */
+  readonly #callers = new Map<string, Set<Held>>()
   readonly #held = new WeakMap<Socket, Held>()
   #limit: number
+  /** Grows each time that a connection becomes idle. */
+  #idleCount = 0
   #tokens = ANSWERS_BURST
   #tokensAtMs = performance.now()
   /** Connections that were turned away since the start. */
@@ -48,22 +46,21 @@ export class Connections {
 
   get open(): number {
     let sum = 0
-    for (const { held } of this.#callers.values()) sum += held.size
+    for (const { size } of this.#callers.values()) sum += size
     return sum
   }
 
   /** Counts a connection in; false when it was turned away, with or without an answer. */
   admit(socket: Socket, options: { answer: boolean } = { answer: true }): boolean {
     const address = plainAddress(socket.remoteAddress ?? '')
-    const caller = this.#callers.get(address) ?? { held: new Set(), idle: new Set() }
-    if (this.#limit > 0 && caller.held.size >= this.#limit && !this.#makeRoom(caller)) {
+    const caller = this.#callers.get(address) ?? new Set()
+    if (this.#limit > 0 && caller.size >= this.#limit && !this.#makeRoom(caller)) {
       this.exceeded++
       this.#refuse(socket, options.answer)
       return false
     }
-    const held: Held = { socket, address, answeredBytes: 0 }
-    caller.held.add(held)
-    caller.idle.add(held)
+    const held: Held = { socket, address, answeredBytes: 0, idleSince: ++this.#idleCount }
+    caller.add(held)
     this.#callers.set(address, caller)
     this.#held.set(socket, held)
     socket.once('close', () => this.#leave(held))
@@ -73,7 +70,7 @@ export class Connections {
   /** TLS stands now: requests come from this socket, which is another one than that of the connection. */
   secured(socket: Socket): void {
     const caller = this.#callers.get(plainAddress(socket.remoteAddress ?? ''))
-    for (const held of caller?.idle ?? []) {
+    for (const held of caller ?? []) {
       if (held.socket.remotePort !== socket.remotePort || held.socket.localAddress !== socket.localAddress) continue
       this.#held.set(socket, held)
       held.answeredBytes = held.socket.bytesRead
@@ -84,29 +81,27 @@ export class Connections {
   /** A connection has a request to answer, or none any more. */
   mark(socket: Socket, isBusy: boolean): void {
     const held = this.#held.get(socket)
-    const caller = held && this.#callers.get(held.address)
-    if (!held || !caller?.held.has(held)) return
-    caller.idle.delete(held)
-    if (isBusy) return
-    held.answeredBytes = held.socket.bytesRead
-    caller.idle.add(held)
+    if (!held) return
+    held.idleSince = isBusy ? 0 : ++this.#idleCount
+    if (!isBusy) held.answeredBytes = held.socket.bytesRead
   }
 
   /** Closes the connection that has been idle for the longest time. A request that is coming in is not idle. */
-  #makeRoom({ idle }: Caller): boolean {
-    for (const held of idle) {
-      if (held.socket.bytesRead > held.answeredBytes) continue
-      this.#leave(held)
-      held.socket.destroy()
-      return true
+  #makeRoom(caller: Iterable<Held>): boolean {
+    let longest: Held | undefined
+    for (const held of caller) {
+      if (held.idleSince === 0 || held.socket.bytesRead > held.answeredBytes) continue
+      if (!longest || held.idleSince < longest.idleSince) longest = held
     }
-    return false
+    if (!longest) return false
+    this.#leave(longest)
+    longest.socket.destroy()
+    return true
   }
 
   #leave(held: Held): void {
     const caller = this.#callers.get(held.address)
-    caller?.idle.delete(held)
-    if (caller?.held.delete(held) && caller.held.size === 0) this.#callers.delete(held.address)
+    if (caller?.delete(held) && caller.size === 0) this.#callers.delete(held.address)
   }
 
   #refuse(socket: Socket, answer: boolean): void {

@@ -108,6 +108,8 @@ export class Exchange implements Outlet, Answering {
   waitingSinceMs: number | undefined
   /** True once it is known to be a stream that may stay open for as long as the caller likes. */
   endless = false
+  /** Where it stands among the exchanges under way: `turns.ts`. */
+  place = 0
   readonly #services: Services
   /** Taken at the start: a connection that broke has none any more. */
   readonly remote: string | undefined
@@ -115,6 +117,8 @@ export class Exchange implements Outlet, Answering {
   readonly #webSocket: WebSocketAnswer | undefined
   #abort: AbortController | undefined
   #gone = false
+  /** The operation has given its whole answer. */
+  #isMade = false
   /** True once an error was answered with a status. */
   #isRefused = false
   #meter: OperationMeter
@@ -176,7 +180,8 @@ export class Exchange implements Outlet, Answering {
 
   cancel(): void {
     this.#gone = true
-    this.#abort?.abort(GONE)
+    // Each connection closes in the end: an operation that is done need not be told.
+    if (!this.#isMade) this.#abort?.abort(GONE)
   }
 
   /** Ends it so that the caller can tell: a status when nothing was sent yet, a broken answer otherwise. */
@@ -264,6 +269,7 @@ export class Exchange implements Outlet, Answering {
   async value(value: unknown): Promise<void> {
     const { response } = this
     if (response.headersSent) return // it was cut meanwhile
+    this.#isMade = !(value instanceof StreamedAnswer)
     if (value instanceof StreamedAnswer) {
       this.#toldAccessor = value.accessor
       if (this.#services.stopping()) throw stopping()

@@ -195,7 +195,7 @@ export class Listener {
   }
 
   get activeExchanges(): number {
-    return this.#turns.active.size
+    return this.#turns.active.length
   }
 
   #createServer(): Server {

@@ -24,16 +24,44 @@ interface Line {
   afterwards: (() => void) | undefined
 }
 
+/**
+ * Not a Set: the tables that V8 makes for one whose members come and go keep each other alive, and so the exchanges that stood in
+ * them, until the next full collection (see `cluster/call-table.ts`).
+ */
+class UnderWay {
+  readonly #exchanges: Exchange[] = []
+
+  all(): readonly Exchange[] {
+    return [...this.#exchanges]
+  }
+
+  add(exchange: Exchange): void {
+    exchange.place = this.#exchanges.push(exchange) - 1
+  }
+
+  /** The last takes its place. */
+  delete(exchange: Exchange): void {
+    const last = this.#exchanges.pop()
+    if (!last || last === exchange) return
+    this.#exchanges[exchange.place] = last
+    last.place = exchange.place
+  }
+}
+
 export class Turns {
   readonly #onBusy: (socket: Socket, isBusy: boolean) => void
   readonly #lines = new WeakMap<Socket, Line>()
   readonly #refused = new WeakSet<Socket>()
-  /** Exchanges that have begun and whose answers have not left. */
-  readonly active = new Set<Exchange>()
+  readonly #active = new UnderWay()
 
   /** `onBusy` is told when a connection has a request to answer again, and when it has none any more. */
   constructor(onBusy: (socket: Socket, isBusy: boolean) => void) {
     this.#onBusy = onBusy
+  }
+
+  /** Exchanges that have begun and whose answers have not left, at this moment. */
+  get active(): readonly Exchange[] {
+    return this.#active.all()
   }
 
   /** `begin` makes the exchange and sets it going, now or when its turn has come. */
@@ -42,9 +70,9 @@ export class Turns {
     const line = this.#lineOf(socket)
     const start = () => {
       const exchange = begin()
-      this.active.add(exchange)
+      this.#active.add(exchange)
       response.once('close', () => {
-        this.active.delete(exchange)
+        this.#active.delete(exchange)
         this.#next(socket, line)
       })
       return exchange

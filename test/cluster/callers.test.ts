@@ -87,7 +87,7 @@ function world(t: TestContext, as: { nodeId: string } | { serverId: string }, se
 const settle = () => new Promise((resolve) => setTimeout(resolve, 50))
 
 function callBytes(call: string): Uint8Array {
-  const input = { params: {}, query: [], headers: {} }
+  const input = { params: {}, query: [], headers: {}, body: undefined }
   return encodeCall(
     encode({ version: WIRE_VERSION, operation: 'test.slow', input, requestId: 'r', hops: 1, window: 1, call }),
   )

@@ -44,6 +44,9 @@ export type { NamespaceRule, PathRule, PolicyFault }
 const COARSE_SUBJECTS = ['node', 'agent', 'operator', 'quota', 'server'] as const
 type CoarseSubject = (typeof COARSE_SUBJECTS)[number]
 
+/** Namespaces whose grants an identity remembers: more than a caller uses at a time. */
+const NAMESPACES_MAX = 64
+
 const SUBJECT_NAMES = ['path', 'namespace', ...COARSE_SUBJECTS, 'plugin', 'host_volume', 'node_pool']
 
 export interface CoarseRule {
@@ -122,12 +125,21 @@ export function identityFrom(policies: readonly Policy[], accessor: string): Ide
   }
   const [node, agent, server] = [access('node'), access('agent'), access('server')]
   const rules = policies.flatMap((policy) => policy.namespaces)
+  const known = new Map<string, ReadonlySet<string>>()
+  const grantsIn = (namespace: string) => {
+    const before = known.get(namespace)
+    if (before) return before
+    if (known.size >= NAMESPACES_MAX) known.clear()
+    const grants = matchingGrants(rules, namespace)
+    known.set(namespace, grants)
+    return grants
+  }
   return Object.freeze<Identity>({
     accessor,
     // A server that may read or change servers' state may read its hosts too; a denied node stays denied.
     allowsNode: (wanted) => covers(node, wanted) || (wanted === 'read' && node !== 'deny' && covers(server, 'read')),
     allowsAgent: (wanted) => covers(agent, wanted),
-    allowsNamespace: (namespace, capability) => matchingGrants(rules, namespace).has(capability),
+    allowsNamespace: (namespace, capability) => grantsIn(namespace).has(capability),
   })
 }
 
