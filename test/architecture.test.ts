@@ -29,7 +29,8 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   cli: ['config', 'cluster/permissions.ts', 'secrets/policies/policy-answer.ts'],
   ui: [],
 }
-const KIT_FILES_MAX = 8
+/** What every room speaks; with the ninth, all that gives way to others on the event loop has one budget (kit/turns.ts). */
+const KIT_FILES_MAX = 9
 const FILE_LINES_MAX = 500
 const FUNCTION_LINES_MAX = 70
 const BANNED_NAMES = /(^|-)(util|utils|helper|helpers|manager|common|base|misc)(-|\.)/

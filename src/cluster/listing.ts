@@ -3,7 +3,7 @@
  * list is made and written piece by piece, with turns of the event loop between: neither its length nor a filter that
  * nothing matches holds anybody up, and memory does not grow with it.
  */
-import { setImmediate as turn } from 'node:timers/promises'
+import { giveWay } from '../kit/turns.ts'
 import { Refusal } from '../kit/errors.ts'
 import { type Call, type Chunk, JsonText } from '../kit/operation.ts'
 import { type Filter, parseFilter } from './filter.ts'
@@ -11,8 +11,6 @@ import type { Fleet, Topic } from './fleet.ts'
 import type { ListInput, ReadInput } from './query.ts'
 
 const PIECE_LENGTH = 64 * 1024
-/** Work between two turns of the event loop. */
-const SLICE_MS = 8
 /** Records between two looks at the clock. */
 const BATCH = 64
 /** A larger page is no page. */
@@ -84,7 +82,6 @@ export async function* list<T>(fleet: Fleet, listing: Listing<T>, input: ListInp
 /** Those that match, some at a time, with turns for others between. */
 async function* matching<T>(listing: Listing<T>, filter: Filter | undefined, from: string | undefined, call: Call) {
   const { isSeen = () => true } = listing
-  const slice = new Slice()
   let batch: T[] = []
   let looked = 0
   for (const record of listing.records(from)) {
@@ -92,7 +89,8 @@ async function* matching<T>(listing: Listing<T>, filter: Filter | undefined, fro
     if (++looked % BATCH !== 0) continue
     if (batch.length > 0) yield batch
     batch = []
-    await slice.turn()
+    const turn = giveWay()
+    if (turn) await turn
     if (call.signal.aborted) return
   }
   yield batch
@@ -120,7 +118,6 @@ async function* pieces<T>(
   textOf: (record: T) => string,
   isPretty: boolean,
 ): AsyncGenerator<Buffer> {
-  const slice = new Slice()
   const writer = new PieceWriter()
   writer.add('[')
   let isFirst = true
@@ -132,7 +129,8 @@ async function* pieces<T>(
       isFirst = false
       if (writer.isFull) yield writer.take()
     }
-    await slice.turn()
+    const turn = giveWay()
+    if (turn) await turn
   }
   writer.add(isPretty ? `${isFirst ? '' : '\n'}]\n` : ']')
   yield writer.take()
@@ -206,16 +204,4 @@ async function* written(bodies: AsyncGenerator<Buffer>, headers: Record<string, 
 /** U+2028 and U+2029 end a line in old JavaScript; everywhere else here they are escaped too. */
 function escaped(json: string): string {
   return /[\u2028\u2029]/.test(json) ? json.replaceAll('\u2028', '\\u2028').replaceAll('\u2029', '\\u2029') : json
-}
-
-/** A share of the event loop's time. */
-export class Slice {
-  #startMs = performance.now()
-
-  /** Lets others have a turn when the share is used up. */
-  async turn(): Promise<void> {
-    if (performance.now() - this.#startMs < SLICE_MS) return
-    await turn()
-    this.#startMs = performance.now()
-  }
 }

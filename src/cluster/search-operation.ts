@@ -4,7 +4,8 @@ import { Refusal } from '../kit/errors.ts'
 import { handle, type Identity, JsonText } from '../kit/operation.ts'
 import { type Field, schema } from '../kit/schema.ts'
 import type { Fleet } from './fleet.ts'
-import { readHeaders, Slice } from './listing.ts'
+import { giveWay } from '../kit/turns.ts'
+import { readHeaders } from './listing.ts'
 import type { ServerParts } from './nodes-operations.ts'
 import { namespaceField, readFields, requireRegion, uuidPrefix } from './query.ts'
 
@@ -93,10 +94,10 @@ function idsIn(fleet: Fleet, context: Context, asked: { prefix: string; namespac
 /** Empty IDs stand for those that do not count, so that looking past many of them lets others have a turn. */
 async function firstOf(ids: Iterable<string>): Promise<{ found: string[]; isCut: boolean }> {
   const found: string[] = []
-  const slice = new Slice()
   let looked = 0
   for (const id of ids) {
-    if (++looked % 64 === 0) await slice.turn()
+    const turn = ++looked % 64 === 0 ? giveWay() : undefined
+    if (turn) await turn
     if (id === '') continue
     if (found.length === FOUND_MAX) return { found, isCut: true }
     found.push(id)

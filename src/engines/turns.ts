@@ -7,10 +7,12 @@
  * and nothing that it holds of the store (a list that is half read) is good any more.
  *
  * Promises. The first `WHOLE` units are done in one turn, so a small answer is of one state and costs no promise. Of all work
- * that waits one piece goes on in each turn, in order, however many there are: together they take no more than one would.
+ * that waits one piece goes on in each turn, in order, however many there are: together they take no more than one would, and
+ * they share the turn's time with all else that gives way (`kit/turns.ts`).
  *
  * Assumes that nothing is written by it: between a read and the write that depends on it nobody may come in.
  */
+import { scheduler } from '../kit/turns.ts'
 import { type EngineCall, Rejection } from './engine.ts'
 
 /** Yields what was done; receives whether others have come in. */
@@ -22,23 +24,8 @@ export const RECORD_COST = 4
 export const WHOLE = 256
 /** Most of one turn, so that it has an end where the clock is coarse. */
 const MOST = 4 * WHOLE
-const TURN_MS = 2
 
-const waiting: (() => void)[] = []
-
-/** Resolves in a later turn, when it is this one's. */
-function others(): Promise<void> {
-  return new Promise((resolve) => {
-    waiting.push(resolve)
-    if (waiting.length === 1) setImmediate(resumeOne)
-  })
-}
-
-function resumeOne(): void {
-  const resume = waiting.shift()
-  if (waiting.length > 0) setImmediate(resumeOne)
-  resume?.()
-}
+const line = scheduler.line()
 
 /** What the work returns, where it ends in this turn; else a promise. Rejects with a Rejection once nobody waits for it. */
 export function inTurns<T>(steps: Steps<T>, call: Pick<EngineCall, 'signal'>): T | Promise<T> {
@@ -48,7 +35,7 @@ export function inTurns<T>(steps: Steps<T>, call: Pick<EngineCall, 'signal'>): T
 
 async function inMore<T>(steps: Steps<T>, { signal }: Pick<EngineCall, 'signal'>): Promise<T> {
   for (;;) {
-    await others()
+    await line.later(true)
     if (signal.aborted) throw new Rejection(503, 'the request was given up')
     const next = turn(steps, true)
     if (next.done === true) return next.value
@@ -56,13 +43,13 @@ async function inMore<T>(steps: Steps<T>, { signal }: Pick<EngineCall, 'signal'>
 }
 
 function turn<T>(steps: Steps<T>, isLater: boolean): IteratorResult<number, T> {
-  const endMs = performance.now() + TURN_MS
+  const endMs = performance.now() + scheduler.turnMs
   let next = steps.next(isLater)
   for (let done = 0; next.done !== true; next = steps.next(false)) {
     done += next.value
     if (done < WHOLE) continue
     // Where others wait to go on with such work, no more than what is promised.
-    if (done >= MOST || waiting.length > 0 || performance.now() >= endMs) return next
+    if (done >= MOST || line.hasWaiting || performance.now() >= endMs) return next
   }
   return next
 }

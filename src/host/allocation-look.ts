@@ -8,6 +8,7 @@
  * Nothing here is trusted to be what its name says: a manifest is opened without following links and without waiting
  * for a pipe's writer, and it is read only when it is a regular file of a sane size.
  */
+import { giveWay } from '../kit/turns.ts'
 import { closeSync, constants, fstatSync, lstatSync, openSync, readSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { isErrno, errnoOf } from '../kit/errors.ts'
@@ -203,17 +204,12 @@ export function completeAllocation(
   }
 }
 
-/** Longest stretch of work between two turns of the event loop. */
-const SLICE_MS = 8
-
-/** Calls `each` for every item, letting the event loop turn at least every few milliseconds. Stops when `signal` aborts. */
+/** Calls `each` for every item, and gives way in between. Stops when `signal` aborts. */
 export async function inSlices<T>(items: Iterable<T>, each: (item: T) => void, signal?: AbortSignal): Promise<void> {
-  let since = performance.now()
   for (const item of items) {
     if (signal?.aborted) return
     each(item)
-    if (performance.now() - since < SLICE_MS) continue
-    await new Promise((resolve) => setImmediate(resolve))
-    since = performance.now()
+    const turn = giveWay()
+    if (turn) await turn
   }
 }

@@ -1,4 +1,5 @@
 /** Opening the logs that a request asks for, each where the request begins in it: to be followed, or read once. */
+import { giveWay } from '../kit/turns.ts'
 import type { Allocation, AllocationTable } from './allocation.ts'
 import type { BufferLease } from './buffers.ts'
 import type { Followers } from './followers.ts'
@@ -19,7 +20,6 @@ import {
 import { type LogBeginning, LogsOnce } from './logs-once.ts'
 import { MergedLogs } from './merged-logs.ts'
 import type { Followed, Notice, Opened } from './stream-source.ts'
-import { Turns } from './time-slices.ts'
 
 /** What is asked for, of which allocation. */
 interface Asked {
@@ -34,8 +34,6 @@ interface Asked {
 export class LogOpening {
   readonly #host: { readonly allocations: AllocationTable; readonly followers: Followers }
   readonly #asked: Asked
-  /** Finding where each of hundreds of logs begins takes a while, in which others are to be served. */
-  readonly #turns = new Turns()
 
   constructor(host: { readonly allocations: AllocationTable; readonly followers: Followers }, asked: Asked) {
     this.#host = host
@@ -75,7 +73,9 @@ export class LogOpening {
 
   /** `names` are those in the log directory. */
   async #startOf(logs: LogFiles, names: readonly string[]): Promise<LogStart | undefined> {
-    await this.#turns.spend()
+    // Finding where each of hundreds of logs begins takes a while, in which others are to be served.
+    const turn = giveWay()
+    if (turn) await turn
     const { at, signal } = this.#asked
     signal.throwIfAborted()
     return startOf(logs, logs.indexes(names), at, signal)

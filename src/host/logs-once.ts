@@ -1,6 +1,7 @@
 /**
  * Logs that are read once: each from where it begins to the end that it has when that is reached.
  */
+import { giveWay } from '../kit/turns.ts'
 import type { BufferLease } from './buffers.ts'
 import { type Mark, markAt } from './cursor-code.ts'
 import { eventStep, type LogStart } from './log-cursor.ts'
@@ -8,7 +9,6 @@ import type { LogFiles, LogPlace } from './log-files.ts'
 import { fileSteps, type Reading } from './one-file.ts'
 import { OpenFile } from './read.ts'
 import type { Once, SourceStep } from './stream-source.ts'
-import { Turns } from './time-slices.ts'
 
 export interface LogBeginning {
   readonly logs: LogFiles
@@ -22,7 +22,6 @@ const LISTED_MS = 100
 export class LogsOnce implements Once {
   readonly #beginnings: readonly LogBeginning[]
   readonly #lease: BufferLease
-  readonly #turns = new Turns()
   #names: readonly string[] = []
   #listedAtMs = Number.NEGATIVE_INFINITY
   /** Of each log where it stands; of those that come later, where they begin. */
@@ -80,7 +79,8 @@ export class LogsOnce implements Once {
     labelBytes: () => number,
     after: number | undefined,
   ): AsyncGenerator<SourceStep, LogPlace | undefined> {
-    await this.#turns.spend()
+    const turn = giveWay()
+    if (turn) await turn
     const reading = this.#open(logs, place, after)
     if (!reading) return after === undefined ? undefined : this.#placeAfter(logs, place) // rotated away since it was listed
     try {

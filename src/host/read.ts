@@ -6,6 +6,7 @@
  * the thread pool twenty times that. The first read that was slow sends all of them to the pool for a while, so a cold
  * or distant disk stalls everybody else once a second at most, for one read (docs/decisions/005).
  */
+import { scheduler } from '../kit/turns.ts'
 import { closeSync, read, readSync } from 'node:fs'
 import type { BufferLease } from './buffers.ts'
 
@@ -33,29 +34,17 @@ function readInline(fd: number, buffer: Buffer, at: number, length: number, posi
   return got
 }
 
-/** Bytes handed on before everybody else gets a turn; a millisecond or two, with encoding and writing. */
-const TURN_BYTES_MAX = 1 << 20
 /** Chunks below are too small to keep anybody waiting. */
 const TURN_CHUNK_BYTES_MIN = 4096
-let turnBytes = 0
-let nextTurn: Promise<void> | undefined
+const line = scheduler.line()
 
 /**
- * Counts bytes handed on in this turn of the event loop; what it returns, if anything, is to be awaited. Reads in place
- * and writes that the kernel takes at once never leave the turn by themselves, so a few fast callers would keep timers,
+ * To be called with the bytes that are handed on; what it returns, if anything, is to be awaited. Reads in place and
+ * writes that the kernel takes at once never leave the turn by themselves, so a few fast callers would keep timers,
  * heartbeats and new connections waiting for as long as their files last.
  */
 export function spendTurn(bytes: number): Promise<void> | undefined {
-  if (bytes < TURN_CHUNK_BYTES_MIN) return undefined
-  nextTurn ??= new Promise((resolve) => {
-    setImmediate(() => {
-      turnBytes = 0
-      nextTurn = undefined
-      resolve()
-    })
-  })
-  turnBytes += bytes
-  return turnBytes > TURN_BYTES_MAX ? nextTurn : undefined
+  return bytes < TURN_CHUNK_BYTES_MIN ? undefined : line.enter()
 }
 
 /**

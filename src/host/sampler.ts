@@ -9,7 +9,7 @@
  * One run is under way at a time, and whoever comes meanwhile waits for it and uses what it found. A run in the
  * background rests between its slices; as soon as somebody waits for one it goes on without resting.
  */
-import { setImmediate as nextTurn } from 'node:timers/promises'
+import { nextTurn } from '../kit/turns.ts'
 import { systemClock, type Clock } from '../kit/clock.ts'
 import { messageOf } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'

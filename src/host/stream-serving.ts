@@ -2,7 +2,7 @@
  * Serving a stream: the loops that ask a source for its steps and make chunks of them, once or for as long as the caller
  * stays, with a sign of life every second. Between source and encoder a `Stage` may stand: the search for lines.
  */
-import { setImmediate } from 'node:timers/promises'
+import { nextTurn } from '../kit/turns.ts'
 import type { Call, Chunk } from '../kit/operation.ts'
 import type { BufferLease } from './buffers.ts'
 import { forgetPlace, type Mark } from './cursor-code.ts'
@@ -86,7 +86,7 @@ export async function* follow(options: Following): AsyncGenerator<Chunk> {
       else if (!options.ended?.()) await followed.rest(heartbeat.dueAtMs)
       else if (followed.drained()) break
       // Whatever it is that is left: others have their turn before it is looked for again.
-      else await setImmediate()
+      else await nextTurn()
     }
     if (stage && !call.signal.aborted) yield* stage.finish()
   } finally {

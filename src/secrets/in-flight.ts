@@ -1,12 +1,10 @@
 /** The requests that are being answered: for `sys/in-flight-req`, and so that many of them leave room for others. */
 import type { Call } from '../kit/operation.ts'
-import { Pace } from './pace.ts'
+import { type Line, scheduler } from '../kit/turns.ts'
 import type { Verb } from './request.ts'
 
 /** Requests under way that need no pace: together they take no more of the thread than others can wait for. */
 const UNPACED_MAX = 8
-/** What begins in one turn of the event loop while more than that are. */
-const TURN_MS = 1
 
 interface Entry {
   readonly id: string
@@ -28,16 +26,17 @@ const METHODS: Readonly<Record<Verb, string>> = {
 
 export class InFlight {
   readonly #entries = new Set<Entry>()
-  readonly #pace: Pace
+  /** Requests that wait to begin. */
+  readonly #line: Line
 
-  constructor(pace = new Pace(TURN_MS)) {
-    this.#pace = pace
+  constructor(line: Line = scheduler.line()) {
+    this.#line = line
   }
 
   /** While many are under way, what the next one has to wait for; nobody overtakes those that wait already. */
   turn(): Promise<void> | undefined {
-    const isFree = this.#entries.size < UNPACED_MAX && !this.#pace.hasWaiting
-    return isFree ? undefined : this.#pace.enter()
+    const isFree = this.#entries.size < UNPACED_MAX && !this.#line.hasWaiting
+    return isFree ? undefined : this.#line.enter()
   }
 
   /** Counts a request in; what it returns counts it out. */

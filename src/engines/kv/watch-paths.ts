@@ -3,6 +3,7 @@
  * it is told what happened since, at once or when it happens. With `stream` one answer goes on. Only of secrets that the
  * caller may read.
  */
+import { nextTurn } from '../../kit/turns.ts'
 import type { Storage } from '../../barrier/storage.ts'
 import { type EngineCall, path, type Path, Rejection, type Reply, type Told } from '../engine.ts'
 import { boolean, duration, inPath, text } from '../fields.ts'
@@ -63,7 +64,7 @@ async function poll(follower: Follower, waitMs: number, signal: AbortSignal): Pr
     const leftMs = endMs - performance.now()
     if (events.length > 0 || signal.aborted) return limited(events, upTo)
     // There may be more of the log than one turn looks at.
-    if (!isAll) await new Promise(setImmediate)
+    if (!isAll) await nextTurn()
     else if (leftMs <= 0) return answer([], upTo, false)
     else await follower.wait(leftMs)
   }
@@ -93,7 +94,7 @@ async function* told(journal: Journal, follower: Follower, { start, signal, hear
       for (let at = 0; at < events.length; at += TOLD_AT_ONCE) yield events.slice(at, at + TOLD_AT_ONCE).map(toldOf)
       if (isDue || events.length > 0) toldMs = performance.now()
       // There may be more of the log than one turn looks at.
-      else if (!isAll) await new Promise(setImmediate)
+      else if (!isAll) await nextTurn()
       else await follower.wait(toldMs + heartbeatMs - performance.now())
     }
   } finally {

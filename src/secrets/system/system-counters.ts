@@ -1,4 +1,5 @@
 /** What has been here: `sys/version-history` and `sys/internal/counters`. */
+import { nextTurn } from '../../kit/turns.ts'
 import type { Storage } from '../../barrier/storage.ts'
 import { path, type Path } from '../../engines/engine.ts'
 import type { Opened } from './core-parts.ts'
@@ -49,6 +50,6 @@ async function counted(storage: Storage, prefix: string): Promise<number> {
     const last = page.at(-1)
     if (last === undefined || page.length < COUNTED_AT_ONCE) return total
     after = last
-    await new Promise(setImmediate)
+    await nextTurn()
   }
 }

@@ -1,4 +1,5 @@
 /** `sys/internal/specs/openapi`: everything that can be asked here, made from the declarations of paths. */
+import { nextTurn } from '../../kit/turns.ts'
 import { LRUCache } from 'lru-cache'
 import { type Caller, path, type Path } from '../../engines/engine.ts'
 import { boolean, type Field } from '../../engines/fields.ts'
@@ -34,7 +35,7 @@ export function openApiPaths(core: DocumentParts): Path[] {
         const parts: string[] = []
         for (const place of placesOf(core, caller, areGeneric)) {
           // Each takes milliseconds the first time: others have their turn in between.
-          if (parts.length > 0) await new Promise(setImmediate)
+          if (parts.length > 0) await nextTurn()
           parts.push(texts.of(place))
         }
         const head = JSON.stringify(documentHead(core.options.version)).slice(0, -1)

@@ -1,5 +1,5 @@
 /** What a token's holder, and whoever may ask, is told about it; and the list of all of them. */
-import { setImmediate as nextTurn } from 'node:timers/promises'
+import { nextTurn } from '../../kit/turns.ts'
 import type { Reply } from '../../engines/engine.ts'
 import type { TokenParts } from './token-parts.ts'
 import { type TokenEntry, tokenPaths } from './token-entry.ts'

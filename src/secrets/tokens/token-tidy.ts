@@ -3,7 +3,7 @@
  * it is for a database that an older program wrote, or that somebody mended by hand, and for the write of a request that
  * its token did not live to see the end of.
  */
-import { setImmediate as nextTurn } from 'node:timers/promises'
+import { nextTurn } from '../../kit/turns.ts'
 import type { Storage } from '../../barrier/storage.ts'
 import { messageOf } from '../../kit/errors.ts'
 import type { Logger } from '../../kit/log.ts'

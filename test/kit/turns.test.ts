@@ -2,12 +2,12 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { NOBODY } from '../../src/kit/operation.ts'
+import { Scheduler } from '../../src/kit/turns.ts'
 import { InFlight } from '../../src/secrets/in-flight.ts'
-import { Pace } from '../../src/secrets/pace.ts'
 
 test('what begins in a turn takes no more than its time, in the order in which they came, and none is left', async () => {
   let nowMs = 0
-  const pace = new Pace(3, () => nowMs)
+  const line = new Scheduler(3, () => nowMs).line()
   let turn = 0
   let isOver = false
   const count = () => {
@@ -17,7 +17,7 @@ test('what begins in a turn takes no more than its time, in the order in which t
   setImmediate(count)
   const begun: { at: number; turn: number }[] = []
   const enter = async (at: number, ms = 1) => {
-    const waiting = pace.enter()
+    const waiting = line.enter()
     if (waiting) await waiting
     begun.push({ at, turn })
     nowMs += ms
@@ -37,15 +37,15 @@ test('what begins in a turn takes no more than its time, in the order in which t
 })
 
 test('who comes when nobody waits does not wait', async () => {
-  const pace = new Pace(0)
-  assert.equal(pace.enter(), undefined)
-  await pace.enter()
+  const line = new Scheduler(0).line()
+  assert.equal(line.enter(), undefined)
+  await line.enter()
   await new Promise(setImmediate)
-  assert.equal(pace.enter(), undefined)
+  assert.equal(line.enter(), undefined)
 })
 
 test('who comes when some still wait does not overtake them, although there is room again', async () => {
-  const inFlight = new InFlight(new Pace(0))
+  const inFlight = new InFlight(new Scheduler(0).line())
   const raw = { params: {}, query: [], headers: {}, body: undefined }
   const { signal } = new AbortController()
   const call = { requestId: 'r', identity: NOBODY, signal, raw, token: undefined, hops: 0 }
@@ -57,4 +57,35 @@ test('who comes when some still wait does not overtake them, although there is r
   await new Promise(setImmediate)
   await new Promise(setImmediate)
   assert.equal(inFlight.turn(), undefined)
+})
+
+test('lines go on by turns, and share the time of a turn; what takes all of a turn is followed by nothing in it', async () => {
+  let nowMs = 0
+  let turn = 0
+  const scheduler = new Scheduler(2, () => nowMs)
+  const [lists, requests] = [scheduler.line(), scheduler.line()]
+  const count = () => {
+    turn++
+    if (lists.hasWaiting || requests.hasWaiting) setImmediate(count)
+  }
+  const done: string[] = []
+  const go = (name: string) => () => {
+    nowMs += 1
+    done.push(`${turn}${name}`)
+  }
+  assert.ok(requests.isFree())
+  nowMs += 2
+  assert.ok(!requests.isFree() && !lists.isFree(), 'the time of a turn is one for all')
+  for (const name of ['a', 'b', 'c']) lists.wait(go(name))
+  for (const name of ['x', 'y', 'z']) requests.wait(go(name))
+  const whole = lists.later(true).then(go('whole'))
+  lists.wait(go('last'))
+  setImmediate(count)
+  await whole
+  while (lists.hasWaiting) await new Promise(setImmediate)
+  const turns = Object.groupBy(done, (each) => each[0] ?? '')
+  assert.deepEqual(
+    Object.values(turns).map((each = []) => each.map((name) => name.slice(1)).join(' ')),
+    ['a x', 'b y', 'c z', 'whole', 'last'],
+  )
 })
