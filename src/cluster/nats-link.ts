@@ -5,21 +5,22 @@
  * What is published while there is no connection is lost; whoever needs more notices the hole. Subscriptions outlive
  * connections: each new one gets them all.
  */
-import { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { connect, NatsConnectionImpl, PermissionViolationError } from '@nats-io/transport-node'
+import { connect, PermissionViolationError } from '@nats-io/transport-node'
 import type { Msg, NatsConnection, Status } from '@nats-io/transport-node'
 import { Fault, messageOf } from '../kit/errors.ts'
 import { type Logger, LogOnce } from '../kit/log.ts'
 import type { Link, Message, Subscription } from './link.ts'
 import { type LoginOptions, loginOf, loginSettings } from './nats-login.ts'
-import { Outbox } from './outbox.ts'
+import { type Outbox, outboxOf } from './outbox.ts'
 import { TIMINGS } from './timings.ts'
 
 export interface NatsOptions extends LoginOptions {
   /** Shown in the NATS server's lists. */
   readonly name: string
   readonly logger: Logger
+  /** How messages go out; the quickest way unless given. */
+  readonly outboxOf?: (connection: NatsConnection) => Outbox
 }
 
 const DIAL_TIMEOUT_MS = 5000
@@ -49,7 +50,6 @@ class NatsLink implements Link {
   readonly #wanted = new Set<Wanted>()
   readonly #listeners: ((isConnected: boolean) => void)[] = []
   readonly #closing = new AbortController()
-  /** Said since the last change of state. */
   /** What has been said since something changed. */
   readonly #said = new LogOnce({ kindsMax: SAID_MAX })
   /** Members of a NATS cluster that its servers have told us of. */
@@ -122,7 +122,7 @@ class NatsLink implements Link {
   async #use(connection: NatsConnection): Promise<void> {
     if (this.#isClosed) return connection.close()
     this.#connection = connection
-    this.#outbox = new Outbox(socketOf(connection))
+    this.#outbox = (this.#options.outboxOf ?? outboxOf)(connection)
     this.#said.clear()
     this.#learn(connection)
     for (const wanted of this.#wanted) this.#subscribe(connection, wanted)
@@ -253,13 +253,6 @@ class NatsLink implements Link {
     await Promise.race([connection.drain().catch(() => undefined), late])
     await connection.close()
   }
-}
-
-/** The client offers no way to write several messages at once, so what is below it is used. Its version is pinned. */
-function socketOf(connection: NatsConnection): Socket {
-  const transport = connection instanceof NatsConnectionImpl ? connection.protocol.transport : undefined
-  if (transport && 'socket' in transport && transport.socket instanceof Socket) return transport.socket
-  throw new Fault('the NATS client keeps its socket elsewhere')
 }
 
 function shuffled<T>(items: readonly T[]): T[] {

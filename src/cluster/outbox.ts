@@ -7,8 +7,55 @@
  * message into memory that it asks for anew each time. So commands to publish are laid out here, in memory that is used
  * again, and handed to the socket below the client; everything else about the connection is the client's
  * (docs/decisions/012).
+ *
+ * The socket is not part of what the client offers, and an update of it may keep it elsewhere. Then everything is
+ * published through the client: more slowly, and otherwise the same.
  */
-import type { Socket } from 'node:net'
+import { Socket } from 'node:net'
+import type { NatsConnection } from '@nats-io/transport-node'
+
+/** How messages of a connection go out. */
+export interface Outbox {
+  /** Copies the message, which is `payload` with `rest` behind it. Throws for a subject that is none. */
+  publish(subject: string, payload: Uint8Array, reply: string, rest: Uint8Array): void
+  /** What is published from now on does not overtake what the client has been told to send in this turn. */
+  hold(): void
+  /** Hands on all there is. */
+  flush(): void
+}
+
+/** The quickest way for a connection. */
+export function outboxOf(connection: NatsConnection): Outbox {
+  const socket = member(member(member(connection, 'protocol'), 'transport'), 'socket')
+  return socket instanceof Socket ? new SocketOutbox(socket) : new ClientOutbox(connection)
+}
+
+function member(value: unknown, name: string): unknown {
+  return typeof value === 'object' && value !== null ? Reflect.get(value, name) : undefined
+}
+
+/** By what the client offers, which keeps the order of everything that it is told. */
+export class ClientOutbox implements Outbox {
+  readonly #connection: Pick<NatsConnection, 'publish'>
+
+  constructor(connection: Pick<NatsConnection, 'publish'>) {
+    this.#connection = connection
+  }
+
+  publish(subject: string, payload: Uint8Array, reply: string, rest: Uint8Array): void {
+    const options = reply === '' ? undefined : { reply: checked(reply) }
+    // The client reads its bytes at the end of the task; their memory may be used again before.
+    this.#connection.publish(checked(subject), Buffer.concat([payload, rest]), options)
+  }
+
+  hold(): void {
+    // Nothing overtakes anything.
+  }
+
+  flush(): void {
+    // The client writes at the end of the task.
+  }
+}
 
 /** An answer of 64 KiB fits into one, with what is around it. More goes out as it fills, so that NATS works meanwhile. */
 const BUFFER_BYTES = 72 * 1024
@@ -16,7 +63,7 @@ const BUFFER_BYTES = 72 * 1024
 const KEPT_MAX = 8
 const END = Buffer.from('\r\n')
 
-export class Outbox {
+export class SocketOutbox implements Outbox {
   readonly #socket: Socket
   readonly #free: Buffer[] = []
   /** Full ones that have to wait. */
@@ -30,7 +77,6 @@ export class Outbox {
     this.#socket = socket
   }
 
-  /** Copies the message, which is `payload` with `rest` behind it. Throws for a subject that is none. */
   publish(subject: string, payload: Uint8Array, reply: string, rest: Uint8Array): void {
     const bytes = payload.length + rest.length
     const command = `PUB ${checked(subject)} ${reply === '' ? '' : `${checked(reply)} `}${bytes}\r\n`
@@ -46,13 +92,12 @@ export class Outbox {
     else this.#schedule()
   }
 
-  /** Nothing goes out before this turn is over: for what must not overtake what the client has been told to send. */
+  /** Nothing goes out before this turn is over. */
   hold(): void {
     this.#isHeld = true
     this.#schedule()
   }
 
-  /** Writes all there is. */
   readonly flush = (): void => {
     this.#isScheduled = false
     this.#isHeld = false

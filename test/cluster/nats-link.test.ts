@@ -5,6 +5,7 @@ import { once } from 'node:events'
 import { connect, createServer } from 'node:net'
 import { test, type TestContext } from 'node:test'
 import { openNatsLink } from '../../src/cluster/nats-link.ts'
+import { ClientOutbox, type Outbox, outboxOf, SocketOutbox } from '../../src/cluster/outbox.ts'
 import { keepingLogger, until } from '../host/host-fixture.ts'
 import { eventually } from '../helpers/edge.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
@@ -12,8 +13,12 @@ import { startNatsServer } from '../helpers/nats-server.ts'
 const NOTHING = new Uint8Array(0)
 
 async function linkTo(t: TestContext, ...servers: readonly string[]) {
+  return linkBy(t, outboxOf, ...servers)
+}
+
+async function linkBy(t: TestContext, outbox: typeof outboxOf, ...servers: readonly string[]) {
   const logger = keepingLogger()
-  const link = await openNatsLink({ servers, name: 'test', logger })
+  const link = await openNatsLink({ servers, name: 'test', logger, outboxOf: outbox })
   t.after(() => link.close())
   const count = (message: string) => logger.lines.filter((line) => line.message === message).length
   const server = () => logger.lines.findLast(({ message }) => message === 'connected to NATS')?.fields['server']
@@ -127,3 +132,67 @@ test('closing waits for what was published, not for a server that hangs', async 
   await two.link.close()
   nats.signal('SIGCONT')
 })
+
+const WAYS: Readonly<Record<string, typeof outboxOf>> = {
+  'the socket below the client': outboxOf,
+  'the client itself': (connection) => new ClientOutbox(connection),
+  // As after an update that keeps the socket elsewhere.
+  'a client without its socket': (connection) =>
+    outboxOf(new Proxy(connection, { get: (target, name) => (name === 'protocol' ? {} : bound(target, name)) })),
+}
+
+function bound(target: object, name: string | symbol): unknown {
+  const value: unknown = Reflect.get(target, name)
+  return typeof value === 'function' ? value.bind(target) : value
+}
+
+function dataOf(message: number): string {
+  return String.fromCharCode(65 + (message % 26)).repeat(message * 250)
+}
+
+for (const [way, outbox] of Object.entries(WAYS)) {
+  test(`by ${way}: messages come whole, in order, with where to answer, and not before what was subscribed`, async (t) => {
+    const nats = await startNatsServer(t)
+    const used: Outbox[] = []
+    const { link: one } = await linkBy(
+      t,
+      (connection) => (used.push(outbox(connection)), used.at(-1) ?? outbox(connection)),
+      nats.url,
+    )
+    const { link: two } = await linkTo(t, nats.url)
+    const heard: { payload: string; reply: string }[] = []
+    two.subscribe('outpost.test.*', ({ payload, reply }) => {
+      heard.push({ payload: Buffer.from(payload).toString('latin1'), reply })
+      if (reply !== '') two.publish(reply, Buffer.from(`answer ${heard.length}`))
+    })
+    await until(() => one.isConnected && two.isConnected)
+    // Until the server knows of the subscription.
+    await until(() => {
+      if (heard.length === 0) one.publish('outpost.test.first', NOTHING)
+      return heard.length > 0
+    })
+    await until(() => used.length === 1)
+    assert.ok(used[0] instanceof (outbox === outboxOf ? SocketOutbox : ClientOutbox))
+    heard.length = 0
+    const answers: string[] = []
+    const memory = Buffer.alloc(50_000)
+    for (let message = 0; message < 200; message++) {
+      const inbox = `outpost.answer.${message}`
+      one.subscribe(inbox, ({ payload }) => void answers.push(Buffer.from(payload).toString()))
+      memory.fill(65 + (message % 26))
+      one.publish('outpost.test.one', Buffer.from(`${message} `), inbox, memory.subarray(0, message * 250))
+      memory.fill(0)
+    }
+    await until(() => answers.length === 200)
+    const expected = Array.from({ length: 200 }, (_, message) => ({
+      payload: `${message} ${dataOf(message)}`,
+      reply: `outpost.answer.${message}`,
+    }))
+    const first = heard.findIndex(({ reply }) => reply !== '')
+    assert.deepEqual(heard.slice(first), expected)
+    one.publish('no subject', NOTHING)
+    one.publish('outpost.test.last', Buffer.from('last'))
+    await one.close()
+    await until(() => heard.at(-1)?.payload === 'last')
+  })
+}

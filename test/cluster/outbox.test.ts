@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { connect, createServer, Socket } from 'node:net'
 import { test, type TestContext } from 'node:test'
-import { Outbox } from '../../src/cluster/outbox.ts'
+import { SocketOutbox } from '../../src/cluster/outbox.ts'
 import { until } from '../host/host-fixture.ts'
 
 const NOTHING = new Uint8Array(0)
@@ -22,7 +22,7 @@ async function connected(t: TestContext) {
   })
   const parts: Buffer[] = []
   other.on('data', (bytes: Buffer) => void parts.push(bytes))
-  return { socket, other, outbox: new Outbox(socket), got: () => Buffer.concat(parts) }
+  return { socket, other, outbox: new SocketOutbox(socket), got: () => Buffer.concat(parts) }
 }
 
 const turn = () => new Promise((resolve) => setImmediate(resolve))
