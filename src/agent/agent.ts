@@ -21,17 +21,17 @@
  * rooms know.
  */
 import type { Logger, LogSink } from '../kit/log.ts'
-import type { AnyOperation } from '../kit/operation.ts'
+import type { AnyOperation, RoomEndpoint } from '../kit/operation.ts'
 import type { AnyFamily, CommonLabels, NameFilter } from './metric.ts'
 import { Metrics } from './metrics.ts'
-import { monitorOperation } from './monitor.ts'
-import { metricsOperation } from './metrics-operation.ts'
-import { openApiOperation } from './openapi.ts'
+import { agentMonitor } from './monitor.ts'
+import { agentMetrics } from './metrics-operation.ts'
+import { openApi } from './openapi.ts'
 import { ProcessFigures } from './process-figures.ts'
-import { Readiness, type ReadinessOptions, readyOperation } from './readiness.ts'
-import { type ReloadOutcome, reloadOperation } from './reload.ts'
+import { agentReady, Readiness, type ReadinessOptions } from './readiness.ts'
+import { agentReload, type ReloadOutcome } from './reload.ts'
 import { RequestMeter } from './request-meter.ts'
-import { type AgentFacts, selfOperations } from './self.ts'
+import { type AgentFacts, agentHealth, agentSelf } from './self.ts'
 
 export interface AgentRoomOptions {
   readonly facts: AgentFacts
@@ -71,6 +71,25 @@ export interface AgentRoom {
   stop(): void
 }
 
+/** What the handlers of this room are made of. */
+interface AgentParts extends Pick<AgentRoomOptions, 'facts' | 'sink' | 'reload' | 'operations'> {
+  readonly nodeId: string
+  readonly readiness: Readiness
+  readonly metrics: Metrics
+  readonly textForm: boolean
+}
+
+/** Every endpoint of the process itself: a line each. */
+const TABLE: readonly RoomEndpoint<AgentParts>[] = [
+  agentHealth,
+  agentSelf,
+  agentReady,
+  agentMetrics,
+  agentMonitor,
+  agentReload,
+  openApi,
+]
+
 export function startAgentRoom(options: AgentRoomOptions): AgentRoom {
   const { facts, logger, sink } = options
   const { families, refresh, labels, filter, textForm } = options.metrics
@@ -88,19 +107,21 @@ export function startAgentRoom(options: AgentRoomOptions): AgentRoom {
   })
   metrics.start()
   readiness.start()
-  const operations: AnyOperation[] = [
-    ...selfOperations(facts),
-    readyOperation(readiness),
-    metricsOperation({ metrics, textForm }),
-    monitorOperation({ sink, nodeId: facts.nodeId }),
-    reloadOperation(options.reload),
-    openApiOperation(options.operations, facts.version),
-  ]
+  const parts: AgentParts = {
+    facts,
+    nodeId: facts.nodeId,
+    readiness,
+    metrics,
+    textForm,
+    sink,
+    reload: options.reload,
+    operations: options.operations,
+  }
   return {
     meter,
     figures: { json: () => metrics.json(), text: () => (textForm ? metrics.text() : undefined) },
     readiness,
-    operations,
+    operations: TABLE.map((each) => each.in(parts)),
     stop() {
       readiness.stop()
       metrics.stop()

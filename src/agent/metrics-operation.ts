@@ -1,8 +1,8 @@
 /** The endpoint of metrics, open to everybody, as scrapers expect: it tells figures and names, no content. */
 import { Refusal } from '../kit/errors.ts'
-import type { AnyOperation, Chunk, Operation } from '../kit/operation.ts'
+import { type Chunk, handle } from '../kit/operation.ts'
 import { header, type InputOf, queryText, schema } from '../kit/schema.ts'
-import type { Metrics, MetricsPicture } from './metrics.ts'
+import type { Metrics } from './metrics.ts'
 
 const fields = {
   format: queryText({
@@ -28,9 +28,14 @@ async function* textOf(metrics: Metrics): AsyncGenerator<Chunk> {
   yield bytes
 }
 
-/** `textForm` says whether the text form is on. */
-export function metricsOperation(agent: { metrics: Metrics; textForm: boolean }): AnyOperation {
-  const operation: Operation<MetricsInput, MetricsPicture> = {
+interface MetricsParts {
+  readonly metrics: Metrics
+  /** Whether the text form is on. */
+  readonly textForm: boolean
+}
+
+export const agentMetrics = handle(
+  {
     name: 'agent.metrics',
     summary: 'Figures of this process, its host and its allocations',
     http: ['GET /v1/metrics'],
@@ -40,11 +45,12 @@ export function metricsOperation(agent: { metrics: Metrics; textForm: boolean })
     errorFormat: 'plain',
     open: true,
     authorize: () => undefined,
+  },
+  (agent: MetricsParts) => ({
     run(input) {
       if (!wantsText(input)) return Promise.resolve(agent.metrics.json())
       if (!agent.textForm) throw new Refusal('not_offered', 'Prometheus is not enabled')
       return textOf(agent.metrics)
     },
-  }
-  return operation
-}
+  }),
+)

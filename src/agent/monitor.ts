@@ -8,7 +8,7 @@
 import { HEARTBEAT } from '../kit/frame.ts'
 import { Refusal } from '../kit/errors.ts'
 import { entryLine, type Level, LEVELS, type LogEntry, type LogSink } from '../kit/log.ts'
-import type { AnyOperation, Call, Chunk, Operation } from '../kit/operation.ts'
+import { type Call, type Chunk, handle } from '../kit/operation.ts'
 import { type Field, parseBoolean, queryText, queryValue, schema } from '../kit/schema.ts'
 
 const LINES_MAX = 512
@@ -156,26 +156,13 @@ function checkTarget({ node_id: node, server_id: server }: MonitorInput, ownNode
   }
 }
 
-export function monitorOperation(agent: { sink: Pick<LogSink, 'listen'>; nodeId: string }): AnyOperation {
-  let monitors = 0
-  async function* monitor(asked: MonitorInput, call: Call): AsyncGenerator<Chunk> {
-    if (monitors >= MONITORS_MAX) {
-      throw new Refusal('too_many', `this agent's log is already followed ${monitors} times, try again later`)
-    }
-    const backlog = new Backlog()
-    const leave = agent.sink.listen(asked.log_level, backlog.add)
-    const onAbort = () => backlog.wake()
-    call.signal.addEventListener('abort', onAbort)
-    monitors++
-    try {
-      yield* follow(backlog, asked, call)
-    } finally {
-      monitors--
-      call.signal.removeEventListener('abort', onAbort)
-      leave()
-    }
-  }
-  const operation: Operation<MonitorInput, unknown> = {
+interface MonitorParts {
+  readonly sink: Pick<LogSink, 'listen'>
+  readonly nodeId: string
+}
+
+export const agentMonitor = handle(
+  {
     name: 'agent.monitor',
     summary: "Follow the agent's own log",
     http: ['* /v1/agent/monitor'],
@@ -196,10 +183,31 @@ export function monitorOperation(agent: { sink: Pick<LogSink, 'listen'>; nodeId:
     authorize(_asked, identity) {
       if (!identity.allowsAgent('read')) throw new Refusal('permission_denied', 'Permission denied')
     },
-    run(asked, call) {
-      checkTarget(asked, agent.nodeId)
-      return monitor(asked, call)
-    },
-  }
-  return operation
-}
+  },
+  (agent: MonitorParts) => {
+    let monitors = 0
+    async function* monitor(asked: MonitorInput, call: Call): AsyncGenerator<Chunk> {
+      if (monitors >= MONITORS_MAX) {
+        throw new Refusal('too_many', `this agent's log is already followed ${monitors} times, try again later`)
+      }
+      const backlog = new Backlog()
+      const leave = agent.sink.listen(asked.log_level, backlog.add)
+      const onAbort = () => backlog.wake()
+      call.signal.addEventListener('abort', onAbort)
+      monitors++
+      try {
+        yield* follow(backlog, asked, call)
+      } finally {
+        monitors--
+        call.signal.removeEventListener('abort', onAbort)
+        leave()
+      }
+    }
+    return {
+      run(asked, call) {
+        checkTarget(asked, agent.nodeId)
+        return monitor(asked, call)
+      },
+    }
+  },
+)

@@ -2,7 +2,7 @@
  * `/v1/openapi.json`: the endpoints of this process as an OpenAPI 3.1 document, made from the operations themselves, so
  * that it cannot say anything else than what is served.
  */
-import type { AnyOperation, JsonSchema, Operation } from '../kit/operation.ts'
+import { type AnyEndpoint, handle, type JsonSchema } from '../kit/operation.ts'
 import { type Field, schema } from '../kit/schema.ts'
 
 const ERROR_STATUSES: Readonly<Record<string, string>> = {
@@ -39,7 +39,7 @@ function fieldSchema(field: Field<unknown>): JsonSchema {
   }
 }
 
-function parametersOf({ input }: AnyOperation, path: string): JsonSchema[] {
+function parametersOf({ input }: AnyEndpoint, path: string): JsonSchema[] {
   return Object.entries(input.fields).flatMap(([name, field]): JsonSchema[] => {
     if (field.in === 'body' || (field.in === 'path' && !path.includes(`{${name}}`))) return []
     const sent = field.in === 'header' ? name.replaceAll('_', '-') : name
@@ -49,7 +49,7 @@ function parametersOf({ input }: AnyOperation, path: string): JsonSchema[] {
   })
 }
 
-function bodyOf({ input, bodyBytesMax }: AnyOperation): JsonSchema | undefined {
+function bodyOf({ input, bodyBytesMax }: AnyEndpoint): JsonSchema | undefined {
   const fields = Object.entries(input.fields).filter(([, field]) => field.in === 'body')
   if (fields.length === 0) return undefined
   const properties = Object.fromEntries(
@@ -63,7 +63,7 @@ function bodyOf({ input, bodyBytesMax }: AnyOperation): JsonSchema | undefined {
   }
 }
 
-function answerOf({ output, produces, result }: AnyOperation): JsonSchema {
+function answerOf({ output, produces, result }: AnyEndpoint): JsonSchema {
   if (output === 'answer') return { description: 'What the endpoint says, in its own form' }
   if (output === 'empty') return { description: 'Done; there is nothing to say' }
   if (output === 'stream' && produces === undefined) {
@@ -78,7 +78,7 @@ function answerOf({ output, produces, result }: AnyOperation): JsonSchema {
   }
 }
 
-function responsesOf(operation: AnyOperation): JsonSchema {
+function responsesOf(operation: AnyEndpoint): JsonSchema {
   const content =
     operation.errorFormat === 'plain'
       ? { 'text/plain; charset=utf-8': { schema: { type: 'string' } } }
@@ -90,7 +90,7 @@ function responsesOf(operation: AnyOperation): JsonSchema {
   }
 }
 
-function describe(operation: AnyOperation, path: string, method: string, anyVerb: boolean): JsonSchema {
+function describe(operation: AnyEndpoint, path: string, method: string, anyVerb: boolean): JsonSchema {
   const [tag = ''] = operation.name.split('.')
   const body = NO_CONTENT_METHODS.has(method) ? undefined : bodyOf(operation)
   return {
@@ -107,7 +107,7 @@ function describe(operation: AnyOperation, path: string, method: string, anyVerb
 }
 
 /** The document for these operations. Every path is served without its `/v1`, too. */
-export function openApiDocument(operations: readonly AnyOperation[], version: string): JsonSchema {
+export function openApiDocument(operations: readonly AnyEndpoint[], version: string): JsonSchema {
   const paths: Record<string, Record<string, unknown>> = {}
   for (const operation of operations) {
     for (const route of operation.http) {
@@ -144,10 +144,14 @@ export function openApiDocument(operations: readonly AnyOperation[], version: st
   }
 }
 
-/** `operations` gives all that are served, this one included; it is asked with the first request. */
-export function openApiOperation(operations: () => readonly AnyOperation[], version: string): AnyOperation {
-  let document: JsonSchema | undefined
-  const operation: Operation<Record<string, never>, JsonSchema> = {
+interface OpenApiParts {
+  /** All that are served, this one included; asked with the first request. */
+  readonly operations: () => readonly AnyEndpoint[]
+  readonly facts: { readonly version: string }
+}
+
+export const openApi = handle(
+  {
     name: 'agent.openapi',
     summary: 'This document',
     http: ['GET /v1/openapi.json'],
@@ -158,7 +162,11 @@ export function openApiOperation(operations: () => readonly AnyOperation[], vers
     errorFormat: 'plain',
     open: true,
     authorize: () => undefined,
-    run: async () => (document ??= openApiDocument(operations(), version)),
-  }
-  return operation
-}
+  },
+  ({ facts, operations }: OpenApiParts) => {
+    let document: JsonSchema | undefined
+    return {
+      run: async () => (document ??= openApiDocument(operations(), facts.version)),
+    }
+  },
+)

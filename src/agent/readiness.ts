@@ -4,7 +4,7 @@
  * it is shown; what has to be looked for (the disks) is refreshed once an interval, and before `/v1/agent/ready` answers.
  */
 import type { Logger } from '../kit/log.ts'
-import { type AnyOperation, type Operation, WholeAnswer } from '../kit/operation.ts'
+import { handle, WholeAnswer } from '../kit/operation.ts'
 import { schema } from '../kit/schema.ts'
 import type { AnyFamily } from './metric.ts'
 
@@ -145,9 +145,13 @@ function outcomeOf(now: () => Outcome): Outcome {
 const READY = 200
 const NOT_READY = 503
 
+interface ReadyParts {
+  readonly readiness: Readiness
+}
+
 /** `/v1/agent/ready`, open to everybody, as probes need it. */
-export function readyOperation(readiness: Readiness): AnyOperation {
-  const operation: Operation<Record<string, never>, WholeAnswer> = {
+export const agentReady = handle(
+  {
     name: 'agent.ready',
     summary: 'Whether this process can do its work: 200 or 503, with the name, state and reason of each check',
     http: ['GET /v1/agent/ready'],
@@ -158,12 +162,13 @@ export function readyOperation(readiness: Readiness): AnyOperation {
     crossOrigin: 'configured',
     open: true,
     authorize: () => undefined,
+  },
+  ({ readiness }: ReadyParts) => ({
     async run() {
       await readiness.refresh()
       const report = readiness.report()
       const headers = { 'Content-Type': 'application/json', 'Cache-Control': 'no-store' }
       return new WholeAnswer(report.ready ? READY : NOT_READY, headers, `${JSON.stringify(report)}\n`)
     },
-  }
-  return operation
-}
+  }),
+)

@@ -1,6 +1,6 @@
 /** `/v1/agent/reload`: what SIGHUP does, with an answer that says what came of it. */
 import { Refusal } from '../kit/errors.ts'
-import type { AnyOperation, Operation } from '../kit/operation.ts'
+import { handle } from '../kit/operation.ts'
 import { schema } from '../kit/schema.ts'
 
 /** Names of settings as the file spells them, or what kept the configuration from being taken over. */
@@ -9,15 +9,14 @@ export type ReloadOutcome =
   /** `theirs` when the configuration is wrong; otherwise a file that it names, or ours. */
   | { readonly fault: string; readonly theirs: boolean }
 
-interface Reloaded {
-  readonly NeedsRestart: readonly string[]
-  readonly Reloaded: readonly string[]
-}
-
 const NAMES = { type: 'array', items: { type: 'string' } }
 
-export function reloadOperation(reload: () => ReloadOutcome): AnyOperation {
-  const operation: Operation<Record<string, never>, Reloaded> = {
+interface ReloadParts {
+  readonly reload: () => ReloadOutcome
+}
+
+export const agentReload = handle(
+  {
     name: 'agent.reload',
     summary: 'Read the configuration again and take over what can change while running',
     http: ['PUT /v1/agent/reload', 'POST /v1/agent/reload'],
@@ -33,11 +32,12 @@ export function reloadOperation(reload: () => ReloadOutcome): AnyOperation {
     authorize(_input, identity) {
       if (!identity.allowsAgent('write')) throw new Refusal('permission_denied', 'Permission denied')
     },
+  },
+  ({ reload }: ReloadParts) => ({
     async run() {
       const outcome = reload()
       if (!('fault' in outcome)) return { NeedsRestart: outcome.waiting, Reloaded: outcome.taken }
       throw new Refusal(outcome.theirs ? 'invalid_request' : 'host_error', outcome.fault)
     },
-  }
-  return operation
-}
+  }),
+)

@@ -4,8 +4,8 @@
  */
 import { availableParallelism } from 'node:os'
 import { Refusal } from '../kit/errors.ts'
-import type { AnyOperation, Operation } from '../kit/operation.ts'
-import { type Field, type InputOf, schema } from '../kit/schema.ts'
+import { handle } from '../kit/operation.ts'
+import { type Field, schema } from '../kit/schema.ts'
 
 /** Facts about the process; the daemon gives them. */
 export interface AgentFacts {
@@ -67,8 +67,12 @@ function statsOf(facts: AgentFacts): Record<string, Record<string, string>> {
   }
 }
 
-export function selfOperations(facts: AgentFacts): AnyOperation[] {
-  const health: Operation<InputOf<typeof healthFields>, Health> = {
+interface SelfParts {
+  readonly facts: AgentFacts
+}
+
+export const agentHealth = handle(
+  {
     name: 'agent.health',
     summary: 'Whether the roles of this process work',
     http: ['GET /v1/agent/health'],
@@ -86,9 +90,14 @@ export function selfOperations(facts: AgentFacts): AnyOperation[] {
     errorFormat: 'plain',
     open: true,
     authorize: () => undefined,
+  },
+  ({ facts }: SelfParts) => ({
     run: async (input) => healthOf(facts, input.type),
-  }
-  const self: Operation<Record<string, never>, unknown> = {
+  }),
+)
+
+export const agentSelf = handle(
+  {
     name: 'agent.self',
     summary: 'Configuration and state of this process',
     http: ['GET /v1/agent/self'],
@@ -99,6 +108,8 @@ export function selfOperations(facts: AgentFacts): AnyOperation[] {
     authorize(_input, identity) {
       if (!identity.allowsAgent('read')) throw new Refusal('permission_denied', 'Permission denied')
     },
+  },
+  ({ facts }: SelfParts) => ({
     run: async () => ({
       config: facts.config(),
       // There is no gossip here: what a client-only agent shows, with its name.
@@ -117,6 +128,5 @@ export function selfOperations(facts: AgentFacts): AnyOperation[] {
       },
       stats: statsOf(facts),
     }),
-  }
-  return [health, self]
-}
+  }),
+)

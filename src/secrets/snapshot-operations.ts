@@ -13,7 +13,7 @@ import { isOutOfSpace, isUntimely } from '../barrier/barrier.ts'
 import { KEY_PATHS } from '../barrier/seal.ts'
 import { denied } from '../engines/engine.ts'
 import { Fault, Refusal, sealed } from '../kit/errors.ts'
-import type { AnyOperation, Call, Chunk, Operation } from '../kit/operation.ts'
+import { type AnyOperation, type Call, type Chunk, handle, type RoomEndpoint } from '../kit/operation.ts'
 import { queryBoolean, schema } from '../kit/schema.ts'
 import type { SecretsCore } from './core.ts'
 import type { AccessRequest } from './policies/acl.ts'
@@ -48,15 +48,10 @@ const input = schema({
   force: queryBoolean({ description: 'Also take the snapshot of another cluster', fallback: false }),
 })
 
-export function snapshotOperations(core: SecretsCore, snapshots: Snapshots): AnyOperation[] {
-  return [
-    saving(core, snapshots, { name: 'secrets.snapshot_save', path: PLAIN }),
-    saving(core, snapshots, { name: 'secrets.snapshot_save_raft', path: RAFT }),
-    restoring(core, snapshots, { name: 'secrets.snapshot_restore', path: PLAIN }),
-    restoring(core, snapshots, { name: 'secrets.snapshot_restore_raft', path: RAFT }),
-    restoring(core, snapshots, { name: 'secrets.snapshot_restore_force', path: FORCED }),
-    beginning(core, snapshots),
-  ]
+/** What the handlers are made of. */
+interface SnapshotParts {
+  readonly core: SecretsCore
+  readonly snapshots: Snapshots
 }
 
 /** What is asked of policies is the path of the request: a rule about one of them says nothing of the others. */
@@ -91,20 +86,23 @@ async function admitted(
   }
 }
 
-function saving(core: SecretsCore, snapshots: Snapshots, { name, path }: Door): AnyOperation {
-  const operation: Operation<unknown, never> = {
-    name,
-    summary: 'A snapshot of the secrets core, while it runs: ciphertext, to be restored with the same keys',
-    http: [`GET /v1/sys/${path}`],
-    target: 'server',
-    input: schema({}),
-    output: 'stream',
-    errorFormat: 'errors',
-    ownToken: true,
-    authorize: () => undefined,
-    run: (_input, call) => saved(core, snapshots, path, call),
-  }
-  return operation
+function saving({ name, path }: Door): RoomEndpoint<SnapshotParts> {
+  return handle(
+    {
+      name,
+      summary: 'A snapshot of the secrets core, while it runs: ciphertext, to be restored with the same keys',
+      http: [`GET /v1/sys/${path}`],
+      target: 'server',
+      input: schema({}),
+      output: 'stream',
+      errorFormat: 'errors',
+      ownToken: true,
+      authorize: () => undefined,
+    },
+    ({ core, snapshots }: SnapshotParts) => ({
+      run: (_input, call) => saved(core, snapshots, path, call),
+    }),
+  )
 }
 
 async function* saved(core: SecretsCore, snapshots: Snapshots, path: Door['path'], call: Call): AsyncIterable<Chunk> {
@@ -123,34 +121,37 @@ async function* saved(core: SecretsCore, snapshots: Snapshots, path: Door['path'
   snapshots.onSaved()
 }
 
-function restoring(core: SecretsCore, snapshots: Snapshots, { name, path }: Door): AnyOperation {
-  const operation: Operation<{ readonly force: boolean }, undefined> = {
-    name,
-    summary: 'Puts a snapshot in the place of everything that the secrets core has',
-    http: [`POST /v1/sys/${path}`, `PUT /v1/sys/${path}`],
-    target: 'server',
-    input,
-    output: 'empty',
-    emptyStatus: 204,
-    errorFormat: 'errors',
-    ownToken: true,
-    takesStream: true,
-    authorize: () => undefined,
-    async run({ force: isAsked }, call) {
-      const force = isAsked || path === FORCED
-      await admitted(core, call, 'update', force ? [path, FORCED] : [path])
-      if (!call.body) throw new Refusal('invalid_request', 'the snapshot belongs into the body of the request')
-      const options = { force, signal: call.signal }
-      const onReplaced = () => core.suspend()
-      try {
-        await snapshots.restore(Readable.from(call.body, { objectMode: false }), { ...options, onReplaced })
-      } finally {
-        await core.resume()
-      }
-      return undefined
+function restoring({ name, path }: Door): RoomEndpoint<SnapshotParts> {
+  return handle(
+    {
+      name,
+      summary: 'Puts a snapshot in the place of everything that the secrets core has',
+      http: [`POST /v1/sys/${path}`, `PUT /v1/sys/${path}`],
+      target: 'server',
+      input,
+      output: 'empty',
+      emptyStatus: 204,
+      errorFormat: 'errors',
+      ownToken: true,
+      takesStream: true,
+      authorize: () => undefined,
     },
-  }
-  return operation
+    ({ core, snapshots }: SnapshotParts) => ({
+      async run({ force: isAsked }, call) {
+        const force = isAsked || path === FORCED
+        await admitted(core, call, 'update', force ? [path, FORCED] : [path])
+        if (!call.body) throw new Refusal('invalid_request', 'the snapshot belongs into the body of the request')
+        const options = { force, signal: call.signal }
+        const onReplaced = () => core.suspend()
+        try {
+          await snapshots.restore(Readable.from(call.body, { objectMode: false }), { ...options, onReplaced })
+        } finally {
+          await core.resume()
+        }
+        return undefined
+      },
+    }),
+  )
 }
 
 const INITIALISED =
@@ -158,13 +159,8 @@ const INITIALISED =
   'snapshot in the place of what it has'
 
 /** What a server without anything in it begins with, instead of `sys/init`. */
-function beginning(core: SecretsCore, snapshots: Snapshots): AnyOperation {
-  const { logger, seal } = core.options
-  const refuseInitialised = () => {
-    if (seal.status.initialised) throw new Refusal('invalid_request', INITIALISED)
-  }
-  let isUnderWay = false
-  const operation: Operation<unknown, undefined> = {
+const beginning = handle(
+  {
     name: 'secrets.snapshot_restore_new',
     summary: 'Restores a snapshot into a server that was not initialised; then the keys of the snapshot open it',
     http: [`POST /v1/sys/${NEW}`, `PUT /v1/sys/${NEW}`],
@@ -176,31 +172,53 @@ function beginning(core: SecretsCore, snapshots: Snapshots): AnyOperation {
     ownToken: true,
     takesStream: true,
     authorize: () => undefined,
-    async run(_input, call) {
-      refuseInitialised()
-      if (!call.body) throw new Refusal('invalid_request', 'the snapshot belongs into the body of the request')
-      // Each takes the disk space of a copy, and nobody has shown who they are.
-      if (isUnderWay) throw new Refusal('conflict', 'a snapshot is being restored already')
-      isUnderWay = true
-      try {
-        await snapshots.restore(Readable.from(call.body, { objectMode: false }), {
-          force: true,
-          signal: call.signal,
-          requires: KEY_PATHS,
-          inTurn: (replace) =>
-            seal.inTurn(async () => {
-              refuseInitialised()
-              await replace()
-            }),
-          // Nothing was open, so nothing is remembered.
-          onReplaced: () => undefined,
-        })
-      } finally {
-        isUnderWay = false
-      }
-      logger.info('a snapshot was restored into this server, which was not initialised', { remote: call.remote })
-      return undefined
-    },
-  }
-  return operation
+  },
+  ({ core, snapshots }: SnapshotParts) => {
+    const { logger, seal } = core.options
+    const refuseInitialised = () => {
+      if (seal.status.initialised) throw new Refusal('invalid_request', INITIALISED)
+    }
+    let isUnderWay = false
+    return {
+      async run(_input, call) {
+        refuseInitialised()
+        if (!call.body) throw new Refusal('invalid_request', 'the snapshot belongs into the body of the request')
+        // Each takes the disk space of a copy, and nobody has shown who they are.
+        if (isUnderWay) throw new Refusal('conflict', 'a snapshot is being restored already')
+        isUnderWay = true
+        try {
+          await snapshots.restore(Readable.from(call.body, { objectMode: false }), {
+            force: true,
+            signal: call.signal,
+            requires: KEY_PATHS,
+            inTurn: (replace) =>
+              seal.inTurn(async () => {
+                refuseInitialised()
+                await replace()
+              }),
+            // Nothing was open, so nothing is remembered.
+            onReplaced: () => undefined,
+          })
+        } finally {
+          isUnderWay = false
+        }
+        logger.info('a snapshot was restored into this server, which was not initialised', { remote: call.remote })
+        return undefined
+      },
+    }
+  },
+)
+
+/** A line each. */
+const TABLE: readonly RoomEndpoint<SnapshotParts>[] = [
+  saving({ name: 'secrets.snapshot_save', path: PLAIN }),
+  saving({ name: 'secrets.snapshot_save_raft', path: RAFT }),
+  restoring({ name: 'secrets.snapshot_restore', path: PLAIN }),
+  restoring({ name: 'secrets.snapshot_restore_raft', path: RAFT }),
+  restoring({ name: 'secrets.snapshot_restore_force', path: FORCED }),
+  beginning,
+]
+
+export function snapshotOperations(core: SecretsCore, snapshots: Snapshots): AnyOperation[] {
+  return TABLE.map((each) => each.in({ core, snapshots }))
 }

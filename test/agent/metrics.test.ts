@@ -7,7 +7,7 @@ import { test, type TestContext } from 'node:test'
 import { isWanted } from '../../src/agent/metric.ts'
 import { Metrics, type MetricsPicture } from '../../src/agent/metrics.ts'
 import { prometheusText } from '../../src/agent/prometheus.ts'
-import { metricsOperation } from '../../src/agent/metrics-operation.ts'
+import { agentMetrics } from '../../src/agent/metrics-operation.ts'
 import { RequestMeter } from '../../src/agent/request-meter.ts'
 import { agentFamilies } from '../../src/daemon-metrics.ts'
 import { ALLOC, type Edge, eventually, makeAllocation, startEdge, UNKNOWN } from '../helpers/edge.ts'
@@ -41,7 +41,7 @@ async function startMeasured(t: TestContext, options: { textForm?: boolean } = {
     filter: { prefixes: [], otherwise: true },
     logger: keepingLogger(),
   })
-  const operation = metricsOperation({ metrics, textForm: options.textForm ?? true })
+  const operation = agentMetrics.in({ metrics, textForm: options.textForm ?? true })
   const edge = await startEdge(t, { meter, operations: [operation] })
   part.edge = edge
   return {

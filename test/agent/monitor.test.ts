@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { openSync } from 'node:fs'
 import { connect } from 'node:net'
 import { test, type TestContext } from 'node:test'
-import { monitorOperation } from '../../src/agent/monitor.ts'
+import { agentMonitor } from '../../src/agent/monitor.ts'
 import { createLogger, DescriptorOutput, type Logger, LogSink } from '../../src/kit/log.ts'
 import { EVERYBODY, eventually, NODE, startEdge } from '../helpers/edge.ts'
 import { ask, raw } from '../helpers/raw-http.ts'
@@ -23,7 +23,7 @@ async function startMonitored(t: TestContext, options: { agent?: boolean } = {})
   const sink = new LogSink({ output: new DescriptorOutput(openSync('/dev/null', 'w')), level: 'warn' })
   const identity = { ...EVERYBODY, allowsAgent: () => options.agent ?? true }
   const { port } = await startEdge(t, {
-    operations: [monitorOperation({ sink, nodeId: NODE })],
+    operations: [agentMonitor.in({ sink, nodeId: NODE })],
     resolve: () => identity,
   })
   return {

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Validator } from '@seriousme/openapi-schema-validator'
-import { documentedMethods, openApiDocument, openApiOperation } from '../../src/agent/openapi.ts'
+import { documentedMethods, openApi, openApiDocument } from '../../src/agent/openapi.ts'
 import { Router } from '../../src/http/router.ts'
 import type { AnyOperation } from '../../src/kit/operation.ts'
 import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
@@ -71,7 +71,7 @@ test('a whole agent describes itself in a valid document, to everybody', async (
 test('every route is in it and nothing else, and names are unique', async (t) => {
   const { host } = await startEdge(t)
   const operations: AnyOperation[] = [...host.operations]
-  operations.push(openApiOperation(() => operations, '1'))
+  operations.push(openApi.in({ operations: () => operations, facts: { version: '1' } }))
   const { paths } = openApiDocument(operations, '1') as unknown as Document
   const described = Object.entries(paths).flatMap(([path, methods]) =>
     Object.keys(methods).map((one) => `${one} ${path}`),
