@@ -82,6 +82,14 @@ export class Tenure {
   }
 }
 
+/** What one storage has in a commit of several. */
+export interface Part {
+  readonly storage: Storage
+  readonly batch: Batch
+  /** As of `Storage.commit`. */
+  readonly raw?: readonly Put[]
+}
+
 export class Storage {
   readonly #entries: Entries
   readonly #tenure: Tenure
@@ -157,6 +165,28 @@ export class Storage {
       return await this.#entries.commit(own, isWhole ? raw : this.#placed(raw), true)
     } finally {
       this.#tenure.leave()
+    }
+  }
+
+  /**
+   * Queues what several storages of one barrier are to commit, as one: all of it becomes durable, or none. Otherwise as
+   * `commit`.
+   */
+  static async commitAll(parts: readonly Part[]): Promise<number> {
+    const [first] = parts
+    if (!first) throw new Fault('nothing is to be committed')
+    const entered: Tenure[] = []
+    try {
+      for (const { storage } of parts) {
+        storage.#tenure.enter()
+        entered.push(storage.#tenure)
+      }
+      const puts = parts.flatMap(({ batch, storage }) => storage.#placed(batch.puts))
+      const deletes = parts.flatMap(({ batch, storage }) => storage.#whole(batch.deletes))
+      const raw = parts.flatMap(({ raw: each = [], storage }) => storage.#placed(each))
+      return await first.storage.#entries.commit({ puts, deletes }, raw, true)
+    } finally {
+      for (const tenure of entered) tenure.leave()
     }
   }
 

@@ -90,6 +90,31 @@ export interface EngineCall {
   readonly token: string | undefined
 }
 
+/** What an engine gives out for a time: the core keeps it, tells its ID, and has it taken back. */
+export interface LeaseOrder {
+  /** 0: what the mount gives. Never longer than the mount allows. */
+  readonly ttlSeconds: number
+  /** The longest that renewals reach, from the beginning; 0: what the mount allows. */
+  readonly maxTtlSeconds: number
+  readonly renewable: boolean
+  /** What the engine needs to take it back, as JSON. */
+  readonly internal: Readonly<Record<string, unknown>>
+}
+
+/** A lease, to the engine that gave it. */
+export interface LeaseCall {
+  readonly mount: MountFacts
+  /** Below the mount's own prefix. */
+  readonly storage: Storage
+  readonly leaseId: string
+  /** Path of the request that it was given for, below the mount. */
+  readonly path: string
+  readonly internal: Readonly<Record<string, unknown>>
+  readonly issuedAtMs: number
+  readonly nowMs: number
+  readonly signal: AbortSignal
+}
+
 /** The block of an answer that brings a token. */
 export interface AuthBlock {
   readonly client_token: string
@@ -123,6 +148,10 @@ export interface Reply {
   readonly auth?: AuthBlock
   /** Seconds that the data is good for, where it has a term and no lease. */
   readonly leaseSeconds?: number
+  /** The data is given out under a lease, which is committed together with `batch`. */
+  readonly lease?: LeaseOrder
+  /** The lease that the answer tells: the core fills it in for `lease`. */
+  readonly leased?: { readonly id: string; readonly renewable: boolean; readonly seconds: number }
   /** A status of its own, with the envelope as its body; without `data` and `warnings` it has no body. */
   readonly status?: number
   /** Also repeats the members of `data` beside the envelope, for old clients. */
@@ -223,6 +252,14 @@ export interface Engine {
   readonly isSingle?: boolean
   /** Other names by which it may be enabled, and the options that such a name stands for. */
   readonly aliases?: Readonly<Record<string, MountOptions>>
+  /**
+   * Takes back what a lease stands for. What it returns is committed together with the removal of the lease. It may be called
+   * again for what it has done already (the process was killed in between), and must find that done. What it throws is
+   * tried again later. Absent: an engine whose leases end by themselves.
+   */
+  revoke?(call: LeaseCall): Promise<Batch | undefined> | Batch | undefined
+  /** Whether a lease may be renewed now: throws a Refusal where not. Absent: any that is renewable. */
+  renew?(call: LeaseCall): Promise<void> | void
   /**
    * Checks the options of a mount that is enabled or, with those `before`, tuned, and returns what is to be kept. Throws
    * a Rejection. Absent: it has no options of its own, and none is refused but `version`.

@@ -42,10 +42,11 @@ function answer(status: number, body: string | undefined, headers = HEADERS): Wh
 
 /** The envelope around a reply. */
 export function envelope(reply: Reply, requestId: string = randomUUID()): string {
-  const { auth, data, leaseSeconds = 0, warnings } = reply
+  const { auth, data, leased, leaseSeconds = leased?.seconds ?? 0, warnings } = reply
   const dataText = data === undefined || data === null ? 'null' : jsonOf(data)
   const warningText = warnings && warnings.length > 0 ? JSON.stringify(warnings) : 'null'
-  const head = `{"request_id":"${requestId}","lease_id":"","renewable":false,"lease_duration":${leaseSeconds},"data":${dataText}`
+  const lease = `"lease_id":${JSON.stringify(leased?.id ?? '')},"renewable":${leased?.renewable ?? false},"lease_duration":${leaseSeconds}`
+  const head = `{"request_id":"${requestId}",${lease},"data":${dataText}`
   const tail = `,"wrap_info":null,"warnings":${warningText},"auth":${auth ? JSON.stringify(auth) : 'null'}`
   const isRepeated = reply.flattened && data && !(data instanceof JsonText)
   return `${head}${tail}${isRepeated ? repeated(data) : ''}}\n`
@@ -72,7 +73,8 @@ export function answerOf(reply: Reply | undefined, verb: Verb, warnings: readonl
   const headers = reply?.headers ? { ...HEADERS, ...reply.headers } : HEADERS
   if (reply?.bare !== undefined) return answer(reply.status ?? 200, `${jsonOf(reply.bare)}\n`, headers)
   if (reply?.text) return new WholeAnswer(200, { ...headers, 'Content-Type': reply.text.contentType }, reply.text.body)
-  const isBare = !reply || (reply.data === undefined && reply.auth === undefined && !reply.warnings?.length)
+  const isBare =
+    !reply || (reply.data === undefined && reply.auth === undefined && !reply.leased && !reply.warnings?.length)
   if (isBare) {
     if (reply?.status !== undefined) return answer(reply.status, undefined, headers)
     return verb === 'read' || verb === 'list' || verb === 'scan' ? notFound() : answer(204, undefined, headers)

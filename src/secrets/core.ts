@@ -16,6 +16,10 @@ import type { Grants, Identity } from '../kit/operation.ts'
 import type { Core } from './handle.ts'
 import { AuditTrail } from './audit/audit.ts'
 import { AuditStore } from './audit/audit-store.ts'
+import { LeaseRevocation } from './leases/lease-revocation.ts'
+import { LeaseStore } from './leases/lease-store.ts'
+import { LeaseSweeper } from './leases/lease-sweeper.ts'
+import { Leases } from './leases/leases.ts'
 import { MountChanges } from './mounts/mount-changes.ts'
 import {
   dataPrefix,
@@ -79,6 +83,7 @@ export interface OpenCore {
   readonly admission: Admission
   readonly policies: PolicyStore
   readonly settings: SystemSettings
+  readonly leases: Leases
   readonly auditing: { readonly trail: AuditTrail; readonly devices: AuditStore }
   readonly clusterId: string
   readonly clusterName: string
@@ -171,6 +176,7 @@ export class SecretsCore implements Core {
       table: mounts,
       storage,
       logger: this.options.logger,
+      release: (uuid) => this.open.leases.revokeOfMount(uuid),
     })
     const cluster = JSON.parse(storage.get(CLUSTER_PATH)?.toString('utf8') ?? '{}') as {
       id?: string
@@ -184,7 +190,7 @@ export class SecretsCore implements Core {
       storage,
       mounts,
       mountChanges,
-      ...this.#openTokens(mounts, storage),
+      ...this.#openTokens(mounts, mountChanges, storage),
       settings,
       auditing: this.#openAudit(storage, settings),
       clusterId,
@@ -198,20 +204,32 @@ export class SecretsCore implements Core {
 
   #openTokens(
     mounts: MountTable,
+    mountChanges: MountChanges,
     storage: Storage,
   ): Omit<OpenCore, 'storage' | 'mounts' | 'mountChanges' | 'settings' | 'auditing' | 'clusterId' | 'clusterName'> {
     const { logger } = this.options
     const tokens = new TokenStore(storage)
     const policies = new PolicyStore(storage)
     const cubbyholes = storage.below(dataPrefix(mounts.get('cubbyhole/')?.record.uuid ?? ''))
-    // What hangs on a token and goes with it. Leases will be the second.
-    const onRevoke = [async (hash: string) => void (await cubbyholes.removeAll(cubbyholePrefix(hash)))]
+    const servingOrLeaving = (uuid: string) => mounts.byUuid(uuid) ?? mountChanges.leaving(uuid)
+    const now = () => this.now()
+    const store = new LeaseStore(storage)
+    const leaseRevocation = new LeaseRevocation({ leases: store, mountOf: servingOrLeaving, now, logger })
+    // What hangs on a token and goes with it.
+    const onRevoke = [
+      (hash: string) => leaseRevocation.revokeOfToken(hash),
+      async (hash: string) => void (await cubbyholes.removeAll(cubbyholePrefix(hash))),
+    ]
     const revocation = new TokenRevocation(tokens, logger, onRevoke)
+    const sweeper = new TokenSweeper({ tokens, revocation, clock: this.#clock, logger })
+    const endedMs = () => sweeper.endedMs()
+    const leaseSweeper = new LeaseSweeper({ leases: store, revocation: leaseRevocation, endedMs, logger })
     return {
+      leases: new Leases({ store, revocation: leaseRevocation, sweeper: leaseSweeper, mountOf: servingOrLeaving, now }),
       tokens,
       policies,
       revocation,
-      sweeper: new TokenSweeper({ tokens, revocation, clock: this.#clock, logger }),
+      sweeper,
       tidy: new TokenTidy({ tokens, revocation, cubbyholes, logger }),
       admission: new Admission({
         tokens,
@@ -258,10 +276,10 @@ export class SecretsCore implements Core {
   }
 
   #close(): void {
-    const { auditing, mountChanges, revocation, sweeper, tidy, tokens } = this.#open ?? {}
+    const { auditing, leases, mountChanges, revocation, sweeper, tidy, tokens } = this.#open ?? {}
     this.#open = undefined
     void this.#tenure?.end(sealed)
-    for (const part of [mountChanges, sweeper, revocation, tidy, tokens, auditing?.devices, auditing?.trail])
+    for (const part of [mountChanges, sweeper, leases, revocation, tidy, tokens, auditing?.devices, auditing?.trail])
       part?.close()
   }
 
@@ -285,6 +303,10 @@ export class SecretsCore implements Core {
       await this.seal()
       throw error
     }
+  }
+
+  get leases(): Leases {
+    return this.open.leases
   }
 
   get audit(): AuditTrail | undefined {

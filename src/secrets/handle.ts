@@ -17,7 +17,7 @@
  * What can go wrong. The core is sealed while requests are under way: they end with 503, what was committed stays. The
  * disk is full: writes fail, reads go on. A fault: 500 with the request's ID, and the log has the rest.
  */
-import type { Caller, EngineCall, EngineVerb, Path, Reply } from '../engines/engine.ts'
+import type { Caller, EngineCall, EngineVerb, LeaseOrder, Path, Reply } from '../engines/engine.ts'
 import { denied, oneError, Rejection } from '../engines/engine.ts'
 import { readFields } from '../engines/fields.ts'
 import { inTurns, type Steps } from '../engines/turns.ts'
@@ -28,6 +28,7 @@ import { type Answer, answerOf, rejectionAnswer, signed } from './answer.ts'
 import { Account } from './audit/account.ts'
 import { AuditFault, type AuditTrail } from './audit/audit.ts'
 import type { InFlight } from './in-flight.ts'
+import type { Leases } from './leases/leases.ts'
 import type { Place } from './mounts/mounts.ts'
 import { type RequestBody, requestBody, type RequestHead, requestHead, type Verb } from './request.ts'
 import type { RequestCounts } from './request-counts.ts'
@@ -42,6 +43,8 @@ export interface Core {
   readonly isActive: boolean
   readonly inFlight: InFlight
   readonly requestCounts: RequestCounts
+  /** Throws a Refusal (503) while the core is not active. */
+  readonly leases: Leases
   /** Absent while the core is not active. */
   readonly audit: AuditTrail | undefined
   find(path: string): Place | undefined
@@ -242,11 +245,40 @@ async function attempt(core: Core, request: Request): Promise<Answer> {
     const check = () => checkAgain(core, request, verb, body)
     return streamedAnswer(reply.stream, { check, hops: request.call.hops, raw })
   }
+  if (reply?.lease) {
+    const told = await leased(core, request, place, reply, reply.lease)
+    request.trace.reply = told
+    return answerOf(told, head.verb, warningsOf(match, body, told))
+  }
   if (reply?.batch) await place.mount.storage.commit(reply.batch)
   const isNarrow = grant.keeps !== undefined || grant.limit !== undefined
   const shown = reply && isNarrow ? await inTurns(narrowed(reply, grant), engineCall) : reply
   request.trace.reply = shown
   return answerOf(shown, head.verb, warningsOf(match, body, shown))
+}
+
+const LAST_USE = 'Secret cannot be returned; token had one use left, so leased credentials were immediately revoked.'
+
+/** The reply with its lease, both durable together. Throws a Rejection where the lease cannot outlast the request. */
+async function leased(core: Core, { admitted, head }: Request, place: Place, reply: Reply, order: LeaseOrder) {
+  const { caller, expiresAtMs, spent } = admitted
+  const isKept = caller.tokenType === 'service'
+  const lease = await core.leases.issue(place.mount, reply.batch, {
+    path: head.path,
+    rest: place.rest,
+    // A batch token is kept nowhere: its leases end with it by their time.
+    tokenHash: isKept ? caller.tokenHash : '',
+    untilMs: isKept ? undefined : expiresAtMs,
+    order,
+  })
+  // Its token was revoked meanwhile, perhaps by one who has looked for its leases already.
+  if (caller.tokenHash !== '' && !admitted.lasts() && !spent) {
+    await core.leases.revoke(lease.id)
+    throw denied()
+  }
+  // The lease goes with the token, when this request is over.
+  if (spent) throw new Rejection(400, LAST_USE)
+  return { ...reply, leased: { id: lease.id, renewable: lease.renewable, seconds: lease.ttlSeconds } }
 }
 
 /** Throws a Rejection where a request that was let in would not be let in again. */

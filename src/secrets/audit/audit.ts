@@ -18,7 +18,7 @@
  * verification then names a gap between the two files.
  */
 import { errnoOf, Fault, messageOf } from '../../kit/errors.ts'
-import type { Logger } from '../../kit/log.ts'
+import { type Logger, LogOnce } from '../../kit/log.ts'
 import type { ChainHead } from './audit-chain.ts'
 import type { AuditDevice } from './audit-device.ts'
 import { type AuditedAnswer, type AuditedRequest, requestLine, responseLine, type Shown } from './audit-record.ts'
@@ -52,7 +52,7 @@ export class AuditTrail {
   readonly #faults = new Map<string, string>()
   /** The same for callers, who need not know where files are. */
   readonly #codes = new Map<string, string>()
-  #toldAtMs = Number.NEGATIVE_INFINITY
+  readonly #failures = new LogOnce({ everyMs: TOLD_EVERY_MS })
   /** Requests with their first line and without their second. */
   #underWay = 0
   #isClosing = false
@@ -148,8 +148,7 @@ export class AuditTrail {
   #failed(path: string, error: unknown): void {
     this.#faults.set(path, messageOf(error))
     this.#codes.set(path, errnoOf(error) ?? 'failed')
-    if (performance.now() - this.#toldAtMs < TOLD_EVERY_MS) return
-    this.#toldAtMs = performance.now()
+    if (this.#failures.due(path) === 0) return
     this.#options.logger.error('an audit device does not record', { device: path, error: messageOf(error) })
   }
 }

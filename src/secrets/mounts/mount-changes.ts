@@ -35,6 +35,8 @@ export interface MountChangesOptions {
   /** All of the barrier. */
   readonly storage: Storage
   readonly logger: Logger
+  /** Takes back what a mount has given out; resolves with how much of it could not be. */
+  readonly release?: (uuid: string) => Promise<number>
   /** Between two attempts to remove what could not be removed. */
   readonly retryMs?: number
   /** How long what is under way at a mount may take to end once it is disabled. */
@@ -46,6 +48,8 @@ export class MountChanges {
   readonly #taken = new Set<string>()
   /** Removals under way, by the mount's UUID. */
   readonly #leaving = new Map<string, Promise<void>>()
+  /** Mounts that serve no longer and whose leases may still be taken back. */
+  readonly #outgoing = new Map<string, Mount>()
   readonly #migrations = new LRUCache<string, Migration>({ max: MIGRATIONS_MAX })
   readonly #retries = new Set<NodeJS.Timeout>()
   #isClosed = false
@@ -92,11 +96,20 @@ export class MountChanges {
     return this.#migrations.get(id)
   }
 
-  /** Resolves when the mount and everything in it are gone. There need not be one. */
+  /** A mount that is on its way out, while its engine may still be asked. */
+  leaving(uuid: string): Mount | undefined {
+    return this.#outgoing.get(uuid)
+  }
+
+  /**
+   * Resolves when the mount and everything in it are gone. There need not be one. Throws a Rejection (400), and leaves it
+   * as it is, where leases of it cannot be taken back.
+   */
   async disable(path: string): Promise<void> {
     const mount = this.#options.table.get(path)
     if (!mount) return
     const { uuid } = mount.record
+    if (!this.#leaving.has(uuid)) await this.#release(mount)
     const under = this.#leaving.get(uuid)
     if (under) return under
     const record = this.#pending(mount)
@@ -145,13 +158,27 @@ export class MountChanges {
     await this.#options.storage.commit({ puts: [put], deletes: [] })
   }
 
-  async #leave({ tenure, traffic }: Mount, record: MountRecord): Promise<void> {
+  async #leave(mount: Mount, record: MountRecord): Promise<void> {
+    const { tenure, traffic } = mount
+    this.#outgoing.set(record.uuid, mount)
     await this.#put(record)
     this.#options.table.displace(record.uuid)
     tenure.retire(disabled)
     await traffic.idle(this.#options.underWayMs ?? UNDER_WAY_MS)
+    // What was given out by requests that were under way.
+    await this.#options.release?.(record.uuid)
+    this.#outgoing.delete(record.uuid)
     await tenure.end(disabled)
     await this.#clear(record)
+  }
+
+  async #release({ record: { path, uuid } }: Mount): Promise<void> {
+    const failed = (await this.#options.release?.(uuid)) ?? 0
+    if (failed === 0) return
+    throw new Rejection(
+      400,
+      `leases of ${path} that cannot be taken back now: ${failed}; mend what they name (sys/leases/lookup), or forget them with sys/leases/revoke-force/${path}`,
+    )
   }
 
   /** Removes the data, then the record. What fails is tried again later. */

@@ -134,6 +134,11 @@ export class MountTable {
     return found
   }
 
+  /** The mount with this UUID, while it serves. */
+  byUuid(uuid: string): Mount | undefined {
+    return this.#byUuid.get(uuid)
+  }
+
   get(path: string): Mount | undefined {
     return this.#byPath.get(path)
   }

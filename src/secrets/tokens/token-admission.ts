@@ -17,6 +17,8 @@ import type { KnownToken, TokenStore } from './token-store.ts'
 /** A caller with its policies, and what its token costs with this use. */
 export interface Admitted {
   readonly caller: Caller
+  /** When the token ends; absent for one without an end. */
+  readonly expiresAtMs?: number | undefined
   judge(request: AccessRequest): Decision
   /** Whether there may be anything for the caller below a path, which ends with a slash. */
   reaches(path: string): boolean
@@ -69,6 +71,7 @@ export class Admission {
     const acl = () => this.#core.aclOf(entry)
     return {
       caller,
+      expiresAtMs: entry.expiresAtMs,
       judge: (request) => acl().decide(request),
       reaches: (path) => acl().allowsAnythingUnder(path),
       lasts: () => this.#core.tokens.isStill(known, this.#core.now()),

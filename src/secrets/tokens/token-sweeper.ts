@@ -66,6 +66,11 @@ export class TokenSweeper {
     this.#timer.unref()
   }
 
+  /** The time by which lives have ended; undefined while nothing may be taken away for it. */
+  endedMs(): number | undefined {
+    return this.#clock.now() >= this.#notBeforeMs ? this.#clock.certain() : undefined
+  }
+
   close(): void {
     clearInterval(this.#timer)
     this.#timer = undefined
@@ -81,7 +86,8 @@ export class TokenSweeper {
     try {
       await this.#mark()
       await this.#revocation.resume()
-      if (this.#clock.now() >= this.#notBeforeMs) await this.#sweep(this.#clock.certain())
+      const endedMs = this.endedMs()
+      if (endedMs !== undefined) await this.#sweep(endedMs)
     } catch (error) {
       this.#failed(error)
     }

@@ -1,0 +1,205 @@
+/**
+ * Taking leases back. The engine undoes what it did, and the removal of the lease is committed together with what the engine
+ * returns: a process that is killed before that asks the engine again, and one that is killed after it has nothing to do.
+ *
+ * Of one mount so many are taken back at a time; a mount whose outside world hangs holds up its own leases only. What fails
+ * is written down with its error and tried again, later each time; after some attempts operators see it (`irrevocable`).
+ * Where the mount is gone there is nothing to ask: the lease is removed, and the log tells it.
+ */
+import { type Batch, Storage } from '../../barrier/storage.ts'
+import { Fault, messageOf, sealed } from '../../kit/errors.ts'
+import type { Logger } from '../../kit/log.ts'
+import type { Mount } from '../mounts/mounts.ts'
+import { isIrrevocable, type Lease } from './lease-entry.ts'
+import type { LeaseStore } from './lease-store.ts'
+
+/** Of one mount at a time. */
+const AT_ONCE = 16
+/** What an engine may take for one. */
+const ENGINE_MS = 30_000
+const FIRST_RETRY_MS = 1000
+const RETRY_MAX_MS = 900_000
+const ERROR_LENGTH_MAX = 1024
+
+export interface LeaseRevocationOptions {
+  readonly leases: LeaseStore
+  readonly mountOf: (uuid: string) => Mount | undefined
+  readonly now: () => number
+  readonly logger: Logger
+  /** What an engine may take for one, in milliseconds. */
+  readonly engineMs?: number
+}
+
+export interface RevocationCounts {
+  revoked: number
+  failed: number
+}
+
+export class LeaseRevocation {
+  readonly #options: LeaseRevocationOptions
+  /** Revocations under way, by the hash of the lease: `false` is that of one that has failed. */
+  readonly #underWay = new Map<string, Promise<boolean>>()
+  /** Callers that wait for a place at a mount. */
+  readonly #queues = new Map<string, { running: number; waiting: (() => void)[] }>()
+  readonly #ended = new AbortController()
+  readonly counts: RevocationCounts = { revoked: 0, failed: 0 }
+
+  constructor(options: LeaseRevocationOptions) {
+    this.#options = options
+  }
+
+  isUnderWay(hash: string): boolean {
+    return this.#underWay.has(hash)
+  }
+
+  /** Free places at a mount right now. */
+  room(mount: string): number {
+    const queue = this.#queues.get(mount)
+    return queue ? Math.max(0, AT_ONCE - queue.running - queue.waiting.length) : AT_ONCE
+  }
+
+  /**
+   * Takes a lease back. Resolves with true when it is gone, or was not there, and with false when the attempt has failed and
+   * is written down. Rejects when nothing can be written, and once the core is sealed.
+   */
+  async revoke(hash: string): Promise<boolean> {
+    let attempt = this.#underWay.get(hash)
+    if (!attempt) {
+      attempt = this.#attempt(hash).finally(() => this.#underWay.delete(hash))
+      this.#underWay.set(hash, attempt)
+    }
+    return attempt
+  }
+
+  /** Removes a lease whatever its engine says of it. */
+  async force(hash: string): Promise<void> {
+    await this.#underWay.get(hash)?.catch(() => false)
+    const lease = this.#options.leases.pendingByHash(hash)
+    if (!lease) return
+    try {
+      const batch = await this.#askEngine(lease)
+      await this.#remove(lease, batch)
+    } catch (error) {
+      this.#options.logger.warn('a lease was removed although its engine could not take it back', {
+        lease_path: lease.path,
+        error: messageOf(error),
+      })
+      await this.#remove(lease, undefined)
+    }
+  }
+
+  /** All leases of a token. Resolves when each is gone or its failed attempt is written down. */
+  async revokeOfToken(tokenHash: string): Promise<void> {
+    let after = ''
+    for (;;) {
+      const page = this.#options.leases.ofToken(tokenHash, after, AT_ONCE * 4)
+      if (page.length === 0) return
+      await Promise.all(page.map((hash) => this.revoke(hash)))
+      after = page.at(-1) ?? ''
+    }
+  }
+
+  /** Nothing is begun any more; what is under way ends with an error. */
+  close(): void {
+    this.#ended.abort()
+    for (const { waiting } of this.#queues.values()) for (const resume of waiting) resume()
+  }
+
+  async #attempt(hash: string): Promise<boolean> {
+    const { leases } = this.#options
+    const known = leases.pendingByHash(hash)
+    if (!known) return true
+    const leave = await this.#place(known.mount)
+    try {
+      if (this.#ended.signal.aborted) throw sealed()
+      const lease = leases.pendingByHash(hash)
+      if (!lease) return true
+      try {
+        await this.#remove(lease, await this.#askEngine(lease))
+        this.counts.revoked++
+        return true
+      } catch (error) {
+        // What the core itself refuses, sealed or without space, is no failure of the engine.
+        if (this.#ended.signal.aborted) throw sealed()
+        await this.#failed(lease, error)
+        return false
+      }
+    } finally {
+      leave()
+    }
+  }
+
+  async #place(mount: string): Promise<() => void> {
+    const queue = this.#queues.get(mount) ?? { running: 0, waiting: [] }
+    this.#queues.set(mount, queue)
+    while (queue.running >= AT_ONCE && !this.#ended.signal.aborted) {
+      await new Promise<void>((resolve) => queue.waiting.push(resolve))
+    }
+    queue.running++
+    return () => {
+      queue.running--
+      queue.waiting.shift()?.()
+      if (queue.running === 0 && queue.waiting.length === 0) this.#queues.delete(mount)
+    }
+  }
+
+  async #askEngine(lease: Lease): Promise<Batch | undefined> {
+    const mount = this.#options.mountOf(lease.mount)
+    if (!mount) {
+      this.#options.logger.warn('the mount of a lease is gone, the lease is removed', { lease_path: lease.path })
+      return undefined
+    }
+    const limit = AbortSignal.timeout(this.#options.engineMs ?? ENGINE_MS)
+    const signal = AbortSignal.any([this.#ended.signal, limit])
+    const answer = mount.engine.revoke?.({
+      mount: mount.facts,
+      storage: mount.storage,
+      leaseId: lease.id,
+      path: lease.rest,
+      internal: lease.internal,
+      issuedAtMs: lease.issuedAtMs,
+      nowMs: this.#options.now(),
+      signal,
+    })
+    if (!(answer instanceof Promise)) return answer
+    return await Promise.race([answer, aborted(signal)])
+  }
+
+  async #remove(lease: Lease, batch: Batch | undefined): Promise<void> {
+    const { leases, mountOf } = this.#options
+    const storage = mountOf(lease.mount)?.storage
+    const removal = leases.removal(lease)
+    await Storage.commitAll(batch && storage ? [removal, { storage, batch }] : [removal])
+    await leases.forgetText(lease)
+  }
+
+  async #failed(lease: Lease, error: unknown): Promise<void> {
+    const { leases, logger, now } = this.#options
+    this.counts.failed++
+    // It may have been renewed meanwhile: only what is pending may be changed.
+    const pending = leases.pendingByHash(leases.hashOf(lease.id))
+    if (!pending) return
+    const attempts = (pending.revocation?.attempts ?? 0) + 1
+    const waitMs = Math.min(RETRY_MAX_MS, FIRST_RETRY_MS * 2 ** (attempts - 1))
+    const text = messageOf(error).slice(0, ERROR_LENGTH_MAX)
+    const changed = { ...pending, revocation: { attempts, nextAtMs: now() + waitMs, error: text } }
+    await leases.change(pending, changed)
+    if (isIrrevocable(changed) !== isIrrevocable(pending) || attempts === 1) {
+      logger.warn(isIrrevocable(changed) ? 'a lease cannot be taken back' : 'a lease could not be taken back', {
+        lease_path: lease.path,
+        attempts,
+        retry_ms: waitMs,
+        error: text,
+      })
+    }
+  }
+}
+
+/** Rejects once the signal aborts. */
+function aborted(signal: AbortSignal): Promise<never> {
+  return new Promise((_resolve, reject) => {
+    signal.addEventListener('abort', () => reject(new Fault('the engine took too long to take a lease back')), {
+      once: true,
+    })
+  })
+}

@@ -1,0 +1,175 @@
+/**
+ * Leases: what an engine gave out for a time, and the core takes back.
+ *
+ * A reply that has a `lease` is committed together with the lease (`lease-store.ts`); its ID goes out with the answer. A lease
+ * ends when its time is over (`lease-sweeper.ts`), when its token is revoked, when its mount is disabled, or when it is
+ * revoked; then its engine takes back what it stands for (`lease-revocation.ts`).
+ *
+ * Promises. A lease that was told is there, whenever the process is killed. One that was revoked is gone for good, and its
+ * engine has been asked before it went. No lease outlives its token, its mount or its time by more than the seconds of a
+ * round, as long as its engine can take it back; one that cannot be is seen, and tried again for ever.
+ *
+ * Assumes that an engine can be asked twice to take back the same thing, and that its clock is the core's.
+ *
+ * What can go wrong. The engine fails or hangs: the attempt is written down and repeated later, other mounts go on. The disk is
+ * full: nothing is taken back, as its removal could not be written; it is tried again each second. The clock jumps: see
+ * `core-clock.ts`.
+ */
+import { Storage } from '../../barrier/storage.ts'
+import type { Batch } from '../../barrier/storage.ts'
+import { Rejection } from '../../engines/engine.ts'
+import { inTurns } from '../../engines/turns.ts'
+import type { Mount } from '../mounts/mounts.ts'
+import { leaseTerms } from '../mounts/mount-ttl.ts'
+import type { Lease } from './lease-entry.ts'
+import type { LeaseRevocation } from './lease-revocation.ts'
+import { type Issue, LeaseStore } from './lease-store.ts'
+import type { LeaseSweeper } from './lease-sweeper.ts'
+
+/** Taken back at a time by one request. */
+const AT_ONCE = 64
+const COUNTED_EVERY_MS = 10_000
+
+export interface LeaseParts {
+  readonly store: LeaseStore
+  readonly revocation: LeaseRevocation
+  readonly sweeper: LeaseSweeper
+  readonly mountOf: (uuid: string) => Mount | undefined
+  readonly now: () => number
+}
+
+export class Leases {
+  readonly #parts: LeaseParts
+  #counted: { readonly atMs: number; readonly counts: Promise<{ leases: number; irrevocable: number }> } | undefined
+
+  constructor(parts: LeaseParts) {
+    this.#parts = parts
+  }
+
+  get store(): LeaseStore {
+    return this.#parts.store
+  }
+
+  get sweeper(): LeaseSweeper {
+    return this.#parts.sweeper
+  }
+
+  get revocation(): LeaseRevocation {
+    return this.#parts.revocation
+  }
+
+  /** Commits a reply's batch together with the lease that it gives out; resolves with that when both are durable. */
+  async issue(mount: Mount, batch: Batch | undefined, issue: Omit<Issue, 'mount' | 'terms' | 'nowMs'>): Promise<Lease> {
+    const { now, store } = this.#parts
+    const { record, storage } = mount
+    const whole = { ...issue, mount: record.uuid, terms: leaseTerms(record.config), nowMs: now() }
+    const { done, lease, part } = store.issue(whole)
+    try {
+      await Storage.commitAll(batch ? [part, { storage, batch }] : [part])
+      return lease
+    } finally {
+      done()
+    }
+  }
+
+  /** Throws a Rejection (400) for an ID of no lease. */
+  find(id: string): Lease {
+    const lease = this.#parts.store.find(id)
+    if (!lease) throw new Rejection(400, 'invalid lease')
+    return lease
+  }
+
+  /** Lets a lease last longer, by what is asked or by what it was given. Throws a Rejection (400) where it cannot. */
+  async renew(id: string, incrementSeconds: number): Promise<Lease> {
+    const { mountOf, now, revocation, store } = this.#parts
+    const hash = store.hashOf(id)
+    const nowMs = now()
+    const known = store.pendingByHash(hash)
+    if (!known || revocation.isUnderWay(hash)) throw new Rejection(400, 'lease not found')
+    const mount = mountOf(known.mount)
+    if (!mount) throw new Rejection(400, 'lease not found')
+    checkRenewable(known, nowMs)
+    const call = {
+      mount: mount.facts,
+      storage: mount.storage,
+      leaseId: known.id,
+      path: known.rest,
+      internal: known.internal,
+      issuedAtMs: known.issuedAtMs,
+      nowMs,
+      signal: AbortSignal.timeout(30_000),
+    }
+    await mount.engine.renew?.(call)
+    // The engine may have taken its time: what is decided upon is what is pending now.
+    const lease = store.pendingByHash(hash)
+    if (!lease || revocation.isUnderWay(hash)) throw new Rejection(400, 'lease not found')
+    checkRenewable(lease, now())
+    const wished = (incrementSeconds > 0 ? incrementSeconds : lease.ttlSeconds) * 1000
+    const expiresAtMs = Math.min(now() + wished, lease.maxAtMs)
+    const ttlSeconds = Math.max(0, Math.round((expiresAtMs - now()) / 1000))
+    const renewed = { ...lease, expiresAtMs, renewedAtMs: now(), ttlSeconds }
+    await store.change(lease, renewed)
+    return renewed
+  }
+
+  /** Takes a lease back. Resolves with what is wrong where its engine cannot now; undefined when it is gone. */
+  async revoke(id: string): Promise<string | undefined> {
+    const { revocation, store } = this.#parts
+    const hash = store.hashOf(id)
+    if (await revocation.revoke(hash)) return undefined
+    return store.pendingByHash(hash)?.revocation?.error ?? 'the engine cannot take it back now'
+  }
+
+  /** Takes back all leases whose ID begins with a prefix; resolves with how many could not be. */
+  async revokePrefix(prefix: string, isForced: boolean): Promise<number> {
+    const { revocation, store } = this.#parts
+    let failed = 0
+    let group: string[] = []
+    const take = async () => {
+      if (isForced) await Promise.all(group.map((hash) => revocation.force(hash)))
+      else
+        failed += (await Promise.all(group.map((hash) => revocation.revoke(hash)))).filter((isGone) => !isGone).length
+      group = []
+    }
+    for (const hash of store.under(prefix)) {
+      group.push(hash)
+      if (group.length === AT_ONCE) await take()
+    }
+    await take()
+    return failed
+  }
+
+  /** Takes back all leases of a mount; resolves with how many could not be. */
+  async revokeOfMount(uuid: string): Promise<number> {
+    const { revocation, store } = this.#parts
+    let [failed, after] = [0, '']
+    for (;;) {
+      const page = store.ofMount(uuid, after, AT_ONCE)
+      if (page.length === 0) return failed
+      const outcomes = await Promise.all(page.map(({ hash }) => revocation.revoke(hash)))
+      failed += outcomes.filter((isGone) => !isGone).length
+      after = page.at(-1)?.path ?? ''
+    }
+  }
+
+  /** How many leases there are, as it was some seconds ago at most. */
+  counts(): Promise<{ leases: number; irrevocable: number }> {
+    const nowMs = performance.now()
+    if (!this.#counted || nowMs - this.#counted.atMs > COUNTED_EVERY_MS) {
+      const counts = Promise.resolve(inTurns(this.#parts.store.counts(), { signal: new AbortController().signal }))
+      this.#counted = { atMs: nowMs, counts }
+    }
+    return this.#counted.counts
+  }
+
+  close(): void {
+    this.#parts.sweeper.close()
+    this.#parts.revocation.close()
+    this.#parts.store.close()
+  }
+}
+
+function checkRenewable(lease: Lease, nowMs: number): void {
+  if (lease.expiresAtMs <= nowMs || lease.revocation) throw new Rejection(400, 'lease expired')
+  if (!lease.renewable) throw new Rejection(400, 'lease is not renewable')
+}

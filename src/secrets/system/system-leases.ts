@@ -1,0 +1,170 @@
+/** `sys/leases`: what was given out for a time. */
+import { path, type Path, Rejection, type Reply } from '../../engines/engine.ts'
+import { boolean, duration, inPath, text } from '../../engines/fields.ts'
+import { inTurns } from '../../engines/turns.ts'
+import { isIrrevocable, type Lease } from '../leases/lease-entry.ts'
+import type { Leases } from '../leases/leases.ts'
+
+/** Open while the core is active. */
+interface LeaseParts {
+  readonly open: { readonly leases: Leases }
+  now(): number
+}
+
+/** Irrevocable leases that one answer lists. */
+const LISTED_MAX = 10_000
+const LEASE = { lease_id: text('ID of the lease, as the answer brought it', { fallback: '' }) }
+const SYNC = {
+  sync: boolean('Kept for clients that set it: the answer comes when the leases are gone', { fallback: false }),
+}
+const PREFIX = { prefix: inPath('What the IDs of the leases begin with') }
+
+export function leasePaths(core: LeaseParts): Path[] {
+  return [...singlePaths(core), ...prefixPaths(core), ...countPaths(core)]
+}
+
+function singlePaths(core: LeaseParts): Path[] {
+  const leases = () => core.open.leases
+  const renewal = { ...LEASE, increment: duration('How long it is to last from now on', { fallback: 0 }) }
+  const urlId = { url_lease_id: inPath('ID of the lease') }
+  return [
+    path({
+      pattern: 'leases/lookup',
+      summary: 'What is known of a lease',
+      fields: LEASE,
+      update: ({ lease_id: id }) => ({ data: shown(leases().find(given(id)), core.now()) }),
+      list: (_input, call) => names(core, '', call),
+    }),
+    path({
+      pattern: 'leases/lookup/:prefix*',
+      summary: 'The IDs of leases below a prefix',
+      fields: PREFIX,
+      sudo: true,
+      list: ({ prefix }, call) => names(core, prefix, call),
+    }),
+    path({
+      pattern: 'leases/renew',
+      summary: 'Let a lease last longer',
+      fields: renewal,
+      update: ({ increment, lease_id: id }) => renewed(leases(), given(id), increment),
+    }),
+    path({
+      pattern: 'leases/renew/:url_lease_id+',
+      summary: 'Let a lease last longer',
+      fields: { ...renewal, ...urlId },
+      update: ({ increment, lease_id: id, url_lease_id: url }) => renewed(leases(), id === '' ? url : id, increment),
+    }),
+    path({
+      pattern: 'leases/revoke',
+      summary: 'Take back what a lease stands for',
+      fields: { ...LEASE, ...SYNC },
+      update: ({ lease_id: id }) => revoked(leases(), given(id)),
+    }),
+    path({
+      pattern: 'leases/revoke/:url_lease_id+',
+      summary: 'Take back what a lease stands for',
+      fields: { ...LEASE, ...SYNC, ...urlId },
+      update: ({ lease_id: id, url_lease_id: url }) => revoked(leases(), id === '' ? url : id),
+    }),
+  ]
+}
+
+function prefixPaths(core: LeaseParts): Path[] {
+  return [
+    path({
+      pattern: 'leases/revoke-prefix/:prefix+',
+      summary: 'Take back everything below a prefix',
+      fields: { ...PREFIX, ...SYNC },
+      sudo: true,
+      async update({ prefix }) {
+        const failed = await core.open.leases.revokePrefix(prefix, false)
+        if (failed === 0) return undefined
+        return { data: null, warnings: [`${failed} leases could not be taken back now; it is tried again`] }
+      },
+    }),
+    path({
+      pattern: 'leases/revoke-force/:prefix+',
+      summary: 'Forget everything below a prefix, also where its engine cannot take it back',
+      fields: PREFIX,
+      sudo: true,
+      async update({ prefix }) {
+        await core.open.leases.revokePrefix(prefix, true)
+        return undefined
+      },
+    }),
+  ]
+}
+
+function countPaths(core: LeaseParts): Path[] {
+  const type = text('`irrevocable`: only those are counted and listed', { fallback: '' })
+  const irrevocable = () => core.open.leases.store.irrevocable(LISTED_MAX)
+  return [
+    path({
+      pattern: 'leases/count',
+      summary: 'How many leases cannot be taken back, by mount',
+      fields: { type },
+      read({ type: asked }) {
+        if (asked !== 'irrevocable') return undefined
+        const counts: Record<string, number> = {}
+        const all = irrevocable()
+        for (const lease of all) counts[mountPathOf(lease)] = (counts[mountPathOf(lease)] ?? 0) + 1
+        return { data: { lease_count: all.length, counts } }
+      },
+    }),
+    path({
+      pattern: 'leases',
+      summary: 'The leases that cannot be taken back, and why',
+      fields: { type },
+      sudo: true,
+      read({ type: asked }) {
+        if (asked !== 'irrevocable') return undefined
+        const leases = irrevocable().map((lease) => ({
+          lease_id: lease.id,
+          mount_id: lease.mount,
+          error: lease.revocation?.error,
+          attempts: lease.revocation?.attempts,
+        }))
+        return { data: { lease_count: leases.length, leases } }
+      },
+    }),
+  ]
+}
+
+function given(id: string): string {
+  if (id === '') throw new Rejection(400, 'lease_id must be specified')
+  return id
+}
+
+function mountPathOf({ path: at, rest }: Lease): string {
+  return at.slice(0, at.length - rest.length)
+}
+
+function shown(lease: Lease, nowMs: number): Record<string, unknown> {
+  const { expiresAtMs, id, issuedAtMs, path: at, renewable, renewedAtMs, revocation } = lease
+  return {
+    id,
+    path: at,
+    issue_time: new Date(issuedAtMs).toISOString(),
+    expire_time: new Date(expiresAtMs).toISOString(),
+    last_renewal: renewedAtMs === undefined ? null : new Date(renewedAtMs).toISOString(),
+    renewable: renewable && !revocation && expiresAtMs > nowMs,
+    ttl: Math.max(0, Math.floor((expiresAtMs - nowMs) / 1000)),
+    ...(revocation && { revoke_error: revocation.error, irrevocable: isIrrevocable(lease) }),
+  }
+}
+
+async function names(core: LeaseParts, prefix: string, call: Parameters<typeof inTurns>[1]): Promise<Reply> {
+  const folder = prefix === '' || prefix.endsWith('/') ? prefix : `${prefix}/`
+  return { data: { keys: await inTurns(core.open.leases.store.names(folder), call) } }
+}
+
+async function renewed(leases: Leases, id: string, increment: number): Promise<Reply> {
+  const lease = await leases.renew(id, increment)
+  return { data: null, leased: { id: lease.id, renewable: lease.renewable, seconds: lease.ttlSeconds } }
+}
+
+async function revoked(leases: Leases, id: string): Promise<Reply | undefined> {
+  const fault = await leases.revoke(id)
+  if (fault === undefined) return undefined
+  throw new Rejection(400, `failed to revoke the lease, it is tried again: ${fault}`)
+}

@@ -1,0 +1,210 @@
+/** Leases through the whole core, of an engine that gives things out and takes them back as a test likes. */
+import assert from 'node:assert/strict'
+import { setImmediate as turn } from 'node:timers/promises'
+import { test } from 'node:test'
+import { type Engine, path } from '../../src/engines/engine.ts'
+import { boolean, inPath, integer } from '../../src/engines/fields.ts'
+import { type CoreAnswer, CoreWorld } from '../helpers/core-world.ts'
+import { eventually } from '../helpers/edge.ts'
+
+interface Lender {
+  readonly engine: Engine
+  /** Things that are out, by their number. */
+  readonly out: Set<number>
+  /** How often each was taken back. */
+  readonly taken: Map<number, number>
+  fault: Error | undefined
+  hangs: boolean
+}
+
+function lender(): Lender {
+  const own: Lender = { out: new Set(), taken: new Map(), fault: undefined, hangs: false, engine: undefined as never }
+  let next = 1
+  const engine: Engine = {
+    type: 'lender',
+    description: 'gives numbers out',
+    paths: [
+      path({
+        pattern: 'creds/:role',
+        summary: 'A number',
+        fields: {
+          role: inPath('Any'),
+          ttl: integer('Seconds', { fallback: 60 }),
+          max: integer('Seconds', { fallback: 0 }),
+          fixed: boolean('Not renewable', { fallback: false }),
+        },
+        read({ fixed, max, ttl }) {
+          const number = next++
+          own.out.add(number)
+          return {
+            data: { number },
+            lease: { ttlSeconds: ttl, maxTtlSeconds: max, renewable: !fixed, internal: { number } },
+            batch: { puts: [{ path: `out/${number}`, value: Buffer.from('x') }], deletes: [] },
+          }
+        },
+      }),
+    ],
+    async revoke({ internal, signal }) {
+      const number = Number(internal['number'])
+      if (own.hangs) await new Promise((resolve) => signal.addEventListener('abort', resolve))
+      if (own.fault) throw own.fault
+      own.out.delete(number)
+      own.taken.set(number, (own.taken.get(number) ?? 0) + 1)
+      return { puts: [], deletes: [`out/${number}`] }
+    },
+  }
+  return Object.assign(own, { engine })
+}
+
+async function lending(t: Parameters<typeof CoreWorld.open>[0]) {
+  const own = lender()
+  const world = await CoreWorld.open(t, { engines: [own.engine] })
+  assert.equal((await world.ask('POST', 'sys/mounts/lent', { type: 'lender' })).status, 204)
+  return { own, world }
+}
+
+const idOf = (answer: CoreAnswer) => String(answer.body['lease_id'])
+
+test('a lease is told, looked up, renewed, and taken back once', async (t) => {
+  const { own, world } = await lending(t)
+  const given = await world.ask('GET', 'lent/creds/app?ttl=100')
+  const id = idOf(given)
+  assert.match(id, /^lent\/creds\/app\/[0-9A-Za-z]{24}$/)
+  assert.equal(given.body['renewable'], true)
+  assert.equal(given.body['lease_duration'], 100)
+  const looked = await world.ask('PUT', 'sys/leases/lookup', { lease_id: id })
+  assert.equal(looked.body.data['path'], 'lent/creds/app')
+  assert.equal(looked.body.data['last_renewal'], null)
+  world.nowMs += 50_000
+  const renewed = await world.ask('PUT', 'sys/leases/renew', { lease_id: id, increment: 200 })
+  assert.equal(renewed.status, 200, renewed.text)
+  assert.equal(renewed.body['lease_id'], id)
+  assert.equal(renewed.body['lease_duration'], 200)
+  assert.deepEqual((await world.ask('LIST', 'sys/leases/lookup/')).body.data['keys'], ['lent/'])
+  assert.deepEqual((await world.ask('LIST', 'sys/leases/lookup/lent/creds')).body.data['keys'], ['app/'])
+  assert.deepEqual((await world.ask('LIST', 'sys/leases/lookup/lent/creds/app')).body.data['keys'], [id.slice(-24)])
+  assert.equal((await world.ask('PUT', 'sys/leases/revoke', { lease_id: id })).status, 204)
+  assert.equal((await world.ask('PUT', 'sys/leases/revoke', { lease_id: id })).status, 204, 'again')
+  assert.deepEqual([...own.taken], [[1, 1]])
+  assert.equal((await world.ask('PUT', 'sys/leases/lookup', { lease_id: id })).body.errors[0], 'invalid lease')
+  assert.equal((await world.ask('LIST', 'sys/leases/lookup/')).status, 404)
+  assert.deepEqual(
+    world.store.paths('sys/lease/').filter((each) => !each.endsWith('salt')),
+    [],
+    'nothing is left of it',
+  )
+})
+
+test('a lease ends when its time is over, and no renewal passes its maximum', async (t) => {
+  const { own, world } = await lending(t)
+  const id = idOf(await world.ask('GET', 'lent/creds/app?ttl=60&max=100'))
+  world.nowMs += 50_000
+  assert.equal(
+    (await world.ask('PUT', 'sys/leases/renew', { lease_id: id, increment: 999 })).body['lease_duration'],
+    50,
+  )
+  world.nowMs += 49_000
+  await world.core.open.leases.sweeper.tick()
+  assert.equal(own.out.size, 1)
+  world.nowMs += 2000
+  assert.equal((await world.ask('PUT', 'sys/leases/renew', { lease_id: id })).body.errors[0], 'lease expired')
+  await world.core.open.leases.sweeper.tick()
+  assert.equal(own.out.size, 0)
+  assert.equal((await world.ask('PUT', 'sys/leases/renew', { lease_id: id })).body.errors[0], 'lease not found')
+  const fixed = idOf(await world.ask('GET', 'lent/creds/app?fixed=true'))
+  assert.equal(
+    (await world.ask('PUT', 'sys/leases/renew', { lease_id: fixed })).body.errors[0],
+    'lease is not renewable',
+  )
+})
+
+test('leases go with their token, also on its last use', async (t) => {
+  const { own, world } = await lending(t)
+  await world.ask('POST', 'sys/policies/acl/lent', { policy: 'path "lent/*" { capabilities = ["read"] }' })
+  const made = await world.ask('POST', 'auth/token/create', { policies: ['lent'] })
+  const token = String(made.body.auth['client_token'])
+  for (let at = 0; at < 5; at++)
+    assert.equal((await world.ask('GET', 'lent/creds/app', undefined, { token })).status, 200)
+  assert.equal(own.out.size, 5)
+  await world.ask('POST', 'auth/token/revoke', { token })
+  await eventually(() => own.out.size === 0, 'all are taken back')
+  const once = await world.ask('POST', 'auth/token/create', { policies: ['lent'], num_uses: 1 })
+  const answer = await world.ask('GET', 'lent/creds/app', undefined, { token: String(once.body.auth['client_token']) })
+  assert.equal(answer.status, 400)
+  assert.match(answer.body.errors[0] ?? '', /token had one use left/)
+  await eventually(() => own.out.size === 0, 'it was taken back at once')
+})
+
+test('what cannot be taken back is tried again, is seen, and goes once it can', async (t) => {
+  const { own, world } = await lending(t)
+  const id = idOf(await world.ask('GET', 'lent/creds/app?ttl=60'))
+  own.fault = new Error('the cloud is away')
+  const refused = await world.ask('PUT', 'sys/leases/revoke', { lease_id: id })
+  assert.equal(refused.status, 400)
+  assert.match(refused.body.errors[0] ?? '', /tried again: the cloud is away/)
+  const { sweeper } = world.core.open.leases
+  for (let at = 0; at < 8; at++) {
+    world.nowMs += 900_000
+    await sweeper.tick()
+  }
+  const count = await world.ask('GET', 'sys/leases/count?type=irrevocable')
+  assert.deepEqual(count.body.data, { lease_count: 1, counts: { 'lent/': 1 } })
+  const listed = await world.ask('GET', 'sys/leases?type=irrevocable')
+  const [only] = listed.body.data['leases'] as { lease_id: string; error: string }[]
+  assert.equal(only?.lease_id, id)
+  assert.equal(only?.error, 'the cloud is away')
+  assert.match(
+    (await world.ask('DELETE', 'sys/mounts/lent')).body.errors[0] ?? '',
+    /leases of lent\/ that cannot be taken back now: 1;/,
+  )
+  assert.equal((await world.ask('GET', 'lent/creds/app')).status, 200, 'the mount stays as it is')
+  own.fault = undefined
+  world.nowMs += 900_000
+  await sweeper.tick()
+  assert.ok(!own.out.has(1))
+  assert.equal((await world.ask('GET', 'sys/leases/count?type=irrevocable')).body.data['lease_count'], 0)
+  assert.equal((await world.ask('DELETE', 'sys/mounts/lent')).status, 204)
+  assert.equal(own.out.size, 0)
+})
+
+test('an engine that hangs holds up no other, and force removes its leases', async (t) => {
+  const { own, world } = await lending(t)
+  await world.ask('POST', 'sys/mounts/second', { type: 'lender' })
+  const id = idOf(await world.ask('GET', 'lent/creds/app'))
+  own.hangs = true
+  const hung = world.ask('PUT', 'sys/leases/revoke', { lease_id: id })
+  await turn()
+  own.hangs = false
+  const second = idOf(await world.ask('GET', 'second/creds/app'))
+  assert.equal((await world.ask('PUT', 'sys/leases/revoke', { lease_id: second })).status, 204)
+  own.fault = new Error('never')
+  world.core.open.leases.revocation.close()
+  assert.equal((await hung).status, 503)
+  assert.equal((await world.ask('PUT', 'sys/leases/revoke-force/lent')).status, 204)
+})
+
+test('leases survive a restart, and end as if there had been none', async (t) => {
+  const { own, world } = await lending(t)
+  const kept = idOf(await world.ask('GET', 'lent/creds/app?ttl=1000'))
+  await world.ask('GET', 'lent/creds/app?ttl=60')
+  await world.close()
+  const again = await CoreWorld.reopen(world.directory, world.keys, {
+    engines: [own.engine],
+    nowMs: world.nowMs + 120_000,
+  })
+  t.after(() => again.store.close())
+  await again.core.open.leases.sweeper.tick()
+  assert.deepEqual([...own.out], [1])
+  assert.equal((await again.ask('PUT', 'sys/leases/lookup', { lease_id: kept })).status, 200)
+  assert.equal((await again.ask('PUT', 'sys/leases/revoke-prefix/lent')).status, 204)
+  assert.equal(own.out.size, 0)
+  await again.core.seal()
+})
+
+test('nothing of a lease shows in the names of entries', async (t) => {
+  const { world } = await lending(t)
+  const id = idOf(await world.ask('GET', 'lent/creds/planted-role'))
+  for (const each of world.store.paths('')) {
+    assert.ok(!each.includes('planted-role') && !each.includes(id.slice(-24)), each)
+  }
+})
