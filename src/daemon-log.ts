@@ -12,12 +12,21 @@ export class ProcessLog {
   readonly sink: LogSink
   #settings: Config
   #file: LogFile | undefined
+  /** However the process ends: an error that nobody has caught and `process.exit` come here too. */
+  readonly #onExit = () => this.sink.close()
 
   /** Throws when the file cannot be opened. */
   constructor(config: Config) {
     this.#settings = config
     this.#file = fileOf(config)
     this.sink = new LogSink({ output: this.#file ?? STANDARD_ERROR, level: config.logLevel, json: isJson(config) })
+    process.once('exit', this.#onExit)
+  }
+
+  /** Writes what is queued; nothing may be logged afterwards. */
+  close(): void {
+    process.off('exit', this.#onExit)
+    this.sink.close()
   }
 
   /** Gets another configuration ready; nothing changes before `commit`. Throws as the constructor does. */

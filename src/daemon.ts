@@ -113,7 +113,7 @@ class Agent implements Running {
     this.#own = authorizerOf(parts.config, parts.dev?.rootToken)
     this.#authorizer = this.#own
     this.service = serviceManagerOf(process.env, parts.logger.named('systemd'))
-    this.#undo.defer(() => parts.log.sink.close())
+    this.#undo.defer(() => parts.log.close())
     this.#undo.defer(() => this.service.close())
     this.#undo.defer(() => removeTemporary(parts.dev))
   }

@@ -6,7 +6,7 @@
  * Lines that could not be written (a full disk) count as dropped too, and writing is tried again with the next line.
  * Assumes that nobody puts a secret into `fields`: nothing is redacted here, because a filter that must guess will
  * guess wrong. What can go wrong: the descriptor is a pipe nobody drains (lines are dropped) or is closed (lines are
- * dropped); a crash loses at most `FLUSH_MS` of lines that were not errors.
+ * dropped); a process that is killed (SIGKILL) loses at most `FLUSH_MS` of lines that were not errors.
  */
 import { write, writeSync } from 'node:fs'
 
