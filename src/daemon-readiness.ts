@@ -65,6 +65,12 @@ function storageState(fault: FileFault | undefined): Outcome {
 
 /** As `sys/health` has it. */
 function sealState(core: SecretsCore): Outcome {
+  if (!core.isInitialised && core.options.seal.isLost) {
+    return {
+      ok: false,
+      reason: 'not initialised: the database is empty, and was not; the log of the server says what to do',
+    }
+  }
   if (!core.isInitialised) return { ok: false, reason: 'not initialised, next: outpost operator init' }
   return core.isActive
     ? { ok: true, reason: 'unsealed' }

@@ -104,7 +104,7 @@ export class SecretsRoom {
       store,
       barrier,
       devRootToken === undefined ? sealSettings(type, settings) : { type: 'shamir' },
-      warning === undefined ? {} : { warning },
+      { refusal: () => this.#seen.refusal, ...(warning !== undefined && { warning }) },
     )
     this.core = new SecretsCore({
       barrier,
@@ -141,6 +141,8 @@ export class SecretsRoom {
     const one = { shares: 1, threshold: 1, pgpKeys: [] }
     const request = { unseal: one, recovery: { ...one, shares: 0, threshold: 0 }, rootTokenPgpKey: '' }
     if (!this.#seal.status.initialised) {
+      const { refusal } = this.#seen
+      if (refusal !== undefined) throw new Fault(refusal)
       await this.#seal.initialise(request, this.core.beginning(rootToken, developmentMounts()), Buffer.from(key))
     }
     const isOpen = await this.#seal.unseal(key).catch((error: unknown) => {

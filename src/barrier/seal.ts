@@ -52,6 +52,8 @@ export interface SealOptions {
   readonly environment?: NodeJS.ProcessEnv
   /** What an operator is to know about the database, shown with the status. */
   readonly warning?: string
+  /** Why the server must not be initialised, in words for the operator; undefined when it may. */
+  readonly refusal?: () => string | undefined
 }
 
 /** Without these entries nothing opens what is stored. */
@@ -75,6 +77,7 @@ export class Seal {
   readonly #keys: SealKeys
   readonly #answeredMs: number
   readonly #warning: string | undefined
+  readonly #refusal: () => string | undefined
   readonly idleMs: number
   readonly #attempts = new Set<{ end(): void }>()
   #unsealing: Gathering | undefined
@@ -89,6 +92,7 @@ export class Seal {
     this.#keys = new SealKeys(store, barrier, settings, options.environment ?? process.env)
     this.idleMs = options.idleMs ?? IDLE_MS
     this.#warning = options.warning
+    this.#refusal = options.refusal ?? (() => undefined)
     this.#answeredMs = options.answeredMs ?? ANSWERED_MS
   }
 
@@ -135,6 +139,17 @@ export class Seal {
     ]
   }
 
+  /** True where there was a database before that this one is not: nothing begins on it. */
+  get isLost(): boolean {
+    return this.#refusal() !== undefined
+  }
+
+  /** Throws a Refusal where nothing may begin on this database. */
+  refuseLost(): void {
+    const why = this.#refusal()
+    if (why !== undefined) throw new Refusal('conflict', `nothing was changed: ${why}`)
+  }
+
   /** The type of seal and how its shares are divided. Throws a Refusal where there is none yet. */
   get config(): Split & { readonly type: 'shamir' | 'static' } {
     return this.#keys.config
@@ -160,6 +175,7 @@ export class Seal {
     const { type } = this.#keys.settings
     const check = () => {
       if (this.#keys.stored) throw new Refusal('invalid_request', 'Vault is already initialized')
+      this.refuseLost()
     }
     check()
     const split = checkInit(type, request)

@@ -177,6 +177,7 @@ const beginning = handle(
     const { logger, seal } = core.options
     const refuseInitialised = () => {
       if (seal.status.initialised) throw new Refusal('invalid_request', INITIALISED)
+      seal.refuseLost()
     }
     let isUnderWay = false
     return {

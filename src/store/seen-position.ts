@@ -26,6 +26,15 @@ export class SeenPosition {
     this.warning = seen && warningOf(store.path, seen, now)
   }
 
+  /**
+   * Why nothing may begin on this database: it is empty, and this server had written one. Undefined when it may. The file is
+   * looked at anew: an operator who moves it away says that it is meant.
+   */
+  get refusal(): string | undefined {
+    const [seen, now] = [read(this.#file), this.#now()]
+    return seen && now.sequence === 0 && seen.sequence > 0 ? emptyText(this.#store.path, seen) : undefined
+  }
+
   #now(): Seen {
     return { cluster: this.#store.clusterId, epoch: this.#store.epoch, sequence: this.#store.position().sequence }
   }
@@ -46,15 +55,19 @@ export class SeenPosition {
 
 function warningOf(path: string, seen: Seen, now: Seen): string | undefined {
   if (now.sequence === 0 && seen.sequence > 0) {
-    return (
-      `the database ${path} is empty, and this server had written ${seen.sequence} changes: it was removed or cut. Do not initialise ` +
-      `the server: put the database back, or restore a snapshot. Where it is meant to begin anew, remove ${path}.seen, too`
-    )
+    return emptyText(path, seen)
   }
   if (seen.cluster !== now.cluster || seen.epoch !== now.epoch || seen.sequence <= now.sequence) return undefined
   return (
     `the database ${path} is older than what this server wrote: ${seen.sequence - now.sequence} changes are missing. It was put back ` +
     'from a copy: what was changed, revoked or deleted since is as it was'
+  )
+}
+
+function emptyText(path: string, { sequence }: Seen): string {
+  return (
+    `the database ${path} is empty, and this server had written ${sequence} changes: it was removed or cut. Stop the server and put ` +
+    `the database back. To restore a snapshot with -new, or to begin anew, move ${path}.seen away first`
   )
 }
 

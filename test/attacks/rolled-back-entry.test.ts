@@ -278,6 +278,10 @@ test('a database that was removed is not taken for a new server without a word',
   await victim.done('POST', 'secret/data/db', { data: { password: 'first' } })
   await victim.stop()
   for (const end of ['', '-wal', '-shm']) rmSync(join(victim.data, `server/secrets.db${end}`), { force: true })
+  const why = /secrets\.db is empty, and this server had written \d+ changes: it was removed or cut/
+  assert.match(await victim.startFailing(), why)
+  // The one step of an operator who means it.
+  rmSync(join(victim.data, 'server/secrets.db.seen'))
   await victim.start()
-  assert.match(victim.said, /secrets\.db is empty, and this server had written \d+ changes: it was removed or cut/)
+  assert.doesNotMatch(victim.said, why)
 })

@@ -1,6 +1,6 @@
 /** The host is gone, and docs/operating.md says what to do: the document is followed literally. And what is refused on the way. */
 import assert from 'node:assert/strict'
-import { readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
+import { readFileSync, renameSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { gzipSync } from 'node:zlib'
@@ -149,4 +149,37 @@ test('a static seal opens a restored server by itself', async (t) => {
   assert.equal(restored.code, 0, restored.stderr)
   assert.match(restored.stdout, /opens by itself/)
   await eventually(async () => (await at('token lookup', '', token)).code === 0, 'it has opened by itself', 30_000)
+})
+
+test('on an empty database where this server had written, init and -new are refused until .seen is moved away', async (t) => {
+  const { agent, directory, keys, run, token } = await freshServer(t)
+  for (const key of keys.slice(0, 2)) assert.equal((await run('operator unseal -', `${key}\n`)).code, 0)
+  const file = join(directory, 'a.snap')
+  assert.equal((await run(`operator snapshot save ${file}`, '', token)).code, 0)
+  agent.child.kill('SIGTERM')
+  await agent.ended
+  const database = join(directory, 'data/server/secrets.db')
+  for (const end of ['', '-wal', '-shm']) rmSync(`${database}${end}`, { force: true })
+  const again = await startAgent(t, ['-config', join(directory, 'server.hcl')])
+  const at = commandsAt(again, directory)
+  const why = /nothing was changed: the database .*secrets\.db is empty.*move .*secrets\.db\.seen away first/
+  for (const line of ['operator init', `operator snapshot restore -new ${file}`]) {
+    const { code, stderr } = await at(line)
+    assert.equal(code, 1, line)
+    assert.match(stderr, why)
+    assert.equal((await at('operator init -status')).code, 2, 'it is not initialised')
+  }
+  const init = await fetch(`${again.url}/v1/sys/init`, {
+    method: 'PUT',
+    body: '{"secret_shares":1,"secret_threshold":1}',
+  })
+  assert.equal(init.status, 409, await init.text())
+  const status = await at('status')
+  assert.match(status.stderr, /the database is empty, and was not/)
+  assert.doesNotMatch(status.stderr, /next: outpost operator init/)
+  // The one step of an operator who means it; the server may go on running.
+  renameSync(`${database}.seen`, join(directory, 'seen'))
+  assert.equal((await at(`operator snapshot restore -new ${file}`)).code, 0)
+  for (const key of keys.slice(0, 2)) assert.equal((await at('operator unseal -', `${key}\n`)).code, 0)
+  assert.equal((await at('token lookup', '', token)).code, 0)
 })

@@ -85,6 +85,7 @@ const PROOFS: readonly Proof[] = [
   },
   { says: 'the database was changed: an entry that is needed here', in: 'attacks/rolled-back-entry.test.ts' },
   { says: 'the database was changed by another program', in: 'attacks/rolled-back-entry.test.ts' },
+  { says: 'is empty, and this server had written', in: 'attacks/rolled-back-entry.test.ts' },
   { says: 'older than what this server wrote', in: 'attacks/rolled-back-entry.test.ts' },
 ]
 

@@ -46,12 +46,14 @@ async function show(values: Values, io: CommandIo): Promise<number> {
   remark(readiness, io)
   if (!seal.fields.boolean('sealed')) return 0
   const isInitialised = seal.fields.boolean('initialized')
-  io.err(
-    isInitialised
-      ? `sealed, next: ${stepFrom(readiness, seal.fields)}\n`
-      : 'not initialised, next: outpost operator init\n',
-  )
+  io.err(isInitialised ? `sealed, next: ${stepFrom(readiness, seal.fields)}\n` : `${beginningFrom(readiness)}\n`)
   return SEALED
+}
+
+/** The server knows whether there was a database before. */
+function beginningFrom(readiness: Readiness | undefined): string {
+  const reason = readiness?.checks.find(({ name }) => name === 'seal')?.reason ?? ''
+  return reason.startsWith('not initialised') ? reason : 'not initialised, next: outpost operator init'
 }
 
 /** The server knows whether it was sealed on purpose; an answer without its checks tells the kind of seal only. */
