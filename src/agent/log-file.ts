@@ -6,13 +6,25 @@
  * anew, the directory included, within `LOOK_MS` of the next line; `reopen` does so at once. A file that cannot be opened
  * or written is tried again every `LOOK_MS`; what was to be written meanwhile is lost, and the sink counts it.
  */
-import { closeSync, fstatSync, mkdirSync, openSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs'
+import {
+  closeSync,
+  constants,
+  fstatSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+} from 'node:fs'
 import { basename, dirname, extname, join } from 'node:path'
-import { isErrno } from '../kit/errors.ts'
+import { Fault, isErrno } from '../kit/errors.ts'
 import { DescriptorOutput, type LogOutput } from '../kit/log.ts'
 
 /** How often the name is looked at, and a file that failed is tried again. */
 const LOOK_MS = 1000
+/** Opening a pipe would wait for its reader. */
+const OPEN_FLAGS = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT | constants.O_NONBLOCK
 /** Name of the file in a directory. */
 const NAME = 'outpost.log'
 
@@ -105,8 +117,14 @@ export class LogFile implements LogOutput {
   #open(): void {
     this.#close()
     makeDirectory(dirname(this.#path))
-    const fd = openSync(this.#path, 'a', 0o640)
-    const { size, birthtimeMs } = fstatSync(fd)
+    const fd = openSync(this.#path, OPEN_FLAGS, 0o640)
+    const found = fstatSync(fd)
+    // A pipe takes lines until it is full; a device is what an operator may have named.
+    if (found.isFIFO()) {
+      closeSync(fd)
+      throw new Fault(`${this.#path} is a pipe and no regular file: move it away`)
+    }
+    const { size, birthtimeMs } = found
     const bornMs = birthtimeMs > 0 ? birthtimeMs : Date.now()
     this.#opened = { fd, output: new DescriptorOutput(fd), bornMs, bytes: size }
   }

@@ -14,11 +14,13 @@
  */
 import { closeSync, constants, fstatSync, openSync, readdirSync, readSync, unlinkSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
-import { errnoOf, isErrno, messageOf } from '../kit/errors.ts'
+import { errnoOf, Fault, isErrno, messageOf } from '../kit/errors.ts'
 
 /** Room at the end of a file in which a line's end is looked for. */
 const LINE_END_ZONE_BYTES = 32 * 1024
 const NEWLINE = 10
+/** What another program has put in the place of a file since it was listed is neither followed nor waited for. */
+const REOPEN = constants.O_RDWR | constants.O_APPEND | constants.O_NOFOLLOW | constants.O_NONBLOCK
 
 export interface LogWriterOptions {
   readonly directory: string
@@ -55,8 +57,13 @@ export class LogWriter {
       this.#atLineStart = true
       return
     }
-    this.#descriptor = openSync(this.#path(newest), constants.O_RDWR | constants.O_APPEND | constants.O_NOFOLLOW)
-    this.#sizeBytes = fstatSync(this.#descriptor).size
+    this.#descriptor = openSync(this.#path(newest), REOPEN)
+    const found = fstatSync(this.#descriptor)
+    if (!found.isFile()) {
+      closeSync(this.#descriptor)
+      throw new Fault(`${this.#path(newest)} is no regular file: move it away`)
+    }
+    this.#sizeBytes = found.size
     this.#atLineStart = this.#sizeBytes === 0 || lastByteOf(this.#descriptor, this.#sizeBytes) === NEWLINE
     this.#purge()
   }

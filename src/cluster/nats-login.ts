@@ -2,7 +2,6 @@
  * How this process says who it is to a NATS server, and checks who the server is. Files are read anew for every attempt
  * to connect: what an operator puts right, or renews, counts from the next attempt on.
  */
-import { readFileSync } from 'node:fs'
 import { checkServerIdentity } from 'node:tls'
 import type { Authenticator, NodeConnectionOptions } from '@nats-io/transport-node'
 import {
@@ -12,6 +11,7 @@ import {
   usernamePasswordAuthenticator,
 } from '@nats-io/transport-node'
 import { Fault, messageOf } from '../kit/errors.ts'
+import { bytesOf } from '../kit/own-file.ts'
 
 /** At most one way to say who we are: a file of credentials, an nkey, user and password, or a token. Paths of files. */
 export interface LoginOptions {
@@ -113,7 +113,7 @@ function readLine(setting: string, file: string): string {
 function readBytes(setting: string, file: string): Buffer {
   let bytes: Buffer
   try {
-    bytes = readFileSync(file)
+    bytes = bytesOf(file)
   } catch (error) {
     throw new Fault(`${setting} cannot be read: ${messageOf(error)}`, { cause: error })
   }

@@ -3,10 +3,10 @@
  * for itself once. Files are read anew for every connection, as the login reads them, so a key that was replaced counts
  * from the next connection on.
  */
-import { mkdirSync, readFileSync } from 'node:fs'
+import { mkdirSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { Fault, isErrno, messageOf } from '../kit/errors.ts'
-import { makeFile, textIfThere } from '../kit/own-file.ts'
+import { bytesOf, makeFile, textIfThere } from '../kit/own-file.ts'
 import type { LoginOptions } from './nats-login.ts'
 import { newSeed, type SigningKey, signingKeyOf } from './nkey.ts'
 
@@ -28,7 +28,7 @@ export function serverKeyOf({ login, directory }: ServerKeyOptions): SigningKey 
   return keyIn('the signing key of this server', join(directory, FILE), textOrMade)
 }
 
-const textOf = (file: string) => readFileSync(file, 'utf8')
+const textOf = (file: string) => bytesOf(file).toString()
 
 function keyIn(what: string, file: string, read: (file: string) => string): SigningKey {
   try {
@@ -50,5 +50,5 @@ function textOrMade(file: string): string {
   } catch (error) {
     if (!isErrno(error, 'EEXIST')) throw error
   }
-  return readFileSync(file, 'utf8')
+  return textOf(file)
 }

@@ -51,6 +51,17 @@ export function openIfThere(path: string, flags: number = constants.O_RDONLY): n
   throw new Fault(`${path} is no regular file: move it away, or put the file back from a backup`)
 }
 
+/** The content of a file that an operator named. Throws the system's error, and a Fault for what is no regular file. */
+export function bytesOf(path: string): Buffer {
+  const fd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY)
+  try {
+    if (!fstatSync(fd).isFile()) throw new Fault(`${path} is no regular file`)
+    return readFileSync(fd)
+  } finally {
+    closeSync(fd)
+  }
+}
+
 /** False when the file is missing. Throws a Fault for one that cannot be opened. Not for files that hold POSIX locks. */
 export function isThere(path: string): boolean {
   const fd = openIfThere(path)

@@ -5,10 +5,11 @@
  */
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
-import { lstatSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { appendFileSync, lstatSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { test } from 'node:test'
 import { spawnAgent, startAgent, workDirectory } from '../helpers/agent-process.ts'
+import { eventually } from '../helpers/edge.ts'
 import { commandsAt, jsonOf, writeServer } from '../helpers/secrets-server.ts'
 
 function putPipe(path: string): void {
@@ -56,4 +57,25 @@ test('files that a server can do without are pipes, or links out of its director
   assert.equal(await agent.ended, 0)
   assert.equal(readFileSync(precious, 'utf8'), 'precious')
   assert.ok(lstatSync(join(server, 'secrets.db.seen')).isFile())
+})
+
+test('log_file is a pipe: the start ends and names it', { timeout: 60_000 }, async (t) => {
+  const directory = workDirectory(t)
+  const pipe = join(directory, 'pipe')
+  putPipe(pipe)
+  const config = writeServer(directory)
+  appendFileSync(config, `log_file = "${pipe}"\n`)
+  const agent = spawnAgent(t, ['-config', config])
+  assert.notEqual(await agent.ended, 0)
+  assert.ok(agent.stderr().includes(pipe), agent.stderr())
+})
+
+test('nkey_file is a pipe: the server starts, and says so', { timeout: 60_000 }, async (t) => {
+  const directory = workDirectory(t)
+  const pipe = join(directory, 'pipe')
+  putPipe(pipe)
+  const config = writeServer(directory)
+  appendFileSync(config, `nats {\n servers = ["nats://127.0.0.1:1"]\n nkey_file = "${pipe}"\n}\n`)
+  const agent = await startAgent(t, ['-config', config])
+  await eventually(() => agent.stderr().includes(`${pipe} is no regular file`), 'the log tells')
 })
