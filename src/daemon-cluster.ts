@@ -84,7 +84,6 @@ export class Cluster {
   readonly #link: Link
   readonly #subjects: Subjects
   readonly #forwarder: Forwarder
-  readonly #database: RosterDatabase | undefined
   readonly roster: Roster | undefined
   /** What a server keeps; absent on an agent, which asks one. */
   readonly #room: ServerRoom | undefined
@@ -101,7 +100,8 @@ export class Cluster {
   /** What agents may ask of this process as a server. */
   #offered: readonly AnyOperation[] = []
   readonly #stopping = new AbortController()
-  #stopListening: (() => void) | undefined
+  /** Ends what has been started, the newest first. */
+  readonly #undo = new AsyncDisposableStack()
   /** Connections to NATS that were made. */
   #connections = 0
   #stopped: Promise<void> | undefined
@@ -112,19 +112,23 @@ export class Cluster {
     if (!config.nats && !config.server.enabled) return undefined
     if (isShortened) logger.warn('OUTPOST_TIMINGS is set: times of the cluster are those of a test')
     const name = `outpost ${config.name}`
+    // What has been opened here is closed again where the rest does not come to be: a link tries to connect for ever.
+    await using begun = new AsyncDisposableStack()
+    const path = join(config.dataDir, 'server', 'roster.db')
+    const database = config.server.enabled ? RosterDatabase.open(path, logger.named('roster')) : undefined
+    begun.defer(() => database?.close())
     const link = config.nats
       ? await natsLink({ ...config.nats, name, logger: logger.named('nats') })
       : new MemoryBus().link()
-    try {
-      return new Cluster(options, link)
-    } catch (error) {
-      // It tries to connect for ever.
-      await link.close()
-      throw error
-    }
+    begun.defer(() => link.close())
+    const cluster = new Cluster(options, link, database)
+    cluster.#undo.use(begun.move())
+    cluster.#undo.defer(() => cluster.#room?.stop())
+    cluster.#undo.defer(() => cluster.#forwarder.stop())
+    return cluster
   }
 
-  private constructor(options: ClusterOptions, link: Link) {
+  private constructor(options: ClusterOptions, link: Link, database: RosterDatabase | undefined) {
     const { config, logger } = options
     this.#options = options
     this.#link = link
@@ -133,9 +137,8 @@ export class Cluster {
       if (isConnected) this.#connections++
     })
     this.#forwarder = new Forwarder({ link, subjects: this.#subjects })
-    if (!config.server.enabled) return
-    this.#database = RosterDatabase.open(join(config.dataDir, 'server', 'roster.db'), logger.named('roster'))
-    this.roster = new Roster({ store: rosterStoreIn(this.#database), logger: logger.named('roster') })
+    if (!database) return
+    this.roster = new Roster({ store: rosterStoreIn(database), logger: logger.named('roster') })
     this.#room = this.#openRoom(this.roster)
   }
 
@@ -265,6 +268,7 @@ export class Cluster {
       const heard = { roster: this.roster, ownNodeId: parts.host?.nodeId }
       this.#listener = new RosterListener({ link: this.#link, subjects: this.#subjects, ...heard })
       this.#listener.start()
+      this.#undo.defer(() => this.#listener?.stop())
       const tokens = tokenOperation(parts.grantsOf)
       const sealed = { link: this.#link, curve: this.#curve }
       this.#serveGroup('any', new SealedCalls(sealed), [...this.#offered, tokens], parts.callers)
@@ -286,6 +290,7 @@ export class Cluster {
       isSuperseded: () => this.#announcer?.isSuperseded ?? false,
     })
     this.#server.start()
+    this.#undo.defer(() => this.#server?.stop())
     const privateKey = createPrivateKey(host.signingKey)
     const publicKey = createPublicKey(privateKey).export({ format: 'der', type: 'spki' }).subarray(-32)
     const announcer = new Announcer({
@@ -296,7 +301,8 @@ export class Cluster {
       logger: logger.named('roster'),
     })
     this.#announcer = announcer
-    this.#stopListening = host.allocations.onChange(() => announcer.changed())
+    this.#undo.defer(() => announcer.stop())
+    this.#undo.defer(host.allocations.onChange(() => announcer.changed()))
     announcer.start()
   }
 
@@ -324,6 +330,7 @@ export class Cluster {
       logger: logger.named('keys'),
     })
     keys.start()
+    this.#undo.defer(() => keys.stop())
     return keys
   }
 
@@ -339,26 +346,14 @@ export class Cluster {
     })
     this.#groups.push(server)
     server.start()
+    this.#undo.defer(() => server.stop())
   }
 
   /** Streams that are handed on break; the node is said to leave. May be called at any moment and more than once. */
   stop(): Promise<void> {
-    this.#stopped ??= this.#stop()
-    return this.#stopped
-  }
-
-  async #stop(): Promise<void> {
-    this.#stopListening?.()
     this.#stopping.abort()
-    this.#room?.stop()
-    this.#announcer?.stop()
-    this.#server?.stop()
-    for (const server of this.#groups) server.stop()
-    this.#forwarder.stop()
-    this.#listener?.stop()
-    this.#keys?.stop()
-    await this.#link.close()
-    this.#database?.close()
+    this.#stopped ??= this.#undo.disposeAsync()
+    return this.#stopped
   }
 
   /** The connection to NATS; a bus in memory is always connected. */

@@ -63,6 +63,8 @@ export class SecretsRoom {
   readonly #logger: Logger
   #timer: NodeJS.Timeout | undefined
   #isStopped = false
+  /** Ends what has been started, the newest first. */
+  #undo = new AsyncDisposableStack()
 
   /** Opens the database. Rejects with a Fault for the operator. */
   static async open(options: SecretsOptions): Promise<SecretsRoom> {
@@ -70,17 +72,18 @@ export class SecretsRoom {
     mkdirSync(dirname(storagePath), { recursive: true, mode: 0o700 })
     const foreign = foreignOwner(storagePath)
     if (foreign) options.logger.warn(`only a capability lets this process use its storage: ${foreign}`)
+    // What has been opened here is closed again where the rest does not come to be: its thread would keep the process.
+    await using begun = new AsyncDisposableStack()
     const store = await SqliteStore.open(storagePath)
-    try {
-      const room = new SecretsRoom(options, store)
-      if (options.devRootToken !== undefined) await room.#openForDevelopment(options.devRootToken)
-      await room.#tick()
-      return room
-    } catch (error) {
-      // Its thread would keep the process from ending.
-      await store.close()
-      throw error
-    }
+    begun.defer(() => store.close())
+    const room = new SecretsRoom(options, store)
+    if (options.devRootToken !== undefined) await room.#openForDevelopment(options.devRootToken)
+    begun.defer(() => room.#seen.note())
+    begun.defer(() => room.core.seal())
+    begun.defer(() => room.#rest())
+    await room.#tick()
+    room.#undo = begun.move()
+    return room
   }
 
   private constructor(options: SecretsOptions, store: SqliteStore) {
@@ -179,12 +182,13 @@ export class SecretsRoom {
     this.#timer.unref()
   }
 
-  async stop(): Promise<void> {
+  #rest(): void {
     this.#isStopped = true
     clearTimeout(this.#timer)
-    await this.core.seal()
-    this.#seen.note()
-    await this.#store.close()
+  }
+
+  async stop(): Promise<void> {
+    await this.#undo.disposeAsync()
   }
 }
 
