@@ -11,6 +11,7 @@ import { DatabaseSync } from 'node:sqlite'
 import { test, type TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { spawnAgent, startAgent, workDirectory } from '../helpers/agent-process.ts'
+import { eventually } from '../helpers/edge.ts'
 
 /** A process with every part that a start begins: storage, roster, NATS (nobody listens there), host, listener. */
 function writeAll(directory: string, nats = 'servers = ["nats://127.0.0.1:9"]'): string {
@@ -89,8 +90,7 @@ test('each failure of a start ends the process with its text', { timeout: 300_00
     const other = writeAll(directory, `servers = ["nats://127.0.0.1:9"]\n nkey_file = "${directory}/none.nk"`)
     const agent = spawnAgent(t, ['-config', other])
     // It is read for every attempt to connect: the process serves its own host meanwhile, and ends when it is asked to.
-    const said = () => agent.stdout().includes('started') || agent.child.exitCode !== null
-    while (!said()) await sleep(20)
+    await eventually(() => agent.stdout().includes('started') || agent.child.exitCode !== null, 'it serves or ends')
     if (agent.child.exitCode === null) agent.child.kill('SIGTERM')
     assert.ok([0, 1].includes(Number(await agent.ended)))
     assert.match(agent.stderr(), /none\.nk/)

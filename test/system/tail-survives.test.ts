@@ -4,7 +4,6 @@ import { spawn } from 'node:child_process'
 import { appendFileSync, writeFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { test } from 'node:test'
-import { setTimeout as delay } from 'node:timers/promises'
 import { TailClient } from '../helpers/tail-client.ts'
 import { type ChildAgent, startChildAgent } from '../helpers/child-agent.ts'
 import { LineChecker } from '../helpers/line-checker.ts'
@@ -114,9 +113,8 @@ test('SIGTERM breaks follows, lets an answer under way finish, and ends with 0',
     framed: false,
     onData: () => undefined,
   })
-  await once.open()
+  await once.until(({ bytes }) => bytes > 0)
   once.pause()
-  await delay(50)
   agent.child.kill('SIGTERM')
   for (const { client } of follows) {
     await client.until(() => client.ended !== undefined)
