@@ -10,10 +10,12 @@ import { prometheusText } from '../../src/agent/prometheus.ts'
 import { agentMetrics } from '../../src/agent/metrics-operation.ts'
 import { RequestMeter } from '../../src/agent/request-meter.ts'
 import { agentFamilies } from '../../src/daemon-metrics.ts'
-import { ALLOC, type Edge, eventually, makeAllocation, startEdge, UNKNOWN } from '../helpers/edge.ts'
+import { type Edge, startEdge } from '../helpers/edge.ts'
 import { readExposition } from '../helpers/exposition.ts'
 import { keepingLogger } from '../host/host-fixture.ts'
 import { ask } from '../helpers/raw-http.ts'
+import { ALLOC, makeAllocation, UNKNOWN } from '../helpers/allocation.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const LABELS = { all: { host: 'h' }, node: { node_id: 'n', datacenter: 'dc1' } }
 const PUBLISH = { publishNodeMetrics: true, publishAllocationMetrics: true }

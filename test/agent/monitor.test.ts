@@ -5,8 +5,10 @@ import { connect } from 'node:net'
 import { test, type TestContext } from 'node:test'
 import { agentMonitor } from '../../src/agent/monitor.ts'
 import { createLogger, DescriptorOutput, type Logger, LogSink } from '../../src/kit/log.ts'
-import { EVERYBODY, eventually, NODE, startEdge } from '../helpers/edge.ts'
+import { EVERYBODY, startEdge } from '../helpers/edge.ts'
 import { ask, raw } from '../helpers/raw-http.ts'
+import { NODE } from '../helpers/allocation.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 interface Monitored {
   readonly port: number

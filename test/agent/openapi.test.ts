@@ -6,8 +6,9 @@ import { documentedMethods, openApi, openApiDocument } from '../../src/agent/ope
 import { Router } from '../../src/http/router.ts'
 import type { AnyOperation } from '../../src/kit/operation.ts'
 import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
-import { ALLOC, makeAllocation, startEdge } from '../helpers/edge.ts'
+import { startEdge } from '../helpers/edge.ts'
 import { ask } from '../helpers/raw-http.ts'
+import { ALLOC, makeAllocation } from '../helpers/allocation.ts'
 
 interface Described {
   readonly operationId: string

@@ -12,12 +12,13 @@ import { newSeed, signingKeyOf } from '../../src/cluster/nkey.ts'
 import { signAnnouncement } from '../../src/cluster/server-announcement.ts'
 import { CurveKey } from '../../src/cluster/envelope.ts'
 import { type Group, type Party, Subjects } from '../../src/cluster/subjects.ts'
-import { keepingLogger, until } from '../host/host-fixture.ts'
+import { keepingLogger } from '../host/host-fixture.ts'
 import { workDirectory } from '../helpers/agent-process.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
 import { type PermittedCluster, permittedCluster, TOKEN } from '../helpers/permitted-cluster.ts'
 import { sealingFor } from '../helpers/sealed-world.ts'
 import { Member } from '../helpers/cluster.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const subjects = new Subjects('global')
 
@@ -30,7 +31,7 @@ async function callerOn(t: TestContext, login: Parameters<typeof openNatsLink>[0
   const forwarder = new Forwarder({ link, subjects })
   forwarder.start(self, { servers: sealing.calls })
   t.after(() => forwarder.stop())
-  await until(() => sealing.keys.servers(true).length > 0, 20_000)
+  await eventually(() => sealing.keys.servers(true).length > 0)
   const ask = (operation: string, group: Group) =>
     forwarder.value({
       nodeId: undefined,
@@ -98,12 +99,12 @@ test('where NATS lets everybody publish, configured keys keep a stranger from th
   const logger = keepingLogger()
   const login = { servers: [nats.url], name: 'stranger', logger }
   // The server's own key is not among them either, as after a rotation that forgot it: it says so.
-  await until(() => member.stderr.includes('the key of this server is not in nats.server_keys'))
+  await eventually(() => member.stderr.includes('the key of this server is not in nats.server_keys'))
   const { ask } = await callerOn(t, login, { serverId: 'stranger' })
   await assert.rejects(ask('secrets.read', 'core'), {
     code: 'unavailable',
     message: /takes this call from servers only/,
   })
-  await until(() => member.stderr.includes('keys of servers were refused'))
-  await until(() => /calls were refused, which could not be opened.*no server/.test(member.stderr))
+  await eventually(() => member.stderr.includes('keys of servers were refused'))
+  await eventually(() => /calls were refused, which could not be opened.*no server/.test(member.stderr))
 })

@@ -5,10 +5,10 @@ import { test } from 'node:test'
 import { connect } from '@nats-io/transport-node'
 import { Packr } from 'msgpackr'
 import { Subjects } from '../../src/cluster/subjects.ts'
-import { until } from '../host/host-fixture.ts'
 import { Member } from '../helpers/cluster.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
 import { send } from '../helpers/openbao-replay.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const NODE = '11111111-1111-4111-8111-111111111111'
 const packr = new Packr({ useRecords: false })
@@ -60,7 +60,7 @@ test('a small message that stands for a huge state is refused before it is looke
   const message = Buffer.concat([Buffer.of(2), raw, signed, body])
   assert.ok(message.length < 5000, 'of 90,000 tasks')
   bus.publish(subject, message)
-  await until(() => /malformed|node registered/.test(server.stderr))
+  await eventually(() => /malformed|node registered/.test(server.stderr))
   const { body: nodes } = await send(server.port, { method: 'GET', path: '/v1/nodes', headers: {} })
   assert.deepEqual(JSON.parse(nodes), [])
 })

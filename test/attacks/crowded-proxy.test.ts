@@ -8,7 +8,9 @@ import { test, type TestContext } from 'node:test'
 import { connect as connectTls } from 'node:tls'
 import { workDirectory } from '../helpers/agent-process.ts'
 import { makeCertificates } from '../helpers/certificates.ts'
-import { ALLOC, type Edge, type EdgeOptions, eventually, startEdge } from '../helpers/edge.ts'
+import { type Edge, type EdgeOptions, startEdge } from '../helpers/edge.ts'
+import { ALLOC } from '../helpers/allocation.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const LIMIT = 8
 const REQUEST = 'GET /v1/client/metadata HTTP/1.1\r\nHost: localhost\r\n\r\n'

@@ -5,8 +5,9 @@ import { syncBuiltinESMExports } from 'node:module'
 import fs from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { ALLOC, SECRET, startEdge } from '../helpers/edge.ts'
+import { startEdge } from '../helpers/edge.ts'
 import { ask } from '../helpers/raw-http.ts'
+import { ALLOC, SECRET } from '../helpers/allocation.ts'
 
 /** Counts calls of a function of node:fs while `run` is under way. */
 async function counted(name: 'lstatSync' | 'readdirSync', run: () => Promise<void>): Promise<number> {

@@ -11,7 +11,7 @@ import { setImmediate as turn } from 'node:timers/promises'
 import { SqliteStore } from '../../src/store/store.ts'
 import { startAgent } from '../helpers/agent-process.ts'
 import { freshServer } from '../helpers/secrets-server.ts'
-import { temporaryDirectory } from '../host/host-fixture.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const PAGE_BYTES = 4096
 

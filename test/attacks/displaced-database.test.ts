@@ -10,9 +10,9 @@ import { test, type TestContext } from 'node:test'
 import { start } from '../cli/outpost-process.ts'
 import { type RunningAgent, startAgent, workDirectory } from '../helpers/agent-process.ts'
 import { shellBlocks } from '../helpers/document.ts'
-import { eventually } from '../helpers/edge.ts'
 import { figuresOf, readinessOf } from '../helpers/figures.ts'
 import { commandsAt } from '../helpers/secrets-server.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const WRITERS = 4
 const HEADERS = { 'X-Vault-Token': 'root' }

@@ -11,7 +11,7 @@ import { DatabaseSync } from 'node:sqlite'
 import { test, type TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { spawnAgent, startAgent, workDirectory } from '../helpers/agent-process.ts'
-import { eventually } from '../helpers/edge.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 /** A process with every part that a start begins: storage, roster, NATS (nobody listens there), host, listener. */
 function writeAll(directory: string, nats = 'servers = ["nats://127.0.0.1:9"]'): string {

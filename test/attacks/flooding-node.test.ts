@@ -8,10 +8,10 @@ import { test } from 'node:test'
 import { connect } from '@nats-io/transport-node'
 import { ALLOCATIONS_MAX, STATE_BYTES_MAX } from '../../src/cluster/description.ts'
 import { ROOT_TOKEN, startCluster } from '../helpers/cluster.ts'
-import { eventually } from '../helpers/edge.ts'
 import { allocationOf, idOf } from '../helpers/fleet-server.ts'
 import { HostileNode } from '../helpers/hostile-node.ts'
 import { ask } from '../helpers/raw-http.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const ATTACKER = 'f100d000-0000-4000-8000-000000000001'
 

@@ -5,9 +5,10 @@ import { networkInterfaces } from 'node:os'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { type RunningAgent, startAgent, workDirectory } from '../helpers/agent-process.ts'
-import { ALLOC, eventually, makeAllocation } from '../helpers/edge.ts'
 import { MessageClient } from '../helpers/message-client.ts'
 import { type Answer, answersIn, raw } from '../helpers/raw-http.ts'
+import { ALLOC, makeAllocation } from '../helpers/allocation.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 interface PageRequest {
   readonly method?: string

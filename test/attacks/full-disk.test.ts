@@ -10,8 +10,8 @@ import { test, type TestContext } from 'node:test'
 import { isSparing } from '../../src/store/reserve.ts'
 import { checkDatabase } from '../../src/store/check.ts'
 import { startAgent, workDirectory } from '../helpers/agent-process.ts'
-import { eventually } from '../helpers/edge.ts'
 import { commandsAt, jsonOf } from '../helpers/secrets-server.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const SECRETS = 60
 /** Attempts at something that needs space, each after the disk was filled again. */

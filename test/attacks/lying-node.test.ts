@@ -15,11 +15,12 @@ import { WIRE_VERSION } from '../../src/cluster/wire.ts'
 import { Refusal } from '../../src/kit/errors.ts'
 import type { AnyOperation, Chunk, Operation, StreamHead } from '../../src/kit/operation.ts'
 import { schema } from '../../src/kit/schema.ts'
-import { keepingLogger, until } from '../host/host-fixture.ts'
+import { keepingLogger } from '../host/host-fixture.ts'
 import { Member } from '../helpers/cluster.ts'
 import { allocationOf, idOf, nodeOf } from '../helpers/fleet-server.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
 import { send } from '../helpers/openbao-replay.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const NODE = idOf('11ed0de0')
 const ALLOCATION = idOf('a110c000')
@@ -64,7 +65,7 @@ async function world(t: TestContext, over: Partial<NodeDescription> = {}, alloca
   const logger = keepingLogger()
   const link = await openNatsLink({ servers: [nats.url], name: 'liar', logger })
   t.after(() => link.close())
-  await until(() => link.isConnected)
+  await eventually(() => link.isConnected)
   const answers: { cat: () => AsyncIterable<Chunk>; logs: () => AsyncIterable<Chunk>; stats: () => Promise<unknown> } =
     {
       cat: () => streamOf({}),
@@ -89,7 +90,7 @@ async function world(t: TestContext, over: Partial<NodeDescription> = {}, alloca
   const say = setInterval(() => link.publish(subject, message), 500)
   link.publish(subject, message)
   try {
-    await until(() => server.stderr.includes('node registered'), 30_000)
+    await eventually(() => server.stderr.includes('node registered'))
   } catch (error) {
     throw new Error(server.stderr, { cause: error })
   } finally {

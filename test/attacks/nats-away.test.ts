@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { startCluster } from '../helpers/cluster.ts'
-import { eventually } from '../helpers/edge.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 // Nodes are `disconnected` after a beat and a little, and must not be down before all are connected again.
 process.env['OUTPOST_TIMINGS'] = JSON.stringify({ beatMs: 4000, reconnectMinMs: 100, reconnectMaxMs: 500 })

@@ -7,9 +7,9 @@ import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
 import { test, type TestContext } from 'node:test'
 import { connect, type NatsConnection } from '@nats-io/transport-node'
-import { until } from '../host/host-fixture.ts'
 import { type ClusterWorld, ROOT_TOKEN, startCluster } from '../helpers/cluster.ts'
 import { send } from '../helpers/openbao-replay.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const sha256 = createHash('sha256').update(ROOT_TOKEN).digest('hex')
 const POLICY = 'node { policy = "write" } namespace "*" { policy = "write" }'
@@ -148,7 +148,7 @@ test('one who hears all of NATS reads no token and no secret, and can send nothi
     // Nobody but the server has its key: each is refused in two bytes.
     const refusals = () =>
       heard.slice(refused).filter(({ subject, data: bytes }) => subject === call.reply && bytes.length === 2)
-    await until(() => refusals().length === 6)
+    await eventually(() => refusals().length === 6)
     const metadata = JSON.parse(
       await ask({ ...through, method: 'GET', path: path.replace('/data/', '/metadata/') }),
     ) as {
@@ -156,7 +156,7 @@ test('one who hears all of NATS reads no token and no secret, and can send nothi
     }
     assert.equal(metadata.data.current_version, 1)
     // Once for calls of servers, once for those of hosts.
-    await until(() => notOpened(core.stderr).length >= 2)
+    await eventually(() => notOpened(core.stderr).length >= 2)
     assert.equal(notOpened(core.stderr).length, 2)
     assert.match(notOpened(core.stderr)[0] ?? '', /sent before/)
   })

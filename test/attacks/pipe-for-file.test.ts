@@ -9,8 +9,8 @@ import { appendFileSync, lstatSync, mkdirSync, readFileSync, rmSync, symlinkSync
 import { dirname, join } from 'node:path'
 import { test } from 'node:test'
 import { spawnAgent, startAgent, workDirectory } from '../helpers/agent-process.ts'
-import { eventually } from '../helpers/edge.ts'
 import { commandsAt, jsonOf, writeServer } from '../helpers/secrets-server.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 function putPipe(path: string): void {
   mkdirSync(dirname(path), { recursive: true })

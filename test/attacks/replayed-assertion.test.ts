@@ -17,10 +17,10 @@ import { decodeAnswer, decodeCall, encode, encodeCall } from '../../src/cluster/
 import { Refusal } from '../../src/kit/errors.ts'
 import type { Identity, Operation } from '../../src/kit/operation.ts'
 import { type InputOf, queryText, schema } from '../../src/kit/schema.ts'
-import { eventually } from '../helpers/edge.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
 import { knownKeys, newKey } from '../helpers/server-keys.ts'
-import { identity, keepingLogger, until } from '../host/host-fixture.ts'
+import { identity, keepingLogger } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const NODE = '6f1c0b9e-2f0a-4a51-9d0c-000000000001'
 const OTHER = '6f1c0b9e-2f0a-4a51-9d0c-000000000002'
@@ -58,7 +58,7 @@ interface Heard {
 async function world(t: TestContext, natsUrl: string, options: { hostClock?: () => number } = {}) {
   const open = () => openNatsLink({ servers: [natsUrl], name: 'test', logger: keepingLogger() })
   const links = await Promise.all([open(), open(), open()])
-  await until(() => links.every(({ isConnected }) => isConnected))
+  await eventually(() => links.every(({ isConnected }) => isConnected))
   const [atHost, atServer, stranger] = links
   const done: string[] = []
   const trusted = new Set<string>()
@@ -123,7 +123,7 @@ async function world(t: TestContext, natsUrl: string, options: { hostClock?: () 
     const received = decodeCall(payload)
     const name = typeof received === 'string' ? 'x' : received.message.call
     stranger.publish(subjects.call(nodeId), payload, subjects.reply({ serverId: 'me' }, nodeId, name))
-    return await until(() => answers.at(before))
+    return await eventually(() => answers.at(before))
   }
   await startHost()
   // The stranger's subscription may have come after the first calls.

@@ -8,9 +8,10 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { type ClusterWorld, startCluster } from '../helpers/cluster.ts'
 import { api, type Core, openCore, OPS_ACL, tokenWith } from '../helpers/cluster-core.ts'
-import { eventually, makeAllocation } from '../helpers/edge.ts'
 import { follow, type Follower, followMessages } from '../helpers/follower.ts'
 import { send } from '../helpers/openbao-replay.ts'
+import { makeAllocation } from '../helpers/allocation.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const LOGS = 'namespace "default" { capabilities = ["read-logs", "read-fs", "read-job", "list-jobs"] }'
 const ALL = `${LOGS}\nnode { policy = "read" }\nagent { policy = "read" }`

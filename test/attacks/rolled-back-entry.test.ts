@@ -9,8 +9,8 @@ import { join } from 'node:path'
 import { DatabaseSync, type SQLInputValue } from 'node:sqlite'
 import { test, type TestContext } from 'node:test'
 import { type RunningAgent, spawnAgent, startAgent, workDirectory } from '../helpers/agent-process.ts'
-import { eventually } from '../helpers/edge.ts'
 import { send } from '../helpers/openbao-replay.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 type Row = Readonly<Record<string, SQLInputValue>>
 type Rows = ReadonlyMap<string, Row>

@@ -5,11 +5,11 @@ import { renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { newSeed, signingKeyOf } from '../../src/cluster/nkey.ts'
-import { until } from '../host/host-fixture.ts'
 import { allocIdOf, answers, Member } from '../helpers/cluster.ts'
-import { eventually, makeAllocation } from '../helpers/edge.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
 import { ask } from '../helpers/raw-http.ts'
+import { makeAllocation } from '../helpers/allocation.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const acl = 'acl { enabled = false }'
 const taken = (member: Member) => member.stderr.split('configuration reloaded').length - 1
@@ -45,14 +45,14 @@ test('a server’s key is replaced while calls are under way', { timeout: 180_00
   const calls = () => statuses.get(200) ?? 0
   const moreCalls = async () => {
     const before = calls()
-    await until(() => calls() > before + 20 || [...statuses.keys()].some((status) => status !== 200), 30_000)
+    await eventually(() => calls() > before + 20 || [...statuses.keys()].some((status) => status !== 200))
   }
   const reload = async (keys: readonly string[]) => {
     for (const member of [host, server]) {
       const before = taken(member)
       const list = keys.map((key) => `"${key}"`).join(', ')
       member.reconfigure((text) => text.replace(/server_keys = .*/, `server_keys = [${list}]`))
-      await until(() => taken(member) > before, 30_000)
+      await eventually(() => taken(member) > before)
     }
     await moreCalls()
   }
@@ -67,7 +67,7 @@ test('a server’s key is replaced while calls are under way', { timeout: 180_00
 
   // Whoever has the old key is no server any more.
   host.reconfigure((text) => text.replace(/server_keys = .*/, `server_keys = ["${firstKey}"]`))
-  await until(() => host.stderr.includes('keys of servers were refused'), 30_000)
+  await eventually(() => host.stderr.includes('keys of servers were refused'))
   const refused = async () => (await ask(host.port, 'GET', '/v1/nodes')).status === 503
   await eventually(refused, 'the host takes the old key for no server')
 })

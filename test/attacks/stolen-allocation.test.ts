@@ -9,11 +9,12 @@ import { rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { workDirectory } from '../helpers/agent-process.ts'
-import { eventually, INSIDE, makeAllocation } from '../helpers/edge.ts'
 import { allocationOf } from '../helpers/fleet-server.ts'
 import { HostileNode } from '../helpers/hostile-node.ts'
 import { connectAs, permittedCluster, TOKEN } from '../helpers/permitted-cluster.ts'
 import { isSaved } from '../helpers/saved-roster.ts'
+import { INSIDE, makeAllocation } from '../helpers/allocation.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const ALLOC = '6f1c0b9e-2f0a-4a51-9d0c-0000000000a1'
 /** The attacker's own: while it is shown, its claims were looked at. */

@@ -9,7 +9,7 @@ import { connect } from '@nats-io/transport-node'
 import { ROOT_TOKEN, startCluster } from '../helpers/cluster.ts'
 import { openCore, OPS_ACL, tokenWith } from '../helpers/cluster-core.ts'
 import { send } from '../helpers/openbao-replay.ts'
-import { until } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const READER = { name: 'reader', text: 'node { policy = "read" }\nnamespace "default" { policy = "write" }' }
 
@@ -47,7 +47,7 @@ test('calls to a host that was taken over', { timeout: 240_000 }, async (suite) 
     const gc = { method: 'PUT', path: '/v1/system/gc', headers: { 'X-Nomad-Token': core.rootToken } }
     assert.equal((await send(world.server().port, gc)).status, 200)
     const all = () => Buffer.concat(heard).toString('latin1')
-    await until(() => all().includes('host.gc'))
+    await eventually(() => all().includes('host.gc'))
     assert.ok(heard.length >= paths.length * 6, `${heard.length} messages`)
     for (const secret of [token, core.rootToken, ROOT_TOKEN, core.key]) assert.ok(!all().includes(secret))
   })

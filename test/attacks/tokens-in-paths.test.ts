@@ -4,8 +4,8 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { startAgent, workDirectory } from '../helpers/agent-process.ts'
-import { eventually } from '../helpers/edge.ts'
 import { ask, raw } from '../helpers/raw-http.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const TOKEN = 'hvs.PLANTEDTOKENabcdefghijkl'
 /** Of a form of its owner's choice. */

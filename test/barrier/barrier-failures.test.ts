@@ -10,7 +10,7 @@ import { SqliteStore, type StoreError } from '../../src/store/store.ts'
 import { MemoryStore } from '../helpers/memory-store.ts'
 import { Random } from '../helpers/frames.ts'
 import { poison } from '../helpers/poison.ts'
-import { temporaryDirectory } from '../host/host-fixture.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const put = (path: string, value: string) => ({ puts: [{ path, value: Buffer.from(value) }], deletes: [] })
 const touchesRing = ({ puts }: Batch) => puts.some(({ path }) => path === 'core/keyring')

@@ -10,7 +10,7 @@ import { Storage, Tenure } from '../../src/barrier/storage.ts'
 import { entryCrc } from '../../src/store/entry-crc.ts'
 import { SqliteStore } from '../../src/store/store.ts'
 import { poison } from '../helpers/poison.ts'
-import { temporaryDirectory } from '../host/host-fixture.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 async function world(t: TestContext) {
   const path = join(temporaryDirectory(t), 'secrets.db')

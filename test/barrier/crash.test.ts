@@ -15,7 +15,8 @@ import { checkDatabase } from '../../src/store/check.ts'
 import { SqliteStore } from '../../src/store/store.ts'
 import { CrashModel } from '../helpers/crash-model.ts'
 import { Random } from '../helpers/frames.ts'
-import { temporaryDirectory, until } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const OPERATIONS = Number(process.env['CRASH_OPERATIONS'] ?? 800)
 const SEED = Number(process.env['CRASH_SEED'] ?? 1)
@@ -61,8 +62,8 @@ async function killedRun(path: string, rootKey: Buffer, run: number, model: Cras
   child.stderr?.setEncoding('utf8').on('data', (text: string) => (complaint += text))
   // At any moment: before the first answer, too, now and then.
   const said = () => readFileSync(journal, 'utf8')
-  await until(() => said().length > 0)
-  if (random.between(0, 4) > 0) await until(() => said().includes('done'))
+  await eventually(() => said().length > 0)
+  if (random.between(0, 4) > 0) await eventually(() => said().includes('done'))
   await delay(random.between(0, 400))
   child.kill('SIGKILL')
   await closed

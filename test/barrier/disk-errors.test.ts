@@ -6,7 +6,8 @@ import { mkdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { checkDatabase } from '../../src/store/check.ts'
-import { temporaryDirectory, until } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 class Subject {
   readonly child: ChildProcess
@@ -21,7 +22,7 @@ class Subject {
   }
 
   async hears(word: string): Promise<void> {
-    await until(() => this.said.includes(word) || this.child.exitCode !== null)
+    await eventually(() => this.said.includes(word) || this.child.exitCode !== null)
     assert.ok(this.said.includes(word), this.complaint)
   }
 

@@ -14,10 +14,10 @@ import { HEAD_PATH } from '../../src/store/batch.ts'
 import { entryCrc } from '../../src/store/entry-crc.ts'
 import { type Mark, MarkTable } from '../../src/barrier/mark-table.ts'
 import { SqliteStore } from '../../src/store/store.ts'
-import { eventually } from '../helpers/edge.ts'
 import { Random } from '../helpers/frames.ts'
 import { MemoryStore } from '../helpers/memory-store.ts'
-import { temporaryDirectory } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const ROOT_KEY = randomBytes(32)
 const put = (path: string, value: string) => ({ puts: [{ path, value: Buffer.from(value) }], deletes: [] })

@@ -18,9 +18,10 @@ import { SqliteStore } from '../../src/store/store.ts'
 import { Random } from '../helpers/frames.ts'
 import { copyDatabase, StepCopies } from '../helpers/step-copies.ts'
 import { steppedStore } from '../helpers/stepped-store.ts'
-import { temporaryDirectory, until } from '../host/host-fixture.ts'
 import { changeSeal, type Said } from './seal-changes.ts'
 import { asking, askingRecovery, FIRST, give, machineKey, SHAMIR } from './seal-world.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const CRASHER = join(import.meta.dirname, 'seal-crasher.ts')
 const RUNS = Number(process.env['CRASH_RUNS'] ?? 6)
@@ -202,7 +203,7 @@ test('killed at any moment of rekeys, rotations and writes: who has the last sha
     let text = ''
     child.stdout.on('data', (bytes: Buffer) => (text += bytes.toString()))
     const closed = once(child, 'close')
-    await until(() => text.includes('count'), 20_000)
+    await eventually(() => text.includes('count'))
     await delay(random.between(0, 200))
     child.kill('SIGKILL')
     assert.deepEqual(await closed, [null, 'SIGKILL'], 'it ended by itself')

@@ -6,8 +6,8 @@ import { test } from 'node:test'
 import { readPgpKey } from '../../src/barrier/pgp.ts'
 import { Refusal } from '../../src/kit/errors.ts'
 import { newPgpKey } from '../helpers/pgp-keys.ts'
-import { temporaryDirectory } from '../host/host-fixture.ts'
 import { asking, FIRST, give, NONE, sealWorld } from './seal-world.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 test('each holder gets a share, and the root token, that only its key reads', async (t) => {
   const world = await sealWorld(t)

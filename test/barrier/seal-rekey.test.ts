@@ -3,7 +3,6 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Rekey, type RekeyRequest, type RekeyResult } from '../../src/barrier/seal-rekey.ts'
 import { Refusal } from '../../src/kit/errors.ts'
-import { until } from '../host/host-fixture.ts'
 import { newPgpKey } from '../helpers/pgp-keys.ts'
 import {
   asking,
@@ -16,6 +15,7 @@ import {
   type SealWorld,
   sealWorld,
 } from './seal-world.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const PLAIN = { pgpKeys: [], backup: false, requireVerification: false }
 const TO_TWO: RekeyRequest = { ...PLAIN, shares: 3, threshold: 2 }
@@ -71,7 +71,7 @@ test('new shares open it, those before do not; the root key is another one', asy
   assert.equal(result.keys.length, 3)
   assert.deepEqual([rekey.status.started, rekey.status.required], [false, 2])
   assert.notDeepEqual(Buffer.from(world.store.get('core/root-key')?.value ?? []), before)
-  await until(() => world.store.get('core/root-key-before') === undefined, 20_000)
+  await eventually(() => world.store.get('core/root-key-before') === undefined)
   assert.equal(world.barrier.get('sys/first')?.toString(), 'first entry', 'open all the time')
   const { seal, barrier } = restarted(world)
   await assert.rejects(give(seal, keys.slice(0, 2)), /unseal failed/)

@@ -5,8 +5,8 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { readStaticKey, sealSettings, type SealSettings } from '../../src/barrier/seal-static.ts'
 import { Fault } from '../../src/kit/errors.ts'
-import { temporaryDirectory } from '../host/host-fixture.ts'
 import { asking, askingRecovery, FIRST, foreignShare, give, machineKey, restarted, sealWorld } from './seal-world.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const KEY = Buffer.from('0123456789abcdef0123456789ABCDEF')
 

@@ -7,7 +7,7 @@ import type { InitRequest } from '../../src/barrier/seal-init.ts'
 import type { SealSettings } from '../../src/barrier/seal-static.ts'
 import { Seal, type SealOptions } from '../../src/barrier/seal.ts'
 import { SqliteStore } from '../../src/store/store.ts'
-import { temporaryDirectory } from '../host/host-fixture.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 export const SHAMIR: SealSettings = { type: 'shamir' }
 export const NONE = { shares: 0, threshold: 0, pgpKeys: [] }

@@ -11,8 +11,8 @@ import { Seal } from '../../src/barrier/seal.ts'
 import { decodeShare } from '../../src/barrier/shares.ts'
 import { Refusal } from '../../src/kit/errors.ts'
 import { type Store, StoreError } from '../../src/store/store.ts'
-import { until } from '../host/host-fixture.ts'
 import { asking, askingRecovery, FIRST, foreignShare, give, restarted, sealWorld, SHAMIR } from './seal-world.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const refused = (pattern: RegExp) => (error: unknown) => {
   assert.ok(error instanceof Refusal, String(error))
@@ -166,7 +166,7 @@ test('an attempt ends when it is reset, when the barrier is sealed, and when nob
   }
   const { seal } = restarted(world, undefined, { idleMs: 1 })
   await give(seal, keys.slice(0, 1))
-  await until(() => seal.status.progress === 0, 20_000)
+  await eventually(() => seal.status.progress === 0)
 })
 
 test('shares are read in hex and base64, and what cannot be one is named', () => {
@@ -224,7 +224,7 @@ test('no key and no share is in the database, in any form', async (t) => {
   const result = await rekey.update(Buffer.from(keys[0] ?? []), nonce)
   assert.ok('keys' in result)
   known.push(...result.keys, ...result.keys.map((key) => key.subarray(0, 32)))
-  await until(() => world.store.get('core/root-key-before') === undefined, 20_000)
+  await eventually(() => world.store.get('core/root-key-before') === undefined)
   const rootKey = openRootKey(
     world.store,
     Buffer.from(await combine(result.keys.slice(1).map((key) => new Uint8Array(key)))),
@@ -292,6 +292,6 @@ test('a disk that fails leaves everything as it was', async (t) => {
   assert.notEqual(store.get('core/root-key-before'), undefined)
   await assert.rejects(give(seal, keys), /unseal failed/)
   isFull = false
-  await until(() => store.get('core/root-key-before') === undefined, 20_000)
+  await eventually(() => store.get('core/root-key-before') === undefined)
   assert.equal(await give(restarted(world).seal, result.keys), true)
 })

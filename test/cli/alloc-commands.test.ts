@@ -2,15 +2,8 @@ import assert from 'node:assert/strict'
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import {
-  manifestOf,
-  outpost,
-  processesMentioning,
-  start,
-  OUTPOST,
-  temporaryDirectory,
-  until,
-} from './outpost-process.ts'
+import { manifestOf, outpost, processesMentioning, start, OUTPOST, temporaryDirectory } from './outpost-process.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const FIRST = 'aaaa1111-0d4b-4c0f-9a53-0c4f6d1c2b7a'
 const SECOND = 'aaaa2222-0d4b-4c0f-9a53-0c4f6d1c2b7a'
@@ -97,7 +90,7 @@ test('stop cleans up after a supervisor that was killed', async (t) => {
     'sleep',
     '100',
   ])
-  await until(() => manifestOf(dataDir, FIRST)?.ClientStatus === 'running', 'it runs')
+  await eventually(() => manifestOf(dataDir, FIRST)?.ClientStatus === 'running', 'it runs')
   running.child.kill('SIGKILL')
   await running.finished
   const stopped = await outpost('alloc', 'stop', '-data-dir', dataDir, FIRST)

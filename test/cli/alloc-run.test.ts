@@ -13,8 +13,8 @@ import {
   processesMentioning,
   start,
   temporaryDirectory,
-  until,
 } from './outpost-process.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const ID = '5f9c1f3e-0d4b-4c0f-9a53-0c4f6d1c2b7a'
 const MIB = 1024 * 1024
@@ -24,7 +24,7 @@ function run(dataDir: string, options: readonly string[], command: readonly stri
 }
 
 async function taskRuns(dataDir: string, task: string): Promise<number> {
-  await until(() => manifestOf(dataDir, ID)?.Tasks[task]?.State === 'running', 'the task runs')
+  await eventually(() => manifestOf(dataDir, ID)?.Tasks[task]?.State === 'running', 'the task runs')
   return manifestOf(dataDir, ID)?.Tasks[task]?.Pids[0] ?? 0
 }
 
@@ -160,7 +160,7 @@ test('output is in the file at once, and /dev/stdout can be opened', async (t) =
   const args = ['alloc', 'run', '-data-dir', dataDir, '-id', ID, '--', 'sh', '-c', script]
   const child = start('sh', ['-c', 'sleep 1 | "$0" "$@"', OUTPOST, ...args])
   await taskRuns(dataDir, 'sh')
-  await until(() => logOf(dataDir, ID, 'sh', 'stdout').bytes.toString() === 'one\nhalf', 'the output is there', 500)
+  await eventually(() => logOf(dataDir, ID, 'sh', 'stdout').bytes.toString() === 'one\nhalf', 'the output is there')
   assert.equal((await child.finished).code, 0)
   assert.equal(logOf(dataDir, ID, 'sh', 'stderr').bytes.toString(), 'two\n')
 })
@@ -299,7 +299,7 @@ test('a slow disk or a slow reader never makes us grow: the command waits', asyn
   await delay(300)
   assert.equal(writtenBy(), before, 'the command waits for its pipe')
   running.child.kill('SIGCONT')
-  await until(() => writtenBy() > before + 100 * MIB, 'it goes on')
+  await eventually(() => writtenBy() > before + 100 * MIB, 'it goes on')
   const residentKib = Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${running.pid}/status`, 'utf8'))?.[1])
   assert.ok(residentKib < 150 * 1024, `${residentKib} KiB`)
   running.child.kill('SIGTERM')

@@ -14,8 +14,8 @@ import {
   processesMentioning,
   start,
   temporaryDirectory,
-  until,
 } from './outpost-process.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const ID = '0e9c1f3e-0d4b-4c0f-9a53-0c4f6d1c2b7a'
 
@@ -24,7 +24,7 @@ async function supervised(dataDir: string, script: string, options: readonly str
   const args = ['alloc', 'run', '-data-dir', dataDir, '-id', ID, '-task', 'web', ...options, '--', 'sh', '-c', script]
   const running = start(OUTPOST, args, { env: { ...process.env, ...extra } })
   await printed(dataDir, 'ready\n')
-  await until(() => manifestOf(dataDir, ID)?.ClientStatus === 'running', 'the manifest says running')
+  await eventually(() => manifestOf(dataDir, ID)?.ClientStatus === 'running', 'the manifest says running')
   return { ...running, commandPid: manifestOf(dataDir, ID)?.Tasks['web']?.Pids[0] ?? 0 }
 }
 
@@ -35,7 +35,7 @@ const output = (dataDir: string) => {
     return ''
   }
 }
-const printed = (dataDir: string, text: string) => until(() => output(dataDir).includes(text), `it prints ${text}`)
+const printed = (dataDir: string, text: string) => eventually(() => output(dataDir).includes(text), `it prints ${text}`)
 
 /** PIDs of watchdogs over a process group. */
 function watchdogsOf(groupId: number): number[] {
@@ -73,7 +73,7 @@ test('a stopped command may finish its work, and its exit code is ours', async (
   const running = await supervised(dataDir, script)
   process.kill(running.pid, 'SIGTERM')
   await printed(dataDir, 'stopping\n')
-  await until(() => manifestOf(dataDir, ID)?.DesiredStatus === 'stop', 'the manifest says that it stops')
+  await eventually(() => manifestOf(dataDir, ID)?.DesiredStatus === 'stop', 'the manifest says that it stops')
   assert.equal(manifestOf(dataDir, ID)?.ClientStatus, 'running')
   assert.equal((await running.finished).code, 5)
   assert.match(output(dataDir), /stopping\nbye\n$/)
@@ -97,7 +97,7 @@ test('a second SIGTERM kills at once', async (t) => {
   const dataDir = temporaryDirectory(t)
   const running = await supervised(dataDir, STUBBORN)
   process.kill(running.pid, 'SIGTERM')
-  await until(() => manifestOf(dataDir, ID)?.DesiredStatus === 'stop', 'the first one arrived')
+  await eventually(() => manifestOf(dataDir, ID)?.DesiredStatus === 'stop', 'the first one arrived')
   const beganMs = performance.now()
   process.kill(running.pid, 'SIGINT')
   assert.equal((await running.finished).code, 137)
@@ -203,8 +203,8 @@ test('SIGKILL of the supervisor: the command and what it started end too', async
   await delay(50)
   process.kill(watchdog, 'SIGTERM') // as systemd stops a whole unit at once: it must stay at its post
   process.kill(running.pid, 'SIGKILL')
-  await until(() => processesMentioning(dataDir).length === 0, 'all are gone', 3000)
-  await until(() => watchdogsOf(running.commandPid).length === 0, 'the watchdog too', 3000)
+  await eventually(() => processesMentioning(dataDir).length === 0, 'all are gone')
+  await eventually(() => watchdogsOf(running.commandPid).length === 0, 'the watchdog too')
   assert.equal(manifestOf(dataDir, ID)?.ClientStatus, 'running', 'nobody was left to write it')
   assert.match((await outpost('alloc', 'list', '-data-dir', dataDir)).stdout, / lost +\d+s ago\n/)
   const again = await outpost('alloc', 'run', '-data-dir', dataDir, '-id', ID, '-task', 'web', '--', 'true')
@@ -216,7 +216,7 @@ test('SIGKILL of the supervisor: what ignores SIGTERM is killed five seconds lat
   const dataDir = temporaryDirectory(t)
   const running = await supervised(dataDir, 'trap "" TERM PIPE; echo ready; while :; do sleep 0.1; done')
   process.kill(running.pid, 'SIGKILL')
-  await until(() => processesMentioning(dataDir).length === 0, 'all are gone', 8000)
+  await eventually(() => processesMentioning(dataDir).length === 0, 'all are gone')
 })
 
 test('-detach returns once the command runs, and the supervisor goes on', async (t) => {

@@ -6,7 +6,8 @@ import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process
 import { Random } from '../helpers/frames.ts'
 import { writeManifest } from '../host/host-fixture.ts'
 import { ALLOC_ID, fakeAgent } from './fake-agent.ts'
-import { OUTPOST, start, until } from './outpost-process.ts'
+import { OUTPOST, start } from './outpost-process.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 function ask(url: string, args: readonly string[], env: NodeJS.ProcessEnv = {}) {
   return start(OUTPOST, args, { env: { ...process.env, OUTPOST_ADDR: url, ...env } })
@@ -84,9 +85,9 @@ test('tail prints the last lines and follows', async (t) => {
   const following = tail('-f', '-n', '1')
   let seen = ''
   following.child.stdout?.on('data', (text: string) => (seen += text))
-  await until(() => seen === 'line 29\n', 'the last line', 20_000)
+  await eventually(() => seen === 'line 29\n', 'the last line')
   appendFileSync(file, 'more\n')
-  await until(() => seen === 'line 29\nmore\n', 'the line that came', 20_000)
+  await eventually(() => seen === 'line 29\nmore\n', 'the line that came')
   following.child.kill('SIGINT')
   assert.equal((await following.finished).code, 0)
 })

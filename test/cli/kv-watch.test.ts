@@ -7,7 +7,8 @@ import type { CoreWorld } from '../helpers/core-world.ts'
 import { cuttingProxy } from '../helpers/cutting-proxy.ts'
 import { kvCommands } from '../helpers/kv-commands.ts'
 import { expectStatus, tokenWith, writeSecret } from '../helpers/kv-world.ts'
-import { OUTPOST, type Running, until } from './outpost-process.ts'
+import { OUTPOST, type Running } from './outpost-process.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 /** What a process has printed so far. */
 function heard({ child }: Running): { out: () => string; err: () => string } {
@@ -28,10 +29,10 @@ test('each change is a line as it happens, until Ctrl-C', async (t) => {
   const watching = begin(`watch -cursor=${cursor} secret/app`)
   const { out } = heard(watching)
   await writeSecret(world, 'app/db', { x: 1 })
-  await until(() => out() === 'write    1    secret/app/db\n', 'the first line')
+  await eventually(() => out() === 'write    1    secret/app/db\n', 'the first line')
   await writeSecret(world, 'other', {})
   await expectStatus(world, 204, 'DELETE', 'secret/metadata/app/db')
-  await until(() => out().endsWith('remove   -    secret/app/db\n'), 'the last line')
+  await eventually(() => out().endsWith('remove   -    secret/app/db\n'), 'the last line')
   assert.ok(!out().includes('other'))
   watching.child.kill('SIGINT')
   const { code, stderr } = await watching.finished
@@ -84,7 +85,7 @@ test('it ends when its reader leaves, when its token does, and when the store is
   const watching = begin(`watch -cursor=${cursor} secret`, { token })
   const { out } = heard(watching)
   await writeSecret(world, 'a', {})
-  await until(() => out() !== '', 'it watches')
+  await eventually(() => out() !== '', 'it watches')
   await expectStatus(world, 204, 'POST', 'auth/token/revoke', { token })
   await writeSecret(world, 'b', {})
   await writeSecret(world, 'c', {})
@@ -92,7 +93,7 @@ test('it ends when its reader leaves, when its token does, and when the store is
   assert.deepEqual([revoked.code, /HTTP 403/.test(revoked.stderr)], [1, true])
   const other = begin(`watch -cursor=${cursor} secret`)
   const heardToo = heard(other)
-  await until(() => heardToo.out() !== '', 'it watches')
+  await eventually(() => heardToo.out() !== '', 'it watches')
   await expectStatus(world, 204, 'DELETE', 'sys/mounts/secret')
   assert.equal((await other.finished).code, 1)
 })
@@ -104,7 +105,7 @@ test('connections that break again and again lose nothing and repeat nothing', a
   const watching = begin(`watch -format=json -cursor=${cursor} secret`, { at: proxy.url })
   const { err, out } = heard(watching)
   await writeSecret(world, 'k0', {})
-  await until(() => out().includes('k0'), 'it watches')
+  await eventually(() => out().includes('k0'), 'it watches')
   for (let at = 1; at <= 300; at++) {
     await writeSecret(world, `k${at}`, {})
     if (at % 20 === 0) {
@@ -116,16 +117,16 @@ test('connections that break again and again lose nothing and repeat nothing', a
   }
   proxy.isDown = true
   proxy.cut()
-  await until(() => err().trim().endsWith('resuming'), 'it says that the connection is lost')
+  await eventually(() => err().trim().endsWith('resuming'), 'it says that the connection is lost')
   await writeSecret(world, 'last', {})
   proxy.isDown = false
-  await until(() => out().includes('"last"'), 'the last line')
+  await eventually(() => out().includes('"last"'), 'the last line')
   const paths = out()
     .split('\n')
     .filter(Boolean)
     .map((line) => (JSON.parse(line) as { path: string }).path)
   assert.deepEqual(paths, [...Array.from({ length: 301 }, (_, at) => `k${at}`), 'last'])
-  await until(() => err().endsWith('outpost: resumed\n'), 'it says that it goes on')
+  await eventually(() => err().endsWith('outpost: resumed\n'), 'it says that it goes on')
   watching.child.kill('SIGINT')
   assert.equal((await watching.finished).code, 0)
 })
@@ -136,12 +137,12 @@ test('it goes on where the secrets were sealed for a while', async (t) => {
   const watching = begin(`watch -cursor=${cursor} secret`)
   const { err, out } = heard(watching)
   await writeSecret(world, 'a', {})
-  await until(() => out() !== '', 'it watches')
+  await eventually(() => out() !== '', 'it watches')
   await world.core.seal()
-  await until(() => err().includes('are sealed'), 'it is told')
+  await eventually(() => err().includes('are sealed'), 'it is told')
   world.unseal()
   await writeSecret(world, 'b', {})
-  await until(() => out().endsWith('secret/b\n'), 'it goes on')
+  await eventually(() => out().endsWith('secret/b\n'), 'it goes on')
   watching.child.kill('SIGINT')
   assert.equal((await watching.finished).code, 0)
 })

@@ -2,7 +2,8 @@ import assert from 'node:assert/strict'
 import { chmodSync, cpSync, existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { test } from 'node:test'
-import { OUTPOST, ROOT, start, temporaryDirectory, until } from './outpost-process.ts'
+import { OUTPOST, ROOT, start, temporaryDirectory } from './outpost-process.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const PINNED = /^outpost v\S+ \(node v24\./
 
@@ -139,7 +140,7 @@ test('is replaced by Node, so that signals reach it', async (t) => {
   const running = start(launcher, [])
   let ready = false
   running.child.stdout?.once('data', () => (ready = true))
-  await until(() => ready, 'the program runs')
+  await eventually(() => ready, 'the program runs')
   assert.match(readFileSync(`/proc/${running.pid}/cmdline`, 'latin1'), /bin\/node\0.*main\.ts/)
   running.child.kill('SIGTERM')
   assert.equal((await running.finished).code, 42)

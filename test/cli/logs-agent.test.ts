@@ -8,7 +8,8 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { startAgent, workDirectory } from '../helpers/agent-process.ts'
 import { writeManifest } from '../host/host-fixture.ts'
 import { ALLOC_ID } from './fake-agent.ts'
-import { OUTPOST, start, until } from './outpost-process.ts'
+import { OUTPOST, start } from './outpost-process.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 async function freePort(): Promise<number> {
   const server = createServer()
@@ -46,7 +47,7 @@ test('an agent that is killed again and again while its log is written and rotat
   let seen = ''
   following.child.stdout?.on('data', (text: string) => (seen += text))
   write(1)
-  await until(() => seen !== '', 'the first line', 20_000)
+  await eventually(() => seen !== '', 'the first line')
   for (let round = 0; round < 3; round++) {
     for (let burst = 0; burst < 20; burst++) {
       write(50)
@@ -59,7 +60,7 @@ test('an agent that is killed again and again while its log is written and rotat
     agent = await startAgent(t, ['-config', config])
   }
   write(1)
-  await until(() => seen.endsWith(`line ${written - 1}\n`), 'the last line', 20_000)
+  await eventually(() => seen.endsWith(`line ${written - 1}\n`), 'the last line')
   unlinkSync(file(0))
   following.child.kill('SIGINT')
   const { code, stderr } = await following.finished

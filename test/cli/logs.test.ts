@@ -2,7 +2,8 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setTimeout as delay } from 'node:timers/promises'
 import { ALLOC_ID, beat, fakeAgent, frame } from './fake-agent.ts'
-import { OUTPOST, start, until } from './outpost-process.ts'
+import { OUTPOST, start } from './outpost-process.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const OUT = 'alloc/logs/web.stdout.0'
 const ERR = 'alloc/logs/web.stderr.0'
@@ -114,7 +115,7 @@ test('an agent that is away for a while is waited for', async (t) => {
   const running = logs(agent.url, '-f', ALLOC_ID, 'web')
   let stdout = ''
   running.child.stdout?.on('data', (text: string) => (stdout += text))
-  await until(() => stdout === 'first\n', 'the first line', 20_000)
+  await eventually(() => stdout === 'first\n', 'the first line')
   await agent.stop()
   await delay(700)
   await agent.again()

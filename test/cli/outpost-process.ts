@@ -5,7 +5,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import type { TestContext } from 'node:test'
-import { setTimeout as delay } from 'node:timers/promises'
+import { eventually } from '../helpers/eventually.ts'
 
 export const ROOT = resolve(import.meta.dirname, '../..')
 export const OUTPOST = join(ROOT, 'bin/outpost')
@@ -27,7 +27,9 @@ export interface Running {
 export function temporaryDirectory(t: TestContext): string {
   const directory = mkdtempSync(join(tmpdir(), 'outpost-cli-'))
   t.after(async () => {
-    await until(() => processesMentioning(directory).length === 0, 'no process is left', 3000).catch(() => undefined)
+    await eventually(() => processesMentioning(directory).length === 0, 'no process is left', 3000).catch(
+      () => undefined,
+    )
     const left = processesMentioning(directory)
     for (const { pid } of left) process.kill(pid, 'SIGKILL')
     rmSync(directory, { recursive: true, force: true })
@@ -67,15 +69,6 @@ export function start(
 
 export function outpost(...args: readonly string[]): Promise<Finished> {
   return start(OUTPOST, args).finished
-}
-
-/** Polls until `condition` holds; fails the test when it does not in time. */
-export async function until(condition: () => boolean, what: string, limitMs = 60_000): Promise<void> {
-  const deadlineMs = performance.now() + limitMs
-  while (!condition()) {
-    if (performance.now() > deadlineMs) assert.fail(`not within ${limitMs} ms: ${what}`)
-    await delay(5)
-  }
 }
 
 export interface ManifestView {

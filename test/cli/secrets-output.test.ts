@@ -7,8 +7,9 @@ import { parseExact } from '../../src/cli/secrets/exact-json.ts'
 import { ttlText } from '../../src/cli/secrets/secret-output.ts'
 import { yamlOf } from '../../src/cli/secrets/yaml.ts'
 import { fakeAgent } from './fake-agent.ts'
-import { OUTPOST, processesMentioning, start, temporaryDirectory, until } from './outpost-process.ts'
+import { OUTPOST, processesMentioning, start, temporaryDirectory } from './outpost-process.ts'
 import { recordingCore, runAt } from './recording-core.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const BODY =
   '{"request_id":"id","lease_id":"","renewable":false,"lease_duration":0,"data":{"zeta":"z","big":12345678901234567890,' +
@@ -230,7 +231,7 @@ test('a secret that was an argument is in the list of processes for a moment onl
     const secret = `hunter${at}${'x'.repeat(20)}`
     const argument = /write|put/.test(line) ? `k=${secret}` : secret
     const running = start(OUTPOST, [...line.split(' '), argument], { env })
-    await until(() => agent.asked.length > at, 'it has asked')
+    await eventually(() => agent.asked.length > at, 'it has asked')
     assert.deepEqual(processesMentioning(secret), [], line)
     running.child.kill()
     await running.finished

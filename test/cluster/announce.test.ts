@@ -8,7 +8,8 @@ import { MemoryBus } from '../../src/cluster/link.ts'
 import { RosterListener } from '../../src/cluster/listen.ts'
 import { NO_STORE, Roster } from '../../src/cluster/roster.ts'
 import { Subjects } from '../../src/cluster/subjects.ts'
-import { keepingLogger, until } from '../host/host-fixture.ts'
+import { keepingLogger } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const NODE = '6f1c0b9e-2f0a-4a51-9d0c-0a1b2c3d4e5f'
 function newKey() {
@@ -49,16 +50,16 @@ test('of two processes with one key the later run counts, and the earlier one co
   const { speak, nameNow } = worldFor(t)
   const key = newKey()
   const first = speak(key, 100, 'first')
-  await until(() => nameNow() === 'first')
+  await eventually(() => nameNow() === 'first')
   const second = speak(key, 200, 'second')
-  await until(() => nameNow() === 'second')
+  await eventually(() => nameNow() === 'second')
   first.announcer.changed()
-  await until(() => first.announcer.isSuperseded)
+  await eventually(() => first.announcer.isSuperseded)
   assert.equal(second.announcer.isSuperseded, false)
   assert.equal(nameNow(), 'second')
   assert.equal(first.errors().length, 1)
   second.announcer.stop()
-  await until(() => {
+  await eventually(() => {
     first.announcer.changed()
     return nameNow() === 'first' && !first.announcer.isSuperseded
   })
@@ -67,9 +68,9 @@ test('of two processes with one key the later run counts, and the earlier one co
 test('of two processes with two keys the one that was seen first counts, however late it began', async (t) => {
   const { speak, nameNow } = worldFor(t)
   const first = speak(newKey(), 100, 'first')
-  await until(() => nameNow() === 'first')
+  await eventually(() => nameNow() === 'first')
   const second = speak(newKey(), 200, 'second')
-  await until(() => second.announcer.isSuperseded)
+  await eventually(() => second.announcer.isSuperseded)
   assert.equal(first.announcer.isSuperseded, false)
   assert.equal(nameNow(), 'first')
   assert.match(String(second.errors()[0]?.fields['reason']), /seen first/)

@@ -9,8 +9,9 @@ import { type Party, Subjects } from '../../src/cluster/subjects.ts'
 import { encode, encodeCall, WIRE_VERSION } from '../../src/cluster/wire.ts'
 import type { Call, Operation } from '../../src/kit/operation.ts'
 import { schema } from '../../src/kit/schema.ts'
-import { keepingLogger, root, until } from '../host/host-fixture.ts'
+import { keepingLogger, root } from '../host/host-fixture.ts'
 import { sealingFor } from '../helpers/sealed-world.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const OWN = '6f1c0b9e-2f0a-4a51-9d0c-000000000001'
 const OTHER = '6f1c0b9e-2f0a-4a51-9d0c-000000000002'
@@ -96,7 +97,7 @@ function callBytes(call: string): Uint8Array {
 test('an answer that comes from another node than the one asked is none', async (t) => {
   const { ask, calls, letGo, other, nameOfCall } = world(t, { nodeId: OWN }, { serverId: 's1' })
   const answer = ask()
-  await until(() => calls.length === 1)
+  await eventually(() => calls.length === 1)
   const name = nameOfCall()
   other.publish(subjects.reply({ serverId: 's1' }, OTHER, name), encode({ kind: 'value', json: '"forged"' }))
   await settle()
@@ -107,7 +108,7 @@ test('an answer that comes from another node than the one asked is none', async 
 test('a call that a server serves is steered by its caller only', async (t) => {
   const { ask, calls, letGo, other, nameOfCall } = world(t, { serverId: 's1' }, { nodeId: OWN })
   const answer = ask()
-  await until(() => calls.length === 1)
+  await eventually(() => calls.length === 1)
   const name = nameOfCall()
   other.publish(subjects.serverFlow('s1', OTHER, name), encode({ kind: 'cancel' }))
   await settle()
@@ -140,7 +141,7 @@ test('answers go to the caller that the subject of the call names, and to nobody
   )
   const reply = subjects.reply({ nodeId: OWN }, 'any', 'c1')
   other.publish(subject, await sealedCall('c1', { subject, reply }), reply)
-  await until(() => server.calls === 1)
+  await eventually(() => server.calls === 1)
 })
 
 test('a node answers servers only, under the name of the call', async (t) => {
@@ -156,7 +157,7 @@ test('a node answers servers only, under the name of the call', async (t) => {
   assert.equal(calls.length, 0)
   assert.ok(heard.every(({ subject }) => subject === subjects.call(OWN) || subject.includes('.servers.')))
   other.publish(subjects.call(OWN), callBytes('c1'), subjects.reply({ serverId: 's1' }, OWN, 'c1'))
-  await until(() => server.calls === 1)
+  await eventually(() => server.calls === 1)
 })
 
 test('where no server is, that is what an agent is told', async (t) => {

@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { allocationOf, each, type FleetServer, idOf, nodeOf, startFleetServer } from '../helpers/fleet-server.ts'
-import { identity, until } from '../host/host-fixture.ts'
+import { identity } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const NODE = idOf('aa000000')
 const OTHER = idOf('bb000000')
@@ -153,7 +154,7 @@ test('collection is ordered on every node that is there', async (t) => {
   server.leave(OTHER)
   const { status, text } = await server.get('system/gc', { method: 'PUT', body: '{}\n' })
   assert.deepEqual([status, text], [200, ''])
-  await until(() => server.logger.lines.some(({ message }) => message === 'every node was asked to collect'))
+  await eventually(() => server.logger.lines.some(({ message }) => message === 'every node was asked to collect'))
   assert.deepEqual(server.collected, [NODE])
   for (const method of ['GET', 'POST']) assert.equal((await server.get('system/gc', { method })).status, 405)
 })
@@ -187,31 +188,31 @@ test('events tell what changes, by topic and key, from an index on', async (t) =
   const server = await startFleetServer(t)
   const all = await listen(t, server, 'namespace=*')
   assert.equal(all.answer.headers.get('content-type'), 'application/json')
-  await until(() => all.lines.length > 0)
+  await eventually(() => all.lines.length > 0)
   assert.deepEqual(all.lines[0], {})
   const nodes = await listen(t, server, 'topic=Node')
   const one = await listen(t, server, `topic=Allocation:${TWO}`)
-  await until(() => nodes.lines.length > 0 && one.lines.length > 0)
+  await eventually(() => nodes.lines.length > 0 && one.lines.length > 0)
   fill(server)
   server.say(nodeOf(NODE, { name: 'n1' }), [])
   const added = [ONE, TWO].map((id) => `Allocation AllocationUpdated ${id}`)
   const secret = `Allocation AllocationUpdated ${THREE}`
   const removed = [ONE, TWO].map((id) => `Allocation AllocationRemoved ${id}`)
   const [first, second] = [NODE, OTHER].map((id) => `Node NodeRegistration ${id}`)
-  await until(() => all.keys().length === 7)
+  await eventually(() => all.keys().length === 7)
   assert.deepEqual(all.keys(), [first, ...added, second, secret, ...removed])
-  await until(() => nodes.keys().length === 2)
+  await eventually(() => nodes.keys().length === 2)
   assert.deepEqual(nodes.keys(), [first, second])
-  await until(() => one.keys().length === 2)
+  await eventually(() => one.keys().length === 2)
   assert.deepEqual(one.keys(), [added[1], removed[1]])
   const payload = all.lines[1]?.Events?.[0]?.Payload['Node'] as Record<string, unknown>
   assert.equal(payload['ID'], NODE)
   const index = all.lines[2]?.Index ?? 0
   const again = await listen(t, server, `index=${index}`)
-  await until(() => again.keys().length === 5)
+  await eventually(() => again.keys().length === 5)
   assert.deepEqual(again.keys(), [...added, second, ...removed])
   for (const stream of [all, nodes, one, again]) stream.close()
-  await until(() => server.room.fleet.waiting === 0)
+  await eventually(() => server.room.fleet.waiting === 0)
   assert.equal((await server.get('event/stream?topic=Planet')).status, 400)
   assert.equal((await server.get('event/stream?index=x')).status, 400)
 })

@@ -9,8 +9,8 @@ import { Refusal } from '../../src/kit/errors.ts'
 import { isStreamHead } from '../../src/kit/operation.ts'
 import { collect, FRAME_CHUNKS, type World, worldOver } from '../helpers/call-world.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
-import { eventually } from '../helpers/edge.ts'
-import { keepingLogger, root, until } from '../host/host-fixture.ts'
+import { keepingLogger, root } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 function suite(name: string, world: (t: TestContext) => Promise<World>): void {
   test(`${name}: values, refusals and faults come as they are`, async (t) => {
@@ -32,7 +32,7 @@ function suite(name: string, world: (t: TestContext) => Promise<World>): void {
       code: 'not_found',
       message: 'No path to node',
     })
-    await until(() => server.calls === 0 && forwarder.calls === 0)
+    await eventually(() => server.calls === 0 && forwarder.calls === 0)
   })
 
   test(`${name}: a stream comes whole, with its head`, async (t) => {
@@ -49,7 +49,7 @@ function suite(name: string, world: (t: TestContext) => Promise<World>): void {
       collect(forwarder.stream(call('test.stream', { bytes: '10', say: 'break' }))),
       /internal error/,
     )
-    await until(() => server.calls === 0 && forwarder.calls === 0)
+    await eventually(() => server.calls === 0 && forwarder.calls === 0)
   })
 
   test(`${name}: a reader that takes nothing holds the node back; one that leaves ends it`, async (t) => {
@@ -59,17 +59,17 @@ function suite(name: string, world: (t: TestContext) => Promise<World>): void {
     await iterator.next()
     // Meanwhile another one reads ten times as much as may be under way.
     await collect(forwarder.stream(call('test.stream', { bytes: '40000000' })))
-    await until(() => seen.length === 3)
+    await eventually(() => seen.length === 3)
     assert.deepEqual(seen.splice(1), ['begun', 'over'])
     assert.deepEqual(seen, ['begun'])
     await iterator.return(undefined)
-    await until(() => seen.length === 2 && server.calls === 0)
+    await eventually(() => seen.length === 2 && server.calls === 0)
     const abort = new AbortController()
     const waiting = collect(forwarder.stream(call('test.stream', { say: 'stay' }, abort.signal)))
-    await until(() => seen.length === 3)
+    await eventually(() => seen.length === 3)
     abort.abort()
     await assert.rejects(waiting)
-    await until(() => seen.length === 4 && server.calls === 0)
+    await eventually(() => seen.length === 4 && server.calls === 0)
   })
 }
 
@@ -123,7 +123,7 @@ function largeSuite(name: string, world: (t: TestContext) => Promise<World>): vo
     assert.equal(bytes.length, 20_000_001)
     assert.ok(before < 49 * 256 * 1024, `${before} bytes are under way`)
     for (const iterator of stalled) await iterator.return?.(undefined)
-    await until(() => server.calls === 0 && forwarder.calls === 0)
+    await eventually(() => server.calls === 0 && forwarder.calls === 0)
   })
 }
 
@@ -229,13 +229,13 @@ test('a NATS server that is killed breaks streams, and calls work again when it 
   const nats = await startNatsServer(t)
   const world = await worldOver(t, () => openNatsLink({ servers: [nats.url], name: 'test', logger: keepingLogger() }))
   const waiting = collect(world.forwarder.stream(world.call('test.stream', { say: 'stay' })))
-  await until(() => world.seen.length === 1)
+  await eventually(() => world.seen.length === 1)
   await nats.kill()
   await assert.rejects(waiting, { code: 'no_answer' })
   await assert.rejects(world.forwarder.value(world.call('test.value')), { code: 'unavailable' })
-  await until(() => world.seen.length === 2)
+  await eventually(() => world.seen.length === 2)
   await nats.restart()
-  await until(() => world.links.every(({ isConnected }) => isConnected))
+  await eventually(() => world.links.every(({ isConnected }) => isConnected))
   // The node subscribes a moment after the caller is connected, or before.
   const again = () => world.forwarder.value(world.call('test.value', { say: 'again' })).catch(() => undefined)
   assert.equal(await eventually(again, 'calls work again'), '{"said":"again"}')

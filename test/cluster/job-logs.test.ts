@@ -8,7 +8,8 @@ import { Refusal } from '../../src/kit/errors.ts'
 import type { AnyOperation, Call, Chunk, Operation } from '../../src/kit/operation.ts'
 import type { RawInput } from '../../src/kit/schema.ts'
 import { allocationOf, type FleetServer, idOf, nodeOf, startFleetServer } from '../helpers/fleet-server.ts'
-import { identity, until } from '../host/host-fixture.ts'
+import { identity } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const NODE = idOf('aa000000')
 const [ONE, TWO, THREE] = [idOf('01000000'), idOf('02000000'), idOf('03000000')]
@@ -176,20 +177,20 @@ test('followed, allocations that come join from their beginning, and one that is
   const server = await startFleetServer(t, logs)
   fill(server, [ONE])
   const follower = await follow(t, server, 'follow&tail_lines=5')
-  await until(() => follower.said().length === 1)
-  await until(() => follower.heard.text.includes('{}')) // it is alive
+  await eventually(() => follower.said().length === 1)
+  await eventually(() => follower.heard.text.includes('{}')) // it is alive
   fill(server, [ONE, TWO])
-  await until(() => follower.said().length === 2)
+  await eventually(() => follower.said().length === 2)
   isReady = true
-  await until(() => follower.said().length === 3)
+  await eventually(() => follower.said().length === 3)
   assert.deepEqual(follower.said(), ['01 log of 01', '02 log failed: 404 not started yet', '02 log of 02'])
   const names = asked.map(({ raw }) => raw.query.map(([name]) => name))
   assert.ok(names[0]?.includes('tail_lines'))
   assert.ok(!names[1]?.includes('tail_lines'))
   assert.equal(follower.heard.ended, false)
   follower.close()
-  await until(() => asked.every(({ id, signal }) => signal.aborted || (id === TWO && !isReady)))
-  await until(() => server.room.fleet.waiting === 0)
+  await eventually(() => asked.every(({ id, signal }) => signal.aborted || (id === TWO && !isReady)))
+  await eventually(() => server.room.fleet.waiting === 0)
 })
 
 test('a job whose last allocation has ended ends the stream, where that was asked for', async (t) => {
@@ -201,7 +202,7 @@ test('a job whose last allocation has ended ends the stream, where that was aske
   const server = await startFleetServer(t, logs)
   fill(server, [ONE, TWO])
   const follower = await follow(t, server, 'follow=true&end_when_done=true')
-  await until(() => follower.heard.ended)
+  await eventually(() => follower.heard.ended)
   assert.deepEqual(follower.said().sort(), ['01 done', '01 log ended', '02 done', '02 log ended'])
 })
 
@@ -229,9 +230,9 @@ test('a reader that does not read holds back a hundred nodes, and its leaving en
   const socket = connect(server.port, '127.0.0.1')
   socket.pause()
   socket.write('GET /v1/job/web/logs?follow=true HTTP/1.1\r\nHost: x\r\n\r\n')
-  await until(() => running === 100)
+  await eventually(() => running === 100)
   let last = -1
-  await until(() => {
+  await eventually(() => {
     const isStill = made === last
     last = made
     return isStill
@@ -239,6 +240,6 @@ test('a reader that does not read holds back a hundred nodes, and its leaving en
   // What waits here, one piece of each, and what the kernel took.
   assert.ok(made < 64 << 20, `${made} bytes were made for a reader that reads nothing`)
   socket.destroy()
-  await until(() => running === 0)
+  await eventually(() => running === 0)
   assert.equal(asked.length, 100)
 })

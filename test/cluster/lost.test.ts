@@ -6,7 +6,7 @@ import { type Link, MemoryBus } from '../../src/cluster/link.ts'
 import { FIRST_BYTES } from '../../src/cluster/window.ts'
 import { decodeAnswer, decodeData } from '../../src/cluster/wire.ts'
 import { collect, type World, worldOver } from '../helpers/call-world.ts'
-import { until } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 interface LossyWorld extends World {
   /** Which of the node's messages do not arrive. */
@@ -42,20 +42,20 @@ test('data is lost until the node may send no more: the stream breaks', async (t
   const world = await lossyWorld(t, DATA)
   const { forwarder, call, sent, server } = world
   const waiting = collect(forwarder.stream(call('test.stream', { bytes: '100000000' })))
-  await until(() => sent() >= FIRST_BYTES)
+  await eventually(() => sent() >= FIRST_BYTES)
   world.lost = NOTHING
   await assert.rejects(waiting, LOST)
-  await until(() => server.calls === 0 && forwarder.calls === 0)
+  await eventually(() => server.calls === 0 && forwarder.calls === 0)
 })
 
 test('the head of a stream with nothing more to say is lost: it is refused', async (t) => {
   const { forwarder, call, server } = await lossyWorld(t, HEAD)
   await assert.rejects(collect(forwarder.stream(call('test.stream', { say: 'stay' }))), LOST)
-  await until(() => server.calls === 0 && forwarder.calls === 0)
+  await eventually(() => server.calls === 0 && forwarder.calls === 0)
 })
 
 test('the head of a stream is lost and its data comes: it is refused', async (t) => {
   const { forwarder, call, server } = await lossyWorld(t, HEAD)
   await assert.rejects(collect(forwarder.stream(call('test.stream', { bytes: '10', say: 'stay' }))), LOST)
-  await until(() => server.calls === 0 && forwarder.calls === 0)
+  await eventually(() => server.calls === 0 && forwarder.calls === 0)
 })

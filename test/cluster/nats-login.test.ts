@@ -7,10 +7,12 @@ import { test, type TestContext } from 'node:test'
 import { createUser } from '@nats-io/nkeys'
 import { openNatsLink } from '../../src/cluster/nats-link.ts'
 import type { LoginOptions } from '../../src/cluster/nats-login.ts'
-import { keepingLogger, temporaryDirectory, until } from '../host/host-fixture.ts'
+import { keepingLogger } from '../host/host-fixture.ts'
 import { makeCertificates } from '../helpers/certificates.ts'
 import { natsCredentials } from '../helpers/nats-credentials.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const text = new TextEncoder()
 
@@ -35,7 +37,7 @@ async function world(t: TestContext, servers: readonly string[], login: Omit<Log
   const heard: string[] = []
   link.subscribe('outpost.test', ({ payload }) => void heard.push(Buffer.from(payload).toString()))
   const roundTrip = async (word: string) => {
-    await until(() => {
+    await eventually(() => {
       link.publish('outpost.test', text.encode(word))
       return heard.includes(word)
     })
@@ -55,14 +57,14 @@ async function tryWay(t: TestContext, directory: string, way: Way): Promise<void
   write(0)
   const nats = await startNatsServer(t, way.config)
   const { logger, loud, attempts, changes, roundTrip } = await world(t, [nats.url], way.login)
-  await until(() => attempts() >= 3)
+  await eventually(() => attempts() >= 3)
   const [first] = logger.lines
   assert.match(String(first?.fields['reason']), way.reason)
   assert.deepEqual(loud(), ['no connection to NATS, trying on'], 'said once')
   write(1)
   await roundTrip('one')
   await nats.kill()
-  await until(() => attempts() >= 5)
+  await eventually(() => attempts() >= 5)
   await nats.restart()
   await roundTrip('two')
   assert.deepEqual(loud(), [
@@ -148,7 +150,7 @@ for (const [name, content, login, reason] of unusable) {
     if (content !== undefined) writeFileSync(file, content)
     const nats = await startNatsServer(t)
     const { logger, loud, attempts } = await world(t, [nats.url], login(file))
-    await until(() => attempts() >= 3)
+    await eventually(() => attempts() >= 3)
     assert.equal(loud().length, 1)
     assert.match(String(logger.lines[0]?.fields['reason']), reason)
   })
@@ -175,15 +177,15 @@ test('TLS: both sides show a certificate, and each looks at the other’s', asyn
   const login = { caFile: path('ca.pem'), certFile: path('agent.pem'), keyFile: path('agent.key') }
   const agent = await world(t, [nats.url], login)
   const distrustful = await world(t, [nats.url], { ...login, caFile: path('stranger.pem') })
-  await until(() => agent.attempts() >= 2 && distrustful.attempts() >= 2)
+  await eventually(() => agent.attempts() >= 2 && distrustful.attempts() >= 2)
   assert.match(String(distrustful.logger.lines[0]?.fields['reason']), /certificate/)
   const elsewhere = await world(t, [nats.url.replace('127.0.0.1', 'localhost')], login)
-  await until(() => elsewhere.attempts() >= 2)
+  await eventually(() => elsewhere.attempts() >= 2)
   assert.match(String(elsewhere.logger.lines[0]?.fields['reason']), /altnames/)
   put('client')
   await agent.roundTrip('one')
   await nats.kill()
-  await until(() => !agent.link.isConnected)
+  await eventually(() => !agent.link.isConnected)
   await nats.restart()
   await agent.roundTrip('two')
   assert.ok(!distrustful.link.isConnected && !elsewhere.link.isConnected)
@@ -193,7 +195,7 @@ test('nobody listens there', async (t) => {
   const nats = await startNatsServer(t)
   await nats.kill()
   const { attempts, loud, logger } = await world(t, [nats.url], {})
-  await until(() => attempts() >= 2)
+  await eventually(() => attempts() >= 2)
   assert.deepEqual(loud(), ['no connection to NATS, trying on'])
   assert.match(String(logger.lines[0]?.fields['reason']), /connection refused/)
 })
@@ -209,7 +211,7 @@ for (const scheme of ['nats', 'tls']) {
       ...(scheme === 'tls' ? {} : { caFile: join(directory, 'ca.pem') }),
     }
     const { attempts, logger, link } = await world(t, [nats.url.replace('nats', scheme)], login)
-    await until(() => attempts() >= 2)
+    await eventually(() => attempts() >= 2)
     assert.match(String(logger.lines[0]?.fields['reason']), /tls/)
     assert.equal(link.isConnected, false)
   })

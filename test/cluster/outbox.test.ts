@@ -4,7 +4,7 @@ import { once } from 'node:events'
 import { connect, createServer, Socket } from 'node:net'
 import { test, type TestContext } from 'node:test'
 import { SocketOutbox } from '../../src/cluster/outbox.ts'
-import { until } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const NOTHING = new Uint8Array(0)
 
@@ -39,7 +39,7 @@ test('what is published in one turn is written behind it, in order, whatever bec
   const expected = 'PUB a.b 5\r\nfirst\r\nPUB c.d r.1 6\r\nsecond\r\nPUB e 0\r\n\r\n'
   await turn()
   assert.equal(socket.bytesWritten, expected.length)
-  await until(() => got().length === expected.length)
+  await eventually(() => got().length === expected.length)
   assert.equal(got().toString(), expected)
 })
 
@@ -59,7 +59,7 @@ test('any amount in messages of any size comes as it was published, also when th
     if (message === 400) other.resume()
   }
   const whole = Buffer.concat(expected)
-  await until(() => got().length === whole.length)
+  await eventually(() => got().length === whole.length)
   assert.ok(got().equals(whole))
 })
 
@@ -73,7 +73,7 @@ test('what is held waits for the end of the turn, however much it is', async (t)
   outbox.hold()
   for (const subject of ['a', 'b', 'c']) outbox.publish(subject, large, '', NOTHING)
   assert.equal(socket.bytesWritten, before)
-  await until(() => got().length > 1_200_000)
+  await eventually(() => got().length > 1_200_000)
   assert.ok(got().includes('PUB c 300000\r\n'))
 })
 

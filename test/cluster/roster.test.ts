@@ -15,7 +15,8 @@ import { Claims, CLAIMS_MAX, CLAIMS_PER_NODE_MAX } from '../../src/cluster/claim
 import { NO_STORE, Roster, type RosterChange, type RosterStore } from '../../src/cluster/roster.ts'
 import { RosterDatabase } from '../../src/store/roster-store.ts'
 import { rosterStoreIn } from '../../src/daemon-cluster.ts'
-import { keepingLogger, temporaryDirectory } from '../host/host-fixture.ts'
+import { keepingLogger } from '../host/host-fixture.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const NODE = '6f1c0b9e-2f0a-4a51-9d0c-000000000001'
 const OTHER = '6f1c0b9e-2f0a-4a51-9d0c-000000000002'

@@ -10,8 +10,10 @@ import { signAnnouncement } from '../../src/cluster/server-announcement.ts'
 import { serverKeyOf } from '../../src/cluster/server-key.ts'
 import { ServerKeys, type TrustedKeys } from '../../src/cluster/server-trust.ts'
 import { Subjects } from '../../src/cluster/subjects.ts'
-import { keepingLogger, temporaryDirectory, until } from '../host/host-fixture.ts'
+import { keepingLogger } from '../host/host-fixture.ts'
 import { natsCredentials } from '../helpers/nats-credentials.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const subjects = new Subjects('global')
 const CURVE_KEY = new Uint8Array(32).fill(7)
@@ -95,13 +97,13 @@ test('with keys in the configuration no announcement makes a server', async (t) 
   const { keysFor, logger } = worldOf(t)
   const [first, second] = [keysFor('s1'), keysFor('s2')]
   const agent = keysFor(undefined, { serverKeys: [first.publicKey] })
-  await until(() => agent.keys.servers(false).length === 1)
+  await eventually(() => agent.keys.servers(false).length === 1)
   assert.equal(agent.keys.isServer(first.publicKey), true)
   assert.equal(agent.keys.isServer(second.publicKey), false)
   assert.equal(logger.lines.find(({ message }) => /keys of servers/.test(message))?.fields['key'], second.publicKey)
   // Both while one is replaced, then the new one alone.
   agent.keys.trust({ serverKeys: [first.publicKey, second.publicKey], coreKeys: [second.publicKey] })
-  await until(() => agent.keys.servers(false).length === 2)
+  await eventually(() => agent.keys.servers(false).length === 2)
   assert.deepEqual(
     agent.keys.servers(true).map(({ key }) => key),
     [second.publicKey],

@@ -4,7 +4,7 @@ import { chmodSync, mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync 
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import type { TestContext } from 'node:test'
-import { eventually } from './edge.ts'
+import { eventually } from './eventually.ts'
 
 const OUTPOST = resolve(import.meta.dirname, '../../bin/outpost')
 const STARTED = '==> outpost agent started\n'

@@ -11,7 +11,8 @@ import type { AnyOperation, Call, Chunk, Operation } from '../../src/kit/operati
 import { isStreamHead, JsonText } from '../../src/kit/operation.ts'
 import { queryInteger, queryText, schema } from '../../src/kit/schema.ts'
 import { knownKeys, newKey } from './server-keys.ts'
-import { keepingLogger, root, until } from '../host/host-fixture.ts'
+import { keepingLogger, root } from '../host/host-fixture.ts'
+import { eventually } from './eventually.ts'
 
 const NODE = '6f1c0b9e-2f0a-4a51-9d0c-0a1b2c3d4e5f'
 
@@ -115,7 +116,7 @@ export interface World {
 export async function worldOver(t: TestContext, open: () => Promise<Link> | Link): Promise<World> {
   const seen: string[] = []
   const links = [await open(), await open()] as const
-  await until(() => links.every(({ isConnected }) => isConnected))
+  await eventually(() => links.every(({ isConnected }) => isConnected))
   const subjects = new Subjects('global')
   const logger = keepingLogger()
   const key = newKey()

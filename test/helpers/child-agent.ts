@@ -4,8 +4,10 @@ import { mkdirSync, readdirSync, readFileSync, readlinkSync, realpathSync, write
 import { join, resolve } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { TestContext } from 'node:test'
-import { temporaryDirectory, until, writeManifest } from '../host/host-fixture.ts'
+import { writeManifest } from '../host/host-fixture.ts'
 import { ALLOC_ID, type Query, queryText } from './tail-host.ts'
+import { eventually } from './eventually.ts'
+import { temporaryDirectory } from './temporary-directory.ts'
 
 const OUTPOST = resolve(import.meta.dirname, '../../bin/outpost')
 
@@ -72,7 +74,7 @@ export async function startChildAgent(t: TestContext, options: { without?: 'inot
       await new Promise((done) => child.once('exit', done))
     }
   })
-  await until(() => stdout.includes('agent started') || child.exitCode !== null, 30_000)
+  await eventually(() => stdout.includes('agent started') || child.exitCode !== null)
   const url = /http:\/\/\S+/.exec(stdout)?.[0]
   if (url === undefined) throw new Error(`the agent did not start: ${stdout}${stderr}`)
   const pid = child.pid ?? 0

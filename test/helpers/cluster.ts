@@ -4,11 +4,12 @@ import { once } from 'node:events'
 import { mkdirSync, readdirSync, readFileSync, realpathSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
-import { temporaryDirectory, until } from '../host/host-fixture.ts'
-import { eventually, makeAllocation } from './edge.ts'
 import { type NatsServer, startNatsServer } from './nats-server.ts'
 import { ask } from './raw-http.ts'
 import { OUTPOST, quietPort } from './restarting-agent.ts'
+import { makeAllocation } from './allocation.ts'
+import { eventually } from './eventually.ts'
+import { temporaryDirectory } from './temporary-directory.ts'
 
 export const ROOT_TOKEN = 'token-of-the-root-of-this-cluster'
 
@@ -79,7 +80,7 @@ export class Member {
     let stdout = ''
     child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text))
     child.stderr.setEncoding('utf8').on('data', (text: string) => (this.#stderr += text))
-    await until(() => stdout.includes('agent started') || child.exitCode !== null, 60_000)
+    await eventually(() => stdout.includes('agent started') || child.exitCode !== null)
     if (child.exitCode !== null) throw new Error(`${this.name} did not start: ${this.#stderr}`)
   }
 
@@ -193,7 +194,7 @@ export async function startCluster(
     host: (at) => pick(hosts, at),
     async settled() {
       const status = options.isShut ? 403 : 200
-      for (const { port } of servers) for (const { allocId } of hosts) await answers(port, allocId, 40_000, status)
+      for (const { port } of servers) for (const { allocId } of hosts) await answers(port, allocId, status)
     },
   }
   await world.settled()
@@ -207,12 +208,11 @@ function pick<T>(list: readonly T[], at = 0): T {
 }
 
 /** Waits until files of the allocation can be listed there. */
-export async function answers(port: number, allocId: string, withinMs = 40_000, status = 200): Promise<void> {
+export async function answers(port: number, allocId: string, status = 200): Promise<void> {
   const path = `/v1/client/fs/ls/${allocId}`
   await eventually(
     async () =>
       (await ask(port, 'GET', path, `X-Nomad-Token: ${ROOT_TOKEN}`).catch(() => undefined))?.status === status,
     `${path} on port ${port}`,
-    withinMs,
   )
 }

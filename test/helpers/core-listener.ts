@@ -5,7 +5,8 @@ import type { Meter } from '../../src/http/meter.ts'
 import { Router } from '../../src/http/router.ts'
 import { secretsOperations } from '../../src/secrets/operations.ts'
 import type { Core } from '../../src/secrets/handle.ts'
-import { EVERYBODY, keepingLogger, type LogLine } from './edge.ts'
+import { EVERYBODY } from './edge.ts'
+import { keepingLogger, type LogLine } from './kept-log.ts'
 
 const LIMITS = {
   connectionsPerClient: 0,

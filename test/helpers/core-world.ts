@@ -16,7 +16,7 @@ import type { Verb } from '../../src/secrets/request.ts'
 import { systemEngine } from '../../src/secrets/system/system.ts'
 import { tokenEngine } from '../../src/secrets/tokens/token-engine.ts'
 import { SqliteStore, type Store } from '../../src/store/store.ts'
-import { keepingLogger, type LogLine } from './edge.ts'
+import { keepingLogger, type LogLine } from './kept-log.ts'
 
 const VERBS: Readonly<Record<string, Verb>> = {
   GET: 'read',

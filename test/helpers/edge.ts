@@ -1,5 +1,5 @@
 /** A whole host behind a real listener in this process: real files, real sockets, limits as a test likes them. */
-import { mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, realpathSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
@@ -10,18 +10,9 @@ import { Listener, type ListenerLimits, type TlsFiles } from '../../src/http/lis
 import type { Meter } from '../../src/http/meter.ts'
 import { PathLog } from '../../src/http/path-log.ts'
 import { Router } from '../../src/http/router.ts'
-import type { Fields, Level, Logger } from '../../src/kit/log.ts'
 import type { AnyOperation, Identity } from '../../src/kit/operation.ts'
-
-export const ALLOC = 'a1b2c3d4-0000-4000-8000-000000000001'
-export const NODE = 'a1b2c3d4-1111-4111-8111-111111111111'
-export const UNKNOWN = 'a1b2c3d4-ffff-4fff-8fff-ffffffffffff'
-
-export interface LogLine {
-  readonly level: Level
-  readonly message: string
-  readonly fields: Fields
-}
+import { ALLOC, makeAllocation, NODE } from './allocation.ts'
+import { keepingLogger, type LogLine } from './kept-log.ts'
 
 export interface Edge {
   readonly port: number
@@ -112,66 +103,4 @@ export async function startEdge(t: TestContext, options: EdgeOptions = {}): Prom
     rmSync(base, { recursive: true, force: true })
   })
   return { port, host, listener, allocDir, directory, outside, lines }
-}
-
-/** An allocation with the task `web`: a log, a file to read, a secret and a private file. */
-export function makeAllocation(allocDir: string, id: string, manifest: Readonly<Record<string, unknown>> = {}): string {
-  const directory = join(allocDir, id)
-  for (const path of ['alloc/logs', 'alloc/data', 'web/local', 'web/secrets', 'web/private']) {
-    mkdirSync(join(directory, path), { recursive: true })
-  }
-  writeFileSync(join(directory, 'web/local/hello.txt'), INSIDE)
-  writeFileSync(join(directory, 'web/secrets/token'), SECRET)
-  writeFileSync(join(directory, 'web/private/key'), SECRET)
-  writeFileSync(join(directory, 'alloc/logs/web.stdout.0'), 'a line of the log\n')
-  writeFileSync(
-    join(directory, 'alloc.json'),
-    JSON.stringify({
-      ID: id,
-      Namespace: 'default',
-      ClientStatus: 'running',
-      Tasks: { web: { State: 'running', StartedAt: '2026-11-21T10:00:00Z' } },
-      ...manifest,
-    }),
-  )
-  return directory
-}
-
-export const INSIDE = 'hello from inside, which anybody may read\n'
-export const SECRET = 'S3CR3T-that-nobody-may-ever-read'
-
-export function keepingLogger(lines: LogLine[]): Logger {
-  const at =
-    (level: Level) =>
-    (message: string, fields: Fields = {}) =>
-      void lines.push({ level, message, fields })
-  const logger: Logger = {
-    trace: () => undefined,
-    debug: () => undefined,
-    info: at('info'),
-    warn: at('warn'),
-    error: at('error'),
-    named: () => logger,
-    enabled: (level) => level !== 'trace' && level !== 'debug',
-  }
-  return logger
-}
-
-/** A slow machine is no fault of the code: nothing fails sooner than this. */
-const PATIENCE_MS = 60_000
-
-/** Polls until `check` gives something, which takes about `withinMs` here; fails when it does not come at all. */
-export async function eventually<T>(
-  check: () => T | undefined | false | Promise<T | undefined | false>,
-  what: string,
-  withinMs = 5000,
-): Promise<T> {
-  const limitMs = Math.max(withinMs, PATIENCE_MS)
-  const deadlineMs = performance.now() + limitMs
-  for (;;) {
-    const value = await check()
-    if (value !== undefined && value !== false) return value
-    if (performance.now() > deadlineMs) throw new Error(`not within ${limitMs} ms: ${what}`)
-    await new Promise((resolve) => setTimeout(resolve, 10))
-  }
 }

@@ -1,8 +1,8 @@
 /** A caller that follows something endless: what it has got, and how that ended. */
 import { type ClientRequest, request } from 'node:http'
 import type { TestContext } from 'node:test'
-import { eventually } from './edge.ts'
 import { MessageClient } from './message-client.ts'
+import { eventually } from './eventually.ts'
 
 export interface Follower {
   readonly name: string

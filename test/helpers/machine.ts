@@ -14,7 +14,7 @@ import {
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import type { TestContext } from 'node:test'
-import { until } from '../host/host-fixture.ts'
+import { eventually } from './eventually.ts'
 
 /** What the machine calls its directory of this host. */
 const INSIDE = '/run/machine'
@@ -61,7 +61,7 @@ export async function bootMachine(t: TestContext): Promise<Machine> {
     if (booter.exitCode === null) await new Promise((done) => booter.once('exit', done))
     rmSync(outside, { recursive: true, force: true })
   })
-  await until(() => {
+  await eventually(() => {
     if (booter.exitCode !== null) throw new Error(`it does not boot: ${stderr}`)
     return stdout.endsWith('\n')
   })
@@ -74,7 +74,7 @@ export async function bootMachine(t: TestContext): Promise<Machine> {
     if (status !== 0) throw new Error(`${[command, ...args].join(' ')}: ended with ${status}: ${out}${err}`)
     return out.trim()
   }
-  await until(() => /running|degraded/.test(run('systemctl', 'is-system-running').stdout))
+  await eventually(() => /running|degraded/.test(run('systemctl', 'is-system-running').stdout))
   return { outside, inside: INSIDE, node: process.execPath.replace(modulesPath(), `${INSIDE}/node_modules`), run, ok }
 }
 

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
 import { connect, type Socket } from 'node:net'
 import { connect as connectTls, type ConnectionOptions } from 'node:tls'
-import { eventually } from './edge.ts'
+import { eventually } from './eventually.ts'
 
 const KEY = 'dGhlIHNhbXBsZSBub25jZQ=='
 const ACCEPT = createHash('sha1').update(`${KEY}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest('base64')
@@ -148,7 +148,7 @@ export class MessageClient {
 
   async until(what: string, check: (client: this) => unknown): Promise<void> {
     try {
-      await eventually(() => Boolean(check(this)), what, 20_000)
+      await eventually(() => Boolean(check(this)), what)
     } catch (error) {
       const last = this.messages.slice(-3).map(({ bytes }) => bytes.toString('latin1', 0, 80))
       const state = { head: this.head, closed: this.closed, ended: this.ended, count: this.messages.length, last }

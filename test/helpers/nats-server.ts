@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 import { natsServerProgram } from '../../scripts/nats-server-program.ts'
-import { until } from '../host/host-fixture.ts'
+import { eventually } from './eventually.ts'
 
 export { natsServerProgram } from '../../scripts/nats-server-program.ts'
 
@@ -46,13 +46,13 @@ export async function startNatsServer(
     mkdirSync(ports)
     write(config, files)
     child = spawn(program, ['-c', file], { stdio: 'ignore' })
-    const found = await until(() => {
+    const found = await eventually(() => {
       const [name] = readdirSync(ports)
       if (child?.exitCode !== null) throw new Error(`nats-server ended with ${child?.exitCode}, see its configuration`)
       return name === undefined ? undefined : portOf(readFileSync(join(ports, name), 'utf8'))
     })
     port = found
-    await until(() => answers(port))
+    await eventually(() => answers(port))
   }
   const kill = async () => {
     const running = child

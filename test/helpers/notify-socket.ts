@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
-import { until } from '../host/host-fixture.ts'
+import { eventually } from './eventually.ts'
 
 export interface Socket {
   readonly name: string
@@ -22,7 +22,7 @@ export async function playSocket(t: TestContext, name: string): Promise<Socket> 
     rest = lines.pop() ?? ''
     for (const line of lines) messages.push(String(JSON.parse(line)))
   })
-  await until(() => messages.shift() === 'bound')
+  await eventually(() => messages.shift() === 'bound')
   return { name, messages, ticks: () => messages.filter((message) => message.startsWith('WATCHDOG=1')).length }
 }
 

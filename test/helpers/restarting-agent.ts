@@ -5,8 +5,10 @@ import { mkdirSync, realpathSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { join, resolve } from 'node:path'
 import type { TestContext } from 'node:test'
-import { temporaryDirectory, until, writeManifest } from '../host/host-fixture.ts'
+import { writeManifest } from '../host/host-fixture.ts'
 import { ALLOC_ID, type Query, queryText } from './tail-host.ts'
+import { eventually } from './eventually.ts'
+import { temporaryDirectory } from './temporary-directory.ts'
 
 export const OUTPOST = resolve(import.meta.dirname, '../../bin/outpost')
 
@@ -58,7 +60,7 @@ export class RestartingAgent {
     let output = ''
     child.stdout.setEncoding('utf8').on('data', (text: string) => (output += text))
     child.stderr.setEncoding('utf8').on('data', (text: string) => (output += text))
-    await until(() => output.includes('agent started') || child.exitCode !== null, 30_000)
+    await eventually(() => output.includes('agent started') || child.exitCode !== null)
     if (child.exitCode !== null) throw new Error(`the agent did not start: ${output}`)
   }
 

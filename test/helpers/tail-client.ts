@@ -1,8 +1,8 @@
 /** A follower on the other end of a real socket: what it got, when, and how it ended. It can stop reading for a while. */
 import assert from 'node:assert/strict'
 import { type ClientRequest, get, type IncomingMessage } from 'node:http'
-import { until } from '../host/host-fixture.ts'
 import { type Frame, FrameReader } from './frames.ts'
+import { eventually } from './eventually.ts'
 
 export type Item =
   | {
@@ -110,13 +110,13 @@ export class TailClient {
 
   /** Waits for the head of the answer. */
   async open(): Promise<this> {
-    await until(() => this.status !== undefined || this.ended !== undefined, 20_000)
+    await eventually(() => this.status !== undefined || this.ended !== undefined)
     return this
   }
 
-  async until(check: (client: this) => boolean, withinMs = 20_000): Promise<void> {
+  async until(check: (client: this) => boolean, limitMs?: number): Promise<void> {
     try {
-      await until(() => check(this), withinMs)
+      await eventually(() => check(this), 'what the follower was to receive', limitMs)
     } catch (error) {
       const seen = this.items
         .slice(-12)

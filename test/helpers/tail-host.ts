@@ -12,7 +12,8 @@ import { fsLogs } from '../../src/host/logs.ts'
 import { fsStream } from '../../src/host/stream.ts'
 import { Listener } from '../../src/http/listener.ts'
 import { Router } from '../../src/http/router.ts'
-import { keepingLogger, nextId, root, temporaryDirectory } from '../host/host-fixture.ts'
+import { keepingLogger, nextId, root } from '../host/host-fixture.ts'
+import { temporaryDirectory } from './temporary-directory.ts'
 
 export const ALLOC_ID = '6f1c0b9e-2f0a-4a51-9d0c-0a1b2c3d4e5f'
 

@@ -17,7 +17,9 @@ import { type TestContext, test } from 'node:test'
 import { WATCHED_MAX, type Watcher } from '../../src/host/allocation-watch.ts'
 import { type AllocationChange, AllocationRegistry, type RegistryOptions } from '../../src/host/allocations.ts'
 import { CollectedRecords } from '../../src/host/collected.ts'
-import { complete, keepingLogger, nextId, temporaryDirectory, until, writeManifest } from './host-fixture.ts'
+import { complete, keepingLogger, nextId, writeManifest } from './host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const fixture = (name: string) =>
   readFileSync(join(import.meta.dirname, '../../fixtures/alloc', `${name}.json`), 'utf8')
@@ -81,17 +83,17 @@ test('new, changed and removed allocations are seen within a second, whatever wa
   await table.start()
   const id = nextId()
   writeManifest(allocDir, id, { Namespace: 'apps' })
-  await until(() => table.get(id)?.namespace === 'apps', 1000)
+  await eventually(() => table.get(id)?.namespace === 'apps')
   writeManifest(allocDir, id, { Namespace: 'more' })
-  await until(() => table.get(id)?.namespace === 'more', 1000)
+  await eventually(() => table.get(id)?.namespace === 'more')
   writeFileSync(join(allocDir, id, 'alloc.json'), JSON.stringify({ ID: id, Namespace: 'spot' }))
-  await until(() => table.get(id)?.namespace === 'spot', 1000)
+  await eventually(() => table.get(id)?.namespace === 'spot')
   rmSync(join(allocDir, id), { recursive: true })
-  await until(() => table.get(id) === undefined, 1000)
+  await eventually(() => table.get(id) === undefined)
   writeManifest(allocDir, id, { Namespace: 'back' })
-  await until(() => table.get(id)?.namespace === 'back', 1000)
+  await eventually(() => table.get(id)?.namespace === 'back')
   renameSync(join(allocDir, id), join(allocDir, '.away'))
-  await until(() => table.get(id) === undefined, 1000)
+  await eventually(() => table.get(id) === undefined)
   const told = changes.map((change) => change.allocation?.namespace)
   assert.deepEqual(
     told.filter((name) => name !== 'spot'),
@@ -109,7 +111,7 @@ test('only the allocation directory and the allocations themselves are watched',
   }
   const before = watches()
   await table.start()
-  await until(() => watches() - before === 4, 2000)
+  await eventually(() => watches() - before === 4)
   await sleep(200)
   assert.equal(watches() - before, 4)
   await table.stop()
@@ -139,9 +141,9 @@ test('a directory without a manifest is served as running, with the tasks it sho
   assert.deepEqual([found.name, found.jobId, found.namespace, found.clientStatus], [id, id, 'default', 'running'])
   assert.ok(Math.abs(found.createTimeMs - Date.now()) < 10_000)
   writeFileSync(join(directory, 'alloc/logs/late.stdout.0'), '')
-  await until(() => table.get(id)?.tasks.has('late'), 1000)
+  await eventually(() => table.get(id)?.tasks.has('late'))
   writeManifest(allocDir, id, { Namespace: 'apps', Tasks: {} })
-  await until(() => table.get(id)?.namespace === 'apps', 1000)
+  await eventually(() => table.get(id)?.namespace === 'apps')
 })
 
 test('a new directory is given time for its manifest, and without one still shows up within a second', async (t) => {
@@ -151,7 +153,7 @@ test('a new directory is given time for its manifest, and without one still show
   makeBare(allocDir, id)
   await sleep(150)
   assert.equal(table.get(id), undefined)
-  await until(() => table.get(id)?.namespace === 'default', 850)
+  await eventually(() => table.get(id)?.namespace === 'default')
 })
 
 test('a bad manifest is reported once per change; the last good picture and all others stay', async (t) => {
@@ -164,11 +166,11 @@ test('a bad manifest is reported once per change; the last good picture and all 
   assert.equal(table.get(bad), undefined, 'its namespace is not known, so nobody may read it')
   assert.deepEqual(table.faults(), [{ id: bad, reason: 'alloc.json is not JSON, or only half written' }])
   writeManifest(allocDir, good, fixture('name-list'))
-  await until(() => table.faultOf(good), 1000)
+  await eventually(() => table.faultOf(good))
   assert.equal(table.get(good)?.namespace, 'apps')
   assert.equal(table.get(other)?.clientStatus, 'complete')
   unlinkSync(join(allocDir, good, 'alloc.json'))
-  await until(() => table.faultOf(good) === 'alloc.json is gone', 1000)
+  await eventually(() => table.faultOf(good) === 'alloc.json is gone')
   assert.equal(table.get(good)?.namespace, 'apps')
   for (let i = 0; i < 5; i++) table.refresh(bad)
   await sleep(700)
@@ -179,7 +181,7 @@ test('a bad manifest is reported once per change; the last good picture and all 
     'alloc.json is gone',
   ])
   writeManifest(allocDir, bad, { Namespace: 'apps' })
-  await until(() => table.get(bad)?.namespace === 'apps', 1000)
+  await eventually(() => table.get(bad)?.namespace === 'apps')
   assert.equal(table.faultOf(bad), undefined)
   assert.ok(!JSON.stringify(log.lines).includes('PLANTED'))
 })
@@ -215,14 +217,14 @@ test('a supervisor killed with its task leaves it dead and the allocation lost',
   await sleep(1500)
   assert.equal(table.get(id)?.clientStatus, 'running')
   child.kill('SIGKILL')
-  const lost = await until(() => table.get(id)?.clientStatus === 'lost' && table.get(id), 3000)
+  const lost = await eventually(() => table.get(id)?.clientStatus === 'lost' && table.get(id))
   const dead = lost.tasks.get('web')
   assert.deepEqual([dead?.state, dead?.failed], ['dead', true])
   assert.ok(Math.abs((dead?.finishedAtMs ?? 0) - Date.now()) < 2000)
   // A restart by a new supervisor is a new claim.
   const again = { State: 'running', StartedAt: new Date().toISOString(), Pids: [process.pid] }
   writeManifest(allocDir, id, { ClientStatus: 'running', Tasks: { web: { ...again, StartedAt: null } } })
-  await until(() => table.get(id)?.clientStatus === 'running', 1000)
+  await eventually(() => table.get(id)?.clientStatus === 'running')
 })
 
 test("a process ID that is somebody else's by now proves nothing; one task alive keeps the allocation running", async (t) => {
@@ -236,8 +238,8 @@ test("a process ID that is somebody else's by now proves nothing; one task alive
     Tasks: { web: own, old: longAgo, believed: { State: 'running' } },
   })
   await table.start()
-  await until(() => table.get(reused)?.clientStatus === 'lost', 3000)
-  const found = await until(() => table.get(half)?.tasks.get('old')?.state === 'dead' && table.get(half), 3000)
+  await eventually(() => table.get(reused)?.clientStatus === 'lost')
+  const found = await eventually(() => table.get(half)?.tasks.get('old')?.state === 'dead' && table.get(half))
   assert.equal(found.clientStatus, 'running')
   assert.deepEqual([found.tasks.get('web')?.state, found.tasks.get('believed')?.state], ['running', 'running'])
 })
@@ -253,7 +255,7 @@ test('a supervisor that reports the end a moment late is not called lost', async
   gone = true
   await sleep(250) // the check at one second sees it gone
   writeManifest(allocDir, id, complete())
-  await until(() => table.get(id)?.clientStatus === 'complete', 1000)
+  await eventually(() => table.get(id)?.clientStatus === 'complete')
   await sleep(500)
   assert.deepEqual(
     changes.map((change) => change.allocation?.clientStatus),
@@ -278,11 +280,11 @@ test('without watches everything is polled, said once', async (t) => {
   fail?.(error)
   const id = nextId()
   writeManifest(allocDir, id, { Namespace: 'apps' })
-  await until(() => table.get(id)?.namespace === 'apps', 1000)
+  await eventually(() => table.get(id)?.namespace === 'apps')
   writeManifest(allocDir, id, { Namespace: 'more' })
-  await until(() => table.get(id)?.namespace === 'more', 1000)
+  await eventually(() => table.get(id)?.namespace === 'more')
   rmSync(join(allocDir, id), { recursive: true })
-  await until(() => table.get(id) === undefined, 1000)
+  await eventually(() => table.get(id) === undefined)
   assert.equal(log.lines.filter((line) => line.message.includes('polled')).length, 1)
 })
 
@@ -295,7 +297,7 @@ test('a change that kept size and timestamps is still seen', async (t) => {
   const path = join(allocDir, id, 'alloc.json')
   writeFileSync(path, JSON.stringify({ ID: id, Namespace: 'bbbb' }))
   utimesSync(path, new Date(0), new Date(0))
-  await until(() => table.get(id)?.namespace === 'bbbb', 1000)
+  await eventually(() => table.get(id)?.namespace === 'bbbb')
 })
 
 test('collected records survive a restart, are bounded, and a directory that is back wins', async (t) => {
@@ -317,7 +319,7 @@ test('collected records survive a restart, are bounded, and a directory that is 
   assert.equal(again.size, 1000)
   assert.deepEqual({ ...again.get(last), directory: '' }, { ...model, collected: true, directory: '' })
   writeManifest(allocDir, last, { Namespace: 'back' })
-  await until(() => table.get(last)?.namespace === 'back', 1000)
+  await eventually(() => table.get(last)?.namespace === 'back')
   assert.equal(table.get(last)?.collected, false)
   await collected.saved() // the record that the directory has put an end to
   writeFileSync(join(stateDir, 'collected.json'), '{"version":1,"alloc')
@@ -365,8 +367,8 @@ test('two hundred are ready at once; ten thousand without holding up the loop or
   assert.equal([...many.table.all()].length, 10_000)
   assert.ok(tookMs < 60_000 && longestMs < 3000 && grownMb < 200, `${tookMs} ms, pause ${longestMs} ms, ${grownMb} MB`)
   const late = [...many.table.all()].at(-1)?.id ?? ''
-  await until(() => watches() > WATCHED_MAX, 5000)
-  await until(() => watches() <= WATCHED_MAX + 2)
+  await eventually(() => watches() > WATCHED_MAX)
+  await eventually(() => watches() <= WATCHED_MAX + 2)
   writeManifest(many.allocDir, late, { Namespace: 'apps' })
-  await until(() => many.table.get(late)?.namespace === 'apps', 3000)
+  await eventually(() => many.table.get(late)?.namespace === 'apps')
 })

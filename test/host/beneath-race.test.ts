@@ -9,8 +9,9 @@ import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { ALLOC, type Edge, INSIDE, SECRET, startEdge } from '../helpers/edge.ts'
+import { type Edge, startEdge } from '../helpers/edge.ts'
 import { answersIn } from '../helpers/raw-http.ts'
+import { ALLOC, INSIDE, SECRET } from '../helpers/allocation.ts'
 
 const ATTEMPTS = Number(process.env['RACE_ATTEMPTS'] ?? 600)
 /** Requests that are sent ahead on one connection. */

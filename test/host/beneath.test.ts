@@ -15,8 +15,10 @@ import {
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { ALLOC, type Edge, eventually, INSIDE, makeAllocation, SECRET, startEdge } from '../helpers/edge.ts'
+import { type Edge, startEdge } from '../helpers/edge.ts'
 import { type Answer, ask, raw } from '../helpers/raw-http.ts'
+import { ALLOC, INSIDE, makeAllocation, SECRET } from '../helpers/allocation.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const encoded = (path: string) => encodeURIComponent(path)
 const OUTSIDE = 'OUTSIDE-of-every-allocation'

@@ -5,8 +5,9 @@ import { connect } from 'node:net'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { sniffContentType } from '../../src/host/sniff.ts'
-import { ALLOC, startEdge } from '../helpers/edge.ts'
+import { startEdge } from '../helpers/edge.ts'
 import { answersIn, ask, listen } from '../helpers/raw-http.ts'
+import { ALLOC } from '../helpers/allocation.ts'
 
 const SCRIPT = '<script>alert(document.cookie)</script>'
 const DANGEROUS: Readonly<Record<string, string | Buffer>> = {

@@ -18,18 +18,9 @@ import { allocationGc, nodeGc } from '../../src/host/gc-operations.ts'
 import { GarbageCollector, type GcSettings, type Usage, measureUsage } from '../../src/host/gc.ts'
 import { removeTree } from '../../src/host/remove-tree.ts'
 import { Refusal } from '../../src/kit/errors.ts'
-import {
-  callOf,
-  performed,
-  complete,
-  identity,
-  keepingLogger,
-  nextId,
-  root,
-  temporaryDirectory,
-  until,
-  writeManifest,
-} from './host-fixture.ts'
+import { callOf, performed, complete, identity, keepingLogger, nextId, root, writeManifest } from './host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const CALM: GcSettings = {
   intervalMs: 60_000,
@@ -168,7 +159,7 @@ test('all: starts, returns at once, removes every ended one', async (t) => {
   const ended = Array.from({ length: 10 }, () => add())
   const running = add({ ClientStatus: 'running', Tasks: { web: { State: 'running' } } })
   await run(all, {})
-  await until(() => ended.every((id) => table.get(id)?.collected))
+  await eventually(() => ended.every((id) => table.get(id)?.collected))
   assert.equal(table.get(running)?.collected, false)
 })
 
@@ -212,7 +203,7 @@ test('a process that swaps directories for links during the removal gets nothing
     for (;;) for (const step of steps) try { step() } catch {}
   `
   const attacker = spawn(process.execPath, ['-e', script, tree, outside], { stdio: 'ignore' })
-  await until(() => existsSync(tree))
+  await eventually(() => existsSync(tree))
   const endMs = performance.now() + 1500
   while (performance.now() < endMs) await removeTree(tree, new AbortController().signal).catch(() => {})
   attacker.kill('SIGKILL')
@@ -308,7 +299,7 @@ test('the interval and new allocations start it, and real usage is measured', as
   const first = add(complete('2026-11-01T00:00:00Z'))
   collector.start()
   const second = add(complete('2026-11-02T00:00:00Z'))
-  await until(() => table.get(first)?.collected, 3000)
+  await eventually(() => table.get(first)?.collected)
   assert.equal(table.get(second)?.collected, false)
   const usage = await measureUsage(allocDir)
   for (const percent of [usage.diskPercent, usage.inodePercent]) assert.ok(percent >= 0 && percent <= 100)
@@ -323,7 +314,7 @@ test('what a killed collect left is removed at the next start', async (t) => {
   mkdirSync(join(allocDir, '.collected-notes'))
   const again = await host(t, { base })
   again.collector.start()
-  await until(() => !existsSync(leftover))
+  await eventually(() => !existsSync(leftover))
   assert.deepEqual(readdirSync(allocDir).sort(), ['.collected-notes', id].sort())
 })
 
@@ -348,7 +339,7 @@ test('killed at any moment, every allocation is either whole or collected, and a
     }
     again.collector.start()
     again.collector.collectAll()
-    await until(() => readdirSync(again.allocDir).length === 0)
+    await eventually(() => readdirSync(again.allocDir).length === 0)
     await again.stop()
   }
 })

@@ -1,8 +1,6 @@
 /** A host room of real files for the tests of allocations, state, metadata and collection. */
-import { mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { mkdirSync, renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { TestContext } from 'node:test'
 import { type Fields, type Level, type Logger } from '../../src/kit/log.ts'
 import { admit, type AnyOperation, type Call, type Identity } from '../../src/kit/operation.ts'
 
@@ -32,12 +30,6 @@ export function keepingLogger(): Logger & { readonly lines: Line[] } {
   return log
 }
 
-export function temporaryDirectory(t: TestContext): string {
-  const path = mkdtempSync(join(tmpdir(), 'outpost-test-'))
-  t.after(() => rmSync(path, { recursive: true, force: true }))
-  return path
-}
-
 let serial = 0
 
 /** A fresh UUID whose order is the order of the calls. */
@@ -59,20 +51,6 @@ export function writeManifest(allocDir: string, id: string, value: ManifestValue
 /** An ended allocation. */
 export function complete(finishedAt = '2026-11-21T10:00:00Z'): ManifestValue {
   return { ClientStatus: 'complete', Tasks: { web: { State: 'dead', FinishedAt: finishedAt } } }
-}
-
-/** A slow machine is no fault of the code: nothing fails sooner than this. */
-const PATIENCE_MS = 60_000
-
-/** Waits until `check` gives something, which takes about `withinMs` here; fails when it does not come at all. */
-export async function until<T>(check: () => T | undefined | false, withinMs = 5000): Promise<T> {
-  const endMs = performance.now() + Math.max(withinMs, PATIENCE_MS)
-  for (;;) {
-    const value = check()
-    if (value !== undefined && value !== false) return value
-    if (performance.now() > endMs) throw new Error(`it does not come to: ${check.toString()}`)
-    await new Promise((resolve) => setTimeout(resolve, 10))
-  }
 }
 
 /** An identity that may do what is listed: `node:read`, `node:write`, `<namespace>:<capability>`. */

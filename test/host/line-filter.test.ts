@@ -9,8 +9,8 @@ import { runInNewContext } from 'node:vm'
 import { LINE_BYTES_MAX } from '../../src/host/line-assembly.ts'
 import { LineFilter } from '../../src/host/line-filter.ts'
 import { compileLinePattern } from '../../src/host/line-pattern.ts'
-import { until } from './host-fixture.ts'
 import { type Ask, expected, feed, type Place } from './line-model.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const LOGS = Number(process.env['FILTER_LOGS'] ?? 2000)
 const SEED = Number(process.env['FILTER_SEED'] ?? 20_261_121)
@@ -230,7 +230,7 @@ test('what is kept of lines before a match is bounded', async () => {
   collect()
   const before = process.memoryUsage().arrayBuffers
   for (let count = 0; count < 400; count++) await filter.push(line, 'a', count * line.length)
-  await until(() => {
+  await eventually(() => {
     collect()
     return process.memoryUsage().arrayBuffers - before < 3 << 20
   })

@@ -9,7 +9,7 @@ import { LineFilter } from '../../src/host/line-filter.ts'
 import { LineMatcher, LineMatchers } from '../../src/host/line-matchers.ts'
 import { compileLinePattern } from '../../src/host/line-pattern.ts'
 import { Fault } from '../../src/kit/errors.ts'
-import { until } from './host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 /** Needs the table of states made anew nearly everywhere: as slow as the engine gets. */
 const SLOW = '[ab]*a[ab]{300}[cd]'
@@ -83,12 +83,12 @@ test('when a thread dies, what it worked on fails and the next question gets ano
     slow.loadBytes = LOAD_BYTES
     const lines = Array.from({ length: 100 }, (_, at) => randomLine(LOAD_BYTES, at + 1))
     const asked = slow.match(lines)
-    await until(() => matchers.counts.threads === 2 && workers.length === 2)
+    await eventually(() => matchers.counts.threads === 2 && workers.length === 2)
     assert.ok(matchers.counts.slotsUsed > 0)
     await Promise.all([workers[0]?.terminate(), assert.rejects(asked, Fault)])
     const quick = new LineMatcher('a+c', matchers)
     assert.deepEqual(await quick.match([Buffer.from('b\naac\n')]), [Uint32Array.of(2, 6)])
-    await until(() => matchers.counts.slotsUsed === 0)
+    await eventually(() => matchers.counts.slotsUsed === 0)
     await Promise.all(workers.map((worker) => worker.terminate()))
   } finally {
     process.off('worker', onWorker)
@@ -106,7 +106,7 @@ test('who leaves is not worked for, and waiting costs no slot', async () => {
   assert.equal(matchers.counts.waiting, 0)
   assert.deepEqual(new Set(await Promise.all(asked)), new Set([undefined]))
   // Idle threads end by themselves.
-  await until(() => matchers.counts.threads === 0)
+  await eventually(() => matchers.counts.threads === 0)
 })
 
 test('a quick pattern gets its turn between the loads of slow ones', async () => {
@@ -160,5 +160,5 @@ test('where the system gives no more threads one does it all, and without any a 
   left = 1
   const found = await Promise.all(Array.from({ length: 20 }, ask))
   assert.ok(found.every((blocks) => blocks?.[0]?.join() === '2,6'))
-  await until(() => matchers.counts.threads === 0)
+  await eventually(() => matchers.counts.threads === 0)
 })

@@ -9,7 +9,7 @@ import { OpenFile } from '../../src/host/read.ts'
 import { Random } from '../helpers/frames.ts'
 import { type NaiveFile, naiveSince, naiveTail } from '../helpers/naive-log.ts'
 import { randomLog } from '../helpers/random-log.ts'
-import { temporaryDirectory } from './host-fixture.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const LOGS = Number(process.env['POSITION_LOGS'] ?? 2000)
 const MIB = 2 ** 20

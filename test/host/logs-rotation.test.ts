@@ -17,7 +17,7 @@ import { type TestContext, test } from 'node:test'
 import { setTimeout as delay } from 'node:timers/promises'
 import { TailClient } from '../helpers/tail-client.ts'
 import { startTailHost, type TailHost } from '../helpers/tail-host.ts'
-import { until } from './host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const FOLLOW = { follow: true, origin: 'start', offset: 0 }
 
@@ -127,7 +127,7 @@ test('the log directory is removed: the stream ends broken, after a word about t
     assert.equal(client.text, 'one\n')
   }
   assert.deepEqual(framed.events, [`file deleted ${name(0)}`])
-  await until(() => host.followers.count + host.followers.files.size + host.followers.watches.size === 0)
+  await eventually(() => host.followers.count + host.followers.files.size + host.followers.watches.size === 0)
 })
 
 test('the log directory is replaced by another one: followers go on there, and are woken there', async (t) => {

@@ -7,7 +7,7 @@ import { type TestContext, test } from 'node:test'
 import { encodeCursor, LOGS_MAX, logHash, markAt, scopeHash } from '../../src/host/cursor-code.ts'
 import { ask, take, TailClient } from '../helpers/tail-client.ts'
 import { ALLOC_ID, startTailHost, taskOf } from '../helpers/tail-host.ts'
-import { until } from './host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 test('a cursor of hundreds of logs that were all just rotated can be given back, and more are refused', async (t) => {
   const host = await startTailHost(t)
@@ -67,7 +67,7 @@ test('logs whose names have the same hash are all followed, and let go', async (
   for (const each of names) writeFileSync(join(host.logs, `${each}.stdout.0`), `${each}\n`)
   const client = await take(host.logsUrl({ task: '*', follow: true }), ({ bytes }) => bytes >= names.join(' \n').length)
   assert.deepEqual(client.text.split('\n').sort(), ['', ...names].sort())
-  await until(() => host.followers.count === 0 && host.followers.files.size === 0)
+  await eventually(() => host.followers.count === 0 && host.followers.files.size === 0)
 })
 
 /** Counts how often a directory is listed. */

@@ -6,7 +6,8 @@ import { type MetadataView, NodeMetadata, builtInMeta, metadataApply, metadataRe
 import { HostState } from '../../src/host/state.ts'
 import { Refusal } from '../../src/kit/errors.ts'
 import { admit, type Identity } from '../../src/kit/operation.ts'
-import { callOf, identity, keepingLogger, performed, root, temporaryDirectory } from './host-fixture.ts'
+import { callOf, identity, keepingLogger, performed, root } from './host-fixture.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const STATIC = { rack: 'r1', role: 'edge', 'odd key': 'static keys follow a looser rule' }
 

@@ -6,7 +6,9 @@ import { isCollectable } from '../../src/host/gc.ts'
 import { hostProcesses, type ProcessTable, verdictOn } from '../../src/host/process-liveness.ts'
 import { AllocationRegistry } from '../../src/host/allocations.ts'
 import { CollectedRecords } from '../../src/host/collected.ts'
-import { keepingLogger, nextId, temporaryDirectory, until, writeManifest } from './host-fixture.ts'
+import { keepingLogger, nextId, writeManifest } from './host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const LONG_AGO_MS = Date.UTC(2001, 0, 1)
 
@@ -57,10 +59,10 @@ test('what is presumed gone is shown so and not collected; once its process is g
   const task = { State: 'running', StartedAt: '2001-01-01T00:00:00Z', Pids: [4242] }
   writeManifest(allocDir, id, { ClientStatus: 'running', Tasks: { web: task } })
   await table.start()
-  const presumed = await until(() => table.get(id)?.clientStatus === 'lost' && table.get(id), 5000)
+  const presumed = await eventually(() => table.get(id)?.clientStatus === 'lost' && table.get(id))
   assert.equal(isCollectable(presumed), false)
   found = 'gone'
-  await until(() => table.get(id)?.tasks.get('web')?.presumed === false, 5000)
+  await eventually(() => table.get(id)?.tasks.get('web')?.presumed === false)
   const gone = table.get(id)
   assert.ok(gone && isCollectable(gone))
 })

@@ -6,7 +6,7 @@ import { test } from 'node:test'
 import { Random } from '../helpers/frames.ts'
 import { ask, take, TailClient } from '../helpers/tail-client.ts'
 import { startTailHost, type TailAllocation } from '../helpers/tail-host.ts'
-import { until } from './host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 test('every frame has the cursor of the place behind it, and each of them goes on exactly there', async (t) => {
   const host = await startTailHost(t)
@@ -60,7 +60,7 @@ for (const framed of [true, false]) {
     const host = await startTailHost(t)
     const random = new Random(framed ? 11 : 12)
     for (let run = 0; run < 12; run++) await cutOff(host.another(), random, framed)
-    await until(() => host.followers.count === 0)
+    await eventually(() => host.followers.count === 0)
   })
 }
 

@@ -8,7 +8,8 @@ import { type TestContext, test } from 'node:test'
 import { type DiskSteps, diskSteps } from '../../src/kit/own-file.ts'
 import { HostState } from '../../src/host/state.ts'
 import { Fault, messageOf } from '../../src/kit/errors.ts'
-import { keepingLogger, temporaryDirectory } from './host-fixture.ts'
+import { keepingLogger } from './host-fixture.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const ID = '6f1c0b9e-2f0a-4a51-9d0c-3f1f7a3f0001'
 const open = (stateDir: string, more: { nodeId?: string; steps?: DiskSteps } = {}) =>

@@ -4,7 +4,9 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { createFingerprint, osRelease } from '../../src/host/fingerprint.ts'
 import { startHost } from '../../src/host/host.ts'
-import { keepingLogger, temporaryDirectory, until } from './host-fixture.ts'
+import { keepingLogger } from './host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 test('facts are there at once, and more of them when the worker has answered', async () => {
   const fingerprint = createFingerprint()
@@ -54,7 +56,7 @@ test('a host tells what the worker has found, some time after its start', async 
     await startHost({ ...options, stateDir: join(directory, 'waits'), fingerprintAfterMs: 3_600_000 }),
   ]
   t.after(() => Promise.all([asks.stop(), waits.stop()]))
-  await until(() => asks.describe().attributes['os.title'])
+  await eventually(() => asks.describe().attributes['os.title'])
   assert.equal(waits.describe().attributes['os.title'], undefined)
 })
 

@@ -5,7 +5,7 @@ import { request } from 'node:http'
 import { test } from 'node:test'
 import { TailClient } from '../helpers/tail-client.ts'
 import { startTailHost, taskOf } from '../helpers/tail-host.ts'
-import { until } from './host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const DEAD = { tasks: new Map([['web', taskOf('web', { state: 'dead' })]]) }
 
@@ -34,7 +34,7 @@ test('a follow of a dead task ends, though a later name of its log is no file th
     await client.until(({ ended }) => ended !== undefined)
     assert.deepEqual([client.ended, client.text], ['clean', 'zero\ntwo\n'], JSON.stringify(query))
   }
-  await until(() => host.followers.count === 0)
+  await eventually(() => host.followers.count === 0)
 })
 
 test('a file that came to be just before the task ended is given before the stream ends', async (t) => {
@@ -76,7 +76,7 @@ test('a caller that takes only the head leaves no file open', async (t) => {
       assert.equal(status, 200)
     }
   }
-  await until(() => host.followers.count === 0 && descriptorsBelow(host.directory) === 0)
+  await eventually(() => host.followers.count === 0 && descriptorsBelow(host.directory) === 0)
 })
 
 test('a stream ends cleanly once its task is dead, when that was asked for', async (t) => {

@@ -14,8 +14,9 @@ import { fsStream } from '../../src/host/stream.ts'
 import { spendTurn } from '../../src/host/read.ts'
 import { type AnyOperation, type Chunk, isStreamHead } from '../../src/kit/operation.ts'
 import type { RawInput } from '../../src/kit/schema.ts'
-import { keepingLogger, performed, temporaryDirectory } from './host-fixture.ts'
+import { keepingLogger, performed } from './host-fixture.ts'
 import { ALLOC_ID, allocationIn } from '../helpers/tail-host.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const MIB = 2 ** 20
 

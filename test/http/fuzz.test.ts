@@ -6,9 +6,10 @@ import assert from 'node:assert/strict'
 import { connect } from 'node:net'
 import { test, type TestContext } from 'node:test'
 import { anyPath, type Told } from '../helpers/any-path.ts'
-import { type Edge, eventually, startEdge } from '../helpers/edge.ts'
+import { type Edge, startEdge } from '../helpers/edge.ts'
 import { Random } from '../helpers/frames.ts'
 import { answersIn, listen } from '../helpers/raw-http.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const SEED = Number(process.env['OUTPOST_FUZZ_SEED'] ?? 20)
 const ROUNDS = Number(process.env['OUTPOST_FUZZ_ROUNDS'] ?? 10)

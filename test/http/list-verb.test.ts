@@ -8,6 +8,7 @@ import { test } from 'node:test'
 import type { TlsFiles } from '../../src/http/listener.ts'
 import { type Call, WholeAnswer } from '../../src/kit/operation.ts'
 import { anyPath, type Told } from '../helpers/any-path.ts'
+import { eventually } from '../helpers/eventually.ts'
 import { makeCertificates } from '../helpers/certificates.ts'
 import { type Edge, startEdge } from '../helpers/edge.ts'
 import { handshake } from '../helpers/message-client.ts'
@@ -247,7 +248,7 @@ test('half a verb, half a head and silence end as they do with other verbs', asy
     }),
   )
   assert.deepEqual(await talk({ port }, head('LIST', 'a')), ['list a'])
-  await until(() => listener.connections.open === 0)
+  await eventually(() => listener.connections.open === 0)
 })
 
 test('a caller that sends on while it waits is read no further than it may be', async (t) => {
@@ -255,7 +256,7 @@ test('a caller that sends on while it waits is read no further than it may be', 
   const edge = await startEdge(t, { fallback })
   const socket = connect(edge.port, '127.0.0.1')
   socket.write(head('GET', 'slow'))
-  await until(() => edge.listener.activeExchanges === 1)
+  await eventually(() => edge.listener.activeExchanges === 1)
   const bytes = Buffer.from(head('LIST', 'x'.repeat(1000)).repeat(64_000))
   socket.write(bytes)
   // What the kernel holds of it for both sides is some megabytes.
@@ -286,16 +287,10 @@ test('a caller that leaves a stream with a LIST behind it is noticed', async (t)
   await gone(edge)
 })
 
-async function until(check: () => boolean): Promise<void> {
-  const untilMs = performance.now() + 20_000
-  while (!check()) {
-    assert.ok(performance.now() < untilMs, 'it did not come to pass')
-    await pause(10)
-  }
-}
-
-function gone({ host, listener }: Edge): Promise<void> {
-  return until(() => host.followers.count === 0 && listener.activeExchanges === 0 && listener.connections.open === 0)
+async function gone({ host, listener }: Edge): Promise<void> {
+  await eventually(
+    () => host.followers.count === 0 && listener.activeExchanges === 0 && listener.connections.open === 0,
+  )
 }
 
 test('callers that vanish in the middle leave nothing behind', async (t) => {
@@ -326,7 +321,7 @@ test('while the listener goes down, a LIST under way is answered and idle connec
   const edge = await startEdge(t, { fallback })
   const idle = raw({ port: edge.port, patienceMs: 20_000 }, head('LIST', 'a'))
   const busy = raw({ port: edge.port, patienceMs: 20_000 }, head('LIST', 'slow'))
-  await until(() => edge.listener.activeExchanges === 1 && edge.lines.length > 0)
+  await eventually(() => edge.listener.activeExchanges === 1 && edge.lines.length > 0)
   const closed = edge.listener.close()
   assert.equal((await idle).end, 'closed')
   go()

@@ -4,8 +4,8 @@ import { test } from 'node:test'
 import { Refusal } from '../../src/kit/errors.ts'
 import type { Identity } from '../../src/kit/operation.ts'
 import { Rights } from '../../src/http/rights.ts'
-import { eventually } from '../helpers/edge.ts'
 import { identity } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 function world(resolve: (token: string | undefined) => Identity | Promise<Identity>) {
   const asked: string[] = []

@@ -6,19 +6,12 @@ import { test, type TestContext } from 'node:test'
 import { Fault, Refusal } from '../../src/kit/errors.ts'
 import type { AnyOperation, Chunk, Identity, StreamHead } from '../../src/kit/operation.ts'
 import { schema } from '../../src/kit/schema.ts'
-import {
-  ALLOC,
-  type Edge,
-  type EdgeOptions,
-  EVERYBODY,
-  eventually,
-  INSIDE,
-  startEdge,
-  UNKNOWN,
-} from '../helpers/edge.ts'
+import { type Edge, type EdgeOptions, EVERYBODY, startEdge } from '../helpers/edge.ts'
 import { FrameReader, Random } from '../helpers/frames.ts'
 import { handshake, MessageClient, type MessageClientOptions, OPCODE } from '../helpers/message-client.ts'
 import { answersIn, ask, raw } from '../helpers/raw-http.ts'
+import { ALLOC, INSIDE, UNKNOWN } from '../helpers/allocation.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const FS = '/v1/client/fs'
 const LOGS = `${FS}/logs/${ALLOC}?task=web`

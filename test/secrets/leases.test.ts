@@ -5,7 +5,7 @@ import { test } from 'node:test'
 import { type Engine, path } from '../../src/engines/engine.ts'
 import { boolean, inPath, integer } from '../../src/engines/fields.ts'
 import { type CoreAnswer, CoreWorld } from '../helpers/core-world.ts'
-import { eventually } from '../helpers/edge.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 interface Lender {
   readonly engine: Engine

@@ -6,9 +6,9 @@ import { type Entries, Storage } from '../../src/barrier/storage.ts'
 import { MountChanges } from '../../src/secrets/mounts/mount-changes.ts'
 import { newRecord } from '../../src/secrets/mounts/mount-record.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
-import { keepingLogger } from '../helpers/edge.ts'
 import { Shelf } from '../helpers/shelf-engine.ts'
-import { until } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { keepingLogger } from '../helpers/kept-log.ts'
 
 /** The barrier, on a disk that is full whenever a mount's data is removed, some times. */
 function failing(barrier: Barrier, failures: { left: number }): Entries {
@@ -48,7 +48,7 @@ test('a removal that fails is told, and made up for', async (t) => {
   await world.ask('POST', 'x/a', { thing: 1 })
   await assert.rejects(changes.disable('x/'), /the disk is full/)
   assert.equal((await world.ask('GET', 'x/a')).status, 404, 'it serves nobody any more')
-  await until(() => world.store.paths('logical/').length === 0 && world.store.paths('core/mounts/').length === 3)
+  await eventually(() => world.store.paths('logical/').length === 0 && world.store.paths('core/mounts/').length === 3)
   assert.equal(failures.left, -1)
   assert.ok(world.lines.some(({ message }) => message.startsWith('the data of a disabled mount cannot be removed now')))
 })

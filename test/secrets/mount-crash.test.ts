@@ -9,8 +9,9 @@ import { CoreWorld, type WorldKeys } from '../helpers/core-world.ts'
 import { Shelf } from '../helpers/shelf-engine.ts'
 import { StepCopies } from '../helpers/step-copies.ts'
 import { steppedStore } from '../helpers/stepped-store.ts'
-import { temporaryDirectory, until } from '../host/host-fixture.ts'
 import { ENTRIES, liveAMount, type Step, STEPS } from './mount-steps.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const CRASHER = join(import.meta.dirname, 'mount-crasher.ts')
 
@@ -50,7 +51,7 @@ async function look(world: CoreWorld, said: readonly Step[], what: string): Prom
   } else {
     assert.equal(isAnswered('enabled') && !isAnswered('moved'), false, what)
     // What was on its way out goes on by itself.
-    await until(() => records() === 3 && data() === 0)
+    await eventually(() => records() === 3 && data() === 0)
   }
   assert.deepEqual([records(), data()], [3, 0], what)
   for (const path of ['a', 'b'])

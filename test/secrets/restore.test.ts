@@ -6,8 +6,8 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import { restoreSnapshot, saveSnapshot } from '../../src/store/snapshot.ts'
 import type { CoreWorld } from '../helpers/core-world.ts'
 import { openKv } from '../helpers/kv-world.ts'
-import { until } from '../host/host-fixture.ts'
 import { isToken, make } from './token-world.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const ENTRIES = 20_000
 
@@ -60,7 +60,7 @@ test('a mount that is being removed when a snapshot with it is restored stays wh
   // Somebody is still there: the removal of the data waits.
   const leave = traffic.enter()
   const removal = remove()
-  await until(() => world.core.open.mounts.get('secret/') === undefined)
+  await eventually(() => world.core.open.mounts.get('secret/') === undefined)
   await restore(world, snapshot)
   leave()
   assert.equal((await removal).status, 503)

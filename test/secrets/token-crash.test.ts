@@ -11,8 +11,9 @@ import { checkDatabase } from '../../src/store/check.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { StepCopies } from '../helpers/step-copies.ts'
 import { steppedStore } from '../helpers/stepped-store.ts'
-import { temporaryDirectory, until } from '../host/host-fixture.ts'
 import { isToken, lookup, make, tokenPathsIn, reopened } from './token-world.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const CRASHER = join(import.meta.dirname, 'token-crasher.ts')
 
@@ -61,7 +62,7 @@ async function atEachStep(
   isCounting = true
   assert.equal((await world.ask('POST', ...ask)).status, 204)
   isAnswered = true
-  await until(() => world.core.barrier.paths('sys/token/revoking/').length === 0)
+  await eventually(() => world.core.barrier.paths('sys/token/revoking/').length === 0)
   isCounting = false
   const steps = copies.all.length
   copies.take()

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { type Store, StoreError } from '../../src/store/store.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
-import { until } from '../host/host-fixture.ts'
 import { isToken, lookup, make, tokenPathsIn } from './token-world.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 interface Disk {
   isFull: boolean
@@ -51,7 +51,7 @@ test('a full disk: nothing is made, ended or used up, and all of it works again'
   disk.isFull = false
   assert.deepEqual(tokenPathsIn(world), before)
   assert.equal((await lookup(world, limited.token))['num_uses'], 2)
-  await until(() => tokenPathsIn(world).length < before.length)
+  await eventually(() => tokenPathsIn(world).length < before.length)
   for (const wanted of [200, 200, 403]) {
     const { status } = await world.ask('GET', 'auth/token/lookup-self', undefined, { token: limited.token })
     assert.equal(status, wanted)
@@ -70,9 +70,9 @@ test('the disk fills while a tree is removed: the tree is refused, and goes when
   await revoked
   for (const { token } of [top, child]) assert.ok(!(await isToken(world, token)))
   assert.equal(storage.list('sys/token/revoking/').length, 1)
-  await until(() => world.lines.some(({ message }) => message.includes('it is tried again')))
+  await eventually(() => world.lines.some(({ message }) => message.includes('it is tried again')))
   disk.isFull = false
-  await until(() => tokenPathsIn(world).length === 2)
+  await eventually(() => tokenPathsIn(world).length === 2)
 })
 
 test('what is no token is refused, whatever it is', async (t) => {

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { Shelf } from '../helpers/shelf-engine.ts'
-import { until } from '../host/host-fixture.ts'
 import { isToken, lookup, make, tokenPathsIn, reopened } from './token-world.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const revoke = (world: CoreWorld, token: string) => world.ask('POST', 'auth/token/revoke', { token })
 
@@ -25,7 +25,7 @@ test('a tree goes at once and leaves nothing', async (t) => {
   }
   assert.ok(await isToken(world, orphan.token))
   await world.ask('POST', 'auth/token/revoke', { token: orphan.token })
-  await until(() => tokenPathsIn(world).length === before.length)
+  await eventually(() => tokenPathsIn(world).length === before.length)
   assert.deepEqual(tokenPathsIn(world), before)
   assert.deepEqual(world.core.barrier.paths('logical/'), [])
 })
@@ -93,7 +93,7 @@ test('children that are made while their parent is revoked: refused, or gone', a
       if (status === 200) assert.ok(!(await isToken(world, String(body.auth['client_token']))))
     }
   }
-  await until(() => tokenPathsIn(world).length === 2)
+  await eventually(() => tokenPathsIn(world).length === 2)
 })
 
 test('a request that was let in goes on when its token is revoked', async (t) => {

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { CoreWorld } from '../helpers/core-world.ts'
-import { until } from '../host/host-fixture.ts'
 import { isToken, lookup, make, tokenPathsIn, reopened } from './token-world.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 /** Resolves with the status of a request that any token with the policy `default` may make. */
 async function use(world: CoreWorld, token: string): Promise<number> {
@@ -73,7 +73,7 @@ test('a last use that its removal did not survive is no token after a start, and
   await world.close()
   const next = await reopened(t, world)
   assert.ok(!(await isToken(next, token)))
-  await until(() => tokenPathsIn(next).length === 2)
+  await eventually(() => tokenPathsIn(next).length === 2)
 })
 
 test('renewing itself is a use like any other', async (t) => {

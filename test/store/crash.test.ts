@@ -8,7 +8,8 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { checkDatabase } from '../../src/store/check.ts'
 import { SqliteStore } from '../../src/store/store.ts'
 import { Random } from '../helpers/frames.ts'
-import { temporaryDirectory, until } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const RUNS = Number(process.env['CRASH_RUNS'] ?? 6)
 const WRITERS = 8
@@ -28,7 +29,7 @@ test('a killed process loses nothing that it acknowledged', async (t) => {
     child.stdout.on('data', (bytes: Buffer) => (said += bytes.toString()))
     child.stderr.on('data', (bytes: Buffer) => (errors += bytes.toString()))
     const closed = once(child, 'close')
-    await until(() => said.length > 0)
+    await eventually(() => said.length > 0)
     await delay(random.between(0, 300))
     child.kill('SIGKILL')
     assert.deepEqual(await closed, [null, 'SIGKILL'], `it ended by itself: ${errors}`)

@@ -10,7 +10,8 @@ import { checkDatabase } from '../../src/store/check.ts'
 import { takeForward } from '../../src/store/database.ts'
 import { SqliteStore } from '../../src/store/store.ts'
 import { Random } from '../helpers/frames.ts'
-import { temporaryDirectory, until } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 /** How many bits are flipped, each in a copy of its own; `FLIPS=2000` for a long look. */
 const FLIPS = Number(process.env['FLIPS'] ?? 40)
@@ -145,7 +146,7 @@ test('a second process is refused while the first lives, and not after it was ki
   const child = spawn(process.execPath, [join(import.meta.dirname, 'crash-writer.ts'), path, '1', '0'])
   let said = ''
   child.stdout.on('data', (bytes: Buffer) => (said += bytes.toString()))
-  await until(() => said.length > 0)
+  await eventually(() => said.length > 0)
   await assert.rejects(SqliteStore.open(path), /in use by another process/)
   child.kill('SIGKILL')
   await once(child, 'close')
@@ -189,7 +190,7 @@ test('what was removed is in no file any more, once the store has come to rest',
   await store.commit({ puts: [put('small', 'other')], deletes: ['large'] })
   await store.commit({ puts: [put('last')], deletes: [] })
   const files = () => [path, `${path}-wal`].filter((file) => existsSync(file))
-  await until(() => statSync(`${path}-wal`).size === 0)
+  await eventually(() => statSync(`${path}-wal`).size === 0)
   for (const file of files()) assert.equal(readFileSync(file).indexOf(mark), -1, file)
   assert.ok(readFileSync(path).includes('kept'))
   const copy = `${path}.copy`

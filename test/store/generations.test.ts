@@ -7,7 +7,7 @@ import { type Store, StoreError, SqliteStore } from '../../src/store/store.ts'
 import { MemoryStore } from '../helpers/memory-store.ts'
 import { Random } from '../helpers/frames.ts'
 import { poison } from '../helpers/poison.ts'
-import { temporaryDirectory } from '../host/host-fixture.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const put = (path: string, value = path) => ({ path, value: Buffer.from(value) })
 const textIn = (entry: { readonly value: Uint8Array } | undefined) => entry && Buffer.from(entry.value).toString()

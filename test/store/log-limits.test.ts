@@ -9,7 +9,7 @@ import { openForWriting } from '../../src/store/database.ts'
 import { ROW_BYTES } from '../../src/store/log-limits.ts'
 import { SqliteStore } from '../../src/store/store.ts'
 import { Writer } from '../../src/store/writer.ts'
-import { temporaryDirectory } from '../host/host-fixture.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const HOUR_MS = 3_600_000
 const FOREVER = { bytesMax: 1e12, ageMaxMs: 1e15, behindBytesMax: 1e12 }

@@ -4,7 +4,7 @@ import { chmodSync, readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { SqliteStore } from '../../src/store/store.ts'
-import { temporaryDirectory } from '../host/host-fixture.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 function open(path: string): Promise<SqliteStore> {
   return SqliteStore.open(path)

@@ -7,7 +7,9 @@ import { DatabaseSync } from 'node:sqlite'
 import { test } from 'node:test'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { RosterDatabase } from '../../src/store/roster-store.ts'
-import { keepingLogger, temporaryDirectory, until } from '../host/host-fixture.ts'
+import { keepingLogger } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 test('rows are written without being asked for, the newest word on each, and removed', async (t) => {
   const path = join(temporaryDirectory(t), 'deep', 'roster.db')
@@ -18,7 +20,7 @@ test('rows are written without being asked for, the newest word on each, and rem
   const other = new DatabaseSync(path, { readOnly: true })
   t.after(() => other.close())
   const count = other.prepare('SELECT count(*) AS count FROM node')
-  await until(() => count.get()?.['count'] === 1999)
+  await eventually(() => count.get()?.['count'] === 1999)
   database.close()
   const again = RosterDatabase.open(path, keepingLogger())
   t.after(() => again.close())
@@ -43,7 +45,7 @@ test('the first change after an idle time is written in the next turn, later one
     database.put('claim', `later ${at}`, {})
     await nextTurn()
   }
-  await until(() => count() !== 2)
+  await eventually(() => count() !== 2)
   assert.equal(count(), 12)
 })
 

@@ -16,7 +16,8 @@ import { encodeMeta, MEMBERS, tarHeader } from '../../src/store/snapshot-archive
 import type { Position } from '../../src/store/log-row.ts'
 import { SqliteStore, StoreError } from '../../src/store/store.ts'
 import { Random } from '../helpers/frames.ts'
-import { temporaryDirectory, until } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const put = (path: string, value = path) => ({ path, value: Buffer.from(value) })
 
@@ -222,7 +223,7 @@ test('a receiver that stands still keeps neither writers waiting nor the write-a
   const left = new AbortController()
   const saving = saveSnapshot(store, slow, { signal: left.signal })
   for (let at = 0; at < 50; at++) await store.commit({ puts: [put('a', String(at))], deletes: [] })
-  await until(() => existsSync(`${store.path}-wal`) && readFileSync(`${store.path}-wal`).length === 0)
+  await eventually(() => existsSync(`${store.path}-wal`) && readFileSync(`${store.path}-wal`).length === 0)
   left.abort()
   await assert.rejects(saving, /abort/i)
 })
@@ -248,7 +249,7 @@ test('a restore that is killed at any moment leaves the old state or the new one
     const closed = once(child, 'close')
     let said = ''
     child.stdout.on('data', (bytes: Buffer) => (said += bytes.toString()))
-    await until(() => said.includes('begins'))
+    await eventually(() => said.includes('begins'))
     const startMs = performance.now()
     // The first one is left alone, to know how long it takes.
     if (run > 0) await delay(random.between(0, longestMs))

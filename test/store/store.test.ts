@@ -9,8 +9,8 @@ import { checkDatabase } from '../../src/store/check.ts'
 import { decodeBatch } from '../../src/store/batch.ts'
 import { checksumOf } from '../../src/store/log-row.ts'
 import { SqliteStore, StoreError } from '../../src/store/store.ts'
-import { temporaryDirectory } from '../host/host-fixture.ts'
 import { storeContract } from './contract.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 async function openIn(t: TestContext, directory = temporaryDirectory(t)): Promise<SqliteStore> {
   const store = await SqliteStore.open(join(directory, 'secrets.db'))

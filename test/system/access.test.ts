@@ -5,8 +5,9 @@ import { existsSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { type RunningAgent, startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
-import { ALLOC, eventually, makeAllocation, UNKNOWN } from '../helpers/edge.ts'
 import { type Answer, answersIn, ask, raw } from '../helpers/raw-http.ts'
+import { ALLOC, makeAllocation, UNKNOWN } from '../helpers/allocation.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const POLICIES: Readonly<Record<string, string>> = {
   none: '',

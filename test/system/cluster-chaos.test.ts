@@ -16,20 +16,18 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { join } from 'node:path'
 import { allocIdOf, type ClusterWorld, type Member, startCluster } from '../helpers/cluster.ts'
 import { TIMINGS } from '../../src/cluster/timings.ts'
-import { eventually } from '../helpers/edge.ts'
 import { LineChecker } from '../helpers/line-checker.ts'
 import { OUTPOST } from '../helpers/restarting-agent.ts'
 import { isSaved } from '../helpers/saved-roster.ts'
 import { ResumingClient } from '../helpers/resuming-client.ts'
 import { SteadyWriter } from '../helpers/steady-writer.ts'
-import { until } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const SECONDS = Number(process.env['CHAOS_SECONDS'] ?? 10)
 const GIVEN_SEED = process.env['CHAOS_SEED'] ?? '76257'
 const SEED = GIVEN_SEED === 'random' ? Date.now() % 100_000 : Number(GIVEN_SEED)
 /** What a server says of a node that is not there, or while it reaches nobody itself. */
 const BEARABLE = [404, 429, 502, 503, 504]
-const PATIENCE_MS = 60_000
 /** Longer than a process is borne that says nothing. */
 const LONG_MS = 1.3 * TIMINGS.giveUpMs
 /** Of the other mishaps, and of the rests between them: shorter and longer than each of the times that matter. */
@@ -177,7 +175,7 @@ test(`${SECONDS} s of mishaps, seed ${SEED}`, { timeout: SECONDS * 1000 + 300_00
     command(t, world.server()),
   )
   const broken = () => followers.map((each) => each.broken()).find((fault) => fault !== undefined)
-  await until(() => followers.every((each) => each.bytes() > 0), PATIENCE_MS)
+  await eventually(() => followers.every((each) => each.bytes() > 0))
   const nodes = world.hosts.map(({ member }) => member.nodeId)
   await eventually(
     () => world.servers.every(({ dataDir }) => isSaved(dataDir, { nodes })),
@@ -197,7 +195,7 @@ test(`${SECONDS} s of mishaps, seed ${SEED}`, { timeout: SECONDS * 1000 + 300_00
     return `\n${[...lines, ...story].join('\n')}`
   }
   const done = () => broken() !== undefined || followers.every((each) => each.bytes() >= writer.bytes)
-  await until(done, PATIENCE_MS).catch((error: Error) => assert.fail(`${error.message}${told()}`))
+  await eventually(done).catch((error: Error) => assert.fail(`${error.message}${told()}`))
   t.diagnostic(`${story.length} mishaps, ${writer.bytes} bytes, ${writer.removed} files removed: ${story.join('; ')}`)
   const faults = followers.flatMap((each) => each.broken() ?? []).join('; ')
   assert.equal(faults, '', story.join('; '))
@@ -208,7 +206,7 @@ test(`${SECONDS} s of mishaps, seed ${SEED}`, { timeout: SECONDS * 1000 + 300_00
   }
   assert.ok(story.length >= Math.max(DECK, SECONDS / 10))
   for (const [at, each] of members.entries()) {
-    await until(() => each.descriptors() <= (atRest[at] ?? 0) + DESCRIPTORS_SLACK, 30_000)
+    await eventually(() => each.descriptors() <= (atRest[at] ?? 0) + DESCRIPTORS_SLACK)
     assert.ok(each.rssMiB() < MEMORY_MIB_MAX, `${each.name} has ${each.rssMiB()} MiB`)
     t.diagnostic(
       `${each.name}: ${atRest[at]} descriptors, then ${each.descriptors()}; ${Math.round(each.rssMiB())} MiB`,

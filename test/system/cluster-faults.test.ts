@@ -8,13 +8,14 @@ import { cpSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { allocIdOf, answers, type ClusterWorld, type Host, Member, startCluster } from '../helpers/cluster.ts'
-import { eventually, makeAllocation } from '../helpers/edge.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
 import { ask } from '../helpers/raw-http.ts'
 import { quietPort } from '../helpers/restarting-agent.ts'
 import { isSaved } from '../helpers/saved-roster.ts'
 import { TailClient } from '../helpers/tail-client.ts'
-import { temporaryDirectory } from '../host/host-fixture.ts'
+import { makeAllocation } from '../helpers/allocation.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const OPEN = { role: 'client', acl: 'acl { enabled = false }' } as const
 

@@ -10,7 +10,8 @@ import { Subjects } from '../../src/cluster/subjects.ts'
 import { type ClusterWorld, startCluster } from '../helpers/cluster.ts'
 import { ask } from '../helpers/raw-http.ts'
 import { type Sealing, sealingFor } from '../helpers/sealed-world.ts'
-import { keepingLogger, until } from '../host/host-fixture.ts'
+import { keepingLogger } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const packr = new Packr({ useRecords: false })
 const NODE = 'c1a57e00-1111-4111-8111-111111111111'
@@ -26,7 +27,7 @@ async function strangerOn(t: TestContext, world: ClusterWorld): Promise<Sealing 
   const logger = keepingLogger()
   const link = await openNatsLink({ servers: [world.nats.url], name: 'me', logger })
   t.after(() => link.close())
-  await until(() => link.isConnected)
+  await eventually(() => link.isConnected)
   const stranger = sealingFor(t, { link, subjects: new Subjects('global'), self: { nodeId: 'me' }, logger })
   return { ...stranger, server: await stranger.calls.pick('any', new Set()) }
 }
@@ -124,7 +125,7 @@ async function answersToNewer(t: TestContext, world: ClusterWorld): Promise<void
   const newer = packr.pack({ version: 99, call: 'abc', what: 'nobody knows yet' })
   const replies = [`outpost.global.server.me.reply.${member.nodeId}.abc`, 'outpost.global.node.me.reply.any.abc']
   bus.publish(`outpost.global.node.${member.nodeId}.call`, newer, { reply: replies[0] ?? '' })
-  await until(() => heard.length === 1)
+  await eventually(() => heard.length === 1)
   const { calls, server } = await strangerOn(t, world)
   const to = { subject: `outpost.global.server.${server.serverId}.call.me`, reply: replies[1] ?? '' }
   const sealed = calls.seal(server, to, newer)
@@ -136,7 +137,7 @@ async function answersToNewer(t: TestContext, world: ClusterWorld): Promise<void
   })
   await bus.flush()
   bus.publish(to.subject, sealed.request, { reply: to.reply })
-  await until(() => heard.length === 2)
+  await eventually(() => heard.length === 2)
   for (const { kind, code, message } of heard) {
     assert.deepEqual([kind, code], ['refusal', 'not_implemented'])
     assert.match(message ?? '', /older version of outpost/)
@@ -152,7 +153,7 @@ test('whatever arrives on the bus', { timeout: 240_000 }, async (suite) => {
     const bus = await busOf(t, world)
     // Signed messages say their format first.
     bus.publish(`outpost.global.roster.${member.nodeId}.state`, Buffer.concat([Buffer.of(200), Buffer.alloc(300)]))
-    await until(() => /messages about nodes were refused.*newer/.test(world.server().stderr))
+    await eventually(() => /messages about nodes were refused.*newer/.test(world.server().stderr))
   })
 
   await suite.test('malformed and oversized messages on every subject', async (t) => {

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { bootMachine, makeCheckout, whyNoMachine } from '../helpers/machine.ts'
 import { natsServerProgram } from '../helpers/nats-server.ts'
-import { until } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 test('NATS and a server that is an agent too, under systemd', { skip: whyNoMachine() ?? false }, async (t) => {
   const machine = await bootMachine(t)
@@ -31,7 +31,7 @@ test('NATS and a server that is an agent too, under systemd', { skip: whyNoMachi
     cp /etc/nats/server.crt /etc/outpost/nats-ca.crt
     ${checkout}/systemd/install.sh`)
   const log = () => machine.ok('journalctl', '-u', 'outpost', '-o', 'cat')
-  await until(() => log().includes('connected to NATS'))
+  await eventually(() => log().includes('connected to NATS'))
   assert.equal(machine.ok('systemctl', 'is-active', 'outpost', 'outpost-nats'), 'active\nactive')
   assert.equal(machine.ok('stat', '-c', '%a', '/etc/outpost/cluster.nk'), '600')
 
@@ -47,6 +47,6 @@ test('NATS and a server that is an agent too, under systemd', { skip: whyNoMachi
   assert.ok(!log().includes('connection to NATS lost'))
 
   machine.ok('systemctl', 'restart', 'outpost-nats')
-  await until(() => log().split('connected to NATS').length === 3)
+  await eventually(() => log().split('connected to NATS').length === 3)
   assert.ok(!log().includes('does not permit'))
 })

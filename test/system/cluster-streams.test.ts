@@ -17,7 +17,7 @@ import { test } from 'node:test'
 import { type Host, startCluster } from '../helpers/cluster.ts'
 import { MessageClient } from '../helpers/message-client.ts'
 import { TailClient } from '../helpers/tail-client.ts'
-import { until } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const MIB = 2 ** 20
 /** Twenty readers who stop could hold far more of it than the processes may grow by. */
@@ -78,7 +78,7 @@ test('streams through servers', { timeout: 300_000 }, async (suite) => {
     assert.equal(await digest(`${world.server().url}${path}`), expected)
     const before = processes.map((each) => each.rssMiB())
     const slow = await Promise.all(Array.from({ length: 20 }, () => open(`${world.server().url}${path}`)))
-    await until(() => slow.every(({ socket }) => socket.bytesRead > 0))
+    await eventually(() => slow.every(({ socket }) => socket.bytesRead > 0))
     assert.equal(await digest(`${world.server().url}${path}`), expected)
     writeFileSync(logFile(host), 'a line\n')
     const follower = new TailClient(`${world.server().url}${logsPath(host, 'follow=true&origin=start')}`)
@@ -89,7 +89,7 @@ test('streams through servers', { timeout: 300_000 }, async (suite) => {
       assert.ok(grown < 150, `${each.name} has grown by ${grown} MiB`)
     }
     for (const response of slow) response.destroy()
-    await until(() => !openFiles(host.member.pid).includes(file))
+    await eventually(() => !openFiles(host.member.pid).includes(file))
   })
 
   await suite.test('a thousand followers through a server', async (t) => {
@@ -104,7 +104,7 @@ test('streams through servers', { timeout: 300_000 }, async (suite) => {
         const url = `${world.server(1).url}${logsPath(host, `follow=true&origin=start&plain=${plain}`)}`
         followers.push(new TailClient(url, { framed: !plain }))
       }
-      await until(() => followers.every(({ status, ended }) => status !== undefined || ended !== undefined), 60_000)
+      await eventually(() => followers.every(({ status, ended }) => status !== undefined || ended !== undefined))
     }
     t.after(() => followers.forEach((each) => each.destroy()))
     const [one, other] = [followers[0], followers[1]]
@@ -113,9 +113,9 @@ test('streams through servers', { timeout: 300_000 }, async (suite) => {
     for (let line = 0; line < 20; line++) {
       appendFileSync(logFile(host), `line ${line}\n`)
       expected += `line ${line}\n`
-      await until(() => [one, other].every((each) => each.bytes >= expected.length || each.ended !== undefined))
+      await eventually(() => [one, other].every((each) => each.bytes >= expected.length || each.ended !== undefined))
     }
-    await until(() => followers.every(({ bytes, ended }) => bytes >= expected.length || ended !== undefined), 60_000)
+    await eventually(() => followers.every(({ bytes, ended }) => bytes >= expected.length || ended !== undefined))
     for (const each of followers) {
       assert.equal(each.ended, undefined)
       assert.equal(each.text, expected)
@@ -128,7 +128,7 @@ test('streams through servers', { timeout: 300_000 }, async (suite) => {
     assert.ok(host.member.descriptors() - (before[1]?.descriptors ?? 0) < 20)
     followers.forEach((each) => each.destroy())
     for (const [at, each] of processes.entries()) {
-      await until(() => each.descriptors() <= (before[at]?.descriptors ?? 0) + 4, 30_000)
+      await eventually(() => each.descriptors() <= (before[at]?.descriptors ?? 0) + 4)
     }
   })
 

@@ -4,7 +4,7 @@ import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
-import { eventually } from '../helpers/edge.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 test('a killed agent leaves its compiled code behind', async (t) => {
   const directory = workDirectory(t)

@@ -6,8 +6,8 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { type ClusterWorld, ROOT_TOKEN, startCluster } from '../helpers/cluster.ts'
 import { api, type Core, openCore, OPS_ACL, tokenWith } from '../helpers/cluster-core.ts'
-import { eventually } from '../helpers/edge.ts'
 import { send } from '../helpers/openbao-replay.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const HOST_ACL = 'acl {\n enabled = true\n token_ttl = "1s"\n}'
 
@@ -72,7 +72,7 @@ test('a revoked token, an unknown one, and a core that is sealed', async (t) => 
   assert.equal(await ask(host.member.port, 's.unknown'), 403)
   await api(world, 'PUT', 'sys/seal', {}, core.rootToken)
   // What an agent remembers of a token ends with the seal.
-  await eventually(async () => (await ask(host.member.port, token)) === 503, 'the agent hears of the seal', 20_000)
+  await eventually(async () => (await ask(host.member.port, token)) === 503, 'the agent hears of the seal')
   assert.equal(await ask(world.server().port, token), 503)
   assert.equal(await ask(host.member.port, 's.neverheard'), 503)
   assert.equal(await ask(world.server().port, ROOT_TOKEN), 200, 'the configuration’s tokens need no core')
@@ -80,7 +80,7 @@ test('a revoked token, an unknown one, and a core that is sealed', async (t) => 
   assert.equal(await ask(world.server().port, token), 200)
   await api(world, 'POST', 'auth/token/revoke', { token }, core.rootToken)
   assert.equal(await ask(world.server().port, token), 403)
-  await eventually(async () => (await ask(host.member.port, token)) === 403, 'the agent hears of it', 60_000)
+  await eventually(async () => (await ask(host.member.port, token)) === 403, 'the agent hears of it')
 })
 
 /** Without what is different each time. */

@@ -6,8 +6,8 @@ import { test, type TestContext } from 'node:test'
 import { gzipSync } from 'node:zlib'
 import { startAgent, workDirectory } from '../helpers/agent-process.ts'
 import { freePort, runShell, shellBlocks } from '../helpers/document.ts'
-import { eventually } from '../helpers/edge.ts'
 import { commandsAt, freshServer, jsonOf, writeServer } from '../helpers/secrets-server.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const HEADING = '### The host is gone'
 
@@ -148,7 +148,7 @@ test('a static seal opens a restored server by itself', async (t) => {
   const restored = await at(`operator snapshot restore -new ${file}`)
   assert.equal(restored.code, 0, restored.stderr)
   assert.match(restored.stdout, /opens by itself/)
-  await eventually(async () => (await at('token lookup', '', token)).code === 0, 'it has opened by itself', 30_000)
+  await eventually(async () => (await at('token lookup', '', token)).code === 0, 'it has opened by itself')
 })
 
 test('on an empty database where this server had written, init and -new are refused until .seen is moved away', async (t) => {

@@ -7,10 +7,10 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { startAgent, workDirectory } from '../helpers/agent-process.ts'
-import { eventually } from '../helpers/edge.ts'
 import { figuresOf } from '../helpers/figures.ts'
 import { type NatsServer, startNatsServer } from '../helpers/nats-server.ts'
 import { commandsAt, jsonOf } from '../helpers/secrets-server.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const ALLOCATION = 'd3b07384-d9a0-4c9b-8f3e-0123456789ab'
 const OPERATING = resolve(import.meta.dirname, '../../docs/operating.md')

@@ -4,9 +4,9 @@ import { appendFileSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { startAgent, workDirectory } from '../helpers/agent-process.ts'
-import { makeAllocation } from '../helpers/edge.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
-import { until } from '../host/host-fixture.ts'
+import { makeAllocation } from '../helpers/allocation.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const [FIRST, SECOND] = ['0a000000-0000-4000-8000-000000000001', '0b000000-0000-4000-8000-000000000002'] as const
 
@@ -32,7 +32,7 @@ test('one connection follows a job on every host, and outlives the death of one 
   const look = async () => {
     known = ((await (await fetch(`${server.url}/v1/job/shop/allocations`)).json()) as unknown[]).length
   }
-  await until(() => {
+  await eventually(() => {
     void look()
     return known === 2
   })
@@ -46,14 +46,14 @@ test('one connection follows a job on every host, and outlives the death of one 
   void read().catch(() => undefined)
   const lines = () =>
     [...text.matchAll(/"Data":"([^"]*)"[^}]*"AllocID":"(..)/g)].map(([, data = '', id]) => `${id} ${atob(data).trim()}`)
-  await until(() => text.includes('{}'))
+  await eventually(() => text.includes('{}'))
   appendFileSync(first, 'all is well\nerror on one\n')
   appendFileSync(second, 'error on two\nnothing else\n')
-  await until(() => lines().length === 2)
+  await eventually(() => lines().length === 2)
   assert.deepEqual(lines().sort(), ['0a error on one', '0b error on two'])
   dying.child.kill('SIGKILL')
-  await until(() => text.includes('"log failed"'), 15_000)
+  await eventually(() => text.includes('"log failed"'))
   assert.match(text, new RegExp(`"FileEvent":"log failed","Error":"504 [^"]*","AllocID":"${SECOND}"`))
   appendFileSync(first, 'another error\n')
-  await until(() => lines().includes('0a another error'))
+  await eventually(() => lines().includes('0a another error'))
 })

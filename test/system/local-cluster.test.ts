@@ -4,7 +4,7 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { until } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const SCRIPT = resolve(import.meta.dirname, '../../scripts/cluster.ts')
 
@@ -45,7 +45,7 @@ function processesMentioning(word: string): string[] {
 
 test('two servers, three agents, each reached through either, and Ctrl-C ends them all', async (t) => {
   const { child, ended, text } = startScript(t)
-  await until(() => text().includes('==> cluster started') || child.exitCode !== null, 60_000)
+  await eventually(() => text().includes('==> cluster started') || child.exitCode !== null)
   const directory = /logs +(\S+)\/NAME/.exec(text())?.[1] ?? 'none'
   const token = /token +(\S+)/.exec(text())?.[1] ?? ''
   const servers = [...text().matchAll(/server +s\d +(\S+)/g)].map(([, url]) => url ?? '')
@@ -77,11 +77,11 @@ const below = () => processesMentioning('outpost-cluster-').filter((line) => lin
 test('given up while it starts, it leaves nothing either', async (t) => {
   const { child, ended, text } = startScript(t)
   const before = below()
-  await until(() => below().length > before.length)
+  await eventually(() => below().length > before.length)
   const mine = below().find((line) => !before.includes(line)) ?? ''
   const directory = /\S+outpost-cluster-\w+/.exec(mine.replaceAll('\0', ' '))?.[0] ?? 'none'
   signalGroup(child, 'SIGTERM')
   assert.equal(await ended, 0, text())
-  await until(() => processesMentioning(directory).length === 0)
+  await eventually(() => processesMentioning(directory).length === 0)
   assert.ok(!existsSync(directory))
 })

@@ -16,8 +16,8 @@ import { test } from 'node:test'
 import { LogFile } from '../../src/agent/log-file.ts'
 import { createLogger, DescriptorOutput, LogSink } from '../../src/kit/log.ts'
 import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
-import { eventually } from '../helpers/edge.ts'
 import { ask } from '../helpers/raw-http.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const KEEP = { bytes: 0, durationMs: 86_400_000, maxFiles: 0 }
 

@@ -3,9 +3,9 @@ import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { test } from 'node:test'
 import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
-import { eventually } from '../helpers/edge.ts'
 import { readExposition } from '../helpers/exposition.ts'
 import { ask } from '../helpers/raw-http.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const PROMTOOL = process.env['OUTPOST_PROMTOOL'] ?? 'promtool'
 

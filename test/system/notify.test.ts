@@ -7,7 +7,7 @@ import { test } from 'node:test'
 import { setTimeout as delay } from 'node:timers/promises'
 import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
 import { assigned, playSocket, type Socket } from '../helpers/notify-socket.ts'
-import { until } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const OPEN = 'acl { enabled = false }'
 const HELPERS = resolve(import.meta.dirname, '../helpers')
@@ -38,29 +38,33 @@ test('ready, ticks, reloading and ready again, stopping: in this order', options
   const socket = await playSocket(t, `@outpost-test-${process.pid}`)
   const config = writeConfig(directory, OPEN)
   const agent = await startAgent(t, ['-config', config], { env: environment(socket) })
-  await until(() => socket.ticks() >= 3)
+  await eventually(() => socket.ticks() >= 3)
   assert.match(socket.messages[0] ?? '', /^READY=1$/m)
   assert.equal(assigned(socket.messages[0], 'STATUS'), `${agent.url}: ready; 0 allocations, 0 followers`)
 
   mkdirSync(join(directory, 'data/alloc/6f1c0e5a-7f0b-4c0e-9d5c-2f3b8a4d1e77/web'), { recursive: true })
-  await until(() => assigned(socket.messages.at(-1), 'STATUS') === `${agent.url}: ready; 1 allocation, 0 followers`)
+  await eventually(
+    () => assigned(socket.messages.at(-1), 'STATUS') === `${agent.url}: ready; 1 allocation, 0 followers`,
+  )
 
   const before = Number(process.hrtime.bigint() / 1000n)
   agent.child.kill('SIGHUP')
-  const reloading = await until(() => socket.messages.find((message) => message.startsWith('RELOADING=1')))
+  const reloading = await eventually(() => socket.messages.find((message) => message.startsWith('RELOADING=1')))
   const at = Number(assigned(reloading, 'MONOTONIC_USEC'))
   assert.ok(at >= before && at <= Number(process.hrtime.bigint() / 1000n), 'the clock that systemd means')
-  await until(() => socket.messages.filter((message) => message.startsWith('READY=1')).length === 2)
+  await eventually(() => socket.messages.filter((message) => message.startsWith('READY=1')).length === 2)
 
   writeFileSync(config, 'nonsense {')
   agent.child.kill('SIGHUP')
-  await until(() => /; configuration not reloaded: .*agent\.hcl/.test(assigned(socket.messages.at(-1), 'STATUS') ?? ''))
+  await eventually(() =>
+    /; configuration not reloaded: .*agent\.hcl/.test(assigned(socket.messages.at(-1), 'STATUS') ?? ''),
+  )
   const ticks = socket.ticks()
-  await until(() => socket.ticks() > ticks + 1)
+  await eventually(() => socket.ticks() > ticks + 1)
 
   agent.child.kill('SIGTERM')
   assert.equal(await agent.ended, 0)
-  await until(() => socket.messages.some((message) => message.startsWith('STOPPING=1')))
+  await eventually(() => socket.messages.some((message) => message.startsWith('STOPPING=1')))
   // A change of its status may be told between any two of these.
   const names = socket.messages.map((message) => message.split('=')[0] ?? '')
   const order = names.filter((name) => !['WATCHDOG', 'STATUS'].includes(name))
@@ -85,13 +89,13 @@ test('no tick while the event loop stands still, ticks again when it goes on', o
   })
   const agent = await startAgent(t, ['-config', writeConfig(directory, OPEN)], { env })
   t.after(() => rmSync(blocked, { force: true }))
-  await until(() => socket.ticks() >= 2)
+  await eventually(() => socket.ticks() >= 2)
   agent.child.kill('SIGUSR2')
-  await until(() => existsSync(blocked))
+  await eventually(() => existsSync(blocked))
   await fallsSilent(socket)
   const ticks = socket.ticks()
   rmSync(blocked)
-  await until(() => socket.ticks() > ticks + 1)
+  await eventually(() => socket.ticks() > ticks + 1)
 })
 
 test('no tick once the listener is gone, and the log says why', options, async (t) => {
@@ -102,9 +106,9 @@ test('no tick once the listener is gone, and the log says why', options, async (
     OUTPOST_SABOTAGE: 'close',
   })
   const agent = await startAgent(t, ['-config', writeConfig(directory, OPEN)], { env })
-  await until(() => socket.ticks() >= 2)
+  await eventually(() => socket.ticks() >= 2)
   agent.child.kill('SIGUSR2')
-  await until(() => agent.stderr().includes('no connection arrives at our own listener'))
+  await eventually(() => agent.stderr().includes('no connection arrives at our own listener'))
   await fallsSilent(socket)
   assert.equal(agent.stderr().split('no connection arrives').length, 2, 'said once')
 })
@@ -118,8 +122,8 @@ test(
     // A network without a loopback device that is up: listening works, and no connection arrives.
     const through = ['unshare', '--net', 'sh', '-c', 'echo 1 >/proc/sys/net/ipv4/ip_nonlocal_bind; exec "$@"', 'sh']
     const agent = await startAgent(t, ['-config', writeConfig(directory, OPEN)], { env: environment(socket), through })
-    await until(() => agent.stderr().includes('this agent does not reach its own address'))
-    await until(() => socket.ticks() >= 2)
+    await eventually(() => agent.stderr().includes('this agent does not reach its own address'))
+    await eventually(() => socket.ticks() >= 2)
   },
 )
 
@@ -128,15 +132,15 @@ test('ticks are for the process they are meant for, and only where they are want
   const socket = await playSocket(t, join(directory, 'notify'))
   const config = writeConfig(directory, OPEN)
   const agent = await startAgent(t, ['-config', config], { env: environment(socket, { WATCHDOG_PID: '1' }) })
-  await until(() => socket.messages.length > 0)
+  await eventually(() => socket.messages.length > 0)
   await fallsSilent(socket)
   assert.equal(socket.ticks(), 0)
-  const [child] = await until(() => {
+  const [child] = await eventually(() => {
     const children = readdirSync('/proc').filter((pid) => parentOf(pid) === agent.pid)
     return children.length > 0 && children
   })
   agent.child.kill('SIGKILL')
-  await until(() => !existsSync(`/proc/${child}`)) // the shell goes with us, however we go
+  await eventually(() => !existsSync(`/proc/${child}`)) // the shell goes with us, however we go
 })
 
 function parentOf(pid: string): number | undefined {
@@ -151,12 +155,12 @@ test('the shell between us and systemd is started again when somebody ends it', 
   const directory = workDirectory(t)
   const socket = await playSocket(t, join(directory, 'notify'))
   const agent = await startAgent(t, ['-config', writeConfig(directory, OPEN)], { env: environment(socket) })
-  await until(() => socket.ticks() >= 1)
+  await eventually(() => socket.ticks() >= 1)
   const shell = readdirSync('/proc').find((pid) => /^\d+$/.test(pid) && parentOf(pid) === agent.pid)
   process.kill(Number(shell), 'SIGKILL')
   const ticks = socket.ticks()
-  await until(() => socket.ticks() > ticks + 2)
-  await until(() => agent.stderr().includes('it is started again'))
+  await eventually(() => socket.ticks() > ticks + 2)
+  await eventually(() => agent.stderr().includes('it is started again'))
 })
 
 test('without systemd-notify one line says so, and the agent serves', async (t) => {
@@ -174,7 +178,7 @@ test('without systemd-notify one line says so, and the agent serves', async (t) 
   }
   const env = { NOTIFY_SOCKET: join(directory, 'nobody'), WATCHDOG_USEC: '200000', PATH: bin }
   const agent = await startAgent(t, ['-config', writeConfig(directory, OPEN)], { env })
-  await until(() => agent.stderr().includes('there is no program systemd-notify'))
+  await eventually(() => agent.stderr().includes('there is no program systemd-notify'))
   await delay(1000)
   const lines = agent
     .stderr()

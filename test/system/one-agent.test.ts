@@ -3,8 +3,8 @@ import assert from 'node:assert/strict'
 import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { until } from '../host/host-fixture.ts'
 import { spawnAgent, startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 test('a second agent does not start on the same state, and says which process is in its way', async (t) => {
   const directory = workDirectory(t)
@@ -12,8 +12,8 @@ test('a second agent does not start on the same state, and says which process is
   const first = await startAgent(t, ['-config', config])
   const state = readFileSync(join(directory, 'data/client/state.json'), 'utf8')
   const second = spawnAgent(t, ['-config', config])
-  await until(() => second.child.exitCode === 1)
-  await until(() => second.stderr().includes('another agent'))
+  await eventually(() => second.child.exitCode === 1)
+  await eventually(() => second.stderr().includes('another agent'))
   const [line] = second
     .stderr()
     .split('\n')
@@ -45,10 +45,10 @@ test('of many that start at once, one runs', async (t) => {
   const directory = workDirectory(t)
   const config = writeConfig(directory, 'acl { enabled = false }')
   const agents = Array.from({ length: 6 }, () => spawnAgent(t, ['-config', config]))
-  await until(() => agents.filter(({ child }) => child.exitCode !== null).length === agents.length - 1)
+  await eventually(() => agents.filter(({ child }) => child.exitCode !== null).length === agents.length - 1)
   const [winner] = agents.filter(({ child }) => child.exitCode === null)
   assert.ok(winner)
-  await until(() => agents.every((agent) => agent === winner || agent.stderr().includes('another agent')))
+  await eventually(() => agents.every((agent) => agent === winner || agent.stderr().includes('another agent')))
 })
 
 test('where nothing can lock, that is said and the agent serves', async (t) => {
@@ -57,10 +57,10 @@ test('where nothing can lock, that is said and the agent serves', async (t) => {
   const bin = join(directory, 'bin')
   mkdirSync(bin)
   const without = await startAgent(t, ['-config', config], { env: { PATH: bin } })
-  await until(() => /nothing keeps a second agent out of .*: there is no program flock/.test(without.stderr()))
+  await eventually(() => /nothing keeps a second agent out of .*: there is no program flock/.test(without.stderr()))
   without.child.kill()
   await without.ended
   writeFileSync(join(bin, 'flock'), '#!/bin/sh\necho "No locks available" >&2\nexit 1\n', { mode: 0o755 })
   const failing = await startAgent(t, ['-config', config], { env: { PATH: bin } })
-  await until(() => failing.stderr().includes('flock: No locks available'))
+  await eventually(() => failing.stderr().includes('flock: No locks available'))
 })

@@ -12,11 +12,12 @@ import { DiskSpace } from '../../src/agent/disk-space.ts'
 import { Readiness } from '../../src/agent/readiness.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { type RunningAgent, spawnAgent, startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
-import { eventually, keepingLogger } from '../helpers/edge.ts'
 import { figuresOf, readinessOf } from '../helpers/figures.ts'
 import { type NatsServer, startNatsServer } from '../helpers/nats-server.ts'
 import { assigned, playSocket, type Socket } from '../helpers/notify-socket.ts'
 import { commandsAt, jsonOf, type Run } from '../helpers/secrets-server.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { keepingLogger } from '../helpers/kept-log.ts'
 
 const hasNotify = ['systemd-notify', 'python3'].every((program) => {
   try {

@@ -7,7 +7,7 @@ import { test, type TestContext } from 'node:test'
 import { type RunningAgent, startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
 import { bootMachine, makeCheckout, whyNoMachine } from '../helpers/machine.ts'
 import { TailClient } from '../helpers/tail-client.ts'
-import { until } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const RECIPES = resolve(import.meta.dirname, '../../recipes')
 const ID = '3c9d2f60-5d1e-4a57-8a55-0f6b8f1c2a01'
@@ -78,7 +78,9 @@ async function livesThrough(
   child: { ended: Promise<number | null> },
   go: () => void,
 ): Promise<void> {
-  await until(() => existsSync(join(allocDir, ID, 'alloc.json')) && manifestIn(allocDir).ClientStatus === 'running')
+  await eventually(
+    () => existsSync(join(allocDir, ID, 'alloc.json')) && manifestIn(allocDir).ClientStatus === 'running',
+  )
   const [pid = 0] = manifestIn(allocDir).Tasks.web.Pids
   assert.match(readFileSync(`/proc/${pid}/cmdline`, 'utf8'), /echo begun/, 'the process that it names is the task')
   await statusBecomes(`${agent.url}/v1/client/allocation/${ID}/stats`, 200)
@@ -103,14 +105,6 @@ async function livesThrough(
   assert.ok(!existsSync(join(allocDir, ID)))
 }
 
-async function eventually(check: () => Promise<boolean>, what: () => string): Promise<void> {
-  const endMs = performance.now() + 60_000
-  while (!(await check())) {
-    if (performance.now() > endMs) throw new Error(what())
-    await new Promise((done) => setTimeout(done, 50))
-  }
-}
-
 async function statusBecomes(url: string, status: number): Promise<void> {
   let last = 0
   await eventually(
@@ -133,9 +127,9 @@ test('run-with-shell: makes an ID below the data directory, passes signals on, a
   const task = start(t, 'run-with-shell.sh', ['-', 'web', 'sh', '-c', trap], {
     OUTPOST_DATA_DIR: dirname(here.allocDir),
   })
-  const id = await until(() => /^[0-9a-f-]{36}\n$/.test(task.stdout()) && task.stdout().trim())
+  const id = await eventually(() => /^[0-9a-f-]{36}\n$/.test(task.stdout()) && task.stdout().trim())
   const log = join(here.allocDir, id, 'alloc/logs/web.stdout.0')
-  await until(() => existsSync(log) && readFileSync(log, 'utf8') === 'begun\n')
+  await eventually(() => existsSync(log) && readFileSync(log, 'utf8') === 'begun\n')
   task.child.kill('SIGTERM')
   assert.equal(await task.ended, 0)
   assert.equal(readFileSync(log, 'utf8'), 'begun\nasked\n', 'the last line is in before the end is told')
@@ -208,7 +202,7 @@ test('run-with-docker: stops its container, and tells of one that never started'
   const here = await place(t)
   const env = playDocker(here.directory)
   const task = start(t, 'run-with-docker.sh', [`${here.allocDir}/${ID}`, 'web', 'image', 'sleep', '600'], env)
-  await until(() => task.stdout().includes(ID))
+  await eventually(() => task.stdout().includes(ID))
   task.child.kill('SIGTERM')
   assert.equal(await task.ended, 143)
   assert.equal(manifestIn(here.allocDir).ClientStatus, 'failed')
@@ -245,15 +239,15 @@ test('outpost-task@.service: a task that systemd supervises itself', { skip: why
     new RegExp(`"JobID":"shop".*"ClientStatus":"running".*"Pids":\\[${pid}\\].*"PidStartTicks":\\d+`),
   )
   const log = (type: string) => machine.run('cat', `${dir}/alloc/logs/web.${type}.0`).stdout
-  await until(() => log('stdout') === 'begun\n' && log('stderr') === 'warned\n')
-  await until(() => machine.ok('systemctl', 'show', '-P', 'StatusText', 'outpost').length > 0)
+  await eventually(() => log('stdout') === 'begun\n' && log('stderr') === 'warned\n')
+  await eventually(() => machine.ok('systemctl', 'show', '-P', 'StatusText', 'outpost').length > 0)
   writeFileSync(join(machine.outside, 'go'), '')
-  await until(() => alloc().includes('"ClientStatus":"failed"'))
+  await eventually(() => alloc().includes('"ClientStatus":"failed"'))
   assert.equal(log('stdout'), 'begun\nended\n')
   machine.ok('rm', `${machine.inside}/go`)
   machine.ok('systemctl', 'start', `outpost-task@${ID}`)
   // The second run goes on with the logs of the first.
-  await until(() => log('stdout') === 'begun\nended\nbegun\n')
+  await eventually(() => log('stdout') === 'begun\nended\nbegun\n')
   machine.ok('systemctl', 'stop', `outpost-task@${ID}`)
   assert.match(alloc(), /"ClientStatus":"complete".*"State":"dead".*"Pids":\[\]/)
 })

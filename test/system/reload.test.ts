@@ -5,8 +5,8 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
-import { eventually } from '../helpers/edge.ts'
 import { raw, answersIn, ask } from '../helpers/raw-http.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const RELOAD = '/v1/agent/reload'
 

@@ -6,7 +6,7 @@ import { test } from 'node:test'
 import { shellBlocks } from '../helpers/document.ts'
 import { bootMachine, type Machine, makeCheckout, whyNoMachine } from '../helpers/machine.ts'
 import { natsServerProgram } from '../helpers/nats-server.ts'
-import { until } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const CLONE = 'git clone … outpost && cd outpost && npm ci --omit=dev && '
 
@@ -64,7 +64,7 @@ test('a cluster is set up and the key of a host renewed by the book', { skip: wh
     machine.run('curl', '-sS', '-m', '20', '-H', `X-Nomad-Token: ${token}`, `${url}${path}`).stdout
   const nodes = () => JSON.parse(ask('/v1/nodes')) as { ID: string; Name: string; Status: string }[]
   const log = (unit: string) => machine.ok('journalctl', '-u', unit, '-o', 'cat')
-  await until(() => nodes().some(({ Name, Status }) => Name === 'w2' && Status === 'ready'), 60_000)
+  await eventually(() => nodes().some(({ Name, Status }) => Name === 'w2' && Status === 'ready'))
   assert.equal(machine.ok('stat', '-c', '%a %U %G', '/etc/outpost-server/cluster.nk'), '640 root outpost-server')
 
   const alloc = '8c1f0b9e-2f0a-4a51-9d0c-0000000000aa'
@@ -82,7 +82,7 @@ test('a cluster is set up and the key of a host renewed by the book', { skip: wh
     '600',
   )
   const isRead = () => ask(`/v1/client/fs/stat/${alloc}?path=alloc/logs/web.stdout.0`).includes('"Name":"web.stdout.0"')
-  await until(isRead, 60_000)
+  await eventually(isRead)
   const [before] = nodes()
   const pid = machine.ok('systemctl', 'show', '-P', 'MainPID', 'outpost')
   const keys = () => [...machine.ok('cat', '/etc/nats/users.conf').matchAll(/nkey: (\w+)/g)].map(([, key]) => key)
@@ -92,8 +92,8 @@ test('a cluster is set up and the key of a host renewed by the book', { skip: wh
   const [renew = ''] = shellBlocks('### Renewing the key of a host')
   shell(renew)
   assert.equal(keys().filter((key) => !keysBefore.includes(key)).length, 1)
-  await until(() => log('outpost').split('"connected to NATS"').length === 3, 60_000)
-  await until(isRead, 60_000)
+  await eventually(() => log('outpost').split('"connected to NATS"').length === 3)
+  await eventually(isRead)
   assert.deepEqual(
     nodes().map(({ ID, Status }) => [ID, Status]),
     [[before?.ID, 'ready']],
@@ -104,5 +104,5 @@ test('a cluster is set up and the key of a host renewed by the book', { skip: wh
   // The key of before opens nothing.
   machine.ok('cp', '/root/old.nk', '/etc/outpost/cluster.nk')
   machine.ok('systemctl', 'restart', 'outpost')
-  await until(() => /no connection to NATS.*Authorization Violation/.test(log('outpost')), 60_000)
+  await eventually(() => /no connection to NATS.*Authorization Violation/.test(log('outpost')))
 })

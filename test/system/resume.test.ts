@@ -14,7 +14,7 @@ import { LineChecker, numberedLine } from '../helpers/line-checker.ts'
 import { OUTPOST, RestartingAgent } from '../helpers/restarting-agent.ts'
 import { ResumingClient } from '../helpers/resuming-client.ts'
 import { ALLOC_ID } from '../helpers/tail-host.ts'
-import { until } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const MIB = 2 ** 20
 const TOTAL_BYTES = Number(process.env['RESUME_MIB'] ?? 64) * MIB
@@ -108,23 +108,27 @@ test(`${KILLS} kills of the agent during ${TOTAL_BYTES / MIB} MiB of rotated wri
   const printed = command(t, agent)
   const raw = [follower(t, agent, true), follower(t, agent, false)] as const
   const followers: Follower[] = [printed, ...raw]
-  await until(() => raw.every(({ client }) => client.connections === 1), 20_000)
+  await eventually(() => raw.every(({ client }) => client.connections === 1))
   const output = startWriter(t, agent, followers)
   const resumed = () => printed.stderr().match(/resumed\n/g)?.length ?? 0
   const broken = () => followers.map((each) => each.broken()).find((fault) => fault !== undefined)
   for (let kill = 1; kill <= KILLS; kill++) {
     const least = (TOTAL_BYTES / (KILLS + 1)) * kill
-    await until(() => broken() !== undefined || followers.every((each) => each.bytes() >= least), PATIENCE_MS)
+    await eventually(
+      () => broken() !== undefined || followers.every((each) => each.bytes() >= least),
+      'as many bytes',
+      PATIENCE_MS,
+    )
     if (broken() !== undefined) break
     await agent.kill()
     await agent.start()
     // Each kill breaks a connection of everybody: a fast machine would else kill before all are back.
     const back = () => raw.every(({ client }) => client.connections === kill + 1) && resumed() === kill
-    await until(() => broken() !== undefined || back(), PATIENCE_MS)
+    await eventually(() => broken() !== undefined || back(), 'followers are back', PATIENCE_MS)
   }
   const total = () => Number(output().split(' ')[0])
   const done = () => output() !== '' && followers.every((each) => each.bytes() >= total())
-  await until(() => broken() !== undefined || done(), PATIENCE_MS)
+  await eventually(() => broken() !== undefined || done(), 'everything came', PATIENCE_MS)
   const [bytes, lastIndex, written] = output().trim().split(' ')
   const connections = KILLS + 1
   for (const each of followers) {
@@ -143,7 +147,7 @@ test('a hundred followers of an agent that is killed and started again get every
   const agent = await RestartingAgent.start(t)
   writeFileSync(agent.log(0), '')
   const followers = Array.from({ length: 100 }, (_, at) => follower(t, agent, at % 2 === 0))
-  await until(() => followers.every(({ client }) => client.connections === 1), 60_000)
+  await eventually(() => followers.every(({ client }) => client.connections === 1))
   const hash = createHash('sha256')
   let [line, bytes, index] = [0, 0, 0]
   const write = () => {
@@ -163,7 +167,7 @@ test('a hundred followers of an agent that is killed and started again get every
     await agent.start()
   }
   const faults = () => followers.filter((each) => each.broken() !== undefined)
-  await until(() => faults().length > 0 || followers.every((each) => each.bytes() >= bytes), 60_000)
+  await eventually(() => faults().length > 0 || followers.every((each) => each.bytes() >= bytes))
   const expected = hash.digest('hex')
   for (const each of followers) {
     assert.equal(each.broken(), undefined)

@@ -4,9 +4,9 @@ import { randomBytes } from 'node:crypto'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { eventually } from '../helpers/edge.ts'
 import { commandsAt } from '../helpers/secrets-server.ts'
 import { type RunningAgent, spawnAgent, startAgent, workDirectory } from '../helpers/agent-process.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 interface Answer {
   readonly status: number

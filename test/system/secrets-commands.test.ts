@@ -5,10 +5,11 @@ import { once } from 'node:events'
 import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { OUTPOST, processesMentioning, ROOT, start, until } from '../cli/outpost-process.ts'
+import { OUTPOST, processesMentioning, ROOT, start } from '../cli/outpost-process.ts'
 import { startAgent, workDirectory } from '../helpers/agent-process.ts'
 import { newPgpKey } from '../helpers/pgp-keys.ts'
 import { commandsAt, freshServer as fresh, jsonOf as json, writeServer } from '../helpers/secrets-server.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const HAS_PYTHON = spawnSync('python3', ['-c', 'import pty']).status === 0
 
@@ -235,7 +236,7 @@ test('a key share on standard input is in no list of processes', async (t) => {
   const child: ChildProcess = spawn(OUTPOST, ['operator', 'unseal', '-'], { env, stdio: ['pipe', 'pipe', 'pipe'] })
   const key = keys[0] ?? ''
   child.stdin?.write(key)
-  await until(() => processesMentioning('operator\0unseal').length > 0, 'it runs')
+  await eventually(() => processesMentioning('operator\0unseal').length > 0, 'it runs')
   assert.deepEqual(processesMentioning(key), [])
   child.stdin?.end()
   assert.deepEqual(await once(child, 'exit'), [0, null])

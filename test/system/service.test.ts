@@ -13,7 +13,7 @@ import {
   makeCheckout,
   whyNoMachine,
 } from '../helpers/machine.ts'
-import { until } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const ROOT = resolve(import.meta.dirname, '../..')
 const INSTALL = join(ROOT, 'systemd/install.sh')
@@ -167,7 +167,7 @@ async function servesOtherUsers(machine: Machine, token: string): Promise<void> 
     TASK,
     JSON.stringify(manifest),
   )
-  await until(() => ask(machine, `/v1/client/fs/cat/${TASK}?path=web/local/own`, token).body === 'hello\n')
+  await eventually(() => ask(machine, `/v1/client/fs/cat/${TASK}?path=web/local/own`, token).body === 'hello\n')
   assert.equal(ask(machine, `/v1/client/fs/cat/${TASK}?path=web/secrets/key`, token).status, 403)
   assert.equal(ask(machine, `/v1/client/allocation/${TASK}/gc`, token).status, 200)
   machine.ok('test', '!', '-e', `/var/lib/outpost/alloc/${TASK}`)
@@ -182,7 +182,7 @@ async function reloads(machine: Machine): Promise<void> {
   configure(machine, 'log_level = "debug"')
   // systemctl returns when the signal is sent; until the agent has said that it is done, the unit counts as reloading.
   const reloaded = (times: number) =>
-    until(
+    eventually(
       () =>
         machine.ok('journalctl', '-u', 'outpost').split('configuration reloaded').length > times &&
         property(machine, 'ActiveState') === 'active',
@@ -211,12 +211,12 @@ async function survivesAHang(machine: Machine): Promise<void> {
   const lastTick = () => property(machine, 'WatchdogTimestampMonotonic')
   for (let heard = 0; heard < 3; heard++) {
     const last = lastTick()
-    await until(() => lastTick() !== last)
+    await eventually(() => lastTick() !== last)
   }
   assert.equal(property(machine, 'NRestarts'), '0')
   const pid = property(machine, 'MainPID')
   machine.ok('kill', '-STOP', pid)
-  await until(() => property(machine, 'NRestarts') === '1' && property(machine, 'ActiveState') === 'active', 60_000)
+  await eventually(() => property(machine, 'NRestarts') === '1' && property(machine, 'ActiveState') === 'active')
   assert.notEqual(property(machine, 'MainPID'), pid)
   assert.match(machine.ok('journalctl', '-u', 'outpost'), /Watchdog timeout/)
 }
@@ -254,7 +254,7 @@ async function failsToStart(machine: Machine): Promise<void> {
     machine.ok('sh', '-c', `printf '[Service]\\n%s\\n' "$1" >${dropIn}`, 'sh', line)
     reload()
     machine.run('systemctl', 'restart', 'outpost')
-    await until(() => seen.test(machine.run('systemctl', 'status', 'outpost').stdout))
+    await eventually(() => seen.test(machine.run('systemctl', 'status', 'outpost').stdout))
     machine.ok('rm', dropIn)
   }
   const credentials = '/etc/systemd/system/outpost.service.d/tls.conf'
@@ -263,7 +263,7 @@ async function failsToStart(machine: Machine): Promise<void> {
   machine.run('systemctl', 'reset-failed', 'outpost')
   machine.run('systemctl', 'restart', 'outpost')
   const said = () => machine.ok('journalctl', '-u', 'outpost')
-  await until(() => /tls\.(cert|key)_file cannot be read: .*\/run\/credentials/.test(said()))
+  await eventually(() => /tls\.(cert|key)_file cannot be read: .*\/run\/credentials/.test(said()))
   machine.ok('mv', `${credentials}.away`, credentials)
   reload()
   machine.run('systemctl', 'reset-failed', 'outpost')

@@ -7,9 +7,9 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 import { startAgent, workDirectory } from '../helpers/agent-process.ts'
-import { makeAllocation } from '../helpers/edge.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
-import { until } from '../host/host-fixture.ts'
+import { makeAllocation } from '../helpers/allocation.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const ALLOC = 'c7c62284-c32e-9109-57b2-7c21625c03c6'
 const ENDED = 'd18ae08b-b58c-f166-89bc-36a5038d101d'
@@ -66,7 +66,7 @@ async function startCluster(t: TestContext): Promise<Cluster> {
     const answer = await fetch(`${server.url}/v1/allocations`)
     known = ((await answer.json()) as unknown[]).length
   }
-  await until(() => {
+  await eventually(() => {
     void look()
     return known === 2
   })
@@ -121,7 +121,7 @@ test('every request of every recorded command is answered as the command needs i
     }
   }
   // `system gc` was among them: what had ended is gone.
-  await until(() => !exists(join(ended, 'alloc')))
+  await eventually(() => !exists(join(ended, 'alloc')))
 })
 
 function exists(path: string): boolean {

@@ -7,7 +7,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { type ChildAgent, startChildAgent } from '../helpers/child-agent.ts'
 import { TailClient } from '../helpers/tail-client.ts'
 import { startTailHost } from '../helpers/tail-host.ts'
-import { until } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const MIB = 2 ** 20
 const RSS_MAX = 250 * MIB
@@ -56,7 +56,7 @@ test('callers that vanish at every stage leave nothing behind', { timeout: 240_0
   const warm = new TailClient(url, { onData: () => undefined })
   await warm.until(() => warm.bytes > MIB)
   warm.destroy()
-  await until(() => agent.descriptors('allocation') === 0, 10_000)
+  await eventually(() => agent.descriptors('allocation') === 0)
   const before = await agent.atRest()
   const path = `${new URL(url).pathname}${new URL(url).search}`
   const request = `GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`
@@ -98,11 +98,11 @@ test('a thousand followers of one log are one descriptor and one watch', { timeo
     socket.resume()
     return socket
   })
-  await until(() => agent.descriptors('all') >= before.all + 1000, 30_000)
+  await eventually(() => agent.descriptors('all') >= before.all + 1000)
   appendFileSync(agent.log(0), 'second\n')
-  await until(() => got.size === 1000, 30_000)
+  await eventually(() => got.size === 1000)
   // The file itself; a directory is watched without a descriptor of its own.
-  await until(() => agent.descriptors('allocation') === 1)
+  await eventually(() => agent.descriptors('allocation') === 1)
   assert.ok(agent.rss() - before.rss < RSS_MAX, `${Math.round((agent.rss() - before.rss) / MIB)} MiB more`)
   for (const socket of sockets) socket.destroy()
   await backTo(t, agent, before.all + 1)
@@ -115,13 +115,13 @@ test('two hundred callers that never read a follow of 512 MiB cost bounded memor
   const urls = [true, false].map((plain) => agent.logsUrl({ follow: true, plain, origin: 'start', offset: 0 }))
   let opened = 0
   const sockets = await openSockets(200, () => ask(urls[opened++ % 2] ?? ''))
-  await until(() => agent.descriptors('all') >= before.all + 200, 30_000)
+  await eventually(() => agent.descriptors('all') >= before.all + 200)
   let most = 0
   for (let look = 0; look < 30; look++) {
     most = Math.max(most, agent.rss())
     await delay(100)
   }
-  await until(() => agent.descriptors('allocation') === 1)
+  await eventually(() => agent.descriptors('allocation') === 1)
   assert.ok(most - before.rss < RSS_MAX, `${Math.round((most - before.rss) / MIB)} MiB more`)
   // And somebody who does read is served meanwhile.
   const reader = new TailClient(urls[0] ?? '', { framed: false, onData: () => undefined })
@@ -136,9 +136,9 @@ test('a stalled follower of a deleted file is revoked, one that reads is not', {
   writeFileSync(host.log(0), Buffer.alloc(64 * MIB, 97))
   const url = host.logsUrl({ follow: true, origin: 'start', offset: 0 })
   const stalled = ask(url)
-  await until(() => host.followers.count === 1)
+  await eventually(() => host.followers.count === 1)
   const stream = ask(host.streamUrl('alloc/logs/web.stdout.0'))
-  await until(() => host.followers.count === 2)
+  await eventually(() => host.followers.count === 2)
   assert.equal(host.followers.files.size, 1)
   const reader = new TailClient(url, { onData: () => undefined })
   await reader.until(() => reader.bytes === 64 * MIB)
@@ -146,7 +146,7 @@ test('a stalled follower of a deleted file is revoked, one that reads is not', {
   writeFileSync(host.log(1), 'next\n')
   await reader.until(() => reader.bytes === 64 * MIB + 5)
   // The reader has moved on, so only the stalled ones hold the deleted file, until they are revoked.
-  await until(() => host.followers.files.size === 1, 20_000)
+  await eventually(() => host.followers.files.size === 1)
   assert.equal(reader.ended, undefined)
   // Whoever comes back after that finds its stream broken.
   let text = ''
@@ -157,6 +157,6 @@ test('a stalled follower of a deleted file is revoked, one that reads is not', {
   assert.ok(!text.endsWith('0\r\n\r\n'), 'not a clean end')
   stream.destroy()
   reader.destroy()
-  await until(() => host.followers.count === 0, 10_000)
+  await eventually(() => host.followers.count === 0)
   assert.equal(host.followers.files.size, 0)
 })

@@ -7,7 +7,7 @@ import { test } from 'node:test'
 import { TailClient } from '../helpers/tail-client.ts'
 import { type ChildAgent, startChildAgent } from '../helpers/child-agent.ts'
 import { LineChecker } from '../helpers/line-checker.ts'
-import { until } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const MIB = 2 ** 20
 /** Of one log at full speed: some rotations of 10 MiB each. */
@@ -47,7 +47,7 @@ async function writeAndFollow(agent: ChildAgent, bytes: number, readers: readonl
   try {
     const done = () => output !== '' && readers.every(({ client }) => client.bytes >= Number(output.split(' ')[0]))
     const failed = () => readers.find(({ client, lines }) => lines.fault !== undefined || client.ended !== undefined)
-    await until(() => done() || failed() !== undefined || writer.exitCode === 1, 180_000)
+    await eventually(() => done() || failed() !== undefined || writer.exitCode === 1, 'all was read', 180_000)
   } finally {
     clearInterval(report)
     writer.kill()
@@ -99,7 +99,7 @@ test('the same with twenty more followers, one of which stops reading until othe
     clearInterval(pauser)
   }
   assert.equal(state, 'reads again')
-  await until(() => agent.descriptors('allocation') === 0, 10_000)
+  await eventually(() => agent.descriptors('allocation') === 0)
 })
 
 test('SIGTERM breaks follows, lets an answer under way finish, and ends with 0', { timeout: 240_000 }, async (t) => {
@@ -123,7 +123,7 @@ test('SIGTERM breaks follows, lets an answer under way finish, and ends with 0',
   once.resume()
   await once.until(() => once.ended !== undefined)
   assert.deepEqual([once.ended, once.bytes], ['clean', big])
-  await until(() => agent.child.exitCode !== null, 20_000)
+  await eventually(() => agent.child.exitCode !== null)
   assert.equal(agent.child.exitCode, 0)
 })
 

@@ -7,9 +7,10 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { connect, type ConnectionOptions } from 'node:tls'
 import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
 import { makeCertificates } from '../helpers/certificates.ts'
-import { ALLOC, eventually, makeAllocation } from '../helpers/edge.ts'
 import { MessageClient } from '../helpers/message-client.ts'
 import { type Heard, raw } from '../helpers/raw-http.ts'
+import { ALLOC, makeAllocation } from '../helpers/allocation.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const RELOAD = 'PUT /v1/agent/reload HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n'
 const ask = (path: string) => `GET ${path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n`

@@ -6,7 +6,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { type ChildAgent, startChildAgent } from '../helpers/child-agent.ts'
 import { clientFrame, handshake, MessageClient, OPCODE } from '../helpers/message-client.ts'
 import { startTailHost, type TailHost } from '../helpers/tail-host.ts'
-import { until } from '../host/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const MIB = 2 ** 20
 const RSS_MAX = 250 * MIB
@@ -34,7 +34,7 @@ async function follower(t: TestContext, host: TailHost): Promise<MessageClient> 
 async function nobodyLeft(host: TailHost, what: string): Promise<void> {
   const left = () =>
     host.followers.count === 0 && host.listener.activeExchanges === 0 && host.listener.connections.open === 0
-  await until(left, 20_000).catch((error: unknown) => {
+  await eventually(left).catch((error: unknown) => {
     const { followers, listener } = host
     const counts = [followers.count, listener.activeExchanges, listener.connections.open]
     throw new Error(`${what}: ${counts.join(', ')} followers, exchanges, connections are left`, { cause: error })
@@ -113,7 +113,7 @@ test('callers leave in every way, from within the stream and while it is asked f
   const warm = new MessageClient(live)
   await warm.until('the first', ({ texts }) => texts.length > 0)
   warm.socket.destroy()
-  await until(() => agent.descriptors('allocation') === 0, 10_000)
+  await eventually(() => agent.descriptors('allocation') === 0)
   const before = await agent.atRest()
   for (let round = 0; round < 8; round++) {
     const clients = [whole, live, { ...whole, paused: true }, { ...live, paused: true }].flatMap((to) => [
@@ -157,7 +157,7 @@ test('one that takes nothing is cut after the stall timeout, pings or not', { ti
   const silent = new MessageClient(to)
   const pinging = new MessageClient(to)
   t.after(() => [silent, pinging].forEach(({ socket }) => socket.destroy()))
-  await until(() => host.followers.count === 2)
+  await eventually(() => host.followers.count === 2)
   const pings = setInterval(() => pinging.send(OPCODE.ping, 'x'), 50)
   t.after(() => clearInterval(pings))
   await nobodyLeft(host, 'a stall')
@@ -168,7 +168,7 @@ test('pongs that nobody takes do not pile up', { timeout: 240_000 }, async (t) =
   bigLog(host.log(0), 64 * MIB)
   const client = new MessageClient({ ...at(host.logsUrl({ follow: true, origin: 'start', offset: 0 })), paused: true })
   t.after(() => client.socket.destroy())
-  await until(() => host.followers.count === 1)
+  await eventually(() => host.followers.count === 1)
   // Below the rate that is closed for itself.
   const pings = setInterval(() => client.send(OPCODE.ping, Buffer.alloc(125)), 25)
   t.after(() => clearInterval(pings))
@@ -186,7 +186,7 @@ test('two hundred that never read cost bounded memory', { timeout: 240_000 }, as
     if (to) clients.push(new MessageClient({ ...to, paused: true }))
     if (opened % 50 === 49) await delay(10)
   }
-  await until(() => agent.descriptors('all') >= before.all + 200, 30_000)
+  await eventually(() => agent.descriptors('all') >= before.all + 200)
   let most = 0
   for (let look = 0; look < 30; look++) {
     most = Math.max(most, agent.rss())

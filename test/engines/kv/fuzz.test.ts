@@ -11,7 +11,7 @@ import { Random } from '../../helpers/frames.ts'
 import { expectStatus as expect, openKv } from '../../helpers/kv-world.ts'
 import { send } from '../../helpers/openbao-replay.ts'
 import { openStream } from '../../helpers/told-stream.ts'
-import { until } from '../../host/host-fixture.ts'
+import { eventually } from '../../helpers/eventually.ts'
 
 const REQUESTS = Number(process.env['OUTPOST_FUZZ_REQUESTS'] ?? 1200)
 const SEED = Number(process.env['OUTPOST_FUZZ_SEED'] ?? Date.now() % 2 ** 31)
@@ -114,7 +114,7 @@ async function begun(port: number, { path, headers = {} }: Request, token: strin
       .split(isEvents ? '\n\n' : '\n')
       .slice(0, -1)
   // Events begin with how long to wait before the next attempt.
-  await until(() => isOver || (isStream && whole().length > (isEvents ? 1 : 0)))
+  await eventually(() => isOver || (isStream && whole().length > (isEvents ? 1 : 0)))
   stream.close()
   const told = isStream ? (whole().at(-1) ?? '') : stream.text()
   return { status: stream.status, body: isEvents ? dataOf(told) : told, type }

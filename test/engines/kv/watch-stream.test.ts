@@ -8,7 +8,7 @@ import { listening, listenTo } from '../../helpers/core-listener.ts'
 import type { CoreWorld } from '../../helpers/core-world.ts'
 import { expectStatus as expect, openKv, tokenWith, writeSecret as write } from '../../helpers/kv-world.ts'
 import { openStream, type StreamOptions, type ToldStream } from '../../helpers/told-stream.ts'
-import { until } from '../../host/host-fixture.ts'
+import { eventually } from '../../helpers/eventually.ts'
 
 interface Opened {
   readonly world: CoreWorld
@@ -38,30 +38,30 @@ test('each change is a line with its cursor, and any of them goes on behind it',
   const first = await stream()
   assert.deepEqual([first.status, first.response.headers['content-type']], [200, 'application/x-ndjson'])
   assert.equal(first.response.headers['cache-control'], 'no-store')
-  await until(() => first.lines().length === 1)
+  await eventually(() => first.lines().length === 1)
   assert.deepEqual(Object.keys(first.lines()[0] ?? {}), ['cursor'])
   await write(world, 'f/a', { x: 1 })
   const operations = ['f/b', 'g', 'f/c'].map((path) => ({ op: 'put', path, data: {} }))
   await expect(world, 200, 'POST', 'secret/transaction', { operations })
   await expect(world, 204, 'DELETE', 'secret/data/f/a')
   const all = ['write f/a 1', 'write f/b 1', 'write g 1', 'write f/c 1', 'delete f/a 1']
-  await until(() => first.told().length === 5)
+  await eventually(() => first.told().length === 5)
   assert.deepEqual(first.told(), all)
   for (const [at, { cursor }] of first.lines().entries()) {
     const next = await stream(`secret/watch?stream=true&cursor=${cursor}`)
-    await until(() => next.told().length === 5 - at)
+    await eventually(() => next.told().length === 5 - at)
     assert.deepEqual(next.told(), all.slice(at))
     next.close()
     const below = await stream(`secret/watch/f?stream=true&cursor=${cursor}`)
-    await until(() => below.lines().length > 1 || at === 5)
+    await eventually(() => below.lines().length > 1 || at === 5)
     const meant = all.slice(at).filter((each) => each.includes(' f/'))
-    await until(() => below.told().length === meant.length)
+    await eventually(() => below.told().length === meant.length)
     assert.deepEqual(below.told(), meant)
     below.close()
   }
   const lost = await stream('secret/watch?stream=true&cursor=7-99')
   await write(world, 'later', {})
-  await until(() => lost.told().length === 1)
+  await eventually(() => lost.told().length === 1)
   assert.deepEqual([lost.lines()[1]?.reset, lost.told()], [true, ['write later 1']])
 })
 
@@ -70,20 +70,20 @@ test('server-sent events, and going on behind the last one', async (t) => {
   const headers = { Accept: 'text/event-stream' }
   const first = await stream('secret/watch', { headers })
   assert.equal(first.response.headers['content-type'], 'text/event-stream')
-  await until(() => first.text().startsWith('retry: 1000\n\nid: '))
+  await eventually(() => first.text().startsWith('retry: 1000\n\nid: '))
   await write(world, 'a', {})
-  await until(() => first.text().includes('data: '))
+  await eventually(() => first.text().includes('data: '))
   const [, id = '', data = ''] = /id: (\S+)\ndata: (.*)\n\n$/.exec(first.text()) ?? []
   assert.deepEqual((JSON.parse(data) as { path: string; cursor: string }).cursor, id)
   await write(world, 'b', {})
   const next = await stream('secret/watch?cursor=1-1', { headers: { ...headers, 'Last-Event-ID': id } })
-  await until(() => next.text().includes('"b"'))
+  await eventually(() => next.text().includes('"b"'))
   assert.ok(!next.text().includes('"a"'))
   const lost = await stream('secret/watch', { headers: { ...headers, 'Last-Event-ID': '7-99' } })
-  await until(() => lost.text().includes('event: reset\ndata: {"reset":true,'))
+  await eventually(() => lost.text().includes('event: reset\ndata: {"reset":true,'))
 
   await world.core.seal()
-  await until(() => first.text().endsWith('event: end\ndata: {"status":503,"errors":["Vault is sealed"]}\n\n'))
+  await eventually(() => first.text().endsWith('event: end\ndata: {"status":503,"errors":["Vault is sealed"]}\n\n'))
   assert.equal(await first.ended, 'end')
   const refused = await openStream(port, 'secret/watch', { token: world.rootToken, headers })
   assert.equal(refused.status, 503)
@@ -113,12 +113,12 @@ test('nobody is told of what its policies do not let it read, also when they cha
   const made = await world.ask('POST', 'auth/token/create', { policies: ['app'], no_default_policy: true })
   const token = String(made.body.auth['client_token'])
   const watching = await stream(undefined, { token })
-  await until(() => watching.lines().length === 1)
+  await eventually(() => watching.lines().length === 1)
   for (const name of ['theirs/a', 'mine/a']) await write(world, name, {})
-  await until(() => watching.told().length === 1)
+  await eventually(() => watching.told().length === 1)
   await expect(world, 204, 'PUT', 'sys/policies/acl/app', { policy: rules('theirs') })
   for (const name of ['mine/b', 'theirs/b']) await write(world, name, {})
-  await until(() => watching.told().length === 2)
+  await eventually(() => watching.told().length === 2)
   assert.deepEqual(watching.told(), ['write mine/a 1', 'write theirs/b 1'])
   await expect(world, 204, 'PUT', 'sys/policies/acl/app', {
     policy: 'path "secret/data/*" { capabilities = ["read"] }',
@@ -137,7 +137,7 @@ test('a token that is revoked, or over, ends its stream: before the next change,
   const tokens = [revoked, expiring, String(batch.body.auth['client_token'])]
   const streams = await Promise.all(tokens.map((token) => stream(undefined, { token })))
   await write(world, 'a', {})
-  await until(() => streams.every((each) => each.told().length === 1))
+  await eventually(() => streams.every((each) => each.told().length === 1))
   const silent = await stream(undefined, { token: idle })
   await expect(world, 204, 'POST', 'auth/token/revoke', { token: revoked })
   await write(world, 'b', {})
@@ -145,13 +145,13 @@ test('a token that is revoked, or over, ends its stream: before the next change,
   assert.equal(await first?.ended, 'end')
   assert.deepEqual(first?.told(), ['write a 1'])
   assert.deepEqual(first?.lines().at(-1), { status: 403, errors: ['permission denied'] })
-  await until(() => others.every((each) => each.told().length === 2))
+  await eventually(() => others.every((each) => each.told().length === 2))
 
   // Nothing that concerns it happens: the next heartbeat ends it.
   await expect(world, 204, 'POST', 'auth/token/revoke', { token: idle })
   assert.equal(await silent.ended, 'end')
   assert.equal(lastOf(silent)?.status, 403)
-  await until(() => others.every((each) => Object.keys(lastOf(each) ?? {}).join() === 'cursor'))
+  await eventually(() => others.every((each) => Object.keys(lastOf(each) ?? {}).join() === 'cursor'))
   world.nowMs += 40 * 24 * 3_600_000
   await write(world, 'c', {})
   for (const each of others) {
@@ -164,7 +164,7 @@ test('sealing ends streams, and waits for none', async (t) => {
   const { stream, world } = await opened(t)
   const streams = await Promise.all([stream(), stream('secret/watch/f?stream=true')])
   await write(world, 'f/a', {})
-  await until(() => streams.every((each) => each.told().length === 1))
+  await eventually(() => streams.every((each) => each.told().length === 1))
   await world.core.seal()
   for (const each of streams) {
     assert.equal(await each.ended, 'end')
@@ -173,7 +173,7 @@ test('sealing ends streams, and waits for none', async (t) => {
   world.unseal()
   const next = await stream(`secret/watch?stream=true&cursor=${streams[0]?.lines().at(-2)?.cursor}`)
   await write(world, 'f/b', {})
-  await until(() => next.told().length === 1)
+  await eventually(() => next.told().length === 1)
   assert.deepEqual(next.told(), ['write f/b 1'])
 })
 
@@ -181,7 +181,7 @@ test('disabling the mount ends its streams and does not wait for them; nor are t
   const { stream, world } = await opened(t)
   const watching = await stream()
   await write(world, 'a', {})
-  await until(() => watching.told().length === 1)
+  await eventually(() => watching.told().length === 1)
   const { body } = await world.ask('GET', 'sys/in-flight-req')
   assert.ok(!JSON.stringify(body).includes('secret/watch'))
   await expect(world, 204, 'DELETE', 'sys/mounts/secret')
@@ -196,13 +196,13 @@ test('a server that stops breaks its streams, and a caller who leaves leaves not
     [1, 2].map(() => openStream(port, 'secret/watch?stream=true', { token: world.rootToken })),
   )
   await write(world, 'a', {})
-  await until(() => leaving?.told().length === 1 && staying?.told().length === 1)
+  await eventually(() => leaving?.told().length === 1 && staying?.told().length === 1)
   assert.equal(listener.activeExchanges, 2)
   leaving?.close()
-  await until(() => listener.activeExchanges === 1)
+  await eventually(() => listener.activeExchanges === 1)
   await listener.close()
   assert.equal(await staying?.ended, 'broken')
-  await until(() => listener.activeExchanges === 0)
+  await eventually(() => listener.activeExchanges === 0)
 })
 
 test('a reader that is slow holds up nobody and costs bounded memory, and misses nothing that the log still has', async (t) => {
@@ -212,19 +212,19 @@ test('a reader that is slow holds up nobody and costs bounded memory, and misses
   const slow = await openStream(port, 'secret/watch?stream=true', { token: world.rootToken })
   const quick = await openStream(port, 'secret/watch/last?stream=true', { token: world.rootToken })
   t.after(() => [slow, quick].forEach((each) => each.close()))
-  await until(() => slow.lines().length === 1)
+  await eventually(() => slow.lines().length === 1)
   slow.response.pause()
   // Each in a folder of its own: a folder with hundreds of names as long is read whole for each of them.
   const names = Array.from({ length: 200 }, (_, at) => `${at}/${'n'.repeat(3900)}`)
   const operations = names.map((path) => ({ op: 'put', path, data: {} }))
   for (let round = 0; round < 20; round++) await expect(world, 200, 'POST', 'secret/transaction', { operations })
   await write(world, 'last', {})
-  await until(() => quick.told().length === 1)
+  await eventually(() => quick.told().length === 1)
   const [total, handed] = [20 * 200 * 4000, meter.bytes]
   // What the kernel holds for it, and two pieces.
   assert.ok(handed < total / 2, `${handed} of ${total} bytes were handed over to who reads nothing`)
   slow.response.resume()
-  await until(() => slow.tail().includes('"path":"last"'))
+  await eventually(() => slow.tail().includes('"path":"last"'))
   const expected = Array.from({ length: 20 }, (_, at) => names.map((name) => `write ${name} ${at + 1}`)).flat()
   assert.deepEqual(slow.told(), [...expected, 'write last 1'])
 })
@@ -238,7 +238,7 @@ test('five who reconnect at random are told of every change once, in order', asy
     let cursor = String(start)
     for (let turn = seed; !told.at(-1)?.startsWith('write last'); turn = (turn * 48271) % 2147483647) {
       const once = await stream(`secret/watch?stream=true&cursor=${cursor}`)
-      if (isOver) await until(() => once.told().some((each) => each.startsWith('write last')))
+      if (isOver) await eventually(() => once.told().some((each) => each.startsWith('write last')))
       else await delay(turn % 40)
       once.close()
       const lines = once.lines()
@@ -275,7 +275,7 @@ test('a thousand streams are told, each of its own', async (t) => {
     Array.from({ length: 1000 }, (_, at) => openStream(port, `secret/watch/f${at % 10}?stream=true`, { token })),
   )
   t.after(() => streams.forEach((each) => each.close()))
-  await until(() => streams.every((each) => each.lines().length === 1))
+  await eventually(() => streams.every((each) => each.lines().length === 1))
   const mib = (process.memoryUsage().rss - before) / (1 << 20)
   const beganMs = performance.now()
   await Promise.all(Array.from({ length: 500 }, (_, at) => write(world, `other/${at}`, {})))
@@ -283,7 +283,7 @@ test('a thousand streams are told, each of its own', async (t) => {
   assert.ok(streams.every((each) => each.told().length === 0))
   const wroteMs = performance.now()
   for (let at = 0; at < 10; at++) await write(world, `f${at}/x`, {})
-  await until(() => streams.every((each) => each.told().length === 1))
+  await eventually(() => streams.every((each) => each.told().length === 1))
   const toldMs = performance.now() - wroteMs
   for (const [at, each] of streams.entries()) assert.deepEqual(each.told(), [`write f${at % 10}/x 1`])
   t.diagnostic(`1,000 streams: ${mib.toFixed(0)} MiB with their callers in the same process`)

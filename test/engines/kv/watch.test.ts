@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { kv } from '../../../src/engines/kv/kv.ts'
 import { CoreWorld } from '../../helpers/core-world.ts'
 import { expectStatus as expect, openKv, tokenWith, writeSecret as write } from '../../helpers/kv-world.ts'
-import { until } from '../../host/host-fixture.ts'
+import { eventually } from '../../helpers/eventually.ts'
 
 interface Watched {
   readonly events: { readonly path: string; readonly change: string; readonly version: number }[]
@@ -131,7 +131,7 @@ test('a thousand who wait are all told, what they wait for alone, and leave noth
   await Promise.all(Array.from({ length: 500 }, (_, at) => write(world, `other/${at}`, {})))
   assert.equal(done, 0)
   await write(world, 'f3/x', {})
-  await until(() => done === 100)
+  await eventually(() => done === 100)
   for (let at = 0; at < 10; at++) await write(world, `f${at}/y`, {})
   for (const [at, each] of (await Promise.all(waiting)).entries()) {
     assert.deepEqual(told(each)[0], at % 10 === 3 ? 'write f3/x 1' : `write f${at % 10}/y 1`)

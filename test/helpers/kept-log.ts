@@ -1,0 +1,26 @@
+/** A logger that keeps what operators would see. */
+import type { Fields, Level, Logger } from '../../src/kit/log.ts'
+
+export interface LogLine {
+  readonly level: Level
+  readonly message: string
+  readonly fields: Fields
+}
+
+/** Adds to `lines` what is said at info and above. */
+export function keepingLogger(lines: LogLine[]): Logger {
+  const at =
+    (level: Level) =>
+    (message: string, fields: Fields = {}) =>
+      void lines.push({ level, message, fields })
+  const logger: Logger = {
+    trace: () => undefined,
+    debug: () => undefined,
+    info: at('info'),
+    warn: at('warn'),
+    error: at('error'),
+    named: () => logger,
+    enabled: (level) => level !== 'trace' && level !== 'debug',
+  }
+  return logger
+}
