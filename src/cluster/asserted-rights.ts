@@ -3,19 +3,8 @@
  * A few numbers, not policies: the node judges with them as it would with the caller's own identity, and cannot learn more
  * about the caller from them.
  */
-import type { Identity, NamespaceCapability } from '../kit/operation.ts'
+import { type Identity, NAMESPACE_CAPABILITIES } from '../kit/operation.ts'
 import { isCount, isText, listOf } from './decoded.ts'
-
-/** The place of a capability is its bit on the wire: append only. */
-const CAPABILITIES = [
-  'list-jobs',
-  'read-job',
-  'submit-job',
-  'read-logs',
-  'read-fs',
-  'alloc-lifecycle',
-  'gc-allocation',
-] as const satisfies readonly NamespaceCapability[]
 
 const READ = 1
 const WRITE = 2
@@ -97,7 +86,7 @@ function accessBits(allows: (access: 'read' | 'write') => boolean): number {
 
 function capabilityBits(identity: Identity, namespace: string): number {
   let all = 0
-  for (const [at, capability] of CAPABILITIES.entries()) {
+  for (const [at, capability] of NAMESPACE_CAPABILITIES.entries()) {
     if (identity.allowsNamespace(namespace, capability)) all |= 1 << at
   }
   return all
@@ -111,6 +100,7 @@ export function identityWith({ accessor, agent, namespaces, node }: AssertedRigh
     accessor,
     allowsNode: (access) => (node & bitOf[access]) !== 0,
     allowsAgent: (access) => (agent & bitOf[access]) !== 0,
-    allowsNamespace: (name, capability) => ((byName.get(name) ?? 0) & (1 << CAPABILITIES.indexOf(capability))) !== 0,
+    allowsNamespace: (name, capability) =>
+      ((byName.get(name) ?? 0) & (1 << NAMESPACE_CAPABILITIES.indexOf(capability))) !== 0,
   }
 }

@@ -84,8 +84,8 @@ function isSame(source: string): boolean {
   return (source.length < LONG && SHORT.test(source)) || String(Number(source)) === source
 }
 
-/** Index of the quote that ends the string that begins at `from`. */
-function endOfString(text: string, from: number): number {
+/** Index of the quote that ends the string of a JSON text that begins at `from`, or of the text's end. */
+export function endOfString(text: string, from: number): number {
   for (let at = text.indexOf('"', from + 1); at >= 0; at = text.indexOf('"', at + 1)) {
     let slashes = 0
     while (text.charCodeAt(at - 1 - slashes) === BACKSLASH) slashes++

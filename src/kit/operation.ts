@@ -30,14 +30,18 @@ export interface PathPart {
   readonly isName: boolean
 }
 
-export type NamespaceCapability =
-  | 'list-jobs'
-  | 'read-job'
-  | 'submit-job'
-  | 'read-logs'
-  | 'read-fs'
-  | 'alloc-lifecycle'
-  | 'gc-allocation'
+/** What may be done in a namespace, as operations ask for it. The place of one is its bit on the wire: append only. */
+export const NAMESPACE_CAPABILITIES = [
+  'list-jobs',
+  'read-job',
+  'submit-job',
+  'read-logs',
+  'read-fs',
+  'alloc-lifecycle',
+  'gc-allocation',
+] as const
+
+export type NamespaceCapability = (typeof NAMESPACE_CAPABILITIES)[number]
 
 export type Access = 'read' | 'write'
 

@@ -4,13 +4,12 @@
  * never hold a piece of the input: that may be a secret.
  */
 import { Rejection } from '../engines/engine.ts'
+import { endOfString } from '../engines/exact-json.ts'
 
 /** Deeper than any document that a person or a program means; writing a value costs stack for each level. */
 export const DEPTH_MAX = 1000
 
-const [QUOTE, BACKSLASH, OPEN_LIST, OPEN_OBJECT, CLOSE_LIST, CLOSE_OBJECT, COMMA, COLON] = [
-  34, 92, 91, 123, 93, 125, 44, 58,
-]
+const [QUOTE, OPEN_LIST, OPEN_OBJECT, CLOSE_LIST, CLOSE_OBJECT, COMMA, COLON] = [34, 91, 123, 93, 125, 44, 58]
 
 export interface JsonLimits {
   /** Of all kinds, the members of lists and objects included. */
@@ -62,16 +61,6 @@ function checkShape(text: string, { namesMax, valuesMax }: JsonLimits): void {
   if (names > namesMax) {
     throw new Rejection(400, `refused JSON input due to high complexity: more than ${namesMax} names of members`)
   }
-}
-
-/** Index of the quote that ends the string that begins at `from`, or of the text's end. */
-function endOfString(text: string, from: number): number {
-  for (let at = text.indexOf('"', from + 1); at >= 0; at = text.indexOf('"', at + 1)) {
-    let slashes = 0
-    while (text.charCodeAt(at - 1 - slashes) === BACKSLASH) slashes++
-    if (slashes % 2 === 0) return at
-  }
-  return text.length
 }
 
 function isFinite(value: unknown): boolean {

@@ -1,22 +1,11 @@
 /**
  * Rules about hosts and their allocations: how they are read, and which of them decides about a namespace.
  */
-import type { NamespaceCapability } from '../../kit/operation.ts'
+import { NAMESPACE_CAPABILITIES } from '../../kit/operation.ts'
 import type { Entry } from '../../config/hcl.ts'
 import type { NamedRule, RuleReader } from './rule-reader.ts'
 
 export type CoarseAccess = 'read' | 'write' | 'deny'
-
-/** Capabilities that an operation of this program asks for. */
-const ASKED: readonly NamespaceCapability[] = [
-  'list-jobs',
-  'read-job',
-  'submit-job',
-  'read-logs',
-  'read-fs',
-  'alloc-lifecycle',
-  'gc-allocation',
-]
 
 const READ = [
   'list-jobs',
@@ -50,11 +39,11 @@ const SHORTHANDS = { read: READ, write: WRITE, scale: SCALE, list: ['list-jobs']
 type Shorthand = keyof typeof SHORTHANDS
 const SHORTHAND_NAMES = ['read', 'write', 'scale', 'list', 'deny'] as const satisfies readonly Shorthand[]
 
-/** Every word that `capabilities` of a namespace may hold; those beyond `ASKED` are known, but open nothing here. */
+/** Every word that `capabilities` of a namespace may hold; those beyond `NAMESPACE_CAPABILITIES` are known, but open nothing here. */
 const KNOWN: readonly string[] = [
   ...new Set<string>([
     'deny',
-    ...ASKED,
+    ...NAMESPACE_CAPABILITIES,
     ...WRITE,
     'alloc-node-exec',
     'sentinel-override',
