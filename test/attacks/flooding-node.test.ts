@@ -2,7 +2,6 @@
  * A worker whose own key is valid sends more than a node has to say: thousands of messages, states that are too large, more
  * allocations than a host can have. It is refused, counted and logged once, and the other nodes do not notice.
  */
-import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { connect } from '@nats-io/transport-node'
