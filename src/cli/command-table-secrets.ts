@@ -88,6 +88,11 @@ export const SECRETS_TABLE: readonly TableRow[] = [
     load: () => import('./paths/delete.ts'),
   },
   {
+    name: 'unwrap',
+    summary: 'Get the answer that a wrapping token stands for, once',
+    load: () => import('./paths/unwrap.ts'),
+  },
+  {
     name: 'kv get',
     summary: 'Print a secret',
     load: () => import('./kv/get.ts'),

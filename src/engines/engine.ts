@@ -86,6 +86,8 @@ export interface EngineCall {
   readonly signal: AbortSignal
   /** Set where the caller asks for server-sent events, with the cursor that it goes on from. */
   readonly eventStream: { readonly lastCursor: string | undefined } | undefined
+  /** Whether the answer will be wrapped. */
+  readonly isWrapped: boolean
   /** The token itself, for the core's own engines only, which give it back to its holder. Never keep or log it. */
   readonly token: string | undefined
 }
@@ -152,6 +154,8 @@ export interface Reply {
   readonly lease?: LeaseOrder
   /** The lease that the answer tells: the core fills it in for `lease`. */
   readonly leased?: { readonly id: string; readonly renewable: boolean; readonly seconds: number }
+  /** The answer is the token that it is wrapped below, and nothing else. */
+  readonly wrapped?: Readonly<object>
   /** A status of its own, with the envelope as its body; without `data` and `warnings` it has no body. */
   readonly status?: number
   /** Also repeats the members of `data` beside the envelope, for old clients. */

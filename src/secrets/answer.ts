@@ -69,10 +69,17 @@ const ENVELOPE = new Set([
   'auth',
 ])
 
+/** The envelope of an answer that is wrapped. */
+function wrappedEnvelope(info: object): string {
+  const head = '{"request_id":"","lease_id":"","renewable":false,"lease_duration":0,"data":null'
+  return `${head},"wrap_info":${JSON.stringify(info)},"warnings":null,"auth":null}\n`
+}
+
 export function answerOf(reply: Reply | undefined, verb: Verb, warnings: readonly string[]): WholeAnswer {
   const headers = reply?.headers ? { ...HEADERS, ...reply.headers } : HEADERS
   if (reply?.bare !== undefined) return answer(reply.status ?? 200, `${jsonOf(reply.bare)}\n`, headers)
   if (reply?.text) return new WholeAnswer(200, { ...headers, 'Content-Type': reply.text.contentType }, reply.text.body)
+  if (reply?.wrapped) return answer(200, wrappedEnvelope(reply.wrapped), headers)
   const isBare =
     !reply || (reply.data === undefined && reply.auth === undefined && !reply.leased && !reply.warnings?.length)
   if (isBare) {

@@ -44,6 +44,7 @@ import { TokenRevocation } from './tokens/token-revocation.ts'
 import { TokenStore } from './tokens/token-store.ts'
 import { TokenSweeper } from './tokens/token-sweeper.ts'
 import { TokenTidy } from './tokens/token-tidy.ts'
+import { Wrapping } from './wrapping/wrapping.ts'
 import { keptVersions, versionNote } from './system/version-note.ts'
 
 const CLUSTER_PATH = 'core/cluster'
@@ -84,6 +85,7 @@ export interface OpenCore {
   readonly policies: PolicyStore
   readonly settings: SystemSettings
   readonly leases: Leases
+  readonly wrapping: Wrapping
   readonly auditing: { readonly trail: AuditTrail; readonly devices: AuditStore }
   readonly clusterId: string
   readonly clusterName: string
@@ -225,6 +227,14 @@ export class SecretsCore implements Core {
     const endedMs = () => sweeper.endedMs()
     const leaseSweeper = new LeaseSweeper({ leases: store, revocation: leaseRevocation, endedMs, logger })
     return {
+      wrapping: new Wrapping({
+        tokens,
+        revocation,
+        storage,
+        cubbyholes,
+        now,
+        apiAddress: () => this.options.surroundings?.apiAddress?.() ?? '',
+      }),
       leases: new Leases({ store, revocation: leaseRevocation, sweeper: leaseSweeper, mountOf: servingOrLeaving, now }),
       tokens,
       policies,
@@ -276,10 +286,20 @@ export class SecretsCore implements Core {
   }
 
   #close(): void {
-    const { auditing, leases, mountChanges, revocation, sweeper, tidy, tokens } = this.#open ?? {}
+    const { auditing, leases, mountChanges, wrapping, revocation, sweeper, tidy, tokens } = this.#open ?? {}
     this.#open = undefined
     void this.#tenure?.end(sealed)
-    for (const part of [mountChanges, sweeper, leases, revocation, tidy, tokens, auditing?.devices, auditing?.trail])
+    for (const part of [
+      mountChanges,
+      sweeper,
+      leases,
+      wrapping,
+      revocation,
+      tidy,
+      tokens,
+      auditing?.devices,
+      auditing?.trail,
+    ])
       part?.close()
   }
 
@@ -303,6 +323,10 @@ export class SecretsCore implements Core {
       await this.seal()
       throw error
     }
+  }
+
+  get wrapping(): Wrapping {
+    return this.open.wrapping
   }
 
   get leases(): Leases {

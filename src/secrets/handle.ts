@@ -17,25 +17,25 @@
  * What can go wrong. The core is sealed while requests are under way: they end with 503, what was committed stays. The
  * disk is full: writes fail, reads go on. A fault: 500 with the request's ID, and the log has the rest.
  */
-import type { Caller, EngineCall, EngineVerb, LeaseOrder, Path, Reply } from '../engines/engine.ts'
+import type { Caller, EngineCall, EngineVerb, Path, Reply } from '../engines/engine.ts'
 import { denied, oneError, Rejection } from '../engines/engine.ts'
 import { readFields } from '../engines/fields.ts'
-import { inTurns, type Steps } from '../engines/turns.ts'
-import { Fault, sealed } from '../kit/errors.ts'
-import { type Call, JsonText } from '../kit/operation.ts'
+import { sealed } from '../kit/errors.ts'
+import type { Call } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
 import { type Answer, answerOf, rejectionAnswer, signed } from './answer.ts'
 import { Account } from './audit/account.ts'
 import { AuditFault, type AuditTrail } from './audit/audit.ts'
 import type { InFlight } from './in-flight.ts'
 import type { Leases } from './leases/leases.ts'
+import { settled, unwrappable } from './settle.ts'
+import { Wrapping } from './wrapping/wrapping.ts'
 import type { Place } from './mounts/mounts.ts'
 import { type RequestBody, requestBody, type RequestHead, requestHead, type Verb } from './request.ts'
 import type { RequestCounts } from './request-counts.ts'
 import { helpOf } from './help.ts'
 import { eventStreamOf, streamedAnswer } from './told-stream.ts'
 import type { Decision } from './policies/acl.ts'
-import { withoutKeys } from './policies/key-filter.ts'
 import type { Admitted } from './tokens/token-admission.ts'
 
 /** What the way through the core needs of it. */
@@ -43,8 +43,9 @@ export interface Core {
   readonly isActive: boolean
   readonly inFlight: InFlight
   readonly requestCounts: RequestCounts
-  /** Throws a Refusal (503) while the core is not active. */
+  /** Throw a Refusal (503) while the core is not active. */
   readonly leases: Leases
+  readonly wrapping: Wrapping
   /** Absent while the core is not active. */
   readonly audit: AuditTrail | undefined
   find(path: string): Place | undefined
@@ -83,6 +84,8 @@ interface Trace {
   verb: Verb
   /** What the handler replied; absent for a request that was refused, and for a stream. */
   reply?: Reply | undefined
+  /** The token that the answer was wrapped below. */
+  wrapped?: Readonly<object> | undefined
 }
 
 const FAULT = 500
@@ -124,7 +127,7 @@ async function recorded(core: Core, target: Target, audit: NonNullable<Core['aud
     await account.begin()
     if ('error' in entry) throw entry.error
     const answer = await served(core, target, entry.value)
-    await account.end(target.trace.reply)
+    await account.end(target.trace.reply, target.trace.wrapped)
     return answer
   } catch (error) {
     if (!(error instanceof AuditFault)) await account.fail(error)
@@ -235,50 +238,18 @@ async function attempt(core: Core, request: Request): Promise<Answer> {
   if (!grant.sudo && needsSudo(match.path, verb)) throw denied()
   const handler = match.path.handlers[verb]
   if (!handler) throw new Rejection(405, match.path.whileSealed ? [] : oneError('unsupported operation'))
-  // An answer that was to be wrapped must not go out bare.
-  if (head.wrapping) throw new Rejection(400, 'response wrapping is not offered yet')
+  if (head.wrapping) Wrapping.check(head.wrapping.ttlSeconds)
   engineCall.isGranted(verb, grant)
   const outcome = handler(input, engineCall)
   // No `await` where nothing is waited for: between a handler's reads and its commit nobody else may come in.
   const reply = outcome instanceof Promise ? await outcome : outcome
   if (reply?.stream) {
+    if (head.wrapping) throw unwrappable()
     const check = () => checkAgain(core, request, verb, body)
     return streamedAnswer(reply.stream, { check, hops: request.call.hops, raw })
   }
-  if (reply?.lease) {
-    const told = await leased(core, request, place, reply, reply.lease)
-    request.trace.reply = told
-    return answerOf(told, head.verb, warningsOf(match, body, told))
-  }
-  if (reply?.batch) await place.mount.storage.commit(reply.batch)
-  const isNarrow = grant.keeps !== undefined || grant.limit !== undefined
-  const shown = reply && isNarrow ? await inTurns(narrowed(reply, grant), engineCall) : reply
-  request.trace.reply = shown
-  return answerOf(shown, head.verb, warningsOf(match, body, shown))
-}
-
-const LAST_USE = 'Secret cannot be returned; token had one use left, so leased credentials were immediately revoked.'
-
-/** The reply with its lease, both durable together. Throws a Rejection where the lease cannot outlast the request. */
-async function leased(core: Core, { admitted, head }: Request, place: Place, reply: Reply, order: LeaseOrder) {
-  const { caller, expiresAtMs, spent } = admitted
-  const isKept = caller.tokenType === 'service'
-  const lease = await core.leases.issue(place.mount, reply.batch, {
-    path: head.path,
-    rest: place.rest,
-    // A batch token is kept nowhere: its leases end with it by their time.
-    tokenHash: isKept ? caller.tokenHash : '',
-    untilMs: isKept ? undefined : expiresAtMs,
-    order,
-  })
-  // Its token was revoked meanwhile, perhaps by one who has looked for its leases already.
-  if (caller.tokenHash !== '' && !admitted.lasts() && !spent) {
-    await core.leases.revoke(lease.id)
-    throw denied()
-  }
-  // The lease goes with the token, when this request is over.
-  if (spent) throw new Rejection(400, LAST_USE)
-  return { ...reply, leased: { id: lease.id, renewable: lease.renewable, seconds: lease.ttlSeconds } }
+  const warnings = (shown: Reply | undefined) => warningsOf(match, body, shown)
+  return settled(core, { ...request, place, warnings, call: engineCall, grant }, reply)
 }
 
 /** Throws a Rejection where a request that was let in would not be let in again. */
@@ -286,22 +257,6 @@ function checkAgain(core: Core, request: Request, verb: EngineVerb, body: Reques
   if (!core.isActive) throw sealed()
   if (!request.admitted.lasts()) throw new Rejection(403, 'permission denied')
   grantOf(request, verb, body)
-}
-
-/** What of a list its caller may see, also where the engine knows nothing of policies' limits. */
-function* narrowed(reply: Reply, { keeps, limit = 0 }: Grant): Steps<Reply> {
-  const kept = keeps ? yield* filtered(reply, keeps) : reply
-  if (limit <= 0 || kept.data instanceof JsonText) return kept
-  const keys = kept.data?.['keys']
-  if (!Array.isArray(keys) || keys.length <= limit) return kept
-  const first = new Set<unknown>(keys.slice(0, limit))
-  return yield* filtered(kept, (key) => first.has(key))
-}
-
-/** A list without the names that its caller may not see. */
-function* filtered({ data, warnings }: Reply, keeps: (key: string) => boolean): Steps<Reply> {
-  if (data instanceof JsonText) throw new Fault('a list whose names are to be filtered is JSON text already')
-  return { data: yield* withoutKeys(data ?? {}, keeps), ...(warnings && { warnings }) }
 }
 
 const OPEN: Grant = { sudo: true }
@@ -368,6 +323,7 @@ class RequestCall implements EngineCall {
   readonly data: EngineCall['data']
   readonly bodyText: string | undefined
   sudo = false
+  readonly isWrapped: boolean
   limitMax: number | undefined
   readonly remote: string | undefined
   readonly token: string | undefined
@@ -375,7 +331,7 @@ class RequestCall implements EngineCall {
   readonly #call: Call
   readonly #raw: RawInput
 
-  constructor(core: Core, { admitted, call, raw }: Request, { mount, rest }: Place, body: RequestBody) {
+  constructor(core: Core, { admitted, call, head, raw }: Request, { mount, rest }: Place, body: RequestBody) {
     this.mount = mount.facts
     this.path = rest
     this.storage = mount.storage
@@ -385,6 +341,7 @@ class RequestCall implements EngineCall {
     this.data = body.data
     this.bodyText = body.text
     this.remote = call.remote
+    this.isWrapped = head.wrapping !== undefined
     this.token = mount.isOwn ? call.token : undefined
     this.#admitted = admitted
     this.#call = call

@@ -49,7 +49,6 @@ export const SYSTEM_DIFFERENCES: readonly Difference[] = [
   { exchange: 'GET in-flight-req', what: /./, why: 'another request' },
   { exchange: /^GET metrics/, what: 'status', why: 'the core of a test has no figures; they need a token here' },
   { exchange: /audit/, what: 'status', why: 'there is no audit log yet' },
-  { exchange: 'GET wrapping/lookup', what: 'status', why: 'wrapping is not offered yet' },
   { exchange: 'GET plugins/catalog', what: /^data\./, why: 'fewer engines' },
   { exchange: 'GET rotate/config', what: 'data.max_operations', why: 'a key is changed earlier' },
   { exchange: /^GET (quotas\/config|loggers)$/, what: 'status', why: 'not offered' },

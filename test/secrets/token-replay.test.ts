@@ -25,7 +25,6 @@ test('tokens as they were recorded', async (t) => {
       { exchange: 'create custom id', what: 'warnings', why: 'all tokens are hashed alike here, chosen ones too' },
       { exchange: /^accessors( GET)?$/, what: 'data.keys', why: 'in another order, and there were other tokens' },
       { exchange: 'tidy', what: 'warnings[0]', why: 'says whose log it is' },
-      { exchange: 'wrapped create', what: 'status', why: 'wrapping is not offered yet' },
     ],
   })
 })

@@ -63,8 +63,8 @@ export class Account {
   }
 
   /** Records the answer; resolves once it may leave. Rejects with a Fault where no device records it. */
-  async end(reply: Reply | undefined): Promise<void> {
-    await this.#close(answerOf(reply))
+  async end(reply: Reply | undefined, wrapped?: Readonly<object>): Promise<void> {
+    await this.#close({ ...answerOf(reply), wrapping: wrapped })
   }
 
   /** As `end`, of a request that was refused or has failed. */
@@ -83,7 +83,7 @@ export class Account {
 }
 
 function answerOf(reply: Reply | undefined): AuditedAnswer {
-  return { data: dataOf(reply), auth: reply?.auth, warnings: reply?.warnings }
+  return { data: dataOf(reply), auth: reply?.auth, leaseId: reply?.leased?.id, warnings: reply?.warnings }
 }
 
 function dataOf(reply: Reply | undefined): AuditedAnswer['data'] {

@@ -37,9 +37,8 @@ export interface AuditedAnswer {
   readonly auth?: AuthBlock | undefined
   readonly leaseId?: string | undefined
   readonly warnings?: readonly string[] | undefined
-  readonly wrapping?:
-    | { readonly token: string; readonly accessor: string; readonly ttlSeconds: number; readonly creationPath: string }
-    | undefined
+  /** The token that it was wrapped below, as the answer tells it. */
+  readonly wrapping?: Readonly<object> | undefined
   /** Why it was refused or has failed; a text that the caller may see. */
   readonly error?: string | undefined
 }
@@ -128,14 +127,18 @@ function responseOf({ mount, operation }: AuditedRequest, answer: AuditedAnswer,
     secret: leaseId ? { lease_id: leaseId } : undefined,
     data: dataOf(data, mount?.shownInAnswers ?? [], shown),
     warnings: warnings?.length ? warnings : undefined,
-    wrap_info: wrapping && {
-      ttl: wrapping.ttlSeconds,
-      token: secret(shown, wrapping.token),
-      accessor: accessor(shown, wrapping.accessor),
-      creation_path: wrapping.creationPath,
-    },
+    wrap_info: wrapping && wrapInfoOf(wrapping, shown),
   }
   return response
+}
+
+/** Times and the path stay as they are: neither opens anything. */
+function wrapInfoOf(info: Readonly<object>, shown: Shown): Data {
+  const named = Object.entries(info).map(([name, value]) => {
+    if (typeof value !== 'string' || name.startsWith('creation_')) return [name, value] as const
+    return [name, name === 'token' ? secret(shown, value) : accessor(shown, value)] as const
+  })
+  return Object.fromEntries(named)
 }
 
 function grantedOf(auth: AuthBlock, shown: Shown): Data {

@@ -15,8 +15,6 @@
  * full: nothing is taken back, as its removal could not be written; it is tried again each second. The clock jumps: see
  * `core-clock.ts`.
  */
-import { Storage } from '../../barrier/storage.ts'
-import type { Batch } from '../../barrier/storage.ts'
 import { Rejection } from '../../engines/engine.ts'
 import { inTurns } from '../../engines/turns.ts'
 import type { Mount } from '../mounts/mounts.ts'
@@ -58,18 +56,11 @@ export class Leases {
     return this.#parts.revocation
   }
 
-  /** Commits a reply's batch together with the lease that it gives out; resolves with that when both are durable. */
-  async issue(mount: Mount, batch: Batch | undefined, issue: Omit<Issue, 'mount' | 'terms' | 'nowMs'>): Promise<Lease> {
+  /** A lease that is to be committed with the reply that gives it out; `done` is to be called when that is over. */
+  prepare(mount: Mount, issue: Omit<Issue, 'mount' | 'terms' | 'nowMs'>): ReturnType<LeaseStore['issue']> {
     const { now, store } = this.#parts
-    const { record, storage } = mount
-    const whole = { ...issue, mount: record.uuid, terms: leaseTerms(record.config), nowMs: now() }
-    const { done, lease, part } = store.issue(whole)
-    try {
-      await Storage.commitAll(batch ? [part, { storage, batch }] : [part])
-      return lease
-    } finally {
-      done()
-    }
+    const { config, uuid } = mount.record
+    return store.issue({ ...issue, mount: uuid, terms: leaseTerms(config), nowMs: now() })
   }
 
   /** Throws a Rejection (400) for an ID of no lease. */

@@ -1,6 +1,7 @@
 /** The engine behind `sys/`: the core's own endpoints, a list from each of the files that know about them. */
 import type { Engine } from '../../engines/engine.ts'
 import { auditPaths } from './system-audit.ts'
+import { wrappingPaths } from './system-wrapping.ts'
 import { leasePaths } from './system-leases.ts'
 import { capabilityPaths } from './system-capabilities.ts'
 import { policyPaths } from '../policies/policy-paths.ts'
@@ -35,7 +36,8 @@ export type SystemParts = Parameters<typeof healthPaths>[0] &
   Parameters<typeof policyPaths>[0] &
   Parameters<typeof capabilityPaths>[0] &
   Parameters<typeof auditPaths>[0] &
-  Parameters<typeof leasePaths>[0]
+  Parameters<typeof leasePaths>[0] &
+  Parameters<typeof wrappingPaths>[0]
 
 export function systemEngine(core: SystemParts): Engine {
   const pgpRate = new PgpRate()
@@ -61,6 +63,7 @@ export function systemEngine(core: SystemParts): Engine {
       ...capabilityPaths(core),
       ...auditPaths(core),
       ...leasePaths(core),
+      ...wrappingPaths(core),
     ],
   }
 }

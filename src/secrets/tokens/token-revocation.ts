@@ -10,6 +10,7 @@
  * children have no parent. Then their entries are changed, page by page, and it is revoked like any other.
  */
 import { setTimeout as delay } from 'node:timers/promises'
+import { type Part, Storage } from '../../barrier/storage.ts'
 import { messageOf } from '../../kit/errors.ts'
 import { type Logger, LogOnce } from '../../kit/log.ts'
 import { encodeEntry, type TokenEntry, tokenPaths } from './token-entry.ts'
@@ -80,8 +81,14 @@ export class TokenRevocation {
     await this.#clean(own.map(({ hash }) => hash))
   }
 
-  /** Takes the last use of a token; `spent` is to be called when the request that it was for is over. */
-  lastUse(entry: TokenEntry): { readonly used: Promise<unknown>; readonly spent: () => Promise<void> } {
+  /**
+   * Takes the last use of a token, and commits `beside` with it; `spent` is to be called when the request that it was for is
+   * over.
+   */
+  lastUse(
+    entry: TokenEntry,
+    beside: readonly Part[] = [],
+  ): { readonly used: Promise<unknown>; readonly spent: () => Promise<void> } {
     const { hash } = entry
     // Nobody else is to finish with it while the request goes on.
     this.#cleaned.add(hash)
@@ -89,7 +96,8 @@ export class TokenRevocation {
       { path: tokenPaths.id(hash), value: encodeEntry({ ...entry, usesLeft: -1 }) },
       { path: tokenPaths.revoking(hash), value: Buffer.from(SPENT) },
     ]
-    const used = this.#tokens.storage.commit({ puts, deletes: [] }).catch((error: unknown) => {
+    const own = { storage: this.#tokens.storage, batch: { puts, deletes: [] } }
+    const used = Storage.commitAll([own, ...beside]).catch((error: unknown) => {
       this.#cleaned.delete(hash)
       throw error
     })

@@ -11,7 +11,7 @@
  */
 import { randomBytes } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
-import type { Batch, Put, Storage } from '../../barrier/storage.ts'
+import type { Batch, Part, Put, Storage } from '../../barrier/storage.ts'
 import type { Caller } from '../../engines/engine.ts'
 import { Rejection } from '../../engines/engine.ts'
 import { KeyedHash } from '../../engines/keyed-hash.ts'
@@ -208,6 +208,12 @@ export class TokenStore {
     }
     const puts = [{ path: tokenPaths.id(hash), value }]
     await this.storage.commit({ puts, deletes: [] }, this.#indexOf(entry).map(emptyPut))
+  }
+
+  /** What writes a new token down that has no parent and a name of its own, to be committed with what it is for. */
+  partOf(entry: TokenEntry): Part {
+    const puts = [{ path: tokenPaths.id(entry.hash), value: encodeEntry(entry) }]
+    return { storage: this.storage, batch: { puts, deletes: [] }, raw: this.#indexOf(entry).map(emptyPut) }
   }
 
   /** Whether something may be decided upon a token: it is there, and nothing is queued that ends it. */

@@ -1,0 +1,148 @@
+/**
+ * What a handler replied becomes durable, and then an answer. The batch, the lease that the reply gives out and the token that
+ * the answer is wrapped below are one commit: all of it is there, or the caller is told that nothing is.
+ */
+import { type Part, Storage } from '../barrier/storage.ts'
+import { denied, type EngineCall, type LeaseOrder, Rejection, type Reply } from '../engines/engine.ts'
+import { inTurns, type Steps } from '../engines/turns.ts'
+import { Fault } from '../kit/errors.ts'
+import { JsonText, type WholeAnswer } from '../kit/operation.ts'
+import { answerOf } from './answer.ts'
+import type { Lease } from './leases/lease-entry.ts'
+import type { Leases } from './leases/leases.ts'
+import type { Mount } from './mounts/mounts.ts'
+import { withoutKeys } from './policies/key-filter.ts'
+import type { RequestHead } from './request.ts'
+import type { Admitted } from './tokens/token-admission.ts'
+import type { Wrapping } from './wrapping/wrapping.ts'
+
+/** What of the core it needs. */
+export interface Settling {
+  readonly leases: Leases
+  readonly wrapping: Wrapping
+}
+
+/** A request that its handler has replied to. */
+export interface Replied {
+  readonly head: RequestHead
+  readonly place: { readonly mount: Mount; readonly rest: string }
+  readonly admitted: Admitted
+  readonly call: Pick<EngineCall, 'signal'>
+  /** What the caller may see of a list. */
+  readonly grant: { readonly keeps?: ((key: string) => boolean) | undefined; readonly limit?: number | undefined }
+  readonly warnings: (shown: Reply | undefined) => readonly string[]
+  /** Keeps what the answer says, for the audit trail. */
+  readonly trace: { reply?: Reply | undefined; wrapped?: Readonly<object> | undefined }
+}
+
+const LAST_USE = 'Secret cannot be returned; token had one use left, so leased credentials were immediately revoked.'
+
+/** Makes the reply durable, and its answer. Nothing else may come in between a handler and this call. */
+export async function settled(core: Settling, request: Replied, reply: Reply | undefined): Promise<WholeAnswer> {
+  const { grant, head, place, trace, warnings } = request
+  const isNarrow = grant.keeps !== undefined || grant.limit !== undefined
+  if (reply?.lease || head.wrapping) return special(core, request, reply)
+  if (reply?.batch) await place.mount.storage.commit(reply.batch)
+  const shown = reply && isNarrow ? await inTurns(narrowed(reply, grant), request.call) : reply
+  trace.reply = shown
+  return answerOf(shown, head.verb, warnings(shown))
+}
+
+/** A reply that gives something out for a time, or whose answer is wrapped. */
+async function special(core: Settling, request: Replied, reply: Reply | undefined): Promise<WholeAnswer> {
+  const { grant, head, place, trace, warnings } = request
+  const parts: Part[] = reply?.batch ? [{ storage: place.mount.storage, batch: reply.batch }] : []
+  const issued = reply?.lease && prepared(core, request, reply.lease)
+  if (issued) parts.push(issued.part)
+  try {
+    const told = reply && issued ? { ...reply, leased: shownLease(issued.lease) } : reply
+    const isNarrow = told?.data !== undefined && (grant.keeps !== undefined || grant.limit !== undefined)
+    // What is narrowed lists names: it writes nothing that others could come in before.
+    const shown = isNarrow && parts.length === 0 ? await inTurns(narrowed(told, grant), request.call) : told
+    trace.reply = shown
+    const answer = wrappedAnswer(core, request, shown, parts) ?? answerOf(shown, head.verb, warnings(shown))
+    if (parts.length > 0) await Storage.commitAll(parts)
+    if (issued) await checkLasting(core, request, issued.lease)
+    return answer
+  } finally {
+    issued?.done()
+  }
+}
+
+/** The answer with the token that the whole one is wrapped below, whose parts are added; undefined where nothing is wrapped. */
+function wrappedAnswer(
+  core: Settling,
+  request: Replied,
+  shown: Reply | undefined,
+  parts: Part[],
+): WholeAnswer | undefined {
+  const { head, trace, warnings } = request
+  if (!head.wrapping || shown?.wrapped) return undefined
+  const whole = answerOf(shown, head.verb, warnings(shown))
+  if (whole.body === undefined) return undefined
+  if (shown?.bare !== undefined || shown?.text) throw unwrappable()
+  // A list without names is an answer of 404 without an envelope.
+  if (typeof whole.body !== 'string' || !whole.body.startsWith('{"request_id"')) return undefined
+  const { jwt: isJwt, ttlSeconds } = head.wrapping
+  const wrappedAccessor = shown?.auth?.accessor
+  const { info, parts: own } = core.wrapping.wrap(whole.body, {
+    ttlSeconds,
+    isJwt,
+    creationPath: head.path,
+    wrappedAccessor,
+  })
+  parts.push(...own)
+  trace.reply = undefined
+  trace.wrapped = info
+  return answerOf({ wrapped: info }, head.verb, [])
+}
+
+/** For an answer that has no envelope: it must not go out bare. */
+export function unwrappable(): Rejection {
+  return new Rejection(400, 'the answer of this endpoint cannot be wrapped')
+}
+
+function prepared(core: Settling, { admitted, head, place }: Replied, order: LeaseOrder) {
+  const { caller, expiresAtMs } = admitted
+  const isKept = caller.tokenType === 'service'
+  return core.leases.prepare(place.mount, {
+    path: head.path,
+    rest: place.rest,
+    // A batch token is kept nowhere: its leases end with it by their time.
+    tokenHash: isKept ? caller.tokenHash : '',
+    untilMs: isKept ? undefined : expiresAtMs,
+    order,
+  })
+}
+
+/** Throws a Rejection where the lease cannot outlast the request. */
+async function checkLasting(core: Settling, { admitted }: Replied, lease: Lease): Promise<void> {
+  const { caller, spent } = admitted
+  // Its token was revoked meanwhile, perhaps by one who has looked for its leases already.
+  if (caller.tokenHash !== '' && !admitted.lasts() && !spent) {
+    await core.leases.revoke(lease.id)
+    throw denied()
+  }
+  // The lease goes with the token, when this request is over.
+  if (spent) throw new Rejection(400, LAST_USE)
+}
+
+function shownLease({ id, renewable, ttlSeconds }: Lease): NonNullable<Reply['leased']> {
+  return { id, renewable, seconds: ttlSeconds }
+}
+
+/** What of a list its caller may see, also where the engine knows nothing of policies' limits. */
+function* narrowed(reply: Reply, { keeps, limit = 0 }: Replied['grant']): Steps<Reply> {
+  const kept = keeps ? yield* filtered(reply, keeps) : reply
+  if (limit <= 0 || kept.data instanceof JsonText) return kept
+  const keys = kept.data?.['keys']
+  if (!Array.isArray(keys) || keys.length <= limit) return kept
+  const first = new Set<unknown>(keys.slice(0, limit))
+  return yield* filtered(kept, (key) => first.has(key))
+}
+
+/** A list without the names that its caller may not see. */
+function* filtered({ data, warnings }: Reply, keeps: (key: string) => boolean): Steps<Reply> {
+  if (data instanceof JsonText) throw new Fault('a list whose names are to be filtered is JSON text already')
+  return { data: yield* withoutKeys(data ?? {}, keeps), ...(warnings && { warnings }) }
+}
