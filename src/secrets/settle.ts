@@ -27,6 +27,8 @@ export interface Replied {
   readonly head: RequestHead
   readonly place: { readonly mount: Mount; readonly rest: string }
   readonly admitted: Admitted
+  /** No policies were asked. */
+  readonly isOpen: boolean
   readonly call: Pick<EngineCall, 'signal'>
   /** What the caller may see of a list. */
   readonly grant: { readonly keeps?: ((key: string) => boolean) | undefined; readonly limit?: number | undefined }
@@ -83,6 +85,8 @@ function wrappedAnswer(
   if (shown?.bare !== undefined || shown?.text) throw unwrappable()
   // A list without names is an answer of 404 without an envelope.
   if (typeof whole.body !== 'string' || !whole.body.startsWith('{"request_id"')) return undefined
+  // Otherwise anybody could have the disk filled with answers of open endpoints. A login is worth its credentials.
+  if (request.isOpen && !shown?.auth) throw new Rejection(400, 'an answer is wrapped for callers with a token only')
   const { jwt: isJwt, ttlSeconds } = head.wrapping
   const wrappedAccessor = shown?.auth?.accessor
   const { info, parts: own } = core.wrapping.wrap(whole.body, {

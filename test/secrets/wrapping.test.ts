@@ -148,3 +148,23 @@ test('a wrapping token outlives a seal and a restart', async (t) => {
   assert.equal((await again.ask('POST', 'sys/wrapping/unwrap', { token })).status, 400)
   await again.core.seal()
 })
+
+test('without a token nothing is kept for anybody, and unwrapping with a time costs no answer', async (t) => {
+  const { unwrap, world, wrap } = await opened(t)
+  const headers = { 'X-Vault-Wrap-TTL': '60' }
+  const entries = () => world.store.paths('').length
+  const before = entries()
+  const { token } = await wrap()
+  const withOne = entries()
+  for (const path of ['sys/wrapping/pubkey', 'sys/internal/ui/mounts']) {
+    const answer = await world.ask('GET', path, undefined, { headers, token: null })
+    assert.equal(answer.status, 400, answer.text)
+  }
+  const lookup = await world.ask('POST', 'sys/wrapping/lookup', { token }, { headers, token: null })
+  assert.equal(lookup.status, 400)
+  const twice = await world.ask('POST', 'sys/wrapping/unwrap', { token }, { headers, token: null })
+  assert.equal(twice.status, 400)
+  assert.ok(withOne > before)
+  assert.ok(entries() <= withOne + 1, 'no more than the key of the server')
+  assert.match((await unwrap(token)).text, /once/)
+})

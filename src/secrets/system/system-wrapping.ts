@@ -31,6 +31,8 @@ export function wrappingPaths(core: WrappingParts): Path[] {
       unauthenticated: true,
       fields: TOKEN,
       async update({ token }, call) {
+        // Before the token is used up.
+        if (call.isWrapped) throw new Rejection(400, 'an unwrapped answer cannot be wrapped: use sys/wrapping/rewrap')
         const given = token === '' ? (call.token ?? '') : token
         if (given === '' && call.token === undefined) {
           throw new Rejection(403, 'error validating wrapping token: token is empty')
