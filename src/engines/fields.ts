@@ -21,6 +21,8 @@ export interface Field<T> {
   readonly description: string
   /** Captured from the path by the pattern. */
   readonly inPath?: boolean
+  /** No log shows it, not even one that shows names. */
+  readonly isSecret?: boolean
   readonly fallback: T
   /** Of a value that was given, and is neither undefined. Throws FieldError. */
   read(value: unknown): T
@@ -101,8 +103,8 @@ function field<T>(kind: FieldKind, description: string, fallback: T, read: (valu
 }
 
 /** A part of the path, named by the pattern. */
-export function inPath(description: string): Field<string> {
-  return { kind: 'string', description, inPath: true, fallback: '', read: textOf }
+export function inPath(description: string, { isSecret = false } = {}): Field<string> {
+  return { kind: 'string', description, inPath: true, isSecret, fallback: '', read: textOf }
 }
 
 export function text(description: string): Field<string | undefined>

@@ -4,7 +4,8 @@
  * A path may hold what is no business of a log's reader: names of secrets, and tokens, which clients of old put there.
  * So only words that an endpoint declares are shown as they are. What a caller has put in is shown as an HMAC, whose key
  * is made at the start and is never written down: equal names look alike in the lines of one run, and the log is of no use to
- * who would try names. `isFull` shows names too; what no endpoint declares, and what looks like a token, is an HMAC always.
+ * who would try names. `isFull` shows names too; what no endpoint declares, what looks like a token, and IDs that open
+ * something are HMACs always.
  */
 import { createHmac, randomBytes } from 'node:crypto'
 import type { PathPart } from '../kit/operation.ts'
@@ -42,9 +43,9 @@ export class PathLog {
     return `${prefix}${shown}`.slice(0, LENGTH_MAX)
   }
 
-  #shown({ isName, text }: PathPart): string {
+  #shown({ isName, isSecret, text }: PathPart): string {
     if (!isName) return text
-    return this.#isFull() ? this.#withoutTokens(encodeURI(text)) : this.#hash(text)
+    return this.#isFull() && isSecret !== true ? this.#withoutTokens(encodeURI(text)) : this.#hash(text)
   }
 
   #withoutTokens(text: string): string {

@@ -28,6 +28,8 @@ export type Route = `${Method | '*'} /${string}`
 export interface PathPart {
   readonly text: string
   readonly isName: boolean
+  /** A name that no log shows: a caller may have put in there what opens something. */
+  readonly isSecret?: boolean
 }
 
 /** What may be done in a namespace, as operations ask for it. The place of one is its bit on the wire: append only. */

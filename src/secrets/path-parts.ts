@@ -15,7 +15,8 @@ export function pathParts(core: Pick<Core, 'find'>, path: string): readonly Path
   if (!match) return rest === '' ? [own] : undefined
   const parts = match.path.pattern.split('/').map((segment): PathPart => {
     if (!segment.startsWith(':')) return { text: segment, isName: false }
-    return { text: match.params[segment.replace(/^:|[*+]$/g, '')] ?? '', isName: true }
+    const name = segment.replace(/^:|[*+]$/g, '')
+    return { text: match.params[name] ?? '', isName: true, isSecret: match.path.fields[name]?.isSecret === true }
   })
   return [own, ...parts].filter(({ text }) => text !== '')
 }

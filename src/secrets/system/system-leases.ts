@@ -17,7 +17,7 @@ const LEASE = { lease_id: text('ID of the lease, as the answer brought it', { fa
 const SYNC = {
   sync: boolean('Kept for clients that set it: the answer comes when the leases are gone', { fallback: false }),
 }
-const PREFIX = { prefix: inPath('What the IDs of the leases begin with') }
+const PREFIX = { prefix: inPath('What the IDs of the leases begin with', { isSecret: true }) }
 
 export function leasePaths(core: LeaseParts): Path[] {
   return [...singlePaths(core), ...prefixPaths(core), ...countPaths(core)]
@@ -26,7 +26,7 @@ export function leasePaths(core: LeaseParts): Path[] {
 function singlePaths(core: LeaseParts): Path[] {
   const leases = () => core.open.leases
   const renewal = { ...LEASE, increment: duration('How long it is to last from now on', { fallback: 0 }) }
-  const urlId = { url_lease_id: inPath('ID of the lease') }
+  const urlId = { url_lease_id: inPath('ID of the lease', { isSecret: true }) }
   return [
     path({
       pattern: 'leases/lookup',
