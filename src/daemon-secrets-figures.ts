@@ -98,6 +98,7 @@ export class SecretsFigures {
       ),
       state('active', '1 when this server answers requests for secrets, else 0.', core.isActive),
       this.#requests(),
+      this.#quotas(),
       ...this.#store(freeBytes),
       this.#changedEntries(),
       ...(this.#tokens === undefined
@@ -128,6 +129,17 @@ export class SecretsFigures {
       points: core.requestCounts
         .all(isMounted)
         .map(({ mount, verb, status, count }) => ({ labels: { mount, verb, status }, value: count })),
+    }
+  }
+
+  #quotas(): Family {
+    const { core } = this.#options
+    const exceeded = core.isActive ? core.open.quotas.exceeded() : []
+    return {
+      name: 'outpost.quota.exceeded',
+      kind: 'counter',
+      help: 'Requests that a rate-limit quota refused, by its name.',
+      points: exceeded.map(({ name, count }) => ({ labels: { name }, value: count })),
     }
   }
 

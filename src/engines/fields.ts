@@ -14,7 +14,7 @@ export class FieldError extends Error {
 /** Not printable in the sense of Unicode: controls, format characters, every space but the plain one, unassigned. */
 export const UNPRINTABLE = /[^\P{C}]|[^\P{Z} ]/u
 
-export type FieldKind = 'string' | 'integer' | 'boolean' | 'object' | 'array'
+export type FieldKind = 'string' | 'integer' | 'number' | 'boolean' | 'object' | 'array'
 
 export interface Field<T> {
   readonly kind: FieldKind
@@ -59,6 +59,16 @@ export function integerOf(value: unknown): number {
   if (typeof value === 'string' && /^[+-]?\d{1,15}$/.test(value)) return Number(value)
   if (typeof value === 'string' || typeof value === 'number') throw new FieldError('expected a whole number')
   return unfit('int', value)
+}
+
+/** Of a value that may come as a text. Throws FieldError. */
+function numberOf(value: unknown): number {
+  if (typeof value === 'number' && Number.isFinite(value)) return value
+  if (typeof value === 'boolean') return value ? 1 : 0
+  if (value === null || value === '') return 0
+  if (typeof value === 'string' && /^[+-]?(?:\d{1,15}\.?\d{0,15}|\.\d{1,15})$/.test(value)) return Number(value)
+  if (typeof value === 'string' || typeof value === 'number') throw new FieldError('expected a number')
+  return unfit('float64', value)
 }
 
 function booleanOf(value: unknown): boolean {
@@ -117,6 +127,11 @@ export function integer(description: string): Field<number | undefined>
 export function integer(description: string, options: { fallback: number }): Field<number>
 export function integer(description: string, options: Options<number> = {}): Field<number | undefined> {
   return field<number | undefined>('integer', description, options.fallback, integerOf)
+}
+
+/** Any number, with a fraction too. */
+export function number(description: string, options: { fallback: number }): Field<number> {
+  return field<number>('number', description, options.fallback, numberOf)
 }
 
 export function boolean(description: string): Field<boolean | undefined>

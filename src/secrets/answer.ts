@@ -118,8 +118,9 @@ export function rejectionAnswer(error: unknown): WholeAnswer | undefined {
   return undefined
 }
 
-/** The same answer with the public name of who asked, for the access log. */
-export function signed(given: Answer, accessor: string): Answer {
-  if (given instanceof StreamedAnswer) return new StreamedAnswer(given.headers, given.chunks, accessor)
-  return new WholeAnswer(given.status, given.headers, given.body, accessor)
+/** The same answer with the public name of who asked, for the access log, and with more headers. */
+export function signed(given: Answer, accessor: string, more?: Readonly<Record<string, string>>): Answer {
+  const headers = more ? { ...given.headers, ...more } : given.headers
+  if (given instanceof StreamedAnswer) return new StreamedAnswer(headers, given.chunks, accessor)
+  return new WholeAnswer(given.status, headers, given.body, accessor)
 }

@@ -34,6 +34,7 @@ import { mountOf, MountTable, type Place } from './mounts/mounts.ts'
 import type { Acl, Decision } from './policies/acl.ts'
 import { type ClockSources, CoreClock, machineClock } from './core-clock.ts'
 import { InFlight } from './in-flight.ts'
+import { Quotas } from './quotas/quotas.ts'
 import { RequestCounts } from './request-counts.ts'
 import { PolicyStore } from './policies/policy-store.ts'
 import type { EntityFacts } from './policies/policy-template.ts'
@@ -86,6 +87,7 @@ export interface OpenCore {
   readonly settings: SystemSettings
   readonly leases: Leases
   readonly wrapping: Wrapping
+  readonly quotas: Quotas
   readonly auditing: { readonly trail: AuditTrail; readonly devices: AuditStore }
   readonly clusterId: string
   readonly clusterName: string
@@ -99,6 +101,7 @@ export class SecretsCore implements Core {
   readonly requestCounts = new RequestCounts()
   /** `sys/` while nothing can be read: its paths that answer in any state. */
   readonly #sealedSystem: Place['mount']
+  readonly #time: ClockSources
   readonly #clock: CoreClock
   #open: OpenCore | undefined
   /** Of everything in `#open`. */
@@ -108,7 +111,8 @@ export class SecretsCore implements Core {
 
   constructor(options: CoreOptions) {
     this.options = options
-    this.#clock = new CoreClock({ ...machineClock(), ...options.time })
+    this.#time = { ...machineClock(), ...options.time }
+    this.#clock = new CoreClock(this.#time)
     this.engines = [...options.own(this), ...options.engines]
     this.#sealedSystem = this.#systemMount()
   }
@@ -194,6 +198,11 @@ export class SecretsCore implements Core {
       mountChanges,
       ...this.#openTokens(mounts, mountChanges, storage),
       settings,
+      quotas: new Quotas({
+        storage,
+        isMounted: (uuid) => mounts.byUuid(uuid) !== undefined,
+        elapsed: this.#time.elapsed,
+      }),
       auditing: this.#openAudit(storage, settings),
       clusterId,
       clusterName,
@@ -208,7 +217,10 @@ export class SecretsCore implements Core {
     mounts: MountTable,
     mountChanges: MountChanges,
     storage: Storage,
-  ): Omit<OpenCore, 'storage' | 'mounts' | 'mountChanges' | 'settings' | 'auditing' | 'clusterId' | 'clusterName'> {
+  ): Omit<
+    OpenCore,
+    'storage' | 'mounts' | 'mountChanges' | 'settings' | 'quotas' | 'auditing' | 'clusterId' | 'clusterName'
+  > {
     const { logger } = this.options
     const tokens = new TokenStore(storage)
     const policies = new PolicyStore(storage)
@@ -335,6 +347,11 @@ export class SecretsCore implements Core {
 
   get audit(): AuditTrail | undefined {
     return this.#open?.auditing.trail
+  }
+
+  get quotas(): Quotas | undefined {
+    const quotas = this.#open?.quotas
+    return quotas?.isOn ? quotas : undefined
   }
 
   find(path: string): Place | undefined {

@@ -2,7 +2,7 @@
  * The secrets room: one request's way through the core. `handle` reads as that list and does no work itself.
  *
  * The core (`core.ts`) is not initialised, sealed, or active. Active, it has its mounts, tokens and policies at hand; a
- * request's path finds the mount and, in its engine's table, the path's declaration; fields are read, the caller's
+ * request's path finds the mount, is counted against a quota where there is one (`quotas/`), and, in its engine's table, the path's declaration; fields are read, the caller's
  * policies are asked, the engine computes a reply and a batch, the batch becomes durable, the reply goes out. A reply may
  * be a stream (`told-stream.ts`): then the request is over here, and is counted nowhere, before the first of it goes out.
  *
@@ -32,6 +32,7 @@ import { settled, unwrappable } from './settle.ts'
 import { Wrapping } from './wrapping/wrapping.ts'
 import type { Place } from './mounts/mounts.ts'
 import { type RequestBody, requestBody, type RequestHead, requestHead, type Verb } from './request.ts'
+import type { Quotas } from './quotas/quotas.ts'
 import type { RequestCounts } from './request-counts.ts'
 import { helpOf } from './help.ts'
 import { eventStreamOf, streamedAnswer } from './told-stream.ts'
@@ -48,6 +49,8 @@ export interface Core {
   readonly wrapping: Wrapping
   /** Absent while the core is not active. */
   readonly audit: AuditTrail | undefined
+  /** Absent where no request is counted: there is no quota, or the core is not active. */
+  readonly quotas: Quotas | undefined
   find(path: string): Place | undefined
   /** Throws a Rejection (403) for a token that is none. */
   admit(token: string | undefined, remote: string | undefined): Admitted
@@ -70,7 +73,7 @@ export async function handle(core: Core, method: Verb, raw: RawInput, call: Call
     if (turn) await turn
     const answer = await answered(core, method, raw, call, trace)
     status = 'status' in answer ? answer.status : STREAMED
-    return signed(answer, trace.accessor)
+    return signed(answer, trace.accessor, trace.headers)
   } finally {
     core.requestCounts.add(trace.mount, trace.verb, status)
   }
@@ -82,6 +85,8 @@ interface Trace {
   /** Path of the mount that it is for. */
   mount: string | undefined
   verb: Verb
+  /** What the answer says of the quota that the request counts against. */
+  headers?: Readonly<Record<string, string>> | undefined
   /** What the handler replied; absent for a request that was refused, and for a stream. */
   reply?: Reply | undefined
   /** The token that the answer was wrapped below. */
@@ -106,12 +111,19 @@ async function serve(core: Core, method: Verb, raw: RawInput, call: Call, trace:
   const place = core.find(head.path)
   trace.verb = head.verb
   trace.mount = place?.mount.record.path
+  const quota = core.quotas?.take(head.path, place, call.remote)
+  trace.headers = quota?.headers
   const match = place?.mount.paths.find(place.rest)
   if (!core.isActive && !match?.path.whileSealed) throw sealed()
   const target = { head, raw, call, place, match, trace }
   const { audit } = core
-  if (!audit?.isOn || isState(match?.path)) return served(core, target, admission(core, match?.path, call))
-  return recorded(core, target, audit)
+  const isRecorded = audit?.isOn && !isState(match?.path)
+  if (quota?.refusal && !(isRecorded && quota.isAudited)) throw quota.refusal
+  if (!isRecorded) return served(core, target, admission(core, match?.path, call))
+  return recorded(core, target, audit, () => {
+    if (quota?.refusal) throw quota.refusal
+    return admission(core, match?.path, call)
+  })
 }
 
 /** What tells the state of the server to anyone, again and again, or changes it before there is a device: no device records it. */
@@ -120,8 +132,8 @@ function isState(path: Path | undefined): boolean {
 }
 
 /** Serves a request whose two lines are recorded: the one before anything is done for it, the other before it is answered. */
-async function recorded(core: Core, target: Target, audit: NonNullable<Core['audit']>): Promise<Answer> {
-  const entry = outcomeOf(() => admission(core, target.match?.path, target.call))
+async function recorded(core: Core, target: Target, audit: AuditTrail, enter: () => Entry): Promise<Answer> {
+  const entry = outcomeOf(enter)
   const account = accountOf(core, target, audit, 'value' in entry ? entry.value.admitted : core.nobody)
   try {
     await account.begin()

@@ -202,3 +202,22 @@ test('a file is private, and one that was cut is found out after a restart', asy
   assert.ok((next?.chain.sequence ?? 0) > 10, 'the number tells that lines are missing')
   await again.core.seal()
 })
+
+test('what a quota refuses is recorded where that is turned on, and its token is nobody’s', async (t) => {
+  const { file, world } = await audited(t)
+  const operator = { remote: '10.99.0.1' }
+  await world.ask('POST', 'sys/quotas/rate-limit/q', { path: 'kept', rate: 1, interval: '1h' }, operator)
+  await world.ask('GET', 'kept/data/x')
+  const before = linesOf(file).length
+  assert.equal((await world.ask('GET', 'kept/data/x')).status, 429)
+  assert.equal(linesOf(file).length, before)
+  await world.ask('POST', 'sys/quotas/config', { enable_rate_limit_audit_logging: true }, operator)
+  const from = linesOf(file).length
+  assert.equal((await world.ask('GET', 'kept/data/x')).status, 429)
+  const lines = linesOf(file).slice(from)
+  assert.deepEqual(
+    lines.map(({ error = '', type }) => `${type} ${error}`),
+    ['request ', 'response request path "kept/data/x": rate limit quota exceeded'],
+  )
+  assert.equal(lines[0]?.auth?.['accessor'], undefined)
+})

@@ -63,6 +63,7 @@ function answerTo(port: number, agent: Agent, { body, ...sent }: Sent): Promise<
 /** A core that also knows tokens of callers with an entity, until there is something that gives entities to callers. */
 class CaseCore implements Core {
   readonly audit = undefined
+  readonly quotas = undefined
   get wrapping(): never {
     throw new Error('the case core wraps nothing')
   }

@@ -3,6 +3,7 @@ import type { Engine } from '../../engines/engine.ts'
 import { auditPaths } from './system-audit.ts'
 import { wrappingPaths } from './system-wrapping.ts'
 import { leasePaths } from './system-leases.ts'
+import { quotaPaths } from './system-quotas.ts'
 import { capabilityPaths } from './system-capabilities.ts'
 import { policyPaths } from '../policies/policy-paths.ts'
 import { healthPaths } from './system-health.ts'
@@ -37,7 +38,8 @@ export type SystemParts = Parameters<typeof healthPaths>[0] &
   Parameters<typeof capabilityPaths>[0] &
   Parameters<typeof auditPaths>[0] &
   Parameters<typeof leasePaths>[0] &
-  Parameters<typeof wrappingPaths>[0]
+  Parameters<typeof wrappingPaths>[0] &
+  Parameters<typeof quotaPaths>[0]
 
 export function systemEngine(core: SystemParts): Engine {
   const pgpRate = new PgpRate()
@@ -64,6 +66,7 @@ export function systemEngine(core: SystemParts): Engine {
       ...auditPaths(core),
       ...leasePaths(core),
       ...wrappingPaths(core),
+      ...quotaPaths(core),
     ],
   }
 }

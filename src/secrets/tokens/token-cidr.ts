@@ -1,6 +1,7 @@
 /** The addresses that a token is bound to. */
 import { BlockList, isIP } from 'node:net'
 import { Rejection } from '../../engines/engine.ts'
+import { plainAddress } from '../../engines/client-address.ts'
 
 export class AddressRanges {
   readonly #list = new BlockList()
@@ -29,13 +30,6 @@ export class AddressRanges {
     const family = isIP(address)
     return family !== 0 && this.#list.check(address, family === 4 ? 'ipv4' : 'ipv6')
   }
-}
-
-/** Without a zone; IPv4 that is written as IPv6 in its own form. */
-function plainAddress(address: string): string {
-  const zone = address.indexOf('%')
-  const bare = zone < 0 ? address : address.slice(0, zone)
-  return /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(bare)?.[1] ?? bare
 }
 
 function prefixOf(text: string, bits: number, isMapped: boolean): number | undefined {
