@@ -80,6 +80,7 @@ export class SecretsRoom {
     if (options.devRootToken !== undefined) await room.#openForDevelopment(options.devRootToken)
     begun.defer(() => room.#seen.note())
     begun.defer(() => room.core.seal())
+    begun.defer(() => room.core.saveAuditHeads())
     begun.defer(() => room.#rest())
     await room.#tick()
     room.#undo = begun.move()

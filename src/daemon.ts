@@ -242,6 +242,8 @@ class Agent implements Running {
 
   #reload(): ReloadOutcome {
     const { dev, load, log, logger } = this.#parts
+    // Also with a faulty configuration: who has rotated the files waits for it.
+    this.#secrets?.core.audit?.reopen()
     try {
       const running = { config: this.config, rootToken: dev?.rootToken, log, listener: this.#listener, host: this.host }
       const { authorizer, config, taken, waiting } = applyConfig(running, load().config)

@@ -25,8 +25,8 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   agent: [], // what the process says of itself; the daemon tells it what the other rooms know
   cluster: [],
   // `validate` reads configuration, `cluster keys` writes permissions, `policy check` decides as the server would, without
-  // one; a command otherwise talks HTTP like any client
-  cli: ['config', 'cluster/permissions.ts', 'secrets/policies/policy-answer.ts'],
+  // one, `audit verify` reads the lines that devices write; a command otherwise talks HTTP like any client
+  cli: ['config', 'cluster/permissions.ts', 'secrets/policies/policy-answer.ts', 'secrets/audit/audit-chain.ts'],
   ui: [],
 }
 /** What every room speaks; with the ninth, all that gives way to others on the event loop has one budget (kit/turns.ts). */

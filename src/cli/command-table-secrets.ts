@@ -302,4 +302,54 @@ export const SECRETS_TABLE: readonly TableRow[] = [
     summary: 'Move an auth method to another path',
     load: async () => ({ command: (await import('./mounts/move.ts')).auth }),
   },
+  {
+    name: 'audit list',
+    summary: 'List the audit devices',
+    load: () => import('./audit/list.ts'),
+  },
+  {
+    name: 'audit enable',
+    summary: 'Record every request in a file, or send it to a socket',
+    load: () => import('./audit/enable.ts'),
+  },
+  {
+    name: 'audit disable',
+    summary: 'Disable an audit device',
+    load: () => import('./audit/disable.ts'),
+  },
+  {
+    name: 'audit hash',
+    summary: 'Show what a value looks like in the lines of an audit device',
+    load: () => import('./audit/hash.ts'),
+  },
+  {
+    name: 'audit verify',
+    summary: 'Check that no line of audit files was changed, removed or added',
+    load: () => import('./audit/verify.ts'),
+  },
+  {
+    name: 'lease lookup',
+    summary: 'Show what is known of a lease',
+    load: () => import('./lease/lookup.ts'),
+  },
+  {
+    name: 'lease renew',
+    summary: 'Let a lease last longer',
+    load: () => import('./lease/renew.ts'),
+  },
+  {
+    name: 'lease revoke',
+    summary: 'Take back what leases stand for',
+    load: () => import('./lease/revoke.ts'),
+  },
+  {
+    name: 'lease list',
+    summary: 'List the leases below a prefix',
+    load: () => import('./lease/list.ts'),
+  },
+  {
+    name: 'lease count',
+    summary: 'Count the leases that cannot be taken back, by mount',
+    load: () => import('./lease/count.ts'),
+  },
 ]

@@ -322,6 +322,11 @@ export class SecretsCore implements Core {
     await Promise.all([this.options.seal.seal(), wasActive ? this.#onSeal?.() : undefined])
   }
 
+  /** Before a stop: the audit chains go on from here, also where a file is rotated meanwhile. Never rejects. */
+  async saveAuditHeads(): Promise<void> {
+    await this.#open?.auditing.devices.saveHeads()
+  }
+
   /** `tell` is called when the core is sealed, and waited for: it must not reject, and must end soon. */
   onSeal(tell: () => Promise<void>): void {
     this.#onSeal = tell

@@ -149,6 +149,9 @@ async function recorded(core: Core, target: Target, audit: AuditTrail, enter: ()
   }
 }
 
+/** A read of an engine that gives out leases makes what it gives out. */
+const READING: ReadonlySet<Verb> = new Set<Verb>(['read', 'list', 'scan', 'help'])
+
 function outcomeOf<T>(step: () => T): { readonly value: T } | { readonly error: unknown } {
   try {
     return { value: step() }
@@ -157,13 +160,18 @@ function outcomeOf<T>(step: () => T): { readonly value: T } | { readonly error: 
   }
 }
 
-function accountOf(core: Core, target: Target, audit: NonNullable<Core['audit']>, { caller }: Admitted): Account {
+function accountOf(core: Core, target: Target, audit: NonNullable<Core['audit']>, admitted: Admitted): Account {
+  const { caller } = admitted
   const { call, head, match, place, raw } = target
-  const body = outcomeOf(() => requestBody(head.verb, raw, match?.path.bodyOfDelete).data)
+  // Of one who may do nothing, only what costs little is read.
+  const isRead = admitted !== core.nobody || (raw.body?.length ?? 0) <= NOBODYS_BODY_MAX
+  const body = outcomeOf(() => (isRead ? requestBody(head.verb, raw, match?.path.bodyOfDelete).data : undefined))
   const { remote, requestId, token } = call
   const data = 'value' in body ? body.value : undefined
   const mount = place?.mount.record
-  return new Account(audit, { head, requestId, token, remote, caller, nowMs: core.now(), mount, data }, raw)
+  const changesNothing = place?.mount.engine.revoke === undefined && READING.has(head.verb)
+  const of = { head, requestId, token, remote, caller, nowMs: core.now(), mount, data, changesNothing }
+  return new Account(audit, of, raw)
 }
 
 /** Serves a request whose caller is known. */

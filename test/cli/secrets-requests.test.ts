@@ -150,6 +150,45 @@ const cases: [string, Exchange[], Answers?][] = [
   ['token revoke t1', [['PUT auth/token/revoke', { token: 't1' }]]],
   ['token revoke -mode=orphan t1', [['PUT auth/token/revoke-orphan', { token: 't1' }]]],
   ['token revoke -accessor a1', [['POST auth/token/revoke-accessor', { accessor: 'a1' }]]],
+  ['audit list', [['GET sys/audit']], { 'GET sys/audit': [200, { data: { 'file/': { type: 'file' } } }] }],
+  [
+    'audit enable -path=a -description=d -local file file_path=/a.log log_raw=true',
+    [
+      [
+        'PUT sys/audit/a',
+        { type: 'file', description: 'd', local: true, options: { file_path: '/a.log', log_raw: 'true' } },
+      ],
+    ],
+  ],
+  ['audit disable file/', [['DELETE sys/audit/file']]],
+  [
+    'audit hash file/ v',
+    [['PUT sys/audit-hash/file', { input: 'v' }]],
+    { 'PUT sys/audit-hash/file': [200, { data: { hash: 'hmac-sha256:00' } }] },
+  ],
+  [
+    'lease lookup a/b/c',
+    [['PUT sys/leases/lookup', { lease_id: 'a/b/c' }]],
+    { 'PUT sys/leases/lookup': [200, { data: { id: 'a/b/c' } }] },
+  ],
+  [
+    'lease renew -increment=1h a/b/c',
+    [['PUT sys/leases/renew', { lease_id: 'a/b/c', increment: '1h' }]],
+    { 'PUT sys/leases/renew': [200, { lease_id: 'a/b/c', lease_duration: 3600, renewable: true }] },
+  ],
+  ['lease revoke a/b/c', [['PUT sys/leases/revoke', { lease_id: 'a/b/c', sync: false }]]],
+  ['lease revoke -prefix -sync a/b', [['PUT sys/leases/revoke-prefix/a/b', { sync: true }]]],
+  ['lease revoke -prefix -force a/b/', [['PUT sys/leases/revoke-force/a/b']]],
+  [
+    'lease list a/b',
+    [['GET sys/leases/lookup/a/b?list=true']],
+    { 'GET sys/leases/lookup/a/b?list=true': [200, { data: { keys: ['c'] } }] },
+  ],
+  [
+    'lease count',
+    [['GET sys/leases/count?type=irrevocable']],
+    { 'GET sys/leases/count?type=irrevocable': [200, { data: { lease_count: 1, counts: { 'a/': 1 } } }] },
+  ],
   [
     'token capabilities p',
     [['POST sys/capabilities-self', { path: 'p' }]],

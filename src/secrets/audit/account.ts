@@ -23,17 +23,19 @@ export interface AccountOf {
   readonly mount: MountRecord | undefined
   /** The body or the query; undefined where it cannot be read. */
   readonly data: Readonly<Record<string, unknown>> | undefined
+  /** It only reads: what is asked need not be recorded before it is looked at, only before anything is told. */
+  readonly changesNothing: boolean
 }
-
-const READING = new Set(['read', 'list', 'scan', 'help'])
 
 export class Account {
   readonly #trail: AuditTrail
   readonly #request: AuditedRequest
+  readonly #changesNothing: boolean
   #asked: Promise<void> | undefined
 
   constructor(trail: AuditTrail, of: AccountOf, raw: RawInput) {
     this.#trail = trail
+    this.#changesNothing = of.changesNothing
     const { caller, data, head, mount, nowMs, remote, requestId, token } = of
     this.#request = {
       timeMs: nowMs,
@@ -57,7 +59,7 @@ export class Account {
   async begin(): Promise<void> {
     this.#trail.enter()
     this.#asked = this.#trail.request(this.#request)
-    if (!READING.has(this.#request.operation)) return this.#asked
+    if (!this.#changesNothing) return this.#asked
     // `end` or `fail` waits for it.
     this.#asked.catch(() => undefined)
   }

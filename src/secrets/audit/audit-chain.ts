@@ -17,7 +17,15 @@ export interface ChainHead {
 /** Before the first line of a device. */
 export const CHAIN_START: ChainHead = { sequence: 0, hash: '0'.repeat(64) }
 
-const LINK = /,"chain":\{"sequence":(\d{1,15}),"previous":"[0-9a-f]{64}"\}\}$/
+/** What a line says of its place. */
+export interface Link {
+  readonly sequence: number
+  readonly previous: string
+}
+
+const LINK = /,"chain":\{"sequence":(\d{1,15}),"previous":"([0-9a-f]{64})"\}\}$/
+/** The end of a line that tells its place. */
+export const LINK_LENGTH_MAX = 160
 
 /** The text of a line, without its end of line, behind `head`; `json` is a JSON object with at least one member. */
 export function chained(json: string, { sequence, hash: previous }: ChainHead): string {
@@ -26,6 +34,12 @@ export function chained(json: string, { sequence, hash: previous }: ChainHead): 
 
 /** The head that a line is; `line` is without its end of line. Undefined for what no device has written. */
 export function headOf(line: string): ChainHead | undefined {
-  const sequence = LINK.exec(line)?.[1]
-  return sequence === undefined ? undefined : { sequence: Number(sequence), hash: hash('sha256', line) }
+  const link = linkOf(line.slice(-LINK_LENGTH_MAX))
+  return link && { sequence: link.sequence, hash: hash('sha256', line) }
+}
+
+/** The place that the end of a line tells. Undefined for what no device has written. */
+export function linkOf(end: string): Link | undefined {
+  const [, sequence, previous] = LINK.exec(end) ?? []
+  return sequence === undefined || previous === undefined ? undefined : { sequence: Number(sequence), previous }
 }

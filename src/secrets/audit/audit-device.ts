@@ -6,6 +6,7 @@ import { KeyedHash } from '../../engines/keyed-hash.ts'
 import { Fault } from '../../kit/errors.ts'
 import { CHAIN_START, type ChainHead } from './audit-chain.ts'
 import type { LineSink } from './audit-file.ts'
+import { UnsureFault } from './audit-socket.ts'
 import type { Shown } from './audit-record.ts'
 
 /** Characters that wait for one device. */
@@ -33,9 +34,11 @@ export class AuditDevice {
   #waiting: Waiting[] = []
   #waitingLength = 0
   #isWriting = false
+  #isClosing = false
+  /** Lines that it has recorded. */
+  lines = 0
   /** Lines that it did not record. */
   failures = 0
-  lastFailure: string | undefined
 
   constructor(path: string, sink: LineSink, key: Buffer, settings: DeviceSettings, head: ChainHead = CHAIN_START) {
     this.path = path
@@ -52,9 +55,9 @@ export class AuditDevice {
 
   /** Resolves once the line is recorded; rejects where it is not, and then no part of it is. */
   async record(json: string): Promise<void> {
-    if (this.#waitingLength + json.length > WAITING_LENGTH_MAX) {
+    if (this.#isClosing || this.#waitingLength + json.length > WAITING_LENGTH_MAX) {
       this.failures++
-      throw new Fault(`the audit device ${this.path} is too slow`)
+      throw new Fault(`the audit device ${this.path} is ${this.#isClosing ? 'closed' : 'too slow'}`)
     }
     this.#waitingLength += json.length
     await new Promise<void>((recorded, failed) => {
@@ -68,9 +71,11 @@ export class AuditDevice {
     this.#sink.reopen()
   }
 
+  /** Takes no more lines; those that it has taken are recorded first. */
   close(): void {
-    this.#sink.close()
+    this.#isClosing = true
     this.#key.close()
+    if (!this.#isWriting) this.#sink.close()
   }
 
   async #writeAll(): Promise<void> {
@@ -78,12 +83,12 @@ export class AuditDevice {
     // What else this turn brings goes along.
     await Promise.resolve()
     while (this.#waiting.length > 0) {
-      const group = this.#waiting
-      this.#waiting = []
-      this.#waitingLength = 0
+      const group = this.#waiting.splice(0, this.#sink.isOneByOne ? 1 : this.#waiting.length)
+      for (const { json } of group) this.#waitingLength -= json.length
       await this.#write(group)
     }
     this.#isWriting = false
+    if (this.#isClosing) this.#sink.close()
   }
 
   async #write(group: readonly Waiting[]): Promise<void> {
@@ -93,11 +98,12 @@ export class AuditDevice {
         this.#head,
       )
     } catch (error) {
+      if (error instanceof UnsureFault) this.#head = error.head
       this.failures += group.length
-      this.lastFailure = error instanceof Error ? error.message : String(error)
       for (const { failed } of group) failed(error)
       return
     }
+    this.lines += group.length
     for (const { recorded } of group) recorded()
   }
 }

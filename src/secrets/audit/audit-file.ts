@@ -40,6 +40,8 @@ const NEWLINE = 10
 
 /** Where lines go to. */
 export interface LineSink {
+  /** A line that is refused must not take others along: they are handed over one at a time. */
+  readonly isOneByOne?: boolean
   /** Resolves with the head of the chain once all lines are recorded, none of them where it rejects. Called one at a time. */
   write(lines: readonly string[], head: ChainHead): Promise<ChainHead>
   /** Takes what it writes to anew. */

@@ -1,5 +1,6 @@
 /** The options of a device as callers give them and as they are kept. Every fault is a Rejection (400). */
-import { isAbsolute, normalize } from 'node:path'
+import { realpathSync } from 'node:fs'
+import { basename, dirname, isAbsolute, join, normalize } from 'node:path'
 import { Rejection } from '../../engines/engine.ts'
 import { messageOf } from '../../kit/errors.ts'
 import { AuditFile, type LineSink } from './audit-file.ts'
@@ -55,6 +56,17 @@ export function sinkOf(type: DeviceType, options: DeviceOptions): LineSink {
   if (address === '') throw new Rejection(400, 'address is required')
   if (socketType !== 'unix') checkEndpoint(address)
   return new AuditSocket({ type: socketType, address, prefix, timeoutMs: timeoutOf(options['write_timeout']) })
+}
+
+/** The file of a device by the one name that it has: links of directories are followed. Undefined: it has none. */
+export function fileOf(type: DeviceType, options: DeviceOptions): string | undefined {
+  if (type !== 'file') return undefined
+  const path = filePath(options)
+  try {
+    return join(realpathSync(dirname(path)), basename(path))
+  } catch {
+    return path
+  }
 }
 
 function checkEndpoint(address: string): void {

@@ -5,9 +5,24 @@
  */
 import { createSocket } from 'node:dgram'
 import { connect, type Socket } from 'node:net'
-import { Fault } from '../../kit/errors.ts'
+import { errnoOf, Fault, messageOf } from '../../kit/errors.ts'
 import { chained, type ChainHead, headOf } from './audit-chain.ts'
 import type { LineSink } from './audit-file.ts'
+
+/**
+ * Lines may have arrived, or a part of them. The numbers go on behind them: a receiver that has them sees one chain, and one
+ * that has not sees a gap, instead of two lines with one number.
+ */
+export class UnsureFault extends Fault {
+  readonly head: ChainHead
+  readonly code: string | undefined
+
+  constructor(head: ChainHead, cause: unknown) {
+    super(messageOf(cause), { cause })
+    this.head = head
+    this.code = errnoOf(cause)
+  }
+}
 
 /** Bytes of one datagram: what does not fit is refused, as a cut line would be worth nothing. */
 const DATAGRAM_BYTES_MAX = 65_000
@@ -21,16 +36,25 @@ export interface AuditSocketOptions {
 }
 
 export class AuditSocket implements LineSink {
+  readonly isOneByOne: boolean
   readonly #options: AuditSocketOptions
   #socket: Socket | undefined
+  /** Those that somebody has accepted: what was given to another one went nowhere. */
+  readonly #accepted = new WeakSet<Socket>()
+  #isWriting = false
   #isClosed = false
+  /** The connection is to be given up before the next write. */
+  #isStale = false
 
   constructor(options: AuditSocketOptions) {
     this.#options = options
+    // A datagram that is too long is the fault of its own request.
+    this.isOneByOne = options.type === 'udp'
   }
 
   async write(lines: readonly string[], head: ChainHead): Promise<ChainHead> {
     if (this.#isClosed) throw new Fault('the audit device is closed')
+    if (this.#isStale) this.#drop()
     let last = head
     const chainedLines = lines.map((json) => {
       const line = this.#options.prefix + chained(json, last)
@@ -38,23 +62,42 @@ export class AuditSocket implements LineSink {
       return `${line}\n`
     })
     if (this.#options.type === 'udp') for (const line of chainedLines) await this.#datagram(line)
-    else await this.#send(chainedLines.join(''))
+    else await this.#sent(chainedLines.join(''), last)
     return last
   }
 
+  /** What is being sent is sent to its end. */
   reopen(): void {
-    this.#socket?.destroy()
-    this.#socket = undefined
+    this.#isStale = true
+    if (!this.#isWriting) this.#drop()
   }
 
   close(): void {
     this.#isClosed = true
-    this.reopen()
+    if (!this.#isWriting) this.#drop()
   }
 
-  async #send(text: string): Promise<void> {
+  #drop(): void {
+    this.#isStale = false
+    this.#socket?.end()
+    this.#socket = undefined
+  }
+
+  async #sent(text: string, last: ChainHead): Promise<void> {
+    this.#isWriting = true
+    const socket = (this.#socket ??= this.#connected())
+    try {
+      await this.#send(socket, text)
+    } catch (error) {
+      throw this.#accepted.has(socket) ? new UnsureFault(last, error) : error
+    } finally {
+      this.#isWriting = false
+      if (this.#isClosed) this.#drop()
+    }
+  }
+
+  async #send(socket: Socket, text: string): Promise<void> {
     await new Promise<void>((resolve, reject) => {
-      const socket = (this.#socket ??= this.#connected())
       const give = (error?: Error | null) => {
         clearTimeout(timer)
         socket.off('error', give)
@@ -70,7 +113,10 @@ export class AuditSocket implements LineSink {
       }, this.#options.timeoutMs)
       socket.once('error', give)
       socket.once('close', closed)
-      socket.write(text, give)
+      // Why it fails, the events tell: to the write it is only a stream that was destroyed.
+      socket.write(text, (error) => {
+        if (!error) give()
+      })
     })
   }
 
@@ -78,6 +124,7 @@ export class AuditSocket implements LineSink {
     const { address, type } = this.#options
     const socket = type === 'unix' ? connect({ path: address }) : connect(endpoint(address))
     socket.unref()
+    socket.once('connect', () => this.#accepted.add(socket))
     // What the receiver says is of no interest; unread it would hold the connection up.
     socket.resume()
     // Between two writes: the next one makes a new connection.

@@ -11,7 +11,7 @@ import type { Logger } from '../../kit/log.ts'
 import { textRecord } from '../../engines/text-record.ts'
 import type { AuditTrail } from './audit.ts'
 import { AuditDevice } from './audit-device.ts'
-import { checkOptions, DEVICE_TYPES, settingsOf, sinkOf } from './audit-options.ts'
+import { checkOptions, DEVICE_TYPES, fileOf, settingsOf, sinkOf } from './audit-options.ts'
 import { CHAIN_START } from './audit-chain.ts'
 
 const PREFIX = 'core/audit/'
@@ -33,6 +33,8 @@ const recordSchema = v.object({
 
 export type DeviceRecord = v.InferOutput<typeof recordSchema>
 
+type Given = Pick<DeviceRecord, 'path' | 'type' | 'description' | 'local' | 'options'>
+
 export interface AuditStoreOptions {
   readonly storage: Storage
   readonly trail: AuditTrail
@@ -45,6 +47,8 @@ export class AuditStore {
   readonly #logger: Logger
   readonly #records = new Map<string, DeviceRecord>()
   readonly #timer: NodeJS.Timeout
+  /** One change at a time: none may write the entry of a device that another one has removed. */
+  #changes: Promise<void> = Promise.resolve()
 
   /** Reads the devices and lets them serve. Throws a Fault for an entry that is damaged. */
   constructor({ logger, storage, trail }: AuditStoreOptions) {
@@ -63,10 +67,15 @@ export class AuditStore {
   }
 
   /** Throws a Rejection (400) for a device that cannot be had; resolves once it serves. */
-  async enable(given: Pick<DeviceRecord, 'path' | 'type' | 'description' | 'local' | 'options'>): Promise<void> {
+  async enable(given: Given): Promise<void> {
+    await this.#inTurn(() => this.#enable(given))
+  }
+
+  async #enable(given: Given): Promise<void> {
     if (this.#overlaps(given.path)) throw new Rejection(400, `path already in use`)
     if (this.#records.size >= DEVICES_MAX) throw new Rejection(400, `there are at most ${DEVICES_MAX} audit devices`)
     checkOptions(given.type, given.options)
+    this.#checkFile(given)
     const key = randomBytes(KEY_BYTES)
     const record = { ...given, uuid: randomUUID(), key: key.toString('base64'), head: CHAIN_START }
     const device = deviceOf(record)
@@ -87,6 +96,10 @@ export class AuditStore {
 
   /** Resolves once the removal is durable; a device that is not there is removed already. */
   async disable(path: string): Promise<void> {
+    await this.#inTurn(() => this.#disable(path))
+  }
+
+  async #disable(path: string): Promise<void> {
     const record = this.#records.get(path)
     if (!record) return
     await this.#storage.commit({ puts: [], deletes: [PREFIX + record.uuid] })
@@ -97,6 +110,16 @@ export class AuditStore {
 
   /** Writes down how far the chains have come. Never rejects. */
   async saveHeads(): Promise<void> {
+    await this.#inTurn(() => this.#saveHeads())
+  }
+
+  async #inTurn(change: () => Promise<void>): Promise<void> {
+    const done = this.#changes.then(change)
+    this.#changes = done.catch(() => undefined)
+    await done
+  }
+
+  async #saveHeads(): Promise<void> {
     try {
       for (const { head, path } of this.#trail.devices) {
         const record = this.#records.get(path)
@@ -120,6 +143,13 @@ export class AuditStore {
   #serve(record: DeviceRecord): void {
     this.#records.set(record.path, record)
     this.#trail.add(deviceOf(record))
+  }
+
+  /** Two devices in one file would break each other's chain. Throws a Rejection. */
+  #checkFile({ options, type }: Given): void {
+    const file = fileOf(type, options)
+    const other = file && this.all().find((each) => fileOf(each.type, each.options) === file)
+    if (other) throw new Rejection(400, `the audit device ${other.path} writes this file: each has its own`)
   }
 
   /** Whether a path is in use, or a part of one that is. */

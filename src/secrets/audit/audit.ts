@@ -41,6 +41,8 @@ export interface AuditTrailOptions {
 export interface DeviceState {
   readonly path: string
   readonly head: ChainHead
+  /** Lines that it has recorded, and lines that it has not, since the core was opened. */
+  readonly lines: number
   readonly failures: number
   /** Why it did not record its last line; undefined where it did. */
   readonly fault: string | undefined
@@ -75,7 +77,9 @@ export class AuditTrail {
   }
 
   get states(): DeviceState[] {
-    return this.devices.map(({ failures, head, path }) => ({ path, head, failures, fault: this.#faults.get(path) }))
+    return this.devices.map(({ failures, head, lines, path }) => {
+      return { path, head, lines, failures, fault: this.#faults.get(path) }
+    })
   }
 
   add(device: AuditDevice): void {
@@ -125,8 +129,9 @@ export class AuditTrail {
     for (const path of this.#devices.keys()) this.remove(path)
   }
 
-  /** Resolves when the first device has recorded it; the others go on. */
+  /** Resolves when the first device has recorded it; the others go on. At once where the last device is disabled by then. */
   async #record(lineFor: (shown: Shown) => string): Promise<void> {
+    if (!this.isOn) return
     const attempts = this.devices.map(async (device) => {
       try {
         await device.record(lineFor(device.shown))

@@ -1,0 +1,150 @@
+/** `outpost audit verify`: whatever is done to audit files is found, and where it was done is named. */
+import assert from 'node:assert/strict'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { CHAIN_START, chained, type ChainHead, headOf } from '../../src/secrets/audit/audit-chain.ts'
+import { temporaryDirectory } from './outpost-process.ts'
+import { recordingCore, runAt } from './recording-core.ts'
+
+const NOWHERE = { url: 'http://127.0.0.1:9' }
+
+/** Lines of a chain, from `head` on. */
+function chainOf(count: number, head: ChainHead = CHAIN_START): { lines: string[]; head: ChainHead } {
+  const lines: string[] = []
+  let last = head
+  for (let at = 0; at < count; at++) {
+    const line = chained(JSON.stringify({ type: 'request', request: { path: `kept/data/${at}` } }), last)
+    lines.push(line)
+    last = headOf(line) ?? assert.fail('a line of a device is known as one')
+  }
+  return { lines, head: last }
+}
+
+const text = (lines: readonly string[]) => lines.map((line) => `${line}\n`).join('')
+
+test('files that nothing was done to are whole, in any number and with lines of any length', async (t) => {
+  const directory = temporaryDirectory(t)
+  const first = chainOf(30)
+  const long = chained(JSON.stringify({ type: 'request', value: 'x'.repeat(3 << 20) }), first.head)
+  const rest = chainOf(20, headOf(long))
+  const files = [first.lines, [long, ...rest.lines.slice(0, 5)], [], rest.lines.slice(5)].map((lines, at) => {
+    const file = join(directory, `audit.${at}`)
+    writeFileSync(file, text(lines))
+    return file
+  })
+  const all = await runAt(NOWHERE, ['audit', 'verify', ...files])
+  assert.deepEqual(all, { code: 0, out: 'whole: lines 1 to 51 in 4 files\n', err: '' })
+  const some = await runAt(NOWHERE, ['audit', 'verify', ...files.slice(1)])
+  assert.deepEqual(some, { code: 0, out: 'whole: lines 31 to 51 in 3 files\n', err: '' })
+  const swapped = await runAt(NOWHERE, ['audit', 'verify', ...files.toReversed()])
+  assert.equal(swapped.code, 1)
+  assert.match(swapped.err, /audit\.1:1: .*the files are in another order/)
+  const missing = await runAt(NOWHERE, ['audit', 'verify', ...files.slice(0, 1), ...files.slice(3)])
+  assert.equal(missing.code, 1)
+  assert.match(missing.err, /audit\.3:1: lines 31 to 36 were removed before this line\n$/)
+  assert.equal(missing.out, 'whole up to there: lines 1 to 30\n')
+})
+
+test('the first line that was changed, removed or added is named', async (t) => {
+  const file = join(temporaryDirectory(t), 'audit.log')
+  const { lines } = chainOf(20)
+  const forged = chained('{"type":"forged"}', headOf(lines[8] ?? '') ?? CHAIN_START)
+  const cases: [string, string[], RegExp][] = [
+    ['changed', lines.with(9, (lines[9] ?? '').replace('data/9', 'data/8')), /audit\.log:10: this line was changed/],
+    [
+      'the first one',
+      lines.with(0, (lines[0] ?? '').replace('data/0', 'data/1')),
+      /audit\.log:1: this line was changed/,
+    ],
+    ['removed', lines.toSpliced(9, 1), /audit\.log:10: line 10 was removed before this line/],
+    ['several', lines.toSpliced(9, 5), /audit\.log:10: lines 10 to 14 were removed before this line/],
+    [
+      'added as it fits',
+      lines.toSpliced(9, 0, forged),
+      /audit\.log:11: this line was added, .*number 10 comes after 10/,
+    ],
+    ['added, plain', lines.toSpliced(9, 0, 'hello'), /audit\.log:10: this line was changed or added/],
+    ['an empty line', lines.toSpliced(9, 0, ''), /audit\.log:10: this line was changed or added/],
+    ['doubled', lines.toSpliced(9, 0, lines[8] ?? ''), /audit\.log:10: this line was added, .*number 9 comes after 9/],
+    ['replaced by one that fits', lines.with(9, forged), /audit\.log:10: this line was changed/],
+    [
+      'numbered anew',
+      lines.with(9, (lines[9] ?? '').replace('"sequence":10', '"sequence":11')),
+      /audit\.log:10: line 10 was/,
+    ],
+    ['a carriage return', lines.with(9, `${lines[9]}\r`), /audit\.log:10: this line was changed or added/],
+  ]
+  for (const [what, changed, expected] of cases) {
+    writeFileSync(file, text(changed))
+    const ran = await runAt(NOWHERE, ['audit', 'verify', file])
+    assert.equal(ran.code, 1, what)
+    assert.match(ran.err, expected, what)
+    assert.match(ran.out, /^whole up to there: /, what)
+  }
+})
+
+test('any byte that is changed is found, other than of the last line', async (t) => {
+  const file = join(temporaryDirectory(t), 'audit.log')
+  const { lines } = chainOf(4)
+  const bytes = Buffer.from(text(lines))
+  const lastAt = bytes.length - (lines.at(-1)?.length ?? 0) - 1
+  for (let at = 0; at < lastAt; at += 7) {
+    const changed = Buffer.from(bytes)
+    changed[at] = (changed[at] ?? 0) ^ 1
+    writeFileSync(file, changed)
+    assert.equal((await runAt(NOWHERE, ['audit', 'verify', file])).code, 1, `byte ${at}`)
+  }
+})
+
+test('with the server the end is compared, and a file that was made anew is found', async (t) => {
+  const core = await recordingCore(t)
+  const file = join(temporaryDirectory(t), 'audit.log')
+  const { head, lines } = chainOf(20)
+  core.answers = { 'GET sys/audit': [200, { data: { 'file/': { type: 'file', chain: head } } }] }
+  const verify = () => runAt(core, ['audit', 'verify', '-path=file', file])
+  writeFileSync(file, text(lines))
+  assert.deepEqual(await verify(), {
+    code: 0,
+    out: 'whole: lines 1 to 20 in 1 file, as the server has it up to line 20\n',
+    err: '',
+  })
+  // What was written since.
+  writeFileSync(file, text([...lines, ...chainOf(4, head).lines]))
+  assert.equal((await verify()).code, 0)
+  writeFileSync(file, text(lines.slice(0, 17)))
+  const cut = await verify()
+  assert.equal(cut.code, 1)
+  assert.match(cut.err, /audit\.log:18: lines 18 to 20 are missing: the end was cut/)
+  const anew = chainOf(20, headOf(chained('{"type":"forged"}', CHAIN_START))).lines.slice(0, 19)
+  writeFileSync(file, text([chained('{"type":"forged"}', CHAIN_START), ...anew]))
+  assert.equal((await runAt(NOWHERE, ['audit', 'verify', file])).code, 0, 'it is a chain of its own')
+  const rewritten = await verify()
+  assert.equal(rewritten.code, 1)
+  assert.match(rewritten.err, /audit\.log:20: line 20 was changed, or all lines up to it were made anew/)
+  writeFileSync(file, '')
+  assert.match((await verify()).err, /audit\.log:1: lines 1 to 20 are missing/)
+  const unknown = await runAt(core, ['audit', 'verify', '-path=other/', file])
+  assert.equal(unknown.code, 1)
+  assert.match(unknown.err, /there is no audit device other\//)
+})
+
+test('a part of a line at the end of a file is told and does no harm', async (t) => {
+  const file = join(temporaryDirectory(t), 'audit.log')
+  const { lines } = chainOf(3)
+  writeFileSync(file, `${text(lines)}{"time":"2026-`)
+  const ran = await runAt(NOWHERE, ['audit', 'verify', file])
+  assert.equal(ran.code, 0)
+  assert.match(ran.err, /audit\.log:4: a part of a line, left by a killed server/)
+  assert.equal(ran.out, 'whole: lines 1 to 3 in 1 file\n')
+  assert.equal(readFileSync(file, 'utf8').endsWith('2026-'), true, 'it is left as it is')
+})
+
+test('a command line that is wrong, and files that cannot be read', async (t) => {
+  const none = await runAt(NOWHERE, ['audit', 'verify'])
+  assert.equal(none.code, 2)
+  assert.match(none.err, /which files\? the oldest first/)
+  const missing = await runAt(NOWHERE, ['audit', 'verify', join(temporaryDirectory(t), 'none')])
+  assert.equal(missing.code, 1)
+  assert.match(missing.err, /the files cannot be read: .*ENOENT/)
+})

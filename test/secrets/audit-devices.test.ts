@@ -1,0 +1,311 @@
+/** Audit devices that are in trouble, under load, and with options: what is recorded is whole, what is not is refused. */
+import assert from 'node:assert/strict'
+import { createSocket } from 'node:dgram'
+import { once } from 'node:events'
+import { mkdirSync, readFileSync, renameSync, rmdirSync, symlinkSync } from 'node:fs'
+import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
+import { join } from 'node:path'
+import { setImmediate as turn } from 'node:timers/promises'
+import { test, type TestContext } from 'node:test'
+import { kv } from '../../src/engines/kv/kv.ts'
+import { assertBothLines, assertWhole, auditLinesIn, auditLinesOf } from '../helpers/audit-lines.ts'
+import { CoreWorld } from '../helpers/core-world.ts'
+import { eventually } from '../helpers/eventually.ts'
+
+async function worldOf(t: TestContext): Promise<CoreWorld> {
+  const world = await CoreWorld.open(t, { engines: [kv] })
+  await world.ask('POST', 'sys/mounts/kept', { type: 'kv', options: { version: '2' } })
+  return world
+}
+
+async function enable(world: CoreWorld, name: string, type: string, options: Record<string, string>): Promise<void> {
+  const answer = await world.ask('PUT', `sys/audit/${name}`, { type, options })
+  assert.equal(answer.status, 204, answer.text)
+}
+
+async function withFile(t: TestContext, options: Record<string, string> = {}) {
+  const world = await worldOf(t)
+  const file = join(world.directory, 'audit.log')
+  await enable(world, 'file', 'file', { file_path: file, ...options })
+  return { world, file }
+}
+
+const write = (world: CoreWorld, value = 'v') => world.ask('POST', 'kept/data/db', { data: { value } })
+
+/** A receiver of lines: what it got, and the connections that it has. */
+interface Receiver {
+  readonly server: Server
+  readonly connections: Set<Socket>
+  text: string
+  onConnection: (socket: Socket) => void
+}
+
+async function receiver(t: TestContext, at: string | 0): Promise<Receiver> {
+  const own: Receiver = {
+    server: createServer({ pauseOnConnect: true }),
+    connections: new Set(),
+    text: '',
+    onConnection: reads,
+  }
+  function reads(socket: Socket) {
+    socket.setEncoding('utf8').on('data', (part: string) => (own.text += part))
+    socket.resume()
+  }
+  own.server.on('connection', (socket) => {
+    own.connections.add(socket)
+    socket.on('error', () => undefined)
+    own.onConnection(socket)
+  })
+  own.server.listen(at === 0 ? { port: 0, host: '127.0.0.1' } : { path: at })
+  await once(own.server, 'listening')
+  t.after(() => {
+    for (const socket of own.connections) socket.destroy()
+    own.server.close()
+  })
+  return own
+}
+
+const addressOf = ({ server }: Receiver) => `127.0.0.1:${(server.address() as AddressInfo).port}`
+
+for (const type of ['tcp', 'unix'] as const) {
+  test(`a ${type} socket gets both lines of each request, also over a reconnection`, async (t) => {
+    const world = await worldOf(t)
+    const file = join(world.directory, 'audit.sock')
+    const own = await receiver(t, type === 'unix' ? file : 0)
+    await enable(world, 'socket', 'socket', { socket_type: type, address: type === 'unix' ? file : addressOf(own) })
+    const paths: string[] = []
+    const ask = async () => {
+      const path = `kept/data/${paths.length}`
+      paths.push(path)
+      assert.equal((await world.ask('POST', path, { data: {} })).status, 200)
+    }
+    await Promise.all(Array.from({ length: 20 }, ask))
+    // What is on its way is sent to its end.
+    const under = Promise.all(Array.from({ length: 20 }, ask))
+    world.core.audit?.reopen()
+    await under
+    await ask()
+    await eventually(() => own.text.split('"type":"response"').length > 41 && own.connections.size === 2, 'all came')
+    await eventually(() => own.text.endsWith('\n'), 'the last line came')
+    const lines = auditLinesOf(own.text)
+    assertBothLines(lines, paths)
+    const numbers = lines.map(({ chain }) => chain.sequence).toSorted((a, b) => a - b)
+    assert.deepEqual(
+      numbers,
+      numbers.map((_, at) => at + 1),
+      'each number once',
+    )
+  })
+}
+
+test('datagrams hold a line each, and one that is too long fails alone', async (t) => {
+  const world = await worldOf(t)
+  const socket = createSocket('udp4')
+  const lines: string[] = []
+  socket.on('message', (message) => void lines.push(message.toString('utf8')))
+  socket.bind(0, '127.0.0.1')
+  await once(socket, 'listening')
+  t.after(() => socket.close())
+  const address = `127.0.0.1:${socket.address().port}`
+  await enable(world, 'socket', 'socket', { socket_type: 'udp', address, log_raw: 'true' })
+  const [long, short] = await Promise.all([write(world, 'x'.repeat(70_000)), write(world)])
+  assert.equal(long.status, 500, long.text)
+  assert.match(long.body.errors[0] ?? '', /^no audit device has recorded the request: socket\//)
+  assert.equal(short.status, 200, short.text)
+  await eventually(() => lines.join('').includes('"type":"response"'), 'it came')
+  assert.equal((await world.ask('GET', 'kept/data/db')).body.data['metadata'] !== undefined, true)
+})
+
+test('a receiver that does not read holds up nothing for long, and is used again when it reads', async (t) => {
+  const world = await worldOf(t)
+  const own = await receiver(t, 0)
+  const reads = own.onConnection
+  own.onConnection = () => undefined
+  await enable(world, 'socket', 'socket', { address: addressOf(own), write_timeout: '50ms', log_raw: 'true' })
+  // What fits into the buffers of the system counts as recorded.
+  const refused = await eventually(async () => {
+    const answer = await write(world, 'x'.repeat(1 << 20))
+    return answer.status === 200 ? undefined : answer
+  }, 'the buffers are full')
+  assert.equal(refused.status, 500)
+  assert.match(refused.body.errors[0] ?? '', /^no audit device has recorded the request: socket\//)
+  const file = join(world.directory, 'audit.log')
+  own.onConnection = reads
+  await eventually(async () => (await write(world)).status === 200, 'it reads again')
+  await enable(world, 'file', 'file', { file_path: file })
+  own.onConnection = () => undefined
+  for (const socket of own.connections) socket.pause()
+  for (let at = 0; at < 20; at++) assert.equal((await write(world, 'x'.repeat(1 << 20))).status, 200, 'the file has it')
+  await assertWhole(file)
+})
+
+test('a receiver that closes is connected to again; without one nothing is done', async (t) => {
+  const world = await worldOf(t)
+  const own = await receiver(t, 0)
+  await enable(world, 'socket', 'socket', { address: addressOf(own), write_timeout: '2s' })
+  for (const socket of own.connections) socket.destroy()
+  await eventually(async () => (await write(world)).status === 200, 'it is connected to again')
+  await eventually(() => own.connections.size === 2, 'by a second connection')
+  own.server.close()
+  for (const socket of own.connections) socket.destroy()
+  const refused = await eventually(async () => {
+    const answer = await write(world)
+    return answer.text.includes('ECONNREFUSED') ? answer : undefined
+  }, 'nobody is there')
+  assert.equal(refused.status, 500)
+  assert.equal(refused.body.errors[0], 'no audit device has recorded the request: socket/ ECONNREFUSED')
+  const state = world.core.audit?.states[0]
+  assert.ok((state?.failures ?? 0) >= 1)
+  assert.match(state?.fault ?? '', /ECONNREFUSED/)
+})
+
+test('64 writers while the file is renamed, is in the way, and is opened anew', { timeout: 120_000 }, async (t) => {
+  const { file, world } = await withFile(t)
+  const answered: string[] = []
+  const over = new AbortController()
+  let next = 0
+  const writer = async () => {
+    while (!over.signal.aborted) {
+      const path = `kept/data/${next++}`
+      const { status } = await world.ask('POST', path, { data: {} })
+      if (status === 200) answered.push(path)
+      else assert.equal(status, 500)
+    }
+  }
+  const writers = Array.from({ length: 64 }, writer)
+  const files: string[] = []
+  const more = async (count: number) => {
+    const until = answered.length + count
+    await eventually(() => answered.length >= until, 'requests are answered')
+  }
+  for (let at = 0; at < 8; at++) {
+    await more(100)
+    const old = `${file}.${at}`
+    renameSync(file, old)
+    files.push(old)
+    if (at % 3 === 1) {
+      // Whatever takes its name: nothing is answered meanwhile.
+      mkdirSync(file)
+      await eventually(() => world.core.audit?.states[0]?.fault !== undefined, 'it fails')
+      rmdirSync(file)
+    }
+    if (at % 2 === 0) world.core.audit?.reopen()
+  }
+  await more(100)
+  over.abort()
+  await Promise.all(writers)
+  await assertWhole(...files, file)
+  assertBothLines(auditLinesIn(...files, file), answered)
+})
+
+test('the last device can be disabled, also while it is written to', async (t) => {
+  const { file, world } = await withFile(t)
+  const writes = Array.from({ length: 64 }, () => write(world))
+  await turn()
+  const disabled = await world.ask('DELETE', 'sys/audit/file')
+  assert.equal(disabled.status, 204, disabled.text)
+  for (const { status, text } of await Promise.all(writes)) assert.equal(status, 200, text)
+  assert.equal((await write(world)).status, 200)
+  await assertWhole(file)
+  await enable(world, 'file', 'file', { file_path: file })
+  await write(world)
+  await assertWhole(file)
+})
+
+test('two devices do not share a file, by whatever name', async (t) => {
+  const { file, world } = await withFile(t)
+  const link = join(world.directory, 'link')
+  symlinkSync(world.directory, link)
+  for (const path of [file, join(link, 'audit.log')]) {
+    const refused = await world.ask('PUT', 'sys/audit/second', { type: 'file', options: { file_path: path } })
+    assert.equal(refused.status, 400)
+    assert.match(refused.body.errors[0] ?? '', /the audit device file\/ writes this file/)
+  }
+  await assertWhole(file)
+})
+
+test('a device that is disabled does not come back', async (t) => {
+  const { file, world } = await withFile(t)
+  await write(world)
+  const { devices } = world.core.open.auditing
+  await Promise.all([devices.saveHeads(), world.ask('DELETE', 'sys/audit/file'), devices.saveHeads()])
+  await devices.saveHeads()
+  await world.close()
+  const again = await CoreWorld.reopen(world.directory, world.keys, { engines: [kv] })
+  t.after(() => again.store.close())
+  assert.deepEqual((await again.ask('GET', 'sys/audit')).body.data, {})
+  await assertWhole(file)
+  await again.core.seal()
+})
+
+test('lines of a megabyte and more are whole, also for the next process', async (t) => {
+  const { file, world } = await withFile(t, { log_raw: 'true' })
+  const value = `planted-${'\u00e4"\\\n'.repeat(1 << 18)}`
+  assert.equal((await write(world, value)).status, 200)
+  const before = await assertWhole(file)
+  const line = auditLinesIn(file).find(({ request }) => request?.data?.['data'] !== undefined)
+  assert.deepEqual(line?.request.data, { data: { value } }, 'raw lines have values')
+  await world.close()
+  const again = await CoreWorld.reopen(world.directory, world.keys, { engines: [kv] })
+  t.after(() => again.store.close())
+  assert.equal((await write(again, value)).status, 200)
+  assert.equal(await assertWhole(file), before + 2)
+  await again.core.seal()
+})
+
+test('options show what they are to show, and nothing else', async (t) => {
+  const { file, world } = await withFile(t, {
+    hmac_accessor: 'false',
+    elide_list_responses: 'true',
+    prefix: 'outpost ',
+  })
+  await world.ask('POST', 'sys/mounts/plain', { type: 'kv' })
+  await world.ask('POST', 'sys/mounts/plain/tune', {
+    audit_non_hmac_request_keys: ['shown'],
+    audit_non_hmac_response_keys: ['told'],
+  })
+  await world.ask('PUT', 'sys/config/auditing/request-headers/X-Shown', { hmac: false })
+  await world.ask('PUT', 'sys/config/auditing/request-headers/X-Hidden', { hmac: true })
+  const headers = { 'x-shown': 'seen', 'x-hidden': 'planted-header', 'x-other': 'planted-other' }
+  const given = { shown: 'in requests', told: 'in answers', hidden: 'planted-hidden' }
+  await world.ask('POST', 'plain/app', given, { headers })
+  await world.ask('GET', 'plain/app')
+  await world.ask('LIST', 'plain')
+  const text = readFileSync(file, 'utf8')
+  for (const line of text.trimEnd().split('\n')) assert.ok(line.startsWith('outpost {'), line)
+  for (const planted of Object.values(headers).slice(1)) assert.ok(!text.includes(planted), planted)
+  assert.ok(!text.includes('planted-hidden'))
+  const lines = auditLinesOf(text.replaceAll(/^outpost /gm, ''))
+  const [asked, , , read, , listed] = lines.slice(-6)
+  const hash = async (input: string) =>
+    String((await world.ask('PUT', 'sys/audit-hash/file', { input })).body.data['hash'])
+  assert.deepEqual(asked?.request.data, {
+    shown: 'in requests',
+    told: await hash('in answers'),
+    hidden: await hash('planted-hidden'),
+  })
+  assert.deepEqual(asked?.request['headers'], { 'x-shown': ['seen'], 'x-hidden': [await hash('planted-header')] })
+  assert.deepEqual(read?.response?.data, {
+    shown: await hash('in requests'),
+    told: 'in answers',
+    hidden: await hash('planted-hidden'),
+  })
+  assert.deepEqual(listed?.response?.data, { keys: 1 })
+  const self = await world.ask('GET', 'auth/token/lookup-self')
+  assert.equal(asked?.auth?.['accessor'], self.body.data['accessor'], 'the accessor is plain')
+  await assertWhole(file)
+})
+
+test('a large body of somebody without a token is not read for the audit either', async (t) => {
+  const { file, world } = await withFile(t, { log_raw: 'true' })
+  const body = { data: { value: 'x'.repeat(2 << 20) } }
+  assert.equal((await world.ask('POST', 'kept/data/db', body, { token: 's.wrong' })).status, 403)
+  const lines = auditLinesIn(file).slice(-2)
+  assert.deepEqual(
+    lines.map(({ request, type }) => [type, request.data]),
+    [
+      ['request', undefined],
+      ['response', undefined],
+    ],
+  )
+})
