@@ -93,11 +93,11 @@ async function atEachStep(
   const store = steppedStore(real, () => copies.take())
   await changeSeal(name, { store, shares: hex, answered: (what) => said.push(what) })
   said.push({ over: true })
-  const steps = copies.all.length
+  const { steps } = copies
   copies.take()
   await real.close()
-  for (const [at, copy] of copies.all.entries()) {
-    await t.test(`${name}, step ${at + 1}`, () => look(copy.path, (left) => check(left, copy.said)))
+  for (const copy of copies.all) {
+    await t.test(`${name}, step ${copy.step}`, () => look(copy.path, (left) => check(left, copy.said)))
   }
   const child = spawnSync(process.execPath, [CRASHER, killed, name, String(Math.ceil(steps / 2)), ...hex])
   assert.equal(child.signal, 'SIGKILL', child.stderr.toString())

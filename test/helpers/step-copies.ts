@@ -3,7 +3,18 @@
  * goes on. A run with a hundred steps costs one process then, and not a hundred; each test that uses copies also kills one
  * real process, to show that the two leave the same.
  */
-import { closeSync, copyFileSync, existsSync, mkdirSync, openSync, readSync, statSync } from 'node:fs'
+import { createHash } from 'node:crypto'
+import {
+  closeSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  readSync,
+  rmSync,
+  statSync,
+} from 'node:fs'
 import { join } from 'node:path'
 
 const WAL_HEADER_BYTES = 32
@@ -14,6 +25,8 @@ export interface StepCopy<T> {
   readonly directory: string
   /** What the process had said until then. */
   readonly said: T
+  /** The first step that left this, counted from one. */
+  readonly step: number
 }
 
 /** What changes when SQLite moves pages from the write-ahead log into the database, or begins that log anew. */
@@ -40,13 +53,26 @@ export function copyDatabase(from: string, to: string): void {
   }
 }
 
-/** Copies of `directory`/`name`, one for each call of `take`, in folders of `room`. */
+function contentOf(path: string): string {
+  const hash = createHash('sha256')
+  for (const end of ['', '-wal']) hash.update(existsSync(path + end) ? readFileSync(path + end) : 'none').update('|')
+  return hash.digest('hex')
+}
+
+/**
+ * Copies of `directory`/`name` in folders of `room`: one for each call of `take` that finds something else than the call
+ * before. A commit that is queued has changed no file yet: to look at the same bytes again, with the same words before
+ * them, proves nothing.
+ */
 export class StepCopies<T> {
   readonly #from: string
   readonly #name: string
   readonly #room: string
   readonly #said: () => T
   readonly all: StepCopy<T>[] = []
+  /** Calls of `take`. */
+  steps = 0
+  #newest = ''
 
   constructor(options: { directory: string; name: string; room: string; said: () => T }) {
     this.#from = join(options.directory, options.name)
@@ -56,10 +82,14 @@ export class StepCopies<T> {
   }
 
   take(): void {
-    const directory = join(this.#room, String(this.all.length + 1))
+    const directory = join(this.#room, String(++this.steps))
     mkdirSync(directory, { recursive: true })
     const path = join(directory, this.#name)
     copyDatabase(this.#from, path)
-    this.all.push({ path, directory, said: this.#said() })
+    const said = this.#said()
+    const found = `${contentOf(path)} ${JSON.stringify(said)}`
+    if (found === this.#newest) return rmSync(directory, { recursive: true })
+    this.#newest = found
+    this.all.push({ path, directory, said, step: this.steps })
   }
 }

@@ -64,7 +64,7 @@ async function atEachStep(
   isAnswered = true
   await eventually(() => world.core.barrier.paths('sys/token/revoking/').length === 0)
   isCounting = false
-  const steps = copies.all.length
+  const { steps } = copies
   copies.take()
   await world.close()
   const look = async (place: string, answered: boolean) => {
@@ -73,8 +73,8 @@ async function atEachStep(
     await check(next, tree, answered)
     await next.close()
   }
-  for (const [at, { directory: place, said }] of copies.all.entries()) {
-    await t.test(`step ${at + 1}`, () => look(place, said))
+  for (const { directory: place, said, step } of copies.all) {
+    await t.test(`step ${step}`, () => look(place, said))
   }
   const args = [killed, origin.keys.unsealKey, origin.rootToken, ask[0], JSON.stringify(ask[1])]
   const child = spawnSync(process.execPath, [CRASHER, ...args, String(Math.ceil(steps / 2))])
