@@ -15,12 +15,14 @@ import { SecretsFigures } from './daemon-secrets-figures.ts'
 import { sanitizedSettings } from './daemon-settings.ts'
 import { cubbyhole } from './engines/cubbyhole/cubbyhole.ts'
 import { kv } from './engines/kv/kv.ts'
+import { userpass } from './engines/userpass/userpass.ts'
 import { Fault, messageOf, Refusal } from './kit/errors.ts'
 import type { Logger } from './kit/log.ts'
 import type { AnyOperation } from './kit/operation.ts'
 import { foreignOwner } from './kit/own-file.ts'
 import { SecretsCore } from './secrets/core.ts'
 import { newRecord } from './secrets/mounts/mount-record.ts'
+import { identityEngine } from './secrets/identity/identity-engine.ts'
 import { secretsOperations } from './secrets/operations.ts'
 import { snapshotOperations } from './secrets/snapshot-operations.ts'
 import { pathParts } from './secrets/path-parts.ts'
@@ -113,8 +115,8 @@ export class SecretsRoom {
     this.core = new SecretsCore({
       barrier,
       seal: this.#seal,
-      engines: [cubbyhole, kv],
-      own: (core) => [systemEngine(core), tokenEngine(core)],
+      engines: [cubbyhole, kv, userpass],
+      own: (core) => [systemEngine(core), tokenEngine(core), identityEngine(core)],
       version,
       clusterName: config.name,
       logger,

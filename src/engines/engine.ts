@@ -29,6 +29,7 @@ import { codeOfStatus, Refusal } from '../kit/errors.ts'
 import type { JsonText } from '../kit/operation.ts'
 import type { Fields, InputOf } from './fields.ts'
 import type { KeyedHash } from './keyed-hash.ts'
+import type { LoginFailures, LoginOrder, TokenTerms } from './login-order.ts'
 
 export type EngineVerb = 'read' | 'list' | 'scan' | 'create' | 'update' | 'patch' | 'delete'
 
@@ -88,6 +89,8 @@ export interface EngineCall {
   readonly eventStream: { readonly lastCursor: string | undefined } | undefined
   /** Whether the answer will be wrapped. */
   readonly isWrapped: boolean
+  /** Of this mount. */
+  readonly failures: LoginFailures
   /** The token itself, for the core's own engines only, which give it back to its holder. Never keep or log it. */
   readonly token: string | undefined
 }
@@ -123,6 +126,8 @@ export interface AuthBlock {
   readonly accessor: string
   readonly policies: readonly string[]
   readonly token_policies: readonly string[]
+  /** Those of the entity and its groups. */
+  readonly identity_policies?: readonly string[]
   readonly metadata: Readonly<Record<string, string>> | null
   readonly lease_duration: number
   readonly renewable: boolean
@@ -148,6 +153,8 @@ export interface Reply {
   readonly data?: Readonly<Record<string, unknown>> | JsonText | null
   readonly warnings?: readonly string[]
   readonly auth?: AuthBlock
+  /** Who has logged in: the token is made for it, and committed together with `batch`. */
+  readonly login?: LoginOrder
   /** Seconds that the data is good for, where it has a term and no lease. */
   readonly leaseSeconds?: number
   /** The data is given out under a lease, which is committed together with `batch`. */
@@ -264,6 +271,11 @@ export interface Engine {
   revoke?(call: LeaseCall): Promise<Batch | undefined> | Batch | undefined
   /** Whether a lease may be renewed now: throws a Refusal where not. Absent: any that is renewable. */
   renew?(call: LeaseCall): Promise<void> | void
+  /**
+   * What a login of this auth method is good for now: its token is to be renewed. Throws a Rejection (400) where what it was
+   * given for is gone.
+   */
+  renewLogin?(subject: string, mount: { readonly facts: MountFacts; readonly storage: Storage }): TokenTerms
   /**
    * Checks the options of a mount that is enabled or, with those `before`, tuned, and returns what is to be kept. Throws
    * a Rejection. Absent: it has no options of its own, and none is refused but `version`.

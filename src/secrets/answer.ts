@@ -113,7 +113,9 @@ export function rejectionAnswer(error: unknown): WholeAnswer | undefined {
   if (error instanceof AuditFault) return errorAnswer(500, [error.message])
   if (isTooLarge(error)) return errorAnswer(413, [`${error.message}: divide the change into several requests`])
   if (error instanceof Refusal) {
-    return errorAnswer(error.status, error.texts, error instanceof Rejection ? error.data : undefined)
+    const refused = errorAnswer(error.status, error.texts, error instanceof Rejection ? error.data : undefined)
+    if (Object.keys(error.headers).length === 0) return refused
+    return new WholeAnswer(refused.status, { ...refused.headers, ...error.headers }, refused.body)
   }
   return undefined
 }

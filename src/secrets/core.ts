@@ -8,14 +8,19 @@ import type { Barrier } from '../barrier/barrier.ts'
 import type { Seal } from '../barrier/seal.ts'
 import { type Put, Storage, Tenure } from '../barrier/storage.ts'
 import { cubbyholePrefix } from '../engines/cubbyhole/cubbyhole.ts'
-import type { Caller, Engine } from '../engines/engine.ts'
+import { type Caller, denied, type Engine } from '../engines/engine.ts'
+import type { LoginFailures, LoginOrder } from '../engines/login-order.ts'
 import { PathTable } from '../engines/path-table.ts'
 import { messageOf, sealed, unknownToken } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
 import type { Grants, Identity } from '../kit/operation.ts'
 import type { Core } from './handle.ts'
+import { type Login, loginOf } from './logins/login.ts'
+import { LockedUsers } from './logins/login-failures.ts'
 import { AuditTrail } from './audit/audit.ts'
 import { AuditStore } from './audit/audit-store.ts'
+import { EntityPolicies } from './identity/entity-policies.ts'
+import { IdentityStore } from './identity/identity.ts'
 import { LeaseRevocation } from './leases/lease-revocation.ts'
 import { LeaseStore } from './leases/lease-store.ts'
 import { LeaseSweeper } from './leases/lease-sweeper.ts'
@@ -25,19 +30,19 @@ import {
   dataPrefix,
   defaultRecords,
   encodeRecord,
+  identityRecord,
   type MountRecord,
   newRecord,
   recordPath,
 } from './mounts/mount-record.ts'
 import { Traffic } from './mounts/traffic.ts'
-import { mountOf, MountTable, type Place } from './mounts/mounts.ts'
+import { type Mount, mountOf, MountTable, type Place } from './mounts/mounts.ts'
 import type { Acl, Decision } from './policies/acl.ts'
 import { type ClockSources, CoreClock, machineClock } from './core-clock.ts'
 import { InFlight } from './in-flight.ts'
 import { Quotas } from './quotas/quotas.ts'
 import { RequestCounts } from './request-counts.ts'
 import { PolicyStore } from './policies/policy-store.ts'
-import type { EntityFacts } from './policies/policy-template.ts'
 import type { Surroundings } from './system/surroundings.ts'
 import { CORS_HEADERS, type CorsSetting, NO_CORS, SystemSettings } from './system/system-settings.ts'
 import { Admission, type Admitted } from './tokens/token-admission.ts'
@@ -49,6 +54,8 @@ import { Wrapping } from './wrapping/wrapping.ts'
 import { keptVersions, versionNote } from './system/version-note.ts'
 
 const CLUSTER_PATH = 'core/cluster'
+/** Tokens of a mount that is disabled. */
+const RELEASED_AT_ONCE = 100
 
 /** A rule of `sys/config/cors` that is in force. */
 type CrossOriginRule = Omit<CorsSetting, 'enabled'>
@@ -58,7 +65,7 @@ export interface CoreOptions {
   readonly seal: Seal
   /** Beside those that the core has itself. */
   readonly engines: readonly Engine[]
-  /** The core's own engines, made for it: `sys/` and `auth/token/`. */
+  /** The core's own engines, made for it: `sys/`, `auth/token/` and `identity/`. */
   readonly own: (core: SecretsCore) => readonly Engine[]
   readonly version: string
   readonly clusterName: string
@@ -68,8 +75,6 @@ export interface CoreOptions {
   readonly unauthed?: { readonly rekey: () => boolean; readonly generateRoot: () => boolean }
   /** The machine's clock and the time that passes; real ones unless given. */
   readonly time?: Partial<ClockSources>
-  /** What identity knows about an entity, for templates of policies. The object is replaced when a fact changes. */
-  readonly entityFacts?: (entityId: string) => EntityFacts | undefined
 }
 
 /** What there is only while the core is active. */
@@ -85,6 +90,8 @@ export interface OpenCore {
   readonly admission: Admission
   readonly policies: PolicyStore
   readonly settings: SystemSettings
+  readonly identity: IdentityStore
+  readonly entityPolicies: EntityPolicies
   readonly leases: Leases
   readonly wrapping: Wrapping
   readonly quotas: Quotas
@@ -99,6 +106,7 @@ export class SecretsCore implements Core {
   readonly engines: readonly Engine[]
   readonly inFlight = new InFlight()
   readonly requestCounts = new RequestCounts()
+  readonly lockedUsers = new LockedUsers(() => this.now())
   /** `sys/` while nothing can be read: its paths that answer in any state. */
   readonly #sealedSystem: Place['mount']
   readonly #time: ClockSources
@@ -182,7 +190,7 @@ export class SecretsCore implements Core {
       table: mounts,
       storage,
       logger: this.options.logger,
-      release: (uuid) => this.open.leases.revokeOfMount(uuid),
+      release: (uuid) => this.#release(uuid),
     })
     const cluster = JSON.parse(storage.get(CLUSTER_PATH)?.toString('utf8') ?? '{}') as {
       id?: string
@@ -209,6 +217,7 @@ export class SecretsCore implements Core {
     }
     mountChanges.resume(leaving)
     this.#noteVersion()
+    this.#addIdentity()
     this.barrier.lookAtAll()
     this.options.logger.info('the secrets core is active', { cluster_id: clusterId })
   }
@@ -224,6 +233,8 @@ export class SecretsCore implements Core {
     const { logger } = this.options
     const tokens = new TokenStore(storage)
     const policies = new PolicyStore(storage)
+    const identity = new IdentityStore(storage)
+    const entityPolicies = new EntityPolicies(identity)
     const cubbyholes = storage.below(dataPrefix(mounts.get('cubbyhole/')?.record.uuid ?? ''))
     const servingOrLeaving = (uuid: string) => mounts.byUuid(uuid) ?? mountChanges.leaving(uuid)
     const now = () => this.now()
@@ -248,6 +259,8 @@ export class SecretsCore implements Core {
         apiAddress: () => this.options.surroundings?.apiAddress?.() ?? '',
       }),
       leases: new Leases({ store, revocation: leaseRevocation, sweeper: leaseSweeper, mountOf: servingOrLeaving, now }),
+      identity,
+      entityPolicies,
       tokens,
       policies,
       revocation,
@@ -259,6 +272,7 @@ export class SecretsCore implements Core {
         policies,
         now: () => this.now(),
         aclOf: (entry) => this.aclOf(entry),
+        policiesOf: (entry) => entityPolicies.of(entry),
         onUnseenAddress: (accessor) =>
           logger.warn('a token that is bound to addresses was refused: no server has seen the address of its caller', {
             accessor,
@@ -298,21 +312,11 @@ export class SecretsCore implements Core {
   }
 
   #close(): void {
-    const { auditing, leases, mountChanges, wrapping, revocation, sweeper, tidy, tokens } = this.#open ?? {}
+    const { auditing, identity, leases, mountChanges, wrapping, revocation, sweeper, tidy, tokens } = this.#open ?? {}
     this.#open = undefined
     void this.#tenure?.end(sealed)
-    for (const part of [
-      mountChanges,
-      sweeper,
-      leases,
-      wrapping,
-      revocation,
-      tidy,
-      tokens,
-      auditing?.devices,
-      auditing?.trail,
-    ])
-      part?.close()
+    const parts = [mountChanges, sweeper, leases, wrapping, revocation, tidy, tokens, identity]
+    for (const part of [...parts, auditing?.devices, auditing?.trail]) part?.close()
   }
 
   /** Seals the barrier at once and forgets everything that came from below it; resolves when nothing is left to write. */
@@ -388,10 +392,45 @@ export class SecretsCore implements Core {
     return this.#open.admission
   }
 
-  /** What a token may do, by its policies and its entity. */
-  aclOf({ entityId, policies }: Pick<Caller, 'entityId' | 'policies'>): Acl {
-    const entity = entityId === '' ? undefined : this.options.entityFacts?.(entityId)
-    return this.open.policies.acl(policies, this.now(), entity)
+  /** What a token may do, by its policies and its entity. Throws a Rejection (403) where that is disabled or gone. */
+  aclOf(caller: Pick<Caller, 'entityId' | 'policies'>): Acl {
+    const { entityPolicies, policies } = this.open
+    const names = entityPolicies.of(caller)
+    if (!names) throw denied()
+    return policies.acl(names, this.now(), entityPolicies.factsOf(caller))
+  }
+
+  /** Makes the token of a login. Throws a Rejection where there is to be none. */
+  login(mount: Mount, path: string, order: LoginOrder): Login {
+    const { identity, tokens } = this.open
+    return loginOf({ identity, tokens, now: () => this.now() }, mount, path, order)
+  }
+
+  failuresOf(mount: Mount): LoginFailures {
+    return this.lockedUsers.of(mount)
+  }
+
+  /** Takes back what a mount has given out: tokens, then leases; resolves with how many of those could not be. */
+  async #release(uuid: string): Promise<number> {
+    const { leases, revocation, tokens } = this.open
+    for (;;) {
+      const hashes = tokens.ofMount(uuid, RELEASED_AT_ONCE)
+      if (hashes.length === 0) break
+      for (const hash of hashes) await revocation.revoke(hash)
+    }
+    return leases.revokeOfMount(uuid)
+  }
+
+  /** A core that is older than identity gets its mount. */
+  #addIdentity(): void {
+    const { mounts, storage } = this.open
+    if (mounts.get('identity/') || !mounts.engine('identity')) return
+    const record = identityRecord()
+    const put = { path: recordPath(record.uuid), value: encodeRecord(record) }
+    storage.commit({ puts: [put], deletes: [] }).then(
+      () => mounts.place(record),
+      (error: unknown) => this.options.logger.error('identity/ could not be added', { error: messageOf(error) }),
+    )
   }
 
   readonly nobody: Admitted = {

@@ -20,6 +20,7 @@
 import type { Caller, EngineCall, EngineVerb, Path, Reply } from '../engines/engine.ts'
 import { denied, oneError, Rejection } from '../engines/engine.ts'
 import { readFields } from '../engines/fields.ts'
+import type { LoginFailures, LoginOrder } from '../engines/login-order.ts'
 import { sealed } from '../kit/errors.ts'
 import type { Call } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
@@ -30,6 +31,7 @@ import type { InFlight } from './in-flight.ts'
 import type { Leases } from './leases/leases.ts'
 import { settled, unwrappable } from './settle.ts'
 import { Wrapping } from './wrapping/wrapping.ts'
+import type { Login } from './logins/login.ts'
 import type { Place } from './mounts/mounts.ts'
 import { type RequestBody, requestBody, type RequestHead, requestHead, type Verb } from './request.ts'
 import type { Quotas } from './quotas/quotas.ts'
@@ -55,6 +57,10 @@ export interface Core {
   /** Throws a Rejection (403) for a token that is none. */
   admit(token: string | undefined, remote: string | undefined): Admitted
   readonly nobody: Admitted
+  /** Makes the token of a login. Throws a Rejection where there is to be none. */
+  login(mount: Place['mount'], path: string, order: LoginOrder): Login
+  /** Failed logins of a mount. */
+  failuresOf(mount: Place['mount']): LoginFailures
   now(): number
 }
 
@@ -350,6 +356,7 @@ class RequestCall implements EngineCall {
   readonly #admitted: Admitted
   readonly #call: Call
   readonly #raw: RawInput
+  readonly #failures: () => LoginFailures
 
   constructor(core: Core, { admitted, call, head, raw }: Request, { mount, rest }: Place, body: RequestBody) {
     this.mount = mount.facts
@@ -366,6 +373,11 @@ class RequestCall implements EngineCall {
     this.#admitted = admitted
     this.#call = call
     this.#raw = raw
+    this.#failures = () => core.failuresOf(mount)
+  }
+
+  get failures(): LoginFailures {
+    return this.#failures()
   }
 
   get signal(): AbortSignal {

@@ -4,12 +4,14 @@
  */
 import { type Part, Storage } from '../barrier/storage.ts'
 import { denied, type EngineCall, type LeaseOrder, Rejection, type Reply } from '../engines/engine.ts'
+import type { LoginOrder } from '../engines/login-order.ts'
 import { inTurns, type Steps } from '../engines/turns.ts'
 import { Fault } from '../kit/errors.ts'
 import { JsonText, type WholeAnswer } from '../kit/operation.ts'
 import { answerOf } from './answer.ts'
 import type { Lease } from './leases/lease-entry.ts'
 import type { Leases } from './leases/leases.ts'
+import type { Login } from './logins/login.ts'
 import type { Mount } from './mounts/mounts.ts'
 import { withoutKeys } from './policies/key-filter.ts'
 import type { RequestHead } from './request.ts'
@@ -20,6 +22,8 @@ import type { Wrapping } from './wrapping/wrapping.ts'
 export interface Settling {
   readonly leases: Leases
   readonly wrapping: Wrapping
+  /** Makes the token of a login. Throws a Rejection where there is to be none. */
+  login(mount: Mount, path: string, order: LoginOrder): Login
 }
 
 /** A request that its handler has replied to. */
@@ -43,7 +47,7 @@ const LAST_USE = 'Secret cannot be returned; token had one use left, so leased c
 export async function settled(core: Settling, request: Replied, reply: Reply | undefined): Promise<WholeAnswer> {
   const { grant, head, place, trace, warnings } = request
   const isNarrow = grant.keeps !== undefined || grant.limit !== undefined
-  if (reply?.lease || head.wrapping) return special(core, request, reply)
+  if (reply?.login || reply?.lease || head.wrapping) return special(core, request, reply)
   if (reply?.batch) await place.mount.storage.commit(reply.batch)
   const shown = reply && isNarrow ? await inTurns(narrowed(reply, grant), request.call) : reply
   trace.reply = shown
@@ -56,8 +60,10 @@ async function special(core: Settling, request: Replied, reply: Reply | undefine
   const parts: Part[] = reply?.batch ? [{ storage: place.mount.storage, batch: reply.batch }] : []
   const issued = reply?.lease && prepared(core, request, reply.lease)
   if (issued) parts.push(issued.part)
+  const login = reply?.login && core.login(place.mount, head.path, reply.login)
+  if (login) parts.push(...login.parts)
   try {
-    const told = reply && issued ? { ...reply, leased: shownLease(issued.lease) } : reply
+    const told = reply && issued ? { ...reply, leased: shownLease(issued.lease) } : (login?.reply ?? reply)
     const isNarrow = told?.data !== undefined && (grant.keeps !== undefined || grant.limit !== undefined)
     // What is narrowed lists names: it writes nothing that others could come in before.
     const shown = isNarrow && parts.length === 0 ? await inTurns(narrowed(told, grant), request.call) : told
@@ -68,6 +74,7 @@ async function special(core: Settling, request: Replied, reply: Reply | undefine
     return answer
   } finally {
     issued?.done()
+    login?.landed()
   }
 }
 

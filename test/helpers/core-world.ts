@@ -12,6 +12,7 @@ import type { Engine } from '../../src/engines/engine.ts'
 import { type Call, NOBODY, StreamedAnswer } from '../../src/kit/operation.ts'
 import { SecretsCore } from '../../src/secrets/core.ts'
 import { handle } from '../../src/secrets/handle.ts'
+import { identityEngine } from '../../src/secrets/identity/identity-engine.ts'
 import type { Verb } from '../../src/secrets/request.ts'
 import { systemEngine } from '../../src/secrets/system/system.ts'
 import { tokenEngine } from '../../src/secrets/tokens/token-engine.ts'
@@ -98,7 +99,7 @@ export class CoreWorld {
       barrier,
       seal: this.seal,
       engines: [cubbyhole, ...engines],
-      own: (core) => [systemEngine(core), tokenEngine(core)],
+      own: (core) => [systemEngine(core), tokenEngine(core), identityEngine(core)],
       version: '0.0.0-test',
       clusterName: 'test',
       logger: keepingLogger(this.lines),

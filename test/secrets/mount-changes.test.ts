@@ -48,7 +48,7 @@ test('a removal that fails is told, and made up for', async (t) => {
   await world.ask('POST', 'x/a', { thing: 1 })
   await assert.rejects(changes.disable('x/'), /the disk is full/)
   assert.equal((await world.ask('GET', 'x/a')).status, 404, 'it serves nobody any more')
-  await eventually(() => world.store.paths('logical/').length === 0 && world.store.paths('core/mounts/').length === 3)
+  await eventually(() => world.store.paths('logical/').length === 0 && world.store.paths('core/mounts/').length === 4)
   assert.equal(failures.left, -1)
   assert.ok(world.lines.some(({ message }) => message.startsWith('the data of a disabled mount cannot be removed now')))
 })
@@ -58,7 +58,7 @@ test('a request that does not end keeps nothing, and writes nothing behind the r
   const slow = world.ask('POST', 'x/slow/thing', { thing: 1 })
   await shelf.arrived
   await changes.disable('x/')
-  assert.deepEqual([world.store.paths('logical/').length, world.store.paths('core/mounts/').length], [0, 3])
+  assert.deepEqual([world.store.paths('logical/').length, world.store.paths('core/mounts/').length], [0, 4])
   shelf.release()
   const { body, status } = await slow
   assert.deepEqual([status, body.errors], [404, ['this mount has been disabled']])

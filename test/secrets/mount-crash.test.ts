@@ -51,7 +51,7 @@ async function look(world: CoreWorld, said: readonly Step[], what: string): Prom
   } else {
     assert.equal(isAnswered('enabled') && !isAnswered('moved'), false, what)
     // What was on its way out goes on by itself.
-    await eventually(() => records() === 3 && data() === 0)
+    await eventually(() => records() === 4 && data() === 0)
   }
   assert.deepEqual([records(), data()], [3, 0], what)
   for (const path of ['a', 'b'])

@@ -192,7 +192,13 @@ test('types, aliases and options', async (t) => {
   assert.deepEqual([warned.status, warned.body.warnings], [200, ['the shelf becomes deeper']])
   await refused('POST', 'sys/mounts/deep/tune', { options: { depth: '1' } }, 400, 'a shelf does not become less deep')
   await refused('POST', 'sys/mounts/y', { type: 'shelf', options: { depth: '9' } }, 400, 'depth is 1 or 2')
-  await refused('POST', 'sys/mounts/y', { type: 'zzz' }, 400, 'plugin not found in the catalog: zzz')
+  await refused(
+    'POST',
+    'sys/mounts/y',
+    { type: 'zzz' },
+    400,
+    'plugin not found in the catalog: zzz; there are kv, shelf',
+  )
   await refused('POST', 'sys/mounts/y', {}, 400, 'backend type must be specified as a string')
   await ok('POST', 'sys/mounts/kv', { type: 'kv-v2' })
   assert.deepEqual((await ok('GET', 'sys/mounts/kv')).body.data['options'], { version: '2' })
@@ -225,7 +231,7 @@ test('paths that no mount can have', async (t) => {
   await world.ask('POST', 'sys/mounts/a%2Fb', { type: 'shelf' })
   await world.ask('POST', 'sys/mounts//c//d', { type: 'shelf' })
   const paths = world.core.open.mounts.all().map(({ record }) => record.path)
-  assert.deepEqual(paths, ['a/b/', 'auth/token/', 'c/d/', 'cubbyhole/', 'sys/'])
+  assert.deepEqual(paths, ['a/b/', 'auth/token/', 'c/d/', 'cubbyhole/', 'identity/', 'sys/'])
 })
 
 test('a mount moves with everything in it', async (t) => {

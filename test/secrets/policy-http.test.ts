@@ -72,6 +72,14 @@ class CaseCore implements Core {
     throw new Error('the case core gives out no leases')
   }
 
+  login(): never {
+    throw new Error('nobody logs in at the case core')
+  }
+
+  failuresOf(mount: Parameters<Core['failuresOf']>[0]) {
+    return this.#world.core.failuresOf(mount)
+  }
+
   readonly inFlight = new InFlight()
   readonly requestCounts = new RequestCounts()
   readonly #world: CoreWorld

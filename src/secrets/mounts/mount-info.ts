@@ -68,6 +68,15 @@ function rareSettings(config: MountConfig): Told {
     allowed_response_headers: config.allowedResponseHeaders,
     token_type: config.tokenType,
   }
+  const { userLockout: lockout } = config
+  if (lockout) {
+    lists['user_lockout_config'] = {
+      lockout_threshold: lockout.threshold,
+      lockout_duration: lockout.durationSeconds,
+      lockout_counter_reset: lockout.counterResetSeconds,
+      lockout_disable: lockout.isDisabled,
+    }
+  }
   const set = Object.entries(lists).filter(([, value]) => value !== undefined)
   return {
     ...Object.fromEntries(set),

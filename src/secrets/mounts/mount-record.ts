@@ -15,6 +15,14 @@ const configSchema = v.object({
   forceNoCache: v.boolean(),
   listingVisibility: v.picklist(['', 'unauth', 'hidden']),
   tokenType: v.optional(v.string()),
+  userLockout: v.optional(
+    v.object({
+      threshold: v.number(),
+      durationSeconds: v.number(),
+      counterResetSeconds: v.number(),
+      isDisabled: v.boolean(),
+    }),
+  ),
   auditNonHmacRequestKeys: v.optional(v.array(v.string())),
   auditNonHmacResponseKeys: v.optional(v.array(v.string())),
   passthroughRequestHeaders: v.optional(v.array(v.string())),
@@ -37,12 +45,15 @@ const mountSchema = v.object({
   isLeaving: v.boolean(),
 })
 
+/** How many wrong passwords lock a name out, and how long, where a mount says nothing of it. */
+export const DEFAULT_LOCKOUT = { threshold: 5, durationSeconds: 900, counterResetSeconds: 900, isDisabled: false }
+
 export type MountConfig = v.InferOutput<typeof configSchema>
 
 export type MountRecord = v.InferOutput<typeof mountSchema>
 
 /** Types of the core's own engines. */
-const OWN_TYPES = new Set(['system', 'token'])
+const OWN_TYPES = new Set(['system', 'token', 'identity'])
 
 export function isOwnType(type: string): boolean {
   return OWN_TYPES.has(type)
@@ -96,6 +107,12 @@ export function newRecord(given: Pick<MountRecord, 'path' | 'type'> & Partial<Mo
   }
 }
 
+/** Where identity is. */
+export function identityRecord(): MountRecord {
+  const config = { ...DEFAULT_CONFIG, passthroughRequestHeaders: ['Authorization'] }
+  return newRecord({ path: 'identity/', type: 'identity', description: 'identity store', config })
+}
+
 /** What every core has from its beginning. */
 export function defaultRecords(): MountRecord[] {
   return [
@@ -113,5 +130,6 @@ export function defaultRecords(): MountRecord[] {
       config: { ...DEFAULT_CONFIG, tokenType: 'default-service' },
     }),
     newRecord({ path: 'cubbyhole/', type: 'cubbyhole', description: 'per-token private secret storage', local: true }),
+    identityRecord(),
   ]
 }

@@ -3,6 +3,8 @@ import { type Engine, type MountOptions, Rejection } from '../../engines/engine.
 import {
   anything,
   boolean,
+  duration,
+  integer,
   commaList,
   type InputOf,
   isObject,
@@ -10,7 +12,14 @@ import {
   text,
   textMap,
 } from '../../engines/fields.ts'
-import { encodeRecord, isAuthPath, type MountConfig, type MountRecord, newRecord } from './mount-record.ts'
+import {
+  DEFAULT_LOCKOUT,
+  encodeRecord,
+  isAuthPath,
+  type MountConfig,
+  type MountRecord,
+  newRecord,
+} from './mount-record.ts'
 import type { Mount, MountTable } from './mounts.ts'
 import { checkTerms, termOf } from './mount-ttl.ts'
 
@@ -33,6 +42,14 @@ const CONFIG = {
   passthrough_request_headers: commaList('Headers of requests that the engine is shown'),
   allowed_response_headers: commaList('Headers that the engine may add to answers'),
   token_type: text('Type of the tokens that an auth method gives out'),
+  user_lockout_config: anything('After how many wrong passwords a name is locked out, and how long'),
+}
+
+const LOCKOUT = {
+  lockout_threshold: integer('Wrong passwords'),
+  lockout_duration: duration('How long the name is locked out'),
+  lockout_counter_reset: duration('After how long without a wrong password the count begins anew'),
+  lockout_disable: boolean('No name is ever locked out'),
 }
 
 /** Fields of a request that tunes. */
@@ -129,7 +146,10 @@ function engineFor(type: string, path: string, table: MountTable): Engine {
   }
   const kind = isAuthPath(path) ? 'auth' : 'secret'
   if (!engine || (engine.kind ?? 'secret') !== kind) {
-    throw new Rejection(400, `plugin not found in the catalog: ${type.slice(0, 64)}`)
+    const offered = table.engines.filter((each) => !each.isSingle && (each.kind ?? 'secret') === kind)
+    const types = offered.map((each) => each.type).sort()
+    const known = types.length > 0 ? `; there are ${types.join(', ')}` : ''
+    throw new Rejection(400, `plugin not found in the catalog: ${type.slice(0, 64)}${known}`)
   }
   return engine
 }
@@ -175,10 +195,35 @@ function configOf(given: Partial<Config>, before: MountConfig | undefined, isAut
     forceNoCache: given.force_no_cache ?? before?.forceNoCache ?? false,
     listingVisibility,
     ...lists(given, before),
+    ...defined('userLockout', lockoutOf(given.user_lockout_config, before?.userLockout, isAuth)),
     ...defined('tokenType', tokenType ?? before?.tokenType ?? (isAuth ? 'default-service' : undefined)),
   }
   checkTerms(config)
   return config
+}
+
+function lockoutOf(given: unknown, before: MountConfig['userLockout'], isAuth: boolean): MountConfig['userLockout'] {
+  if (given === undefined || given === null) return before
+  if (!isAuth) throw new Rejection(400, '"user_lockout_config" is a setting of auth methods')
+  if (!isObject(given)) throw new Rejection(400, 'user_lockout_config is an object')
+  const fields = readFields(LOCKOUT, { data: given, params: {} }, (name, why) => {
+    return new Rejection(400, `user_lockout_config: ${name}: ${why}`)
+  }) as InputOf<typeof LOCKOUT>
+  const {
+    lockout_counter_reset: reset,
+    lockout_disable: isDisabled,
+    lockout_duration: seconds,
+    lockout_threshold: threshold,
+  } = fields
+  if (threshold !== undefined && threshold < 1)
+    throw new Rejection(400, 'user_lockout_config: lockout_threshold is at least 1')
+  const kept = before ?? DEFAULT_LOCKOUT
+  return {
+    threshold: threshold ?? kept.threshold,
+    durationSeconds: seconds ?? kept.durationSeconds,
+    counterResetSeconds: reset ?? kept.counterResetSeconds,
+    isDisabled: isDisabled ?? kept.isDisabled,
+  }
 }
 
 function lists(given: Partial<Config>, before: MountConfig | undefined): Partial<MountConfig> {

@@ -139,6 +139,10 @@ export class MountTable {
     return this.#byUuid.get(uuid)
   }
 
+  byAccessor(accessor: string): Mount | undefined {
+    return this.all().find(({ record }) => record.accessor === accessor)
+  }
+
   get(path: string): Mount | undefined {
     return this.#byPath.get(path)
   }

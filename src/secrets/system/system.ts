@@ -2,6 +2,7 @@
 import type { Engine } from '../../engines/engine.ts'
 import { auditPaths } from './system-audit.ts'
 import { wrappingPaths } from './system-wrapping.ts'
+import { lockedUserPaths } from './system-locked-users.ts'
 import { leasePaths } from './system-leases.ts'
 import { quotaPaths } from './system-quotas.ts'
 import { capabilityPaths } from './system-capabilities.ts'
@@ -38,6 +39,7 @@ export type SystemParts = Parameters<typeof healthPaths>[0] &
   Parameters<typeof capabilityPaths>[0] &
   Parameters<typeof auditPaths>[0] &
   Parameters<typeof leasePaths>[0] &
+  Parameters<typeof lockedUserPaths>[0] &
   Parameters<typeof wrappingPaths>[0] &
   Parameters<typeof quotaPaths>[0]
 
@@ -65,6 +67,7 @@ export function systemEngine(core: SystemParts): Engine {
       ...capabilityPaths(core),
       ...auditPaths(core),
       ...leasePaths(core),
+      ...lockedUserPaths(core),
       ...wrappingPaths(core),
       ...quotaPaths(core),
     ],

@@ -37,6 +37,8 @@ export interface Admitting {
   readonly policies: PolicyStore
   readonly now: () => number
   readonly aclOf: (entry: TokenEntry) => Acl
+  /** Names of the policies of a token and its entity; undefined where the entity is disabled or gone. */
+  readonly policiesOf: (entry: TokenEntry) => readonly string[] | undefined
   /** Told of a token that is bound to addresses and was refused because no address of its caller was seen. */
   readonly onUnseenAddress: (accessor: string) => void
 }
@@ -59,7 +61,9 @@ export class Admission {
   /** Throws a Rejection (403) for what is no token, and for one that may not come from there. */
   admit(token: string | undefined, remote: string | undefined): Admitted {
     const known = token === undefined ? undefined : this.#core.tokens.known(token, this.#core.now())
-    if (!known?.mayComeFrom(remote)) throw new Rejection(403, 'permission denied')
+    if (!known?.mayComeFrom(remote) || !this.#core.policiesOf(known.entry)) {
+      throw new Rejection(403, 'permission denied')
+    }
     if (known.entry.usesLeft !== 0) return { ...this.#fresh(known), ...this.#use(known.entry.hash) }
     let admitted = this.#admitted.get(known)
     if (!admitted) this.#admitted.set(known, (admitted = this.#fresh(known)))
@@ -74,7 +78,7 @@ export class Admission {
       expiresAtMs: entry.expiresAtMs,
       judge: (request) => acl().decide(request),
       reaches: (path) => acl().allowsAnythingUnder(path),
-      lasts: () => this.#core.tokens.isStill(known, this.#core.now()),
+      lasts: () => this.#core.tokens.isStill(known, this.#core.now()) && this.#core.policiesOf(entry) !== undefined,
     }
   }
 
@@ -92,14 +96,14 @@ export class Admission {
    * uses pays with one, unless `again` says that its caller has paid and that the answer still lasts.
    */
   identityOf(token: string, remote: string | undefined, again: boolean): Identity | Promise<Identity> {
-    return this.#told({ token, remote, again }, ({ accessor, policies }) =>
+    return this.#told({ token, remote, again }, ({ accessor }, policies) =>
       this.#core.policies.identity(policies, this.#core.now(), accessor),
     )
   }
 
   /** What to tell another process about a token; refuses and counts as `identityOf`. */
   grantsOf(token: string, remote: string | undefined, again: boolean): Grants | Promise<Grants> {
-    return this.#told({ token, remote, again }, ({ accessor, expiresAtMs, policies, usesLeft }) => {
+    return this.#told({ token, remote, again }, ({ accessor, expiresAtMs, usesLeft }, policies) => {
       const nowMs = this.#core.now()
       const records = policies.flatMap((name) => this.#core.policies.find(name, nowMs) ?? [])
       const ends = [expiresAtMs, ...records.map((record) => record.expiresAtMs)].filter((ms) => ms !== undefined)
@@ -113,21 +117,27 @@ export class Admission {
     })
   }
 
-  #told<T>({ token, remote, again }: Presented, tell: (entry: TokenEntry) => T): T | Promise<T> {
+  #told<T>({ token, remote, again }: Presented, tell: Tell<T>): T | Promise<T> {
     const known = this.#core.tokens.known(token, this.#core.now())
-    if (!known?.mayComeFrom(remote)) {
-      if (known && remote === undefined) this.#core.onUnseenAddress(known.entry.accessor)
+    const policies = known && this.#core.policiesOf(known.entry)
+    if (!policies || !known.mayComeFrom(remote)) {
+      if (policies && remote === undefined) this.#core.onUnseenAddress(known.entry.accessor)
       throw unknownToken()
     }
-    if (known.entry.usesLeft === 0 || again) return tell(known.entry)
+    if (known.entry.usesLeft === 0 || again) return tell(known.entry, policies)
     return this.#paid(known.entry, tell)
   }
 
-  async #paid<T>(entry: TokenEntry, tell: (entry: TokenEntry) => T): Promise<T> {
+  async #paid<T>(entry: TokenEntry, tell: Tell<T>): Promise<T> {
     const { spent, used } = this.#use(entry.hash)
     await used
-    const told = tell(entry)
+    const policies = this.#core.policiesOf(entry)
+    if (!policies) throw unknownToken()
+    const told = tell(entry, policies)
     await spent?.()
     return told
   }
 }
+
+/** `policies` are those of the token and of its entity. */
+type Tell<T> = (entry: TokenEntry, policies: readonly string[]) => T

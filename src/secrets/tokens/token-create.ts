@@ -1,7 +1,11 @@
 /** Making a token: everything that a maker may ask for, and what it gets. */
 import type { AuthBlock, EngineCall, Reply } from '../../engines/engine.ts'
 import { Rejection } from '../../engines/engine.ts'
+import { type Part, Storage } from '../../barrier/storage.ts'
 import { boolean, FieldError, integer, secondsOf, text, textList, textMap } from '../../engines/fields.ts'
+import type { IdentityDraft } from '../identity/identity-draft.ts'
+import { checkedName } from '../identity/identity-limits.ts'
+import { canonicalNames } from '../policies/policy-name.ts'
 import type { TokenParts } from './token-parts.ts'
 import { randomName, type TokenEntry } from './token-entry.ts'
 import { tokenMountRules } from './token-mount.ts'
@@ -41,6 +45,8 @@ interface Order {
   readonly parent: TokenEntry
   readonly role: TokenRole | undefined
   readonly orphan: boolean
+  /** ID of the entity that it was asked for. */
+  readonly aliasOwner: string | undefined
 }
 
 /** Makes a token for a caller. Rejects with what the caller got wrong; then there is none. */
@@ -51,14 +57,39 @@ export async function createToken(
   how: { readonly orphan: boolean; readonly role?: TokenRole },
 ): Promise<Reply> {
   const parent = parentOf(core, call)
-  const order: Order = { input, call, parent, role: how.role, orphan: how.orphan }
+  const { identity, mounts, tokens } = core.open
+  const draft = identity.draft(call.nowMs)
+  const aliasOwner = ownerOfAlias(draft, input.entity_alias, how.role, mounts.get('auth/token/')?.record.accessor ?? '')
+  const order: Order = { input, call, parent, role: how.role, orphan: how.orphan, aliasOwner }
   const { entry, token, warnings } = entryOf(core, order)
-  if (entry.type === 'batch') {
-    const sealed = core.open.tokens.sealBatch(entry)
-    return { auth: authBlock(entry, sealed), warnings }
+  const isKept = entry.type === 'service'
+  const shown = isKept ? token : tokens.sealBatch(entry)
+  const { landed, part } = identity.part(draft)
+  const parts: Part[] = isKept ? [tokens.part(entry, { isChosen: input.id !== '' })] : []
+  if (part.batch.puts.length > 0 && aliasOwner !== undefined) parts.push(part)
+  try {
+    if (parts.length > 0) await Storage.commitAll(parts)
+  } finally {
+    landed()
   }
-  await core.open.tokens.add(entry, { isChosen: input.id !== '' })
-  return { auth: authBlock(entry, token), warnings }
+  return { auth: authBlock(entry, shown, identity.rights(entry.entityId)?.policies), warnings }
+}
+
+/** The entity that a token is made for by the name of its alias. Throws a Rejection for one that the role does not allow. */
+function ownerOfAlias(draft: IdentityDraft, alias: string, role: TokenRole | undefined, mountAccessor: string) {
+  if (alias === '') return undefined
+  if (!role) throw new Rejection(400, "'entity_alias' is only allowed in combination with token role")
+  const name = alias.toLowerCase()
+  if (!role.allowedEntityAliases.some((glob) => matchesGlob(name, glob))) {
+    throw new Rejection(400, "invalid 'entity_alias' value")
+  }
+  checkedName(name, 'alias')
+  const known = draft.entityOfAlias(mountAccessor, name)
+  if (known?.disabled) throw new Rejection(403, 'permission denied')
+  if (known) return known.id
+  const entity = draft.newEntity('')
+  draft.putEntity({ ...entity, aliases: [draft.newAlias({ name, mountAccessor })] })
+  return entity.id
 }
 
 function parentOf(core: TokenParts, { caller }: EngineCall): TokenEntry {
@@ -71,10 +102,9 @@ function parentOf(core: TokenParts, { caller }: EngineCall): TokenEntry {
 }
 
 function entryOf(core: TokenParts, order: Order): { entry: TokenEntry; token: string; warnings: string[] } {
-  const { call, input, orphan, parent, role } = order
+  const { aliasOwner, call, input, orphan, parent, role } = order
   const type = typeOf(input, role)
   if (input.num_uses < 0) throw new Rejection(400, 'number of uses cannot be negative')
-  checkAlias(input.entity_alias, role)
   const token = idOf(input.id, call)
   const noDefault = input.no_default_policy || role?.noDefaultPolicy === true
   const asked = input.policies ?? []
@@ -93,7 +123,7 @@ function entryOf(core: TokenParts, order: Order): { entry: TokenEntry; token: st
     meta: input.meta && input.meta.size > 0 ? Object.fromEntries(input.meta) : null,
     parent: isOrphan ? '' : parent.hash,
     depth: isOrphan ? 0 : parent.depth + 1,
-    entityId: isOrphan ? '' : parent.entityId,
+    entityId: aliasOwner ?? (isOrphan ? '' : parent.entityId),
     role: role?.name ?? '',
     usesLeft: usesOf(input.num_uses, role),
     createdAtMs: call.nowMs,
@@ -135,16 +165,6 @@ function secondsIn(input: CreateInput, name: 'ttl' | 'lease' | 'period' | 'expli
     if (!(error instanceof FieldError)) throw error
     throw new Rejection(400, `${name}: ${error.message}`)
   }
-}
-
-function checkAlias(alias: string, role: TokenRole | undefined): void {
-  if (alias === '') return
-  if (!role) throw new Rejection(400, "'entity_alias' is only allowed in combination with token role")
-  const name = alias.toLowerCase()
-  if (!role.allowedEntityAliases.some((glob) => matchesGlob(name, glob))) {
-    throw new Rejection(400, "invalid 'entity_alias' value")
-  }
-  throw new Rejection(400, "'entity_alias' needs an identity store, which this server does not have")
 }
 
 function idOf(id: string, call: EngineCall): string {
@@ -216,13 +236,17 @@ function missing(core: TokenParts, policies: readonly string[], nowMs: number): 
     .map((name) => `Policy ${JSON.stringify(name)} does not exist`)
 }
 
-/** What a caller gets of a token that was made or renewed. `token` is empty where it must not be shown. */
-export function authBlock(entry: TokenEntry, token: string): AuthBlock {
+/**
+ * What a caller gets of a token that was made or renewed. `token` is empty where it must not be shown; `byEntity` are the
+ * policies that its entity adds.
+ */
+export function authBlock(entry: TokenEntry, token: string, byEntity: readonly string[] = []): AuthBlock {
   return {
     client_token: token,
     accessor: entry.accessor,
-    policies: entry.policies,
+    policies: byEntity.length > 0 ? canonicalNames([...entry.policies, ...byEntity]) : entry.policies,
     token_policies: entry.policies,
+    ...(byEntity.length > 0 && { identity_policies: byEntity }),
     metadata: entry.meta,
     lease_duration: entry.leaseSeconds,
     renewable: entry.renewable,

@@ -73,12 +73,12 @@ function ofAccessor(core: TokenParts, accessor: string): TokenEntry {
 }
 
 function lookupPaths(core: TokenParts): Path[] {
-  const self = (call: EngineCall): Reply => ({ data: lookedUp(own(core, call), call.token ?? '', call.nowMs) })
+  const self = (call: EngineCall): Reply => ({ data: lookedUp(core, own(core, call), call.token ?? '', call.nowMs) })
   const other = ({ token }: { token: string }, call: EngineCall): Reply => {
     if (token === '' || token === call.token) return self(call)
     const entry = core.open.tokens.find(token, call.nowMs)
     if (!entry) throw new Rejection(403, 'bad token')
-    return { data: lookedUp(entry, token, call.nowMs) }
+    return { data: lookedUp(core, entry, token, call.nowMs) }
   }
   return [
     path({
@@ -99,7 +99,7 @@ function lookupPaths(core: TokenParts): Path[] {
       pattern: 'lookup-accessor',
       summary: 'What the token of an accessor is and may do',
       fields: ACCESSOR,
-      update: ({ accessor }, { nowMs }) => ({ data: lookedUp(ofAccessor(core, accessor), '', nowMs) }),
+      update: ({ accessor }, { nowMs }) => ({ data: lookedUp(core, ofAccessor(core, accessor), '', nowMs) }),
     }),
     path({
       pattern: 'accessors',

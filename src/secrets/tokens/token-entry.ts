@@ -39,6 +39,16 @@ const entrySchema = v.object({
   boundCidrs: v.array(v.string()),
   /** Set while it goes and leaves its children behind as orphans: it is no token any more, and they have no parent. */
   isLeaving: v.optional(v.boolean()),
+  /** Of a token that a login gave. */
+  login: v.optional(
+    v.object({
+      /** UUID of the auth method's mount. */
+      mount: v.string(),
+      /** By which that finds what it gave the token for. */
+      subject: v.string(),
+      maxTtlSeconds: v.number(),
+    }),
+  ),
 })
 
 export type TokenEntry = v.InferOutput<typeof entrySchema>
@@ -102,6 +112,8 @@ export const tokenPaths = {
   /** In the order of time as long as there are not more than fifteen digits: 29,000 years. */
   expiry: (expiresAtMs: number, hash: string) =>
     `${TOKENS_PREFIX}expiry/${String(expiresAtMs).padStart(15, '0')}/${hash}`,
+  /** Of logins with an auth method, by its mount's UUID. */
+  loginsOf: (mount: string) => `${TOKENS_PREFIX}login/${mount}/`,
   /** Of a token that was revoked, until everything that belonged to it is gone. */
   revoking: (hash: string) => `${TOKENS_PREFIX}revoking/${hash}`,
   revokings: `${TOKENS_PREFIX}revoking/`,
@@ -113,10 +125,11 @@ const NOTHING = Buffer.alloc(0)
 
 /** By what else a token is found: all of it in paths. */
 export function indexPaths(entry: TokenEntry, accessorHash: string): string[] {
-  const { expiresAtMs, hash, parent } = entry
+  const { expiresAtMs, hash, login, parent } = entry
   const paths = [tokenPaths.accessorOf(accessorHash) + hash]
   if (parent !== '') paths.push(tokenPaths.childrenOf(parent) + hash)
   if (expiresAtMs !== undefined) paths.push(tokenPaths.expiry(expiresAtMs, hash))
+  if (login) paths.push(tokenPaths.loginsOf(login.mount) + hash)
   return paths
 }
 

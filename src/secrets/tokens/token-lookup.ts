@@ -8,7 +8,8 @@ import { type TokenEntry, tokenPaths } from './token-entry.ts'
 const PAGE = 32
 
 /** `id` is the token, empty where it must not be shown. The parent is not told: its name would say too much. */
-export function lookedUp(entry: TokenEntry, id: string, nowMs: number): Record<string, unknown> {
+export function lookedUp(core: TokenParts, entry: TokenEntry, id: string, nowMs: number): Record<string, unknown> {
+  const byEntity = core.open.identity.rights(entry.entityId)?.policies ?? []
   const { boundCidrs, createdAtMs, expiresAtMs, periodSeconds, renewedAtMs, role } = entry
   // The first root token has no lease, and so nothing that is known of leases.
   const hasLease = entry.path !== 'auth/token/root'
@@ -22,6 +23,7 @@ export function lookedUp(entry: TokenEntry, id: string, nowMs: number): Record<s
     expire_time: expiresAtMs === undefined ? null : timeText(expiresAtMs),
     explicit_max_ttl: entry.explicitMaxTtlSeconds,
     id,
+    ...(byEntity.length > 0 && { identity_policies: byEntity }),
     ...(hasLease && { issue_time: timeText(createdAtMs) }),
     ...(renewedAtMs !== undefined && {
       last_renewal: timeText(renewedAtMs),

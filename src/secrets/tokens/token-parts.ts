@@ -1,5 +1,6 @@
 /** What the endpoints below `auth/token/` need of the core. */
 import type { Storage } from '../../barrier/storage.ts'
+import type { IdentityStore } from '../identity/identity.ts'
 import type { MountTable } from '../mounts/mounts.ts'
 import type { PolicyStore } from '../policies/policy-store.ts'
 import type { TokenRevocation } from './token-revocation.ts'
@@ -10,6 +11,7 @@ export interface TokenParts {
   /** Throws a Refusal (503) while the core is sealed. */
   readonly open: {
     readonly storage: Storage
+    readonly identity: IdentityStore
     readonly mounts: MountTable
     readonly policies: PolicyStore
     readonly tokens: TokenStore

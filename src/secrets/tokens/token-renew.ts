@@ -1,12 +1,14 @@
 /** Giving a token more time. */
 import type { Reply } from '../../engines/engine.ts'
 import { Rejection } from '../../engines/engine.ts'
+import { leaseTerms } from '../mounts/mount-ttl.ts'
+import { canonicalNames } from '../policies/policy-name.ts'
 import type { TokenParts } from './token-parts.ts'
 import { authBlock } from './token-create.ts'
 import type { TokenEntry } from './token-entry.ts'
 import { tokenMountRules } from './token-mount.ts'
 import { findRole } from './token-role.ts'
-import { lifeOf } from './token-ttl.ts'
+import { lifeOf, type LifeRules, mostSeconds } from './token-ttl.ts'
 
 /** `token` is shown to the caller again; empty where it must not be. Rejects with what the caller got wrong. */
 export async function renewToken(
@@ -20,31 +22,51 @@ export async function renewToken(
   if (!before) throw new Rejection(400, 'token not found')
   if (!before.renewable || before.expiresAtMs === undefined) throw new Rejection(400, 'lease is not renewable')
   const nowMs = core.now()
+  const wish = wishSeconds > 0 ? wishSeconds : before.leaseSeconds
   const { seconds, warnings } = lifeOf(
-    {
-      ...tokenMountRules(core),
-      ...rulesOf(core, before),
-      wishSeconds: wishSeconds > 0 ? wishSeconds : before.leaseSeconds,
-      createdAtMs: before.createdAtMs,
-    },
+    { ...rulesOf(core, before), wishSeconds: wish, createdAtMs: before.createdAtMs },
     nowMs,
   )
   const entry = { ...before, leaseSeconds: seconds, renewedAtMs: nowMs, expiresAtMs: nowMs + seconds * 1000 }
   await tokens.change(before, entry)
-  return { auth: authBlock(entry, token), warnings }
+  return { auth: authBlock(entry, token, core.open.identity.rights(entry.entityId)?.policies), warnings }
 }
 
+type Rules = Pick<LifeRules, 'defaultSeconds' | 'maxSeconds' | 'periodSeconds' | 'explicitMaxSeconds'>
+
 /** Of a token with a role, what the role says today, within what the token was made with. */
-function rulesOf(core: TokenParts, entry: TokenEntry): { periodSeconds: number; explicitMaxSeconds: number } {
-  const { explicitMaxTtlSeconds: explicit, periodSeconds: period, role: name } = entry
-  if (name === '') return { periodSeconds: period, explicitMaxSeconds: explicit }
+function rulesOf(core: TokenParts, entry: TokenEntry): Rules {
+  const { explicitMaxTtlSeconds: explicit, login, periodSeconds: period, role: name } = entry
+  if (login) return loginRules(core, entry, login)
+  const mount = tokenMountRules(core)
+  if (name === '') return { ...mount, periodSeconds: period, explicitMaxSeconds: explicit }
   const role = findRole(core, name)
   if (!role) {
     throw new Rejection(400, `original token role ${JSON.stringify(name)} could not be found, not renewing`)
   }
   return {
+    ...mount,
     periodSeconds: role.periodSeconds === 0 ? 0 : least(period, role.periodSeconds),
     explicitMaxSeconds: least(explicit, role.explicitMaxTtlSeconds),
+  }
+}
+
+/** Of a login, what its auth method says today. Throws a Rejection (400) where that would not let it in any more. */
+function loginRules(core: TokenParts, entry: TokenEntry, login: NonNullable<TokenEntry['login']>): Rules {
+  const mount = core.open.mounts.byUuid(login.mount)
+  if (!mount) throw new Rejection(400, 'the auth method of this token is gone, not renewing')
+  const { defaultSeconds, maxSeconds } = leaseTerms(mount.record.config)
+  const terms = mount.engine.renewLogin?.(login.subject, mount)
+  const names = terms && canonicalNames(terms.noDefaultPolicy ? terms.policies : [...terms.policies, 'default'])
+  if (names && names.join('\n') !== entry.policies.join('\n')) {
+    throw new Rejection(400, 'policies have changed, not renewing')
+  }
+  const { maxTtlSeconds = login.maxTtlSeconds, periodSeconds = entry.periodSeconds } = terms ?? {}
+  return {
+    defaultSeconds,
+    maxSeconds: mostSeconds({ maxTtlSeconds, periodSeconds }, maxSeconds),
+    periodSeconds,
+    explicitMaxSeconds: entry.explicitMaxTtlSeconds,
   }
 }
 

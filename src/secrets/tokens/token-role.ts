@@ -6,7 +6,7 @@ import { boolean, commaList, duration, inPath, integer, text } from '../../engin
 import { Fault } from '../../kit/errors.ts'
 import type { TokenParts } from './token-parts.ts'
 import { canonicalNames } from '../policies/policy-name.ts'
-import { AddressRanges } from './token-cidr.ts'
+import { AddressRanges } from '../../engines/address-ranges.ts'
 import { tokenPaths } from './token-entry.ts'
 import { tokenMountRules } from './token-mount.ts'
 

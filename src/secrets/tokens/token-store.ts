@@ -11,13 +11,13 @@
  */
 import { randomBytes } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
-import type { Batch, Part, Put, Storage } from '../../barrier/storage.ts'
+import { type Batch, type Part, type Put, Storage } from '../../barrier/storage.ts'
 import type { Caller } from '../../engines/engine.ts'
 import { Rejection } from '../../engines/engine.ts'
 import { KeyedHash } from '../../engines/keyed-hash.ts'
 import { Fault } from '../../kit/errors.ts'
 import { BATCH_KEY_BYTES, isBatch, openBatch, sealBatch } from './token-batch.ts'
-import { AddressRanges } from './token-cidr.ts'
+import { AddressRanges } from '../../engines/address-ranges.ts'
 import {
   callerOf,
   emptyPut,
@@ -195,7 +195,12 @@ export class TokenStore {
    * Writes a new token down; resolves when it is durable. Throws a Rejection (400) for one whose maker is gone or has too
    * many ancestors, for one that is too large, and for one whose name was chosen and is taken.
    */
-  async add(entry: TokenEntry, { isChosen }: { readonly isChosen: boolean }): Promise<void> {
+  async add(entry: TokenEntry, how: { readonly isChosen: boolean }): Promise<void> {
+    await Storage.commitAll([this.part(entry, how)])
+  }
+
+  /** What is to be committed for a new token. Throws as `add`. */
+  part(entry: TokenEntry, { isChosen }: { readonly isChosen: boolean }): Part {
     const { hash, parent } = entry
     if (entry.depth > DEPTH_MAX) throw new Rejection(400, `a token can have at most ${DEPTH_MAX} ancestors`)
     if (parent !== '' && !this.isThere(parent)) throw new Rejection(403, 'permission denied')
@@ -207,7 +212,12 @@ export class TokenStore {
       throw new Rejection(400, 'the token would be too large: give it fewer policies and less metadata')
     }
     const puts = [{ path: tokenPaths.id(hash), value }]
-    await this.storage.commit({ puts, deletes: [] }, this.#indexOf(entry).map(emptyPut))
+    return { storage: this.storage, batch: { puts, deletes: [] }, raw: this.#indexOf(entry).map(emptyPut) }
+  }
+
+  /** Hashes of tokens that logins with an auth method gave, at most `limit`. */
+  ofMount(uuid: string, limit: number): string[] {
+    return this.storage.list(tokenPaths.loginsOf(uuid), { limit })
   }
 
   /** What writes a new token down that has no parent and a name of its own, to be committed with what it is for. */

@@ -46,3 +46,11 @@ function exceeded(name: string, wanted: number, most: number): string {
   const [given, limit] = [wanted, most].map((seconds) => shortDuration(seconds * 1000))
   return `${name} of "${given}" exceeded the effective max_ttl of "${limit}"; ${name} value is capped accordingly`
 }
+
+/** What renewals reach: the mount's, or less. A periodic token has no such end. */
+export function mostSeconds(
+  { maxTtlSeconds, periodSeconds }: { readonly maxTtlSeconds: number; readonly periodSeconds: number },
+  mountSeconds: number,
+): number {
+  return periodSeconds > 0 || maxTtlSeconds === 0 ? mountSeconds : Math.min(maxTtlSeconds, mountSeconds)
+}

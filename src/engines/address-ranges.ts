@@ -1,7 +1,7 @@
 /** The addresses that a token is bound to. */
 import { BlockList, isIP } from 'node:net'
-import { Rejection } from '../../engines/engine.ts'
-import { plainAddress } from '../../engines/client-address.ts'
+import { plainAddress } from './client-address.ts'
+import { Rejection } from './engine.ts'
 
 export class AddressRanges {
   readonly #list = new BlockList()

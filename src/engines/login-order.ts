@@ -1,0 +1,39 @@
+/** What an auth method tells the core of a login. */
+
+export const TOKEN_TYPES = ['default', 'service', 'batch', 'default-service', 'default-batch'] as const
+
+/** What a role or a user says about the tokens that logins get. */
+export interface TokenTerms {
+  readonly policies: readonly string[]
+  readonly noDefaultPolicy: boolean
+  /** 0: what the mount gives; so are the other times. */
+  readonly ttlSeconds: number
+  readonly maxTtlSeconds: number
+  readonly explicitMaxTtlSeconds: number
+  readonly periodSeconds: number
+  /** 0: as often as one likes. */
+  readonly numUses: number
+  readonly boundCidrs: readonly string[]
+  readonly type: (typeof TOKEN_TYPES)[number]
+}
+
+/** What a login is good for: the core finds the entity, makes the token and answers with it. */
+export interface LoginOrder {
+  /** What the auth method calls the one who logs in: the alias of an entity, which is made with the first login. */
+  readonly alias: { readonly name: string; readonly metadata: Readonly<Record<string, string>> | null }
+  /** For people; the mount's path is put before it. */
+  readonly displayName: string
+  /** Shown with the token. */
+  readonly metadata: Readonly<Record<string, string>> | null
+  readonly terms: TokenTerms
+  /** By which `renewLogin` finds what the token was given for. */
+  readonly subject: string
+}
+
+/** Failed logins of a mount, counted by the name that was tried, whether it is anybody's or not. */
+export interface LoginFailures {
+  isLocked(name: string): boolean
+  failed(name: string): void
+  /** The count begins anew. */
+  succeeded(name: string): void
+}

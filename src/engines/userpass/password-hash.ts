@@ -1,0 +1,125 @@
+/**
+ * Passwords as they are kept: scrypt, with its parameters and a salt beside the hash, so that later versions can ask more of new
+ * ones. It runs on the threads of libuv, never on the event loop.
+ *
+ * A hash costs some ten milliseconds of a processor and 16 MiB. So few run at a time, the others wait in turn, by the address of
+ * their callers: one that sends very many waits for itself and not before others. What would wait too long is refused (503,
+ * Retry-After).
+ */
+import { randomBytes, scrypt, timingSafeEqual } from 'node:crypto'
+import * as v from 'valibot'
+import { Refusal } from '../../kit/errors.ts'
+
+const SALT_BYTES = 16
+const KEY_BYTES = 32
+/** About what bcrypt costs with its usual cost of 10. */
+const PARAMETERS = { cost: 16_384, blockSize: 8, parallelization: 1 } as const
+const MEMORY_MAX = 64 << 20
+/** Half of libuv's threads: files are read by the others. */
+const RUNNING_MAX = 2
+/** Some seconds of work; a waiting one is a few hundred bytes. */
+const WAITING_MAX = 256
+const WAITING_OF_ONE_MAX = 16
+
+export const passwordHashSchema = v.object({
+  algorithm: v.literal('scrypt'),
+  cost: v.number(),
+  blockSize: v.number(),
+  parallelization: v.number(),
+  salt: v.string(),
+  key: v.string(),
+})
+
+export type PasswordHash = v.InferOutput<typeof passwordHashSchema>
+
+interface Waiting {
+  readonly start: () => void
+  readonly refuse: (error: Error) => void
+}
+
+/** Who waits for a thread, by address, each in turn. */
+export class HashQueue {
+  #running = 0
+  #waiting = 0
+  readonly #byAddress = new Map<string, Waiting[]>()
+
+  /** Rejects with a Refusal (503) where too many wait. */
+  async run<T>(address: string, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+    if (this.#running >= RUNNING_MAX) await this.#turn(address)
+    else this.#running++
+    try {
+      if (signal.aborted) throw overloaded()
+      return await work()
+    } finally {
+      this.#next()
+    }
+  }
+
+  #turn(address: string): Promise<void> {
+    const own = this.#byAddress.get(address) ?? []
+    if (own.length >= WAITING_OF_ONE_MAX) throw overloaded()
+    if (this.#waiting >= WAITING_MAX && !this.#displace(own.length + 1)) throw overloaded()
+    return new Promise((start, refuse) => {
+      own.push({ start, refuse })
+      this.#byAddress.set(address, own)
+      this.#waiting++
+    })
+  }
+
+  /** Makes room for an address that has less waiting: at the cost of the one that has most. */
+  #displace(less: number): boolean {
+    const [most] = [...this.#byAddress.values()].sort((a, b) => b.length - a.length)
+    if (!most || most.length <= less) return false
+    this.#waiting--
+    most.pop()?.refuse(overloaded())
+    return true
+  }
+
+  #next(): void {
+    const [first] = this.#byAddress
+    if (!first) return void this.#running--
+    const [address, own] = first
+    const next = own.shift()
+    this.#waiting--
+    // Behind all the others.
+    this.#byAddress.delete(address)
+    if (own.length > 0) this.#byAddress.set(address, own)
+    next?.start()
+  }
+}
+
+function overloaded(): Refusal {
+  return new Refusal('unavailable', 'too many logins at the moment', { 'Retry-After': '2' }, 503)
+}
+
+export async function hashed(password: string): Promise<PasswordHash> {
+  const salt = randomBytes(SALT_BYTES)
+  const key = await derived(password, salt, PARAMETERS)
+  return { algorithm: 'scrypt', ...PARAMETERS, salt: salt.toString('base64'), key: key.toString('base64') }
+}
+
+export async function isPassword(password: string, kept: PasswordHash): Promise<boolean> {
+  const key = await derived(password, Buffer.from(kept.salt, 'base64'), kept)
+  const wanted = Buffer.from(kept.key, 'base64')
+  return key.length === wanted.length && timingSafeEqual(key, wanted)
+}
+
+/** Stands in for the hash of a user that is not there: it costs the same and is nobody's. */
+export const NOBODYS_HASH: PasswordHash = {
+  algorithm: 'scrypt',
+  ...PARAMETERS,
+  salt: randomBytes(SALT_BYTES).toString('base64'),
+  key: randomBytes(KEY_BYTES).toString('base64'),
+}
+
+function derived(
+  password: string,
+  salt: Buffer,
+  parameters: Pick<PasswordHash, 'cost' | 'blockSize' | 'parallelization'>,
+): Promise<Buffer> {
+  const { blockSize, cost, parallelization } = parameters
+  const options = { cost, blockSize, parallelization, maxmem: MEMORY_MAX }
+  return new Promise((resolve, reject) => {
+    scrypt(password, salt, KEY_BYTES, options, (error, key) => (error ? reject(error) : resolve(key)))
+  })
+}

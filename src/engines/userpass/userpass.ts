@@ -1,0 +1,208 @@
+/**
+ * Userpass: people log in with a name and a password.
+ *
+ * Promises. A caller without a token learns from no answer, and from no time, whether there is a user: a name that is nobody's costs
+ * the same hash and gets the same text, and wrong passwords lock it out as any other. What a login is decided upon is
+ * looked at again once its hash is done: a password that was changed meanwhile lets nobody in.
+ *
+ * What can go wrong. Very many passwords are tried: see `password-hash.ts`.
+ */
+import * as v from 'valibot'
+import { Fault } from '../../kit/errors.ts'
+import { type Engine, type EngineCall, path, Rejection, type Reply } from '../engine.ts'
+import { callerNetwork } from '../client-address.ts'
+import { commaList, inPath, type InputOf, text, UNPRINTABLE } from '../fields.ts'
+import { changedTerms, checkAddress, NO_TERMS, shownTerms, TOKEN_FIELDS, tokenTermsSchema } from '../token-terms.ts'
+import { inTurns, RECORD_COST, type Steps } from '../turns.ts'
+import { hashed, HashQueue, isPassword, NOBODYS_HASH, passwordHashSchema } from './password-hash.ts'
+
+const NAME_LENGTH_MAX = 256
+const PASSWORD_LENGTH_MAX = 1024
+const PREFIX = 'user/'
+
+const userSchema = v.object({
+  format: v.literal(1),
+  name: v.string(),
+  hash: passwordHashSchema,
+  terms: tokenTermsSchema,
+})
+
+type User = v.InferOutput<typeof userSchema>
+
+const USERNAME = { username: inPath('Name of the user') }
+const PASSWORD = { password: text('The password', { fallback: '' }) }
+const USER = { ...USERNAME, ...PASSWORD, ...TOKEN_FIELDS }
+
+/** Of all mounts: the threads are shared, too. */
+const queue = new HashQueue()
+
+function userPath(name: string, secret: EngineCall['mount']['secret']): string {
+  return PREFIX + secret.digest(`user\0${name.toLowerCase()}`, 'base64url')
+}
+
+function parsed(bytes: Buffer | undefined): User | undefined {
+  if (!bytes) return undefined
+  const user = v.safeParse(v.pipe(v.string(), v.parseJson(), userSchema), bytes.toString('utf8'))
+  if (!user.success) throw new Fault('the entry of a user is damaged')
+  return user.output
+}
+
+function pending(name: string, { mount, storage }: EngineCall): User | undefined {
+  return parsed(storage.pending(userPath(name, mount.secret)))
+}
+
+function durable(name: string, { mount, storage }: EngineCall): User | undefined {
+  return parsed(storage.get(userPath(name, mount.secret)))
+}
+
+function hashFor(password: string, { remote = '', signal }: EngineCall) {
+  if (password.length > PASSWORD_LENGTH_MAX) {
+    throw new Rejection(400, `a password has at most ${PASSWORD_LENGTH_MAX} characters`)
+  }
+  return queue.run(callerNetwork(remote), signal, () => hashed(password))
+}
+
+function put(user: User, { mount }: EngineCall) {
+  const value = Buffer.from(JSON.stringify(user))
+  return { puts: [{ path: userPath(user.name, mount.secret), value }], deletes: [] }
+}
+
+async function write(input: InputOf<typeof USER>, call: EngineCall): Promise<undefined> {
+  const name = input.username.toLowerCase()
+  if (name === '' || name.length > NAME_LENGTH_MAX || UNPRINTABLE.test(name)) {
+    throw new Rejection(400, `the name of a user has 1 to ${NAME_LENGTH_MAX} characters, all of them printable`)
+  }
+  // Before the hash: what is refused costs nothing.
+  changedTerms(pending(name, call)?.terms ?? NO_TERMS, input)
+  if (input.password === '' && !pending(name, call)) throw new Rejection(400, 'missing password')
+  const hash = input.password === '' ? undefined : await hashFor(input.password, call)
+  const before = pending(name, call)
+  const kept = hash ?? before?.hash
+  if (!kept) throw new Rejection(400, 'missing password')
+  const terms = changedTerms(before?.terms ?? NO_TERMS, input)
+  await call.storage.commit(put({ format: 1, name, hash: kept, terms: { ...terms, ...lists(terms) } }, call))
+  return undefined
+}
+
+function lists({ boundCidrs, policies }: { boundCidrs: readonly string[]; policies: readonly string[] }) {
+  return { boundCidrs: [...boundCidrs], policies: [...policies] }
+}
+
+async function login({ password, username }: { password: string; username: string }, call: EngineCall): Promise<Reply> {
+  if (password === '') throw new Rejection(400, 'missing password')
+  const name = username.toLowerCase()
+  // Nobody has such a name or such a password.
+  if (name.length > NAME_LENGTH_MAX || password.length > PASSWORD_LENGTH_MAX) throw wrong()
+  if (call.failures.isLocked(name)) throw new Rejection(403, 'permission denied')
+  const before = durable(name, call)
+  const isRight = await queue.run(callerNetwork(call.remote ?? ''), call.signal, () => {
+    // Others of the same name had their turn before: the name may be locked by now.
+    if (call.failures.isLocked(name)) throw new Rejection(403, 'permission denied')
+    return isPassword(password, before?.hash ?? NOBODYS_HASH)
+  })
+  if (call.failures.isLocked(name)) throw new Rejection(403, 'permission denied')
+  const user = pending(name, call)
+  if (!isRight || !user || user.hash.key !== before?.hash.key) {
+    call.failures.failed(name)
+    throw wrong()
+  }
+  checkAddress(user.terms.boundCidrs, call.remote)
+  call.failures.succeeded(name)
+  return {
+    login: {
+      alias: { name, metadata: null },
+      displayName: name,
+      metadata: { username: name },
+      terms: user.terms,
+      subject: name,
+    },
+  }
+}
+
+function wrong(): Rejection {
+  return new Rejection(400, 'invalid username or password')
+}
+
+/** Changes a user that is there. */
+function change(name: string, call: EngineCall, alter: (user: User) => User): Reply {
+  const user = pending(name, call)
+  if (!user) throw new Rejection(400, 'username does not exist')
+  return { batch: put(alter(user), call) }
+}
+
+function* names(call: EngineCall): Steps<string[]> {
+  const found: string[] = []
+  for (const hash of call.storage.list(PREFIX)) {
+    const user = parsed(call.storage.get(PREFIX + hash))
+    if (user) found.push(user.name)
+    yield RECORD_COST
+  }
+  return found.sort()
+}
+
+export const userpass: Engine = {
+  type: 'userpass',
+  description: 'logins with a name and a password',
+  kind: 'auth',
+  renewLogin(subject, { facts, storage }) {
+    const user = parsed(storage.get(userPath(subject, facts.secret)))
+    if (!user) throw new Rejection(400, 'the user of this token is gone, not renewing')
+    return user.terms
+  },
+  paths: [
+    path({
+      pattern: 'users',
+      summary: 'Names of the users',
+      fields: {},
+      list: async (_input, call) => ({ data: { keys: await inTurns(names(call), call) } }),
+    }),
+    path({
+      pattern: 'users/:username',
+      summary: 'A user',
+      fields: USER,
+      exists: ({ username }, call) => pending(username, call) !== undefined,
+      read({ username }, call) {
+        const user = durable(username, call)
+        return user && { data: shownTerms(user.terms) }
+      },
+      update: write,
+      delete: ({ username }, call) => ({
+        batch: { puts: [], deletes: [userPath(username, call.mount.secret)] },
+      }),
+    }),
+    path({
+      pattern: 'users/:username/password',
+      summary: 'Another password for a user',
+      fields: { ...USERNAME, ...PASSWORD },
+      async update({ password, username }, call) {
+        if (password === '') throw new Rejection(400, 'missing password')
+        if (!pending(username, call)) throw new Rejection(400, 'username does not exist')
+        const hash = await hashFor(password, call)
+        const { batch } = change(username, call, (user) => ({ ...user, hash }))
+        if (batch) await call.storage.commit(batch)
+        return undefined
+      },
+    }),
+    path({
+      pattern: 'users/:username/policies',
+      summary: 'Other policies for a user',
+      fields: { ...USERNAME, token_policies: commaList('Policies of its tokens'), policies: commaList('Old name') },
+      update: ({ policies, token_policies: own = policies ?? [], username }, call) =>
+        change(username, call, (user) => {
+          const terms = changedTerms(user.terms, { ...NOTHING_GIVEN, token_policies: own })
+          return { ...user, terms: { ...terms, ...lists(terms) } }
+        }),
+    }),
+    path({
+      pattern: 'login/:username',
+      summary: 'Log in with a name and a password',
+      fields: { ...USERNAME, ...PASSWORD },
+      unauthenticated: true,
+      update: login,
+    }),
+  ],
+}
+
+const NOTHING_GIVEN = Object.fromEntries(Object.keys(TOKEN_FIELDS).map((name) => [name, undefined])) as {
+  readonly [K in keyof typeof TOKEN_FIELDS]: undefined
+}

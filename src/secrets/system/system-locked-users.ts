@@ -1,0 +1,42 @@
+/** `sys/locked-users`: who may not log in for a while because of too many wrong passwords. */
+import { path, type Path } from '../../engines/engine.ts'
+import { inPath, text } from '../../engines/fields.ts'
+import type { LockedUsers } from '../logins/login-failures.ts'
+import { isAuthPath } from '../mounts/mount-record.ts'
+import type { MountTable } from '../mounts/mounts.ts'
+import type { Opened } from './core-parts.ts'
+
+type LockedParts = Opened<{ readonly mounts: MountTable }> & { readonly lockedUsers: LockedUsers }
+
+export function lockedUserPaths(core: LockedParts): Path[] {
+  return [
+    path({
+      pattern: 'locked-users',
+      summary: 'Names that are locked out, by auth method',
+      fields: { mount_accessor: text('Only those of this auth method', { fallback: '' }) },
+      read({ mount_accessor: wanted }) {
+        const mounts = core.open.mounts.all().filter(({ record }) => {
+          return isAuthPath(record.path) && (wanted === '' || record.accessor === wanted)
+        })
+        const counts = mounts.flatMap((mount) => {
+          const names = core.lockedUsers.locked(mount)
+          const { accessor } = mount.record
+          return names.length > 0 ? [{ mount_accessor: accessor, counts: names.length, alias_identifiers: names }] : []
+        })
+        const total = counts.reduce((sum, each) => sum + each.counts, 0)
+        const all = { namespace_id: 'root', namespace_path: '', counts: total, mount_accessors: counts }
+        return { data: { by_namespace: total > 0 ? [all] : [], total } }
+      },
+    }),
+    path({
+      pattern: 'locked-users/:mount_accessor/unlock/:alias_identifier',
+      summary: 'Lets a name that is locked out try again at once',
+      fields: { mount_accessor: inPath('Accessor of the auth method'), alias_identifier: inPath('The name') },
+      sudo: true,
+      update({ alias_identifier: name, mount_accessor: accessor }) {
+        core.lockedUsers.unlock(accessor, name.toLowerCase())
+        return undefined
+      },
+    }),
+  ]
+}

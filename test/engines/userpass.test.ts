@@ -1,0 +1,234 @@
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+import { HashQueue } from '../../src/engines/userpass/password-hash.ts'
+import { userpass } from '../../src/engines/userpass/userpass.ts'
+import { type AskOptions, type CoreAnswer, CoreWorld } from '../helpers/core-world.ts'
+
+const NOBODY: AskOptions = { token: null }
+
+interface World {
+  readonly world: CoreWorld
+  readonly login: (name: string, password: string, options?: AskOptions) => Promise<CoreAnswer>
+}
+
+async function open(t: TestContext, user: object = {}): Promise<World> {
+  const world = await CoreWorld.open(t, { engines: [userpass] })
+  assert.equal((await world.ask('POST', 'sys/auth/userpass', { type: 'userpass' })).status, 204)
+  const made = await world.ask('POST', 'auth/userpass/users/alice', { password: 'right', ...user })
+  assert.equal(made.status, 204, made.text)
+  const login = (name: string, password: string, options: AskOptions = {}) =>
+    world.ask('POST', `auth/userpass/login/${name}`, { password }, { ...NOBODY, ...options })
+  return { world, login }
+}
+
+const textsOf = ({ body, status }: CoreAnswer) => [status, body.errors[0]]
+
+test('a login gives a token of its user, with the same entity each time', async (t) => {
+  const { login, world } = await open(t, { token_policies: 'p', token_ttl: '1h', token_max_ttl: '2h' })
+  const first = await login('Alice', 'right')
+  assert.equal(first.status, 200, first.text)
+  const { auth } = first.body
+  assert.deepEqual(
+    [auth['policies'], auth['metadata'], auth['lease_duration'], auth['renewable'], auth['orphan']],
+    [['default', 'p'], { username: 'alice' }, 3600, true, true],
+  )
+  const second = await login('alice', 'right')
+  assert.equal(second.body.auth['entity_id'], auth['entity_id'])
+  const token = String(auth['client_token'])
+  const self = (await world.ask('GET', 'auth/token/lookup-self', undefined, { token })).body.data
+  assert.deepEqual(
+    [self['display_name'], self['path'], self['entity_id']],
+    ['userpass-alice', 'auth/userpass/login/Alice', auth['entity_id']],
+  )
+  const entity = (await world.ask('GET', `identity/entity/id/${String(auth['entity_id'])}`)).body.data
+  const [alias] = entity['aliases'] as Record<string, unknown>[]
+  assert.deepEqual([alias?.['name'], alias?.['mount_path']], ['alice', 'auth/userpass/'])
+})
+
+test('fifty first logins at the same time get one entity', async (t) => {
+  const { login, world } = await open(t)
+  const answers = await Promise.all(
+    Array.from({ length: 50 }, (_, at) => login('alice', 'right', { remote: `10.0.0.${at}` })),
+  )
+  assert.deepEqual([...new Set(answers.map(({ status }) => status))], [200])
+  assert.equal(new Set(answers.map(({ body }) => body.auth['entity_id'])).size, 1)
+  assert.equal(((await world.ask('LIST', 'identity/entity/id')).body.data['keys'] as string[]).length, 1)
+})
+
+test('its token is renewed up to its maximum, and not once its user is gone or has other policies', async (t) => {
+  const { login, world } = await open(t, { token_ttl: '1h', token_max_ttl: '2h' })
+  const token = String((await login('alice', 'right')).body.auth['client_token'])
+  const renew = () => world.ask('POST', 'auth/token/renew-self', { increment: '90m' }, { token })
+  assert.equal((await renew()).body.auth['lease_duration'], 5400)
+  world.nowMs += 3600_000
+  const capped = await renew()
+  assert.equal(capped.body.auth['lease_duration'], 3600)
+  await world.ask('POST', 'auth/userpass/users/alice/policies', { policies: 'other' })
+  assert.deepEqual(textsOf(await renew()), [400, 'policies have changed, not renewing'])
+  await world.ask('DELETE', 'auth/userpass/users/alice')
+  assert.match(String((await renew()).body.errors[0]), /the user of this token is gone/)
+})
+
+test('a wrong password and a name that is nobody’s are told alike, and both are locked out', async (t) => {
+  const { login, world } = await open(t)
+  for (const name of ['alice', 'nobody']) {
+    for (let tries = 0; tries < 5; tries++) {
+      assert.deepEqual(textsOf(await login(name, 'wrong')), [400, 'invalid username or password'])
+    }
+    assert.deepEqual(textsOf(await login(name, 'right')), [403, 'permission denied'])
+  }
+  const locked = (await world.ask('GET', 'sys/locked-users')).body.data
+  assert.equal(locked['total'], 2)
+  const accessor = String(world.core.open.mounts.get('auth/userpass/')?.record.accessor)
+  await world.ask('POST', `sys/locked-users/${accessor}/unlock/alice`)
+  assert.equal((await login('alice', 'right')).status, 200)
+  world.nowMs += 901_000
+  assert.deepEqual(textsOf(await login('nobody', 'right')), [400, 'invalid username or password'])
+})
+
+test('a lock is what the mount says', async (t) => {
+  const { login, world } = await open(t)
+  const tune = (config: object) => world.ask('POST', 'sys/auth/userpass/tune', { user_lockout_config: config })
+  assert.equal((await tune({ lockout_threshold: 0 })).status, 400)
+  assert.equal((await tune({ lockout_threshold: 1, lockout_duration: '10s' })).status, 204)
+  await login('alice', 'wrong')
+  assert.equal((await login('alice', 'right')).status, 403)
+  world.nowMs += 11_000
+  assert.equal((await login('alice', 'right')).status, 200)
+  await login('alice', 'wrong')
+  assert.equal((await tune({ lockout_disable: true })).status, 204)
+  assert.equal((await login('alice', 'right')).status, 200)
+})
+
+test('of guesses that come all at once no more are tried than one by one', async (t) => {
+  const { login } = await open(t)
+  const guesses = await Promise.all(
+    Array.from({ length: 12 }, (_, at) => login('alice', 'wrong', { remote: `10.0.0.${at}` })),
+  )
+  const tried = guesses.filter(({ status }) => status === 400).length
+  // Two run at a time: one more may be under way when the fifth fails.
+  assert.ok(tried >= 5 && tried <= 6, String(tried))
+  assert.equal((await login('alice', 'right')).status, 403)
+})
+
+test('a login comes only from where the user may come from', async (t) => {
+  const { login } = await open(t, { token_bound_cidrs: '10.0.0.0/8' })
+  assert.equal((await login('alice', 'right', { remote: '11.0.0.1' })).status, 403)
+  assert.equal((await login('alice', 'right', { remote: '10.0.0.1' })).status, 200)
+})
+
+test('a login with an auth method that is disabled ends', async (t) => {
+  const { login, world } = await open(t)
+  const token = String((await login('alice', 'right')).body.auth['client_token'])
+  assert.equal((await world.ask('DELETE', 'sys/auth/userpass')).status, 204)
+  assert.equal((await world.ask('GET', 'auth/token/lookup-self', undefined, { token })).status, 403)
+})
+
+test('an entity that is disabled does not log in', async (t) => {
+  const { login, world } = await open(t)
+  const { entity_id: id } = (await login('alice', 'right')).body.auth
+  await world.ask('POST', `identity/entity/id/${String(id)}`, { disabled: true })
+  assert.equal((await login('alice', 'right')).status, 403)
+})
+
+test('users: what is kept, what is shown, what is refused', async (t) => {
+  const { login, world } = await open(t)
+  const users = 'auth/userpass/users'
+  const refused = async (path: string, body: object, text: RegExp) => {
+    const answer = await world.ask('POST', path, body)
+    assert.equal(answer.status, 400, answer.text)
+    assert.match(String(answer.body.errors[0]), text)
+  }
+  await refused(`${users}/bob`, {}, /^missing password$/)
+  await refused(`${users}/bob`, { password: 'x'.repeat(1025) }, /at most 1024/)
+  await refused(`${users}/${'b'.repeat(257)}`, { password: 'x' }, /at most|1 to 256/)
+  await refused(`${users}/bob`, { password: 'x', token_bound_cidrs: 'nonsense' }, /no address/)
+  await refused(`${users}/bob`, { password: 'x', token_type: 'huge' }, /token_type/)
+  await refused(`${users}/bob`, { password: 'x', token_num_uses: -1 }, /negative/)
+  await refused(`${users}/bob/password`, { password: 'x' }, /username does not exist/)
+  await refused('auth/userpass/login/alice', {}, /missing password/)
+  await world.ask('POST', `${users}/alice`, { token_policies: 'root' })
+  assert.deepEqual(textsOf(await login('alice', 'right')), [400, 'auth methods cannot create root tokens'])
+  await world.ask('POST', `${users}/alice/policies`, { policies: 'a,b' })
+  await world.ask('POST', `${users}/alice/password`, { password: 'new' })
+  assert.equal((await login('alice', 'right')).status, 400)
+  assert.deepEqual((await login('alice', 'new')).body.auth['policies'], ['a', 'b', 'default'])
+  const shown = await world.ask('GET', `${users}/alice`)
+  assert.deepEqual(shown.body.data['token_policies'], ['a', 'b'])
+  assert.ok(!shown.text.includes('hash') && !shown.text.includes('salt'))
+  assert.deepEqual((await world.ask('LIST', users)).body.data['keys'], ['alice'])
+  assert.ok(!world.core.barrier.paths('').join('\n').includes('alice'))
+  await world.ask('DELETE', `${users}/alice`)
+  assert.equal((await world.ask('GET', `${users}/alice`)).status, 404)
+  assert.equal((await world.ask('LIST', users)).status, 404)
+})
+
+test('batch tokens, limited uses and tokens without the default policy', async (t) => {
+  const { login, world } = await open(t, { token_type: 'batch', token_no_default_policy: true, token_policies: 'p' })
+  const batch = (await login('alice', 'right')).body.auth
+  assert.deepEqual([batch['token_type'], batch['policies'], batch['renewable']], ['batch', ['p'], false])
+  await world.ask('POST', 'auth/userpass/users/alice', {
+    token_type: 'service',
+    token_num_uses: 1,
+    policies: 'default',
+  })
+  const token = String((await login('alice', 'right')).body.auth['client_token'])
+  const self = () => world.ask('GET', 'auth/token/lookup-self', undefined, { token })
+  assert.deepEqual([(await self()).status, (await self()).status], [200, 403])
+})
+
+test('a caller who sends very many waits for itself, and what would wait too long is refused', async () => {
+  const queue = new HashQueue()
+  const { signal } = new AbortController()
+  const gates: (() => void)[] = []
+  const order: string[] = []
+  const work = (name: string) => () =>
+    new Promise<void>((resolve) => {
+      order.push(name)
+      gates.push(resolve)
+    })
+  const outcomes: Promise<string>[] = []
+  const ask = (address: string) => {
+    const done = queue.run(address, signal, work(address)).then(
+      () => 'done',
+      (error: { status?: number; headers?: Record<string, string> }) =>
+        `${error.status} ${error.headers?.['Retry-After']}`,
+    )
+    outcomes.push(done)
+    return done
+  }
+  // Two run, sixteen wait, the rest is refused at once.
+  const flood = Array.from({ length: 40 }, () => ask('flood'))
+  assert.equal(await flood[39], '503 2')
+  const late = ask('quiet')
+  for (let done = 0; done < 3; done++) {
+    gates.shift()?.()
+    await new Promise((resolve) => setImmediate(resolve))
+  }
+  assert.ok(order.indexOf('quiet') >= 0 && order.indexOf('quiet') <= 3, order.join())
+  while (gates.length > 0) {
+    gates.shift()?.()
+    await new Promise((resolve) => setImmediate(resolve))
+  }
+  assert.equal(await late, 'done')
+  const all = await Promise.all(outcomes)
+  assert.equal(all.filter((each) => each === 'done').length, 19)
+})
+
+test('10,000 wrong passwords from 100 addresses are refused or answered, and memory does not grow with them', async () => {
+  const queue = new HashQueue()
+  const { signal } = new AbortController()
+  let [running, most] = [0, 0]
+  const work = async () => {
+    most = Math.max(most, ++running)
+    await new Promise((resolve) => setImmediate(resolve))
+    running--
+  }
+  const outcomes = await Promise.allSettled(
+    Array.from({ length: 10_000 }, (_, at) => queue.run(`10.0.0.${at % 100}`, signal, work)),
+  )
+  const done = outcomes.filter(({ status }) => status === 'fulfilled').length
+  assert.ok(done >= 256 && done <= 300, String(done))
+  assert.equal(most, 2)
+  await queue.run('10.0.0.1', signal, work)
+})

@@ -1,0 +1,206 @@
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+import { userpass } from '../../src/engines/userpass/userpass.ts'
+import { CoreWorld } from '../helpers/core-world.ts'
+import { make, reopened, writePolicy } from './token-world.ts'
+
+type Data = Readonly<Record<string, unknown>>
+
+async function ok(world: CoreWorld, method: string, path: string, body?: object): Promise<Data> {
+  const answer = await world.ask(method, path, body)
+  assert.ok(answer.status === 200 || answer.status === 204, `${method} ${path}: ${answer.text}`)
+  return answer.status === 204 ? {} : answer.body.data
+}
+
+async function refused(world: CoreWorld, path: string, body: object, text: RegExp): Promise<void> {
+  const answer = await world.ask('POST', path, body)
+  assert.equal(answer.status, 400, answer.text)
+  assert.match(String(answer.body.errors[0]), text)
+}
+
+async function accessorOf(world: CoreWorld, mount: string): Promise<string> {
+  const { body } = await world.ask('GET', 'sys/auth')
+  return String((body.data[mount] as Data)['accessor'])
+}
+
+/** An entity with a token: by the role `r`, which allows any alias. */
+async function withToken(t: TestContext) {
+  const world = await CoreWorld.open(t, { engines: [userpass] })
+  await ok(world, 'POST', 'auth/token/roles/r', { allowed_entity_aliases: '*', allowed_policies: 'default' })
+  const made = await make(world, { entity_alias: 'Alice' }, undefined, 'create/r')
+  const entityId = String(made.auth['entity_id'])
+  const may = async (path: string) => {
+    const { status } = await world.ask('GET', path, undefined, { token: made.token })
+    assert.ok([200, 404, 403].includes(status), String(status))
+    return status !== 403
+  }
+  return { world, made, entityId, may }
+}
+
+const READ = (path: string) => `path "${path}" { capabilities = ["read", "list"] }`
+
+test('policies of an entity and of its groups hold for a token that is older, and end at once', async (t) => {
+  const { entityId, made, may, world } = await withToken(t)
+  await writePolicy(world, 'auths', READ('sys/auth'))
+  await writePolicy(world, 'mounts', READ('sys/mounts'))
+  assert.deepEqual([await may('sys/auth'), await may('sys/mounts')], [false, false])
+  await ok(world, 'POST', `identity/entity/id/${entityId}`, { policies: 'auths' })
+  assert.equal(await may('sys/auth'), true)
+  const inner = await ok(world, 'POST', 'identity/group', { name: 'inner', member_entity_ids: [entityId] })
+  const outer = await ok(world, 'POST', 'identity/group', {
+    name: 'outer',
+    policies: ['mounts'],
+    member_group_ids: [inner['id']],
+  })
+  assert.equal(await may('sys/mounts'), true)
+  const read = await ok(world, 'GET', `identity/entity/id/${entityId}`)
+  assert.deepEqual([read['direct_group_ids'], read['inherited_group_ids']], [[inner['id']], [outer['id']]])
+  const self = await world.ask('GET', 'auth/token/lookup-self', undefined, { token: made.token })
+  assert.deepEqual(self.body.data['identity_policies'], ['auths', 'mounts'])
+  assert.deepEqual(self.body.data['policies'], ['default'])
+  await ok(world, 'DELETE', `identity/group/id/${String(inner['id'])}`)
+  assert.deepEqual([await may('sys/auth'), await may('sys/mounts')], [true, false])
+  assert.deepEqual((await ok(world, 'GET', 'identity/group/name/outer'))['member_group_ids'], null)
+  await ok(world, 'POST', `identity/entity/id/${entityId}`, { disabled: true })
+  assert.equal(await may('auth/token/lookup-self'), false)
+  await assert.rejects(async () => world.core.identityOf(made.token, '127.0.0.1'))
+  await ok(world, 'POST', `identity/entity/id/${entityId}`, { disabled: false })
+  assert.equal(await may('sys/auth'), true)
+  await ok(world, 'DELETE', `identity/entity/id/${entityId}`)
+  assert.equal(await may('auth/token/lookup-self'), false)
+})
+
+test('templates are filled in from the entity, its metadata and its groups', async (t) => {
+  const { entityId, may, world } = await withToken(t)
+  await writePolicy(
+    world,
+    'own',
+    `${READ('sys/policies/acl/{{identity.entity.metadata.team}}')}
+    ${READ('sys/policies/acl/g-{{identity.groups.names.ops.metadata.site}}')}`,
+  )
+  await ok(world, 'POST', `identity/entity/id/${entityId}`, { policies: 'own', metadata: { team: 'red' } })
+  assert.deepEqual([await may('sys/policies/acl/red'), await may('sys/policies/acl/g-x')], [true, false])
+  await ok(world, 'POST', 'identity/group', { name: 'ops', member_entity_ids: entityId, metadata: { site: 'x' } })
+  assert.deepEqual([await may('sys/policies/acl/red'), await may('sys/policies/acl/g-x')], [true, true])
+  await ok(world, 'POST', `identity/entity/id/${entityId}`, { metadata: { team: 'blue' } })
+  assert.deepEqual([await may('sys/policies/acl/red'), await may('sys/policies/acl/blue')], [false, true])
+})
+
+test('what is wrong with entities, aliases and groups is refused and changes nothing', async (t) => {
+  const world = await CoreWorld.open(t)
+  const a = String((await ok(world, 'POST', 'identity/entity', { name: 'a' }))['id'])
+  await ok(world, 'POST', 'identity/entity', { name: 'b' })
+  await refused(world, 'identity/entity', { name: 'c', policies: ['Root'] }, /^policies cannot contain root$/)
+  await refused(world, 'identity/entity', { id: a, name: 'B' }, /^entity name is already in use$/)
+  await refused(world, 'identity/entity', { id: 'none' }, /^entity not found from id$/)
+  await refused(world, 'identity/entity', { name: 'x'.repeat(513) }, /at most 512/)
+  const many = Object.fromEntries(Array.from({ length: 65 }, (_, at) => [`k${at}`, 'v']))
+  await refused(world, 'identity/entity', { metadata: many }, /at most 64 keys/)
+  await refused(world, 'identity/entity-alias', { name: 'x', mount_accessor: 'none' }, /^invalid mount accessor$/)
+  const token = await accessorOf(world, 'token/')
+  await refused(world, 'identity/entity-alias', { name: 'x', mount_accessor: token, canonical_id: 'q' }, /canonical ID/)
+  await ok(world, 'POST', 'identity/entity-alias', { name: 'x', mount_accessor: token, canonical_id: a })
+  await refused(world, 'identity/entity-alias', { name: 'y', mount_accessor: token, canonical_id: a }, /already/)
+  await refused(world, 'identity/group', { name: 'g', policies: 'root' }, /^policies cannot contain root$/)
+  await refused(world, 'identity/group', { name: 'g', type: 'other' }, /neither internal nor external/)
+  await refused(world, 'identity/group', { name: 'g', type: 'external', member_entity_ids: [a] }, /set manually/)
+  await refused(world, 'identity/group', { name: 'g', member_entity_ids: ['none'] }, /^invalid entity ID/)
+  await refused(world, 'identity/group', { name: 'g', member_group_ids: ['none'] }, /^invalid member group ID/)
+  assert.equal((await world.ask('LIST', 'identity/group/id')).status, 404)
+  const ids: string[] = []
+  for (const name of ['g1', 'g2', 'g3']) {
+    const body = { name, ...(ids.length > 0 && { member_group_ids: [ids.at(-1)] }) }
+    ids.push(String((await ok(world, 'POST', 'identity/group', body))['id']))
+  }
+  await refused(world, `identity/group/id/${ids[0]}`, { member_group_ids: [ids[2]] }, /^cyclic relationship/)
+  await refused(world, `identity/group/id/${ids[0]}`, { member_group_ids: [ids[0]] }, /^cyclic relationship/)
+  await refused(world, `identity/group/id/${ids[0]}`, { type: 'external' }, /cannot be changed/)
+  await refused(world, 'identity/group-alias', { name: 'x', mount_accessor: token, canonical_id: ids[0] }, /external/)
+  await refused(world, 'identity/lookup/entity', {}, /not supplied/)
+  await refused(world, 'identity/lookup/entity', { id: a, name: 'a' }, /conflict/)
+  assert.deepEqual((await ok(world, 'LIST', 'identity/entity/name'))['keys'], ['a', 'b'])
+})
+
+test('of two groups that are made members of each other at the same time one is refused', async (t) => {
+  const world = await CoreWorld.open(t)
+  const [a, b] = await Promise.all(
+    ['a', 'b'].map(async (name) => (await ok(world, 'POST', 'identity/group', { name }))['id']),
+  )
+  const answers = await Promise.all([
+    world.ask('POST', 'identity/group', { id: a, member_group_ids: [b] }),
+    world.ask('POST', 'identity/group', { id: b, member_group_ids: [a] }),
+  ])
+  assert.deepEqual(
+    answers.map(({ status }) => status).sort((one, other) => one - other),
+    [200, 400],
+  )
+})
+
+test('an entity that is merged lives on in the other one, with its tokens, aliases, policies and groups', async (t) => {
+  const { entityId, may, world } = await withToken(t)
+  await writePolicy(world, 'auths', READ('sys/auth'))
+  const group = await ok(world, 'POST', 'identity/group', {
+    name: 'g',
+    policies: 'auths',
+    member_entity_ids: [entityId],
+  })
+  const to = String((await ok(world, 'POST', 'identity/entity', { name: 'to', policies: 'p2' }))['id'])
+  await refused(world, 'identity/entity/merge', { to_entity_id: to, from_entity_ids: [to] }, /should not be present/)
+  await refused(world, 'identity/entity/merge', { to_entity_id: 'q', from_entity_ids: [entityId] }, /invalid/)
+  await ok(world, 'POST', 'identity/entity/merge', { to_entity_id: to, from_entity_ids: [entityId] })
+  assert.equal(await may('sys/auth'), true)
+  const read = await ok(world, 'GET', `identity/entity/id/${entityId}`)
+  assert.deepEqual([read['id'], read['merged_entity_ids'], read['group_ids']], [to, [entityId], [group['id']]])
+  const [alias] = read['aliases'] as Data[]
+  assert.deepEqual([alias?.['name'], alias?.['merged_from_canonical_ids']], ['alice', [entityId]])
+  await ok(world, 'DELETE', `identity/entity/id/${to}`)
+  assert.equal(await may('auth/token/lookup-self'), false)
+  assert.deepEqual(
+    world.core.barrier.paths('sys/identity/').filter((path) => !/salt|\/group/.test(path)),
+    [],
+  )
+})
+
+test('two entities with an alias of the same mount are merged only when it is said which one stays', async (t) => {
+  const { entityId, world } = await withToken(t)
+  const other = await make(world, { entity_alias: 'bob' }, undefined, 'create/r')
+  const merge = { to_entity_id: entityId, from_entity_ids: [other.auth['entity_id']] }
+  await refused(world, 'identity/entity/merge', merge, /conflicting_alias_ids_to_keep/)
+  await ok(world, 'POST', 'identity/entity/merge', { ...merge, force: true })
+  const read = await ok(world, 'GET', `identity/entity/id/${entityId}`)
+  assert.deepEqual(
+    (read['aliases'] as Data[]).map(({ name }) => name),
+    ['alice'],
+  )
+})
+
+test('no name of an entity, an alias or a group is in a path of the store', async (t) => {
+  const world = await CoreWorld.open(t)
+  const mount_accessor = await accessorOf(world, 'token/')
+  const { id } = await ok(world, 'POST', 'identity/entity', { name: 'plantedone' })
+  await ok(world, 'POST', 'identity/entity-alias', { name: 'plantedtwo', mount_accessor, canonical_id: id })
+  const group = await ok(world, 'POST', 'identity/group', { name: 'plantedthree', type: 'external' })
+  await ok(world, 'POST', 'identity/group-alias', { name: 'plantedfour', mount_accessor, canonical_id: group['id'] })
+  assert.ok(world.core.barrier.paths('').length > 8)
+  assert.ok(!world.core.barrier.paths('').join('\n').includes('planted'))
+  await world.close()
+  const next = await reopened(t, world)
+  const found = await ok(next, 'POST', 'identity/lookup/group', {
+    alias_name: 'plantedfour',
+    alias_mount_accessor: mount_accessor,
+  })
+  assert.equal(found['name'], 'plantedthree')
+  assert.equal((await next.ask('POST', 'identity/lookup/entity', { name: 'none' })).status, 204)
+})
+
+test('a core from before identity gets its mount when it is unsealed', async (t) => {
+  const world = await CoreWorld.open(t)
+  const uuid = world.core.open.mounts.get('identity/')?.record.uuid
+  await world.core.open.storage.commit({ puts: [], deletes: [`core/mounts/${uuid}`] })
+  await world.core.seal()
+  world.unseal()
+  for (let tries = 0; tries < 1000 && !world.core.open.mounts.get('identity/'); tries++) {
+    await new Promise((resolve) => setImmediate(resolve))
+  }
+  await ok(world, 'POST', 'identity/entity', { name: 'a' })
+})
