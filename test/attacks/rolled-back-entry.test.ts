@@ -4,7 +4,7 @@
  * answered.
  */
 import assert from 'node:assert/strict'
-import { readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync, type SQLInputValue } from 'node:sqlite'
 import { test, type TestContext } from 'node:test'
@@ -28,9 +28,11 @@ class Victim {
   readonly #args: string[]
   #agent: RunningAgent | undefined
 
-  constructor(t: TestContext) {
+  /** With the files of another one, where such are given. */
+  constructor(t: TestContext, files?: string) {
     this.#t = t
     this.data = workDirectory(t)
+    if (files !== undefined) cpSync(files, this.data, { recursive: true })
     const args = ['-dev', '-dev-no-demo', '-http-port', '0', '-cluster-port', '0', '-dev-root-token-id', 'root']
     this.#args = [...args, '-data-dir', this.data]
   }
@@ -49,6 +51,15 @@ class Victim {
   async stop(signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
     this.#agent?.child.kill(signal)
     await this.#agent?.ended
+  }
+
+  /** Copies the files as a kill at this moment would leave them. */
+  copyAsKilled(to: string): void {
+    assert.ok(this.#agent)
+    this.#agent.child.kill('SIGSTOP')
+    while (!/^State:\s+T/m.test(readFileSync(`/proc/${this.#agent.pid}/status`, 'utf8')));
+    cpSync(this.data, to, { recursive: true })
+    this.#agent.child.kill('SIGCONT')
   }
 
   get said(): string {
@@ -132,8 +143,8 @@ function bytes(value: SQLInputValue | undefined): Uint8Array {
   return value instanceof Uint8Array ? value : new Uint8Array()
 }
 
-/** Everything that is attacked, and what was done to it since. */
-async function prepared(victim: Victim) {
+/** Everything that is attacked, and what was done to it since. Leaves the server running. */
+async function prepare(victim: Victim) {
   await victim.start()
   await victim.done('POST', 'secret/data/db', { data: { password: 'leaked' } })
   await victim.done('POST', 'secret/data/left', { data: { is: 'alone' } })
@@ -150,6 +161,18 @@ async function prepared(victim: Victim) {
   return { token, rotated, deleted, revoked, written }
 }
 
+/** Prepared once for all tests: the files of a server that was killed then, and of one that was stopped. */
+async function preparedOnce(t: TestContext) {
+  const victim = new Victim(t)
+  const was = await prepare(victim)
+  const killed = workDirectory(t)
+  victim.copyAsKilled(killed)
+  await victim.stop()
+  return { ...was, killed, stopped: victim.data }
+}
+
+type Prepared = Awaited<ReturnType<typeof preparedOnce>>
+
 async function refused(victim: Victim, path: string, token = 'root'): Promise<void> {
   const { body, status } = await victim.ask('GET', path, undefined, token)
   assert.equal(status, 500, `${path}: ${JSON.stringify(body)}`)
@@ -157,10 +180,9 @@ async function refused(victim: Victim, path: string, token = 'root'): Promise<vo
   assert.equal(JSON.stringify(body).includes('leaked'), false)
 }
 
-test('an old state of single entries, brought back while the server is stopped, is refused and told', async (t) => {
-  const victim = new Victim(t)
-  const { deleted, revoked, rotated, token, written } = await prepared(victim)
-  await victim.stop()
+async function oldStateWhileStopped(t: TestContext, was: Prepared): Promise<void> {
+  const { deleted, revoked, rotated, token, written } = was
+  const victim = new Victim(t, was.stopped)
   for (const { before, paths } of [rotated, deleted, revoked, written]) victim.bringBack(before, paths)
   await victim.start()
   await refused(victim, 'secret/data/db')
@@ -174,12 +196,11 @@ test('an old state of single entries, brought back while the server is stopped, 
   assert.match(status.warnings?.join() ?? '', /the database was changed by another program/)
   await eventually(() => victim.said.includes('"kind":"put back"'), 'the log names what was found')
   await eventually(async () => (await victim.figure('outpost_store_foreign_changes')) > 0, 'a figure tells of it')
-})
+}
 
-test('the same while the server runs, and after it was killed', async (t) => {
-  const victim = new Victim(t)
-  const { deleted, revoked, rotated, token, written } = await prepared(victim)
-  await victim.stop('SIGKILL')
+async function oldStateWhileRunning(t: TestContext, was: Prepared): Promise<void> {
+  const { deleted, revoked, rotated, token, written } = was
+  const victim = new Victim(t, was.killed)
   await victim.start()
   // Nothing of it has been read since, so that the server cannot have it in its memory.
   for (const { before, paths } of [rotated, deleted, revoked, written]) victim.bringBack(before, paths)
@@ -194,12 +215,11 @@ test('the same while the server runs, and after it was killed', async (t) => {
   assert.deepEqual((await victim.done('GET', 'secret/data/db')).data?.data, { password: 'rotated' })
   await victim.done('GET', 'sys/policy/stricter')
   assert.equal((await victim.ask('GET', 'auth/token/lookup-self', undefined, token)).status, 403)
-})
+}
 
-test('an entry that was removed below a listing makes listings fail, once all entries were looked at', async (t) => {
-  const victim = new Victim(t)
-  const { written } = await prepared(victim)
-  await victim.stop()
+async function removedBelowListing(t: TestContext, was: Prepared): Promise<void> {
+  const { written } = was
+  const victim = new Victim(t, was.stopped)
   victim.bringBack(written.before, written.paths)
   await victim.start()
   await eventually(async () => {
@@ -207,12 +227,11 @@ test('an entry that was removed below a listing makes listings fail, once all en
     if (status === 500) assert.match(body.errors?.join() ?? '', /the database was changed/)
     return status === 500
   }, 'listings are refused')
-})
+}
 
-test('whoever also removes what helps the server to tell entries apart keeps it from opening', async (t) => {
-  const victim = new Victim(t)
-  const { rotated } = await prepared(victim)
-  await victim.stop()
+async function removedHelp(t: TestContext, was: Prepared): Promise<void> {
+  const { rotated } = was
+  const victim = new Victim(t, was.stopped)
   const now = victim.rows()
   victim.bringBack(rotated.before, rotated.paths)
   const local = [...now.keys()].filter((path) => path.startsWith('local/'))
@@ -228,13 +247,10 @@ test('whoever also removes what helps the server to tell entries apart keeps it 
   victim.bringBack(now, now.keys())
   await victim.start()
   assert.deepEqual((await victim.done('GET', 'secret/data/db')).data?.data, { password: 'rotated' })
-})
+}
 
-test('a whole database of an earlier moment is served as a restore, and said to be one', async (t) => {
-  const victim = new Victim(t)
-  await victim.start()
-  await victim.done('POST', 'secret/data/db', { data: { password: 'old' } })
-  await victim.stop()
+async function wholeDatabaseBack(t: TestContext, was: Prepared): Promise<void> {
+  const victim = new Victim(t, was.stopped)
   const file = join(victim.data, 'server/secrets.db')
   const copy = readFileSync(file)
   await victim.start()
@@ -242,7 +258,7 @@ test('a whole database of an earlier moment is served as a restore, and said to 
   await victim.stop()
   writeFileSync(file, copy)
   await victim.start()
-  assert.deepEqual((await victim.done('GET', 'secret/data/db')).data?.data, { password: 'old' })
+  assert.deepEqual((await victim.done('GET', 'secret/data/db')).data?.data, { password: 'rotated' })
   assert.match(
     (await victim.done('GET', 'sys/seal-status')).warnings?.join() ?? '',
     /older than what this server wrote/,
@@ -252,31 +268,24 @@ test('a whole database of an earlier moment is served as a restore, and said to 
   await victim.stop()
   await victim.start()
   assert.equal((await victim.done('GET', 'sys/seal-status')).warnings, undefined)
-})
+}
 
-test('bits of entries went bad: they are 500 with their name in the log, and the rest is served', async (t) => {
-  const victim = new Victim(t)
-  await victim.start()
-  await victim.done('POST', 'secret/data/left', { data: { is: 'whole' } })
-  const before = victim.rows()
-  await victim.done('POST', 'secret/data/db', { data: { password: 'old' } })
-  await victim.stop()
+async function badBits(t: TestContext, was: Prepared): Promise<void> {
+  const victim = new Victim(t, was.stopped)
   const rows = victim.rows()
-  const paths = [...rows.keys()].filter((path) => !before.has(path))
+  const paths = was.rotated.paths.filter((path) => rows.has(path))
+  assert.ok(paths.length > 0)
   const bad = [...rows].map(([path, row]) => [path, { ...row, value: Buffer.from('another value') }] as const)
   victim.bringBack(new Map(bad), paths)
   await victim.start()
   assert.equal((await victim.ask('GET', 'secret/data/db')).status, 500)
   // Said by whichever finds it first: the read of the entry, or the look at all entries after the start.
   assert.match(victim.said, /the entry .* is damaged|the database was changed by another program","entry":"logical/)
-  assert.deepEqual((await victim.done('GET', 'secret/data/left')).data?.data, { is: 'whole' })
-})
+  assert.deepEqual((await victim.done('GET', 'secret/data/left')).data?.data, { is: 'alone' })
+}
 
-test('a database that was removed is not taken for a new server without a word', async (t) => {
-  const victim = new Victim(t)
-  await victim.start()
-  await victim.done('POST', 'secret/data/db', { data: { password: 'first' } })
-  await victim.stop()
+async function databaseRemoved(t: TestContext, was: Prepared): Promise<void> {
+  const victim = new Victim(t, was.stopped)
   for (const end of ['', '-wal', '-shm']) rmSync(join(victim.data, `server/secrets.db${end}`), { force: true })
   const why = /secrets\.db is empty, and this server had written \d+ changes: it was removed or cut/
   assert.match(await victim.startFailing(), why)
@@ -284,4 +293,27 @@ test('a database that was removed is not taken for a new server without a word',
   rmSync(join(victim.data, 'server/secrets.db.seen'))
   await victim.start()
   assert.doesNotMatch(victim.said, why)
+}
+
+test('somebody who can write the database and has no key', async (t) => {
+  const was = await preparedOnce(t)
+  await t.test('an old state of single entries, brought back while the server is stopped, is refused and told', (tt) =>
+    oldStateWhileStopped(tt, was),
+  )
+  await t.test('the same while the server runs, and after it was killed', (tt) => oldStateWhileRunning(tt, was))
+  await t.test('an entry that was removed below a listing makes listings fail, once all entries were looked at', (tt) =>
+    removedBelowListing(tt, was),
+  )
+  await t.test('whoever also removes what helps the server to tell entries apart keeps it from opening', (tt) =>
+    removedHelp(tt, was),
+  )
+  await t.test('a whole database of an earlier moment is served as a restore, and said to be one', (tt) =>
+    wholeDatabaseBack(tt, was),
+  )
+  await t.test('bits of entries went bad: they are 500 with their name in the log, and the rest is served', (tt) =>
+    badBits(tt, was),
+  )
+  await t.test('a database that was removed is not taken for a new server without a word', (tt) =>
+    databaseRemoved(tt, was),
+  )
 })
