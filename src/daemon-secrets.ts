@@ -13,6 +13,7 @@ import type { Config } from './config/load.ts'
 import { developmentKey } from './daemon-files.ts'
 import { SecretsFigures } from './daemon-secrets-figures.ts'
 import { sanitizedSettings } from './daemon-settings.ts'
+import { approle } from './engines/approle/approle.ts'
 import { cubbyhole } from './engines/cubbyhole/cubbyhole.ts'
 import { kv } from './engines/kv/kv.ts'
 import { userpass } from './engines/userpass/userpass.ts'
@@ -115,7 +116,7 @@ export class SecretsRoom {
     this.core = new SecretsCore({
       barrier,
       seal: this.#seal,
-      engines: [cubbyhole, kv, userpass],
+      engines: [cubbyhole, kv, userpass, approle],
       own: (core) => [systemEngine(core), tokenEngine(core), identityEngine(core)],
       version,
       clusterName: config.name,

@@ -1,0 +1,120 @@
+/**
+ * AppRole: programs log in with the ID of a role, which says what they are, and a secret ID, which each gets for itself.
+ *
+ * Promises. Of a secret ID that is good for so many logins there are so many, whatever comes at the same time: the login that
+ * takes one is committed with its token. No role ID, secret ID or name of a role is in a path of the store, and no secret ID is kept
+ * at all: it is found by a keyed hash. Whoever has no good pair is told the same, whatever is wrong with it.
+ *
+ * What can go wrong. Secret IDs are made faster than they are used up: those that have expired are refused, and removed by a
+ * look at their role each ten minutes in which one is made, or by `tidy/secret-id`.
+ */
+import { type Engine, type EngineCall, path, Rejection, type Reply } from '../engine.ts'
+import { text } from '../fields.ts'
+import { checkAddress } from '../token-terms.ts'
+import {
+  encoded,
+  hashOf,
+  type Role,
+  roleNamed,
+  roleOfId,
+  rolePaths as at,
+  type SecretId,
+  secretIdAt,
+  tidied,
+} from './role-record.ts'
+import { rolePaths } from './role-paths.ts'
+import { secretIdPaths } from './secret-id-paths.ts'
+
+const TEXT_LENGTH_MAX = 4096
+
+function login(
+  { role_id: roleId, secret_id: secretId }: { role_id: string; secret_id: string },
+  call: EngineCall,
+): Reply {
+  if (roleId === '') throw new Rejection(400, 'missing role_id')
+  const { mount, nowMs, remote, storage } = call
+  if (roleId.length > TEXT_LENGTH_MAX || secretId.length > TEXT_LENGTH_MAX) throw wrong()
+  const read = (each: string) => storage.pending(each)
+  const role = roleOfId(read, mount, roleId)
+  if (role && !role.bindSecretId) return granted(role, undefined, call)
+  if (secretId === '') throw new Rejection(400, 'missing secret_id')
+  const hash = hashOf(mount, 'secret-id', secretId)
+  const secret = role && secretIdAt(read, role.uid, hash, nowMs)
+  if (!role || !secret) throw wrong()
+  checkAddress(role.secretIdBoundCidrs, remote)
+  checkAddress(secret.cidrs, remote)
+  const reply = granted(role, secret, call)
+  if (secret.usesLeft === 0) return reply
+  const place = at.secret(role.uid, hash)
+  if (secret.usesLeft === 1) {
+    return {
+      ...reply,
+      batch: { puts: [], deletes: [place, at.accessor(role.uid, hashOf(mount, 'accessor', secret.accessor))] },
+    }
+  }
+  const value = encoded({ ...secret, usesLeft: secret.usesLeft - 1, updatedAtMs: nowMs })
+  return { ...reply, batch: { puts: [{ path: place, value }], deletes: [] } }
+}
+
+function wrong(): Rejection {
+  return new Rejection(400, 'invalid role or secret ID')
+}
+
+function granted(role: Role, secret: SecretId | undefined, { remote }: EngineCall): Reply {
+  checkAddress(role.terms.boundCidrs, remote)
+  const boundCidrs = secret && secret.tokenCidrs.length > 0 ? secret.tokenCidrs : role.terms.boundCidrs
+  checkAddress(boundCidrs, remote)
+  const metadata = { ...secret?.metadata, role_name: role.name }
+  return {
+    login: {
+      alias: { name: role.roleId, metadata: null },
+      displayName: '',
+      metadata,
+      terms: { ...role.terms, boundCidrs },
+      subject: role.name,
+    },
+  }
+}
+
+export const approle: Engine = {
+  type: 'approle',
+  description: 'logins of programs with a role ID and a secret ID',
+  kind: 'auth',
+  renewLogin(subject, { facts, storage }) {
+    const role = roleNamed((each) => storage.get(each), facts, subject)
+    if (!role) throw new Rejection(400, 'the role of this token is gone, not renewing')
+    return role.terms
+  },
+  paths: [
+    path({
+      pattern: 'login',
+      summary: 'Log in with a role ID and a secret ID',
+      fields: {
+        role_id: text('ID of the role', { fallback: '' }),
+        secret_id: text('A secret ID of the role', { fallback: '' }),
+      },
+      unauthenticated: true,
+      update: login,
+    }),
+    path({
+      pattern: 'tidy/secret-id',
+      summary: 'Remove the secret IDs that have expired, and those of roles that are gone',
+      fields: {},
+      async update(_input, call) {
+        const { storage } = call
+        const roles = storage.list(at.roles).flatMap((hash) => {
+          const kept = storage.get(at.role(hash))
+          return kept ? [(JSON.parse(kept.toString('utf8')) as { uid: string }).uid] : []
+        })
+        const live = new Set(roles)
+        for (const folder of storage.list(at.uids)) {
+          const uid = folder.slice(0, -1)
+          await tidied(call, uid, !live.has(uid))
+        }
+        return { status: 202, warnings: ['Secret IDs that had expired are removed.'] }
+      },
+    }),
+    ...rolePaths(),
+    ...secretIdPaths(),
+  ],
+}
