@@ -32,7 +32,7 @@ export function dataDirectories({ client, dataDir, server }: Config): string[] {
   ]
 }
 
-/** Audit and disaster recovery have no part in it yet: their checks come with them. */
+/** Disaster recovery has no part in it yet: its check comes with it. */
 export function checksOf({ cluster, config, core, disk, fileFault, phase }: ReadinessParts): Check[] {
   return [
     { name: 'listening', now: () => listening(phase()) },
@@ -40,6 +40,7 @@ export function checksOf({ cluster, config, core, disk, fileFault, phase }: Read
     ...(cluster && config.nats ? [{ name: 'nats', now: () => natsState(cluster) }] : []),
     ...(core ? [{ name: 'storage', now: () => storageState(fileFault()) }] : []),
     ...(core ? [{ name: 'seal', now: () => sealState(core) }] : []),
+    ...(core ? [{ name: 'audit', now: () => auditState(core) }] : []),
     ...(cluster?.roster && config.nats ? [{ name: 'roster', now: () => rosterState(cluster) }] : []),
   ]
 }
@@ -75,6 +76,17 @@ function sealState(core: SecretsCore): Outcome {
   return core.isActive
     ? { ok: true, reason: 'unsealed' }
     : { ok: false, reason: `sealed, next: ${core.options.seal.nextStep}` }
+}
+
+/** Requests go on as long as one device records them. */
+function auditState(core: SecretsCore): Outcome {
+  const states = core.audit?.states ?? []
+  if (states.length === 0) return { ok: true, reason: 'no audit device is enabled' }
+  const failing = states.filter(({ fault }) => fault !== undefined)
+  if (failing.length === 0) return { ok: true, reason: 'requests are recorded' }
+  const names = failing.map(({ path }) => path).join(', ')
+  const ok = failing.length < states.length
+  return { ok, reason: ok ? `recorded, but not by ${names}` : `no request is served: not recorded by ${names}` }
 }
 
 function rosterState({ connection, roster }: Cluster): Outcome {

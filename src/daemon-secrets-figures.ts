@@ -33,6 +33,7 @@ export class SecretsFigures {
   readonly #snapshotFile: string
   #savedAtMs: number
   #tokens: number | undefined
+  #leaseCounts: { readonly leases: number; readonly irrevocable: number } | undefined
   #isCounting = false
   #countAgainAtMs = 0
 
@@ -66,16 +67,18 @@ export class SecretsFigures {
   /** Counts what takes too long to be counted for a question. Resolves at once when it is not due. */
   async refresh(): Promise<void> {
     const { core } = this.#options
-    if (!core.isActive) this.#tokens = undefined
+    if (!core.isActive) this.#tokens = this.#leaseCounts = undefined
     if (!core.isActive || this.#isCounting || performance.now() < this.#countAgainAtMs) return
     this.#isCounting = true
     const beganAtMs = performance.now()
     try {
       const tokens = await countedTokens(core.open.storage)
+      const leases = await core.open.leases.counts()
       this.#tokens = core.isActive ? tokens : undefined
+      this.#leaseCounts = core.isActive ? leases : undefined
     } catch (error) {
       // It was sealed meanwhile, which is no fault.
-      this.#tokens = undefined
+      this.#tokens = this.#leaseCounts = undefined
       if (core.isActive) throw error
     } finally {
       this.#isCounting = false
@@ -99,6 +102,8 @@ export class SecretsFigures {
       state('active', '1 when this server answers requests for secrets, else 0.', core.isActive),
       this.#requests(),
       this.#quotas(),
+      ...this.#leases(),
+      ...this.#audit(),
       ...this.#store(freeBytes),
       this.#changedEntries(),
       ...(this.#tokens === undefined
@@ -130,6 +135,48 @@ export class SecretsFigures {
         .all(isMounted)
         .map(({ mount, verb, status, count }) => ({ labels: { mount, verb, status }, value: count })),
     }
+  }
+
+  #leases(): Family[] {
+    const { core } = this.#options
+    if (!core.isActive) return []
+    const { failed, revoked } = core.open.leases.revocation.counts
+    return [
+      ...(this.#leaseCounts === undefined
+        ? []
+        : [
+            single('gauge', 'outpost.leases', 'Leases that are kept.', this.#leaseCounts.leases),
+            single(
+              'gauge',
+              'outpost.leases_irrevocable',
+              'Leases that could not be taken back several times.',
+              this.#leaseCounts.irrevocable,
+            ),
+          ]),
+      {
+        name: 'outpost.lease.revocations',
+        kind: 'counter',
+        help: 'Attempts to take leases back, by result.',
+        points: [
+          { labels: { result: 'revoked' }, value: revoked },
+          { labels: { result: 'failed' }, value: failed },
+        ],
+      },
+    ]
+  }
+
+  #audit(): Family[] {
+    const states = this.#options.core.audit?.states ?? []
+    const family = (name: string, help: string, of: (device: (typeof states)[number]) => number): Family => ({
+      name,
+      kind: 'counter',
+      help,
+      points: states.map((device) => ({ labels: { device: device.path }, value: of(device) })),
+    })
+    return [
+      family('outpost.audit.lines', 'Lines that an audit device has recorded.', ({ lines }) => lines),
+      family('outpost.audit.failures', 'Lines that an audit device did not record.', ({ failures }) => failures),
+    ]
   }
 
   #quotas(): Family {

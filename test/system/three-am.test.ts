@@ -28,6 +28,11 @@ const OWN_BUS = 'a process sends no such call by itself: the real parts over a r
 const PROOFS: readonly Proof[] = [
   { says: 'no file watch to be had', in: 'system/tail-survives.test.ts' },
   { says: 'too many concurrent connections', in: 'system/limits.test.ts' },
+  {
+    says: 'rate limit quota exceeded',
+    in: 'secrets/quotas.test.ts',
+    lower: 'the real core, asked as the HTTP room asks it',
+  },
   { says: 'this agent already serves', in: 'system/three-am-agent.test.ts' },
   { says: 'an allocation cannot be read', in: 'system/three-am-agent.test.ts' },
   { says: 'allocation not eligible for GC', in: 'system/three-am-agent.test.ts' },
@@ -37,6 +42,11 @@ const PROOFS: readonly Proof[] = [
   { says: 'Permission denied', in: 'system/access.test.ts' },
   { says: 'nothing for 5 s', in: 'cli/logs.test.ts' },
   { says: 'no space left on the disk of', in: 'attacks/full-disk.test.ts' },
+  {
+    says: 'no audit device has recorded the request',
+    in: 'attacks/full-audit-disk.test.ts',
+    lower: 'the real core and devices on a full disk',
+  },
   {
     says: 'no space left on the disk for the roster, it is kept in memory',
     in: 'store/roster-store.test.ts',

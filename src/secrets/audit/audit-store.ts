@@ -9,7 +9,7 @@ import { Rejection } from '../../engines/engine.ts'
 import { Fault, messageOf } from '../../kit/errors.ts'
 import type { Logger } from '../../kit/log.ts'
 import { textRecord } from '../../engines/text-record.ts'
-import type { AuditTrail } from './audit.ts'
+import { type AuditTrail, deviceLine } from './audit.ts'
 import { AuditDevice } from './audit-device.ts'
 import { checkOptions, DEVICE_TYPES, fileOf, settingsOf, sinkOf } from './audit-options.ts'
 import { CHAIN_START } from './audit-chain.ts'
@@ -19,6 +19,8 @@ const KEY_BYTES = 32
 const DEVICES_MAX = 16
 /** How often the heads of chains are written down: what a truncated file is told by after a restart. */
 const HEADS_EVERY_MS = 60_000
+/** How often a device that does not record is tried. */
+const PROBED_EVERY_MS = 5000
 
 const recordSchema = v.object({
   uuid: v.string(),
@@ -46,7 +48,7 @@ export class AuditStore {
   readonly #trail: AuditTrail
   readonly #logger: Logger
   readonly #records = new Map<string, DeviceRecord>()
-  readonly #timer: NodeJS.Timeout
+  readonly #timers: readonly NodeJS.Timeout[]
   /** One change at a time: none may write the entry of a device that another one has removed. */
   #changes: Promise<void> = Promise.resolve()
 
@@ -59,7 +61,10 @@ export class AuditStore {
       const bytes = storage.get(PREFIX + name)
       if (bytes) this.#serve(parsed(bytes))
     }
-    this.#timer = setInterval(() => void this.saveHeads(), HEADS_EVERY_MS).unref()
+    this.#timers = [
+      setInterval(() => void this.saveHeads(), HEADS_EVERY_MS).unref(),
+      setInterval(() => void this.#trail.probe(), PROBED_EVERY_MS).unref(),
+    ]
   }
 
   all(): DeviceRecord[] {
@@ -82,7 +87,7 @@ export class AuditStore {
     this.#records.set(record.path, record)
     try {
       // A device that cannot record is found out here, and not by the next request of somebody else.
-      await device.record(JSON.stringify({ time: new Date().toISOString(), type: 'device', path: record.path }))
+      await device.record(deviceLine(record.path, Date.now()))
       await this.#save({ ...record, head: device.head })
     } catch (error) {
       this.#records.delete(record.path)
@@ -131,7 +136,7 @@ export class AuditStore {
   }
 
   close(): void {
-    clearInterval(this.#timer)
+    for (const timer of this.#timers) clearInterval(timer)
   }
 
   async #save(record: DeviceRecord): Promise<void> {

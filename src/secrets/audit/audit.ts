@@ -109,6 +109,12 @@ export class AuditTrail {
     for (const device of this.#devices.values()) device.reopen()
   }
 
+  /** Attempts a line at each device that did not record its last one, so that its end is known without a request. */
+  async probe(): Promise<void> {
+    const failing = this.devices.filter(({ path }) => this.#faults.has(path))
+    await Promise.all(failing.map((device) => this.#attempt(device, deviceLine(device.path, this.#options.now()))))
+  }
+
   /** Counts in a request that is to have both lines. */
   enter(): void {
     this.#underWay++
@@ -133,27 +139,40 @@ export class AuditTrail {
   async #record(lineFor: (shown: Shown) => string): Promise<void> {
     if (!this.isOn) return
     const attempts = this.devices.map(async (device) => {
-      try {
-        await device.record(lineFor(device.shown))
-        this.#faults.delete(device.path)
-        this.#codes.delete(device.path)
-      } catch (error) {
-        this.#failed(device.path, error)
-        throw error
-      }
+      if (!(await this.#attempt(device, lineFor(device.shown)))) throw new AuditFault(device.path)
     })
     try {
       await Promise.any(attempts)
-    } catch (error) {
+    } catch {
       const faults = [...this.#codes].map(([path, code]) => `${path} ${code}`)
-      throw new AuditFault(`no audit device has recorded the request: ${faults.join(', ')}`, { cause: error })
+      throw new AuditFault(`no audit device has recorded the request: ${faults.join(', ')}`)
+    }
+  }
+
+  /** Whether the device has recorded the line. Never rejects. */
+  async #attempt(device: AuditDevice, line: string): Promise<boolean> {
+    try {
+      await device.record(line)
+      this.#faults.delete(device.path)
+      this.#codes.delete(device.path)
+      return true
+    } catch (error) {
+      this.#failed(device.path, error)
+      return false
     }
   }
 
   #failed(path: string, error: unknown): void {
+    // It may be disabled by now.
+    if (!this.#devices.has(path)) return
     this.#faults.set(path, messageOf(error))
     this.#codes.set(path, errnoOf(error) ?? 'failed')
     if (this.#failures.due(path) === 0) return
     this.#options.logger.error('an audit device does not record', { device: path, error: messageOf(error) })
   }
+}
+
+/** A line about the device itself, which tells that it can record. */
+export function deviceLine(path: string, nowMs: number): string {
+  return JSON.stringify({ time: new Date(nowMs).toISOString(), type: 'device', path })
 }

@@ -1,0 +1,86 @@
+/**
+ * The disk of an audit file is filled to the last byte: what cannot be recorded is neither done nor told, the file holds
+ * whole lines only, and everything goes on when there is space again.
+ */
+import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
+import { closeSync, mkdirSync, openSync, readFileSync, rmSync, writeSync } from 'node:fs'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { kv } from '../../src/engines/kv/kv.ts'
+import { assertBothLines, assertWhole, auditLinesIn } from '../helpers/audit-lines.ts'
+import { CoreWorld } from '../helpers/core-world.ts'
+import { eventually } from '../helpers/eventually.ts'
+
+/** Leaves a part of a page, so that a write takes a part of its line. */
+function fill(disk: string): void {
+  const fd = openSync(join(disk, 'ballast'), 'a')
+  try {
+    for (;;) writeSync(fd, Buffer.alloc(4096))
+  } catch (error) {
+    assert.equal((error as NodeJS.ErrnoException).code, 'ENOSPC')
+  } finally {
+    closeSync(fd)
+  }
+}
+
+test('an audit file on a full disk', { timeout: 120_000 }, async (t) => {
+  const world = await CoreWorld.open(t, { engines: [kv] })
+  const disk = join(world.directory, 'disk')
+  mkdirSync(disk)
+  try {
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', disk], { stdio: 'ignore' })
+  } catch {
+    t.skip('needs the right to mount')
+    return
+  }
+  try {
+    await onFullDisk(world, disk)
+  } finally {
+    await world.core.seal()
+    execFileSync('umount', ['-l', disk])
+  }
+})
+
+async function onFullDisk(world: CoreWorld, disk: string): Promise<void> {
+  const file = join(disk, 'audit.log')
+  await world.ask('POST', 'sys/mounts/kept', { type: 'kv', options: { version: '2' } })
+  assert.equal((await world.ask('PUT', 'sys/audit/file', { type: 'file', options: { file_path: file } })).status, 204)
+  const answered: string[] = []
+  const refused: string[] = []
+  let next = 0
+  const write = async () => {
+    const path = `kept/data/${next++}`
+    const { body, status } = await world.ask('POST', path, { data: { password: 'planted-on-a-full-disk' } })
+    if (status === 200) answered.push(path)
+    else {
+      assert.equal(status, 500)
+      assert.equal(body.errors[0], 'no audit device has recorded the request: file/ ENOSPC')
+      refused.push(path)
+    }
+  }
+  for (let round = 0; round < 3; round++) {
+    await write()
+    fill(disk)
+    const before = refused.length
+    await eventually(async () => {
+      await Promise.all(Array.from({ length: 16 }, write))
+      return refused.length > before + 16
+    }, 'the disk is full')
+    assert.ok(readFileSync(file, 'utf8').endsWith('\n'), 'no part of a line is left')
+    await assertWhole(file)
+    assert.match(world.core.audit?.states[0]?.fault ?? '', /ENOSPC/)
+    rmSync(join(disk, 'ballast'))
+    await world.core.audit?.probe()
+    assert.equal(world.core.audit?.states[0]?.fault, undefined, 'it is known to record without a request')
+  }
+  const count = answered.length
+  await write()
+  assert.equal(answered.length, count + 1)
+  await assertWhole(file)
+  assertBothLines(auditLinesIn(file), answered)
+  // One whose first line was recorded and not its second may have been done; one without its first was not.
+  const asked = new Set(auditLinesIn(file).map(({ request }) => request?.['path']))
+  for (const path of refused.filter((each) => !asked.has(each)))
+    assert.equal((await world.ask('GET', path)).status, 404)
+}

@@ -1,0 +1,141 @@
+/** Audit devices of real processes: planted secrets, kill -9, SIGHUP, and what the server says of them. */
+import assert from 'node:assert/strict'
+import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+import { type RunningAgent, startAgent } from '../helpers/agent-process.ts'
+import { assertBothLines, assertWhole, auditLinesIn } from '../helpers/audit-lines.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { figuresOf, readinessOf } from '../helpers/figures.ts'
+import { freshServer } from '../helpers/secrets-server.ts'
+
+async function auditedServer(t: TestContext) {
+  const { agent, directory, keys, run, token } = await freshServer(t, '-key-shares=1 -key-threshold=1')
+  const [key = ''] = keys
+  assert.equal((await run(`operator unseal ${key}`)).code, 0)
+  const file = join(directory, 'audit.log')
+  assert.equal((await run('secrets enable -path=kept -version=2 kv', '', token)).code, 0)
+  const enabled = await run(`audit enable file file_path=${file}`, '', token)
+  assert.equal(enabled.stdout, 'Success! Enabled the file audit device at: file/\n', enabled.stderr)
+  return { agent, directory, file, key, run, token }
+}
+
+const api = ({ url }: RunningAgent, method: string, path: string, token: string, body?: unknown) =>
+  fetch(`${url}/v1/${path}`, {
+    method,
+    headers: { 'X-Vault-Token': token },
+    ...(body === undefined ? {} : { body: typeof body === 'string' ? body : JSON.stringify(body) }),
+  })
+
+test('fifty planted secrets are in no audit file, log or error, and are found by their HMAC', async (t) => {
+  const { agent, file, run, token } = await auditedServer(t)
+  const errors: string[] = []
+  const planted = Array.from({ length: 50 }, (_, at) => `planted-${at}-${'x'.repeat(at)}`)
+  for (const [at, secret] of planted.entries()) {
+    const body = { data: { nested: [{ secret }], number: at } }
+    const answers = [
+      await api(agent, 'POST', `kept/data/${at}`, token, body),
+      await api(agent, 'GET', `kept/data/${at}`, token),
+      await api(agent, 'GET', `kept/data/${at}`, `s.${secret}`),
+      await api(agent, 'POST', `kept/data/${at}`, token, `{"data":{"secret":"${secret}"`),
+      await api(agent, 'POST', 'auth/token/create', token, { ttl: secret, policies: ['default'] }),
+    ]
+    for (const answer of answers) if (!answer.ok) errors.push(await answer.text())
+  }
+  assert.equal(errors.length, 150)
+  const places = { audit: readFileSync(file, 'utf8'), log: agent.stderr() + agent.stdout(), errors: errors.join('\n') }
+  for (const [place, text] of Object.entries(places)) {
+    assert.deepEqual(
+      planted.filter((secret) => text.includes(secret)),
+      [],
+      place,
+    )
+    assert.ok(!text.includes(token), place)
+  }
+  for (const secret of planted) {
+    const { stdout } = await run(`audit hash -field=hash file/ ${secret}`, '', token)
+    assert.match(stdout, /^hmac-sha256:[0-9a-f]{64}\s*$/)
+    assert.ok(places.audit.includes(stdout.trim()), secret)
+  }
+  const verified = await run(`audit verify -path=file/ ${file}`, '', token)
+  assert.equal(verified.code, 0, verified.stderr)
+  assert.match(verified.stdout, /^whole: lines 1 to \d+ in 1 file, as the server has it up to line \d+\n$/)
+})
+
+test('after kill -9 each request that was answered has its lines, and the chain goes on', {
+  timeout: 240_000,
+}, async (t) => {
+  const first = await auditedServer(t)
+  const { directory, file, key, run, token } = first
+  const answered: string[] = []
+  let { agent } = first
+  let next = 0
+  for (let round = 0; round < 4; round++) {
+    const until = answered.length + 100 + 37 * round
+    const writer = async () => {
+      try {
+        for (;;) {
+          const path = `kept/data/${next++}`
+          const { status } = await api(
+            agent,
+            next % 3 === 0 ? 'GET' : 'POST',
+            path,
+            token,
+            next % 3 === 0 ? undefined : { data: {} },
+          )
+          assert.ok(status === 200 || status === 404, `${status}`)
+          answered.push(path)
+        }
+      } catch (error) {
+        if (error instanceof assert.AssertionError) throw error
+      }
+    }
+    const writers = Promise.all(Array.from({ length: 16 }, writer))
+    await eventually(() => answered.length >= until, 'requests are answered')
+    if (round === 2) renameSync(file, `${file}.1`)
+    agent.child.kill('SIGKILL')
+    await Promise.all([agent.ended, writers])
+    agent = await startAgent(t, ['-config', join(directory, 'server.hcl')])
+    const unsealed = await api(agent, 'PUT', 'sys/unseal', '', { key })
+    assert.equal(unsealed.status, 200)
+    assert.equal((await api(agent, 'GET', 'kept/data/0', token)).status < 500, true)
+    if (round < 2) await assertWhole(file)
+  }
+  assertBothLines(auditLinesIn(`${file}.1`, file), answered)
+  // Nothing of what is there was removed by a start; the one number that may be old is that behind a rotation and a kill.
+  await assertWhole(`${file}.1`)
+  await assertWhole(file)
+  assert.equal((await run('audit verify', '')).code, 2)
+})
+
+test('SIGHUP opens the file anew; a device that fails is told by readiness and figures, and refuses', async (t) => {
+  const { agent, file, run, token } = await auditedServer(t)
+  renameSync(file, `${file}.1`)
+  writeFileSync(file, '')
+  agent.child.kill('SIGHUP')
+  await eventually(() => agent.stderr().includes('configuration reloaded'), 'it is reloaded')
+  assert.equal((await api(agent, 'POST', 'kept/data/a', token, { data: {} })).status, 200)
+  assert.ok(readFileSync(file, 'utf8').includes('"kept/data/a"'))
+  await assertWhole(`${file}.1`, file)
+  const audit = async () => (await readinessOf(agent)).checks['audit']
+  assert.deepEqual(await audit(), { state: 'ok', reason: 'requests are recorded' })
+  rmSync(file)
+  writeFileSync(file, 'of something else\n')
+  const refused = await api(agent, 'POST', 'kept/data/b', token, { data: {} })
+  assert.equal(refused.status, 500)
+  assert.match(await refused.text(), /no audit device has recorded the request: file\//)
+  const kept = await api(agent, 'DELETE', 'sys/audit/file', token)
+  assert.equal(kept.status, 500, 'nor can it be disabled')
+  assert.deepEqual(await audit(), { state: 'failing', reason: 'no request is served: not recorded by file/' })
+  assert.match(agent.stderr(), /an audit device does not record/)
+  const value = async (name: string) => (await figuresOf(agent)).value(name, { device: 'file/' }) ?? 0
+  await eventually(async () => (await value('outpost_audit_failures_total')) >= 1, 'the failure is counted')
+  rmSync(file)
+  // It is tried without a request, too.
+  await eventually(async () => (await audit())?.state === 'ok', 'it is known to record again')
+  assert.equal((await api(agent, 'GET', 'kept/data/b', token)).status, 404, 'it was not written')
+  await eventually(async () => (await value('outpost_audit_lines_total')) > 5, 'lines are counted')
+  await assertWhole(file)
+  assert.equal((await run('audit disable file', '', token)).code, 0)
+  assert.deepEqual(await audit(), { state: 'ok', reason: 'no audit device is enabled' })
+})
