@@ -63,6 +63,11 @@ export const SECRETS_TABLE: readonly TableRow[] = [
     load: () => import('./token/login.ts'),
   },
   {
+    name: 'exec',
+    summary: 'Run a command with secrets in its environment or in files, and keep them fresh',
+    load: () => import('./exec/exec.ts'),
+  },
+  {
     name: 'read',
     summary: 'Read what is at a path of the secrets core',
     load: () => import('./paths/read.ts'),

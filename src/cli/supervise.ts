@@ -9,10 +9,9 @@
  */
 import type { ChildProcess } from 'node:child_process'
 import { spawn } from 'node:child_process'
-import { constants as osConstants } from 'node:os'
 import { setTimeout as delay } from 'node:timers/promises'
-import { errnoOf, messageOf } from '../kit/errors.ts'
 import type { AllocLayout } from './alloc-layout.ts'
+import { exitCodeOf, exitOf, startFaultOf } from './child-exit.ts'
 import { LogWriter } from './log-writer.ts'
 import type { ManifestKeeper } from './manifest-keeper.ts'
 import { openPipes } from './output-pipe.ts'
@@ -48,11 +47,6 @@ export interface Outcome {
   readonly exitCode: number
   /** Why the command could not be started; undefined when it was. */
   readonly startFault?: string
-}
-
-interface Exit {
-  readonly code: number | null
-  readonly signal: NodeJS.Signals | null
 }
 
 /** Runs the command and resolves when it has ended and everything about it is on disk. Throws CommandError. */
@@ -100,35 +94,10 @@ function start(request: SuperviseRequest, stdout: number | undefined, stderr: nu
   return spawn(program, args, { detached: true, env: request.env, stdio: [request.stdin, stdout, stderr] })
 }
 
-/** Rejects with the system's error when the command could not be started. */
-function exitOf(child: ChildProcess): Promise<Exit> {
-  const exited = new Promise<Exit>((resolve, reject) => {
-    child.once('exit', (code, signal) => resolve({ code, signal }))
-    child.on('error', (error) => {
-      if (child.pid === undefined) reject(error)
-    })
-  })
-  exited.catch(() => undefined) // awaited later, by whoever looks at the process ID first
-  return exited
-}
-
 async function notStarted(request: SuperviseRequest, error: unknown): Promise<Outcome> {
-  const [program] = request.command
-  const reasons: Readonly<Record<string, string>> = {
-    ENOENT: program.includes('/') ? 'there is no such file' : 'there is no such program in PATH',
-    EACCES: 'it is not executable (chmod +x makes it so)',
-    ENOEXEC: 'it is neither a program nor a script with a #! line',
-  }
-  const code = errnoOf(error) ?? ''
-  // What shells exit with: 127 not found, 126 found but not to be executed.
-  const exitCode = code === 'ENOENT' ? 127 : 126
+  const { exitCode, text } = startFaultOf(request.command[0], error)
   await request.keeper.finished({ exitCode, failed: true })
-  return { exitCode, startFault: `cannot start ${JSON.stringify(program)}: ${reasons[code] ?? messageOf(error)}` }
-}
-
-function exitCodeOf(exit: Exit): number {
-  if (exit.signal === null) return exit.code ?? 1
-  return 128 + osConstants.signals[exit.signal]
+  return { exitCode, startFault: text }
 }
 
 /** Waits for the pipes to close, and ends what the command left behind in its group. */

@@ -1,0 +1,218 @@
+/** `outpost exec`. */
+import { allocRoot, dataDirOption } from '../alloc-directory.ts'
+import { type CommandIo, CommandError, defineCommand } from '../command-shape.ts'
+import { messageOf } from '../../kit/errors.ts'
+import { isUuid } from '../../kit/schema.ts'
+import { faultOfTaskName } from '../identifier.ts'
+import { choice, duration, flag, text, texts, UsageError, type ValuesOf } from '../options.ts'
+import { cleanPath, coreOf, coreOptions } from '../secrets/core-access.ts'
+import { SignalForwarder } from '../signal-forwarder.ts'
+import { Program } from './program.ts'
+import { openAllocationSecrets, openDirectory, type SecretDirectory, SecretFiles } from './secret-files.ts'
+import { filesOf, type NamedData, variablesOf } from './secret-values.ts'
+import { type FollowOptions, keepToken, type SecretData, secretVersions } from './secret-versions.ts'
+
+/** The command gets secrets and not the right to read others. */
+const TOKENS = ['OUTPOST_TOKEN', 'NOMAD_TOKEN', 'VAULT_TOKEN']
+
+const OPTIONS = {
+  secret: texts('PATH', 'Path of a secret, as in secret/data/app'),
+  'env-prefix': text({ placeholder: 'TEXT', help: 'In front of the name of each variable', fallback: undefined }),
+  format: choice({ placeholder: 'FORMAT', help: 'What keys become: variables, or files', choices: ['env', 'file'] }),
+  dir: text({
+    placeholder: 'DIR',
+    help: 'Directory for files, made where it is missing',
+    fallback: undefined,
+    shownDefault: 'NOMAD_SECRETS_DIR, in an allocation',
+  }),
+  alloc: text({
+    placeholder: 'ID',
+    help: 'Files go to the secrets/ of this allocation of the host',
+    fallback: undefined,
+    check: (value) => (isUuid(value) ? undefined : 'must be the full ID of an allocation'),
+  }),
+  task: text({
+    placeholder: 'NAME',
+    help: 'Its task',
+    fallback: undefined,
+    shownDefault: 'the only one',
+    check: faultOfTaskName,
+  }),
+  'data-dir': dataDirOption,
+  'on-change': choice({
+    placeholder: 'ACTION',
+    help: 'What becomes of CMD when a secret changes (env: restart, file: hup unless given)',
+    choices: ['restart', 'hup', 'none'],
+  }),
+  renew: flag('Renew the token while CMD runs'),
+  poll: duration({ help: 'How often secrets are read whose changes are not told', fallback: '10s', minMs: 100 }),
+  'start-timeout': duration({
+    help: 'How long a server may not answer before CMD is given up',
+    fallback: '1m',
+    minMs: 0,
+  }),
+  'kill-timeout': duration({ help: 'Time between SIGTERM and SIGKILL', fallback: '30s', minMs: 0 }),
+  ...coreOptions,
+}
+
+type Values = ValuesOf<typeof OPTIONS>
+
+export const command = defineCommand({
+  name: 'exec',
+  summary: 'Run a command with secrets in its environment or in files, and keep them fresh',
+  details: [
+    'Reads the secrets, runs CMD and ends with its exit code, or with 128 and the number of its signal.',
+    'CMD gets the environment without tokens, and is sent the signals that exec gets.',
+    '',
+    'Variables are named by -env-prefix and the key, in upper case, with _ for all but letters, digits',
+    'and _: db-password becomes DB_PASSWORD. Files (0600) have the name of their key, are replaced whole,',
+    'and are in a directory that its owner alone can enter. Texts are given as they are, everything else',
+    'as JSON.',
+    '',
+    'While CMD runs: changes of versioned secrets come at once where the token may read PATH with watch/',
+    'in the place of data/, else with -poll; leases are renewed, and read anew before they end. A server',
+    'that is away, sealed or refuses leaves the last values as they are. Then: CMD is restarted',
+    '(-on-change=restart), is sent SIGHUP once its files are written (hup; it must handle that), or is',
+    'left alone (none).',
+    '',
+    'Examples:',
+    '  outpost exec -secret=secret/data/app -renew -- ./server',
+    '  outpost exec -secret=secret/data/tls -format=file -dir=/run/app/tls -- nginx -g "daemon off;"',
+  ].join('\n'),
+  options: OPTIONS,
+  operands: {
+    shown: 'CMD [ARG...]',
+    min: 1,
+    max: Number.POSITIVE_INFINITY,
+    missing: 'which command? as in: -- CMD ARG',
+  },
+  operandsEndOptions: true,
+  async run(values, [program = '', ...args], io) {
+    const plan = planOf(values, io)
+    const ended = new AbortController()
+    try {
+      return await new Run(plan, io, ended.signal).run([program, ...args])
+    } finally {
+      ended.abort()
+      plan.directory?.close()
+    }
+  },
+})
+
+interface Plan {
+  readonly values: Values
+  readonly paths: readonly string[]
+  /** Absent where keys become variables. */
+  readonly directory: SecretDirectory | undefined
+  readonly onChange: 'restart' | 'hup' | 'none'
+}
+
+/** Throws UsageError and CommandError. */
+function planOf(values: Values, io: CommandIo): Plan {
+  const paths = [...new Set(values.secret.map(cleanPath))]
+  if (paths.length === 0) throw new UsageError('which secret? as in -secret=secret/data/app')
+  const isFile = values.format === 'file'
+  if (!isFile && (values.dir ?? values.alloc) !== undefined)
+    throw new UsageError('-dir and -alloc are for -format=file')
+  if (isFile && values['env-prefix'] !== undefined) throw new UsageError('-env-prefix is for variables')
+  if (!isFile && values['on-change'] === 'hup') {
+    throw new UsageError('-on-change=hup is for -format=file: variables of a process that runs cannot be changed')
+  }
+  const onChange = values['on-change'] ?? (isFile ? 'hup' : 'restart')
+  return { values, paths, onChange, directory: isFile ? directoryOf(values, io) : undefined }
+}
+
+function directoryOf(values: Values, io: CommandIo): SecretDirectory {
+  if (values.alloc !== undefined) {
+    if (values.dir !== undefined) throw new UsageError('give one of -dir and -alloc')
+    return openAllocationSecrets(allocRoot(values['data-dir'], io.env), values.alloc.toLowerCase(), values.task)
+  }
+  const directory = values.dir ?? (io.env['NOMAD_SECRETS_DIR'] || undefined)
+  if (directory === undefined) throw new UsageError('where to? give -dir or -alloc')
+  return openDirectory(directory)
+}
+
+/** One run: secrets that are followed, and the program that gets them. */
+class Run {
+  readonly #plan: Plan
+  readonly #io: CommandIo
+  readonly #signal: AbortSignal
+  readonly #files: SecretFiles | undefined
+  /** In the order of the paths. */
+  #current: NamedData[] = []
+  #program: Program | undefined
+
+  constructor(plan: Plan, io: CommandIo, signal: AbortSignal) {
+    this.#plan = plan
+    this.#io = io
+    this.#signal = signal
+    this.#files = plan.directory && new SecretFiles(plan.directory)
+  }
+
+  async run(program: readonly [string, ...string[]]): Promise<number> {
+    const { paths, values } = this.#plan
+    const options: FollowOptions = {
+      core: coreOf(values, this.#io),
+      io: this.#io,
+      signal: this.#signal,
+      warn: (message) => this.#warn(message),
+      pollMs: values.poll,
+      firstUntilMs: performance.now() + values['start-timeout'],
+    }
+    const followed = paths.map((path) => ({ path, versions: secretVersions(path, options) }))
+    this.#current = await Promise.all(
+      followed.map(async ({ path, versions }) => ({ path, data: (await versions.next()).value ?? {} })),
+    )
+    const env = this.#written(this.#current)
+    const killTimeoutMs = values['kill-timeout']
+    const signals = new SignalForwarder(killTimeoutMs)
+    try {
+      this.#program = new Program({ command: program, signals, killTimeoutMs }, env)
+      const ended = this.#program.run()
+      for (const [at, { path, versions }] of followed.entries()) void this.#follow(at, path, versions)
+      if (values.renew) void keepToken(options).catch((error: unknown) => this.#warn(messageOf(error)))
+      return await ended
+    } finally {
+      signals.detach()
+    }
+  }
+
+  async #follow(at: number, path: string, versions: AsyncGenerator<SecretData>): Promise<void> {
+    try {
+      for await (const data of versions) {
+        const before = this.#current[at]?.data
+        if (JSON.stringify(before) === JSON.stringify(data)) continue
+        this.#changed(this.#current.with(at, { path, data }))
+      }
+    } catch (error) {
+      // What is unforeseen must not end a program that runs.
+      this.#warn(`${path} is no longer followed: ${messageOf(error)}`)
+    }
+  }
+
+  #changed(next: NamedData[]): void {
+    try {
+      const env = this.#written(next)
+      this.#current = next
+      if (this.#plan.onChange === 'restart') this.#program?.replace(env)
+      else if (this.#plan.onChange === 'hup') this.#program?.hangUp()
+    } catch (error) {
+      if (!(error instanceof CommandError)) throw error
+      this.#warn(`${error.message}; the last values stay`)
+    }
+  }
+
+  /** Writes the files, and returns the environment. Throws CommandError. */
+  #written(secrets: readonly NamedData[]): NodeJS.ProcessEnv {
+    const env = { ...this.#io.env }
+    for (const name of TOKENS) delete env[name]
+    if (!this.#files)
+      return { ...env, ...Object.fromEntries(variablesOf(secrets, this.#plan.values['env-prefix'] ?? '')) }
+    this.#files.write(filesOf(secrets))
+    return env
+  }
+
+  #warn(message: string): void {
+    this.#io.err(`outpost: ${message}\n`)
+  }
+}

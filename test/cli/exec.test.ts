@@ -1,0 +1,224 @@
+/** `outpost exec` as a process: what its command gets, how both end, and that secrets stay fresh while it runs. */
+import assert from 'node:assert/strict'
+import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, statSync, symlinkSync } from 'node:fs'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+import { type NamedData, filesOf, variablesOf } from '../../src/cli/exec/secret-values.ts'
+import { type Engine, path, Rejection } from '../../src/engines/engine.ts'
+import { startAgent, workDirectory } from '../helpers/agent-process.ts'
+import { listenTo } from '../helpers/core-listener.ts'
+import { CoreWorld } from '../helpers/core-world.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { openKv, tokenWith, writeSecret } from '../helpers/kv-world.ts'
+import { quietPort } from '../helpers/restarting-agent.ts'
+import { OUTPOST, type Running, start, temporaryDirectory } from './outpost-process.ts'
+
+interface At {
+  readonly url: string
+  readonly token: string
+  readonly directory: string
+}
+
+/** Begins `outpost exec`; the words of `options` are split at spaces. */
+function exec({ directory, token, url }: At, options: string, ...command: string[]): Running {
+  const env = { PATH: process.env['PATH'], HOME: directory, OUT: join(directory, 'out') }
+  const words = options.split(' ').filter(Boolean)
+  return start(OUTPOST, ['exec', ...words, '--', ...command], {
+    env: { ...env, OUTPOST_ADDR: url, OUTPOST_TOKEN: token, NOMAD_TOKEN: token },
+  })
+}
+
+async function opened(t: TestContext): Promise<{ world: CoreWorld; at: At }> {
+  const world = await openKv(t)
+  const at = { url: `http://127.0.0.1:${await listenTo(t, world)}`, token: world.rootToken }
+  return { world, at: { ...at, directory: temporaryDirectory(t) } }
+}
+
+const textOf = (file: string) => (existsSync(file) ? readFileSync(file, 'utf8') : '')
+
+test('a command gets secrets as variables, no token, and its exit code is passed on', async (t) => {
+  const { at, world } = await opened(t)
+  await writeSecret(world, 'app', { 'db-password': 'planted-1', n: 12, list: [1], none: null })
+  await writeSecret(world, 'more', { other: 'two words' })
+  const script = 'echo "$APP_DB_PASSWORD $APP_N $APP_LIST $APP_OTHER [$APP_NONE] $OUTPOST_TOKEN$NOMAD_TOKEN"; exit 7'
+  const options = '-env-prefix=app_ -secret=secret/data/app -secret=/v1/secret/data/more/'
+  const { code, stderr, stdout } = await exec(at, options, 'sh', '-c', script).finished
+  assert.deepEqual([code, stdout, stderr], [7, 'planted-1 12 [1] two words [] \n', ''])
+  assert.equal((await exec(at, options, 'sh', '-c', 'kill -9 $$').finished).code, 137)
+  const missing = await exec(at, options, join(at.directory, 'nothing')).finished
+  assert.equal(missing.code, 127)
+  assert.match(missing.stderr, /^outpost: cannot start ".*": there is no such file\n$/)
+})
+
+test('signals reach the command, and no secret is on a command line', async (t) => {
+  const { at, world } = await opened(t)
+  await writeSecret(world, 'app', { key: 'planted-2' })
+  const script =
+    'trap "echo hup >> $OUT" HUP; trap "echo term >> $OUT; exit 3" TERM; echo up >> $OUT; while :; do sleep 1 & wait $!; done'
+  const running = exec(at, '-secret=secret/data/app', 'sh', '-c', script)
+  const out = join(at.directory, 'out')
+  await eventually(() => textOf(out) === 'up\n', 'the command runs')
+  for (const name of readdirSync('/proc').filter((each) => /^\d+$/.test(each))) {
+    assert.ok(!textOf(`/proc/${name}/cmdline`).includes('planted-2'), name)
+  }
+  running.child.kill('SIGHUP')
+  await eventually(() => textOf(out) === 'up\nhup\n', 'HUP arrived')
+  running.child.kill('SIGTERM')
+  const { code, stderr, stdout } = await running.finished
+  assert.deepEqual([code, textOf(out)], [3, 'up\nhup\nterm\n'])
+  assert.ok(!`${stdout}${stderr}`.includes('planted-2'))
+})
+
+test('a secret stays fresh in files over a rotation and a server that is killed and started again', async (t) => {
+  const directory = workDirectory(t)
+  const [port, data] = [await quietPort(), join(directory, 'data')]
+  const args = ['-dev', '-data-dir', data, '-dev-root-token-id', 'root-of-test', '-http-port', String(port)]
+  const begin = () => startAgent(t, [...args, '-cluster-port', '0', '-log-level', 'warn'])
+  const first = await begin()
+  const put = async (password: string) => {
+    const answer = await fetch(`${first.url}/v1/secret/data/app`, {
+      method: 'POST',
+      headers: { 'X-Vault-Token': 'root-of-test' },
+      body: JSON.stringify({ data: { password, ...(password === 'third' && { extra: 'e' }) } }),
+    })
+    assert.equal(answer.status, 200, await answer.text())
+  }
+  await put('first')
+  const at = { url: first.url, token: 'root-of-test', directory }
+  const [secrets, out] = [join(directory, 'secrets'), join(directory, 'out')]
+  const script = `read_it() { cat ${secrets}/password >> $OUT; echo >> $OUT; }; trap read_it HUP; read_it; while :; do sleep 1 & wait $!; done`
+  const running = exec(at, `-secret=secret/data/app -format=file -dir=${secrets} -renew`, 'sh', '-c', script)
+  await eventually(() => textOf(out) === 'first\n', 'the first value')
+  assert.equal(statSync(secrets).mode & 0o777, 0o700)
+  assert.equal(statSync(join(secrets, 'password')).mode & 0o777, 0o600)
+  await put('second')
+  await eventually(() => textOf(out) === 'first\nsecond\n', 'the second value')
+  first.child.kill('SIGKILL')
+  await first.ended
+  assert.equal(textOf(join(secrets, 'password')), 'second', 'the last value stays')
+  await begin()
+  await put('third')
+  await eventually(() => textOf(out) === 'first\nsecond\nthird\n', 'the third value')
+  assert.deepEqual(readdirSync(secrets).sort(), ['extra', 'password'])
+  running.child.kill('SIGTERM')
+  const { stderr } = await running.finished
+  assert.ok(!/first|second|third/.test(stderr), stderr)
+})
+
+test('a command with variables is started again with the new ones, also by a token that cannot watch', async (t) => {
+  const { at, world } = await opened(t)
+  await writeSecret(world, 'app', { key: 'one' })
+  const token = await tokenWith(world, 'path "secret/data/app" { capabilities = ["read"] }')
+  const script = 'echo "$KEY" >> $OUT; sleep 1000 & wait'
+  const running = exec({ ...at, token }, '-secret=secret/data/app -poll=100ms', 'sh', '-c', script)
+  const out = join(at.directory, 'out')
+  await eventually(() => textOf(out) === 'one\n', 'the first start')
+  await writeSecret(world, 'app', { key: 'two' })
+  await eventually(() => textOf(out) === 'one\ntwo\n', 'the second start')
+  let told = ''
+  running.child.stderr?.on('data', (text: string) => (told += text))
+  await writeSecret(world, 'app', { LD_PRELOAD: '/tmp/evil.so' })
+  await eventually(() => told.includes('would set LD_PRELOAD'), 'what cannot be given is told')
+  assert.equal((await world.ask('DELETE', 'secret/metadata/app')).status, 204)
+  await eventually(() => told.includes('no value found at secret/data/app'), 'what is gone is told')
+  assert.equal(textOf(out), 'one\ntwo\n', 'the command runs on')
+  running.child.kill('SIGTERM')
+  assert.equal((await running.finished).code, 143)
+})
+
+test('what cannot be given to a command is refused before it runs', async (t) => {
+  const { at, world } = await opened(t)
+  await writeSecret(world, 'app', { ok: 'planted-3' })
+  await writeSecret(world, 'evil', { ld_preload: 'planted-3' })
+  const wide = join(at.directory, 'wide')
+  mkdirSync(wide)
+  chmodSync(wide, 0o755)
+  symlinkSync(wide, join(at.directory, 'link'))
+  for (const [options, text, wanted] of [
+    ['-secret=secret/data/none', /no value found at secret\/data\/none/, 1],
+    ['-secret=secret/data/evil', /would set LD_PRELOAD/, 1],
+    [`-secret=secret/data/app -format=file -dir=${wide}`, /others can enter it: chmod 700/, 1],
+    [`-secret=secret/data/app -format=file -dir=${at.directory}/link`, /symbolic link/, 1],
+    ['-secret=secret/data/app -format=file', /where to\?/, 2],
+    ['-secret=secret/data/app -on-change=hup', /cannot be changed/, 2],
+    ['', /which secret\?/, 2],
+  ] as const) {
+    const { code, stderr, stdout } = await exec(at, options, 'sh', '-c', 'echo it ran').finished
+    assert.match(stderr, text)
+    assert.deepEqual([code, stdout], [wanted, ''])
+    assert.ok(!stderr.includes('planted-3'))
+  }
+  const away = { ...at, url: `http://127.0.0.1:${await quietPort()}` }
+  const gone = await exec(away, '-secret=secret/data/app -start-timeout=300ms', 'sh', '-c', 'echo it ran').finished
+  assert.deepEqual([gone.code, gone.stdout], [1, ''])
+  assert.match(gone.stderr, /no agent answers/)
+})
+
+test('a lease is renewed, and its secret read anew when it cannot be', async (t) => {
+  const seen = { reads: 0, renewals: 0, refuses: false }
+  const engine: Engine = {
+    type: 'lender',
+    description: 'gives out something for a second',
+    paths: [
+      path({
+        pattern: 'thing',
+        summary: 'Something with a lease',
+        fields: {},
+        read: () => ({
+          data: { number: ++seen.reads },
+          lease: { ttlSeconds: 1, maxTtlSeconds: 3600, renewable: true, internal: {} },
+        }),
+      }),
+    ],
+    renew() {
+      seen.renewals++
+      if (seen.refuses) throw new Rejection(400, 'not any more')
+    },
+  }
+  const world = await CoreWorld.open(t, { engines: [engine] })
+  assert.equal((await world.ask('POST', 'sys/mounts/lender', { type: 'lender' })).status, 204)
+  const url = `http://127.0.0.1:${await listenTo(t, world)}`
+  const at = { url, token: world.rootToken, directory: temporaryDirectory(t) }
+  const running = exec(at, '-secret=lender/thing', 'sh', '-c', 'echo "$NUMBER" >> $OUT; sleep 1000 & wait')
+  await eventually(() => seen.renewals >= 2, 'two renewals')
+  assert.equal(seen.reads, 1)
+  seen.refuses = true
+  await eventually(() => textOf(join(at.directory, 'out')).startsWith('1\n2\n'), 'another one')
+  running.child.kill('SIGTERM')
+  await running.finished
+})
+
+test('files go to the secrets of an allocation', async (t) => {
+  const { at, world } = await opened(t)
+  await writeSecret(world, 'app', { 'tls.key': 'planted-4\n' })
+  const [id, data] = ['5f9c1f3e-0d4b-4c0f-9a53-0c4f6d1c2b7a', join(at.directory, 'data')]
+  const made = await start(OUTPOST, ['alloc', 'run', '-data-dir', data, '-id', id, '-task', 'web', '--', 'true'])
+    .finished
+  assert.equal(made.code, 0, made.stderr)
+  const secrets = join(data, 'alloc', id, 'web/secrets')
+  const file = `-format=file -secret=secret/data/app -data-dir=${data} -alloc=${id}`
+  assert.deepEqual((await exec(at, file, 'cat', join(secrets, 'tls.key')).finished).stdout, 'planted-4\n')
+  assert.equal(statSync(join(secrets, 'tls.key')).mode & 0o777, 0o600)
+  assert.match((await exec(at, `${file} -task=db`, 'true').finished).stderr, /has no task "db"/)
+})
+
+const of = (data: Record<string, unknown>, from = 'p'): NamedData => ({ path: from, data })
+const named = (prefix: string, ...secrets: NamedData[]) => [...variablesOf(secrets, prefix)]
+
+test('names of variables and files', () => {
+  assert.deepEqual(named('', of({ 'a.b-c': 'x', '1st': true, ä: { b: [1] } })), [
+    ['A_B_C', 'x'],
+    ['_1ST', 'true'],
+    ['_', '{"b":[1]}'],
+  ])
+  assert.deepEqual(named('my-', of({ path: 'x' })), [['MY_PATH', 'x']])
+  assert.throws(
+    () => named('', of({ 'a-b': '' }), of({ a_b: '' }, 'q')),
+    /"a-b" of p and "a_b" of q would both be A_B$/,
+  )
+  assert.throws(() => named('', of({ path: 'x' })), /would set PATH/)
+  assert.throws(() => named('', of({ a: 'planted\0' })), /^CommandError: the value of "a" of p has a zero byte in it/)
+  assert.deepEqual([...filesOf([of({ 'tls.key': 'x\n' })])], [['tls.key', 'x\n']])
+  for (const key of ['../x', '.x', 'a/b', '', 'a b'])
+    assert.throws(() => filesOf([of({ [key]: 'x' })]), /is no name of a file/)
+})
