@@ -1,5 +1,6 @@
 /** Sends one recorded request as it was sent, and notes everything about the answer. */
 import { request } from 'node:http'
+import { heldUpMs, runningMs } from '../helpers/running-clock.ts'
 import type { RecordedRow } from './recording.ts'
 
 export interface Chunk {
@@ -13,6 +14,8 @@ export interface Answer {
   readonly body: Buffer
   readonly chunks: readonly Chunk[]
   readonly headAtMs: number
+  /** For how long this process, server and client, did not run meanwhile. */
+  readonly heldUpMs: number
   /** `open`: we hung up. `broken`: the connection broke before the end. */
   readonly end: 'ended' | 'open' | 'broken'
 }
@@ -26,7 +29,7 @@ export function hangUpAfter(openMs: number): number {
 }
 
 /**
- * Sends it; hangs up `openMs` after the head when that is given. Rejects when no answer comes at all. `onHead` is told of
+ * Sends it; hangs up when this process has run for `openMs` after the head, where that is given. Rejects when no answer comes at all. `onHead` is told of
  * the head, from which on the caller may change what is followed.
  */
 export function send(
@@ -37,6 +40,7 @@ export function send(
 ): Promise<Answer> {
   const { hostname, port } = new URL(url)
   const startMs = performance.now()
+  const heldUpBeforeMs = heldUpMs()
   return new Promise((resolve, reject) => {
     const outgoing = request(
       { hostname, port, method: row.method, path: row.path, headers: { ...row.headers }, agent: false },
@@ -48,11 +52,17 @@ export function send(
           clearTimeout(timer)
           const body = Buffer.concat(chunks.map(({ bytes }) => bytes))
           const headers = pairs(incoming.rawHeaders)
-          resolve({ status: incoming.statusCode ?? 0, headers, body, chunks, headAtMs, end })
+          const heldMs = heldUpMs() - heldUpBeforeMs
+          resolve({ status: incoming.statusCode ?? 0, headers, body, chunks, headAtMs, heldUpMs: heldMs, end })
           if (end !== 'ended') outgoing.destroy()
         }
         const leftMs = openMs === undefined ? SILENT_MS : hangUpAfter(openMs)
-        const timer = setTimeout(() => finish('open'), leftMs)
+        const endMs = runningMs() + leftMs
+        const hangUp = () => {
+          if (runningMs() >= endMs) finish('open')
+          else timer = setTimeout(hangUp, endMs - runningMs())
+        }
+        let timer = setTimeout(hangUp, leftMs)
         incoming.on('data', (bytes: Buffer) => chunks.push({ atMs: performance.now() - startMs, bytes }))
         incoming.on('end', () => finish('ended'))
         incoming.on('error', () => finish('broken'))

@@ -6,7 +6,7 @@
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
-import { setTimeout as delay } from 'node:timers/promises'
+import { runningMs, runningUntil } from '../helpers/running-clock.ts'
 import { type Answer, send } from './call.ts'
 import { comparableActual, comparableRecorded } from './comparable.ts'
 import { streamDifferences } from './differences-streams.ts'
@@ -92,9 +92,9 @@ async function exchange(url: string, row: RecordedRow, judge: Judge, onHead: () 
 }
 
 async function play(scenario: Scenario, path: string): Promise<void> {
-  const startMs = performance.now()
+  const startMs = runningMs()
   for (const [atMs, act] of scenario.steps) {
-    await delay(Math.max(atMs - (performance.now() - startMs), 0))
+    await runningUntil(startMs + atMs)
     act(path)
   }
 }
