@@ -24,7 +24,7 @@
  * What can go wrong. A caller's mistake: throw a `Rejection` (or another `Refusal`), nothing is committed. Anything else that
  * is thrown is ours: the caller sees "internal error", the log has the rest.
  */
-import type { Batch, Storage } from '../barrier/storage.ts'
+import type { Batch, Part, Storage } from '../barrier/storage.ts'
 import { codeOfStatus, Refusal } from '../kit/errors.ts'
 import type { JsonText } from '../kit/operation.ts'
 import type { Fields, InputOf } from './fields.ts'
@@ -180,6 +180,10 @@ export interface Reply {
   readonly stream?: AsyncIterable<readonly Told[]>
   /** Below the engine's own prefix; durable before the answer goes out. */
   readonly batch?: Batch
+  /** What the core's own engines write elsewhere, in the same commit. */
+  readonly parts?: readonly Part[]
+  /** Called when all of it is durable, or has failed. */
+  readonly landed?: () => void
 }
 
 export type Outcome = Reply | undefined | Promise<Reply | undefined>

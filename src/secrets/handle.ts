@@ -20,6 +20,7 @@
 import type { Caller, EngineCall, EngineVerb, Path, Reply } from '../engines/engine.ts'
 import { denied, oneError, Rejection } from '../engines/engine.ts'
 import { readFields } from '../engines/fields.ts'
+import { inTurns } from '../engines/turns.ts'
 import type { LoginFailures, LoginOrder } from '../engines/login-order.ts'
 import { sealed } from '../kit/errors.ts'
 import type { Call } from '../kit/operation.ts'
@@ -29,7 +30,7 @@ import { Account } from './audit/account.ts'
 import { AuditFault, type AuditTrail } from './audit/audit.ts'
 import type { InFlight } from './in-flight.ts'
 import type { Leases } from './leases/leases.ts'
-import { settled, unwrappable } from './settle.ts'
+import { isSpecial, narrowed, settled, unwrappable } from './settle.ts'
 import { Wrapping } from './wrapping/wrapping.ts'
 import type { Login } from './logins/login.ts'
 import type { Place } from './mounts/mounts.ts'
@@ -274,8 +275,15 @@ async function attempt(core: Core, request: Request): Promise<Answer> {
     const check = () => checkAgain(core, request, verb, body)
     return streamedAnswer(reply.stream, { check, hops: request.call.hops, raw })
   }
-  const warnings = (shown: Reply | undefined) => warningsOf(match, body, shown)
-  return settled(core, { ...request, place, warnings, call: engineCall, grant }, reply)
+  if (isSpecial(reply, head)) {
+    const warnings = (shown: Reply | undefined) => warningsOf(match, body, shown)
+    return settled(core, { ...request, place, warnings, call: engineCall, grant }, reply)
+  }
+  if (reply?.batch) await place.mount.storage.commit(reply.batch)
+  const isNarrow = grant.keeps !== undefined || grant.limit !== undefined
+  const shown = reply && isNarrow ? await inTurns(narrowed(reply, grant), engineCall) : reply
+  request.trace.reply = shown
+  return answerOf(shown, head.verb, warningsOf(match, body, shown))
 }
 
 /** Throws a Rejection where a request that was let in would not be let in again. */

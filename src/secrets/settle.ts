@@ -43,30 +43,31 @@ export interface Replied {
 
 const LAST_USE = 'Secret cannot be returned; token had one use left, so leased credentials were immediately revoked.'
 
-/** Makes the reply durable, and its answer. Nothing else may come in between a handler and this call. */
-export async function settled(core: Settling, request: Replied, reply: Reply | undefined): Promise<WholeAnswer> {
-  const { grant, head, place, trace, warnings } = request
-  const isNarrow = grant.keeps !== undefined || grant.limit !== undefined
-  if (reply?.login || reply?.lease || head.wrapping) return special(core, request, reply)
-  if (reply?.batch) await place.mount.storage.commit(reply.batch)
-  const shown = reply && isNarrow ? await inTurns(narrowed(reply, grant), request.call) : reply
-  trace.reply = shown
-  return answerOf(shown, head.verb, warnings(shown))
+/** Whether more than a batch is to be made durable for a reply, or its answer is wrapped. */
+export function isSpecial(reply: Reply | undefined, head: RequestHead): boolean {
+  return (
+    head.wrapping !== undefined || (reply !== undefined && (reply.lease ?? reply.login ?? reply.parts) !== undefined)
+  )
 }
 
-/** A reply that gives something out for a time, or whose answer is wrapped. */
-async function special(core: Settling, request: Replied, reply: Reply | undefined): Promise<WholeAnswer> {
+/**
+ * Makes durable what a reply gives out, with its batch and the token that its answer is wrapped below, and makes the answer.
+ * Nothing else may come in between a handler and this call.
+ */
+export async function settled(core: Settling, request: Replied, reply: Reply | undefined): Promise<WholeAnswer> {
   const { grant, head, place, trace, warnings } = request
   const parts: Part[] = reply?.batch ? [{ storage: place.mount.storage, batch: reply.batch }] : []
   const issued = reply?.lease && prepared(core, request, reply.lease)
   if (issued) parts.push(issued.part)
+  parts.push(...(reply?.parts ?? []))
   const login = reply?.login && core.login(place.mount, head.path, reply.login)
   if (login) parts.push(...login.parts)
   try {
     const told = reply && issued ? { ...reply, leased: shownLease(issued.lease) } : (login?.reply ?? reply)
     const isNarrow = told?.data !== undefined && (grant.keeps !== undefined || grant.limit !== undefined)
-    // What is narrowed lists names: it writes nothing that others could come in before.
-    const shown = isNarrow && parts.length === 0 ? await inTurns(narrowed(told, grant), request.call) : told
+    // Narrowing gives way to others: nothing may be left to be written upon what was read before.
+    if (isNarrow && parts.length > 0) await Storage.commitAll(parts.splice(0))
+    const shown = isNarrow ? await inTurns(narrowed(told, grant), request.call) : told
     trace.reply = shown
     const answer = wrappedAnswer(core, request, shown, parts) ?? answerOf(shown, head.verb, warnings(shown))
     if (parts.length > 0) await Storage.commitAll(parts)
@@ -75,6 +76,7 @@ async function special(core: Settling, request: Replied, reply: Reply | undefine
   } finally {
     issued?.done()
     login?.landed()
+    reply?.landed?.()
   }
 }
 
@@ -143,7 +145,7 @@ function shownLease({ id, renewable, ttlSeconds }: Lease): NonNullable<Reply['le
 }
 
 /** What of a list its caller may see, also where the engine knows nothing of policies' limits. */
-function* narrowed(reply: Reply, { keeps, limit = 0 }: Replied['grant']): Steps<Reply> {
+export function* narrowed(reply: Reply, { keeps, limit = 0 }: Replied['grant']): Steps<Reply> {
   const kept = keeps ? yield* filtered(reply, keeps) : reply
   if (limit <= 0 || kept.data instanceof JsonText) return kept
   const keys = kept.data?.['keys']

@@ -1,7 +1,7 @@
 /** Making a token: everything that a maker may ask for, and what it gets. */
 import type { AuthBlock, EngineCall, Reply } from '../../engines/engine.ts'
 import { Rejection } from '../../engines/engine.ts'
-import { type Part, Storage } from '../../barrier/storage.ts'
+import type { Part } from '../../barrier/storage.ts'
 import { boolean, FieldError, integer, secondsOf, text, textList, textMap } from '../../engines/fields.ts'
 import type { IdentityDraft } from '../identity/identity-draft.ts'
 import { checkedName } from '../identity/identity-limits.ts'
@@ -49,13 +49,13 @@ interface Order {
   readonly aliasOwner: string | undefined
 }
 
-/** Makes a token for a caller. Rejects with what the caller got wrong; then there is none. */
-export async function createToken(
+/** A token for a caller, and what makes it durable. Throws what the caller got wrong; then there is none. */
+export function createToken(
   core: TokenParts,
   input: CreateInput,
   call: EngineCall,
   how: { readonly orphan: boolean; readonly role?: TokenRole },
-): Promise<Reply> {
+): Reply {
   const parent = parentOf(core, call)
   const { identity, mounts, tokens } = core.open
   const draft = identity.draft(call.nowMs)
@@ -67,12 +67,8 @@ export async function createToken(
   const { landed, part } = identity.part(draft)
   const parts: Part[] = isKept ? [tokens.part(entry, { isChosen: input.id !== '' })] : []
   if (part.batch.puts.length > 0 && aliasOwner !== undefined) parts.push(part)
-  try {
-    if (parts.length > 0) await Storage.commitAll(parts)
-  } finally {
-    landed()
-  }
-  return { auth: authBlock(entry, shown, identity.rights(entry.entityId)?.policies), warnings }
+  // Durable together with the token that the answer may be wrapped below.
+  return { auth: authBlock(entry, shown, identity.rights(entry.entityId)?.policies), warnings, parts, landed }
 }
 
 /** The entity that a token is made for by the name of its alias. Throws a Rejection for one that the role does not allow. */
