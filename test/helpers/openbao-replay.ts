@@ -81,6 +81,7 @@ const FORMS: readonly RegExp[] = [
   /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$/,
   /^(s|b|hvs)\.[\w-]{20,}/,
   /^[A-Za-z0-9]{24}$/,
+  /^[\w-]+(\/[\w-]+)*\/[A-Za-z0-9]{24}$/,
   /^(auth_)?[a-z-]+_[0-9a-f]{8}$/,
 ]
 

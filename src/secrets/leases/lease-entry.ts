@@ -21,7 +21,7 @@ const leaseSchema = v.object({
   /** No renewal reaches further. */
   maxAtMs: v.number(),
   renewedAtMs: v.optional(v.number()),
-  /** That it was given, or renewed with, last. */
+  /** That it was given for: what a renewal that asks for nothing else gets. */
   ttlSeconds: v.number(),
   renewable: v.boolean(),
   internal: v.custom<Record<string, unknown>>(isObject),

@@ -16,7 +16,7 @@ import type { LeaseStore } from './lease-store.ts'
 /** Of one mount at a time. */
 const AT_ONCE = 16
 /** What an engine may take for one. */
-const ENGINE_MS = 30_000
+export const ENGINE_MS = 30_000
 const FIRST_RETRY_MS = 1000
 const RETRY_MAX_MS = 900_000
 const ERROR_LENGTH_MAX = 1024
@@ -73,9 +73,16 @@ export class LeaseRevocation {
 
   /** Removes a lease whatever its engine says of it. */
   async force(hash: string): Promise<void> {
-    await this.#underWay.get(hash)?.catch(() => false)
+    // Another one may have begun while this one was waited for.
+    for (let other = this.#underWay.get(hash); other; other = this.#underWay.get(hash)) await other.catch(() => false)
+    const attempt = this.#forced(hash).finally(() => this.#underWay.delete(hash))
+    this.#underWay.set(hash, attempt)
+    await attempt
+  }
+
+  async #forced(hash: string): Promise<boolean> {
     const lease = this.#options.leases.pendingByHash(hash)
-    if (!lease) return
+    if (!lease) return true
     try {
       const batch = await this.#askEngine(lease)
       await this.#remove(lease, batch)
@@ -86,6 +93,8 @@ export class LeaseRevocation {
       })
       await this.#remove(lease, undefined)
     }
+    this.counts.revoked++
+    return true
   }
 
   /** All leases of a token. Resolves when each is gone or its failed attempt is written down. */
@@ -138,8 +147,9 @@ export class LeaseRevocation {
     queue.running++
     return () => {
       queue.running--
-      queue.waiting.shift()?.()
-      if (queue.running === 0 && queue.waiting.length === 0) this.#queues.delete(mount)
+      const next = queue.waiting.shift()
+      if (next) next()
+      else if (queue.running === 0) this.#queues.delete(mount)
     }
   }
 
@@ -162,7 +172,7 @@ export class LeaseRevocation {
       signal,
     })
     if (!(answer instanceof Promise)) return answer
-    return await Promise.race([answer, aborted(signal)])
+    return await Promise.race([answer, tooLong(signal)])
   }
 
   async #remove(lease: Lease, batch: Batch | undefined): Promise<void> {
@@ -196,10 +206,8 @@ export class LeaseRevocation {
 }
 
 /** Rejects once the signal aborts. */
-function aborted(signal: AbortSignal): Promise<never> {
+export function tooLong(signal: AbortSignal): Promise<never> {
   return new Promise((_resolve, reject) => {
-    signal.addEventListener('abort', () => reject(new Fault('the engine took too long to take a lease back')), {
-      once: true,
-    })
+    signal.addEventListener('abort', () => reject(new Fault('the engine of a lease took too long')), { once: true })
   })
 }

@@ -20,7 +20,7 @@ import { inTurns } from '../../engines/turns.ts'
 import type { Mount } from '../mounts/mounts.ts'
 import { leaseTerms } from '../mounts/mount-ttl.ts'
 import type { Lease } from './lease-entry.ts'
-import type { LeaseRevocation } from './lease-revocation.ts'
+import { ENGINE_MS, type LeaseRevocation, tooLong } from './lease-revocation.ts'
 import { type Issue, LeaseStore } from './lease-store.ts'
 import type { LeaseSweeper } from './lease-sweeper.ts'
 
@@ -71,7 +71,7 @@ export class Leases {
   }
 
   /** Lets a lease last longer, by what is asked or by what it was given. Throws a Rejection (400) where it cannot. */
-  async renew(id: string, incrementSeconds: number): Promise<Lease> {
+  async renew(id: string, incrementSeconds: number): Promise<{ readonly lease: Lease; readonly seconds: number }> {
     const { mountOf, now, revocation, store } = this.#parts
     const hash = store.hashOf(id)
     const nowMs = now()
@@ -88,19 +88,20 @@ export class Leases {
       internal: known.internal,
       issuedAtMs: known.issuedAtMs,
       nowMs,
-      signal: AbortSignal.timeout(30_000),
+      signal: AbortSignal.timeout(ENGINE_MS),
     }
-    await mount.engine.renew?.(call)
+    const allowed = mount.engine.renew?.(call)
+    if (allowed) await Promise.race([allowed, tooLong(call.signal)])
     // The engine may have taken its time: what is decided upon is what is pending now.
     const lease = store.pendingByHash(hash)
     if (!lease || revocation.isUnderWay(hash)) throw new Rejection(400, 'lease not found')
     checkRenewable(lease, now())
     const wished = (incrementSeconds > 0 ? incrementSeconds : lease.ttlSeconds) * 1000
     const expiresAtMs = Math.min(now() + wished, lease.maxAtMs)
-    const ttlSeconds = Math.max(0, Math.round((expiresAtMs - now()) / 1000))
-    const renewed = { ...lease, expiresAtMs, renewedAtMs: now(), ttlSeconds }
+    const seconds = Math.max(0, Math.round((expiresAtMs - now()) / 1000))
+    const renewed = { ...lease, expiresAtMs, renewedAtMs: now() }
     await store.change(lease, renewed)
-    return renewed
+    return { lease: renewed, seconds }
   }
 
   /** Takes a lease back. Resolves with what is wrong where its engine cannot now; undefined when it is gone. */

@@ -159,8 +159,8 @@ async function names(core: LeaseParts, prefix: string, call: Parameters<typeof i
 }
 
 async function renewed(leases: Leases, id: string, increment: number): Promise<Reply> {
-  const lease = await leases.renew(id, increment)
-  return { data: null, leased: { id: lease.id, renewable: lease.renewable, seconds: lease.ttlSeconds } }
+  const { lease, seconds } = await leases.renew(id, increment)
+  return { data: null, leased: { id: lease.id, renewable: lease.renewable, seconds } }
 }
 
 async function revoked(leases: Leases, id: string): Promise<Reply | undefined> {
