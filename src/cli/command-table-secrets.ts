@@ -59,7 +59,7 @@ export const SECRETS_TABLE: readonly TableRow[] = [
   },
   {
     name: 'login',
-    summary: 'Check a token and keep it for the commands that follow',
+    summary: 'Log in, or check a token, and keep the token for the commands that follow',
     load: () => import('./token/login.ts'),
   },
   {
@@ -331,6 +331,46 @@ export const SECRETS_TABLE: readonly TableRow[] = [
     name: 'audit verify',
     summary: 'Check that no line of audit files was changed, removed or added',
     load: () => import('./audit/verify.ts'),
+  },
+  {
+    name: 'entity list',
+    summary: 'List the names of all entities',
+    load: async () => ({ command: (await import('./identity/identity-commands.ts')).entityList }),
+  },
+  {
+    name: 'entity read',
+    summary: 'Show an entity: its aliases, groups and policies',
+    load: async () => ({ command: (await import('./identity/identity-commands.ts')).entityRead }),
+  },
+  {
+    name: 'entity write',
+    summary: 'Make or change an entity',
+    load: async () => ({ command: (await import('./identity/identity-commands.ts')).entityWrite }),
+  },
+  {
+    name: 'entity delete',
+    summary: 'Remove an entity: its tokens have no rights any more',
+    load: async () => ({ command: (await import('./identity/identity-commands.ts')).entityDelete }),
+  },
+  {
+    name: 'group list',
+    summary: 'List the names of all groups',
+    load: async () => ({ command: (await import('./identity/identity-commands.ts')).groupList }),
+  },
+  {
+    name: 'group read',
+    summary: 'Show a group: its members and policies',
+    load: async () => ({ command: (await import('./identity/identity-commands.ts')).groupRead }),
+  },
+  {
+    name: 'group write',
+    summary: 'Make or change a group',
+    load: async () => ({ command: (await import('./identity/identity-commands.ts')).groupWrite }),
+  },
+  {
+    name: 'group delete',
+    summary: 'Remove a group',
+    load: async () => ({ command: (await import('./identity/identity-commands.ts')).groupDelete }),
   },
   {
     name: 'lease lookup',

@@ -14,6 +14,8 @@ const ATTEMPT = { started: true, nonce: 'the-nonce', progress: 0, required: 2, o
 const TOKEN = { data: { id: 'a-token', accessor: 'acc', policies: ['root'], ttl: 0 } }
 const AUTH = { auth: { client_token: 'new', accessor: 'acc', policies: ['default'], lease_duration: 60 } }
 const NO_BODY = undefined
+const NAMES = { data: { keys: ['alice'] } }
+const UUID = '4469f90e-cf8a-c25d-0490-0d9cc11587ed'
 
 const cases: [string, Exchange[], Answers?][] = [
   // Readiness is asked for besides; a server of another make answers 404 there.
@@ -249,7 +251,38 @@ const cases: [string, Exchange[], Answers?][] = [
     },
   ],
   ['login -no-store t1', [['GET auth/token/lookup-self']], { 'GET auth/token/lookup-self': [200, TOKEN] }],
+  ['entity list', [['GET identity/entity/name?list=true']], { 'GET identity/entity/name?list=true': [200, NAMES] }],
+  [
+    'entity read alice',
+    [['GET identity/entity/name/alice']],
+    { 'GET identity/entity/name/alice': [200, { data: {} }] },
+  ],
+  [`entity write ${UUID} policies=a,b`, [[`PUT identity/entity/id/${UUID}`, { policies: 'a,b' }]]],
+  ['group write ops policies=a', [['PUT identity/group/name/ops', { policies: 'a' }]]],
+  ['group delete ops', [['DELETE identity/group/name/ops']]],
 ]
+
+test('logins send what was given, without the token that there is', async (t) => {
+  const core = await recordingCore(t)
+  const asked = async (args: readonly string[], line: string) => {
+    core.asked.length = 0
+    core.answers = { [line]: [200, AUTH] }
+    const ran = await runAt(core, ['login', '-no-store', ...args], { OUTPOST_TOKEN: 'a-token' })
+    assert.equal(ran.code, 0, ran.err)
+    assert.match(ran.out, /^token +new$/m)
+    const [only, ...more] = core.asked
+    assert.deepEqual([only?.line, only?.headers['x-vault-token'], more], [line, undefined, []])
+    return only?.body
+  }
+  const userpass = ['-method=userpass', 'username=alice', 'password=pw']
+  assert.deepEqual(await asked(userpass, 'PUT auth/userpass/login/alice'), { password: 'pw' })
+  assert.deepEqual(await asked(['-path=people', ...userpass], 'PUT auth/people/login/alice'), { password: 'pw' })
+  const approle = ['-method=approle', 'role_id=r', 'secret_id=s']
+  assert.deepEqual(await asked(approle, 'PUT auth/approle/login'), { role_id: 'r', secret_id: 's' })
+  for (const wrong of [['-method=userpass'], ['-method=approle', 'secret_id=s'], [...userpass, 'x=y'], ['a', 'b']]) {
+    assert.equal((await runAt(core, ['login', ...wrong])).code, 2, wrong.join(' '))
+  }
+})
 
 test('each command sends the requests of the compatible one', async (t) => {
   const core = await recordingCore(t)

@@ -1,25 +1,32 @@
-/** `outpost login`: keeps a token for the commands that follow. */
+/** `outpost login`: keeps a token for the commands that follow: one that there is, or one that a login gives. */
 import type { AgentTarget } from '../agent-target.ts'
 import { CommandError, type CommandIo, defineCommand } from '../command-shape.ts'
-import { choice, flag, UsageError } from '../options.ts'
-import { type CoreAnswer, coreOf, coreOptions, requireCore } from '../secrets/core-access.ts'
+import { choice, flag, text, UsageError } from '../options.ts'
+import { type CoreAccess, type CoreAnswer, coreOf, coreOptions, requireCore } from '../secrets/core-access.ts'
 import { fieldsOf } from '../answer.ts'
 import { fieldOption, formatOption, printField, printSecret } from '../secrets/secret-output.ts'
 import { typedSecret } from '../secrets/typed-secret.ts'
+import { loginRequest } from './login-method.ts'
 import { storeToken } from '../token-file.ts'
 
 export const command = defineCommand({
   name: 'login',
-  summary: 'Check a token and keep it for the commands that follow',
+  summary: 'Log in, or check a token, and keep the token for the commands that follow',
   details: [
     'Asks for the token on the terminal and does not show it; with - it is read from standard input.',
     'It is kept in ~/.outpost-token, readable by you only, and used at OUTPOST_ADDR, or the default',
     'address, where no variable has a token for that.',
     '',
+    '-method=userpass username=NAME [password=-] logs in with a password,',
+    '-method=approle role_id=ID [secret_id=-] as a program. Passwords and secret',
+    'IDs are asked for, or read from standard input with -.',
+    '',
     'Example: outpost login - < token',
+    'Example: outpost login -method=userpass username=alice',
   ].join('\n'),
   options: {
-    method: choice({ placeholder: 'METHOD', help: 'How to log in', choices: ['token'] }),
+    method: choice({ placeholder: 'METHOD', help: 'How to log in', choices: ['token', 'userpass', 'approle'] }),
+    path: text({ placeholder: 'PATH', help: 'Where the method is mounted below auth/', fallback: undefined }),
     'no-store': flag('Only check the token'),
     'no-print': flag('Print nothing'),
     'token-only': flag('Print the token only, and do not keep it'),
@@ -27,25 +34,43 @@ export const command = defineCommand({
     ...formatOption,
     ...coreOptions,
   },
-  operands: { shown: '[TOKEN|-]', min: 0, max: 1, missing: '' },
-  async run(values, [given], io) {
-    const wanted = { what: 'the token', prompt: 'Token (will be hidden): ' }
-    const token = await typedSecret(given?.replace(/^token=/, ''), wanted, io)
-    if (/[^\x21-\x7e]/.test(token)) throw new UsageError('that is no token: it has a sign that none has')
+  operands: { shown: '[TOKEN|-|KEY=VALUE...]', min: 0, max: 4, missing: '' },
+  async run(values, operands, io) {
+    const { method } = values
     const core = coreOf(values, io)
-    const self = await requireCore(
-      { ...core, target: { ...core.target, token, tokenFrom: undefined } },
-      { path: 'auth/token/lookup-self' },
-    )
+    const answer =
+      method === 'userpass' || method === 'approle'
+        ? await requireCore(withoutToken(core), await loginRequest(method, values.path, operands, io))
+        : await ofToken(core, operands, io)
+    const token = answer.fields.under('auth').text('client_token')
+    if (token === '') throw new CommandError('the server gave no token')
     if (values['token-only']) {
       printField('token', token, 'table', io)
       return 0
     }
     if (!values['no-store']) keep(token, core.target, io)
-    if (!values['no-print']) printSecret(asLogin(self, token), values, io)
+    if (!values['no-print']) printSecret(answer, values, io)
     return 0
   },
 })
+
+/** A login needs none, and one that has expired is in the way. */
+function withoutToken(core: CoreAccess): CoreAccess {
+  return { ...core, target: { ...core.target, token: undefined, tokenFrom: undefined } }
+}
+
+async function ofToken(core: CoreAccess, operands: readonly string[], io: CommandIo): Promise<CoreAnswer> {
+  const [given, more] = operands
+  if (more !== undefined) throw new UsageError('one token is enough')
+  const wanted = { what: 'the token', prompt: 'Token (will be hidden): ' }
+  const token = await typedSecret(given?.replace(/^token=/, ''), wanted, io)
+  if (/[^\x21-\x7e]/.test(token)) throw new UsageError('that is no token: it has a sign that none has')
+  const self = await requireCore(
+    { ...core, target: { ...core.target, token, tokenFrom: undefined } },
+    { path: 'auth/token/lookup-self' },
+  )
+  return asLogin(self, token)
+}
 
 function keep(token: string, { from, tokenFrom }: AgentTarget, io: CommandIo): void {
   const file = storeToken(token, io.env)

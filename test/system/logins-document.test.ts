@@ -1,0 +1,26 @@
+/** The section on logins in docs/operating.md, as somebody pastes it into a shell. */
+import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { workDirectory } from '../helpers/agent-process.ts'
+import { freePort, runShell, shellBlocks } from '../helpers/document.ts'
+
+test('programs and people log in as the document says', async (t) => {
+  const directory = workDirectory(t)
+  const [role, program, people, ...more] = shellBlocks('## Logins')
+  assert.ok(role && program && people && more.length === 0)
+  const port = await freePort()
+  const begin = [
+    `outpost agent -dev -dev-no-demo -dev-root-token-id root -http-port ${port} -cluster-port 0 > server.log 2>&1 &`,
+    'until outpost status > /dev/null 2>&1; do sleep 0.1; done',
+  ]
+  // Each of them as root again: a login keeps the token that it gets.
+  const asRoot = 'printf root | outpost login -no-print -'
+  const script = [...begin, asRoot, role, program, 'outpost token lookup', asRoot, people].join('\n')
+  const { code, stderr, stdout } = await runShell(directory, port, script)
+  assert.equal(code, 0, `${stderr}\n${readFileSync(join(directory, 'server.log'), 'utf8')}`)
+  assert.match(stdout, /^path +auth\/approle\/login$/m)
+  assert.match(stdout, /^policies +\[?"?default"?,? "?web"?\]?$/m)
+  assert.match(stdout, /^token_meta_username +alice$/m)
+})
