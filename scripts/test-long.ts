@@ -48,22 +48,22 @@ const RUNS: Readonly<Record<string, LongRun>> = {
   },
   'store-kills': {
     files: ['test/store/crash.test.ts', 'test/barrier/seal-crash.test.ts'],
-    env: { CRASH_RUNS: '100' },
+    env: { CRASH_RUNS: '100', CRASH_SEED: String(Date.now() % 1e9) },
     proves: 'a killed process loses no acknowledged commit, and its last key shares open the barrier',
   },
   'barrier-kills': {
     files: ['test/barrier/crash.test.ts'],
-    env: { CRASH_OPERATIONS: '10000' },
+    env: { CRASH_OPERATIONS: '10000', CRASH_SEED: String(Date.now() % 1e9) },
     proves: 'the same for 10,000 mixed operations below HTTP',
   },
   'http-kills': {
     files: ['test/system/core-crash.test.ts'],
-    env: { CRASH_REQUESTS: '10000' },
+    env: { CRASH_REQUESTS: '10000', CRASH_SEED: String(Date.now() % 1e9) },
     proves: 'the same for 10,000 requests over HTTP to a whole server',
   },
   'restore-kills': {
     files: ['test/store/snapshot.test.ts'],
-    env: { KILLS: '60' },
+    env: { KILLS: '60', CRASH_SEED: String(Date.now() % 1e9) },
     proves: 'a restore that is killed leaves the old state whole, or the new one',
   },
   damage: {
@@ -75,6 +75,11 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     files: ['test/host/streams-model.test.ts', 'test/host/log-position.test.ts', 'test/host/line-filter.test.ts'],
     env: { MODEL_LOGS: '10000', POSITION_LOGS: '10000', FILTER_LOGS: '12000' },
     proves: 'streams begin, search and resume where a model of 10,000 random logs says',
+  },
+  matchers: {
+    files: ['test/host/line-matchers.test.ts'],
+    env: { OUTPOST_MATCH_SCALE: '3' },
+    proves: 'the slowest pattern on lines of 60,000 bytes holds up neither the event loop nor other searches',
   },
   tails: {
     files: ['test/host/tail-stream-property.test.ts', 'test/host/logs-property.test.ts'],

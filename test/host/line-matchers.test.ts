@@ -17,6 +17,11 @@ const SLOW = '[ab]*a[ab]{300}[cd]'
 /** The least that a thread gets at once; the first load of a pattern is larger, and costs seconds with the slow one. */
 const LOAD_BYTES = 4096
 
+/** Lines and blocks are so many times as long as the suite has time for. */
+const SCALE = Number(process.env['OUTPOST_MATCH_SCALE'] ?? 1)
+const LINE_BYTES = 20_000 * SCALE
+const BLOCK_ROUNDS = 2000 * SCALE
+
 /** Another `seed`, another line: what is known of one is of no use for the next. */
 function randomLine(bytes: number, seed = 1): Buffer {
   const line = Buffer.alloc(bytes)
@@ -43,7 +48,7 @@ async function turnsDuring<T>(promise: Promise<T>): Promise<{ turns: number; val
 }
 
 test('patterns that ruin other engines end, and leave the main loop free', async () => {
-  const line = randomLine(20_000)
+  const line = randomLine(LINE_BYTES)
   for (const text of [
     '(a|a)*c',
     '(x+x+)+y',
@@ -53,7 +58,7 @@ test('patterns that ruin other engines end, and leave the main loop free', async
     SLOW,
   ]) {
     const matcher = new LineMatcher(text, new LineMatchers({ idleMs: 1 }))
-    const { turns, value } = await turnsDuring(matcher.match([line, Buffer.alloc(20_000, 'x'), Buffer.from('aac')]))
+    const { turns, value } = await turnsDuring(matcher.match([line, Buffer.alloc(LINE_BYTES, 'x'), Buffer.from('aac')]))
     assert.equal(value?.length, 3, text)
     assert.deepEqual([...(value?.[0] ?? [])], [], text)
     assert.ok(turns > 1, `${text}: ${turns} turns`)
@@ -128,9 +133,9 @@ test('a quick pattern gets its turn between the loads of slow ones', async () =>
 test('a block that is cut for a slow pattern is found in whole', async () => {
   const matchers = new LineMatchers({ idleMs: 50 })
   const asker = new LineMatcher('^(?:b|[a-z]{4})$', matchers)
-  const block = Buffer.from('a\nb\nlong\n'.repeat(2000))
-  const want = Array.from({ length: 2000 }, (_, index) => [index * 9 + 2, index * 9 + 9]).flat()
-  for (const loadBytes of [1, 7, 100, 5000, 20_000]) {
+  const block = Buffer.from('a\nb\nlong\n'.repeat(BLOCK_ROUNDS))
+  const want = Array.from({ length: BLOCK_ROUNDS }, (_, index) => [index * 9 + 2, index * 9 + 9]).flat()
+  for (const loadBytes of [1, 7, 100, 5000, LINE_BYTES]) {
     asker.loadBytes = loadBytes
     const found = await asker.match([block, Buffer.from('b'), block])
     assert.deepEqual(

@@ -12,11 +12,13 @@ import { eventually } from '../helpers/eventually.ts'
 import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const RUNS = Number(process.env['CRASH_RUNS'] ?? 6)
+const SEED = Number(process.env['CRASH_SEED'] ?? 3)
 const WRITERS = 8
 
 test('a killed process loses nothing that it acknowledged', async (t) => {
   const path = join(temporaryDirectory(t), 'secrets.db')
-  const random = new Random(3)
+  t.diagnostic(`CRASH_SEED=${SEED}`)
+  const random = new Random(SEED)
   for (let run = 0; run < RUNS; run++) {
     const child = spawn(process.execPath, [
       join(import.meta.dirname, 'crash-writer.ts'),

@@ -237,7 +237,9 @@ test('a restore that is killed at any moment leaves the old state or the new one
   writeFileSync(snapshot, await saved(first))
   const ofSnapshot = contentsOf(first)
   await first.close()
-  const random = new Random(12)
+  const seed = Number(process.env['CRASH_SEED'] ?? 12)
+  t.diagnostic(`CRASH_SEED=${seed}`)
+  const random = new Random(seed)
   let longestMs = 0
   const seen = new Set<string>()
   for (let run = 0; run < Number(process.env['KILLS'] ?? 6); run++) {
