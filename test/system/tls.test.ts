@@ -3,7 +3,6 @@ import assert from 'node:assert/strict'
 import { copyFileSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { setTimeout as delay } from 'node:timers/promises'
 import { connect, type ConnectionOptions } from 'node:tls'
 import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
 import { makeCertificates } from '../helpers/certificates.ts'
@@ -64,7 +63,7 @@ test('a WebSocket over TLS', async (t) => {
   const path = `/v1/client/fs/logs/${ALLOC}?task=web`
   const tls = { ca: file('ca.pem') }
   const known = async () => (await raw({ port: agent.port, tls }, ask(path))).text.includes('200 OK')
-  for (let tries = 0; tries < 200 && !(await known()); tries++) await delay(50)
+  await eventually(known, 'the agent knows the allocation')
   const whole = new MessageClient({ port: agent.port, path, tls })
   assert.deepEqual(await whole.close(), { code: 1000, reason: '' })
   assert.match(whole.texts.join(), /"File":"alloc\/logs\/web\.stdout\.0"/)
