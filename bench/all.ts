@@ -27,6 +27,8 @@ const FIGURES = [
   'roster',
   'store',
   'secrets',
+  'audit',
+  'leases',
   'start',
   'cli',
 ]

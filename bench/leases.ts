@@ -1,0 +1,97 @@
+/**
+ * What 100,000 leases cost: a start, the end of all of them at once while others are asked for, and 10,000 that are taken back by
+ * their prefix. A core of this process on a real database, with an engine that has nothing to undo.
+ */
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { type Engine, path } from '../src/engines/engine.ts'
+import { inPath, integer } from '../src/engines/fields.ts'
+import { CoreWorld } from '../test/helpers/core-world.ts'
+import { alone, type Options, type Row, WrongContent } from './support/figure.ts'
+import { nowMs, percentile } from './support/measure.ts'
+
+const MANY = 100_000
+const PREFIXED = 10_000
+const AT_ONCE = 64
+
+const lender: Engine = {
+  type: 'lender',
+  description: 'gives leases',
+  paths: [
+    path({
+      pattern: 'creds/:role',
+      summary: 'A lease',
+      fields: { role: inPath('Any'), ttl: integer('Seconds', { fallback: 60 }) },
+      read: ({ ttl }) => ({ data: {}, lease: { ttlSeconds: ttl, maxTtlSeconds: 0, renewable: true, internal: {} } }),
+    }),
+  ],
+  revoke: () => undefined,
+}
+
+async function give(world: CoreWorld, count: number, role: string, ttl: number): Promise<void> {
+  let at = 0
+  const one = async () => {
+    while (at < count) {
+      at++
+      const { status, text } = await world.ask('GET', `lent/creds/${role}?ttl=${ttl}`)
+      if (status !== 200) throw new WrongContent(text)
+    }
+  }
+  await Promise.all(Array.from({ length: AT_ONCE }, one))
+}
+
+async function opened(directory: string, world: CoreWorld): Promise<[CoreWorld, number]> {
+  await world.close()
+  const beganMs = nowMs()
+  const again = await CoreWorld.reopen(directory, world.keys, { engines: [lender], nowMs: world.nowMs })
+  return [again, nowMs() - beganMs]
+}
+
+export async function leases(options: Options): Promise<Row[]> {
+  const many = options.quick ? MANY / 50 : MANY
+  const prefixed = options.quick ? PREFIXED / 50 : PREFIXED
+  const directory = mkdtempSync(join(tmpdir(), 'outpost-bench-leases-'))
+  let world = await CoreWorld.create(directory, { engines: [lender] })
+  try {
+    await world.ask('POST', 'sys/mounts/lent', { type: 'lender' })
+    let emptyMs: number
+    let manyMs: number
+    ;[world, emptyMs] = await opened(directory, world)
+    await give(world, prefixed, 'prefixed', 100_000)
+    const beganMs = nowMs()
+    const answer = await world.ask('PUT', 'sys/leases/revoke-prefix/lent/creds/prefixed')
+    const prefixMs = nowMs() - beganMs
+    if (answer.status !== 204) throw new WrongContent(answer.text)
+    await give(world, many, 'many', 3600)
+    ;[world, manyMs] = await opened(directory, world)
+    world.nowMs += 3_700_000
+    const [endedAtMs, times] = [nowMs(), [] as number[]]
+    let isOver = false
+    const sweep = world.core.open.leases.sweeper.tick().finally(() => (isOver = true))
+    const beside = async () => {
+      for (;;) {
+        if (isOver) return
+        const askedMs = nowMs()
+        await world.ask('GET', 'auth/token/lookup-self')
+        times.push(nowMs() - askedMs)
+        await new Promise((resolve) => setTimeout(resolve, 5))
+      }
+    }
+    await Promise.all([sweep, beside()])
+    const sweepMs = nowMs() - endedAtMs
+    const { leases: left } = await world.core.open.leases.counts()
+    if (left !== 0) throw new WrongContent(`${left} leases are left`)
+    return [
+      { figure: `${prefixed} leases taken back by their prefix`, unit: 'ms', ours: [prefixMs] },
+      { figure: `start with ${many} leases`, unit: 'ms', ours: [manyMs], peer: { name: 'ms, none', runs: [emptyMs] } },
+      { figure: `${many} leases that have ended at once`, unit: 'ms', ours: [sweepMs] },
+      { figure: 'a token looked up beside it, p99', unit: 'ms', ours: [percentile(times, 0.99)] },
+    ]
+  } finally {
+    await world.close()
+    rmSync(directory, { recursive: true, force: true })
+  }
+}
+
+if (import.meta.main) await alone(leases)
