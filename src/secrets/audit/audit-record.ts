@@ -54,33 +54,57 @@ export interface Shown {
 
 /** The line written before anything is done, as JSON without the chain. */
 export function requestLine(request: AuditedRequest, shown: Shown): string {
-  return JSON.stringify({ time: timeOf(request.timeMs), type: 'request', ...common(request, shown) })
+  return `{"time":"${timeOf(request.timeMs)}","type":"request",${common(request, shown)}}`
 }
 
 /** The line written before the answer leaves, as JSON without the chain. */
 export function responseLine(request: AuditedRequest, answer: AuditedAnswer, nowMs: number, shown: Shown): string {
-  return JSON.stringify({
-    time: timeOf(nowMs),
-    type: 'response',
-    ...common(request, shown),
+  const own = {
     response: responseOf(request, answer, shown),
     error: answer.error === undefined || answer.error === '' ? undefined : answer.error,
-  })
+  }
+  return `{"time":"${timeOf(nowMs)}","type":"response",${common(request, shown)},${members(own)}}`
 }
 
 function timeOf(ms: number): string {
   return new Date(ms).toISOString()
 }
 
-function common(request: AuditedRequest, shown: Shown): Data {
-  return { auth: authOf(request, shown), request: requestOf(request, shown) }
+/** What both lines of a request have, by the device: the texts in it are hashed once. */
+const commonTexts = new WeakMap<AuditedRequest, Map<Shown, string>>()
+
+function common(request: AuditedRequest, shown: Shown): string {
+  const texts = commonTexts.get(request) ?? new Map<Shown, string>()
+  commonTexts.set(request, texts)
+  let text = texts.get(shown)
+  if (text === undefined) {
+    const { caller, token } = request
+    const who = {
+      token: token === undefined ? undefined : secret(shown, token),
+      accessor: accessor(shown, caller.accessor),
+    }
+    text = members({ auth: authOf(request, who), request: requestOf(request, who, shown) })
+    texts.set(shown, text)
+  }
+  return text
 }
 
-function authOf({ caller, token }: AuditedRequest, shown: Shown): Data | undefined {
+/** The members of an object as JSON, without its braces. */
+function members(object: Data): string {
+  return JSON.stringify(object).slice(1, -1)
+}
+
+/** The caller as a device shows it. */
+interface Who {
+  readonly token: string | undefined
+  readonly accessor: string | undefined
+}
+
+function authOf({ caller, token }: AuditedRequest, who: Who): Data | undefined {
   if (token === undefined) return undefined
   return {
-    client_token: secret(shown, token),
-    accessor: accessor(shown, caller.accessor),
+    client_token: who.token,
+    accessor: who.accessor,
     display_name: caller.displayName === '' ? undefined : caller.displayName,
     policies: caller.policies,
     entity_id: caller.entityId === '' ? undefined : caller.entityId,
@@ -88,14 +112,14 @@ function authOf({ caller, token }: AuditedRequest, shown: Shown): Data | undefin
   }
 }
 
-function requestOf(request: AuditedRequest, shown: Shown): Data {
-  const { data, headers, mount, remote, token, wrapTtlSeconds } = request
+function requestOf(request: AuditedRequest, who: Who, shown: Shown): Data {
+  const { data, headers, mount, remote, wrapTtlSeconds } = request
   return {
     id: request.requestId,
     operation: request.operation,
     ...mountOf(mount),
-    client_token: token === undefined ? undefined : secret(shown, token),
-    client_token_accessor: accessor(shown, request.caller.accessor),
+    client_token: who.token,
+    client_token_accessor: who.accessor,
     namespace: { id: 'root' },
     path: request.path,
     data: dataOf(data, mount?.shownInRequests ?? [], shown),
