@@ -29,6 +29,7 @@ const FIGURES = [
   'secrets',
   'audit',
   'leases',
+  'logins',
   'start',
   'cli',
 ]

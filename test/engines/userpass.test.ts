@@ -178,7 +178,7 @@ test('batch tokens, limited uses and tokens without the default policy', async (
 })
 
 test('a caller who sends very many waits for itself, and what would wait too long is refused', async () => {
-  const queue = new HashQueue()
+  const queue = new HashQueue(2)
   const { signal } = new AbortController()
   const gates: (() => void)[] = []
   const order: string[] = []
@@ -216,7 +216,7 @@ test('a caller who sends very many waits for itself, and what would wait too lon
 })
 
 test('10,000 wrong passwords from 100 addresses are refused or answered, and memory does not grow with them', async () => {
-  const queue = new HashQueue()
+  const queue = new HashQueue(2)
   const { signal } = new AbortController()
   let [running, most] = [0, 0]
   const work = async () => {

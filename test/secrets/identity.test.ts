@@ -204,3 +204,19 @@ test('a core from before identity gets its mount when it is unsealed', async (t)
   }
   await ok(world, 'POST', 'identity/entity', { name: 'a' })
 })
+
+test('a start reads nothing of entities, however many there are', async (t) => {
+  const world = await CoreWorld.open(t)
+  await Promise.all(Array.from({ length: 100 }, (_, at) => ok(world, 'POST', 'identity/entity', { name: `e${at}` })))
+  await world.core.seal()
+  const { barrier } = world.core
+  const read: string[] = []
+  const [shown, pendingShown] = [barrier.shown.bind(barrier), barrier.pendingShown.bind(barrier)]
+  const noted = (path: string) => void (path.startsWith('sys/identity/') && read.push(path))
+  barrier.shown = (path) => (noted(path), shown(path))
+  barrier.pendingShown = (path) => (noted(path), pendingShown(path))
+  world.unseal()
+  assert.deepEqual(read, ['sys/identity/salt'])
+  assert.equal(((await ok(world, 'LIST', 'identity/entity/name'))['keys'] as string[]).length, 100)
+  assert.ok(read.length > 100)
+})

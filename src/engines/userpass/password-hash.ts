@@ -7,6 +7,7 @@
  * Retry-After).
  */
 import { randomBytes, scrypt, timingSafeEqual } from 'node:crypto'
+import { availableParallelism } from 'node:os'
 import * as v from 'valibot'
 import { Refusal } from '../../kit/errors.ts'
 
@@ -15,8 +16,8 @@ const KEY_BYTES = 32
 /** About what bcrypt costs with its usual cost of 10. */
 const PARAMETERS = { cost: 16_384, blockSize: 8, parallelization: 1 } as const
 const MEMORY_MAX = 64 << 20
-/** Half of libuv's threads: files are read by the others. */
-const RUNNING_MAX = 2
+/** Half of libuv's threads: files are read by the others. And one processor is left to the event loop, where there is another. */
+const RUNNING_MAX = Math.max(1, Math.min(2, availableParallelism() - 1))
 /** Some seconds of work; a waiting one is a few hundred bytes. */
 const WAITING_MAX = 256
 const WAITING_OF_ONE_MAX = 16
@@ -39,13 +40,18 @@ interface Waiting {
 
 /** Who waits for a thread, by address, each in turn. */
 export class HashQueue {
+  readonly #runningMax: number
   #running = 0
   #waiting = 0
   readonly #byAddress = new Map<string, Waiting[]>()
 
+  constructor(runningMax = RUNNING_MAX) {
+    this.#runningMax = runningMax
+  }
+
   /** Rejects with a Refusal (503) where too many wait. */
   async run<T>(address: string, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
-    if (this.#running >= RUNNING_MAX) await this.#turn(address)
+    if (this.#running >= this.#runningMax) await this.#turn(address)
     else this.#running++
     try {
       if (signal.aborted) throw overloaded()
