@@ -158,3 +158,34 @@ test('nothing of a lease shows in the names of entries', async (t) => {
     assert.ok(!each.includes('planted-role') && !each.includes(id.slice(-24)), each)
   }
 })
+
+test('a clock that is set forward or back by a day takes no lease away, and keeps none', async (t) => {
+  const { own, world } = await lending(t)
+  const id = idOf(await world.ask('GET', 'lent/creds/app?ttl=3600'))
+  const { sweeper } = world.core.open.leases
+  for (const byMs of [86_400_000, -172_800_000, 86_400_000]) {
+    world.setClock(byMs)
+    await sweeper.tick()
+    assert.equal(own.out.size, 1, `set by ${byMs} ms, and no time has passed`)
+  }
+  assert.equal((await world.ask('PUT', 'sys/leases/renew', { lease_id: id })).status, 200)
+  world.nowMs += 3_700_000
+  await sweeper.tick()
+  assert.equal(own.out.size, 0, 'an hour has passed')
+})
+
+test('a renewal that asks for nothing gets what the lease was given for, whatever was asked for before', async (t) => {
+  const { world } = await lending(t)
+  const id = idOf(await world.ask('GET', 'lent/creds/app?ttl=300'))
+  const renew = async (increment?: number) =>
+    (await world.ask('PUT', 'sys/leases/renew', { lease_id: id, increment })).body['lease_duration']
+  assert.equal(await renew(60), 60)
+  assert.equal(await renew(), 300)
+  const again = idOf(await world.ask('GET', 'lent/creds/app?ttl=60&max=90'))
+  world.nowMs += 59_000
+  const last = await world.ask('PUT', 'sys/leases/renew', { lease_id: again, increment: 3600 })
+  assert.equal(last.body['lease_duration'], 31, 'no further than the maximum')
+  world.nowMs += 32_000
+  const over = await world.ask('PUT', 'sys/leases/renew', { lease_id: again, increment: 3600 })
+  assert.equal(over.body.errors[0], 'lease expired')
+})
