@@ -8,10 +8,14 @@ import { devicePath } from './device-path.ts'
 export const command = defineCommand({
   name: 'audit enable',
   summary: 'Record every request in a file, or send it to a socket',
-  details: `From then on a request that no device records is refused. Options of a device are given as KEY=VALUE: file_path and mode of
-a file; address, socket_type (tcp, udp, unix) and write_timeout of a socket; log_raw, hmac_accessor, elide_list_responses
-and prefix of both.
-Example: outpost audit enable file file_path=/var/log/outpost/audit.log`,
+  details: [
+    'From then on a request that no device records is refused. Options of a device',
+    'are given as KEY=VALUE: file_path and mode of a file; address, socket_type',
+    '(tcp, udp, unix) and write_timeout of a socket; log_raw, hmac_accessor,',
+    'elide_list_responses and prefix of both.',
+    '',
+    'Example: outpost audit enable file file_path=/var/log/outpost/audit.log',
+  ].join('\n'),
   options: {
     path: text({ placeholder: 'PATH', help: 'Where it is to be, when that is not its type', fallback: undefined }),
     description: text({ placeholder: 'TEXT', help: 'What it is for, for people', fallback: undefined }),
