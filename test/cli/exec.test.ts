@@ -1,15 +1,26 @@
 /** `outpost exec` as a process: what its command gets, how both end, and that secrets stay fresh while it runs. */
 import assert from 'node:assert/strict'
-import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, statSync, symlinkSync } from 'node:fs'
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { type NamedData, filesOf, variablesOf } from '../../src/cli/exec/secret-values.ts'
+import { approle } from '../../src/engines/approle/approle.ts'
+import { kv } from '../../src/engines/kv/kv.ts'
 import { type Engine, path, Rejection } from '../../src/engines/engine.ts'
 import { startAgent, workDirectory } from '../helpers/agent-process.ts'
 import { listenTo } from '../helpers/core-listener.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { eventually } from '../helpers/eventually.ts'
-import { openKv, tokenWith, writeSecret } from '../helpers/kv-world.ts'
+import { addKv, openKv, tokenWith, writeSecret } from '../helpers/kv-world.ts'
 import { quietPort } from '../helpers/restarting-agent.ts'
 import { OUTPOST, type Running, start, temporaryDirectory } from './outpost-process.ts'
 
@@ -186,6 +197,40 @@ test('a lease is renewed, and its secret read anew when it cannot be', async (t)
   await eventually(() => textOf(join(at.directory, 'out')).startsWith('1\n2\n'), 'another one')
   running.child.kill('SIGTERM')
   await running.finished
+})
+
+test('it logs in by AppRole, again when its token has ended, and refuses a secret ID that others can read', async (t) => {
+  const world = await CoreWorld.open(t, { engines: [kv, approle] })
+  await addKv(world)
+  const asked = async (method: string, where: string, body: object) => {
+    const answer = await world.ask(method, where, body)
+    assert.ok(answer.status < 300, answer.text)
+    return answer.body.data
+  }
+  await asked('PUT', 'sys/policies/acl/app', { policy: 'path "secret/data/app" { capabilities = ["read"] }' })
+  await asked('POST', 'sys/auth/approle', { type: 'approle' })
+  await asked('POST', 'auth/approle/role/web', { token_policies: 'app', token_ttl: '1s', token_max_ttl: '1h' })
+  const { role_id: roleId } = (await world.ask('GET', 'auth/approle/role/web/role-id')).body.data
+  const { secret_id: secretId } = await asked('POST', 'auth/approle/role/web/secret-id', {})
+  await writeSecret(world, 'app', { key: 'one' })
+  const url = `http://127.0.0.1:${await listenTo(t, world)}`
+  const at = { url, token: '', directory: temporaryDirectory(t) }
+  const [file, out] = [join(at.directory, 'secret-id'), join(at.directory, 'out')]
+  writeFileSync(file, `${String(secretId)}\n`, { mode: 0o644 })
+  const options = `-secret=secret/data/app -poll=100ms -role-id=${String(roleId)} -secret-id-file=${file}`
+  const refused = await exec(at, options, 'true').finished
+  assert.match(refused.stderr, /others can read .*: chmod 600/)
+  assert.equal(refused.code, 1)
+  chmodSync(file, 0o600)
+  const running = exec(at, options, 'sh', '-c', 'echo "$KEY" >> $OUT; sleep 1000 & wait')
+  await eventually(() => textOf(out) === 'one\n', 'the first start')
+  world.nowMs += 60_000
+  await writeSecret(world, 'app', { key: 'two' })
+  await eventually(() => textOf(out) === 'one\ntwo\n', 'it has logged in again')
+  running.child.kill('SIGTERM')
+  const { stderr } = await running.finished
+  assert.ok(!stderr.includes(String(secretId)))
+  assert.equal((await exec(at, `${options} -role-id=wrong -start-timeout=1s`, 'true').finished).code, 1)
 })
 
 test('files go to the secrets of an allocation', async (t) => {

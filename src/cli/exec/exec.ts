@@ -10,7 +10,8 @@ import { SignalForwarder } from '../signal-forwarder.ts'
 import { Program } from './program.ts'
 import { openAllocationSecrets, openDirectory, type SecretDirectory, SecretFiles } from './secret-files.ts'
 import { filesOf, type NamedData, variablesOf } from './secret-values.ts'
-import { type FollowOptions, keepToken, type SecretData, secretVersions } from './secret-versions.ts'
+import { type FollowOptions, type SecretData, secretVersions } from './secret-versions.ts'
+import { type AppRole, Session } from './session.ts'
 
 /** The command gets secrets and not the right to read others. */
 const TOKENS = ['OUTPOST_TOKEN', 'NOMAD_TOKEN', 'VAULT_TOKEN']
@@ -45,6 +46,9 @@ const OPTIONS = {
     choices: ['restart', 'hup', 'none'],
   }),
   renew: flag('Renew the token while CMD runs'),
+  'role-id': text({ placeholder: 'ID', help: 'Log in by AppRole with this role', fallback: undefined }),
+  'secret-id-file': text({ placeholder: 'FILE', help: 'File with the secret ID of the role', fallback: undefined }),
+  'auth-path': text({ placeholder: 'PATH', help: 'Where AppRole is enabled', fallback: 'auth/approle' }),
   poll: duration({ help: 'How often secrets are read whose changes are not told', fallback: '10s', minMs: 100 }),
   'start-timeout': duration({
     help: 'How long a server may not answer before CMD is given up',
@@ -100,6 +104,7 @@ export const command = defineCommand({
 })
 
 interface Plan {
+  readonly role: AppRole | undefined
   readonly values: Values
   readonly paths: readonly string[]
   /** Absent where keys become variables. */
@@ -119,7 +124,15 @@ function planOf(values: Values, io: CommandIo): Plan {
     throw new UsageError('-on-change=hup is for -format=file: variables of a process that runs cannot be changed')
   }
   const onChange = values['on-change'] ?? (isFile ? 'hup' : 'restart')
-  return { values, paths, onChange, directory: isFile ? directoryOf(values, io) : undefined }
+  return { values, paths, onChange, role: roleOf(values), directory: isFile ? directoryOf(values, io) : undefined }
+}
+
+function roleOf(values: Values): AppRole | undefined {
+  const [roleId, secretIdFile] = [values['role-id'], values['secret-id-file']]
+  if (roleId === undefined && secretIdFile === undefined) return undefined
+  if (roleId === undefined || secretIdFile === undefined)
+    throw new UsageError('-role-id and -secret-id-file go together')
+  return { roleId, secretIdFile, mount: cleanPath(values['auth-path']) }
 }
 
 function directoryOf(values: Values, io: CommandIo): SecretDirectory {
@@ -151,14 +164,19 @@ class Run {
 
   async run(program: readonly [string, ...string[]]): Promise<number> {
     const { paths, values } = this.#plan
+    const session = new Session(coreOf(values, this.#io), this.#plan.role)
     const options: FollowOptions = {
-      core: coreOf(values, this.#io),
+      get core() {
+        return session.core
+      },
       io: this.#io,
       signal: this.#signal,
       warn: (message) => this.#warn(message),
+      another: () => session.nextLogin(),
       pollMs: values.poll,
       firstUntilMs: performance.now() + values['start-timeout'],
     }
+    await session.begin(options, options.firstUntilMs)
     const followed = paths.map((path) => ({ path, versions: secretVersions(path, options) }))
     this.#current = await Promise.all(
       followed.map(async ({ path, versions }) => ({ path, data: (await versions.next()).value ?? {} })),
@@ -170,7 +188,8 @@ class Run {
       this.#program = new Program({ command: program, signals, killTimeoutMs }, env)
       const ended = this.#program.run()
       for (const [at, { path, versions }] of followed.entries()) void this.#follow(at, path, versions)
-      if (values.renew) void keepToken(options).catch((error: unknown) => this.#warn(messageOf(error)))
+      const kept = this.#plan.role ? session.keepLogin(options) : values.renew ? session.keepGiven(options) : undefined
+      void kept?.catch((error: unknown) => this.#warn(messageOf(error)))
       return await ended
     } finally {
       signals.detach()

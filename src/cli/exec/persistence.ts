@@ -11,8 +11,13 @@ const PAUSE_REFUSED_MS = 30_000
 /** A timer that is longer fires at once. */
 const TIMER_MS_MAX = 2 ** 31 - 1
 
-/** The answer was understood, and there is nothing there. */
-export class NothingThere extends CommandError {}
+/** The part of a life after which it is renewed. */
+export const RENEWED_AFTER = 2 / 3
+/** A renewal that gives less than this part of the first term says that the end is near. */
+export const TERM_LEFT_MIN = 1 / 2
+
+/** Something that the same step would find again: nothing is there, or a file cannot be used. */
+export class FinalFault extends CommandError {}
 
 export interface Persistence {
   /** Aborting it ends the attempts. */
@@ -23,11 +28,13 @@ export interface Persistence {
   readonly what: string
   /** Attempts end then, and so they do with an answer that says no; absent: they never end. */
   readonly untilMs?: number
+  /** Resolves when an answer that said no may be another one now. */
+  readonly another?: () => Promise<void>
 }
 
 /** True for an answer that the same request would be given again. */
 export function isFinal(error: unknown): boolean {
-  return error instanceof NothingThere || (error instanceof RefusedByAgent && error.isFinal)
+  return error instanceof FinalFault || (error instanceof RefusedByAgent && error.isFinal)
 }
 
 /** Undefined when the signal aborts. Throws what the last attempt threw, where attempts end. */
@@ -46,7 +53,8 @@ export async function persistently<T>(step: () => Promise<T>, options: Persisten
       const reason = messageOf(error)
       if (reason !== told) warn(`${what}: ${reason}; ${untilMs === undefined ? 'the last values stay, ' : ''}trying on`)
       told = reason
-      await pause(isRefused ? PAUSE_REFUSED_MS : pauseMs, signal)
+      const waited = pause(isRefused ? PAUSE_REFUSED_MS : pauseMs, signal)
+      await (isRefused && options.another ? Promise.race([waited, options.another()]) : waited)
     }
   }
   return undefined

@@ -2,32 +2,36 @@
  * One secret, again each time when it may be another one: after a change that the store tells (versioned secrets), after
  * a while (others), or when its lease cannot be renewed for long enough.
  */
-import { fieldsOf } from '../answer.ts'
 import { CommandError, type CommandIo } from '../command-shape.ts'
 import { changesFrom, cursorOfNow } from '../kv/change-polls.ts'
 import { kvPlace } from '../kv/place.ts'
-import { askCore, type CoreAccess, type CoreRequest, requireCore } from '../secrets/core-access.ts'
+import { ANSWER_MS, askCore, briefly, type CoreAccess } from '../secrets/core-access.ts'
 import { isJsonObject } from '../secrets/exact-json.ts'
-import { isFinal, NothingThere, pause, type Persistence, persistently } from './persistence.ts'
+import {
+  isFinal,
+  FinalFault,
+  pause,
+  type Persistence,
+  persistently,
+  RENEWED_AFTER,
+  TERM_LEFT_MIN,
+} from './persistence.ts'
 
-/** A request of ours is answered by then, or is sent again. */
-const ANSWER_MS = 15_000
 /** A secret whose changes are told is read this often all the same. */
 const REREAD_MS = 300_000
-/** When a life is renewed. */
-const RENEWED_AFTER = 2 / 3
-/** A renewal that gives less than this part of the first term says that the lease nears its end. */
-const TERM_LEFT_MIN = 1 / 2
 
 export type SecretData = Readonly<Record<string, unknown>>
 
 export interface FollowOptions {
+  /** Of the moment when it is looked at. */
   readonly core: CoreAccess
   readonly io: CommandIo
   readonly signal: AbortSignal
   readonly warn: (message: string) => void
   /** How often a secret is read whose changes are not told. */
   readonly pollMs: number
+  /** Resolves when there is another token. */
+  readonly another: () => Promise<void>
   /** By when the first reading must have succeeded, on the monotonic clock. */
   readonly firstUntilMs: number
 }
@@ -44,18 +48,13 @@ interface Reading {
   readonly lease: Lease | undefined
 }
 
-/** Sends a request that has a short answer. Throws CommandError. */
-export function briefly(core: CoreAccess, request: CoreRequest, signal: AbortSignal) {
-  return requireCore(core, { ...request, signal: AbortSignal.any([signal, AbortSignal.timeout(ANSWER_MS)]) })
-}
-
 /** Ends when the signal aborts. Throws CommandError where the first reading fails. */
 export async function* secretVersions(path: string, options: FollowOptions): AsyncGenerator<SecretData> {
-  const { signal, warn } = options
+  const { another, signal, warn } = options
   let untilMs: number | undefined = options.firstUntilMs
   const watch = new Watch(path, options)
   while (!signal.aborted) {
-    const persistence: Persistence = { signal, warn, what: path, ...(untilMs !== undefined && { untilMs }) }
+    const persistence: Persistence = { signal, warn, another, what: path, ...(untilMs !== undefined && { untilMs }) }
     const found = await persistently(async () => {
       // Before the reading, so that no change is missed between the two.
       await watch.begin()
@@ -73,7 +72,7 @@ async function readSecret(path: string, { core, signal }: FollowOptions): Promis
   const late = AbortSignal.any([signal, AbortSignal.timeout(ANSWER_MS)])
   const answer = await askCore(core, { path, signal: late })
   const outer = answer?.fields.value('data')
-  if (!answer || !isJsonObject(outer)) throw new NothingThere(`no value found at ${path}`)
+  if (!answer || !isJsonObject(outer)) throw new FinalFault(`no value found at ${path}`)
   const seconds = answer.fields.number('lease_duration')
   const [id, isRenewable] = [answer.fields.text('lease_id'), answer.fields.boolean('renewable')]
   return { data: innerData(outer, path), lease: id !== '' && seconds > 0 ? { id, seconds, isRenewable } : undefined }
@@ -83,12 +82,12 @@ async function readSecret(path: string, { core, signal }: FollowOptions): Promis
 function innerData(outer: SecretData, path: string): SecretData {
   if (!isJsonObject(outer['metadata']) || !('data' in outer)) return outer
   if (isJsonObject(outer['data'])) return outer['data']
-  throw new NothingThere(`no value found at ${path}: the newest version is deleted`)
+  throw new FinalFault(`no value found at ${path}: the newest version is deleted`)
 }
 
 /** Renews a lease; resolves when the secret is to be read anew. */
 async function kept({ id, isRenewable, seconds }: Lease, path: string, options: FollowOptions): Promise<void> {
-  const { core, signal, warn } = options
+  const { signal, warn } = options
   for (let term = seconds; !signal.aborted; ) {
     await pause(term * RENEWED_AFTER * 1000, signal)
     if (!isRenewable) return
@@ -96,7 +95,12 @@ async function kept({ id, isRenewable, seconds }: Lease, path: string, options: 
     const request = { method: 'PUT', path: 'sys/leases/renew', body: { lease_id: id } } as const
     const what = `the lease of ${path}`
     try {
-      const answer = await persistently(() => briefly(core, request, signal), { signal, warn, what, untilMs: endsMs })
+      const answer = await persistently(() => briefly(options.core, request, signal), {
+        signal,
+        warn,
+        what,
+        untilMs: endsMs,
+      })
       if (!answer) return
       term = answer.fields.number('lease_duration')
     } catch (error) {
@@ -145,7 +149,8 @@ class Watch {
       await changes.next()
     } catch (error) {
       if (!(error instanceof CommandError)) throw error
-      this.#at = false
+      // Of another token, perhaps, which the next round finds out.
+      this.#at = undefined
       await pause(pollMs, signal)
     }
   }
@@ -155,17 +160,4 @@ class Watch {
 async function watchPath(core: CoreAccess, path: string): Promise<string | false> {
   const { isVersioned, mount, secret } = await kvPlace(core, path, undefined)
   return isVersioned && secret.startsWith('data/') ? `${mount}/watch/${secret.slice('data/'.length)}` : false
-}
-
-/** Renews the token itself, as long as it can be. Resolves when the signal aborts or there is nothing to renew. */
-export async function keepToken({ core, signal, warn }: FollowOptions): Promise<void> {
-  while (!signal.aborted) {
-    const request = { method: 'PUT', path: 'auth/token/renew-self', body: {} } as const
-    const step = () => briefly(core, request, signal)
-    const answer = await persistently(step, { signal, warn, what: 'renewing the token' })
-    const auth = fieldsOf(answer?.fields.value('auth'))
-    const seconds = auth.number('lease_duration')
-    if (seconds <= 0 || !auth.boolean('renewable')) return
-    await pause(seconds * RENEWED_AFTER * 1000, signal)
-  }
 }

@@ -136,6 +136,14 @@ export async function requireCore(core: CoreAccess, request: CoreRequest): Promi
   throw new CommandError(`no value found at ${request.path}`)
 }
 
+/** What waits for nothing is answered by then, or is not answered at all. */
+export const ANSWER_MS = 15_000
+
+/** The same for what has a short answer at once. Throws CommandError. */
+export function briefly(core: CoreAccess, request: CoreRequest, signal: AbortSignal): Promise<CoreAnswer> {
+  return requireCore(core, { ...request, signal: AbortSignal.any([signal, AbortSignal.timeout(ANSWER_MS)]) })
+}
+
 /** With slashes neither doubled nor at an end. Throws UsageError for a path that would lead elsewhere. */
 export function cleanPath(path: string): string {
   const segments = path
