@@ -8,8 +8,7 @@ import { devicePath } from './device-path.ts'
 export const command = defineCommand({
   name: 'audit hash',
   summary: 'Show what a value looks like in the lines of an audit device',
-  details:
-    'Example: outpost audit hash -field=hash file - <leaked.txt | xargs -I H grep -l H /var/log/outpost/audit.log*',
+  details: 'Example: outpost audit hash -field=hash file - <leaked.txt',
   options: { ...fieldOption, ...formatOption, ...coreOptions },
   operands: { shown: 'PATH [VALUE|-]', min: 1, max: 2, missing: 'of which device? "outpost audit list" lists them' },
   async run(values, [path = '', given], io) {

@@ -11,11 +11,16 @@ import { devicePath } from './device-path.ts'
 export const command = defineCommand({
   name: 'audit verify',
   summary: 'Check that no line of audit files was changed, removed or added',
-  details: `The files are given in their order, the oldest first. Each line has the hash of the one before: the first line that does
-not belong there is named, and how far the files are whole. Without -path no server is asked: lines that were cut off
-the end, and files that were made anew as a whole, show only against what the server has (-path), which needs sudo.
-Exit codes: 0 whole, 1 not whole, 2 the command line is wrong.
-Example: outpost audit verify -path=file/ /var/log/outpost/audit.log.1 /var/log/outpost/audit.log`,
+  details: [
+    'The files are given in their order, the oldest first. Each line has the hash of the one before: the',
+    'first line that does not belong there is named, and how far the files are whole. Without -path no',
+    'server is asked. Lines that were cut off the end, and files that were made anew as a whole, show only',
+    'against what the server has (-path), which needs sudo.',
+    '',
+    'Exit code 0: whole; 1: not whole; 2: the command line is wrong.',
+    '',
+    'Example: outpost audit verify -path=file/ /var/log/outpost/audit.log.1 /var/log/outpost/audit.log',
+  ].join('\n'),
   options: {
     path: text({
       placeholder: 'DEVICE',

@@ -8,9 +8,12 @@ import { printWarnings } from '../secrets/secret-output.ts'
 export const command = defineCommand({
   name: 'lease revoke',
   summary: 'Take back what leases stand for',
-  details: `With -prefix it is about all leases whose ID begins so, which needs sudo. With -force leases are forgotten whose engine
-cannot take them back: what they stand for may stay valid elsewhere.
-Example: outpost lease revoke -prefix database/creds/app`,
+  details: [
+    'With -prefix it is about all leases whose ID begins so, which needs sudo. With -force leases are',
+    'forgotten whose engine cannot take them back: what they stand for may stay valid elsewhere.',
+    '',
+    'Example: outpost lease revoke -prefix database/creds/app',
+  ].join('\n'),
   options: {
     prefix: flag('The argument is what IDs of leases begin with'),
     force: flag('Forget leases that cannot be taken back; needs -prefix'),
