@@ -12,15 +12,8 @@ export class AddressRanges {
   }
 
   #add(given: string): void {
-    const slash = given.lastIndexOf('/')
-    const address = plainAddress(slash < 0 ? given : given.slice(0, slash))
-    const family = isIP(address)
-    const bits = family === 4 ? 32 : 128
-    const prefix = slash < 0 ? bits : prefixOf(given.slice(slash + 1), bits, given.includes(':') && family === 4)
-    if (family === 0 || prefix === undefined) {
-      throw new Rejection(400, `bound CIDRs: ${JSON.stringify(given)} is no address and no range such as "10.0.0.0/8"`)
-    }
-    this.#list.addSubnet(address, prefix, family === 4 ? 'ipv4' : 'ipv6')
+    const { address, family, prefix } = rangeOf(given)
+    this.#list.addSubnet(address, prefix, family)
   }
 
   /** False for an address that is not known. */
@@ -30,6 +23,34 @@ export class AddressRanges {
     const family = isIP(address)
     return family !== 0 && this.#list.check(address, family === 4 ? 'ipv4' : 'ipv6')
   }
+}
+
+interface Range {
+  readonly address: string
+  readonly family: 'ipv4' | 'ipv6'
+  readonly prefix: number
+}
+
+/** Throws a Rejection (400) for a range that is none. */
+function rangeOf(given: string): Range {
+  const slash = given.lastIndexOf('/')
+  const address = plainAddress(slash < 0 ? given : given.slice(0, slash))
+  const family = isIP(address)
+  const bits = family === 4 ? 32 : 128
+  const prefix = slash < 0 ? bits : prefixOf(given.slice(slash + 1), bits, given.includes(':') && family === 4)
+  if (family === 0 || prefix === undefined) {
+    throw new Rejection(400, `bound CIDRs: ${JSON.stringify(given)} is no address and no range such as "10.0.0.0/8"`)
+  }
+  return { address, family: family === 4 ? 'ipv4' : 'ipv6', prefix }
+}
+
+/** Whether all addresses of a range are in one of the others. Throws a Rejection (400) for a range that is none. */
+export function isRangeWithin(given: string, others: readonly string[]): boolean {
+  const { address, family, prefix } = rangeOf(given)
+  return others.some((each) => {
+    const other = rangeOf(each)
+    return other.family === family && other.prefix <= prefix && new AddressRanges([each]).includes(address)
+  })
 }
 
 function prefixOf(text: string, bits: number, isMapped: boolean): number | undefined {

@@ -250,6 +250,21 @@ test('files go to the secrets of an allocation', async (t) => {
 const of = (data: Record<string, unknown>, from = 'p'): NamedData => ({ path: from, data })
 const named = (prefix: string, ...secrets: NamedData[]) => [...variablesOf(secrets, prefix)]
 
+test('no secret sets a variable that decides what programs run', () => {
+  const names = [
+    'LD_PRELOAD',
+    'jdk-java-options',
+    '_JAVA_OPTIONS',
+    'openssl.conf',
+    'LUA_INIT_5_4',
+    'DOTNET_STARTUP_HOOKS',
+  ]
+  for (const name of [...names, 'ZDOTDIR', 'PYTHONUSERBASE', 'PERL5DB', 'PATH', 'GIT_SSH_COMMAND']) {
+    assert.throws(() => named('', of({ [name]: 'x' })), /decides what programs run/, name)
+  }
+  assert.deepEqual(named('', of({ MY_ZDOTDIR: 'x', PATHS: 'y' })).length, 2)
+})
+
 test('names of variables and files', () => {
   assert.deepEqual(named('', of({ 'a.b-c': 'x', '1st': true, ä: { b: [1] } })), [
     ['A_B_C', 'x'],

@@ -179,3 +179,29 @@ test('a wrapped secret ID is good for who unwraps it', async (t) => {
   const unwrapped = await world.ask('POST', 'sys/wrapping/unwrap', undefined, { token })
   assert.equal((await login(unwrapped.body.data['secret_id'])).status, 200)
 })
+
+test('a secret ID does not widen the addresses of its role', async (t) => {
+  const { world } = await open(t, { token_bound_cidrs: '10.0.0.0/8,fd00::/8', secret_id_bound_cidrs: '10.1.0.0/16' })
+  const made = (body: object) => world.ask('POST', 'auth/approle/role/web/secret-id', body)
+  for (const range of ['10.0.0.1/0', '10.0.0.0/7', 'fd00::1/0', '::ffff:10.0.0.1/96']) {
+    const answer = await made({ token_bound_cidrs: range })
+    assert.equal(answer.status, 400, range)
+    assert.match(String(answer.body.errors[0]), /is not within the addresses of the role/)
+  }
+  assert.equal((await made({ cidr_list: '10.1.0.0/8' })).status, 400)
+  for (const range of ['10.0.0.0/8', '10.2.0.0/16', '10.0.0.1', 'fd00::1/64', '::ffff:10.0.0.1/104']) {
+    assert.equal((await made({ token_bound_cidrs: range })).status, 200, range)
+  }
+})
+
+test('a login that would get a batch token of a role with limited uses is refused', async (t) => {
+  const { login, secretId, world } = await open(t, { token_num_uses: 2, secret_id_num_uses: 1 })
+  const { secret_id: secret } = await secretId()
+  assert.equal((await world.ask('POST', 'sys/auth/approle/tune', { token_type: 'batch' })).status, 204)
+  const refused = await login(secret)
+  assert.equal(refused.status, 400, refused.text)
+  assert.match(String(refused.body.errors[0]), /batch tokens cannot have a limited number of uses/)
+  // The secret ID was not used up.
+  assert.equal((await world.ask('POST', 'sys/auth/approle/tune', { token_type: 'default-service' })).status, 204)
+  assert.equal((await login(secret)).body.auth['num_uses'], 2)
+})

@@ -161,6 +161,18 @@ test('an entity that is merged lives on in the other one, with its tokens, alias
   )
 })
 
+test('merging gives a disabled entity no rights back', async (t) => {
+  const { entityId, may, world } = await withToken(t)
+  const to = String((await ok(world, 'POST', 'identity/entity', { name: 'to', policies: 'p2' }))['id'])
+  await ok(world, 'POST', 'identity/entity', { id: entityId, disabled: true })
+  const merge = { to_entity_id: to, from_entity_ids: [entityId] }
+  await refused(world, 'identity/entity/merge', merge, /^a disabled entity cannot be merged/)
+  assert.equal(await may('auth/token/lookup-self'), false)
+  await ok(world, 'POST', 'identity/entity', { id: to, disabled: true })
+  await ok(world, 'POST', 'identity/entity/merge', merge)
+  assert.equal(await may('auth/token/lookup-self'), false)
+})
+
 test('two entities with an alias of the same mount are merged only when it is said which one stays', async (t) => {
   const { entityId, world } = await withToken(t)
   const other = await make(world, { entity_alias: 'bob' }, undefined, 'create/r')

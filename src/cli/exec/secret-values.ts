@@ -11,8 +11,16 @@ export interface NamedData {
 export type Texts = ReadonlyMap<string, string>
 
 /** What programs are loaded or started by: who may write a secret must not choose what runs. */
-const LOADED_BY =
-  /^(?:LD_.*|DYLD_.*|GCONV_PATH|PATH|IFS|ENV|BASH_ENV|BASH_FUNC_.*|SHELLOPTS|BASHOPTS|PS4|PROMPT_COMMAND|NODE_OPTIONS|NODE_PATH|PYTHON(?:PATH|STARTUP|HOME)|PERL5?(?:LIB|OPT)|RUBY(?:LIB|OPT)|JAVA_TOOL_OPTIONS|GIT_.*)$/
+const LOADED_BY = new RegExp(
+  [
+    'LD_.*|DYLD_.*|GCONV_PATH|GLIBC_TUNABLES|LOCPATH|PATH|IFS|ENV|BASH_ENV|BASH_FUNC_.*|SHELLOPTS|BASHOPTS|PS4|PROMPT_COMMAND|ZDOTDIR',
+    'NODE_OPTIONS|NODE_PATH|PYTHON(?:PATH|STARTUP|HOME|USERBASE|BREAKPOINT)|PERL5?(?:LIB|OPT|DB)|RUBY(?:LIB|OPT)|LUA_(?:INIT|C?PATH).*',
+    'JAVA_TOOL_OPTIONS|JDK_JAVA_OPTIONS|_JAVA_OPTIONS|CLASSPATH|DOTNET_STARTUP_HOOKS|COR(?:ECLR)?_PROFILER.*|PHPRC|PHP_INI_SCAN_DIR',
+    'OPENSSL_(?:CONF|ENGINES|MODULES)|GIT_.*|SSH_ASKPASS',
+  ]
+    .map((names) => `^(?:${names})$`)
+    .join('|'),
+)
 const FILE_NAME = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$/
 
 /**

@@ -1,7 +1,7 @@
 /** `role/:name/secret-id…` of an AppRole mount: what a program logs in with. */
 import { randomUUID } from 'node:crypto'
 import type { Batch } from '../../barrier/storage.ts'
-import { AddressRanges } from '../address-ranges.ts'
+import { AddressRanges, isRangeWithin } from '../address-ranges.ts'
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
 import { commaList, duration, inPath, type InputOf, integer, isObject, text } from '../fields.ts'
 import { inTurns, RECORD_COST, type Steps } from '../turns.ts'
@@ -157,8 +157,7 @@ function subset(asked: readonly string[] | undefined, ofRole: readonly string[])
   // Throws for a range that is none.
   void new AddressRanges(cidrs)
   if (ofRole.length === 0) return cidrs
-  const allowed = new AddressRanges(ofRole)
-  const outside = cidrs.find((each) => !ofRole.includes(each) && !allowed.includes(each.split('/')[0]))
+  const outside = cidrs.find((each) => !isRangeWithin(each, ofRole))
   if (outside === undefined) return cidrs
   throw new Rejection(400, `${JSON.stringify(outside)} is not within the addresses of the role`)
 }

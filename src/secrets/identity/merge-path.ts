@@ -32,6 +32,13 @@ export function mergePath(core: IdentityParts): Path {
       for (const id of new Set(from)) {
         const source = draft.entity(id)
         if (!source) throw new Rejection(400, 'entity id to merge from is invalid')
+        // Its tokens would have rights again, and those of the other one besides.
+        if (source.disabled && !target.disabled) {
+          throw new Rejection(
+            400,
+            'a disabled entity cannot be merged into one that is not: enable it or remove it first',
+          )
+        }
         const memberOf = identity.memberOf(id)
         for (const groupId of memberOf) if (draft.group(groupId)?.memberEntityIds.includes(id)) groups.add(groupId)
         draft.deleteEntity(source, memberOf)

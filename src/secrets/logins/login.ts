@@ -102,6 +102,8 @@ function tokenOf({ now, tokens }: LoginParts, { entityId, login, mount, path }: 
   )
   const token = newTokenText()
   const isBatch = type === 'batch'
+  // Nothing counts the uses of a batch token: the limit would be none. The mount's tuning may come after the role.
+  if (isBatch && terms.numUses > 0) throw new Rejection(400, 'batch tokens cannot have a limited number of uses')
   const entry: TokenEntry = {
     hash: tokens.hashOf(token),
     accessor: isBatch ? '' : randomName(24),
@@ -114,7 +116,7 @@ function tokenOf({ now, tokens }: LoginParts, { entityId, login, mount, path }: 
     depth: 0,
     entityId,
     role: '',
-    usesLeft: isBatch ? 0 : terms.numUses,
+    usesLeft: terms.numUses,
     createdAtMs: nowMs,
     ttlSeconds: life.seconds,
     leaseSeconds: life.seconds,
