@@ -1,6 +1,7 @@
 /**
  * Snapshots over HTTP: `GET` takes one while everything goes on, `POST` puts one in the place of all there is. They are
- * streams of any length, so they are operations of their own; who may do it is asked of the core like anything else.
+ * streams of any length, so they are operations of their own; who may do it is asked of the core like anything else, and the
+ * audit devices record it.
  *
  * The paths with `raft` in them are those that stock commands know.
  *
@@ -16,7 +17,9 @@ import { Fault, Refusal, sealed } from '../kit/errors.ts'
 import { type AnyOperation, type Call, type Chunk, handle, type RoomEndpoint } from '../kit/operation.ts'
 import { queryBoolean, schema } from '../kit/schema.ts'
 import type { SecretsCore } from './core.ts'
-import type { AccessRequest } from './policies/acl.ts'
+import { Account, type AccountOf } from './audit/account.ts'
+import { AuditFault } from './audit/audit.ts'
+import type { Admitted } from './tokens/token-admission.ts'
 
 export interface RestoreOptions {
   readonly force: boolean
@@ -60,16 +63,23 @@ interface Door {
   readonly path: typeof PLAIN | typeof RAFT | typeof FORCED
 }
 
-/** Throws a Refusal for who may not. A use of a token that is limited is counted before anything is done. */
+/**
+ * Throws a Refusal for who may not. A use of a token that is limited is counted before anything is done. Returns the account of the
+ * request, whose first line is recorded, where there is an audit device.
+ */
 async function admitted(
   core: SecretsCore,
   call: Call,
-  operation: AccessRequest['operation'],
-  paths: readonly Door['path'][],
-): Promise<void> {
+  operation: 'read' | 'update',
+  paths: readonly [Door['path'], ...Door['path'][]],
+): Promise<Account | undefined> {
+  if (!core.isActive) throw sealed()
+  const entry = entryOf(core, call)
+  const account = accountOf(core, call, { verb: operation, path: `sys/${paths[0]}`, wrapping: undefined }, entry)
   try {
-    if (!core.isActive) throw sealed()
-    const caller = core.admit(call.token, call.remote)
+    await account?.begin()
+    if ('error' in entry) throw entry.error
+    const { caller } = entry
     const isAllowed = paths.every((path) => {
       const question = { operation, path: `sys/${path}`, data: {}, wrapTtlSeconds: undefined }
       const { allowed, sudo } = caller.judge(question)
@@ -79,11 +89,61 @@ async function admitted(
     await caller.used
     await caller.spent?.()
     if (!isAllowed) throw denied()
+    return account
   } catch (error) {
+    await failed(account, error)
     if (isOutOfSpace(error)) throw new Refusal('insufficient_storage', error.message)
     if (isUntimely(error)) throw new Refusal('unavailable', error.message)
     throw error
   }
+}
+
+type Entry = { readonly caller: Admitted } | { readonly error: unknown }
+
+function entryOf(core: SecretsCore, call: Call): Entry {
+  try {
+    return { caller: core.admit(call.token, call.remote) }
+  } catch (error) {
+    return { error }
+  }
+}
+
+/** Undefined where there is no audit device. */
+function accountOf(core: SecretsCore, call: Call, head: AccountOf['head'], entry: Entry): Account | undefined {
+  const { audit } = core
+  if (!audit?.isOn) return undefined
+  const { caller } = 'caller' in entry ? entry.caller : core.nobody
+  const { raw, remote, requestId, token } = call
+  const of = { head, requestId, token, remote, caller, nowMs: core.now(), mount: undefined, data: undefined }
+  return new Account(audit, { ...of, changesNothing: false }, raw)
+}
+
+/** Records that it was done. */
+async function done(account: Account | undefined): Promise<void> {
+  try {
+    await account?.end(undefined)
+  } finally {
+    account?.leave()
+  }
+}
+
+/** Records that it was refused or has failed. */
+async function failed(account: Account | undefined, error: unknown): Promise<void> {
+  try {
+    if (!(error instanceof AuditFault)) await account?.fail(error)
+  } finally {
+    account?.leave()
+  }
+}
+
+async function accounted(account: Account | undefined, work: () => Promise<void>): Promise<void> {
+  try {
+    await work()
+  } catch (error) {
+    await failed(account, error)
+    throw error
+  }
+  await done(account)
 }
 
 function saving({ name, path }: Door): RoomEndpoint<SnapshotParts> {
@@ -106,7 +166,8 @@ function saving({ name, path }: Door): RoomEndpoint<SnapshotParts> {
 }
 
 async function* saved(core: SecretsCore, snapshots: Snapshots, path: Door['path'], call: Call): AsyncIterable<Chunk> {
-  await admitted(core, call, 'read', [path])
+  // The second line is recorded before the first byte leaves.
+  await done(await admitted(core, call, 'read', [path]))
   const out = new PassThrough()
   const written = snapshots.save(out, call.signal)
   // Where it fails before the first byte, that is a status; the stream is destroyed with the same error.
@@ -139,13 +200,17 @@ function restoring({ name, path }: Door): RoomEndpoint<SnapshotParts> {
     ({ core, snapshots }: SnapshotParts) => ({
       async run({ force: isAsked }, call) {
         const force = isAsked || path === FORCED
-        await admitted(core, call, 'update', force ? [path, FORCED] : [path])
-        if (!call.body) throw new Refusal('invalid_request', 'the snapshot belongs into the body of the request')
+        const { body } = call
+        const account = await admitted(core, call, 'update', force ? [path, FORCED] : [path])
         const options = { force, signal: call.signal }
         const onReplaced = () => core.suspend()
         try {
-          await snapshots.restore(Readable.from(call.body, { objectMode: false }), { ...options, onReplaced })
+          await accounted(account, async () => {
+            if (!body) throw new Refusal('invalid_request', 'the snapshot belongs into the body of the request')
+            await snapshots.restore(Readable.from(body, { objectMode: false }), { ...options, onReplaced })
+          })
         } finally {
+          // Behind the account: the devices of before end with it, and the same files are opened anew.
           await core.resume()
         }
         return undefined

@@ -1,6 +1,8 @@
 /** Snapshots of the secrets core over HTTP: taken while it runs, restored as a whole, refused where they do not belong. */
 import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
 import { request } from 'node:http'
+import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { startAgent, workDirectory } from '../helpers/agent-process.ts'
 import { send } from '../helpers/openbao-replay.ts'
@@ -54,6 +56,49 @@ test('a snapshot brings back what there was, and takes away what there was not',
   assert.equal((await ask('GET', 'auth/token/lookup-self', undefined, early)).status, 200)
   assert.equal((await ask('GET', 'auth/token/lookup-self', undefined, late)).status, 403)
   assert.equal((await ask('POST', 'secret/data/after', { data: { a: 1 } })).status, 200)
+})
+
+interface AuditLine {
+  readonly type: string
+  readonly request?: { readonly path: string; readonly operation: string }
+  readonly error?: string
+}
+
+test('an audit device records who takes and restores snapshots, and who may not', async (t) => {
+  const { ask, port } = await server(t)
+  const file = join(workDirectory(t), 'audit.log')
+  const token = (await ask('POST', 'auth/token/create', { policies: ['default'] })).body.auth?.client_token ?? ''
+  const device = { type: 'file', options: { file_path: file } }
+  assert.equal((await ask('PUT', 'sys/audit/file', device)).status, 204)
+  assert.equal((await bytesOf(port, 'GET', 'sys/storage/snapshot', token)).status, 403)
+  const saved = await bytesOf(port, 'GET', 'sys/storage/raft/snapshot', 'root')
+  const bad = await bytesOf(port, 'POST', 'sys/storage/snapshot', 'root', Buffer.from('hello'))
+  const restored = await bytesOf(port, 'POST', 'sys/storage/raft/snapshot', 'root', saved.body)
+  assert.deepEqual([saved.status, bad.status, restored.status], [200, 400, 204])
+  // The file goes on with the devices of the snapshot.
+  assert.equal((await ask('GET', 'sys/mounts')).status, 200)
+  const lines = readFileSync(file, 'utf8').trimEnd().split('\n')
+  const seen = lines
+    .map((line) => JSON.parse(line) as AuditLine)
+    .filter(({ request: of }) => /snapshot/.test(of?.path ?? ''))
+  assert.deepEqual(
+    seen.map((line) => [line.type, line.request?.operation, line.request?.path, line.error !== undefined]),
+    [
+      ['request', 'read', 'sys/storage/snapshot', false],
+      ['response', 'read', 'sys/storage/snapshot', true],
+      ['request', 'read', 'sys/storage/raft/snapshot', false],
+      ['response', 'read', 'sys/storage/raft/snapshot', false],
+      ['request', 'update', 'sys/storage/snapshot', false],
+      ['response', 'update', 'sys/storage/snapshot', true],
+      ['request', 'update', 'sys/storage/raft/snapshot', false],
+      ['response', 'update', 'sys/storage/raft/snapshot', false],
+    ],
+  )
+  const sequences = lines.map((line) => (JSON.parse(line) as { chain?: { sequence?: number } }).chain?.sequence)
+  assert.deepEqual(
+    sequences,
+    lines.map((_line, at) => at + 1),
+  )
 })
 
 test('who may not, and what is no snapshot of this cluster, changes nothing', async (t) => {
