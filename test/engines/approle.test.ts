@@ -205,3 +205,10 @@ test('a login that would get a batch token of a role with limited uses is refuse
   assert.equal((await world.ask('POST', 'sys/auth/approle/tune', { token_type: 'default-service' })).status, 204)
   assert.equal((await login(secret)).body.auth['num_uses'], 2)
 })
+
+test('the addresses of secret IDs can be taken away again', async (t) => {
+  const { world } = await open(t, { secret_id_bound_cidrs: '10.0.0.0/8' })
+  const at = 'auth/approle/role/web/secret-id-bound-cidrs'
+  assert.equal((await world.ask('DELETE', at)).status, 204)
+  assert.equal((await world.ask('GET', at)).body.data['secret_id_bound_cidrs'], null)
+})

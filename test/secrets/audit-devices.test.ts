@@ -228,6 +228,14 @@ test('two devices do not share a file, by whatever name', async (t) => {
   await assertWhole(file)
 })
 
+test('a device does not make a file that a database would take for its own', async (t) => {
+  const world = await CoreWorld.open(t)
+  for (const end of ['-journal', '-wal', '-shm']) {
+    const options = { file_path: join(world.directory, `other.db${end}`) }
+    assert.equal((await world.ask('POST', 'sys/audit/x', { type: 'file', options })).status, 400, end)
+  }
+})
+
 test('a device that is disabled does not come back', async (t) => {
   const { file, world } = await withFile(t)
   await write(world)

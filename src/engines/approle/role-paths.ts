@@ -120,7 +120,8 @@ function settingPath(setting: (typeof SETTINGS)[number]): Path {
       const name = String(input['role_name'])
       const role = pending(name, call)
       if (!role) return undefined
-      const value = fieldDefaults[NEWER[field] ?? field]
+      // No addresses are shown as null, which would be taken as not given.
+      const value = fieldDefaults[NEWER[field] ?? field] ?? []
       return write({ ...NOTHING_GIVEN, [field]: value, role_name: name }, call)
     },
   })

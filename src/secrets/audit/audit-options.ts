@@ -83,6 +83,8 @@ function filePath(options: DeviceOptions): string {
   if (!isAbsolute(path) || normalize(path) !== path || path.endsWith('/') || path.includes('\0')) {
     throw new Rejection(400, 'file_path must be the absolute path of a file, without "." and ".."')
   }
+  // They need not be there yet: SQLite would take one that appears for its own.
+  if (/-(?:journal|wal|shm)$/.test(path)) throw new Rejection(400, 'file_path has the name of a file of a database')
   return path
 }
 
