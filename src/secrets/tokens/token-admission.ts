@@ -87,8 +87,13 @@ export class Admission {
     const { revocation, tokens } = this.#core
     const entry = tokens.pending(hash)
     if (!entry || entry.usesLeft < 0 || entry.isLeaving) throw new Rejection(403, 'permission denied')
-    if (entry.usesLeft === 1) return revocation.lastUse(entry)
-    return { used: tokens.change(entry, { ...entry, usesLeft: entry.usesLeft - 1 }) }
+    const use =
+      entry.usesLeft === 1
+        ? revocation.lastUse(entry)
+        : { used: tokens.change(entry, { ...entry, usesLeft: entry.usesLeft - 1 }) }
+    // It is awaited later, behind the first line of the audit trail, and may fail before: that must not end the process.
+    use.used.catch(() => undefined)
+    return use
   }
 
   /**
