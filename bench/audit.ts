@@ -19,7 +19,7 @@ export async function audit(options: Options): Promise<Row[]> {
   try {
     await core.start()
     await core.initialise()
-    const file = join(core.site.directory, 'audit.log')
+    const file = join(core.site.directory, 'data/audit/audit.log')
     let at = 0
     const durationMs = options.quick ? 500 : 4000
     const run = (forMs = durationMs) =>

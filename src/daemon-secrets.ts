@@ -71,8 +71,11 @@ export class SecretsRoom {
 
   /** Opens the database. Rejects with a Fault for the operator. */
   static async open(options: SecretsOptions): Promise<SecretsRoom> {
-    const { storagePath } = options.config.server
-    mkdirSync(dirname(storagePath), { recursive: true, mode: 0o700 })
+    const { auditDirectories, storagePath } = options.config.server
+    const ownAudit = join(options.process.config.dataDir, 'audit')
+    for (const each of [dirname(storagePath), ...(auditDirectories.includes(ownAudit) ? [ownAudit] : [])]) {
+      mkdirSync(each, { recursive: true, mode: 0o700 })
+    }
     const foreign = foreignOwner(storagePath)
     if (foreign) options.logger.warn(`only a capability lets this process use its storage: ${foreign}`)
     // What has been opened here is closed again where the rest does not come to be: its thread would keep the process.
@@ -122,6 +125,7 @@ export class SecretsRoom {
       clusterName: config.name,
       logger,
       surroundings: surroundingsOf(options),
+      auditDirectories: config.server.auditDirectories,
       // Asked for each request: a reload changes them.
       unauthed: {
         rekey: () => !options.process.config.server.disableUnauthedRekeyEndpoints,

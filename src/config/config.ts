@@ -136,6 +136,8 @@ export interface ServerConfig {
   readonly storagePath: string
   /** False on a server that forwards secrets requests to another one. */
   readonly secrets: boolean
+  /** Directories that audit devices may have files below. */
+  readonly auditDirectories: readonly string[]
   /** False: callers without a token may use `sys/rekey/` and `sys/rekey-recovery-key/`. */
   readonly disableUnauthedRekeyEndpoints: boolean
   /** False: callers without a token may use `sys/generate-root/`. */

@@ -137,11 +137,20 @@ const client = block({
   gc_parallel_destroys: number({ min: -ANY, max: ANY }),
 })
 
+/** Undefined for a directory as it is written in full. */
+function absoluteDirectory(value: string): string | undefined {
+  const isPlain = value.startsWith('/') && value !== '/' && !/(?:^|\/)\.{0,2}(?:\/|$)/.test(value.slice(1))
+  return isPlain
+    ? undefined
+    : 'expected the absolute path of a directory, without "." and ".." and without a slash at its end'
+}
+
 const server = block({
   enabled: boolean(),
   storage_path: absolutePath(),
   secrets: boolean(),
   seal: labelled(textMap(noChecks)),
+  audit_dirs: texts(absoluteDirectory),
   disable_unauthed_rekey_endpoints: boolean(),
   disable_unauthed_generate_root_endpoints: boolean(),
 })

@@ -241,6 +241,7 @@ function settleServer(raw: RawConfig, options: SettleOptions): ServerConfig {
     enabled: server?.enabled?.value ?? options.dev,
     storagePath: server?.storage_path?.value ?? join(raw.data_dir?.value ?? '/', 'server', 'secrets.db'),
     secrets: server?.secrets?.value ?? true,
+    auditDirectories: server?.audit_dirs?.value ?? [join(raw.data_dir?.value ?? '/', 'audit'), '/var/log/outpost'],
     disableUnauthedRekeyEndpoints: server?.disable_unauthed_rekey_endpoints?.value ?? !options.dev,
     disableUnauthedGenerateRootEndpoints: server?.disable_unauthed_generate_root_endpoints?.value ?? !options.dev,
     seal: settleSeal(server?.seal ?? [], options),

@@ -71,6 +71,8 @@ export interface CoreOptions {
   readonly clusterName: string
   readonly logger: Logger
   readonly surroundings?: Surroundings
+  /** Directories that audit devices may have files below; anywhere unless given. */
+  readonly auditDirectories?: readonly string[]
   /** What callers without a token may do with key shares, as the configuration is at this moment; nothing unless given. */
   readonly unauthed?: { readonly rekey: () => boolean; readonly generateRoot: () => boolean }
   /** The machine's clock and the time that passes; real ones unless given. */
@@ -285,7 +287,7 @@ export class SecretsCore implements Core {
   #openAudit(storage: Storage, settings: SystemSettings): OpenCore['auditing'] {
     const { logger } = this.options
     const trail = new AuditTrail({ logger, now: () => this.now(), headers: () => settings.auditedHeaders.value })
-    return { trail, devices: new AuditStore({ storage, trail, logger }) }
+    return { trail, devices: new AuditStore({ storage, trail, logger, directories: this.options.auditDirectories }) }
   }
 
   #noteVersion(): void {

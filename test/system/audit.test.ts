@@ -13,7 +13,7 @@ async function auditedServer(t: TestContext) {
   const { agent, directory, keys, run, token } = await freshServer(t, '-key-shares=1 -key-threshold=1')
   const [key = ''] = keys
   assert.equal((await run(`operator unseal ${key}`)).code, 0)
-  const file = join(directory, 'audit.log')
+  const file = join(directory, 'data/audit/audit.log')
   assert.equal((await run('secrets enable -path=kept -version=2 kv', '', token)).code, 0)
   const enabled = await run(`audit enable file file_path=${file}`, '', token)
   assert.equal(enabled.stdout, 'Success! Enabled the file audit device at: file/\n', enabled.stderr)

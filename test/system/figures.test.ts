@@ -75,7 +75,7 @@ test('a server tells in figures that it is sealed, that NATS is away, and what i
     const token = String(made['root_token'])
     await run('token create', '', token)
     await run('secrets enable -path=app -version=2 kv', '', token)
-    assert.equal((await run(`audit enable file file_path=${directory}/audit.log`, '', token)).code, 0)
+    assert.equal((await run(`audit enable file file_path=${directory}/data/audit/audit.log`, '', token)).code, 0)
     assert.equal((await run('write sys/quotas/rate-limit/few path=cubbyhole/ rate=1 interval=1h', '', token)).code, 0)
     for (let at = 0; at < 2; at++) await run('read cubbyhole/none', '', token)
     await run('kv put app/one a=1', '', token)

@@ -28,14 +28,15 @@ function bytesOf(port: number, method: string, path: string, token: string, body
 
 async function server(t: TestContext) {
   const args = ['-dev', '-dev-no-demo', '-http-port', '0', '-cluster-port', '0', '-dev-root-token-id', 'root']
-  const agent = await startAgent(t, [...args, '-data-dir', workDirectory(t)])
+  const directory = workDirectory(t)
+  const agent = await startAgent(t, [...args, '-data-dir', directory])
   const ask = async (method: string, path: string, body?: unknown, token = 'root') => {
     const headers = { 'X-Vault-Token': token }
     const asked = { method, path: `/v1/${path}`, headers, ...(body !== undefined && { body: JSON.stringify(body) }) }
     const { body: text, status } = await send(agent.port, asked)
     return { status, body: JSON.parse(text || '{}') as { data?: { data?: unknown }; auth?: { client_token: string } } }
   }
-  return { port: agent.port, ask }
+  return { port: agent.port, ask, directory }
 }
 
 test('a snapshot brings back what there was, and takes away what there was not', async (t) => {
@@ -65,8 +66,8 @@ interface AuditLine {
 }
 
 test('an audit device records who takes and restores snapshots, and who may not', async (t) => {
-  const { ask, port } = await server(t)
-  const file = join(workDirectory(t), 'audit.log')
+  const { ask, directory, port } = await server(t)
+  const file = join(directory, 'audit/audit.log')
   const token = (await ask('POST', 'auth/token/create', { policies: ['default'] })).body.auth?.client_token ?? ''
   const device = { type: 'file', options: { file_path: file } }
   assert.equal((await ask('PUT', 'sys/audit/file', device)).status, 204)

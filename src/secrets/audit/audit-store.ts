@@ -41,19 +41,23 @@ export interface AuditStoreOptions {
   readonly storage: Storage
   readonly trail: AuditTrail
   readonly logger: Logger
+  /** Files of devices are below these; anywhere unless given. */
+  readonly directories?: readonly string[] | undefined
 }
 
 export class AuditStore {
   readonly #storage: Storage
   readonly #trail: AuditTrail
   readonly #logger: Logger
+  readonly #directories: readonly string[] | undefined
   readonly #records = new Map<string, DeviceRecord>()
   readonly #timers: readonly NodeJS.Timeout[]
   /** One change at a time: none may write the entry of a device that another one has removed. */
   #changes: Promise<void> = Promise.resolve()
 
   /** Reads the devices and lets them serve. Throws a Fault for an entry that is damaged. */
-  constructor({ logger, storage, trail }: AuditStoreOptions) {
+  constructor({ directories, logger, storage, trail }: AuditStoreOptions) {
+    this.#directories = directories
     this.#storage = storage
     this.#trail = trail
     this.#logger = logger
@@ -153,6 +157,13 @@ export class AuditStore {
   /** Two devices in one file would break each other's chain. Throws a Rejection. */
   #checkFile({ options, type }: Given): void {
     const file = fileOf(type, options)
+    const directories = this.#directories
+    if (file && directories && !directories.some((each) => file.startsWith(`${each}/`))) {
+      throw new Rejection(
+        400,
+        `audit files are below ${directories.join(' or ')}; server { audit_dirs = [...] } in the configuration names others`,
+      )
+    }
     const other = file && this.all().find((each) => fileOf(each.type, each.options) === file)
     if (other) throw new Rejection(400, `the audit device ${other.path} writes this file: each has its own`)
   }
