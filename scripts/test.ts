@@ -2,9 +2,6 @@
  * Runs the tests: those that may run side by side first, more at once than there are processors because half of their
  * time is waiting, then those that measure time or resources, one at a time.
  *
- * A few files that failed are run once more, alone: one that passes then was broken by what ran beside it. It is named, so
- * that it is mended, and the run is not failed by it.
- *
  * A file belongs to the second phase when its name ends in `.serial.test.ts`. Each file is a process of its own; what
  * Node has compiled is kept between processes and runs, so that no file is stripped of its types twice. The longest begin
  * first. In the end the slowest files are shown, and what all took of the clock and of the processors.
@@ -25,8 +22,6 @@ import { TestDurations } from './test-durations.ts'
 
 const ROOT = resolve(import.meta.dirname, '..')
 const SLOWEST_SHOWN = 10
-/** Of more files than these no load is the cause. */
-const REPEATED_MAX = 4
 /** One file may take so long on a slow, busy machine. */
 const FILE_TIMEOUT_MS = 300_000
 /** Files at once for each processor: about half of their time is waiting, and some measure how long. */
@@ -50,7 +45,6 @@ interface PhaseResult {
   readonly durationsMs: ReadonlyMap<string, number>
   /** Names of the tests that failed, behind their file. */
   readonly failures: readonly string[]
-  readonly failedFiles: ReadonlySet<string>
 }
 
 const { values, positionals } = parseArgs({
@@ -83,25 +77,21 @@ async function runPhase(title: string, files: readonly string[], concurrency: nu
   process.env['OUTPOST_NODE_OPTIONS'] = [...execArgv, OWN_NODE_OPTIONS].join(' ').trim()
   const durationsMs = new Map<string, number>()
   const failures: string[] = []
-  const failedFiles = new Set<string>()
   let counts = { passed: 0, cancelled: 0, skipped: 0, todo: 0 }
-  if (files.length === 0) return { passed: 0, failed: 0, skipped: 0, durationsMs, failures, failedFiles }
+  if (files.length === 0) return { passed: 0, failed: 0, skipped: 0, durationsMs, failures }
   print(`\n${title}: ${files.length} files, ${concurrency} at once\n`)
   const events = run({ files: [...files], concurrency, timeout: FILE_TIMEOUT_MS, execArgv })
   events.on('test:complete', ({ file, name, nesting, details }) => {
     if (nesting === 0 && file !== undefined && resolve(name) === file) durationsMs.set(file, details.duration_ms)
   })
-  events.on('test:fail', ({ file, name }) => {
-    failures.push(`${relative(ROOT, file ?? '')}: ${name}`)
-    failedFiles.add(file ?? '')
-  })
+  events.on('test:fail', ({ file, name }) => failures.push(`${relative(ROOT, file ?? '')}: ${name}`))
   events.on('test:summary', (summary) => {
     if (summary.file === undefined) ({ counts } = summary)
   })
   const shown = events.compose(spec)
   for await (const text of shown) process.stdout.write(String(text))
   const { passed, cancelled, skipped, todo } = counts
-  return { passed, failed: failures.length + cancelled, skipped: skipped + todo, durationsMs, failures, failedFiles }
+  return { passed, failed: failures.length + cancelled, skipped: skipped + todo, durationsMs, failures }
 }
 
 function showSlowest(durationsMs: ReadonlyMap<string, number>): void {
@@ -134,26 +124,14 @@ const sum = (of: (phase: PhaseResult) => number) => phases.reduce((total, phase)
 const durationsMs = new Map(phases.flatMap((phase) => [...phase.durationsMs]))
 durations.keep(durationsMs)
 showSlowest(durationsMs)
-const failed = [...new Set(phases.flatMap((phase) => [...phase.failedFiles]))]
-// A file that load alone has broken is a defect all the same, and is named; it is no proof that the code is wrong.
-const isRepeated = failed.length > 0 && failed.length <= REPEATED_MAX && failed.every((file) => files.includes(file))
-const again = isRepeated ? await runPhase('again, alone', failed, 1) : undefined
-if (again) {
-  const alone = failed.filter((file) => !again.failedFiles.has(file))
-  if (alone.length > 0) print(`\nfailed beside others and passed alone, mend these tests:\n${listed(alone)}`)
-}
-const failures = again?.failures ?? phases.flatMap((phase) => phase.failures)
+const failures = phases.flatMap((phase) => phase.failures)
 if (failures.length > 0) print(`\nfailed:\n${failures.join('\n')}`)
 print(`\n${Math.round((performance.now() - startedMs) / 1000)} s, ${Math.round(cpuSeconds())} s of CPU`)
 print(
-  `${sum((phase) => phase.passed)} passed, ${again?.failed ?? sum((phase) => phase.failed)} failed, ${sum((phase) => phase.skipped)} skipped`,
+  `${sum((phase) => phase.passed)} passed, ${sum((phase) => phase.failed)} failed, ${sum((phase) => phase.skipped)} skipped`,
 )
 if (files.length > 0 && sum((phase) => phase.passed) === 0) print('no test ran')
 process.exitCode = failures.length > 0 || (files.length > 0 && sum((phase) => phase.passed) === 0) ? 1 : 0
-
-function listed(paths: readonly string[]): string {
-  return paths.map((path) => relative(ROOT, path)).join('\n')
-}
 
 function print(line: string): void {
   process.stdout.write(`${line}\n`)
