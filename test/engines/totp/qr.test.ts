@@ -1,0 +1,76 @@
+/** QR codes, read back by a program that is not ours. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import jsqr from 'jsqr'
+import { PNG } from 'pngjs'
+import { newKey, otpauthUrl } from '../../../src/engines/totp/codes.ts'
+import { qrPng, qrText } from '../../../src/engines/totp/qr.ts'
+import { Refusal } from '../../../src/kit/errors.ts'
+
+const form = { algorithm: 'SHA512', digits: 8, periodSeconds: 30 } as const
+
+function read(png: Buffer): { width: number; height: number; text: string | undefined } {
+  const { data, height, width } = PNG.sync.read(png)
+  return { width, height, text: jsqr.default(new Uint8ClampedArray(data), width, height)?.data }
+}
+
+test('a PNG is as large as asked for, and says what was drawn', async () => {
+  for (const [size, bytes] of [
+    [200, 20],
+    [201, 20],
+    [333, 128],
+    [1024, 20],
+  ] as const) {
+    const url = otpauthUrl({
+      issuer: 'Ö & Co',
+      account: '4746fb81-028c-cd4e-026b-7dd18fe4c2f4',
+      key: newKey(bytes),
+      form,
+    })
+    assert.deepEqual(read(await qrPng(url, size)), { width: size, height: size, text: url })
+  }
+  // A pixel for a module.
+  const url = otpauthUrl({ issuer: 'vault', account: '4746fb81-028c-cd4e-026b-7dd18fe4c2f4', key: newKey(20), form })
+  assert.deepEqual(read(await qrPng(url, 64)), { width: 64, height: 64, text: url })
+})
+
+test('many at once are each their own', async () => {
+  const texts = Array.from({ length: 20 }, (_, each) => `otpauth://totp/${each}?secret=GE`)
+  const drawn = await Promise.all(texts.map((text) => qrPng(text, 1024)))
+  assert.deepEqual(
+    drawn.slice(0, 3).map((png) => read(png).text),
+    texts.slice(0, 3),
+  )
+  assert.equal(new Set(drawn.map((png) => png.toString('base64'))).size, 20)
+})
+
+test('what does not fit is refused, and the next is drawn', async () => {
+  await assert.rejects(
+    qrPng('x'.repeat(120), 20),
+    (error) => error instanceof Refusal && /at least \d+ pixels/.test(error.message),
+  )
+  await assert.rejects(
+    qrPng('x'.repeat(4000), 2048),
+    (error) => error instanceof Refusal && error.message.includes('too long'),
+  )
+  assert.equal(read(await qrPng('otpauth://totp/x', 100)).text, 'otpauth://totp/x')
+})
+
+test('the text for a terminal holds the same modules', async () => {
+  const text = 'otpauth://totp/vault:me?secret=GEZDGNBV'
+  const lines = (await qrText(text)).trimEnd().split('\n')
+  const rows = lines.map((line) => line.slice('\u001B[30;107m'.length, -'\u001B[0m'.length).split(''))
+  const width = rows[0]?.length ?? 0
+  assert.equal(Math.ceil(width / 2), lines.length)
+  const scale = 4
+  const pixels = new Uint8ClampedArray((width * scale) ** 2 * 4).fill(255)
+  for (let y = 0; y < width * scale; y++) {
+    for (let x = 0; x < width * scale; x++) {
+      const module = Math.floor(y / scale)
+      const half = rows[Math.floor(module / 2)]?.[Math.floor(x / scale)] ?? ' '
+      if (!(module % 2 === 0 ? '▀█' : '▄█').includes(half)) continue
+      pixels.fill(0, (y * width * scale + x) * 4, (y * width * scale + x) * 4 + 3)
+    }
+  }
+  assert.equal(jsqr.default(pixels, width * scale, width * scale)?.data, text)
+})
