@@ -1,0 +1,229 @@
+/**
+ * An endpoint of IAM and STS for tests: it verifies signatures, keeps the state of one account, enforces the limits that AWS
+ * enforces, and fails as a test's script says. Its state is compared with what the engine knows.
+ */
+import { randomUUID } from 'node:crypto'
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import type { TestContext } from 'node:test'
+import { Account, type AccessKey, type User } from './account.ts'
+import { type Action, type Caller, IAM_ACTIONS } from './iam-actions.ts'
+import { type Scope, verified } from './sigv4.ts'
+import { STS_ACTIONS } from './sts-actions.ts'
+import { answerXml, AwsError, errorXml, Form, type Xml } from './wire.ts'
+
+export interface EndpointFault {
+  /** Whether the action takes effect before it fails. */
+  readonly when?: 'before' | 'after'
+  /** The answer, where there is one. */
+  readonly error?: AwsError
+  /** No answer: the connection is cut. */
+  readonly isCut?: boolean
+  readonly delayMs?: number
+  /** Waited for before anything is done. */
+  readonly gate?: Promise<void>
+  /** Calls that it concerns; one unless given. */
+  readonly times?: number
+}
+
+export function throttled(): AwsError {
+  return new AwsError('Throttling', 'Rate exceeded', 400)
+}
+
+export function unavailable(): AwsError {
+  return new AwsError('ServiceUnavailable', 'Service is unable to handle the request.', 503)
+}
+
+export interface Journalled {
+  readonly action: string
+  readonly service: string
+  readonly region: string
+  readonly keyId: string
+  readonly form: Form
+  /** The wire's code, where it was refused. */
+  outcome: string
+}
+
+/** The region in which STS and IAM sign, unless the test expects another. */
+const UNSIGNED: ReadonlySet<string> = new Set(['AssumeRoleWithWebIdentity'])
+
+export class AwsEndpoint {
+  readonly account: Account
+  readonly journal: Journalled[] = []
+  /** Time of keys, users and sessions; signatures go by the machine's clock. */
+  nowMs: () => number = Date.now
+  /** For so long new keys are not known yet. */
+  newKeyMs = 0
+  /** For so long new users are not found yet. */
+  newUserMs = 0
+  /** By how much the clock that signatures are judged by is ahead. */
+  clockAheadMs = 0
+  pageSize = 100
+  /** Chooses a fault for a call that no script has one for. */
+  chaos: ((action: string) => EndpointFault | undefined) | undefined
+  readonly #scripts = new Map<string, { fault: EndpointFault; left: number }[]>()
+  readonly #server: Server
+
+  private constructor() {
+    this.account = new Account(() => this.nowMs())
+    this.#server = createServer((request, response) => void this.#serve(request, response))
+    this.#server.keepAliveTimeout = 60_000
+  }
+
+  static async open(t: Pick<TestContext, 'after'>): Promise<AwsEndpoint> {
+    const endpoint = new AwsEndpoint()
+    await endpoint.listen()
+    t.after(() => endpoint.close())
+    return endpoint
+  }
+
+  async listen(port = 0): Promise<void> {
+    await new Promise<void>((resolve) => this.#server.listen(port, '127.0.0.1', resolve))
+  }
+
+  async close(): Promise<void> {
+    this.#server.closeAllConnections()
+    await new Promise((resolve) => this.#server.close(resolve))
+  }
+
+  get url(): string {
+    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`
+  }
+
+  /** The next calls of an action fail so; `*` is any action. */
+  script(action: string, fault: EndpointFault): void {
+    const scripts = this.#scripts.get(action) ?? []
+    scripts.push({ fault, left: fault.times ?? 1 })
+    this.#scripts.set(action, scripts)
+  }
+
+  unscript(): void {
+    this.#scripts.clear()
+    this.chaos = undefined
+  }
+
+  /** A user with a key, for a root configuration. */
+  root(name = 'root-user'): { readonly user: User; readonly key: AccessKey } {
+    const user = this.account.addUser(name)
+    return { user, key: this.account.addKey(user) }
+  }
+
+  actions(): string[] {
+    return this.journal.map(({ action }) => action)
+  }
+
+  #fault(action: string): EndpointFault | undefined {
+    for (const name of [action, '*']) {
+      const script = this.#scripts.get(name)?.find(({ left }) => left > 0)
+      if (!script) continue
+      script.left--
+      return script.fault
+    }
+    return this.chaos?.(action)
+  }
+
+  async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const chunks: Buffer[] = []
+    request.on('error', () => undefined)
+    for await (const chunk of request) chunks.push(chunk as Buffer)
+    const body = Buffer.concat(chunks).toString('utf8')
+    const requestId = randomUUID()
+    const form = new Form(body)
+    const action = form.optional('Action') ?? ''
+    const fault = this.#fault(action)
+    if (fault?.gate) await fault.gate
+    if (fault?.delayMs !== undefined) await new Promise((resolve) => setTimeout(resolve, fault.delayMs))
+    const isBefore = fault !== undefined && (fault.when ?? 'before') === 'before'
+    const failing = fault?.error !== undefined || fault?.isCut === true
+    const answer =
+      failing && isBefore
+        ? { status: 0, xml: '', service: '' }
+        : this.#answered(request, { action, body, form }, requestId)
+    if (fault?.isCut) {
+      request.socket.destroy()
+      return
+    }
+    const error = fault?.error
+    const [status, xml] = error ? [error.status, errorXml(error, requestId)] : [answer.status, answer.xml]
+    if (error && isBefore) this.#note(action, '', form, undefined, error.code)
+    response.writeHead(status, { 'content-type': 'text/xml', 'x-amzn-requestid': requestId })
+    response.end(xml)
+  }
+
+  #note(action: string, service: string, form: Form, scope: Scope | undefined, outcome: string): void {
+    this.journal.push({ action, service, region: scope?.region ?? '', keyId: scope?.keyId ?? '', form, outcome })
+  }
+
+  #answered(
+    { headers, method = '', url = '' }: IncomingMessage,
+    { action, body, form }: { action: string; body: string; form: Form },
+    requestId: string,
+  ): { status: number; xml: string } {
+    const service = Object.hasOwn(STS_ACTIONS, action) ? 'sts' : 'iam'
+    let scope: Scope | undefined
+    try {
+      scope = verified({ method, url, headers, body }, (keyId) => this.#secretOf(keyId), Date.now() + this.clockAheadMs)
+      const result = this.#run({ action, service, form, scope })
+      this.#note(action, service, form, scope, '')
+      return { status: 200, xml: answerXml(service, action, result, requestId) }
+    } catch (error) {
+      if (!(error instanceof AwsError)) throw error
+      this.#note(action, service, form, scope, error.code)
+      return { status: error.status, xml: errorXml(error, requestId) }
+    }
+  }
+
+  #run(of: { action: string; service: string; form: Form; scope: Scope | undefined }): Xml {
+    const { action, form, scope, service } = of
+    const table: Readonly<Record<string, Action>> = service === 'sts' ? STS_ACTIONS : IAM_ACTIONS
+    const run = Object.hasOwn(table, action) ? table[action] : undefined
+    const version = service === 'sts' ? '2011-06-15' : '2010-05-08'
+    if (!run || form.optional('Version') !== version) {
+      throw new AwsError('InvalidAction', `Could not find operation ${action} for version ${form.optional('Version')}`)
+    }
+    if (!scope && !UNSIGNED.has(action)) throw new AwsError('MissingAuthenticationToken', 'no signature', 403)
+    if (scope && scope.service !== service) {
+      throw new AwsError('SignatureDoesNotMatch', `Credential should be scoped to correct service: '${service}'.`, 403)
+    }
+    const caller = this.#caller(scope)
+    const denied = caller.user?.denied.has(action) === true
+    if (denied) {
+      const who = this.account.arn('user', '/', caller.user?.name ?? '')
+      throw new AwsError('AccessDenied', `User: ${who} is not authorized to perform: ${service}:${action}`, 403)
+    }
+    this.#checkSeen(action, form)
+    return run({ account: this.account, form, caller, pageSize: this.pageSize, nowMs: this.nowMs() })
+  }
+
+  /** A new user is not found everywhere at once. */
+  #checkSeen(action: string, form: Form): void {
+    const name = form.optional('UserName')
+    const user = name === undefined ? undefined : this.account.users.get(name)
+    if (!user || action === 'CreateUser' || this.nowMs() - user.createdAtMs >= this.newUserMs) return
+    throw new AwsError('NoSuchEntity', `The user with name ${user.name} cannot be found.`, 404)
+  }
+
+  #secretOf(keyId: string): string {
+    const unknown = new AwsError('InvalidClientTokenId', 'The security token included in the request is invalid.', 403)
+    const session = this.account.sessions.get(keyId)
+    if (session) return session.secret
+    const owner = this.account.keyOwner(keyId)
+    if (!owner || owner.key.status !== 'Active') throw unknown
+    if (this.nowMs() - owner.key.createdAtMs < this.newKeyMs) throw unknown
+    return owner.key.secret
+  }
+
+  #caller(scope: Scope | undefined): Caller {
+    if (!scope) return { keyId: '', user: undefined, session: undefined }
+    const { keyId, sessionToken } = scope
+    const session = this.account.sessions.get(keyId)
+    if (!session) return { keyId, user: this.account.keyOwner(keyId)?.user, session }
+    if (session.token !== sessionToken) {
+      throw new AwsError('InvalidClientTokenId', 'The security token included in the request is invalid.', 403)
+    }
+    if (session.expiresAtMs <= this.nowMs()) {
+      throw new AwsError('ExpiredToken', 'The security token included in the request is expired', 403)
+    }
+    return { keyId, user: session.user === undefined ? undefined : this.account.users.get(session.user), session }
+  }
+}
