@@ -210,6 +210,8 @@ export interface PathDeclaration<F extends Fields> {
   readonly withoutToken?: { readonly isAllowed: () => boolean; readonly refusal: readonly string[] }
   /** A DELETE may bring a JSON body. Without this its data is the query. */
   readonly bodyOfDelete?: boolean
+  /** Its reads make something, so they are recorded in the audit log before they are done. */
+  readonly readChanges?: boolean
   /** Needs the capability `sudo` besides the operation's own; may depend on the verb. */
   readonly sudo?: boolean | ((verb: EngineVerb) => boolean)
   /**

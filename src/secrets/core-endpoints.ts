@@ -14,6 +14,7 @@ const FIELDS = {
   x_vault_namespace: header('Only the root namespace is there'),
   x_vault_wrap_ttl: header('How long the wrapped answer may be taken, in seconds or as a duration'),
   x_vault_wrap_format: header('`jwt` for a wrapping token of that form'),
+  x_vault_mfa: header('Codes of MFA methods: `METHOD:CODE`, several separated by commas'),
   accept: header('`text/event-stream` for what is told as it happens as server-sent events'),
   last_event_id: header('The last event that was received, to go on behind it'),
   content_type: header('Must be `application/merge-patch+json` for a PATCH'),

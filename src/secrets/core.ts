@@ -25,6 +25,7 @@ import { LeaseRevocation } from './leases/lease-revocation.ts'
 import { LeaseStore } from './leases/lease-store.ts'
 import { LeaseSweeper } from './leases/lease-sweeper.ts'
 import { Leases } from './leases/leases.ts'
+import { Mfa } from './mfa/mfa.ts'
 import { MountChanges } from './mounts/mount-changes.ts'
 import {
   dataPrefix,
@@ -94,6 +95,7 @@ export interface OpenCore {
   readonly settings: SystemSettings
   readonly identity: IdentityStore
   readonly entityPolicies: EntityPolicies
+  readonly mfa: Mfa
   readonly leases: Leases
   readonly wrapping: Wrapping
   readonly quotas: Quotas
@@ -218,6 +220,7 @@ export class SecretsCore implements Core {
       clusterName,
     }
     mountChanges.resume(leaving)
+    this.#open.mfa.resume()
     this.#noteVersion()
     this.#addIdentity()
     this.barrier.lookAtAll()
@@ -263,6 +266,13 @@ export class SecretsCore implements Core {
       leases: new Leases({ store, revocation: leaseRevocation, sweeper: leaseSweeper, mountOf: servingOrLeaving, now }),
       identity,
       entityPolicies,
+      mfa: new Mfa({
+        storage,
+        logger,
+        now,
+        wall: this.#time.wall,
+        entityId: (id) => identity.current(id)?.id,
+      }),
       tokens,
       policies,
       revocation,
@@ -314,10 +324,11 @@ export class SecretsCore implements Core {
   }
 
   #close(): void {
-    const { auditing, identity, leases, mountChanges, wrapping, revocation, sweeper, tidy, tokens } = this.#open ?? {}
+    const { auditing, identity, leases, mfa, mountChanges, wrapping, revocation, sweeper, tidy, tokens } =
+      this.#open ?? {}
     this.#open = undefined
     void this.#tenure?.end(sealed)
-    const parts = [mountChanges, sweeper, leases, wrapping, revocation, tidy, tokens, identity]
+    const parts = [mountChanges, sweeper, leases, wrapping, revocation, tidy, tokens, identity, mfa]
     for (const part of [...parts, auditing?.devices, auditing?.trail]) part?.close()
   }
 
@@ -350,6 +361,10 @@ export class SecretsCore implements Core {
 
   get wrapping(): Wrapping {
     return this.open.wrapping
+  }
+
+  get mfa(): Mfa {
+    return this.open.mfa
   }
 
   get leases(): Leases {

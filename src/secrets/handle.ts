@@ -33,6 +33,8 @@ import type { Leases } from './leases/leases.ts'
 import { isSpecial, narrowed, settled, unwrappable } from './settle.ts'
 import { Wrapping } from './wrapping/wrapping.ts'
 import type { Login } from './logins/login.ts'
+import type { Mfa } from './mfa/mfa.ts'
+import { stepUp } from './mfa/step-up.ts'
 import type { Place } from './mounts/mounts.ts'
 import { type RequestBody, requestBody, type RequestHead, requestHead, type Verb } from './request.ts'
 import type { Quotas } from './quotas/quotas.ts'
@@ -50,6 +52,7 @@ export interface Core {
   /** Throw a Refusal (503) while the core is not active. */
   readonly leases: Leases
   readonly wrapping: Wrapping
+  readonly mfa: Mfa
   /** Absent while the core is not active. */
   readonly audit: AuditTrail | undefined
   /** Absent where no request is counted: there is no quota, or the core is not active. */
@@ -66,7 +69,10 @@ export interface Core {
 }
 
 /** What a caller that is let in may do besides. */
-type Grant = Pick<Decision, 'sudo' | 'keeps' | 'limit'>
+interface Grant extends Pick<Decision, 'sudo' | 'keeps' | 'limit'> {
+  /** MFA methods that the caller's policies ask for a code of. */
+  readonly mfaMethods?: readonly string[]
+}
 
 /** Most characters of a body from somebody without a token: what it costs to read is bounded for who may do nothing. */
 const NOBODYS_BODY_MAX = 1 << 20
@@ -176,7 +182,8 @@ function accountOf(core: Core, target: Target, audit: NonNullable<Core['audit']>
   const { remote, requestId, token } = call
   const data = 'value' in body ? body.value : undefined
   const mount = place?.mount.record
-  const changesNothing = place?.mount.engine.revoke === undefined && READING.has(head.verb)
+  const changesNothing =
+    place?.mount.engine.revoke === undefined && READING.has(head.verb) && match?.path.readChanges !== true
   const of = { head, requestId, token, remote, caller, nowMs: core.now(), mount, data, changesNothing }
   return new Account(audit, of, raw)
 }
@@ -258,8 +265,12 @@ async function attempt(core: Core, request: Request): Promise<Answer> {
     ? readFields(match.path.fields, { data: body.data, params: match.params }, fieldFault(match.path, head.verb))
     : {}
   const engineCall = place && new RequestCall(core, request, place, body)
-  const verb = verbOf(head.verb, input, match?.path, engineCall)
-  const grant = grantOf(request, verb, body)
+  const ask = (): Asked => {
+    const asked = verbOf(head.verb, input, match?.path, engineCall)
+    return { verb: asked, grant: grantOf(request, asked, body) }
+  }
+  const first = ask()
+  const { grant, verb } = first.grant.mfaMethods?.length ? await withSecondFactor(core, request, first, ask) : first
   if (!place || !engineCall) throw new Rejection(404, `no handler for route "${head.path}". route entry not found.`)
   if (!match) throw new Rejection(404, oneError('unsupported path'))
   if (!grant.sudo && needsSudo(match.path, verb)) throw denied()
@@ -284,6 +295,20 @@ async function attempt(core: Core, request: Request): Promise<Answer> {
   const shown = reply && isNarrow ? await inTurns(narrowed(reply, grant), engineCall) : reply
   request.trace.reply = shown
   return answerOf(shown, head.verb, warningsOf(match, body, shown))
+}
+
+interface Asked {
+  readonly verb: EngineVerb
+  readonly grant: Grant
+}
+
+/** Takes the codes that policies ask for, then asks again: what is there, and the policies, may have changed meanwhile. */
+async function withSecondFactor(core: Core, request: Request, { grant }: Asked, ask: () => Asked): Promise<Asked> {
+  const { mfaMethods: methods = [] } = grant
+  await stepUp(core.mfa, request.admitted.caller, methods, request.head.mfa)
+  const again = ask()
+  if (again.grant.mfaMethods?.some((name) => !methods.includes(name))) throw denied()
+  return again
 }
 
 /** Throws a Rejection where a request that was let in would not be let in again. */
@@ -325,13 +350,18 @@ function verbOf(verb: Verb, input: object, path: Path | undefined, call: EngineC
 function judged(request: Request, operation: EngineVerb, { data }: RequestBody): Grant {
   const { admitted, head } = request
   const ask = (path: string) => admitted.judge({ operation, path, data, wrapTtlSeconds: head.wrapping?.ttlSeconds })
-  const decision = ask(head.path)
-  if (!decision.allowed) throw denied()
+  const decision = allowedOf(ask(head.path))
   if (!request.head.path.endsWith('/') || !isSlashIgnored(request)) return decision
   // It means the same without the slash: a rule that denies the one must not be passed by writing the other.
-  const bare = ask(head.path.slice(0, -1))
-  if (!bare.allowed) throw denied()
-  return { ...decision, sudo: decision.sudo && bare.sudo }
+  const bare = allowedOf(ask(head.path.slice(0, -1)))
+  const mfaMethods = [...decision.mfaMethods, ...bare.mfaMethods]
+  return { ...decision, sudo: decision.sudo && bare.sudo, mfaMethods }
+}
+
+/** Throws a Rejection (403) for what is not allowed, with a second factor either. */
+function allowedOf(decision: Decision): Decision {
+  if (!decision.allowed && decision.reason !== 'second factor') throw denied()
+  return decision
 }
 
 /** A list's path always ends with a slash, and rules know that; a path that takes the rest makes of it what it likes. */

@@ -6,6 +6,7 @@ import { Rejection } from '../engines/engine.ts'
 import { FieldError, isObject, type JsonObject, secondsOf, UNPRINTABLE } from '../engines/fields.ts'
 import type { RawInput } from '../kit/schema.ts'
 import { parseBoolean } from '../kit/schema.ts'
+import { type Credentials, parseMfaHeader } from './mfa/mfa-header.ts'
 import { parseJson } from './json.ts'
 
 /** What the verbs of HTTP mean. `write` becomes create or update once the path has been asked. */
@@ -21,6 +22,8 @@ export interface RequestHead {
   /** Without a slash in front; that of a list ends with one. */
   readonly path: string
   readonly wrapping: Wrapping | undefined
+  /** Codes of MFA methods. They are secrets. */
+  readonly mfa: Credentials | undefined
 }
 
 export interface RequestBody {
@@ -44,7 +47,8 @@ export function requestHead(method: Verb, raw: RawInput): RequestHead {
   const namespace = raw.headers['x_vault_namespace'] ?? ''
   if (!NAMESPACES_OF_ROOT.has(namespace)) throw new Rejection(404, 'namespace not found')
   const verb = verbOf(method, raw)
-  return { verb, path: canonicalPath(raw.params['path'] ?? '', verb), wrapping: wrappingOf(raw) }
+  const path = canonicalPath(raw.params['path'] ?? '', verb)
+  return { verb, path, wrapping: wrappingOf(raw), mfa: parseMfaHeader(raw.headers['x_vault_mfa']) }
 }
 
 function verbOf(method: Verb, raw: RawInput): Verb {

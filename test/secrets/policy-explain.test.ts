@@ -82,7 +82,7 @@ test('several documents, lists, templates and versioned stores', () => {
   const entityFacts = new Map([['name', 'alice']])
   assert.deepEqual(ask('read', 'me/alice', { entityFacts }).lines.slice(0, 2), [
     'denied: read "me/alice"',
-    '  p0.hcl:10:6: path "me/{{identity.entity.name}}": decides, it wants a code of m1, and there is no way to give one yet',
+    '  p0.hcl:10:6: path "me/{{identity.entity.name}}": decides, it grants read with a code of m1 in the header X-Vault-MFA',
   ])
   assert.ok(
     ask('read', 'me/alice').unmatched.includes(

@@ -68,6 +68,10 @@ class CaseCore implements Core {
     throw new Error('the case core wraps nothing')
   }
 
+  get mfa(): never {
+    throw new Error('the case core has no MFA methods')
+  }
+
   get leases(): never {
     throw new Error('the case core gives out no leases')
   }
@@ -271,7 +275,7 @@ function restricted(rest: string): string {
   return `path "cubbyhole/a" { capabilities = ["read", "update", "create"] ${rest} }`
 }
 
-test('what a rule allows after a second factor only is allowed to nobody: there is no way to give one', async (t) => {
+test('a rule with mfa_methods allows nothing to a token without an entity', async (t) => {
   const world = await CoreWorld.open(t)
   await world.ask('PUT', 'sys/policies/acl/p', { policy: restricted('') })
   const made = await world.ask('POST', 'auth/token/create', { policies: ['p'], no_default_policy: true })

@@ -3,9 +3,12 @@ import type { Caller, EngineVerb, Reply } from '../../engines/engine.ts'
 import { Refusal } from '../../kit/errors.ts'
 import { JsonText } from '../../kit/operation.ts'
 import type { RawInput } from '../../kit/schema.ts'
+import { withoutCodes } from '../mfa/mfa-header.ts'
 import type { MountRecord } from '../mounts/mount-record.ts'
 import type { AuditedHeaders, AuditTrail } from './audit.ts'
 import type { AuditedAnswer, AuditedMount, AuditedRequest } from './audit-record.ts'
+
+const MFA_HEADER = 'x-vault-mfa'
 
 /** What of a request is known before it is done. */
 export interface AccountOf {
@@ -125,7 +128,10 @@ function headersOf(raw: RawInput, wanted: AuditedHeaders): AuditedRequest['heade
   const found: Record<string, { value: string; isHashed: boolean }> = {}
   for (const name of names) {
     const value = raw.headers[name.replaceAll('-', '_')]
-    if (value !== undefined) found[name] = { value, isHashed: wanted[name]?.hmac === true }
+    if (value === undefined) continue
+    // A code is not even hashed: there are few of them.
+    const shown = name === MFA_HEADER ? withoutCodes(value) : value
+    found[name] = { value: shown, isHashed: wanted[name]?.hmac === true }
   }
   return Object.keys(found).length > 0 ? found : undefined
 }

@@ -59,7 +59,7 @@ export interface Decision {
   readonly rules: readonly RuleOrigin[]
   /** The parameter that was objected to, as the caller or the rule named it. */
   readonly parameter?: string
-  /** Methods that the caller must also pass. */
+  /** Methods that the caller must also give a code of, where the reason is `second factor`. */
   readonly mfaMethods: readonly string[]
   /** Whether the caller sees a name of the list; absent: it sees them all. */
   readonly keeps?: (key: string) => boolean
@@ -183,7 +183,7 @@ class CompiledAcl implements Acl {
 
   decide(request: AccessRequest): Decision {
     const decision = this.#judge(request)
-    // There is no way to give one yet, so nobody passes.
+    // Who asks with codes says so (handle.ts); every other question is answered as for a caller without them.
     const isKept = decision.allowed && decision.mfaMethods.length > 0
     return isKept ? { ...decision, allowed: false, reason: 'second factor' } : decision
   }

@@ -85,7 +85,7 @@ function roleOf({ mfaMethods, parameter, reason }: Decision, operation: string):
   if (reason === 'wrapping') return 'decides, it wants the answer wrapped, within its bounds'
   if (reason === 'limit') return 'decides, it does not let so many names be listed at once'
   if (reason === 'second factor') {
-    return `decides, it wants a code of ${mfaMethods.join(', ')}, and there is no way to give one yet`
+    return `decides, it grants ${operation} with a code of ${mfaMethods.join(', ')} in the header X-Vault-MFA`
   }
   if (reason === 'parameter missing') return `decides, it requires the parameter${name}`
   if (reason === 'parameter denied') return `decides, it denies the parameter${name} or its value`

@@ -4,6 +4,7 @@ import { auditPaths } from './system-audit.ts'
 import { wrappingPaths } from './system-wrapping.ts'
 import { lockedUserPaths } from './system-locked-users.ts'
 import { leasePaths } from './system-leases.ts'
+import { mfaSystemPaths } from '../mfa/system-paths.ts'
 import { quotaPaths } from './system-quotas.ts'
 import { capabilityPaths } from './system-capabilities.ts'
 import { policyPaths } from '../policies/policy-paths.ts'
@@ -41,7 +42,8 @@ export type SystemParts = Parameters<typeof healthPaths>[0] &
   Parameters<typeof leasePaths>[0] &
   Parameters<typeof lockedUserPaths>[0] &
   Parameters<typeof wrappingPaths>[0] &
-  Parameters<typeof quotaPaths>[0]
+  Parameters<typeof quotaPaths>[0] &
+  Parameters<typeof mfaSystemPaths>[0]
 
 export function systemEngine(core: SystemParts): Engine {
   const pgpRate = new PgpRate()
@@ -70,6 +72,7 @@ export function systemEngine(core: SystemParts): Engine {
       ...lockedUserPaths(core),
       ...wrappingPaths(core),
       ...quotaPaths(core),
+      ...mfaSystemPaths(core),
     ],
   }
 }

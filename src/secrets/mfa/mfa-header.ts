@@ -1,0 +1,71 @@
+/**
+ * The header `X-Vault-MFA`: `METHOD:CODE`, `METHOD:passcode=CODE` or `METHOD` alone, several separated by commas or sent as
+ * several headers. METHOD is the name or the ID of a method. Codes leave this file in a map only: no error has one.
+ */
+import { Rejection } from '../../engines/engine.ts'
+import { isObject } from '../../engines/fields.ts'
+
+/** Codes by the name or ID of their method, as the caller wrote it; undefined for a method that came without a code. */
+export type Credentials = ReadonlyMap<string, string | undefined>
+
+/** Methods in one request. */
+const METHODS_MAX = 16
+const HEADER = 'failed to parse X-Vault-MFA header'
+const INVALID = `${HEADER}: invalid data in header "X-Vault-MFA"`
+const PASSCODE = 'passcode='
+
+/** What a request brings; undefined without the header. Throws a Rejection (400) for a header that cannot be read. */
+export function parseMfaHeader(header: string | undefined): Credentials | undefined {
+  if (header === undefined) return undefined
+  const found = new Map<string, string | undefined>()
+  for (const each of header.split(',')) {
+    const [name, code] = pairOf(each.trim())
+    if (found.has(name)) throw new Rejection(400, `${HEADER}: found multiple passcodes for the same MFA method`)
+    if (found.size >= METHODS_MAX) throw new Rejection(400, `${HEADER}: at most ${METHODS_MAX} methods in one request`)
+    found.set(name, code)
+  }
+  return found
+}
+
+function pairOf(text: string): readonly [string, string | undefined] {
+  const colon = text.indexOf(':')
+  if (text === '' || colon === 0) throw new Rejection(400, `${INVALID}; missing method name or ID`)
+  if (colon < 0) return [text, undefined]
+  const value = text.slice(colon + 1)
+  const code = value.startsWith(PASSCODE) ? value.slice(PASSCODE.length) : value
+  if (code === '') throw new Rejection(400, `${INVALID}; missing method value`)
+  return [text.slice(0, colon), code]
+}
+
+/** The header for a log: the names of its methods, without what follows them. */
+export function withoutCodes(header: string): string {
+  return header
+    .split(',')
+    .map((each) => each.split(':', 1)[0]?.trim() ?? '')
+    .join(', ')
+}
+
+/**
+ * `mfa_payload` of `sys/mfa/validate`: a list with one code by the name or ID of its method. Throws a Rejection (400) for
+ * what is none.
+ */
+export function parseMfaPayload(payload: unknown): Credentials {
+  if (payload === undefined || payload === null) throw new Rejection(400, 'missing mfa payload')
+  if (!isObject(payload)) throw new Rejection(400, 'invalid mfa payload')
+  const names = Object.keys(payload)
+  if (names.length === 0) throw new Rejection(400, 'missing mfa payload')
+  if (names.length > METHODS_MAX) throw new Rejection(400, `invalid mfa payload: at most ${METHODS_MAX} methods`)
+  return new Map(names.map((name) => [name, payloadCode(payload[name])]))
+}
+
+function payloadCode(value: unknown): string | undefined {
+  const list: readonly unknown[] = Array.isArray(value) ? value : [value]
+  if (list.length > 1) {
+    throw new Rejection(400, 'invalid mfa payload: found multiple passcodes for the same MFA method')
+  }
+  const [code] = list
+  if (code === undefined) return undefined
+  if (typeof code !== 'string') throw new Rejection(400, 'invalid mfa payload: a passcode is a text')
+  const bare = code.startsWith(PASSCODE) ? code.slice(PASSCODE.length) : code
+  return bare === '' ? undefined : bare
+}

@@ -1,0 +1,296 @@
+/**
+ * Multi-factor authentication (MFA) with TOTP: methods, the secrets of entities, and the judgement of codes.
+ *
+ * A *method* (`mfa-method.ts`) says how codes are made. A *secret* (`mfa-secret.ts`) is an entity's key for one method, with the
+ * time steps whose codes were accepted and the wrong codes since. A policy rule with `mfa_methods` asks for a code of each
+ * method with the request itself (`step-up.ts`); a login enforcement asks for one before a login gets its token
+ * (`login-mfa.ts`). Methods are addressed by name below `sys/mfa/` and by ID below `identity/mfa/`; they are the same methods.
+ *
+ * Promises. The code of one time step is accepted once for each entity and method: judging reads what is pending, and its
+ * outcome is queued before anything else runs, as with uses of tokens, so this also holds for callers at the same time; the
+ * outcome is durable before the caller learns it, so it also holds over a kill and a restart. So do wrong codes and
+ * lock-outs. A secret is never replaced, except by an admin who says so, or before its first code was confirmed; it goes with
+ * its method and with its entity. Keys and codes are in no answer but the one that generates them, and in no log.
+ *
+ * Assumes that the machine's clock is right: authenticator applications go by true time. Lock-outs go by the core's clock.
+ *
+ * What can go wrong. The machine's clock is wrong: codes are refused; those that were accepted stay used. The disk is full: no
+ * code is accepted, as it could be used twice. A caller who may ask in the name of an entity sends wrong codes: the entity is
+ * locked out of that method for a while (docs/decisions/046). The process is killed while a method is removed: its secrets are out of
+ * reach at once, and the next start removes what is left of them.
+ *
+ * The number of secrets is no matter at a start, nor for a check: one entry is read for each method that is asked for.
+ */
+import { randomUUID } from 'node:crypto'
+import * as v from 'valibot'
+import type { Batch, Part, Storage } from '../../barrier/storage.ts'
+import { Decoded } from '../../engines/decoded.ts'
+import { Rejection } from '../../engines/engine.ts'
+import { messageOf } from '../../kit/errors.ts'
+import type { Logger } from '../../kit/log.ts'
+import { StoredSetting } from '../settings/stored-setting.ts'
+import { type Method, methodSchema, type MethodSettings } from './mfa-method.ts'
+import {
+  encodeSecret,
+  judged,
+  lockedMs,
+  type MfaSecret,
+  type Moment,
+  newSecret,
+  parseSecret,
+  unlocked,
+  type Verdict,
+} from './mfa-secret.ts'
+
+const PREFIX = 'sys/mfa/'
+/** All of them are one entry, which is kept in memory. */
+const METHODS_MAX = 500
+const PAGE = 500
+
+const methodsSchema = v.object({
+  methods: v.array(methodSchema),
+  /** IDs of methods that were removed, whose secrets are still being removed. */
+  leaving: v.array(v.string()),
+})
+
+export interface MfaOptions {
+  /** All of the barrier. */
+  readonly storage: Storage
+  readonly logger: Logger
+  /** Of the core and of the machine, in milliseconds since 1970. */
+  readonly now: () => number
+  readonly wall: () => number
+  /** The ID of an entity, or of the one that it was merged into; undefined where there is none. */
+  readonly entityId: (id: string) => string | undefined
+}
+
+/** A code for a method; undefined where the caller gave none. */
+export interface Demand {
+  readonly method: Method
+  readonly code: string | undefined
+}
+
+/** What came of the codes of one request. */
+export interface Judgement {
+  /** By the ID of the method; those that are not here were not looked at. */
+  readonly verdicts: ReadonlyMap<string, Verdict['kind']>
+  /** To be committed before the caller learns anything. */
+  readonly parts: readonly Part[]
+  /** How long until none of the methods is locked; 0 where none was. */
+  readonly retryMs: number
+}
+
+/** A secret that was just generated, and is shown once. */
+export interface Enrolment {
+  readonly key: Buffer
+  readonly recoveryCodes: readonly string[]
+  /** Makes it durable. Throws a Rejection or resolves with false where it may not be stored any more; then nothing is changed. */
+  store(): Promise<boolean>
+}
+
+export class Mfa {
+  readonly #options: MfaOptions
+  readonly #storage: Storage
+  readonly #setting: StoredSetting<v.InferOutput<typeof methodsSchema>>
+  readonly #secrets = new Decoded<MfaSecret>(parseSecret, encodeSecret)
+  /** Methods whose removal is under way: nothing is stored for them any more. */
+  readonly #removing = new Set<string>()
+  #isClosed = false
+
+  constructor(options: MfaOptions) {
+    this.#options = options
+    this.#storage = options.storage.below(PREFIX)
+    this.#setting = new StoredSetting(this.#storage, 'methods', methodsSchema, { methods: [], leaving: [] })
+  }
+
+  /** Goes on with what a kill interrupted. */
+  resume(): void {
+    for (const id of this.#setting.value.leaving) {
+      this.#removeSecrets(id).catch((error: unknown) => {
+        if (this.#isClosed) return
+        this.#options.logger.warn('secrets of a removed MFA method are left', {
+          method_id: id,
+          error: messageOf(error),
+        })
+      })
+    }
+  }
+
+  close(): void {
+    this.#isClosed = true
+  }
+
+  /** In the order in which they were made. */
+  get methods(): readonly Method[] {
+    return this.#setting.value.methods.filter(({ id }) => !this.#removing.has(id))
+  }
+
+  /** By its ID, or by its name. */
+  method(reference: string): Method | undefined {
+    if (reference === '') return undefined
+    return this.methods.find(({ id, name }) => id === reference || name === reference)
+  }
+
+  /**
+   * Makes a method, or replaces all parameters of the one with that ID or name; `name` undefined: it keeps its own. Resolves
+   * with its ID. Throws a Rejection (400) for a name that another one has.
+   */
+  async write(which: { readonly id?: string; readonly name?: string }, settings: MethodSettings): Promise<string> {
+    let written = ''
+    await this.#setting.change(({ leaving, methods }) => {
+      const { id, name } = which
+      const before = methods.find((each) => (id === undefined ? name !== '' && each.name === name : each.id === id))
+      if (id !== undefined && !before)
+        throw new Rejection(400, `configuration for method ID ${JSON.stringify(id)} does not exist`)
+      const method = { id: before?.id ?? randomUUID(), name: name ?? before?.name ?? '', ...settings }
+      if (method.name !== '' && methods.some((each) => each.name === method.name && each.id !== method.id)) {
+        throw new Rejection(400, `the name ${JSON.stringify(method.name)} is taken by another MFA method`)
+      }
+      if (!before && methods.length >= METHODS_MAX) throw new Rejection(400, `at most ${METHODS_MAX} MFA methods`)
+      written = method.id
+      return {
+        leaving,
+        methods: before ? methods.map((each) => (each === before ? method : each)) : [...methods, method],
+      }
+    })
+    return written
+  }
+
+  /** Removes a method with all secrets of it. */
+  async remove({ id }: Method): Promise<void> {
+    this.#removing.add(id)
+    try {
+      await this.#setting.change(({ leaving, methods }) => ({
+        methods: methods.filter((each) => each.id !== id),
+        leaving: leaving.includes(id) ? leaving : [...leaving, id],
+      }))
+      await this.#removeSecrets(id)
+    } finally {
+      this.#removing.delete(id)
+    }
+  }
+
+  async #removeSecrets(id: string): Promise<void> {
+    await this.#storage.removeAll(folderOf(id))
+    await this.#setting.change((pending) => ({ ...pending, leaving: pending.leaving.filter((each) => each !== id) }))
+  }
+
+  get #moment(): Moment {
+    return { nowMs: this.#options.now(), wallMs: this.#options.wall() }
+  }
+
+  /** Throws a Rejection (400) for no entity, and for one that is not there. */
+  checkedEntity(id: string, missing = 'missing entityID'): string {
+    if (id === '') throw new Rejection(400, missing)
+    const entity = this.entityOf(id)
+    if (entity === undefined) throw new Rejection(400, 'invalid entity ID')
+    return entity
+  }
+
+  /** The ID of an entity, or of the one that it was merged into; undefined where there is none. */
+  entityOf(id: string): string | undefined {
+    return id === '' ? undefined : this.#options.entityId(id)
+  }
+
+  #pending(methodId: string, entityId: string): MfaSecret | undefined {
+    const bytes = this.#storage.pending(pathOf(methodId, entityId))
+    return bytes && this.#secrets.of(bytes)
+  }
+
+  /** The durable one. */
+  secretOf(methodId: string, entityId: string): MfaSecret | undefined {
+    const bytes = this.#storage.get(pathOf(methodId, entityId))
+    return bytes && this.#secrets.of(bytes)
+  }
+
+  /**
+   * A new secret that is not stored yet; undefined where the entity has one. One whose first code was not confirmed yet may be
+   * replaced, and with `replaces` any.
+   */
+  enrol(method: Method, entityId: string, { replaces = false } = {}): Enrolment | undefined {
+    const mayStore = () => replaces || this.#pending(method.id, entityId)?.isActive !== true
+    if (!mayStore()) return undefined
+    const { key, recoveryCodes, secret } = newSecret(method, this.#options.now())
+    const store = async () => {
+      // Time has passed: a QR code was drawn.
+      this.checkedEntity(entityId)
+      if (!this.method(method.id)) throw new Rejection(400, `configuration for method ID "${method.id}" does not exist`)
+      if (!mayStore()) return false
+      await this.#storage.commit(this.#put(method.id, entityId, secret))
+      return true
+    }
+    return { key, recoveryCodes, store }
+  }
+
+  #put(methodId: string, entityId: string, secret: MfaSecret): Batch {
+    return { puts: [{ path: pathOf(methodId, entityId), value: this.#secrets.bytes(secret) }], deletes: [] }
+  }
+
+  async destroy(methodId: string, entityId: string): Promise<void> {
+    await this.#storage.commit({ puts: [], deletes: [pathOf(methodId, entityId)] })
+  }
+
+  /** Ends a lock-out. False where there is no secret. */
+  async unlock(methodId: string, entityId: string): Promise<boolean> {
+    const secret = this.#pending(methodId, entityId)
+    if (!secret) return false
+    await this.#storage.commit(this.#put(methodId, entityId, unlocked(secret)))
+    return true
+  }
+
+  /** What removes all secrets of entities, to be committed with their removal. */
+  partWithout(entityIds: Iterable<string>): Part | undefined {
+    const deletes = [...entityIds].flatMap((entityId) =>
+      this.#setting.value.methods
+        .map(({ id }) => pathOf(id, entityId))
+        .filter((path) => this.#storage.pending(path) !== undefined),
+    )
+    return deletes.length > 0 ? { storage: this.#storage, batch: { puts: [], deletes } } : undefined
+  }
+
+  /** IDs of the entities that have a secret, page by page. */
+  *entityIds(methodId: string): Generator<string> {
+    let after = ''
+    for (;;) {
+      const page = this.#storage.list(folderOf(methodId), { after, limit: PAGE })
+      yield* page
+      after = page.at(-1) ?? ''
+      if (after === '') return
+    }
+  }
+
+  /**
+   * Judges codes for methods, of which none may come twice. All of it happens in this turn: the parts must be queued before
+   * the next `await`. Where a code or a secret is missing, or the entity is locked out of one of the methods, none is looked at.
+   * `awaitsConfirmation`: for the secrets that are not in force yet, instead of those that are.
+   */
+  judge(entityId: string, demands: readonly Demand[], { awaitsConfirmation = false } = {}): Judgement {
+    const none = { verdicts: new Map<string, Verdict['kind']>(), parts: [], retryMs: 0 }
+    const at = this.#moment
+    const found = demands.flatMap(({ code, method }) => {
+      const secret = code === undefined ? undefined : this.#pending(method.id, entityId)
+      return code !== undefined && secret && secret.isActive !== awaitsConfirmation ? [{ code, method, secret }] : []
+    })
+    if (found.length < demands.length) return none
+    const retryMs = Math.max(0, ...found.map(({ secret }) => lockedMs(secret, at.nowMs)))
+    if (retryMs > 0) return { ...none, retryMs }
+    const verdicts = new Map<string, Verdict['kind']>()
+    const parts: Part[] = []
+    for (const { code, method, secret } of found) {
+      const verdict = judged(secret, code, at, method.attemptsMax)
+      verdicts.set(method.id, verdict.kind)
+      if (!('after' in verdict)) continue
+      const after = verdict.kind === 'right' ? { ...verdict.after, isActive: true } : verdict.after
+      parts.push({ storage: this.#storage, batch: this.#put(method.id, entityId, after) })
+    }
+    return { verdicts, parts, retryMs: 0 }
+  }
+}
+
+function folderOf(methodId: string): string {
+  return `secret/${methodId}/`
+}
+
+function pathOf(methodId: string, entityId: string): string {
+  return folderOf(methodId) + entityId
+}

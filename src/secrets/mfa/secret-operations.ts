@@ -1,0 +1,85 @@
+/** What can be done with the secret of an entity, whichever path it was asked by. */
+import { Storage } from '../../barrier/storage.ts'
+import { Rejection, type Reply } from '../../engines/engine.ts'
+import { base32Of } from '../../engines/totp/base32.ts'
+import { otpauthUrl } from '../../engines/totp/codes.ts'
+import { qrPng } from '../../engines/totp/qr.ts'
+import type { Mfa } from './mfa.ts'
+import { formOf, type Method, type MethodSettings } from './mfa-method.ts'
+import { lockedMs, type MfaSecret } from './mfa-secret.ts'
+import { lockedOut } from './step-up.ts'
+
+/** Generates a secret for an entity and shows it: once, here. With `replaces` it takes the place of one that is there. */
+export async function generated(mfa: Mfa, method: Method, givenId: string, { replaces = false } = {}): Promise<Reply> {
+  const entityId = mfa.checkedEntity(givenId)
+  const name = method.name === '' ? method.id : method.name
+  const refused: Reply = {
+    data: null,
+    warnings: [`Entity already has a secret for MFA method ${JSON.stringify(name)}`],
+  }
+  const enrolment = mfa.enrol(method, entityId, { replaces })
+  if (!enrolment) return refused
+  const { key, recoveryCodes } = enrolment
+  const url = otpauthUrl({ issuer: method.issuer, account: entityId, key, form: formOf(method) })
+  const barcode = method.qrPixels === 0 ? '' : (await qrPng(url, method.qrPixels)).toString('base64')
+  if (!(await enrolment.store())) return refused
+  return {
+    data: {
+      barcode,
+      url,
+      secret: base32Of(key),
+      ...(recoveryCodes.length > 0 && { recovery_codes: recoveryCodes }),
+      ...(method.needsConfirmation && { confirmed: false }),
+    },
+  }
+}
+
+/** Draws a QR code as large as those that entities would get. Rejects with a Refusal (400) where it does not fit its size. */
+export async function checkQrSize({ issuer, keyBytes, qrPixels, ...rest }: MethodSettings): Promise<void> {
+  if (qrPixels === 0) return
+  const account = '00000000-0000-0000-0000-000000000000'
+  await qrPng(otpauthUrl({ issuer, account, key: Buffer.alloc(keyBytes), form: formOf(rest) }), qrPixels)
+}
+
+export async function destroyed(mfa: Mfa, method: Method, givenId: string): Promise<undefined> {
+  await mfa.destroy(method.id, mfa.checkedEntity(givenId, 'missing entity ID'))
+  return undefined
+}
+
+/** Puts a secret in force whose first code this is. */
+export async function confirmed(mfa: Mfa, method: Method, givenId: string, passcode: string): Promise<undefined> {
+  const entityId = mfa.checkedEntity(givenId)
+  if (passcode === '') throw new Rejection(400, 'missing passcode')
+  const { parts, retryMs, verdicts } = mfa.judge(entityId, [{ method, code: passcode }], { awaitsConfirmation: true })
+  if (parts.length > 0) await Storage.commitAll(parts)
+  if (retryMs > 0) throw lockedOut(retryMs)
+  if (verdicts.get(method.id) === 'right') return undefined
+  throw new Rejection(403, 'the secret was not confirmed: there is none that awaits it, or the code is not right')
+}
+
+export async function unlockedSecret(mfa: Mfa, method: Method, givenId: string): Promise<undefined> {
+  const entityId = mfa.checkedEntity(givenId, 'missing entity ID')
+  if (!(await mfa.unlock(method.id, entityId))) throw new Rejection(400, 'the entity has no secret for this MFA method')
+  return undefined
+}
+
+/** What an admin sees of a secret: everything but the secret. */
+export function toldSecret(entityId: string, secret: MfaSecret, nowMs: number): Record<string, unknown> {
+  const { createdAtMs, failures, isActive, lastFailedAtMs, lastUsedAtMs, recoveryHashes } = secret
+  const locked = lockedMs(secret, nowMs)
+  return {
+    confirmed: isActive,
+    creation_time: timeText(createdAtMs),
+    entity_id: entityId,
+    failed_attempts: failures,
+    last_failed_time: lastFailedAtMs === null ? null : timeText(lastFailedAtMs),
+    last_used_time: lastUsedAtMs === null ? null : timeText(lastUsedAtMs),
+    locked: locked > 0,
+    locked_seconds_left: Math.ceil(locked / 1000),
+    recovery_codes_left: recoveryHashes.length,
+  }
+}
+
+function timeText(ms: number): string {
+  return new Date(ms).toISOString()
+}

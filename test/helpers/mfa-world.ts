@@ -1,0 +1,91 @@
+/** A core with entities, their tokens, and TOTP codes of a clock that tests set. */
+import assert from 'node:assert/strict'
+import type { TestContext } from 'node:test'
+import { TOTP } from 'otpauth'
+import type { Engine } from '../../src/engines/engine.ts'
+import { userpass } from '../../src/engines/userpass/userpass.ts'
+import { type CoreAnswer, CoreWorld, type WorldOptions } from './core-world.ts'
+
+/** The beginning of a period of 30 s, and of an hour. */
+export const START_MS = 1_800_000_000_000
+
+export interface Person {
+  readonly entityId: string
+  readonly token: string
+}
+
+export interface Enrolled {
+  readonly url: string
+  readonly secret: string
+  readonly barcode: string
+  readonly recovery_codes?: readonly string[]
+}
+
+export class MfaWorld {
+  readonly world: CoreWorld
+
+  constructor(world: CoreWorld) {
+    this.world = world
+  }
+
+  static async open(t: TestContext, options: WorldOptions = {}): Promise<MfaWorld> {
+    const engines: readonly Engine[] = [userpass, ...(options.engines ?? [])]
+    return new MfaWorld(await CoreWorld.open(t, { nowMs: START_MS, ...options, engines }))
+  }
+
+  /** A TOTP method without a QR code, unless the parameters say otherwise. */
+  async method(name: string, parameters: Readonly<Record<string, unknown>> = {}): Promise<void> {
+    const body = { issuer: 'outpost', qr_size: 0, ...parameters }
+    assert.equal((await this.world.ask('POST', `sys/mfa/method/totp/${name}`, body)).text, '')
+  }
+
+  async policy(name: string, policy: string): Promise<void> {
+    assert.equal((await this.world.ask('PUT', `sys/policies/acl/${name}`, { policy })).text, '')
+  }
+
+  /** An entity with a token of these policies. */
+  async person(name: string, policies: readonly string[]): Promise<Person> {
+    const { world } = this
+    const entity = await world.ask('POST', 'identity/entity', { name })
+    const entityId = String(entity.body.data['id'])
+    const mounts = await world.ask('GET', 'sys/auth')
+    const { accessor } = mounts.body.data['token/'] as { accessor: string }
+    await world.ask('POST', 'identity/entity-alias', { name, canonical_id: entityId, mount_accessor: accessor })
+    await world.ask('POST', `auth/token/roles/${name}`, { allowed_entity_aliases: [name], allowed_policies: policies })
+    const made = await world.ask('POST', `auth/token/create/${name}`, { entity_alias: name, policies })
+    return { entityId, token: String(made.body.auth['client_token']) }
+  }
+
+  async enrol(name: string, { entityId }: Person): Promise<Enrolled> {
+    const answer = await this.world.ask('POST', `sys/mfa/method/totp/${name}/admin-generate`, { entity_id: entityId })
+    assert.equal(answer.status, 200, answer.text)
+    return answer.body.data as unknown as Enrolled
+  }
+
+  /** The code of a secret that is given as base32, `periods` of 30 s from now. */
+  code(secret: string, periods = 0): string {
+    return codeAt(secret, this.world.nowMs + periods * 30_000)
+  }
+
+  read({ token }: Person, path: string, ...codes: readonly string[]): Promise<CoreAnswer> {
+    return this.world.ask('GET', path, undefined, mfaHeader(token, codes))
+  }
+}
+
+/** By another implementation than the server's. */
+export function codeAt(secret: string, timeMs: number): string {
+  return new TOTP({ secret, period: 30, digits: 6, algorithm: 'SHA1' }).generate({ timestamp: timeMs })
+}
+
+/** A token, and what is sent as `X-Vault-MFA`. */
+export function mfaHeader(token: string | null, codes: readonly string[]) {
+  return { token, ...(codes.length > 0 && { headers: { 'X-Vault-MFA': codes.join(', ') } }) }
+}
+
+/** Another code than those that are accepted around a time. */
+export function wrongCode(secret: string, timeMs: number, salt = 0): string {
+  const right = new Set([-60_000, -30_000, 0, 30_000, 60_000].map((offset) => codeAt(secret, timeMs + offset)))
+  let candidate = 111_111 + salt * 17
+  while (right.has(String(candidate))) candidate += 1
+  return String(candidate)
+}
