@@ -29,8 +29,11 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   cli: ['config', 'cluster/permissions.ts', 'secrets/policies/policy-answer.ts', 'secrets/audit/audit-chain.ts'],
   ui: [],
 }
-/** What every room speaks; with the ninth, all that gives way to others on the event loop has one budget (kit/turns.ts). */
-const KIT_FILES_MAX = 9
+/**
+ * What every room speaks; with the ninth, all that gives way to others on the event loop has one budget (kit/turns.ts), with
+ * the tenth names are hidden in one way (kit/keyed-hash.ts): those of entries, and those in the access log.
+ */
+const KIT_FILES_MAX = 10
 const FILE_LINES_MAX = 500
 const FUNCTION_LINES_MAX = 70
 const BANNED_NAMES = /(^|-)(util|utils|helper|helpers|manager|common|base|misc)(-|\.)/

@@ -13,10 +13,10 @@ export const TASK = 'quiet'
 const READY_MS = 30_000
 
 /** Everything a bench asks of the agent must be allowed: no limits on connections and followers, no tokens unless it says so. */
-function configText(dataDir: string, port: number, more: string): string {
+function configText(dataDir: string, port: number, more: string, logLevel: string): string {
   return `data_dir = ${JSON.stringify(dataDir)}
 bind_addr = "127.0.0.1"
-log_level = "error"
+log_level = "${logLevel}"
 ports {
   http = ${port}
   cluster = 0
@@ -54,14 +54,14 @@ export class Site {
   readonly #task = start('sleep', ['86400'])
 
   /** Port 0 is any free one; `more` is the rest of the configuration. */
-  constructor(port = 0, more = 'client { enabled = true }') {
+  constructor(port = 0, more = 'client { enabled = true }', logLevel = 'error') {
     const dataDir = join(this.directory, 'data')
     const allocation = join(dataDir, 'alloc', ALLOC_ID)
     for (const name of ['alloc/logs', 'alloc/data', `${TASK}/local/deep`]) {
       mkdirSync(join(allocation, name), { recursive: true })
     }
     writeFileSync(join(allocation, 'alloc.json'), manifestText(pidOf(this.#task)))
-    writeFileSync(this.configFile, configText(dataDir, port, more))
+    writeFileSync(this.configFile, configText(dataDir, port, more, logLevel))
   }
 
   get allocation(): string {

@@ -20,15 +20,17 @@ server {
 const ACTIVE_MS = 30_000
 
 export class CoreServer {
-  readonly site = new Site(0, CONFIG)
+  readonly site: Site
   readonly #launcher: string
   readonly #env: NodeJS.ProcessEnv
   #child: ChildProcess | undefined
   port = 0
   token = ''
 
-  /** `launcher`: of another checkout, to compare with. `env`: beside this process's own. */
-  constructor(launcher = LAUNCHER, env: NodeJS.ProcessEnv = {}) {
+  /** `launcher`: of another checkout, to compare with. `env`: beside this process's own. With `info` its log is thrown away. */
+  constructor(launcher = LAUNCHER, env: NodeJS.ProcessEnv = {}, logLevel: 'info' | 'error' = 'error') {
+    const logFile = logLevel === 'info' ? `log_file = "/dev/null"\n` : ''
+    this.site = new Site(0, logFile + CONFIG, logLevel)
     this.#launcher = launcher
     this.#env = { ...process.env, ...env }
   }

@@ -28,7 +28,7 @@ import type { Batch, Part, Storage } from '../barrier/storage.ts'
 import { codeOfStatus, Refusal } from '../kit/errors.ts'
 import type { JsonText } from '../kit/operation.ts'
 import type { Fields, InputOf } from './fields.ts'
-import type { KeyedHash } from './keyed-hash.ts'
+import type { KeyedHash } from '../kit/keyed-hash.ts'
 import type { LoginFailures, LoginOrder, TokenTerms } from './login-order.ts'
 
 export type EngineVerb = 'read' | 'list' | 'scan' | 'create' | 'update' | 'patch' | 'delete'

@@ -7,7 +7,8 @@
  * who would try names. `isFull` shows names too; what no endpoint declares, what looks like a token, and IDs that open
  * something are HMACs always.
  */
-import { createHmac, randomBytes } from 'node:crypto'
+import { randomBytes } from 'node:crypto'
+import { KeyedHash } from '../kit/keyed-hash.ts'
 import type { PathPart } from '../kit/operation.ts'
 
 /** The parts of a path without `/v1/`, percent-decoded once; undefined for one that no endpoint declares. */
@@ -18,7 +19,7 @@ const TOKEN = /\b(?:hv[sbr]|[sbr])\.[\w-]{8,}/g
 const LENGTH_MAX = 512
 
 export class PathLog {
-  readonly #key = randomBytes(32)
+  readonly #key = new KeyedHash(randomBytes(32))
   readonly #isFull: () => boolean
   readonly #parts: PathParts | undefined
 
@@ -45,16 +46,22 @@ export class PathLog {
 
   #shown({ isName, isSecret, text }: PathPart): string {
     if (!isName) return text
-    return this.#isFull() && isSecret !== true ? this.#withoutTokens(encodeURI(text)) : this.#hash(text)
+    if (this.#isFull() && isSecret !== true) return this.#withoutTokens(encodeURI(text))
+    // Names are asked for again and again, and their hashes are remembered. What opens something is not kept.
+    return shownHash(isSecret === true ? this.#key.digest(text, 'base64url') : this.#key.name(text))
   }
 
   #withoutTokens(text: string): string {
-    return text.replaceAll(TOKEN, (token) => this.#hash(token))
+    return text.includes('.') ? text.replaceAll(TOKEN, (token) => this.#hash(token)) : text
   }
 
   #hash(text: string): string {
-    return `hmac:${createHmac('sha256', this.#key).update(text).digest('base64url').slice(0, 16)}`
+    return shownHash(this.#key.digest(text, 'base64url'))
   }
+}
+
+function shownHash(digest: string): string {
+  return `hmac:${digest.slice(0, 16)}`
 }
 
 function decodedOnce(path: string): string | undefined {

@@ -39,7 +39,23 @@ export interface LogEntry {
 export function entryLine(entry: LogEntry, json: boolean): string {
   if (!json) return plainLine(entry)
   const { at, level, module, message, fields } = entry
-  return JSON.stringify({ '@timestamp': at, '@level': level, '@module': module, '@message': message, ...fields })
+  const own = `{"@timestamp":"${at}","@level":"${level}","@module":${JSON.stringify(module)},"@message":${JSON.stringify(message)}`
+  // The fields as they are: a copy of them beside the others takes twice as long to make and to put into text.
+  const more = JSON.stringify(fields)
+  return more === '{}' ? `${own}}` : `${own},${more.slice(1)}`
+}
+
+let newestMs = 0
+let newestText = ''
+
+/** RFC 3339, UTC. The last one is remembered: many lines are of one millisecond. */
+function timeNow(): string {
+  const ms = Date.now()
+  if (ms !== newestMs || newestText === '') {
+    newestText = new Date(ms).toISOString()
+    newestMs = ms
+  }
+  return newestText
 }
 
 const BUFFER_CHARS_MAX = 1 << 20
@@ -206,15 +222,17 @@ function linesIn(bytes: Buffer): number {
 }
 
 function droppedLine(lines: number, json: boolean): string {
-  const at = new Date().toISOString()
-  return entryLine({ at, level: 'warn', module: 'outpost.log', message: 'log lines dropped', fields: { lines } }, json)
+  return entryLine(
+    { at: timeNow(), level: 'warn', module: 'outpost.log', message: 'log lines dropped', fields: { lines } },
+    json,
+  )
 }
 
 /** A logger that writes to `sink`. */
 export function createLogger(sink: LogSink, name = 'outpost'): Logger {
   const emit = (level: Level, message: string, fields?: Fields) => {
     if (!sink.enabled(level)) return
-    sink.take({ at: new Date().toISOString(), level, module: name, message, fields: fields ?? {} })
+    sink.take({ at: timeNow(), level, module: name, message, fields: fields ?? {} })
   }
   return {
     trace: (message, fields) => emit('trace', message, fields),

@@ -2,6 +2,7 @@
  * What of a path the core or an engine declares, and what of it a caller has put in: for the access log, which shows the
  * one and hides the other.
  */
+import type { Path } from '../engines/engine.ts'
 import type { PathPart } from '../kit/operation.ts'
 import type { Core } from './handle.ts'
 
@@ -13,12 +14,33 @@ export function pathParts(core: Pick<Core, 'find'>, path: string): readonly Path
   const own: PathPart = { text: mount.record.path.replace(/\/$/, ''), isName: false }
   const match = mount.paths.find(rest)
   if (!match) return rest === '' ? [own] : undefined
-  const parts = match.path.pattern.split('/').map((segment): PathPart => {
-    if (!segment.startsWith(':')) return { text: segment, isName: false }
-    const name = segment.replace(/^:|[*+]$/g, '')
-    return { text: match.params[name] ?? '', isName: true, isSecret: match.path.fields[name]?.isSecret === true }
-  })
-  return [own, ...parts].filter(({ text }) => text !== '')
+  const parts = [own]
+  for (const segment of segmentsOf(match.path)) {
+    const part = typeof segment === 'string' ? nameIn(match, segment) : segment
+    if (part.text !== '') parts.push(part)
+  }
+  return parts
+}
+
+/** Of a path's pattern: a word that it declares, or the field whose value stands there. */
+type Segment = PathPart | string
+
+const known = new WeakMap<Path, readonly Segment[]>()
+
+/** The same for each request for the path: every line of the access log asks for them. */
+function segmentsOf(path: Path): readonly Segment[] {
+  let segments = known.get(path)
+  if (!segments) {
+    segments = path.pattern.split('/').map((segment): Segment => {
+      return segment.startsWith(':') ? segment.replace(/^:|[*+]$/g, '') : { text: segment, isName: false }
+    })
+    known.set(path, segments)
+  }
+  return segments
+}
+
+function nameIn({ params, path }: { params: Readonly<Record<string, string>>; path: Path }, field: string): PathPart {
+  return { text: params[field] ?? '', isName: true, isSecret: path.fields[field]?.isSecret === true }
 }
 
 /** The same on a server that asks another one, which knows no mounts: a name as a whole, or none where a token may be in it. */

@@ -5,7 +5,7 @@
  * barrier encrypts (`folder.ts`). A name that ends with a slash is a folder; a secret and a folder may have one name.
  */
 import type { Changes } from '../changes.ts'
-import type { KeyedHash } from '../keyed-hash.ts'
+import type { KeyedHash } from '../../kit/keyed-hash.ts'
 import { RECORD_COST, type Steps } from '../turns.ts'
 import { addTo, compareNames, hasName, namesFrom, type Read, removeFrom } from './folder.ts'
 

@@ -5,7 +5,7 @@
 import type { Batch } from '../../barrier/storage.ts'
 import { Changes } from '../changes.ts'
 import { type Caller, type EngineCall, Rejection } from '../engine.ts'
-import type { KeyedHash } from '../keyed-hash.ts'
+import type { KeyedHash } from '../../kit/keyed-hash.ts'
 import type { Read } from './folder.ts'
 import { addName, hidden, isNamed, removeName } from './names.ts'
 import {

@@ -2,7 +2,7 @@
  * One audit device: its kind, its options, its key and its place in the chain. Lines that are handed over while others are
  * being written wait for them, at most so many bytes: a device that takes nothing must not take the memory of the server.
  */
-import { KeyedHash } from '../../engines/keyed-hash.ts'
+import { KeyedHash } from '../../kit/keyed-hash.ts'
 import { Fault } from '../../kit/errors.ts'
 import { CHAIN_START, type ChainHead } from './audit-chain.ts'
 import type { LineSink } from './audit-file.ts'

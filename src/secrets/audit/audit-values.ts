@@ -3,7 +3,7 @@
  * key, so that an operator who knows a value can look for it (`sys/audit-hash`) and a reader of the file learns none.
  * Names of fields, numbers, booleans and null stay as they are, as in the compatible system.
  */
-import type { KeyedHash } from '../../engines/keyed-hash.ts'
+import type { KeyedHash } from '../../kit/keyed-hash.ts'
 
 /** Levels of nesting that are shown; what lies deeper is left out. The request itself may be as deep as its parser allows. */
 const DEPTH_MAX = 64

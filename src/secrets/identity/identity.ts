@@ -16,7 +16,7 @@
 import { randomBytes } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
 import type { Part, Put, Storage } from '../../barrier/storage.ts'
-import { KeyedHash } from '../../engines/keyed-hash.ts'
+import { KeyedHash } from '../../kit/keyed-hash.ts'
 import type { EntityFacts, GroupFacts } from '../policies/policy-template.ts'
 import { aliasHash, type Hash, IdentityDraft, isId, nameHash } from './identity-draft.ts'
 import {

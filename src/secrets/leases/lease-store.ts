@@ -8,7 +8,7 @@
 import { randomBytes } from 'node:crypto'
 import type { Part, Put, Storage } from '../../barrier/storage.ts'
 import type { LeaseOrder } from '../../engines/engine.ts'
-import { KeyedHash } from '../../engines/keyed-hash.ts'
+import { KeyedHash } from '../../kit/keyed-hash.ts'
 import type { Steps } from '../../engines/turns.ts'
 import { randomName } from '../tokens/token-entry.ts'
 import {

@@ -4,7 +4,7 @@
  */
 import type { Storage, Tenure } from '../../barrier/storage.ts'
 import type { Engine, MountFacts, Path } from '../../engines/engine.ts'
-import { KeyedHash } from '../../engines/keyed-hash.ts'
+import { KeyedHash } from '../../kit/keyed-hash.ts'
 import { PathTable } from '../../engines/path-table.ts'
 import { Fault } from '../../kit/errors.ts'
 import { dataPrefix, isOwnType, type MountRecord, MOUNTS_PREFIX, parseRecord } from './mount-record.ts'

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { createHmac, randomBytes } from 'node:crypto'
 import { test } from 'node:test'
-import { KeyedHash } from '../../src/engines/keyed-hash.ts'
+import { KeyedHash } from '../../src/kit/keyed-hash.ts'
 
 test('it is HMAC-SHA-256, for every length of text and key', () => {
   for (const keyBytes of [0, 1, 16, 32, 63, 64]) {

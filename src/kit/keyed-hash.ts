@@ -1,6 +1,6 @@
 /**
- * HMAC-SHA-256 (RFC 2104) for names: of entries, of tokens. Built of two one-shot hashes because Node's `createHmac`
- * costs several times as much, and each request needs a few of them (bench/secrets.ts).
+ * HMAC-SHA-256 (RFC 2104) for names: of entries, of tokens, of secrets in the access log. Built of two one-shot hashes
+ * because Node's `createHmac` costs several times as much, and each request needs a few of them (bench/secrets.ts).
  */
 import { hash } from 'node:crypto'
 

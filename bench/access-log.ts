@@ -1,0 +1,108 @@
+/**
+ * What a line of the access log costs: metadata and a secret of 1 KiB read over HTTP with the log at info and at error, on
+ * servers of their own in alternating rounds; CPU of the main thread and of the whole server for a request.
+ *
+ * `node bench/access-log.ts [--against CHECKOUT] [--rounds N] [--seconds N] [--cpu-prof DIRECTORY]`
+ *
+ * `--against`: another checkout of the program as well. `--cpu-prof`: profiles of the threads, one server each.
+ */
+import { join, resolve } from 'node:path'
+import { parseArgs } from 'node:util'
+import { LAUNCHER } from './support/agent.ts'
+import { CoreServer } from './support/core.ts'
+import { plainNumber, WrongContent } from './support/figure.ts'
+import { type Load, load, type Request } from './support/load.ts'
+import { cpuByThread, inTurn, median } from './support/measure.ts'
+
+const { values: options } = parseArgs({
+  options: {
+    against: { type: 'string' },
+    rounds: { type: 'string', default: '5' },
+    seconds: { type: 'string', default: '2' },
+    'cpu-prof': { type: 'string' },
+  },
+})
+const PAD = 'x'.repeat(980)
+const DURATION_MS = Number(options.seconds) * 1000
+
+const found: Request['fault'] = (status, body) => (status === 200 ? undefined : `status ${status}: ${body.toString()}`)
+
+interface Run {
+  readonly load: Load
+  readonly mainUs: number
+}
+
+/** One server and what is asked of it. */
+class Side {
+  readonly name: string
+  readonly core: CoreServer
+  readonly runs = new Map<string, Run[]>()
+
+  private constructor(name: string, core: CoreServer) {
+    this.name = name
+    this.core = core
+  }
+
+  static async start(name: string, launcher: string, level: 'info' | 'error'): Promise<Side> {
+    const profile = options['cpu-prof']
+    const nodeOptions = profile === undefined ? '' : `--cpu-prof --cpu-prof-dir=${resolve(profile)}`
+    const core = new CoreServer(launcher, { OUTPOST_NODE_OPTIONS: nodeOptions }, level)
+    await core.start()
+    await core.initialise()
+    const { status, body } = await core.ask('POST', 'secret/data/app/db', { data: { v: PAD } })
+    if (status !== 200) throw new WrongContent(`the secret was not written: ${body}`)
+    const side = new Side(name, core)
+    for (const asked of side.#cases.values()) await side.#load(asked, DURATION_MS)
+    return side
+  }
+
+  readonly #cases = new Map<string, () => Request>([
+    ['metadata', () => this.core.request('GET', 'client/metadata', found)],
+    ['secret', () => this.core.request('GET', 'secret/data/app/db', found)],
+  ])
+
+  #load(next: () => Request, durationMs: number): Promise<Load> {
+    return load({ port: this.core.port, pid: this.core.pid, durationMs, next })
+  }
+
+  async run(): Promise<void> {
+    for (const [name, next] of this.#cases) {
+      const before = cpuByThread(this.core.pid).get('main') ?? 0
+      const loaded = await this.#load(next, DURATION_MS)
+      const seconds = (cpuByThread(this.core.pid).get('main') ?? 0) - before
+      const mainUs = (seconds * 1e6) / (loaded.requestsPerSecond * (DURATION_MS / 1000))
+      this.runs.set(name, [...(this.runs.get(name) ?? []), { load: loaded, mainUs }])
+    }
+  }
+
+  report(): string {
+    return [...this.runs]
+      .map(([name, runs]) => {
+        const of = (value: (run: Run) => number) => plainNumber(median(runs.map(value)))
+        const rate = of(({ load: { requestsPerSecond } }) => requestsPerSecond)
+        const all = of(({ load: { cpuMsPerRequest } }) => cpuMsPerRequest * 1000)
+        return `${this.name.padEnd(16)} ${name.padEnd(9)} ${rate}/s  CPU us: main ${of(({ mainUs }) => mainUs)} all ${all}`
+      })
+      .join('\n')
+  }
+}
+
+const launchers: [string, string][] = [['here', LAUNCHER]]
+if (options.against !== undefined) launchers.push(['against', join(resolve(options.against), 'bin/outpost')])
+const sides: Side[] = []
+try {
+  for (const [name, launcher] of launchers) {
+    for (const level of ['info', 'error'] as const) sides.push(await Side.start(`${name}, ${level}`, launcher, level))
+  }
+  await inTurn(
+    Number(options.rounds),
+    sides.map((side) => () => side.run()),
+  )
+  process.stdout.write(`${sides.map((side) => side.report()).join('\n')}\n`)
+} catch (error) {
+  if (!(error instanceof WrongContent)) throw error
+  process.stderr.write(`WRONG: ${error.message}\n`)
+  process.exitCode = 1
+} finally {
+  for (const { core } of sides) await core.remove()
+}
