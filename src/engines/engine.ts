@@ -29,7 +29,7 @@ import { codeOfStatus, Refusal } from '../kit/errors.ts'
 import type { JsonText } from '../kit/operation.ts'
 import type { Fields, InputOf } from './fields.ts'
 import type { KeyedHash } from '../kit/keyed-hash.ts'
-import type { LoginFailures, LoginOrder, TokenTerms } from './login-order.ts'
+import type { LoginFailures, LoginOrder, LoginStanding } from './login-order.ts'
 
 export type EngineVerb = 'read' | 'list' | 'scan' | 'create' | 'update' | 'patch' | 'delete'
 
@@ -281,7 +281,7 @@ export interface Engine {
    * What a login of this auth method is good for now: its token is to be renewed. Throws a Rejection (400) where what it was
    * given for is gone.
    */
-  renewLogin?(subject: string, mount: { readonly facts: MountFacts; readonly storage: Storage }): TokenTerms
+  renewLogin?(subject: string, mount: { readonly facts: MountFacts; readonly storage: Storage }): LoginStanding
   /**
    * Checks the options of a mount that is enabled or, with those `before`, tuned, and returns what is to be kept. Throws
    * a Rejection. Absent: it has no options of its own, and none is refused but `version`.

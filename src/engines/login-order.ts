@@ -1,4 +1,5 @@
 /** What an auth method tells the core of a login. */
+import type { Rejection } from './engine.ts'
 
 export const TOKEN_TYPES = ['default', 'service', 'batch', 'default-service', 'default-batch'] as const
 
@@ -28,6 +29,19 @@ export interface LoginOrder {
   readonly terms: TokenTerms
   /** By which `renewLogin` finds what the token was given for. */
   readonly subject: string
+  /** Names of the groups that it belongs to: external groups with an alias of that name and mount have it as a member. */
+  readonly groups: readonly string[]
+  /** Called where the login gives a token. */
+  readonly accepted?: () => void
+  /** What the caller is told where the core gives no token because of the entity: the same as for wrong credentials. */
+  readonly refusal: () => Rejection
+}
+
+/** What a login is good for at its renewal. */
+export interface LoginStanding {
+  readonly alias: string
+  readonly groups: readonly string[]
+  readonly terms: TokenTerms
 }
 
 /** Failed logins of a mount, counted by the name that was tried, whether it is anybody's or not. */

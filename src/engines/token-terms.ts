@@ -118,7 +118,7 @@ export function shownTerms(terms: TokenTerms): Record<string, unknown> {
   }
 }
 
-/** Throws a Rejection (403) for a login that may not come from there. */
-export function checkAddress(cidrs: readonly string[], remote: string | undefined): void {
-  if (cidrs.length > 0 && !new AddressRanges(cidrs).includes(remote)) throw new Rejection(403, 'permission denied')
+/** Whether a login may come from an address: from any where none are bound, and from none that is not known. */
+export function mayLogInFrom(cidrs: readonly string[], remote: string | undefined): boolean {
+  return cidrs.length === 0 || new AddressRanges(cidrs).includes(remote)
 }

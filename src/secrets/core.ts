@@ -238,7 +238,7 @@ export class SecretsCore implements Core {
     const { logger } = this.options
     const tokens = new TokenStore(storage)
     const policies = new PolicyStore(storage)
-    const identity = new IdentityStore(storage)
+    const identity = new IdentityStore(storage, (accessor) => mounts.byAccessor(accessor) !== undefined)
     const entityPolicies = new EntityPolicies(identity)
     const cubbyholes = storage.below(dataPrefix(mounts.get('cubbyhole/')?.record.uuid ?? ''))
     const servingOrLeaving = (uuid: string) => mounts.byUuid(uuid) ?? mountChanges.leaving(uuid)
@@ -429,7 +429,8 @@ export class SecretsCore implements Core {
 
   /** Takes back what a mount has given out: tokens, then leases; resolves with how many of those could not be. */
   async #release(uuid: string): Promise<number> {
-    const { leases, revocation, tokens } = this.open
+    const { identity, leases, revocation, tokens } = this.open
+    identity.forgetRights()
     for (;;) {
       const hashes = tokens.ofMount(uuid, RELEASED_AT_ONCE)
       if (hashes.length === 0) break

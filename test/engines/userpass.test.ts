@@ -111,10 +111,18 @@ test('of guesses that come all at once no more are tried than one by one', async
   assert.equal((await login('alice', 'right')).status, 403)
 })
 
-test('a login comes only from where the user may come from', async (t) => {
+test('from an address that is not bound a right password is answered and counted as a wrong one', async (t) => {
   const { login } = await open(t, { token_bound_cidrs: '10.0.0.0/8' })
-  assert.equal((await login('alice', 'right', { remote: '11.0.0.1' })).status, 403)
+  const far = { remote: '11.0.0.1' }
+  const answer = async (password: string, options: AskOptions) => {
+    const { status, text } = await login('alice', password, options)
+    return [status, text.replace(/"request_id":"[^"]*"/, '')]
+  }
+  assert.deepEqual(await answer('right', far), await answer('wrong', far))
   assert.equal((await login('alice', 'right', { remote: '10.0.0.1' })).status, 200)
+  for (let tries = 0; tries < 5; tries++) assert.equal((await login('alice', 'right', far)).status, 400)
+  assert.deepEqual(textsOf(await login('alice', 'right', far)), [403, 'permission denied'])
+  assert.deepEqual(textsOf(await login('alice', 'wrong', far)), [403, 'permission denied'])
 })
 
 test('a login with an auth method that is disabled ends', async (t) => {
@@ -128,6 +136,10 @@ test('an entity that is disabled does not log in', async (t) => {
   const { login, world } = await open(t)
   const { entity_id: id } = (await login('alice', 'right')).body.auth
   await world.ask('POST', `identity/entity/id/${String(id)}`, { disabled: true })
+  // As a wrong password, and counted as one: otherwise the answer tells that the password is right.
+  for (let tries = 0; tries < 5; tries++) {
+    assert.deepEqual(textsOf(await login('alice', 'right')), [400, 'invalid username or password'])
+  }
   assert.equal((await login('alice', 'right')).status, 403)
 })
 

@@ -82,7 +82,7 @@ const FORMS: readonly RegExp[] = [
   /^(s|b|hvs)\.[\w-]{20,}/,
   /^[A-Za-z0-9]{24}$/,
   /^[\w-]+(\/[\w-]+)*\/[A-Za-z0-9]{24}$/,
-  /^(auth_)?[a-z-]+_[0-9a-f]{8}$/,
+  /^(auth_)?[a-z-]+_[0-9a-f]{8}([0-9a-f-]{28})?$/,
 ]
 
 function fits(a: string, b: string): boolean {

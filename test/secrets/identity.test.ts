@@ -115,7 +115,7 @@ test('what is wrong with entities, aliases and groups is refused and changes not
   await refused(world, `identity/group/id/${ids[0]}`, { member_group_ids: [ids[2]] }, /^cyclic relationship/)
   await refused(world, `identity/group/id/${ids[0]}`, { member_group_ids: [ids[0]] }, /^cyclic relationship/)
   await refused(world, `identity/group/id/${ids[0]}`, { type: 'external' }, /cannot be changed/)
-  await refused(world, 'identity/group-alias', { name: 'x', mount_accessor: token, canonical_id: ids[0] }, /external/)
+  await refused(world, 'identity/group-alias', { name: 'x', mount_accessor: token, canonical_id: ids[0] }, /internal/)
   await refused(world, 'identity/lookup/entity', {}, /not supplied/)
   await refused(world, 'identity/lookup/entity', { id: a, name: 'a' }, /conflict/)
   assert.deepEqual((await ok(world, 'LIST', 'identity/entity/name'))['keys'], ['a', 'b'])

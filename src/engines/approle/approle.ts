@@ -10,7 +10,7 @@
  */
 import { type Engine, type EngineCall, path, Rejection, type Reply } from '../engine.ts'
 import { text } from '../fields.ts'
-import { checkAddress } from '../token-terms.ts'
+import { mayLogInFrom } from '../token-terms.ts'
 import {
   encoded,
   hashOf,
@@ -41,8 +41,7 @@ function login(
   const hash = hashOf(mount, 'secret-id', secretId)
   const secret = role && secretIdAt(read, role.uid, hash, nowMs)
   if (!role || !secret) throw wrong()
-  checkAddress(role.secretIdBoundCidrs, remote)
-  checkAddress(secret.cidrs, remote)
+  if (!mayLogInFrom(role.secretIdBoundCidrs, remote) || !mayLogInFrom(secret.cidrs, remote)) throw wrong()
   const reply = granted(role, secret, call)
   if (secret.usesLeft === 0) return reply
   const place = at.secret(role.uid, hash)
@@ -61,9 +60,9 @@ function wrong(): Rejection {
 }
 
 function granted(role: Role, secret: SecretId | undefined, { remote }: EngineCall): Reply {
-  checkAddress(role.terms.boundCidrs, remote)
   const boundCidrs = secret && secret.tokenCidrs.length > 0 ? secret.tokenCidrs : role.terms.boundCidrs
-  checkAddress(boundCidrs, remote)
+  // A caller from another address is not told that the pair is good.
+  if (!mayLogInFrom(role.terms.boundCidrs, remote) || !mayLogInFrom(boundCidrs, remote)) throw wrong()
   const metadata = { ...secret?.metadata, role_name: role.name }
   return {
     login: {
@@ -72,6 +71,8 @@ function granted(role: Role, secret: SecretId | undefined, { remote }: EngineCal
       metadata,
       terms: { ...role.terms, boundCidrs },
       subject: role.name,
+      groups: role.groups,
+      refusal: wrong,
     },
   }
 }
@@ -83,7 +84,7 @@ export const approle: Engine = {
   renewLogin(subject, { facts, storage }) {
     const role = roleNamed((each) => storage.get(each), facts, subject)
     if (!role) throw new Rejection(400, 'the role of this token is gone, not renewing')
-    return role.terms
+    return { alias: role.roleId, groups: role.groups, terms: role.terms }
   },
   paths: [
     path({

@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto'
 import { AddressRanges } from '../address-ranges.ts'
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
+import { changedGroups, GROUPS_FIELD, shownGroups } from '../group-names.ts'
 import {
   boolean,
   commaList,
@@ -25,6 +26,7 @@ const NAME = { role_name: inPath('Name of the role') }
 const FIELDS = {
   ...NAME,
   ...TOKEN_FIELDS,
+  ...GROUPS_FIELD,
   role_id: text('ID of the role; made by the server unless given'),
   bind_secret_id: boolean('Whether a login needs a secret ID; true unless given'),
   secret_id_bound_cidrs: commaList('Addresses and ranges that logins with a secret ID may come from'),
@@ -59,6 +61,7 @@ const SETTINGS = [
   'token-policies',
   'token-no-default-policy',
   'token-explicit-max-ttl',
+  'groups',
 ] as const
 
 export function rolePaths(): Path[] {
@@ -153,6 +156,7 @@ function fresh(name: string): Role {
     secretIdTtlSeconds: 0,
     localSecretIds: false,
     terms: { ...NO_TERMS, policies: [], boundCidrs: [] },
+    groups: [],
   }
 }
 
@@ -164,6 +168,7 @@ function shown(role: Role): Record<string, unknown> {
     secret_id_num_uses: role.secretIdNumUses,
     secret_id_ttl: role.secretIdTtlSeconds,
     ...shownTerms(role.terms),
+    ...shownGroups(role.groups),
   }
 }
 
@@ -190,6 +195,7 @@ function write(input: RoleInput, call: EngineCall): Reply {
     secretIdTtlSeconds: input.secret_id_ttl ?? before.secretIdTtlSeconds,
     localSecretIds: input.local_secret_ids ?? before.localSecretIds,
     terms: { ...terms, policies: [...terms.policies], boundCidrs: [...terms.boundCidrs] },
+    groups: changedGroups(before.groups, input.groups),
   }
   check(role, call)
   const { mount } = call

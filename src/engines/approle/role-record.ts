@@ -21,6 +21,7 @@ const roleSchema = v.object({
   secretIdTtlSeconds: v.number(),
   localSecretIds: v.boolean(),
   terms: tokenTermsSchema,
+  groups: v.optional(v.array(v.string()), []),
 })
 
 const secretIdSchema = v.object({

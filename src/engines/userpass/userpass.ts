@@ -11,8 +11,9 @@ import * as v from 'valibot'
 import { Fault } from '../../kit/errors.ts'
 import { type Engine, type EngineCall, path, Rejection, type Reply } from '../engine.ts'
 import { callerNetwork } from '../client-address.ts'
+import { changedGroups, GROUPS_FIELD, shownGroups } from '../group-names.ts'
 import { commaList, inPath, type InputOf, text, UNPRINTABLE } from '../fields.ts'
-import { changedTerms, checkAddress, NO_TERMS, shownTerms, TOKEN_FIELDS, tokenTermsSchema } from '../token-terms.ts'
+import { changedTerms, mayLogInFrom, NO_TERMS, shownTerms, TOKEN_FIELDS, tokenTermsSchema } from '../token-terms.ts'
 import { inTurns, RECORD_COST, type Steps } from '../turns.ts'
 import { hashed, HashQueue, isPassword, NOBODYS_HASH, passwordHashSchema } from './password-hash.ts'
 
@@ -25,13 +26,14 @@ const userSchema = v.object({
   name: v.string(),
   hash: passwordHashSchema,
   terms: tokenTermsSchema,
+  groups: v.optional(v.array(v.string()), []),
 })
 
 type User = v.InferOutput<typeof userSchema>
 
 const USERNAME = { username: inPath('Name of the user') }
 const PASSWORD = { password: text('The password', { fallback: '' }) }
-const USER = { ...USERNAME, ...PASSWORD, ...TOKEN_FIELDS }
+const USER = { ...USERNAME, ...PASSWORD, ...TOKEN_FIELDS, ...GROUPS_FIELD }
 
 /** Of all mounts: the threads are shared, too. */
 const queue = new HashQueue()
@@ -74,13 +76,15 @@ async function write(input: InputOf<typeof USER>, call: EngineCall): Promise<und
   }
   // Before the hash: what is refused costs nothing.
   changedTerms(pending(name, call)?.terms ?? NO_TERMS, input)
+  changedGroups([], input.groups)
   if (input.password === '' && !pending(name, call)) throw new Rejection(400, 'missing password')
   const hash = input.password === '' ? undefined : await hashFor(input.password, call)
   const before = pending(name, call)
   const kept = hash ?? before?.hash
   if (!kept) throw new Rejection(400, 'missing password')
   const terms = changedTerms(before?.terms ?? NO_TERMS, input)
-  await call.storage.commit(put({ format: 1, name, hash: kept, terms: { ...terms, ...lists(terms) } }, call))
+  const groups = changedGroups(before?.groups ?? [], input.groups)
+  await call.storage.commit(put({ format: 1, name, hash: kept, terms: { ...terms, ...lists(terms) }, groups }, call))
   return undefined
 }
 
@@ -102,12 +106,13 @@ async function login({ password, username }: { password: string; username: strin
   })
   if (call.failures.isLocked(name)) throw new Rejection(403, 'permission denied')
   const user = pending(name, call)
-  if (!isRight || !user || user.hash.key !== before?.hash.key) {
+  const refusal = () => {
     call.failures.failed(name)
-    throw wrong()
+    return wrong()
   }
-  checkAddress(user.terms.boundCidrs, call.remote)
-  call.failures.succeeded(name)
+  if (!isRight || !user || user.hash.key !== before?.hash.key) throw refusal()
+  // The same answer, and counted alike: another one would tell that the password is right.
+  if (!mayLogInFrom(user.terms.boundCidrs, call.remote)) throw refusal()
   return {
     login: {
       alias: { name, metadata: null },
@@ -115,6 +120,9 @@ async function login({ password, username }: { password: string; username: strin
       metadata: { username: name },
       terms: user.terms,
       subject: name,
+      groups: user.groups,
+      accepted: () => call.failures.succeeded(name),
+      refusal,
     },
   }
 }
@@ -147,7 +155,7 @@ export const userpass: Engine = {
   renewLogin(subject, { facts, storage }) {
     const user = parsed(storage.get(userPath(subject, facts.secret)))
     if (!user) throw new Rejection(400, 'the user of this token is gone, not renewing')
-    return user.terms
+    return { alias: subject, groups: user.groups, terms: user.terms }
   },
   paths: [
     path({
@@ -163,7 +171,7 @@ export const userpass: Engine = {
       exists: ({ username }, call) => pending(username, call) !== undefined,
       read({ username }, call) {
         const user = durable(username, call)
-        return user && { data: shownTerms(user.terms) }
+        return user && { data: { ...shownTerms(user.terms), ...shownGroups(user.groups) } }
       },
       update: write,
       delete: ({ username }, call) => ({

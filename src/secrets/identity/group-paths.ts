@@ -1,8 +1,11 @@
-/** `identity/group` and `identity/group-alias`: entities and groups together. */
+/**
+ * `identity/group` and `identity/group-alias`. An internal group names its members. The members of an external one are the
+ * entities for which the auth method of its alias reported the alias's name with their last login or renewal.
+ */
 import { type EngineCall, type Path, path, Rejection, type Reply } from '../../engines/engine.ts'
 import { inPath, type InputOf, text, textList, textMap } from '../../engines/fields.ts'
 import { inTurns, RECORD_COST, type Steps } from '../../engines/turns.ts'
-import { checkedMembers, checkedMetadata, checkedName, checkedPolicies } from './identity-limits.ts'
+import { checkedMembers, checkedMetadata, checkedName, checkedPolicies, MEMBERS_MAX } from './identity-limits.ts'
 import { checkAccessor, type IdentityParts, toldAlias, toldGroup } from './identity-parts.ts'
 import { type Group, identityPaths } from './identity-record.ts'
 import type { IdentityDraft } from './identity-draft.ts'
@@ -21,7 +24,7 @@ const ALIAS = {
   id: text('ID of the alias, to change one that is there', { fallback: '' }),
   name: text('What the auth method calls the group', { fallback: '' }),
   mount_accessor: text('Accessor of the auth method', { fallback: '' }),
-  canonical_id: text('ID of the external group', { fallback: '' }),
+  canonical_id: text('ID of the external group; one is made unless given', { fallback: '' }),
 }
 
 type GroupInput = InputOf<typeof FIELDS>
@@ -143,25 +146,37 @@ async function remove(core: IdentityParts, find: (draft: IdentityDraft) => Group
   return undefined
 }
 
-async function writeAlias(core: IdentityParts, input: AliasInput): Promise<Reply> {
+async function writeAlias(core: IdentityParts, input: AliasInput): Promise<Reply | undefined> {
   const draft = core.open.identity.draft(core.now())
   const known = input.id === '' ? undefined : draft.groupOfAliasId(input.id)
   if (input.id !== '' && !known) throw new Rejection(400, 'invalid group alias ID')
   const name = checkedName(input.name === '' ? (known?.alias?.name ?? '') : input.name, 'alias')
   const mountAccessor = input.mount_accessor === '' ? (known?.alias?.mountAccessor ?? '') : input.mount_accessor
   checkAccessor(core, mountAccessor)
-  const group = input.canonical_id === '' ? known : draft.group(input.canonical_id)
-  if (!group) throw new Rejection(400, 'invalid canonical ID')
-  if (group.type !== 'external') throw new Rejection(400, 'alias can be set only on external groups')
+  const group = aliasedGroup(draft, input.canonical_id, known)
   const holder = draft.groupOfAlias(mountAccessor, name)
   if (holder && holder.id !== group.id && holder.id !== known?.id) {
-    throw new Rejection(400, 'the name is taken by the alias of another group')
+    throw new Rejection(400, 'combination of mount and group alias name is already in use')
   }
+  if (isCalled(group.alias, mountAccessor, name) && (!known || known.id === group.id)) return undefined
   if (known && known.id !== group.id) draft.putGroup({ ...known, alias: null })
   const alias = { ...(known?.alias ?? group.alias ?? draft.newAlias({ name, mountAccessor })), name, mountAccessor }
   draft.putGroup({ ...group, alias: { ...alias, updatedAtMs: core.now() } })
   await core.open.identity.commit(draft)
   return { data: { canonical_id: group.id, id: alias.id } }
+}
+
+/** The group that an alias is to be of: the one that has it, or a new one, unless another is named. */
+function aliasedGroup(draft: IdentityDraft, canonicalId: string, known: Group | undefined): Group {
+  if (canonicalId === '') return known ?? draft.newGroup('', 'external')
+  const group = draft.group(canonicalId)
+  if (!group) throw new Rejection(400, "invalid group ID given in 'canonical_id'")
+  if (group.type !== 'external') throw new Rejection(400, "alias can't be set on an internal group")
+  return group
+}
+
+function isCalled(alias: Group['alias'], mountAccessor: string, name: string): boolean {
+  return alias?.mountAccessor === mountAccessor && alias.name === name
 }
 
 function* everyGroup(core: IdentityParts, most = Number.POSITIVE_INFINITY): Steps<Group[]> {
@@ -179,8 +194,9 @@ async function listed(core: IdentityParts, call: EngineCall, by: 'id' | 'name'):
   const groups = await inTurns(everyGroup(core, call.limitMax), call)
   if (by === 'name') return { data: { keys: groups.map(({ name }) => name).sort() } }
   const info = groups.map((group) => {
-    const { id, memberEntityIds, name, parentGroupIds, policies } = group
-    const counts = { num_member_entities: memberEntityIds.length, num_parent_groups: parentGroupIds.length }
+    const { id, name, parentGroupIds, policies } = group
+    const members = core.open.identity.membersOf(group, MEMBERS_MAX)
+    const counts = { num_member_entities: members.length, num_parent_groups: parentGroupIds.length }
     return [id, { name, policies, ...counts }]
   })
   return {

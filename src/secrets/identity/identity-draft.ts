@@ -28,6 +28,14 @@ export function aliasHash(hash: Hash, mountAccessor: string, name: string): stri
   return hash(`alias\0${mountAccessor}\0${name}`)
 }
 
+/** Groups of directories are compared without regard to case, as directories compare them. */
+export function groupAliasHash(hash: Hash, mountAccessor: string, name: string): string {
+  return hash(`group-alias\0${mountAccessor}\0${name.toLowerCase()}`)
+}
+
+/** What an alias is found by. */
+type AliasKey = Pick<Alias, 'mountAccessor' | 'name'>
+
 export class IdentityDraft {
   readonly nowMs: number
   /** Entities whose rights change; empty while `isWide`. */
@@ -76,7 +84,8 @@ export class IdentityDraft {
     return {
       format: 1,
       id,
-      name: name === '' ? `entity_${id.slice(0, 8)}` : name,
+      // The whole ID: two names made by the server are never alike, however many entities there are.
+      name: name === '' ? `entity_${id}` : name,
       metadata: null,
       policies: [],
       disabled: false,
@@ -94,23 +103,38 @@ export class IdentityDraft {
     const holder = this.entityNamed(entity.name)
     if (holder && holder.id !== entity.id) throw new Rejection(400, 'entity name is already in use')
     const changed = { ...entity, updatedAtMs: this.nowMs }
-    const paths = this.#indexOf(changed)
-    for (const path of before ? this.#indexOf(before) : []) if (!paths.includes(path)) this.#changes.delete(path)
-    for (const path of paths) this.#changes.put(path, Buffer.from(entity.id, 'latin1'))
+    const [had, has] = [new Set(before ? this.#indexOf(before) : []), new Set(this.#indexOf(changed))]
+    for (const path of had) if (!has.has(path)) this.#changes.delete(path)
+    for (const path of has) if (!had.has(path)) this.#changes.put(path, Buffer.from(entity.id, 'latin1'))
     this.#changes.put(identityPaths.entity(entity.id), encodeIdentity(changed))
     this.touched.add(entity.id)
   }
 
+  /** Notes which groups an auth method reports for an alias of an entity; nothing where these are the same as before. */
+  reportGroups(entityId: string, { mountAccessor, name }: AliasKey, groups: readonly string[]): void {
+    const entity = this.entity(entityId)
+    const at = entity?.aliases.findIndex((each) => each.mountAccessor === mountAccessor && each.name === name) ?? -1
+    const alias = entity?.aliases[at]
+    if (!entity || !alias || alias.groups.join('\n') === groups.join('\n')) return
+    const changed = { ...alias, groups: [...groups], updatedAtMs: this.nowMs }
+    this.putEntity({ ...entity, aliases: entity.aliases.with(at, changed) })
+  }
+
   /** By what else an entity is found. */
-  #indexOf({ aliases, mergedIds, name }: Entity): string[] {
+  #indexOf({ aliases, id, mergedIds, name }: Entity): string[] {
     return [
       identityPaths.entityName(nameHash(this.#hash, name)),
       ...mergedIds.map(identityPaths.merged),
       ...aliases.flatMap((alias) => [
         identityPaths.aliasId(alias.id),
         identityPaths.alias(aliasHash(this.#hash, alias.mountAccessor, alias.name)),
+        ...alias.groups.map((group) => this.#reported(alias, group) + id),
       ]),
     ]
+  }
+
+  #reported({ mountAccessor }: Alias, group: string): string {
+    return identityPaths.reported(groupAliasHash(this.#hash, mountAccessor, group))
   }
 
   /** Removes an entity, and from the groups of `memberOf`. */
@@ -134,6 +158,7 @@ export class IdentityDraft {
       createdAtMs: this.nowMs,
       updatedAtMs: this.nowMs,
       mergedFrom: [],
+      groups: [],
       ...alias,
     }
   }
@@ -149,7 +174,7 @@ export class IdentityDraft {
   }
 
   groupOfAlias(mountAccessor: string, name: string): Group | undefined {
-    const id = this.#id(identityPaths.groupAlias(aliasHash(this.#hash, mountAccessor, name)))
+    const id = this.#id(identityPaths.groupAlias(groupAliasHash(this.#hash, mountAccessor, name)))
     return id === undefined ? undefined : this.group(id)
   }
 
@@ -163,7 +188,7 @@ export class IdentityDraft {
     return {
       format: 1,
       id,
-      name: name === '' ? `group_${id.slice(0, 8)}` : name,
+      name: name === '' ? `group_${id}` : name,
       type,
       metadata: null,
       policies: [],
@@ -238,7 +263,7 @@ export class IdentityDraft {
   #groupIndexOf({ alias, name }: Group): string[] {
     const paths: string[] = [identityPaths.groupName(nameHash(this.#hash, name))]
     if (!alias) return paths
-    const hash = aliasHash(this.#hash, alias.mountAccessor, alias.name)
+    const hash = groupAliasHash(this.#hash, alias.mountAccessor, alias.name)
     return [...paths, identityPaths.groupAliasId(alias.id), identityPaths.groupAlias(hash)]
   }
 

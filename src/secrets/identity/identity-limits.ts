@@ -8,7 +8,7 @@ const METADATA_MAX = 64
 const METADATA_KEY_MAX = 128
 const METADATA_VALUE_MAX = 512
 const POLICIES_MAX = 256
-const MEMBERS_MAX = 10_000
+export const MEMBERS_MAX = 10_000
 const SUBGROUPS_MAX = 256
 export const ALIASES_MAX = 64
 

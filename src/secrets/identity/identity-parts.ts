@@ -2,6 +2,7 @@
 import { Rejection } from '../../engines/engine.ts'
 import type { MountTable } from '../mounts/mounts.ts'
 import type { IdentityStore } from './identity.ts'
+import { MEMBERS_MAX } from './identity-limits.ts'
 import type { Alias, Entity, Group } from './identity-record.ts'
 
 export interface IdentityParts {
@@ -47,11 +48,13 @@ export function toldAlias(core: IdentityParts, alias: Alias, canonicalId: string
     mount_path: path,
     mount_type: type,
     name: alias.name,
+    // An addition: shown where the auth method reports any.
+    ...(alias.groups.length > 0 && { groups: alias.groups }),
   }
 }
 
 export function toldEntity(core: IdentityParts, entity: Entity): Told {
-  const { direct, inherited } = core.open.identity.groupsOf(entity.id)
+  const { direct, inherited } = core.open.identity.groupsOf(entity)
   const [directIds, inheritedIds] = [direct, inherited].map((groups) => groups.map(({ id }) => id))
   return {
     aliases: entity.aliases.map((alias) => toldAlias(core, alias, entity.id)),
@@ -76,7 +79,7 @@ export function toldGroup(core: IdentityParts, group: Group): Told {
     creation_time: timeText(group.createdAtMs),
     id: group.id,
     last_update_time: timeText(group.updatedAtMs),
-    member_entity_ids: group.memberEntityIds,
+    member_entity_ids: core.open.identity.membersOf(group, MEMBERS_MAX),
     member_group_ids: group.memberGroupIds.length > 0 ? group.memberGroupIds : null,
     metadata: group.metadata,
     modify_index: group.modifyIndex,

@@ -17,6 +17,8 @@ const aliasSchema = v.object({
   updatedAtMs: v.number(),
   /** Entities that it belonged to before these were merged. */
   mergedFrom: v.array(v.string()),
+  /** Of an entity's alias: names of the groups that the auth method reported with the last login or renewal. */
+  groups: v.optional(v.array(v.string()), []),
 })
 
 const facts = {
@@ -88,7 +90,9 @@ export const identityPaths = {
   groupAliases: 'group-alias-id/',
   groupAliasId: (id: string) => `group-alias-id/${id}`,
   groupAlias: (hash: string) => `group-alias/${hash}`,
-  /** Groups that an entity is a member of by its own ID. */
+  /** Entities that an auth method reports as members of a group: the hash is that of the group's alias. */
+  reported: (hash: string) => `reported/${hash}/`,
+  /** Internal groups that an entity is a member of by its own ID. */
   memberships: (entityId: string) => `member/${entityId}/`,
   membership: (entityId: string, groupId: string) => `member/${entityId}/${groupId}`,
 } as const

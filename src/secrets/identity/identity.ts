@@ -18,7 +18,7 @@ import { LRUCache } from 'lru-cache'
 import type { Part, Put, Storage } from '../../barrier/storage.ts'
 import { KeyedHash } from '../../kit/keyed-hash.ts'
 import type { EntityFacts, GroupFacts } from '../policies/policy-template.ts'
-import { aliasHash, type Hash, IdentityDraft, isId, nameHash } from './identity-draft.ts'
+import { aliasHash, groupAliasHash, type Hash, IdentityDraft, isId, nameHash } from './identity-draft.ts'
 import {
   type Alias,
   type Entity,
@@ -45,19 +45,22 @@ export interface Rights {
 }
 
 export interface Groups {
+  /** Internal groups that name it as a member, and external ones that an auth method reports for it. */
   readonly direct: readonly Group[]
   readonly inherited: readonly Group[]
 }
 
 export class IdentityStore {
   readonly #storage: Storage
+  readonly #isMounted: (accessor: string) => boolean
   readonly #hash: KeyedHash
   #saltPut: Put | undefined
   readonly #rights = new LRUCache<string, Rights>({ max: RIGHTS_MAX })
   readonly #groups = new LRUCache<string, Group>({ max: GROUPS_MAX })
 
-  /** `storage` is all of the barrier. */
-  constructor(storage: Storage) {
+  /** `storage` is all of the barrier. `isMounted`: whether an accessor is that of an auth method which is enabled. */
+  constructor(storage: Storage, isMounted: (accessor: string) => boolean) {
+    this.#isMounted = isMounted
     this.#storage = storage.below(IDENTITY_PREFIX)
     const kept = this.#storage.pending(identityPaths.salt)
     const salt = kept ?? randomBytes(SALT_BYTES)
@@ -103,6 +106,11 @@ export class IdentityStore {
     // Also by the IDs of what was merged into it.
     for (const [id, { entityId }] of this.#rights.entries()) if (touched.has(entityId)) this.#rights.delete(id)
     for (const id of touched) this.#rights.delete(id)
+  }
+
+  /** To be called when an auth method was disabled: what it reported of groups holds no longer. */
+  forgetRights(): void {
+    this.#rights.clear()
   }
 
   entity(id: string): Entity | undefined {
@@ -154,25 +162,44 @@ export class IdentityStore {
   }
 
   groupOfAlias(mountAccessor: string, name: string): Group | undefined {
-    return this.#groupAt(identityPaths.groupAlias(aliasHash(this.#named, mountAccessor, name)))
+    return this.#groupAt(identityPaths.groupAlias(groupAliasHash(this.#named, mountAccessor, name)))
   }
 
   groupOfAliasId(id: string): Group | undefined {
     return isId(id) ? this.#groupAt(identityPaths.groupAliasId(id)) : undefined
   }
 
-  /** IDs of the groups that an entity is a member of itself. */
+  /** IDs of the internal groups that an entity is a member of itself. */
   memberOf(entityId: string): string[] {
     return this.#storage.list(identityPaths.memberships(entityId))
   }
 
+  /** IDs of the entities in a group, at most `limit`: of an external group, those that its auth method reports. */
+  membersOf({ alias, memberEntityIds, type }: Group, limit: number): string[] {
+    if (type === 'internal') return memberEntityIds.slice(0, limit)
+    if (!alias || !this.#isMounted(alias.mountAccessor)) return []
+    const reported = identityPaths.reported(groupAliasHash(this.#named, alias.mountAccessor, alias.name))
+    return this.#storage.list(reported, { limit })
+  }
+
+  /** External groups that auth methods report for an entity. A method that was disabled reports none. */
+  #reportedFor({ aliases }: Entity): Group[] {
+    const groups = aliases.flatMap((alias) =>
+      this.#isMounted(alias.mountAccessor)
+        ? alias.groups.flatMap((name) => this.groupOfAlias(alias.mountAccessor, name) ?? [])
+        : [],
+    )
+    return [...new Set(groups)]
+  }
+
   /** Groups that an entity is in: itself, and by groups that it is in. */
-  groupsOf(entityId: string): Groups {
-    const direct = this.memberOf(entityId).flatMap((id) => {
+  groupsOf(entity: Entity): Groups {
+    const internal = this.memberOf(entity.id).flatMap((id) => {
       const group = this.group(id)
       // The name of an entry is no evidence: what the group says is.
-      return group?.memberEntityIds.includes(entityId) ? [group] : []
+      return group?.memberEntityIds.includes(entity.id) ? [group] : []
     })
+    const direct = [...internal, ...this.#reportedFor(entity)]
     const found = new Map(direct.map((group) => [group.id, group]))
     // What is found on the way is walked, too.
     for (const { parentGroupIds } of found.values()) {
@@ -181,7 +208,14 @@ export class IdentityStore {
         if (parent) found.set(id, parent)
       }
     }
-    return { direct, inherited: [...found.values()].slice(direct.length) }
+    return { direct: [...found.values()].slice(0, direct.length), inherited: [...found.values()].slice(direct.length) }
+  }
+
+  /** Names of the policies of an entity, which may be about to be committed, and of all groups above it. */
+  policiesOf(entity: Entity): string[] {
+    const { direct, inherited } = this.groupsOf(entity)
+    const groups = [...direct, ...inherited]
+    return [...new Set([...entity.policies, ...groups.flatMap((group) => group.policies)])].sort()
   }
 
   /** Undefined for an entity that is not there. */
@@ -190,11 +224,9 @@ export class IdentityStore {
     if (known) return known
     const entity = this.current(entityId)
     if (!entity) return undefined
-    const { direct, inherited } = this.groupsOf(entity.id)
-    const groups = [...direct, ...inherited]
-    const policies = [...new Set([...entity.policies, ...groups.flatMap((group) => group.policies)])].sort()
-    const facts = factsOf(entity, groups)
-    const rights = { entityId: entity.id, disabled: entity.disabled, policies, facts }
+    const { direct, inherited } = this.groupsOf(entity)
+    const facts = factsOf(entity, [...direct, ...inherited])
+    const rights = { entityId: entity.id, disabled: entity.disabled, policies: this.policiesOf(entity), facts }
     this.#rights.set(entityId, rights)
     return rights
   }

@@ -1,30 +1,43 @@
 /**
- * Failed logins, and who is locked out for a while because of them. They are counted by mount and by the name that was tried,
- * whether it is anybody's or not, so a lock tells nothing of who there is.
+ * Failed logins, and the names that are locked for a while because of them. They are counted by mount and by the name that was
+ * tried, of a user or not, in one table: a lock, and how long it lasts, tells nothing of which users exist.
  *
- * It is kept in memory and bounded: a restart begins anew, and of more names than are kept the oldest are forgotten. Hashing is
- * what makes guessing slow; a lock is for the guesses at one name (docs/decisions/).
+ * The counts live in memory: a restart forgets them. The table is bounded. A count that leaves it for newer ones goes into a sketch
+ * (`failure-sketch.ts`), which forgets nothing before its time: failures with 100,000 other names free no name. A name in the sketch
+ * is locked as any other, and is not in the list of locked names.
  */
 import { LRUCache } from 'lru-cache'
 import type { LoginFailures } from '../../engines/login-order.ts'
 import { DEFAULT_LOCKOUT } from '../mounts/mount-record.ts'
 import type { Mount } from '../mounts/mounts.ts'
+import { type FailureCount, FailureSketch } from './failure-sketch.ts'
 
 const NAMES_MAX = 100_000
 
-interface Count {
+interface Count extends FailureCount {
   readonly accessor: string
   readonly name: string
-  readonly failures: number
-  readonly lastMs: number
+  /** How long it matters, from its last failure. */
+  readonly windowMs: number
 }
 
 export class LockedUsers {
-  readonly #counts = new LRUCache<string, Count>({ max: NAMES_MAX })
+  readonly #counts: LRUCache<string, Count>
+  readonly #sketch = new FailureSketch()
   readonly #now: () => number
 
-  constructor(now: () => number) {
+  constructor(now: () => number, namesMax = NAMES_MAX) {
     this.#now = now
+    const dispose = (count: Count, key: string, reason: string) => {
+      const { windowMs } = count
+      const nowMs = this.#now()
+      if (reason === 'evict' && nowMs - count.lastMs < windowMs) this.#sketch.add(key, count, { nowMs, windowMs })
+    }
+    this.#counts = new LRUCache({ max: namesMax, dispose })
+  }
+
+  #countOf(key: string): FailureCount | undefined {
+    return this.#counts.get(key) ?? this.#sketch.of(key)
   }
 
   of({ record }: Mount): LoginFailures {
@@ -32,19 +45,20 @@ export class LockedUsers {
     const { accessor } = record
     if (rules.isDisabled) return NO_FAILURES
     return {
-      isLocked: (name) => this.#isLocked(this.#counts.get(keyOf(accessor, name)), rules),
+      isLocked: (name) => this.#isLocked(this.#countOf(keyOf(accessor, name)), rules),
       failed: (name) => {
         const key = keyOf(accessor, name)
-        const known = this.#counts.get(key)
+        const known = this.#countOf(key)
         const isRecent = known && this.#now() - known.lastMs < rules.counterResetSeconds * 1000
         const failures = (isRecent ? known.failures : 0) + 1
-        this.#counts.set(key, { accessor, name, failures, lastMs: this.#now() })
+        const windowMs = Math.max(rules.counterResetSeconds, rules.durationSeconds) * 1000
+        this.#counts.set(key, { accessor, name, failures, lastMs: this.#now(), windowMs })
       },
-      succeeded: (name) => void this.#counts.delete(keyOf(accessor, name)),
+      succeeded: (name) => this.unlock(accessor, name),
     }
   }
 
-  #isLocked(count: Count | undefined, { durationSeconds, threshold }: typeof DEFAULT_LOCKOUT): boolean {
+  #isLocked(count: FailureCount | undefined, { durationSeconds, threshold }: typeof DEFAULT_LOCKOUT): boolean {
     return !!count && count.failures >= threshold && this.#now() - count.lastMs < durationSeconds * 1000
   }
 
@@ -58,8 +72,13 @@ export class LockedUsers {
       .sort()
   }
 
+  /** The count of a name begins anew. */
   unlock(accessor: string, name: string): void {
-    this.#counts.delete(keyOf(accessor, name))
+    const key = keyOf(accessor, name)
+    // A count of none stands before what the sketch says, which other names may share.
+    const isInSketch = this.#sketch.of(key) !== undefined
+    if (isInSketch) this.#counts.set(key, { accessor, name, failures: 0, lastMs: this.#now(), windowMs: 0 })
+    else this.#counts.delete(key)
   }
 }
 

@@ -6,7 +6,7 @@
  * credential that is good for one login there is one.
  */
 import type { Part } from '../../barrier/storage.ts'
-import { denied, Rejection, type Reply } from '../../engines/engine.ts'
+import { Rejection, type Reply } from '../../engines/engine.ts'
 import type { LoginOrder } from '../../engines/login-order.ts'
 import type { IdentityDraft } from '../identity/identity-draft.ts'
 import type { IdentityStore } from '../identity/identity.ts'
@@ -37,38 +37,46 @@ export interface Login {
   readonly landed: () => void
 }
 
-/** Throws a Rejection (403) where the entity is disabled. */
+/** Throws the auth method's refusal where the entity is disabled. */
 export function loginOf(parts: LoginParts, mount: Mount, path: string, login: LoginOrder): Login {
   const { identity, now, tokens } = parts
   const draft = identity.draft(now())
   const entity = entityOf(draft, login, mount)
-  if (entity.disabled) throw denied()
+  // With a text of its own, a right password of a disabled entity could be told from a wrong one.
+  if (entity.disabled) throw login.refusal()
   const { entry, token, warnings } = tokenOf(parts, { mount, path, login, entityId: entity.id })
   const { landed, part } = identity.part(draft)
   const isKept = entry.type === 'service'
   const shown = isKept ? token : tokens.sealBatch(entry)
   const all = [...(draft.touched.size > 0 ? [part] : []), ...(isKept ? [tokens.part(entry, { isChosen: false })] : [])]
-  const auth = authBlock(entry, shown, identity.rights(entity.id)?.policies)
+  login.accepted?.()
+  const auth = authBlock(entry, shown, identity.policiesOf(entity))
   return { reply: { auth, warnings }, parts: all, landed }
 }
 
 /** The entity of the alias, with what the auth method says of it today. */
-function entityOf(draft: IdentityDraft, { alias }: LoginOrder, { record }: Mount): Entity {
+function entityOf(draft: IdentityDraft, { alias, groups }: LoginOrder, { record }: Mount): Entity {
   const name = checkedName(alias.name, 'alias')
   const metadata = alias.metadata && (checkedMetadata(new Map(Object.entries(alias.metadata))) ?? null)
   const known = draft.entityOfAlias(record.accessor, name)
   if (!known) {
     const entity = draft.newEntity('')
-    const made = { ...entity, aliases: [draft.newAlias({ name, mountAccessor: record.accessor, metadata })] }
+    const made = {
+      ...entity,
+      aliases: [draft.newAlias({ name, mountAccessor: record.accessor, metadata, groups: [...groups] })],
+    }
     draft.putEntity(made)
     return made
   }
   const aliases = known.aliases.map((each) => {
     const isIt = each.mountAccessor === record.accessor && each.name === name
-    return isIt && !isSame(each.metadata, metadata) ? { ...each, metadata, updatedAtMs: draft.nowMs } : each
+    if (!isIt || (isSame(each.metadata, metadata) && isSame(each.groups, groups))) return each
+    return { ...each, metadata, groups: [...groups], updatedAtMs: draft.nowMs }
   })
-  if (aliases.some((each, at) => each !== known.aliases[at])) draft.putEntity({ ...known, aliases })
-  return known
+  if (aliases.every((each, at) => each === known.aliases[at])) return known
+  const changed = { ...known, aliases }
+  draft.putEntity(changed)
+  return changed
 }
 
 function isSame(a: object | null, b: object | null): boolean {

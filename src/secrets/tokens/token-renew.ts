@@ -1,5 +1,7 @@
 /** Giving a token more time. */
 import type { Reply } from '../../engines/engine.ts'
+import type { LoginStanding } from '../../engines/login-order.ts'
+import type { Mount } from '../mounts/mounts.ts'
 import { Rejection } from '../../engines/engine.ts'
 import { leaseTerms } from '../mounts/mount-ttl.ts'
 import { canonicalNames } from '../policies/policy-name.ts'
@@ -23,12 +25,16 @@ export async function renewToken(
   if (!before.renewable || before.expiresAtMs === undefined) throw new Rejection(400, 'lease is not renewable')
   const nowMs = core.now()
   const wish = wishSeconds > 0 ? wishSeconds : before.leaseSeconds
-  const { seconds, warnings } = lifeOf(
-    { ...rulesOf(core, before), wishSeconds: wish, createdAtMs: before.createdAtMs },
-    nowMs,
-  )
+  const login = before.login && loginStanding(core, before.login)
+  const rules = login ? loginRules(before, login) : rulesOf(core, before)
+  const { seconds, warnings } = lifeOf({ ...rules, wishSeconds: wish, createdAtMs: before.createdAtMs }, nowMs)
   const entry = { ...before, leaseSeconds: seconds, renewedAtMs: nowMs, expiresAtMs: nowMs + seconds * 1000 }
-  await tokens.change(before, entry)
+  const reported = login && reportedGroups(core, before, login)
+  try {
+    await tokens.change(before, entry, reported ? [reported.part] : [])
+  } finally {
+    reported?.landed()
+  }
   return { auth: authBlock(entry, token, core.open.identity.rights(entry.entityId)?.policies), warnings }
 }
 
@@ -36,8 +42,7 @@ type Rules = Pick<LifeRules, 'defaultSeconds' | 'maxSeconds' | 'periodSeconds' |
 
 /** Of a token with a role, what the role says today, within what the token was made with. */
 function rulesOf(core: TokenParts, entry: TokenEntry): Rules {
-  const { explicitMaxTtlSeconds: explicit, login, periodSeconds: period, role: name } = entry
-  if (login) return loginRules(core, entry, login)
+  const { explicitMaxTtlSeconds: explicit, periodSeconds: period, role: name } = entry
   const mount = tokenMountRules(core)
   if (name === '') return { ...mount, periodSeconds: period, explicitMaxSeconds: explicit }
   const role = findRole(core, name)
@@ -51,23 +56,45 @@ function rulesOf(core: TokenParts, entry: TokenEntry): Rules {
   }
 }
 
-/** Of a login, what its auth method says today. Throws a Rejection (400) where that would not let it in any more. */
-function loginRules(core: TokenParts, entry: TokenEntry, login: NonNullable<TokenEntry['login']>): Rules {
-  const mount = core.open.mounts.byUuid(login.mount)
+/** The auth method of a login, and what it says of the login today. */
+interface Standing {
+  readonly mount: Mount
+  /** Absent where the method has nothing to say. */
+  readonly standing: LoginStanding | undefined
+}
+
+/** Throws a Rejection (400) where the auth method would not let it in any more. */
+function loginStanding(core: TokenParts, { mount: uuid, subject }: NonNullable<TokenEntry['login']>): Standing {
+  const mount = core.open.mounts.byUuid(uuid)
   if (!mount) throw new Rejection(400, 'the auth method of this token is gone, not renewing')
+  return { mount, standing: mount.engine.renewLogin?.(subject, mount) }
+}
+
+/** Throws a Rejection (400) for a token whose policies are no longer those of its user or role. */
+function loginRules(entry: TokenEntry, { mount, standing }: Standing): Rules {
   const { defaultSeconds, maxSeconds } = leaseTerms(mount.record.config)
-  const terms = mount.engine.renewLogin?.(login.subject, mount)
+  const terms = standing?.terms
   const names = terms && canonicalNames(terms.noDefaultPolicy ? terms.policies : [...terms.policies, 'default'])
   if (names && names.join('\n') !== entry.policies.join('\n')) {
     throw new Rejection(400, 'policies have changed, not renewing')
   }
-  const { maxTtlSeconds = login.maxTtlSeconds, periodSeconds = entry.periodSeconds } = terms ?? {}
+  const { maxTtlSeconds = entry.login?.maxTtlSeconds ?? 0, periodSeconds = entry.periodSeconds } = terms ?? {}
   return {
     defaultSeconds,
     maxSeconds: mostSeconds({ maxTtlSeconds, periodSeconds }, maxSeconds),
     periodSeconds,
     explicitMaxSeconds: entry.explicitMaxTtlSeconds,
   }
+}
+
+/** What is to be committed where the groups of a login are others today. */
+function reportedGroups(core: TokenParts, { entityId }: TokenEntry, { mount, standing }: Standing) {
+  const { identity } = core.open
+  const current = identity.current(entityId)
+  if (!standing || !current) return undefined
+  const draft = identity.draft(core.now())
+  draft.reportGroups(current.id, { mountAccessor: mount.record.accessor, name: standing.alias }, standing.groups)
+  return draft.touched.size > 0 ? identity.part(draft) : undefined
 }
 
 /** Of two bounds, of which 0 is none. */

@@ -244,12 +244,13 @@ export class TokenStore {
     }
   }
 
-  /** Writes a changed entry down; resolves when it is durable. `before` must be what is pending. */
-  async change(before: TokenEntry, entry: TokenEntry): Promise<void> {
+  /** Writes a changed entry down, with `beside`; resolves when it is durable. `before` must be what is pending. */
+  async change(before: TokenEntry, entry: TokenEntry, beside: readonly Part[] = []): Promise<void> {
     const [old, index] = [this.#indexOf(before), this.#indexOf(entry)]
     const puts = [{ path: tokenPaths.id(entry.hash), value: encodeEntry(entry) }]
     const deletes = old.filter((path) => !index.includes(path))
-    await this.storage.commit({ puts, deletes }, index.filter((path) => !old.includes(path)).map(emptyPut))
+    const raw = index.filter((path) => !old.includes(path)).map(emptyPut)
+    await Storage.commitAll([{ storage: this.storage, batch: { puts, deletes }, raw }, ...beside])
     this.forget(entry.hash)
   }
 

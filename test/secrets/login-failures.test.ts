@@ -1,0 +1,66 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import type { Mount } from '../../src/secrets/mounts/mounts.ts'
+import { LockedUsers } from '../../src/secrets/logins/login-failures.ts'
+import { newRecord } from '../../src/secrets/mounts/mount-record.ts'
+
+const NAMES = 1000
+const MINUTE_MS = 60_000
+
+function open() {
+  const clock = { nowMs: 1_000_000_000 }
+  const users = new LockedUsers(() => clock.nowMs, NAMES)
+  const record = newRecord({ path: 'auth/userpass/', type: 'userpass' })
+  // Only its record is looked at.
+  const mount = { record } as Mount
+  const failures = users.of(mount)
+  const fail = (name: string, times: number) => {
+    for (let at = 0; at < times; at++) failures.failed(name)
+  }
+  const flood = (from: number) => {
+    for (let at = 0; at < 3 * NAMES; at++) failures.failed(`name-${from + at}`)
+  }
+  return { clock, fail, failures, flood, mount, record, users }
+}
+
+test('failures with very many other names free no name, and no name is locked by them', () => {
+  const { clock, fail, failures, flood, mount, users } = open()
+  fail('locked', 5)
+  fail('begun', 4)
+  flood(0)
+  assert.deepEqual(users.locked(mount), [])
+  assert.deepEqual([failures.isLocked('locked'), failures.isLocked('begun')], [true, false])
+  flood(100_000)
+  fail('begun', 1)
+  assert.equal(failures.isLocked('begun'), true)
+  const others = Array.from({ length: 5000 }, (_, at) => `other-${at}`).filter((name) => failures.isLocked(name))
+  assert.deepEqual(others, [])
+  clock.nowMs += 16 * MINUTE_MS
+  assert.deepEqual([failures.isLocked('locked'), failures.isLocked('begun')], [false, false])
+})
+
+test('a name is unlocked, and begins anew, wherever its count is', () => {
+  const { fail, failures, flood, record, users } = open()
+  fail('kept', 5)
+  users.unlock(record.accessor, 'kept')
+  assert.equal(failures.isLocked('kept'), false)
+  fail('gone', 5)
+  flood(0)
+  assert.equal(failures.isLocked('gone'), true)
+  users.unlock(record.accessor, 'gone')
+  fail('gone', 4)
+  assert.equal(failures.isLocked('gone'), false)
+  fail('gone', 1)
+  assert.equal(failures.isLocked('gone'), true)
+})
+
+test('a count that is over leaves nothing behind for those of later', () => {
+  const { clock, fail, failures, flood } = open()
+  fail('early', 5)
+  flood(0)
+  clock.nowMs += 16 * MINUTE_MS
+  flood(100_000)
+  assert.equal(failures.isLocked('early'), false)
+  fail('early', 4)
+  assert.equal(failures.isLocked('early'), false)
+})
