@@ -8,8 +8,8 @@ import { freePort, runShell, shellBlocks } from '../helpers/document.ts'
 
 test('programs and people log in as the document says', async (t) => {
   const directory = workDirectory(t)
-  const [role, program, people, ...more] = shellBlocks('## Logins')
-  assert.ok(role && program && people && more.length === 0)
+  const [role, program, people, groups, ...more] = shellBlocks('## Logins')
+  assert.ok(role && program && people && groups && more.length === 0)
   const port = await freePort()
   const begin = [
     `outpost agent -dev -dev-no-demo -dev-root-token-id root -http-port ${port} -cluster-port 0 > server.log 2>&1 &`,
@@ -17,7 +17,7 @@ test('programs and people log in as the document says', async (t) => {
   ]
   // Each of them as root again: a login keeps the token that it gets.
   const asRoot = 'printf root | outpost login -no-print -'
-  const script = [...begin, asRoot, role, program, 'outpost token lookup', asRoot, people].join('\n')
+  const script = [...begin, asRoot, role, program, 'outpost token lookup', asRoot, people, asRoot, groups].join('\n')
   const { code, stderr, stdout } = await runShell(directory, port, script)
   assert.equal(code, 0, `${stderr}\n${readFileSync(join(directory, 'server.log'), 'utf8')}`)
   assert.match(stdout, /^path +auth\/approle\/login$/m)
