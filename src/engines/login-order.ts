@@ -1,5 +1,5 @@
 /** What an auth method tells the core of a login. */
-import type { Rejection } from './engine.ts'
+import type { Refusal } from '../kit/errors.ts'
 
 export const TOKEN_TYPES = ['default', 'service', 'batch', 'default-service', 'default-batch'] as const
 
@@ -34,7 +34,7 @@ export interface LoginOrder {
   /** Called where the login gives a token. */
   readonly accepted?: () => void
   /** What the caller is told where the core gives no token because of the entity: the same as for wrong credentials. */
-  readonly refusal: () => Rejection
+  readonly refusal: () => Refusal
 }
 
 /** What a login is good for at its renewal. */
