@@ -49,6 +49,7 @@ import type { PathLog } from './path-log.ts'
 import type { Match, Router } from './router.ts'
 import type { ServedHosts } from './served-hosts.ts'
 import { headed, ResponseSink, sendStream } from './stream.ts'
+import { Upload, type UploadPace } from './upload.ts'
 import { type Acceptor, type Upgrade, WebSocketAnswer } from './websocket.ts'
 
 /** What an exchange needs from outside; the daemon gives it. */
@@ -69,6 +70,8 @@ export interface Services extends Callers {
   readonly headers: HeaderList
   /** Largest request body of any endpoint; most allow less, or none. */
   readonly bodyBytesMax: () => number
+  /** How fast the callers of operations that take a stream have to send it. */
+  readonly uploadPace: () => UploadPace
   /** True once the process is going down: nothing endless begins any more. */
   readonly stopping: () => boolean
 }
@@ -168,7 +171,13 @@ export class Exchange implements Outlet, Answering {
   get body(): AsyncIterable<Uint8Array> {
     if (this.bodyOnDemand) this.response.writeContinue()
     // Leaving the loop must not destroy the request: that would cut the connection before it is told why.
-    return this.request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>
+    const bytes = this.request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>
+    return new Upload(bytes, this.#services.uploadPace())
+  }
+
+  /** True where the operation reads the body by itself: then it lasts for as long as the body makes progress. */
+  get isUpload(): boolean {
+    return this.#match?.operation.takesStream ?? false
   }
 
   /** Aborts when the caller is gone or the exchange is cut. Made only for operations that look at it. */

@@ -18,7 +18,7 @@
  * What can go wrong. A slow head ends with 408, an over-long one with 431, a body over the operation's limit with 413;
  * Content-Length together with Transfer-Encoding is refused by the parser (400), as are other ambiguous messages. An
  * answer that is not a stream has `requestTimeoutMs` from head to end; a stream may last, but a single write that its
- * caller does not take within `stallTimeoutMs` cuts it. `close` lets answers under way finish and breaks endless
+ * caller does not take within `stallTimeoutMs` cuts it. An upload may last for as long as it makes progress (`upload`). `close` lets answers under way finish and breaks endless
  * streams, so that their followers know to resume elsewhere.
  *
  * A stream may also be asked for as a WebSocket (`handshake`, `websocket`): the same exchange with another end. A request
@@ -40,12 +40,14 @@ import { takesConnections } from './own-call.ts'
 import { PathLog } from './path-log.ts'
 import { headFault, parseTarget } from './request.ts'
 import { BODY_LATE, Turns } from './turns.ts'
+import { UPLOAD_PACE, type UploadPace } from './upload.ts'
 import { loadAcceptor } from './websocket.ts'
 
 // `import` from node:http would evaluate all it exports, the whole of undici included: 10 ms and 5 MB for nothing.
 const { createServer, ServerResponse } = process.getBuiltinModule('node:http')
 
-export interface ListenerOptions extends Omit<Services, 'bodyBytesMax' | 'pathLog' | 'stopping' | 'rights'> {
+export interface ListenerOptions
+  extends Omit<Services, 'bodyBytesMax' | 'pathLog' | 'stopping' | 'rights' | 'uploadPace'> {
   /** How the access log shows paths. Absent: names in paths that the table does not have are hidden. */
   readonly pathLog?: PathLog
   /** By default each caller is resolved again every second. */
@@ -75,6 +77,8 @@ export interface ListenerLimits {
   readonly idleTimeoutMs: number
   readonly tlsHandshakeTimeoutMs: number
   readonly stallTimeoutMs: number
+  /** Instead of `requestTimeoutMs`, for the operations that take a stream; `UPLOAD_PACE` when absent. */
+  readonly uploadPace?: UploadPace
 }
 
 /** How often timeouts are looked at; they are that exact. */
@@ -105,6 +109,7 @@ export class Listener {
       rights: options.rights ?? new Rights({ resolve: options.resolve, intervalMs: () => RIGHTS_CHECK_MS }),
       bodyBytesMax: () => this.#limits.bodyBytesMax,
       stopping: () => this.#stopping,
+      uploadPace: () => this.#limits.uploadPace ?? UPLOAD_PACE,
     }
     this.connections = new Connections(options.limits.connectionsPerClient)
     this.#server = this.#createServer()
@@ -290,7 +295,7 @@ export class Listener {
     for (const exchange of this.#turns.active) {
       const stalledMs = exchange.waitingSinceMs === undefined ? 0 : nowMs - exchange.waitingSinceMs
       if (stalledMs > stallTimeoutMs) exchange.cut(new Refusal('request_timeout', 'the answer was not taken in time'))
-      const unanswered = !exchange.begun && nowMs - exchange.startedAtMs > requestTimeoutMs
+      const unanswered = !exchange.begun && !exchange.isUpload && nowMs - exchange.startedAtMs > requestTimeoutMs
       if (unanswered) exchange.cut(exchange.request.complete ? tooLong() : new Refusal('request_timeout', BODY_LATE))
     }
   }

@@ -7,7 +7,8 @@
  *
  * `storage/snapshot-new` needs no token, because an uninitialised server has none: whoever reaches it may restore a snapshot
  * into it, as whoever reaches it may initialise it. It is refused from the moment on in which the server is initialised,
- * by whichever of the two; both are decided in the same turn. One that is cut short leaves the server uninitialised.
+ * by whichever of the two; both are decided in the same turn. One that is cut short leaves the server uninitialised. Each caller's
+ * address has one upload at a time, so that a caller who sends slowly keeps nobody at another address out.
  */
 import { PassThrough, Readable } from 'node:stream'
 import { isOutOfSpace, isUntimely } from '../barrier/barrier.ts'
@@ -223,6 +224,30 @@ const INITIALISED =
   'this server is initialised already, nothing was changed: with a token, "outpost operator snapshot restore FILE" puts a ' +
   'snapshot in the place of what it has'
 
+/** Of callers who have not shown who they are, at once: each takes the disk space of a copy. */
+const UPLOADS_MAX = 4
+
+/** Uploads without a token that are under way. */
+class Uploads {
+  readonly #from = new Set<string>()
+
+  /** Returns how to leave. Throws a Refusal when there is no room. */
+  enter(remote = ''): () => void {
+    // Callers on the host itself have places of their own: no other host can take them from the operator.
+    const isLocal = isLoopback(remote)
+    const others = [...this.#from].filter((each) => isLoopback(each) === isLocal)
+    if (this.#from.has(remote) || others.length >= UPLOADS_MAX) {
+      throw new Refusal('conflict', 'a snapshot is being restored already, try again')
+    }
+    this.#from.add(remote)
+    return () => this.#from.delete(remote)
+  }
+}
+
+function isLoopback(address: string): boolean {
+  return address === '::1' || address.startsWith('127.')
+}
+
 /** What a server without anything in it begins with, instead of `sys/init`. */
 const beginning = handle(
   {
@@ -244,14 +269,12 @@ const beginning = handle(
       if (seal.status.initialised) throw new Refusal('invalid_request', INITIALISED)
       seal.refuseLost()
     }
-    let isUnderWay = false
+    const underWay = new Uploads()
     return {
       async run(_input, call) {
         refuseInitialised()
         if (!call.body) throw new Refusal('invalid_request', 'the snapshot belongs into the body of the request')
-        // Each takes the disk space of a copy, and nobody has shown who they are.
-        if (isUnderWay) throw new Refusal('conflict', 'a snapshot is being restored already')
-        isUnderWay = true
+        const leave = underWay.enter(call.remote)
         try {
           await snapshots.restore(Readable.from(call.body, { objectMode: false }), {
             force: true,
@@ -266,7 +289,7 @@ const beginning = handle(
             onReplaced: () => undefined,
           })
         } finally {
-          isUnderWay = false
+          leave()
         }
         logger.info('a snapshot was restored into this server, which was not initialised', { remote: call.remote })
         return undefined

@@ -1,8 +1,9 @@
 /** A core of the test's own process behind a real listener. */
 import type { TestContext } from 'node:test'
-import { Listener } from '../../src/http/listener.ts'
+import { Listener, type ListenerLimits } from '../../src/http/listener.ts'
 import type { Meter } from '../../src/http/meter.ts'
 import { Router } from '../../src/http/router.ts'
+import type { AnyOperation } from '../../src/kit/operation.ts'
 import { secretsOperations } from '../../src/secrets/operations.ts'
 import type { Core } from '../../src/secrets/handle.ts'
 import { EVERYBODY } from './edge.ts'
@@ -29,16 +30,24 @@ export async function listenTo(t: TestContext, world: World): Promise<number> {
   return (await listening(t, world)).port
 }
 
+interface Listening {
+  readonly meter?: Meter
+  readonly limits?: Partial<ListenerLimits>
+  /** Beside those of the core. */
+  readonly operations?: readonly AnyOperation[]
+}
+
 /** The same, with the listener itself. */
-export async function listening(t: TestContext, { core, lines }: World, meter?: Meter) {
+export async function listening(t: TestContext, { core, lines }: World, options: Listening = {}) {
+  const { limits, meter, operations = [] } = options
   const listener = new Listener({
     host: '127.0.0.1',
     port: 0,
     headers: [],
-    router: new Router([], secretsOperations(core)),
+    router: new Router(operations, secretsOperations(core)),
     logger: keepingLogger(lines),
     resolve: () => EVERYBODY,
-    limits: LIMITS,
+    limits: { ...LIMITS, ...limits },
     ...(meter && { meter }),
   })
   const { port } = await listener.listen()

@@ -208,7 +208,7 @@ test('a server that stops breaks its streams, and a caller who leaves leaves not
 test('a reader that is slow holds up nobody and costs bounded memory, and misses nothing that the log still has', async (t) => {
   const world = await openKv(t)
   const meter: OperationMeter = { underway: 0, bytes: 0, answered: () => undefined }
-  const { port } = await listening(t, world, { operation: () => meter })
+  const { port } = await listening(t, world, { meter: { operation: () => meter } })
   const slow = await openStream(port, 'secret/watch?stream=true', { token: world.rootToken })
   const quick = await openStream(port, 'secret/watch/last?stream=true', { token: world.rootToken })
   t.after(() => [slow, quick].forEach((each) => each.close()))
