@@ -6,6 +6,10 @@
  * One allocation that ends or fails says so in a frame and ends nobody else. With `follow`, allocations that come join
  * from the beginning of their logs; one that cannot be read yet is tried again. A slow reader slows all nodes down and
  * makes nobody hold more than a window each.
+ *
+ * A node is not trusted: how many allocations it announces, how long it answers for them and how much it sends costs the other
+ * nodes nothing. Places to follow are shared among the nodes (`node-shares`), reads without follow have places of their
+ * own for each node, and the reader takes from the nodes in turn (`merged-streams`).
  */
 import { setTimeout as pause } from 'node:timers/promises'
 import { Refusal, type RefusalCode } from '../kit/errors.ts'
@@ -22,6 +26,8 @@ import {
 } from '../kit/schema.ts'
 import type { AllocationDescription } from './description.ts'
 import type { Fleet } from './fleet.ts'
+import type { AllocationRecord } from './roster.ts'
+import { NodeShares, type Place } from './node-shares.ts'
 import { FrameLabels, saidFrame } from './frame-labels.ts'
 import { requireJob } from './jobs-operations.ts'
 import { MergedStreams } from './merged-streams.ts'
@@ -32,9 +38,13 @@ import { TIMINGS } from './timings.ts'
 
 const HEARTBEAT_MS = 1000
 const HEARTBEAT = Buffer.from('{}')
-/** Allocations that are followed at once over one connection, and that are read at once where none is followed. */
-const FOLLOWED_MAX = 1000
-const READ_AT_ONCE = 16
+/** Allocations that are followed at once over one connection: a thousand, and as many that one node makes up. */
+const FOLLOWED_MAX = 2000
+/** Allocations that are read at once where none is followed: of each node at least one, and in all about so many. */
+const READ_PER_NODE = 4
+const READ_MAX = 1000
+/** For the reader, of allocations that got no place. */
+const NO_PLACE = `at most ${FOLLOWED_MAX} allocations of a job are followed at once, shared among its hosts`
 /** What may be otherwise a little later. */
 const PASSING: ReadonlySet<RefusalCode> = new Set(['not_found', 'too_many', 'unavailable', 'no_answer'])
 /** What says where an allocation's log begins: one that joins later begins at its beginning. */
@@ -100,6 +110,16 @@ function requestOf(input: LogsInput, raw: RawInput, allocationId: string, isJoin
   return { params: { alloc_id: allocationId }, query: [...left, ...query], headers: {}, body: undefined }
 }
 
+function inOrder(records: readonly AllocationRecord[]): AllocationRecord[] {
+  return records.toSorted(({ allocation: { id: a } }, { allocation: { id: b } }) => (a < b ? -1 : 1))
+}
+
+function count(left: Map<string, { id: string; count: number }>, nodeId: string, id: string): void {
+  const known = left.get(nodeId)
+  if (known) known.count++
+  else left.set(nodeId, { id, count: 1 })
+}
+
 /** One request for the logs of a job. */
 class JobLogs {
   readonly #fleet: Fleet
@@ -109,6 +129,7 @@ class JobLogs {
   readonly #merged = new MergedStreams()
   readonly #abort = new AbortController()
   readonly #known = new Set<string>()
+  readonly #places = new NodeShares(FOLLOWED_MAX)
 
   constructor(parts: { fleet: Fleet; logs: AnyOperation }, input: LogsInput, call: Call) {
     this.#fleet = parts.fleet
@@ -119,16 +140,12 @@ class JobLogs {
 
   async *run(): AsyncGenerator<Chunk> {
     const { namespace, id, follow: isFollowed, end_when_done: ends } = this.#input
-    const allocations = [...(this.#fleet.job(namespace, id)?.allocations.values() ?? [])].map((each) => each.allocation)
-    const wanted = allocations.filter((allocation) => this.#isWanted(allocation))
+    const records = [...(this.#fleet.job(namespace, id)?.allocations.values() ?? [])]
+    const wanted = records.filter(({ allocation }) => this.#isWanted(allocation))
     const [first] = wanted
     if (!first && (!isFollowed || ends)) throw new Refusal('not_found', 'no allocation of this job has such a log')
-    if (isFollowed && wanted.length > FOLLOWED_MAX) {
-      const text = `the job has ${wanted.length} allocations, more than ${FOLLOWED_MAX} are not followed at once`
-      throw new Refusal('invalid_request', text)
-    }
     // Bad parameters are bad for every allocation: refused before anything is sent.
-    if (first) this.#logs.input.parse(requestOf(this.#input, this.#call.raw, first.id, false))
+    if (first) this.#logs.input.parse(requestOf(this.#input, this.#call.raw, first.allocation.id, false))
     const leave = this.#fleet.admit()
     const stop = isFollowed ? this.#join() : () => undefined
     const onAbort = () => this.#merged.wake()
@@ -140,13 +157,15 @@ class JobLogs {
         frames: true,
         headers: { 'X-Content-Type-Options': 'nosniff' },
       }
-      this.#begin(wanted)
+      if (isFollowed) this.#followAll(wanted)
+      else this.#readAll(wanted)
       yield* this.#pieces(isFollowed && !ends)
     } finally {
       this.#call.signal.removeEventListener('abort', onAbort)
       stop()
       leave()
       this.#abort.abort()
+      this.#places.close()
       this.#merged.close()
     }
   }
@@ -155,18 +174,39 @@ class JobLogs {
     return this.#input.task === '*' || tasks.some(({ name }) => name === this.#input.task)
   }
 
-  #begin(allocations: readonly AllocationDescription[]): void {
-    const ids = allocations.map(({ id }) => id).sort()
-    for (const id of ids) this.#known.add(id)
-    if (this.#input.follow) {
-      for (const id of ids) this.#merged.run(() => this.#follow(id, false))
-      return
+  #followAll(records: readonly AllocationRecord[]): void {
+    const places: Place[] = []
+    /** The first allocation of each node that got no place, and how many did not. */
+    const left = new Map<string, { id: string; count: number }>()
+    for (const { allocation, nodeId } of inOrder(records)) {
+      this.#known.add(allocation.id)
+      const place = this.#places.enter(nodeId, allocation.id)
+      if (place) places.push(place)
+      else count(left, nodeId, allocation.id)
     }
-    const next = ids.values()
-    for (let at = 0; at < READ_AT_ONCE; at++) {
-      this.#merged.run(async () => {
-        for (const id of next) await this.#read(id, false)
-      })
+    for (const place of places) {
+      if (place.isLost) count(left, place.nodeId, place.allocationId)
+      else this.#merged.run(() => this.#follow(place, false))
+    }
+    for (const [nodeId, { count: many, id }] of left) {
+      const text = `${many} allocations of this host are not followed: ${NO_PLACE}`
+      this.#merged.run(async () => void (await this.#merged.put(saidFrame('log failed', id, text), nodeId)))
+    }
+  }
+
+  #readAll(records: readonly AllocationRecord[]): void {
+    const ofNodes = Map.groupBy(inOrder(records), ({ nodeId }) => nodeId)
+    const atOnce = Math.max(1, Math.min(READ_PER_NODE, Math.floor(READ_MAX / ofNodes.size)))
+    for (const own of ofNodes.values()) {
+      const next = own.values()
+      for (let at = 0; at < atOnce; at++) {
+        this.#merged.run(async () => {
+          for (const { allocation, nodeId } of next) {
+            const { signal } = this.#abort
+            await this.#read({ allocationId: allocation.id, nodeId, signal, isLost: false }, false)
+          }
+        })
+      }
     }
   }
 
@@ -174,12 +214,16 @@ class JobLogs {
   #join(): () => void {
     const { namespace, id: jobId } = this.#input
     return this.#fleet.roster.listen((change) => {
+      // What is gone need not be remembered: a node may announce new ones for ever.
+      if (change.type === 'AllocationRemoved') this.#known.delete(change.key)
       if (change.type !== 'AllocationUpdated') return
-      const { allocation } = change.record
+      const { allocation, nodeId } = change.record
       if (allocation.namespace !== namespace || allocation.jobId !== jobId || !this.#isWanted(allocation)) return
-      if (this.#known.has(allocation.id) || this.#merged.running >= FOLLOWED_MAX) return
+      if (this.#known.has(allocation.id)) return
+      const place = this.#places.enter(nodeId, allocation.id)
+      if (!place) return
       this.#known.add(allocation.id)
-      this.#merged.run(() => this.#follow(allocation.id, true))
+      this.#merged.run(() => this.#follow(place, true))
     })
   }
 
@@ -194,40 +238,49 @@ class JobLogs {
   }
 
   /** Reads until the stream ends; one that could not begin is tried again for as long as the allocation may still write. */
-  async #follow(id: string, isJoining: boolean): Promise<void> {
-    let outcome = await this.#read(id, isJoining)
-    while (outcome === 'not begun' && !this.#abort.signal.aborted) {
-      const record = this.#fleet.roster.allocation(id)
-      if (!record || isEnded(record.allocation)) return
-      await pause(TIMINGS.partAgainMs, undefined, { signal: this.#abort.signal, ref: false }).catch(() => undefined)
-      if (!this.#abort.signal.aborted) outcome = await this.#read(id, isJoining, true)
+  async #follow(place: Place, isJoining: boolean): Promise<void> {
+    const { allocationId, signal } = place
+    try {
+      let outcome = await this.#read(place, isJoining)
+      while (outcome === 'not begun' && !signal.aborted) {
+        const record = this.#fleet.roster.allocation(allocationId)
+        if (!record || isEnded(record.allocation)) return
+        await pause(TIMINGS.partAgainMs, undefined, { signal, ref: false }).catch(() => undefined)
+        if (!signal.aborted) outcome = await this.#read(place, isJoining, true)
+      }
+    } finally {
+      this.#places.leave(place)
     }
   }
 
   /** Sends one allocation's log; says what goes wrong, unless that was said already. */
-  async #read(id: string, isJoining: boolean, isAgain = false): Promise<'read' | 'not begun'> {
+  async #read(place: Place, isJoining: boolean, isAgain = false): Promise<'read' | 'not begun'> {
+    const { allocationId: id, nodeId } = place
     let isBegun = false
     try {
       const labels = new FrameLabels('AllocID', id)
-      for await (const chunk of this.#open(id, isJoining)) {
+      for await (const chunk of this.#open(place, isJoining)) {
         isBegun = true
-        if (!isStreamHead(chunk) && !(await this.#merged.put(labels.take(chunk)))) return 'read'
+        if (!isStreamHead(chunk) && !(await this.#merged.put(labels.take(chunk), nodeId))) return 'read'
       }
-      await this.#merged.put(labels.isWhole ? saidFrame('log ended', id) : saidFrame('log failed', id, 'cut short'))
+      if (place.isLost) throw new Refusal('too_many', NO_PLACE)
+      const last = labels.isWhole ? saidFrame('log ended', id) : saidFrame('log failed', id, 'cut short')
+      await this.#merged.put(last, nodeId)
       return 'read'
     } catch (error) {
-      const text = error instanceof Refusal ? `${error.status} ${error.message}` : '500 the node had an internal error'
-      if (!isAgain || isBegun) await this.#merged.put(saidFrame('log failed', id, text))
+      const why = place.isLost ? new Refusal('too_many', NO_PLACE) : error
+      const text = why instanceof Refusal ? `${why.status} ${why.message}` : '500 the node had an internal error'
+      if (!isAgain || isBegun) await this.#merged.put(saidFrame('log failed', id, text), nodeId)
       return !isBegun && error instanceof Refusal && PASSING.has(error.code) ? 'not begun' : 'read'
     }
   }
 
-  #open(id: string, isJoining: boolean): AsyncIterable<Chunk> {
+  #open({ allocationId: id, signal }: Place, isJoining: boolean): AsyncIterable<Chunk> {
     const { requestId, identity, token, hops, remote } = this.#call
     const raw = requestOf(this.#input, this.#call.raw, id, isJoining)
     const input = this.#logs.input.parse(raw)
     const about = admit(this.#logs, input, identity)
-    const call = { requestId, identity, token, hops, remote, raw, signal: this.#abort.signal }
+    const call = { requestId, identity, token, hops, remote, raw, signal }
     const result = this.#logs.run(input, call, about)
     if (Symbol.asyncIterator in result) return result
     throw new Refusal('not_implemented', 'logs are not streamed here')

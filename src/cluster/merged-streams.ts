@@ -1,6 +1,7 @@
 /**
  * Many streams as one, in the order in which their pieces come. Each is read only as fast as the one reader takes: what
- * waits for it is bounded, and beyond that every stream keeps one piece in its hand and is not asked for more.
+ * waits for it is bounded, and beyond that every stream keeps one piece in its hand and is not asked for more. Streams are of
+ * groups (nodes), which get room in turn: one with very many streams is no quicker than one with a single stream.
  */
 
 /** Bytes that may wait; one piece may go beyond. */
@@ -9,7 +10,8 @@ const WAITING_BYTES_MAX = 1 << 20
 export class MergedStreams {
   readonly #waiting: Buffer[] = []
   #bytes = 0
-  readonly #forRoom: (() => void)[] = []
+  /** Who waits, by group; the first group is next. */
+  readonly #forRoom = new Map<string, (() => void)[]>()
   #wake: (() => void) | undefined
   #closed = false
   #running = 0
@@ -30,10 +32,12 @@ export class MergedStreams {
   }
 
   /** Resolves when there was room; false when nobody reads any more. */
-  async put(piece: Buffer): Promise<boolean> {
+  async put(piece: Buffer, group: string): Promise<boolean> {
     while (!this.#closed && this.#bytes >= WAITING_BYTES_MAX) {
       await new Promise<void>((resolve) => {
-        this.#forRoom.push(resolve)
+        const waiting = this.#forRoom.get(group)
+        if (waiting) waiting.push(resolve)
+        else this.#forRoom.set(group, [resolve])
       })
     }
     if (this.#closed) return false
@@ -49,8 +53,19 @@ export class MergedStreams {
     const piece = this.#waiting.shift()
     if (!piece) return undefined
     this.#bytes -= piece.length
-    if (this.#bytes < WAITING_BYTES_MAX) this.#forRoom.shift()?.()
+    if (this.#bytes < WAITING_BYTES_MAX) this.#letIn()
     return piece
+  }
+
+  #letIn(): void {
+    const [first] = this.#forRoom
+    if (!first) return
+    const [group, waiting] = first
+    const go = waiting.shift()
+    // Behind the others, if more of it wait.
+    this.#forRoom.delete(group)
+    if (waiting.length > 0) this.#forRoom.set(group, waiting)
+    go?.()
   }
 
   get isEmpty(): boolean {
@@ -75,6 +90,7 @@ export class MergedStreams {
   /** Nobody reads any more: whoever waits for room is told. */
   close(): void {
     this.#closed = true
-    for (const go of this.#forRoom.splice(0)) go()
+    for (const waiting of this.#forRoom.values()) for (const go of waiting) go()
+    this.#forRoom.clear()
   }
 }

@@ -1,0 +1,156 @@
+/**
+ * Somebody with the key of a worker announces thousands of allocations in another owner's job, and answers for them without an end, with
+ * nothing or with all that it can send: the logs of the job were refused, or stood still, for everybody. It harms its own lines only.
+ */
+import '../helpers/short-timings.ts'
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+import { NodeShares, type Place } from '../../src/cluster/node-shares.ts'
+import type { AnyOperation, Call, Chunk, Operation } from '../../src/kit/operation.ts'
+import { schema, pathParam } from '../../src/kit/schema.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { allocationOf, idOf, nodeOf, startFleetServer } from '../helpers/fleet-server.ts'
+
+const HOSTILE = idOf('bad00000')
+const OWNER = idOf('600d0000')
+/** In the order of IDs the attacker's come first. */
+const made = (count: number) => Array.from({ length: count }, (_, serial) => idOf('0badbad0', serial))
+const own = (count: number) => Array.from({ length: count }, (_, serial) => idOf('600d600d', serial))
+const isOwn = (id: string) => id.startsWith('600d')
+
+function frame(text: string): Buffer {
+  return Buffer.from(`{"Data":"${btoa(text)}","File":"alloc/logs/web.stdout.0","Offset":${text.length}}`)
+}
+
+type Answer = (id: string, signal: AbortSignal) => AsyncIterable<Chunk>
+
+/** What the nodes answer; the owner's say one line. */
+function logsOf(hostile: Answer, owner: Answer = line): AnyOperation {
+  const fields = { alloc_id: pathParam('') }
+  const operation: Operation<{ alloc_id: string }, never> = {
+    name: 'host.logs',
+    summary: '',
+    http: ['GET /v1/client/fs/logs/:alloc_id'],
+    target: 'node',
+    input: schema(fields),
+    output: 'stream',
+    errorFormat: 'plain',
+    authorize: () => undefined,
+    run: ({ alloc_id: id }, { signal }: Call) => (isOwn(id) ? owner : hostile)(id, signal),
+  }
+  return operation
+}
+
+async function* line(id: string): AsyncGenerator<Chunk> {
+  yield { status: 200 }
+  yield frame(`log of ${id}`)
+}
+
+async function left(signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return
+  await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }))
+}
+
+async function* silence(_id: string, signal: AbortSignal): AsyncGenerator<Chunk> {
+  yield { status: 200 }
+  await left(signal)
+}
+
+async function attacked(t: TestContext, logs: AnyOperation, counts: { made: number; own: number }) {
+  const server = await startFleetServer(t, logs)
+  const has = (node: string, ids: readonly string[]) =>
+    server.say(
+      nodeOf(node),
+      ids.map((id) => allocationOf(id)),
+    )
+  has(OWNER, own(counts.own))
+  has(HOSTILE, made(counts.made))
+  const abort = new AbortController()
+  t.after(() => abort.abort())
+  const read = async (query: string) => {
+    const answer = await fetch(`${server.url}/v1/job/web/logs?${query}`, { signal: abort.signal })
+    const heard = { status: answer.status, bytes: 0, own: 0, lines: new Set<string>(), said: '' }
+    const take = async () => {
+      let rest = ''
+      for await (const bytes of answer.body ?? []) {
+        heard.bytes += bytes.length
+        const frames = (rest + Buffer.from(bytes).toString('latin1')).split('}')
+        rest = frames.pop() ?? ''
+        for (const text of frames) {
+          const id = /"AllocID":"([^"]*)"/.exec(text)?.[1] ?? ''
+          if (text.includes('"Error"')) heard.said += text
+          if (!isOwn(id) || !text.includes('"Data"')) continue
+          heard.own++
+          heard.lines.add(id)
+        }
+      }
+    }
+    take().catch(() => undefined)
+    return heard
+  }
+  return { read, has, leave: () => abort.abort() }
+}
+
+test('thousands of allocations in the job of another: the owner is followed, and what comes to it later', async (t) => {
+  const { has, leave, read } = await attacked(t, logsOf(silence), { made: 9000, own: 900 })
+  const heard = await read('follow=true')
+  assert.equal(heard.status, 200)
+  await eventually(() => heard.lines.size === 900, 'each line of the owner')
+  await eventually(() => /7900 allocations of this host are not followed: at most 2000/.test(heard.said), 'it is told')
+  has(OWNER, own(990))
+  await eventually(() => heard.lines.size === 990, 'those that come')
+  leave()
+})
+
+test('answers that never end take no place from those of other nodes', async (t) => {
+  const { leave, read } = await attacked(t, logsOf(silence), { made: 100, own: 20 })
+  const heard = await read('')
+  await eventually(() => heard.lines.size === 20, 'each line of the owner')
+  leave()
+})
+
+test('a node that sends all that it can is no quicker than one that sends little', async (t) => {
+  const much = Buffer.concat(Array.from({ length: 4 }, () => frame('x'.repeat(12_000))))
+  const flood: Answer = async function* (_id, signal) {
+    yield { status: 200 }
+    while (!signal.aborted) yield much
+  }
+  const some: Answer = async function* () {
+    yield { status: 200 }
+    for (let at = 0; at < 50; at++) yield much
+  }
+  const { leave, read } = await attacked(t, logsOf(flood, some), { made: 300, own: 1 })
+  const heard = await read('follow=true')
+  await eventually(() => heard.own === 200, 'all that the owner has said')
+  // By streams instead of by nodes each piece of the owner would wait for 300 of the others: 960 MB in all.
+  assert.ok(heard.bytes < 100e6, `${heard.bytes} bytes for 3 MB`)
+  leave()
+})
+
+test('places are shared: nodes with no more than an equal share lose none', () => {
+  const shares = new NodeShares(100)
+  const places: Place[] = []
+  const enter = (node: string, count: number, from = 0) => {
+    for (let at = from; at < from + count; at++) {
+      const place = shares.enter(node, `${node}${at}`)
+      if (place) places.push(place)
+    }
+  }
+  const held = (node: string) => places.filter((place) => place.nodeId === node && !place.isLost).length
+  enter('a', 500)
+  assert.equal(held('a'), 100)
+  enter('b', 30)
+  enter('c', 30)
+  assert.deepEqual([held('a'), held('b'), held('c')], [40, 30, 30])
+  enter('a', 500, 500)
+  assert.deepEqual([held('a'), held('b'), held('c')], [40, 30, 30])
+  const lost = places.filter((place) => place.isLost)
+  assert.ok(lost.every(({ signal }) => signal.aborted))
+  for (const place of places) if (place.nodeId === 'b') shares.leave(place)
+  for (const place of places) if (place.nodeId === 'b') shares.leave(place)
+  enter('d', 100)
+  assert.deepEqual([held('a') + held('d'), held('c')], [70, 30])
+  assert.ok(Math.abs(held('a') - held('d')) <= 1)
+  shares.close()
+  assert.ok(places.every(({ signal }) => signal.aborted))
+})
