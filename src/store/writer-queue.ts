@@ -12,14 +12,15 @@
  * the listeners, all in one go and before anybody who waits is told, so that nobody can mix the two.
  */
 import { dirname } from 'node:path'
-import { Worker } from 'node:worker_threads'
+import type { Worker } from 'node:worker_threads'
 import { Fault, messageOf } from '../kit/errors.ts'
 import { type Batch, checkBatch } from './batch.ts'
+import type { Order, Outcome, Report, WriterSettings } from './database-writer.ts'
 import { isSparing } from './reserve.ts'
 import type { FileFault } from './file-guard.ts'
 import { DISPLACED, noSpace, StoreError } from './store-error.ts'
 import { WriteGroup } from './write-group.ts'
-import type { Order, Outcome, Report, WriterSettings } from './writer-thread.ts'
+import { returnWriterThread, takeWriterThread } from './writer-threads.ts'
 
 /** What is queued for a path: its value, or that it is removed. */
 export interface Queued {
@@ -95,13 +96,14 @@ export class WriterQueue {
   /** Something is under way that nothing may be queued behind. */
   #isAlone = false
 
-  /** Starts the writer's thread, which opens the database. Rejects with a Fault for the operator. */
+  /** The writer's thread opens the database. Rejects with a Fault for the operator. */
   static async start(settings: WriterSettings): Promise<WriterQueue> {
-    const worker = new Worker(new URL('./writer-thread.ts', import.meta.url), { workerData: settings })
+    const worker = takeWriterThread()
     await new Promise<void>((resolve, reject) => {
       worker.once('message', () => resolve())
       worker.once('error', (error) => reject(new Fault(messageOf(error), { cause: error })))
       worker.once('exit', () => reject(new Fault(`the thread that writes ${settings.path} has ended`)))
+      worker.postMessage(settings, [])
     })
     return new WriterQueue(worker, settings.path)
   }
@@ -227,9 +229,10 @@ export class WriterQueue {
     if (!this.#broken) await this.#post({ kind: 'nothing' }).catch(() => undefined)
     const isCut = this.#fault?.isCut ?? false
     if (!isCut) before()
-    if (!this.#broken) await this.#post({ kind: 'close' }).catch(() => undefined)
+    const isClosed = !this.#broken && (await this.#post({ kind: 'close' }).then(isDone, () => false))
     if (isCut) before()
-    await this.#worker.terminate()
+    if (!isClosed) await this.#worker.terminate()
+    else await returnWriterThread(this.#worker)
   }
 
   #refuseWhenDown(): void {
@@ -323,6 +326,10 @@ export class WriterQueue {
     if (lost.some(({ write }) => write)) this.#beginGeneration(error)
     for (const { reject } of lost) reject(error)
   }
+}
+
+function isDone(outcome: Settled): boolean {
+  return 'done' in outcome
 }
 
 function failureOf(outcome: Settled, directory: string): StoreError | 'dropped' | undefined {

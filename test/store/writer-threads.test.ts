@@ -1,0 +1,70 @@
+import assert from 'node:assert/strict'
+import { execFile } from 'node:child_process'
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { promisify } from 'node:util'
+import { SqliteStore } from '../../src/store/store.ts'
+import { returnWriterThread, takeWriterThread } from '../../src/store/writer-threads.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
+
+const STORE = new URL('../../src/store/store.ts', import.meta.url).href
+
+async function openAndClose(path: string): Promise<void> {
+  const store = await SqliteStore.open(path)
+  await store.commit({ puts: [{ path: 'a', value: Buffer.from(path) }], deletes: [] })
+  await store.close()
+}
+
+/** The thread that the next store gets; it stays the next one. */
+async function nextThread(): Promise<number> {
+  const worker = takeWriterThread()
+  const { threadId } = worker
+  await returnWriterThread(worker)
+  return threadId
+}
+
+test('the thread of a store that was closed serves the next one', async (t) => {
+  const directory = temporaryDirectory(t)
+  await openAndClose(join(directory, 'a.db'))
+  const first = await nextThread()
+  await openAndClose(join(directory, 'b.db'))
+  assert.equal(await nextThread(), first)
+})
+
+test('each of two open stores has a thread of its own, and what they write stays apart', async (t) => {
+  const directory = temporaryDirectory(t)
+  await openAndClose(join(directory, 'a.db'))
+  const stores = [await SqliteStore.open(join(directory, 'a.db')), await SqliteStore.open(join(directory, 'b.db'))]
+  await Promise.all(
+    stores.map((store) => store.commit({ puts: [{ path: 'b', value: Buffer.from(store.path) }], deletes: [] })),
+  )
+  assert.deepEqual(
+    stores.map((store) => store.paths('')),
+    [['a', 'b'], ['b']],
+  )
+  await Promise.all(stores.map((store) => store.close()))
+})
+
+test('a thread whose database could not be opened serves no other', async (t) => {
+  const directory = temporaryDirectory(t)
+  await openAndClose(join(directory, 'a.db'))
+  const before = await nextThread()
+  mkdirSync(join(directory, 'folder.db'))
+  await assert.rejects(SqliteStore.open(join(directory, 'folder.db')), /folder\.db/)
+  await openAndClose(join(directory, 'b.db'))
+  assert.notEqual(await nextThread(), before)
+})
+
+test('a thread that waits does not keep the process from ending', async (t) => {
+  const directory = temporaryDirectory(t)
+  const program = join(directory, 'program.mjs')
+  writeFileSync(
+    program,
+    `import { SqliteStore } from ${JSON.stringify(STORE)}
+    await (await SqliteStore.open(${JSON.stringify(join(directory, 'a.db'))})).close()
+    process.on('exit', () => console.log('ended'))`,
+  )
+  const { stdout } = await promisify(execFile)(process.execPath, [program])
+  assert.equal(stdout, 'ended\n')
+})
