@@ -120,21 +120,29 @@ export interface LeaseCall {
   readonly signal: AbortSignal
 }
 
+/** What a login needs besides before it gets its token: of each constraint a code of one of its methods. */
+export interface MfaRequirement {
+  readonly mfa_request_id: string
+  readonly mfa_constraints: Readonly<Record<string, { readonly any: readonly object[] }>>
+}
+
 /** The block of an answer that brings a token. */
 export interface AuthBlock {
   readonly client_token: string
   readonly accessor: string
-  readonly policies: readonly string[]
-  readonly token_policies: readonly string[]
+  /** Null where there is no token yet. */
+  readonly policies: readonly string[] | null
+  readonly token_policies?: readonly string[]
   /** Those of the entity and its groups. */
   readonly identity_policies?: readonly string[]
   readonly metadata: Readonly<Record<string, string>> | null
   readonly lease_duration: number
   readonly renewable: boolean
   readonly entity_id: string
-  readonly token_type: 'service' | 'batch'
+  /** `default` where there is no token yet. */
+  readonly token_type: 'service' | 'batch' | 'default'
   readonly orphan: boolean
-  readonly mfa_requirement: null
+  readonly mfa_requirement: MfaRequirement | null
   readonly num_uses: number
 }
 

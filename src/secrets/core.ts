@@ -9,7 +9,7 @@ import type { Seal } from '../barrier/seal.ts'
 import { type Put, Storage, Tenure } from '../barrier/storage.ts'
 import { cubbyholePrefix } from '../engines/cubbyhole/cubbyhole.ts'
 import { type Caller, denied, type Engine } from '../engines/engine.ts'
-import type { LoginFailures, LoginOrder } from '../engines/login-order.ts'
+import type { LoginFailures } from '../engines/login-order.ts'
 import { PathTable } from '../engines/path-table.ts'
 import { messageOf, sealed, unknownToken } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
@@ -25,6 +25,8 @@ import { LeaseRevocation } from './leases/lease-revocation.ts'
 import { LeaseStore } from './leases/lease-store.ts'
 import { LeaseSweeper } from './leases/lease-sweeper.ts'
 import { Leases } from './leases/leases.ts'
+import { Enforcements } from './mfa/enforcement.ts'
+import { LoginMfa } from './mfa/login-mfa.ts'
 import { Mfa } from './mfa/mfa.ts'
 import { MountChanges } from './mounts/mount-changes.ts'
 import {
@@ -96,6 +98,8 @@ export interface OpenCore {
   readonly identity: IdentityStore
   readonly entityPolicies: EntityPolicies
   readonly mfa: Mfa
+  readonly enforcements: Enforcements
+  readonly loginMfa: LoginMfa
   readonly leases: Leases
   readonly wrapping: Wrapping
   readonly quotas: Quotas
@@ -266,13 +270,7 @@ export class SecretsCore implements Core {
       leases: new Leases({ store, revocation: leaseRevocation, sweeper: leaseSweeper, mountOf: servingOrLeaving, now }),
       identity,
       entityPolicies,
-      mfa: new Mfa({
-        storage,
-        logger,
-        now,
-        wall: this.#time.wall,
-        entityId: (id) => identity.current(id)?.id,
-      }),
+      ...this.#openMfa(storage, identity),
       tokens,
       policies,
       revocation,
@@ -292,6 +290,14 @@ export class SecretsCore implements Core {
           }),
       }),
     }
+  }
+
+  #openMfa(storage: Storage, identity: IdentityStore): Pick<OpenCore, 'mfa' | 'enforcements' | 'loginMfa'> {
+    const entityId = (id: string) => identity.current(id)?.id
+    const now = () => this.now()
+    const mfa = new Mfa({ storage, logger: this.options.logger, now, wall: this.#time.wall, entityId })
+    const enforcements = new Enforcements(storage)
+    return { mfa, enforcements, loginMfa: new LoginMfa(mfa, enforcements, now) }
   }
 
   #openAudit(storage: Storage, settings: SystemSettings): OpenCore['auditing'] {
@@ -324,11 +330,11 @@ export class SecretsCore implements Core {
   }
 
   #close(): void {
-    const { auditing, identity, leases, mfa, mountChanges, wrapping, revocation, sweeper, tidy, tokens } =
+    const { auditing, identity, leases, loginMfa, mfa, mountChanges, wrapping, revocation, sweeper, tidy, tokens } =
       this.#open ?? {}
     this.#open = undefined
     void this.#tenure?.end(sealed)
-    const parts = [mountChanges, sweeper, leases, wrapping, revocation, tidy, tokens, identity, mfa]
+    const parts = [mountChanges, sweeper, leases, wrapping, revocation, tidy, tokens, identity, mfa, loginMfa]
     for (const part of [...parts, auditing?.devices, auditing?.trail]) part?.close()
   }
 
@@ -417,10 +423,8 @@ export class SecretsCore implements Core {
     return policies.acl(names, this.now(), entityPolicies.factsOf(caller))
   }
 
-  /** Makes the token of a login. Throws a Rejection where there is to be none. */
-  login(mount: Mount, path: string, order: LoginOrder): Login {
-    const { identity, tokens } = this.open
-    return loginOf({ identity, tokens, now: () => this.now() }, mount, path, order)
+  login(...[letIn, credentials]: Parameters<Core['login']>): Login {
+    return loginOf({ ...this.open, now: () => this.now() }, letIn, credentials)
   }
 
   failuresOf(mount: Mount): LoginFailures {

@@ -21,7 +21,7 @@ import type { Caller, EngineCall, EngineVerb, Path, Reply } from '../engines/eng
 import { denied, oneError, Rejection } from '../engines/engine.ts'
 import { readFields } from '../engines/fields.ts'
 import { inTurns } from '../engines/turns.ts'
-import type { LoginFailures, LoginOrder } from '../engines/login-order.ts'
+import type { LoginFailures } from '../engines/login-order.ts'
 import { sealed } from '../kit/errors.ts'
 import type { Call } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
@@ -29,10 +29,8 @@ import { type Answer, answerOf, rejectionAnswer, signed } from './answer.ts'
 import { Account } from './audit/account.ts'
 import { AuditFault, type AuditTrail } from './audit/audit.ts'
 import type { InFlight } from './in-flight.ts'
-import type { Leases } from './leases/leases.ts'
-import { isSpecial, narrowed, settled, unwrappable } from './settle.ts'
+import { isSpecial, narrowed, settled, type Settling, unwrappable } from './settle.ts'
 import { Wrapping } from './wrapping/wrapping.ts'
-import type { Login } from './logins/login.ts'
 import type { Mfa } from './mfa/mfa.ts'
 import { stepUp } from './mfa/step-up.ts'
 import type { Place } from './mounts/mounts.ts'
@@ -45,13 +43,11 @@ import type { Decision } from './policies/acl.ts'
 import type { Admitted } from './tokens/token-admission.ts'
 
 /** What the way through the core needs of it. */
-export interface Core {
+export interface Core extends Settling {
   readonly isActive: boolean
   readonly inFlight: InFlight
   readonly requestCounts: RequestCounts
-  /** Throw a Refusal (503) while the core is not active. */
-  readonly leases: Leases
-  readonly wrapping: Wrapping
+  /** Throws a Refusal (503) while the core is not active. */
   readonly mfa: Mfa
   /** Absent while the core is not active. */
   readonly audit: AuditTrail | undefined
@@ -61,8 +57,6 @@ export interface Core {
   /** Throws a Rejection (403) for a token that is none. */
   admit(token: string | undefined, remote: string | undefined): Admitted
   readonly nobody: Admitted
-  /** Makes the token of a login. Throws a Rejection where there is to be none. */
-  login(mount: Place['mount'], path: string, order: LoginOrder): Login
   /** Failed logins of a mount. */
   failuresOf(mount: Place['mount']): LoginFailures
   now(): number

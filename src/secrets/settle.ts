@@ -12,6 +12,7 @@ import { answerOf } from './answer.ts'
 import type { Lease } from './leases/lease-entry.ts'
 import type { Leases } from './leases/leases.ts'
 import type { Login } from './logins/login.ts'
+import type { Credentials } from './mfa/mfa-header.ts'
 import type { Mount } from './mounts/mounts.ts'
 import { withoutKeys } from './policies/key-filter.ts'
 import type { RequestHead } from './request.ts'
@@ -20,10 +21,11 @@ import type { Wrapping } from './wrapping/wrapping.ts'
 
 /** What of the core it needs. */
 export interface Settling {
+  /** Throw a Refusal (503) while the core is not active. */
   readonly leases: Leases
   readonly wrapping: Wrapping
-  /** Makes the token of a login. Throws a Rejection where there is to be none. */
-  login(mount: Mount, path: string, order: LoginOrder): Login
+  /** Makes the token of a login, or asks for a code. Throws a Rejection where there is to be none. */
+  login(letIn: { mount: Mount; path: string; login: LoginOrder }, credentials: Credentials | undefined): Login
 }
 
 /** A request that its handler has replied to. */
@@ -60,11 +62,16 @@ export async function settled(core: Settling, request: Replied, reply: Reply | u
   const issued = reply?.lease && prepared(core, request, reply.lease)
   if (issued) parts.push(issued.part)
   parts.push(...(reply?.parts ?? []))
-  const login = reply?.login && core.login(place.mount, head.path, reply.login)
+  const login = reply?.login && core.login({ mount: place.mount, path: head.path, login: reply.login }, head.mfa)
   if (login) parts.push(...login.parts)
   try {
     const told = reply && issued ? { ...reply, leased: shownLease(issued.lease) } : (login?.reply ?? reply)
     const isNarrow = told?.data !== undefined && (grant.keeps !== undefined || grant.limit !== undefined)
+    if (login?.refusal) {
+      // What the auth method and the code used up stays so.
+      if (parts.length > 0) await Storage.commitAll(parts)
+      throw login.refusal
+    }
     // Narrowing gives way to others: nothing may be left to be written upon what was read before.
     if (isNarrow && parts.length > 0) await Storage.commitAll(parts.splice(0))
     const shown = isNarrow ? await inTurns(narrowed(told, grant), request.call) : told

@@ -1,18 +1,26 @@
 /** The engine behind `identity/`. */
 import { type Engine, type Path, path, Rejection } from '../../engines/engine.ts'
 import { text } from '../../engines/fields.ts'
+import { type MfaIdentityParts, mfaIdentityPaths } from '../mfa/identity-paths.ts'
 import { aliasPaths } from './alias-paths.ts'
 import { entityPaths } from './entity-paths.ts'
 import { groupPaths } from './group-paths.ts'
 import { type IdentityParts, toldEntity, toldGroup } from './identity-parts.ts'
 import { mergePath } from './merge-path.ts'
 
-export function identityEngine(core: IdentityParts): Engine {
+export function identityEngine(core: IdentityParts & MfaIdentityParts): Engine {
   return {
     type: 'identity',
     description: 'identity store',
     isSingle: true,
-    paths: [...entityPaths(core), mergePath(core), ...aliasPaths(core), ...groupPaths(core), ...lookupPaths(core)],
+    paths: [
+      ...entityPaths(core),
+      mergePath(core),
+      ...aliasPaths(core),
+      ...groupPaths(core),
+      ...lookupPaths(core),
+      ...mfaIdentityPaths(core),
+    ],
   }
 }
 

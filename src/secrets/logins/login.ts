@@ -2,17 +2,24 @@
  * From a login to a token: the entity of the alias is found or made, the token gets its policies and its time, and both
  * become durable in one commit with what the auth method changes.
  *
+ * Where a login enforcement is for a login, the token is made only with a code (`mfa/login-mfa.ts`): the answer of a login without
+ * one says what is missing, and `finishedLogin` goes on from there.
+ *
  * Nothing is waited for between the auth method's decision and that commit, so what it decided upon is still so: of a
  * credential that is good for one login there is one.
  */
 import type { Part } from '../../barrier/storage.ts'
-import { Rejection, type Reply } from '../../engines/engine.ts'
-import type { LoginOrder } from '../../engines/login-order.ts'
+import { type AuthBlock, type MfaRequirement, Rejection, type Reply } from '../../engines/engine.ts'
+import type { LoginFailures, LoginOrder } from '../../engines/login-order.ts'
+import type { Refusal } from '../../kit/errors.ts'
 import type { IdentityDraft } from '../identity/identity-draft.ts'
 import type { IdentityStore } from '../identity/identity.ts'
 import { checkedMetadata, checkedName } from '../identity/identity-limits.ts'
 import type { Entity } from '../identity/identity-record.ts'
-import type { Mount } from '../mounts/mounts.ts'
+import type { Mount, MountTable } from '../mounts/mounts.ts'
+import type { LoginFacts } from '../mfa/enforcement.ts'
+import type { Credentials } from '../mfa/mfa-header.ts'
+import { type LoginMfa, type PendingLogin, unsatisfied } from '../mfa/login-mfa.ts'
 import { leaseTerms } from '../mounts/mount-ttl.ts'
 import { canonicalNames } from '../policies/policy-name.ts'
 import { authBlock } from '../tokens/token-create.ts'
@@ -25,6 +32,7 @@ const AUTH = 'auth/'
 export interface LoginParts {
   readonly identity: IdentityStore
   readonly tokens: TokenStore
+  readonly loginMfa: LoginMfa
   readonly now: () => number
 }
 
@@ -35,15 +43,120 @@ export interface Login {
   readonly parts: readonly Part[]
   /** To be called when that is over. */
   readonly landed: () => void
+  /** Set where there is no token: to be thrown once the parts are durable. */
+  readonly refusal?: Refusal | undefined
+}
+
+/** A login as its auth method has let it in. */
+interface LetIn {
+  readonly mount: Mount
+  readonly path: string
+  readonly login: LoginOrder
 }
 
 /** Throws the auth method's refusal where the entity is disabled. */
-export function loginOf(parts: LoginParts, mount: Mount, path: string, login: LoginOrder): Login {
-  const { identity, now, tokens } = parts
+export function loginOf(parts: LoginParts, letIn: LetIn, credentials: Credentials | undefined): Login {
+  const { identity, loginMfa, now } = parts
+  const { login, mount, path } = letIn
   const draft = identity.draft(now())
+  const entity = enabledEntityOf(draft, letIn)
+  const enforcements = loginMfa.enforcementsFor(factsOf(parts, letIn, entity))
+  if (enforcements.length === 0) return granted(parts, letIn, draft, entity)
+  if (!credentials) {
+    const { landed, part } = identity.part(draft)
+    // What is left out knows the request, and so the password.
+    const { accepted: _accepted, refusal: _refusal, ...order } = login
+    const pending = { mountUuid: mount.record.uuid, path, order, entityId: entity.id }
+    const auth = withoutToken(loginMfa.begin(pending, enforcements))
+    return { reply: { auth, warnings: [NEEDS_CODE] }, parts: draft.touched.size > 0 ? [part] : [], landed }
+  }
+  const { parts: used, refusal } = loginMfa.satisfy(entity.id, enforcements, credentials, withoutRightCode)
+  if (refusal) return { reply: {}, parts: used, landed: () => undefined, refusal }
+  const made = granted(parts, letIn, draft, entity)
+  return { ...made, parts: [...made.parts, ...used] }
+}
+
+function withoutRightCode(): Rejection {
+  return new Rejection(403, 'permission denied')
+}
+
+const NEEDS_CODE =
+  'A login request was issued that is subject to MFA validation. Please make sure to validate the login by sending another request to mfa/validate endpoint.'
+
+/**
+ * The second step of a login: the token, for a code. Throws a Rejection (400) for an ID that names no login, and where what the
+ * login was let in by is gone or its entity is another one.
+ */
+export function finishedLogin(
+  parts: LoginParts & { readonly mounts: Pick<MountTable, 'byUuid'>; failuresOf(mount: Mount): LoginFailures },
+  requestId: string,
+  credentials: Credentials,
+): Login {
+  const { identity, loginMfa, mounts, now } = parts
+  const pending = loginMfa.find(requestId)
+  const mount = pending && mounts.byUuid(pending.mountUuid)
+  if (!pending || !mount) throw new Rejection(400, 'invalid request ID')
+  const { groups, terms } = standingOf(pending, mount)
+  const accepted = () => parts.failuresOf(mount).succeeded(pending.order.alias.name)
+  const login = { ...pending.order, groups, terms, accepted, refusal: withoutRightCode }
+  const letIn = { mount, path: pending.path, login }
+  const draft = identity.draft(now())
+  const entity = enabledEntityOf(draft, letIn)
+  if (entity.id !== pending.entityId) throw new Rejection(400, 'invalid request ID')
+  const enforcements = loginMfa.enforcementsFor(factsOf(parts, letIn, entity))
+  const { parts: used, refusal } = loginMfa.satisfy(entity.id, enforcements, credentials, unsatisfied)
+  if (refusal) return { reply: {}, parts: used, landed: () => undefined, refusal }
+  loginMfa.drop(requestId)
+  const made = granted(parts, letIn, draft, entity)
+  return { ...made, parts: [...made.parts, ...used] }
+}
+
+/** What the auth method says today. Throws a Rejection (400) where the user or the role is gone. */
+function standingOf({ order }: PendingLogin, mount: Mount): Pick<LoginOrder, 'groups' | 'terms'> {
+  try {
+    return mount.engine.renewLogin?.(order.subject, mount) ?? order
+  } catch (error) {
+    // Its text is about a token.
+    if (error instanceof Rejection) throw new Rejection(400, 'invalid request ID')
+    throw error
+  }
+}
+
+function enabledEntityOf(draft: IdentityDraft, { login, mount }: LetIn): Entity {
   const entity = entityOf(draft, login, mount)
   // With a text of its own, a right password of a disabled entity could be told from a wrong one.
   if (entity.disabled) throw login.refusal()
+  return entity
+}
+
+function factsOf({ identity }: LoginParts, { mount }: LetIn, entity: Entity): LoginFacts {
+  const { accessor, type } = mount.record
+  const groupIds = () => {
+    const { direct, inherited } = identity.groupsOf(entity)
+    return [...direct, ...inherited].map(({ id }) => id)
+  }
+  return { entityId: entity.id, mountAccessor: accessor, mountType: type, groupIds }
+}
+
+/** The block of an answer that asks for a code. */
+function withoutToken(requirement: MfaRequirement): AuthBlock {
+  return {
+    client_token: '',
+    accessor: '',
+    policies: null,
+    metadata: null,
+    lease_duration: 0,
+    renewable: false,
+    entity_id: '',
+    token_type: 'default',
+    orphan: false,
+    mfa_requirement: requirement,
+    num_uses: 0,
+  }
+}
+
+function granted(parts: LoginParts, { login, mount, path }: LetIn, draft: IdentityDraft, entity: Entity): Login {
+  const { identity, tokens } = parts
   const { entry, token, warnings } = tokenOf(parts, { mount, path, login, entityId: entity.id })
   const { landed, part } = identity.part(draft)
   const isKept = entry.type === 'service'

@@ -70,13 +70,16 @@ export interface Demand {
   readonly code: string | undefined
 }
 
+/** `missing`: there was no code, or no secret, or it was not looked at. */
+type JudgedAs = Verdict['kind'] | 'missing'
+
 /** What came of the codes of one request. */
 export interface Judgement {
-  /** By the ID of the method; those that are not here were not looked at. */
-  readonly verdicts: ReadonlyMap<string, Verdict['kind']>
+  /** By the ID of the method. */
+  readonly verdicts: ReadonlyMap<string, JudgedAs>
   /** To be committed before the caller learns anything. */
   readonly parts: readonly Part[]
-  /** How long until none of the methods is locked; 0 where none was. */
+  /** How long the entity is still locked out of one of the methods; 0 where it is of none. */
   readonly retryMs: number
 }
 
@@ -129,6 +132,10 @@ export class Mfa {
   method(reference: string): Method | undefined {
     if (reference === '') return undefined
     return this.methods.find(({ id, name }) => id === reference || name === reference)
+  }
+
+  methodOfId(id: string): Method | undefined {
+    return this.methods.find((each) => each.id === id)
   }
 
   /**
@@ -261,29 +268,31 @@ export class Mfa {
 
   /**
    * Judges codes for methods, of which none may come twice. All of it happens in this turn: the parts must be queued before
-   * the next `await`. Where a code or a secret is missing, or the entity is locked out of one of the methods, none is looked at.
-   * `awaitsConfirmation`: for the secrets that are not in force yet, instead of those that are.
+   * the next `await`. `together`: no code is looked at where another one, or its secret, is missing, or the entity is locked
+   * out of one of the methods. `awaitsConfirmation`: for the secrets that are not in force yet, instead of those that are.
    */
-  judge(entityId: string, demands: readonly Demand[], { awaitsConfirmation = false } = {}): Judgement {
-    const none = { verdicts: new Map<string, Verdict['kind']>(), parts: [], retryMs: 0 }
+  judge(
+    entityId: string,
+    demands: readonly Demand[],
+    { awaitsConfirmation = false, together = false } = {},
+  ): Judgement {
     const at = this.#moment
-    const found = demands.flatMap(({ code, method }) => {
+    const known = demands.map(({ code, method }) => {
       const secret = code === undefined ? undefined : this.#pending(method.id, entityId)
-      return code !== undefined && secret && secret.isActive !== awaitsConfirmation ? [{ code, method, secret }] : []
+      return { code, method, secret: secret?.isActive === !awaitsConfirmation ? secret : undefined }
     })
-    if (found.length < demands.length) return none
-    const retryMs = Math.max(0, ...found.map(({ secret }) => lockedMs(secret, at.nowMs)))
-    if (retryMs > 0) return { ...none, retryMs }
-    const verdicts = new Map<string, Verdict['kind']>()
+    const retryMs = Math.max(0, ...known.map(({ secret }) => (secret ? lockedMs(secret, at.nowMs) : 0)))
+    const verdicts = new Map<string, JudgedAs>()
     const parts: Part[] = []
-    for (const { code, method, secret } of found) {
-      const verdict = judged(secret, code, at, method.attemptsMax)
-      verdicts.set(method.id, verdict.kind)
-      if (!('after' in verdict)) continue
+    const isIncomplete = together && (retryMs > 0 || known.some(({ secret }) => !secret))
+    for (const { code, method, secret } of known) {
+      const verdict = secret && code !== undefined && !isIncomplete && judged(secret, code, at, method.attemptsMax)
+      verdicts.set(method.id, verdict ? verdict.kind : 'missing')
+      if (!verdict || !('after' in verdict)) continue
       const after = verdict.kind === 'right' ? { ...verdict.after, isActive: true } : verdict.after
       parts.push({ storage: this.#storage, batch: this.#put(method.id, entityId, after) })
     }
-    return { verdicts, parts, retryMs: 0 }
+    return { verdicts, parts, retryMs: known.some(({ secret }) => !secret) && together ? 0 : retryMs }
   }
 }
 

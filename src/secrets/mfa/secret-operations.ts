@@ -4,6 +4,7 @@ import { Rejection, type Reply } from '../../engines/engine.ts'
 import { base32Of } from '../../engines/totp/base32.ts'
 import { otpauthUrl } from '../../engines/totp/codes.ts'
 import { qrPng } from '../../engines/totp/qr.ts'
+import type { Enforcements } from './enforcement.ts'
 import type { Mfa } from './mfa.ts'
 import { formOf, type Method, type MethodSettings } from './mfa-method.ts'
 import { lockedMs, type MfaSecret } from './mfa-secret.ts'
@@ -41,6 +42,23 @@ export async function checkQrSize({ issuer, keyBytes, qrPixels, ...rest }: Metho
   await qrPng(otpauthUrl({ issuer, account, key: Buffer.alloc(keyBytes), form: formOf(rest) }), qrPixels)
 }
 
+/** Removes a method with all its secrets. Rejects with a Rejection (400) while a login enforcement names it. */
+export async function removed(
+  { enforcements, mfa }: { readonly enforcements: Enforcements; readonly mfa: Mfa },
+  method: Method | undefined,
+): Promise<undefined> {
+  if (!method) return undefined
+  const user = enforcements.all.find(({ methodIds }) => methodIds.includes(method.id))
+  if (user) {
+    throw new Rejection(
+      400,
+      `methodID ${JSON.stringify(method.id)} is still used by an enforcement configuration with ID ${JSON.stringify(user.id)}: remove it from the login enforcement ${JSON.stringify(user.name)} first`,
+    )
+  }
+  await mfa.remove(method)
+  return undefined
+}
+
 export async function destroyed(mfa: Mfa, method: Method, givenId: string): Promise<undefined> {
   await mfa.destroy(method.id, mfa.checkedEntity(givenId, 'missing entity ID'))
   return undefined
@@ -50,7 +68,9 @@ export async function destroyed(mfa: Mfa, method: Method, givenId: string): Prom
 export async function confirmed(mfa: Mfa, method: Method, givenId: string, passcode: string): Promise<undefined> {
   const entityId = mfa.checkedEntity(givenId)
   if (passcode === '') throw new Rejection(400, 'missing passcode')
-  const { parts, retryMs, verdicts } = mfa.judge(entityId, [{ method, code: passcode }], { awaitsConfirmation: true })
+  const { parts, retryMs, verdicts } = mfa.judge(entityId, [{ method, code: passcode }], {
+    awaitsConfirmation: true,
+  })
   if (parts.length > 0) await Storage.commitAll(parts)
   if (retryMs > 0) throw lockedOut(retryMs)
   if (verdicts.get(method.id) === 'right') return undefined

@@ -18,7 +18,7 @@ export async function stepUp(
   const entityId = mfa.entityOf(givenId)
   const demands = demandsOf(mfa, methodNames, credentials)
   if (entityId === undefined || !demands) throw missing(methodNames)
-  const { parts, retryMs, verdicts } = mfa.judge(entityId, demands)
+  const { parts, retryMs, verdicts } = mfa.judge(entityId, demands, { together: true })
   if (parts.length > 0) await Storage.commitAll(parts)
   if (retryMs > 0) throw lockedOut(retryMs)
   if (!demands.every(({ method }) => verdicts.get(method.id) === 'right')) throw missing(methodNames)

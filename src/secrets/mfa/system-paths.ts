@@ -2,13 +2,22 @@
 import { type EngineCall, type Path, path, Rejection, type Reply } from '../../engines/engine.ts'
 import { boolean, inPath, text } from '../../engines/fields.ts'
 import { inTurns, type Steps } from '../../engines/turns.ts'
+import type { Enforcements } from './enforcement.ts'
 import { checkedMethodName, checkedSettings, type Method, METHOD_FIELDS, toldMethod } from './mfa-method.ts'
 import type { Mfa } from './mfa.ts'
-import { checkQrSize, confirmed, destroyed, generated, toldSecret, unlockedSecret } from './secret-operations.ts'
+import {
+  checkQrSize,
+  confirmed,
+  destroyed,
+  generated,
+  removed,
+  toldSecret,
+  unlockedSecret,
+} from './secret-operations.ts'
 
 export interface MfaParts {
   /** Throws a Refusal (503) while the core is sealed. */
-  readonly open: { readonly mfa: Mfa }
+  readonly open: { readonly mfa: Mfa; readonly enforcements: Enforcements }
   /** Milliseconds since 1970, by the clock that lives are measured with. */
   now(): number
 }
@@ -65,19 +74,18 @@ function methodPaths(core: MfaParts): Path[] {
         await mfa.write(which, settings)
         return undefined
       },
-      async delete({ name }) {
-        const { mfa } = core.open
-        const method = mfa.method(name)
-        if (method) await mfa.remove(method)
-        return undefined
-      },
+      delete: ({ name }) => removed(core.open, core.open.mfa.method(name)),
     }),
   ]
 }
 
 /** Methods by their names or IDs, with what they are. */
-export function listedMethods(methods: readonly Method[], by: 'name' | 'id'): Record<string, unknown> {
-  const info = Object.fromEntries(methods.map((method) => [method[by], toldMethod(method)]))
+export function listedMethods(
+  methods: readonly Method[],
+  by: 'name' | 'id',
+  more: object = {},
+): Record<string, unknown> {
+  const info = Object.fromEntries(methods.map((method) => [method[by], { ...toldMethod(method), ...more }]))
   return { keys: Object.keys(info), ...(methods.length > 0 && { key_info: info }) }
 }
 

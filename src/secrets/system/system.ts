@@ -4,6 +4,7 @@ import { auditPaths } from './system-audit.ts'
 import { wrappingPaths } from './system-wrapping.ts'
 import { lockedUserPaths } from './system-locked-users.ts'
 import { leasePaths } from './system-leases.ts'
+import { validatePaths } from '../logins/validate-path.ts'
 import { mfaSystemPaths } from '../mfa/system-paths.ts'
 import { quotaPaths } from './system-quotas.ts'
 import { capabilityPaths } from './system-capabilities.ts'
@@ -43,7 +44,8 @@ export type SystemParts = Parameters<typeof healthPaths>[0] &
   Parameters<typeof lockedUserPaths>[0] &
   Parameters<typeof wrappingPaths>[0] &
   Parameters<typeof quotaPaths>[0] &
-  Parameters<typeof mfaSystemPaths>[0]
+  Parameters<typeof mfaSystemPaths>[0] &
+  Parameters<typeof validatePaths>[0]
 
 export function systemEngine(core: SystemParts): Engine {
   const pgpRate = new PgpRate()
@@ -73,6 +75,7 @@ export function systemEngine(core: SystemParts): Engine {
       ...wrappingPaths(core),
       ...quotaPaths(core),
       ...mfaSystemPaths(core),
+      ...validatePaths(core),
     ],
   }
 }
