@@ -16,6 +16,7 @@ import { sanitizedSettings } from './daemon-settings.ts'
 import { approle } from './engines/approle/approle.ts'
 import { cubbyhole } from './engines/cubbyhole/cubbyhole.ts'
 import { kv } from './engines/kv/kv.ts'
+import { totp } from './engines/totp/totp.ts'
 import { userpass } from './engines/userpass/userpass.ts'
 import { Fault, messageOf, Refusal } from './kit/errors.ts'
 import type { Logger } from './kit/log.ts'
@@ -119,7 +120,7 @@ export class SecretsRoom {
     this.core = new SecretsCore({
       barrier,
       seal: this.#seal,
-      engines: [cubbyhole, kv, userpass, approle],
+      engines: [cubbyhole, kv, userpass, approle, totp],
       own: (core) => [systemEngine(core), tokenEngine(core), identityEngine(core)],
       version,
       clusterName: config.name,

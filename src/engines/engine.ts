@@ -69,7 +69,10 @@ export interface EngineCall {
   readonly storage: Storage
   readonly caller: Caller
   readonly requestId: string
+  /** The time by which lives are measured; it does not jump when the machine's clock is set. */
   readonly nowMs: number
+  /** The machine's clock, where others reckon by theirs: in time-based codes. It may be set, also back. */
+  readonly wallMs: number
   /** Everything that came in the body or, without one, in the query; fields that nobody declared too. */
   readonly data: Readonly<Record<string, unknown>>
   /** The body's JSON text, for who keeps numbers as they were written. */

@@ -166,6 +166,11 @@ export class SecretsCore implements Core {
     return this.#clock.now()
   }
 
+  /** The machine's clock, in milliseconds since 1970. */
+  wallMs(): number {
+    return this.#time.wall()
+  }
+
   /** What a fresh core begins with, to be committed together with its keyring, and the only sight of its root token. */
   beginning(
     rootToken?: string,

@@ -60,6 +60,7 @@ export interface Core extends Settling {
   /** Failed logins of a mount. */
   failuresOf(mount: Place['mount']): LoginFailures
   now(): number
+  wallMs(): number
 }
 
 /** What a caller that is let in may do besides. */
@@ -378,6 +379,7 @@ class RequestCall implements EngineCall {
   readonly caller: Caller
   readonly requestId: string
   readonly nowMs: number
+  readonly #wallMs: () => number
   readonly data: EngineCall['data']
   readonly bodyText: string | undefined
   sudo = false
@@ -397,6 +399,7 @@ class RequestCall implements EngineCall {
     this.caller = admitted.caller
     this.requestId = call.requestId
     this.nowMs = core.now()
+    this.#wallMs = () => core.wallMs()
     this.data = body.data
     this.bodyText = body.text
     this.remote = call.remote
@@ -406,6 +409,10 @@ class RequestCall implements EngineCall {
     this.#call = call
     this.#raw = raw
     this.#failures = () => core.failuresOf(mount)
+  }
+
+  get wallMs(): number {
+    return this.#wallMs()
   }
 
   get failures(): LoginFailures {

@@ -109,6 +109,10 @@ class CaseCore implements Core {
     return this.#world.nowMs
   }
 
+  wallMs(): number {
+    return this.#world.nowMs
+  }
+
   find(path: string) {
     return this.#world.core.find(path)
   }

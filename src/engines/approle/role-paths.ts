@@ -14,8 +14,8 @@ import {
   text,
   UNPRINTABLE,
 } from '../fields.ts'
+import { hiddenNames } from '../hidden-names.ts'
 import { changedTerms, NO_TERMS, shownTerms, TOKEN_FIELDS } from '../token-terms.ts'
-import { inTurns, RECORD_COST, type Steps } from '../turns.ts'
 import { encoded, hashOf, type Role, roleNamed, roleOfId, rolePaths as at, tidied } from './role-record.ts'
 
 const NAME_LENGTH_MAX = 256
@@ -70,7 +70,7 @@ export function rolePaths(): Path[] {
       pattern: 'role',
       summary: 'Names of the roles',
       fields: {},
-      list: async (_input, call) => ({ data: { keys: await inTurns(names(call), call) } }),
+      list: async (_input, call) => ({ data: { keys: await hiddenNames(call, at.roles, nameIn) } }),
     }),
     path({
       pattern: 'role/:role_name',
@@ -134,6 +134,10 @@ const NEWER: Readonly<Record<string, string>> = {
   policies: 'token_policies',
   period: 'token_period',
   bound_cidr_list: 'secret_id_bound_cidrs',
+}
+
+function nameIn(entry: Buffer): string {
+  return (JSON.parse(entry.toString('utf8')) as Role).name
 }
 
 function pending(name: string, { mount, storage }: EngineCall): Role | undefined {
@@ -233,14 +237,4 @@ function remove({ role_name: name }: RoleInput, call: EngineCall): Reply | undef
   // Nobody finds them once the role is gone; what is left of them by a fault goes with the next tidying.
   setImmediate(() => void tidied(call, role.uid, true).catch(() => undefined))
   return { batch: { puts: [], deletes } }
-}
-
-function* names({ storage }: EngineCall): Steps<string[]> {
-  const found: string[] = []
-  for (const hash of storage.list(at.roles)) {
-    const kept = storage.get(at.role(hash))
-    if (kept) found.push((JSON.parse(kept.toString('utf8')) as Role).name)
-    yield RECORD_COST
-  }
-  return found.sort()
 }

@@ -13,8 +13,8 @@ import { type Engine, type EngineCall, path, Rejection, type Reply } from '../en
 import { callerNetwork } from '../client-address.ts'
 import { changedGroups, GROUPS_FIELD, shownGroups } from '../group-names.ts'
 import { commaList, inPath, type InputOf, text, UNPRINTABLE } from '../fields.ts'
+import { hiddenNames } from '../hidden-names.ts'
 import { changedTerms, mayLogInFrom, NO_TERMS, shownTerms, TOKEN_FIELDS, tokenTermsSchema } from '../token-terms.ts'
-import { inTurns, RECORD_COST, type Steps } from '../turns.ts'
 import { hashed, HashQueue, isPassword, NOBODYS_HASH, passwordHashSchema } from './password-hash.ts'
 
 const NAME_LENGTH_MAX = 256
@@ -42,19 +42,24 @@ function userPath(name: string, secret: EngineCall['mount']['secret']): string {
   return PREFIX + secret.digest(`user\0${name.toLowerCase()}`, 'base64url')
 }
 
-function parsed(bytes: Buffer | undefined): User | undefined {
-  if (!bytes) return undefined
+function parsed(bytes: Buffer): User {
   const user = v.safeParse(v.pipe(v.string(), v.parseJson(), userSchema), bytes.toString('utf8'))
   if (!user.success) throw new Fault('the entry of a user is damaged')
   return user.output
 }
 
-function pending(name: string, { mount, storage }: EngineCall): User | undefined {
-  return parsed(storage.pending(userPath(name, mount.secret)))
+function nameIn(entry: Buffer): string {
+  return parsed(entry).name
 }
 
-function durable(name: string, { mount, storage }: EngineCall): User | undefined {
-  return parsed(storage.get(userPath(name, mount.secret)))
+function pending(name: string, { mount, storage }: EngineCall): User | undefined {
+  const entry = storage.pending(userPath(name, mount.secret))
+  return entry && parsed(entry)
+}
+
+function durable(name: string, { mount, storage }: Pick<EngineCall, 'mount' | 'storage'>): User | undefined {
+  const entry = storage.get(userPath(name, mount.secret))
+  return entry && parsed(entry)
 }
 
 function hashFor(password: string, { remote = '', signal }: EngineCall) {
@@ -138,22 +143,12 @@ function change(name: string, call: EngineCall, alter: (user: User) => User): Re
   return { batch: put(alter(user), call) }
 }
 
-function* names(call: EngineCall): Steps<string[]> {
-  const found: string[] = []
-  for (const hash of call.storage.list(PREFIX)) {
-    const user = parsed(call.storage.get(PREFIX + hash))
-    if (user) found.push(user.name)
-    yield RECORD_COST
-  }
-  return found.sort()
-}
-
 export const userpass: Engine = {
   type: 'userpass',
   description: 'logins with a name and a password',
   kind: 'auth',
   renewLogin(subject, { facts, storage }) {
-    const user = parsed(storage.get(userPath(subject, facts.secret)))
+    const user = durable(subject, { mount: facts, storage })
     if (!user) throw new Rejection(400, 'the user of this token is gone, not renewing')
     return { alias: subject, groups: user.groups, terms: user.terms }
   },
@@ -162,7 +157,7 @@ export const userpass: Engine = {
       pattern: 'users',
       summary: 'Names of the users',
       fields: {},
-      list: async (_input, call) => ({ data: { keys: await inTurns(names(call), call) } }),
+      list: async (_input, call) => ({ data: { keys: await hiddenNames(call, PREFIX, nameIn) } }),
     }),
     path({
       pattern: 'users/:username',
