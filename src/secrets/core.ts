@@ -247,7 +247,9 @@ export class SecretsCore implements Core {
     const { logger } = this.options
     const tokens = new TokenStore(storage)
     const policies = new PolicyStore(storage)
-    const identity = new IdentityStore(storage, (accessor) => mounts.byAccessor(accessor) !== undefined)
+    const isMounted = (accessor: string) => mounts.byAccessor(accessor) !== undefined
+    const identity = new IdentityStore(storage, isMounted, (removed) => mfa.mfa.partsOfRemoval(removed))
+    const mfa = this.#openMfa(storage, identity)
     const entityPolicies = new EntityPolicies(identity)
     const cubbyholes = storage.below(dataPrefix(mounts.get('cubbyhole/')?.record.uuid ?? ''))
     const servingOrLeaving = (uuid: string) => mounts.byUuid(uuid) ?? mountChanges.leaving(uuid)
@@ -275,7 +277,7 @@ export class SecretsCore implements Core {
       leases: new Leases({ store, revocation: leaseRevocation, sweeper: leaseSweeper, mountOf: servingOrLeaving, now }),
       identity,
       entityPolicies,
-      ...this.#openMfa(storage, identity),
+      ...mfa,
       tokens,
       policies,
       revocation,

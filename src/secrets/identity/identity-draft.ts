@@ -40,6 +40,8 @@ export class IdentityDraft {
   readonly nowMs: number
   /** Entities whose rights change; empty while `isWide`. */
   readonly touched = new Set<string>()
+  /** Entities that are removed, with the ID of that into which each is merged. */
+  readonly removed = new Map<string, string | undefined>()
   /** What many entities have may change. */
   isWide = false
   readonly #changes: Changes
@@ -137,8 +139,9 @@ export class IdentityDraft {
     return identityPaths.reported(groupAliasHash(this.#hash, mountAccessor, group))
   }
 
-  /** Removes an entity, and from the groups of `memberOf`. */
-  deleteEntity(entity: Entity, memberOf: readonly string[]): void {
+  /** Removes an entity, and from the groups of `memberOf`; `into` is the ID of that into which it is merged. */
+  deleteEntity(entity: Entity, memberOf: readonly string[], into?: string): void {
+    this.removed.set(entity.id, into)
     for (const path of this.#indexOf(entity)) this.#changes.delete(path)
     this.#changes.delete(identityPaths.entity(entity.id))
     for (const groupId of memberOf) {

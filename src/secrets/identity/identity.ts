@@ -15,7 +15,7 @@
  */
 import { randomBytes } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
-import type { Part, Put, Storage } from '../../barrier/storage.ts'
+import { type Part, type Put, Storage } from '../../barrier/storage.ts'
 import { KeyedHash } from '../../kit/keyed-hash.ts'
 import type { EntityFacts, GroupFacts } from '../policies/policy-template.ts'
 import { aliasHash, groupAliasHash, type Hash, IdentityDraft, isId, nameHash } from './identity-draft.ts'
@@ -50,17 +50,25 @@ export interface Groups {
   readonly inherited: readonly Group[]
 }
 
+/** Entities that are removed, with the ID of that into which each is merged. */
+type PartsOfRemoval = (removed: ReadonlyMap<string, string | undefined>) => readonly Part[]
+
 export class IdentityStore {
   readonly #storage: Storage
   readonly #isMounted: (accessor: string) => boolean
+  readonly #partsOfRemoval: PartsOfRemoval
   readonly #hash: KeyedHash
   #saltPut: Put | undefined
   readonly #rights = new LRUCache<string, Rights>({ max: RIGHTS_MAX })
   readonly #groups = new LRUCache<string, Group>({ max: GROUPS_MAX })
 
-  /** `storage` is all of the barrier. `isMounted`: whether an accessor is that of an auth method which is enabled. */
-  constructor(storage: Storage, isMounted: (accessor: string) => boolean) {
+  /**
+   * `storage` is all of the barrier. `isMounted`: whether an accessor is that of an auth method which is enabled. `partsOfRemoval`:
+   * what others keep of entities, and is to be removed with them, or moved where one is merged into another.
+   */
+  constructor(storage: Storage, isMounted: (accessor: string) => boolean, partsOfRemoval: PartsOfRemoval = () => []) {
     this.#isMounted = isMounted
+    this.#partsOfRemoval = partsOfRemoval
     this.#storage = storage.below(IDENTITY_PREFIX)
     const kept = this.#storage.pending(identityPaths.salt)
     const salt = kept ?? randomBytes(SALT_BYTES)
@@ -92,7 +100,7 @@ export class IdentityStore {
     const { landed, part } = this.part(draft)
     if (part.batch.puts.length + part.batch.deletes.length === 0) return
     try {
-      await this.#storage.commit(part.batch)
+      await Storage.commitAll([part, ...(draft.removed.size > 0 ? this.#partsOfRemoval(draft.removed) : [])])
     } finally {
       landed()
     }

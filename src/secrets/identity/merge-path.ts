@@ -41,7 +41,7 @@ export function mergePath(core: IdentityParts): Path {
         }
         const memberOf = identity.memberOf(id)
         for (const groupId of memberOf) if (draft.group(groupId)?.memberEntityIds.includes(id)) groups.add(groupId)
-        draft.deleteEntity(source, memberOf)
+        draft.deleteEntity(source, memberOf, target.id)
         target = merged(target, source, { kept: new Set(kept), force })
       }
       draft.putEntity(target)

@@ -24,6 +24,7 @@
 import { randomUUID } from 'node:crypto'
 import * as v from 'valibot'
 import type { Batch, Part, Storage } from '../../barrier/storage.ts'
+import { Changes } from '../../engines/changes.ts'
 import { Decoded } from '../../engines/decoded.ts'
 import { Rejection } from '../../engines/engine.ts'
 import { messageOf } from '../../kit/errors.ts'
@@ -43,8 +44,8 @@ import {
 } from './mfa-secret.ts'
 
 const PREFIX = 'sys/mfa/'
-/** All of them are one entry, which is kept in memory. */
-const METHODS_MAX = 500
+/** All of them are one entry, which is kept in memory; a secret of each is looked for when an entity is removed. */
+const METHODS_MAX = 100
 const PAGE = 500
 
 const methodsSchema = v.object({
@@ -245,14 +246,22 @@ export class Mfa {
     return true
   }
 
-  /** What removes all secrets of entities, to be committed with their removal. */
-  partWithout(entityIds: Iterable<string>): Part | undefined {
-    const deletes = [...entityIds].flatMap((entityId) =>
-      this.#setting.value.methods
-        .map(({ id }) => pathOf(id, entityId))
-        .filter((path) => this.#storage.pending(path) !== undefined),
-    )
-    return deletes.length > 0 ? { storage: this.#storage, batch: { puts: [], deletes } } : undefined
+  /**
+   * What removes the secrets of entities, to be committed with their removal. Those of one that is merged into another become
+   * the other's, unless it has a secret for that method.
+   */
+  partsOfRemoval(removed: ReadonlyMap<string, string | undefined>): Part[] {
+    const changes = new Changes(this.#storage)
+    for (const [entityId, into] of removed) {
+      for (const { id } of this.#setting.value.methods) {
+        const kept = changes.get(pathOf(id, entityId))
+        if (!kept) continue
+        changes.delete(pathOf(id, entityId))
+        if (into !== undefined && !changes.get(pathOf(id, into))) changes.put(pathOf(id, into), Buffer.from(kept))
+      }
+    }
+    const { batch } = changes
+    return batch.puts.length + batch.deletes.length > 0 ? [{ storage: this.#storage, batch }] : []
   }
 
   /** IDs of the entities that have a secret, page by page. */
