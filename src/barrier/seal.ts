@@ -27,6 +27,7 @@ import { readPgpKey, readPgpKeys } from './pgp.ts'
 import { checkInit, type InitialKeys, type InitRequest, sharesFor } from './seal-init.ts'
 import { CONFIG_PATH, ROOT_KEY_PATH } from './seal-entries.ts'
 import { type KeyProof, type Migration, type NewKey, SealKeys } from './seal-keys.ts'
+import { OriginNote } from './seal-origin.ts'
 import type { SealSettings } from './seal-static.ts'
 import { Gathering, type Proven, refuseShare, type Split, WRONG_SHARES } from './shares.ts'
 
@@ -73,6 +74,8 @@ const SEALED_ON_PURPOSE =
   'restart the server: it was sealed by an operator, and opens with the static key of its machine when it starts'
 
 export class Seal {
+  /** How the entries came here, where that is still to be recorded. */
+  readonly origin: OriginNote
   readonly #barrier: Barrier
   readonly #keys: SealKeys
   readonly #answeredMs: number
@@ -88,6 +91,7 @@ export class Seal {
   #isSealedOnPurpose = false
 
   constructor(store: Store, barrier: Barrier, settings: SealSettings, options: SealOptions = {}) {
+    this.origin = new OriginNote(store)
     this.#barrier = barrier
     this.#keys = new SealKeys(store, barrier, settings, options.environment ?? process.env)
     this.idleMs = options.idleMs ?? IDLE_MS

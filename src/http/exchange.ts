@@ -77,7 +77,8 @@ export interface Services extends Callers {
 }
 
 /** Request IDs are this run's name and a count: unique without asking for randomness each time. */
-const RUN = randomUUID().slice(0, 8)
+/** The beginning of every ID of a request, which is a UUID: the requests of a process are counted behind it. */
+const RUN = randomUUID().slice(0, 24)
 let requests = 0
 
 /** Why signals abort. One object for all: an abort without a reason makes one each time, with a stack. */
@@ -101,7 +102,7 @@ export interface ExchangeOptions {
 }
 
 export class Exchange implements Outlet, Answering {
-  readonly requestId = `${RUN}-${(++requests).toString(36)}`
+  readonly requestId = RUN + (++requests).toString(16).padStart(12, '0')
   readonly startedAtMs = performance.now()
   readonly request: IncomingMessage
   readonly response: ServerResponse

@@ -2,7 +2,6 @@
  * From what a handler returns, or what was thrown, to the answer's status, headers and body. The envelope's members and
  * their order are those that stock clients and their users have always seen.
  */
-import { randomUUID } from 'node:crypto'
 import { isOutOfSpace, isTooLarge, isUntimely } from '../barrier/barrier.ts'
 import { Rejection, type Reply } from '../engines/engine.ts'
 import { Refusal } from '../kit/errors.ts'
@@ -40,13 +39,13 @@ function answer(status: number, body: string | undefined, headers = HEADERS): Wh
   return new WholeAnswer(status, headers, body === undefined ? undefined : escaped(body))
 }
 
-/** The envelope around a reply. */
-export function envelope(reply: Reply, requestId: string = randomUUID()): string {
+/** The envelope around a reply. `requestId` is that of the access log and of the audit lines. */
+export function envelope(reply: Reply, requestId: string): string {
   const { auth, data, leased, leaseSeconds = leased?.seconds ?? 0, warnings } = reply
   const dataText = data === undefined || data === null ? 'null' : jsonOf(data)
   const warningText = warnings && warnings.length > 0 ? JSON.stringify(warnings) : 'null'
   const lease = `"lease_id":${JSON.stringify(leased?.id ?? '')},"renewable":${leased?.renewable ?? false},"lease_duration":${leaseSeconds}`
-  const head = `{"request_id":"${requestId}",${lease},"data":${dataText}`
+  const head = `{"request_id":${JSON.stringify(requestId)},${lease},"data":${dataText}`
   const tail = `,"wrap_info":null,"warnings":${warningText},"auth":${auth ? JSON.stringify(auth) : 'null'}`
   const isRepeated = reply.flattened && data && !(data instanceof JsonText)
   return `${head}${tail}${isRepeated ? repeated(data) : ''}}\n`
@@ -75,7 +74,17 @@ function wrappedEnvelope(info: object): string {
   return `${head},"wrap_info":${JSON.stringify(info)},"warnings":null,"auth":null}\n`
 }
 
-export function answerOf(reply: Reply | undefined, verb: Verb, warnings: readonly string[]): WholeAnswer {
+/** What of a request its answer needs. */
+export interface Answered {
+  readonly verb: Verb
+  readonly requestId: string
+}
+
+export function answerOf(
+  reply: Reply | undefined,
+  { requestId, verb }: Answered,
+  warnings: readonly string[] = [],
+): WholeAnswer {
   const headers = reply?.headers ? { ...HEADERS, ...reply.headers } : HEADERS
   if (reply?.bare !== undefined) return answer(reply.status ?? 200, `${jsonOf(reply.bare)}\n`, headers)
   if (reply?.text) return new WholeAnswer(200, { ...headers, 'Content-Type': reply.text.contentType }, reply.text.body)
@@ -88,7 +97,7 @@ export function answerOf(reply: Reply | undefined, verb: Verb, warnings: readonl
   }
   if (verb === 'list' && hasNoKeys(reply)) return notFound()
   const all = [...(reply.warnings ?? []), ...warnings]
-  return answer(reply.status ?? 200, envelope(all.length > 0 ? { ...reply, warnings: all } : reply), headers)
+  return answer(reply.status ?? 200, envelope(all.length > 0 ? { ...reply, warnings: all } : reply, requestId), headers)
 }
 
 /** A list without a name and without anything else to say is nothing that is there. */

@@ -18,6 +18,7 @@ import type { Core } from './handle.ts'
 import { type Login, loginOf } from './logins/login.ts'
 import { LockedUsers } from './logins/login-failures.ts'
 import { AuditTrail } from './audit/audit.ts'
+import { recordOrigin } from './audit/origin-lines.ts'
 import { AuditStore } from './audit/audit-store.ts'
 import { EntityPolicies } from './identity/entity-policies.ts'
 import { IdentityStore } from './identity/identity.ts'
@@ -233,7 +234,10 @@ export class SecretsCore implements Core {
     this.#noteVersion()
     this.#addIdentity()
     this.barrier.lookAtAll()
-    this.options.logger.info('the secrets core is active', { cluster_id: clusterId })
+    const { logger, seal } = this.options
+    const { trail } = this.#open.auditing
+    void recordOrigin({ note: seal.origin, trail, nobody: this.nobody.caller, logger })
+    logger.info('the secrets core is active', { cluster_id: clusterId })
   }
 
   #openTokens(

@@ -40,7 +40,7 @@ import type { RequestCounts } from './request-counts.ts'
 import { helpOf } from './help.ts'
 import { eventStreamOf, streamedAnswer } from './told-stream.ts'
 import type { Decision } from './policies/acl.ts'
-import type { Admitted } from './tokens/token-admission.ts'
+import { type Admitted, finishUse } from './tokens/token-admission.ts'
 
 /** What the way through the core needs of it. */
 export interface Core extends Settling {
@@ -144,7 +144,7 @@ async function recorded(core: Core, target: Target, audit: AuditTrail, enter: ()
   const entry = outcomeOf(enter)
   const account = accountOf(core, target, audit, 'value' in entry ? entry.value.admitted : core.nobody)
   try {
-    await account.begin()
+    await begun(account, entry)
     if ('error' in entry) throw entry.error
     const answer = await served(core, target, entry.value)
     await account.end(target.trace.reply, target.trace.wrapped)
@@ -157,10 +157,23 @@ async function recorded(core: Core, target: Target, audit: AuditTrail, enter: ()
   }
 }
 
+/** Records the first line. Where no device takes it, the use of the token is taken all the same, and is finished here. */
+async function begun(account: Account, entry: Outcome<Entry>): Promise<void> {
+  try {
+    await account.begin()
+  } catch (error) {
+    // A use that cannot be written down was not taken.
+    if ('value' in entry) await finishUse(entry.value.admitted).catch(() => undefined)
+    throw error
+  }
+}
+
 /** A read of an engine that gives out leases makes what it gives out. */
 const READING: ReadonlySet<Verb> = new Set<Verb>(['read', 'list', 'scan', 'help'])
 
-function outcomeOf<T>(step: () => T): { readonly value: T } | { readonly error: unknown } {
+type Outcome<T> = { readonly value: T } | { readonly error: unknown }
+
+function outcomeOf<T>(step: () => T): Outcome<T> {
   try {
     return { value: step() }
   } catch (error) {
@@ -193,8 +206,7 @@ async function served(core: Core, target: Target, { admitted: caller, isOpen }: 
   if (!caller.used) return underWay
   // Also a request that was refused is a use of the token, and both are over before the caller learns anything.
   const [outcome] = await Promise.allSettled([underWay, caller.used])
-  await caller.used
-  await caller.spent?.()
+  await finishUse(caller)
   if (outcome.status === 'rejected') throw outcome.reason
   return outcome.value
 }
@@ -255,7 +267,7 @@ async function counted(core: Core, request: Request): Promise<Answer> {
 async function attempt(core: Core, request: Request): Promise<Answer> {
   const { head, match, place, raw } = request
   const body = requestBody(head.verb, raw, match?.path.bodyOfDelete)
-  if (head.verb === 'help' && place) return answerOf(helpOf(place, match?.path), 'read', [])
+  if (head.verb === 'help' && place) return answerOf(helpOf(place, match?.path), { verb: 'read', requestId: request.call.requestId })
   const input = match
     ? readFields(match.path.fields, { data: body.data, params: match.params }, fieldFault(match.path, head.verb))
     : {}
@@ -289,7 +301,8 @@ async function attempt(core: Core, request: Request): Promise<Answer> {
   const isNarrow = grant.keeps !== undefined || grant.limit !== undefined
   const shown = reply && isNarrow ? await inTurns(narrowed(reply, grant), engineCall) : reply
   request.trace.reply = shown
-  return answerOf(shown, head.verb, warningsOf(match, body, shown))
+  const { requestId } = request.call
+  return answerOf(shown, { verb: head.verb, requestId }, warningsOf(match, body, shown))
 }
 
 interface Asked {

@@ -8,7 +8,7 @@ import type { LoginOrder } from '../engines/login-order.ts'
 import { inTurns, type Steps } from '../engines/turns.ts'
 import { Fault } from '../kit/errors.ts'
 import { JsonText, type WholeAnswer } from '../kit/operation.ts'
-import { answerOf } from './answer.ts'
+import { type Answered, answerOf } from './answer.ts'
 import type { Lease } from './leases/lease-entry.ts'
 import type { Leases } from './leases/leases.ts'
 import type { Login } from './logins/login.ts'
@@ -35,7 +35,7 @@ export interface Replied {
   readonly admitted: Admitted
   /** No policies were asked. */
   readonly isOpen: boolean
-  readonly call: Pick<EngineCall, 'signal'>
+  readonly call: Pick<EngineCall, 'signal' | 'requestId'>
   /** What the caller may see of a list. */
   readonly grant: { readonly keeps?: ((key: string) => boolean) | undefined; readonly limit?: number | undefined }
   readonly warnings: (shown: Reply | undefined) => readonly string[]
@@ -76,7 +76,7 @@ export async function settled(core: Settling, request: Replied, reply: Reply | u
     if (isNarrow && parts.length > 0) await Storage.commitAll(parts.splice(0))
     const shown = isNarrow ? await inTurns(narrowed(told, grant), request.call) : told
     trace.reply = shown
-    const answer = wrappedAnswer(core, request, shown, parts) ?? answerOf(shown, head.verb, warnings(shown))
+    const answer = wrappedAnswer(core, request, shown, parts) ?? answerOf(shown, answeredOf(request), warnings(shown))
     if (parts.length > 0) await Storage.commitAll(parts)
     if (issued) await checkLasting(core, request, issued.lease)
     return answer
@@ -96,7 +96,7 @@ function wrappedAnswer(
 ): WholeAnswer | undefined {
   const { head, trace, warnings } = request
   if (!head.wrapping || shown?.wrapped) return undefined
-  const whole = answerOf(shown, head.verb, warnings(shown))
+  const whole = answerOf(shown, answeredOf(request), warnings(shown))
   if (whole.body === undefined) return undefined
   if (shown?.bare !== undefined || shown?.text) throw unwrappable()
   // A list without names is an answer of 404 without an envelope.
@@ -114,7 +114,11 @@ function wrappedAnswer(
   parts.push(...own)
   trace.reply = undefined
   trace.wrapped = info
-  return answerOf({ wrapped: info }, head.verb, [])
+  return answerOf({ wrapped: info }, answeredOf(request))
+}
+
+function answeredOf({ call: { requestId }, head: { verb } }: Replied): Answered {
+  return { verb, requestId }
 }
 
 /** For an answer that has no envelope: it must not go out bare. */

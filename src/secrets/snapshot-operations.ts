@@ -20,7 +20,7 @@ import { queryBoolean, schema } from '../kit/schema.ts'
 import type { SecretsCore } from './core.ts'
 import { Account, type AccountOf } from './audit/account.ts'
 import { AuditFault } from './audit/audit.ts'
-import type { Admitted } from './tokens/token-admission.ts'
+import { type Admitted, finishUse } from './tokens/token-admission.ts'
 
 export interface RestoreOptions {
   readonly force: boolean
@@ -77,6 +77,7 @@ async function admitted(
   if (!core.isActive) throw sealed()
   const entry = entryOf(core, call)
   const account = accountOf(core, call, { verb: operation, path: `sys/${paths[0]}`, wrapping: undefined }, entry)
+  let isUsed = false
   try {
     await account?.begin()
     if ('error' in entry) throw entry.error
@@ -87,11 +88,13 @@ async function admitted(
       // A restore takes everything away that there is.
       return allowed && (operation === 'read' || sudo)
     })
-    await caller.used
-    await caller.spent?.()
+    isUsed = true
+    await finishUse(caller)
     if (!isAllowed) throw denied()
     return account
   } catch (error) {
+    // No device has recorded the first line: the use of the token is taken all the same.
+    if (!isUsed && 'caller' in entry) await finishUse(entry.caller).catch(() => undefined)
     await failed(account, error)
     if (isOutOfSpace(error)) throw new Refusal('insufficient_storage', error.message)
     if (isUntimely(error)) throw new Refusal('unavailable', error.message)
@@ -284,6 +287,9 @@ const beginning = handle(
               seal.inTurn(async () => {
                 refuseInitialised()
                 await replace()
+                // Durable before the answer; the devices of the snapshot record it when the core opens.
+                const { remote = '', requestId } = call
+                await seal.origin.write({ atMs: core.now(), requestId, remote })
               }),
             // Nothing was open, so nothing is remembered.
             onReplaced: () => undefined,

@@ -87,6 +87,8 @@ export class CoreWorld {
   /** How much the machine's clock was set by, of all that `nowMs` tells: the rest of its changes is time that passed. */
   setByMs = 0
 
+  #requests = 0
+
   private constructor(directory: string, store: SqliteStore, options: WorldOptions) {
     const { engines = [], seal, sealOptions, wrap = (real) => real } = options
     this.directory = directory
@@ -185,7 +187,7 @@ export class CoreWorld {
     }
     const token = options.token === undefined ? this.rootToken : (options.token ?? undefined)
     const call: Call = {
-      requestId: 'test',
+      requestId: `test-${++this.#requests}`,
       identity: NOBODY,
       signal: new AbortController().signal,
       raw,

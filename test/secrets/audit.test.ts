@@ -77,6 +77,7 @@ test('each request has two lines, and no value is in them', async (t) => {
   assert.deepEqual(lines[0]?.request.data, { data: { password: hashed } })
   assert.deepEqual((lines[3]?.response?.data?.['data'] as object) ?? {}, { password: hashed })
   assert.equal(lines[1]?.response?.data?.['version'], 1, 'numbers stay as they are')
+  assert.equal(lines[3]?.request['id'], read.body['request_id'], 'lines and answer are found by one ID')
   assertChain(file)
 })
 

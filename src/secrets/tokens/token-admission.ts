@@ -30,6 +30,12 @@ export interface Admitted {
   readonly spent?: () => Promise<void>
 }
 
+/** Resolves when the use of a token that a request has taken is written down, and the token of a last use is revoked. */
+export async function finishUse({ spent, used }: Pick<Admitted, 'used' | 'spent'>): Promise<void> {
+  await used
+  await spent?.()
+}
+
 /** What admission needs of the core. */
 export interface Admitting {
   readonly tokens: TokenStore
