@@ -267,7 +267,8 @@ async function counted(core: Core, request: Request): Promise<Answer> {
 async function attempt(core: Core, request: Request): Promise<Answer> {
   const { head, match, place, raw } = request
   const body = requestBody(head.verb, raw, match?.path.bodyOfDelete)
-  if (head.verb === 'help' && place) return answerOf(helpOf(place, match?.path), { verb: 'read', requestId: request.call.requestId })
+  if (head.verb === 'help' && place)
+    return answerOf(helpOf(place, match?.path), { verb: 'read', requestId: request.call.requestId })
   const input = match
     ? readFields(match.path.fields, { data: body.data, params: match.params }, fieldFault(match.path, head.verb))
     : {}
