@@ -25,8 +25,15 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   agent: [], // what the process says of itself; the daemon tells it what the other rooms know
   cluster: [],
   // `validate` reads configuration, `cluster keys` writes permissions, `policy check` decides as the server would, without
-  // one, `audit verify` reads the lines that devices write; a command otherwise talks HTTP like any client
-  cli: ['config', 'cluster/permissions.ts', 'secrets/policies/policy-answer.ts', 'secrets/audit/audit-chain.ts'],
+  // one, `audit verify` reads the lines that devices write, `mfa totp generate` draws QR codes; a command otherwise talks HTTP
+  // like any client
+  cli: [
+    'config',
+    'cluster/permissions.ts',
+    'secrets/policies/policy-answer.ts',
+    'secrets/audit/audit-chain.ts',
+    'engines/totp/qr.ts',
+  ],
   ui: [],
 }
 /**

@@ -373,6 +373,66 @@ export const SECRETS_TABLE: readonly TableRow[] = [
     load: async () => ({ command: (await import('./identity/identity-commands.ts')).groupDelete }),
   },
   {
+    name: 'mfa totp list',
+    summary: 'List the names of the TOTP methods',
+    load: async () => ({ command: (await import('./mfa/totp-methods.ts')).list }),
+  },
+  {
+    name: 'mfa totp read',
+    summary: 'Show the parameters of a TOTP method',
+    load: async () => ({ command: (await import('./mfa/totp-methods.ts')).read }),
+  },
+  {
+    name: 'mfa totp write',
+    summary: 'Make a TOTP method, or replace its parameters',
+    load: async () => ({ command: (await import('./mfa/totp-methods.ts')).write }),
+  },
+  {
+    name: 'mfa totp delete',
+    summary: 'Remove a TOTP method, with the secrets of all entities',
+    load: async () => ({ command: (await import('./mfa/totp-methods.ts')).remove }),
+  },
+  {
+    name: 'mfa totp generate',
+    summary: 'Generate a secret for yourself, and show its QR code',
+    load: async () => ({ command: (await import('./mfa/totp-secrets.ts')).generate }),
+  },
+  {
+    name: 'mfa totp confirm',
+    summary: 'Put your secret in force by its first code',
+    load: async () => ({ command: (await import('./mfa/totp-secrets.ts')).confirm }),
+  },
+  {
+    name: 'mfa totp admin-generate',
+    summary: 'Generate a secret for an entity, and show its QR code',
+    load: async () => ({ command: (await import('./mfa/totp-secrets.ts')).adminGenerate }),
+  },
+  {
+    name: 'mfa totp admin-confirm',
+    summary: 'Put the secret of an entity in force by its first code',
+    load: async () => ({ command: (await import('./mfa/totp-secrets.ts')).adminConfirm }),
+  },
+  {
+    name: 'mfa totp admin-destroy',
+    summary: 'Destroy the secret of an entity',
+    load: async () => ({ command: (await import('./mfa/totp-secrets.ts')).adminDestroy }),
+  },
+  {
+    name: 'mfa totp replace',
+    summary: 'Destroy the secret of an entity and generate another one, in one step',
+    load: async () => ({ command: (await import('./mfa/totp-secrets.ts')).replace }),
+  },
+  {
+    name: 'mfa totp unlock',
+    summary: 'End the lock-out of an entity',
+    load: async () => ({ command: (await import('./mfa/totp-secrets.ts')).unlock }),
+  },
+  {
+    name: 'mfa totp status',
+    summary: 'Show which entities have a secret; of one, when it was used and what failed',
+    load: async () => ({ command: (await import('./mfa/totp-secrets.ts')).status }),
+  },
+  {
     name: 'lease lookup',
     summary: 'Show what is known of a lease',
     load: () => import('./lease/lookup.ts'),

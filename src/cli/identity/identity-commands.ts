@@ -23,7 +23,8 @@ const NAMED = (kind: Kind) => ({
   missing: `which one? as in: outpost ${kind} read NAME`,
 })
 
-function pathOf(kind: Kind, name: string): string {
+/** Of what is named by name or ID. */
+export function pathOf(kind: Kind, name: string): string {
   return ID.test(name) ? `identity/${kind}/id/${name}` : `identity/${kind}/name/${name}`
 }
 

@@ -9,9 +9,10 @@ import { type Answer, fieldsOf } from '../answer.ts'
 import { CommandError, type CommandIo } from '../command-shape.ts'
 import { SEALED } from '../../kit/errors.ts'
 import { type AgentRequest, openResponse, type Query, RefusedByAgent, refusalOf, responseText } from '../http-client.ts'
-import { text, UsageError } from '../options.ts'
+import { text, texts, UsageError } from '../options.ts'
 import { isJsonObject, parseExact } from './exact-json.ts'
 import { openingStep } from './opening-step.ts'
+import { hideArguments } from './typed-secret.ts'
 
 const file = (help: string, shownDefault: string) =>
   text({ placeholder: 'FILE', help, fallback: undefined, shownDefault })
@@ -24,6 +25,7 @@ export const coreOptions = {
     fallback: undefined,
     shownDefault: 'VAULT_NAMESPACE',
   }),
+  mfa: texts('METHOD:CODE', 'A code of an MFA method that a policy asks for (OUTPOST_MFA, VAULT_MFA)'),
   'ca-cert': file("The authorities to trust with https, instead of the system's", 'OUTPOST_CACERT'),
   'client-cert': file('The certificate to show where one is asked for', 'OUTPOST_CLIENT_CERT'),
   'client-key': file('Its key', 'OUTPOST_CLIENT_KEY'),
@@ -56,6 +58,7 @@ export interface CoreAccess {
 interface AccessValues {
   readonly address: string | undefined
   readonly namespace: string | undefined
+  readonly mfa?: readonly string[]
   readonly 'ca-cert': string | undefined
   readonly 'client-cert': string | undefined
   readonly 'client-key': string | undefined
@@ -66,14 +69,25 @@ interface AccessValues {
 export function coreOf(values: AccessValues, io: CommandIo): CoreAccess {
   const namespace = values.namespace ?? (io.env['VAULT_NAMESPACE'] || undefined)
   const wrapTtl = values['wrap-ttl']
+  const mfa = mfaOf(values.mfa ?? [], io)
   return {
     target: agentTarget(withFiles(io.env, values), 'secrets', values.address),
     headers: {
       'X-Vault-Request': 'true',
       ...(namespace === undefined ? {} : { 'X-Vault-Namespace': namespace }),
+      ...(mfa === '' ? {} : { 'X-Vault-MFA': mfa }),
       ...(wrapTtl === undefined ? {} : { 'X-Vault-Wrap-TTL': wrapTtl }),
     },
   }
+}
+
+/** Codes, which are good once, go in one header; the option outranks the variable. Throws UsageError. */
+function mfaOf(given: readonly string[], io: CommandIo): string {
+  if (given.length > 0) hideArguments()
+  const codes = given.length > 0 ? given.join(',') : (io.env['OUTPOST_MFA'] ?? '') || (io.env['VAULT_MFA'] ?? '')
+  // Not the text itself: it holds codes.
+  if (/[^\x20-\x7e]/.test(codes)) throw new UsageError('a code is given as -mfa METHOD:CODE, and something is not')
+  return codes
 }
 
 /** The options outrank the variables. */

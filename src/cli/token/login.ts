@@ -6,7 +6,8 @@ import { type CoreAccess, type CoreAnswer, coreOf, coreOptions, requireCore } fr
 import { fieldsOf } from '../answer.ts'
 import { fieldOption, formatOption, printField, printSecret } from '../secrets/secret-output.ts'
 import { typedSecret } from '../secrets/typed-secret.ts'
-import { loginRequest } from './login-method.ts'
+import { finishedLogin, needsCode } from './login-code.ts'
+import { type LoginMethod, loginRequest } from './login-method.ts'
 import { storeToken } from '../token-file.ts'
 
 export const command = defineCommand({
@@ -19,7 +20,8 @@ export const command = defineCommand({
     '',
     '-method=userpass username=NAME [password=-] logs in with a password,',
     '-method=approle role_id=ID [secret_id=-] as a program. Passwords and secret',
-    'IDs are asked for, or read from standard input with -.',
+    'IDs are asked for, or read from standard input with -. A code that the server asks for is asked',
+    'for, too; -mfa METHOD:CODE sends it with the login.',
     '',
     'Example: outpost login - < token',
     'Example: outpost login -method=userpass username=alice',
@@ -40,7 +42,7 @@ export const command = defineCommand({
     const core = coreOf(values, io)
     const answer =
       method === 'userpass' || method === 'approle'
-        ? await requireCore(withoutToken(core), await loginRequest(method, values.path, operands, io))
+        ? await byMethod(method, withoutToken(core), { operands, path: values.path }, io)
         : await ofToken(core, operands, io)
     const token = answer.fields.under('auth').text('client_token')
     if (token === '') throw new CommandError('the server gave no token')
@@ -53,6 +55,17 @@ export const command = defineCommand({
     return 0
   },
 })
+
+interface Given {
+  readonly path: string | undefined
+  readonly operands: readonly string[]
+}
+
+/** With the second step, where the server asks for a code. */
+async function byMethod(method: LoginMethod, core: CoreAccess, given: Given, io: CommandIo): Promise<CoreAnswer> {
+  const answer = await requireCore(core, await loginRequest(method, given.path, given.operands, io))
+  return needsCode(answer) ? finishedLogin(core, answer, io) : answer
+}
 
 /** A login needs none, and one that has expired is in the way. */
 function withoutToken(core: CoreAccess): CoreAccess {

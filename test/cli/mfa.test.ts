@@ -1,0 +1,159 @@
+/** `outpost mfa totp …`, codes that are sent with requests, and logins that need one. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { recordingCore, runAt } from './recording-core.ts'
+
+const UUID = '4469f90e-cf8a-c25d-0490-0d9cc11587ed'
+const METHOD = 'sys/mfa/method/totp/phone'
+const ALICE = { 'GET identity/entity/name/alice': [200, { data: { id: UUID } }] } as const
+const URL_SECRET = 'GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ'
+const ENROLLED = {
+  data: {
+    barcode: 'cGljdHVyZQ==',
+    url: `otpauth://totp/Example:${UUID}?secret=${URL_SECRET}`,
+    secret: URL_SECRET,
+    recovery_codes: ['aaaaa-bbbbb-ccccc-ddddd', 'eeeee-fffff-ggggg-hhhhh'],
+    confirmed: false,
+  },
+  warnings: null,
+}
+
+const cases: readonly (readonly [string, readonly (readonly [string, unknown?])[], object?])[] = [
+  [
+    'list',
+    [['GET sys/mfa/method/totp?list=true']],
+    { 'GET sys/mfa/method/totp?list=true': [200, { data: { keys: [] } }] },
+  ],
+  ['read phone', [[`GET ${METHOD}`]], { [`GET ${METHOD}`]: [200, { data: { issuer: 'Example' } }] }],
+  ['write phone issuer=Example period=1m', [[`PUT ${METHOD}`, { issuer: 'Example', period: '1m' }]]],
+  ['delete phone', [[`DELETE ${METHOD}`]]],
+  ['generate phone', [[`GET ${METHOD}/generate`]], { [`GET ${METHOD}/generate`]: [200, ENROLLED] }],
+  ['confirm phone 123456', [[`PUT ${METHOD}/confirm`, { passcode: '123456' }]]],
+  [
+    'admin-generate phone alice',
+    [['GET identity/entity/name/alice'], [`PUT ${METHOD}/admin-generate`, { entity_id: UUID }]],
+    { ...ALICE, [`PUT ${METHOD}/admin-generate`]: [200, ENROLLED] },
+  ],
+  [
+    `replace phone ${UUID}`,
+    [[`PUT ${METHOD}/admin-generate`, { entity_id: UUID, replace: true }]],
+    { [`PUT ${METHOD}/admin-generate`]: [200, ENROLLED] },
+  ],
+  [
+    'admin-confirm phone alice 123456',
+    [['GET identity/entity/name/alice'], [`PUT ${METHOD}/admin-confirm`, { entity_id: UUID, passcode: '123456' }]],
+    ALICE,
+  ],
+  [`admin-destroy phone ${UUID}`, [[`PUT ${METHOD}/admin-destroy`, { entity_id: UUID }]]],
+  [`unlock phone ${UUID}`, [[`PUT ${METHOD}/admin-unlock`, { entity_id: UUID }]]],
+  [
+    'status phone',
+    [[`GET ${METHOD}/entity?list=true`]],
+    { [`GET ${METHOD}/entity?list=true`]: [200, { data: { keys: [UUID] } }] },
+  ],
+  [
+    'status phone alice',
+    [['GET identity/entity/name/alice'], [`GET ${METHOD}/entity/${UUID}`]],
+    { ...ALICE, [`GET ${METHOD}/entity/${UUID}`]: [200, { data: { failed_attempts: 0 } }] },
+  ],
+]
+for (const [line, wanted, answers = {}] of cases) {
+  test(`mfa totp ${line}: what it asks`, async (t) => {
+    const core = await recordingCore(t)
+    core.answers = answers as typeof core.answers
+    const { code, err } = await runAt(core, ['mfa', 'totp', ...line.split(' ')])
+    assert.equal(code, 0, err)
+    assert.deepEqual(
+      core.asked.map(({ body, line: each }) => (body === undefined ? [each] : [each, body])),
+      wanted,
+    )
+  })
+}
+
+test('a generated secret is shown without its picture where there is no terminal, and as it came as JSON', async (t) => {
+  const core = await recordingCore(t)
+  core.answers = { [`GET ${METHOD}/generate`]: [200, ENROLLED] }
+  const shown = await runAt(core, ['mfa', 'totp', 'generate', 'phone'])
+  assert.ok(!shown.out.includes('cGljdHVyZQ') && !shown.out.includes('█'))
+  assert.match(shown.out, new RegExp(`^secret +${URL_SECRET}$`, 'm'))
+  assert.match(shown.out, /^recovery_code_2 +eeeee-fffff-ggggg-hhhhh$/m)
+  assert.match(shown.err, /shown once[^]*outpost mfa totp confirm phone/)
+  const asJson = await runAt(core, ['mfa', 'totp', 'generate', '-format=json', 'phone'])
+  assert.deepEqual(JSON.parse(asJson.out).data, ENROLLED.data)
+  const field = await runAt(core, ['mfa', 'totp', 'generate', '-field=url', 'phone'])
+  assert.equal(field.out, ENROLLED.data.url)
+})
+
+test('an entity that has a secret keeps it, and that is no success', async (t) => {
+  const core = await recordingCore(t)
+  const warnings = ['Entity already has a secret for MFA method "phone"']
+  core.answers = {
+    [`GET ${METHOD}/generate`]: [200, { data: null, warnings }],
+    [`PUT ${METHOD}/admin-generate`]: [200, { data: null, warnings }],
+  }
+  const own = await runAt(core, ['mfa', 'totp', 'generate', 'phone'])
+  assert.deepEqual([own.code, own.out], [1, ''])
+  assert.match(own.err, /warning: Entity already has[^]*an administrator can replace it/)
+  const other = await runAt(core, ['mfa', 'totp', 'admin-generate', 'phone', UUID])
+  assert.equal(other.code, 1)
+  assert.match(other.err, /outpost mfa totp replace/)
+})
+
+test('what names nothing is said, and an entity that is not there', async (t) => {
+  const core = await recordingCore(t)
+  const nothing = [404, { errors: [] }] as const
+  core.answers = {
+    'GET identity/entity/name/bob': nothing,
+    [`GET ${METHOD}`]: nothing,
+    [`GET ${METHOD}/entity/${UUID}`]: nothing,
+  }
+  for (const [line, why] of [
+    ['admin-destroy phone bob', /there is no entity bob, "outpost entity list" shows them/],
+    ['read phone', /there is no TOTP method phone/],
+    [`status phone ${UUID}`, /has no secret for phone/],
+  ] as const) {
+    const { code, err } = await runAt(core, ['mfa', 'totp', ...line.split(' ')])
+    assert.equal(code, 1)
+    assert.match(err, why)
+  }
+  for (const line of ['generate', 'admin-generate phone', 'confirm phone', 'read a/../b']) {
+    assert.equal((await runAt(core, ['mfa', 'totp', ...line.split(' ')])).code, 2, line)
+  }
+})
+
+test('codes go with the request in one header; the option outranks the variables', async (t) => {
+  const core = await recordingCore(t)
+  core.answers = { 'GET secret/x': [200, { data: { a: 'b' } }] }
+  const sent = async (args: readonly string[], env: NodeJS.ProcessEnv = {}) => {
+    const { code } = await runAt(core, ['read', ...args, 'secret/x'], env)
+    assert.equal(code, 0)
+    return core.asked.at(-1)?.headers['x-vault-mfa']
+  }
+  assert.equal(await sent([]), undefined)
+  assert.equal(await sent(['-mfa', 'phone:123456']), 'phone:123456')
+  assert.equal(await sent(['-mfa=phone:123456', '-mfa=key:passcode=654321']), 'phone:123456,key:passcode=654321')
+  assert.equal(await sent([], { VAULT_MFA: 'phone:1' }), 'phone:1')
+  assert.equal(await sent([], { VAULT_MFA: 'phone:1', OUTPOST_MFA: 'phone:2' }), 'phone:2')
+  assert.equal(await sent(['-mfa=phone:3'], { OUTPOST_MFA: 'phone:2' }), 'phone:3')
+  const { code, err } = await runAt(core, ['read', '-mfa=phone:12\n3456', 'secret/x'])
+  assert.deepEqual([code, err.includes('3456')], [2, false])
+})
+
+test('a login that needs a code asks for it on a terminal only, and says how else to give it', async (t) => {
+  const core = await recordingCore(t)
+  const any = [{ type: 'totp', id: UUID, uses_passcode: true, name: 'phone' }]
+  const requirement = { mfa_request_id: 'the-id', mfa_constraints: { ops: { any } } }
+  core.answers = {
+    'PUT auth/userpass/login/alice': [200, { auth: { client_token: '', mfa_requirement: requirement } }],
+  }
+  const args = ['login', '-no-store', '-method=userpass', 'username=alice', 'password=secret-word']
+  const { code, err, out } = await runAt(core, args)
+  assert.deepEqual([code, out], [1, ''])
+  assert.match(err, /needs a code of phone: give it as -mfa METHOD:CODE/)
+  assert.deepEqual(
+    core.asked.map(({ line }) => line),
+    ['PUT auth/userpass/login/alice'],
+  )
+  await runAt(core, [...args, '-mfa=phone:123456'])
+  assert.equal(core.asked.at(-1)?.headers['x-vault-mfa'], 'phone:123456')
+})
