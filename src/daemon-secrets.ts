@@ -14,6 +14,7 @@ import { developmentKey } from './daemon-files.ts'
 import { SecretsFigures } from './daemon-secrets-figures.ts'
 import { sanitizedSettings } from './daemon-settings.ts'
 import { approle } from './engines/approle/approle.ts'
+import { cloud } from './engines/cloud/cloud.ts'
 import { cubbyhole } from './engines/cubbyhole/cubbyhole.ts'
 import { kv } from './engines/kv/kv.ts'
 import { totp } from './engines/totp/totp.ts'
@@ -120,7 +121,7 @@ export class SecretsRoom {
     this.core = new SecretsCore({
       barrier,
       seal: this.#seal,
-      engines: [cubbyhole, kv, userpass, approle, totp],
+      engines: [cubbyhole, kv, userpass, approle, totp, cloud],
       own: (core) => [systemEngine(core), tokenEngine(core), identityEngine(core)],
       version,
       clusterName: config.name,
@@ -213,5 +214,8 @@ function surroundingsOf({ process }: SecretsOptions): Surroundings {
 /** What a developer finds there beside what every core has. */
 function developmentMounts() {
   const description = 'key/value secret storage'
-  return [newRecord({ path: 'secret/', type: 'kv', description, options: { version: '2' } })]
+  return [
+    newRecord({ path: 'secret/', type: 'kv', description, options: { version: '2' } }),
+    newRecord({ path: 'cloud/', type: 'cloud', description: 'short-lived credentials of AWS' }),
+  ]
 }

@@ -26,6 +26,7 @@
  */
 import type { Batch, Part, Storage } from '../barrier/storage.ts'
 import { codeOfStatus, Refusal } from '../kit/errors.ts'
+import type { Logger } from '../kit/log.ts'
 import type { JsonText } from '../kit/operation.ts'
 import type { Fields, InputOf } from './fields.ts'
 import type { KeyedHash } from '../kit/keyed-hash.ts'
@@ -56,6 +57,8 @@ export interface MountFacts {
   readonly options: Readonly<Record<string, string>>
   /** How long what it gives out is good for where nothing else is said. */
   readonly defaultLeaseSeconds: number
+  /** No lease of it is longer. */
+  readonly maxLeaseSeconds: number
   /** With a key that is this mount's own: for names that must not show in the store. */
   readonly secret: KeyedHash
 }
@@ -127,6 +130,17 @@ export interface LeaseCall {
 export interface MfaRequirement {
   readonly mfa_request_id: string
   readonly mfa_constraints: Readonly<Record<string, { readonly any: readonly object[] }>>
+}
+
+/** A mount, to its engine that works there by itself. */
+export interface WorkCall {
+  readonly mount: MountFacts
+  /** Below the mount's own prefix; the same one as in requests to the mount. */
+  readonly storage: Storage
+  readonly nowMs: number
+  readonly logger: Logger
+  /** Aborts when the core is sealed. */
+  readonly signal: AbortSignal
 }
 
 /** The block of an answer that brings a token. */
@@ -286,6 +300,22 @@ export interface Engine {
    * tried again later. Absent: an engine whose leases end by themselves.
    */
   revoke?(call: LeaseCall): Promise<Batch | undefined> | Batch | undefined
+  /**
+   * The core removes a lease that `revoke` could not take back (`sys/leases/revoke-force`). What it returns is committed
+   * together with the removal.
+   */
+  forget?(call: LeaseCall): Batch | undefined
+  /**
+   * Work without a request: undoing what a killed process has left, rotation. Called about once a second for each mount while
+   * the core is active, and never twice at a time for one mount. It writes with `call.storage.commit`. What it throws is
+   * logged.
+   */
+  periodic?(call: WorkCall): Promise<void> | undefined
+  /**
+   * The mount is to be disabled, and its leases are gone. Undoes what else it did outside; resolves with texts of what it
+   * could not undo, which keep the mount from being disabled.
+   */
+  release?(call: WorkCall): Promise<readonly string[]>
   /** Whether a lease may be renewed now: throws a Refusal where not. Absent: any that is renewable. */
   renew?(call: LeaseCall): Promise<void> | void
   /**

@@ -198,14 +198,15 @@ export function object(description: string): Field<JsonObject | null | undefined
   )
 }
 
-/** Texts by name: an object, or a list of `name=value`. */
+/** Texts by name: an object, a list of `name=value`, or one of them. */
 export function textMap(description: string): Field<ReadonlyMap<string, string> | undefined> {
   return field<ReadonlyMap<string, string> | undefined>('object', description, undefined, (value) => {
     if (value === null) return new Map()
     if (isObject(value)) return new Map(Object.entries(value).map(([name, each]) => [name, textOf(each)]))
-    if (!Array.isArray(value)) return unfit('map[string]string', value)
+    if (value === '') return new Map()
+    if (!Array.isArray(value) && typeof value !== 'string') return unfit('map[string]string', value)
     return new Map(
-      value.map((each) => {
+      [value].flat().map((each) => {
         const pair = textOf(each)
         const mark = pair.indexOf('=')
         if (mark <= 0) throw new FieldError('expected name=value')

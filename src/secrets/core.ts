@@ -25,11 +25,12 @@ import { IdentityStore } from './identity/identity.ts'
 import { LeaseRevocation } from './leases/lease-revocation.ts'
 import { LeaseStore } from './leases/lease-store.ts'
 import { LeaseSweeper } from './leases/lease-sweeper.ts'
-import { Leases } from './leases/leases.ts'
+import { Leases, leasesLeft } from './leases/leases.ts'
 import { Enforcements } from './mfa/enforcement.ts'
 import { LoginMfa } from './mfa/login-mfa.ts'
 import { Mfa } from './mfa/mfa.ts'
 import { MountChanges } from './mounts/mount-changes.ts'
+import { MountWork } from './mounts/mount-work.ts'
 import {
   dataPrefix,
   defaultRecords,
@@ -41,9 +42,10 @@ import {
 } from './mounts/mount-record.ts'
 import { Traffic } from './mounts/traffic.ts'
 import { type Mount, mountOf, MountTable, type Place } from './mounts/mounts.ts'
-import type { Acl, Decision } from './policies/acl.ts'
+import type { Acl } from './policies/acl.ts'
 import { type ClockSources, CoreClock, machineClock } from './core-clock.ts'
 import { InFlight } from './in-flight.ts'
+import { NOBODY } from './nobody.ts'
 import { Quotas } from './quotas/quotas.ts'
 import { RequestCounts } from './request-counts.ts'
 import { PolicyStore } from './policies/policy-store.ts'
@@ -89,6 +91,7 @@ export interface OpenCore {
   readonly storage: Storage
   readonly mounts: MountTable
   readonly mountChanges: MountChanges
+  readonly mountWork: MountWork
   readonly tokens: TokenStore
   readonly revocation: TokenRevocation
   readonly sweeper: TokenSweeper
@@ -218,6 +221,7 @@ export class SecretsCore implements Core {
       storage,
       mounts,
       mountChanges,
+      mountWork: new MountWork({ mounts: () => mounts.all(), now: () => this.now(), logger: this.options.logger }),
       ...this.#openTokens(mounts, mountChanges, storage),
       settings,
       quotas: new Quotas({
@@ -246,7 +250,15 @@ export class SecretsCore implements Core {
     storage: Storage,
   ): Omit<
     OpenCore,
-    'storage' | 'mounts' | 'mountChanges' | 'settings' | 'quotas' | 'auditing' | 'clusterId' | 'clusterName'
+    | 'storage'
+    | 'mounts'
+    | 'mountChanges'
+    | 'mountWork'
+    | 'settings'
+    | 'quotas'
+    | 'auditing'
+    | 'clusterId'
+    | 'clusterName'
   > {
     const { logger } = this.options
     const tokens = new TokenStore(storage)
@@ -341,12 +353,14 @@ export class SecretsCore implements Core {
   }
 
   #close(): void {
-    const { auditing, identity, leases, loginMfa, mfa, mountChanges, wrapping, revocation, sweeper, tidy, tokens } =
-      this.#open ?? {}
+    const open = this.#open
     this.#open = undefined
     void this.#tenure?.end(sealed)
-    const parts = [mountChanges, sweeper, leases, wrapping, revocation, tidy, tokens, identity, mfa, loginMfa]
-    for (const part of [...parts, auditing?.devices, auditing?.trail]) part?.close()
+    if (!open) return
+    const { auditing, leases, mountChanges, mountWork, revocation, sweeper, tidy, tokens, wrapping } = open
+    const parts = [mountWork, mountChanges, sweeper, leases, wrapping, revocation, tidy, tokens]
+    for (const part of [...parts, open.identity, open.mfa, open.loginMfa]) part.close()
+    for (const part of [auditing.devices, auditing.trail]) part.close()
   }
 
   /** Seals the barrier at once and forgets everything that came from below it; resolves when nothing is left to write. */
@@ -442,16 +456,19 @@ export class SecretsCore implements Core {
     return this.lockedUsers.of(mount)
   }
 
-  /** Takes back what a mount has given out: tokens, then leases; resolves with how many of those could not be. */
-  async #release(uuid: string): Promise<number> {
-    const { identity, leases, revocation, tokens } = this.open
+  /** Takes back what a mount has given out: tokens, leases, then the rest; resolves with what could not be. */
+  async #release(uuid: string): Promise<readonly string[]> {
+    const { identity, leases, mountChanges, mounts, mountWork, revocation, tokens } = this.open
     identity.forgetRights()
     for (;;) {
       const hashes = tokens.ofMount(uuid, RELEASED_AT_ONCE)
       if (hashes.length === 0) break
       for (const hash of hashes) await revocation.revoke(hash)
     }
-    return leases.revokeOfMount(uuid)
+    const failed = await leases.revokeOfMount(uuid)
+    const mount = mounts.byUuid(uuid) ?? mountChanges.leaving(uuid)
+    if (failed > 0) return [leasesLeft(mount?.record.path ?? '', failed)]
+    return mount ? mountWork.release(mount) : []
   }
 
   /** A core that is older than identity gets its mount. */
@@ -466,20 +483,7 @@ export class SecretsCore implements Core {
     )
   }
 
-  readonly nobody: Admitted = {
-    caller: {
-      accessor: '',
-      tokenHash: '',
-      tokenType: 'batch',
-      displayName: '',
-      policies: [],
-      isRoot: false,
-      entityId: '',
-    },
-    judge: () => NOTHING,
-    reaches: () => false,
-    lasts: () => true,
-  }
+  readonly nobody = NOBODY
 
   #systemMount(): Place['mount'] {
     const engine = this.engines.find(({ type }) => type === 'system')
@@ -491,5 +495,3 @@ export class SecretsCore implements Core {
     })
   }
 }
-
-const NOTHING: Decision = { allowed: false, reason: 'no rule', sudo: false, rules: [], mfaMethods: [] }

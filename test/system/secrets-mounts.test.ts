@@ -34,7 +34,7 @@ test('mounts on a server: what is sent wrongly is refused, and nothing is change
   const ask = asker(agent.url)
   const mounts = async () => Object.keys(JSON.parse((await ask('GET', 'sys/mounts')).text).data)
   const before = await mounts()
-  assert.deepEqual(before, ['cubbyhole/', 'identity/', 'secret/', 'sys/'])
+  assert.deepEqual(before, ['cloud/', 'cubbyhole/', 'identity/', 'secret/', 'sys/'])
   for (const [path, body] of [
     ['sys/mounts/x', '{"type":'],
     ['sys/mounts/x', '[1]'],

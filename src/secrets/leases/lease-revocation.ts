@@ -7,6 +7,7 @@
  * Where the mount is gone there is nothing to ask: the lease is removed, and the log tells it.
  */
 import { type Batch, Storage } from '../../barrier/storage.ts'
+import type { LeaseCall } from '../../engines/engine.ts'
 import { Fault, messageOf, sealed } from '../../kit/errors.ts'
 import type { Logger } from '../../kit/log.ts'
 import type { Mount } from '../mounts/mounts.ts'
@@ -91,7 +92,7 @@ export class LeaseRevocation {
         lease_path: lease.path,
         error: messageOf(error),
       })
-      await this.#remove(lease, undefined)
+      await this.#remove(lease, this.#forgotten(lease))
     }
     this.counts.revoked++
     return true
@@ -161,7 +162,19 @@ export class LeaseRevocation {
     }
     const limit = AbortSignal.timeout(this.#options.engineMs ?? ENGINE_MS)
     const signal = AbortSignal.any([this.#ended.signal, limit])
-    const answer = mount.engine.revoke?.({
+    const answer = mount.engine.revoke?.(this.#call(lease, mount, signal))
+    if (!(answer instanceof Promise)) return answer
+    return await Promise.race([answer, tooLong(signal)])
+  }
+
+  /** What the engine notes of a lease that it could not take back. */
+  #forgotten(lease: Lease): Batch | undefined {
+    const mount = this.#options.mountOf(lease.mount)
+    return mount?.engine.forget?.(this.#call(lease, mount, this.#ended.signal))
+  }
+
+  #call(lease: Lease, mount: Mount, signal: AbortSignal): LeaseCall {
+    return {
       mount: mount.facts,
       storage: mount.storage,
       leaseId: lease.id,
@@ -170,9 +183,7 @@ export class LeaseRevocation {
       issuedAtMs: lease.issuedAtMs,
       nowMs: this.#options.now(),
       signal,
-    })
-    if (!(answer instanceof Promise)) return answer
-    return await Promise.race([answer, tooLong(signal)])
+    }
   }
 
   async #remove(lease: Lease, batch: Batch | undefined): Promise<void> {

@@ -165,3 +165,8 @@ function checkRenewable(lease: Lease, nowMs: number): void {
   if (lease.expiresAtMs <= nowMs || lease.revocation) throw new Rejection(400, 'lease expired')
   if (!lease.renewable) throw new Rejection(400, 'lease is not renewable')
 }
+
+/** What keeps a mount from being disabled. */
+export function leasesLeft(path: string, count: number): string {
+  return `leases of ${path} that cannot be taken back now: ${count}; mend what they name (sys/leases/lookup), or forget them with sys/leases/revoke-force/${path}`
+}

@@ -35,8 +35,8 @@ export interface MountChangesOptions {
   /** All of the barrier. */
   readonly storage: Storage
   readonly logger: Logger
-  /** Takes back what a mount has given out; resolves with how much of it could not be. */
-  readonly release?: (uuid: string) => Promise<number>
+  /** Takes back what a mount has given out; resolves with texts of what could not be. */
+  readonly release?: (uuid: string) => Promise<readonly string[]>
   /** Between two attempts to remove what could not be removed. */
   readonly retryMs?: number
   /** How long what is under way at a mount may take to end once it is disabled. */
@@ -166,19 +166,17 @@ export class MountChanges {
     tenure.retire(disabled)
     await traffic.idle(this.#options.underWayMs ?? UNDER_WAY_MS)
     // What was given out by requests that were under way.
-    await this.#options.release?.(record.uuid)
+    const left = (await this.#options.release?.(record.uuid)) ?? []
+    for (const text of left)
+      this.#options.logger.error('a mount was disabled, but not all of it was taken back', { text })
     this.#outgoing.delete(record.uuid)
     await tenure.end(disabled)
     await this.#clear(record)
   }
 
-  async #release({ record: { path, uuid } }: Mount): Promise<void> {
-    const failed = (await this.#options.release?.(uuid)) ?? 0
-    if (failed === 0) return
-    throw new Rejection(
-      400,
-      `leases of ${path} that cannot be taken back now: ${failed}; mend what they name (sys/leases/lookup), or forget them with sys/leases/revoke-force/${path}`,
-    )
+  async #release({ record: { uuid } }: Mount): Promise<void> {
+    const left = (await this.#options.release?.(uuid)) ?? []
+    if (left.length > 0) throw new Rejection(400, left.join('; '))
   }
 
   /** Removes the data, then the record. What fails is tried again later. */

@@ -160,13 +160,15 @@ export function mountOf(
   rest: Pick<Mount, 'paths' | 'traffic' | 'storage' | 'tenure'>,
 ): Mount {
   const { accessor, options, path, secret, type, uuid } = record
+  const { defaultSeconds, maxSeconds } = leaseTerms(record.config)
   const facts = Object.freeze({
     path,
     type,
     uuid,
     accessor,
     options,
-    defaultLeaseSeconds: leaseTerms(record.config).defaultSeconds,
+    defaultLeaseSeconds: defaultSeconds,
+    maxLeaseSeconds: maxSeconds,
     secret: new KeyedHash(Buffer.from(secret, 'base64')),
   })
   return { record, engine, facts, isOwn: isOwnType(type), ...rest }

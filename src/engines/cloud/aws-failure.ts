@@ -1,0 +1,110 @@
+/** What a call to AWS can fail with, in one form, and what a caller of the engine is told of it. */
+import { errnoOf, messageOf } from '../../kit/errors.ts'
+import { Rejection } from '../engine.ts'
+
+/** Codes by which AWS says that it is asked too often; LimitExceeded is a quota and none of them. */
+const THROTTLE_CODES: ReadonlySet<string> = new Set([
+  'EC2ThrottledException',
+  'PriorRequestNotComplete',
+  'ProvisionedThroughputExceededException',
+  'RequestLimitExceeded',
+  'RequestThrottled',
+  'RequestThrottledException',
+  'SlowDown',
+  'ThrottledException',
+  'Throttling',
+  'ThrottlingException',
+  'TooManyRequestsException',
+  'TransactionInProgressException',
+])
+/** Refused for what another request does at this moment. */
+const PASSING_CODES: ReadonlySet<string> = new Set(['ConcurrentModification', 'EntityTemporarilyUnmodifiable'])
+const CREDENTIAL_CODES: ReadonlySet<string> = new Set([
+  'InvalidClientTokenId',
+  'SignatureDoesNotMatch',
+  'UnrecognizedClientException',
+])
+const SKEW_CODES: ReadonlySet<string> = new Set(['RequestExpired', 'RequestTimeTooSkewed', 'RequestInTheFuture'])
+const EXPIRED_CODES: ReadonlySet<string> = new Set(['ExpiredToken', 'ExpiredTokenException'])
+
+const CLOCK_HINT = "this server's clock differs from that of AWS: set it, for example by NTP"
+const EXPIRED_HINT = 'the root credentials have expired: write new ones to config/root'
+const KEY_HINT =
+  'AWS does not accept the root credentials: the access key of config/root is wrong, deleted, or not active yet'
+
+export class AwsFailure extends Error {
+  override readonly name = 'AwsFailure'
+  /** The code of AWS; empty where no answer came. */
+  readonly code: string
+  /** Of the HTTP answer; 0 where none came. */
+  readonly status: number
+  /** Whether the action may have taken effect. */
+  readonly isAmbiguous: boolean
+
+  constructor(code: string, message: string, status: number, isAmbiguous: boolean) {
+    super(message)
+    this.code = code
+    this.status = status
+    this.isAmbiguous = isAmbiguous
+  }
+
+  get isThrottle(): boolean {
+    return THROTTLE_CODES.has(this.code)
+  }
+
+  /** Whether the same request may succeed a little later. */
+  get isPassing(): boolean {
+    return this.isThrottle || this.isAmbiguous || PASSING_CODES.has(this.code)
+  }
+
+  /** Whether AWS does not know the caller's key, which a new key is answered with for some seconds. */
+  get isUnknownKey(): boolean {
+    return this.code === 'InvalidClientTokenId' || this.code === 'UnrecognizedClientException'
+  }
+
+  /** `Code: message`, with what to do where that is known. */
+  get text(): string {
+    const hint = this.#hint()
+    const whole = this.code === '' ? this.message : `${this.code}: ${this.message}`
+    return hint === undefined ? whole : `${whole} (${hint})`
+  }
+
+  #hint(): string | undefined {
+    if (SKEW_CODES.has(this.code)) return CLOCK_HINT
+    if (this.code === 'SignatureDoesNotMatch' && /expired|not yet current/i.test(this.message)) return CLOCK_HINT
+    if (EXPIRED_CODES.has(this.code)) return EXPIRED_HINT
+    return CREDENTIAL_CODES.has(this.code) ? KEY_HINT : undefined
+  }
+}
+
+interface SdkError {
+  readonly name?: unknown
+  /** As it came; `name` has another ending for the errors that the SDK has a class for. */
+  readonly Code?: unknown
+  readonly $metadata?: { readonly httpStatusCode?: number }
+}
+
+/** Of anything that the SDK has thrown. `endpoint` is named where it could not be reached. */
+export function failureOf(error: unknown, endpoint: string): AwsFailure {
+  if (error instanceof AwsFailure) return error
+  const { $metadata, Code, name } = (typeof error === 'object' && error !== null ? error : {}) as SdkError
+  const status = $metadata?.httpStatusCode ?? 0
+  if (status > 0) {
+    const code = typeof Code === 'string' ? Code : typeof name === 'string' ? name : 'Unknown'
+    return new AwsFailure(code, messageOf(error), status, status >= 500)
+  }
+  if (name === 'CredentialsProviderError') {
+    const why = 'no root credentials: write access_key and secret_key to config/root, or give the server some'
+    return new AwsFailure('', `${why} (${messageOf(error)})`, 0, false)
+  }
+  const why = errnoOf(error) ?? (typeof name === 'string' && name !== 'Error' ? name : messageOf(error))
+  return new AwsFailure('', `no answer from ${endpoint}: ${why}`, 0, true)
+}
+
+/** What a caller is told: 502 where AWS throttles or does not answer, else 400 with AWS's own text. */
+export function rejectionOf(prefix: string, error: unknown, status = 400): unknown {
+  if (!(error instanceof AwsFailure)) return error
+  const isOutside = error.isThrottle || error.isAmbiguous
+  const text = prefix === '' ? error.text : `${prefix}: ${error.text}`
+  return new Rejection(isOutside ? 502 : status, text)
+}

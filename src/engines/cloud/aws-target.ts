@@ -1,0 +1,68 @@
+/** Where IAM and STS are called, and with which credentials, by config/root and the environment of the process. */
+import type { RootConfig } from './root-record.ts'
+
+const FALLBACK_REGION = 'us-east-1'
+
+export type Environment = Readonly<Record<string, string | undefined>>
+
+export interface AwsTarget {
+  /** Absent: that of AWS for the region. */
+  readonly endpoint?: string
+  readonly region: string
+}
+
+export interface StaticCredentials {
+  readonly accessKeyId: string
+  readonly secretAccessKey: string
+  readonly sessionToken?: string
+}
+
+/** Region of a mount: its own, else AWS_REGION, else AWS_DEFAULT_REGION, else us-east-1. */
+export function regionOf({ region }: Pick<RootConfig, 'region'>, env: Environment = process.env): string {
+  return [region, env['AWS_REGION'], env['AWS_DEFAULT_REGION']].find((each) => each) ?? FALLBACK_REGION
+}
+
+/** A URL; an endpoint may be given without its scheme. */
+function endpointOf(given: string): { endpoint?: string } {
+  if (given === '') return {}
+  return { endpoint: /^https?:\/\//i.test(given) ? given : `https://${given}` }
+}
+
+export function iamTarget(config: RootConfig, env: Environment = process.env): AwsTarget {
+  return { ...endpointOf(config.iamEndpoint), region: regionOf(config, env) }
+}
+
+/** Where STS is called, in the order in which they are tried: never empty. */
+export function stsTargets(config: RootConfig, env: Environment = process.env): readonly AwsTarget[] {
+  const region = config.stsRegion === '' ? regionOf(config, env) : config.stsRegion
+  const fallbacks = config.stsFallbackEndpoints.map((endpoint, at) => ({
+    ...endpointOf(endpoint),
+    region: config.stsFallbackRegions[at] ?? region,
+  }))
+  return [{ ...endpointOf(config.stsEndpoint), region }, ...fallbacks]
+}
+
+/** What is said of a target that does not answer. */
+export function shownTarget(service: string, { endpoint, region }: AwsTarget): string {
+  return endpoint ?? `${service} in ${region}`
+}
+
+/**
+ * The pair of config/root, else that of the environment, under either family of names. Undefined: the SDK looks for
+ * shared files, a task's role and an instance's role, in this order.
+ */
+export function staticCredentials(config: RootConfig, env: Environment = process.env): StaticCredentials | undefined {
+  if (config.accessKey !== '') return { accessKeyId: config.accessKey, secretAccessKey: config.secretKey }
+  const accessKeyId = env['AWS_ACCESS_KEY_ID'] ?? env['AWS_ACCESS_KEY'] ?? ''
+  const secretAccessKey = env['AWS_SECRET_ACCESS_KEY'] ?? env['AWS_SECRET_KEY'] ?? ''
+  if (accessKeyId === '' || secretAccessKey === '') return undefined
+  const sessionToken = env['AWS_SESSION_TOKEN']
+  return { accessKeyId, secretAccessKey, ...(sessionToken && { sessionToken }) }
+}
+
+/** How often a request is sent at most. */
+export function attemptsOf({ maxRetries }: Pick<RootConfig, 'maxRetries'>, env: Environment = process.env): number {
+  if (maxRetries >= 0) return maxRetries + 1
+  const given = Number(env['AWS_MAX_ATTEMPTS'])
+  return Number.isSafeInteger(given) && given > 0 ? Math.min(given, 20) : 3
+}

@@ -1,0 +1,138 @@
+/**
+ * The port to AWS: the only file that loads its SDK, when the first call is made.
+ *
+ * A client sends a request as often as config/root says (`max_retries`), with growing pauses. What is refused for good is
+ * told at once. What may have taken effect although no answer came is sent again only where a second time does no harm:
+ * `isOnce` says where it does, and the caller looks at what is there.
+ */
+import { randomInt } from 'node:crypto'
+import { setTimeout as later } from 'node:timers/promises'
+import type { IAM } from '@aws-sdk/client-iam'
+import type { STS } from '@aws-sdk/client-sts'
+import { type AwsFailure, failureOf } from './aws-failure.ts'
+import { type AwsTarget, shownTarget, type StaticCredentials } from './aws-target.ts'
+
+const CONNECT_MS = 3000
+const REQUEST_MS = 10_000
+const FIRST_PAUSE_MS = 100
+/** AWS says that it is asked too often. */
+const THROTTLE_PAUSE_MS = 500
+const PAUSE_MAX_MS = 20_000
+const SOCKETS_MAX = 50
+
+export type CredentialSource = StaticCredentials | (() => Promise<StaticCredentials & { readonly expiration?: Date }>)
+
+export interface ClientSettings {
+  readonly target: AwsTarget
+  /** Absent: the sources of the SDK. */
+  readonly credentials?: CredentialSource | undefined
+  readonly attempts: number
+  /** Until then a key that AWS does not know is tried again: it is new. */
+  readonly newUntilMs?: number
+}
+
+export interface CallOptions {
+  readonly signal: AbortSignal
+  /** Sent a second time only after a refusal. */
+  readonly isOnce?: boolean
+  /** A refusal that passes, for at most `passingMs`. */
+  readonly passes?: (failure: AwsFailure) => boolean
+  readonly passingMs?: number
+}
+
+interface SendOptions {
+  readonly abortSignal: AbortSignal
+}
+
+/** A client of one service. */
+export class AwsClient<C extends { destroy(): void }> {
+  readonly #settings: ClientSettings
+  readonly #service: string
+  readonly #client: Promise<C>
+
+  constructor(service: string, client: Promise<C>, settings: ClientSettings) {
+    this.#service = service
+    this.#client = client
+    this.#settings = settings
+    // Who calls is told.
+    client.catch(() => undefined)
+  }
+
+  /** Resolves with the answer. Rejects with an AwsFailure. */
+  async call<T>(send: (client: C, options: SendOptions) => Promise<T>, options: CallOptions): Promise<T> {
+    const { signal } = options
+    const client = await this.#client
+    const beganAtMs = performance.now()
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await send(client, { abortSignal: signal })
+      } catch (error) {
+        const failure = failureOf(error, shownTarget(this.#service, this.#settings.target))
+        const isWorth = this.#isWorth(failure, attempt, { ...options, passedMs: performance.now() - beganAtMs })
+        if (signal.aborted || !isWorth) throw failure
+        await later(pauseMs(failure, attempt), undefined, { signal }).catch(() => undefined)
+        if (signal.aborted) throw failure
+      }
+    }
+  }
+
+  #isWorth(failure: AwsFailure, attempt: number, options: CallOptions & { passedMs: number }): boolean {
+    const { isOnce = false, passedMs, passes, passingMs = 0 } = options
+    if (failure.isUnknownKey) return Date.now() < (this.#settings.newUntilMs ?? 0)
+    if (passes?.(failure)) return passedMs < passingMs
+    if (attempt >= this.#settings.attempts) return false
+    return failure.isPassing && !(isOnce && failure.isAmbiguous)
+  }
+
+  /** What is under way ends by itself. */
+  close(): void {
+    const timer = setTimeout(() => void this.#client.then((client) => client.destroy()), 2 * REQUEST_MS)
+    timer.unref()
+  }
+}
+
+/** Half of it is chance, so that many callers do not come again at once. */
+function pauseMs({ isThrottle }: AwsFailure, attempt: number): number {
+  const most = Math.min(
+    PAUSE_MAX_MS,
+    (isThrottle ? THROTTLE_PAUSE_MS : FIRST_PAUSE_MS) * 2 ** Math.min(attempt - 1, 10),
+  )
+  return most / 2 + randomInt(Math.ceil(most / 2))
+}
+
+function sdkOptions({ credentials, target }: ClientSettings) {
+  return {
+    ...target,
+    ...(credentials && { credentials }),
+    // Sent again by this file.
+    maxAttempts: 1,
+    requestHandler: {
+      connectionTimeout: CONNECT_MS,
+      requestTimeout: REQUEST_MS,
+      throwOnRequestTimeout: true,
+      httpAgent: { keepAlive: true, maxSockets: SOCKETS_MAX },
+      httpsAgent: { keepAlive: true, maxSockets: SOCKETS_MAX },
+    },
+  }
+}
+
+async function loadIam(settings: ClientSettings): Promise<IAM> {
+  const { IAM: Client } = await import('@aws-sdk/client-iam')
+  return new Client(sdkOptions(settings))
+}
+
+async function loadSts(settings: ClientSettings): Promise<STS> {
+  const { STS: Client } = await import('@aws-sdk/client-sts')
+  return new Client(sdkOptions(settings))
+}
+
+export type IamClient = AwsClient<IAM>
+export type StsClient = AwsClient<STS>
+
+export function iamClient(settings: ClientSettings): IamClient {
+  return new AwsClient('IAM', loadIam(settings), settings)
+}
+
+export function stsClient(settings: ClientSettings): StsClient {
+  return new AwsClient('STS', loadSts(settings), settings)
+}

@@ -1,0 +1,57 @@
+/**
+ * Cloud: short-lived credentials of AWS in place of keys in files. By a role a caller gets a user of IAM with an access key
+ * that is removed when its lease ends, or a session of STS that ends by itself. Static roles adopt a user that is there and
+ * rotate its key.
+ *
+ * Promises. Nothing that the engine made in AWS stays there without a lease (no orphan): before a user is made an *intent* is
+ * committed (`intent-record.ts`); the commit that stores the lease clears it. What has no lease in the end is removed
+ * (`rollback.ts`), after a failed request at once, after a killed process when the core is active again. An intent stays
+ * until AWS says that its user is absent, also where the answer to its making was lost. Removing (`user-removal.ts`) can be
+ * repeated after any failure; what is gone counts as done. A user that another one has made is never removed: those of a
+ * mount carry its tags.
+ *
+ * Assumes that the root credentials may do what the roles need, and that the clock is right within minutes: AWS refuses
+ * signatures that are not.
+ *
+ * What can go wrong. AWS throttles, or does not answer: a call is sent again with growing pauses (`aws.ts`), then refused
+ * with 502 and AWS's text; revocations go on later (`secrets/leases`). The process is killed at any step: the next one finds
+ * the intent. A new key is not known to AWS for some seconds: `wait` answers only when it is (`user-ready.ts`).
+ *
+ * Files. `aws.ts` is the port: the only one that loads the SDK, on the first call; other files have its types only, and
+ * `AwsFailure` (`aws-failure.ts`) is all that they see of its errors. `aws-target.ts` says where and with which credentials,
+ * `mount-aws.ts` keeps the clients of one mount, `cloud-mount.ts` everything that a mount remembers. What is stored, and under
+ * which path, is in `entries.ts` and the `…-record.ts` files. Paths: `root-paths.ts` (config/root), `lease-paths.ts`
+ * (config/lease), `role-paths.ts` with `role-checks.ts`, `creds-paths.ts` with `users.ts` and `sessions.ts`. Still to come,
+ * each in files of their own: `template*.ts` (names), `rotate-root.ts`, `static-*.ts`, `janitor-paths.ts`,
+ * `check-paths.ts` (dry run of a role), `session-cache.ts`, `identity-token.ts` (the server's OIDC issuer and federation).
+ */
+import type { Engine } from '../engine.ts'
+import { CloudMount } from './cloud-mount.ts'
+import { credsPaths } from './creds-paths.ts'
+import { leasePaths } from './lease-paths.ts'
+import { rolePaths } from './role-paths.ts'
+import { rootPaths } from './root-paths.ts'
+import { forgotten, revoked } from './users.ts'
+
+export const cloud: Engine = {
+  type: 'cloud',
+  description: 'short-lived credentials of AWS',
+  // Other names by which stock clients and their documentation enable it.
+  aliases: { aws: {} },
+  paths: [...rootPaths, ...leasePaths, ...rolePaths, ...credsPaths],
+  revoke: revoked,
+  forget: forgotten,
+  async periodic(call) {
+    const { aws, rollback } = CloudMount.of(call)
+    await rollback.run(call, () => aws.iam)
+  },
+  async release(call) {
+    const { aws, rollback } = CloudMount.of(call)
+    const left = await rollback.run(call, () => aws.iam, true)
+    if (left === 0) return []
+    const why = rollback.errors().join('; ')
+    return [
+      `users of AWS that may be without a lease and cannot be removed yet: ${left}${why === '' ? '' : `; ${why}`}`,
+    ]
+  },
+}

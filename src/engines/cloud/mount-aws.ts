@@ -1,0 +1,93 @@
+/**
+ * The clients of one mount. They are made when the first call needs them, by the root configuration as it is then, and made
+ * anew when that has changed. Of several endpoints of STS the first that answers is used until it no longer does.
+ */
+import type { Storage } from '../../barrier/storage.ts'
+import { type IamClient, iamClient, type StsClient, stsClient } from './aws.ts'
+import { AwsFailure } from './aws-failure.ts'
+import { attemptsOf, iamTarget, staticCredentials, stsTargets } from './aws-target.ts'
+import { NO_ROOT, type RootConfig, rootOf } from './root-record.ts'
+
+/** For so long AWS may not know a key that was made. */
+const NEW_KEY_MS = 15_000
+
+export class MountAws {
+  readonly #storage: Storage
+  #config: RootConfig | undefined
+  #iam: IamClient | undefined
+  #sts: StsClient[] = []
+  /** That of `#sts` which has answered; undefined while that is not known. */
+  #chosen: StsClient | undefined
+
+  constructor(storage: Storage) {
+    this.#storage = storage
+  }
+
+  /** As it is durable. */
+  get config(): RootConfig {
+    return rootOf((each) => this.#storage.get(each)) ?? NO_ROOT
+  }
+
+  get iam(): IamClient {
+    const config = this.#current()
+    this.#iam ??= iamClient({ ...this.#settings(config), target: iamTarget(config) })
+    return this.#iam
+  }
+
+  /** Calls STS, at the first endpoint that answers. Rejects with an AwsFailure. */
+  async sts<T>(send: (client: StsClient) => Promise<T>, signal: AbortSignal): Promise<T> {
+    const clients = this.#stsClients()
+    const [only] = clients
+    if (only && clients.length === 1) return send(only)
+    const client = this.#chosen ?? (await this.#choose(clients, signal))
+    try {
+      return await send(client)
+    } catch (error) {
+      // Another one may answer the next call; this one may have taken effect.
+      if (error instanceof AwsFailure && error.code === '' && this.#chosen === client) this.#chosen = undefined
+      throw error
+    }
+  }
+
+  close(): void {
+    for (const client of [this.#iam, ...this.#sts]) client?.close()
+    this.#iam = undefined
+    this.#sts = []
+    this.#chosen = undefined
+  }
+
+  #current(): RootConfig {
+    const { config } = this
+    if (config !== this.#config) this.close()
+    this.#config = config
+    return config
+  }
+
+  #settings(config: RootConfig) {
+    const newUntilMs = config.keyMadeAtMs === 0 ? 0 : config.keyMadeAtMs + NEW_KEY_MS
+    return { credentials: staticCredentials(config), attempts: attemptsOf(config), newUntilMs }
+  }
+
+  #stsClients(): readonly StsClient[] {
+    const config = this.#current()
+    if (this.#sts.length === 0) {
+      this.#sts = stsTargets(config).map((target) => stsClient({ ...this.#settings(config), target }))
+    }
+    return this.#sts
+  }
+
+  /** Needs no permission of the caller: everybody may ask who they are. */
+  async #choose(clients: readonly StsClient[], signal: AbortSignal): Promise<StsClient> {
+    let last: unknown = new AwsFailure('', 'could not obtain sts client', 0, true)
+    for (const client of clients) {
+      try {
+        await client.call((sts, options) => sts.getCallerIdentity({}, options), { signal })
+        this.#chosen = client
+        return client
+      } catch (error) {
+        last = error
+      }
+    }
+    throw last
+  }
+}

@@ -1,0 +1,157 @@
+/** Credentials of STS, which end by themselves: of assumed roles, federation tokens and session tokens. */
+import type { Credentials } from '@aws-sdk/client-sts'
+import { type EngineCall, Rejection, type Reply } from '../engine.ts'
+import { rejectionOf } from './aws-failure.ts'
+import { CloudMount } from './cloud-mount.ts'
+import { goQuote } from './go-quote.ts'
+import { groupPolicies } from './group-policies.ts'
+import { merged, PolicyFault } from './policy-document.ts'
+import type { Role } from './role-record.ts'
+import { normalised, usernameOf } from './username.ts'
+
+const DEFAULT_TTL_SECONDS = 3600
+const SESSION_NAME_MAX = 64
+
+export interface SessionInput {
+  readonly role_arn: string | undefined
+  readonly role_session_name: string | undefined
+  readonly ttl: number | undefined
+  readonly mfa_code: string | undefined
+}
+
+/** What a session's policy is made of: undefined where it has none. */
+interface Filter {
+  readonly Policy?: string
+  readonly PolicyArns?: { arn: string }[]
+}
+
+/** Seconds that AWS is asked for. */
+export function durationOf(role: Role, ttl: number | undefined, mountMaxSeconds: number): number {
+  const wished = ttl ?? (role.defaultTtlSeconds > 0 ? role.defaultTtlSeconds : DEFAULT_TTL_SECONDS)
+  return Math.min(wished, role.maxTtlSeconds > 0 ? role.maxTtlSeconds : mountMaxSeconds)
+}
+
+async function filterOf(role: Role, call: EngineCall): Promise<Filter> {
+  const { aws } = CloudMount.of(call)
+  const groups = role.iamGroups ?? []
+  try {
+    const { arns, documents } = await groupPolicies(() => aws.iam, groups, call.signal)
+    const Policy = documents.length > 0 ? merged([...documents, role.policyDocument]) : role.policyDocument
+    const all = [...(role.policyArns ?? []), ...arns]
+    return { ...(Policy !== '' && { Policy }), ...(all.length > 0 && { PolicyArns: all.map((arn) => ({ arn })) }) }
+  } catch (error) {
+    if (error instanceof PolicyFault) throw new Rejection(400, error.message)
+    throw rejectionOf('', error)
+  }
+}
+
+/** The ARN that is to be assumed. Throws a Rejection (400) where that is none of the role's. */
+function chosenArn(role: Role, wished = ''): string {
+  const arns = role.roleArns ?? []
+  if (wished === '') {
+    const [only] = arns
+    if (only !== undefined && arns.length === 1) return only
+    throw new Rejection(400, 'did not supply a role_arn parameter and unable to determine one')
+  }
+  if (arns.includes(wished)) return wished
+  throw new Rejection(400, `role_arn ${goQuote(wished)} not in allowed role arns for Vault role ${goQuote(role.name)}`)
+}
+
+export async function assumedRole(role: Role, input: SessionInput, call: EngineCall): Promise<Reply> {
+  const { aws } = CloudMount.of(call)
+  const RoleArn = chosenArn(role, input.role_arn)
+  const given = normalised(input.role_session_name ?? '').slice(0, SESSION_NAME_MAX)
+  const name = given === '' ? usernameOf(aws.config.usernameTemplate, 'IAM', namesOf(role, call)) : given
+  const Tags = Object.entries(role.sessionTags ?? {}).map(([Key, Value]) => ({ Key, Value }))
+  const request = {
+    RoleArn,
+    RoleSessionName: name,
+    DurationSeconds: durationOf(role, input.ttl, call.mount.maxLeaseSeconds),
+    ...(await filterOf(role, call)),
+    ...(Tags.length > 0 && { Tags }),
+    ...(role.externalId !== '' && { ExternalId: role.externalId }),
+  }
+  const { signal } = call
+  try {
+    const { AssumedRoleUser, Credentials: made } = await aws.sts(
+      (client) => client.call((sts, options) => sts.assumeRole(request, options), { signal }),
+      signal,
+    )
+    return sessionReply(role, call, made, { arn: AssumedRoleUser?.Arn ?? '' })
+  } catch (error) {
+    throw rejectionOf('Error assuming role', error)
+  }
+}
+
+export async function federationToken(role: Role, input: SessionInput, call: EngineCall): Promise<Reply> {
+  const { aws } = CloudMount.of(call)
+  const filter = await filterOf(role, call)
+  if (filter.Policy === undefined && filter.PolicyArns === undefined) {
+    throw new Rejection(
+      400,
+      'must specify at least one of policy_arns or policy_document with federation_token credential_type',
+    )
+  }
+  const Name = usernameOf(aws.config.usernameTemplate, 'STS', { displayName: '', policyName: '', nowMs: call.nowMs })
+  const request = { Name, DurationSeconds: durationOf(role, input.ttl, call.mount.maxLeaseSeconds), ...filter }
+  const { signal } = call
+  try {
+    const { Credentials: made } = await aws.sts(
+      (client) => client.call((sts, options) => sts.getFederationToken(request, options), { signal }),
+      signal,
+    )
+    return sessionReply(role, call, made, {})
+  } catch (error) {
+    throw rejectionOf('Error generating STS keys', error)
+  }
+}
+
+export async function sessionToken(role: Role, input: SessionInput, call: EngineCall): Promise<Reply> {
+  const { aws } = CloudMount.of(call)
+  const code = input.mfa_code ?? ''
+  if (role.mfaSerialNumber !== '' && code === '') {
+    throw new Rejection(400, 'mfa_code is required: the role has an mfa_serial_number')
+  }
+  const request = {
+    DurationSeconds: durationOf(role, input.ttl, call.mount.maxLeaseSeconds),
+    ...(role.mfaSerialNumber !== '' && { SerialNumber: role.mfaSerialNumber }),
+    ...(code !== '' && { TokenCode: code }),
+  }
+  const { signal } = call
+  try {
+    const { Credentials: made } = await aws.sts(
+      // A code is good once: a second request with it would be refused.
+      (client) => client.call((sts, options) => sts.getSessionToken(request, options), { signal, isOnce: code !== '' }),
+      signal,
+    )
+    return sessionReply(role, call, made, {})
+  } catch (error) {
+    throw rejectionOf('Error generating STS keys', error)
+  }
+}
+
+/** What names are made of. */
+export function namesOf({ name }: Role, { caller, nowMs }: EngineCall) {
+  return { displayName: caller.displayName, policyName: name, nowMs }
+}
+
+function sessionReply(
+  role: Role,
+  { nowMs }: EngineCall,
+  made: Credentials | undefined,
+  more: Readonly<Record<string, unknown>>,
+): Reply {
+  const expiresAtMs = made?.Expiration?.getTime() ?? nowMs
+  const ttlSeconds = Math.max(1, Math.trunc((expiresAtMs - nowMs) / 1000))
+  return {
+    data: {
+      access_key: made?.AccessKeyId,
+      secret_key: made?.SecretAccessKey,
+      session_token: made?.SessionToken,
+      security_token: made?.SessionToken,
+      ...more,
+      ttl: ttlSeconds,
+    },
+    lease: { ttlSeconds, maxTtlSeconds: 0, renewable: false, internal: { is_sts: true, policy: role.name } },
+  }
+}

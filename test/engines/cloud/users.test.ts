@@ -1,0 +1,188 @@
+/** Users of IAM from their making to their removal, against the endpoint of AWS. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { throttled, unavailable } from '../../helpers/aws/endpoint.ts'
+import { AwsError } from '../../helpers/aws/wire.ts'
+import { CloudWorld, POLICY } from '../../helpers/cloud-world.ts'
+
+function leaseOf({ body }: { body: Readonly<Record<string, unknown>> }): string {
+  return String(body['lease_id'])
+}
+
+test('a user is made as its role says, and removed when its lease is revoked', async (t) => {
+  const world = await CloudWorld.open(t)
+  const { account } = world.aws
+  account.addGroup('ops')
+  const [managed, boundary] = [account.addPolicy('read'), account.addPolicy('bound')]
+  await world.userRole('app', {
+    policy_arns: [managed, 'arn:aws:iam::aws:policy/ReadOnlyAccess'],
+    iam_groups: 'ops',
+    iam_tags: { team: 'red' },
+    user_path: '/path/',
+    permissions_boundary_arn: boundary,
+  })
+  const made = await world.good('GET', 'cloud/creds/app')
+  const { access_key: id, secret_key: secret } = made.body.data
+  assert.deepEqual(made.body.data, { access_key: id, secret_key: secret, session_token: null, security_token: null })
+  assert.match(leaseOf(made), /^cloud\/creds\/app\/[A-Za-z0-9]{24}$/)
+  assert.deepEqual([made.body['renewable'], made.body['lease_duration']], [true, 2_764_800])
+  const [name = ''] = world.users()
+  const user = account.user(name)
+  assert.match(name, /^vault-root-app-\d{10}-[A-Za-z0-9]{20}$/)
+  assert.deepEqual([user.path, user.boundary, user.tags.get('team')], ['/path/', boundary, 'red'])
+  assert.deepEqual([...user.inline], [['app', POLICY]])
+  assert.deepEqual([...user.attached], [managed, 'arn:aws:iam::aws:policy/ReadOnlyAccess'])
+  assert.deepEqual([[...user.groups], user.keys.map((key) => key.id)], [['ops'], [id]])
+  assert.equal(user.keys[0]?.secret, secret)
+  await world.good('POST', 'sys/leases/revoke', { lease_id: leaseOf(made) })
+  assert.deepEqual(world.users(), [])
+})
+
+test('a lease that ends, and one whose role is gone, take their users with them', async (t) => {
+  const world = await CloudWorld.open(t)
+  await world.userRole()
+  await world.good('POST', 'cloud/config/lease', { lease: '60s', lease_max: '2m' })
+  assert.deepEqual((await world.good('GET', 'cloud/config/lease')).body.data, { lease: '1m0s', lease_max: '2m0s' })
+  const made = await world.good('GET', 'cloud/creds/app?wait=false')
+  assert.equal(made.body['lease_duration'], 60)
+  await world.good('DELETE', 'cloud/roles/app')
+  const renewed = await world.good('POST', 'sys/leases/renew', { lease_id: leaseOf(made), increment: 600 })
+  assert.equal(renewed.body['lease_duration'], 120)
+  world.pass(121)
+  await world.sweep()
+  assert.deepEqual(world.users(), [])
+})
+
+test('a failed step leaves no user behind, and its error is as it was', async (t) => {
+  const world = await CloudWorld.open(t)
+  await world.userRole('app', { iam_groups: ['none'] })
+  const answer = await world.ask('GET', 'cloud/creds/app')
+  assert.equal(answer.status, 400)
+  assert.match(answer.body.errors[0] ?? '', /^Error adding user to group: NoSuchEntity: The group with name none/)
+  assert.equal(world.users().length, 1)
+  await world.work()
+  assert.deepEqual(world.users(), [])
+  assert.equal(world.world.core.open.leases.store.mounts().length, 0)
+})
+
+test('CreateUser throttled is 502 with its text', async (t) => {
+  const world = await CloudWorld.open(t)
+  await world.userRole()
+  world.aws.script('CreateUser', { error: throttled() })
+  const answer = await world.ask('GET', 'cloud/creds/app')
+  assert.deepEqual([answer.status, answer.body.errors], [502, ['Error creating IAM user: Throttling: Rate exceeded']])
+})
+
+test('a lost answer of CreateUser: the user is found, or removed', async (t) => {
+  const world = await CloudWorld.open(t)
+  await world.userRole()
+  world.aws.script('CreateUser', { isCut: true, when: 'after' })
+  const made = await world.good('GET', 'cloud/creds/app?wait=false')
+  assert.equal(world.users().length, 1)
+  await world.good('POST', 'sys/leases/revoke', { lease_id: leaseOf(made) })
+  world.aws.script('CreateUser', { isCut: true, when: 'after' })
+  world.aws.script('CreateUser', { isCut: true })
+  world.aws.newUserMs = 20_000
+  const answer = await world.ask('GET', 'cloud/creds/app?wait=false')
+  assert.equal(answer.status, 502)
+  assert.match(answer.body.errors[0] ?? '', /^Error creating IAM user: no answer from http:\/\/127\.0\.0\.1:\d+: /)
+  // It is not found at first: that is no reason to forget it.
+  await world.work()
+  assert.equal(world.users().length, 1)
+  world.pass(25)
+  await world.work()
+  assert.deepEqual(world.users(), [])
+})
+
+test('an access key whose answer was lost is replaced', async (t) => {
+  const world = await CloudWorld.open(t)
+  await world.userRole()
+  world.aws.script('CreateAccessKey', { error: unavailable(), when: 'after' })
+  const made = await world.good('GET', 'cloud/creds/app?wait=false')
+  const [name = ''] = world.users()
+  assert.deepEqual(
+    world.aws.account.user(name).keys.map(({ id }) => id),
+    [made.body.data['access_key']],
+  )
+})
+
+test('a user with all nine kinds of belongings is removed', async (t) => {
+  const world = await CloudWorld.open(t)
+  await world.userRole()
+  const made = await world.good('GET', 'cloud/creds/app?wait=false')
+  const { account } = world.aws
+  const user = account.user(world.users()[0] ?? '')
+  account.addKey(user)
+  account.addGroup('late')
+  user.groups.add('late')
+  user.inline.set('late', POLICY)
+  user.attached.add('arn:aws:iam::aws:policy/ReadOnlyAccess')
+  user.mfa.set('arn:aws:iam::123456789012:mfa/phone', '123456')
+  user.certificates.add('cert')
+  user.sshKeys.add('ssh')
+  user.serviceCredentials.add('svc')
+  user.hasLogin = true
+  world.aws.pageSize = 1
+  await world.good('POST', 'sys/leases/revoke', { lease_id: leaseOf(made) })
+  assert.deepEqual(world.users(), [])
+})
+
+test('a user that was deleted by hand counts as removed, one that is only hidden is not forgotten', async (t) => {
+  const world = await CloudWorld.open(t)
+  await world.userRole()
+  const first = await world.good('GET', 'cloud/creds/app?wait=false')
+  world.aws.account.users.delete(world.users()[0] ?? '')
+  await world.good('POST', 'sys/leases/revoke', { lease_id: leaseOf(first) })
+  const second = await world.good('GET', 'cloud/creds/app?wait=false')
+  world.aws.newUserMs = 20_000
+  await world.good('POST', 'sys/leases/revoke', { lease_id: leaseOf(second) })
+  assert.equal(world.users().length, 1)
+  world.pass(21)
+  await world.work()
+  assert.deepEqual(world.users(), [])
+})
+
+test('a name that somebody else has is refused, and that user stays', async (t) => {
+  const world = await CloudWorld.open(t)
+  await world.userRole()
+  world.aws.script('CreateUser', {
+    error: new AwsError('EntityAlreadyExists', 'User with name x already exists.', 409),
+  })
+  const before = world.aws.account.addUser('somebody')
+  const answer = await world.ask('GET', 'cloud/creds/app')
+  assert.match(answer.body.errors[0] ?? '', /^Error creating IAM user: EntityAlreadyExists: /)
+  await world.work()
+  world.pass(40)
+  await world.work()
+  assert.deepEqual(world.users(), [before.name])
+})
+
+test('root credentials that may not set tags make users all the same', async (t) => {
+  const world = await CloudWorld.open(t)
+  await world.userRole()
+  const denied = new AwsError('AccessDenied', 'not authorized to perform: iam:TagUser on resource: x', 403)
+  world.aws.script('CreateUser', { error: denied })
+  world.aws.script('CreateAccessKey', { error: new AwsError('LimitExceeded', 'no more', 409) })
+  assert.equal((await world.ask('GET', 'cloud/creds/app?wait=false')).status, 400)
+  await world.work()
+  assert.deepEqual(world.users(), [])
+  world.aws.script('CreateUser', { error: denied })
+  const made = await world.good('GET', 'cloud/creds/app?wait=false')
+  await world.good('POST', 'sys/leases/revoke', { lease_id: leaseOf(made) })
+  assert.deepEqual(world.users(), [])
+})
+
+test('wait answers when AWS accepts the new key, twice in a row', async (t) => {
+  const world = await CloudWorld.open(t)
+  await world.userRole()
+  const unknown = new AwsError('InvalidClientTokenId', 'The security token included in the request is invalid.', 403)
+  world.aws.script('GetCallerIdentity', { error: unknown, times: 2 })
+  const { body } = await world.good('GET', 'cloud/creds/app')
+  assert.equal(body.warnings, null)
+  const asked = world.aws.journal.filter(({ action }) => action === 'GetCallerIdentity')
+  assert.deepEqual(
+    asked.map(({ outcome }) => outcome),
+    ['InvalidClientTokenId', 'InvalidClientTokenId', '', ''],
+  )
+  assert.equal(asked.at(-1)?.keyId, body.data['access_key'])
+})

@@ -1,0 +1,84 @@
+/** A core with a mount of the cloud engine, and the endpoint of AWS that it calls. */
+import assert from 'node:assert/strict'
+import type { TestContext } from 'node:test'
+import { cloud } from '../../src/engines/cloud/cloud.ts'
+import type { AccessKey, User } from './aws/account.ts'
+import { AwsEndpoint } from './aws/endpoint.ts'
+import { CoreWorld, type CoreAnswer, type WorldOptions } from './core-world.ts'
+
+export const POLICY = '{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Action":"s3:*","Resource":"*"}]}'
+
+export interface CloudWorldOptions extends WorldOptions {
+  /** Of `config/root`, beside the keys and endpoints. */
+  readonly root?: Readonly<Record<string, unknown>>
+}
+
+export class CloudWorld {
+  readonly aws: AwsEndpoint
+  readonly rootUser: User
+  readonly rootKey: AccessKey
+  world: CoreWorld
+
+  private constructor(world: CoreWorld, aws: AwsEndpoint) {
+    this.world = world
+    this.aws = aws
+    aws.nowMs = () => this.world.nowMs
+    const { key, user } = aws.root()
+    this.rootUser = user
+    this.rootKey = key
+  }
+
+  static async open(t: TestContext, { root = {}, ...options }: CloudWorldOptions = {}): Promise<CloudWorld> {
+    const aws = await AwsEndpoint.open(t)
+    const world = await CoreWorld.open(t, { ...options, engines: [cloud] })
+    const own = new CloudWorld(world, aws)
+    await own.good('POST', 'sys/mounts/cloud', { type: 'cloud' })
+    await own.good('POST', 'cloud/config/root', {
+      access_key: own.rootKey.id,
+      secret_key: own.rootKey.secret,
+      region: 'us-east-1',
+      iam_endpoint: aws.url,
+      sts_endpoint: aws.url,
+      max_retries: 0,
+      ...root,
+    })
+    aws.journal.length = 0
+    return own
+  }
+
+  ask(method: string, path: string, body?: unknown): Promise<CoreAnswer> {
+    return this.world.ask(method, path, body)
+  }
+
+  /** As `ask`; fails for an answer of 400 and above. */
+  async good(method: string, path: string, body?: unknown): Promise<CoreAnswer> {
+    const answer = await this.ask(method, path, body)
+    assert.ok(answer.status < 400, `${method} ${path}: ${answer.status} ${answer.text}`)
+    return answer
+  }
+
+  /** A role that gives users. */
+  async userRole(name = 'app', more: Readonly<Record<string, unknown>> = {}): Promise<void> {
+    await this.good('POST', `cloud/roles/${name}`, { credential_type: 'iam_user', policy_document: POLICY, ...more })
+  }
+
+  /** Names of the users that the engine has made. */
+  users(): string[] {
+    return [...this.aws.account.users.keys()].filter((name) => name !== this.rootUser.name).sort()
+  }
+
+  /** Time passes, for the core and for AWS. */
+  pass(seconds: number): void {
+    this.world.nowMs += seconds * 1000
+  }
+
+  /** What engines do by themselves, now. */
+  async work(): Promise<void> {
+    await this.world.core.open.mountWork.tick()
+  }
+
+  /** What the sweeper of leases does, now. */
+  async sweep(): Promise<void> {
+    await this.world.core.leases.sweeper.tick()
+  }
+}
