@@ -6,6 +6,7 @@
  */
 import { createPrivateKey, createPublicKey, randomUUID } from 'node:crypto'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { type AskingAuthorizer, createAskingAuthorizer } from './cluster/asking-authorizer.ts'
 import { type Authorizer, EVERYBODY, type OwnAuthorizer } from './cluster/authorizer.ts'
 import { AssertionIssuer } from './cluster/call-to-node.ts'
@@ -40,7 +41,9 @@ import { HOST_ENDPOINTS } from './host/host-operations.ts'
 import { fsLogs } from './host/logs.ts'
 import { Fault, Refusal } from './kit/errors.ts'
 import type { Logger } from './kit/log.ts'
-import type { AnyEndpoint, AnyOperation, Callers, Grants } from './kit/operation.ts'
+import type { AnyEndpoint, AnyOperation, Callers, Grants, WholeAnswer } from './kit/operation.ts'
+import type { Question } from './login/session.ts'
+import { AGENT_LOGIN } from './secrets/core-endpoints.ts'
 import { RosterDatabase } from './store/roster-store.ts'
 
 /** Calls of other processes that a node serves at once; each may be a stream. */
@@ -55,6 +58,9 @@ const TOKEN_FRESH_MS = { agent: 5000, server: 1000 }
 /** For agents to forget what they remember about tokens, when the core is sealed. */
 const FORGET_TIMEOUT_MS = 1000
 const FORGETTING_AT_ONCE = 512
+/** For a connection to NATS, where the agent is to log in. */
+const CONNECT_MS = 3000
+const CONNECT_LOOK_MS = 50
 
 /** The roster's rows as its database keeps them. */
 export function rosterStoreIn(database: RosterDatabase): RosterStore {
@@ -239,6 +245,26 @@ export class Cluster {
     }
   }
 
+  /** A question of this agent's own login. Rejects with a Refusal where no server can be asked. */
+  async agentLogin(question: Question, token: string | undefined, signal: AbortSignal): Promise<WholeAnswer> {
+    const input = { params: { path: question.path }, query: [], headers: {}, body: JSON.stringify(question.body) }
+    const group = this.roster ? 'core' : 'any'
+    const common = { nodeId: undefined, group, operation: AGENT_LOGIN.name, requestId: randomUUID(), hops: 0 } as const
+    await this.#connected(signal)
+    try {
+      return await this.#forwarder.whole({ ...common, input, token, signal })
+    } catch (error) {
+      if (signal.aborted) throw new Refusal('no_answer', 'the server does not answer')
+      throw error
+    }
+  }
+
+  /** A connection that is just being made is waited for. */
+  async #connected(signal: AbortSignal): Promise<void> {
+    const over = AbortSignal.any([signal, AbortSignal.timeout(CONNECT_MS)])
+    while (!this.#link.isConnected && !over.aborted) await sleep(CONNECT_LOOK_MS, undefined, { ref: false })
+  }
+
   /** The core's endpoints as a server without one serves them: by asking the server that has it. */
   relayedCore(endpoints: readonly AnyEndpoint[]): AnyOperation[] {
     return endpoints.map((each) => relayed(each, this.#forwarder, 'core'))
@@ -271,7 +297,9 @@ export class Cluster {
       this.#undo.defer(() => this.#listener?.stop())
       const tokens = tokenOperation(parts.grantsOf)
       const sealed = { link: this.#link, curve: this.#curve }
-      this.#serveGroup('any', new SealedCalls(sealed), [...this.#offered, tokens], parts.callers)
+      const login =
+        parts.core?.find(({ name }) => name === AGENT_LOGIN.name) ?? relayed(AGENT_LOGIN, this.#forwarder, 'core')
+      this.#serveGroup('any', new SealedCalls(sealed), [...this.#offered, tokens, login], parts.callers)
       const ofServers = new SealedCalls({ ...sealed, servers: keys })
       if (parts.core) this.#serveGroup('core', ofServers, [...parts.core, tokens], parts.callers)
     }

@@ -5,6 +5,8 @@ import type { Check, Outcome } from './agent/readiness.ts'
 import type { Config } from './config/load.ts'
 import { unencryptedServers } from './config/nats-exposure.ts'
 import type { Cluster } from './daemon-cluster.ts'
+import { loginChecks } from './daemon-login.ts'
+import type { AgentLogin } from './login/agent-login.ts'
 import type { SecretsCore } from './secrets/core.ts'
 import type { FileFault } from './store/store.ts'
 
@@ -17,6 +19,7 @@ export interface ReadinessParts {
   readonly disk: DiskSpace
   readonly cluster: Cluster | undefined
   readonly core: SecretsCore | undefined
+  readonly login?: AgentLogin | undefined
   /** What is wrong with the files of the core's database. */
   readonly fileFault: () => FileFault | undefined
 }
@@ -33,7 +36,7 @@ export function dataDirectories({ client, dataDir, server }: Config): string[] {
 }
 
 /** Disaster recovery has no part in it yet: its check comes with it. */
-export function checksOf({ cluster, config, core, disk, fileFault, phase }: ReadinessParts): Check[] {
+export function checksOf({ cluster, config, core, disk, fileFault, login, phase }: ReadinessParts): Check[] {
   return [
     { name: 'listening', now: () => listening(phase()) },
     { name: 'disk', now: () => diskState(disk) },
@@ -42,6 +45,7 @@ export function checksOf({ cluster, config, core, disk, fileFault, phase }: Read
     ...(core ? [{ name: 'seal', now: () => sealState(core) }] : []),
     ...(core ? [{ name: 'audit', now: () => auditState(core) }] : []),
     ...(cluster?.roster && config.nats ? [{ name: 'roster', now: () => rosterState(cluster) }] : []),
+    ...loginChecks(login),
   ]
 }
 

@@ -8,6 +8,7 @@ import type { Config } from './config/load.ts'
 import { clusterFamilies } from './daemon-cluster-figures.ts'
 import type { Cluster } from './daemon-cluster.ts'
 import type { ProcessLog } from './daemon-log.ts'
+import { loginFamilies } from './daemon-login.ts'
 import { agentFamilies } from './daemon-metrics.ts'
 import { checksOf, dataDirectories, type Phase, warningsOf } from './daemon-readiness.ts'
 import type { SecretsRoom } from './daemon-secrets.ts'
@@ -16,6 +17,7 @@ import type { Host } from './host/host.ts'
 import type { Connections } from './http/connections.ts'
 import type { Logger } from './kit/log.ts'
 import type { AnyOperation } from './kit/operation.ts'
+import type { AgentLogin } from './login/agent-login.ts'
 
 /** What the room is told by the daemon. */
 export interface RoomParts {
@@ -27,6 +29,7 @@ export interface RoomParts {
   readonly host: Host | undefined
   readonly cluster: Cluster | undefined
   readonly secrets: SecretsRoom | undefined
+  readonly login: AgentLogin | undefined
   /** What changes while the process runs. */
   readonly now: {
     readonly config: Config
@@ -44,14 +47,15 @@ export function startRoom(parts: RoomParts): AgentRoom {
   const { config, host, log, logger, now, secrets, version } = parts
   const nodeId = host?.nodeId ?? ''
   const disk = new DiskSpace(dataDirectories(config))
-  const checks = checksOf({
+  const known = {
     config,
     phase: () => now.phase,
     disk,
     cluster: parts.cluster,
     core: secrets?.core,
     fileFault: () => secrets?.fileFault,
-  })
+    login: parts.login,
+  }
   return startAgentRoom({
     facts: {
       client: config.client.enabled,
@@ -69,7 +73,7 @@ export function startRoom(parts: RoomParts): AgentRoom {
         Promise.all([config.telemetry.publishNodeMetrics && host?.sampler.hostStats(), secrets?.figures.refresh()]),
     },
     readiness: {
-      checks,
+      checks: () => checksOf(known),
       warnings: () => warningsOf(config),
       refresh: () => disk.refresh(),
       onChange: () => now.readinessChanged(),
@@ -81,12 +85,13 @@ export function startRoom(parts: RoomParts): AgentRoom {
   })
 }
 
-function familiesOf({ cluster, config, host, now, secrets }: RoomParts, disk: DiskSpace): AnyFamily[] {
+function familiesOf({ cluster, config, host, login, now, secrets }: RoomParts, disk: DiskSpace): AnyFamily[] {
   const { connections, reloads } = now
   const storeDirectory = dirname(config.server.storagePath)
   return [
     ...agentFamilies({ host, publish: config.telemetry, connections, reloads }),
     ...(cluster ? clusterFamilies(cluster, config.nats !== undefined) : []),
     ...(secrets?.figures.families(disk.freeBytes(storeDirectory)) ?? []),
+    ...loginFamilies(login),
   ]
 }

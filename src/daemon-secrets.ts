@@ -26,7 +26,7 @@ import { foreignOwner } from './kit/own-file.ts'
 import { SecretsCore } from './secrets/core.ts'
 import { newRecord } from './secrets/mounts/mount-record.ts'
 import { identityEngine } from './secrets/identity/identity-engine.ts'
-import { secretsOperations } from './secrets/operations.ts'
+import { agentLoginOperation, secretsOperations } from './secrets/operations.ts'
 import { snapshotOperations } from './secrets/snapshot-operations.ts'
 import { pathParts } from './secrets/path-parts.ts'
 import { isRotationDue } from './secrets/system/system-seal-rotate.ts'
@@ -58,6 +58,8 @@ export class SecretsRoom {
   readonly core: SecretsCore
   /** For every path that nobody else has. */
   readonly operations: readonly AnyOperation[]
+  /** The same for other processes, and what only they may ask. */
+  readonly forCluster: readonly AnyOperation[]
   readonly snapshots: readonly AnyOperation[]
   readonly figures: SecretsFigures
   /** What of a path may be logged as it is. */
@@ -136,6 +138,7 @@ export class SecretsRoom {
     })
     this.figures = new SecretsFigures({ core: this.core, store, logger })
     this.operations = secretsOperations(this.core)
+    this.forCluster = [...this.operations, agentLoginOperation(this.core)]
     this.snapshots = snapshotOperations(this.core, {
       save: (out, signal) => saveSnapshot(store, out, { signal }),
       restore: (input, wanted) => restoreSnapshot(store, input, wanted),

@@ -25,10 +25,12 @@ import { Router } from './http/router.ts'
 import { messageOf } from './kit/errors.ts'
 import { createLogger, type Logger } from './kit/log.ts'
 import type { AnyOperation } from './kit/operation.ts'
+import type { AgentLogin } from './login/agent-login.ts'
 import { configOf, type Dev, openDev } from './daemon-dev.ts'
 import { writeAddress } from './daemon-files.ts'
 import { ProcessLog } from './daemon-log.ts'
 import type { Phase } from './daemon-readiness.ts'
+import { agentLogin } from './daemon-login.ts'
 import { applyConfig } from './daemon-reload.ts'
 import { startRoom } from './daemon-room.ts'
 import type { SecretsOptions, SecretsRoom } from './daemon-secrets.ts'
@@ -98,6 +100,7 @@ class Agent implements Running {
   #cluster: Cluster | undefined
   #secrets: SecretsRoom | undefined
   #room: AgentRoom | undefined
+  #login: AgentLogin | undefined
   operations: readonly AnyOperation[] = []
   readonly reloads = { done: 0, refused: 0 }
   phase: Phase = 'starting'
@@ -178,7 +181,8 @@ class Agent implements Running {
 
   async #listen(): Promise<void> {
     const { config, logger } = this.#parts
-    const rooms = { host: this.host, cluster: this.#cluster, secrets: this.#secrets }
+    if (this.host) this.#login = agentLogin({ config, cluster: this.#cluster, logger: logger.named('login') })
+    const rooms = { host: this.host, cluster: this.#cluster, secrets: this.#secrets, login: this.#login }
     const room = startRoom({ ...this.#parts, ...rooms, now: this })
     this.#room = room
     this.#undo.defer(() => room.stop())
@@ -212,8 +216,10 @@ class Agent implements Running {
     this.url = `${tls ? 'https' : 'http'}://${host.includes(':') ? `[${host}]` : host}:${port}`
     const grantsOf = (token: string | undefined, remote?: string, again?: boolean) =>
       this.#authorizer.grantsOf?.(token, remote, again) ?? this.#own.grantsOf(token)
-    const calls = { operations: own, core, callers: { resolve, rights }, grantsOf }
+    const calls = { operations: own, core: this.#secrets?.forCluster, callers: { resolve, rights }, grantsOf }
     this.#cluster?.start({ host: this.host, url: this.url, ...calls })
+    this.#login?.set(config.secrets)
+    this.#undo.defer(() => this.#login?.stop())
   }
 
   /** What a server without a core answers for the one that has it. */
@@ -249,6 +255,7 @@ class Agent implements Running {
       const { authorizer, config, taken, waiting } = applyConfig(running, load().config)
       this.#trust(authorizer, config)
       this.#cluster?.reload(config)
+      this.#login?.set(config.secrets)
       this.config = config
       this.reloads.done++
       logger.info('configuration reloaded', { settings: taken.join(', ') })

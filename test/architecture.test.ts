@@ -24,11 +24,14 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   http: [],
   agent: [], // what the process says of itself; the daemon tells it what the other rooms know
   cluster: [],
+  // a room of its own because both an agent and a command (`exec`) log in: who asks, and how, they tell it
+  login: [],
   // `validate` reads configuration, `cluster keys` writes permissions, `policy check` decides as the server would, without
   // one, `audit verify` reads the lines that devices write, `mfa totp generate` draws QR codes; a command otherwise talks HTTP
   // like any client
   cli: [
     'config',
+    'login',
     'cluster/permissions.ts',
     'secrets/policies/policy-answer.ts',
     'secrets/audit/audit-chain.ts',
@@ -55,6 +58,7 @@ const MAIN_FILE: Readonly<Record<string, string>> = {
   secrets: 'handle.ts',
   engines: 'engine.ts',
   cluster: 'route.ts',
+  login: 'session.ts',
   store: 'store.ts',
   barrier: 'barrier.ts',
 }

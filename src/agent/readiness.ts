@@ -23,7 +23,7 @@ export interface Outcome {
 }
 
 export interface Check {
-  /** `listening`, `disk`, `nats`, `storage`, `seal`, `roster`. */
+  /** `listening`, `disk`, `nats`, `storage`, `seal`, `audit`, `roster`, `secrets-login`. */
   readonly name: string
   readonly now: () => Outcome
 }
@@ -36,7 +36,8 @@ export interface ReadinessReport {
 }
 
 export interface ReadinessOptions {
-  readonly checks: readonly Check[]
+  /** Which checks there are, which a reload may change. */
+  readonly checks: () => readonly Check[]
   readonly warnings: () => readonly string[]
   /** Looks at what is not known at any time. Must not reject. */
   readonly refresh: () => Promise<void>
@@ -72,7 +73,7 @@ export class Readiness {
   }
 
   report(): ReadinessReport {
-    const checks = this.#options.checks.map(({ name, now }) => {
+    const checks = this.#options.checks().map(({ name, now }) => {
       const { ok, reason } = outcomeOf(now)
       return { name, state: ok ? ('ok' as const) : ('failing' as const), reason }
     })

@@ -23,6 +23,8 @@ export interface AgentTarget {
   /** Variables with a token that is not sent, because the address is not that of its family. */
   readonly withheld: readonly string[]
   readonly tls: TlsTrust
+  /** What names the authorities to trust; OUTPOST_CACERT unless given. */
+  readonly caFrom?: string
 }
 
 /** What an address with https needs beyond the system's own, as PEM. */
@@ -82,7 +84,7 @@ function tokenFor(
 }
 
 /** Two addresses with the same text here are one place. */
-function placeOf(url: URL): string {
+export function placeOf(url: URL): string {
   return `${url.origin}${url.pathname.replace(/\/+$/, '')}`
 }
 

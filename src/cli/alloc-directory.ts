@@ -21,9 +21,14 @@ export const dataDirOption = text({
   shownDefault: `OUTPOST_DATA_DIR, else ${DEFAULT_DATA_DIR}`,
 })
 
+/** Absolute path of the host's data directory. */
+export function dataDirectory(dataDir: string | undefined, env: NodeJS.ProcessEnv): string {
+  return resolve(dataDir ?? (env['OUTPOST_DATA_DIR'] || DEFAULT_DATA_DIR))
+}
+
 /** Absolute path of the directory that holds the allocations. */
 export function allocRoot(dataDir: string | undefined, env: NodeJS.ProcessEnv): string {
-  return join(resolve(dataDir ?? (env['OUTPOST_DATA_DIR'] || DEFAULT_DATA_DIR)), 'alloc')
+  return join(dataDirectory(dataDir, env), 'alloc')
 }
 
 /** One allocation as the commands of this host see it. */

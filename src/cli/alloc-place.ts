@@ -123,9 +123,30 @@ export function becomeOwner(place: AllocPlace): void {
 /**
  * A directory below the place, component by component and without following a link. Root takes only one of its own, so that
  * no other user puts files, links or pipes into it while it is used. Throws CommandError.
- * @returns Its path by descriptor, good until `close`.
  */
-export function ownDirectory(place: AllocPlace, ...names: readonly string[]): { readonly at: string; close(): void } {
+export function ownDirectory(place: AllocPlace, ...names: readonly string[]): HeldDirectory {
+  return heldDirectory(place, names, refuseForeignOwner)
+}
+
+/**
+ * The same for a directory that may be another user's, who can put anything into it and take anything out: only for files that
+ * are made anew in it, and are that user's. Throws CommandError.
+ */
+export function usersDirectory(place: AllocPlace, ...names: readonly string[]): HeldDirectory {
+  return heldDirectory(place, names, () => undefined)
+}
+
+export interface HeldDirectory {
+  /** Its path by descriptor, good until `close`. */
+  readonly at: string
+  close(): void
+}
+
+function heldDirectory(
+  place: AllocPlace,
+  names: readonly string[],
+  check: (descriptor: number, shown: string) => void,
+): HeldDirectory {
   let descriptor: number | undefined
   try {
     let at = place.at
@@ -133,7 +154,7 @@ export function ownDirectory(place: AllocPlace, ...names: readonly string[]): { 
       const next = openSync(join(at, name), DIRECTORY)
       if (descriptor !== undefined) closeSync(descriptor)
       descriptor = next
-      refuseForeignOwner(descriptor, join(place.directory, ...names))
+      check(descriptor, join(place.directory, ...names))
       at = pathOf(descriptor)
     }
     const held = descriptor

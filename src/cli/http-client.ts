@@ -239,7 +239,9 @@ function explain(error: unknown, target: AgentTarget): CommandError {
     return say(`${where} does not accept this caller (${code}), set OUTPOST_CLIENT_CERT and OUTPOST_CLIENT_KEY`)
   }
   if (/CERT|SELF_SIGNED|ALTNAME/.test(code)) {
-    return say(`the certificate of ${where} is not trusted (${code}), set OUTPOST_CACERT to its authority's PEM file`)
+    return say(
+      `the certificate of ${where} is not trusted (${code}), set ${target.caFrom ?? 'OUTPOST_CACERT'} to its authority's PEM file`,
+    )
   }
   if (code === 'ECONNRESET' || code === 'EPIPE' || code.startsWith('HPE_')) {
     const hint =

@@ -38,6 +38,8 @@ export interface Config {
   readonly server: ServerConfig
   /** Absent means that this process stands alone. */
   readonly nats?: NatsConfig
+  /** How the agent logs in to the secrets core; absent: it does not. */
+  readonly secrets?: SecretsLoginConfig
 }
 
 export interface AclConfig {
@@ -162,4 +164,23 @@ export interface NatsConfig {
   readonly serverKeys?: readonly string[]
   /** Of the servers with the secrets core; all of them are in `serverKeys`. */
   readonly coreKeys?: readonly string[]
+}
+
+export interface SecretsLoginConfig {
+  readonly role: {
+    /** Path of the auth method, as `auth/approle`. */
+    readonly mount: string
+    /** The ID of the role, or the file that it is in. */
+    readonly roleId: string | { readonly file: string }
+    readonly secretIdFile: string
+    /** Set where the file holds a wrapping token: the path of the request that made it. */
+    readonly wrappingPath?: string
+  }
+  /** Absent: over NATS. */
+  readonly address?: {
+    readonly url: string
+    readonly caFile?: string
+    readonly certFile?: string
+    readonly keyFile?: string
+  }
 }

@@ -169,6 +169,34 @@ const nats = block({
   core_keys: texts(userKey),
 })
 
+/** Undefined for the URL of a server. */
+function serverUrl(value: string): string | undefined {
+  const url = URL.parse(value)
+  const isPlain = url && /^https?:$/.test(url.protocol) && url.username === '' && url.password === ''
+  return isPlain && url.search === '' && url.hash === '' ? undefined : 'expected https://host:port'
+}
+
+/** Undefined for the path that an auth method is enabled at. */
+function authMount(value: string): string | undefined {
+  const isPath = /^[\w.-]+(?:\/[\w.-]+)*$/.test(value) && !value.split('/').some((part) => /^\.+$/.test(part))
+  return isPath && !value.startsWith('auth/')
+    ? undefined
+    : 'expected the name that AppRole is enabled under, as "approle"'
+}
+
+/** Of the login of an agent. */
+const secrets = block({
+  role_id: text(),
+  role_id_file: absolutePath(),
+  secret_id_file: absolutePath(),
+  secret_id_response_wrapping_path: text(),
+  mount: text(authMount),
+  address: text(serverUrl),
+  ca_file: absolutePath(),
+  cert_file: absolutePath(),
+  key_file: absolutePath(),
+})
+
 const tls = block({
   http: boolean(),
   cert_file: text(),
@@ -205,6 +233,7 @@ export const SCHEMA = block({
   client,
   server,
   nats,
+  secrets,
 })
 
 /** Settings as some files and flags give them: any may be missing, each remembers where it was given. */

@@ -19,6 +19,7 @@ import type { FaultList, Setting, Where } from './fields.ts'
 import { unencryptedServers } from './nats-exposure.ts'
 import { checkSeal, type RawSeal } from './seal.ts'
 import type { RawConfig } from './schema.ts'
+import { checkSecrets, settleSecrets } from './secrets-login.ts'
 
 /** What a policy's checker says: places in the policy's own text, both counted from 1. */
 export interface PolicyFault {
@@ -74,8 +75,11 @@ export function settle(raw: RawConfig, options: SettleOptions): Config {
     client: settleClient(raw, options),
     server: settleServer(raw, options),
     ...present({ nats: settleNats(raw.nats, options) }),
+    ...present({ secrets: settleSecrets(raw.secrets, options.faults, (...paths) => unread(options.faults, ...paths)) }),
   }
   checkExposure(raw, config, options)
+  const warning = checkSecrets(raw.secrets, config, options.faults)
+  if (warning !== undefined) options.warnings.push(warning)
   return config
 }
 

@@ -14,17 +14,18 @@ export interface TakenOver {
 }
 
 /**
- * Takes over tokens, policies, the keys of servers, allowed hosts, TLS files, everything about the log, all limits but two,
+ * Takes over tokens, policies, the keys of servers, the agent's login, allowed hosts, TLS files, everything about the log, all limits but two,
  * and whether callers without a token may rekey and make root tokens.
  */
 export function takeOver(running: Config, loaded: Config): TakenOver {
   const { httpMaxHeaderBytes, httpsHandshakeTimeoutMs } = running.limits
-  const { logFile: _, logJson: __, ...rest } = running
+  const { logFile: _, logJson: __, secrets: ___, ...rest } = running
   const { disableUnauthedGenerateRootEndpoints, disableUnauthedRekeyEndpoints } = loaded.server
   const config: Config = {
     ...rest,
     ...(loaded.logFile === undefined ? {} : { logFile: loaded.logFile }),
     ...(loaded.logJson === undefined ? {} : { logJson: loaded.logJson }),
+    ...(loaded.secrets === undefined ? {} : { secrets: loaded.secrets }),
     acl: loaded.acl,
     ...(running.nats && loaded.nats ? { nats: withKeysOf(running.nats, loaded.nats) } : {}),
     httpAllowedHosts: loaded.httpAllowedHosts,

@@ -17,6 +17,7 @@
 import {
   closeSync,
   constants,
+  fchownSync,
   fstatSync,
   fsyncSync,
   linkSync,
@@ -116,6 +117,8 @@ export interface Replacement {
   readonly durable?: boolean
   /** A name in the same directory that is ours alone; `PATH.new` unless given. */
   readonly temporary?: string
+  /** Whose the new file is, before anything is written to it. Only root can give files away. */
+  readonly owner?: { readonly uid: number; readonly gid: number }
 }
 
 /** A file that takes the place of another one when it is whole; what is written until then is under another name. */
@@ -126,12 +129,13 @@ export class FileReplacement {
   #fd: number | undefined
 
   /** Throws the system's error. */
-  constructor(path: string, { mode = 0o600, durable = true, temporary = `${path}.new` }: Replacement = {}) {
+  constructor(path: string, { mode = 0o600, durable = true, owner, temporary = `${path}.new` }: Replacement = {}) {
     rmSync(temporary, { force: true })
     this.#path = path
     this.#temporary = temporary
     this.#durable = durable
     this.#fd = openSync(temporary, 'wx', mode)
+    if (owner) fchownSync(this.#fd, owner.uid, owner.gid)
   }
 
   /** Throws the system's error. */
@@ -272,7 +276,7 @@ export function accessFault(path: string, error: unknown): Fault {
   const own = process.geteuid?.() ?? 0
   const found = closest(path)
   const culprit = found.findLast(({ uid }) => uid !== own && own !== 0) ?? found[0]
-  const running = `this process runs as ${nameOf(own)}`
+  const running = `this process runs as ${nameOfUser(own)}`
   if (!culprit) return new Fault(`${path} cannot be opened: permission denied; ${running}`, { cause: error })
   const mode = (culprit.mode & 0o7777).toString(8).padStart(4, '0')
   const isForeign = culprit.uid !== own
@@ -280,7 +284,7 @@ export function accessFault(path: string, error: unknown): Fault {
   const isNear = culprit.path === path || culprit.path === dirname(path)
   const far = `chmod a+x ${culprit.path}`
   const near = isForeign ? `chown -R ${ownSpec(own)} ${culprit.path}` : `chmod -R u+rwX ${culprit.path}`
-  const text = `${culprit.path} belongs to ${nameOf(culprit.uid)} with mode ${mode}, and ${running}`
+  const text = `${culprit.path} belongs to ${nameOfUser(culprit.uid)} with mode ${mode}, and ${running}`
   return new Fault(`${path} cannot be opened: permission denied: ${text}; run as root: ${isNear ? near : far}`, {
     cause: error,
   })
@@ -294,7 +298,7 @@ export function foreignOwner(path: string): string | undefined {
   const own = process.geteuid?.() ?? 0
   const culprit = closest(path).findLast(({ uid }) => uid !== own)
   if (!culprit) return undefined
-  const owners = `${culprit.path} belongs to ${nameOf(culprit.uid)}, and this process runs as ${nameOf(own)}`
+  const owners = `${culprit.path} belongs to ${nameOfUser(culprit.uid)}, and this process runs as ${nameOfUser(own)}`
   return own === 0 ? owners : `${owners}; run as root: chown -R ${ownSpec(own)} ${culprit.path}`
 }
 
@@ -325,12 +329,12 @@ function owned(path: string): Owned | undefined {
 
 /** As chown takes it: a user without a name has no login group either. */
 function ownSpec(own: number): string {
-  const name = nameOf(own)
+  const name = nameOfUser(own)
   return name === String(own) ? `${own}:${process.getegid?.() ?? own}` : `${name}:`
 }
 
 /** The name of a user where the system has one for it. */
-function nameOf(uid: number): string {
+export function nameOfUser(uid: number): string {
   try {
     const line = readFileSync('/etc/passwd', 'utf8')
       .split('\n')

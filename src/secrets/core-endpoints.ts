@@ -54,3 +54,26 @@ function endpointOf(verb: Verb, http: readonly Route[]): Endpoint<RawInput> {
 export const CORE_VERBS = VERBS.map(([verb, http]) => ({ verb, endpoint: endpointOf(verb, http) }))
 
 export const CORE_ENDPOINTS = CORE_VERBS.map(({ endpoint }) => endpoint)
+
+/**
+ * What an agent asks servers of the core over NATS: to log in by AppRole, with a secret ID that may be wrapped, and to renew and
+ * revoke its own token. It has no route: only another process of the cluster can ask.
+ */
+export const AGENT_LOGIN: Endpoint<RawInput> = {
+  name: 'secrets.agent_login',
+  summary: 'A login by AppRole, or what a token asks about itself, for an agent',
+  http: [],
+  target: 'server',
+  input: { fields: { path: FIELDS.path }, parse: (raw) => raw },
+  output: 'answer',
+  errorFormat: 'errors',
+  ownToken: true,
+  authorize: () => undefined,
+}
+
+const OF_A_TOKEN = /^(?:auth\/token\/(?:renew|revoke)-self|sys\/wrapping\/(?:lookup|unwrap))$/
+
+/** True for a path that an agent may write to, on a mount of this type where it is a login. */
+export function isForAgents(path: string, mountType: string | undefined): boolean {
+  return OF_A_TOKEN.test(path) || (/^auth(?:\/[\w-][\w.-]*)+\/login$/.test(path) && mountType === 'approle')
+}

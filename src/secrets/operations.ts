@@ -1,10 +1,24 @@
 /** The core as operations. */
 import { type AnyOperation, handle } from '../kit/operation.ts'
-import { CORE_VERBS } from './core-endpoints.ts'
+import { Refusal } from '../kit/errors.ts'
+import { AGENT_LOGIN, CORE_VERBS, isForAgents } from './core-endpoints.ts'
 import { type Core, handle as answer } from './handle.ts'
 
 export function secretsOperations(core: Core): AnyOperation[] {
   return CORE_VERBS.map(({ verb, endpoint }) =>
     handle(endpoint, () => ({ run: (raw, call) => answer(core, verb, raw, call) })).in(core),
   )
+}
+
+/** What agents may ask over NATS. */
+export function agentLoginOperation(core: Core): AnyOperation {
+  return handle(AGENT_LOGIN, () => ({
+    async run(raw, call) {
+      const path = raw.params['path'] ?? ''
+      if (!isForAgents(path, core.isActive ? core.find(path)?.mount.record.type : 'approle')) {
+        throw new Refusal('permission_denied', 'an agent may log in by AppRole, and renew and revoke its own token')
+      }
+      return answer(core, 'write', raw, call)
+    },
+  })).in(core)
 }

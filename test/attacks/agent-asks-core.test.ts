@@ -17,6 +17,7 @@ import { workDirectory } from '../helpers/agent-process.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
 import { type PermittedCluster, permittedCluster, TOKEN } from '../helpers/permitted-cluster.ts'
 import { sealingFor } from '../helpers/sealed-world.ts'
+import { isForAgents } from '../../src/secrets/core-endpoints.ts'
 import { Member } from '../helpers/cluster.ts'
 import { eventually } from '../helpers/eventually.ts'
 
@@ -73,6 +74,18 @@ test('with the key of a host no operation of a server’s own or of its secrets 
     for (const operation of [...own, 'agent.self', 'secrets.read', 'secrets.write']) {
       await assert.rejects(ask(operation, 'any'), { code: 'not_implemented' }, operation)
     }
+    // A login of its own is to be had, and nothing else by the same way: this one asks for sys/seal.
+    await assert.rejects(ask('secrets.agent_login', 'any'), { code: 'permission_denied' })
+    const asked = ['auth/token/renew-self', 'auth/token/revoke-self', 'sys/wrapping/lookup', 'sys/wrapping/unwrap']
+    for (const path of asked) assert.ok(isForAgents(path, undefined), path)
+    assert.ok(isForAgents('auth/approle/login', 'approle') && isForAgents('auth/a/b/login', 'approle'))
+    for (const path of ['auth/token/create', 'secret/data/app', 'auth/approle/role/web', 'auth/approle/login/x']) {
+      assert.ok(!isForAgents(path, 'approle'), path)
+    }
+    for (const path of ['auth//login', 'auth/../sys/login', 'auth/./login', 'auth/a?b/login', 'auth/a/../b/login']) {
+      assert.ok(!isForAgents(path, 'approle'), path)
+    }
+    assert.ok(!isForAgents('auth/userpass/login', 'userpass'))
   })
 
   await t.test('NATS does not let him publish to the core, nor announce himself as a server', async () => {

@@ -3,9 +3,11 @@ import assert from 'node:assert/strict'
 import {
   chmodSync,
   existsSync,
+  lstatSync,
   mkdirSync,
   readdirSync,
   readFileSync,
+  renameSync,
   statSync,
   symlinkSync,
   writeFileSync,
@@ -16,7 +18,7 @@ import { type NamedData, filesOf, variablesOf } from '../../src/cli/exec/secret-
 import { approle } from '../../src/engines/approle/approle.ts'
 import { kv } from '../../src/engines/kv/kv.ts'
 import { type Engine, path, Rejection } from '../../src/engines/engine.ts'
-import { startAgent, workDirectory } from '../helpers/agent-process.ts'
+import { asUser, noOtherUsers, startAgent, workDirectory } from '../helpers/agent-process.ts'
 import { listenTo } from '../helpers/core-listener.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -219,7 +221,7 @@ test('it logs in by AppRole, again when its token has ended, and refuses a secre
   writeFileSync(file, `${String(secretId)}\n`, { mode: 0o644 })
   const options = `-secret=secret/data/app -poll=100ms -role-id=${String(roleId)} -secret-id-file=${file}`
   const refused = await exec(at, options, 'true').finished
-  assert.match(refused.stderr, /others can read .*: chmod 600/)
+  assert.match(refused.stderr, /others can use it: .* with mode 0644; run: chmod 600/)
   assert.equal(refused.code, 1)
   chmodSync(file, 0o600)
   const running = exec(at, options, 'sh', '-c', 'echo "$KEY" >> $OUT; sleep 1000 & wait')
@@ -245,6 +247,59 @@ test('files go to the secrets of an allocation', async (t) => {
   assert.deepEqual((await exec(at, file, 'cat', join(secrets, 'tls.key')).finished).stdout, 'planted-4\n')
   assert.equal(statSync(join(secrets, 'tls.key')).mode & 0o777, 0o600)
   assert.match((await exec(at, `${file} -task=db`, 'true').finished).stderr, /has no task "db"/)
+})
+
+const WEB_USER = 12_345
+
+test('root gives the files of an allocation to its user, through no link of that user', {
+  skip: noOtherUsers() ?? false,
+}, async (t) => {
+  const { at, world } = await opened(t)
+  await writeSecret(world, 'app', { key: 'planted-5' })
+  const [id, data] = ['5f9c1f3e-0d4b-4c0f-9a53-0c4f6d1c2b7b', join(at.directory, 'data')]
+  mkdirSync(join(data, 'alloc'), { recursive: true })
+  for (const each of [at.directory, data, join(data, 'alloc')]) chmodSync(each, 0o777)
+  const [program = '', ...args] = asUser(WEB_USER)
+  const run = ['alloc', 'run', '-data-dir', data, '-id', id, '-task', 'web', '--', 'true']
+  const made = await start(program, [...args, OUTPOST, ...run], { env: { PATH: '/usr/bin:/bin' } }).finished
+  assert.equal(made.code, 0, made.stderr)
+  const secrets = join(data, 'alloc', id, 'web/secrets')
+  // What its owner may prepare: a link under the name of the file, and one under the temporary name.
+  const elsewhere = join(at.directory, 'elsewhere')
+  writeFileSync(elsewhere, 'untouched')
+  for (const name of ['key', '.key.new']) symlinkSync(elsewhere, join(secrets, name))
+  const file = `-format=file -secret=secret/data/app -data-dir=${data} -alloc=${id}`
+  assert.equal((await exec(at, file, 'true').finished).stderr, '')
+  const { mode, uid } = lstatSync(join(secrets, 'key'))
+  assert.deepEqual([mode & 0o777, uid, readFileSync(join(secrets, 'key'), 'utf8')], [0o600, WEB_USER, 'planted-5'])
+  assert.equal(readFileSync(elsewhere, 'utf8'), 'untouched')
+  const config = join(at.directory, 'agent.hcl')
+  writeFileSync(
+    config,
+    `data_dir = "${data}"\nports { http = 0 }\nclient { enabled = true }\nacl { enabled = false }\n`,
+  )
+  const agent = await startAgent(t, ['-config', config])
+  const asked = ['cat', 'readat', 'stream'].map(
+    (how) => `fs/${how}/${id}?path=web/secrets/key&offset=0&limit=9&follow=false`,
+  )
+  for (const each of asked) {
+    const answer = await fetch(`${agent.url}/v1/client/${each}`)
+    assert.equal(answer.status, 403, each)
+    assert.ok(!(await answer.text()).includes('planted'), each)
+  }
+  agent.child.kill('SIGTERM')
+  await agent.ended
+  const manifest = join(data, 'alloc', id, 'alloc.json')
+  const honest = readFileSync(manifest, 'utf8')
+  mkdirSync(join(data, 'victim/secrets'), { recursive: true })
+  writeFileSync(manifest, honest.replace('"web":', '"../../victim":'))
+  assert.match((await exec(at, file, 'true').finished).stderr, /must not begin with a dot or hold a slash/)
+  assert.deepEqual(readdirSync(join(data, 'victim/secrets')), [])
+  writeFileSync(manifest, honest)
+  renameSync(secrets, `${secrets}.old`)
+  symlinkSync(at.directory, secrets)
+  assert.match((await exec(at, file, 'true').finished).stderr, /cannot open .*web\/secrets/)
+  assert.equal(existsSync(join(at.directory, 'key')), false)
 })
 
 const of = (data: Record<string, unknown>, from = 'p'): NamedData => ({ path: from, data })

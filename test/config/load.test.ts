@@ -312,6 +312,80 @@ test('the example names every setting and loads without a fault', () => {
   )
 })
 
+const secretsOf = (settings: string, more = 'nats { servers = ["nats://127.0.0.1"] }') => [
+  join(
+    directory({ 'login.hcl': `data_dir = "/d"\nclient { enabled = true }\n${more}\nsecrets {\n${settings}\n}\n` }),
+    'login.hcl',
+  ),
+]
+const LOGIN = 'role_id = "r"\nsecret_id_file = "/s"'
+
+test('the login of an agent', () => {
+  assert.deepEqual(load(secretsOf(LOGIN)).config.secrets, {
+    role: { mount: 'auth/approle', roleId: 'r', secretIdFile: '/s' },
+  })
+  const all = [
+    'role_id_file = "/r"\nsecret_id_file = "/s"\nmount = "teams/approle"\naddress = "https://s1:4646"',
+    'secret_id_response_wrapping_path = "auth/approle/role/web/secret-id"',
+    'ca_file = "/ca"\ncert_file = "/c"\nkey_file = "/k"',
+  ]
+  assert.deepEqual(load(secretsOf(all.join('\n'), '')).config.secrets, {
+    role: {
+      mount: 'auth/teams/approle',
+      roleId: { file: '/r' },
+      secretIdFile: '/s',
+      wrappingPath: 'auth/approle/role/web/secret-id',
+    },
+    address: { url: 'https://s1:4646', caFile: '/ca', certFile: '/c', keyFile: '/k' },
+  })
+  const warned = (address: string) => load(secretsOf(`${LOGIN}\naddress = "${address}"`, '')).warnings.join()
+  assert.match(
+    warned('http://10.0.0.1:4646'),
+    /secrets\.address http:\/\/10\.0\.0\.1:4646 without TLS: .* the secret ID/,
+  )
+  for (const address of ['http://127.0.0.1:4646', 'http://[::1]:1', 'https://s1']) {
+    assert.ok(!warned(address).includes('secrets'), address)
+  }
+})
+
+test('what is wrong with the login of an agent', () => {
+  const said = (settings: string, more?: string) => faultsOf(secretsOf(settings, more)).join('\n')
+  assert.match(
+    said('mount = "approle"'),
+    /login\.hcl:5:9: secrets needs role_id or role_id_file\n.*secrets needs secret_id_file/,
+  )
+  assert.match(said(`${LOGIN}\nrole_id_file = "/r"`), /login\.hcl:7:16: secrets: give one of role_id and role_id_file/)
+  assert.match(said(LOGIN, ''), /secrets needs an address, or a nats block/)
+  assert.match(
+    said(`${LOGIN}\ncert_file = "/c"\naddress = "https://s1"`),
+    /cert_file and secrets\.key_file go together/,
+  )
+  assert.match(said(`${LOGIN}\nca_file = "/c"`), /are for an address with https/)
+  assert.match(
+    said('role_id = "r"\nsecret_id_file = "s"'),
+    /secrets\.secret_id_file must be given as an absolute path: got s$/,
+  )
+  for (const mount of ['auth/approle', '/approle', 'a/../b', 'a?b']) {
+    assert.match(
+      said(`${LOGIN}\nmount = "${mount}"`),
+      /secrets\.mount: expected the name that AppRole is enabled under/,
+      mount,
+    )
+  }
+  for (const address of ['s1:4646', 'https://u:planted@s1', 'ftp://s1', 'https://s1?x=1']) {
+    const text = said(`${LOGIN}\naddress = "${address}"`)
+    assert.match(text, /host:port$/, address)
+    assert.ok(!text.includes('planted'))
+  }
+  const server = load([join(directory({ 's.hcl': 'data_dir = "/d"\nserver { enabled = true }' }), 's.hcl')])
+  assert.equal(server.config.secrets, undefined)
+  const text = `data_dir = "/d"\nserver { enabled = true }\nsecrets {\n${LOGIN}\n}`
+  assert.match(
+    faultsOf([join(directory({ 's.hcl': text }), 's.hcl')]).join(),
+    /secrets is for an agent: it needs client/,
+  )
+})
+
 const warningsFor = (settings: string) => {
   const text = `data_dir = "/d"\nserver { enabled = true }\nnats { ${settings} }\n`
   return load([join(directory({ 'nats.hcl': text }), 'nats.hcl')]).warnings.length

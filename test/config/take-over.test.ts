@@ -42,6 +42,15 @@ test('the keys of servers are taken over, the addresses of NATS wait', () => {
   })
 })
 
+test('the login of the agent is taken over, also where it begins or ends', () => {
+  const secrets = { role: { mount: 'auth/approle', roleId: 'r', secretIdFile: '/s' } }
+  const { config, taken, waiting } = takeOver(dev, { ...dev, secrets })
+  assert.deepEqual([config.secrets, taken, waiting], [secrets, ['secrets'], []])
+  const other = { role: { ...secrets.role, roleId: 'q' }, address: { url: 'https://s1:4646' } }
+  assert.deepEqual(takeOver(config, { ...dev, secrets: other }).taken, ['secrets.role.role_id', 'secrets.address'])
+  assert.equal(takeOver(config, dev).config.secrets, undefined)
+})
+
 test('a TLS file that cannot be read is told by its setting', () => {
   const tls = { http: true, certFile: '/nowhere/cert.pem', keyFile: '/nowhere/key.pem', verifyHttpsClient: false }
   assert.throws(() => readTlsFiles({ ...tls, minVersion: 'TLSv1.2' }), /^Error: tls\.cert_file cannot be read: ENOENT/)

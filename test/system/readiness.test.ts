@@ -199,7 +199,7 @@ for (const phase of ['starting', 'stopping', 'started'] as const) {
       fileFault: () => undefined,
     })
     const readiness = new Readiness({
-      checks,
+      checks: () => checks,
       warnings: () => [],
       refresh: () => disk.refresh(),
       onChange: () => undefined,

@@ -1,5 +1,8 @@
 /** `outpost exec`. */
-import { allocRoot, dataDirOption } from '../alloc-directory.ts'
+import { allocRoot, dataDirectory, dataDirOption } from '../alloc-directory.ts'
+import { join } from 'node:path'
+import type { Role } from '../../login/credentials.ts'
+import { LOGIN_FILE } from '../../login/login-file.ts'
 import { type CommandIo, CommandError, defineCommand } from '../command-shape.ts'
 import { messageOf } from '../../kit/errors.ts'
 import { isUuid } from '../../kit/schema.ts'
@@ -11,7 +14,7 @@ import { Program } from './program.ts'
 import { openAllocationSecrets, openDirectory, type SecretDirectory, SecretFiles } from './secret-files.ts'
 import { filesOf, type NamedData, variablesOf } from './secret-values.ts'
 import { type FollowOptions, type SecretData, secretVersions } from './secret-versions.ts'
-import { type AppRole, Session } from './session.ts'
+import { agentToken, givenToken, ownLogin, type TokenSource } from './token-source.ts'
 
 /** The command gets secrets and not the right to read others. */
 const TOKENS = ['OUTPOST_TOKEN', 'NOMAD_TOKEN', 'VAULT_TOKEN']
@@ -40,6 +43,12 @@ const OPTIONS = {
     check: faultOfTaskName,
   }),
   'data-dir': dataDirOption,
+  'agent-login': text({
+    placeholder: 'FILE',
+    help: "File with the login of this host's agent",
+    fallback: undefined,
+    shownDefault: `client/${LOGIN_FILE} in the data directory`,
+  }),
   'on-change': choice({
     placeholder: 'ACTION',
     help: 'What becomes of CMD when a secret changes (env: restart, file: hup unless given)',
@@ -79,6 +88,9 @@ export const command = defineCommand({
     '(-on-change=restart), is sent SIGHUP once its files are written (hup; it must handle that), or is',
     'left alone (none).',
     '',
+    'Without -role-id and a token of its own, it uses the one that the agent of this host has got by its',
+    'secrets block, if this user may read it.',
+    '',
     'Examples:',
     '  outpost exec -secret=secret/data/app -renew -- ./server',
     '  outpost exec -secret=secret/data/tls -format=file -dir=/run/app/tls -- nginx -g "daemon off;"',
@@ -104,7 +116,7 @@ export const command = defineCommand({
 })
 
 interface Plan {
-  readonly role: AppRole | undefined
+  readonly role: Role | undefined
   readonly values: Values
   readonly paths: readonly string[]
   /** Absent where keys become variables. */
@@ -127,7 +139,7 @@ function planOf(values: Values, io: CommandIo): Plan {
   return { values, paths, onChange, role: roleOf(values), directory: isFile ? directoryOf(values, io) : undefined }
 }
 
-function roleOf(values: Values): AppRole | undefined {
+function roleOf(values: Values): Role | undefined {
   const [roleId, secretIdFile] = [values['role-id'], values['secret-id-file']]
   if (roleId === undefined && secretIdFile === undefined) return undefined
   if (roleId === undefined || secretIdFile === undefined)
@@ -164,7 +176,7 @@ class Run {
 
   async run(program: readonly [string, ...string[]]): Promise<number> {
     const { paths, values } = this.#plan
-    const session = new Session(coreOf(values, this.#io), this.#plan.role)
+    const session = this.#tokenSource()
     const options: FollowOptions = {
       get core() {
         return session.core
@@ -172,7 +184,7 @@ class Run {
       io: this.#io,
       signal: this.#signal,
       warn: (message) => this.#warn(message),
-      another: () => session.nextLogin(),
+      another: (signal) => session.another(signal),
       pollMs: values.poll,
       firstUntilMs: performance.now() + values['start-timeout'],
     }
@@ -188,12 +200,28 @@ class Run {
       this.#program = new Program({ command: program, signals, killTimeoutMs }, env)
       const ended = this.#program.run()
       for (const [at, { path, versions }] of followed.entries()) void this.#follow(at, path, versions)
-      const kept = this.#plan.role ? session.keepLogin(options) : values.renew ? session.keepGiven(options) : undefined
-      void kept?.catch((error: unknown) => this.#warn(messageOf(error)))
+      void session.keep(options).catch((error: unknown) => this.#warn(messageOf(error)))
       return await ended
     } finally {
       signals.detach()
     }
+  }
+
+  /** Its own login, else the token that it was given, else that of the agent of this host. */
+  #tokenSource(): TokenSource {
+    const { role, values } = this.#plan
+    const { env } = this.#io
+    const given = coreOf(values, this.#io)
+    if (role) return ownLogin(given, role, (message) => this.#warn(message))
+    if (given.target.token !== undefined) return givenToken(given, values.renew)
+    const file = values['agent-login'] ?? join(dataDirectory(values['data-dir'], env), 'client', LOGIN_FILE)
+    const ofAgent = agentToken(file, (agents) => {
+      if (given.target.from !== undefined || !agents) return given
+      const { url, caFile, certFile, keyFile } = agents
+      const options = { 'ca-cert': caFile, 'client-cert': certFile, 'client-key': keyFile }
+      return coreOf({ ...values, ...options, address: url }, this.#io)
+    })
+    return ofAgent ?? givenToken(given, values.renew)
   }
 
   async #follow(at: number, path: string, versions: AsyncGenerator<SecretData>): Promise<void> {

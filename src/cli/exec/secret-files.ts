@@ -2,13 +2,14 @@
  * Secrets as files (0600) in a directory that its owner alone can enter. The directory is held by a descriptor, so that what
  * takes its name meanwhile gets nothing; each file is replaced whole, so that its reader sees the old value or the new one.
  */
-import { closeSync, constants, fstatSync, mkdirSync, openSync, rmSync } from 'node:fs'
+import { closeSync, constants, fstatSync, mkdirSync, openSync, rmSync, statSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { isErrno, messageOf } from '../../kit/errors.ts'
 import { replaceFile } from '../../kit/own-file.ts'
 import { lookAt } from '../alloc-directory.ts'
-import { openPlace, ownDirectory } from '../alloc-place.ts'
+import { openPlace, usersDirectory } from '../alloc-place.ts'
 import { CommandError } from '../command-shape.ts'
+import { faultOfTaskName } from '../identifier.ts'
 import type { Texts } from './secret-values.ts'
 
 export interface SecretDirectory {
@@ -16,6 +17,8 @@ export interface SecretDirectory {
   readonly shown: string
   /** By descriptor. */
   readonly at: string
+  /** Whose the files are, where they are not this process's. */
+  readonly owner?: { readonly uid: number; readonly gid: number }
   close(): void
 }
 
@@ -48,16 +51,22 @@ export function openDirectory(given: string): SecretDirectory {
   return { shown, at: `/proc/${process.pid}/fd/${descriptor}`, close: () => closeSync(descriptor) }
 }
 
-/** Opens the `secrets/` of a task of an allocation on this host. Throws CommandError. */
+/** Opens the `secrets/` of a task of an allocation on this host; the files there are its owner's. Throws CommandError. */
 export function openAllocationSecrets(root: string, id: string, task: string | undefined): SecretDirectory {
   const place = openPlace(root, id)
   try {
     const tasks = Object.keys(lookAt(place).manifest?.Tasks ?? {})
     const name = task ?? (tasks.length === 1 ? tasks[0] : undefined)
     if (name === undefined) throw new CommandError(`which task of allocation ${id}? give -task`)
+    const fault = faultOfTaskName(name)
+    // The manifest may be another user's, and lead elsewhere.
+    if (fault !== undefined) throw new CommandError(`the task ${JSON.stringify(name)} of allocation ${id} ${fault}`)
     if (!tasks.includes(name)) throw new CommandError(`allocation ${id} has no task ${JSON.stringify(name)}`)
-    const own = ownDirectory(place, name, 'secrets')
-    return { shown: join(place.directory, name, 'secrets'), at: own.at, close: () => own.close() }
+    const held = usersDirectory(place, name, 'secrets')
+    const { gid, uid } = statSync(held.at)
+    const isOurs = uid === process.geteuid?.()
+    const shown = join(place.directory, name, 'secrets')
+    return { shown, at: held.at, ...(!isOurs && { owner: { uid, gid } }), close: () => held.close() }
   } finally {
     place.close()
   }
@@ -74,12 +83,12 @@ export class SecretFiles {
 
   /** Writes what is new and removes what is gone. Throws CommandError; the files that it has not come to are as they were. */
   write(texts: Texts): void {
-    const { at, shown } = this.#directory
+    const { at, owner, shown } = this.#directory
     const now = new Map(this.#written)
     try {
       for (const [name, text] of texts) {
         if (now.get(name) === text) continue
-        replaceFile(join(at, name), text, { temporary: join(at, `.${name}.new`) })
+        replaceFile(join(at, name), text, { temporary: join(at, `.${name}.new`), ...(owner && { owner }) })
         now.set(name, text)
       }
       for (const name of this.#written.keys()) {

@@ -2,23 +2,27 @@
  * One secret, again each time when it may be another one: after a change that the store tells (versioned secrets), after
  * a while (others), or when its lease cannot be renewed for long enough.
  */
-import { CommandError, type CommandIo } from '../command-shape.ts'
-import { changesFrom, cursorOfNow } from '../kv/change-polls.ts'
-import { kvPlace } from '../kv/place.ts'
-import { ANSWER_MS, askCore, briefly, type CoreAccess } from '../secrets/core-access.ts'
-import { isJsonObject } from '../secrets/exact-json.ts'
 import {
   isFinal,
-  FinalFault,
   pause,
   type Persistence,
   persistently,
   RENEWED_AFTER,
   TERM_LEFT_MIN,
-} from './persistence.ts'
+} from '../../login/persistence.ts'
+import { CommandError, type CommandIo } from '../command-shape.ts'
+import { changesFrom, cursorOfNow } from '../kv/change-polls.ts'
+import { kvPlace } from '../kv/place.ts'
+import { ANSWER_MS, askCore, briefly, type CoreAccess } from '../secrets/core-access.ts'
+import { isJsonObject } from '../secrets/exact-json.ts'
 
 /** A secret whose changes are told is read this often all the same. */
 const REREAD_MS = 300_000
+
+/** Something that the same reading would find again. */
+class FinalFault extends CommandError {
+  readonly isFinal = true
+}
 
 export type SecretData = Readonly<Record<string, unknown>>
 
@@ -30,8 +34,8 @@ export interface FollowOptions {
   readonly warn: (message: string) => void
   /** How often a secret is read whose changes are not told. */
   readonly pollMs: number
-  /** Resolves when there is another token. */
-  readonly another: () => Promise<void>
+  /** Resolves when there is another token, and when the signal aborts. */
+  readonly another: (signal: AbortSignal) => Promise<void>
   /** By when the first reading must have succeeded, on the monotonic clock. */
   readonly firstUntilMs: number
 }
@@ -54,7 +58,8 @@ export async function* secretVersions(path: string, options: FollowOptions): Asy
   let untilMs: number | undefined = options.firstUntilMs
   const watch = new Watch(path, options)
   while (!signal.aborted) {
-    const persistence: Persistence = { signal, warn, another, what: path, ...(untilMs !== undefined && { untilMs }) }
+    const until = untilMs === undefined ? { meanwhile: 'the last values stay' } : { untilMs }
+    const persistence: Persistence = { signal, warn, another, what: path, ...until }
     const found = await persistently(async () => {
       // Before the reading, so that no change is missed between the two.
       await watch.begin()
