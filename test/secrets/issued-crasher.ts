@@ -1,15 +1,17 @@
 /**
  * A process that gives out leases and wrapped answers, with an audit device, and kills itself at a step of its commits.
- * Arguments: the directory of a world, its unseal key in hex, its root token, the step. Started by issued-crash.test.ts.
+ * Arguments: the directory of a world, its unseal key in hex, its root token, the step. Started by issued-crash.test.ts; by
+ * ended-crash.test.ts with what it has prepared, as JSON, and the time: then it ends leases and merges entities.
  */
 import { writeSync } from 'node:fs'
 import type { Store } from '../../src/store/store.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { lender } from '../helpers/lender-engine.ts'
 import { steppedStore } from '../helpers/stepped-store.ts'
+import { endAll, type Prepared } from './ended-steps.ts'
 import { issueAndTakeBack } from './issued-steps.ts'
 
-const [directory = '', unsealKey = '', rootToken = '', killAt = ''] = process.argv.slice(2)
+const [directory = '', unsealKey = '', rootToken = '', killAt = '', prepared = '', nowMs = ''] = process.argv.slice(2)
 let isCounting = false
 let step = 0
 
@@ -18,6 +20,9 @@ function passed(): void {
 }
 
 const wrap = (real: Store) => steppedStore(real, passed)
-const world = await CoreWorld.reopen(directory, { unsealKey, rootToken }, { engines: [lender().engine], wrap })
+const options = { engines: [lender().engine], wrap, ...(nowMs !== '' && { nowMs: Number(nowMs) }) }
+const world = await CoreWorld.reopen(directory, { unsealKey, rootToken }, options)
+const say = (said: object) => void writeSync(1, `${JSON.stringify(said)}\n`)
 isCounting = true
-await issueAndTakeBack(world, (said) => writeSync(1, `${JSON.stringify(said)}\n`))
+if (prepared === '') await issueAndTakeBack(world, say)
+else await endAll(world, JSON.parse(prepared) as Prepared, say)

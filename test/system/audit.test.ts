@@ -1,6 +1,6 @@
 /** Audit devices of real processes: planted secrets, kill -9, SIGHUP, and what the server says of them. */
 import assert from 'node:assert/strict'
-import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { type RunningAgent, startAgent } from '../helpers/agent-process.ts'
@@ -27,8 +27,37 @@ const api = ({ url }: RunningAgent, method: string, path: string, token: string,
     ...(body === undefined ? {} : { body: typeof body === 'string' ? body : JSON.stringify(body) }),
   })
 
+interface Hashed {
+  readonly data: { readonly hash: string }
+}
+
+/** A secret as a password, right and wrong, as a secret ID, as what is wrapped and as private data; three of these are refused. */
+async function elsewhere(agent: RunningAgent, token: string, secret: string, at: number): Promise<Response[]> {
+  const wrap = { 'X-Vault-Token': token, 'X-Vault-Wrap-TTL': '60' }
+  return [
+    await api(agent, 'POST', `auth/userpass/users/u${at}`, token, { password: secret }),
+    await api(agent, 'POST', `auth/userpass/login/u${at}`, '', { password: secret }),
+    await api(agent, 'POST', `auth/userpass/login/u${at}`, '', { password: `${secret}x` }),
+    await api(agent, 'POST', 'auth/approle/role/web/custom-secret-id', token, { secret_id: secret }),
+    await api(agent, 'POST', 'auth/approle/login', '', { role_id: secret, secret_id: secret }),
+    await fetch(`${agent.url}/v1/sys/wrapping/wrap`, {
+      method: 'POST',
+      headers: wrap,
+      body: JSON.stringify({ secret }),
+    }),
+    await api(agent, 'POST', 'sys/wrapping/unwrap', token, { token: secret }),
+    await api(agent, 'POST', 'cubbyhole/own', token, { secret }),
+  ]
+}
+
 test('fifty planted secrets are in no audit file, log or error, and are found by their HMAC', async (t) => {
-  const { agent, file, run, token } = await auditedServer(t)
+  const { agent, directory, file, run, token } = await auditedServer(t)
+  const second = join(directory, 'data/audit/second.log')
+  const options = { file_path: second, hmac_accessor: 'false', elide_list_responses: 'true' }
+  const enabled = await api(agent, 'PUT', 'sys/audit/second', token, { type: 'file', options })
+  assert.equal(enabled.status, 204)
+  for (const type of ['userpass', 'approle']) await api(agent, 'POST', `sys/auth/${type}`, token, { type })
+  await api(agent, 'POST', 'auth/approle/role/web', token, {})
   const errors: string[] = []
   const planted = Array.from({ length: 50 }, (_, at) => `planted-${at}-${'x'.repeat(at)}`)
   for (const [at, secret] of planted.entries()) {
@@ -40,10 +69,18 @@ test('fifty planted secrets are in no audit file, log or error, and are found by
       await api(agent, 'POST', `kept/data/${at}`, token, `{"data":{"secret":"${secret}"`),
       await api(agent, 'POST', 'auth/token/create', token, { ttl: secret, policies: ['default'] }),
     ]
+    // Passwords, secret IDs, wrapped data and private data: a few of each, as hashes of passwords take their time.
+    if (at % 10 === 0) answers.push(...(await elsewhere(agent, token, secret, at)))
     for (const answer of answers) if (!answer.ok) errors.push(await answer.text())
   }
-  assert.equal(errors.length, 150)
-  const places = { audit: readFileSync(file, 'utf8'), log: agent.stderr() + agent.stdout(), errors: errors.join('\n') }
+  assert.equal(errors.length, 150 + 5 * 3)
+  const places = {
+    audit: readFileSync(file, 'utf8'),
+    second: readFileSync(second, 'utf8'),
+    others: readdirSync(join(directory, 'data/audit')).join(),
+    log: agent.stderr() + agent.stdout(),
+    errors: errors.join('\n'),
+  }
   for (const [place, text] of Object.entries(places)) {
     assert.deepEqual(
       planted.filter((secret) => text.includes(secret)),
@@ -52,11 +89,18 @@ test('fifty planted secrets are in no audit file, log or error, and are found by
     )
     assert.ok(!text.includes(token), place)
   }
-  for (const secret of planted) {
-    const { stdout } = await run(`audit hash -field=hash file/ ${secret}`, '', token)
-    assert.match(stdout, /^hmac-sha256:[0-9a-f]{64}\s*$/)
-    assert.ok(places.audit.includes(stdout.trim()), secret)
+  assert.equal(places.others, 'audit.log,second.log')
+  const hashOf = async (device: string, input: string) => {
+    const answer = (await (await api(agent, 'PUT', `sys/audit-hash/${device}`, token, { input })).json()) as Hashed
+    assert.match(answer.data.hash, /^hmac-sha256:[0-9a-f]{64}$/)
+    return answer.data.hash
   }
+  for (const secret of planted) {
+    assert.ok(places.audit.includes(await hashOf('file', secret)), secret)
+    assert.ok(places.second.includes(await hashOf('second', secret)), secret)
+  }
+  const { stdout } = await run(`audit hash -field=hash file/ ${planted[0]}`, '', token)
+  assert.equal(stdout.trim(), await hashOf('file', planted[0] ?? ''))
   const verified = await run(`audit verify -path=file/ ${file}`, '', token)
   assert.equal(verified.code, 0, verified.stderr)
   assert.match(verified.stdout, /^whole: lines 1 to \d+ in 1 file, as the server has it up to line \d+\n$/)
@@ -93,6 +137,13 @@ test('after kill -9 each request that was answered has its lines, and the chain 
     const writers = Promise.all(Array.from({ length: 16 }, writer))
     await eventually(() => answered.length >= until, 'requests are answered')
     if (round === 2) renameSync(file, `${file}.1`)
+    if (round === 3) {
+      // As a rotation does it: the process goes on in a new file, under the same load, and is killed at any line of it.
+      renameSync(file, `${file}.2`)
+      agent.child.kill('SIGHUP')
+      const more = answered.length + 20
+      await eventually(() => existsSync(file) && answered.length >= more, 'the file is opened anew')
+    }
     agent.child.kill('SIGKILL')
     await Promise.all([agent.ended, writers])
     agent = await startAgent(t, ['-config', join(directory, 'server.hcl')])
@@ -101,10 +152,11 @@ test('after kill -9 each request that was answered has its lines, and the chain 
     assert.equal((await api(agent, 'GET', 'kept/data/0', token)).status < 500, true)
     if (round < 2) await assertWhole(file)
   }
-  assertBothLines(auditLinesIn(`${file}.1`, file), answered)
+  assertBothLines(auditLinesIn(`${file}.1`, `${file}.2`, file), answered)
   // Nothing of what is there was removed by a start; the one number that may be old is that behind a rotation and a kill.
   await assertWhole(`${file}.1`)
-  await assertWhole(file)
+  // The chain goes on from the rotated file into the new one, and over the kill.
+  await assertWhole(`${file}.2`, file)
   assert.equal((await run('audit verify', '')).code, 2)
 })
 

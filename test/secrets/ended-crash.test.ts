@@ -1,0 +1,178 @@
+/**
+ * A process that is killed at every step of ending leases and of merging entities: no lease is lost, none that is gone is taken back
+ * again, no entity is half of each, and each request that was answered has its audit lines.
+ */
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { cpSync, readFileSync, statSync } from 'node:fs'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+import { checkDatabase } from '../../src/store/check.ts'
+import { auditLinesOf } from '../helpers/audit-lines.ts'
+import { CoreWorld, type WorldKeys } from '../helpers/core-world.ts'
+import { lender } from '../helpers/lender-engine.ts'
+import { StepCopies } from '../helpers/step-copies.ts'
+import { steppedStore } from '../helpers/stepped-store.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
+import { ALIAS, endAll, ENDED_STEPS, type EndedSaid, prepareEnd, type Prepared, SHORT_SECONDS } from './ended-steps.ts'
+
+const CRASHER = join(import.meta.dirname, 'issued-crasher.ts')
+/** Requests of `endAll` up to each step, by which the answers before a kill are counted. */
+const REQUESTS: Readonly<Record<EndedSaid['step'], number>> = {
+  issued: 10,
+  expired: 10,
+  prefix: 11,
+  token: 12,
+  merged: 13,
+}
+
+interface Base {
+  readonly directory: string
+  readonly keys: WorldKeys
+  readonly audit: string
+  readonly prepared: Prepared
+  readonly nowMs: number
+}
+
+async function base(t: TestContext): Promise<Base> {
+  const world = await CoreWorld.open(t, { engines: [lender().engine] })
+  const audit = join(world.directory, 'audit.log')
+  const prepared = await prepareEnd(world)
+  assert.equal((await world.ask('PUT', 'sys/audit/file', { type: 'file', options: { file_path: audit } })).status, 204)
+  await world.close()
+  return { directory: world.directory, keys: world.keys, audit, prepared, nowMs: world.nowMs }
+}
+
+async function check(of: Base, directory: string, said: readonly EndedSaid[]): Promise<void> {
+  const what = `${directory}, after ${said.at(-1)?.step ?? 'nothing'}`
+  assert.deepEqual(checkDatabase(join(directory, 'secrets.db')), [], what)
+  const own = lender()
+  const nowMs = of.nowMs + (SHORT_SECONDS + 2) * 1000
+  const world = await CoreWorld.reopen(directory, of.keys, { engines: [own.engine], nowMs })
+  try {
+    const steps = new Map(said.map(({ step, value }) => [step, value]))
+    await checkLeases(world, own.taken, steps, what)
+    await checkEntities(world, of.prepared, steps.has('merged'), what)
+  } finally {
+    await world.close()
+  }
+}
+
+async function checkLeases(
+  world: CoreWorld,
+  taken: ReadonlyMap<number, number>,
+  said: ReadonlyMap<EndedSaid['step'], string>,
+  what: string,
+): Promise<void> {
+  const token = said.get('issued')
+  const isToken = async () => (await world.ask('GET', 'auth/token/lookup-self', undefined, { token })).status === 200
+  if (token !== undefined && said.has('token')) assert.equal(await isToken(), false, `${what}: its token is revoked`)
+  const leases = () => world.store.paths('sys/lease/id/').length
+  const out = () => world.store.paths('logical/').flatMap((path) => /\/out\/(\d+)$/.exec(path)?.[1] ?? [])
+  const before = out().map(Number)
+  // A token is gone with one commit, and its leases in those behind it.
+  assert.equal(leases(), before.length, `${what}: what is out has a lease, and nothing else has one`)
+  if (said.size === 1) assert.ok(before.length >= 6, `${what}: what was told and has not ended is there`)
+  if (said.has('expired')) assert.ok(before.length <= 6, what)
+  if (said.has('prefix')) assert.ok(before.length <= 3, what)
+  await world.core.open.leases.sweeper.tick()
+  await world.core.open.revocation.resume()
+  assert.equal((await world.ask('PUT', 'sys/leases/revoke-prefix/lent')).status, 204)
+  assert.deepEqual([leases(), out()], [0, []], `${what}: everything is taken back`)
+  const each = before.map((number) => [number, 1])
+  assert.deepEqual(
+    [...taken].sort(([a], [b]) => a - b),
+    each.sort(([a = 0], [b = 0]) => a - b),
+    `${what}: each once`,
+  )
+}
+
+async function checkEntities(world: CoreWorld, of: Prepared, isMerged: boolean, what: string): Promise<void> {
+  const may = async (path: string) => (await world.ask('GET', path, undefined, { token: of.token })).status === 200
+  assert.equal(await may('sys/auth'), true, `${what}: the rights of before stay`)
+  const hasBoth = await may('sys/mounts')
+  if (isMerged) assert.ok(hasBoth, `${what}: a merge that was answered is there`)
+  const current = hasBoth ? of.target : of.source
+  const accessor = String(world.core.open.mounts.get('auth/token/')?.record.accessor)
+  const lookup = { alias_name: ALIAS, alias_mount_accessor: accessor }
+  const found = await world.ask('POST', 'identity/lookup/entity', lookup)
+  assert.equal(found.body.data['id'], current, what)
+  const group = (await world.ask('GET', 'identity/group/name/g')).body.data
+  assert.deepEqual(group['member_entity_ids'], [current], what)
+  const keys = (await world.ask('LIST', 'identity/entity/id')).body.data['keys'] as string[]
+  assert.equal(keys.length, hasBoth ? 1 : 2, what)
+}
+
+/** What was answered until a moment has both its lines in the audit file as it was then. */
+function checkAudit(text: string, said: readonly EndedSaid[]): void {
+  const last = said.at(-1)
+  const answers = auditLinesOf(text.slice(0, text.lastIndexOf('\n') + 1)).filter(
+    ({ error, type }) => type === 'response' && !error,
+  )
+  const wanted = last ? REQUESTS[last.step] : 0
+  assert.ok(answers.length >= wanted, `${answers.length} lines of ${wanted} answers, after ${last?.step ?? 'nothing'}`)
+}
+
+test('leases that end and entities that are merged survive the death of their process', async (t) => {
+  const of = await base(t)
+  const room = temporaryDirectory(t)
+  const killed = join(room, 'killed')
+  cpSync(of.directory, killed, { recursive: true })
+  const auditStart = statSync(of.audit).size
+  const said: EndedSaid[] = []
+  let isCounting = false
+  const copies = new StepCopies({
+    directory: of.directory,
+    name: 'secrets.db',
+    room,
+    said: () => [...said],
+  })
+  const moments: { readonly said: readonly EndedSaid[]; readonly auditSize: number }[] = []
+  const passed = () => {
+    if (!isCounting) return
+    moments.push({ said: [...said], auditSize: statSync(of.audit).size })
+    copies.take()
+  }
+  const world = await CoreWorld.reopen(of.directory, of.keys, {
+    engines: [lender().engine],
+    nowMs: of.nowMs,
+    wrap: (real) => steppedStore(real, passed),
+  })
+  isCounting = true
+  await endAll(world, of.prepared, (each) => said.push(each))
+  passed()
+  isCounting = false
+  await world.close()
+  assert.deepEqual(
+    said.map(({ step }) => step),
+    [...ENDED_STEPS],
+  )
+  const audit = readFileSync(of.audit)
+  for (const moment of moments) {
+    checkAudit(audit.subarray(auditStart, moment.auditSize).toString('utf8'), moment.said)
+  }
+  const seen = new Set<string>()
+  for (const copy of copies.all) {
+    await check(of, copy.directory, copy.said)
+    seen.add(copy.said.at(-1)?.step ?? 'nothing')
+  }
+  assert.deepEqual([...seen], ['nothing', ...ENDED_STEPS], 'there are kills between any two answers')
+  const prepared = JSON.stringify(of.prepared)
+  const middle = String(Math.ceil(copies.steps / 2))
+  const child = spawnSync(process.execPath, [
+    CRASHER,
+    killed,
+    of.keys.unsealKey,
+    of.keys.rootToken,
+    middle,
+    prepared,
+    String(of.nowMs),
+  ])
+  assert.equal(child.signal, 'SIGKILL', child.stderr.toString())
+  const lines = child.stdout
+    .toString()
+    .split('\n')
+    .filter((line) => line !== '')
+  const heard = lines.map((line) => JSON.parse(line) as EndedSaid)
+  await check(of, killed, heard)
+})
