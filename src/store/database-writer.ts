@@ -59,6 +59,8 @@ const TRIM_MS = 60_000
 const TRIM_MORE_MS = 20
 /** So often the space on the disk and the files are looked at. */
 const LOOK_MS = 200
+/** A database that was just opened gets its reserve only then: its first commits need not wait for 8 MiB. */
+const RESERVE_AFTER_MS = 2000
 const FULL = 13
 
 type Write = Extract<Order, { kind: 'write' }>
@@ -80,6 +82,7 @@ export class DatabaseWriter {
   #writer: Writer
   #isFull = false
   #faultText: string | undefined
+  readonly #openedAtMs = performance.now()
   #idle: NodeJS.Timeout | undefined
   #trimming: NodeJS.Timeout
   readonly #looking: NodeJS.Timeout
@@ -152,7 +155,8 @@ export class DatabaseWriter {
   /** `isKnown`: a commit has found no space. */
   #lookAtSpace(isKnown = false): void {
     try {
-      const now = isKnown || this.#reserve.look()
+      const mayWait = performance.now() - this.#openedAtMs < RESERVE_AFTER_MS
+      const now = isKnown || this.#reserve.look(mayWait)
       if (now || now !== this.#isFull) this.#port.tell({ kind: 'space', isFull: now })
       this.#isFull = now
     } catch {

@@ -14,6 +14,8 @@ const RESERVE_PART = 1 / 16
 const PIECES = 4
 const OPEN_FLAGS = constants.O_RDWR | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK
 const ZEROS = Buffer.alloc(1 << 18)
+/** Free space of so many reserves: there is time to make it. */
+const RESERVES_OF_PLENTY = 16
 /** For what SQLite needs to open a database beside what is in it. */
 const OPENING_BYTES = 256 << 10
 
@@ -64,11 +66,15 @@ export class Reserve {
     if (this.#fd !== undefined) this.#bytes = fstatSync(this.#fd).size
   }
 
-  /** Whether commits that need space are to be refused. Takes back what was given up as soon as there is space again. */
-  look(): boolean {
+  /**
+   * Whether commits that need space are to be refused. Takes back what was given up as soon as there is space again;
+   * `mayWait`: not now where there is plenty of it.
+   */
+  look(mayWait = false): boolean {
     const { free, wanted } = this.#space()
     const missing = Math.max(0, wanted - this.#bytes)
     if (free < wanted + missing) return true
+    if (mayWait && free > wanted * RESERVES_OF_PLENTY) return false
     if (missing > 0) this.#grow(wanted)
     return this.#bytes < wanted && this.#fd !== undefined
   }

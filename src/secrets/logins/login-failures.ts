@@ -22,22 +22,28 @@ interface Count extends FailureCount {
 }
 
 export class LockedUsers {
-  readonly #counts: LRUCache<string, Count>
+  /** Absent until a login fails: the table has its places from the beginning, which takes 3 MB and tens of milliseconds. */
+  #counts: LRUCache<string, Count> | undefined
+  readonly #namesMax: number
   readonly #sketch = new FailureSketch()
   readonly #now: () => number
 
   constructor(now: () => number, namesMax = NAMES_MAX) {
     this.#now = now
+    this.#namesMax = namesMax
+  }
+
+  get #table(): LRUCache<string, Count> {
     const dispose = (count: Count, key: string, reason: string) => {
       const { windowMs } = count
       const nowMs = this.#now()
       if (reason === 'evict' && nowMs - count.lastMs < windowMs) this.#sketch.add(key, count, { nowMs, windowMs })
     }
-    this.#counts = new LRUCache({ max: namesMax, dispose })
+    return (this.#counts ??= new LRUCache({ max: this.#namesMax, dispose }))
   }
 
   #countOf(key: string): FailureCount | undefined {
-    return this.#counts.get(key) ?? this.#sketch.of(key)
+    return this.#counts?.get(key) ?? this.#sketch.of(key)
   }
 
   of({ record }: Mount): LoginFailures {
@@ -52,7 +58,7 @@ export class LockedUsers {
         const isRecent = known && this.#now() - known.lastMs < rules.counterResetSeconds * 1000
         const failures = (isRecent ? known.failures : 0) + 1
         const windowMs = Math.max(rules.counterResetSeconds, rules.durationSeconds) * 1000
-        this.#counts.set(key, { accessor, name, failures, lastMs: this.#now(), windowMs })
+        this.#table.set(key, { accessor, name, failures, lastMs: this.#now(), windowMs })
       },
       succeeded: (name) => this.unlock(accessor, name),
     }
@@ -66,7 +72,7 @@ export class LockedUsers {
   locked({ record }: Mount): string[] {
     const rules = record.config.userLockout ?? DEFAULT_LOCKOUT
     if (rules.isDisabled) return []
-    return [...this.#counts.values()]
+    return [...(this.#counts?.values() ?? [])]
       .filter((count) => count.accessor === record.accessor && this.#isLocked(count, rules))
       .map(({ name }) => name)
       .sort()
@@ -77,8 +83,8 @@ export class LockedUsers {
     const key = keyOf(accessor, name)
     // A count of none stands before what the sketch says, which other names may share.
     const isInSketch = this.#sketch.of(key) !== undefined
-    if (isInSketch) this.#counts.set(key, { accessor, name, failures: 0, lastMs: this.#now(), windowMs: 0 })
-    else this.#counts.delete(key)
+    if (isInSketch) this.#table.set(key, { accessor, name, failures: 0, lastMs: this.#now(), windowMs: 0 })
+    else this.#counts?.delete(key)
   }
 }
 
