@@ -399,6 +399,8 @@ class RequestCall implements EngineCall {
   sudo = false
   readonly isWrapped: boolean
   limitMax: number | undefined
+  /** MFA methods of which the request brought a right code. */
+  #coded: readonly string[] = []
   readonly remote: string | undefined
   readonly token: string | undefined
   readonly #admitted: Admitted
@@ -442,14 +444,19 @@ class RequestCall implements EngineCall {
   }
 
   /** What is known once the caller's policies were asked. */
-  isGranted(verb: EngineVerb, { limit, sudo }: Grant): void {
+  isGranted(verb: EngineVerb, { limit, mfaMethods = [], sudo }: Grant): void {
     this.verb = verb
+    this.#coded = mfaMethods
     this.sudo = sudo
     this.limitMax = limit
   }
 
-  readonly allows: EngineCall['allows'] = (operation, path, data = {}) =>
-    this.#admitted.judge({ operation, path: this.mount.path + path, data, wrapTtlSeconds: undefined }).allowed
+  /** A code that came with the request is good for all that it reads and changes: it is asked for once. */
+  readonly allows: EngineCall['allows'] = (operation, path, data = {}) => {
+    const question = { operation, path: this.mount.path + path, data, wrapTtlSeconds: undefined }
+    const { allowed, mfaMethods, reason } = this.#admitted.judge(question)
+    return allowed || (reason === 'second factor' && mfaMethods.every((name) => this.#coded.includes(name)))
+  }
 
   readonly reaches: EngineCall['reaches'] = (folder) => this.#admitted.reaches(this.mount.path + folder)
 }
