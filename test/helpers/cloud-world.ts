@@ -30,7 +30,9 @@ export class CloudWorld {
 
   static async open(t: TestContext, { root = {}, ...options }: CloudWorldOptions = {}): Promise<CloudWorld> {
     const aws = await AwsEndpoint.open(t)
-    const world = await CoreWorld.open(t, { ...options, engines: [cloud] })
+    // AWS tells times in whole seconds.
+    const nowMs = Math.floor(Date.now() / 1000) * 1000
+    const world = await CoreWorld.open(t, { nowMs, ...options, engines: [cloud] })
     const own = new CloudWorld(world, aws)
     await own.good('POST', 'sys/mounts/cloud', { type: 'cloud' })
     await own.good('POST', 'cloud/config/root', {

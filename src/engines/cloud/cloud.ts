@@ -21,9 +21,10 @@
  * `AwsFailure` (`aws-failure.ts`) is all that they see of its errors. `aws-target.ts` says where and with which credentials,
  * `mount-aws.ts` keeps the clients of one mount, `cloud-mount.ts` everything that a mount remembers. What is stored, and under
  * which path, is in `entries.ts` and the `…-record.ts` files. Paths: `root-paths.ts` (config/root), `lease-paths.ts`
- * (config/lease), `role-paths.ts` with `role-checks.ts`, `creds-paths.ts` with `users.ts` and `sessions.ts`. Still to come,
- * each in files of their own: `template*.ts` (names), `rotate-root.ts`, `static-*.ts`, `janitor-paths.ts`,
- * `check-paths.ts` (dry run of a role), `session-cache.ts`, `identity-token.ts` (the server's OIDC issuer and federation).
+ * (config/lease), `role-paths.ts` with `role-checks.ts`, `creds-paths.ts` with `users.ts` and `sessions.ts`. Names are made
+ * by `username.ts` with the templates of `template-*.ts`. Still to come, each in files of their own: `rotate-root.ts`,
+ * `static-*.ts`, `janitor-paths.ts`, `check-paths.ts` (dry run of a role), `session-cache.ts`, `identity-token.ts` (the
+ * server's OIDC issuer and federation).
  */
 import type { Engine } from '../engine.ts'
 import { CloudMount } from './cloud-mount.ts'

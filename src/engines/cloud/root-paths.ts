@@ -4,6 +4,7 @@ import { boolean, commaList, duration, type InputOf, integer, text } from '../fi
 import { at } from './entries.ts'
 import { DEFAULT_TEMPLATE, NO_ROOT, type RootConfig, rootOf, roots } from './root-record.ts'
 import { checkRotation } from './rotation-schedule.ts'
+import { checkTemplate } from './username.ts'
 
 const TEXT_LENGTH_MAX = 4096
 const LIST_LENGTH_MAX = 32
@@ -89,6 +90,7 @@ function check(config: RootConfig): void {
     throw new Rejection(400, 'fallback endpoints and fallback regions must be the same length')
   }
   checkRotation(config)
+  checkTemplate(config.usernameTemplate)
   if (identityTokenAudience !== '' && accessKey !== '') {
     throw new Rejection(400, "only one of 'access_key' or 'identity_token_audience' can be set")
   }
