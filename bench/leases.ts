@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { type Engine, path } from '../src/engines/engine.ts'
 import { inPath, integer } from '../src/engines/fields.ts'
 import { CoreWorld } from '../test/helpers/core-world.ts'
-import { alone, type Options, type Row, WrongContent } from './support/figure.ts'
+import { alone, type Options, plainNumber, type Row, WrongContent } from './support/figure.ts'
 import { nowMs, percentile } from './support/measure.ts'
 
 const MANY = 100_000
@@ -27,6 +27,12 @@ const lender: Engine = {
     }),
   ],
   revoke: () => undefined,
+}
+
+/** CPU of this process for each of `count` leases since `before`, the writer's thread and the collector included. */
+function cpuSince(before: NodeJS.CpuUsage, count: number): string {
+  const { system, user } = process.cpuUsage(before)
+  return `${plainNumber((user + system) / count)} µs of CPU a lease`
 }
 
 async function give(world: CoreWorld, count: number, role: string, ttl: number): Promise<void> {
@@ -49,8 +55,8 @@ async function opened(directory: string, world: CoreWorld): Promise<[CoreWorld, 
 }
 
 export async function leases(options: Options): Promise<Row[]> {
-  const many = options.quick ? MANY / 50 : MANY
-  const prefixed = options.quick ? PREFIXED / 50 : PREFIXED
+  const many = options.quick ? MANY / 10 : MANY
+  const prefixed = options.quick ? PREFIXED / 4 : PREFIXED
   const directory = mkdtempSync(join(tmpdir(), 'outpost-bench-leases-'))
   let world = await CoreWorld.create(directory, { engines: [lender] })
   try {
@@ -59,14 +65,15 @@ export async function leases(options: Options): Promise<Row[]> {
     let manyMs: number
     ;[world, emptyMs] = await opened(directory, world)
     await give(world, prefixed, 'prefixed', 100_000)
-    const beganMs = nowMs()
+    const [beganMs, prefixCpu] = [nowMs(), process.cpuUsage()]
     const answer = await world.ask('PUT', 'sys/leases/revoke-prefix/lent/creds/prefixed')
     const prefixMs = nowMs() - beganMs
+    const prefixNote = cpuSince(prefixCpu, prefixed)
     if (answer.status !== 204) throw new WrongContent(answer.text)
     await give(world, many, 'many', 3600)
     ;[world, manyMs] = await opened(directory, world)
     world.nowMs += 3_700_000
-    const [endedAtMs, times] = [nowMs(), [] as number[]]
+    const [endedAtMs, sweepCpu, times] = [nowMs(), process.cpuUsage(), [] as number[]]
     let isOver = false
     const sweep = world.core.open.leases.sweeper.tick().finally(() => (isOver = true))
     const beside = async () => {
@@ -80,12 +87,13 @@ export async function leases(options: Options): Promise<Row[]> {
     }
     await Promise.all([sweep, beside()])
     const sweepMs = nowMs() - endedAtMs
+    const sweepNote = cpuSince(sweepCpu, many)
     const { leases: left } = await world.core.open.leases.counts()
     if (left !== 0) throw new WrongContent(`${left} leases are left`)
     return [
-      { figure: `${prefixed} leases taken back by their prefix`, unit: 'ms', ours: [prefixMs] },
+      { figure: `${prefixed} leases taken back by their prefix`, unit: 'ms', ours: [prefixMs], note: prefixNote },
       { figure: `start with ${many} leases`, unit: 'ms', ours: [manyMs], peer: { name: 'ms, none', runs: [emptyMs] } },
-      { figure: `${many} leases that have ended at once`, unit: 'ms', ours: [sweepMs] },
+      { figure: `${many} leases that have ended at once`, unit: 'ms', ours: [sweepMs], note: sweepNote },
       { figure: 'a token looked up beside it, p99', unit: 'ms', ours: [percentile(times, 0.99)] },
     ]
   } finally {

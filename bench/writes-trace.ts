@@ -129,6 +129,14 @@ function line(name: string, inFlight: number, runs: readonly Run[]): string {
   ].join('  ')
 }
 
+/** Medians of what each round was to the other side's next to it: a busy machine slows both. */
+function ratioLine(here: readonly Run[], against: readonly Run[]): string {
+  const of = (value: (run: Run) => number) =>
+    plainNumber(median(here.flatMap((run, at) => (against[at] ? [value(run) / value(against[at])] : []))))
+  const main = of(({ threads }) => threads.get('main') ?? Number.NaN)
+  return `here/against, median of the rounds: writes/s ${of(({ load: { requestsPerSecond } }) => requestsPerSecond)}, CPU main ${main}, all ${of(({ load: { cpuMsPerRequest } }) => cpuMsPerRequest)}`
+}
+
 interface Sync {
   readonly file: string
   readonly ms: number
@@ -181,6 +189,7 @@ try {
       ),
     )
     sides.forEach(([name], side) => process.stdout.write(`${line(name, inFlight, runs[side] ?? [])}\n`))
+    if (sides.length > 1) process.stdout.write(`${ratioLine(runs[0] ?? [], runs[1] ?? [])}\n`)
     for (const [name, traced] of options.syncs ? sides : []) {
       const syncs = await syncsDuring(traced.core.pid, () => traced.write(inFlight, count))
       process.stdout.write(`${name}:\n${syncLines(syncs, count).join('\n')}\n`)

@@ -1,21 +1,25 @@
 /**
  * Taking leases back. The engine undoes what it did, and the removal of the lease is committed together with what the engine
- * returns: a process that is killed before that asks the engine again, and one that is killed after it has nothing to do.
+ * returns (`lease-removal.ts`): a process that is killed before that asks the engine again, and one that is killed after it has
+ * nothing to do.
  *
- * Of one mount so many are taken back at a time; a mount whose outside world hangs holds up its own leases only. What fails
+ * An engine is asked for so many of one mount at a time; a mount whose outside world hangs holds up its own leases only. What fails
  * is written down with its error and tried again, later each time; after some attempts operators see it (`irrevocable`).
  * Where the mount is gone there is nothing to ask: the lease is removed, and the log tells it.
  */
-import { type Batch, Storage } from '../../barrier/storage.ts'
+import type { Batch } from '../../barrier/storage.ts'
 import type { LeaseCall } from '../../engines/engine.ts'
 import { Fault, messageOf, sealed } from '../../kit/errors.ts'
 import type { Logger } from '../../kit/log.ts'
 import type { Mount } from '../mounts/mounts.ts'
 import { isIrrevocable, type Lease } from './lease-entry.ts'
+import { LeaseRemoval } from './lease-removal.ts'
 import type { LeaseStore } from './lease-store.ts'
 
-/** Of one mount at a time. */
+/** Of one mount an engine is asked for so many at a time. */
 const AT_ONCE = 16
+/** Of a token. */
+const PAGE = 64
 /** What an engine may take for one. */
 export const ENGINE_MS = 30_000
 const FIRST_RETRY_MS = 1000
@@ -43,20 +47,16 @@ export class LeaseRevocation {
   /** Callers that wait for a place at a mount. */
   readonly #queues = new Map<string, { running: number; waiting: (() => void)[] }>()
   readonly #ended = new AbortController()
+  readonly #removal: LeaseRemoval
   readonly counts: RevocationCounts = { revoked: 0, failed: 0 }
 
   constructor(options: LeaseRevocationOptions) {
     this.#options = options
+    this.#removal = new LeaseRemoval(options.leases)
   }
 
   isUnderWay(hash: string): boolean {
     return this.#underWay.has(hash)
-  }
-
-  /** Free places at a mount right now. */
-  room(mount: string): number {
-    const queue = this.#queues.get(mount)
-    return queue ? Math.max(0, AT_ONCE - queue.running - queue.waiting.length) : AT_ONCE
   }
 
   /**
@@ -102,7 +102,7 @@ export class LeaseRevocation {
   async revokeOfToken(tokenHash: string): Promise<void> {
     let after = ''
     for (;;) {
-      const page = this.#options.leases.ofToken(tokenHash, after, AT_ONCE * 4)
+      const page = this.#options.leases.ofToken(tokenHash, after, PAGE)
       if (page.length === 0) return
       await Promise.all(page.map((hash) => this.revoke(hash)))
       after = page.at(-1) ?? ''
@@ -117,15 +117,24 @@ export class LeaseRevocation {
 
   async #attempt(hash: string): Promise<boolean> {
     const { leases } = this.#options
-    const known = leases.pendingByHash(hash)
-    if (!known) return true
-    const leave = await this.#place(known.mount)
+    let lease = leases.pendingByHash(hash)
+    if (!lease) return true
+    const leave = this.#enter(lease.mount) ?? (await this.#place(lease.mount))
+    let isPlaced = true
+    const answered = () => {
+      if (isPlaced) leave()
+      isPlaced = false
+    }
     try {
       if (this.#ended.signal.aborted) throw sealed()
-      const lease = leases.pendingByHash(hash)
+      lease = leases.pendingByHash(hash)
       if (!lease) return true
       try {
-        await this.#remove(lease, await this.#askEngine(lease))
+        const answer = this.#askEngine(lease)
+        const batch = answer instanceof Promise ? await answer : answer
+        // The place is the engine's: what is written while others are asked goes into one commit.
+        answered()
+        await this.#remove(lease, batch)
         this.counts.revoked++
         return true
       } catch (error) {
@@ -135,16 +144,15 @@ export class LeaseRevocation {
         return false
       }
     } finally {
-      leave()
+      answered()
     }
   }
 
-  async #place(mount: string): Promise<() => void> {
+  /** A place at a mount where one is free; returns what gives it back. */
+  #enter(mount: string): (() => void) | undefined {
     const queue = this.#queues.get(mount) ?? { running: 0, waiting: [] }
+    if (queue.running >= AT_ONCE) return undefined
     this.#queues.set(mount, queue)
-    while (queue.running >= AT_ONCE && !this.#ended.signal.aborted) {
-      await new Promise<void>((resolve) => queue.waiting.push(resolve))
-    }
     queue.running++
     return () => {
       queue.running--
@@ -154,26 +162,34 @@ export class LeaseRevocation {
     }
   }
 
-  async #askEngine(lease: Lease): Promise<Batch | undefined> {
+  async #place(mount: string): Promise<() => void> {
+    for (;;) {
+      const leave = this.#enter(mount)
+      if (leave) return leave
+      const queue = this.#queues.get(mount)
+      if (this.#ended.signal.aborted) return () => undefined
+      await new Promise<void>((resolve) => queue?.waiting.push(resolve))
+    }
+  }
+
+  #askEngine(lease: Lease): Promise<Batch | undefined> | Batch | undefined {
     const mount = this.#options.mountOf(lease.mount)
     if (!mount) {
       this.#options.logger.warn('the mount of a lease is gone, the lease is removed', { lease_path: lease.path })
       return undefined
     }
-    const limit = AbortSignal.timeout(this.#options.engineMs ?? ENGINE_MS)
-    const signal = AbortSignal.any([this.#ended.signal, limit])
-    const answer = mount.engine.revoke?.(this.#call(lease, mount, signal))
-    if (!(answer instanceof Promise)) return answer
-    return await Promise.race([answer, tooLong(signal)])
+    const limit = new LazyLimit(this.#ended.signal, this.#options.engineMs ?? ENGINE_MS)
+    const answer = mount.engine.revoke?.(this.#call(lease, mount, limit))
+    return answer instanceof Promise ? Promise.race([answer, tooLong(limit.signal)]) : answer
   }
 
   /** What the engine notes of a lease that it could not take back. */
   #forgotten(lease: Lease): Batch | undefined {
     const mount = this.#options.mountOf(lease.mount)
-    return mount?.engine.forget?.(this.#call(lease, mount, this.#ended.signal))
+    return mount?.engine.forget?.(this.#call(lease, mount, { signal: this.#ended.signal }))
   }
 
-  #call(lease: Lease, mount: Mount, signal: AbortSignal): LeaseCall {
+  #call(lease: Lease, mount: Mount, limit: { readonly signal: AbortSignal }): LeaseCall {
     return {
       mount: mount.facts,
       storage: mount.storage,
@@ -182,16 +198,15 @@ export class LeaseRevocation {
       internal: lease.internal,
       issuedAtMs: lease.issuedAtMs,
       nowMs: this.#options.now(),
-      signal,
+      get signal() {
+        return limit.signal
+      },
     }
   }
 
-  async #remove(lease: Lease, batch: Batch | undefined): Promise<void> {
-    const { leases, mountOf } = this.#options
-    const storage = mountOf(lease.mount)?.storage
-    const removal = leases.removal(lease)
-    await Storage.commitAll(batch && storage ? [removal, { storage, batch }] : [removal])
-    await leases.forgetText(lease)
+  #remove(lease: Lease, batch: Batch | undefined): Promise<void> {
+    const storage = this.#options.mountOf(lease.mount)?.storage
+    return batch && storage ? this.#removal.removeWith(lease, storage, batch) : this.#removal.remove(lease)
   }
 
   async #failed(lease: Lease, error: unknown): Promise<void> {
@@ -213,6 +228,23 @@ export class LeaseRevocation {
         error: text,
       })
     }
+  }
+}
+
+/** How long an engine may take. Made when it is looked at: an engine with nothing to wait for does not. */
+class LazyLimit {
+  readonly #ended: AbortSignal
+  readonly #ms: number
+  #signal: AbortSignal | undefined
+
+  constructor(ended: AbortSignal, ms: number) {
+    this.#ended = ended
+    this.#ms = ms
+  }
+
+  get signal(): AbortSignal {
+    this.#signal ??= AbortSignal.any([this.#ended, AbortSignal.timeout(this.#ms)])
+    return this.#signal
   }
 }
 

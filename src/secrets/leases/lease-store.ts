@@ -8,6 +8,7 @@
 import { randomBytes } from 'node:crypto'
 import type { Part, Put, Storage } from '../../barrier/storage.ts'
 import type { LeaseOrder } from '../../engines/engine.ts'
+import { Decoded } from '../../engines/decoded.ts'
 import { KeyedHash } from '../../kit/keyed-hash.ts'
 import type { Steps } from '../../engines/turns.ts'
 import { randomName } from '../tokens/token-entry.ts'
@@ -26,6 +27,8 @@ const ID_LENGTH = 24
 const NOTHING = Buffer.alloc(0)
 /** Paths that are read at a time. */
 const PAGE = 500
+
+const leases = new Decoded(parseLease, encodeLease)
 
 /** For whom and for what a lease is given. */
 export interface Issue {
@@ -92,7 +95,7 @@ export class LeaseStore {
     const pathHash = this.hashOf(path)
     const text = leasePaths.text(mount, pathHash)
     const puts = [
-      { path: leasePaths.id(this.hashOf(lease.id)), value: encodeLease(lease) },
+      { path: leasePaths.id(this.hashOf(lease.id)), value: leases.bytes(lease) },
       { path: text, value: Buffer.from(path) },
     ]
     if (this.#saltPut) puts.push({ path: this.#saltPut.path, value: Buffer.from(this.#saltPut.value) })
@@ -120,7 +123,7 @@ export class LeaseStore {
   /** Writes a changed lease down; `before` must be what is pending. */
   async change(before: Lease, lease: Lease): Promise<void> {
     const [old, index] = [this.#indexOf(before), this.#indexOf(lease)]
-    const puts = [{ path: leasePaths.id(this.hashOf(lease.id)), value: encodeLease(lease) }]
+    const puts = [{ path: leasePaths.id(this.hashOf(lease.id)), value: leases.bytes(lease) }]
     const deletes = old.filter((path) => !index.includes(path))
     await this.storage.commit({ puts, deletes }, index.filter((path) => !old.includes(path)).map(emptyPut))
   }
@@ -241,7 +244,7 @@ export class LeaseStore {
   }
 
   #read(bytes: Buffer | undefined): Lease | undefined {
-    return bytes && parseLease(bytes)
+    return bytes && leases.of(bytes)
   }
 
   *#pages(prefix: string): Generator<{ readonly page: string[]; readonly after: string }> {

@@ -7,11 +7,12 @@ import { messageOf } from '../../kit/errors.ts'
 import { type Logger, LogOnce } from '../../kit/log.ts'
 import type { LeaseRevocation } from './lease-revocation.ts'
 import type { LeaseStore } from './lease-store.ts'
+import { eachPage, readPages } from './pages.ts'
 
 const EVERY_MS = 1000
 const TOLD_EVERY_MS = 60_000
-/** Read of one mount at a time. */
-const PAGE = 32
+/** Read of one mount at a time, and removed in one commit: a few milliseconds of the event loop. */
+const PAGE = 64
 
 export interface LeaseSweeperOptions {
   readonly leases: LeaseStore
@@ -61,17 +62,15 @@ export class LeaseSweeper {
 
   async #round(mount: string, endedMs: number): Promise<void> {
     const { leases, revocation } = this.#options
-    let after = ''
-    while (this.#timer) {
-      const due = leases.due(mount, endedMs, after, PAGE)
-      if (due.length === 0) return
+    type Due = ReturnType<LeaseStore['due']>[number]
+    const pages = readPages<Due>((last) => (this.#timer ? leases.due(mount, endedMs, last?.path ?? '', PAGE) : []))
+    await eachPage(pages, async (due) => {
       const outcomes = await Promise.allSettled(due.map(({ hash }) => revocation.revoke(hash)))
       const faults = outcomes.filter((outcome) => outcome.status === 'rejected')
       for (const { reason } of faults) this.#failed(reason)
       // One lease that is damaged keeps no other; where nothing can be written there is no use in going on.
-      if (faults.length === due.length) return
-      after = due.at(-1)?.path ?? ''
-    }
+      return faults.length < due.length
+    })
   }
 
   #failed(error: unknown): void {

@@ -23,6 +23,7 @@ import type { Lease } from './lease-entry.ts'
 import { ENGINE_MS, type LeaseRevocation, tooLong } from './lease-revocation.ts'
 import { type Issue, LeaseStore } from './lease-store.ts'
 import type { LeaseSweeper } from './lease-sweeper.ts'
+import { eachPage, inPages, readPages } from './pages.ts'
 
 /** Taken back at a time by one request. */
 const AT_ONCE = 64
@@ -115,33 +116,32 @@ export class Leases {
   /** Takes back all leases whose ID begins with a prefix; resolves with how many could not be. */
   async revokePrefix(prefix: string, isForced: boolean): Promise<number> {
     const { revocation, store } = this.#parts
-    let failed = 0
-    let group: string[] = []
-    const take = async () => {
-      if (isForced) await Promise.all(group.map((hash) => revocation.force(hash)))
-      else
-        failed += (await Promise.all(group.map((hash) => revocation.revoke(hash)))).filter((isGone) => !isGone).length
-      group = []
-    }
-    for (const hash of store.under(prefix)) {
-      group.push(hash)
-      if (group.length === AT_ONCE) await take()
-    }
-    await take()
-    return failed
+    const failures: number[] = []
+    await eachPage(inPages(store.under(prefix), AT_ONCE), async (hashes) => {
+      if (isForced) await Promise.all(hashes.map((hash) => revocation.force(hash)))
+      else failures.push(await this.#failures(hashes))
+      return true
+    })
+    return sum(failures)
   }
 
   /** Takes back all leases of a mount; resolves with how many could not be. */
   async revokeOfMount(uuid: string): Promise<number> {
-    const { revocation, store } = this.#parts
-    let [failed, after] = [0, '']
-    for (;;) {
-      const page = store.ofMount(uuid, after, AT_ONCE)
-      if (page.length === 0) return failed
-      const outcomes = await Promise.all(page.map(({ hash }) => revocation.revoke(hash)))
-      failed += outcomes.filter((isGone) => !isGone).length
-      after = page.at(-1)?.path ?? ''
-    }
+    const { store } = this.#parts
+    const failures: number[] = []
+    type Found = ReturnType<LeaseStore['ofMount']>[number]
+    const pages = readPages<Found>((last) => store.ofMount(uuid, last?.path ?? '', AT_ONCE))
+    await eachPage(pages, async (page) => {
+      failures.push(await this.#failures(page.map(({ hash }) => hash)))
+      return true
+    })
+    return sum(failures)
+  }
+
+  /** Takes leases back; resolves with how many could not be. */
+  async #failures(hashes: readonly string[]): Promise<number> {
+    const outcomes = await Promise.all(hashes.map((hash) => this.#parts.revocation.revoke(hash)))
+    return outcomes.filter((isGone) => !isGone).length
   }
 
   /** How many leases there are, as it was some seconds ago at most. */
@@ -159,6 +159,10 @@ export class Leases {
     this.#parts.revocation.close()
     this.#parts.store.close()
   }
+}
+
+function sum(numbers: readonly number[]): number {
+  return numbers.reduce((total, each) => total + each, 0)
 }
 
 function checkRenewable(lease: Lease, nowMs: number): void {
