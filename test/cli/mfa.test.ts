@@ -139,6 +139,22 @@ test('codes go with the request in one header; the option outranks the variables
   assert.deepEqual([code, err.includes('3456')], [2, false])
 })
 
+test('a refusal for want of a code names the option, and one of a login says what it may be', async (t) => {
+  const core = await recordingCore(t)
+  const text =
+    'permission denied: a policy asks for a second factor here. Send an unused code of each of the MFA methods phone, key as X-Vault-MFA: METHOD:CODE'
+  const denied = [403, { errors: ['permission denied'] }] as const
+  core.answers = { 'GET secret/x': [403, { errors: [text] }], 'PUT auth/userpass/login/alice': denied }
+  const read = await runAt(core, ['read', 'secret/x'])
+  assert.match(
+    read.err,
+    /asks for an unused code of phone, key, give it as -mfa METHOD:CODE or in OUTPOST_MFA \(HTTP 403\)\n$/,
+  )
+  const args = ['login', '-no-store', '-method=userpass', 'username=alice', 'password=secret-word']
+  assert.match((await runAt(core, args)).err, /login was refused: the name is locked/)
+  assert.match((await runAt(core, [...args, '-mfa=phone:1'])).err, /login was refused: the code was not accepted/)
+})
+
 test('a login that needs a code asks for it on a terminal only, and says how else to give it', async (t) => {
   const core = await recordingCore(t)
   const any = [{ type: 'totp', id: UUID, uses_passcode: true, name: 'phone' }]

@@ -13,14 +13,14 @@ interface Values {
 
 interface Enrolled {
   readonly method: string
-  /** Whether who asked may replace a secret that is there. */
-  readonly isReplaceable: boolean
+  /** The entity, where an administrator asks: who may also replace a secret that is there. */
+  readonly entity?: string
 }
 
 /** Resolves with the exit code. Throws CommandError where the entity has a secret already. */
 export async function printEnrolment(
   answer: CoreAnswer,
-  { isReplaceable, method }: Enrolled,
+  { entity, method }: Enrolled,
   values: Values,
   io: CommandIo,
 ): Promise<number> {
@@ -28,7 +28,8 @@ export async function printEnrolment(
   const data = fields.value('data')
   if (!isJsonObject(data)) {
     printWarnings(answer, io)
-    const next = isReplaceable ? '"outpost mfa totp replace" gives it another one' : 'an administrator can replace it'
+    const next =
+      entity !== undefined ? '"outpost mfa totp replace" gives it another one' : 'an administrator can replace it'
     throw new CommandError(`no secret was generated for ${method}: there is one, ${next}`)
   }
   if (values.field !== undefined || formatOf(values, io) !== 'table') {
@@ -44,7 +45,8 @@ export async function printEnrolment(
   printWarnings(answer, io)
   io.err('This is shown once. Scan the code, or type the secret into an authenticator application.\n')
   if (data['confirmed'] === false) {
-    io.err(`It is in force once its first code was given: outpost mfa totp confirm ${method}\n`)
+    const command = entity === undefined ? `confirm ${method}` : `admin-confirm ${method} ${entity}`
+    io.err(`It is in force once its first code was given: outpost mfa totp ${command}\n`)
   }
   return 0
 }

@@ -49,7 +49,7 @@ export const generate = defineCommand({
   operands: METHOD,
   async run(values, [method = ''], io) {
     const answer = await requireCore(coreOf(values, io), { path: methodPath(method, 'generate') })
-    return printEnrolment(answer, { method, isReplaceable: false }, values, io)
+    return printEnrolment(answer, { method }, values, io)
   },
 })
 
@@ -82,7 +82,7 @@ function generating(name: 'admin-generate' | 'replace', summary: string, isRepla
       const core = coreOf(values, io)
       const body = { entity_id: await entityId(core, entity), ...(isReplaced && { replace: true }) }
       const answer = await requireCore(core, { method: 'PUT', path: methodPath(method, 'admin-generate'), body })
-      return printEnrolment(answer, { method, isReplaceable: true }, values, io)
+      return printEnrolment(answer, { method, entity }, values, io)
     },
   })
 }

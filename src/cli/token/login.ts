@@ -4,6 +4,7 @@ import { CommandError, type CommandIo, defineCommand } from '../command-shape.ts
 import { choice, flag, text, UsageError } from '../options.ts'
 import { type CoreAccess, type CoreAnswer, coreOf, coreOptions, requireCore } from '../secrets/core-access.ts'
 import { fieldsOf } from '../answer.ts'
+import { RefusedByAgent } from '../http-client.ts'
 import { fieldOption, formatOption, printField, printSecret } from '../secrets/secret-output.ts'
 import { typedSecret } from '../secrets/typed-secret.ts'
 import { finishedLogin, needsCode } from './login-code.ts'
@@ -63,8 +64,21 @@ interface Given {
 
 /** With the second step, where the server asks for a code. */
 async function byMethod(method: LoginMethod, core: CoreAccess, given: Given, io: CommandIo): Promise<CoreAnswer> {
-  const answer = await requireCore(core, await loginRequest(method, given.path, given.operands, io))
+  const request = await loginRequest(method, given.path, given.operands, io)
+  const answer = await requireCore(core, request).catch((error: unknown) => {
+    throw isForbidden(error) ? new CommandError(refusedLogin(core), error.exitCode, { cause: error }) : error
+  })
   return needsCode(answer) ? finishedLogin(core, answer, io) : answer
+}
+
+function isForbidden(error: unknown): error is RefusedByAgent {
+  return error instanceof RefusedByAgent && error.status === 403
+}
+
+/** The server says no more than that, so that a right password cannot be told from a wrong one. */
+function refusedLogin({ headers }: CoreAccess): string {
+  const code = 'X-Vault-MFA' in headers ? 'the code was not accepted (each is good once), ' : ''
+  return `the login was refused: ${code}the name is locked after wrong passwords, or it may not log in from here (HTTP 403)`
 }
 
 /** A login needs none, and one that has expired is in the way. */

@@ -1,0 +1,40 @@
+/** The section on second factors in docs/operating.md, as somebody pastes it into a shell; the application is another program's. */
+import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { TOTP, URI } from 'otpauth'
+import { workDirectory } from '../helpers/agent-process.ts'
+import { freePort, runShell, shellBlocks } from '../helpers/document.ts'
+
+test('a method is made, a path protected, a person enrolled; she reads and logs in with codes', async (t) => {
+  const directory = workDirectory(t)
+  const [admin, enrol, read, login, ...more] = shellBlocks('## Second factors')
+  assert.ok(admin && enrol && read && login && more.length === 0)
+  const [enforce = '', logIn = ''] = login.split('\n')
+  const port = await freePort()
+  const script = [
+    `outpost agent -dev -dev-no-demo -dev-root-token-id root -http-port ${port} -cluster-port 0 > server.log 2>&1 &`,
+    'until outpost status > /dev/null 2>&1; do sleep 0.1; done',
+    'printf root | outpost login -no-print -',
+    admin,
+    enrol,
+    // The application has three codes at a time: each is for one request.
+    'outpost kv get secret/payroll || echo "no code: $?"',
+    read.replace('CODE', '$(next_code 0)'),
+    'printf root | outpost login -no-print -',
+    enforce,
+    logIn.replace('CODE', '$(next_code 1)'),
+  ]
+  const program = join(import.meta.dirname, 'authenticator.ts')
+  const helper = `next_code() { "$(command -v node)" ${program} enrolled.txt "$1"; }`
+  const text = [helper, ...script].join('\n').replace('generate phone', 'generate phone | tee enrolled.txt')
+  const { code, stderr, stdout } = await runShell(directory, port, text)
+  assert.equal(code, 0, `${stderr}\n${readFileSync(join(directory, 'server.log'), 'utf8')}`)
+  const url = /otpauth:\S+/.exec(stdout)?.[0] ?? ''
+  assert.ok(URI.parse(url) instanceof TOTP)
+  assert.match(stderr, /asks for an unused code of phone, give it as -mfa METHOD:CODE/)
+  assert.match(stdout, /^no code: 1$/m)
+  assert.match(stdout, /^iban +DE00$/m)
+  assert.match(stdout, /^token_meta_username +alice$/m)
+})
