@@ -18,7 +18,7 @@ import {
   WholeAnswer,
 } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
-import { LINGER_MS } from './connections.ts'
+import { LINGER_MS, plainAddress } from './connections.ts'
 import { type CrossOrigin, originAnswer, preflightAnswer } from './cross-origin.ts'
 import { errorAnswer, logFault } from './errors.ts'
 import { asksForWebSocket, handshakeFault, offeredToken } from './handshake.ts'
@@ -237,8 +237,9 @@ export class Exchange implements Outlet, Answering {
     const token = this.#token()
     this.#allowOrigin(operation, token !== undefined)
     const raw = wantsBody(this.request, operation)
-      ? await this.#readInput(target, match)
+      ? await this.#readInput(target, match, token)
       : this.#inputWithoutBody(target, match)
+    if (raw.isBodyLeft) this.#stopSending()
     this.#call = new OperationCall(this, raw, operation.open ? undefined : token)
     await invoke(operation, this.#call, this, this.#services)
   }
@@ -260,9 +261,12 @@ export class Exchange implements Outlet, Answering {
     return tokenOf(this.request) ?? (this.#webSocket && offeredToken(this.request))
   }
 
-  #readInput(target: Target, match: Match): Promise<RawInput> {
+  #readInput(target: Target, match: Match, token: string | undefined): Promise<RawInput> {
+    const remote = this.remote === undefined ? undefined : plainAddress(this.remote)
+    const { operation } = match
     return readRawInput(this.request, target, match, {
       bytesMax: this.#services.bodyBytesMax(),
+      takesLong: () => operation.takesLongBody?.(token, remote) ?? true,
       begin: () => {
         if (this.bodyOnDemand) this.response.writeContinue()
       },

@@ -1,10 +1,11 @@
 /**
  * What bodies that are still coming may hold of memory, all together. Up to `FREE_BYTES` each may have what it needs; what
- * is beyond is taken from one budget, because whoever sends it has shown no right to anything yet.
+ * is beyond is taken from one budget. Where the operation can tell, only those get any of it whose token is one
+ * (`Handler.takesLongBody`): the others could keep all of it from them.
  */
 
 /** Of one body: nearly all that anybody sends is shorter. */
-const FREE_BYTES = 1 << 20
+export const FREE_BYTES = 1 << 20
 /** Eight of the longest that the secrets core takes. */
 const SHARED_BYTES_MAX = 256 << 20
 

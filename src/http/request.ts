@@ -7,7 +7,7 @@ import type { IncomingMessage } from 'node:http'
 import { Refusal } from '../kit/errors.ts'
 import type { AnyEndpoint } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
-import { BodyShare } from './large-bodies.ts'
+import { BodyShare, FREE_BYTES } from './large-bodies.ts'
 
 /** Longest request path; longer ones name nothing that exists. */
 export const PATH_BYTES_MAX = 8192
@@ -84,18 +84,25 @@ export function decode(text: string, plus: boolean): string {
   }
 }
 
-/** Everything an operation's input may be parsed from, the body included. `begin` is told before the body is read. */
+/**
+ * Everything an operation's input may be parsed from, the body included. `begin` is told before the body is read. `takesLong` is
+ * asked before more of it is read than anybody may send; where it says no, the rest of the body is left where it is.
+ */
 export async function readRawInput(
   request: IncomingMessage,
   target: Target,
   match: { operation: AnyEndpoint; params: Readonly<Record<string, string>> },
-  options: { bytesMax: number; begin: () => void },
+  options: { bytesMax: number; begin: () => void; takesLong: () => boolean },
 ): Promise<RawInput> {
   const limit = Math.min(bodyLimit(match.operation), options.bytesMax)
   const refusal = () => tooLarge(limit, match.operation)
   if (declaredBytes(request) > limit) throw refusal()
+  const { takesLong } = options
+  const left = () => ({ ...rawInput(request, target, match, undefined), isBodyLeft: true as const })
+  if (declaredBytes(request) > FREE_BYTES && !takesLong()) return left()
   options.begin()
-  return rawInput(request, target, match, await readBody(request, limit, refusal))
+  const bytes = await bodyBytes(request, { limit, refusal, takesLong })
+  return bytes ? rawInput(request, target, match, textOf(request, bytes)) : left()
 }
 
 /** Length of the body as the request announces it; 0 when it does not. */
@@ -148,17 +155,23 @@ export function tooLarge(limit: number, { bodyTooLarge }: AnyEndpoint): Refusal 
   return new Refusal('body_too_large', bodyTooLarge ?? `request body is larger than ${limit} bytes`)
 }
 
-async function readBody(request: IncomingMessage, limit: number, refusal: () => Refusal): Promise<string | undefined> {
-  const bytes = await bodyBytes(request, limit, refusal)
+function textOf(request: IncomingMessage, bytes: Buffer): string | undefined {
   if (bytes.length === 0 && request.headers['transfer-encoding'] === undefined) return undefined
   if (!isUtf8(bytes)) throw new Refusal('invalid_request', 'the request body is not valid UTF-8')
   return bytes.toString('utf8')
 }
 
+interface BodyLimits {
+  readonly limit: number
+  readonly refusal: () => Refusal
+  /** Whether this caller may send more than `FREE_BYTES`. */
+  readonly takesLong: () => boolean
+}
+
 const CROWDED = 'too many large request bodies are coming in at once, try again'
 
-/** By events: iterating over a stream costs more than the rest of a small request. */
-function bodyBytes(request: IncomingMessage, limit: number, refusal: () => Refusal): Promise<Buffer> {
+/** Undefined for one that was left. By events: iterating over a stream costs more than the rest of a small request. */
+function bodyBytes(request: IncomingMessage, { limit, refusal, takesLong }: BodyLimits): Promise<Buffer | undefined> {
   const chunks: Buffer[] = []
   const share = new BodyShare()
   const { socket } = request
@@ -171,16 +184,21 @@ function bodyBytes(request: IncomingMessage, limit: number, refusal: () => Refus
       finish()
     }
     const onData = (chunk: Buffer) => {
+      const isLong = size <= FREE_BYTES && size + chunk.length > FREE_BYTES
       size += chunk.length
-      const isRoom = size > limit || share.grow(size)
-      if (size <= limit && isRoom) {
+      const isLeft = isLong && size <= limit && !takesLong()
+      const isRoom = size > limit || isLeft || share.grow(size)
+      if (size <= limit && !isLeft && isRoom) {
         // A request that was answered before its body has ended hears nothing of its connection's end.
         if (chunks.length === 1) socket.once('close', onLost)
         chunks.push(chunk)
         return
       }
       // What still comes waits: the request must not be destroyed before its author is told why.
-      over(() => reject(isRoom ? refusal() : new Refusal('unavailable', CROWDED)))
+      over(() => {
+        if (isLeft) resolve(undefined)
+        else reject(isRoom ? refusal() : new Refusal('unavailable', CROWDED))
+      })
       request.pause()
     }
     const onEnd = () => over(() => resolve(chunks.length === 1 && chunks[0] ? chunks[0] : Buffer.concat(chunks)))

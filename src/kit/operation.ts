@@ -235,6 +235,11 @@ export interface Endpoint<In, About = unknown> {
 export interface Handler<In, Out, About = unknown> {
   /** Looks up what a call is about, once and before permission is asked for. Throws a Refusal for what is not there. */
   find?(input: In): About
+  /**
+   * Asked before more of a body is read than anybody may send (`http/large-bodies`), where the operation looks at the token itself:
+   * false leaves the body unread (`RawInput.isBodyLeft`), because this caller has no right to anything.
+   */
+  takesLongBody?(token: string | undefined, remote: string | undefined): boolean
   run(input: In, call: Call, about: About): Promise<Out> | AsyncIterable<Chunk>
 }
 

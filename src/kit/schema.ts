@@ -17,6 +17,8 @@ export interface RawInput {
   readonly headers: Readonly<Record<string, string>>
   /** The body's text, or undefined when there was none. */
   readonly body: string | undefined
+  /** There is a body, longer than its caller may send, and it was not read. */
+  readonly isBodyLeft?: true
 }
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i

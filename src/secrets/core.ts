@@ -416,6 +416,10 @@ export class SecretsCore implements Core {
     return path.startsWith('sys/') ? { mount: this.#sealedSystem, rest: path.slice('sys/'.length) } : undefined
   }
 
+  knows(token: string | undefined, remote: string | undefined): boolean {
+    return this.#open?.admission.knows(token, remote) ?? false
+  }
+
   admit(token: string | undefined, remote: string | undefined): Admitted {
     return this.open.admission.admit(token, remote)
   }

@@ -28,13 +28,14 @@ import type { RawInput } from '../kit/schema.ts'
 import { type Answer, answerOf, rejectionAnswer, signed } from './answer.ts'
 import { Account } from './audit/account.ts'
 import { AuditFault, type AuditTrail } from './audit/audit.ts'
+import { BodyReader } from './body-reader.ts'
 import type { InFlight } from './in-flight.ts'
 import { isSpecial, narrowed, settled, type Settling, unwrappable } from './settle.ts'
 import { Wrapping } from './wrapping/wrapping.ts'
 import type { Mfa } from './mfa/mfa.ts'
 import { stepUp } from './mfa/step-up.ts'
 import type { Place } from './mounts/mounts.ts'
-import { type RequestBody, requestBody, type RequestHead, requestHead, type Verb } from './request.ts'
+import { type RequestBody, type RequestHead, requestHead, type Verb } from './request.ts'
 import type { Quotas } from './quotas/quotas.ts'
 import type { RequestCounts } from './request-counts.ts'
 import { helpOf } from './help.ts'
@@ -54,6 +55,8 @@ export interface Core extends Settling {
   /** Absent where no request is counted: there is no quota, or the core is not active. */
   readonly quotas: Quotas | undefined
   find(path: string): Place | undefined
+  /** Whether `admit` would let a token in; takes no use of it. False while the core is not active. */
+  knows(token: string | undefined, remote: string | undefined): boolean
   /** Throws a Rejection (403) for a token that is none. */
   admit(token: string | undefined, remote: string | undefined): Admitted
   readonly nobody: Admitted
@@ -68,9 +71,6 @@ interface Grant extends Pick<Decision, 'sudo' | 'keeps' | 'limit'> {
   /** MFA methods that the caller's policies ask for a code of. */
   readonly mfaMethods?: readonly string[]
 }
-
-/** Most characters of a body from somebody without a token: what it costs to read is bounded for who may do nothing. */
-const NOBODYS_BODY_MAX = 1 << 20
 
 /** Answers a request; only a fault of ours rejects. */
 export async function handle(core: Core, method: Verb, raw: RawInput, call: Call): Promise<Answer> {
@@ -127,7 +127,10 @@ async function serve(core: Core, method: Verb, raw: RawInput, call: Call, trace:
   const { audit } = core
   const isRecorded = audit?.isOn && !isState(match?.path)
   if (quota?.refusal && !(isRecorded && quota.isAudited)) throw quota.refusal
-  if (!isRecorded) return served(core, target, admission(core, match?.path, call))
+  if (!isRecorded) {
+    const request = { ...target, ...admission(core, match?.path, call) }
+    return served(core, { ...request, body: readerOf(core, request) })
+  }
   return recorded(core, target, audit, () => {
     if (quota?.refusal) throw quota.refusal
     return admission(core, match?.path, call)
@@ -142,11 +145,13 @@ function isState(path: Path | undefined): boolean {
 /** Serves a request whose two lines are recorded: the one before anything is done for it, the other before it is answered. */
 async function recorded(core: Core, target: Target, audit: AuditTrail, enter: () => Entry): Promise<Answer> {
   const entry = outcomeOf(enter)
-  const account = accountOf(core, target, audit, 'value' in entry ? entry.value.admitted : core.nobody)
+  const who = 'value' in entry ? entry.value : { admitted: core.nobody, isOpen: false }
+  const body = readerOf(core, { ...target, ...who })
+  const account = accountOf(core, target, audit, who.admitted, body)
   try {
     await begun(account, entry)
     if ('error' in entry) throw entry.error
-    const answer = await served(core, target, entry.value)
+    const answer = await served(core, { ...target, ...entry.value, body })
     await account.end(target.trace.reply, target.trace.wrapped)
     return answer
   } catch (error) {
@@ -181,14 +186,17 @@ function outcomeOf<T>(step: () => T): Outcome<T> {
   }
 }
 
-function accountOf(core: Core, target: Target, audit: NonNullable<Core['audit']>, admitted: Admitted): Account {
-  const { caller } = admitted
+function accountOf(
+  core: Core,
+  target: Target,
+  audit: NonNullable<Core['audit']>,
+  { caller }: Admitted,
+  body: BodyReader,
+): Account {
   const { call, head, match, place, raw } = target
-  // Of one who may do nothing, only what costs little is read.
-  const isRead = admitted !== core.nobody || (raw.body?.length ?? 0) <= NOBODYS_BODY_MAX
-  const body = outcomeOf(() => (isRead ? requestBody(head.verb, raw, match?.path.bodyOfDelete).data : undefined))
+  const asked = outcomeOf(() => body.read().data)
   const { remote, requestId, token } = call
-  const data = 'value' in body ? body.value : undefined
+  const data = 'value' in asked ? asked.value : undefined
   const mount = place?.mount.record
   const changesNothing =
     place?.mount.engine.revoke === undefined && READING.has(head.verb) && match?.path.readChanges !== true
@@ -197,18 +205,29 @@ function accountOf(core: Core, target: Target, audit: NonNullable<Core['audit']>
 }
 
 /** Serves a request whose caller is known. */
-async function served(core: Core, target: Target, { admitted: caller, isOpen }: Entry): Promise<Answer> {
-  const { raw, trace } = target
-  const isNobodys = caller === core.nobody
-  if (isNobodys && (raw.body?.length ?? 0) > NOBODYS_BODY_MAX) throw new Rejection(413, 'http: request body too large')
+async function served(core: Core, request: Request): Promise<Answer> {
+  const { admitted: caller, body, trace } = request
+  if (body.isTooLong) throw new Rejection(413, 'http: request body too large')
   trace.accessor = caller.caller.accessor
-  const underWay = counted(core, { ...target, admitted: caller, isOpen })
+  const underWay = counted(core, request)
   if (!caller.used) return underWay
   // Also a request that was refused is a use of the token, and both are over before the caller learns anything.
   const [outcome] = await Promise.allSettled([underWay, caller.used])
   await finishUse(caller)
   if (outcome.status === 'rejected') throw outcome.reason
   return outcome.value
+}
+
+/** How the body is read: as far as its caller may have it read. */
+function readerOf(core: Core, { admitted, head, isOpen, match, raw }: Target & Entry): BodyReader {
+  const isAsked = !isOpen && !match?.path.withoutToken?.isAllowed()
+  const ask = (operation: EngineVerb) =>
+    admitted.judge({ operation, path: head.path, data: {}, wrapTtlSeconds: undefined })
+  return new BodyReader(head.verb, raw, {
+    isOfDelete: match?.path.bodyOfDelete,
+    isNobodys: admitted === core.nobody,
+    judge: isAsked ? ask : undefined,
+  })
 }
 
 /** Who calls, and whether policies are asked. Throws a Rejection for a caller who is not let in at all. */
@@ -250,7 +269,9 @@ interface Entry {
   readonly isOpen: boolean
 }
 
-type Request = Target & Entry
+interface Request extends Target, Entry {
+  readonly body: BodyReader
+}
 
 /** Attempts it, and is counted where it is under way. */
 async function counted(core: Core, request: Request): Promise<Answer> {
@@ -266,7 +287,7 @@ async function counted(core: Core, request: Request): Promise<Answer> {
 
 async function attempt(core: Core, request: Request): Promise<Answer> {
   const { head, match, place, raw } = request
-  const body = requestBody(head.verb, raw, match?.path.bodyOfDelete)
+  const body = request.body.read()
   if (head.verb === 'help' && place)
     return answerOf(helpOf(place, match?.path), { verb: 'read', requestId: request.call.requestId })
   const input = match

@@ -41,6 +41,7 @@ function placeOf(error: unknown, text: string): string {
   return `it is no JSON from character ${at}`
 }
 
+/** Ends at the first thing too many: what is refused must not cost more than what is read. */
 function checkShape(text: string, { namesMax, valuesMax }: JsonLimits): void {
   let [depth, names, values] = [0, 0, 1]
   for (let at = 0; at < text.length; at++) {
@@ -49,18 +50,16 @@ function checkShape(text: string, { namesMax, valuesMax }: JsonLimits): void {
     else if (code === COMMA) values++
     else if (code === COLON) names++
     else if (code === OPEN_LIST || code === OPEN_OBJECT) {
-      if (++depth > DEPTH_MAX) {
-        throw new Rejection(400, `refused JSON input due to high complexity: nested deeper than ${DEPTH_MAX} levels`)
-      }
+      if (++depth > DEPTH_MAX) throw tooComplex(`nested deeper than ${DEPTH_MAX} levels`)
       values++
     } else if (code === CLOSE_LIST || code === CLOSE_OBJECT) depth--
+    if (values > valuesMax) throw tooComplex(`more than ${valuesMax} values`)
+    if (names > namesMax) throw tooComplex(`more than ${namesMax} names of members`)
   }
-  if (values > valuesMax) {
-    throw new Rejection(400, `refused JSON input due to high complexity: more than ${valuesMax} values`)
-  }
-  if (names > namesMax) {
-    throw new Rejection(400, `refused JSON input due to high complexity: more than ${namesMax} names of members`)
-  }
+}
+
+function tooComplex(why: string): Rejection {
+  return new Rejection(400, `refused JSON input due to high complexity: ${why}`)
 }
 
 function isFinite(value: unknown): boolean {

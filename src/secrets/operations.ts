@@ -6,7 +6,10 @@ import { type Core, handle as answer } from './handle.ts'
 
 export function secretsOperations(core: Core): AnyOperation[] {
   return CORE_VERBS.map(({ verb, endpoint }) =>
-    handle(endpoint, () => ({ run: (raw, call) => answer(core, verb, raw, call) })).in(core),
+    handle(endpoint, () => ({
+      run: (raw, call) => answer(core, verb, raw, call),
+      takesLongBody: (token, remote) => core.knows(token, remote),
+    })).in(core),
   )
 }
 

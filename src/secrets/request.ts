@@ -7,7 +7,7 @@ import { FieldError, isObject, type JsonObject, secondsOf, UNPRINTABLE } from '.
 import type { RawInput } from '../kit/schema.ts'
 import { parseBoolean } from '../kit/schema.ts'
 import { type Credentials, parseMfaHeader } from './mfa/mfa-header.ts'
-import { parseJson } from './json.ts'
+import { type JsonLimits, parseJson } from './json.ts'
 
 /** What the verbs of HTTP mean. `write` becomes create or update once the path has been asked. */
 export type Verb = 'read' | 'list' | 'scan' | 'write' | 'patch' | 'delete' | 'help'
@@ -98,7 +98,12 @@ function wrappingOf({ headers }: RawInput): Wrapping | undefined {
  * The body as data; for verbs without one, the query's pairs. Throws a Rejection for what is no JSON object. A DELETE may
  * bring either where `isBodyOfDelete`.
  */
-export function requestBody(verb: Verb, raw: RawInput, isBodyOfDelete = false): RequestBody {
+export function requestBody(
+  verb: Verb,
+  raw: RawInput,
+  isBodyOfDelete = false,
+  limits: JsonLimits = { valuesMax: VALUES_MAX, namesMax: NAMES_MAX },
+): RequestBody {
   const hasBody = isBodyOfDelete && verb === 'delete' && (raw.body ?? '').trim() !== ''
   if (verb !== 'write' && verb !== 'patch' && !hasBody) return queryData(verb, raw)
   const text = raw.body ?? ''
@@ -106,7 +111,7 @@ export function requestBody(verb: Verb, raw: RawInput, isBodyOfDelete = false): 
   if (verb === 'patch') checkPatchType(type, raw.headers['content_type'])
   if (!/\S/.test(text)) return NOTHING
   if (verb === 'write' && type === 'application/x-www-form-urlencoded' && !/^\s*[{[]/.test(text)) return formData(text)
-  const parsed = parseJson(text, { valuesMax: VALUES_MAX, namesMax: NAMES_MAX })
+  const parsed = parseJson(text, limits)
   if (parsed === null) return NOTHING
   if (!isObject(parsed)) throw new Rejection(400, 'failed to decode JSON input: the body must be a JSON object')
   return { data: parsed, text }

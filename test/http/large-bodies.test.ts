@@ -1,4 +1,4 @@
-/** Many large bodies that never end, from callers who have shown no right to anything. */
+/** Many large bodies that never end, from callers whose token is one: the others get no part of the budget (test/attacks/costly-bodies). */
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
@@ -10,7 +10,7 @@ import { send } from '../helpers/openbao-replay.ts'
 const MiB = 1 << 20
 
 /** Sends 31 of 32 MiB; resolves with the first line of an answer, or `waits` when the server has taken all of it. */
-async function begin(port: number, sockets: Socket[]): Promise<string> {
+async function begin(port: number, token: string, sockets: Socket[]): Promise<string> {
   const socket = connect(port, '127.0.0.1')
   sockets.push(socket)
   await once(socket, 'connect')
@@ -18,7 +18,9 @@ async function begin(port: number, sockets: Socket[]): Promise<string> {
   const answered = new Promise<string>((resolve) => {
     socket.once('data', (bytes: Buffer) => resolve(bytes.toString('latin1').split('\r\n')[0] ?? ''))
   })
-  socket.write(`POST /v1/secret/data/a HTTP/1.1\r\nHost: x\r\nContent-Length: ${32 * MiB}\r\n\r\n`)
+  socket.write(
+    `POST /v1/secret/data/a HTTP/1.1\r\nHost: x\r\nX-Vault-Token: ${token}\r\nContent-Length: ${32 * MiB}\r\n\r\n`,
+  )
   const taken = new Promise<string>((resolve) => socket.write(Buffer.alloc(31 * MiB, 'a'), () => resolve('waits')))
   return Promise.race([answered, taken])
 }
@@ -34,7 +36,7 @@ test('large bodies share a budget, small ones and those that come later are serv
     return send(port, { method: 'POST', path: '/v1/secret/data/b', headers, body })
   }
   const outcomes: string[] = []
-  for (let at = 0; at < 12; at++) outcomes.push(await begin(port, sockets))
+  for (let at = 0; at < 12; at++) outcomes.push(await begin(port, world.rootToken, sockets))
   assert.ok(outcomes.filter((each) => each === 'waits').length <= 9, String(outcomes))
   assert.ok(outcomes.includes('HTTP/1.1 503 Service Unavailable'), String(outcomes))
   assert.equal((await write(MiB / 2)).status, 200)

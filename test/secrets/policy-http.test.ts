@@ -64,6 +64,8 @@ function answerTo(port: number, agent: Agent, { body, ...sent }: Sent): Promise<
 class CaseCore implements Core {
   readonly audit = undefined
   readonly quotas = undefined
+  readonly knows = () => true
+
   get wrapping(): never {
     throw new Error('the case core wraps nothing')
   }

@@ -66,14 +66,22 @@ export class Admission {
 
   /** Throws a Rejection (403) for what is no token, and for one that may not come from there. */
   admit(token: string | undefined, remote: string | undefined): Admitted {
-    const known = token === undefined ? undefined : this.#core.tokens.known(token, this.#core.now())
-    if (!known?.mayComeFrom(remote) || !this.#core.policiesOf(known.entry)) {
-      throw new Rejection(403, 'permission denied')
-    }
+    const known = this.#knownFrom(token, remote)
+    if (!known) throw new Rejection(403, 'permission denied')
     if (known.entry.usesLeft !== 0) return { ...this.#fresh(known), ...this.#use(known.entry.hash) }
     let admitted = this.#admitted.get(known)
     if (!admitted) this.#admitted.set(known, (admitted = this.#fresh(known)))
     return admitted
+  }
+
+  /** Whether `admit` would let it in; takes no use of it. */
+  knows(token: string | undefined, remote: string | undefined): boolean {
+    return this.#knownFrom(token, remote) !== undefined
+  }
+
+  #knownFrom(token: string | undefined, remote: string | undefined): KnownToken | undefined {
+    const known = token === undefined ? undefined : this.#core.tokens.known(token, this.#core.now())
+    return known?.mayComeFrom(remote) && this.#core.policiesOf(known.entry) ? known : undefined
   }
 
   #fresh(known: KnownToken): Admitted {

@@ -1,0 +1,135 @@
+/**
+ * Bodies that cost the server much more than their sender: a megabyte of JSON of any caller took a tenth of a second before anybody's token or
+ * policies were looked at, and a second and sixty megabytes of audit lines where there is an audit device; and callers without a token held
+ * all the memory that is kept for large bodies. What a caller has shown no right to is not read.
+ */
+import assert from 'node:assert/strict'
+import { readFileSync, statSync } from 'node:fs'
+import { connect } from 'node:net'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+import { userpass } from '../../src/engines/userpass/userpass.ts'
+import { auditLinesIn } from '../helpers/audit-lines.ts'
+import { listenTo } from '../helpers/core-listener.ts'
+import { CoreWorld } from '../helpers/core-world.ts'
+import { tokenWith } from '../helpers/kv-world.ts'
+import { answersIn, listen } from '../helpers/raw-http.ts'
+
+const MiB = 1 << 20
+const POLICY = 'path "cubbyhole/own" { capabilities = ["create", "update"] }'
+const names = (count: number) => Array.from({ length: count }, (_, at) => `"${at.toString(36)}":"a"`).join(',')
+
+/** What costs most, each below a megabyte; `head` is what the body is otherwise. */
+const COSTLY = {
+  'a list of texts': `{"password":"x","role_id":"x","token":"x","list":[${'"",'.repeat(300_000)}""]}`,
+  'many names': `{"password":"x","role_id":"x","token":"x",${names(90_000)}}`,
+  'nested lists': `{"password":"x","role_id":"x","token":"x","list":[${`${'['.repeat(900)}${']'.repeat(900)},`.repeat(500)}1]}`,
+}
+const OPEN_PATHS = ['sys/unseal', 'auth/userpass/login/x', 'sys/wrapping/unwrap', 'sys/rekey/update']
+
+async function opened(t: TestContext) {
+  const world = await CoreWorld.open(t, { engines: [userpass] })
+  assert.equal((await world.ask('POST', 'sys/auth/userpass', { type: 'userpass' })).status, 204)
+  const file = join(world.directory, 'audit.log')
+  const audit = async () => {
+    const made = await world.ask('PUT', 'sys/audit/file', { type: 'file', options: { file_path: file } })
+    assert.equal(made.status, 204, made.text)
+  }
+  return { world, file, audit, weak: await tokenWith(world, POLICY) }
+}
+
+test('without a token only short lists of fields are read, and recorded', async (t) => {
+  const { audit, file, world } = await opened(t)
+  for (const isAudited of [false, true]) {
+    if (isAudited) await audit()
+    for (const [name, body] of Object.entries(COSTLY)) {
+      for (const path of OPEN_PATHS) {
+        const { status, text } = await world.ask('POST', path, body, { token: null })
+        assert.equal(status, 400, `${name} ${path}: ${text}`)
+        assert.match(text, /high complexity: more than (2000 values|1000 names)/)
+      }
+      for (const token of [null, 'no-token']) {
+        assert.equal((await world.ask('POST', 'cubbyhole/own', body, { token })).status, 403, name)
+      }
+    }
+  }
+  assert.ok(statSync(file).size < 64 << 10, `${statSync(file).size} bytes of audit lines`)
+  const pgp = Array.from({ length: 255 }, () => 'x')
+  const most = { pgp_keys: pgp, recovery_pgp_keys: pgp, secret_shares: 255, secret_threshold: 3 }
+  assert.doesNotMatch((await world.ask('POST', 'sys/init', most, { token: null })).text, /complexity/)
+})
+
+test('the long body of a caller without a right to the path is not read', async (t) => {
+  const { audit, file, weak, world } = await opened(t)
+  await audit()
+  const noJson = 'x'.repeat(20_000)
+  for (const path of ['sys/mounts/x', 'cubbyhole/other', 'auth/token/lookup', 'no/such']) {
+    for (const method of ['POST', 'PATCH']) {
+      assert.equal((await world.ask(method, path, noJson, { token: weak })).status, 403, `${method} ${path}`)
+    }
+    assert.equal((await world.ask('POST', path, COSTLY['many names'], { token: weak })).status, 403)
+  }
+  const short = await world.ask('POST', 'sys/mounts/x', 'x', { token: weak })
+  assert.equal(short.status, 400, 'a short one is, and its faults are told as ever')
+  assert.ok(statSync(file).size < 64 << 10)
+  assert.equal((await world.ask('POST', 'cubbyhole/own', noJson, { token: weak })).status, 400)
+  assert.equal((await world.ask('POST', 'cubbyhole/own', COSTLY['many names'], { token: weak })).status, 204)
+})
+
+test('very many values are recorded by the field, and can be looked for', async (t) => {
+  const { audit, file, weak, world } = await opened(t)
+  await audit()
+  const list = Array.from({ length: 100_000 }, (_, at) => String(at))
+  const sent = await world.ask('POST', 'cubbyhole/own', { list, name: 'short', count: 3 }, { token: weak })
+  assert.equal(sent.status, 204)
+  assert.ok(statSync(file).size < 64 << 10)
+  const hashed = async (input: string) => {
+    const { body } = await world.ask('POST', 'sys/audit-hash/file', { input })
+    return body.data['hash']
+  }
+  const line = auditLinesIn(file).find(({ request }) => request?.['path'] === 'cubbyhole/own')
+  assert.deepEqual(line?.request.data, {
+    list: await hashed(JSON.stringify(list)),
+    name: await hashed('short'),
+    count: 3,
+  })
+  const wide = Object.fromEntries(list.slice(0, 20_000).map((name) => [name, 'planted-value']))
+  assert.equal((await world.ask('POST', 'cubbyhole/own', wide, { token: weak })).status, 204)
+  const last = auditLinesIn(file).findLast(({ request }) => request?.['path'] === 'cubbyhole/own')
+  assert.deepEqual(last?.request.data, { 'hmac-sha256': await hashed(JSON.stringify(wide)) })
+  assert.ok(!readFileSync(file, 'latin1').includes('planted-value'))
+})
+
+test('long bodies without a token are not taken, and keep no room from those with one', async (t) => {
+  const { weak, world } = await opened(t)
+  const port = await listenTo(t, world)
+  const begin = (path: string, token: string | undefined, lines: string, body: string | Buffer) => {
+    const socket = connect(port, '127.0.0.1')
+    const who = token === undefined ? '' : `X-Vault-Token: ${token}\r\n`
+    socket.write(`POST /v1/${path} HTTP/1.1\r\nHost: x\r\n${who}${lines}\r\n\r\n`)
+    if (body.length > 0) socket.write(body)
+    const answer = listen(socket, {}).then(({ bytes }) => answersIn(bytes)[0]?.status)
+    return { answer, socket }
+  }
+  const announced = `Content-Length: ${32 * MiB}`
+  const chunked = 'Transfer-Encoding: chunked'
+  const long = `${(2 * MiB).toString(16)}\r\n${'a'.repeat(2 * MiB)}\r\n`
+  const cases = [
+    ['cubbyhole/own', undefined, 403],
+    ['cubbyhole/own', 'no-token', 403],
+    ['sys/unseal', undefined, 413],
+    ['sys/unseal', 'no-token', 413],
+  ] as const
+  for (const [path, token, expected] of cases) {
+    assert.equal(await begin(path, token, announced, '').answer, expected, `${path} ${token} before it has come`)
+    assert.equal(await begin(path, token, chunked, long).answer, expected, `${path} ${token} in chunks`)
+    const asking = begin(path, token, `${announced}\r\nExpect: 100-continue`, '')
+    assert.equal(await asking.answer, expected, 'nobody is asked to send it')
+  }
+  // One whose token is one is served, however many others have begun.
+  const others = Array.from({ length: 20 }, () => begin('cubbyhole/own', 'no-token', announced, Buffer.alloc(20 * MiB)))
+  const good = JSON.stringify({ v: 'a'.repeat(20 * MiB) })
+  const sent = begin('cubbyhole/own', weak, `Content-Length: ${good.length}\r\nConnection: close`, good)
+  assert.notEqual(await sent.answer, 503)
+  for (const { socket } of others) socket.destroy()
+})
