@@ -67,6 +67,9 @@ function parseFirst(text: string): unknown {
   if (start === undefined) throw new Refusal('invalid_request', 'EOF')
   const end = endOfValue(text, start)
   if (end === undefined) throw new Refusal('invalid_request', 'unexpected EOF')
+  if (end === 'too many') {
+    throw new Refusal('invalid_request', `json: the body has more than ${NAMES_MAX} names: send some at a time`)
+  }
   try {
     return JSON.parse(text.slice(start, end))
   } catch {
@@ -75,9 +78,15 @@ function parseFirst(text: string): unknown {
   }
 }
 
+/**
+ * All keys that a node may have, and a little. The parser takes ten times as long for names as for anything else, and nobody has
+ * looked at the caller's token yet.
+ */
+const NAMES_MAX = 10_100
+
 /** Where the value that begins at `start` ends, or undefined when the text ends first. Does not check the value. */
-function endOfValue(text: string, start: number): number | undefined {
-  let depth = 0
+function endOfValue(text: string, start: number): number | 'too many' | undefined {
+  let [depth, names] = [0, 0]
   for (let at = start; at < text.length; at++) {
     const sign = text.charAt(at)
     if (sign === '"') {
@@ -86,6 +95,8 @@ function endOfValue(text: string, start: number): number | undefined {
       at = end - 1
     } else if (sign === '{' || sign === '[') {
       depth++
+    } else if (sign === ':' && ++names > NAMES_MAX) {
+      return 'too many'
     } else if (sign === '}' || sign === ']') {
       if (--depth <= 0) return at + 1
     } else if (depth === 0) {

@@ -160,6 +160,11 @@ export class Exchange implements Outlet, Answering {
     return this.#webSocket?.over ?? false
   }
 
+  /** True once it was answered with an error, whole: the connection closes behind it where the request has not ended. */
+  get isRefused(): boolean {
+    return this.#isRefused
+  }
+
   get #operation(): string {
     return this.#match?.operation.name ?? 'none'
   }
@@ -205,7 +210,11 @@ export class Exchange implements Outlet, Answering {
     try {
       const target = parseTarget(this.request.url ?? '/', (path) => (this.#path = path))
       const fault = headFault(this.request)
-      if (fault) throw fault
+      if (fault) {
+        // Where the next request would begin is not known.
+        if (this.request.headers['transfer-encoding'] !== undefined) this.#stopSending()
+        throw fault
+      }
       this.#services.servedHosts?.check(this.request)
       if (this.request.method === 'OPTIONS') this.#preflight(target)
       else await this.#dispatch(target)

@@ -36,10 +36,34 @@ export function headFault({
   ) {
     return new Refusal('expectation_failed', 'the only expectation that is met is 100-continue')
   }
+  const coding = headers['transfer-encoding']
+  if (coding !== undefined) {
+    const fault = codingFault(coding, httpVersionMajor === 1 && httpVersionMinor > 0)
+    if (fault) return fault
+  }
   let hosts = 0
   for (let at = 0; at < rawHeaders.length; at += 2) if (isHost(rawHeaders[at] ?? '')) hosts++
   return hosts > 1 ? new Refusal('invalid_request', 'the request has more than one Host header') : undefined
 }
+
+/**
+ * RFC 9112 §6.1: a body that is coded in a way that is not known here cannot be read, and one that is framed in a way that its
+ * version does not have may end elsewhere for whoever stands in front of us. Node takes whatever ends with `chunked`.
+ */
+function codingFault(coding: string, isKnown: boolean): Refusal | undefined {
+  if (!isKnown) return new Refusal('invalid_request', 'HTTP/1.0 has no Transfer-Encoding')
+  if (/^chunked$/i.test(coding)) return undefined
+  const names = coding.split(',').map((each) => each.trim())
+  if (!names.every((name) => TOKEN.test(name))) {
+    return new Refusal('invalid_request', 'Transfer-Encoding is not a list of names')
+  }
+  if (!/^chunked$/i.test(names.pop() ?? '') || names.some((name) => /^chunked$/i.test(name))) {
+    return new Refusal('invalid_request', 'Transfer-Encoding has to end with chunked, once')
+  }
+  return new Refusal('not_implemented', 'the only Transfer-Encoding that is read is chunked')
+}
+
+const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/
 
 function isHost(name: string): boolean {
   return name.length === 4 && name.toLowerCase() === 'host'

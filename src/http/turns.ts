@@ -102,6 +102,8 @@ export class Turns {
     if (isErrno(error, 'ECONNRESET', 'EPIPE')) socket.destroy()
     else if (!line?.current) this.#answer(error, socket)
     else if (line.current.request.complete) line.afterwards = () => this.#answer(error, socket)
+    // What is wrong with the rest of a request that was refused changes nothing about its answer.
+    else if (line.current.isRefused) return
     // An upload has a pace instead.
     else if (!line.current.isUpload || !isErrno(error, 'ERR_HTTP_REQUEST_TIMEOUT')) line.current.cut(refusalOf(error))
   }

@@ -416,9 +416,7 @@ export class SecretsCore implements Core {
     return path.startsWith('sys/') ? { mount: this.#sealedSystem, rest: path.slice('sys/'.length) } : undefined
   }
 
-  knows(token: string | undefined, remote: string | undefined): boolean {
-    return this.#open?.admission.knows(token, remote) ?? false
-  }
+  knows = (token: string | undefined, remote: string | undefined) => this.#open?.admission.knows(token, remote) ?? false
 
   admit(token: string | undefined, remote: string | undefined): Admitted {
     return this.open.admission.admit(token, remote)

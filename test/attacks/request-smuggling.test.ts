@@ -51,6 +51,59 @@ test('a second Host header is 400, whatever it says', async (t) => {
   assert.match((await raw({ port: edge.port }, socket)).text, /^HTTP\/1\.1 400 /)
 })
 
+/** What of the line `Transfer-Encoding` is answered how; none of these bodies is read, nor what comes behind it. */
+const CODINGS: readonly (readonly [lines: string, status: number])[] = [
+  ['Transfer-Encoding: gzip, chunked', 501],
+  ['Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked', 501],
+  ['Transfer-Encoding: identity, chunked', 501],
+  ['Transfer-Encoding: x-chunked, CHUNKED', 501],
+  ['Transfer-Encoding: , chunked', 400],
+  ['Transfer-Encoding: "x", chunked', 400],
+  ['Transfer-Encoding: gzip;q=1, chunked', 400],
+  ['Transfer-Encoding: chunked, gzip', 400],
+  ['Transfer-Encoding: chunked, chunked', 400],
+  ['Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked', 400],
+  ['Transfer-Encoding: chunked,', 400],
+  ['Transfer-Encoding: xchunked', 400],
+  ['Transfer-Encoding: identity', 400],
+  ['Transfer-Encoding: \x0bchunked', 400],
+  ['Transfer-Encoding: chunked\r\nContent-Length: 12', 400],
+]
+
+test('a body that is coded or framed in an unknown way is refused, and nothing behind it is served', async (t) => {
+  const edge = await startEdge(t, { fallback: anyPath() })
+  const body = '2\r\n{}\r\n0\r\n\r\n'
+  const next = `GET /v1/behind HTTP/1.1\r\n${CLOSE}`
+  const send = async (head: string, ...pieces: (string | number)[]) => {
+    const { bytes } = await raw({ port: edge.port }, head + body + next, ...pieces)
+    return answersIn(bytes).map(({ status }) => status)
+  }
+  for (const verb of ['POST', 'GET', 'LIST', 'OPTIONS']) {
+    for (const [lines, status] of CODINGS) {
+      const head = `${verb} /v1/a HTTP/1.1\r\nHost: x\r\n${lines}\r\n\r\n`
+      assert.deepEqual(await send(head), [status], head)
+      const apart = await raw({ port: edge.port }, head, 20, body + next)
+      assert.deepEqual(
+        answersIn(apart.bytes).map((answer) => answer.status),
+        [status],
+        head,
+      )
+    }
+  }
+  for (const line of ['chunked', 'gzip, chunked', 'Chunked']) {
+    assert.deepEqual(
+      await send(`POST /v1/a HTTP/1.0\r\nTransfer-Encoding: ${line}\r\n\r\n`),
+      [400],
+      'HTTP/1.0 has none',
+    )
+  }
+  const served = edge.lines.filter(({ message, fields }) => message === 'request' && fields['path'] === '/v1/behind')
+  assert.equal(served.length, 0)
+  for (const coding of ['chunked', 'Chunked', ' chunked', 'CHUNKED ']) {
+    assert.deepEqual(await send(`POST /v1/a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding:${coding}\r\n\r\n`), [200, 200])
+  }
+})
+
 /** Verbs that do not exist: each has the end of LIST or SCAN, its beginning, or all of it. */
 const LOOK_ALIKES = (
   'LOST GEST PIST LOCKST UNLIST LISTST LIIST LLIST LISTX list LISt PROPFIST DELIST GCAN SSCAN SUBSCAN OPTIONSCAN POSCAN ' +
