@@ -244,3 +244,36 @@ test('10,000 wrong passwords from 100 addresses are refused or answered, and mem
   assert.equal(most, 2)
   await queue.run('10.0.0.1', signal, work)
 })
+
+test('10,000 wrong passwords from 100 addresses: no name is tried more often than its lock allows, and others log in', async (t) => {
+  const { login, world } = await open(t)
+  const names = ['alice', ...Array.from({ length: 9 }, (_, at) => `guess-${at}`)]
+  const quiet = await world.ask('POST', 'auth/userpass/users/quiet', { password: 'right' })
+  assert.equal(quiet.status, 204)
+  const statuses = new Map<number, number>()
+  const guess = async (at: number) => {
+    const { status } = await login(names[at % 10] ?? '', 'wrong', { remote: `10.0.0.${(at * 7) % 100}` })
+    statuses.set(status, (statuses.get(status) ?? 0) + 1)
+  }
+  // Each address sends its hundred one by one.
+  const addresses = Array.from({ length: 100 }, async (_, address) => {
+    for (let at = 0; at < 100; at++) await guess(address + at * 100)
+  })
+  const logins: number[] = []
+  for (let at = 0; at < 5; at++) logins.push((await login('quiet', 'right', { remote: '10.9.9.9' })).status)
+  await Promise.all(addresses)
+  assert.deepEqual(logins, [200, 200, 200, 200, 200], 'a user at another address has a turn')
+  const tried = statuses.get(400) ?? 0
+  // One more of each may be under way on each thread when the fifth fails.
+  assert.ok(tried >= 50 && tried <= 70, String(tried))
+  assert.equal(
+    [...statuses.values()].reduce((a, b) => a + b, 0),
+    10_000,
+  )
+  assert.deepEqual(
+    [...statuses.keys()].filter((status) => ![400, 403, 503].includes(status)),
+    [],
+  )
+  assert.equal((await login('alice', 'right')).status, 403)
+  assert.equal((await world.ask('GET', 'sys/locked-users')).body.data['total'], 10)
+})

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { userpass } from '../../src/engines/userpass/userpass.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
+import { Shelf } from '../helpers/shelf-engine.ts'
 import { make, reopened, writePolicy } from './token-world.ts'
 
 type Data = Readonly<Record<string, unknown>>
@@ -231,4 +232,67 @@ test('a start reads nothing of entities, however many there are', async (t) => {
   assert.deepEqual(read, ['sys/identity/salt'])
   assert.equal(((await ok(world, 'LIST', 'identity/entity/name'))['keys'] as string[]).length, 100)
   assert.ok(read.length > 100)
+})
+
+test('an alias that is taken goes to nobody by another one, and of fifty who want it one entity has it', async (t) => {
+  const { entityId, world } = await withToken(t)
+  const token = await accessorOf(world, 'token/')
+  const other = String((await ok(world, 'POST', 'identity/entity', { name: 'other' }))['id'])
+  const bob = { name: 'bob', mount_accessor: token, canonical_id: other }
+  const { id } = await ok(world, 'POST', 'identity/entity-alias', bob)
+  const taken = /^the name is taken by another alias of the mount$/
+  await refused(world, `identity/entity-alias/id/${String(id)}`, { name: 'alice' }, taken)
+  assert.deepEqual((await ok(world, 'GET', `identity/entity-alias/id/${String(id)}`))['name'], 'bob')
+  // Who has it already keeps it: the entity that is to get it has one of that mount.
+  await refused(world, 'identity/entity-alias', { ...bob, name: 'alice' }, /already/)
+  const lookup = { alias_name: 'alice', alias_mount_accessor: token }
+  assert.equal((await ok(world, 'POST', 'identity/lookup/entity', lookup))['id'], entityId)
+  const entities = await Promise.all(
+    Array.from({ length: 50 }, async () => String((await ok(world, 'POST', 'identity/entity', {}))['id'])),
+  )
+  const wanted = entities.map((each) => ({ name: 'wanted', mount_accessor: token, canonical_id: each }))
+  await Promise.all(wanted.map((body) => world.ask('POST', 'identity/entity-alias', body)))
+  const owner = (await ok(world, 'POST', 'identity/lookup/entity', { ...lookup, alias_name: 'wanted' }))['id']
+  const having = await Promise.all(entities.map(async (each) => ok(world, 'GET', `identity/entity/id/${each}`)))
+  const owners = having.filter(({ aliases }) => (aliases as Data[]).length > 0)
+  assert.deepEqual(
+    owners.map((entity) => entity['id']),
+    [owner],
+  )
+})
+
+test('an entity that is merged in the middle of a request: the request ends, and the next one has the rights of both', async (t) => {
+  const shelf = new Shelf()
+  const world = await CoreWorld.open(t, { engines: [shelf.engine] })
+  await ok(world, 'POST', 'sys/mounts/x', { type: 'shelf' })
+  await ok(world, 'POST', 'auth/token/roles/r', { allowed_entity_aliases: '*', allowed_policies: 'default' })
+  const { auth, token } = await make(world, { entity_alias: 'alice' }, undefined, 'create/r')
+  const from = String(auth['entity_id'])
+  await writePolicy(world, 'x', 'path "x/*" { capabilities = ["create", "update", "read"] }')
+  await writePolicy(world, 'auths', READ('sys/auth'))
+  await ok(world, 'POST', `identity/entity/id/${from}`, { policies: ['x'] })
+  const to = String((await ok(world, 'POST', 'identity/entity', { name: 'to', policies: ['auths'] }))['id'])
+  const slow = world.ask('POST', 'x/slow/thing', { thing: 1 }, { token })
+  await shelf.arrived
+  const merge = { to_entity_id: to, from_entity_ids: [from] }
+  const login = make(world, { entity_alias: 'alice' }, undefined, 'create/r')
+  await ok(world, 'POST', 'identity/entity/merge', merge)
+  shelf.release()
+  assert.ok((await slow).status < 300, 'it was let in before')
+  assert.ok([from, to].includes(String((await login).auth['entity_id'])))
+  for (const each of [token, (await login).token]) {
+    for (const path of ['sys/auth', 'x/slow/thing']) {
+      assert.notEqual((await world.ask('GET', path, undefined, { token: each })).status, 403, path)
+    }
+  }
+  // And an entity that is merged and disabled at the same time: where the answer says disabled, no right is left.
+  const late = String((await ok(world, 'POST', 'identity/entity', { name: 'late' }))['id'])
+  const next = { to_entity_id: late, from_entity_ids: [to] }
+  const both = await Promise.all([
+    world.ask('POST', `identity/entity/id/${to}`, { disabled: true }),
+    world.ask('POST', 'identity/entity/merge', next),
+  ])
+  const [disabled] = both.map(({ status }) => status < 300)
+  const { status } = await world.ask('GET', 'sys/auth', undefined, { token })
+  assert.equal(status === 200, !disabled, `${both.map((each) => each.text).join()} ${status}`)
 })

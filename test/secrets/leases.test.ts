@@ -5,6 +5,7 @@ import { test } from 'node:test'
 import { lender } from '../helpers/lender-engine.ts'
 import { type CoreAnswer, CoreWorld } from '../helpers/core-world.ts'
 import { eventually } from '../helpers/eventually.ts'
+import { encodeRecord, recordPath } from '../../src/secrets/mounts/mount-record.ts'
 
 async function lending(t: Parameters<typeof CoreWorld.open>[0]) {
   const own = lender()
@@ -188,4 +189,73 @@ test('a renewal that asks for nothing gets what the lease was given for, whateve
   world.nowMs += 32_000
   const over = await world.ask('PUT', 'sys/leases/renew', { lease_id: again, increment: 3600 })
   assert.equal(over.body.errors[0], 'lease expired')
+})
+
+test('leases of other mounts stay, whatever their paths have in common', async (t) => {
+  const { own, world } = await lending(t)
+  for (const path of ['lent-too', 'len']) {
+    assert.equal((await world.ask('POST', `sys/mounts/${path}`, { type: 'lender' })).status, 204)
+  }
+  const id = idOf(await world.ask('GET', 'lent/creds/app?ttl=3600'))
+  for (const path of ['lent-too', 'len']) await world.ask('GET', `${path}/creds/app`)
+  // The same lease by the path of another mount, and a part of its ID.
+  for (const foreign of [id.replace('lent/', 'lent-too/'), id.replace('creds', 'cred'), id.slice(5), id.slice(-24)]) {
+    assert.equal((await world.ask('PUT', 'sys/leases/lookup', { lease_id: foreign })).body.errors[0], 'invalid lease')
+    const renewed = await world.ask('PUT', 'sys/leases/renew', { lease_id: foreign })
+    assert.equal(renewed.body.errors[0], 'lease not found')
+    assert.equal((await world.ask('PUT', 'sys/leases/revoke', { lease_id: foreign, sync: true })).status, 204)
+  }
+  assert.equal(own.out.size, 3)
+  assert.equal((await world.ask('PUT', 'sys/leases/revoke-prefix/len')).status, 204)
+  assert.deepEqual([...own.taken.keys()], [3], 'a prefix is whole names')
+  const two = [idOf(await world.ask('GET', 'lent-too/creds/app2')), idOf(await world.ask('GET', 'lent-too/creds/app'))]
+  assert.equal((await world.ask('PUT', `sys/leases/revoke-prefix/${two[1]}`)).status, 204)
+  assert.deepEqual([...own.taken.keys()], [3, 5], 'or the ID of one lease')
+  assert.equal((await world.ask('PUT', 'sys/leases/revoke-force/lent-too/creds/app')).status, 204)
+  assert.deepEqual([...own.taken.keys()], [3, 5, 2])
+  assert.equal((await world.ask('DELETE', 'sys/mounts/lent')).status, 204)
+  assert.deepEqual([...own.taken.keys()], [3, 5, 2, 1])
+  assert.equal((await world.ask('PUT', 'sys/leases/lookup', { lease_id: two[0] })).status, 200)
+})
+
+test('what was given out while its mount was disabled is taken back, also by the next process and after failures', async (t) => {
+  const { own, world } = await lending(t)
+  const id = idOf(await world.ask('GET', 'lent/creds/app?ttl=3600'))
+  // As a kill leaves it between the mark and the release: a request was under way.
+  const record = world.core.open.mounts.get('lent/')?.record
+  assert.ok(record)
+  const put = { path: recordPath(record.uuid), value: encodeRecord({ ...record, isLeaving: true }) }
+  await world.core.open.storage.commit({ puts: [put], deletes: [] })
+  await world.close()
+  own.fault = new Error('the cloud is away')
+  const again = await CoreWorld.reopen(world.directory, world.keys, { engines: [own.engine] })
+  t.after(() => again.store.close())
+  const isTold = () => again.lines.some(({ message }) => message.startsWith('the data of a disabled mount cannot be'))
+  await eventually(isTold, 'it is told')
+  assert.equal((await again.ask('GET', 'lent/creds/app')).status, 404, 'it serves no request')
+  assert.equal((await again.ask('PUT', 'sys/leases/lookup', { lease_id: id })).status, 200, 'the lease is not lost')
+  assert.ok(again.core.barrier.paths('logical/').length > 0, 'nor what its engine knows of it')
+  own.fault = undefined
+  again.core.open.mountChanges.resume([{ ...record, isLeaving: true }])
+  await eventually(() => again.core.barrier.paths('logical/').length === 0, 'it goes once the engine can')
+  assert.deepEqual([[...own.taken], again.store.paths('sys/lease/id/')], [[[1, 1]], []])
+  await again.core.seal()
+})
+
+test('a lease whose mount and engine are gone is removed when it ends, and the log names its path', async (t) => {
+  const { own, world } = await lending(t)
+  await world.ask('GET', 'lent/creds/app?ttl=60')
+  const { mounts, storage } = world.core.open
+  const record = mounts.get('lent/')?.record
+  assert.ok(record)
+  // No way through the core leads here: a database that was repaired by hand does.
+  await storage.commit({ puts: [], deletes: [recordPath(record.uuid)] })
+  await world.close()
+  const again = await CoreWorld.reopen(world.directory, world.keys, { nowMs: world.nowMs + 120_000 })
+  t.after(() => again.store.close())
+  await again.core.open.leases.sweeper.tick()
+  assert.deepEqual([own.taken.size, again.store.paths('sys/lease/id/').length], [0, 0])
+  const told = again.lines.find(({ message }) => message.startsWith('the mount of a lease is gone'))
+  assert.equal(told?.fields?.['lease_path'], 'lent/creds/app')
+  await again.core.seal()
 })

@@ -9,7 +9,7 @@ export const command = defineCommand({
   name: 'lease revoke',
   summary: 'Take back what leases stand for',
   details: [
-    'With -prefix it is about all leases whose ID begins so, which needs sudo. With -force leases are',
+    'With -prefix it is about all leases below that path, which needs sudo. With -force leases are',
     'forgotten whose engine cannot take them back: what they stand for may stay valid elsewhere.',
     '',
     'Example: outpost lease revoke -prefix database/creds/app',

@@ -113,9 +113,13 @@ export class Leases {
     return store.pendingByHash(hash)?.revocation?.error ?? 'the engine cannot take it back now'
   }
 
-  /** Takes back all leases whose ID begins with a prefix; resolves with how many could not be. */
-  async revokePrefix(prefix: string, isForced: boolean): Promise<number> {
+  /**
+   * Takes back all leases whose ID begins with a prefix of whole names: `app` is not `app2`. A prefix may be the ID of a lease, too.
+   * Resolves with how many could not be.
+   */
+  async revokePrefix(given: string, isForced: boolean): Promise<number> {
     const { revocation, store } = this.#parts
+    const prefix = given.endsWith('/') || store.find(given) ? given : `${given}/`
     const failures: number[] = []
     await eachPage(inPages(store.under(prefix), AT_ONCE), async (hashes) => {
       if (isForced) await Promise.all(hashes.map((hash) => revocation.force(hash)))

@@ -2,8 +2,8 @@
  * Changes of the mounts, each one entry, so each is there whole or not at all.
  *
  * Enabling, tuning and moving write the mount's record; the table in memory follows once that is durable. Disabling has
- * steps: the record is marked as leaving, and from then on nobody finds the mount; what is under way there ends; the data
- * goes, page by page; the record goes last. A process that is killed in between goes on with it when it is unsealed again,
+ * steps: the record is marked as leaving, and from then on nobody finds the mount; what is under way there ends; what it has given
+ * out is taken back; the data goes, page by page; the record goes last. A process that is killed in between goes on with it when it is unsealed again,
  * so data of a mount that was said to be disabled never comes back and never stays.
  *
  * A path that is being taken by a change that is not durable yet is taken for others already: of two who want it one wins.
@@ -121,7 +121,11 @@ export class MountChanges {
 
   /** Goes on with what was on its way out when the process ended. */
   resume(records: readonly MountRecord[]): void {
-    for (const record of records) void this.#clear(record).catch(() => undefined)
+    for (const record of records) {
+      const mount = this.#outgoing.get(record.uuid) ?? this.#options.table.unplaced(record)
+      if (mount) this.#outgoing.set(record.uuid, mount)
+      void this.#finish(record, mount).catch(() => undefined)
+    }
   }
 
   close(): void {
@@ -165,32 +169,25 @@ export class MountChanges {
     this.#options.table.displace(record.uuid)
     tenure.retire(disabled)
     await traffic.idle(this.#options.underWayMs ?? UNDER_WAY_MS)
-    // What was given out by requests that were under way.
-    const left = (await this.#options.release?.(record.uuid)) ?? []
-    for (const text of left)
-      this.#options.logger.error('a mount was disabled, but not all of it was taken back', { text })
-    this.#outgoing.delete(record.uuid)
-    await tenure.end(disabled)
-    await this.#clear(record)
+    await this.#finish(record, mount)
   }
 
-  async #release({ record: { uuid } }: Mount): Promise<void> {
-    const left = (await this.#options.release?.(uuid)) ?? []
-    if (left.length > 0) throw new Rejection(400, left.join('; '))
-  }
-
-  /** Removes the data, then the record. What fails is tried again later. */
-  async #clear(record: MountRecord): Promise<void> {
-    const { logger, storage } = this.#options
-    const { path, uuid } = record
+  /**
+   * Takes back what requests gave out that were under way when the mount was disabled, then removes its data. Without the data its
+   * engine could take nothing back. What fails is tried again later.
+   */
+  async #finish(record: MountRecord, mount: Mount | undefined): Promise<void> {
     try {
-      const entries = await storage.removeAll(dataPrefix(uuid))
-      await storage.commit({ puts: [], deletes: [recordPath(uuid)] })
-      logger.info('a mount was disabled, and its data is gone', { path, entries })
+      if (mount) {
+        await this.#release(mount)
+        this.#outgoing.delete(record.uuid)
+        await mount.tenure.end(disabled)
+      }
+      await this.#clear(record)
     } catch (error) {
       if (this.#isClosed) throw error
-      logger.error('the data of a disabled mount cannot be removed now; it is tried again', {
-        path,
+      this.#options.logger.error('the data of a disabled mount cannot be removed now; it is tried again', {
+        path: record.path,
         error: messageOf(error),
       })
       const retry = setTimeout(() => {
@@ -201,6 +198,19 @@ export class MountChanges {
       this.#retries.add(retry)
       throw error
     }
+  }
+
+  async #release({ record: { uuid } }: Mount): Promise<void> {
+    const left = (await this.#options.release?.(uuid)) ?? []
+    if (left.length > 0) throw new Rejection(400, left.join('; '))
+  }
+
+  /** Removes the data, then the record. */
+  async #clear({ path, uuid }: MountRecord): Promise<void> {
+    const { logger, storage } = this.#options
+    const entries = await storage.removeAll(dataPrefix(uuid))
+    await storage.commit({ puts: [], deletes: [recordPath(uuid)] })
+    logger.info('a mount was disabled, and its data is gone', { path, entries })
   }
 }
 

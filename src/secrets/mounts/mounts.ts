@@ -85,6 +85,14 @@ export class MountTable {
     return mount
   }
 
+  /** A mount that serves no requests, for its engine to take back what it gave out; undefined where there is no such engine. */
+  unplaced(record: MountRecord): Mount | undefined {
+    const engine = this.engine(record.type)
+    if (!engine) return undefined
+    const paths = this.#table(engine.pathsFor?.(record.options) ?? engine.paths)
+    return mountOf(record, engine, { paths, ...this.#lent(record), traffic: new Traffic() })
+  }
+
   /** Lets a mount serve no longer. */
   displace(uuid: string): void {
     const mount = this.#byUuid.get(uuid)

@@ -17,7 +17,7 @@ const LEASE = { lease_id: text('ID of the lease, as the answer brought it', { fa
 const SYNC = {
   sync: boolean('Kept for clients that set it: the answer comes when the leases are gone', { fallback: false }),
 }
-const PREFIX = { prefix: inPath('What the IDs of the leases begin with', { isSecret: true }) }
+const PREFIX = { prefix: inPath('What the IDs of the leases begin with, as whole names', { isSecret: true }) }
 
 export function leasePaths(core: LeaseParts): Path[] {
   return [...singlePaths(core), ...prefixPaths(core), ...countPaths(core)]
