@@ -36,7 +36,11 @@ test('w2 claims the allocation of w1, and w1 keeps it', { timeout: 300_000 }, as
     const answer = await get(`/v1/allocation/${id}`)
     return answer.ok ? ((await answer.json()) as { NodeID: string }).NodeID : undefined
   }
-  const statusOf = async (id: string) => ((await (await get(`/v1/node/${id}`)).json()) as { Status: string }).Status
+  /** Undefined while the server does not know the node, as after a purge until it was heard again. */
+  const statusOf = async (id: string) => {
+    const answer = await get(`/v1/node/${id}`)
+    return answer.ok ? ((await answer.json()) as { Status: string }).Status : undefined
+  }
   const reads = async () => (await (await get(`/v1/client/fs/cat/${ALLOC}?path=web/local/hello.txt`)).text()) === INSIDE
   let tries = 0
   /** Claims it, and waits until the server has looked at that. */

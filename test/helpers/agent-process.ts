@@ -67,7 +67,8 @@ export function spawnAgent(t: TestContext, args: readonly string[], options: Spa
   let stderr = ''
   child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text))
   child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text))
-  const ended = new Promise<number | string>((done) => child.on('exit', (code, signal) => done(code ?? signal ?? '')))
+  // Not at 'exit': on a busy machine the last lines are still in the pipe then.
+  const ended = new Promise<number | string>((done) => child.on('close', (code, signal) => done(code ?? signal ?? '')))
   t.after(async () => {
     if (child.exitCode === null && child.signalCode === null) child.kill('SIGTERM')
     setTimeout(() => child.kill('SIGKILL'), 5000).unref()
