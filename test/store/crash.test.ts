@@ -11,7 +11,7 @@ import { Random } from '../helpers/frames.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
-const RUNS = Number(process.env['CRASH_RUNS'] ?? 6)
+const RUNS = Number(process.env['CRASH_RUNS'] ?? 2)
 const SEED = Number(process.env['CRASH_SEED'] ?? 3)
 const WRITERS = 8
 

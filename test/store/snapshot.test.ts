@@ -242,7 +242,7 @@ test('a restore that is killed at any moment leaves the old state or the new one
   const random = new Random(seed)
   let longestMs = 0
   const seen = new Set<string>()
-  for (let run = 0; run < Number(process.env['KILLS'] ?? 6); run++) {
+  for (let run = 0; run < Number(process.env['KILLS'] ?? 3); run++) {
     const store = await SqliteStore.open(path)
     await store.commit({ puts: [put('since', String(run))], deletes: [] })
     const before = contentsOf(store)

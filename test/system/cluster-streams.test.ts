@@ -21,7 +21,7 @@ import { eventually } from '../helpers/eventually.ts'
 
 const MIB = 2 ** 20
 /** Twenty readers who stop could hold far more of it than the processes may grow by. */
-const LARGE_MIB = Number(process.env['OUTPOST_STREAM_MIB'] ?? 128)
+const LARGE_MIB = Number(process.env['OUTPOST_STREAM_MIB'] ?? 64)
 
 function logsPath(host: Host, more: string): string {
   return `/v1/client/fs/logs/${host.allocId}?task=web&type=stdout&${more}`

@@ -12,7 +12,7 @@ import { startAgent, workDirectory } from '../helpers/agent-process.ts'
 import { Random } from '../helpers/frames.ts'
 import { send } from '../helpers/openbao-replay.ts'
 
-const REQUESTS = Number(process.env['CRASH_REQUESTS'] ?? 500)
+const REQUESTS = Number(process.env['CRASH_REQUESTS'] ?? 200)
 const SEED = Number(process.env['CRASH_SEED'] ?? 1)
 const WORKERS = 16
 const NAMES = 6

@@ -17,8 +17,8 @@ import { ALLOC_ID } from '../helpers/tail-host.ts'
 import { eventually } from '../helpers/eventually.ts'
 
 const MIB = 2 ** 20
-const TOTAL_BYTES = Number(process.env['RESUME_MIB'] ?? 64) * MIB
-const KILLS = Number(process.env['RESUME_KILLS'] ?? 6)
+const TOTAL_BYTES = Number(process.env['RESUME_MIB'] ?? 24) * MIB
+const KILLS = Number(process.env['RESUME_KILLS'] ?? 3)
 const FILES_KEPT = 10
 /** Between two kills no more is read than stays on the disk: a plain cursor counts from where its answer began. */
 const FILE_BYTES = Math.ceil((1.5 * TOTAL_BYTES) / (KILLS + 1) / FILES_KEPT)

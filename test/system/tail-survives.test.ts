@@ -11,7 +11,7 @@ import { eventually } from '../helpers/eventually.ts'
 
 const MIB = 2 ** 20
 /** Of one log at full speed: some rotations of 10 MiB each. */
-const LOG_MIB = Number(process.env['OUTPOST_TAIL_MIB'] ?? 64)
+const LOG_MIB = Number(process.env['OUTPOST_TAIL_MIB'] ?? 32)
 /** How far others get while one follower does not read: more than sockets and windows hold, less than the writer keeps. */
 const AHEAD_BYTES = 12 * MIB
 

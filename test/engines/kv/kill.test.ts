@@ -20,7 +20,7 @@ import { Random } from '../../helpers/frames.ts'
 import { KvModel, type KvOperation } from '../../helpers/kv-model.ts'
 import { isRead, type KvRequest, randomMany, randomOperation, requestOf } from '../../helpers/kv-operations.ts'
 
-const KILLS = Number(process.env['OUTPOST_MODEL_KILLS'] ?? 4)
+const KILLS = Number(process.env['OUTPOST_MODEL_KILLS'] ?? 2)
 const SEED = Number(process.env['OUTPOST_MODEL_SEED'] ?? Date.now() % 2 ** 31)
 
 interface Answer {
