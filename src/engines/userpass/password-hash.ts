@@ -1,22 +1,23 @@
 /**
  * Passwords as they are kept: scrypt, with its parameters and a salt beside the hash, so that later versions can ask more of new
- * ones. It runs on the threads of libuv, never on the event loop.
+ * ones. It runs on threads of its own (`hash-threads.ts`), never on the event loop.
  *
  * A hash costs some ten milliseconds of a processor and 16 MiB. So few run at a time, the others wait in turn, by the address of
  * their callers: one that sends very many waits for itself and not before others. What would wait too long is refused (503,
  * Retry-After).
  */
-import { randomBytes, scrypt, timingSafeEqual } from 'node:crypto'
+import { randomBytes, timingSafeEqual } from 'node:crypto'
 import { availableParallelism } from 'node:os'
 import * as v from 'valibot'
 import { Refusal } from '../../kit/errors.ts'
+import { derivedKey } from './hash-threads.ts'
 
 const SALT_BYTES = 16
 const KEY_BYTES = 32
 /** About what bcrypt costs with its usual cost of 10. */
 const PARAMETERS = { cost: 16_384, blockSize: 8, parallelization: 1 } as const
 const MEMORY_MAX = 64 << 20
-/** Half of libuv's threads: files are read by the others. And one processor is left to the event loop, where there is another. */
+/** One processor is left to the event loop, where there is another. */
 const RUNNING_MAX = Math.max(1, Math.min(2, availableParallelism() - 1))
 /** Some seconds of work; a waiting one is a few hundred bytes. */
 const WAITING_MAX = 256
@@ -124,8 +125,5 @@ function derived(
   parameters: Pick<PasswordHash, 'cost' | 'blockSize' | 'parallelization'>,
 ): Promise<Buffer> {
   const { blockSize, cost, parallelization } = parameters
-  const options = { cost, blockSize, parallelization, maxmem: MEMORY_MAX }
-  return new Promise((resolve, reject) => {
-    scrypt(password, salt, KEY_BYTES, options, (error, key) => (error ? reject(error) : resolve(key)))
-  })
+  return derivedKey({ password, salt, keyBytes: KEY_BYTES, cost, blockSize, parallelization, memoryMax: MEMORY_MAX })
 }
