@@ -232,6 +232,10 @@ const cases: [string, Exchange[], Answers?][] = [
     [['POST sys/mounts/team/tune', { max_lease_ttl: '2h', options: { version: '2' } }]],
   ],
   [
+    'secrets tune -audit-non-hmac-request-keys=a,b -audit-non-hmac-response-keys=c team',
+    [['POST sys/mounts/team/tune', { audit_non_hmac_request_keys: ['a', 'b'], audit_non_hmac_response_keys: ['c'] }]],
+  ],
+  [
     'secrets move a b',
     [['POST sys/remount', { from: 'a/', to: 'b/' }], ['GET sys/remount/status/m1']],
     {

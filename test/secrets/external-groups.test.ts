@@ -223,3 +223,38 @@ test('names that the server makes are never alike', async (t) => {
   const group = await ok(world, 'POST', 'identity/group', {})
   assert.deepEqual([made['name'], group['name']], [`entity_${String(made['id'])}`, `group_${String(group['id'])}`])
 })
+
+test('templates are filled in from who logged in: its alias, its entity and its groups, with tokens of every kind', async (t) => {
+  const { accessor, group, world } = await open(t)
+  const folder = (inner: string) => `path "sys/policies/acl/{{identity.${inner}}}" { capabilities = ["read"] }`
+  const templates = [
+    folder(`entity.aliases.${accessor}.name`),
+    folder('entity.id'),
+    folder(`groups.ids.${group}.name`),
+    folder('groups.names.none.name'),
+  ]
+  await writePolicy(world, 'own', templates.join('\n'))
+  await ok(world, 'POST', 'auth/userpass/users/alice', { token_policies: 'own' })
+  const { auth, entity, token } = await login(world)
+  assert.deepEqual(auth['token_policies'], ['default', 'own'])
+  const sayChild = { policies: ['own'], no_default_policy: true }
+  await writePolicy(world, 'auths', 'path "auth/token/create" { capabilities = ["update"] }')
+  const batch = (await world.ask('POST', 'auth/token/create', { ...sayChild, type: 'batch' }, { token })).body.auth
+  const service = (await world.ask('POST', 'auth/token/create', sayChild, { token })).body.auth
+  for (const each of [token, String(batch['client_token']), String(service['client_token'])]) {
+    const answers = ['alice', entity, 'ops', 'none', 'bob', group].map((name) =>
+      world.ask('GET', `sys/policies/acl/${name}`, undefined, { token: each }),
+    )
+    const allowed = (await Promise.all(answers)).map(({ status }) => status !== 403)
+    assert.deepEqual(allowed, [true, true, true, false, false, false])
+  }
+  // A token without an entity has none of it.
+  const { client_token: none } = (await world.ask('POST', 'auth/token/create', sayChild)).body.auth
+  const without = await world.ask('GET', 'sys/policies/acl/alice', undefined, { token: String(none) })
+  assert.equal(without.status, 403)
+  await ok(world, 'POST', `identity/entity/id/${entity}`, { disabled: true })
+  for (const each of [token, String(batch['client_token']), String(service['client_token'])]) {
+    const { status } = await world.ask('GET', 'sys/policies/acl/alice', undefined, { token: each })
+    assert.equal(status, 403)
+  }
+})
