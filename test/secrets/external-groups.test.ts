@@ -224,9 +224,10 @@ test('names that the server makes are never alike', async (t) => {
   assert.deepEqual([made['name'], group['name']], [`entity_${String(made['id'])}`, `group_${String(group['id'])}`])
 })
 
+const folder = (inner: string) => `path "sys/policies/acl/{{identity.${inner}}}" { capabilities = ["read"] }`
+
 test('templates are filled in from who logged in: its alias, its entity and its groups, with tokens of every kind', async (t) => {
   const { accessor, group, world } = await open(t)
-  const folder = (inner: string) => `path "sys/policies/acl/{{identity.${inner}}}" { capabilities = ["read"] }`
   const templates = [
     folder(`entity.aliases.${accessor}.name`),
     folder('entity.id'),
