@@ -30,6 +30,7 @@ const FIGURES = [
   'audit',
   'leases',
   'logins',
+  'totp',
   'start',
   'cli',
 ]
