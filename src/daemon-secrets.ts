@@ -189,7 +189,7 @@ export class SecretsRoom {
           error: why,
         })
     }
-    this.#seen.note()
+    void this.#seen.note()
     if (this.#isStopped) return
     this.#timer = setTimeout(() => void this.#tick(why), TICK_MS)
     this.#timer.unref()

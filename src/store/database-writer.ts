@@ -9,9 +9,11 @@ import { decodeBatch } from './batch.ts'
 import { Checkpoint } from './checkpoint.ts'
 import { lockDatabase } from './database-lock.ts'
 import { openForWriting } from './database.ts'
+import { factIn } from './facts.ts'
 import { Displaced, type FileFault, FileGuard } from './file-guard.ts'
 import type { LogLimits } from './log-limits.ts'
 import { isSparing, Reserve } from './reserve.ts'
+import { SeenMark } from './seen-mark.ts'
 import { applySnapshot, type Received } from './snapshot-apply.ts'
 import { batchesIn, type EncodedGroup } from './write-group.ts'
 import { type WriteRequest, type WriteResult, Writer } from './writer.ts'
@@ -27,7 +29,8 @@ export type Order =
   | { readonly kind: 'raise epoch'; readonly id: number; readonly epoch: number }
   | { readonly kind: 'acknowledged'; readonly id: number; readonly sequence: number | undefined }
   | ({ readonly kind: 'restore'; readonly id: number; readonly fd: number } & Received)
-  | { readonly kind: 'nothing' | 'close'; readonly id: number }
+  /** `seen`: the file that tells how far the database has come is to be there. */
+  | { readonly kind: 'nothing' | 'seen' | 'close'; readonly id: number }
 
 export type Report =
   | { readonly kind: 'open' }
@@ -79,6 +82,8 @@ export class DatabaseWriter {
   readonly #database: DatabaseSync
   readonly #guard: FileGuard
   readonly #checkpoint: Checkpoint
+  readonly #seen: SeenMark
+  #cluster: string
   #writer: Writer
   #isFull = false
   #faultText: string | undefined
@@ -98,6 +103,8 @@ export class DatabaseWriter {
     this.#guard = new FileGuard(path, this.#database)
     this.#checkpoint = new Checkpoint(this.#database)
     this.#writer = this.#newWriter()
+    this.#seen = new SeenMark(path)
+    this.#cluster = String(factIn(this.#database, 'cluster'))
     this.#trimming = setTimeout(() => this.#trim(), TRIM_MS)
     port.tell({ kind: 'open' })
     this.#lookAtSpace()
@@ -175,13 +182,15 @@ export class DatabaseWriter {
   #look(): void {
     this.#lookAtSpace()
     this.#lookAtFiles()
+    this.#seen.look()
   }
 
   #other(order: Exclude<Order, Write>): Outcome {
     const { id } = order
     try {
-      if (order.kind === 'raise epoch') this.#writer.raiseEpoch(order.epoch)
+      if (order.kind === 'raise epoch') this.#raiseEpoch(order.epoch)
       else if (order.kind === 'nothing') this.#lookAtFiles()
+      else if (order.kind === 'seen') this.#mark()
       else if (order.kind === 'close') this.#close()
       else if (order.kind === 'restore') this.#restore(order)
       else if (order.kind === 'acknowledged') this.#writer.acknowledged = order.sequence
@@ -197,7 +206,19 @@ export class DatabaseWriter {
     this.#guard.beforeCommit()
     applySnapshot(this.#database, fd, received)
     this.#writer = this.#newWriter()
+    this.#cluster = String(factIn(this.#database, 'cluster'))
     this.#guard.afterCommit()
+    this.#mark()
+  }
+
+  #raiseEpoch(epoch: number): void {
+    this.#writer.raiseEpoch(epoch)
+    this.#mark()
+  }
+
+  #mark(): void {
+    const { epoch, position } = this.#writer
+    this.#seen.write({ cluster: this.#cluster, epoch, sequence: position.sequence })
   }
 
   #serve(first: Order): void {
@@ -213,6 +234,7 @@ export class DatabaseWriter {
       }
       const beganAtMs = performance.now()
       const results = groups.length > 0 ? this.#write(groups) : []
+      if (groups.length > 0) this.#mark()
       const writeMs = performance.now() - beganAtMs
       const isClosing: boolean = next?.kind === 'close'
       if (next && next.kind !== 'write') {
@@ -245,6 +267,7 @@ export class DatabaseWriter {
   #close(): void {
     clearInterval(this.#looking)
     this.#reserve.close()
+    this.#seen.close()
     clearTimeout(this.#idle)
     clearTimeout(this.#trimming)
     this.#database.close()

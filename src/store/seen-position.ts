@@ -1,23 +1,17 @@
 /**
- * How far the database had come when this machine last looked, in a small file beside it: a database that stands before
- * that is a copy of an earlier day. The file is no protection, as whoever can put a copy in place can remove it: it tells a
+ * How far the database had come when it was last written (`seen-mark.ts`): a database that stands before that is a copy of an earlier
+ * day, or has lost the end of its write-ahead log. The file is no protection, as whoever can put a copy in place can remove it: it tells a
  * restore that the operator may not know of.
  */
-import { replaceFile, textIfThere } from '../kit/own-file.ts'
+import { textIfThere } from '../kit/own-file.ts'
+import type { Seen } from './seen-mark.ts'
 import type { SqliteStore } from './store.ts'
-
-interface Seen {
-  readonly cluster: string
-  readonly epoch: number
-  readonly sequence: number
-}
 
 export class SeenPosition {
   readonly #file: string
   readonly #store: SqliteStore
   /** For an operator, where the database is older than what was seen. */
   readonly warning: string | undefined
-  #written = -1
 
   constructor(store: SqliteStore) {
     this.#store = store
@@ -39,17 +33,9 @@ export class SeenPosition {
     return { cluster: this.#store.clusterId, epoch: this.#store.epoch, sequence: this.#store.position().sequence }
   }
 
-  /** Writes down where the database stands. What cannot be written is not worth an error. */
-  note(): void {
-    try {
-      const now = this.#now()
-      // An empty database says nothing, and what was seen before must go on telling that it is empty.
-      if (now.sequence === 0 || now.sequence === this.#written) return
-      replaceFile(this.#file, `${JSON.stringify(now)}\n`, { durable: false })
-      this.#written = now.sequence
-    } catch {
-      // A full disk, or a directory in its place: the next time.
-    }
+  /** Has the file there, and true, where nothing was committed yet. */
+  note(): Promise<void> {
+    return this.#store.markSeen()
   }
 }
 
@@ -57,10 +43,15 @@ function warningOf(path: string, seen: Seen, now: Seen): string | undefined {
   if (now.sequence === 0 && seen.sequence > 0) {
     return emptyText(path, seen)
   }
-  if (seen.cluster !== now.cluster || seen.epoch !== now.epoch || seen.sequence <= now.sequence) return undefined
+  if (seen.cluster !== now.cluster || seen.epoch < now.epoch) return undefined
+  if (seen.epoch > now.epoch) return olderText(path, 'changes')
+  return seen.sequence > now.sequence ? olderText(path, `${seen.sequence - now.sequence} changes`) : undefined
+}
+
+function olderText(path: string, what: string): string {
   return (
-    `the database ${path} is older than what this server wrote: ${seen.sequence - now.sequence} changes are missing. It was put back ` +
-    'from a copy: what was changed, revoked or deleted since is as it was'
+    `the database ${path} is older than what this server wrote: ${what} are missing. It was put back ` +
+    'from a copy, or its write-ahead log was damaged or removed: what was changed, revoked or deleted since is as it was'
   )
 }
 

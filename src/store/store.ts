@@ -292,6 +292,15 @@ export class SqliteStore implements Store {
     return totalIn(this.#reader) - baseIn(this.#reader).total
   }
 
+  /** Has the file `.seen` say how far the database has come, as each commit does (`seen-mark.ts`). */
+  async markSeen(): Promise<void> {
+    try {
+      await this.#queue.order({ kind: 'seen' })
+    } catch {
+      // The store is closed, or its disk fails: whoever commits is told.
+    }
+  }
+
   /** How far the slowest secondary has come: what it lacks stays in the log, up to the cap. Undefined without secondaries. */
   async keepLogBehind(acknowledged: number | undefined): Promise<void> {
     await this.#queue.order({ kind: 'acknowledged', sequence: acknowledged })
