@@ -1,20 +1,97 @@
 /** What the engine remembers of one mount, as long as that serves: nothing of it is needed after a start. */
 import type { Storage } from '../../barrier/storage.ts'
+import type { WorkCall } from '../engine.ts'
+import { type IamClient, iamClient } from './aws.ts'
+import { AwsFailure } from './aws-failure.ts'
+import { type AssumedAccount, KeyIntents } from './key-intent.ts'
 import { MountAws } from './mount-aws.ts'
 import { Rollback } from './rollback.ts'
 
 export class CloudMount {
   readonly aws: MountAws
   readonly rollback = new Rollback()
+  readonly keys: KeyIntents
+  /** What is done for one thing at a time, by its name. */
+  readonly #turns = new Map<string, Promise<unknown>>()
 
   private constructor(storage: Storage) {
     this.aws = new MountAws(storage)
+    this.keys = new KeyIntents(storage)
   }
 
   static of({ storage }: { readonly storage: Storage }): CloudMount {
     let mount = mounts.get(storage)
     if (!mount) mounts.set(storage, (mount = new CloudMount(storage)))
     return mount
+  }
+
+  /** Waits for its turn among all that has the same name. */
+  async exclusive<T>(name: string, work: () => Promise<T>): Promise<T> {
+    const before = this.#turns.get(name) ?? Promise.resolve()
+    const turn = before.then(work, work)
+    this.#turns.set(name, turn)
+    try {
+      return await turn
+    } finally {
+      if (this.#turns.get(name) === turn) this.#turns.delete(name)
+    }
+  }
+
+  /** Works with a client for users of another account, or of the mount's own. Rejects with an AwsFailure. */
+  readonly withIam = async <T>(
+    account: AssumedAccount | null,
+    signal: AbortSignal,
+    work: (iam: IamClient) => Promise<T>,
+  ): Promise<T> => {
+    const iam = await this.#iamFor(account, signal)
+    try {
+      return await work(iam)
+    } finally {
+      if (account) iam.close()
+    }
+  }
+
+  async #iamFor(account: AssumedAccount | null, signal: AbortSignal): Promise<IamClient> {
+    if (!account) return this.aws.iam
+    const { arn, externalId, sessionName } = account
+    const request = {
+      RoleArn: arn,
+      RoleSessionName: sessionName,
+      ...(externalId !== '' && { ExternalId: externalId }),
+    }
+    const { Credentials: made } = await this.aws
+      .sts((client) => client.call((sts, options) => sts.assumeRole(request, options), { signal }), signal)
+      .catch((error: unknown) => {
+        if (!(error instanceof AwsFailure)) throw error
+        throw new AwsFailure(
+          error.code,
+          `failed to assume role "${arn}": ${error.message}`,
+          error.status,
+          error.isAmbiguous,
+        )
+      })
+    return iamClient({
+      ...this.aws.iamSettings,
+      credentials: {
+        accessKeyId: made?.AccessKeyId ?? '',
+        secretAccessKey: made?.SecretAccessKey ?? '',
+        ...(made?.SessionToken !== undefined && { sessionToken: made.SessionToken }),
+      },
+    })
+  }
+
+  /** What the engine does by itself: undoes what was left. Resolves with how much is left after it. */
+  async undo(call: WorkCall, isUrgent = false): Promise<number> {
+    const [users, keys] = await Promise.all([
+      this.rollback.run(call, () => this.aws.iam, isUrgent),
+      this.keys.run(call, this.withIam, isUrgent),
+    ])
+    return users + keys
+  }
+
+  /** What is wrong with what is left. */
+  errors(): string[] {
+    return [...this.rollback.errors(), ...this.keys.errors()]
   }
 }
 

@@ -22,9 +22,10 @@
  * `mount-aws.ts` keeps the clients of one mount, `cloud-mount.ts` everything that a mount remembers. What is stored, and under
  * which path, is in `entries.ts` and the `…-record.ts` files. Paths: `root-paths.ts` (config/root), `lease-paths.ts`
  * (config/lease), `role-paths.ts` with `role-checks.ts`, `creds-paths.ts` with `users.ts` and `sessions.ts`. Names are made
- * by `username.ts` with the templates of `template-*.ts`. Still to come, each in files of their own: `rotate-root.ts`,
- * `static-*.ts`, `janitor-paths.ts`, `check-paths.ts` (dry run of a role), `session-cache.ts`, `identity-token.ts` (the
- * server's OIDC issuer and federation).
+ * by `username.ts` with the templates of `template-*.ts`. Keys of users that were there before: `rotate-root.ts`,
+ * `static-*.ts`, and `key-intent.ts` for what is noted before such a key is made or deleted. Still to come, each in files of
+ * their own: `janitor-paths.ts`, `check-paths.ts` (dry run of a role), `session-cache.ts`, `identity-token.ts` (the server's
+ * OIDC issuer and federation).
  */
 import type { Engine } from '../engine.ts'
 import { CloudMount } from './cloud-mount.ts'
@@ -32,6 +33,9 @@ import { credsPaths } from './creds-paths.ts'
 import { leasePaths } from './lease-paths.ts'
 import { rolePaths } from './role-paths.ts'
 import { rootPaths } from './root-paths.ts'
+import { RootSchedule, rotateRootPaths } from './rotate-root.ts'
+import { staticPaths } from './static-paths.ts'
+import { StaticSchedule } from './static-rotation.ts'
 import { forgotten, revoked } from './users.ts'
 
 export const cloud: Engine = {
@@ -39,20 +43,21 @@ export const cloud: Engine = {
   description: 'short-lived credentials of AWS',
   // Other names by which stock clients and their documentation enable it.
   aliases: { aws: {} },
-  paths: [...rootPaths, ...leasePaths, ...rolePaths, ...credsPaths],
+  paths: [...rootPaths, ...rotateRootPaths, ...leasePaths, ...rolePaths, ...credsPaths, ...staticPaths],
   revoke: revoked,
   forget: forgotten,
   async periodic(call) {
-    const { aws, rollback } = CloudMount.of(call)
-    await rollback.run(call, () => aws.iam)
+    await Promise.all([
+      CloudMount.of(call).undo(call),
+      RootSchedule.of(call).run(call),
+      StaticSchedule.of(call).run(call),
+    ])
   },
   async release(call) {
-    const { aws, rollback } = CloudMount.of(call)
-    const left = await rollback.run(call, () => aws.iam, true)
+    const mount = CloudMount.of(call)
+    const left = await mount.undo(call, true)
     if (left === 0) return []
-    const why = rollback.errors().join('; ')
-    return [
-      `users of AWS that may be without a lease and cannot be removed yet: ${left}${why === '' ? '' : `; ${why}`}`,
-    ]
+    const why = mount.errors().map((each) => `; ${each}`)
+    return [`users and keys of AWS that may be without a lease and cannot be removed yet: ${left}${why.join('')}`]
   },
 }

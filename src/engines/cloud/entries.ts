@@ -15,6 +15,7 @@ export const at = {
   roles: 'role/',
   users: 'user/',
   intents: 'intent/',
+  keyIntents: 'key-intent/',
   staticRoles: 'static-role/',
 } as const
 

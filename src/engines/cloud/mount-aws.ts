@@ -3,7 +3,7 @@
  * anew when that has changed. Of several endpoints of STS the first that answers is used until it no longer does.
  */
 import type { Storage } from '../../barrier/storage.ts'
-import { type IamClient, iamClient, type StsClient, stsClient } from './aws.ts'
+import { type ClientSettings, type IamClient, iamClient, type StsClient, stsClient } from './aws.ts'
 import { AwsFailure } from './aws-failure.ts'
 import { attemptsOf, iamTarget, staticCredentials, stsTargets } from './aws-target.ts'
 import { NO_ROOT, type RootConfig, rootOf } from './root-record.ts'
@@ -29,9 +29,14 @@ export class MountAws {
   }
 
   get iam(): IamClient {
-    const config = this.#current()
-    this.#iam ??= iamClient({ ...this.#settings(config), target: iamTarget(config) })
+    this.#current()
+    this.#iam ??= iamClient(this.iamSettings)
     return this.#iam
+  }
+
+  get iamSettings(): ClientSettings {
+    const config = this.#current()
+    return { ...this.#settings(config), target: iamTarget(config) }
   }
 
   /** Calls STS, at the first endpoint that answers. Rejects with an AwsFailure. */

@@ -1,0 +1,208 @@
+/**
+ * Access keys that are about to be made for users which are there already (the root user, those of static roles), and old keys
+ * that are about to be deleted, noted before. A note goes in the commit that stores the new key, or when AWS has no such key.
+ */
+import { randomBytes } from 'node:crypto'
+import * as v from 'valibot'
+import type { Storage } from '../../barrier/storage.ts'
+import type { WorkCall } from '../engine.ts'
+import type { IamClient } from './aws.ts'
+import { AwsFailure } from './aws-failure.ts'
+import { Backlog } from './backlog.ts'
+import { at, Kept } from './entries.ts'
+import { rootOf } from './root-record.ts'
+import { ATTEMPT_MS, SETTLED_MS } from './rollback.ts'
+import { isCode } from './user-removal.ts'
+
+/** A key whose answer was lost is younger than its note; clocks differ a little. */
+const CLOCKS_MS = 300_000
+const ATTEMPTS = 3
+
+const assumedSchema = v.object({ arn: v.string(), sessionName: v.string(), externalId: v.string() })
+/** The role in another account by which a user there is reached. */
+export type AssumedAccount = v.InferOutput<typeof assumedSchema>
+
+const keyIntentSchema = v.object({
+  format: v.literal(1),
+  id: v.string(),
+  kind: v.picklist(['make', 'delete']),
+  username: v.string(),
+  /** To make: the keys that were there before. To delete: the key. */
+  keys: v.array(v.string()),
+  account: v.nullable(assumedSchema),
+  createdAtMs: v.number(),
+})
+
+export type KeyIntent = v.InferOutput<typeof keyIntentSchema>
+
+const kept = new Kept(keyIntentSchema, 'an intent of a key')
+
+export function keyIntentPath({ id }: Pick<KeyIntent, 'id'>): string {
+  return at.keyIntents + id
+}
+
+export function newKeyIntent(intent: Omit<KeyIntent, 'format' | 'id'>): KeyIntent {
+  return { format: 1, id: randomBytes(12).toString('hex'), ...intent }
+}
+
+export function keyIntentPut(intent: KeyIntent) {
+  return kept.put(keyIntentPath(intent), intent)
+}
+
+export interface AccessKey {
+  readonly accessKey: string
+  readonly secretKey: string
+}
+
+/** Keys of a user, the oldest first. */
+export async function keysOf(iam: IamClient, username: string, signal: AbortSignal) {
+  const input = { UserName: username, MaxItems: 100 }
+  const { AccessKeyMetadata = [] } = await iam.call((client, options) => client.listAccessKeys(input, options), {
+    signal,
+  })
+  const keys = AccessKeyMetadata.map(({ AccessKeyId = '', CreateDate }) => ({
+    id: AccessKeyId,
+    madeAtMs: CreateDate?.getTime() ?? 0,
+  }))
+  return keys.sort((a, b) => a.madeAtMs - b.madeAtMs)
+}
+
+/** Deletes a key; one that is gone is deleted. */
+export async function deleteKey(iam: IamClient, username: string, id: string, signal: AbortSignal): Promise<void> {
+  try {
+    const input = { UserName: username, AccessKeyId: id }
+    await iam.call((client, options) => client.deleteAccessKey(input, options), { signal })
+  } catch (error) {
+    if (!isCode(error, 'NoSuchEntity')) throw error
+  }
+}
+
+/** Works with a client for the users of an account, null for the mount's own. */
+export type CloudIam = <T>(
+  account: AssumedAccount | null,
+  signal: AbortSignal,
+  work: (iam: IamClient) => Promise<T>,
+) => Promise<T>
+
+export class KeyIntents {
+  readonly #storage: Storage
+  readonly #backlog = new Backlog()
+
+  constructor(storage: Storage) {
+    this.#storage = storage
+  }
+
+  /**
+   * Makes a key of a user. `store` commits what is kept of it, and must delete the entry that it is given in the same commit.
+   * Rejects with an AwsFailure, and with what `store` rejects with; then the key is deleted, now or later.
+   */
+  async make<T>(
+    iam: IamClient,
+    wanted: Pick<KeyIntent, 'username' | 'account'> & { keys: readonly string[]; nowMs: number },
+    store: (key: AccessKey, clears: string) => Promise<T>,
+    signal: AbortSignal,
+  ): Promise<T> {
+    const { account, keys, nowMs, username } = wanted
+    const intent = newKeyIntent({ kind: 'make', username, keys: [...keys], account, createdAtMs: nowMs })
+    const path = keyIntentPath(intent)
+    this.#backlog.begin(path)
+    try {
+      await this.#storage.commit({ puts: [keyIntentPut(intent)], deletes: [] })
+      const key = await this.#made(iam, intent, signal).catch(async (error: unknown) => {
+        // What AWS has refused was not made.
+        if (error instanceof AwsFailure && !error.isAmbiguous) await this.#clear(path)
+        throw error
+      })
+      return await store(key, path)
+    } finally {
+      this.#backlog.end(path)
+    }
+  }
+
+  /** A key whose answer was lost is deleted before another one is made. */
+  async #made(iam: IamClient, { createdAtMs, keys, username }: KeyIntent, signal: AbortSignal): Promise<AccessKey> {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        const input = { UserName: username }
+        const { AccessKey: made } = await iam.call((client, options) => client.createAccessKey(input, options), {
+          signal,
+          isOnce: true,
+        })
+        return { accessKey: made?.AccessKeyId ?? '', secretKey: made?.SecretAccessKey ?? '' }
+      } catch (error) {
+        const isLost = error instanceof AwsFailure && error.isAmbiguous && !signal.aborted
+        if (!isLost || attempt === ATTEMPTS) throw error
+      }
+      await deleteLost(iam, { createdAtMs, keys, username }, signal)
+    }
+  }
+
+  async #clear(path: string): Promise<void> {
+    await this.#storage.commit({ puts: [], deletes: [path] })
+  }
+
+  /** Attempts what is due, all of it where `isUrgent`. Resolves with how many are left. Rejects only when sealed. */
+  async run(where: WorkCall, withIam: CloudIam, isUrgent = false): Promise<number> {
+    const paths = () => this.#storage.list(at.keyIntents).map((name) => at.keyIntents + name)
+    for (const path of this.#backlog.due(paths(), where.nowMs, isUrgent)) {
+      const intent = kept.of(this.#storage.pending(path))
+      if (!intent) continue
+      const { username } = intent
+      const isDone = await this.#backlog.attempt(
+        path,
+        where.nowMs,
+        async (quietMs) => {
+          const signal = AbortSignal.any([where.signal, AbortSignal.timeout(ATTEMPT_MS)])
+          return withIam(intent.account, signal, (iam) => this.#isUndone(intent, quietMs, iam, signal))
+        },
+        (error) => where.logger.warn('an access key cannot be deleted yet; it is tried again', { username, error }),
+      )
+      if (isDone) await this.#clear(path)
+    }
+    return paths().length
+  }
+
+  /** Undoes at once what is left of a user. Rejects with an AwsFailure. */
+  async settle(
+    { account, username }: Pick<KeyIntent, 'account' | 'username'>,
+    iam: IamClient,
+    signal: AbortSignal,
+  ): Promise<void> {
+    for (const name of this.#storage.list(at.keyIntents)) {
+      const path = at.keyIntents + name
+      const intent = this.#backlog.isActive(path) ? undefined : kept.of(this.#storage.pending(path))
+      if (intent?.username !== username || intent.account?.arn !== account?.arn) continue
+      if (await this.#isUndone(intent, 0, iam, signal)) await this.#clear(path)
+    }
+  }
+
+  errors(): string[] {
+    return this.#backlog.errors()
+  }
+
+  async #isUndone(intent: KeyIntent, quietMs: number, iam: IamClient, signal: AbortSignal): Promise<boolean> {
+    const { keys, kind, username } = intent
+    try {
+      if (kind === 'make') return (await deleteLost(iam, intent, signal)) > 0 || quietMs >= SETTLED_MS
+      const inUse = rootOf((each) => this.#storage.pending(each))?.accessKey
+      for (const id of keys) if (id !== inUse) await deleteKey(iam, username, id, signal)
+      return true
+    } catch (error) {
+      // There is no such user: its keys went with it.
+      if (isCode(error, 'NoSuchEntity')) return true
+      throw error
+    }
+  }
+}
+
+/** Deletes the keys that came after the note; resolves with how many. */
+async function deleteLost(
+  iam: IamClient,
+  { createdAtMs, keys, username }: Pick<KeyIntent, 'createdAtMs' | 'keys' | 'username'>,
+  signal: AbortSignal,
+): Promise<number> {
+  const all = await keysOf(iam, username, signal)
+  const lost = all.filter(({ id, madeAtMs }) => !keys.includes(id) && madeAtMs >= createdAtMs - CLOCKS_MS)
+  for (const { id } of lost) await deleteKey(iam, username, id, signal)
+  return lost.length
+}

@@ -1,0 +1,149 @@
+/**
+ * Keys of static roles: made when the role is, and anew after each period. AWS has at most two keys of a user, so the oldest goes
+ * first where there are two. When each is due is stored with the role: a start goes on where the last process ended.
+ */
+import { randomInt } from 'node:crypto'
+import type { Storage } from '../../barrier/storage.ts'
+import { messageOf } from '../../kit/errors.ts'
+import { type MountFacts, Rejection, type WorkCall } from '../engine.ts'
+import { inTurns } from '../turns.ts'
+import type { IamClient } from './aws.ts'
+import { AwsFailure, rejectionOf } from './aws-failure.ts'
+import { CloudMount } from './cloud-mount.ts'
+import { deleteKey, keysOf } from './key-intent.ts'
+import { accountOf, type StaticRole, staticRoles } from './static-record.ts'
+
+/** Keys that AWS has of a user at most. */
+const KEYS_MAX = 2
+const FIRST_PAUSE_MS = 10_000
+const PAUSE_MAX_MS = 300_000
+const ROTATION_MS = 60_000
+const AT_ONCE = 4
+
+interface Where {
+  readonly mount: MountFacts
+  readonly storage: Storage
+  readonly nowMs: number
+  readonly signal: AbortSignal
+}
+
+/** The user's ID. Rejects with a Rejection (500) where there is no such user, or where it is another one. */
+export async function userIdOf(iam: IamClient, username: string, id: string, signal: AbortSignal): Promise<string> {
+  const { User } = await iam
+    .call((client, options) => client.getUser({ UserName: username }, options), { signal })
+    .catch((error: unknown) => {
+      throw rejectionOf(`unable to validate username ${JSON.stringify(username)}`, error, 500)
+    })
+  const [found, foundId] = [User?.UserName ?? '', User?.UserId ?? '']
+  if (found !== username) {
+    const text = `AWS GetUser returned a username, but it didn't match: "${username}" was requested, but "${found}" was returned`
+    throw new Rejection(500, text)
+  }
+  if (id !== '' && foundId !== id) {
+    const text = `AWS GetUser returned a user, but the ID did not match: "${id}" was requested, but "${foundId}" was returned`
+    throw new Rejection(500, text)
+  }
+  return foundId
+}
+
+/**
+ * Gives a role a new key, and stores both in one commit. Rejects with a Rejection: the role is then as it was before. The caller
+ * has the role's turn.
+ */
+export async function rotatedStatic(role: StaticRole, where: Where): Promise<StaticRole> {
+  const { mount, nowMs, signal, storage } = where
+  const own = CloudMount.of(where)
+  const account = accountOf(role)
+  const { username } = role
+  try {
+    return await own.withIam(account, signal, async (iam) => {
+      const userId = await userIdOf(iam, username, role.userId, signal)
+      await own.keys.settle({ username, account }, iam, signal)
+      const keys = await keysOf(iam, username, signal).catch((error: unknown) => {
+        throw rejectionOf(`unable to list existing access keys for IAM user "${username}"`, error, 500)
+      })
+      while (keys.length >= KEYS_MAX) {
+        const oldest = keys.shift()
+        await deleteKey(iam, username, oldest?.id ?? '', signal).catch((error: unknown) => {
+          throw rejectionOf(`unable to delete oldest access keys for user "${username}"`, error, 500)
+        })
+      }
+      const wanted = { username, account, keys: keys.map(({ id }) => id), nowMs }
+      const store = async (key: { accessKey: string; secretKey: string }, clears: string) => {
+        const next = { ...role, ...key, userId, expiresAtMs: nowMs + role.periodSeconds * 1000 }
+        await storage.commit({ puts: [staticRoles.put(mount, next)], deletes: [clears] })
+        return next
+      }
+      return own.keys.make(iam, wanted, store, signal)
+    })
+  } catch (error) {
+    if (!(error instanceof AwsFailure)) throw error
+    throw rejectionOf(`unable to create new access keys for user "${username}"`, error, 500)
+  }
+}
+
+/** Rotations that are due, of one mount. */
+export class StaticSchedule {
+  /** No role is due before; 0: look. */
+  #nextAtMs = 0
+  readonly #failures = new Map<string, { count: number; nextAtMs: number }>()
+
+  static of({ storage }: { readonly storage: Storage }): StaticSchedule {
+    let schedule = schedules.get(storage)
+    if (!schedule) schedules.set(storage, (schedule = new StaticSchedule()))
+    return schedule
+  }
+
+  /** A role was written: it may be due earlier. */
+  changed(name: string): void {
+    this.#nextAtMs = 0
+    this.#failures.delete(name)
+  }
+
+  async run(call: WorkCall): Promise<void> {
+    const { nowMs, storage } = call
+    if (nowMs < this.#nextAtMs) return
+    this.#nextAtMs = Number.POSITIVE_INFINITY
+    const all = await inTurns(staticRoles.all(storage), call)
+    const names = new Set(all.map(({ name }) => name))
+    for (const name of this.#failures.keys()) if (!names.has(name)) this.#failures.delete(name)
+    const due = all.filter((role) => this.#dueAtMs(role) <= nowMs)
+    for (let begin = 0; begin < due.length; begin += AT_ONCE) {
+      await Promise.all(due.slice(begin, begin + AT_ONCE).map(({ name }) => this.#rotate(name, call)))
+    }
+    const left = await inTurns(staticRoles.all(storage), call)
+    this.#nextAtMs = left.reduce((least, role) => Math.min(least, this.#dueAtMs(role)), this.#nextAtMs)
+  }
+
+  #dueAtMs({ expiresAtMs, name }: StaticRole): number {
+    return Math.max(expiresAtMs, this.#failures.get(name)?.nextAtMs ?? 0)
+  }
+
+  /** One that fails is tried again later; the others go on. */
+  async #rotate(name: string, call: WorkCall): Promise<void> {
+    const { logger, mount, nowMs, storage } = call
+    try {
+      await CloudMount.of(call).exclusive(`static/${name}`, async () => {
+        const role = staticRoles.read((each) => storage.pending(each), mount, name)
+        if (!role || role.expiresAtMs > nowMs) return
+        const signal = AbortSignal.any([call.signal, AbortSignal.timeout(ROTATION_MS)])
+        await rotatedStatic(role, { mount, storage, nowMs, signal })
+      })
+      this.#failures.delete(name)
+    } catch (error) {
+      if (call.signal.aborted) throw error
+      const count = (this.#failures.get(name)?.count ?? 0) + 1
+      const pauseMs = Math.min(PAUSE_MAX_MS, FIRST_PAUSE_MS * 2 ** Math.min(count - 1, 10))
+      this.#failures.set(name, { count, nextAtMs: nowMs + pauseMs * (0.8 + randomInt(400) / 1000) })
+      if (count === 1) {
+        logger.warn('failed to create credential, re-queueing', {
+          mount: mount.path,
+          role: name,
+          error: messageOf(error),
+        })
+      }
+    }
+  }
+}
+
+const schedules = new WeakMap<Storage, StaticSchedule>()

@@ -1,0 +1,254 @@
+/** Rotation of the root key and of static roles, and what a failure at each step leaves. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { throttled, unavailable } from '../../helpers/aws/endpoint.ts'
+import { AwsError } from '../../helpers/aws/wire.ts'
+import { CloudWorld } from '../../helpers/cloud-world.ts'
+
+const keyIds = (user: { keys: readonly { id: string }[] }) => user.keys.map(({ id }) => id)
+
+async function staticWorld(t: Parameters<typeof CloudWorld.open>[0]) {
+  const world = await CloudWorld.open(t)
+  const user = world.aws.account.addUser('app')
+  const write = (body: object, name = 'app') => world.ask('POST', `cloud/static-roles/${name}`, body)
+  const creds = async (name = 'app') => (await world.ask('GET', `cloud/static-creds/${name}`)).body.data
+  return { world, user, write, creds }
+}
+
+test('54. rotate-root: a new key, the old one is gone, the engine works on', async (t) => {
+  const world = await CloudWorld.open(t)
+  await world.userRole()
+  const { body } = await world.good('POST', 'cloud/config/rotate-root')
+  assert.deepEqual(Object.keys(body.data), ['access_key'])
+  assert.notEqual(body.data['access_key'], world.rootKey.id)
+  assert.deepEqual(keyIds(world.rootUser), [body.data['access_key']])
+  assert.equal((await world.good('GET', 'cloud/config/root')).body.data['access_key'], body.data['access_key'])
+  await world.good('GET', 'cloud/creds/app?wait=false')
+  assert.equal((await world.ask('GET', 'cloud/config/rotate-root')).status, 405)
+})
+
+test('rotate-root without keys, without configuration, with a second key', async (t) => {
+  const world = await CloudWorld.open(t)
+  world.aws.account.addKey(world.rootUser)
+  const second = await world.ask('POST', 'cloud/config/rotate-root')
+  assert.equal(second.status, 400)
+  assert.match(
+    second.body.errors[0] ?? '',
+    /^error calling CreateAccessKey: the configured access key must be the only one of user root-user: delete AKIA\w+ first$/,
+  )
+  assert.equal(world.rootUser.keys.length, 2)
+  await world.good('POST', 'cloud/config/root', { access_key: '', secret_key: '' })
+  const none = await world.ask('POST', 'cloud/config/rotate-root')
+  assert.deepEqual(none.body.errors, ['Cannot call config/rotate-root when either access_key or secret_key is empty'])
+  await world.good('POST', 'sys/mounts/other', { type: 'aws' })
+  const missing = await world.ask('POST', 'other/config/rotate-root')
+  assert.deepEqual(missing.body.errors, ['no configuration found for config/root'])
+})
+
+test('rotate-root: a lost answer at each step never wedges it', async (t) => {
+  const world = await CloudWorld.open(t)
+  for (const action of ['GetUser', 'ListAccessKeys', 'CreateAccessKey', 'DeleteAccessKey']) {
+    for (const when of ['before', 'after'] as const) {
+      world.aws.script(action, { isCut: true, when })
+      await world.ask('POST', 'cloud/config/rotate-root')
+      world.pass(20)
+      await world.work()
+      const { body } = await world.good('GET', 'cloud/config/root')
+      assert.deepEqual(keyIds(world.rootUser), [body.data['access_key']], `${action} ${when}`)
+      world.aws.unscript()
+      const rotated = await world.good('POST', 'cloud/config/rotate-root')
+      assert.deepEqual(keyIds(world.rootUser), [rotated.body.data['access_key']], `${action} ${when}`)
+    }
+  }
+})
+
+test('two rotations at once: both succeed, one key is left', async (t) => {
+  const world = await CloudWorld.open(t)
+  const answers = await Promise.all([1, 2, 3].map(() => world.good('POST', 'cloud/config/rotate-root')))
+  assert.deepEqual(keyIds(world.rootUser), [answers.at(-1)?.body.data['access_key']])
+})
+
+test('the root key is rotated by itself: period, failure, what is disabled', async (t) => {
+  const world = await CloudWorld.open(t)
+  const key = () => keyIds(world.rootUser)[0]
+  await world.good('POST', 'cloud/config/root', { rotation_period: 60 })
+  const first = key()
+  world.pass(59)
+  await world.work()
+  assert.equal(key(), first)
+  world.pass(1)
+  world.aws.script('CreateAccessKey', { error: throttled() })
+  await world.work()
+  assert.equal(key(), first)
+  world.pass(13)
+  await world.work()
+  const second = key()
+  assert.notEqual(second, first)
+  assert.equal((await world.good('GET', 'cloud/config/root')).body.data['access_key'], second)
+  await world.good('POST', 'cloud/config/root', { disable_automated_rotation: true })
+  world.pass(600)
+  await world.work()
+  assert.equal(key(), second)
+})
+
+test('61, 62. a static role: created with its key, mistakes refused', async (t) => {
+  const { creds, user, world, write } = await staticWorld(t)
+  const refused: readonly (readonly [object, number, RegExp])[] = [
+    [{ rotation_period: 60 }, 400, /^missing "username" parameter$/],
+    [{ username: 'app' }, 400, /^missing "rotation_period" parameter$/],
+    [
+      { username: 'app', rotation_period: '59s' },
+      400,
+      /^role rotation period out of range: must be greater than 60\.00 seconds$/,
+    ],
+    [{ username: 'none', rotation_period: 60 }, 500, /^unable to validate username "none": NoSuchEntity/],
+    [
+      { username: 'app', rotation_period: 60, assume_role_arn: 'arn:aws:iam::1:role/r' },
+      400,
+      /^assume_role_session_name is required when assume_role_arn is set$/,
+    ],
+    [
+      { username: 'app', rotation_period: 60, assume_role_session_name: 'ab' },
+      400,
+      /^assume_role_arn is required when assume_role_session_name is set$/,
+    ],
+    [
+      { username: 'app', rotation_period: 60, assume_role_arn: 'x', assume_role_session_name: 'ab' },
+      400,
+      /^invalid assume_role_arn parameter: arn: invalid prefix$/,
+    ],
+  ]
+  for (const [body, status, text] of refused) {
+    const answer = await write(body)
+    assert.equal(answer.status, status, answer.text)
+    assert.match(answer.body.errors[0] ?? '', text)
+  }
+  assert.equal((await world.ask('GET', 'cloud/static-roles/app')).status, 404)
+  assert.equal((await world.ask('GET', 'cloud/static-creds/app')).status, 404)
+  const made = await write({ username: 'app', rotation_period: '1d' })
+  const shown = {
+    assume_role_arn: '',
+    assume_role_session_name: '',
+    external_id: '',
+    id: user.id,
+    name: 'app',
+    rotation_period: 86_400,
+    username: 'app',
+  }
+  assert.deepEqual([made.status, made.body.data], [200, shown])
+  assert.deepEqual((await world.good('GET', 'cloud/static-roles/app')).body.data, shown)
+  const { access_key: id, expiration, secret_key: secret } = await creds()
+  assert.deepEqual([id, secret], [user.keys[0]?.id, user.keys[0]?.secret])
+  assert.equal(expiration, new Date(world.world.nowMs + 86_400_000).toISOString())
+  assert.deepEqual((await world.good('LIST', 'cloud/static-roles')).body.data, { keys: ['app'] })
+})
+
+test('63. another period counts from now, and its expiration is told', async (t) => {
+  const { creds, user, world, write } = await staticWorld(t)
+  await write({ username: 'app', rotation_period: '24h' })
+  for (const [period, seconds] of [
+    ['19m', 1140],
+    ['40h', 144_000],
+  ] as const) {
+    world.pass(5)
+    const { body } = await write({ rotation_period: period })
+    assert.equal(body.data['rotation_period'], seconds)
+    assert.equal((await creds())['expiration'], new Date(world.world.nowMs + seconds * 1000).toISOString())
+  }
+  assert.equal(user.keys.length, 1)
+  world.aws.account.users.delete('app')
+  world.aws.account.addUser('app')
+  assert.match(
+    (await write({ username: 'app' })).body.errors[0] ?? '',
+    /^AWS GetUser returned a user, but the ID did not match/,
+  )
+})
+
+test('67, 68. rotations: the oldest of two keys goes, never another', async (t) => {
+  const { creds, user, world, write } = await staticWorld(t)
+  await write({ username: 'app', rotation_period: 60 })
+  const seen = [(await creds())['access_key']]
+  for (let round = 0; round < 3; round++) {
+    world.pass(59)
+    await world.work()
+    assert.equal((await creds())['access_key'], seen.at(-1))
+    world.pass(1)
+    await world.work()
+    seen.push((await creds())['access_key'])
+    assert.deepEqual(keyIds(user), seen.slice(-2))
+  }
+  assert.equal(new Set(seen).size, 4)
+})
+
+test('69, 70. one that fails is tried again, others go on, a restart goes on', async (t) => {
+  const { creds, user, world, write } = await staticWorld(t)
+  const other = world.aws.account.addUser('other')
+  await write({ username: 'app', rotation_period: 60 })
+  await write({ username: 'other', rotation_period: 60 }, 'other')
+  const [first, second] = [await creds(), await creds('other')]
+  user.denied.add('x')
+  world.aws.account.users.delete('app')
+  world.pass(60)
+  await world.work()
+  assert.notEqual((await creds('other'))['access_key'], second['access_key'])
+  assert.equal((await creds())['access_key'], first['access_key'])
+  world.aws.account.users.set('app', user)
+  await world.world.core.seal()
+  world.world.unseal()
+  await world.work()
+  assert.notEqual((await creds())['access_key'], first['access_key'])
+  assert.deepEqual([user.keys.length, other.keys.length], [2, 2])
+})
+
+test('a static role: a lost answer at each step leaves no key that nobody knows', async (t) => {
+  const { creds, user, world, write } = await staticWorld(t)
+  for (const action of ['GetUser', 'ListAccessKeys', 'CreateAccessKey']) {
+    for (const fault of [
+      { isCut: true },
+      { isCut: true, when: 'after' },
+      { error: unavailable(), when: 'after' },
+    ] as const) {
+      world.aws.script(action, { ...fault, times: 2 })
+      const answer = await write({ username: 'app', rotation_period: 60 })
+      world.aws.unscript()
+      world.pass(31)
+      await world.work()
+      const known = answer.status === 200 ? [(await creds())['access_key']] : []
+      assert.deepEqual(keyIds(user), known, `${action} ${JSON.stringify(fault)}`)
+      await world.good('DELETE', 'cloud/static-roles/app')
+      assert.deepEqual(keyIds(user), [])
+    }
+  }
+})
+
+test('65. a removed static role: its key goes first, the user and other keys stay', async (t) => {
+  const { user, world, write } = await staticWorld(t)
+  await world.good('DELETE', 'cloud/static-roles/none')
+  assert.deepEqual(world.aws.actions(), [])
+  const { id } = world.aws.account.addKey(user)
+  await write({ username: 'app', rotation_period: 60 })
+  world.aws.script('DeleteAccessKey', { error: new AwsError('AccessDenied', 'no', 403) })
+  const answer = await world.ask('DELETE', 'cloud/static-roles/app')
+  assert.deepEqual(
+    [answer.status, answer.body.errors],
+    [500, ['failed to clean credentials while deleting role "app": couldn\'t delete from IAM: AccessDenied: no']],
+  )
+  await world.good('GET', 'cloud/static-roles/app')
+  await world.good('DELETE', 'cloud/static-roles/app')
+  assert.deepEqual(keyIds(user), [id])
+  assert.equal((await world.ask('GET', 'cloud/static-creds/app')).status, 404)
+})
+
+test('71. a static role of another account: the role there is assumed', async (t) => {
+  const { world, write } = await staticWorld(t)
+  const arn = world.aws.account.addRole('cross', { principals: ['*'], externalId: 'ext' })
+  const body = { username: 'app', rotation_period: 60, assume_role_arn: arn, assume_role_session_name: 'outpost' }
+  const refused = await write(body)
+  assert.match(
+    refused.body.errors[0] ?? '',
+    /^AccessDenied: failed to assume role "arn:aws:iam::123456789012:role\/cross"|failed to assume role/,
+  )
+  await world.good('POST', 'cloud/static-roles/app', { ...body, external_id: 'ext' })
+  const made = world.aws.journal.find(({ action, outcome }) => action === 'CreateAccessKey' && outcome === '')
+  assert.match(made?.keyId ?? '', /^ASIA/)
+})
