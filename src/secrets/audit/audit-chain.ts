@@ -32,6 +32,21 @@ export function chained(json: string, { sequence, hash: previous }: ChainHead): 
   return `${json.slice(0, -1)},"chain":{"sequence":${sequence + 1},"previous":"${previous}"}}`
 }
 
+/** Lines behind `head`, each with `prefix` before it and its end of line, and the head that the last of them is. */
+export function chainedLines(
+  lines: readonly string[],
+  prefix: string,
+  head: ChainHead,
+): { readonly texts: readonly string[]; readonly last: ChainHead } {
+  let last = head
+  const texts = lines.map((json) => {
+    const line = prefix + chained(json, last)
+    last = { sequence: last.sequence + 1, hash: hash('sha256', line) }
+    return `${line}\n`
+  })
+  return { texts, last }
+}
+
 /** The head that a line is; `line` is without its end of line. Undefined for what no device has written. */
 export function headOf(line: string): ChainHead | undefined {
   const link = linkOf(line.slice(-LINK_LENGTH_MAX))

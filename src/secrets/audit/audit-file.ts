@@ -22,7 +22,7 @@ import {
 import { promisify } from 'node:util'
 import { accessFault } from '../../kit/own-file.ts'
 import { Fault, isErrno } from '../../kit/errors.ts'
-import { CHAIN_START, chained, type ChainHead, headOf } from './audit-chain.ts'
+import { CHAIN_START, chainedLines, type ChainHead, headOf } from './audit-chain.ts'
 
 const writeAsync = promisify(write)
 const OPEN_FLAGS =
@@ -96,13 +96,8 @@ export class AuditFile implements LineSink {
 
   async write(lines: readonly string[], head: ChainHead): Promise<ChainHead> {
     const { fd, found } = this.#current()
-    let last = found.sequence > head.sequence ? found : head
-    const text = lines.map((json) => {
-      const line = this.#options.prefix + chained(json, last)
-      last = headOf(line) ?? last
-      return `${line}\n`
-    })
-    const bytes = Buffer.from(text.join(''))
+    const { last, texts } = chainedLines(lines, this.#options.prefix, found.sequence > head.sequence ? found : head)
+    const bytes = Buffer.from(texts.join(''))
     const { size } = fstatSync(fd)
     this.#isWriting = true
     try {

@@ -66,8 +66,15 @@ export function responseLine(request: AuditedRequest, answer: AuditedAnswer, now
   return `{"time":"${timeOf(nowMs)}","type":"response",${common(request, shown)},${members(own)}}`
 }
 
+const newestTime = { ms: 0, text: '' }
+
+/** RFC 3339, UTC. The last one is remembered: many lines are of one millisecond. */
 function timeOf(ms: number): string {
-  return new Date(ms).toISOString()
+  if (ms !== newestTime.ms || newestTime.text === '') {
+    newestTime.text = new Date(ms).toISOString()
+    newestTime.ms = ms
+  }
+  return newestTime.text
 }
 
 /** What both lines of a request have, by the device: the texts in it are hashed once. */
@@ -78,11 +85,7 @@ function common(request: AuditedRequest, shown: Shown): string {
   commonTexts.set(request, texts)
   let text = texts.get(shown)
   if (text === undefined) {
-    const { caller, token } = request
-    const who = {
-      token: token === undefined ? undefined : secret(shown, token),
-      accessor: accessor(shown, caller.accessor),
-    }
+    const who = whoOf(request, shown)
     text = members({ auth: authOf(request, who), request: requestOf(request, who, shown) })
     texts.set(shown, text)
   }
@@ -98,6 +101,22 @@ function members(object: Data): string {
 interface Who {
   readonly token: string | undefined
   readonly accessor: string | undefined
+}
+
+const knownCallers = new WeakMap<Shown, WeakMap<Caller, Who>>()
+
+/** A caller that is known by its token is one object for as long as its token is kept in memory: it is hashed once. */
+function whoOf({ caller, token }: AuditedRequest, shown: Shown): Who {
+  const isKnown = caller.tokenHash !== '' && token !== undefined
+  const known = isKnown ? (knownCallers.get(shown) ?? new WeakMap<Caller, Who>()) : undefined
+  let who = known?.get(caller)
+  if (who) return who
+  who = {
+    token: token === undefined ? undefined : secret(shown, token),
+    accessor: accessor(shown, caller.accessor),
+  }
+  if (known) knownCallers.set(shown, known.set(caller, who))
+  return who
 }
 
 function authOf({ caller, token }: AuditedRequest, who: Who): Data | undefined {

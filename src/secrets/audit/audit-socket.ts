@@ -6,7 +6,7 @@
 import { createSocket } from 'node:dgram'
 import { connect, type Socket } from 'node:net'
 import { errnoOf, Fault, messageOf } from '../../kit/errors.ts'
-import { chained, type ChainHead, headOf } from './audit-chain.ts'
+import { chainedLines, type ChainHead } from './audit-chain.ts'
 import type { LineSink } from './audit-file.ts'
 
 /**
@@ -55,14 +55,9 @@ export class AuditSocket implements LineSink {
   async write(lines: readonly string[], head: ChainHead): Promise<ChainHead> {
     if (this.#isClosed) throw new Fault('the audit device is closed')
     if (this.#isStale) this.#drop()
-    let last = head
-    const chainedLines = lines.map((json) => {
-      const line = this.#options.prefix + chained(json, last)
-      last = headOf(line) ?? last
-      return `${line}\n`
-    })
-    if (this.#options.type === 'udp') for (const line of chainedLines) await this.#datagram(line)
-    else await this.#sent(chainedLines.join(''), last)
+    const { last, texts } = chainedLines(lines, this.#options.prefix, head)
+    if (this.#options.type === 'udp') for (const line of texts) await this.#datagram(line)
+    else await this.#sent(texts.join(''), last)
     return last
   }
 
