@@ -194,10 +194,17 @@ export class IdentityStore {
   #reportedFor({ aliases }: Entity): Group[] {
     const groups = aliases.flatMap((alias) =>
       this.#isMounted(alias.mountAccessor)
-        ? alias.groups.flatMap((name) => this.groupOfAlias(alias.mountAccessor, name) ?? [])
+        ? alias.groups.flatMap((name) => this.#externalGroup(alias.mountAccessor, name) ?? [])
         : [],
     )
     return [...new Set(groups)]
+  }
+
+  /** As for members, the index is no evidence: what the group says of its alias is. */
+  #externalGroup(mountAccessor: string, name: string): Group | undefined {
+    const group = this.groupOfAlias(mountAccessor, name)
+    const isIts = group?.alias?.mountAccessor === mountAccessor && group.alias.name.toLowerCase() === name.toLowerCase()
+    return isIts ? group : undefined
   }
 
   /** Groups that an entity is in: itself, and by groups that it is in. */

@@ -163,7 +163,9 @@ function granted(parts: LoginParts, { login, mount, path }: LetIn, draft: Identi
   const shown = isKept ? token : tokens.sealBatch(entry)
   const all = [...(draft.touched.size > 0 ? [part] : []), ...(isKept ? [tokens.part(entry, { isChosen: false })] : [])]
   login.accepted?.()
-  const auth = authBlock(entry, shown, identity.policiesOf(entity))
+  // What is kept of its rights is of before this login; without a change they are read from nowhere.
+  const policies = draft.touched.size > 0 ? identity.policiesOf(entity) : identity.rights(entity.id)?.policies
+  const auth = authBlock(entry, shown, policies)
   return { reply: { auth, warnings }, parts: all, landed }
 }
 
