@@ -212,3 +212,14 @@ test('the addresses of secret IDs can be taken away again', async (t) => {
   assert.equal((await world.ask('DELETE', at)).status, 204)
   assert.equal((await world.ask('GET', at)).body.data['secret_id_bound_cidrs'], null)
 })
+
+test('a disabled entity is told as a wrong pair, and uses no secret ID up', async (t) => {
+  const { login, secretId, world } = await open(t, { secret_id_num_uses: 1 })
+  const [first, second] = [await secretId(), await secretId()]
+  const id = String((await login(first['secret_id'])).body.auth['entity_id'])
+  await world.ask('POST', `identity/entity/id/${id}`, { disabled: true })
+  assert.deepEqual(textsOf(await login(second['secret_id'])), WRONG)
+  await world.ask('POST', `identity/entity/id/${id}`, { disabled: false })
+  assert.equal((await login(second['secret_id'])).body.auth['entity_id'], id)
+  assert.deepEqual(textsOf(await login(second['secret_id'])), WRONG)
+})

@@ -1,8 +1,8 @@
-/** What ended-crash.test.ts cuts short: leases that end by their time, by a prefix and with their token, and entities that are merged. */
+/** What ended-crash.test.ts cuts short: leases that end by their time, by a prefix, with their token and with their mount, and entities that are merged. */
 import type { CoreAnswer, CoreWorld } from '../helpers/core-world.ts'
 
 /** What is said after each answer, in this order. */
-export const ENDED_STEPS = ['issued', 'expired', 'prefix', 'token', 'merged'] as const
+export const ENDED_STEPS = ['issued', 'expired', 'prefix', 'token', 'merged', 'disabled'] as const
 export type EndedStep = (typeof ENDED_STEPS)[number]
 
 export interface EndedSaid {
@@ -42,7 +42,7 @@ export async function prepareEnd(world: CoreWorld): Promise<Prepared> {
   return { source, target: String(target.body.data['id']), token: String(made['client_token']) }
 }
 
-/** Gives out nine leases and ends each, by three ways; then merges the source into the target. */
+/** Gives out nine leases and ends each, by three ways; merges the source into the target; disables a mount with two leases. */
 export async function endAll(
   world: CoreWorld,
   { source, target }: Prepared,
@@ -63,4 +63,7 @@ export async function endAll(
   say({ step: 'token', value: '' })
   await asked(world, 'POST', 'identity/entity/merge', { to_entity_id: target, from_entity_ids: [source] })
   say({ step: 'merged', value: '' })
+  for (let at = 0; at < 2; at++) await asked(world, 'GET', 'lent/creds/last?ttl=3600')
+  await asked(world, 'DELETE', 'sys/mounts/lent')
+  say({ step: 'disabled', value: '' })
 }

@@ -105,6 +105,7 @@ test('what is wrong with entities, aliases and groups is refused and changes not
   await refused(world, 'identity/group', { name: 'g', policies: 'root' }, /^policies cannot contain root$/)
   await refused(world, 'identity/group', { name: 'g', type: 'other' }, /neither internal nor external/)
   await refused(world, 'identity/group', { name: 'g', type: 'external', member_entity_ids: [a] }, /set manually/)
+  await refused(world, 'identity/group', { name: 'g', type: 'external', member_group_ids: [a] }, /member groups can't/)
   await refused(world, 'identity/group', { name: 'g', member_entity_ids: ['none'] }, /^invalid entity ID/)
   await refused(world, 'identity/group', { name: 'g', member_group_ids: ['none'] }, /^invalid member group ID/)
   assert.equal((await world.ask('LIST', 'identity/group/id')).status, 404)

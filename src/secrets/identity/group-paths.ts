@@ -116,6 +116,7 @@ async function write(core: IdentityParts, input: GroupInput): Promise<Reply> {
   const type = typeOf(input.type, known)
   if (type === 'external' && members)
     throw new Rejection(400, "member entities can't be set manually for external groups")
+  if (type === 'external' && subgroups) throw new Rejection(400, "member groups can't be set for external groups")
   const before = known ?? draft.newGroup(name, type)
   const group: Group = {
     ...before,
