@@ -101,8 +101,9 @@ function answerOf(status: number, text: string, isUnseen = false): unknown {
   if (status === 503 && listed.includes(SEALED)) throw sealed()
   const said = `${(listed || text).slice(0, BODY_BYTES_SHOWN).trim().replaceAll(/\s+/g, ' ')} (HTTP ${status})`
   const isFinal = status >= 400 && status < 500 && status !== 408 && status !== 429
+  // Servers do not say that it is the address which they refuse.
   const hint =
-    isUnseen && status === 403
+    isUnseen && (status === 400 || status === 403)
       ? '; over NATS a server sees no address: for a role that is bound to addresses, set secrets.address'
       : ''
   throw new CoreFault(`${said}${hint}`, `${isFinal ? 'refused' : 'the server fails'}: ${said}`, isFinal)

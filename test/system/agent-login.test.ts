@@ -164,7 +164,15 @@ test('an agent logs in over NATS, and programs of its host use its token', { tim
     },
   )
 
-  await t.test('its token is not sent to another address than the configured one', async () => {
+  await t.test('a role that is bound to addresses is refused over NATS, and the log says what to set', async () => {
+    await ask(scene, 'POST', 'auth/approle/role/web', { secret_id_bound_cidrs: '127.0.0.0/8' })
+    await member.stop()
+    await member.start()
+    await becomes(world, /^failing: not logged in: refused: invalid role or secret ID \(HTTP 400\)$/)
+    await eventually(() => member.stderr.includes('is bound to addresses, set secrets.address'), 'the hint')
+  })
+
+  await t.test('with an address it logs in, and its token is sent nowhere else', async () => {
     member.reconfigure((text) => text.replace('secret_id_file', `address = "${world.server().url}"\n secret_id_file`))
     await eventually(() => readLogin(loginFile)?.address?.url === world.server().url, 'logged in over HTTP')
     await becomes(world, /^ok: logged in/)
