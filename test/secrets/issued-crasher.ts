@@ -1,7 +1,8 @@
 /**
- * A process that gives out leases and wrapped answers, with an audit device, and kills itself at a step of its commits.
- * Arguments: the directory of a world, its unseal key in hex, its root token, the step. Started by issued-crash.test.ts; by
- * ended-crash.test.ts with what it has prepared, as JSON, and the time: then it ends leases and merges entities.
+ * A process that gives out leases, wrapped answers or tokens, with an audit device, and kills itself at a step of its commits.
+ * Arguments: the directory of a world, its unseal key in hex, its root token, the step. Started by issued-crash.test.ts with the
+ * name of a scenario; by ended-crash.test.ts with what it has prepared, as JSON, and the time: then it ends leases and merges
+ * entities.
  */
 import { writeSync } from 'node:fs'
 import type { Store } from '../../src/store/store.ts'
@@ -9,9 +10,11 @@ import { CoreWorld } from '../helpers/core-world.ts'
 import { lender } from '../helpers/lender-engine.ts'
 import { steppedStore } from '../helpers/stepped-store.ts'
 import { endAll, type Prepared } from './ended-steps.ts'
-import { issueAndTakeBack } from './issued-steps.ts'
+import { issued } from './issued-steps.ts'
+import { logins } from './login-steps.ts'
 
-const [directory = '', unsealKey = '', rootToken = '', killAt = '', prepared = '', nowMs = ''] = process.argv.slice(2)
+const [directory = '', unsealKey = '', rootToken = '', killAt = '', work = '', nowMs = ''] = process.argv.slice(2)
+const scenario = { issued, logins }[work]
 let isCounting = false
 let step = 0
 
@@ -20,9 +23,10 @@ function passed(): void {
 }
 
 const wrap = (real: Store) => steppedStore(real, passed)
-const options = { engines: [lender().engine], wrap, ...(nowMs !== '' && { nowMs: Number(nowMs) }) }
+const engines = scenario?.engines() ?? [lender().engine]
+const options = { engines, wrap, ...(nowMs !== '' && { nowMs: Number(nowMs) }) }
 const world = await CoreWorld.reopen(directory, { unsealKey, rootToken }, options)
 const say = (said: object) => void writeSync(1, `${JSON.stringify(said)}\n`)
 isCounting = true
-if (prepared === '') await issueAndTakeBack(world, say)
-else await endAll(world, JSON.parse(prepared) as Prepared, say)
+if (scenario) await scenario.run(world, say)
+else await endAll(world, JSON.parse(work) as Prepared, say)

@@ -1,22 +1,23 @@
-/** What issued-crash.test.ts cuts short: leases and wrapped answers, given out, used and taken back. */
+/** Leases and wrapped answers, given out, used and taken back; said is the lease or the token that the caller got. */
+import assert from 'node:assert/strict'
 import type { CoreAnswer, CoreWorld } from '../helpers/core-world.ts'
+import { lender } from '../helpers/lender-engine.ts'
+import type { Said, Scenario } from './crash-scenario.ts'
 
-/** What is said after each answer, in this order. */
-export const STEPS = ['issued', 'wrapped', 'unwrapped', 'again', 'rewrapped', 'revoked', 'ended'] as const
-export type Step = (typeof STEPS)[number]
+const INVALID = 'wrapping token is not valid or does not exist'
 
-/** An answered step, with the lease or the token that its caller got. */
-export interface Said {
-  readonly step: Step
-  readonly value: string
-}
-
-export async function prepare(world: CoreWorld): Promise<void> {
-  await world.ask('POST', 'sys/mounts/lent', { type: 'lender' })
+export const issued: Scenario = {
+  engines: () => [lender().engine],
+  steps: ['issued', 'wrapped', 'unwrapped', 'again', 'rewrapped', 'revoked', 'ended'],
+  async prepare(world) {
+    await world.ask('POST', 'sys/mounts/lent', { type: 'lender' })
+  },
+  run: issueAndTakeBack,
+  look: (world, said, what) => look(world, new Map(said.map(({ step, value }) => [step, value])), what),
 }
 
 /** Gives out two leases, one of them wrapped, unwraps it, rewraps another answer, revokes one lease and the token of the other. */
-export async function issueAndTakeBack(world: CoreWorld, say: (said: Said) => void): Promise<void> {
+async function issueAndTakeBack(world: CoreWorld, say: (said: Said) => void): Promise<void> {
   const ask = async (
     method: string,
     path: string,
@@ -47,4 +48,31 @@ export async function issueAndTakeBack(world: CoreWorld, say: (said: Said) => vo
 
 function tokenOf({ body }: CoreAnswer): string {
   return (body['wrap_info'] as { token: string }).token
+}
+
+async function look(world: CoreWorld, said: ReadonlyMap<string, string>, what: string): Promise<void> {
+  const leases = () => world.store.paths('sys/lease/id/').length
+  const out = () => world.store.paths('logical/').filter((path) => path.includes('/out/')).length
+  const lasts = async (id: string) => (await world.ask('PUT', 'sys/leases/lookup', { lease_id: id })).status === 200
+  assert.equal(leases(), out(), `${what}: what is out has a lease, and nothing else has one`)
+  const first = said.get('issued')
+  if (first !== undefined && !said.has('rewrapped'))
+    assert.ok(await lasts(first), `${what}: an answered lease is there`)
+  if (first !== undefined && said.has('revoked')) assert.ok(!(await lasts(first)), `${what}: a revoked lease is gone`)
+  await checkToken(world, said.get('wrapped'), said.has('unwrapped'), what)
+  await checkToken(world, said.get('again'), said.has('rewrapped'), what)
+  if (said.has('rewrapped')) await checkToken(world, said.get('rewrapped'), false, what)
+  if (said.has('ended')) assert.equal(leases(), 0, what)
+  assert.equal((await world.ask('PUT', 'sys/leases/revoke-prefix/lent')).status, 204)
+  assert.deepEqual([leases(), out()], [0, 0], `${what}: everything can be taken back`)
+}
+
+/** A token is good for one answer at most, and for none where it was used. */
+async function checkToken(world: CoreWorld, token: string | undefined, isUsed: boolean, what: string): Promise<void> {
+  if (token === undefined) return
+  const unwrap = async () => world.ask('POST', 'sys/wrapping/unwrap', { token })
+  const first = await unwrap()
+  if (isUsed) assert.equal(first.body.errors[0], INVALID, `${what}: a used token`)
+  assert.ok(first.status === 200 || first.body.errors[0] === INVALID, `${what}: ${first.text}`)
+  assert.equal((await unwrap()).body.errors[0], INVALID, `${what}: twice`)
 }
