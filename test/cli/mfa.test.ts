@@ -1,8 +1,13 @@
 /** `outpost mfa totp …`, codes that are sent with requests, and logins that need one. */
 import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { join } from 'node:path'
 import { test } from 'node:test'
+import { readTerminal } from '../helpers/qr-reader.ts'
+import { OUTPOST, ROOT, start } from './outpost-process.ts'
 import { recordingCore, runAt } from './recording-core.ts'
 
+const HAS_PYTHON = spawnSync('python3', ['-c', 'import pty']).status === 0
 const UUID = '4469f90e-cf8a-c25d-0490-0d9cc11587ed'
 const METHOD = 'sys/mfa/method/totp/phone'
 const ALICE = { 'GET identity/entity/name/alice': [200, { data: { id: UUID } }] } as const
@@ -173,3 +178,42 @@ test('a login that needs a code asks for it on a terminal only, and says how els
   await runAt(core, [...args, '-mfa=phone:123456'])
   assert.equal(core.asked.at(-1)?.headers['x-vault-mfa'], 'phone:123456')
 })
+
+/** The command on a terminal, where something is typed behind a text. */
+async function onTerminal(url: string, typed: string, awaited: string, args: readonly string[]): Promise<string> {
+  const env = { ...process.env, OUTPOST_ADDR: url, OUTPOST_TOKEN: 'a-token', TYPED: typed, TERM: 'xterm' }
+  const program = join(ROOT, 'test/helpers/terminal.py')
+  return (await start('python3', [program, '80', awaited, OUTPOST, ...args], { env }).finished).stdout
+}
+
+if (HAS_PYTHON) {
+  test('on a terminal the QR code of a generated secret says its URL', async (t) => {
+    const core = await recordingCore(t)
+    core.answers = { [`GET ${METHOD}/generate`]: [200, ENROLLED] }
+    const shown = await onTerminal(core.url, '', '', ['mfa', 'totp', 'generate', 'phone'])
+    assert.equal(readTerminal(shown), ENROLLED.data.url)
+    const plain = await onTerminal(core.url, '', '', ['mfa', 'totp', 'generate', '-no-qr', 'phone'])
+    assert.ok(plain.includes(URL_SECRET) && !plain.includes('█'))
+  })
+
+  test('on a terminal a login asks for its code, which is not shown, three times at most', async (t) => {
+    const core = await recordingCore(t)
+    const any = [{ type: 'totp', id: UUID, uses_passcode: true, name: 'phone' }]
+    const requirement = { mfa_request_id: 'the-id', mfa_constraints: { ops: { any }, others: { any } } }
+    const auth = { client_token: 's.the-token', accessor: 'a', policies: ['default'] }
+    core.answers = {
+      'PUT auth/userpass/login/alice': [200, { auth: { client_token: '', mfa_requirement: requirement } }],
+      'PUT sys/mfa/validate': [200, { auth }],
+    }
+    const args = ['login', '-no-store', '-token-only', '-method=userpass', 'username=alice', 'password=a-password']
+    const shown = await onTerminal(core.url, '123456\r', 'Code of phone (will be hidden): ', args)
+    assert.match(shown, /Code of phone \(will be hidden\): \r\ns\.the-token\r?\n[^]*exit code 0\n$/)
+    assert.ok(!shown.includes('123456'))
+    assert.deepEqual(core.asked.at(-1)?.body, { mfa_request_id: 'the-id', mfa_payload: { [UUID]: ['123456'] } })
+    const refused = [403, { errors: ['failed to satisfy enforcement ops'] }] as const
+    core.answers = { ...core.answers, 'PUT sys/mfa/validate': refused }
+    const wrong = await onTerminal(core.url, '1\r\u001E2\r\u001E3\r\u001E4\r', 'Code of phone (will be hidden): ', args)
+    assert.match(wrong, /failed to satisfy enforcement ops[^]*exit code 1\n$/)
+    assert.equal(core.asked.filter(({ line }) => line === 'PUT sys/mfa/validate').length, 4)
+  })
+}

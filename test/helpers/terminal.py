@@ -1,7 +1,8 @@
 """Runs a command on a terminal of its own and prints what it wrote there, and then its exit code.
 
 Arguments: columns, the text that something is typed behind (empty: never), the command. What is typed is in the
-environment, TYPED; Ctrl-C without it.
+environment, TYPED; Ctrl-C without it. Of several things, with \x1e between them, each is typed behind the text's next
+occurrence.
 """
 import fcntl
 import os
@@ -12,12 +13,13 @@ import sys
 import termios
 
 columns, awaited, command = int(sys.argv[1]), sys.argv[2].encode(), sys.argv[3:]
-typed = os.environ.pop("TYPED", "\x03").encode()
+typed = os.environ.pop("TYPED", "\x03").encode().split(b"\x1e")
 pid, terminal = pty.fork()
 if pid == 0:
     fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     os.execvp(command[0], command)
 written = b""
+looked = 0
 while True:
     readable, _, _ = select.select([terminal], [], [], 0.05)
     if readable:
@@ -28,9 +30,9 @@ while True:
         if not piece:
             break
         written += piece
-    if awaited and awaited in written:
-        os.write(terminal, typed)
-        awaited = b""
+    if awaited and typed and awaited in written[looked:]:
+        looked = len(written)
+        os.write(terminal, typed.pop(0))
 _, status = os.waitpid(pid, 0)
 sys.stdout.buffer.write(written)
 sys.stdout.buffer.write(b"\nexit code %d\n" % os.waitstatus_to_exitcode(status))
