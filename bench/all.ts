@@ -31,6 +31,7 @@ const FIGURES = [
   'leases',
   'logins',
   'totp',
+  'mfa',
   'start',
   'cli',
 ]
