@@ -77,9 +77,6 @@ export interface Services extends Callers {
 }
 
 /** Request IDs are this run's name and a count: unique without asking for randomness each time. */
-/** The beginning of every ID of a request, which is a UUID: the requests of a process are counted behind it. */
-const RUN = randomUUID().slice(0, 24)
-let requests = 0
 
 /** Why signals abort. One object for all: an abort without a reason makes one each time, with a stack. */
 const GONE = new Error('the caller is gone, or the exchange was cut')
@@ -102,7 +99,8 @@ export interface ExchangeOptions {
 }
 
 export class Exchange implements Outlet, Answering {
-  readonly requestId = RUN + (++requests).toString(16).padStart(12, '0')
+  /** Random, as callers see it: a count would tell each how many requests the others make. */
+  readonly requestId = randomUUID()
   readonly startedAtMs = performance.now()
   readonly request: IncomingMessage
   readonly response: ServerResponse
