@@ -76,8 +76,6 @@ export interface Services extends Callers {
   readonly stopping: () => boolean
 }
 
-/** Request IDs are this run's name and a count: unique without asking for randomness each time. */
-
 /** Why signals abort. One object for all: an abort without a reason makes one each time, with a stack. */
 const GONE = new Error('the caller is gone, or the exchange was cut')
 
