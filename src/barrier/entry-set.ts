@@ -182,7 +182,8 @@ export class EntrySet {
     return flight
   }
 
-  #change(path: string, after: Mark | undefined, id = this.#idOf(path)): Change {
+  /** Most paths that are written are new, and are asked for no more: their IDs are not remembered. */
+  #change(path: string, after: Mark | undefined, id = this.#ids.get(path) ?? this.#hashOf(path)): Change {
     const shard = this.#shardOf(id)
     const before = shard.table.get(id)
     this.#move(shard, id, before, after)

@@ -175,6 +175,7 @@ export class Storage {
   static async commitAll(parts: readonly Part[]): Promise<number> {
     const [first] = parts
     if (!first) throw new Fault('nothing is to be committed')
+    if (parts.length === 1) return first.storage.commit(first.batch, first.raw)
     const entered: Tenure[] = []
     try {
       for (const { storage } of parts) {

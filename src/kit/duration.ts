@@ -14,6 +14,8 @@ const UNIT_MS: Readonly<Record<string, number>> = {
   h: 3_600_000,
 }
 
+/** What most callers write. */
+const SIMPLE = /^(\d{1,9})(ms|s|m|h)$/
 const WHOLE = /^[+-]?(?:\d+(?:\.\d*)?(?:ns|us|µs|μs|ms|s|m|h)|\.\d+(?:ns|us|µs|μs|ms|s|m|h))+$/
 const PART = /(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)/g
 
@@ -23,11 +25,17 @@ const LIMIT_MS = 9_223_372_036_854.775
 /** Milliseconds of a Go duration string (fractions kept), or undefined when it is not one or is out of Go's range. */
 export function parseDurationMs(text: string): number | undefined {
   if (text === '0' || text === '+0' || text === '-0') return 0
+  const simple = SIMPLE.exec(text)
+  if (simple) return withinLimit(Number(simple[1]) * (UNIT_MS[simple[2] ?? ''] ?? Number.NaN))
   if (!WHOLE.test(text)) return undefined
   let totalMs = 0
   for (const [, amount, unit] of text.matchAll(PART)) totalMs += Number(amount) * (UNIT_MS[unit ?? ''] ?? Number.NaN)
-  if (!(totalMs <= LIMIT_MS)) return undefined
-  return text.startsWith('-') ? -totalMs : totalMs
+  const ms = withinLimit(totalMs)
+  return ms !== undefined && text.startsWith('-') ? -ms : ms
+}
+
+function withinLimit(ms: number): number | undefined {
+  return ms <= LIMIT_MS ? ms : undefined
 }
 
 /** A Go duration string for `ms`, as Go prints it: `1h30m0s`, `1.5s`, `250ms`, `0s`. */
