@@ -2,7 +2,7 @@
  * With which token `exec` asks: its own login by AppRole, the one of its environment, or the one that the agent of this host
  * has got and leaves in a file. The agent's is read for each request, because it changes; its renewal is the agent's business.
  */
-import { messageOf } from '../../kit/errors.ts'
+import { isErrno, messageOf } from '../../kit/errors.ts'
 import type { Role } from '../../login/credentials.ts'
 import { type KeptLogin, type LoginAddress, readLogin } from '../../login/login-file.ts'
 import { pause, type Persistence, persistently, RENEWED_AFTER } from '../../login/persistence.ts'
@@ -108,6 +108,12 @@ function loginIn(file: string): KeptLogin | undefined {
   try {
     return readLogin(file)
   } catch (error) {
+    // Most often it is not there, and its directory is closed. What would open it is nothing to propose.
+    if (error instanceof Error && isErrno(error.cause, 'EACCES', 'EPERM')) {
+      throw new CommandError(
+        `no token: set OUTPOST_TOKEN, or log in; that of the agent of this host is for root and the agent's user only`,
+      )
+    }
     throw new CommandError(`the token of the agent of this host cannot be used: ${messageOf(error)}`)
   }
 }
