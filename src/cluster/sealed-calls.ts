@@ -5,6 +5,7 @@
  * requests are fresh by this server's own clock, which callers know from its announcements: the clocks of two hosts are
  * never compared. Memory is bounded: so many sessions in all, and for each name that NATS lets a caller speak under.
  */
+import { Allowance } from './allowance.ts'
 import {
   type CurveKey,
   ENVELOPE_BYTES,
@@ -30,6 +31,8 @@ const SWEEP_MS = 10_000
 const SESSIONS_MAX = 32_768
 /** A process has one, and another after each restart. */
 const CALLER_SESSIONS_MAX = 16
+/** New keys of a caller a second and at once: each costs a tenth of a millisecond before anything of it is proved. */
+const NEW_KEYS = { perSecond: 1, most: 64 }
 /** Calls may overtake each other by so much. */
 const WINDOW = 1024
 
@@ -58,6 +61,7 @@ export class SealedCalls {
   readonly #options: SealedCallsOptions
   readonly #sessions = new Map<string, Session>()
   readonly #ofCaller = new Map<string, number>()
+  readonly #newKeys = new Allowance({ ...NEW_KEYS, now: () => performance.now() })
   #sweptAtMs = 0
 
   constructor(options: SealedCallsOptions) {
@@ -92,7 +96,7 @@ export class SealedCalls {
   #begin(callerKey: Uint8Array, caller: string): Session | RefusedReason {
     this.#sweep()
     const isFull = this.#sessions.size >= SESSIONS_MAX || (this.#ofCaller.get(caller) ?? 0) >= CALLER_SESSIONS_MAX
-    if (isFull) return 'too many callers'
+    if (isFull || !this.#newKeys.take(caller, 1)) return 'too many callers'
     try {
       const keys = this.#options.curve.sessionWithCaller(callerKey)
       return { keys, caller, served: new Set(), newest: 0, usedAtMs: performance.now() }
@@ -110,6 +114,7 @@ export class SealedCalls {
     const nowMs = performance.now()
     if (nowMs - this.#sweptAtMs < SWEEP_MS) return
     this.#sweptAtMs = nowMs
+    this.#newKeys.sweep()
     for (const [name, { caller, usedAtMs }] of this.#sessions) {
       if (nowMs - usedAtMs < SESSION_MS) continue
       this.#sessions.delete(name)

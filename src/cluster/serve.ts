@@ -5,6 +5,7 @@
 import { messageOf, Refusal } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
 import { type AnyOperation, type Callers, type Identity, invoke, NOBODY } from '../kit/operation.ts'
+import { CallerLimits } from './caller-limits.ts'
 import { CallTable } from './call-table.ts'
 import { Complaints } from './complaints.ts'
 import { encodeRefused, type RefusedReason } from './envelope.ts'
@@ -58,6 +59,8 @@ export class CallServer {
   readonly #calls = new CallTable<ServedCall>()
   readonly #subscriptions: Subscription[] = []
   readonly #complaints: Complaints
+  /** Of a server: what hosts may ask of it. */
+  readonly #limits = new CallerLimits()
   readonly #callers: Callers
   #sweeper: NodeJS.Timeout | undefined
   #learning = 0
@@ -119,30 +122,36 @@ export class CallServer {
     const name = this.#calledAs(subject, reply)
     if (name === undefined || this.#options.isSuperseded?.()) return
     if ('nodeId' in as) return this.#begin(name, { payload, channel: new PlainChannel(link, reply) }, name)
+    const caller = lastParts(subject, 1)
+    const judged = this.#limits.judge(caller)
+    if (judged !== 'open') {
+      this.#complaints.warn('a host sends too many calls, those beyond are refused', { caller }, `too many ${caller}`)
+      if (judged === 'refuse') link.publish(reply, encodeRefused('too many callers'))
+      return
+    }
     const opened = as.sealed.open(message)
     // On a server, under the caller's name: nobody can take another's, or steer his call.
-    if (typeof opened !== 'string') return this.#begin(name, opened, lastParts(`${subject}.${name}`, 2))
+    if (typeof opened !== 'string') return this.#begin(name, opened, lastParts(`${subject}.${name}`, 2), caller)
     void this.#takeLater(message, opened, as.sealed)
   }
 
   /** A server that has just connected knows the others a moment later: asked once, before a call of theirs is refused. */
   async #takeLater(message: Message, reason: RefusedReason, sealed: SealedCalls): Promise<void> {
+    const caller = lastParts(message.subject, 1)
     if (reason === 'no server' && this.#learning < LEARNING_MAX) {
       this.#learning++
       const isHeard = await sealed.learn()
       this.#learning--
       const again = isHeard ? sealed.open(message) : reason
       const name = lastParts(message.reply, 1)
-      if (typeof again !== 'string') return this.#begin(name, again, lastParts(`${message.subject}.${name}`, 2))
+      if (typeof again !== 'string') return this.#begin(name, again, lastParts(`${message.subject}.${name}`, 2), caller)
     }
-    const caller = lastParts(message.subject, 1)
     this.#complaints.warn('calls were refused, which could not be opened', { reason, caller })
     this.#options.link.publish(message.reply, encodeRefused(reason))
   }
 
   /** `name`: of the call, by the subject of its answers. `key`: what its control messages are found by. */
-  #begin(name: string, { payload, channel }: OpenedCall, key: string): void {
-    const { callsMax } = this.#options
+  #begin(name: string, { payload, channel }: OpenedCall, key: string, caller = ''): void {
     const refuse = (refusal: Refusal) => channel.send(encode(refusalMessage(refusal)))
     const received = decodeCall(payload)
     if (typeof received === 'string') {
@@ -152,19 +161,30 @@ export class CallServer {
     }
     const call = received.message
     if (this.#calls.get(key) || name !== call.call) return
-    if (this.#calls.size >= callsMax) {
-      refuse(
-        new Refusal('too_many', 'as many calls as may be are being served here, try again later', {
-          'Retry-After': '2',
-        }),
-      )
-      return
-    }
+    const leave = this.#enter(caller, refuse)
+    if (!leave) return
     // Agents may call any server, and say of their callers what they like; only servers may call one with the core.
     const remote = this.#options.group === 'core' ? call.remote : undefined
     const served = new ServedCall(call, { channel, remote })
     this.#calls.add(key, served)
-    void this.#run(served, received).finally(() => this.#calls.delete(key))
+    void this.#run(served, received).finally(() => {
+      this.#calls.delete(key)
+      leave()
+    })
+  }
+
+  /** Takes a place for a call of this caller, or says why there is none. Returns how to give it back. */
+  #enter(caller: string, refuse: (refusal: Refusal) => void): (() => void) | undefined {
+    const { as, callsMax } = this.#options
+    const retry = { 'Retry-After': '2' }
+    if (this.#calls.size >= callsMax) {
+      refuse(new Refusal('too_many', 'as many calls as may be are being served here, try again later', retry))
+      return undefined
+    }
+    if ('nodeId' in as) return () => undefined
+    const leave = this.#limits.enter(caller)
+    if (!leave) refuse(new Refusal('too_many', 'this host has as many calls under way as it may have', retry))
+    return leave
   }
 
   #control({ subject, payload }: Message): void {
@@ -173,6 +193,7 @@ export class CallServer {
 
   #sweep(): void {
     for (const call of this.#calls.values()) call.sweep()
+    this.#limits.sweep()
   }
 
   async #run(served: ServedCall, received: ReceivedCall): Promise<void> {

@@ -1,0 +1,50 @@
+/**
+ * What one host may ask of a server. A host's own name stands in the subject of its calls, where NATS keeps it to that one, so what is too
+ * much is known before anything is opened: each message that is opened costs a decryption, and each call a place that
+ * other hosts need. Servers are not counted: they have the word for all hosts anyway.
+ */
+import { isNodeId } from '../kit/schema.ts'
+import { Allowance } from './allowance.ts'
+
+/** Calls of a host a second and at once: far more than one asks about its callers' tokens, or hands on for them. */
+export const HOST_CALLS = { perSecond: 1000, most: 4000 }
+/** Of those beyond, how many are told so; the others are dropped. */
+const TOLD = { perSecond: 20, most: 100 }
+/** Calls of a host under way: a quarter of what a server serves at once. */
+export const HOST_CALLS_UNDER_WAY = 1024
+
+export class CallerLimits {
+  readonly #calls: Allowance
+  readonly #told: Allowance
+  readonly #underWay = new Map<string, number>()
+
+  constructor(now: () => number = () => performance.now()) {
+    this.#calls = new Allowance({ ...HOST_CALLS, now })
+    this.#told = new Allowance({ ...TOLD, now })
+  }
+
+  /** Whether a message of this caller is looked at, and if not, whether it is told. */
+  judge(caller: string): 'open' | 'refuse' | 'drop' {
+    if (!isNodeId(caller) || this.#calls.take(caller, 1)) return 'open'
+    return this.#told.take(caller, 1) ? 'refuse' : 'drop'
+  }
+
+  /** Takes a place; undefined where the caller has as many as it may. Returns how to give it back, once. */
+  enter(caller: string): (() => void) | undefined {
+    if (!isNodeId(caller)) return () => undefined
+    const count = this.#underWay.get(caller) ?? 0
+    if (count >= HOST_CALLS_UNDER_WAY) return undefined
+    this.#underWay.set(caller, count + 1)
+    return () => {
+      const left = (this.#underWay.get(caller) ?? 1) - 1
+      if (left > 0) this.#underWay.set(caller, left)
+      else this.#underWay.delete(caller)
+    }
+  }
+
+  /** Forgets callers that have been silent. */
+  sweep(): void {
+    this.#calls.sweep()
+    this.#told.sweep()
+  }
+}

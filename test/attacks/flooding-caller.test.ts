@@ -1,0 +1,154 @@
+/**
+ * Somebody with the key of a worker floods a server with calls: fresh keys that each cost a key agreement, messages that cannot be opened, and
+ * calls that never end until nobody else's is served. Other hosts ask the same server who their callers are, so they would
+ * serve nobody.
+ */
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+import { HOST_CALLS, HOST_CALLS_UNDER_WAY } from '../../src/cluster/caller-limits.ts'
+import { CurveKey, sealRequest } from '../../src/cluster/envelope.ts'
+import { Forwarder } from '../../src/cluster/forward.ts'
+import { type Link, MemoryBus } from '../../src/cluster/link.ts'
+import { SealedCalls } from '../../src/cluster/sealed-calls.ts'
+import { CallServer } from '../../src/cluster/serve.ts'
+import { type Party, Subjects } from '../../src/cluster/subjects.ts'
+import { Refusal } from '../../src/kit/errors.ts'
+import { NOBODY, type Operation } from '../../src/kit/operation.ts'
+import { schema } from '../../src/kit/schema.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { idOf } from '../helpers/fleet-server.ts'
+import { keepingLogger } from '../helpers/kept-log.ts'
+import { sealingFor } from '../helpers/sealed-world.ts'
+
+const [HOSTILE, OTHER] = [idOf('bad00000'), idOf('600d0000')]
+const subjects = new Subjects('global')
+
+/** Ends when its caller leaves. */
+const WAIT: Operation<Record<string, never>, unknown> = {
+  name: 'test.wait',
+  summary: '',
+  http: [],
+  target: 'server',
+  input: schema({}),
+  output: 'json',
+  errorFormat: 'plain',
+  authorize: () => undefined,
+  run: (_input, { signal }) => new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true })),
+}
+
+function serverOn(t: TestContext, link: Link) {
+  const logger = keepingLogger([])
+  const self = { serverId: 's1' }
+  const sealing = sealingFor(t, { link, subjects, self, logger })
+  const as = { ...self, sealed: sealing.taken.any, callers: { resolve: () => NOBODY } }
+  const server = new CallServer({ link, subjects, as, operations: [WAIT], logger, callsMax: 4096 })
+  server.start()
+  t.after(() => server.stop())
+  return { server, curve: sealing.curve }
+}
+
+async function callerOn(t: TestContext, link: Link, self: Party, signal: AbortSignal) {
+  const sealing = sealingFor(t, { link, subjects, self, logger: keepingLogger([]), hasCore: false })
+  const forwarder = new Forwarder({ link, subjects })
+  forwarder.start(self, { servers: sealing.calls })
+  t.after(() => forwarder.stop())
+  await eventually(() => sealing.keys.servers(false).length > 0, 'the server is heard')
+  return (requestId: string) =>
+    forwarder.value({
+      nodeId: undefined,
+      group: 'any',
+      operation: WAIT.name,
+      input: { params: {}, query: [], headers: {}, body: undefined },
+      token: undefined,
+      requestId,
+      hops: 0,
+      signal,
+    })
+}
+
+test('calls that never end take a quarter of the places, and the others are left', async (t) => {
+  const bus = new MemoryBus()
+  const over = new AbortController()
+  const { server } = serverOn(t, bus.link())
+  const attack = await callerOn(t, bus.link(), { nodeId: HOSTILE }, over.signal)
+  const ask = await callerOn(t, bus.link(), { nodeId: OTHER }, over.signal)
+  const refused: unknown[] = []
+  for (let at = 0; at < HOST_CALLS_UNDER_WAY + 50; at++)
+    attack(`attack-${at}`).catch((why: unknown) => refused.push(why))
+  await eventually(() => server.calls === HOST_CALLS_UNDER_WAY && refused.length === 50, 'those beyond are refused')
+  assert.ok(refused.every((why) => why instanceof Refusal && why.code === 'too_many'))
+  for (let at = 0; at < 20; at++) ask(`other-${at}`).catch(() => undefined)
+  await eventually(() => server.calls === HOST_CALLS_UNDER_WAY + 20, 'the calls of another host are served')
+  over.abort()
+  await eventually(() => server.calls === 0, 'all places are given back')
+})
+
+test('messages beyond a rate are not looked at, and other hosts are heard', async (t) => {
+  const bus = new MemoryBus()
+  const link = bus.link()
+  const { curve } = serverOn(t, link)
+  const send = (host: string, count: number, payload: Uint8Array) => {
+    for (let at = 0; at < count; at++) {
+      const reply = subjects.reply({ nodeId: host }, 'any', `c${at}`)
+      link.publish(subjects.serverCall('s1', host), payload, reply)
+    }
+  }
+  let told = 0
+  const answers = (host: string) =>
+    link.subscribe(subjects.reply({ nodeId: host }, '*', '*'), () => {
+      told++
+    })
+  answers(HOSTILE)
+  send(HOSTILE, 3 * HOST_CALLS.most, Buffer.alloc(200, 0x10))
+  await eventually(() => told >= HOST_CALLS.most, 'those within it are refused one by one')
+  // Some are let in again meanwhile; this machine would have to stand still for six seconds for all of them.
+  assert.ok(told < 2.5 * HOST_CALLS.most, `${told} answers`)
+  const before = told
+  answers(OTHER)
+  const other = new CurveKey()
+  const to = { subject: subjects.serverCall('s1', OTHER), reply: subjects.reply({ nodeId: OTHER }, 'any', 'c') }
+  link.publish(
+    to.subject,
+    sealRequest(other.sessionWithServer(curve.publicKey).toServer, headOf(other), to, PAYLOAD),
+    to.reply,
+  )
+  await eventually(() => told > before, 'another host is answered')
+})
+
+const PAYLOAD = Buffer.from('no call')
+
+function headOf({ publicKey }: CurveKey) {
+  return { callerKey: publicKey, call: 1, clockMs: performance.now() }
+}
+
+test('fresh keys cost a bounded number of key agreements', () => {
+  let agreed = 0
+  const curve = new (class extends CurveKey {
+    override sessionWithCaller(caller: Uint8Array) {
+      agreed++
+      return super.sessionWithCaller(caller)
+    }
+  })()
+  const calls = new SealedCalls({ link: new MemoryBus().link(), curve })
+  const open = (host: string, payload: Uint8Array) =>
+    calls.open({
+      subject: subjects.serverCall('s1', host),
+      reply: subjects.reply({ nodeId: host }, 'any', 'c'),
+      payload,
+      nobody: false,
+    })
+  const other = new CurveKey()
+  const garbage = (at: number) => {
+    const bytes = Buffer.from(
+      sealRequest(other.sessionWithServer(curve.publicKey).toServer, headOf(other), TO, PAYLOAD),
+    )
+    bytes.writeUInt32BE(at, 1)
+    return bytes
+  }
+  const TO = { subject: subjects.serverCall('s1', OTHER), reply: subjects.reply({ nodeId: OTHER }, 'any', 'c') }
+  const results = new Set(Array.from({ length: 500 }, (_, at) => open(HOSTILE, garbage(at))))
+  assert.deepEqual([...results], ['wrong key', 'too many callers'])
+  assert.ok(agreed >= 64 && agreed < 200, `${agreed} agreements`)
+  const good = sealRequest(other.sessionWithServer(curve.publicKey).toServer, headOf(other), TO, PAYLOAD)
+  assert.ok(typeof open(OTHER, good) !== 'string', 'another host begins a session')
+})
