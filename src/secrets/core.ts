@@ -7,32 +7,20 @@ import { randomUUID } from 'node:crypto'
 import type { Barrier } from '../barrier/barrier.ts'
 import type { Seal } from '../barrier/seal.ts'
 import { type Put, Storage, Tenure } from '../barrier/storage.ts'
-import { cubbyholePrefix } from '../engines/cubbyhole/cubbyhole.ts'
 import { type Caller, denied, type Engine } from '../engines/engine.ts'
 import type { LoginFailures } from '../engines/login-order.ts'
 import { PathTable } from '../engines/path-table.ts'
 import { messageOf, sealed, unknownToken } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
 import type { Grants, Identity } from '../kit/operation.ts'
-import type { Core } from './handle.ts'
+import type { Core } from './request-states.ts'
 import { type Login, loginOf } from './logins/login.ts'
 import { LockedUsers } from './logins/login-failures.ts'
 import { AuditTrail } from './audit/audit.ts'
 import { recordOrigin } from './audit/origin-lines.ts'
-import { AuditStore } from './audit/audit-store.ts'
-import { EntityPolicies } from './identity/entity-policies.ts'
-import { IdentityStore } from './identity/identity.ts'
-import { LeaseRevocation } from './leases/lease-revocation.ts'
-import { LeaseStore } from './leases/lease-store.ts'
-import { LeaseSweeper } from './leases/lease-sweeper.ts'
 import { Leases, leasesLeft } from './leases/leases.ts'
-import { Enforcements } from './mfa/enforcement.ts'
-import { LoginMfa } from './mfa/login-mfa.ts'
 import { Mfa } from './mfa/mfa.ts'
-import { MountChanges } from './mounts/mount-changes.ts'
-import { MountWork } from './mounts/mount-work.ts'
 import {
-  dataPrefix,
   defaultRecords,
   encodeRecord,
   identityRecord,
@@ -41,25 +29,22 @@ import {
   recordPath,
 } from './mounts/mount-record.ts'
 import { Traffic } from './mounts/traffic.ts'
-import { type Mount, mountOf, MountTable, type Place } from './mounts/mounts.ts'
+import { type Mount, mountOf, type Place } from './mounts/mounts.ts'
 import type { Acl } from './policies/acl.ts'
 import { type ClockSources, CoreClock, machineClock } from './core-clock.ts'
+import { CLUSTER_PATH, type OpenCore, openCore } from './open-core.ts'
 import { InFlight } from './in-flight.ts'
 import { NOBODY } from './nobody.ts'
 import { Quotas } from './quotas/quotas.ts'
 import { RequestCounts } from './request-counts.ts'
 import { PolicyStore } from './policies/policy-store.ts'
 import type { Surroundings } from './system/surroundings.ts'
-import { CORS_HEADERS, type CorsSetting, NO_CORS, SystemSettings } from './system/system-settings.ts'
+import { CORS_HEADERS, type CorsSetting, NO_CORS } from './system/system-settings.ts'
 import { Admission, type Admitted } from './tokens/token-admission.ts'
-import { TokenRevocation } from './tokens/token-revocation.ts'
 import { TokenStore } from './tokens/token-store.ts'
-import { TokenSweeper } from './tokens/token-sweeper.ts'
-import { TokenTidy } from './tokens/token-tidy.ts'
 import { Wrapping } from './wrapping/wrapping.ts'
 import { keptVersions, versionNote } from './system/version-note.ts'
 
-const CLUSTER_PATH = 'core/cluster'
 /** Tokens of a mount that is disabled. */
 const RELEASED_AT_ONCE = 100
 
@@ -83,33 +68,6 @@ export interface CoreOptions {
   readonly unauthed?: { readonly rekey: () => boolean; readonly generateRoot: () => boolean }
   /** The machine's clock and the time that passes; real ones unless given. */
   readonly time?: Partial<ClockSources>
-}
-
-/** What there is only while the core is active. */
-export interface OpenCore {
-  /** All of the barrier, until the core is sealed. */
-  readonly storage: Storage
-  readonly mounts: MountTable
-  readonly mountChanges: MountChanges
-  readonly mountWork: MountWork
-  readonly tokens: TokenStore
-  readonly revocation: TokenRevocation
-  readonly sweeper: TokenSweeper
-  readonly tidy: TokenTidy
-  readonly admission: Admission
-  readonly policies: PolicyStore
-  readonly settings: SystemSettings
-  readonly identity: IdentityStore
-  readonly entityPolicies: EntityPolicies
-  readonly mfa: Mfa
-  readonly enforcements: Enforcements
-  readonly loginMfa: LoginMfa
-  readonly leases: Leases
-  readonly wrapping: Wrapping
-  readonly quotas: Quotas
-  readonly auditing: { readonly trail: AuditTrail; readonly devices: AuditStore }
-  readonly clusterId: string
-  readonly clusterName: string
 }
 
 export class SecretsCore implements Core {
@@ -201,132 +159,29 @@ export class SecretsCore implements Core {
   activate(): void {
     const tenure = new Tenure()
     const storage = new Storage(this.barrier, tenure)
-    const mounts = new MountTable({ storage, engines: this.engines })
-    const leaving = mounts.load()
-    const mountChanges = new MountChanges({
-      table: mounts,
-      storage,
-      logger: this.options.logger,
-      release: (uuid) => this.#release(uuid),
-    })
-    const cluster = JSON.parse(storage.get(CLUSTER_PATH)?.toString('utf8') ?? '{}') as {
-      id?: string
-      name?: string
-    }
-    const { id: clusterId = '', name: clusterName = '' } = cluster
-    const settings = new SystemSettings(storage)
     this.#isSuspended = false
     this.#tenure = tenure
-    this.#open = {
+    const { leaving, open } = openCore({
+      engines: this.engines,
+      logger: this.options.logger,
+      surroundings: this.options.surroundings,
+      auditDirectories: this.options.auditDirectories,
       storage,
-      mounts,
-      mountChanges,
-      mountWork: new MountWork({ mounts: () => mounts.all(), now: () => this.now(), logger: this.options.logger }),
-      ...this.#openTokens(mounts, mountChanges, storage),
-      settings,
-      quotas: new Quotas({
-        storage,
-        isMounted: (uuid) => mounts.byUuid(uuid) !== undefined,
-        elapsed: this.#time.elapsed,
-      }),
-      auditing: this.#openAudit(storage, settings),
-      clusterId,
-      clusterName,
-    }
-    mountChanges.resume(leaving)
-    this.#open.mfa.resume()
+      clock: this.#clock,
+      time: this.#time,
+      aclOf: (caller) => this.aclOf(caller),
+      release: (uuid) => this.#release(uuid),
+    })
+    this.#open = open
+    open.mountChanges.resume(leaving)
+    open.mfa.resume()
     this.#noteVersion()
     this.#addIdentity()
     this.barrier.lookAtAll()
     const { logger, seal } = this.options
-    const { trail } = this.#open.auditing
+    const { trail } = open.auditing
     void recordOrigin({ note: seal.origin, trail, nobody: this.nobody.caller, logger })
-    logger.info('the secrets core is active', { cluster_id: clusterId })
-  }
-
-  #openTokens(
-    mounts: MountTable,
-    mountChanges: MountChanges,
-    storage: Storage,
-  ): Omit<
-    OpenCore,
-    | 'storage'
-    | 'mounts'
-    | 'mountChanges'
-    | 'mountWork'
-    | 'settings'
-    | 'quotas'
-    | 'auditing'
-    | 'clusterId'
-    | 'clusterName'
-  > {
-    const { logger } = this.options
-    const tokens = new TokenStore(storage)
-    const policies = new PolicyStore(storage)
-    const isMounted = (accessor: string) => mounts.byAccessor(accessor) !== undefined
-    const identity = new IdentityStore(storage, isMounted, (removed) => mfa.mfa.partsOfRemoval(removed))
-    const mfa = this.#openMfa(storage, identity)
-    const entityPolicies = new EntityPolicies(identity)
-    const cubbyholes = storage.below(dataPrefix(mounts.get('cubbyhole/')?.record.uuid ?? ''))
-    const servingOrLeaving = (uuid: string) => mounts.byUuid(uuid) ?? mountChanges.leaving(uuid)
-    const now = () => this.now()
-    const store = new LeaseStore(storage)
-    const leaseRevocation = new LeaseRevocation({ leases: store, mountOf: servingOrLeaving, now, logger })
-    // What hangs on a token and goes with it.
-    const onRevoke = [
-      (hash: string) => leaseRevocation.revokeOfToken(hash),
-      async (hash: string) => void (await cubbyholes.removeAll(cubbyholePrefix(hash))),
-    ]
-    const revocation = new TokenRevocation(tokens, logger, onRevoke)
-    const sweeper = new TokenSweeper({ tokens, revocation, clock: this.#clock, logger })
-    const endedMs = () => sweeper.endedMs()
-    const leaseSweeper = new LeaseSweeper({ leases: store, revocation: leaseRevocation, endedMs, logger })
-    return {
-      wrapping: new Wrapping({
-        tokens,
-        revocation,
-        storage,
-        cubbyholes,
-        now,
-        apiAddress: () => this.options.surroundings?.apiAddress?.() ?? '',
-      }),
-      leases: new Leases({ store, revocation: leaseRevocation, sweeper: leaseSweeper, mountOf: servingOrLeaving, now }),
-      identity,
-      entityPolicies,
-      ...mfa,
-      tokens,
-      policies,
-      revocation,
-      sweeper,
-      tidy: new TokenTidy({ tokens, revocation, cubbyholes, logger }),
-      admission: new Admission({
-        tokens,
-        revocation,
-        policies,
-        now: () => this.now(),
-        aclOf: (entry) => this.aclOf(entry),
-        policiesOf: (entry) => entityPolicies.of(entry),
-        onUnseenAddress: (accessor) =>
-          logger.warn('a token that is bound to addresses was refused: no server has seen the address of its caller', {
-            accessor,
-            hint: 'an address that an agent reports is no evidence: call a server with this token, not an agent',
-          }),
-      }),
-    }
-  }
-
-  #openMfa(storage: Storage, identity: IdentityStore): Pick<OpenCore, 'mfa' | 'enforcements' | 'loginMfa'> {
-    const entityId = (id: string) => identity.current(id)?.id
-    const now = () => this.now()
-    const mfa = new Mfa({ storage, logger: this.options.logger, now, wall: this.#time.wall, entityId })
-    const enforcements = new Enforcements(storage)
-    return { mfa, enforcements, loginMfa: new LoginMfa(mfa, enforcements, now) }
-  }
-
-  #openAudit(storage: Storage, settings: SystemSettings): OpenCore['auditing'] {
-    const { logger } = this.options
-    const trail = new AuditTrail({ logger, now: () => this.now(), headers: () => settings.auditedHeaders.value })
-    return { trail, devices: new AuditStore({ storage, trail, logger, directories: this.options.auditDirectories }) }
+    logger.info('the secrets core is active', { cluster_id: open.clusterId })
   }
 
   #noteVersion(): void {

@@ -17,11 +17,10 @@
  * What can go wrong. The core is sealed while requests are under way: they end with 503, what was committed stays. The
  * disk is full: writes fail, reads go on. A fault: 500 with the request's ID, and the log has the rest.
  */
-import type { Caller, EngineCall, EngineVerb, Path, Reply } from '../engines/engine.ts'
+import type { EngineCall, EngineVerb, Path, Reply } from '../engines/engine.ts'
 import { denied, oneError, Rejection } from '../engines/engine.ts'
 import { readFields } from '../engines/fields.ts'
 import { inTurns } from '../engines/turns.ts'
-import type { LoginFailures } from '../engines/login-order.ts'
 import { sealed } from '../kit/errors.ts'
 import type { Call } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
@@ -29,48 +28,17 @@ import { type Answer, answerOf, rejectionAnswer, signed } from './answer.ts'
 import { Account } from './audit/account.ts'
 import { AuditFault, type AuditTrail } from './audit/audit.ts'
 import { BodyReader } from './body-reader.ts'
-import type { InFlight } from './in-flight.ts'
-import { isSpecial, narrowed, settled, type Settling, unwrappable } from './settle.ts'
-import { Wrapping } from './wrapping/wrapping.ts'
-import type { Mfa } from './mfa/mfa.ts'
-import { stepUp } from './mfa/step-up.ts'
-import type { Place } from './mounts/mounts.ts'
-import { type RequestBody, type RequestHead, requestHead, type Verb } from './request.ts'
-import type { Quotas } from './quotas/quotas.ts'
-import type { RequestCounts } from './request-counts.ts'
+import { admission } from './entry.ts'
 import { helpOf } from './help.ts'
-import { eventStreamOf, streamedAnswer } from './told-stream.ts'
-import type { Decision } from './policies/acl.ts'
+import { stepUp } from './mfa/step-up.ts'
+import { RequestCall } from './request-call.ts'
+import type { Core, Entry, Request, Target, Trace } from './request-states.ts'
+import { type RequestBody, requestHead, type Verb } from './request.ts'
+import { type Grant, grantOf, needsSudo } from './rights.ts'
+import { isSpecial, narrowed, settled, unwrappable } from './settle.ts'
+import { streamedAnswer } from './told-stream.ts'
 import { type Admitted, finishUse } from './tokens/token-admission.ts'
-
-/** What the way through the core needs of it. */
-export interface Core extends Settling {
-  readonly isActive: boolean
-  readonly inFlight: InFlight
-  readonly requestCounts: RequestCounts
-  /** Throws a Refusal (503) while the core is not active. */
-  readonly mfa: Mfa
-  /** Absent while the core is not active. */
-  readonly audit: AuditTrail | undefined
-  /** Absent where no request is counted: there is no quota, or the core is not active. */
-  readonly quotas: Quotas | undefined
-  find(path: string): Place | undefined
-  /** Whether `admit` would let a token in; takes no use of it. False while the core is not active. */
-  knows(token: string | undefined, remote: string | undefined): boolean
-  /** Throws a Rejection (403) for a token that is none. */
-  admit(token: string | undefined, remote: string | undefined): Admitted
-  readonly nobody: Admitted
-  /** Failed logins of a mount. */
-  failuresOf(mount: Place['mount']): LoginFailures
-  now(): number
-  wallMs(): number
-}
-
-/** What a caller that is let in may do besides. */
-interface Grant extends Pick<Decision, 'sudo' | 'keeps' | 'limit'> {
-  /** MFA methods that the caller's policies ask for a code of. */
-  readonly mfaMethods?: readonly string[]
-}
+import { Wrapping } from './wrapping/wrapping.ts'
 
 /** Answers a request; only a fault of ours rejects. */
 export async function handle(core: Core, method: Verb, raw: RawInput, call: Call): Promise<Answer> {
@@ -85,20 +53,6 @@ export async function handle(core: Core, method: Verb, raw: RawInput, call: Call
   } finally {
     core.requestCounts.add(trace.mount, trace.verb, status)
   }
-}
-
-/** What is known of a request, for the access log and the figures, however it ends. */
-interface Trace {
-  accessor: string
-  /** Path of the mount that it is for. */
-  mount: string | undefined
-  verb: Verb
-  /** What the answer says of the quota that the request counts against. */
-  headers?: Readonly<Record<string, string>> | undefined
-  /** What the handler replied; absent for a request that was refused, and for a stream. */
-  reply?: Reply | undefined
-  /** The token that the answer was wrapped below. */
-  wrapped?: Readonly<object> | undefined
 }
 
 const FAULT = 500
@@ -230,49 +184,6 @@ function readerOf(core: Core, { admitted, head, isOpen, match, raw }: Target & E
   })
 }
 
-/** Who calls, and whether policies are asked. Throws a Rejection for a caller who is not let in at all. */
-function admission(core: Core, path: Path | undefined, call: Call): Entry {
-  const nobody = { admitted: core.nobody, isOpen: true }
-  // While nothing can be read nobody can be told apart, and only what is meant for that state answers.
-  if (!core.isActive || path?.unauthenticated) return nobody
-  if (path?.tokenOptional) {
-    return call.token === undefined ? nobody : { admitted: core.admit(call.token, call.remote), isOpen: true }
-  }
-  const { withoutToken } = path ?? {}
-  if (withoutToken && call.token === undefined && !withoutToken.isAllowed()) {
-    throw new Rejection(405, withoutToken.refusal)
-  }
-  try {
-    if (!withoutToken || call.token !== undefined)
-      return { admitted: core.admit(call.token, call.remote), isOpen: false }
-  } catch (error) {
-    // A client that sends a token which has expired is let in as one without.
-    if (!withoutToken?.isAllowed() || !(error instanceof Rejection)) throw error
-  }
-  return nobody
-}
-
-/** What a request is for. */
-interface Target {
-  readonly head: RequestHead
-  readonly raw: RawInput
-  readonly call: Call
-  readonly place: Place | undefined
-  readonly match: { readonly path: Path; readonly params: Readonly<Record<string, string>> } | undefined
-  readonly trace: Trace
-}
-
-/** Who is let in, and how. */
-interface Entry {
-  readonly admitted: Admitted
-  /** No policies are asked. */
-  readonly isOpen: boolean
-}
-
-interface Request extends Target, Entry {
-  readonly body: BodyReader
-}
-
 /** Attempts it, and is counted where it is under way. */
 async function counted(core: Core, request: Request): Promise<Answer> {
   const { call, head, place } = request
@@ -348,23 +259,6 @@ function checkAgain(core: Core, request: Request, verb: EngineVerb, body: Reques
   grantOf(request, verb, body)
 }
 
-const OPEN: Grant = { sudo: true }
-const OPEN_WITHOUT_SUDO: Grant = { sudo: false }
-
-/** Throws a Rejection (403) for what the caller's policies do not allow. */
-function grantOf(request: Request, verb: EngineVerb, body: RequestBody): Grant {
-  const { isOpen, match } = request
-  const { withoutToken } = match?.path ?? {}
-  if (isOpen) return withoutToken ? OPEN_WITHOUT_SUDO : OPEN
-  if (!withoutToken?.isAllowed()) return judged(request, verb, body)
-  try {
-    return judged(request, verb, body)
-  } catch (error) {
-    if (!(error instanceof Rejection)) throw error
-    return OPEN_WITHOUT_SUDO
-  }
-}
-
 /** Where it is known before the engine is asked whether something is there, the field's text stands alone. */
 function fieldFault({ exists }: Path, verb: Verb): (name: string, why: string) => Rejection {
   const before = exists && verb === 'write' ? '' : 'Field validation failed: '
@@ -375,111 +269,6 @@ function verbOf(verb: Verb, input: object, path: Path | undefined, call: EngineC
   if (verb !== 'write') return verb === 'help' ? 'read' : verb
   const isThere = call && path?.exists?.(input, call)
   return isThere === false ? 'create' : 'update'
-}
-
-function judged(request: Request, operation: EngineVerb, { data }: RequestBody): Grant {
-  const { admitted, head } = request
-  const ask = (path: string) => admitted.judge({ operation, path, data, wrapTtlSeconds: head.wrapping?.ttlSeconds })
-  const decision = allowedOf(ask(head.path))
-  if (!request.head.path.endsWith('/') || !isSlashIgnored(request)) return decision
-  // It means the same without the slash: a rule that denies the one must not be passed by writing the other.
-  const bare = allowedOf(ask(head.path.slice(0, -1)))
-  const mfaMethods = [...decision.mfaMethods, ...bare.mfaMethods]
-  return { ...decision, sudo: decision.sudo && bare.sudo, mfaMethods }
-}
-
-/** Throws a Rejection (403) for what is not allowed, with a second factor either. */
-function allowedOf(decision: Decision): Decision {
-  if (!decision.allowed && decision.reason !== 'second factor') throw denied()
-  return decision
-}
-
-/** A list's path always ends with a slash, and rules know that; a path that takes the rest makes of it what it likes. */
-function isSlashIgnored({ head: { verb }, match, place }: Request): boolean {
-  if (verb === 'list' || verb === 'scan' || !match) return false
-  return place?.mount.isOwn === true || !/[*+]$/.test(match.path.pattern)
-}
-
-function needsSudo({ sudo, withoutToken }: Path, verb: EngineVerb): boolean {
-  if (withoutToken) return !withoutToken.isAllowed()
-  return typeof sudo === 'function' ? sudo(verb) : sudo === true
-}
-
-/** The call as the engine sees it; what few engines look at is made when it is looked at. */
-class RequestCall implements EngineCall {
-  readonly mount: EngineCall['mount']
-  readonly path: string
-  verb: EngineVerb = 'read'
-  readonly storage: EngineCall['storage']
-  readonly caller: Caller
-  readonly requestId: string
-  readonly nowMs: number
-  readonly #wallMs: () => number
-  readonly data: EngineCall['data']
-  readonly bodyText: string | undefined
-  sudo = false
-  readonly isWrapped: boolean
-  limitMax: number | undefined
-  /** MFA methods of which the request brought a right code. */
-  #coded: readonly string[] = []
-  readonly remote: string | undefined
-  readonly token: string | undefined
-  readonly #admitted: Admitted
-  readonly #call: Call
-  readonly #raw: RawInput
-  readonly #failures: () => LoginFailures
-
-  constructor(core: Core, { admitted, call, head, raw }: Request, { mount, rest }: Place, body: RequestBody) {
-    this.mount = mount.facts
-    this.path = rest
-    this.storage = mount.storage
-    this.caller = admitted.caller
-    this.requestId = call.requestId
-    this.nowMs = core.now()
-    this.#wallMs = () => core.wallMs()
-    this.data = body.data
-    this.bodyText = body.text
-    this.remote = call.remote
-    this.isWrapped = head.wrapping !== undefined
-    this.token = mount.isOwn ? call.token : undefined
-    this.#admitted = admitted
-    this.#call = call
-    this.#raw = raw
-    this.#failures = () => core.failuresOf(mount)
-  }
-
-  get wallMs(): number {
-    return this.#wallMs()
-  }
-
-  get failures(): LoginFailures {
-    return this.#failures()
-  }
-
-  get signal(): AbortSignal {
-    return this.#call.signal
-  }
-
-  get eventStream(): EngineCall['eventStream'] {
-    return eventStreamOf(this.#raw)
-  }
-
-  /** What is known once the caller's policies were asked. */
-  isGranted(verb: EngineVerb, { limit, mfaMethods = [], sudo }: Grant): void {
-    this.verb = verb
-    this.#coded = mfaMethods
-    this.sudo = sudo
-    this.limitMax = limit
-  }
-
-  /** A code that came with the request is good for all that it reads and changes: it is asked for once. */
-  readonly allows: EngineCall['allows'] = (operation, path, data = {}) => {
-    const question = { operation, path: this.mount.path + path, data, wrapTtlSeconds: undefined }
-    const { allowed, mfaMethods, reason } = this.#admitted.judge(question)
-    return allowed || (reason === 'second factor' && mfaMethods.every((name) => this.#coded.includes(name)))
-  }
-
-  readonly reaches: EngineCall['reaches'] = (folder) => this.#admitted.reaches(this.mount.path + folder)
 }
 
 /** Stock clients show these to their users, so a misspelt parameter is noticed. */

@@ -2,7 +2,8 @@
 import { type AnyOperation, handle } from '../kit/operation.ts'
 import { Refusal } from '../kit/errors.ts'
 import { AGENT_LOGIN, CORE_VERBS, isForAgents } from './core-endpoints.ts'
-import { type Core, handle as answer } from './handle.ts'
+import { handle as answer } from './handle.ts'
+import type { Core } from './request-states.ts'
 
 export function secretsOperations(core: Core): AnyOperation[] {
   return CORE_VERBS.map(({ verb, endpoint }) =>

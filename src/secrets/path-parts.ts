@@ -4,7 +4,7 @@
  */
 import type { Path } from '../engines/engine.ts'
 import type { PathPart } from '../kit/operation.ts'
-import type { Core } from './handle.ts'
+import type { Core } from './request-states.ts'
 
 /** The parts of a canonical path; undefined for one that no endpoint declares. */
 export function pathParts(core: Pick<Core, 'find'>, path: string): readonly PathPart[] | undefined {

@@ -5,7 +5,7 @@ import type { Meter } from '../../src/http/meter.ts'
 import { Router } from '../../src/http/router.ts'
 import type { AnyOperation } from '../../src/kit/operation.ts'
 import { secretsOperations } from '../../src/secrets/operations.ts'
-import type { Core } from '../../src/secrets/handle.ts'
+import type { Core } from '../../src/secrets/request-states.ts'
 import { EVERYBODY } from './edge.ts'
 import { keepingLogger, type LogLine } from './kept-log.ts'
 

@@ -183,7 +183,7 @@ class CompiledAcl implements Acl {
 
   decide(request: AccessRequest): Decision {
     const decision = this.#judge(request)
-    // Who asks with codes says so (handle.ts); every other question is answered as for a caller without them.
+    // Who asks with codes says so (rights.ts); every other question is answered as for a caller without them.
     const isKept = decision.allowed && decision.mfaMethods.length > 0
     return isKept ? { ...decision, allowed: false, reason: 'second factor' } : decision
   }

@@ -1,0 +1,193 @@
+/** The parts of an active core: its stores and what works on them, made when it becomes active (`core.ts`). */
+import type { Storage } from '../barrier/storage.ts'
+import { cubbyholePrefix } from '../engines/cubbyhole/cubbyhole.ts'
+import type { Caller, Engine } from '../engines/engine.ts'
+import type { Logger } from '../kit/log.ts'
+import { AuditStore } from './audit/audit-store.ts'
+import { AuditTrail } from './audit/audit.ts'
+import type { ClockSources, CoreClock } from './core-clock.ts'
+import { EntityPolicies } from './identity/entity-policies.ts'
+import { IdentityStore } from './identity/identity.ts'
+import { LeaseRevocation } from './leases/lease-revocation.ts'
+import { LeaseStore } from './leases/lease-store.ts'
+import { LeaseSweeper } from './leases/lease-sweeper.ts'
+import { Leases } from './leases/leases.ts'
+import { Enforcements } from './mfa/enforcement.ts'
+import { LoginMfa } from './mfa/login-mfa.ts'
+import { Mfa } from './mfa/mfa.ts'
+import { MountChanges } from './mounts/mount-changes.ts'
+import { dataPrefix, type MountRecord } from './mounts/mount-record.ts'
+import { MountWork } from './mounts/mount-work.ts'
+import { type Mount, MountTable } from './mounts/mounts.ts'
+import type { Acl } from './policies/acl.ts'
+import { PolicyStore } from './policies/policy-store.ts'
+import { Quotas } from './quotas/quotas.ts'
+import type { Surroundings } from './system/surroundings.ts'
+import { SystemSettings } from './system/system-settings.ts'
+import { Admission } from './tokens/token-admission.ts'
+import { TokenRevocation } from './tokens/token-revocation.ts'
+import { TokenStore } from './tokens/token-store.ts'
+import { TokenSweeper } from './tokens/token-sweeper.ts'
+import { TokenTidy } from './tokens/token-tidy.ts'
+import { Wrapping } from './wrapping/wrapping.ts'
+
+/** Has the cluster's ID and name. */
+export const CLUSTER_PATH = 'core/cluster'
+
+/** The state of an active core. */
+export interface OpenCore {
+  /** All of the barrier, until the core is sealed. */
+  readonly storage: Storage
+  readonly mounts: MountTable
+  readonly mountChanges: MountChanges
+  readonly mountWork: MountWork
+  readonly tokens: TokenStore
+  readonly revocation: TokenRevocation
+  readonly sweeper: TokenSweeper
+  readonly tidy: TokenTidy
+  readonly admission: Admission
+  readonly policies: PolicyStore
+  readonly settings: SystemSettings
+  readonly identity: IdentityStore
+  readonly entityPolicies: EntityPolicies
+  readonly mfa: Mfa
+  readonly enforcements: Enforcements
+  readonly loginMfa: LoginMfa
+  readonly leases: Leases
+  readonly wrapping: Wrapping
+  readonly quotas: Quotas
+  readonly auditing: { readonly trail: AuditTrail; readonly devices: AuditStore }
+  readonly clusterId: string
+  readonly clusterName: string
+}
+
+/** What the parts of a core are made of. */
+interface Ground {
+  readonly engines: readonly Engine[]
+  /** All of the barrier, until the core is sealed. */
+  readonly storage: Storage
+  readonly clock: CoreClock
+  readonly time: ClockSources
+  readonly logger: Logger
+  readonly surroundings: Surroundings | undefined
+  /** Directories that audit devices may have files below; undefined: anywhere. */
+  readonly auditDirectories: readonly string[] | undefined
+  /** Throws a Rejection (403) where the caller's entity is disabled or gone. */
+  readonly aclOf: (caller: Pick<Caller, 'entityId' | 'policies'>) => Acl
+  /** Takes back what a mount has given out; resolves with the reasons why some of it could not be. */
+  readonly release: (uuid: string) => Promise<readonly string[]>
+}
+
+type MountOf = (uuid: string) => Mount | undefined
+
+/** Reads the state below the barrier. `leaving`: mounts whose removal was under way, for `mountChanges.resume`. */
+export function openCore(ground: Ground): { readonly open: OpenCore; readonly leaving: MountRecord[] } {
+  const { clock, engines, logger, release, storage, time } = ground
+  const now = () => clock.now()
+  const mounts = new MountTable({ storage, engines })
+  const leaving = mounts.load()
+  const mountChanges = new MountChanges({ table: mounts, storage, logger, release })
+  const settings = new SystemSettings(storage)
+  const isMounted = (uuid: string) => mounts.byUuid(uuid) !== undefined
+  const open = {
+    storage,
+    mounts,
+    mountChanges,
+    mountWork: new MountWork({ mounts: () => mounts.all(), now, logger }),
+    ...openTokens(ground, mounts, (uuid) => mounts.byUuid(uuid) ?? mountChanges.leaving(uuid)),
+    settings,
+    quotas: new Quotas({ storage, isMounted, elapsed: time.elapsed }),
+    auditing: openAudit(ground, settings),
+    ...clusterOf(storage),
+  }
+  return { open, leaving }
+}
+
+function clusterOf(storage: Storage): Pick<OpenCore, 'clusterId' | 'clusterName'> {
+  const kept = storage.get(CLUSTER_PATH)?.toString('utf8') ?? '{}'
+  const { id = '', name = '' } = JSON.parse(kept) as { id?: string; name?: string }
+  return { clusterId: id, clusterName: name }
+}
+
+type TokenParts =
+  | 'tokens'
+  | 'revocation'
+  | 'sweeper'
+  | 'tidy'
+  | 'admission'
+  | 'policies'
+  | 'identity'
+  | 'entityPolicies'
+  | 'mfa'
+  | 'enforcements'
+  | 'loginMfa'
+  | 'leases'
+  | 'wrapping'
+
+function openTokens(ground: Ground, mounts: MountTable, mountOf: MountOf): Pick<OpenCore, TokenParts> {
+  const { clock, logger, storage, surroundings } = ground
+  const tokens = new TokenStore(storage)
+  const policies = new PolicyStore(storage)
+  const isMounted = (accessor: string) => mounts.byAccessor(accessor) !== undefined
+  const identity = new IdentityStore(storage, isMounted, (removed) => mfa.mfa.partsOfRemoval(removed))
+  const mfa = openMfa(ground, identity)
+  const entityPolicies = new EntityPolicies(identity)
+  const cubbyholes = storage.below(dataPrefix(mounts.get('cubbyhole/')?.record.uuid ?? ''))
+  const now = () => clock.now()
+  const store = new LeaseStore(storage)
+  const leaseRevocation = new LeaseRevocation({ leases: store, mountOf, now, logger })
+  // What hangs on a token and goes with it.
+  const onRevoke = [
+    (hash: string) => leaseRevocation.revokeOfToken(hash),
+    async (hash: string) => void (await cubbyholes.removeAll(cubbyholePrefix(hash))),
+  ]
+  const revocation = new TokenRevocation(tokens, logger, onRevoke)
+  const sweeper = new TokenSweeper({ tokens, revocation, clock, logger })
+  const endedMs = () => sweeper.endedMs()
+  const leaseSweeper = new LeaseSweeper({ leases: store, revocation: leaseRevocation, endedMs, logger })
+  const apiAddress = () => surroundings?.apiAddress?.() ?? ''
+  return {
+    wrapping: new Wrapping({ tokens, revocation, storage, cubbyholes, now, apiAddress }),
+    leases: new Leases({ store, revocation: leaseRevocation, sweeper: leaseSweeper, mountOf, now }),
+    identity,
+    entityPolicies,
+    ...mfa,
+    tokens,
+    policies,
+    revocation,
+    sweeper,
+    tidy: new TokenTidy({ tokens, revocation, cubbyholes, logger }),
+    admission: new Admission({
+      tokens,
+      revocation,
+      policies,
+      now,
+      aclOf: ground.aclOf,
+      policiesOf: (entry) => entityPolicies.of(entry),
+      onUnseenAddress: (accessor) =>
+        logger.warn('a token that is bound to addresses was refused: no server has seen the address of its caller', {
+          accessor,
+          hint: 'an address that an agent reports is no evidence: call a server with this token, not an agent',
+        }),
+    }),
+  }
+}
+
+function openMfa(
+  { clock, logger, storage, time }: Ground,
+  identity: IdentityStore,
+): Pick<OpenCore, 'mfa' | 'enforcements' | 'loginMfa'> {
+  const entityId = (id: string) => identity.current(id)?.id
+  const now = () => clock.now()
+  const mfa = new Mfa({ storage, logger, now, wall: time.wall, entityId })
+  const enforcements = new Enforcements(storage)
+  return { mfa, enforcements, loginMfa: new LoginMfa(mfa, enforcements, now) }
+}
+
+function openAudit(
+  { auditDirectories, clock, logger, storage }: Ground,
+  settings: SystemSettings,
+): OpenCore['auditing'] {
+  const trail = new AuditTrail({ logger, now: () => clock.now(), headers: () => settings.auditedHeaders.value })
+  return { trail, devices: new AuditStore({ storage, trail, logger, directories: auditDirectories }) }
+}

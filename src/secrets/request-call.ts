@@ -1,0 +1,88 @@
+/** A request as its engine sees it. */
+import type { Caller, EngineCall, EngineVerb } from '../engines/engine.ts'
+import type { LoginFailures } from '../engines/login-order.ts'
+import type { Call } from '../kit/operation.ts'
+import type { RawInput } from '../kit/schema.ts'
+import type { Place } from './mounts/mounts.ts'
+import type { RequestBody } from './request.ts'
+import type { Core, Request } from './request-states.ts'
+import type { Grant } from './rights.ts'
+import { eventStreamOf } from './told-stream.ts'
+import type { Admitted } from './tokens/token-admission.ts'
+
+/** The call as the engine sees it; what few engines look at is made when it is looked at. */
+export class RequestCall implements EngineCall {
+  readonly mount: EngineCall['mount']
+  readonly path: string
+  verb: EngineVerb = 'read'
+  readonly storage: EngineCall['storage']
+  readonly caller: Caller
+  readonly requestId: string
+  readonly nowMs: number
+  readonly #wallMs: () => number
+  readonly data: EngineCall['data']
+  readonly bodyText: string | undefined
+  sudo = false
+  readonly isWrapped: boolean
+  limitMax: number | undefined
+  /** MFA methods of which the request brought a right code. */
+  #coded: readonly string[] = []
+  readonly remote: string | undefined
+  readonly token: string | undefined
+  readonly #admitted: Admitted
+  readonly #call: Call
+  readonly #raw: RawInput
+  readonly #failures: () => LoginFailures
+
+  constructor(core: Core, { admitted, call, head, raw }: Request, { mount, rest }: Place, body: RequestBody) {
+    this.mount = mount.facts
+    this.path = rest
+    this.storage = mount.storage
+    this.caller = admitted.caller
+    this.requestId = call.requestId
+    this.nowMs = core.now()
+    this.#wallMs = () => core.wallMs()
+    this.data = body.data
+    this.bodyText = body.text
+    this.remote = call.remote
+    this.isWrapped = head.wrapping !== undefined
+    this.token = mount.isOwn ? call.token : undefined
+    this.#admitted = admitted
+    this.#call = call
+    this.#raw = raw
+    this.#failures = () => core.failuresOf(mount)
+  }
+
+  get wallMs(): number {
+    return this.#wallMs()
+  }
+
+  get failures(): LoginFailures {
+    return this.#failures()
+  }
+
+  get signal(): AbortSignal {
+    return this.#call.signal
+  }
+
+  get eventStream(): EngineCall['eventStream'] {
+    return eventStreamOf(this.#raw)
+  }
+
+  /** What is known once the caller's policies were asked. */
+  isGranted(verb: EngineVerb, { limit, mfaMethods = [], sudo }: Grant): void {
+    this.verb = verb
+    this.#coded = mfaMethods
+    this.sudo = sudo
+    this.limitMax = limit
+  }
+
+  /** A code that came with the request is good for all that it reads and changes: it is asked for once. */
+  readonly allows: EngineCall['allows'] = (operation, path, data = {}) => {
+    const question = { operation, path: this.mount.path + path, data, wrapTtlSeconds: undefined }
+    const { allowed, mfaMethods, reason } = this.#admitted.judge(question)
+    return allowed || (reason === 'second factor' && mfaMethods.every((name) => this.#coded.includes(name)))
+  }
+
+  readonly reaches: EngineCall['reaches'] = (folder) => this.#admitted.reaches(this.mount.path + folder)
+}

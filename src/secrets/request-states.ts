@@ -1,0 +1,73 @@
+/** A request on its way through the core: what it needs of the core, and what is known of it step by step (`handle.ts`). */
+import type { Path, Reply } from '../engines/engine.ts'
+import type { LoginFailures } from '../engines/login-order.ts'
+import type { Call } from '../kit/operation.ts'
+import type { RawInput } from '../kit/schema.ts'
+import type { AuditTrail } from './audit/audit.ts'
+import type { BodyReader } from './body-reader.ts'
+import type { InFlight } from './in-flight.ts'
+import type { Mfa } from './mfa/mfa.ts'
+import type { Place } from './mounts/mounts.ts'
+import type { Quotas } from './quotas/quotas.ts'
+import type { RequestCounts } from './request-counts.ts'
+import type { RequestHead, Verb } from './request.ts'
+import type { Settling } from './settle.ts'
+import type { Admitted } from './tokens/token-admission.ts'
+
+/** What the way through the core needs of it. */
+export interface Core extends Settling {
+  readonly isActive: boolean
+  readonly inFlight: InFlight
+  readonly requestCounts: RequestCounts
+  /** Throws a Refusal (503) while the core is not active. */
+  readonly mfa: Mfa
+  /** Absent while the core is not active. */
+  readonly audit: AuditTrail | undefined
+  /** Absent where no request is counted: there is no quota, or the core is not active. */
+  readonly quotas: Quotas | undefined
+  find(path: string): Place | undefined
+  /** Whether `admit` would let a token in; takes no use of it. False while the core is not active. */
+  knows(token: string | undefined, remote: string | undefined): boolean
+  /** Throws a Rejection (403) for a token that is none. */
+  admit(token: string | undefined, remote: string | undefined): Admitted
+  readonly nobody: Admitted
+  /** Failed logins of a mount. */
+  failuresOf(mount: Place['mount']): LoginFailures
+  now(): number
+  wallMs(): number
+}
+
+/** What is known of a request, for the access log and the figures, however it ends. */
+export interface Trace {
+  accessor: string
+  /** Path of the mount that it is for. */
+  mount: string | undefined
+  verb: Verb
+  /** What the answer says of the quota that the request counts against. */
+  headers?: Readonly<Record<string, string>> | undefined
+  /** What the handler replied; absent for a request that was refused, and for a stream. */
+  reply?: Reply | undefined
+  /** The token that the answer was wrapped below. */
+  wrapped?: Readonly<object> | undefined
+}
+
+/** What a request is for. */
+export interface Target {
+  readonly head: RequestHead
+  readonly raw: RawInput
+  readonly call: Call
+  readonly place: Place | undefined
+  readonly match: { readonly path: Path; readonly params: Readonly<Record<string, string>> } | undefined
+  readonly trace: Trace
+}
+
+/** Who is let in, and how. */
+export interface Entry {
+  readonly admitted: Admitted
+  /** No policies are asked. */
+  readonly isOpen: boolean
+}
+
+export interface Request extends Target, Entry {
+  readonly body: BodyReader
+}
