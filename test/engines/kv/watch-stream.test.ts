@@ -275,7 +275,8 @@ test('a thousand streams are told, each of its own', async (t) => {
     Array.from({ length: 1000 }, (_, at) => openStream(port, `secret/watch/f${at % 10}?stream=true`, { token })),
   )
   t.after(() => streams.forEach((each) => each.close()))
-  await eventually(() => streams.every((each) => each.lines().length === 1))
+  // One of them may have had its next heartbeat before the last one has its first line.
+  await eventually(() => streams.every((each) => each.lines().length >= 1))
   const mib = (process.memoryUsage().rss - before) / (1 << 20)
   const beganMs = performance.now()
   await Promise.all(Array.from({ length: 500 }, (_, at) => write(world, `other/${at}`, {})))
