@@ -48,22 +48,22 @@ const RUNS: Readonly<Record<string, LongRun>> = {
   },
   'store-kills': {
     files: ['test/store/crash.test.ts', 'test/barrier/seal-crash.test.ts'],
-    env: { CRASH_RUNS: '100', CRASH_SEED: String(Date.now() % 1e9) },
+    env: { CRASH_RUNS: '100', OUTPOST_SEED: String(Date.now() % 1e9) },
     proves: 'a killed process loses no acknowledged commit, and its last key shares open the barrier',
   },
   'barrier-kills': {
     files: ['test/barrier/crash.test.ts'],
-    env: { CRASH_OPERATIONS: '10000', CRASH_SEED: String(Date.now() % 1e9) },
+    env: { CRASH_OPERATIONS: '10000', OUTPOST_SEED: String(Date.now() % 1e9) },
     proves: 'the same for 10,000 mixed operations below HTTP',
   },
   'http-kills': {
     files: ['test/system/core-crash.test.ts'],
-    env: { CRASH_REQUESTS: '10000', CRASH_SEED: String(Date.now() % 1e9) },
+    env: { CRASH_REQUESTS: '10000', OUTPOST_SEED: String(Date.now() % 1e9) },
     proves: 'the same for 10,000 requests over HTTP to a whole server',
   },
   'restore-kills': {
     files: ['test/store/snapshot.test.ts'],
-    env: { KILLS: '60', CRASH_SEED: String(Date.now() % 1e9) },
+    env: { KILLS: '60', OUTPOST_SEED: String(Date.now() % 1e9) },
     proves: 'a restore that is killed leaves the old state whole, or the new one',
   },
   damage: {
@@ -109,12 +109,12 @@ const RUNS: Readonly<Record<string, LongRun>> = {
   },
   chaos: {
     files: ['test/system/cluster-chaos.test.ts'],
-    env: { CHAOS_SECONDS: '120', OUTPOST_TIMINGS: '{}', CHAOS_SEED: String(Date.now() % 1e9) },
+    env: { CHAOS_SECONDS: '120', OUTPOST_TIMINGS: '{}', OUTPOST_SEED: String(Date.now() % 1e9) },
     proves: 'followers through servers lose nothing while processes and NATS are killed and frozen at random',
   },
   'http-fuzz': {
     files: ['test/http/fuzz.test.ts'],
-    env: { OUTPOST_FUZZ_ROUNDS: '200', OUTPOST_FUZZ_SEED: String(Date.now() % 1e9) },
+    env: { OUTPOST_FUZZ_ROUNDS: '200', OUTPOST_SEED: String(Date.now() % 1e9) },
     proves: 'requests cut anywhere are answered exactly; nonsense harms no other caller',
   },
 }

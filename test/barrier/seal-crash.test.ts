@@ -25,7 +25,7 @@ import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const CRASHER = join(import.meta.dirname, 'seal-crasher.ts')
 const RUNS = Number(process.env['CRASH_RUNS'] ?? 2)
-const SEED = Number(process.env['CRASH_SEED'] ?? 5)
+const SEED = Number(process.env['OUTPOST_SEED'] ?? 5)
 
 function parse(text: string): Said[] {
   return text
@@ -194,7 +194,7 @@ test('from key shares to the machine’s key, to another one, and back', async (
 
 test('killed at any moment of rekeys, rotations and writes: who has the last shares that count opens it', async (t) => {
   let { path, shares } = await base(t, SHAMIR)
-  t.diagnostic(`CRASH_SEED=${SEED}`)
+  t.diagnostic(`OUTPOST_SEED=${SEED}`)
   const random = new Random(SEED)
   const copy = join(temporaryDirectory(t), 'random.db')
   copyDatabase(path, copy)

@@ -13,7 +13,7 @@ import { type Ask, expected, feed, type Place } from './line-model.ts'
 import { eventually } from '../helpers/eventually.ts'
 
 const LOGS = Number(process.env['FILTER_LOGS'] ?? 600)
-const SEED = Number(process.env['FILTER_SEED'] ?? 20_261_121)
+const SEED = Number(process.env['OUTPOST_SEED'] ?? 20_261_121)
 
 /** The same numbers in every run. */
 function randomFrom(seed: number): (below: number) => number {
@@ -113,7 +113,7 @@ test(`gives what the model gives, for ${LOGS} logs in any pieces, and resumes ev
     const size = () => 1 + random(most)
     const { lines, moments } = await feed(places, ask, size)
     const want = expected(places, ask)
-    const about = `FILTER_SEED=${SEED}, round ${round}: ${JSON.stringify({ ...ask, files: places.map(({ bytes }) => bytes.toString('latin1')) })}`
+    const about = `OUTPOST_SEED=${SEED}, round ${round}: ${JSON.stringify({ ...ask, files: places.map(({ bytes }) => bytes.toString('latin1')) })}`
     assert.deepEqual(lines, want, about)
     // Every moment now and then, one of them always.
     const some = round % 8 === 0 ? moments : moments.slice(random(moments.length + 1)).slice(0, 1)

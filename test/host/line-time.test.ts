@@ -122,7 +122,7 @@ test('a timestamp without a year is of the year that brings it nearest', () => {
 })
 
 test('random moments in random forms, cut and changed at random, are what the model says', () => {
-  const seed = Number(process.env['TIME_SEED'] ?? Date.now() % 1e9)
+  const seed = Number(process.env['OUTPOST_SEED'] ?? Date.now() % 1e9)
   const random = new Random(seed)
   for (let count = 0; count < 50_000; count++) {
     const momentMs = random.between(Date.UTC(2001, 9, 1), Date.UTC(2037, 11, 30))
@@ -136,7 +136,7 @@ test('random moments in random forms, cut and changed at random, are what the mo
     }
     const found = timeOf(line, referenceMs)
     const timeMs = found === undefined ? undefined : rounded(found)
-    assert.equal(timeMs, naiveTime(line, referenceMs), `${line} at ${referenceMs}, TIME_SEED=${seed}`)
+    assert.equal(timeMs, naiveTime(line, referenceMs), `${line} at ${referenceMs}, OUTPOST_SEED=${seed}`)
   }
 })
 

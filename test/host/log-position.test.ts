@@ -104,13 +104,13 @@ for (const zone of ['UTC', 'America/St_Johns', 'Australia/Lord_Howe']) {
       if (before === undefined) delete process.env['TZ']
       else process.env['TZ'] = before
     })
-    const seed = Number(process.env['POSITION_SEED'] ?? Date.now() % 1e9)
+    const seed = Number(process.env['OUTPOST_SEED'] ?? Date.now() % 1e9)
     const slots = new Slots(t, 5)
     for (let log = 0; log < LOGS / (zone === 'UTC' ? 1 : 10); log++) {
       try {
         await oneLog(slots, new Random(seed + log), log)
       } catch (error) {
-        throw new Error(`log ${log}, POSITION_SEED=${seed}: ${String(error)}`, { cause: error })
+        throw new Error(`log ${log}, OUTPOST_SEED=${seed}: ${String(error)}`, { cause: error })
       }
     }
   })

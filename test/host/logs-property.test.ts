@@ -282,7 +282,7 @@ function startOf(sizes: { index: number; size: number }[], origin: string, offse
 }
 
 test(`fs/logs: ${RUNS} random runs lose nothing, repeat nothing and say what happened`, async (t) => {
-  const seed = Number(process.env['TAIL_SEED'] ?? Date.now() % 1e9)
+  const seed = Number(process.env['OUTPOST_SEED'] ?? Date.now() % 1e9)
   const host = await startTailHost(t)
   let next = 0
   const worker = async () => {
@@ -291,7 +291,7 @@ test(`fs/logs: ${RUNS} random runs lose nothing, repeat nothing and say what hap
       try {
         await new World(host.another(), new Random(seed + run)).run()
       } catch (error) {
-        throw new Error(`TAIL_SEED=${seed + run} TAIL_RUNS=1: ${String(error)}`, { cause: error })
+        throw new Error(`OUTPOST_SEED=${seed + run} TAIL_RUNS=1: ${String(error)}`, { cause: error })
       }
     }
   }

@@ -286,7 +286,7 @@ async function oneSite(site: Site, random: Random): Promise<void> {
 test(`${LOGS} random logs: where streams begin and what they give is what the model says`, {
   timeout: 280_000,
 }, async (t) => {
-  const seed = Number(process.env['MODEL_SEED'] ?? Date.now() % 1e9)
+  const seed = Number(process.env['OUTPOST_SEED'] ?? Date.now() % 1e9)
   let next = 0
   const worker = async () => {
     const site = new Site(t)
@@ -296,7 +296,7 @@ test(`${LOGS} random logs: where streams begin and what they give is what the mo
         await oneSite(site, new Random(seed + log))
       } catch (error) {
         next = LOGS
-        throw new Error(`MODEL_SEED=${seed + log} MODEL_LOGS=1: ${String(error)}`, { cause: error })
+        throw new Error(`OUTPOST_SEED=${seed + log} MODEL_LOGS=1: ${String(error)}`, { cause: error })
       }
     }
     assert.equal(site.followers.count, 0)

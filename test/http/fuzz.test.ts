@@ -11,7 +11,7 @@ import { Random } from '../helpers/frames.ts'
 import { answersIn, listen } from '../helpers/raw-http.ts'
 import { eventually } from '../helpers/eventually.ts'
 
-const SEED = Number(process.env['OUTPOST_FUZZ_SEED'] ?? 20)
+const SEED = Number(process.env['OUTPOST_SEED'] ?? 20)
 const ROUNDS = Number(process.env['OUTPOST_FUZZ_ROUNDS'] ?? 10)
 const AT_ONCE = 32
 
@@ -176,10 +176,10 @@ async function start(t: TestContext, limits: typeof SHORT): Promise<Edge> {
 async function unharmed({ lines, listener }: Edge, seed: number): Promise<void> {
   await eventually(
     () => listener.connections.open === 0 && listener.activeExchanges === 0,
-    `nobody is left, seed ${seed}`,
+    `nobody is left, OUTPOST_SEED=${seed}`,
   )
   const bad = lines.filter(({ level, fields }) => level === 'error' || Number(fields['status'] ?? 0) >= 500)
-  assert.deepEqual(bad, [], `seed ${seed}`)
+  assert.deepEqual(bad, [], `OUTPOST_SEED=${seed}`)
   lines.length = 0
 }
 
@@ -194,12 +194,12 @@ test('well formed requests in random order, cut anywhere, are answered one by on
       const packets = nonsense.cut(Buffer.from(asked.map(({ text }) => text).join('')))
       const { heard } = await send(edge.port, packets, nonsense.below(8))
       const told = answersIn((await heard).bytes).map(({ status, body }) => {
-        assert.equal(status, 200, `seed ${seed}: ${body.toString()}`)
+        assert.equal(status, 200, `OUTPOST_SEED=${seed}: ${body.toString()}`)
         const { operation, path, body: got } = JSON.parse(body.toString()) as Told
         return { operation, path, body: got ?? '' }
       })
       const expected = asked.map(({ operation, path, body }) => ({ operation, path, body }))
-      assert.deepEqual(told, expected, `seed ${seed}`)
+      assert.deepEqual(told, expected, `OUTPOST_SEED=${seed}`)
     })
     await Promise.all(connections)
   }
@@ -218,8 +218,8 @@ test('spoilt ones harm nobody: no 5xx, no hang, no error of ours', async (t) => 
       if (ending === 0) socket.resetAndDestroy()
       else if (ending === 1) socket.end()
       const { text, end } = await heard
-      assert.doesNotMatch(text, /HTTP\/1\.1 5\d\d /, `seed ${seed}`)
-      assert.notEqual(end, 'open', `seed ${seed}: ${text.slice(-200)}`)
+      assert.doesNotMatch(text, /HTTP\/1\.1 5\d\d /, `OUTPOST_SEED=${seed}`)
+      assert.notEqual(end, 'open', `OUTPOST_SEED=${seed}: ${text.slice(-200)}`)
     })
     await Promise.all(connections)
   }

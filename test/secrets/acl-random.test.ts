@@ -26,7 +26,7 @@ test('the compiled rules decide as the plainest reading does', () => {
         const asked = operation === 'list' && path !== '' && !path.endsWith('/') ? `${path}/` : path
         const expected = decidingPattern(patterns, asked, operation === 'list')
         const decision = acl.decide({ operation, path })
-        const says = `seed ${seed}: ${operation} ${JSON.stringify(path)} with ${JSON.stringify(patterns)}`
+        const says = `OUTPOST_SEED=${seed}: ${operation} ${JSON.stringify(path)} with ${JSON.stringify(patterns)}`
         assert.equal(decision.rules[0]?.path, expected, says)
         assert.equal(decision.allowed, expected !== undefined, says)
         if (expected !== undefined) decided++

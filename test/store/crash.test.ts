@@ -12,12 +12,12 @@ import { eventually } from '../helpers/eventually.ts'
 import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const RUNS = Number(process.env['CRASH_RUNS'] ?? 2)
-const SEED = Number(process.env['CRASH_SEED'] ?? 3)
+const SEED = Number(process.env['OUTPOST_SEED'] ?? 3)
 const WRITERS = 8
 
 test('a killed process loses nothing that it acknowledged', async (t) => {
   const path = join(temporaryDirectory(t), 'secrets.db')
-  t.diagnostic(`CRASH_SEED=${SEED}`)
+  t.diagnostic(`OUTPOST_SEED=${SEED}`)
   const random = new Random(SEED)
   for (let run = 0; run < RUNS; run++) {
     const child = spawn(process.execPath, [

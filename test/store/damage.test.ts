@@ -109,7 +109,9 @@ test('a flipped bit is found by the check, wherever it lies, or changes nothing 
   const path = await filled(t)
   const whole = readFileSync(path)
   const contents = await contentsOf(path)
-  const random = new Random(Number(process.env['FLIP_SEED'] ?? 17))
+  const seed = Number(process.env['OUTPOST_SEED'] ?? 17)
+  t.diagnostic(`OUTPOST_SEED=${seed}`)
+  const random = new Random(seed)
   let found = 0
   for (let count = 0; count < FLIPS; count++) {
     // A third of them in the header and the roots of the tables, where they do most.

@@ -237,8 +237,8 @@ test('a restore that is killed at any moment leaves the old state or the new one
   writeFileSync(snapshot, await saved(first))
   const ofSnapshot = contentsOf(first)
   await first.close()
-  const seed = Number(process.env['CRASH_SEED'] ?? 12)
-  t.diagnostic(`CRASH_SEED=${seed}`)
+  const seed = Number(process.env['OUTPOST_SEED'] ?? 12)
+  t.diagnostic(`OUTPOST_SEED=${seed}`)
   const random = new Random(seed)
   let longestMs = 0
   const seen = new Set<string>()

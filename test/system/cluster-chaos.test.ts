@@ -3,7 +3,7 @@
  * lost, nothing repeated, and nothing is left behind. `CHAOS_SECONDS=120` is the whole of what is promised.
  *
  * Mishaps are dealt like cards: each kind comes before any comes again, and a run lasts for one whole deck at least. Their
- * order and length are the same in each run, and others with another `CHAOS_SEED`, or with `CHAOS_SEED=random`. Silences, beats
+ * order and length are the same in each run, and others with another `OUTPOST_SEED`, or with `OUTPOST_SEED=random`. Silences, beats
  * and so mishaps are short, unless `OUTPOST_TIMINGS={}`.
  */
 import '../helpers/short-timings.ts'
@@ -24,7 +24,7 @@ import { SteadyWriter } from '../helpers/steady-writer.ts'
 import { eventually } from '../helpers/eventually.ts'
 
 const SECONDS = Number(process.env['CHAOS_SECONDS'] ?? 10)
-const GIVEN_SEED = process.env['CHAOS_SEED'] ?? '76257'
+const GIVEN_SEED = process.env['OUTPOST_SEED'] ?? '76257'
 const SEED = GIVEN_SEED === 'random' ? Date.now() % 100_000 : Number(GIVEN_SEED)
 /** What a server says of a node that is not there, or while it reaches nobody itself. */
 const BEARABLE = [404, 429, 502, 503, 504]
@@ -155,7 +155,7 @@ function* mishaps(...given: Parameters<typeof deckOf>): Generator<Mishap> {
   for (;;) yield* deckOf(...given)
 }
 
-test(`${SECONDS} s of mishaps, seed ${SEED}`, { timeout: SECONDS * 1000 + 300_000 }, async (t) => {
+test(`${SECONDS} s of mishaps, OUTPOST_SEED=${SEED}`, { timeout: SECONDS * 1000 + 300_000 }, async (t) => {
   const random = randomOf(SEED)
   const world = await startCluster(t, { servers: 2, hosts: 2 })
   const members = [...world.servers, ...world.hosts.map(({ member }) => member)]

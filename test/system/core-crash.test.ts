@@ -1,7 +1,7 @@
 /**
  * A server that is killed at random moments of mixed requests: secrets, cubbyholes, policies, tokens, mounts. What it
  * answered is there when it is started again, what it did not answer is there whole or not at all, and the log's
- * checksums hold. `CRASH_REQUESTS=10000 CRASH_SEED=…` for a long look.
+ * checksums hold. `CRASH_REQUESTS=10000 OUTPOST_SEED=…` for a long look.
  */
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
@@ -13,7 +13,7 @@ import { Random } from '../helpers/frames.ts'
 import { send } from '../helpers/openbao-replay.ts'
 
 const REQUESTS = Number(process.env['CRASH_REQUESTS'] ?? 200)
-const SEED = Number(process.env['CRASH_SEED'] ?? 1)
+const SEED = Number(process.env['OUTPOST_SEED'] ?? 1)
 const WORKERS = 16
 const NAMES = 6
 /** Between two kills. */
@@ -154,5 +154,5 @@ test('a server that is killed again and again keeps what it answered, and nothin
     agent = await start(t, directory)
     await Promise.all(workers.map((worker) => worker.verify(agent.port)))
   }
-  t.diagnostic(`${total()} requests, ${kills} kills, seed ${SEED}`)
+  t.diagnostic(`${total()} requests, ${kills} kills, OUTPOST_SEED=${SEED}`)
 })

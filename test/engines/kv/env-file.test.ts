@@ -29,13 +29,13 @@ const CHARACTERS = [
 const many = (text: string) => text.repeat(4 << 20)
 
 test('any text comes back as it was', () => {
-  const seed = Number(process.env['OUTPOST_ENV_SEED'] ?? Date.now() % 2 ** 31)
+  const seed = Number(process.env['OUTPOST_SEED'] ?? Date.now() % 2 ** 31)
   const random = new Random(seed)
   for (let round = 0; round < 3000; round++) {
     const text = () => Array.from({ length: random.between(0, 8) }, () => random.pick(CHARACTERS)).join('')
     const data = { A: text(), B_2: text(), _c: text() }
     const written = envText(data)
-    assert.deepEqual(parseEnv(written), data, `seed ${seed}: ${JSON.stringify(written)}`)
+    assert.deepEqual(parseEnv(written), data, `OUTPOST_SEED=${seed}: ${JSON.stringify(written)}`)
     // As an editor of another system would keep it.
     assert.deepEqual(parseEnv(`\uFEFF# ${text().replaceAll(/[\r\n]/g, '')}\n\n${written}`), data)
   }

@@ -1,7 +1,7 @@
 /**
  * Requests that nobody should send: fields that are missing, of the wrong type, negative, too large, nested, full of odd
  * characters. None ends in a fault of ours, and what is refused has changed nothing. `OUTPOST_FUZZ_REQUESTS=50000` for a
- * long look, `OUTPOST_FUZZ_SEED` repeats a run.
+ * long look, `OUTPOST_SEED` repeats a run.
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
@@ -14,7 +14,7 @@ import { openStream } from '../../helpers/told-stream.ts'
 import { eventually } from '../../helpers/eventually.ts'
 
 const REQUESTS = Number(process.env['OUTPOST_FUZZ_REQUESTS'] ?? 1200)
-const SEED = Number(process.env['OUTPOST_FUZZ_SEED'] ?? Date.now() % 2 ** 31)
+const SEED = Number(process.env['OUTPOST_SEED'] ?? Date.now() % 2 ** 31)
 
 const nested = (levels: number, open: string, close: string) => `${open.repeat(levels)}1${close.repeat(levels)}`
 
@@ -284,7 +284,7 @@ async function reset(world: CoreWorld): Promise<string> {
 }
 
 test(`${REQUESTS} bad requests are no faults of ours, and those that are refused change nothing`, async (t) => {
-  t.diagnostic(`seed ${SEED}`)
+  t.diagnostic(`OUTPOST_SEED=${SEED}`)
   const world = await openKv(t)
   const port = await listenTo(t, world)
   const random = new Random(SEED)
@@ -299,7 +299,7 @@ test(`${REQUESTS} bad requests are no faults of ours, and those that are refused
     const sent = { method, path: `/v1/secret/${path}`, headers, ...(body !== undefined && { body }) }
     const isWatch = method === 'GET' && path.startsWith('watch/')
     const answer: Begun = isWatch ? await begun(port, request, world.rootToken) : await send(port, sent)
-    const where = `seed ${SEED}, ${at}: ${method} ${path.slice(0, 200)} ${body?.slice(0, 500) ?? ''}: ${answer.body.slice(0, 300)}`
+    const where = `OUTPOST_SEED=${SEED}, ${at}: ${method} ${path.slice(0, 200)} ${body?.slice(0, 500) ?? ''}: ${answer.body.slice(0, 300)}`
     assert.ok(answer.status < 500, `${answer.status}: ${where}`)
     if (answer.body !== '') JSON.parse(answer.body)
     const told = answer.type !== undefined && answer.type !== 'application/json' ? ` ${answer.type}` : ''

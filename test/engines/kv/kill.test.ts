@@ -5,7 +5,7 @@
  * kills come at a step of a commit (about to be queued, queued, durable), the others at any moment. In the end everything
  * is removed by its name, and nothing may be left of it.
  *
- * `OUTPOST_MODEL_KILLS` tells how many kills, `OUTPOST_MODEL_SEED` repeats a run.
+ * `OUTPOST_MODEL_KILLS` tells how many kills, `OUTPOST_SEED` repeats a run.
  */
 import assert from 'node:assert/strict'
 import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process'
@@ -21,7 +21,7 @@ import { KvModel, type KvOperation } from '../../helpers/kv-model.ts'
 import { isRead, type KvRequest, randomMany, randomOperation, requestOf } from '../../helpers/kv-operations.ts'
 
 const KILLS = Number(process.env['OUTPOST_MODEL_KILLS'] ?? 2)
-const SEED = Number(process.env['OUTPOST_MODEL_SEED'] ?? Date.now() % 2 ** 31)
+const SEED = Number(process.env['OUTPOST_SEED'] ?? Date.now() % 2 ** 31)
 
 interface Answer {
   readonly id: number
@@ -129,7 +129,11 @@ async function untilKilled(crasher: Crasher, random: Random, model: KvModel, now
         if (!answer) return
         // What changes nothing is answered at once: it tells nothing of what is still on its way to the disk.
         entry.answered = isChange
-        assert.equal(answer.status, expected.status, `seed ${SEED}: ${JSON.stringify(operation)}: ${answer.text}`)
+        assert.equal(
+          answer.status,
+          expected.status,
+          `OUTPOST_SEED=${SEED}: ${JSON.stringify(operation)}: ${answer.text}`,
+        )
       }
       round.push(asked())
     }
@@ -162,7 +166,7 @@ async function emptied(crasher: Crasher, nowMs: number): Promise<number> {
 }
 
 test(`what is left after ${KILLS} kills is what the model has`, async (t) => {
-  t.diagnostic(`seed ${SEED}`)
+  t.diagnostic(`OUTPOST_SEED=${SEED}`)
   const directory = mkdtempSync(join(tmpdir(), 'outpost-kv-kill-'))
   t.after(() => rmSync(directory, { recursive: true, force: true }))
   const random = new Random(SEED)
@@ -184,9 +188,12 @@ test(`what is left after ${KILLS} kills is what the model has`, async (t) => {
       assert.deepEqual(
         found,
         candidates[0]?.visible(nowMs),
-        `seed ${SEED}, kill ${kill}: the first of ${candidates.length}`,
+        `OUTPOST_SEED=${SEED}, kill ${kill}: the first of ${candidates.length}`,
       )
-    assert.ok(same.length > 0, `seed ${SEED}, kill ${kill}: none of ${candidates.length} models is what is there`)
+    assert.ok(
+      same.length > 0,
+      `OUTPOST_SEED=${SEED}, kill ${kill}: none of ${candidates.length} models is what is there`,
+    )
     // Models that look the same may differ in the engine's config: what is set next is what counts.
     model = same[0]?.copy() ?? model
     model.apply({ kind: 'config', settings: { max_versions: 3, cas_required: false, delete_version_after: 0 } }, nowMs)
@@ -203,7 +210,7 @@ test(`what is left after ${KILLS} kills is what the model has`, async (t) => {
   assert.equal(
     await emptied(last, nowMs),
     await emptied(fresh, nowMs),
-    `seed ${SEED}: something is left that has no name`,
+    `OUTPOST_SEED=${SEED}: something is left that has no name`,
   )
 })
 
@@ -235,7 +242,7 @@ async function upgraded(crasher: Crasher, random: Random, mount: string, nowMs: 
 }
 
 test('a mount that is given versions while it is written and killed has them or not, and every secret', async (t) => {
-  t.diagnostic(`seed ${SEED}`)
+  t.diagnostic(`OUTPOST_SEED=${SEED}`)
   const directory = mkdtempSync(join(tmpdir(), 'outpost-kv-kill-'))
   t.after(() => rmSync(directory, { recursive: true, force: true }))
   const random = new Random(SEED)
@@ -274,7 +281,7 @@ test('a mount that is given versions while it is written and killed has them or 
     for (const [name, values] of kept) {
       const read = await ask('GET', version === '2' ? `${mount}/data/${name}` : `${mount}/${name}`)
       const { value } = (version === '2' ? (read.data['data'] ?? {}) : read.data) as { value?: number }
-      const where = `seed ${SEED}, kill ${kill}, version ${version}: ${name} is ${value} and not ${[...values].join(' or ')}`
+      const where = `OUTPOST_SEED=${SEED}, kill ${kill}, version ${version}: ${name} is ${value} and not ${[...values].join(' or ')}`
       assert.equal((scanned as string[]).includes(name), read.status === 200, where)
       // Only what was never answered may be missing.
       assert.ok(value === undefined ? values.has(0) : values.has(value), where)

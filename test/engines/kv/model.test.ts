@@ -2,7 +2,7 @@
  * Random operations against the core and against a model of a hundred lines: every answer must be the model's. In between
  * time passes, the core is sealed and opened, and its database is closed and opened by another core.
  *
- * `OUTPOST_MODEL_OPERATIONS` tells how many (100000 for the whole), `OUTPOST_MODEL_SEED` repeats a run.
+ * `OUTPOST_MODEL_OPERATIONS` tells how many (100000 for the whole), `OUTPOST_SEED` repeats a run.
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
@@ -14,7 +14,7 @@ import { isRead, randomOperation, requestOf } from '../../helpers/kv-operations.
 import { openKv } from '../../helpers/kv-world.ts'
 
 const OPERATIONS = Number(process.env['OUTPOST_MODEL_OPERATIONS'] ?? 2000)
-const SEED = Number(process.env['OUTPOST_MODEL_SEED'] ?? Date.now() % 2 ** 31)
+const SEED = Number(process.env['OUTPOST_SEED'] ?? Date.now() % 2 ** 31)
 
 /** Several at once, as callers would; a read waits for what was written before it. */
 async function ask(world: CoreWorld, operation: KvOperation) {
@@ -23,7 +23,7 @@ async function ask(world: CoreWorld, operation: KvOperation) {
 }
 
 function check(operation: KvOperation, expected: Expected, answer: Awaited<ReturnType<typeof ask>>): void {
-  const where = `seed ${SEED}: ${JSON.stringify(operation)}: ${answer.text.slice(0, 400)}`
+  const where = `OUTPOST_SEED=${SEED}: ${JSON.stringify(operation)}: ${answer.text.slice(0, 400)}`
   assert.equal(answer.status, expected.status, where)
   if (expected.errors) assert.deepEqual(answer.body.errors, expected.errors, where)
   if (expected.data === undefined) return
@@ -36,7 +36,7 @@ function check(operation: KvOperation, expected: Expected, answer: Awaited<Retur
 }
 
 test(`${OPERATIONS} random operations are answered as the model answers them`, async (t) => {
-  t.diagnostic(`seed ${SEED}`)
+  t.diagnostic(`OUTPOST_SEED=${SEED}`)
   const random = new Random(SEED)
   const model = new KvModel()
   let world = await openKv(t)

@@ -162,8 +162,8 @@ function number(random: Random): string {
 }
 
 test('any number comes back as it was written, wherever it stands', async (t) => {
-  const seed = Number(process.env['OUTPOST_NUMBERS_SEED'] ?? Date.now() % 2 ** 31)
-  t.diagnostic(`seed ${seed}`)
+  const seed = Number(process.env['OUTPOST_SEED'] ?? Date.now() % 2 ** 31)
+  t.diagnostic(`OUTPOST_SEED=${seed}`)
   const random = new Random(seed)
   const world = await openKv(t)
   for (let round = 0; round < 300; round++) {
