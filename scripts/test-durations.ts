@@ -5,6 +5,7 @@
  */
 import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
+import type { Groups } from './test-groups.ts'
 
 /** What is supposed of a file that has not run here: milliseconds of a test of whole processes, and for each byte of others. */
 const SYSTEM_MS = 20_000
@@ -21,9 +22,10 @@ export class TestDurations {
     this.#known = new Map(Object.entries(readDurations(this.#file)))
   }
 
-  longestFirst(files: readonly string[]): string[] {
-    const supposed = new Map(files.map((file) => [file, this.#supposedMs(file)]))
-    return files.toSorted((one, other) => (supposed.get(other) ?? 0) - (supposed.get(one) ?? 0))
+  longestFirst(groups: Groups): Groups {
+    const msOf = (files: readonly string[]) => files.reduce((sum, file) => sum + this.supposedMs(file), 0)
+    const supposed = [...groups].map((group) => ({ group, ms: msOf(group[1]) }))
+    return new Map(supposed.toSorted((one, other) => other.ms - one.ms).map(({ group }) => group))
   }
 
   /** Remembers what has run; files that are gone are forgotten. */
@@ -34,7 +36,8 @@ export class TestDurations {
     writeFileSync(this.#file, `${JSON.stringify(Object.fromEntries(there), undefined, 1)}\n`)
   }
 
-  #supposedMs(file: string): number {
+  /** What a file takes: as it did when it last ran here, or by what is in it. */
+  supposedMs(file: string): number {
     const known = this.#known.get(relative(this.#root, file))
     return known ?? (file.includes('/test/system/') ? SYSTEM_MS : statSync(file).size * MS_PER_BYTE)
   }

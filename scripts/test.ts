@@ -2,9 +2,9 @@
  * Runs the tests: those that may run side by side first, more at once than there are processors because half of their
  * time is waiting, then those that measure time or resources, one at a time.
  *
- * A file belongs to the second phase when its name ends in `.serial.test.ts`. Each file is a process of its own; what
- * Node has compiled is kept between processes and runs, so that no file is stripped of its types twice. The longest begin
- * first. In the end the slowest files are shown, and what all took of the clock and of the processors.
+ * A file belongs to the second phase when its name ends in `.serial.test.ts`. Small files of a folder share a process
+ * (`test-groups.ts`), each other file has one of its own; what Node has compiled is kept between processes and runs, so
+ * that no file is stripped of its types twice. The longest begin first. In the end the slowest files are shown, and what all took of the clock and of the processors.
  *
  *     node scripts/test.ts                      every test
  *     node scripts/test.ts test/store a.test.ts those files, and the files in those folders
@@ -19,6 +19,7 @@ import { spec } from 'node:test/reporters'
 import { parseArgs } from 'node:util'
 import { affectedTests } from './affected-tests.ts'
 import { TestDurations } from './test-durations.ts'
+import { type Groups, groupsOf } from './test-groups.ts'
 
 const ROOT = resolve(import.meta.dirname, '..')
 const SLOWEST_SHOWN = 10
@@ -71,18 +72,23 @@ function chosenFiles(): string[] {
 }
 
 /** Runs the files, shows each test as it ends, and resolves with what came of them. */
-async function runPhase(title: string, files: readonly string[], concurrency: number): Promise<PhaseResult> {
+async function runPhase(title: string, groups: Groups, concurrency: number): Promise<PhaseResult> {
   const execArgv = concurrency > 1 ? [ONE_COLLECTOR] : []
   // For the agents and commands that a test starts.
   process.env['OUTPOST_NODE_OPTIONS'] = [...execArgv, OWN_NODE_OPTIONS].join(' ').trim()
   const durationsMs = new Map<string, number>()
   const failures: string[] = []
   let counts = { passed: 0, cancelled: 0, skipped: 0, todo: 0 }
-  if (files.length === 0) return { passed: 0, failed: 0, skipped: 0, durationsMs, failures }
-  print(`\n${title}: ${files.length} files, ${concurrency} at once\n`)
-  const events = run({ files: [...files], concurrency, timeout: FILE_TIMEOUT_MS, execArgv })
+  if (groups.size === 0) return { passed: 0, failed: 0, skipped: 0, durationsMs, failures }
+  const count = [...groups.values()].flat().length
+  print(`\n${title}: ${count} files in ${groups.size} processes, ${concurrency} at once\n`)
+  const events = run({ files: [...groups.keys()], concurrency, timeout: FILE_TIMEOUT_MS, execArgv })
+  const shared = new Set([...groups.values()].filter(({ length }) => length > 1).flat())
   events.on('test:complete', ({ file, name, nesting, details }) => {
-    if (nesting === 0 && file !== undefined && resolve(name) === file) durationsMs.set(file, details.duration_ms)
+    if (nesting !== 0 || file === undefined) return
+    if (resolve(name) === file && groups.get(file)?.includes(file)) durationsMs.set(file, details.duration_ms)
+    // Of a file that shares a process only its tests can be told.
+    else if (shared.has(file)) durationsMs.set(file, (durationsMs.get(file) ?? 0) + details.duration_ms)
   })
   events.on('test:fail', ({ file, name }) => failures.push(`${relative(ROOT, file ?? '')}: ${name}`))
   events.on('test:summary', (summary) => {
@@ -116,9 +122,14 @@ const files = chosenFiles()
 const durations = new TestDurations(ROOT)
 const isSerial = (file: string) => file.endsWith('.serial.test.ts')
 const concurrency = Number(values.concurrency ?? Math.ceil(FILES_PER_PROCESSOR * availableParallelism()))
+const groups = groupsOf(
+  ROOT,
+  files.filter((file) => !isSerial(file)),
+  (file) => durations.supposedMs(file),
+)
 const phases = [
-  await runPhase('side by side', durations.longestFirst(files.filter((file) => !isSerial(file))), concurrency),
-  await runPhase('one at a time', files.filter(isSerial), 1),
+  await runPhase('side by side', durations.longestFirst(groups), concurrency),
+  await runPhase('one at a time', new Map(files.filter(isSerial).map((file) => [file, [file]])), 1),
 ]
 const sum = (of: (phase: PhaseResult) => number) => phases.reduce((total, phase) => total + of(phase), 0)
 const durationsMs = new Map(phases.flatMap((phase) => [...phase.durationsMs]))

@@ -1,0 +1,79 @@
+/**
+ * Which test files share a process. To start Node and to load the rooms that a file imports takes 0.2 to 0.4 s of CPU, more
+ * than most files take for their tests; small files of one folder therefore run one after the other in one process, a
+ * *group*. The reporter shows their tests as before, and each failure with the file that it is in.
+ *
+ * A file has a process of its own when it is chosen alone, when its folder is not among those that share, when it
+ * takes long, or when it is listed here because it looks at its process or changes it.
+ */
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
+import { join, relative } from 'node:path'
+import { pathToFileURL } from 'node:url'
+
+/** Below `test/`: files that test in their own process, through a core, a store or a room. Those of clusters shorten its times. */
+const SHARING = ['barrier', 'compat', 'engines', 'http', 'kit', 'secrets', 'store']
+
+/** Files below those folders that do not share, and why. */
+const ALONE: Readonly<Record<string, string>> = {
+  'barrier/freed-memory.test.ts': 'searches the memory of its process',
+  'engines/hash-threads.test.ts': 'looks at the threads of its process',
+  'engines/kv/watch-stream.test.ts': 'measures the memory of its process',
+  'http/list-verb.test.ts': 'counts the warnings of its process',
+  'http/messages.test.ts': 'measures the memory of its process',
+  'kit/log-once.test.ts': 'replaces the clock of its process',
+  'secrets/token-uses-unwritten.test.ts': 'counts the unhandled rejections of its process',
+  'store/writer-threads.test.ts': 'looks at the threads that wait for a store',
+}
+
+/** A file that takes longer than this has a process of its own, so that the last ones end together. */
+const FILE_MS_MAX = 8000
+const GROUP_MS_MAX = 12_000
+
+/** Files by what Node runs: itself for one that is alone, a module that imports them for a group. */
+export type Groups = ReadonlyMap<string, readonly string[]>
+
+/** `supposedMs`: what a file takes, about. Writes the modules of groups, which stay until the next run. */
+export function groupsOf(root: string, files: readonly string[], supposedMs: (file: string) => number): Groups {
+  const folder = join(root, 'node_modules/.cache/test-groups')
+  rmSync(folder, { recursive: true, force: true })
+  mkdirSync(folder, { recursive: true })
+  const groups = new Map<string, readonly string[]>()
+  const shared = Map.groupBy(files, (file) => (supposedMs(file) > FILE_MS_MAX ? undefined : sharedFolder(root, file)))
+  for (const file of shared.get(undefined) ?? []) groups.set(file, [file])
+  shared.delete(undefined)
+  for (const [name, members] of shared) {
+    for (const [at, group] of parts(members, supposedMs).entries()) {
+      const [only, ...others] = group
+      if (only !== undefined && others.length === 0) groups.set(only, group)
+      else groups.set(written(join(folder, `${name}-${at + 1}.test.mjs`), group), group)
+    }
+  }
+  return groups
+}
+
+function sharedFolder(root: string, file: string): string | undefined {
+  const path = relative(join(root, 'test'), file)
+  const [folder = ''] = path.split('/')
+  return SHARING.includes(folder) && !(path in ALONE) ? folder : undefined
+}
+
+/** In order, each of at most `GROUP_MS_MAX`. */
+function parts(files: readonly string[], supposedMs: (file: string) => number): string[][] {
+  const groups: string[][] = []
+  let leftMs = 0
+  for (const file of files) {
+    const ms = supposedMs(file)
+    if (ms > leftMs) {
+      groups.push([])
+      leftMs = GROUP_MS_MAX
+    }
+    groups.at(-1)?.push(file)
+    leftMs -= ms
+  }
+  return groups
+}
+
+function written(path: string, files: readonly string[]): string {
+  writeFileSync(path, files.map((file) => `import ${JSON.stringify(pathToFileURL(file).href)}\n`).join(''))
+  return path
+}
