@@ -6,7 +6,8 @@
  * A file has a process of its own when it is chosen alone, when its folder is not among those that share, when it
  * takes long, or when it is listed here because it looks at its process or changes it.
  */
-import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join, relative } from 'node:path'
 import { pathToFileURL } from 'node:url'
 
@@ -32,11 +33,10 @@ const GROUP_MS_MAX = 12_000
 /** Files by what Node runs: itself for one that is alone, a module that imports them for a group. */
 export type Groups = ReadonlyMap<string, readonly string[]>
 
-/** `supposedMs`: what a file takes, about. Writes the modules of groups, which stay until the next run. */
+/** `supposedMs`: what a file takes, about. Writes the modules of groups, which stay until this process ends. */
 export function groupsOf(root: string, files: readonly string[], supposedMs: (file: string) => number): Groups {
-  const folder = join(root, 'node_modules/.cache/test-groups')
-  rmSync(folder, { recursive: true, force: true })
-  mkdirSync(folder, { recursive: true })
+  const folder = mkdtempSync(join(tmpdir(), 'outpost-test-groups-'))
+  process.once('exit', () => rmSync(folder, { recursive: true, force: true }))
   const groups = new Map<string, readonly string[]>()
   const shared = Map.groupBy(files, (file) => (supposedMs(file) > FILE_MS_MAX ? undefined : sharedFolder(root, file)))
   for (const file of shared.get(undefined) ?? []) groups.set(file, [file])
