@@ -51,12 +51,16 @@ export async function openStream(port: number, path: string, options: StreamOpti
     response.on('error', () => undefined)
     response.on('close', () => done(response.complete ? 'end' : 'broken'))
   })
-  const lines = () =>
-    text
-      .slice(0, text.lastIndexOf('\n') + 1)
-      .split('\n')
-      .filter(Boolean)
-      .map((line) => JSON.parse(line) as ToldLine)
+  const parsed: ToldLine[] = []
+  let parsedTo = 0
+  /** Each line is parsed once: pollers ask a thousand streams again and again. */
+  const lines = () => {
+    const end = text.lastIndexOf('\n') + 1
+    const whole = text.slice(parsedTo, end).split('\n').filter(Boolean)
+    parsed.push(...whole.map((line) => JSON.parse(line) as ToldLine))
+    parsedTo = end
+    return [...parsed]
+  }
   return {
     status: response.statusCode ?? 0,
     response,
