@@ -6,7 +6,7 @@
  * A file has a process of its own when it is chosen alone, when its folder is not among those that share, when it
  * takes long, or when it is listed here because it looks at its process or changes it.
  */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { accessSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, relative } from 'node:path'
 import { pathToFileURL } from 'node:url'
@@ -35,6 +35,8 @@ export type Groups = ReadonlyMap<string, readonly string[]>
 
 /** `supposedMs`: what a file takes, about. Writes the modules of groups, which stay until this process ends. */
 export function groupsOf(root: string, files: readonly string[], supposedMs: (file: string) => number): Groups {
+  // A file that was renamed would share without a word.
+  for (const name of Object.keys(ALONE)) accessSync(join(root, 'test', name))
   const folder = mkdtempSync(join(tmpdir(), 'outpost-test-groups-'))
   process.once('exit', () => rmSync(folder, { recursive: true, force: true }))
   const groups = new Map<string, readonly string[]>()
