@@ -4,6 +4,7 @@
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { URI } from 'otpauth'
 import { type ClusterWorld, ROOT_TOKEN, startCluster } from '../helpers/cluster.ts'
 import { api, type Core, openCore, OPS_ACL, tokenWith } from '../helpers/cluster-core.ts'
 import { send } from '../helpers/openbao-replay.ts'
@@ -88,6 +89,47 @@ function same(text: string): string {
   return text.replace(/"request_id":"[^"]*"/, '').replace(/"server_time_utc":\d+/, '')
 }
 
+/** The present code of an authenticator application. */
+function application(url: unknown): string {
+  return URI.parse(String(url)).generate()
+}
+
+/** A code that was accepted by way of one server is used at the other, too: of a second factor, and of the TOTP engine. */
+async function oneUseAcross(owner: number, other: number, rootToken: string): Promise<void> {
+  const ask = async (port: number, path: string, body?: object, headers: Record<string, string> = {}) => {
+    const method = body ? 'POST' : 'GET'
+    const all = { 'X-Vault-Token': rootToken, ...headers }
+    const asked = { method, path: `/v1/${path}`, headers: all, ...(body && { body: JSON.stringify(body) }) }
+    const answer = await send(port, asked)
+    const parsed = answer.body === '' ? {} : (JSON.parse(answer.body) as Record<string, Record<string, unknown>>)
+    return { status: answer.status, data: parsed['data'] ?? {}, auth: parsed['auth'] ?? {} }
+  }
+  await ask(owner, 'sys/mfa/method/totp/m', { issuer: 'Example', qr_size: 0 })
+  const policy = 'path "cubbyhole/coded" { capabilities = ["create", "update"] mfa_methods = ["m"] }'
+  await ask(owner, 'sys/policies/acl/coded', { policy })
+  await ask(owner, 'auth/token/roles/r', { allowed_entity_aliases: ['*'], allowed_policies: ['coded'] })
+  const made = await ask(owner, 'auth/token/create/r', { entity_alias: 'ann', policies: ['coded'] })
+  const entity = { entity_id: made.auth['entity_id'] }
+  const { data } = await ask(other, 'sys/mfa/method/totp/m/admin-generate', entity)
+  const token = { 'X-Vault-Token': String(made.auth['client_token']) }
+  const coded = { ...token, 'X-Vault-MFA': `m:${application(data['url'])}` }
+  const statuses: number[] = []
+  for (const [port, headers] of [
+    [other, token],
+    [other, coded],
+    [other, coded],
+    [owner, coded],
+  ] as const) {
+    statuses.push((await ask(port, 'cubbyhole/coded', { a: 'b' }, headers)).status)
+  }
+  assert.deepEqual(statuses, [403, 204, 403, 403])
+  await ask(owner, 'sys/mounts/totp', { type: 'totp' })
+  const key = await ask(other, 'totp/keys/k', { generate: true, issuer: 'a', account_name: 'b' })
+  const code = { code: application(key.data['url']) }
+  assert.deepEqual((await ask(other, 'totp/code/k', code)).data, { valid: true })
+  for (const port of [owner, other]) assert.equal((await ask(port, 'totp/code/k', code)).status, 400)
+}
+
 test('a server without a core hands secrets on to the one that has it, and asks it about tokens', async (t) => {
   const world = await startCluster(t, { servers: 2, hosts: 1, acl: OPS_ACL, hostAcl: HOST_ACL, oneCore: true })
   const [owner, other, host] = [world.server(0), world.server(1), world.host()]
@@ -124,6 +166,7 @@ test('a server without a core hands secrets on to the one that has it, and asks 
     assert.equal((await ask(token)).status, 200)
     assert.equal((await ask('s.unknown')).status, 403)
   }
+  await oneUseAcross(owner.port, other.port, core.rootToken)
   await owner.kill()
   const lost = await send(other.port, { method: 'GET', path: '/v1/cubbyhole/a', headers: { 'X-Vault-Token': token } })
   assert.equal(lost.status, 503)
