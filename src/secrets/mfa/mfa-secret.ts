@@ -3,15 +3,16 @@
  * who stores it is `mfa.ts`.
  *
  * The key keeps the parameters that it was generated with: authenticator applications know no others. A time step whose code
- * was accepted is never accepted again: it is in `usedSteps`, or not above `floorStep`.
+ * was accepted is never accepted again (`engines/totp/used-steps.ts`).
  */
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto'
 import { isObject } from '../../engines/fields.ts'
 import { type Algorithm, ALGORITHMS, matchCode, newKey } from '../../engines/totp/codes.ts'
+import { isUsed, NO_STEPS, type UsedSteps, withStep } from '../../engines/totp/used-steps.ts'
 import { Fault } from '../../kit/errors.ts'
 import { formOf, type Method } from './mfa-method.ts'
 
-export interface MfaSecret {
+export interface MfaSecret extends UsedSteps {
   readonly format: 1
   /** Base64. */
   readonly key: string
@@ -22,10 +23,6 @@ export interface MfaSecret {
   readonly createdAtMs: number
   /** False until the first code was confirmed, where the method asks for that. */
   readonly isActive: boolean
-  /** The latest time steps whose codes were accepted, in order. */
-  readonly usedSteps: readonly number[]
-  /** No step up to this one is accepted. */
-  readonly floorStep: number
   /** SHA-256 of the recovery codes that are left, in hex. */
   readonly recoveryHashes: readonly string[]
   readonly lastUsedAtMs: number | null
@@ -39,8 +36,6 @@ export interface MfaSecret {
   readonly lockedUntilMs: number
 }
 
-/** Steps that are kept one by one: more than can be accepted at one moment, as the clock of the machine may be set. */
-const USED_STEPS_MAX = 8
 const LOCK_MAX_MS = 3_600_000
 /** So long after the last wrong code counting begins anew. */
 const FORGIVEN_AFTER_MS = 86_400_000
@@ -92,8 +87,7 @@ export function newSecret(
     skew: method.skew,
     createdAtMs: nowMs,
     isActive: !method.needsConfirmation,
-    usedSteps: [],
-    floorStep: -1,
+    ...NO_STEPS,
     recoveryHashes: recoveryCodes.map((code) => recoveryHash(code)),
     lastUsedAtMs: null,
     lastFailedAtMs: null,
@@ -146,7 +140,7 @@ export function judged(secret: MfaSecret, code: string, at: Moment, attemptsMax:
   if (code.length !== secret.digits || !/^\d+$/.test(code)) return { kind: 'void' }
   const step = matchCode(Buffer.from(secret.key, 'base64'), formOf(secret), code, at.wallMs, secret.skew)
   if (step === undefined) return wrong(secret, at, attemptsMax)
-  if (step <= secret.floorStep || secret.usedSteps.includes(step)) return { kind: 'void' }
+  if (isUsed(secret, step)) return { kind: 'void' }
   return right(withStep(secret, step), at)
 }
 
@@ -155,12 +149,6 @@ function withoutHash(hashes: readonly string[], hash: string): string[] | undefi
   const wanted = Buffer.from(hash, 'hex')
   const left = hashes.filter((each) => !timingSafeEqual(Buffer.from(each, 'hex'), wanted))
   return left.length < hashes.length ? left : undefined
-}
-
-function withStep(secret: MfaSecret, step: number): MfaSecret {
-  const steps = [...secret.usedSteps, step].sort((a, b) => a - b)
-  const dropped = steps.splice(0, Math.max(0, steps.length - USED_STEPS_MAX))
-  return { ...secret, usedSteps: steps, floorStep: Math.max(secret.floorStep, ...dropped) }
 }
 
 function right(secret: MfaSecret, { nowMs }: Moment): Verdict {
