@@ -112,6 +112,11 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     env: { CHAOS_SECONDS: '120', OUTPOST_TIMINGS: '{}', OUTPOST_SEED: String(Date.now() % 1e9) },
     proves: 'followers through servers lose nothing while processes and NATS are killed and frozen at random',
   },
+  'cloud-faults': {
+    files: ['test/engines/cloud/faults.test.ts'],
+    env: { OUTPOST_CLOUD_FAULTS: '1000' },
+    proves: 'after 1,000 random faults of AWS and kills its users and keys are those of the leases',
+  },
   'http-fuzz': {
     files: ['test/http/fuzz.test.ts'],
     env: { OUTPOST_FUZZ_ROUNDS: '200', OUTPOST_SEED: String(Date.now() % 1e9) },

@@ -18,6 +18,7 @@ export class CloudWorld {
   readonly rootUser: User
   readonly rootKey: AccessKey
   world: CoreWorld
+  #callers = new AbortController()
 
   private constructor(world: CoreWorld, aws: AwsEndpoint) {
     this.world = world
@@ -34,6 +35,7 @@ export class CloudWorld {
     const nowMs = Math.floor(Date.now() / 1000) * 1000
     const world = await CoreWorld.open(t, { nowMs, ...options, engines: [cloud] })
     const own = new CloudWorld(world, aws)
+    t.after(() => own.world.store.close())
     await own.good('POST', 'sys/mounts/cloud', { type: 'cloud' })
     await own.good('POST', 'cloud/config/root', {
       access_key: own.rootKey.id,
@@ -49,7 +51,20 @@ export class CloudWorld {
   }
 
   ask(method: string, path: string, body?: unknown): Promise<CoreAnswer> {
-    return this.world.ask(method, path, body)
+    return this.world.ask(method, path, body, { signal: this.#callers.signal })
+  }
+
+  /**
+   * Ends the core as a killed process ends: connections to AWS are cut, callers are gone, nothing more is written. Another
+   * one goes on with its database.
+   */
+  async kill(): Promise<void> {
+    const { directory, keys, nowMs } = this.world
+    this.#callers.abort()
+    this.#callers = new AbortController()
+    this.aws.cut()
+    await this.world.close()
+    this.world = await CoreWorld.reopen(directory, keys, { nowMs, engines: [cloud] })
   }
 
   /** As `ask`; fails for an answer of 400 and above. */

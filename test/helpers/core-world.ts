@@ -53,6 +53,8 @@ export interface AskOptions {
   readonly remote?: string
   /** How many processes have handed it on. */
   readonly hops?: number
+  /** Aborts when the caller is gone. */
+  readonly signal?: AbortSignal
 }
 
 export interface WorldOptions {
@@ -189,7 +191,7 @@ export class CoreWorld {
     const call: Call = {
       requestId: `test-${++this.#requests}`,
       identity: NOBODY,
-      signal: new AbortController().signal,
+      signal: options.signal ?? new AbortController().signal,
       raw,
       token,
       hops: options.hops ?? 0,

@@ -86,6 +86,11 @@ export class AwsEndpoint {
     await new Promise((resolve) => this.#server.close(resolve))
   }
 
+  /** Cuts every connection: requests that were not answered have no answer. */
+  cut(): void {
+    this.#server.closeAllConnections()
+  }
+
   get url(): string {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`
   }
