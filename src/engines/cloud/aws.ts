@@ -27,8 +27,8 @@ export interface ClientSettings {
   /** Absent: the sources of the SDK. */
   readonly credentials?: CredentialSource | undefined
   readonly attempts: number
-  /** Until then a key that AWS does not know is tried again: it is new. */
-  readonly newUntilMs?: number
+  /** For so long from now a key that AWS does not know is tried again: it is new. */
+  readonly newForMs?: number
 }
 
 export interface CallOptions {
@@ -49,11 +49,14 @@ export class AwsClient<C extends { destroy(): void }> {
   readonly #settings: ClientSettings
   readonly #service: string
   readonly #client: Promise<C>
+  readonly #newUntilMs: number
+  #isClosed = false
 
   constructor(service: string, client: Promise<C>, settings: ClientSettings) {
     this.#service = service
     this.#client = client
     this.#settings = settings
+    this.#newUntilMs = performance.now() + (settings.newForMs ?? 0)
     // Who calls is told.
     client.catch(() => undefined)
   }
@@ -78,7 +81,8 @@ export class AwsClient<C extends { destroy(): void }> {
 
   #isWorth(failure: AwsFailure, attempt: number, options: CallOptions & { passedMs: number }): boolean {
     const { isOnce = false, passedMs, passes, passingMs = 0 } = options
-    if (failure.isUnknownKey) return Date.now() < (this.#settings.newUntilMs ?? 0)
+    // Of a client that another one has taken the place of, the key is an old one.
+    if (failure.isUnknownKey) return !this.#isClosed && performance.now() < this.#newUntilMs
     if (passes?.(failure)) return passedMs < passingMs
     if (attempt >= this.#settings.attempts) return false
     return failure.isPassing && !(isOnce && failure.isAmbiguous)
@@ -86,6 +90,7 @@ export class AwsClient<C extends { destroy(): void }> {
 
   /** What is under way ends by itself. */
   close(): void {
+    this.#isClosed = true
     const timer = setTimeout(() => void this.#client.then((client) => client.destroy()), 2 * REQUEST_MS)
     timer.unref()
   }

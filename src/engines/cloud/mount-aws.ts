@@ -69,8 +69,9 @@ export class MountAws {
   }
 
   #settings(config: RootConfig) {
-    const newUntilMs = config.keyMadeAtMs === 0 ? 0 : config.keyMadeAtMs + NEW_KEY_MS
-    return { credentials: staticCredentials(config), attempts: attemptsOf(config), newUntilMs }
+    const leftMs = config.keyMadeAtMs + NEW_KEY_MS - Date.now()
+    const newForMs = Math.min(Math.max(0, leftMs), NEW_KEY_MS)
+    return { credentials: staticCredentials(config), attempts: attemptsOf(config), newForMs }
   }
 
   #stsClients(): readonly StsClient[] {
