@@ -29,7 +29,12 @@ function start(t: TestContext, recipe: string, args: readonly string[], env: Rea
     stdio: ['ignore', 'pipe', 'inherit'],
     env: { ...process.env, ...env },
   })
-  t.after(() => child.kill('SIGTERM'))
+  t.after(() => {
+    child.kill('SIGTERM')
+    // A recipe that a failed test leaves waiting does not keep the test's process.
+    child.stdout.destroy()
+    child.unref()
+  })
   let stdout = ''
   child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text))
   return {
