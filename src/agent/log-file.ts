@@ -5,6 +5,8 @@
  * name no longer leads to the open file (moved by another program, removed together with its directory), it is opened
  * anew, the directory included, within `LOOK_MS` of the next line; `reopen` does so at once. A file that cannot be opened
  * or written is tried again every `LOOK_MS`; what was to be written meanwhile is lost, and the sink counts it.
+ *
+ * A device (`/dev/null`, a terminal) is written and never put aside: with the rights of root that would rename the machine's own.
  */
 import {
   closeSync,
@@ -40,6 +42,7 @@ interface Opened {
   readonly fd: number
   readonly output: DescriptorOutput
   readonly bornMs: number
+  readonly isRegular: boolean
   bytes: number
 }
 
@@ -126,11 +129,11 @@ export class LogFile implements LogOutput {
     }
     const { size, birthtimeMs } = found
     const bornMs = birthtimeMs > 0 ? birthtimeMs : Date.now()
-    this.#opened = { fd, output: new DescriptorOutput(fd), bornMs, bytes: size }
+    this.#opened = { fd, output: new DescriptorOutput(fd), bornMs, isRegular: found.isFile(), bytes: size }
   }
 
-  #isDue({ bytes, bornMs }: Opened): boolean {
-    if (bytes === 0) return false
+  #isDue({ bytes, bornMs, isRegular }: Opened): boolean {
+    if (bytes === 0 || !isRegular) return false
     return (this.rules.bytes > 0 && bytes >= this.rules.bytes) || Date.now() - bornMs >= this.rules.durationMs
   }
 

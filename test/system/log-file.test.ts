@@ -8,6 +8,7 @@ import {
   renameSync,
   rmSync,
   statSync,
+  symlinkSync,
   utimesSync,
   writeFileSync,
 } from 'node:fs'
@@ -67,6 +68,19 @@ test('a file is put aside at its age; a name with a slash at its end is a direct
   assert.ok(!readFileSync(join(directory, 'outpost.log'), 'utf8').includes('first'))
   assert.deepEqual(readdirSync(directory), ['outpost.log'], 'none is kept')
   sink.close()
+})
+
+test('a device is written and never put aside', async (t) => {
+  const directory = workDirectory(t)
+  const path = join(directory, 'null.log')
+  symlinkSync('/dev/null', path)
+  const file = new LogFile(path, { ...KEEP, bytes: 1, durationMs: 1 })
+  t.after(() => file.close())
+  for (let line = 0; line < 3; line += 1) {
+    await new Promise<number>((done) => file.append(Buffer.from('a line\n'), done))
+  }
+  assert.deepEqual(readdirSync(directory), ['null.log'], 'nothing was put aside')
+  assert.equal(statSync(path).isCharacterDevice(), true)
 })
 
 test('lines for a full disk are counted, and that is said once there is room', async (t) => {
