@@ -177,7 +177,8 @@ function openMfa(
   { clock, logger, storage, time }: Ground,
   identity: IdentityStore,
 ): Pick<OpenCore, 'mfa' | 'enforcements' | 'loginMfa'> {
-  const entityId = (id: string) => identity.current(id)?.id
+  // Kept at hand since the caller was admitted.
+  const entityId = (id: string) => identity.rights(id)?.entityId
   const now = () => clock.now()
   const mfa = new Mfa({ storage, logger, now, wall: time.wall, entityId })
   const enforcements = new Enforcements(storage)

@@ -1,12 +1,13 @@
 /** Who has a caller's token or password, and not the second factor: guesses, replays and races of codes, and ways around them. */
 import assert from 'node:assert/strict'
-import { mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs'
+import { cpSync, mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs'
 import { request } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { bytesOfBase32 } from '../../src/engines/totp/base32.ts'
 import { kv } from '../../src/engines/kv/kv.ts'
+import { userpass } from '../../src/engines/userpass/userpass.ts'
 import { listenTo } from '../helpers/core-listener.ts'
 import { type CoreAnswer, CoreWorld } from '../helpers/core-world.ts'
 import { mfaHeader, MfaWorld, type Person, START_MS, wrongCode } from '../helpers/mfa-world.ts'
@@ -100,6 +101,28 @@ test('a restart is no fresh budget: guesses and lock-outs are kept, and used cod
   assert.equal((await guess(own, 5)).status, 429)
   own = await restart(own)
   assert.equal((await guess(own, 6)).status, 429)
+})
+
+test('a process that is killed right after an answer has written it down', async (t) => {
+  const own = await target(t)
+  const { ada, mfa, secret } = own
+  const { directory, keys, nowMs } = mfa.world
+  const code = `app:${mfa.code(secret)}`
+  const afterKill = async (ask: (copy: MfaWorld) => Promise<CoreAnswer>) => {
+    const copy = mkdtempSync(join(tmpdir(), 'outpost-mfa-'))
+    t.after(() => rmSync(copy, { recursive: true, force: true }))
+    cpSync(directory, copy, { recursive: true })
+    const world = await CoreWorld.reopen(copy, keys, { nowMs, engines: [userpass, kv] })
+    try {
+      return (await ask(new MfaWorld(world))).status
+    } finally {
+      await world.close()
+    }
+  }
+  assert.ok(isPassed(await mfa.read(ada, SAFE, code)))
+  assert.equal(await afterKill((copy) => copy.read(ada, SAFE, code)), 403)
+  for (let salt = 0; salt < 5; salt++) await guess(own, salt)
+  assert.equal(await afterKill((copy) => copy.read(ada, SAFE, `app:${mfa.code(secret, 1)}`)), 429)
 })
 
 test('fifty callers with one code: one is let in, and the others lock nobody out', async (t) => {

@@ -150,6 +150,20 @@ test('fifty validations of one login at once: one token', async (t) => {
   assert.ok(answers.every(({ status }) => status === 200 || status === 400))
 })
 
+test('one code for logins in both ways and for requests, all at once: one of them', async (t) => {
+  const mfa = await LoginWorld.ready(t)
+  await mfa.policy('default', 'path "cubbyhole/a" { capabilities = ["read"] mfa_methods = ["app"] }')
+  const token = String((await mfa.login(`app:${mfa.code(mfa.secret, -1)}`)).body.auth['client_token'])
+  const ids = [await mfa.pending(), await mfa.pending()]
+  const code = mfa.code(mfa.secret)
+  const answers = await Promise.all([
+    ...ids.map(async (id) => (await mfa.validate(id, code)).status === 200),
+    ...ids.map(async () => (await mfa.login(`app:${code}`)).status === 200),
+    ...ids.map(async () => (await mfa.read({ token, entityId: '' }, 'cubbyhole/a', `app:${code}`)).status === 404),
+  ])
+  assert.equal(answers.filter(Boolean).length, 1)
+})
+
 test('enforcements by mount, type, group and entity; every one that fits needs a code', async (t) => {
   const mfa = await LoginWorld.ready(t)
   const { world } = mfa
