@@ -23,13 +23,14 @@
  * which path, is in `entries.ts` and the `…-record.ts` files. Paths: `root-paths.ts` (config/root), `lease-paths.ts`
  * (config/lease), `role-paths.ts` with `role-checks.ts`, `creds-paths.ts` with `users.ts` and `sessions.ts`. Names are made
  * by `username.ts` with the templates of `template-*.ts`. Keys of users that were there before: `rotate-root.ts`,
- * `static-*.ts`, and `key-intent.ts` for what is noted before such a key is made or deleted. Still to come, each in files of
- * their own: `janitor-paths.ts`, `check-paths.ts` (dry run of a role), `session-cache.ts`, `identity-token.ts` (the server's
- * OIDC issuer and federation).
+ * `static-*.ts`, and `key-intent.ts` for what is noted before such a key is made or deleted. `janitor-paths.ts` looks for users
+ * that were forgotten by force. Still to come, each in files of their own: `check-paths.ts` (dry run of a role),
+ * `session-cache.ts`, `identity-token.ts` (the server's OIDC issuer and federation).
  */
 import type { Engine } from '../engine.ts'
 import { CloudMount } from './cloud-mount.ts'
 import { credsPaths } from './creds-paths.ts'
+import { janitorPaths } from './janitor-paths.ts'
 import { leasePaths } from './lease-paths.ts'
 import { rolePaths } from './role-paths.ts'
 import { rootPaths } from './root-paths.ts'
@@ -43,7 +44,15 @@ export const cloud: Engine = {
   description: 'short-lived credentials of AWS',
   // Other names by which stock clients and their documentation enable it.
   aliases: { aws: {} },
-  paths: [...rootPaths, ...rotateRootPaths, ...leasePaths, ...rolePaths, ...credsPaths, ...staticPaths],
+  paths: [
+    ...rootPaths,
+    ...rotateRootPaths,
+    ...leasePaths,
+    ...rolePaths,
+    ...credsPaths,
+    ...staticPaths,
+    ...janitorPaths,
+  ],
   revoke: revoked,
   forget: forgotten,
   async periodic(call) {
