@@ -104,6 +104,13 @@ test('an entity that has a secret keeps it, and that is no success', async (t) =
   assert.match(other.err, /outpost mfa totp replace/)
 })
 
+test('a token without an entity is told so', async (t) => {
+  const core = await recordingCore(t)
+  core.answers = { [`GET ${METHOD}/generate`]: [400, { errors: ['missing entityID'] }] }
+  const { code, err } = await runAt(core, ['mfa', 'totp', 'generate', 'phone'])
+  assert.deepEqual([code, /belongs to no entity: log in as a user/.test(err)], [1, true])
+})
+
 test('what names nothing is said, and an entity that is not there', async (t) => {
   const core = await recordingCore(t)
   const nothing = [404, { errors: [] }] as const

@@ -1,8 +1,17 @@
 /** `outpost mfa totp generate|confirm|…`: the secrets of entities. A secret is shown once, when it is generated. */
 import { CommandError, type CommandIo, defineCommand } from '../command-shape.ts'
 import { pathOf } from '../identity/identity-commands.ts'
+import { RefusedByAgent } from '../http-client.ts'
 import { flag } from '../options.ts'
-import { askCore, type CoreAccess, coreOf, coreOptions, requireCore } from '../secrets/core-access.ts'
+import {
+  askCore,
+  type CoreAccess,
+  type CoreAnswer,
+  coreOf,
+  coreOptions,
+  type CoreRequest,
+  requireCore,
+} from '../secrets/core-access.ts'
 import {
   fieldOption,
   formatOf,
@@ -37,6 +46,15 @@ async function entityId(core: CoreAccess, entity: string): Promise<string> {
   return id
 }
 
+/** Throws CommandError, which says what to do where the token has no entity, as a root token. */
+async function ofOwnEntity(core: CoreAccess, request: CoreRequest): Promise<CoreAnswer> {
+  return requireCore(core, request).catch((error: unknown) => {
+    if (!(error instanceof RefusedByAgent) || !error.message.includes('missing entityID')) throw error
+    const why = 'your token belongs to no entity: log in as a user, or generate for an entity with admin-generate'
+    throw new CommandError(why, error.exitCode, { cause: error })
+  })
+}
+
 export const generate = defineCommand({
   name: 'mfa totp generate',
   summary: 'Generate a secret for yourself, and show its QR code',
@@ -48,7 +66,7 @@ export const generate = defineCommand({
   options: { ...QR, ...fieldOption, ...formatOption, ...coreOptions },
   operands: METHOD,
   async run(values, [method = ''], io) {
-    const answer = await requireCore(coreOf(values, io), { path: methodPath(method, 'generate') })
+    const answer = await ofOwnEntity(coreOf(values, io), { path: methodPath(method, 'generate') })
     return printEnrolment(answer, { method }, values, io)
   },
 })
@@ -61,7 +79,7 @@ export const confirm = defineCommand({
   operands: { ...METHOD, shown: 'METHOD [-]', max: 2 },
   async run(values, [method = '', given], io) {
     const body = { passcode: await typedSecret(given, CODE, io) }
-    await requireCore(coreOf(values, io), { method: 'PUT', path: methodPath(method, 'confirm'), body })
+    await ofOwnEntity(coreOf(values, io), { method: 'PUT', path: methodPath(method, 'confirm'), body })
     io.out(`Success! The secret for ${method} is in force\n`)
     return 0
   },
