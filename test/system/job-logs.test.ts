@@ -28,31 +28,33 @@ test('one connection follows a job on every host, and outlives the death of one 
   const [server, first, second] = [await start('s1', 'server'), logOf('h1', FIRST), logOf('h2', SECOND)]
   await start('h1', 'client')
   const dying = await start('h2', 'client')
-  let known = 0
-  const look = async () => {
-    known = ((await (await fetch(`${server.url}/v1/job/shop/allocations`)).json()) as unknown[]).length
-  }
-  await eventually(() => {
-    void look()
-    return known === 2
-  })
+  await eventually(async () => {
+    const answer = await fetch(`${server.url}/v1/job/shop/allocations`)
+    return ((await answer.json()) as unknown[]).length === 2
+  }, 'the server knows both')
   const abort = new AbortController()
   t.after(() => abort.abort())
-  const answer = await fetch(`${server.url}/v1/job/shop/logs?follow&grep=error`, { signal: abort.signal })
+  const followed = await fetch(`${server.url}/v1/job/shop/logs?follow&grep=error`, { signal: abort.signal })
   let text = ''
   const read = async () => {
-    for await (const bytes of answer.body ?? []) text += Buffer.from(bytes).toString()
+    for await (const bytes of followed.body ?? []) text += Buffer.from(bytes).toString()
   }
   void read().catch(() => undefined)
   const lines = () =>
     [...text.matchAll(/"Data":"([^"]*)"[^}]*"AllocID":"(..)/g)].map(([, data = '', id]) => `${id} ${atob(data).trim()}`)
-  await eventually(() => text.includes('{}'))
+  await eventually(() => text.includes('{}'), 'it is followed')
   appendFileSync(first, 'all is well\nerror on one\n')
   appendFileSync(second, 'error on two\nnothing else\n')
-  await eventually(() => lines().length === 2)
+  await eventually(
+    () => lines().length === 2,
+    () => `both lines are told: ${text}`,
+  )
   assert.deepEqual(lines().sort(), ['0a error on one', '0b error on two'])
   dying.child.kill('SIGKILL')
-  await eventually(() => text.includes('"log failed"'))
+  await eventually(
+    () => text.includes('"log failed"'),
+    () => `the death is told: ${text}`,
+  )
   assert.match(text, new RegExp(`"FileEvent":"log failed","Error":"504 [^"]*","AllocID":"${SECOND}"`))
   appendFileSync(first, 'another error\n')
   await eventually(() => lines().includes('0a another error'))

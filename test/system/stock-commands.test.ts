@@ -61,15 +61,10 @@ async function startCluster(t: TestContext): Promise<Cluster> {
   const ended = makeAllocation(allocations, ENDED, { JobID: 'two', ClientStatus: 'complete', Tasks: { web: over } })
   const client = await start('client', '')
   const self = (await (await fetch(`${client.url}/v1/agent/self`)).json()) as { stats: { client: { node_id: string } } }
-  let known = 0
-  const look = async () => {
+  await eventually(async () => {
     const answer = await fetch(`${server.url}/v1/allocations`)
-    known = ((await answer.json()) as unknown[]).length
-  }
-  await eventually(() => {
-    void look()
-    return known === 2
-  })
+    return ((await answer.json()) as unknown[]).length === 2
+  }, 'the server knows both')
   return { urls: { server: server.url, client: client.url }, node: self.stats.client.node_id, ended }
 }
 
