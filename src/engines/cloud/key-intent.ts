@@ -107,7 +107,8 @@ export class KeyIntents {
     const path = keyIntentPath(intent)
     this.#backlog.begin(path)
     try {
-      await this.#storage.commit({ puts: [keyIntentPut(intent)], deletes: [] })
+      // The keys that are there now were looked at: an older note would take the new key for one that was lost.
+      await this.#storage.commit({ puts: [keyIntentPut(intent)], deletes: this.#older(intent) })
       const key = await this.#made(iam, intent, signal).catch(async (error: unknown) => {
         // What AWS has refused was not made.
         if (error instanceof AwsFailure && !error.isAmbiguous) await this.#clear(path)
@@ -135,6 +136,14 @@ export class KeyIntents {
       }
       await deleteLost(iam, { createdAtMs, keys, username }, signal)
     }
+  }
+
+  #older({ account, username }: KeyIntent): string[] {
+    const paths = this.#storage.list(at.keyIntents).map((name) => at.keyIntents + name)
+    return paths.filter((path) => {
+      const older = this.#backlog.isActive(path) ? undefined : kept.of(this.#storage.pending(path))
+      return older?.kind === 'make' && older.username === username && older.account?.arn === account?.arn
+    })
   }
 
   async #clear(path: string): Promise<void> {
@@ -183,8 +192,11 @@ export class KeyIntents {
   async #isUndone(intent: KeyIntent, quietMs: number, iam: IamClient, signal: AbortSignal): Promise<boolean> {
     const { keys, kind, username } = intent
     try {
-      if (kind === 'make') return (await deleteLost(iam, intent, signal)) > 0 || quietMs >= SETTLED_MS
       const inUse = rootOf((each) => this.#storage.pending(each))?.accessKey
+      if (kind === 'make') {
+        const spared = { ...intent, keys: inUse === undefined ? keys : [...keys, inUse] }
+        return (await deleteLost(iam, spared, signal)) > 0 || quietMs >= SETTLED_MS
+      }
       for (const id of keys) if (id !== inUse) await deleteKey(iam, username, id, signal)
       return true
     } catch (error) {

@@ -119,7 +119,12 @@ async function quiet(world: CloudWorld): Promise<void> {
     const failing = leasesOf(world).filter(({ revocation }) => revocation).length
     if (left + failing === 0 && round > 2) return
   }
-  assert.fail('intents, or leases that are to be revoked, are left')
+  const storage = storageOf(world)
+  const intents = [...storage.paths(at.intents), ...storage.paths(at.keyIntents)].map((path) =>
+    storage.get(path)?.toString('utf8'),
+  )
+  const leases = leasesOf(world).flatMap(({ revocation }) => (revocation ? [revocation] : []))
+  assert.fail(`seed ${SEED}: left are ${JSON.stringify({ intents, leases, nowMs: world.world.nowMs })}`)
 }
 
 test('the state of AWS is that of the leases, after random faults and kills', async (t) => {
