@@ -97,6 +97,13 @@ function check(config: RootConfig): void {
   if (identityTokenAudience !== '' && config.roleArn === '') {
     throw new Rejection(400, "missing required 'role_arn' when 'identity_token_audience' is set")
   }
+  // Accepted, it would be passed over, and the credentials of the server's own machine be used instead.
+  if (identityTokenAudience !== '') {
+    throw new Rejection(
+      400,
+      "'identity_token_audience' is not supported: give 'access_key' and 'secret_key', or neither",
+    )
+  }
   if (secretKey !== '' && accessKey === '') throw new Rejection(400, "'secret_key' needs 'access_key' beside it")
   if (accessKey !== '' && secretKey === '') throw new Rejection(400, "'access_key' needs 'secret_key' beside it")
   checkEndpoint('iam_endpoint', config.iamEndpoint)

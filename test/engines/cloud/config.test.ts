@@ -173,10 +173,13 @@ test('config/root', async (t) => {
     assert.deepEqual([period, schedule, span], [90, '', 0])
   })
 
-  await t.test('from keys to federation in one write', async () => {
+  await t.test('federation, which would be passed over, is refused and changes nothing', async () => {
     const arn = 'arn:aws:iam::123456789012:role/r'
-    assert.equal((await write({ access_key: '', identity_token_audience: 'aud', role_arn: arn })).status, 204)
-    assert.equal((await read())['access_key'], '')
+    const before = await read()
+    const asked = await write({ access_key: '', secret_key: '', identity_token_audience: 'aud', role_arn: arn })
+    assert.equal(asked.status, 400)
+    assert.match(JSON.stringify(asked.body), /'identity_token_audience' is not supported/)
+    assert.deepEqual(await read(), before)
   })
 
   await t.test('methods that are none', async () => {

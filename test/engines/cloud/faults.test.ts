@@ -12,8 +12,8 @@ import { AwsError } from '../../helpers/aws/wire.ts'
 import { CloudWorld } from '../../helpers/cloud-world.ts'
 import { Random } from '../../helpers/frames.ts'
 
-const FAULTS = Number(process.env['OUTPOST_CLOUD_FAULTS'] ?? 25)
-const SEED = Number(process.env['OUTPOST_CLOUD_SEED'] ?? Date.now() % 2 ** 31)
+const FAULTS = Number(process.env['OUTPOST_CLOUD_FAULTS'] ?? 12)
+const SEED = Number(process.env['OUTPOST_CLOUD_SEED'] ?? 21)
 /** One call of so many fails, one of so many faults is a kill. */
 const FAULT_OF = 12
 const KILL_OF = 5
