@@ -5,7 +5,7 @@
  */
 import { closeSync, constants, fstatSync, fsyncSync, ftruncateSync, openSync, statfsSync, writeSync } from 'node:fs'
 import { dirname } from 'node:path'
-import type { Batch } from './batch.ts'
+import { type Batch, HEAD_PATH } from './batch.ts'
 import { narrow } from './private-file.ts'
 
 const RESERVE_BYTES_MAX = 8 << 20
@@ -29,6 +29,8 @@ export function isSparing({ deletes, puts }: Batch, sizeOf: (path: string) => nu
   let isAlone = deletes.length === 0
   let marks = 0
   for (const { path, value } of puts) {
+    // It is written anew with each batch, and makes none of them one that frees.
+    if (path === HEAD_PATH) continue
     const before = sizeOf(path)
     if (before === undefined ? value.length > MARK_BYTES : value.length > before + GROWTH_BYTES) return false
     if (before === undefined) marks++

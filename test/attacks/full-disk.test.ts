@@ -179,7 +179,10 @@ async function onFullDisk(t: TestContext, disk: string): Promise<void> {
 const put = (path: string, bytes: number) => ({ path, value: Buffer.alloc(bytes) })
 
 test('what may use the reserve: what removes, and what is written anew and hardly grows', () => {
-  const sizes = new Map([['there', 100]])
+  const sizes = new Map([
+    ['there', 100],
+    ['core/head', 67],
+  ])
   const sizeOf = (path: string) => sizes.get(path)
   assert.ok(isSparing({ puts: [], deletes: ['there'] }, sizeOf))
   assert.ok(isSparing({ puts: [put('there', 200)], deletes: [] }, sizeOf))
@@ -187,5 +190,8 @@ test('what may use the reserve: what removes, and what is written anew and hardl
   assert.ok(isSparing({ puts: [put('there', 90), put('mark', 40)], deletes: [] }, sizeOf))
   assert.ok(!isSparing({ puts: [put('there', 300)], deletes: [] }, sizeOf))
   assert.ok(!isSparing({ puts: [put('mark', 40)], deletes: [] }, sizeOf), 'a small entry that is new')
+  const head = put('core/head', 67)
+  assert.ok(!isSparing({ puts: [put('mark', 40), head], deletes: [] }, sizeOf), 'the head is written with each batch')
+  assert.ok(isSparing({ puts: [put('there', 200), head], deletes: [] }, sizeOf))
   assert.ok(!isSparing({ puts: [put('new', 100)], deletes: ['there'] }, sizeOf))
 })
