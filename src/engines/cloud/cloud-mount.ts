@@ -3,16 +3,18 @@ import type { Storage } from '../../barrier/storage.ts'
 import type { WorkCall } from '../engine.ts'
 import { type IamClient, iamClient } from './aws.ts'
 import { AwsFailure } from './aws-failure.ts'
-import { type AssumedAccount, KeyIntents } from './key-intent.ts'
+import { KeyIntents } from './key-intent.ts'
 import { MountAws } from './mount-aws.ts'
 import { Rollback } from './rollback.ts'
+import type { AssumedAccount } from './static-record.ts'
+import { Turns } from './turns.ts'
 
 export class CloudMount {
   readonly aws: MountAws
   readonly rollback = new Rollback()
   readonly keys: KeyIntents
   /** What is done for one thing at a time, by its name. */
-  readonly #turns = new Map<string, Promise<unknown>>()
+  readonly #turns = new Turns()
 
   private constructor(storage: Storage) {
     this.aws = new MountAws(storage)
@@ -26,15 +28,8 @@ export class CloudMount {
   }
 
   /** Waits for its turn among all that has the same name. */
-  async exclusive<T>(name: string, work: () => Promise<T>): Promise<T> {
-    const before = this.#turns.get(name) ?? Promise.resolve()
-    const turn = before.then(work, work)
-    this.#turns.set(name, turn)
-    try {
-      return await turn
-    } finally {
-      if (this.#turns.get(name) === turn) this.#turns.delete(name)
-    }
+  exclusive<T>(name: string, work: () => Promise<T>): Promise<T> {
+    return this.#turns.take(name, work)
   }
 
   /** Works with a client for users of another account, or of the mount's own. Rejects with an AwsFailure. */

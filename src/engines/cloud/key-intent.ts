@@ -6,21 +6,20 @@ import { randomBytes } from 'node:crypto'
 import * as v from 'valibot'
 import type { Storage } from '../../barrier/storage.ts'
 import type { WorkCall } from '../engine.ts'
+import { inTurns } from '../turns.ts'
 import type { IamClient } from './aws.ts'
 import { AwsFailure } from './aws-failure.ts'
 import { Backlog } from './backlog.ts'
 import { at, Kept } from './entries.ts'
 import { rootOf } from './root-record.ts'
 import { ATTEMPT_MS, SETTLED_MS } from './rollback.ts'
+import { type AssumedAccount, assumedSchema, staticRoles } from './static-record.ts'
+import { Turns } from './turns.ts'
 import { isCode } from './user-removal.ts'
 
 /** A key whose answer was lost is younger than its note; clocks differ a little. */
 const CLOCKS_MS = 300_000
 const ATTEMPTS = 3
-
-const assumedSchema = v.object({ arn: v.string(), sessionName: v.string(), externalId: v.string() })
-/** The role in another account by which a user there is reached. */
-export type AssumedAccount = v.InferOutput<typeof assumedSchema>
 
 const keyIntentSchema = v.object({
   format: v.literal(1),
@@ -84,16 +83,28 @@ export type CloudIam = <T>(
   work: (iam: IamClient) => Promise<T>,
 ) => Promise<T>
 
+/** Whose keys: users of two accounts may have the same name. */
+type KeyUser = Pick<KeyIntent, 'account' | 'username'>
+
+const turnOf = ({ account, username }: KeyUser) => `${account?.arn ?? ''} ${username}`
+
 export class KeyIntents {
   readonly #storage: Storage
   readonly #backlog = new Backlog()
+  /** Of a user, one at a time makes keys, or deletes those that were lost. */
+  readonly #turns = new Turns()
 
   constructor(storage: Storage) {
     this.#storage = storage
   }
 
+  /** Waits until nothing else makes or deletes keys of a user, and keeps all others from it meanwhile. */
+  alone<T>(user: KeyUser, work: () => Promise<T>): Promise<T> {
+    return this.#turns.take(turnOf(user), work)
+  }
+
   /**
-   * Makes a key of a user. `store` commits what is kept of it, and must delete the entry that it is given in the same commit.
+   * Makes a key of a user; the caller is `alone` with it. `store` commits what is kept of it, and must delete the entry that it is given in the same commit.
    * Rejects with an AwsFailure, and with what `store` rejects with; then the key is deleted, now or later.
    */
   async make<T>(
@@ -138,9 +149,12 @@ export class KeyIntents {
     }
   }
 
+  #paths(): string[] {
+    return this.#storage.list(at.keyIntents).map((name) => at.keyIntents + name)
+  }
+
   #older({ account, username }: KeyIntent): string[] {
-    const paths = this.#storage.list(at.keyIntents).map((name) => at.keyIntents + name)
-    return paths.filter((path) => {
+    return this.#paths().filter((path) => {
       const older = this.#backlog.isActive(path) ? undefined : kept.of(this.#storage.pending(path))
       return older?.kind === 'make' && older.username === username && older.account?.arn === account?.arn
     })
@@ -152,23 +166,29 @@ export class KeyIntents {
 
   /** Attempts what is due, all of it where `isUrgent`. Resolves with how many are left. Rejects only when sealed. */
   async run(where: WorkCall, withIam: CloudIam, isUrgent = false): Promise<number> {
-    const paths = () => this.#storage.list(at.keyIntents).map((name) => at.keyIntents + name)
-    for (const path of this.#backlog.due(paths(), where.nowMs, isUrgent)) {
-      const intent = kept.of(this.#storage.pending(path))
-      if (!intent) continue
-      const { username } = intent
-      const isDone = await this.#backlog.attempt(
-        path,
-        where.nowMs,
-        async (quietMs) => {
-          const signal = AbortSignal.any([where.signal, AbortSignal.timeout(ATTEMPT_MS)])
-          return withIam(intent.account, signal, (iam) => this.#isUndone(intent, quietMs, iam, signal))
-        },
-        (error) => where.logger.warn('an access key cannot be deleted yet; it is tried again', { username, error }),
-      )
-      if (isDone) await this.#clear(path)
+    for (const path of this.#backlog.due(this.#paths(), where.nowMs, isUrgent)) {
+      const user = kept.of(this.#storage.pending(path))
+      // A rotation that is under way looks at it by itself; what is urgent waits for it.
+      if (!user || (this.#turns.isTaken(turnOf(user)) && !isUrgent)) continue
+      await this.alone(user, () => this.#attempt(path, where, withIam))
     }
-    return paths().length
+    return this.#paths().length
+  }
+
+  async #attempt(path: string, where: WorkCall, withIam: CloudIam): Promise<void> {
+    const intent = kept.of(this.#storage.pending(path))
+    if (!intent) return
+    const { account, username } = intent
+    const isDone = await this.#backlog.attempt(
+      path,
+      where.nowMs,
+      async (quietMs) => {
+        const signal = AbortSignal.any([where.signal, AbortSignal.timeout(ATTEMPT_MS)])
+        return withIam(account, signal, (iam) => this.#isUndone(intent, quietMs, iam, signal))
+      },
+      (error) => where.logger.warn('an access key cannot be deleted yet; it is tried again', { username, error }),
+    )
+    if (isDone) await this.#clear(path)
   }
 
   /** Undoes at once what is left of a user. Rejects with an AwsFailure. */
@@ -177,8 +197,7 @@ export class KeyIntents {
     iam: IamClient,
     signal: AbortSignal,
   ): Promise<void> {
-    for (const name of this.#storage.list(at.keyIntents)) {
-      const path = at.keyIntents + name
+    for (const path of this.#paths()) {
       const intent = this.#backlog.isActive(path) ? undefined : kept.of(this.#storage.pending(path))
       if (intent?.username !== username || intent.account?.arn !== account?.arn) continue
       if (await this.#isUndone(intent, 0, iam, signal)) await this.#clear(path)
@@ -189,15 +208,22 @@ export class KeyIntents {
     return this.#backlog.errors()
   }
 
+  /** Keys that the mount works with, or gives out. */
+  async #stored(signal: AbortSignal): Promise<string[]> {
+    const root = rootOf((each) => this.#storage.pending(each))?.accessKey ?? ''
+    const roles = await inTurns(staticRoles.all(this.#storage), { signal })
+    return [root, ...roles.map(({ accessKey }) => accessKey)]
+  }
+
   async #isUndone(intent: KeyIntent, quietMs: number, iam: IamClient, signal: AbortSignal): Promise<boolean> {
     const { keys, kind, username } = intent
     try {
-      const inUse = rootOf((each) => this.#storage.pending(each))?.accessKey
+      const stored = await this.#stored(signal)
       if (kind === 'make') {
-        const spared = { ...intent, keys: inUse === undefined ? keys : [...keys, inUse] }
+        const spared = { ...intent, keys: [...keys, ...stored] }
         return (await deleteLost(iam, spared, signal)) > 0 || quietMs >= SETTLED_MS
       }
-      for (const id of keys) if (id !== inUse) await deleteKey(iam, username, id, signal)
+      for (const id of keys) if (!stored.includes(id)) await deleteKey(iam, username, id, signal)
       return true
     } catch (error) {
       // There is no such user: its keys went with it.

@@ -58,6 +58,13 @@ async function rotation(mount: CloudMount, { nowMs, signal, storage }: Where) {
     })
   const username = User?.UserName
   if (username === undefined) throw new Rejection(400, 'nil UserName returned from GetUser')
+  return mount.keys.alone({ username, account: null }, () =>
+    replaced(mount, username, oldKey, { nowMs, signal, storage }),
+  )
+}
+
+async function replaced(mount: CloudMount, username: string, oldKey: string, { nowMs, signal, storage }: Where) {
+  const { iam } = mount.aws
   await onlyKey(mount, username, oldKey, signal)
   const deletion = newKeyIntent({ kind: 'delete', username, keys: [oldKey], account: null, createdAtMs: nowMs })
   const wanted = { username, account: null, keys: [oldKey], nowMs }

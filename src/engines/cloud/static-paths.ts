@@ -118,12 +118,26 @@ function checkAccount({ assumeRoleArn, assumeRoleSessionName, externalId }: Stat
   }
 }
 
+/** Of two roles with one user each would delete the other's key. Throws a Rejection (400). */
+async function checkOnly({ assumeRoleArn, name, username }: StaticRole, call: EngineCall): Promise<void> {
+  const all = await inTurns(staticRoles.all(call.storage), call)
+  const other = all.find(
+    (each) => each.name !== name && each.username === username && each.assumeRoleArn === assumeRoleArn,
+  )
+  if (other) throw new Rejection(400, `user "${username}" is that of the static role "${other.name}" already`)
+}
+
 /** A new role gets its key; of one that is there the next rotation is put off. */
 async function written(input: StaticInput, call: EngineCall): Promise<Reply> {
   const { mount, nowMs, signal, storage } = call
   const before = pending(input.name, call)
   const role = wanted(input, before)
-  if (!before) return { data: shownStatic(await rotatedStatic(role, { mount, storage, nowMs, signal })) }
+  if (!before) {
+    return CloudMount.of(call).exclusive(`static-user/${role.username}`, async () => {
+      await checkOnly(role, call)
+      return { data: shownStatic(await rotatedStatic(role, { mount, storage, nowMs, signal })) }
+    })
+  }
   const isMoved = input.username !== undefined || role.assumeRoleArn !== before.assumeRoleArn
   if (isMoved) {
     const own = CloudMount.of(call)

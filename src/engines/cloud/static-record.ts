@@ -1,7 +1,10 @@
 /** A static role of a mount, as it is kept: a user of IAM that was there before, and the key that is given out. */
 import * as v from 'valibot'
 import { at, Named } from './entries.ts'
-import type { AssumedAccount } from './key-intent.ts'
+
+export const assumedSchema = v.object({ arn: v.string(), sessionName: v.string(), externalId: v.string() })
+/** The role in another account by which a user there is reached. */
+export type AssumedAccount = v.InferOutput<typeof assumedSchema>
 
 const staticSchema = v.object({
   format: v.literal(1),

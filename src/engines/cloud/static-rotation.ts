@@ -10,7 +10,7 @@ import { inTurns } from '../turns.ts'
 import type { IamClient } from './aws.ts'
 import { AwsFailure, rejectionOf } from './aws-failure.ts'
 import { CloudMount } from './cloud-mount.ts'
-import { deleteKey, keysOf } from './key-intent.ts'
+import { type AccessKey, deleteKey, keysOf } from './key-intent.ts'
 import { accountOf, type StaticRole, staticRoles } from './static-record.ts'
 
 /** Keys that AWS has of a user at most. */
@@ -51,35 +51,47 @@ export async function userIdOf(iam: IamClient, username: string, id: string, sig
  * has the role's turn.
  */
 export async function rotatedStatic(role: StaticRole, where: Where): Promise<StaticRole> {
-  const { mount, nowMs, signal, storage } = where
+  const { signal } = where
   const own = CloudMount.of(where)
   const account = accountOf(role)
   const { username } = role
   try {
-    return await own.withIam(account, signal, async (iam) => {
-      const userId = await userIdOf(iam, username, role.userId, signal)
-      await own.keys.settle({ username, account }, iam, signal)
-      const keys = await keysOf(iam, username, signal).catch((error: unknown) => {
-        throw rejectionOf(`unable to list existing access keys for IAM user "${username}"`, error, 500)
-      })
-      while (keys.length >= KEYS_MAX) {
-        const oldest = keys.shift()
-        await deleteKey(iam, username, oldest?.id ?? '', signal).catch((error: unknown) => {
-          throw rejectionOf(`unable to delete oldest access keys for user "${username}"`, error, 500)
-        })
-      }
-      const wanted = { username, account, keys: keys.map(({ id }) => id), nowMs }
-      const store = async (key: { accessKey: string; secretKey: string }, clears: string) => {
-        const next = { ...role, ...key, userId, expiresAtMs: nowMs + role.periodSeconds * 1000 }
-        await storage.commit({ puts: [staticRoles.put(mount, next)], deletes: [clears] })
-        return next
-      }
-      return own.keys.make(iam, wanted, store, signal)
-    })
+    return await own.keys.alone({ username, account }, () =>
+      own.withIam(account, signal, (iam) => newKey(role, where, iam)),
+    )
   } catch (error) {
     if (!(error instanceof AwsFailure)) throw error
     throw rejectionOf(`unable to create new access keys for user "${username}"`, error, 500)
   }
+}
+
+async function newKey(role: StaticRole, where: Where, iam: IamClient): Promise<StaticRole> {
+  const { mount, nowMs, signal, storage } = where
+  const { username } = role
+  const account = accountOf(role)
+  const { aws, keys: intents } = CloudMount.of(where)
+  const userId = await userIdOf(iam, username, role.userId, signal)
+  await intents.settle({ username, account }, iam, signal)
+  const keys = await keysOf(iam, username, signal).catch((error: unknown) => {
+    throw rejectionOf(`unable to list existing access keys for IAM user "${username}"`, error, 500)
+  })
+  const { accessKey: rootKey } = aws.config
+  if (keys.some(({ id }) => id === rootKey)) {
+    throw new Rejection(400, `user "${username}" is that of config/root: its key is rotated by config/rotate-root`)
+  }
+  while (keys.length >= KEYS_MAX) {
+    const oldest = keys.shift()
+    await deleteKey(iam, username, oldest?.id ?? '', signal).catch((error: unknown) => {
+      throw rejectionOf(`unable to delete oldest access keys for user "${username}"`, error, 500)
+    })
+  }
+  const wanted = { username, account, keys: keys.map(({ id }) => id), nowMs }
+  const store = async (key: AccessKey, clears: string) => {
+    const next = { ...role, ...key, userId, expiresAtMs: nowMs + role.periodSeconds * 1000 }
+    await storage.commit({ puts: [staticRoles.put(mount, next)], deletes: [clears] })
+    return next
+  }
+  return intents.make(iam, wanted, store, signal)
 }
 
 /** Rotations that are due, of one mount. */

@@ -1,6 +1,8 @@
 /** Rotation of the root key and of static roles, and what a failure at each step leaves. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { CloudMount } from '../../../src/engines/cloud/cloud-mount.ts'
+import { keyIntentPut, newKeyIntent } from '../../../src/engines/cloud/key-intent.ts'
 import { throttled, unavailable } from '../../helpers/aws/endpoint.ts'
 import { AwsError } from '../../helpers/aws/wire.ts'
 import { CloudWorld } from '../../helpers/cloud-world.ts'
@@ -251,4 +253,84 @@ test('71. a static role of another account: the role there is assumed', async (t
   await world.good('POST', 'cloud/static-roles/app', { ...body, external_id: 'ext' })
   const made = world.aws.journal.find(({ action, outcome }) => action === 'CreateAccessKey' && outcome === '')
   assert.match(made?.keyId ?? '', /^ASIA/)
+})
+
+test('a note of a lost key never takes a stored key for it', async (t) => {
+  const { creds, user, world, write } = await staticWorld(t)
+  await write({ username: 'app', rotation_period: 60 })
+  // No answer, three times: there may be a key that nobody knows, and the note of it stays for half a minute.
+  world.aws.script('CreateAccessKey', { isCut: true, times: 3 })
+  assert.equal((await world.ask('POST', 'cloud/config/rotate-root')).status, 502)
+  const { body } = await world.good('POST', 'cloud/config/rotate-root')
+  world.aws.script('CreateAccessKey', { isCut: true, times: 3 })
+  world.pass(60)
+  await world.work()
+  world.pass(13)
+  await world.work()
+  const { access_key: given } = await creds()
+  for (let round = 0; round < 4; round++) {
+    world.pass(10)
+    await world.work()
+  }
+  assert.deepEqual(keyIds(world.rootUser), [body.data['access_key']])
+  assert.ok(keyIds(user).includes(String(given)), 'what is given out is there')
+})
+
+test('a note of a lost key spares what is stored, also where it was not among its keys', async (t) => {
+  const { creds, user, world, write } = await staticWorld(t)
+  await write({ username: 'app', rotation_period: 60 })
+  const storage = world.world.core.open.mounts.get('cloud/')?.storage
+  assert.ok(storage)
+  const notes = [user.name, world.rootUser.name].flatMap((username) =>
+    (['make', 'delete'] as const).map((kind) => {
+      const keys = kind === 'make' ? [] : keyIds(world.aws.account.user(username))
+      return newKeyIntent({ kind, username, keys, account: null, createdAtMs: world.world.nowMs })
+    }),
+  )
+  await storage.commit({ puts: notes.map(keyIntentPut), deletes: [] })
+  const lost = world.aws.account.addKey(user)
+  await world.work()
+  assert.ok(!keyIds(user).includes(lost.id))
+  assert.deepEqual(keyIds(user), [(await creds())['access_key']])
+  assert.deepEqual(keyIds(world.rootUser), [world.rootKey.id])
+})
+
+test('a lost key is not looked for while a new one is made, nor the other way round', async (t) => {
+  const { user, world } = await staticWorld(t)
+  const storage = world.world.core.open.mounts.get('cloud/')?.storage
+  assert.ok(storage)
+  const whose = { username: user.name, account: null }
+  const note = { kind: 'make' as const, ...whose, keys: [], createdAtMs: world.world.nowMs }
+  await storage.commit({ puts: [keyIntentPut(newKeyIntent(note))], deletes: [] })
+  const { keys } = CloudMount.of({ storage })
+  await keys.alone(whose, () => world.work())
+  assert.deepEqual(world.aws.actions(), [], 'the next round looks')
+  const [asked, answered] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  world.aws.chaos = () => {
+    asked.resolve()
+    return { gate: answered.promise }
+  }
+  const looking = world.work()
+  await asked.promise
+  let isMaking = false
+  const making = keys.alone(whose, async () => void (isMaking = true))
+  await new Promise(setImmediate)
+  assert.equal(isMaking, false)
+  answered.resolve()
+  await Promise.all([looking, making])
+  assert.equal(isMaking, true)
+})
+
+test('one user has one static role, and that of config/root has none', async (t) => {
+  const { user, world, write } = await staticWorld(t)
+  const answers = await Promise.all(
+    ['app', 'other'].map((name) => write({ username: 'app', rotation_period: 60 }, name)),
+  )
+  const refused = answers.filter(({ status }) => status === 400)
+  assert.equal(refused.length, 1)
+  assert.match(refused[0]?.text ?? '', /user \\"app\\" is that of the static role \\"(app|other)\\" already/)
+  assert.equal(user.keys.length, 1)
+  const root = await write({ username: world.rootUser.name, rotation_period: 60 }, 'root')
+  assert.match(root.body.errors[0] ?? '', /^user "root-user" is that of config\/root: /)
+  assert.deepEqual(keyIds(world.rootUser), [world.rootKey.id])
 })
