@@ -5,18 +5,20 @@
  */
 import { isNodeId } from '../kit/schema.ts'
 import { Allowance } from './allowance.ts'
+import { NodeShares } from './node-shares.ts'
 
 /** Calls of a host a second and at once: far more than one asks about its callers' tokens, or hands on for them. */
 export const HOST_CALLS = { perSecond: 1000, most: 4000 }
 /** Of those beyond, how many are told so; the others are dropped. */
 const TOLD = { perSecond: 20, most: 100 }
-/** Calls of a host under way: a quarter of what a server serves at once. */
+/** Calls under way: a host has at most a quarter of what a server serves at once, all hosts together three, servers the rest. */
 export const HOST_CALLS_UNDER_WAY = 1024
+export const HOSTS_CALLS_UNDER_WAY = 3072
 
 export class CallerLimits {
   readonly #calls: Allowance
   readonly #told: Allowance
-  readonly #underWay = new Map<string, number>()
+  readonly #underWay = new NodeShares({ most: HOSTS_CALLS_UNDER_WAY, mostOfNode: HOST_CALLS_UNDER_WAY })
 
   constructor(now: () => number = () => performance.now()) {
     this.#calls = new Allowance({ ...HOST_CALLS, now })
@@ -29,17 +31,14 @@ export class CallerLimits {
     return this.#told.take(caller, 1) ? 'refuse' : 'drop'
   }
 
-  /** Takes a place; undefined where the caller has as many as it may. Returns how to give it back, once. */
-  enter(caller: string): (() => void) | undefined {
+  /**
+   * Takes a place; undefined where the caller has as many as it may. Returns how to give it back, once. `lose` is called when
+   * a host that has fewer gets the place.
+   */
+  enter(caller: string, lose: () => void): (() => void) | undefined {
     if (!isNodeId(caller)) return () => undefined
-    const count = this.#underWay.get(caller) ?? 0
-    if (count >= HOST_CALLS_UNDER_WAY) return undefined
-    this.#underWay.set(caller, count + 1)
-    return () => {
-      const left = (this.#underWay.get(caller) ?? 1) - 1
-      if (left > 0) this.#underWay.set(caller, left)
-      else this.#underWay.delete(caller)
-    }
+    const place = this.#underWay.enter(caller, lose)
+    return place && (() => this.#underWay.leave(place))
   }
 
   /** Forgets callers that have been silent. */

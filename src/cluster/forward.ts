@@ -8,6 +8,7 @@ import { Fault, Refusal } from '../kit/errors.ts'
 import type { Chunk, JsonText, WholeAnswer } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
 import type { Link, Message, Subscription } from './link.ts'
+import { Pace } from './pace.ts'
 import { PartMemory } from './part-memory.ts'
 import { lostPart, PendingCall } from './pending-call.ts'
 import { AssertionIssuer, type NodeRecipient } from './call-to-node.ts'
@@ -53,6 +54,8 @@ export type ForwardedRequest = Recipient & {
   /** How often it has been forwarded already. */
   readonly hops: number
   readonly signal: AbortSignal
+  /** True where the answer may last for as long as the caller likes; otherwise a node has to get on with it (`pace.ts`). */
+  readonly isEndless?: boolean
 }
 
 /** A call by its name, and where its answers go. */
@@ -194,6 +197,7 @@ export class Forwarder {
       stock: this.#stock,
       memory: this.#memory,
       isToNode: nodeId !== undefined,
+      pace: nodeId === undefined || request.isEndless ? undefined : new Pace(),
     })
     const onAbort = () => call.fail(CALLER_GONE)
     // Under who may answer as well: what another node sends is not an answer.

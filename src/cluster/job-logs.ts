@@ -9,7 +9,7 @@
  *
  * A node is not trusted: how many allocations it announces, how long it answers for them and how much it sends costs the other
  * nodes nothing. Places to follow are shared among the nodes (`node-shares`), reads without follow have places of their
- * own for each node, and the reader takes from the nodes in turn (`merged-streams`).
+ * own for each node and an end (`host-reading`), and the reader takes from the nodes in turn (`merged-streams`).
  */
 import { setTimeout as pause } from 'node:timers/promises'
 import { Refusal, type RefusalCode } from '../kit/errors.ts'
@@ -27,6 +27,7 @@ import {
 import type { AllocationDescription } from './description.ts'
 import type { Fleet } from './fleet.ts'
 import type { AllocationRecord } from './roster.ts'
+import { HostReading } from './host-reading.ts'
 import { NodeShares, type Place } from './node-shares.ts'
 import { FrameLabels, saidFrame } from './frame-labels.ts'
 import { requireJob } from './jobs-operations.ts'
@@ -38,6 +39,8 @@ import { TIMINGS } from './timings.ts'
 
 const HEARTBEAT_MS = 1000
 const HEARTBEAT = Buffer.from('{}')
+/** Between two looks for hosts that are too slow. */
+const JUDGE_MS = 1000
 /** Allocations that are followed at once over one connection: a thousand, and as many that one node makes up. */
 const FOLLOWED_MAX = 2000
 /** Allocations that are read at once where none is followed: of each node at least one, and in all about so many. */
@@ -110,6 +113,44 @@ function requestOf(input: LogsInput, raw: RawInput, allocationId: string, isJoin
   return { params: { alloc_id: allocationId }, query: [...left, ...query], headers: {}, body: undefined }
 }
 
+/** An allocation's log in the answer. */
+interface Part {
+  readonly nodeId: string
+  readonly allocationId: string
+  /** Aborts when it is read no more. */
+  readonly signal: AbortSignal
+  /** Why it is not, where it is not at its end. */
+  readonly lost: Refusal | undefined
+}
+
+/** One that is followed. */
+class FollowedPart implements Part {
+  readonly nodeId: string
+  readonly allocationId: string
+  readonly #abort = new AbortController()
+  place: Place | undefined
+  lost: Refusal | undefined
+
+  constructor({ nodeId, allocation }: AllocationRecord) {
+    this.nodeId = nodeId
+    this.allocationId = allocation.id
+  }
+
+  get signal(): AbortSignal {
+    return this.#abort.signal
+  }
+
+  /** Another node has got its place. */
+  lose(): void {
+    this.lost = new Refusal('too_many', NO_PLACE)
+    this.end()
+  }
+
+  end(): void {
+    this.#abort.abort()
+  }
+}
+
 function inOrder(records: readonly AllocationRecord[]): AllocationRecord[] {
   return records.toSorted(({ allocation: { id: a } }, { allocation: { id: b } }) => (a < b ? -1 : 1))
 }
@@ -127,9 +168,11 @@ class JobLogs {
   readonly #input: LogsInput
   readonly #call: Call
   readonly #merged = new MergedStreams()
-  readonly #abort = new AbortController()
   readonly #known = new Set<string>()
-  readonly #places = new NodeShares(FOLLOWED_MAX)
+  readonly #places = new NodeShares({ most: FOLLOWED_MAX })
+  readonly #followed = new Set<FollowedPart>()
+  readonly #hosts: HostReading[] = []
+  #judgedAtMs = performance.now()
 
   constructor(parts: { fleet: Fleet; logs: AnyOperation }, input: LogsInput, call: Call) {
     this.#fleet = parts.fleet
@@ -164,8 +207,8 @@ class JobLogs {
       this.#call.signal.removeEventListener('abort', onAbort)
       stop()
       leave()
-      this.#abort.abort()
-      this.#places.close()
+      for (const part of this.#followed) part.end()
+      for (const host of this.#hosts) host.close()
       this.#merged.close()
     }
   }
@@ -175,18 +218,18 @@ class JobLogs {
   }
 
   #followAll(records: readonly AllocationRecord[]): void {
-    const places: Place[] = []
+    const parts: FollowedPart[] = []
     /** The first allocation of each node that got no place, and how many did not. */
     const left = new Map<string, { id: string; count: number }>()
-    for (const { allocation, nodeId } of inOrder(records)) {
-      this.#known.add(allocation.id)
-      const place = this.#places.enter(nodeId, allocation.id)
-      if (place) places.push(place)
-      else count(left, nodeId, allocation.id)
+    for (const record of inOrder(records)) {
+      this.#known.add(record.allocation.id)
+      const part = this.#enter(record)
+      if (part) parts.push(part)
+      else count(left, record.nodeId, record.allocation.id)
     }
-    for (const place of places) {
-      if (place.isLost) count(left, place.nodeId, place.allocationId)
-      else this.#merged.run(() => this.#follow(place, false))
+    for (const part of parts) {
+      if (part.lost) count(left, part.nodeId, part.allocationId)
+      else this.#merged.run(() => this.#follow(part, false))
     }
     for (const [nodeId, { count: many, id }] of left) {
       const text = `${many} allocations of this host are not followed: ${NO_PLACE}`
@@ -198,15 +241,30 @@ class JobLogs {
     const ofNodes = Map.groupBy(inOrder(records), ({ nodeId }) => nodeId)
     const atOnce = Math.max(1, Math.min(READ_PER_NODE, Math.floor(READ_MAX / ofNodes.size)))
     for (const own of ofNodes.values()) {
+      const host = new HostReading()
+      this.#hosts.push(host)
       const next = own.values()
-      for (let at = 0; at < atOnce; at++) {
-        this.#merged.run(async () => {
-          for (const { allocation, nodeId } of next) {
-            const { signal } = this.#abort
-            await this.#read({ allocationId: allocation.id, nodeId, signal, isLost: false }, false)
-          }
-        })
+      for (let at = 0; at < atOnce; at++) this.#merged.run(() => this.#readHost(host, next))
+    }
+  }
+
+  /** Reads one allocation of a host after the other, as another of its readers may do meanwhile. */
+  async #readHost(host: HostReading, next: IterableIterator<AllocationRecord>): Promise<void> {
+    for (const { allocation, nodeId } of next) {
+      if (host.lost) {
+        const text = `${1 + [...next].length} allocations of this host are not read: ${host.lost.message}`
+        await this.#merged.put(saidFrame('log failed', allocation.id, text), nodeId)
+        return
       }
+      const part = {
+        allocationId: allocation.id,
+        nodeId,
+        signal: host.signal,
+        get lost() {
+          return host.lost
+        },
+      }
+      await this.#read(part, false, { through: (chunks) => host.read(chunks) })
     }
   }
 
@@ -217,65 +275,86 @@ class JobLogs {
       // What is gone need not be remembered: a node may announce new ones for ever.
       if (change.type === 'AllocationRemoved') this.#known.delete(change.key)
       if (change.type !== 'AllocationUpdated') return
-      const { allocation, nodeId } = change.record
+      const { allocation } = change.record
       if (allocation.namespace !== namespace || allocation.jobId !== jobId || !this.#isWanted(allocation)) return
       if (this.#known.has(allocation.id)) return
-      const place = this.#places.enter(nodeId, allocation.id)
-      if (!place) return
+      const part = this.#enter(change.record)
+      if (!part) return
       this.#known.add(allocation.id)
-      this.#merged.run(() => this.#follow(place, true))
+      this.#merged.run(() => this.#follow(part, true))
     })
+  }
+
+  #enter(record: AllocationRecord): FollowedPart | undefined {
+    const part = new FollowedPart(record)
+    part.place = this.#places.enter(part.nodeId, () => part.lose())
+    if (!part.place) return undefined
+    this.#followed.add(part)
+    return part
   }
 
   async *#pieces(isEndless: boolean): AsyncGenerator<Buffer> {
     while (!this.#call.signal.aborted) {
       if (this.#merged.isEmpty && this.#merged.running === 0 && !isEndless) return
       const startMs = performance.now()
+      this.#judge(startMs)
       const piece = await this.#merged.next(HEARTBEAT_MS)
       if (piece) yield piece
       else if (performance.now() - startMs >= HEARTBEAT_MS * 0.9) yield HEARTBEAT
     }
   }
 
+  #judge(nowMs: number): void {
+    if (nowMs - this.#judgedAtMs < JUDGE_MS) return
+    this.#judgedAtMs = nowMs
+    for (const host of this.#hosts) host.judge()
+  }
+
   /** Reads until the stream ends; one that could not begin is tried again for as long as the allocation may still write. */
-  async #follow(place: Place, isJoining: boolean): Promise<void> {
-    const { allocationId, signal } = place
+  async #follow(part: FollowedPart, isJoining: boolean): Promise<void> {
+    const { allocationId, signal } = part
     try {
-      let outcome = await this.#read(place, isJoining)
+      let outcome = await this.#read(part, isJoining)
       while (outcome === 'not begun' && !signal.aborted) {
         const record = this.#fleet.roster.allocation(allocationId)
         if (!record || isEnded(record.allocation)) return
         await pause(TIMINGS.partAgainMs, undefined, { signal, ref: false }).catch(() => undefined)
-        if (!signal.aborted) outcome = await this.#read(place, isJoining, true)
+        if (!signal.aborted) outcome = await this.#read(part, isJoining, { isAgain: true })
       }
     } finally {
-      this.#places.leave(place)
+      this.#followed.delete(part)
+      if (part.place) this.#places.leave(part.place)
     }
   }
 
   /** Sends one allocation's log; says what goes wrong, unless that was said already. */
-  async #read(place: Place, isJoining: boolean, isAgain = false): Promise<'read' | 'not begun'> {
-    const { allocationId: id, nodeId } = place
+  async #read(
+    part: Part,
+    isJoining: boolean,
+    how: { readonly isAgain?: boolean; through?(chunks: AsyncIterable<Chunk>): AsyncIterable<Chunk> } = {},
+  ): Promise<'read' | 'not begun'> {
+    const { allocationId: id, nodeId } = part
     let isBegun = false
     try {
       const labels = new FrameLabels('AllocID', id)
-      for await (const chunk of this.#open(place, isJoining)) {
+      const chunks = this.#open(part, isJoining)
+      for await (const chunk of how.through?.(chunks) ?? chunks) {
         isBegun = true
         if (!isStreamHead(chunk) && !(await this.#merged.put(labels.take(chunk), nodeId))) return 'read'
       }
-      if (place.isLost) throw new Refusal('too_many', NO_PLACE)
+      if (part.lost) throw part.lost
       const last = labels.isWhole ? saidFrame('log ended', id) : saidFrame('log failed', id, 'cut short')
       await this.#merged.put(last, nodeId)
       return 'read'
     } catch (error) {
-      const why = place.isLost ? new Refusal('too_many', NO_PLACE) : error
+      const why = part.lost ?? error
       const text = why instanceof Refusal ? `${why.status} ${why.message}` : '500 the node had an internal error'
-      if (!isAgain || isBegun) await this.#merged.put(saidFrame('log failed', id, text), nodeId)
+      if (!how.isAgain || isBegun) await this.#merged.put(saidFrame('log failed', id, text), nodeId)
       return !isBegun && error instanceof Refusal && PASSING.has(error.code) ? 'not begun' : 'read'
     }
   }
 
-  #open({ allocationId: id, signal }: Place, isJoining: boolean): AsyncIterable<Chunk> {
+  #open({ allocationId: id, signal }: Part, isJoining: boolean): AsyncIterable<Chunk> {
     const { requestId, identity, token, hops, remote } = this.#call
     const raw = requestOf(this.#input, this.#call.raw, id, isJoining)
     const input = this.#logs.input.parse(raw)

@@ -8,6 +8,7 @@
  */
 import { Fault, Refusal } from '../kit/errors.ts'
 import { answerOfNode } from './node-answer.ts'
+import { type Pace, tooSlow } from './pace.ts'
 import type { PartMemory } from './part-memory.ts'
 import { NodeFault } from './served-call.ts'
 import { TIMINGS } from './timings.ts'
@@ -45,6 +46,8 @@ export interface PendingOptions {
   readonly memory: PartMemory
   /** The other side is a node, and not a server: what it may say is limited. */
   readonly isToNode?: boolean
+  /** How slow the other side may be; absent where the answer may last. */
+  readonly pace?: Pace | undefined
 }
 
 export class PendingCall {
@@ -89,9 +92,11 @@ export class PendingCall {
       if (this.#error) throw this.#error
       if (this.#ended && this.#filled > 0) throw new Fault('a node ended in the middle of a frame')
       if (this.#ended) return undefined
+      this.#options.pace?.wait()
       await new Promise<void>((resolve) => {
         this.#wake = resolve
       })
+      this.#options.pace?.go()
     }
   }
 
@@ -193,6 +198,7 @@ export class PendingCall {
   #takeData(message: DataMessage): void {
     if (!this.#isNext(message.sequence)) return
     this.#sequence++
+    this.#options.pace?.came(message.data.length)
     // One that sends more than it was allowed to must not fill our memory.
     if (this.#window.receive(message.data.length)) this.#queue.push(message)
     else this.fail(new Fault('a node sent more than it may'))
@@ -268,10 +274,11 @@ export class PendingCall {
     this.#options.send(message)
   }
 
-  /** Says that it is there; gives up a node that is silent. */
+  /** Says that it is there; gives up a node that is silent or too slow. */
   sweep(): void {
     const nowMs = performance.now()
-    if (nowMs - this.#heardAtMs > TIMINGS.giveUpMs) {
+    if (this.#options.pace?.isTooSlow()) this.fail(tooSlow())
+    else if (nowMs - this.#heardAtMs > TIMINGS.giveUpMs) {
       this.#options.onSilent?.()
       this.fail(new Refusal('no_answer', 'the node does not answer, try again'))
     } else if (nowMs - this.#spokeAtMs > TIMINGS.aliveMs) {

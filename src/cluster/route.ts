@@ -113,7 +113,7 @@ function placed(
       if (about !== ANY_SERVER) endpoint.authorize(input, identity, about)
     },
     run(input, call, about) {
-      if (about instanceof Destination) return handOn(endpoint, about, call, forwarding)
+      if (about instanceof Destination) return handOn(endpoint, about, { input, call }, forwarding)
       if (handler) return handler.run(input, call, about)
       throw new Fault(`this process can only hand ${endpoint.name} on`)
     },
@@ -125,12 +125,19 @@ export function relayed(endpoint: AnyEndpoint, forwarding: Forwarding, group: Gr
   return {
     ...endpoint,
     authorize: () => undefined,
-    run: (_input: unknown, call: Call) => handOn(endpoint, ANY_SERVER, call, forwarding, group),
+    run: (input: unknown, call: Call) => handOn(endpoint, ANY_SERVER, { input, call }, forwarding, group),
   }
 }
 
-function handOn(endpoint: AnyEndpoint, to: Destination, call: Call, forwarding: Forwarding, group: Group = ANY) {
-  const request = requestFor(endpoint, to, call, group)
+function handOn(
+  endpoint: AnyEndpoint,
+  to: Destination,
+  { input, call }: { input: unknown; call: Call },
+  forwarding: Forwarding,
+  group: Group = ANY,
+) {
+  const isEndless = endpoint.endless?.(input) ?? false
+  const request = { ...requestFor(endpoint, to, call, group), isEndless }
   if (endpoint.output === 'stream') return forwarding.stream(request)
   return endpoint.output === 'answer' ? forwarding.whole(request) : forwarding.answer(request)
 }

@@ -17,6 +17,7 @@ import { ANY, type Group, lastParts, type Subjects } from './subjects.ts'
 import { TIMINGS } from './timings.ts'
 import { decodeCall, encode, type ReceivedCall } from './wire.ts'
 
+const RETRY = { 'Retry-After': '2' }
 /** Calls that wait for the word of other servers. */
 const LEARNING_MAX = 64
 
@@ -51,6 +52,10 @@ const UNREADABLE = {
   older: { reason: 'made by an older version', refusal: new Refusal('not_implemented', OLDER) },
   malformed: { reason: 'malformed', refusal: new Refusal('invalid_request', 'malformed call') },
 } as const
+
+function crowded(): Refusal {
+  return new Refusal('too_many', 'this host has as many calls under way as it may have', RETRY)
+}
 
 /** Serves operations to whoever may publish on the subjects. */
 export class CallServer {
@@ -161,7 +166,7 @@ export class CallServer {
     }
     const call = received.message
     if (this.#calls.get(key) || name !== call.call) return
-    const leave = this.#enter(caller, refuse)
+    const leave = this.#enter(caller, refuse, () => this.#calls.get(key)?.abandon(crowded()))
     if (!leave) return
     // Agents may call any server, and say of their callers what they like; only servers may call one with the core.
     const remote = this.#options.group === 'core' ? call.remote : undefined
@@ -174,16 +179,15 @@ export class CallServer {
   }
 
   /** Takes a place for a call of this caller, or says why there is none. Returns how to give it back. */
-  #enter(caller: string, refuse: (refusal: Refusal) => void): (() => void) | undefined {
+  #enter(caller: string, refuse: (refusal: Refusal) => void, lose: () => void): (() => void) | undefined {
     const { as, callsMax } = this.#options
-    const retry = { 'Retry-After': '2' }
     if (this.#calls.size >= callsMax) {
-      refuse(new Refusal('too_many', 'as many calls as may be are being served here, try again later', retry))
+      refuse(new Refusal('too_many', 'as many calls as may be are being served here, try again later', RETRY))
       return undefined
     }
     if ('nodeId' in as) return () => undefined
-    const leave = this.#limits.enter(caller)
-    if (!leave) refuse(new Refusal('too_many', 'this host has as many calls under way as it may have', retry))
+    const leave = this.#limits.enter(caller, lose)
+    if (!leave) refuse(crowded())
     return leave
   }
 

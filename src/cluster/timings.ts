@@ -37,6 +37,8 @@ export const DEFAULT_TIMINGS = {
   recheckMaxMs: 5000,
   /** Between two such looks that this process answers itself. */
   recheckOwnMs: 1000,
+  /** A stretch of waiting for a node in which it has to send a least amount (`pace.ts`): a search through a large log is silent for minutes. */
+  paceMs: 600_000,
   /** Until a part of a job's logs that could not be followed is asked for again. */
   partAgainMs: 3000,
 } as const satisfies Readonly<Record<string, number>>

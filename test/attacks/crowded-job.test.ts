@@ -2,10 +2,10 @@
  * Somebody with the key of a worker announces thousands of allocations in another owner's job, and answers for them without an end, with
  * nothing or with all that it can send: the logs of the job were refused, or stood still, for everybody. It harms its own lines only.
  */
-import '../helpers/short-timings.ts'
+import '../helpers/short-pace.ts'
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
-import { NodeShares, type Place } from '../../src/cluster/node-shares.ts'
+import { NodeShares } from '../../src/cluster/node-shares.ts'
 import type { AnyOperation, Call, Chunk, Operation } from '../../src/kit/operation.ts'
 import { schema, pathParam } from '../../src/kit/schema.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -69,7 +69,7 @@ async function attacked(t: TestContext, logs: AnyOperation, counts: { made: numb
   t.after(() => abort.abort())
   const read = async (query: string) => {
     const answer = await fetch(`${server.url}/v1/job/web/logs?${query}`, { signal: abort.signal })
-    const heard = { status: answer.status, bytes: 0, own: 0, lines: new Set<string>(), said: '' }
+    const heard = { status: answer.status, bytes: 0, own: 0, lines: new Set<string>(), said: '', isOver: false }
     const take = async () => {
       let rest = ''
       for await (const bytes of answer.body ?? []) {
@@ -84,6 +84,7 @@ async function attacked(t: TestContext, logs: AnyOperation, counts: { made: numb
           heard.lines.add(id)
         }
       }
+      heard.isOver = true
     }
     take().catch(() => undefined)
     return heard
@@ -102,10 +103,13 @@ test('thousands of allocations in the job of another: the owner is followed, and
   leave()
 })
 
-test('answers that never end take no place from those of other nodes', async (t) => {
+test('answers that never end take no place from those of other nodes, and the answer ends without them', async (t) => {
   const { leave, read } = await attacked(t, logsOf(silence), { made: 100, own: 20 })
   const heard = await read('')
   await eventually(() => heard.lines.size === 20, 'each line of the owner')
+  await eventually(() => heard.isOver, 'the end of the answer')
+  assert.match(heard.said, /96 allocations of this host are not read: the node is too slow/)
+  assert.equal(heard.said.match(/504 the node is too slow/g)?.length, 4)
   leave()
 })
 
@@ -128,29 +132,31 @@ test('a node that sends all that it can is no quicker than one that sends little
 })
 
 test('places are shared: nodes with no more than an equal share lose none', () => {
-  const shares = new NodeShares(100)
-  const places: Place[] = []
-  const enter = (node: string, count: number, from = 0) => {
-    for (let at = from; at < from + count; at++) {
-      const place = shares.enter(node, `${node}${at}`)
-      if (place) places.push(place)
+  const shares = new NodeShares({ most: 100, mostOfNode: 90 })
+  const held = new Map<string, Set<() => void>>()
+  const enter = (node: string, count: number) => {
+    const own = held.get(node) ?? new Set()
+    held.set(node, own)
+    for (let at = 0; at < count; at++) {
+      const place = shares.enter(node, () => own.delete(leave))
+      const leave = () => void (place && shares.leave(place))
+      if (place) own.add(leave)
     }
   }
-  const held = (node: string) => places.filter((place) => place.nodeId === node && !place.isLost).length
+  const counts = (...nodes: string[]) => nodes.map((node) => held.get(node)?.size ?? 0)
   enter('a', 500)
-  assert.equal(held('a'), 100)
+  assert.deepEqual(counts('a'), [90])
   enter('b', 30)
   enter('c', 30)
-  assert.deepEqual([held('a'), held('b'), held('c')], [40, 30, 30])
-  enter('a', 500, 500)
-  assert.deepEqual([held('a'), held('b'), held('c')], [40, 30, 30])
-  const lost = places.filter((place) => place.isLost)
-  assert.ok(lost.every(({ signal }) => signal.aborted))
-  for (const place of places) if (place.nodeId === 'b') shares.leave(place)
-  for (const place of places) if (place.nodeId === 'b') shares.leave(place)
+  assert.deepEqual(counts('a', 'b', 'c'), [40, 30, 30])
+  enter('a', 500)
+  assert.deepEqual(counts('a', 'b', 'c'), [40, 30, 30])
+  for (const leave of held.get('b') ?? []) {
+    leave()
+    leave()
+  }
   enter('d', 100)
-  assert.deepEqual([held('a') + held('d'), held('c')], [70, 30])
-  assert.ok(Math.abs(held('a') - held('d')) <= 1)
-  shares.close()
-  assert.ok(places.every(({ signal }) => signal.aborted))
+  const [a = 0, c, d = 0] = counts('a', 'c', 'd')
+  assert.deepEqual([a + d, c], [70, 30])
+  assert.ok(Math.abs(a - d) <= 1)
 })

@@ -5,7 +5,7 @@
  */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
-import { HOST_CALLS, HOST_CALLS_UNDER_WAY } from '../../src/cluster/caller-limits.ts'
+import { HOST_CALLS, HOST_CALLS_UNDER_WAY, HOSTS_CALLS_UNDER_WAY } from '../../src/cluster/caller-limits.ts'
 import { CurveKey, sealRequest } from '../../src/cluster/envelope.ts'
 import { Forwarder } from '../../src/cluster/forward.ts'
 import { type Link, MemoryBus } from '../../src/cluster/link.ts'
@@ -79,6 +79,29 @@ test('calls that never end take a quarter of the places, and the others are left
   assert.ok(refused.every((why) => why instanceof Refusal && why.code === 'too_many'))
   for (let at = 0; at < 20; at++) ask(`other-${at}`).catch(() => undefined)
   await eventually(() => server.calls === HOST_CALLS_UNDER_WAY + 20, 'the calls of another host are served')
+  over.abort()
+  await eventually(() => server.calls === 0, 'all places are given back')
+})
+
+test('calls of many taken-over hosts together leave each further host its share', async (t) => {
+  const bus = new MemoryBus()
+  const over = new AbortController()
+  const { server } = serverOn(t, bus.link())
+  const lost: unknown[] = []
+  for (let host = 0; host < 5; host++) {
+    const attack = await callerOn(t, bus.link(), { nodeId: idOf('bad00000', host) }, over.signal)
+    for (let at = 0; at < HOST_CALLS_UNDER_WAY; at++) attack(`${host}-${at}`).catch((why: unknown) => lost.push(why))
+  }
+  const beyond = 5 * HOST_CALLS_UNDER_WAY - HOSTS_CALLS_UNDER_WAY
+  await eventually(() => lost.length === beyond, 'those beyond are refused, or lose their places')
+  assert.equal(server.calls, HOSTS_CALLS_UNDER_WAY)
+  assert.ok(lost.every((why) => why instanceof Refusal && why.code === 'too_many'))
+  const ask = await callerOn(t, bus.link(), { nodeId: OTHER }, over.signal)
+  const refused: unknown[] = []
+  const share = Math.floor(HOSTS_CALLS_UNDER_WAY / 6)
+  for (let at = 0; at < share; at++) ask(`other-${at}`).catch((why: unknown) => refused.push(why))
+  await eventually(() => lost.length === beyond + share, 'places of the others go to it')
+  assert.deepEqual(refused, [])
   over.abort()
   await eventually(() => server.calls === 0, 'all places are given back')
 })

@@ -2,9 +2,11 @@
  * Somebody who has the key of a worker host answers calls with what outpost itself never says, so that a server passes it on
  * to callers, in its own name and on connections that other callers may share.
  */
+import '../helpers/short-pace.ts'
 import assert from 'node:assert/strict'
 import { generateKeyPairSync } from 'node:crypto'
 import { connect as connectTo } from 'node:net'
+import { setTimeout as pause } from 'node:timers/promises'
 import { test, type TestContext } from 'node:test'
 import { EVERYBODY } from '../../src/cluster/authorizer.ts'
 import { digestOf, type NodeDescription, signMessage } from '../../src/cluster/description.ts'
@@ -166,6 +168,35 @@ test('what a node answers cannot become another answer of the server', { timeout
       assert.ok(told.every((frame) => frame['AllocID'] === ALLOCATION))
       assert.ok(!body.includes(NODE), body)
     }
+  })
+
+  await t.test('a word now and then holds no caller', async () => {
+    async function* drip(head: Omit<StreamHead, 'status'>): AsyncGenerator<Chunk> {
+      const { signal } = abort
+      yield { status: 200, ...head }
+      while (!signal.aborted) {
+        yield Buffer.from('{"Data":"eA==","File":"f"}')
+        await pause(50, undefined, { signal }).catch(() => undefined)
+      }
+    }
+    const abort = new AbortController()
+    t.after(() => abort.abort())
+    answers.cat = () => drip({})
+    answers.logs = () => drip({ contentType: 'application/json', frames: true })
+    answers.stats = () => new Promise((resolve) => abort.signal.addEventListener('abort', resolve, { once: true }))
+    const logs = `/v1/client/fs/logs/${ALLOCATION}?task=web&type=stdout`
+    const [cat, log, stats, job] = await Promise.all(
+      [CAT, logs, `/v1/client/stats?node_id=${NODE}`, '/v1/job/web/logs'].map((path) =>
+        conversation(server.port, path),
+      ),
+    )
+    for (const text of [cat, log]) {
+      assert.match(text ?? '', /^HTTP\/1\.1 200 /)
+      assert.ok(!text?.endsWith('0\r\n\r\n'), 'it is broken, so that its caller can tell')
+    }
+    assert.match(stats ?? '', /^HTTP\/1\.1 504 .*the node is too slow/s)
+    assert.match(job ?? '', /"Error":"504 the node is too slow/)
+    assert.ok(job?.endsWith('0\r\n\r\n'), 'the logs of the job end')
   })
 
   await t.test('a value without an end is given up', async () => {
