@@ -135,12 +135,14 @@ test('places are shared: nodes with no more than an equal share lose none', () =
   const shares = new NodeShares({ most: 100, mostOfNode: 90 })
   const held = new Map<string, Set<() => void>>()
   const enter = (node: string, count: number) => {
-    const own = held.get(node) ?? new Set()
-    held.set(node, own)
+    const leaves = held.get(node) ?? new Set()
+    held.set(node, leaves)
     for (let at = 0; at < count; at++) {
-      const place = shares.enter(node, () => own.delete(leave))
-      const leave = () => void (place && shares.leave(place))
-      if (place) own.add(leave)
+      const place = shares.enter(node, () => leaves.delete(leave))
+      const leave = () => {
+        if (place) shares.leave(place)
+      }
+      if (place) leaves.add(leave)
     }
   }
   const counts = (...nodes: string[]) => nodes.map((node) => held.get(node)?.size ?? 0)
