@@ -48,6 +48,20 @@ export interface Caller {
   readonly entityId: string
 }
 
+/** What a mount proves outside who it is with. */
+export interface IdentityToken {
+  /** A JSON Web Token. It is a secret as long as it is good. */
+  readonly token: string
+  /** Who has signed it: a URL. */
+  readonly issuer: string
+}
+
+export interface IdentityTokenWish {
+  readonly audience: string
+  /** 0: what the issuer gives. */
+  readonly ttlSeconds: number
+}
+
 export interface MountFacts {
   /** Ends with a slash; an auth method's begins with `auth/`. */
   readonly path: string
@@ -61,6 +75,11 @@ export interface MountFacts {
   readonly maxLeaseSeconds: number
   /** With a key that is this mount's own: for names that must not show in the store. */
   readonly secret: KeyedHash
+  /**
+   * Resolves with a fresh token that says which mount this is, for a service that trusts this server as an issuer. Rejects with
+   * a Rejection (400) for a wish that cannot be met, and once the core is sealed.
+   */
+  readonly identityToken: (wish: IdentityTokenWish) => Promise<IdentityToken>
 }
 
 export interface EngineCall {

@@ -349,6 +349,7 @@ export class SecretsCore implements Core {
       paths: new PathTable(engine.paths),
       ...new Storage(this.barrier).lend(),
       traffic: new Traffic(),
+      identityToken: () => Promise.reject(sealed()),
     })
   }
 }

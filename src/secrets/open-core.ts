@@ -8,6 +8,7 @@ import { AuditTrail } from './audit/audit.ts'
 import type { ClockSources, CoreClock } from './core-clock.ts'
 import { EntityPolicies } from './identity/entity-policies.ts'
 import { IdentityStore } from './identity/identity.ts'
+import { OidcIssuer } from './identity/oidc-issuer.ts'
 import { LeaseRevocation } from './leases/lease-revocation.ts'
 import { LeaseStore } from './leases/lease-store.ts'
 import { LeaseSweeper } from './leases/lease-sweeper.ts'
@@ -50,6 +51,7 @@ export interface OpenCore {
   readonly settings: SystemSettings
   readonly identity: IdentityStore
   readonly entityPolicies: EntityPolicies
+  readonly oidc: OidcIssuer
   readonly mfa: Mfa
   readonly enforcements: Enforcements
   readonly loginMfa: LoginMfa
@@ -84,7 +86,9 @@ type MountOf = (uuid: string) => Mount | undefined
 export function openCore(ground: Ground): { readonly open: OpenCore; readonly leaving: MountRecord[] } {
   const { clock, engines, logger, release, storage, time } = ground
   const now = () => clock.now()
-  const mounts = new MountTable({ storage, engines })
+  const apiAddress = () => ground.surroundings?.apiAddress?.() ?? ''
+  const oidc = new OidcIssuer({ storage, now, wall: time.wall, apiAddress })
+  const mounts = new MountTable({ storage, engines, identityToken: (record, wish) => oidc.token(record, wish) })
   const leaving = mounts.load()
   const mountChanges = new MountChanges({ table: mounts, storage, logger, release })
   const settings = new SystemSettings(storage)
@@ -96,6 +100,7 @@ export function openCore(ground: Ground): { readonly open: OpenCore; readonly le
     mountWork: new MountWork({ mounts: () => mounts.all(), now, logger }),
     ...openTokens(ground, mounts, (uuid) => mounts.byUuid(uuid) ?? mountChanges.leaving(uuid)),
     settings,
+    oidc,
     quotas: new Quotas({ storage, isMounted, elapsed: time.elapsed }),
     auditing: openAudit(ground, settings),
     ...clusterOf(storage),

@@ -18,7 +18,12 @@ const THROTTLE_CODES: ReadonlySet<string> = new Set([
   'TransactionInProgressException',
 ])
 /** Refused for what another request does at this moment. */
-const PASSING_CODES: ReadonlySet<string> = new Set(['ConcurrentModification', 'EntityTemporarilyUnmodifiable'])
+const PASSING_CODES: ReadonlySet<string> = new Set([
+  'ConcurrentModification',
+  'EntityTemporarilyUnmodifiable',
+  // AWS could not read the keys of an issuer.
+  'IDPCommunicationError',
+])
 const CREDENTIAL_CODES: ReadonlySet<string> = new Set([
   'InvalidClientTokenId',
   'SignatureDoesNotMatch',
@@ -40,12 +45,15 @@ export class AwsFailure extends Error {
   readonly status: number
   /** Whether the action may have taken effect. */
   readonly isAmbiguous: boolean
+  /** What to do, where that is not told by the code. */
+  readonly hint: string | undefined
 
-  constructor(code: string, message: string, status: number, isAmbiguous: boolean) {
+  constructor(code: string, message: string, status: number, isAmbiguous: boolean, hint?: string) {
     super(message)
     this.code = code
     this.status = status
     this.isAmbiguous = isAmbiguous
+    this.hint = hint
   }
 
   get isThrottle(): boolean {
@@ -64,7 +72,7 @@ export class AwsFailure extends Error {
 
   /** `Code: message`, with what to do where that is known. */
   get text(): string {
-    const hint = this.#hint()
+    const hint = this.hint ?? this.#hint()
     const whole = this.code === '' ? this.message : `${this.code}: ${this.message}`
     return hint === undefined ? whole : `${whole} (${hint})`
   }

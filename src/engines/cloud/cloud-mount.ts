@@ -1,6 +1,6 @@
 /** What the engine remembers of one mount, as long as that serves: nothing of it is needed after a start. */
 import type { Storage } from '../../barrier/storage.ts'
-import type { WorkCall } from '../engine.ts'
+import type { MountFacts, WorkCall } from '../engine.ts'
 import { type IamClient, iamClient } from './aws.ts'
 import { AwsFailure } from './aws-failure.ts'
 import { KeyIntents } from './key-intent.ts'
@@ -9,6 +9,12 @@ import { Rollback } from './rollback.ts'
 import type { AssumedAccount } from './static-record.ts'
 import { Turns } from './turns.ts'
 
+/** By which what is remembered of a mount is found. */
+interface Place {
+  readonly storage: Storage
+  readonly mount: Pick<MountFacts, 'identityToken'>
+}
+
 export class CloudMount {
   readonly aws: MountAws
   readonly rollback = new Rollback()
@@ -16,14 +22,14 @@ export class CloudMount {
   /** What is done for one thing at a time, by its name. */
   readonly #turns = new Turns()
 
-  private constructor(storage: Storage) {
-    this.aws = new MountAws(storage)
+  private constructor({ mount, storage }: Place) {
+    this.aws = new MountAws(storage, mount.identityToken)
     this.keys = new KeyIntents(storage)
   }
 
-  static of({ storage }: { readonly storage: Storage }): CloudMount {
-    let mount = mounts.get(storage)
-    if (!mount) mounts.set(storage, (mount = new CloudMount(storage)))
+  static of(place: Place): CloudMount {
+    let mount = mounts.get(place.storage)
+    if (!mount) mounts.set(place.storage, (mount = new CloudMount(place)))
     return mount
   }
 

@@ -24,8 +24,9 @@
  * (config/lease), `role-paths.ts` with `role-checks.ts`, `creds-paths.ts` with `users.ts` and `sessions.ts`. Names are made
  * by `username.ts` with the templates of `template-*.ts`. Keys of users that were there before: `rotate-root.ts`,
  * `static-*.ts`, and `key-intent.ts` for what is noted before such a key is made or deleted. `janitor-paths.ts` looks for users
- * that were forgotten by force. Still to come, each in files of their own: `check-paths.ts` (dry run of a role),
- * `session-cache.ts`, `identity-token.ts` (the server's OIDC issuer and federation).
+ * that were forgotten by force. `federation.ts` has root credentials for a token of the server's own issuer
+ * (`secrets/identity/oidc-issuer.ts`). Still to come, each in files of their own: `check-paths.ts` (dry run of a role),
+ * `session-cache.ts`.
  */
 import type { Engine } from '../engine.ts'
 import { CloudMount } from './cloud-mount.ts'

@@ -3,9 +3,18 @@
  * anew when that has changed. Of several endpoints of STS the first that answers is used until it no longer does.
  */
 import type { Storage } from '../../barrier/storage.ts'
-import { type ClientSettings, type IamClient, iamClient, type StsClient, stsClient } from './aws.ts'
+import type { MountFacts } from '../engine.ts'
+import {
+  type ClientSettings,
+  type CredentialSource,
+  type IamClient,
+  iamClient,
+  type StsClient,
+  stsClient,
+} from './aws.ts'
 import { AwsFailure } from './aws-failure.ts'
 import { attemptsOf, iamTarget, staticCredentials, stsTargets } from './aws-target.ts'
+import { Federation } from './federation.ts'
 import { NO_ROOT, type RootConfig, rootOf } from './root-record.ts'
 
 /** For so long AWS may not know a key that was made. */
@@ -18,9 +27,12 @@ export class MountAws {
   #sts: StsClient[] = []
   /** That of `#sts` which has answered; undefined while that is not known. */
   #chosen: StsClient | undefined
+  readonly #tokens: MountFacts['identityToken']
+  #federation: Federation | undefined
 
-  constructor(storage: Storage) {
+  constructor(storage: Storage, tokens: MountFacts['identityToken']) {
     this.#storage = storage
+    this.#tokens = tokens
   }
 
   /** As it is durable. */
@@ -59,6 +71,7 @@ export class MountAws {
     this.#iam = undefined
     this.#sts = []
     this.#chosen = undefined
+    this.#federation = undefined
   }
 
   #current(): RootConfig {
@@ -71,7 +84,14 @@ export class MountAws {
   #settings(config: RootConfig) {
     const leftMs = config.keyMadeAtMs + NEW_KEY_MS - Date.now()
     const newForMs = Math.min(Math.max(0, leftMs), NEW_KEY_MS)
-    return { credentials: staticCredentials(config), attempts: attemptsOf(config), newForMs }
+    return { credentials: this.#credentials(config), attempts: attemptsOf(config), newForMs }
+  }
+
+  /** Federation where it is configured, although the environment may have a key. */
+  #credentials(config: RootConfig): CredentialSource | undefined {
+    if (config.identityTokenAudience === '') return staticCredentials(config)
+    this.#federation ??= new Federation(config, this.#tokens)
+    return this.#federation.credentials
   }
 
   #stsClients(): readonly StsClient[] {

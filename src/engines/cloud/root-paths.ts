@@ -1,6 +1,7 @@
 /** `config/root`: with which credentials AWS is called, where, and how users are named. */
-import { path, type Path, Rejection } from '../engine.ts'
+import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
 import { boolean, commaList, duration, type InputOf, integer, text } from '../fields.ts'
+import { arnFault } from './arn.ts'
 import { at } from './entries.ts'
 import { DEFAULT_TEMPLATE, NO_ROOT, type RootConfig, rootOf, roots } from './root-record.ts'
 import { checkRotation } from './rotation-schedule.ts'
@@ -43,14 +44,31 @@ export const rootPaths: readonly Path[] = [
       const config = rootOf((each) => storage.get(each))
       return config && { data: shown(config) }
     },
-    update(input, { nowMs, storage }) {
-      const before = rootOf((each) => storage.pending(each)) ?? NO_ROOT
-      const config = changed(before, input, nowMs)
-      check(config)
+    update(input, call) {
+      const config = wanted(input, call)
+      if (config.identityTokenAudience !== '') return federated(input, call)
       return { batch: { puts: [roots.put(at.root, config)], deletes: [] }, status: 204 }
     },
   }),
 ]
+
+/** What a write makes of the configuration. Throws a Rejection (400) for what does not go together. */
+function wanted(input: RootInput, { nowMs, storage }: EngineCall): RootConfig {
+  const config = changed(rootOf((each) => storage.pending(each)) ?? NO_ROOT, input, nowMs)
+  check(config)
+  return config
+}
+
+/** Nothing is stored unless a token can be made; whether AWS accepts it is not looked at. */
+async function federated(input: RootInput, call: EngineCall): Promise<Reply> {
+  const { identityTokenAudience: audience, identityTokenTtlSeconds: ttlSeconds } = wanted(input, call)
+  const { issuer } = await call.mount.identityToken({ audience, ttlSeconds })
+  // Read again: others may have come in meanwhile.
+  await call.storage.commit({ puts: [roots.put(at.root, wanted(input, call))], deletes: [] })
+  if (issuer.startsWith('https://')) return { status: 204 }
+  const why = `AWS reads the keys of an issuer by HTTPS, and cannot read those of ${issuer}`
+  return { warnings: [`${why}: write the public URL of this server to identity/oidc/config`] }
+}
 
 /** The values of a record whose fields were given. */
 function changed(before: RootConfig, input: RootInput, nowMs: number): RootConfig {
@@ -97,13 +115,8 @@ function check(config: RootConfig): void {
   if (identityTokenAudience !== '' && config.roleArn === '') {
     throw new Rejection(400, "missing required 'role_arn' when 'identity_token_audience' is set")
   }
-  // Accepted, it would be passed over, and the credentials of the server's own machine be used instead.
-  if (identityTokenAudience !== '') {
-    throw new Rejection(
-      400,
-      "'identity_token_audience' is not supported: give 'access_key' and 'secret_key', or neither",
-    )
-  }
+  const fault = identityTokenAudience === '' ? undefined : arnFault(config.roleArn, 'role')
+  if (fault !== undefined) throw new Rejection(400, `'role_arn' is no ARN of a role: ${fault}`)
   if (secretKey !== '' && accessKey === '') throw new Rejection(400, "'secret_key' needs 'access_key' beside it")
   if (accessKey !== '' && secretKey === '') throw new Rejection(400, "'access_key' needs 'secret_key' beside it")
   checkEndpoint('iam_endpoint', config.iamEndpoint)

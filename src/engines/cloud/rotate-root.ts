@@ -6,7 +6,7 @@
 import { randomInt } from 'node:crypto'
 import type { Storage } from '../../barrier/storage.ts'
 import { messageOf } from '../../kit/errors.ts'
-import { path, type Path, Rejection, type WorkCall } from '../engine.ts'
+import { type MountFacts, path, type Path, Rejection, type WorkCall } from '../engine.ts'
 import { rejectionOf } from './aws-failure.ts'
 import { CloudMount } from './cloud-mount.ts'
 import { at } from './entries.ts'
@@ -20,6 +20,7 @@ const PAUSE_MAX_MS = 300_000
 const ROTATION_MS = 60_000
 
 interface Where {
+  readonly mount: MountFacts
   readonly storage: Storage
   readonly nowMs: number
   readonly signal: AbortSignal
@@ -43,7 +44,8 @@ export function rotatedRoot(where: Where): Promise<{ accessKey: string; warning?
   return mount.exclusive('root', () => rotation(mount, where))
 }
 
-async function rotation(mount: CloudMount, { nowMs, signal, storage }: Where) {
+async function rotation(mount: CloudMount, where: Where) {
+  const { signal, storage } = where
   const config = rootOf((each) => storage.pending(each))
   if (!config) throw new Rejection(400, 'no configuration found for config/root')
   const oldKey = config.accessKey
@@ -58,9 +60,7 @@ async function rotation(mount: CloudMount, { nowMs, signal, storage }: Where) {
     })
   const username = User?.UserName
   if (username === undefined) throw new Rejection(400, 'nil UserName returned from GetUser')
-  return mount.keys.alone({ username, account: null }, () =>
-    replaced(mount, username, oldKey, { nowMs, signal, storage }),
-  )
+  return mount.keys.alone({ username, account: null }, () => replaced(mount, username, oldKey, where))
 }
 
 async function replaced(mount: CloudMount, username: string, oldKey: string, { nowMs, signal, storage }: Where) {
@@ -129,7 +129,7 @@ export class RootSchedule {
     if (dueMs === undefined || dueMs > nowMs || !isInWindow(config, dueMs, nowMs)) return
     try {
       const signal = AbortSignal.any([call.signal, AbortSignal.timeout(ROTATION_MS)])
-      await rotatedRoot({ storage, nowMs, signal })
+      await rotatedRoot({ mount: call.mount, storage, nowMs, signal })
       this.#failures = 0
       logger.info('the root access key was rotated', { mount: call.mount.path })
     } catch (error) {

@@ -7,8 +7,9 @@ import { entityPaths } from './entity-paths.ts'
 import { groupPaths } from './group-paths.ts'
 import { type IdentityParts, toldEntity, toldGroup } from './identity-parts.ts'
 import { mergePath } from './merge-path.ts'
+import { type OidcParts, oidcPaths } from './oidc-paths.ts'
 
-export function identityEngine(core: IdentityParts & MfaIdentityParts): Engine {
+export function identityEngine(core: IdentityParts & MfaIdentityParts & OidcParts): Engine {
   return {
     type: 'identity',
     description: 'identity store',
@@ -20,6 +21,7 @@ export function identityEngine(core: IdentityParts & MfaIdentityParts): Engine {
       ...groupPaths(core),
       ...lookupPaths(core),
       ...mfaIdentityPaths(core),
+      ...oidcPaths(core),
     ],
   }
 }

@@ -3,7 +3,7 @@
  * in memory only after an entry is durable (`mount-changes.ts`).
  */
 import type { Storage, Tenure } from '../../barrier/storage.ts'
-import type { Engine, MountFacts, Path } from '../../engines/engine.ts'
+import type { Engine, IdentityToken, IdentityTokenWish, MountFacts, Path } from '../../engines/engine.ts'
 import { KeyedHash } from '../../kit/keyed-hash.ts'
 import { PathTable } from '../../engines/path-table.ts'
 import { Fault } from '../../kit/errors.ts'
@@ -37,6 +37,8 @@ export interface MountTableOptions {
   /** All of the barrier. */
   readonly storage: Storage
   readonly engines: readonly Engine[]
+  /** Signs for a mount. */
+  readonly identityToken: (record: MountRecord, wish: IdentityTokenWish) => Promise<IdentityToken>
 }
 
 export class MountTable {
@@ -77,6 +79,7 @@ export class MountTable {
       paths: this.#table(engine.pathsFor?.(record.options) ?? engine.paths),
       ...(before ? { storage: before.storage, tenure: before.tenure } : this.#lent(record)),
       traffic: before?.traffic ?? new Traffic(),
+      identityToken: this.#identityToken(record),
     })
     if (before) this.#byPath.delete(before.record.path)
     this.#byPath.set(record.path, mount)
@@ -90,7 +93,8 @@ export class MountTable {
     const engine = this.engine(record.type)
     if (!engine) return undefined
     const paths = this.#table(engine.pathsFor?.(record.options) ?? engine.paths)
-    return mountOf(record, engine, { paths, ...this.#lent(record), traffic: new Traffic() })
+    const identityToken = this.#identityToken(record)
+    return mountOf(record, engine, { paths, ...this.#lent(record), traffic: new Traffic(), identityToken })
   }
 
   /** Lets a mount serve no longer. */
@@ -100,6 +104,11 @@ export class MountTable {
     this.#byPath.delete(mount.record.path)
     this.#byUuid.delete(uuid)
     this.#measure()
+  }
+
+  /** By the record as it is then: the mount may have been moved. */
+  #identityToken({ uuid, ...rest }: MountRecord): MountFacts['identityToken'] {
+    return (wish) => this.#options.identityToken(this.#byUuid.get(uuid)?.record ?? { uuid, ...rest }, wish)
   }
 
   /** The core's own engines work on all of the barrier, any other below its mount's own prefix. */
@@ -165,7 +174,10 @@ export class MountTable {
 export function mountOf(
   record: MountRecord,
   engine: Engine,
-  rest: Pick<Mount, 'paths' | 'traffic' | 'storage' | 'tenure'>,
+  {
+    identityToken,
+    ...rest
+  }: Pick<Mount, 'paths' | 'traffic' | 'storage' | 'tenure'> & Pick<MountFacts, 'identityToken'>,
 ): Mount {
   const { accessor, options, path, secret, type, uuid } = record
   const { defaultSeconds, maxSeconds } = leaseTerms(record.config)
@@ -178,6 +190,7 @@ export function mountOf(
     defaultLeaseSeconds: defaultSeconds,
     maxLeaseSeconds: maxSeconds,
     secret: new KeyedHash(Buffer.from(secret, 'base64')),
+    identityToken,
   })
   return { record, engine, facts, isOwn: isOwnType(type), ...rest }
 }

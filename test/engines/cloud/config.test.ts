@@ -173,15 +173,6 @@ test('config/root', async (t) => {
     assert.deepEqual([period, schedule, span], [90, '', 0])
   })
 
-  await t.test('federation, which would be passed over, is refused and changes nothing', async () => {
-    const arn = 'arn:aws:iam::123456789012:role/r'
-    const before = await read()
-    const asked = await write({ access_key: '', secret_key: '', identity_token_audience: 'aud', role_arn: arn })
-    assert.equal(asked.status, 400)
-    assert.match(JSON.stringify(asked.body), /'identity_token_audience' is not supported/)
-    assert.deepEqual(await read(), before)
-  })
-
   await t.test('methods that are none', async () => {
     assert.equal((await world.ask('DELETE', 'cloud/config/root')).status, 405)
     assert.equal((await world.ask('GET', 'cloud/nothing')).status, 404)

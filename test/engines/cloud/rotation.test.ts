@@ -297,12 +297,13 @@ test('a note of a lost key spares what is stored, also where it was not among it
 
 test('a lost key is not looked for while a new one is made, nor the other way round', async (t) => {
   const { user, world } = await staticWorld(t)
-  const storage = world.world.core.open.mounts.get('cloud/')?.storage
-  assert.ok(storage)
+  const place = world.world.core.open.mounts.get('cloud/')
+  assert.ok(place)
+  const { facts: mount, storage } = place
   const whose = { username: user.name, account: null }
   const note = { kind: 'make' as const, ...whose, keys: [], createdAtMs: world.world.nowMs }
   await storage.commit({ puts: [keyIntentPut(newKeyIntent(note))], deletes: [] })
-  const { keys } = CloudMount.of({ storage })
+  const { keys } = CloudMount.of({ mount, storage })
   await keys.alone(whose, () => world.work())
   assert.deepEqual(world.aws.actions(), [], 'the next round looks')
   const [asked, answered] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]

@@ -1,5 +1,6 @@
 /** What one AWS account of the test endpoint holds. */
 import { randomBytes } from 'node:crypto'
+import type { OidcProvider } from './oidc-provider.ts'
 import { AwsError, noSuchEntity } from './wire.ts'
 
 const LETTERS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567'
@@ -46,6 +47,8 @@ export interface Role {
   /** Of a web identity: what `aud` and `sub` must be. */
   readonly audience?: string
   readonly subject?: string
+  /** How long its sessions last, where that is not asked for. */
+  readonly webSeconds?: number
 }
 
 export interface Group {
@@ -71,6 +74,8 @@ export class Account {
   readonly roles = new Map<string, Role>()
   readonly groups = new Map<string, Group>()
   readonly policies = new Set<string>()
+  /** By their issuer. */
+  readonly oidcProviders = new Map<string, OidcProvider>()
   readonly sessions = new Map<string, Session>()
   readonly #now: () => number
 

@@ -44,7 +44,7 @@ export interface Journalled {
   outcome: string
 }
 
-/** The region in which STS and IAM sign, unless the test expects another. */
+/** Actions that need no signature. */
 const UNSIGNED: ReadonlySet<string> = new Set(['AssumeRoleWithWebIdentity'])
 
 export class AwsEndpoint {
@@ -143,7 +143,7 @@ export class AwsEndpoint {
     const answer =
       failing && isBefore
         ? { status: 0, xml: '', service: '' }
-        : this.#answered(request, { action, body, form }, requestId)
+        : await this.#answered(request, { action, body, form }, requestId)
     if (fault?.isCut) {
       request.socket.destroy()
       return
@@ -159,16 +159,18 @@ export class AwsEndpoint {
     this.journal.push({ action, service, region: scope?.region ?? '', keyId: scope?.keyId ?? '', form, outcome })
   }
 
-  #answered(
+  async #answered(
     { headers, method = '', url = '' }: IncomingMessage,
     { action, body, form }: { action: string; body: string; form: Form },
     requestId: string,
-  ): { status: number; xml: string } {
+  ): Promise<{ status: number; xml: string }> {
     const service = Object.hasOwn(STS_ACTIONS, action) ? 'sts' : 'iam'
     let scope: Scope | undefined
     try {
       scope = verified({ method, url, headers, body }, (keyId) => this.#secretOf(keyId), Date.now() + this.clockAheadMs)
-      const result = this.#run({ action, service, form, scope })
+      const run = this.#run({ action, service, form, scope })
+      // What has taken effect is noted at once, whoever waits.
+      const result = run instanceof Promise ? await run : run
       this.#note(action, service, form, scope, '')
       return { status: 200, xml: answerXml(service, action, result, requestId) }
     } catch (error) {
@@ -178,7 +180,7 @@ export class AwsEndpoint {
     }
   }
 
-  #run(of: { action: string; service: string; form: Form; scope: Scope | undefined }): Xml {
+  #run(of: { action: string; service: string; form: Form; scope: Scope | undefined }): Xml | Promise<Xml> {
     const { action, form, scope, service } = of
     const table: Readonly<Record<string, Action>> = service === 'sts' ? STS_ACTIONS : IAM_ACTIONS
     const run = Object.hasOwn(table, action) ? table[action] : undefined

@@ -16,7 +16,7 @@ export interface ActionCall {
   readonly nowMs: number
 }
 
-export type Action = (call: ActionCall) => Xml
+export type Action = (call: ActionCall) => Xml | Promise<Xml>
 
 const USER_NAME = /^[\w+=,.@-]{1,64}$/
 const PATH = /^\/([\x21-\x7f]{0,510}\/)?$/

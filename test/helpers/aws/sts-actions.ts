@@ -1,6 +1,7 @@
 /** The actions of STS that the test endpoint has, with the limits that AWS enforces. */
 import type { Role, Session } from './account.ts'
 import { type Action, type ActionCall, checkPolicy } from './iam-actions.ts'
+import { verifiedIdentity } from './oidc-provider.ts'
 import { AwsError, type Form, validation, type Xml } from './wire.ts'
 
 function denied(text: string): AwsError {
@@ -47,7 +48,7 @@ function assumed(call: ActionCall, role: Role, user: string | undefined, most: n
   if (!/^[\w+=,.@-]{2,64}$/.test(name)) {
     throw validation(`1 validation error detected: Value '${name}' at 'roleSessionName' failed to satisfy constraint`)
   }
-  const seconds = duration(form, 3600, 43_200)
+  const seconds = role.webSeconds ?? duration(form, 3600, 43_200)
   if (seconds > most)
     throw validation('The requested DurationSeconds exceeds the MaxSessionDuration set for this role.')
   const tags = form.tags()
@@ -68,9 +69,10 @@ function assumeRole(call: ActionCall): Xml {
   const arn = form.required('RoleArn')
   const me = callerArn(call)
   const role = account.roles.get(arn)
-  const isTrusted = role?.principals.some(
-    (each) => each === '*' || each === me || each === `arn:aws:iam::${account.id}:root`,
-  )
+  // A role that is trusted is trusted in each session of it.
+  const myRole = me.replace(/^(arn:[^:]+):sts::(\d+):assumed-role\/([^/]+)\/.*$/, '$1:iam::$2:role/$3')
+  const trusted = ['*', me, myRole, `arn:aws:iam::${account.id}:root`]
+  const isTrusted = role?.principals.some((each) => trusted.includes(each))
   const isExpected = role?.externalId === undefined || role.externalId === form.optional('ExternalId')
   if (!role || !isTrusted || !isExpected) {
     throw denied(`User: ${me} is not authorized to perform: sts:AssumeRole on resource: ${arn}`)
@@ -79,31 +81,21 @@ function assumeRole(call: ActionCall): Xml {
   return assumed(call, role, undefined, most)
 }
 
-interface Claims {
-  readonly iss: string
-  readonly aud: string
-  readonly sub: string
-  readonly exp: number
-}
-
-/** Checks what a token says, and not its signature: the tests of the issuer do. */
-function assumeRoleWithWebIdentity(call: ActionCall): Xml {
+async function assumeRoleWithWebIdentity(call: ActionCall): Promise<Xml> {
   const { account, form, nowMs } = call
   const role = account.roles.get(form.required('RoleArn'))
-  const [, payload = ''] = form.required('WebIdentityToken').split('.')
-  let claims: Claims
-  try {
-    claims = JSON.parse(Buffer.from(payload, 'base64url').toString('utf8')) as Claims
-  } catch {
-    throw new AwsError('InvalidIdentityToken', 'The ID Token provided is not a valid JWT.')
-  }
-  if (claims.exp * 1000 < nowMs) throw new AwsError('ExpiredTokenException', 'Token expired')
-  const isMeant = role?.audience === undefined || role.audience === claims.aud
-  const isNamed = role?.subject === undefined || role.subject === claims.sub
-  if (!role?.principals.includes(claims.iss) || !isMeant || !isNamed) {
+  const { audience, issuer, subject } = await verifiedIdentity(
+    form.required('WebIdentityToken'),
+    account.oidcProviders,
+    nowMs,
+  )
+  const isMeant = role?.audience === undefined || role.audience === audience
+  const isNamed = role?.subject === undefined || role.subject === subject
+  if (!role?.principals.includes(issuer) || !isMeant || !isNamed) {
     throw denied('Not authorized to perform sts:AssumeRoleWithWebIdentity')
   }
-  return assumed(call, role, undefined, role.maxSeconds ?? 3600)
+  const made = assumed(call, role, undefined, role.maxSeconds ?? 3600) as Readonly<Record<string, Xml>>
+  return { ...made, SubjectFromWebIdentityToken: subject, Audience: audience, Provider: issuer }
 }
 
 function ownUser({ caller }: ActionCall, action: string) {
