@@ -5,16 +5,20 @@
  */
 import type { DatabaseSync } from 'node:sqlite'
 import { Refusal } from '../kit/errors.ts'
-import { decodeBatch } from './batch.ts'
+import { type Batch, decodeBatch } from './batch.ts'
 import { Checkpoint } from './checkpoint.ts'
 import { lockDatabase } from './database-lock.ts'
 import { openForWriting } from './database.ts'
 import { factIn } from './facts.ts'
 import { Displaced, type FileFault, FileGuard } from './file-guard.ts'
 import type { LogLimits } from './log-limits.ts'
+import type { ReplicaState } from './replica-facts.ts'
+import { changesOf, type ReplicaOrder, ReplicaWriter, sizeOf } from './replica-writer.ts'
+import { NotChained } from './replica.ts'
 import { isSparing, Reserve } from './reserve.ts'
 import { SeenMark } from './seen-mark.ts'
 import { applySnapshot, type Received } from './snapshot-apply.ts'
+import { type TreeAnswer, type TreeOrder, TreeWriter } from './tree-writer.ts'
 import { batchesIn, type EncodedGroup } from './write-group.ts'
 import { type WriteRequest, type WriteResult, Writer } from './writer.ts'
 
@@ -27,6 +31,8 @@ export interface WriterSettings {
 export type Order =
   | ({ readonly kind: 'write' } & EncodedGroup)
   | { readonly kind: 'raise epoch'; readonly id: number; readonly epoch: number }
+  | { readonly kind: 'replica'; readonly id: number; readonly order: ReplicaOrder }
+  | { readonly kind: 'tree'; readonly id: number; readonly order: TreeOrder }
   | { readonly kind: 'acknowledged'; readonly id: number; readonly sequence: number | undefined }
   | ({ readonly kind: 'restore'; readonly id: number; readonly fd: number } & Received)
   /** `seen`: the file that tells how far the database has come is to be there. */
@@ -47,6 +53,11 @@ export type Outcome =
   /** Of batches that were written, `id` and those that follow upon it. */
   | { readonly id: number; readonly sequences: number[] }
   | { readonly id: number; readonly done: true }
+  /** Of an order of replication: where the store stands then. */
+  | { readonly id: number; readonly state: ReplicaState }
+  | { readonly id: number; readonly tree: TreeAnswer }
+  /** Rows that do not follow upon what there is. */
+  | { readonly id: number; readonly notChained: string }
   /** What a caller handed over is not right, in words for it. */
   | { readonly id: number; readonly refusal: string }
   | { readonly id: number; readonly failure: { readonly message: string; readonly code: number } }
@@ -85,6 +96,8 @@ export class DatabaseWriter {
   readonly #seen: SeenMark
   #cluster: string
   #writer: Writer
+  #replica: ReplicaWriter
+  #tree: TreeWriter
   #isFull = false
   #faultText: string | undefined
   readonly #openedAtMs = performance.now()
@@ -103,6 +116,8 @@ export class DatabaseWriter {
     this.#guard = new FileGuard(path, this.#database)
     this.#checkpoint = new Checkpoint(this.#database)
     this.#writer = this.#newWriter()
+    this.#replica = new ReplicaWriter(this.#database, this.#writer)
+    this.#tree = new TreeWriter(this.#database, this.#writer)
     this.#seen = new SeenMark(path)
     this.#cluster = String(factIn(this.#database, 'cluster'))
     this.#trimming = setTimeout(() => this.#trim(), TRIM_MS)
@@ -133,7 +148,7 @@ export class DatabaseWriter {
       const requests = groups.flatMap(requestsOf)
       const results = this.#writer.write(
         requests,
-        (error) => failureOf(error).code === FULL && this.#makesRoom(requests),
+        (error) => failureOf(error).code === FULL && this.#makesRoom(requests.map(({ batch }) => decodeBatch(batch))),
       )
       let at = 0
       return groups.flatMap(({ id, lengths }) => outcomesOf(id, results.slice(at, (at += lengths.length))))
@@ -145,14 +160,14 @@ export class DatabaseWriter {
   }
 
   /** True when there is space now for what only frees or rewrites. */
-  #makesRoom(requests: readonly WriteRequest[]): boolean {
+  #makesRoom(batches: readonly Batch[]): boolean {
     this.#lookAtSpace(true)
     const size = this.#database.prepare('SELECT length(value) AS size FROM entries WHERE path = ?')
-    const sizeOf = (name: string) => {
+    const bytesAt = (name: string) => {
       const row = size.get(name)
       return row && Number(row['size'])
     }
-    if (!requests.every(({ batch }) => isSparing(decodeBatch(batch), sizeOf))) return false
+    if (!batches.every((batch) => isSparing(batch, bytesAt))) return false
     if (!this.#reserve.giveUp()) return false
     // What the write-ahead log holds gets its place, and its blocks are used again.
     this.#guard.empty()
@@ -188,6 +203,8 @@ export class DatabaseWriter {
   #other(order: Exclude<Order, Write>): Outcome {
     const { id } = order
     try {
+      if (order.kind === 'replica') return { id, state: this.#replicate(order.order) }
+      if (order.kind === 'tree') return { id, tree: this.#tree.take(order.order) }
       if (order.kind === 'raise epoch') this.#raiseEpoch(order.epoch)
       else if (order.kind === 'nothing') this.#lookAtFiles()
       else if (order.kind === 'seen') this.#mark()
@@ -198,6 +215,7 @@ export class DatabaseWriter {
     } catch (error) {
       if (error instanceof Displaced) this.#lookAtFiles()
       if (error instanceof Refusal) return { id, refusal: error.message }
+      if (error instanceof NotChained) return { id, notChained: error.message }
       return { id, failure: failureOf(error) }
     }
   }
@@ -206,9 +224,28 @@ export class DatabaseWriter {
     this.#guard.beforeCommit()
     applySnapshot(this.#database, fd, received)
     this.#writer = this.#newWriter()
+    this.#replica = new ReplicaWriter(this.#database, this.#writer)
+    this.#tree = new TreeWriter(this.#database, this.#writer)
     this.#cluster = String(factIn(this.#database, 'cluster'))
     this.#guard.afterCommit()
     this.#mark()
+  }
+
+  #replicate(order: ReplicaOrder): ReplicaState {
+    for (;;) {
+      try {
+        this.#replica.take(order)
+        break
+      } catch (error) {
+        if (failureOf(error).code !== FULL || !this.#makesRoom(changesOf(order))) throw error
+      }
+    }
+    this.#cluster = String(factIn(this.#database, 'cluster'))
+    if (order.do === 'wipe') this.#seen.forget()
+    this.#mark()
+    const { batches, bytes } = sizeOf(order)
+    this.#checkpoint.wrote(batches, bytes)
+    return this.#replica.state
   }
 
   #raiseEpoch(epoch: number): void {
@@ -243,6 +280,7 @@ export class DatabaseWriter {
         next = isClosing ? undefined : this.#port.arrived()
       }
       this.#port.tell({ kind: 'done', results, groups: groups.length, writeMs })
+      if (this.isOpen) this.#tree.tidy()
       if (groups.length > 0) this.#checkpoint.wrote(batches, bytes)
       if (this.#checkpoint.isDue && this.isOpen && !this.#guard.look()?.isCut) this.#checkpoint.run()
     }

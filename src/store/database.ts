@@ -40,6 +40,10 @@ export const STEPS: readonly string[] = [
    CREATE TABLE log (sequence INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, at INTEGER NOT NULL, total INTEGER NOT NULL,
      checksum BLOB NOT NULL, batch BLOB NOT NULL) STRICT;
    CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID, STRICT;`,
+  // The tree of hashes, empty where there is no replication. With it facts that an older version would not heed: roles and copies.
+  `CREATE TABLE IF NOT EXISTS tree_pages (page INTEGER PRIMARY KEY, change INTEGER NOT NULL, crc INTEGER NOT NULL,
+     hashes BLOB NOT NULL) STRICT;
+   CREATE TABLE IF NOT EXISTS tree_changes (change INTEGER PRIMARY KEY, crc INTEGER NOT NULL, deltas BLOB NOT NULL) STRICT;`,
 ]
 
 /**

@@ -8,8 +8,9 @@
 import { LRUCache } from 'lru-cache'
 import type { Batch } from './batch.ts'
 
-interface Kept {
+export interface Entry {
   readonly value: Uint8Array
+  /** Of the log row that wrote it; for one of this machine's own, of the row before it. */
   readonly sequence: number
 }
 
@@ -23,14 +24,14 @@ const OVERHEAD_BYTES = 128
 const NOTHING = Symbol('no entry')
 
 export class EntryCache {
-  readonly #kept = new LRUCache<string, Kept | typeof NOTHING>({
+  readonly #kept = new LRUCache<string, Entry | typeof NOTHING>({
     maxSize: BYTES_MAX,
     maxEntrySize: ENTRY_BYTES_MAX,
     sizeCalculation: (kept, path) => OVERHEAD_BYTES + path.length + (kept === NOTHING ? 0 : kept.value.length),
   })
 
   /** What `read` gives, which is asked only where nothing is known. */
-  get(path: string, read: () => Kept | undefined): Kept | undefined {
+  get(path: string, read: () => Entry | undefined): Entry | undefined {
     const known = this.#kept.get(path)
     if (known !== undefined) return known === NOTHING ? undefined : known
     const kept = read()
@@ -39,7 +40,7 @@ export class EntryCache {
   }
 
   /** What was found in the database; what is kept here already where that is the same. */
-  known(path: string, found: Kept | undefined): Kept | undefined {
+  known(path: string, found: Entry | undefined): Entry | undefined {
     const known = this.#kept.peek(path)
     return known && known !== NOTHING && known.sequence === found?.sequence ? known : found
   }
@@ -61,7 +62,7 @@ export class EntryCache {
     }
   }
 
-  #askAgain(path: string, known: Kept | typeof NOTHING, sequence: number): void {
+  #askAgain(path: string, known: Entry | typeof NOTHING, sequence: number): void {
     if (known === NOTHING || known.sequence <= sequence) this.#kept.delete(path)
   }
 

@@ -4,9 +4,10 @@ import type { DatabaseSync } from 'node:sqlite'
 import { Fault } from '../kit/errors.ts'
 
 /**
- * `epoch` the highest that was seen · `base` what the log follows upon, when it does not begin at the beginning · `cluster` the cluster's ID.
+ * `epoch` the highest that was seen · `base` what the log follows upon, when it does not begin at the beginning · `cluster` the cluster's ID ·
+ * `role` what may be written, `own` where there is none · `copy` true from the beginning of a copy to its end · `tree` of the tree of hashes.
  */
-export type FactName = 'epoch' | 'base' | 'cluster'
+export type FactName = 'epoch' | 'base' | 'cluster' | 'role' | 'copy' | 'tree'
 
 /** Undefined where it was never written. Throws for one that is damaged. */
 export function factIn(database: DatabaseSync, name: FactName): unknown {

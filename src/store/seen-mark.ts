@@ -55,6 +55,12 @@ export class SeenMark {
     this.close()
   }
 
+  /** Everything is removed, and that is meant: the next start must not miss it. */
+  forget(): void {
+    this.close()
+    rmSync(this.#file, { force: true })
+  }
+
   close(): void {
     if (this.#fd !== undefined) closeSync(this.#fd)
     this.#fd = undefined

@@ -2,7 +2,9 @@
 import type { DatabaseSync } from 'node:sqlite'
 import { writeFact } from './facts.ts'
 import { epochIn, writeBase } from './log-row.ts'
+import { removeEntries } from './replica-writer.ts'
 import type { SnapshotMeta } from './snapshot-archive.ts'
+import { treeStateIn } from './tree-keeper.ts'
 import { readRecords, verifyRecords } from './snapshot-records.ts'
 
 /** A snapshot whose entries lie in a file. */
@@ -25,12 +27,14 @@ export function applySnapshot(database: DatabaseSync, fd: number, { meta, sha256
   const epoch = Math.max(epochIn(database), meta.epoch) + 1
   database.exec('BEGIN IMMEDIATE')
   try {
-    database.exec('DELETE FROM entries; DELETE FROM log')
+    removeEntries(database)
+    database.exec('DELETE FROM log')
     const put = database.prepare('INSERT INTO entries (path, sequence, crc, value) VALUES (?, ?, ?, ?)')
     for (const { path, sequence, crc, value } of readRecords(fd, meta.bytes)) put.run(path, sequence, crc, value)
     const checksum = Buffer.from(meta.checksum, 'hex')
     writeBase(database, { sequence: meta.sequence, epoch: meta.epoch, checksum, total: 0 })
     writeFact(database, 'epoch', epoch)
+    if (treeStateIn(database) !== 'off') writeFact(database, 'tree', 'making')
     writeFact(database, 'cluster', meta.clusterId)
     database.exec('COMMIT')
   } catch (error) {

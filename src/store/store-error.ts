@@ -3,9 +3,9 @@ import { Fault } from '../kit/errors.ts'
 
 /**
  * `full` no space · `failed` the disk or the writer · `fenced` another epoch rules by now · `busy` too much is queued
- * already · `closed` · `displaced` the files of the database were moved, replaced or cut (`file-guard.ts`). A commit that was queued behind one that failed has the kind of that one.
+ * already · `closed` · `replica` this store takes changes from its primary only · `displaced` the files of the database were moved, replaced or cut (`file-guard.ts`). A commit that was queued behind one that failed has the kind of that one.
  */
-export type StoreErrorKind = 'full' | 'failed' | 'fenced' | 'busy' | 'closed' | 'displaced'
+export type StoreErrorKind = 'full' | 'failed' | 'fenced' | 'replica' | 'busy' | 'closed' | 'displaced'
 
 /** In the place of a code of SQLite, which are not negative: the kind `displaced`. */
 export const DISPLACED = -1
@@ -18,6 +18,14 @@ export class StoreError extends Fault {
     super(message)
     this.kind = kind
   }
+}
+
+export function fencedError(epoch: number): StoreError {
+  return new StoreError('fenced', `this store has been in epoch ${epoch} since: somebody else is the primary`)
+}
+
+export function replicaError(): StoreError {
+  return new StoreError('replica', 'this store is a replica: it takes changes from its primary only')
 }
 
 /** For the caller and the operator. */

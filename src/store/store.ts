@@ -20,29 +20,31 @@
  * never served as if it were whole. A killed process: what was not answered may or may not be there, never in part.
  */
 import { statSync } from 'node:fs'
-import type { DatabaseSync, StatementSync } from 'node:sqlite'
+import type { DatabaseSync } from 'node:sqlite'
 import { Fault, messageOf, Refusal } from '../kit/errors.ts'
-import { type Batch, decodeBatch } from './batch.ts'
+import { type Batch, isLocal } from './batch.ts'
 import { openForReading } from './database.ts'
-import { EntryCache } from './entry-cache.ts'
-import { entryCrc } from './entry-crc.ts'
+import { type Entry, EntryCache } from './entry-cache.ts'
+import { EntryReader, type PageOptions } from './entry-reader.ts'
 import type { FileFault } from './file-guard.ts'
 import { factIn } from './facts.ts'
 import type { LogLimits } from './log-limits.ts'
-import { baseIn, epochIn, type LogRow, type Position, positionIn, totalIn } from './log-row.ts'
+import { type History, LogReader } from './log-reader.ts'
+import { epochIn, type LogRow, type Position } from './log-row.ts'
 import type { Received } from './snapshot-apply.ts'
 import { ReadSnapshot } from './read-snapshot.ts'
+import { isWholeIn, type ReplicaState, roleIn } from './replica-facts.ts'
+import type { ReplicaOrder } from './replica-writer.ts'
+import type { CopiedEntry, EntriesAt, ReplicaStore, RowLimits, StoreRole } from './replica.ts'
 import { StoreError } from './store-error.ts'
+import { StoreTree } from './store-tree.ts'
 import { WriterQueue } from './writer-queue.ts'
 
+export type { Entry } from './entry-cache.ts'
+export type { PageOptions } from './entry-reader.ts'
 export type { FileFault } from './file-guard.ts'
+export type { History } from './log-reader.ts'
 export { StoreError, type StoreErrorKind } from './store-error.ts'
-
-export interface Entry {
-  readonly value: Uint8Array
-  /** Of the log row that wrote it; for one of this machine's own, of the row before it. */
-  readonly sequence: number
-}
 
 /** What everything above needs of a store. */
 export interface Store {
@@ -82,43 +84,23 @@ export interface Store {
   onFailure(listener: () => void): () => void
 }
 
-/** A piece of what was committed. */
-export interface History {
-  /** A sequence means a commit of this epoch: what it meant before another state took the place of that one is gone. */
-  readonly epoch: number
-  /** Whoever has seen everything up to here, and not beyond, can be told all of the rest. */
-  readonly oldest: number
-  /** Sequence of the newest commit. */
-  readonly newest: number
-  readonly rows: readonly { readonly sequence: number; readonly batch: Batch }[]
-}
-
-export interface PageOptions {
-  readonly after?: string
-  readonly limit?: number
-}
-
 export interface StoreOptions {
   readonly log?: LogLimits
 }
 
-/** A path part sorts below this one: `/` is 0x2f. */
-const BEHIND_SLASH = '0'
-const TAIL_BYTES = 16
-
-export class SqliteStore implements Store {
+export class SqliteStore implements Store, ReplicaStore {
   readonly path: string
+  readonly tree: StoreTree
   readonly #reader: DatabaseSync
   readonly #queue: WriterQueue
-  readonly #get: StatementSync
-  readonly #next: StatementSync
-  readonly #paths: StatementSync
-  readonly #rows: StatementSync
-  readonly #batches: StatementSync
-  readonly #tails: StatementSync
+  readonly #entries: EntryReader
+  readonly #log: LogReader
   readonly #cache = new EntryCache()
   readonly #snapshot: ReadSnapshot
+  readonly #appended = new Set<(newest: number) => void>()
+  #acknowledgement: ((sequence: number) => Promise<void> | undefined) | undefined
   #epoch: number
+  #isWhole: boolean
   #closed = false
 
   /** Opens the database, or makes it. Rejects with a Fault for the operator. */
@@ -138,15 +120,17 @@ export class SqliteStore implements Store {
     this.#queue = queue
     this.#reader = openForReading(path)
     this.#snapshot = new ReadSnapshot(this.#reader)
-    this.#get = this.#reader.prepare('SELECT value, sequence, crc FROM entries WHERE path = ?')
-    this.#next = this.#reader.prepare('SELECT path FROM entries WHERE path >= ? AND path < ? ORDER BY path LIMIT 1')
-    this.#paths = this.#reader.prepare('SELECT path FROM entries WHERE path >= ? AND path < ? ORDER BY path LIMIT ?')
-    this.#rows = this.#reader.prepare('SELECT * FROM log WHERE sequence > ? ORDER BY sequence LIMIT ?')
-    this.#batches = this.#reader.prepare('SELECT sequence, batch FROM log WHERE sequence > ? ORDER BY sequence LIMIT ?')
-    this.#tails = this.#reader.prepare(
-      `SELECT path, substr(value, -${TAIL_BYTES}) AS tail FROM entries WHERE path > ? ORDER BY path LIMIT ?`,
-    )
+    this.#entries = new EntryReader(this.#reader)
+    this.#log = new LogReader(this.#reader)
+    const ask = queue.askTree.bind(queue)
+    this.tree = new StoreTree({ path, reader: this.#reader, read: (read) => this.#read(read), ask })
     this.#epoch = epochIn(this.#reader)
+    this.#isWhole = isWholeIn(this.#reader)
+    queue.role = roleIn(this.#reader)
+    queue.newest = this.position().sequence
+    queue.onAppended = (newest) => {
+      for (const listener of this.#appended) listener(newest)
+    }
     // Whoever is told reads what was told.
     queue.onReport = () => this.#snapshot.end()
     queue.onWritten = (batch, sequence) => this.#cache.written(batch, sequence)
@@ -161,14 +145,9 @@ export class SqliteStore implements Store {
   }
 
   #entry(path: string): Entry | undefined {
-    const row = this.#read(() => this.#get.get(path))
-    if (!row) return undefined
-    const { value, crc } = row
-    const sequence = Number(row['sequence'])
-    if (!(value instanceof Uint8Array) || entryCrc(path, sequence, value) !== crc) {
-      throw new Fault(`the entry ${path} is damaged in ${this.path}`)
-    }
-    return { value, sequence }
+    const found = this.#read(() => this.#entries.get(path))
+    if (found === 'damaged') throw new Fault(`the entry ${path} is damaged in ${this.path}`)
+    return found
   }
 
   pending(path: string): Pick<Entry, 'value'> | undefined {
@@ -177,40 +156,32 @@ export class SqliteStore implements Store {
     return queued.value && { value: queued.value }
   }
 
-  list(prefix: string, { after = '', limit = Number.MAX_SAFE_INTEGER }: PageOptions = {}): string[] {
-    checkPrefix(prefix)
-    const names: string[] = []
-    const end = behind(prefix)
-    let from = after === '' ? prefix : behind(prefix + after)
-    while (names.length < limit) {
-      const found = this.#read(() => this.#next.get(from, end))?.['path']
-      if (typeof found !== 'string') break
-      const rest = found.slice(prefix.length)
-      const slash = rest.indexOf('/')
-      const name = slash < 0 ? rest : rest.slice(0, slash + 1)
-      names.push(name)
-      from = behind(prefix + name)
-    }
-    return names
+  list(prefix: string, options: PageOptions = {}): string[] {
+    return this.#read(() => this.#entries.list(prefix, options))
   }
 
-  paths(prefix: string, { after = '', limit = Number.MAX_SAFE_INTEGER }: PageOptions = {}): string[] {
-    checkPrefix(prefix)
-    const from = after === '' ? prefix : `${after}\0`
-    return this.#read(() => this.#paths.all(from, behind(prefix), limit)).map(({ path }) => String(path))
+  paths(prefix: string, options: PageOptions = {}): string[] {
+    return this.#read(() => this.#entries.paths(prefix, options))
   }
 
   tails(after: string, limit: number): { path: string; tail: Uint8Array }[] {
-    return this.#read(() => this.#tails.all(after, limit)).map(({ path, tail }) => {
-      return { path: String(path), tail: tail instanceof Uint8Array ? tail : new Uint8Array() }
-    })
+    return this.#read(() => this.#entries.tails(after, limit))
   }
 
   commit(batch: Batch): Promise<number> {
     return this.#queue.write(batch, this.#epoch).then((outcome) => {
-      if ('sequence' in outcome) return outcome.sequence
+      if ('sequence' in outcome) return this.#acknowledged(batch, outcome.sequence)
       throw new StoreError('failed', 'the writer gave no result')
     })
+  }
+
+  #acknowledged(batch: Batch, sequence: number): number | Promise<number> {
+    const waited = this.#acknowledgement && !isLocal(batch) ? this.#acknowledgement(sequence) : undefined
+    return waited ? waited.then(() => sequence) : sequence
+  }
+
+  set acknowledgement(wait: ((sequence: number) => Promise<void> | undefined) | undefined) {
+    this.#acknowledgement = wait
   }
 
   queued(): readonly Batch[] {
@@ -233,32 +204,97 @@ export class SqliteStore implements Store {
   }
 
   position(): Position {
-    return positionIn(this.#reader)
+    return this.#log.position()
   }
 
-  /** Rows of the log behind `sequence`, in order, at most `limit`. */
-  rowsAfter(sequence: number, limit: number): LogRow[] {
-    return this.#read(() => this.#rows.all(sequence, limit)).map((row) => {
-      const { batch, checksum } = row
-      if (!(batch instanceof Uint8Array) || !(checksum instanceof Uint8Array)) throw new Fault('the log is damaged')
-      const numbers = { sequence: Number(row['sequence']), epoch: Number(row['epoch']), atMs: Number(row['at']) }
-      return { ...numbers, batch, checksum }
-    })
+  rowsAfter(sequence: number, limits: RowLimits): LogRow[] {
+    return this.#read(() => this.#log.rowsAfter(sequence, limits))
+  }
+
+  holds(position: Position): boolean {
+    return this.#read(() => this.#log.holds(position))
   }
 
   history(after: number, limit: number): History {
     const [oldest, newest] = [this.base().sequence, this.position().sequence]
-    const found = this.#read(() => this.#batches.all(after, limit))
-    const rows = found.map(({ batch, sequence }) => {
-      if (!(batch instanceof Uint8Array)) throw new Fault('the log is damaged')
-      return { sequence: Number(sequence), batch: decodeBatch(batch) }
-    })
-    return { epoch: this.#epoch, oldest, newest, rows }
+    return { epoch: this.#epoch, oldest, newest, rows: this.#read(() => this.#log.batchesAfter(after, limit)) }
   }
 
   /** What the oldest row of the log that is left follows upon: whoever stands there can be served from it. */
   base(): Position {
-    return baseIn(this.#reader)
+    return this.#log.base()
+  }
+
+  onAppended(listener: (newest: number) => void): () => void {
+    this.#appended.add(listener)
+    return () => this.#appended.delete(listener)
+  }
+
+  get role(): StoreRole {
+    return this.#queue.role
+  }
+
+  get isWhole(): boolean {
+    return this.#isWhole
+  }
+
+  async setRole(role: StoreRole, epoch?: number): Promise<void> {
+    const before = this.#queue.role
+    // From this moment on, and what was queued before is written: nothing is refused that was taken already.
+    if (role !== 'own') this.#queue.role = role
+    try {
+      const now = await this.#replicate({ do: 'set role', role, epoch })
+      this.#queue.role = now.role
+    } catch (error) {
+      this.#queue.role = before
+      throw error
+    }
+  }
+
+  async applyRows(rows: readonly LogRow[]): Promise<Position> {
+    return (await this.#replicate({ do: 'apply', rows })).position
+  }
+
+  async beginCopy(from: Position, clusterId?: string): Promise<void> {
+    await this.#replicate({ do: 'begin copy', from, clusterId })
+  }
+
+  async copyEntries(puts: readonly CopiedEntry[], deletes: readonly string[]): Promise<void> {
+    await this.#replicate({ do: 'copy', puts, deletes })
+  }
+
+  async repairEntries(puts: readonly CopiedEntry[], deletes: readonly string[], asOf: number): Promise<void> {
+    await this.#replicate({ do: 'repair', puts, deletes, asOf })
+  }
+
+  async finishCopy(): Promise<void> {
+    await this.#replicate({ do: 'finish copy' })
+  }
+
+  async wipe(): Promise<void> {
+    await this.#replicate({ do: 'wipe' })
+  }
+
+  async #replicate(order: ReplicaOrder): Promise<ReplicaState> {
+    return this.#queue.replicate(order, ({ epoch, isWhole }) => {
+      this.#epoch = epoch
+      this.#isWhole = isWhole
+      // Entries have changed that no commit of this process has named.
+      if (order.do !== 'set role' && order.do !== 'finish copy') this.#cache.forget()
+    })
+  }
+
+  entriesAt(paths: readonly string[]): EntriesAt {
+    const entries: CopiedEntry[] = []
+    const [missing, damaged]: [string[], string[]] = [[], []]
+    const { sequence } = this.#read(() => this.#log.position())
+    for (const path of paths) {
+      const found = this.#read(() => this.#entries.get(path))
+      if (found === undefined) missing.push(path)
+      else if (found === 'damaged') damaged.push(path)
+      else entries.push({ path, ...found })
+    }
+    return { sequence, entries, missing, damaged }
   }
 
   /** Commits since the start: those that became durable, and those that failed for whatever reason. */
@@ -289,7 +325,7 @@ export class SqliteStore implements Store {
 
   /** Of the log that is left, about. */
   get logBytes(): number {
-    return totalIn(this.#reader) - baseIn(this.#reader).total
+    return this.#log.bytes
   }
 
   /** Has the file `.seen` say how far the database has come, as each commit does (`seen-mark.ts`). */
@@ -321,17 +357,22 @@ export class SqliteStore implements Store {
    * the first moment in which they are there.
    */
   async restore(fd: number, received: Received, onReplaced?: () => void): Promise<void> {
+    if (this.role !== 'own')
+      throw new Refusal('invalid_request', 'this store is no primary: restore the snapshot there')
     const outcome = await this.#queue.orderAlone({ kind: 'restore', fd, ...received }, () => {
       this.#epoch = epochIn(this.#reader)
+      this.#queue.newest = this.position().sequence
       onReplaced?.()
     })
     if ('refusal' in outcome) throw new Refusal('invalid_request', outcome.refusal)
+    if (this.tree.isEnabled) void this.tree.enable().catch(() => undefined)
   }
 
   /** Waits for what is under way, then closes. */
   async close(): Promise<void> {
     if (this.#closed) return
     this.#closed = true
+    await this.tree.close()
     await this.#queue.close(() => {
       this.#snapshot.end()
       this.#reader.close()
@@ -347,14 +388,4 @@ export class SqliteStore implements Store {
       throw new Fault(`the database ${this.path} cannot be read: ${messageOf(error)}`, { cause: error })
     }
   }
-}
-
-function checkPrefix(prefix: string): void {
-  if (prefix !== '' && !prefix.endsWith('/')) throw new Fault('a prefix that is listed ends with a slash')
-}
-
-/** The first text that sorts behind everything that a name below a prefix can be: a folder's whole content with it. */
-function behind(path: string): string {
-  if (path === '') return '\u{10ffff}'
-  return path.endsWith('/') ? `${path.slice(0, -1)}${BEHIND_SLASH}` : `${path}\0`
 }

@@ -14,11 +14,15 @@
 import { dirname } from 'node:path'
 import type { Worker } from 'node:worker_threads'
 import { Fault, messageOf } from '../kit/errors.ts'
-import { type Batch, checkBatch } from './batch.ts'
+import { type Batch, checkBatch, isLocal } from './batch.ts'
 import type { Order, Outcome, Report, WriterSettings } from './database-writer.ts'
+import type { ReplicaState } from './replica-facts.ts'
+import type { ReplicaOrder } from './replica-writer.ts'
+import { NotChained, type StoreRole } from './replica.ts'
 import { isSparing } from './reserve.ts'
 import type { FileFault } from './file-guard.ts'
-import { DISPLACED, noSpace, StoreError } from './store-error.ts'
+import { DISPLACED, fencedError, noSpace, replicaError, StoreError } from './store-error.ts'
+import type { TreeAnswer, TreeOrder } from './tree-writer.ts'
 import { WriteGroup } from './write-group.ts'
 import { returnWriterThread, takeWriterThread } from './writer-threads.ts'
 
@@ -33,6 +37,8 @@ interface Waiting {
   readonly resolve: (outcome: Settled) => void
   readonly reject: (error: Error) => void
   readonly write?: QueuedWrite
+  /** Called when it has been done, before anybody can read what was before. */
+  readonly changed?: ((outcome: Settled) => void) | undefined
 }
 
 interface QueuedWrite {
@@ -70,6 +76,10 @@ export class WriterQueue {
   readonly counts = { done: 0, failed: 0 }
   /** Called before anybody is told of anything. */
   onReport: () => void = () => undefined
+  /** Told of the newest row of the log when there is a newer one, and it is durable. */
+  onAppended: (newest: number) => void = () => undefined
+  /** What may be queued: batches of this machine's own only, but for `own`. */
+  role: StoreRole = 'own'
   /** Bytes of what will be at a path once all that is queued is durable. */
   sizeOf: (path: string) => number | undefined = () => undefined
   readonly #directory: string
@@ -79,6 +89,8 @@ export class WriterQueue {
   onFault: (fault: FileFault | undefined) => void = () => undefined
   /** There is hardly any space left on the disk: what needs some is refused before it is queued. */
   #isFull = false
+  /** Of the log, durable. */
+  newest = 0
   #count = 0
   /** What the writer has said and nobody was told yet. */
   readonly #outcomes: Settled[] = []
@@ -142,6 +154,7 @@ export class WriterQueue {
   write(batch: Batch, epoch: number): Promise<Settled> {
     const bytes = checkBatch(batch)
     this.#refuseWhenDown()
+    if (this.role !== 'own' && !isLocal(batch)) throw this.role === 'replica' ? replicaError() : fencedError(epoch)
     if (this.#fault) throw new StoreError('displaced', this.#fault.text)
     if (this.#queuedBytes > 0 && this.#queuedBytes + bytes > QUEUED_BYTES_MAX) {
       throw new StoreError('busy', 'too much is waiting for the disk')
@@ -199,6 +212,24 @@ export class WriterQueue {
     return this.#post(order)
   }
 
+  /** Asks about the tree of hashes, or changes it. */
+  async askTree(order: TreeOrder): Promise<TreeAnswer> {
+    const outcome = await this.order({ kind: 'tree', order })
+    if ('tree' in outcome) return outcome.tree
+    throw new StoreError('failed', 'the writer gave no result')
+  }
+
+  /** Queues what replication does. `changed`: see `Waiting`. */
+  async replicate(order: ReplicaOrder, changed: (state: ReplicaState) => void): Promise<ReplicaState> {
+    this.#refuseWhenDown()
+    const outcome = await this.#post({ kind: 'replica', order }, (done) => {
+      if ('state' in done) changed(done.state)
+    })
+    if ('state' in outcome) return outcome.state
+    if ('notChained' in outcome) throw new NotChained(outcome.notChained)
+    throw new StoreError('failed', 'the writer gave no result')
+  }
+
   /**
    * Queues what changes everything: commits are refused until it is answered. When it has been done the listeners are
    * called, as what they remember is of another state; before that, `changed`.
@@ -242,11 +273,11 @@ export class WriterQueue {
   }
 
   /** Behind all that is queued. */
-  #post(order: OrderBody): Promise<Settled> {
+  #post(order: OrderBody, changed?: Waiting['changed']): Promise<Settled> {
     this.#flush()
     const id = ++this.#count
     return new Promise((resolve, reject) => {
-      this.#waiting.set(id, { resolve, reject })
+      this.#waiting.set(id, { resolve, reject, changed })
       this.#worker.postMessage({ ...order, id }, [])
     })
   }
@@ -270,7 +301,20 @@ export class WriterQueue {
       if (!('sequences' in outcome)) this.#outcomes.push(outcome)
       else this.#outcomes.push(...outcome.sequences.map((sequence, at) => ({ id: outcome.id + at, sequence })))
     }
+    this.#tellAppended(report.results)
     if (isFirst) this.#answer(ANSWERED_AT_ONCE)
+  }
+
+  /** Before those who wait for it are answered: who ships the log need not wait for them. */
+  #tellAppended(results: readonly Outcome[]): void {
+    const before = this.newest
+    for (const result of results) {
+      if ('sequences' in result) this.newest = Math.max(this.newest, result.sequences.at(-1) ?? 0)
+      else if ('state' in result) this.newest = result.state.position.sequence
+    }
+    if (this.newest <= before) return
+    this.onReport()
+    this.onAppended(this.newest)
   }
 
   /** Answers in order, some at once: whoever is answered goes on at once, and others want to be served in between. */
@@ -283,6 +327,7 @@ export class WriterQueue {
       const failure = failureOf(outcome, this.#directory)
       if (waiting.write && 'sequence' in outcome) this.onWritten(waiting.write.batch, outcome.sequence)
       if (waiting.write) this.#settle(outcome.id, waiting.write, failure)
+      if (failure === undefined) waiting.changed?.(outcome)
       if (failure === undefined) waiting.resolve(outcome)
       else waiting.reject(failure === 'dropped' ? this.#dropped() : failure)
     }
@@ -341,5 +386,5 @@ function failureOf(outcome: Settled, directory: string): StoreError | 'dropped' 
   if (!('result' in outcome)) return undefined
   const { result } = outcome
   if (result.kind === 'dropped') return 'dropped'
-  return new StoreError('fenced', `this store has been in epoch ${result.epoch} since: somebody else is the primary`)
+  return result.kind === 'replica' ? replicaError() : fencedError(result.epoch)
 }

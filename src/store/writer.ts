@@ -8,6 +8,9 @@ import { type Batch, decodeBatch, HEAD_PATH, isLocal, type Put } from './batch.t
 import { entryCrc } from './entry-crc.ts'
 import { writeFact } from './facts.ts'
 import { isPast, LOG_LIMITS, type LogLimits, ROW_BYTES } from './log-limits.ts'
+import { roleIn } from './replica-facts.ts'
+import type { TreeKeeper } from './tree-keeper.ts'
+import type { StoreRole } from './replica.ts'
 import {
   type Base,
   baseIn,
@@ -31,6 +34,7 @@ export interface WriteRequest {
 export type WriteResult =
   | { readonly kind: 'written'; readonly sequence: number }
   | { readonly kind: 'fenced'; readonly epoch: number }
+  | { readonly kind: 'replica' }
   /** Made in a generation of which a batch before this one failed. */
   | { readonly kind: 'dropped' }
 
@@ -44,6 +48,9 @@ export interface Watch {
 
 const NO_WATCH: Watch = { beforeCommit: () => undefined, afterCommit: () => undefined }
 
+/** Of the log, that one transaction removes when all of it goes. */
+const EMPTIED_ROWS = 16_384
+const EMPTIED_BYTES = 16 << 20
 /** Rows that one commit removes from the log beyond as many as it adds. */
 const TRIMMED_BESIDE = 8
 /** Rows and bytes that one step of trimming removes: what holds up the next commit. */
@@ -68,10 +75,13 @@ export class Writer {
   #base: Base
   #acknowledged: number | undefined
   #epoch: number
+  #role: StoreRole
   /** The newest generation in which something failed. */
   #ended = -1
   /** The newest head of the transaction: those before it need not be written. */
   #head: (Put & { readonly sequence: number }) | undefined
+  /** Of the tree of hashes, where one is kept. */
+  keeper: TreeKeeper | undefined
 
   constructor(
     database: DatabaseSync,
@@ -97,6 +107,7 @@ export class Writer {
     this.#base = baseIn(database)
     this.#total = totalIn(database)
     this.#epoch = epochIn(database)
+    this.#role = roleIn(database)
   }
 
   get position(): Position {
@@ -107,20 +118,21 @@ export class Writer {
     return this.#epoch
   }
 
+  get base(): Base {
+    return this.#base
+  }
+
+  get role(): StoreRole {
+    return this.#role
+  }
+
   /**
    * Writes all of them or, when it throws, none; those that are fenced or dropped aside. It is tried again as long as
    * `isWorthAnother` says so of what went wrong.
    */
   write(requests: readonly WriteRequest[], isWorthAnother: (error: unknown) => boolean = () => false): WriteResult[] {
     try {
-      return this.#inTransaction(() => {
-        this.#head = undefined
-        const results = requests.map((request) => this.#apply(request))
-        this.#writeHead()
-        // In the same transaction: the pages that become free are taken by the next rows, and it costs no sync.
-        if (this.#total - this.#base.total > this.#limits.bytesMax) this.#trimRows(requests.length + TRIMMED_BESIDE)
-        return results
-      })
+      return this.transact(requests.length, () => requests.map((request) => this.#apply(request)))
     } catch (error) {
       if (isWorthAnother(error)) return this.write(requests, isWorthAnother)
       for (const { generation } of requests) this.#ended = Math.max(this.#ended, generation)
@@ -128,44 +140,107 @@ export class Writer {
     }
   }
 
+  /** One transaction of changes: all of what `work` does, or nothing. `rows`: about how many it adds to the log. */
+  transact<T>(rows: number, work: () => T): T {
+    return this.#inTransaction(() => {
+      this.#head = undefined
+      const result = work()
+      this.#writeHead()
+      this.keeper?.beforeCommit()
+      // In the same transaction: the pages that become free are taken by the next rows, and it costs no sync.
+      if (this.#total - this.#base.total > this.#limits.bytesMax) this.#trimRows(rows + TRIMMED_BESIDE)
+      return result
+    })
+  }
+
   #apply({ batch, epoch, generation }: WriteRequest): WriteResult {
     if (generation <= this.#ended) return { kind: 'dropped' }
-    if (epoch !== this.#epoch) {
-      this.#ended = generation
-      return { kind: 'fenced', epoch: this.#epoch }
-    }
     const changes = decodeBatch(batch)
     if (isLocal(changes)) {
-      this.#change(changes, this.#position.sequence)
+      this.change(changes, this.#position.sequence)
       return { kind: 'written', sequence: this.#position.sequence }
     }
+    if (epoch !== this.#epoch || this.#role !== 'own') {
+      this.#ended = generation
+      return this.#role === 'replica' ? { kind: 'replica' } : { kind: 'fenced', epoch: this.#epoch }
+    }
     const sequence = this.#position.sequence + 1
-    this.#change(changes, sequence)
+    this.change(changes, sequence)
     const row = { sequence, epoch, atMs: this.#now(), batch }
-    this.#log({ ...row, checksum: checksumOf(row, this.#position.checksum) })
+    this.append({ ...row, checksum: checksumOf(row, this.#position.checksum) })
     return { kind: 'written', sequence }
   }
 
-  #change({ puts, deletes }: Batch, sequence: number): void {
+  /** What a batch does to the entries; within `transact`. */
+  change({ puts, deletes }: Batch, sequence: number): void {
     for (const put of puts) {
       if (put.path === HEAD_PATH) this.#head = { ...put, sequence }
-      else this.#write(put, sequence)
+      else this.put(put, sequence)
     }
-    for (const path of deletes) this.#remove.run(path)
+    for (const path of deletes) {
+      if (path === HEAD_PATH) this.#head = undefined
+      this.remove(path)
+    }
   }
 
   #writeHead(): void {
-    if (this.#head) this.#write(this.#head, this.#head.sequence)
+    if (this.#head) this.put(this.#head, this.#head.sequence)
   }
 
-  #write({ path, value }: Put, sequence: number): void {
-    this.#put.run(path, sequence, entryCrc(path, sequence, value), value)
+  /** One entry; within `transact`. */
+  put({ path, value }: Put, sequence: number): void {
+    const crc = entryCrc(path, sequence, value)
+    this.keeper?.put(path, sequence, crc, value)
+    this.#put.run(path, sequence, crc, value)
   }
 
-  #log(row: LogRow): void {
+  remove(path: string): void {
+    this.keeper?.remove(path)
+    this.#remove.run(path)
+  }
+
+  /** A row of the log, which must be chained to the one before; within `transact`. */
+  append(row: LogRow): void {
     this.#total += row.batch.length + ROW_BYTES
     this.#append.run(row.sequence, row.epoch, row.atMs, this.#total, row.checksum, row.batch)
     this.#position = { sequence: row.sequence, epoch: row.epoch, checksum: row.checksum }
+    this.#epoch = Math.max(this.#epoch, row.epoch)
+  }
+
+  /** Empties the log, which goes on behind this position, in that epoch; within `transact`, `dropLog` before it. */
+  standAt({ sequence, epoch, checksum }: Position, storeEpoch: number): void {
+    this.#trim.run(this.#position.sequence)
+    this.#position = { sequence, epoch, checksum }
+    this.#total = 0
+    this.#base = { sequence, epoch, checksum, total: 0 }
+    writeBase(this.#database, this.#base)
+    writeFact(this.#database, 'epoch', storeEpoch)
+    this.#epoch = storeEpoch
+  }
+
+  /** Within `transact`. */
+  setRole(role: StoreRole, epoch: number): void {
+    writeFact(this.#database, 'role', role)
+    writeFact(this.#database, 'epoch', epoch)
+    this.#role = role
+    this.#epoch = epoch
+  }
+
+  /** Removes all rows but the newest, in transactions that are not too large: the log of a primary may be long. */
+  dropLog(): void {
+    for (let isMore = true; isMore; ) isMore = this.#inTransaction(() => this.#dropRows())
+  }
+
+  #dropRows(): boolean {
+    let last: Base | undefined
+    for (const row of this.#oldest.iterate(EMPTIED_ROWS)) {
+      const base = baseOf(row)
+      if (base.sequence >= this.#position.sequence) break
+      last = base
+      if (base.total - this.#base.total > EMPTIED_BYTES) break
+    }
+    if (last) this.#trimTo(last)
+    return last !== undefined
   }
 
   /** From now on only commits of this epoch count; it never falls. */
@@ -192,10 +267,14 @@ export class Writer {
   #trimRows(limit: number): boolean {
     const { newest, isMore } = this.#past(limit)
     if (!newest) return false
+    this.#trimTo(newest)
+    return isMore
+  }
+
+  #trimTo(newest: Base): void {
     this.#trim.run(newest.sequence)
     writeBase(this.#database, newest)
     this.#base = newest
-    return isMore
   }
 
   /** The newest of the oldest rows that are past, at most `limit` of them, and whether there may be more. */
@@ -204,20 +283,24 @@ export class Writer {
     const nowMs = this.#now()
     let newest: Base | undefined
     for (const row of this.#oldest.iterate(limit)) {
-      const [sequence, epoch, total] = [Number(row['sequence']), Number(row['epoch']), Number(row['total'])]
-      const { checksum } = row
-      if (!(checksum instanceof Uint8Array)) throw new Error('the log is damaged')
-      const isNeeded = !isPast({ sequence, atMs: Number(row['at']), total }, end, this.#limits, nowMs)
+      const base = baseOf(row)
+      const isNeeded = !isPast({ ...base, atMs: Number(row['at']) }, end, this.#limits, nowMs)
       if (isNeeded) return { newest, isMore: false }
-      if (newest && total - this.#base.total > TRIMMED_BYTES) break
-      newest = { sequence, epoch, checksum, total }
+      if (newest && base.total - this.#base.total > TRIMMED_BYTES) break
+      newest = base
     }
     return { newest, isMore: newest !== undefined }
   }
 
   #inTransaction<T>(work: () => T): T {
     this.#watch.beforeCommit()
-    const before = { position: this.#position, total: this.#total, base: this.#base, epoch: this.#epoch }
+    const before = {
+      position: this.#position,
+      total: this.#total,
+      base: this.#base,
+      epoch: this.#epoch,
+      role: this.#role,
+    }
     this.#begin.run()
     let result: T
     try {
@@ -228,11 +311,21 @@ export class Writer {
       this.#total = before.total
       this.#base = before.base
       this.#epoch = before.epoch
+      this.#role = before.role
       // A failed commit may have ended the transaction by itself.
       if (this.#database.isTransaction) this.#database.exec('ROLLBACK')
+      this.keeper?.afterRollback()
       throw error
     }
+    this.keeper?.afterCommit()
     this.#watch.afterCommit()
     return result
   }
+}
+
+/** What follows upon a row that was removed. */
+function baseOf(row: Record<string, unknown>): Base {
+  const { checksum } = row
+  if (!(checksum instanceof Uint8Array)) throw new Error('the log is damaged')
+  return { sequence: Number(row['sequence']), epoch: Number(row['epoch']), checksum, total: Number(row['total']) }
 }

@@ -9,6 +9,7 @@ import { test, type TestContext } from 'node:test'
 import { checkDatabase } from '../../src/store/check.ts'
 import { takeForward } from '../../src/store/database.ts'
 import { SqliteStore } from '../../src/store/store.ts'
+import { EVERY_ROW } from '../helpers/every-row.ts'
 import { Random } from '../helpers/frames.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { temporaryDirectory } from '../helpers/temporary-directory.ts'
@@ -46,7 +47,7 @@ async function contentsOf(path: string): Promise<string> {
       .paths('')
       .map((name) => `${name} ${Buffer.from(store.get(name)?.value ?? []).toString('hex')}`)
     const rows = store
-      .rowsAfter(0, 1e6)
+      .rowsAfter(0, EVERY_ROW)
       .map(
         ({ sequence, epoch, atMs, checksum }) =>
           `${sequence} ${epoch} ${atMs} ${Buffer.from(checksum).toString('hex')}`,

@@ -9,6 +9,7 @@ import { openForWriting } from '../../src/store/database.ts'
 import { ROW_BYTES } from '../../src/store/log-limits.ts'
 import { SqliteStore } from '../../src/store/store.ts'
 import { Writer } from '../../src/store/writer.ts'
+import { EVERY_ROW } from '../helpers/every-row.ts'
 import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const HOUR_MS = 3_600_000
@@ -101,11 +102,11 @@ test('the store tells the size of its log and takes the limits', async (t) => {
   for (let at = 0; at < 20; at++) await commit()
   assert.equal(store.logBytes, 20 * ROW)
   assert.equal(store.base().sequence, 0)
-  const rows = store.rowsAfter(0, 100)
+  const rows = store.rowsAfter(0, EVERY_ROW)
   await store.keepLogBehind(undefined)
   for (let at = 0; at < 5; at++) await commit()
   assert.ok(store.logBytes <= 6 * ROW)
   const base = store.base()
-  assert.equal(store.rowsAfter(0, 1)[0]?.sequence, base.sequence + 1)
+  assert.equal(store.rowsAfter(0, EVERY_ROW)[0]?.sequence, base.sequence + 1)
   assert.deepEqual(base.checksum, Buffer.from(rows.find(({ sequence }) => sequence === base.sequence)?.checksum ?? []))
 })

@@ -15,6 +15,7 @@ import { restoreSnapshot, saveSnapshot } from '../../src/store/snapshot.ts'
 import { encodeMeta, MEMBERS, tarHeader } from '../../src/store/snapshot-archive.ts'
 import type { Position } from '../../src/store/log-row.ts'
 import { SqliteStore, StoreError } from '../../src/store/store.ts'
+import { EVERY_ROW } from '../helpers/every-row.ts'
 import { Random } from '../helpers/frames.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { temporaryDirectory } from '../helpers/temporary-directory.ts'
@@ -86,7 +87,7 @@ test('a snapshot is of one moment while commits go on, and a restore brings exac
   assert.equal(store.epoch, epoch + 1)
   assert.equal(shown(store.position()), shown(position))
   assert.equal(await store.commit({ puts: [put('after')], deletes: [] }), position.sequence + 1)
-  assert.equal(store.rowsAfter(0, 10)[0]?.epoch, epoch + 1)
+  assert.equal(store.rowsAfter(0, EVERY_ROW)[0]?.epoch, epoch + 1)
   await store.close()
   assert.deepEqual(checkDatabase(store.path), [])
   assert.ok(!readdirSync(dirname(store.path)).some((name) => name.includes('snapshot-')))

@@ -10,6 +10,7 @@ import { decodeBatch } from '../../src/store/batch.ts'
 import { checksumOf } from '../../src/store/log-row.ts'
 import { SqliteStore, StoreError } from '../../src/store/store.ts'
 import { storeContract } from './contract.ts'
+import { EVERY_ROW } from '../helpers/every-row.ts'
 import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 async function openIn(t: TestContext, directory = temporaryDirectory(t)): Promise<SqliteStore> {
@@ -27,7 +28,7 @@ test('every commit has its row of the log, chained to the one before; local ones
   await store.commit({ puts: [put('a')], deletes: [] })
   await store.commit({ puts: [put('local/key')], deletes: [] })
   await store.commit({ puts: [put('b')], deletes: ['a'] })
-  const rows = store.rowsAfter(0, 10)
+  const rows = store.rowsAfter(0, EVERY_ROW)
   assert.deepEqual(
     rows.map(({ sequence }) => sequence),
     [1, 2],
@@ -39,7 +40,7 @@ test('every commit has its row of the log, chained to the one before; local ones
   }
   assert.deepEqual(decodeBatch(rows[1]?.batch ?? Buffer.alloc(0)).deletes, ['a'])
   assert.deepEqual(store.position().sequence, 2)
-  assert.equal(store.rowsAfter(1, 10).length, 1)
+  assert.equal(store.rowsAfter(1, EVERY_ROW).length, 1)
 })
 
 test('a higher epoch fences whoever believes in the old one, also after a restart', async (t) => {

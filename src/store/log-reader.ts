@@ -1,0 +1,74 @@
+/** Reads the log of a database that another connection writes. */
+import type { DatabaseSync, StatementSync } from 'node:sqlite'
+import { Fault } from '../kit/errors.ts'
+import { type Batch, decodeBatch } from './batch.ts'
+import { type Base, baseIn, type LogRow, type Position, positionIn, totalIn } from './log-row.ts'
+import type { RowLimits } from './replica.ts'
+
+/** A piece of what was committed. */
+export interface History {
+  /** A sequence means a commit of this epoch: what it meant before another state took the place of that one is gone. */
+  readonly epoch: number
+  /** Whoever has seen everything up to here, and not beyond, can be told all of the rest. */
+  readonly oldest: number
+  /** Sequence of the newest commit. */
+  readonly newest: number
+  readonly rows: readonly { readonly sequence: number; readonly batch: Batch }[]
+}
+
+export class LogReader {
+  readonly #database: DatabaseSync
+  readonly #rows: StatementSync
+  readonly #row: StatementSync
+  readonly #batches: StatementSync
+
+  constructor(database: DatabaseSync) {
+    this.#database = database
+    this.#rows = database.prepare('SELECT * FROM log WHERE sequence > ? ORDER BY sequence LIMIT ?')
+    this.#row = database.prepare('SELECT checksum FROM log WHERE sequence = ?')
+    this.#batches = database.prepare('SELECT sequence, batch FROM log WHERE sequence > ? ORDER BY sequence LIMIT ?')
+  }
+
+  position(): Position {
+    return positionIn(this.#database)
+  }
+
+  base(): Base {
+    return baseIn(this.#database)
+  }
+
+  /** Of the log that is left, about. */
+  get bytes(): number {
+    return totalIn(this.#database) - this.base().total
+  }
+
+  /** See `ReplicaStore.rowsAfter`. */
+  rowsAfter(sequence: number, limits: RowLimits): LogRow[] {
+    const rows: LogRow[] = []
+    let bytes = 0
+    for (const row of this.#rows.iterate(sequence, limits.rows)) {
+      const { batch, checksum } = row
+      if (!(batch instanceof Uint8Array) || !(checksum instanceof Uint8Array)) throw new Fault('the log is damaged')
+      bytes += batch.length
+      if (bytes > limits.bytes && rows.length > 0) break
+      const numbers = { sequence: Number(row['sequence']), epoch: Number(row['epoch']), atMs: Number(row['at']) }
+      rows.push({ ...numbers, batch, checksum })
+    }
+    return rows
+  }
+
+  /** See `ReplicaStore.holds`. */
+  holds({ sequence, checksum }: Position): boolean {
+    const base = this.base()
+    const found = sequence === base.sequence ? base.checksum : this.#row.get(sequence)?.['checksum']
+    return found instanceof Uint8Array && Buffer.compare(found, checksum) === 0
+  }
+
+  batchesAfter(sequence: number, limit: number): History['rows'] {
+    return this.#batches.all(sequence, limit).map((row) => {
+      const { batch } = row
+      if (!(batch instanceof Uint8Array)) throw new Fault('the log is damaged')
+      return { sequence: Number(row['sequence']), batch: decodeBatch(batch) }
+    })
+  }
+}

@@ -1,0 +1,198 @@
+/** The tree of hashes, for those who ask in the main thread. What is asked goes to the thread that keeps it (`tree-keeper.ts`). */
+import type { DatabaseSync, StatementSync } from 'node:sqlite'
+import { Worker } from 'node:worker_threads'
+import { Fault, messageOf } from '../kit/errors.ts'
+import { giveWay } from '../kit/turns.ts'
+import { LOCAL_PREFIX } from './batch.ts'
+import type { Leaf, MerkleTree, RebuildOptions, SubtreeReport, TreeProgress, TreeReport } from './replica.ts'
+import {
+  compositeRoot,
+  EMPTY_ROOT,
+  HASH_BYTES,
+  hashOfPath,
+  leafOf,
+  PAGE_HASHES_BYTES,
+  PAGES,
+  rootOf,
+  SUBPAGES,
+  subpageHashes,
+  subpageOf,
+  TAIL_BYTES,
+} from './tree.ts'
+import { sourceOf, treeStateIn } from './tree-keeper.ts'
+import type { EntriesTree, TreeThreadReport } from './tree-thread.ts'
+import type { Mending, TreeAnswer, TreeOrder } from './tree-writer.ts'
+
+/** Paths that are looked at for leaves before others may go on. */
+const PATHS_AT_ONCE = 64
+
+interface TreeParts {
+  readonly path: string
+  readonly reader: DatabaseSync
+  /** Reads as all others do. */
+  readonly read: <T>(read: () => T) => T
+  readonly ask: (order: TreeOrder) => Promise<TreeAnswer>
+}
+
+export class StoreTree implements MerkleTree {
+  readonly #parts: TreeParts
+  readonly #paths: StatementSync
+  readonly #entry: StatementSync
+  #isEnabled: boolean
+  /** Looks at everything come one after the other. */
+  #looking: Promise<unknown> = Promise.resolve()
+  #worker: Worker | undefined
+  #isClosed = false
+
+  constructor(parts: TreeParts) {
+    this.#parts = parts
+    this.#paths = parts.reader.prepare('SELECT path FROM entries WHERE path > ? ORDER BY path LIMIT ?')
+    this.#entry = parts.reader.prepare(
+      `SELECT sequence, crc, substr(value, -${TAIL_BYTES}) AS tail FROM entries WHERE path = ?`,
+    )
+    this.#isEnabled = treeStateIn(parts.reader) !== 'off'
+  }
+
+  get isEnabled(): boolean {
+    return this.#isEnabled
+  }
+
+  async enable(): Promise<void> {
+    const { isMade } = await this.#parts.ask({ do: 'keep' })
+    this.#isEnabled = true
+    if (!isMade) await this.#look({ kind: 'diff', isLater: false })
+  }
+
+  async disable(): Promise<void> {
+    await this.#parts.ask({ do: 'drop' })
+    this.#isEnabled = false
+  }
+
+  async root(): Promise<Buffer> {
+    return compositeRoot(rootOf(await this.pages()))
+  }
+
+  async pages(): Promise<readonly Buffer[]> {
+    return pieces(await this.#hashes({ do: 'pages' }), HASH_BYTES)
+  }
+
+  async subpages(pages: readonly number[]): Promise<ReadonlyMap<number, readonly Buffer[]>> {
+    if (pages.some((page) => !Number.isInteger(page) || page < 0 || page >= PAGES))
+      throw new Fault('there is no such page')
+    const found = pieces(await this.#hashes({ do: 'subpages', pages }), PAGE_HASHES_BYTES)
+    return new Map(pages.map((page, at) => [page, subpageHashes(found[at] ?? Buffer.alloc(PAGE_HASHES_BYTES), 0)]))
+  }
+
+  async #hashes(order: TreeOrder): Promise<Uint8Array> {
+    const { isMade, hashes } = await this.#parts.ask(order)
+    if (!isMade || !hashes) throw new Fault('the tree of hashes is being made')
+    return hashes
+  }
+
+  async leaves(
+    subpages: ReadonlySet<number>,
+    after: string,
+    limit: number,
+  ): Promise<{ leaves: Leaf[]; after: string | undefined }> {
+    const leaves: Leaf[] = []
+    let last = after
+    while (leaves.length < limit) {
+      await giveWay()
+      const most = Math.min(PATHS_AT_ONCE, limit - leaves.length)
+      const paths = this.#parts.read(() => this.#paths.all(last, most)).map(({ path }) => String(path))
+      for (const path of paths) {
+        last = path
+        if (path.startsWith(LOCAL_PREFIX)) continue
+        const pathHash = hashOfPath(path)
+        if (!subpages.has(subpageOf(pathHash))) continue
+        const row = this.#parts.read(() => this.#entry.get(path))
+        if (row) leaves.push({ path, leaf: leafOf(pathHash, sourceOf(row)) })
+      }
+      if (paths.length < most) return { leaves, after: undefined }
+    }
+    return { leaves, after: last }
+  }
+
+  async check(onProgress?: TreeProgress): Promise<TreeReport> {
+    const { tree, found } = await this.#look({ kind: 'none' }, onProgress)
+    const pages = pieces(found.hashes ?? new Uint8Array(), HASH_BYTES)
+    const corrupted = pagesOf(found.damagedPages ?? [], [...(found.wrong ?? []), ...tree.damagedSubpages])
+    const root = rootOf(pages)
+    const isWrong = (found.wrong?.length ?? 0) > 0 || (found.damagedPages?.length ?? 0) > 0
+    return {
+      checkedAtMs: Date.now(),
+      root: compositeRoot(root),
+      isRootCorrupted: isWrong,
+      trees: {
+        replicated: { root, isRootCorrupted: isWrong, pages: corrupted },
+        local: { root: EMPTY_ROOT, isRootCorrupted: false, pages: new Map() },
+      },
+      damagedPaths: tree.damagedPaths,
+      damagedCount: tree.damagedCount,
+      entries: tree.entries,
+    }
+  }
+
+  async rebuild({ diff, skipFlush }: RebuildOptions, onProgress?: TreeProgress): Promise<void> {
+    await this.#look({ kind: diff ? 'diff' : 'all', isLater: skipFlush }, onProgress)
+  }
+
+  /** Ends what is under way. */
+  async close(): Promise<void> {
+    this.#isClosed = true
+    await this.#worker?.terminate()
+    await this.#looking.catch(() => undefined)
+  }
+
+  /** Makes the tree of all entries and has it compared. */
+  #look(mend: Mending, onProgress?: TreeProgress): Promise<{ readonly tree: EntriesTree; readonly found: TreeAnswer }> {
+    const look = async () => {
+      if (this.#isClosed) throw new Fault('the store is closed')
+      await this.#parts.ask({ do: 'begin look' })
+      try {
+        const tree = await this.#makeTree(onProgress)
+        const { change, hashes } = tree
+        return { tree, found: await this.#parts.ask({ do: 'compare', change, hashes, mend }) }
+      } catch (error) {
+        await this.#parts.ask({ do: 'end look' }).catch(() => undefined)
+        throw error
+      }
+    }
+    const looking = this.#looking.then(look, look)
+    this.#looking = looking.catch(() => undefined)
+    return looking
+  }
+
+  #makeTree(onProgress?: TreeProgress): Promise<EntriesTree> {
+    const worker = new Worker(new URL('./tree-thread.ts', import.meta.url), { workerData: { path: this.#parts.path } })
+    this.#worker = worker
+    return new Promise((resolve, reject) => {
+      const fail = (reason: string) => reject(new Fault(`the entries could not be looked at: ${reason}`))
+      worker.on('message', (report: TreeThreadReport) => {
+        if (report.kind === 'progress') onProgress?.(report.done, report.total)
+        else if (report.kind === 'tree') resolve(report)
+        else fail(report.message)
+      })
+      worker.once('error', (error) => fail(messageOf(error)))
+      worker.once('exit', () => fail('the thread ended'))
+    })
+  }
+}
+
+function pieces(bytes: Uint8Array, length: number): Buffer[] {
+  const all = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length)
+  return Array.from({ length: bytes.length / length }, (_, at) => all.subarray(at * length, (at + 1) * length))
+}
+
+function pagesOf(damagedPages: readonly number[], wrong: readonly number[]): SubtreeReport['pages'] {
+  const pages = new Map<number, { isCorrupted: boolean; subpages: number[] }>()
+  const pageOf = (page: number) => {
+    const found = pages.get(page) ?? { isCorrupted: false, subpages: [] }
+    pages.set(page, found)
+    return found
+  }
+  for (const page of damagedPages) pageOf(page).isCorrupted = true
+  for (const subpage of [...new Set(wrong)].sort((a, b) => a - b))
+    pageOf(subpage >> 8).subpages.push(subpage % SUBPAGES)
+  return pages
+}
