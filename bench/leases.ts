@@ -27,6 +27,7 @@ const lender: Engine = {
     }),
   ],
   revoke: () => undefined,
+  isRevokedInside: () => true,
 }
 
 /** CPU of this process for each of `count` leases since `before`, the writer's thread and the collector included. */

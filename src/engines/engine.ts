@@ -320,6 +320,11 @@ export interface Engine {
    */
   revoke?(call: LeaseCall): Promise<Batch | undefined> | Batch | undefined
   /**
+   * Whether a lease with this `internal` stands for nothing outside the core: `revoke` does no more than it returns. Such a lease
+   * goes in one commit. Absent: it may, and that its revocation has begun is durable before `revoke` is called.
+   */
+  isRevokedInside?(internal: Readonly<Record<string, unknown>>): boolean
+  /**
    * The core removes a lease that `revoke` could not take back (`sys/leases/revoke-force`). What it returns is committed
    * together with the removal.
    */

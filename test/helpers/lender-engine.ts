@@ -10,10 +10,19 @@ export interface Lender {
   readonly taken: Map<number, number>
   fault: Error | undefined
   hangs: boolean
+  /** Whether it has been asked while it hangs. */
+  isHanging: boolean
 }
 
 export function lender(): Lender {
-  const own: Lender = { out: new Set(), taken: new Map(), fault: undefined, hangs: false, engine: undefined as never }
+  const own: Lender = {
+    out: new Set(),
+    taken: new Map(),
+    fault: undefined,
+    hangs: false,
+    isHanging: false,
+    engine: undefined as never,
+  }
   let next = 1
   const engine: Engine = {
     type: 'lender',
@@ -41,6 +50,7 @@ export function lender(): Lender {
     ],
     async revoke({ internal, signal }) {
       const number = Number(internal['number'])
+      own.isHanging = own.hangs
       if (own.hangs) await new Promise((resolve) => signal.addEventListener('abort', resolve))
       if (own.fault) throw own.fault
       own.out.delete(number)

@@ -27,6 +27,7 @@ function noting(batchOf: (number: number) => Batch | undefined): Engine & { read
         }),
       }),
     ],
+    isRevokedInside: () => true,
     revoke({ internal: { number } }) {
       taken.push(Number(number))
       return batchOf(Number(number))

@@ -1,6 +1,5 @@
 /** Leases through the whole core, of an engine that gives things out and takes them back as a test likes. */
 import assert from 'node:assert/strict'
-import { setImmediate as turn } from 'node:timers/promises'
 import { test } from 'node:test'
 import { lender } from '../helpers/lender-engine.ts'
 import { type CoreAnswer, CoreWorld } from '../helpers/core-world.ts'
@@ -124,7 +123,7 @@ test('an engine that hangs holds up no other, and force removes its leases', asy
   const id = idOf(await world.ask('GET', 'lent/creds/app'))
   own.hangs = true
   const hung = world.ask('PUT', 'sys/leases/revoke', { lease_id: id })
-  await turn()
+  await eventually(() => own.isHanging, 'the engine is asked')
   own.hangs = false
   const second = idOf(await world.ask('GET', 'second/creds/app'))
   assert.equal((await world.ask('PUT', 'sys/leases/revoke', { lease_id: second })).status, 204)

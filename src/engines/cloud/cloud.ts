@@ -55,6 +55,7 @@ export const cloud: Engine = {
     ...janitorPaths,
   ],
   revoke: revoked,
+  isRevokedInside: (internal) => internal['is_sts'] === true,
   forget: forgotten,
   async periodic(call) {
     await Promise.all([

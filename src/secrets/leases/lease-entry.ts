@@ -25,9 +25,10 @@ const leaseSchema = v.object({
   ttlSeconds: v.number(),
   renewable: v.boolean(),
   internal: v.custom<Record<string, unknown>>(isObject),
-  /** Set once an attempt to take it back has failed, or while one is due before its end. */
+  /** Set once an attempt to take it back was begun before its end, or has failed: it is never renewed again. */
   revocation: v.optional(
     v.object({
+      /** Those that have failed. */
       attempts: v.number(),
       /** It is tried again then. */
       nextAtMs: v.number(),
@@ -43,6 +44,12 @@ export const ATTEMPTS_MAX = 6
 
 export function isIrrevocable({ revocation }: Lease): boolean {
   return (revocation?.attempts ?? 0) >= ATTEMPTS_MAX
+}
+
+/** A lease that is being taken back: it has ended, and whichever process runs next goes on with it at once. */
+export function revoking(lease: Lease, nowMs: number): Lease {
+  const expiresAtMs = Math.min(lease.expiresAtMs, nowMs)
+  return { ...lease, expiresAtMs, revocation: { attempts: 0, nextAtMs: 0, error: '' } }
 }
 
 /** When something is to be done about it. */

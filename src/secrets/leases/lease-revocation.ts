@@ -1,7 +1,8 @@
 /**
- * Taking leases back. The engine undoes what it did, and the removal of the lease is committed together with what the engine
- * returns (`lease-removal.ts`): a process that is killed before that asks the engine again, and one that is killed after it has
- * nothing to do.
+ * Taking leases back. A lease that has not ended yet is marked first: from then on it has ended, is never renewed, and the next process
+ * goes on with it should this one be killed. Then the engine undoes what it did, and the removal of the lease is committed
+ * together with what the engine returns (`lease-removal.ts`): a process that is killed before that asks the engine again, and one
+ * that is killed after it has nothing to do. An engine without `revoke` has nothing to undo: its leases are just removed.
  *
  * An engine is asked for so many of one mount at a time; a mount whose outside world hangs holds up its own leases only. What fails
  * is written down with its error and tried again, later each time; after some attempts operators see it (`irrevocable`).
@@ -12,7 +13,8 @@ import type { LeaseCall } from '../../engines/engine.ts'
 import { Fault, messageOf, sealed } from '../../kit/errors.ts'
 import type { Logger } from '../../kit/log.ts'
 import type { Mount } from '../mounts/mounts.ts'
-import { isIrrevocable, type Lease } from './lease-entry.ts'
+import { GroupedCommits } from './grouped-commits.ts'
+import { isIrrevocable, type Lease, revoking } from './lease-entry.ts'
 import { LeaseRemoval } from './lease-removal.ts'
 import type { LeaseStore } from './lease-store.ts'
 
@@ -48,11 +50,13 @@ export class LeaseRevocation {
   readonly #queues = new Map<string, { running: number; waiting: (() => void)[] }>()
   readonly #ended = new AbortController()
   readonly #removal: LeaseRemoval
+  readonly #marks: GroupedCommits<{ readonly before: Lease; readonly marked: Lease }>
   readonly counts: RevocationCounts = { revoked: 0, failed: 0 }
 
   constructor(options: LeaseRevocationOptions) {
     this.#options = options
     this.#removal = new LeaseRemoval(options.leases)
+    this.#marks = new GroupedCommits(({ before, marked }) => options.leases.changed(before, marked))
   }
 
   isUnderWay(hash: string): boolean {
@@ -82,8 +86,9 @@ export class LeaseRevocation {
   }
 
   async #forced(hash: string): Promise<boolean> {
-    const lease = this.#options.leases.pendingByHash(hash)
-    if (!lease) return true
+    const found = this.#options.leases.pendingByHash(hash)
+    if (!found) return true
+    const lease = await this.#marked(found)
     try {
       const batch = await this.#askEngine(lease)
       await this.#remove(lease, batch)
@@ -129,6 +134,7 @@ export class LeaseRevocation {
       if (this.#ended.signal.aborted) throw sealed()
       lease = leases.pendingByHash(hash)
       if (!lease) return true
+      lease = await this.#marked(lease)
       try {
         const answer = this.#askEngine(lease)
         const batch = answer instanceof Promise ? await answer : answer
@@ -170,6 +176,21 @@ export class LeaseRevocation {
       if (this.#ended.signal.aborted) return () => undefined
       await new Promise<void>((resolve) => queue?.waiting.push(resolve))
     }
+  }
+
+  /**
+   * Resolves with the lease as it is once it is durable that it is being taken back. Nothing else changes it meanwhile: no
+   * lease is renewed whose revocation is under way. One that has ended is found by its end.
+   */
+  async #marked(lease: Lease): Promise<Lease> {
+    const nowMs = this.#options.now()
+    if (lease.revocation || lease.expiresAtMs <= nowMs) return lease
+    const engine = this.#options.mountOf(lease.mount)?.engine
+    if (!engine?.revoke || engine.isRevokedInside?.(lease.internal)) return lease
+    const marked = revoking(lease, nowMs)
+    await this.#marks.add({ before: lease, marked })
+    if (this.#ended.signal.aborted) throw sealed()
+    return marked
   }
 
   #askEngine(lease: Lease): Promise<Batch | undefined> | Batch | undefined {

@@ -122,10 +122,17 @@ export class LeaseStore {
 
   /** Writes a changed lease down; `before` must be what is pending. */
   async change(before: Lease, lease: Lease): Promise<void> {
+    const { batch, raw } = this.changed(before, lease)
+    await this.storage.commit(batch, raw)
+  }
+
+  /** What changes a lease; `before` must be what is pending when it is committed. */
+  changed(before: Lease, lease: Lease): Part {
     const [old, index] = [this.#indexOf(before), this.#indexOf(lease)]
     const puts = [{ path: leasePaths.id(this.hashOf(lease.id)), value: leases.bytes(lease) }]
     const deletes = old.filter((path) => !index.includes(path))
-    await this.storage.commit({ puts, deletes }, index.filter((path) => !old.includes(path)).map(emptyPut))
+    const raw = index.filter((path) => !old.includes(path)).map(emptyPut)
+    return { storage: this.storage, batch: { puts, deletes }, raw }
   }
 
   /** What removes a lease, to be committed with what its engine returns. */

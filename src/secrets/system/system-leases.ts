@@ -148,8 +148,8 @@ function shown(lease: Lease, nowMs: number): Record<string, unknown> {
     expire_time: new Date(expiresAtMs).toISOString(),
     last_renewal: renewedAtMs === undefined ? null : new Date(renewedAtMs).toISOString(),
     renewable: renewable && !revocation && expiresAtMs > nowMs,
-    ttl: Math.max(0, Math.floor((expiresAtMs - nowMs) / 1000)),
-    ...(revocation && { revoke_error: revocation.error, irrevocable: isIrrevocable(lease) }),
+    ttl: revocation ? 0 : Math.max(0, Math.floor((expiresAtMs - nowMs) / 1000)),
+    ...(revocation?.error && { revoke_error: revocation.error, irrevocable: isIrrevocable(lease) }),
   }
 }
 

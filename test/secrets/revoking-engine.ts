@@ -1,0 +1,26 @@
+/** An engine whose leases stand for something outside: it is told when that is taken away, before the engine goes on. */
+import { type Engine, path } from '../../src/engines/engine.ts'
+import { inPath } from '../../src/engines/fields.ts'
+
+export function outsider(taken: () => void | Promise<void>, isRevokedInside?: () => boolean): Engine {
+  return {
+    type: 'outsider',
+    description: 'gives leases',
+    paths: [
+      path({
+        pattern: 'creds/:role',
+        summary: 'A lease',
+        fields: { role: inPath('Any') },
+        read: () => ({
+          data: {},
+          lease: { ttlSeconds: 3600, maxTtlSeconds: 0, renewable: true, internal: {} },
+        }),
+      }),
+    ],
+    async revoke() {
+      await taken()
+      return undefined
+    },
+    ...(isRevokedInside && { isRevokedInside }),
+  }
+}
