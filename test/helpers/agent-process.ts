@@ -2,11 +2,11 @@
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
 import { chmodSync, mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join, resolve } from 'node:path'
+import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 import { eventually } from './eventually.ts'
+import { OUTPOST } from './program.ts'
 
-const OUTPOST = resolve(import.meta.dirname, '../../bin/outpost')
 const STARTED = '==> outpost agent started\n'
 
 export interface AgentProcess {

@@ -1,15 +1,14 @@
 /** A real agent in a process of its own, with one allocation of one task: its memory and descriptors can be counted. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { mkdirSync, readdirSync, readFileSync, readlinkSync, realpathSync, writeFileSync } from 'node:fs'
-import { join, resolve } from 'node:path'
+import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { TestContext } from 'node:test'
 import { writeManifest } from '../host/host-fixture.ts'
 import { ALLOC_ID, type Query, queryText } from './tail-host.ts'
 import { eventually } from './eventually.ts'
+import { OUTPOST } from './program.ts'
 import { temporaryDirectory } from './temporary-directory.ts'
-
-const OUTPOST = resolve(import.meta.dirname, '../../bin/outpost')
 
 export interface ChildAgent {
   readonly child: ChildProcess

@@ -7,6 +7,7 @@ import { createHash } from 'node:crypto'
 import { startAgent } from './agent-process.ts'
 import { connect, nkeyAuthenticator, type NatsConnection } from '@nats-io/transport-node'
 import { makeCertificates } from './certificates.ts'
+import { OUTPOST } from './program.ts'
 import { type NatsServer, startNatsServer } from './nats-server.ts'
 
 const ROOT = resolve(import.meta.dirname, '../..')
@@ -34,7 +35,7 @@ export async function permittedCluster(
   if (!makeCertificates(directory, ['server'])) return undefined
   const out = join(directory, 'keys')
   const run = (more: readonly string[]) =>
-    execFileSync(join(ROOT, 'bin/outpost'), ['cluster', 'keys', '-out', out, ...more], { encoding: 'utf8' })
+    execFileSync(OUTPOST, ['cluster', 'keys', '-out', out, ...more], { encoding: 'utf8' })
   run([...args, '-nats', 'tls://127.0.0.1:4222'])
   const users = () => ({ 'users.conf': readFileSync(join(out, 'users.conf'), 'utf8') })
   const config = readFileSync(join(ROOT, 'systemd/nats/nats-server.conf'), 'utf8')

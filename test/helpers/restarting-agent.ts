@@ -3,14 +3,13 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdirSync, realpathSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
-import { join, resolve } from 'node:path'
+import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 import { writeManifest } from '../host/host-fixture.ts'
 import { ALLOC_ID, type Query, queryText } from './tail-host.ts'
 import { eventually } from './eventually.ts'
+import { OUTPOST } from './program.ts'
 import { temporaryDirectory } from './temporary-directory.ts'
-
-export const OUTPOST = resolve(import.meta.dirname, '../../bin/outpost')
 
 export class RestartingAgent {
   readonly url: string
