@@ -156,7 +156,9 @@ print(
   `${sum((phase) => phase.passed)} passed, ${sum((phase) => phase.failed)} failed, ${sum((phase) => phase.skipped)} skipped`,
 )
 if (files.length > 0 && sum((phase) => phase.passed) === 0) print('no test ran')
-process.exitCode = failures.length > 0 || (files.length > 0 && sum((phase) => phase.passed) === 0) ? 1 : 0
+const code = failures.length > 0 || (files.length > 0 && sum((phase) => phase.passed) === 0) ? 1 : 0
+// A process that a test has left behind with an output of the test's own would keep this one: nothing is waited for.
+process.stdout.write('', () => process.exit(code))
 
 function print(line: string): void {
   process.stdout.write(`${line}\n`)
