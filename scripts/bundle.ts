@@ -7,14 +7,14 @@
  *
  *     npm run build          writes dist/, which `bin/outpost` runs where there are no sources
  */
+import { execFileSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { readdirSync, readFileSync, rmSync } from 'node:fs'
-import { readFile } from 'node:fs/promises'
+import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { basename, join, resolve } from 'node:path'
 
 const ROOT = resolve(import.meta.dirname, '..')
-/** Files of their own that the program starts as threads; the bundler sees only a URL. */
-const WORKER_URL = /new URL\('\.\/([\w-]+)\.ts', import\.meta\.url\)/g
+/** Starts a thread, whose file is one of its own: in the sources and in what the bundler makes of them. It sees only a URL. */
+const THREAD_URL = /new URL\(['"]\.\/([\w-]+)\.ts['"], import\.meta\.url\)/g
 const OUTSIDE = ['msgpackr-extract', 're2js']
 /** Modules of npm that are not ES modules ask for Node's own by `require`, which an ES module does not have. */
 const REQUIRE =
@@ -41,41 +41,29 @@ export function sourcesHash(root: string): string {
 }
 
 /** Writes `main.js` and what it loads into `directory`, flat, so that a thread's file is always beside who starts it. */
-export async function writeBundle(root: string, directory: string): Promise<void> {
-  const { build } = await import('esbuild')
+export function writeBundle(root: string, directory: string): void {
   const sources = sourcesIn(join(root, 'src'))
   const threads = sources.flatMap((file) =>
-    [...readFileSync(file, 'utf8').matchAll(WORKER_URL)].map(([, name]) => name),
+    [...readFileSync(file, 'utf8').matchAll(THREAD_URL)].map(([, name]) => name),
   )
   const entries = sources.filter((file) => ['main', ...threads].includes(basename(file, '.ts')))
   if (entries.length !== new Set(threads).size + 1) throw new Error('two files of src/ have the name of one thread')
-  await build({
-    entryPoints: entries.map((file) => ({ in: file, out: basename(file, '.ts') })),
-    outdir: directory,
-    bundle: true,
-    splitting: true,
-    format: 'esm',
-    platform: 'node',
-    target: 'node24',
-    external: OUTSIDE,
-    legalComments: 'linked',
-    logLevel: 'error',
-    banner: { js: REQUIRE },
-    plugins: [
-      {
-        name: 'threads',
-        setup: (building) =>
-          building.onLoad({ filter: /\/src\/.*\.ts$/ }, async ({ path }) => ({
-            loader: 'ts',
-            contents: (await readFile(path, 'utf8')).replaceAll(WORKER_URL, "new URL('./$1.js', import.meta.url)"),
-          })),
-      },
-    ],
-  })
+  // By its command line: who has installed the program's own dependencies only can check types without it.
+  const options = ['--bundle', '--splitting', '--format=esm', '--platform=node', '--target=node24', '--log-level=error']
+  const outside = OUTSIDE.map((name) => `--external:${name}`)
+  const output = [`--outdir=${directory}`, `--banner:js=${REQUIRE}`, '--legal-comments=linked']
+  const inputs = entries.map((file) => `${basename(file, '.ts')}=${file}`)
+  execFileSync(join(root, 'node_modules/.bin/esbuild'), [...options, ...outside, ...output, ...inputs])
+  for (const name of readdirSync(directory)) {
+    const file = join(directory, name)
+    const text = readFileSync(file, 'utf8')
+    const changed = text.replaceAll(THREAD_URL, "new URL('./$1.js', import.meta.url)")
+    if (changed !== text) writeFileSync(file, changed)
+  }
 }
 
 if (import.meta.main) {
   const directory = join(ROOT, 'dist')
   rmSync(directory, { recursive: true, force: true })
-  await writeBundle(ROOT, directory)
+  writeBundle(ROOT, directory)
 }

@@ -25,14 +25,14 @@ import { sourcesHash, writeBundle } from './bundle.ts'
 const UNUSED_MS = 24 * 3_600_000
 
 /** The launcher of such a tree. Without `mayBuild` only one that is there already. */
-export async function bundledProgram(root: string, mayBuild: boolean): Promise<string | undefined> {
+export function bundledProgram(root: string, mayBuild: boolean): string | undefined {
   const kept = join(root, 'node_modules/.cache/outpost-bundles')
   const tree = join(kept, sourcesHash(root).slice(0, 20))
   if (!existsSync(tree)) {
     if (!mayBuild) return undefined
     mkdirSync(kept, { recursive: true })
     removeUnused(kept)
-    await build(root, kept, tree)
+    build(root, kept, tree)
   }
   const now = new Date()
   utimesSync(tree, now, now)
@@ -40,12 +40,12 @@ export async function bundledProgram(root: string, mayBuild: boolean): Promise<s
 }
 
 /** Under another name until it is whole: two runs may begin at once. */
-async function build(root: string, kept: string, tree: string): Promise<void> {
+function build(root: string, kept: string, tree: string): void {
   const made = mkdtempSync(join(kept, 'making-'))
   try {
     // Agents of other users run it, too.
     chmodSync(made, 0o755)
-    await writeBundle(root, join(made, 'dist'))
+    writeBundle(root, join(made, 'dist'))
     mkdirSync(join(made, 'bin'))
     cpSync(join(root, 'bin/outpost'), join(made, 'bin/outpost'))
     cpSync(join(root, 'package.json'), join(made, 'package.json'))

@@ -75,9 +75,9 @@ function chosenFiles(): string[] {
 }
 
 /** What tests start as the program: a bundle of the sources as they are now, or the sources when there can be none. */
-async function chooseProgram(files: readonly string[]): Promise<void> {
+function chooseProgram(files: readonly string[]): void {
   try {
-    const program = await bundledProgram(ROOT, files.length >= BUNDLED_FROM_FILES)
+    const program = bundledProgram(ROOT, files.length >= BUNDLED_FROM_FILES)
     if (program !== undefined) process.env['OUTPOST_TEST_PROGRAM'] = program
   } catch (error) {
     print(`tests start the sources, which takes longer, because no bundle could be made: ${String(error)}`)
@@ -132,7 +132,7 @@ process.env['NODE_COMPILE_CACHE'] ??= join(ROOT, 'node_modules/.cache/compiled-t
 
 const startedMs = performance.now()
 const files = chosenFiles()
-await chooseProgram(files)
+chooseProgram(files)
 const durations = new TestDurations(ROOT)
 const isSerial = (file: string) => file.endsWith('.serial.test.ts')
 const concurrency = Number(values.concurrency ?? Math.ceil(FILES_PER_PROCESSOR * availableParallelism()))
