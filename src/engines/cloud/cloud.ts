@@ -25,11 +25,12 @@
  * by `username.ts` with the templates of `template-*.ts`. Keys of users that were there before: `rotate-root.ts`,
  * `static-*.ts`, and `key-intent.ts` for what is noted before such a key is made or deleted. `janitor-paths.ts` looks for users
  * that were forgotten by force. `federation.ts` has root credentials for a token of the server's own issuer
- * (`secrets/identity/oidc-issuer.ts`). Still to come, each in files of their own: `check-paths.ts` (dry run of a role),
- * `session-cache.ts`.
+ * (`secrets/identity/oidc-issuer.ts`). `check-paths.ts` with `role-trial.ts` and `root-actions.ts` is the dry run of a role. Still to
+ * come: `session-cache.ts`.
  */
 import type { Engine } from '../engine.ts'
 import { CloudMount } from './cloud-mount.ts'
+import { checkPaths } from './check-paths.ts'
 import { credsPaths } from './creds-paths.ts'
 import { janitorPaths } from './janitor-paths.ts'
 import { leasePaths } from './lease-paths.ts'
@@ -50,6 +51,7 @@ export const cloud: Engine = {
     ...rotateRootPaths,
     ...leasePaths,
     ...rolePaths,
+    ...checkPaths,
     ...credsPaths,
     ...staticPaths,
     ...janitorPaths,

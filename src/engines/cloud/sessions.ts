@@ -57,20 +57,29 @@ function chosenArn(role: Role, wished = ''): string {
   throw new Rejection(400, `role_arn ${goQuote(wished)} not in allowed role arns for Vault role ${goQuote(role.name)}`)
 }
 
-export async function assumedRole(role: Role, input: SessionInput, call: EngineCall): Promise<Reply> {
+/** What AssumeRole is asked. Rejects with a Rejection. */
+export async function assumeRequest(
+  role: Role,
+  input: Pick<SessionInput, 'role_session_name' | 'ttl'> & { readonly arn: string },
+  call: EngineCall,
+) {
   const { aws } = CloudMount.of(call)
-  const RoleArn = chosenArn(role, input.role_arn)
   const given = normalised(input.role_session_name ?? '').slice(0, SESSION_NAME_MAX)
   const name = given === '' ? usernameOf(aws.config.usernameTemplate, 'IAM', namesOf(role, call)) : given
   const Tags = Object.entries(role.sessionTags ?? {}).map(([Key, Value]) => ({ Key, Value }))
-  const request = {
-    RoleArn,
+  return {
+    RoleArn: input.arn,
     RoleSessionName: name,
     DurationSeconds: durationOf(role, input.ttl, call.mount.maxLeaseSeconds),
     ...(await filterOf(role, call)),
     ...(Tags.length > 0 && { Tags }),
     ...(role.externalId !== '' && { ExternalId: role.externalId }),
   }
+}
+
+export async function assumedRole(role: Role, input: SessionInput, call: EngineCall): Promise<Reply> {
+  const { aws } = CloudMount.of(call)
+  const request = await assumeRequest(role, { ...input, arn: chosenArn(role, input.role_arn) }, call)
   const { signal } = call
   try {
     const { AssumedRoleUser, Credentials: made } = await aws.sts(
@@ -83,7 +92,8 @@ export async function assumedRole(role: Role, input: SessionInput, call: EngineC
   }
 }
 
-export async function federationToken(role: Role, input: SessionInput, call: EngineCall): Promise<Reply> {
+/** What GetFederationToken is asked. Rejects with a Rejection. */
+export async function federationRequest(role: Role, ttl: number | undefined, call: EngineCall) {
   const { aws } = CloudMount.of(call)
   const filter = await filterOf(role, call)
   if (filter.Policy === undefined && filter.PolicyArns === undefined) {
@@ -93,7 +103,12 @@ export async function federationToken(role: Role, input: SessionInput, call: Eng
     )
   }
   const Name = usernameOf(aws.config.usernameTemplate, 'STS', { displayName: '', policyName: '', nowMs: call.nowMs })
-  const request = { Name, DurationSeconds: durationOf(role, input.ttl, call.mount.maxLeaseSeconds), ...filter }
+  return { Name, DurationSeconds: durationOf(role, ttl, call.mount.maxLeaseSeconds), ...filter }
+}
+
+export async function federationToken(role: Role, input: SessionInput, call: EngineCall): Promise<Reply> {
+  const { aws } = CloudMount.of(call)
+  const request = await federationRequest(role, input.ttl, call)
   const { signal } = call
   try {
     const { Credentials: made } = await aws.sts(
@@ -106,22 +121,31 @@ export async function federationToken(role: Role, input: SessionInput, call: Eng
   }
 }
 
-export async function sessionToken(role: Role, input: SessionInput, call: EngineCall): Promise<Reply> {
-  const { aws } = CloudMount.of(call)
+/** What GetSessionToken is asked. Throws a Rejection. */
+export function sessionRequest(role: Role, input: Pick<SessionInput, 'mfa_code' | 'ttl'>, { mount }: EngineCall) {
   const code = input.mfa_code ?? ''
   if (role.mfaSerialNumber !== '' && code === '') {
     throw new Rejection(400, 'mfa_code is required: the role has an mfa_serial_number')
   }
-  const request = {
-    DurationSeconds: durationOf(role, input.ttl, call.mount.maxLeaseSeconds),
+  return {
+    DurationSeconds: durationOf(role, input.ttl, mount.maxLeaseSeconds),
     ...(role.mfaSerialNumber !== '' && { SerialNumber: role.mfaSerialNumber }),
     ...(code !== '' && { TokenCode: code }),
   }
+}
+
+export async function sessionToken(role: Role, input: SessionInput, call: EngineCall): Promise<Reply> {
+  const { aws } = CloudMount.of(call)
+  const request = sessionRequest(role, input, call)
   const { signal } = call
   try {
     const { Credentials: made } = await aws.sts(
       // A code is good once: a second request with it would be refused.
-      (client) => client.call((sts, options) => sts.getSessionToken(request, options), { signal, isOnce: code !== '' }),
+      (client) =>
+        client.call((sts, options) => sts.getSessionToken(request, options), {
+          signal,
+          isOnce: request.TokenCode !== undefined,
+        }),
       signal,
     )
     return sessionReply(role, call, made, {})

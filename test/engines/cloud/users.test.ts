@@ -172,17 +172,36 @@ test('root credentials that may not set tags make users all the same', async (t)
   assert.deepEqual(world.users(), [])
 })
 
-test('wait answers when AWS accepts the new key, twice in a row', async (t) => {
+test('wait answers when AWS accepts the new key, twice in a row, or says that it does not', async (t) => {
   const world = await CloudWorld.open(t)
+  const { aws } = world
   await world.userRole()
+  const asked = () => aws.journal.filter(({ action }) => action === 'GetCallerIdentity')
   const unknown = new AwsError('InvalidClientTokenId', 'The security token included in the request is invalid.', 403)
-  world.aws.script('GetCallerIdentity', { error: unknown, times: 2 })
-  const { body } = await world.good('GET', 'cloud/creds/app')
-  assert.equal(body.warnings, null)
-  const asked = world.aws.journal.filter(({ action }) => action === 'GetCallerIdentity')
-  assert.deepEqual(
-    asked.map(({ outcome }) => outcome),
-    ['InvalidClientTokenId', 'InvalidClientTokenId', '', ''],
-  )
-  assert.equal(asked.at(-1)?.keyId, body.data['access_key'])
+  await t.test('refused at first, and once more in between', async () => {
+    aws.script('GetCallerIdentity', { error: unknown, times: 2 })
+    aws.script('GetCallerIdentity', { times: 1 })
+    aws.script('GetCallerIdentity', { error: unknown })
+    const { body } = await world.good('GET', 'cloud/creds/app')
+    assert.equal(body.warnings, null)
+    assert.deepEqual(
+      asked().map(({ outcome }) => (outcome === '' ? 'taken' : outcome)),
+      ['InvalidClientTokenId', 'InvalidClientTokenId', 'taken', 'InvalidClientTokenId', 'taken', 'taken'],
+    )
+    assert.equal(asked().at(-1)?.keyId, body.data['access_key'])
+  })
+  await t.test('never taken: the credentials with a warning, and no orphan', async () => {
+    aws.newKeyMs = 3_600_000
+    world.pass(3600)
+    aws.journal.length = 0
+    const real = performance.now.bind(performance)
+    // Once AWS was asked, the time that is waited has passed.
+    t.mock.method(performance, 'now', () => real() + (asked().length > 0 ? 20_000 : 0))
+    const { body } = await world.good('GET', 'cloud/creds/app')
+    t.mock.restoreAll()
+    assert.deepEqual(body.warnings, ['AWS does not accept the new access key yet: InvalidClientTokenId'])
+    assert.match(String(body.data['access_key']), /^AKIA/)
+    await world.good('POST', 'sys/leases/revoke-prefix/cloud/creds/app')
+    assert.deepEqual(world.users(), [])
+  })
 })

@@ -166,11 +166,11 @@ function simulate(call: ActionCall): Xml {
   const { account, form } = call
   const arn = form.required('PolicySourceArn')
   const user = [...account.users.values()].find(({ name, path }) => account.arn('user', path, name) === arn)
-  if (!user) throw new AwsError('NoSuchEntity', `${arn} cannot be found.`, 404)
+  if (!user && !account.roles.has(arn)) throw new AwsError('NoSuchEntity', `${arn} cannot be found.`, 404)
   return page(call, form.list('ActionNames'), 'EvaluationResults', (action) => ({
     EvalActionName: action,
     EvalResourceName: '*',
-    EvalDecision: user.denied.has(action.replace(/^\w+:/, '')) ? 'implicitDeny' : 'allowed',
+    EvalDecision: user?.denied.has(action.replace(/^\w+:/, '')) ? 'implicitDeny' : 'allowed',
   }))
 }
 
@@ -309,6 +309,24 @@ export const IAM_ACTIONS: Readonly<Record<string, Action>> = {
     const document = account.group(GroupName).inline.get(PolicyName)
     if (document === undefined) throw noSuchEntity('group policy', PolicyName)
     return { GroupName, PolicyName, PolicyDocument: encodeURIComponent(document).replaceAll('%20', '+') }
+  },
+  GetPolicy: ({ account, form }) => {
+    const arn = form.required('PolicyArn')
+    if (!arn.startsWith('arn:aws:iam::aws:') && !account.policies.has(arn)) throw noSuchEntity('policy', arn)
+    return { Policy: { ...(shownPolicy(arn) as object), Arn: arn } }
+  },
+  GetGroup: (call) => {
+    const name = call.form.required('GroupName')
+    const users = [...call.account.users.values()].filter(({ groups }) => groups.has(name))
+    call.account.group(name)
+    const members = page(call, users, 'Users', (user) => shownUser(call.account, user, false))
+    return { ...(members as object), Group: shownGroup(name) }
+  },
+  GetRole: ({ account, form }) => {
+    const name = form.required('RoleName')
+    const arn = [...account.roles.keys()].find((each) => each.endsWith(`/${name}`))
+    if (arn === undefined) throw noSuchEntity('role', name)
+    return { Role: { Path: '/', RoleName: name, RoleId: 'AROAEXAMPLE', Arn: arn, CreateDate: EPOCH } }
   },
   SimulatePrincipalPolicy: simulate,
 }

@@ -1,0 +1,194 @@
+/** The dry run of a role: what it finds, and that nothing is made, changed or removed by it. */
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+import { documentFault } from '../../../src/engines/cloud/policy-document.ts'
+import { throttled } from '../../helpers/aws/endpoint.ts'
+import { CloudWorld, POLICY } from '../../helpers/cloud-world.ts'
+
+interface Checked {
+  readonly result: string
+  readonly missing_actions: readonly string[]
+  readonly findings: readonly string[]
+}
+
+async function check(own: CloudWorld, name: string): Promise<Checked> {
+  return (await own.good('GET', `cloud/roles/${name}/check`)).body.data as unknown as Checked
+}
+
+/** All that the endpoint knows of users. */
+function stateOf({ aws }: CloudWorld): string {
+  const users = [...aws.account.users.values()].map(({ attached, groups, inline, keys, name, tags }) => ({
+    name,
+    all: [...attached, ...groups, ...inline, ...keys, ...tags],
+  }))
+  return JSON.stringify(users)
+}
+
+const failed = ({ findings }: Checked) => findings.filter((line) => !line.startsWith('ok: '))
+
+async function userWorld(t: TestContext) {
+  const own = await CloudWorld.open(t)
+  const { account } = own.aws
+  account.addGroup('ops')
+  const managed = account.addPolicy('read')
+  await own.userRole('app', { policy_arns: [managed], iam_groups: 'ops', permissions_boundary_arn: managed })
+  own.aws.journal.length = 0
+  return { own, managed }
+}
+
+test('a user role: everything is there', async (t) => {
+  const { own } = await userWorld(t)
+  const before = stateOf(own)
+  const found = await check(own, 'app')
+  assert.deepEqual([found.result, found.missing_actions, failed(found)], ['ok', [], []])
+  assert.match(found.findings[0] ?? '', /^ok: root credentials: arn:aws:iam::123456789012:user\/root-user$/)
+  for (const action of ['CreateUser', 'TagUser', 'PutUserPolicy', 'AttachUserPolicy', 'AddUserToGroup', 'DeleteUser']) {
+    assert.ok(found.findings.includes(`ok: iam:${action}`), action)
+  }
+  assert.equal(stateOf(own), before)
+  assert.deepEqual(
+    new Set(own.aws.actions()),
+    new Set(['GetCallerIdentity', 'GetPolicy', 'GetGroup', 'SimulatePrincipalPolicy']),
+  )
+  const form = own.aws.journal.at(-1)?.form
+  assert.match(form?.required('ResourceArns.member.1') ?? '', /^arn:aws:iam::123456789012:user\/vault-root-app-/)
+  assert.ok(form?.names.some((name) => name.startsWith('ContextEntries.member.2')))
+  const leases = await own.ask('LIST', 'sys/leases/lookup/cloud')
+  assert.equal(leases.status, 404)
+})
+
+test('a user role: actions that the root lacks, by simulation and without it', async (t) => {
+  const { own } = await userWorld(t)
+  const { denied } = own.rootUser
+  for (const action of ['PutUserPolicy', 'DeleteAccessKey', 'CreateUser']) denied.add(action)
+  const simulated = await check(own, 'app')
+  assert.equal(simulated.result, 'failed')
+  assert.deepEqual(simulated.missing_actions, ['iam:CreateUser', 'iam:DeleteAccessKey', 'iam:PutUserPolicy'])
+  assert.match(failed(simulated)[0] ?? '', /^failed: iam:CreateUser: implicitDeny on arn:.*organization/)
+
+  denied.add('SimulatePrincipalPolicy')
+  const before = stateOf(own)
+  const tried = await check(own, 'app')
+  assert.deepEqual(tried.missing_actions, ['iam:DeleteAccessKey', 'iam:PutUserPolicy'])
+  assert.match(failed(tried)[0] ?? '', /^unknown: iam:CreateUser: .*allow iam:SimulatePrincipalPolicy$/)
+  for (const action of ['DeleteUser', 'TagUser', 'AttachUserPolicy', 'AddUserToGroup', 'CreateAccessKey']) {
+    assert.ok(tried.findings.includes(`ok: iam:${action}`), action)
+  }
+  assert.equal(stateOf(own), before)
+  assert.ok(!own.aws.actions().includes('CreateUser'))
+  // What each was tried on cannot be anybody.
+  const names = own.aws.journal.map(({ form }) => form.optional('UserName')).filter((name) => name !== undefined)
+  assert.ok(names.length > 8 && names.every((name) => /^vault-.*-[0-9a-f]{20}$/.test(name) && name.length <= 64))
+})
+
+test('a user role: policies and groups that are not there, and what cannot be looked for', async (t) => {
+  const { own, managed } = await userWorld(t)
+  own.aws.account.policies.delete(managed)
+  own.aws.account.groups.delete('ops')
+  const found = failed(await check(own, 'app'))
+  assert.deepEqual(
+    found.map((line) => line.slice(0, 40)),
+    [`failed: policy ${managed}`, `failed: policy ${managed}`, 'failed: group ops: NoSuchEntity: The group'].map(
+      (line) => line.slice(0, 40),
+    ),
+  )
+  own.rootUser.denied.add('GetPolicy').add('GetGroup')
+  const unseen = await check(own, 'app')
+  assert.equal(unseen.result, 'unknown')
+  assert.match(failed(unseen).join('\n'), /^unknown: policy .*: cannot be looked for: allow iam:GetPolicy$/m)
+  assert.deepEqual(unseen.missing_actions, [])
+})
+
+test('an assumed role: each ARN by itself, with its policies', async (t) => {
+  const own = await CloudWorld.open(t)
+  const { account } = own.aws
+  const good = account.addRole('good')
+  const strict = account.addRole('strict', { principals: ['*'], externalId: 'other' })
+  const arns = [good, strict, 'arn:aws:iam::123456789012:role/none']
+  await own.good('POST', 'cloud/roles/a', { credential_type: 'assumed_role', role_arns: arns, policy_document: POLICY })
+  const found = await check(own, 'a')
+  assert.equal(found.result, 'failed')
+  assert.ok(found.findings.includes(`ok: sts:AssumeRole ${good}`))
+  assert.match(
+    failed(found).join('\n'),
+    /^failed: sts:AssumeRole .*role\/strict: AccessDenied: .*\nfailed: .*role\/none: /,
+  )
+  assert.deepEqual(found.missing_actions, ['sts:AssumeRole'])
+  assert.ok(!JSON.stringify(found).includes([...account.sessions.values()][0]?.secret ?? 'none'))
+  await own.good('POST', 'cloud/roles/long', {
+    credential_type: 'assumed_role',
+    role_arns: [good],
+    default_sts_ttl: '12h',
+  })
+  assert.match(failed(await check(own, 'long'))[0] ?? '', /MaxSessionDuration/)
+  await own.good('POST', 'cloud/roles/g', { credential_type: 'assumed_role', role_arns: [good], iam_groups: 'none' })
+  assert.match(failed(await check(own, 'g'))[0] ?? '', /^failed: sts:AssumeRole .*NoSuchEntity/)
+})
+
+test('federation and session tokens', async (t) => {
+  const own = await CloudWorld.open(t)
+  await own.good('POST', 'cloud/roles/f', { credential_type: 'federation_token', policy_document: POLICY })
+  assert.equal((await check(own, 'f')).result, 'ok')
+  await own.good('POST', 'cloud/roles/s', { credential_type: 'session_token' })
+  assert.equal((await check(own, 's')).result, 'ok')
+  await own.good('POST', 'cloud/roles/s', { mfa_serial_number: 'arn:aws:iam::1:mfa/d' })
+  const found = await check(own, 's')
+  assert.deepEqual(
+    [found.result, failed(found)],
+    ['unknown', ['unknown: sts:GetSessionToken: it needs a code of the MFA device']],
+  )
+  await own.good('POST', 'cloud/roles/old', { policy: POLICY })
+  const both = await check(own, 'old')
+  assert.ok(both.findings.includes('ok: iam:CreateUser') && both.findings.includes('ok: sts:GetFederationToken'))
+})
+
+test('root credentials that are refused, an AWS that is asked too often or is away, a role that is none', async (t) => {
+  const own = await CloudWorld.open(t)
+  await own.userRole()
+  own.aws.script('GetCallerIdentity', { error: throttled() })
+  const late = await check(own, 'app')
+  assert.deepEqual([late.result, late.findings.length], ['unknown', 2])
+  assert.match(late.findings[0] ?? '', /^unknown: root credentials: Throttling/)
+  own.rootUser.keys.length = 0
+  const refused = await check(own, 'app')
+  assert.match(failed(refused)[0] ?? '', /^failed: root credentials: InvalidClientTokenId: .*config\/root is wrong/)
+  await own.good('POST', 'cloud/config/root', { sts_endpoint: 'http://127.0.0.1:9' })
+  assert.match(
+    failed(await check(own, 'app'))[0] ?? '',
+    /^unknown: root credentials: no answer from http:\/\/127\.0\.0\.1:9/,
+  )
+  assert.equal((await own.ask('GET', 'cloud/roles/none/check')).status, 404)
+  await own.good('POST', 'cloud/roles/odd', { arn: 'arn:gobbledygook' })
+  assert.deepEqual((await check(own, 'odd')).findings, ['failed: role: its data is invalid: write it anew'])
+})
+
+test('faults of policy documents', () => {
+  const allow = { Effect: 'Allow', Action: 's3:Get*', Resource: '*' }
+  const documents: readonly (readonly [unknown, RegExp | undefined])[] = [
+    [{ Statement: allow }, undefined],
+    [
+      { Version: '2012-10-17', Statement: [{ ...allow, Action: ['s3:*', '*'], Resource: 'arn:aws:s3:::b/*' }] },
+      undefined,
+    ],
+    [{ Statement: [{ Effect: 'Deny', NotAction: 'iam:*', NotResource: ['*'], Condition: {}, Sid: 'x' }] }, undefined],
+    [5, /no JSON object/],
+    [{}, /no Statement/],
+    [{ Statement: [] }, /no Statement/],
+    [{ Version: '2020-01-01', Statement: allow }, /Version/],
+    [{ Statement: [allow, 7] }, /Statement 2: it is no object/],
+    [{ Statement: { ...allow, Effect: 'allow' } }, /Effect is Allow or Deny/],
+    [{ Statement: { ...allow, NotAction: 'x:y' } }, /needs Action or NotAction/],
+    [{ Statement: { Effect: 'Allow', Action: 's3:*' } }, /needs Resource or NotResource/],
+    [{ Statement: { ...allow, Action: 'GetObject' } }, /"GetObject" is not service:Action/],
+    [{ Statement: { ...allow, Resource: 'bucket' } }, /"bucket" is not an ARN/],
+    [{ Statement: { ...allow, Action: [] } }, /Action names nothing/],
+    [{ Statement: { ...allow, Principal: '*' } }, /"Principal" has no place/],
+    [{ Statement: { ...allow, Resource: `arn:${'x'.repeat(2048)}` } }, /AWS takes 2048/],
+  ]
+  for (const [document, why] of documents) {
+    const fault = documentFault(JSON.stringify(document))
+    if (why) assert.match(fault ?? '', why)
+    else assert.equal(fault, undefined)
+  }
+  assert.match(documentFault('{') ?? '', /no JSON object/)
+})
