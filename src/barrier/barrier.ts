@@ -23,23 +23,24 @@ import { type Entry, type History, type PageOptions, type Store, StoreError } fr
 import { decrypt, encrypt } from './cipher.ts'
 import { EntryGuard, type Integrity } from './entry-guard.ts'
 import { freeMemory } from './freed-memory.ts'
-import { KEY_BYTES, Keyring } from './keyring.ts'
+import { HeldKey } from './held-key.ts'
+import { Keyring } from './keyring.ts'
+import { KEYRING_PATH, openRing, ringEntry, WrongKey } from './ring-entry.ts'
 
-export const KEYRING_PATH = 'core/keyring'
-/** Of the root key, which is not of the ring. */
-const ROOT_TERM = 0
+export { KEYRING_PATH, WrongKey } from './ring-entry.ts'
+
 /** NIST allows 2^32 with random nonces; rotating early costs nothing. */
 const ENCRYPTIONS_MAX = 2 ** 31
 /** Where the count of encryptions stands is written down this far ahead, so that a crash never counts too few. */
 const COUNTED_AHEAD = 2 ** 20
 const COUNT_PATH = 'core/encryptions'
 
-/** The key does not open this barrier. Says nothing more. */
-export class WrongKey extends Fault {}
-
-/** Whether a commit came at a bad time and was refused for that alone: later, or from the next process, it may pass. */
+/**
+ * Whether a commit came at a bad time, or to the wrong cluster, and was refused for that alone: later, from the next process,
+ * or there it may pass.
+ */
 export function isUntimely(error: unknown): error is StoreError {
-  return error instanceof StoreError && ['busy', 'closed', 'displaced'].includes(error.kind)
+  return error instanceof StoreError && ['busy', 'closed', 'displaced', 'fenced', 'replica'].includes(error.kind)
 }
 
 /** Whether a commit was refused because the disk is full. */
@@ -76,6 +77,8 @@ export class Barrier {
   /** Plaintexts by their ciphertexts, for as long as the store still has those in memory. */
   #opened = new WeakMap<Uint8Array, Buffer>()
   readonly #guard: EntryGuard
+  /** The root key of a server that stands by; nothing is read or written with it before `openHeld`. */
+  readonly standby: HeldKey
   #wasInitialised = false
   /** The ring has a key that the ring in the store lacks: it is written with the next batch. */
   #isRingUnsaved = false
@@ -83,6 +86,7 @@ export class Barrier {
   /** `encryptionsMax` of one key, for tests; `now` in milliseconds. */
   constructor(store: Store, now: () => number = Date.now, encryptionsMax = ENCRYPTIONS_MAX) {
     this.#store = store
+    this.standby = new HeldKey(store)
     this.#now = now
     this.#encryptionsMax = encryptionsMax
     this.#guard = new EntryGuard(store, now)
@@ -160,6 +164,30 @@ export class Barrier {
     }
   }
 
+  /** Opens it with the key that is held. Throws a Refusal (503) where none is; it stays held where it does not open. */
+  openHeld(): void {
+    const key = this.standby.copy()
+    try {
+      this.unseal(key)
+    } catch (error) {
+      this.standby.hold(key)
+      throw error
+    } finally {
+      key.fill(0)
+    }
+  }
+
+  /** Closes it and holds its root key: nothing is read or written any more before `openHeld`. */
+  standDown(): void {
+    const key = Buffer.from(this.#root())
+    try {
+      this.seal()
+      this.standby.hold(key)
+    } finally {
+      key.fill(0)
+    }
+  }
+
   /** A ring of before there was an entry set gets the key of one: the entries are taken as they are. */
   #completed(ring: Keyring): Keyring {
     this.#isRingUnsaved = ring.setKey === undefined
@@ -178,8 +206,9 @@ export class Barrier {
     }
   }
 
-  /** Closes it and overwrites its keys. */
+  /** Closes it and overwrites its keys, also the one that is held. */
   seal(): void {
+    this.standby.forget()
     if (this.#ring && !this.#isRingUnsaved) this.#guard.close(this.#ring.activeKey)
     this.#close()
   }
@@ -270,6 +299,17 @@ export class Barrier {
       return { sequence, batch: { puts, deletes: batch.deletes.flatMap((path) => below(path) ?? []) } }
     })
     return { ...range, rows: opened }
+  }
+
+  /** A value that lies outside the barrier's entries, encrypted as an entry of this name would be. */
+  protect(name: string, value: Uint8Array): Buffer {
+    return encrypt(name, value, this.#open().activeKey)
+  }
+
+  /** What `protect` has encrypted. Throws a Fault for anything else. */
+  reveal(name: string, value: Uint8Array): Buffer {
+    const ring = this.#open()
+    return decrypt(name, value, (term) => ring.key(term))
   }
 
   /** As `Store.onFailure`. The barrier itself stands on what is durable again by then. */
@@ -379,20 +419,6 @@ export class Barrier {
   }
 }
 
-/** The ring, or undefined when the key does not open it. Throws for a ring that opens and is damaged. */
-function openRing(value: Uint8Array, rootKey: Buffer): Keyring | undefined {
-  if (rootKey.length !== KEY_BYTES) return undefined
-  let plaintext: Buffer
-  try {
-    plaintext = decrypt(KEYRING_PATH, value, (term) => (term === ROOT_TERM ? rootKey : undefined))
-  } catch {
-    return undefined
-  }
-  const ring = Keyring.decode(plaintext)
-  plaintext.fill(0)
-  return ring
-}
-
 function countIn(plaintext: Buffer | undefined): number {
   return Number(plaintext?.toString() ?? 0)
 }
@@ -401,12 +427,4 @@ function countIn(plaintext: Buffer | undefined): number {
 function together(ring: Keyring, rootKey: Buffer, { raw = [], puts = [], deletes = [] }: Beside): Batch {
   const encrypted = puts.map(({ path, value }) => ({ path, value: encrypt(path, value, ring.activeKey) }))
   return { puts: [ringEntry(ring, rootKey), ...raw, ...encrypted], deletes }
-}
-
-function ringEntry(ring: Keyring, rootKey: Buffer): Put {
-  if (rootKey.length !== KEY_BYTES) throw new Fault('a root key has 32 bytes')
-  const plaintext = ring.encode()
-  const value = encrypt(KEYRING_PATH, plaintext, { term: ROOT_TERM, key: rootKey })
-  plaintext.fill(0)
-  return { path: KEYRING_PATH, value }
 }

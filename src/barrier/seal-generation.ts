@@ -7,7 +7,6 @@
  */
 import { randomInt } from 'node:crypto'
 import { Refusal, sealed } from '../kit/errors.ts'
-import type { Barrier } from './barrier.ts'
 import { type PgpKey, readPgpKey } from './pgp.ts'
 import type { KeyProof } from './seal-keys.ts'
 import type { Seal } from './seal.ts'
@@ -17,6 +16,8 @@ import { Gathering, type Proven, refuseShare, WRONG_SHARES } from './shares.ts'
 export interface TokenSource {
   /** Characters of every token that it makes; all of them ASCII. */
   readonly tokenLength: number
+  /** Who gives a wrong nonce is not told the right one: callers need no token. */
+  readonly hidesNonce?: boolean
   /** A token that is not valid yet; `commit` resolves when it is. */
   make(): { readonly token: string; readonly commit: () => Promise<unknown> }
 }
@@ -44,11 +45,12 @@ interface Attempt {
 
 export class Generation {
   readonly #seal: Seal
-  readonly #barrier: Barrier
+  readonly #barrier: { readonly isSealed: boolean }
   readonly #source: TokenSource
   #attempt: Attempt | undefined
 
-  constructor(seal: Seal, barrier: Barrier, source: TokenSource) {
+  /** `barrier`, or what stands for it: nothing begins while it is sealed. */
+  constructor(seal: Seal, barrier: { readonly isSealed: boolean }, source: TokenSource) {
     this.#seal = seal
     this.#barrier = barrier
     this.#source = source
@@ -105,7 +107,8 @@ export class Generation {
       if (!attempt) refuseShare(share, 'no root generation in progress')
       const { given } = attempt
       if (nonce !== given.nonce) {
-        refuseShare(share, `incorrect nonce supplied; nonce for this root generation operation is "${given.nonce}"`)
+        const right = `; nonce for this root generation operation is "${given.nonce}"`
+        refuseShare(share, `incorrect nonce supplied${this.#source.hidesNonce ? '' : right}`)
       }
       const outcome = await given.offer(share, this.#seal.proofs())
       if (outcome === 'more') return this.status

@@ -85,7 +85,7 @@ export class SealKeys {
 
   /** Of the recovery key. While the barrier is sealed, it is opened by the machine's key for this, and nobody sees it. */
   recoveryProofs(withBefore: boolean): KeyProof[] {
-    const digests = this.#barrier.isSealed ? this.#digestsSealed() : this.#digests()
+    const digests = this.#digestsNow()
     return this.#candidates(withBefore, (key, which) => {
       const digest = digests[which]
       return digest !== undefined && timingSafeEqual(digest, entries.recoveryDigest(key))
@@ -99,18 +99,21 @@ export class SealKeys {
     return [current, { which: 'before', split: config.before, matches: (key) => matches(key, 'before') }]
   }
 
-  #digests(): Digests {
-    const [current, before] = [entries.RECOVERY_PATH, entries.RECOVERY_BEFORE_PATH].map((path) =>
-      this.#barrier.get(path),
-    )
-    return { current, before }
+  #digestsNow(): Digests {
+    const { isSealed, standby } = this.#barrier
+    if (standby.isHeld) return this.#digests((path) => standby.read(path))
+    return isSealed ? this.#digestsSealed() : this.#digests((path) => this.#barrier.get(path))
+  }
+
+  #digests(read: (path: string) => Buffer | undefined): Digests {
+    return { current: read(entries.RECOVERY_PATH), before: read(entries.RECOVERY_BEFORE_PATH) }
   }
 
   #digestsSealed(): Digests {
     const { rootKey, key } = this.openByMachine()
     try {
       this.#barrier.unseal(rootKey)
-      return this.#digests()
+      return this.#digests((path) => this.#barrier.get(path))
     } finally {
       this.#barrier.seal()
       for (const secret of [rootKey, key.key]) secret.fill(0)

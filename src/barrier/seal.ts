@@ -53,6 +53,8 @@ export interface SealOptions {
   readonly environment?: NodeJS.ProcessEnv
   /** What an operator is to know about the database, shown with the status. */
   readonly warning?: string
+  /** Whether this server stands by for another one, whose entries it has: its root key is proven, and held. */
+  readonly isSecondary?: () => boolean
   /** Why the server must not be initialised, in words for the operator; undefined when it may. */
   readonly refusal?: () => string | undefined
 }
@@ -81,6 +83,7 @@ export class Seal {
   readonly #answeredMs: number
   readonly #warning: string | undefined
   readonly #refusal: () => string | undefined
+  readonly #isSecondary: () => boolean
   readonly idleMs: number
   readonly #attempts = new Set<{ end(): void }>()
   #unsealing: Gathering | undefined
@@ -97,7 +100,18 @@ export class Seal {
     this.idleMs = options.idleMs ?? IDLE_MS
     this.#warning = options.warning
     this.#refusal = options.refusal ?? (() => undefined)
+    this.#isSecondary = options.isSecondary ?? (() => false)
     this.#answeredMs = options.answeredMs ?? ANSWERED_MS
+  }
+
+  /** The barrier is open, or its root key is held for when it is to be. */
+  get #isProven(): boolean {
+    return !this.#barrier.isSealed || this.#barrier.standby.isHeld
+  }
+
+  /** What the settings ask for and is not so yet. A secondary changes nothing: its entries are another server's. */
+  get #migration(): Migration | undefined {
+    return this.#isSecondary() ? undefined : this.#keys.migration
   }
 
   get status(): SealStatus {
@@ -107,12 +121,12 @@ export class Seal {
     return {
       type,
       initialised: config !== undefined,
-      sealed: this.#barrier.isSealed,
+      sealed: !this.#isProven,
       threshold: config?.threshold ?? 0,
       shares: config?.shares ?? 0,
       progress,
       nonce: progress > 0 ? (this.#unsealing?.nonce ?? '') : '',
-      migration: this.#keys.migration !== undefined,
+      migration: this.#migration !== undefined,
       recoverySeal: type === 'static',
       warnings: this.#warnings(),
     }
@@ -120,7 +134,8 @@ export class Seal {
 
   /** What an operator does to open it, by the kind of seal. */
   get nextStep(): string {
-    const { migration, stored } = this.#keys
+    const { stored } = this.#keys
+    const migration = this.#migration
     if (migration !== undefined) {
       return `outpost operator unseal -migrate, with the ${migration === 'to static' ? 'key shares' : 'recovery shares'}`
     }
@@ -210,8 +225,8 @@ export class Seal {
   unseal(share: Buffer, migrate = false): Promise<boolean> {
     return this.inTurn(async () => {
       const { type } = this.config
-      if (!this.#barrier.isSealed) return false
-      const { migration } = this.#keys
+      if (this.#isProven) return false
+      const migration = this.#migration
       const unattended = `this server opens with the static key of its machine, key shares do not open it: ${this.nextStep}`
       const refusal = migrationRefusal(migration, migrate) ?? (type === 'static' && !migration ? unattended : undefined)
       if (refusal !== undefined) refuseShare(share, refusal)
@@ -225,7 +240,7 @@ export class Seal {
       } finally {
         outcome.key.fill(0)
       }
-      return !this.#barrier.isSealed
+      return this.#isProven
     })
   }
 
@@ -240,6 +255,7 @@ export class Seal {
       migration === 'to shamir' ? this.#openByMachine().rootKey : this.#keys.openRootKey(proven.key, proven.proof.which)
     if (!rootKey) throw new Fault('the root key has changed while it was used')
     try {
+      if (this.#isSecondary()) return this.#barrier.standby.hold(rootKey)
       if (migration === 'to shamir') await this.#keys.toShamir(proven, rootKey)
       this.#barrier.unseal(rootKey)
       if (migration === 'to static') await this.#keys.toStatic(proven, rootKey)
@@ -257,10 +273,14 @@ export class Seal {
   openUnattended(): Promise<boolean> {
     return this.inTurn(async () => {
       const keys = this.#keys
-      if (this.#isSealedOnPurpose || !this.#barrier.isSealed) return false
-      if (keys.stored?.type !== 'static' || keys.migration) return false
+      if (this.#isSealedOnPurpose || this.#isProven) return false
+      if (keys.stored?.type !== 'static' || this.#migration) return false
       const { rootKey, isCurrent } = this.#openByMachine()
       try {
+        if (this.#isSecondary()) {
+          this.#barrier.standby.hold(rootKey)
+          return true
+        }
         this.#barrier.unseal(rootKey)
         // Not worth to stay sealed for: a warning in the status says that the key before is still needed.
         if (!isCurrent) await keys.reencrypt(rootKey).catch(() => undefined)
@@ -285,7 +305,7 @@ export class Seal {
 
   /** Shares were given that prove something else than that they open it: those before a rekey go, or come back. */
   async accept(proven: Proven<KeyProof>): Promise<void> {
-    if (!this.#answering) await this.#keys.settle(proven)
+    if (!this.#answering && !this.#isSecondary()) await this.#keys.settle(proven)
   }
 
   /** Another key from now on, in one batch. In a turn of the caller's. */
@@ -328,6 +348,14 @@ export class Seal {
     for (const attempt of this.#attempts) attempt.end()
     // A rekey of this process has been answered, or its caller has gone.
     if (this.#answering) await this.#finish()
+  }
+
+  /** The server stands by from now on: its barrier closes, and its root key is held. Every attempt ends. */
+  async standDown(): Promise<void> {
+    this.resetUnseal()
+    for (const attempt of this.#attempts) attempt.end()
+    if (this.#answering) await this.#finish()
+    if (!this.#barrier.isSealed) this.#barrier.standDown()
   }
 
   /** One change after another. What it throws is the caller's. */

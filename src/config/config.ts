@@ -14,10 +14,10 @@ export interface Config {
   readonly bindAddr: string
   /** 0 means any free port. */
   readonly ports: { readonly http: number; readonly cluster: number }
-  /** Where the HTTP API listens: `bindAddr` unless given. */
-  readonly addresses: { readonly http: string }
+  /** Where the HTTP API listens, and a DR primary for its secondaries: `bindAddr` unless given. */
+  readonly addresses: { readonly http: string; readonly cluster: string }
   /** What others are told to connect to, `host` or `host:port`; absent means the address listened on. */
-  readonly advertise: { readonly http?: string }
+  readonly advertise: { readonly http?: string; readonly cluster?: string }
   readonly logLevel: Level
   /** Absent means that the program decides by where the log goes. */
   readonly logJson?: boolean
@@ -144,7 +144,22 @@ export interface ServerConfig {
   readonly disableUnauthedRekeyEndpoints: boolean
   /** False: callers without a token may use `sys/generate-root/`. */
   readonly disableUnauthedGenerateRootEndpoints: boolean
+  readonly replication: ReplicationConfig
   readonly seal: { readonly type: 'shamir' | 'static'; readonly settings: Readonly<Record<string, string>> }
+}
+
+/** Of replication for disaster recovery; the role is no setting. */
+export interface ReplicationConfig {
+  /** Commits of a primary wait until its secondaries have them, for `syncTimeoutMs` at most. */
+  readonly sync: boolean
+  readonly syncTimeoutMs: number
+  /** A primary that has heard from no secondary for so long takes no writes; 0: it goes on. */
+  readonly fenceAfterMs: number
+  /** Rows and bytes on their way to a secondary. */
+  readonly bufferLength: number
+  readonly bufferBytes: number
+  /** In a second, to all secondaries together; 0: no limit. */
+  readonly bandwidthBytes: number
 }
 
 export interface NatsConfig {

@@ -187,6 +187,20 @@ export function duration(options: { zero?: boolean } = {}): Field<Setting<number
   })
 }
 
+const SIZE_FACTORS: Readonly<Record<string, number>> = { '': 1, K: 2 ** 10, M: 2 ** 20, G: 2 ** 30 }
+
+/** Bytes as a text: a number with KB, MB or GB (of 1024) or without; at least `min`. */
+export function size(min: number): Field<Setting<number>> {
+  const what = 'a size such as "256MB"'
+  return setting('string', what, (node, wrong, path) => {
+    if (node.kind !== 'string' || node.value === '') return undefined
+    const [, digits = '', unit = ''] = /^(\d{1,9}) ?(?:([KMG])(?:i?B)?|B)?$/i.exec(node.value) ?? []
+    const bytes = Number(digits) * (SIZE_FACTORS[unit.toUpperCase()] ?? 1)
+    if (digits === '') return wrong(`${path}: expected ${what}`)
+    return bytes >= min ? bytes : wrong(`${path}: expected at least ${min} bytes`)
+  })
+}
+
 /** A list of texts, each checked like `text`. */
 export function texts(check: (value: string) => string | undefined): Field<Setting<readonly string[]>> {
   return setting('list', 'a list of texts', (node, wrong, path) => {

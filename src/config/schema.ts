@@ -6,7 +6,19 @@ import { isIP } from 'node:net'
 import { LEVELS } from '../kit/log.ts'
 import type { Level } from '../kit/log.ts'
 import { isUuid } from '../kit/schema.ts'
-import { absolutePath, block, boolean, choice, duration, labelled, number, text, textMap, texts } from './fields.ts'
+import {
+  absolutePath,
+  block,
+  boolean,
+  choice,
+  duration,
+  labelled,
+  number,
+  size,
+  text,
+  textMap,
+  texts,
+} from './fields.ts'
 import type { Field } from './fields.ts'
 import { isUserKey } from './nkey.ts'
 
@@ -145,6 +157,15 @@ function absoluteDirectory(value: string): string | undefined {
     : 'expected the absolute path of a directory, without "." and ".." and without a slash at its end'
 }
 
+const replication = block({
+  sync: boolean(),
+  sync_timeout: duration(),
+  fence_after: duration({ zero: true }),
+  logshipper_buffer_length: number({ min: 16, max: 1 << 24 }),
+  logshipper_buffer_size: size(1 << 20),
+  bandwidth_limit: size(0),
+})
+
 const server = block({
   enabled: boolean(),
   storage_path: absolutePath(),
@@ -153,6 +174,7 @@ const server = block({
   audit_dirs: texts(absoluteDirectory),
   disable_unauthed_rekey_endpoints: boolean(),
   disable_unauthed_generate_root_endpoints: boolean(),
+  replication,
 })
 
 const nats = block({
@@ -214,8 +236,8 @@ export const SCHEMA = block({
   data_dir: absolutePath(),
   bind_addr: text(listenAddress),
   ports: block({ http: port(), cluster: port() }),
-  addresses: block({ http: text(listenAddress) }),
-  advertise: block({ http: text(advertiseAddress) }),
+  addresses: block({ http: text(listenAddress), cluster: text(listenAddress) }),
+  advertise: block({ http: text(advertiseAddress), cluster: text(advertiseAddress) }),
   log_level: choice(LOG_LEVELS),
   log_json: boolean(),
   log_paths: choice({ hashed: 'hashed', full: 'full' } as const),

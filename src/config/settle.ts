@@ -55,8 +55,11 @@ export function settle(raw: RawConfig, options: SettleOptions): Config {
     dataDir: raw.data_dir?.value ?? '',
     bindAddr,
     ports: settlePorts(raw, options),
-    addresses: { http: raw.addresses?.http?.value ?? bindAddr },
-    advertise: present({ http: raw.advertise?.http?.value }),
+    addresses: {
+      http: raw.addresses?.http?.value ?? bindAddr,
+      cluster: raw.addresses?.cluster?.value ?? bindAddr,
+    },
+    advertise: present({ http: raw.advertise?.http?.value, cluster: raw.advertise?.cluster?.value }),
     logLevel: raw.log_level?.value ?? 'info',
     logPaths: raw.log_paths?.value ?? 'hashed',
     ...present({ logJson: raw.log_json?.value, logFile: raw.log_file?.value }),
@@ -248,7 +251,19 @@ function settleServer(raw: RawConfig, options: SettleOptions): ServerConfig {
     auditDirectories: server?.audit_dirs?.value ?? [join(raw.data_dir?.value ?? '/', 'audit'), '/var/log/outpost'],
     disableUnauthedRekeyEndpoints: server?.disable_unauthed_rekey_endpoints?.value ?? !options.dev,
     disableUnauthedGenerateRootEndpoints: server?.disable_unauthed_generate_root_endpoints?.value ?? !options.dev,
+    replication: settleReplication(server?.replication),
     seal: settleSeal(server?.seal ?? [], options),
+  }
+}
+
+function settleReplication(given: NonNullable<RawConfig['server']>['replication']): ServerConfig['replication'] {
+  return {
+    sync: given?.sync?.value ?? false,
+    syncTimeoutMs: given?.sync_timeout?.value ?? 5000,
+    fenceAfterMs: given?.fence_after?.value ?? 0,
+    bufferLength: given?.logshipper_buffer_length?.value ?? 65_536,
+    bufferBytes: given?.logshipper_buffer_size?.value ?? 256 << 20,
+    bandwidthBytes: given?.bandwidth_limit?.value ?? 0,
   }
 }
 

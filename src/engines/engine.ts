@@ -263,6 +263,10 @@ export interface PathDeclaration<F extends Fields> {
    * nothing of the barrier is read.
    */
   readonly whileSealed?: boolean
+  /**
+   * Also answers on a secondary for disaster recovery, whose core is closed; then to anybody. `read`: only what reads.
+   */
+  readonly onSecondary?: boolean | 'read'
   /** Takes fields that are not declared without a word: its data is the caller's own. */
   readonly anyFields?: boolean
   /** Tells `create` from `update`. Absent: every write is an update. Asked before policies are: what it throws tells nothing. */

@@ -36,6 +36,7 @@ import { CLUSTER_PATH, type OpenCore, openCore } from './open-core.ts'
 import { InFlight } from './in-flight.ts'
 import { NOBODY } from './nobody.ts'
 import { Quotas } from './quotas/quotas.ts'
+import { disabledOnSecondary, type ReplicationSide } from './replication/dr-replication.ts'
 import { RequestCounts } from './request-counts.ts'
 import { PolicyStore } from './policies/policy-store.ts'
 import type { Surroundings } from './system/surroundings.ts'
@@ -62,6 +63,8 @@ export interface CoreOptions {
   readonly clusterName: string
   readonly logger: Logger
   readonly surroundings?: Surroundings
+  /** Absent where the process does not replicate. */
+  readonly replication?: ReplicationSide
   /** Directories that audit devices may have files below; anywhere unless given. */
   readonly auditDirectories?: readonly string[]
   /** What callers without a token may do with key shares, as the configuration is at this moment; nothing unless given. */
@@ -105,6 +108,19 @@ export class SecretsCore implements Core {
 
   get isActive(): boolean {
     return this.#open !== undefined && !this.barrier.isSealed
+  }
+
+  get isSecondary(): boolean {
+    return this.options.replication?.dr.mode === 'secondary'
+  }
+
+  /** Neither open nor, on a secondary, standing by with the key of its primary. */
+  get isSealed(): boolean {
+    return !this.isActive && !(this.isSecondary && this.barrier.standby.isHeld)
+  }
+
+  disabledOnSecondary(): Error {
+    return disabledOnSecondary(this.options.replication?.dr ?? { primaryAddress: undefined })
   }
 
   /** What pages of other origins may do; undefined where nothing is known of it, or where they may do nothing. */
@@ -196,7 +212,7 @@ export class SecretsCore implements Core {
 
   /** Other entries have taken the place of all there were: nothing is done upon these until `resume`. */
   suspend(): void {
-    this.#close()
+    void this.#close()
     this.#isSuspended = true
   }
 
@@ -207,11 +223,33 @@ export class SecretsCore implements Core {
     await (this.barrier.isSealed ? this.seal() : this.activateOrSeal())
   }
 
-  #close(): void {
+  /**
+   * The server stands by from now on for another one: requests under way end with 503, what they have queued becomes
+   * durable, the barrier closes and its root key is held.
+   */
+  async standDown(): Promise<void> {
+    await this.#close()
+    await this.options.seal.standDown()
+    this.options.logger.info('the secrets core stands by')
+  }
+
+  /** The other way: it opens with the key that is held. Throws a Refusal (503) where none is. */
+  async standUp(): Promise<void> {
+    if (this.isActive) return
+    this.barrier.openHeld()
+    await this.activateOrSeal()
+  }
+
+  /** Resolves when what was queued is durable, or has failed. */
+  async #close(): Promise<void> {
     const open = this.#open
     this.#open = undefined
-    void this.#tenure?.end(sealed)
-    if (!open) return
+    const queued = this.#tenure?.end(sealed)
+    if (open) this.#end(open)
+    await queued
+  }
+
+  #end(open: OpenCore): void {
     const { auditing, leases, mountChanges, mountWork, revocation, sweeper, tidy, tokens, wrapping } = open
     const parts = [mountWork, mountChanges, sweeper, leases, wrapping, revocation, tidy, tokens]
     for (const part of [...parts, open.identity, open.mfa, open.loginMfa]) part.close()
@@ -221,7 +259,7 @@ export class SecretsCore implements Core {
   /** Seals the barrier at once and forgets everything that came from below it; resolves when nothing is left to write. */
   async seal(): Promise<void> {
     const wasActive = this.isActive
-    this.#close()
+    void this.#close()
     await Promise.all([this.options.seal.seal(), wasActive ? this.#onSeal?.() : undefined])
   }
 
@@ -237,6 +275,10 @@ export class SecretsCore implements Core {
 
   /** Takes up work, or is sealed again where it cannot. */
   async activateOrSeal(): Promise<void> {
+    if (this.barrier.standby.isHeld) {
+      this.options.logger.info('the secrets core stands by: this server is a secondary, and has the key of its primary')
+      return
+    }
     try {
       this.activate()
     } catch (error) {

@@ -76,7 +76,8 @@ async function serve(core: Core, method: Verb, raw: RawInput, call: Call, trace:
   const quota = core.quotas?.take(head.path, place, call.remote)
   trace.headers = quota?.headers
   const match = place?.mount.paths.find(place.rest)
-  if (!core.isActive && !match?.path.whileSealed) throw sealed()
+  if (core.isSecondary) requireServed(core, match?.path, head.verb)
+  else if (!core.isActive && !match?.path.whileSealed) throw sealed()
   const target = { head, raw, call, place, match, trace }
   const { audit } = core
   const isRecorded = audit?.isOn && !isState(match?.path)
@@ -89,6 +90,13 @@ async function serve(core: Core, method: Verb, raw: RawInput, call: Call, trace:
     if (quota?.refusal) throw quota.refusal
     return admission(core, match?.path, call)
   })
+}
+
+/** Throws a Rejection for what a secondary does not serve. */
+function requireServed(core: Core, path: Path | undefined, verb: Verb): void {
+  const { onSecondary = false } = path ?? {}
+  const isServed = onSecondary === 'read' ? READING.has(verb) : onSecondary
+  if (!isServed) throw core.disabledOnSecondary()
 }
 
 /** What tells the state of the server to anyone, again and again, or changes it before there is a device: no device records it. */

@@ -17,6 +17,10 @@ import type { Admitted } from './tokens/token-admission.ts'
 /** What the way through the core needs of it. */
 export interface Core extends Settling {
   readonly isActive: boolean
+  /** The cluster is a secondary for disaster recovery: it serves what paths declare, and the core is closed. */
+  readonly isSecondary: boolean
+  /** For what it does not serve then. */
+  disabledOnSecondary(): Error
   readonly inFlight: InFlight
   readonly requestCounts: RequestCounts
   /** Throws a Refusal (503) while the core is not active. */

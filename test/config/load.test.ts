@@ -42,6 +42,15 @@ function faultsOf(paths: readonly string[], options: Partial<LoadOptions> = {}):
 
 const WITHOUT_TLS = /:\d+:\d+: nats\.servers: nats:\/\/10\.0\.0\.1:4222 without TLS: /
 
+const REPLICATION = {
+  sync: false,
+  syncTimeoutMs: 5000,
+  fenceAfterMs: 0,
+  bufferLength: 65_536,
+  bufferBytes: 268_435_456,
+  bandwidthBytes: 0,
+}
+
 test('the server file of the design', () => {
   const { config, warnings } = load([fixture('server.hcl')])
   assert.equal(config.name, 's1')
@@ -54,6 +63,7 @@ test('the server file of the design', () => {
     auditDirectories: ['/var/lib/outpost/audit', '/var/log/outpost'],
     disableUnauthedRekeyEndpoints: true,
     disableUnauthedGenerateRootEndpoints: true,
+    replication: REPLICATION,
     seal: { type: 'shamir', settings: {} },
   })
   assert.equal(config.client.enabled, false)
@@ -89,7 +99,7 @@ test('every default, with blocks that say nothing', () => {
     dataDir: '/var/lib/outpost',
     bindAddr: '127.0.0.1',
     ports: { http: 4646, cluster: 4647 },
-    addresses: { http: '127.0.0.1' },
+    addresses: { http: '127.0.0.1', cluster: '127.0.0.1' },
     advertise: {},
     logLevel: 'info',
     logPaths: 'hashed',
@@ -139,6 +149,7 @@ test('every default, with blocks that say nothing', () => {
       auditDirectories: ['/var/lib/outpost/audit', '/var/log/outpost'],
       disableUnauthedRekeyEndpoints: true,
       disableUnauthedGenerateRootEndpoints: true,
+      replication: REPLICATION,
       seal: { type: 'shamir', settings: {} },
     },
     nats: { servers: ['nats://127.0.0.1:4222'] },

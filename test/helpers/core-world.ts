@@ -13,6 +13,7 @@ import { type Call, NOBODY, StreamedAnswer } from '../../src/kit/operation.ts'
 import { SecretsCore } from '../../src/secrets/core.ts'
 import { handle } from '../../src/secrets/handle.ts'
 import { identityEngine } from '../../src/secrets/identity/identity-engine.ts'
+import type { ReplicationSide } from '../../src/secrets/replication/dr-replication.ts'
 import type { Verb } from '../../src/secrets/request.ts'
 import { systemEngine } from '../../src/secrets/system/system.ts'
 import { tokenEngine } from '../../src/secrets/tokens/token-engine.ts'
@@ -65,6 +66,7 @@ export interface WorldOptions {
   /** What the core is given for the database. */
   readonly wrap?: (store: Store) => Store
   readonly nowMs?: number
+  readonly replication?: ReplicationSide
   /** What callers without a token may do with key shares; all of it unless given. */
   readonly unauthed?: { rekey: boolean; generateRoot: boolean }
 }
@@ -92,19 +94,21 @@ export class CoreWorld {
   #requests = 0
 
   private constructor(directory: string, store: SqliteStore, options: WorldOptions) {
-    const { engines = [], seal, sealOptions, wrap = (real) => real } = options
+    const { engines = [], replication, seal, sealOptions, wrap = (real) => real } = options
+    const isSecondary = () => replication?.dr.mode === 'secondary'
     this.directory = directory
     this.store = store
     this.nowMs = options.nowMs ?? this.nowMs
     const below = wrap(store)
     const barrier = new Barrier(below, () => this.nowMs)
-    this.seal = new Seal(below, barrier, seal ?? { type: 'shamir' }, sealOptions)
+    this.seal = new Seal(below, barrier, seal ?? { type: 'shamir' }, { isSecondary, ...sealOptions })
     this.core = new SecretsCore({
       barrier,
       seal: this.seal,
       engines: [cubbyhole, ...engines],
       own: (core) => [systemEngine(core), tokenEngine(core), identityEngine(core)],
       version: '0.0.0-test',
+      ...(replication && { replication }),
       clusterName: 'test',
       logger: keepingLogger(this.lines),
       unauthed: {

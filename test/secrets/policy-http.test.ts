@@ -64,6 +64,7 @@ function answerTo(port: number, agent: Agent, { body, ...sent }: Sent): Promise<
 class CaseCore implements Core {
   readonly audit = undefined
   readonly quotas = undefined
+  readonly isSecondary = false
   readonly knows = () => true
 
   get wrapping(): never {
@@ -72,6 +73,10 @@ class CaseCore implements Core {
 
   get mfa(): never {
     throw new Error('the case core has no MFA methods')
+  }
+
+  disabledOnSecondary(): never {
+    throw new Error('the case core is no secondary')
   }
 
   get leases(): never {

@@ -6,6 +6,7 @@ import type { Seal } from '../../barrier/seal.ts'
 import type { Caller } from '../../engines/engine.ts'
 import type { Logger } from '../../kit/log.ts'
 import type { Acl } from '../policies/acl.ts'
+import type { ReplicationSide } from '../replication/dr-replication.ts'
 import type { Surroundings } from './surroundings.ts'
 
 /** Stores that are there while the core is active. */
@@ -20,6 +21,8 @@ export interface CoreFacts {
   readonly version: string
   readonly logger: Logger
   readonly surroundings?: Surroundings
+  /** Absent where the process does not replicate. */
+  readonly replication?: ReplicationSide
   /** What callers without a token may do with key shares, as the configuration is at this moment; nothing unless given. */
   readonly unauthed?: { readonly rekey: () => boolean; readonly generateRoot: () => boolean }
 }
@@ -42,4 +45,8 @@ export interface Judging {
 export interface CoreState extends Opened<{ readonly clusterName: string; readonly clusterId: string }> {
   readonly isInitialised: boolean
   readonly isActive: boolean
+  /** The cluster is a secondary for disaster recovery. */
+  readonly isSecondary: boolean
+  /** Neither open nor, on a secondary, standing by with the key of its primary. */
+  readonly isSealed: boolean
 }

@@ -14,12 +14,12 @@ const ACTIVE = 200
 /** These never have a body. */
 const BODILESS = new Set([204, 205, 304])
 
-export interface HealthParts extends CoreState, Timed, MadeWith<'version' | 'surroundings'> {
+export interface HealthParts extends CoreState, Timed, MadeWith<'version' | 'surroundings' | 'replication'> {
   readonly barrier: Pick<Barrier, 'integrity'>
 }
 
 export function healthPaths(core: HealthParts): Path[] {
-  return [healthPath(core), ...standingPaths(core), ...replicationPaths()]
+  return [healthPath(core), ...standingPaths(core)]
 }
 
 function healthPath(core: HealthParts): Path {
@@ -28,6 +28,7 @@ function healthPath(core: HealthParts): Path {
     summary: 'The state of this server, as a status code and in words',
     unauthenticated: true,
     whileSealed: true,
+    onSecondary: true,
     anyFields: true,
     fields: {
       activecode: integer('Status code of an active server', { fallback: ACTIVE }),
@@ -41,30 +42,52 @@ function healthPath(core: HealthParts): Path {
       removedcode: integer('Status code of a server that was removed from its cluster', { fallback: 530 }),
       haunhealthycode: integer('Status code of a standby that has lost the active server', { fallback: 474 }),
     },
-    read(input): Reply {
-      const status = codeOf(core, input)
-      return BODILESS.has(status) ? { status } : { bare: health(core), status }
+    async read(input): Promise<Reply> {
+      const dr = await drMode(core)
+      const status = codeOf(core, dr, input)
+      return BODILESS.has(status) ? { status } : { bare: health(core, dr), status }
     },
   })
 }
 
-function codeOf(core: HealthParts, codes: { activecode: number; sealedcode: number; uninitcode: number }): number {
-  const code = !core.isInitialised ? codes.uninitcode : core.isActive ? codes.activecode : codes.sealedcode
+interface Codes {
+  readonly activecode: number
+  readonly drsecondarycode: number
+  readonly sealedcode: number
+  readonly uninitcode: number
+}
+
+function codeOf(core: HealthParts, dr: string, codes: Codes): number {
+  const code = stateCode(core, dr, codes)
   // Lower ones announce another answer, higher ones do not exist.
   if (code < 200 || code > 599) throw new Rejection(400, 'a status code is a number from 200 to 599')
   return code
 }
 
-function health(core: HealthParts): Record<string, unknown> {
-  const mode = core.isActive ? 'disabled' : 'unknown'
+function stateCode(core: HealthParts, dr: string, codes: Codes): number {
+  // What it has of the primary so far need not be enough to be opened.
+  if (dr === 'bootstrapping') return codes.drsecondarycode
+  if (!core.isInitialised) return codes.uninitcode
+  if (core.isSealed) return codes.sealedcode
+  return core.isSecondary ? codes.drsecondarycode : codes.activecode
+}
+
+/** The role of this cluster; unknown while the core is sealed and no role is known that it had before. */
+async function drMode(core: HealthParts): Promise<string> {
+  const { dr } = core.options.replication ?? {}
+  if (!dr || dr.mode === 'disabled') return core.isActive ? 'disabled' : 'unknown'
+  return dr.mode === 'secondary' ? String((await dr.status())['mode']) : dr.mode
+}
+
+function health(core: HealthParts, dr: string): Record<string, unknown> {
   const { warnings } = core.barrier.integrity
   return {
     initialized: core.isInitialised,
-    sealed: !core.isActive,
+    sealed: core.isSealed,
     standby: !core.isActive,
     performance_standby: false,
-    replication_performance_mode: mode,
-    replication_dr_mode: mode,
+    replication_performance_mode: core.isActive || core.isSecondary ? 'disabled' : 'unknown',
+    replication_dr_mode: dr,
     server_time_utc: Math.floor(core.now() / 1000),
     version: core.options.version,
     ...(core.isActive ? { cluster_name: core.open.clusterName, cluster_id: core.open.clusterId } : {}),
@@ -81,6 +104,7 @@ function standingPaths(core: MadeWith<'version' | 'surroundings'>): Path[] {
       summary: 'Which server is the active one: this one, as there is no other',
       unauthenticated: true,
       whileSealed: true,
+      onSecondary: true,
       fields: {},
       read: () => ({
         bare: {
@@ -112,17 +136,4 @@ function standingPaths(core: MadeWith<'version' | 'surroundings'>): Path[] {
       },
     }),
   ]
-}
-
-/** Clients ask before they know what kind of server this is. */
-function replicationPaths(): Path[] {
-  return ['replication/status', 'replication/dr/status', 'replication/performance/status'].map((pattern) =>
-    path({
-      pattern,
-      summary: 'Replication between clusters: there is none',
-      unauthenticated: true,
-      fields: {},
-      read: () => ({ data: { mode: 'disabled' } }),
-    }),
-  )
 }

@@ -4,10 +4,11 @@ import type { Barrier } from '../../barrier/barrier.ts'
 import type { InitialSplit } from '../../barrier/seal-init.ts'
 import { StaticKeyFault } from '../../barrier/seal-static.ts'
 import { decodeShare } from '../../barrier/shares.ts'
-import { path, type Path, type Reply } from '../../engines/engine.ts'
+import { type EngineCall, path, type Path, type Reply } from '../../engines/engine.ts'
 import { boolean, type Field, integer, text, textList } from '../../engines/fields.ts'
 import { messageOf, Refusal, sealed } from '../../kit/errors.ts'
 import type { CoreState, MadeWith } from './core-parts.ts'
+import { OPERATION_TOKEN, type SecondaryAccess } from '../replication/secondary-paths.ts'
 import type { PgpRate } from './pgp-rate.ts'
 import { sealLog } from './seal-log.ts'
 
@@ -21,7 +22,7 @@ export interface SealParts extends CoreState, MadeWith<'seal' | 'version' | 'log
   seal(): Promise<void>
 }
 
-export function sealPaths(core: SealParts, pgpRate: PgpRate): Path[] {
+export function sealPaths(core: SealParts, pgpRate: PgpRate, access: SecondaryAccess): Path[] {
   const { seal } = core.options
   const tell = sealLog(core)
   const bareStatus = (): Reply => ({ bare: sealStatus(core) })
@@ -31,6 +32,7 @@ export function sealPaths(core: SealParts, pgpRate: PgpRate): Path[] {
       summary: 'Whether the core is sealed, and how far an attempt to open it is',
       unauthenticated: true,
       whileSealed: true,
+      onSecondary: true,
       fields: {},
       read: bareStatus,
     }),
@@ -39,6 +41,7 @@ export function sealPaths(core: SealParts, pgpRate: PgpRate): Path[] {
       summary: 'Take one key share to open the core',
       unauthenticated: true,
       whileSealed: true,
+      onSecondary: true,
       fields: {
         key: text('A key share in hex or base64', { fallback: '' }),
         reset: boolean('Forget the shares that were given so far', { fallback: false }),
@@ -63,11 +66,13 @@ export function sealPaths(core: SealParts, pgpRate: PgpRate): Path[] {
       sudo: true,
       // While it is sealed anybody may ask for what is so already.
       whileSealed: true,
-      fields: {},
-      async update(_input, call) {
-        if (core.barrier.isSealed) return undefined
+      onSecondary: true,
+      fields: OPERATION_TOKEN,
+      async update({ dr_operation_token: operationToken }, call) {
+        if (core.isSecondary ? core.isSealed : core.barrier.isSealed) return undefined
+        if (core.isSecondary) requireOnSecondary(access, operationToken, call)
         // It is about to open: nobody can be told apart yet, so nobody has the right.
-        if (!core.isActive) throw sealed()
+        else if (!core.isActive) throw sealed()
         await core.seal()
         tell('the secrets core was sealed', call)
         return undefined
@@ -84,6 +89,12 @@ export function sealPaths(core: SealParts, pgpRate: PgpRate): Path[] {
   ]
 }
 
+/** An operation token, or a token of the primary that may do it there. */
+function requireOnSecondary({ rights, token }: SecondaryAccess, given: string, call: EngineCall): void {
+  if (given === '' && call.token !== undefined) rights.require(call, 'update', true)
+  else token.check(given)
+}
+
 const KEY_OR_RESET = "'key' must be specified in request body as JSON, or 'reset' set to true"
 
 function initPath(core: SealParts, pgpRate: PgpRate): Path {
@@ -93,6 +104,7 @@ function initPath(core: SealParts, pgpRate: PgpRate): Path {
     summary: 'Make the keys and the first root token',
     unauthenticated: true,
     whileSealed: true,
+    onSecondary: 'read',
     fields: {
       secret_shares: number('Into how many shares the unseal key is divided'),
       secret_threshold: number('How many of them open the core'),
@@ -166,7 +178,7 @@ function sealStatus(core: SealParts): Record<string, unknown> {
   return {
     type: status.type,
     initialized: status.initialised,
-    sealed: !core.isActive,
+    sealed: core.isSealed,
     t: status.threshold,
     n: status.shares,
     progress: status.progress,

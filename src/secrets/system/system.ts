@@ -19,8 +19,10 @@ import { toolPaths } from './system-tools.ts'
 import { mountPaths } from './system-mounts.ts'
 import { uiMountPaths } from './system-ui.ts'
 import { sealPaths } from './system-seal.ts'
+import { sealLog } from './seal-log.ts'
 import { rekeyPaths } from './system-seal-rekey.ts'
 import { PgpRate } from './pgp-rate.ts'
+import { replicationPaths, secondaryAccess } from '../replication/replication-paths.ts'
 import { generateRootPaths } from './system-seal-root.ts'
 import { rotatePaths } from './system-seal-rotate.ts'
 
@@ -44,11 +46,13 @@ export type SystemParts = Parameters<typeof healthPaths>[0] &
   Parameters<typeof lockedUserPaths>[0] &
   Parameters<typeof wrappingPaths>[0] &
   Parameters<typeof quotaPaths>[0] &
+  Parameters<typeof replicationPaths>[0] &
   Parameters<typeof mfaSystemPaths>[0] &
   Parameters<typeof validatePaths>[0]
 
 export function systemEngine(core: SystemParts): Engine {
   const pgpRate = new PgpRate()
+  const access = secondaryAccess(core)
   return {
     type: 'system',
     description: 'system endpoints used for control, policy and debugging',
@@ -63,10 +67,11 @@ export function systemEngine(core: SystemParts): Engine {
       ...catalogPaths(core),
       ...counterPaths(core),
       ...openApiPaths(core),
-      ...sealPaths(core, pgpRate),
+      ...sealPaths(core, pgpRate, access),
       ...rekeyPaths(core, pgpRate),
       ...generateRootPaths(core, pgpRate),
       ...rotatePaths(core),
+      ...replicationPaths(core, access, { tell: sealLog(core), pgpRate }),
       ...policyPaths(core),
       ...capabilityPaths(core),
       ...auditPaths(core),

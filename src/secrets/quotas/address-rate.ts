@@ -1,0 +1,32 @@
+/** How often one address may do what costs others something, or gets in their way, and needs no token. */
+import { LRUCache } from 'lru-cache'
+import { type EngineCall, Rejection } from '../../engines/engine.ts'
+
+const WINDOW_MS = 60_000
+const ADDRESSES_MAX = 1000
+
+export class AddressRate {
+  readonly #counts = new LRUCache<string, { readonly sinceMs: number; count: number }>({ max: ADDRESSES_MAX })
+  readonly #max: number
+  readonly #what: string
+  readonly #now: () => number
+
+  /** At most `max` in a minute; `what` they are is said to who has had them. */
+  constructor(max: number, what: string, now: () => number = () => performance.now()) {
+    this.#max = max
+    this.#what = what
+    this.#now = now
+  }
+
+  /** Counts one; throws a Rejection (429) for too many of an address. A token that has sudo is not counted. */
+  check({ caller, remote = '', sudo }: Pick<EngineCall, 'caller' | 'remote' | 'sudo'>): void {
+    if (sudo && caller.accessor !== '') return
+    const nowMs = this.#now()
+    const known = this.#counts.get(remote)
+    const window = known && nowMs - known.sinceMs < WINDOW_MS ? known : { sinceMs: nowMs, count: 0 }
+    window.count++
+    this.#counts.set(remote, window)
+    if (window.count <= this.#max) return
+    throw new Rejection(429, `more than ${this.#max} ${this.#what} in a minute: try again in a minute`)
+  }
+}

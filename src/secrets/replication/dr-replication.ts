@@ -1,0 +1,74 @@
+/**
+ * What the endpoints of replication need of the process around the core. The room that replicates knows no keys and no
+ * tokens, and this one no links: the daemon joins both (`daemon-replication.ts`).
+ */
+import { Rejection } from '../../engines/engine.ts'
+
+export type DrMode = 'disabled' | 'primary' | 'secondary'
+
+/** What a secondary is activated with; its members are the business of the room that replicates. */
+export type Bundle = Readonly<Record<string, unknown>>
+
+/** How the cluster takes part in replication for disaster recovery, and what changes that. Refusals are told as they are. */
+export interface DrReplication {
+  readonly mode: DrMode
+  /** Of the primary, where a secondary knows it; for people. */
+  readonly primaryAddress: string | undefined
+  /** The members of `sys/replication/dr/status`. */
+  status(): Promise<Readonly<Record<string, unknown>>>
+  enablePrimary(options: { readonly primaryClusterAddr: string }): Promise<void>
+  demote(): Promise<void>
+  /** Of either role. */
+  disable(): Promise<void>
+  /** A bundle, or a text that only the owner of the public key can open. */
+  issueSecondary(options: {
+    readonly id: string
+    readonly ttlMs: number
+    readonly publicKey?: string
+  }): Promise<{ readonly bundle: Bundle } | { readonly sealed: string }>
+  revokeSecondary(id: string): Promise<void>
+  generatePublicKey(): Promise<string>
+  /** Opens what `issueSecondary` sealed to the public key of this server. */
+  openSealedBundle(token: string): Promise<Bundle>
+  /** Checks what another server gave. Throws a Refusal for what is no bundle. */
+  parseBundle(value: unknown): Bundle
+  enableSecondary(bundle: Bundle): Promise<void>
+  promote(options: { readonly primaryClusterAddr: string; readonly force: boolean }): Promise<void>
+  updatePrimary(
+    to: { readonly bundle: Bundle } | { readonly addresses: readonly string[] } | { readonly forget: true },
+  ): Promise<void>
+  reindex(options: { readonly diff: boolean; readonly force: boolean; readonly skipFlush: boolean }): Promise<void>
+  /** With the member `merkle_corruption_report`. */
+  merkleCheck(): Promise<Readonly<Record<string, unknown>>>
+}
+
+/** Where a wrapping token is taken to. */
+export interface UnwrapTarget {
+  /** URL of a server; without a path. */
+  readonly address: string
+  readonly caFile: string
+  readonly caPath: string
+  /** PEM text. */
+  readonly caCert: string
+}
+
+export interface ReplicationSide {
+  readonly dr: DrReplication
+  /** Where the code of the operation token lies: in the database, of this machine alone. */
+  readonly operationToken: {
+    read(): Uint8Array | undefined
+    /** Resolves once it is durable; undefined removes it. */
+    write(code: Uint8Array | undefined): Promise<void>
+  }
+  /** `sys/wrapping/unwrap` of another server. Rejects with an Error whose message says why there is no answer. */
+  unwrap(token: string, target: UnwrapTarget): Promise<{ readonly status: number; readonly text: string }>
+}
+
+/** What load balancers, monitors and stock commands know a request by that such a server does not serve. */
+export const DISABLED_ON_SECONDARY = 'path disabled in replication DR secondary mode'
+
+/** For a request that a secondary does not serve. */
+export function disabledOnSecondary({ primaryAddress }: Pick<DrReplication, 'primaryAddress'>): Rejection {
+  const where = primaryAddress ? [`ask the primary, ${primaryAddress}`] : []
+  return new Rejection(400, [DISABLED_ON_SECONDARY, ...where])
+}

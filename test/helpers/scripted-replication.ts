@@ -1,0 +1,68 @@
+/**
+ * The room of replication as the endpoints see it, without a link and a second server: roles change as they are told to,
+ * and what was asked is kept. Whole pairs of servers are in `test/system/dr-….test.ts`.
+ */
+import type {
+  DrMode,
+  DrReplication,
+  ReplicationSide,
+  UnwrapTarget,
+} from '../../src/secrets/replication/dr-replication.ts'
+import type { CoreWorld } from './core-world.ts'
+
+export class ScriptedReplication implements ReplicationSide {
+  mode: DrMode = 'disabled'
+  primaryAddress: string | undefined
+  /** Each call with what it was given. */
+  readonly asked: unknown[][] = []
+  /** Set once there is one: its core changes with the role. */
+  world: CoreWorld | undefined
+  #code: Uint8Array | undefined
+  /** What another server answers. */
+  unwrapped: { status: number; text: string } | Error = {
+    status: 400,
+    text: '{"errors":["wrapping token is not valid or does not exist"]}',
+  }
+  readonly unwraps: UnwrapTarget[] = []
+
+  readonly operationToken = {
+    read: () => this.#code,
+    write: async (code: Uint8Array | undefined) => void (this.#code = code),
+  }
+
+  async unwrap(_token: string, target: UnwrapTarget): Promise<{ status: number; text: string }> {
+    this.unwraps.push(target)
+    if (this.unwrapped instanceof Error) throw this.unwrapped
+    return this.unwrapped
+  }
+
+  get dr(): DrReplication {
+    const turn = async (name: string, mode: DrMode, ...given: unknown[]) => {
+      this.asked.push([name, ...given])
+      this.mode = mode
+      await (mode === 'secondary' ? this.world?.core.standDown() : this.world?.core.standUp())
+    }
+    const note = async (name: string, ...given: unknown[]) => void this.asked.push([name, ...given])
+    return {
+      mode: this.mode,
+      primaryAddress: this.primaryAddress,
+      status: async () => ({ mode: this.mode }),
+      enablePrimary: (options) => turn('enablePrimary', 'primary', options),
+      demote: () => turn('demote', 'secondary'),
+      disable: () => turn('disable', 'disabled'),
+      issueSecondary: async (options) => {
+        await note('issueSecondary', options)
+        return options.publicKey === undefined ? { bundle: { id: options.id } } : { sealed: 'dr1.sealed' }
+      },
+      revokeSecondary: (id) => note('revokeSecondary', id),
+      generatePublicKey: async () => 'a-public-key',
+      openSealedBundle: async (token) => ({ token }),
+      parseBundle: (value) => ({ parsed: value }),
+      enableSecondary: (bundle) => turn('enableSecondary', 'secondary', bundle),
+      promote: (options) => turn('promote', 'primary', options),
+      updatePrimary: (to) => note('updatePrimary', to),
+      reindex: (options) => note('reindex', options),
+      merkleCheck: async () => ({ merkle_corruption_report: { corrupted_root: false } }),
+    }
+  }
+}
