@@ -1,0 +1,72 @@
+/**
+ * What this cluster has in its log and the primary that it joins never got: commits behind the point at which that one's epoch began.
+ * They are given up by joining; before that they are written to a file, one line of JSON for each commit, with ciphertext as it is.
+ */
+import { closeSync, fsyncSync, mkdirSync, openSync, renameSync, writeSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { decodeBatch } from '../store/batch.ts'
+import type { LogRow, Position, ReplicaStore } from '../store/replica.ts'
+
+const CHUNK = { rows: 256, bytes: 4 << 20 }
+
+/** Where the history of the other began to be another than ours; undefined when it is none that we know of. */
+export function forkOf(own: Position, forks: readonly Position[]): Position | undefined {
+  return forks.find(({ epoch }) => epoch > own.epoch)
+}
+
+export interface ConflictReport {
+  readonly path: string
+  readonly commits: number
+}
+
+/**
+ * Writes the file, durably. Undefined, and no file, when nothing would be in it.
+ * `paths`: of entries that a commit has put or deleted; `batch`: base64, as the log holds it.
+ */
+export function writeConflicts(
+  store: ReplicaStore,
+  fork: Position,
+  { dataDir, setId, nowMs }: { readonly dataDir: string; readonly setId: string; readonly nowMs: number },
+): ConflictReport | undefined {
+  let rows = store.rowsAfter(fork.sequence, CHUNK)
+  if (rows.length === 0) return undefined
+  const directory = join(dataDir, 'server', 'conflicts')
+  mkdirSync(directory, { recursive: true, mode: 0o700 })
+  const path = join(directory, `${setId}-${new Date(nowMs).toISOString().replaceAll(/[:.]/g, '-')}.jsonl`)
+  const fd = openSync(`${path}.new`, 'wx', 0o600)
+  let commits = 0
+  try {
+    while (rows.length > 0) {
+      for (const row of rows) writeSync(fd, `${JSON.stringify(lineOf(row))}\n`)
+      commits += rows.length
+      rows = store.rowsAfter(rows.at(-1)?.sequence ?? Number.MAX_SAFE_INTEGER, CHUNK)
+    }
+    fsyncSync(fd)
+  } finally {
+    closeSync(fd)
+  }
+  renameSync(`${path}.new`, path)
+  syncDirectory(dirname(path))
+  return { path, commits }
+}
+
+function lineOf(row: LogRow) {
+  const { puts, deletes } = decodeBatch(row.batch)
+  return {
+    sequence: row.sequence,
+    epoch: row.epoch,
+    time: new Date(row.atMs).toISOString(),
+    puts: puts.map(({ path }) => path),
+    deletes,
+    batch: Buffer.from(row.batch).toString('base64'),
+  }
+}
+
+function syncDirectory(path: string): void {
+  const fd = openSync(path, 'r')
+  try {
+    fsyncSync(fd)
+  } finally {
+    closeSync(fd)
+  }
+}

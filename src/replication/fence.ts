@@ -1,0 +1,76 @@
+/**
+ * The notice that a promoted cluster owes to the primary that it replaced: it is sent, over the old link and with the certificate that
+ * that one gave out, until it is acknowledged; it outlives restarts. A primary that was away is told within a second of its return.
+ */
+import { sleep } from '../kit/clock.ts'
+import { messageOf } from '../kit/errors.ts'
+import { LinkClient } from './link.ts'
+import type { LinkTimings, ReplicationParts } from './parts.ts'
+import type { ReplicationState, State } from './state.ts'
+
+export interface FenceNoticeParts extends Pick<ReplicationParts, 'logger' | 'addresses'> {
+  readonly state: ReplicationState
+  readonly times: LinkTimings
+  /** The other had come further in its own count of epochs. Resolves when this one is above that. */
+  readonly onEpoch: (epoch: number) => Promise<void>
+}
+
+export class FenceNotice {
+  readonly #parts: FenceNoticeParts
+  #abort: AbortController | undefined
+  #running: Promise<void> = Promise.resolve()
+
+  constructor(parts: FenceNoticeParts) {
+    this.#parts = parts
+  }
+
+  /** Sends what is owed, in the background; at most one at a time. */
+  start(): void {
+    if (this.#abort || !this.#parts.state.now.notice) return
+    this.#abort = new AbortController()
+    this.#running = this.#run(this.#abort.signal)
+  }
+
+  async stop(): Promise<void> {
+    this.#abort?.abort()
+    await this.#running
+    this.#abort = undefined
+  }
+
+  async #run(signal: AbortSignal): Promise<void> {
+    const { state, times, logger } = this.#parts
+    let trouble = ''
+    for (let notice = state.now.notice; notice && !signal.aborted; notice = state.now.notice) {
+      for (const address of new Set([notice.upstream.address, ...notice.upstream.known])) {
+        try {
+          // oxlint-disable-next-line no-await-in-loop
+          await this.#tell(notice, address, signal)
+          logger.info('the primary that was replaced takes no more writes', { address, epoch: notice.epoch })
+          return
+        } catch (error) {
+          const text = messageOf(error)
+          if (text !== trouble) logger.warn('the primary that was replaced could not be told of it', { error: text })
+          trouble = text
+        }
+      }
+      await sleep(times.retryMaxMs / 2, signal)
+    }
+  }
+
+  async #tell(
+    { epoch, fork, upstream }: NonNullable<State['notice']>,
+    address: string,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const { state, times, addresses, onEpoch } = this.#parts
+    const link = await LinkClient.connect(upstream, address, times.answerMs, signal)
+    try {
+      const { api, cluster } = addresses()
+      const fenced = await link.call('Fence', { epoch, fork, api, addresses: [cluster] }, times.answerMs)
+      await onEpoch(fenced.epoch)
+    } finally {
+      link.close()
+    }
+    await state.change(() => ({ notice: undefined }))
+  }
+}

@@ -1,0 +1,191 @@
+/**
+ * What the two ends of the link say to each other, as MessagePack. Everything that arrives is parsed here, once, and has an
+ * upper limit for each of its parts: a peer that holds a valid certificate may still be hostile.
+ */
+import * as v from 'valibot'
+import { packr } from '../cluster/message-pack.ts'
+import { BATCH_BYTES_MAX, PATH_BYTES_MAX } from '../store/batch.ts'
+
+/** Of this file; ends of different protocols refuse each other in words. */
+export const PROTOCOL = 1
+
+/** Of one message to a secondary. What is larger than a chunk comes in parts, so that little waits to be read. */
+export const MESSAGE_BYTES_MAX = 3 << 20
+/** Of one message to a primary. */
+export const REQUEST_BYTES_MAX = 1 << 20
+export const CHUNK_BYTES = 1 << 20
+/** Of one message. */
+export const ROWS_MAX = 4096
+export const PATHS_MAX = 1024
+export const LEAVES_MAX = 4096
+const ADDRESSES_MAX = 64
+const FORKS_MAX = 4096
+
+const whole = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER))
+const text = v.pipe(v.string(), v.maxLength(4096))
+const octets = v.custom<Uint8Array>((value) => value instanceof Uint8Array)
+const checksum = v.pipe(
+  octets,
+  v.check(({ length }) => length === 32),
+)
+const hash = v.pipe(
+  octets,
+  v.check(({ length }) => length === 20),
+)
+const path = v.pipe(v.string(), v.minLength(1), v.maxLength(PATH_BYTES_MAX))
+const position = v.object({ sequence: whole, epoch: whole, checksum })
+const addresses = v.pipe(v.array(text), v.maxLength(ADDRESSES_MAX))
+
+/** Who asks: the first word of a secondary, also of one that only wants to know whether it could join. */
+const JOIN = v.object({
+  protocol: whole,
+  version: text,
+  /** Only look: nothing changes on the primary. */
+  isTrial: v.boolean(),
+  nonce: text,
+  position,
+  epoch: whole,
+  api: text,
+  cluster: text,
+  atMs: whole,
+})
+
+const JOINED = v.object({
+  protocol: whole,
+  version: text,
+  setId: text,
+  /** Of the store of the primary: a copy of it takes that over. */
+  clusterId: text,
+  position,
+  epoch: whole,
+  /** Where each epoch of this history began, oldest first. */
+  forks: v.pipe(v.array(position), v.maxLength(FORKS_MAX)),
+  addresses,
+  api: text,
+  /** Of the primary's database. */
+  bytes: whole,
+  atMs: whole,
+})
+
+/** From a secondary, in the stream `Follow`. The first one is `from`. */
+const FOLLOWING = v.variant('kind', [
+  v.object({ kind: v.literal('from'), position, epoch: whole, windowBytes: whole, api: text, cluster: text }),
+  v.object({ kind: v.literal('ack'), sequence: whole, isWhole: v.boolean() }),
+  /** The answer to a heartbeat. */
+  v.object({ kind: v.literal('echo'), beat: whole, atMs: whole, sequence: whole, isWhole: v.boolean() }),
+])
+
+const row = v.strictTuple([whole, whole, whole, checksum, octets])
+
+/** The beginning of a batch or value that is larger than a message may be; the rest follows, and at last what it is of. */
+const PART = v.object({ kind: v.literal('part'), bytes: octets })
+
+/** From the primary, in the stream `Follow`. Parts belong to the batch of the first row of the next rows. */
+const FOLLOWED = v.variant('kind', [
+  PART,
+  v.object({ kind: v.literal('rows'), rows: v.pipe(v.array(row), v.minLength(1), v.maxLength(ROWS_MAX)) }),
+  v.object({
+    kind: v.literal('beat'),
+    beat: whole,
+    position,
+    epoch: whole,
+    atMs: whole,
+    addresses,
+    api: text,
+    /** As the primary measured them at the beat before; the clock of the secondary minus its own. */
+    skewMs: v.pipe(v.number(), v.finite()),
+    durationMs: v.pipe(v.number(), v.finite()),
+    sync: v.picklist(['off', 'on', 'degraded']),
+  }),
+  /** The log does not hold the position that was asked for: compare trees. */
+  v.object({ kind: v.literal('diverged'), position, why: text }),
+])
+
+const PAGES = v.object({ position, pages: v.pipe(v.array(hash), v.length(256)) })
+const SUBPAGES_OF = v.object({ pages: v.pipe(v.array(v.pipe(whole, v.maxValue(255))), v.maxLength(256)) })
+const SUBPAGES = v.object({
+  pages: v.pipe(v.array(v.strictTuple([whole, v.pipe(v.array(hash), v.length(256))])), v.maxLength(256)),
+})
+const LEAVES_OF = v.object({
+  subpages: v.pipe(v.array(v.pipe(whole, v.maxValue(65_535))), v.maxLength(65_536)),
+  /** Continues behind this path. */
+  after: v.pipe(v.string(), v.maxLength(PATH_BYTES_MAX)),
+})
+const LEAVES = v.object({
+  leaves: v.pipe(v.array(v.strictTuple([path, hash])), v.maxLength(LEAVES_MAX)),
+  after: v.optional(path),
+  /** Where the primary stood when these were read. */
+  sequence: whole,
+})
+const VALUES_OF = v.object({ paths: v.pipe(v.array(path), v.maxLength(PATHS_MAX)) })
+/** Parts belong to the first of the next entries. */
+const VALUES = v.variant('kind', [
+  PART,
+  v.object({
+    kind: v.literal('entries'),
+    entries: v.pipe(v.array(v.strictTuple([path, whole, octets])), v.maxLength(PATHS_MAX)),
+    /** Entries that the primary cannot read. */
+    damaged: v.pipe(v.array(path), v.maxLength(PATHS_MAX)),
+    /** Where the primary stood when they were read. */
+    sequence: whole,
+  }),
+])
+const FENCE = v.object({ epoch: whole, fork: position, addresses, api: text })
+const FENCED = v.object({ epoch: whole })
+const POSITION = v.object({ position, epoch: whole, setId: text })
+const NOTHING = v.object({})
+
+export const METHODS = {
+  Join: { request: JOIN, response: JOINED },
+  Follow: { request: FOLLOWING, response: FOLLOWED },
+  Pages: { request: NOTHING, response: PAGES },
+  Subpages: { request: SUBPAGES_OF, response: SUBPAGES },
+  Leaves: { request: LEAVES_OF, response: LEAVES },
+  Values: { request: VALUES_OF, response: VALUES },
+  Fence: { request: FENCE, response: FENCED },
+  Ping: { request: NOTHING, response: POSITION },
+} as const
+
+export type Method = keyof typeof METHODS
+export type UnaryMethod = 'Join' | 'Pages' | 'Subpages' | 'Leaves' | 'Fence' | 'Ping'
+export type RequestOf<M extends Method> = v.InferOutput<(typeof METHODS)[M]['request']>
+export type ResponseOf<M extends Method> = v.InferOutput<(typeof METHODS)[M]['response']>
+
+export function pack(message: unknown): Buffer {
+  return packr.pack(message)
+}
+
+/** Throws for what is no such message. */
+export function unpack<S extends v.GenericSchema>(schema: S, bytes: Buffer): v.InferOutput<S> {
+  return v.parse(schema, packr.unpack(bytes))
+}
+
+/** All of it but the last chunk, and that. */
+export function cutInParts(bytes: Uint8Array): { readonly parts: readonly Uint8Array[]; readonly rest: Uint8Array } {
+  const parts: Uint8Array[] = []
+  let at = 0
+  for (; bytes.length - at > CHUNK_BYTES; at += CHUNK_BYTES) parts.push(bytes.subarray(at, at + CHUNK_BYTES))
+  return { parts, rest: bytes.subarray(at) }
+}
+
+/** The other end of `cutInParts`. */
+export class Parts {
+  #parts: Uint8Array[] = []
+  #bytes = 0
+
+  /** Throws for more than any batch may have. */
+  add(part: Uint8Array): void {
+    this.#bytes += part.length
+    if (part.length === 0 || this.#bytes > BATCH_BYTES_MAX) throw new Error('a message in parts is too long')
+    this.#parts.push(part)
+  }
+
+  /** With its rest; nothing is kept. */
+  take(rest: Uint8Array): Uint8Array {
+    if (this.#parts.length === 0) return rest
+    const bytes = Buffer.concat([...this.#parts, rest])
+    this.#parts = []
+    this.#bytes = 0
+    return bytes
+  }
+}

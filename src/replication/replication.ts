@@ -1,0 +1,457 @@
+/**
+ * The replication room: a second cluster that has everything and can take over.
+ *
+ * A *primary* listens on the cluster port and ships its log of commits; a *secondary* dials it, applies the rows in order and
+ * acknowledges them. Where the log does not reach (a new secondary, a long absence, another history) both compare trees of hashes
+ * and only what differs is copied. Rows and entries are ciphertext and stay so: this room imports no key, and a secondary follows
+ * while it is sealed.
+ *
+ * Promises. A secondary's history is a prefix of its primary's: same rows, same checksums. What a secondary has acknowledged is on
+ * its disk. With `sync`, a commit that was answered is on every secondary, or the state says `degraded`. At most one primary: each
+ * promotion raises the *epoch*; the replaced primary is told (`fence.ts`) until it acknowledges, asks nothing and takes no more
+ * writes from that moment; it also stops when a peer shows a higher epoch. What it had committed and never shipped is
+ * kept in a file when it joins again (`conflicts.ts`). A transition that was cut short by a crash is finished at the next start: what is
+ * to happen is written (`state.ts`) before it happens. Data is wiped only after the new primary has been reached and has agreed.
+ *
+ * Assumes that the daemon closes the barrier before the store becomes a replica and opens it afterwards (`Transition`), and that
+ * certificates' keys stay where they are: who has a secondary's key can read all ciphertext, and replace the primary by promoting.
+ *
+ * What can go wrong. The link: a secondary dials again, with a growing pause, and its status says why. A partition in which the old
+ * primary reaches nobody: it goes on until it is told, or until `fence_after` has passed without a word from any secondary. A peer with
+ * a valid certificate that is hostile: everything it sends is parsed and bounded, and it can acknowledge only what it was sent.
+ */
+import { randomUUID } from 'node:crypto'
+import { messageOf, Refusal } from '../kit/errors.ts'
+import type { TreeReport } from '../store/replica.ts'
+import { type Bundle, makeSealingKeys, openBundle } from './bundle.ts'
+import { Fencing } from './fencing.ts'
+import { FenceNotice } from './fence.ts'
+import { type LinkTimings, type ReplicationParts, TIMINGS } from './parts.ts'
+import { preflight } from './preflight.ts'
+import { Primary } from './primary.ts'
+import { firstThatAnswers, Secondary } from './secondary.ts'
+import { type KnownUpstream, NO_REPLICATION, ReplicationState, type State } from './state.ts'
+import {
+  type DrStatus,
+  isCorrupted,
+  type MerkleReport,
+  merkleReport,
+  primaryStatus,
+  type ReindexProgress,
+  secondaryStatus,
+} from './status.ts'
+
+export { type Bundle, isSealedBundle, parseBundle } from './bundle.ts'
+export type { LinkTimings, ReplicationParts, ReplicationSettings, Transition } from './parts.ts'
+export type { DrStatus, MerkleReport } from './status.ts'
+
+export type DrMode = State['mode']
+
+/** A planned switch: so long the secondaries may take for what this primary committed last. */
+const DRAIN_MS = 10_000
+
+export class Replication {
+  readonly #parts: ReplicationParts
+  readonly #state: ReplicationState
+  readonly #times: LinkTimings
+  readonly #nowMs: () => number
+  readonly #fencing: Fencing
+  readonly #notice: FenceNotice
+  #primary: Primary | undefined
+  #secondary: Secondary | undefined
+  /** One transition behind the other. */
+  #turn: Promise<unknown> = Promise.resolve()
+  #reindex: ReindexProgress | undefined
+
+  /** Reads the state and goes on in its mode: a primary listens, a secondary dials. Rejects with a Fault for the operator. */
+  static async open(parts: ReplicationParts): Promise<Replication> {
+    const replication = new Replication(parts)
+    await replication.#resume()
+    return replication
+  }
+
+  private constructor(parts: ReplicationParts) {
+    this.#parts = parts
+    this.#state = new ReplicationState(parts.store)
+    this.#times = { ...TIMINGS, ...parts.timings }
+    this.#nowMs = parts.now ?? Date.now
+    const inner = { ...parts, state: this.#state, times: this.#times }
+    this.#fencing = new Fencing({ ...inner, primary: () => this.#primary })
+    this.#notice = new FenceNotice({ ...inner, onEpoch: (epoch) => this.#riseAbove(epoch) })
+  }
+
+  get mode(): DrMode {
+    return this.#state.now.mode
+  }
+
+  /** Of the cluster port while it is open. */
+  get listening(): { readonly host: string; readonly port: number } | undefined {
+    return this.#primary?.address
+  }
+
+  /** Where the primary is, for who asks a secondary: its API, or its cluster address; empty when it is not known. */
+  get primaryAddress(): string {
+    const { upstream, deposed } = this.#state.now
+    if (deposed) return deposed.api || (deposed.addresses[0] ?? '')
+    return this.#secondary?.lastBeat?.api || upstream?.api || upstream?.address || ''
+  }
+
+  async #resume(): Promise<void> {
+    const { store } = this.#parts
+    if (this.#state.now.promoting !== undefined) await this.#becomePrimary(this.#state.now.promoting)
+    const { mode, deposed, witnessEpoch, isWipeDue } = this.#state.now
+    if (mode === 'disabled') {
+      if (store.role !== 'own') await store.setRole('own')
+      return
+    }
+    if (mode === 'secondary') {
+      if (store.role !== 'replica') await store.setRole('replica')
+      if (isWipeDue) await this.#wipe()
+      await store.tree.enable()
+      return this.#startSecondary()
+    }
+    if (deposed && store.role !== 'fenced') await store.setRole('fenced', deposed.epoch)
+    if (!deposed && store.role === 'replica') await store.setRole('own')
+    if (witnessEpoch === undefined) this.#parts.logger.debug('this primary was not fenced for want of secondaries')
+    await store.tree.enable()
+    await this.#startPrimary(false)
+    await this.#fencing.askSecondaries()
+  }
+
+  async #startPrimary(mayMake: boolean): Promise<void> {
+    const inner = { ...this.#parts, state: this.#state, times: this.#times, nowMs: this.#nowMs }
+    this.#primary = new Primary({ ...inner, onDeposed: (by) => this.#fencing.depose(by) })
+    this.#fencing.start()
+    this.#notice.start()
+    await this.#primary.start({ mayMake })
+  }
+
+  #startSecondary(): void {
+    const inner = { ...this.#parts, state: this.#state, times: this.#times, nowMs: this.#nowMs }
+    this.#secondary ??= new Secondary(inner)
+    this.#secondary.start()
+  }
+
+  #exclusively<T>(transition: () => Promise<T>): Promise<T> {
+    const turn = this.#turn.then(transition)
+    this.#turn = turn.catch(() => undefined)
+    return turn
+  }
+
+  #require(mode: DrMode): void {
+    if (this.mode === mode) return
+    const wanted = {
+      disabled: 'DR replication is enabled already',
+      primary: 'Not a DR primary.',
+      secondary: 'Not a DR secondary.',
+    }
+    throw new Refusal('invalid_request', `${wanted[mode]} The mode of this cluster is "${this.mode}".`)
+  }
+
+  enablePrimary({ primaryClusterAddr }: { readonly primaryClusterAddr: string }): Promise<void> {
+    return this.#exclusively(async () => {
+      this.#require('disabled')
+      await this.#parts.store.tree.enable()
+      const setId = randomUUID()
+      await this.#state.change(() => ({ ...NO_REPLICATION, mode: 'primary', setId, primaryClusterAddr }))
+      try {
+        await this.#startPrimary(true)
+      } catch (error) {
+        await this.#stopAll()
+        await this.#state.change(() => NO_REPLICATION)
+        await this.#parts.store.tree.disable()
+        throw error
+      }
+    })
+  }
+
+  demote(): Promise<void> {
+    return this.#exclusively(async () => {
+      this.#require('primary')
+      const { store, transition } = this.#parts
+      await this.#state.change(() => ({ mode: 'secondary', needsToken: true, upstream: undefined }))
+      try {
+        await transition.toSecondary()
+      } catch (error) {
+        await this.#state.change(() => ({ mode: 'primary', needsToken: false }))
+        throw error
+      }
+      await this.#primary?.drain(DRAIN_MS)
+      await this.#stopAll()
+      await store.setRole('replica')
+      const over = {
+        authority: undefined,
+        secondaries: [],
+        deposed: undefined,
+        notice: undefined,
+        witnessEpoch: undefined,
+      }
+      await this.#state.change(() => over)
+      this.#startSecondary()
+    })
+  }
+
+  disable(): Promise<void> {
+    return this.#exclusively(async () => {
+      if (this.mode === 'disabled') this.#require('primary')
+      const { store, transition } = this.#parts
+      const wasSecondary = this.mode === 'secondary'
+      await this.#stopAll()
+      await this.#state.change(() => NO_REPLICATION)
+      // What is here goes on as a history of its own.
+      if (store.role !== 'own') await store.setRole('own', store.epoch + 1)
+      if (!store.isWhole) await store.finishCopy()
+      await store.tree.disable()
+      if (wasSecondary) await this.#told('the core could not be opened', () => transition.toPrimary())
+    })
+  }
+
+  async #told(what: string, tell: () => Promise<void>): Promise<void> {
+    try {
+      await tell()
+    } catch (error) {
+      this.#parts.logger.error(what, { error: messageOf(error) })
+    }
+  }
+
+  async #stopAll(): Promise<void> {
+    this.#fencing.stop()
+    await this.#notice.stop()
+    await this.#secondary?.stop()
+    await this.#primary?.stop()
+    this.#primary = this.#secondary = undefined
+  }
+
+  /** `publicKey`: seals the bundle to it; otherwise the caller wraps it. */
+  async issueSecondary(o: {
+    readonly id: string
+    readonly ttlMs: number
+    readonly publicKey?: string | undefined
+  }): Promise<{ readonly bundle: Bundle } | { readonly sealed: string }> {
+    const issued = await this.#rulingPrimary.issue(o)
+    return typeof issued === 'string' ? { sealed: issued } : { bundle: issued }
+  }
+
+  async revokeSecondary(id: string): Promise<void> {
+    await this.#rulingPrimary.revoke(id)
+  }
+
+  get #rulingPrimary(): Primary {
+    this.#require('primary')
+    if (!this.#primary) throw new Refusal('unavailable', 'this primary has not begun yet, try again')
+    return this.#primary
+  }
+
+  /** Makes a key that a token can be sealed to; only the newest one opens tokens. */
+  async generatePublicKey(): Promise<string> {
+    const { publicKey, privateKey } = makeSealingKeys()
+    await this.#state.change(() => ({ sealingKey: privateKey }))
+    return publicKey
+  }
+
+  /** Rejects with a Refusal for a token that the newest public key does not open. */
+  async openSealedBundle(token: string): Promise<Bundle> {
+    const { sealingKey } = this.#state.now
+    if (!sealingKey) {
+      throw new Refusal('invalid_request', 'the token is sealed to a public key, and this cluster has made none')
+    }
+    return openBundle(token, sealingKey)
+  }
+
+  /** Resolves when the data is wiped and the first copy has begun. Until the primary has agreed nothing changes. */
+  enableSecondary(bundle: Bundle): Promise<void> {
+    return this.#exclusively(async () => {
+      this.#require('disabled')
+      const { transition } = this.#parts
+      const upstream = upstreamOf(bundle)
+      await preflight(upstream, { ...this.#parts, times: this.#times, nowMs: this.#nowMs })
+      const begun = { ...NO_REPLICATION, mode: 'secondary', setId: bundle.set_id, upstream, isWipeDue: true } as const
+      await this.#state.change(() => begun)
+      try {
+        await transition.toSecondary()
+      } catch (error) {
+        await this.#state.change(() => NO_REPLICATION)
+        throw error
+      }
+      await this.#parts.store.setRole('replica')
+      await this.#wipe()
+      await this.#parts.store.tree.enable()
+      this.#startSecondary()
+    })
+  }
+
+  async #wipe(): Promise<void> {
+    const { store, transition } = this.#parts
+    await store.tree.disable()
+    await store.wipe()
+    await store.beginCopy(store.position())
+    await this.#state.change(() => ({ isWipeDue: false }))
+    await this.#told('what was remembered could not be forgotten', () => transition.wiped())
+  }
+
+  promote({
+    primaryClusterAddr,
+    force,
+  }: {
+    readonly primaryClusterAddr: string
+    readonly force: boolean
+  }): Promise<void> {
+    return this.#exclusively(async () => {
+      this.#require('secondary')
+      const { store, transition, logger } = this.#parts
+      await this.#secondary?.stop()
+      const why = this.#whyNotReady()
+      if (why !== undefined && !force) {
+        this.#startSecondary()
+        throw new Refusal('invalid_request', `${why}: try again later or provide the "force" argument`)
+      }
+      if (why !== undefined) logger.warn('this cluster is promoted by force', { why })
+      const seen = Math.max(store.epoch, this.#secondary?.lastBeat?.epoch ?? 0)
+      await this.#state.change(() => ({ promoting: seen + 1, primaryClusterAddr }))
+      await this.#becomePrimary(seen + 1)
+      this.#secondary = undefined
+      await this.#told('the core of the promoted cluster is sealed', () => transition.toPrimary())
+      await this.#told('the cluster port is opened with the first token of a secondary', () => this.#startPrimary(true))
+    })
+  }
+
+  /** Undefined when nothing that was received would be lost, and all of it is of one history. */
+  #whyNotReady(): string | undefined {
+    const { upstream } = this.#state.now
+    if (!this.#parts.store.isWhole) return 'replication is still catching up: the copy of the primary is not whole'
+    if (upstream && !upstream.hasJoined)
+      return 'replication is still catching up: the primary was never reached since update-primary'
+    if (this.#secondary?.isDiverged)
+      return 'replication is still catching up: the history of the primary is another one'
+    return undefined
+  }
+
+  /** What must survive a crash on the way; it may be done twice. */
+  async #becomePrimary(epoch: number): Promise<void> {
+    const { store } = this.#parts
+    const fork = { ...store.position(), epoch }
+    await store.setRole('own', epoch)
+    if (!store.isWhole) await store.finishCopy()
+    await this.#state.change(({ forks, upstream }) => ({
+      mode: 'primary',
+      authority: undefined,
+      secondaries: [],
+      upstream: undefined,
+      needsToken: false,
+      forks: [...forks, { ...fork, checksum: Buffer.from(fork.checksum) }],
+      notice: upstream && { upstream, epoch, fork: { ...fork, checksum: Buffer.from(fork.checksum) } },
+      promoting: undefined,
+      lastReindexMs: 0,
+    }))
+  }
+
+  /** The replaced primary had counted further: its rows must stay below ours. */
+  async #riseAbove(epoch: number): Promise<void> {
+    const { store } = this.#parts
+    if (epoch < store.epoch) return
+    const { sequence, checksum } = store.position()
+    await store.setRole('own', epoch + 1)
+    const fork = { sequence, checksum: Buffer.from(checksum), epoch: epoch + 1 }
+    await this.#state.change(({ forks }) => ({ forks: [...forks, fork] }))
+  }
+
+  updatePrimary(
+    o: { readonly bundle: Bundle } | { readonly addresses: readonly string[] } | { readonly forget: true },
+  ): Promise<void> {
+    return this.#exclusively(async () => {
+      this.#require('secondary')
+      if ('forget' in o) return this.#replaceUpstream(undefined)
+      if ('bundle' in o) {
+        if (o.bundle.set_id !== this.#state.now.setId) {
+          throw new Refusal(
+            'invalid_request',
+            'the token is of another replication set: this needs a new activation, secondary/disable and then secondary/enable',
+          )
+        }
+        const upstream = upstreamOf(o.bundle)
+        await preflight(upstream, { ...this.#parts, times: this.#times, nowMs: this.#nowMs })
+        return this.#replaceUpstream(upstream)
+      }
+      const { upstream, needsToken } = this.#state.now
+      if (!upstream || needsToken) {
+        throw new Refusal(
+          'invalid_request',
+          'this cluster knows no primary: update_primary_addrs needs one, give a token',
+        )
+      }
+      if (this.#secondary?.isRevoked) {
+        throw new Refusal(
+          'invalid_request',
+          'the primary has revoked this secondary: update_primary_addrs does not help, give a token',
+        )
+      }
+      const { address } = await firstThatAnswers(upstream, o.addresses, this.#times.answerMs)
+      return this.#replaceUpstream({ ...upstream, address, known: [address] })
+    })
+  }
+
+  async #replaceUpstream(upstream: KnownUpstream | undefined): Promise<void> {
+    await this.#secondary?.stop()
+    await this.#state.change(() => ({ upstream }))
+    this.#secondary = undefined
+    this.#startSecondary()
+  }
+
+  /** Makes the tree anew, in the background; how far it is, is in the status. */
+  async reindex(o: { readonly diff: boolean; readonly force: boolean; readonly skipFlush: boolean }): Promise<void> {
+    if (this.mode === 'disabled') this.#require('secondary')
+    if (this.#reindex)
+      throw new Refusal('invalid_request', 'a reindex is running already: see reindex_progress of the status')
+    this.#reindex = { done: 0, total: 0 }
+    const run = async () => {
+      const { tree } = this.#parts.store
+      const onProgress = (done: number, total: number) => (this.#reindex = { done, total })
+      await tree.rebuild({ diff: o.diff && !o.force, skipFlush: o.skipFlush }, onProgress)
+      await this.#state.change(() => ({ lastReindexMs: this.#nowMs() }))
+      await this.#check()
+    }
+    void this.#told('the reindex failed', run).finally(() => (this.#reindex = undefined))
+  }
+
+  async #check(): Promise<TreeReport> {
+    const report = await this.#parts.store.tree.check()
+    const isTreeCorrupted = isCorrupted(report)
+    await this.#state.change(() => ({ lastCheckMs: report.checkedAtMs, isTreeCorrupted }))
+    return report
+  }
+
+  async merkleCheck(): Promise<MerkleReport> {
+    if (this.mode === 'disabled') this.#require('secondary')
+    return merkleReport(await this.#check())
+  }
+
+  async status(): Promise<DrStatus> {
+    if (this.mode === 'disabled') return { mode: 'disabled' }
+    const root = await this.#parts.store.tree.root()
+    const about = { parts: this.#parts, state: this.#state.now, root, reindex: this.#reindex }
+    if (this.#secondary) return secondaryStatus(about, this.#secondary)
+    if (this.#primary) return primaryStatus(about, this.#primary)
+    return { mode: this.mode, state: 'idle' }
+  }
+
+  /** Leaves the mode as it is. */
+  async close(): Promise<void> {
+    await this.#turn
+    await this.#stopAll()
+  }
+}
+
+function upstreamOf(bundle: Bundle): KnownUpstream {
+  return {
+    setId: bundle.set_id,
+    id: bundle.id,
+    nonce: bundle.nonce,
+    authority: bundle.ca_cert,
+    certificate: bundle.client_cert,
+    key: bundle.client_key,
+    address: bundle.cluster_addr,
+    known: [],
+    api: bundle.api_addr,
+    hasJoined: false,
+  }
+}

@@ -1,0 +1,167 @@
+/**
+ * What this cluster knows of its replication: one entry below `local/replication/`, which is read while the core is sealed, is in
+ * no snapshot, and no secondary gets it. Keys of the link are in it as they are, but for the authority's, which only an open primary
+ * can use (`protect`).
+ */
+import * as v from 'valibot'
+import { Fault } from '../kit/errors.ts'
+import type { Position, ReplicaStore } from '../store/replica.ts'
+
+const PATH = 'local/replication/state'
+
+const bytes = v.pipe(
+  v.string(),
+  v.transform((text): Uint8Array => Buffer.from(text, 'base64')),
+)
+const position = v.object({ sequence: v.number(), epoch: v.number(), checksum: bytes })
+const addresses = v.array(v.string())
+
+const SECONDARY = v.object({
+  id: v.string(),
+  /** `pending` until it joins for the first time. */
+  status: v.picklist(['pending', 'active']),
+  /** Of its certificate. */
+  fingerprint: v.string(),
+  nonce: v.string(),
+  expiresAtMs: v.number(),
+  api: v.string(),
+  cluster: v.string(),
+  /** Up to here it has the log, as it said last. */
+  acknowledged: v.optional(v.number()),
+  /** Its first copy is whole: synchronous commits wait for it. */
+  wasWhole: v.boolean(),
+})
+
+const UPSTREAM = v.object({
+  setId: v.string(),
+  id: v.string(),
+  nonce: v.string(),
+  authority: v.string(),
+  certificate: v.string(),
+  key: v.string(),
+  /** Handed over with the activation. */
+  address: v.string(),
+  /** Set by `update_primary_addrs`, or told by the primary. */
+  known: addresses,
+  api: v.string(),
+  /** The primary has taken this certificate. */
+  hasJoined: v.boolean(),
+})
+
+const STATE = v.object({
+  version: v.literal(1),
+  mode: v.picklist(['disabled', 'primary', 'secondary']),
+  /** ID of the replication set; kept by promotion and demotion. */
+  setId: v.string(),
+  /** As it was given to `enable` or `promote`: handed to secondaries in the place of our own. */
+  primaryClusterAddr: v.string(),
+  authority: v.optional(
+    v.object({ certificate: v.string(), protectedKey: bytes, serverCertificate: v.string(), serverKey: v.string() }),
+  ),
+  secondaries: v.array(SECONDARY),
+  /** Fingerprints of certificates that were revoked: their holders are told so. */
+  revoked: v.array(v.string()),
+  upstream: v.optional(UPSTREAM),
+  /** The secondary gives up what it holds: to be done again when it was cut short. */
+  isWipeDue: v.boolean(),
+  /** The epoch of a promotion that has begun: it is finished at the next start when it was cut short. */
+  promoting: v.optional(v.number()),
+  /** In which the primary stopped taking writes because it had heard from no secondary (`fence_after`). */
+  witnessEpoch: v.optional(v.number()),
+  /** Newly demoted: its next primary is named by a token, not by addresses. */
+  needsToken: v.boolean(),
+  /** Where each epoch of this history began, oldest first. */
+  forks: v.array(position),
+  /** A promoted cluster owes this notice to the primary that it replaced. */
+  notice: v.optional(v.object({ upstream: UPSTREAM, epoch: v.number(), fork: position })),
+  /** The newer primary, as it said. */
+  deposed: v.optional(v.object({ epoch: v.number(), addresses, api: v.string() })),
+  /** PKCS 8 of the key that tokens may be sealed to. */
+  sealingKey: v.optional(bytes),
+  conflicts: v.array(v.string()),
+  lastReindexMs: v.number(),
+  lastCheckMs: v.optional(v.number()),
+  isTreeCorrupted: v.boolean(),
+})
+
+export type State = v.InferOutput<typeof STATE>
+export type KnownSecondary = State['secondaries'][number]
+export type KnownUpstream = NonNullable<State['upstream']>
+
+const NEW: State = {
+  version: 1,
+  mode: 'disabled',
+  setId: '',
+  primaryClusterAddr: '',
+  secondaries: [],
+  revoked: [],
+  isWipeDue: false,
+  needsToken: false,
+  forks: [],
+  conflicts: [],
+  lastReindexMs: 0,
+  isTreeCorrupted: false,
+}
+
+export class ReplicationState {
+  readonly #store: ReplicaStore
+  #now: State
+  #saving: Promise<unknown> = Promise.resolve()
+
+  /** Throws a Fault for one that is damaged. */
+  constructor(store: ReplicaStore) {
+    this.#store = store
+    this.#now = stateIn(store)
+  }
+
+  get now(): State {
+    return this.#now
+  }
+
+  /** Resolves when it is durable, one change behind the other; a change that fails has changed nothing. */
+  change(make: (now: State) => Partial<State>): Promise<void> {
+    const change = async () => {
+      const next = { ...this.#now, ...make(this.#now) }
+      await this.#store.commit({ puts: [{ path: PATH, value: Buffer.from(textOf(next)) }], deletes: [] })
+      this.#now = next
+    }
+    const changed = this.#saving.then(change)
+    this.#saving = changed.catch(() => undefined)
+    return changed
+  }
+}
+
+/** No replication. */
+export const NO_REPLICATION = {
+  ...NEW,
+  authority: undefined,
+  upstream: undefined,
+  notice: undefined,
+  deposed: undefined,
+  promoting: undefined,
+  witnessEpoch: undefined,
+  sealingKey: undefined,
+}
+
+function stateIn(store: ReplicaStore): State {
+  const entry = store.get(PATH)
+  if (!entry) return NEW
+  try {
+    return v.parse(STATE, JSON.parse(Buffer.from(entry.value).toString('utf8')))
+  } catch (error) {
+    throw new Fault(`the state of replication (${PATH}) is damaged, or of a newer version`, { cause: error })
+  }
+}
+
+function textOf(state: State): string {
+  return JSON.stringify(state, function (this: Record<string, unknown>, key, value: unknown) {
+    // Buffers have turned into something else by the time `value` is made of them.
+    const held = this[key]
+    return held instanceof Uint8Array ? Buffer.from(held).toString('base64') : value
+  })
+}
+
+/** True for the same place of the same history. */
+export function isSame(one: Position, other: Position): boolean {
+  return one.sequence === other.sequence && Buffer.from(one.checksum).equals(other.checksum)
+}

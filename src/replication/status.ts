@@ -1,0 +1,166 @@
+/** What `sys/replication/dr/status` tells, in the types that stock clients decode: numbers of times are strings. */
+import type { TreeReport } from '../store/replica.ts'
+import type { Primary } from './primary.ts'
+import type { Secondary } from './secondary.ts'
+import type { ReplicationParts } from './parts.ts'
+import type { State } from './state.ts'
+
+export type DrStatus = Readonly<Record<string, unknown>>
+
+/** The zero time of Go in seconds: never. */
+const NEVER = '-62135596800'
+
+interface StatusParts {
+  readonly parts: Pick<ReplicationParts, 'store' | 'settings'>
+  readonly state: State
+  readonly root: Buffer
+  readonly reindex: ReindexProgress | undefined
+}
+
+export interface ReindexProgress {
+  readonly done: number
+  readonly total: number
+}
+
+function commonOf({ parts, state, root, reindex }: StatusParts) {
+  const { store } = parts
+  const position = store.position()
+  return {
+    cluster_id: state.setId,
+    corrupted_merkle_tree: state.isTreeCorrupted,
+    last_corruption_check_epoch: state.lastCheckMs === undefined ? NEVER : seconds(state.lastCheckMs),
+    last_reindex_epoch: seconds(state.lastReindexMs),
+    merkle_root: root.toString('hex'),
+    ssct_generation_counter: 0,
+    epoch: store.epoch,
+    position: position.sequence,
+    ...(reindex && { reindex_progress: { ...reindex } }),
+    conflict_reports: state.conflicts,
+    conflict_report: state.conflicts.at(-1) ?? '',
+  }
+}
+
+export function primaryStatus(about: StatusParts, primary: Primary): DrStatus {
+  const { parts, state } = about
+  const { store } = parts
+  const head = store.position().sequence
+  const active = state.secondaries.filter(({ status }) => status === 'active')
+  const secondaries = active.map((one) => {
+    const follower = primary.followers.get(one.id)
+    const acknowledged = follower?.acknowledged ?? one.acknowledged ?? 0
+    return {
+      node_id: one.id,
+      api_address: one.api,
+      cluster_address: withScheme(one.cluster),
+      connection_status: follower ? 'connected' : 'disconnected',
+      clock_skew_ms: String(follower?.skewMs ?? 0),
+      last_heartbeat: follower?.heartbeatAtMs === undefined ? '' : rfc3339(follower.heartbeatAtMs),
+      last_heartbeat_duration_ms: String(follower?.durationMs ?? 0),
+      replication_primary_canary_age_ms: String(follower?.heartbeatAgeMs ?? 0),
+      last_acknowledged_wal: acknowledged,
+      lag_entries: Math.max(0, head - acknowledged),
+      lag_seconds: follower?.lagSeconds ?? null,
+      is_whole: follower?.isWhole ?? one.wasWhole,
+    }
+  })
+  const lags = secondaries.map(({ lag_entries: entries }) => entries)
+  return {
+    ...commonOf(about),
+    mode: 'primary',
+    state: store.role === 'own' ? 'running' : 'fenced',
+    known_secondaries: state.secondaries.map(({ id }) => id),
+    last_dr_wal: head,
+    last_wal: head,
+    primary_cluster_addr: state.primaryClusterAddr,
+    secondaries,
+    sync: primary.sync.state,
+    lag_entries: Math.max(0, ...lags),
+    fence_notice: state.notice ? 'owed' : '',
+    replaced_by: state.deposed ? state.deposed.api || state.deposed.addresses.join(', ') : '',
+  }
+}
+
+export function secondaryStatus(about: StatusParts, secondary: Secondary): DrStatus {
+  const { parts, state } = about
+  const { upstream } = state
+  const { lastBeat, progress } = secondary
+  const known = upstream ? [...new Set([upstream.address, ...upstream.known])].map(withScheme) : []
+  const isBootstrapping = upstream !== undefined && !parts.store.isWhole
+  const primaries = upstream && {
+    api_address: lastBeat?.api ?? upstream.api,
+    cluster_address: withScheme(upstream.address),
+    connection_status: secondary.isConnected ? 'connected' : 'disconnected',
+    // The primary measures ours against its own.
+    clock_skew_ms: String(lastBeat ? 0 - lastBeat.skewMs : 0),
+    last_heartbeat: lastBeat ? rfc3339(lastBeat.heardAtMs) : '',
+    last_heartbeat_duration_ms: String(lastBeat?.durationMs ?? 0),
+    replication_primary_canary_age_ms: String(lastBeat ? Math.round(performance.now() - lastBeat.monotonicMs) : 0),
+  }
+  return {
+    ...commonOf(about),
+    mode: isBootstrapping ? 'bootstrapping' : 'secondary',
+    state: secondary.phase,
+    connection_state: secondary.connectionState,
+    known_primary_cluster_addrs: known,
+    last_remote_wal: parts.store.position().sequence,
+    last_start: secondary.startedAtMs === 0 ? '' : rfc3339(secondary.startedAtMs),
+    primaries: primaries ? [primaries] : [],
+    primary_cluster_addr: upstream ? withScheme(upstream.address) : '',
+    secondary_id: upstream?.id ?? '',
+    sync: lastBeat?.sync ?? 'off',
+    lag_entries: secondary.lagEntries ?? null,
+    lag_seconds: secondary.lagSeconds ?? null,
+    trouble: secondary.trouble ?? '',
+    ...(progress && { merkle_sync_progress: { sync_total_keys: progress.found, sync_progress: progress.done } }),
+  }
+}
+
+export type MerkleReport = ReturnType<typeof merkleReport>
+
+/** As reference clients know it: pages by number, trees by number. */
+export function merkleReport(report: TreeReport) {
+  const { replicated, local } = report.trees
+  return {
+    merkle_corruption_report: {
+      corrupted_root: report.isRootCorrupted,
+      corrupted_tree_map: { '1': subtree(replicated, 'replicated'), '2': subtree(local, 'local') },
+      last_corruption_check_epoch: new Date(report.checkedAtMs).toISOString(),
+      damaged_entries: report.damagedCount,
+      checked_entries: report.entries,
+    },
+  }
+}
+
+/** True when anything at all is not as it should be. */
+export function isCorrupted(report: TreeReport): boolean {
+  const { replicated, local } = report.trees
+  const trees = [replicated, local]
+  return (
+    report.isRootCorrupted || report.damagedCount > 0 || trees.some((one) => one.isRootCorrupted || one.pages.size > 0)
+  )
+}
+
+function subtree({ root, isRootCorrupted, pages }: TreeReport['trees']['local'], type: string) {
+  const map = Object.fromEntries(
+    [...pages].map(([page, { isCorrupted: corrupted, subpages }]) => [String(page), { corrupted, subpages }]),
+  )
+  return {
+    corrupted_index_tuples_map: pages.size === 0 ? null : map,
+    corrupted_subtree_root: isRootCorrupted,
+    root_hash: root.toString('base64'),
+    tree_type: type,
+  }
+}
+
+function seconds(ms: number): string {
+  return String(Math.floor(ms / 1000))
+}
+
+/** To the second. */
+function rfc3339(ms: number): string {
+  return `${new Date(ms).toISOString().slice(0, 19)}Z`
+}
+
+function withScheme(address: string): string {
+  return address === '' || address.includes('://') ? address : `https://${address}`
+}

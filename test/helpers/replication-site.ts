@@ -1,0 +1,183 @@
+/** A cluster as replication sees it: a real store, a real cluster port on loopback, and no core above. */
+import { randomBytes } from 'node:crypto'
+import { join } from 'node:path'
+import type { TestContext } from 'node:test'
+import type { Logger } from '../../src/kit/log.ts'
+import { Replication, type ReplicationParts, type ReplicationSettings } from '../../src/replication/replication.ts'
+import type { LogLimits } from '../../src/store/log-limits.ts'
+import { SqliteStore } from '../../src/store/store.ts'
+import { eventually } from './eventually.ts'
+import { keepingLogger, type LogLine } from './kept-log.ts'
+import { temporaryDirectory } from './temporary-directory.ts'
+
+const SETTINGS: ReplicationSettings = {
+  sync: false,
+  syncTimeoutMs: 60_000,
+  fenceAfterMs: 0,
+  bufferLength: 65_536,
+  bufferBytes: 256 << 20,
+  bandwidthBytes: 0,
+}
+
+/** Fast enough for tests, and patient with a busy machine where it counts. */
+const TIMINGS = {
+  beatMs: 50,
+  silenceMs: 20_000,
+  answerMs: 20_000,
+  retryMinMs: 10,
+  retryMaxMs: 100,
+  startMs: 300,
+  gatherMs: 1,
+  compareMs: 3_600_000,
+}
+
+export interface SiteOptions {
+  readonly settings?: Partial<ReplicationSettings>
+  readonly timings?: Partial<typeof TIMINGS>
+  readonly log?: LogLimits
+  readonly version?: string
+  readonly now?: () => number
+  /** Where others reach it, when that is not where it listens. */
+  readonly clusterAddress?: () => string
+}
+
+export class Site {
+  readonly name: string
+  readonly directory: string
+  readonly lines: LogLine[] = []
+  readonly logger: Logger = keepingLogger(this.lines)
+  /** What the daemon was told, in order. */
+  readonly transitions: string[] = []
+  options: SiteOptions
+  store!: SqliteStore
+  replication!: Replication
+  #isOpen = false
+
+  static async start(t: Pick<TestContext, 'after'>, name: string, options: SiteOptions = {}): Promise<Site> {
+    const site = new Site(t, name, options)
+    await site.open()
+    return site
+  }
+
+  private constructor(t: Pick<TestContext, 'after'>, name: string, options: SiteOptions) {
+    this.name = name
+    this.options = options
+    t.after(() => this.close())
+    this.directory = temporaryDirectory(t)
+  }
+
+  async open(): Promise<void> {
+    const { log } = this.options
+    this.store = await SqliteStore.open(join(this.directory, 'secrets.db'), { ...(log && { log }) })
+    this.#isOpen = true
+    this.replication = await Replication.open(this.parts())
+  }
+
+  parts(): ReplicationParts {
+    const told = (what: string) => () => {
+      this.transitions.push(what)
+      return Promise.resolve()
+    }
+    const { now, settings, timings, version } = this.options
+    return {
+      store: this.store,
+      logger: this.logger,
+      settings: { ...SETTINGS, ...settings },
+      timings: { ...TIMINGS, ...timings },
+      version: version ?? '1.0.0',
+      dataDir: this.directory,
+      listenAddress: { host: '127.0.0.1', port: 0 },
+      addresses: () => ({ api: `http://${this.name}`, cluster: this.clusterAddress }),
+      secrets: {
+        protect: (_, value) => Buffer.from(value.toReversed()),
+        reveal: (_, value) => Buffer.from(value.toReversed()),
+      },
+      transition: {
+        toSecondary: told('toSecondary'),
+        wiped: told('wiped'),
+        toPrimary: told('toPrimary'),
+        fenced: told('fenced'),
+      },
+      ...(now && { now }),
+    }
+  }
+
+  get clusterAddress(): string {
+    const given = this.options.clusterAddress?.()
+    if (given !== undefined) return given
+    const { host, port } = this.replication?.listening ?? { host: '127.0.0.1', port: 1 }
+    return `${host}:${port}`
+  }
+
+  async close(): Promise<void> {
+    if (!this.#isOpen) return
+    this.#isOpen = false
+    await this.replication?.close()
+    await this.store.close()
+  }
+
+  async restart(options: SiteOptions = this.options): Promise<void> {
+    await this.close()
+    this.options = options
+    await this.open()
+  }
+
+  /** One commit. */
+  put(path: string, value: string | Buffer = path): Promise<number> {
+    return this.store.commit({ puts: [{ path, value: Buffer.from(value) }], deletes: [] })
+  }
+
+  async putMany(prefix: string, count: number, bytes = 100): Promise<void> {
+    const value = randomBytes(bytes)
+    await Promise.all(Array.from({ length: count }, (_, at) => this.put(`${prefix}/${at}`, value)))
+  }
+
+  text(path: string): string | undefined {
+    const entry = this.store.get(path)
+    return entry && Buffer.from(entry.value).toString()
+  }
+
+  async field(name: string): Promise<unknown> {
+    return (await this.replication.status())[name]
+  }
+
+  said(pattern: RegExp): LogLine | undefined {
+    return this.lines.find(({ message }) => pattern.test(message))
+  }
+}
+
+/** Both have the same entries and the same history. */
+export async function untilSame(primary: Site, secondary: Site): Promise<void> {
+  const isSame = async () => {
+    const [one, other] = [primary.store.position(), secondary.store.position()]
+    if (one.sequence !== other.sequence || !Buffer.from(one.checksum).equals(other.checksum)) return false
+    if (!secondary.store.isWhole) return false
+    const roots = await Promise.all([primary.store.tree.root(), secondary.store.tree.root()])
+    return roots[0].equals(roots[1])
+  }
+  await eventually(isSame, () => {
+    const [one, other] = [primary.store.position(), secondary.store.position()]
+    const lines = secondary.lines.slice(-6).map(({ message, fields }) => `${message} ${JSON.stringify(fields)}`)
+    return `${secondary.name} at ${other.sequence}, whole ${secondary.store.isWhole}, is as ${primary.name} at ${one.sequence}: ${lines.join(' | ')}`
+  })
+}
+
+/** Makes the one the primary of the other and waits until that has everything. */
+export async function activate(primary: Site, secondary: Site, id = secondary.name): Promise<void> {
+  if (primary.replication.mode === 'disabled') await primary.replication.enablePrimary({ primaryClusterAddr: '' })
+  await attach(primary, secondary, id)
+  await untilSame(primary, secondary)
+}
+
+/** Issues an activation and uses it. */
+export async function attach(primary: Site, secondary: Site, id = secondary.name): Promise<void> {
+  const bundle = await bundleFor(primary, id)
+  if (secondary.replication.mode === 'secondary') await secondary.replication.updatePrimary({ bundle })
+  else await secondary.replication.enableSecondary(bundle)
+}
+
+export async function bundleFor(primary: Site, id: string, ttlMs = 60_000) {
+  const issued = await primary.replication.issueSecondary({ id, ttlMs })
+  if (!('bundle' in issued)) throw new Error('it was sealed')
+  return issued.bundle
+}
