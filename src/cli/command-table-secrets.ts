@@ -433,6 +433,16 @@ export const SECRETS_TABLE: readonly TableRow[] = [
     load: async () => ({ command: (await import('./mfa/totp-secrets.ts')).status }),
   },
   {
+    name: 'cloud creds',
+    summary: 'Get credentials of AWS by a role, in the form in which programs take them',
+    load: () => import('./cloud/creds.ts'),
+  },
+  {
+    name: 'cloud role check',
+    summary: 'Say whether a role can give credentials of AWS, without getting any',
+    load: () => import('./cloud/role-check.ts'),
+  },
+  {
     name: 'lease lookup',
     summary: 'Show what is known of a lease',
     load: () => import('./lease/lookup.ts'),
