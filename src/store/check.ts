@@ -11,6 +11,7 @@ import { entryCrc } from './entry-crc.ts'
 import { factIn } from './facts.ts'
 import { ROW_BYTES } from './log-limits.ts'
 import { baseIn, checksumOf } from './log-row.ts'
+import { isWholeIn, roleIn } from './replica-facts.ts'
 
 const FINDINGS_MAX = 20
 /** Of an entry that the log removed. */
@@ -83,6 +84,8 @@ function logFindings(database: DatabaseSync): string[] {
     for (const { path } of puts) newest.set(path, sequence)
     for (const path of deletes) newest.set(path, GONE)
   }
+  // Within a copy, entries may be newer than the log (`replica.ts`).
+  if (!isWholeIn(database)) return findings
   for (const [path, sequence] of newest) {
     const found = Number(entry.get(path)?.['sequence'] ?? GONE)
     if (found === sequence) continue
@@ -92,6 +95,7 @@ function logFindings(database: DatabaseSync): string[] {
 }
 
 function factFindings(database: DatabaseSync): string[] {
-  for (const name of ['epoch', 'base', 'cluster'] as const) factIn(database, name)
+  for (const name of ['epoch', 'base', 'cluster', 'copy', 'tree'] as const) factIn(database, name)
+  roleIn(database)
   return []
 }

@@ -67,11 +67,11 @@ export class ReplicaWriter {
   take(order: ReplicaOrder): void {
     if (order.do === 'set role') return this.#setRole(order.role, order.epoch)
     if (order.do === 'finish copy') return this.#writer.transact(0, () => writeFact(this.#database, 'copy', false))
+    if (order.do === 'repair' && this.#writer.role !== 'fenced') return this.#repair(order, order.asOf)
     if (this.#writer.role !== 'replica') throw new MalformedBatch('this store is no replica')
     if (order.do === 'apply') this.#apply(order.rows)
     else if (order.do === 'begin copy') this.#beginCopy(order.from, order.clusterId)
     else if (order.do === 'copy') this.#copy(order)
-    else if (order.do === 'repair') this.#repair(order, order.asOf)
     else this.#wipe()
   }
 

@@ -88,9 +88,10 @@ export interface ReplicaStore {
   /** The entries are those of `position()`: the copy has caught up with its newest entry. */
   finishCopy(): Promise<void>
   /**
-   * For a replica that is whole: puts entries in order that are damaged, missing or too many, as the primary had them at
-   * `asOf` (`entriesAt`). Paths that rows behind `asOf` have changed are left alone. Rejects with NotChained while `position()` is
-   * before `asOf`, and when the log does not go back to it: ask the primary again then.
+   * For a replica that is whole, and for a primary: puts entries in order that are damaged, missing or too many, as the other side
+   * had them at `asOf` (`entriesAt`). Paths that rows behind `asOf` have changed are left alone. Rejects with NotChained while
+   * `position()` is before `asOf`, and when the log does not go back to it: ask the other side again then. The tree may be
+   * wrong afterwards as it was before: `tree.rebuild` with `diff` puts it right.
    */
   repairEntries(puts: readonly CopiedEntry[], deletes: readonly string[], asOf: number): Promise<void>
   /**
@@ -169,8 +170,8 @@ export interface MerkleTree {
   subpages(pages: readonly number[]): Promise<ReadonlyMap<number, readonly Buffer[]>>
   /**
    * Leaves of these subpages (page × 256 + subpage), in byte order of their paths, those behind `after`. At most `limit`, perhaps
-   * fewer: the next call takes the `after` of this one, which is undefined at the end. Entries that can not be read have a
-   * leaf, too: nobody else has the same.
+   * fewer: the next call takes the `after` of this one, which is undefined at the end. An entry whose checksum is wrong has
+   * another leaf than the same entry elsewhere, also where the tree does not tell.
    */
   leaves(
     subpages: ReadonlySet<number>,

@@ -74,6 +74,8 @@ export async function saveSnapshot(
   { onProgress, signal }: SnapshotOptions = {},
 ): Promise<SnapshotMeta> {
   refuseDisplaced(store)
+  if (!store.isWhole)
+    throw new Refusal('unavailable', 'this store is being copied from its primary: take the snapshot there')
   return withCopy(store.path, async (fd, copied) => {
     const gzip = createGzip({ level: constants.Z_NO_COMPRESSION, chunkSize: CHUNK_BYTES })
     await pipeline(archiveOf(copied, fd, onProgress), gzip, out, { ...(signal && { signal }) })

@@ -4,12 +4,14 @@ import { Worker } from 'node:worker_threads'
 import { Fault, messageOf } from '../kit/errors.ts'
 import { giveWay } from '../kit/turns.ts'
 import { LOCAL_PREFIX } from './batch.ts'
+import { entryCrc } from './entry-crc.ts'
 import type { Leaf, MerkleTree, RebuildOptions, SubtreeReport, TreeProgress, TreeReport } from './replica.ts'
 import {
   compositeRoot,
   EMPTY_ROOT,
   HASH_BYTES,
   hashOfPath,
+  leafBytes,
   leafOf,
   PAGE_HASHES_BYTES,
   PAGES,
@@ -17,9 +19,9 @@ import {
   SUBPAGES,
   subpageHashes,
   subpageOf,
-  TAIL_BYTES,
+  tailOf,
 } from './tree.ts'
-import { sourceOf, treeStateIn } from './tree-keeper.ts'
+import { treeStateIn } from './tree-keeper.ts'
 import type { EntriesTree, TreeThreadReport } from './tree-thread.ts'
 import type { Mending, TreeAnswer, TreeOrder } from './tree-writer.ts'
 
@@ -47,9 +49,7 @@ export class StoreTree implements MerkleTree {
   constructor(parts: TreeParts) {
     this.#parts = parts
     this.#paths = parts.reader.prepare('SELECT path FROM entries WHERE path > ? ORDER BY path LIMIT ?')
-    this.#entry = parts.reader.prepare(
-      `SELECT sequence, crc, substr(value, -${TAIL_BYTES}) AS tail FROM entries WHERE path = ?`,
-    )
+    this.#entry = parts.reader.prepare('SELECT sequence, crc, value FROM entries WHERE path = ?')
     this.#isEnabled = treeStateIn(parts.reader) !== 'off'
   }
 
@@ -106,7 +106,7 @@ export class StoreTree implements MerkleTree {
         const pathHash = hashOfPath(path)
         if (!subpages.has(subpageOf(pathHash))) continue
         const row = this.#parts.read(() => this.#entry.get(path))
-        if (row) leaves.push({ path, leaf: leafOf(pathHash, sourceOf(row)) })
+        if (row) leaves.push({ path, leaf: leafAt(path, pathHash, row) })
       }
       if (paths.length < most) return { leaves, after: undefined }
     }
@@ -177,6 +177,16 @@ export class StoreTree implements MerkleTree {
       worker.once('exit', () => fail('the thread ended'))
     })
   }
+}
+
+function leafAt(path: string, pathHash: string, row: Record<string, unknown>): Buffer {
+  const sequence = Number(row['sequence'])
+  const value = row['value'] instanceof Uint8Array ? row['value'] : new Uint8Array()
+  const said = Number(row['crc'])
+  const found = entryCrc(path, sequence, value)
+  const leaf = leafOf(pathHash, { sequence, crc: said, tail: tailOf(value) })
+  // Of a damaged one, a leaf that no other store has.
+  return leafBytes(found === said ? leaf : hashOfPath(`damaged ${found} ${leaf}`))
 }
 
 function pieces(bytes: Uint8Array, length: number): Buffer[] {

@@ -10,6 +10,10 @@
  * whatever has arrived into one transaction with one sync. Each row of the log carries a checksum chained to the row
  * before (`log-row.ts`). A commit of another epoch than the store's is refused: a primary that was deposed writes nothing.
  *
+ * For replication the store has a role, which says who writes to it, and takes rows of another's log and copies
+ * (`replica.ts`): what is said above holds for those, too. The tree of hashes that tells what differs is kept where it is wanted
+ * (`tree-keeper.ts`), in the transactions of the entries.
+ *
  * Assumes that values are ciphertext (it cannot tell), that the disk does what `fsync` says, and that nobody else
  * writes to the file: a second process that tries to open it is refused (`database-lock.ts`).
  *

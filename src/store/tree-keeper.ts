@@ -27,7 +27,8 @@ import {
   TAIL_BYTES,
   tailOf,
   TREE_BYTES,
-  xorInto,
+  xorBytes,
+  xorLeaf,
 } from './tree.ts'
 
 const NOTE_BYTES = 2 + HASH_BYTES
@@ -53,8 +54,8 @@ export interface Comparison {
 }
 
 interface Known {
-  readonly pathHash: Buffer
-  readonly leaf: Buffer
+  readonly pathHash: string
+  readonly leaf: string
 }
 
 export class TreeKeeper {
@@ -95,10 +96,16 @@ export class TreeKeeper {
     return treeStateIn(this.#database) === 'made' && !this.#isSuspect
   }
 
-  /** An entry is about to be written; within the transaction, before. */
-  put(path: string, sequence: number, crc: number, value: Uint8Array): void {
+  /** Whether it costs nothing to say what is at a path: an entry was written there lately. */
+  knows(path: string): boolean {
+    return this.#known.has(path)
+  }
+
+  /** An entry is about to be written; within the transaction, before. `isNew`: there was none. */
+  put(path: string, entry: { sequence: number; crc: number; value: Uint8Array }, isNew: boolean): void {
     if (path.startsWith(LOCAL_PREFIX)) return
-    const before = this.#before(path)
+    const { sequence, crc, value } = entry
+    const before = isNew ? undefined : this.#before(path)
     const pathHash = before?.pathHash ?? hashOfPath(path)
     const leaf = leafOf(pathHash, { sequence, crc, tail: tailOf(value) })
     this.#remember(path, { pathHash, leaf })
@@ -127,10 +134,10 @@ export class TreeKeeper {
     this.#known.set(path, known)
   }
 
-  #add(pathHash: Buffer, before: Buffer | undefined, now: Buffer | undefined): void {
+  #add(pathHash: string, before: string | undefined, now: string | undefined): void {
     const at = this.#newNote(subpageOf(pathHash))
-    if (before) xorInto(this.#notes, at, before)
-    if (now) xorInto(this.#notes, at, now)
+    if (before !== undefined) xorLeaf(this.#notes, at, before)
+    if (now !== undefined) xorLeaf(this.#notes, at, now)
   }
 
   /** Returns where its XOR is. */
@@ -234,7 +241,7 @@ export class TreeKeeper {
     this.#isLookedAt = false
   }
 
-  /** `entries`: the tree of all entries when the note `change` was the newest, within a look. */
+  /** `entries`: the tree of all entries when the note `change` was the newest, within a look. Differences are of what is wrong. */
   compare(change: number, entries: Uint8Array): Comparison & { readonly difference: Uint8Array } {
     if (!this.#isLookedAt) throw new Error('all entries were replaced meanwhile')
     const difference = Buffer.from(this.#tree)
@@ -243,10 +250,15 @@ export class TreeKeeper {
       applyNotes(difference, notes)
     }
     const wrong: number[] = []
-    for (let subpage = 0; subpage < PAGES * SUBPAGES; subpage++) {
-      const at = subpage * HASH_BYTES
-      xorInto(difference, at, entries.subarray(at, at + HASH_BYTES))
-      if (difference.subarray(at, at + HASH_BYTES).some((byte) => byte !== 0)) wrong.push(subpage)
+    for (let page = 0; page < PAGES; page++) {
+      const at = page * PAGE_HASHES_BYTES
+      if (difference.compare(entries, at, at + PAGE_HASHES_BYTES, at, at + PAGE_HASHES_BYTES) === 0) continue
+      for (let subpage = page * SUBPAGES; subpage < (page + 1) * SUBPAGES; subpage++) {
+        const from = subpage * HASH_BYTES
+        if (difference.compare(entries, from, from + HASH_BYTES, from, from + HASH_BYTES) === 0) continue
+        xorBytes(difference, from, entries, from)
+        wrong.push(subpage)
+      }
     }
     return { wrong, damagedPages: this.#damagedPages(), difference }
   }
@@ -255,7 +267,7 @@ export class TreeKeeper {
   mend({ wrong }: Comparison, difference: Uint8Array, pages: readonly number[]): void {
     for (const subpage of wrong) {
       const at = this.#newNote(subpage)
-      xorInto(this.#notes, at, difference.subarray(subpage * HASH_BYTES, (subpage + 1) * HASH_BYTES))
+      xorBytes(this.#notes, at, difference, subpage * HASH_BYTES)
     }
     for (const page of pages) this.#unsaved.add(page)
     writeFact(this.#database, 'tree', 'made')
@@ -321,7 +333,7 @@ function savedPages(database: DatabaseSync): SavedPage[] {
     })
 }
 
-export function sourceOf(row: Record<string, unknown>): { sequence: number; crc: number; tail: Uint8Array } {
+function sourceOf(row: Record<string, unknown>): { sequence: number; crc: number; tail: Uint8Array } {
   const { tail } = row
   return {
     sequence: Number(row['sequence']),
@@ -335,7 +347,7 @@ function applyNotes(tree: Uint8Array, notes: Buffer): Set<number> {
   const pages = new Set<number>()
   for (let at = 0; at + NOTE_BYTES <= notes.length; at += NOTE_BYTES) {
     const subpage = notes.readUInt16BE(at)
-    xorInto(tree, subpage * HASH_BYTES, notes.subarray(at + 2, at + NOTE_BYTES))
+    xorBytes(tree, subpage * HASH_BYTES, notes, at + 2)
     pages.add(subpage >> 8)
   }
   return pages

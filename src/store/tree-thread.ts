@@ -8,7 +8,7 @@ import { messageOf } from '../kit/errors.ts'
 import { LOCAL_PREFIX } from './batch.ts'
 import { openForReading } from './database.ts'
 import { entryCrc } from './entry-crc.ts'
-import { HASH_BYTES, hashOfPath, leafOf, subpageOf, tailOf, TREE_BYTES, xorInto } from './tree.ts'
+import { HASH_BYTES, hashOfPath, leafOf, subpageOf, tailOf, TREE_BYTES, xorLeaf } from './tree.ts'
 
 export type TreeThreadReport =
   | { readonly kind: 'progress'; readonly done: number; readonly total: number }
@@ -53,7 +53,7 @@ function make(database: DatabaseSync, tell: (report: TreeThreadReport) => void):
     const bytes = value instanceof Uint8Array ? value : new Uint8Array()
     const pathHash = hashOfPath(path)
     const subpage = subpageOf(pathHash)
-    xorInto(hashes, subpage * HASH_BYTES, leafOf(pathHash, { sequence, crc: Number(crc), tail: tailOf(bytes) }))
+    xorLeaf(hashes, subpage * HASH_BYTES, leafOf(pathHash, { sequence, crc: Number(crc), tail: tailOf(bytes) }))
     if (entryCrc(path, sequence, bytes) === crc) continue
     damagedCount++
     damagedSubpages.add(subpage)

@@ -5,6 +5,8 @@
  * value, which are the tag of its ciphertext. A *subpage* is the XOR of its leaves, so a change costs its old and its new leaf,
  * in any order, and what is wrong with a subpage can be put right at any later time by one more XOR. A *page* is the hash of its
  * subpages, the *root* that of the pages. XOR of hashes can be forged by intent; it is there for accidents.
+ *
+ * Hashes that each commit needs are texts of one character a byte: to make a buffer takes longer than to hash.
  */
 import { hash } from 'node:crypto'
 
@@ -19,12 +21,9 @@ export const TAIL_BYTES = 16
 const PATH_HASH_BYTES = 32
 const LEAF_INPUT_BYTES = PATH_HASH_BYTES + 8 + 4 + TAIL_BYTES
 
-function sha256(bytes: Uint8Array | string): Buffer {
-  return hash('sha256', bytes, 'buffer')
-}
-
-function cut(digest: Buffer): Buffer {
-  return digest.subarray(0, HASH_BYTES)
+/** 20 bytes. */
+function cutHash(bytes: Uint8Array): Buffer {
+  return hash('sha256', bytes, 'buffer').subarray(0, HASH_BYTES)
 }
 
 /** What a leaf is made of, of one entry. */
@@ -35,25 +34,29 @@ export interface LeafSource {
   readonly tail: Uint8Array
 }
 
-export function hashOfPath(path: string): Buffer {
-  return sha256(path)
+export function hashOfPath(path: string): string {
+  return hash('sha256', path, 'binary')
 }
 
 /** page × 256 + subpage. */
-export function subpageOf(pathHash: Uint8Array): number {
-  return ((pathHash[0] ?? 0) << 8) | (pathHash[1] ?? 0)
+export function subpageOf(pathHash: string): number {
+  return (pathHash.charCodeAt(0) << 8) | pathHash.charCodeAt(1)
 }
 
 const input = Buffer.alloc(LEAF_INPUT_BYTES)
 
-/** 20 bytes or more; the first 20 count. */
-export function leafOf(pathHash: Uint8Array, { sequence, crc, tail }: LeafSource): Buffer {
-  input.set(pathHash, 0)
+/** A character a byte; the first 20 count. */
+export function leafOf(pathHash: string, { sequence, crc, tail }: LeafSource): string {
+  input.write(pathHash, 0, 'latin1')
   input.writeUIntBE(Math.floor(sequence / 2 ** 32), PATH_HASH_BYTES, 4)
   input.writeUInt32BE(sequence >>> 0, PATH_HASH_BYTES + 4)
   input.writeUInt32BE(crc, PATH_HASH_BYTES + 8)
   input.set(tail, PATH_HASH_BYTES + 12)
-  return cut(sha256(input.subarray(0, PATH_HASH_BYTES + 12 + tail.length)))
+  return hash('sha256', input.subarray(0, PATH_HASH_BYTES + 12 + tail.length), 'binary')
+}
+
+export function leafBytes(leaf: string): Buffer {
+  return Buffer.from(leaf.slice(0, HASH_BYTES), 'latin1')
 }
 
 export function tailOf(value: Uint8Array): Uint8Array {
@@ -61,13 +64,18 @@ export function tailOf(value: Uint8Array): Uint8Array {
 }
 
 /** `into` from `at` on ^= the leaf. */
-export function xorInto(into: Uint8Array, at: number, leaf: Uint8Array): void {
-  for (let byte = 0; byte < HASH_BYTES; byte++) into[at + byte] = (into[at + byte] ?? 0) ^ (leaf[byte] ?? 0)
+export function xorLeaf(into: Uint8Array, at: number, leaf: string): void {
+  for (let byte = 0; byte < HASH_BYTES; byte++) into[at + byte] = (into[at + byte] ?? 0) ^ leaf.charCodeAt(byte)
+}
+
+/** `into` from `at` on ^= 20 bytes of `from`, from `fromAt` on. */
+export function xorBytes(into: Uint8Array, at: number, from: Uint8Array, fromAt: number): void {
+  for (let byte = 0; byte < HASH_BYTES; byte++) into[at + byte] = (into[at + byte] ?? 0) ^ (from[fromAt + byte] ?? 0)
 }
 
 /** Of one page, from its subpages. */
 export function pageHash(tree: Uint8Array, page: number): Buffer {
-  return cut(sha256(tree.subarray(page * PAGE_HASHES_BYTES, (page + 1) * PAGE_HASHES_BYTES)))
+  return cutHash(tree.subarray(page * PAGE_HASHES_BYTES, (page + 1) * PAGE_HASHES_BYTES))
 }
 
 export function pageHashes(tree: Uint8Array): Buffer[] {
@@ -75,7 +83,7 @@ export function pageHashes(tree: Uint8Array): Buffer[] {
 }
 
 export function rootOf(pages: readonly Uint8Array[]): Buffer {
-  return cut(sha256(Buffer.concat(pages)))
+  return cutHash(Buffer.concat(pages))
 }
 
 /** Of a tree without entries: that of what is local to a machine, as all of that stays out of replication. */
@@ -83,7 +91,7 @@ export const EMPTY_ROOT: Buffer = rootOf(pageHashes(new Uint8Array(TREE_BYTES)))
 
 /** Of both trees. */
 export function compositeRoot(replicated: Uint8Array): Buffer {
-  return cut(sha256(Buffer.concat([replicated, EMPTY_ROOT])))
+  return cutHash(Buffer.concat([replicated, EMPTY_ROOT]))
 }
 
 /** The 256 hashes of a page. */

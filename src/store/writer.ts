@@ -62,6 +62,7 @@ export class Writer {
   readonly #begin: StatementSync
   readonly #commit: StatementSync
   readonly #put: StatementSync
+  readonly #insert: StatementSync
   readonly #remove: StatementSync
   readonly #append: StatementSync
   readonly #oldest: StatementSync
@@ -99,6 +100,7 @@ export class Writer {
       `INSERT INTO entries (path, sequence, crc, value) VALUES (?1, ?2, ?3, ?4)
        ON CONFLICT (path) DO UPDATE SET sequence = ?2, crc = ?3, value = ?4`,
     )
+    this.#insert = database.prepare('INSERT OR IGNORE INTO entries (path, sequence, crc, value) VALUES (?, ?, ?, ?)')
     this.#remove = database.prepare('DELETE FROM entries WHERE path = ?')
     this.#append = database.prepare('INSERT INTO log VALUES (?, ?, ?, ?, ?, ?)')
     this.#oldest = database.prepare('SELECT sequence, epoch, at, total, checksum FROM log ORDER BY sequence LIMIT ?')
@@ -190,8 +192,16 @@ export class Writer {
   /** One entry; within `transact`. */
   put({ path, value }: Put, sequence: number): void {
     const crc = entryCrc(path, sequence, value)
-    this.keeper?.put(path, sequence, crc, value)
+    if (this.keeper && this.#putKept(this.keeper, path, { sequence, crc, value })) return
     this.#put.run(path, sequence, crc, value)
+  }
+
+  /** True where there was none: most entries that are written are new, and need no look at what they replace. */
+  #putKept(keeper: TreeKeeper, path: string, entry: { sequence: number; crc: number; value: Uint8Array }): boolean {
+    const { sequence, crc, value } = entry
+    const isNew = !keeper.knows(path) && this.#insert.run(path, sequence, crc, value).changes === 1
+    keeper.put(path, entry, isNew)
+    return isNew
   }
 
   remove(path: string): void {

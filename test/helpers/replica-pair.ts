@@ -65,12 +65,12 @@ export async function ship(from: SqliteStore, to: SqliteStore, most = 7): Promis
   }
 }
 
-/** What differs, by the trees of both: subpages, then their leaves. */
-export async function differences(primary: SqliteStore, replica: SqliteStore) {
+/** What differs, by the trees of both, and in the given subpages: subpages, then their leaves. */
+export async function differences(primary: SqliteStore, replica: SqliteStore, alsoIn: readonly number[] = []) {
   const [theirs, ours] = [await primary.tree.pages(), await replica.tree.pages()]
   const pages = theirs.flatMap((hash, page) => (hash.equals(ours[page] ?? Buffer.alloc(0)) ? [] : [page]))
   const [theirSubpages, ourSubpages] = [await primary.tree.subpages(pages), await replica.tree.subpages(pages)]
-  const subpages = new Set<number>()
+  const subpages = new Set<number>(alsoIn)
   for (const page of pages) {
     theirSubpages.get(page)?.forEach((hash, at) => {
       if (!hash.equals(ourSubpages.get(page)?.[at] ?? Buffer.alloc(0))) subpages.add(page * 256 + at)

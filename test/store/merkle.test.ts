@@ -1,0 +1,226 @@
+/** The tree of hashes: kept as it would be made, over restarts and kills; and what a look at everything finds and mends. */
+import assert from 'node:assert/strict'
+import { createReadStream, createWriteStream } from 'node:fs'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { test } from 'node:test'
+import { checkDatabase } from '../../src/store/check.ts'
+import { restoreSnapshot, saveSnapshot } from '../../src/store/snapshot.ts'
+import { SqliteStore } from '../../src/store/store.ts'
+import { hashOfPath, subpageOf } from '../../src/store/tree.ts'
+import { Random } from '../helpers/frames.ts'
+import { differences, entriesOf, openReplica, openStore, put, randomBatch, ship } from '../helpers/replica-pair.ts'
+import { copyDatabase } from '../helpers/step-copies.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
+
+const SEED = Number(process.env['OUTPOST_SEED'] ?? Math.floor(Math.random() * 1e9))
+
+/** What a look at everything names: `page isCorrupted subpages`. */
+async function findingsOf(store: SqliteStore): Promise<string[]> {
+  const { trees, isRootCorrupted } = await store.tree.check()
+  assert.equal(trees.local.pages.size, 0)
+  assert.equal(isRootCorrupted, trees.replicated.isRootCorrupted)
+  return [...trees.replicated.pages].map(
+    ([page, { isCorrupted, subpages }]) => `${page} ${isCorrupted} ${subpages.join()}`,
+  )
+}
+
+/** As `findingsOf` says that exactly the subpages of these paths are wrong. */
+function named(...paths: string[]): string[] {
+  const subpages = paths.map((path) => subpageOf(hashOfPath(path))).sort((a, b) => a - b)
+  return subpages.map((subpage) => `${subpage >> 8} false ${subpage % 256}`)
+}
+
+function behindItsBack(path: string, sql: string, ...values: (string | number)[]): void {
+  const database = new DatabaseSync(path)
+  try {
+    assert.equal(database.prepare(sql).run(...values).changes, 1)
+  } finally {
+    database.close()
+  }
+}
+
+async function reopened(t: { after(end: () => Promise<void>): void }, path: string): Promise<SqliteStore> {
+  const store = await SqliteStore.open(path)
+  t.after(() => store.close())
+  return store
+}
+
+test('what is kept is what would be made: over commits, restarts, copies of a killed one, a restore', async (t) => {
+  t.diagnostic(`OUTPOST_SEED=${SEED}`)
+  const random = new Random(SEED)
+  const directory = temporaryDirectory(t)
+  let store = await openStore(t, 'store')
+  const { path } = store
+  const write = (batches: number) =>
+    Promise.all(Array.from({ length: batches }, () => store.commit(randomBatch(random, 300))))
+  await write(30)
+  assert.equal(store.tree.isEnabled, false)
+  await assert.rejects(store.tree.root(), /no tree of hashes/)
+  // It is made while commits go on.
+  await Promise.all([store.tree.enable(), write(50)])
+  const done: number[] = []
+  for (let round = 0; round < 3; round++) {
+    const [findings] = await Promise.all([findingsOf(store), write(random.between(1, 60))])
+    assert.deepEqual(findings, [])
+    const copied = join(directory, `${round}.db`)
+    const writing = write(random.between(1, 60))
+    copyDatabase(path, copied)
+    await writing
+    const killed = await reopened(t, copied)
+    assert.deepEqual(await findingsOf(killed), [])
+    await killed.close()
+    const root = await store.tree.root()
+    if (random.chance(0.5)) {
+      await store.close()
+      store = await reopened(t, path)
+    }
+    assert.deepEqual(await store.tree.root(), root)
+  }
+  await store.tree.check((at, total) => done.push(at / total))
+  const root = await store.tree.root()
+  const file = join(directory, 'snapshot')
+  await saveSnapshot(store, createWriteStream(file))
+  await write(5)
+  assert.notDeepEqual(await store.tree.root(), root)
+  await store.commit({ puts: [put('local/replication/state')], deletes: [] })
+  await restoreSnapshot(store, createReadStream(file))
+  await store.tree.enable()
+  assert.deepEqual(await store.tree.root(), root)
+  assert.ok(store.get('local/replication/state'), 'a primary stays what it is')
+  await store.tree.disable()
+  await write(3)
+  await store.tree.enable()
+  assert.deepEqual(await findingsOf(store), [])
+  assert.deepEqual(checkDatabase(path), [])
+})
+
+const manyPuts = (value: string) => {
+  return { puts: Array.from({ length: 9000 }, (_, at) => put(`many/${at}`, value)), deletes: [] }
+}
+
+test('many changes are put into pages, and a restart reads what is left of the notes', async (t) => {
+  const store = await openStore(t, 'store')
+  await store.tree.enable()
+  const notes = () => {
+    const database = new DatabaseSync(store.path, { readOnly: true })
+    const row = database.prepare('SELECT count(*) AS count, sum(length(deltas)) AS bytes FROM tree_changes').get()
+    database.close()
+    return Number(row?.['bytes'] ?? 0)
+  }
+  const sizes: number[] = []
+  for (let round = 0; round < 7; round++) {
+    await store.commit(manyPuts(String(round)))
+    sizes.push(notes())
+  }
+  assert.ok(Math.max(...sizes) > 500_000 && Math.max(...sizes) < 2 << 20, String(sizes))
+  assert.ok((sizes.at(-1) ?? 0) < Math.max(...sizes), String(sizes))
+  const progress: number[] = []
+  await store.tree.check((done, total) => progress.push(done / total))
+  assert.ok(progress.length > 0 && progress.every((part) => part > 0 && part <= 1))
+  const root = await store.tree.root()
+  await store.close()
+  const again = await reopened(t, store.path)
+  assert.deepEqual(await again.tree.root(), root)
+  assert.deepEqual(await findingsOf(again), [])
+})
+
+test('planted damage is named to the page and subpage, while commits go on, and mended by a rebuild', async (t) => {
+  const store = await openStore(t, 'store')
+  await store.tree.enable()
+  const long = 'x'.repeat(500)
+  for (let at = 0; at < 40; at++) await store.commit({ puts: [put(`e/${at}`, long)], deletes: [] })
+  assert.deepEqual(await findingsOf(store), [])
+  const { path } = store
+  const flip = "UPDATE entries SET value = CAST(replace(CAST(value AS TEXT), ?, ?) AS BLOB) WHERE path = 'e/1'"
+  behindItsBack(path, flip, long, `${'x'.repeat(200)}y${'x'.repeat(299)}`)
+  assert.deepEqual(await findingsOf(store), named('e/1'), 'a bit in the middle of a value')
+  assert.deepEqual((await store.tree.check()).damagedPaths, ['e/1'])
+  behindItsBack(
+    path,
+    "UPDATE entries SET value = CAST(replace(CAST(value AS TEXT), 'y', 'x') AS BLOB) WHERE path = 'e/1'",
+  )
+  assert.deepEqual(await findingsOf(store), [])
+
+  behindItsBack(path, "UPDATE entries SET value = CAST(substr(value, 1, 499) || 'z' AS BLOB) WHERE path = 'e/2'")
+  behindItsBack(path, "DELETE FROM entries WHERE path = 'e/3'")
+  behindItsBack(path, "INSERT INTO entries (path, sequence, crc, value) VALUES ('e/put', 4, 5, x'00')")
+  behindItsBack(path, "UPDATE entries SET sequence = 1 WHERE path = 'e/4'")
+  const wanted = named('e/2', 'e/3', 'e/put', 'e/4')
+  const [findings] = await Promise.all([
+    findingsOf(store),
+    ...Array.from({ length: 50 }, (_, at) => store.commit({ puts: [put(`other/${at}`)], deletes: [`e/${at + 10}`] })),
+  ])
+  assert.deepEqual(findings, wanted)
+  await store.tree.rebuild({ diff: true, skipFlush: false })
+  // The tree is that of the entries, of which three are damaged still.
+  assert.deepEqual(await findingsOf(store), named('e/2', 'e/put', 'e/4'))
+  assert.equal((await store.tree.check()).isRootCorrupted, false)
+})
+
+test('a damaged page of the tree is named, running or at the start, and written anew by a rebuild', async (t) => {
+  const first = await openStore(t, 'store')
+  await first.tree.enable()
+  await first.commit({ puts: [put('a'), put('b')], deletes: [] })
+  await first.tree.rebuild({ diff: false, skipFlush: false })
+  const subpage = subpageOf(hashOfPath('a'))
+  const page = subpage >> 8
+  const damage =
+    "UPDATE tree_pages SET hashes = CAST(substr(hashes, 1, ?) || x'ffff' || substr(hashes, ?) AS BLOB) WHERE page = ?"
+  const at = (subpage % 256) * 20 + 3
+  behindItsBack(first.path, damage, at, at + 3, page)
+  assert.deepEqual(await findingsOf(first), [`${page} true `], 'what is in memory is right')
+  await first.close()
+  const store = await reopened(t, first.path)
+  assert.deepEqual(await findingsOf(store), [`${page} true ${subpage % 256}`])
+  await store.commit({ puts: [put('a', 'anew'), put('c')], deletes: ['b'] })
+  assert.deepEqual(await findingsOf(store), [`${page} true ${subpage % 256}`], 'nothing mends it by the way')
+  await store.tree.rebuild({ diff: true, skipFlush: true })
+  assert.deepEqual(await findingsOf(store), [])
+  behindItsBack(store.path, 'DELETE FROM tree_pages WHERE page = ?', 7)
+  assert.deepEqual(await findingsOf(store), ['7 true '])
+  await store.tree.rebuild({ diff: false, skipFlush: false })
+  await store.commit({ puts: [put('d')], deletes: [] })
+  await store.close()
+
+  // Notes that cannot be read: the tree is made anew before anybody is told of it.
+  behindItsBack(store.path, 'UPDATE tree_changes SET crc = crc + 1')
+  const third = await reopened(t, store.path)
+  await assert.rejects(third.tree.root(), /being made/)
+  await third.tree.enable()
+  assert.deepEqual(await findingsOf(third), [])
+})
+
+function damageEntries(path: string): void {
+  behindItsBack(path, "UPDATE entries SET value = zeroblob(100) WHERE path = 'e/1'")
+  behindItsBack(path, "UPDATE entries SET value = CAST(x'00' || substr(value, 2) AS BLOB) WHERE path = 'e/2'")
+  behindItsBack(path, "DELETE FROM entries WHERE path = 'e/3'")
+  behindItsBack(path, "INSERT INTO entries (path, sequence, crc, value) VALUES ('e/put', 4, 5, x'00')")
+}
+
+test('what damage has changed on one side is put in order from the other', async (t) => {
+  const primary = await openStore(t, 'primary')
+  const replica = await openReplica(t)
+  for (let at = 0; at < 30; at++) await primary.commit({ puts: [put(`e/${at}`, 'v'.repeat(100))], deletes: [] })
+  await ship(primary, replica)
+  for (const [good, bad] of [
+    [primary, replica],
+    [replica, primary],
+  ] as const) {
+    for (const store of [primary, replica]) await store.tree.enable()
+    damageEntries(bad.path)
+    // Deltas of entries that were written meanwhile are no hindrance.
+    await primary.commit({ puts: [put('e/4', 'anew')], deletes: ['e/5'] })
+    await ship(primary, replica)
+    const { trees } = await bad.tree.check()
+    const subpages = [...trees.replicated.pages].flatMap(([page, found]) => found.subpages.map((at) => page * 256 + at))
+    const { wanted, deletes } = await differences(good, bad, subpages)
+    assert.deepEqual([wanted.sort(), deletes], [['e/1', 'e/2', 'e/3'], ['e/put']])
+    const { sequence, entries, missing } = good.entriesAt([...wanted, ...deletes])
+    await bad.repairEntries(entries, missing, sequence)
+    await bad.tree.rebuild({ diff: true, skipFlush: false })
+    assert.deepEqual(await findingsOf(bad), [])
+    assert.deepEqual(entriesOf(replica), entriesOf(primary))
+    assert.deepEqual(await replica.tree.root(), await primary.tree.root())
+  }
+})
