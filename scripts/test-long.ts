@@ -114,7 +114,7 @@ const RUNS: Readonly<Record<string, LongRun>> = {
   },
   'cloud-faults': {
     files: ['test/engines/cloud/faults.test.ts'],
-    env: { OUTPOST_CLOUD_FAULTS: '1000' },
+    env: { OUTPOST_CLOUD_FAULTS: '1000', OUTPOST_CLOUD_KILLS: '60', OUTPOST_SEED: String(Date.now() % 1e9) },
     proves: 'after 1,000 random faults of AWS and kills its users and keys are those of the leases',
   },
   'http-fuzz': {

@@ -4,7 +4,7 @@
  */
 import { randomBytes } from 'node:crypto'
 import * as v from 'valibot'
-import type { Storage } from '../../barrier/storage.ts'
+import type { Batch, Storage } from '../../barrier/storage.ts'
 import type { WorkCall } from '../engine.ts'
 import { inTurns } from '../turns.ts'
 import type { IamClient } from './aws.ts'
@@ -41,7 +41,7 @@ export function keyIntentPath({ id }: Pick<KeyIntent, 'id'>): string {
 }
 
 export function newKeyIntent(intent: Omit<KeyIntent, 'format' | 'id'>): KeyIntent {
-  return { format: 1, id: randomBytes(12).toString('hex'), ...intent }
+  return { ...intent, format: 1, id: randomBytes(12).toString('hex') }
 }
 
 export function keyIntentPut(intent: KeyIntent) {
@@ -104,13 +104,14 @@ export class KeyIntents {
   }
 
   /**
-   * Makes a key of a user; the caller is `alone` with it. `store` commits what is kept of it, and must delete the entry that it is given in the same commit.
+   * Makes a key of a user; the caller is `alone` with it. `store` commits what is kept of it, together with the changes of
+   * notes that it is given.
    * Rejects with an AwsFailure, and with what `store` rejects with; then the key is deleted, now or later.
    */
   async make<T>(
     iam: IamClient,
     wanted: Pick<KeyIntent, 'username' | 'account'> & { keys: readonly string[]; nowMs: number },
-    store: (key: AccessKey, clears: string) => Promise<T>,
+    store: (key: AccessKey, notes: Batch) => Promise<T>,
     signal: AbortSignal,
   ): Promise<T> {
     const { account, keys, nowMs, username } = wanted
@@ -120,19 +121,21 @@ export class KeyIntents {
     try {
       // The keys that are there now were looked at: an older note would take the new key for one that was lost.
       await this.#storage.commit({ puts: [keyIntentPut(intent)], deletes: this.#older(intent) })
-      const key = await this.#made(iam, intent, signal).catch(async (error: unknown) => {
+      const { isLost, key } = await this.#made(iam, intent, signal).catch(async (error: unknown) => {
         // What AWS has refused was not made.
         if (error instanceof AwsFailure && !error.isAmbiguous) await this.#clear(path)
         throw error
       })
-      return await store(key, path)
+      // A list that does not show a key yet may have hidden the one that was lost.
+      const later = newKeyIntent({ ...intent, keys: [...keys, key.accessKey] })
+      return await store(key, { puts: isLost ? [keyIntentPut(later)] : [], deletes: [path] })
     } finally {
       this.#backlog.end(path)
     }
   }
 
   /** A key whose answer was lost is deleted before another one is made. */
-  async #made(iam: IamClient, { createdAtMs, keys, username }: KeyIntent, signal: AbortSignal): Promise<AccessKey> {
+  async #made(iam: IamClient, { createdAtMs, keys, username }: KeyIntent, signal: AbortSignal) {
     for (let attempt = 1; ; attempt++) {
       try {
         const input = { UserName: username }
@@ -140,7 +143,8 @@ export class KeyIntents {
           signal,
           isOnce: true,
         })
-        return { accessKey: made?.AccessKeyId ?? '', secretKey: made?.SecretAccessKey ?? '' }
+        const key: AccessKey = { accessKey: made?.AccessKeyId ?? '', secretKey: made?.SecretAccessKey ?? '' }
+        return { key, isLost: attempt > 1 }
       } catch (error) {
         const isLost = error instanceof AwsFailure && error.isAmbiguous && !signal.aborted
         if (!isLost || attempt === ATTEMPTS) throw error

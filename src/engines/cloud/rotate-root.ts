@@ -4,13 +4,13 @@
  * one is not known to AWS for some seconds.
  */
 import { randomInt } from 'node:crypto'
-import type { Storage } from '../../barrier/storage.ts'
+import type { Batch, Storage } from '../../barrier/storage.ts'
 import { messageOf } from '../../kit/errors.ts'
 import { type MountFacts, path, type Path, Rejection, type WorkCall } from '../engine.ts'
 import { rejectionOf } from './aws-failure.ts'
 import { CloudMount } from './cloud-mount.ts'
 import { at } from './entries.ts'
-import { deleteKey, keyIntentPath, keyIntentPut, keysOf, newKeyIntent } from './key-intent.ts'
+import { type AccessKey, deleteKey, keyIntentPath, keyIntentPut, keysOf, newKeyIntent } from './key-intent.ts'
 import { rootOf, roots } from './root-record.ts'
 import { isInWindow, nextRotationMs } from './rotation-schedule.ts'
 
@@ -68,11 +68,12 @@ async function replaced(mount: CloudMount, username: string, oldKey: string, { n
   await onlyKey(mount, username, oldKey, signal)
   const deletion = newKeyIntent({ kind: 'delete', username, keys: [oldKey], account: null, createdAtMs: nowMs })
   const wanted = { username, account: null, keys: [oldKey], nowMs }
-  const store = async (key: { accessKey: string; secretKey: string }, clears: string) => {
+  const store = async (key: AccessKey, notes: Batch) => {
     const now = rootOf((each) => storage.pending(each))
     if (now?.accessKey !== oldKey) throw new Rejection(400, 'config/root was changed meanwhile: nothing was rotated')
     const next = { ...now, ...key, keyMadeAtMs: nowMs, rotationFromMs: nowMs }
-    await storage.commit({ puts: [roots.put(at.root, next), keyIntentPut(deletion)], deletes: [clears] })
+    const puts = [roots.put(at.root, next), keyIntentPut(deletion), ...notes.puts]
+    await storage.commit({ puts, deletes: notes.deletes })
     return key.accessKey
   }
   const accessKey = await mount.keys.make(iam, wanted, store, signal).catch((error: unknown) => {

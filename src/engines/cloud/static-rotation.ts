@@ -3,7 +3,7 @@
  * first where there are two. When each is due is stored with the role: a start goes on where the last process ended.
  */
 import { randomInt } from 'node:crypto'
-import type { Storage } from '../../barrier/storage.ts'
+import type { Batch, Storage } from '../../barrier/storage.ts'
 import { messageOf } from '../../kit/errors.ts'
 import { type MountFacts, Rejection, type WorkCall } from '../engine.ts'
 import { inTurns } from '../turns.ts'
@@ -86,9 +86,9 @@ async function newKey(role: StaticRole, where: Where, iam: IamClient): Promise<S
     })
   }
   const wanted = { username, account, keys: keys.map(({ id }) => id), nowMs }
-  const store = async (key: AccessKey, clears: string) => {
+  const store = async (key: AccessKey, notes: Batch) => {
     const next = { ...role, ...key, userId, expiresAtMs: nowMs + role.periodSeconds * 1000 }
-    await storage.commit({ puts: [staticRoles.put(mount, next)], deletes: [clears] })
+    await storage.commit({ puts: [staticRoles.put(mount, next), ...notes.puts], deletes: notes.deletes })
     return next
   }
   return intents.make(iam, wanted, store, signal)

@@ -1,27 +1,35 @@
 /**
- * No orphan: requests of all kinds while AWS fails at random, before and after the effect, and the process is killed at random.
- * In the end the users and keys of the endpoint are those that leases, static roles and the root configuration tell.
- * `OUTPOST_CLOUD_FAULTS` tells how many faults and kills (1000 for the whole), `OUTPOST_CLOUD_SEED` repeats a run.
+ * No orphan: requests of all kinds while AWS fails at random, before and after the effect, answers late, knows what is new not
+ * everywhere yet, and the core is killed at random: in this process, and as a process of its own by SIGKILL. In the end the users and
+ * keys of the endpoint are those that leases, static roles and the root configuration tell. `OUTPOST_CLOUD_FAULTS` tells how many faults,
+ * `OUTPOST_CLOUD_KILLS` how many processes die. `OUTPOST_SEED` repeats a run: what is asked together, and which call of a step fails how.
+ * The order in which calls of one step arrive is the machine's.
  */
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
+import { test, type TestContext } from 'node:test'
 import { rootOf } from '../../../src/engines/cloud/root-record.ts'
 import { at } from '../../../src/engines/cloud/entries.ts'
 import { type EndpointFault, throttled, unavailable } from '../../helpers/aws/endpoint.ts'
-import { AwsError } from '../../helpers/aws/wire.ts'
+import { AwsError, type Form, noSuchEntity } from '../../helpers/aws/wire.ts'
 import { CloudWorld } from '../../helpers/cloud-world.ts'
 import { Random } from '../../helpers/frames.ts'
+import { ProcessVictim, type Victim } from './faults-process.ts'
 
 const FAULTS = Number(process.env['OUTPOST_CLOUD_FAULTS'] ?? 12)
-const SEED = Number(process.env['OUTPOST_CLOUD_SEED'] ?? 21)
-/** One call of so many fails, one of so many faults is a kill. */
-const FAULT_OF = 12
-const KILL_OF = 5
+const KILLS = Number(process.env['OUTPOST_CLOUD_KILLS'] ?? 1)
+const SEED = Number(process.env['OUTPOST_SEED'] ?? 21)
+/** One call of so many fails. */
+const FAULT_OF = 10
+/** For so long what is new may not be found. */
+const NEW_MS = 15_000
+const ADOPTED = ['one', 'two']
 
 const KINDS: readonly EndpointFault[] = [
   { isCut: true },
   { isCut: true, when: 'after' },
   { isCut: true, when: 'after' },
+  { isCut: true, when: 'after', delayMs: 8 },
+  { delayMs: 15 },
   { error: throttled() },
   { error: unavailable(), when: 'after' },
   { error: unavailable() },
@@ -30,70 +38,107 @@ const KINDS: readonly EndpointFault[] = [
   { error: new AwsError('LimitExceeded', 'quota', 409) },
 ]
 
+interface ChaosOptions {
+  /** One of so many faults is a kill. */
+  readonly killOf: number
+  readonly killsMax: number
+}
+
 class Chaos {
   readonly #world: CloudWorld
+  readonly #victim: Victim
+  readonly #options: ChaosOptions
+  /** Chooses what is asked. */
   readonly #random: Random
+  /** Calls of the step, by their action. */
+  #calls = new Map<string, number>()
+  #step = 0
   faults = 0
   kills = 0
-  /** Leases that were to be revoked: a process that was killed may have removed their users, and not them. */
-  readonly revoked = new Set<string>()
+  /** Leases that were told. */
+  readonly #told: string[] = []
   #killing: Promise<void> | undefined
 
-  constructor(world: CloudWorld, random: Random) {
+  constructor(world: CloudWorld, victim: Victim, options: ChaosOptions) {
     this.#world = world
-    this.#random = random
-    world.aws.chaos = () => this.#fault()
+    this.#victim = victim
+    this.#options = options
+    this.#random = new Random(SEED)
+    world.aws.chaos = (action, form) => this.#fault(action, form)
   }
 
-  pick<T>(of: readonly T[]): T {
-    return of[Math.floor(this.#random.next() * of.length)] as T
-  }
-
-  #fault(): EndpointFault | undefined {
-    if (this.#random.next() * FAULT_OF >= 1) return undefined
+  /** Chosen by the step, the action and which call of it this is: not by the order among others. */
+  #fault(action: string, form: Form): EndpointFault | undefined {
+    const nth = (this.#calls.get(action) ?? 0) + 1
+    this.#calls.set(action, nth)
+    const letters = [...action].reduce((sum, letter) => Math.imul(sum, 31) + letter.charCodeAt(0), 7)
+    const random = new Random(Math.imul(SEED + 1, 0x9e3779b1) ^ Math.imul(this.#step, 0x85ebca6b) ^ (letters + nth))
+    if (random.next() * FAULT_OF >= 1) return undefined
     this.faults++
-    if (this.#random.next() * KILL_OF >= 1 || this.#killing) return this.pick(KINDS)
+    if (random.next() * this.#options.killOf >= 1 || this.kills >= this.#options.killsMax || this.#killing) {
+      return this.#late(action, form, random) ?? random.pick(KINDS as [EndpointFault, ...EndpointFault[]])
+    }
     this.kills++
-    this.#killing = this.#world.kill().finally(() => (this.#killing = undefined))
-    return { isCut: true, when: this.pick(['before', 'after']) }
+    const kill = () => (this.#killing = this.#victim.kill().finally(() => (this.#killing = undefined)))
+    // Also shortly after the answer, when it is not yet written down.
+    if (random.next() < 0.4) {
+      this.#killing = new Promise((resolve) => setTimeout(() => void kill().finally(resolve), random.next() * 8))
+      return undefined
+    }
+    void kill()
+    return { isCut: true, when: random.next() < 0.5 ? 'before' : 'after' }
   }
 
-  /** Resolves when nobody is being killed. */
+  /** What is new is not known everywhere. */
+  #late(action: string, form: Form, random: Random): EndpointFault | undefined {
+    if (random.next() < 0.5) return undefined
+    if (action === 'ListAccessKeys') return { hidesKeysMs: NEW_MS }
+    const user = this.#world.aws.account.users.get(form.optional('UserName') ?? '')
+    if (!user || action === 'CreateUser' || this.#world.world.nowMs - user.createdAtMs >= NEW_MS) return undefined
+    return ADOPTED.includes(user.name) ? undefined : { error: noSuchEntity('user', user.name) }
+  }
+
+  /** Resolves when nothing is being killed. */
   async settled(): Promise<void> {
     while (this.#killing) await this.#killing
   }
 
   async step(): Promise<void> {
-    const world = this.#world
-    const requests: (() => Promise<unknown>)[] = [
-      () => world.ask('GET', 'cloud/creds/app?wait=false'),
-      () => world.ask('GET', 'cloud/creds/app?wait=false'),
-      () => world.ask('GET', 'cloud/creds/app?wait=false'),
-      () => world.ask('GET', 'cloud/creds/fixed?wait=false'),
+    this.#step++
+    this.#calls = new Map()
+    const random = this.#random
+    const victim = this.#victim
+    const requests: [() => Promise<unknown>, ...(() => Promise<unknown>)[]] = [
+      () => this.#issue('app'),
+      () => this.#issue('app'),
+      () => this.#issue('app'),
+      () => this.#issue('fixed'),
       () => this.#revoke(),
       () => this.#revoke(),
-      () => world.ask('POST', 'sys/leases/revoke-prefix/cloud/creds/fixed'),
-      () => world.ask('POST', 'cloud/config/rotate-root'),
-      () => world.ask('POST', 'cloud/static-roles/one', { username: 'one', rotation_period: 60 }),
-      () => world.ask('POST', 'cloud/static-roles/two', { username: 'two', rotation_period: 90 }),
-      () => world.ask('DELETE', `cloud/static-roles/${this.pick(['one', 'two'])}`),
-      () => world.work(),
+      () => victim.ask('POST', 'sys/leases/revoke-prefix/cloud/creds/fixed'),
+      () => victim.ask('POST', 'cloud/config/rotate-root'),
+      () => victim.ask('POST', 'cloud/static-roles/one', { username: 'one', rotation_period: 60 }),
+      () => victim.ask('POST', 'cloud/static-roles/two', { username: 'two', rotation_period: 90 }),
+      () => victim.ask('DELETE', `cloud/static-roles/${random.pick(['one', 'two'])}`),
+      () => victim.work(),
     ]
-    const together = Array.from({ length: 1 + Math.floor(this.#random.next() * 3) }, () => this.pick(requests))
+    const together = Array.from({ length: random.between(1, 3) }, () => random.pick(requests))
     // A request to a core that was killed is refused, or fails.
     await Promise.allSettled(together.map((request) => request()))
     await this.settled()
-    world.pass(Math.floor(this.#random.next() * 8))
-    await world.work()
+    victim.pass(random.between(0, 7))
+    await victim.work().catch(() => undefined)
     await this.settled()
   }
 
+  async #issue(role: string): Promise<void> {
+    const { status, text } = await this.#victim.ask('GET', `cloud/creds/${role}?wait=false`)
+    if (status === 200) this.#told.push(String((JSON.parse(text) as { lease_id: string }).lease_id))
+  }
+
   async #revoke(): Promise<void> {
-    const leases = leasesOf(this.#world)
-    if (leases.length === 0) return
-    const { id } = this.pick(leases)
-    this.revoked.add(id)
-    await this.#world.ask('POST', 'sys/leases/revoke', { lease_id: id })
+    const [lease] = this.#told.splice(this.#random.between(0, Math.max(0, this.#told.length - 1)), 1)
+    if (lease !== undefined) await this.#victim.ask('POST', 'sys/leases/revoke', { lease_id: lease })
   }
 }
 
@@ -127,10 +172,9 @@ async function quiet(world: CloudWorld): Promise<void> {
   assert.fail(`seed ${SEED}: left are ${JSON.stringify({ intents, leases, nowMs: world.world.nowMs })}`)
 }
 
-test('the state of AWS is that of the leases, after random faults and kills', async (t) => {
-  t.diagnostic(`seed ${SEED}`)
+async function prepared(t: TestContext): Promise<CloudWorld> {
   const world = await CloudWorld.open(t, { root: { max_retries: 1 } })
-  for (const name of ['one', 'two']) world.aws.account.addUser(name)
+  for (const name of ADOPTED) world.aws.account.addUser(name)
   world.aws.account.addGroup('ops')
   await world.userRole('app', { iam_groups: 'ops', iam_tags: { a: 'b' } })
   await world.userRole('fixed', { policy_arns: 'arn:aws:iam::aws:policy/ReadOnlyAccess' })
@@ -138,49 +182,65 @@ test('the state of AWS is that of the leases, after random faults and kills', as
   const username_template =
     '{{ if eq .PolicyName "fixed" }}fixed-{{ unix_time | truncate 9 }}{{ else }}{{ .PolicyName }}-{{ random 20 }}{{ end }}'
   await world.good('POST', 'cloud/config/root', { username_template })
-  const chaos = new Chaos(world, new Random(SEED))
+  return world
+}
+
+/** What AWS has is what the core tells. */
+async function checkEqual(world: CloudWorld): Promise<void> {
+  const leases = leasesOf(world)
+  const known = new Map(leases.map(({ internal }) => [String(internal['username']), internal['keys']]))
+  assert.equal(known.size, leases.length, `seed ${SEED}: each lease has a user of its own`)
+  const made = world.users().filter((name) => !ADOPTED.includes(name))
+  assert.deepEqual(made, [...known.keys()].sort(), `seed ${SEED}: users of AWS, and of leases`)
+  for (const [name, keys] of known) {
+    const there = world.aws.account.user(name).keys.map(({ id }) => id)
+    // A key whose answer was lost goes with its user.
+    assert.ok(Array.isArray(keys) && keys.every((key) => there.includes(String(key))), `seed ${SEED}: ${name}`)
+  }
+  const root = rootOf((each) => storageOf(world).get(each))
+  const kept = world.rootUser.keys.map(({ id, secret }) => [id, secret])
+  assert.deepEqual(kept, [[root?.accessKey, root?.secretKey]], `seed ${SEED}`)
+  for (const name of ADOPTED) await checkStatic(world, name)
+  // What is left can all be taken back.
+  await world.good('POST', 'sys/leases/revoke-prefix/cloud/creds')
+  assert.deepEqual(world.users(), ADOPTED)
+}
+
+async function checkStatic(world: CloudWorld, name: string): Promise<void> {
+  const answer = await world.ask('GET', `cloud/static-creds/${name}`)
+  if (answer.status === 404) return
+  const { access_key: id, secret_key: secret } = answer.body.data
+  const { keys } = world.aws.account.user(name)
+  assert.ok(keys.length <= 2)
+  assert.ok(
+    keys.some((key) => key.id === id && key.secret === secret),
+    `seed ${SEED}: ${name}`,
+  )
+}
+
+test('the state of AWS is that of the leases, after random faults and kills', async (t) => {
+  t.diagnostic(`OUTPOST_SEED=${SEED}`)
+  const world = await prepared(t)
+  const chaos = new Chaos(world, world, { killOf: 5, killsMax: Number.POSITIVE_INFINITY })
   while (chaos.faults < FAULTS) await chaos.step()
   t.diagnostic(`${chaos.faults} faults, ${chaos.kills} of them kills; ${world.aws.journal.length} calls`)
   await chaos.settled()
   await quiet(world)
-  const leases = leasesOf(world)
-  const known = new Map(leases.map(({ internal }) => [String(internal['username']), internal['keys']]))
-  assert.equal(known.size, leases.length, 'each lease has a user of its own')
-  const isRevoked = new Set(
-    leases
-      .filter(({ id, path }) => chaos.revoked.has(id) || path === 'cloud/creds/fixed')
-      .map(({ internal }) => String(internal['username'])),
-  )
-  for (const [name, keys] of known) {
-    const user = world.aws.account.users.get(name)
-    const ids = user?.keys.map(({ id }) => id) ?? []
-    if (ids.length > 0 || !isRevoked.has(name)) assert.deepEqual(ids, keys, `seed ${SEED}: ${name}`)
-  }
-  const made = world.users().filter((name) => name !== 'one' && name !== 'two')
-  assert.deepEqual(
-    made.filter((name) => !known.has(name)),
-    [],
-    `seed ${SEED}: users without a lease`,
-  )
-  const root = rootOf((each) => storageOf(world).get(each))
-  const kept = world.rootUser.keys.map(({ id, secret }) => [id, secret])
-  assert.deepEqual(kept, [[root?.accessKey, root?.secretKey]], `seed ${SEED}`)
-  await checkStatic(world)
-  // What is left can all be taken back.
-  await world.good('POST', 'sys/leases/revoke-prefix/cloud/creds')
-  assert.deepEqual(world.users(), ['one', 'two'])
+  await checkEqual(world)
 })
 
-async function checkStatic(world: CloudWorld): Promise<void> {
-  for (const name of ['one', 'two']) {
-    const answer = await world.ask('GET', `cloud/static-creds/${name}`)
-    if (answer.status === 404) continue
-    const { access_key: id, secret_key: secret } = answer.body.data
-    const { keys } = world.aws.account.user(name)
-    assert.ok(keys.length <= 2)
-    assert.ok(
-      keys.some((key) => key.id === id && key.secret === secret),
-      `seed ${SEED}: ${name}`,
-    )
+test('the state of AWS is that of the leases, after kills of the process by SIGKILL', async (t) => {
+  t.diagnostic(`OUTPOST_SEED=${SEED}`)
+  const world = await prepared(t)
+  const victim = await ProcessVictim.start(world)
+  const chaos = new Chaos(world, victim, { killOf: 2, killsMax: KILLS })
+  try {
+    while (chaos.kills < KILLS) await chaos.step()
+    await chaos.settled()
+  } finally {
+    await victim.end()
   }
-}
+  t.diagnostic(`${chaos.faults} faults, ${chaos.kills} of them kills; ${world.aws.journal.length} calls`)
+  await quiet(world)
+  await checkEqual(world)
+})

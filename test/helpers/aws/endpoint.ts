@@ -22,6 +22,8 @@ export interface EndpointFault {
   readonly delayMs?: number
   /** Waited for before anything is done. */
   readonly gate?: Promise<void>
+  /** A list does not show keys of the last so many milliseconds yet. */
+  readonly hidesKeysMs?: number
   /** Calls that it concerns; one unless given. */
   readonly times?: number
 }
@@ -60,7 +62,7 @@ export class AwsEndpoint {
   clockAheadMs = 0
   pageSize = 100
   /** Chooses a fault for a call that no script has one for. */
-  chaos: ((action: string) => EndpointFault | undefined) | undefined
+  chaos: ((action: string, form: Form) => EndpointFault | undefined) | undefined
   readonly #scripts = new Map<string, { fault: EndpointFault; left: number }[]>()
   readonly #server: Server
 
@@ -117,14 +119,14 @@ export class AwsEndpoint {
     return this.journal.map(({ action }) => action)
   }
 
-  #fault(action: string): EndpointFault | undefined {
+  #fault(action: string, form: Form): EndpointFault | undefined {
     for (const name of [action, '*']) {
       const script = this.#scripts.get(name)?.find(({ left }) => left > 0)
       if (!script) continue
       script.left--
       return script.fault
     }
-    return this.chaos?.(action)
+    return this.chaos?.(action, form)
   }
 
   async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -135,7 +137,7 @@ export class AwsEndpoint {
     const requestId = randomUUID()
     const form = new Form(body)
     const action = form.optional('Action') ?? ''
-    const fault = this.#fault(action)
+    const fault = this.#fault(action, form)
     if (fault?.gate) await fault.gate
     if (fault?.delayMs !== undefined) await new Promise((resolve) => setTimeout(resolve, fault.delayMs))
     const isBefore = fault !== undefined && (fault.when ?? 'before') === 'before'
@@ -143,7 +145,7 @@ export class AwsEndpoint {
     const answer =
       failing && isBefore
         ? { status: 0, xml: '', service: '' }
-        : await this.#answered(request, { action, body, form }, requestId)
+        : await this.#answered(request, { action, body, form, hidesKeysMs: fault?.hidesKeysMs ?? 0 }, requestId)
     if (fault?.isCut) {
       request.socket.destroy()
       return
@@ -161,14 +163,14 @@ export class AwsEndpoint {
 
   async #answered(
     { headers, method = '', url = '' }: IncomingMessage,
-    { action, body, form }: { action: string; body: string; form: Form },
+    { action, body, form, hidesKeysMs }: { action: string; body: string; form: Form; hidesKeysMs: number },
     requestId: string,
   ): Promise<{ status: number; xml: string }> {
     const service = Object.hasOwn(STS_ACTIONS, action) ? 'sts' : 'iam'
     let scope: Scope | undefined
     try {
       scope = verified({ method, url, headers, body }, (keyId) => this.#secretOf(keyId), Date.now() + this.clockAheadMs)
-      const run = this.#run({ action, service, form, scope })
+      const run = this.#run({ action, service, form, scope, hidesKeysMs })
       // What has taken effect is noted at once, whoever waits.
       const result = run instanceof Promise ? await run : run
       this.#note(action, service, form, scope, '')
@@ -180,7 +182,13 @@ export class AwsEndpoint {
     }
   }
 
-  #run(of: { action: string; service: string; form: Form; scope: Scope | undefined }): Xml | Promise<Xml> {
+  #run(of: {
+    action: string
+    service: string
+    form: Form
+    scope: Scope | undefined
+    hidesKeysMs: number
+  }): Xml | Promise<Xml> {
     const { action, form, scope, service } = of
     const table: Readonly<Record<string, Action>> = service === 'sts' ? STS_ACTIONS : IAM_ACTIONS
     const run = Object.hasOwn(table, action) ? table[action] : undefined
@@ -199,7 +207,9 @@ export class AwsEndpoint {
       throw new AwsError('AccessDenied', `User: ${who} is not authorized to perform: ${service}:${action}`, 403)
     }
     this.#checkSeen(action, form)
-    return run({ account: this.account, form, caller, pageSize: this.pageSize, nowMs: this.nowMs() })
+    const nowMs = this.nowMs()
+    const keysUntilMs = of.hidesKeysMs > 0 ? nowMs - of.hidesKeysMs : Number.POSITIVE_INFINITY
+    return run({ account: this.account, form, caller, pageSize: this.pageSize, nowMs, keysUntilMs })
   }
 
   /** A new user is not found everywhere at once. */

@@ -14,6 +14,8 @@ export interface ActionCall {
   readonly caller: Caller
   readonly pageSize: number
   readonly nowMs: number
+  /** Keys that were made since are not listed yet. */
+  readonly keysUntilMs: number
 }
 
 export type Action = (call: ActionCall) => Xml | Promise<Xml>
@@ -233,7 +235,8 @@ export const IAM_ACTIONS: Readonly<Record<string, Action>> = {
   UpdateAccessKey: updateAccessKey,
   ListAccessKeys: (call) => {
     const user = named(call)
-    return page(call, user.keys, 'AccessKeyMetadata', ({ createdAtMs, id, status }) => ({
+    const listed = user.keys.filter(({ createdAtMs }) => createdAtMs <= call.keysUntilMs)
+    return page(call, listed, 'AccessKeyMetadata', ({ createdAtMs, id, status }) => ({
       UserName: user.name,
       AccessKeyId: id,
       Status: status,
