@@ -1,6 +1,7 @@
 /** What a call to AWS can fail with, in one form, and what a caller of the engine is told of it. */
 import { errnoOf, messageOf } from '../../kit/errors.ts'
 import { Rejection } from '../engine.ts'
+import { StrangeAnswer } from './aws-answer.ts'
 
 /** Codes by which AWS says that it is asked too often; LimitExceeded is a quota and none of them. */
 const THROTTLE_CODES: ReadonlySet<string> = new Set([
@@ -32,6 +33,11 @@ const CREDENTIAL_CODES: ReadonlySet<string> = new Set([
 const SKEW_CODES: ReadonlySet<string> = new Set(['RequestExpired', 'RequestTimeTooSkewed', 'RequestInTheFuture'])
 const EXPIRED_CODES: ReadonlySet<string> = new Set(['ExpiredToken', 'ExpiredTokenException'])
 
+const MESSAGE_LENGTH_MAX = 1000
+const CODE_LENGTH_MAX = 100
+/** Not that there is something, nor that it is refused: answers of proxies that gave up waiting. */
+const TIMEOUT_STATUS = 408
+
 const CLOCK_HINT = "this server's clock differs from that of AWS: set it, for example by NTP"
 const EXPIRED_HINT = 'the root credentials have expired: write new ones to config/root'
 const KEY_HINT =
@@ -49,8 +55,8 @@ export class AwsFailure extends Error {
   readonly hint: string | undefined
 
   constructor(code: string, message: string, status: number, isAmbiguous: boolean, hint?: string) {
-    super(message)
-    this.code = code
+    super(shown(message, MESSAGE_LENGTH_MAX))
+    this.code = shown(code, CODE_LENGTH_MAX)
     this.status = status
     this.isAmbiguous = isAmbiguous
     this.hint = hint
@@ -85,6 +91,17 @@ export class AwsFailure extends Error {
   }
 }
 
+/** A text of the endpoint, for logs and terminals. */
+function shown(text: string, most: number): string {
+  const plain = text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu, ' ')
+  return plain.length > most ? `${plain.slice(0, most)}…` : plain
+}
+
+/** An answer that lacks what was asked for: it may have been done. */
+export function strangeAnswer(what: string): AwsFailure {
+  return new AwsFailure('', `the answer has ${what}`, 0, true)
+}
+
 interface SdkError {
   readonly name?: unknown
   /** As it came; `name` has another ending for the errors that the SDK has a class for. */
@@ -99,12 +116,17 @@ export function failureOf(error: unknown, endpoint: string): AwsFailure {
   const status = $metadata?.httpStatusCode ?? 0
   if (status > 0) {
     const code = typeof Code === 'string' ? Code : typeof name === 'string' ? name : 'Unknown'
-    return new AwsFailure(code, messageOf(error), status, status >= 500)
+    // What cannot be read of an answer that refuses nothing: it may have been done.
+    if (status < 400)
+      return new AwsFailure('', `no answer of AWS from ${endpoint}: HTTP ${status}, ${code}`, status, true)
+    return new AwsFailure(code, messageOf(error), status, status >= 500 || status === TIMEOUT_STATUS)
   }
   if (name === 'CredentialsProviderError') {
     const why = 'no root credentials: write access_key and secret_key to config/root, or give the server some'
     return new AwsFailure('', `${why} (${messageOf(error)})`, 0, false)
   }
+  if (error instanceof StrangeAnswer)
+    return new AwsFailure('', `no answer of AWS from ${endpoint}: ${error.message}`, 0, true)
   const why = errnoOf(error) ?? (typeof name === 'string' && name !== 'Error' ? name : messageOf(error))
   return new AwsFailure('', `no answer from ${endpoint}: ${why}`, 0, true)
 }

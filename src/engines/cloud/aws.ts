@@ -9,6 +9,7 @@ import { randomInt } from 'node:crypto'
 import { setTimeout as later } from 'node:timers/promises'
 import type { IAM } from '@aws-sdk/client-iam'
 import type { STS } from '@aws-sdk/client-sts'
+import { readAnswer } from './aws-answer.ts'
 import { type AwsFailure, failureOf } from './aws-failure.ts'
 import { type AwsTarget, shownTarget, type StaticCredentials } from './aws-target.ts'
 
@@ -123,12 +124,37 @@ function sdkOptions({ credentials, target }: ClientSettings) {
 
 async function loadIam(settings: ClientSettings): Promise<IAM> {
   const { IAM: Client } = await import('@aws-sdk/client-iam')
-  return new Client(sdkOptions(settings))
+  const client = new Client(sdkOptions(settings))
+  client.middlewareStack.add(bounded, BOUNDED)
+  return client
 }
 
 async function loadSts(settings: ClientSettings): Promise<STS> {
   const { STS: Client } = await import('@aws-sdk/client-sts')
-  return new Client(sdkOptions(settings))
+  const client = new Client(sdkOptions(settings))
+  client.middlewareStack.add(bounded, BOUNDED)
+  return client
+}
+
+/** Next to the handler: before anything of the SDK looks at the body. */
+const BOUNDED = { step: 'deserialize', priority: 'low', name: 'bounded' } as const
+
+/** Gives the SDK the whole body in place of its stream. */
+function bounded<Args, Out extends { readonly response: unknown }>(next: (args: Args) => Promise<Out>) {
+  return async (args: Args): Promise<Out> => {
+    const out = await next(args)
+    const { response } = out
+    if (hasBody(response) && isStream(response.body)) response.body = await readAnswer(response.body, REQUEST_MS)
+    return out
+  }
+}
+
+function hasBody(response: unknown): response is { body: unknown } {
+  return typeof response === 'object' && response !== null && 'body' in response
+}
+
+function isStream(body: unknown): body is AsyncIterable<Uint8Array> {
+  return typeof body === 'object' && body !== null && Symbol.asyncIterator in body
 }
 
 export type IamClient = AwsClient<IAM>

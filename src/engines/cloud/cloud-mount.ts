@@ -2,7 +2,7 @@
 import type { Storage } from '../../barrier/storage.ts'
 import type { MountFacts, WorkCall } from '../engine.ts'
 import { type IamClient, iamClient } from './aws.ts'
-import { AwsFailure } from './aws-failure.ts'
+import { AwsFailure, strangeAnswer } from './aws-failure.ts'
 import { KeyIntents } from './key-intent.ts'
 import { MountAws } from './mount-aws.ts'
 import { Rollback } from './rollback.ts'
@@ -71,14 +71,9 @@ export class CloudMount {
           error.isAmbiguous,
         )
       })
-    return iamClient({
-      ...this.aws.iamSettings,
-      credentials: {
-        accessKeyId: made?.AccessKeyId ?? '',
-        secretAccessKey: made?.SecretAccessKey ?? '',
-        ...(made?.SessionToken !== undefined && { sessionToken: made.SessionToken }),
-      },
-    })
+    const { AccessKeyId: accessKeyId, SecretAccessKey: secretAccessKey, SessionToken: sessionToken } = made ?? {}
+    if (!accessKeyId || !secretAccessKey || !sessionToken) throw strangeAnswer('no credentials')
+    return iamClient({ ...this.aws.iamSettings, credentials: { accessKeyId, secretAccessKey, sessionToken } })
   }
 
   /** What the engine does by itself: undoes what was left. Resolves with how much is left after it. */

@@ -1,7 +1,10 @@
 /** What the policies of groups of IAM say, for sessions: their managed policies, and their inline ones. */
 import type { IamClient } from './aws.ts'
+import { strangeAnswer } from './aws-failure.ts'
 
 const PAGES_MAX = 20
+/** AWS has 5,120 characters of one group, three times as long where they are encoded. */
+const DOCUMENTS_LENGTH_MAX = 65_536
 
 export interface GroupPolicies {
   readonly arns: readonly string[]
@@ -45,13 +48,24 @@ async function inlineOf(iam: IamClient, GroupName: string, signal: AbortSignal):
     if (Marker === undefined) break
   }
   const documents: string[] = []
+  let length = 0
   for (const PolicyName of names) {
     const input = { GroupName, PolicyName }
     const { PolicyDocument = '' } = await iam.call((client, options) => client.getGroupPolicy(input, options), {
       signal,
     })
-    // AWS returns it as a part of a form.
-    documents.push(decodeURIComponent(PolicyDocument.replaceAll('+', ' ')))
+    documents.push(decoded(PolicyDocument))
+    length += PolicyDocument.length
+    if (length > DOCUMENTS_LENGTH_MAX) throw strangeAnswer('more policies than a group has')
   }
   return documents
+}
+
+/** AWS returns it as a part of a form. */
+function decoded(document: string): string {
+  try {
+    return decodeURIComponent(document.replaceAll('+', ' '))
+  } catch {
+    throw strangeAnswer('a policy that is not encoded')
+  }
 }

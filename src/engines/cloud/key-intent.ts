@@ -8,7 +8,7 @@ import type { Batch, Storage } from '../../barrier/storage.ts'
 import type { WorkCall } from '../engine.ts'
 import { inTurns } from '../turns.ts'
 import type { IamClient } from './aws.ts'
-import { AwsFailure } from './aws-failure.ts'
+import { AwsFailure, strangeAnswer } from './aws-failure.ts'
 import { Backlog } from './backlog.ts'
 import { at, Kept } from './entries.ts'
 import { rootOf } from './root-record.ts'
@@ -51,6 +51,13 @@ export function keyIntentPut(intent: KeyIntent) {
 export interface AccessKey {
   readonly accessKey: string
   readonly secretKey: string
+}
+
+/** Of the answer of CreateAccessKey. Throws an AwsFailure where it has no key. */
+export function madeKey(made: { AccessKeyId?: string | undefined; SecretAccessKey?: string | undefined } | undefined) {
+  const { AccessKeyId: accessKey = '', SecretAccessKey: secretKey = '' } = made ?? {}
+  if (accessKey === '' || secretKey === '') throw strangeAnswer('no access key')
+  return { accessKey, secretKey } satisfies AccessKey
 }
 
 /** Keys of a user, the oldest first. */
@@ -143,8 +150,7 @@ export class KeyIntents {
           signal,
           isOnce: true,
         })
-        const key: AccessKey = { accessKey: made?.AccessKeyId ?? '', secretKey: made?.SecretAccessKey ?? '' }
-        return { key, isLost: attempt > 1 }
+        return { key: madeKey(made), isLost: attempt > 1 }
       } catch (error) {
         const isLost = error instanceof AwsFailure && error.isAmbiguous && !signal.aborted
         if (!isLost || attempt === ATTEMPTS) throw error

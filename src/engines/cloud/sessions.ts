@@ -1,7 +1,7 @@
 /** Credentials of STS, which end by themselves: of assumed roles, federation tokens and session tokens. */
 import type { Credentials } from '@aws-sdk/client-sts'
 import { type EngineCall, Rejection, type Reply } from '../engine.ts'
-import { rejectionOf } from './aws-failure.ts'
+import { rejectionOf, strangeAnswer } from './aws-failure.ts'
 import { CloudMount } from './cloud-mount.ts'
 import { goQuote } from './go-quote.ts'
 import { groupPolicies } from './group-policies.ts'
@@ -165,14 +165,16 @@ function sessionReply(
   made: Credentials | undefined,
   more: Readonly<Record<string, unknown>>,
 ): Reply {
-  const expiresAtMs = made?.Expiration?.getTime() ?? nowMs
+  const { AccessKeyId, Expiration, SecretAccessKey, SessionToken } = made ?? {}
+  if (!AccessKeyId || !SecretAccessKey || !SessionToken || !Expiration) throw strangeAnswer('no credentials')
+  const expiresAtMs = Expiration.getTime()
   const ttlSeconds = Math.max(1, Math.trunc((expiresAtMs - nowMs) / 1000))
   return {
     data: {
-      access_key: made?.AccessKeyId,
-      secret_key: made?.SecretAccessKey,
-      session_token: made?.SessionToken,
-      security_token: made?.SessionToken,
+      access_key: AccessKeyId,
+      secret_key: SecretAccessKey,
+      session_token: SessionToken,
+      security_token: SessionToken,
       ...more,
       ttl: ttlSeconds,
     },

@@ -5,6 +5,7 @@
 import type { IamClient } from './aws.ts'
 import { AwsFailure, rejectionOf } from './aws-failure.ts'
 import { INTENT_TAG, type Intent, MOUNT_TAG } from './intent-record.ts'
+import { madeKey } from './key-intent.ts'
 import type { Role } from './role-record.ts'
 import type { Belongings } from './user-removal.ts'
 import { isCode, isDenied } from './user-removal.ts'
@@ -130,7 +131,7 @@ async function createKey(
         ...own,
         isOnce: true,
       })
-      return { accessKey: AccessKey?.AccessKeyId ?? '', secretKey: AccessKey?.SecretAccessKey ?? '' }
+      return madeKey(AccessKey)
     } catch (error) {
       const isLost = error instanceof AwsFailure && error.isAmbiguous && !signal.aborted
       if (!isLost || attempt === KEY_ATTEMPTS) throw error

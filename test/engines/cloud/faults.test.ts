@@ -71,7 +71,7 @@ class Chaos {
   #fault(action: string, form: Form): EndpointFault | undefined {
     const nth = (this.#calls.get(action) ?? 0) + 1
     this.#calls.set(action, nth)
-    const letters = [...action].reduce((sum, letter) => Math.imul(sum, 31) + letter.charCodeAt(0), 7)
+    const letters = Buffer.from(action).reduce((sum, letter) => Math.imul(sum, 31) + letter, 7)
     const random = new Random(Math.imul(SEED + 1, 0x9e3779b1) ^ Math.imul(this.#step, 0x85ebca6b) ^ (letters + nth))
     if (random.next() * FAULT_OF >= 1) return undefined
     this.faults++
@@ -133,7 +133,7 @@ class Chaos {
 
   async #issue(role: string): Promise<void> {
     const { status, text } = await this.#victim.ask('GET', `cloud/creds/${role}?wait=false`)
-    if (status === 200) this.#told.push(String((JSON.parse(text) as { lease_id: string }).lease_id))
+    if (status === 200) this.#told.push((JSON.parse(text) as { lease_id: string }).lease_id)
   }
 
   async #revoke(): Promise<void> {
