@@ -45,10 +45,10 @@ test('a login gives a token of its user, with the same entity each time', async 
   assert.deepEqual([alias?.['name'], alias?.['mount_path']], ['alice', 'auth/userpass/'])
 })
 
-test('fifty first logins at the same time get one entity', async (t) => {
+test('a dozen first logins at the same time get one entity', async (t) => {
   const { login, world } = await open(t)
   const answers = await Promise.all(
-    Array.from({ length: 50 }, (_, at) => login('alice', 'right', { remote: `10.0.0.${at}` })),
+    Array.from({ length: 12 }, (_, at) => login('alice', 'right', { remote: `10.0.0.${at}` })),
   )
   assert.deepEqual([...new Set(answers.map(({ status }) => status))], [200])
   assert.equal(new Set(answers.map(({ body }) => body.auth['entity_id'])).size, 1)

@@ -15,6 +15,7 @@ import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import type { TestContext } from 'node:test'
 import { eventually } from './eventually.ts'
+import { OUTPOST } from './program.ts'
 
 /** What the machine calls its directory of this host. */
 const INSIDE = '/run/machine'
@@ -83,11 +84,14 @@ function modulesPath(): string {
   return realpathSync(join(ROOT, 'node_modules'))
 }
 
-/** A checkout for a machine, without what only development needs; the packages are links that lead somewhere in there. */
-export function makeCheckout(directory: string): void {
+/**
+ * A checkout for a machine, without what only development needs; the packages are links that lead somewhere in there. Where
+ * the run has a bundle it has that instead of the sources, as when it is shipped. Returns the program's main file.
+ */
+export function makeCheckout(directory: string): string {
+  const copy = (root: string, part: string) => cpSync(join(root, part), join(directory, part), { recursive: true })
   for (const part of [
     'bin',
-    'src',
     'systemd',
     'recipes',
     'docs',
@@ -96,12 +100,15 @@ export function makeCheckout(directory: string): void {
     'README.md',
     'LICENSE',
   ]) {
-    cpSync(join(ROOT, part), join(directory, part), { recursive: true })
+    copy(ROOT, part)
   }
+  const isBundled = OUTPOST !== join(ROOT, 'bin/outpost')
+  copy(isBundled ? resolve(OUTPOST, '../..') : ROOT, isBundled ? 'dist' : 'src')
   mkdirSync(join(directory, 'node_modules'))
   for (const name of readdirSync(modulesPath())) {
     symlinkSync(`${INSIDE}/node_modules/${name}`, join(directory, 'node_modules', name))
   }
+  return join(directory, isBundled ? 'dist/main.js' : 'src/main.ts')
 }
 
 /** A self-signed certificate for 127.0.0.1 and its key, as `tls.crt` and `tls.key`. */

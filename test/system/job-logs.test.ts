@@ -42,7 +42,10 @@ test('one connection follows a job on every host, and outlives the death of one 
   void read().catch(() => undefined)
   const lines = () =>
     [...text.matchAll(/"Data":"([^"]*)"[^}]*"AllocID":"(..)/g)].map(([, data = '', id]) => `${id} ${atob(data).trim()}`)
-  await eventually(() => text.includes('{}'), 'it is followed')
+  await eventually(
+    () => text.includes('{}'),
+    () => `it is followed: ${text}`,
+  )
   appendFileSync(first, 'all is well\nerror on one\n')
   appendFileSync(second, 'error on two\nnothing else\n')
   await eventually(

@@ -108,7 +108,7 @@ function keepsCompiledCode(machine: Machine): void {
 
 test('install, start, watchdog, reload, credentials, upgrade, stop, uninstall', { skip: noMachine }, async (t) => {
   const machine = await bootMachine(t)
-  makeCheckout(join(machine.outside, 'checkout'))
+  const main = makeCheckout(join(machine.outside, 'checkout')).replace(machine.outside, machine.inside)
   keepsCompiledCode(machine)
   const script = `${machine.inside}/checkout/systemd/install.sh`
   const token = tokenFrom(machine.ok(script))
@@ -133,7 +133,7 @@ test('install, start, watchdog, reload, credentials, upgrade, stop, uninstall', 
   assert.notEqual(property(machine, 'MainPID'), before)
   assert.equal(ask(machine, '/v1/agent/self', token, 'https').status, 200)
 
-  keepsWhatRan(machine, script)
+  keepsWhatRan(machine, script, main)
   await installsAServer(machine, script)
 
   machine.ok('systemctl', 'stop', 'outpost')
@@ -271,7 +271,7 @@ async function failsToStart(machine: Machine): Promise<void> {
 }
 
 /** An upgrade that cannot work changes nothing, or is taken back; what ran before runs on. */
-function keepsWhatRan(machine: Machine, script: string): void {
+function keepsWhatRan(machine: Machine, script: string, main: string): void {
   const pid = property(machine, 'MainPID')
   configure(machine, 'log_level = "loud"')
   const faulty = machine.run(script)
@@ -286,7 +286,6 @@ function keepsWhatRan(machine: Machine, script: string): void {
   configure(machine, '')
   machine.ok('systemctl', 'restart', 'outpost')
   // A program that starts for every check and fails as a service.
-  const main = `${machine.inside}/checkout/src/main.ts`
   machine.ok(
     'sh',
     '-c',

@@ -11,9 +11,9 @@ import { eventually } from '../helpers/eventually.ts'
 
 const MIB = 2 ** 20
 /** Of one log at full speed: some rotations of 10 MiB each. */
-const LOG_MIB = Number(process.env['OUTPOST_TAIL_MIB'] ?? 32)
+const LOG_MIB = Number(process.env['OUTPOST_TAIL_MIB'] ?? 24)
 /** With a crowd: enough that the others can be as far ahead as they shall. */
-const CROWD_MIB = Math.max(32, LOG_MIB / 2)
+const CROWD_MIB = Math.max(24, LOG_MIB / 2)
 /** How far others get while one follower does not read: more than sockets and windows hold, less than the writer keeps. */
 const AHEAD_BYTES = 12 * MIB
 
