@@ -4,7 +4,7 @@ import { readFileSync, renameSync, rmSync, truncateSync, writeFileSync } from 'n
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { gzipSync } from 'node:zlib'
-import { startAgent, workDirectory } from '../helpers/agent-process.ts'
+import { type RunningAgent, startAgent, workDirectory } from '../helpers/agent-process.ts'
 import { freePort, runShell, shellBlocks } from '../helpers/document.ts'
 import { commandsAt, freshServer, jsonOf, writeServer } from '../helpers/secrets-server.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -42,11 +42,36 @@ test('the host is gone: restored into an empty server by the book', { timeout: 1
   assert.match(second.stdout, /^password {4}s3cret$/m)
 })
 
-test('what is no snapshot is refused, and one that is cut short leaves the server uninitialised', async (t) => {
-  const { directory, keys, run, token } = await freshServer(t)
-  for (const key of keys.slice(0, 2)) assert.equal((await run('operator unseal -', `${key}\n`)).code, 0)
-  const file = join(directory, 'whole.snap')
-  assert.equal((await run(`operator snapshot save ${file}`, '', token)).code, 0)
+type Source = Awaited<ReturnType<typeof freshServer>>
+
+/** A server that was never initialised. */
+interface Empty {
+  readonly directory: string
+  readonly agent: RunningAgent
+}
+
+/** What all of these need: a server that was initialised, and its snapshot. The order is part of it: the last one ends that server. */
+test('a server is initialised from a snapshot, or is not', async (t) => {
+  const source = await freshServer(t)
+  const directory = workDirectory(t)
+  const empty = { directory, agent: await startAgent(t, ['-config', writeServer(directory)]) }
+  const file = join(source.directory, 'a.snap')
+  await t.test('on an initialised server -new is refused and changes nothing, sealed or open', () =>
+    refusesWhereInitialised(source, empty, file),
+  )
+  await t.test('init and -new at the same moment: one of them is what the server begins with', () =>
+    beginsOnce(empty.agent.url, file),
+  )
+  await t.test('what is no snapshot is refused, and one that is cut short leaves the server uninitialised', (each) =>
+    refusesWhatIsCut(each, source, file),
+  )
+  await t.test(
+    'on an empty database where this server had written, init and -new are refused until .seen is moved away',
+    () => refusesWhereWritten(t, source, file),
+  )
+})
+
+async function refusesWhatIsCut(t: TestContext, { keys, token }: Source, file: string): Promise<void> {
   const whole = readFileSync(file)
   const other = workDirectory(t)
   const empty = await startAgent(t, ['-config', writeServer(other)])
@@ -88,11 +113,9 @@ test('what is no snapshot is refused, and one that is cut short leaves the serve
   assert.equal((await at('operator init -status')).code, 0)
   for (const key of keys.slice(0, 2)) assert.equal((await at('operator unseal -', `${key}\n`)).code, 0)
   assert.equal((await at('token lookup', '', token)).code, 0, 'the root token is the one of the snapshot')
-})
+}
 
-test('on an initialised server -new is refused and changes nothing, sealed or open', async (t) => {
-  const { directory, keys, run, token } = await freshServer(t)
-  const file = join(directory, 'a.snap')
+async function refusesWhereInitialised({ keys, run, token }: Source, empty: Empty, file: string): Promise<void> {
   const refused = async () => {
     const { code, stderr } = await run(`operator snapshot restore -new ${file}`)
     assert.equal(code, 1)
@@ -101,25 +124,18 @@ test('on an initialised server -new is refused and changes nothing, sealed or op
   writeFileSync(file, 'whatever it is')
   await refused()
   for (const key of keys.slice(0, 2)) assert.equal((await run('operator unseal -', `${key}\n`)).code, 0)
-  assert.equal((await run(`operator snapshot save ${join(directory, 'b.snap')}`, '', token)).code, 0)
+  await refused()
+  assert.equal((await run(`operator snapshot save ${file}`, '', token)).code, 0)
   await refused()
   assert.equal((await run('operator init -status')).code, 0)
   assert.equal((await run('token lookup', '', token)).code, 0)
   // Without -new the answer of a server that is not initialised names the way.
-  const other = workDirectory(t)
-  const at = commandsAt(await startAgent(t, ['-config', writeServer(other)]), other)
-  const plain = await at(`operator snapshot restore ${file}`, '', token)
+  const plain = await commandsAt(empty.agent, empty.directory)(`operator snapshot restore ${file}`, '', token)
   assert.equal(plain.code, 1)
   assert.match(plain.stderr, /not initialised.*snapshot restore -new FILE/)
-})
+}
 
-test('init and -new at the same moment: one of them is what the server begins with', async (t) => {
-  const { directory, keys, run, token } = await freshServer(t)
-  for (const key of keys.slice(0, 2)) assert.equal((await run('operator unseal -', `${key}\n`)).code, 0)
-  const file = join(directory, 'a.snap')
-  assert.equal((await run(`operator snapshot save ${file}`, '', token)).code, 0)
-  const other = workDirectory(t)
-  const { url } = await startAgent(t, ['-config', writeServer(other)])
+async function beginsOnce(url: string, file: string): Promise<void> {
   const send = (path: string, body: Uint8Array<ArrayBuffer> | string) =>
     fetch(`${url}/v1/sys/${path}`, { method: 'PUT', body })
   const snapshot = new Uint8Array(readFileSync(file))
@@ -131,7 +147,7 @@ test('init and -new at the same moment: one of them is what the server begins wi
   ])
   const statuses = answers.map(({ status }) => status)
   assert.equal(statuses.filter((status) => status < 300).length, 1, String(statuses))
-})
+}
 
 test('a static seal opens a restored server by itself', async (t) => {
   const first = workDirectory(t)
@@ -151,11 +167,8 @@ test('a static seal opens a restored server by itself', async (t) => {
   await eventually(async () => (await at('token lookup', '', token)).code === 0, 'it has opened by itself')
 })
 
-test('on an empty database where this server had written, init and -new are refused until .seen is moved away', async (t) => {
-  const { agent, directory, keys, run, token } = await freshServer(t)
-  for (const key of keys.slice(0, 2)) assert.equal((await run('operator unseal -', `${key}\n`)).code, 0)
-  const file = join(directory, 'a.snap')
-  assert.equal((await run(`operator snapshot save ${file}`, '', token)).code, 0)
+async function refusesWhereWritten(t: TestContext, source: Source, file: string): Promise<void> {
+  const { agent, directory, keys, token } = source
   agent.child.kill('SIGTERM')
   await agent.ended
   const database = join(directory, 'data/server/secrets.db')
@@ -182,4 +195,4 @@ test('on an empty database where this server had written, init and -new are refu
   assert.equal((await at(`operator snapshot restore -new ${file}`)).code, 0)
   for (const key of keys.slice(0, 2)) assert.equal((await at('operator unseal -', `${key}\n`)).code, 0)
   assert.equal((await at('token lookup', '', token)).code, 0)
-})
+}

@@ -4,7 +4,7 @@ import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { test } from 'node:test'
+import { test, type TestContext } from 'node:test'
 import { OUTPOST, processesMentioning, ROOT, start } from '../cli/outpost-process.ts'
 import { startAgent, workDirectory } from '../helpers/agent-process.ts'
 import { newPgpKey } from '../helpers/pgp-keys.ts'
@@ -55,9 +55,22 @@ test('from the first start to an open server, and what is said on the way', asyn
   for (const secret of [...keys, token]) assert.ok(!logs.includes(secret), 'nothing of it is in the log')
 })
 
-test('a policy, a token for it, and what that token may do', async (t) => {
-  const { keys, run, token } = await fresh(t)
-  await run('operator unseal -', keys.join('\n'))
+type Server = Awaited<ReturnType<typeof fresh>>
+
+/** In this order: the last one changes the keys. */
+test('what is done with an open server', async (t) => {
+  const server = await fresh(t)
+  await server.run('operator unseal -', server.keys.join('\n'))
+  await t.test('a policy, a token for it, and what that token may do', () => grants(server))
+  const { run, token } = server
+  assert.equal((await run('secrets enable -version=2 -path=secret kv', '', token)).code, 0)
+  await t.test('a secret through its versions', () => versions(server))
+  await t.test('numbers stay as they were written in what commands read and write again', () => keepsNumbers(server))
+  await t.test('a snapshot is saved and restored; what is none changes nothing', () => snapshots(t, server))
+  await t.test('other key shares, another key, another root token', () => changesKeys(server))
+})
+
+async function grants({ run, token }: Server): Promise<void> {
   const policy = 'path "team/data/app/*" {\n  capabilities = ["create", "read"]\n}\n'
   assert.equal((await run('policy write app -', policy, token)).code, 0)
   assert.equal((await run('policy read app', '', token)).stdout, policy)
@@ -86,12 +99,9 @@ test('a policy, a token for it, and what that token may do', async (t) => {
   assert.equal((await run('secrets disable crew', '', token)).code, 0)
   assert.equal((await run('policy delete app', '', token)).code, 0)
   assert.equal((await run('policy read app', '', token)).code, 1)
-})
+}
 
-test('a secret through its versions', async (t) => {
-  const { keys, run, token } = await fresh(t)
-  await run('operator unseal -', keys.join('\n'))
-  assert.equal((await run('secrets enable -version=2 -path=secret kv', '', token)).code, 0)
+async function versions({ run, token }: Server): Promise<void> {
   const kv = (line: string, input = '') => run(`kv ${line}`, input, token)
   assert.match((await kv('put secret/app/db user=app password=-', 'hunter2')).stdout, /^version +1$/m)
   assert.match((await kv('put -cas=0 secret/app/db a=b')).stderr, /did not match the current version \(HTTP 400\)/)
@@ -121,12 +131,9 @@ test('a secret through its versions', async (t) => {
   )
   assert.equal((await kv('metadata delete secret/app/db')).code, 0)
   assert.equal((await kv('get secret/app/db')).code, 1)
-})
+}
 
-test('numbers stay as they were written in what commands read and write again', async (t) => {
-  const { keys, run, token } = await fresh(t)
-  await run('operator unseal -', keys.join('\n'))
-  assert.equal((await run('secrets enable -version=2 -path=secret kv', '', token)).code, 0)
+async function keepsNumbers({ run, token }: Server): Promise<void> {
   const kv = (line: string, input = '') => run(`kv ${line}`, input, token)
   const odd = '{"id":12345678901234567890,"in":{"x":1.0},"list":[1.10,-0,1e2]}'
   assert.equal((await kv('put secret/a -', `{"n":${odd}}`)).code, 0)
@@ -138,11 +145,9 @@ test('numbers stay as they were written in what commands read and write again', 
   }
   assert.match((await kv('rollback -version=3 secret/a')).stdout, /^version +5$/m)
   assert.equal((await kv('get -field=n secret/a')).stdout, odd)
-})
+}
 
-test('other key shares, another key, another root token', async (t) => {
-  const { keys, run, token } = await fresh(t)
-  await run('operator unseal -', keys.join('\n'))
+async function changesKeys({ keys, run, token }: Server): Promise<void> {
   assert.match((await run('operator rotate', '', token)).stdout, /^Key Term +2$/m)
   assert.match((await run('operator key-status', '', token)).stdout, /^Key Term +2$/m)
 
@@ -173,7 +178,7 @@ test('other key shares, another key, another root token', async (t) => {
   const root = decoded.stdout.trim()
   assert.match((await run('token lookup', '', root)).stdout, /^policies +\[root\]$/m)
   assert.equal((await run(`operator generate-root -decode=${encoded} -otp=-`, `${otp}x`)).code, 2)
-})
+}
 
 test('shares and the token come encrypted for the holders of PGP keys', async (t) => {
   const directory = workDirectory(t)
@@ -191,9 +196,7 @@ test('shares and the token come encrypted for the holders of PGP keys', async (t
   assert.equal((await run('token lookup', '', token)).code, 0)
 })
 
-test('a snapshot is saved and restored; what is none changes nothing', async (t) => {
-  const { directory, keys, run, token } = await fresh(t)
-  await run('operator unseal -', keys.join('\n'))
+async function snapshots(t: TestContext, { directory, keys, run, token }: Server): Promise<void> {
   await run('write cubbyhole/a x=before', '', token)
   const file = join(directory, 'a.snap')
   const saved = await run(`operator snapshot save ${file}`, '', token)
@@ -228,7 +231,7 @@ test('a snapshot is saved and restored; what is none changes nothing', async (t)
   assert.equal((await other.run('status')).code, 2)
   assert.match((await other.run('operator unseal -', keys.join('\n'))).stdout, /^Sealed +false$/m)
   assert.equal((await other.run('read -field=x cubbyhole/a', '', token)).stdout, 'before')
-})
+}
 
 test('a key share on standard input is in no list of processes', async (t) => {
   const { agent, directory, keys } = await fresh(t)
