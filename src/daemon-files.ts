@@ -8,9 +8,17 @@ import { isErrno, messageOf } from './kit/errors.ts'
 import type { Logger } from './kit/log.ts'
 import { accessFault, bytesIfThere, makeFile, replaceFile, textIfThere } from './kit/own-file.ts'
 
-/** Writes `<data_dir>/http.addr`. A full disk has no room for it and is no reason not to serve. */
-export function writeAddress(dataDir: string, url: string, logger: Logger): void {
-  const file = join(dataDir, 'http.addr')
+/**
+ * Writes `<data_dir>/http.addr`, or where secondaries connect to `cluster.addr`. A full disk has no room for it and is no reason
+ * not to serve.
+ */
+export function writeAddress(
+  dataDir: string,
+  url: string,
+  logger: Logger,
+  name: 'http.addr' | 'cluster.addr' = 'http.addr',
+): void {
+  const file = join(dataDir, name)
   try {
     // Replaced as a whole, so that no reader finds half of it. For everybody to read, and for its owner alone to write, whatever
     // the umask is: scripts send tokens to where it says.

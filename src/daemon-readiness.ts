@@ -6,6 +6,8 @@ import type { Config } from './config/load.ts'
 import { unencryptedServers } from './config/nats-exposure.ts'
 import type { Cluster } from './daemon-cluster.ts'
 import { loginChecks } from './daemon-login.ts'
+import { replicationChecks } from './daemon-replication-figures.ts'
+import type { ReplicationPart } from './daemon-replication.ts'
 import type { AgentLogin } from './login/agent-login.ts'
 import type { SecretsCore } from './secrets/core.ts'
 import type { FileFault } from './store/store.ts'
@@ -20,6 +22,7 @@ export interface ReadinessParts {
   readonly cluster: Cluster | undefined
   readonly core: SecretsCore | undefined
   readonly login?: AgentLogin | undefined
+  readonly replication?: ReplicationPart | undefined
   /** What is wrong with the files of the core's database. */
   readonly fileFault: () => FileFault | undefined
 }
@@ -35,8 +38,8 @@ export function dataDirectories({ client, dataDir, server }: Config): string[] {
   ]
 }
 
-/** Disaster recovery has no part in it yet: its check comes with it. */
-export function checksOf({ cluster, config, core, disk, fileFault, login, phase }: ReadinessParts): Check[] {
+export function checksOf(parts: ReadinessParts): Check[] {
+  const { cluster, config, core, disk, fileFault, login, phase, replication } = parts
   return [
     { name: 'listening', now: () => listening(phase()) },
     { name: 'disk', now: () => diskState(disk) },
@@ -45,6 +48,7 @@ export function checksOf({ cluster, config, core, disk, fileFault, login, phase 
     ...(core ? [{ name: 'seal', now: () => sealState(core) }] : []),
     ...(core ? [{ name: 'audit', now: () => auditState(core) }] : []),
     ...(cluster?.roster && config.nats ? [{ name: 'roster', now: () => rosterState(cluster) }] : []),
+    ...replicationChecks(replication),
     ...loginChecks(login),
   ]
 }
@@ -77,6 +81,7 @@ function sealState(core: SecretsCore): Outcome {
     }
   }
   if (!core.isInitialised) return { ok: false, reason: 'not initialised, next: outpost operator init' }
+  if (core.isSecondary && !core.isSealed) return { ok: true, reason: 'stands by with the key of its primary' }
   return core.isActive
     ? { ok: true, reason: 'unsealed' }
     : { ok: false, reason: `sealed, next: ${core.options.seal.nextStep}` }

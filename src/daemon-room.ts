@@ -5,6 +5,7 @@ import { DiskSpace } from './agent/disk-space.ts'
 import type { AnyFamily } from './agent/metric.ts'
 import type { ReloadOutcome } from './agent/reload.ts'
 import type { Config } from './config/load.ts'
+import { replicationFamilies } from './daemon-replication-figures.ts'
 import { clusterFamilies } from './daemon-cluster-figures.ts'
 import type { Cluster } from './daemon-cluster.ts'
 import type { ProcessLog } from './daemon-log.ts'
@@ -55,6 +56,7 @@ export function startRoom(parts: RoomParts): AgentRoom {
     core: secrets?.core,
     fileFault: () => secrets?.fileFault,
     login: parts.login,
+    replication: secrets?.replication,
   }
   return startAgentRoom({
     facts: {
@@ -70,12 +72,16 @@ export function startRoom(parts: RoomParts): AgentRoom {
       ...metricsOptionsOf(config, nodeId),
       families: () => familiesOf(parts, disk),
       refresh: () =>
-        Promise.all([config.telemetry.publishNodeMetrics && host?.sampler.hostStats(), secrets?.figures.refresh()]),
+        Promise.all([
+          config.telemetry.publishNodeMetrics && host?.sampler.hostStats(),
+          secrets?.figures.refresh(),
+          secrets?.replication.refresh(),
+        ]),
     },
     readiness: {
       checks: () => checksOf(known),
       warnings: () => warningsOf(config),
-      refresh: () => disk.refresh(),
+      refresh: async () => void (await Promise.all([disk.refresh(), secrets?.replication.refresh()])),
       onChange: () => now.readinessChanged(),
     },
     logger: logger.named('agent'),
@@ -92,6 +98,7 @@ function familiesOf({ cluster, config, host, login, now, secrets }: RoomParts, d
     ...agentFamilies({ host, publish: config.telemetry, connections, reloads }),
     ...(cluster ? clusterFamilies(cluster, config.nats !== undefined) : []),
     ...(secrets?.figures.families(disk.freeBytes(storeDirectory)) ?? []),
+    ...(secrets ? replicationFamilies(secrets.replication) : []),
     ...loginFamilies(login),
   ]
 }

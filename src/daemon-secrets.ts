@@ -11,8 +11,9 @@ import { sealSettings } from './barrier/seal-static.ts'
 import { Seal } from './barrier/seal.ts'
 import type { Config } from './config/load.ts'
 import { developmentKey } from './daemon-files.ts'
+import { ReplicationPart } from './daemon-replication.ts'
 import { SecretsFigures } from './daemon-secrets-figures.ts'
-import { sanitizedSettings } from './daemon-settings.ts'
+import { apiUrlOf, sanitizedSettings } from './daemon-settings.ts'
 import { approle } from './engines/approle/approle.ts'
 import { cloud } from './engines/cloud/cloud.ts'
 import { cubbyhole } from './engines/cubbyhole/cubbyhole.ts'
@@ -62,6 +63,7 @@ export class SecretsRoom {
   readonly forCluster: readonly AnyOperation[]
   readonly snapshots: readonly AnyOperation[]
   readonly figures: SecretsFigures
+  readonly replication: ReplicationPart
   /** What of a path may be logged as it is. */
   readonly pathParts = (path: string) => pathParts(this.core, path)
   readonly #store: SqliteStore
@@ -87,6 +89,8 @@ export class SecretsRoom {
     const store = await SqliteStore.open(storagePath)
     begun.defer(() => store.close())
     const room = new SecretsRoom(options, store)
+    begun.defer(() => room.replication.close())
+    await room.replication.open(room.core)
     if (options.devRootToken !== undefined) await room.#openForDevelopment(options.devRootToken)
     begun.defer(() => room.#seen.note())
     begun.defer(() => room.core.seal())
@@ -114,11 +118,25 @@ export class SecretsRoom {
     this.#seen = new SeenPosition(store)
     const { warning } = this.#seen
     if (warning !== undefined) logger.warn(warning)
+    const surroundings = surroundingsOf(options)
+    const apiAddress = () => surroundings.apiAddress?.() ?? ''
+    this.replication = new ReplicationPart({
+      config,
+      version,
+      logger: logger.named('replication'),
+      store,
+      barrier,
+      apiAddress,
+    })
     this.#seal = new Seal(
       store,
       barrier,
       devRootToken === undefined ? sealSettings(type, settings) : { type: 'shamir' },
-      { refusal: () => this.#seen.refusal, ...(warning !== undefined && { warning }) },
+      {
+        isSecondary: () => this.replication.mode === 'secondary',
+        refusal: () => this.#seen.refusal,
+        ...(warning !== undefined && { warning }),
+      },
     )
     this.core = new SecretsCore({
       barrier,
@@ -128,7 +146,8 @@ export class SecretsRoom {
       version,
       clusterName: config.name,
       logger,
-      surroundings: surroundingsOf(options),
+      surroundings,
+      replication: this.replication,
       auditDirectories: config.server.auditDirectories,
       // Asked for each request: a reload changes them.
       unauthed: {
@@ -163,6 +182,8 @@ export class SecretsRoom {
     }
     const isOpen = await this.#seal.unseal(key).catch((error: unknown) => {
       if (!(error instanceof Refusal) || error instanceof EntriesChanged) throw error
+      // Its entries are those of its primary, and so are the key shares.
+      if (this.core.isSecondary) return false
       const instead = 'start without -dev, or with another -data-dir'
       throw new Fault(`the secrets in ${this.#store.path} were not made with -dev: ${instead}`, { cause: error })
     })
@@ -207,7 +228,7 @@ export class SecretsRoom {
 
 function surroundingsOf({ process }: SecretsOptions): Surroundings {
   return {
-    apiAddress: () => process.url,
+    apiAddress: () => apiUrlOf(process.config, process.url),
     metrics: { json: () => process.figures?.json() ?? {}, text: () => process.figures?.text() },
     settings: () => sanitizedSettings(process.config),
     directories: [process.config.dataDir],

@@ -2,6 +2,7 @@
  * From the configuration to what each room is built with: the daemon's own translations, without any behaviour.
  */
 import { createHash } from 'node:crypto'
+import { isIP } from 'node:net'
 import { createAuthorizer, type OwnAuthorizer, type TokenIdentity } from './cluster/authorizer.ts'
 import type { Config } from './config/load.ts'
 import type { HostOptions } from './host/host.ts'
@@ -54,6 +55,15 @@ export function hostOptionsOf({ client, limits, telemetry }: Config, version: st
     logger,
     ...(client.nodeId === undefined ? {} : { nodeId: client.nodeId }),
   }
+}
+
+/** Where others are told to call the HTTP API, of the URL that it listens at; empty before there is one. */
+export function apiUrlOf({ advertise }: Config, url: string): string {
+  const { http = '' } = advertise
+  if (http === '' || url === '') return url
+  const { port, protocol } = new URL(url)
+  const host = isIP(http) === 6 ? `[${http}]` : http
+  return `${protocol}//${/:\d{1,5}$/.test(host) && !host.endsWith(']') ? host : `${host}:${port}`}`
 }
 
 /** Names of this host as its configuration gives them, beside those of loopback. */

@@ -8,10 +8,10 @@ import { startAgent, workDirectory } from './agent-process.ts'
 import { runHere, runsHere } from './command-here.ts'
 
 /** The configuration of a server with secrets. */
-export function writeServer(directory: string, more = ''): string {
+export function writeServer(directory: string, more = '', clusterPort = 0): string {
   mkdirSync(join(directory, 'data'), { recursive: true })
   const file = join(directory, 'server.hcl')
-  const ports = 'ports {\n http = 0\n cluster = 0\n}'
+  const ports = `ports {\n http = 0\n cluster = ${clusterPort}\n}`
   writeFileSync(file, `data_dir = "${directory}/data"\n${ports}\nserver {\n enabled = true\n ${more}\n}\n`)
   return file
 }

@@ -43,8 +43,8 @@ function healthPath(core: HealthParts): Path {
       haunhealthycode: integer('Status code of a standby that has lost the active server', { fallback: 474 }),
     },
     async read(input): Promise<Reply> {
-      const dr = await drMode(core)
-      const status = codeOf(core, dr, input)
+      const dr = await drState(core)
+      const status = codeOf(core, dr.mode, input)
       return BODILESS.has(status) ? { status } : { bare: health(core, dr), status }
     },
   })
@@ -73,13 +73,20 @@ function stateCode(core: HealthParts, dr: string, codes: Codes): number {
 }
 
 /** The role of this cluster; unknown while the core is sealed and no role is known that it had before. */
-async function drMode(core: HealthParts): Promise<string> {
+async function drState(core: HealthParts): Promise<DrState> {
   const { dr } = core.options.replication ?? {}
-  if (!dr || dr.mode === 'disabled') return core.isActive ? 'disabled' : 'unknown'
-  return dr.mode === 'secondary' ? String((await dr.status())['mode']) : dr.mode
+  if (!dr || dr.mode === 'disabled') return { mode: core.isActive ? 'disabled' : 'unknown', sync: 'off' }
+  const { mode = dr.mode, sync = 'off' } = await dr.status()
+  return { mode: String(mode), sync: String(sync) }
 }
 
-function health(core: HealthParts, dr: string): Record<string, unknown> {
+interface DrState {
+  readonly mode: string
+  /** Whether commits wait for secondaries. */
+  readonly sync: string
+}
+
+function health(core: HealthParts, dr: DrState): Record<string, unknown> {
   const { warnings } = core.barrier.integrity
   return {
     initialized: core.isInitialised,
@@ -87,7 +94,8 @@ function health(core: HealthParts, dr: string): Record<string, unknown> {
     standby: !core.isActive,
     performance_standby: false,
     replication_performance_mode: core.isActive || core.isSecondary ? 'disabled' : 'unknown',
-    replication_dr_mode: dr,
+    replication_dr_mode: dr.mode,
+    ...(dr.sync === 'off' ? {} : { sync: dr.sync }),
     server_time_utc: Math.floor(core.now() / 1000),
     version: core.options.version,
     ...(core.isActive ? { cluster_name: core.open.clusterName, cluster_id: core.open.clusterId } : {}),

@@ -1,0 +1,148 @@
+/** Servers of several clusters as processes of their own, and the steps of operators between them. */
+import assert from 'node:assert/strict'
+import { mkdirSync } from 'node:fs'
+import { join } from 'node:path'
+import type { TestContext } from 'node:test'
+import { decodeToken } from '../../src/barrier/seal-generation.ts'
+import { type RunningAgent, startAgent, workDirectory } from './agent-process.ts'
+import { freePort } from './document.ts'
+import { eventually } from './eventually.ts'
+import { writeServer } from './secrets-server.ts'
+
+export const DR = 'sys/replication/dr'
+
+/** What an answer may hold. */
+export interface Told {
+  readonly status: number
+  readonly text: string
+  readonly data: Readonly<Record<string, unknown>>
+  readonly errors: readonly string[]
+  readonly warnings: readonly string[]
+  readonly body: Readonly<Record<string, unknown>>
+}
+
+export interface ClusterKeys {
+  readonly shares: readonly string[]
+  readonly token: string
+}
+
+/** One server with a core, that may be killed and started again. */
+export class DrServer {
+  readonly t: TestContext
+  readonly directory: string
+  readonly #file: string
+  agent: RunningAgent
+  /** Those of its own initialisation. */
+  keys: ClusterKeys = { shares: [], token: '' }
+
+  private constructor(t: TestContext, directory: string, file: string, agent: RunningAgent) {
+    this.t = t
+    this.directory = directory
+    this.#file = file
+    this.agent = agent
+  }
+
+  /** Initialised and unsealed. `more` goes into the block `server`. */
+  static async start(t: TestContext, name: string, more = '', directory = workDirectory(t)): Promise<DrServer> {
+    const home = join(directory, name)
+    mkdirSync(home, { recursive: true })
+    // Others know its cluster port: it stays the same over restarts.
+    const file = writeServer(home, more, await freePort())
+    const server = new DrServer(t, home, file, await startAgent(t, ['-config', file]))
+    await server.initialise()
+    return server
+  }
+
+  async initialise(): Promise<void> {
+    const made = await this.told('PUT', 'sys/init', { secret_shares: 3, secret_threshold: 2 }, '')
+    const shares = (made.body['keys_base64'] as string[]).slice(0, 2)
+    this.keys = { shares, token: String(made.body['root_token']) }
+    await this.unseal(this.keys)
+  }
+
+  async unseal({ shares }: ClusterKeys): Promise<void> {
+    for (const key of shares) await this.told('PUT', 'sys/unseal', { key }, '')
+  }
+
+  async ask(method: string, path: string, body?: unknown, token = this.keys.token): Promise<Told> {
+    const headers = { 'Content-Type': 'application/json', ...(token === '' ? {} : { 'X-Vault-Token': token }) }
+    const init = body === undefined ? {} : { body: JSON.stringify(body) }
+    const response = await fetch(`${this.agent.url}/v1/${path}`, { method, headers, ...init })
+    const text = await response.text()
+    const parsed = JSON.parse(text || '{}') as Record<string, unknown>
+    return {
+      status: response.status,
+      text,
+      data: (parsed['data'] ?? {}) as Told['data'],
+      errors: (parsed['errors'] ?? []) as string[],
+      warnings: (parsed['warnings'] ?? []) as string[],
+      body: parsed,
+    }
+  }
+
+  /** The same for what must succeed. */
+  async told(method: string, path: string, body?: unknown, token?: string): Promise<Told> {
+    const answer = await this.ask(method, path, body, token)
+    assert.ok(answer.status === 200 || answer.status === 204, `${method} ${path}: ${answer.status} ${answer.text}`)
+    return answer
+  }
+
+  async status(): Promise<Told['data']> {
+    return (await this.told('GET', `${DR}/status`, undefined, '')).data
+  }
+
+  async health(): Promise<number> {
+    return (await fetch(`${this.agent.url}/v1/sys/health`)).status
+  }
+
+  /** Killed without a word. */
+  async kill(): Promise<void> {
+    this.agent.child.kill('SIGKILL')
+    await this.agent.ended
+  }
+
+  async restart(): Promise<void> {
+    this.agent = await startAgent(this.t, ['-config', this.#file])
+  }
+
+  /** An activation token of this primary, wrapped. */
+  async issue(id: string, more: object = {}): Promise<string> {
+    const { body, data } = await this.told('POST', `${DR}/primary/secondary-token`, { id, ...more })
+    return String(data['token'] ?? (body['wrap_info'] as Record<string, unknown>)['token'])
+  }
+
+  /** An operation token of this secondary, from key shares of its primary. */
+  async operationToken({ shares }: ClusterKeys): Promise<string> {
+    const path = `${DR}/secondary/generate-operation-token`
+    const { nonce, otp } = (await this.told('PUT', `${path}/attempt`, {}, '')).body
+    let encoded: unknown
+    for (const key of shares)
+      encoded = (await this.told('PUT', `${path}/update`, { key, nonce }, '')).body['encoded_token']
+    return decodeToken(String(encoded), String(otp))
+  }
+
+  /** Until it has everything that `primary` has, and streams. */
+  async follows(primary: DrServer): Promise<void> {
+    await eventually(async () => {
+      const [own, other] = [await this.status(), await primary.status()]
+      return own['state'] === 'stream-wals' && own['merkle_root'] === other['merkle_root']
+    }, 'the secondary follows')
+  }
+}
+
+/** A primary and its secondary `id`, which is unsealed with the shares of the primary and follows it. */
+export async function drPair(
+  t: TestContext,
+  { id = 'b', more = '' }: { readonly id?: string; readonly more?: string } = {},
+): Promise<{ readonly primary: DrServer; readonly secondary: DrServer }> {
+  const directory = workDirectory(t)
+  const [primary, secondary] = await Promise.all([
+    DrServer.start(t, 'a', more, directory),
+    DrServer.start(t, 'b', more, directory),
+  ])
+  await primary.told('POST', `${DR}/primary/enable`)
+  await secondary.told('POST', `${DR}/secondary/enable`, { token: await primary.issue(id) })
+  await secondary.follows(primary)
+  await secondary.unseal(primary.keys)
+  return { primary, secondary }
+}
