@@ -27,8 +27,8 @@ export class Fencing {
     const { store, state, logger, transition, primary } = this.#parts
     if (state.now.mode !== 'primary' || (state.now.deposed?.epoch ?? -1) >= epoch) return
     await store.setRole('fenced', epoch)
-    primary()?.sync.stop()
     await state.change(() => ({ deposed: { epoch, addresses: [...addresses], api }, witnessEpoch: undefined }))
+    primary()?.deposed()
     const by = api || addresses.join(', ')
     logger.error('another cluster was promoted: this one takes no more writes; demote it, then update its primary', {
       epoch,

@@ -5,7 +5,6 @@
  * Bounded: one message is on its way at a time, and rows that it has not acknowledged stay within a window, so a slow
  * secondary costs a cursor and not memory; the log itself waits on the disk. What it claims is checked: it may only acknowledge what was sent to it.
  */
-import { messageOf } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
 import type { LogRow, Position, ReplicaStore } from '../store/replica.ts'
 import type { Bandwidth } from './bandwidth.ts'
@@ -59,6 +58,7 @@ export class Follower {
   /** Monotonic: when it last had everything that there was when it was asked. */
   #caughtUpMs = performance.now()
   #isEnded = false
+  #failure: unknown
   #wake: () => void = () => undefined
   skewMs = 0
   durationMs = 0
@@ -104,12 +104,11 @@ export class Follower {
     const { store, timings } = this.#parts
     if (!store.holds(from.position)) return this.#diverged('the log of the primary does not hold this position')
     this.#sent = this.#acknowledged = from.position.sequence
-    let failure: unknown
     this.#call.on('data', (message: RequestOf<'Follow'>) => {
       try {
         this.#take(message)
       } catch (error) {
-        failure = error
+        this.#failure ??= error
         this.end()
       }
     })
@@ -126,7 +125,7 @@ export class Follower {
       clearInterval(ticks)
       stopListening()
     }
-    if (failure !== undefined) throw failure
+    if (this.#failure !== undefined) throw this.#failure
   }
 
   #tick(): void {
@@ -235,12 +234,8 @@ export class Follower {
 
   /** Ends it with a reason that the secondary is told. */
   refuse(error: LinkError): void {
+    this.#failure ??= error
     this.end()
-    try {
-      this.#call.emit('error', Object.assign(error, { code: 9, details: error.message }))
-    } catch (thrown) {
-      this.#parts.logger.debug('a stream could not be refused', { error: messageOf(thrown) })
-    }
   }
 }
 

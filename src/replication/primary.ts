@@ -92,6 +92,20 @@ export class Primary {
     if (isBehind()) this.#parts.logger.warn('a secondary lacks commits of this primary, which becomes a secondary')
   }
 
+  /** Another cluster is the primary: secondaries are sent there. */
+  deposed(): void {
+    this.sync.stop()
+    const error = this.#deposedError
+    if (error) for (const follower of this.#followers.values()) follower.refuse(error)
+  }
+
+  get #deposedError(): LinkError | undefined {
+    const { deposed } = this.#state
+    if (!deposed) return undefined
+    const where = deposed.api || deposed.addresses.join(', ')
+    return new LinkError('deposed', `this cluster was replaced as primary in epoch ${deposed.epoch} by ${where}`)
+  }
+
   /** Where it listens; undefined while it does not. */
   get address(): { readonly host: string; readonly port: number } | undefined {
     return this.#server?.address
@@ -251,11 +265,8 @@ export class Primary {
   /** The same, and for a primary that was deposed. */
   #ruling(peer: Peer): KnownSecondary {
     const known = this.#known(peer)
-    const { deposed } = this.#state
-    if (deposed) {
-      const where = deposed.api || deposed.addresses.join(', ')
-      throw new LinkError('deposed', `this cluster was replaced as primary in epoch ${deposed.epoch} by ${where}`)
-    }
+    const error = this.#deposedError
+    if (error) throw error
     return known
   }
 

@@ -96,6 +96,11 @@ export class Replication {
     return this.#secondary?.lastBeat?.api || upstream?.api || upstream?.address || ''
   }
 
+  /** Address of the replaced primary that has not acknowledged the notice yet. */
+  get owes(): string | undefined {
+    return this.#state.now.notice?.upstream.address
+  }
+
   async #resume(): Promise<void> {
     const { store } = this.#parts
     if (this.#state.now.promoting !== undefined) await this.#becomePrimary(this.#state.now.promoting)

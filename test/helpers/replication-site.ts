@@ -36,6 +36,8 @@ export interface SiteOptions {
   readonly timings?: Partial<typeof TIMINGS>
   readonly log?: LogLimits
   readonly version?: string
+  /** Of the cluster; any by default. */
+  readonly port?: number
   readonly now?: () => number
   /** Where others reach it, when that is not where it listens. */
   readonly clusterAddress?: () => string
@@ -86,7 +88,7 @@ export class Site {
       timings: { ...TIMINGS, ...timings },
       version: version ?? '1.0.0',
       dataDir: this.directory,
-      listenAddress: { host: '127.0.0.1', port: 0 },
+      listenAddress: { host: '127.0.0.1', port: this.options.port ?? 0 },
       addresses: () => ({ api: `http://${this.name}`, cluster: this.clusterAddress }),
       secrets: {
         protect: (_, value) => Buffer.from(value.toReversed()),

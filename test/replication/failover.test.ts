@@ -1,0 +1,188 @@
+/** Promotion, fencing of the replaced primary, and how it joins again. */
+import assert from 'node:assert/strict'
+import { readFileSync, statSync } from 'node:fs'
+import { test } from 'node:test'
+import { decodeBatch } from '../../src/store/batch.ts'
+import { activate, attach, bundleFor, Site, untilSame } from '../helpers/replication-site.ts'
+import { eventually } from '../helpers/eventually.ts'
+
+test('failover, return of the old primary with a conflict report, and failback', async (t) => {
+  const [old, heir] = [await Site.start(t, 'old'), await Site.start(t, 'heir')]
+  await old.putMany('shared', 50)
+  await activate(old, heir)
+  const setId = await old.field('cluster_id')
+
+  await t.test('without its primary a secondary is promoted, and goes on in a higher epoch', async () => {
+    await heir.replication.close()
+    await old.put('lost/one', 'never shipped')
+    await old.put('lost/two', 'never shipped either')
+    await old.close()
+    await heir.restart()
+    await heir.replication.promote({ primaryClusterAddr: '', force: false })
+    assert.equal(heir.replication.mode, 'primary')
+    assert.deepEqual(heir.transitions.slice(-1), ['toPrimary'])
+    assert.equal(await heir.field('cluster_id'), setId)
+    assert.equal(await heir.field('epoch'), 1)
+    assert.deepEqual(await heir.field('known_secondaries'), [])
+    await heir.put('new/one', 'of the new primary')
+    await assert.rejects(() => heir.replication.promote({ primaryClusterAddr: '', force: false }), { status: 400 })
+  })
+
+  await t.test('the old primary is told when it comes back, before it has taken a write', async () => {
+    assert.equal(await heir.field('fence_notice'), 'owed')
+    // Where it stood before: its cluster port is the same then.
+    const { port } = previousPort(heir)
+    await old.restart({ port })
+    await eventually(() => old.store.role === 'fenced', 'it is fenced')
+    await assert.rejects(async () => old.put('too/late'), /fenced|primary/)
+    await eventually(() => old.transitions.at(-1) === 'fenced', 'the daemon is told')
+    assert.equal(await old.field('state'), 'fenced')
+    assert.equal(await old.field('replaced_by'), 'http://heir')
+    await eventually(async () => (await heir.field('fence_notice')) === '', 'the notice is acknowledged')
+    await old.restart({ port })
+    assert.equal(old.store.role, 'fenced', 'and stays so')
+  })
+
+  await t.test(
+    'demoted and joined again it reports what was never shipped, and has all of the new primary',
+    async () => {
+      await old.replication.demote()
+      assert.equal(await old.field('state'), 'idle')
+      await assert.rejects(() => old.replication.updatePrimary({ addresses: [heir.clusterAddress] }), {
+        status: 400,
+        message: /give a token/,
+      })
+      await attach(heir, old)
+      await untilSame(heir, old)
+      assert.equal(old.text('lost/one'), undefined)
+      assert.equal(old.text('new/one'), 'of the new primary')
+      const report = String(await old.field('conflict_report'))
+      assert.equal(statSync(report).mode & 0o777, 0o600)
+      const lines = readFileSync(report, 'utf8')
+        .trim()
+        .split('\n')
+        .map((line) => JSON.parse(line) as { puts: string[]; batch: string; epoch: number })
+      assert.deepEqual(
+        lines.map(({ puts }) => puts),
+        [['lost/one'], ['lost/two']],
+      )
+      const [first] = decodeBatch(Buffer.from(lines[0]?.batch ?? '', 'base64')).puts
+      assert.equal(Buffer.from(first?.value ?? []).toString(), 'never shipped')
+      const copied = old.said(/what differed/)
+      assert.ok(Number(copied?.fields['entries']) <= 5, 'only what differs was copied')
+    },
+  )
+
+  await t.test('failback as a planned switch loses nothing and copies nothing', async () => {
+    old.lines.length = 0
+    await heir.putMany('more', 50)
+    await heir.replication.demote()
+    await old.replication.promote({ primaryClusterAddr: 'old.example:4647', force: false })
+    assert.equal(await old.field('primary_cluster_addr'), 'old.example:4647')
+    assert.equal(old.text('more/49'), undefined === heir.text('more/49') ? undefined : heir.text('more/49'))
+    heir.lines.length = 0
+    const bundle = await bundleFor(old, 'heir')
+    assert.equal(bundle.cluster_addr, 'old.example:4647')
+    await heir.replication.updatePrimary({ bundle: { ...bundle, cluster_addr: address(old) } })
+    await untilSame(old, heir)
+    assert.equal(heir.said(/what differed/), undefined, 'its history went on')
+    assert.equal(await heir.field('conflict_report'), '')
+    assert.equal(await old.field('epoch'), 2)
+  })
+})
+
+test('two secondaries: one is promoted, the other joins it', async (t) => {
+  const [old, heir, third] = [await Site.start(t, 'old'), await Site.start(t, 'heir'), await Site.start(t, 'third')]
+  await activate(old, heir)
+  await activate(old, third)
+  await old.put('a')
+  await Promise.all([untilSame(old, heir), untilSame(old, third)])
+  await heir.replication.promote({ primaryClusterAddr: '', force: false })
+  await eventually(() => old.store.role === 'fenced', 'the old primary is told over its own link')
+  await eventually(async () =>
+    /replaced as primary in epoch 1 by http:\/\/heir/.test(String(await third.field('trouble'))),
+  )
+  assert.ok(heir.said(/takes no more writes/))
+  await third.replication.updatePrimary({ bundle: await bundleFor(heir, 'third') })
+  await heir.put('b')
+  await untilSame(heir, third)
+  // A peer that shows a higher epoch fences as well: both were promoted.
+  await third.replication.promote({ primaryClusterAddr: '', force: false })
+  await eventually(() => heir.store.role === 'fenced', 'the first heir is fenced in turn')
+})
+
+test('promote is refused without force while the copy is not whole', async (t) => {
+  const primary = await Site.start(t, 'primary', { settings: { bandwidthBytes: 2_000_000 } })
+  await primary.putMany('many', 1500, 5000)
+  await primary.replication.enablePrimary({ primaryClusterAddr: '' })
+  const heir = await Site.start(t, 'heir')
+  await attach(primary, heir)
+  await eventually(async () => (await heir.field('state')) === 'merkle-sync', 'it copies')
+  assert.equal(await heir.field('mode'), 'bootstrapping')
+  await assert.rejects(() => heir.replication.promote({ primaryClusterAddr: '', force: false }), {
+    status: 400,
+    message: /still catching up.*"force"/,
+  })
+  await eventually(
+    () => heir.store.get('many/1') !== undefined || heir.store.paths('many/').length > 0,
+    'a part is there',
+  )
+  await heir.restart()
+  assert.equal(heir.replication.mode, 'secondary', 'and it goes on with what it has')
+  await heir.replication.promote({ primaryClusterAddr: '', force: true })
+  assert.equal(heir.replication.mode, 'primary')
+  assert.ok(heir.store.isWhole)
+  assert.ok(heir.said(/promoted by force/))
+})
+
+test('disable: a secondary keeps its data and takes writes; a primary lets nobody in any more', async (t) => {
+  const [primary, secondary] = [await Site.start(t, 'primary'), await Site.start(t, 'secondary')]
+  await primary.put('a')
+  await activate(primary, secondary)
+  await secondary.replication.disable()
+  assert.deepEqual(await secondary.replication.status(), { mode: 'disabled' })
+  await secondary.put('b')
+  assert.equal(secondary.text('a'), 'a')
+  await secondary.restart()
+  await secondary.put('c')
+  const set = await primary.field('cluster_id')
+  await primary.replication.disable()
+  await primary.put('d')
+  await assert.rejects(() => primary.replication.disable(), { status: 400 })
+  await primary.replication.enablePrimary({ primaryClusterAddr: '' })
+  assert.notEqual(await primary.field('cluster_id'), set)
+})
+
+test('update_primary_addrs: addresses are pinged one at a time, the first that answers is taken', async (t) => {
+  const [primary, secondary] = [await Site.start(t, 'primary'), await Site.start(t, 'secondary')]
+  await activate(primary, secondary)
+  const good = address(primary)
+  await assert.rejects(() => secondary.replication.updatePrimary({ addresses: ['127.0.0.1:1', 'x'] }), {
+    status: 400,
+    message: /none of the addresses.*127\.0\.0\.1:1.*"x" is no address/,
+  })
+  await secondary.replication.updatePrimary({ addresses: ['127.0.0.1:1', `https://${good}`] })
+  assert.equal(await secondary.field('primary_cluster_addr'), `https://${good}`)
+  await primary.put('b')
+  await untilSame(primary, secondary)
+  await secondary.replication.updatePrimary({ forget: true })
+  assert.equal(await secondary.field('state'), 'idle')
+  assert.deepEqual(await secondary.field('primaries'), [])
+  await assert.rejects(() => secondary.replication.updatePrimary({ addresses: [good] }), { status: 400 })
+  const foreign = await Site.start(t, 'foreign')
+  await foreign.replication.enablePrimary({ primaryClusterAddr: '' })
+  await assert.rejects(async () => secondary.replication.updatePrimary({ bundle: await bundleFor(foreign, 'x') }), {
+    status: 400,
+    message: /another replication set: this needs a new activation/,
+  })
+})
+
+function address(site: Site): string {
+  const { host, port } = site.replication.listening ?? { host: '', port: 0 }
+  return `${host}:${port}`
+}
+
+function previousPort(heir: Site): { port: number } {
+  const notice = heir.replication.owes
+  return { port: Number(notice?.split(':').at(-1)) }
+}
