@@ -2,28 +2,22 @@
  * The primary: the secondaries that it knows, and what it does for each of them. It gives out certificates, judges who may
  * join, ships its log (`follower.ts`), answers what a comparison of trees asks, and keeps of its log what the slowest secondary lacks.
  */
-import { randomUUID } from 'node:crypto'
 import { sleep } from '../kit/clock.ts'
-import { messageOf, Refusal } from '../kit/errors.ts'
+import { messageOf } from '../kit/errors.ts'
 import type { Position } from '../store/replica.ts'
 import { Bandwidth } from './bandwidth.ts'
-import { type Bundle, sealBundle } from './bundle.ts'
-import { fingerprintOf, makeAuthority, makeIdentity } from './certificates.ts'
+import type { Bundle } from './bundle.ts'
 import { Follower } from './follower.ts'
 import { LinkError } from './link.ts'
 import { type FollowCall, LinkServer, type LinkService, type Peer } from './link-server.ts'
-import { CHUNK_BYTES, cutInParts, LEAVES_MAX, PROTOCOL, type RequestOf, type ResponseOf } from './messages.ts'
+import { PROTOCOL, type RequestOf, type ResponseOf } from './messages.ts'
 import type { LinkTimings, ReplicationParts } from './parts.ts'
+import { Registry } from './registry.ts'
 import type { KnownSecondary, ReplicationState, State } from './state.ts'
 import { Sync, type Together } from './sync.ts'
-import { isOlder } from './version.ts'
+import { TreeAnswers } from './tree-answers.ts'
 
-const AUTHORITY_KEY = 'replication/authority'
-const REVOKED_KEPT = 1024
-const SECONDARIES_MAX = 64
 const DRAIN_LOOK_MS = 20
-/** Of a leaf in a message beside its path. */
-const LEAF_BYTES = 24
 
 /** Of a promotion elsewhere, as a peer tells it. */
 export interface Deposed {
@@ -44,6 +38,8 @@ export class Primary {
   readonly #parts: PrimaryParts
   readonly #followers = new Map<string, Follower>()
   readonly #bandwidth: Bandwidth
+  readonly #registry: Registry
+  readonly #trees: TreeAnswers
   readonly sync: Sync
   #server: LinkServer | undefined
   #upkeep: NodeJS.Timeout | undefined
@@ -56,6 +52,8 @@ export class Primary {
     this.#parts = parts
     this.#bandwidth = new Bandwidth(parts.settings.bandwidthBytes)
     const { logger, settings, store } = parts
+    this.#registry = new Registry(parts)
+    this.#trees = new TreeAnswers(store, this.#bandwidth, logger)
     this.sync = new Sync(store, logger, settings.syncTimeoutMs, () => this.#together())
   }
 
@@ -65,7 +63,7 @@ export class Primary {
 
   /** Makes the authority where there is none yet (the core is open then), listens, and begins its upkeep. */
   async start({ mayMake }: { readonly mayMake: boolean }): Promise<void> {
-    if (mayMake && !this.#state.authority) await this.#makeAuthority()
+    if (mayMake && !this.#state.authority) await this.#registry.makeAuthority()
     await this.#listen()
     if (this.#parts.settings.sync && this.#state.deposed === undefined) this.sync.start()
     this.#upkeep ??= setInterval(() => void this.#keep(), this.#parts.times.beatMs)
@@ -95,15 +93,8 @@ export class Primary {
   /** Another cluster is the primary: secondaries are sent there. */
   deposed(): void {
     this.sync.stop()
-    const error = this.#deposedError
+    const error = this.#registry.deposedError
     if (error) for (const follower of this.#followers.values()) follower.refuse(error)
-  }
-
-  get #deposedError(): LinkError | undefined {
-    const { deposed } = this.#state
-    if (!deposed) return undefined
-    const where = deposed.api || deposed.addresses.join(', ')
-    return new LinkError('deposed', `this cluster was replaced as primary in epoch ${deposed.epoch} by ${where}`)
   }
 
   /** Where it listens; undefined while it does not. */
@@ -120,22 +111,6 @@ export class Primary {
     return this.#state.secondaries.some(({ status }) => status === 'active') ? performance.now() - this.#heardAtMs : 0
   }
 
-  async #makeAuthority(): Promise<void> {
-    const { secrets, nowMs, state } = this.#parts
-    const { setId } = this.#state
-    const authority = await makeAuthority(setId, nowMs())
-    const identity = await makeIdentity(authority, 'server', setId, nowMs())
-    const protectedKey = Buffer.from(secrets.protect(AUTHORITY_KEY, authority.key))
-    await state.change(() => ({
-      authority: {
-        certificate: authority.certificate,
-        protectedKey,
-        serverCertificate: identity.certificate,
-        serverKey: identity.key,
-      },
-    }))
-  }
-
   async #listen(): Promise<void> {
     const { authority } = this.#state
     if (this.#server || !authority) return
@@ -149,70 +124,18 @@ export class Primary {
     })
   }
 
-  /** Throws a Refusal. */
-  async issue(o: { id: string; ttlMs: number; publicKey?: string | undefined }): Promise<Bundle | string> {
-    const { secrets, nowMs, state } = this.#parts
-    this.#checkId(o.id)
-    if (!this.#state.authority) await this.start({ mayMake: true })
-    const { authority, setId } = this.#state
-    if (!authority) throw new Refusal('unavailable', 'this primary has no authority for certificates yet')
-    const key = secrets.reveal(AUTHORITY_KEY, authority.protectedKey)
-    const identity = await makeIdentity({ certificate: authority.certificate, key }, 'client', setId, nowMs())
-    const bundle: Bundle = {
-      version: 1,
-      set_id: setId,
-      id: o.id,
-      cluster_addr: this.#clusterAddress(),
-      api_addr: this.#parts.addresses().api,
-      ca_cert: authority.certificate,
-      client_cert: identity.certificate,
-      client_key: identity.key,
-      expires_at_ms: nowMs() + o.ttlMs,
-      nonce: randomUUID(),
-    }
-    const sealed = o.publicKey === undefined ? undefined : sealBundle(bundle, o.publicKey)
-    const secondary: KnownSecondary = {
-      id: o.id,
-      status: 'pending',
-      fingerprint: fingerprintOf(identity.certificate),
-      nonce: bundle.nonce,
-      expiresAtMs: bundle.expires_at_ms,
-      api: '',
-      cluster: '',
-      wasWhole: false,
-    }
-    await state.change(({ secondaries }) => {
-      this.#checkId(o.id)
-      return { secondaries: [...secondaries.filter(({ id }) => id !== o.id), secondary] }
-    })
-    return sealed ?? bundle
+  /** Resolves with what the secondary is activated with, as text where it was sealed to a key. Rejects with a Refusal. */
+  async issue(asked: Parameters<Registry['issue']>[0]): Promise<Bundle | string> {
+    this.#registry.check(asked.id)
+    if (!this.#server) await this.start({ mayMake: true })
+    return this.#registry.issue(asked)
   }
 
-  #checkId(id: string): void {
-    const known = this.#state.secondaries.find((one) => one.id === id)
-    if (known?.status === 'active') {
-      throw new Refusal('invalid_request', `secondary with ID "${id}" already exists; revoke it first`)
-    }
-    if (!known && this.#state.secondaries.length >= SECONDARIES_MAX) {
-      throw new Refusal('invalid_request', `this primary has ${SECONDARIES_MAX} secondaries, revoke one first`)
-    }
-  }
-
-  #clusterAddress(): string {
-    return this.#state.primaryClusterAddr || this.#parts.addresses().cluster
-  }
-
-  /** Throws a Refusal for an ID that is not known. */
+  /** Rejects with a Refusal for an ID that is not known. */
   async revoke(id: string): Promise<void> {
-    const known = this.#state.secondaries.find((one) => one.id === id)
-    if (!known)
-      throw new Refusal('invalid_request', `there is no secondary with ID "${id}": see known_secondaries of the status`)
-    await this.#parts.state.change(({ secondaries, revoked }) => ({
-      secondaries: secondaries.filter((one) => one.id !== id),
-      revoked: [...revoked, known.fingerprint].slice(-REVOKED_KEPT),
-    }))
+    const fingerprint = await this.#registry.revoke(id)
     this.#followers.get(id)?.refuse(new LinkError('revoked', 'this secondary was revoked'))
-    this.#server?.cut(known.fingerprint)
+    this.#server?.cut(fingerprint)
     this.sync.look()
     await this.#keep()
   }
@@ -234,64 +157,37 @@ export class Primary {
         Join: (peer, request) => this.#join(peer, request),
         Fence: (peer, request) => this.#fence(peer, request),
         Ping: async (peer) => {
-          this.#known(peer)
+          this.#registry.known(peer)
           return { position: store.position(), epoch: store.epoch, setId: this.#state.setId }
         },
-        Pages: async (peer) => {
-          this.#ruling(peer)
-          return { position: store.position(), pages: [...(await store.tree.pages())] }
-        },
-        Subpages: (peer, request) => this.#subpages(peer, request),
-        Leaves: (peer, request) => this.#leaves(peer, request),
+        Pages: (peer) => this.#ruled(peer, () => this.#trees.pages()),
+        Subpages: (peer, request) => this.#ruled(peer, () => this.#trees.subpages(request)),
+        Leaves: (peer, request) => this.#ruled(peer, () => this.#trees.leaves(request)),
       },
       follow: (peer, call) => this.#follow(peer, call),
       values: (peer, request) => this.#values(peer, request),
     }
   }
 
-  /** Throws a LinkError for who is not, or no longer, a secondary of this primary. */
-  #known(peer: Peer): KnownSecondary {
-    const { revoked, secondaries } = this.#state
-    const known = secondaries.find(({ fingerprint }) => fingerprint === peer.fingerprint)
-    if (known) return known
-    if (revoked.includes(peer.fingerprint))
-      throw new LinkError('revoked', 'this secondary was revoked: it needs a new activation')
-    throw new LinkError(
-      'unknown',
-      'this certificate was replaced by a newer activation, or is of a primary before this one',
-    )
+  async #ruled<T>(peer: Peer, answer: () => Promise<T>): Promise<T> {
+    this.#registry.ruling(peer)
+    return answer()
   }
 
-  /** The same, and for a primary that was deposed. */
-  #ruling(peer: Peer): KnownSecondary {
-    const known = this.#known(peer)
-    const error = this.#deposedError
-    if (error) throw error
-    return known
+  async *#values(peer: Peer, request: RequestOf<'Values'>): AsyncGenerator<ResponseOf<'Values'>> {
+    for await (const message of this.#trees.values(request)) {
+      this.#registry.ruling(peer)
+      yield message
+    }
   }
 
   async #join(peer: Peer, asked: RequestOf<'Join'>): Promise<ResponseOf<'Join'>> {
-    const known = this.#known(peer)
+    const known = this.#registry.known(peer)
     this.#heard(known.id)
     await this.#depose(asked.epoch, { addresses: [asked.cluster], api: asked.api })
-    this.#ruling(peer)
-    const { state, store, version, nowMs } = this.#parts
-    if (asked.protocol !== PROTOCOL) {
-      throw new LinkError(
-        'version',
-        `the primary speaks version ${PROTOCOL} of the link, the secondary ${asked.protocol}`,
-      )
-    }
-    if (isOlder(asked.version, version)) {
-      throw new LinkError(
-        'version',
-        `the primary has version ${version}, the secondary the older ${asked.version}: upgrade the secondary first`,
-      )
-    }
-    if (known.nonce !== asked.nonce) throw new LinkError('used', 'the activation is not the newest one of this ID')
-    if (known.status === 'pending' && nowMs() > known.expiresAtMs) {
-      throw new LinkError('expired', 'the activation has expired: issue a new one on the primary')
-    }
+    this.#registry.ruling(peer)
+    const { state, store, version } = this.#parts
+    this.#registry.judge(known, asked)
     const position = store.position()
     if (!asked.isTrial) {
       const acknowledged = store.holds(asked.position) ? asked.position.sequence : position.sequence
@@ -324,7 +220,7 @@ export class Primary {
   #about(position: Position) {
     const { store, nowMs } = this.#parts
     const { api } = this.#parts.addresses()
-    return { position, epoch: store.epoch, atMs: nowMs(), addresses: [this.#clusterAddress()], api }
+    return { position, epoch: store.epoch, atMs: nowMs(), addresses: [this.#registry.clusterAddress()], api }
   }
 
   /** A peer that has seen a higher epoch has seen a newer primary. */
@@ -334,7 +230,7 @@ export class Primary {
   }
 
   async #fence(peer: Peer, asked: RequestOf<'Fence'>): Promise<ResponseOf<'Fence'>> {
-    const known = this.#known(peer)
+    const known = this.#registry.known(peer)
     this.#heard(known.id)
     // A secondary of this primary was promoted. Its epoch may be no higher than ours when a snapshot was restored here: it is told.
     const { epoch } = this.#parts.store
@@ -344,11 +240,11 @@ export class Primary {
 
   async #follow(peer: Peer, call: FollowCall): Promise<void> {
     const from = await firstOf(call, this.#parts.times.answerMs)
-    const known = this.#ruling(peer)
+    const known = this.#registry.ruling(peer)
     if (known.status !== 'active') throw new LinkError('unknown', 'a secondary joins before it follows')
     this.#heard(known.id)
     await this.#depose(from.epoch, { addresses: [from.cluster], api: from.api })
-    this.#ruling(peer)
+    this.#registry.ruling(peer)
     const { settings, store, logger, times, nowMs } = this.#parts
     this.#followers.get(known.id)?.refuse(new LinkError('busy', 'the same secondary has connected anew'))
     const follower = new Follower(
@@ -429,61 +325,6 @@ export class Primary {
     } catch (error) {
       this.#parts.logger.debug('the log could not be told what to keep', { error: messageOf(error) })
     }
-  }
-
-  async #subpages(peer: Peer, { pages }: RequestOf<'Subpages'>): Promise<ResponseOf<'Subpages'>> {
-    this.#ruling(peer)
-    const found = await this.#parts.store.tree.subpages(pages)
-    return { pages: [...found].map(([page, hashes]): [number, Buffer[]] => [page, [...hashes]]) }
-  }
-
-  async #leaves(peer: Peer, { subpages, after }: RequestOf<'Leaves'>): Promise<ResponseOf<'Leaves'>> {
-    this.#ruling(peer)
-    const { store } = this.#parts
-    const found = await store.tree.leaves(new Set(subpages), after, LEAVES_MAX)
-    const leaves: [string, Buffer][] = []
-    let bytes = 0
-    for (const { path, leaf } of found.leaves) {
-      if (bytes > CHUNK_BYTES) break
-      leaves.push([path, leaf])
-      bytes += path.length + LEAF_BYTES
-    }
-    await this.#bandwidth.take(bytes)
-    const next = leaves.length < found.leaves.length ? leaves.at(-1)?.[0] : found.after
-    return { leaves, after: next, sequence: store.position().sequence }
-  }
-
-  async *#values(peer: Peer, { paths }: RequestOf<'Values'>): AsyncGenerator<ResponseOf<'Values'>> {
-    const { logger } = this.#parts
-    for (let at = 0; at < paths.length; ) {
-      this.#ruling(peer)
-      const { entries, damaged, sequence, next } = this.#entries(paths, at)
-      at = next
-      for (const path of damaged) logger.error('an entry is damaged and was not copied to a secondary', { path })
-      await this.#bandwidth.take(entries.reduce((sum, [path, , value]) => sum + path.length + value.length, 0))
-      const [first] = entries
-      const { parts, rest } = cutInParts(first?.[2] ?? new Uint8Array())
-      for (const part of parts) yield { kind: 'part', bytes: part }
-      if (first) first[2] = rest
-      yield { kind: 'entries', entries, damaged, sequence }
-    }
-  }
-
-  /** As many as fit a message, one at least: how large they are shows when they are read. All of one moment. */
-  #entries(paths: readonly string[], from: number) {
-    const entries: [string, number, Uint8Array][] = []
-    const damaged: string[] = []
-    let [next, bytes, sequence] = [from, 0, 0]
-    for (; next < paths.length && bytes < CHUNK_BYTES; next++) {
-      const read = this.#parts.store.entriesAt(paths.slice(next, next + 1))
-      const size = read.entries.reduce((sum, { path, value }) => sum + path.length + value.length, 0)
-      if (entries.length > 0 && bytes + size > CHUNK_BYTES) break
-      bytes += size
-      for (const { path, value, ...entry } of read.entries) entries.push([path, entry.sequence, value])
-      damaged.push(...read.damaged)
-      sequence = read.sequence
-    }
-    return { entries, damaged, sequence, next }
   }
 }
 
