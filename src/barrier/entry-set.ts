@@ -93,8 +93,11 @@ export interface Head {
 
 interface Change {
   readonly path: string
+  readonly id: Mark
   readonly before: Mark | undefined
   readonly after: Mark | undefined
+  /** That of `after`, where there is one: what the next change of the entry takes out of the sum. */
+  readonly term: string | undefined
 }
 
 /** A batch that is queued. */
@@ -170,43 +173,66 @@ export class EntrySet {
   /** The set as it is once the batch is durable. The caller queues the batch, with `head` in it, right after. */
   bind({ puts, deletes }: Batch): Flight {
     const changes: Change[] = []
-    for (const { path, value } of puts) if (isBound(path)) changes.push(this.#change(path, markOf(value)))
-    for (const path of deletes) if (isBound(path)) changes.push(this.#change(path, undefined))
+    for (const { path, value } of puts) if (isBound(path)) changes.push(this.#queue(path, markOf(value)))
+    for (const path of deletes) if (isBound(path)) changes.push(this.#queue(path, undefined))
     const flight = { counter: ++this.#counter, changes }
     this.#flights.push(flight)
-    for (const change of changes) {
-      const queued = this.#inFlight.get(change.path)
-      if (queued) queued.push(change)
-      else this.#inFlight.set(change.path, [change])
-    }
     return flight
   }
 
+  /** Where a change of the entry is queued already, its ID and what it stands for in the sum are known. */
+  #queue(path: string, after: Mark | undefined): Change {
+    const queued = this.#inFlight.get(path)
+    const newest = queued?.at(-1)
+    const change = this.#change(path, after, newest?.id, newest?.term)
+    if (queued) queued.push(change)
+    else this.#inFlight.set(path, [change])
+    return change
+  }
+
   /** Most paths that are written are new, and are asked for no more: their IDs are not remembered. */
-  #change(path: string, after: Mark | undefined, id = this.#ids.get(path) ?? this.#hashOf(path)): Change {
+  #change(
+    path: string,
+    after: Mark | undefined,
+    id = this.#ids.get(path) ?? this.#hashOf(path),
+    termBefore?: string,
+  ): Change {
     const shard = this.#shardOf(id)
     const before = shard.table.get(id)
-    this.#move(shard, id, before, after)
+    const term = this.#move(shard, id, { mark: before, term: termBefore }, after)
     if (this.watcher && !before !== !after) this.watcher(path, after ? 1 : -1)
-    return { path, before, after }
+    return { path, id, before, after, term }
   }
 
-  #move(shard: Shard, id: Mark, before: Mark | undefined, after: Mark | undefined): void {
-    if (before) this.#add(shard, id, before, -1)
-    if (after) {
-      this.#add(shard, id, after, 1)
-      shard.table.set(id, after)
-    } else shard.table.delete(id)
+  /** Returns the term of what is there then. */
+  #move(
+    shard: Shard,
+    id: Mark,
+    before: { readonly mark: Mark | undefined; readonly term?: string | undefined },
+    after: Mark | undefined,
+  ): string | undefined {
+    if (before.mark) this.#add(shard, before.term ?? this.#termOf(id, before.mark), -1)
+    if (!after) {
+      shard.table.delete(id)
+      return undefined
+    }
+    const term = this.#termOf(id, after)
+    this.#add(shard, term, 1)
+    shard.table.set(id, after)
+    return term
   }
 
-  #add({ sum }: Shard, id: Mark, { hi, lo }: Mark, sign: 1 | -1): void {
+  #termOf(id: Mark, { hi, lo }: Mark): string {
     const input = this.#termInput
     input.writeUInt32LE(id.hi, PREFIX_BYTES)
     input.writeUInt32LE(id.lo, PREFIX_BYTES + 4)
     input.writeUInt32LE(hi, PREFIX_BYTES + 8)
     input.writeUInt32LE(lo, PREFIX_BYTES + 12)
     // As text of one byte a character: a Buffer would cost three times the hash.
-    const term = hash('sha256', input, 'binary')
+    return hash('sha256', input, 'binary')
+  }
+
+  #add({ sum }: Shard, term: string, sign: 1 | -1): void {
     const all = this.#sum
     for (let word = 0; word < SUM_WORDS; word++) {
       const unsigned = wordOf(term, word) | 0
@@ -234,7 +260,7 @@ export class EntrySet {
 
   /** The newest batch was not queued, or did not become durable. */
   #undo({ changes, counter }: Flight): void {
-    for (const { path, before } of changes.toReversed()) this.#change(path, before)
+    for (const { path, id, before } of changes.toReversed()) this.#change(path, before, id)
     this.#counter = counter - 1
   }
 
@@ -296,7 +322,7 @@ export class EntrySet {
       const id = this.#hashOf(path)
       if (!isOlder(id.hi >>> SHARD_SHIFT, sequence)) continue
       const shard = this.#shardOf(id)
-      this.#move(shard, id, shard.table.get(id), mark)
+      this.#move(shard, id, { mark: shard.table.get(id) }, mark)
     }
   }
 

@@ -140,8 +140,10 @@ export class Exchange implements Outlet, Answering {
     this.response = response
     this.#services = services
     const { upgrade } = options
-    const hooks = { headers: this.headers, onWaiting: this.#onWaiting, onLeft: () => this.cancel() }
-    this.#webSocket = upgrade && new WebSocketAnswer(upgrade.of, upgrade.acceptor, hooks)
+    if (upgrade) {
+      const hooks = { headers: this.headers, onWaiting: this.#onWaiting, onLeft: () => this.cancel() }
+      this.#webSocket = new WebSocketAnswer(upgrade.of, upgrade.acceptor, hooks)
+    }
     this.#meter = this.#countAs('none')
     response.once('close', () => this.cancel())
   }

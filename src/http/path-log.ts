@@ -35,13 +35,15 @@ export class PathLog {
 
   /** Any other path. */
   unknown(path: string): string {
-    const [prefix = ''] = /^\/(?:v1\/)?/.exec(path) ?? []
+    const prefix = path.startsWith('/v1/') ? '/v1/' : path.startsWith('/') ? '/' : ''
     const rest = path.slice(prefix.length)
     if (rest === '') return path
     const decoded = decodedOnce(rest)
     const parts = decoded === undefined ? undefined : this.#parts?.(decoded)
-    const shown = parts?.map((part) => this.#shown(part)).join('/') ?? this.#hash(rest)
-    return `${prefix}${shown}`.slice(0, LENGTH_MAX)
+    if (!parts) return prefix + this.#hash(rest)
+    let shown = prefix
+    parts.forEach((part, at) => (shown += (at === 0 ? '' : '/') + this.#shown(part)))
+    return shown.length > LENGTH_MAX ? shown.slice(0, LENGTH_MAX) : shown
   }
 
   #shown({ isName, isSecret, text }: PathPart): string {
@@ -65,11 +67,12 @@ function shownHash(digest: string): string {
 }
 
 function decodedOnce(path: string): string | undefined {
+  let decoded = path
   try {
-    return decodeURIComponent(path)
-      .replaceAll(/\/{2,}/g, '/')
-      .replace(/^\//, '')
+    if (path.includes('%')) decoded = decodeURIComponent(path)
   } catch {
     return undefined
   }
+  if (decoded.includes('//')) decoded = decoded.replaceAll(/\/{2,}/g, '/')
+  return decoded.startsWith('/') ? decoded.slice(1) : decoded
 }

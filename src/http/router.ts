@@ -39,7 +39,9 @@ export class Router {
   readonly #paths = new TrieRouter<true>()
   /** First segments of all patterns: what begins otherwise needs no search to be known as unknown. */
   readonly #roots = new Set<string>()
-  readonly #remembered = new Map<string, Match | undefined>()
+  readonly #remembered = new Map<string, Match | null>()
+  /** Whether an operation of the table has the path, likewise. */
+  readonly #known = new Map<string, boolean>()
   readonly #fallback: ReadonlyMap<string, AnyOperation>
   readonly #families: readonly PathFamily[]
 
@@ -115,7 +117,8 @@ export class Router {
   }
 
   #knows(path: string): boolean {
-    return this.#roots.has(rootOf(path)) && this.#paths.match('GET', path)[0].length > 0
+    if (!this.#roots.has(rootOf(path))) return false
+    return remembered(this.#known, path, () => this.#paths.match('GET', path)[0].length > 0)
   }
 
   /** What a browser of another origin asks for before it sends `verb`. */
@@ -125,13 +128,7 @@ export class Router {
   }
 
   #find(method: string, path: string): Match | undefined {
-    const key = `${method} ${path}`
-    if (key.length > REMEMBERED_LENGTH_MAX) return this.#search(method, path)
-    if (this.#remembered.has(key)) return this.#remembered.get(key)
-    if (this.#remembered.size >= REMEMBERED_MAX) this.#remembered.clear()
-    const found = this.#search(method, path)
-    this.#remembered.set(key, found)
-    return found
+    return remembered(this.#remembered, `${method} ${path}`, () => this.#search(method, path) ?? null) ?? undefined
   }
 
   #search(method: string, path: string): Match | undefined {
@@ -141,6 +138,16 @@ export class Router {
     const [operation, params] = first
     return { operation, params: params as Record<string, string> }
   }
+}
+
+function remembered<T>(known: Map<string, T>, key: string, look: () => T): T {
+  if (key.length > REMEMBERED_LENGTH_MAX) return look()
+  const before = known.get(key)
+  if (before !== undefined) return before
+  const found = look()
+  if (known.size >= REMEMBERED_MAX) known.clear()
+  known.set(key, found)
+  return found
 }
 
 function byVerb(operations: readonly AnyOperation[]): ReadonlyMap<string, AnyOperation> {

@@ -20,8 +20,9 @@ export interface VersionQuestion {
   readonly at?: string
 }
 
-function writeData(input: DataInput, call: EngineCall): Reply {
-  const secrets = new ChangingSecrets(call)
+/** `isThere`: what `exists` has said just now. */
+function writeData(input: DataInput, call: EngineCall, isThere: boolean): Reply {
+  const secrets = new ChangingSecrets(call, { name: input.path, isThere })
   const written = put(secrets, exactInput(input, call))
   return { data: written, batch: secrets.batch }
 }
@@ -117,7 +118,8 @@ export const dataPaths: readonly Path[] = [
     fields: { path: name, options, data, version, at },
     exists: ({ path: given }, call) => pendingSecrets(call).has(given),
     read: readData,
-    update: writeData,
+    create: (input, call) => writeData(input, call, false),
+    update: (input, call) => writeData(input, call, true),
     patch: patchData,
     delete({ path: given }, call) {
       const secrets = new ChangingSecrets(call)

@@ -127,20 +127,39 @@ export function pendingSecrets(call: EngineCall): PendingSecrets {
   return new PendingSecrets(call, (path) => call.storage.pending(path))
 }
 
+/** Whether there is a secret of a name. */
+export interface Asked {
+  readonly name: string
+  readonly isThere: boolean
+}
+
 /** The same for a caller who writes: what is pending, and the batch that is being made. */
 export class ChangingSecrets extends PendingSecrets {
   readonly #changes: Changes
   readonly #caller: Caller
   readonly #removed = new Set<string>()
+  /** What the path has found out in this turn already. */
+  #asked: Asked | undefined
+  #config: EngineConfig | undefined
   #writtenBytes = 0
   /** Those that this batch changes: each is put into bytes once, however often it was changed. */
   readonly #records = new Map<string, KeyRecord>()
 
-  constructor(call: EngineCall) {
+  constructor(call: EngineCall, asked?: Asked) {
     const changes = new Changes(call.storage)
     super(call, (path) => changes.get(path))
     this.#changes = changes
     this.#caller = call.caller
+    this.#asked = asked
+  }
+
+  override get config(): EngineConfig {
+    this.#config ??= super.config
+    return this.#config
+  }
+
+  override has(name: string): boolean {
+    return this.#asked?.name === name ? this.#asked.isThere : super.has(name)
   }
 
   /** All that was changed, to be committed as one. */
@@ -156,6 +175,7 @@ export class ChangingSecrets extends PendingSecrets {
   }
 
   putConfig(config: EngineConfig): void {
+    this.#config = config
     this.#changes.put(CONFIG_PATH, Buffer.from(JSON.stringify(config)))
   }
 
@@ -301,6 +321,7 @@ export class ChangingSecrets extends PendingSecrets {
     const record = this.record(name)
     if (!record) return
     for (const version of record.versions.keys()) this.#changes.delete(this.blobPath(name, version))
+    this.#asked = undefined
     this.#records.delete(name)
     this.#changes.delete(this.recordPath(name))
     removeName(this.secret, this.#changes, name)
