@@ -6,6 +6,7 @@ import { AwsFailure, strangeAnswer } from './aws-failure.ts'
 import { KeyIntents } from './key-intent.ts'
 import { MountAws } from './mount-aws.ts'
 import { Rollback } from './rollback.ts'
+import { SessionCache } from './session-cache.ts'
 import type { AssumedAccount } from './static-record.ts'
 import { Turns } from './turns.ts'
 
@@ -19,6 +20,7 @@ export class CloudMount {
   readonly aws: MountAws
   readonly rollback = new Rollback()
   readonly keys: KeyIntents
+  readonly sessions = new SessionCache()
   /** What is done for one thing at a time, by its name. */
   readonly #turns = new Turns()
 

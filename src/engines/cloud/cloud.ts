@@ -25,8 +25,8 @@
  * by `username.ts` with the templates of `template-*.ts`. Keys of users that were there before: `rotate-root.ts`,
  * `static-*.ts`, and `key-intent.ts` for what is noted before such a key is made or deleted. `janitor-paths.ts` looks for users
  * that were forgotten by force. `federation.ts` has root credentials for a token of the server's own issuer
- * (`secrets/identity/oidc-issuer.ts`). `check-paths.ts` with `role-trial.ts` and `root-actions.ts` is the dry run of a role. Still to
- * come: `session-cache.ts`.
+ * (`secrets/identity/oidc-issuer.ts`). `check-paths.ts` with `role-trial.ts` and `root-actions.ts` is the dry run of a role.
+ * `session-cache.ts` has the sessions that callers share.
  */
 import type { Engine } from '../engine.ts'
 import { CloudMount } from './cloud-mount.ts'

@@ -1,6 +1,7 @@
 /** `creds/…` and `sts/…`: credentials by a role. They differ for roles of the old parameters only. */
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
 import { boolean, duration, inPath, type InputOf, text } from '../fields.ts'
+import { CloudMount } from './cloud-mount.ts'
 import { goQuote } from './go-quote.ts'
 import { checkName } from './names.ts'
 import { type CredentialType, type Role, roles } from './role-record.ts'
@@ -35,7 +36,14 @@ async function credentials(place: Place, input: CredsInput, call: EngineCall): P
   const role = roles.read((each) => call.storage.get(each), call.mount, input.name)
   if (!role) throw new Rejection(400, `Role ${goQuote(input.name)} not found`)
   const type = typeOf(place, role)
-  return type === 'iam_user' ? userCredentials(role, call, input.wait) : SESSIONS[type](role, input, call)
+  if (type === 'iam_user') return userCredentials(role, call, input.wait)
+  const make = SESSIONS[type]
+  // A code is good once.
+  if (role.cacheSeconds === 0 || input.mfa_code !== undefined) return make(role, input, call)
+  const { aws, sessions } = CloudMount.of(call)
+  const { cacheSeconds } = role
+  const key = [type, role, aws.config, input.role_arn, input.role_session_name, input.ttl]
+  return sessions.get({ key, cacheSeconds, nowMs: call.nowMs }, (signal) => make(role, input, { ...call, signal }))
 }
 
 const SESSIONS = { assumed_role: assumedRole, federation_token: federationToken, session_token: sessionToken }

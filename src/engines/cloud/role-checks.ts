@@ -23,7 +23,8 @@ export function roleFaults(role: Role): string[] {
   ]
 }
 
-function ttlFaults({ defaultTtlSeconds, maxTtlSeconds }: Role, type: CredentialType): string[] {
+function ttlFaults(role: Role, type: CredentialType): string[] {
+  const { cacheSeconds, defaultTtlSeconds, maxTtlSeconds, mfaSerialNumber } = role
   const types = 'assumed_role, federation_token, and session_token credential types'
   const faults: string[] = []
   if (type === 'iam_user' && defaultTtlSeconds > 0) faults.push(`default_sts_ttl parameter only valid for ${types}`)
@@ -31,6 +32,9 @@ function ttlFaults({ defaultTtlSeconds, maxTtlSeconds }: Role, type: CredentialT
   if (defaultTtlSeconds > 0 && maxTtlSeconds > 0 && defaultTtlSeconds > maxTtlSeconds) {
     faults.push('"default_sts_ttl" value must be less than or equal to "max_sts_ttl" value')
   }
+  if (type === 'iam_user' && cacheSeconds > 0) faults.push(`cache_ttl parameter only valid for ${types}`)
+  // A code is asked of each caller.
+  if (cacheSeconds > 0 && mfaSerialNumber !== '') faults.push('cannot supply cache_ttl with mfa_serial_number')
   return faults
 }
 

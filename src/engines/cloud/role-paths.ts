@@ -26,6 +26,7 @@ const FIELDS = {
   user_path: text('Path of users, / unless given'),
   permissions_boundary_arn: text('ARN of the policy that bounds what users may do'),
   mfa_serial_number: text('Serial number or ARN of the MFA device of the root credentials'),
+  cache_ttl: duration('How long a session is given to other callers of the role, too; none unless given'),
   policy: text('Old form of policy_document'),
   arn: text('Old form of role_arns and policy_arns'),
 }
@@ -114,6 +115,7 @@ function changed(before: Role, input: RoleInput): Role {
     userPath: input.user_path ?? before.userPath,
     permissionsBoundaryArn: input.permissions_boundary_arn ?? before.permissionsBoundaryArn,
     mfaSerialNumber: input.mfa_serial_number ?? before.mfaSerialNumber,
+    cacheSeconds: input.cache_ttl ?? before.cacheSeconds,
     isLegacy: false,
     invalidData: '',
   }
@@ -133,6 +135,7 @@ const NOT_BESIDE_LEGACY = [
   'mfa_serial_number',
   'session_tags',
   'external_id',
+  'cache_ttl',
 ] as const
 
 /** A role of the old parameters, which take the place of all there was. */

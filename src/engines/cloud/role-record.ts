@@ -27,6 +27,8 @@ const roleSchema = v.object({
   userPath: v.string(),
   permissionsBoundaryArn: v.string(),
   mfaSerialNumber: v.string(),
+  /** For so long a session is given to other callers, too. */
+  cacheSeconds: v.optional(v.number(), 0),
   /** Written with the old parameters: `creds/` gives users only, `sts/` sessions only. */
   isLegacy: v.boolean(),
   /** What the old parameter `arn` had that could not be understood. */
@@ -54,6 +56,7 @@ export function freshRole(name: string): Role {
     userPath: '',
     permissionsBoundaryArn: '',
     mfaSerialNumber: '',
+    cacheSeconds: 0,
     isLegacy: false,
     invalidData: '',
   }
@@ -74,6 +77,7 @@ export function shownRole(role: Role): Record<string, unknown> {
     user_path: role.userPath,
     permissions_boundary_arn: role.permissionsBoundaryArn,
     mfa_serial_number: role.mfaSerialNumber,
+    ...(role.cacheSeconds > 0 && { cache_ttl: role.cacheSeconds }),
     ...(role.invalidData !== '' && { invalid_data: role.invalidData }),
   }
 }

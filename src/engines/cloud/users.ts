@@ -94,7 +94,10 @@ function userReply(
 /** Takes back what a lease stands for. Rejects with what operators are told. */
 export async function revoked(call: LeaseCall): Promise<Batch | undefined> {
   const { internal, issuedAtMs, mount, nowMs, signal } = call
-  if (internal['is_sts'] === true) return undefined
+  if (internal['is_sts'] === true) {
+    if (internal['session'] !== undefined) CloudMount.of(call).sessions.forget(internal['session'])
+    return undefined
+  }
   const parsed = v.safeParse(internalSchema, internal)
   if (!parsed.success) throw new Fault('secret is missing username internal data')
   const { username, ...belongings } = parsed.output

@@ -1,0 +1,103 @@
+/** Sessions that callers of one role share. */
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+import { unavailable } from '../../helpers/aws/endpoint.ts'
+import { CloudWorld, POLICY } from '../../helpers/cloud-world.ts'
+
+async function cached(t: TestContext, more: object = {}) {
+  const world = await CloudWorld.open(t)
+  const arn = world.aws.account.addRole('deploy')
+  const role = { credential_type: 'assumed_role', role_arns: arn, cache_ttl: '20m', ...more }
+  const write = (body: object = role) => world.ask('POST', 'cloud/roles/deploy', body)
+  assert.equal((await write()).status, 204)
+  const ask = (query = '') => world.good('GET', `cloud/creds/deploy${query}`)
+  const asked = () => world.aws.actions().filter((action) => action === 'AssumeRole').length
+  return { world, ask, asked, write, role }
+}
+
+test('five hundred callers at once are one request to STS, each with a lease of its own', async (t) => {
+  const { ask, asked, world } = await cached(t)
+  const answers = await Promise.all(Array.from({ length: 500 }, () => ask()))
+  assert.equal(asked(), 1)
+  assert.equal(new Set(answers.map(({ body }) => body['lease_id'])).size, 500)
+  assert.equal(new Set(answers.map(({ body }) => body.data['session_token'])).size, 1)
+  world.pass(1000)
+  const { body } = await ask()
+  assert.deepEqual([asked(), body.data['ttl'], body['lease_duration']], [1, 2600, 2600])
+  assert.deepEqual((await world.good('GET', 'cloud/roles/deploy')).body.data['cache_ttl'], 1200)
+})
+
+test('a session is made anew when it is old, half over, revoked, or when its role or root changes', async (t) => {
+  const { ask, asked, role, world, write } = await cached(t)
+  const first = await ask()
+  world.pass(1201)
+  await ask()
+  assert.equal(asked(), 2, 'older than cache_ttl')
+  await ask('?ttl=900')
+  world.pass(451)
+  await ask('?ttl=900')
+  assert.equal(asked(), 4, 'less than half of it is left')
+  await world.good('POST', 'sys/leases/revoke', { lease_id: first.body['lease_id'] })
+  const third = await ask()
+  assert.equal(asked(), 4, 'that of another session')
+  await world.good('POST', 'sys/leases/revoke', { lease_id: third.body['lease_id'] })
+  await ask()
+  assert.equal(asked(), 5, 'revoked')
+  await write({ ...role, policy_document: POLICY })
+  await ask()
+  assert.equal(asked(), 6, 'the role was written')
+  await world.good('POST', 'cloud/config/root', { max_retries: 1 })
+  await ask()
+  assert.equal(asked(), 7, 'the root was written')
+})
+
+test('what is asked for makes a difference, and without cache_ttl nothing is shared', async (t) => {
+  const { ask, asked, world, write } = await cached(t)
+  await Promise.all([ask('?role_session_name=one'), ask('?role_session_name=two'), ask('?ttl=900'), ask()])
+  assert.equal(asked(), 4)
+  assert.equal((await write({ cache_ttl: 0 })).status, 204)
+  await Promise.all([ask(), ask()])
+  assert.equal(asked(), 6)
+  assert.equal((await world.good('GET', 'cloud/roles/deploy')).body.data['cache_ttl'], undefined)
+})
+
+test('a failure is told to all who waited, and the next one asks again; a caller that leaves takes nothing along', async (t) => {
+  const { ask, asked, world } = await cached(t)
+  world.aws.script('AssumeRole', { error: unavailable() })
+  const failed = await Promise.all([1, 2, 3].map(() => world.ask('GET', 'cloud/creds/deploy')))
+  assert.deepEqual(
+    failed.map(({ status }) => status),
+    [502, 502, 502],
+  )
+  const [arrived, answered] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  world.aws.chaos = () => {
+    arrived.resolve()
+    return { gate: answered.promise }
+  }
+  const leaver = new AbortController()
+  const left = world.world.ask('GET', 'cloud/creds/deploy', undefined, { signal: leaver.signal })
+  await arrived.promise
+  const stays = ask()
+  leaver.abort()
+  answered.resolve()
+  await Promise.allSettled([left, stays])
+  assert.equal((await stays).status, 200)
+  assert.equal(asked(), 2)
+})
+
+test('cache_ttl is refused where sessions cannot be shared', async (t) => {
+  const { world } = await cached(t)
+  const refused: readonly (readonly [object, RegExp])[] = [
+    [{ credential_type: 'iam_user', policy_document: POLICY, cache_ttl: 60 }, /cache_ttl parameter only valid for/],
+    [
+      { credential_type: 'session_token', mfa_serial_number: 'arn:aws:iam::123456789012:mfa/x', cache_ttl: 60 },
+      /cannot supply cache_ttl with mfa_serial_number/,
+    ],
+    [{ policy: POLICY, cache_ttl: 60 }, /cannot supply deprecated role or policy parameters with cache_ttl/],
+  ]
+  for (const [body, text] of refused) {
+    const answer = await world.ask('POST', 'cloud/roles/other', body)
+    assert.equal(answer.status, 400)
+    assert.match(answer.body.errors[0] ?? '', text)
+  }
+})
