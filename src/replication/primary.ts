@@ -102,6 +102,11 @@ export class Primary {
     return this.#server?.address
   }
 
+  /** Those that have joined. */
+  get active(): readonly KnownSecondary[] {
+    return this.#state.secondaries.filter(({ status }) => status === 'active')
+  }
+
   get followers(): ReadonlyMap<string, Follower> {
     return this.#followers
   }
@@ -316,7 +321,7 @@ export class Primary {
 
   /** The log keeps what the slowest active secondary lacks. */
   async #keep(): Promise<void> {
-    const active = this.#state.secondaries.filter(({ status }) => status === 'active')
+    const { active } = this
     const slowest = active.length === 0 ? undefined : Math.min(...active.map((one) => this.#acknowledgedBy(one)))
     if (slowest === this.#kept) return
     this.#kept = slowest

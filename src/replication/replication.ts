@@ -24,6 +24,7 @@ import { randomUUID } from 'node:crypto'
 import { messageOf, Refusal } from '../kit/errors.ts'
 import type { TreeReport } from '../store/replica.ts'
 import { type Bundle, makeSealingKeys, openBundle } from './bundle.ts'
+import { primaryFigures, type ReplicationFigures, secondaryFigures } from './figures.ts'
 import { Fencing } from './fencing.ts'
 import { FenceNotice } from './fence.ts'
 import { type LinkTimings, type ReplicationParts, TIMINGS } from './parts.ts'
@@ -43,6 +44,7 @@ import {
 
 export { type Bundle, isSealedBundle, parseBundle } from './bundle.ts'
 export type { LinkTimings, ReplicationParts, ReplicationSettings, Transition } from './parts.ts'
+export type { ReplicationFigures } from './figures.ts'
 export type { DrStatus, MerkleReport } from './status.ts'
 
 export type DrMode = State['mode']
@@ -437,6 +439,15 @@ export class Replication {
     if (this.#secondary) return secondaryStatus(about, this.#secondary)
     if (this.#primary) return primaryStatus(about, this.#primary)
     return { mode: this.mode, state: 'idle' }
+  }
+
+  /** For metrics: what is known without asking anything. */
+  get figures(): ReplicationFigures {
+    const { store } = this.#parts
+    const common = { mode: this.mode, epoch: store.epoch, position: store.position().sequence, isWhole: store.isWhole }
+    const secondary = this.#secondary && secondaryFigures(this.#secondary)
+    const primary = this.#primary && primaryFigures(this.#primary, common.position)
+    return { ...common, isFenced: store.role === 'fenced', secondary, primary }
   }
 
   /** Leaves the mode as it is. */

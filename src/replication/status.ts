@@ -44,8 +44,7 @@ export function primaryStatus(about: StatusParts, primary: Primary): DrStatus {
   const { parts, state } = about
   const { store } = parts
   const head = store.position().sequence
-  const active = state.secondaries.filter(({ status }) => status === 'active')
-  const secondaries = active.map((one) => {
+  const secondaries = primary.active.map((one) => {
     const follower = primary.followers.get(one.id)
     const acknowledged = follower?.acknowledged ?? one.acknowledged ?? 0
     return {

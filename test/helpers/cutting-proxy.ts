@@ -7,6 +7,8 @@ export interface CuttingProxy {
   /** Connections that were let through. */
   readonly count: number
   isDown: boolean
+  /** Breaks all that are open when so many more bytes have gone through, whichever way; never by default. */
+  bytesLeft: number
   /** Breaks all that are open. */
   cut(): void
 }
@@ -30,6 +32,10 @@ export async function cuttingProxy(t: TestContext, port: number): Promise<Cuttin
         open.delete(from)
         to.destroy()
       })
+      from.on('data', (bytes: Buffer) => {
+        proxy.bytesLeft -= bytes.length
+        if (proxy.bytesLeft <= 0) proxy.cut()
+      })
       from.pipe(to)
     }
   })
@@ -38,6 +44,7 @@ export async function cuttingProxy(t: TestContext, port: number): Promise<Cuttin
   const proxy = {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     isDown: false,
+    bytesLeft: Number.POSITIVE_INFINITY,
     get count() {
       return counted
     },

@@ -1,0 +1,70 @@
+/** Numbers of replication, for metrics. */
+import type { Primary } from './primary.ts'
+import type { Secondary } from './secondary.ts'
+
+export interface SecondaryFigures {
+  readonly isConnected: boolean
+  readonly phase: string
+  /** Connections to a primary since the start. */
+  readonly connections: number
+  /** Unknown before the first word of the primary. */
+  readonly lagEntries: number | undefined
+  readonly lagSeconds: number | undefined
+  readonly copiedEntries: number
+  readonly copiedBytes: number
+}
+
+export interface PrimaryFigures {
+  /** `off`, `on` or `degraded`. */
+  readonly sync: string
+  /** Commits that are durable here and wait for a secondary. */
+  readonly waiting: number
+  readonly secondaries: readonly {
+    readonly id: string
+    readonly isConnected: boolean
+    readonly lagEntries: number
+    readonly lagSeconds: number | undefined
+    /** Sent and not acknowledged. */
+    readonly flyingBytes: number
+  }[]
+}
+
+export interface ReplicationFigures {
+  readonly mode: 'disabled' | 'primary' | 'secondary'
+  readonly epoch: number
+  /** Sequence of the newest commit. */
+  readonly position: number
+  readonly isWhole: boolean
+  readonly isFenced: boolean
+  readonly secondary: SecondaryFigures | undefined
+  readonly primary: PrimaryFigures | undefined
+}
+
+export function secondaryFigures(secondary: Secondary): SecondaryFigures {
+  const { isConnected, phase, connections, lagEntries, lagSeconds, copied } = secondary
+  return {
+    isConnected,
+    phase,
+    connections,
+    lagEntries,
+    lagSeconds,
+    copiedEntries: copied.entries,
+    copiedBytes: copied.bytes,
+  }
+}
+
+/** `head`: sequence of the newest commit. */
+export function primaryFigures(primary: Primary, head: number): PrimaryFigures {
+  const secondaries = primary.active.map((one) => {
+    const follower = primary.followers.get(one.id)
+    const acknowledged = follower?.acknowledged ?? one.acknowledged ?? 0
+    return {
+      id: one.id,
+      isConnected: follower !== undefined,
+      lagEntries: Math.max(0, head - acknowledged),
+      lagSeconds: follower?.lagSeconds,
+      flyingBytes: follower?.flyingBytes ?? 0,
+    }
+  })
+  return { sync: primary.sync.state, waiting: primary.sync.waiting, secondaries }
+}

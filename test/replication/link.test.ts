@@ -1,0 +1,121 @@
+/** The link in bad weather: it is cut, slow, limited, and its log does not reach back far enough. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { cuttingProxy } from '../helpers/cutting-proxy.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { Random } from '../helpers/frames.ts'
+import { activate, bundleFor, Site, untilSame } from '../helpers/replication-site.ts'
+
+const seed = Number(process.env['OUTPOST_SEED'] ?? Math.floor(Math.random() * 2 ** 31))
+
+test(`a link that is cut again and again, anywhere, loses nothing (OUTPOST_SEED=${seed})`, async (t) => {
+  const random = new Random(seed)
+  const [primary, secondary] = [await Site.start(t, 'primary'), await Site.start(t, 'secondary')]
+  await primary.putMany('before', 200, 400)
+  await primary.replication.enablePrimary({ primaryClusterAddr: '' })
+  const proxy = await cuttingProxy(t, primary.replication.listening?.port ?? 0)
+  const bundle = { ...(await bundleFor(primary, 'secondary')), cluster_addr: new URL(proxy.url).host }
+  await secondary.replication.enableSecondary(bundle)
+  // In the handshake, the copy, the log, heartbeats: whatever the count of bytes hits. Every third one is let through.
+  for (let round = 0; round < 24; round++) {
+    const before = proxy.count
+    proxy.bytesLeft = random.between(1, random.pick([500, 5000, 50_000, 200_000]))
+    await primary.putMany(`round/${round}`, random.between(1, 20), random.pick([10, 1000, 20_000]))
+    await primary.store.commit({ puts: [], deletes: [`before/${round}`] })
+    if (round % 3 === 2) proxy.bytesLeft = Number.POSITIVE_INFINITY
+    else await eventually(() => proxy.count > before, 'it dials again')
+  }
+  proxy.bytesLeft = Number.POSITIVE_INFINITY
+  await untilSame(primary, secondary)
+  assert.equal(secondary.text('before/7'), undefined)
+  assert.equal((await secondary.replication.merkleCheck()).merkle_corruption_report.corrupted_root, false)
+})
+
+test('a secondary that was away for longer than the log reaches copies what differs, and only that', async (t) => {
+  const log = { bytesMax: 40_000, ageMaxMs: 3_600_000, behindBytesMax: 40_000 }
+  const [primary, secondary] = [await Site.start(t, 'primary', { log }), await Site.start(t, 'secondary')]
+  await primary.putMany('kept', 200, 1000)
+  await activate(primary, secondary)
+  await secondary.close()
+  await primary.putMany('new', 60, 1000)
+  await primary.putMany('new', 60, 1000)
+  await primary.put('kept/3', 'changed')
+  await primary.store.commit({ puts: [], deletes: ['kept/4'] })
+  secondary.lines.length = 0
+  await secondary.restart()
+  await untilSame(primary, secondary)
+  assert.equal(secondary.text('kept/3'), 'changed')
+  const copied = secondary.said(/what differed/)
+  assert.equal(copied?.fields['entries'], 62, '60 new, one changed, one removed')
+})
+
+test('a copy that was cut goes on with what it has', async (t) => {
+  const [primary, secondary] = [
+    await Site.start(t, 'primary', { settings: { bandwidthBytes: 4_000_000 } }),
+    await Site.start(t, 'secondary'),
+  ]
+  await primary.putMany('many', 3000, 2000)
+  await primary.replication.enablePrimary({ primaryClusterAddr: '' })
+  await secondary.replication.enableSecondary(await bundleFor(primary, 'secondary'))
+  await eventually(() => secondary.store.paths('many/').length > 1000, 'a part is there')
+  const begun = secondary.store.paths('many/').length
+  secondary.lines.length = 0
+  await secondary.restart()
+  await untilSame(primary, secondary)
+  const copied = Number(secondary.said(/what differed/)?.fields['entries'])
+  assert.ok(copied <= 3000 - begun, `${copied} were copied after ${begun} were there`)
+})
+
+test('values that are larger than a message come in parts', async (t) => {
+  const [primary, secondary] = [await Site.start(t, 'primary'), await Site.start(t, 'secondary')]
+  await primary.put('large/copied', Buffer.alloc(5 << 20, 1))
+  await activate(primary, secondary)
+  await primary.put('large/shipped', Buffer.alloc(9_000_001, 2))
+  await primary.put('small')
+  await untilSame(primary, secondary)
+  assert.equal(secondary.store.get('large/shipped')?.value.length, 9_000_001)
+})
+
+test('a slow secondary costs the primary a window and no more', async (t) => {
+  const settings = { bufferBytes: 1 << 20 }
+  const [primary, secondary] = [await Site.start(t, 'primary', { settings }), await Site.start(t, 'secondary')]
+  await activate(primary, secondary)
+  // It takes nothing until it may.
+  let isSlow = true
+  const { store } = secondary
+  const apply = store.applyRows.bind(store)
+  const waiting: (() => void)[] = []
+  store.applyRows = async (rows) => {
+    if (isSlow) await new Promise<void>((resolve) => waiting.push(resolve))
+    return apply(rows)
+  }
+  let most = 0
+  for (let round = 0; round < 20; round++) {
+    await primary.putMany(`round/${round}`, 50, 10_000)
+    most = Math.max(most, primary.replication.figures.primary?.secondaries[0]?.flyingBytes ?? 0)
+  }
+  assert.ok(most <= 3 << 20, `${most} bytes were on their way`)
+  assert.ok(Number(await primary.field('lag_entries')) > 900)
+  isSlow = false
+  for (const resolve of waiting) resolve()
+  await untilSame(primary, secondary)
+})
+
+test('heartbeats measure the other clock, and both sides tell it', async (t) => {
+  const primary = await Site.start(t, 'primary')
+  const secondary = await Site.start(t, 'secondary', { now: () => Date.now() + 90_000 })
+  await activate(primary, secondary)
+  await eventually(async () => {
+    const [first] = (await primary.field('secondaries')) as { clock_skew_ms: string; last_heartbeat: string }[]
+    return near(first?.clock_skew_ms, 90_000) && /^\d{4}-.*Z$/.test(String(first?.last_heartbeat))
+  }, 'the primary tells it')
+  await eventually(async () => {
+    const [first] = (await secondary.field('primaries')) as { clock_skew_ms: string }[]
+    return near(first?.clock_skew_ms, -90_000)
+  }, 'the secondary tells it')
+})
+
+/** A busy machine answers a heartbeat late. */
+function near(text: unknown, ms: number): boolean {
+  return Math.abs(Number(text) - ms) < 20_000
+}

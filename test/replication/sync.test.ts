@@ -1,0 +1,72 @@
+/** Synchronous replication, and a primary that stops because it hears from no secondary. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { eventually } from '../helpers/eventually.ts'
+import { activate, Site, untilSame } from '../helpers/replication-site.ts'
+
+test('sync: a commit is answered when the secondary has it; degraded says when not', async (t) => {
+  const settings = { sync: true, syncTimeoutMs: 60_000 }
+  const [primary, secondary] = [await Site.start(t, 'primary', { settings }), await Site.start(t, 'secondary')]
+  await primary.replication.enablePrimary({ primaryClusterAddr: '' })
+  assert.equal(await primary.field('sync'), 'degraded', 'there is no secondary')
+  await primary.put('alone')
+  await activate(primary, secondary)
+  await eventually(async () => (await primary.field('sync')) === 'on', 'it has caught up')
+  await eventually(async () => (await secondary.field('sync')) === 'on', 'the secondary says so too')
+
+  await t.test('an answer means that it is there', async () => {
+    for (let at = 0; at < 20; at++) {
+      await primary.put(`sync/${at}`)
+      assert.equal(secondary.text(`sync/${at}`), `sync/${at}`)
+    }
+  })
+
+  await t.test('a commit waits while the secondary is away', async () => {
+    await secondary.close()
+    let isAnswered = false
+    const waiting = primary.put('waits').then(() => (isAnswered = true))
+    await eventually(() => primary.replication.figures.primary?.waiting === 1, 'it waits')
+    assert.equal(isAnswered, false)
+    assert.equal(primary.text('waits'), 'waits', 'it is durable here')
+    await secondary.restart()
+    await waiting
+    assert.equal(secondary.text('waits'), 'waits')
+    await untilSame(primary, secondary)
+  })
+
+  await t.test('after sync_timeout commits go on without, until it has caught up', async () => {
+    await primary.restart({ settings: { sync: true, syncTimeoutMs: 100 } })
+    await secondary.replication.updatePrimary({ addresses: [address(primary)] })
+    await eventually(async () => (await primary.field('sync')) === 'on', 'it has caught up')
+    await secondary.close()
+    await primary.put('without')
+    assert.equal(await primary.field('sync'), 'degraded')
+    assert.ok(primary.said(/do not wait for secondaries/))
+    await primary.put('at/once')
+    await secondary.restart()
+    await eventually(async () => (await primary.field('sync')) === 'on', 'it has caught up again')
+    assert.equal(secondary.text('at/once'), 'at/once')
+  })
+})
+
+test('fence_after: a primary that hears from no secondary takes no writes until it does', async (t) => {
+  const settings = { fenceAfterMs: 1500 }
+  const [primary, secondary] = [await Site.start(t, 'primary', { settings }), await Site.start(t, 'secondary')]
+  await primary.replication.enablePrimary({ primaryClusterAddr: '' })
+  await activate(primary, secondary)
+  await primary.put('a')
+  await secondary.close()
+  await eventually(() => primary.store.role === 'fenced', 'it stops')
+  await assert.rejects(async () => primary.put('b'), /fenced|primary/)
+  assert.equal(primary.text('a'), 'a', 'reads go on')
+  assert.deepEqual(primary.transitions, [], 'nobody was promoted')
+  await secondary.restart()
+  await eventually(() => primary.store.role === 'own', 'it goes on')
+  await primary.put('c')
+  await untilSame(primary, secondary)
+})
+
+function address(site: Site): string {
+  const { host, port } = site.replication.listening ?? { host: '', port: 0 }
+  return `${host}:${port}`
+}
