@@ -6,6 +6,7 @@
 import { randomBytes } from 'node:crypto'
 import type { IAM } from '@aws-sdk/client-iam'
 import type { IamClient } from './aws.ts'
+import { AwsFailure } from './aws-failure.ts'
 import { parseArn } from './arn.ts'
 import { type Finding, failureFinding } from './finding.ts'
 import type { Role } from './role-record.ts'
@@ -39,9 +40,9 @@ export async function actionFindings(iam: IamClient, wanted: Wanted, signal: Abo
   try {
     return await simulated(iam, { ...wanted, user, actions: [...tries.keys()] }, signal)
   } catch (error) {
-    if (!isDenied(error) && !isCode(error, 'NoSuchEntity') && !isCode(error, 'InvalidAction')) {
-      return [failureFinding('actions of IAM', error)]
-    }
+    // An answer, whatever it says: it is not allowed, or this IAM does not have it.
+    const isAnswered = error instanceof AwsFailure && error.status > 0 && !error.isThrottle
+    if (!isAnswered) return [failureFinding('actions of IAM', error)]
   }
   const found: Finding[] = []
   for (const [action, attempt] of tries) found.push(await tried(iam, action, attempt, signal))

@@ -86,7 +86,7 @@ export async function assumedRole(role: Role, input: SessionInput, call: EngineC
       (client) => client.call((sts, options) => sts.assumeRole(request, options), { signal }),
       signal,
     )
-    return sessionReply(role, call, made, { arn: AssumedRoleUser?.Arn ?? '' })
+    return sessionReply(role, call, made, { arn: AssumedRoleUser?.Arn ?? '' }, request.DurationSeconds)
   } catch (error) {
     throw rejectionOf('Error assuming role', error)
   }
@@ -115,7 +115,7 @@ export async function federationToken(role: Role, input: SessionInput, call: Eng
       (client) => client.call((sts, options) => sts.getFederationToken(request, options), { signal }),
       signal,
     )
-    return sessionReply(role, call, made, {})
+    return sessionReply(role, call, made, {}, request.DurationSeconds)
   } catch (error) {
     throw rejectionOf('Error generating STS keys', error)
   }
@@ -148,7 +148,7 @@ export async function sessionToken(role: Role, input: SessionInput, call: Engine
         }),
       signal,
     )
-    return sessionReply(role, call, made, {})
+    return sessionReply(role, call, made, {}, request.DurationSeconds)
   } catch (error) {
     throw rejectionOf('Error generating STS keys', error)
   }
@@ -164,11 +164,13 @@ function sessionReply(
   { nowMs }: EngineCall,
   made: Credentials | undefined,
   more: Readonly<Record<string, unknown>>,
+  askedSeconds: number,
 ): Reply {
   const { AccessKeyId, Expiration, SecretAccessKey, SessionToken } = made ?? {}
   if (!AccessKeyId || !SecretAccessKey || !SessionToken || !Expiration) throw strangeAnswer('no credentials')
   const expiresAtMs = Expiration.getTime()
-  const ttlSeconds = Math.max(1, Math.trunc((expiresAtMs - nowMs) / 1000))
+  // The answer took a moment: no lease is longer than what was asked for.
+  const ttlSeconds = Math.max(1, Math.min(askedSeconds, Math.trunc((expiresAtMs - nowMs) / 1000)))
   return {
     data: {
       access_key: AccessKeyId,

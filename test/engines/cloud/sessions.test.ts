@@ -40,6 +40,13 @@ test('an assumed role, at creds and at sts, with its lease', async (t) => {
   await world.good('POST', 'sys/leases/revoke', { lease_id: `cloud/creds/a/${lease}` })
 })
 
+test('52. no lease is longer than the session that was asked for, although its answer took a moment', async (t) => {
+  const { world } = await withRole(t, { default_sts_ttl: 900, max_sts_ttl: 900 })
+  world.aws.nowMs = () => world.world.nowMs + 2000
+  const { body } = await world.good('GET', 'cloud/creds/a')
+  assert.deepEqual([body.data['ttl'], body['lease_duration']], [900, 900])
+})
+
 test('session names: other characters become underscores, then 64 are taken', async (t) => {
   const { world } = await withRole(t)
   await world.good('POST', 'cloud/sts/a', { role_session_name: `a b/${'x'.repeat(80)}` })

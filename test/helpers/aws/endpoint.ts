@@ -9,6 +9,7 @@ import type { TestContext } from 'node:test'
 import { Account, type AccessKey, type User } from './account.ts'
 import { type Action, type Caller, IAM_ACTIONS } from './iam-actions.ts'
 import { type Scope, verified } from './sigv4.ts'
+import { SETUP_ACTIONS } from './setup-actions.ts'
 import { STS_ACTIONS } from './sts-actions.ts'
 import { answerXml, AwsError, errorXml, Form, type Xml } from './wire.ts'
 
@@ -46,6 +47,7 @@ export interface Journalled {
   outcome: string
 }
 
+const ALL_OF_IAM: Readonly<Record<string, Action>> = { ...IAM_ACTIONS, ...SETUP_ACTIONS }
 /** Actions that need no signature. */
 const UNSIGNED: ReadonlySet<string> = new Set(['AssumeRoleWithWebIdentity'])
 
@@ -190,7 +192,7 @@ export class AwsEndpoint {
     hidesKeysMs: number
   }): Xml | Promise<Xml> {
     const { action, form, scope, service } = of
-    const table: Readonly<Record<string, Action>> = service === 'sts' ? STS_ACTIONS : IAM_ACTIONS
+    const table: Readonly<Record<string, Action>> = service === 'sts' ? STS_ACTIONS : ALL_OF_IAM
     const run = Object.hasOwn(table, action) ? table[action] : undefined
     const version = service === 'sts' ? '2011-06-15' : '2010-05-08'
     if (!run || form.optional('Version') !== version) {
