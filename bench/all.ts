@@ -26,6 +26,7 @@ const FIGURES = [
   'fanout',
   'roster',
   'store',
+  'merkle',
   'secrets',
   'audit',
   'leases',

@@ -153,7 +153,7 @@ export interface RebuildOptions {
 }
 
 /**
- * A tree of hashes over all replicated entries: 256 pages of 256 subpages, by the first two bytes of SHA-256(path). It is
+ * A tree of hashes over all replicated entries: 256 pages of 256 subpages, by the CRC-32 of the path. It is
  * kept with each commit while it is enabled. It tells accidents and damage, no intent: that is the barrier's entry set.
  */
 export interface MerkleTree {

@@ -10,7 +10,6 @@ import {
   compositeRoot,
   EMPTY_ROOT,
   HASH_BYTES,
-  hashOfPath,
   leafBytes,
   leafOf,
   PAGE_HASHES_BYTES,
@@ -103,10 +102,9 @@ export class StoreTree implements MerkleTree {
       for (const path of paths) {
         last = path
         if (path.startsWith(LOCAL_PREFIX)) continue
-        const pathHash = hashOfPath(path)
-        if (!subpages.has(subpageOf(pathHash))) continue
+        if (!subpages.has(subpageOf(path))) continue
         const row = this.#parts.read(() => this.#entry.get(path))
-        if (row) leaves.push({ path, leaf: leafAt(path, pathHash, row) })
+        if (row) leaves.push({ path, leaf: leafAt(path, row) })
       }
       if (paths.length < most) return { leaves, after: undefined }
     }
@@ -179,14 +177,14 @@ export class StoreTree implements MerkleTree {
   }
 }
 
-function leafAt(path: string, pathHash: string, row: Record<string, unknown>): Buffer {
+function leafAt(path: string, row: Record<string, unknown>): Buffer {
   const sequence = Number(row['sequence'])
   const value = row['value'] instanceof Uint8Array ? row['value'] : new Uint8Array()
   const said = Number(row['crc'])
   const found = entryCrc(path, sequence, value)
-  const leaf = leafOf(pathHash, { sequence, crc: said, tail: tailOf(value) })
+  const leaf = leafOf(path, { sequence, crc: said, tail: tailOf(value) })
   // Of a damaged one, a leaf that no other store has.
-  return leafBytes(found === said ? leaf : hashOfPath(`damaged ${found} ${leaf}`))
+  return leafBytes(found === said ? leaf : leafOf(`damaged ${leaf}`, { sequence, crc: found, tail: tailOf(value) }))
 }
 
 function pieces(bytes: Uint8Array, length: number): Buffer[] {

@@ -17,7 +17,6 @@ import { LOCAL_PREFIX } from './batch.ts'
 import { factIn, writeFact } from './facts.ts'
 import {
   HASH_BYTES,
-  hashOfPath,
   leafOf,
   PAGE_HASHES_BYTES,
   pageHash,
@@ -35,7 +34,7 @@ const NOTE_BYTES = 2 + HASH_BYTES
 /** Of all notes together: then the pages are written. About 48,000 changes. */
 const NOTES_BYTES_MAX = 1 << 20
 /** Leaves of entries that were written lately: those that are written again and again, such as the head, need not be read. */
-const LEAVES_MAX = 4096
+const LEAVES_MAX = 8192
 
 /** `made`: it is that of the entries. `making`: what is kept lacks the entries that were there before. */
 export type TreeState = 'off' | 'making' | 'made'
@@ -53,11 +52,6 @@ export interface Comparison {
   readonly damagedPages: readonly number[]
 }
 
-interface Known {
-  readonly pathHash: string
-  readonly leaf: string
-}
-
 export class TreeKeeper {
   readonly #database: DatabaseSync
   readonly #old: StatementSync
@@ -66,7 +60,7 @@ export class TreeKeeper {
   readonly #tree = Buffer.alloc(TREE_BYTES)
   readonly #pageHashes: (Buffer | undefined)[] = Array.from({ length: PAGES }, () => undefined)
   readonly #unsaved = new Set<number>()
-  readonly #known = new Map<string, Known>()
+  readonly #known = new Map<string, string>()
   /** Of the transaction that is open. */
   #notes: Buffer = Buffer.alloc(64 * NOTE_BYTES)
   #notesEnd = 0
@@ -106,10 +100,10 @@ export class TreeKeeper {
     if (path.startsWith(LOCAL_PREFIX)) return
     const { sequence, crc, value } = entry
     const before = isNew ? undefined : this.#before(path)
-    const pathHash = before?.pathHash ?? hashOfPath(path)
-    const leaf = leafOf(pathHash, { sequence, crc, tail: tailOf(value) })
-    this.#remember(path, { pathHash, leaf })
-    this.#add(pathHash, before?.leaf, leaf)
+    const leaf = leafOf(path, { sequence, crc, tail: tailOf(value) })
+    // What is new may be the only one of its name for ever; what was there before is likely to be written again.
+    if (before !== undefined) this.#remember(path, leaf)
+    this.#add(path, before, leaf)
   }
 
   /** An entry is about to be removed; likewise. */
@@ -117,25 +111,23 @@ export class TreeKeeper {
     if (path.startsWith(LOCAL_PREFIX)) return
     const before = this.#before(path)
     this.#known.delete(path)
-    if (before) this.#add(before.pathHash, before.leaf, undefined)
+    if (before !== undefined) this.#add(path, before, undefined)
   }
 
-  #before(path: string): Known | undefined {
+  #before(path: string): string | undefined {
     const known = this.#known.get(path)
-    if (known) return known
+    if (known !== undefined) return known
     const row = this.#old.get(path)
-    if (!row) return undefined
-    const pathHash = hashOfPath(path)
-    return { pathHash, leaf: leafOf(pathHash, sourceOf(row)) }
+    return row && leafOf(path, sourceOf(row))
   }
 
-  #remember(path: string, known: Known): void {
+  #remember(path: string, leaf: string): void {
     if (this.#known.size >= LEAVES_MAX) this.#known.clear()
-    this.#known.set(path, known)
+    this.#known.set(path, leaf)
   }
 
-  #add(pathHash: string, before: string | undefined, now: string | undefined): void {
-    const at = this.#newNote(subpageOf(pathHash))
+  #add(path: string, before: string | undefined, now: string | undefined): void {
+    const at = this.#newNote(subpageOf(path))
     if (before !== undefined) xorLeaf(this.#notes, at, before)
     if (now !== undefined) xorLeaf(this.#notes, at, now)
   }

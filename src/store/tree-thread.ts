@@ -8,7 +8,7 @@ import { messageOf } from '../kit/errors.ts'
 import { LOCAL_PREFIX } from './batch.ts'
 import { openForReading } from './database.ts'
 import { entryCrc } from './entry-crc.ts'
-import { HASH_BYTES, hashOfPath, leafOf, subpageOf, tailOf, TREE_BYTES, xorLeaf } from './tree.ts'
+import { HASH_BYTES, leafOf, subpageOf, tailOf, TREE_BYTES, xorLeaf } from './tree.ts'
 
 export type TreeThreadReport =
   | { readonly kind: 'progress'; readonly done: number; readonly total: number }
@@ -51,9 +51,8 @@ function make(database: DatabaseSync, tell: (report: TreeThreadReport) => void):
     const { crc, value } = row
     const sequence = Number(row['sequence'])
     const bytes = value instanceof Uint8Array ? value : new Uint8Array()
-    const pathHash = hashOfPath(path)
-    const subpage = subpageOf(pathHash)
-    xorLeaf(hashes, subpage * HASH_BYTES, leafOf(pathHash, { sequence, crc: Number(crc), tail: tailOf(bytes) }))
+    const subpage = subpageOf(path)
+    xorLeaf(hashes, subpage * HASH_BYTES, leafOf(path, { sequence, crc: Number(crc), tail: tailOf(bytes) }))
     if (entryCrc(path, sequence, bytes) === crc) continue
     damagedCount++
     damagedSubpages.add(subpage)

@@ -1,14 +1,15 @@
 /**
  * The tree of hashes over all entries that are replicated, as numbers and bytes (`replica.ts` says what it is for).
  *
- * An entry has a *leaf*: 20 bytes of SHA-256 over the hash of its path, its sequence, its checksum and the last bytes of its
- * value, which are the tag of its ciphertext. A *subpage* is the XOR of its leaves, so a change costs its old and its new leaf,
+ * An entry has a *leaf*: 20 bytes of SHA-256 over its path, its sequence, its checksum and the last bytes of its value, which
+ * are the tag of its ciphertext. Its place is by the CRC of its path. A *subpage* is the XOR of its leaves, so a change costs its old and its new leaf,
  * in any order, and what is wrong with a subpage can be put right at any later time by one more XOR. A *page* is the hash of its
  * subpages, the *root* that of the pages. XOR of hashes can be forged by intent; it is there for accidents.
  *
  * Hashes that each commit needs are texts of one character a byte: to make a buffer takes longer than to hash.
  */
 import { hash } from 'node:crypto'
+import { crc32 } from 'node:zlib'
 
 export const PAGES = 256
 export const SUBPAGES = 256
@@ -18,15 +19,12 @@ export const TREE_BYTES = PAGES * PAGE_HASHES_BYTES
 /** Of a value: the tag of AES-GCM. */
 export const TAIL_BYTES = 16
 
-const PATH_HASH_BYTES = 32
-const LEAF_INPUT_BYTES = PATH_HASH_BYTES + 8 + 4 + TAIL_BYTES
-
 /** 20 bytes. */
 function cutHash(bytes: Uint8Array): Buffer {
   return hash('sha256', bytes, 'buffer').subarray(0, HASH_BYTES)
 }
 
-/** What a leaf is made of, of one entry. */
+/** What a leaf is made of, beside the path. */
 export interface LeafSource {
   readonly sequence: number
   readonly crc: number
@@ -34,25 +32,15 @@ export interface LeafSource {
   readonly tail: Uint8Array
 }
 
-export function hashOfPath(path: string): string {
-  return hash('sha256', path, 'binary')
+/** Of a path: page × 256 + subpage. */
+export function subpageOf(path: string): number {
+  return crc32(path) >>> 16
 }
-
-/** page × 256 + subpage. */
-export function subpageOf(pathHash: string): number {
-  return (pathHash.charCodeAt(0) << 8) | pathHash.charCodeAt(1)
-}
-
-const input = Buffer.alloc(LEAF_INPUT_BYTES)
 
 /** A character a byte; the first 20 count. */
-export function leafOf(pathHash: string, { sequence, crc, tail }: LeafSource): string {
-  input.write(pathHash, 0, 'latin1')
-  input.writeUIntBE(Math.floor(sequence / 2 ** 32), PATH_HASH_BYTES, 4)
-  input.writeUInt32BE(sequence >>> 0, PATH_HASH_BYTES + 4)
-  input.writeUInt32BE(crc, PATH_HASH_BYTES + 8)
-  input.set(tail, PATH_HASH_BYTES + 12)
-  return hash('sha256', input.subarray(0, PATH_HASH_BYTES + 12 + tail.length), 'binary')
+export function leafOf(path: string, { sequence, crc, tail }: LeafSource): string {
+  const text = Buffer.from(tail.buffer, tail.byteOffset, tail.length).toString('latin1')
+  return hash('sha256', `${sequence} ${crc} ${path}\0${text}`, 'binary')
 }
 
 export function leafBytes(leaf: string): Buffer {

@@ -7,7 +7,7 @@ import { test } from 'node:test'
 import { checkDatabase } from '../../src/store/check.ts'
 import { restoreSnapshot, saveSnapshot } from '../../src/store/snapshot.ts'
 import { SqliteStore } from '../../src/store/store.ts'
-import { hashOfPath, subpageOf } from '../../src/store/tree.ts'
+import { subpageOf } from '../../src/store/tree.ts'
 import { Random } from '../helpers/frames.ts'
 import { differences, entriesOf, openReplica, openStore, put, randomBatch, ship } from '../helpers/replica-pair.ts'
 import { copyDatabase } from '../helpers/step-copies.ts'
@@ -27,7 +27,7 @@ async function findingsOf(store: SqliteStore): Promise<string[]> {
 
 /** As `findingsOf` says that exactly the subpages of these paths are wrong. */
 function named(...paths: string[]): string[] {
-  const subpages = paths.map((path) => subpageOf(hashOfPath(path))).sort((a, b) => a - b)
+  const subpages = paths.map((path) => subpageOf(path)).sort((a, b) => a - b)
   return subpages.map((subpage) => `${subpage >> 8} false ${subpage % 256}`)
 }
 
@@ -163,7 +163,7 @@ test('a damaged page of the tree is named, running or at the start, and written 
   await first.tree.enable()
   await first.commit({ puts: [put('a'), put('b')], deletes: [] })
   await first.tree.rebuild({ diff: false, skipFlush: false })
-  const subpage = subpageOf(hashOfPath('a'))
+  const subpage = subpageOf('a')
   const page = subpage >> 8
   const damage =
     "UPDATE tree_pages SET hashes = CAST(substr(hashes, 1, ?) || x'ffff' || substr(hashes, ?) AS BLOB) WHERE page = ?"
