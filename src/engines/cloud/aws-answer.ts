@@ -3,8 +3,6 @@
  * whole before the SDK sees it, within bounds of size and time (the SDK has none once the head has come), and a document type,
  * which AWS never sends, is refused: entities could make megabytes of a few bytes.
  */
-import { setTimeout as later } from 'node:timers/promises'
-
 /** AWS's pages of a hundred things have some fifty kilobytes, and a thousand elements, eight within each other. */
 const ANSWER_BYTES_MAX = 256 * 1024
 const ELEMENTS_MAX = 10_000
@@ -18,24 +16,22 @@ export class StrangeAnswer extends Error {
 
 /** Reads a body. Rejects with an Error for one that is too long, takes too long, or is no such document. */
 export async function readAnswer(body: AsyncIterable<Uint8Array>, limitMs: number): Promise<Uint8Array> {
-  const ended = new AbortController()
-  const late = later(limitMs, undefined, { signal: ended.signal }).then(() => {
-    throw new StrangeAnswer(`the answer did not end within ${limitMs / 1000} s`)
-  })
   const reader = body[Symbol.asyncIterator]()
+  const late = Promise.withResolvers<never>()
+  const why = `the answer did not end within ${limitMs / 1000} s`
+  const timer = setTimeout(() => late.reject(new StrangeAnswer(why)), limitMs)
   const chunks: Uint8Array[] = []
   let length = 0
   try {
     for (;;) {
-      const next = await Promise.race([reader.next(), late])
+      const next = await Promise.race([reader.next(), late.promise])
       if (next.done === true) break
       chunks.push(next.value)
       length += next.value.length
       if (length > ANSWER_BYTES_MAX) throw new StrangeAnswer(`the answer has more than ${ANSWER_BYTES_MAX} bytes`)
     }
   } finally {
-    ended.abort()
-    late.catch(() => undefined)
+    clearTimeout(timer)
     // Ends the connection where the answer is not over.
     void reader.return?.()
   }

@@ -39,6 +39,7 @@ const CODE_LENGTH_MAX = 100
 const TIMEOUT_STATUS = 408
 
 const CLOCK_HINT = "this server's clock differs from that of AWS: set it, for example by NTP"
+const REGION_HINT = 'the region is not that of the endpoint: see region and sts_region of config/root'
 const EXPIRED_HINT = 'the root credentials have expired: write new ones to config/root'
 const KEY_HINT =
   'AWS does not accept the root credentials: the access key of config/root is wrong, deleted, or not active yet'
@@ -86,6 +87,8 @@ export class AwsFailure extends Error {
   #hint(): string | undefined {
     if (SKEW_CODES.has(this.code)) return CLOCK_HINT
     if (this.code === 'SignatureDoesNotMatch' && /expired|not yet current/i.test(this.message)) return CLOCK_HINT
+    if (this.code === 'SignatureDoesNotMatch' && /scoped to a (valid|correct) region/i.test(this.message))
+      return REGION_HINT
     if (EXPIRED_CODES.has(this.code)) return EXPIRED_HINT
     return CREDENTIAL_CODES.has(this.code) ? KEY_HINT : undefined
   }

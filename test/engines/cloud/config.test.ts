@@ -86,7 +86,7 @@ const REFUSED: readonly (readonly [title: string, body: object, text: string | R
     /^failed to parse provided rotation_schedule: /,
   ],
   [
-    'fallback lists of different lengths',
+    '4. fallback lists of different lengths',
     { sts_fallback_endpoints: 'a,b', sts_fallback_regions: 'c' },
     'fallback endpoints and fallback regions must be the same length',
   ],

@@ -35,7 +35,7 @@ async function open(t: Parameters<typeof CoreWorld.open>[0]) {
 /** Items of the list of faults. */
 const REFUSED: readonly (readonly [title: string, body: object, item: string])[] = [
   [
-    'role_arns missing for assumed_role',
+    '26. role_arns missing for assumed_role',
     { credential_type: 'assumed_role' },
     'must supply role_arns when credential_type is assumed_role',
   ],
@@ -60,12 +60,12 @@ const REFUSED: readonly (readonly [title: string, body: object, item: string])[]
     'cannot supply a policy or role when using credential_type session_token',
   ],
   [
-    'policy_document given for session_token',
+    '35. policy_document given for session_token',
     { ...session, policy_document: POLICY },
     'cannot supply a policy or role when using credential_type session_token',
   ],
   [
-    'no policy given for iam_user',
+    '27. no policy given for iam_user',
     { credential_type: 'iam_user' },
     'must supply at least one of policy_arns, policy_document or iam_groups when credential_type is iam_user',
   ],
@@ -74,7 +74,7 @@ const REFUSED: readonly (readonly [title: string, body: object, item: string])[]
     { credential_type: 'federation_token' },
     'must supply at least one of policy_arns, policy_document or iam_groups when credential_type is federation_token',
   ],
-  ['no credential_type', { policy_arns: MANAGED }, 'did not supply credential_type'],
+  ['31. no credential_type', { policy_arns: MANAGED }, 'did not supply credential_type'],
   ['an unknown credential_type', { credential_type: 'something' }, 'unrecognized credential type: something'],
   [
     'two credential_types',
@@ -147,7 +147,7 @@ const REFUSED: readonly (readonly [title: string, body: object, item: string])[]
     'invalid permissions_boundary_arn parameter: expected a resource type of policy but got role',
   ],
   [
-    'policy_arns that are none',
+    '30. policy_arns that are none',
     { ...user, policy_arns: ['not_an_arn'] },
     'invalid policy_arns parameter: not_an_arn: arn: invalid prefix',
   ],

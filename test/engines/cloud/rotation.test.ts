@@ -93,7 +93,7 @@ test('the root key is rotated by itself: period, failure, what is disabled', asy
   assert.equal(key(), second)
 })
 
-test('61, 62. a static role: created with its key, mistakes refused', async (t) => {
+test('61, 62, 64, 66. a static role: created with its key, read, mistakes refused', async (t) => {
   const { creds, user, world, write } = await staticWorld(t)
   const refused: readonly (readonly [object, number, RegExp])[] = [
     [{ rotation_period: 60 }, 400, /^missing "username" parameter$/],
