@@ -2,8 +2,9 @@
  * The program in a few files of JavaScript instead of some 800 modules: an agent is ready with half of the CPU. Commands
  * and everything else that the sources load late stay files of their own and are loaded late as well; so do the threads.
  *
- * Two modules stay outside and are found in `node_modules` at run time: a native one that may be missing, and one that is
- * loaded by a `require` of our own, late and in one go (`host/line-pattern`).
+ * Some modules stay outside and are found in `node_modules` at run time: a native one that may be missing, one that is
+ * loaded by a `require` of our own, late and in one go (`host/line-pattern`), and all that the sources import late: of a
+ * CommonJS module that is bundled, `import()` gives the default export alone, and its names are gone.
  *
  *     npm run build          writes dist/, which `bin/outpost` runs where there are no sources
  */
@@ -16,6 +17,8 @@ const ROOT = resolve(import.meta.dirname, '..')
 /** Starts a thread, whose file is one of its own: in the sources and in what the bundler makes of them. It sees only a URL. */
 const THREAD_URL = /new URL\(['"]\.\/([\w-]+)\.ts['"], import\.meta\.url\)/g
 const OUTSIDE = ['msgpackr-extract', 're2js']
+/** A module of npm that is imported late. */
+const LATE_IMPORT = /\bimport\('([^.'][^']*)'\)/g
 /** Modules of npm that are not ES modules ask for Node's own by `require`, which an ES module does not have. */
 const REQUIRE =
   "import { createRequire as createRequireOfBundle } from 'node:module'; const require = createRequireOfBundle(import.meta.url)"
@@ -50,7 +53,8 @@ export function writeBundle(root: string, directory: string): void {
   if (entries.length !== new Set(threads).size + 1) throw new Error('two files of src/ have the name of one thread')
   // By its command line: who has installed the program's own dependencies only can check types without it.
   const options = ['--bundle', '--splitting', '--format=esm', '--platform=node', '--target=node24', '--log-level=error']
-  const outside = OUTSIDE.map((name) => `--external:${name}`)
+  const late = sources.flatMap((file) => [...readFileSync(file, 'utf8').matchAll(LATE_IMPORT)].map(([, name]) => name))
+  const outside = [...new Set([...OUTSIDE, ...late])].map((name) => `--external:${name}`)
   const output = [`--outdir=${directory}`, `--banner:js=${REQUIRE}`, '--legal-comments=linked']
   const inputs = entries.map((file) => `${basename(file, '.ts')}=${file}`)
   execFileSync(join(root, 'node_modules/.bin/esbuild'), [...options, ...outside, ...output, ...inputs])
