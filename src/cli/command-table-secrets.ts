@@ -1,5 +1,6 @@
 /** The commands for secrets, in the order in which help shows them. */
 import type { TableRow } from './command-shape.ts'
+import { DR_TABLE } from './command-table-dr.ts'
 
 export const SECRETS_TABLE: readonly TableRow[] = [
   {
@@ -44,9 +45,10 @@ export const SECRETS_TABLE: readonly TableRow[] = [
   },
   {
     name: 'operator generate-root',
-    summary: 'Make a root token from key shares',
+    summary: 'Make a root token, or a DR operation token, from key shares',
     load: () => import('./operator/generate-root.ts'),
   },
+  ...DR_TABLE,
   {
     name: 'operator snapshot save',
     summary: 'Take a snapshot of all secrets while the server goes on',

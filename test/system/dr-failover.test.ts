@@ -1,8 +1,10 @@
 /** The whole way of a disaster between two clusters: the primary is killed, its secondary takes over, and they change back. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { DR, type DrServer, drPair } from '../helpers/dr-pair.ts'
+import { workDirectory } from '../helpers/agent-process.ts'
+import { DR, DrServer } from '../helpers/dr-pair.ts'
 import { eventually } from '../helpers/eventually.ts'
+import { commandsAt } from '../helpers/secrets-server.ts'
 
 const MOUNT = { type: 'kv', options: { version: '2' } }
 
@@ -19,8 +21,19 @@ async function read(server: DrServer, name: string): Promise<unknown> {
 let token = ''
 
 test('failover, re-join and failback', { timeout: 180_000 }, async (t) => {
-  const { primary: a, secondary: b } = await drPair(t)
+  const directory = workDirectory(t)
+  const [a, b] = await Promise.all([DrServer.start(t, 'a', '', directory), DrServer.start(t, 'b', '', directory)])
   token = a.keys.token
+  const command = async (server: DrServer, line: string, input = '', as = token) => {
+    const { code, stderr, stdout } = await commandsAt(server.agent, directory)(line, input, as)
+    assert.equal(code, 0, `${line}: ${stderr}`)
+    return { stderr, stdout }
+  }
+  await command(a, 'operator dr enable')
+  const activation = (await command(a, 'operator dr token b')).stdout.trim()
+  assert.match((await command(b, 'operator dr enable -', activation, b.keys.token)).stdout, /key shares of the primary/)
+  await b.follows(a)
+  await b.unseal(a.keys)
   await a.told('POST', 'sys/mounts/kv', MOUNT)
   await write(a, 'before', '1')
   const { auth } = (await a.told('POST', 'auth/token/create', { policies: ['root'], ttl: '1h' })).body as {
@@ -35,10 +48,12 @@ test('failover, re-join and failback', { timeout: 180_000 }, async (t) => {
     `ask the primary, ${a.agent.url}`,
   ])
 
+  const shown = await command(a, 'operator dr status')
+  assert.match(shown.stdout, /^Mode +primary$/m)
+  assert.match(shown.stdout, /^Secondary b +http\S+ connected, \d+ entries behind$/m)
   await a.kill()
-  const dr_operation_token = await b.operationToken(a.keys)
-  const promoted = await b.told('POST', `${DR}/secondary/promote`, { dr_operation_token }, '')
-  assert.match(promoted.warnings[0] ?? '', /^This cluster is being promoted to a replication primary/)
+  const { stderr } = await command(b, 'operator dr failover -', `${a.keys.shares.join('\n')}\n`, '')
+  assert.match(stderr, /^1\. .* is a DR secondary: [^]*^2\. An operation token [^]*^3\. It serves as the primary/m)
   assert.equal(await b.health(), 200)
   assert.equal(await read(b, 'before'), '1')
   await b.told('GET', 'auth/token/lookup-self', undefined, auth['client_token'])

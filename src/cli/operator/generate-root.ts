@@ -1,4 +1,4 @@
-/** `outpost operator generate-root`: a root token from key shares. */
+/** `outpost operator generate-root`: a root token from key shares, or the operation token of a DR secondary. */
 import { randomInt } from 'node:crypto'
 import { type CommandIo, defineCommand } from '../command-shape.ts'
 import { flag, text, UsageError } from '../options.ts'
@@ -8,8 +8,19 @@ import { pgpKey } from '../secrets/pgp-file.ts'
 import { type Format, formatOf, formatOption, pairsTable, printAs } from '../secrets/secret-output.ts'
 import { typedSecrets } from '../secrets/typed-secret.ts'
 
-const ATTEMPT = 'sys/generate-root/attempt'
-const BEGIN = 'outpost operator generate-root -init'
+/** Which token is made, and where. */
+interface Family {
+  readonly path: string
+  readonly token: string
+  readonly begin: string
+}
+
+const ROOT: Family = { path: 'sys/generate-root', token: 'root token', begin: 'outpost operator generate-root -init' }
+const OPERATION: Family = {
+  path: 'sys/replication/dr/secondary/generate-operation-token',
+  token: 'operation token',
+  begin: 'outpost operator generate-root -dr-token -init',
+}
 const OTP_SIGNS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 
 export const command = defineCommand({
@@ -22,6 +33,9 @@ export const command = defineCommand({
     '',
     'It needs a token that has sudo, unless the server has',
     'disable_unauthed_generate_root_endpoints = false.',
+    '',
+    'With -dr-token it is the operation token of a DR secondary, from shares of its primary; that',
+    'needs no token.',
     '',
     'A share, an encoded token and a password are read from standard input for a -: as arguments',
     'other users of the machine can see them. A share that is not typed on a terminal needs -nonce.',
@@ -51,6 +65,7 @@ export const command = defineCommand({
     status: flag('Show how far the attempt is'),
     cancel: flag('End the attempt'),
     'generate-otp': flag('Print a one-time password for -init'),
+    'dr-token': flag('Make the operation token of a DR secondary'),
     ...formatOption,
     ...coreOptions,
   },
@@ -63,28 +78,41 @@ export const command = defineCommand({
     if (chosen.length > 0 && key !== undefined) throw new UsageError(`-${chosen[0]} takes no key share`)
     const format = formatOf(values, io)
     if (values.decode !== undefined) return await decode(values.decode, values.otp, format, io)
-    const core = coreOf(values, io)
-    await withShareAccess('generate_root', async () => {
-      if (values['generate-otp']) {
-        io.out(`${newOtp((await requireCore(core, { path: ATTEMPT })).fields.number('otp_length'))}\n`)
-      } else if (values.cancel) await cancel(core, values.nonce, io)
-      else if (values.init) show(await begin(core, values, io), format, io)
-      else if (values.status) show(await requireCore(core, { path: ATTEMPT }), format, io)
-      else show(await goOn(core, key, values.nonce, io), format, io)
-    })
+    const attempt = { core: coreOf(values, io), family: values['dr-token'] ? OPERATION : ROOT }
+    const work = async () => {
+      if (values['generate-otp']) io.out(`${newOtp((await now(attempt)).fields.number('otp_length'))}\n`)
+      else if (values.cancel) await cancel(attempt, values.nonce, io)
+      else if (values.init) show(await begin(attempt, values, io), format, io)
+      else if (values.status) show(await now(attempt), format, io)
+      else show(await goOn(attempt, key, values.nonce, io), format, io)
+    }
+    await (values['dr-token'] ? work() : withShareAccess('generate_root', work))
     return 0
   },
 })
 
+interface Attempting {
+  readonly core: CoreAccess
+  readonly family: Family
+}
+
+function now({ core, family }: Attempting): Promise<CoreAnswer> {
+  return requireCore(core, { path: `${family.path}/attempt` })
+}
+
 /** Without a nonce it is the attempt that is under way at this moment. */
-async function cancel(core: CoreAccess, given: string | undefined, io: CommandIo): Promise<void> {
-  const nonce = given ?? (await requireCore(core, { path: ATTEMPT })).fields.text('nonce')
-  await askCore(core, { method: 'DELETE', path: ATTEMPT, query: nonce === '' ? {} : { nonce } })
-  io.out('Success! The attempt to make a root token was cancelled.\n')
+async function cancel({ core, family }: Attempting, given: string | undefined, io: CommandIo): Promise<void> {
+  const nonce = given ?? (await now({ core, family })).fields.text('nonce')
+  await askCore(core, { method: 'DELETE', path: `${family.path}/attempt`, query: nonce === '' ? {} : { nonce } })
+  io.out(`Success! The attempt to make ${article(family)} was cancelled.\n`)
+}
+
+function article({ token }: Family): string {
+  return `${/^[aeiou]/.test(token) ? 'an' : 'a'} ${token}`
 }
 
 async function begin(
-  core: CoreAccess,
+  { core, family }: Attempting,
   values: { readonly otp: string | undefined; readonly 'pgp-key': string | undefined },
   io: CommandIo,
 ): Promise<CoreAnswer> {
@@ -95,18 +123,18 @@ async function begin(
     ...(otp === undefined ? {} : { otp }),
     ...(values['pgp-key'] === undefined ? {} : { pgp_key: pgpKey(values['pgp-key']) }),
   }
-  return await requireCore(core, { method: 'PUT', path: ATTEMPT, body })
+  return await requireCore(core, { method: 'PUT', path: `${family.path}/attempt`, body })
 }
 
 async function goOn(
-  core: CoreAccess,
+  { core, family }: Attempting,
   key: string | undefined,
   nonce: string | undefined,
   io: CommandIo,
 ): Promise<CoreAnswer> {
-  const status = await requireCore(core, { path: ATTEMPT })
-  requireStarted(status, 'attempt to make a root token', BEGIN)
-  const attempt = { path: 'sys/generate-root/update', nonce: status.fields.text('nonce'), name: 'root token' }
+  const status = await now({ core, family })
+  requireStarted(status, `attempt to make ${article(family)}`, family.begin)
+  const attempt = { path: `${family.path}/update`, nonce: status.fields.text('nonce'), name: family.token }
   return await giveShares(core, attempt, { key, nonce }, io)
 }
 

@@ -1,0 +1,35 @@
+/** The commands for replication. */
+import type { TableRow } from './command-shape.ts'
+
+export const DR_TABLE: readonly TableRow[] = [
+  {
+    name: 'operator dr status',
+    summary: 'Show how this cluster takes part in replication for disaster recovery',
+    load: () => import('./dr/status.ts'),
+  },
+  {
+    name: 'operator dr enable',
+    summary: 'Make this cluster a DR primary, or the secondary of one',
+    load: () => import('./dr/enable.ts'),
+  },
+  {
+    name: 'operator dr token',
+    summary: 'Print an activation token for a DR secondary',
+    load: async () => ({ command: (await import('./dr/enable.ts')).token }),
+  },
+  {
+    name: 'operator dr demote',
+    summary: 'Make this DR primary a secondary',
+    load: async () => ({ command: (await import('./dr/enable.ts')).demote }),
+  },
+  {
+    name: 'operator dr promote',
+    summary: 'Make this DR secondary the primary',
+    load: () => import('./dr/promote.ts'),
+  },
+  {
+    name: 'operator dr failover',
+    summary: 'Walk through a failover to this DR secondary',
+    load: async () => ({ command: (await import('./dr/promote.ts')).failover }),
+  },
+]

@@ -1,0 +1,91 @@
+/** `outpost operator dr enable`, `token` and `demote`: a primary, activation tokens for its secondaries, and the way back. */
+import { defineCommand } from '../command-shape.ts'
+import { text } from '../options.ts'
+import { coreOf, coreOptions, requireCore } from '../secrets/core-access.ts'
+import { fieldsOf } from '../answer.ts'
+import { typedSecret } from '../secrets/typed-secret.ts'
+import { change, DR } from './dr-access.ts'
+
+const clusterAddr = {
+  'primary-cluster-addr': text({
+    placeholder: 'ADDR',
+    help: 'Where secondaries connect to, host:port, where the server does not know it itself',
+    fallback: '',
+  }),
+}
+
+export const command = defineCommand({
+  name: 'operator dr enable',
+  summary: 'Make this cluster a DR primary or, with an activation token, the secondary of one',
+  details: [
+    'Without a token the cluster becomes a primary. With one, a secondary: everything that it has',
+    'gives way to what the primary has, after the primary was reached and has agreed. The key shares',
+    'are those of the primary from then on.',
+    '',
+    'Example: outpost operator dr enable                    on the primary',
+    '         outpost operator dr token b | outpost operator dr enable -     the secondary b',
+  ].join('\n'),
+  options: {
+    ...clusterAddr,
+    'primary-api-addr': text({
+      placeholder: 'URL',
+      help: "The primary's API, where it is another one than the token names",
+      fallback: '',
+    }),
+    'ca-file': text({
+      placeholder: 'FILE',
+      help: "A file on the server: the authorities of the primary's API",
+      fallback: '',
+    }),
+    ...coreOptions,
+  },
+  operands: { shown: '[TOKEN|-]', min: 0, max: 1, missing: '' },
+  async run(values, [given], io) {
+    const core = coreOf(values, io)
+    if (given === undefined) {
+      const body = { primary_cluster_addr: values['primary-cluster-addr'] }
+      await change(core, 'primary/enable', body, 'This cluster is a DR primary. Next: outpost operator dr token ID', io)
+      return 0
+    }
+    const token = await typedSecret(given, { what: 'an activation token', prompt: 'Activation token: ' }, io)
+    const body = { token, primary_api_addr: values['primary-api-addr'], ca_file: values['ca-file'] }
+    const next = 'Next: outpost operator unseal, with the key shares of the primary'
+    await change(core, 'secondary/enable', body, `This cluster becomes a DR secondary. ${next}`, io)
+    return 0
+  },
+})
+
+export const token = defineCommand({
+  name: 'operator dr token',
+  summary: 'Print an activation token for a secondary',
+  details: 'It can be used once. ID names the secondary in the status, and to revoke it.',
+  options: {
+    ttl: text({ placeholder: 'DURATION', help: 'How long it may be used', fallback: '30m' }),
+    'public-key': text({
+      placeholder: 'KEY',
+      help: 'Of the secondary: then it does not call the API of the primary',
+      fallback: '',
+    }),
+    ...coreOptions,
+  },
+  operands: { shown: 'ID', min: 1, max: 1, missing: 'give the secondary a name' },
+  async run(values, [id = ''], io) {
+    const body = { id, ttl: values.ttl, secondary_public_key: values['public-key'] }
+    const path = `${DR}/primary/secondary-token`
+    const { fields } = await requireCore(coreOf(values, io), { method: 'PUT', path, body })
+    const wrapped = fieldsOf(fields.value('wrap_info')).text('token')
+    io.out(`${wrapped || fieldsOf(fields.value('data')).text('token')}\n`)
+    return 0
+  },
+})
+
+export const demote = defineCommand({
+  name: 'operator dr demote',
+  summary: 'Make this DR primary a secondary, which connects to nobody before update-primary',
+  details: 'Its core closes. Its data stays, and joins another primary of the set without a full copy.',
+  options: { ...coreOptions },
+  async run(values, _operands, io) {
+    await change(coreOf(values, io), 'primary/demote', {}, 'This cluster is a DR secondary.', io)
+    return 0
+  },
+})

@@ -1,0 +1,50 @@
+/** `outpost operator dr status`. */
+import { type Answer } from '../answer.ts'
+import { defineCommand } from '../command-shape.ts'
+import { coreOf, coreOptions } from '../secrets/core-access.ts'
+import { formatOf, formatOption, pairsTable, printAs } from '../secrets/secret-output.ts'
+import { shownName } from '../shown.ts'
+import { drStatus, otherSide } from './dr-access.ts'
+
+export const command = defineCommand({
+  name: 'operator dr status',
+  summary: 'Show how this cluster takes part in replication, and how far behind the secondaries are',
+  details: 'It needs no token.\n\nExample: outpost operator dr status -format json',
+  options: { ...formatOption, ...coreOptions },
+  async run(values, _operands, io) {
+    const { body, fields } = await drStatus(coreOf(values, io))
+    printAs(formatOf(values, io), body, io, () => pairsTable(rowsOf(fields)))
+    return 0
+  },
+})
+
+function rowsOf(fields: Answer): (readonly [string, string])[] {
+  const row = (name: string, member: string) => {
+    const value = fields.value(member)
+    const isThere = value !== undefined && value !== null && value !== ''
+    return isThere ? [[name, shownName(String(value))] as const] : []
+  }
+  return [
+    ['Mode', fields.text('mode')],
+    ...row('State', 'state'),
+    ...row('Trouble', 'trouble'),
+    ...row('Replication Set', 'cluster_id'),
+    ...row('Epoch', 'epoch'),
+    ...row('Position', 'position'),
+    ...row('Lag (entries)', 'lag_entries'),
+    ...row('Lag (seconds)', 'lag_seconds'),
+    ...row('Sync', 'sync'),
+    ...row('Merkle Root', 'merkle_root'),
+    ...row('Conflict Report', 'conflict_report'),
+    ...row('Replaced By', 'replaced_by'),
+    ...otherSide(fields).map(sideRow),
+  ]
+}
+
+function sideRow(row: Answer): readonly [string, string] {
+  const id = row.text('node_id')
+  const lag = id === '' ? '' : `, ${row.number('lag_entries')} entries behind`
+  const where = row.text('api_address')
+  const state = row.text('connection_status')
+  return [id === '' ? 'Primary' : `Secondary ${shownName(id)}`, `${shownName(where)} ${state}${lag}`.trim()]
+}
