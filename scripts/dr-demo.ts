@@ -58,7 +58,7 @@ class DemoServer {
   }
 
   async ask(method: string, path: string, body?: object, token = this.token): Promise<Fields> {
-    const headers = { ...(token === '' ? {} : { 'X-Vault-Token': token }) }
+    const headers: Record<string, string> = token === '' ? {} : { 'X-Vault-Token': token }
     const init = { method, headers, ...(body && { body: JSON.stringify(body) }) }
     const response = await fetch(`${this.url}/v1/${path}`, init)
     const text = await response.text()

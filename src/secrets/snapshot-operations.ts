@@ -74,6 +74,7 @@ async function admitted(
   operation: 'read' | 'update',
   paths: readonly [Door['path'], ...Door['path'][]],
 ): Promise<Account | undefined> {
+  if (core.isSecondary) throw core.disabledOnSecondary()
   if (!core.isActive) throw sealed()
   const entry = entryOf(core, call)
   const account = accountOf(core, call, { verb: operation, path: `sys/${paths[0]}`, wrapping: undefined }, entry)

@@ -21,8 +21,8 @@ export const command = defineCommand({
 function rowsOf(fields: Answer): (readonly [string, string])[] {
   const row = (name: string, member: string) => {
     const value = fields.value(member)
-    const isThere = value !== undefined && value !== null && value !== ''
-    return isThere ? [[name, shownName(String(value))] as const] : []
+    const shown = typeof value === 'number' || typeof value === 'string' ? String(value) : ''
+    return shown === '' ? [] : [[name, shownName(shown)] as const]
   }
   return [
     ['Mode', fields.text('mode')],
