@@ -30,6 +30,7 @@ const FIGURES = [
   'secrets',
   'audit',
   'leases',
+  'cloud',
   'logins',
   'totp',
   'mfa',
