@@ -34,6 +34,7 @@ export function applySnapshot(database: DatabaseSync, fd: number, { meta, sha256
     const checksum = Buffer.from(meta.checksum, 'hex')
     writeBase(database, { sequence: meta.sequence, epoch: meta.epoch, checksum, total: 0 })
     writeFact(database, 'epoch', epoch)
+    writeFact(database, 'copy', false)
     if (treeStateIn(database) !== 'off') writeFact(database, 'tree', 'making')
     writeFact(database, 'cluster', meta.clusterId)
     database.exec('COMMIT')

@@ -12,7 +12,8 @@
  *
  * For replication the store has a role, which says who writes to it, and takes rows of another's log and copies
  * (`replica.ts`): what is said above holds for those, too. The tree of hashes that tells what differs is kept where it is wanted
- * (`tree-keeper.ts`), in the transactions of the entries.
+ * (`tree-keeper.ts`), in the transactions of the entries. Where a primary waits for secondaries, a commit is answered once it is
+ * durable here and they have it (`acknowledgement`).
  *
  * Assumes that values are ciphertext (it cannot tell), that the disk does what `fsync` says, and that nobody else
  * writes to the file: a second process that tries to open it is refused (`database-lock.ts`).
@@ -365,6 +366,7 @@ export class SqliteStore implements Store, ReplicaStore {
       throw new Refusal('invalid_request', 'this store is no primary: restore the snapshot there')
     const outcome = await this.#queue.orderAlone({ kind: 'restore', fd, ...received }, () => {
       this.#epoch = epochIn(this.#reader)
+      this.#isWhole = true
       this.#queue.newest = this.position().sequence
       onReplaced?.()
     })

@@ -200,6 +200,7 @@ export class TreeKeeper {
   reset(state: TreeState): void {
     this.#isRewritten = true
     this.#isLookedAt = false
+    this.#isSuspect = false
     this.#tree.fill(0)
     this.#known.clear()
     for (let page = 0; page < PAGES; page++) this.#changed(page)

@@ -25,6 +25,14 @@ async function findingsOf(store: SqliteStore): Promise<string[]> {
   )
 }
 
+/** What `work` gives; `write` is called again and again until it is over, so that commits fall into each part of it. */
+async function meanwhile<T>(work: Promise<T>, write: () => Promise<unknown>): Promise<T> {
+  const state = { isOver: false }
+  const working = work.finally(() => (state.isOver = true))
+  while (!state.isOver) await write()
+  return working
+}
+
 /** As `findingsOf` says that exactly the subpages of these paths are wrong. */
 function named(...paths: string[]): string[] {
   const subpages = paths.map((path) => subpageOf(path)).sort((a, b) => a - b)
@@ -58,11 +66,10 @@ test('what is kept is what would be made: over commits, restarts, copies of a ki
   assert.equal(store.tree.isEnabled, false)
   await assert.rejects(store.tree.root(), /no tree of hashes/)
   // It is made while commits go on.
-  await Promise.all([store.tree.enable(), write(50)])
+  await meanwhile(store.tree.enable(), () => write(3))
   const done: number[] = []
   for (let round = 0; round < 3; round++) {
-    const [findings] = await Promise.all([findingsOf(store), write(random.between(1, 60))])
-    assert.deepEqual(findings, [])
+    assert.deepEqual(await meanwhile(findingsOf(store), () => write(random.between(1, 9))), [])
     const copied = join(directory, `${round}.db`)
     const writing = write(random.between(1, 60))
     copyDatabase(path, copied)
@@ -147,10 +154,9 @@ test('planted damage is named to the page and subpage, while commits go on, and 
   behindItsBack(path, "INSERT INTO entries (path, sequence, crc, value) VALUES ('e/put', 4, 5, x'00')")
   behindItsBack(path, "UPDATE entries SET sequence = 1 WHERE path = 'e/4'")
   const wanted = named('e/2', 'e/3', 'e/put', 'e/4')
-  const [findings] = await Promise.all([
-    findingsOf(store),
-    ...Array.from({ length: 50 }, (_, at) => store.commit({ puts: [put(`other/${at}`)], deletes: [`e/${at + 10}`] })),
-  ])
+  let count = 0
+  const writeOther = () => store.commit({ puts: [put(`other/${count++}`)], deletes: [`e/${10 + (count % 30)}`] })
+  const findings = await meanwhile(findingsOf(store), writeOther)
   assert.deepEqual(findings, wanted)
   await store.tree.rebuild({ diff: true, skipFlush: false })
   // The tree is that of the entries, of which three are damaged still.

@@ -118,6 +118,7 @@ test('killed at any step of a copy, of rows that are applied, or of a wipe, a re
     if (state === 'follows' && killed.position().sequence > 0) await ship(primary, killed)
     else await copy(primary, killed)
     await assertSame(primary, killed)
+    assert.equal(killed.isWhole, true)
     await killed.close()
   }
   t.diagnostic(`${all.length} copies: ${JSON.stringify([...states])}`)

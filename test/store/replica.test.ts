@@ -1,11 +1,15 @@
 /** A store as a replica: roles, rows of another's log, copies; and that it is the same as its primary then, to the byte. */
 import assert from 'node:assert/strict'
+import { createReadStream, createWriteStream } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { PassThrough } from 'node:stream'
 import { test } from 'node:test'
 import { encodeBatch, HEAD_PATH } from '../../src/store/batch.ts'
 import { checkDatabase } from '../../src/store/check.ts'
 import { checksumOf, type LogRow } from '../../src/store/log-row.ts'
 import { NotChained } from '../../src/store/replica.ts'
 import { SeenPosition } from '../../src/store/seen-position.ts'
+import { restoreSnapshot, saveSnapshot } from '../../src/store/snapshot.ts'
 import { SqliteStore, StoreError } from '../../src/store/store.ts'
 import { EVERY_ROW } from '../helpers/every-row.ts'
 import { Random } from '../helpers/frames.ts'
@@ -227,4 +231,24 @@ test('a repair takes entries as of one moment, and leaves alone what rows have c
   assert.deepEqual(entriesOf(replica), entriesOf(primary))
   await assert.rejects(replica.repairEntries([{ ...put('a'), sequence: 5 }], [], 4), /newer than it says/)
   await assert.rejects(replica.copyEntries(entries, []), /no copy has begun/)
+})
+
+test('of a copy that was never finished no snapshot is taken, and a restored one takes its place', async (t) => {
+  const primary = await openStore(t, 'primary')
+  const replica = await openReplica(t)
+  await primary.commit({ puts: [put('a')], deletes: [] })
+  const file = join(dirname(primary.path), 'snapshot')
+  await saveSnapshot(primary, createWriteStream(file))
+  await replica.beginCopy(primary.position(), primary.clusterId)
+  await assert.rejects(restoreSnapshot(replica, createReadStream(file), { force: true }), /no primary/)
+  await replica.setRole('own', 2)
+  assert.equal(replica.isWhole, false)
+  await assert.rejects(saveSnapshot(replica, new PassThrough()), /being copied/)
+  await restoreSnapshot(replica, createReadStream(file), { force: true })
+  assert.deepEqual([replica.isWhole, replica.get('a')?.value.length], [true, 1])
+  const path = replica.path
+  await replica.close()
+  const again = await SqliteStore.open(path)
+  t.after(() => again.close())
+  assert.equal(again.isWhole, true)
 })
