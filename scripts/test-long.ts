@@ -51,6 +51,11 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     env: { CRASH_RUNS: '100', OUTPOST_SEED: String(Date.now() % 1e9) },
     proves: 'a killed process loses no acknowledged commit, and its last key shares open the barrier',
   },
+  'dr-kills': {
+    files: ['test/replication/kills.test.ts'],
+    env: { OUTPOST_DR_KILLS: '50', OUTPOST_SEED: String(Date.now() % 1e9) },
+    proves: 'of 100 primaries that are killed a synchronous one loses nothing, another at most the lag that it told',
+  },
   'barrier-kills': {
     files: ['test/barrier/crash.test.ts'],
     env: { CRASH_OPERATIONS: '10000', OUTPOST_SEED: String(Date.now() % 1e9) },

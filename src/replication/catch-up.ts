@@ -35,13 +35,19 @@ export interface CatchUpOptions {
   readonly onDifference: () => void
 }
 
+type CopyOptions = Pick<CatchUpOptions, 'link' | 'store' | 'progress' | 'answerMs' | 'signal' | 'onDamaged'> & {
+  /** `asOf`: where the primary stood when these were as they are. */
+  readonly write: (puts: readonly CopiedEntry[], deletes: readonly string[], asOf: number) => Promise<void>
+}
+
 /** Brings the store to where the primary was. Resolves with the sequence at which the copy is whole. */
 export async function copyDifference(options: CatchUpOptions): Promise<number> {
   const { store, from, clusterId } = options
   await store.beginCopy(from, clusterId)
   const differing = await differingSubpages(options)
   options.onDifference()
-  if (differing.size > 0) await new Copy(options).run(differing)
+  const write = (puts: readonly CopiedEntry[], deletes: readonly string[]) => store.copyEntries(puts, deletes)
+  if (differing.size > 0) await new Copy({ ...options, write }).run(differing)
   options.signal.throwIfAborted()
   // Everything that was compared or read is of a moment before this one.
   const { position } = await options.link.call('Ping', {}, options.answerMs)
@@ -72,12 +78,15 @@ export async function differingSubpages({
   return differing
 }
 
-class Copy {
-  readonly #options: CatchUpOptions
+/** Brings entries of these subpages from the primary, as `write` takes them. */
+export class Copy {
+  readonly #options: CopyOptions
+  /** Where the primary stood when it last listed. */
+  #listedAt = 0
   #wanted: string[] = []
   #deletes: string[] = []
 
-  constructor(options: CatchUpOptions) {
+  constructor(options: CopyOptions) {
     this.#options = options
   }
 
@@ -116,6 +125,7 @@ class Copy {
     while (after !== undefined) {
       signal.throwIfAborted()
       const listed: ResponseOf<'Leaves'> = await link.call('Leaves', { subpages: [...subpages], after }, answerMs)
+      this.#listedAt = listed.sequence
       for (const [path, leaf] of listed.leaves) {
         if (inBytes(path, last) <= 0) throw new LinkError('malformed', 'a listing that is not in order')
         last = path
@@ -141,37 +151,38 @@ class Copy {
   }
 
   async #fetch(): Promise<void> {
-    const { link, progress, store, signal, onDamaged } = this.#options
+    const { link, progress, signal, onDamaged, write } = this.#options
     if (this.#wanted.length === 0) return
     const asked = new Set(this.#wanted)
     this.#wanted = []
     let entries: CopiedEntry[] = []
-    let bytes = 0
-    const write = async () => {
-      await store.copyEntries(entries, [])
+    let [bytes, asOf] = [0, 0]
+    const flush = async () => {
+      if (entries.length > 0) await write(entries, [], asOf)
       progress.done += entries.length
       progress.bytes += bytes
       entries = []
       bytes = 0
     }
     for await (const read of valuesOf(link, [...asked], signal)) {
+      if (bytes >= COPIED_BYTES || read.sequence !== asOf) await flush()
+      asOf = read.sequence
       if (read.damaged.length > 0) onDamaged(read.damaged)
       for (const entry of read.entries) {
         if (!asked.delete(entry.path)) throw new LinkError('malformed', 'an entry that nobody asked for')
         entries.push(entry)
         bytes += entry.path.length + entry.value.length
       }
-      if (bytes >= COPIED_BYTES) await write()
     }
-    if (entries.length > 0) await write()
+    await flush()
     // Those that were removed since they were listed: the log says so.
     progress.done += asked.size
   }
 
   async #remove(): Promise<void> {
-    const { progress, store } = this.#options
+    const { progress, write } = this.#options
     if (this.#deletes.length === 0) return
-    await store.copyEntries([], this.#deletes)
+    await write([], this.#deletes, this.#listedAt)
     progress.done += this.#deletes.length
     this.#deletes = []
   }

@@ -39,7 +39,7 @@ export class Following {
     this.#applier = new Applier(parts.store, this.#call, windowBytes, {
       onApplied: async (position) => {
         await parts.onApplied(position)
-        this.#write({ kind: 'ack', sequence: position.sequence, isWhole: parts.store.isWhole })
+        this.#acknowledge(position.sequence)
       },
       onFailure: (error) => this.#fail(error),
     })
@@ -70,6 +70,7 @@ export class Following {
     signal.addEventListener('abort', onAbort, { once: true })
     const silence = setInterval(() => this.#lookForSilence(), times.beatMs)
     this.#call.on('data', (message: ResponseOf<'Follow'>) => this.#take(message))
+    this.#call.on('drain', () => this.#acknowledge(store.position().sequence))
     this.#call.on('error', (error) => this.#fail(error))
     this.#call.on('end', () => this.#fail(new LinkError('lost', 'the primary has ended the stream')))
     const from = { position: store.position(), epoch: store.epoch, windowBytes: this.#windowBytes }
@@ -118,8 +119,13 @@ export class Following {
     this.#write({ kind: 'echo', beat: beat.beat, atMs: nowMs(), sequence, isWhole: store.isWhole })
   }
 
+  #acknowledge(sequence: number): void {
+    this.#write({ kind: 'ack', sequence, isWhole: this.#parts.store.isWhole })
+  }
+
+  /** A primary that does not read is not written to: what it has missed is said when it does. */
   #write(message: Parameters<FollowStream['write']>[0]): void {
-    if (!this.#call.destroyed) this.#call.write(message)
+    if (!this.#call.destroyed && !this.#call.writableNeedDrain) this.#call.write(message)
   }
 }
 

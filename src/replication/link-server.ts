@@ -142,8 +142,11 @@ export class LinkServer {
   #accept(socket: Socket): void {
     const address = nameOf(socket)
     if (this.#connections.size >= CONNECTIONS_MAX) {
-      socket.destroy()
-      return
+      // The oldest that has not said who it is gives way: silence alone keeps nobody out.
+      const silent = [...this.#connections].find(([, { fingerprint }]) => fingerprint === undefined)
+      if (!silent) return void socket.destroy()
+      silent[1].socket.destroy()
+      this.#connections.delete(silent[0])
     }
     const connection: Connection = { socket, fingerprint: undefined }
     this.#connections.set(address, connection)
@@ -151,7 +154,7 @@ export class LinkServer {
     socket.on('error', () => undefined)
     socket.on('close', () => {
       clearTimeout(timer)
-      this.#connections.delete(address)
+      if (this.#connections.get(address) === connection) this.#connections.delete(address)
     })
     this.#injector.injectConnection(socket)
   }

@@ -30,7 +30,7 @@ export interface LinkTimings {
   readonly startMs: number
   /** Rows are collected for so long before they are sent to a secondary that nobody waits for. */
   readonly gatherMs: number
-  /** Between two comparisons of the trees of both ends. */
+  /** A secondary looks at all its entries so often. */
   readonly compareMs: number
 }
 
@@ -42,7 +42,7 @@ export const TIMINGS: LinkTimings = {
   retryMaxMs: 2000,
   startMs: 5000,
   gatherMs: 4,
-  compareMs: 10 * 60_000,
+  compareMs: 3600_000,
 }
 
 /** Told of changes of role, in order; the daemon closes and opens the barrier and the core in it. */

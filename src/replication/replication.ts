@@ -32,20 +32,14 @@ import { preflight } from './preflight.ts'
 import { Primary } from './primary.ts'
 import { firstThatAnswers, Secondary } from './secondary.ts'
 import { type KnownUpstream, NO_REPLICATION, ReplicationState, type State } from './state.ts'
-import {
-  type DrStatus,
-  isCorrupted,
-  type MerkleReport,
-  merkleReport,
-  primaryStatus,
-  type ReindexProgress,
-  secondaryStatus,
-} from './status.ts'
+import { isCorrupted, type MerkleReport, merkleReport } from './merkle-report.ts'
+import { type DrStatus, primaryStatus, type ReindexProgress, secondaryStatus } from './status.ts'
 
 export { type Bundle, isSealedBundle, parseBundle } from './bundle.ts'
 export type { LinkTimings, ReplicationParts, ReplicationSettings, Transition } from './parts.ts'
 export type { ReplicationFigures } from './figures.ts'
-export type { DrStatus, MerkleReport } from './status.ts'
+export type { MerkleReport } from './merkle-report.ts'
+export type { DrStatus } from './status.ts'
 
 export type DrMode = State['mode']
 
@@ -424,6 +418,7 @@ export class Replication {
     const report = await this.#parts.store.tree.check()
     const isTreeCorrupted = isCorrupted(report)
     await this.#state.change(() => ({ lastCheckMs: report.checkedAtMs, isTreeCorrupted }))
+    if (isTreeCorrupted) this.#secondary?.repairSoon()
     return report
   }
 

@@ -11,6 +11,8 @@ import { type Beat, Following } from './following.ts'
 import { LinkClient, LinkError, linkErrorOf, type LinkRefusal } from './link.ts'
 import { PROTOCOL, type ResponseOf } from './messages.ts'
 import type { LinkTimings, ReplicationParts } from './parts.ts'
+import { checkAndRepair } from './repair.ts'
+import { isCorrupted } from './merkle-report.ts'
 import type { KnownUpstream, ReplicationState } from './state.ts'
 
 export type SecondaryPhase = 'idle' | 'stream-wals' | 'merkle-diff' | 'merkle-sync'
@@ -40,6 +42,9 @@ export class Secondary {
   #caughtUpMs = performance.now()
   #startedAtMs = 0
   #connections = 0
+  /** Monotonic: when all entries are looked at next. */
+  #lookAtMs: number
+  #isLooking = false
   #refusal: LinkRefusal | undefined
   #isDiverged = false
   /** The primary has been heard on the stream that is open. */
@@ -47,6 +52,7 @@ export class Secondary {
 
   constructor(parts: SecondaryParts) {
     this.#parts = parts
+    this.#lookAtMs = performance.now() + parts.times.compareMs
   }
 
   get phase(): SecondaryPhase {
@@ -159,11 +165,15 @@ export class Secondary {
     this.#connections++
     this.#startedAtMs = this.#parts.nowMs()
     try {
-      for (;;) {
+      for (let hasCompared = false; ; hasCompared = true) {
         const joined = await this.#join(link, upstream)
         if (!this.#parts.store.isWhole) await this.#copy(link, joined, signal)
+        const before = this.#parts.store.position().sequence
         const end = await this.#follow(link, signal, onFollowing)
         signal.throwIfAborted()
+        if (hasCompared && this.#parts.store.position().sequence === before) {
+          throw new LinkError('failed', `the log of the primary does not go on where a comparison ended: ${end}`)
+        }
         this.#parts.logger.info('the log of the primary does not go on here, trees are compared', { why: end })
         this.#isDiverged = true
         const again = await this.#join(link, upstream)
@@ -265,6 +275,30 @@ export class Secondary {
     }
   }
 
+  /** The next heartbeat begins a look at all entries. */
+  repairSoon(): void {
+    this.#lookAtMs = 0
+  }
+
+  /** When it is due, and nothing else is to be done. */
+  async #look(): Promise<void> {
+    const { store, logger, times, state, nowMs } = this.#parts
+    const link = this.#link
+    if (!link || this.#isLooking || performance.now() < this.#lookAtMs || !store.isWhole) return
+    this.#isLooking = true
+    this.#lookAtMs = performance.now() + times.compareMs
+    try {
+      const report = await checkAndRepair({ link, store, logger, answerMs: times.answerMs, signal: this.#abort.signal })
+      const isTreeCorrupted = isCorrupted(report)
+      if (isTreeCorrupted || state.now.isTreeCorrupted)
+        await state.change(() => ({ isTreeCorrupted, lastCheckMs: nowMs() }))
+    } catch (error) {
+      if (!this.#abort.signal.aborted) logger.warn('entries could not be compared', { error: messageOf(error) })
+    } finally {
+      this.#isLooking = false
+    }
+  }
+
   #onBeat(beat: Beat): void {
     const monotonicMs = performance.now()
     this.#lastBeat = { ...beat, heardAtMs: this.#parts.nowMs(), monotonicMs }
@@ -273,6 +307,7 @@ export class Secondary {
     this.#trouble = this.#refusal = undefined
     this.#isDiverged = false
     if (this.lagEntries === 0) this.#caughtUpMs = monotonicMs
+    void this.#look()
     const { upstream } = this.#parts.state.now
     if (upstream && beat.addresses.join() !== upstream.known.join()) void this.#learn(beat.addresses)
   }

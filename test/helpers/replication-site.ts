@@ -38,6 +38,8 @@ export interface SiteOptions {
   readonly version?: string
   /** Of the cluster; any by default. */
   readonly port?: number
+  /** Kept; a temporary one by default. */
+  readonly directory?: string
   readonly now?: () => number
   /** Where others reach it, when that is not where it listens. */
   readonly clusterAddress?: () => string
@@ -65,7 +67,7 @@ export class Site {
     this.name = name
     this.options = options
     t.after(() => this.close())
-    this.directory = temporaryDirectory(t)
+    this.directory = options.directory ?? temporaryDirectory(t)
   }
 
   async open(): Promise<void> {

@@ -1,0 +1,29 @@
+/** What damage has changed on a secondary is found and taken from the primary while the log goes on. */
+import assert from 'node:assert/strict'
+import { DatabaseSync } from 'node:sqlite'
+import { test } from 'node:test'
+import { eventually } from '../helpers/eventually.ts'
+import { activate, Site, untilSame } from '../helpers/replication-site.ts'
+
+test('entries that were changed, removed and added beneath a secondary are repaired from its primary', async (t) => {
+  const [primary, secondary] = [await Site.start(t, 'primary'), await Site.start(t, 'secondary')]
+  await primary.putMany('many', 300)
+  await activate(primary, secondary)
+  const good = primary.text('many/1')
+  const database = new DatabaseSync(secondary.store.path)
+  database.exec("UPDATE entries SET value = zeroblob(100) WHERE path IN ('many/1', 'many/2')")
+  database.exec("DELETE FROM entries WHERE path = 'many/3'")
+  database.exec("INSERT INTO entries (path, sequence, crc, value) VALUES ('added', 1, 1, x'00')")
+  database.close()
+  await primary.put('meanwhile')
+  const { merkle_corruption_report: found } = await secondary.replication.merkleCheck()
+  const pages = Object.values(found.corrupted_tree_map['1'].corrupted_index_tuples_map ?? {})
+  assert.equal(pages.flatMap(({ subpages }) => subpages).length, 4, 'each of the four is in a subpage of its own')
+  await eventually(async () => (await secondary.field('corrupted_merkle_tree')) === false, 'it is repaired')
+  assert.ok(secondary.said(/were repaired from the primary/))
+  await untilSame(primary, secondary)
+  assert.equal(secondary.text('many/1'), good)
+  assert.ok(secondary.text('many/3'))
+  assert.equal(secondary.text('added'), undefined)
+  assert.equal((await secondary.replication.merkleCheck()).merkle_corruption_report.damaged_entries, 0)
+})
