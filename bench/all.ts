@@ -27,6 +27,7 @@ const FIGURES = [
   'roster',
   'store',
   'merkle',
+  'dr-lag',
   'secrets',
   'audit',
   'leases',
