@@ -12,7 +12,7 @@ import { type Authorizer, EVERYBODY, type OwnAuthorizer } from './cluster/author
 import { AssertionIssuer } from './cluster/call-to-node.ts'
 import { Announcer } from './cluster/announce.ts'
 import { CurveKey } from './cluster/envelope.ts'
-import type { NodeState } from './cluster/description.ts'
+import { type NodeState, TASKS_MAX } from './cluster/description.ts'
 import { FORGET_TOKENS, forgetOperation, SEALED_SERVER } from './cluster/forget-operation.ts'
 import { Forwarder } from './cluster/forward.ts'
 import { type Link, MemoryBus } from './cluster/link.ts'
@@ -443,13 +443,15 @@ function nodeStateOf(host: Host, { config, version }: ClusterOptions, url: strin
       desiredStatus: allocation.desiredStatus,
       clientStatus: allocation.clientStatus,
       createTimeMs: allocation.createTimeMs,
-      tasks: [...allocation.tasks.values()].map(({ name, state, failed, startedAtMs, finishedAtMs }) => ({
-        name,
-        state,
-        failed,
-        ...(startedAtMs === undefined ? {} : { startedAtMs }),
-        ...(finishedAtMs === undefined ? {} : { finishedAtMs }),
-      })),
+      tasks: [...allocation.tasks.values()]
+        .slice(0, TASKS_MAX)
+        .map(({ name, state, failed, startedAtMs, finishedAtMs }) => ({
+          name,
+          state,
+          failed,
+          ...(startedAtMs === undefined ? {} : { startedAtMs }),
+          ...(finishedAtMs === undefined ? {} : { finishedAtMs }),
+        })),
     })),
   }
 }

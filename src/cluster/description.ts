@@ -27,6 +27,8 @@ export const STATE_BYTES_MAX = 8 << 20
 export const BEAT_BYTES_MAX = 8192
 /** Allocations that a node may announce. A host that has more leaves out those that ended first. */
 export const ALLOCATIONS_MAX = 10_000
+/** Tasks of an allocation, which are looked at without a pause. */
+export const TASKS_MAX = 1000
 
 const name = v.pipe(v.string(), v.maxLength(1024))
 const text = v.pipe(v.string(), v.maxLength(65_536))
@@ -62,7 +64,7 @@ export const allocationSchema = v.object({
   desiredStatus: v.picklist(['run', 'stop', 'evict']),
   clientStatus: v.picklist(['pending', 'running', 'complete', 'failed', 'lost']),
   createTimeMs: timeMs,
-  tasks: v.array(taskSchema),
+  tasks: v.pipe(v.array(v.unknown()), v.maxLength(TASKS_MAX), v.array(taskSchema)),
 })
 
 export const nodeSchema = v.object({
@@ -139,10 +141,10 @@ export interface SignedMessage {
 }
 
 /** What was said and by which key, or why it is refused. */
-export function openMessage(
-  payload: Uint8Array,
-  subject: string,
-): SignedMessage | 'malformed' | 'newer' | 'forged' | 'allocations' {
+export type Opened = SignedMessage | 'malformed' | 'newer' | 'forged' | 'allocations'
+
+/** Opens a message in steps, between which other work may be done: the state of a large host has ten thousand allocations. */
+export function* openSteps(payload: Uint8Array, subject: string): Generator<undefined, Opened> {
   const bytes = Buffer.from(payload.buffer, payload.byteOffset, payload.length)
   if (bytes.length <= HEAD_BYTES) return 'malformed'
   if (bytes[0] !== FORMAT) return (bytes[0] ?? 0) > FORMAT ? 'newer' : 'malformed'
@@ -154,10 +156,35 @@ export function openMessage(
   const unpacked = unpack(body)
   const version = v.safeParse(v.object({ version: count }), unpacked)
   if (version.success && version.output.version > WIRE_VERSION) return 'newer'
-  const counted = v.safeParse(v.object({ allocations: v.array(v.unknown()) }), unpacked)
-  if (counted.success && counted.output.allocations.length > ALLOCATIONS_MAX) return 'allocations'
-  const parsed = v.safeParse(messageSchema, unpacked)
-  return parsed.success ? { message: parsed.output, publicKey } : 'malformed'
+  yield
+  const counted = v.safeParse(v.looseObject({ allocations: v.array(v.unknown()) }), unpacked)
+  const { allocations } = counted.success ? counted.output : { allocations: [] }
+  if (allocations.length > ALLOCATIONS_MAX) return 'allocations'
+  const parsed = v.safeParse(messageSchema, counted.success ? { ...counted.output, allocations: [] } : unpacked)
+  if (!parsed.success) return 'malformed'
+  const message = parsed.output
+  if (message.kind === 'state') {
+    for (const allocation of allocations) {
+      const one = v.safeParse(allocationSchema, allocation)
+      if (!one.success) return 'malformed'
+      message.allocations.push(one.output)
+      yield
+    }
+  }
+  return { message, publicKey }
+}
+
+/** The same at once. */
+export function openMessage(payload: Uint8Array, subject: string): Opened {
+  return atOnce(openSteps(payload, subject))
+}
+
+/** What steps give in the end, without anything between them. */
+export function atOnce<T>(steps: Iterator<undefined, T>): T {
+  for (;;) {
+    const { done, value } = steps.next()
+    if (done) return value
+  }
 }
 
 /** Making a key costs more than using it, so those of nodes that speak often are kept. */

@@ -14,7 +14,13 @@
  */
 import type { Logger } from '../kit/log.ts'
 import { type Claim, Claims } from './claims.ts'
-import type { AllocationDescription, NodeDescription, NodeState, SignedMessage } from './description.ts'
+import {
+  type AllocationDescription,
+  atOnce,
+  type NodeDescription,
+  type NodeState,
+  type SignedMessage,
+} from './description.ts'
 import { RosterRefusals } from './refusals.ts'
 import type { Speaker } from './speaker.ts'
 import { TIMINGS } from './timings.ts'
@@ -129,6 +135,9 @@ export interface RosterOptions {
   readonly now?: () => { readonly monotonicMs: number; readonly wallMs: number }
 }
 
+/** What became of a message of a node. */
+export type Taken = 'taken' | 'ask' | 'old' | 'refused' | 'superseded'
+
 export class Roster {
   readonly #store: RosterStore
   readonly #logger: Logger
@@ -220,7 +229,12 @@ export class Roster {
    * Takes in what a node has said, which is known to be signed. Returns `ask` when its whole state is wanted: it has
    * another one than is known here. `superseded`: a later run of the node has spoken.
    */
-  take(nodeId: string, { message, publicKey }: SignedMessage): 'taken' | 'ask' | 'old' | 'refused' | 'superseded' {
+  take(nodeId: string, said: SignedMessage): Taken {
+    return atOnce(this.takeSteps(nodeId, said))
+  }
+
+  /** The same in steps, between which other nodes may be heard, asked about and purged. Messages of one node must wait for each other. */
+  *takeSteps(nodeId: string, { message, publicKey }: SignedMessage): Generator<undefined, Taken> {
     const key = publicKey.toString('base64')
     const entry = this.#nodes.get(nodeId)
     if (entry && entry.publicKey !== key) return this.#refuse(entry)
@@ -228,7 +242,7 @@ export class Roster {
     if (entry && message.run < entry.run) return 'superseded'
     if (entry && !isNewer(message, entry)) return 'old'
     if (message.kind === 'state') {
-      this.#takeState(entry ?? this.#admit(message, key), message, { ...message, isNew: !entry })
+      yield* this.#takeState(entry ?? this.#admit(message, key), message, { ...message, isNew: !entry })
       return 'taken'
     }
     if (!entry) return message.kind === 'beat' ? 'ask' : 'old'
@@ -270,17 +284,18 @@ export class Roster {
     return entry
   }
 
-  #takeState(
+  *#takeState(
     entry: Entry,
     state: NodeState,
     order: { run: number; sequence: number; digest: string; isNew: boolean },
-  ): void {
+  ): Generator<undefined, void> {
     const wasReady = entry.record.status === 'ready'
     this.#heard(entry, order)
     if (entry.digest === order.digest && wasReady) return
     entry.digest = order.digest
     if (order.isNew || !isSame(entry.record.node, state.node)) this.#register(entry, state)
-    this.#takeAllocations(entry, state.allocations)
+    yield* this.#takeAllocations(entry, state.allocations)
+    if (!this.#has(entry)) return
     if (!wasReady) this.#setStatus(entry, 'ready', 'Node re-registered')
   }
 
@@ -291,11 +306,18 @@ export class Roster {
     this.#tell({ index, kind: 'node', type: 'NodeRegistration', key: node.id, record: entry.record })
   }
 
-  #takeAllocations(entry: Entry, allocations: readonly AllocationDescription[]): void {
+  /** It may have been purged between two steps. */
+  #has(entry: Entry): boolean {
+    return this.#nodes.get(entry.record.node.id) === entry
+  }
+
+  *#takeAllocations(entry: Entry, allocations: readonly AllocationDescription[]): Generator<undefined, void> {
     const nodeId = entry.record.node.id
     const named = new Set<string>()
     entry.hasRefused = false
     for (const allocation of allocations) {
+      yield
+      if (!this.#has(entry)) return
       if (!this.#mayHave(entry, allocation.id)) continue
       const known = this.#allocations.get(allocation.id)
       this.#claims.delete(allocation.id)
@@ -316,7 +338,12 @@ export class Roster {
       const before = known ? { before: known } : {}
       this.#tell({ index, kind: 'allocation', type: 'AllocationUpdated', key: allocation.id, record, ...before })
     }
-    for (const id of entry.allocations) if (!named.has(id)) this.#removeAllocation(entry, id)
+    for (const id of entry.allocations) {
+      if (named.has(id)) continue
+      yield
+      if (!this.#has(entry)) return
+      if (entry.allocations.has(id)) this.#removeAllocation(entry, id)
+    }
   }
 
   /** Another key would draw the allocation's calls to itself. The owner's own key may come under another node ID. */
