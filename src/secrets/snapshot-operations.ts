@@ -16,10 +16,12 @@ import { KEY_PATHS } from '../barrier/seal.ts'
 import { denied } from '../engines/engine.ts'
 import { Fault, Refusal, sealed } from '../kit/errors.ts'
 import { type AnyOperation, type Call, type Chunk, handle, type RoomEndpoint } from '../kit/operation.ts'
-import { queryBoolean, schema } from '../kit/schema.ts'
+import { header, queryBoolean, schema } from '../kit/schema.ts'
 import type { SecretsCore } from './core.ts'
 import { Account, type AccountOf } from './audit/account.ts'
 import { AuditFault } from './audit/audit.ts'
+import { parseMfaHeader } from './mfa/mfa-header.ts'
+import { stepUp } from './mfa/step-up.ts'
 import { type Admitted, finishUse } from './tokens/token-admission.ts'
 
 export interface RestoreOptions {
@@ -48,7 +50,11 @@ const RAFT = 'storage/raft/snapshot'
 const FORCED = 'storage/raft/snapshot-force'
 const NEW = 'storage/snapshot-new'
 
+const codes = {
+  x_vault_mfa: header('Codes of MFA methods that a policy asks for: `METHOD:CODE`, several separated by commas'),
+}
 const input = schema({
+  ...codes,
   force: queryBoolean({ description: 'Also take the snapshot of another cluster', fallback: false }),
 })
 
@@ -82,16 +88,10 @@ async function admitted(
   try {
     await account?.begin()
     if ('error' in entry) throw entry.error
-    const { caller } = entry
-    const isAllowed = paths.every((path) => {
-      const question = { operation, path: `sys/${path}`, data: {}, wrapTtlSeconds: undefined }
-      const { allowed, sudo } = caller.judge(question)
-      // A restore takes everything away that there is.
-      return allowed && (operation === 'read' || sudo)
-    })
+    const [judged] = await Promise.allSettled([judge(core, { caller: entry.caller, call, operation, paths })])
     isUsed = true
-    await finishUse(caller)
-    if (!isAllowed) throw denied()
+    await finishUse(entry.caller)
+    if (judged.status === 'rejected') throw judged.reason
     return account
   } catch (error) {
     // No device has recorded the first line: the use of the token is taken all the same.
@@ -101,6 +101,37 @@ async function admitted(
     if (isUntimely(error)) throw new Refusal('unavailable', error.message)
     throw error
   }
+}
+
+interface Question {
+  readonly caller: Admitted
+  readonly call: Call
+  readonly operation: 'read' | 'update'
+  readonly paths: readonly Door['path'][]
+}
+
+/** Throws a Rejection for who may not, and takes the codes that policies ask for. */
+async function judge(core: SecretsCore, question: Question): Promise<void> {
+  const { call, caller } = question
+  const credentials = parseMfaHeader(call.raw.headers['x_vault_mfa'])
+  const methods = methodsOf(question)
+  if (methods.length === 0) return
+  await stepUp(core.mfa, caller.caller, methods, credentials)
+  // The policies may have changed meanwhile.
+  if (methodsOf(question).some((name) => !methods.includes(name))) throw denied()
+}
+
+/** MFA methods whose codes the caller's policies ask for. Throws a Rejection for who may not, with them either. */
+function methodsOf({ caller, operation, paths }: Question): string[] {
+  const methods = new Set<string>()
+  for (const path of paths) {
+    const decision = caller.judge({ operation, path: `sys/${path}`, data: {}, wrapTtlSeconds: undefined })
+    const isAllowed = decision.allowed || decision.reason === 'second factor'
+    // A restore takes everything away that there is.
+    if (!isAllowed || (operation === 'update' && !decision.sudo)) throw denied()
+    for (const name of decision.mfaMethods) methods.add(name)
+  }
+  return [...methods]
 }
 
 type Entry = { readonly caller: Admitted } | { readonly error: unknown }
@@ -158,7 +189,7 @@ function saving({ name, path }: Door): RoomEndpoint<SnapshotParts> {
       summary: 'A snapshot of the secrets core, while it runs: ciphertext, to be restored with the same keys',
       http: [`GET /v1/sys/${path}`],
       target: 'server',
-      input: schema({}),
+      input: schema(codes),
       output: 'stream',
       errorFormat: 'errors',
       ownToken: true,

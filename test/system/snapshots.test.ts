@@ -5,6 +5,7 @@ import { request } from 'node:http'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { startAgent, workDirectory } from '../helpers/agent-process.ts'
+import { codeAt } from '../helpers/mfa-world.ts'
 import { send } from '../helpers/openbao-replay.ts'
 
 interface Bytes {
@@ -12,9 +13,16 @@ interface Bytes {
   readonly body: Buffer
 }
 
-function bytesOf(port: number, method: string, path: string, token: string, body?: Buffer): Promise<Bytes> {
+function bytesOf(
+  port: number,
+  method: string,
+  path: string,
+  token: string,
+  body?: Buffer,
+  code?: string,
+): Promise<Bytes> {
   return new Promise((resolve, reject) => {
-    const headers = { 'X-Vault-Token': token }
+    const headers = { 'X-Vault-Token': token, ...(code !== undefined && { 'X-Vault-MFA': code }) }
     const sent = request({ port, host: '127.0.0.1', method, path: `/v1/${path}`, headers }, (response) => {
       const parts: Buffer[] = []
       response.on('data', (part: Buffer) => parts.push(part))
@@ -34,7 +42,13 @@ async function server(t: TestContext) {
     const headers = { 'X-Vault-Token': token }
     const asked = { method, path: `/v1/${path}`, headers, ...(body !== undefined && { body: JSON.stringify(body) }) }
     const { body: text, status } = await send(agent.port, asked)
-    return { status, body: JSON.parse(text || '{}') as { data?: { data?: unknown }; auth?: { client_token: string } } }
+    return {
+      status,
+      body: JSON.parse(text || '{}') as {
+        data?: { data?: unknown }
+        auth?: { client_token: string; entity_id: string }
+      },
+    }
   }
   return { port: agent.port, ask, directory }
 }
@@ -57,6 +71,34 @@ test('a snapshot brings back what there was, and takes away what there was not',
   assert.equal((await ask('GET', 'auth/token/lookup-self', undefined, early)).status, 200)
   assert.equal((await ask('GET', 'auth/token/lookup-self', undefined, late)).status, 403)
   assert.equal((await ask('POST', 'secret/data/after', { data: { a: 1 } })).status, 200)
+})
+
+test('a rule with mfa_methods asks for a code, which is used up', async (t) => {
+  const { ask, port } = await server(t)
+  const rule = (path: string) =>
+    `path "sys/storage/${path}" { capabilities = ["read", "update", "sudo"] mfa_methods = ["app"] }`
+  await ask('PUT', 'sys/policies/acl/p', { policy: `${rule('snapshot')} ${rule('raft/snapshot')}` })
+  await ask('POST', 'sys/mfa/method/totp/app', { issuer: 'outpost', qr_size: 0 })
+  await ask('POST', 'sys/auth/userpass', { type: 'userpass' })
+  await ask('POST', 'auth/userpass/users/ada', { password: 'right', token_policies: 'p' })
+  const login = (await ask('POST', 'auth/userpass/login/ada', { password: 'right' })).body.auth
+  const generated = await ask('POST', 'sys/mfa/method/totp/app/admin-generate', { entity_id: login?.entity_id })
+  const { secret } = generated.body.data as { secret: string }
+  const [first, second] = [0, 1].map((step) => `app:${codeAt(secret, Date.now() + step * 30_000)}`)
+  const token = login?.client_token ?? ''
+  const save = (code?: string) => bytesOf(port, 'GET', 'sys/storage/snapshot', token, undefined, code)
+  const none = await save()
+  assert.equal(none.status, 403)
+  assert.match(none.body.toString(), /second factor.*X-Vault-MFA/)
+  assert.equal((await save('app:')).status, 400)
+  const saved = await save(first)
+  assert.equal(saved.status, 200, saved.body.toString())
+  assert.deepEqual((await save(first)).body, none.body, 'used')
+  const restore = (path: string, code?: string) => bytesOf(port, 'POST', `sys/storage/${path}`, token, saved.body, code)
+  assert.equal((await restore('snapshot')).status, 403)
+  // Its rule is about another path, and this token has none for it.
+  assert.equal((await restore('raft/snapshot-force', second)).status, 403)
+  assert.equal((await restore('raft/snapshot', second)).status, 204)
 })
 
 interface AuditLine {
