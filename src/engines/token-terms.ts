@@ -70,6 +70,9 @@ export function changedTerms(before: TokenTerms, given: InputOf<typeof TOKEN_FIE
 function policiesOf(given: readonly string[] | undefined): string[] | undefined {
   if (given === undefined) return undefined
   const names = [...new Set(given.map((name) => name.trim().toLowerCase()))].filter((name) => name !== '').sort()
+  // Its right password would be of no use, and would be told by what its login is refused with.
+  if (names.includes('root'))
+    throw new Rejection(400, 'policies cannot contain root: auth methods cannot create root tokens')
   if (names.length > POLICIES_MAX) throw new Rejection(400, `at most ${POLICIES_MAX} policies can be named`)
   if (names.some((name) => name.length > POLICY_LENGTH_MAX || UNPRINTABLE.test(name))) {
     throw new Rejection(400, `the name of a policy has at most ${POLICY_LENGTH_MAX} characters, all of them printable`)

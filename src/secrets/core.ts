@@ -348,7 +348,16 @@ export class SecretsCore implements Core {
   }
 
   login(...[letIn, credentials]: Parameters<Core['login']>): Login {
-    return loginOf({ ...this.open, now: () => this.now() }, letIn, credentials)
+    const onBarred = (mountPath: string, why: string) => this.onBarred(mountPath, why)
+    return loginOf({ ...this.open, now: () => this.now(), onBarred }, letIn, credentials)
+  }
+
+  /** A login with right credentials gets no token. */
+  onBarred(mountPath: string, reason: string): void {
+    this.options.logger.warn('a login with right credentials was refused, its caller is not told why', {
+      mount: mountPath,
+      reason,
+    })
   }
 
   failuresOf(mount: Mount): LoginFailures {

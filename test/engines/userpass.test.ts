@@ -45,6 +45,26 @@ test('a login gives a token of its user, with the same entity each time', async 
   assert.deepEqual([alias?.['name'], alias?.['mount_path']], ['alice', 'auth/userpass/'])
 })
 
+test('a right password that can get no token gets the answer of a wrong one, and the log tells why', async (t) => {
+  const { login, world } = await open(t, { token_num_uses: 2 })
+  const wrong = await login('alice', 'wrong')
+  const reasons = () => world.lines.flatMap(({ fields }) => (fields['reason'] === undefined ? [] : [fields['reason']]))
+  assert.equal((await world.ask('POST', 'sys/auth/userpass/tune', { token_type: 'batch' })).status, 204)
+  assert.deepEqual(textsOf(await login('alice', 'right')), textsOf(wrong))
+  assert.deepEqual(reasons(), ['batch tokens cannot have a limited number of uses'])
+  // As an earlier version wrote users.
+  const storage = world.core.open.mounts.get('auth/userpass/')?.storage ?? assert.fail()
+  const [name] = storage.list('user/', { after: '', limit: 1 })
+  const path = `user/${name}`
+  const user = JSON.parse(String(storage.get(path))) as { terms: { policies: string[] } }
+  user.terms.policies = ['root']
+  await storage.commit({ puts: [{ path, value: Buffer.from(JSON.stringify(user)) }], deletes: [] })
+  assert.deepEqual(textsOf(await login('alice', 'right')), textsOf(wrong))
+  assert.equal(reasons().at(-1), 'auth methods cannot create root tokens')
+  for (let at = 0; at < 5; at++) await login('alice', 'right')
+  assert.equal((await login('alice', 'right')).status, 403, 'it counts as a wrong one, too')
+})
+
 test('a dozen first logins at the same time get one entity', async (t) => {
   const { login, world } = await open(t)
   const answers = await Promise.all(
@@ -159,8 +179,8 @@ test('users: what is kept, what is shown, what is refused', async (t) => {
   await refused(`${users}/bob`, { password: 'x', token_num_uses: -1 }, /negative/)
   await refused(`${users}/bob/password`, { password: 'x' }, /username does not exist/)
   await refused('auth/userpass/login/alice', {}, /missing password/)
-  await world.ask('POST', `${users}/alice`, { token_policies: 'root' })
-  assert.deepEqual(textsOf(await login('alice', 'right')), [400, 'auth methods cannot create root tokens'])
+  await refused(`${users}/alice`, { token_policies: 'a, ROOT' }, /cannot contain root/)
+  await refused(`${users}/alice/policies`, { policies: 'root' }, /cannot contain root/)
   await world.ask('POST', `${users}/alice/policies`, { policies: 'a,b' })
   await world.ask('POST', `${users}/alice/password`, { password: 'new' })
   assert.equal((await login('alice', 'right')).status, 400)

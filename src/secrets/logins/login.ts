@@ -34,6 +34,8 @@ export interface LoginParts {
   readonly tokens: TokenStore
   readonly loginMfa: LoginMfa
   readonly now: () => number
+  /** Told why a login with right credentials gets no token: its caller is not, as that would tell that they are right. */
+  readonly onBarred: (mountPath: string, why: string) => void
 }
 
 /** A login that is to be answered once its parts are durable. */
@@ -157,7 +159,13 @@ function withoutToken(requirement: MfaRequirement): AuthBlock {
 
 function granted(parts: LoginParts, { login, mount, path }: LetIn, draft: IdentityDraft, entity: Entity): Login {
   const { identity, tokens } = parts
-  const { entry, token, warnings } = tokenOf(parts, { mount, path, login, entityId: entity.id })
+  const type = typeOf(login, mount)
+  const barred = barOf(login, type)
+  if (barred !== undefined) {
+    parts.onBarred(mount.record.path, barred)
+    throw login.refusal()
+  }
+  const { entry, token, warnings } = tokenOf(parts, { mount, path, login, entityId: entity.id, type })
   const { landed, part } = identity.part(draft)
   const isKept = entry.type === 'service'
   const shown = isKept ? token : tokens.sealBatch(entry)
@@ -203,14 +211,20 @@ interface Order {
   readonly path: string
   readonly login: LoginOrder
   readonly entityId: string
+  readonly type: TokenEntry['type']
 }
 
-function tokenOf({ now, tokens }: LoginParts, { entityId, login, mount, path }: Order) {
+/** Why such a login gets no token. What is written today is refused where it is written, but a mount can be tuned later. */
+function barOf({ terms }: LoginOrder, type: TokenEntry['type']): string | undefined {
+  if (canonicalNames(terms.policies).includes('root')) return 'auth methods cannot create root tokens'
+  // Nothing counts the uses of a batch token: the limit would be none.
+  return type === 'batch' && terms.numUses > 0 ? 'batch tokens cannot have a limited number of uses' : undefined
+}
+
+function tokenOf({ now, tokens }: LoginParts, { entityId, login, mount, path, type }: Order) {
   const { metadata, subject, terms } = login
   const nowMs = now()
-  const type = typeOf(login, mount)
   const policies = canonicalNames(terms.noDefaultPolicy ? terms.policies : [...terms.policies, 'default'])
-  if (policies.includes('root')) throw new Rejection(400, 'auth methods cannot create root tokens')
   const { defaultSeconds, maxSeconds } = leaseTerms(mount.record.config)
   const life = lifeOf(
     {
@@ -225,8 +239,6 @@ function tokenOf({ now, tokens }: LoginParts, { entityId, login, mount, path }: 
   )
   const token = newTokenText()
   const isBatch = type === 'batch'
-  // Nothing counts the uses of a batch token: the limit would be none. The mount's tuning may come after the role.
-  if (isBatch && terms.numUses > 0) throw new Rejection(400, 'batch tokens cannot have a limited number of uses')
   const entry: TokenEntry = {
     hash: tokens.hashOf(token),
     accessor: isBatch ? '' : randomName(24),

@@ -10,8 +10,9 @@ import { finishedLogin, type Login, type LoginParts } from './login.ts'
 
 export interface ValidateParts {
   /** Throws a Refusal (503) while the core is sealed. */
-  readonly open: Omit<LoginParts, 'now'> & { readonly mounts: MountTable }
+  readonly open: Omit<LoginParts, 'now' | 'onBarred'> & { readonly mounts: MountTable }
   failuresOf(mount: Mount): LoginFailures
+  onBarred(mountPath: string, why: string): void
   now(): number
 }
 
@@ -28,7 +29,12 @@ export function validatePaths(core: ValidateParts): Path[] {
       update({ mfa_payload: payload, mfa_request_id: id }) {
         if (id === '') throw new Rejection(400, 'missing request ID')
         const credentials = parseMfaPayload(payload)
-        const of = { ...core.open, now: () => core.now(), failuresOf: (mount: Mount) => core.failuresOf(mount) }
+        const of = {
+          ...core.open,
+          now: () => core.now(),
+          failuresOf: (mount: Mount) => core.failuresOf(mount),
+          onBarred: (mountPath: string, why: string) => core.onBarred(mountPath, why),
+        }
         const { landed, parts, refusal, reply } = finishedLogin(of, id, credentials)
         return refusal ? refused(parts, refusal) : { ...reply, parts, landed }
       },
