@@ -98,10 +98,13 @@ function signedSecondsOf(value: unknown): number {
   return wholeSeconds(ms / 1000)
 }
 
+/** Parts of a second are cut off, as the compatible system does. */
 function wholeSeconds(seconds: number): number {
   // A hundred years say "for ever" as well, and sums of two times stay exact.
-  if (Math.abs(seconds) <= 3_155_760_000) return Math.trunc(seconds)
-  throw new FieldError('a duration is at most a hundred years')
+  if (Math.abs(seconds) > 3_155_760_000) throw new FieldError('a duration is at most a hundred years')
+  // It would become 0, which means "as the system has it" or "for ever" in most fields: the opposite of what was meant.
+  if (seconds !== 0 && Math.abs(seconds) < 1) throw new FieldError('a duration is 0 or at least a second')
+  return Math.trunc(seconds)
 }
 
 interface Options<T> {

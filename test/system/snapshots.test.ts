@@ -75,9 +75,10 @@ test('a snapshot brings back what there was, and takes away what there was not',
 
 test('a rule with mfa_methods asks for a code, which is used up', async (t) => {
   const { ask, port } = await server(t)
-  const rule = (path: string) =>
-    `path "sys/storage/${path}" { capabilities = ["read", "update", "sudo"] mfa_methods = ["app"] }`
-  await ask('PUT', 'sys/policies/acl/p', { policy: `${rule('snapshot')} ${rule('raft/snapshot')}` })
+  const rules = ['snapshot', 'raft/snapshot'].map(
+    (path) => `path "sys/storage/${path}" { capabilities = ["read", "update", "sudo"] mfa_methods = ["app"] }`,
+  )
+  await ask('PUT', 'sys/policies/acl/p', { policy: rules.join('\n') })
   await ask('POST', 'sys/mfa/method/totp/app', { issuer: 'outpost', qr_size: 0 })
   await ask('POST', 'sys/auth/userpass', { type: 'userpass' })
   await ask('POST', 'auth/userpass/users/ada', { password: 'right', token_policies: 'p' })
