@@ -26,9 +26,9 @@ test('parts of a second are cut off, and less than a second is refused', () => {
   for (const given of ['999ms', '0.5s', '1ns', '0.0001h', 0.5, '-1ms', -0.2]) {
     assert.throws(() => secondsOf(given), FieldError, JSON.stringify(given))
   }
-  const { read } = signedDuration('')
-  assert.equal(read('-1s'), -1)
-  assert.throws(() => read('-500ms'), FieldError)
+  const signed = signedDuration('')
+  assert.equal(signed.read('-1s'), -1)
+  assert.throws(() => signed.read('-500ms'), FieldError)
 })
 
 test('no endpoint takes half a second for the default, or for ever', async (t) => {
