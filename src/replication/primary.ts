@@ -113,7 +113,9 @@ export class Primary {
 
   /** For how long no secondary was heard, in milliseconds; 0 when there is none to be heard. */
   get silenceMs(): number {
-    return this.#state.secondaries.some(({ status }) => status === 'active') ? performance.now() - this.#heardAtMs : 0
+    if (this.active.length === 0) return 0
+    const silences = [...this.#followers.values()].map(({ heartbeatAgeMs }) => heartbeatAgeMs)
+    return Math.min(performance.now() - this.#heardAtMs, ...silences)
   }
 
   async #listen(): Promise<void> {
@@ -175,13 +177,13 @@ export class Primary {
   }
 
   async #ruled<T>(peer: Peer, answer: () => Promise<T>): Promise<T> {
-    this.#registry.ruling(peer)
+    this.#heard(this.#registry.ruling(peer).id)
     return answer()
   }
 
   async *#values(peer: Peer, request: RequestOf<'Values'>): AsyncGenerator<ResponseOf<'Values'>> {
     for await (const message of this.#trees.values(request)) {
-      this.#registry.ruling(peer)
+      this.#heard(this.#registry.ruling(peer).id)
       yield message
     }
   }

@@ -4,6 +4,9 @@ import { test } from 'node:test'
 import { eventually } from '../helpers/eventually.ts'
 import { activate, Site, untilSame } from '../helpers/replication-site.ts'
 
+/** Far above what a busy machine holds a heartbeat back. */
+const FENCE_AFTER_MS = 4000
+
 test('sync: a commit is answered when the secondary has it; degraded says when not', async (t) => {
   const settings = { sync: true, syncTimeoutMs: 60_000 }
   const [primary, secondary] = [await Site.start(t, 'primary', { settings }), await Site.start(t, 'secondary')]
@@ -50,11 +53,14 @@ test('sync: a commit is answered when the secondary has it; degraded says when n
 })
 
 test('fence_after: a primary that hears from no secondary takes no writes until it does', async (t) => {
-  const settings = { fenceAfterMs: 1500 }
+  const settings = { fenceAfterMs: FENCE_AFTER_MS }
   const [primary, secondary] = [await Site.start(t, 'primary', { settings }), await Site.start(t, 'secondary')]
   await primary.replication.enablePrimary({ primaryClusterAddr: '' })
   await activate(primary, secondary)
   await primary.put('a')
+  const idleMs = performance.now() + 1.5 * FENCE_AFTER_MS
+  await eventually(() => performance.now() > idleMs, 'nothing is written for longer than that')
+  assert.equal(primary.store.role, 'own', 'heartbeats are answered')
   await secondary.close()
   await eventually(() => primary.store.role === 'fenced', 'it stops')
   await assert.rejects(async () => primary.put('b'), /fenced|primary/)
