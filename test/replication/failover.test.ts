@@ -102,7 +102,7 @@ test('two secondaries: one is promoted, the other joins it', async (t) => {
   await eventually(async () =>
     /replaced as primary in epoch 1 by http:\/\/heir/.test(String(await third.field('trouble'))),
   )
-  assert.ok(heir.said(/takes no more writes/))
+  await eventually(() => heir.said(/takes no more writes/), 'the heir knows that it was told')
   await third.replication.updatePrimary({ bundle: await bundleFor(heir, 'third') })
   await heir.put('b')
   await untilSame(heir, third)
