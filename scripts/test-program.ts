@@ -6,6 +6,7 @@
  * tests; a file that runs alone under `node --test` starts the sources themselves.
  */
 import {
+  chmodSync,
   cpSync,
   existsSync,
   mkdirSync,
@@ -17,22 +18,23 @@ import {
   symlinkSync,
   utimesSync,
 } from 'node:fs'
-import { chmodSync } from 'node:fs'
 import { join } from 'node:path'
 import { sourcesHash, writeBundle } from './bundle.ts'
 
 /** Trees of other sources are removed when no run has used them for so long. */
 const UNUSED_MS = 24 * 3_600_000
+const COMPILED_MS_MAX = 7 * UNUSED_MS
 
 /** The launcher of such a tree. Without `mayBuild` only one that is there already. */
 export function bundledProgram(root: string, mayBuild: boolean): string | undefined {
   const kept = join(root, 'node_modules/.cache/outpost-bundles')
-  const tree = join(kept, sourcesHash(root).slice(0, 20))
+  const hash = sourcesHash(root)
+  const tree = join(kept, hash.slice(0, 20))
   if (!existsSync(tree)) {
     if (!mayBuild) return undefined
     mkdirSync(kept, { recursive: true })
-    removeUnused(kept)
-    build(root, kept, tree)
+    removeOlder(kept, UNUSED_MS)
+    build(root, kept, { tree, hash })
   }
   const now = new Date()
   utimesSync(tree, now, now)
@@ -40,12 +42,13 @@ export function bundledProgram(root: string, mayBuild: boolean): string | undefi
 }
 
 /** Under another name until it is whole: two runs may begin at once. */
-function build(root: string, kept: string, tree: string): void {
+function build(root: string, kept: string, { tree, hash }: { tree: string; hash: string }): void {
   const made = mkdtempSync(join(kept, 'making-'))
   try {
     // Agents of other users run it, too.
     chmodSync(made, 0o755)
     writeBundle(root, join(made, 'dist'))
+    if (sourcesHash(root) !== hash) throw new Error('the sources were changed meanwhile')
     mkdirSync(join(made, 'bin'))
     cpSync(join(root, 'bin/outpost'), join(made, 'bin/outpost'))
     cpSync(join(root, 'package.json'), join(made, 'package.json'))
@@ -57,9 +60,18 @@ function build(root: string, kept: string, tree: string): void {
   }
 }
 
-function removeUnused(kept: string): void {
-  for (const name of readdirSync(kept)) {
-    const tree = join(kept, name)
-    if (Date.now() - statSync(tree).mtimeMs > UNUSED_MS) rmSync(tree, { recursive: true, force: true })
+/** Node keeps what it has compiled of a bundle under its path, and never asks for that of an old one. What is missing is made anew. */
+export function forgetCompiled(cache: string): void {
+  if (!existsSync(cache)) return
+  for (const version of readdirSync(cache)) removeOlder(join(cache, version), COMPILED_MS_MAX)
+}
+
+/** Removes what is in a directory, directories with all that is in them, and was changed longer ago than `ageMs`. */
+function removeOlder(directory: string, ageMs: number): void {
+  if (!existsSync(directory)) return
+  for (const name of readdirSync(directory)) {
+    const path = join(directory, name)
+    const found = statSync(path, { throwIfNoEntry: false })
+    if (found && Date.now() - found.mtimeMs > ageMs) rmSync(path, { recursive: true, force: true })
   }
 }

@@ -20,7 +20,7 @@ import { parseArgs } from 'node:util'
 import { affectedTests } from './affected-tests.ts'
 import { TestDurations } from './test-durations.ts'
 import { type Groups, groupsOf } from './test-groups.ts'
-import { bundledProgram } from './test-program.ts'
+import { bundledProgram, forgetCompiled } from './test-program.ts'
 
 const ROOT = resolve(import.meta.dirname, '..')
 const SLOWEST_SHOWN = 10
@@ -128,11 +128,12 @@ function cpuSeconds(): number {
 }
 
 // Inherited by every process that a test starts, too.
-process.env['NODE_COMPILE_CACHE'] ??= join(ROOT, 'node_modules/.cache/compiled-tests')
+const compiled = (process.env['NODE_COMPILE_CACHE'] ??= join(ROOT, 'node_modules/.cache/compiled-tests'))
 
 const startedMs = performance.now()
 const files = chosenFiles()
 chooseProgram(files)
+forgetCompiled(compiled)
 const durations = new TestDurations(ROOT)
 const isSerial = (file: string) => file.endsWith('.serial.test.ts')
 const concurrency = Number(values.concurrency ?? Math.ceil(FILES_PER_PROCESSOR * availableParallelism()))
