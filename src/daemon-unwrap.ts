@@ -1,5 +1,5 @@
 /** How a server takes an activation token to the primary that issued it: `sys/wrapping/unwrap` over HTTP or HTTPS. */
-import { readdirSync, readFileSync } from 'node:fs'
+import { closeSync, constants, fstatSync, openSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { openResponse, responseText } from './cli/http-client.ts'
 import { messageOf } from './kit/errors.ts'
@@ -8,6 +8,8 @@ import type { UnwrapTarget } from './secrets/replication/dr-replication.ts'
 /** For the whole of it. */
 const ANSWER_MS = 30_000
 const FILES_MAX = 1000
+/** Of one file of authorities. */
+const PEM_BYTES_MAX = 1 << 20
 
 /** Rejects with an Error whose message says why there is no answer: a file of the authorities, the connection, its TLS. */
 export async function unwrapAt(
@@ -33,7 +35,15 @@ export async function unwrapAt(
 
 function pemIn(file: string): string {
   try {
-    return readFileSync(file, 'utf8')
+    // A pipe or a device would hold up everything else, for ever.
+    const fd = openSync(file, constants.O_RDONLY | constants.O_NONBLOCK)
+    try {
+      const at = fstatSync(fd)
+      if (!at.isFile() || at.size > PEM_BYTES_MAX) throw new Error(`${file} is no file of certificates`)
+      return readFileSync(fd, 'utf8')
+    } finally {
+      closeSync(fd)
+    }
   } catch (error) {
     throw new Error(`ca_file or ca_path cannot be read: ${messageOf(error)}`, { cause: error })
   }

@@ -66,7 +66,7 @@ export class HeldKey {
     })
   }
 
-  /** A code of `text` that nobody makes without the keys of this barrier, also not who can write into the database. */
+  /** A code of `text` that cannot be made without the keys of this barrier, also not by a writer of the database. */
   codeOf(purpose: string, text: string): Buffer {
     return this.#with(({ setKey = Buffer.alloc(0) }) => {
       const key = Buffer.from(hkdfSync('sha256', setKey, '', purpose, KEY_BYTES))

@@ -264,7 +264,7 @@ export interface PathDeclaration<F extends Fields> {
    */
   readonly whileSealed?: boolean
   /**
-   * Also answers on a secondary for disaster recovery, whose core is closed; then to anybody. `read`: only what reads.
+   * Also answers on a secondary for disaster recovery, whose core is closed; then to every caller. `read`: only what reads.
    */
   readonly onSecondary?: boolean | 'read'
   /** Takes fields that are not declared without a word: its data is the caller's own. */

@@ -4,6 +4,8 @@
  */
 import type { LogRow, Position, ReplicaStore } from '../store/replica.ts'
 
+/** Of a row beside its batch, in memory: a million rows without content are no less than some of content. */
+const ROW_BYTES = 256
 /** Of one transaction. */
 const TRANSACTION_BYTES = 4 << 20
 const TRANSACTION_ROWS = 1024
@@ -50,7 +52,7 @@ export class Applier {
     if (this.#isStopped) return
     for (const row of rows) {
       this.#rows.push(row)
-      this.#bytes += row.batch.length
+      this.#bytes += row.batch.length + ROW_BYTES
     }
     if (this.#bytes > this.#bytesMax) this.#flow.pause()
     if (!this.#isRunning) this.#running = this.#run()
@@ -92,7 +94,7 @@ export class Applier {
     for (const { batch } of this.#rows) {
       if (count > 0 && (bytes + batch.length > TRANSACTION_BYTES || count >= TRANSACTION_ROWS)) break
       count++
-      bytes += batch.length
+      bytes += batch.length + ROW_BYTES
     }
     this.#bytes -= bytes
     return this.#rows.splice(0, count)

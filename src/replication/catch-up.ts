@@ -169,7 +169,7 @@ export class Copy {
       asOf = read.sequence
       if (read.damaged.length > 0) onDamaged(read.damaged)
       for (const entry of read.entries) {
-        if (!asked.delete(entry.path)) throw new LinkError('malformed', 'an entry that nobody asked for')
+        if (!asked.delete(entry.path)) throw new LinkError('malformed', 'an entry that was not asked for')
         entries.push(entry)
         bytes += entry.path.length + entry.value.length
       }

@@ -17,6 +17,7 @@ export class Fencing {
   readonly #parts: FencingParts
   #watch: NodeJS.Timeout | undefined
   #isLooking = false
+  #isDeposing = false
 
   constructor(parts: FencingParts) {
     this.#parts = parts
@@ -26,8 +27,15 @@ export class Fencing {
   async depose({ epoch, addresses, api }: Deposed): Promise<void> {
     const { store, state, logger, transition, primary } = this.#parts
     if (state.now.mode !== 'primary' || (state.now.deposed?.epoch ?? -1) >= epoch) return
-    await store.setRole('fenced', epoch)
-    await state.change(() => ({ deposed: { epoch, addresses: [...addresses], api }, witnessEpoch: undefined }))
+    // Silence ends with the very call that says it: until it is written that this one was replaced, nothing may lift the fence.
+    this.#isDeposing = true
+    try {
+      await store.setRole('fenced', epoch)
+      await state.change(() => ({ deposed: { epoch, addresses: [...addresses], api }, witnessEpoch: undefined }))
+      if (store.role !== 'fenced') await store.setRole('fenced', epoch)
+    } finally {
+      this.#isDeposing = false
+    }
     primary()?.deposed()
     const by = api || addresses.join(', ')
     logger.error('another cluster was promoted: this one takes no more writes; demote it, then update its primary', {
@@ -54,7 +62,7 @@ export class Fencing {
   async #look(): Promise<void> {
     const { settings, primary, state, store, logger } = this.#parts
     const silenceMs = primary()?.silenceMs
-    if (silenceMs === undefined || state.now.deposed || this.#isLooking) return
+    if (silenceMs === undefined || state.now.deposed || this.#isDeposing || this.#isLooking) return
     this.#isLooking = true
     try {
       if (silenceMs > settings.fenceAfterMs && store.role === 'own') {

@@ -142,7 +142,7 @@ export class LinkServer {
   #accept(socket: Socket): void {
     const address = nameOf(socket)
     if (this.#connections.size >= CONNECTIONS_MAX) {
-      // The oldest that has not said who it is gives way: silence alone keeps nobody out.
+      // The oldest that has not said who it is gives way: silent connections keep no secondary out.
       const silent = [...this.#connections].find(([, { fingerprint }]) => fingerprint === undefined)
       if (!silent) return void socket.destroy()
       silent[1].socket.destroy()

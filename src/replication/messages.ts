@@ -4,7 +4,7 @@
  */
 import * as v from 'valibot'
 import { packr } from '../cluster/message-pack.ts'
-import { BATCH_BYTES_MAX, PATH_BYTES_MAX } from '../store/batch.ts'
+import { BATCH_BYTES_MAX, LOCAL_PREFIX, PATH_BYTES_MAX } from '../store/batch.ts'
 
 /** Of this file; ends of different protocols refuse each other in words. */
 export const PROTOCOL = 1
@@ -22,6 +22,8 @@ const ADDRESSES_MAX = 64
 const FORKS_MAX = 4096
 
 const whole = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER))
+/** Far above any number of promotions, and far below where a number ceases to be whole: the store must be able to count on. */
+const epoch = v.pipe(whole, v.maxValue(2 ** 48))
 const text = v.pipe(v.string(), v.maxLength(4096))
 const octets = v.custom<Uint8Array>((value) => value instanceof Uint8Array)
 const checksum = v.pipe(
@@ -32,8 +34,14 @@ const hash = v.pipe(
   octets,
   v.check(({ length }) => length === 20),
 )
-const path = v.pipe(v.string(), v.minLength(1), v.maxLength(PATH_BYTES_MAX))
-const position = v.object({ sequence: whole, epoch: whole, checksum })
+const path = v.pipe(
+  v.string(),
+  v.minLength(1),
+  v.maxLength(PATH_BYTES_MAX),
+  // Entries of one machine alone: among them the keys of its link.
+  v.check((name) => !name.startsWith(LOCAL_PREFIX)),
+)
+const position = v.object({ sequence: whole, epoch, checksum })
 const addresses = v.pipe(v.array(text), v.maxLength(ADDRESSES_MAX))
 
 /** Who asks: the first word of a secondary, also of one that only wants to know whether it could join. */
@@ -44,7 +52,7 @@ const JOIN = v.object({
   isTrial: v.boolean(),
   nonce: text,
   position,
-  epoch: whole,
+  epoch,
   api: text,
   cluster: text,
   atMs: whole,
@@ -57,7 +65,7 @@ const JOINED = v.object({
   /** Of the store of the primary: a copy of it takes that over. */
   clusterId: text,
   position,
-  epoch: whole,
+  epoch,
   /** Where each epoch of this history began, oldest first. */
   forks: v.pipe(v.array(position), v.maxLength(FORKS_MAX)),
   addresses,
@@ -69,13 +77,13 @@ const JOINED = v.object({
 
 /** From a secondary, in the stream `Follow`. The first one is `from`. */
 const FOLLOWING = v.variant('kind', [
-  v.object({ kind: v.literal('from'), position, epoch: whole, windowBytes: whole, api: text, cluster: text }),
+  v.object({ kind: v.literal('from'), position, epoch, windowBytes: whole, api: text, cluster: text }),
   v.object({ kind: v.literal('ack'), sequence: whole, isWhole: v.boolean() }),
   /** The answer to a heartbeat. */
   v.object({ kind: v.literal('echo'), beat: whole, atMs: whole, sequence: whole, isWhole: v.boolean() }),
 ])
 
-const row = v.strictTuple([whole, whole, whole, checksum, octets])
+const row = v.strictTuple([whole, epoch, whole, checksum, octets])
 
 /** The beginning of a batch or value that is larger than a message may be; the rest follows, and at last what it is of. */
 const PART = v.object({ kind: v.literal('part'), bytes: octets })
@@ -88,7 +96,7 @@ const FOLLOWED = v.variant('kind', [
     kind: v.literal('beat'),
     beat: whole,
     position,
-    epoch: whole,
+    epoch,
     atMs: whole,
     addresses,
     api: text,
@@ -130,9 +138,9 @@ const VALUES = v.variant('kind', [
     sequence: whole,
   }),
 ])
-const FENCE = v.object({ epoch: whole, fork: position, addresses, api: text })
-const FENCED = v.object({ epoch: whole })
-const POSITION = v.object({ position, epoch: whole, setId: text })
+const FENCE = v.object({ epoch, fork: position, addresses, api: text })
+const FENCED = v.object({ epoch })
+const POSITION = v.object({ position, epoch, setId: text })
 const NOTHING = v.object({})
 
 export const METHODS = {

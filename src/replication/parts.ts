@@ -28,7 +28,7 @@ export interface LinkTimings {
   readonly retryMaxMs: number
   /** A primary with secondaries waits so long, at its start, for one that knows a newer primary. */
   readonly startMs: number
-  /** Rows are collected for so long before they are sent to a secondary that nobody waits for. */
+  /** Rows are collected for so long before they are sent to a secondary that no commit waits for. */
   readonly gatherMs: number
   /** A secondary looks at all its entries so often. */
   readonly compareMs: number

@@ -5,8 +5,10 @@
 import { sleep } from '../kit/clock.ts'
 import { messageOf } from '../kit/errors.ts'
 import type { Position } from '../store/replica.ts'
+import { notAcknowledged } from '../store/store-error.ts'
 import { Bandwidth } from './bandwidth.ts'
 import type { Bundle } from './bundle.ts'
+import { checkEpoch } from './epoch.ts'
 import { Follower } from './follower.ts'
 import { LinkError } from './link.ts'
 import { type FollowCall, LinkServer, type LinkService, type Peer } from './link-server.ts'
@@ -87,12 +89,14 @@ export class Primary {
     const untilMs = performance.now() + waitMs
     const isBehind = () => [...this.#followers.values()].some((one) => one.acknowledged < sequence)
     while (isBehind() && performance.now() < untilMs) await sleep(DRAIN_LOOK_MS)
-    if (isBehind()) this.#parts.logger.warn('a secondary lacks commits of this primary, which becomes a secondary')
+    if (!isBehind()) return
+    this.#parts.logger.warn('a secondary lacks commits of this primary, which becomes a secondary')
+    this.sync.stop(notAcknowledged())
   }
 
   /** Another cluster is the primary: secondaries are sent there. */
   deposed(): void {
-    this.sync.stop()
+    this.sync.stop(notAcknowledged())
     const error = this.#registry.deposedError
     if (error) for (const follower of this.#followers.values()) follower.refuse(error)
   }
@@ -182,6 +186,8 @@ export class Primary {
   }
 
   async *#values(peer: Peer, request: RequestOf<'Values'>): AsyncGenerator<ResponseOf<'Values'>> {
+    // Before anything is read for it.
+    this.#registry.ruling(peer)
     for await (const message of this.#trees.values(request)) {
       this.#heard(this.#registry.ruling(peer).id)
       yield message
@@ -190,11 +196,13 @@ export class Primary {
 
   async #join(peer: Peer, asked: RequestOf<'Join'>): Promise<ResponseOf<'Join'>> {
     const known = this.#registry.known(peer)
-    this.#heard(known.id)
-    await this.#depose(asked.epoch, { addresses: [asked.cluster], api: asked.api })
-    this.#registry.ruling(peer)
-    const { state, store, version } = this.#parts
     this.#registry.judge(known, asked)
+    this.#heard(known.id)
+    // A cluster that only wants to know whether it could join has a history, and an epoch, of its own.
+    if (!asked.isTrial) await this.#depose(asked.epoch, { addresses: [asked.cluster], api: asked.api })
+    const error = this.#registry.deposedError
+    if (error) throw error
+    const { state, store, version } = this.#parts
     const position = store.position()
     if (!asked.isTrial) {
       const acknowledged = store.holds(asked.position) ? asked.position.sequence : position.sequence
@@ -232,12 +240,15 @@ export class Primary {
 
   /** A peer that has seen a higher epoch has seen a newer primary. */
   async #depose(epoch: number, by: { addresses: readonly string[]; api: string }): Promise<void> {
-    if (epoch <= this.#parts.store.epoch) return
-    await this.#parts.onDeposed({ epoch, ...by })
+    const { store, onDeposed } = this.#parts
+    if (epoch <= store.epoch) return
+    checkEpoch(epoch, store.epoch)
+    await onDeposed({ epoch, ...by })
   }
 
   async #fence(peer: Peer, asked: RequestOf<'Fence'>): Promise<ResponseOf<'Fence'>> {
-    const known = this.#registry.known(peer)
+    const known = this.#registry.joined(peer)
+    checkEpoch(asked.epoch, this.#parts.store.epoch)
     this.#heard(known.id)
     // A secondary of this primary was promoted. Its epoch may be no higher than ours when a snapshot was restored here: it is told.
     const { epoch } = this.#parts.store
@@ -248,7 +259,6 @@ export class Primary {
   async #follow(peer: Peer, call: FollowCall): Promise<void> {
     const from = await firstOf(call, this.#parts.times.answerMs)
     const known = this.#registry.ruling(peer)
-    if (known.status !== 'active') throw new LinkError('unknown', 'a secondary joins before it follows')
     this.#heard(known.id)
     await this.#depose(from.epoch, { addresses: [from.cluster], api: from.api })
     this.#registry.ruling(peer)

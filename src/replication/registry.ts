@@ -129,9 +129,16 @@ export class Registry {
     )
   }
 
+  /** The same, and for one that has not joined: until then its certificate is good for that alone. */
+  joined(peer: Peer): KnownSecondary {
+    const known = this.known(peer)
+    if (known.status !== 'active') throw new LinkError('unknown', 'a secondary joins before it asks for anything')
+    return known
+  }
+
   /** The same, and for a primary that was deposed. */
   ruling(peer: Peer): KnownSecondary {
-    const known = this.known(peer)
+    const known = this.joined(peer)
     const error = this.deposedError
     if (error) throw error
     return known

@@ -17,7 +17,7 @@
  * certificates' keys stay where they are: who has a secondary's key can read all ciphertext, and replace the primary by promoting.
  *
  * What can go wrong. The link: a secondary dials again, with a growing pause, and its status says why. A partition in which the old
- * primary reaches nobody: it goes on until it is told, or until `fence_after` has passed without a word from any secondary. A peer with
+ * primary reaches no peer: it goes on until it is told, or until `fence_after` has passed without a word from any secondary. A peer with
  * a valid certificate that is hostile: everything it sends is parsed and bounded, and it can acknowledge only what it was sent.
  */
 import { randomUUID } from 'node:crypto'
@@ -28,6 +28,7 @@ import { primaryFigures, type ReplicationFigures, secondaryFigures } from './fig
 import { Fencing } from './fencing.ts'
 import { FenceNotice } from './fence.ts'
 import { type LinkTimings, type ReplicationParts, TIMINGS } from './parts.ts'
+import { checkEpoch, EPOCH_STEP_MAX } from './epoch.ts'
 import { preflight } from './preflight.ts'
 import { Primary } from './primary.ts'
 import { firstThatAnswers, Secondary } from './secondary.ts'
@@ -45,6 +46,15 @@ export type DrMode = State['mode']
 
 /** A planned switch: so long the secondaries may take for what this primary committed last. */
 const DRAIN_MS = 10_000
+
+/** What a secondary keeps nothing of. */
+const NO_LONGER_PRIMARY: Partial<State> = {
+  authority: undefined,
+  secondaries: [],
+  deposed: undefined,
+  notice: undefined,
+  witnessEpoch: undefined,
+}
 
 export class Replication {
   readonly #parts: ReplicationParts
@@ -100,20 +110,21 @@ export class Replication {
   async #resume(): Promise<void> {
     const { store } = this.#parts
     if (this.#state.now.promoting !== undefined) await this.#becomePrimary(this.#state.now.promoting)
-    const { mode, deposed, witnessEpoch, isWipeDue } = this.#state.now
+    const { authority, mode, deposed, isWipeDue } = this.#state.now
     if (mode === 'disabled') {
       if (store.role !== 'own') await store.setRole('own')
       return
     }
     if (mode === 'secondary') {
       if (store.role !== 'replica') await store.setRole('replica')
+      // Of a primary, whose demotion was cut short.
+      if (authority || deposed) await this.#state.change(() => NO_LONGER_PRIMARY)
       if (isWipeDue) await this.#wipe()
       await store.tree.enable()
       return this.#startSecondary()
     }
     if (deposed && store.role !== 'fenced') await store.setRole('fenced', deposed.epoch)
     if (!deposed && store.role === 'replica') await store.setRole('own')
-    if (witnessEpoch === undefined) this.#parts.logger.debug('this primary was not fenced for want of secondaries')
     await store.tree.enable()
     await this.#startPrimary(false)
     await this.#fencing.askSecondaries()
@@ -180,14 +191,7 @@ export class Replication {
       await this.#primary?.drain(DRAIN_MS)
       await this.#stopAll()
       await store.setRole('replica')
-      const over = {
-        authority: undefined,
-        secondaries: [],
-        deposed: undefined,
-        notice: undefined,
-        witnessEpoch: undefined,
-      }
-      await this.#state.change(() => over)
+      await this.#state.change(() => NO_LONGER_PRIMARY)
       this.#startSecondary()
     })
   }
@@ -307,7 +311,8 @@ export class Replication {
         throw new Refusal('invalid_request', `${why}: try again later or provide the "force" argument`)
       }
       if (why !== undefined) logger.warn('this cluster is promoted by force', { why })
-      const seen = Math.max(store.epoch, this.#secondary?.lastBeat?.epoch ?? 0)
+      const told = this.#secondary?.lastBeat?.epoch ?? 0
+      const seen = Math.max(store.epoch, Math.min(told, store.epoch + EPOCH_STEP_MAX))
       await this.#state.change(() => ({ promoting: seen + 1, primaryClusterAddr }))
       await this.#becomePrimary(seen + 1)
       this.#secondary = undefined
@@ -342,6 +347,8 @@ export class Replication {
       forks: [...forks, { ...fork, checksum: Buffer.from(fork.checksum) }],
       notice: upstream && { upstream, epoch, fork: { ...fork, checksum: Buffer.from(fork.checksum) } },
       promoting: undefined,
+      deposed: undefined,
+      witnessEpoch: undefined,
       lastReindexMs: 0,
     }))
   }
@@ -349,11 +356,16 @@ export class Replication {
   /** The replaced primary had counted further: its rows must stay below ours. */
   async #riseAbove(epoch: number): Promise<void> {
     const { store } = this.#parts
-    if (epoch < store.epoch) return
+    if (epoch < store.epoch || this.mode !== 'primary' || this.#state.now.deposed) return
+    checkEpoch(epoch, store.epoch)
     const { sequence, checksum } = store.position()
-    await store.setRole('own', epoch + 1)
+    // Fenced for silence it stays so.
+    await store.setRole(store.role, epoch + 1)
     const fork = { sequence, checksum: Buffer.from(checksum), epoch: epoch + 1 }
-    await this.#state.change(({ forks }) => ({ forks: [...forks, fork] }))
+    await this.#state.change(({ forks, witnessEpoch }) => ({
+      forks: [...forks, fork],
+      witnessEpoch: witnessEpoch === undefined ? undefined : epoch + 1,
+    }))
   }
 
   updatePrimary(
@@ -429,7 +441,8 @@ export class Replication {
 
   async status(): Promise<DrStatus> {
     if (this.mode === 'disabled') return { mode: 'disabled' }
-    const root = await this.#parts.store.tree.root()
+    // While the tree is being made there is none yet, and everything else can be told.
+    const root = await this.#parts.store.tree.root().catch(() => Buffer.alloc(0))
     const about = { parts: this.#parts, state: this.#state.now, root, reindex: this.#reindex }
     if (this.#secondary) return secondaryStatus(about, this.#secondary)
     if (this.#primary) return primaryStatus(about, this.#primary)

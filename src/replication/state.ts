@@ -5,7 +5,7 @@
  */
 import * as v from 'valibot'
 import { Fault } from '../kit/errors.ts'
-import type { Position, ReplicaStore } from '../store/replica.ts'
+import type { ReplicaStore } from '../store/replica.ts'
 
 const PATH = 'local/replication/state'
 
@@ -159,9 +159,4 @@ function textOf(state: State): string {
     const held = this[key]
     return held instanceof Uint8Array ? Buffer.from(held).toString('base64') : value
   })
-}
-
-/** True for the same place of the same history. */
-export function isSame(one: Position, other: Position): boolean {
-  return one.sequence === other.sequence && Buffer.from(one.checksum).equals(other.checksum)
 }

@@ -1,7 +1,7 @@
 /**
  * Synchronous replication: a commit is answered once every secondary has it on its disk, for at most so long. When that time is
  * over commits go on without, `degraded`, and everything says so until all of them have caught up again. A secondary counts
- * from the moment at which its first copy is whole: nobody waits for that.
+ * from the moment at which its first copy is whole: no commit waits for that.
  */
 import type { Logger } from '../kit/log.ts'
 import type { ReplicaStore } from '../store/replica.ts'
@@ -19,6 +19,7 @@ export interface Together {
 interface Waiter {
   readonly sequence: number
   readonly resolve: () => void
+  readonly reject: (error: Error) => void
 }
 
 export class Sync {
@@ -53,9 +54,11 @@ export class Sync {
     this.#store.acknowledgement = (sequence) => this.#wait(sequence)
   }
 
-  stop(): void {
+  /** `lost`: what commits fail with that still wait; without it they are answered as durable here. */
+  stop(lost?: Error): void {
     this.#store.acknowledgement = undefined
     this.#state = 'off'
+    if (lost) for (const waiter of this.#waiting.splice(0)) waiter.reject(lost)
     this.#release(Number.POSITIVE_INFINITY)
   }
 
@@ -67,13 +70,17 @@ export class Sync {
       return undefined
     }
     if (together.acknowledged >= sequence) return undefined
-    return new Promise((resolve) => {
+    return new Promise((resolve, reject) => {
       const timer = setTimeout(() => this.#degrade(`no acknowledgement within ${this.#timeoutMs} ms`), this.#timeoutMs)
       this.#waiting.push({
         sequence,
         resolve: () => {
           clearTimeout(timer)
           resolve()
+        },
+        reject: (error) => {
+          clearTimeout(timer)
+          reject(error)
         },
       })
     })

@@ -29,6 +29,8 @@ export class TreeAnswers {
 
   async leaves({ subpages, after }: RequestOf<'Leaves'>): Promise<ResponseOf<'Leaves'>> {
     const store = this.#store
+    // All paths would be walked for nothing.
+    if (subpages.length === 0) return { leaves: [], after: undefined, sequence: store.position().sequence }
     const found = await store.tree.leaves(new Set(subpages), after, LEAVES_MAX)
     const leaves: [string, Buffer][] = []
     let bytes = 0

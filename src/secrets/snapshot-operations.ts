@@ -70,16 +70,20 @@ interface Door {
   readonly path: typeof PLAIN | typeof RAFT | typeof FORCED
 }
 
-/**
- * Throws a Refusal for who may not. A use of a token that is limited is counted before anything is done. Returns the account of the
- * request, whose first line is recorded, where there is an audit device.
- */
+interface Entrance {
+  /** Of the request, whose first line is recorded; undefined where there is no audit device. */
+  readonly account: Account | undefined
+  /** Throws a Refusal where the caller, who was let in, would not be let in again. */
+  readonly checkAgain: () => void
+}
+
+/** Throws a Refusal for who may not. A use of a token that is limited is counted before anything is done. */
 async function admitted(
   core: SecretsCore,
   call: Call,
   operation: 'read' | 'update',
   paths: readonly [Door['path'], ...Door['path'][]],
-): Promise<Account | undefined> {
+): Promise<Entrance> {
   if (core.isSecondary) throw core.disabledOnSecondary()
   if (!core.isActive) throw sealed()
   const entry = entryOf(core, call)
@@ -88,11 +92,12 @@ async function admitted(
   try {
     await account?.begin()
     if ('error' in entry) throw entry.error
-    const [judged] = await Promise.allSettled([judge(core, { caller: entry.caller, call, operation, paths })])
+    const question = { caller: entry.caller, call, operation, paths }
+    const [judged] = await Promise.allSettled([judge(core, question)])
     isUsed = true
     await finishUse(entry.caller)
     if (judged.status === 'rejected') throw judged.reason
-    return account
+    return { account, checkAgain: () => checkAgain(core, question, judged.value) }
   } catch (error) {
     // No device has recorded the first line: the use of the token is taken all the same.
     if (!isUsed && 'caller' in entry) await finishUse(entry.caller).catch(() => undefined)
@@ -110,15 +115,30 @@ interface Question {
   readonly paths: readonly Door['path'][]
 }
 
-/** Throws a Rejection for who may not, and takes the codes that policies ask for. */
-async function judge(core: SecretsCore, question: Question): Promise<void> {
+/** Throws a Rejection for who may not, and takes the codes that policies ask for; returns the methods that took one. */
+async function judge(core: SecretsCore, question: Question): Promise<readonly string[]> {
   const { call, caller } = question
   const credentials = parseMfaHeader(call.raw.headers['x_vault_mfa'])
   const methods = methodsOf(question)
-  if (methods.length === 0) return
+  if (methods.length === 0) return methods
   await stepUp(core.mfa, caller.caller, methods, credentials)
   // The policies may have changed meanwhile.
-  if (methodsOf(question).some((name) => !methods.includes(name))) throw denied()
+  refuseOthers(question, methods)
+  return methods
+}
+
+/** Throws a Rejection where policies ask for more codes than those that were taken. */
+function refuseOthers(question: Question, taken: readonly string[]): void {
+  if (methodsOf(question).some((name) => !taken.includes(name))) throw denied()
+}
+
+/** An upload may take hours: its caller must still be allowed what it is about to do when the last byte has arrived. */
+function checkAgain(core: SecretsCore, question: Question, taken: readonly string[]): void {
+  const { caller } = question
+  if (!core.isActive) throw sealed()
+  // The last use of a token that is limited has ended it.
+  if (!caller.used && !caller.lasts()) throw denied()
+  refuseOthers(question, taken)
 }
 
 /** MFA methods whose codes the caller's policies ask for. Throws a Rejection for who may not, with them either. */
@@ -203,7 +223,8 @@ function saving({ name, path }: Door): RoomEndpoint<SnapshotParts> {
 
 async function* saved(core: SecretsCore, snapshots: Snapshots, path: Door['path'], call: Call): AsyncIterable<Chunk> {
   // The second line is recorded before the first byte leaves.
-  await done(await admitted(core, call, 'read', [path]))
+  const { account } = await admitted(core, call, 'read', [path])
+  await done(account)
   const out = new PassThrough()
   const written = snapshots.save(out, call.signal)
   // Where it fails before the first byte, that is a status; the stream is destroyed with the same error.
@@ -237,13 +258,16 @@ function restoring({ name, path }: Door): RoomEndpoint<SnapshotParts> {
       async run({ force: isAsked }, call) {
         const force = isAsked || path === FORCED
         const { body } = call
-        const account = await admitted(core, call, 'update', force ? [path, FORCED] : [path])
-        const options = { force, signal: call.signal }
-        const onReplaced = () => core.suspend()
+        const { account, checkAgain: check } = await admitted(core, call, 'update', force ? [path, FORCED] : [path])
+        const inTurn = (replace: () => Promise<void>) => {
+          check()
+          return replace()
+        }
+        const options = { force, signal: call.signal, inTurn, onReplaced: () => core.suspend() }
         try {
           await accounted(account, async () => {
             if (!body) throw new Refusal('invalid_request', 'the snapshot belongs into the body of the request')
-            await snapshots.restore(Readable.from(body, { objectMode: false }), { ...options, onReplaced })
+            await snapshots.restore(Readable.from(body, { objectMode: false }), options)
           })
         } finally {
           // Behind the account: the devices of before end with it, and the same files are opened anew.

@@ -21,7 +21,12 @@ export class StoreError extends Fault {
 }
 
 export function fencedError(epoch: number): StoreError {
-  return new StoreError('fenced', `this store has been in epoch ${epoch} since: somebody else is the primary`)
+  return new StoreError('fenced', `this store has been in epoch ${epoch} since: another cluster is the primary`)
+}
+
+/** Of a commit that is durable here and that no secondary has acknowledged: the history that goes on may lack it. */
+export function notAcknowledged(): StoreError {
+  return new StoreError('fenced', 'this cluster stopped being the primary before a secondary acknowledged the commit')
 }
 
 export function replicaError(): StoreError {

@@ -27,7 +27,7 @@
 import { statSync } from 'node:fs'
 import type { DatabaseSync } from 'node:sqlite'
 import { Fault, messageOf, Refusal } from '../kit/errors.ts'
-import { type Batch, isLocal } from './batch.ts'
+import { type Batch, isLocal, LOCAL_PREFIX } from './batch.ts'
 import { openForReading } from './database.ts'
 import { type Entry, EntryCache } from './entry-cache.ts'
 import { EntryReader, type PageOptions } from './entry-reader.ts'
@@ -294,7 +294,8 @@ export class SqliteStore implements Store, ReplicaStore {
     const [missing, damaged]: [string[], string[]] = [[], []]
     const { sequence } = this.#read(() => this.#log.position())
     for (const path of paths) {
-      const found = this.#read(() => this.#entries.get(path))
+      // What belongs to this machine is copied to no other.
+      const found = path.startsWith(LOCAL_PREFIX) ? undefined : this.#read(() => this.#entries.get(path))
       if (found === undefined) missing.push(path)
       else if (found === 'damaged') damaged.push(path)
       else entries.push({ path, ...found })

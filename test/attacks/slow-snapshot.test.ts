@@ -1,6 +1,7 @@
 /**
  * A caller without a token sends a snapshot to an uninitialised server, a byte at a time, and the operator finds the only place taken;
- * and the operator's own snapshot, which comes over a slow line, is cut by the limit that was made for such callers.
+ * and the operator's own snapshot, which comes over a slow line, is cut by the limit that was made for such callers. A holder of a token
+ * holds back the end of a restore until that token has been revoked, or the server sealed.
  */
 import assert from 'node:assert/strict'
 import { connect, type Socket } from 'node:net'
@@ -13,6 +14,7 @@ import { snapshotOperations } from '../../src/secrets/snapshot-operations.ts'
 import { restoreSnapshot, saveSnapshot } from '../../src/store/snapshot.ts'
 import { listening } from '../helpers/core-listener.ts'
 import { CoreWorld, type WorldOptions } from '../helpers/core-world.ts'
+import { eventually } from '../helpers/eventually.ts'
 import { answersIn, listen } from '../helpers/raw-http.ts'
 
 /** Quick to judge, and never reached by those who send nothing, however slow this machine is. */
@@ -153,3 +155,32 @@ test('a snapshot over a slow and steady line is taken, however long it takes', a
   late.write('POST /v1/sys/unseal HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{')
   assert.match((await listen(late, {})).text, /^HTTP\/1\.1 408 /)
 })
+
+const NO_RIGHTS = 'path "nothing" { capabilities = ["deny"] }'
+
+for (const end of ['revoked', 'without rights', 'sealed'] as const) {
+  test(`the end of a restore comes when its sender is ${end}: nothing is replaced`, async (t) => {
+    const { listener, port, world } = await serverWith(t, LAX)
+    const snapshot = await snapshotOf(world)
+    const write = async (path: string, body: object) => {
+      const { status } = await world.ask('POST', path, body)
+      assert.ok(status === 200 || status === 204, path)
+    }
+    await write('sys/policies/acl/restore', {
+      policy: 'path "sys/storage/raft/snapshot" { capabilities = ["update", "sudo"] }',
+    })
+    const { body } = await world.ask('POST', 'auth/token/create', { policies: ['restore'] })
+    const { client_token: token } = body.auth as { client_token: string }
+    const upload = begin(port, { path: 'raft/snapshot', bytes: snapshot.length, token })
+    upload.socket.write(snapshot.subarray(0, -100))
+    await eventually(() => listener.activeExchanges === 1)
+    await write('sys/policies/acl/later', { policy: NO_RIGHTS })
+    if (end === 'revoked') await write('auth/token/revoke', { token })
+    else if (end === 'without rights') await write('sys/policies/acl/restore', { policy: NO_RIGHTS })
+    else await world.core.seal()
+    upload.socket.write(snapshot.subarray(-100))
+    assert.equal((await upload.answer).status, end === 'sealed' ? 503 : 403)
+    if (end === 'sealed') return assert.ok(!world.core.isActive)
+    assert.equal((await world.ask('GET', 'sys/policies/acl/later')).status, 200)
+  })
+}

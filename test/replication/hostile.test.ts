@@ -69,10 +69,26 @@ test('a hostile secondary', async (t) => {
     assert.match(await follow('garbage'), /deserializing/)
   })
 
+  const fence = (epoch: number) => ask('Fence', pack({ epoch, fork: position, addresses: [], api: '' }))
+  const values = (path: string) =>
+    new Promise<string>((resolve) => {
+      const call = client.makeServerStreamRequest(pathOf('Values'), same, same, pack({ paths: [path] }))
+      call.on('data', () => resolve('answered'))
+      call.on('error', (error) => resolve(error.message))
+      call.on('end', () => resolve('ended'))
+    })
+
+  await t.test('a certificate that has not joined is good for joining alone', async () => {
+    assert.match(await ask('Leaves', pack({ subpages: [0], after: '' })), /joins before/)
+    assert.match(await values('core/keyring'), /joins before/)
+    assert.match(await fence(1), /joins before/)
+    assert.equal(primary.store.role, 'own')
+  })
+
   await t.test(
     'it follows only after it has joined, from where the log is, and acknowledges only what it was sent',
     async () => {
-      assert.match(await follow(from), /joins before it follows/)
+      assert.match(await follow(from), /joins before/)
       const link = await LinkClient.connect(upstreamOf(bundle), bundle.cluster_addr, 20_000)
       t.after(() => link.close())
       const about = {
@@ -95,6 +111,20 @@ test('a hostile secondary', async (t) => {
         /never sent|heartbeat/,
       )
       assert.match(await follow(here, here), /begins once/)
+    },
+  )
+
+  await t.test(
+    'it gets no entry of this machine, where the keys of its link are, and no epoch beyond counting',
+    async () => {
+      assert.ok(primary.store.get('local/replication/state'))
+      assert.match(await values('local/replication/state'), /makes no sense|deserializing/)
+      assert.deepEqual(primary.store.entriesAt(['local/replication/state']).entries, [])
+      for (const epoch of [Number.MAX_SAFE_INTEGER, 2 ** 40]) {
+        assert.match(await fence(epoch), /makes no sense|far above/)
+        assert.match(await follow({ ...from, position: primary.store.position(), epoch }), /far above|deserializing/)
+      }
+      assert.equal(primary.store.role, 'own')
     },
   )
 

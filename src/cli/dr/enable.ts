@@ -81,7 +81,7 @@ export const token = defineCommand({
 
 export const demote = defineCommand({
   name: 'operator dr demote',
-  summary: 'Make this DR primary a secondary, which connects to nobody before update-primary',
+  summary: 'Make this DR primary a secondary, which connects to no primary before update-primary',
   details: 'Its core closes. Its data stays, and joins another primary of the set without a full copy.',
   options: { ...coreOptions },
   async run(values, _operands, io) {

@@ -42,7 +42,8 @@ async function credentials(place: Place, input: CredsInput, call: EngineCall): P
   if (role.cacheSeconds === 0 || input.mfa_code !== undefined) return make(role, input, call)
   const { aws, sessions } = CloudMount.of(call)
   const { cacheSeconds } = role
-  const key = [type, role, aws.config, input.role_arn, input.role_session_name, input.ttl]
+  const { maxLeaseSeconds } = call.mount
+  const key = [type, role, aws.config, maxLeaseSeconds, input.role_arn, input.role_session_name, input.ttl]
   return sessions.get({ key, cacheSeconds, nowMs: call.nowMs }, (signal) => make(role, input, { ...call, signal }))
 }
 

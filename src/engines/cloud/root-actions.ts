@@ -32,7 +32,7 @@ export async function actionFindings(iam: IamClient, wanted: Wanted, signal: Abo
   const { account, partition } = partsOf(wanted.arn)
   if (wanted.arn.endsWith(':root'))
     return [{ outcome: 'ok', what: 'actions of IAM', why: 'the account itself may do all' }]
-  // Longer than any that a template has made, and random: nobody can have it.
+  // Longer than any that a template has made, and random: no user can have it.
   const name = `${wanted.username.slice(0, NAME_LENGTH_MAX - 21)}-${randomBytes(10).toString('hex')}`
   const path = wanted.role.userPath === '' ? '/' : wanted.role.userPath
   const user = `arn:${partition}:iam::${account}:user${path}${name}`

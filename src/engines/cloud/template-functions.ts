@@ -66,6 +66,8 @@ function uuid(): string {
   return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join('-')
 }
 
+/** Of what a function takes and gives, in characters: values that are joined again and again would fill the memory. */
+const VALUE_MAX = 65_536
 const VERB = /%(?:%|([-+# 0]*)(\d*)(?:\.(\d+))?([a-zA-Z]))/g
 const WIDTH_MAX = 256
 
@@ -107,7 +109,9 @@ function printed(verb: string, value: Value, precision = ''): string {
       return verb === 'X' ? hex.toUpperCase() : hex
     }
     case 'c':
-      return typeof value === 'number' ? String.fromCodePoint(Math.max(0, Math.min(value, 0x10ffff))) : wrong
+      return typeof value === 'number'
+        ? String.fromCodePoint(Math.trunc(Math.max(0, Math.min(value, 0x10ffff))))
+        : wrong
     default:
       return wrong
   }
@@ -140,7 +144,7 @@ const TABLE: Readonly<Record<string, readonly [least: number, most: number, run:
   unix_time_millis: [0, 0, (_args, nowMs) => String(Math.floor(nowMs))],
   timestamp: [1, 1, (args, nowMs) => formatGoTime(text(args, 0), new Date(nowMs))],
   uuid: [0, 0, uuid],
-  replace: [3, 3, (args) => text(args, 2).replaceAll(text(args, 0), () => text(args, 1))],
+  replace: [3, 3, (args) => replaced(text(args, 0), text(args, 1), text(args, 2))],
   uppercase: [1, 1, (args) => text(args, 0).toUpperCase()],
   lowercase: [1, 1, (args) => text(args, 0).toLowerCase()],
   sha256: [1, 1, (args) => sha256(text(args, 0))],
@@ -164,6 +168,13 @@ const TABLE: Readonly<Record<string, readonly [least: number, most: number, run:
   urlquery: [1, 1, (args) => encodeURIComponent(text(args, 0)).replaceAll('%20', '+')],
 }
 
+/** What it makes is counted first: a long replacement for each character would be gigabytes. */
+function replaced(from: string, to: string, value: string): string {
+  const times = from === '' ? value.length + 1 : value.split(from).length - 1
+  if (value.length + times * (to.length - from.length) > VALUE_MAX) throw tooLong()
+  return value.replaceAll(from, () => to)
+}
+
 function sliced(args: readonly Value[]): string {
   const bytes = Buffer.from(text(args, 0))
   const begin = args.length > 1 ? whole(args, 1) : 0
@@ -182,5 +193,14 @@ export function callFunction(name: string, args: readonly Value[], nowMs: number
     const wanted = least === most ? `want ${least}` : `want at least ${least}`
     throw new TemplateError(`wrong number of args for ${name}: ${wanted} got ${args.length}`)
   }
-  return run(args, nowMs)
+  let length = 0
+  for (const arg of args) length += typeof arg === 'string' ? arg.length : 0
+  if (length > VALUE_MAX) throw tooLong()
+  const value = run(args, nowMs)
+  if (typeof value === 'string' && value.length > VALUE_MAX) throw tooLong()
+  return value
+}
+
+function tooLong(): TemplateError {
+  return new TemplateError(`a value has more than ${VALUE_MAX} characters`)
 }

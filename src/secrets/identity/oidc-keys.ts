@@ -110,8 +110,10 @@ export class OidcKeys {
       if (before && !isWanted(before)) return before
       if (!before) return { format: 1, signing: first, signsFromMs: nowMs, next: second, retired: [] }
       const { e, id, n } = before.signing
-      const ended = { id, n, e, untilMs: nowMs + verificationSeconds * 1000 }
-      const retired = [ended, ...before.retired].filter(({ untilMs }) => untilMs > nowMs).slice(0, RETIRED_MAX)
+      const untilMs = nowMs + verificationSeconds * 1000
+      // Those that stopped signing before may be told for no longer either: who rotates with 0 ends all tokens.
+      const earlier = before.retired.map((each) => ({ ...each, untilMs: Math.min(each.untilMs, untilMs) }))
+      const retired = [{ id, n, e, untilMs }, ...earlier].filter((each) => each.untilMs > nowMs).slice(0, RETIRED_MAX)
       return { format: 1, signing: before.next, signsFromMs: nowMs, next: first, retired }
     })
   }

@@ -1,5 +1,5 @@
 /**
- * Operation tokens from key shares. Nobody can have a token of a secondary before there is one, so these paths need none:
+ * Operation tokens from key shares. No caller can have a token of a secondary before there is one, so these paths need none:
  * each address may begin and end few attempts a minute, and who gives a wrong nonce is not told the right one. The answers
  * are beside the envelope too, where older commands read them.
  */

@@ -3,7 +3,7 @@
  * is made from key shares, has no end, and there is one: a new one takes the place of the one before.
  *
  * Kept is a code of it under a key of the barrier, so that who can write into the database cannot put in a token of his
- * own. It belongs to this machine, survives a restart, and is no entry of the token store: as `X-Vault-Token` it is nobody's.
+ * own. It belongs to this machine, survives a restart, and is no entry of the token store: as `X-Vault-Token` it is refused.
  */
 import { timingSafeEqual } from 'node:crypto'
 import type { HeldKey } from '../../barrier/held-key.ts'

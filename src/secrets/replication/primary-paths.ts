@@ -33,7 +33,7 @@ export function primaryPaths(core: ReplicationParts, { tell }: Doorway): Path[] 
     }),
     path({
       pattern: 'replication/dr/primary/demote',
-      summary: 'Make this primary a secondary of its set; it connects to nobody before update-primary',
+      summary: 'Make this primary a secondary of its set; it connects to no primary before update-primary',
       fields: {},
       async update(_input, call) {
         await sideIn(core, 'primary').dr.demote()

@@ -1,6 +1,6 @@
 /**
  * Tokens of the primary on its secondary, whose core is closed: the entries are there, and the held root key opens those
- * that tell whose a token is. Nothing is written, so a token of limited uses is nobody's here.
+ * that tell whose a token is. Nothing is written, so a token of limited uses is refused here.
  */
 import type { HeldKey } from '../../barrier/held-key.ts'
 import { Storage } from '../../barrier/storage.ts'

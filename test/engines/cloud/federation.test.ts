@@ -228,9 +228,13 @@ test('keys of the issuer: made once, the next one told ahead, old ones for a day
   assert.ok(!(await isGood(first.token, madeAtMs)), 'its key is told no longer')
   assert.ok(await isGood(second.token, world.nowMs - 86_400_000))
 
+  const earlier = await issued()
+  await own.good('POST', 'identity/oidc/key/default/rotate', { verification_ttl: 3600 })
   const third = await issued()
+  assert.ok(await isGood(earlier.token, world.nowMs))
   await own.good('POST', 'identity/oidc/key/default/rotate', { verification_ttl: 0 })
   assert.ok(!(await isGood(third.token, world.nowMs)), 'it was ended at once')
+  assert.ok(!(await isGood(earlier.token, world.nowMs)), 'and so was one of the key before')
   assert.equal((await world.ask('POST', 'identity/oidc/key/default/rotate', { verification_ttl: '48h' })).status, 400)
 
   const kept = await shown()

@@ -59,6 +59,11 @@ test('what is asked for makes a difference, and without cache_ttl nothing is sha
   await Promise.all([ask(), ask()])
   assert.equal(asked(), 6)
   assert.equal((await world.good('GET', 'cloud/roles/deploy')).body.data['cache_ttl'], undefined)
+  assert.equal((await write()).status, 204)
+  await ask()
+  assert.equal((await world.ask('POST', 'sys/mounts/cloud/tune', { max_lease_ttl: '30m' })).status, 204)
+  const { body } = await ask()
+  assert.deepEqual([asked(), body['lease_duration']], [7, 1800], 'a shorter maximum of the mount')
 })
 
 test('a failure is told to all who waited, and the next one asks again; a caller that leaves takes nothing along', async (t) => {

@@ -92,6 +92,11 @@ const FAULTS: readonly (readonly [source: string, why: RegExp])[] = [
   ['{{ .__proto__ }}', /can't evaluate field/],
   ['{{ range .Type }}{{ end }}', /function "range" not defined/],
   ['{{ $x }}', /undefined variable/],
+  [
+    `{{$x := "aaaaaaaa"}}${'{{$x = print $x $x $x $x $x $x $x $x}}'.repeat(9)}`,
+    /a value has more than 65536 characters/,
+  ],
+  ['{{$x := random 200}}{{$x = replace "" $x $x}}{{$x = replace "" $x $x}}', /a value has more than 65536 characters/],
   ['('.repeat(3) + '{{' + '('.repeat(200) + '1' + ')'.repeat(200) + '}}', /too many nested/],
 ]
 
