@@ -26,7 +26,7 @@ class Victim {
   #count = 0
   #isWriting = false
   #writers: Promise<void>[] = []
-  /** Names of secrets whose write was answered with success, since the writers began. */
+  /** Names of secrets whose write was answered with success, since the start of the test. */
   readonly acknowledged: string[] = []
   /** Of each answer: when its request began, and what it said. */
   readonly #answers: { readonly beganAtMs: number; readonly status: number; readonly text: string }[] = []
@@ -75,9 +75,9 @@ class Victim {
     const writer = async () => {
       while (this.#isWriting) await this.write(`s${++this.#count}`)
     }
-    this.acknowledged.length = 0
+    const before = this.acknowledged.length
     this.#writers = Array.from({ length: WRITERS }, writer)
-    await eventually(() => this.acknowledged.length > 20, 'secrets are written')
+    await eventually(() => this.acknowledged.length > before + 20, 'secrets are written')
   }
 
   /** Ends them, once some of what began after `sinceMs` has been answered: none of it with success. */
@@ -121,34 +121,15 @@ class Victim {
   }
 }
 
-/** One server for all of them: each leaves it running with all that was acknowledged, the last one without. */
-test('the files of a database are moved, replaced, removed or cut while its server runs', {
-  timeout: 600_000,
-}, async (t) => {
+async function written(t: TestContext): Promise<Victim> {
   const victim = new Victim(t)
   await victim.start()
-  const title = 'the database is'
-  await t.test(`${title} moved away and back: refused meanwhile, and nothing is lost`, () => movedAndBack(victim))
-  await t.test(`${title} replaced, and put back while the server is stopped`, () => replaced(victim))
-  await t.test(`${title} removed: a copy of what the process has open brings it back`, () => removed(victim))
-  for (const [how, spoil] of [
-    ['removed', (wal: string) => rmSync(wal)],
-    ['replaced by an old one', replaceByCopy],
-  ] as const) {
-    for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
-      await t.test(`the write-ahead log is ${how}, ${signal}: nothing is lost`, () => withoutLog(victim, spoil, signal))
-    }
-  }
-  await t.test('the write-ahead log is cut: refused until the next start, which serves what is left', () => cut(victim))
-})
-
-function replaceByCopy(wal: string): void {
-  copyFileSync(wal, `${wal}.copy`)
-  renameSync(`${wal}.copy`, wal)
+  await victim.writeOn()
+  return victim
 }
 
-async function movedAndBack(victim: Victim): Promise<void> {
-  await victim.writeOn()
+test('the database is moved away and back: refused meanwhile, and nothing is lost', { timeout: 180_000 }, async (t) => {
+  const victim = await written(t)
   const { database } = victim
   const aside = `${database}.aside`
   renameSync(database, aside)
@@ -170,10 +151,10 @@ async function movedAndBack(victim: Victim): Promise<void> {
   await victim.stop()
   await victim.start()
   await victim.hasAll()
-}
+})
 
-async function replaced(victim: Victim): Promise<void> {
-  await victim.writeOn()
+test('the database is replaced, and put back while the server is stopped', { timeout: 180_000 }, async (t) => {
+  const victim = await written(t)
   const { database } = victim
   const aside = `${database}.aside`
   copyFileSync(database, `${database}.copy`)
@@ -187,10 +168,10 @@ async function replaced(victim: Victim): Promise<void> {
   renameSync(aside, database)
   await victim.start()
   await victim.hasAll()
-}
+})
 
-async function removed(victim: Victim): Promise<void> {
-  await victim.writeOn()
+test('the database is removed: a copy of what the process has open brings it back', { timeout: 180_000 }, async (t) => {
+  const victim = await written(t)
   const { database } = victim
   rmSync(database)
   await victim.refusesSince(performance.now(), /was moved or removed/)
@@ -206,23 +187,42 @@ async function removed(victim: Victim): Promise<void> {
   assert.equal(ran.code, 0, ran.stderr)
   await victim.start()
   await victim.hasAll()
+})
+
+for (const [how, spoil] of [
+  ['removed', (wal: string) => rmSync(wal)],
+  [
+    'replaced by an old one',
+    (wal: string) => {
+      copyFileSync(wal, `${wal}.copy`)
+      renameSync(`${wal}.copy`, wal)
+    },
+  ],
+] as const) {
+  for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
+    test(`the write-ahead log is ${how}, ${signal}: nothing is lost`, { timeout: 180_000 }, async (t) => {
+      const victim = await written(t)
+      const wal = `${victim.database}-wal`
+      spoil(wal)
+      await victim.refusesSince(performance.now(), /the write-ahead log of the database .* while the server runs/)
+      await victim.saysSo(/the write-ahead log of the database (was moved|is another file)/)
+      await victim.stop(signal)
+      rmSync(wal, { force: true })
+      await victim.start()
+      await victim.hasAll()
+      assert.equal((await victim.write('after')).status, 200)
+    })
+  }
 }
 
-async function withoutLog(victim: Victim, spoil: (wal: string) => void, signal: NodeJS.Signals): Promise<void> {
-  await victim.writeOn()
-  const wal = `${victim.database}-wal`
-  spoil(wal)
-  await victim.refusesSince(performance.now(), /the write-ahead log of the database .* while the server runs/)
-  await victim.saysSo(/the write-ahead log of the database (was moved|is another file)/)
-  await victim.stop(signal)
-  rmSync(wal, { force: true })
+test('the write-ahead log is cut: refused until the next start, which serves what is left', {
+  timeout: 180_000,
+}, async (t) => {
+  const victim = new Victim(t)
   await victim.start()
-  await victim.hasAll()
-  assert.equal((await victim.write('after')).status, 200)
-}
-
-/** Its first entries have reached the database with the end of a run: cut before, an empty one is left, which nothing begins on. */
-async function cut(victim: Victim): Promise<void> {
+  // Its first entries reach the database with its end: cut before, an empty one is left, which nothing begins on.
+  await victim.stop()
+  await victim.start()
   await victim.writeOn()
   const wal = `${victim.database}-wal`
   const before = statSync(wal).size
@@ -240,4 +240,4 @@ async function cut(victim: Victim): Promise<void> {
   await victim.start()
   assert.equal(await victim.read('never'), 404)
   assert.equal((await victim.write('after')).status, 200)
-}
+})
