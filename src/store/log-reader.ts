@@ -9,7 +9,7 @@ import type { RowLimits } from './replica.ts'
 export interface History {
   /** A sequence means a commit of this epoch: what it meant before another state took the place of that one is gone. */
   readonly epoch: number
-  /** Whoever has seen everything up to here, and not beyond, can be told all of the rest. */
+  /** A reader that has seen everything up to here, and not beyond, can be told all of the rest. */
   readonly oldest: number
   /** Sequence of the newest commit. */
   readonly newest: number

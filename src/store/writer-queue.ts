@@ -37,7 +37,7 @@ interface Waiting {
   readonly resolve: (outcome: Settled) => void
   readonly reject: (error: Error) => void
   readonly write?: QueuedWrite
-  /** Called when it has been done, before anybody can read what was before. */
+  /** Called when it has been done, before any read can see what was before. */
   readonly changed?: ((outcome: Settled) => void) | undefined
 }
 

@@ -1,6 +1,6 @@
 /**
  * What operators of a DR secondary do. To become one takes a token of the cluster that it was; from then on that token is
- * nobody's, and everything takes an operation token in the body of the request.
+ * refused, and everything takes an operation token in the body of the request.
  */
 import { type EngineCall, path, type Path, type PathDeclaration, Rejection } from '../../engines/engine.ts'
 import { boolean, type Fields, text, textList } from '../../engines/fields.ts'
