@@ -5,13 +5,14 @@ import { type IamClient, iamClient } from './aws.ts'
 import { AwsFailure, strangeAnswer } from './aws-failure.ts'
 import { KeyIntents } from './key-intent.ts'
 import { MountAws } from './mount-aws.ts'
+import { type Place, placeOf } from './place.ts'
 import { Rollback } from './rollback.ts'
 import { SessionCache } from './session-cache.ts'
 import type { AssumedAccount } from './static-record.ts'
 import { Turns } from './turns.ts'
 
 /** By which what is remembered of a mount is found. */
-interface Place {
+interface Where {
   readonly storage: Storage
   readonly mount: Pick<MountFacts, 'identityToken'>
 }
@@ -24,14 +25,14 @@ export class CloudMount {
   /** What is done for one thing at a time, by its name. */
   readonly #turns = new Turns()
 
-  private constructor({ mount, storage }: Place) {
+  private constructor({ mount, storage }: Where) {
     this.aws = new MountAws(storage, mount.identityToken)
-    this.keys = new KeyIntents(storage)
+    this.keys = new KeyIntents(storage, this.placeOf)
   }
 
-  static of(place: Place): CloudMount {
-    let mount = mounts.get(place.storage)
-    if (!mount) mounts.set(place.storage, (mount = new CloudMount(place)))
+  static of(where: Where): CloudMount {
+    let mount = mounts.get(where.storage)
+    if (!mount) mounts.set(where.storage, (mount = new CloudMount(where)))
     return mount
   }
 
@@ -53,6 +54,10 @@ export class CloudMount {
       if (account) iam.close()
     }
   }
+
+  /** Where a client that `withIam` gives calls. Rejects with an AwsFailure. */
+  readonly placeOf = async (account: AssumedAccount | null, iam: IamClient): Promise<Place> =>
+    account ? placeOf(account.arn, this.aws.iamSettings.target.endpoint) : this.aws.placeOf(iam)
 
   async #iamFor(account: AssumedAccount | null, signal: AbortSignal): Promise<IamClient> {
     if (!account) return this.aws.iam
@@ -81,7 +86,7 @@ export class CloudMount {
   /** What the engine does by itself: undoes what was left. Resolves with how much is left after it. */
   async undo(call: WorkCall, isUrgent = false): Promise<number> {
     const [users, keys] = await Promise.all([
-      this.rollback.run(call, () => this.aws.iam, isUrgent),
+      this.rollback.run(call, this.aws, isUrgent),
       this.keys.run(call, this.withIam, isUrgent),
     ])
     return users + keys

@@ -6,6 +6,7 @@ import { randomBytes } from 'node:crypto'
 import * as v from 'valibot'
 import type { Storage } from '../../barrier/storage.ts'
 import { at, Kept, Named, type Reading } from './entries.ts'
+import { type Place, placeField } from './place.ts'
 
 const intentSchema = v.object({
   format: v.literal(1),
@@ -14,6 +15,7 @@ const intentSchema = v.object({
   username: v.string(),
   role: v.string(),
   createdAtMs: v.number(),
+  place: placeField,
   /** Whether the user is made with a tag that says which intent it is of. */
   isTagged: v.boolean(),
 })
@@ -29,6 +31,7 @@ const userSchema = v.object({
   role: v.string(),
   intent: v.string(),
   createdAtMs: v.number(),
+  place: placeField,
   isTagged: v.boolean(),
   /** No lease stands for it any more: it was forgotten by force. */
   isForgotten: v.boolean(),
@@ -43,9 +46,9 @@ export const users = new Named(at.users, userSchema, 'a user')
 export const MOUNT_TAG = 'outpost:mount'
 export const INTENT_TAG = 'outpost:intent'
 
-export function newIntent(username: string, role: string, nowMs: number): Intent {
+export function newIntent(username: string, role: string, nowMs: number, place: Place | undefined): Intent {
   const id = randomBytes(12).toString('hex')
-  return { format: 1, id, kind: 'user', username, role, createdAtMs: nowMs, isTagged: true }
+  return { format: 1, id, kind: 'user', username, role, createdAtMs: nowMs, place, isTagged: true }
 }
 
 export function intentPath({ id }: Pick<Intent, 'id'>): string {

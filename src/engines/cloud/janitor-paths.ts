@@ -1,6 +1,7 @@
 /**
  * `orphans`: users that this mount has made and that no lease stands for. There are none unless leases were forgotten by force,
  * or a database was restored that does not know them. They are found by the tag of the mount, and removed on request only.
+ * Beside them it tells what was begun in another account (`elsewhere`), which nothing but that account can end.
  */
 import type { User } from '@aws-sdk/client-iam'
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
@@ -8,6 +9,7 @@ import { boolean, textList } from '../fields.ts'
 import { AwsFailure, rejectionOf } from './aws-failure.ts'
 import { CloudMount } from './cloud-mount.ts'
 import { intentOf, intentPaths, MOUNT_TAG, users } from './intent-record.ts'
+import { isSamePlace } from './place.ts'
 import { isCode, removeUser } from './user-removal.ts'
 
 const PAGES_MAX = 100
@@ -25,9 +27,16 @@ export const janitorPaths: readonly Path[] = [
     fields: {
       remove: boolean('Whether to remove them', { fallback: false }),
       usernames: textList('Only these of them'),
+      forget_elsewhere: boolean('Whether to forget what was begun in another account, which is lost', {
+        fallback: false,
+      }),
     },
-    read: async (_input, call) => ({ data: { orphans: await orphans(call) } }),
-    async update({ remove, usernames }, call): Promise<Reply> {
+    async read(_input, call): Promise<Reply> {
+      const others = (await elsewhere(call)).map(({ path: _path, ...shown }) => shown)
+      return { data: { orphans: await orphans(call), ...(others.length > 0 && { elsewhere: others }) } }
+    },
+    async update({ forget_elsewhere: isForgetting, remove, usernames }, call): Promise<Reply> {
+      if (isForgetting) return { data: await forgotten(call) }
       const found = await orphans(call)
       const chosen = usernames ? found.filter(({ username }) => usernames.includes(username)) : found
       if (!remove) return { data: { orphans: chosen } }
@@ -52,6 +61,28 @@ async function orphans(call: EngineCall): Promise<Orphan[]> {
     if (!now || now.isForgotten) found.push({ username, created_time: CreateDate?.toISOString() ?? '' })
   }
   return found
+}
+
+/** Intents, and notes of keys, of another account than that of the root configuration. */
+async function elsewhere(call: EngineCall) {
+  const { aws, keys, rollback } = CloudMount.of(call)
+  const all = [...rollback.idle(call.storage), ...keys.idle()]
+  if (all.every(([, { place }]) => !place)) return []
+  const now = await aws.placeOf(aws.iam).catch((error: unknown) => {
+    throw rejectionOf('error calling GetCallerIdentity', error)
+  })
+  return all.flatMap(([at, { place, username }]) => {
+    if (!place || isSamePlace(place, now)) return []
+    const { account, endpoint } = place
+    return [{ path: at, username, account, ...(endpoint !== '' && { endpoint }) }]
+  })
+}
+
+async function forgotten(call: EngineCall): Promise<Record<string, unknown>> {
+  const others = await elsewhere(call)
+  const deletes = others.map((each) => each.path)
+  if (deletes.length > 0) await call.storage.commit({ puts: [], deletes })
+  return { forgotten: [...new Set(others.map(({ username }) => username))].sort() }
 }
 
 async function allUsers(call: EngineCall): Promise<User[]> {
@@ -94,7 +125,7 @@ async function removed(chosen: readonly Orphan[], call: EngineCall): Promise<Rec
   const failed: Record<string, string> = {}
   const remove = async (username: string) => {
     try {
-      await removeUser(iam, username, { signal })
+      await removeUser(iam, username, { signal, checkPlace: async () => undefined })
       gone.push(username)
     } catch (error) {
       if (!(error instanceof AwsFailure)) throw error

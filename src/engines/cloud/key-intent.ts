@@ -11,6 +11,7 @@ import type { IamClient } from './aws.ts'
 import { AwsFailure, strangeAnswer } from './aws-failure.ts'
 import { Backlog } from './backlog.ts'
 import { at, Kept } from './entries.ts'
+import { checkPlace, isSamePlace, type Place, placeField } from './place.ts'
 import { rootOf } from './root-record.ts'
 import { ATTEMPT_MS, SETTLED_MS } from './rollback.ts'
 import { type AssumedAccount, assumedSchema, staticRoles } from './static-record.ts'
@@ -29,6 +30,7 @@ const keyIntentSchema = v.object({
   /** To make: the keys that were there before. To delete: the key. */
   keys: v.array(v.string()),
   account: v.nullable(assumedSchema),
+  place: placeField,
   createdAtMs: v.number(),
 })
 
@@ -73,13 +75,15 @@ export async function keysOf(iam: IamClient, username: string, signal: AbortSign
   return keys.sort((a, b) => a.madeAtMs - b.madeAtMs)
 }
 
-/** Deletes a key; one that is gone is deleted. */
-export async function deleteKey(iam: IamClient, username: string, id: string, signal: AbortSignal): Promise<void> {
+/** Deletes a key, which may be gone: resolves with whether it was there. */
+export async function deleteKey(iam: IamClient, username: string, id: string, signal: AbortSignal): Promise<boolean> {
   try {
     const input = { UserName: username, AccessKeyId: id }
     await iam.call((client, options) => client.deleteAccessKey(input, options), { signal })
+    return true
   } catch (error) {
     if (!isCode(error, 'NoSuchEntity')) throw error
+    return false
   }
 }
 
@@ -89,6 +93,8 @@ export type CloudIam = <T>(
   signal: AbortSignal,
   work: (iam: IamClient) => Promise<T>,
 ) => Promise<T>
+
+type CloudPlace = (account: AssumedAccount | null, iam: IamClient) => Promise<Place>
 
 /** Whose keys: users of two accounts may have the same name. */
 type KeyUser = Pick<KeyIntent, 'account' | 'username'>
@@ -101,8 +107,11 @@ export class KeyIntents {
   /** Of a user, one at a time makes keys, or deletes those that were lost. */
   readonly #turns = new Turns()
 
-  constructor(storage: Storage) {
+  readonly #placeOf: CloudPlace
+
+  constructor(storage: Storage, placeOf: CloudPlace) {
     this.#storage = storage
+    this.#placeOf = placeOf
   }
 
   /** Waits until nothing else makes or deletes keys of a user, and keeps all others from it meanwhile. */
@@ -122,7 +131,8 @@ export class KeyIntents {
     signal: AbortSignal,
   ): Promise<T> {
     const { account, keys, nowMs, username } = wanted
-    const intent = newKeyIntent({ kind: 'make', username, keys: [...keys], account, createdAtMs: nowMs })
+    const place = await this.#placeOf(account, iam)
+    const intent = newKeyIntent({ kind: 'make', username, keys: [...keys], account, place, createdAtMs: nowMs })
     const path = keyIntentPath(intent)
     this.#backlog.begin(path)
     try {
@@ -163,11 +173,23 @@ export class KeyIntents {
     return this.#storage.list(at.keyIntents).map((name) => at.keyIntents + name)
   }
 
-  #older({ account, username }: KeyIntent): string[] {
-    return this.#paths().filter((path) => {
-      const older = this.#backlog.isActive(path) ? undefined : kept.of(this.#storage.pending(path))
-      return older?.kind === 'make' && older.username === username && older.account?.arn === account?.arn
+  #older(intent: KeyIntent): string[] {
+    return this.#of(intent, intent.place).flatMap(([path, older]) => (older.kind === 'make' ? [path] : []))
+  }
+
+  /** Notes that no request works on. */
+  idle(): (readonly [path: string, note: KeyIntent])[] {
+    return this.#paths().flatMap((path) => {
+      const note = this.#backlog.isActive(path) ? undefined : kept.of(this.#storage.pending(path))
+      return note ? [[path, note] as const] : []
     })
+  }
+
+  /** Those about the keys of a user. */
+  #of({ account, username }: KeyUser, place: Place | undefined): (readonly [path: string, note: KeyIntent])[] {
+    return this.idle().filter(
+      ([, note]) => note.username === username && note.account?.arn === account?.arn && isSamePlace(note.place, place),
+    )
   }
 
   async #clear(path: string): Promise<void> {
@@ -202,14 +224,9 @@ export class KeyIntents {
   }
 
   /** Undoes at once what is left of a user. Rejects with an AwsFailure. */
-  async settle(
-    { account, username }: Pick<KeyIntent, 'account' | 'username'>,
-    iam: IamClient,
-    signal: AbortSignal,
-  ): Promise<void> {
-    for (const path of this.#paths()) {
-      const intent = this.#backlog.isActive(path) ? undefined : kept.of(this.#storage.pending(path))
-      if (intent?.username !== username || intent.account?.arn !== account?.arn) continue
+  async settle(user: KeyUser, iam: IamClient, signal: AbortSignal): Promise<void> {
+    const place = await this.#placeOf(user.account, iam)
+    for (const [path, intent] of this.#of(user, place)) {
       if (await this.#isUndone(intent, 0, iam, signal)) await this.#clear(path)
     }
   }
@@ -226,7 +243,8 @@ export class KeyIntents {
   }
 
   async #isUndone(intent: KeyIntent, quietMs: number, iam: IamClient, signal: AbortSignal): Promise<boolean> {
-    const { keys, kind, username } = intent
+    const { account, keys, kind, place, username } = intent
+    if (place) checkPlace(place, await this.#placeOf(account, iam))
     try {
       const stored = await this.#stored(signal)
       if (kind === 'make') {

@@ -15,10 +15,13 @@ import {
 import { AwsFailure } from './aws-failure.ts'
 import { attemptsOf, iamTarget, staticCredentials, stsTargets } from './aws-target.ts'
 import { Federation } from './federation.ts'
+import { type Place, placeOf } from './place.ts'
 import { NO_ROOT, type RootConfig, rootOf } from './root-record.ts'
 
 /** For so long AWS may not know a key that was made. */
 const NEW_KEY_MS = 15_000
+/** What it may take to see whose the root credentials are. */
+const PLACE_MS = 30_000
 
 export class MountAws {
   readonly #storage: Storage
@@ -27,6 +30,8 @@ export class MountAws {
   #sts: StsClient[] = []
   /** That of `#sts` which has answered; undefined while that is not known. */
   #chosen: StsClient | undefined
+  /** Where `#iam` calls. */
+  #place: Promise<Place> | undefined
   readonly #tokens: MountFacts['identityToken']
   #federation: Federation | undefined
 
@@ -51,6 +56,33 @@ export class MountAws {
     return { ...this.#settings(config), target: iamTarget(config) }
   }
 
+  /** Where calls of the mount's own client go: asked once for each root configuration. Rejects with an AwsFailure. */
+  async placeOf(iam: IamClient): Promise<Place> {
+    if (this.iam !== iam) throw new AwsFailure('', 'config/root was changed meanwhile', 0, true)
+    if (!this.#place) {
+      const asked: Promise<Place> = this.#askPlace(iam).catch((error: unknown) => {
+        if (this.#place === asked) this.#place = undefined
+        throw error
+      })
+      this.#place = asked
+    }
+    return this.#place
+  }
+
+  /** STS tells everybody who they are; where it cannot be reached, IAM tells a user that may read itself. */
+  async #askPlace(iam: IamClient): Promise<Place> {
+    const { endpoint } = this.iamSettings.target
+    const signal = AbortSignal.timeout(PLACE_MS)
+    try {
+      const ask = (client: StsClient) => client.call((sts, options) => sts.getCallerIdentity({}, options), { signal })
+      return placeOf((await this.sts(ask, signal)).Arn, endpoint)
+    } catch (error) {
+      const answer = await iam.call((client, options) => client.getUser({}, options), { signal }).catch(() => undefined)
+      if (answer?.User?.Arn === undefined) throw error
+      return placeOf(answer.User.Arn, endpoint)
+    }
+  }
+
   /** Calls STS, at the first endpoint that answers. Rejects with an AwsFailure. */
   async sts<T>(send: (client: StsClient) => Promise<T>, signal: AbortSignal): Promise<T> {
     const clients = this.#stsClients()
@@ -71,6 +103,7 @@ export class MountAws {
     this.#iam = undefined
     this.#sts = []
     this.#chosen = undefined
+    this.#place = undefined
     this.#federation = undefined
   }
 

@@ -4,10 +4,13 @@
  * never seen, it is asked again later: an answer that was lost, or a part of AWS that has not heard of the user yet,
  * may hide one.
  */
+import type { Storage } from '../../barrier/storage.ts'
 import type { WorkCall } from '../engine.ts'
 import type { IamClient } from './aws.ts'
 import { Backlog } from './backlog.ts'
 import { INTENT_TAG, type Intent, intentOf, intentPath, intentPaths, users } from './intent-record.ts'
+import type { MountAws } from './mount-aws.ts'
+import { checkPlace } from './place.ts'
 import { isCode, removeUser } from './user-removal.ts'
 
 /** For so long what is not found may come to light. */
@@ -34,22 +37,30 @@ export class Rollback {
   }
 
   /** Attempts what is due, all of it where `isUrgent`. Resolves with how many intents are left. Rejects only when sealed. */
-  async run(where: WorkCall, iam: () => IamClient, isUrgent = false): Promise<number> {
+  async run(where: WorkCall, aws: MountAws, isUrgent = false): Promise<number> {
     const { nowMs, storage } = where
     const paths = intentPaths(storage)
     for (const path of this.#made) if (!paths.includes(path) && !this.#backlog.isActive(path)) this.#made.delete(path)
     const due = this.#backlog.due(paths, nowMs, isUrgent)
     for (let begin = 0; begin < due.length; begin += AT_ONCE) {
-      await Promise.all(due.slice(begin, begin + AT_ONCE).map((path) => this.#attempt(path, where, iam)))
+      await Promise.all(due.slice(begin, begin + AT_ONCE).map((path) => this.#attempt(path, where, aws)))
     }
     return intentPaths(storage).length
+  }
+
+  /** Intents that no request works on. */
+  idle(storage: Storage): (readonly [path: string, intent: Intent])[] {
+    return intentPaths(storage).flatMap((path) => {
+      const intent = this.#backlog.isActive(path) ? undefined : intentOf((each) => storage.pending(each), path)
+      return intent ? [[path, intent] as const] : []
+    })
   }
 
   errors(): string[] {
     return this.#backlog.errors()
   }
 
-  async #attempt(path: string, where: WorkCall, iam: () => IamClient): Promise<void> {
+  async #attempt(path: string, where: WorkCall, aws: MountAws): Promise<void> {
     const { logger, nowMs, storage } = where
     const intent = intentOf((each) => storage.pending(each), path)
     if (!intent) return
@@ -57,7 +68,7 @@ export class Rollback {
     const isDone = await this.#backlog.attempt(
       path,
       nowMs,
-      (quietMs) => this.#undo(intent, quietMs, where, iam),
+      (quietMs) => this.#undo(intent, quietMs, where, aws),
       (error) =>
         logger.warn('a user of AWS that has no lease cannot be removed yet; it is tried again', {
           role,
@@ -68,12 +79,15 @@ export class Rollback {
     if (isDone) await storage.commit({ puts: [], deletes: [path] })
   }
 
-  async #undo(intent: Intent, quietMs: number, where: WorkCall, iam: () => IamClient): Promise<boolean> {
+  async #undo(intent: Intent, quietMs: number, where: WorkCall, aws: MountAws): Promise<boolean> {
     const { mount, storage } = where
     // A lease stands for the user of this name: it is not of this intent, which only wanted the same name.
     if (users.read((each) => storage.pending(each), mount, intent.username)) return true
-    const options = { signal: AbortSignal.any([where.signal, AbortSignal.timeout(ATTEMPT_MS)]) }
-    const client = iam()
+    const client = aws.iam
+    const signal = AbortSignal.any([where.signal, AbortSignal.timeout(ATTEMPT_MS)])
+    // What is said of another account says nothing of this user.
+    if (intent.place) checkPlace(intent.place, await aws.placeOf(client))
+    const options = { signal, checkPlace: async () => undefined }
     if (!this.#made.has(intentPath(intent)) && intent.isTagged) {
       const whose = await ownerOf(client, intent, options)
       if (whose === 'other') return true

@@ -66,7 +66,10 @@ async function rotation(mount: CloudMount, where: Where) {
 async function replaced(mount: CloudMount, username: string, oldKey: string, { nowMs, signal, storage }: Where) {
   const { iam } = mount.aws
   await onlyKey(mount, username, oldKey, signal)
-  const deletion = newKeyIntent({ kind: 'delete', username, keys: [oldKey], account: null, createdAtMs: nowMs })
+  const place = await mount.aws.placeOf(iam).catch((error: unknown) => {
+    throw rejectionOf('error calling GetCallerIdentity', error)
+  })
+  const deletion = newKeyIntent({ kind: 'delete', username, keys: [oldKey], account: null, place, createdAtMs: nowMs })
   const wanted = { username, account: null, keys: [oldKey], nowMs }
   const store = async (key: AccessKey, notes: Batch) => {
     const now = rootOf((each) => storage.pending(each))

@@ -7,6 +7,7 @@ import { rejectionOf } from './aws-failure.ts'
 import { CloudMount } from './cloud-mount.ts'
 import { deleteKey } from './key-intent.ts'
 import { checkName } from './names.ts'
+import { checkPlace } from './place.ts'
 import { accountOf, shownStatic, type StaticRole, staticRoles } from './static-record.ts'
 import { rotatedStatic, StaticSchedule, userIdOf } from './static-rotation.ts'
 
@@ -90,6 +91,7 @@ function wanted(input: StaticInput, before: StaticRole | undefined): StaticRole 
     assumeRoleArn: input.assume_role_arn ?? before?.assumeRoleArn ?? '',
     assumeRoleSessionName: input.assume_role_session_name ?? before?.assumeRoleSessionName ?? '',
     externalId: input.external_id ?? before?.externalId ?? '',
+    place: before?.place,
     accessKey: before?.accessKey ?? '',
     secretKey: before?.secretKey ?? '',
     expiresAtMs: before?.expiresAtMs ?? 0,
@@ -158,9 +160,12 @@ async function removed(name: string, call: EngineCall): Promise<undefined> {
   const role = pending(name, call)
   if (!role) return undefined
   try {
-    await CloudMount.of(call).withIam(accountOf(role), signal, (iam) =>
-      deleteKey(iam, role.username, role.accessKey, signal),
-    )
+    const own = CloudMount.of(call)
+    const account = accountOf(role)
+    await own.withIam(account, signal, async (iam) => {
+      const isGone = await deleteKey(iam, role.username, role.accessKey, signal)
+      if (!isGone && role.place) checkPlace(role.place, await own.placeOf(account, iam))
+    })
   } catch (error) {
     throw rejectionOf(`failed to clean credentials while deleting role "${name}": couldn't delete from IAM`, error, 500)
   }

@@ -1,6 +1,7 @@
 /** A static role of a mount, as it is kept: a user of IAM that was there before, and the key that is given out. */
 import * as v from 'valibot'
 import { at, Named } from './entries.ts'
+import { placeField } from './place.ts'
 
 export const assumedSchema = v.object({ arn: v.string(), sessionName: v.string(), externalId: v.string() })
 /** The role in another account by which a user there is reached. */
@@ -16,6 +17,8 @@ const staticSchema = v.object({
   assumeRoleArn: v.string(),
   assumeRoleSessionName: v.string(),
   externalId: v.string(),
+  /** Where its user is. */
+  place: placeField,
   accessKey: v.string(),
   secretKey: v.string(),
   /** The next rotation. */

@@ -69,7 +69,8 @@ async function newKey(role: StaticRole, where: Where, iam: IamClient): Promise<S
   const { mount, nowMs, signal, storage } = where
   const { username } = role
   const account = accountOf(role)
-  const { aws, keys: intents } = CloudMount.of(where)
+  const { aws, keys: intents, placeOf } = CloudMount.of(where)
+  const place = await placeOf(account, iam)
   const userId = await userIdOf(iam, username, role.userId, signal)
   await intents.settle({ username, account }, iam, signal)
   const keys = await keysOf(iam, username, signal).catch((error: unknown) => {
@@ -87,7 +88,7 @@ async function newKey(role: StaticRole, where: Where, iam: IamClient): Promise<S
   }
   const wanted = { username, account, keys: keys.map(({ id }) => id), nowMs }
   const store = async (key: AccessKey, notes: Batch) => {
-    const next = { ...role, ...key, userId, expiresAtMs: nowMs + role.periodSeconds * 1000 }
+    const next = { ...role, ...key, place, userId, expiresAtMs: nowMs + role.periodSeconds * 1000 }
     await storage.commit({ puts: [staticRoles.put(mount, next), ...notes.puts], deletes: notes.deletes })
     return next
   }

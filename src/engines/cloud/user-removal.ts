@@ -22,18 +22,28 @@ const ROUNDS = 3
 const PAGES_MAX = 100
 
 type Options = Pick<CallOptions, 'signal'>
+
+export interface RemovalOptions extends Options {
+  readonly checkPlace: () => Promise<void>
+}
 type Sending<T> = (iam: IAM, options: { readonly abortSignal: AbortSignal }) => Promise<T>
 
-/** `known` is what the engine made; without it AWS is asked first. Rejects with an AwsFailure. */
+/**
+ * `known` is what the engine made; without it AWS is asked first. `checkPlace` throws where AWS is not the one that the user was
+ * made in: it is called before anything is done by the user's name alone. Rejects with an AwsFailure.
+ */
 export async function removeUser(
   iam: IamClient,
   username: string,
-  options: Options,
+  { checkPlace, ...options }: RemovalOptions,
   known?: Belongings,
 ): Promise<Removal> {
   const removal = new UserRemoval(iam, username, options)
+  // No two access keys of AWS have the same ID: where one of them is, the user is.
+  const isHere = known !== undefined && (await removal.takeKeys(known.keys))
+  if (!isHere) await checkPlace()
   if (known) {
-    await removal.take(known)
+    await removal.take({ ...known, keys: [] })
     const outcome = await removal.attempt()
     if (outcome !== 'conflict') return outcome
   }
@@ -72,11 +82,19 @@ class UserRemoval {
     }
   }
 
+  /** Whether there was one of them. */
+  async takeKeys(keys: readonly string[]): Promise<boolean> {
+    const user = this.#user
+    let isAny = false
+    for (const AccessKeyId of keys) {
+      if (await this.#gone((iam, options) => iam.deleteAccessKey({ ...user, AccessKeyId }, options))) isAny = true
+    }
+    return isAny
+  }
+
   async take({ attached, groups, inline, keys }: Belongings): Promise<void> {
     const user = this.#user
-    for (const AccessKeyId of keys) {
-      await this.#gone((iam, options) => iam.deleteAccessKey({ ...user, AccessKeyId }, options))
-    }
+    await this.takeKeys(keys)
     for (const PolicyArn of attached) {
       await this.#gone((iam, options) => iam.detachUserPolicy({ ...user, PolicyArn }, options))
     }
@@ -157,12 +175,17 @@ class UserRemoval {
     }
   }
 
-  /** Removes one thing, which may be gone; where `mayBeDenied`, the root credentials need not be allowed to. */
-  async #gone(send: Sending<unknown>, mayBeDenied = false): Promise<void> {
+  /**
+   * Removes one thing, which may be gone: resolves with whether it was there. Where `mayBeDenied`, the root credentials need not be
+   * allowed to.
+   */
+  async #gone(send: Sending<unknown>, mayBeDenied = false): Promise<boolean> {
     try {
       await this.#iam.call(send, this.#options)
+      return true
     } catch (error) {
       if (!isCode(error, 'NoSuchEntity') && !(mayBeDenied && isDenied(error))) throw error
+      return false
     }
   }
 

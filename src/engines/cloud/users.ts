@@ -10,6 +10,7 @@ import { rejectionOf } from './aws-failure.ts'
 import { CloudMount } from './cloud-mount.ts'
 import { type Intent, intentPath, intentPut, newIntent, users } from './intent-record.ts'
 import { leaseTermsOf } from './lease-paths.ts'
+import { checkPlace, placeField } from './place.ts'
 import type { Role } from './role-record.ts'
 import { namesOf } from './sessions.ts'
 import { makeUser } from './user-making.ts'
@@ -26,19 +27,24 @@ const internalSchema = v.object({
   inline: v.array(v.string()),
   attached: v.array(v.string()),
   groups: v.array(v.string()),
+  place: placeField,
 })
 
 export async function userCredentials(role: Role, call: EngineCall, isWaiting: boolean): Promise<Reply> {
   const { mount, storage } = call
   const { aws, rollback } = CloudMount.of(call)
   const username = usernameOf(aws.config.usernameTemplate, 'IAM', namesOf(role, call))
-  const intent = newIntent(username, role.name, call.nowMs)
+  const { iam } = aws
+  const place = await aws.placeOf(iam).catch((error: unknown) => {
+    throw rejectionOf('Error creating IAM user', error)
+  })
+  const intent = newIntent(username, role.name, call.nowMs, place)
   rollback.begin(intent)
   let isTagged = true
   try {
     await storage.commit({ puts: [intentPut(intent)], deletes: [] })
     const made = await makeUser({
-      iam: aws.iam,
+      iam,
       intent,
       role,
       mount: mount.uuid,
@@ -73,6 +79,7 @@ function userReply(
     role: role.name,
     intent: intent.id,
     createdAtMs: call.nowMs,
+    place: intent.place,
     isTagged: intent.isTagged,
     isForgotten: false,
   }
@@ -83,7 +90,7 @@ function userReply(
       ttlSeconds: leaseSeconds,
       maxTtlSeconds: maxSeconds,
       renewable: true,
-      internal: { is_sts: false, username, policy: role.name, ...belongings },
+      internal: { is_sts: false, username, policy: role.name, ...belongings, place: intent.place },
     },
     ...(warnings.length > 0 && { warnings }),
     batch: { puts: [users.put(call.mount, known)], deletes: [intentPath(intent)] },
@@ -100,18 +107,24 @@ export async function revoked(call: LeaseCall): Promise<Batch | undefined> {
   }
   const parsed = v.safeParse(internalSchema, internal)
   if (!parsed.success) throw new Fault('secret is missing username internal data')
-  const { username, ...belongings } = parsed.output
+  const { place, username, ...belongings } = parsed.output
   const { aws } = CloudMount.of(call)
+  const { iam } = aws
+  const options = { signal, checkPlace: async () => place && checkPlace(place, await aws.placeOf(iam)) }
   let outcome: 'removed' | 'absent'
   try {
-    outcome = await removeUser(aws.iam, username, { signal }, belongings)
+    outcome = await removeUser(iam, username, options, belongings)
   } catch (error) {
     throw rejectionOf(`user ${username}`, error)
   }
   const known = users.read((each) => call.storage.pending(each), mount, username)
   const isHidden = outcome === 'absent' && known !== undefined && nowMs - issuedAtMs < YOUNG_MS
   // It is looked for once more when every part of AWS knows it, if it is there at all.
-  const again = known && { ...newIntent(username, known.role, nowMs), id: known.intent, isTagged: known.isTagged }
+  const again = known && {
+    ...newIntent(username, known.role, nowMs, place),
+    id: known.intent,
+    isTagged: known.isTagged,
+  }
   return { puts: isHidden && again ? [intentPut(again)] : [], deletes: [users.path(mount, username)] }
 }
 

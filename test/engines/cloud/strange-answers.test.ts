@@ -11,6 +11,7 @@ import { CloudWorld } from '../../helpers/cloud-world.ts'
 const xml = (action: string, inner: string) =>
   `<${action}Response xmlns="x"><${action}Result>${inner}</${action}Result></${action}Response>`
 const bomb = `<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>`
+const IDENTITY = '<Arn>arn:aws:iam::123456789012:user/root-user</Arn>'
 const ESCAPE = '\u001b]0;owned\u0007'
 
 type Answer = (action: string, response: ServerResponse) => void
@@ -53,12 +54,15 @@ function flood(response: ServerResponse): void {
 
 async function strange(t: TestContext) {
   const world = await CloudWorld.open(t)
-  const own: { answer: Answer } = { answer: whole('') }
+  // It tells its account, so that what comes after it is asked for.
+  const own: { answer: Answer; isKnown: boolean } = { answer: whole(''), isKnown: true }
   const server = createServer((request, response) => {
     const chunks: Buffer[] = []
     request.on('data', (chunk: Buffer) => chunks.push(chunk))
     request.on('end', () => {
-      own.answer(new URLSearchParams(Buffer.concat(chunks).toString()).get('Action') ?? '', response)
+      const action = new URLSearchParams(Buffer.concat(chunks).toString()).get('Action') ?? ''
+      const answer = own.isKnown && action === 'GetCallerIdentity' ? whole(xml(action, IDENTITY)) : own.answer
+      answer(action, response)
     })
   })
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
@@ -90,6 +94,11 @@ test('whatever an endpoint answers is refused in words, and nothing that may be 
     assert.ok(rotated.status >= 400, name)
   }
   assert.ok(process.memoryUsage.rss() - before < 256 * 1024 * 1024)
+  own.isKnown = false
+  await world.good('POST', 'cloud/config/root', { max_retries: 0, region: 'eu-west-1' })
+  own.answer = whole(xml('GetCallerIdentity', ''))
+  const nowhere = await world.ask('GET', 'cloud/creds/app?wait=false')
+  assert.deepEqual(nowhere.body.errors, ['Error creating IAM user: the answer has no account'])
   assert.equal((await world.good('GET', 'cloud/config/root')).body.data['access_key'], world.rootKey.id)
   const storage = world.world.core.open.mounts.get('cloud/')?.storage
   assert.ok((storage?.list(at.intents).length ?? 0) > 0, 'users that may have been made are looked for')

@@ -68,14 +68,15 @@ export class AwsEndpoint {
   readonly #scripts = new Map<string, { fault: EndpointFault; left: number }[]>()
   readonly #server: Server
 
-  private constructor() {
-    this.account = new Account(() => this.nowMs())
+  private constructor(account: string) {
+    this.account = new Account(() => this.nowMs(), account)
     this.#server = createServer((request, response) => void this.#serve(request, response))
     this.#server.keepAliveTimeout = 60_000
   }
 
-  static async open(t: Pick<TestContext, 'after'>): Promise<AwsEndpoint> {
-    const endpoint = new AwsEndpoint()
+  /** `account`: its ID. */
+  static async open(t: Pick<TestContext, 'after'>, account = '123456789012'): Promise<AwsEndpoint> {
+    const endpoint = new AwsEndpoint(account)
     await endpoint.listen()
     t.after(() => endpoint.close())
     return endpoint
