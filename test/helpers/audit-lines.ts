@@ -8,7 +8,7 @@ export interface AuditLine {
   readonly error?: string
   readonly auth?: Readonly<Record<string, unknown>>
   readonly request: Readonly<Record<string, unknown>> & { readonly data?: Record<string, unknown> }
-  readonly response?: { readonly data?: Record<string, unknown> }
+  readonly response?: { readonly data?: Record<string, unknown>; readonly auth?: Record<string, unknown> }
   readonly chain: { readonly sequence: number; readonly previous: string }
 }
 

@@ -66,6 +66,8 @@ export interface WorldOptions {
   /** What the core is given for the database. */
   readonly wrap?: (store: Store) => Store
   readonly nowMs?: number
+  /** Told each answer the moment it would leave, with the ID of its request. */
+  readonly answered?: (requestId: string, answer: CoreAnswer) => void
   readonly replication?: ReplicationSide
   /** What callers without a token may do with key shares; all of it unless given. */
   readonly unauthed?: { rekey: boolean; generateRoot: boolean }
@@ -91,6 +93,7 @@ export class CoreWorld {
   /** How much the machine's clock was set by, of all that `nowMs` tells: the rest of its changes is time that passed. */
   setByMs = 0
 
+  readonly #answered: WorldOptions['answered']
   #requests = 0
 
   private constructor(directory: string, store: SqliteStore, options: WorldOptions) {
@@ -99,6 +102,7 @@ export class CoreWorld {
     this.directory = directory
     this.store = store
     this.nowMs = options.nowMs ?? this.nowMs
+    this.#answered = options.answered
     const below = wrap(store)
     const barrier = new Barrier(below, () => this.nowMs)
     this.seal = new Seal(below, barrier, seal ?? { type: 'shamir' }, { isSecondary, ...sealOptions })
@@ -204,6 +208,9 @@ export class CoreWorld {
     const answer = await handle(this.core, VERBS[method] ?? 'read', raw, call)
     if (answer instanceof StreamedAnswer) throw new Error('a stream is asked for through a listener')
     const text = answer.body === undefined ? '' : Buffer.from(answer.body).toString('utf8')
-    return { status: answer.status, text, body: JSON.parse(text || '{}') as CoreBody, headers: answer.headers }
+    const { headers: said, status } = answer
+    const asked: CoreAnswer = { status, text, body: JSON.parse(text || '{}') as CoreBody, headers: said }
+    this.#answered?.(call.requestId, asked)
+    return asked
   }
 }

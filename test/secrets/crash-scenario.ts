@@ -1,11 +1,23 @@
 /** What `issued-crash.test.ts` cuts short at each of its steps. */
 import type { Engine } from '../../src/engines/engine.ts'
-import type { CoreWorld } from '../helpers/core-world.ts'
+import type { CoreAnswer, CoreWorld } from '../helpers/core-world.ts'
 
 /** An answered step, with what its caller got. */
 export interface Said {
   readonly step: string
   readonly value: string
+}
+
+/** A request that was answered. */
+export interface Answered {
+  readonly id: string
+  /** Of the token that the answer holds; absent where it holds none. */
+  readonly accessor?: string
+}
+
+export function answeredAs(id: string, { body }: CoreAnswer): Answered {
+  const accessor = body.auth?.['accessor']
+  return typeof accessor === 'string' ? { id, accessor } : { id }
 }
 
 export interface Scenario {
@@ -18,6 +30,4 @@ export interface Scenario {
   run(world: CoreWorld, say: (said: Said) => void): Promise<void>
   /** Looks at what a killed process has left, `said` being what it had answered; `what` begins each fault. */
   look(world: CoreWorld, said: readonly Said[], what: string): Promise<void>
-  /** Looks for the line of an answer in the audit file, as soon as the answer is there. */
-  audited?(lines: readonly string[], said: Said): void
 }

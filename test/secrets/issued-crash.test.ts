@@ -1,15 +1,19 @@
-/** A process that is killed at every step of giving out and taking back: no lease is lost, no wrapped answer is read twice. */
+/**
+ * A process that is killed at every step of giving out and taking back: no lease is lost, no wrapped answer is read twice, and
+ * each request that was answered has its audit lines.
+ */
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
-import { cpSync, readFileSync } from 'node:fs'
+import { cpSync, readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { checkDatabase } from '../../src/store/check.ts'
+import { auditLinesOf } from '../helpers/audit-lines.ts'
 import { CoreWorld, type WorldKeys } from '../helpers/core-world.ts'
 import { StepCopies } from '../helpers/step-copies.ts'
 import { steppedStore } from '../helpers/stepped-store.ts'
 import { temporaryDirectory } from '../helpers/temporary-directory.ts'
-import type { Said, Scenario } from './crash-scenario.ts'
+import { type Answered, answeredAs, type Said, type Scenario } from './crash-scenario.ts'
 import { issued } from './issued-steps.ts'
 import { logins } from './login-steps.ts'
 
@@ -45,15 +49,17 @@ async function check(scenario: Scenario, keys: WorldKeys, { directory, said }: L
   }
 }
 
-const linesOf = (file: string) => readFileSync(file, 'utf8').trimEnd().split('\n').slice(1)
-
-/** Each answered step has its second line. */
-function checkAudit(scenario: Scenario, file: string, said: readonly Said[]): void {
-  const lines = linesOf(file)
-  const answered = lines.map((line) => JSON.parse(line) as { type: string })
-  const count = answered.filter(({ type }) => type === 'response').length
-  assert.ok(count >= said.length, `${count} lines of ${said.length} answers`)
-  for (const each of said) scenario.audited?.(lines, each)
+/** Each request that was answered has its first line and its second, and the second names the token that it was given. */
+function checkAudit(bytes: Uint8Array, answered: readonly Answered[], what: string): void {
+  const text = Buffer.from(bytes).toString('utf8')
+  // The line at the end may be a part of one.
+  const lines = auditLinesOf(text.slice(0, text.lastIndexOf('\n') + 1))
+  for (const { accessor, id } of answered) {
+    const own = lines.filter(({ request }) => request?.['id'] === id)
+    const types = own.map(({ type }) => type)
+    assert.deepEqual(types, ['request', 'response'], `${what}: lines of the answered request ${id}`)
+    assert.equal(own[1]?.response?.auth?.['accessor'], accessor, `${what}: the token of ${id}`)
+  }
 }
 
 for (const [name, scenario] of Object.entries({ issued, logins })) {
@@ -62,18 +68,30 @@ for (const [name, scenario] of Object.entries({ issued, logins })) {
     const room = temporaryDirectory(t)
     const killed = join(room, 'killed')
     cpSync(directory, killed, { recursive: true })
+    const auditStart = statSync(audit).size
     const said: Said[] = []
+    const answered: Answered[] = []
     let isCounting = false
+    let steps = 0
     const copies = new StepCopies({ directory, name: 'secrets.db', room, said: () => [...said] })
+    const moments: { readonly answered: readonly Answered[]; readonly audit: Buffer }[] = []
+    const takeAudit = () => moments.push({ answered: [...answered], audit: readFileSync(audit) })
+    const passed = () => {
+      if (!isCounting) return
+      steps++
+      copies.take()
+      takeAudit()
+    }
     const world = await CoreWorld.reopen(directory, keys, {
       engines: scenario.engines(),
-      wrap: (real) => steppedStore(real, () => isCounting && copies.take()),
+      wrap: (real) => steppedStore(real, passed),
+      answered(id, answer) {
+        answered.push(answeredAs(id, answer))
+        takeAudit()
+      },
     })
     isCounting = true
-    await scenario.run(world, (each) => {
-      said.push(each)
-      scenario.audited?.(linesOf(audit), each)
-    })
+    await scenario.run(world, (each) => said.push(each))
     isCounting = false
     copies.take()
     await world.close()
@@ -82,16 +100,23 @@ for (const [name, scenario] of Object.entries({ issued, logins })) {
       scenario.steps,
     )
     assert.ok(copies.all.length > scenario.steps.length, `${copies.all.length} steps`)
+    for (const [at, moment] of moments.entries()) {
+      checkAudit(moment.audit.subarray(auditStart), moment.answered, `moment ${at + 1}`)
+    }
     for (const [at, copy] of copies.all.entries()) {
       await check(scenario, keys, copy, `step ${at + 1}, after ${copy.said.at(-1)?.step ?? 'nothing'}`)
     }
-    const middle = String(Math.ceil(copies.steps / 2))
+    const middle = String(Math.ceil(steps / 2))
+    const killStart = statSync(audit).size
     const child = spawnSync(process.execPath, [CRASHER, killed, keys.unsealKey, keys.rootToken, middle, name])
     assert.equal(child.signal, 'SIGKILL', child.stderr.toString())
     const words = child.stdout.toString().trimEnd().split('\n').filter(Boolean)
-    const heard = words.map((line) => JSON.parse(line) as Said)
-    checkAudit(scenario, audit, heard)
-    const last = heard.at(-1)?.step ?? 'nothing'
-    await check(scenario, keys, { directory: killed, said: heard }, `killed by the system, after ${last}`)
+    const told = words.map((line) => JSON.parse(line) as Said | Answered)
+    const heard = told.filter((each) => 'step' in each)
+    const what = `killed by the system, after ${heard.at(-1)?.step ?? 'nothing'}`
+    const theirs = told.filter((each) => 'id' in each)
+    assert.ok(theirs.length > 0, what)
+    checkAudit(readFileSync(audit).subarray(killStart), theirs, what)
+    await check(scenario, keys, { directory: killed, said: heard }, what)
   })
 }
