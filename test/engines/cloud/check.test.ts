@@ -192,3 +192,74 @@ test('faults of policy documents', () => {
   }
   assert.match(documentFault('{') ?? '', /no JSON object/)
 })
+
+/** A role of a hundred ARNs and ten groups, each with three policies of its own. */
+async function largeRole(t: TestContext) {
+  const own = await CloudWorld.open(t)
+  const { account } = own.aws
+  const arns = Array.from({ length: 100 }, (_, at) => account.addRole(`r${at}`))
+  const groups = Array.from({ length: 10 }, (_, at) => `g${at}`)
+  const inline = `{"Version":"2012-10-17","Statement":[{"Effect":"Deny","Action":"s3:Get*","Resource":"*"}]}`
+  for (const name of groups) {
+    const group = account.addGroup(name)
+    for (let at = 0; at < 3; at++) group.inline.set(`p${at}`, inline)
+  }
+  await own.good('POST', 'cloud/roles/large', { credential_type: 'assumed_role', role_arns: arns, iam_groups: groups })
+  own.aws.journal.length = 0
+  return own
+}
+
+test('policies of groups are read once for all ARNs of a role', async (t) => {
+  const own = await largeRole(t)
+  const found = await check(own, 'large')
+  assert.equal(found.findings.length, 101)
+  const calls = new Map<string, number>()
+  for (const action of own.aws.actions()) calls.set(action, (calls.get(action) ?? 0) + 1)
+  assert.deepEqual(
+    ['AssumeRole', 'GetGroupPolicy', 'ListGroupPolicies', 'ListAttachedGroupPolicies', 'GetCallerIdentity'].map(
+      (action) => calls.get(action),
+    ),
+    [100, 30, 10, 10, 1],
+  )
+})
+
+test('one dry run at a time of a mount, which ends with its caller', async (t) => {
+  const own = await largeRole(t)
+  const gone = new AbortController()
+  const [asked, answered] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  own.aws.chaos = (action) => {
+    if (action !== 'AssumeRole') return undefined
+    asked.resolve()
+    return { gate: answered.promise }
+  }
+  const left = own.world.ask('GET', 'cloud/roles/large/check', undefined, { signal: gone.signal })
+  await asked.promise
+  const second = await own.ask('GET', 'cloud/roles/large/check')
+  assert.deepEqual(
+    [second.status, second.body.errors],
+    [429, ['a role of this mount is being checked: try again when that is done']],
+  )
+  gone.abort()
+  assert.equal((await left.catch(() => ({ status: 503 }))).status, 503)
+  own.aws.unscript()
+  answered.resolve()
+  await own.userRole()
+  await check(own, 'app')
+  // Those of the first four that were under way.
+  assert.ok(own.aws.actions().filter((action) => action === 'AssumeRole').length <= 4)
+})
+
+test('a dry run that takes too long says what it has not looked at', async (t) => {
+  const own = await largeRole(t)
+  const late = new AbortController()
+  const real = AbortSignal.timeout.bind(AbortSignal)
+  t.mock.method(AbortSignal, 'timeout', (ms: number) => (ms === 60_000 ? late.signal : real(ms)))
+  own.aws.chaos = (action) => {
+    if (action === 'AssumeRole') late.abort()
+    return undefined
+  }
+  const found = await check(own, 'large')
+  assert.deepEqual([found.result, found.findings.length], ['unknown', 101])
+  assert.match(found.findings.at(-1) ?? '', /^unknown: sts:AssumeRole .*: not looked at: the dry run took too long$/)
+  assert.ok(own.aws.actions().filter((action) => action === 'AssumeRole').length <= 4)
+})

@@ -106,3 +106,54 @@ test('cache_ttl is refused where sessions cannot be shared', async (t) => {
     assert.match(answer.body.errors[0] ?? '', text)
   }
 })
+
+test('a caller with many session names pushes out its own sessions, and none of others', async (t) => {
+  const { ask, asked, role, world } = await cached(t)
+  await world.good('POST', 'cloud/roles/other', role)
+  await world.good('POST', 'sys/policies/acl/cloud', { policy: 'path "cloud/creds/*" { capabilities = ["read"] }' })
+  const { body } = await world.good('POST', 'auth/token/create', { policies: ['cloud'] })
+  const token = String(body.auth['client_token'])
+  await ask()
+  await ask('?role_session_name=mine')
+  await world.good('GET', 'cloud/creds/other')
+  const flood = async (from: number, count: number) => {
+    const names = Array.from({ length: count }, (_, at) => `cloud/creds/deploy?role_session_name=n${from + at}`)
+    const answers = await Promise.all(names.map((path) => world.world.ask('GET', path, undefined, { token })))
+    return answers.map(({ status }) => status)
+  }
+  for (let from = 0; from < 240; from += 30) {
+    assert.ok((await flood(from, 30)).every((status) => status === 200))
+  }
+  const before = asked()
+  await ask()
+  await ask('?role_session_name=mine')
+  await world.good('GET', 'cloud/creds/other')
+  await flood(230, 10)
+  assert.equal(asked(), before, 'those of others, and its own newest, are there')
+  await flood(0, 1)
+  assert.equal(asked(), before + 1, 'its oldest is not')
+
+  // So many are made at once, and so many wait.
+  const [begun, answered] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  let waiting = 0
+  world.aws.chaos = () => {
+    if (++waiting === 32) begun.resolve()
+    return { gate: answered.promise }
+  }
+  const many = flood(1000, 40)
+  await begun.promise
+  const others = Array.from({ length: 3 }, (_, at) => ask(`?role_session_name=late${at}`))
+  const refused = await world.world.ask('GET', 'cloud/creds/deploy?role_session_name=x', undefined, { token })
+  assert.deepEqual(
+    [refused.status, refused.body.errors],
+    [429, ['too many sessions of this role are being made for this caller: try again later']],
+  )
+  assert.equal(waiting, 32, 'no more of one role at a time')
+  answered.resolve()
+  await Promise.all(others)
+  const statuses = await many
+  assert.deepEqual(
+    [statuses.filter((each) => each === 200).length, statuses.filter((each) => each === 429).length],
+    [32, 8],
+  )
+})
