@@ -1,6 +1,8 @@
 /** `roles/:name/check`: whether a role can give credentials, told without giving any. */
 import { path, type Path, Rejection } from '../engine.ts'
 import { inPath } from '../fields.ts'
+import { Trial } from './check-limits.ts'
+import { CloudMount } from './cloud-mount.ts'
 import { lineOf, outcomeOf } from './finding.ts'
 import { checkName } from './names.ts'
 import { roles } from './role-record.ts'
@@ -15,7 +17,7 @@ export const checkPaths: readonly Path[] = [
       checkName(name)
       const role = roles.read((each) => call.storage.get(each), call.mount, name)
       if (!role) throw new Rejection(404)
-      const findings = await roleFindings(role, call)
+      const findings = await CloudMount.of(call).checking(() => roleFindings(role, new Trial(call)))
       const missing = findings.flatMap((each) => each.missing ?? [])
       return {
         data: {

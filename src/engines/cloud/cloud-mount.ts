@@ -1,6 +1,6 @@
 /** What the engine remembers of one mount, as long as that serves: nothing of it is needed after a start. */
 import type { Storage } from '../../barrier/storage.ts'
-import type { MountFacts, WorkCall } from '../engine.ts'
+import { type MountFacts, Rejection, type WorkCall } from '../engine.ts'
 import { type IamClient, iamClient } from './aws.ts'
 import { AwsFailure, strangeAnswer } from './aws-failure.ts'
 import { KeyIntents } from './key-intent.ts'
@@ -24,6 +24,7 @@ export class CloudMount {
   readonly sessions = new SessionCache()
   /** What is done for one thing at a time, by its name. */
   readonly #turns = new Turns()
+  #isChecking = false
 
   private constructor({ mount, storage }: Where) {
     this.aws = new MountAws(storage, mount.identityToken)
@@ -39,6 +40,17 @@ export class CloudMount {
   /** Waits for its turn among all that has the same name. */
   exclusive<T>(name: string, work: () => Promise<T>): Promise<T> {
     return this.#turns.take(name, work)
+  }
+
+  /** One dry run at a time. Rejects with a Rejection (429) while there is another one. */
+  async checking<T>(work: () => Promise<T>): Promise<T> {
+    if (this.#isChecking) throw new Rejection(429, 'a role of this mount is being checked: try again when that is done')
+    this.#isChecking = true
+    try {
+      return await work()
+    } finally {
+      this.#isChecking = false
+    }
   }
 
   /** Works with a client for users of another account, or of the mount's own. Rejects with an AwsFailure. */

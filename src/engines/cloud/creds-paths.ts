@@ -44,7 +44,10 @@ async function credentials(place: Place, input: CredsInput, call: EngineCall): P
   const { cacheSeconds } = role
   const { maxLeaseSeconds } = call.mount
   const key = [type, role, aws.config, maxLeaseSeconds, input.role_arn, input.role_session_name, input.ttl]
-  return sessions.get({ key, cacheSeconds, nowMs: call.nowMs }, (signal) => make(role, input, { ...call, signal }))
+  const { entityId, tokenHash } = call.caller
+  const by = { role: role.name, maker: entityId === '' ? tokenHash : entityId, key, cacheSeconds, nowMs: call.nowMs }
+  const { reply } = await sessions.get(by, (signal) => make(role, input, { ...call, signal }))
+  return reply
 }
 
 const SESSIONS = { assumed_role: assumedRole, federation_token: federationToken, session_token: sessionToken }

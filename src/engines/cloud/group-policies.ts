@@ -2,7 +2,10 @@
 import type { IamClient } from './aws.ts'
 import { strangeAnswer } from './aws-failure.ts'
 
-const PAGES_MAX = 20
+/** A page has 100 of them; AWS has 10 managed policies of a group, and inline ones of 5,120 characters together. */
+const PAGES_MAX = 2
+/** Of all groups of a role: each is a call. */
+const DOCUMENTS_MAX = 100
 /** AWS has 5,120 characters of one group, three times as long where they are encoded. */
 const DOCUMENTS_LENGTH_MAX = 65_536
 
@@ -19,7 +22,7 @@ export async function groupPolicies(
   const [arns, documents]: [string[], string[]] = [[], []]
   for (const GroupName of groups) {
     arns.push(...(await attachedOf(iam(), GroupName, signal)))
-    documents.push(...(await inlineOf(iam(), GroupName, signal)))
+    documents.push(...(await inlineOf(iam(), GroupName, { signal, most: DOCUMENTS_MAX - documents.length })))
   }
   return { arns, documents }
 }
@@ -37,7 +40,11 @@ async function attachedOf(iam: IamClient, GroupName: string, signal: AbortSignal
   return found
 }
 
-async function inlineOf(iam: IamClient, GroupName: string, signal: AbortSignal): Promise<string[]> {
+async function inlineOf(
+  iam: IamClient,
+  GroupName: string,
+  { most, signal }: { readonly most: number; readonly signal: AbortSignal },
+): Promise<string[]> {
   const names: string[] = []
   let Marker: string | undefined
   for (let page = 0; page < PAGES_MAX; page++) {
@@ -47,6 +54,7 @@ async function inlineOf(iam: IamClient, GroupName: string, signal: AbortSignal):
     Marker = answer.IsTruncated === true ? answer.Marker : undefined
     if (Marker === undefined) break
   }
+  if (names.length > most) throw strangeAnswer('more policies than a group has')
   const documents: string[] = []
   let length = 0
   for (const PolicyName of names) {

@@ -20,7 +20,7 @@ export interface SessionInput {
 }
 
 /** What a session's policy is made of: undefined where it has none. */
-interface Filter {
+export interface Filter {
   readonly Policy?: string
   readonly PolicyArns?: { arn: string }[]
 }
@@ -31,7 +31,8 @@ export function durationOf(role: Role, ttl: number | undefined, mountMaxSeconds:
   return Math.min(wished, role.maxTtlSeconds > 0 ? role.maxTtlSeconds : mountMaxSeconds)
 }
 
-async function filterOf(role: Role, call: EngineCall): Promise<Filter> {
+/** What the policies of a role, and of its groups, make of a session. Rejects with a Rejection. */
+export async function filterOf(role: Role, call: EngineCall): Promise<Filter> {
   const { aws } = CloudMount.of(call)
   const groups = role.iamGroups ?? []
   try {
@@ -57,10 +58,10 @@ function chosenArn(role: Role, wished = ''): string {
   throw new Rejection(400, `role_arn ${goQuote(wished)} not in allowed role arns for Vault role ${goQuote(role.name)}`)
 }
 
-/** What AssumeRole is asked. Rejects with a Rejection. */
-export async function assumeRequest(
+/** What AssumeRole is asked. Throws a Rejection. */
+export function assumeRequest(
   role: Role,
-  input: Pick<SessionInput, 'role_session_name' | 'ttl'> & { readonly arn: string },
+  input: Pick<SessionInput, 'role_session_name' | 'ttl'> & { readonly arn: string; readonly filter: Filter },
   call: EngineCall,
 ) {
   const { aws } = CloudMount.of(call)
@@ -71,7 +72,7 @@ export async function assumeRequest(
     RoleArn: input.arn,
     RoleSessionName: name,
     DurationSeconds: durationOf(role, input.ttl, call.mount.maxLeaseSeconds),
-    ...(await filterOf(role, call)),
+    ...input.filter,
     ...(Tags.length > 0 && { Tags }),
     ...(role.externalId !== '' && { ExternalId: role.externalId }),
   }
@@ -79,7 +80,8 @@ export async function assumeRequest(
 
 export async function assumedRole(role: Role, input: SessionInput, call: EngineCall): Promise<Reply> {
   const { aws } = CloudMount.of(call)
-  const request = await assumeRequest(role, { ...input, arn: chosenArn(role, input.role_arn) }, call)
+  const arn = chosenArn(role, input.role_arn)
+  const request = assumeRequest(role, { ...input, arn, filter: await filterOf(role, call) }, call)
   const { signal } = call
   try {
     const { AssumedRoleUser, Credentials: made } = await aws.sts(
