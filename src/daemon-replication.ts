@@ -76,9 +76,15 @@ export class ReplicationPart implements ReplicationSide {
       },
       transition: this.#transition(),
     })
+    await this.#endOperationToken()
     this.#stopWatching = store.onAppended(() => this.#checkHeldKey())
     this.#noteAddress()
     await this.refresh()
+  }
+
+  /** A crash may have come between the promotion and the end of the token that it took: it is of a secondary, and of one time. */
+  async #endOperationToken(): Promise<void> {
+    if (this.mode !== 'secondary' && this.operationToken.read()) await this.operationToken.write(undefined)
   }
 
   /** Keeps the role for the next start. */
@@ -147,6 +153,7 @@ export class ReplicationPart implements ReplicationSide {
       return this.#replication
     }
     const mode = () => this.mode
+    const brief = () => this.#replication?.brief ?? { mode: 'disabled', sync: 'off' }
     const address = () => this.#replication?.primaryAddress
     const listening = async (change: Promise<void>) => {
       await change
@@ -158,6 +165,9 @@ export class ReplicationPart implements ReplicationSide {
       },
       get primaryAddress() {
         return address()
+      },
+      get brief() {
+        return brief()
       },
       status: () => this.#status(),
       enablePrimary: (options) => listening(room().enablePrimary(options)),

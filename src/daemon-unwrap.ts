@@ -1,5 +1,5 @@
 /** How a server takes an activation token to the primary that issued it: `sys/wrapping/unwrap` over HTTP or HTTPS. */
-import { closeSync, constants, fstatSync, openSync, readdirSync, readFileSync } from 'node:fs'
+import { closeSync, constants, fstatSync, openSync, opendirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { openResponse, responseText } from './cli/http-client.ts'
 import { messageOf } from './kit/errors.ts'
@@ -7,7 +7,9 @@ import type { UnwrapTarget } from './secrets/replication/dr-replication.ts'
 
 /** For the whole of it. */
 const ANSWER_MS = 30_000
+/** Of a directory of authorities: a system has a few hundred. */
 const FILES_MAX = 1000
+const DIRECTORY_BYTES_MAX = 8 << 20
 /** Of one file of authorities. */
 const PEM_BYTES_MAX = 1 << 20
 
@@ -49,15 +51,38 @@ function pemIn(file: string): string {
   }
 }
 
-/** Every file of the directory: what is no PEM in it is left out by TLS. */
+/** Every file of the directory that has certificates. All of it is read while nothing else is served, so it is bounded. */
 function pemsIn(directory: string): string[] {
   try {
-    const files = readdirSync(directory, { withFileTypes: true }).filter((entry) => !entry.isDirectory())
-    return files
-      .slice(0, FILES_MAX)
-      .map(({ name }) => pemIn(join(directory, name)))
-      .filter((text) => text.includes('-----BEGIN CERTIFICATE-----'))
+    const pems: string[] = []
+    let bytes = 0
+    for (const name of namesIn(directory)) {
+      const text = pemIn(join(directory, name))
+      bytes += text.length
+      if (bytes > DIRECTORY_BYTES_MAX) throw tooLarge(directory, `${DIRECTORY_BYTES_MAX >> 20} MiB`)
+      if (text.includes('-----BEGIN CERTIFICATE-----')) pems.push(text)
+    }
+    return pems
   } catch (error) {
     throw new Error(`ca_path cannot be read: ${messageOf(error)}`, { cause: error })
   }
+}
+
+function namesIn(directory: string): string[] {
+  const names: string[] = []
+  const open = opendirSync(directory)
+  try {
+    for (let entry = open.readSync(); entry; entry = open.readSync()) {
+      if (entry.isDirectory()) continue
+      names.push(entry.name)
+      if (names.length > FILES_MAX) throw tooLarge(directory, `${FILES_MAX} files`)
+    }
+  } finally {
+    open.closeSync()
+  }
+  return names
+}
+
+function tooLarge(directory: string, most: string): Error {
+  return new Error(`${directory} has more than ${most}: name the file of the authority with ca_file`)
 }

@@ -7,11 +7,14 @@
  * and forgets it.
  */
 import { createHmac, hkdfSync } from 'node:crypto'
-import { sealed } from '../kit/errors.ts'
+import { Refusal, sealed } from '../kit/errors.ts'
 import type { History, PageOptions, Store } from '../store/store.ts'
 import { decrypt } from './cipher.ts'
 import { KEY_BYTES, type Keyring } from './keyring.ts'
 import { KEYRING_PATH, openRing, WrongKey } from './ring-entry.ts'
+
+const NO_SET_KEY =
+  'the keyring of the primary has no key for its set of entries yet: it was written by an older version; unseal the primary with this one'
 
 export class HeldKey {
   readonly #store: Store
@@ -68,7 +71,9 @@ export class HeldKey {
 
   /** A code of `text` that cannot be made without the keys of this barrier, also not by a writer of the database. */
   codeOf(purpose: string, text: string): Buffer {
-    return this.#with(({ setKey = Buffer.alloc(0) }) => {
+    return this.#with(({ setKey }) => {
+      // A code under a key that is known to all would be none.
+      if (!setKey) throw new Refusal('unavailable', NO_SET_KEY)
       const key = Buffer.from(hkdfSync('sha256', setKey, '', purpose, KEY_BYTES))
       const code = createHmac('sha256', key).update(text).digest()
       key.fill(0)

@@ -26,7 +26,8 @@ const text = v.pipe(v.string(), v.minLength(1), v.maxLength(TEXT_MAX))
 
 const BUNDLE = v.object({
   version: v.literal(1),
-  set_id: text,
+  /** Made by the primary; a part of names of files here. */
+  set_id: v.pipe(v.string(), v.uuid()),
   id: text,
   /** `https://host:port` or `host:port`. */
   cluster_addr: text,

@@ -1,8 +1,12 @@
 /**
  * When a primary takes no more writes: another cluster was promoted (for good, until this one is demoted or disabled), or, where
  * `fence_after` says so, no secondary was heard for that long (until one is heard again).
+ *
+ * What decides about the role of the store does so one after the other: silence ends with the very call that says that this primary
+ * was replaced, and a decision that was made before it must not lift the fence behind it.
  */
 import { messageOf } from '../kit/errors.ts'
+import { checkEpoch } from './epoch.ts'
 import type { LinkTimings, ReplicationParts } from './parts.ts'
 import type { Deposed, Primary } from './primary.ts'
 import type { ReplicationState } from './state.ts'
@@ -10,37 +14,37 @@ import type { ReplicationState } from './state.ts'
 export interface FencingParts extends Pick<ReplicationParts, 'store' | 'logger' | 'settings' | 'transition'> {
   readonly state: ReplicationState
   readonly times: LinkTimings
-  readonly primary: () => Primary | undefined
+  readonly primary: () => Pick<Primary, 'silenceMs' | 'deposed' | 'onHeard'> | undefined
 }
 
 export class Fencing {
   readonly #parts: FencingParts
   #watch: NodeJS.Timeout | undefined
   #isLooking = false
-  #isDeposing = false
+  /** Between `start` and `stop`: another role than a primary's is not touched from here. */
+  #isActive = false
+  /** One decision behind the other. */
+  #turn: Promise<unknown> = Promise.resolve()
 
   constructor(parts: FencingParts) {
     this.#parts = parts
   }
 
+  #inTurn<T>(decide: () => Promise<T>): Promise<T> {
+    const turn = this.#turn.then(decide)
+    this.#turn = turn.catch(() => undefined)
+    return turn
+  }
+
   /** Another cluster is the primary. Resolves when this one takes no more writes. */
-  async depose({ epoch, addresses, api }: Deposed): Promise<void> {
-    const { store, state, logger, transition, primary } = this.#parts
-    if (state.now.mode !== 'primary' || (state.now.deposed?.epoch ?? -1) >= epoch) return
-    // Silence ends with the very call that says it: until it is written that this one was replaced, nothing may lift the fence.
-    this.#isDeposing = true
-    try {
-      await store.setRole('fenced', epoch)
-      await state.change(() => ({ deposed: { epoch, addresses: [...addresses], api }, witnessEpoch: undefined }))
-      if (store.role !== 'fenced') await store.setRole('fenced', epoch)
-    } finally {
-      this.#isDeposing = false
-    }
+  async depose(by: Deposed): Promise<void> {
+    const { logger, transition, primary } = this.#parts
+    if (!(await this.#inTurn(() => this.#fence(by)))) return
     primary()?.deposed()
-    const by = api || addresses.join(', ')
+    const where = by.api || by.addresses.join(', ')
     logger.error('another cluster was promoted: this one takes no more writes; demote it, then update its primary', {
-      epoch,
-      by,
+      epoch: by.epoch,
+      by: where,
     })
     try {
       await transition.fenced()
@@ -49,37 +53,76 @@ export class Fencing {
     }
   }
 
+  /** False where there is nothing to be done. */
+  async #fence({ epoch, addresses, api }: Deposed): Promise<boolean> {
+    const { store, state } = this.#parts
+    if (!this.#isPrimary || (state.now.deposed?.epoch ?? -1) >= epoch) return false
+    await store.setRole('fenced', epoch)
+    await state.change(() => ({ deposed: { epoch, addresses: [...addresses], api }, witnessEpoch: undefined }))
+    return true
+  }
+
+  get #isPrimary(): boolean {
+    return this.#isActive && this.#parts.state.now.mode === 'primary'
+  }
+
+  /** The primary that this one has replaced had counted further: its rows must stay below ours. */
+  riseAbove(epoch: number): Promise<void> {
+    return this.#inTurn(async () => {
+      const { store, state } = this.#parts
+      if (epoch < store.epoch || !this.#isPrimary || state.now.deposed) return
+      checkEpoch(epoch, store.epoch)
+      const { sequence, checksum } = store.position()
+      // Fenced for silence it stays so.
+      await store.setRole(store.role, epoch + 1)
+      const fork = { sequence, checksum: Buffer.from(checksum), epoch: epoch + 1 }
+      await state.change(({ forks, witnessEpoch }) => ({
+        forks: [...forks, fork],
+        witnessEpoch: witnessEpoch === undefined ? undefined : epoch + 1,
+      }))
+    })
+  }
+
   start(): void {
+    this.#isActive = true
     if (this.#parts.settings.fenceAfterMs > 0)
       this.#watch ??= setInterval(() => void this.#look(), this.#parts.times.beatMs)
   }
 
-  stop(): void {
+  /** Resolves when the role of the store is left alone. */
+  async stop(): Promise<void> {
+    this.#isActive = false
     clearInterval(this.#watch)
     this.#watch = undefined
+    await this.#turn
   }
 
   async #look(): Promise<void> {
-    const { settings, primary, state, store, logger } = this.#parts
-    const silenceMs = primary()?.silenceMs
-    if (silenceMs === undefined || state.now.deposed || this.#isDeposing || this.#isLooking) return
+    if (this.#isLooking) return
     this.#isLooking = true
     try {
-      if (silenceMs > settings.fenceAfterMs && store.role === 'own') {
-        await state.change(() => ({ witnessEpoch: store.epoch }))
-        await store.setRole('fenced')
-        logger.error('no secondary was heard for fence_after: no more writes until one is', {
-          silent_ms: Math.round(silenceMs),
-        })
-      } else if (silenceMs <= settings.fenceAfterMs && this.#isForSilence) {
-        await store.setRole('own')
-        await state.change(() => ({ witnessEpoch: undefined }))
-        logger.warn('a secondary was heard again: writes are taken')
-      }
+      await this.#inTurn(() => this.#settleSilence())
     } catch (error) {
-      logger.warn('whether this primary may write could not be settled', { error: messageOf(error) })
+      this.#parts.logger.warn('whether this primary may write could not be settled', { error: messageOf(error) })
     } finally {
       this.#isLooking = false
+    }
+  }
+
+  async #settleSilence(): Promise<void> {
+    const { settings, primary, state, store, logger } = this.#parts
+    const silenceMs = primary()?.silenceMs
+    if (silenceMs === undefined || !this.#isPrimary || state.now.deposed) return
+    if (silenceMs > settings.fenceAfterMs && store.role === 'own') {
+      await state.change(() => ({ witnessEpoch: store.epoch }))
+      await store.setRole('fenced')
+      logger.error('no secondary was heard for fence_after: no more writes until one is', {
+        silent_ms: Math.round(silenceMs),
+      })
+    } else if (silenceMs <= settings.fenceAfterMs && this.#isForSilence) {
+      await store.setRole('own')
+      await state.change(() => ({ witnessEpoch: undefined }))
+      logger.warn('a secondary was heard again: writes are taken')
     }
   }
 

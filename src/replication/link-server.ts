@@ -2,8 +2,9 @@
  * The primary's end of the link: it listens on the cluster port, lets in whom the authority has certified, knows them by the
  * fingerprint of their certificate, and cuts a connection when its certificate is revoked.
  *
- * The sockets are ours and go into gRPC's server from here, so that they can be counted and cut. Bounded: connections in all,
- * time for the handshake, calls of one connection, bytes of a request, and one message on its way at a time for each call.
+ * The sockets are ours and go into gRPC's server from here, so that they can be counted and cut. Bounded: connections in all and of
+ * one certificate, time for the handshake, calls of one certificate over all its connections, bytes of a request, and one message on
+ * its way at a time for each call.
  */
 import type {
   ConnectionInjector,
@@ -18,6 +19,7 @@ import type { Writable } from 'node:stream'
 import { type AddressInfo, createServer, type Server as NetServer, type Socket } from 'node:net'
 import { Fault, messageOf, Refusal } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
+import { CallCount, CALLS_MAX } from './call-count.ts'
 import { plainFingerprint, type Identity } from './certificates.ts'
 import { CHANNEL_OPTIONS, LinkError, pathOf, REASON_KEY } from './link.ts'
 import {
@@ -33,8 +35,8 @@ import {
 
 /** Open at once, of all secondaries; a secondary needs one. */
 const CONNECTIONS_MAX = 256
-/** Calls of one connection at once; a secondary needs three. */
-const CALLS_MAX = 16
+/** Of one certificate; a secondary needs one, and has another while it dials anew. */
+const OWN_CONNECTIONS_MAX = 8
 /** Of a connection that makes no call. */
 const IDLE_MS = 60_000
 /** Until the first call of a new connection: TLS and HTTP/2 are up by then. */
@@ -83,6 +85,8 @@ export class LinkServer {
   readonly #net: NetServer
   /** By the peer's address. */
   readonly #connections = new Map<string, Connection>()
+  /** Calls under way, by the fingerprint of the certificate. */
+  readonly #calls = new CallCount()
 
   /** Rejects with a Fault when the port cannot be had. */
   static async listen(options: LinkServerOptions): Promise<LinkServer> {
@@ -172,15 +176,34 @@ export class LinkServer {
     const fingerprint = plainFingerprint(shown)
     const address = call.getPeer()
     const connection = this.#connections.get(address)
-    if (connection) connection.fingerprint = fingerprint
+    if (connection && connection.fingerprint === undefined) {
+      connection.fingerprint = fingerprint
+      this.#cutOldest(fingerprint)
+    }
     return { fingerprint, address }
+  }
+
+  /** Of a certificate that has too many connections: those that it has lost may still look open. */
+  #cutOldest(fingerprint: string): void {
+    const own = [...this.#connections.values()].filter((one) => one.fingerprint === fingerprint)
+    for (const { socket } of own.slice(0, -OWN_CONNECTIONS_MAX)) socket.destroy()
+  }
+
+  /** Runs a call. Rejects with a LinkError for one too many. */
+  async #counted<T>(peer: Peer, method: Method, run: () => Promise<T>): Promise<T> {
+    this.#calls.enter(peer.fingerprint, method)
+    try {
+      return await run()
+    } finally {
+      this.#calls.leave(peer.fingerprint, method)
+    }
   }
 
   #serveUnary<M extends UnaryMethod>(method: M, answerTo: Answer<M>): void {
     const handle = (call: ServerUnaryCall<Buffer, unknown>, answer: sendUnaryData<unknown>) => {
       const run = async () => {
         const peer = this.#peerOf(call)
-        return answerTo(peer, requestIn(method, call.request))
+        return this.#counted(peer, method, () => answerTo(peer, requestIn(method, call.request)))
       }
       run().then(
         (response) => answer(null, response),
@@ -194,7 +217,10 @@ export class LinkServer {
   #serveFollow(): void {
     const handle = (call: FollowCall) => {
       call.on('error', () => undefined)
-      const run = async () => this.#options.service.follow(this.#peerOf(call), call)
+      const run = async () => {
+        const peer = this.#peerOf(call)
+        return this.#counted(peer, 'Follow', () => this.#options.service.follow(peer, call))
+      }
       run().then(
         () => call.end(),
         (error: unknown) => call.emit('error', this.#statusOf(error)),
@@ -206,12 +232,15 @@ export class LinkServer {
   #serveValues(): void {
     const handle = (call: ServerWritableStream<Buffer, unknown>) => {
       call.on('error', () => undefined)
-      const run = async () => {
-        const peer = this.#peerOf(call)
+      const answer = async (peer: Peer) => {
         for await (const message of this.#options.service.values(peer, requestIn('Values', call.request))) {
           if (call.cancelled) return
           await send(call, message)
         }
+      }
+      const run = async () => {
+        const peer = this.#peerOf(call)
+        return this.#counted(peer, 'Values', () => answer(peer))
       }
       run().then(
         () => call.end(),

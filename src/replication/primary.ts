@@ -89,14 +89,18 @@ export class Primary {
     const untilMs = performance.now() + waitMs
     const isBehind = () => [...this.#followers.values()].some((one) => one.acknowledged < sequence)
     while (isBehind() && performance.now() < untilMs) await sleep(DRAIN_LOOK_MS)
-    if (!isBehind()) return
-    this.#parts.logger.warn('a secondary lacks commits of this primary, which becomes a secondary')
+    if (isBehind()) this.#parts.logger.warn('a secondary lacks commits of this primary, which becomes a secondary')
+    this.giveUp()
+  }
+
+  /** Commits that still wait for a secondary fail: this one may not be the primary when they arrive there. */
+  giveUp(): void {
     this.sync.stop(notAcknowledged())
   }
 
   /** Another cluster is the primary: secondaries are sent there. */
   deposed(): void {
-    this.sync.stop(notAcknowledged())
+    this.giveUp()
     const error = this.#registry.deposedError
     if (error) for (const follower of this.#followers.values()) follower.refuse(error)
   }

@@ -28,13 +28,20 @@ import { primaryFigures, type ReplicationFigures, secondaryFigures } from './fig
 import { Fencing } from './fencing.ts'
 import { FenceNotice } from './fence.ts'
 import { type LinkTimings, type ReplicationParts, TIMINGS } from './parts.ts'
-import { checkEpoch, EPOCH_STEP_MAX } from './epoch.ts'
+import { EPOCH_STEP_MAX } from './epoch.ts'
 import { preflight } from './preflight.ts'
 import { Primary } from './primary.ts'
 import { firstThatAnswers, Secondary } from './secondary.ts'
 import { type KnownUpstream, NO_REPLICATION, ReplicationState, type State } from './state.ts'
 import { isCorrupted, type MerkleReport, merkleReport } from './merkle-report.ts'
-import { type DrStatus, primaryStatus, type ReindexProgress, secondaryStatus } from './status.ts'
+import {
+  type DrStatus,
+  primaryBrief,
+  primaryStatus,
+  type ReindexProgress,
+  secondaryBrief,
+  secondaryStatus,
+} from './status.ts'
 
 export { type Bundle, isSealedBundle, parseBundle } from './bundle.ts'
 export type { LinkTimings, ReplicationParts, ReplicationSettings, Transition } from './parts.ts'
@@ -83,7 +90,7 @@ export class Replication {
     this.#nowMs = parts.now ?? Date.now
     const inner = { ...parts, state: this.#state, times: this.#times }
     this.#fencing = new Fencing({ ...inner, primary: () => this.#primary })
-    this.#notice = new FenceNotice({ ...inner, onEpoch: (epoch) => this.#riseAbove(epoch) })
+    this.#notice = new FenceNotice({ ...inner, onEpoch: (epoch) => this.#fencing.riseAbove(epoch) })
   }
 
   get mode(): DrMode {
@@ -220,7 +227,7 @@ export class Replication {
   }
 
   async #stopAll(): Promise<void> {
-    this.#fencing.stop()
+    await this.#fencing.stop()
     await this.#notice.stop()
     await this.#secondary?.stop()
     await this.#primary?.stop()
@@ -353,21 +360,6 @@ export class Replication {
     }))
   }
 
-  /** The replaced primary had counted further: its rows must stay below ours. */
-  async #riseAbove(epoch: number): Promise<void> {
-    const { store } = this.#parts
-    if (epoch < store.epoch || this.mode !== 'primary' || this.#state.now.deposed) return
-    checkEpoch(epoch, store.epoch)
-    const { sequence, checksum } = store.position()
-    // Fenced for silence it stays so.
-    await store.setRole(store.role, epoch + 1)
-    const fork = { sequence, checksum: Buffer.from(checksum), epoch: epoch + 1 }
-    await this.#state.change(({ forks, witnessEpoch }) => ({
-      forks: [...forks, fork],
-      witnessEpoch: witnessEpoch === undefined ? undefined : epoch + 1,
-    }))
-  }
-
   updatePrimary(
     o: { readonly bundle: Bundle } | { readonly addresses: readonly string[] } | { readonly forget: true },
   ): Promise<void> {
@@ -439,6 +431,13 @@ export class Replication {
     return merkleReport(await this.#check())
   }
 
+  /** Mode and state of `sync` as the status says them, known at once. */
+  get brief(): { readonly mode: string; readonly sync: string } {
+    if (this.#secondary && this.mode === 'secondary')
+      return secondaryBrief({ parts: this.#parts, state: this.#state.now }, this.#secondary)
+    return this.#primary ? primaryBrief(this.#primary) : { mode: this.mode, sync: 'off' }
+  }
+
   async status(): Promise<DrStatus> {
     if (this.mode === 'disabled') return { mode: 'disabled' }
     // While the tree is being made there is none yet, and everything else can be told.
@@ -461,6 +460,8 @@ export class Replication {
   /** Leaves the mode as it is. */
   async close(): Promise<void> {
     await this.#turn
+    // Another cluster may be promoted while this process is away.
+    this.#primary?.giveUp()
     await this.#stopAll()
   }
 }

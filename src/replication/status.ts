@@ -39,6 +39,16 @@ function commonOf({ parts, state, root, reindex }: StatusParts) {
   }
 }
 
+/** The same as the status says, without the tree. */
+export function primaryBrief(primary: Primary) {
+  return { mode: 'primary', sync: primary.sync.state }
+}
+
+export function secondaryBrief({ parts, state }: Pick<StatusParts, 'parts' | 'state'>, secondary: Secondary) {
+  const isBootstrapping = state.upstream !== undefined && !parts.store.isWhole
+  return { mode: isBootstrapping ? 'bootstrapping' : 'secondary', sync: secondary.lastBeat?.sync ?? 'off' }
+}
+
 export function primaryStatus(about: StatusParts, primary: Primary): DrStatus {
   const { parts, state } = about
   const { store } = parts
@@ -64,14 +74,13 @@ export function primaryStatus(about: StatusParts, primary: Primary): DrStatus {
   const lags = secondaries.map(({ lag_entries: entries }) => entries)
   return {
     ...commonOf(about),
-    mode: 'primary',
+    ...primaryBrief(primary),
     state: store.role === 'own' ? 'running' : 'fenced',
     known_secondaries: state.secondaries.map(({ id }) => id),
     last_dr_wal: head,
     last_wal: head,
     primary_cluster_addr: state.primaryClusterAddr,
     secondaries,
-    sync: primary.sync.state,
     lag_entries: Math.max(0, ...lags),
     fence_notice: state.notice ? 'owed' : '',
     replaced_by: state.deposed ? state.deposed.api || state.deposed.addresses.join(', ') : '',
@@ -83,7 +92,6 @@ export function secondaryStatus(about: StatusParts, secondary: Secondary): DrSta
   const { upstream } = state
   const { lastBeat, progress } = secondary
   const known = upstream ? [...new Set([upstream.address, ...upstream.known])].map(withScheme) : []
-  const isBootstrapping = upstream !== undefined && !parts.store.isWhole
   const primaries = upstream && {
     api_address: lastBeat?.api ?? upstream.api,
     cluster_address: withScheme(upstream.address),
@@ -96,7 +104,7 @@ export function secondaryStatus(about: StatusParts, secondary: Secondary): DrSta
   }
   return {
     ...commonOf(about),
-    mode: isBootstrapping ? 'bootstrapping' : 'secondary',
+    ...secondaryBrief(about, secondary),
     state: secondary.phase,
     connection_state: secondary.connectionState,
     known_primary_cluster_addrs: known,
@@ -105,7 +113,6 @@ export function secondaryStatus(about: StatusParts, secondary: Secondary): DrSta
     primaries: primaries ? [primaries] : [],
     primary_cluster_addr: upstream ? withScheme(upstream.address) : '',
     secondary_id: upstream?.id ?? '',
-    sync: lastBeat?.sync ?? 'off',
     lag_entries: secondary.lagEntries ?? null,
     lag_seconds: secondary.lagSeconds ?? null,
     trouble: secondary.trouble ?? '',

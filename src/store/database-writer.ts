@@ -10,7 +10,7 @@ import { Checkpoint } from './checkpoint.ts'
 import { lockDatabase } from './database-lock.ts'
 import { openForWriting } from './database.ts'
 import { factIn } from './facts.ts'
-import { Displaced, type FileFault, FileGuard } from './file-guard.ts'
+import { Displaced, type FileFault, FileGuard, WalLength } from './file-guard.ts'
 import type { LogLimits } from './log-limits.ts'
 import type { ReplicaState } from './replica-facts.ts'
 import { changesOf, type ReplicaOrder, ReplicaWriter, sizeOf } from './replica-writer.ts'
@@ -25,6 +25,8 @@ import { type WriteRequest, type WriteResult, Writer } from './writer.ts'
 export interface WriterSettings {
   readonly path: string
   readonly log?: LogLimits
+  /** See `WalLength`. */
+  readonly walLength?: SharedArrayBuffer
 }
 
 /** What the writer of an open database does. */
@@ -106,14 +108,14 @@ export class DatabaseWriter {
   readonly #looking: NodeJS.Timeout
 
   /** Opens the database, or makes it, and tells that it is open. Throws a Fault for the operator. */
-  constructor({ path, log }: WriterSettings, port: WriterPort) {
+  constructor({ path, log, walLength }: WriterSettings, port: WriterPort) {
     this.#port = port
     this.#log = log
     this.#lock = lockDatabase(path)
     this.#reserve = new Reserve(path)
     this.#reserve.makeRoom()
     this.#database = openForWriting(path)
-    this.#guard = new FileGuard(path, this.#database)
+    this.#guard = new FileGuard(path, this.#database, new WalLength(walLength))
     this.#checkpoint = new Checkpoint(this.#database)
     this.#writer = this.#newWriter()
     this.#replica = new ReplicaWriter(this.#database, this.#writer)

@@ -85,6 +85,43 @@ function cutTo(size: number, written: number): string {
   return `was cut: ${size} bytes are left of ${written}`
 }
 
+/**
+ * Bytes of the write-ahead log as the thread that writes knows it, for those that read meanwhile: one who reads where the log was cut
+ * may do so before that thread has looked. -1 while it is being emptied, and where there is none.
+ */
+export class WalLength {
+  readonly #shared: Float64Array
+
+  constructor(shared: SharedArrayBuffer = new SharedArrayBuffer(Float64Array.BYTES_PER_ELEMENT)) {
+    this.#shared = new Float64Array(shared)
+  }
+
+  get shared(): SharedArrayBuffer {
+    return this.#shared.buffer as SharedArrayBuffer
+  }
+
+  set bytes(bytes: number) {
+    this.#shared[0] = bytes
+  }
+
+  /** What is wrong with the log of this database when bytes of it are missing; undefined where none are. */
+  lookForCut(path: string): FileFault | undefined {
+    const written = this.#shared[0] ?? -1
+    try {
+      const walPath = `${realpathSync(path)}-wal`
+      const { size } = statSync(walPath)
+      return size < written ? walFault(walPath, cutTo(size, written)) : undefined
+    } catch {
+      // It has another name, or none: that is not why bytes are missing in the open file.
+      return undefined
+    }
+  }
+}
+
+function walFault(path: string, what: string): FileFault {
+  return faultOf(path, 'the write-ahead log of the database', { what, isCut: true }, CUT)
+}
+
 /** For the thread that writes. */
 export class FileGuard {
   readonly #path: string
@@ -96,18 +133,25 @@ export class FileGuard {
   #walBytes = 0
   #cut: FileFault | undefined
   readonly #header = Buffer.alloc(FRAME_HEADER_BYTES)
+  readonly #shown: WalLength
 
-  /** Right after the database was opened and read. */
-  constructor(path: string, database: DatabaseSync) {
+  /** Right after the database was opened and read. `shown`: says how long the log is. */
+  constructor(path: string, database: DatabaseSync, shown = new WalLength()) {
     this.#path = path
     this.#database = database
+    this.#shown = shown
     this.#file = new NamedFile(path)
     // Where the name of the database is a link, SQLite keeps the log beside the file.
     const walPath = `${realpathSync(path)}-wal`
     if (statSync(walPath, { throwIfNoEntry: false })) {
       this.#wal = { named: new NamedFile(walPath), fd: openSync(walPath, OPEN_FLAGS) }
     }
-    this.#walBytes = this.#walSize()
+    this.#written(this.#walSize())
+  }
+
+  #written(bytes: number): void {
+    this.#walBytes = bytes
+    this.#shown.bytes = bytes
   }
 
   /** What is wrong now; undefined when nothing is. Looks at names and lengths. */
@@ -138,15 +182,16 @@ export class FileGuard {
     const bytes = this.#lookForCut()
     if (!this.#cut && this.#hasHole(before)) this.#cut = this.#cutFault('was cut while it was written')
     if (this.#cut) throw new Displaced(this.#cut.text)
-    this.#walBytes = bytes
+    this.#written(bytes)
   }
 
   /** Puts what is in the log in its place and empties it. False when a reader stood in the way, or something is cut. */
   empty(): boolean {
     this.#lookForCut()
     if (this.#cut) return false
+    this.#shown.bytes = -1
     const isEmpty = emptyWal(this.#database)
-    if (isEmpty) this.#walBytes = this.#walSize()
+    this.#written(isEmpty ? this.#walSize() : this.#walBytes)
     return isEmpty
   }
 
@@ -174,8 +219,7 @@ export class FileGuard {
   }
 
   #cutFault(what: string): FileFault {
-    const path = this.#wal?.named.path ?? this.#path
-    return faultOf(path, 'the write-ahead log of the database', { what, isCut: true }, CUT)
+    return walFault(this.#wal?.named.path ?? this.#path, what)
   }
 
   /** Whether zeros are where the log began, or where its last frame was when it had so many bytes. */

@@ -26,7 +26,10 @@ export function fencedError(epoch: number): StoreError {
 
 /** Of a commit that is durable here and that no secondary has acknowledged: the history that goes on may lack it. */
 export function notAcknowledged(): StoreError {
-  return new StoreError('fenced', 'this cluster stopped being the primary before a secondary acknowledged the commit')
+  return new StoreError(
+    'fenced',
+    'this server stopped, or is no longer the primary, before a secondary acknowledged the commit',
+  )
 }
 
 export function replicaError(): StoreError {

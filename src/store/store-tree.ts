@@ -20,6 +20,7 @@ import {
   subpageOf,
   tailOf,
 } from './tree.ts'
+import { KnownRoot } from './known-root.ts'
 import { treeStateIn } from './tree-keeper.ts'
 import type { EntriesTree, TreeThreadReport } from './tree-thread.ts'
 import type { Mending, TreeAnswer, TreeOrder } from './tree-writer.ts'
@@ -33,6 +34,8 @@ interface TreeParts {
   /** Reads as all others do. */
   readonly read: <T>(read: () => T) => T
   readonly ask: (order: TreeOrder) => Promise<TreeAnswer>
+  /** Of the newest commit that this thread was told of. */
+  readonly newest: () => number
 }
 
 export class StoreTree implements MerkleTree {
@@ -40,6 +43,9 @@ export class StoreTree implements MerkleTree {
   readonly #paths: StatementSync
   readonly #entry: StatementSync
   #isEnabled: boolean
+  readonly #root: KnownRoot
+  /** Changes of the tree that are no commit of this store. */
+  #changes = 0
   /** Looks at everything come one after the other. */
   #looking: Promise<unknown> = Promise.resolve()
   #worker: Worker | undefined
@@ -50,6 +56,10 @@ export class StoreTree implements MerkleTree {
     this.#paths = parts.reader.prepare('SELECT path FROM entries WHERE path > ? ORDER BY path LIMIT ?')
     this.#entry = parts.reader.prepare('SELECT sequence, crc, value FROM entries WHERE path = ?')
     this.#isEnabled = treeStateIn(parts.reader) !== 'off'
+    this.#root = new KnownRoot(
+      async () => compositeRoot(rootOf(await this.pages())),
+      () => `${this.#changes} ${parts.newest()}`,
+    )
   }
 
   get isEnabled(): boolean {
@@ -58,17 +68,24 @@ export class StoreTree implements MerkleTree {
 
   async enable(): Promise<void> {
     const { isMade } = await this.#parts.ask({ do: 'keep' })
+    this.changed()
     this.#isEnabled = true
     if (!isMade) await this.#look({ kind: 'diff', isLater: false })
   }
 
   async disable(): Promise<void> {
     await this.#parts.ask({ do: 'drop' })
+    this.changed()
     this.#isEnabled = false
   }
 
-  async root(): Promise<Buffer> {
-    return compositeRoot(rootOf(await this.pages()))
+  root(): Promise<Buffer> {
+    return this.#root.get()
+  }
+
+  /** Entries have changed without a commit. */
+  changed(): void {
+    this.#changes++
   }
 
   async pages(): Promise<readonly Buffer[]> {
@@ -150,7 +167,9 @@ export class StoreTree implements MerkleTree {
       try {
         const tree = await this.#makeTree(onProgress)
         const { change, hashes } = tree
-        return { tree, found: await this.#parts.ask({ do: 'compare', change, hashes, mend }) }
+        const found = await this.#parts.ask({ do: 'compare', change, hashes, mend })
+        this.changed()
+        return { tree, found }
       } catch (error) {
         await this.#parts.ask({ do: 'end look' }).catch(() => undefined)
         throw error

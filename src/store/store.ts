@@ -31,7 +31,7 @@ import { type Batch, isLocal, LOCAL_PREFIX } from './batch.ts'
 import { openForReading } from './database.ts'
 import { type Entry, EntryCache } from './entry-cache.ts'
 import { EntryReader, type PageOptions } from './entry-reader.ts'
-import type { FileFault } from './file-guard.ts'
+import { type FileFault, WalLength } from './file-guard.ts'
 import { factIn } from './facts.ts'
 import type { LogLimits } from './log-limits.ts'
 import { type History, LogReader } from './log-reader.ts'
@@ -98,6 +98,7 @@ export class SqliteStore implements Store, ReplicaStore {
   readonly tree: StoreTree
   readonly #reader: DatabaseSync
   readonly #queue: WriterQueue
+  readonly #walLength: WalLength
   readonly #entries: EntryReader
   readonly #log: LogReader
   readonly #cache = new EntryCache()
@@ -110,9 +111,10 @@ export class SqliteStore implements Store, ReplicaStore {
 
   /** Opens the database, or makes it. Rejects with a Fault for the operator. */
   static async open(path: string, { log }: StoreOptions = {}): Promise<SqliteStore> {
-    const queue = await WriterQueue.start({ path, ...(log && { log }) })
+    const walLength = new WalLength()
+    const queue = await WriterQueue.start({ path, ...(log && { log }), walLength: walLength.shared })
     try {
-      return new SqliteStore(path, queue)
+      return new SqliteStore(path, queue, walLength)
     } catch (error) {
       // Its thread would keep the process from ending.
       await queue.close(() => undefined)
@@ -120,15 +122,22 @@ export class SqliteStore implements Store, ReplicaStore {
     }
   }
 
-  private constructor(path: string, queue: WriterQueue) {
+  private constructor(path: string, queue: WriterQueue, walLength: WalLength) {
     this.path = path
+    this.#walLength = walLength
     this.#queue = queue
     this.#reader = openForReading(path)
     this.#snapshot = new ReadSnapshot(this.#reader)
     this.#entries = new EntryReader(this.#reader)
     this.#log = new LogReader(this.#reader)
     const ask = queue.askTree.bind(queue)
-    this.tree = new StoreTree({ path, reader: this.#reader, read: (read) => this.#read(read), ask })
+    this.tree = new StoreTree({
+      path,
+      reader: this.#reader,
+      read: (read) => this.#read(read),
+      ask,
+      newest: () => queue.newest,
+    })
     this.#epoch = epochIn(this.#reader)
     this.#isWhole = isWholeIn(this.#reader)
     queue.role = roleIn(this.#reader)
@@ -151,7 +160,10 @@ export class SqliteStore implements Store, ReplicaStore {
 
   #entry(path: string): Entry | undefined {
     const found = this.#read(() => this.#entries.get(path))
-    if (found === 'damaged') throw new Fault(`the entry ${path} is damaged in ${this.path}`)
+    if (found === 'damaged') {
+      this.#refuseWhenCut()
+      throw new Fault(`the entry ${path} is damaged in ${this.path}`)
+    }
     return found
   }
 
@@ -284,6 +296,7 @@ export class SqliteStore implements Store, ReplicaStore {
     return this.#queue.replicate(order, ({ epoch, isWhole }) => {
       this.#epoch = epoch
       this.#isWhole = isWhole
+      this.tree.changed()
       // Entries have changed that no commit of this process has named.
       if (order.do !== 'set role' && order.do !== 'finish copy') this.#cache.forget()
     })
@@ -369,6 +382,7 @@ export class SqliteStore implements Store, ReplicaStore {
       this.#epoch = epochIn(this.#reader)
       this.#isWhole = true
       this.#queue.newest = this.position().sequence
+      this.tree.changed()
       onReplaced?.()
     })
     if ('refusal' in outcome) throw new Refusal('invalid_request', outcome.refusal)
@@ -386,12 +400,19 @@ export class SqliteStore implements Store, ReplicaStore {
     })
   }
 
+  /** Throws a StoreError for what cannot be read where the write-ahead log was cut, also before the writer has seen that. */
+  #refuseWhenCut(): void {
+    const fault = this.#queue.fault?.isCut ? this.#queue.fault : this.#walLength.lookForCut(this.path)
+    if (fault) throw new StoreError('displaced', fault.text)
+  }
+
   /** SQLite does not say of which file it speaks. */
   #read<T>(read: () => T): T {
     try {
       this.#snapshot.begin()
       return read()
     } catch (error) {
+      this.#refuseWhenCut()
       throw new Fault(`the database ${this.path} cannot be read: ${messageOf(error)}`, { cause: error })
     }
   }

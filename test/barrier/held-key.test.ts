@@ -3,6 +3,9 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Rekey } from '../../src/barrier/seal-rekey.ts'
 import { Seal } from '../../src/barrier/seal.ts'
+import { encrypt } from '../../src/barrier/cipher.ts'
+import { HeldKey } from '../../src/barrier/held-key.ts'
+import { KEYRING_PATH } from '../../src/barrier/ring-entry.ts'
 import { Barrier } from '../../src/barrier/barrier.ts'
 import { Refusal } from '../../src/kit/errors.ts'
 import { asking, askingRecovery, FIRST, foreignShare, give, machineKey, sealWorld } from './seal-world.ts'
@@ -73,6 +76,18 @@ test('a code of a text is of the barrier, not of the root key and not of another
   await give(other.seal, (await other.seal.initialise(asking(1, 1), FIRST)).keys)
   await other.seal.standDown()
   assert.notDeepEqual(other.barrier.standby.codeOf('purpose', 'text'), code)
+})
+
+test('a keyring of an older version, without the key of its set, makes no code: it would be under a key that all know', async (t) => {
+  const { store } = await sealWorld(t)
+  const key = Buffer.alloc(32, 9)
+  const keys = [{ term: 1, key: Buffer.alloc(32, 1).toString('base64'), installedAtMs: 0 }]
+  const ring = Buffer.from(JSON.stringify({ format: 1, keys }))
+  const value = encrypt(KEYRING_PATH, ring, { term: 0, key })
+  await store.commit({ puts: [{ path: KEYRING_PATH, value }], deletes: [] })
+  const held = new HeldKey(store)
+  held.hold(key)
+  assert.throws(() => held.codeOf('purpose', 'text'), { status: 503, message: /written by an older version/ })
 })
 
 test('the machine’s key opens no barrier of a secondary either, and recovery shares are proven while it is closed', async (t) => {

@@ -10,7 +10,7 @@ import { eventually } from './eventually.ts'
 import { keepingLogger, type LogLine } from './kept-log.ts'
 import { temporaryDirectory } from './temporary-directory.ts'
 
-const SETTINGS: ReplicationSettings = {
+export const SETTINGS: ReplicationSettings = {
   sync: false,
   syncTimeoutMs: 60_000,
   fenceAfterMs: 0,

@@ -13,6 +13,8 @@ import type { CoreWorld } from './core-world.ts'
 export class ScriptedReplication implements ReplicationSide {
   mode: DrMode = 'disabled'
   primaryAddress: string | undefined
+  /** How often the status was asked for: that asks the thread that writes. */
+  statuses = 0
   /** Each call with what it was given. */
   readonly asked: unknown[][] = []
   /** Set once there is one: its core changes with the role. */
@@ -46,7 +48,11 @@ export class ScriptedReplication implements ReplicationSide {
     return {
       mode: this.mode,
       primaryAddress: this.primaryAddress,
-      status: async () => ({ mode: this.mode }),
+      brief: { mode: this.mode, sync: 'off' },
+      status: async () => {
+        this.statuses++
+        return { mode: this.mode }
+      },
       enablePrimary: (options) => turn('enablePrimary', 'primary', options),
       demote: () => turn('demote', 'secondary'),
       disable: () => turn('disable', 'disabled'),

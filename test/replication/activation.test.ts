@@ -1,5 +1,6 @@
 /** How a cluster becomes a secondary, and what is refused; a refusal leaves its data as it was. */
 import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import { openBundle, sealBundle, makeSealingKeys, type Bundle } from '../../src/replication/bundle.ts'
 import { makeAuthority, makeIdentity } from '../../src/replication/certificates.ts'
@@ -67,7 +68,7 @@ test('activation', async (t) => {
 
   await t.test('a certificate of a secondary does not make a primary', async () => {
     const bundle = await bundleFor(primary, 'posing')
-    await refused({ ...bundle, set_id: 'another-set' }, /certificate is not of this set/)
+    await refused({ ...bundle, set_id: randomUUID() }, /certificate is not of this set/)
   })
 
   await t.test('nothing listens there', async () => {
@@ -92,6 +93,10 @@ test('activation', async (t) => {
     for (const token of ['', 'x', '{}', '{"version":2}', '[]', 'null']) {
       assert.throws(() => parseBundle(token), { status: 400, message: /no activation of a secondary/ })
     }
+    // The ID of the set is a part of the names of conflict reports.
+    const elsewhere = { ...openable(), set_id: '../../elsewhere' }
+    assert.throws(() => parseBundle(elsewhere), { status: 400, message: /no activation of a secondary/ })
+    assert.doesNotThrow(() => parseBundle(openable()))
   })
 
   await t.test('an active ID is not issued again until it is revoked', async () => {
@@ -152,7 +157,7 @@ test('a token is sealed to a public key and opened by that alone', async (t) => 
 
 function openable(): Bundle {
   const text = {
-    set_id: 's',
+    set_id: randomUUID(),
     id: 'i',
     cluster_addr: 'h:1',
     api_addr: '',

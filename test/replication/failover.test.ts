@@ -2,7 +2,9 @@
 import assert from 'node:assert/strict'
 import { readFileSync, statSync } from 'node:fs'
 import { test } from 'node:test'
+import { ReplicationState, type State } from '../../src/replication/state.ts'
 import { decodeBatch } from '../../src/store/batch.ts'
+import { SqliteStore } from '../../src/store/store.ts'
 import { activate, attach, bundleFor, Site, untilSame } from '../helpers/replication-site.ts'
 import { eventually } from '../helpers/eventually.ts'
 
@@ -44,10 +46,15 @@ test('failover, return of the old primary with a conflict report, and failback',
   })
 
   await t.test(
-    'demoted and joined again it reports what was never shipped, and has all of the new primary',
+    'demoted, by a demotion that was cut short, and joined again it reports what was never shipped, and has all of the new primary',
     async () => {
-      await old.replication.demote()
+      const left = await withState(old, (state) => state.change(() => CUT_DEMOTION))
+      assert.ok(left.authority && left.deposed, 'the marks of a primary that was replaced')
+      assert.equal(old.store.role, 'replica')
       assert.equal(await old.field('state'), 'idle')
+      assert.equal(old.replication.primaryAddress, '', 'it knows no primary')
+      const now = await withState(old, () => Promise.resolve())
+      assert.deepEqual([now.authority, now.deposed, now.secondaries], [undefined, undefined, []])
       await assert.rejects(() => old.replication.updatePrimary({ addresses: [heir.clusterAddress] }), {
         status: 400,
         message: /give a token/,
@@ -176,6 +183,20 @@ test('update_primary_addrs: addresses are pinged one at a time, the first that a
     message: /another replication set: this needs a new activation/,
   })
 })
+
+/** What a demotion writes first. */
+const CUT_DEMOTION = { mode: 'secondary', needsToken: true, upstream: undefined } as const
+
+/** The state of a cluster that does not run meanwhile; then it runs again. */
+async function withState(site: Site, use: (state: ReplicationState) => Promise<void>): Promise<State> {
+  await site.close()
+  const store = await SqliteStore.open(site.store.path)
+  const state = new ReplicationState(store)
+  await use(state)
+  await store.close()
+  await site.open()
+  return state.now
+}
 
 function address(site: Site): string {
   const { host, port } = site.replication.listening ?? { host: '', port: 0 }

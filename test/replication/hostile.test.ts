@@ -1,9 +1,11 @@
 /** Peers with valid certificates that do not keep to the rules: what they cost is bounded, and the state says what is wrong. */
 import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
 import { connect, type Socket } from 'node:net'
 import { test, type TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type Client, credentials, Client as GrpcClient, Metadata } from '@grpc/grpc-js'
+import { type Client, connectivityState, credentials, Client as GrpcClient, Metadata } from '@grpc/grpc-js'
+import { CallCount, VALUES_MAX } from '../../src/replication/call-count.ts'
 import { makeAuthority, makeIdentity, serverNameOf } from '../../src/replication/certificates.ts'
 import { LinkClient, pathOf } from '../../src/replication/link.ts'
 import { type FollowCall, LinkServer, type LinkService, send } from '../../src/replication/link-server.ts'
@@ -20,7 +22,7 @@ const upstreamOf = (bundle: Bundle) => ({
   key: bundle.client_key,
 })
 
-/** A client that sends what it likes. */
+/** A client that sends what it likes, on a connection of its own. */
 function rawClient(t: TestContext, bundle: Bundle): Client {
   const secure = credentials.createSsl(
     Buffer.from(bundle.ca_cert),
@@ -28,13 +30,26 @@ function rawClient(t: TestContext, bundle: Bundle): Client {
     Buffer.from(bundle.client_cert),
   )
   const name = serverNameOf(bundle.set_id)
-  const options = { 'grpc.ssl_target_name_override': name, 'grpc.default_authority': name }
+  const options = {
+    'grpc.ssl_target_name_override': name,
+    'grpc.default_authority': name,
+    'grpc.use_local_subchannel_pool': 1,
+  }
   const client = new GrpcClient(bundle.cluster_addr, secure, options)
   t.after(() => client.close())
   return client
 }
 
 const same = (bytes: Buffer) => bytes
+
+const isOpen = (one: Client) => one.getChannel().getConnectivityState(false) === connectivityState.READY
+
+/** Resolves with whatever is answered. */
+function ping(one: Client): Promise<unknown> {
+  return new Promise((answered) => {
+    one.makeUnaryRequest(pathOf('Ping'), same, same, pack({}), new Metadata(), {}, answered)
+  })
+}
 
 test('a hostile secondary', async (t) => {
   const [primary, secondary] = [await Site.start(t, 'primary'), await Site.start(t, 'secondary')]
@@ -128,6 +143,25 @@ test('a hostile secondary', async (t) => {
     },
   )
 
+  await t.test('its calls are counted over all its connections, which are few', async (ofCalls) => {
+    const clients = Array.from({ length: 12 }, () => rawClient(t, bundle))
+    const answers: string[] = []
+    // Streams that say nothing are under way until they are given up.
+    const silent = (one: Client) => {
+      const call = one.makeBidiStreamRequest(pathOf('Follow'), pack, same)
+      call.on('data', () => undefined)
+      call.on('error', ({ message }) => answers.push(message))
+      ofCalls.after(() => call.cancel())
+    }
+    for (const one of clients.slice(0, 6)) for (let at = 0; at < 4; at++) silent(one)
+    await eventually(() => answers.filter((text) => /has 16 calls under way/.test(text)).length >= 8, 'too many calls')
+    await Promise.all(clients.slice(6).map(ping))
+    await eventually(() => clients.filter(isOpen).length <= 8, 'too many connections')
+    await primary.put('beside')
+    await untilSame(primary, secondary)
+    for (const one of clients) one.close()
+  })
+
   await t.test('a thousand streams are a few, and the other secondary goes on', async () => {
     const streams = Array.from({ length: 1000 }, () => follow({ ...from, position: primary.store.position() }))
     await primary.put('meanwhile')
@@ -156,11 +190,21 @@ test('a hostile secondary', async (t) => {
   })
 })
 
+test('of calls that send entries a secondary has fewer', () => {
+  const calls = new CallCount()
+  for (let at = 0; at < VALUES_MAX; at++) calls.enter('one', 'Values')
+  assert.throws(() => calls.enter('one', 'Values'), { reason: 'busy' })
+  calls.enter('one', 'Leaves')
+  calls.enter('two', 'Values')
+  calls.leave('one', 'Values')
+  calls.enter('one', 'Values')
+})
+
 const never = () => Promise.reject(new Error('not asked for'))
 
 /** A primary that does in `Follow` what the test says. */
 async function hostilePrimary(t: TestContext, secondary: Site, misbehave: (call: FollowCall) => Promise<void>) {
-  const setId = 'hostile-set'
+  const setId = randomUUID()
   const authority = await makeAuthority(setId, Date.now())
   const identity = await makeIdentity(authority, 'server', setId, Date.now())
   const client = await makeIdentity(authority, 'client', setId, Date.now())

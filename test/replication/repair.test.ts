@@ -2,7 +2,9 @@
 import assert from 'node:assert/strict'
 import { DatabaseSync } from 'node:sqlite'
 import { test } from 'node:test'
+import { PassThrough, Readable } from 'node:stream'
 import { eventually } from '../helpers/eventually.ts'
+import { restoreSnapshot, saveSnapshot } from '../../src/store/snapshot.ts'
 import { activate, Site, untilSame } from '../helpers/replication-site.ts'
 
 test('entries that were changed, removed and added beneath a secondary are repaired from its primary', async (t) => {
@@ -26,4 +28,20 @@ test('entries that were changed, removed and added beneath a secondary are repai
   assert.ok(secondary.text('many/3'))
   assert.equal(secondary.text('added'), undefined)
   assert.equal((await secondary.replication.merkleCheck()).merkle_corruption_report.damaged_entries, 0)
+})
+
+test('while the tree is made anew, behind a restore, the status tells everything but its root', async (t) => {
+  const primary = await Site.start(t, 'primary')
+  await primary.putMany('many', 300)
+  await primary.replication.enablePrimary({ primaryClusterAddr: '' })
+  const root = await primary.field('merkle_root')
+  assert.match(String(root), /^[0-9a-f]{40}$/)
+  const pieces: Buffer[] = []
+  const snapshot = new PassThrough().on('data', (piece: Buffer) => pieces.push(piece))
+  await saveSnapshot(primary.store, snapshot)
+  await restoreSnapshot(primary.store, Readable.from([Buffer.concat(pieces)]))
+  const { merkle_root: making, ...rest } = await primary.replication.status()
+  assert.equal(making, '')
+  assert.deepEqual([rest['mode'], rest['state']], ['primary', 'running'])
+  await eventually(async () => (await primary.field('merkle_root')) === root, 'it is made')
 })

@@ -52,6 +52,31 @@ test('sync: a commit is answered when the secondary has it; degraded says when n
   })
 })
 
+test('a commit that still waits when its primary is replaced, stopped or demoted is not answered as done', async (t) => {
+  const options = { settings: { sync: true, syncTimeoutMs: 60_000 } }
+  const [old, heir] = [await Site.start(t, 'old', options), await Site.start(t, 'heir', options)]
+  const third = await Site.start(t, 'third')
+  await activate(old, heir)
+  await activate(old, third)
+  await on(old)
+  await third.close()
+  const replaced = await waits(old, 'replaced')
+  await heir.replication.promote({ primaryClusterAddr: '', force: false })
+  await replaced.refused
+
+  await third.open()
+  await activate(heir, third)
+  await on(heir)
+  await third.close()
+  const stopped = await waits(heir, 'stopped')
+  await heir.close()
+  await stopped.refused
+  await heir.open()
+  const demoted = await waits(heir, 'demoted')
+  await heir.replication.demote()
+  await demoted.refused
+})
+
 test('fence_after: a primary that hears from no secondary takes no writes until it does', async (t) => {
   const settings = { fenceAfterMs: FENCE_AFTER_MS }
   const [primary, secondary] = [await Site.start(t, 'primary', { settings }), await Site.start(t, 'secondary')]
@@ -71,6 +96,17 @@ test('fence_after: a primary that hears from no secondary takes no writes until 
   await primary.put('c')
   await untilSame(primary, secondary)
 })
+
+async function waits(primary: Site, path: string) {
+  const refused = assert.rejects(primary.put(path), /before a secondary acknowledged/, path)
+  await eventually(() => primary.replication.figures.primary?.waiting === 1, 'it waits')
+  assert.equal(primary.text(path), path, 'it is durable here')
+  return { refused }
+}
+
+async function on(primary: Site): Promise<void> {
+  await eventually(async () => (await primary.field('sync')) === 'on', 'it has caught up')
+}
 
 function address(site: Site): string {
   const { host, port } = site.replication.listening ?? { host: '', port: 0 }

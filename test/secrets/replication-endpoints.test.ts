@@ -47,6 +47,16 @@ async function operationToken({ told, world }: Awaited<ReturnType<typeof open>>)
   return decodeToken(String(encoded), String(otp))
 }
 
+test('sys/health tells the mode, and asks nothing of what the status asks', async (t) => {
+  const { replication, told, world } = await secondary(t)
+  replication.statuses = 0
+  const { status, body } = await world.ask('GET', 'sys/health', undefined, NO_TOKEN)
+  assert.deepEqual([status, body['replication_dr_mode']], [472, 'secondary'])
+  assert.equal(replication.statuses, 0)
+  await told('GET', `${DR}/status`, undefined, NO_TOKEN)
+  assert.equal(replication.statuses, 1)
+})
+
 test('status without replication, and the combined one', async (t) => {
   const { told, world } = await open(t)
   assert.deepEqual((await told('GET', `${DR}/status`, undefined, NO_TOKEN)).data, { mode: 'disabled' })

@@ -8,7 +8,9 @@ import { encodeBatch } from '../../src/store/batch.ts'
 import { openForWriting } from '../../src/store/database.ts'
 import { Displaced, FileGuard } from '../../src/store/file-guard.ts'
 import { LOG_LIMITS } from '../../src/store/log-limits.ts'
+import { SqliteStore, StoreError } from '../../src/store/store.ts'
 import { Writer } from '../../src/store/writer.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const nothing = (): void => undefined
 
@@ -115,4 +117,32 @@ test('a database behind a link: the log lies beside the file, and a link that le
   rmSync(link)
   symlinkSync('/dev/null', link)
   assert.match(guard.look()?.text ?? '', /is another file/)
+})
+
+test('one who reads where the log was cut is told so, also before the writer has looked', async (t) => {
+  const path = join(temporaryDirectory(t), 'secrets.db')
+  const store = await SqliteStore.open(path)
+  t.after(() => store.close())
+  for (let at = 0; at < 50; at++)
+    await store.commit({ puts: [{ path: `a/${at}`, value: Buffer.alloc(3000, at) }], deletes: [] })
+  truncateSync(`${path}-wal`)
+  // In the same turn: nothing of what the writer sees has been told here.
+  const reads = Array.from({ length: 50 }, (_, at) => () => store.get(`a/${at}`))
+  reads.push(
+    () => void store.paths(''),
+    () => void store.rowsAfter(0, { rows: 100, bytes: 1 << 20 }),
+  )
+  const failures = reads.flatMap((read) => {
+    try {
+      read()
+      return []
+    } catch (error) {
+      return [error]
+    }
+  })
+  assert.ok(failures.length > 0)
+  for (const failure of failures) {
+    assert.ok(failure instanceof StoreError && failure.kind === 'displaced', String(failure))
+    assert.match(failure.message, /the write-ahead log .* was cut: 0 bytes are left of \d+/)
+  }
 })

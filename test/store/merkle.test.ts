@@ -6,8 +6,10 @@ import { DatabaseSync } from 'node:sqlite'
 import { test } from 'node:test'
 import { checkDatabase } from '../../src/store/check.ts'
 import { restoreSnapshot, saveSnapshot } from '../../src/store/snapshot.ts'
+import { KnownRoot } from '../../src/store/known-root.ts'
 import { SqliteStore } from '../../src/store/store.ts'
 import { subpageOf } from '../../src/store/tree.ts'
+import { eventually } from '../helpers/eventually.ts'
 import { Random } from '../helpers/frames.ts'
 import { differences, entriesOf, openReplica, openStore, put, randomBatch, ship } from '../helpers/replica-pair.ts'
 import { copyDatabase } from '../helpers/step-copies.ts'
@@ -53,6 +55,52 @@ async function reopened(t: { after(end: () => Promise<void>): void }, path: stri
   t.after(() => store.close())
   return store
 }
+
+test('the root is asked of the writer once as long as nothing changes, and is never older than the question', async () => {
+  let [version, asked] = [0, 0]
+  const { promise, resolve } = Promise.withResolvers<void>()
+  const known = new KnownRoot(
+    async () => {
+      asked++
+      const of = version
+      if (asked === 1) await promise
+      return Buffer.from([of])
+    },
+    () => String(version),
+  )
+  const first = known.get()
+  await eventually(() => asked === 1)
+  // It may or may not be in the answer that is on its way: these get the next one.
+  version = 1
+  const later = [known.get(), known.get(), known.get()]
+  resolve()
+  assert.deepEqual([...(await first)], [0])
+  assert.deepEqual(
+    await Promise.all(later),
+    [1, 1, 1].map((of) => Buffer.from([of])),
+  )
+  assert.equal(asked, 2)
+  for (let at = 0; at < 10; at++) await known.get()
+  assert.equal(asked, 2)
+  version = 2
+  assert.deepEqual([...(await known.get())], [2])
+})
+
+test('the root that is known follows what changes without a commit', async (t) => {
+  const store = await openStore(t, 'one')
+  await store.tree.enable()
+  await store.commit({ puts: [put('a')], deletes: [] })
+  const before = await store.tree.root()
+  behindItsBack(store.path, "DELETE FROM entries WHERE path = 'a'")
+  assert.ok((await store.tree.root()).equals(before))
+  await store.tree.rebuild({ diff: true, skipFlush: false })
+  assert.ok(!(await store.tree.root()).equals(before), 'mended')
+  await store.setRole('replica')
+  const mended = await store.tree.root()
+  await store.beginCopy(store.position())
+  await store.copyEntries([{ ...put('b'), sequence: 1 }], [])
+  assert.ok(!(await store.tree.root()).equals(mended), 'copied')
+})
 
 test('what is kept is what would be made: over commits, restarts, copies of a killed one, a restore', async (t) => {
   t.diagnostic(`OUTPOST_SEED=${SEED}`)

@@ -6,6 +6,13 @@ import { Rejection } from '../../engines/engine.ts'
 
 export type DrMode = 'disabled' | 'primary' | 'secondary'
 
+export interface DrBrief {
+  /** As `DrMode`, and `bootstrapping` while the first copy of a secondary is not whole. */
+  readonly mode: string
+  /** Whether commits wait for secondaries: `off`, `on` or `degraded`. */
+  readonly sync: string
+}
+
 /** What a secondary is activated with; its members are the business of the room that replicates. */
 export type Bundle = Readonly<Record<string, unknown>>
 
@@ -14,6 +21,8 @@ export interface DrReplication {
   readonly mode: DrMode
   /** Of the primary, where a secondary knows it; for people. */
   readonly primaryAddress: string | undefined
+  /** What is known at once, of what `status` says. */
+  readonly brief: DrBrief
   /** The members of `sys/replication/dr/status`. */
   status(): Promise<Readonly<Record<string, unknown>>>
   enablePrimary(options: { readonly primaryClusterAddr: string }): Promise<void>

@@ -42,8 +42,8 @@ function healthPath(core: HealthParts): Path {
       removedcode: integer('Status code of a server that was removed from its cluster', { fallback: 530 }),
       haunhealthycode: integer('Status code of a standby that has lost the active server', { fallback: 474 }),
     },
-    async read(input): Promise<Reply> {
-      const dr = await drState(core)
+    read(input): Reply {
+      const dr = drState(core)
       const status = codeOf(core, dr.mode, input)
       return BODILESS.has(status) ? { status } : { bare: health(core, dr), status }
     },
@@ -73,11 +73,10 @@ function stateCode(core: HealthParts, dr: string, codes: Codes): number {
 }
 
 /** The role of this cluster; unknown while the core is sealed and no role is known that it had before. */
-async function drState(core: HealthParts): Promise<DrState> {
+function drState(core: HealthParts): DrState {
   const { dr } = core.options.replication ?? {}
   if (!dr || dr.mode === 'disabled') return { mode: core.isActive ? 'disabled' : 'unknown', sync: 'off' }
-  const { mode = dr.mode, sync = 'off' } = await dr.status()
-  return { mode: String(mode), sync: String(sync) }
+  return dr.brief
 }
 
 interface DrState {
