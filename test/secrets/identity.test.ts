@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { userpass } from '../../src/engines/userpass/userpass.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
+import { eventually } from '../helpers/eventually.ts'
 import { Shelf } from '../helpers/shelf-engine.ts'
 import { make, reopened, writePolicy } from './token-world.ts'
 
@@ -213,9 +214,7 @@ test('a core from before identity gets its mount when it is unsealed', async (t)
   await world.core.open.storage.commit({ puts: [], deletes: [`core/mounts/${uuid}`] })
   await world.core.seal()
   world.unseal()
-  for (let tries = 0; tries < 1000 && !world.core.open.mounts.get('identity/'); tries++) {
-    await new Promise((resolve) => setImmediate(resolve))
-  }
+  await eventually(() => world.core.open.mounts.get('identity/') !== undefined, 'it has its mount')
   await ok(world, 'POST', 'identity/entity', { name: 'a' })
 })
 
@@ -297,3 +296,23 @@ test('an entity that is merged in the middle of a request: the request ends, and
   const { status } = await world.ask('GET', 'sys/auth', undefined, { token })
   assert.equal(status === 200, !disabled, `${both.map((each) => each.text).join()} ${status}`)
 })
+
+test('members that are deleted together leave a group in one write', async (t) => {
+  const world = await CoreWorld.open(t)
+  const ids: string[] = []
+  for (let at = 0; at < 8; at++)
+    ids.push(String((await ok(world, 'POST', 'identity/entity', { name: `e${at}` }))['id']))
+  const { id: group } = await ok(world, 'POST', 'identity/group', { name: 'all', member_entity_ids: ids })
+  const encoded = t.mock.method(JSON, 'stringify')
+  await ok(world, 'POST', 'identity/entity/batch-delete', { entity_ids: ids.slice(0, 6) })
+  const groups = encoded.mock.calls.filter(({ arguments: [value] }) => isGroup(value))
+  encoded.mock.restore()
+  assert.equal(groups.length, 1)
+  const left = await ok(world, 'GET', `identity/group/id/${String(group)}`)
+  assert.deepEqual(new Set(left['member_entity_ids'] as string[]), new Set(ids.slice(6)))
+  assert.equal((await world.ask('GET', `identity/entity/id/${ids[0]}`)).status, 404)
+})
+
+function isGroup(value: unknown): boolean {
+  return typeof value === 'object' && value !== null && 'memberEntityIds' in value
+}

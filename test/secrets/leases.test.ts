@@ -68,6 +68,24 @@ test('a lease ends when its time is over, and no renewal passes its maximum', as
   )
 })
 
+test('a lease whose renewal is being committed as it ends is not taken back', async (t) => {
+  const { own, world } = await lending(t)
+  const id = idOf(await world.ask('GET', 'lent/creds/app?ttl=60&max=1000'))
+  const { store: leases, sweeper } = world.core.open.leases
+  const hash = leases.hashOf(id)
+  const ends = leases.pendingByHash(hash)?.expiresAtMs
+  const [mount = ''] = leases.mounts()
+  world.nowMs += 59_000
+  const renewed = world.ask('PUT', 'sys/leases/renew', { lease_id: id, increment: 500 })
+  while (leases.pendingByHash(hash)?.expiresAtMs === ends) await new Promise((resolve) => setImmediate(resolve))
+  world.nowMs += 2000
+  assert.equal(leases.due(mount, world.nowMs, '', 10).length, 1, 'the renewal is not durable yet')
+  await sweeper.tick()
+  assert.equal((await renewed).status, 200)
+  assert.equal(own.out.size, 1)
+  assert.equal((await world.ask('PUT', 'sys/leases/lookup', { lease_id: id })).status, 200)
+})
+
 test('leases go with their token, also on its last use', async (t) => {
   const { own, world } = await lending(t)
   await world.ask('POST', 'sys/policies/acl/lent', { policy: 'path "lent/*" { capabilities = ["read"] }' })

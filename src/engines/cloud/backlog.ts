@@ -2,7 +2,9 @@
  * What is left to be undone in AWS, and when each of it is tried next. Only in memory: what there is to undo is stored, and
  * after a start all of it is due.
  */
+import { messageOf } from '../../kit/errors.ts'
 import { AwsFailure } from './aws-failure.ts'
+import { isSealed } from './entries.ts'
 
 const FIRST_PAUSE_MS = 1000
 const PAUSE_MAX_MS = 15_000
@@ -49,7 +51,7 @@ export class Backlog {
 
   /**
    * Tries `undo`, which is told for how long nothing else has worked on it and resolves with whether it is done. Resolves
-   * with that; `onFirst` is told the first failure. Rejects for what is no failure of AWS.
+   * with that; `onFirst` gets the first failure. An entry that cannot be read fails its own attempt only. Rejects when sealed.
    */
   async attempt(
     id: string,
@@ -65,9 +67,10 @@ export class Backlog {
     try {
       return await undo(nowMs - attempts.sinceMs)
     } catch (error) {
-      if (!(error instanceof AwsFailure)) throw error
-      attempts.error = error.text
-      if (attempts.count === 1) onFirst(error.text)
+      if (isSealed(error)) throw error
+      // The text of a fault is for the log; callers are shown what this keeps.
+      attempts.error = error instanceof AwsFailure ? error.text : 'an entry cannot be read: see the log of the server'
+      if (attempts.count === 1) onFirst(error instanceof AwsFailure ? error.text : messageOf(error))
       return false
     }
   }

@@ -4,7 +4,7 @@
  */
 import * as v from 'valibot'
 import type { Put, Storage } from '../../barrier/storage.ts'
-import { Fault } from '../../kit/errors.ts'
+import { Fault, Refusal } from '../../kit/errors.ts'
 import { Decoded } from '../decoded.ts'
 import type { MountFacts } from '../engine.ts'
 import { RECORD_COST, type Steps } from '../turns.ts'
@@ -22,14 +22,29 @@ export const at = {
 /** What may be read of entries: `get` tells what is durable, `pending` what a write is decided upon. */
 export type Reading = (path: string) => Buffer | undefined
 
+/** The core was sealed meanwhile: there is nothing wrong with the entry. */
+export function isSealed(error: unknown): boolean {
+  return error instanceof Refusal && error.code === 'sealed'
+}
+
+/** What `read` returns; undefined for an entry that cannot be read. Throws a Refusal while sealed. */
+export function whole<T>(read: () => T): T | undefined {
+  try {
+    return read()
+  } catch (error) {
+    if (isSealed(error)) throw error
+    return undefined
+  }
+}
+
 /** One kind of entry. */
 export class Kept<T extends object> {
   readonly #decoded: Decoded<T>
 
   constructor(schema: v.GenericSchema<unknown, T>, what: string) {
-    const whole = v.pipe(v.string(), v.parseJson(), schema)
+    const stored = v.pipe(v.string(), v.parseJson(), schema)
     const decode = (bytes: Buffer): T => {
-      const parsed = v.safeParse(whole, bytes.toString('utf8'))
+      const parsed = v.safeParse(stored, bytes.toString('utf8'))
       if (!parsed.success) throw new Fault(`the entry of ${what} is damaged, or of another version of this program`)
       return parsed.output
     }
@@ -68,12 +83,20 @@ export class Named<T extends { readonly name: string }> {
     return this.#kept.put(this.path(mount, value.name), value)
   }
 
-  /** All of them, in the order of their names. */
-  *all(storage: Storage): Steps<T[]> {
+  /**
+   * All of them, in the order of their names. Throws for an entry that cannot be read, or gives the error to `onDamaged` and
+   * leaves the entry out. Throws a Refusal while sealed.
+   */
+  *all(storage: Storage, onDamaged?: (error: unknown) => void): Steps<T[]> {
     const found: T[] = []
     for (const entry of storage.list(this.#folder)) {
-      const value = this.#kept.of(storage.get(this.#folder + entry))
-      if (value) found.push(value)
+      try {
+        const value = this.#kept.of(storage.get(this.#folder + entry))
+        if (value) found.push(value)
+      } catch (error) {
+        if (!onDamaged || isSealed(error)) throw error
+        onDamaged(error)
+      }
       yield RECORD_COST
     }
     return found.sort((a, b) => (a.name < b.name ? -1 : 1))

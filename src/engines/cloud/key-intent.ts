@@ -10,7 +10,7 @@ import { inTurns } from '../turns.ts'
 import type { IamClient } from './aws.ts'
 import { AwsFailure, strangeAnswer } from './aws-failure.ts'
 import { Backlog } from './backlog.ts'
-import { at, Kept } from './entries.ts'
+import { at, Kept, whole } from './entries.ts'
 import { checkPlace, isSamePlace, type Place, placeField } from './place.ts'
 import { rootOf } from './root-record.ts'
 import { ATTEMPT_MS, SETTLED_MS } from './rollback.ts'
@@ -177,10 +177,10 @@ export class KeyIntents {
     return this.#of(intent, intent.place).flatMap(([path, older]) => (older.kind === 'make' ? [path] : []))
   }
 
-  /** Notes that no request works on. */
+  /** Notes that no request works on, but for those that cannot be read. */
   idle(): (readonly [path: string, note: KeyIntent])[] {
     return this.#paths().flatMap((path) => {
-      const note = this.#backlog.isActive(path) ? undefined : kept.of(this.#storage.pending(path))
+      const note = this.#backlog.isActive(path) ? undefined : whole(() => kept.of(this.#storage.pending(path)))
       return note ? [[path, note] as const] : []
     })
   }
@@ -199,12 +199,23 @@ export class KeyIntents {
   /** Attempts what is due, all of it where `isUrgent`. Resolves with how many are left. Rejects only when sealed. */
   async run(where: WorkCall, withIam: CloudIam, isUrgent = false): Promise<number> {
     for (const path of this.#backlog.due(this.#paths(), where.nowMs, isUrgent)) {
-      const user = kept.of(this.#storage.pending(path))
+      const user = await this.#readable(path, where)
       // A rotation that is under way looks at it by itself; what is urgent waits for it.
       if (!user || (this.#turns.isTaken(turnOf(user)) && !isUrgent)) continue
       await this.alone(user, () => this.#attempt(path, where, withIam))
     }
     return this.#paths().length
+  }
+
+  /** A note; undefined where it is gone, or cannot be read: then it is tried again later, and the others go on. */
+  async #readable(path: string, { logger, nowMs }: WorkCall): Promise<KeyIntent | undefined> {
+    try {
+      return kept.of(this.#storage.pending(path))
+    } catch (damage) {
+      const onFirst = (error: string) => logger.error('the note of an access key cannot be read', { error })
+      await this.#backlog.attempt(path, nowMs, () => Promise.reject(damage), onFirst)
+      return undefined
+    }
   }
 
   async #attempt(path: string, where: WorkCall, withIam: CloudIam): Promise<void> {

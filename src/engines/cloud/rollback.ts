@@ -8,6 +8,7 @@ import type { Storage } from '../../barrier/storage.ts'
 import type { WorkCall } from '../engine.ts'
 import type { IamClient } from './aws.ts'
 import { Backlog } from './backlog.ts'
+import { whole } from './entries.ts'
 import { INTENT_TAG, type Intent, intentOf, intentPath, intentPaths, users } from './intent-record.ts'
 import type { MountAws } from './mount-aws.ts'
 import { checkPlace } from './place.ts'
@@ -48,10 +49,12 @@ export class Rollback {
     return intentPaths(storage).length
   }
 
-  /** Intents that no request works on. */
+  /** Intents that no request works on, but for those that cannot be read. */
   idle(storage: Storage): (readonly [path: string, intent: Intent])[] {
     return intentPaths(storage).flatMap((path) => {
-      const intent = this.#backlog.isActive(path) ? undefined : intentOf((each) => storage.pending(each), path)
+      const intent = this.#backlog.isActive(path)
+        ? undefined
+        : whole(() => intentOf((each) => storage.pending(each), path))
       return intent ? [[path, intent] as const] : []
     })
   }
@@ -62,17 +65,18 @@ export class Rollback {
 
   async #attempt(path: string, where: WorkCall, aws: MountAws): Promise<void> {
     const { logger, nowMs, storage } = where
-    const intent = intentOf((each) => storage.pending(each), path)
-    if (!intent) return
-    const { role, username } = intent
+    let intent: Intent | undefined
     const isDone = await this.#backlog.attempt(
       path,
       nowMs,
-      (quietMs) => this.#undo(intent, quietMs, where, aws),
+      async (quietMs) => {
+        intent = intentOf((each) => storage.pending(each), path)
+        return intent !== undefined && (await this.#undo(intent, quietMs, where, aws))
+      },
       (error) =>
         logger.warn('a user of AWS that has no lease cannot be removed yet; it is tried again', {
-          role,
-          username,
+          role: intent?.role,
+          username: intent?.username,
           error,
         }),
     )

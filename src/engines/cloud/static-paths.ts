@@ -94,6 +94,7 @@ function wanted(input: StaticInput, before: StaticRole | undefined): StaticRole 
     place: before?.place,
     accessKey: before?.accessKey ?? '',
     secretKey: before?.secretKey ?? '',
+    previousKey: before?.previousKey ?? '',
     expiresAtMs: before?.expiresAtMs ?? 0,
   }
   checkAccount(role)
@@ -154,7 +155,7 @@ async function written(input: StaticInput, call: EngineCall): Promise<Reply> {
   return { data: shownStatic(next) }
 }
 
-/** AWS first: a key that cannot be deleted is still known, and its role still there. */
+/** AWS first: keys that cannot be deleted are still known, and their role still there. */
 async function removed(name: string, call: EngineCall): Promise<undefined> {
   const { mount, signal, storage } = call
   const role = pending(name, call)
@@ -163,8 +164,10 @@ async function removed(name: string, call: EngineCall): Promise<undefined> {
     const own = CloudMount.of(call)
     const account = accountOf(role)
     await own.withIam(account, signal, async (iam) => {
-      const isGone = await deleteKey(iam, role.username, role.accessKey, signal)
-      if (!isGone && role.place) checkPlace(role.place, await own.placeOf(account, iam))
+      // The key of before was given out too. It may be gone long since; that of today tells whether this is the account.
+      const wasThere = await deleteKey(iam, role.username, role.accessKey, signal)
+      if (!wasThere && role.place) checkPlace(role.place, await own.placeOf(account, iam))
+      if (role.previousKey !== '') await deleteKey(iam, role.username, role.previousKey, signal)
     })
   } catch (error) {
     throw rejectionOf(`failed to clean credentials while deleting role "${name}": couldn't delete from IAM`, error, 500)

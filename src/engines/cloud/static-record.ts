@@ -21,6 +21,8 @@ const staticSchema = v.object({
   place: placeField,
   accessKey: v.string(),
   secretKey: v.string(),
+  /** The key that was given out before, where AWS still had it when the role got this one. It ends with the role. */
+  previousKey: v.optional(v.string(), ''),
   /** The next rotation. */
   expiresAtMs: v.number(),
 })

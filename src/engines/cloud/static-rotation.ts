@@ -88,7 +88,8 @@ async function newKey(role: StaticRole, where: Where, iam: IamClient): Promise<S
   }
   const wanted = { username, account, keys: keys.map(({ id }) => id), nowMs }
   const store = async (key: AccessKey, notes: Batch) => {
-    const next = { ...role, ...key, place, userId, expiresAtMs: nowMs + role.periodSeconds * 1000 }
+    const previousKey = keys.some(({ id }) => id === role.accessKey) ? role.accessKey : ''
+    const next = { ...role, ...key, previousKey, place, userId, expiresAtMs: nowMs + role.periodSeconds * 1000 }
     await storage.commit({ puts: [staticRoles.put(mount, next), ...notes.puts], deletes: notes.deletes })
     return next
   }
@@ -99,6 +100,8 @@ async function newKey(role: StaticRole, where: Where, iam: IamClient): Promise<S
 export class StaticSchedule {
   /** No role is due before; 0: look. */
   #nextAtMs = 0
+  /** An entry could not be read when they were last looked at. */
+  #isDamaged = false
   readonly #failures = new Map<string, { count: number; nextAtMs: number }>()
 
   static of({ storage }: { readonly storage: Storage }): StaticSchedule {
@@ -114,18 +117,44 @@ export class StaticSchedule {
   }
 
   async run(call: WorkCall): Promise<void> {
-    const { nowMs, storage } = call
+    const { nowMs } = call
     if (nowMs < this.#nextAtMs) return
     this.#nextAtMs = Number.POSITIVE_INFINITY
-    const all = await inTurns(staticRoles.all(storage), call)
+    try {
+      await this.#rotateDue(call)
+    } catch (error) {
+      // What could not be read is looked at again; without this the schedule would stand still until a role is written.
+      this.#nextAtMs = Math.min(this.#nextAtMs, nowMs + FIRST_PAUSE_MS)
+      throw error
+    }
+  }
+
+  async #rotateDue(call: WorkCall): Promise<void> {
+    const { nowMs } = call
+    const all = await this.#readable(call)
     const names = new Set(all.map(({ name }) => name))
     for (const name of this.#failures.keys()) if (!names.has(name)) this.#failures.delete(name)
     const due = all.filter((role) => this.#dueAtMs(role) <= nowMs)
     for (let begin = 0; begin < due.length; begin += AT_ONCE) {
       await Promise.all(due.slice(begin, begin + AT_ONCE).map(({ name }) => this.#rotate(name, call)))
     }
-    const left = await inTurns(staticRoles.all(storage), call)
+    const left = await this.#readable(call)
     this.#nextAtMs = left.reduce((least, role) => Math.min(least, this.#dueAtMs(role)), this.#nextAtMs)
+  }
+
+  /** Roles whose entries can be read. One that is damaged keeps the others from nothing; it is looked at again after a pause. */
+  async #readable(call: WorkCall): Promise<StaticRole[]> {
+    const { logger, mount, nowMs, storage } = call
+    const isFirst = !this.#isDamaged
+    this.#isDamaged = false
+    const onDamaged = (error: unknown) => {
+      if (isFirst && !this.#isDamaged) {
+        logger.error('a static role cannot be read and is not rotated', { mount: mount.path, error: messageOf(error) })
+      }
+      this.#isDamaged = true
+      this.#nextAtMs = Math.min(this.#nextAtMs, nowMs + PAUSE_MAX_MS)
+    }
+    return inTurns(staticRoles.all(storage, onDamaged), call)
   }
 
   #dueAtMs({ expiresAtMs, name }: StaticRole): number {

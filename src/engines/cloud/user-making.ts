@@ -31,6 +31,8 @@ export interface Making {
   readonly onMade: () => void
   /** Called before the user is made without a tag, because the root credentials may not set any. */
   readonly onUntagged: () => Promise<void>
+  /** Called where AWS says that a user of this name was there before: it is not ours, and must not be undone. */
+  readonly onTaken: () => Promise<void>
 }
 
 /** Rejects with what a caller is told. */
@@ -93,14 +95,25 @@ async function createUser(making: Making): Promise<void> {
       isOnce: true,
     })
   try {
-    await send(tagsOf(making))
+    await firstSend(making, () => send(tagsOf(making)))
   } catch (error) {
     if (error instanceof AwsFailure && error.isAmbiguous)
       return createdAfterAll(making, () => send(tagsOf(making)), error)
     const isTagDenied = isDenied(error) && /TagUser/.test((error as AwsFailure).message)
     if (!isTagDenied || Object.keys(role.iamTags ?? {}).length > 0) throw error
     await making.onUntagged()
-    await send([])
+    await firstSend(making, () => send([]))
+  }
+}
+
+/** A request that was sent once: the user that it finds is that of others. */
+async function firstSend(making: Making, send: () => Promise<unknown>): Promise<void> {
+  try {
+    await send()
+  } catch (error) {
+    if (error instanceof AwsFailure && !error.isAmbiguous && isCode(error, 'EntityAlreadyExists'))
+      await making.onTaken()
+    throw error
   }
 }
 

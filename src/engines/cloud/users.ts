@@ -54,6 +54,9 @@ export async function userCredentials(role: Role, call: EngineCall, isWaiting: b
         isTagged = false
         await storage.commit({ puts: [intentPut({ ...intent, isTagged })], deletes: [] })
       },
+      onTaken: async () => {
+        await storage.commit({ puts: [], deletes: [intentPath(intent)] })
+      },
     })
     const late = isWaiting ? await untilReady(aws.config, made, call.signal) : undefined
     if (call.signal.aborted) throw new Rejection(503, 'the request was given up')

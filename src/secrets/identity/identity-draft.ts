@@ -45,6 +45,8 @@ export class IdentityDraft {
   /** What many entities have may change. */
   isWide = false
   readonly #changes: Changes
+  /** By group, members that are removed: a group of ten thousand is written once, however many of them leave it. */
+  readonly #leaving = new Map<string, Set<string>>()
   readonly #hash: Hash
 
   constructor(storage: Storage, hash: Hash, nowMs: number) {
@@ -54,6 +56,7 @@ export class IdentityDraft {
   }
 
   get batch(): Batch {
+    for (const id of this.#leaving.keys()) this.#settle(id)
     return this.#changes.batch
   }
 
@@ -146,8 +149,8 @@ export class IdentityDraft {
     this.#changes.delete(identityPaths.entity(entity.id))
     for (const groupId of memberOf) {
       this.#changes.delete(identityPaths.membership(entity.id, groupId))
-      const group = this.group(groupId)
-      if (group) this.#put({ ...group, memberEntityIds: group.memberEntityIds.filter((id) => id !== entity.id) })
+      const leaving = this.#leaving.get(groupId) ?? new Set()
+      this.#leaving.set(groupId, leaving.add(entity.id))
     }
     this.touched.add(entity.id)
     for (const id of entity.mergedIds) this.touched.add(id)
@@ -166,7 +169,17 @@ export class IdentityDraft {
     }
   }
 
+  /** Writes a group without the members that leave it. */
+  #settle(id: string): void {
+    const leaving = this.#leaving.get(id)
+    if (!leaving || !this.#leaving.delete(id)) return
+    const group = this.group(id)
+    if (!group) return
+    this.#put({ ...group, memberEntityIds: group.memberEntityIds.filter((each) => !leaving.has(each)) })
+  }
+
   group(id: string): Group | undefined {
+    this.#settle(id)
     const bytes = isId(id) ? this.#changes.get(identityPaths.group(id)) : undefined
     return bytes && parseGroup(bytes)
   }

@@ -58,6 +58,8 @@ export class OidcKeys {
   readonly #kept: StoredSetting<Keys | null>
   #parsed: { readonly id: string; readonly key: KeyObject } | undefined
   #making: Promise<void> | undefined
+  /** The rotation that was asked for last: the next one waits for it, so callers make two keys at a time together. */
+  #rotating: Promise<void> = Promise.resolve()
 
   /** `storage` is all of the barrier; `now` is the clock that lives are measured with. */
   constructor(storage: Storage, now: () => number) {
@@ -87,9 +89,12 @@ export class OidcKeys {
     return [keys.signing, keys.next, ...retired].map(jwk)
   }
 
-  /** Lets the next key sign from now on; the one before is told for so long. */
+  /** Lets the next key sign from now on; the one before is told for so long. One rotation at a time, in the order of the calls. */
   rotate(verificationSeconds: number): Promise<void> {
-    return this.#rotated(() => true, verificationSeconds)
+    const rotated = this.#rotating.then(() => this.#rotated(() => true, verificationSeconds))
+    // A rotation that failed is its caller's; the next one goes on.
+    this.#rotating = rotated.catch(() => undefined)
+    return rotated
   }
 
   #keys(): Keys | null {

@@ -5,6 +5,7 @@
  */
 import { messageOf } from '../../kit/errors.ts'
 import { type Logger, LogOnce } from '../../kit/log.ts'
+import { dueAtMs } from './lease-entry.ts'
 import type { LeaseRevocation } from './lease-revocation.ts'
 import type { LeaseStore } from './lease-store.ts'
 import { eachPage, readPages } from './pages.ts'
@@ -65,12 +66,23 @@ export class LeaseSweeper {
     type Due = ReturnType<LeaseStore['due']>[number]
     const pages = readPages<Due>((last) => (this.#timer ? leases.due(mount, endedMs, last?.path ?? '', PAGE) : []))
     await eachPage(pages, async (due) => {
-      const outcomes = await Promise.allSettled(due.map(({ hash }) => revocation.revoke(hash)))
+      const ended = due.filter(({ hash }) => this.#hasEnded(hash, endedMs))
+      const outcomes = await Promise.allSettled(ended.map(({ hash }) => revocation.revoke(hash)))
       const faults = outcomes.filter((outcome) => outcome.status === 'rejected')
       for (const { reason } of faults) this.#failed(reason)
       // One lease that is damaged keeps no other; where nothing can be written there is no use in going on.
-      return faults.length < due.length
+      return faults.length === 0 || faults.length < ended.length
     })
+  }
+
+  /** The index tells what is durable; a renewal that is being committed puts the end off. What is damaged is told by its revocation. */
+  #hasEnded(hash: string, endedMs: number): boolean {
+    try {
+      const lease = this.#options.leases.pendingByHash(hash)
+      return !lease || dueAtMs(lease) <= endedMs
+    } catch {
+      return true
+    }
   }
 
   #failed(error: unknown): void {

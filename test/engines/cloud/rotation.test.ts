@@ -241,6 +241,38 @@ test('65. a removed static role: its key goes first, the user and other keys sta
   assert.equal((await world.ask('GET', 'cloud/static-creds/app')).status, 404)
 })
 
+test('a removed static role takes the key of before with it, which was given out too', async (t) => {
+  const { creds, user, world, write } = await staticWorld(t)
+  await write({ username: 'app', rotation_period: 60 })
+  const { access_key: before } = await creds()
+  world.pass(60)
+  await world.work()
+  assert.deepEqual(keyIds(user), [before, (await creds())['access_key']])
+  await world.good('DELETE', 'cloud/static-roles/app')
+  assert.deepEqual(keyIds(user), [])
+})
+
+test('a static role whose entry is damaged keeps others from no rotation, and is looked at again', async (t) => {
+  const { creds, user, world, write } = await staticWorld(t)
+  const other = world.aws.account.addUser('other')
+  await write({ username: 'app', rotation_period: 60 })
+  const storage = world.world.core.open.mounts.get('cloud/')?.storage
+  assert.ok(storage)
+  const path = `static-role/${storage.list('static-role/')[0]}`
+  const value = storage.get(path)
+  assert.ok(value)
+  await write({ username: 'other', rotation_period: 60 }, 'other')
+  await storage.commit({ puts: [{ path, value: Buffer.from('{') }], deletes: [] })
+  world.pass(60)
+  await world.work()
+  assert.equal(other.keys.length, 2)
+  await storage.commit({ puts: [{ path, value }], deletes: [] })
+  world.pass(301)
+  await world.work()
+  assert.equal(user.keys.length, 2)
+  assert.equal(keyIds(user).at(-1), (await creds())['access_key'])
+})
+
 test('71. a static role of another account: the role there is assumed', async (t) => {
   const { world, write } = await staticWorld(t)
   const arn = world.aws.account.addRole('cross', { principals: ['*'], externalId: 'ext' })

@@ -172,6 +172,40 @@ test('root credentials that may not set tags make users all the same', async (t)
   assert.deepEqual(world.users(), [])
 })
 
+test('a user that was there before is not undone, also by root credentials that may not set tags', async (t) => {
+  const world = await CloudWorld.open(t, { root: { username_template: 'taken' } })
+  await world.userRole()
+  const before = world.aws.account.addUser('taken')
+  world.aws.account.addKey(before)
+  const denied = new AwsError('AccessDenied', 'not authorized to perform: iam:TagUser on resource: x', 403)
+  world.aws.script('CreateUser', { error: denied })
+  const answer = await world.ask('GET', 'cloud/creds/app?wait=false')
+  assert.match(answer.body.errors[0] ?? '', /^Error creating IAM user: EntityAlreadyExists: /)
+  await world.work()
+  world.pass(40)
+  await world.work()
+  assert.deepEqual([world.users(), before.keys.length], [['taken'], 1])
+})
+
+test('an intent that is damaged keeps no other from being undone', async (t) => {
+  const world = await CloudWorld.open(t)
+  await world.userRole()
+  const storage = world.world.core.open.mounts.get('cloud/')?.storage
+  assert.ok(storage)
+  const damaged = Buffer.from('{')
+  await storage.commit({
+    puts: ['intent/0', 'key-intent/0'].map((path) => ({ path, value: damaged })),
+    deletes: [],
+  })
+  world.aws.script('CreateAccessKey', { error: new AwsError('LimitExceeded', 'no more', 409) })
+  assert.equal((await world.ask('GET', 'cloud/creds/app?wait=false')).status, 400)
+  assert.equal(world.users().length, 1)
+  await world.work()
+  assert.deepEqual(world.users(), [])
+  const refused = await world.ask('DELETE', 'sys/mounts/cloud')
+  assert.match(refused.body.errors[0] ?? '', /cannot be removed yet: 2; an entry cannot be read: see the log/)
+})
+
 test('wait answers when AWS accepts the new key, twice in a row, or says that it does not', async (t) => {
   const world = await CloudWorld.open(t)
   const { aws } = world
