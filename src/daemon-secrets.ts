@@ -10,30 +10,22 @@ import { KEY_BYTES } from './barrier/keyring.ts'
 import { sealSettings } from './barrier/seal-static.ts'
 import { Seal } from './barrier/seal.ts'
 import type { Config } from './config/load.ts'
+import { coreEngines, ownEngines } from './daemon-engines.ts'
 import { developmentKey } from './daemon-files.ts'
 import { ReplicationPart } from './daemon-replication.ts'
 import { SecretsFigures } from './daemon-secrets-figures.ts'
 import { apiUrlOf, sanitizedSettings } from './daemon-settings.ts'
-import { approle } from './engines/approle/approle.ts'
-import { cloud } from './engines/cloud/cloud.ts'
-import { cubbyhole } from './engines/cubbyhole/cubbyhole.ts'
-import { kv } from './engines/kv/kv.ts'
-import { totp } from './engines/totp/totp.ts'
-import { userpass } from './engines/userpass/userpass.ts'
 import { Fault, messageOf, Refusal } from './kit/errors.ts'
 import type { Logger } from './kit/log.ts'
 import type { AnyOperation } from './kit/operation.ts'
 import { foreignOwner } from './kit/own-file.ts'
 import { SecretsCore } from './secrets/core.ts'
 import { newRecord } from './secrets/mounts/mount-record.ts'
-import { identityEngine } from './secrets/identity/identity-engine.ts'
 import { agentLoginOperation, secretsOperations } from './secrets/operations.ts'
 import { snapshotOperations } from './secrets/snapshot-operations.ts'
 import { pathParts } from './secrets/path-parts.ts'
 import { isRotationDue } from './secrets/system/system-seal-rotate.ts'
 import type { Surroundings } from './secrets/system/surroundings.ts'
-import { systemEngine } from './secrets/system/system.ts'
-import { tokenEngine } from './secrets/tokens/token-engine.ts'
 import { restoreSnapshot, saveSnapshot } from './store/snapshot.ts'
 import { SeenPosition } from './store/seen-position.ts'
 import { type FileFault, SqliteStore } from './store/store.ts'
@@ -141,8 +133,8 @@ export class SecretsRoom {
     this.core = new SecretsCore({
       barrier,
       seal: this.#seal,
-      engines: [cubbyhole, kv, userpass, approle, totp, cloud],
-      own: (core) => [systemEngine(core), tokenEngine(core), identityEngine(core)],
+      engines: coreEngines,
+      own: ownEngines,
       version,
       clusterName: config.name,
       logger,

@@ -12,6 +12,13 @@ process.exitCode = await runCommand(process.argv.slice(2), undefined, {
     ])
     return runAgent(options, programVersion())
   },
+  async beginDrill(options, signal) {
+    const [{ beginDrill }, { programVersion }] = await Promise.all([
+      import('./daemon-drill.ts'),
+      import('./cli/version.ts'),
+    ])
+    return beginDrill(options, programVersion(), signal)
+  },
   async policyChecker() {
     return (await import('./secrets/policies/policy.ts')).checkPolicy
   },

@@ -28,6 +28,11 @@ export const DR_TABLE: readonly TableRow[] = [
     load: () => import('./dr/promote.ts'),
   },
   {
+    name: 'operator dr drill',
+    summary: 'Promote a copy of this DR secondary, read from it, and remove it',
+    load: () => import('./dr/drill.ts'),
+  },
+  {
     name: 'operator dr failover',
     summary: 'Walk through a failover to this DR secondary',
     load: async () => ({ command: (await import('./dr/promote.ts')).failover }),

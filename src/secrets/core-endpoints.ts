@@ -53,6 +53,9 @@ function endpointOf(verb: Verb, http: readonly Route[]): Endpoint<RawInput> {
 /** Each with the verb that it stands for. */
 export const CORE_VERBS = VERBS.map(([verb, http]) => ({ verb, endpoint: endpointOf(verb, http) }))
 
+/** Those of reading. */
+export const READ_VERBS = CORE_VERBS.filter(({ verb }) => ['read', 'list', 'scan'].includes(verb))
+
 export const CORE_ENDPOINTS = CORE_VERBS.map(({ endpoint }) => endpoint)
 
 /**

@@ -36,6 +36,7 @@ import { CLUSTER_PATH, type OpenCore, openCore } from './open-core.ts'
 import { InFlight } from './in-flight.ts'
 import { NOBODY } from './nobody.ts'
 import { Quotas } from './quotas/quotas.ts'
+import { isolatedEngine } from './isolated-engine.ts'
 import { disabledOnSecondary, type ReplicationSide } from './replication/dr-replication.ts'
 import { RequestCounts } from './request-counts.ts'
 import { PolicyStore } from './policies/policy-store.ts'
@@ -71,6 +72,11 @@ export interface CoreOptions {
   readonly unauthed?: { readonly rekey: () => boolean; readonly generateRoot: () => boolean }
   /** The machine's clock and the time that passes; real ones unless given. */
   readonly time?: Partial<ClockSources>
+  /**
+   * Nothing outside the database is read or changed: no audit device records, no lease or token is taken back for its age, no
+   * engine works by itself, and those that reach other systems serve nothing (`isolated-engine.ts`).
+   */
+  readonly isIsolated?: boolean
 }
 
 export class SecretsCore implements Core {
@@ -94,7 +100,8 @@ export class SecretsCore implements Core {
     this.options = options
     this.#time = { ...machineClock(), ...options.time }
     this.#clock = new CoreClock(this.#time)
-    this.engines = [...options.own(this), ...options.engines]
+    const engines = options.isIsolated ? options.engines.map(isolatedEngine) : options.engines
+    this.engines = [...options.own(this), ...engines]
     this.#sealedSystem = this.#systemMount()
   }
 
@@ -183,17 +190,19 @@ export class SecretsCore implements Core {
       surroundings: this.options.surroundings,
       auditDirectories: this.options.auditDirectories,
       storage,
+      isIsolated: this.options.isIsolated ?? false,
       clock: this.#clock,
       time: this.#time,
       aclOf: (caller) => this.aclOf(caller),
       release: (uuid) => this.#release(uuid),
     })
     this.#open = open
+    this.barrier.lookAtAll()
+    if (this.options.isIsolated) return stopOwnWork(open)
     open.mountChanges.resume(leaving)
     open.mfa.resume()
     this.#noteVersion()
     this.#addIdentity()
-    this.barrier.lookAtAll()
     const { logger, seal } = this.options
     const { trail } = open.auditing
     void recordOrigin({ note: seal.origin, trail, nobody: this.nobody.caller, logger })
@@ -403,4 +412,9 @@ export class SecretsCore implements Core {
       identityToken: () => Promise.reject(sealed()),
     })
   }
+}
+
+/** In the turn in which it was made: no timer of it has fired. */
+function stopOwnWork({ leases, mountWork, sweeper }: OpenCore): void {
+  for (const part of [mountWork, sweeper, leases.sweeper]) part.close()
 }

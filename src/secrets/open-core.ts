@@ -68,6 +68,8 @@ interface Ground {
   readonly engines: readonly Engine[]
   /** All of the barrier, until the core is sealed. */
   readonly storage: Storage
+  /** No audit device records. */
+  readonly isIsolated: boolean
   readonly clock: CoreClock
   readonly time: ClockSources
   readonly logger: Logger
@@ -191,9 +193,12 @@ function openMfa(
 }
 
 function openAudit(
-  { auditDirectories, clock, logger, storage }: Ground,
+  { auditDirectories, clock, isIsolated, logger, storage }: Ground,
   settings: SystemSettings,
 ): OpenCore['auditing'] {
   const trail = new AuditTrail({ logger, now: () => clock.now(), headers: () => settings.auditedHeaders.value })
-  return { trail, devices: new AuditStore({ storage, trail, logger, directories: auditDirectories }) }
+  return {
+    trail,
+    devices: new AuditStore({ storage, trail, logger, directories: auditDirectories, isIdle: isIsolated }),
+  }
 }

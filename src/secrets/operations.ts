@@ -5,8 +5,9 @@ import { AGENT_LOGIN, CORE_VERBS, isForAgents } from './core-endpoints.ts'
 import { handle as answer } from './handle.ts'
 import type { Core } from './request-states.ts'
 
-export function secretsOperations(core: Core): AnyOperation[] {
-  return CORE_VERBS.map(({ verb, endpoint }) =>
+/** `verbs`: those that are served. */
+export function secretsOperations(core: Core, verbs = CORE_VERBS): AnyOperation[] {
+  return verbs.map(({ verb, endpoint }) =>
     handle(endpoint, () => ({
       run: (raw, call) => answer(core, verb, raw, call),
       takesLongBody: (token, remote) => core.knows(token, remote),

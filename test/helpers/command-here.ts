@@ -4,7 +4,7 @@ import { runCommand } from '../../src/cli/command.ts'
 import type { Finished } from '../cli/outpost-process.ts'
 
 /** Commands that write to the descriptor 1 themselves, set signals, or work on processes. */
-const NEEDS_PROCESS = /^(?:agent|alloc|logs|fs|kv (?:export|import|watch)|operator snapshot)\b/
+const NEEDS_PROCESS = /^(?:agent|alloc|logs|fs|kv (?:export|import|watch)|operator (?:snapshot|dr drill))\b/
 
 /** True for a command line that is the same in this process: it reads no standard input and writes only what it is told. */
 export function runsHere(args: readonly string[], input: string): boolean {

@@ -71,6 +71,7 @@ export interface WorldOptions {
   readonly replication?: ReplicationSide
   /** What callers without a token may do with key shares; all of it unless given. */
   readonly unauthed?: { rekey: boolean; generateRoot: boolean }
+  readonly isIsolated?: boolean
 }
 
 export interface WorldKeys {
@@ -113,6 +114,7 @@ export class CoreWorld {
       own: (core) => [systemEngine(core), tokenEngine(core), identityEngine(core)],
       version: '0.0.0-test',
       ...(replication && { replication }),
+      ...(options.isIsolated && { isIsolated: true }),
       clusterName: 'test',
       logger: keepingLogger(this.lines),
       unauthed: {

@@ -43,6 +43,8 @@ export interface AuditStoreOptions {
   readonly logger: Logger
   /** Files of devices are below these; anywhere unless given. */
   readonly directories?: readonly string[] | undefined
+  /** The devices are left alone: no file is opened, nothing is sent, and no request is recorded. */
+  readonly isIdle?: boolean
 }
 
 export class AuditStore {
@@ -56,11 +58,15 @@ export class AuditStore {
   #changes: Promise<void> = Promise.resolve()
 
   /** Reads the devices and lets them serve. Throws a Fault for an entry that is damaged. */
-  constructor({ directories, logger, storage, trail }: AuditStoreOptions) {
+  constructor({ directories, isIdle, logger, storage, trail }: AuditStoreOptions) {
     this.#directories = directories
     this.#storage = storage
     this.#trail = trail
     this.#logger = logger
+    if (isIdle) {
+      this.#timers = []
+      return
+    }
     for (const name of storage.list(PREFIX)) {
       const bytes = storage.get(PREFIX + name)
       if (bytes) this.#serve(parsed(bytes))
