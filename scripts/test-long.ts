@@ -36,6 +36,11 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     env: { OUTPOST_FUZZ_REQUESTS: '50000' },
     proves: 'no request to versioned secrets, however malformed, is answered with a fault',
   },
+  guesses: {
+    files: ['test/engines/userpass.test.ts'],
+    env: { OUTPOST_GUESSES: '100' },
+    proves: '10,000 wrong passwords at once try no name more often than its lock allows',
+  },
   'kv-watchers': {
     files: ['test/engines/kv/watch-stream.test.ts'],
     env: { OUTPOST_WATCH_WRITES: '1000' },

@@ -7,12 +7,12 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { bytesOfBase32 } from '../../src/engines/totp/base32.ts'
 import { kv } from '../../src/engines/kv/kv.ts'
-import { userpass } from '../../src/engines/userpass/userpass.ts'
 import { listenTo } from '../helpers/core-listener.ts'
 import { type CoreAnswer, CoreWorld } from '../helpers/core-world.ts'
 import { mfaHeader, MfaWorld, type Person, START_MS, wrongCode } from '../helpers/mfa-world.ts'
 import type { Store } from '../../src/store/store.ts'
 import { steppedStore } from '../helpers/stepped-store.ts'
+import { quickUserpass } from '../helpers/quick-userpass.ts'
 
 const SAFE = 'cubbyhole/safe'
 const POLICY = `
@@ -112,7 +112,7 @@ test('a process that is killed right after an answer has written it down', async
     const copy = mkdtempSync(join(tmpdir(), 'outpost-mfa-'))
     t.after(() => rmSync(copy, { recursive: true, force: true }))
     cpSync(directory, copy, { recursive: true })
-    const world = await CoreWorld.reopen(copy, keys, { nowMs, engines: [userpass, kv] })
+    const world = await CoreWorld.reopen(copy, keys, { nowMs, engines: [quickUserpass, kv] })
     try {
       return (await ask(new MfaWorld(world))).status
     } finally {

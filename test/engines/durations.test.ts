@@ -4,8 +4,8 @@ import { test } from 'node:test'
 import { approle } from '../../src/engines/approle/approle.ts'
 import { FieldError, secondsOf, signedDuration } from '../../src/engines/fields.ts'
 import { kv } from '../../src/engines/kv/kv.ts'
-import { userpass } from '../../src/engines/userpass/userpass.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
+import { quickUserpass } from '../helpers/quick-userpass.ts'
 
 test('parts of a second are cut off, and less than a second is refused', () => {
   for (const [given, seconds] of [
@@ -32,7 +32,7 @@ test('parts of a second are cut off, and less than a second is refused', () => {
 })
 
 test('no endpoint takes half a second for the default, or for ever', async (t) => {
-  const world = await CoreWorld.open(t, { engines: [userpass, approle, kv] })
+  const world = await CoreWorld.open(t, { engines: [quickUserpass, approle, kv] })
   for (const type of ['userpass', 'approle']) await world.ask('POST', `sys/auth/${type}`, { type })
   await world.ask('POST', 'sys/mounts/kv', { type: 'kv', options: { version: '2' } })
   const half = '500ms'

@@ -3,8 +3,8 @@ import assert from 'node:assert/strict'
 import type { TestContext } from 'node:test'
 import { TOTP } from 'otpauth'
 import type { Engine } from '../../src/engines/engine.ts'
-import { userpass } from '../../src/engines/userpass/userpass.ts'
 import { type CoreAnswer, CoreWorld, type WorldOptions } from './core-world.ts'
+import { quickUserpass } from './quick-userpass.ts'
 
 /** The beginning of a period of 30 s, and of an hour. */
 export const START_MS = 1_800_000_000_000
@@ -29,7 +29,7 @@ export class MfaWorld {
   }
 
   static async open(t: TestContext, options: WorldOptions = {}): Promise<MfaWorld> {
-    const engines: readonly Engine[] = [userpass, ...(options.engines ?? [])]
+    const engines: readonly Engine[] = [quickUserpass, ...(options.engines ?? [])]
     return new MfaWorld(await CoreWorld.open(t, { nowMs: START_MS, ...options, engines }))
   }
 

@@ -2,12 +2,12 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { approle } from '../../src/engines/approle/approle.ts'
-import { userpass } from '../../src/engines/userpass/userpass.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { reopened, writePolicy } from './token-world.ts'
+import { quickUserpass } from '../helpers/quick-userpass.ts'
 
 type Data = Readonly<Record<string, unknown>>
-const ENGINES = { engines: [userpass, approle] }
+const ENGINES = { engines: [quickUserpass, approle] }
 
 async function ok(world: CoreWorld, method: string, path: string, body?: object): Promise<Data> {
   const answer = await world.ask(method, path, body)

@@ -1,11 +1,11 @@
 import { test } from 'node:test'
-import { userpass } from '../../src/engines/userpass/userpass.ts'
 import { listenTo } from '../helpers/core-listener.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { recordedExchanges, replay } from '../helpers/openbao-replay.ts'
+import { quickUserpass } from '../helpers/quick-userpass.ts'
 
 test('identity and userpass as they were recorded', async (t) => {
-  const world = await CoreWorld.open(t, { engines: [userpass] })
+  const world = await CoreWorld.open(t, { engines: [quickUserpass] })
   const port = await listenTo(t, world)
   await replay(recordedExchanges('identity-mfa-totp'), {
     port,

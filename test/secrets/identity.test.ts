@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
-import { userpass } from '../../src/engines/userpass/userpass.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { Shelf } from '../helpers/shelf-engine.ts'
 import { make, reopened, writePolicy } from './token-world.ts'
+import { quickUserpass } from '../helpers/quick-userpass.ts'
 
 type Data = Readonly<Record<string, unknown>>
 
@@ -27,7 +27,7 @@ async function accessorOf(world: CoreWorld, mount: string): Promise<string> {
 
 /** An entity with a token: by the role `r`, which allows any alias. */
 async function withToken(t: TestContext) {
-  const world = await CoreWorld.open(t, { engines: [userpass] })
+  const world = await CoreWorld.open(t, { engines: [quickUserpass] })
   await ok(world, 'POST', 'auth/token/roles/r', { allowed_entity_aliases: '*', allowed_policies: 'default' })
   const made = await make(world, { entity_alias: 'Alice' }, undefined, 'create/r')
   const entityId = String(made.auth['entity_id'])

@@ -1,9 +1,9 @@
 /** Logins with a password and with a secret ID of three uses, some at the same time; said is a token with its accessor. */
 import assert from 'node:assert/strict'
 import { approle } from '../../src/engines/approle/approle.ts'
-import { userpass } from '../../src/engines/userpass/userpass.ts'
 import type { CoreWorld } from '../helpers/core-world.ts'
 import type { Said, Scenario } from './crash-scenario.ts'
+import { quickUserpass } from '../helpers/quick-userpass.ts'
 
 const USES = 3
 const PASSWORD = { password: 'a long password' }
@@ -11,7 +11,7 @@ const AT_ALICE = 'auth/userpass/login/alice'
 const AT_ROLE = 'auth/approle/login'
 
 export const logins: Scenario = {
-  engines: () => [userpass, approle],
+  engines: () => [quickUserpass, approle],
   steps: ['alice', 'secret', 'web', 'web', 'web', 'refused', 'renewed', 'revoked'],
   async prepare(world) {
     for (const type of ['userpass', 'approle']) await asked(world, 'POST', `sys/auth/${type}`, { type })

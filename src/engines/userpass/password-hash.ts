@@ -15,7 +15,8 @@ import { derivedKey } from './hash-threads.ts'
 const SALT_BYTES = 16
 const KEY_BYTES = 32
 /** About what bcrypt costs with its usual cost of 10. */
-const PARAMETERS = { cost: 16_384, blockSize: 8, parallelization: 1 } as const
+export const HASH_COST = 16_384
+const PARAMETERS = { blockSize: 8, parallelization: 1 } as const
 const MEMORY_MAX = 64 << 20
 /** One processor is left to the event loop, where there is another. */
 const RUNNING_MAX = Math.max(1, Math.min(2, availableParallelism() - 1))
@@ -99,10 +100,12 @@ function overloaded(): Refusal {
   return new Refusal('unavailable', 'too many logins at the moment', { 'Retry-After': '2' }, 503)
 }
 
-export async function hashed(password: string): Promise<PasswordHash> {
+/** `cost` is scrypt's N, a power of two. */
+export async function hashed(password: string, cost = HASH_COST): Promise<PasswordHash> {
   const salt = randomBytes(SALT_BYTES)
-  const key = await derived(password, salt, PARAMETERS)
-  return { algorithm: 'scrypt', ...PARAMETERS, salt: salt.toString('base64'), key: key.toString('base64') }
+  const parameters = { ...PARAMETERS, cost }
+  const key = await derived(password, salt, parameters)
+  return { algorithm: 'scrypt', ...parameters, salt: salt.toString('base64'), key: key.toString('base64') }
 }
 
 export async function isPassword(password: string, kept: PasswordHash): Promise<boolean> {
@@ -111,12 +114,15 @@ export async function isPassword(password: string, kept: PasswordHash): Promise<
   return key.length === wanted.length && timingSafeEqual(key, wanted)
 }
 
-/** Stands in for the hash of a user that is not there: it costs the same and is nobody's. */
-export const NOBODYS_HASH: PasswordHash = {
-  algorithm: 'scrypt',
-  ...PARAMETERS,
-  salt: randomBytes(SALT_BYTES).toString('base64'),
-  key: randomBytes(KEY_BYTES).toString('base64'),
+/** Stands in for the hash of a user that is not there: it costs the same, and no password has it. */
+export function absentUsersHash(cost = HASH_COST): PasswordHash {
+  return {
+    algorithm: 'scrypt',
+    ...PARAMETERS,
+    cost,
+    salt: randomBytes(SALT_BYTES).toString('base64'),
+    key: randomBytes(KEY_BYTES).toString('base64'),
+  }
 }
 
 function derived(

@@ -9,13 +9,21 @@
  */
 import * as v from 'valibot'
 import { Fault } from '../../kit/errors.ts'
-import { type Engine, type EngineCall, path, Rejection, type Reply } from '../engine.ts'
+import { type Engine, type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
 import { callerNetwork } from '../client-address.ts'
 import { changedGroups, GROUPS_FIELD, shownGroups } from '../group-names.ts'
 import { commaList, inPath, type InputOf, text, UNPRINTABLE } from '../fields.ts'
 import { hiddenNames } from '../hidden-names.ts'
 import { changedTerms, mayLogInFrom, NO_TERMS, shownTerms, TOKEN_FIELDS, tokenTermsSchema } from '../token-terms.ts'
-import { hashed, HashQueue, isPassword, NOBODYS_HASH, passwordHashSchema } from './password-hash.ts'
+import {
+  absentUsersHash,
+  HASH_COST,
+  hashed,
+  HashQueue,
+  isPassword,
+  type PasswordHash,
+  passwordHashSchema,
+} from './password-hash.ts'
 
 const NAME_LENGTH_MAX = 256
 const PASSWORD_LENGTH_MAX = 1024
@@ -34,6 +42,11 @@ type User = v.InferOutput<typeof userSchema>
 const USERNAME = { username: inPath('Name of the user') }
 const PASSWORD = { password: text('The password', { fallback: '' }) }
 const USER = { ...USERNAME, ...PASSWORD, ...TOKEN_FIELDS, ...GROUPS_FIELD }
+
+export interface UserpassOptions {
+  /** scrypt's N of new passwords, a power of two: `HASH_COST` unless given. */
+  readonly hashCost?: number
+}
 
 /** Of all mounts: the threads are shared, too. */
 const queue = new HashQueue()
@@ -62,11 +75,11 @@ function durable(name: string, { mount, storage }: Pick<EngineCall, 'mount' | 's
   return entry && parsed(entry)
 }
 
-function hashFor(password: string, { remote = '', signal }: EngineCall) {
+function hashFor(password: string, cost: number, { remote = '', signal }: EngineCall) {
   if (password.length > PASSWORD_LENGTH_MAX) {
     throw new Rejection(400, `a password has at most ${PASSWORD_LENGTH_MAX} characters`)
   }
-  return queue.run(callerNetwork(remote), signal, () => hashed(password))
+  return queue.run(callerNetwork(remote), signal, () => hashed(password, cost))
 }
 
 function put(user: User, { mount }: EngineCall) {
@@ -74,7 +87,7 @@ function put(user: User, { mount }: EngineCall) {
   return { puts: [{ path: userPath(user.name, mount.secret), value }], deletes: [] }
 }
 
-async function write(input: InputOf<typeof USER>, call: EngineCall): Promise<undefined> {
+async function write(input: InputOf<typeof USER>, cost: number, call: EngineCall): Promise<undefined> {
   const name = input.username.toLowerCase()
   if (name === '' || name.length > NAME_LENGTH_MAX || UNPRINTABLE.test(name)) {
     throw new Rejection(400, `the name of a user has 1 to ${NAME_LENGTH_MAX} characters, all of them printable`)
@@ -83,7 +96,7 @@ async function write(input: InputOf<typeof USER>, call: EngineCall): Promise<und
   changedTerms(pending(name, call)?.terms ?? NO_TERMS, input)
   changedGroups([], input.groups)
   if (input.password === '' && !pending(name, call)) throw new Rejection(400, 'missing password')
-  const hash = input.password === '' ? undefined : await hashFor(input.password, call)
+  const hash = input.password === '' ? undefined : await hashFor(input.password, cost, call)
   const before = pending(name, call)
   const kept = hash ?? before?.hash
   if (!kept) throw new Rejection(400, 'missing password')
@@ -97,7 +110,13 @@ function lists({ boundCidrs, policies }: { boundCidrs: readonly string[]; polici
   return { boundCidrs: [...boundCidrs], policies: [...policies] }
 }
 
-async function login({ password, username }: { password: string; username: string }, call: EngineCall): Promise<Reply> {
+interface Credentials {
+  readonly username: string
+  readonly password: string
+}
+
+/** `absent` is compared with where there is no such user. */
+async function login({ password, username }: Credentials, absent: PasswordHash, call: EngineCall): Promise<Reply> {
   if (password === '') throw new Rejection(400, 'missing password')
   const name = username.toLowerCase()
   // Nobody has such a name or such a password.
@@ -107,7 +126,7 @@ async function login({ password, username }: { password: string; username: strin
   const isRight = await queue.run(callerNetwork(call.remote ?? ''), call.signal, () => {
     // Others of the same name had their turn before: the name may be locked by now.
     if (call.failures.isLocked(name)) throw new Rejection(403, 'permission denied')
-    return isPassword(password, before?.hash ?? NOBODYS_HASH)
+    return isPassword(password, before?.hash ?? absent)
   })
   if (call.failures.isLocked(name)) throw new Rejection(403, 'permission denied')
   const user = pending(name, call)
@@ -143,16 +162,9 @@ function change(name: string, call: EngineCall, alter: (user: User) => User): Re
   return { batch: put(alter(user), call) }
 }
 
-export const userpass: Engine = {
-  type: 'userpass',
-  description: 'logins with a name and a password',
-  kind: 'auth',
-  renewLogin(subject, { facts, storage }) {
-    const user = durable(subject, { mount: facts, storage })
-    if (!user) throw new Rejection(400, 'the user of this token is gone, not renewing')
-    return { alias: subject, groups: user.groups, terms: user.terms }
-  },
-  paths: [
+function pathsOf(hashCost: number): readonly Path[] {
+  const absent = absentUsersHash(hashCost)
+  return [
     path({
       pattern: 'users',
       summary: 'Names of the users',
@@ -168,7 +180,7 @@ export const userpass: Engine = {
         const user = durable(username, call)
         return user && { data: { ...shownTerms(user.terms), ...shownGroups(user.groups) } }
       },
-      update: write,
+      update: (input, call) => write(input, hashCost, call),
       delete: ({ username }, call) => ({
         batch: { puts: [], deletes: [userPath(username, call.mount.secret)] },
       }),
@@ -180,7 +192,7 @@ export const userpass: Engine = {
       async update({ password, username }, call) {
         if (password === '') throw new Rejection(400, 'missing password')
         if (!pending(username, call)) throw new Rejection(400, 'username does not exist')
-        const hash = await hashFor(password, call)
+        const hash = await hashFor(password, hashCost, call)
         const { batch } = change(username, call, (user) => ({ ...user, hash }))
         if (batch) await call.storage.commit(batch)
         return undefined
@@ -201,10 +213,26 @@ export const userpass: Engine = {
       summary: 'Log in with a name and a password',
       fields: { ...USERNAME, ...PASSWORD },
       unauthenticated: true,
-      update: login,
+      update: (input, call) => login(input, absent, call),
     }),
-  ],
+  ]
 }
+
+export function userpassEngine({ hashCost = HASH_COST }: UserpassOptions = {}): Engine {
+  return {
+    type: 'userpass',
+    description: 'logins with a name and a password',
+    kind: 'auth',
+    renewLogin(subject, { facts, storage }) {
+      const user = durable(subject, { mount: facts, storage })
+      if (!user) throw new Rejection(400, 'the user of this token is gone, not renewing')
+      return { alias: subject, groups: user.groups, terms: user.terms }
+    },
+    paths: pathsOf(hashCost),
+  }
+}
+
+export const userpass = userpassEngine()
 
 const NOTHING_GIVEN = Object.fromEntries(Object.keys(TOKEN_FIELDS).map((name) => [name, undefined])) as {
   readonly [K in keyof typeof TOKEN_FIELDS]: undefined
