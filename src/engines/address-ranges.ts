@@ -53,6 +53,19 @@ export function isRangeWithin(given: string, others: readonly string[]): boolean
   })
 }
 
+/**
+ * The addresses that are in both of two lists, of which an empty one stands for all addresses; undefined where there is none. Two
+ * ranges have nothing in common, or one is within the other. Throws a Rejection (400) for a range that is none.
+ */
+export function rangesInBoth(some: readonly string[], others: readonly string[]): readonly string[] | undefined {
+  if (some.length === 0) return others
+  if (others.length === 0) return some
+  const within = some.filter((each) => isRangeWithin(each, others))
+  const around = others.filter((each) => isRangeWithin(each, some))
+  const both = [...new Set([...within, ...around])]
+  return both.length > 0 ? both : undefined
+}
+
 function prefixOf(text: string, bits: number, isMapped: boolean): number | undefined {
   if (!/^\d{1,3}$/.test(text)) return undefined
   const prefix = Number(text) - (isMapped ? 96 : 0)

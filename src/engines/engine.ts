@@ -347,10 +347,14 @@ export interface Engine {
   /** Whether a lease may be renewed now: throws a Refusal where not. Absent: any that is renewable. */
   renew?(call: LeaseCall): Promise<void> | void
   /**
-   * What a login of this auth method is good for now: its token is to be renewed. Throws a Rejection (400) where what it was
-   * given for is gone.
+   * What a login of this auth method is good for now: its token is to be renewed or, with the mark of the login's order, made
+   * only now. Throws a Rejection (400) where what it was given for is gone, and where the credentials of the mark are no longer right.
    */
-  renewLogin?(subject: string, mount: { readonly facts: MountFacts; readonly storage: Storage }): LoginStanding
+  renewLogin?(
+    subject: string,
+    mount: { readonly facts: MountFacts; readonly storage: Storage },
+    mark?: string,
+  ): LoginStanding
   /**
    * Checks the options of a mount that is enabled or, with those `before`, tuned, and returns what is to be kept. Throws
    * a Rejection. Absent: it has no options of its own, and none is refused but `version`.

@@ -29,6 +29,11 @@ export interface LoginOrder {
   readonly terms: TokenTerms
   /** By which `renewLogin` finds what the token was given for. */
   readonly subject: string
+  /**
+   * Of the credentials that were right, where the method can tell later whether they still are: no secret. A login that waits for
+   * a code is finished only where `renewLogin` takes it.
+   */
+  readonly mark?: string
   /** Names of the groups that it belongs to: external groups with an alias of that name and mount have it as a member. */
   readonly groups: readonly string[]
   /** Called where the login gives a token. */

@@ -14,6 +14,7 @@ import { mayLogInFrom } from '../token-terms.ts'
 import {
   encoded,
   hashOf,
+  type Reading,
   type Role,
   roleNamed,
   roleOfId,
@@ -36,13 +37,14 @@ function login(
   if (roleId.length > TEXT_LENGTH_MAX || secretId.length > TEXT_LENGTH_MAX) throw wrong()
   const read = (each: string) => storage.pending(each)
   const role = roleOfId(read, mount, roleId)
-  if (role && !role.bindSecretId) return granted(role, undefined, call)
+  if (role && !role.bindSecretId) return granted(role, undefined, '', call)
   if (secretId === '') throw new Rejection(400, 'missing secret_id')
   const hash = hashOf(mount, 'secret-id', secretId)
   const secret = role && secretIdAt(read, role.uid, hash, nowMs)
   if (!role || !secret) throw wrong()
   if (!mayLogInFrom(role.secretIdBoundCidrs, remote) || !mayLogInFrom(secret.cidrs, remote)) throw wrong()
-  const reply = granted(role, secret, call)
+  // Of a secret ID whose last use this is nothing is left to be looked at later.
+  const reply = granted(role, secret, secret.usesLeft === 1 ? USED_UP : hash, call)
   if (secret.usesLeft === 0) return reply
   const place = at.secret(role.uid, hash)
   if (secret.usesLeft === 1) {
@@ -59,7 +61,11 @@ function wrong(): Rejection {
   return new Rejection(400, 'invalid role or secret ID')
 }
 
-function granted(role: Role, secret: SecretId | undefined, { remote }: EngineCall): Reply {
+/** Stands for the hash of a secret ID whose last use was taken. */
+const USED_UP = 'used'
+
+/** `credential`: the hash of the secret ID, `USED_UP`, or nothing for a login without one. */
+function granted(role: Role, secret: SecretId | undefined, credential: string, { remote }: EngineCall): Reply {
   const boundCidrs = secret && secret.tokenCidrs.length > 0 ? secret.tokenCidrs : role.terms.boundCidrs
   // A caller from another address is not told that the pair is good.
   if (!mayLogInFrom(role.terms.boundCidrs, remote) || !mayLogInFrom(boundCidrs, remote)) throw wrong()
@@ -71,19 +77,31 @@ function granted(role: Role, secret: SecretId | undefined, { remote }: EngineCal
       metadata,
       terms: { ...role.terms, boundCidrs },
       subject: role.name,
+      mark: [role.uid, credential].join(MARK_SEPARATOR),
       groups: role.groups,
       refusal: wrong,
     },
   }
 }
 
+const MARK_SEPARATOR = '/'
+
+/** Whether the role of a mark is this one, and its secret ID is there. It had not expired when it was shown. */
+function isStillRight(role: Role, mark: string, read: Reading): boolean {
+  const [uid = '', credential = ''] = mark.split(MARK_SEPARATOR)
+  if (uid !== role.uid || (credential === '' && role.bindSecretId)) return false
+  return credential === '' || credential === USED_UP || read(at.secret(uid, credential)) !== undefined
+}
+
 export const approle: Engine = {
   type: 'approle',
   description: 'logins of programs with a role ID and a secret ID',
   kind: 'auth',
-  renewLogin(subject, { facts, storage }) {
-    const role = roleNamed((each) => storage.get(each), facts, subject)
+  renewLogin(subject, { facts, storage }, mark) {
+    const read = (each: string) => storage.get(each)
+    const role = roleNamed(read, facts, subject)
     if (!role) throw new Rejection(400, 'the role of this token is gone, not renewing')
+    if (mark !== undefined && !isStillRight(role, mark, read)) throw wrong()
     return { alias: role.roleId, groups: role.groups, terms: role.terms }
   },
   paths: [

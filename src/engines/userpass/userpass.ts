@@ -144,11 +144,17 @@ async function login({ password, username }: Credentials, absent: PasswordHash, 
       metadata: { username: name },
       terms: user.terms,
       subject: name,
+      mark: markOf(user, call.mount.secret),
       groups: user.groups,
       accepted: () => call.failures.succeeded(name),
       refusal,
     },
   }
+}
+
+/** Of the password that a user has: another one, also of a user who was made anew, has another mark. */
+function markOf({ hash }: User, secret: EngineCall['mount']['secret']): string {
+  return secret.digest(`mark\0${hash.key}`, 'base64url')
 }
 
 function wrong(): Rejection {
@@ -223,9 +229,10 @@ export function userpassEngine({ hashCost = HASH_COST }: UserpassOptions = {}): 
     type: 'userpass',
     description: 'logins with a name and a password',
     kind: 'auth',
-    renewLogin(subject, { facts, storage }) {
+    renewLogin(subject, { facts, storage }, mark) {
       const user = durable(subject, { mount: facts, storage })
       if (!user) throw new Rejection(400, 'the user of this token is gone, not renewing')
+      if (mark !== undefined && mark !== markOf(user, facts.secret)) throw wrong()
       return { alias: subject, groups: user.groups, terms: user.terms }
     },
     paths: pathsOf(hashCost),

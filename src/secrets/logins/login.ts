@@ -9,6 +9,7 @@
  * credential that is good for one login there is one.
  */
 import type { Part } from '../../barrier/storage.ts'
+import { rangesInBoth } from '../../engines/address-ranges.ts'
 import { type AuthBlock, type MfaRequirement, Rejection, type Reply } from '../../engines/engine.ts'
 import type { LoginFailures, LoginOrder } from '../../engines/login-order.ts'
 import type { Refusal } from '../../kit/errors.ts'
@@ -87,7 +88,7 @@ const NEEDS_CODE =
 
 /**
  * The second step of a login: the token, for a code. Throws a Rejection (400) for an ID that names no login, and where what the
- * login was let in by is gone or its entity is another one.
+ * login was let in by is gone or another one, as its password, or its entity is another one.
  */
 export function finishedLogin(
   parts: LoginParts & { readonly mounts: Pick<MountTable, 'byUuid'>; failuresOf(mount: Mount): LoginFailures },
@@ -113,10 +114,17 @@ export function finishedLogin(
   return { ...made, parts: [...made.parts, ...used] }
 }
 
-/** What the auth method says today. Throws a Rejection (400) where the user or the role is gone. */
+/**
+ * What the auth method says today. Addresses that the first step bound, as those of a secret ID, stay bound: the method may say them
+ * of the login alone. Throws a Rejection (400) where the user or the role is gone, or its credentials are others.
+ */
 function standingOf({ order }: PendingLogin, mount: Mount): Pick<LoginOrder, 'groups' | 'terms'> {
   try {
-    return mount.engine.renewLogin?.(order.subject, mount) ?? order
+    const standing = mount.engine.renewLogin?.(order.subject, mount, order.mark)
+    if (!standing) return order
+    const boundCidrs = rangesInBoth(order.terms.boundCidrs, standing.terms.boundCidrs)
+    if (standing.alias !== order.alias.name || !boundCidrs) throw new Rejection(400)
+    return { groups: standing.groups, terms: { ...standing.terms, boundCidrs } }
   } catch (error) {
     // Its text is about a token.
     if (error instanceof Rejection) throw new Rejection(400, 'invalid request ID')
@@ -137,7 +145,7 @@ function factsOf({ identity }: LoginParts, { mount }: LetIn, entity: Entity): Lo
     const { direct, inherited } = identity.groupsOf(entity)
     return [...direct, ...inherited].map(({ id }) => id)
   }
-  return { entityId: entity.id, mountAccessor: accessor, mountType: type, groupIds }
+  return { entityIds: [entity.id, ...entity.mergedIds], mountAccessor: accessor, mountType: type, groupIds }
 }
 
 /** The block of an answer that asks for a code. */

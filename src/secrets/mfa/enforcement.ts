@@ -21,7 +21,8 @@ export type Enforcement = v.InferOutput<typeof enforcementSchema>
 
 /** What of a login enforcements look at. */
 export interface LoginFacts {
-  readonly entityId: string
+  /** Of the entity, and of those that became a part of it. */
+  readonly entityIds: readonly string[]
   readonly mountAccessor: string
   readonly mountType: string
   /** Groups that the entity is in, itself or by other groups. */
@@ -48,7 +49,7 @@ export class Enforcements {
   }
 
   /** Those that a login must satisfy. */
-  for({ entityId, groupIds, mountAccessor, mountType }: LoginFacts): Enforcement[] {
+  for({ entityIds, groupIds, mountAccessor, mountType }: LoginFacts): Enforcement[] {
     if (this.all.length === 0) return []
     let groups: ReadonlySet<string> | undefined
     const isInOne = (wanted: readonly string[]) => {
@@ -60,7 +61,7 @@ export class Enforcements {
       (each) =>
         each.mountAccessors.includes(mountAccessor) ||
         each.mountTypes.includes(mountType) ||
-        each.entityIds.includes(entityId) ||
+        entityIds.some((id) => each.entityIds.includes(id)) ||
         isInOne(each.groupIds),
     )
   }
