@@ -37,7 +37,7 @@ function exec({ directory, token, url }: At, options: string, ...command: string
   const env = { PATH: process.env['PATH'], HOME: directory, OUT: join(directory, 'out') }
   const words = options.split(' ').filter(Boolean)
   return start(OUTPOST, ['exec', ...words, '--', ...command], {
-    env: { ...env, OUTPOST_ADDR: url, OUTPOST_TOKEN: token, NOMAD_TOKEN: token },
+    env: { ...env, OUTPOST_ADDR: url, OUTPOST_TOKEN: token, NOMAD_TOKEN: token, OUTPOST_MFA: 'a:1', VAULT_MFA: 'a:1' },
   })
 }
 
@@ -49,11 +49,12 @@ async function opened(t: TestContext): Promise<{ world: CoreWorld; at: At }> {
 
 const textOf = (file: string) => (existsSync(file) ? readFileSync(file, 'utf8') : '')
 
-test('a command gets secrets as variables, no token, and its exit code is passed on', async (t) => {
+test('a command gets secrets as variables, no token and no code, and its exit code is passed on', async (t) => {
   const { at, world } = await opened(t)
   await writeSecret(world, 'app', { 'db-password': 'planted-1', n: 12, list: [1], none: null })
   await writeSecret(world, 'more', { other: 'two words' })
-  const script = 'echo "$APP_DB_PASSWORD $APP_N $APP_LIST $APP_OTHER [$APP_NONE] $OUTPOST_TOKEN$NOMAD_TOKEN"; exit 7'
+  const script =
+    'echo "$APP_DB_PASSWORD $APP_N $APP_LIST $APP_OTHER [$APP_NONE] $OUTPOST_TOKEN$NOMAD_TOKEN$OUTPOST_MFA$VAULT_MFA"; exit 7'
   const options = '-env-prefix=app_ -secret=secret/data/app -secret=/v1/secret/data/more/'
   const { code, stderr, stdout } = await exec(at, options, 'sh', '-c', script).finished
   assert.deepEqual([code, stdout, stderr], [7, 'planted-1 12 [1] two words [] \n', ''])
@@ -143,6 +144,7 @@ test('what cannot be given to a command is refused before it runs', async (t) =>
   const { at, world } = await opened(t)
   await writeSecret(world, 'app', { ok: 'planted-3' })
   await writeSecret(world, 'evil', { ld_preload: 'planted-3' })
+  await writeSecret(world, 'taken', { out: 'planted-3' })
   const wide = join(at.directory, 'wide')
   mkdirSync(wide)
   chmodSync(wide, 0o755)
@@ -150,6 +152,7 @@ test('what cannot be given to a command is refused before it runs', async (t) =>
   for (const [options, text, wanted] of [
     ['-secret=secret/data/none', /no value found at secret\/data\/none/, 1],
     ['-secret=secret/data/evil', /would set LD_PRELOAD/, 1],
+    ['-secret=secret/data/taken', /would set OUT, which the environment/, 1],
     [`-secret=secret/data/app -format=file -dir=${wide}`, /others can enter it: chmod 700/, 1],
     [`-secret=secret/data/app -format=file -dir=${at.directory}/link`, /symbolic link/, 1],
     ['-secret=secret/data/app -format=file', /where to\?/, 2],
@@ -201,7 +204,7 @@ test('a lease is renewed, and its secret read anew when it cannot be', async (t)
   await running.finished
 })
 
-test('it logs in by AppRole, again when its token has ended, and refuses a secret ID that others can read', async (t) => {
+test('it logs in by AppRole, again when its token has ended, revokes its token at the end, and refuses a secret ID that others can read', async (t) => {
   const world = await CoreWorld.open(t, { engines: [kv, approle] })
   await addKv(world)
   const asked = async (method: string, where: string, body: object) => {
@@ -224,14 +227,21 @@ test('it logs in by AppRole, again when its token has ended, and refuses a secre
   assert.match(refused.stderr, /others can use it: .* with mode 0644; run: chmod 600/)
   assert.equal(refused.code, 1)
   chmodSync(file, 0o600)
+  const tokens = async () => (await world.ask('LIST', 'auth/token/accessors')).body.data['keys'] as string[]
+  const before = await tokens()
   const running = exec(at, options, 'sh', '-c', 'echo "$KEY" >> $OUT; sleep 1000 & wait')
   await eventually(() => textOf(out) === 'one\n', 'the first start')
+  assert.equal((await tokens()).length, before.length + 1)
   world.nowMs += 60_000
   await writeSecret(world, 'app', { key: 'two' })
   await eventually(() => textOf(out) === 'one\ntwo\n', 'it has logged in again')
   running.child.kill('SIGTERM')
   const { stderr } = await running.finished
   assert.ok(!stderr.includes(String(secretId)))
+  for (const accessor of (await tokens()).filter((each) => !before.includes(each))) {
+    const { status } = await world.ask('POST', 'auth/token/lookup-accessor', { accessor })
+    assert.ok(status >= 400, `a token of the command is still good: ${status}`)
+  }
   assert.equal((await exec(at, `${options} -role-id=wrong -start-timeout=1s`, 'true').finished).code, 1)
 })
 
@@ -303,21 +313,32 @@ test('root gives the files of an allocation to its user, through no link of that
 })
 
 const of = (data: Record<string, unknown>, from = 'p'): NamedData => ({ path: from, data })
-const named = (prefix: string, ...secrets: NamedData[]) => [...variablesOf(secrets, prefix)]
+const named = (prefix: string, ...secrets: NamedData[]) => [
+  ...variablesOf(secrets, { prefix, environment: { DB_HOST: 'here', http_proxy: 'here' } }),
+]
 
 test('no secret sets a variable that decides what programs run', () => {
   const names = [
-    'LD_PRELOAD',
-    'jdk-java-options',
-    '_JAVA_OPTIONS',
-    'openssl.conf',
-    'LUA_INIT_5_4',
-    'DOTNET_STARTUP_HOOKS',
-  ]
-  for (const name of [...names, 'ZDOTDIR', 'PYTHONUSERBASE', 'PERL5DB', 'PATH', 'GIT_SSH_COMMAND']) {
-    assert.throws(() => named('', of({ [name]: 'x' })), /decides what programs run/, name)
+    'LD_PRELOAD jdk-java-options _JAVA_OPTIONS openssl.conf LUA_INIT_5_4 DOTNET_STARTUP_HOOKS ZDOTDIR PYTHONUSERBASE PERL5DB',
+    'PATH GIT_SSH_COMMAND pythonwarnings browser npm_config_script_shell npm_config_node_options home xdg-config-home shell',
+    'editor KUBE_EDITOR pager AWS_PAGER lessopen sudo_askpass git-askpass gem_home GEM_PATH bundle_gemfile bundle_path maven_opts',
+    'JAVA_OPTS makeflags GNUMAKEFLAGS rustc_wrapper erl_aflags ERL_ZFLAGS cargo_home CARGO_BUILD_RUSTC_WRAPPER goflags goproxy',
+    'pip_index_url composer_home yarn_yarn_path BASH_FUNC_ls%% kubeconfig aws_config_file CARGO_REGISTRY_CREDENTIAL_PROVIDER',
+  ].join(' ')
+  for (const name of names.split(' ')) {
+    assert.throws(() => named('', of({ [name]: 'x' })), /decides what programs run: give -env-prefix$/, name)
   }
-  assert.deepEqual(named('', of({ MY_ZDOTDIR: 'x', PATHS: 'y' })).length, 2)
+  assert.throws(() => named('npm_', of({ config_shell: 'x' })), /NPM_CONFIG_SHELL, which decides .* give another -env/)
+  const fit =
+    'MY_ZDOTDIR PATHS USER PASSWORD DB_OPTIONS FEATURE_FLAGS LESSON VIMEO_TOKEN NODE_ENV NPM_TOKEN YARN_NPM_AUTH_TOKEN HTTPS_PROXY AWS_SECRET_ACCESS_KEY GEM_HOST_API_KEY CARGO_REGISTRY_TOKEN SSH_PRIVATE_KEY JAVA_KEYSTORE_PASSWORD GOOGLE_API_KEY'
+  assert.equal(named('', of(Object.fromEntries(fit.split(' ').map((name) => [name, 'x'])))).length, 18)
+})
+
+test('a key alone replaces no variable of the environment, a key with a prefix does', () => {
+  for (const name of ['db-host', 'http_proxy', 'HTTP_PROXY']) {
+    assert.throws(() => named('', of({ [name]: 'x' })), /which the environment of the command has already: give -env-/)
+  }
+  assert.deepEqual(named('db_', of({ host: 'x' })), [['DB_HOST', 'x']])
 })
 
 test('names of variables and files', () => {

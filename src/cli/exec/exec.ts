@@ -16,8 +16,10 @@ import { filesOf, type NamedData, variablesOf } from './secret-values.ts'
 import { type FollowOptions, type SecretData, secretVersions } from './secret-versions.ts'
 import { agentToken, givenToken, ownLogin, type TokenSource } from './token-source.ts'
 
-/** The command gets secrets and not the right to read others. */
-const TOKENS = ['OUTPOST_TOKEN', 'NOMAD_TOKEN', 'VAULT_TOKEN']
+/** The command gets secrets and not the right to read others: no token, and no code that would be good with one. */
+const CREDENTIALS = ['OUTPOST_TOKEN', 'NOMAD_TOKEN', 'VAULT_TOKEN', 'OUTPOST_MFA', 'VAULT_MFA']
+/** For a server to answer at the end. */
+const REVOKE_MS = 2000
 
 const OPTIONS = {
   secret: texts('PATH', 'Path of a secret, as in secret/data/app'),
@@ -75,7 +77,7 @@ export const command = defineCommand({
   summary: 'Run a command with secrets in its environment or in files, and keep them fresh',
   details: [
     'Reads the secrets, runs CMD and ends with its exit code, or with 128 and the number of its signal.',
-    'CMD gets the environment without tokens, and is sent the signals that exec gets.',
+    'CMD gets the environment without tokens and codes, and is sent the signals that exec gets.',
     '',
     'Variables are named by -env-prefix and the key, in upper case, with _ for all but letters, digits',
     'and _: db-password becomes DB_PASSWORD. Files (0600) have the name of their key, are replaced whole,',
@@ -106,11 +108,13 @@ export const command = defineCommand({
   async run(values, [program = '', ...args], io) {
     const plan = planOf(values, io)
     const ended = new AbortController()
+    const run = new Run(plan, io, ended.signal)
     try {
-      return await new Run(plan, io, ended.signal).run([program, ...args])
+      return await run.run([program, ...args])
     } finally {
       ended.abort()
       plan.directory?.close()
+      await run.close()
     }
   },
 })
@@ -166,6 +170,7 @@ class Run {
   /** In the order of the paths. */
   #current: NamedData[] = []
   #program: Program | undefined
+  #session: TokenSource | undefined
 
   constructor(plan: Plan, io: CommandIo, signal: AbortSignal) {
     this.#plan = plan
@@ -176,7 +181,7 @@ class Run {
 
   async run(program: readonly [string, ...string[]]): Promise<number> {
     const { paths, values } = this.#plan
-    const session = this.#tokenSource()
+    const session = (this.#session = this.#tokenSource())
     const options: FollowOptions = {
       get core() {
         return session.core
@@ -204,6 +209,15 @@ class Run {
       return await ended
     } finally {
       signals.detach()
+    }
+  }
+
+  /** To be called once the signal has aborted: nothing uses a token of its own then. */
+  async close(): Promise<void> {
+    try {
+      await this.#session?.end(AbortSignal.timeout(REVOKE_MS))
+    } catch (error) {
+      this.#warn(`the token could not be revoked, it ends by itself: ${messageOf(error)}`)
     }
   }
 
@@ -252,9 +266,11 @@ class Run {
   /** Writes the files, and returns the environment. Throws CommandError. */
   #written(secrets: readonly NamedData[]): NodeJS.ProcessEnv {
     const env = { ...this.#io.env }
-    for (const name of TOKENS) delete env[name]
-    if (!this.#files)
-      return { ...env, ...Object.fromEntries(variablesOf(secrets, this.#plan.values['env-prefix'] ?? '')) }
+    for (const name of CREDENTIALS) delete env[name]
+    if (!this.#files) {
+      const names = { prefix: this.#plan.values['env-prefix'] ?? '', environment: env }
+      return { ...env, ...Object.fromEntries(variablesOf(secrets, names)) }
+    }
     this.#files.write(filesOf(secrets))
     return env
   }

@@ -1,5 +1,6 @@
 /** From secrets to variables and files: names and texts. Values never show in what is thrown. */
 import { CommandError } from '../command-shape.ts'
+import { decidesWhatRuns } from './refused-variables.ts'
 import type { SecretData } from './secret-versions.ts'
 
 /** One secret with where it is from, for errors. */
@@ -10,33 +11,36 @@ export interface NamedData {
 
 export type Texts = ReadonlyMap<string, string>
 
-/** What programs are loaded or started by: who may write a secret must not choose what runs. */
-const LOADED_BY = new RegExp(
-  [
-    'LD_.*|DYLD_.*|GCONV_PATH|GLIBC_TUNABLES|LOCPATH|PATH|IFS|ENV|BASH_ENV|BASH_FUNC_.*|SHELLOPTS|BASHOPTS|PS4|PROMPT_COMMAND|ZDOTDIR',
-    'NODE_OPTIONS|NODE_PATH|PYTHON(?:PATH|STARTUP|HOME|USERBASE|BREAKPOINT)|PERL5?(?:LIB|OPT|DB)|RUBY(?:LIB|OPT)|LUA_(?:INIT|C?PATH).*',
-    'JAVA_TOOL_OPTIONS|JDK_JAVA_OPTIONS|_JAVA_OPTIONS|CLASSPATH|DOTNET_STARTUP_HOOKS|COR(?:ECLR)?_PROFILER.*|PHPRC|PHP_INI_SCAN_DIR',
-    'OPENSSL_(?:CONF|ENGINES|MODULES)|GIT_.*|SSH_ASKPASS',
-  ]
-    .map((names) => `^(?:${names})$`)
-    .join('|'),
-)
 const FILE_NAME = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$/
+
+/** What names variables. */
+export interface VariableNames {
+  /** Before each key; empty for none. */
+  readonly prefix: string
+  /** What the command has without secrets: a key alone replaces none of it. */
+  readonly environment: NodeJS.ProcessEnv
+}
 
 /**
  * A variable for each key: the prefix and the key in upper case, with `_` for everything but letters, digits and `_`, and in
- * front of a digit at the beginning. Throws CommandError for what cannot be a variable, and for two keys of one name.
+ * front of a digit at the beginning. Throws CommandError for what cannot be a variable, for two keys of one name, for a name that
+ * decides what runs and, without a prefix, for one that the environment has.
  */
-export function variablesOf(secrets: readonly NamedData[], prefix: string): Texts {
+export function variablesOf(secrets: readonly NamedData[], { environment, prefix }: VariableNames): Texts {
+  // A name in small letters means the same to many programs.
+  const taken = new Set(prefix === '' ? Object.keys(environment).map((name) => name.toUpperCase()) : [])
   return collected(secrets, (key) => {
     const name = (prefix + key).toUpperCase().replaceAll(/[^A-Z0-9_]/g, '_')
     const variable = /^\d/.test(name) ? `_${name}` : name
-    if (LOADED_BY.test(variable)) {
-      throw new CommandError(
-        `the key ${JSON.stringify(key)} would set ${variable}, which decides what programs run: give -env-prefix`,
-      )
-    }
-    return variable
+    const why = decidesWhatRuns(variable)
+      ? 'which decides what programs run'
+      : taken.has(variable)
+        ? 'which the environment of the command has already'
+        : undefined
+    if (why === undefined) return variable
+    throw new CommandError(
+      `the key ${JSON.stringify(key)} would set ${variable}, ${why}: give ${prefix === '' ? '' : 'another '}-env-prefix`,
+    )
   })
 }
 

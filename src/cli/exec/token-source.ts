@@ -22,6 +22,8 @@ export interface TokenSource {
   keep(watching: Watching): Promise<void>
   /** Resolves when there is another token, and when the signal aborts. */
   another(signal: AbortSignal): Promise<void>
+  /** Revokes a token of its own. Throws where no server can be reached, or the token is known no more. */
+  end(signal: AbortSignal): Promise<void>
 }
 
 /** How often the agent's file is looked at while its token is refused. */
@@ -37,6 +39,7 @@ export function givenToken(core: CoreAccess, isRenewed: boolean): TokenSource {
   return {
     core,
     begin: async () => undefined,
+    end: async () => undefined,
     another: never,
     async keep(watching) {
       const { signal } = watching
@@ -64,6 +67,7 @@ export function ownLogin(base: CoreAccess, role: Role, warn: Persistence['warn']
     begin: ({ signal }, untilMs) => session.begin(signal, untilMs),
     keep: ({ signal }) => session.keep(signal),
     another: (signal) => session.nextLogin(signal),
+    end: (signal) => session.revoke(signal),
   }
 }
 
@@ -96,6 +100,7 @@ export function agentToken(
       return withToken(core, now(), file)
     },
     begin: async () => undefined,
+    end: async () => undefined,
     keep: async () => undefined,
     async another(signal) {
       const before = now()
