@@ -35,6 +35,6 @@ export const DR_TABLE: readonly TableRow[] = [
   {
     name: 'operator dr failover',
     summary: 'Walk through a failover to this DR secondary',
-    load: async () => ({ command: (await import('./dr/promote.ts')).failover }),
+    load: () => import('./dr/failover.ts'),
   },
 ]

@@ -1,11 +1,14 @@
 /** The whole way of a disaster between two clusters: the primary is killed, its secondary takes over, and they change back. */
 import assert from 'node:assert/strict'
+import { join } from 'node:path'
 import { test } from 'node:test'
+import { OUTPOST, ROOT, start } from '../cli/outpost-process.ts'
 import { workDirectory } from '../helpers/agent-process.ts'
 import { DR, DrServer } from '../helpers/dr-pair.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { commandsAt } from '../helpers/secrets-server.ts'
 
+const TERMINAL = join(ROOT, 'test/helpers/terminal.py')
 const MOUNT = { type: 'kv', options: { version: '2' } }
 
 async function write(server: DrServer, name: string, value: string): Promise<void> {
@@ -15,6 +18,16 @@ async function write(server: DrServer, name: string, value: string): Promise<voi
 async function read(server: DrServer, name: string): Promise<unknown> {
   const { data } = await server.told('GET', `kv/data/${name}`, undefined, token)
   return (data['data'] as Record<string, unknown>)['value']
+}
+
+/** What a terminal shows on which both shares are typed, and then something else than the word that is asked for. */
+async function declinedOnTerminal({ agent, directory }: DrServer, shares: readonly string[]): Promise<string> {
+  const typed = [...shares, 'no'].map((line) => `${line}\r`).join('\u001e')
+  const env = { ...process.env, TYPED: typed, OUTPOST_ADDR: agent.url, HOME: directory }
+  const command = [TERMINAL, '200', '): ', OUTPOST, 'operator', 'dr', 'failover']
+  const { stdout } = await start('python3', command, { env }).finished
+  assert.ok(shares.every((share) => !stdout.includes(share)))
+  return stdout.replaceAll('\r\n', '\n')
 }
 
 /** The root token of the first primary, which is good for whoever has its data. */
@@ -51,9 +64,34 @@ test('failover, re-join and failback', { timeout: 180_000 }, async (t) => {
   const shown = await command(a, 'operator dr status')
   assert.match(shown.stdout, /^Mode +primary$/m)
   assert.match(shown.stdout, /^Secondary b +http\S+ connected, \d+ entries behind$/m)
+  const shares = `${a.keys.shares.join('\n')}\n`
+  const failover = (server: DrServer, line = '-yes -', input = shares) =>
+    commandsAt(server.agent, directory)(`operator dr failover ${line}`, input)
+  const unconfirmed = await failover(b, '-')
+  assert.equal(unconfirmed.code, 2)
+  assert.match(unconfirmed.stderr, /a promotion cannot be undone: without a terminal to ask on, give -yes/)
+  assert.match((await failover(a)).stderr, /^outpost: .* is no DR secondary, its mode is "primary"/)
+  const declined = await declinedOnTerminal(b, a.keys.shares)
+  assert.match(declined, /it follows its primary, with everything that was heard of/)
+  assert.match(declined, /The primary http\S+ is alive, .* "outpost operator dr demote" there comes first/)
+  assert.match(declined, /not promoted: the operation token is removed, and nothing has changed\n+exit code 1\n$/)
+  assert.equal(await b.health(), 472)
+
   await a.kill()
-  const { stderr } = await command(b, 'operator dr failover -', `${a.keys.shares.join('\n')}\n`, '')
-  assert.match(stderr, /^1\. .* is a DR secondary: [^]*^2\. An operation token [^]*^3\. It serves as the primary/m)
+  await eventually(async () => (await b.status())['state'] !== 'stream-wals', 'the primary is not heard')
+  const few = await failover(b, '-yes -', `${a.keys.shares[0]}\n`)
+  assert.match(few.stderr, /2 key shares are needed, 1 came: the attempt was ended, nothing has changed/)
+  const done = await commandsAt(b.agent, directory)('operator dr failover -yes -', shares, token)
+  assert.equal(done.code, 0, done.stderr)
+  assert.match(
+    done.stderr,
+    /^1\. .* is a DR secondary: its primary is not heard [^]*^2\. It is unsealed[^]*^3\. The primary \S+ does not answer from here/m,
+  )
+  assert.match(
+    done.stderr,
+    /^4\. An operation token [^]*^5\. It serves as the primary of epoch 1, \d+ ms [^]*^6\. Your token of the replaced primary is good here/m,
+  )
+  assert.match(done.stderr, /^7\. The replaced primary has not been told yet[^]*^8\. Next: move callers/m)
   assert.equal(await b.health(), 200)
   assert.equal(await read(b, 'before'), '1')
   await b.told('GET', 'auth/token/lookup-self', undefined, auth['client_token'])
