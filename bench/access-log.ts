@@ -1,8 +1,9 @@
 /**
- * What a line of the access log costs: metadata and a secret of 1 KiB read over HTTP with the log at info and at error, on
- * servers of their own in alternating rounds; CPU of the main thread and of the whole server for a request.
+ * What small requests and a line of the access log cost: metadata, a secret of 1 KiB, `sys/health`, a token that looks itself up
+ * and tokens that are made, over HTTP with the log at info and at error, on servers of their own in alternating rounds; CPU
+ * of the main thread and of the whole server for a request.
  *
- * `node bench/access-log.ts [--against CHECKOUT] [--rounds N] [--seconds N] [--cpu-prof DIRECTORY]`
+ * `node bench/access-log.ts [--against CHECKOUT] [--rounds N] [--seconds N] [--cases a,b] [--levels info,error] [--cpu-prof DIRECTORY]`
  *
  * `--against`: another checkout of the program as well. `--cpu-prof`: profiles of the threads, one server each.
  */
@@ -19,17 +20,33 @@ const { values: options } = parseArgs({
     against: { type: 'string' },
     rounds: { type: 'string', default: '5' },
     seconds: { type: 'string', default: '2' },
+    cases: { type: 'string', default: 'metadata,secret,health,lookup-self,token' },
+    levels: { type: 'string', default: 'info,error' },
     'cpu-prof': { type: 'string' },
   },
 })
 const PAD = 'x'.repeat(980)
 const DURATION_MS = Number(options.seconds) * 1000
+const LEVELS = (['info', 'error'] as const).filter((level) => options.levels.split(',').includes(level))
+const CASES = options.cases.split(',')
 
 const found: Request['fault'] = (status, body) => (status === 200 ? undefined : `status ${status}: ${body.toString()}`)
 
 interface Run {
   readonly load: Load
   readonly mainUs: number
+}
+
+/** Medians of what each round was to the other side's next to it: a busy machine slows both. */
+function ratioLines(here: Side, against: Side): string[] {
+  return [...here.runs].map(([name, runs]) => {
+    const others = against.runs.get(name) ?? []
+    const of = (value: (run: Run) => number) =>
+      plainNumber(median(runs.flatMap((run, at) => (others[at] ? [value(run) / value(others[at])] : []))))
+    const all = of(({ load: { cpuMsPerRequest } }) => cpuMsPerRequest)
+    const rate = of(({ load: { requestsPerSecond } }) => requestsPerSecond)
+    return `${here.name} / ${against.name}: ${name}: CPU main ${of(({ mainUs }) => mainUs)}, all ${all}, rate ${rate}`
+  })
 }
 
 /** One server and what is asked of it. */
@@ -52,14 +69,18 @@ class Side {
     const { status, body } = await core.ask('POST', 'secret/data/app/db', { data: { v: PAD } })
     if (status !== 200) throw new WrongContent(`the secret was not written: ${body}`)
     const side = new Side(name, core)
-    for (const asked of side.#cases.values()) await side.#load(asked, DURATION_MS)
+    for (const [, asked] of side.#cases) await side.#load(asked, DURATION_MS)
     return side
   }
 
-  readonly #cases = new Map<string, () => Request>([
+  readonly #all: readonly (readonly [name: string, next: () => Request])[] = [
     ['metadata', () => this.core.request('GET', 'client/metadata', found)],
     ['secret', () => this.core.request('GET', 'secret/data/app/db', found)],
-  ])
+    ['health', () => this.core.request('GET', 'sys/health', found)],
+    ['lookup-self', () => this.core.request('GET', 'auth/token/lookup-self', found)],
+    ['token', () => this.core.request('POST', 'auth/token/create', found, '{"policies":["default"],"ttl":"1h"}')],
+  ]
+  readonly #cases = this.#all.filter(([name]) => CASES.includes(name))
 
   #load(next: () => Request, durationMs: number): Promise<Load> {
     return load({ port: this.core.port, pid: this.core.pid, durationMs, next })
@@ -81,7 +102,7 @@ class Side {
         const of = (value: (run: Run) => number) => plainNumber(median(runs.map(value)))
         const rate = of(({ load: { requestsPerSecond } }) => requestsPerSecond)
         const all = of(({ load: { cpuMsPerRequest } }) => cpuMsPerRequest * 1000)
-        return `${this.name.padEnd(16)} ${name.padEnd(9)} ${rate}/s  CPU us: main ${of(({ mainUs }) => mainUs)} all ${all}`
+        return `${this.name.padEnd(16)} ${name.padEnd(11)} ${rate}/s  CPU us: main ${of(({ mainUs }) => mainUs)} all ${all}`
       })
       .join('\n')
   }
@@ -92,13 +113,18 @@ if (options.against !== undefined) launchers.push(['against', join(resolve(optio
 const sides: Side[] = []
 try {
   for (const [name, launcher] of launchers) {
-    for (const level of ['info', 'error'] as const) sides.push(await Side.start(`${name}, ${level}`, launcher, level))
+    for (const level of LEVELS) sides.push(await Side.start(`${name}, ${level}`, launcher, level))
   }
   await inTurn(
     Number(options.rounds),
     sides.map((side) => () => side.run()),
   )
   process.stdout.write(`${sides.map((side) => side.report()).join('\n')}\n`)
+  const pairs = sides.flatMap((here, at): [Side, Side][] => {
+    const against = sides[at + LEVELS.length]
+    return against ? [[here, against]] : []
+  })
+  for (const [here, against] of pairs) process.stdout.write(`${ratioLines(here, against).join('\n')}\n`)
 } catch (error) {
   if (!(error instanceof WrongContent)) throw error
   process.stderr.write(`WRONG: ${error.message}\n`)

@@ -18,6 +18,7 @@
  * which: the barrier stays sealed.
  */
 import { Fault, sealed } from '../kit/errors.ts'
+import { KnownOf } from '../kit/passing.ts'
 import { type Batch, BatchTooLarge, type Put } from '../store/batch.ts'
 import { type Entry, type History, type PageOptions, type Store, StoreError } from '../store/store.ts'
 import { decrypt, encrypt } from './cipher.ts'
@@ -75,7 +76,7 @@ export class Barrier {
   #encryptions = 0
   #countedTo = 0
   /** Plaintexts by their ciphertexts, for as long as the store still has those in memory. */
-  #opened = new WeakMap<Uint8Array, Buffer>()
+  #opened = new KnownOf<Uint8Array, Buffer>()
   readonly #guard: EntryGuard
   /** The root key of a server that stands by; nothing is read or written with it before `openHeld`. */
   readonly standby: HeldKey
@@ -220,7 +221,7 @@ export class Barrier {
     for (const key of this.#rootKeys) key.fill(0)
     this.#ring = undefined
     this.#rootKeys = []
-    this.#opened = new WeakMap()
+    this.#opened = new KnownOf()
     if (wasOpen) freeMemory()
   }
 
@@ -261,14 +262,14 @@ export class Barrier {
     const known = entry && this.#opened.get(entry.value)
     if (known) return known
     const plaintext = this.#plaintext(path, ring, entry)
-    if (entry && plaintext) this.#opened.set(entry.value, plaintext)
+    if (entry && plaintext) this.#opened.keep(entry.value, plaintext)
     return plaintext
   }
 
   #share(ciphertext: Uint8Array | undefined, value: Uint8Array): void {
     const isBuffer = Buffer.isBuffer(value)
     const plaintext = isBuffer ? value : Buffer.from(value.buffer, value.byteOffset, value.length)
-    if (ciphertext) this.#opened.set(ciphertext, plaintext)
+    if (ciphertext) this.#opened.note(ciphertext, plaintext)
   }
 
   /** As `Store.list`; names are not secret below the barrier. */

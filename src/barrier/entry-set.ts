@@ -18,6 +18,7 @@
  */
 import { hash, timingSafeEqual } from 'node:crypto'
 import { Fault, Refusal } from '../kit/errors.ts'
+import { PassingMap } from '../kit/passing.ts'
 import { type Batch, HEAD_PATH, LOCAL_PREFIX } from '../store/batch.ts'
 import { type Mark, MarkTable } from './mark-table.ts'
 import { freshNonce } from './cipher.ts'
@@ -46,6 +47,8 @@ const OF_MAC = 4
 /** Of the key and the byte behind it. */
 const PREFIX_BYTES = SET_KEY_BYTES + 1
 const PATH_BYTES = 4096
+/** In UTF-8. */
+const BYTES_OF_CHARACTER_MAX = 3
 /** IDs that are remembered; past that, all are forgotten. */
 const IDS_MAX = 128
 
@@ -126,6 +129,8 @@ export type Watcher = (path: string, step: 1 | -1) => void
 
 export class EntrySet {
   readonly #pathInput = Buffer.alloc(PREFIX_BYTES + PATH_BYTES)
+  /** Beginnings of `#pathInput`, by their length. */
+  readonly #pathViews: (Buffer | undefined)[] = []
   readonly #termInput = Buffer.alloc(PREFIX_BYTES + 16)
   readonly #headInput = Buffer.alloc(PREFIX_BYTES + MAC_AT)
   /** Of the same bytes, those in front of the sum. */
@@ -140,7 +145,7 @@ export class EntrySet {
   #counter = 0
   #flights: Flight[] = []
   /** What is queued for a path, in order: the database may have any of it, or still what was before. */
-  readonly #inFlight = new Map<string, Change[]>()
+  readonly #inFlight = new PassingMap<string, Change[]>()
   watcher: Watcher | undefined
 
   /** `key` is copied; `close` overwrites the copy. */
@@ -361,7 +366,8 @@ export class EntrySet {
     }
     input[SET_KEY_BYTES] = OF_MAC
     const mac = hash('sha256', input, 'binary')
-    const head = Buffer.allocUnsafeSlow(HEAD_BYTES)
+    // A piece of a shared one: each head is gone with the next batch. Each byte is written here.
+    const head = Buffer.allocUnsafe(HEAD_BYTES)
     input.copy(head, 0, PREFIX_BYTES)
     head.write(mac, MAC_AT, MAC_BYTES, 'latin1')
     return head
@@ -402,13 +408,19 @@ export class EntrySet {
   }
 
   #hashOf(path: string): Mark {
-    let input = this.#pathInput
-    const length = Buffer.byteLength(path)
-    if (length > PATH_BYTES) input = Buffer.concat([input.subarray(0, PREFIX_BYTES), Buffer.from(path)])
-    else input.write(path, PREFIX_BYTES)
-    const digest = hash('sha256', input.subarray(0, PREFIX_BYTES + length), 'binary')
+    const digest = hash('sha256', this.#pathInputOf(path), 'binary')
     // 0 is a slot that is free.
     return { hi: wordOf(digest, 0) || 1, lo: wordOf(digest, 1) }
+  }
+
+  /** What is hashed of a path: most have one of a few lengths, and to make a view costs a sixth of the hash. */
+  #pathInputOf(path: string): Buffer {
+    const input = this.#pathInput
+    if (path.length * BYTES_OF_CHARACTER_MAX > PATH_BYTES) {
+      return Buffer.concat([input.subarray(0, PREFIX_BYTES), Buffer.from(path)])
+    }
+    const length = PREFIX_BYTES + input.write(path, PREFIX_BYTES)
+    return (this.#pathViews[length] ??= input.subarray(0, length))
   }
 }
 
@@ -427,8 +439,13 @@ export function isBound(path: string): boolean {
   return path !== HEAD_PATH && !path.startsWith(LOCAL_PREFIX) && !SEAL_PATHS.has(path)
 }
 
+/** Of entries whose path says everything. */
+const MARK_OF_NOTHING: Mark = { hi: 0, lo: 0 }
+
 /** Of a ciphertext: a part of its tag. */
 function markOf(value: Uint8Array): Mark {
+  // To look for what lies in front of the first byte costs more than a hash.
+  if (value.length === 0) return MARK_OF_NOTHING
   const at = value.length - TAG_BYTES
   const word = (from: number) =>
     (((value[from] ?? 0) << 24) |

@@ -1,8 +1,10 @@
+import { KnownOf } from '../kit/passing.ts'
+
 /** Entries that are read often and change seldom are decoded once: as long as one is the same buffer, it is the same value. */
 
 /** Turns entries into values and back. Values are shared: nobody may change one. */
 export class Decoded<T extends object> {
-  readonly #known = new WeakMap<Buffer, T>()
+  readonly #known = new KnownOf<Buffer, T>()
   readonly #decode: (bytes: Buffer) => T
   readonly #encode: (value: T) => Buffer
 
@@ -14,14 +16,14 @@ export class Decoded<T extends object> {
 
   of(bytes: Buffer): T {
     let value = this.#known.get(bytes)
-    if (value === undefined) this.#known.set(bytes, (value = this.#decode(bytes)))
+    if (value === undefined) this.#known.keep(bytes, (value = this.#decode(bytes)))
     return value
   }
 
-  /** The value as an entry: who is given the same buffer back needs not decode it. */
+  /** The value as an entry: who is given the same buffer back soon needs not decode it. */
   bytes(value: T): Buffer {
     const bytes = this.#encode(value)
-    this.#known.set(bytes, value)
+    this.#known.note(bytes, value)
     return bytes
   }
 }

@@ -11,21 +11,26 @@ import type { ServerResponse } from 'node:http'
 interface Departure {
   readonly response: ServerResponse
   readonly body: string | Uint8Array | undefined
+  readonly encoding: BufferEncoding
 }
 
 let waiting: Departure[] = []
 
-/** Ends an answer whose head is written already. */
-export function endSoon(response: ServerResponse, body?: string | Uint8Array): void {
-  if (waiting.push({ response, body }) === 1) setImmediate(leave)
+/**
+ * Ends an answer whose head is written already. `bytes`: as many as the body has. A text of as many characters is ASCII, which
+ * needs no encoding on its way to the socket.
+ */
+export function endSoon(response: ServerResponse, body?: string | Uint8Array, bytes?: number): void {
+  const encoding = typeof body === 'string' && body.length === bytes ? 'latin1' : 'utf8'
+  if (waiting.push({ response, body, encoding }) === 1) setImmediate(leave)
 }
 
 function leave(): void {
   const leaving = waiting
   waiting = []
-  for (const { body, response } of leaving) {
+  for (const { body, encoding, response } of leaving) {
     try {
-      response.end(body)
+      response.end(body, encoding)
     } catch {
       // One that cannot be ended must not keep the others: its caller sees it break.
       response.destroy()

@@ -145,7 +145,6 @@ export class Exchange implements Outlet, Answering {
       this.#webSocket = new WebSocketAnswer(upgrade.of, upgrade.acceptor, hooks)
     }
     this.#meter = this.#countAs('none')
-    response.once('close', () => this.cancel())
   }
 
   /** True once the caller has been answered, with an error or with the head of what it asked for. */
@@ -191,6 +190,7 @@ export class Exchange implements Outlet, Answering {
     return this.#abort.signal
   }
 
+  /** The answer has left, or its caller has. */
   cancel(): void {
     this.#gone = true
     // Each connection closes in the end: an operation that is done need not be told.

@@ -56,7 +56,7 @@ export async function sendJson(outlet: Outlet, produces: string, text: string): 
     const length = Buffer.byteLength(text)
     headers.push('Content-Length', String(length))
     response.writeHead(200, headers)
-    endSoon(response, text)
+    endSoon(response, text, length)
     return sentBytes(request, length)
   }
   const body = await gzipAsync(text)
@@ -115,7 +115,7 @@ export function sendWhole({ request, response, headers }: Outlet, { status, head
   const length = typeof body === 'string' ? Buffer.byteLength(body) : (body?.length ?? 0)
   if (status !== 204) list.push('Content-Length', String(length))
   response.writeHead(status, list)
-  endSoon(response, status === 204 ? undefined : body)
+  endSoon(response, status === 204 ? undefined : body, length)
   return status === 204 ? 0 : sentBytes(request, length)
 }
 
@@ -126,6 +126,6 @@ export function sendError({ request, response, headers }: Outlet, answer: ErrorA
   const length = Buffer.byteLength(answer.body)
   headers.push('Content-Length', String(length))
   response.writeHead(answer.status, headers)
-  endSoon(response, answer.body)
+  endSoon(response, answer.body, length)
   return sentBytes(request, length)
 }

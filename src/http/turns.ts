@@ -72,6 +72,7 @@ export class Turns {
       const exchange = begin()
       this.#active.add(exchange)
       response.once('close', () => {
+        exchange.cancel()
         this.#active.delete(exchange)
         this.#next(socket, line)
       })

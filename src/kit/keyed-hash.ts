@@ -16,6 +16,8 @@ const NAME_LENGTH_MAX = 256
 export class KeyedHash {
   /** The padded key, and behind it room for a text. */
   readonly #inner: Buffer
+  /** Beginnings of `#inner`, by their length. */
+  readonly #views: (Buffer | undefined)[] = []
   /** The padded key, and behind it room for the inner hash. */
   readonly #outer: Buffer
   readonly #names = new Map<string, string>()
@@ -51,7 +53,9 @@ export class KeyedHash {
   #block(text: string): Buffer {
     // A character has at most three bytes of UTF-8.
     if (text.length * 3 <= REUSED_BYTES) {
-      return this.#inner.subarray(0, BLOCK_BYTES + this.#inner.write(text, BLOCK_BYTES))
+      const length = BLOCK_BYTES + this.#inner.write(text, BLOCK_BYTES)
+      // Texts have one of a few lengths, as a rule, and to make a view costs a sixth of the hash.
+      return (this.#views[length] ??= this.#inner.subarray(0, length))
     }
     return Buffer.concat([this.#inner.subarray(0, BLOCK_BYTES), Buffer.from(text)])
   }

@@ -1,5 +1,6 @@
 /** The requests that are being answered: for `sys/in-flight-req`, and so that many of them leave room for others. */
 import type { Call } from '../kit/operation.ts'
+import { PassingMap } from '../kit/passing.ts'
 import { type Line, scheduler } from '../kit/turns.ts'
 import type { Verb } from './request.ts'
 
@@ -25,7 +26,9 @@ const METHODS: Readonly<Record<Verb, string>> = {
 }
 
 export class InFlight {
-  readonly #entries = new Set<Entry>()
+  /** By a count. */
+  readonly #entries = new PassingMap<number, Entry>()
+  #count = 0
   /** Requests that wait to begin. */
   readonly #line: Line
 
@@ -41,15 +44,15 @@ export class InFlight {
 
   /** Counts a request in; what it returns counts it out. */
   enter(verb: Verb, path: string, { remote = '', requestId: id }: Call): () => void {
-    const entry = { id, atMs: Date.now(), verb, path, remote }
-    this.#entries.add(entry)
-    return () => this.#entries.delete(entry)
+    const place = ++this.#count
+    this.#entries.set(place, { id, atMs: Date.now(), verb, path, remote })
+    return () => this.#entries.delete(place)
   }
 
   /** By request ID, in the form that callers know. */
   told(): Record<string, unknown> {
     return Object.fromEntries(
-      [...this.#entries].map(({ atMs, id, path, remote, verb }) => [
+      Array.from(this.#entries.values(), ({ atMs, id, path, remote, verb }) => [
         id,
         {
           start_time: new Date(atMs).toISOString(),

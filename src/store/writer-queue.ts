@@ -14,6 +14,7 @@
 import { dirname } from 'node:path'
 import type { Worker } from 'node:worker_threads'
 import { Fault, messageOf } from '../kit/errors.ts'
+import { PassingMap } from '../kit/passing.ts'
 import { type Batch, checkBatch, isLocal } from './batch.ts'
 import type { Order, Outcome, Report, WriterSettings } from './database-writer.ts'
 import type { ReplicaState } from './replica-facts.ts'
@@ -65,8 +66,8 @@ type Settled = Exclude<Outcome, { readonly sequences: unknown }> | { readonly id
 
 export class WriterQueue {
   readonly #worker: Worker
-  readonly #waiting = new Map<number, Waiting>()
-  readonly #overlay = new Map<string, Queued & { readonly id: number }>()
+  readonly #waiting = new PassingMap<number, Waiting>()
+  readonly #overlay = new PassingMap<string, Queued & { readonly id: number }>()
   readonly #listeners = new Set<() => void>()
   /** Told of each batch that has become durable, before its author is. */
   onWritten: (batch: Batch, sequence: number) => void = () => undefined

@@ -111,6 +111,7 @@ export class IdentityStore {
       this.#rights.clear()
       this.#groups.clear()
     }
+    if (touched.size === 0) return
     // Also by the IDs of what was merged into it.
     for (const [id, { entityId }] of this.#rights.entries()) if (touched.has(entityId)) this.#rights.delete(id)
     for (const id of touched) this.#rights.delete(id)
