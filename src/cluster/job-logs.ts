@@ -294,13 +294,17 @@ class JobLogs {
   }
 
   async *#pieces(isEndless: boolean): AsyncGenerator<Buffer> {
+    // Since the last piece, and not since the last look: heartbeats of hosts, which have no bytes here, end a look early.
+    let quietSinceMs = performance.now()
     while (!this.#call.signal.aborted) {
       if (this.#merged.isEmpty && this.#merged.running === 0 && !isEndless) return
       const startMs = performance.now()
       this.#judge(startMs)
-      const piece = await this.#merged.next(HEARTBEAT_MS)
+      const piece = await this.#merged.next(Math.max(1, quietSinceMs + HEARTBEAT_MS - startMs))
       if (piece) yield piece
-      else if (performance.now() - startMs >= HEARTBEAT_MS * 0.9) yield HEARTBEAT
+      else if (performance.now() - quietSinceMs >= HEARTBEAT_MS * 0.9) yield HEARTBEAT
+      else continue
+      quietSinceMs = performance.now()
     }
   }
 

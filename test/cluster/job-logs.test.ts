@@ -3,6 +3,7 @@ import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { connect } from 'node:net'
 import { type TestContext, test } from 'node:test'
+import { setTimeout as delay } from 'node:timers/promises'
 import { FrameLabels } from '../../src/cluster/frame-labels.ts'
 import { Refusal } from '../../src/kit/errors.ts'
 import type { AnyOperation, Call, Chunk, Operation } from '../../src/kit/operation.ts'
@@ -191,6 +192,21 @@ test('followed, allocations that come join from their beginning, and one that is
   follower.close()
   await eventually(() => asked.every(({ id, signal }) => signal.aborted || (id === TWO && !isReady)))
   await eventually(() => server.room.fleet.waiting === 0)
+})
+
+test('a quiet follow beats, however often its hosts do', async (t) => {
+  const { logs } = nodes(async function* ({ signal }) {
+    yield { status: 200 }
+    while (!signal.aborted) {
+      await delay(300)
+      yield Buffer.from('{}')
+    }
+  })
+  const server = await startFleetServer(t, logs)
+  fill(server, [ONE, TWO])
+  const follower = await follow(t, server, 'follow')
+  await eventually(() => follower.heard.text.length >= 4, 'it beats', 20_000)
+  assert.match(follower.heard.text, /^(?:\{\})+$/)
 })
 
 test('a job whose last allocation has ended ends the stream, where that was asked for', async (t) => {
