@@ -20,8 +20,9 @@ const OUTSIDE = ['msgpackr-extract', 're2js']
 /** A module of npm that is imported late. */
 const LATE_IMPORT = /\bimport\('([^.'][^']*)'\)/g
 /** Modules of npm that are not ES modules ask for Node's own by `require`, which an ES module does not have. */
-const REQUIRE =
-  "import { createRequire as createRequireOfBundle } from 'node:module'; const require = createRequireOfBundle(import.meta.url)"
+const REQUIRE = "const require = process.getBuiltinModule('node:module').createRequire(import.meta.url)"
+/** What the bundler writes of an import of a module of Node: its names, or one name for all of it. */
+const BUILTIN_IMPORT = /^import (?:(\w[\w$]*)(?:, )?)?(?:\{([^}]*)\}|\* as (\w[\w$]*))? ?from "(node:[\w/]+)";\n/gm
 
 function sourcesIn(directory: string): string[] {
   return readdirSync(directory, { withFileTypes: true, recursive: true })
@@ -61,9 +62,26 @@ export function writeBundle(root: string, directory: string): void {
   for (const name of readdirSync(directory)) {
     const file = join(directory, name)
     const text = readFileSync(file, 'utf8')
-    const changed = text.replaceAll(THREAD_URL, "new URL('./$1.js', import.meta.url)")
+    const changed = withoutFacades(text.replaceAll(THREAD_URL, "new URL('./$1.js', import.meta.url)"))
     if (changed !== text) writeFileSync(file, changed)
   }
+}
+
+/**
+ * Takes Node's own modules as they are. An `import` makes a module of exports around each of them, and so evaluates all that
+ * they would load late (WebCrypto, decoders): 0.04 s of CPU for each process. They come first, as imports would.
+ */
+function withoutFacades(text: string): string {
+  const taken: string[] = []
+  const rest = text.replaceAll(BUILTIN_IMPORT, (_, whole?: string, names?: string, all?: string, module?: string) => {
+    const from = `process.getBuiltinModule(${JSON.stringify(module)})`
+    for (const name of [whole, all]) if (name) taken.push(`const ${name} = ${from};`)
+    if (names) taken.push(`const {${names.replaceAll(' as ', ': ')}} = ${from};`)
+    return ''
+  })
+  if (/^import .*from "node:/m.test(rest))
+    throw new Error('the bundler writes an import in a form that is unknown here')
+  return taken.length === 0 ? rest : `${taken.join('\n')}\n${rest}`
 }
 
 if (import.meta.main) {

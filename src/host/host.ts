@@ -49,12 +49,13 @@ export interface HostOptions {
   /** 0 means no limit. */
   readonly followersMax: number
   readonly sampleIntervalMs: number
-  /** When the machine is asked what only child processes can tell; a few seconds after the start unless given. */
+  /** When the machine is asked what only child processes can tell; half a minute after the start unless given. */
   readonly fingerprintAfterMs?: number
   readonly logger: Logger
 }
 
-const FINGERPRINT_AFTER_MS = 3000
+/** Behind the rush of a start, when all who followed come back at once: nothing waits for what the machine is made of. */
+const FINGERPRINT_AFTER_MS = 30_000
 
 /** A running host: its endpoints, and how to stop it. */
 export interface Host {

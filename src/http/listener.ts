@@ -28,7 +28,7 @@
  */
 import { createPrivateKey, X509Certificate } from 'node:crypto'
 import type { IncomingMessage, Server, ServerResponse as Response } from 'node:http'
-import { createServer as createTlsServer, Server as TlsServer } from 'node:https'
+import type { Server as TlsServer } from 'node:https'
 import type { AddressInfo, Socket } from 'node:net'
 import { Fault, isErrno, messageOf, Refusal } from '../kit/errors.ts'
 import { Rights } from './rights.ts'
@@ -44,6 +44,7 @@ import { UPLOAD_PACE, type UploadPace } from './upload.ts'
 import { loadAcceptor } from './websocket.ts'
 
 // `import` from node:http would evaluate all it exports, the whole of undici included: 10 ms and 5 MB for nothing.
+// That of node:https is loaded where it serves: TLS is 10 ms.
 const { createServer, ServerResponse } = process.getBuiltinModule('node:http')
 
 export interface ListenerOptions
@@ -171,7 +172,7 @@ export class Listener {
 
   /** Certificates for connections from now on; those that are open keep theirs. Throws, and changes nothing, when they are no good. */
   setTls(tls: TlsFiles): void {
-    if (!(this.#server instanceof TlsServer) || tls.verifyClient !== this.#options.tls?.verifyClient) {
+    if (!isTls(this.#server) || tls.verifyClient !== this.#options.tls?.verifyClient) {
       throw new Fault('tls.http and tls.verify_https_client take effect with a restart only')
     }
     this.#server.setSecureContext(secureContext(tls))
@@ -217,9 +218,9 @@ export class Listener {
       // Whatever else asks for an upgrade is answered as if it had not.
       shouldUpgradeCallback: (request: IncomingMessage) => this.#mayUpgrade(request),
     }
-    return tls
-      ? createTlsServer({ ...common, ...secureContext(tls), handshakeTimeout: limits.tlsHandshakeTimeoutMs })
-      : createServer(common)
+    if (!tls) return createServer(common)
+    const secure = { ...secureContext(tls), handshakeTimeout: limits.tlsHandshakeTimeoutMs }
+    return process.getBuiltinModule('node:https').createServer({ ...common, ...secure })
   }
 
   #serve(server: Server): void {
@@ -316,6 +317,10 @@ function parsed<T>(otherwise: string, parse: () => T): T {
   } catch {
     throw new Fault(otherwise)
   }
+}
+
+function isTls(server: Server): server is TlsServer {
+  return 'setSecureContext' in server
 }
 
 function secureContext(tls: TlsFiles) {
