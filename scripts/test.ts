@@ -4,40 +4,41 @@
  *
  * A file belongs to the second phase when its name ends in `.serial.test.ts`. Small files of a folder share a process
  * (`test-groups.ts`), each other file has one of its own; what Node has compiled is kept between processes and runs, so
- * that no file is stripped of its types twice. The longest begin first. In the end the slowest files are shown, and what all took of the clock and of the processors.
+ * that no file is stripped of its types twice. The longest begin first. In the end the slowest files are
+ * shown, those that took most of the processors, and what all took of both.
  *
  *     node scripts/test.ts                      every test
  *     node scripts/test.ts test/store a.test.ts those files, and the files in those folders
  *     node scripts/test.ts --changed            those that the difference to HEAD can affect (--since REV: to REV)
  *     --concurrency N                           files at once in the first phase
  */
-import { readdirSync, readFileSync, statSync } from 'node:fs'
-import { availableParallelism } from 'node:os'
+import { mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs'
+import { availableParallelism, tmpdir } from 'node:os'
 import { join, relative, resolve } from 'node:path'
 import { run } from 'node:test'
 import { spec } from 'node:test/reporters'
 import { parseArgs } from 'node:util'
 import { affectedTests } from './affected-tests.ts'
 import { TestDurations } from './test-durations.ts'
+import { cpuSeconds, cpuSecondsByProcess, showLargest } from './test-figures.ts'
 import { type Groups, groupsOf } from './test-groups.ts'
 import { bundledProgram, forgetCompiled } from './test-program.ts'
 
 const ROOT = resolve(import.meta.dirname, '..')
-const SLOWEST_SHOWN = 10
 /** One file may take so long on a slow, busy machine. */
-const FILE_TIMEOUT_MS = 300_000
-/** Files at once for each processor: about half of their time is waiting, and some measure how long. */
-const FILES_PER_PROCESSOR = 1.5
+const FILE_TIMEOUT_MS = 600_000
+/** Files at once for each processor: about half of their time is waiting, and beside other work they get more of the processors. */
+const FILES_PER_PROCESSOR = 2
 /** A run of so many files bundles the program that they start; a smaller one is over sooner without. */
 const BUNDLED_FROM_FILES = 20
-/** USER_HZ, in which the kernel tells times of processes; 100 on every Linux that Node runs on. */
-const TICKS_PER_SECOND = 100
 
 /**
  * Threads of the collector wait for each other on busy processors, which is a tenth of the CPU of a short process. Tests that
  * run alone, because they measure, get the program as it is.
  */
 const ONE_COLLECTOR = '--single-threaded-gc'
+
+const TELLS_CPU = `--require=${join(import.meta.dirname, 'test-cpu.cts')}`
 
 const OWN_NODE_OPTIONS = process.env['OUTPOST_NODE_OPTIONS'] ?? ''
 
@@ -95,7 +96,12 @@ async function runPhase(title: string, groups: Groups, concurrency: number): Pro
   if (groups.size === 0) return { passed: 0, failed: 0, skipped: 0, durationsMs, failures }
   const count = [...groups.values()].flat().length
   print(`\n${title}: ${count} files in ${groups.size} processes, ${concurrency} at once\n`)
-  const events = run({ files: [...groups.keys()], concurrency, timeout: FILE_TIMEOUT_MS, execArgv })
+  const events = run({
+    files: [...groups.keys()],
+    concurrency,
+    timeout: FILE_TIMEOUT_MS,
+    execArgv: [...execArgv, TELLS_CPU],
+  })
   const shared = new Set([...groups.values()].filter(({ length }) => length > 1).flat())
   events.on('test:complete', ({ file, name, nesting, details }) => {
     if (nesting !== 0 || file === undefined) return
@@ -113,22 +119,12 @@ async function runPhase(title: string, groups: Groups, concurrency: number): Pro
   return { passed, failed: failures.length + cancelled, skipped: skipped + todo, durationsMs, failures }
 }
 
-function showSlowest(durationsMs: ReadonlyMap<string, number>): void {
-  const slowest = [...durationsMs].toSorted(([, one], [, other]) => other - one).slice(0, SLOWEST_SHOWN)
-  print(`\nthe ${slowest.length} slowest files, in seconds`)
-  for (const [file, ms] of slowest) print(`${(ms / 1000).toFixed(1).padStart(8)}  ${relative(ROOT, file)}`)
-}
-
-/** Seconds of the processors that this process and all it has waited for took, with those that they had waited for. */
-function cpuSeconds(): number {
-  const stat = readFileSync('/proc/self/stat', 'latin1')
-  // From the third field on, behind the name: utime, stime, cutime and cstime are the 14th to the 17th.
-  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
-  return fields.slice(11, 15).reduce((sum, ticks) => sum + Number(ticks), 0) / TICKS_PER_SECOND
-}
-
 // Inherited by every process that a test starts, too.
 const compiled = (process.env['NODE_COMPILE_CACHE'] ??= join(ROOT, 'node_modules/.cache/compiled-tests'))
+
+const told = mkdtempSync(join(tmpdir(), 'outpost-test-cpu-'))
+process.env['OUTPOST_TEST_CPU'] = join(told, 'cpu')
+process.once('exit', () => rmSync(told, { recursive: true, force: true }))
 
 const startedMs = performance.now()
 const files = chosenFiles()
@@ -149,7 +145,9 @@ const phases = [
 const sum = (of: (phase: PhaseResult) => number) => phases.reduce((total, phase) => total + of(phase), 0)
 const durationsMs = new Map(phases.flatMap((phase) => [...phase.durationsMs]))
 durations.keep(durationsMs)
-showSlowest(durationsMs)
+const secondsOf = ([file, ms]: [string, number]): [string, number] => [file, ms / 1000]
+showLargest('slowest files', ROOT, new Map([...durationsMs].map(secondsOf)))
+showLargest('processes with most of the CPU', ROOT, cpuSecondsByProcess(join(told, 'cpu')))
 const failures = phases.flatMap((phase) => phase.failures)
 if (failures.length > 0) print(`\nfailed:\n${failures.join('\n')}`)
 print(`\n${Math.round((performance.now() - startedMs) / 1000)} s, ${Math.round(cpuSeconds())} s of CPU`)

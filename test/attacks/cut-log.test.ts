@@ -9,7 +9,7 @@ import { test } from 'node:test'
 import { freshServer } from '../helpers/secrets-server.ts'
 
 test('the write-ahead log is cut under a server: requests fail, and the server goes on', {
-  timeout: 120_000,
+  timeout: 280_000,
 }, async (t) => {
   const { directory, agent, keys, token } = await freshServer(t, '-key-shares=1 -key-threshold=1')
   const ask = async (method: string, path: string, body?: object) => {

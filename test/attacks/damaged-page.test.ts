@@ -46,7 +46,7 @@ test('what a page was overwritten for is an error of each read, and of nothing e
   await store.close()
 })
 
-test('a server that starts upon it goes on saying which file is damaged', { timeout: 120_000 }, async (t) => {
+test('a server that starts upon it goes on saying which file is damaged', { timeout: 280_000 }, async (t) => {
   const { agent, directory } = await freshServer(t, '-key-shares=1 -key-threshold=1')
   agent.child.kill('SIGTERM')
   assert.equal(await agent.ended, 0)

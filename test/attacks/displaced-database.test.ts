@@ -128,7 +128,7 @@ async function written(t: TestContext): Promise<Victim> {
   return victim
 }
 
-test('the database is moved away and back: refused meanwhile, and nothing is lost', { timeout: 180_000 }, async (t) => {
+test('the database is moved away and back: refused meanwhile, and nothing is lost', { timeout: 280_000 }, async (t) => {
   const victim = await written(t)
   const { database } = victim
   const aside = `${database}.aside`
@@ -153,7 +153,7 @@ test('the database is moved away and back: refused meanwhile, and nothing is los
   await victim.hasAll()
 })
 
-test('the database is replaced, and put back while the server is stopped', { timeout: 180_000 }, async (t) => {
+test('the database is replaced, and put back while the server is stopped', { timeout: 280_000 }, async (t) => {
   const victim = await written(t)
   const { database } = victim
   const aside = `${database}.aside`
@@ -170,7 +170,7 @@ test('the database is replaced, and put back while the server is stopped', { tim
   await victim.hasAll()
 })
 
-test('the database is removed: a copy of what the process has open brings it back', { timeout: 180_000 }, async (t) => {
+test('the database is removed: a copy of what the process has open brings it back', { timeout: 280_000 }, async (t) => {
   const victim = await written(t)
   const { database } = victim
   rmSync(database)
@@ -200,7 +200,7 @@ for (const [how, spoil] of [
   ],
 ] as const) {
   for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
-    test(`the write-ahead log is ${how}, ${signal}: nothing is lost`, { timeout: 180_000 }, async (t) => {
+    test(`the write-ahead log is ${how}, ${signal}: nothing is lost`, { timeout: 280_000 }, async (t) => {
       const victim = await written(t)
       const wal = `${victim.database}-wal`
       spoil(wal)
@@ -216,7 +216,7 @@ for (const [how, spoil] of [
 }
 
 test('the write-ahead log is cut: refused until the next start, which serves what is left', {
-  timeout: 180_000,
+  timeout: 280_000,
 }, async (t) => {
   const victim = new Victim(t)
   await victim.start()

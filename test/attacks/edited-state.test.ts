@@ -33,7 +33,7 @@ test('the state of a node with more metadata than a node may have is refused', {
   assert.equal(await agent.ended, 0)
 })
 
-test('a kept file that is larger than the memory is named and not read', { timeout: 120_000 }, async (t) => {
+test('a kept file that is larger than the memory is named and not read', { timeout: 280_000 }, async (t) => {
   const directory = workDirectory(t)
   const config = writeConfig(directory, '')
   const first = await startAgent(t, ['-config', config])

@@ -115,7 +115,7 @@ async function conversation(port: number, ...paths: string[]): Promise<string> {
   return text
 }
 
-test('what a node answers cannot become another answer of the server', { timeout: 120_000 }, async (t) => {
+test('what a node answers cannot become another answer of the server', { timeout: 280_000 }, async (t) => {
   const { server, answers } = await world(t)
   const forged = 'HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged'
 
@@ -206,7 +206,7 @@ test('what a node answers cannot become another answer of the server', { timeout
   })
 })
 
-test('times and sizes of a node that fit nowhere break no list', { timeout: 120_000 }, async (t) => {
+test('times and sizes of a node that fit nowhere break no list', { timeout: 280_000 }, async (t) => {
   const tasks = [{ name: 'web', state: 'dead', failed: false, startedAtMs: 1e300, finishedAtMs: -1e300 } as const]
   const resources = { cpuMhz: 1e300, cores: 1, memoryBytes: 1e300, diskBytes: 1e300 }
   const { server } = await world(t, { resources }, allocationOf(ALLOCATION, { createTimeMs: 1e300, tasks }))

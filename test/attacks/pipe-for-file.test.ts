@@ -27,7 +27,7 @@ for (const name of [
   'server/dev.key',
   'server/secrets.db-wal',
 ]) {
-  test(`${name} is a pipe: the start ends and names it`, { timeout: 60_000 }, async (t) => {
+  test(`${name} is a pipe: the start ends and names it`, { timeout: 280_000 }, async (t) => {
     const directory = workDirectory(t)
     putPipe(join(directory, name))
     const agent = spawnAgent(t, [...DEV, directory])
@@ -37,7 +37,7 @@ for (const name of [
 }
 
 test('files that a server can do without are pipes, or links out of its directory: it serves, and writes through none', {
-  timeout: 120_000,
+  timeout: 280_000,
 }, async (t) => {
   const directory = workDirectory(t)
   const precious = join(directory, 'precious')
@@ -59,7 +59,7 @@ test('files that a server can do without are pipes, or links out of its director
   assert.ok(lstatSync(join(server, 'secrets.db.seen')).isFile())
 })
 
-test('log_file is a pipe: the start ends and names it', { timeout: 60_000 }, async (t) => {
+test('log_file is a pipe: the start ends and names it', { timeout: 280_000 }, async (t) => {
   const directory = workDirectory(t)
   const pipe = join(directory, 'pipe')
   putPipe(pipe)
@@ -70,7 +70,7 @@ test('log_file is a pipe: the start ends and names it', { timeout: 60_000 }, asy
   assert.ok(agent.stderr().includes(pipe), agent.stderr())
 })
 
-test('nkey_file is a pipe: the server starts, and says so', { timeout: 60_000 }, async (t) => {
+test('nkey_file is a pipe: the server starts, and says so', { timeout: 280_000 }, async (t) => {
   const directory = workDirectory(t)
   const pipe = join(directory, 'pipe')
   putPipe(pipe)

@@ -45,7 +45,7 @@ function filesBelow(directory: string): Buffer[] {
     .map((file) => readFileSync(file))
 }
 
-test('a capture of the link and of the secondary’s files holds no planted value', { timeout: 120_000 }, async (t) => {
+test('a capture of the link and of the secondary’s files holds no planted value', { timeout: 280_000 }, async (t) => {
   const directory = workDirectory(t)
   const [a, b] = await Promise.all([DrServer.start(t, 'a', '', directory), DrServer.start(t, 'b', '', directory)])
   await a.told('POST', `${DR}/primary/enable`)

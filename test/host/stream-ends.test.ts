@@ -21,7 +21,7 @@ function descriptorsBelow(directory: string): number {
 }
 
 test('a follow of a dead task ends, though a later name of its log is no file that can be read', {
-  timeout: 60_000,
+  timeout: 280_000,
 }, async (t) => {
   const host = await startTailHost(t)
   host.change(DEAD)

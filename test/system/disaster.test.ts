@@ -26,7 +26,7 @@ async function kept(t: TestContext) {
   return { directory, port, own }
 }
 
-test('the host is gone: restored into an empty server by the book', { timeout: 120_000 }, async (t) => {
+test('the host is gone: restored into an empty server by the book', { timeout: 280_000 }, async (t) => {
   const { directory, own, port } = await kept(t)
   rmSync(join(directory, 'data'), { recursive: true })
   const [walk = '', damaged = ''] = shellBlocks(HEADING)

@@ -8,7 +8,7 @@ import { runShell, shellBlocks } from '../helpers/document.ts'
 import { DrServer } from '../helpers/dr-pair.ts'
 
 test('a cluster is given a secondary, is lost, and the secondary takes over by the book', {
-  timeout: 120_000,
+  timeout: 280_000,
 }, async (t) => {
   const directory = workDirectory(t)
   const [a, b] = await Promise.all([DrServer.start(t, 'a', '', directory), DrServer.start(t, 'b', '', directory)])

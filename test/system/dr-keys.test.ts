@@ -5,7 +5,7 @@ import { DR, drPair } from '../helpers/dr-pair.ts'
 import { eventually } from '../helpers/eventually.ts'
 
 test('a rekey of the primary seals its secondary, which the new shares unseal; degraded sync is told', {
-  timeout: 180_000,
+  timeout: 280_000,
 }, async (t) => {
   const more = 'replication {\n sync = true\n sync_timeout = "1s"\n }'
   const { primary: a, secondary: b } = await drPair(t, { more })

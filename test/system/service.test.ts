@@ -77,13 +77,24 @@ function tokenFrom(output: string): string {
   return token
 }
 
+/** Until the machine shows it. Each look starts a process or more in there. */
+function becomes(look: () => boolean): Promise<true> {
+  return eventually(look, look.toString(), LOOKS_MS, LOOK_EVERY_MS)
+}
+
+const LOOKS_MS = 60_000
+const LOOK_EVERY_MS = 300
+
 /** Asks the agent in the machine; the status and the body. */
 function ask(machine: Machine, path: string, token: string, scheme = 'http'): { status: number; body: string } {
-  const script = `process.env.NODE_TLS_REJECT_UNAUTHORIZED = '0'
-    const answer = await fetch(process.argv[1], { headers: { 'X-Nomad-Token': process.argv[2] } })
-    console.log(JSON.stringify({ status: answer.status, body: await answer.text() }))`
+  const script = `const [url, token] = process.argv.slice(1)
+    const { get } = require(new URL(url).protocol.replace(':', ''))
+    get(url, { headers: { 'X-Nomad-Token': token }, rejectUnauthorized: false }, async (answer) => {
+      const body = Buffer.concat(await answer.toArray()).toString()
+      console.log(JSON.stringify({ status: answer.statusCode, body }))
+    })`
   const url = `${scheme}://127.0.0.1:4646${path}`
-  const output = machine.ok(machine.node, '--no-warnings', '--input-type=module', '-e', script, url, token)
+  const output = machine.ok(machine.node, '--no-warnings', '-e', script, url, token)
   const answer: unknown = JSON.parse(output)
   assert.ok(typeof answer === 'object' && answer !== null && 'status' in answer && 'body' in answer)
   return { status: Number(answer.status), body: String(answer.body) }
@@ -167,7 +178,7 @@ async function servesOtherUsers(machine: Machine, token: string): Promise<void> 
     TASK,
     JSON.stringify(manifest),
   )
-  await eventually(() => ask(machine, `/v1/client/fs/cat/${TASK}?path=web/local/own`, token).body === 'hello\n')
+  await becomes(() => ask(machine, `/v1/client/fs/cat/${TASK}?path=web/local/own`, token).body === 'hello\n')
   assert.equal(ask(machine, `/v1/client/fs/cat/${TASK}?path=web/secrets/key`, token).status, 403)
   assert.equal(ask(machine, `/v1/client/allocation/${TASK}/gc`, token).status, 200)
   machine.ok('test', '!', '-e', `/var/lib/outpost/alloc/${TASK}`)
@@ -182,7 +193,7 @@ async function reloads(machine: Machine): Promise<void> {
   configure(machine, 'log_level = "debug"')
   // systemctl returns when the signal is sent; until the agent has said that it is done, the unit counts as reloading.
   const reloaded = (times: number) =>
-    eventually(
+    becomes(
       () =>
         machine.ok('journalctl', '-u', 'outpost').split('configuration reloaded').length > times &&
         property(machine, 'ActiveState') === 'active',
@@ -211,12 +222,12 @@ async function survivesAHang(machine: Machine): Promise<void> {
   const lastTick = () => property(machine, 'WatchdogTimestampMonotonic')
   for (let heard = 0; heard < 3; heard++) {
     const last = lastTick()
-    await eventually(() => lastTick() !== last)
+    await becomes(() => lastTick() !== last)
   }
   assert.equal(property(machine, 'NRestarts'), '0')
   const pid = property(machine, 'MainPID')
   machine.ok('kill', '-STOP', pid)
-  await eventually(() => property(machine, 'NRestarts') === '1' && property(machine, 'ActiveState') === 'active')
+  await becomes(() => property(machine, 'NRestarts') === '1' && property(machine, 'ActiveState') === 'active')
   assert.notEqual(property(machine, 'MainPID'), pid)
   assert.match(machine.ok('journalctl', '-u', 'outpost'), /Watchdog timeout/)
 }
@@ -254,7 +265,7 @@ async function failsToStart(machine: Machine): Promise<void> {
     machine.ok('sh', '-c', `printf '[Service]\\n%s\\n' "$1" >${dropIn}`, 'sh', line)
     reload()
     machine.run('systemctl', 'restart', 'outpost')
-    await eventually(() => seen.test(machine.run('systemctl', 'status', 'outpost').stdout))
+    await becomes(() => seen.test(machine.run('systemctl', 'status', 'outpost').stdout))
     machine.ok('rm', dropIn)
   }
   const credentials = '/etc/systemd/system/outpost.service.d/tls.conf'
@@ -263,7 +274,7 @@ async function failsToStart(machine: Machine): Promise<void> {
   machine.run('systemctl', 'reset-failed', 'outpost')
   machine.run('systemctl', 'restart', 'outpost')
   const said = () => machine.ok('journalctl', '-u', 'outpost')
-  await eventually(() => /tls\.(cert|key)_file cannot be read: .*\/run\/credentials/.test(said()))
+  await becomes(() => /tls\.(cert|key)_file cannot be read: .*\/run\/credentials/.test(said()))
   machine.ok('mv', `${credentials}.away`, credentials)
   reload()
   machine.run('systemctl', 'reset-failed', 'outpost')

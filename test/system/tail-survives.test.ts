@@ -130,7 +130,7 @@ test('SIGTERM breaks follows, lets an answer under way finish, and ends with 0',
 })
 
 test('without file watches follows still work, across rotation, and one warning says so', {
-  timeout: 60_000,
+  timeout: 280_000,
 }, async (t) => {
   const agent = await startChildAgent(t, { without: 'inotify' })
   writeFileSync(agent.log(0), 'zero\n')
