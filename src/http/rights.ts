@@ -2,14 +2,15 @@
  * Checks the rights of callers again while their answers last.
  *
  * A stream can stay open for days, and its caller's token can be revoked, expire or lose a policy meanwhile. Each process
- * keeps the callers of its endless answers here. Callers with the same token and address are one group: one timer and one
+ * keeps the callers of its endless answers here, and those of streams with an end that last: most are over in a millisecond,
+ * so they only stand in a set, which is looked through every half interval by one timer for all. Callers with the same token and address are one group: one timer and one
  * question for all of them. Each member then judges the identity that was found, and is ended when that refuses.
  *
  * An error of `resolve` ends the whole group: whoever resolves tokens decides for how long an earlier result may be used
  * while no server answers.
  */
 import { Refusal } from '../kit/errors.ts'
-import type { Identity } from '../kit/operation.ts'
+import type { Identity, KeepsRights, RightsHolder } from '../kit/operation.ts'
 
 /** Checks of different groups must not fall together: each waits up to this part of the interval less. */
 const JITTER = 0.25
@@ -21,24 +22,29 @@ export interface RightsOptions {
   readonly intervalMs: () => number
 }
 
-/** One endless answer. */
-export interface Holder {
-  /** Judges its caller again with the present identity. Throws a Refusal when it has no right to the answer any more. */
-  renew(identity: Identity): void
-  /** Ends the answer. It is not called again after this. */
-  end(refusal: Refusal): void
-}
-
 interface Group {
   readonly token: string | undefined
   readonly remote: string | undefined
-  readonly holders: Set<Holder>
+  readonly holders: Set<RightsHolder>
   timer: NodeJS.Timeout | undefined
+  /** When its next check begins, by `performance.now`; 0 while one is under way. */
+  checkAtMs: number
 }
 
-export class Rights {
+/** An answer with an end that has not lasted yet. */
+interface Young {
+  readonly token: string | undefined
+  readonly remote: string | undefined
+  readonly holder: RightsHolder
+  /** How to leave its group, once it is in one. */
+  leave: (() => void) | undefined
+}
+
+export class Rights implements KeepsRights {
   readonly #options: RightsOptions
   readonly #groups = new Map<string, Group>()
+  readonly #young = new Set<Young>()
+  #sweeper: NodeJS.Timeout | undefined
 
   constructor(options: RightsOptions) {
     this.#options = options
@@ -50,14 +56,36 @@ export class Rights {
   }
 
   /** Checks this caller from now on; returns how to stop. `remote` is its address. */
-  keep(token: string | undefined, remote: string | undefined, holder: Holder): () => void {
+  keep(token: string | undefined, remote: string | undefined, holder: RightsHolder): () => void {
+    return this.#join({ token, remote, holder }, this.#options.intervalMs())
+  }
+
+  /** The same for an answer with an end. The first check comes as soon, and where it is over before the next sweep, none. */
+  keepLong(token: string | undefined, remote: string | undefined, holder: RightsHolder): () => void {
+    const young: Young = { token, remote, holder, leave: undefined }
+    this.#young.add(young)
+    if (!this.#sweeper) this.#sweeper = setTimeout(() => this.#sweep(), this.#options.intervalMs() / 2).unref()
+    return () => {
+      this.#young.delete(young)
+      young.leave?.()
+    }
+  }
+
+  #sweep(): void {
+    this.#sweeper = undefined
+    const withinMs = this.#options.intervalMs() / 2
+    for (const young of this.#young) young.leave = this.#join(young, withinMs)
+    this.#young.clear()
+  }
+
+  /** `withinMs`: until the next check of its group, at most. */
+  #join({ token, remote, holder }: Omit<Young, 'leave'>, withinMs: number): () => void {
     // No address holds a line break, so two different pairs never have the same key.
     const key = `${remote ?? ''}\n${token ?? ''}`
-    const group = this.#groups.get(key) ?? { token, remote, holders: new Set(), timer: undefined }
-    if (group.holders.size === 0) {
-      this.#groups.set(key, group)
-      this.#schedule(group)
-    }
+    const group = this.#groups.get(key) ?? { token, remote, holders: new Set(), timer: undefined, checkAtMs: 0 }
+    const isNew = group.holders.size === 0
+    if (isNew) this.#groups.set(key, group)
+    if (isNew || group.checkAtMs > performance.now() + withinMs) this.#schedule(group, withinMs)
     group.holders.add(holder)
     return () => {
       group.holders.delete(holder)
@@ -67,12 +95,15 @@ export class Rights {
     }
   }
 
-  #schedule(group: Group): void {
-    const waitMs = this.#options.intervalMs() * (1 - JITTER * Math.random())
+  #schedule(group: Group, withinMs = this.#options.intervalMs()): void {
+    const waitMs = withinMs * (1 - JITTER * Math.random())
+    clearTimeout(group.timer)
+    group.checkAtMs = performance.now() + waitMs
     group.timer = setTimeout(() => void this.#check(group), waitMs).unref()
   }
 
   async #check(group: Group): Promise<void> {
+    group.checkAtMs = 0
     const found = await this.#found(group)
     // A holder that ends leaves the set, which may change while it is gone through.
     for (const holder of group.holders) judge(holder, found)
@@ -88,7 +119,7 @@ export class Rights {
   }
 }
 
-function judge(holder: Holder, found: Identity | Refusal): void {
+function judge(holder: RightsHolder, found: Identity | Refusal): void {
   if (found instanceof Refusal) return holder.end(found)
   try {
     holder.renew(found)

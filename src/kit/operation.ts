@@ -278,14 +278,20 @@ export function admit(operation: AnyOperation, input: unknown, identity: Identit
   return about
 }
 
+/** An answer under way, as what checks its caller again knows it. */
+export interface RightsHolder {
+  /** Judges its caller with the present identity. Throws a Refusal when it has no right to the answer any more. */
+  renew(identity: Identity): void
+  /** Ends the answer. It is not called again after this. */
+  end(refusal: Refusal): void
+}
+
 /** What checks callers again while their answers last. */
 export interface KeepsRights {
   /** Checks this caller from now on; returns how to stop. */
-  keep(
-    token: string | undefined,
-    remote: string | undefined,
-    holder: { renew(identity: Identity): void; end(refusal: Refusal): void },
-  ): () => void
+  keep(token: string | undefined, remote: string | undefined, holder: RightsHolder): () => void
+  /** The same for an answer that has an end: as often once it lasts, at next to no cost where it is over at once. */
+  keepLong(token: string | undefined, remote: string | undefined, holder: RightsHolder): () => void
 }
 
 /** Who is calling. */
@@ -307,7 +313,7 @@ export interface Answering {
   admitted(isEndless: boolean): void
   value(value: unknown): Promise<void>
   stream(chunks: AsyncIterable<Chunk>): Promise<void>
-  /** The caller has lost its right to an endless answer, which must break. */
+  /** The caller has lost its right to an answer that is under way, which must break. */
   rightsLost(refusal: Refusal): void
 }
 
@@ -331,35 +337,43 @@ export async function invoke(
   const about = admit(operation, input, call.identity)
   const isEndless = operation.endless?.(input) ?? false
   answering.admitted(isEndless)
-  const isKept = isEndless && !asserted && !operation.ownToken
-  const leave = isKept ? keepRights(operation, input, call, answering, callers.rights) : undefined
+  const rights = asserted || operation.ownToken ? undefined : callers.rights
+  let leave = isEndless ? keepRights(operation, { input, call }, answering, rights) : undefined
   try {
     const result = operation.run(input, call, about)
-    if (Symbol.asyncIterator in result) await answering.stream(result)
-    else await answering.value(await result)
+    if (Symbol.asyncIterator in result) {
+      // What has an end lasts as long as its caller reads slowly.
+      leave ??= keepRights(operation, { input, call, found: { about } }, answering, rights)
+      await answering.stream(result)
+    } else await answering.value(await result)
   } finally {
     leave?.()
   }
 }
 
-/** While an endless answer lasts, its caller is judged again, and the answer breaks once its rights are gone. */
+/**
+ * While an answer lasts, its caller is judged again, and the answer breaks once its rights are gone. One with an end is about what
+ * was `found` when it began, whatever has become of that.
+ */
 function keepRights(
   operation: AnyOperation,
-  input: unknown,
-  call: ArrivedCall,
+  { call, found, input }: { input: unknown; call: ArrivedCall; found?: { readonly about: unknown } },
   answering: Answering,
   rights: KeepsRights | undefined,
 ): (() => void) | undefined {
-  const leave = rights?.keep(call.token, call.remote, {
+  const holder: RightsHolder = {
     renew(identity) {
-      admit(operation, input, identity)
+      if (found) operation.authorize(input, identity, found.about)
+      else admit(operation, input, identity)
       call.identity = identity
     },
     end(refusal) {
       leave?.()
       answering.rightsLost(refusal)
     },
-  })
+  }
+  const { remote, token } = call
+  const leave = found ? rights?.keepLong(token, remote, holder) : rights?.keep(token, remote, holder)
   return leave
 }
 

@@ -132,7 +132,7 @@ function refuseOthers(question: Question, taken: readonly string[]): void {
   if (methodsOf(question).some((name) => !taken.includes(name))) throw denied()
 }
 
-/** An upload may take hours: its caller must still be allowed what it is about to do when the last byte has arrived. */
+/** A snapshot may take hours on its way: its caller must still be allowed what it asked for as long as it lasts. */
 function checkAgain(core: SecretsCore, question: Question, taken: readonly string[]): void {
   const { caller } = question
   if (!core.isActive) throw sealed()
@@ -223,7 +223,7 @@ function saving({ name, path }: Door): RoomEndpoint<SnapshotParts> {
 
 async function* saved(core: SecretsCore, snapshots: Snapshots, path: Door['path'], call: Call): AsyncIterable<Chunk> {
   // The second line is recorded before the first byte leaves.
-  const { account } = await admitted(core, call, 'read', [path])
+  const { account, checkAgain: check } = await admitted(core, call, 'read', [path])
   await done(account)
   const out = new PassThrough()
   const written = snapshots.save(out, call.signal)
@@ -233,6 +233,8 @@ async function* saved(core: SecretsCore, snapshots: Snapshots, path: Door['path'
   for await (const chunk of out as AsyncIterable<Buffer>) {
     if (!isBegun) yield { status: 200, contentType: 'application/gzip', headers: { 'Cache-Control': 'no-store' } }
     isBegun = true
+    // Whoever takes hours for it must still be allowed it.
+    check()
     yield chunk
   }
   await written

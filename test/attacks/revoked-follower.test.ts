@@ -1,9 +1,11 @@
 /**
  * A token that was revoked, has expired or has lost its policy, and whose holder goes on listening to an answer that it
- * got in time: each kind of endless answer, asked for at the host, through a server and through another agent.
+ * got in time: each kind of endless answer, and reads with an end that are taken slowly, asked for at the host, through a server
+ * and through another agent.
  */
 import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
+import { truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { type ClusterWorld, startCluster } from '../helpers/cluster.ts'
@@ -67,6 +69,35 @@ async function followAll(t: TestContext, world: ClusterWorld, token: string, onl
   return await Promise.all(opening)
 }
 
+const LARGE_BYTES = 1 << 30
+
+function makeLarge({ allocId, member }: ReturnType<ClusterWorld['host']>): void {
+  const directory = join(member.dataDir, 'alloc', allocId)
+  for (const path of ['web/local/large.bin', 'alloc/logs/web.stderr.0']) {
+    writeFileSync(join(directory, path), '')
+    truncateSync(join(directory, path), LARGE_BYTES)
+  }
+}
+
+/** Reads with an end of a file that nobody gets through while this test lasts. */
+async function readSlowly(t: TestContext, world: ClusterWorld, token: string): Promise<Follower[]> {
+  const { allocId, member } = world.host(0)
+  const [direct, server, agent] = [member.port, world.server().port, world.host(1).member.port]
+  const reads = {
+    cat: `/v1/client/fs/cat/${allocId}?path=web/local/large.bin`,
+    readat: `/v1/client/fs/readat/${allocId}?path=web/local/large.bin&offset=0&limit=${LARGE_BYTES}`,
+    logs: `/v1/client/fs/logs/${allocId}?task=web&type=stderr&plain=true`,
+    jobLogs: `/v1/job/${allocId}/logs?task=web&type=stderr`,
+  }
+  const opening: Promise<Follower>[] = []
+  for (const [kind, path] of Object.entries(reads)) {
+    for (const [way, port] of Object.entries(kind === 'jobLogs' ? { server, agent } : { direct, server, agent })) {
+      opening.push(follow(t, `${kind} ${way}`, { port, path, token, restMs: 20 }))
+    }
+  }
+  return await Promise.all(opening)
+}
+
 /** How each ended, once all have. */
 async function ends(followers: readonly Follower[]): Promise<Record<string, Follower['ended']>> {
   const left = () => followers.filter(({ ended }) => ended === undefined).map(({ name }) => name)
@@ -85,6 +116,7 @@ function assertCut(ended: Readonly<Record<string, Follower['ended']>>): void {
 
 test('followers whose rights are gone', { timeout: 300_000 }, async (suite) => {
   const { world, core } = await startWorld(suite)
+  makeLarge(world.host())
   // It lives through the other tests.
   const expiring = await newToken(world, core, ALL, { ttl: '15s', explicit_max_ttl: '15s' })
   const untilItExpires = await followAll(suite, world, expiring.token)
@@ -103,6 +135,15 @@ test('followers whose rights are gone', { timeout: 300_000 }, async (suite) => {
       others.filter(({ ended }) => ended !== undefined),
       [],
     )
+  })
+
+  await suite.test('a read with an end that is taken slowly breaks when its token is revoked', async (t) => {
+    const { token } = await newToken(world, core, ALL)
+    const readers = await readSlowly(t, world, token)
+    assert.equal(readers.length, 11)
+    await api(world, 'POST', 'auth/token/revoke', { token }, core.rootToken)
+    assertCut(await ends(readers))
+    for (const { bytes, name } of readers) assert.ok(bytes < LARGE_BYTES, name)
   })
 
   await suite.test('the policy is taken away: streams that need it break, others go on', async (t) => {

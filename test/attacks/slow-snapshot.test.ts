@@ -1,15 +1,19 @@
 /**
  * A caller without a token sends a snapshot to an uninitialised server, a byte at a time, and the operator finds the only place taken;
  * and the operator's own snapshot, which comes over a slow line, is cut by the limit that was made for such callers. A holder of a token
- * holds back the end of a restore until that token has been revoked, or the server sealed.
+ * holds back the end of a restore until that token has been revoked, or the server sealed, or takes a snapshot that slowly.
  */
 import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
 import { connect, type Socket } from 'node:net'
 import { Writable } from 'node:stream'
 import { test, type TestContext } from 'node:test'
 import { setTimeout as pause } from 'node:timers/promises'
 import { gzipSync } from 'node:zlib'
+import { Rejection } from '../../src/engines/engine.ts'
 import type { UploadPace } from '../../src/http/upload.ts'
+import { Refusal } from '../../src/kit/errors.ts'
+import { NOBODY } from '../../src/kit/operation.ts'
 import { snapshotOperations } from '../../src/secrets/snapshot-operations.ts'
 import { restoreSnapshot, saveSnapshot } from '../../src/store/snapshot.ts'
 import { listening } from '../helpers/core-listener.ts'
@@ -34,7 +38,7 @@ async function serverWith(t: TestContext, uploadPace: UploadPace, options: World
     onSaved: () => undefined,
   })
   const { listener, port } = await listening(t, world, { operations, limits: { uploadPace, ...times } })
-  return { world, port, listener }
+  return { world, port, listener, operations }
 }
 
 async function snapshotOf(world: CoreWorld): Promise<Buffer> {
@@ -182,5 +186,38 @@ for (const end of ['revoked', 'without rights', 'sealed'] as const) {
     assert.equal((await upload.answer).status, end === 'sealed' ? 503 : 403)
     if (end === 'sealed') return assert.ok(!world.core.isActive)
     assert.equal((await world.ask('GET', 'sys/policies/acl/later')).status, 200)
+  })
+}
+
+/** More than what is made ahead of a reader, and than fits into one chunk. */
+const LARGE_BYTES = 2 << 20
+
+for (const end of ['revoked', 'without rights', 'sealed'] as const) {
+  test(`a snapshot is read slowly until its reader is ${end}: the rest never comes`, async (t) => {
+    const { operations, world } = await serverWith(t, LAX)
+    await world.store.commit({ puts: [{ path: 'test/large', value: randomBytes(LARGE_BYTES) }], deletes: [] })
+    const write = async (path: string, body: object) =>
+      assert.ok((await world.ask('POST', path, body)).status < 300, path)
+    const policy = 'path "sys/storage/raft/snapshot" { capabilities = ["read"] }'
+    await write('sys/policies/acl/save', { policy })
+    const { body } = await world.ask('POST', 'auth/token/create', { policies: ['save'] })
+    const token = String(body.auth['client_token'])
+    const save = operations.find(({ http }) => http.includes('GET /v1/sys/storage/raft/snapshot'))
+    assert.ok(save)
+    const raw = { params: {}, query: [], headers: {}, body: undefined }
+    const { signal } = new AbortController()
+    const chunks = save.run(
+      save.input.parse(raw),
+      { requestId: 'slow', identity: NOBODY, signal, raw, token, hops: 0, remote: '127.0.0.1' },
+      undefined,
+    )
+    assert.ok(Symbol.asyncIterator in chunks)
+    const reader = chunks[Symbol.asyncIterator]()
+    await reader.next()
+    assert.ok((await reader.next()).value instanceof Uint8Array)
+    if (end === 'revoked') await write('auth/token/revoke', { token })
+    else if (end === 'without rights') await write('sys/policies/acl/save', { policy: NO_RIGHTS })
+    else await world.core.seal()
+    await assert.rejects(reader.next(), (error: Error) => error instanceof Refusal || error instanceof Rejection)
   })
 }

@@ -18,10 +18,16 @@ interface Asked {
   readonly port: number
   readonly path: string
   readonly token: string
+  /** Milliseconds of rest after each piece that comes: a caller that reads slowly, and keeps no text. 0 unless given. */
+  readonly restMs?: number
 }
 
 /** Follows over HTTP; resolves when the first bytes are there. */
-export async function follow(t: TestContext, name: string, { port, path, token }: Asked): Promise<Follower> {
+export async function follow(
+  t: TestContext,
+  name: string,
+  { port, path, token, restMs = 0 }: Asked,
+): Promise<Follower> {
   let status = 0
   let text = ''
   const begun = { name, bytes: 0, text: () => text, ended: undefined }
@@ -32,7 +38,11 @@ export async function follow(t: TestContext, name: string, { port, path, token }
       status = response.statusCode ?? 0
       response.on('data', (chunk: Buffer) => {
         state.bytes += chunk.length
-        text += chunk.toString()
+        if (restMs === 0) text += chunk.toString()
+        else {
+          response.pause()
+          setTimeout(() => response.resume(), restMs)
+        }
       })
       response.on('end', () => (state.ended ??= 'whole'))
       response.on('error', () => (state.ended ??= 'broken'))

@@ -17,17 +17,19 @@ function world(resolve: (token: string | undefined) => Identity | Promise<Identi
     intervalMs: () => 20,
   })
   const ended: string[] = []
-  const keep = (token: string, remote = '10.0.0.1', judge: (found: Identity) => void = () => undefined) => {
-    const leave = rights.keep(token, remote, {
-      renew: judge,
-      end(refusal) {
-        ended.push(`${token} ${refusal.code}`)
-        leave()
-      },
-    })
-    return leave
-  }
-  return { rights, asked, ended, keep }
+  const keepBy =
+    (how: 'keep' | 'keepLong') =>
+    (token: string, remote = '10.0.0.1', judge: (found: Identity) => void = () => undefined) => {
+      const leave = rights[how](token, remote, {
+        renew: judge,
+        end(refusal) {
+          ended.push(`${token} ${refusal.code}`)
+          leave()
+        },
+      })
+      return leave
+    }
+  return { rights, asked, ended, keep: keepBy('keep'), keepLong: keepBy('keepLong') }
 }
 
 test('a thousand followers with one token are one question, and one that leaves is asked about no more', async () => {
@@ -70,4 +72,26 @@ test('a check that fails for any other reason ends the answer too', async () => 
   keep('t')
   await eventually(() => ended.length === 1, 'it ends')
   assert.deepEqual(ended, ['t unavailable'])
+})
+
+test('answers with an end are asked about once they last, with those of the same token, and not when they are over', async () => {
+  const state = { isRevoked: false }
+  const { asked, ended, keep, keepLong, rights } = world(() => {
+    if (state.isRevoked) throw new Refusal('permission_denied', 'Permission denied')
+    return identity()
+  })
+  for (let count = 0; count < 1000; count++) keepLong('short')()
+  const leaveLong = keepLong('left')
+  keepLong('long')
+  keep('endless')
+  keepLong('endless')
+  await eventually(() => ['left', 'long', 'endless'].every((token) => asked.includes(`${token} 10.0.0.1`)), 'checks')
+  assert.equal(rights.groups, 3)
+  leaveLong()
+  assert.equal(rights.groups, 2)
+  assert.ok(!asked.includes('short 10.0.0.1'))
+  state.isRevoked = true
+  await eventually(() => ended.length === 3, 'all end')
+  assert.deepEqual(ended.sort(), ['endless permission_denied', 'endless permission_denied', 'long permission_denied'])
+  assert.equal(rights.groups, 0)
 })

@@ -11,6 +11,7 @@ import {
   type Identity,
   invoke,
   NOBODY,
+  type RightsHolder,
 } from '../../src/kit/operation.ts'
 import { queryBoolean, schema } from '../../src/kit/schema.ts'
 import { callOf, identity, root } from '../host/host-fixture.ts'
@@ -75,20 +76,19 @@ function arrived(query: [string, string][] = [], token?: string): ArrivedCall {
 /** Who has the token `t`, and what was asked. */
 function callers(who: Identity | Promise<Identity> = root) {
   const asked: (string | undefined)[] = []
-  const holders: { renew(identity: Identity): void; end(refusal: Refusal): void }[] = []
+  const holders: RightsHolder[] = []
+  const keep = (_token: string | undefined, _remote: string | undefined, holder: RightsHolder) => {
+    kept.push(holder)
+    holders.push(holder)
+    return () => void holders.splice(holders.indexOf(holder), 1)
+  }
   const kept: unknown[] = []
   const all: Callers = {
     resolve(token) {
       asked.push(token)
       return who
     },
-    rights: {
-      keep(_token, _remote, holder) {
-        kept.push(holder)
-        holders.push(holder)
-        return () => void holders.splice(holders.indexOf(holder), 1)
-      },
-    },
+    rights: { keep, keepLong: keep },
   }
   return { all, asked, holders, kept }
 }
