@@ -1,6 +1,8 @@
 /**
  * `npm run dr-demo`: two clusters on this machine go through a disaster and back, each step printed with its time: activation,
  * writes, kill -9 of the primary, promotion with an operation token made from key shares, re-join of the old primary, failback.
+ *
+ *     node scripts/dr-demo.ts [SECRETS]        100 unless given
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
@@ -10,9 +12,9 @@ import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-const OUTPOST = resolve(import.meta.dirname, '../bin/outpost')
+const OUTPOST = process.env['OUTPOST_PROGRAM'] ?? resolve(import.meta.dirname, '../bin/outpost')
 const DR = 'sys/replication/dr'
-const SECRETS = 100
+const SECRETS = Number(process.argv[2] ?? 100)
 const PATIENCE_MS = 60_000
 
 type Fields = Readonly<Record<string, unknown>>

@@ -4,6 +4,7 @@ import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import { openBundle, sealBundle, makeSealingKeys, type Bundle } from '../../src/replication/bundle.ts'
 import { makeAuthority, makeIdentity } from '../../src/replication/certificates.ts'
+import { LinkClient, type Upstream } from '../../src/replication/link.ts'
 import { parseBundle } from '../../src/replication/replication.ts'
 import { activate, bundleFor, Site, untilSame } from '../helpers/replication-site.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -113,7 +114,10 @@ test('activation', async (t) => {
     await assert.rejects(() => fresh.replication.demote(), { status: 400, message: /Not a DR primary\./ })
   })
 
+  /** The state of a secondary, with the certificate that it had. */
+  let revoked: string | undefined
   await t.test('revoke cuts a secondary at once and for good', async () => {
+    revoked = fresh.text('local/replication/state')
     await primary.replication.revokeSecondary('fresh')
     await primary.put('after/revoke')
     await eventually(async () => /revoked/.test(String(await fresh.field('trouble'))), 'the secondary says why')
@@ -123,9 +127,24 @@ test('activation', async (t) => {
       status: 400,
       message: /revoked/,
     })
+  })
+
+  await t.test('a revoked certificate is replaced by a new activation, and nothing is copied', async () => {
+    fresh.lines.length = 0
     await fresh.replication.updatePrimary({ bundle: await bundleFor(primary, 'fresh') })
     await untilSame(primary, fresh)
     assert.equal(fresh.text('after/revoke'), 'after/revoke')
+    assert.equal(fresh.said(/what differed/), undefined, 'the log went on')
+    await fresh.restart()
+    await primary.put('after/restart')
+    await untilSame(primary, fresh)
+  })
+
+  await t.test('the certificate that was replaced is refused from then on', async () => {
+    const { upstream: before } = JSON.parse(String(revoked)) as { upstream: Upstream }
+    const link = await LinkClient.connect(before, primary.clusterAddress, 20_000)
+    t.after(() => link.close())
+    await assert.rejects(() => link.call('Pages', {}, 20_000), { reason: 'revoked' })
   })
 })
 

@@ -88,6 +88,7 @@ test('fence_after: a primary that hears from no secondary takes no writes until 
   assert.equal(primary.store.role, 'own', 'heartbeats are answered')
   await secondary.close()
   await eventually(() => primary.store.role === 'fenced', 'it stops')
+  await eventually(() => primary.said(/no secondary was heard for fence_after/), 'the log says why')
   await assert.rejects(async () => primary.put('b'), /fenced|primary/)
   assert.equal(primary.text('a'), 'a', 'reads go on')
   assert.deepEqual(primary.transitions, [], 'nobody was promoted')

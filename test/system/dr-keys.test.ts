@@ -22,6 +22,8 @@ test('a rekey of the primary seals its secondary, which the new shares unseal; d
   const isSealed = async () => (await b.told('GET', 'sys/seal-status', undefined, '')).body['sealed']
   await eventually(isSealed, 'the held root key opens nothing any more')
   assert.equal(await b.health(), 503)
+  const why = 'this secondary is sealed: its primary has another root key'
+  await eventually(() => b.agent.stderr().includes(why), 'the log says why')
   await b.follows(a)
   await b.unseal({ shares, token: '' })
   assert.equal(await b.health(), 472)
@@ -30,6 +32,10 @@ test('a rekey of the primary seals its secondary, which the new shares unseal; d
   await a.told('POST', 'cubbyhole/late', { a: '1' })
   assert.equal((await health())['sync'], 'degraded')
   assert.equal((await a.status())['sync'], 'degraded')
+  await eventually(
+    () => a.agent.stderr().includes('commits do not wait for secondaries until these have caught up'),
+    'the log says so',
+  )
   await b.restart()
   await b.follows(a)
   await eventually(async () => (await health())['sync'] === 'on', 'it has caught up')

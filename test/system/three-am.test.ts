@@ -22,6 +22,8 @@ interface Proof {
 
 const OWN_CLOCK =
   'two processes of one host have one clock: the real parts over a real NATS, with a clock of its own for the host'
+const REAL_LINK =
+  'limits and times that a process takes from its configuration are short: real stores over the real link'
 const OWN_BUS = 'a process sends no such call by itself: the real parts over a real NATS'
 
 /** In the order of the table. */
@@ -105,6 +107,16 @@ const PROOFS: readonly Proof[] = [
   { says: 'the database was changed by another program', in: 'attacks/rolled-back-entry.test.ts' },
   { says: 'is empty, and this server had written', in: 'attacks/rolled-back-entry.test.ts' },
   { says: 'older than what this server wrote', in: 'attacks/rolled-back-entry.test.ts' },
+  { says: 'another cluster was promoted: this one takes no more writes', in: 'system/dr-failover.test.ts' },
+  { says: 'no secondary was heard for fence_after', in: 'replication/sync.test.ts', lower: REAL_LINK },
+  { says: 'this secondary is sealed: its primary has another root key', in: 'system/dr-keys.test.ts' },
+  { says: 'the primary is not followed', in: 'system/dr-failover.test.ts' },
+  {
+    says: 'the log of the primary does not go on here, trees are compared',
+    in: 'replication/link.test.ts',
+    lower: REAL_LINK,
+  },
+  { says: 'commits do not wait for secondaries until these have caught up', in: 'system/dr-keys.test.ts' },
 ]
 
 /** Texts of a row that are further forms of its error, by the first text of the row. */
