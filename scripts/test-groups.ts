@@ -11,14 +11,49 @@ import { tmpdir } from 'node:os'
 import { join, relative } from 'node:path'
 import { pathToFileURL } from 'node:url'
 
-/** Below `test/`: files that test in their own process, through a core, a store or a room. Those of clusters shorten its times. */
-const SHARING = ['barrier', 'compat', 'engines', 'http', 'kit', 'secrets', 'store']
+/** Below `test/`: folders of files that test in their own process, through a core, a store or a room, and single files. */
+const SHARING = [
+  'attacks/announced-address.test.ts',
+  'attacks/crowded-secrets.test.ts',
+  'attacks/damaged-log.test.ts',
+  'attacks/guessed-codes.test.ts',
+  'attacks/policy-names.test.ts',
+  'attacks/replayed-assertion.test.ts',
+  'attacks/second-factor.test.ts',
+  'attacks/short-wrapping.test.ts',
+  'attacks/walked-around-rights.test.ts',
+  'barrier',
+  'cluster',
+  'compat',
+  'config',
+  'engines',
+  'host',
+  'http',
+  'kit',
+  'replication',
+  'secrets',
+  'store',
+]
 
 /** Files below those folders that do not share, and why. */
 const ALONE: Readonly<Record<string, string>> = {
   'barrier/freed-memory.test.ts': 'searches the memory of its process',
+  'cluster/announce.test.ts': 'shortens the times of clusters in its process',
+  'cluster/authorizer.test.ts': 'counts comparisons in its process',
+  'cluster/forward.test.ts': 'shortens the times of clusters in its process',
+  'cluster/job-logs.test.ts': 'shortens the times of clusters in its process',
+  'cluster/lost.test.ts': 'shortens the times of clusters in its process',
+  'cluster/nats-link.test.ts': 'shortens the times of clusters in its process',
+  'cluster/nats-login.test.ts': 'shortens the times of clusters in its process',
   'engines/hash-threads.test.ts': 'looks at the threads of its process',
   'engines/kv/watch-stream.test.ts': 'measures the memory of its process',
+  'host/allocations.test.ts': 'measures the memory of its process',
+  'host/line-filter.test.ts': 'measures the memory of its process',
+  'host/line-matchers.test.ts': 'looks at the threads of its process',
+  'host/log-position.test.ts': 'changes the time zone of its process',
+  'host/many-logs.test.ts': 'counts what its process reads',
+  'host/stats-host.test.ts': 'counts the open files of its process',
+  'host/stats-sampler.test.ts': 'counts the open files of its process',
   'http/list-verb.test.ts': 'counts the warnings of its process',
   'http/messages.test.ts': 'measures the memory of its process',
   'kit/log-once.test.ts': 'replaces the clock of its process',
@@ -28,7 +63,7 @@ const ALONE: Readonly<Record<string, string>> = {
 
 /** A file that takes longer than this has a process of its own, so that the last ones end together. */
 const FILE_MS_MAX = 8000
-const GROUP_MS_MAX = 12_000
+const GROUP_MS_MAX = 20_000
 
 /** Files by what Node runs: itself for one that is alone, a module that imports them for a group. */
 export type Groups = ReadonlyMap<string, readonly string[]>
@@ -56,7 +91,7 @@ export function groupsOf(root: string, files: readonly string[], supposedMs: (fi
 function sharedFolder(root: string, file: string): string | undefined {
   const path = relative(join(root, 'test'), file)
   const [folder = ''] = path.split('/')
-  return SHARING.includes(folder) && !(path in ALONE) ? folder : undefined
+  return (SHARING.includes(folder) || SHARING.includes(path)) && !(path in ALONE) ? folder : undefined
 }
 
 /** In order, each of at most `GROUP_MS_MAX`. */

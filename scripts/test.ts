@@ -4,8 +4,9 @@
  *
  * A file belongs to the second phase when its name ends in `.serial.test.ts`. Small files of a folder share a process
  * (`test-groups.ts`), each other file has one of its own; what Node has compiled is kept between processes and runs, so
- * that no file is stripped of its types twice. The longest begin first. In the end the slowest files are
- * shown, those that took most of the processors, and what all took of both.
+ * that no file is stripped of its types twice. Directories of tests are in memory where that can be (`test-room.ts`). The
+ * longest begin first. In the end the slowest files are shown, those that took most of the processors, and what all took
+ * of both.
  *
  *     node scripts/test.ts                      every test
  *     node scripts/test.ts test/store a.test.ts those files, and the files in those folders
@@ -23,6 +24,7 @@ import { TestDurations } from './test-durations.ts'
 import { cpuSeconds, cpuSecondsByProcess, showLargest } from './test-figures.ts'
 import { type Groups, groupsOf } from './test-groups.ts'
 import { bundledProgram, forgetCompiled } from './test-program.ts'
+import { roomInMemory } from './test-room.ts'
 
 const ROOT = resolve(import.meta.dirname, '..')
 /** One file may take so long on a slow, busy machine. */
@@ -90,6 +92,8 @@ async function runPhase(title: string, groups: Groups, concurrency: number): Pro
   const execArgv = concurrency > 1 ? [ONE_COLLECTOR] : []
   // For the agents and commands that a test starts.
   process.env['OUTPOST_NODE_OPTIONS'] = [...execArgv, OWN_NODE_OPTIONS].join(' ').trim()
+  if (room !== undefined && concurrency > 1) process.env['TMPDIR'] = room
+  else if (room !== undefined) delete process.env['TMPDIR']
   const durationsMs = new Map<string, number>()
   const failures: string[] = []
   let counts = { passed: 0, cancelled: 0, skipped: 0, todo: 0 }
@@ -130,6 +134,7 @@ const startedMs = performance.now()
 const files = chosenFiles()
 chooseProgram(files)
 forgetCompiled(compiled)
+const room = roomInMemory()
 const durations = new TestDurations(ROOT)
 const isSerial = (file: string) => file.endsWith('.serial.test.ts')
 const concurrency = Number(values.concurrency ?? Math.ceil(FILES_PER_PROCESSOR * availableParallelism()))

@@ -82,6 +82,8 @@ test('failover, return of the old primary with a conflict report, and failback',
 
   await t.test('failback as a planned switch loses nothing and copies nothing', async () => {
     old.lines.length = 0
+    // It has all of the other history before it is told that it follows it.
+    await eventually(async () => (await old.field('state')) === 'stream-wals', 'it follows its primary')
     await heir.putMany('more', 50)
     await heir.replication.demote()
     await old.replication.promote({ primaryClusterAddr: 'old.example:4647', force: false })

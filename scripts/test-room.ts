@@ -1,0 +1,61 @@
+/**
+ * Where tests that run side by side have their directories: in memory, where the host has a file system for it with enough
+ * room. A commit waits for the disk, and tests make thousands; what they prove of a kill does not change, as a killed
+ * process leaves the same bytes on either. Tests that run alone, and files under `node --test`, have theirs on the disk.
+ */
+import { chmodSync, mkdirSync, readdirSync, readFileSync, realpathSync, rmSync, statfsSync } from 'node:fs'
+import { join } from 'node:path'
+
+const MEMORY = '/dev/shm'
+/** Of statfs(2). */
+const TMPFS = 0x01021994
+const FREE_BYTES_MIN = 4 * 2 ** 30
+/** Short: sockets are made below it, and their paths have 107 bytes. The process of the run follows. */
+const PREFIX = 'op-'
+
+/** A directory that lasts as long as this process; undefined where the disk has to do, or the caller has chosen a place. */
+export function roomInMemory(): string | undefined {
+  if (process.env['TMPDIR'] !== undefined || !isFit()) return undefined
+  const memory = realpathSync(MEMORY)
+  removeLeft(memory)
+  const room = join(memory, `${PREFIX}${process.pid}`)
+  mkdirSync(room, { recursive: true })
+  // Agents of other users have directories in it, as in any place for temporary files.
+  chmodSync(room, 0o1777)
+  process.once('exit', () => rmSync(room, { recursive: true, force: true }))
+  return room
+}
+
+function isFit(): boolean {
+  try {
+    const { bavail, bsize, type } = statfsSync(MEMORY)
+    const mount = readFileSync('/proc/self/mounts', 'utf8')
+      .split('\n')
+      .map((line) => line.split(' '))
+      .findLast(([, place]) => place === realpathSync(MEMORY))
+    // Tests run programs that they have written there.
+    const isUsable = mount !== undefined && !mount[3]?.split(',').includes('noexec')
+    return type === TMPFS && isUsable && Math.min(bavail * bsize, process.availableMemory()) >= FREE_BYTES_MIN
+  } catch {
+    // Another system, or a container that shows no mounts.
+    return false
+  }
+}
+
+/** Directories of runs that were killed. */
+function removeLeft(memory: string): void {
+  for (const name of readdirSync(memory)) {
+    const pid = name.startsWith(PREFIX) ? Number(name.slice(PREFIX.length)) : NaN
+    if (Number.isInteger(pid) && !isRunning(pid)) rmSync(join(memory, name), { recursive: true, force: true })
+  }
+}
+
+function isRunning(pid: number): boolean {
+  try {
+    process.kill(pid, 0)
+    return true
+  } catch (error) {
+    // EPERM: there is one, of another user.
+    return (error as NodeJS.ErrnoException).code === 'EPERM'
+  }
+}
