@@ -25,10 +25,11 @@ export interface ConflictReport {
  */
 export function writeConflicts(
   store: ReplicaStore,
-  fork: Position,
+  /** What is behind it was never shipped. */
+  since: number,
   { dataDir, setId, nowMs }: { readonly dataDir: string; readonly setId: string; readonly nowMs: number },
 ): ConflictReport | undefined {
-  let rows = store.rowsAfter(fork.sequence, CHUNK)
+  let rows = store.rowsAfter(since, CHUNK)
   if (rows.length === 0) return undefined
   const directory = join(dataDir, 'server', 'conflicts')
   mkdirSync(directory, { recursive: true, mode: 0o700 })

@@ -6,6 +6,7 @@ import { sleep } from '../kit/clock.ts'
 import { messageOf } from '../kit/errors.ts'
 import { LinkClient } from './link.ts'
 import type { LinkTimings, ReplicationParts } from './parts.ts'
+import type { Deposed } from './primary.ts'
 import type { ReplicationState, State } from './state.ts'
 
 export interface FenceNoticeParts extends Pick<ReplicationParts, 'logger' | 'addresses'> {
@@ -13,6 +14,8 @@ export interface FenceNoticeParts extends Pick<ReplicationParts, 'logger' | 'add
   readonly times: LinkTimings
   /** The other had come further in its own count of epochs. Resolves when this one is above that. */
   readonly onEpoch: (epoch: number) => Promise<void>
+  /** Another secondary of it was promoted, and has said so first. Resolves when this one takes no more writes. */
+  readonly onRival: (rival: Deposed) => Promise<void>
 }
 
 export class FenceNotice {
@@ -62,12 +65,13 @@ export class FenceNotice {
     address: string,
     signal: AbortSignal,
   ): Promise<void> {
-    const { state, times, addresses, onEpoch } = this.#parts
+    const { state, times, addresses, onEpoch, onRival } = this.#parts
     const link = await LinkClient.connect(upstream, address, times.answerMs, signal)
     try {
       const { api, cluster } = addresses()
       const fenced = await link.call('Fence', { epoch, fork, api, addresses: [cluster] }, times.answerMs)
-      await onEpoch(fenced.epoch)
+      if (fenced.rival) await onRival(fenced.rival)
+      else await onEpoch(fenced.epoch)
     } finally {
       link.close()
     }

@@ -54,12 +54,26 @@ export class Fencing {
   }
 
   /** False where there is nothing to be done. */
-  async #fence({ epoch, addresses, api }: Deposed): Promise<boolean> {
+  async #fence({ epoch, addresses, api, heir, isRival }: Deposed): Promise<boolean> {
     const { store, state } = this.#parts
-    if (!this.#isPrimary || (state.now.deposed?.epoch ?? -1) >= epoch) return false
+    const { deposed: before, forks } = state.now
+    const isHeirUnknown = heir !== undefined && before?.epoch === epoch && before.heir === undefined
+    if (!this.#isPrimary || ((before?.epoch ?? -1) >= epoch && !isHeirUnknown)) return false
     await store.setRole('fenced', epoch)
-    await state.change(() => ({ deposed: { epoch, addresses: [...addresses], api }, witnessEpoch: undefined }))
+    const deposed = { epoch, addresses: [...addresses], api, heir }
+    const ownSince = isRival ? forks.at(-1)?.sequence : undefined
+    await state.change(() => ({ deposed, ownSince, witnessEpoch: undefined }))
     return true
+  }
+
+  /**
+   * Another secondary of the same primary was promoted, and was the first to say so there: this cluster gives way. Rejects with a
+   * LinkError for an epoch that no promotions explain.
+   */
+  async giveWay({ epoch, addresses, api }: Deposed): Promise<void> {
+    const { store } = this.#parts
+    checkEpoch(epoch, store.epoch)
+    await this.depose({ epoch: Math.max(epoch, store.epoch), addresses, api, isRival: true })
   }
 
   get #isPrimary(): boolean {

@@ -139,7 +139,8 @@ const VALUES = v.variant('kind', [
   }),
 ])
 const FENCE = v.object({ epoch, fork: position, addresses, api: text })
-const FENCED = v.object({ epoch })
+/** `rival`: another secondary was promoted, and its notice came first: that one is the primary. */
+const FENCED = v.object({ epoch, rival: v.optional(v.object({ epoch, addresses, api: text })) })
 const POSITION = v.object({ position, epoch, setId: text })
 const NOTHING = v.object({})
 

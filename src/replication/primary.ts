@@ -26,6 +26,10 @@ export interface Deposed {
   readonly epoch: number
   readonly addresses: readonly string[]
   readonly api: string
+  /** ID of the secondary that was promoted, where it says so itself. */
+  readonly heir?: string
+  /** This cluster was promoted, too, in the same epoch. */
+  readonly isRival?: boolean
 }
 
 export interface PrimaryParts extends ReplicationParts {
@@ -256,8 +260,13 @@ export class Primary {
     this.#heard(known.id)
     // A secondary of this primary was promoted. Its epoch may be no higher than ours when a snapshot was restored here: it is told.
     const { epoch } = this.#parts.store
-    await this.#parts.onDeposed({ epoch: Math.max(asked.epoch, epoch), addresses: asked.addresses, api: asked.api })
-    return { epoch }
+    const { addresses, api } = asked
+    await this.#parts.onDeposed({ epoch: Math.max(asked.epoch, epoch), addresses, api, heir: known.id })
+    const { deposed } = this.#state
+    // Two were promoted: this cluster is the one place where they meet, and the first notice counts.
+    const isSecond = deposed?.heir !== undefined && deposed.heir !== known.id && asked.epoch <= deposed.epoch
+    if (!isSecond) return { epoch }
+    return { epoch, rival: { epoch: deposed.epoch, addresses: deposed.addresses, api: deposed.api } }
   }
 
   async #follow(peer: Peer, call: FollowCall): Promise<void> {

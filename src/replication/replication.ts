@@ -90,7 +90,11 @@ export class Replication {
     this.#nowMs = parts.now ?? Date.now
     const inner = { ...parts, state: this.#state, times: this.#times }
     this.#fencing = new Fencing({ ...inner, primary: () => this.#primary })
-    this.#notice = new FenceNotice({ ...inner, onEpoch: (epoch) => this.#fencing.riseAbove(epoch) })
+    this.#notice = new FenceNotice({
+      ...inner,
+      onEpoch: (epoch) => this.#fencing.riseAbove(epoch),
+      onRival: (rival) => this.#fencing.giveWay(rival),
+    })
   }
 
   get mode(): DrMode {
@@ -355,6 +359,7 @@ export class Replication {
       notice: upstream && { upstream, epoch, fork: { ...fork, checksum: Buffer.from(fork.checksum) } },
       promoting: undefined,
       deposed: undefined,
+      ownSince: undefined,
       witnessEpoch: undefined,
       lastReindexMs: 0,
     }))

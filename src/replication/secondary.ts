@@ -5,6 +5,7 @@
 import { sleep } from '../kit/clock.ts'
 import { messageOf, Refusal } from '../kit/errors.ts'
 import type { Position } from '../store/replica.ts'
+import { StoreError } from '../store/store-error.ts'
 import { copyDifference, type Progress } from './catch-up.ts'
 import { forkOf, writeConflicts } from './conflicts.ts'
 import { type Beat, Following } from './following.ts'
@@ -148,8 +149,9 @@ export class Secondary {
       } catch (error) {
         if (signal.aborted) break
         const text = messageOf(error)
-        if (text !== this.#trouble) logger.warn('the primary is not followed', { error: text, retry_ms: waitMs })
-        this.#trouble = text
+        if (troubleOf(error) !== this.#trouble)
+          logger.warn('the primary is not followed', { error: text, retry_ms: waitMs })
+        this.#trouble = troubleOf(error)
         this.#refusal = error instanceof LinkError ? error.reason : undefined
       }
       this.#phase = 'idle'
@@ -193,6 +195,9 @@ export class Secondary {
       throw new LinkError('deposed', `the primary is in epoch ${joined.epoch}, this cluster has seen ${store.epoch}`)
     }
     const { now } = state
+    // It has written nothing of its own.
+    const isOwn = now.ownSince === undefined || store.position().sequence > now.ownSince
+    if (!isOwn) await state.change(() => ({ ownSince: undefined }))
     const isNews =
       !upstream.hasJoined || now.forks.length !== joined.forks.length || joined.api !== upstream.api || now.needsToken
     if (isNews) {
@@ -207,12 +212,13 @@ export class Secondary {
 
   async #reportConflicts(joined: Joined): Promise<void> {
     const { store, state, dataDir, nowMs, logger } = this.#parts
-    const fork = forkOf(store.position(), joined.forks)
-    if (!fork || store.position().sequence <= fork.sequence) return
-    const report = writeConflicts(store, fork, { dataDir, setId: state.now.setId, nowMs: nowMs() })
+    const position = store.position()
+    const since = Math.min(forkOf(position, joined.forks)?.sequence ?? Infinity, state.now.ownSince ?? Infinity)
+    if (position.sequence <= since) return
+    const report = writeConflicts(store, since, { dataDir, setId: state.now.setId, nowMs: nowMs() })
     if (!report) return
     logger.warn('commits that the primary never got are given up; they are in this file', { ...report })
-    await state.change(({ conflicts }) => ({ conflicts: [...conflicts, report.path] }))
+    await state.change(({ conflicts }) => ({ conflicts: [...conflicts, report.path], ownSince: undefined }))
   }
 
   async #copy(link: LinkClient, joined: Joined, signal: AbortSignal): Promise<void> {
@@ -320,6 +326,15 @@ export class Secondary {
       this.#parts.logger.warn('the addresses of the primary could not be saved', { error: messageOf(error) })
     }
   }
+}
+
+/** For all who may ask for the status: without the paths of this machine, which are in the log. */
+function troubleOf(error: unknown): string {
+  const cause = error instanceof LinkError ? error.cause : error
+  if (!(cause instanceof StoreError)) return messageOf(error)
+  return cause.kind === 'full'
+    ? 'no space is left on the disk of this secondary: free some, and it goes on by itself'
+    : `this secondary cannot write (${cause.kind}): its log says why`
 }
 
 /** The first of its addresses that answers, one after the other. Rejects with a LinkError. */

@@ -75,7 +75,20 @@ const STATE = v.object({
   /** A promoted cluster owes this notice to the primary that it replaced. */
   notice: v.optional(v.object({ upstream: UPSTREAM, epoch: v.number(), fork: position })),
   /** The newer primary, as it said. */
-  deposed: v.optional(v.object({ epoch: v.number(), addresses, api: v.string() })),
+  deposed: v.optional(
+    v.object({
+      epoch: v.number(),
+      addresses,
+      api: v.string(),
+      /** ID of the secondary whose notice it was; unknown where a peer was the first to show the epoch. */
+      heir: v.optional(v.string()),
+    }),
+  ),
+  /**
+   * Of two secondaries that were promoted in the same epoch this one gave way to the other: commits behind this sequence are its
+   * own, and the numbers of epochs do not tell that. Until they are in a conflict report.
+   */
+  ownSince: v.optional(v.number()),
   /** PKCS 8 of the key that tokens may be sealed to. */
   sealingKey: v.optional(bytes),
   conflicts: v.array(v.string()),
@@ -138,6 +151,7 @@ export const NO_REPLICATION = {
   upstream: undefined,
   notice: undefined,
   deposed: undefined,
+  ownSince: undefined,
   promoting: undefined,
   witnessEpoch: undefined,
   sealingKey: undefined,

@@ -3,44 +3,19 @@
  * goes on: reads, deletes, revocations, a snapshot to elsewhere, a restart. All of it once ended in 500 "internal error".
  */
 import assert from 'node:assert/strict'
-import { execFileSync } from 'node:child_process'
-import { closeSync, mkdirSync, openSync, rmSync, statSync, writeFileSync, writeSync } from 'node:fs'
+import { rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { isSparing } from '../../src/store/reserve.ts'
 import { checkDatabase } from '../../src/store/check.ts'
 import { startAgent, workDirectory } from '../helpers/agent-process.ts'
+import { fill, mountSmallDisk, unmount } from '../helpers/small-disk.ts'
 import { commandsAt, jsonOf } from '../helpers/secrets-server.ts'
 import { eventually } from '../helpers/eventually.ts'
 
 const SECRETS = 60
 /** Attempts at something that needs space, each after the disk was filled again. */
 const ATTEMPTS_MAX = 20
-
-/** A disk of 32 MiB, or why there is none. */
-function smallDisk(t: TestContext): string | undefined {
-  const disk = join(workDirectory(t), 'disk')
-  mkdirSync(disk)
-  try {
-    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=32m', 'tmpfs', disk], { stdio: 'ignore' })
-  } catch {
-    return undefined
-  }
-  return disk
-}
-
-/** Takes every byte that is left. */
-function fill(disk: string): void {
-  const fd = openSync(join(disk, 'ballast'), 'a')
-  for (const bytes of [1 << 20, 4096, 1]) {
-    try {
-      for (;;) writeSync(fd, Buffer.alloc(bytes))
-    } catch (error) {
-      assert.equal((error as NodeJS.ErrnoException).code, 'ENOSPC')
-    }
-  }
-  closeSync(fd)
-}
 
 /**
  * Attempts something until it is refused for want of space, and returns that answer. What was given back since the disk
@@ -73,12 +48,12 @@ async function server(t: TestContext, disk: string) {
 }
 
 test('the disk is full: 507 for what needs space, and everything else goes on', { timeout: 300_000 }, async (t) => {
-  const disk = smallDisk(t)
-  if (disk === undefined) return t.skip('needs the right to mount')
+  const disk = join(workDirectory(t), 'disk')
+  if (!mountSmallDisk(disk, 32)) return t.skip('needs the right to mount')
   try {
     await onFullDisk(t, disk)
   } finally {
-    execFileSync('umount', ['-l', disk])
+    unmount(disk)
   }
 })
 

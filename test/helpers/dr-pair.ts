@@ -31,6 +31,8 @@ export class DrServer {
   readonly t: TestContext
   readonly directory: string
   readonly #file: string
+  /** Of the process, when it is started the next time. */
+  env: Readonly<Record<string, string>> = {}
   agent: RunningAgent
   /** Those of its own initialisation. */
   keys: ClusterKeys = { shares: [], token: '' }
@@ -43,12 +45,18 @@ export class DrServer {
   }
 
   /** Initialised and unsealed. `more` goes into the block `server`. */
-  static async start(t: TestContext, name: string, more = '', directory = workDirectory(t)): Promise<DrServer> {
+  static async start(
+    t: TestContext,
+    name: string,
+    more = '',
+    directory = workDirectory(t),
+    env: Readonly<Record<string, string>> = {},
+  ): Promise<DrServer> {
     const home = join(directory, name)
     mkdirSync(home, { recursive: true })
     // Others know its cluster port: it stays the same over restarts.
     const file = writeServer(home, more, await freePort())
-    const server = new DrServer(t, home, file, await startAgent(t, ['-config', file]))
+    const server = new DrServer(t, home, file, await startAgent(t, ['-config', file], { env }))
     await server.initialise()
     return server
   }
@@ -102,7 +110,7 @@ export class DrServer {
   }
 
   async restart(): Promise<void> {
-    this.agent = await startAgent(this.t, ['-config', this.#file])
+    this.agent = await startAgent(this.t, ['-config', this.#file], { env: this.env })
   }
 
   /** An activation token of this primary, wrapped. */

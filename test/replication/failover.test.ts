@@ -120,6 +120,40 @@ test('two secondaries: one is promoted, the other joins it', async (t) => {
   await eventually(() => heir.store.role === 'fenced', 'the first heir is fenced in turn')
 })
 
+test('two secondaries are promoted at once: the one whose notice comes first is the primary, the other gives way', async (t) => {
+  const [old, first, second] = [await Site.start(t, 'old'), await Site.start(t, 'first'), await Site.start(t, 'second')]
+  await activate(old, first)
+  await activate(old, second)
+  const { port } = old.replication.listening ?? { port: 0 }
+  await old.close()
+  await Promise.all([first, second].map(({ replication }) => replication.promote(UNFORCED)))
+  assert.deepEqual([first.store.epoch, second.store.epoch], [1, 1])
+  // Each takes writes until the one that they replaced is back: that is where they meet.
+  await first.put('of/first')
+  await second.put('of/second')
+  await old.restart({ port })
+  await eventually(() => [first, second].some(({ store }) => store.role === 'fenced'), 'one gives way')
+  await eventually(() => [first, second].every(({ replication }) => replication.owes === undefined), 'both were told')
+  const [winner, loser] = first.store.role === 'own' ? [first, second] : [second, first]
+  assert.deepEqual([winner.store.role, loser.store.role, old.store.role], ['own', 'fenced', 'fenced'])
+  assert.equal(await loser.field('replaced_by'), `http://${winner.name}`)
+  assert.equal(await old.field('replaced_by'), `http://${winner.name}`)
+  await winner.put('goes/on')
+  await assert.rejects(async () => loser.put('too/late'), /fenced|primary/)
+  // What it wrote is kept, although both wrote in the same epoch.
+  await loser.replication.demote()
+  await attach(winner, loser)
+  await untilSame(winner, loser)
+  const report = String(await loser.field('conflict_report'))
+  const lines = readFileSync(report, 'utf8').trim().split('\n')
+  assert.deepEqual(
+    lines.map((line) => (JSON.parse(line) as { puts: string[] }).puts),
+    [[`of/${loser.name}`]],
+  )
+  // From then on it is a secondary like any other: a long absence is no conflict.
+  assert.equal(loser.text(`of/${loser.name}`), undefined)
+})
+
 test('promote is refused without force while the copy is not whole', async (t) => {
   const primary = await Site.start(t, 'primary', { settings: { bandwidthBytes: 2_000_000 } })
   await primary.putMany('many', 1500, 5000)
@@ -185,6 +219,8 @@ test('update_primary_addrs: addresses are pinged one at a time, the first that a
     message: /another replication set: this needs a new activation/,
   })
 })
+
+const UNFORCED = { primaryClusterAddr: '', force: false }
 
 /** What a demotion writes first. */
 const CUT_DEMOTION = { mode: 'secondary', needsToken: true, upstream: undefined } as const
