@@ -7,7 +7,7 @@ import { packr } from '../cluster/message-pack.ts'
 import { BATCH_BYTES_MAX, LOCAL_PREFIX, PATH_BYTES_MAX } from '../store/batch.ts'
 
 /** Of this file; ends of different protocols refuse each other in words. */
-export const PROTOCOL = 1
+export const PROTOCOL = 2
 
 /** Of one message to a secondary. What is larger than a chunk comes in parts, so that little waits to be read. */
 export const MESSAGE_BYTES_MAX = 3 << 20

@@ -203,7 +203,9 @@ function leafAt(path: string, row: Record<string, unknown>): Buffer {
   const found = entryCrc(path, sequence, value)
   const leaf = leafOf(path, { sequence, crc: said, tail: tailOf(value) })
   // Of a damaged one, a leaf that no other store has.
-  return leafBytes(found === said ? leaf : leafOf(`damaged ${leaf}`, { sequence, crc: found, tail: tailOf(value) }))
+  return leafBytes(
+    found === said ? leaf : leafOf(`damaged ${said} ${path}`, { sequence, crc: found, tail: tailOf(value) }),
+  )
 }
 
 function pieces(bytes: Uint8Array, length: number): Buffer[] {

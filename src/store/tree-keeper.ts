@@ -17,6 +17,7 @@ import { LOCAL_PREFIX } from './batch.ts'
 import { factIn, writeFact } from './facts.ts'
 import {
   HASH_BYTES,
+  type LeafHash,
   leafOf,
   PAGE_HASHES_BYTES,
   pageHash,
@@ -39,9 +40,15 @@ const LEAVES_MAX = 8192
 /** `made`: it is that of the entries. `making`: what is kept lacks the entries that were there before. */
 export type TreeState = 'off' | 'making' | 'made'
 
+/** In the database, for `made`: of leaves as `tree.ts` makes them now. */
+const MADE = 'made 2'
+/** Likewise of other leaves, by an older version: what is wrong with such a tree is found as in one that is being made. */
+const MADE_BEFORE = 'made'
+
 export function treeStateIn(database: DatabaseSync): TreeState {
   const state = factIn(database, 'tree')
-  return state === 'making' || state === 'made' ? state : 'off'
+  if (state === MADE) return 'made'
+  return state === 'making' || state === MADE_BEFORE ? 'making' : 'off'
 }
 
 /** Of everything that is wrong with the tree. */
@@ -60,7 +67,7 @@ export class TreeKeeper {
   readonly #tree = Buffer.alloc(TREE_BYTES)
   readonly #pageHashes: (Buffer | undefined)[] = Array.from({ length: PAGES }, () => undefined)
   readonly #unsaved = new Set<number>()
-  readonly #known = new Map<string, string>()
+  readonly #known = new Map<string, LeafHash>()
   /** Of the transaction that is open. */
   #notes: Buffer = Buffer.alloc(64 * NOTE_BYTES)
   #notesEnd = 0
@@ -114,19 +121,19 @@ export class TreeKeeper {
     if (before !== undefined) this.#add(path, before, undefined)
   }
 
-  #before(path: string): string | undefined {
+  #before(path: string): LeafHash | undefined {
     const known = this.#known.get(path)
     if (known !== undefined) return known
     const row = this.#old.get(path)
     return row && leafOf(path, sourceOf(row))
   }
 
-  #remember(path: string, leaf: string): void {
+  #remember(path: string, leaf: LeafHash): void {
     if (this.#known.size >= LEAVES_MAX) this.#known.clear()
     this.#known.set(path, leaf)
   }
 
-  #add(path: string, before: string | undefined, now: string | undefined): void {
+  #add(path: string, before: LeafHash | undefined, now: LeafHash | undefined): void {
     const at = this.#newNote(subpageOf(path))
     if (before !== undefined) xorLeaf(this.#notes, at, before)
     if (now !== undefined) xorLeaf(this.#notes, at, now)
@@ -205,7 +212,7 @@ export class TreeKeeper {
     this.#known.clear()
     for (let page = 0; page < PAGES; page++) this.#changed(page)
     this.save()
-    writeFact(this.#database, 'tree', state)
+    writeFact(this.#database, 'tree', state === 'made' ? MADE : state)
   }
 
   /** Nothing is kept from now on; within a transaction. */
@@ -263,7 +270,7 @@ export class TreeKeeper {
       xorBytes(this.#notes, at, difference, subpage * HASH_BYTES)
     }
     for (const page of pages) this.#unsaved.add(page)
-    writeFact(this.#database, 'tree', 'made')
+    writeFact(this.#database, 'tree', MADE)
     this.#isSuspect = false
   }
 

@@ -10,7 +10,7 @@ import { makeAuthority, makeIdentity, serverNameOf } from '../../src/replication
 import { LinkClient, pathOf } from '../../src/replication/link.ts'
 import { type FollowCall, LinkServer, type LinkService, send } from '../../src/replication/link-server.ts'
 import type { Bundle } from '../../src/replication/bundle.ts'
-import { METHODS, type Method, pack } from '../../src/replication/messages.ts'
+import { METHODS, type Method, pack, PROTOCOL } from '../../src/replication/messages.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { keepingLogger } from '../helpers/kept-log.ts'
 import { activate, bundleFor, Site, untilSame } from '../helpers/replication-site.ts'
@@ -107,7 +107,7 @@ test('a hostile secondary', async (t) => {
       const link = await LinkClient.connect(upstreamOf(bundle), bundle.cluster_addr, 20_000)
       t.after(() => link.close())
       const about = {
-        protocol: 1,
+        protocol: PROTOCOL,
         version: '1.0.0',
         nonce: bundle.nonce,
         isTrial: false,
@@ -209,7 +209,16 @@ async function hostilePrimary(t: TestContext, secondary: Site, misbehave: (call:
   const identity = await makeIdentity(authority, 'server', setId, Date.now())
   const client = await makeIdentity(authority, 'client', setId, Date.now())
   const position = { sequence: 0, epoch: 0, checksum: Buffer.alloc(32) }
-  const about = { protocol: 1, version: '1.0.0', setId, clusterId: 'c', epoch: 0, addresses: [], api: '', bytes: 0 }
+  const about = {
+    protocol: PROTOCOL,
+    version: '1.0.0',
+    setId,
+    clusterId: 'c',
+    epoch: 0,
+    addresses: [],
+    api: '',
+    bytes: 0,
+  }
   let follows = 0
   const service: LinkService = {
     unary: {

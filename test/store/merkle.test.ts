@@ -4,11 +4,13 @@ import { createReadStream, createWriteStream } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { test } from 'node:test'
+import { crc32 } from 'node:zlib'
 import { checkDatabase } from '../../src/store/check.ts'
 import { restoreSnapshot, saveSnapshot } from '../../src/store/snapshot.ts'
+import { writeFact } from '../../src/store/facts.ts'
 import { KnownRoot } from '../../src/store/known-root.ts'
 import { SqliteStore } from '../../src/store/store.ts'
-import { subpageOf } from '../../src/store/tree.ts'
+import { leafBytes, leafOf, subpageOf } from '../../src/store/tree.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { Random } from '../helpers/frames.ts'
 import { differences, entriesOf, openReplica, openStore, put, randomBatch, ship } from '../helpers/replica-pair.ts'
@@ -84,6 +86,49 @@ test('the root is asked of the writer once as long as nothing changes, and is ne
   assert.equal(asked, 2)
   version = 2
   assert.deepEqual([...(await known.get())], [2])
+})
+
+test('a tree of an older version, with other leaves, is made anew at the start, while commits go on', async (t) => {
+  const before = await openStore(t, 'one')
+  await before.tree.enable()
+  for (let at = 0; at < 50; at++) await before.commit({ puts: [put(`a/${at}`)], deletes: [] })
+  const root = await before.tree.root()
+  await before.tree.rebuild({ diff: false, skipFlush: false })
+  await before.close()
+  const database = new DatabaseSync(before.path)
+  for (const { page, hashes } of database.prepare('SELECT page, hashes FROM tree_pages').all()) {
+    const other = Buffer.from(hashes instanceof Uint8Array ? hashes : []).map((byte) => byte ^ 0x55)
+    database.prepare('UPDATE tree_pages SET hashes = ?, crc = ? WHERE page = ?').run(other, crc32(other), Number(page))
+  }
+  writeFact(database, 'tree', 'made')
+  database.close()
+  const store = await reopened(t, before.path)
+  await assert.rejects(() => store.tree.root(), /is being made/)
+  await meanwhile(store.tree.enable(), () => store.commit({ puts: [put('a/7')], deletes: ['b'] }))
+  assert.deepEqual(await findingsOf(store), [])
+  assert.ok(!(await store.tree.root()).equals(root), 'an entry was written since')
+  await store.close()
+  const again = await reopened(t, before.path)
+  assert.match((await again.tree.root()).toString('hex'), /^[0-9a-f]{40}$/)
+})
+
+test('one bit in anything that an entry is changes each word of its leaf', () => {
+  const source = { sequence: 5, crc: 6, tail: Buffer.alloc(16, 7) }
+  const leaf = leafOf('path', source)
+  const others = [
+    leafOf('pati', source),
+    leafOf('path', { ...source, sequence: 4 }),
+    leafOf('path', { ...source, sequence: 5 + 2 ** 32 }),
+    leafOf('path', { ...source, crc: 7 }),
+    leafOf('path', { ...source, tail: Buffer.alloc(15, 7) }),
+    ...Array.from({ length: 128 }, (_, bit) => {
+      const tail = Buffer.from(source.tail)
+      tail.writeUInt8(tail.readUInt8(bit >> 3) ^ (1 << (bit & 7)), bit >> 3)
+      return leafOf('path', { ...source, tail })
+    }),
+  ]
+  for (const other of others) for (const [at, word] of leaf.entries()) assert.notEqual(other[at], word)
+  assert.equal(new Set(others.map((one) => leafBytes(one).toString('hex'))).size, others.length)
 })
 
 test('the root that is known follows what changes without a commit', async (t) => {
