@@ -39,7 +39,10 @@ function rangeOf(given: string): Range {
   const bits = family === 4 ? 32 : 128
   const prefix = slash < 0 ? bits : prefixOf(given.slice(slash + 1), bits, given.includes(':') && family === 4)
   if (family === 0 || prefix === undefined) {
-    throw new Rejection(400, `bound CIDRs: ${JSON.stringify(given)} is no address and no range such as "10.0.0.0/8"`)
+    throw new Rejection(
+      400,
+      `bound CIDRs: ${JSON.stringify(given.slice(0, 64))} is no address and no range such as "10.0.0.0/8"`,
+    )
   }
   return { address, family: family === 4 ? 'ipv4' : 'ipv6', prefix }
 }

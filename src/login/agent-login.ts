@@ -88,7 +88,7 @@ export class AgentLogin {
       return
     }
     if (isDeepStrictEqual(settings, this.#run?.settings)) return
-    const left = this.#run ? undefined : this.#left()
+    const left = this.#run ? undefined : this.#left(settings)
     const replaced = this.#run
     if (replaced) {
       this.#count(replaced.session)
@@ -121,12 +121,16 @@ export class AgentLogin {
     void keep(session, ends.signal).catch((error: unknown) => logger.error('login', { error: messageOf(error) }))
   }
 
-  /** What an agent that was killed has left. */
-  #left(): KeptLogin | undefined {
+  /** What an agent that was killed has left, where it is for the same address: another one must not learn the token. */
+  #left({ address }: LoginSettings): KeptLogin | undefined {
+    const { file, logger } = this.#options
     try {
-      return readLogin(this.#options.file)
+      const left = readLogin(file)
+      if (!left || left.address?.url === address?.url) return left
+      logger.warn('the login of the run before is for another address: its token is not used, and ends by itself')
+      return undefined
     } catch (error) {
-      this.#options.logger.warn('the login of the run before is not used', { error: messageOf(error) })
+      logger.warn('the login of the run before is not used', { error: messageOf(error) })
       return undefined
     }
   }

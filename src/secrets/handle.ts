@@ -31,6 +31,7 @@ import { BodyReader } from './body-reader.ts'
 import { admission } from './entry.ts'
 import { helpOf } from './help.ts'
 import { stepUp } from './mfa/step-up.ts'
+import { undeclaredFrom } from './path-parts.ts'
 import { RequestCall } from './request-call.ts'
 import type { Core, Entry, Request, Target, Trace } from './request-states.ts'
 import { type RequestBody, requestHead, type Verb } from './request.ts'
@@ -131,7 +132,6 @@ async function begun(account: Account, entry: Outcome<Entry>): Promise<void> {
   }
 }
 
-/** A read of an engine that gives out leases makes what it gives out. */
 const READING: ReadonlySet<Verb> = new Set<Verb>(['read', 'list', 'scan', 'help'])
 
 type Outcome<T> = { readonly value: T } | { readonly error: unknown }
@@ -151,15 +151,21 @@ function accountOf(
   { caller }: Admitted,
   body: BodyReader,
 ): Account {
-  const { call, head, match, place, raw } = target
+  const { call, head, place, raw } = target
   const asked = outcomeOf(() => body.read().data)
   const { remote, requestId, token } = call
   const data = 'value' in asked ? asked.value : undefined
   const mount = place?.mount.record
-  const changesNothing =
-    place?.mount.engine.revoke === undefined && READING.has(head.verb) && match?.path.readChanges !== true
-  const of = { head, requestId, token, remote, caller, nowMs: core.now(), mount, data, changesNothing }
-  return new Account(audit, of, raw)
+  const nowMs = core.now()
+  const undeclaredAt = undeclaredFrom(place, head.path)
+  const of = { head, undeclaredAt, requestId, token, remote, caller, nowMs, mount, data }
+  return new Account(audit, { ...of, changesNothing: changesNothing(target) }, raw)
+}
+
+/** Also a read makes something where its engine gives out leases, and where its answer is kept below a token. */
+function changesNothing({ head, match, place }: Target): boolean {
+  const isReading = READING.has(head.verb) && match?.path.readChanges !== true
+  return isReading && place?.mount.engine.revoke === undefined && head.wrapping === undefined
 }
 
 /** Serves a request whose caller is known. Throws, or rejects, with what is wrong. */

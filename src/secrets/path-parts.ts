@@ -3,6 +3,7 @@
  * one and hides the other.
  */
 import type { Path } from '../engines/engine.ts'
+import type { Place } from './mounts/mounts.ts'
 import type { PathPart } from '../kit/operation.ts'
 import type { Core } from './request-states.ts'
 
@@ -41,6 +42,26 @@ function segmentsOf(path: Path): readonly Segment[] {
 
 function nameIn({ params, path }: { params: Readonly<Record<string, string>>; path: Path }, field: string): PathPart {
   return { text: params[field] ?? '', isName: true, isSecret: path.fields[field]?.isSecret === true }
+}
+
+/**
+ * Where what no endpoint declares begins in a canonical path: behind its mount and the words that a path of the mount begins with, too.
+ * Clients of old put tokens there. Undefined for a path that an endpoint declares.
+ */
+export function undeclaredFrom(place: Place | undefined, path: string): number | undefined {
+  if (!place) return path === '' ? undefined : 0
+  const { mount, rest } = place
+  if (rest === '' || mount.paths.find(rest)) return undefined
+  const given = rest.split('/')
+  const declared = mount.paths.paths.map(({ pattern }) => wordsInCommon(pattern.split('/'), given))
+  const words = given.slice(0, Math.max(0, ...declared))
+  return Math.min(path.length, path.length - rest.length + words.reduce((length, word) => length + word.length + 1, 0))
+}
+
+/** A parameter has no word of its own. */
+function wordsInCommon(pattern: readonly string[], given: readonly string[]): number {
+  const other = given.findIndex((word, at) => word !== pattern[at])
+  return other < 0 ? given.length : other
 }
 
 /** The same on a server that asks another one, which knows no mounts: a name as a whole, or none where a token may be in it. */

@@ -1,4 +1,4 @@
-/** Somebody who may read the log looks in it for tokens and for names of secrets. */
+/** A reader of the log looks in it for tokens and for names of secrets, and one of the audit file for tokens. */
 import assert from 'node:assert/strict'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -58,9 +58,10 @@ async function started(t: TestContext, more: string) {
   const directory = workDirectory(t)
   const file = join(directory, 'more.hcl')
   writeFileSync(file, more)
+  const data = join(directory, 'data')
   const args = ['-dev', '-dev-no-demo', '-dev-root-token-id', ODD_TOKEN, '-http-port', '0', '-config', file]
-  const agent = await startAgent(t, args)
-  return { agent, file }
+  const agent = await startAgent(t, [...args, '-data-dir', data])
+  return { agent, file, data }
 }
 
 interface Line {
@@ -78,8 +79,15 @@ const requests = (text: string): Line[] =>
 
 for (const mode of ['hashed', 'full']) {
   test(`tokens in paths, with log_paths = "${mode}"`, async (t) => {
-    const { agent } = await started(t, `log_json = true\nlog_paths = "${mode}"\n`)
+    const { agent, data } = await started(t, `log_json = true\nlog_paths = "${mode}"\n`)
     const as = `X-Vault-Token: ${ODD_TOKEN}`
+    const audit = join(data, 'audit', 'audit.log')
+    const enabled = await fetch(`${agent.url}/v1/sys/audit/file`, {
+      method: 'PUT',
+      headers: { 'X-Vault-Token': ODD_TOKEN },
+      body: JSON.stringify({ type: 'file', options: { file_path: audit } }),
+    })
+    assert.equal(enabled.status, 204, await enabled.text())
     let watched = ''
     const monitor = `GET /v1/agent/monitor?plain=true&log_level=trace HTTP/1.1\r\nHost: localhost\r\n\r\n`
     let isOver = false
@@ -98,10 +106,14 @@ for (const mode of ['hashed', 'full']) {
     await ask(agent.port, 'GET', '/v1/sys/health')
     await watching
     assert.ok(watched.includes('hmac:'))
+    // Where an endpoint takes the ID of a lease or what it begins with, an audit line shows it, as it does for each lease.
+    const audited = readFileSync(audit, 'utf8').replaceAll(/"path":"sys\/leases\/[^"]*"/g, '')
+    assert.match(audited, /"path":"auth\/token\/revoke\/hmac-sha256:/)
     const metrics = await ask(agent.port, 'GET', '/v1/metrics?format=prometheus', as)
     for (const [where, text] of [
       ['log', agent.stderr()],
       ['monitor', watched],
+      ['audit file', audited],
       ['metrics', metrics.body.toString()],
     ] as const) {
       for (const word of ['PLANTEDTOKEN', asHex(TOKEN), asHex(ODD_TOKEN)]) {

@@ -1,12 +1,16 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
+import { setImmediate as turn } from 'node:timers/promises'
 import { approle } from '../../src/engines/approle/approle.ts'
+import type { Store } from '../../src/store/store.ts'
 import { type AskOptions, type CoreAnswer, CoreWorld } from '../helpers/core-world.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { steppedStore } from '../helpers/stepped-store.ts'
 
 type Data = Readonly<Record<string, unknown>>
 
-async function open(t: TestContext, settings: object = {}) {
-  const world = await CoreWorld.open(t, { engines: [approle] })
+async function open(t: TestContext, settings: object = {}, wrap = (real: Store): Store => real) {
+  const world = await CoreWorld.open(t, { engines: [approle], wrap })
   assert.equal((await world.ask('POST', 'sys/auth/approle', { type: 'approle' })).status, 204)
   const role = (body: object) => world.ask('POST', 'auth/approle/role/web', body)
   const made = await role({ token_policies: 'p', ...settings })
@@ -99,6 +103,22 @@ test('a role whose ID is changed keeps its secret IDs, and one that is made agai
   await world.ask('DELETE', 'auth/approle/role/web')
   assert.equal((await role({ role_id: 'changed' })).status, 204)
   assert.deepEqual(textsOf(await login(secret, {}, 'changed')), WRONG)
+})
+
+test('a role that cannot be removed keeps its secret IDs; one that is removed has none soon', async (t) => {
+  let failing = 0
+  const { login, secretId, world } = await open(t, {}, (real) => ({
+    ...steppedStore(real, () => undefined),
+    commit: (batch) => (failing-- > 0 ? Promise.reject(new Error('the disk is full')) : real.commit(batch)),
+  }))
+  const { secret_id: secret } = await secretId()
+  // One commit: what would be written after it has room again.
+  failing = 1
+  await assert.rejects(world.ask('DELETE', 'auth/approle/role/web'), /the disk is full/)
+  for (let turns = 0; turns < 10; turns++) await turn()
+  assert.equal((await login(secret)).status, 200)
+  assert.equal((await world.ask('DELETE', 'auth/approle/role/web')).status, 204)
+  await eventually(() => secretsIn(world).length === 0, 'its secret IDs are gone')
 })
 
 test('secret IDs: looked up, listed, chosen, and within what the role says', async (t) => {

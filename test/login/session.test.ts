@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { approle } from '../../src/engines/approle/approle.ts'
 import { kv } from '../../src/engines/kv/kv.ts'
-import { AgentLogin } from '../../src/login/agent-login.ts'
+import { AgentLogin, type LoginSettings } from '../../src/login/agent-login.ts'
 import type { Role } from '../../src/login/credentials.ts'
 import { readLogin } from '../../src/login/login-file.ts'
 import type { Ask } from '../../src/login/session.ts'
@@ -168,13 +168,15 @@ test('what an agent that was killed has left is renewed without a secret ID, for
   rig.login.set({ role: rig.role })
   const token = await loggedIn(rig)
   const left = readFileSync(rig.file)
-  const again = (settings: { role: Role }) => {
+  const asked: (string | undefined)[] = []
+  const again = (settings: LoginSettings) => {
     const login = new AgentLogin({
       file: rig.file,
       logger: keepingLogger(rig.lines),
       ask:
         () =>
         async ({ body, path }, own) => {
+          asked.push(own)
           const answer = await rig.world.ask('PUT', path, body, { token: own ?? null })
           if (answer.status >= 300) throw new Refused(answer.status, answer.text)
           return answer.body
@@ -189,6 +191,14 @@ test('what an agent that was killed has left is renewed without a secret ID, for
   await eventually(() => second.state?.isKnown && second.state.fault === undefined, 'the second run')
   assert.equal(readLogin(rig.file)?.token, token)
   writeFileSync(rig.file, left)
+  asked.length = 0
+  const moved = again({ role: rig.role, address: { url: 'https://another.example' } })
+  await eventually(() => moved.state?.isKnown, 'it has asked')
+  await moved.stop()
+  assert.ok(!asked.includes(token), 'another address does not learn the token')
+  assert.match(logsOf(rig), /the login of the run before is for another address/)
+  assert.ok(await rig.isGood(token))
+  writeFileSync(rig.file, left, { mode: 0o600 })
   const other = await rig.roleNamed('other', {})
   write(rig.role.secretIdFile, await rig.newSecretId('other'))
   const third = again({ role: { ...rig.role, roleId: other } })

@@ -15,6 +15,8 @@ import {
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { kv } from '../../src/engines/kv/kv.ts'
+import { KeyedHash } from '../../src/kit/keyed-hash.ts'
+import { withoutValues } from '../../src/secrets/audit/audit-values.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 
 interface AuditLine {
@@ -97,10 +99,71 @@ test('what is refused is recorded: without a token, with a bad one, without righ
   assert.ok(!readFileSync(file, 'utf8').includes('s.planted-token'))
 })
 
+test('what no endpoint declares is an HMAC in a path, and so is what errors quote of a request', async (t) => {
+  const { file, world } = await audited(t)
+  const token = 'planted-token-1'
+  const { hash: hashed } = (await world.ask('PUT', 'sys/audit-hash/file', { input: token })).body.data
+  const before = linesOf(file).length
+  const rows: readonly (readonly [string, string])[] = [
+    [`auth/token/revoke/${token}`, `auth/token/revoke/${String(hashed)}`],
+    [`auth/token/lookup/${token}`, `auth/token/lookup/${String(hashed)}`],
+    [`auth/token/${token}`, `auth/token/${String(hashed)}`],
+    [`sys/wrapping/unwrap/${token}`, `sys/wrapping/unwrap/${String(hashed)}`],
+    [token, String(hashed)],
+    ['kept/data/db', 'kept/data/db'],
+    ['auth/token/lookup-self', 'auth/token/lookup-self'],
+    ['sys/mounts/', 'sys/mounts/'],
+  ]
+  for (const [path] of rows) await world.ask('GET', path)
+  const lines = linesOf(file).slice(before)
+  const paths = lines.filter(({ type }) => type === 'request').map(({ request }) => String(request['path']))
+  const shownPaths = rows.map(([, shown]) => shown)
+  assert.deepEqual(paths, shownPaths)
+  const long = `planted-${'x'.repeat(200)}`
+  const faulty: readonly (readonly [string, object])[] = [
+    ['auth/token/roles/r', { token_bound_cidrs: `192.168.0.0/16,${long}` }],
+    ['auth/token/roles/r', { token_type: long }],
+    ['auth/token/roles/r', { token_type: 'planted-short' }],
+    ['sys/mounts/new', { type: long }],
+    ['identity/group', { type: 'planted "quoted" \\ text' }],
+  ]
+  for (const [path, body] of faulty) assert.equal((await world.ask('POST', path, body)).status, 400, path)
+  const [cidr, ...errors] = linesOf(file)
+    .slice(-2 * faulty.length)
+    .flatMap(({ error = [] }) => error)
+  assert.equal(errors.length, faulty.length - 1)
+  assert.match(cidr ?? '', /^bound CIDRs: "hmac-sha256:\w{64}" is no address and no range such as "10\.0\.0\.0\/8"$/)
+  assert.ok(!/planted|xxx/.test(readFileSync(file, 'utf8')))
+})
+
+test('values are found in an error whole, cut, inside of one another and in any number', () => {
+  const key = new KeyedHash(Buffer.alloc(32, 1))
+  const shown = (error: string, data: Record<string, unknown>) => withoutValues(key, error, data)
+  const hmac = (text: string) => `hmac-sha256:${key.digest(text, 'hex')}`
+  const long = 'v'.repeat(100)
+  assert.equal(shown(`no such type: ${long.slice(0, 64)}`, { type: long }), `no such type: ${hmac(long)}`)
+  assert.equal(shown('field "ttl" is wrong', { ttl: 'soon' }), 'field "ttl" is wrong')
+  assert.equal(shown('"a" and "x\\"y"', { list: [{ deep: 'x"y' }] }), `"a" and "${hmac('x"y')}"`)
+  assert.equal(shown('12345678abc', { a: ['12345678', '5678abc-', '78abc', '345678ab'] }).includes('678'), false)
+  const quotes = '"q" '.repeat(17)
+  assert.equal(shown(quotes, {}), `${'"q" '.repeat(16)}"${hmac('q')}" `)
+  assert.equal(shown('"q"', { list: Array.from({ length: 10_001 }, () => 1) }), `"${hmac('q')}"`)
+  const many = shown('aaaaaaab'.repeat(1000), { a: ['aaaaaaab', ...Array.from({ length: 9000 }, () => 'hmac-sha')] })
+  assert.equal(many, `${hmac('aaaaaaab')}…`)
+})
+
 test('a request that no device records changes nothing and is told why', async (t) => {
   const { file, world } = await audited(t)
+  await world.ask('POST', 'kept/data/there', { data: { a: 'b' } })
+  const kept = () => [world.core.barrier.paths('sys/token/'), world.core.barrier.paths('core/wrapping/')]
+  const before = kept()
+  assert.notDeepEqual(before[0], [])
   rmSync(file)
   writeFileSync(file, 'something else\n')
+  const wrapped = await world.ask('GET', 'kept/data/there', undefined, { headers: { 'X-Vault-Wrap-TTL': '60s' } })
+  const key = await world.ask('GET', 'sys/wrapping/pubkey')
+  assert.deepEqual([wrapped.status, key.status], [500, 500])
+  assert.deepEqual(kept(), before, 'a read makes no token for its answer, and no key')
   const refused = await world.ask('POST', 'kept/data/db', { data: { a: 'b' } })
   assert.equal(refused.status, 500)
   assert.match(refused.body.errors[0] ?? '', /^no audit device has recorded the request: file\//)

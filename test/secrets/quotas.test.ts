@@ -2,6 +2,8 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { callerNetwork } from '../../src/engines/client-address.ts'
+import { NOBODY } from '../../src/secrets/nobody.ts'
+import { AddressRate } from '../../src/secrets/quotas/address-rate.ts'
 import { BUCKETS_MAX, type Limit, QuotaBuckets } from '../../src/secrets/quotas/quota-buckets.ts'
 import { RULES_MAX } from '../../src/secrets/quotas/quotas.ts'
 import { type AskOptions, CoreWorld } from '../helpers/core-world.ts'
@@ -238,4 +240,16 @@ test('an address is one caller however it is written', () => {
   ] as const) {
     assert.equal(callerNetwork(address), network)
   }
+})
+
+test('what an address may do in a minute, all addresses of an IPv6 network may do together', () => {
+  const rate = new AddressRate(2, 'attempts', () => 0)
+  const ask = (remote: string) => rate.check({ caller: NOBODY.caller, remote, sudo: false })
+  ask('2001:db8:1:2::1')
+  ask('2001:db8:1:2:ffff::2')
+  assert.throws(() => ask('2001:db8:1:2:3:4:5:6'), /more than 2 attempts in a minute/)
+  ask('2001:db8:1:3::1')
+  ask('10.0.0.1')
+  ask('::ffff:10.0.0.1')
+  assert.throws(() => ask('10.0.0.1'), /more than 2 attempts/)
 })

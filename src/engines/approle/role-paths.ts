@@ -229,12 +229,13 @@ function check(role: Role, call: EngineCall): void {
   }
 }
 
-function remove({ role_name: name }: RoleInput, call: EngineCall): Reply | undefined {
+async function remove({ role_name: name }: RoleInput, call: EngineCall): Promise<undefined> {
   const role = pending(name, call)
-  if (!role) return undefined
-  const { mount } = call
+  if (!role) return
+  const { mount, storage } = call
   const deletes = [at.role(hashOf(mount, 'role', role.name)), at.roleId(hashOf(mount, 'role-id', role.roleId))]
-  // Nobody finds them once the role is gone; what is left of them by a fault goes with the next tidying.
+  // A role that stays, as this cannot be written, keeps its secret IDs.
+  await storage.commit({ puts: [], deletes })
+  // No request finds them once the role is gone; what is left of them by a fault goes with the next tidying.
   setImmediate(() => void tidied(call, role.uid, true).catch(() => undefined))
-  return { batch: { puts: [], deletes } }
 }

@@ -159,7 +159,7 @@ function subset(asked: readonly string[] | undefined, ofRole: readonly string[])
   if (ofRole.length === 0) return cidrs
   const outside = cidrs.find((each) => !isRangeWithin(each, ofRole))
   if (outside === undefined) return cidrs
-  throw new Rejection(400, `${JSON.stringify(outside)} is not within the addresses of the role`)
+  throw new Rejection(400, `${JSON.stringify(outside.slice(0, 64))} is not within the addresses of the role`)
 }
 
 function metadataOf(given: string | undefined): Record<string, string> | null {

@@ -17,6 +17,8 @@ export interface AccountOf {
     readonly path: string
     readonly wrapping: { readonly ttlSeconds: number } | undefined
   }
+  /** Where the part of its path begins that no endpoint declares. */
+  readonly undeclaredAt?: number | undefined
   readonly requestId: string
   readonly token: string | undefined
   readonly remote: string | undefined
@@ -39,12 +41,13 @@ export class Account {
   constructor(trail: AuditTrail, of: AccountOf, raw: RawInput) {
     this.#trail = trail
     this.#changesNothing = of.changesNothing
-    const { caller, data, head, mount, nowMs, remote, requestId, token } = of
+    const { caller, data, head, mount, nowMs, remote, requestId, token, undeclaredAt } = of
     this.#request = {
       timeMs: nowMs,
       requestId,
       operation: head.verb === 'write' ? 'update' : head.verb,
       path: head.path,
+      undeclaredAt,
       data,
       token,
       caller,

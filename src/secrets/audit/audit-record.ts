@@ -1,7 +1,7 @@
 /** The two lines of a request: what was asked, before anything is done, and what came of it, before it is answered. */
 import type { AuthBlock, Caller, EngineVerb } from '../../engines/engine.ts'
 import type { KeyedHash } from '../../kit/keyed-hash.ts'
-import { elided, hashed, hashedData, hashedValue } from './audit-values.ts'
+import { elided, hashed, hashedData, hashedValue, withoutValues } from './audit-values.ts'
 
 type Data = Readonly<Record<string, unknown>>
 
@@ -11,6 +11,8 @@ export interface AuditedRequest {
   readonly requestId: string
   readonly operation: EngineVerb | 'help' | 'write'
   readonly path: string
+  /** Where the part of the path begins that no endpoint declares: it may be a token. */
+  readonly undeclaredAt?: number | undefined
   /** Absent where the body could not be read. */
   readonly data?: Data | undefined
   readonly token: string | undefined
@@ -61,7 +63,7 @@ export function requestLine(request: AuditedRequest, shown: Shown): string {
 export function responseLine(request: AuditedRequest, answer: AuditedAnswer, nowMs: number, shown: Shown): string {
   const own = {
     response: responseOf(request, answer, shown),
-    error: answer.error === undefined || answer.error === '' ? undefined : answer.error,
+    error: answer.error === undefined || answer.error === '' ? undefined : errorOf(request, answer.error, shown),
   }
   return `{"time":"${timeOf(nowMs)}","type":"response",${common(request, shown)},${members(own)}}`
 }
@@ -140,12 +142,16 @@ function requestOf(request: AuditedRequest, who: Who, shown: Shown): Data {
     client_token: who.token,
     client_token_accessor: who.accessor,
     namespace: { id: 'root' },
-    path: request.path,
+    path: pathOf(request, shown),
     data: dataOf(data, mount?.shownInRequests ?? [], shown),
     remote_address: remote,
     wrap_ttl: wrapTtlSeconds,
     headers: headers && headersOf(headers, shown),
   }
+}
+
+function pathOf({ path, undeclaredAt = path.length }: AuditedRequest, shown: Shown): string {
+  return undeclaredAt === path.length ? path : path.slice(0, undeclaredAt) + secret(shown, path.slice(undeclaredAt))
 }
 
 function mountOf(mount: AuditedMount | undefined): Data {
@@ -173,6 +179,14 @@ function responseOf({ mount, operation }: AuditedRequest, answer: AuditedAnswer,
     wrap_info: wrapping && wrapInfoOf(wrapping, shown),
   }
   return response
+}
+
+/** Errors quote what was asked. */
+function errorOf(request: AuditedRequest, error: string, shown: Shown): string {
+  if (shown.isRaw) return error
+  const path = pathOf(request, shown)
+  const text = path === request.path ? error : error.replaceAll(request.path, path)
+  return withoutValues(shown.key, text, request.data)
 }
 
 /** Times and the path stay as they are: neither opens anything. */

@@ -1,5 +1,6 @@
-/** How often one address may do what costs others something, or gets in their way, and needs no token. */
+/** How often one address, or one IPv6 network of 64 bits, may do what costs others something, or gets in their way, and needs no token. */
 import { LRUCache } from 'lru-cache'
+import { callerNetwork } from '../../engines/client-address.ts'
 import { type EngineCall, Rejection } from '../../engines/engine.ts'
 
 const WINDOW_MS = 60_000
@@ -22,10 +23,11 @@ export class AddressRate {
   check({ caller, remote = '', sudo }: Pick<EngineCall, 'caller' | 'remote' | 'sudo'>): void {
     if (sudo && caller.accessor !== '') return
     const nowMs = this.#now()
-    const known = this.#counts.get(remote)
+    const network = callerNetwork(remote)
+    const known = this.#counts.get(network)
     const window = known && nowMs - known.sinceMs < WINDOW_MS ? known : { sinceMs: nowMs, count: 0 }
     window.count++
-    this.#counts.set(remote, window)
+    this.#counts.set(network, window)
     if (window.count <= this.#max) return
     throw new Rejection(429, `more than ${this.#max} ${this.#what} in a minute: try again in a minute`)
   }

@@ -60,6 +60,8 @@ export function wrappingPaths(core: WrappingParts): Path[] {
       pattern: 'wrapping/pubkey',
       summary: 'The public key of wrapping tokens that are JSON Web Tokens',
       unauthenticated: true,
+      // The first one makes the key.
+      readChanges: true,
       fields: {},
       async read() {
         const { curve, x, y } = await wrapping().publicKey()

@@ -158,7 +158,7 @@ function names(given: readonly string[] | undefined): string[] | undefined {
 
 function typeNamed(given: string): TokenRole['tokenType'] {
   const known = TOKEN_TYPES.find((type) => type === (given === '' ? FRESH.tokenType : given))
-  if (!known) throw new Rejection(400, `invalid 'token_type' value ${JSON.stringify(given)}`)
+  if (!known) throw new Rejection(400, `invalid 'token_type' value ${JSON.stringify(given.slice(0, 64))}`)
   return known
 }
 
