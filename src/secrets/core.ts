@@ -95,6 +95,8 @@ export class SecretsCore implements Core {
   #tenure: Tenure | undefined
   #isSuspended = false
   #onSeal: (() => Promise<void>) | undefined
+  /** Other processes may remember what this core has told of its tokens. */
+  #isRemembered = false
 
   constructor(options: CoreOptions) {
     this.options = options
@@ -197,6 +199,7 @@ export class SecretsCore implements Core {
       release: (uuid) => this.#release(uuid),
     })
     this.#open = open
+    this.#isRemembered = true
     this.barrier.lookAtAll()
     if (this.options.isIsolated) return stopOwnWork(open)
     open.mountChanges.resume(leaving)
@@ -234,11 +237,11 @@ export class SecretsCore implements Core {
 
   /**
    * The server stands by from now on for another one: requests under way end with 503, what they have queued becomes
-   * durable, the barrier closes and its root key is held.
+   * durable, the barrier closes and its root key is held. Agents are told by then.
    */
   async standDown(): Promise<void> {
-    await this.#close()
-    await this.options.seal.standDown()
+    const closed = this.#close()
+    await Promise.all([closed.then(() => this.options.seal.standDown()), this.#forgetTokens()])
     this.options.logger.info('the secrets core stands by')
   }
 
@@ -267,9 +270,15 @@ export class SecretsCore implements Core {
 
   /** Seals the barrier at once and forgets everything that came from below it; resolves when nothing is left to write. */
   async seal(): Promise<void> {
-    const wasActive = this.isActive
     void this.#close()
-    await Promise.all([this.options.seal.seal(), wasActive ? this.#onSeal?.() : undefined])
+    await Promise.all([this.options.seal.seal(), this.#forgetTokens()])
+  }
+
+  /** Resolves when agents were told not to go on with tokens that they remember: nothing here answers for these any more. */
+  async #forgetTokens(): Promise<void> {
+    if (!this.#isRemembered) return
+    this.#isRemembered = false
+    await this.#onSeal?.()
   }
 
   /** Before a stop: the audit chains go on from here, also where a file is rotated meanwhile. Never rejects. */
@@ -277,7 +286,7 @@ export class SecretsCore implements Core {
     await this.#open?.auditing.devices.saveHeads()
   }
 
-  /** `tell` is called when the core is sealed, and waited for: it must not reject, and must end soon. */
+  /** `tell` is called when the core is sealed or stands by, and waited for: it must not reject, and must end soon. */
   onSeal(tell: () => Promise<void>): void {
     this.#onSeal = tell
   }

@@ -1,6 +1,6 @@
 /**
  * Tokens that have ended and go on opening a host: somebody calls an agent directly, with a token that is spent, expired,
- * revoked or bound to addresses, or while the secrets core is sealed.
+ * revoked or bound to addresses, or while the secrets core is sealed or stands by for another cluster.
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
@@ -79,5 +79,18 @@ test('a token outlives its uses, its time, its revocation and the seal at an age
     await world.server().kill()
     await pause(Math.max(0, 4000 - (performance.now() - madeAtMs)))
     assert.equal(await statusWith(short), 503)
+  })
+
+  await t.test('nothing is open once the core stands by', async () => {
+    const server = world.server()
+    await server.start()
+    await api(world, 'PUT', 'sys/unseal', { key: core.key }, '')
+    await eventually(async () => (await statusWith(lasting.client_token)) === 200, 'the agent asks again')
+    await api(world, 'POST', 'sys/replication/dr/primary/enable', {}, core.rootToken)
+    await api(world, 'POST', 'sys/replication/dr/primary/demote', {}, core.rootToken)
+    const isStandingBy = async () =>
+      (await send(server.port, { method: 'GET', path: '/v1/sys/health', headers: {} })).status === 472
+    await eventually(isStandingBy, 'the core stands by')
+    assert.equal(await statusWith(lasting.client_token), 503, 'the agent was told')
   })
 })
