@@ -10,7 +10,8 @@ import { setTimeout as later } from 'node:timers/promises'
 import type { IAM } from '@aws-sdk/client-iam'
 import type { STS } from '@aws-sdk/client-sts'
 import { readAnswer } from './aws-answer.ts'
-import { type AwsFailure, failureOf } from './aws-failure.ts'
+import { AwsFailure, failureOf } from './aws-failure.ts'
+import { AT_ONCE_MAX, AwsPace } from './aws-pace.ts'
 import { type AwsTarget, shownTarget, type StaticCredentials } from './aws-target.ts'
 
 const CONNECT_MS = 3000
@@ -19,7 +20,6 @@ const FIRST_PAUSE_MS = 100
 /** AWS says that it is asked too often. */
 const THROTTLE_PAUSE_MS = 500
 const PAUSE_MAX_MS = 20_000
-const SOCKETS_MAX = 50
 
 export type CredentialSource = StaticCredentials | (() => Promise<StaticCredentials & { readonly expiration?: Date }>)
 
@@ -51,6 +51,7 @@ export class AwsClient<C extends { destroy(): void }> {
   readonly #service: string
   readonly #client: Promise<C>
   readonly #newUntilMs: number
+  readonly #pace = new AwsPace()
   #isClosed = false
 
   constructor(service: string, client: Promise<C>, settings: ClientSettings) {
@@ -69,15 +70,25 @@ export class AwsClient<C extends { destroy(): void }> {
     const beganAtMs = performance.now()
     for (let attempt = 1; ; attempt++) {
       try {
-        return await send(client, { abortSignal: signal })
+        return await this.#pace.run(() => this.#sent(client, send, signal), isOneTooMany, signal)
       } catch (error) {
-        const failure = failureOf(error, shownTarget(this.#service, this.#settings.target))
+        const failure = this.#failureOf(error)
         const isWorth = this.#isWorth(failure, attempt, { ...options, passedMs: performance.now() - beganAtMs })
         if (signal.aborted || !isWorth) throw failure
         await later(pauseMs(failure, attempt), undefined, { signal }).catch(() => undefined)
         if (signal.aborted) throw failure
       }
     }
+  }
+
+  #sent<T>(client: C, send: (client: C, options: SendOptions) => Promise<T>, signal: AbortSignal): Promise<T> {
+    return send(client, { abortSignal: signal }).catch((error: unknown) => {
+      throw this.#failureOf(error)
+    })
+  }
+
+  #failureOf(error: unknown): AwsFailure {
+    return failureOf(error, shownTarget(this.#service, this.#settings.target))
   }
 
   #isWorth(failure: AwsFailure, attempt: number, options: CallOptions & { passedMs: number }): boolean {
@@ -95,6 +106,10 @@ export class AwsClient<C extends { destroy(): void }> {
     const timer = setTimeout(() => void this.#client.then((client) => client.destroy()), 2 * REQUEST_MS)
     timer.unref()
   }
+}
+
+function isOneTooMany(error: unknown): boolean {
+  return error instanceof AwsFailure && error.isThrottle
 }
 
 /** Half of it is chance, so that many callers do not come again at once. */
@@ -116,8 +131,8 @@ function sdkOptions({ credentials, target }: ClientSettings) {
       connectionTimeout: CONNECT_MS,
       requestTimeout: REQUEST_MS,
       throwOnRequestTimeout: true,
-      httpAgent: { keepAlive: true, maxSockets: SOCKETS_MAX },
-      httpsAgent: { keepAlive: true, maxSockets: SOCKETS_MAX },
+      httpAgent: { keepAlive: true, maxSockets: AT_ONCE_MAX },
+      httpsAgent: { keepAlive: true, maxSockets: AT_ONCE_MAX },
     },
   }
 }

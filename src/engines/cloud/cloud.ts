@@ -18,7 +18,7 @@
  * the intent. A new key is not known to AWS for some seconds: `wait` answers only when it is (`user-ready.ts`).
  *
  * Files. `aws.ts` is the port: the only one that loads the SDK, on the first call; other files have its types only, and
- * `AwsFailure` (`aws-failure.ts`) is all that they see of its errors. `aws-target.ts` says where and with which credentials,
+ * `AwsFailure` (`aws-failure.ts`) is all that they see of its errors; `aws-pace.ts` says how many requests are under way. `aws-target.ts` says where and with which credentials,
  * `mount-aws.ts` keeps the clients of one mount, `cloud-mount.ts` everything that a mount remembers. What is stored, and under
  * which path, is in `entries.ts` and the `…-record.ts` files. Paths: `root-paths.ts` (config/root), `lease-paths.ts`
  * (config/lease), `role-paths.ts` with `role-checks.ts`, `creds-paths.ts` with `users.ts` and `sessions.ts`. Names are made

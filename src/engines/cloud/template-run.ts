@@ -8,16 +8,10 @@ export type TemplateData = Readonly<Record<string, string>>
 
 /** Throws a TemplateError. */
 export function runTemplate(source: string, data: TemplateData, nowMs: number): string {
-  const nodes = parseTemplate(source, isTemplateFunction)
-  try {
-    return new Run(data, nowMs).nodes(nodes, undefined)
-  } catch (error) {
-    if (!(error instanceof TemplateError)) throw error
-    throw new TemplateError(`unable to apply template: ${error.message}`)
-  }
+  return new Run(data, nowMs).whole(parseTemplate(source, isTemplateFunction))
 }
 
-class Run {
+export class Run {
   readonly #data: TemplateData
   readonly #nowMs: number
   readonly #variables = new Map<string, Value>()
@@ -25,6 +19,16 @@ class Run {
   constructor(data: TemplateData, nowMs: number) {
     this.#data = data
     this.#nowMs = nowMs
+  }
+
+  /** Throws a TemplateError. */
+  whole(nodes: readonly Node[]): string {
+    try {
+      return this.nodes(nodes, undefined)
+    } catch (error) {
+      if (!(error instanceof TemplateError)) throw error
+      throw new TemplateError(`unable to apply template: ${error.message}`)
+    }
   }
 
   /** `dot` is what `with` has set; undefined for the data itself. */

@@ -1,0 +1,77 @@
+/** How many requests a client of AWS has under way, and how it gives way when AWS refuses some. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { AT_ONCE_MAX, AwsPace } from '../../../src/engines/cloud/aws-pace.ts'
+import { eventually } from '../../helpers/eventually.ts'
+
+const never = new AbortController().signal
+const isRefused = (error: unknown) => error === 'refused'
+
+/** A pace whose clock stands, and requests that are answered by hand. */
+function played() {
+  const own = { nowMs: 1000 }
+  const pace = new AwsPace(() => own.nowMs)
+  const under: PromiseWithResolvers<void>[] = []
+  const send = (signal = never) =>
+    pace.run(
+      () => {
+        const answer = Promise.withResolvers<void>()
+        under.push(answer)
+        return answer.promise
+      },
+      isRefused,
+      signal,
+    )
+  return { own, pace, under, send }
+}
+
+test('a refusal lets one go on at a time for a second, then half as many, and each answer a little more', async () => {
+  const { own, pace, send, under } = played()
+  const outcomes = Promise.allSettled(Array.from({ length: AT_ONCE_MAX + 30 }, () => send()))
+  await eventually(() => under.length === AT_ONCE_MAX, 'as many as there are sockets')
+  const [first, second, ...others] = under.splice(0)
+  first?.reject('refused')
+  await eventually(() => pace.limit === AT_ONCE_MAX / 2, 'half as many')
+  // Of a request that had begun before.
+  second?.reject('refused')
+  for (const each of others) each.resolve()
+  for (let count = 0; count < 3; count++) {
+    await eventually(() => under.length === 1, 'one at a time')
+    under.pop()?.resolve()
+  }
+  await eventually(() => under.length === 1, 'one at a time')
+  assert.ok(pace.limit >= AT_ONCE_MAX / 2 && pace.limit < AT_ONCE_MAX / 2 + 3, `${pace.limit}`)
+  const { limit } = pace
+  own.nowMs += 1000
+  under.pop()?.resolve()
+  await eventually(() => under.length === Math.min(limit, 26), 'no more than the half')
+  for (let left = 26; left > 0; left--) {
+    await eventually(() => under.length > 0, 'the rest')
+    under.pop()?.resolve()
+  }
+  const refused = (await outcomes).filter(({ status }) => status === 'rejected')
+  assert.equal(refused.length, 2)
+})
+
+test('a lone request never waits, and a caller that leaves takes nothing along', async () => {
+  const { own, pace, send, under } = played()
+  for (let count = 0; count < 8; count++) {
+    const one = send()
+    await eventually(() => under.length === 1, 'it begins')
+    under.pop()?.reject('refused')
+    await assert.rejects(one, (error) => error === 'refused')
+    own.nowMs += count % 2 === 0 ? 1000 : 0
+  }
+  assert.equal(pace.limit, 1)
+  own.nowMs += 1000
+  const leaver = new AbortController()
+  const all = [send(), send(), send(), send(leaver.signal), send()]
+  await eventually(() => under.length === 1, 'as many as may')
+  leaver.abort()
+  await eventually(() => under.length === 2, 'the one that left does not wait')
+  for (let count = 0; count < 5; count++) {
+    await eventually(() => under.length > 0, 'the next one')
+    under.shift()?.resolve()
+  }
+  await Promise.all(all)
+})
