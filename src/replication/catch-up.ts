@@ -66,7 +66,7 @@ export async function differingSubpages({
   const differing = new Set<number>()
   if (pages.length === 0) return differing
   const [{ pages: theirSubpages }, ourSubpages] = await Promise.all([
-    link.call('Subpages', { pages }, answerMs),
+    link.call('Subpages', { pages, mayCompress: true }, answerMs),
     store.tree.subpages(pages),
   ])
   for (const [page, hashes] of theirSubpages) {
@@ -124,7 +124,8 @@ export class Copy {
     let [after, last]: [string | undefined, string] = ['', '']
     while (after !== undefined) {
       signal.throwIfAborted()
-      const listed: ResponseOf<'Leaves'> = await link.call('Leaves', { subpages: [...subpages], after }, answerMs)
+      const request = { subpages: [...subpages], after, mayCompress: true }
+      const listed: ResponseOf<'Leaves'> = await link.call('Leaves', request, answerMs)
       this.#listedAt = listed.sequence
       for (const [path, leaf] of listed.leaves) {
         if (inBytes(path, last) <= 0) throw new LinkError('malformed', 'a listing that is not in order')

@@ -26,6 +26,7 @@ import {
   type Method,
   METHODS,
   pack,
+  packSmall,
   REQUEST_BYTES_MAX,
   type RequestOf,
   type ResponseOf,
@@ -76,6 +77,9 @@ interface Connection {
   /** Of the certificate, once it has made a call. */
   fingerprint: string | undefined
 }
+
+/** Of a message that is packed elsewhere. */
+const same = (bytes: Buffer) => bytes
 
 export class LinkServer {
   readonly #options: LinkServerOptions
@@ -200,10 +204,14 @@ export class LinkServer {
   }
 
   #serveUnary<M extends UnaryMethod>(method: M, answerTo: Answer<M>): void {
-    const handle = (call: ServerUnaryCall<Buffer, unknown>, answer: sendUnaryData<unknown>) => {
+    const handle = (call: ServerUnaryCall<Buffer, Buffer>, answer: sendUnaryData<Buffer>) => {
       const run = async () => {
         const peer = this.#peerOf(call)
-        return this.#counted(peer, method, () => answerTo(peer, requestIn(method, call.request)))
+        return this.#counted(peer, method, async () => {
+          const request = requestIn(method, call.request)
+          const response = await answerTo(peer, request)
+          return 'mayCompress' in request && request.mayCompress ? packSmall(response) : pack(response)
+        })
       }
       run().then(
         (response) => answer(null, response),
@@ -211,7 +219,7 @@ export class LinkServer {
       )
     }
     // Parsed in the handler: what a parser throws here would be told to the peer as it is.
-    this.#server.register(pathOf(method), handle, pack, (bytes: Buffer) => bytes, 'unary')
+    this.#server.register(pathOf(method), handle, same, same, 'unary')
   }
 
   #serveFollow(): void {
@@ -247,7 +255,7 @@ export class LinkServer {
         (error: unknown) => call.emit('error', this.#statusOf(error)),
       )
     }
-    this.#server.register(pathOf('Values'), handle, pack, (bytes: Buffer) => bytes, 'serverStream')
+    this.#server.register(pathOf('Values'), handle, pack, same, 'serverStream')
   }
 
   #statusOf(error: unknown): Partial<StatusObject> {

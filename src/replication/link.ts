@@ -23,7 +23,7 @@ import {
   type RequestOf,
   type ResponseOf,
   type UnaryMethod,
-  unpack,
+  unpackSmall,
 } from './messages.ts'
 
 export const SERVICE = 'outpost.replication.v1'
@@ -189,7 +189,7 @@ async function isReady(
 }
 
 function parsed<M extends Method>(method: M, bytes: Buffer): ResponseOf<M> {
-  return unpack(METHODS[method].response, bytes)
+  return unpackSmall(METHODS[method].response, bytes)
 }
 
 const valuesIn = (bytes: Buffer) => parsed('Values', bytes)

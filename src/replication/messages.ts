@@ -2,6 +2,7 @@
  * What the two ends of the link say to each other, as MessagePack. Everything that arrives is parsed here, once, and has an
  * upper limit for each of its parts: a peer that holds a valid certificate may still be hostile.
  */
+import { constants, zstdCompressSync, zstdDecompressSync } from 'node:zlib'
 import * as v from 'valibot'
 import { packr } from '../cluster/message-pack.ts'
 import { BATCH_BYTES_MAX, LOCAL_PREFIX, PATH_BYTES_MAX } from '../store/batch.ts'
@@ -18,6 +19,13 @@ export const CHUNK_BYTES = 1 << 20
 export const ROWS_MAX = 4096
 export const PATHS_MAX = 1024
 export const LEAVES_MAX = 4096
+const COMPRESSED_BYTES_MIN = 1024
+/** Of the least work: what can be saved is saved by it. */
+const ZSTD = { [constants.ZSTD_c_compressionLevel]: 1 }
+/** Of memory, whatever the message says of itself. */
+const OPENING = { maxOutputLength: MESSAGE_BYTES_MAX, params: { [constants.ZSTD_d_windowLogMax]: 22 } }
+/** RFC 8878. As MessagePack it would begin with a number, and messages are maps. */
+const ZSTD_MAGIC = Buffer.from([0x28, 0xb5, 0x2f, 0xfd])
 const ADDRESSES_MAX = 64
 const FORKS_MAX = 4096
 
@@ -110,11 +118,14 @@ const FOLLOWED = v.variant('kind', [
 ])
 
 const PAGES = v.object({ position, pages: v.pipe(v.array(hash), v.length(256)) })
-const SUBPAGES_OF = v.object({ pages: v.pipe(v.array(v.pipe(whole, v.maxValue(255))), v.maxLength(256)) })
+/** Whether the answer may be compressed: a secondary that does not say so cannot open it. */
+const mayCompress = v.optional(v.boolean(), false)
+const SUBPAGES_OF = v.object({ mayCompress, pages: v.pipe(v.array(v.pipe(whole, v.maxValue(255))), v.maxLength(256)) })
 const SUBPAGES = v.object({
   pages: v.pipe(v.array(v.strictTuple([whole, v.pipe(v.array(hash), v.length(256))])), v.maxLength(256)),
 })
 const LEAVES_OF = v.object({
+  mayCompress,
   subpages: v.pipe(v.array(v.pipe(whole, v.maxValue(65_535))), v.maxLength(65_536)),
   /** Continues behind this path. */
   after: v.pipe(v.string(), v.maxLength(PATH_BYTES_MAX)),
@@ -164,9 +175,21 @@ export function pack(message: unknown): Buffer {
   return packr.pack(message)
 }
 
+/** The same, compressed: for what is large and no ciphertext (docs/decisions/070). */
+export function packSmall(message: unknown): Buffer {
+  const bytes = packr.pack(message)
+  return bytes.length < COMPRESSED_BYTES_MIN ? bytes : zstdCompressSync(bytes, { params: ZSTD })
+}
+
 /** Throws for what is no such message. */
 export function unpack<S extends v.GenericSchema>(schema: S, bytes: Buffer): v.InferOutput<S> {
   return v.parse(schema, packr.unpack(bytes))
+}
+
+/** The same for what may be compressed. Throws also for one that is longer than a message may be once it is opened. */
+export function unpackSmall<S extends v.GenericSchema>(schema: S, bytes: Buffer): v.InferOutput<S> {
+  const isCompressed = bytes.subarray(0, ZSTD_MAGIC.length).equals(ZSTD_MAGIC)
+  return unpack(schema, isCompressed ? zstdDecompressSync(bytes, OPENING) : bytes)
 }
 
 /** All of it but the last chunk, and that. */
