@@ -6,24 +6,66 @@ export function numberedLine(line: number): string {
   return `${line} ${FILLER.slice(0, line % FILLER.length)}`
 }
 
+const BLOCK_BYTES = 65_536
+/** Readers are that far apart at most, in bytes of 64 KiB, without blocks being made again. */
+const BLOCKS_KEPT = 512
+
+/**
+ * What the writer writes, in blocks of whole lines. All checkers share them: to make a line takes far longer than to compare
+ * it, and twenty followers read the same ones.
+ */
+const blocks = new Map<number, Buffer>()
+/** The first line of each block that was ever made, and of the one behind. */
+const firstLines = [0]
+
+function blockAt(index: number): Buffer {
+  const kept = blocks.get(index)
+  if (kept) return kept
+  // Checkers go from one to the next, so it is known.
+  let line = firstLines[index] ?? 0
+  const lines: string[] = []
+  for (let bytes = 0; bytes < BLOCK_BYTES; line++) {
+    const text = `${numberedLine(line)}\n`
+    lines.push(text)
+    bytes += text.length
+  }
+  firstLines[index + 1] = line
+  const block = Buffer.from(lines.join(''), 'latin1')
+  blocks.set(index, block)
+  const [oldest] = blocks.keys()
+  if (blocks.size > BLOCKS_KEPT && oldest !== undefined) blocks.delete(oldest)
+  return block
+}
+
 export class LineChecker {
-  next = 0
   fault: string | undefined
-  #rest = Buffer.alloc(0)
+  #block = 0
+  /** In the block. */
+  #at = 0
 
   push(bytes: Buffer): void {
-    if (this.fault !== undefined) return
-    const text = this.#rest.length === 0 ? bytes : Buffer.concat([this.#rest, bytes])
-    let from = 0
-    for (let end = text.indexOf(10); end >= 0; end = text.indexOf(10, from)) {
-      const expected = numberedLine(this.next)
-      if (end - from !== expected.length || text.toString('latin1', from, end) !== expected) {
-        this.fault ??= `line ${this.next} is ${JSON.stringify(text.toString('latin1', from, Math.min(end, from + 90)))}`
+    for (let at = 0; at < bytes.length && this.fault === undefined; ) {
+      const block = blockAt(this.#block)
+      const length = Math.min(bytes.length - at, block.length - this.#at)
+      if (bytes.compare(block, this.#at, this.#at + length, at, at + length) !== 0) {
+        this.#tell(block, bytes.subarray(at, at + length))
         return
       }
-      this.next++
-      from = end + 1
+      at += length
+      this.#at += length
+      if (this.#at < block.length) continue
+      this.#block++
+      this.#at = 0
     }
-    this.#rest = Buffer.from(text.subarray(from))
+  }
+
+  /** Where they differ first, and what is there. */
+  #tell(block: Buffer, bytes: Buffer): void {
+    const same = bytes.findIndex((byte, index) => byte !== block[this.#at + index])
+    const before = block.toString('latin1', 0, this.#at + same).split('\n')
+    const line = (firstLines[this.#block] ?? 0) + before.length - 1
+    const begun = before.at(-1) ?? ''
+    const there = begun + bytes.toString('latin1', same, same + 90 - Math.min(90, begun.length))
+    this.fault = `line ${line} is ${JSON.stringify(there.split('\n')[0])}`
   }
 }

@@ -19,8 +19,8 @@ const LOAD_BYTES = 4096
 
 /** Lines and blocks are so many times as long as the suite has time for. */
 const SCALE = Number(process.env['OUTPOST_MATCH_SCALE'] ?? 1)
-const LINE_BYTES = 20_000 * SCALE
-const BLOCK_ROUNDS = 2000 * SCALE
+const LINE_BYTES = 12_000 * SCALE
+const BLOCK_ROUNDS = 1000 * SCALE
 
 /** Another `seed`, another line: what is known of one is of no use for the next. */
 function randomLine(bytes: number, seed = 1): Buffer {
