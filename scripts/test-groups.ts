@@ -11,8 +11,12 @@ import { tmpdir } from 'node:os'
 import { join, relative } from 'node:path'
 import { pathToFileURL } from 'node:url'
 
-/** Below `test/`: folders of files that test in their own process, through a core, a store or a room, and single files. */
+/**
+ * Below `test/`: folders of files that test in their own process, through a core, a store or a room, or processes of the
+ * program that know nothing of theirs; and single files.
+ */
 const SHARING = [
+  'agent',
   'attacks/announced-address.test.ts',
   'attacks/crowded-secrets.test.ts',
   'attacks/damaged-log.test.ts',
@@ -23,6 +27,7 @@ const SHARING = [
   'attacks/short-wrapping.test.ts',
   'attacks/walked-around-rights.test.ts',
   'barrier',
+  'cli',
   'cluster',
   'compat',
   'config',
@@ -48,12 +53,14 @@ const ALONE: Readonly<Record<string, string>> = {
   'engines/hash-threads.test.ts': 'looks at the threads of its process',
   'engines/kv/watch-stream.test.ts': 'measures the memory of its process',
   'host/allocations.test.ts': 'measures the memory of its process',
+  'host/beneath.test.ts': 'looks at the descriptors of its process',
   'host/line-filter.test.ts': 'measures the memory of its process',
   'host/line-matchers.test.ts': 'looks at the threads of its process',
   'host/log-position.test.ts': 'changes the time zone of its process',
   'host/many-logs.test.ts': 'counts what its process reads',
   'host/stats-host.test.ts': 'counts the open files of its process',
   'host/stats-sampler.test.ts': 'counts the open files of its process',
+  'host/stream-ends.test.ts': 'looks at the descriptors of its process',
   'http/list-verb.test.ts': 'counts the warnings of its process',
   'http/messages.test.ts': 'measures the memory of its process',
   'kit/log-once.test.ts': 'replaces the clock of its process',
