@@ -3,7 +3,7 @@
  * and tokens that are made, over HTTP with the log at info and at error, on servers of their own in alternating rounds; CPU
  * of the main thread and of the whole server for a request.
  *
- * `node bench/access-log.ts [--against CHECKOUT] [--rounds N] [--seconds N] [--cases a,b] [--levels info,error] [--cpu-prof DIRECTORY]`
+ * `node bench/access-log.ts [--against CHECKOUT] [--rounds N] [--requests N] [--cases a,b] [--levels info,error] [--cpu-prof DIRECTORY]`
  *
  * `--against`: another checkout of the program as well. `--cpu-prof`: profiles of the threads, one server each.
  */
@@ -19,14 +19,18 @@ const { values: options } = parseArgs({
   options: {
     against: { type: 'string' },
     rounds: { type: 'string', default: '5' },
-    seconds: { type: 'string', default: '2' },
+    requests: { type: 'string', default: '6000' },
     cases: { type: 'string', default: 'metadata,secret,health,lookup-self,token' },
     levels: { type: 'string', default: 'info,error' },
     'cpu-prof': { type: 'string' },
   },
 })
 const PAD = 'x'.repeat(980)
-const DURATION_MS = Number(options.seconds) * 1000
+const REQUESTS = Number(options.requests)
+/** As many until the compiler is done with most of the program; a time would be too short on a busy machine. */
+const WARM_REQUESTS = 5000
+/** A token takes a commit. */
+const TOKENS_PART = 4
 const LEVELS = (['info', 'error'] as const).filter((level) => options.levels.split(',').includes(level))
 const CASES = options.cases.split(',')
 
@@ -69,7 +73,7 @@ class Side {
     const { status, body } = await core.ask('POST', 'secret/data/app/db', { data: { v: PAD } })
     if (status !== 200) throw new WrongContent(`the secret was not written: ${body}`)
     const side = new Side(name, core)
-    for (const [, asked] of side.#cases) await side.#load(asked, DURATION_MS)
+    for (const [, asked] of side.#cases) await side.#load(asked, WARM_REQUESTS)
     return side
   }
 
@@ -82,16 +86,19 @@ class Side {
   ]
   readonly #cases = this.#all.filter(([name]) => CASES.includes(name))
 
-  #load(next: () => Request, durationMs: number): Promise<Load> {
-    return load({ port: this.core.port, pid: this.core.pid, durationMs, next })
+  #load(asked: () => Request, count: number): Promise<Load> {
+    let left = count
+    const next = () => (left-- > 0 ? asked() : undefined)
+    return load({ port: this.core.port, pid: this.core.pid, durationMs: 3_600_000, next })
   }
 
   async run(): Promise<void> {
     for (const [name, next] of this.#cases) {
       const before = cpuByThread(this.core.pid).get('main') ?? 0
-      const loaded = await this.#load(next, DURATION_MS)
+      const count = Math.ceil(REQUESTS / (name === 'token' ? TOKENS_PART : 1))
+      const loaded = await this.#load(next, count)
       const seconds = (cpuByThread(this.core.pid).get('main') ?? 0) - before
-      const mainUs = (seconds * 1e6) / (loaded.requestsPerSecond * (DURATION_MS / 1000))
+      const mainUs = (seconds * 1e6) / count
       this.runs.set(name, [...(this.runs.get(name) ?? []), { load: loaded, mainUs }])
     }
   }

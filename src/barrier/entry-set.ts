@@ -447,13 +447,12 @@ function markOf(value: Uint8Array): Mark {
   // To look for what lies in front of the first byte costs more than a hash.
   if (value.length === 0) return MARK_OF_NOTHING
   const at = value.length - TAG_BYTES
-  const word = (from: number) =>
-    (((value[from] ?? 0) << 24) |
-      ((value[from + 1] ?? 0) << 16) |
-      ((value[from + 2] ?? 0) << 8) |
-      (value[from + 3] ?? 0)) >>>
-    0
-  return { hi: word(at), lo: word(at + 4) }
+  return { hi: wordAt(value, at), lo: wordAt(value, at + 4) }
+}
+
+function wordAt(value: Uint8Array, at: number): number {
+  const high = ((value[at] ?? 0) << 24) | ((value[at + 1] ?? 0) << 16)
+  return (high | ((value[at + 2] ?? 0) << 8) | (value[at + 3] ?? 0)) >>> 0
 }
 
 function isSame(a: Mark | undefined, b: Mark | undefined): boolean {

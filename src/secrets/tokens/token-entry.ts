@@ -88,16 +88,18 @@ let poolAt = pool.length
 
 /** Random letters and digits: 24 of them are 142 bits. */
 export function randomName(length: number): string {
-  let name = ''
-  while (name.length < length) {
+  const letters = Buffer.alloc(length)
+  for (let at = 0; at < length; ) {
     if (poolAt === pool.length) {
       randomFillSync(pool)
       poolAt = 0
     }
     const byte = pool[poolAt] ?? 0
     pool[poolAt++] = 0
-    if (byte < FAIR_BELOW) name += LETTERS[byte % LETTERS.length] ?? ''
+    if (byte < FAIR_BELOW) letters[at++] = LETTERS.charCodeAt(byte % LETTERS.length)
   }
+  const name = letters.toString('latin1')
+  letters.fill(0)
   return name
 }
 
