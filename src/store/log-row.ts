@@ -2,7 +2,7 @@
  * Rows of the replication log. Each carries a checksum over itself and the row before, so that two stores at the same
  * sequence with the same checksum hold the same history, and a row that was changed or is missing is found.
  */
-import { createHash } from 'node:crypto'
+import { createHash, hash } from 'node:crypto'
 import type { DatabaseSync } from 'node:sqlite'
 import { Fault } from '../kit/errors.ts'
 import { factIn, writeFact } from './facts.ts'
@@ -30,19 +30,43 @@ const CHECKSUM_BYTES = 32
 
 const BEGINNING: Position = { sequence: 0, epoch: 0, checksum: new Uint8Array(CHECKSUM_BYTES) }
 
+/** Sequence, epoch and time of a row. */
+const NUMBERS_BYTES = 24
+/** What is hashed of most rows, in one piece: one call takes half the CPU of a hash that is fed in pieces. */
+const piece = Buffer.alloc(64 << 10)
+
 /** The checksum of the row behind `before`. */
 export function checksumOf(row: Omit<LogRow, 'checksum'>, before: Uint8Array): Buffer {
-  const head = Buffer.alloc(24)
-  head.writeBigUInt64BE(BigInt(row.sequence), 0)
-  head.writeBigUInt64BE(BigInt(row.epoch), 8)
-  head.writeBigUInt64BE(BigInt(row.atMs), 16)
-  return createHash('sha256').update(before).update(head).update(row.batch).digest()
+  const { batch } = row
+  const length = CHECKSUM_BYTES + NUMBERS_BYTES + batch.length
+  writeWhole(row.sequence, CHECKSUM_BYTES)
+  writeWhole(row.epoch, CHECKSUM_BYTES + 8)
+  writeWhole(row.atMs, CHECKSUM_BYTES + 16)
+  if (length > piece.length || before.length !== CHECKSUM_BYTES) {
+    const numbers = piece.subarray(CHECKSUM_BYTES, CHECKSUM_BYTES + NUMBERS_BYTES)
+    return createHash('sha256').update(before).update(numbers).update(batch).digest()
+  }
+  piece.set(before, 0)
+  piece.set(batch, CHECKSUM_BYTES + NUMBERS_BYTES)
+  // Of a text a buffer is made faster than by the hash.
+  return Buffer.from(hash('sha256', piece.subarray(0, length), 'binary'), 'latin1')
+}
+
+/** Into `piece`, eight bytes, big endian. */
+function writeWhole(value: number, at: number): void {
+  piece.writeUInt32BE(Math.floor(value / 2 ** 32), at)
+  piece.writeUInt32BE(value % 2 ** 32, at + 4)
 }
 
 /** Where the history in a database stands: at the newest row of its log, or where that is to go on. */
 export function positionIn(database: DatabaseSync): Position {
-  const row = database.prepare('SELECT sequence, epoch, checksum FROM log ORDER BY sequence DESC LIMIT 1').get()
-  const { sequence, epoch, checksum } = row ?? baseIn(database)
+  return positionOf(database.prepare(NEWEST_ROW).get() ?? baseIn(database))
+}
+
+export const NEWEST_ROW = 'SELECT sequence, epoch, checksum FROM log ORDER BY sequence DESC LIMIT 1'
+
+/** Of the newest row, or of the base where there is none. Throws a Fault for a damaged one. */
+export function positionOf({ sequence, epoch, checksum }: Readonly<Record<string, unknown>> | Base): Position {
   if (!(checksum instanceof Uint8Array)) throw new Fault('the log is damaged')
   return { sequence: Number(sequence), epoch: Number(epoch), checksum }
 }
