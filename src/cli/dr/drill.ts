@@ -62,7 +62,12 @@ export const command = defineCommand({
     const caller = values['with-token'] ? tokenOf(coreOf(values, io).target) : undefined
     const stop = new AbortController()
     // The second one ends the process at once; the copy is removed then, too.
-    const leave = () => (stop.signal.aborted ? process.exit(INTERRUPTED) : stop.abort())
+    const leave = () => {
+      if (stop.signal.aborted) process.exit(INTERRUPTED)
+      stop.abort()
+      // Shares that are still waited for would keep the process.
+      process.stdin.destroy()
+    }
     const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
     for (const signal of signals) process.on(signal, leave)
     try {
@@ -126,7 +131,7 @@ async function onCopy(drill: Drill, wanted: Wanted, steps: Steps, io: CommandIo)
     (needed) => (needed === 0 ? "opened with the machine's static key" : `it opens with ${needed} key shares`),
   )
   if (shares > 0) {
-    const gathered = await sharesOf(shares, wanted.given, io)
+    const gathered = await steps.wait(sharesOf(shares, wanted.given, io))
     await steps.run(
       () => unseal(drill, gathered),
       () => 'unsealed with key shares of the primary',

@@ -17,6 +17,11 @@ export class Steps {
     return this.#timed(() => untilAborted(work(), this.signal), found)
   }
 
+  /** For what is waited for without being a step. Rejects as `run` does. */
+  wait<T>(work: Promise<T>): Promise<T> {
+    return untilAborted(work, this.signal)
+  }
+
   /** A step that is done also when the walk was ended. */
   async finish(work: () => Promise<void>, found: string): Promise<void> {
     await this.#timed(work, () => found)

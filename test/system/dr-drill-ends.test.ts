@@ -1,0 +1,85 @@
+/** How a drill opens a copy by the machine's own key, and how it ends without having come far: its copy is gone each time. */
+import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+import { kv } from '../../src/engines/kv/kv.ts'
+import { SqliteStore } from '../../src/store/store.ts'
+import { workDirectory } from '../helpers/agent-process.ts'
+import { OUTPOST, start } from '../cli/outpost-process.ts'
+import { CoreWorld, type WorldOptions } from '../helpers/core-world.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { mountSmallDisk, unmount } from '../helpers/small-disk.ts'
+
+/** The database of a secondary whose server is stopped, with one secret, and the configuration of that server. */
+async function stopped(t: TestContext, options: WorldOptions, seal = ''): Promise<{ config: string; copy: string }> {
+  const directory = workDirectory(t)
+  const world = await CoreWorld.create(directory, { ...options, raw: true, engines: [kv] })
+  if (options.seal?.type === 'static') {
+    const none = { shares: 0, threshold: 0, pgpKeys: [] }
+    const request = { unseal: none, recovery: { ...none, shares: 1, threshold: 1 }, rootTokenPgpKey: '' }
+    world.rootToken = (await world.seal.initialise(request, world.core.beginning())).rootToken
+    await world.seal.openUnattended()
+    world.core.activate()
+  } else await world.initialise()
+  await world.ask('POST', 'sys/mounts/plain', { type: 'kv' })
+  await world.ask('POST', 'plain/secret', { value: 'x' })
+  await world.close()
+  const store = await SqliteStore.open(join(directory, 'secrets.db'))
+  await store.setRole('replica')
+  await store.close()
+  const config = join(directory, 'server.hcl')
+  mkdirSync(join(directory, 'data'))
+  const server = `server {\n enabled = true\n storage_path = "${directory}/secrets.db"\n ${seal}\n}`
+  writeFileSync(config, `data_dir = "${directory}/data"\n${server}\n`)
+  return { config, copy: join(directory, 'outpost-drill') }
+}
+
+test('the static key of the configuration opens the copy', { timeout: 120_000 }, async (t) => {
+  const keyFile = join(workDirectory(t), 'seal.key')
+  writeFileSync(keyFile, Buffer.alloc(32, 7), { mode: 0o600 })
+  const source = `file://${keyFile}`
+  const settings = `seal "static" {\n current_key_id = "k"\n current_key = "${source}"\n }`
+  const seal = { type: 'static', disabled: false, current: { id: 'k', source } } as const
+  const { config, copy } = await stopped(t, { seal }, settings)
+  const { code, stderr, stdout } = await start(OUTPOST, ['operator', 'dr', 'drill', '-config', config]).finished
+  assert.equal(code, 0, stdout + stderr)
+  assert.match(stdout, /opened with the machine's static key\n[^]*read plain\/secret: read\n[^]*succeeded\n$/)
+  assert.equal(existsSync(copy), false)
+})
+
+test('SIGINT ends it while key shares are awaited, and nothing is left', { timeout: 120_000 }, async (t) => {
+  const { config, copy } = await stopped(t, {})
+  const child = spawn(OUTPOST, ['operator', 'dr', 'drill', '-config', config, '-'], { stdio: 'pipe' })
+  t.after(() => child.kill('SIGKILL'))
+  const ended = new Promise<number | null>((done) => child.once('close', done))
+  let [out, err] = ['', '']
+  child.stdout.setEncoding('utf8').on('data', (text: string) => (out += text))
+  child.stderr.setEncoding('utf8').on('data', (text: string) => (err += text))
+  await eventually(
+    () => out.includes('it opens with 1 key shares'),
+    () => `it waits: ${out}${err}`,
+  )
+  assert.equal(existsSync(copy), true)
+  child.kill('SIGINT')
+  assert.equal(await ended, 130, out + err)
+  assert.match(out, /the copy is removed\n$/)
+  assert.match(err, /the drill was ended, its copy is removed/)
+  assert.equal(existsSync(copy), false)
+})
+
+test('a disk without space for the copy is left as it is', { timeout: 120_000 }, async (t) => {
+  const { config } = await stopped(t, {})
+  const disk = join(workDirectory(t), 'disk')
+  if (!mountSmallDisk(disk, 16)) return t.skip('needs the right to mount')
+  try {
+    const line = ['operator', 'dr', 'drill', '-config', config, '-dir', disk, '-']
+    const { code, stderr, stdout } = await start(OUTPOST, line, { input: 'share\n' }).finished
+    assert.equal(code, 1, stdout)
+    assert.match(stderr, /the copy needs \d+ bytes in \S+ and must leave 1048576 free, there are \d+: make space/)
+    assert.deepEqual(readdirSync(disk), ['outpost-drill.lock'])
+  } finally {
+    unmount(disk)
+  }
+})
