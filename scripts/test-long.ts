@@ -43,8 +43,9 @@ const RUNS: Readonly<Record<string, LongRun>> = {
   },
   'kv-watchers': {
     files: ['test/engines/kv/watch-stream.test.ts'],
-    env: { OUTPOST_WATCH_WRITES: '1000' },
-    proves: 'watchers who reconnect at random are told of every one of 2,000 changes once, in order',
+    env: { OUTPOST_WATCH_WRITES: '1000', OUTPOST_WATCH_STREAMS: '1000' },
+    proves:
+      'watchers who reconnect at random are told of every one of 2,000 changes once, in order; 1,000 streams at once',
   },
   'kv-many': {
     files: ['test/engines/kv/hostile.test.ts'],
@@ -102,6 +103,16 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     proves:
       'followers of a log that is written at full speed, and 20 more at once, get every byte once across rotations',
   },
+  'grep-resumes': {
+    files: ['test/host/grep-resume.test.ts'],
+    env: { OUTPOST_GREP_RUNS: '300' },
+    proves: 'of 300 searched logs that are cut off at random and resumed every selected line comes once',
+  },
+  smuggling: {
+    files: ['test/attacks/request-smuggling.test.ts'],
+    env: { OUTPOST_SPLITS: 'all' },
+    proves: 'a verb that does not exist is refused wherever it is cut, behind every kind of request',
+  },
   'path-races': {
     files: ['test/host/beneath-race.test.ts'],
     env: { RACE_ATTEMPTS: '10000' },
@@ -128,8 +139,8 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     proves: 'after 1,000 random faults of AWS and kills its users and keys are those of the leases',
   },
   'http-fuzz': {
-    files: ['test/http/fuzz.test.ts'],
-    env: { OUTPOST_FUZZ_ROUNDS: '200', OUTPOST_SEED: String(Date.now() % 1e9) },
+    files: ['test/http/fuzz.test.ts', 'test/http/list-verb.test.ts'],
+    env: { OUTPOST_FUZZ_ROUNDS: '200', OUTPOST_VANISH_ROUNDS: '20', OUTPOST_SEED: String(Date.now() % 1e9) },
     proves: 'requests cut anywhere are answered exactly; nonsense harms no other caller',
   },
 }

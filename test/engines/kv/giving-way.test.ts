@@ -8,14 +8,14 @@ import { countTurns } from '../../helpers/turns.ts'
 
 const MANY = 6000
 
-/** `many/` with 6,000 secrets, 10 of them with a folder each, and `few/` with 40. */
-async function plant(world: CoreWorld): Promise<void> {
+/** `many/` with so many secrets, 10 of them with a folder each, and `few/` with 40. */
+async function plant(world: CoreWorld, many = MANY): Promise<void> {
   const make = async (folder: string, from: number, count: number) => {
     const names = Array.from({ length: count }, (_, at) => `${folder}/s${String(from + at).padStart(5, '0')}`)
     const secrets = Object.fromEntries(names.map((name) => [name, { data: { x: 1 } }]))
     await expect(world, 200, 'POST', 'secret/import', { secrets })
   }
-  for (let from = 0; from < MANY - 10; from += 599) await make('many', from, 599)
+  for (let from = 0; from < many - 10; from += 599) await make('many', from, 599)
   for (let at = 0; at < 10; at++) await make(`many/f${at}`, 0, 1)
   await make('few', 0, 40)
 }
@@ -86,7 +86,7 @@ test('whoever reads the names of very many secrets lets others in', async (t) =>
 
 test('a list that is under way ends with what has happened: 503 once sealed, 404 once the mount is gone', async (t) => {
   const world = await openKv(t)
-  await plant(world)
+  await plant(world, 2 * 599 + 10)
   const sealed = world.ask('SCAN', 'secret/detailed-metadata')
   await world.core.seal()
   assert.equal((await sealed).status, 503)
