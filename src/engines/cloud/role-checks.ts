@@ -5,6 +5,8 @@ import type { CredentialType, Role } from './role-record.ts'
 
 const USER_PATH = /^\/([\x21-\x7f]{0,510}\/)?$/
 const TAG_TEXT = /^[\p{L}\p{Z}\p{N}_.:/=+\-@]*$/u
+/** By those a mount knows its users. */
+const OWN_TAG = /^outpost:/i
 const EXTERNAL_ID = /^[\w+=,.@:/-]{2,1224}$/
 const LIST_LENGTH_MAX = 100
 /** Of a session; a user has as many. */
@@ -113,6 +115,8 @@ function assumedFaults({ externalId, roleArns, sessionTags }: Role, type: Creden
 function tagFaults(field: string, tags: Readonly<Record<string, string>> | null): string[] {
   const pairs = Object.entries(tags ?? {})
   if (pairs.length > TAGS_MAX) return [`${field} has more than ${TAGS_MAX} tags`]
+  if (pairs.some(([key]) => OWN_TAG.test(key)))
+    return [`${field} has a tag that begins with outpost:, which are the server's own`]
   const isWrong = pairs.some(
     ([key, value]) => key === '' || key.length > 128 || value.length > 256 || !TAG_TEXT.test(key + value),
   )
