@@ -76,7 +76,8 @@ async function runAndKill(o: {
     lines += bytes.toString().split('\n').length - 1
     if (lines >= o.lines) child.kill('SIGKILL')
   })
-  await new Promise((resolve) => child.on('close', resolve))
+  const signal = await new Promise((resolve) => child.on('close', (_code, name) => resolve(name)))
+  assert.equal(signal, 'SIGKILL', 'it did not end by itself')
   const whole = text.slice(0, text.lastIndexOf('\n')).split('\n')
   return whole.map((line) => {
     const [sequence, lag, sync = '', writer, at] = line.split(' ')
