@@ -3,7 +3,7 @@
  *
  * A *method* (`mfa-method.ts`) says how codes are made. A *secret* (`mfa-secret.ts`) is an entity's key for one method, with the
  * time steps whose codes were accepted and the wrong codes since. A policy rule with `mfa_methods` asks for a code of each
- * method with the request itself (`step-up.ts`); a login enforcement asks for one before a login gets its token
+ * method with the request itself (`step-up.ts`, whose commits are gathered in `gathered-secrets.ts`); a login enforcement asks for one before a login gets its token
  * (`login-mfa.ts`). Methods are addressed by name below `sys/mfa/` and by ID below `identity/mfa/`; they are the same methods.
  *
  * Promises. The code of one time step is accepted once for each entity and method: judging reads what is pending, and its
@@ -31,6 +31,7 @@ import { messageOf } from '../../kit/errors.ts'
 import type { Logger } from '../../kit/log.ts'
 import { StoredSetting } from '../settings/stored-setting.ts'
 import { type Method, methodSchema, type MethodSettings } from './mfa-method.ts'
+import { GatheredSecrets } from './gathered-secrets.ts'
 import {
   encodeSecret,
   judged,
@@ -78,10 +79,14 @@ type JudgedAs = Verdict['kind'] | 'missing'
 export interface Judgement {
   /** By the ID of the method. */
   readonly verdicts: ReadonlyMap<string, JudgedAs>
-  /** To be committed before the caller learns anything. */
-  readonly parts: readonly Part[]
   /** How long the entity is still locked out of one of the methods; 0 where it is of none. */
   readonly retryMs: number
+}
+
+/** A judgement whose outcome is committed with other things. */
+export interface JudgementWithParts extends Judgement {
+  /** To be committed before the caller learns anything. */
+  readonly parts: readonly Part[]
 }
 
 /** A secret that was just generated, and is shown once. */
@@ -99,11 +104,16 @@ export class Mfa {
   readonly #secrets = new Decoded<MfaSecret>(parseSecret, encodeSecret)
   /** Methods whose removal is under way: nothing is stored for them any more. */
   readonly #removing = new Set<string>()
+  readonly #gathered: GatheredSecrets
   #isClosed = false
 
   constructor(options: MfaOptions) {
     this.#options = options
     this.#storage = options.storage.below(PREFIX)
+    this.#gathered = new GatheredSecrets(async (secrets) => {
+      const puts = Array.from(secrets, ([path, secret]) => ({ path, value: this.#secrets.bytes(secret) }))
+      await this.#storage.commit({ puts, deletes: [] })
+    })
     this.#setting = new StoredSetting(this.#storage, 'methods', methodsSchema, { methods: [], leaving: [] })
   }
 
@@ -122,6 +132,7 @@ export class Mfa {
 
   close(): void {
     this.#isClosed = true
+    this.#gathered.forgetAll()
   }
 
   /** In the order in which they were made. */
@@ -179,6 +190,7 @@ export class Mfa {
   }
 
   async #removeSecrets(id: string): Promise<void> {
+    this.#gathered.forgetAll()
     await this.#storage.removeAll(folderOf(id))
     await this.#setting.change((pending) => ({ ...pending, leaving: pending.leaving.filter((each) => each !== id) }))
   }
@@ -201,7 +213,10 @@ export class Mfa {
   }
 
   #pending(methodId: string, entityId: string): MfaSecret | undefined {
-    const bytes = this.#storage.pending(pathOf(methodId, entityId))
+    const path = pathOf(methodId, entityId)
+    const waiting = this.#gathered.pending(path)
+    if (waiting) return waiting
+    const bytes = this.#storage.pending(path)
     return bytes && this.#secrets.of(bytes)
   }
 
@@ -224,6 +239,7 @@ export class Mfa {
       this.checkedEntity(entityId)
       if (!this.method(method.id)) throw new Rejection(400, `configuration for method ID "${method.id}" does not exist`)
       if (!mayStore()) return false
+      this.#gathered.forget([pathOf(method.id, entityId)])
       await this.#storage.commit(this.#put(method.id, entityId, secret))
       return true
     }
@@ -235,6 +251,7 @@ export class Mfa {
   }
 
   async destroy(methodId: string, entityId: string): Promise<void> {
+    this.#gathered.forget([pathOf(methodId, entityId)])
     await this.#storage.commit({ puts: [], deletes: [pathOf(methodId, entityId)] })
   }
 
@@ -242,6 +259,7 @@ export class Mfa {
   async unlock(methodId: string, entityId: string): Promise<boolean> {
     const secret = this.#pending(methodId, entityId)
     if (!secret) return false
+    this.#gathered.forget([pathOf(methodId, entityId)])
     await this.#storage.commit(this.#put(methodId, entityId, unlocked(secret)))
     return true
   }
@@ -251,6 +269,7 @@ export class Mfa {
    * the other's, unless it has a secret for that method.
    */
   partsOfRemoval(removed: ReadonlyMap<string, string | undefined>): Part[] {
+    this.#gathered.forgetAll()
     const changes = new Changes(this.#storage)
     for (const [entityId, into] of removed) {
       for (const { id } of this.#setting.value.methods) {
@@ -277,14 +296,33 @@ export class Mfa {
 
   /**
    * Judges codes for methods, of which none may come twice. All of it happens in this turn: the parts must be queued before
-   * the next `await`. `together`: no code is looked at where another one, or its secret, is missing, or the entity is locked
-   * out of one of the methods. `awaitsConfirmation`: for the secrets that are not in force yet, instead of those that are.
+   * the next `await`. `awaitsConfirmation`: for the secrets that are not in force yet, instead of those that are.
    */
-  judge(
+  judge(entityId: string, demands: readonly Demand[], { awaitsConfirmation = false } = {}): JudgementWithParts {
+    this.#gathered.flush()
+    const { changes, ...judgement } = this.#judge(entityId, demands, { awaitsConfirmation, together: false })
+    this.#gathered.forget(changes.keys())
+    const puts = Array.from(changes, ([path, secret]) => ({ path, value: this.#secrets.bytes(secret) }))
+    const batch = { puts, deletes: [] }
+    return { ...judgement, parts: puts.length > 0 ? [{ storage: this.#storage, batch }] : [] }
+  }
+
+  /**
+   * Judges codes that belong together: none is looked at where another one, or its secret, is missing, or the entity is locked
+   * out of one of the methods. Resolves once the outcome is durable.
+   */
+  async judgeTogether(entityId: string, demands: readonly Demand[]): Promise<Judgement> {
+    const { changes, ...judgement } = this.#judge(entityId, demands, { awaitsConfirmation: false, together: true })
+    if (changes.size > 0) await this.#gathered.add(changes)
+    return judgement
+  }
+
+  /** `changes`: secrets after it, by their path. */
+  #judge(
     entityId: string,
     demands: readonly Demand[],
-    { awaitsConfirmation = false, together = false } = {},
-  ): Judgement {
+    { awaitsConfirmation, together }: { readonly awaitsConfirmation: boolean; readonly together: boolean },
+  ): Judgement & { readonly changes: ReadonlyMap<string, MfaSecret> } {
     const at = this.#moment
     const known = demands.map(({ code, method }) => {
       const secret = code === undefined ? undefined : this.#pending(method.id, entityId)
@@ -292,16 +330,16 @@ export class Mfa {
     })
     const retryMs = Math.max(0, ...known.map(({ secret }) => (secret ? lockedMs(secret, at.nowMs) : 0)))
     const verdicts = new Map<string, JudgedAs>()
-    const parts: Part[] = []
+    const changes = new Map<string, MfaSecret>()
     const isIncomplete = together && (retryMs > 0 || known.some(({ secret }) => !secret))
     for (const { code, method, secret } of known) {
       const verdict = secret && code !== undefined && !isIncomplete && judged(secret, code, at, method.attemptsMax)
       verdicts.set(method.id, verdict ? verdict.kind : 'missing')
       if (!verdict || !('after' in verdict)) continue
       const after = verdict.kind === 'right' ? { ...verdict.after, isActive: true } : verdict.after
-      parts.push({ storage: this.#storage, batch: this.#put(method.id, entityId, after) })
+      changes.set(pathOf(method.id, entityId), after)
     }
-    return { verdicts, parts, retryMs: known.some(({ secret }) => !secret) && together ? 0 : retryMs }
+    return { verdicts, changes, retryMs: known.some(({ secret }) => !secret) && together ? 0 : retryMs }
   }
 }
 

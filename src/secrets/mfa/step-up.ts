@@ -1,5 +1,4 @@
 /** A second factor with the request itself: what a policy rule with `mfa_methods` asks for. */
-import { Storage } from '../../barrier/storage.ts'
 import { Rejection } from '../../engines/engine.ts'
 import { Refusal } from '../../kit/errors.ts'
 import type { Credentials } from './mfa-header.ts'
@@ -18,8 +17,7 @@ export async function stepUp(
   const entityId = mfa.entityOf(givenId)
   const demands = demandsOf(mfa, methodNames, credentials)
   if (entityId === undefined || !demands) throw missing(methodNames)
-  const { parts, retryMs, verdicts } = mfa.judge(entityId, demands, { together: true })
-  if (parts.length > 0) await Storage.commitAll(parts)
+  const { retryMs, verdicts } = await mfa.judgeTogether(entityId, demands)
   if (retryMs > 0) throw lockedOut(retryMs)
   if (!demands.every(({ method }) => verdicts.get(method.id) === 'right')) throw missing(methodNames)
 }
