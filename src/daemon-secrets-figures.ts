@@ -103,6 +103,7 @@ export class SecretsFigures {
       this.#requests(),
       this.#quotas(),
       ...this.#leases(),
+      ...this.#engines(),
       ...this.#audit(),
       ...this.#store(freeBytes),
       this.#changedEntries(),
@@ -163,6 +164,20 @@ export class SecretsFigures {
         ],
       },
     ]
+  }
+
+  /** What engines count: a family has the points of all mounts. */
+  #engines(): Family[] {
+    const { core } = this.#options
+    if (!core.isActive) return []
+    const families = new Map<string, Family>()
+    for (const { engine, facts, storage } of core.open.mounts.all()) {
+      for (const { help, name, points } of engine.figures?.({ mount: facts, storage }) ?? []) {
+        const before = families.get(name)?.points ?? []
+        families.set(name, { name, kind: 'counter', help, points: [...before, ...points] })
+      }
+    }
+    return [...families.values()]
   }
 
   #audit(): Family[] {

@@ -303,6 +303,14 @@ export function path<F extends Fields>(declaration: PathDeclaration<F>): Path {
   return { ...rest, exists, handlers } as unknown as Path
 }
 
+/** A counter, with a point for each combination of labels: a bounded number of them. */
+export interface EngineFigure {
+  /** Dotted, without `total`. */
+  readonly name: string
+  readonly help: string
+  readonly points: readonly { readonly labels: Readonly<Record<string, string>>; readonly value: number }[]
+}
+
 export type MountOptions = Readonly<Record<string, string>>
 
 /** A type of engine. */
@@ -344,6 +352,8 @@ export interface Engine {
    * could not undo, which keep the mount from being disabled.
    */
   release?(call: WorkCall): Promise<readonly string[]>
+  /** What the engine has counted of a mount since the process began: the same families for every mount. Must be quick. */
+  figures?(where: { readonly mount: MountFacts; readonly storage: Storage }): readonly EngineFigure[]
   /** Whether a lease may be renewed now: throws a Refusal where not. Absent: any that is renewable. */
   renew?(call: LeaseCall): Promise<void> | void
   /**

@@ -10,6 +10,7 @@ import { startAgent, workDirectory } from '../helpers/agent-process.ts'
 import { figuresOf } from '../helpers/figures.ts'
 import { type NatsServer, startNatsServer } from '../helpers/nats-server.ts'
 import { commandsAt, jsonOf } from '../helpers/secrets-server.ts'
+import { AwsEndpoint } from '../helpers/aws/endpoint.ts'
 import { eventually } from '../helpers/eventually.ts'
 
 const ALLOCATION = 'd3b07384-d9a0-4c9b-8f3e-0123456789ab'
@@ -48,6 +49,22 @@ function writeAllocation(directory: string): void {
   writeFileSync(join(directory, 'alloc.json'), JSON.stringify(manifest))
 }
 
+/** Roles of AWS have figures of their own: a session that is shared, a refusal, a user that is taken back. */
+async function useCloud(t: TestContext, run: (line: string) => Promise<unknown>) {
+  const aws = await AwsEndpoint.open(t)
+  const { key } = aws.root()
+  const arn = aws.account.addRole('deploy')
+  const endpoints = `iam_endpoint=${aws.url} sts_endpoint=${aws.url}`
+  await run('secrets enable cloud')
+  await run(`write cloud/config/root access_key=${key.id} secret_key=${key.secret} ${endpoints}`)
+  await run(`write cloud/roles/deploy credential_type=assumed_role role_arns=${arn} cache_ttl=10m`)
+  await run('write cloud/roles/user credential_type=iam_user policy_arns=arn:aws:iam::aws:policy/ReadOnlyAccess')
+  for (let at = 0; at < 2; at++) await run('read cloud/creds/deploy')
+  await run('write cloud/creds/deploy role_arn=arn:aws:iam::1:role/none')
+  await run('write cloud/creds/user wait=false')
+  await run('lease revoke -prefix cloud/creds/user')
+}
+
 async function openServer(t: TestContext) {
   const nats = await startNatsServer(t)
   const directory = workDirectory(t)
@@ -77,6 +94,7 @@ test('a server tells in figures that it is sealed, that NATS is away, and what i
     const token = String(made['root_token'])
     await run('token create', '', token)
     await run('secrets enable -path=app -version=2 kv', '', token)
+    await useCloud(t, (line) => run(line, '', token))
     assert.equal((await run(`audit enable file file_path=${directory}/data/audit/audit.log`, '', token)).code, 0)
     assert.equal((await run('write sys/quotas/rate-limit/few path=cubbyhole/ rate=1 interval=1h', '', token)).code, 0)
     for (let at = 0; at < 2; at++) await run('read cubbyhole/none', '', token)

@@ -6,6 +6,7 @@ import { AwsFailure, strangeAnswer } from './aws-failure.ts'
 import { KeyIntents } from './key-intent.ts'
 import { MountAws } from './mount-aws.ts'
 import { type Place, placeOf } from './place.ts'
+import { RoleCounts } from './role-counts.ts'
 import { Rollback } from './rollback.ts'
 import { SessionCache } from './session-cache.ts'
 import type { AssumedAccount } from './static-record.ts'
@@ -22,6 +23,7 @@ export class CloudMount {
   readonly rollback = new Rollback()
   readonly keys: KeyIntents
   readonly sessions = new SessionCache()
+  readonly counts = new RoleCounts()
   /** What is done for one thing at a time, by its name. */
   readonly #turns = new Turns()
   #isChecking = false

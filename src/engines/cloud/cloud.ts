@@ -26,7 +26,7 @@
  * `static-*.ts`, and `key-intent.ts` for what is noted before such a key is made or deleted. `janitor-paths.ts` looks for users
  * that were forgotten by force. `federation.ts` has root credentials for a token of the server's own issuer
  * (`secrets/identity/oidc-issuer.ts`). `check-paths.ts` with `role-trial.ts` and `root-actions.ts` is the dry run of a role.
- * `session-cache.ts` has the sessions that callers share, `places.ts` how many are made at a time, `check-limits.ts` what a dry run may
+ * `role-counts.ts` is what figures tell of roles. `session-cache.ts` has the sessions that callers share, `places.ts` how many are made at a time, `check-limits.ts` what a dry run may
  * cost. `place.ts` says in which account a thing was made: that another one does not
  * have it means nothing.
  */
@@ -61,6 +61,7 @@ export const cloud: Engine = {
   revoke: revoked,
   isRevokedInside: (internal) => internal['is_sts'] === true,
   forget: forgotten,
+  figures: (where) => CloudMount.of(where).counts.figures(where.mount.path),
   async periodic(call) {
     await Promise.all([
       CloudMount.of(call).undo(call),

@@ -35,18 +35,31 @@ async function credentials(place: Place, input: CredsInput, call: EngineCall): P
   checkName(input.name)
   const role = roles.read((each) => call.storage.get(each), call.mount, input.name)
   if (!role) throw new Rejection(400, `Role ${goQuote(input.name)} not found`)
+  const { counts } = CloudMount.of(call)
+  try {
+    const reply = await given(place, role, input, call)
+    counts.add('credentials', role.name)
+    return reply
+  } catch (error) {
+    counts.failed(role.name, error)
+    throw error
+  }
+}
+
+async function given(place: Place, role: Role, input: CredsInput, call: EngineCall): Promise<Reply> {
   const type = typeOf(place, role)
   if (type === 'iam_user') return userCredentials(role, call, input.wait)
   const make = SESSIONS[type]
   // A code is good once.
   if (role.cacheSeconds === 0 || input.mfa_code !== undefined) return make(role, input, call)
-  const { aws, sessions } = CloudMount.of(call)
+  const { aws, counts, sessions } = CloudMount.of(call)
   const { cacheSeconds } = role
   const { maxLeaseSeconds } = call.mount
   const key = [type, role, aws.config, maxLeaseSeconds, input.role_arn, input.role_session_name, input.ttl]
   const { entityId, tokenHash } = call.caller
   const by = { role: role.name, maker: entityId === '' ? tokenHash : entityId, key, cacheSeconds, nowMs: call.nowMs }
-  const { reply } = await sessions.get(by, (signal) => make(role, input, { ...call, signal }))
+  const { isShared, reply } = await sessions.get(by, (signal) => make(role, input, { ...call, signal }))
+  if (isShared) counts.add('shared_sessions', role.name)
   return reply
 }
 

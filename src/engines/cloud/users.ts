@@ -27,6 +27,8 @@ const internalSchema = v.object({
   inline: v.array(v.string()),
   attached: v.array(v.string()),
   groups: v.array(v.string()),
+  /** Its role. */
+  policy: v.optional(v.string(), ''),
   place: placeField,
 })
 
@@ -110,16 +112,18 @@ export async function revoked(call: LeaseCall): Promise<Batch | undefined> {
   }
   const parsed = v.safeParse(internalSchema, internal)
   if (!parsed.success) throw new Fault('secret is missing username internal data')
-  const { place, username, ...belongings } = parsed.output
-  const { aws } = CloudMount.of(call)
+  const { place, policy, username, ...belongings } = parsed.output
+  const { aws, counts } = CloudMount.of(call)
   const { iam } = aws
   const options = { signal, checkPlace: async () => place && checkPlace(place, await aws.placeOf(iam)) }
   let outcome: 'removed' | 'absent'
   try {
     outcome = await removeUser(iam, username, options, belongings)
   } catch (error) {
+    counts.add('revocations', policy, { result: 'failed' })
     throw rejectionOf(`user ${username}`, error)
   }
+  counts.add('revocations', policy, { result: 'revoked' })
   const known = users.read((each) => call.storage.pending(each), mount, username)
   const isHidden = outcome === 'absent' && known !== undefined && nowMs - issuedAtMs < YOUNG_MS
   // It is looked for once more when every part of AWS knows it, if it is there at all.
