@@ -59,6 +59,9 @@ test('a commit that still waits when its primary is replaced, stopped or demoted
   await activate(old, heir)
   await activate(old, third)
   await on(old)
+  await eventually(async () => areWhole(await old.field('secondaries'), 2), 'commits wait for both')
+  // It is committed behind the note that both were whole, which a secondary that has left cannot give any more.
+  await old.put('both')
   await third.close()
   const replaced = await waits(old, 'replaced')
   await heir.replication.promote({ primaryClusterAddr: '', force: false })
@@ -107,6 +110,11 @@ async function waits(primary: Site, path: string) {
 
 async function on(primary: Site): Promise<void> {
   await eventually(async () => (await primary.field('sync')) === 'on', 'it has caught up')
+}
+
+function areWhole(secondaries: unknown, count: number): boolean {
+  assert.ok(Array.isArray(secondaries))
+  return secondaries.length === count && secondaries.every(({ is_whole, lag_entries }) => is_whole && lag_entries === 0)
 }
 
 function address(site: Site): string {
