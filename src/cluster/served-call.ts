@@ -17,6 +17,7 @@ import type { RawInput } from '../kit/schema.ts'
 import type { CallMessage } from './call-message.ts'
 import type { Link } from './link.ts'
 import { TIMINGS } from './timings.ts'
+import { ALLOWED_MAX } from './window.ts'
 import { type AnswerMessage, DATA_BYTES_MAX, dataHead, decodeControl, encode } from './wire.ts'
 
 /** A value above this goes as data does, under the caller's credit. */
@@ -82,7 +83,7 @@ export class ServedCall implements Answering {
   readonly #dataBytesMax: number
   #sequence = 0
   #sent = 0
-  /** Bytes that the caller allows in all. */
+  /** Bytes that the caller allows in all; never more than a window beyond what was sent, as the rest would stand before the answers of others. */
   #allowed: number
   #wake: (() => void) | undefined
   #spokeAtMs = performance.now()
@@ -96,7 +97,7 @@ export class ServedCall implements Answering {
     this.message = message
     this.remote = remote
     this.#channel = channel
-    this.#allowed = message.window
+    this.#allowed = Math.min(message.window, ALLOWED_MAX)
     this.#dataBytesMax = Math.max(1, Math.min(DATA_BYTES_MAX, channel.payloadBytesMax - ROOM_BYTES))
   }
 
@@ -210,7 +211,7 @@ export class ServedCall implements Answering {
   /** What the caller allows now, which may be less than before. */
   credit(allowed: number): void {
     this.#heardAtMs = performance.now()
-    this.#allowed = allowed
+    this.#allowed = Math.min(allowed, this.#sent + ALLOWED_MAX)
     this.#wakeUp()
   }
 

@@ -11,6 +11,8 @@ export const FIRST_BYTES = 64 * 1024
 /** Enough for a fast node over a slow wire. */
 const WINDOW_BYTES_MAX = 4 << 20
 const STOCK_BYTES = 32 << 20
+/** The most that a call ever allows ahead of what its caller has: who allows more does not keep to the rules. */
+export const ALLOWED_MAX = WINDOW_BYTES_MAX + FIRST_BYTES
 
 /** What calls may be allowed beyond their first bytes. */
 export class WindowStock {

@@ -1,19 +1,23 @@
 /**
  * Somebody with the key of a worker floods a server with calls: fresh keys that each cost a key agreement, messages that cannot be opened, and
- * calls that never end until nobody else's is served. Other hosts ask the same server who their callers are, so they would
+ * calls that never end until nobody else's is served, and calls that allow any amount of bytes, which all stand before the answers of others. Other hosts ask the same server who their callers are, so they would
  * serve nobody.
  */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { HOST_CALLS, HOST_CALLS_UNDER_WAY, HOSTS_CALLS_UNDER_WAY } from '../../src/cluster/caller-limits.ts'
+import type { CallMessage } from '../../src/cluster/call-message.ts'
 import { CurveKey, sealRequest } from '../../src/cluster/envelope.ts'
 import { Forwarder } from '../../src/cluster/forward.ts'
 import { type Link, MemoryBus } from '../../src/cluster/link.ts'
 import { SealedCalls } from '../../src/cluster/sealed-calls.ts'
 import { CallServer } from '../../src/cluster/serve.ts'
+import { ServedCall } from '../../src/cluster/served-call.ts'
 import { type Party, Subjects } from '../../src/cluster/subjects.ts'
+import { ALLOWED_MAX } from '../../src/cluster/window.ts'
+import { WIRE_VERSION } from '../../src/cluster/wire.ts'
 import { Refusal } from '../../src/kit/errors.ts'
-import { NOBODY, type Operation } from '../../src/kit/operation.ts'
+import { type Chunk, NOBODY, type Operation } from '../../src/kit/operation.ts'
 import { schema } from '../../src/kit/schema.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { idOf } from '../helpers/fleet-server.ts'
@@ -174,4 +178,42 @@ test('fresh keys cost a bounded number of key agreements', () => {
   assert.ok(agreed >= 64 && agreed < 200, `${agreed} agreements`)
   const good = sealRequest(other.sessionWithServer(curve.publicKey).toServer, headOf(other), TO, PAYLOAD)
   assert.ok(typeof open(OTHER, good) !== 'string', 'another host begins a session')
+})
+
+test('a caller that allows any amount is sent one window at a time', async () => {
+  let sent = 0
+  const channel = {
+    payloadBytesMax: 1 << 20,
+    openControl: (payload: Uint8Array) => payload,
+    send(_payload: Uint8Array, rest?: Uint8Array) {
+      sent += rest?.length ?? 0
+    },
+  }
+  const message: CallMessage = {
+    version: WIRE_VERSION,
+    call: 'c',
+    operation: WAIT.name,
+    requestId: 'greedy',
+    hops: 0,
+    window: Number.MAX_SAFE_INTEGER,
+    input: { params: {}, query: [], headers: {}, body: undefined },
+  }
+  const served = new ServedCall(message, { channel, remote: undefined })
+  const piece = Buffer.alloc(1 << 20)
+  const endless = async function* (): AsyncGenerator<Chunk> {
+    yield { status: 200 }
+    for (;;) {
+      // Nothing but the window stops a stream that has everything at hand.
+      if (sent > 8 * ALLOWED_MAX) return
+      yield piece
+    }
+  }
+  const over = served.stream(endless())
+  await eventually(() => sent >= ALLOWED_MAX, 'the first window is filled')
+  assert.equal(sent, ALLOWED_MAX)
+  served.credit(Number.MAX_SAFE_INTEGER)
+  await eventually(() => sent >= 2 * ALLOWED_MAX, 'the second window is filled')
+  assert.equal(sent, 2 * ALLOWED_MAX)
+  served.cancel()
+  await over
 })
