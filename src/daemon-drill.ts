@@ -8,7 +8,7 @@
  * due is acted upon, and engines that reach other systems serve nothing. Over HTTP only reads are served.
  *
  * The copy is removed at the end, when the process exits for whatever reason, and after a SIGKILL by the next drill: one
- * directory, one lock.
+ * directory, one lock. A directory of that name that holds anything else is refused (`daemon-drill-directory.ts`).
  */
 import { mkdirSync, rmSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
@@ -19,6 +19,7 @@ import { decodeShare } from './barrier/shares.ts'
 import type { Drill, DrillOptions } from './cli/parts.ts'
 import type { Config } from './config/load.ts'
 import { configOf } from './daemon-dev.ts'
+import { COPY_NAME, refuseAroundDatabase, removeLeftover } from './daemon-drill-directory.ts'
 import { coreEngines, ownEngines } from './daemon-engines.ts'
 import { limitsOf } from './daemon-settings.ts'
 import { Listener } from './http/listener.ts'
@@ -40,6 +41,7 @@ const INTEGRITY_MS = 600_000
 
 /** Rejects with a Fault for the operator. Once it resolves, the copy's directory is there and is this process's. */
 export async function beginDrill(options: DrillOptions, version: string, signal: AbortSignal): Promise<Drill> {
+  signal.throwIfAborted()
   const { config } = configOf(agentOptions(options), undefined)
   const { enabled, secrets, storagePath } = config.server
   if (!enabled || !secrets)
@@ -48,6 +50,7 @@ export async function beginDrill(options: DrillOptions, version: string, signal:
   // Files that another user makes beside a database keep its server from opening it.
   if (foreign) throw new Fault(`${foreign}: run the drill as the user of the server (sudo -u USER)`)
   const parent = resolve(options.directory ?? dirname(storagePath))
+  refuseAroundDatabase(join(parent, DIRECTORY), storagePath)
   const lock = lockForCopy(join(parent, DIRECTORY))
   if (!lock) throw new Fault(`another drill is under way in ${parent}`)
   try {
@@ -79,12 +82,16 @@ class ServerDrill implements Drill {
   readonly #path: string
   readonly #undo = new AsyncDisposableStack()
   readonly #remove: () => void
+  readonly #ended = new AbortController()
+  readonly #signal: AbortSignal
+  #underWay: Promise<unknown> = Promise.resolve()
   #opened: { readonly barrier: Barrier; readonly seal: Seal; readonly core: SecretsCore } | undefined
 
   constructor(parts: DrillParts) {
     this.#parts = parts
+    this.#signal = AbortSignal.any([parts.signal, this.#ended.signal])
     this.directory = join(parts.parent, DIRECTORY)
-    this.#path = join(this.directory, 'secrets.db')
+    this.#path = join(this.directory, COPY_NAME)
     this.removedLeftover = removeLeftover(this.directory)
     this.space = copyNeed(parts.config.server.storagePath, parts.parent)
     mkdirSync(this.directory, { mode: 0o700 })
@@ -95,23 +102,51 @@ class ServerDrill implements Drill {
     this.#undo.defer(() => this.#remove())
   }
 
-  async copy() {
+  /** What a step has open is known when it is over: `close` waits for it. None begins once the drill is ended. */
+  #step<T>(work: () => Promise<T>): Promise<T> {
+    const step = (async () => {
+      this.#signal.throwIfAborted()
+      return work()
+    })()
+    this.#underWay = step.catch(() => undefined)
+    return step
+  }
+
+  copy(): ReturnType<typeof copyDatabase> {
+    return this.#step(() => this.#copy())
+  }
+
+  open(): Promise<number> {
+    return this.#step(() => this.#openCopy())
+  }
+
+  unseal(share: string): Promise<boolean> {
+    return this.#step(() => this.#open.seal.unseal(decodeShare(share)))
+  }
+
+  serve(): Promise<{ url: string; token: string }> {
+    return this.#step(() => this.#serve())
+  }
+
+  integrity(): Promise<readonly string[]> {
+    return this.#step(() => this.#integrity())
+  }
+
+  async #copy() {
     const { neededBytes, leftFreeBytes, freeBytes } = this.space
     if (freeBytes < neededBytes + leftFreeBytes) {
       const needs = `the copy needs ${neededBytes} bytes in ${this.#parts.parent} and must leave ${leftFreeBytes} free`
       throw new Fault(`${needs}, there are ${freeBytes}: make space, or name another directory (-dir)`)
     }
-    const copying = copyDatabase(this.#parts.config.server.storagePath, this.#path, this.#parts.signal)
-    // Ended on demand it may still have files open.
-    this.#undo.defer(async () => void (await copying.catch(() => undefined)))
-    return copying
+    return copyDatabase(this.#parts.config.server.storagePath, this.#path, this.#signal)
   }
 
-  async open(): Promise<number> {
+  async #openCopy(): Promise<number> {
     const { config, version } = this.#parts
     const { type, settings } = config.server.seal
     const store = await SqliteStore.open(this.#path)
     this.#undo.defer(() => store.close())
+    this.#signal.throwIfAborted()
     const barrier = new Barrier(store)
     const seal = new Seal(store, barrier, sealSettings(type, settings))
     const core = new SecretsCore({
@@ -132,16 +167,12 @@ class ServerDrill implements Drill {
     return 0
   }
 
-  unseal(share: string): Promise<boolean> {
-    return this.#open.seal.unseal(decodeShare(share))
-  }
-
   get #open() {
     if (!this.#opened) throw new Error('the copy was not opened')
     return this.#opened
   }
 
-  async serve() {
+  async #serve() {
     const { core, barrier } = this.#open
     core.activate()
     const { puts, token } = core.open.tokens.newRoot(core.now())
@@ -160,30 +191,21 @@ class ServerDrill implements Drill {
     return { url: `http://127.0.0.1:${port}`, token }
   }
 
-  async integrity(): Promise<readonly string[]> {
+  async #integrity(): Promise<readonly string[]> {
     const { barrier } = this.#open
     const deadlineMs = performance.now() + INTEGRITY_MS
     while (!barrier.integrity.isChecked) {
       if (performance.now() > deadlineMs) return [`not all entries were looked at within ${INTEGRITY_MS / 1000} s`]
-      await sleep(INTEGRITY_LOOK_MS, this.#parts.signal)
-      this.#parts.signal.throwIfAborted()
+      await sleep(INTEGRITY_LOOK_MS, this.#signal)
+      this.#signal.throwIfAborted()
     }
     return barrier.integrity.warnings
   }
 
   async close(): Promise<void> {
+    this.#ended.abort()
+    await this.#underWay
     await this.#undo.disposeAsync()
-  }
-}
-
-/** True where there was one: its drill has no lock any more, so it was killed. */
-function removeLeftover(directory: string): boolean {
-  try {
-    rmSync(directory, { recursive: true })
-    return true
-  } catch (error) {
-    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return false
-    throw error
   }
 }
 

@@ -1,9 +1,10 @@
 /** How a drill opens a copy by the machine's own key, and how it ends without having come far: its copy is gone each time. */
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
-import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { existsSync, mkdirSync, readdirSync, renameSync, symlinkSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { test, type TestContext } from 'node:test'
+import { beginDrill } from '../../src/daemon-drill.ts'
 import { kv } from '../../src/engines/kv/kv.ts'
 import { SqliteStore } from '../../src/store/store.ts'
 import { workDirectory } from '../helpers/agent-process.ts'
@@ -67,6 +68,59 @@ test('SIGINT ends it while key shares are awaited, and nothing is left', { timeo
   assert.match(out, /the copy is removed\n$/)
   assert.match(err, /the drill was ended, its copy is removed/)
   assert.equal(existsSync(copy), false)
+})
+
+test('a drill that is ended while it opens the copy closes it', { timeout: 120_000 }, async (t) => {
+  const { config, copy } = await stopped(t, {})
+  const stop = new AbortController()
+  const drill = await beginDrill({ config: [config], directory: undefined, port: 0 }, 'test', stop.signal)
+  await drill.copy()
+  const opening = drill.open().then(String, (error: Error) => error.name)
+  stop.abort()
+  await drill.close()
+  assert.equal(await opening, 'AbortError')
+  assert.equal(existsSync(copy), false)
+})
+
+test('what is no copy of a drill is left as it is', { timeout: 120_000 }, async (t) => {
+  const { config, copy } = await stopped(t, {})
+  const directory = dirname(copy)
+  const begin = (where?: string) =>
+    beginDrill({ config: [config], directory: where, port: 0 }, 'test', new AbortController().signal)
+  const names = () => readdirSync(copy, { recursive: true })
+  const database = join(directory, 'secrets.db')
+
+  await t.test('the database itself, by its name and by a link', async () => {
+    mkdirSync(copy)
+    renameSync(database, join(copy, 'drill-copy.db'))
+    symlinkSync(join(copy, 'drill-copy.db'), database)
+    const before = names()
+    await assert.rejects(
+      begin(),
+      /secrets\.db lies in \S+outpost-drill, where the copy belongs: name another directory/,
+    )
+    const linked = join(workDirectory(t), 'linked')
+    symlinkSync(directory, linked)
+    await assert.rejects(begin(linked), /lies in/)
+    assert.deepEqual(names(), before)
+    renameSync(join(copy, 'drill-copy.db'), database)
+  })
+
+  await t.test('files of others, a directory and a file', async () => {
+    writeFileSync(join(copy, 'drill-copy.db-wal'), '')
+    for (const name of ['secrets.db', 'drill-copy.db/x']) {
+      mkdirSync(dirname(join(copy, name)), { recursive: true })
+      writeFileSync(join(copy, name), 'x')
+      const before = names()
+      await assert.rejects(begin(), /is no file of a drill, nothing was removed: move it away/)
+      assert.deepEqual(names(), before)
+      renameSync(join(copy, name.split('/')[0] ?? ''), join(directory, `aside-${name.length}`))
+    }
+    renameSync(copy, join(directory, 'aside'))
+    writeFileSync(copy, 'x')
+    await assert.rejects(begin(), /is no directory of a drill/)
+    assert.equal(existsSync(copy), true)
+  })
 })
 
 test('a disk without space for the copy is left as it is', { timeout: 120_000 }, async (t) => {
