@@ -4,7 +4,9 @@
  * `vault delete`.
  */
 import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
+import * as v from 'valibot'
 import { cloudAgent } from '../../helpers/cloud-agent.ts'
 
 const POLICY =
@@ -92,4 +94,39 @@ test('requests of the stock command line, from the mount to the end of a lease',
     assert.deepEqual(users(), [])
     assert.equal((await good('DELETE', 'sys/mounts/aws')).status, 204)
   })
+
+  await t.test('what vault 1.21.4 was recorded to send', async () => {
+    const [rootKey] = rootUser.keys
+    let lease = ''
+    const replaced = (text: string) =>
+      text
+        .replaceAll('<ENDPOINT>', aws.url)
+        .replaceAll('<ACCESS_KEY>', rootKey?.id ?? '')
+        .replaceAll('<SECRET_KEY>', rootKey?.secret ?? '')
+        .replaceAll('<ROLE_ARN>', arn)
+        .replaceAll('<LEASE>', lease)
+    for (const { body, command, method, path, status } of recorded()) {
+      const answer = await ask(method, replaced(path), body === '' ? undefined : replaced(body))
+      assert.equal(answer.status, status, `${command}: ${answer.text}`)
+      const { lease_id: given } = answer.body
+      if (path === 'aws/creds/app') lease = String(given)
+      if (path.startsWith('sys/leases/revoke/'))
+        assert.equal((await ask('PUT', 'sys/leases/lookup', { lease_id: lease })).status, 400)
+    }
+    assert.deepEqual(users(), [])
+  })
 })
+
+const recordSchema = v.object({
+  command: v.string(),
+  method: v.string(),
+  path: v.string(),
+  body: v.string(),
+  status: v.number(),
+})
+
+function recorded(): v.InferOutput<typeof recordSchema>[] {
+  const file = new URL('../../../fixtures/vault/aws-commands.jsonl', import.meta.url)
+  const lines = readFileSync(file, 'utf8').trimEnd().split('\n')
+  return lines.map((line) => v.parse(recordSchema, JSON.parse(line)))
+}
