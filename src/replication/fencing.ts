@@ -3,10 +3,12 @@
  * `fence_after` says so, no secondary was heard for that long (until one is heard again).
  *
  * What decides about the role of the store does so one after the other: silence ends with the very call that says that this primary
- * was replaced, and a decision that was made before it must not lift the fence behind it.
+ * was replaced, and a decision that was made before it must not lift the fence behind it. A decision that comes while this cluster stops, or is no primary any more,
+ * is refused, never dropped: who asked for it takes the answer as its promise, and asks again.
  */
 import { messageOf } from '../kit/errors.ts'
 import { checkEpoch } from './epoch.ts'
+import { LinkError } from './link.ts'
 import type { LinkTimings, ReplicationParts } from './parts.ts'
 import type { Deposed, Primary } from './primary.ts'
 import type { ReplicationState } from './state.ts'
@@ -36,7 +38,7 @@ export class Fencing {
     return turn
   }
 
-  /** Another cluster is the primary. Resolves when this one takes no more writes. */
+  /** Another cluster is the primary. Resolves when this one takes no more writes. Rejects with a LinkError when that cannot be decided now. */
   async depose(by: Deposed): Promise<void> {
     const { logger, transition, primary } = this.#parts
     if (!(await this.#inTurn(() => this.#fence(by)))) return
@@ -53,12 +55,13 @@ export class Fencing {
     }
   }
 
-  /** False where there is nothing to be done. */
+  /** False where it is fenced already. */
   async #fence({ epoch, addresses, api, heir, isRival }: Deposed): Promise<boolean> {
     const { store, state } = this.#parts
+    this.#requirePrimary()
     const { deposed: before, forks } = state.now
     const isHeirUnknown = heir !== undefined && before?.epoch === epoch && before.heir === undefined
-    if (!this.#isPrimary || ((before?.epoch ?? -1) >= epoch && !isHeirUnknown)) return false
+    if ((before?.epoch ?? -1) >= epoch && !isHeirUnknown) return false
     await store.setRole('fenced', epoch)
     const deposed = { epoch, addresses: [...addresses], api, heir }
     const ownSince = isRival ? forks.at(-1)?.sequence : undefined
@@ -68,7 +71,7 @@ export class Fencing {
 
   /**
    * Another secondary of the same primary was promoted, and was the first to say so there: this cluster gives way. Rejects with a
-   * LinkError for an epoch that no promotions explain.
+   * LinkError for an epoch that no promotions explain, and where `depose` does.
    */
   async giveWay({ epoch, addresses, api }: Deposed): Promise<void> {
     const { store } = this.#parts
@@ -80,11 +83,18 @@ export class Fencing {
     return this.#isActive && this.#parts.state.now.mode === 'primary'
   }
 
-  /** The primary that this one has replaced had counted further: its rows must stay below ours. */
+  #requirePrimary(): void {
+    if (!this.#isPrimary)
+      throw new LinkError('busy', 'this cluster is being stopped, or is no primary any more: ask again')
+  }
+
+  /** The primary that this one has replaced had counted further: its rows must stay below ours. Rejects with a LinkError as `giveWay` does. */
   riseAbove(epoch: number): Promise<void> {
     return this.#inTurn(async () => {
       const { store, state } = this.#parts
-      if (epoch < store.epoch || !this.#isPrimary || state.now.deposed) return
+      if (epoch < store.epoch) return
+      this.#requirePrimary()
+      if (state.now.deposed) return
       checkEpoch(epoch, store.epoch)
       const { sequence, checksum } = store.position()
       // Fenced for silence it stays so.

@@ -12,6 +12,7 @@ import { SETTINGS } from '../helpers/replication-site.ts'
 import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const FENCE_AFTER_MS = 1000
+const BUSY = { reason: 'busy' }
 
 /** A primary's store and state, whose commits may be held back, and what was heard of secondaries as the test says. */
 async function fencedPrimary(t: TestContext) {
@@ -121,9 +122,42 @@ test('a primary that becomes a secondary is not fenced by what was decided befor
   release()
   await stopped
   await store.setRole('replica')
-  await fencing.depose({ epoch: 9, addresses: [], api: '' })
+  const rival = { epoch: 9, addresses: [], api: '' }
+  await assert.rejects(fencing.depose(rival), BUSY, 'it is not taken as done')
   await eventually(() => state.now.witnessEpoch !== undefined)
   // Whatever was on its way by then has come to be.
   await store.markSeen()
   assert.equal(store.role, 'replica')
+})
+
+test('what is to be decided while a primary stops is refused, so that those who ask for it ask again', async (t) => {
+  const { fencing, hold, state, store } = await fencedPrimary(t)
+  const rival = { epoch: 1, addresses: ['heir:1'], api: 'http://heir' }
+  const { asked, release } = hold()
+  const rising = fencing.riseAbove(3)
+  await asked
+  // These wait for their turn when the stop comes, the others come behind it.
+  const waiting = [fencing.depose({ ...rival, epoch: 5 }), fencing.giveWay(rival), fencing.riseAbove(5)]
+  const refused = Promise.all(waiting.map((decision) => assert.rejects(decision, BUSY)))
+  const stopped = fencing.stop()
+  release()
+  await Promise.all([rising, stopped, refused])
+  for (const decide of [
+    () => fencing.depose({ ...rival, epoch: 5 }),
+    () => fencing.giveWay(rival),
+    () => fencing.riseAbove(5),
+  ])
+    await assert.rejects(decide, BUSY)
+  assert.deepEqual([store.role, store.epoch, state.now.deposed], ['own', 4, undefined])
+})
+
+test('a primary that is being demoted acknowledges no notice: where the demotion fails it goes on', async (t) => {
+  const { fencing, state, store } = await fencedPrimary(t)
+  const heir = { epoch: 1, addresses: ['heir:1'], api: 'http://heir' }
+  await state.change(() => ({ mode: 'secondary' }))
+  await assert.rejects(fencing.depose(heir), BUSY)
+  await state.change(() => ({ mode: 'primary' }))
+  assert.equal(store.role, 'own')
+  await fencing.depose(heir)
+  assert.equal(store.role, 'fenced')
 })
