@@ -131,14 +131,24 @@ export class Replication {
       // Of a primary, whose demotion was cut short.
       if (authority || deposed) await this.#state.change(() => NO_LONGER_PRIMARY)
       if (isWipeDue) await this.#wipe()
-      await store.tree.enable()
+      await this.#resumeTree()
       return this.#startSecondary()
     }
     if (deposed && store.role !== 'fenced') await store.setRole('fenced', deposed.epoch)
     if (!deposed && store.role === 'replica') await store.setRole('own')
-    await store.tree.enable()
+    await this.#resumeTree()
     await this.#startPrimary(false)
     await this.#fencing.askSecondaries()
+  }
+
+  /** A tree that has to be made anew reads all entries: a start waits for none of them, and one that cannot be read keeps nothing from starting. */
+  #resumeTree(): Promise<void> {
+    const { store, logger } = this.#parts
+    return store.tree.resume((error) =>
+      logger.error('the tree of hashes could not be made: no trees are compared until a reindex has made it', {
+        error: messageOf(error),
+      }),
+    )
   }
 
   async #startPrimary(mayMake: boolean): Promise<void> {
@@ -291,7 +301,6 @@ export class Replication {
       }
       await this.#parts.store.setRole('replica')
       await this.#wipe()
-      await this.#parts.store.tree.enable()
       this.#startSecondary()
     })
   }
@@ -301,6 +310,7 @@ export class Replication {
     await store.tree.disable()
     await store.wipe()
     await store.beginCopy(store.position())
+    await store.tree.enable()
     await this.#state.change(() => ({ isWipeDue: false }))
     await this.#told('what was remembered could not be forgotten', () => transition.wiped())
   }

@@ -160,6 +160,11 @@ export interface MerkleTree {
   readonly isEnabled: boolean
   /** Resolves once it is there and kept: the first time it is made of all entries, while commits go on. */
   enable(): Promise<void>
+  /**
+   * For a start: resolves once it is kept. Where it has yet to be made, of all entries, that goes on beside everything else:
+   * `root`, `pages` and `subpages` reject until then. `onFailure` is told when it could not be made; `rebuild` tries again.
+   */
+  resume(onFailure: (error: unknown) => void): Promise<void>
   /** Nothing is kept any more; the next `enable` makes it anew. */
   disable(): Promise<void>
   /** 20 bytes: of the replicated tree and the local one, which is empty. */

@@ -25,6 +25,8 @@ import { treeStateIn } from './tree-keeper.ts'
 import type { EntriesTree, TreeThreadReport } from './tree-thread.ts'
 import type { Mending, TreeAnswer, TreeOrder } from './tree-writer.ts'
 
+/** What is kept lacks entries, or is of another kind of leaves. */
+const MAKING: Mending = { kind: 'diff', isLater: false }
 /** Paths that are looked at for leaves before others may go on. */
 const PATHS_AT_ONCE = 64
 
@@ -67,10 +69,22 @@ export class StoreTree implements MerkleTree {
   }
 
   async enable(): Promise<void> {
+    if (!(await this.#keep())) await this.#look(MAKING)
+  }
+
+  async resume(onFailure: (error: unknown) => void): Promise<void> {
+    if (await this.#keep()) return
+    this.#look(MAKING).catch((error: unknown) => {
+      if (this.#isEnabled && !this.#isClosed) onFailure(error)
+    })
+  }
+
+  /** Whether it is made. */
+  async #keep(): Promise<boolean> {
     const { isMade } = await this.#parts.ask({ do: 'keep' })
     this.changed()
     this.#isEnabled = true
-    if (!isMade) await this.#look({ kind: 'diff', isLater: false })
+    return isMade
   }
 
   async disable(): Promise<void> {
@@ -165,6 +179,8 @@ export class StoreTree implements MerkleTree {
       if (this.#isClosed) throw new Fault('the store is closed')
       await this.#parts.ask({ do: 'begin look' })
       try {
+        // A thread that begins now would be ended by nothing.
+        if (this.#isClosed) throw new Fault('the store is closed')
         const tree = await this.#makeTree(onProgress)
         const { change, hashes } = tree
         const found = await this.#parts.ask({ do: 'compare', change, hashes, mend })

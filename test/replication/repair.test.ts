@@ -1,9 +1,11 @@
 /** What damage has changed on a secondary is found and taken from the primary while the log goes on. */
 import assert from 'node:assert/strict'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { DatabaseSync } from 'node:sqlite'
 import { test } from 'node:test'
 import { PassThrough, Readable } from 'node:stream'
 import { eventually } from '../helpers/eventually.ts'
+import { writeFact } from '../../src/store/facts.ts'
 import { restoreSnapshot, saveSnapshot } from '../../src/store/snapshot.ts'
 import { activate, attach, Site, untilSame } from '../helpers/replication-site.ts'
 
@@ -76,4 +78,43 @@ test('while the tree is made anew, behind a restore, the status tells everything
   assert.equal(making, '')
   assert.deepEqual([rest['mode'], rest['state']], ['primary', 'running'])
   await eventually(async () => (await primary.field('merkle_root')) === root, 'it is made')
+})
+
+/** Makes a page of the table of entries unreadable: the one that has `path`. The database is closed. */
+function damagePageOf(file: string, path: string): void {
+  const database = new DatabaseSync(file, { readOnly: true })
+  const root = Number(database.prepare("SELECT rootpage AS at FROM sqlite_schema WHERE name = 'entries'").get()?.['at'])
+  const bytes = Number(database.prepare('PRAGMA page_size').get()?.['page_size'])
+  database.close()
+  const all = readFileSync(file)
+  const pageAt = (page: number) => all.subarray((page - 1) * bytes, page * bytes)
+  // An inner page of a b-tree: cells that begin with the number of a page.
+  const inner = pageAt(root)
+  const children = Array.from({ length: inner.readUInt16BE(3) }, (_, cell) =>
+    inner.readUInt32BE(inner.readUInt16BE(12 + 2 * cell)),
+  )
+  const damaged = children.find((page) => pageAt(page).includes(path))
+  assert.ok(damaged !== undefined)
+  pageAt(damaged).writeUInt8(0xff, 0)
+  writeFileSync(file, all)
+}
+
+test('a start waits for no tree that has to be made anew, and an entry that cannot be read keeps nothing from starting', async (t) => {
+  const [primary, secondary] = [await Site.start(t, 'primary'), await Site.start(t, 'secondary')]
+  await primary.putMany('many', 300)
+  await activate(primary, secondary)
+  const { port } = primary.replication.listening ?? { port: 0 }
+  await primary.close()
+  const file = primary.store.path
+  damagePageOf(file, 'many/150')
+  const database = new DatabaseSync(file)
+  // As an older version has left it.
+  writeFact(database, 'tree', 'made')
+  database.close()
+  primary.options = { port }
+  await primary.open()
+  await eventually(() => primary.said(/the tree of hashes could not be made/), 'the log says so')
+  assert.equal(await primary.field('merkle_root'), '')
+  await primary.put('goes/on')
+  await eventually(() => secondary.text('goes/on') === 'goes/on', 'the log is shipped all the same')
 })

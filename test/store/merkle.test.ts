@@ -104,7 +104,13 @@ test('a tree of an older version, with other leaves, is made anew at the start, 
   database.close()
   const store = await reopened(t, before.path)
   await assert.rejects(() => store.tree.root(), /is being made/)
+  const failures: unknown[] = []
+  await store.tree.resume((error) => failures.push(error))
+  // Two turns of a thread are before it is made, and a start has gone on by then.
+  await assert.rejects(store.tree.pages(), /is being made/)
+  // The look of `enable` is behind the one that was begun.
   await meanwhile(store.tree.enable(), () => store.commit({ puts: [put('a/7')], deletes: ['b'] }))
+  assert.deepEqual(failures, [])
   assert.deepEqual(await findingsOf(store), [])
   assert.ok(!(await store.tree.root()).equals(root), 'an entry was written since')
   await store.close()
