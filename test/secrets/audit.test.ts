@@ -14,9 +14,11 @@ import {
 } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { cloud } from '../../src/engines/cloud/cloud.ts'
+import { goErrors, goQuote } from '../../src/engines/cloud/go-quote.ts'
 import { kv } from '../../src/engines/kv/kv.ts'
 import { KeyedHash } from '../../src/kit/keyed-hash.ts'
-import { withoutValues } from '../../src/secrets/audit/audit-values.ts'
+import { withoutValues } from '../../src/secrets/audit/audit-errors.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 
 interface AuditLine {
@@ -29,7 +31,7 @@ interface AuditLine {
 }
 
 async function audited(t: Parameters<typeof CoreWorld.open>[0], options: Record<string, string> = {}) {
-  const world = await CoreWorld.open(t, { engines: [kv] })
+  const world = await CoreWorld.open(t, { engines: [kv, cloud] })
   const file = join(world.directory, 'audit.log')
   await world.ask('POST', 'sys/mounts/kept', { type: 'kv', options: { version: '2' } })
   const enabled = await world.ask('PUT', 'sys/audit/file', { type: 'file', options: { file_path: file, ...options } })
@@ -120,14 +122,25 @@ test('what no endpoint declares is an HMAC in a path, and so is what errors quot
   const shownPaths = rows.map(([, shown]) => shown)
   assert.deepEqual(paths, shownPaths)
   const long = `planted-${'x'.repeat(200)}`
+  await world.ask('POST', 'sys/mounts/cloud', { type: 'aws' })
+  const escaped = 'planted "and"\n\\ '.repeat(40)
+  const roles = [escaped, 'planted'.repeat(30), `"\n\u0007\u{1f600}${'planted'.repeat(30)}`].flatMap((text) => [
+    ['cloud/roles/r', { credential_type: 'iam_user', policy_document: text }] as const,
+    ['cloud/roles/r', { policy: text }] as const,
+    ['cloud/roles/r', { credential_type: text }] as const,
+    ['cloud/roles/r', { credential_type: 'iam_user', policy_arns: [text] }] as const,
+    ['cloud/roles/r', { credential_type: 'assumed_role', role_arns: [text] }] as const,
+  ])
   const faulty: readonly (readonly [string, object])[] = [
     ['auth/token/roles/r', { token_bound_cidrs: `192.168.0.0/16,${long}` }],
     ['auth/token/roles/r', { token_type: long }],
     ['auth/token/roles/r', { token_type: 'planted-short' }],
     ['sys/mounts/new', { type: long }],
     ['identity/group', { type: 'planted "quoted" \\ text' }],
+    ...roles,
   ]
-  for (const [path, body] of faulty) assert.equal((await world.ask('POST', path, body)).status, 400, path)
+  for (const [path, body] of faulty)
+    assert.equal((await world.ask('POST', path, body)).status, 400, JSON.stringify(body))
   const [cidr, ...errors] = linesOf(file)
     .slice(-2 * faulty.length)
     .flatMap(({ error = [] }) => error)
@@ -155,6 +168,26 @@ test('values are found in an error whole, cut, inside of one another and in any 
   assert.equal(shown('"q"', { list: Array.from({ length: 10_001 }, () => 1) }), `"${hmac('q')}"`)
   const many = shown('aaaaaaab'.repeat(1000), { a: ['aaaaaaab', ...Array.from({ length: 9000 }, () => 'hmac-sha')] })
   assert.equal(many, `${hmac('aaaaaaab')}…`)
+})
+
+test('values are found in an error with a mark of the cut, with escapes and in a quotation of a quotation', () => {
+  const key = new KeyedHash(Buffer.alloc(32, 1))
+  const shown = (error: string, data: Record<string, unknown>) => withoutValues(key, error, data)
+  const hmac = (text: string) => `hmac-sha256:${key.digest(text, 'hex')}`
+  const long = 'v'.repeat(300)
+  const odd = `"\n\u0007\\\u{1f600}\u200b${'v'.repeat(300)}`
+  for (const text of [long, odd]) {
+    for (const cut of [text, `${text.slice(0, 200)}…`, `${text.slice(0, 61)}...`]) {
+      assert.equal(shown(`no: ${goQuote(cut)}!`, { text }), `no: "${hmac(text)}"!`)
+      assert.equal(shown(`no: ${goQuote(`a ${goQuote(cut)}`)}!`, { text }), `no: "a \\"${hmac(text)}\\""!`)
+    }
+    const listed = goQuote(goErrors([`unknown: ${text.slice(0, 100)}…: no`]))
+    assert.equal(shown(listed, { text }), goQuote(goErrors([`unknown: ${hmac(text)}…: no`])))
+    assert.equal(shown(`no: ${goQuote(text).slice(0, 150)}`, { text }), `no: "${hmac(text)}`)
+    assert.equal(shown(`no: ${text.slice(0, 200)}`, { text }), `no: ${hmac(text)}`)
+  }
+  assert.equal(shown('"" is not "abc", "…"', { text: 'abc' }), `"" is not "${hmac('abc')}", "…"`)
+  assert.equal(shown('"\\Uffffffff" "\\', { text: '\ufffd' }), `"${hmac('\ufffd')}" "\\`)
 })
 
 test('a request that no device records changes nothing and is told why', async (t) => {
@@ -205,7 +238,7 @@ test('the chain goes on over a rotation, a restart and a torn line', async (t) =
   await world.close()
   const whole = readFileSync(file, 'utf8')
   appendFileSync(file, '{"time":"2026-01-01T00:00:00.000Z","type":"requ')
-  const again = await CoreWorld.reopen(world.directory, world.keys, { engines: [kv] })
+  const again = await CoreWorld.reopen(world.directory, world.keys, { engines: [kv, cloud] })
   t.after(() => again.store.close())
   await again.ask('POST', 'kept/data/db', { data: { a: '3' } })
   assert.ok(readFileSync(file, 'utf8').startsWith(whole), 'what was whole stays')
@@ -264,7 +297,7 @@ test('a file is private, and one that was cut is found out after a restart', asy
   await world.close()
   const [first = ''] = readFileSync(file, 'utf8').split('\n')
   truncateSync(file, first.length + 1)
-  const again = await CoreWorld.reopen(world.directory, world.keys, { engines: [kv] })
+  const again = await CoreWorld.reopen(world.directory, world.keys, { engines: [kv, cloud] })
   t.after(() => again.store.close())
   await again.ask('GET', 'kept/data/db')
   const [, next] = linesOf(file)

@@ -20,8 +20,8 @@ import { NO_ROOT, type RootConfig, rootOf } from './root-record.ts'
 
 /** For so long AWS may not know a key that was made. */
 const NEW_KEY_MS = 15_000
-/** What it may take to see whose the root credentials are. */
-const PLACE_MS = 30_000
+/** What it may take to see whose the root credentials are: for each endpoint of STS, and for IAM after them. */
+const PLACE_MS = 10_000
 
 export class MountAws {
   readonly #storage: Storage
@@ -33,11 +33,13 @@ export class MountAws {
   /** Where `#iam` calls. */
   #place: Promise<Place> | undefined
   readonly #tokens: MountFacts['identityToken']
+  readonly #placeMs: number
   #federation: Federation | undefined
 
-  constructor(storage: Storage, tokens: MountFacts['identityToken']) {
+  constructor(storage: Storage, tokens: MountFacts['identityToken'], placeMs = PLACE_MS) {
     this.#storage = storage
     this.#tokens = tokens
+    this.#placeMs = placeMs
   }
 
   /** As it is durable. */
@@ -69,14 +71,16 @@ export class MountAws {
     return this.#place
   }
 
-  /** STS tells everybody who they are; where it cannot be reached, IAM tells a user that may read itself. */
+  /** STS tells everybody who they are; where it cannot be reached or is silent, IAM tells a user that may read itself. */
   async #askPlace(iam: IamClient): Promise<Place> {
     const { endpoint } = this.iamSettings.target
-    const signal = AbortSignal.timeout(PLACE_MS)
     try {
+      const signal = AbortSignal.timeout(this.#placeMs * this.#stsClients().length)
       const ask = (client: StsClient) => client.call((sts, options) => sts.getCallerIdentity({}, options), { signal })
       return placeOf((await this.sts(ask, signal)).Arn, endpoint)
     } catch (error) {
+      // Its own time: a silent STS has taken all of the other.
+      const signal = AbortSignal.timeout(this.#placeMs)
       const answer = await iam.call((client, options) => client.getUser({}, options), { signal }).catch(() => undefined)
       if (answer?.User?.Arn === undefined) throw error
       return placeOf(answer.User.Arn, endpoint)

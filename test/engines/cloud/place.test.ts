@@ -4,6 +4,7 @@
  */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
+import { MountAws } from '../../../src/engines/cloud/mount-aws.ts'
 import { checkPlace, placeOf } from '../../../src/engines/cloud/place.ts'
 import { AwsEndpoint, unavailable } from '../../helpers/aws/endpoint.ts'
 import { AwsError } from '../../helpers/aws/wire.ts'
@@ -152,6 +153,22 @@ test('where neither STS nor IAM tells the account no user is made', async (t) =>
   assert.equal(refused.status, 502)
   assert.match(errorsOf(refused), /^Error creating IAM user: ServiceUnavailable/)
   assert.equal(world.users().length, 1)
+})
+
+test('where STS never answers IAM is still asked', async (t) => {
+  const world = await CloudWorld.open(t)
+  const mount = world.world.core.open.mounts.get('cloud/')
+  assert.ok(mount)
+  const silent = Promise.withResolvers<void>()
+  world.aws.script('GetCallerIdentity', { gate: silent.promise, times: 9 })
+  const aws = new MountAws(mount.storage, mount.facts.identityToken, 2000)
+  t.after(() => {
+    silent.resolve()
+    aws.close()
+  })
+  const { account } = await aws.placeOf(aws.iam)
+  assert.equal(account, FIRST)
+  assert.equal(world.aws.actions().at(-1), 'GetUser')
 })
 
 test('names of AWS itself are one place, those of other endpoints and partitions are not', () => {
