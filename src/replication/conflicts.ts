@@ -10,8 +10,26 @@ import type { LogRow, Position, ReplicaStore } from '../store/replica.ts'
 const CHUNK = { rows: 256, bytes: 4 << 20 }
 
 /** Where the history of the other began to be another than ours; undefined when it is none that we know of. */
-export function forkOf(own: Position, forks: readonly Position[]): Position | undefined {
+export function forkOf(own: Pick<Position, 'epoch'>, forks: readonly Position[]): Position | undefined {
   return forks.find(({ epoch }) => epoch > own.epoch)
+}
+
+/**
+ * Behind which sequence commits of this cluster are in no history of the primary that it joins. `ownSince`: where this one was promoted
+ * that has given way since. The other may have been promoted earlier in the history of both, in an epoch of the same number: what counts
+ * is the epoch in which that history was, as the last row of it says, or at least one less than ours.
+ */
+export function unsharedSince(
+  store: Pick<ReplicaStore, 'position' | 'rowsAfter'>,
+  forks: readonly Position[],
+  ownSince: number | undefined,
+): number {
+  const own = store.position()
+  const byEpoch = forkOf(own, forks)?.sequence ?? Infinity
+  if (ownSince === undefined) return byEpoch
+  const [last] = store.rowsAfter(ownSince - 1, { rows: 1, bytes: 1 })
+  const sharedEpoch = last?.sequence === ownSince ? last.epoch : own.epoch - 1
+  return Math.min(byEpoch, forkOf({ epoch: sharedEpoch }, forks)?.sequence ?? Infinity, ownSince)
 }
 
 export interface ConflictReport {
