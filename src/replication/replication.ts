@@ -342,7 +342,7 @@ export class Replication {
     })
   }
 
-  /** Undefined when nothing that was received would be lost, and all of it is of one history. */
+  /** Undefined when nothing that was received would be lost, all of it is of one history, and no other cluster is known to have taken over. */
   #whyNotReady(): string | undefined {
     const { upstream } = this.#state.now
     if (!this.#parts.store.isWhole) return 'replication is still catching up: the copy of the primary is not whole'
@@ -350,6 +350,8 @@ export class Replication {
       return 'replication is still catching up: the primary was never reached since update-primary'
     if (this.#secondary?.isDiverged)
       return 'replication is still catching up: the history of the primary is another one'
+    const replaced = this.#secondary?.replaced
+    if (replaced !== undefined) return `another cluster may be the primary already (${replaced})`
     return undefined
   }
 

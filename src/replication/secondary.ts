@@ -7,7 +7,7 @@ import { messageOf, Refusal } from '../kit/errors.ts'
 import type { Position } from '../store/replica.ts'
 import { StoreError } from '../store/store-error.ts'
 import { copyDifference, type Progress } from './catch-up.ts'
-import { forkOf, writeConflicts } from './conflicts.ts'
+import { unsharedSince, writeConflicts } from './conflicts.ts'
 import { type Beat, Following } from './following.ts'
 import { LinkClient, LinkError, linkErrorOf, type LinkRefusal } from './link.ts'
 import { PROTOCOL, type ResponseOf } from './messages.ts'
@@ -48,6 +48,8 @@ export class Secondary {
   #isLooking = false
   #refusal: LinkRefusal | undefined
   #isDiverged = false
+  /** What the primary said when it refused this cluster as one that was replaced; until a primary is followed. */
+  #replaced: string | undefined
   /** The primary has been heard on the stream that is open. */
   #isFollowing = false
 
@@ -119,6 +121,11 @@ export class Secondary {
     return this.#refusal === 'revoked' || this.#refusal === 'unknown'
   }
 
+  /** The primary has said that it was replaced, or this cluster has seen a newer one: in these words. */
+  get replaced(): string | undefined {
+    return this.#replaced
+  }
+
   /** The primary has said that its history is another, and the comparison has not begun. */
   get isDiverged(): boolean {
     return this.#isDiverged
@@ -153,6 +160,7 @@ export class Secondary {
           logger.warn('the primary is not followed', { error: text, retry_ms: waitMs })
         this.#trouble = troubleOf(error)
         this.#refusal = error instanceof LinkError ? error.reason : undefined
+        if (this.#refusal === 'deposed') this.#replaced = text
       }
       this.#phase = 'idle'
       await sleep(waitMs * (0.75 + Math.random() / 2), signal)
@@ -212,9 +220,8 @@ export class Secondary {
 
   async #reportConflicts(joined: Joined): Promise<void> {
     const { store, state, dataDir, nowMs, logger } = this.#parts
-    const position = store.position()
-    const since = Math.min(forkOf(position, joined.forks)?.sequence ?? Infinity, state.now.ownSince ?? Infinity)
-    if (position.sequence <= since) return
+    const since = unsharedSince(store, joined.forks, state.now.ownSince)
+    if (store.position().sequence <= since) return
     const report = writeConflicts(store, since, { dataDir, setId: state.now.setId, nowMs: nowMs() })
     if (!report) return
     logger.warn('commits that the primary never got are given up; they are in this file', { ...report })
@@ -310,7 +317,7 @@ export class Secondary {
     this.#lastBeat = { ...beat, heardAtMs: this.#parts.nowMs(), monotonicMs }
     this.#isFollowing = true
     this.#phase = 'stream-wals'
-    this.#trouble = this.#refusal = undefined
+    this.#trouble = this.#refusal = this.#replaced = undefined
     this.#isDiverged = false
     if (this.lagEntries === 0) this.#caughtUpMs = monotonicMs
     void this.#look()

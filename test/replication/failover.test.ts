@@ -112,6 +112,8 @@ test('two secondaries: one is promoted, the other joins it', async (t) => {
     /replaced as primary in epoch 1 by http:\/\/heir/.test(String(await third.field('trouble'))),
   )
   await eventually(() => heir.said(/takes no more writes/), 'the heir knows that it was told')
+  const refused = { status: 400, message: /another cluster may be the primary already.*by http:\/\/heir.*"force"/ }
+  await assert.rejects(third.replication.promote(UNFORCED), refused)
   await third.replication.updatePrimary({ bundle: await bundleFor(heir, 'third') })
   await heir.put('b')
   await untilSame(heir, third)
@@ -152,6 +154,43 @@ test('two secondaries are promoted at once: the one whose notice comes first is 
   )
   // From then on it is a secondary like any other: a long absence is no conflict.
   assert.equal(loser.text(`of/${loser.name}`), undefined)
+})
+
+test('of two heirs the one that was promoted later in the common history reports also what the other never had', async (t) => {
+  const [old, early, late] = [await Site.start(t, 'old'), await Site.start(t, 'early'), await Site.start(t, 'late')]
+  await activate(old, early)
+  await activate(old, late)
+  await early.close()
+  await old.put('between/1')
+  await old.put('between/2')
+  await untilSame(old, late)
+  await late.close()
+  const { port } = old.replication.listening ?? { port: 0 }
+  await old.close()
+  // The one that lacks something is the first to be heard.
+  await early.open()
+  await early.replication.promote(UNFORCED)
+  await old.restart({ port })
+  await eventually(() => early.replication.owes === undefined, 'the old primary was told')
+  await old.close()
+  await late.open()
+  await late.replication.promote(UNFORCED)
+  await late.put('of/late')
+  assert.deepEqual([early.store.epoch, late.store.epoch], [1, 1])
+  await old.restart({ port })
+  await eventually(() => late.replication.owes === undefined, 'the other one was told')
+  assert.equal(late.store.role, 'fenced')
+  await late.replication.demote()
+  await attach(early, late)
+  await untilSame(early, late)
+  const lines = readFileSync(String(await late.field('conflict_report')), 'utf8')
+    .trim()
+    .split('\n')
+  const puts = lines.flatMap((line) => (JSON.parse(line) as { puts: string[] }).puts)
+  assert.deepEqual(
+    puts.filter((path) => !path.startsWith('local/')),
+    ['between/1', 'between/2', 'of/late'],
+  )
 })
 
 test('promote is refused without force while the copy is not whole', async (t) => {

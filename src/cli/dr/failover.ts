@@ -152,8 +152,14 @@ async function promoted(
 }
 
 async function lookBehind(core: CoreAccess, ms: number, say: Say): Promise<void> {
-  await requireCore(core, { path: 'sys/health' })
   const { fields } = await drStatus(core)
+  const state = fields.text('state')
+  if (state !== 'running') {
+    const by = fields.text('replaced_by')
+    const why = by === '' ? '' : `: ${shownName(by)} was promoted, too, and is the primary; keep callers from here`
+    throw new CommandError(`promoted, but it takes no writes, its state is "${shownName(state)}"${why}`)
+  }
+  await requireCore(core, { path: 'sys/health' })
   say(`It serves as the primary of epoch ${fields.number('epoch')}, ${Math.round(ms)} ms after the promotion began`)
   say(await tokenFound(core))
   const isOwed = fields.text('fence_notice') === 'owed'

@@ -1,0 +1,34 @@
+/** `outpost operator dr failover` behind a promotion that did not make a primary. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { recordingCore, runAt } from './recording-core.ts'
+
+const DR = 'sys/replication/dr'
+const PROMOTE = `PUT ${DR}/secondary/promote`
+
+test('a cluster that was promoted and takes no writes is not said to serve', async (t) => {
+  const core = await recordingCore(t)
+  const generation = `${DR}/secondary/generate-operation-token`
+  const before = { mode: 'secondary', state: 'idle', trouble: 'replaced', primaries: [] }
+  let after: object = { mode: 'primary', epoch: 1, state: 'fenced', replaced_by: 'http://other', fence_notice: '' }
+  core.answers = {
+    get [`GET ${DR}/status`](): readonly [number, unknown] {
+      return [200, { data: core.asked.some(({ line }) => line === PROMOTE) ? after : before }]
+    },
+    'GET sys/seal-status': [200, { sealed: false }],
+    'GET sys/health': [200, { initialized: true }],
+    [`GET ${generation}/attempt`]: [200, { otp_length: 4 }],
+    [`PUT ${generation}/attempt`]: [200, { nonce: 'n', required: 1 }],
+    [`PUT ${generation}/update`]: [200, { complete: true, encoded_token: 'AAAAAA==' }],
+  }
+  const failover = () => runAt(core, ['operator', 'dr', 'failover', '-yes', 'c2hhcmU='])
+  const fenced = await failover()
+  assert.equal(fenced.code, 1)
+  assert.match(fenced.err, /promoted, but it takes no writes, its state is "fenced": http:\/\/other was promoted, too/)
+  assert.doesNotMatch(fenced.err, /It serves/)
+  core.asked.length = 0
+  after = { ...after, state: 'running', replaced_by: '' }
+  const running = await failover()
+  assert.equal(running.code, 0, running.err)
+  assert.match(running.err, /It serves as the primary of epoch 1/)
+})
