@@ -18,6 +18,9 @@ export interface TokenTerms {
   readonly type: (typeof TOKEN_TYPES)[number]
 }
 
+/** For so long a login that waits for a code may be finished. */
+export const PENDING_LOGIN_MS = 300_000
+
 /** What a login is good for: the core finds the entity, makes the token and answers with it. */
 export interface LoginOrder {
   /** What the auth method calls the one who logs in: the alias of an entity, which is made with the first login. */

@@ -114,6 +114,41 @@ test('the second step gives no token for other addresses, nor for a secret ID or
   await refused(ofOld, 'another role of that name and ID')
 })
 
+test('of a secret ID for two logins each gives a token, also where the other one used it up or it has expired', async (t) => {
+  const it = await Pending.ready(t)
+  const { world } = it.mfa
+  await it.enrolled(await it.byRole((await it.secretId()).body.data['secret_id']))
+  await it.enforce('all', { auth_method_types: ['approle'] })
+  const tidy = () => world.ask('POST', 'auth/approle/tidy/secret-id')
+  const kept = () => world.core.barrier.paths('logical/').filter((path) => path.includes('/secret/')).length
+  const before = kept()
+  const { secret_id: secretId, secret_id_accessor: accessor } = (await it.secretId({ num_uses: 2 })).body.data
+  const [first, second] = [await it.byRole(secretId), await it.byRole(secretId)]
+  await tidy()
+  assert.deepEqual((await it.byRole(secretId)).body.errors, ['invalid role or secret ID'], 'it is used up')
+  const looked = { secret_id: secretId }
+  assert.equal((await world.ask('POST', 'auth/approle/role/web/secret-id/lookup', looked)).status, 204)
+  const found = await world.ask('POST', 'auth/approle/role/web/secret-id-accessor/lookup', {
+    secret_id_accessor: accessor,
+  })
+  assert.equal(found.status, 404)
+  for (const login of [first, second]) assert.equal((await it.finish(login)).status, 200)
+
+  const brief = (await it.secretId({ num_uses: 2, ttl: '60s' })).body.data['secret_id']
+  const pending = await it.byRole(brief)
+  world.nowMs += 61_000
+  await tidy()
+  assert.equal((await it.finish(pending)).status, 200, 'it expired meanwhile')
+  world.nowMs += 300_000
+  await tidy()
+  assert.equal(kept(), before, 'nothing is left once no login can wait')
+
+  const gone = (await it.secretId({ num_uses: 2 })).body.data['secret_id']
+  const both = [await it.byRole(gone), await it.byRole(gone)]
+  await world.ask('POST', 'auth/approle/role/web/secret-id/destroy', { secret_id: gone })
+  for (const login of both) assert.deepEqual((await it.finish(login)).body.errors, ['invalid request ID'], 'destroyed')
+})
+
 test('a login that waits for its code ends with its password', async (t) => {
   const it = await Pending.ready(t)
   const { world } = it.mfa

@@ -3,7 +3,8 @@
  *
  * Promises. Of a secret ID that is good for so many logins there are so many, whatever comes at the same time: the login that
  * takes one is committed with its token. No role ID, secret ID or name of a role is in a path of the store, and no secret ID is kept
- * at all: it is found by a keyed hash. Whoever has no good pair is told the same, whatever is wrong with it.
+ * at all: it is found by a keyed hash. A login that waits for its code is finished although others use the secret ID up, or it expires:
+ * what is left of it stays for so long. Whoever has no good pair is told the same, whatever is wrong with it.
  *
  * What can go wrong. Secret IDs are made faster than they are used up: those that have expired are refused, and removed by a
  * look at their role each ten minutes in which one is made, or by `tidy/secret-id`.
@@ -14,6 +15,7 @@ import { mayLogInFrom } from '../token-terms.ts'
 import {
   encoded,
   hashOf,
+  isPerhapsAwaited,
   type Reading,
   type Role,
   roleNamed,
@@ -22,6 +24,7 @@ import {
   type SecretId,
   secretIdAt,
   tidied,
+  used,
 } from './role-record.ts'
 import { rolePaths } from './role-paths.ts'
 import { secretIdPaths } from './secret-id-paths.ts'
@@ -43,25 +46,23 @@ function login(
   const secret = role && secretIdAt(read, role.uid, hash, nowMs)
   if (!role || !secret) throw wrong()
   if (!mayLogInFrom(role.secretIdBoundCidrs, remote) || !mayLogInFrom(secret.cidrs, remote)) throw wrong()
-  // Of a secret ID whose last use this is nothing is left to be looked at later.
-  const reply = granted(role, secret, secret.usesLeft === 1 ? USED_UP : hash, call)
+  // Of a secret ID whose last use this is nothing is left to be looked at later, unless another login may wait for its code.
+  const isLast = secret.usesLeft === 1
+  const isRemoved = isLast && !isPerhapsAwaited(secret, nowMs)
+  const reply = granted(role, secret, isRemoved ? USED_UP : hash, call)
   if (secret.usesLeft === 0) return reply
   const place = at.secret(role.uid, hash)
-  if (secret.usesLeft === 1) {
-    return {
-      ...reply,
-      batch: { puts: [], deletes: [place, at.accessor(role.uid, hashOf(mount, 'accessor', secret.accessor))] },
-    }
-  }
-  const value = encoded({ ...secret, usesLeft: secret.usesLeft - 1, updatedAtMs: nowMs })
-  return { ...reply, batch: { puts: [{ path: place, value }], deletes: [] } }
+  const accessors = isLast ? [at.accessor(role.uid, hashOf(mount, 'accessor', secret.accessor))] : []
+  if (isRemoved) return { ...reply, batch: { puts: [], deletes: [place, ...accessors] } }
+  const value = encoded(used(secret, nowMs))
+  return { ...reply, batch: { puts: [{ path: place, value }], deletes: accessors } }
 }
 
 function wrong(): Rejection {
   return new Rejection(400, 'invalid role or secret ID')
 }
 
-/** Stands for the hash of a secret ID whose last use was taken. */
+/** Stands for the hash of a secret ID that was removed with its last use. */
 const USED_UP = 'used'
 
 /** `credential`: the hash of the secret ID, `USED_UP`, or nothing for a login without one. */
@@ -86,7 +87,7 @@ function granted(role: Role, secret: SecretId | undefined, credential: string, {
 
 const MARK_SEPARATOR = '/'
 
-/** Whether the role of a mark is this one, and its secret ID is there. It had not expired when it was shown. */
+/** Whether the role of a mark is this one, and its secret ID was not taken back. It may be used up or have expired since it was shown. */
 function isStillRight(role: Role, mark: string, read: Reading): boolean {
   const [uid = '', credential = ''] = mark.split(MARK_SEPARATOR)
   if (uid !== role.uid || (credential === '' && role.bindSecretId)) return false

@@ -4,6 +4,7 @@ import * as v from 'valibot'
 import type { Storage } from '../../barrier/storage.ts'
 import { Fault } from '../../kit/errors.ts'
 import type { MountFacts } from '../engine.ts'
+import { PENDING_LOGIN_MS } from '../login-order.ts'
 import { textRecord } from '../text-record.ts'
 import { tokenTermsSchema } from '../token-terms.ts'
 
@@ -97,6 +98,28 @@ export function secretIdAt(read: Reading, uid: string, hash: string, nowMs: numb
   return secret && hasExpired(secret, nowMs) ? undefined : secret
 }
 
+/** Of a secret ID whose last use was taken: it is an expired one, whatever the clock says. */
+const USED_UP_AT_MS = 1
+
+/** One login fewer: with the last one it has expired. */
+export function used(secret: SecretId, nowMs: number): SecretId {
+  // Later than it was made, by which `isPerhapsAwaited` sees a use.
+  const updatedAtMs = Math.max(nowMs, secret.createdAtMs + 1)
+  if (secret.usesLeft === 1) return { ...secret, updatedAtMs, expiresAtMs: USED_UP_AT_MS }
+  return { ...secret, updatedAtMs, usesLeft: secret.usesLeft - 1 }
+}
+
+/** Whether a login of before may wait for its code, of a secret ID that is good for so many. */
+export function isPerhapsAwaited({ createdAtMs, updatedAtMs }: SecretId, nowMs: number): boolean {
+  return updatedAtMs > createdAtMs && updatedAtMs + PENDING_LOGIN_MS > nowMs
+}
+
+/** Whether it has expired or was used up, and no login with it waits for its code any more. */
+function isOver(secret: SecretId, nowMs: number): boolean {
+  const { expiresAtMs = 0, updatedAtMs } = secret
+  return hasExpired(secret, nowMs) && Math.max(expiresAtMs, updatedAtMs) + PENDING_LOGIN_MS <= nowMs
+}
+
 export function hasExpired({ expiresAtMs }: SecretId, nowMs: number): boolean {
   return expiresAtMs !== undefined && expiresAtMs <= nowMs
 }
@@ -108,7 +131,10 @@ interface TidiedPlace {
   readonly nowMs: number
 }
 
-/** Removes the secret IDs of a role that have expired; with a role that is gone, all. Resolves with how many. */
+/**
+ * Removes the secret IDs of a role that have expired, once no login with them waits for its code; with a role that is gone, all.
+ * Resolves with how many.
+ */
 export async function tidied(place: TidiedPlace, uid: string, isGone: boolean): Promise<number> {
   const { mount, nowMs, storage } = place
   let [removed, after] = [0, '']
@@ -119,7 +145,7 @@ export async function tidied(place: TidiedPlace, uid: string, isGone: boolean): 
     const deletes: string[] = []
     for (const hash of hashes) {
       const secret = parsed(storage.pending(rolePaths.secret(uid, hash)), secretIdSchema, 'a secret ID')
-      if (!secret || (!isGone && !hasExpired(secret, nowMs))) continue
+      if (!secret || (!isGone && !isOver(secret, nowMs))) continue
       deletes.push(rolePaths.secret(uid, hash), rolePaths.accessor(uid, hashOf(mount, 'accessor', secret.accessor)))
       removed++
     }

@@ -36,7 +36,7 @@ export interface CallOptions {
   readonly signal: AbortSignal
   /** Sent a second time only after a refusal. */
   readonly isOnce?: boolean
-  /** A refusal that passes, for at most `passingMs`. */
+  /** A refusal that passes, for at most `passingMs` from when AWS is first asked. */
   readonly passes?: (failure: AwsFailure) => boolean
   readonly passingMs?: number
 }
@@ -67,13 +67,19 @@ export class AwsClient<C extends { destroy(): void }> {
   async call<T>(send: (client: C, options: SendOptions) => Promise<T>, options: CallOptions): Promise<T> {
     const { signal } = options
     const client = await this.#client
-    const beganAtMs = performance.now()
+    // Not from here: AWS may be asked later, when others wait.
+    let beganAtMs: number | undefined
+    const begin = () => {
+      beganAtMs ??= performance.now()
+      return this.#sent(client, send, signal)
+    }
     for (let attempt = 1; ; attempt++) {
       try {
-        return await this.#pace.run(() => this.#sent(client, send, signal), isOneTooMany, signal)
+        return await this.#pace.run(begin, isOneTooMany, signal)
       } catch (error) {
         const failure = this.#failureOf(error)
-        const isWorth = this.#isWorth(failure, attempt, { ...options, passedMs: performance.now() - beganAtMs })
+        const passedMs = beganAtMs === undefined ? 0 : performance.now() - beganAtMs
+        const isWorth = this.#isWorth(failure, attempt, { ...options, passedMs })
         if (signal.aborted || !isWorth) throw failure
         await later(pauseMs(failure, attempt), undefined, { signal }).catch(() => undefined)
         if (signal.aborted) throw failure

@@ -9,7 +9,7 @@
 import { randomUUID } from 'node:crypto'
 import type { Part } from '../../barrier/storage.ts'
 import { type MfaRequirement, Rejection } from '../../engines/engine.ts'
-import type { LoginOrder } from '../../engines/login-order.ts'
+import { type LoginOrder, PENDING_LOGIN_MS } from '../../engines/login-order.ts'
 import type { Refusal } from '../../kit/errors.ts'
 import type { Enforcement, Enforcements, LoginFacts } from './enforcement.ts'
 import type { Credentials } from './mfa-header.ts'
@@ -31,7 +31,6 @@ interface Kept extends PendingLogin {
 
 const PENDING_MAX = 20_000
 const PENDING_PER_ENTITY_MAX = 16
-const PENDING_MS = 300_000
 
 export interface Satisfaction {
   /** To be committed before the caller learns anything. */
@@ -62,7 +61,7 @@ export class LoginMfa {
   begin(login: PendingLogin, enforcements: readonly Enforcement[]): MfaRequirement {
     this.#makeRoom(login.entityId)
     const id = randomUUID()
-    this.#pending.set(id, { ...login, expiresAtMs: this.#now() + PENDING_MS })
+    this.#pending.set(id, { ...login, expiresAtMs: this.#now() + PENDING_LOGIN_MS })
     const own = this.#byEntity.get(login.entityId) ?? new Set()
     this.#byEntity.set(login.entityId, own.add(id))
     const constraints = enforcements.map(({ methodIds, name }) => {

@@ -1,6 +1,8 @@
 /** How many requests a client of AWS has under way, and how it gives way when AWS refuses some. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { AwsClient } from '../../../src/engines/cloud/aws.ts'
+import { AwsFailure } from '../../../src/engines/cloud/aws-failure.ts'
 import { AT_ONCE_MAX, AwsPace } from '../../../src/engines/cloud/aws-pace.ts'
 import { eventually } from '../../helpers/eventually.ts'
 
@@ -74,4 +76,24 @@ test('a lone request never waits, and a caller that leaves takes nothing along',
     under.shift()?.resolve()
   }
   await Promise.all(all)
+})
+
+test('a refusal that passes is tried again, however long the request waited before AWS was asked', async () => {
+  const target = { endpoint: 'http://127.0.0.1:1', region: 'us-east-1' }
+  const client = new AwsClient('IAM', Promise.resolve({ destroy: () => undefined }), { target, attempts: 1 })
+  const open = Promise.withResolvers<void>()
+  const others = Array.from({ length: AT_ONCE_MAX }, () => client.call(() => open.promise, { signal: never }))
+  let asked = 0
+  const passingMs = 100
+  const unseen = client.call(
+    () =>
+      ++asked === 1 ? Promise.reject(new AwsFailure('NoSuchEntity', 'no such user', 404, false)) : Promise.resolve(),
+    { signal: never, passes: ({ code }) => code === 'NoSuchEntity', passingMs },
+  )
+  const beganAtMs = performance.now()
+  await eventually(() => performance.now() - beganAtMs > 2 * passingMs, 'it has waited')
+  assert.equal(asked, 0)
+  open.resolve()
+  await Promise.all([unseen, ...others])
+  assert.equal(asked, 2)
 })
