@@ -133,6 +133,12 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     env: { CHAOS_SECONDS: '120', OUTPOST_TIMINGS: '{}', OUTPOST_SEED: String(Date.now() % 1e9) },
     proves: 'followers through servers lose nothing while processes and NATS are killed and frozen at random',
   },
+  'live-flood': {
+    files: ['test/long/live-flood.test.ts'],
+    env: { OUTPOST_FLOOD_SECONDS: '30' },
+    proves:
+      'while a stolen worker key floods with the NATS permissions that are shipped, every honest call succeeds within ten seconds',
+  },
   'cloud-faults': {
     files: ['test/engines/cloud/faults.test.ts'],
     env: { OUTPOST_CLOUD_FAULTS: '1000', OUTPOST_CLOUD_KILLS: '60', OUTPOST_SEED: String(Date.now() % 1e9) },

@@ -1,0 +1,141 @@
+/**
+ * A thread that has the NKEY of a worker host, and a token that its callers gave it, and sends all that NATS permits it: calls
+ * with bulk answers that allow any amount of bytes, credit for them, calls that nothing opens, answers to calls of a server that
+ * the server never made, and states of new allocations. Messages a second are bounded; each batch waits until NATS has it.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import { parentPort, workerData } from 'node:worker_threads'
+import { connect, nkeyAuthenticator, type NatsConnection } from '@nats-io/transport-node'
+import * as v from 'valibot'
+import { openNatsLink } from '../../src/cluster/nats-link.ts'
+import type { SealedCall } from '../../src/cluster/server-calls.ts'
+import { Subjects } from '../../src/cluster/subjects.ts'
+import { encode, encodeCall, WIRE_VERSION } from '../../src/cluster/wire.ts'
+import { eventually } from './eventually.ts'
+import { allocationOf, idOf } from './fleet-server.ts'
+import { HostileNode } from './hostile-node.ts'
+import { keepingLogger } from './kept-log.ts'
+import { sealingFor } from './sealed-world.ts'
+
+const settings = v.parse(
+  v.object({
+    natsUrl: v.string(),
+    nkeyFile: v.string(),
+    seed: v.string(),
+    caFile: v.string(),
+    authority: v.string(),
+    nodeId: v.string(),
+    token: v.string(),
+    seconds: v.number(),
+    messagesPerSecond: v.number(),
+    callsPerSecond: v.number(),
+  }),
+  workerData,
+)
+
+const ALLOCATIONS = 9000
+const STATE_EVERY_MS = 1500
+const BATCH_MS = 20
+/** Of a hundred messages that are no calls. */
+const SHARES = { garbage: 55, replies: 17, credits: 28 }
+/** Calls that are credited again and again. */
+const CREDITED_MAX = 256
+const ANY_AMOUNT = Number.MAX_SAFE_INTEGER
+
+interface Made {
+  readonly subject: string
+  readonly sealed: SealedCall
+}
+
+const subjects = new Subjects('global')
+const sent = { calls: 0, garbage: 0, replies: 0, credits: 0, states: 0, answerBytes: 0 }
+const { nodeId } = settings
+const self = { nodeId }
+const ends: (() => unknown)[] = []
+const lifetime = { after: (end: () => unknown) => void ends.push(end) }
+
+class Flood {
+  readonly #bus: NatsConnection
+  readonly #serverId: string
+  readonly #call: (name: string) => Promise<Made>
+  readonly #made: Made[] = []
+  readonly #garbage = Buffer.alloc(512, 0x10)
+
+  constructor(bus: NatsConnection, serverId: string, call: (name: string) => Promise<Made>) {
+    this.#bus = bus
+    this.#serverId = serverId
+    this.#call = call
+  }
+
+  /** Messages and calls of one batch, on their way to NATS when it resolves. */
+  async batch(messages: number, calls: number): Promise<void> {
+    for (let at = 0; at < calls; at++) {
+      this.#made.push(await this.#call(`flood${++sent.calls}`))
+      if (this.#made.length > CREDITED_MAX) this.#made.shift()
+    }
+    for (let at = 0; at < messages; at++) this.#message(at % 100)
+    await this.#bus.flush()
+  }
+
+  #message(at: number): void {
+    if (at < SHARES.garbage) {
+      const reply = subjects.reply(self, 'any', `garbage${++sent.garbage}`)
+      this.#bus.publish(subjects.serverCall(this.#serverId, nodeId), this.#garbage, { reply })
+    } else if (at < SHARES.garbage + SHARES.replies) {
+      const reply = subjects.reply({ serverId: this.#serverId }, nodeId, `forged${++sent.replies}`)
+      this.#bus.publish(reply, encode({ kind: 'value', json: '{}' }))
+    } else this.#credit()
+  }
+
+  #credit(): void {
+    const made = this.#made[sent.credits++ % Math.max(1, this.#made.length)]
+    if (!made) return
+    this.#bus.publish(made.subject, made.sealed.sealControl(encode({ kind: 'credit', taken: 0, allowed: ANY_AMOUNT })))
+  }
+}
+
+function callNamed(name: string): Uint8Array {
+  const input = { params: {}, query: [['namespace', '*']] as const, headers: {}, body: undefined }
+  const about = { version: WIRE_VERSION, operation: 'server.allocations', requestId: name, hops: 1, call: name }
+  return encodeCall(encode({ ...about, input, token: settings.token, window: ANY_AMOUNT }))
+}
+
+async function flood(): Promise<void> {
+  const { natsUrl, nkeyFile, caFile, authority, seed, seconds, messagesPerSecond, callsPerSecond } = settings
+  const logger = keepingLogger([])
+  const link = await openNatsLink({ servers: [natsUrl], name: 'flood', nkeyFile, caFile, logger })
+  const { keys, calls } = sealingFor(lifetime, { link, subjects, self, logger, hasCore: false })
+  const known = await eventually(() => keys.servers(false)[0], 'the server is heard')
+  link.subscribe(subjects.reply(self, '*', '*'), ({ payload }) => void (sent.answerBytes += payload.length))
+  // By its address, for which the client has no name to compare with.
+  const tls = { ca: authority, checkServerIdentity: () => undefined }
+  const authenticator = nkeyAuthenticator(new TextEncoder().encode(seed))
+  const bus = await connect({ servers: [natsUrl], authenticator, tls })
+  const node = new HostileNode(bus, nodeId)
+  const { serverId } = known
+  const attack = new Flood(bus, serverId, async (name) => {
+    const to = { subject: subjects.serverCall(serverId, nodeId), reply: subjects.reply(self, 'any', name) }
+    const sealed = calls.seal(known, to, callNamed(name))
+    link.publish(to.subject, sealed.request, to.reply)
+    return { subject: subjects.serverFlow(serverId, nodeId, name), sealed }
+  })
+  const startedMs = performance.now()
+  const dueOf = (perSecond: number) => Math.floor(((performance.now() - startedMs) / 1000) * perSecond)
+  let messages = 0
+  while (performance.now() - startedMs < seconds * 1000) {
+    if (sent.states * STATE_EVERY_MS <= performance.now() - startedMs) {
+      const first = sent.states++ * ALLOCATIONS
+      await node.claim(...Array.from({ length: ALLOCATIONS }, (_, at) => allocationOf(idOf('f100d0a1', first + at))))
+    }
+    // What could not be sent in time is not made up for: a batch is no larger than a quarter of a second's messages.
+    const due = Math.min(dueOf(messagesPerSecond) - messages, Math.ceil(messagesPerSecond / 4))
+    messages = dueOf(messagesPerSecond)
+    await attack.batch(due, Math.max(0, Math.min(dueOf(callsPerSecond) - sent.calls, callsPerSecond)))
+    await sleep(BATCH_MS)
+  }
+  parentPort?.postMessage(sent, [])
+  for (const end of ends) await end()
+  await Promise.all([bus.close(), link.close()])
+}
+
+await flood()
