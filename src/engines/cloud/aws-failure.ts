@@ -112,6 +112,9 @@ interface SdkError {
   readonly $metadata?: { readonly httpStatusCode?: number }
 }
 
+/** An answer came, and was no document of AWS: what was asked for may have been done. */
+export class UnreadableAnswer extends AwsFailure {}
+
 /** Of anything that the SDK has thrown. `endpoint` is named where it could not be reached. */
 export function failureOf(error: unknown, endpoint: string): AwsFailure {
   if (error instanceof AwsFailure) return error
@@ -129,7 +132,7 @@ export function failureOf(error: unknown, endpoint: string): AwsFailure {
     return new AwsFailure('', `${why} (${messageOf(error)})`, 0, false)
   }
   if (error instanceof StrangeAnswer)
-    return new AwsFailure('', `no answer of AWS from ${endpoint}: ${error.message}`, 0, true)
+    return new UnreadableAnswer('', `no answer of AWS from ${endpoint}: ${error.message}`, 0, true)
   const why = errnoOf(error) ?? (typeof name === 'string' && name !== 'Error' ? name : messageOf(error))
   return new AwsFailure('', `no answer from ${endpoint}: ${why}`, 0, true)
 }

@@ -136,23 +136,20 @@ export class KeyIntents {
     const path = keyIntentPath(intent)
     this.#backlog.begin(path)
     try {
-      // The keys that are there now were looked at: an older note would take the new key for one that was lost.
-      await this.#storage.commit({ puts: [keyIntentPut(intent)], deletes: this.#older(intent) })
-      const { isLost, key } = await this.#made(iam, intent, signal).catch(async (error: unknown) => {
-        // What AWS has refused was not made.
-        if (error instanceof AwsFailure && !error.isAmbiguous) await this.#clear(path)
-        throw error
-      })
+      await this.#storage.commit({ puts: [keyIntentPut(intent)], deletes: [] })
+      const { isLost, key } = await this.#made(iam, intent, signal)
       // A list that does not show a key yet may have hidden the one that was lost.
       const later = newKeyIntent({ ...intent, keys: [...keys, key.accessKey] })
-      return await store(key, { puts: isLost ? [keyIntentPut(later)] : [], deletes: [path] })
+      const notes = [...(isLost ? [later] : []), ...this.#sparing(intent, key)]
+      return await store(key, { puts: notes.map(keyIntentPut), deletes: [path] })
     } finally {
       this.#backlog.end(path)
     }
   }
 
   /** A key whose answer was lost is deleted before another one is made. */
-  async #made(iam: IamClient, { createdAtMs, keys, username }: KeyIntent, signal: AbortSignal) {
+  async #made(iam: IamClient, intent: KeyIntent, signal: AbortSignal) {
+    const { createdAtMs, keys, username } = intent
     for (let attempt = 1; ; attempt++) {
       try {
         const input = { UserName: username }
@@ -162,8 +159,10 @@ export class KeyIntents {
         })
         return { key: madeKey(made), isLost: attempt > 1 }
       } catch (error) {
-        const isLost = error instanceof AwsFailure && error.isAmbiguous && !signal.aborted
-        if (!isLost || attempt === ATTEMPTS) throw error
+        const isRefused = error instanceof AwsFailure && !error.isAmbiguous
+        // What AWS has refused was not made. Behind an answer that was lost, a refusal says nothing of the key of before.
+        if (isRefused && attempt === 1) await this.#clear(keyIntentPath(intent))
+        if (isRefused || !(error instanceof AwsFailure) || signal.aborted || attempt === ATTEMPTS) throw error
       }
       await deleteLost(iam, { createdAtMs, keys, username }, signal)
     }
@@ -173,8 +172,14 @@ export class KeyIntents {
     return this.#storage.list(at.keyIntents).map((name) => at.keyIntents + name)
   }
 
-  #older(intent: KeyIntent): string[] {
-    return this.#of(intent, intent.place).flatMap(([path, older]) => (older.kind === 'make' ? [path] : []))
+  /**
+   * Older notes of the same user, which are not to take the new key for the one that was lost. They stay: a list that did not
+   * show the lost key yet is no proof that there is none.
+   */
+  #sparing(intent: KeyIntent, { accessKey }: AccessKey): KeyIntent[] {
+    return this.#of(intent, intent.place).flatMap(([, older]) =>
+      older.kind === 'make' ? [{ ...older, keys: [...older.keys, accessKey] }] : [],
+    )
   }
 
   /** Notes that no request works on, but for those that cannot be read. */

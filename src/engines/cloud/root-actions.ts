@@ -6,7 +6,7 @@
 import { randomBytes } from 'node:crypto'
 import type { IAM } from '@aws-sdk/client-iam'
 import type { IamClient } from './aws.ts'
-import { AwsFailure } from './aws-failure.ts'
+import { AwsFailure, UnreadableAnswer } from './aws-failure.ts'
 import { parseArn } from './arn.ts'
 import { type Finding, failureFinding } from './finding.ts'
 import type { Role } from './role-record.ts'
@@ -41,7 +41,8 @@ export async function actionFindings(iam: IamClient, wanted: Wanted, signal: Abo
     return await simulated(iam, { ...wanted, user, actions: [...tries.keys()] }, signal)
   } catch (error) {
     // An answer, whatever it says: it is not allowed, or this IAM does not have it.
-    const isAnswered = error instanceof AwsFailure && error.status > 0 && !error.isThrottle
+    const hasStatus = error instanceof AwsFailure && error.status > 0 && !error.isThrottle
+    const isAnswered = hasStatus || error instanceof UnreadableAnswer
     if (!isAnswered) return [failureFinding('actions of IAM', error)]
   }
   const found: Finding[] = []

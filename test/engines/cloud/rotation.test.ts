@@ -354,6 +354,35 @@ test('a lost key is not looked for while a new one is made, nor the other way ro
   assert.equal(isMaking, true)
 })
 
+test('a key whose answer was lost is deleted later where AWS refuses to delete it at once, or does not show it yet', async (t) => {
+  const { world } = await staticWorld(t)
+  const refused = new AwsError('AccessDenied', 'no', 403)
+  const settle = async () => {
+    world.aws.unscript()
+    for (let round = 0; round < 5; round++) {
+      world.pass(16)
+      await world.work()
+    }
+    assert.deepEqual(keyIds(world.rootUser).length, 1)
+  }
+  await t.test('its deletion is refused', async () => {
+    world.aws.script('CreateAccessKey', { isCut: true, when: 'after' })
+    world.aws.script('DeleteAccessKey', { error: refused })
+    assert.equal((await world.ask('POST', 'cloud/config/rotate-root')).status, 400)
+    assert.equal(world.rootUser.keys.length, 2)
+    await settle()
+  })
+  await t.test('the next rotation does not see it and is refused a third key', async () => {
+    world.aws.script('CreateAccessKey', { isCut: true, when: 'after' })
+    world.aws.script('ListAccessKeys', { times: 1 })
+    world.aws.script('ListAccessKeys', { hidesKeysMs: 15_000, times: 20 })
+    assert.ok((await world.ask('POST', 'cloud/config/rotate-root')).status >= 400)
+    assert.ok((await world.ask('POST', 'cloud/config/rotate-root')).status >= 400)
+    assert.equal(world.rootUser.keys.length, 2)
+    await settle()
+  })
+})
+
 test('one user has one static role, and that of config/root has none', async (t) => {
   const { user, world, write } = await staticWorld(t)
   const answers = await Promise.all(
