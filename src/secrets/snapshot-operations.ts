@@ -233,7 +233,7 @@ async function* saved(core: SecretsCore, snapshots: Snapshots, path: Door['path'
   for await (const chunk of out as AsyncIterable<Buffer>) {
     if (!isBegun) yield { status: 200, contentType: 'application/gzip', headers: { 'Cache-Control': 'no-store' } }
     isBegun = true
-    // Whoever takes hours for it must still be allowed it.
+    // A caller that takes hours for it must still be allowed it.
     check()
     yield chunk
   }

@@ -1,6 +1,6 @@
 /**
  * Somebody with the key of a worker floods a server with calls: fresh keys that each cost a key agreement, messages that cannot be opened, and
- * calls that never end until nobody else's is served, and calls that allow any amount of bytes, which all stand before the answers of others. Other hosts ask the same server who their callers are, so they would
+ * calls that never end until no other host's is served, and calls that allow any amount of bytes, which all stand before the answers of others. Other hosts ask the same server who their callers are, so they would
  * serve nobody.
  */
 import assert from 'node:assert/strict'

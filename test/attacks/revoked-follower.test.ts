@@ -79,7 +79,7 @@ function makeLarge({ allocId, member }: ReturnType<ClusterWorld['host']>): void 
   }
 }
 
-/** Reads with an end of a file that nobody gets through while this test lasts. */
+/** Reads with an end, of a file that no caller gets through while this test lasts. */
 async function readSlowly(t: TestContext, world: ClusterWorld, token: string): Promise<Follower[]> {
   const { allocId, member } = world.host(0)
   const [direct, server, agent] = [member.port, world.server().port, world.host(1).member.port]

@@ -14,11 +14,9 @@ test('entries that were changed, removed and added beneath a secondary are repai
   await primary.putMany('many', 300)
   await activate(primary, secondary)
   const good = primary.text('many/1')
-  const database = new DatabaseSync(secondary.store.path, { timeout: 20_000 })
-  database.exec("UPDATE entries SET value = zeroblob(100) WHERE path IN ('many/1', 'many/2')")
-  database.exec("DELETE FROM entries WHERE path = 'many/3'")
-  database.exec("INSERT INTO entries (path, sequence, crc, value) VALUES ('added', 1, 1, x'00')")
-  database.close()
+  damage(secondary, (database) => {
+    database.exec("INSERT INTO entries (path, sequence, crc, value) VALUES ('added', 1, 1, x'00')")
+  })
   await primary.put('meanwhile')
   const { merkle_corruption_report: found } = await secondary.replication.merkleCheck()
   const pages = Object.values(found.corrupted_tree_map['1'].corrupted_index_tuples_map ?? {})
@@ -37,10 +35,7 @@ test('entries that were damaged beneath a primary are mended by a planned change
   await primary.putMany('many', 300)
   await activate(primary, secondary)
   const good = primary.text('many/1')
-  const database = new DatabaseSync(primary.store.path, { timeout: 20_000 })
-  database.exec("UPDATE entries SET value = zeroblob(100) WHERE path IN ('many/1', 'many/2')")
-  database.exec("DELETE FROM entries WHERE path = 'many/3'")
-  database.close()
+  damage(primary)
   const { merkle_corruption_report: found } = await primary.replication.merkleCheck()
   const pages = Object.values(found.corrupted_tree_map['1'].corrupted_index_tuples_map ?? {})
   assert.equal(pages.flatMap(({ subpages }) => subpages).length, 3, 'the primary names what is damaged')
@@ -118,3 +113,12 @@ test('a start waits for no tree that has to be made anew, and an entry that cann
   await primary.put('goes/on')
   await eventually(() => secondary.text('goes/on') === 'goes/on', 'the log is shipped all the same')
 })
+
+/** Two entries are changed and one is removed, behind the back of the process that has the database open. */
+function damage({ store }: Site, further: (database: DatabaseSync) => void = () => undefined): void {
+  const database = new DatabaseSync(store.path, { timeout: 20_000 })
+  database.exec("UPDATE entries SET value = zeroblob(100) WHERE path IN ('many/1', 'many/2')")
+  database.exec("DELETE FROM entries WHERE path = 'many/3'")
+  further(database)
+  database.close()
+}

@@ -80,7 +80,7 @@ test('errors of an agent', { timeout: 280_000 }, async (t) => {
   })
 })
 
-test('a server that is frozen: nobody answers whose token it is', { timeout: 280_000 }, async (t) => {
+test('a server that is frozen: no server answers whose token it is', { timeout: 280_000 }, async (t) => {
   const sha256 = createHash('sha256').update(ROOT_TOKEN).digest('hex')
   const acl = `acl {\n token "ops" {\n  sha256 = "${sha256}"\n  policy = "${POLICY}"\n }\n}`
   const world = await startCluster(t, { hosts: 1, acl })

@@ -146,6 +146,7 @@ async function promoted(
   try {
     await promote(core, token, values, io)
   } catch (error) {
+    // The caller gets the error of the promotion; a token that stays is dead once a newer one is made.
     await removeOperationToken(core, token).catch(() => undefined)
     throw error
   }

@@ -4,7 +4,7 @@
  * Promises. Of a secret ID that is good for so many logins there are so many, whatever comes at the same time: the login that
  * takes one is committed with its token. No role ID, secret ID or name of a role is in a path of the store, and no secret ID is kept
  * at all: it is found by a keyed hash. A login that waits for its code is finished although others use the secret ID up, or it expires:
- * what is left of it stays for so long. Whoever has no good pair is told the same, whatever is wrong with it.
+ * what is left of it stays for so long. A login without a good pair is refused with the same text, whatever is wrong with it.
  *
  * What can go wrong. Secret IDs are made faster than they are used up: those that have expired are refused, and removed by a
  * look at their role each ten minutes in which one is made, or by `tidy/secret-id`.
