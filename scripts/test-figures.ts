@@ -1,4 +1,4 @@
-/** What a run of the tests took: of the clock by file, and of the processors by process, as `test-cpu.cts` hands it on. */
+/** What a run of the tests took: of the clock by file, and of the processors by process, as `test-process.cts` hands it on. */
 import { existsSync, readFileSync } from 'node:fs'
 import { basename, relative } from 'node:path'
 

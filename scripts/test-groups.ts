@@ -3,53 +3,26 @@
  * than most files take for their tests; small files of one folder therefore run one after the other in one process, a
  * *group*. The reporter shows their tests as before, and each failure with the file that it is in.
  *
- * A file has a process of its own when it is chosen alone, when its folder is not among those that share, when it
- * takes long, or when it is listed here because it looks at its process or changes it.
+ * A file has a process of its own when it is chosen alone, when it takes long, or when it is listed here because it looks at
+ * its process or changes it.
  */
-import { accessSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { accessSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, relative } from 'node:path'
 import { pathToFileURL } from 'node:url'
 
 /**
- * Below `test/`: folders of files that test in their own process, through a core, a store or a room, or processes of the
- * program that know nothing of theirs; and single files.
+ * Imported first, these set the times of clusters for their process and all that it starts. Files with the same times share
+ * with each other.
  */
-const SHARING = [
-  'agent',
-  'attacks/announced-address.test.ts',
-  'attacks/crowded-secrets.test.ts',
-  'attacks/damaged-log.test.ts',
-  'attacks/guessed-codes.test.ts',
-  'attacks/policy-names.test.ts',
-  'attacks/replayed-assertion.test.ts',
-  'attacks/second-factor.test.ts',
-  'attacks/short-wrapping.test.ts',
-  'attacks/walked-around-rights.test.ts',
-  'barrier',
-  'cli',
-  'cluster',
-  'compat',
-  'config',
-  'engines',
-  'host',
-  'http',
-  'kit',
-  'replication',
-  'secrets',
-  'store',
-]
+const TIMES = ['short-pace', 'short-timings']
 
-/** Files below those folders that do not share, and why. */
+/** Files below `test/` that do not share, and why. */
 const ALONE: Readonly<Record<string, string>> = {
+  'attacks/hostile-pgp-key.test.ts': 'measures the CPU of its process',
+  'attacks/nats-away.test.ts': 'sets times of clusters in its process',
   'barrier/freed-memory.test.ts': 'searches the memory of its process',
-  'cluster/announce.test.ts': 'shortens the times of clusters in its process',
   'cluster/authorizer.test.ts': 'counts comparisons in its process',
-  'cluster/forward.test.ts': 'shortens the times of clusters in its process',
-  'cluster/job-logs.test.ts': 'shortens the times of clusters in its process',
-  'cluster/lost.test.ts': 'shortens the times of clusters in its process',
-  'cluster/nats-link.test.ts': 'shortens the times of clusters in its process',
-  'cluster/nats-login.test.ts': 'shortens the times of clusters in its process',
   'engines/hash-threads.test.ts': 'looks at the threads of its process',
   'engines/kv/watch-stream.test.ts': 'measures the memory of its process',
   'host/allocations.test.ts': 'measures the memory of its process',
@@ -69,8 +42,8 @@ const ALONE: Readonly<Record<string, string>> = {
 }
 
 /** A file that takes longer than this has a process of its own, so that the last ones end together. */
-const FILE_MS_MAX = 8000
-const GROUP_MS_MAX = 20_000
+const FILE_MS_MAX = 12_000
+const GROUP_MS_MAX = 25_000
 
 /** Files by what Node runs: itself for one that is alone, a module that imports them for a group. */
 export type Groups = ReadonlyMap<string, readonly string[]>
@@ -95,10 +68,14 @@ export function groupsOf(root: string, files: readonly string[], supposedMs: (fi
   return groups
 }
 
+/** The name of the group, or undefined for a file that runs alone. */
 function sharedFolder(root: string, file: string): string | undefined {
   const path = relative(join(root, 'test'), file)
-  const [folder = ''] = path.split('/')
-  return (SHARING.includes(folder) || SHARING.includes(path)) && !(path in ALONE) ? folder : undefined
+  if (path in ALONE) return undefined
+  const text = readFileSync(file, 'utf8')
+  const times = TIMES.find((name) => text.includes(`/${name}.ts'`))
+  const folder = path.includes('/') ? path.slice(0, path.indexOf('/')) : 'test'
+  return [folder, times].filter((part) => part !== undefined).join('-')
 }
 
 /** In order, each of at most `GROUP_MS_MAX`. */

@@ -63,10 +63,20 @@ export interface Beside {
   readonly deletes?: readonly string[]
 }
 
+export interface BarrierOptions {
+  /** The wall clock, in milliseconds. */
+  readonly now?: () => number
+  /** Encryptions with one key, after which it is rotated. */
+  readonly encryptionsMax?: number
+  /** Called when keys were dropped; by default it collects the garbage, see `freed-memory.ts`. */
+  readonly freeMemory?: () => void
+}
+
 export class Barrier {
   readonly #store: Store
   readonly #now: () => number
   readonly #encryptionsMax: number
+  readonly #freeMemory: () => void
   #ring: Keyring | undefined
   /**
    * The newest is the root key, kept while it is open for the rotations that the barrier does by itself; in front of it
@@ -85,11 +95,13 @@ export class Barrier {
   #isRingUnsaved = false
 
   /** `encryptionsMax` of one key, for tests; `now` in milliseconds. */
-  constructor(store: Store, now: () => number = Date.now, encryptionsMax = ENCRYPTIONS_MAX) {
+  constructor(store: Store, options: BarrierOptions = {}) {
+    const { now = Date.now, encryptionsMax = ENCRYPTIONS_MAX } = options
     this.#store = store
     this.standby = new HeldKey(store)
     this.#now = now
     this.#encryptionsMax = encryptionsMax
+    this.#freeMemory = options.freeMemory ?? freeMemory
     this.#guard = new EntryGuard(store, now)
     store.onFailure(() => this.#fallBack())
   }
@@ -222,7 +234,7 @@ export class Barrier {
     this.#ring = undefined
     this.#rootKeys = []
     this.#opened = new KnownOf()
-    if (wasOpen) freeMemory()
+    if (wasOpen) this.#freeMemory()
   }
 
   /** What is durable: what may be told to a caller. */

@@ -5,14 +5,17 @@
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 
+/** Work under way may hold a cipher for so long. A process that ends meanwhile gives its memory back as a whole. */
+const AFTER_MS = 50
+
 let collect: (() => void) | undefined
 
-/** Collects all garbage as soon as the work under way has let go of what it holds: some tens of milliseconds, once. */
+/** Collects all garbage when the work under way has let go of what it holds: this holds the process up for some tens of milliseconds. */
 export function freeMemory(): void {
-  setImmediate(() => {
+  setTimeout(() => {
     collect ??= collector()
     collect()
-  })
+  }, AFTER_MS).unref()
 }
 
 function collector(): () => void {

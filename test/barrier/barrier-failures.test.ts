@@ -17,7 +17,7 @@ const touchesRing = ({ puts }: Batch) => puts.some(({ path }) => path === 'core/
 
 async function world(encryptionsMax?: number) {
   const store = new MemoryStore()
-  const barrier = new Barrier(store, Date.now, encryptionsMax)
+  const barrier = new Barrier(store, encryptionsMax === undefined ? {} : { encryptionsMax })
   const rootKey = randomBytes(32)
   await barrier.initialise(rootKey)
   barrier.unseal(rootKey)

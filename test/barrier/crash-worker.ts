@@ -8,7 +8,7 @@ import { Random } from '../helpers/frames.ts'
 const [path = '', rootKey = '', workers = '64', run = '0'] = process.argv.slice(2)
 const log = { bytesMax: 2 << 20, ageMaxMs: 3_600_000, behindBytesMax: 1 << 20 }
 const store = await SqliteStore.open(path, { log })
-const barrier = new Barrier(store, Date.now, 5000)
+const barrier = new Barrier(store, { encryptionsMax: 5000 })
 barrier.unseal(Buffer.from(rootKey, 'hex'))
 
 const say = (line: string) => writeSync(1, `${line}\n`)

@@ -2,11 +2,15 @@
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { closeSync, openSync, readFileSync, readSync } from 'node:fs'
+import { join } from 'node:path'
 import { test } from 'node:test'
-import { setImmediate as turn } from 'node:timers/promises'
+import { Barrier } from '../../src/barrier/barrier.ts'
 import { decrypt, encrypt } from '../../src/barrier/cipher.ts'
 import { freeMemory } from '../../src/barrier/freed-memory.ts'
 import { Keyring } from '../../src/barrier/keyring.ts'
+import { SqliteStore } from '../../src/store/store.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const MASK = 0x5a
 const STEP = 1 << 20
@@ -60,7 +64,19 @@ test('a key that encrypted and decrypted is in no memory after its ring was clos
   assert.throws(() => ring.activeKey, /closed/)
   assert.equal(ring.key(1), undefined)
   freeMemory()
-  await turn()
-  await turn()
-  assert.equal(copiesOf(masked), 0)
+  await eventually(() => copiesOf(masked) === 0, 'the key is gone')
+})
+
+test('a barrier frees memory when it is sealed, once', async (t) => {
+  const store = await SqliteStore.open(join(temporaryDirectory(t), 'secrets.db'))
+  t.after(() => store.close())
+  let freed = 0
+  const barrier = new Barrier(store, { freeMemory: () => void freed++ })
+  const rootKey = randomBytes(32)
+  await barrier.initialise(rootKey)
+  barrier.unseal(rootKey)
+  assert.equal(freed, 0)
+  barrier.seal()
+  barrier.seal()
+  assert.equal(freed, 1)
 })

@@ -105,7 +105,7 @@ export class CoreWorld {
     this.nowMs = options.nowMs ?? this.nowMs
     this.#answered = options.answered
     const below = wrap(store)
-    const barrier = new Barrier(below, () => this.nowMs)
+    const barrier = new Barrier(below, { now: () => this.nowMs, freeMemory: () => undefined })
     this.seal = new Seal(below, barrier, seal ?? { type: 'shamir' }, { isSecondary, ...sealOptions })
     this.core = new SecretsCore({
       barrier,
