@@ -12,9 +12,11 @@ import {
 } from './nomad-allocation.ts'
 import type { ServerParts } from './nodes-operations.ts'
 import {
+  LIST_ENDPOINT,
   listFields,
   namespaceField,
   prefixField,
+  READ_ENDPOINT,
   readFields,
   requireNamespace,
   requireRegion,
@@ -58,11 +60,8 @@ export const allocations = handle(
     name: 'server.allocations',
     summary: 'The allocations that this server has heard of',
     http: ['GET /v1/allocations'],
-    target: 'server',
+    ...LIST_ENDPOINT,
     input: schema(allocationsFields),
-    output: 'stream',
-    produces: 'application/json',
-    errorFormat: 'plain',
     endless: (input) => input.index > 0,
     authorize: (input, identity) => requireNamespace(input.namespace, identity, 'read-job'),
   },
@@ -102,10 +101,8 @@ const allocationEndpoint: Endpoint<InputOf<typeof allocationFields>, AllocationR
   name: 'server.allocation',
   summary: 'What this server has heard of one allocation',
   http: ['GET /v1/allocation/:id'],
-  target: 'server',
+  ...READ_ENDPOINT,
   input: schema(allocationFields),
-  output: 'json',
-  errorFormat: 'plain',
   endless: (input) => input.index > 0,
   authorize: (_input, identity, { allocation }) => requireNamespace(allocation.namespace, identity, 'read-job'),
 }

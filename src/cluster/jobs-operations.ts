@@ -8,7 +8,16 @@ import { list, readOne } from './listing.ts'
 import { JOB_FILTER_FIELDS, jobOf, jobStub, jobSummary } from './nomad-job.ts'
 import type { AllocationRecord } from './roster.ts'
 import { inOrder, type ServerParts } from './nodes-operations.ts'
-import { listFields, namespaceField, type ReadInput, readFields, requireNamespace, requireRegion } from './query.ts'
+import {
+  LIST_ENDPOINT,
+  listFields,
+  namespaceField,
+  READ_ENDPOINT,
+  readFields,
+  type ReadInput,
+  requireNamespace,
+  requireRegion,
+} from './query.ts'
 
 const jobsFields = {
   ...listFields,
@@ -21,11 +30,8 @@ export const jobs = handle(
     name: 'server.jobs',
     summary: 'The jobs that allocations name',
     http: ['GET /v1/jobs'],
-    target: 'server',
+    ...LIST_ENDPOINT,
     input: schema(jobsFields),
-    output: 'stream',
-    produces: 'application/json',
-    errorFormat: 'plain',
     endless: (input) => input.index > 0,
     authorize: (input, identity) => requireNamespace(input.namespace, identity, 'list-jobs'),
   },
@@ -73,10 +79,8 @@ function jobReading(
       name: `server.${about.name}`,
       summary: about.summary,
       http: [`GET /v1/job/:id${about.path}`],
-      target: 'server',
+      ...READ_ENDPOINT,
       input: schema(jobFields),
-      output: 'json',
-      errorFormat: 'plain',
       endless: (input) => input.index > 0,
       authorize: (input, identity) => requireJob(input, identity),
     },
@@ -115,11 +119,8 @@ export const jobAllocations = handle(
     name: 'server.job_allocations',
     summary: 'The allocations of one job; none for a job that nobody names',
     http: ['GET /v1/job/:id/allocations'],
-    target: 'server',
+    ...LIST_ENDPOINT,
     input: schema(jobAllocationsFields),
-    output: 'stream',
-    produces: 'application/json',
-    errorFormat: 'plain',
     endless: (input) => input.index > 0,
     authorize: (input, identity) => requireJob(input, identity),
   },

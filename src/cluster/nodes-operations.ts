@@ -7,7 +7,17 @@ import type { Fleet } from './fleet.ts'
 import { list, readOne } from './listing.ts'
 import { ALLOCATION_FILTER_FIELDS, allocationValue, filteredAllocation } from './nomad-allocation.ts'
 import { filteredNode, NODE_FILTER_FIELDS, nodeStubText, nodeValue } from './nomad-node.ts'
-import { listFields, prefixField, readFields, requireNode, requireRegion, requireUuid, uuidPrefix } from './query.ts'
+import {
+  LIST_ENDPOINT,
+  listFields,
+  prefixField,
+  READ_ENDPOINT,
+  readFields,
+  requireNode,
+  requireRegion,
+  requireUuid,
+  uuidPrefix,
+} from './query.ts'
 import type { AllocationRecord, NodeRecord } from './roster.ts'
 
 /** What a server's endpoints work on. */
@@ -42,11 +52,8 @@ export const nodes = handle(
     name: 'server.nodes',
     summary: 'The nodes that this server has heard of',
     http: ['GET /v1/nodes'],
-    target: 'server',
+    ...LIST_ENDPOINT,
     input: schema(nodesFields),
-    output: 'stream',
-    produces: 'application/json',
-    errorFormat: 'plain',
     endless: (input) => input.index > 0,
     authorize: (_input, identity) => requireNode(identity),
   },
@@ -85,10 +92,8 @@ export const node = handle(
     name: 'server.node',
     summary: 'What this server has heard of one node',
     http: ['GET /v1/node/:id'],
-    target: 'server',
+    ...READ_ENDPOINT,
     input: schema(nodeFields),
-    output: 'json',
-    errorFormat: 'plain',
     endless: (input) => input.index > 0,
     authorize: (_input, identity) => requireNode(identity),
   },
@@ -115,11 +120,8 @@ export const nodeAllocations = handle(
     name: 'server.node_allocations',
     summary: 'The allocations of one node',
     http: ['GET /v1/node/:id/allocations'],
-    target: 'server',
+    ...LIST_ENDPOINT,
     input: schema(nodeAllocationsFields),
-    output: 'stream',
-    produces: 'application/json',
-    errorFormat: 'plain',
     endless: (input) => input.index > 0,
     authorize: (_input, identity) => requireNode(identity),
   },

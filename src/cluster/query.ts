@@ -68,6 +68,16 @@ export const listFields = {
   reverse: queryBoolean({ description: 'The other way round', fallback: false }),
 }
 
+/** Of every endpoint that answers with one record of this server, now or when it has changed (`?index=`). */
+export const READ_ENDPOINT = {
+  target: 'server',
+  output: 'json',
+  errorFormat: 'plain',
+} as const
+
+/** The same with a list of records, page by page. */
+export const LIST_ENDPOINT = { ...READ_ENDPOINT, output: 'stream', produces: 'application/json' } as const
+
 export const prefixField = queryText({ description: 'What IDs begin with', fallback: '' })
 export const namespaceField = queryText({ description: 'Namespace; * for all that may be seen', fallback: 'default' })
 

@@ -8,7 +8,7 @@ import type { Logger } from '../kit/log.ts'
 import { schema } from '../kit/schema.ts'
 import { list } from './listing.ts'
 import type { ServerParts } from './nodes-operations.ts'
-import { listFields, prefixField, requireNode, requireRegion, readFields } from './query.ts'
+import { LIST_ENDPOINT, listFields, prefixField, readFields, requireNode, requireRegion } from './query.ts'
 
 export interface ServerFacts {
   readonly name: string
@@ -113,11 +113,8 @@ export const namespaces = handle(
     name: 'server.namespaces',
     summary: 'The namespaces that allocations name, as far as the caller may see them',
     http: ['GET /v1/namespaces'],
-    target: 'server',
+    ...LIST_ENDPOINT,
     input: schema(namespacesFields),
-    output: 'stream',
-    produces: 'application/json',
-    errorFormat: 'plain',
     endless: (input) => input.index > 0,
     authorize: () => undefined,
   },
