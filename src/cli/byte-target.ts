@@ -1,5 +1,6 @@
 /** Where what is secret is written to: a file of its owner alone, which is there only when it is whole, or stdout. */
 import { openSink } from './byte-sink.ts'
+import type { CommandIo } from './command-shape.ts'
 import { FileSink } from './file-sink.ts'
 
 export interface ByteTarget {
@@ -13,9 +14,9 @@ export interface ByteTarget {
 }
 
 /** `-` is stdout. Throws CommandError for a file that cannot be made. */
-export function targetAt(file: string): ByteTarget {
+export function targetAt(file: string, io: CommandIo): ByteTarget {
   if (file !== '-') return new SecretFile(file)
-  const sink = openSink(1, false)
+  const sink = (io.openSink ?? openSink)(1, false)
   return {
     write: (bytes) => sink.write(bytes),
     get isGone() {

@@ -2,6 +2,7 @@
  * What a command is: its options and operands as data, and what it does. A command file exports one such value as
  * `command`; `command.ts` finds, parses, helps and maps errors to exit codes for all of them.
  */
+import type { ByteSink } from './byte-sink.ts'
 import type { Options, ValuesOf } from './options.ts'
 import { parseOptions, UsageError } from './options.ts'
 import type { Parts } from './parts.ts'
@@ -14,6 +15,8 @@ export interface CommandIo {
   err(text: string): void
   /** Why not all of what went to stdout is there; undefined when it is, or when its reader has left. */
   unwritten?(): string | undefined
+  /** Where bytes go that are more than a text; to the descriptors of this process unless it is given. */
+  readonly openSink?: (descriptor: 1 | 2, watched: boolean) => ByteSink
   readonly env: NodeJS.ProcessEnv
 }
 

@@ -28,8 +28,9 @@ export class FollowSession {
 
   constructor(options: SessionOptions) {
     this.#options = options
-    const out = openSink(1, options.follow)
-    const err: ByteSink = options.splits ? openSink(2, false) : out
+    const open = options.io.openSink ?? openSink
+    const out = open(1, options.follow)
+    const err: ByteSink = options.splits ? open(2, false) : out
     this.sinks = { out, err }
     this.#outage = outageNotice(options)
     const end = () => this.#ended.abort()

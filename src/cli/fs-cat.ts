@@ -3,7 +3,7 @@ import type { IncomingMessage } from 'node:http'
 import { agentOf, agentOptions } from './agent-access.ts'
 import { allocationId, allocOptions } from './alloc-argument.ts'
 import { openSink } from './byte-sink.ts'
-import { CommandError, defineCommand } from './command-shape.ts'
+import { CommandError, type CommandIo, defineCommand } from './command-shape.ts'
 import { FileSink } from './file-sink.ts'
 import type { AgentTarget } from './agent-target.ts'
 import { brokenBody, openResponse, requireSuccess } from './http-client.ts'
@@ -29,14 +29,14 @@ export const command = defineCommand({
     const id = allocationId(given, values, target, io)
     const response = await openResponse(target, { path: `/v1/client/fs/cat/${id}`, query: { path } })
     await requireSuccess(response, target)
-    if (values.o === undefined) await toStdout(response, target)
+    if (values.o === undefined) await toStdout(response, target, io)
     else await toFile(response, target, values.o, new Progress(io, terminalOf(2, io.env, values['no-color'])))
     return 0
   },
 })
 
-async function toStdout(response: IncomingMessage, target: AgentTarget): Promise<void> {
-  const sink = openSink(1, false)
+async function toStdout(response: IncomingMessage, target: AgentTarget, io: CommandIo): Promise<void> {
+  const sink = (io.openSink ?? openSink)(1, false)
   void sink.gone.then(() => response.destroy())
   try {
     for await (const chunk of response as AsyncIterable<Buffer>) await sink.write(chunk)

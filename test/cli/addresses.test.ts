@@ -10,7 +10,7 @@ import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { agentTarget, type Subject } from '../../src/cli/agent-target.ts'
-import { OUTPOST, start } from './outpost-process.ts'
+import { runHere } from '../helpers/command-here.ts'
 
 const OPERATING = resolve(import.meta.dirname, '../../docs/operating.md')
 
@@ -127,7 +127,7 @@ async function listener(t: TestContext, answer: (request: IncomingMessage, respo
 
 function run(line: string, env: Readonly<Record<string, string>>) {
   const { PATH = '' } = process.env
-  return start(OUTPOST, line.split(' '), { env: { PATH, ...env } }).finished
+  return runHere(line.split(' '), { PATH, ...env })
 }
 
 const DENIED = { errors: ['1 error occurred:\n\t* permission denied\n\n'] }

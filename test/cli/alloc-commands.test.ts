@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { runHere } from '../helpers/command-here.ts'
 import { manifestOf, outpost, processesMentioning, start, OUTPOST, temporaryDirectory } from './outpost-process.ts'
 import { eventually } from '../helpers/eventually.ts'
 
@@ -11,7 +12,7 @@ const FOREIGN = 'bbbb0000-0d4b-4c0f-9a53-0c4f6d1c2b7a'
 
 test('list shows what is there, newest first and in columns', async (t) => {
   const dataDir = temporaryDirectory(t)
-  const list = (...more: string[]) => outpost('alloc', 'list', '-data-dir', dataDir, ...more)
+  const list = (...more: string[]) => runHere(['alloc', 'list', '-data-dir', dataDir, ...more], process.env)
   assert.deepEqual(await list(), { code: 0, signal: null, stdout: 'No allocations\n', stderr: '' })
   await outpost('alloc', 'run', '-data-dir', dataDir, '-id', FIRST, '-task', 'web', '--', 'true')
   await outpost('alloc', 'run', '-data-dir', dataDir, '-id', SECOND, '-job', 'nightly-report', '--', 'false')
@@ -43,7 +44,7 @@ test('list shows what is there, newest first and in columns', async (t) => {
 
 test('status takes a prefix, and shows the matches when there are several', async (t) => {
   const dataDir = temporaryDirectory(t)
-  const status = (...args: string[]) => outpost('alloc', 'status', '-data-dir', dataDir, ...args)
+  const status = (...args: string[]) => runHere(['alloc', 'status', '-data-dir', dataDir, ...args], process.env)
   await outpost('alloc', 'run', '-data-dir', dataDir, '-id', FIRST, '-task', 'web', '--', 'sh', '-c', 'exit 3')
   await outpost('alloc', 'run', '-data-dir', dataDir, '-id', SECOND, '--', 'true')
   const one = await status('AAAA1')

@@ -81,7 +81,7 @@ test('every command and every option is in each script', async () => {
   assert.ok(names.length > 15)
   const scripts = new Map<string, string>()
   for (const shell of ['bash', 'zsh', 'fish']) {
-    const { code, stdout } = await outpost('completion', shell)
+    const { code, stdout } = await runHere(['completion', shell], {})
     assert.equal(code, 0)
     scripts.set(shell, stdout)
   }
@@ -92,7 +92,7 @@ test('every command and every option is in each script', async () => {
       for (const [, option] of options) assert.ok(script.includes(option ?? ''), `${shell}: ${name} -${option}`)
     }
   }
-  const wrong = await outpost('completion', 'bsh')
+  const wrong = await runHere(['completion', 'bsh'], {})
   assert.deepEqual([wrong.code, wrong.stdout], [2, ''])
   assert.match(wrong.stderr, /did you mean bash\?/)
 })

@@ -3,14 +3,18 @@ import { appendFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } f
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
+import { runHere } from '../helpers/command-here.ts'
 import { Random } from '../helpers/frames.ts'
 import { writeManifest } from '../host/host-fixture.ts'
 import { ALLOC_ID, fakeAgent } from './fake-agent.ts'
 import { OUTPOST, start } from './outpost-process.ts'
 import { eventually } from '../helpers/eventually.ts'
 
-function ask(url: string, args: readonly string[], env: NodeJS.ProcessEnv = {}) {
-  return start(OUTPOST, args, { env: { ...process.env, OUTPOST_ADDR: url, ...env } })
+const at = (url: string) => ({ ...process.env, OUTPOST_ADDR: url })
+
+/** In this process. */
+function ask(url: string, args: readonly string[]) {
+  return runHere(args, at(url))
 }
 
 async function site(t: TestContext) {
@@ -29,7 +33,7 @@ test('lists, stats, prints and copies files', async (t) => {
   writeFileSync(join(files, 'big.bin'), bytes)
   writeFileSync(join(files, 'odd\u001b[31m'), 'x')
   mkdirSync(join(files, 'inner'))
-  const run = (...args: string[]) => ask(url, args).finished
+  const run = (...args: string[]) => ask(url, args)
   const listed = await run('fs', 'ls', ALLOC_ID, 'alloc/data')
   assert.equal(listed.code, 0, listed.stderr)
   const time = String.raw`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:Z|[+-]\d\d:\d\d)`
@@ -65,24 +69,27 @@ test('a copy that breaks leaves nothing behind', async (t) => {
     response.write('half', () => setTimeout(() => response.destroy(), 20))
   })
   const target = join(directory, 'copy')
-  const { code, stderr } = await ask(agent.url, ['fs', 'cat', '-o', target, ALLOC_ID, 'x']).finished
+  const { code, stderr } = await start(OUTPOST, ['fs', 'cat', '-o', target, ALLOC_ID, 'x'], { env: at(agent.url) })
+    .finished
   assert.equal(code, 1)
   assert.match(stderr, /broke the connection/)
   assert.deepEqual(readdirSync(directory), [])
-  const toStdout = await ask(agent.url, ['fs', 'cat', ALLOC_ID, 'x']).finished
+  const toStdout = await ask(agent.url, ['fs', 'cat', ALLOC_ID, 'x'])
   assert.deepEqual([toStdout.code, toStdout.stdout], [1, 'half'])
 })
+
+const tailLine = (args: readonly string[]) => ['fs', 'tail', ...args, ALLOC_ID, 'alloc/data/notes']
 
 test('tail prints the last lines and follows', async (t) => {
   const { url, files } = await site(t)
   const file = join(files, 'notes')
   writeFileSync(file, Array.from({ length: 30 }, (_, line) => `line ${line}\n`).join(''))
-  const tail = (...args: string[]) => ask(url, ['fs', 'tail', ...args, ALLOC_ID, 'alloc/data/notes'])
-  const ten = await tail().finished
+  const tail = (...args: string[]) => ask(url, tailLine(args))
+  const ten = await tail()
   assert.equal(ten.stdout.split('\n')[0], 'line 20', ten.stderr)
-  assert.equal((await tail('-n', '2').finished).stdout, 'line 28\nline 29\n')
-  assert.equal((await tail('-c', '3').finished).stdout, '29\n')
-  const following = tail('-f', '-n', '1')
+  assert.equal((await tail('-n', '2')).stdout, 'line 28\nline 29\n')
+  assert.equal((await tail('-c', '3')).stdout, '29\n')
+  const following = start(OUTPOST, tailLine(['-f', '-n', '1']), { env: at(url) })
   let seen = ''
   following.child.stdout?.on('data', (text: string) => (seen += text))
   await eventually(() => seen === 'line 29\n', 'the last line')

@@ -1,4 +1,4 @@
-/** What the `kv` commands have beyond those of the field, as processes against a real core. */
+/** What the `kv` commands have beyond those of the field, against a real core. */
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -81,7 +81,7 @@ test('secrets are copied, moved and found, and changed together or not at all', 
 })
 
 test('a tree goes into a file and comes back, in several requests', async (t) => {
-  const { directory, run, world } = await kvCommands(t)
+  const { begin, directory, run, world } = await kvCommands(t)
   const secrets = Object.fromEntries(
     Array.from({ length: 2300 }, (_, at) => [`d${at % 7}/k${at}`, { data: { at, text: `value ${at}` } }]),
   )
@@ -102,9 +102,9 @@ test('a tree goes into a file and comes back, in several requests', async (t) =>
   assert.deepEqual(Object.keys(written.secrets).sort(), Object.keys(secrets).sort())
   assert.deepEqual(written.secrets['d0/k0'], secrets['d0/k0'])
   assert.deepEqual(written.secrets['d1/k8']?.data, secrets['d1/k8']?.data)
-  assert.equal((await run('export secret/from')).stdout, readFileSync(file, 'utf8'))
-
-  const back = await run('import -mount=secret to -', { input: readFileSync(file, 'utf8') })
+  // From and to the descriptors of a process.
+  assert.equal((await begin('export secret/from').finished).stdout, readFileSync(file, 'utf8'))
+  const back = await begin('import -mount=secret to -', { input: readFileSync(file, 'utf8') }).finished
   assert.equal(
     back.stdout,
     'Success! Imported to: secret/to (created 2300, updated 0, custom metadata only 0, unchanged 0)\n',

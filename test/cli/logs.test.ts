@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
-import { setTimeout as delay } from 'node:timers/promises'
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import type { ServerResponse } from 'node:http'
+import { describe, test } from 'node:test'
+import { beginHere, runHere } from '../helpers/command-here.ts'
 import { ALLOC_ID, beat, fakeAgent, frame } from './fake-agent.ts'
 import { OUTPOST, start } from './outpost-process.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -8,14 +10,22 @@ import { eventually } from '../helpers/eventually.ts'
 const OUT = 'alloc/logs/web.stdout.0'
 const ERR = 'alloc/logs/web.stderr.0'
 
+const envAt = (url: string) => ({ ...process.env, OUTPOST_ADDR: url })
+
+/** In this process. */
 function logs(url: string, ...args: readonly string[]) {
-  return start(OUTPOST, ['logs', ...args], { env: { ...process.env, OUTPOST_ADDR: url } })
+  return runHere(['logs', ...args], envAt(url))
+}
+
+/** For what is about the process: its descriptors, and signals. */
+function begin(url: string, ...args: readonly string[]) {
+  return start(OUTPOST, ['logs', ...args], { env: envAt(url) })
 }
 
 test('asks for what the options say', async (t) => {
   const agent = await fakeAgent(t, (_, response) => void response.end(frame('x\n', { File: OUT })))
   const query = async (...args: string[]) => {
-    const { code, stderr, stdout } = await logs(agent.url, ...args, ALLOC_ID, 'web').finished
+    const { code, stderr, stdout } = await logs(agent.url, ...args, ALLOC_ID, 'web')
     assert.deepEqual([code, stderr, stdout], [0, '', 'x\n'], args.join(' '))
     const last = agent.asked.at(-1)
     assert.equal(last?.path, `/v1/client/fs/logs/${ALLOC_ID}`)
@@ -61,7 +71,7 @@ const wrong: [string[], RegExp][] = [
 ]
 for (const [args, message] of wrong) {
   test(`exit code 2 for logs ${args.join(' ')}`, async () => {
-    const { code, stdout, stderr } = await logs('http://127.0.0.1:1', ...args).finished
+    const { code, stdout, stderr } = await logs('http://127.0.0.1:1', ...args)
     assert.deepEqual([code, stdout], [2, ''])
     assert.match(stderr, message)
     assert.equal(stderr.split('\n').length, 2, 'one line')
@@ -75,51 +85,89 @@ test('both outputs go their ways, byte for byte', async (t) => {
     response.write(frame('bad\n', { File: ERR }) + frame('half', { File: OUT }))
     response.end(frame(odd, { File: ERR }))
   })
-  const { code, stdout, stderr } = await logs(agent.url, '-f', ALLOC_ID, 'web').finished
+  const { code, stdout, stderr } = await begin(agent.url, '-f', ALLOC_ID, 'web').finished
   assert.deepEqual([code, stdout, stderr], [0, 'a\nhalf', `bad\n${odd.toString('utf8')}`])
 })
 
-test('a broken connection goes on at the last whole frame, and says so once', async (t) => {
-  const lines = Array.from({ length: 40 }, (_, count) => `line ${count}\n`)
-  const agent = await fakeAgent(t, ({ query }, response, count) => {
-    const from = Number(query.get('cursor') || 0)
-    if (count === 2 || count === 3) {
-      response.statusCode = count === 2 ? 503 : 429
-      response.end('later')
-      return
-    }
-    lines.slice(from, from + 9).forEach((line, at) => {
-      response.write(frame(line, { File: OUT, Cursor: String(from + at + 1) }))
+// They wait for seconds, each for itself.
+describe('connections that break', { concurrency: true }, () => {
+  test('a connection that falls silent is a broken one', async (t) => {
+    const agent = await fakeAgent(t, ({ query }, response) => {
+      if (query.get('cursor') === '1') response.end(frame('b\n', { File: OUT, Cursor: '2' }))
+      else response.write(frame('a\n', { File: OUT, Cursor: '1' }))
     })
-    if (from + 9 >= lines.length) {
-      response.end()
-      return
-    }
-    // Half a frame, and then the connection is gone.
-    response.write(frame('never', { File: OUT }).slice(0, 12), () => setTimeout(() => response.destroy(), 20))
+    const { code, stdout, stderr } = await logs(agent.url, '-f', ALLOC_ID, 'web')
+    assert.deepEqual([code, stdout], [0, 'a\nb\n'])
+    assert.match(stderr, /lost \(nothing for 5 s\), resuming\noutpost: resumed\n$/)
   })
-  const { code, stdout, stderr } = await logs(agent.url, '-f', '-n', '5', ALLOC_ID, 'web').finished
-  assert.equal(stdout, lines.join(''))
-  assert.equal(code, 0)
-  const outage = `outpost: connection to ${agent.url} lost (closed by the agent), resuming\noutpost: resumed\n`
-  assert.equal(stderr, outage.repeat(4))
-  const again = agent.asked[1]?.query
-  assert.deepEqual([again?.get('cursor'), again?.get('tail_lines'), again?.get('task')], ['9', null, 'web'])
+
+  test('connections that break without having brought anything are tried again less and less often', async (t) => {
+    const askedMs: number[] = []
+    const agent = await fakeAgent(t, (_, response, count) => {
+      askedMs.push(performance.now())
+      if (count === 5) response.end(frame('done\n', { File: OUT, Cursor: 'c' }))
+      else response.write('{}', () => setTimeout(() => response.destroy(), 5))
+    })
+    const { code, stdout } = await logs(agent.url, '-f', ALLOC_ID, 'web')
+    assert.deepEqual([code, stdout], [0, 'done\n'])
+    // 100, 200, 400, 800 and 1600 ms; timers are never early.
+    assert.ok((askedMs[5] ?? 0) - (askedMs[0] ?? 0) >= 3100, askedMs.join())
+  })
+
+  test('a broken connection goes on at the last whole frame, and says so once', async (t) => {
+    const lines = Array.from({ length: 40 }, (_, count) => `line ${count}\n`)
+    const agent = await fakeAgent(t, ({ query }, response, count) => {
+      const from = Number(query.get('cursor') || 0)
+      if (count === 2 || count === 3) {
+        response.statusCode = count === 2 ? 503 : 429
+        response.end('later')
+        return
+      }
+      lines.slice(from, from + 9).forEach((line, at) => {
+        response.write(frame(line, { File: OUT, Cursor: String(from + at + 1) }))
+      })
+      if (from + 9 >= lines.length) {
+        response.end()
+        return
+      }
+      // Half a frame, and then the connection is gone.
+      response.write(frame('never', { File: OUT }).slice(0, 12), () => setTimeout(() => response.destroy(), 20))
+    })
+    const { code, stdout, stderr } = await logs(agent.url, '-f', '-n', '5', ALLOC_ID, 'web')
+    assert.equal(stdout, lines.join(''))
+    assert.equal(code, 0)
+    const outage = `outpost: connection to ${agent.url} lost (closed by the agent), resuming\noutpost: resumed\n`
+    assert.equal(stderr, outage.repeat(4))
+    const again = agent.asked[1]?.query
+    assert.deepEqual([again?.get('cursor'), again?.get('tail_lines'), again?.get('task')], ['9', null, 'web'])
+  })
 })
+
+/** True for what Node tells of a request to a port that does not listen. */
+function isRefused(message: unknown, port: number): boolean {
+  const error: unknown = isObject(message) ? message['error'] : undefined
+  return isObject(error) && error['code'] === 'ECONNREFUSED' && error['port'] === port
+}
+
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null
+}
 
 test('an agent that is away for a while is waited for', async (t) => {
   const agent = await fakeAgent(t, ({ query }, response) => {
     if (query.get('cursor') === 'here') response.end(frame('second\n', { File: OUT, Cursor: 'there' }))
     else response.write(frame('first\n', { File: OUT, Cursor: 'here' }))
   })
-  const running = logs(agent.url, '-f', ALLOC_ID, 'web')
-  let stdout = ''
-  running.child.stdout?.on('data', (text: string) => (stdout += text))
-  await eventually(() => stdout === 'first\n', 'the first line')
+  const running = beginHere(['logs', '-f', ALLOC_ID, 'web'], envAt(agent.url))
+  await eventually(() => running.stdout() === 'first\n', 'the first line')
+  let refused = 0
+  const count = (message: unknown) => void (isRefused(message, agent.port) && refused++)
+  subscribe('http.client.request.error', count)
   await agent.stop()
-  await delay(700)
+  await eventually(() => refused >= 2, 'it has asked in vain, again and again')
+  unsubscribe('http.client.request.error', count)
   await agent.again()
-  const { code, stderr } = await running.finished
+  const { code, stdout, stderr } = await running.finished
   assert.deepEqual([code, stdout], [0, 'first\nsecond\n'])
   assert.match(stderr, /^outpost: connection to \S+ lost \(closed by the agent\), resuming\noutpost: resumed\n$/)
 })
@@ -133,22 +181,12 @@ test('-no-resume gives up; so does an answer that refuses', async (t) => {
     }
     response.write(frame('a\n', { File: OUT, Cursor: '1' }), () => setTimeout(() => response.destroy(), 20))
   })
-  const refused = await logs(agent.url, '-f', ALLOC_ID, 'web').finished
+  const refused = await logs(agent.url, '-f', ALLOC_ID, 'web')
   assert.deepEqual([refused.code, refused.stdout], [1, 'a\n'])
   assert.match(refused.stderr, /resuming\noutpost: cannot resume: Unknown allocation "x" \(HTTP 404\)\n$/)
-  const given = await logs(agent.url, '-f', '-no-resume', ALLOC_ID, 'web').finished
+  const given = await logs(agent.url, '-f', '-no-resume', ALLOC_ID, 'web')
   assert.deepEqual([given.code, given.stdout], [1, 'a\n'])
   assert.match(given.stderr, /^outpost: connection to \S+ lost \(closed by the agent\)\n$/)
-})
-
-test('a connection that falls silent is a broken one', async (t) => {
-  const agent = await fakeAgent(t, ({ query }, response) => {
-    if (query.get('cursor') === '1') response.end(frame('b\n', { File: OUT, Cursor: '2' }))
-    else response.write(frame('a\n', { File: OUT, Cursor: '1' }))
-  })
-  const { code, stdout, stderr } = await logs(agent.url, '-f', ALLOC_ID, 'web').finished
-  assert.deepEqual([code, stdout], [0, 'a\nb\n'])
-  assert.match(stderr, /lost \(nothing for 5 s\), resuming\noutpost: resumed\n$/)
 })
 
 test('a server without cursors is resumed as well as it can be, and says what is not exact', async (t) => {
@@ -157,7 +195,7 @@ test('a server without cursors is resumed as well as it can be, and says what is
     else if (count > 0) response.end(frame('later\n', { File: OUT }))
     else response.write(frame('one\ntwo\n', { File: OUT }), () => setTimeout(() => response.destroy(), 20))
   })
-  const counted = await logs(agent.url, '-f', '-stdout', ALLOC_ID, 'web').finished
+  const counted = await logs(agent.url, '-f', '-stdout', ALLOC_ID, 'web')
   assert.deepEqual([counted.code, counted.stdout], [0, 'one\ntwo\nthree\n'])
   assert.match(counted.stderr, /resumed by counting bytes, as this server gives no cursors/)
 })
@@ -170,7 +208,7 @@ test('a server that knows no "*" is asked for both types', async (t) => {
       response.end('must provide log type (stdout/stderr)')
     } else response.end(frame(`${type}\n`, { File: `alloc/logs/web.${type}.0` }))
   })
-  const { code, stdout, stderr } = await logs(agent.url, '-f', ALLOC_ID, 'web').finished
+  const { code, stdout, stderr } = await logs(agent.url, '-f', ALLOC_ID, 'web')
   assert.deepEqual([code, stdout, stderr], [0, 'stdout\n', 'stderr\n'])
 })
 
@@ -179,7 +217,7 @@ test('what happens to a file is said; an error text inside the stream is an erro
     response.write(frame('', { File: OUT, FileEvent: 'file truncated' }))
     response.end('failed to list entries:\n no such file')
   })
-  const { code, stderr } = await logs(agent.url, '-f', ALLOC_ID, 'web').finished
+  const { code, stderr } = await logs(agent.url, '-f', ALLOC_ID, 'web')
   assert.equal(code, 1)
   const event = `outpost: ${OUT}: file truncated, going on with what is there\n`
   assert.equal(stderr, `${event}outpost: the agent ended the stream: failed to list entries: no such file\n`)
@@ -191,11 +229,11 @@ test('prefixes and JSON are whole lines, also of lines that come in pieces and f
     response.write(frame('db\n', { File: 'alloc/logs/db.x.stderr.3' }))
     response.end(frame('o\nlast', { File: 'alloc/logs/web.stdout.1' }))
   })
-  const prefixed = await logs(agent.url, '-all', ALLOC_ID).finished
+  const prefixed = await logs(agent.url, '-all', ALLOC_ID)
   const lines = 'web | one\ndb.x | db\nweb | two\nweb | last\n'
   assert.deepEqual([prefixed.code, prefixed.stdout, prefixed.stderr], [0, lines, ''])
   assert.equal(agent.asked[0]?.query.get('task'), '*')
-  const json = await logs(agent.url, '-all', '-f', '-json', ALLOC_ID).finished
+  const json = await logs(agent.url, '-all', '-f', '-json', ALLOC_ID)
   assert.deepEqual(
     json.stdout
       .trimEnd()
@@ -215,7 +253,7 @@ test('several tasks are several streams', async (t) => {
     const task = query.get('task') ?? ''
     response.end(frame(`of ${task}\n`, { File: `alloc/logs/${task}.stdout.0` }))
   })
-  const { code, stdout } = await logs(agent.url, '-task', 'a', '-task', 'b', ALLOC_ID).finished
+  const { code, stdout } = await logs(agent.url, '-task', 'a', '-task', 'b', ALLOC_ID)
   assert.deepEqual([code, stdout], [0, 'a | of a\nb | of b\n'])
 })
 
@@ -230,7 +268,7 @@ test('the task may be left out when there is one, and only then', async (t) => {
     else response.end(frame('x\n', { File: OUT }))
   })
   const asks = async () => {
-    const done = await logs(agent.url, ALLOC_ID).finished
+    const done = await logs(agent.url, ALLOC_ID)
     return { ...done, task: agent.asked.at(-1)?.query.get('task') }
   }
   assert.deepEqual((await asks()).task, 'web')
@@ -245,27 +283,33 @@ test('the task may be left out when there is one, and only then', async (t) => {
 })
 
 test('an ID that is not whole needs this host', async () => {
-  const remote = await logs('http://192.0.2.1:4646', 'abc', 'web').finished
+  const remote = await logs('http://192.0.2.1:4646', 'abc', 'web')
   assert.deepEqual([remote.code, remote.stdout], [1, ''])
   assert.match(remote.stderr, /^outpost: "abc" is not a full allocation ID, which a remote agent needs\n$/)
-  const local = await logs('http://127.0.0.1:1', '-data-dir', '/nonexistent', 'abc', 'web').finished
+  const local = await logs('http://127.0.0.1:1', '-data-dir', '/nonexistent', 'abc', 'web')
   assert.equal(local.code, 1)
   assert.match(local.stderr, /begins with "abc": give the full ID, or -data-dir\n$/)
 })
 
 test('Ctrl-C ends a follow with exit code 0, also when nobody takes what is written', async (t) => {
   const block = Buffer.alloc(60_000, 'x')
+  const waiting = () => flooded?.writableLength ?? 0
+  let flooded: ServerResponse | undefined
   const agent = await fakeAgent(t, ({ query }, response) => {
     response.write(frame('first\n', { File: OUT }))
-    if (query.get('task') === 'flood')
+    if (query.get('task') === 'flood') {
       for (let count = 0; count < 200; count++) response.write(frame(block, { File: OUT }))
-    beat(response)
+      flooded = response
+    } else beat(response)
   })
   for (const task of ['web', 'flood']) {
-    const running = logs(agent.url, '-f', ALLOC_ID, task)
+    const running = begin(agent.url, '-f', ALLOC_ID, task)
     await new Promise((done) => running.child.stdout?.once('data', done))
     running.child.stdout?.pause()
-    await delay(200)
+    let before = -1
+    if (task === 'flood') {
+      await eventually(() => before === (before = waiting()) && before > 0, 'nothing is taken any more', undefined, 50)
+    }
     running.child.kill('SIGINT')
     await new Promise((done) => running.child.once('exit', done))
     assert.deepEqual([running.child.exitCode, running.child.signalCode], [0, null], task)
@@ -281,7 +325,7 @@ for (const reader of ['a pipe', 'a socket'] as const) {
       beat(response)
     })
     if (reader === 'a socket') {
-      const running = logs(agent.url, '-f', ALLOC_ID, 'web')
+      const running = begin(agent.url, '-f', ALLOC_ID, 'web')
       await new Promise((done) => running.child.stdout?.once('data', done))
       running.child.stdout?.destroy()
       await new Promise((done) => running.child.once('exit', done))
@@ -301,28 +345,15 @@ test('what a server says is shown, never obeyed, on the way to a terminal', asyn
       response.end(frame('x\n', { File: 'alloc/logs/\u001b[31mred.stdout.0', FileEvent: '\u001b[2J\nfile' }))
     else response.writeHead(400).end('\u001b]0;title\u0007 no')
   })
-  const event = await logs(agent.url, '-prefix', ALLOC_ID, 'web').finished
+  const event = await logs(agent.url, '-prefix', ALLOC_ID, 'web')
   assert.deepEqual([event.code, event.stdout], [0, '\\x1b[31mred | x\n'])
   assert.match(event.stderr, /\\x1b\[31mred\.stdout\.0: \\x1b\[2J\\x0afile, going on/)
-  const refused = await logs(agent.url, ALLOC_ID, 'web').finished
+  const refused = await logs(agent.url, ALLOC_ID, 'web')
   assert.equal(refused.stderr, 'outpost: \\x1b]0;title\\x07 no (HTTP 400)\n')
-})
-
-test('connections that break without having brought anything are tried again less and less often', async (t) => {
-  const askedMs: number[] = []
-  const agent = await fakeAgent(t, (_, response, count) => {
-    askedMs.push(performance.now())
-    if (count === 5) response.end(frame('done\n', { File: OUT, Cursor: 'c' }))
-    else response.write('{}', () => setTimeout(() => response.destroy(), 5))
-  })
-  const { code, stdout } = await logs(agent.url, '-f', ALLOC_ID, 'web').finished
-  assert.deepEqual([code, stdout], [0, 'done\n'])
-  // 100, 200, 400, 800 and 1600 ms; timers are never early.
-  assert.ok((askedMs[5] ?? 0) - (askedMs[0] ?? 0) >= 3100, askedMs.join())
 })
 
 test('with -no-resume no cursor is asked for', async (t) => {
   const agent = await fakeAgent(t, (_, response) => void response.end(frame('x', { File: OUT })))
-  assert.equal((await logs(agent.url, '-f', '-no-resume', ALLOC_ID, 'web').finished).stdout, 'x')
+  assert.equal((await logs(agent.url, '-f', '-no-resume', ALLOC_ID, 'web')).stdout, 'x')
   assert.equal(agent.asked[0]?.query.get('cursor'), null)
 })

@@ -2,10 +2,11 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
 import { ALLOC_ID, fakeAgent } from './fake-agent.ts'
-import { OUTPOST, outpost, start } from './outpost-process.ts'
+import { runHere } from '../helpers/command-here.ts'
+import { outpost } from './outpost-process.ts'
 
 function ask(url: string, args: readonly string[], env: NodeJS.ProcessEnv = {}) {
-  return start(OUTPOST, args, { env: { ...process.env, OUTPOST_ADDR: url, ...env } }).finished
+  return runHere(args, { ...process.env, OUTPOST_ADDR: url, ...env })
 }
 
 const OPEN = 'acl { enabled = false }'
@@ -79,6 +80,6 @@ test('an allocation is measured and collected', async (t) => {
   let collected = await ask(url, ['alloc', 'gc', id])
   for (let tries = 0; tries < 100 && collected.code !== 0; tries++) collected = await ask(url, ['alloc', 'gc', id])
   assert.deepEqual([collected.code, collected.stdout], [0, `Removed ${id}\n`])
-  assert.equal((await outpost('alloc', 'list', ...data)).stdout, 'No allocations\n')
+  assert.equal((await runHere(['alloc', 'list', ...data], process.env)).stdout, 'No allocations\n')
   assert.equal((await ask(url, ['node', 'gc'])).code, 0)
 })

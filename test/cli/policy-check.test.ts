@@ -2,10 +2,14 @@ import assert from 'node:assert/strict'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { outpost, temporaryDirectory } from './outpost-process.ts'
+import { runHere } from '../helpers/command-here.ts'
+import { type Finished, outpost, temporaryDirectory } from './outpost-process.ts'
 
 async function check(...args: string[]): Promise<{ code: number | null; stderr: string; lines: string[] }> {
-  const { code, stderr, stdout } = await outpost('policy', 'check', ...args)
+  return linesOf(await runHere(['policy', 'check', ...args], process.env))
+}
+
+function linesOf({ code, stderr, stdout }: Finished) {
   return { code, stderr, lines: stdout.trimEnd().split('\n') }
 }
 
@@ -20,7 +24,7 @@ test('policy check says what decides, and its exit code is the decision', async 
   )
   writeFileSync(more, 'path "kv/*" { capabilities = ["deny"] }\n')
   writeFileSync(broken, 'path "kv/a" { capabilities = ["red"] }\n')
-  const allowed = await check(file, 'kv/b', 'read')
+  const allowed = linesOf(await outpost('policy', 'check', file, 'kv/b', 'read'))
   assert.deepEqual(allowed, {
     code: 0,
     lines: [

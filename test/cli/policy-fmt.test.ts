@@ -4,7 +4,8 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { parseText } from '../../src/config/hcl.ts'
 import { laidOut } from '../../src/cli/policy/hcl-layout.ts'
-import { OUTPOST, outpost, start, temporaryDirectory } from './outpost-process.ts'
+import { runHere } from '../helpers/command-here.ts'
+import { OUTPOST, start, temporaryDirectory } from './outpost-process.ts'
 
 const UNEVEN = `# { not a bracket
 path   "secret/data/*" {
@@ -52,6 +53,8 @@ function bare(text: string): string {
   return JSON.stringify(parseText(text), (key, value: unknown) => (/^at$|At$/.test(key) ? undefined : value))
 }
 
+const fmt = (path: string) => runHere(['policy', 'fmt', path], process.env)
+
 test('only white space changes, and a second time nothing', () => {
   assert.equal(laidOut(UNEVEN), EVEN)
   assert.equal(laidOut(EVEN), EVEN)
@@ -63,7 +66,7 @@ test('a file is written anew, with its rights; what is no policy stays', async (
   const file = join(temporaryDirectory(t), 'p.hcl')
   writeFileSync(file, 'path "x" {\ncapabilities=["read"]\n}')
   chmodSync(file, 0o640)
-  assert.deepEqual(await outpost('policy', 'fmt', file), { code: 0, signal: null, stdout: '', stderr: '' })
+  assert.deepEqual(await fmt(file), { code: 0, signal: null, stdout: '', stderr: '' })
   assert.equal(readFileSync(file, 'utf8'), 'path "x" {\n  capabilities = ["read"]\n}\n')
   assert.equal(statSync(file).mode & 0o777, 0o640)
   const piped = await start(OUTPOST, ['policy', 'fmt', '-'], { input: 'path "x" {\n\n\n}' }).finished
@@ -73,10 +76,10 @@ test('a file is written anew, with its rights; what is no policy stays', async (
     ['path "x" { capabilities = ["reed"] }', /:1:28: path: unknown entry of capabilities/],
   ] as const) {
     writeFileSync(file, text)
-    const { code, stderr } = await outpost('policy', 'fmt', file)
+    const { code, stderr } = await fmt(file)
     assert.equal(code, 1)
     assert.match(stderr, message)
     assert.equal(readFileSync(file, 'utf8'), text)
   }
-  assert.equal((await outpost('policy', 'fmt', '/nowhere')).code, 2)
+  assert.equal((await fmt('/nowhere')).code, 2)
 })

@@ -9,6 +9,7 @@ import { yamlOf } from '../../src/cli/secrets/yaml.ts'
 import { fakeAgent } from './fake-agent.ts'
 import { OUTPOST, processesMentioning, start, temporaryDirectory } from './outpost-process.ts'
 import { recordingCore, runAt } from './recording-core.ts'
+import { runHere } from '../helpers/command-here.ts'
 import { eventually } from '../helpers/eventually.ts'
 
 const BODY =
@@ -196,8 +197,7 @@ test('data comes from files and standard input, as text and as JSON', async (t) 
   const file = join(directory, 'f')
   writeFileSync(file, '{"from":"file","n":1}')
   const write = async (args: readonly string[], input: string) => {
-    const env = { ...process.env, OUTPOST_ADDR: core.url }
-    const ran = await start(OUTPOST, ['write', 'p', ...args], { env, input }).finished
+    const ran = await runHere(['write', 'p', ...args], { ...process.env, OUTPOST_ADDR: core.url }, input)
     return { ...ran, body: core.asked.splice(0).at(-1)?.body }
   }
   assert.deepEqual((await write(['a=-', 'b=@' + file, String.raw`c=\@x`], 'in\n')).body, {

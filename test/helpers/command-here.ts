@@ -1,29 +1,105 @@
 /** Commands of the program in the test's own process: a process of their own costs a tenth of a second of CPU each. */
+import { AsyncLocalStorage } from 'node:async_hooks'
+import { Readable } from 'node:stream'
 import { isatty } from 'node:tty'
+import type { ByteSink } from '../../src/cli/byte-sink.ts'
 import { runCommand } from '../../src/cli/command.ts'
+import type { CommandIo } from '../../src/cli/command-shape.ts'
 import type { Finished } from '../cli/outpost-process.ts'
 
-/** Commands that write to the descriptor 1 themselves, set signals, or work on processes. */
-const NEEDS_PROCESS = /^(?:agent|alloc|logs|fs|kv (?:export|import|watch)|operator (?:snapshot|dr drill))\b/
+/** Commands that start others, change the user of their process, or work on processes. */
+const NEEDS_PROCESS = /^(?:agent|alloc (?!list|status)|operator dr drill)\b/
+const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 
-/** True for a command line that is the same in this process: it reads no standard input and writes only what it is told. */
-export function runsHere(args: readonly string[], input: string): boolean {
-  if (input !== '' || isatty(0) || isatty(1)) return false
-  return !NEEDS_PROCESS.test(args.join(' ')) && !args.some((word) => word === '-' || word.endsWith('=-'))
+/** True for a command line that is the same in this process, where that has no terminal. */
+export function runsHere(args: readonly string[]): boolean {
+  return !isatty(0) && !isatty(1) && !NEEDS_PROCESS.test(args.join(' '))
 }
+
+/** What a command takes for its process: of those that run at the same time each has its own. */
+class Surroundings {
+  readonly input: Readable
+  /** Of `process.exit`. */
+  readonly exited: Promise<number>
+  hasExited = false
+  #exit: (code: number) => void = () => undefined
+
+  constructor(input: string) {
+    this.input = Readable.from([Buffer.from(input)])
+    this.exited = new Promise((resolve) => (this.#exit = resolve))
+  }
+
+  exit(code: NodeJS.Process['exitCode']): never {
+    this.hasExited = true
+    this.#exit(Number(code))
+    throw new Error('the command is over')
+  }
+}
+
+const surroundings = new AsyncLocalStorage<Surroundings>()
+const ownInput = Object.getOwnPropertyDescriptor(process, 'stdin')
+const ownExit = process.exit.bind(process)
+Object.defineProperty(process, 'stdin', {
+  ...ownInput,
+  get: (): unknown => surroundings.getStore()?.input ?? ownInput?.get?.call(process),
+})
+process.exit = (code) => surroundings.getStore()?.exit(code ?? 0) ?? ownExit(code)
 
 async function policyChecker() {
   return (await import('../../src/secrets/policies/policy.ts')).checkPolicy
 }
 
-/** What a process of the program would have ended with. `env` is all of its environment. */
-export async function runHere(args: readonly string[], env: NodeJS.ProcessEnv): Promise<Finished> {
-  let [stdout, stderr] = ['', '']
-  const io = {
-    out: (text: string) => void (stdout += text),
-    err: (text: string) => void (stderr += text),
+export interface Begun {
+  readonly stdout: () => string
+  readonly stderr: () => string
+  readonly finished: Promise<Finished>
+}
+
+/** What a process of the program would have ended with. `env` is all of its environment, `input` its standard input. */
+export function runHere(args: readonly string[], env: NodeJS.ProcessEnv, input = ''): Promise<Finished> {
+  return beginHere(args, env, input).finished
+}
+
+/** The same while it runs. It cannot be ended: what needs a signal needs a process. */
+export function beginHere(args: readonly string[], env: NodeJS.ProcessEnv, input = ''): Begun {
+  const around = new Surroundings(input)
+  const written: Record<1 | 2, Buffer[]> = { 1: [], 2: [] }
+  const write = (descriptor: 1 | 2, bytes: Buffer) => void (around.hasExited || written[descriptor].push(bytes))
+  const io: CommandIo = {
+    out: (text) => write(1, Buffer.from(text)),
+    err: (text) => write(2, Buffer.from(text)),
+    openSink: (descriptor) => sinkInto((bytes) => write(descriptor, Buffer.from(bytes))),
     env,
   }
-  const code = await runCommand(args, io, { policyChecker })
-  return { code, signal: null, stdout, stderr }
+  const textOf = (descriptor: 1 | 2) => Buffer.concat(written[descriptor]).toString('utf8')
+  const finished = (async () => {
+    const code = await codeOf(args, io, around)
+    return { code, signal: null, stdout: textOf(1), stderr: textOf(2) }
+  })()
+  return { stdout: () => textOf(1), stderr: () => textOf(2), finished }
+}
+
+async function codeOf(args: readonly string[], io: CommandIo, around: Surroundings): Promise<number> {
+  const heard = SIGNALS.map((signal) => [signal, process.listeners(signal)] as const)
+  const code = await surroundings.run(around, () =>
+    Promise.race([around.exited, runCommand(args, io, { policyChecker })]),
+  )
+  // What a command hears of signals ends with its process otherwise.
+  for (const [signal, before] of heard) {
+    for (const listener of process.listeners(signal)) if (!before.includes(listener)) process.off(signal, listener)
+  }
+  return code
+}
+
+/** Its reader takes everything, and stays. */
+function sinkInto(write: (bytes: Buffer) => void): ByteSink {
+  return {
+    write(bytes) {
+      write(bytes)
+      return undefined
+    },
+    gone: new Promise(() => undefined),
+    isGone: false,
+    end: () => Promise.resolve(),
+  }
 }

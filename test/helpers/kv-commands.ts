@@ -30,7 +30,7 @@ export async function kvCommands(t: TestContext, version: '1' | '2' = '2'): Prom
     start(OUTPOST, argsOf(line), { env: environment(at, token), input })
   const run: KvCommands['run'] = async (line, options = {}) => {
     const { input = '', token } = options
-    if (runsHere(argsOf(line), input)) return await runHere(argsOf(line), environment(undefined, token))
+    if (runsHere(argsOf(line))) return await runHere(argsOf(line), environment(undefined, token), input)
     return await begin(line, options).finished
   }
   return { world, port, directory, begin, run }

@@ -23,7 +23,7 @@ export function commandsAt({ url }: { readonly url: string }, home: string) {
   return async (line: string, input = '', token = '', format = 'table') => {
     const more = { OUTPOST_TOKEN: token, OUTPOST_FORMAT: format }
     const args = line.split(' ')
-    if (runsHere(args, input)) return await runHere(args, { ...env, ...more })
+    if (runsHere(args)) return await runHere(args, { ...env, ...more }, input)
     return await start(OUTPOST, args, { env: { ...env, ...more }, input }).finished
   }
 }

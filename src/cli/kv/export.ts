@@ -33,7 +33,7 @@ export const command = defineCommand({
   async run(values, [path = ''], io) {
     const core = coreOf(values, io)
     const place = await versionedFolder(core, path, values.mount)
-    const target = targetAt(values.output)
+    const target = targetAt(values.output, io)
     const leave = () => {
       target.discard()
       process.exit(INTERRUPTED)

@@ -59,7 +59,7 @@ export const command = defineCommand({
     const end = () => ended.abort()
     process.once('SIGINT', end)
     const isJson = (values.format ?? formatOf({ format: undefined }, io)) === 'json'
-    const sink = openSink(1, true)
+    const sink = (io.openSink ?? openSink)(1, true)
     void sink.gone.then(end)
     const whenEnded = new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }))
     const options = { core, path: at, io, signal }

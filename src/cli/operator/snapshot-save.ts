@@ -32,7 +32,7 @@ export const command = defineCommand({
     const response = await openResponse(target, { path: '/v1/sys/storage/raft/snapshot', headers, headMs: 0 })
     await requireCoreSuccess(core, response)
     const progress = new Progress(io, terminalOf(2, io.env, values['no-color']))
-    const bytes = await copy(response, target, () => targetAt(file), progress)
+    const bytes = await copy(response, target, () => targetAt(file, io), progress)
     if (file !== '-') io.err(`saved ${humanBytes(bytes)} to ${file}\n`)
     return 0
   },
