@@ -61,7 +61,12 @@ interface Answer {
 
 export function send(
   port: number,
-  { body, headers, method, path }: { method: string; path: string; headers: Record<string, string>; body?: string },
+  {
+    body,
+    headers,
+    method,
+    path,
+  }: { method: string; path: string; headers: Record<string, string>; body?: string | Buffer },
 ): Promise<Answer> {
   return new Promise((resolve, reject) => {
     const sent = request({ port, host: '127.0.0.1', method, path, headers }, (response) => {
