@@ -43,9 +43,8 @@ test('audit files are made in the directories of audit files only', async (t) =>
 })
 
 test('the configuration names other directories', async (t) => {
-  const { agent, directory, keys, run, token } = await freshServer(t, '-key-shares=1 -key-threshold=1')
+  const { directory, keys, run, token } = await freshServer(t, '-key-shares=1 -key-threshold=1')
   assert.equal((await run('operator unseal -', `${keys[0] ?? ''}\n`)).code, 0)
-  assert.equal(agent.child.exitCode, null)
   const faulty = join(directory, 'faulty.hcl')
   writeFileSync(faulty, 'server {\n audit_dirs = ["logs", "/var/log/../etc", "/var/log/audit"]\n}\n')
   const checked = await run(`validate ${faulty}`, '', token)

@@ -6,12 +6,12 @@ import assert from 'node:assert/strict'
 import { readdirSync, truncateSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { freshServer } from '../helpers/secrets-server.ts'
+import { freshProcess } from '../helpers/secrets-server.ts'
 
 test('the write-ahead log is cut under a server: requests fail, and the server goes on', {
   timeout: 280_000,
 }, async (t) => {
-  const { directory, agent, keys, token } = await freshServer(t, '-key-shares=1 -key-threshold=1')
+  const { directory, agent, keys, token } = await freshProcess(t, '-key-shares=1 -key-threshold=1')
   const ask = async (method: string, path: string, body?: object) => {
     const options = { method, headers: { 'X-Vault-Token': token }, ...(body ? { body: JSON.stringify(body) } : {}) }
     const answer = await fetch(`${agent.url}/v1/${path}`, options)

@@ -48,8 +48,7 @@ test('what a page was overwritten for is an error of each read, and of nothing e
 
 test('a server that starts upon it goes on saying which file is damaged', { timeout: 280_000 }, async (t) => {
   const { agent, directory } = await freshServer(t, '-key-shares=1 -key-threshold=1')
-  agent.child.kill('SIGTERM')
-  assert.equal(await agent.ended, 0)
+  await agent.stop()
   overwriteRoot(join(directory, 'data/server/secrets.db'))
   const again = await startAgent(t, ['-config', join(directory, 'server.hcl')])
   const statusOf = async (path: string, body?: object) => {

@@ -8,7 +8,8 @@ import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync, type SQLInputValue } from 'node:sqlite'
 import { test, type TestContext } from 'node:test'
-import { type RunningAgent, spawnAgent, startAgent, workDirectory } from '../helpers/agent-process.ts'
+import { type AgentHere, agentHere } from '../helpers/agent-here.ts'
+import { type RunningAgent, startAgent, workDirectory } from '../helpers/agent-process.ts'
 import { send } from '../helpers/openbao-replay.ts'
 import { eventually } from '../helpers/eventually.ts'
 
@@ -26,7 +27,7 @@ class Victim {
   readonly #t: TestContext
   readonly data: string
   readonly #args: string[]
-  #agent: RunningAgent | undefined
+  #agent: AgentHere | RunningAgent | undefined
 
   /** With the files of another one, where such are given. */
   constructor(t: TestContext, files?: string) {
@@ -38,28 +39,49 @@ class Victim {
   }
 
   async start(): Promise<void> {
+    this.#agent = await agentHere(this.#t, this.#args)
+  }
+
+  /** For a server that is killed, or whose files are touched while it runs. */
+  async startProcess(): Promise<void> {
     this.#agent = await startAgent(this.#t, this.#args)
   }
 
   /** For a start that fails: what it says. */
   async startFailing(): Promise<string> {
-    const agent = spawnAgent(this.#t, this.#args)
-    assert.notEqual(await agent.ended, 0)
-    return agent.stderr()
+    return await agentHere(this.#t, this.#args).then(
+      () => assert.fail('it has started'),
+      (error: Error) => error.message,
+    )
   }
 
-  async stop(signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
-    this.#agent?.child.kill(signal)
-    await this.#agent?.ended
+  async stop(): Promise<void> {
+    if (this.#agent && 'stop' in this.#agent) await this.#agent.stop()
+    else await this.#end('SIGTERM')
+  }
+
+  async kill(): Promise<void> {
+    await this.#end('SIGKILL')
+  }
+
+  async #end(signal: NodeJS.Signals): Promise<void> {
+    const { child, ended } = this.#process
+    child.kill(signal)
+    await ended
+  }
+
+  get #process(): RunningAgent {
+    assert.ok(this.#agent && 'child' in this.#agent)
+    return this.#agent
   }
 
   /** Copies the files as a kill at this moment would leave them. */
   copyAsKilled(to: string): void {
-    assert.ok(this.#agent)
-    this.#agent.child.kill('SIGSTOP')
-    while (!/^State:\s+T/m.test(readFileSync(`/proc/${this.#agent.pid}/status`, 'utf8')));
+    const { child, pid } = this.#process
+    child.kill('SIGSTOP')
+    while (!/^State:\s+T/m.test(readFileSync(`/proc/${pid}/status`, 'utf8')));
     cpSync(this.data, to, { recursive: true })
-    this.#agent.child.kill('SIGCONT')
+    child.kill('SIGCONT')
   }
 
   get said(): string {
@@ -145,7 +167,7 @@ function bytes(value: SQLInputValue | undefined): Uint8Array {
 
 /** Everything that is attacked, and what was done to it since. Leaves the server running. */
 async function prepare(victim: Victim) {
-  await victim.start()
+  await victim.startProcess()
   await victim.done('POST', 'secret/data/db', { data: { password: 'leaked' } })
   await victim.done('POST', 'secret/data/left', { data: { is: 'alone' } })
   await victim.done('POST', 'secret/data/gone', { data: { was: 'here' } })
@@ -201,7 +223,7 @@ async function oldStateWhileStopped(t: TestContext, was: Prepared): Promise<void
 async function oldStateWhileRunning(t: TestContext, was: Prepared): Promise<void> {
   const { deleted, revoked, rotated, token, written } = was
   const victim = new Victim(t, was.killed)
-  await victim.start()
+  await victim.startProcess()
   // Nothing of it has been read since, so that the server cannot have it in its memory.
   for (const { before, paths } of [rotated, deleted, revoked, written]) victim.bringBack(before, paths)
   await refused(victim, 'secret/data/db')
@@ -210,7 +232,7 @@ async function oldStateWhileRunning(t: TestContext, was: Prepared): Promise<void
   await refused(victim, 'sys/policy/stricter')
   await victim.done('POST', 'cubbyhole/meanwhile', { others: 'go on' })
   for (const { after, paths } of [rotated, deleted, revoked, written]) victim.bringBack(after, paths)
-  await victim.stop('SIGKILL')
+  await victim.kill()
   await victim.start()
   assert.deepEqual((await victim.done('GET', 'secret/data/db')).data?.data, { password: 'rotated' })
   await victim.done('GET', 'sys/policy/stricter')
@@ -263,7 +285,7 @@ async function wholeDatabaseBack(t: TestContext, was: Prepared): Promise<void> {
     (await victim.done('GET', 'sys/seal-status')).warnings?.join() ?? '',
     /older than what this server wrote/,
   )
-  assert.match(victim.said, /older than what this server wrote/)
+  await eventually(() => /older than what this server wrote/.test(victim.said), 'the log says so')
   // From here on it is the database.
   await victim.stop()
   await victim.start()
@@ -280,7 +302,8 @@ async function badBits(t: TestContext, was: Prepared): Promise<void> {
   await victim.start()
   assert.equal((await victim.ask('GET', 'secret/data/db')).status, 500)
   // Said by whichever finds it first: the read of the entry, or the look at all entries after the start.
-  assert.match(victim.said, /the entry .* is damaged|the database was changed by another program","entry":"logical/)
+  const named = /the entry .* is damaged|the database was changed by another program","entry":"logical/
+  await eventually(() => named.test(victim.said), 'the log names it')
   assert.deepEqual((await victim.done('GET', 'secret/data/left')).data?.data, { is: 'alone' })
 }
 
@@ -292,6 +315,7 @@ async function databaseRemoved(t: TestContext, was: Prepared): Promise<void> {
   // The one step of an operator who means it.
   rmSync(join(victim.data, 'server/secrets.db.seen'))
   await victim.start()
+  await victim.stop()
   assert.doesNotMatch(victim.said, why)
 }
 

@@ -1,9 +1,10 @@
-/** A server with secrets as a process of its own, and the commands that people give it. */
+/** A server with secrets, and the commands that people give it. */
 import assert from 'node:assert/strict'
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 import { OUTPOST, start } from '../cli/outpost-process.ts'
+import { agentHere } from './agent-here.ts'
 import { startAgent, workDirectory } from './agent-process.ts'
 import { runHere, runsHere } from './command-here.ts'
 
@@ -37,12 +38,25 @@ export async function jsonOf(run: Run, line: string, token = '', input = ''): Pr
   return JSON.parse(ran.stdout) as Record<string, unknown>
 }
 
-/** A server that was initialised, and is sealed. */
-export async function freshServer(t: TestContext, args = '-key-shares=3 -key-threshold=2') {
+const SHARES = '-key-shares=3 -key-threshold=2'
+
+/** A server of this process that was initialised, and is sealed. */
+export async function freshServer(t: TestContext, args = SHARES) {
+  const directory = workDirectory(t)
+  const agent = await agentHere(t, ['-config', writeServer(directory)])
+  return { directory, agent, ...(await initialised(agent, directory, args)) }
+}
+
+/** The same in a process of its own. */
+export async function freshProcess(t: TestContext, args = SHARES) {
   const directory = workDirectory(t)
   const agent = await startAgent(t, ['-config', writeServer(directory)])
+  return { directory, agent, ...(await initialised(agent, directory, args)) }
+}
+
+async function initialised(agent: { readonly url: string }, directory: string, args: string) {
   const run = commandsAt(agent, directory)
   const made = await jsonOf(run, `operator init ${args}`)
   const keys = made['unseal_keys_b64'] as string[]
-  return { directory, agent, run, made, keys, token: String(made['root_token']) }
+  return { run, made, keys, token: String(made['root_token']) }
 }

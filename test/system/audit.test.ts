@@ -3,24 +3,36 @@ import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { type RunningAgent, startAgent } from '../helpers/agent-process.ts'
+import { startAgent } from '../helpers/agent-process.ts'
 import { assertBothLines, assertWhole, auditLinesIn } from '../helpers/audit-lines.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { figuresOf, readinessOf } from '../helpers/figures.ts'
-import { freshServer } from '../helpers/secrets-server.ts'
+import { freshProcess, freshServer } from '../helpers/secrets-server.ts'
+
+const ONE_SHARE = '-key-shares=1 -key-threshold=1'
 
 async function auditedServer(t: TestContext) {
-  const { agent, directory, keys, run, token } = await freshServer(t, '-key-shares=1 -key-threshold=1')
+  const server = await freshServer(t, ONE_SHARE)
+  return { ...server, ...(await audited(server)) }
+}
+
+/** With a device. */
+async function audited(server: Omit<Awaited<ReturnType<typeof freshServer>>, 'agent'>) {
+  const { directory, keys, run, token } = server
   const [key = ''] = keys
   assert.equal((await run(`operator unseal ${key}`)).code, 0)
   const file = join(directory, 'data/audit/audit.log')
   assert.equal((await run('secrets enable -path=kept -version=2 kv', '', token)).code, 0)
   const enabled = await run(`audit enable file file_path=${file}`, '', token)
   assert.equal(enabled.stdout, 'Success! Enabled the file audit device at: file/\n', enabled.stderr)
-  return { agent, directory, file, key, run, token }
+  return { file, key }
 }
 
-const api = ({ url }: RunningAgent, method: string, path: string, token: string, body?: unknown) =>
+interface Asked {
+  readonly url: string
+}
+
+const api = ({ url }: Asked, method: string, path: string, token: string, body?: unknown) =>
   fetch(`${url}/v1/${path}`, {
     method,
     headers: { 'X-Vault-Token': token },
@@ -32,7 +44,7 @@ interface Hashed {
 }
 
 /** A secret as a password, right and wrong, as a secret ID, as what is wrapped and as private data; three of these are refused. */
-async function elsewhere(agent: RunningAgent, token: string, secret: string, at: number): Promise<Response[]> {
+async function elsewhere(agent: Asked, token: string, secret: string, at: number): Promise<Response[]> {
   const wrap = { 'X-Vault-Token': token, 'X-Vault-Wrap-TTL': '60' }
   return [
     await api(agent, 'POST', `auth/userpass/users/u${at}`, token, { password: secret }),
@@ -109,8 +121,9 @@ test('fifty planted secrets are in no audit file, log or error, and are found by
 test('after kill -9 each request that was answered has its lines, and the chain goes on', {
   timeout: 240_000,
 }, async (t) => {
-  const first = await auditedServer(t)
-  const { directory, file, key, run, token } = first
+  const first = await freshProcess(t, ONE_SHARE)
+  const { directory, run, token } = first
+  const { file, key } = await audited(first)
   const answered: string[] = []
   let { agent } = first
   let next = 0
@@ -160,11 +173,11 @@ test('after kill -9 each request that was answered has its lines, and the chain 
   assert.equal((await run('audit verify', '')).code, 2)
 })
 
-test('SIGHUP opens the file anew; a device that fails is told by readiness and figures, and refuses', async (t) => {
+test('a reload opens the file anew; a device that fails is told by readiness and figures, and refuses', async (t) => {
   const { agent, file, run, token } = await auditedServer(t)
   renameSync(file, `${file}.1`)
   writeFileSync(file, '')
-  agent.child.kill('SIGHUP')
+  agent.reload()
   await eventually(() => agent.stderr().includes('configuration reloaded'), 'it is reloaded')
   assert.equal((await api(agent, 'POST', 'kept/data/a', token, { data: {} })).status, 200)
   assert.ok(readFileSync(file, 'utf8').includes('"kept/data/a"'))
@@ -179,7 +192,7 @@ test('SIGHUP opens the file anew; a device that fails is told by readiness and f
   const kept = await api(agent, 'DELETE', 'sys/audit/file', token)
   assert.equal(kept.status, 500, 'nor can it be disabled')
   assert.deepEqual(await audit(), { state: 'failing', reason: 'no request is served: not recorded by file/' })
-  assert.match(agent.stderr(), /an audit device does not record/)
+  await eventually(() => agent.stderr().includes('an audit device does not record'), 'the log tells')
   const value = async (name: string) => (await figuresOf(agent)).value(name, { device: 'file/' }) ?? 0
   await eventually(async () => (await value('outpost_audit_failures_total')) >= 1, 'the failure is counted')
   rmSync(file)

@@ -4,7 +4,8 @@ import { readFileSync, renameSync, rmSync, truncateSync, writeFileSync } from 'n
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { gzipSync } from 'node:zlib'
-import { type RunningAgent, startAgent, workDirectory } from '../helpers/agent-process.ts'
+import { type AgentHere, agentHere } from '../helpers/agent-here.ts'
+import { workDirectory } from '../helpers/agent-process.ts'
 import { freePort, runShell, shellBlocks } from '../helpers/document.ts'
 import { commandsAt, freshServer, jsonOf, writeServer } from '../helpers/secrets-server.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -47,14 +48,14 @@ type Source = Awaited<ReturnType<typeof freshServer>>
 /** A server that was never initialised. */
 interface Empty {
   readonly directory: string
-  readonly agent: RunningAgent
+  readonly agent: AgentHere
 }
 
 /** What all of these need: a server that was initialised, and its snapshot. The order is part of it: the last one ends that server. */
 test('a server is initialised from a snapshot, or is not', async (t) => {
   const source = await freshServer(t)
   const directory = workDirectory(t)
-  const empty = { directory, agent: await startAgent(t, ['-config', writeServer(directory)]) }
+  const empty = { directory, agent: await agentHere(t, ['-config', writeServer(directory)]) }
   const file = join(source.directory, 'a.snap')
   await t.test('on an initialised server -new is refused and changes nothing, sealed or open', () =>
     refusesWhereInitialised(source, empty, file),
@@ -74,7 +75,7 @@ test('a server is initialised from a snapshot, or is not', async (t) => {
 async function refusesWhatIsCut(t: TestContext, { keys, token }: Source, file: string): Promise<void> {
   const whole = readFileSync(file)
   const other = workDirectory(t)
-  const empty = await startAgent(t, ['-config', writeServer(other)])
+  const empty = await agentHere(t, ['-config', writeServer(other)])
   const at = commandsAt(empty, other)
   const restore = async (name: string, bytes: Buffer | string) => {
     writeFileSync(join(other, name), bytes)
@@ -153,14 +154,14 @@ test('a static seal opens a restored server by itself', async (t) => {
   const first = workDirectory(t)
   const key = 'a5'.repeat(32)
   const seal = `seal "static" {\n current_key_id = "k"\n current_key = "${key}"\n }`
-  const server = await startAgent(t, ['-config', writeServer(first, seal)])
+  const server = await agentHere(t, ['-config', writeServer(first, seal)])
   const run = commandsAt(server, first)
   const made = await jsonOf(run, 'operator init -recovery-shares=1 -recovery-threshold=1')
   const token = String(made['root_token'])
   const file = join(first, 'a.snap')
   await eventually(async () => (await run(`operator snapshot save ${file}`, '', token)).code === 0, 'it is open')
   const second = workDirectory(t)
-  const at = commandsAt(await startAgent(t, ['-config', writeServer(second, seal)]), second)
+  const at = commandsAt(await agentHere(t, ['-config', writeServer(second, seal)]), second)
   const restored = await at(`operator snapshot restore -new ${file}`)
   assert.equal(restored.code, 0, restored.stderr)
   assert.match(restored.stdout, /opens by itself/)
@@ -169,11 +170,10 @@ test('a static seal opens a restored server by itself', async (t) => {
 
 async function refusesWhereWritten(t: TestContext, source: Source, file: string): Promise<void> {
   const { agent, directory, keys, token } = source
-  agent.child.kill('SIGTERM')
-  await agent.ended
+  await agent.stop()
   const database = join(directory, 'data/server/secrets.db')
   for (const end of ['', '-wal', '-shm']) rmSync(`${database}${end}`, { force: true })
-  const again = await startAgent(t, ['-config', join(directory, 'server.hcl')])
+  const again = await agentHere(t, ['-config', join(directory, 'server.hcl')])
   const at = commandsAt(again, directory)
   const why = /nothing was changed: the database .*secrets\.db is empty.*move .*secrets\.db\.seen away first/
   for (const line of ['operator init', `operator snapshot restore -new ${file}`]) {
