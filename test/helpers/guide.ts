@@ -1,0 +1,18 @@
+/** The guides for who adds something: each shows an example whole, which is a file of the tests as well. */
+import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+
+const ROOT = resolve(import.meta.dirname, '../..')
+
+export function readGuide(name: string): string {
+  return readFileSync(join(ROOT, 'docs', name), 'utf8')
+}
+
+/** The example of a guide is the file `example`, but for where it imports from: texts there and in the guide. */
+export function checkExample(guide: string, example: string, imports: Readonly<Record<string, string>>): void {
+  const [, indented = ''] = /^ {3}```ts\n([^]*?)^ {3}```/m.exec(guide) ?? []
+  let expected = readFileSync(join(import.meta.dirname, example), 'utf8')
+  for (const [there, here] of Object.entries(imports)) expected = expected.replaceAll(`'${there}`, `'${here}`)
+  assert.equal(indented.replaceAll(/^ {3}/gm, ''), expected)
+}
