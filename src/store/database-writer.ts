@@ -1,7 +1,7 @@
 /**
  * The writer of one database: everything that has arrived by the time it is free goes into one commit. When nothing has
  * arrived for a while it tidies up: the write-ahead log is emptied, so that what was removed is in no file any more. It
- * watches over the files, too (`file-guard.ts`). It runs in a thread of its own (`writer-thread.ts`).
+ * watches over the files, too (`file-guard.ts`). It runs in a thread of its own (`store-thread.ts`).
  */
 import type { DatabaseSync } from 'node:sqlite'
 import { Refusal } from '../kit/errors.ts'

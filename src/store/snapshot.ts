@@ -14,7 +14,6 @@ import { basename, dirname, join } from 'node:path'
 import type { Readable, Writable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { promisify } from 'node:util'
-import { Worker } from 'node:worker_threads'
 import { constants, createGunzip, createGzip } from 'node:zlib'
 import { Fault, isErrno, messageOf, Refusal } from '../kit/errors.ts'
 import {
@@ -32,7 +31,8 @@ import {
 } from './snapshot-archive.ts'
 import { noSpace, StoreError } from './store-error.ts'
 import type { Copied } from './snapshot-records.ts'
-import type { CopyReport } from './snapshot-thread.ts'
+import type { CopyReport, CopyTask } from './snapshot-copy.ts'
+import { returnStoreThread, takeStoreThread } from './store-threads.ts'
 import type { SqliteStore } from './store.ts'
 
 export type { SnapshotMeta } from './snapshot-archive.ts'
@@ -185,14 +185,17 @@ async function withSpool<T>(path: string, work: (fd: number) => Promise<T>): Pro
 
 function copyApart(path: string, fd: number): Promise<Copied> {
   return new Promise((resolve, reject) => {
-    const worker = new Worker(new URL('./snapshot-thread.ts', import.meta.url), { workerData: { path, fd } })
+    const worker = takeStoreThread()
+    const task: CopyTask = { task: 'copy', path, fd }
     const fail = (reason: string) => reject(new Fault(`no snapshot was taken: ${reason}`))
     worker.once('message', (report: CopyReport) => {
+      void returnStoreThread(worker)
       if ('copied' in report) resolve(report.copied)
       else fail(report.failure)
     })
     worker.once('error', (error) => fail(messageOf(error)))
     worker.once('exit', () => fail('the copy ended'))
+    worker.postMessage(task, [])
   })
 }
 

@@ -1,6 +1,6 @@
 /** The tree of hashes, for those who ask in the main thread. What is asked goes to the thread that keeps it (`tree-keeper.ts`). */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
-import { Worker } from 'node:worker_threads'
+import type { Worker } from 'node:worker_threads'
 import { Fault, messageOf } from '../kit/errors.ts'
 import { giveWay } from '../kit/turns.ts'
 import { LOCAL_PREFIX } from './batch.ts'
@@ -22,7 +22,8 @@ import {
 } from './tree.ts'
 import { KnownRoot } from './known-root.ts'
 import { treeStateIn } from './tree-keeper.ts'
-import type { EntriesTree, TreeThreadReport } from './tree-thread.ts'
+import type { EntriesTree, TreeTask, TreeThreadReport } from './entries-tree.ts'
+import { returnStoreThread, takeStoreThread } from './store-threads.ts'
 import type { Mending, TreeAnswer, TreeOrder } from './tree-writer.ts'
 
 /** What is kept lacks entries, or is of another kind of leaves. */
@@ -197,17 +198,25 @@ export class StoreTree implements MerkleTree {
   }
 
   #makeTree(onProgress?: TreeProgress): Promise<EntriesTree> {
-    const worker = new Worker(new URL('./tree-thread.ts', import.meta.url), { workerData: { path: this.#parts.path } })
+    const worker = takeStoreThread()
+    const task: TreeTask = { task: 'tree', path: this.#parts.path }
     this.#worker = worker
     return new Promise((resolve, reject) => {
       const fail = (reason: string) => reject(new Fault(`the entries could not be looked at: ${reason}`))
       worker.on('message', (report: TreeThreadReport) => {
-        if (report.kind === 'progress') onProgress?.(report.done, report.total)
-        else if (report.kind === 'tree') resolve(report)
+        if (report.kind === 'progress') {
+          onProgress?.(report.done, report.total)
+          return
+        }
+        // From now on it may do something for another store.
+        this.#worker = undefined
+        void returnStoreThread(worker)
+        if (report.kind === 'tree') resolve(report)
         else fail(report.message)
       })
       worker.once('error', (error) => fail(messageOf(error)))
       worker.once('exit', () => fail('the thread ended'))
+      worker.postMessage(task, [])
     })
   }
 }

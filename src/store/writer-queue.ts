@@ -25,7 +25,7 @@ import type { FileFault } from './file-guard.ts'
 import { DISPLACED, fencedError, noSpace, replicaError, StoreError } from './store-error.ts'
 import type { TreeAnswer, TreeOrder } from './tree-writer.ts'
 import { WriteGroup } from './write-group.ts'
-import { returnWriterThread, takeWriterThread } from './writer-threads.ts'
+import { returnStoreThread, takeStoreThread } from './store-threads.ts'
 
 /** What is queued for a path: its value, or that it is removed. */
 export interface Queued {
@@ -111,7 +111,7 @@ export class WriterQueue {
 
   /** The writer's thread opens the database. Rejects with a Fault for the operator. */
   static async start(settings: WriterSettings): Promise<WriterQueue> {
-    const worker = takeWriterThread()
+    const worker = takeStoreThread()
     await new Promise<void>((resolve, reject) => {
       worker.once('message', () => resolve())
       worker.once('error', (error) => reject(new Fault(messageOf(error), { cause: error })))
@@ -264,7 +264,7 @@ export class WriterQueue {
     const isClosed = !this.#broken && (await this.#post({ kind: 'close' }).then(isDone, () => false))
     if (isCut) before()
     if (!isClosed) await this.#worker.terminate()
-    else await returnWriterThread(this.#worker)
+    else await returnStoreThread(this.#worker)
   }
 
   #refuseWhenDown(): void {

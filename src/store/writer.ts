@@ -1,6 +1,6 @@
 /**
  * The one who writes. It takes all batches that wait, puts them into one transaction, each with its own row of the log,
- * and commits once: one sync of the disk for all of them. It runs in a thread of its own (`writer-thread.ts`), so that
+ * and commits once: one sync of the disk for all of them. It runs in a thread of its own (`store-thread.ts`), so that
  * nobody else ever waits for the disk.
  */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'

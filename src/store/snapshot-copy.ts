@@ -1,10 +1,10 @@
-/** The thread that copies the entries of one moment into a file, see `snapshot.ts`. It ends with the copy. */
-import { parentPort, workerData } from 'node:worker_threads'
+/** Copies the entries of one moment into a file, in a thread (`store-thread.ts`), see `snapshot.ts`. */
 import { messageOf } from '../kit/errors.ts'
 import { openForReading } from './database.ts'
 import { type Copied, copyEntries } from './snapshot-records.ts'
 
-export interface CopyOrder {
+export interface CopyTask {
+  readonly task: 'copy'
   readonly path: string
   /** Of an empty file; descriptors belong to the process, not to a thread. */
   readonly fd: number
@@ -12,7 +12,7 @@ export interface CopyOrder {
 
 export type CopyReport = { readonly copied: Copied } | { readonly failure: string }
 
-function copy({ path, fd }: CopyOrder): CopyReport {
+export function copySnapshot({ path, fd }: CopyTask): CopyReport {
   const database = openForReading(path)
   try {
     return { copied: copyEntries(database, fd, Date.now()) }
@@ -22,7 +22,3 @@ function copy({ path, fd }: CopyOrder): CopyReport {
     database.close()
   }
 }
-
-const port = parentPort
-if (!port) throw new Error('this file is a thread, see snapshot.ts')
-port.postMessage(copy(workerData as CopyOrder))

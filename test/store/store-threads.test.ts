@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
-import { mkdirSync, writeFileSync } from 'node:fs'
+import { createWriteStream, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { promisify } from 'node:util'
+import { saveSnapshot } from '../../src/store/snapshot.ts'
 import { SqliteStore } from '../../src/store/store.ts'
-import { returnWriterThread, takeWriterThread } from '../../src/store/writer-threads.ts'
+import { returnStoreThread, takeStoreThread } from '../../src/store/store-threads.ts'
 import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const STORE = new URL('../../src/store/store.ts', import.meta.url).href
@@ -18,9 +19,9 @@ async function openAndClose(path: string): Promise<void> {
 
 /** The thread that the next store gets; it stays the next one. */
 async function nextThread(): Promise<number> {
-  const worker = takeWriterThread()
+  const worker = takeStoreThread()
   const { threadId } = worker
-  await returnWriterThread(worker)
+  await returnStoreThread(worker)
   return threadId
 }
 
@@ -54,6 +55,44 @@ test('a thread whose database could not be opened serves no other', async (t) =>
   await assert.rejects(SqliteStore.open(join(directory, 'folder.db')), /folder\.db/)
   await openAndClose(join(directory, 'b.db'))
   assert.notEqual(await nextThread(), before)
+})
+
+test('a thread that has made a tree or copied a snapshot serves the next store', async (t) => {
+  const directory = temporaryDirectory(t)
+  const store = await SqliteStore.open(join(directory, 'a.db'))
+  t.after(() => store.close())
+  await store.commit({ puts: [{ path: 'a', value: Buffer.from('a') }], deletes: [] })
+  await store.tree.enable()
+  const first = await nextThread()
+  assert.equal((await store.tree.check()).entries, 1)
+  await saveSnapshot(store, createWriteStream(join(directory, 'snapshot')))
+  assert.equal(await nextThread(), first)
+  await openAndClose(join(directory, 'b.db'))
+  assert.equal(await nextThread(), first)
+})
+
+test('a store that is closed ends no thread that has made its tree and is the writer of another', async (t) => {
+  const directory = temporaryDirectory(t)
+  const store = await SqliteStore.open(join(directory, 'a.db'))
+  await store.tree.enable()
+  const other = await SqliteStore.open(join(directory, 'b.db'))
+  t.after(() => other.close())
+  await store.close()
+  await other.commit({ puts: [{ path: 'a', value: Buffer.from('a') }], deletes: [] })
+  assert.deepEqual(other.paths(''), ['a'])
+})
+
+test('a thread that has waited long ends', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] })
+  const worker = takeStoreThread()
+  await returnStoreThread(worker)
+  const ended = new Promise((resolve) => worker.once('exit', resolve))
+  t.mock.timers.tick(10_000)
+  await ended
+  const next = takeStoreThread()
+  assert.notEqual(next.threadId, worker.threadId)
+  assert.ok(next.threadId > 0)
+  await returnStoreThread(next)
 })
 
 test('a thread that waits does not keep the process from ending', async (t) => {

@@ -1,14 +1,19 @@
 /**
- * The thread that makes the tree of all entries of one moment (`tree-keeper.ts` says why). It looks at each entry's checksum
- * on the way. It ends with the tree.
+ * Makes the tree of all entries of one moment (`tree-keeper.ts` says why), in a thread (`store-thread.ts`). It looks at each
+ * entry's checksum on the way.
  */
 import type { DatabaseSync } from 'node:sqlite'
-import { parentPort, workerData } from 'node:worker_threads'
 import { messageOf } from '../kit/errors.ts'
 import { LOCAL_PREFIX } from './batch.ts'
 import { openForReading } from './database.ts'
 import { entryCrc } from './entry-crc.ts'
 import { HASH_BYTES, leafOf, subpageOf, tailOf, TREE_BYTES, xorLeaf } from './tree.ts'
+
+export interface TreeTask {
+  readonly task: 'tree'
+  /** Of the database. */
+  readonly path: string
+}
 
 export type TreeThreadReport =
   | { readonly kind: 'progress'; readonly done: number; readonly total: number }
@@ -61,18 +66,16 @@ function make(database: DatabaseSync, tell: (report: TreeThreadReport) => void):
   return { change, hashes, entries, damagedPaths, damagedCount, damagedSubpages: [...damagedSubpages] }
 }
 
-const port = parentPort
-if (!port) throw new Error('this file is a thread, see store-tree.ts')
-const { path } = workerData as { readonly path: string }
-const tell = (report: TreeThreadReport) =>
-  port.postMessage(report, report.kind === 'tree' ? [report.hashes.buffer] : [])
-try {
-  const database = openForReading(path)
+/** The last report is the tree, or why there is none. */
+export function tellEntriesTree({ path }: TreeTask, tell: (report: TreeThreadReport) => void): void {
   try {
-    tell({ kind: 'tree', ...make(database, tell) })
-  } finally {
-    database.close()
+    const database = openForReading(path)
+    try {
+      tell({ kind: 'tree', ...make(database, tell) })
+    } finally {
+      database.close()
+    }
+  } catch (error) {
+    tell({ kind: 'failure', message: messageOf(error) })
   }
-} catch (error) {
-  tell({ kind: 'failure', message: messageOf(error) })
 }
