@@ -12,6 +12,7 @@
 import { createHash, createPublicKey, type KeyObject, sign, verify } from 'node:crypto'
 import { packr } from './message-pack.ts'
 import * as v from 'valibot'
+import { isNodeId } from '../kit/schema.ts'
 import { WIRE_VERSION } from './wire.ts'
 
 const FORMAT = 2
@@ -45,7 +46,7 @@ const size = v.pipe(
   v.transform((bytes) => Math.min(Math.max(bytes, 0), Number.MAX_SAFE_INTEGER)),
 )
 const texts = v.record(name, text)
-const uuid = v.pipe(v.string(), v.regex(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/))
+const uuid = v.pipe(v.string(), v.check(isNodeId))
 
 const taskSchema = v.object({
   name,

@@ -182,7 +182,12 @@ export function replaceFile(path: string, text: string, how: Replacement = {}): 
 export function nameFile(temporary: string, path: string): void {
   linkSync(temporary, path)
   rmSync(temporary)
-  const directory = openSync(dirname(path), constants.O_RDONLY)
+  syncDirectory(dirname(path))
+}
+
+/** Makes durable what names a directory holds. Throws the system's error. */
+export function syncDirectory(path: string): void {
+  const directory = openSync(path, constants.O_RDONLY)
   try {
     fsyncSync(directory)
   } finally {

@@ -2,8 +2,9 @@
  * What this cluster has in its log and the primary that it joins never got: commits behind the point at which that one's epoch began.
  * They are given up by joining; before that they are written to a file, one line of JSON for each commit, with ciphertext as it is.
  */
-import { closeSync, fsyncSync, mkdirSync, openSync, renameSync, writeSync } from 'node:fs'
+import { mkdirSync } from 'node:fs'
 import { dirname, join } from 'node:path'
+import { FileReplacement, syncDirectory } from '../kit/own-file.ts'
 import { decodeBatch } from '../store/batch.ts'
 import type { LogRow, Position, ReplicaStore } from '../store/replica.ts'
 
@@ -52,19 +53,19 @@ export function writeConflicts(
   const directory = join(dataDir, 'server', 'conflicts')
   mkdirSync(directory, { recursive: true, mode: 0o700 })
   const path = join(directory, `${setId}-${new Date(nowMs).toISOString().replaceAll(/[:.]/g, '-')}.jsonl`)
-  const fd = openSync(`${path}.new`, 'wx', 0o600)
+  const file = new FileReplacement(path)
   let commits = 0
   try {
     while (rows.length > 0) {
-      for (const row of rows) writeSync(fd, `${JSON.stringify(lineOf(row))}\n`)
+      for (const row of rows) file.write(Buffer.from(`${JSON.stringify(lineOf(row))}\n`))
       commits += rows.length
       rows = store.rowsAfter(rows.at(-1)?.sequence ?? Number.MAX_SAFE_INTEGER, CHUNK)
     }
-    fsyncSync(fd)
-  } finally {
-    closeSync(fd)
+    file.finish()
+  } catch (error) {
+    file.discard()
+    throw error
   }
-  renameSync(`${path}.new`, path)
   syncDirectory(dirname(path))
   return { path, commits }
 }
@@ -78,14 +79,5 @@ function lineOf(row: LogRow) {
     puts: puts.map(({ path }) => path),
     deletes,
     batch: Buffer.from(row.batch).toString('base64'),
-  }
-}
-
-function syncDirectory(path: string): void {
-  const fd = openSync(path, 'r')
-  try {
-    fsyncSync(fd)
-  } finally {
-    closeSync(fd)
   }
 }

@@ -4,7 +4,8 @@
  * when the process is killed. After a power cut it may tell less than the database has, and never more, as each
  * transaction is synced before.
  */
-import { closeSync, constants, fstatSync, lstatSync, openSync, renameSync, rmSync, writeSync } from 'node:fs'
+import { closeSync, constants, fstatSync, lstatSync, openSync, rmSync, writeSync } from 'node:fs'
+import { replaceFile } from '../kit/own-file.ts'
 
 export interface Seen {
   readonly cluster: string
@@ -74,16 +75,7 @@ export class SeenMark {
 
   /** In place of the old one when it is whole. */
   #make(text: string): number {
-    const fresh = `${this.#file}.new`
-    rmSync(fresh, { force: true })
-    const fd = openSync(fresh, constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL, 0o600)
-    try {
-      writeSync(fd, text, 0)
-      renameSync(fresh, this.#file)
-      return fd
-    } catch (error) {
-      closeSync(fd)
-      throw error
-    }
+    replaceFile(this.#file, text, { durable: false })
+    return openSync(this.#file, constants.O_WRONLY | constants.O_NOFOLLOW)
   }
 }

@@ -81,6 +81,7 @@ test('YAML says what JSON says', () => {
   ]
   assert.equal(yamlOf(value), `${lines.join('\n')}\n`)
   assert.deepEqual([0, 59, 60, 3600, 5400, 2_764_800].map(ttlText), ['0s', '59s', '1m', '1h', '1h30m', '768h'])
+  assert.equal(ttlText(3605.9), '1h0m5s')
 })
 
 test('what a terminal would obey is not printed in a table', async (t) => {

@@ -4,6 +4,7 @@
  * A table has a header, columns four spaces apart and keys in order, as the field's tools print them, so that what picks
  * a line out of it goes on doing so. JSON is the answer as it came, numbers as they were written.
  */
+import { shortDuration } from '../../kit/duration.ts'
 import { type Answer, fieldsOf } from '../answer.ts'
 import { CommandError, type CommandIo } from '../command-shape.ts'
 import { choice, text, UsageError } from '../options.ts'
@@ -238,16 +239,9 @@ function textOf(value: unknown): string {
   return JSON.stringify(value)
 }
 
-/** `768h`, `1h30m`, `45s`: seconds as a duration without parts that are nothing. */
+/** `768h`, `1h30m`, `45s`: whole seconds as a duration. */
 export function ttlText(seconds: number): string {
-  const whole = Math.trunc(seconds)
-  const parts = [
-    [Math.trunc(whole / 3600), 'h'],
-    [Math.trunc((whole % 3600) / 60), 'm'],
-    [whole % 60, 's'],
-  ] as const
-  const shown = parts.filter(([count]) => count !== 0).map(([count, unit]) => `${count}${unit}`)
-  return shown.length === 0 ? '0s' : shown.join('')
+  return shortDuration(Math.trunc(seconds) * 1000)
 }
 
 /** One name a line, below `Keys`. */

@@ -1,4 +1,5 @@
 /** Many leases, page by page. */
+import { nextTurn } from '../../kit/turns.ts'
 
 /** Pages that are under way: while one is being written the next ones are begun. */
 const AT_ONCE = 4
@@ -17,7 +18,7 @@ export async function eachPage<T>(pages: Iterable<T>, work: (page: T) => Promise
       .catch((error: unknown) => void (isOver = errors.push(error) > 0))
       .finally(() => underWay.delete(done))
     underWay.add(done)
-    await new Promise<void>((resolve) => void setImmediate(resolve))
+    await nextTurn()
     if (underWay.size >= AT_ONCE) await Promise.race(underWay)
     if (isOver) break
   }
