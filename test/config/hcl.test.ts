@@ -309,7 +309,7 @@ test('whatever the text, the parsers end and throw nothing but their own error',
   }
 })
 
-test('a megabyte of garbage is refused, or read, in linear time', () => {
+test('half a megabyte of garbage is refused, or read, in linear time', () => {
   const garbage = [
     '[',
     '{',
@@ -328,16 +328,16 @@ test('a megabyte of garbage is refused, or read, in linear time', () => {
     '"',
   ]
   for (const piece of garbage) {
-    const text = piece.repeat(Math.ceil((1 << 20) / piece.length))
+    const text = piece.repeat(Math.ceil((1 << 19) / piece.length))
     for (const full of [text, `a = ${text}`, `a = "${text}`, `{${text}`]) {
-      const startedMs = performance.now()
+      const begun = process.cpuUsage()
       try {
         parseText(full)
       } catch (error) {
         assert.ok(error instanceof HclError)
       }
-      // Quadratic time took 10 s on the machine where this was written, linear time 0.2 s.
-      assert.ok(performance.now() - startedMs < 60_000, JSON.stringify(piece))
+      // Of the processor, which other work takes nothing from: quadratic time is seconds, linear time 0.1 s at most.
+      assert.ok(process.cpuUsage(begun).user < 2_000_000, JSON.stringify(piece))
     }
   }
 })
