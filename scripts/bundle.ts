@@ -2,6 +2,9 @@
  * The program in a few files of JavaScript instead of some 800 modules: an agent is ready with half of the CPU. Commands
  * and everything else that the sources load late stay files of their own and are loaded late as well; so do the threads.
  *
+ * What some hundred commands share with an agent and with each other lies in as many chunks, and each file that Node loads costs
+ * half a millisecond. So an agent has a bundle of its own beside that of the commands, `agent.js`, and a thread is one file.
+ *
  * Some modules stay outside and are found in `node_modules` at run time: a native one that may be missing, one that is
  * loaded by a `require` of our own, late and in one go (`host/line-pattern`), and all that the sources import late: of a
  * CommonJS module that is bundled, `import()` gives the default export alone, and its names are gone.
@@ -11,18 +14,27 @@
 import { execFileSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { basename, join, resolve } from 'node:path'
+import { isBuiltin } from 'node:module'
+import { basename, join, parse, resolve } from 'node:path'
 
 const ROOT = resolve(import.meta.dirname, '..')
 /** Starts a thread, whose file is one of its own: in the sources and in what the bundler makes of them. It sees only a URL. */
 const THREAD_URL = /new URL\(['"]\.\/([\w-]+)\.ts['"], import\.meta\.url\)/g
+/** What `main.js` loads late and every agent needs to read its command line. */
+const AGENT_BEGINS = ['agent-options', 'version']
+/** What an agent loads late, too. */
+const AGENT_GOES_ON = 'daemon-run'
+/** The bundler's import of what is loaded late. */
+const CHUNK_IMPORT = /\bimport\("(\.\/([\w-]+)-\w+\.js)"\)/g
 const OUTSIDE = ['msgpackr-extract', 're2js']
 /** A module of npm that is imported late. */
 const LATE_IMPORT = /\bimport\('([^.'][^']*)'\)/g
+// oxlint-disable-next-line no-control-regex
+const NOT_ASCII = /[^\0-\x7f]/g
 /** Modules of npm that are not ES modules ask for Node's own by `require`, which an ES module does not have. */
 const REQUIRE = "const require = process.getBuiltinModule('node:module').createRequire(import.meta.url)"
 /** What the bundler writes of an import of a module of Node: its names, or one name for all of it. */
-const BUILTIN_IMPORT = /^import (?:(\w[\w$]*)(?:, )?)?(?:\{([^}]*)\}|\* as (\w[\w$]*))? ?from "(node:[\w/]+)";\n/gm
+const BUILTIN_IMPORT = /^import (?:(\w[\w$]*)(?:, )?)?(?:\{([^}]*)\}|\* as (\w[\w$]*))? ?from "((?:node:)?[\w/]+)";\n/gm
 
 function sourcesIn(directory: string): string[] {
   return readdirSync(directory, { withFileTypes: true, recursive: true })
@@ -44,27 +56,66 @@ export function sourcesHash(root: string): string {
   return hash.digest('hex')
 }
 
-/** Writes `main.js` and what it loads into `directory`, flat, so that a thread's file is always beside who starts it. */
+/** Writes `main.js`, `agent.js` and what they load into `directory`, flat, so that a thread's file is always beside who starts it. */
 export function writeBundle(root: string, directory: string): void {
   const sources = sourcesIn(join(root, 'src'))
   const threads = sources.flatMap((file) =>
-    [...readFileSync(file, 'utf8').matchAll(THREAD_URL)].map(([, name]) => name),
+    [...readFileSync(file, 'utf8').matchAll(THREAD_URL)].map(([, name = '']) => name),
   )
-  const entries = sources.filter((file) => ['main', ...threads].includes(basename(file, '.ts')))
-  if (entries.length !== new Set(threads).size + 1) throw new Error('two files of src/ have the name of one thread')
-  // By its command line: who has installed the program's own dependencies only can check types without it.
-  const options = ['--bundle', '--splitting', '--format=esm', '--platform=node', '--target=node24', '--log-level=error']
-  const late = sources.flatMap((file) => [...readFileSync(file, 'utf8').matchAll(LATE_IMPORT)].map(([, name]) => name))
-  const outside = [...new Set([...OUTSIDE, ...late])].map((name) => `--external:${name}`)
-  const output = [`--outdir=${directory}`, `--banner:js=${REQUIRE}`, '--legal-comments=linked']
-  const inputs = entries.map((file) => `${basename(file, '.ts')}=${file}`)
-  execFileSync(join(root, 'node_modules/.bin/esbuild'), [...options, ...outside, ...output, ...inputs])
+  const entries = (names: readonly string[]) => sources.filter((file) => names.includes(basename(file, '.ts')))
+  if (entries(threads).length !== new Set(threads).size)
+    throw new Error('two files of src/ have the name of one thread')
+  const late = sources.flatMap((file) =>
+    [...readFileSync(file, 'utf8').matchAll(LATE_IMPORT)].map(([, name = '']) => name),
+  )
+  const run = bundlerOf(root, directory, [...OUTSIDE, ...late])
+  run(entries(['main']), '--splitting')
+  run(entries(threads))
+  writeAgent(directory, run)
   for (const name of readdirSync(directory)) {
     const file = join(directory, name)
     const text = readFileSync(file, 'utf8')
-    const changed = withoutFacades(text.replaceAll(THREAD_URL, "new URL('./$1.js', import.meta.url)"))
+    const changed = inAscii(withoutFacades(text.replaceAll(THREAD_URL, "new URL('./$1.js', import.meta.url)")))
     if (changed !== text) writeFileSync(file, changed)
   }
+}
+
+type Bundler = (inputs: readonly string[], ...more: readonly string[]) => void
+
+/** By its command line: who has installed the program's own dependencies only can check types without it. */
+function bundlerOf(root: string, directory: string, outside: readonly string[]): Bundler {
+  const options = ['--bundle', '--format=esm', '--platform=node', '--target=node24', '--log-level=error']
+  const output = [`--outdir=${directory}`, `--banner:js=${REQUIRE}`, '--legal-comments=linked']
+  const external = [...new Set(outside)].map((name) => `--external:${name}`)
+  return (inputs, ...more) => {
+    const named = inputs.map((file) => `${parse(file).name}=${file}`)
+    execFileSync(join(root, 'node_modules/.bin/esbuild'), [...options, ...external, ...output, ...more, ...named])
+  }
+}
+
+/**
+ * Writes `agent.js`, which is `main.js` for a process that only runs an agent: bundled once more without the commands, nothing is
+ * left that lies in a chunk because one of them has it too. A command that is asked for nevertheless is still found.
+ */
+function writeAgent(directory: string, run: Bundler): void {
+  const main = readFileSync(join(directory, 'main.js'), 'utf8')
+  const agent = join(directory, 'agent.js')
+  const begins = AGENT_BEGINS.map((name) => importedBy(main, name))
+  const outside = [...main.matchAll(CHUNK_IMPORT)]
+    .map(([, file = '']) => file)
+    .filter((file) => !begins.includes(file) && file !== importedBy(main, AGENT_GOES_ON))
+  const names = begins.map((file, index) => `import * as begin${index} from '${file}'\n`)
+  const text = main.replaceAll(CHUNK_IMPORT, (all, file: string) =>
+    begins.includes(file) ? `Promise.resolve(begin${begins.indexOf(file)})` : all,
+  )
+  writeFileSync(agent, names.join('') + text)
+  run([agent], '--splitting', '--allow-overwrite', ...outside.map((file) => `--external:${join(directory, file)}`))
+}
+
+function importedBy(main: string, name: string): string {
+  const found = [...main.matchAll(CHUNK_IMPORT)].find(([, , each]) => each === name)?.[1]
+  if (found === undefined) throw new Error(`main.js does not load ${name}`)
+  return found
 }
 
 /**
@@ -73,15 +124,24 @@ export function writeBundle(root: string, directory: string): void {
  */
 function withoutFacades(text: string): string {
   const taken: string[] = []
-  const rest = text.replaceAll(BUILTIN_IMPORT, (_, whole?: string, names?: string, all?: string, module?: string) => {
-    const from = `process.getBuiltinModule(${JSON.stringify(module)})`
-    for (const name of [whole, all]) if (name) taken.push(`const ${name} = ${from};`)
-    if (names) taken.push(`const {${names.replaceAll(' as ', ': ')}} = ${from};`)
-    return ''
-  })
+  const rest = text.replaceAll(
+    BUILTIN_IMPORT,
+    (given: string, whole?: string, names?: string, all?: string, module = '') => {
+      if (!isBuiltin(module)) return given
+      const from = `process.getBuiltinModule(${JSON.stringify(module)})`
+      for (const name of [whole, all]) if (name) taken.push(`const ${name} = ${from};`)
+      if (names) taken.push(`const {${names.replaceAll(' as ', ': ')}} = ${from};`)
+      return ''
+    },
+  )
   if (/^import .*from "node:/m.test(rest))
     throw new Error('the bundler writes an import in a form that is unknown here')
   return taken.length === 0 ? rest : `${taken.join('\n')}\n${rest}`
+}
+
+/** What the bundler leaves of other characters is in comments and patterns; for a single one Node keeps two bytes of each character. */
+function inAscii(text: string): string {
+  return text.replaceAll(NOT_ASCII, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`)
 }
 
 if (import.meta.main) {

@@ -105,6 +105,15 @@ test('the compile cache of the caller counts, and sources come before a bundle, 
   assert.equal(cache, join(directory, 'own'))
   rmSync(join(directory, 'src'), { recursive: true })
   assert.deepEqual((await told(launcher, [], { env })).argv, [join(directory, 'dist/main.js')])
+  // An agent has a bundle of its own, where there is one.
+  assert.deepEqual((await told(launcher, ['agent', '-dev'], { env })).argv[0], join(directory, 'dist/main.js'))
+  cpSync(join(directory, 'dist/main.js'), join(directory, 'dist/agent.js'))
+  assert.deepEqual((await told(launcher, ['agent', '-dev'], { env })).argv, [
+    join(directory, 'dist/agent.js'),
+    'agent',
+    '-dev',
+  ])
+  assert.deepEqual((await told(launcher, ['status'], { env })).argv, [join(directory, 'dist/main.js'), 'status'])
 })
 
 test('without the pinned Node: the one of PATH when it is new enough, else what to do', async (t) => {

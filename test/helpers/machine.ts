@@ -86,7 +86,7 @@ function modulesPath(): string {
 
 /**
  * A checkout for a machine, without what only development needs; the packages are links that lead somewhere in there. Where
- * the run has a bundle it has that instead of the sources, as when it is shipped. Returns the program's main file.
+ * the run has a bundle it has that instead of the sources, as when it is shipped. Returns the file that an agent begins with.
  */
 export function makeCheckout(directory: string): string {
   const copy = (root: string, part: string) => cpSync(join(root, part), join(directory, part), { recursive: true })
@@ -108,7 +108,7 @@ export function makeCheckout(directory: string): string {
   for (const name of readdirSync(modulesPath())) {
     symlinkSync(`${INSIDE}/node_modules/${name}`, join(directory, 'node_modules', name))
   }
-  return join(directory, isBundled ? 'dist/main.js' : 'src/main.ts')
+  return join(directory, isBundled ? 'dist/agent.js' : 'src/main.ts')
 }
 
 /** A self-signed certificate for 127.0.0.1 and its key, as `tls.crt` and `tls.key`. */
