@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { chmodSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { type TestContext, test } from 'node:test'
+import { describe, type TestContext, test } from 'node:test'
 import { setTimeout as delay } from 'node:timers/promises'
 import {
   isRunning,
@@ -154,17 +154,6 @@ test('the command has our directory, stdin and environment, and its own names', 
   )
 })
 
-test('output is in the file at once, and /dev/stdout can be opened', async (t) => {
-  const dataDir = temporaryDirectory(t)
-  const script = 'echo one > /dev/stdout; printf half; read line; echo two > /dev/stderr'
-  const args = ['alloc', 'run', '-data-dir', dataDir, '-id', ID, '--', 'sh', '-c', script]
-  const child = start('sh', ['-c', 'sleep 1 | "$0" "$@"', OUTPOST, ...args])
-  await taskRuns(dataDir, 'sh')
-  await eventually(() => logOf(dataDir, ID, 'sh', 'stdout').bytes.toString() === 'one\nhalf', 'the output is there')
-  assert.equal((await child.finished).code, 0)
-  assert.equal(logOf(dataDir, ID, 'sh', 'stderr').bytes.toString(), 'two\n')
-})
-
 /** Runs a child that prints `totalMib` of numbered lines at full speed; returns exactly what it printed. */
 function numbersText(last: number): Buffer {
   return spawnSync('seq', ['1', String(last)], { maxBuffer: 1 << 30 }).stdout
@@ -172,12 +161,12 @@ function numbersText(last: number): Buffer {
 
 test('every byte of a fast command is in the files, cut at line ends', async (t) => {
   const dataDir = temporaryDirectory(t)
-  const command = ['sh', '-c', 'seq 1 9000000 & seq 1 3000000 >&2; wait']
+  const command = ['sh', '-c', 'seq 1 3000000 & seq 1 1000000 >&2; wait']
   const { code } = await run(dataDir, ['-max-files', '1000', '-max-file-size', '1'], command).finished
   assert.equal(code, 0)
   for (const [type, last] of [
-    ['stdout', 9_000_000],
-    ['stderr', 3_000_000],
+    ['stdout', 3_000_000],
+    ['stderr', 1_000_000],
   ] as const) {
     const { names, bytes } = logOf(dataDir, ID, 'sh', type)
     const expected = numbersText(last)
@@ -218,16 +207,6 @@ test('the same -id again continues the logs and counts the restart', async (t) =
   assert.deepEqual([manifest?.Tasks['other']?.Restarts, manifest?.ClientStatus], [0, 'complete'])
 })
 
-test('one supervisor for an allocation, also when two start at once', async (t) => {
-  const dataDir = temporaryDirectory(t)
-  const both = [run(dataDir, [], ['sleep', '1']), run(dataDir, [], ['sleep', '1'])]
-  const ended = await Promise.all(both.map((running) => running.finished))
-  assert.equal(ended.filter(({ code }) => code === 0).length, 1)
-  const refused = ended.find(({ code }) => code === 1)
-  assert.match(refused?.stderr ?? '', /^outpost: allocation \S+ is still running.*end it with: outpost alloc stop /)
-  assert.equal(refused?.stdout, '')
-})
-
 test('a directory of another supervisor is left alone', async (t) => {
   const dataDir = temporaryDirectory(t)
   mkdirSync(join(dataDir, 'alloc', ID, 'alloc/logs'), { recursive: true })
@@ -264,14 +243,6 @@ async function timedRun(t: TestContext, script: string) {
   return { dataDir, finished, tookMs: performance.now() - beganMs }
 }
 
-test('what the command leaves behind has two seconds for its output, then it is killed', async (t) => {
-  const { dataDir, finished, tookMs } = await timedRun(t, '(sleep 0.5; echo late; exec sleep 100) & echo early')
-  assert.equal(finished.code, 0)
-  assert.equal(logOf(dataDir, ID, 'sh', 'stdout').bytes.toString(), 'early\nlate\n')
-  assert.ok(tookMs >= 2000 && tookMs < 60_000, `${tookMs} ms`)
-  assert.deepEqual(processesMentioning(dataDir), [])
-})
-
 test('what it leaves behind without its pipes is killed at once', async (t) => {
   const { dataDir, finished, tookMs } = await timedRun(t, 'sleep 100 >/dev/null 2>&1 & exit 3')
   assert.equal(finished.code, 3)
@@ -279,24 +250,23 @@ test('what it leaves behind without its pipes is killed at once', async (t) => {
   assert.deepEqual(processesMentioning(dataDir), [])
 })
 
-test('a process in a session of its own is not touched, and does not hold us up', async (t) => {
-  const { dataDir, finished, tookMs } = await timedRun(t, 'setsid sh -c "echo $$; sleep 30" & sleep 0.2')
-  assert.equal(finished.code, 0)
-  assert.ok(tookMs < 29_000, `${tookMs} ms`)
-  const left = processesMentioning(dataDir)
-  assert.ok(left.some(({ command }) => command.startsWith('sleep 30')))
-  for (const { pid } of left) process.kill(pid, 'SIGKILL')
-})
+/** `R`, `S`, `T` and so on. */
+function stateOf(pid: number): string | undefined {
+  return /^State:\s+(\S)/m.exec(readFileSync(`/proc/${pid}/status`, 'latin1'))?.[1]
+}
 
 test('a slow disk or a slow reader never makes us grow: the command waits', async (t) => {
   const dataDir = temporaryDirectory(t)
   const running = run(dataDir, ['-max-files', '2', '-max-file-size', '1'], ['sh', '-c', 'exec yes'])
   const pid = await taskRuns(dataDir, 'sh')
   running.child.kill('SIGSTOP')
-  await delay(300)
+  await eventually(() => stateOf(running.pid) === 'T' && stateOf(pid) === 'S', 'one is stopped, and the other waits')
   const writtenBy = () => Number(/wchar: (\d+)/.exec(readFileSync(`/proc/${pid}/io`, 'utf8'))?.[1])
   const before = writtenBy()
-  await delay(300)
+  for (let look = 0; look < 10; look++) {
+    await delay(10)
+    assert.equal(stateOf(pid), 'S', 'it goes on waiting')
+  }
   assert.equal(writtenBy(), before, 'the command waits for its pipe')
   running.child.kill('SIGCONT')
   await eventually(() => writtenBy() > before + 100 * MIB, 'it goes on')
@@ -305,6 +275,47 @@ test('a slow disk or a slow reader never makes us grow: the command waits', asyn
   running.child.kill('SIGTERM')
   assert.equal((await running.finished).code, 143)
   assert.ok(!isRunning(pid))
+})
+
+// Each with a directory of its own, and most of its time waiting.
+describe('what takes seconds', { concurrency: true }, () => {
+  test('output is in the file at once, and /dev/stdout can be opened', async (t) => {
+    const dataDir = temporaryDirectory(t)
+    const script = 'echo one > /dev/stdout; printf half; read line; echo two > /dev/stderr'
+    const args = ['alloc', 'run', '-data-dir', dataDir, '-id', ID, '--', 'sh', '-c', script]
+    const child = start('sh', ['-c', 'sleep 1 | "$0" "$@"', OUTPOST, ...args])
+    await taskRuns(dataDir, 'sh')
+    await eventually(() => logOf(dataDir, ID, 'sh', 'stdout').bytes.toString() === 'one\nhalf', 'the output is there')
+    assert.equal((await child.finished).code, 0)
+    assert.equal(logOf(dataDir, ID, 'sh', 'stderr').bytes.toString(), 'two\n')
+  })
+
+  test('one supervisor for an allocation, also when two start at once', async (t) => {
+    const dataDir = temporaryDirectory(t)
+    const both = [run(dataDir, [], ['sleep', '1']), run(dataDir, [], ['sleep', '1'])]
+    const ended = await Promise.all(both.map((running) => running.finished))
+    assert.equal(ended.filter(({ code }) => code === 0).length, 1)
+    const refused = ended.find(({ code }) => code === 1)
+    assert.match(refused?.stderr ?? '', /^outpost: allocation \S+ is still running.*end it with: outpost alloc stop /)
+    assert.equal(refused?.stdout, '')
+  })
+
+  test('what the command leaves behind has two seconds for its output, then it is killed', async (t) => {
+    const { dataDir, finished, tookMs } = await timedRun(t, '(sleep 0.5; echo late; exec sleep 100) & echo early')
+    assert.equal(finished.code, 0)
+    assert.equal(logOf(dataDir, ID, 'sh', 'stdout').bytes.toString(), 'early\nlate\n')
+    assert.ok(tookMs >= 2000 && tookMs < 60_000, `${tookMs} ms`)
+    assert.deepEqual(processesMentioning(dataDir), [])
+  })
+
+  test('a process in a session of its own is not touched, and does not hold us up', async (t) => {
+    const { dataDir, finished, tookMs } = await timedRun(t, 'setsid sh -c "echo $$; sleep 30" & sleep 0.2')
+    assert.equal(finished.code, 0)
+    assert.ok(tookMs < 29_000, `${tookMs} ms`)
+    const left = processesMentioning(dataDir)
+    assert.ok(left.some(({ command }) => command.startsWith('sleep 30')))
+    for (const { pid } of left) process.kill(pid, 'SIGKILL')
+  })
 })
 
 const MOUNT = ['-rm', 'sh', '-c', 'mount -t tmpfs -o size=1m none "$0"']

@@ -1,12 +1,15 @@
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
-import { readdirSync, readFileSync } from 'node:fs'
+import { once } from 'node:events'
+import { mkdirSync, readdirSync, readFileSync, watch } from 'node:fs'
+import { constants } from 'node:os'
 import { join } from 'node:path'
-import { test } from 'node:test'
+import { describe, test, type TestContext } from 'node:test'
 import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promises'
 import { SignalForwarder } from '../../src/cli/signal-forwarder.ts'
 import {
   isRunning,
+  LOOK_MS,
   logOf,
   manifestOf,
   OUTPOST,
@@ -50,22 +53,73 @@ function watchdogsOf(groupId: number): number[] {
   })
 }
 
-for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-  test(`${signal} stops the command and what it started`, async (t) => {
-    const dataDir = temporaryDirectory(t)
-    const running = await supervised(dataDir, 'sleep 100 & echo ready; wait')
-    process.kill(running.pid, signal)
-    // A shell ignores SIGINT in what it starts in the background; the rest of the group is killed in the end.
-    const { code } = await running.finished
-    assert.equal(code, signal === 'SIGTERM' ? 143 : 130)
-    const manifest = manifestOf(dataDir, ID)
-    assert.deepEqual([manifest?.DesiredStatus, manifest?.ClientStatus], ['stop', 'complete'])
-    const task = manifest?.Tasks['web']
-    assert.deepEqual([task?.State, task?.Failed, task?.ExitCode], ['dead', false, code])
-    assert.deepEqual(processesMentioning(dataDir), [])
-    assert.deepEqual(watchdogsOf(running.commandPid), [])
-  })
+/** True for a process that has told the kernel so; a shell does that a moment after its start. */
+function ignoresSigterm(pid: number): boolean {
+  const ignored = /^SigIgn:\s+([0-9a-f]+)$/m.exec(readFileSync(`/proc/${pid}/status`, 'latin1'))?.[1]
+  return ((BigInt(`0x${ignored ?? '0'}`) >> BigInt(constants.signals.SIGTERM - 1)) & 1n) === 1n
 }
+
+// Each with a directory of its own, and most of its time waiting.
+describe('what takes seconds', { concurrency: true }, () => {
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+    test(`${signal} stops the command and what it started`, async (t) => {
+      const dataDir = temporaryDirectory(t)
+      const running = await supervised(dataDir, 'sleep 100 & echo ready; wait')
+      process.kill(running.pid, signal)
+      // A shell ignores SIGINT in what it starts in the background; the rest of the group is killed in the end.
+      const { code } = await running.finished
+      assert.equal(code, signal === 'SIGTERM' ? 143 : 130)
+      const manifest = manifestOf(dataDir, ID)
+      assert.deepEqual([manifest?.DesiredStatus, manifest?.ClientStatus], ['stop', 'complete'])
+      const task = manifest?.Tasks['web']
+      assert.deepEqual([task?.State, task?.Failed, task?.ExitCode], ['dead', false, code])
+      assert.deepEqual(processesMentioning(dataDir), [])
+      assert.deepEqual(watchdogsOf(running.commandPid), [])
+    })
+  }
+
+  test('a signal that comes while everything is being made ready is not lost', async (t) => {
+    for (let round = 0; round < 12; round++) await signalledWhileMadeReady(t)
+  })
+
+  test('SIGKILL of the supervisor: the command and what it started end too', async (t) => {
+    const dataDir = temporaryDirectory(t)
+    const running = await supervised(dataDir, 'sleep 100 & echo ready; while :; do sleep 0.1; done')
+    const [watchdog = 0, ...others] = watchdogsOf(running.commandPid)
+    assert.deepEqual(others, [])
+    await eventually(() => ignoresSigterm(watchdog), 'the watchdog stands by')
+    process.kill(watchdog, 'SIGTERM') // as systemd stops a whole unit at once: it must stay at its post
+    process.kill(running.pid, 'SIGKILL')
+    await eventually(() => processesMentioning(dataDir).length === 0, 'all are gone', undefined, LOOK_MS)
+    await eventually(() => watchdogsOf(running.commandPid).length === 0, 'the watchdog too')
+    assert.equal(manifestOf(dataDir, ID)?.ClientStatus, 'running', 'nobody was left to write it')
+    assert.match((await outpost('alloc', 'list', '-data-dir', dataDir)).stdout, / lost +\d+s ago\n/)
+    const again = await outpost('alloc', 'run', '-data-dir', dataDir, '-id', ID, '-task', 'web', '--', 'true')
+    assert.equal(again.code, 0, again.stderr)
+    assert.equal(manifestOf(dataDir, ID)?.Tasks['web']?.Restarts, 1)
+  })
+
+  test('SIGKILL of the supervisor: what ignores SIGTERM is killed five seconds later', async (t) => {
+    const dataDir = temporaryDirectory(t)
+    const running = await supervised(dataDir, 'trap "" TERM PIPE; echo ready; while :; do sleep 0.1; done')
+    process.kill(running.pid, 'SIGKILL')
+    await eventually(() => processesMentioning(dataDir).length === 0, 'all are gone', undefined, LOOK_MS)
+  })
+
+  test('-detach tells why a command did not start', async (t) => {
+    const dataDir = temporaryDirectory(t)
+    const detached = (id: string, ...command: string[]) =>
+      outpost('alloc', 'run', '-data-dir', dataDir, '-id', id, '-detach', '--', ...command)
+    const missing = await detached(ID, 'no-such-program')
+    assert.deepEqual([missing.code, missing.stdout], [1, ''])
+    assert.equal(missing.stderr, 'outpost: cannot start "no-such-program": there is no such program in PATH\n')
+    assert.equal((await detached(ID, 'sleep', '100')).code, 0)
+    const again = await detached(ID, 'sleep', '100')
+    assert.deepEqual([again.code, again.stdout], [1, ''])
+    assert.match(again.stderr, /is still running \(supervisor \d+\)/)
+    assert.equal((await outpost('alloc', 'stop', '-data-dir', dataDir, ID)).code, 0)
+  })
+})
 
 test('a stopped command may finish its work, and its exit code is ours', async (t) => {
   const dataDir = temporaryDirectory(t)
@@ -126,39 +180,30 @@ test('SIGHUP, SIGUSR1 and SIGUSR2 reach the command alone, SIGQUIT all of it', a
   await running.finished
 })
 
-test('a signal that comes while everything is being made ready is not lost', async (t) => {
-  for (let round = 0; round < 12; round++) {
-    const dataDir = temporaryDirectory(t)
-    const running = start(OUTPOST, [
-      'alloc',
-      'run',
-      '-data-dir',
-      dataDir,
-      '-id',
-      ID,
-      '-task',
-      'web',
-      '--',
-      'sleep',
-      '100',
-    ])
-    // Not `until`: its pauses are longer than the time between the first manifest and the command's start.
-    while (manifestOf(dataDir, ID) === undefined) await nextTurn()
-    process.kill(running.pid, 'SIGTERM')
-    const { code, signal } = await running.finished
-    assert.deepEqual([code, signal], [143, null])
-    assert.deepEqual(
-      [manifestOf(dataDir, ID)?.ClientStatus, manifestOf(dataDir, ID)?.DesiredStatus],
-      ['complete', 'stop'],
-    )
-  }
-})
+async function signalledWhileMadeReady(t: TestContext): Promise<void> {
+  const dataDir = temporaryDirectory(t)
+  mkdirSync(join(dataDir, 'alloc'))
+  const watcher = watch(join(dataDir, 'alloc'))
+  const begun = once(watcher, 'change')
+  const args = ['-data-dir', dataDir, '-id', ID, '-task', 'web', '--', 'sleep', '100']
+  const running = start(OUTPOST, ['alloc', 'run', ...args])
+  await begun
+  watcher.close()
+  // Not `eventually`: its pauses are longer than the time between the first manifest and the command's start.
+  while (manifestOf(dataDir, ID) === undefined) await nextTurn()
+  process.kill(running.pid, 'SIGTERM')
+  const { code, signal } = await running.finished
+  assert.deepEqual([code, signal], [143, null])
+  const manifest = manifestOf(dataDir, ID)
+  assert.deepEqual([manifest?.ClientStatus, manifest?.DesiredStatus], ['complete', 'stop'])
+}
 
 test('the forwarder keeps what comes before the command, and a long kill timeout is not a short one', async () => {
   const forwarder = new SignalForwarder(1e12)
   try {
+    const come = once(process, 'SIGTERM')
     process.kill(process.pid, 'SIGTERM')
-    await delay(50)
+    await come
     const stubborn = spawn('sh', ['-c', 'trap "" TERM; echo ready; sleep 2'], { detached: true })
     await new Promise((ready) => stubborn.stdout.once('data', ready))
     const ended = new Promise((end) => stubborn.once('exit', (_, signal) => end(signal)))
@@ -195,30 +240,6 @@ test('Ctrl-C in a terminal reaches the command once', async (t) => {
   assert.equal(output(dataDir), 'ready\ninterrupt\n')
 })
 
-test('SIGKILL of the supervisor: the command and what it started end too', async (t) => {
-  const dataDir = temporaryDirectory(t)
-  const running = await supervised(dataDir, 'sleep 100 & echo ready; while :; do sleep 0.1; done')
-  const [watchdog = 0, ...others] = watchdogsOf(running.commandPid)
-  assert.deepEqual(others, [])
-  await delay(50)
-  process.kill(watchdog, 'SIGTERM') // as systemd stops a whole unit at once: it must stay at its post
-  process.kill(running.pid, 'SIGKILL')
-  await eventually(() => processesMentioning(dataDir).length === 0, 'all are gone')
-  await eventually(() => watchdogsOf(running.commandPid).length === 0, 'the watchdog too')
-  assert.equal(manifestOf(dataDir, ID)?.ClientStatus, 'running', 'nobody was left to write it')
-  assert.match((await outpost('alloc', 'list', '-data-dir', dataDir)).stdout, / lost +\d+s ago\n/)
-  const again = await outpost('alloc', 'run', '-data-dir', dataDir, '-id', ID, '-task', 'web', '--', 'true')
-  assert.equal(again.code, 0, again.stderr)
-  assert.equal(manifestOf(dataDir, ID)?.Tasks['web']?.Restarts, 1)
-})
-
-test('SIGKILL of the supervisor: what ignores SIGTERM is killed five seconds later', async (t) => {
-  const dataDir = temporaryDirectory(t)
-  const running = await supervised(dataDir, 'trap "" TERM PIPE; echo ready; while :; do sleep 0.1; done')
-  process.kill(running.pid, 'SIGKILL')
-  await eventually(() => processesMentioning(dataDir).length === 0, 'all are gone')
-})
-
 test('-detach returns once the command runs, and the supervisor goes on', async (t) => {
   const dataDir = temporaryDirectory(t)
   const options = ['-data-dir', dataDir, '-id', ID, '-task', 'web', '-detach', '-kill-timeout', '1m30s']
@@ -235,20 +256,6 @@ test('-detach returns once the command runs, and the supervisor goes on', async 
   assert.doesNotMatch(output(dataDir), /DETACHED|NODE_CHANNEL|COMPILE_CACHE/)
   assert.equal((await outpost('alloc', 'stop', '-data-dir', dataDir, ID)).code, 0)
   assert.ok(!isRunning(supervisor))
-})
-
-test('-detach tells why a command did not start', async (t) => {
-  const dataDir = temporaryDirectory(t)
-  const detached = (id: string, ...command: string[]) =>
-    outpost('alloc', 'run', '-data-dir', dataDir, '-id', id, '-detach', '--', ...command)
-  const missing = await detached(ID, 'no-such-program')
-  assert.deepEqual([missing.code, missing.stdout], [1, ''])
-  assert.equal(missing.stderr, 'outpost: cannot start "no-such-program": there is no such program in PATH\n')
-  assert.equal((await detached(ID, 'sleep', '100')).code, 0)
-  const again = await detached(ID, 'sleep', '100')
-  assert.deepEqual([again.code, again.stdout], [1, ''])
-  assert.match(again.stderr, /is still running \(supervisor \d+\)/)
-  assert.equal((await outpost('alloc', 'stop', '-data-dir', dataDir, ID)).code, 0)
 })
 
 test('the supervisor outlives whoever reads its first line', async (t) => {

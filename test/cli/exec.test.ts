@@ -24,7 +24,8 @@ import { CoreWorld } from '../helpers/core-world.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { addKv, openKv, tokenWith, writeSecret } from '../helpers/kv-world.ts'
 import { quietPort } from '../helpers/restarting-agent.ts'
-import { OUTPOST, type Running, start, temporaryDirectory } from './outpost-process.ts'
+import { runHere } from '../helpers/command-here.ts'
+import { type Finished, OUTPOST, type Running, start, temporaryDirectory } from './outpost-process.ts'
 
 interface At {
   readonly url: string
@@ -34,11 +35,13 @@ interface At {
 
 /** Begins `outpost exec`; the words of `options` are split at spaces. */
 function exec({ directory, token, url }: At, options: string, ...command: string[]): Running {
-  const env = { PATH: process.env['PATH'], HOME: directory, OUT: join(directory, 'out') }
   const words = options.split(' ').filter(Boolean)
-  return start(OUTPOST, ['exec', ...words, '--', ...command], {
-    env: { ...env, OUTPOST_ADDR: url, OUTPOST_TOKEN: token, NOMAD_TOKEN: token, OUTPOST_MFA: 'a:1', VAULT_MFA: 'a:1' },
-  })
+  return start(OUTPOST, ['exec', ...words, '--', ...command], { env: environmentOf({ directory, token, url }) })
+}
+
+function environmentOf({ directory, token, url }: At): NodeJS.ProcessEnv {
+  const env = { PATH: process.env['PATH'], HOME: directory, OUT: join(directory, 'out') }
+  return { ...env, OUTPOST_ADDR: url, OUTPOST_TOKEN: token, NOMAD_TOKEN: token, OUTPOST_MFA: 'a:1', VAULT_MFA: 'a:1' }
 }
 
 async function opened(t: TestContext): Promise<{ world: CoreWorld; at: At }> {
@@ -140,6 +143,11 @@ test('a command with variables is started again with the new ones, also by a tok
   assert.equal((await running.finished).code, 143)
 })
 
+/** In this process: there is none of a command where it is refused. */
+function refusal(at: At, options: string): Promise<Finished> {
+  return runHere(['exec', ...options.split(' ').filter(Boolean), '--', 'sh', '-c', 'echo it ran'], environmentOf(at))
+}
+
 test('what cannot be given to a command is refused before it runs', async (t) => {
   const { at, world } = await opened(t)
   await writeSecret(world, 'app', { ok: 'planted-3' })
@@ -159,7 +167,7 @@ test('what cannot be given to a command is refused before it runs', async (t) =>
     ['-secret=secret/data/app -on-change=hup', /cannot be changed/, 2],
     ['', /which secret\?/, 2],
   ] as const) {
-    const { code, stderr, stdout } = await exec(at, options, 'sh', '-c', 'echo it ran').finished
+    const { code, stderr, stdout } = await refusal(at, options)
     assert.match(stderr, text)
     assert.deepEqual([code, stdout], [wanted, ''])
     assert.ok(!stderr.includes('planted-3'))

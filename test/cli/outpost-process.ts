@@ -25,14 +25,16 @@ export interface Running {
   readonly finished: Promise<Finished>
 }
 
+/** Between looks at all processes, each of which takes some milliseconds. */
+export const LOOK_MS = 100
+
 /** A directory that is gone after the test; processes that still mention it then are killed and fail the test. */
 export function temporaryDirectory(t: TestContext): string {
   const directory = mkdtempSync(join(tmpdir(), 'outpost-cli-'))
   t.after(async () => {
-    await eventually(() => processesMentioning(directory).length === 0, 'no process is left', 3000).catch(
-      () => undefined,
-    )
-    const left = processesMentioning(directory)
+    let left: { pid: number; command: string }[] = []
+    const isNoneLeft = () => (left = processesMentioning(directory)).length === 0
+    await eventually(isNoneLeft, 'no process is left', 3000, LOOK_MS).catch(() => undefined)
     for (const { pid } of left) process.kill(pid, 'SIGKILL')
     rmSync(directory, { recursive: true, force: true })
     assert.deepEqual(left, [], 'processes left behind')
