@@ -26,6 +26,8 @@ const AGENT_BEGINS = ['agent-options', 'version']
 const AGENT_GOES_ON = 'daemon-run'
 /** The bundler's import of what is loaded late. */
 const CHUNK_IMPORT = /\bimport\("(\.\/([\w-]+)-\w+\.js)"\)/g
+/** The accelerator of MessagePack being asked for. */
+const EXTRACTOR = /\b(\w+)\("msgpackr-extract"\)/g
 const OUTSIDE = ['msgpackr-extract', 're2js']
 /** A module of npm that is imported late. */
 const LATE_IMPORT = /\bimport\('([^.'][^']*)'\)/g
@@ -75,7 +77,9 @@ export function writeBundle(root: string, directory: string): void {
   for (const name of readdirSync(directory)) {
     const file = join(directory, name)
     const text = readFileSync(file, 'utf8')
-    const changed = inAscii(withoutFacades(text.replaceAll(THREAD_URL, "new URL('./$1.js', import.meta.url)")))
+    const changed = withNearExtractor(
+      inAscii(withoutFacades(text.replaceAll(THREAD_URL, "new URL('./$1.js', import.meta.url)"))),
+    )
     if (changed !== text) writeFileSync(file, changed)
   }
 }
@@ -137,6 +141,18 @@ function withoutFacades(text: string): string {
   if (/^import .*from "node:/m.test(rest))
     throw new Error('the bundler writes an import in a form that is unknown here')
   return taken.length === 0 ? rest : `${taken.join('\n')}\n${rest}`
+}
+
+/**
+ * What accelerates MessagePack is looked for where it mostly is: its own search loads ten files, reads the program's ELF header and lists
+ * directories. It stays the answer wherever that one is not there, or is of another C library.
+ */
+function withNearExtractor(text: string): string {
+  const near = '`@msgpackr-extract/msgpackr-extract-${process.platform}-${process.arch}/node.napi.glibc.node`'
+  return text.replaceAll(
+    EXTRACTOR,
+    (own, require) => `(() => { try { return ${require}(${near}) } catch { return ${own} } })()`,
+  )
 }
 
 /** What the bundler leaves of other characters is in comments and patterns; for a single one Node keeps two bytes of each character. */

@@ -11,7 +11,8 @@
  * An expression comes from whoever may list: its length, its depth and the size of its patterns are bounded, and matching
  * takes time in proportion to expression and record, whatever they are.
  */
-import { RE2JS } from 're2js'
+import { createRequire } from 'node:module'
+import type { RE2JS } from 're2js'
 import { Refusal } from '../kit/errors.ts'
 
 const LENGTH_MAX = 4096
@@ -255,6 +256,14 @@ function isEmpty(found: unknown): boolean {
   return typeof found === 'object' && Object.keys(found).length === 0
 }
 
+/** Loaded with the first pattern, as in `host/line-pattern`: every server starts, and few are asked for patterns. */
+let engine: typeof import('re2js') | undefined
+
+function loadEngine(): typeof import('re2js') {
+  engine ??= createRequire(import.meta.url)('re2js') as typeof import('re2js')
+  return engine
+}
+
 /** The compiled pattern, or what is wrong with it. */
 function compile(text: string): RE2JS | string {
   if (text.length > PATTERN_LENGTH_MAX) return `the pattern is longer than ${PATTERN_LENGTH_MAX} characters`
@@ -263,8 +272,9 @@ function compile(text: string): RE2JS | string {
     repeats *= Math.max(1, Number(least), Number(most))
   }
   if (repeats > REPEAT_MAX) return `the counts of the pattern make more than ${REPEAT_MAX}`
+  const { RE2JS: Engine } = loadEngine()
   try {
-    const pattern = RE2JS.compile(text)
+    const pattern = Engine.compile(text)
     return pattern.programSize() > PROGRAM_SIZE_MAX ? 'the pattern makes too large a program' : pattern
   } catch (error) {
     return `the pattern is not in RE2's syntax: ${error instanceof Error ? error.message.slice(0, 200) : 'unknown'}`
