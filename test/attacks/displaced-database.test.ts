@@ -8,6 +8,7 @@ import { copyFileSync, renameSync, rmSync, statSync, truncateSync } from 'node:f
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { start } from '../cli/outpost-process.ts'
+import { type AgentHere, agentHere } from '../helpers/agent-here.ts'
 import { type RunningAgent, startAgent, workDirectory } from '../helpers/agent-process.ts'
 import { shellBlocks } from '../helpers/document.ts'
 import { figuresOf, readinessOf } from '../helpers/figures.ts'
@@ -22,7 +23,7 @@ class Victim {
   readonly #t: TestContext
   readonly #directory: string
   readonly database: string
-  #agent: RunningAgent | undefined
+  #agent: AgentHere | RunningAgent | undefined
   #count = 0
   #isWriting = false
   #writers: Promise<void>[] = []
@@ -37,20 +38,36 @@ class Victim {
     this.database = join(this.#directory, 'server/secrets.db')
   }
 
-  get agent(): RunningAgent {
+  get agent(): AgentHere | RunningAgent {
     assert.ok(this.#agent)
     return this.#agent
   }
 
+  get process(): RunningAgent {
+    assert.ok('child' in this.agent)
+    return this.agent
+  }
+
+  /** As a process: its files are touched while it runs. */
   async start(): Promise<void> {
+    this.#agent = await startAgent(this.#t, this.#args)
+  }
+
+  /** Its files are left alone while it runs. */
+  async startHere(): Promise<void> {
+    this.#agent = await agentHere(this.#t, this.#args)
+  }
+
+  get #args(): string[] {
     const ports = ['-http-port', '0', '-cluster-port', '0']
-    const args = ['-dev', '-dev-no-demo', ...ports, '-dev-root-token-id', 'root', '-data-dir', this.#directory]
-    this.#agent = await startAgent(this.#t, args)
+    return ['-dev', '-dev-no-demo', ...ports, '-dev-root-token-id', 'root', '-data-dir', this.#directory]
   }
 
   async stop(signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
-    this.agent.child.kill(signal)
-    await this.agent.ended
+    if ('stop' in this.agent) return await this.agent.stop()
+    const { child, ended } = this.process
+    child.kill(signal)
+    await ended
   }
 
   async write(name: string): Promise<{ status: number; text: string }> {
@@ -149,7 +166,7 @@ test('the database is moved away and back: refused meanwhile, and nothing is los
   assert.equal(await victim.read('other'), 404, 'what was refused has changed nothing')
   await victim.hasAll()
   await victim.stop()
-  await victim.start()
+  await victim.startHere()
   await victim.hasAll()
 })
 
@@ -166,7 +183,7 @@ test('the database is replaced, and put back while the server is stopped', { tim
   await eventually(() => statSync(`${database}-wal`).size === 0, 'the log was emptied')
   await victim.stop('SIGKILL')
   renameSync(aside, database)
-  await victim.start()
+  await victim.startHere()
   await victim.hasAll()
 })
 
@@ -180,12 +197,12 @@ test('the database is removed: a copy of what the process has open brings it bac
   await eventually(() => statSync(`${database}-wal`).size === 0, 'the log was emptied')
   const [block = ''] = shellBlocks('## At 3 a.m.')
   assert.match(block, /systemctl stop/)
-  const { pid } = victim.agent
+  const { pid } = victim.process
   const systemctl = `systemctl() { case $1 in show) echo ${pid};; stop) kill ${pid}; while kill -0 ${pid}; do sleep 0.1; done;; esac; }`
   const script = block.replace('/var/lib/outpost-server/server/secrets.db', database)
   const ran = await start('sh', ['-ec', `${systemctl}\n${script}`]).finished
   assert.equal(ran.code, 0, ran.stderr)
-  await victim.start()
+  await victim.startHere()
   await victim.hasAll()
 })
 
@@ -208,7 +225,7 @@ for (const [how, spoil] of [
       await victim.saysSo(/the write-ahead log of the database (was moved|is another file)/)
       await victim.stop(signal)
       rmSync(wal, { force: true })
-      await victim.start()
+      await victim.startHere()
       await victim.hasAll()
       assert.equal((await victim.write('after')).status, 200)
     })
@@ -219,7 +236,7 @@ test('the write-ahead log is cut: refused until the next start, which serves wha
   timeout: 280_000,
 }, async (t) => {
   const victim = new Victim(t)
-  await victim.start()
+  await victim.startHere()
   // Its first entries reach the database with its end: cut before, an empty one is left, which nothing begins on.
   await victim.stop()
   await victim.start()
@@ -237,7 +254,7 @@ test('the write-ahead log is cut: refused until the next start, which serves wha
   await victim.saysSo(/was cut/)
   assert.equal((await victim.write('never')).status, 503)
   await victim.stop()
-  await victim.start()
+  await victim.startHere()
   assert.equal(await victim.read('never'), 404)
   assert.equal((await victim.write('after')).status, 200)
 })

@@ -7,44 +7,40 @@ import assert from 'node:assert/strict'
 import { readFileSync, statSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { spawnAgent, startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
+import { agentHere } from '../helpers/agent-here.ts'
+import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
 
 test('the state of a node with more metadata than a node may have is refused', { timeout: 240_000 }, async (t) => {
   const directory = workDirectory(t)
   const config = writeConfig(directory, '')
-  const first = await startAgent(t, ['-config', config])
-  first.child.kill('SIGTERM')
-  await first.ended
+  const first = await agentHere(t, ['-config', config])
+  await first.stop()
   const file = join(directory, 'data/client/state.json')
   const good = JSON.parse(readFileSync(file, 'utf8')) as Record<string, unknown>
   const many = Object.fromEntries(Array.from({ length: 10_001 }, (_, at) => [`k${at}`, '']))
   for (const dynamicMeta of [many, { large: 'x'.repeat(513 << 10) }, { far: 'x'.repeat(5 << 20) }]) {
     const text = JSON.stringify({ ...good, dynamicMeta })
     writeFileSync(file, text)
-    const agent = spawnAgent(t, ['-config', config])
-    assert.equal(await agent.ended, 1)
-    assert.match(agent.stderr(), /state\.json is damaged: ("dynamicMeta" is missing or wrong|it is far too large)/)
+    const damaged = /state\.json is damaged: ("dynamicMeta" is missing or wrong|it is far too large)/
+    await assert.rejects(agentHere(t, ['-config', config]), damaged)
     assert.equal(readFileSync(file, 'utf8'), text, 'it stays as it is')
   }
   const most = Object.fromEntries(Array.from({ length: 10_000 }, (_, at) => [`k${at}`, '\u0001'.repeat(40)]))
   writeFileSync(file, JSON.stringify({ ...good, dynamicMeta: most }))
-  const agent = await startAgent(t, ['-config', config])
-  agent.child.kill('SIGTERM')
-  assert.equal(await agent.ended, 0)
+  const agent = await agentHere(t, ['-config', config])
+  await agent.stop()
 })
 
 test('a kept file that is larger than the memory is named and not read', { timeout: 280_000 }, async (t) => {
   const directory = workDirectory(t)
   const config = writeConfig(directory, '')
-  const first = await startAgent(t, ['-config', config])
-  first.child.kill('SIGTERM')
-  await first.ended
+  const first = await agentHere(t, ['-config', config])
+  await first.stop()
   const file = join(directory, 'data/client/collected.json')
   writeFileSync(file, '')
   truncateSync(file, 2 ** 40)
-  const agent = spawnAgent(t, ['-config', config])
-  assert.equal(await agent.ended, 1)
-  assert.match(agent.stderr(), /client\/collected\.json is larger than 67108864 bytes/)
+  const why = /client\/collected\.json is larger than 67108864 bytes/
+  await assert.rejects(agentHere(t, ['-config', config]), why)
 })
 
 test('others may not write to the file with the address, whatever the umask is', async (t) => {

@@ -4,7 +4,8 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { networkInterfaces } from 'node:os'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { type RunningAgent, startAgent, workDirectory } from '../helpers/agent-process.ts'
+import { type AgentHere, agentHere } from '../helpers/agent-here.ts'
+import { workDirectory } from '../helpers/agent-process.ts'
 import { MessageClient } from '../helpers/message-client.ts'
 import { type Answer, answersIn, raw } from '../helpers/raw-http.ts'
 import { ALLOC, makeAllocation } from '../helpers/allocation.ts'
@@ -30,14 +31,14 @@ async function send(port: number, request: PageRequest): Promise<Answer> {
 }
 
 /** An agent and an uninitialised server in one process, to which callers need no token for hosts. */
-async function started(t: TestContext, more = ''): Promise<RunningAgent & { readonly directory: string }> {
+async function started(t: TestContext, more = ''): Promise<AgentHere & { readonly directory: string }> {
   const directory = workDirectory(t)
   makeAllocation(join(directory, 'data/alloc'), ALLOC, { ClientStatus: 'complete', DesiredStatus: 'stop' })
   mkdirSync(join(directory, 'data'), { recursive: true })
   const roles = 'client { enabled = true }\nserver { enabled = true }\nacl { enabled = false }\nports { http = 0 }\n'
   const file = join(directory, 'agent.hcl')
   writeFileSync(file, `data_dir = "${directory}/data"\nname = "worker-17"\n${roles}${more}`)
-  return { ...(await startAgent(t, ['-config', file])), directory }
+  return { ...(await agentHere(t, ['-config', file])), directory }
 }
 
 const NAMES =
@@ -226,12 +227,12 @@ test('a page calls an agent on loopback', async (t) => {
   })
 
   await t.test('names that are configured anew count from a reload on', async () => {
-    const { child, directory, port } = agent
+    const { directory, port, reload } = agent
     const lines = ['Host: later.example.com']
     assert.equal((await send(port, { lines })).status, 403)
     const file = join(directory, 'agent.hcl')
     writeFileSync(file, readFileSync(file, 'utf8').replace('"192.0.2.7"', '"later.example.com"'))
-    child.kill('SIGHUP')
+    reload()
     await eventually(async () => (await send(port, { lines })).status === 200, 'the new name is served')
     assert.equal((await send(port, { lines: ['Host: 192.0.2.7'] })).status, 403)
   })
@@ -253,7 +254,7 @@ test('a name with a port, a pattern or a URL is no host name', async (t) => {
   for (const name of ['a.example:80', '*', '*.example.com', 'http://a.example', '', 'a b']) {
     writeFileSync(file, `data_dir = "${directory}/data"\nclient { enabled = true }\nhttp_allowed_hosts = ["${name}"]\n`)
     await assert.rejects(
-      startAgent(t, ['-config', file]),
+      agentHere(t, ['-config', file]),
       /agent\.hcl:3:\d+: http_allowed_hosts: expected host names/,
       name,
     )

@@ -8,7 +8,8 @@ import { execFileSync } from 'node:child_process'
 import { appendFileSync, lstatSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { test } from 'node:test'
-import { spawnAgent, startAgent, workDirectory } from '../helpers/agent-process.ts'
+import { agentHere } from '../helpers/agent-here.ts'
+import { spawnAgent, workDirectory } from '../helpers/agent-process.ts'
 import { commandsAt, jsonOf, writeServer } from '../helpers/secrets-server.ts'
 import { eventually } from '../helpers/eventually.ts'
 
@@ -30,9 +31,7 @@ for (const name of [
   test(`${name} is a pipe: the start ends and names it`, { timeout: 280_000 }, async (t) => {
     const directory = workDirectory(t)
     putPipe(join(directory, name))
-    const agent = spawnAgent(t, [...DEV, directory])
-    assert.equal(await agent.ended, 1, agent.stderr())
-    assert.match(agent.stderr(), new RegExp(`${directory}/${name}.* is no regular file`))
+    await assert.rejects(agentHere(t, [...DEV, directory]), new RegExp(`${directory}/${name}.* is no regular file`))
   })
 }
 
@@ -47,14 +46,13 @@ test('files that a server can do without are pipes, or links out of its director
   for (const name of ['secrets.db.seen', 'secrets.db.reserve', 'snapshot.saved']) putPipe(join(server, name))
   for (const name of ['server/secrets.db.seen.new', 'http.addr.new'])
     symlinkSync(precious, join(directory, 'data', name))
-  const agent = await startAgent(t, ['-config', config])
+  const agent = await agentHere(t, ['-config', config])
   const run = commandsAt(agent, directory)
   // Its position is noted while it runs: once with a pipe in the place of the temporary file, which it removes.
   putPipe(join(server, 'secrets.db.seen.new'))
   const made = await jsonOf(run, 'operator init -key-shares=1 -key-threshold=1')
   assert.equal((made['unseal_keys_b64'] as string[]).length, 1)
-  agent.child.kill('SIGTERM')
-  assert.equal(await agent.ended, 0)
+  await agent.stop()
   assert.equal(readFileSync(precious, 'utf8'), 'precious')
   assert.ok(lstatSync(join(server, 'secrets.db.seen')).isFile())
 })
@@ -76,6 +74,6 @@ test('nkey_file is a pipe: the server starts, and says so', { timeout: 280_000 }
   putPipe(pipe)
   const config = writeServer(directory)
   appendFileSync(config, `nats {\n servers = ["nats://127.0.0.1:1"]\n nkey_file = "${pipe}"\n}\n`)
-  const agent = await startAgent(t, ['-config', config])
+  const agent = await agentHere(t, ['-config', config])
   await eventually(() => agent.stderr().includes(`${pipe} is no regular file`), 'the log tells')
 })

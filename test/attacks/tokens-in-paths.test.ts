@@ -3,7 +3,8 @@ import assert from 'node:assert/strict'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { startAgent, workDirectory } from '../helpers/agent-process.ts'
+import { agentHere } from '../helpers/agent-here.ts'
+import { workDirectory } from '../helpers/agent-process.ts'
 import { ask, raw } from '../helpers/raw-http.ts'
 import { eventually } from '../helpers/eventually.ts'
 
@@ -60,7 +61,7 @@ async function started(t: TestContext, more: string) {
   writeFileSync(file, more)
   const data = join(directory, 'data')
   const args = ['-dev', '-dev-no-demo', '-dev-root-token-id', ODD_TOKEN, '-http-port', '0', '-config', file]
-  const agent = await startAgent(t, [...args, '-data-dir', data])
+  const agent = await agentHere(t, [...args, '-data-dir', data])
   return { agent, file, data }
 }
 
@@ -136,7 +137,7 @@ test('names of secrets are in the log only where the operator asks for it', asyn
   assert.match(encoded?.path ?? '', /^\/v1\/secret\/data\/hmac:[\w-]{16}$/)
   assert.notEqual(encoded?.path, first?.path)
   writeFileSync(file, readFileSync(file, 'utf8') + 'log_paths = "full"\n')
-  agent.child.kill('SIGHUP')
+  agent.reload()
   await eventually(() => agent.stderr().includes('configuration reloaded'), 'the setting is taken over')
   const before = requests(agent.stderr()).length
   for (const path of NAMES) await ask(agent.port, 'GET', path, as)

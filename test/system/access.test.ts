@@ -1,10 +1,11 @@
-/** Who may do what, and what of it is written down, through a real agent with permissions switched on. */
+/** Who may do what, and what of it is written down, through a whole agent with permissions switched on. */
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
 import { existsSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { type RunningAgent, startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
+import { type AgentHere, agentHere } from '../helpers/agent-here.ts'
+import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
 import { type Answer, answersIn, ask, raw } from '../helpers/raw-http.ts'
 import { ALLOC, makeAllocation, UNKNOWN } from '../helpers/allocation.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -47,14 +48,14 @@ const TARGETS: Readonly<Record<string, readonly [string, string, readonly string
   health: ['GET', '/v1/agent/health', [...Object.keys(POLICIES), 'anonymous']],
 }
 
-async function guarded(t: TestContext, more = ''): Promise<RunningAgent & { directory: string }> {
+async function guarded(t: TestContext, more = ''): Promise<AgentHere & { directory: string }> {
   const directory = workDirectory(t)
   makeAllocation(join(directory, 'data/alloc'), ALLOC)
   const tokens = Object.entries(POLICIES).map(
     ([name, policy]) => `token "${name}" {\n sha256 = "${hashOf(tokenOf(name))}"\n policy = <<EOT\n${policy}\nEOT\n}`,
   )
   const file = writeConfig(directory, `acl {\nenabled = true\n${tokens.join('\n')}\n${more}}\n`)
-  return { ...(await startAgent(t, ['-config', file])), directory }
+  return { ...(await agentHere(t, ['-config', file])), directory }
 }
 
 async function call(port: number, method: string, target: string, ...headers: string[]): Promise<Answer> {
@@ -223,7 +224,7 @@ test('each request is one line of the log, and no secret is in any', async (t) =
   assert.equal(lines(agent).length, answers.length, 'one line each')
 })
 
-function lines(agent: RunningAgent): AccessLine[] {
+function lines(agent: AgentHere): AccessLine[] {
   const parsed = agent
     .stderr()
     .split('\n')

@@ -1,10 +1,11 @@
-/** Limits as an operator sets them, through a real agent. */
+/** Limits as an operator sets them, through a whole agent. */
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
+import { agentHere } from '../helpers/agent-here.ts'
+import { workDirectory, writeConfig } from '../helpers/agent-process.ts'
 import { MessageClient } from '../helpers/message-client.ts'
 import { answersIn, ask, raw } from '../helpers/raw-http.ts'
 import { ALLOC, makeAllocation } from '../helpers/allocation.ts'
@@ -17,7 +18,7 @@ const TOO_MANY = 'Your IP is issuing too many concurrent connections, please rat
 async function agentWith(t: TestContext, limits: string, more = '') {
   const directory = workDirectory(t)
   makeAllocation(join(directory, 'data/alloc'), ALLOC)
-  return startAgent(t, ['-config', writeConfig(directory, `${OPEN}limits {\n${limits}\n}\n${more}`)])
+  return agentHere(t, ['-config', writeConfig(directory, `${OPEN}limits {\n${limits}\n}\n${more}`)])
 }
 
 /** Opens connections that say nothing. */

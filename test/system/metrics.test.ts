@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { test } from 'node:test'
-import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
+import { agentHere } from '../helpers/agent-here.ts'
+import { workDirectory, writeConfig } from '../helpers/agent-process.ts'
 import { readExposition } from '../helpers/exposition.ts'
 import { ask } from '../helpers/raw-http.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -10,7 +11,7 @@ import { eventually } from '../helpers/eventually.ts'
 const PROMTOOL = process.env['OUTPOST_PROMTOOL'] ?? 'promtool'
 
 test('everything that an agent exposes follows the rules of the text format, without a token', async (t) => {
-  const agent = await startAgent(t, ['-config', writeConfig(workDirectory(t), '')])
+  const agent = await agentHere(t, ['-config', writeConfig(workDirectory(t), '')])
   const answer = await eventually(async () => {
     const scraped = await ask(agent.port, 'GET', '/v1/metrics?format=prometheus', 'X-Nomad-Token: stale')
     // The first look at the host may not be over yet, and no request may have been counted before this one.
@@ -50,7 +51,7 @@ test('settings of telemetry decide what is shown', async (t) => {
     disable_hostname = true
     prefix_filter = ["-outpost.http", "-process"]
   }`
-  const agent = await startAgent(t, ['-config', writeConfig(workDirectory(t), telemetry)])
+  const agent = await agentHere(t, ['-config', writeConfig(workDirectory(t), telemetry)])
   const answer = await ask(agent.port, 'GET', '/v1/metrics?format=prometheus')
   const { series } = readExposition(answer.body.toString())
   assert.ok(series.length > 0)
@@ -58,10 +59,7 @@ test('settings of telemetry decide what is shown', async (t) => {
     assert.ok(!/^(nomad_client_host|outpost_http|process)_/.test(name), name)
     assert.ok(!labels.has('host'))
   }
-  const off = await startAgent(t, [
-    '-config',
-    writeConfig(workDirectory(t), 'telemetry { prometheus_metrics = false }'),
-  ])
+  const off = await agentHere(t, ['-config', writeConfig(workDirectory(t), 'telemetry { prometheus_metrics = false }')])
   assert.equal((await ask(off.port, 'GET', '/v1/metrics?format=prometheus')).status, 415)
   assert.equal((await ask(off.port, 'GET', '/v1/metrics')).status, 200)
 })

@@ -1,8 +1,8 @@
-/** Mounts and the server's own endpoints on a real server, where the form of a request and the rest of the process matter. */
+/** Mounts and the server's own endpoints on a whole server, where the form of a request and the rest of the process matter. */
 import assert from 'node:assert/strict'
 import { request } from 'node:http'
 import { test } from 'node:test'
-import { startAgent } from '../helpers/agent-process.ts'
+import { agentHere } from '../helpers/agent-here.ts'
 
 interface Asked {
   readonly status: number
@@ -30,7 +30,7 @@ function asker(url: string) {
 }
 
 test('mounts on a server: what is sent wrongly is refused, and nothing is changed', async (t) => {
-  const agent = await startAgent(t, ['-dev', '-dev-root-token-id', 'root', '-dev-no-demo', '-http-port', '0'])
+  const agent = await agentHere(t, ['-dev', '-dev-root-token-id', 'root', '-dev-no-demo', '-http-port', '0'])
   const ask = asker(agent.url)
   const mounts = async () => Object.keys(JSON.parse((await ask('GET', 'sys/mounts')).text).data)
   const before = await mounts()
@@ -68,7 +68,7 @@ test('mounts on a server: what is sent wrongly is refused, and nothing is change
 })
 
 test('what the rest of the process knows is told below sys', async (t) => {
-  const agent = await startAgent(t, ['-dev', '-dev-root-token-id', 'root', '-dev-no-demo', '-http-port', '0'])
+  const agent = await agentHere(t, ['-dev', '-dev-root-token-id', 'root', '-dev-no-demo', '-http-port', '0'])
   const ask = asker(agent.url)
   assert.ok('Gauges' in JSON.parse((await ask('GET', 'sys/metrics')).text))
   const prometheus = await ask('GET', 'sys/metrics?format=prometheus')
@@ -86,7 +86,7 @@ function allowed({ headers }: Asked): unknown {
 }
 
 test('sys/config/cors is in force with its answer', async (t) => {
-  const agent = await startAgent(t, ['-dev', '-dev-root-token-id', 'root', '-dev-no-demo', '-http-port', '0'])
+  const agent = await agentHere(t, ['-dev', '-dev-root-token-id', 'root', '-dev-no-demo', '-http-port', '0'])
   const ask = asker(agent.url)
   const from = (origin: string) => ask('GET', 'sys/mounts', undefined, { Origin: origin })
   assert.equal(allowed(await from('https://a.example')), undefined)

@@ -4,7 +4,8 @@ import { readFileSync } from 'node:fs'
 import { request } from 'node:http'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { startAgent, workDirectory } from '../helpers/agent-process.ts'
+import { agentHere } from '../helpers/agent-here.ts'
+import { workDirectory } from '../helpers/agent-process.ts'
 import { codeAt } from '../helpers/mfa-world.ts'
 import { send } from '../helpers/openbao-replay.ts'
 
@@ -37,7 +38,7 @@ function bytesOf(
 async function server(t: TestContext) {
   const args = ['-dev', '-dev-no-demo', '-http-port', '0', '-cluster-port', '0', '-dev-root-token-id', 'root']
   const directory = workDirectory(t)
-  const agent = await startAgent(t, [...args, '-data-dir', directory])
+  const agent = await agentHere(t, [...args, '-data-dir', directory])
   const ask = async (method: string, path: string, body?: unknown, token = 'root') => {
     const headers = { 'X-Vault-Token': token }
     const asked = { method, path: `/v1/${path}`, headers, ...(body !== undefined && { body: JSON.stringify(body) }) }

@@ -1,12 +1,13 @@
 /**
- * What each stock `nomad` command asks, as it was recorded, put to a real server and a real agent that meet over a real
- * NATS server: the same requests in the same order, to the process that the command asks.
+ * What each stock `nomad` command asks, as it was recorded, put to a whole server and a whole agent that meet over a real
+ * NATS server: the same requests in the same order, to the one that the command asks.
  */
 import assert from 'node:assert/strict'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
-import { startAgent, workDirectory } from '../helpers/agent-process.ts'
+import { agentHere } from '../helpers/agent-here.ts'
+import { workDirectory } from '../helpers/agent-process.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
 import { makeAllocation } from '../helpers/allocation.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -46,7 +47,7 @@ async function startCluster(t: TestContext): Promise<Cluster> {
     const file = join(directory, `${role}.hcl`)
     const common = `name = "${role}"\ndata_dir = "${data}"\nports { http = 0 }\nacl { enabled = false }\n`
     writeFileSync(file, `${common}nats { servers = ["${nats.url}"] }\n${role} { enabled = true }\n${more}`)
-    return startAgent(t, ['-config', file])
+    return agentHere(t, ['-config', file])
   }
   const server = await start('server', 'client { enabled = false }')
   const allocations = join(directory, 'client/alloc')
