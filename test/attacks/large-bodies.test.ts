@@ -1,7 +1,7 @@
 /** Bodies that are too large for an endpoint, or as large as they may be. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { startAgent } from '../helpers/agent-process.ts'
+import { agentHere } from '../helpers/agent-here.ts'
 import { startCluster } from '../helpers/cluster.ts'
 import { answersIn, raw } from '../helpers/raw-http.ts'
 
@@ -37,7 +37,7 @@ const CHUNKED = ['Transfer-Encoding: chunked']
 const inChunks = (body: string) => `${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`
 
 test('bodies of twenty megabytes and more are never a fault of the server', async (t) => {
-  const agent = await startAgent(t, ['-dev', '-dev-no-demo', '-dev-root-token-id', 'root', '-http-port', '0'])
+  const agent = await agentHere(t, ['-dev', '-dev-no-demo', '-dev-root-token-id', 'root', '-http-port', '0'])
   const { port } = agent
   for (const [path, data] of PATHS) {
     const body = JSON.stringify(data)
@@ -54,7 +54,7 @@ test('bodies of twenty megabytes and more are never a fault of the server', asyn
 })
 
 test('small patches of a large secret in one transaction are refused before they fill the memory', async (t) => {
-  const { port } = await startAgent(t, ['-dev', '-dev-no-demo', '-dev-root-token-id', 'root', '-http-port', '0'])
+  const { port } = await agentHere(t, ['-dev', '-dev-no-demo', '-dev-root-token-id', 'root', '-http-port', '0'])
   const large = JSON.stringify({ data: { v: BIG } })
   assert.equal((await post({ port, path: 'secret/data/a', body: large })).status, 200)
   const patch = { op: 'patch', path: 'a', data: { w: 1 } }
@@ -73,7 +73,13 @@ test('small patches of a large secret in one transaction are refused before they
 })
 
 test('a body that no NATS message holds is 413 with the limit, whichever way it was to go', async (t) => {
-  const world = await startCluster(t, { servers: 2, hosts: 2, oneCore: true, nats: 'max_payload: 300KB' })
+  const world = await startCluster(t, {
+    here: ['server', 'client'],
+    servers: 2,
+    hosts: 2,
+    oneCore: true,
+    nats: 'max_payload: 300KB',
+  })
   const [edge, agent] = [world.server(1).port, world.host(0).member.port]
   const other = world.host(1).member
   const body = JSON.stringify({ Meta: { v: 'x'.repeat(400_000) } })

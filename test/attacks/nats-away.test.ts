@@ -8,7 +8,7 @@ import { eventually } from '../helpers/eventually.ts'
 process.env['OUTPOST_TIMINGS'] = JSON.stringify({ beatMs: 4000, reconnectMinMs: 100, reconnectMaxMs: 500 })
 
 test('NATS is killed, and comes back', { timeout: 280_000 }, async (t) => {
-  const world = await startCluster(t, { hosts: 1 })
+  const world = await startCluster(t, { here: ['server', 'client'], hosts: 1 })
   const { url } = world.server()
   const { nodeId } = world.host().member
   const get = async (path: string) => await (await fetch(`${url}${path}`)).text()

@@ -98,7 +98,14 @@ async function openCore(port: number): Promise<string> {
 test('one who hears all of NATS reads no token and no secret, and can send nothing again', {
   timeout: 240_000,
 }, async (t) => {
-  const world = await startCluster(t, { servers: 2, hosts: 1, acl: ACL, hostAcl: HOST_ACL, oneCore: true })
+  const world = await startCluster(t, {
+    here: ['server', 'client'],
+    servers: 2,
+    hosts: 1,
+    acl: ACL,
+    hostAcl: HOST_ACL,
+    oneCore: true,
+  })
   const [core, edge, host] = [world.server(0), world.server(1), world.host().member]
   const token = await openCore(core.port)
   const { bus, heard } = await eavesdropperOn(t, world)

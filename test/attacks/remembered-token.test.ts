@@ -14,7 +14,7 @@ const READER = { name: 'reader', text: 'node { policy = "read" }' }
 test('a token outlives its uses, its time, its revocation and the seal at an agent', {
   timeout: 240_000,
 }, async (t) => {
-  const world = await startCluster(t, { hosts: 1, acl: OPS_ACL, hostAcl: 'acl { enabled = true }' })
+  const world = await startCluster(t, { here: ['client'], hosts: 1, acl: OPS_ACL, hostAcl: 'acl { enabled = true }' })
   const { member } = world.host()
   const core = await openCore(world)
   const path = '/v1/client/metadata'

@@ -20,7 +20,7 @@ const ALL = `${LOGS}\nnode { policy = "read" }\nagent { policy = "read" }`
 
 /** Everything of this test in one cluster: hosts ask about tokens and check callers again every second. */
 async function startWorld(t: TestContext): Promise<{ world: ClusterWorld; core: Core }> {
-  const world = await startCluster(t, { hosts: 2, acl: OPS_ACL, hostAcl: HOST_ACL })
+  const world = await startCluster(t, { here: ['server', 'client'], hosts: 2, acl: OPS_ACL, hostAcl: HOST_ACL })
   return { world, core: await openCore(world) }
 }
 

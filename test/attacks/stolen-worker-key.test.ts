@@ -14,7 +14,12 @@ import { eventually } from '../helpers/eventually.ts'
 const READER = { name: 'reader', text: 'node { policy = "read" }\nnamespace "default" { policy = "write" }' }
 
 test('calls to a host that was taken over', { timeout: 240_000 }, async (suite) => {
-  const world = await startCluster(suite, { hosts: 2, acl: OPS_ACL, hostAcl: 'acl { enabled = true }' })
+  const world = await startCluster(suite, {
+    here: ['server', 'client'],
+    hosts: 2,
+    acl: OPS_ACL,
+    hostAcl: 'acl { enabled = true }',
+  })
   const core = await openCore(world)
 
   await suite.test('the token of a caller is in nothing that reaches a worker', async (t) => {
@@ -74,6 +79,7 @@ test('calls to a host that was taken over', { timeout: 240_000 }, async (suite) 
 
 test('a host whose ACL is on stays shut for a server whose ACL is off', { timeout: 240_000 }, async (t) => {
   const world = await startCluster(t, {
+    here: ['server', 'client'],
     hosts: 1,
     acl: 'acl { enabled = false }',
     hostAcl: 'acl { enabled = true }',

@@ -1,9 +1,13 @@
-/** A cluster of real processes: one NATS, servers and agents, each of which can be killed, frozen and started again. */
+/**
+ * A cluster: one NATS, servers and agents. They are processes, each of which can be killed, frozen and started again, or agents
+ * of the test's own process, which cost a tenth of the CPU and can only be stopped.
+ */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdirSync, readdirSync, readFileSync, realpathSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
+import { type AgentHere, agentHere } from './agent-here.ts'
 import { type NatsServer, startNatsServer } from './nats-server.ts'
 import { ask } from './raw-http.ts'
 import { OUTPOST } from './program.ts'
@@ -25,19 +29,26 @@ export interface MemberOptions {
   readonly nats?: string
   /** A data directory that is there already. */
   readonly dataDir?: string
+  /** In the test's own process. */
+  readonly isHere?: boolean | undefined
 }
 
-/** One process, always at the same address, on the same data. */
+/** One agent, always at the same address, on the same data. */
 export class Member {
   readonly name: string
   readonly port: number
   readonly url: string
   readonly dataDir: string
   readonly #config: string
+  readonly #t: TestContext
+  readonly #isHere: boolean
   #child: ChildProcess | undefined
+  #here: AgentHere | undefined
   #stderr = ''
 
   private constructor(t: TestContext, name: string, port: number, options: MemberOptions) {
+    this.#t = t
+    this.#isHere = options.isHere ?? false
     this.name = name
     this.port = port
     this.url = `http://127.0.0.1:${port}`
@@ -72,11 +83,16 @@ export class Member {
 
   /** What it has logged since it was started for the first time. */
   get stderr(): string {
-    return this.#stderr
+    return this.#stderr + (this.#here?.stderr() ?? '')
   }
 
   async start(): Promise<void> {
-    const child = spawn(OUTPOST, ['agent', '-config', this.#config, '-log-level', 'info'])
+    const args = ['-config', this.#config, '-log-level', 'info']
+    if (this.#isHere) {
+      this.#here = await agentHere(this.#t, args)
+      return
+    }
+    const child = spawn(OUTPOST, ['agent', ...args])
     this.#child = child
     let stdout = ''
     child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text))
@@ -97,6 +113,7 @@ export class Member {
   }
 
   signal(name: NodeJS.Signals): void {
+    if (this.#isHere) throw new Error(`${this.name} has no process of its own`)
     this.#child?.kill(name)
   }
 
@@ -109,6 +126,7 @@ export class Member {
   }
 
   async #end(signal: NodeJS.Signals): Promise<void> {
+    await this.#here?.stop()
     const child = this.#child
     if (!child || child.exitCode !== null || child.signalCode !== null) return
     const exited = once(child, 'exit')
@@ -166,6 +184,8 @@ export async function startCluster(
     hostAcl?: string
     nats?: string
     oneCore?: boolean
+    /** Which of them are agents of the test's own process. */
+    here?: readonly MemberOptions['role'][]
     /** The hosts refuse what their servers hand on: ready when they do. */
     isShut?: boolean
   } = {},
@@ -178,7 +198,8 @@ export async function startCluster(
         const ofRole = role === 'server' ? acl : (options.hostAcl ?? acl)
         // Of several servers the first has the secrets core, where there is to be one.
         const more = role === 'server' && options.oneCore && at > 0 ? 'secrets = false' : ''
-        return Member.make(t, `${role}-${at}`, { role, natsUrl: nats.url, acl: ofRole, more })
+        const isHere = options.here?.includes(role)
+        return Member.make(t, `${role}-${at}`, { role, natsUrl: nats.url, acl: ofRole, more, isHere })
       }),
     )
   const servers = await members('server', options.servers ?? 1)

@@ -133,7 +133,13 @@ async function compare(world: ClusterWorld, request: Request, what: string, ...l
 }
 
 test('calls through others are answered as the node answers them', { timeout: 300_000 }, async (suite) => {
-  const world = await startCluster(suite, { servers: 2, hosts: 2, acl: ACL, hostAcl: HOST_ACL })
+  const world = await startCluster(suite, {
+    here: ['server', 'client'],
+    servers: 2,
+    hosts: 2,
+    acl: ACL,
+    hostAcl: HOST_ACL,
+  })
 
   await suite.test('every endpoint answers alike and decides alike, for every policy', async () => {
     const { member, allocId } = world.host()

@@ -29,10 +29,17 @@ const HEADERS: readonly ((token: string) => Record<string, string>)[] = [
   (token) => ({ Authorization: `Bearer ${token}` }),
 ]
 
-test('a token of the core decides alike on the server, on the host and through the server', async (t) => {
-  const world = await startCluster(t, { hosts: 1, acl: OPS_ACL, hostAcl: HOST_ACL })
-  const host = world.host()
+test('tokens of a core that is open, and while it is sealed', async (t) => {
+  const world = await startCluster(t, { here: ['server', 'client'], hosts: 1, acl: OPS_ACL, hostAcl: HOST_ACL })
   const core = await openCore(world)
+  await t.test('a token decides alike on the server, on the host and through the server', () =>
+    decidesAlike(world, core),
+  )
+  await t.test('a revoked token, an unknown one, and a core that is sealed', () => refusesWhatEnded(world, core))
+})
+
+async function decidesAlike(world: ClusterWorld, core: Core): Promise<void> {
+  const host = world.host()
   const { nodeId } = host.member
   const asked: Readonly<Record<string, string>> = {
     metadata: `/v1/client/metadata?node_id=${nodeId}`,
@@ -59,12 +66,10 @@ test('a token of the core decides alike on the server, on the host and through t
       }
     }
   }
-})
+}
 
-test('a revoked token, an unknown one, and a core that is sealed', async (t) => {
-  const world = await startCluster(t, { hosts: 1, acl: OPS_ACL, hostAcl: HOST_ACL })
+async function refusesWhatEnded(world: ClusterWorld, core: Core): Promise<void> {
   const host = world.host()
-  const core = await openCore(world)
   const token = await tokenOf(world, core, 'reader')
   const path = `/v1/client/metadata?node_id=${host.member.nodeId}`
   const ask = async (port: number, with_: string) =>
@@ -82,7 +87,7 @@ test('a revoked token, an unknown one, and a core that is sealed', async (t) => 
   await api(world, 'POST', 'auth/token/revoke', { token }, core.rootToken)
   assert.equal(await ask(world.server().port, token), 403)
   await eventually(async () => (await ask(host.member.port, token)) === 403, 'the agent hears of it')
-})
+}
 
 /** Without what is different each time. */
 function same(text: string): string {
@@ -131,7 +136,14 @@ async function oneUseAcross(owner: number, other: number, rootToken: string): Pr
 }
 
 test('a server without a core hands secrets on to the one that has it, and asks it about tokens', async (t) => {
-  const world = await startCluster(t, { servers: 2, hosts: 1, acl: OPS_ACL, hostAcl: HOST_ACL, oneCore: true })
+  const world = await startCluster(t, {
+    here: ['client'],
+    servers: 2,
+    hosts: 1,
+    acl: OPS_ACL,
+    hostAcl: HOST_ACL,
+    oneCore: true,
+  })
   const [owner, other, host] = [world.server(0), world.server(1), world.host()]
   const core = await openCore(world)
   const token = await tokenOf(world, core, 'reader')
