@@ -47,7 +47,7 @@ function filesBelow(directory: string): Buffer[] {
 
 test('a capture of the link and of the secondary’s files holds no planted value', { timeout: 280_000 }, async (t) => {
   const directory = workDirectory(t)
-  const [a, b] = await Promise.all([DrServer.start(t, 'a', '', directory), DrServer.start(t, 'b', '', directory)])
+  const [a, b] = await Promise.all([DrServer.startHere(t, 'a', '', directory), DrServer.start(t, 'b', '', directory)])
   await a.told('POST', `${DR}/primary/enable`)
   const cluster = readFileSync(join(a.directory, 'data/cluster.addr'), 'utf8').trim()
   const link = await tap(t, cluster)

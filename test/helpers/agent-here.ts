@@ -9,6 +9,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 import { runCommand } from '../../src/cli/command.ts'
+import { programVersion } from '../../src/cli/version.ts'
 import type { Running } from '../../src/daemon.ts'
 
 export interface AgentHere {
@@ -70,7 +71,7 @@ export async function agentHere(
     () =>
       runCommand(['agent', ...args, '-config', config], io, {
         async startAgent(options) {
-          held.agent = await startAgent(options, '0.0.0-test')
+          held.agent = await startAgent(options, programVersion())
           return 0
         },
       }),

@@ -1,9 +1,10 @@
-/** Servers of several clusters as processes of their own, and the steps of operators between them. */
+/** Servers of several clusters, as processes or in the test's own one, and the steps of operators between them. */
 import assert from 'node:assert/strict'
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 import { decodeToken } from '../../src/barrier/seal-generation.ts'
+import { type AgentHere, agentHere } from './agent-here.ts'
 import { type RunningAgent, startAgent, workDirectory } from './agent-process.ts'
 import { freePort } from './document.ts'
 import { eventually } from './eventually.ts'
@@ -26,18 +27,18 @@ export interface ClusterKeys {
   readonly token: string
 }
 
-/** One server with a core, that may be killed and started again. */
+/** One server with a core; as a process it may be killed, and started again as either. */
 export class DrServer {
   readonly t: TestContext
   readonly directory: string
   readonly #file: string
   /** Of the process, when it is started the next time. */
   env: Readonly<Record<string, string>> = {}
-  agent: RunningAgent
+  agent: AgentHere | RunningAgent
   /** Those of its own initialisation. */
   keys: ClusterKeys = { shares: [], token: '' }
 
-  private constructor(t: TestContext, directory: string, file: string, agent: RunningAgent) {
+  private constructor(t: TestContext, directory: string, file: string, agent: AgentHere | RunningAgent) {
     this.t = t
     this.directory = directory
     this.#file = file
@@ -52,11 +53,16 @@ export class DrServer {
     directory = workDirectory(t),
     env: Readonly<Record<string, string>> = {},
   ): Promise<DrServer> {
-    const home = join(directory, name)
-    mkdirSync(home, { recursive: true })
-    // Others know its cluster port: it stays the same over restarts.
-    const file = writeServer(home, more, await freePort())
+    const { file, home } = await written(directory, name, more)
     const server = new DrServer(t, home, file, await startAgent(t, ['-config', file], { env }))
+    await server.initialise()
+    return server
+  }
+
+  /** The same in the test's own process, where nothing kills it. */
+  static async startHere(t: TestContext, name: string, more = '', directory = workDirectory(t)): Promise<DrServer> {
+    const { file, home } = await written(directory, name, more)
+    const server = new DrServer(t, home, file, await agentHere(t, ['-config', file]))
     await server.initialise()
     return server
   }
@@ -105,12 +111,23 @@ export class DrServer {
 
   /** Killed without a word. */
   async kill(): Promise<void> {
-    this.agent.child.kill('SIGKILL')
-    await this.agent.ended
+    const { child, ended } = this.process
+    child.kill('SIGKILL')
+    await ended
+  }
+
+  get process(): RunningAgent {
+    assert.ok('child' in this.agent, 'it has no process of its own')
+    return this.agent
   }
 
   async restart(): Promise<void> {
     this.agent = await startAgent(this.t, ['-config', this.#file], { env: this.env })
+  }
+
+  /** The same in the test's own process. */
+  async restartHere(): Promise<void> {
+    this.agent = await agentHere(this.t, ['-config', this.#file])
   }
 
   /** An activation token of this primary, wrapped. */
@@ -136,6 +153,13 @@ export class DrServer {
       return own['state'] === 'stream-wals' && own['merkle_root'] === other['merkle_root']
     }, 'the secondary follows')
   }
+}
+
+async function written(directory: string, name: string, more: string) {
+  const home = join(directory, name)
+  mkdirSync(home, { recursive: true })
+  // Others know its cluster port: it stays the same over restarts.
+  return { home, file: writeServer(home, more, await freePort()) }
 }
 
 /** A primary and its secondary `id`, which is unsealed with the shares of the primary and follows it. */

@@ -35,7 +35,7 @@ let token = ''
 
 test('failover, re-join and failback', { timeout: 280_000 }, async (t) => {
   const directory = workDirectory(t)
-  const [a, b] = await Promise.all([DrServer.start(t, 'a', '', directory), DrServer.start(t, 'b', '', directory)])
+  const [a, b] = await Promise.all([DrServer.start(t, 'a', '', directory), DrServer.startHere(t, 'b', '', directory)])
   token = a.keys.token
   const command = async (server: DrServer, line: string, input = '', as = token) => {
     const { code, stderr, stdout } = await commandsAt(server.agent, directory)(line, input, as)
@@ -98,7 +98,7 @@ test('failover, re-join and failback', { timeout: 280_000 }, async (t) => {
   await b.told('GET', 'auth/token/lookup-self', undefined, auth['client_token'])
   await write(b, 'during', '2')
 
-  await a.restart()
+  await a.restartHere()
   await a.unseal(a.keys)
   await eventually(async () => (await a.status())['state'] === 'fenced', 'the old primary learns of the new one')
   const late = await a.ask('POST', 'kv/data/late', { data: { value: 'x' } }, token)

@@ -49,7 +49,7 @@ async function tlsInFront(t: TestContext, { agent, directory }: DrServer) {
 
 test('replication as the specification has it, row by row', { timeout: 300_000 }, async (t) => {
   const directory = workDirectory(t)
-  const [a, b] = await Promise.all([DrServer.start(t, 'a', '', directory), DrServer.start(t, 'b', '', directory)])
+  const [a, b] = await Promise.all([DrServer.startHere(t, 'a', '', directory), DrServer.start(t, 'b', '', directory)])
   const root = a.keys.token
   let clusterId: unknown
   let operationToken = ''
@@ -325,7 +325,7 @@ async function operationTokens(t: TestContext, a: DrServer, b: DrServer): Promis
       assert.equal((await b.ask('POST', `${SECONDARY}/generate-public-key`, {}, token)).status, 403)
       // It survives the process.
       await b.kill()
-      await b.restart()
+      await b.restartHere()
       await b.unseal(a.keys)
       const { status } = await b.told(
         'POST',

@@ -3,9 +3,10 @@ import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { test, type TestContext } from 'node:test'
+import { test } from 'node:test'
 import { commandsAt } from '../helpers/secrets-server.ts'
-import { type RunningAgent, spawnAgent, startAgent, workDirectory } from '../helpers/agent-process.ts'
+import { type AgentHere, agentHere } from '../helpers/agent-here.ts'
+import { startAgent, workDirectory } from '../helpers/agent-process.ts'
 import { eventually } from '../helpers/eventually.ts'
 
 interface Answer {
@@ -13,7 +14,11 @@ interface Answer {
   readonly body: Readonly<Record<string, unknown>>
 }
 
-async function ask({ url }: RunningAgent, method: string, path: string, body?: unknown, token = ''): Promise<Answer> {
+interface Asked {
+  readonly url: string
+}
+
+async function ask({ url }: Asked, method: string, path: string, body?: unknown, token = ''): Promise<Answer> {
   const response = await fetch(`${url}/v1/${path}`, {
     method,
     headers: { 'X-Vault-Token': token },
@@ -24,7 +29,7 @@ async function ask({ url }: RunningAgent, method: string, path: string, body?: u
 }
 
 /** What an operator of a sealed server is told to do, by each of its ways to tell. */
-async function hints(agent: RunningAgent, home: string): Promise<Readonly<Record<string, string>>> {
+async function hints(agent: AgentHere, home: string): Promise<Readonly<Record<string, string>>> {
   const run = commandsAt(agent, home)
   const [status, read] = [await run('status'), await run('read cubbyhole/x')]
   const unseal = await run('operator unseal -', 'MDEyMzQ1Njc4OWFiY2RlZg==')
@@ -57,17 +62,11 @@ function writeServer(directory: string, seal: string): string {
 const staticSeal = (source: string, more = '') =>
   `seal "static" {\n current_key_id = "k1"\n current_key = "${source}"\n ${more}\n }`
 
-async function ended(agent: RunningAgent, signal: NodeJS.Signals): Promise<void> {
-  agent.child.kill(signal)
-  await agent.ended
-}
-
-async function initialised(t: TestContext, file: string, env: Readonly<Record<string, string>> = {}) {
-  const agent = await startAgent(t, ['-config', file], { env })
+async function initialised(agent: Asked) {
   const { body, status } = await ask(agent, 'PUT', 'sys/init', { recovery_shares: 1, recovery_threshold: 1 })
   assert.equal(status, 200, JSON.stringify(body))
   assert.deepEqual([body['keys'], Array.isArray(body['recovery_keys'])], [[], true])
-  return { agent, token: String(body['root_token']), recovery: String((body['recovery_keys_base64'] as string[])[0]) }
+  return { token: String(body['root_token']), recovery: String((body['recovery_keys_base64'] as string[])[0]) }
 }
 
 test('a server with a credential of systemd is open when it says that it is ready, however it ended', async (t) => {
@@ -76,10 +75,12 @@ test('a server with a credential of systemd is open when it says that it is read
   writeFileSync(join(directory, 'credentials', 'unseal'), randomBytes(32), { mode: 0o400 })
   const env = { CREDENTIALS_DIRECTORY: join(directory, 'credentials') }
   const file = writeServer(directory, staticSeal('credential://unseal'))
-  const { agent, token } = await initialised(t, file, env)
+  const agent = await startAgent(t, ['-config', file], { env })
+  const { token } = await initialised(agent)
   assert.equal((await ask(agent, 'POST', 'cubbyhole/kept', { x: 'y' }, token)).status, 204)
-  await ended(agent, 'SIGKILL')
-  let next = await startAgent(t, ['-config', file], { env })
+  agent.child.kill('SIGKILL')
+  await agent.ended
+  let next = await agentHere(t, ['-config', file], { env })
   assert.deepEqual((await ask(next, 'GET', 'cubbyhole/kept', undefined, token)).body['data'], { x: 'y' })
   const { body: status } = await ask(next, 'GET', 'sys/seal-status')
   assert.deepEqual([status['type'], status['sealed'], status['recovery_seal'], status['t']], ['static', false, true, 1])
@@ -94,8 +95,8 @@ test('a server with a credential of systemd is open when it says that it is read
     /operator unseal|is wrong|Progress/,
   )
   assert.match(said['unseal'] ?? '', /key shares do not open it: restart the server/)
-  await ended(next, 'SIGTERM')
-  next = await startAgent(t, ['-config', file], { env })
+  await next.stop()
+  next = await agentHere(t, ['-config', file], { env })
   assert.equal((await ask(next, 'GET', 'sys/health')).status, 200)
 })
 
@@ -105,11 +106,13 @@ test('a key that comes later is found; everything else is served meanwhile, and 
   const bytes = randomBytes(32)
   writeFileSync(key, bytes, { mode: 0o600 })
   const file = writeServer(directory, staticSeal(`file://${key}`))
-  const { agent, recovery, token } = await initialised(t, file)
-  await ended(agent, 'SIGTERM')
+  const agent = await agentHere(t, ['-config', file])
+  const { recovery, token } = await initialised(agent)
+  await agent.stop()
   writeFileSync(key, randomBytes(32))
-  const next = await startAgent(t, ['-config', file])
-  assert.match(next.stderr(), /encrypted with the static key \\"k1\\"; \\"k1\\" does not open it/)
+  const next = await agentHere(t, ['-config', file])
+  const why = /encrypted with the static key \\"k1\\"; \\"k1\\" does not open it/
+  await eventually(() => why.test(next.stderr()), 'the log says why')
   assert.equal((await ask(next, 'GET', 'sys/health')).status, 503)
   const refused = await ask(next, 'PUT', 'sys/unseal', { key: recovery })
   assert.deepEqual(
@@ -136,32 +139,35 @@ function devArgs(directory: string): string[] {
 
 test('-dev opens what it has made, and says so where the secrets are others', async (t) => {
   const [own, others] = [workDirectory(t), workDirectory(t)]
-  for (let start = 0; start < 2; start++) {
-    const agent = await startAgent(t, [...devArgs(own), '-dev-root-token-id', 'root-of-dev'])
+  for (const start of [startAgent, agentHere]) {
+    const agent = await start(t, [...devArgs(own), '-dev-root-token-id', 'root-of-dev'])
     assert.equal((await ask(agent, 'GET', 'auth/token/lookup-self', undefined, 'root-of-dev')).status, 200)
     const { body } = await ask(agent, 'GET', 'sys/seal-status')
     assert.deepEqual([body['type'], body['t'], body['n'], body['sealed']], ['shamir', 1, 1, false])
-    await ended(agent, 'SIGKILL')
+    if (!('child' in agent)) continue
+    agent.child.kill('SIGKILL')
+    await agent.ended
   }
-  const server = await startAgent(t, ['-config', writeServer(others, 'seal "shamir" {}')])
+  const server = await agentHere(t, ['-config', writeServer(others, 'seal "shamir" {}')])
   await ask(server, 'PUT', 'sys/init', { secret_shares: 2, secret_threshold: 2 })
-  await ended(server, 'SIGTERM')
-  const refused = spawnAgent(t, devArgs(others))
-  assert.equal(await refused.ended, 1)
-  assert.match(refused.stderr(), /were not made with -dev: start without -dev, or with another -data-dir/)
+  await server.stop()
+  await assert.rejects(
+    agentHere(t, devArgs(others)),
+    /were not made with -dev: start without -dev, or with another -data-dir/,
+  )
 })
 
 test('from shares to a static key and back, through restarts', async (t) => {
   const directory = workDirectory(t)
   const source = randomBytes(32).toString('hex')
   const shamir = writeServer(directory, 'seal "shamir" {}')
-  let agent = await startAgent(t, ['-config', shamir])
+  let agent = await agentHere(t, ['-config', shamir])
   const { body: made } = await ask(agent, 'PUT', 'sys/init', { secret_shares: 1, secret_threshold: 1 })
   const [key, token] = [(made['keys'] as string[])[0], String(made['root_token'])]
   const works = async () => (await ask(agent, 'GET', 'auth/token/lookup-self', undefined, token)).status
   const restart = async (seal: string, env: Readonly<Record<string, string>> = {}) => {
-    await ended(agent, 'SIGTERM')
-    agent = await startAgent(t, ['-config', writeServer(directory, seal)], { env })
+    await agent.stop()
+    agent = await agentHere(t, ['-config', writeServer(directory, seal)], { env })
   }
   await restart(staticSeal('env://UNSEAL_KEY'), { UNSEAL_KEY: source })
   assert.equal((await ask(agent, 'GET', 'sys/seal-status')).body['migration'], true)

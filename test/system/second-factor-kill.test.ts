@@ -7,6 +7,7 @@ import { once } from 'node:events'
 import { test } from 'node:test'
 import { codeAt, stepAt } from '../../src/engines/totp/codes.ts'
 import { bytesOfBase32 } from '../../src/engines/totp/base32.ts'
+import { agentHere } from '../helpers/agent-here.ts'
 import { startAgent, workDirectory } from '../helpers/agent-process.ts'
 import { send } from '../helpers/openbao-replay.ts'
 
@@ -24,12 +25,12 @@ interface Person {
 test('codes stay used and lock-outs last when the server is killed', async (t) => {
   const args = ['-dev', '-dev-no-demo', '-http-port', '0', '-cluster-port', '0', '-dev-root-token-id', 'root']
   const directory = workDirectory(t)
-  const start = () => startAgent(t, [...args, '-data-dir', directory])
-  let agent = await start()
+  const victim = await startAgent(t, [...args, '-data-dir', directory])
+  let { port } = victim
   const ask = async (method: string, path: string, body?: object, headers: Record<string, string> = {}) => {
     const sent = { 'X-Vault-Token': 'root', ...headers }
     const asked = { method, path: `/v1/${path}`, headers: sent, ...(body && { body: JSON.stringify(body) }) }
-    const answer = await send(agent.port, asked)
+    const answer = await send(port, asked)
     return { ...answer, json: JSON.parse(answer.body || '{}') as Record<string, Record<string, string>> }
   }
   await ask('PUT', 'sys/policies/acl/p', { policy: POLICY })
@@ -54,10 +55,10 @@ test('codes stay used and lock-outs last when the server is killed', async (t) =
   const code = codeOf(ada)
   const accepted = await read(ada, code)
   assert.equal(accepted.status, 404, accepted.body)
-  agent.child.kill('SIGKILL')
-  await once(agent.child, 'exit')
+  victim.child.kill('SIGKILL')
+  await once(victim.child, 'exit')
 
-  agent = await start()
+  ;({ port } = await agentHere(t, [...args, '-data-dir', directory]))
   const again = await read(ada, code)
   assert.equal(again.status, 403, again.body)
   assert.match(again.body, /second factor/)

@@ -6,7 +6,8 @@ import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { OUTPOST, processesMentioning, ROOT, start } from '../cli/outpost-process.ts'
-import { startAgent, workDirectory } from '../helpers/agent-process.ts'
+import { agentHere } from '../helpers/agent-here.ts'
+import { workDirectory } from '../helpers/agent-process.ts'
 import { newPgpKey } from '../helpers/pgp-keys.ts'
 import { commandsAt, freshServer as fresh, jsonOf as json, writeServer } from '../helpers/secrets-server.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -15,7 +16,7 @@ const HAS_PYTHON = spawnSync('python3', ['-c', 'import pty']).status === 0
 
 test('from the first start to an open server, and what is said on the way', async (t) => {
   const directory = workDirectory(t)
-  const agent = await startAgent(t, ['-config', writeServer(directory)])
+  const agent = await agentHere(t, ['-config', writeServer(directory)])
   const run = commandsAt(agent, directory)
   const before = await run('status')
   assert.deepEqual([before.code, before.stderr], [2, 'not initialised, next: outpost operator init\n'])
@@ -51,6 +52,7 @@ test('from the first start to an open server, and what is said on the way', asyn
   assert.equal((await run('operator seal')).code, 1, 'without a token')
   assert.equal((await run('operator seal', '', token)).code, 0)
   assert.equal((await run('operator status')).code, 2)
+  await agent.stop()
   const logs = agent.stdout() + agent.stderr()
   for (const secret of [...keys, token]) assert.ok(!logs.includes(secret), 'nothing of it is in the log')
 })
@@ -186,7 +188,7 @@ test('shares and the token come encrypted for the holders of PGP keys', async (t
   const files = { holder: join(directory, 'holder'), owner: join(directory, 'owner.gpg') }
   writeFileSync(files.holder, holder.publicKey)
   writeFileSync(files.owner, Buffer.from(owner.publicKey, 'base64'))
-  const agent = await startAgent(t, ['-config', writeServer(directory)])
+  const agent = await agentHere(t, ['-config', writeServer(directory)])
   const run = commandsAt(agent, directory)
   const args = `-key-shares=1 -key-threshold=1 -pgp-keys=${files.holder} -root-token-pgp-key=${files.owner}`
   const made = await json(run, `operator init ${args}`)
