@@ -97,7 +97,7 @@ test('a database that was cut anywhere is refused at the start', async (t) => {
   const whole = readFileSync(path)
   const random = new Random(4)
   const lengths = [0, 50, 100, 4095, 4096, whole.length - 4096, whole.length - 1]
-  for (let count = 0; count < 10; count++) lengths.push(random.between(1, whole.length - 1))
+  for (let count = 0; count < 4; count++) lengths.push(random.between(1, whole.length - 1))
   for (const length of lengths) {
     writeFileSync(path, whole)
     truncateSync(path, length)
