@@ -4,7 +4,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { test } from 'node:test'
+import { describe, test } from 'node:test'
 import type { TlsFiles } from '../../src/http/listener.ts'
 import { type Call, WholeAnswer } from '../../src/kit/operation.ts'
 import { anyPath, type Told } from '../helpers/any-path.ts'
@@ -226,32 +226,35 @@ const VANISH_ROUNDS = Number(process.env['OUTPOST_VANISH_ROUNDS'] ?? 2)
 const limits = { headTimeoutMs: 1000, idleTimeoutMs: 200, requestTimeoutMs: 20_000 }
 const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms))
 
-test('behind an answer that takes longer than a head may, and itself longer than silence may', async (t) => {
-  const { fallback, go } = slowly()
-  const { port } = await startEdge(t, { fallback, limits })
-  const both = talk({ port }, head('GET', 'a') + head('LIST', 'slow') + head('GET', 'slow') + last('LIST', 'b'))
-  const cut = talk({ port }, `${head('GET', 'slow')}LIS`, 300, last('LIST', 'b').slice(3))
-  const alone = talk({ port }, head('LIST', 'slow'), 5000, last('GET', 'c'))
-  await pause(4000)
-  go()
-  assert.deepEqual(await alone, ['list slow', 'read c'])
-  assert.deepEqual(await both, ['read a', 'list slow', 'read slow', 'list b'])
-  assert.deepEqual(await cut, ['read slow', 'list b'])
-})
+// Each with a listener of its own.
+describe('callers that are silent for seconds', { concurrency: true }, () => {
+  test('behind an answer that takes longer than a head may, and itself longer than silence may', async (t) => {
+    const { fallback, go } = slowly()
+    const { port } = await startEdge(t, { fallback, limits })
+    const both = talk({ port }, head('GET', 'a') + head('LIST', 'slow') + head('GET', 'slow') + last('LIST', 'b'))
+    const cut = talk({ port }, `${head('GET', 'slow')}LIS`, 300, last('LIST', 'b').slice(3))
+    const alone = talk({ port }, head('LIST', 'slow'), 5000, last('GET', 'c'))
+    await pause(4000)
+    go()
+    assert.deepEqual(await alone, ['list slow', 'read c'])
+    assert.deepEqual(await both, ['read a', 'list slow', 'read slow', 'list b'])
+    assert.deepEqual(await cut, ['read slow', 'list b'])
+  })
 
-test('half a verb, half a head and silence end as they do with other verbs', async (t) => {
-  // Silence behind an answer ends without a word, sooner or later than half a head does: here later.
-  const { port, listener } = await startEdge(t, { fallback: anyPath(), limits: { ...limits, idleTimeoutMs: 4000 } })
-  const begins = ['LI', 'LIS', 'LIST', 'SC', 'SCAN', 'LIST /v1/a HT', head('LIST', 'a').slice(0, -2)]
-  const cases = begins.flatMap((begin) => ['', head('LIST', 'b'), head('GET', 'b')].map((before) => [before, begin]))
-  await Promise.all(
-    cases.map(async ([before = '', begin = '']) => {
-      const heard = await talk({ port }, before + begin)
-      assert.deepEqual(heard.slice(before === '' ? 0 : 1), ['408 Request Timeout\n'], begin)
-    }),
-  )
-  assert.deepEqual(await talk({ port }, head('LIST', 'a')), ['list a'])
-  await eventually(() => listener.connections.open === 0)
+  test('half a verb, half a head and silence end as they do with other verbs', async (t) => {
+    // Silence behind an answer ends without a word, sooner or later than half a head does: here later.
+    const { port, listener } = await startEdge(t, { fallback: anyPath(), limits: { ...limits, idleTimeoutMs: 4000 } })
+    const begins = ['LI', 'LIS', 'LIST', 'SC', 'SCAN', 'LIST /v1/a HT', head('LIST', 'a').slice(0, -2)]
+    const cases = begins.flatMap((begin) => ['', head('LIST', 'b'), head('GET', 'b')].map((before) => [before, begin]))
+    await Promise.all(
+      cases.map(async ([before = '', begin = '']) => {
+        const heard = await talk({ port }, before + begin)
+        assert.deepEqual(heard.slice(before === '' ? 0 : 1), ['408 Request Timeout\n'], begin)
+      }),
+    )
+    assert.deepEqual(await talk({ port }, head('LIST', 'a')), ['list a'])
+    await eventually(() => listener.connections.open === 0)
+  })
 })
 
 test('a caller that sends on while it waits is read no further than it may be', async (t) => {

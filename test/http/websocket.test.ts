@@ -33,10 +33,13 @@ function streaming(path: string, chunks: () => AsyncIterable<Chunk>, more: Parti
 }
 
 async function start(t: TestContext, options: EdgeOptions = {}) {
+  const clients: MessageClient[] = []
+  // Before the listener is closed, which waits a second for callers that have not left.
+  t.after(() => clients.forEach(({ socket }) => socket.destroy()))
   const edge = await startEdge(t, options)
   const open = (path: string, more: Omit<MessageClientOptions, 'port' | 'path'> = {}) => {
     const client = new MessageClient({ port: edge.port, path, ...more })
-    t.after(() => client.socket.destroy())
+    clients.push(client)
     return client
   }
   /** The access log's line of the request that has ended. */
