@@ -6,7 +6,7 @@ import { setImmediate as turn } from 'node:timers/promises'
 import { SqliteStore } from '../../src/store/store.ts'
 import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
-const COMMITS = 500
+const COMMITS = 250
 
 test('entries of one commit are seen together, by whatever way they are read', async (t) => {
   const store = await SqliteStore.open(join(temporaryDirectory(t), 'secrets.db'))
