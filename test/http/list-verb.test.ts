@@ -258,7 +258,7 @@ describe('callers that are silent for seconds', { concurrency: true }, () => {
 })
 
 test('a caller that sends on while it waits is read no further than it may be', async (t) => {
-  const { fallback } = slowly()
+  const { fallback, go } = slowly()
   const edge = await startEdge(t, { fallback })
   const socket = connect(edge.port, '127.0.0.1')
   socket.write(head('GET', 'slow'))
@@ -266,9 +266,11 @@ test('a caller that sends on while it waits is read no further than it may be', 
   const bytes = Buffer.from(head('LIST', 'x'.repeat(1000)).repeat(32_000))
   socket.write(bytes)
   // What the kernel holds of it for both sides is some megabytes.
-  await pause(1500)
+  let before = -1
+  await eventually(() => before === (before = socket.writableLength), 'nothing is taken any more', undefined, 300)
   assert.ok(socket.writableLength > bytes.length / 2, 'most of it is still with its sender')
   socket.resetAndDestroy()
+  go()
 })
 
 test('what stands behind a request that Node refuses by itself is not carried out', async (t) => {
