@@ -30,7 +30,7 @@ const ROOT = resolve(import.meta.dirname, '..')
 /** One file may take so long on a slow, busy machine. */
 const FILE_TIMEOUT_MS = 600_000
 /** Files at once for each processor: about half of their time is waiting, and beside other work they get more of the processors. */
-const FILES_PER_PROCESSOR = 2
+const FILES_PER_PROCESSOR = 3
 /** A run of so many files bundles the program that they start; a smaller one is over sooner without. */
 const BUNDLED_FROM_FILES = 20
 
