@@ -89,7 +89,7 @@ const RUNS: Readonly<Record<string, LongRun>> = {
   },
   matchers: {
     files: ['test/host/line-matchers.test.ts'],
-    env: { OUTPOST_MATCH_SCALE: '5' },
+    env: { OUTPOST_MATCH_SCALE: '10' },
     proves: 'the slowest pattern on lines of 60,000 bytes holds up neither the event loop nor other searches',
   },
   tails: {

@@ -107,7 +107,7 @@ async function runPhase(title: string, groups: Groups, concurrency: number): Pro
     files: [...groups.keys()],
     concurrency,
     timeout: FILE_TIMEOUT_MS,
-    execArgv: [...execArgv, YOUNG_AT_ONCE, TEST_PROCESS],
+    execArgv: [...execArgv, ...(concurrency > 1 ? [YOUNG_AT_ONCE] : []), TEST_PROCESS],
   })
   const shared = new Set([...groups.values()].filter(({ length }) => length > 1).flat())
   events.on('test:complete', ({ file, name, nesting, details }) => {
