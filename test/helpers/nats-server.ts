@@ -22,6 +22,9 @@ export interface NatsServer {
   reload(config: string, files?: Readonly<Record<string, string>>): void
 }
 
+/** It is looked for once: each look starts a process. */
+let program: string | undefined
+
 /**
  * Starts a server on a free port; it is killed when the test is over. `config` is added to its configuration, `files`
  * stand beside it to be included.
@@ -31,7 +34,8 @@ export async function startNatsServer(
   config = '',
   files: Readonly<Record<string, string>> = {},
 ): Promise<NatsServer> {
-  const program = natsServerProgram()
+  program ??= natsServerProgram()
+  const found = program
   const folder = mkdtempSync(join(tmpdir(), 'outpost-nats-'))
   let child: ChildProcess | undefined
   let port = 0
@@ -45,13 +49,12 @@ export async function startNatsServer(
     rmSync(ports, { recursive: true, force: true })
     mkdirSync(ports)
     write(config, files)
-    child = spawn(program, ['-c', file], { stdio: 'ignore' })
-    const found = await eventually(() => {
+    child = spawn(found, ['-c', file], { stdio: 'ignore' })
+    port = await eventually(() => {
       const [name] = readdirSync(ports)
       if (child?.exitCode !== null) throw new Error(`nats-server ended with ${child?.exitCode}, see its configuration`)
       return name === undefined ? undefined : portOf(readFileSync(join(ports, name), 'utf8'))
     })
-    port = found
     await eventually(() => answers(port))
   }
   const kill = async () => {
