@@ -11,20 +11,21 @@
  *
  * Hands on at the end of a process what the kernel tells of it, which is forgotten with the process.
  */
+const show = (what: string, error: unknown) =>
+  process.stderr.write(`${what}: ${error instanceof Error ? error.stack : String(error)}\n`)
+
 {
   const hooks = process.getBuiltinModule('node:async_hooks')
   const { createHook } = hooks
   hooks.createHook = (callbacks) => createHook({ ...callbacks, trackPromises: false })
 
   const { isMainThread } = process.getBuiltinModule('node:worker_threads')
-  const show = (what: string, error: unknown) =>
-    process.stderr.write(`${what}: ${error instanceof Error ? error.stack : String(error)}\n`)
 
   // What a test forks has this file loaded, too.
   if (isMainThread && /\.test\.(?:ts|mjs)$/.test(process.argv[1] ?? '')) {
     process.on('uncaughtExceptionMonitor', (error) => show('an error that no test caught', error))
     process.on('unhandledRejection', (reason) => show('a rejection that no test caught', reason))
-    const { exit } = process
+    const exit = process.exit.bind(process)
     process.exit = (code) => {
       show('a test', new Error(`process.exit(${code ?? ''}) was called`))
       return exit(code || 1)
