@@ -2,8 +2,8 @@
  * The program in a few files of JavaScript instead of some 800 modules: an agent is ready with half of the CPU. Commands
  * and everything else that the sources load late stay files of their own and are loaded late as well; so do the threads.
  *
- * What some hundred commands share with an agent and with each other lies in as many chunks, and each file that Node loads costs
- * half a millisecond. So an agent has a bundle of its own beside that of the commands, `agent.js`, and a thread is one file.
+ * The bundler puts what some hundred commands share with an agent and with each other into some eighty small chunks, and
+ * each file that Node loads costs half a millisecond. So an agent has a bundle of its own beside that of the commands, `agent.js`, and a thread is one file.
  *
  * Some modules stay outside and are found in `node_modules` at run time: a native one that may be missing, one that is
  * loaded by a `require` of our own, late and in one go (`host/line-pattern`), and all that the sources import late: of a
@@ -74,14 +74,16 @@ export function writeBundle(root: string, directory: string): void {
   run(entries(['main']), '--splitting')
   run(entries(threads))
   writeAgent(directory, run)
-  for (const name of readdirSync(directory)) {
+  let extractors = 0
+  for (const name of readdirSync(directory).filter((each) => each.endsWith('.js'))) {
     const file = join(directory, name)
     const text = readFileSync(file, 'utf8')
-    const changed = withNearExtractor(
-      inAscii(withoutFacades(text.replaceAll(THREAD_URL, "new URL('./$1.js', import.meta.url)"))),
-    )
+    const own = inAscii(withoutFacades(text.replaceAll(THREAD_URL, "new URL('./$1.js', import.meta.url)")))
+    const changed = withNearExtractor(own)
+    if (changed !== own) extractors++
     if (changed !== text) writeFileSync(file, changed)
   }
+  if (extractors === 0) throw new Error('the accelerator of MessagePack is asked for in a form that is unknown here')
 }
 
 type Bundler = (inputs: readonly string[], ...more: readonly string[]) => void
@@ -98,8 +100,12 @@ function bundlerOf(root: string, directory: string, outside: readonly string[]):
 }
 
 /**
- * Writes `agent.js`, which is `main.js` for a process that only runs an agent: bundled once more without the commands, nothing is
- * left that lies in a chunk because one of them has it too. A command that is asked for nevertheless is still found.
+ * Writes `agent.js`, which is `main.js` for a process that only runs an agent. It is bundled once more without the commands, so
+ * nothing is put into a chunk only because a command uses it as well. Other commands still run from it (`agent -dev` starts
+ * its demo so), from the chunks of `main.js`.
+ *
+ * Those chunks have their own copy of each shared class, and `instanceof` in `agent.js` does not know what they throw: a
+ * CommandError or UsageError of such a command ends with exit code 1, and HelpWanted is told as an error.
  */
 function writeAgent(directory: string, run: Bundler): void {
   const main = readFileSync(join(directory, 'main.js'), 'utf8')
