@@ -9,13 +9,25 @@ import { runInNewContext } from 'node:vm'
 const AFTER_MS = 50
 
 let collect: (() => void) | undefined
+let pending: NodeJS.Timeout | undefined
+let isAskedAgain = false
 
-/** Collects all garbage when the work under way has let go of what it holds: this holds the process up for some tens of milliseconds. */
+/**
+ * Collects all garbage when the work under way has let go of what it holds: this holds the process up for some tens of
+ * milliseconds. Seals that follow each other share a timer, and one more for those that came while it was pending.
+ */
 export function freeMemory(): void {
-  setTimeout(() => {
-    collect ??= collector()
-    collect()
-  }, AFTER_MS).unref()
+  if (pending) isAskedAgain = true
+  else pending = setTimeout(collectNow, AFTER_MS).unref()
+}
+
+function collectNow(): void {
+  pending = undefined
+  collect ??= collector()
+  collect()
+  if (!isAskedAgain) return
+  isAskedAgain = false
+  freeMemory()
 }
 
 function collector(): () => void {

@@ -67,6 +67,20 @@ test('a key that encrypted and decrypted is in no memory after its ring was clos
   await eventually(() => copiesOf(masked) === 0, 'the key is gone')
 })
 
+test('calls that follow each other share a timer, and those that came while it was pending have one more', (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] })
+  const timers = t.mock.method(globalThis, 'setTimeout')
+  for (let count = 0; count < 3; count++) freeMemory()
+  assert.equal(timers.mock.callCount(), 1)
+  t.mock.timers.tick(50)
+  assert.equal(timers.mock.callCount(), 2)
+  t.mock.timers.tick(50)
+  assert.equal(timers.mock.callCount(), 2)
+  freeMemory()
+  assert.equal(timers.mock.callCount(), 3)
+  t.mock.timers.tick(50)
+})
+
 test('a barrier frees memory when it is sealed, once', async (t) => {
   const store = await SqliteStore.open(join(temporaryDirectory(t), 'secrets.db'))
   t.after(() => store.close())
