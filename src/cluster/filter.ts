@@ -24,6 +24,9 @@ const PROGRAM_SIZE_MAX = 1000
 /** Longer texts are matched by their beginning: attributes and metadata are short. */
 const TEXT_LENGTH_MAX = 4096
 
+const NO_ENGINE =
+  'this server cannot match patterns, the package re2js of its installation cannot be loaded: run "npm ci --omit=dev" there, or filter without "matches"'
+
 type Datum = Readonly<Record<string, unknown>>
 
 export type Filter = (record: Datum) => boolean
@@ -260,7 +263,12 @@ function isEmpty(found: unknown): boolean {
 let engine: typeof import('re2js') | undefined
 
 function loadEngine(): typeof import('re2js') {
-  engine ??= createRequire(import.meta.url)('re2js') as typeof import('re2js')
+  try {
+    engine ??= createRequire(import.meta.url)('re2js') as typeof import('re2js')
+  } catch {
+    // Nothing else of a server needs the package, so it starts without it.
+    throw new Refusal('unavailable', NO_ENGINE)
+  }
   return engine
 }
 

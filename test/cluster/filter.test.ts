@@ -1,5 +1,6 @@
 /** The expression language of filters: what it means, and what is said of what it is not. */
 import assert from 'node:assert/strict'
+import { registerHooks } from 'node:module'
 import { test } from 'node:test'
 import { parseFilter } from '../../src/cluster/filter.ts'
 import { Refusal } from '../../src/kit/errors.ts'
@@ -16,6 +17,27 @@ const RECORD = {
 }
 const FIELDS = new Set(Object.keys(RECORD))
 const matches = (text: string) => parseFilter(text, FIELDS)(RECORD)
+
+// The first, before the engine is loaded.
+test('a pattern is refused where the installation lacks the engine, and is read once it is there', () => {
+  const hooks = registerHooks({
+    resolve(specifier, context, next) {
+      if (specifier === 're2js') throw new Error("Cannot find module 're2js'")
+      return next(specifier, context)
+    },
+  })
+  try {
+    assert.throws(
+      () => matches('Name matches "^web"'),
+      (error: unknown) =>
+        error instanceof Refusal && error.code === 'unavailable' && error.message.includes('npm ci --omit=dev'),
+    )
+    assert.equal(matches('Name == web-1'), true)
+  } finally {
+    hooks.deregister()
+  }
+  assert.equal(matches('Name matches "^web"'), true)
+})
 
 test('every operator, both ways', () => {
   const yes = [
