@@ -4,8 +4,8 @@
  * when the process is killed. After a power cut it may tell less than the database has, and never more, as each
  * transaction is synced before.
  */
-import { closeSync, constants, fstatSync, lstatSync, openSync, rmSync, writeSync } from 'node:fs'
-import { replaceFile } from '../kit/own-file.ts'
+import { closeSync, constants, fstatSync, lstatSync, rmSync, writeSync } from 'node:fs'
+import { openIfThere, replaceFile } from '../kit/own-file.ts'
 
 export interface Seen {
   readonly cluster: string
@@ -73,9 +73,12 @@ export class SeenMark {
     return known?.sequence === sequence && known.epoch === epoch && known.cluster === cluster
   }
 
-  /** In place of the old one when it is whole. */
-  #make(text: string): number {
+  /**
+   * In place of the old one when it is whole. Another process may have put something else there by the time it is opened: a
+   * pipe is an error and must not hold up the thread. A file that is gone again is made anew by the next write.
+   */
+  #make(text: string): number | undefined {
     replaceFile(this.#file, text, { durable: false })
-    return openSync(this.#file, constants.O_WRONLY | constants.O_NOFOLLOW)
+    return openIfThere(this.#file, constants.O_WRONLY | constants.O_NOFOLLOW)
   }
 }

@@ -1,0 +1,55 @@
+/** The file that says how far a database has come: another process that can write to the directory does not hold up its writer. */
+import assert from 'node:assert/strict'
+import { execFile, execFileSync } from 'node:child_process'
+import { lstatSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { promisify } from 'node:util'
+import { SeenMark } from '../../src/store/seen-mark.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
+
+const MARK = new URL('../../src/store/seen-mark.ts', import.meta.url).href
+/** A slow machine needs seconds; a thread that waits for the other end of a pipe waits for ever. */
+const PATIENCE_MS = 120_000
+
+test('it is readable for its owner only, and written in place', (t) => {
+  const path = join(temporaryDirectory(t), 'a.db')
+  const mark = new SeenMark(path)
+  t.after(() => mark.close())
+  mark.write({ cluster: 'c', epoch: 1, sequence: 1 })
+  const { ino, mode } = lstatSync(`${path}.seen`)
+  assert.equal(mode & 0o777, 0o600)
+  mark.write({ cluster: 'c', epoch: 1, sequence: 2 })
+  assert.equal(lstatSync(`${path}.seen`).ino, ino)
+  assert.deepEqual(JSON.parse(readFileSync(`${path}.seen`, 'utf8')), { cluster: 'c', epoch: 1, sequence: 2 })
+})
+
+test('a pipe that takes its place the moment it is made holds nothing up, and a later look mends it', async (t) => {
+  const directory = temporaryDirectory(t)
+  const path = join(directory, 'a.db')
+  execFileSync('mkfifo', [join(directory, 'pipe')])
+  const program = join(directory, 'program.mjs')
+  writeFileSync(
+    program,
+    `import fs from 'node:fs'
+    import { syncBuiltinESMExports } from 'node:module'
+    const { renameSync } = fs
+    let isFirst = true
+    fs.renameSync = (from, to) => {
+      renameSync(from, to)
+      if (isFirst) renameSync(${JSON.stringify(join(directory, 'pipe'))}, to)
+      isFirst = false
+    }
+    syncBuiltinESMExports()
+    const { SeenMark } = await import(${JSON.stringify(MARK)})
+    const mark = new SeenMark(${JSON.stringify(path)})
+    mark.write({ cluster: 'c', epoch: 1, sequence: 1 })
+    console.log(fs.lstatSync(${JSON.stringify(`${path}.seen`)}).isFIFO())
+    mark.look()
+    mark.write({ cluster: 'c', epoch: 1, sequence: 2 })
+    mark.close()`,
+  )
+  const { stdout } = await promisify(execFile)(process.execPath, [program], { timeout: PATIENCE_MS })
+  assert.equal(stdout, 'true\n')
+  assert.deepEqual(JSON.parse(readFileSync(`${path}.seen`, 'utf8')), { cluster: 'c', epoch: 1, sequence: 2 })
+})
