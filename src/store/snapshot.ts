@@ -189,7 +189,7 @@ function copyApart(path: string, fd: number): Promise<Copied> {
     const task: CopyTask = { task: 'copy', path, fd }
     const fail = (reason: string) => reject(new Fault(`no snapshot was taken: ${reason}`))
     worker.once('message', (report: CopyReport) => {
-      void returnStoreThread(worker)
+      void ('copied' in report ? returnStoreThread(worker) : worker.terminate())
       if ('copied' in report) resolve(report.copied)
       else fail(report.failure)
     })

@@ -24,8 +24,14 @@ const writerPort: WriterPort = {
 orders.on('message', (message: Order | WriterSettings | TreeTask | CopyTask) => {
   if ('task' in message) perform(message)
   else if (!('kind' in message)) writer = new DatabaseWriter(message, writerPort)
-  else writer?.take(message)
+  else take(message)
 })
+
+function take(order: Order): void {
+  writer?.take(order)
+  // The thread may wait long for what it does next: what a closed writer holds is let go of.
+  if (writer?.isOpen === false) writer = undefined
+}
 
 function perform(task: TreeTask | CopyTask): void {
   if (task.task === 'copy') orders.postMessage(copySnapshot(task), [])

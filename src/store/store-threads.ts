@@ -1,13 +1,13 @@
 /**
  * Threads of stores, for one database or task after the other: to start a thread takes several times what it takes to open a
  * database, most of it Node's own start. A thread that has done what it was taken for waits here a while for the next thing
- * to do and does not keep the process from ending; one that failed is not used again.
+ * to do and does not keep the process from ending; one whose task failed is ended instead.
  */
 import { Worker } from 'node:worker_threads'
 
 /** More than one only where several things are done at once. */
 const WAITING_MAX = 4
-/** So long it takes memory for nothing. */
+/** A waiting thread takes memory, so one that is not taken within this time is ended. */
 const WAITING_MS = 10_000
 
 interface Waiting {

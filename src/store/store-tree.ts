@@ -210,7 +210,7 @@ export class StoreTree implements MerkleTree {
         }
         // From now on it may do something for another store.
         this.#worker = undefined
-        void returnStoreThread(worker)
+        void (report.kind === 'tree' ? returnStoreThread(worker) : worker.terminate())
         if (report.kind === 'tree') resolve(report)
         else fail(report.message)
       })

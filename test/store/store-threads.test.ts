@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
 import { createWriteStream, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { test } from 'node:test'
 import { promisify } from 'node:util'
 import { saveSnapshot } from '../../src/store/snapshot.ts'
@@ -69,6 +70,24 @@ test('a thread that has made a tree or copied a snapshot serves the next store',
   assert.equal(await nextThread(), first)
   await openAndClose(join(directory, 'b.db'))
   assert.equal(await nextThread(), first)
+})
+
+test('a thread whose copy or tree failed serves no other', async (t) => {
+  const directory = temporaryDirectory(t)
+  const store = await SqliteStore.open(join(directory, 'a.db'))
+  t.after(() => store.close())
+  await store.commit({ puts: [{ path: 'a', value: Buffer.from('a') }], deletes: [] })
+  await store.tree.enable()
+  const other = new DatabaseSync(store.path)
+  t.after(() => other.close())
+  other.exec('ALTER TABLE entries RENAME TO moved')
+  const first = await nextThread()
+  await assert.rejects(store.tree.check(), /could not be looked at/)
+  const second = await nextThread()
+  assert.notEqual(second, first)
+  await assert.rejects(saveSnapshot(store, createWriteStream(join(directory, 'snapshot'))), /no snapshot was taken/)
+  assert.notEqual(await nextThread(), second)
+  other.exec('ALTER TABLE moved RENAME TO entries')
 })
 
 test('a store that is closed ends no thread that has made its tree and is the writer of another', async (t) => {
