@@ -3,9 +3,11 @@
  * another mount, out of the names that it is given, and at the secrets of the root configuration.
  */
 import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
 import { readdirSync, readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { workDirectory } from '../helpers/agent-process.ts'
 import { cloudAgent } from '../helpers/cloud-agent.ts'
 
 const document = (action: string) =>
@@ -156,9 +158,17 @@ test('a token holder with one role of AWS gets no further than that role', async
     await ask('PUT', 'cloud/config/root', { access_key: key.id, secret_key: key.secret, iam_endpoint: 'no url ?' })
     aws.account.user('root-user').denied.add('CreateUser')
     assert.equal((await as('GET', 'cloud/creds/app?wait=false')).status, 400)
+    // A process of its own copies what a kill would leave: if this one closed another descriptor of a database that it has
+    // open, it would drop SQLite's locks.
+    const copy = workDirectory(t)
+    execFileSync('cp', ['-r', directory, copy])
+    // All of the log is written then.
+    await agent.stop()
+    assert.match(agent.stderr(), /"stopping"/)
     const places = [log.join('\n'), agent.stdout(), agent.stderr()]
     for (const place of places) assert.ok(!place.includes(key.secret))
     const [secret, encoded] = [Buffer.from(key.secret), Buffer.from(Buffer.from(key.secret).toString('base64'))]
-    for (const file of filesOf(directory)) assert.ok(!file.includes(secret) && !file.includes(encoded))
+    const files = [...filesOf(copy), ...filesOf(directory)]
+    for (const file of files) assert.ok(!file.includes(secret) && !file.includes(encoded))
   })
 })

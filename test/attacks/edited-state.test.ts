@@ -8,7 +8,7 @@ import { readFileSync, statSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { agentHere } from '../helpers/agent-here.ts'
-import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
+import { spawnAgent, startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
 
 test('the state of a node with more metadata than a node may have is refused', { timeout: 240_000 }, async (t) => {
   const directory = workDirectory(t)
@@ -40,7 +40,9 @@ test('a kept file that is larger than the memory is named and not read', { timeo
   writeFileSync(file, '')
   truncateSync(file, 2 ** 40)
   const why = /client\/collected\.json is larger than 67108864 bytes/
-  await assert.rejects(agentHere(t, ['-config', config]), why)
+  const again = spawnAgent(t, ['-config', config])
+  assert.equal(await again.ended, 1, again.stderr())
+  assert.match(again.stderr(), why)
 })
 
 test('others may not write to the file with the address, whatever the umask is', async (t) => {

@@ -9,7 +9,7 @@ import { appendFileSync, lstatSync, mkdirSync, readFileSync, rmSync, symlinkSync
 import { dirname, join } from 'node:path'
 import { test } from 'node:test'
 import { agentHere } from '../helpers/agent-here.ts'
-import { spawnAgent, workDirectory } from '../helpers/agent-process.ts'
+import { spawnAgent, startAgent, workDirectory } from '../helpers/agent-process.ts'
 import { commandsAt, jsonOf, writeServer } from '../helpers/secrets-server.ts'
 import { eventually } from '../helpers/eventually.ts'
 
@@ -21,19 +21,22 @@ function putPipe(path: string): void {
 
 const DEV = ['-dev', '-dev-no-demo', '-http-port', '0', '-data-dir']
 
-for (const name of [
-  'client/state.json',
-  'client/collected.json',
-  'client/run',
-  'server/dev.key',
-  'server/secrets.db-wal',
-]) {
+for (const name of ['client/state.json', 'client/collected.json', 'client/run', 'server/dev.key']) {
   test(`${name} is a pipe: the start ends and names it`, { timeout: 280_000 }, async (t) => {
     const directory = workDirectory(t)
     putPipe(join(directory, name))
     await assert.rejects(agentHere(t, [...DEV, directory]), new RegExp(`${directory}/${name}.* is no regular file`))
   })
 }
+
+test('server/secrets.db-wal is a pipe: the process ends and names it', { timeout: 280_000 }, async (t) => {
+  const directory = workDirectory(t)
+  const pipe = join(directory, 'server/secrets.db-wal')
+  putPipe(pipe)
+  const agent = spawnAgent(t, [...DEV, directory])
+  assert.equal(await agent.ended, 1, agent.stderr())
+  assert.match(agent.stderr(), new RegExp(`${pipe}.* is no regular file`))
+})
 
 test('files that a server can do without are pipes, or links out of its directory: it serves, and writes through none', {
   timeout: 280_000,
@@ -46,13 +49,15 @@ test('files that a server can do without are pipes, or links out of its director
   for (const name of ['secrets.db.seen', 'secrets.db.reserve', 'snapshot.saved']) putPipe(join(server, name))
   for (const name of ['server/secrets.db.seen.new', 'http.addr.new'])
     symlinkSync(precious, join(directory, 'data', name))
-  const agent = await agentHere(t, ['-config', config])
+  // As a process: SIGTERM has to end it, although a pipe was in the place of a file that it writes.
+  const agent = await startAgent(t, ['-config', config])
   const run = commandsAt(agent, directory)
   // Its position is noted while it runs: once with a pipe in the place of the temporary file, which it removes.
   putPipe(join(server, 'secrets.db.seen.new'))
   const made = await jsonOf(run, 'operator init -key-shares=1 -key-threshold=1')
   assert.equal((made['unseal_keys_b64'] as string[]).length, 1)
-  await agent.stop()
+  agent.child.kill('SIGTERM')
+  assert.equal(await agent.ended, 0, agent.stderr())
   assert.equal(readFileSync(precious, 'utf8'), 'precious')
   assert.ok(lstatSync(join(server, 'secrets.db.seen')).isFile())
 })

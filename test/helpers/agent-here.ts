@@ -16,7 +16,7 @@ export interface AgentHere {
   readonly url: string
   readonly port: number
   readonly stdout: () => string
-  /** What it has logged. */
+  /** What it has logged, up to some milliseconds ago; all of it once it has stopped. */
   readonly stderr: () => string
   /** What SIGHUP does. */
   readonly reload: () => void
@@ -24,18 +24,46 @@ export interface AgentHere {
   readonly stop: () => Promise<void>
 }
 
-/** What an agent of this process prints stands between the results of tests otherwise. */
-const printed = new AsyncLocalStorage<(text: string) => void>()
+/** What an agent of this process prints while it starts stands between the results of tests otherwise. */
+const printed = new AsyncLocalStorage<{ readonly take: (text: string) => void; isStarting: boolean }>()
 const { stdout } = process
 const write = stdout.write.bind(stdout)
 Object.defineProperty(stdout, 'write', {
+  writable: true,
+  configurable: true,
   value(...given: Parameters<typeof write>) {
-    const take = printed.getStore()
-    if (!take) return write(...given)
-    take(String(given[0]))
+    const agent = printed.getStore()
+    const [text, ...rest] = given
+    agent?.take(typeof text === 'string' ? text : Buffer.from(text).toString())
+    if (!agent?.isStarting) return write(...given)
+    for (const written of rest) if (typeof written === 'function') queueMicrotask(() => written(null))
     return true
   },
 })
+
+/** What each variable was before the first of the agents that are given it, and how many of these there are. */
+const lent = new Map<string, { readonly before: string | undefined; agents: number }>()
+
+/** Sets variables of this process. What is returned gives them back; the last agent that was given one puts back what it was. */
+function lendVariables(env: Readonly<Record<string, string>>): () => void {
+  for (const [name, value] of Object.entries(env)) {
+    const entry = lent.get(name) ?? { before: process.env[name], agents: 0 }
+    entry.agents++
+    lent.set(name, entry)
+    process.env[name] = value
+  }
+  let names = Object.keys(env)
+  return () => {
+    for (const name of names) {
+      const entry = lent.get(name)
+      if (!entry || --entry.agents > 0) continue
+      lent.delete(name)
+      if (entry.before === undefined) delete process.env[name]
+      else process.env[name] = entry.before
+    }
+    names = []
+  }
+}
 
 /** `args` are those of `outpost agent`. Rejects with what a process would have said when it does not start. */
 export async function agentHere(
@@ -47,14 +75,17 @@ export async function agentHere(
   const log = join(folder, 'log')
   const config = join(folder, 'log.hcl')
   writeFileSync(config, `log_file = "${log}"\n`)
-  Object.assign(process.env, env)
+  const giveBack = lendVariables(env)
   let [said, faults] = ['', '']
   const held: { agent?: Running } = {}
   const stop = async () => {
     const { agent } = held
     delete held.agent
-    await agent?.stop()
-    for (const name of Object.keys(env)) delete process.env[name]
+    try {
+      await agent?.stop()
+    } finally {
+      giveBack()
+    }
   }
   t.after(async () => {
     await stop()
@@ -65,18 +96,22 @@ export async function agentHere(
     err: (text: string) => void (faults += text),
     env: process.env,
   }
-  const { startAgent } = await import('../../src/daemon.ts')
-  await printed.run(
-    (text) => void (said += text),
-    () =>
-      runCommand(['agent', ...args, '-config', config], io, {
-        async startAgent(options) {
-          held.agent = await startAgent(options, programVersion())
-          return 0
-        },
-      }),
-  )
-  if (!held.agent) throw new Error(`the agent exited: ${faults}`)
+  const printing = { take: io.out, isStarting: true }
+  const start = async () => {
+    const { startAgent } = await import('../../src/daemon.ts')
+    await runCommand(['agent', ...args, '-config', config], io, {
+      async startAgent(options) {
+        held.agent = await startAgent(options, programVersion())
+        return 0
+      },
+    })
+  }
+  // What it writes later is seen by whoever runs the test, too.
+  await printed.run(printing, start).finally(() => (printing.isStarting = false))
+  if (!held.agent) {
+    giveBack()
+    throw new Error(`the agent exited: ${faults}`)
+  }
   const { url } = held.agent
   return {
     url,

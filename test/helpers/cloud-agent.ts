@@ -1,4 +1,4 @@
-/** A server as a process of its own with the engine `cloud`, the endpoint of AWS that it calls, and requests to it over HTTP. */
+/** A server of this process with the engine `cloud`, the endpoint of AWS that it calls, and requests to it over HTTP. */
 import assert from 'node:assert/strict'
 import type { TestContext } from 'node:test'
 import { AwsEndpoint } from './aws/endpoint.ts'

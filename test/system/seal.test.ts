@@ -34,11 +34,15 @@ async function hints(agent: AgentHere, home: string): Promise<Readonly<Record<st
   const [status, read] = [await run('status'), await run('read cubbyhole/x')]
   const unseal = await run('operator unseal -', 'MDEyMzQ1Njc4OWFiY2RlZg==')
   assert.deepEqual([status.code, read.code, unseal.code], [2, 1, 1])
+  const readiness = JSON.stringify((await ask(agent, 'GET', 'agent/ready')).body)
+  // The log is written some milliseconds later: all of it is there when the last request is.
+  await ask(agent, 'HEAD', 'agent/ready')
+  await eventually(() => agent.stderr().includes('"method":"HEAD"'), 'all are logged')
   return {
     status: status.stdout + status.stderr,
     read: read.stderr,
     unseal: unseal.stderr,
-    readiness: JSON.stringify((await ask(agent, 'GET', 'agent/ready')).body),
+    readiness,
     log: agent.stderr(),
   }
 }
@@ -130,6 +134,7 @@ test('a key that comes later is found; everything else is served meanwhile, and 
   writeFileSync(key, bytes)
   await eventually(async () => (await ask(next, 'GET', 'sys/health')).status === 200, 'it has opened')
   assert.equal((await ask(next, 'GET', 'auth/token/lookup-self', undefined, token)).status, 200)
+  await next.stop()
   assert.ok(!next.stderr().includes(bytes.toString('hex')) && !next.stderr().includes(recovery))
 })
 
