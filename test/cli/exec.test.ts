@@ -143,7 +143,7 @@ test('a command with variables is started again with the new ones, also by a tok
   assert.equal((await running.finished).code, 143)
 })
 
-/** In this process: there is none of a command where it is refused. */
+/** Runs `exec` in this process, which is enough where it is refused: it starts no command then. */
 function refusal(at: At, options: string): Promise<Finished> {
   return runHere(['exec', ...options.split(' ').filter(Boolean), '--', 'sh', '-c', 'echo it ran'], environmentOf(at))
 }

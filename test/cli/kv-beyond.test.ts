@@ -102,7 +102,7 @@ test('a tree goes into a file and comes back, in several requests', async (t) =>
   assert.deepEqual(Object.keys(written.secrets).sort(), Object.keys(secrets).sort())
   assert.deepEqual(written.secrets['d0/k0'], secrets['d0/k0'])
   assert.deepEqual(written.secrets['d1/k8']?.data, secrets['d1/k8']?.data)
-  // From and to the descriptors of a process.
+  // Each in a process of its own, which writes to its standard output and reads its standard input.
   assert.equal((await begin('export secret/from').finished).stdout, readFileSync(file, 'utf8'))
   const back = await begin('import -mount=secret to -', { input: readFileSync(file, 'utf8') }).finished
   assert.equal(

@@ -9,7 +9,7 @@ import type { Finished } from '../cli/outpost-process.ts'
 
 /** Commands that start others, change the user of their process, or work on processes. */
 const NEEDS_PROCESS = /^(?:agent|alloc (?!list|status)|operator dr drill)\b/
-const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
+const SIGNALS: ReadonlySet<string | symbol> = new Set(['SIGINT', 'SIGTERM', 'SIGHUP'])
 
 /** True for a command line that is the same in this process, where that has no terminal. */
 export function runsHere(args: readonly string[]): boolean {
@@ -22,6 +22,8 @@ class Surroundings {
   /** Of `process.exit`. */
   readonly exited: Promise<number>
   hasExited = false
+  /** The listeners to signals that the command has added. */
+  readonly heard: [event: string | symbol, listener: (...values: unknown[]) => void][] = []
   #exit: (code: number) => void = () => undefined
 
   constructor(input: string) {
@@ -42,6 +44,10 @@ const ownExit = process.exit.bind(process)
 Object.defineProperty(process, 'stdin', {
   ...ownInput,
   get: (): unknown => surroundings.getStore()?.input ?? ownInput?.get?.call(process),
+})
+// Node reports a new listener within the call that adds it, so that the store is the one of the command that makes the call.
+process.on('newListener', (event, listener) => {
+  if (SIGNALS.has(event)) surroundings.getStore()?.heard.push([event, listener])
 })
 process.exit = (code) => surroundings.getStore()?.exit(code ?? 0) ?? ownExit(code)
 
@@ -80,14 +86,12 @@ export function beginHere(args: readonly string[], env: NodeJS.ProcessEnv, input
 }
 
 async function codeOf(args: readonly string[], io: CommandIo, around: Surroundings): Promise<number> {
-  const heard = SIGNALS.map((signal) => [signal, process.listeners(signal)] as const)
   const code = await surroundings.run(around, () =>
     Promise.race([around.exited, runCommand(args, io, { policyChecker })]),
   )
-  // What a command hears of signals ends with its process otherwise.
-  for (const [signal, before] of heard) {
-    for (const listener of process.listeners(signal)) if (!before.includes(listener)) process.off(signal, listener)
-  }
+  // A command leaves its signal listeners to the end of its process, and this process goes on without it. Commands that still
+  // run here keep theirs.
+  for (const [signal, listener] of around.heard) process.off(signal, listener)
   return code
 }
 

@@ -1,4 +1,4 @@
-/** The guides for who adds something: each shows an example whole, which is a file of the tests as well. */
+/** Guides for developers who add a part to the program: each contains a complete example, which is also a file of the tests. */
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'

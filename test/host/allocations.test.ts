@@ -116,11 +116,15 @@ test('only the allocation directory and the allocations themselves are watched',
   const before = watches()
   await table.start()
   await eventually(() => watches() - before === 4)
-  // What is seen later has been seen behind all of the first.
+  // The registry is told of this directory after it has asked for a watch on each of the first three.
   const late = nextId()
   writeManifest(allocDir, late, complete())
   await eventually(() => table.get(late))
   await eventually(() => watches() - before === 5)
+  // The count stays there: when this later change is seen, all watches have been added.
+  writeManifest(allocDir, late, { Namespace: 'more' })
+  await eventually(() => table.get(late)?.namespace === 'more')
+  assert.equal(watches() - before, 5)
   await table.stop()
   assert.equal(watches(), before)
 })
@@ -156,14 +160,21 @@ test('a directory without a manifest is served as running, with the tasks it sho
 
 test('a new directory is given time for its manifest, and without one still shows up within a second', async (t) => {
   // It stands still a little behind the moment in which the directory is made.
-  let [held, looks] = [Date.now() + 200, 0]
-  const clock: Clock = { ...systemClock, nowMs: () => (++looks, held) }
+  let held = Date.now() + 200
+  const clock: Clock = { ...systemClock, nowMs: () => held }
   const { table, allocDir } = await registry(t, { clock })
-  await table.start()
-  const before = looks
   const id = nextId()
+  const looksMs: number[] = []
+  const refresh = table.refresh.bind(table)
+  t.mock.method(table, 'refresh', (looked: string) => {
+    const found = refresh(looked)
+    if (looked === id) looksMs.push(performance.now())
+    return found
+  })
+  await table.start()
   makeBare(allocDir, id)
-  await eventually(() => looks > before + 1, 'it has been looked at, and again')
+  const lookedForMs = () => (looksMs.at(-1) ?? 0) - (looksMs[0] ?? 0)
+  await eventually(() => lookedForMs() > 300, 'it has been looked at, and again when it had its time')
   assert.equal(table.get(id), undefined)
   held += 1000
   await eventually(() => table.get(id)?.namespace === 'default')
@@ -230,7 +241,7 @@ test('a supervisor killed with its task leaves it dead and the allocation lost',
   const task = { State: 'running', StartedAt: new Date().toISOString(), Pids: [child.pid] }
   writeManifest(allocDir, id, { ClientStatus: 'running', Tasks: { web: task } })
   await table.start()
-  await eventually(() => looks >= 2, 'its process has been looked for, and again')
+  await eventually(() => looks >= 3, 'its process has been looked for, and again, and that has been acted upon')
   assert.equal(table.get(id)?.clientStatus, 'running')
   child.kill('SIGKILL')
   const lost = await eventually(() => table.get(id)?.clientStatus === 'lost' && table.get(id))
@@ -342,6 +353,11 @@ test('collected records survive a restart, are bounded, and a directory that is 
   assert.equal(log.lines[0]?.level, 'warn')
 })
 
+function threadCpuMs(): number {
+  const { system, user } = process.threadCpuUsage()
+  return (system + user) / 1000
+}
+
 test('two hundred are ready at once; four thousand without holding up the loop or much memory', async (t) => {
   const few = await registry(t)
   for (let i = 0; i < 200; i++)
@@ -366,21 +382,33 @@ test('two hundred are ready at once; four thousand without holding up the loop o
     writeFileSync(join(many.allocDir, id, 'alloc.json'), JSON.stringify({ ...complete(), ID: id }))
   }
   const before = process.memoryUsage().rss
-  let [pulses, longestMs] = [0, 0]
-  let lastMs = performance.now()
+  let [pulses, longestMs, longestCpuMs] = [0, 0, 0]
+  let [lastMs, lastCpuMs] = [performance.now(), threadCpuMs()]
+  const noteTurn = () => {
+    longestMs = Math.max(longestMs, performance.now() - lastMs)
+    longestCpuMs = Math.max(longestCpuMs, threadCpuMs() - lastCpuMs)
+    lastMs = performance.now()
+    lastCpuMs = threadCpuMs()
+  }
   const pulse = setInterval(() => {
     pulses++
-    longestMs = Math.max(longestMs, performance.now() - lastMs)
-    lastMs = performance.now()
+    noteTurn()
   }, 1)
-  const startMs = performance.now()
+  const [startMs, startCpuMs] = [lastMs, lastCpuMs]
   await many.table.start()
-  const tookMs = performance.now() - startMs
+  noteTurn()
+  const tookMs = lastMs - startMs
+  const tookCpuMs = lastCpuMs - startCpuMs
   clearInterval(pulse)
   const grownMb = (process.memoryUsage().rss - before) / 1e6
-  t.diagnostic(`${MANY}: ${tookMs.toFixed()} ms, longest pause ${longestMs.toFixed()} ms, ${grownMb.toFixed()} MB`)
+  t.diagnostic(
+    `${MANY}: ${tookMs.toFixed()} ms, longest pause ${longestMs.toFixed()} ms, ${longestCpuMs.toFixed()} of ${tookCpuMs.toFixed()} ms of CPU, ${grownMb.toFixed()} MB`,
+  )
   assert.equal([...many.table.all()].length, MANY)
+  // On a busy machine a pause may last seconds although the loop is free, so that the bound on pauses finds hangs only. The
+  // CPU that this thread uses between two turns shows how long the registry holds the loop, whatever else runs.
   assert.ok(tookMs < 60_000 && longestMs < 3000 && grownMb < 80, `${tookMs} ms, pause ${longestMs} ms, ${grownMb} MB`)
+  assert.ok(longestCpuMs < tookCpuMs / 2, `${longestCpuMs} of ${tookCpuMs} ms of CPU in one turn`)
   assert.ok(pulses > 3, `${pulses} turns of others`)
   const late = [...many.table.all()].at(-1)?.id ?? ''
   await eventually(() => watches() > WATCHED_MAX)

@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { test } from 'node:test'
 import { promisify } from 'node:util'
+import { Worker } from 'node:worker_threads'
 import { saveSnapshot } from '../../src/store/snapshot.ts'
 import { SqliteStore } from '../../src/store/store.ts'
 import { returnStoreThread, takeStoreThread } from '../../src/store/store-threads.ts'
@@ -92,10 +93,19 @@ test('a thread whose copy or tree failed serves no other', async (t) => {
 
 test('a store that is closed ends no thread that has made its tree and is the writer of another', async (t) => {
   const directory = temporaryDirectory(t)
+  const posted = t.mock.method(Worker.prototype, 'postMessage')
+  /** IDs of the threads that were sent a message whose JSON matches. */
+  const threadsOf = (what: RegExp) =>
+    posted.mock.calls
+      .filter(({ arguments: [message] }) => what.test(JSON.stringify(message)))
+      .map(({ this: worker }: { this: unknown }) => worker instanceof Worker && worker.threadId)
   const store = await SqliteStore.open(join(directory, 'a.db'))
   await store.tree.enable()
   const other = await SqliteStore.open(join(directory, 'b.db'))
   t.after(() => other.close())
+  const [maker] = threadsOf(/"task":"tree"/)
+  assert.ok(maker)
+  assert.deepEqual(threadsOf(/b\.db"/), [maker], 'its writer is the thread that made the tree')
   await store.close()
   await other.commit({ puts: [{ path: 'a', value: Buffer.from('a') }], deletes: [] })
   assert.deepEqual(other.paths(''), ['a'])
