@@ -42,8 +42,8 @@ const ALONE: Readonly<Record<string, string>> = {
 }
 
 /** A file that takes longer than this has a process of its own, so that the last ones end together. */
-const FILE_MS_MAX = 40_000
-const GROUP_MS_MAX = 60_000
+const FILE_MS_MAX = 30_000
+const GROUP_MS_MAX = 40_000
 
 /** Files by what Node runs: itself for one that is alone, a module that imports them for a group. */
 export type Groups = ReadonlyMap<string, readonly string[]>
