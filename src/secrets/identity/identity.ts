@@ -59,9 +59,8 @@ export class IdentityStore {
   readonly #partsOfRemoval: PartsOfRemoval
   readonly #hash: KeyedHash
   #saltPut: Put | undefined
-  // `max` would take memory for all that may be kept from the beginning.
-  readonly #rights = new LRUCache<string, Rights>({ maxSize: RIGHTS_MAX, sizeCalculation: () => 1 })
-  readonly #groups = new LRUCache<string, Group>({ maxSize: GROUPS_MAX, sizeCalculation: () => 1 })
+  readonly #rights = new LRUCache<string, Rights>({ max: RIGHTS_MAX })
+  readonly #groups = new LRUCache<string, Group>({ max: GROUPS_MAX })
 
   /**
    * `storage` is all of the barrier. `isMounted`: whether an accessor is that of an auth method which is enabled. `partsOfRemoval`:

@@ -27,9 +27,8 @@ export class GatheredSecrets {
   #underWay = 0
   /** The newest that is queued for a path. */
   readonly #queued = new Map<string, MfaSecret>()
-  // `max` would take memory for all that may be kept from the beginning.
   /** Durable, and nothing is queued or waits for the path. */
-  readonly #known = new LRUCache<string, MfaSecret>({ maxSize: KNOWN_MAX, sizeCalculation: () => 1 })
+  readonly #known = new LRUCache<string, MfaSecret>({ max: KNOWN_MAX })
 
   constructor(commit: (secrets: Secrets) => Promise<unknown>) {
     this.#commit = commit

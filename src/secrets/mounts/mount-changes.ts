@@ -50,8 +50,7 @@ export class MountChanges {
   readonly #leaving = new Map<string, Promise<void>>()
   /** Mounts that serve no longer and whose leases may still be taken back. */
   readonly #outgoing = new Map<string, Mount>()
-  // `max` would take memory for all that may be kept from the beginning.
-  readonly #migrations = new LRUCache<string, Migration>({ maxSize: MIGRATIONS_MAX, sizeCalculation: () => 1 })
+  readonly #migrations = new LRUCache<string, Migration>({ max: MIGRATIONS_MAX })
   readonly #retries = new Set<NodeJS.Timeout>()
   #isClosed = false
 

@@ -7,11 +7,7 @@ const WINDOW_MS = 60_000
 const ADDRESSES_MAX = 1000
 
 export class AddressRate {
-  // `max` would take memory for all that may be kept from the beginning.
-  readonly #counts = new LRUCache<string, { readonly sinceMs: number; count: number }>({
-    maxSize: ADDRESSES_MAX,
-    sizeCalculation: () => 1,
-  })
+  readonly #counts = new LRUCache<string, { readonly sinceMs: number; count: number }>({ max: ADDRESSES_MAX })
   readonly #max: number
   readonly #what: string
   readonly #now: () => number
