@@ -21,6 +21,8 @@ export interface Field<T> {
   readonly description: string
   /** Captured from the path by the pattern. */
   readonly inPath?: boolean
+  /** Name of the body's field that means the same as this part of the path. `readFields` fills it in from the path. */
+  readonly sameAs?: string
   /** No log shows it, not even one that shows names. */
   readonly isSecret?: boolean
   readonly fallback: T
@@ -115,9 +117,16 @@ function field<T>(kind: FieldKind, description: string, fallback: T, read: (valu
   return { kind, description, fallback, read }
 }
 
-/** A part of the path, named by the pattern. */
-export function inPath(description: string, { isSecret = false } = {}): Field<string> {
-  return { kind: 'string', description, inPath: true, isSecret, fallback: '', read: textOf }
+/**
+ * A part of the path, named by the pattern. It takes precedence over a body field of the same name. `sameAs` names the body
+ * field that means the same: the request is refused where the two differ, because policies were evaluated for the path.
+ */
+export function inPath(
+  description: string,
+  { isSecret = false, sameAs }: { readonly isSecret?: boolean; readonly sameAs?: string } = {},
+): Field<string> {
+  const twin = sameAs === undefined ? {} : { sameAs }
+  return { kind: 'string', description, inPath: true, isSecret, fallback: '', read: textOf, ...twin }
 }
 
 export function text(description: string): Field<string | undefined>
@@ -224,23 +233,39 @@ export function anything(description: string): Field<unknown> {
   return field<unknown>('object', description, undefined, (value) => value)
 }
 
-/** Fields as they were given, each read into its type. Throws what `fault` makes of the first that does not fit. */
+const NONE_REPEATED: readonly { readonly inBody: string; readonly value: unknown }[] = []
+
+/**
+ * Fields as they were given, each read into its type. Throws what `fault` makes of the first that does not fit, and of a
+ * body field that names another thing than the path does.
+ */
 export function readFields(
   fields: Fields,
   from: { readonly data: JsonObject; readonly params: Readonly<Record<string, string>> },
   fault: (name: string, why: string) => Error,
 ): object {
   const out: Record<string, unknown> = {}
+  let repeated = NONE_REPEATED
   for (const name in fields) {
     const declared = fields[name]
     if (!declared) continue
     const value = declared.inPath ? from.params[name] : Object.hasOwn(from.data, name) ? from.data[name] : undefined
+    if (declared.sameAs !== undefined && value !== undefined) {
+      repeated = [...repeated, { inBody: declared.sameAs, value }]
+    }
     try {
       out[name] = value === undefined ? declared.fallback : declared.read(value)
     } catch (error) {
       if (error instanceof FieldError) throw fault(name, error.message)
       throw error
     }
+  }
+  for (const { inBody, value } of repeated) {
+    const given = out[inBody]
+    if (given !== '' && given !== undefined && given !== value) {
+      throw fault(inBody, 'it differs from the path of the request: send it in one of the two')
+    }
+    out[inBody] = value
   }
   return out
 }

@@ -306,6 +306,14 @@ test('each command sends the requests of the compatible one', async (t) => {
   }
 })
 
+test('lease revoke -prefix -sync exits with 1 and the reason where leases could not be revoked', async (t) => {
+  const core = await recordingCore(t)
+  core.answers = { 'PUT sys/leases/revoke-prefix/a/b': [400, { errors: ['2 leases could not be revoked'] }] }
+  const ran = await runAt(core, ['lease', 'revoke', '-prefix', '-sync', 'a/b'])
+  assert.deepEqual([ran.code, ran.out], [1, ''])
+  assert.match(ran.err, /2 leases could not be revoked/)
+})
+
 test('policies and PGP keys are sent from files', async (t) => {
   const directory = temporaryDirectory(t)
   const core = await recordingCore(t)

@@ -276,3 +276,62 @@ test('a lease whose mount and engine are gone is removed when it ends, and the l
   assert.equal(told?.fields?.['lease_path'], 'lent/creds/app')
   await again.core.seal()
 })
+
+test('a request is refused whose body names another lease than the path that was authorized', async (t) => {
+  const { own, world } = await lending(t)
+  const [mine, other] = [
+    idOf(await world.ask('GET', 'lent/creds/mine')),
+    idOf(await world.ask('GET', 'lent/creds/other')),
+  ]
+  const policy = 'path "sys/leases/+/lent/creds/mine/*" { capabilities = ["update"] }'
+  await world.ask('PUT', 'sys/policies/acl/mine', { policy })
+  const made = await world.ask('POST', 'auth/token/create', { policies: ['mine'], no_default_policy: true })
+  const token = String(made.body.auth['client_token'])
+  const send = (action: string, body: object) => world.ask('PUT', `sys/leases/${action}/${mine}`, body, { token })
+  for (const action of ['revoke', 'renew']) {
+    const refused = await send(action, { lease_id: other, increment: 3600 })
+    assert.equal(refused.status, 400, refused.text)
+    assert.match(refused.body.errors[0] ?? '', /"lease_id": it differs from the path of the request/)
+  }
+  const looked = await world.ask('PUT', 'sys/leases/lookup', { lease_id: other })
+  assert.deepEqual([own.out.size, looked.body.data['last_renewal']], [2, null], 'nothing changed')
+  assert.equal((await send('renew', { lease_id: mine })).status, 200, 'the same one twice')
+  assert.equal((await send('renew', { lease_id: '' })).status, 200, 'an empty field names none')
+  assert.equal((await send('revoke', {})).status, 204)
+  assert.equal(own.out.size, 1)
+})
+
+test('revoke-prefix with sync answers 400 with the number of leases that could not be revoked', async (t) => {
+  const { own, world } = await lending(t)
+  await world.ask('GET', 'lent/creds/app')
+  await world.ask('GET', 'lent/creds/app')
+  own.fault = new Error('the cloud is away')
+  const refused = await world.ask('PUT', 'sys/leases/revoke-prefix/lent', { sync: true })
+  assert.equal(refused.status, 400, refused.text)
+  assert.match(refused.body.errors[0] ?? '', /^2 leases could not be revoked/)
+  const later = await world.ask('PUT', 'sys/leases/revoke-prefix/lent')
+  assert.equal(later.status, 200, 'without sync the retries count')
+  assert.match(later.body.warnings?.[0] ?? '', /^2 leases could not be revoked/)
+  own.fault = undefined
+  assert.equal((await world.ask('PUT', 'sys/leases/revoke-prefix/lent', { sync: true })).status, 204)
+})
+
+test('revoke-force asks an engine for 16 revocations at a time, as all others do', async (t) => {
+  const own = lender()
+  let running = 0
+  let most = 0
+  const release: (() => void)[] = []
+  const revoke = async (call: Parameters<NonNullable<typeof own.engine.revoke>>[0]) => {
+    most = Math.max(most, ++running)
+    await new Promise<void>((resolve) => release.push(resolve))
+    running--
+    return own.engine.revoke?.(call)
+  }
+  const world = await CoreWorld.open(t, { engines: [{ ...own.engine, revoke }] })
+  await world.ask('POST', 'sys/mounts/lent', { type: 'lender' })
+  for (let at = 0; at < 40; at++) await world.ask('GET', 'lent/creds/app')
+  const resuming = setInterval(() => release.splice(0).forEach((resume) => resume()), 5)
+  t.after(() => clearInterval(resuming))
+  assert.equal((await world.ask('PUT', 'sys/leases/revoke-force/lent')).status, 204)
+  assert.deepEqual([own.out.size, most], [0, 16])
+})

@@ -17,7 +17,7 @@ export const command = defineCommand({
   options: {
     prefix: flag('The argument is what IDs of leases begin with'),
     force: flag('Forget leases that cannot be taken back; needs -prefix'),
-    sync: flag('Kept for scripts that set it: the command ends when the leases are gone'),
+    sync: flag('Exit with 1 if a lease could not be revoked'),
     ...coreOptions,
   },
   operands: { shown: 'ID', min: 1, max: 1, missing: 'which lease?' },

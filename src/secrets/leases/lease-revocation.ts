@@ -4,7 +4,7 @@
  * together with what the engine returns (`lease-removal.ts`): a process that is killed before that asks the engine again, and one
  * that is killed after it has nothing to do. An engine without `revoke` has nothing to undo: its leases are just removed.
  *
- * An engine is asked for so many of one mount at a time; a mount whose outside world hangs holds up its own leases only. What fails
+ * A semaphore limits the concurrent engine calls of a mount, so a mount that hangs does not delay the others. What fails
  * is written down with its error and tried again, later each time; after some attempts operators see it (`irrevocable`).
  * Where the mount is gone there is nothing to ask: the lease is removed, and the log tells it.
  */
@@ -18,8 +18,8 @@ import { isIrrevocable, type Lease, revoking } from './lease-entry.ts'
 import { LeaseRemoval } from './lease-removal.ts'
 import type { LeaseStore } from './lease-store.ts'
 
-/** Of one mount an engine is asked for so many at a time. */
-const AT_ONCE = 16
+/** Concurrent calls of the engine for one mount, forced revocations included. */
+const CONCURRENT_PER_MOUNT = 16
 /** Of a token. */
 const PAGE = 64
 /** What an engine may take for one. */
@@ -46,8 +46,8 @@ export class LeaseRevocation {
   readonly #options: LeaseRevocationOptions
   /** Revocations under way, by the hash of the lease: `false` is that of one that has failed. */
   readonly #underWay = new Map<string, Promise<boolean>>()
-  /** Callers that wait for a place at a mount. */
-  readonly #queues = new Map<string, { running: number; waiting: (() => void)[] }>()
+  /** A semaphore per mount, in the order of arrival. */
+  readonly #slots = new Map<string, { running: number; waiting: (() => void)[] }>()
   readonly #ended = new AbortController()
   readonly #removal: LeaseRemoval
   readonly #marks: GroupedCommits<{ readonly before: Lease; readonly marked: Lease }>
@@ -86,21 +86,28 @@ export class LeaseRevocation {
   }
 
   async #forced(hash: string): Promise<boolean> {
-    const found = this.#options.leases.pendingByHash(hash)
-    if (!found) return true
-    const lease = await this.#marked(found)
+    const { leases, logger } = this.#options
+    const known = leases.pendingByHash(hash)
+    if (!known) return true
+    const release = this.#tryAcquire(known.mount) ?? (await this.#acquire(known.mount))
     try {
-      const batch = await this.#askEngine(lease)
-      await this.#remove(lease, batch)
-    } catch (error) {
-      this.#options.logger.warn('a lease was removed although its engine could not take it back', {
-        lease_path: lease.path,
-        error: messageOf(error),
-      })
-      await this.#remove(lease, this.#forgotten(lease))
+      // It was not changed while this call waited: `#underWay` holds off all others.
+      const lease = await this.#marked(known)
+      try {
+        const batch = await this.#askEngine(lease)
+        await this.#remove(lease, batch)
+      } catch (error) {
+        logger.warn('lease removed without revocation by its engine', {
+          lease_path: lease.path,
+          error: messageOf(error),
+        })
+        await this.#remove(lease, this.#forgotten(lease))
+      }
+      this.counts.revoked++
+      return true
+    } finally {
+      release()
     }
-    this.counts.revoked++
-    return true
   }
 
   /** All leases of a token. Resolves when each is gone or its failed attempt is written down. */
@@ -117,18 +124,18 @@ export class LeaseRevocation {
   /** Nothing is begun any more; what is under way ends with an error. */
   close(): void {
     this.#ended.abort()
-    for (const { waiting } of this.#queues.values()) for (const resume of waiting) resume()
+    for (const { waiting } of this.#slots.values()) for (const resume of waiting) resume()
   }
 
   async #attempt(hash: string): Promise<boolean> {
     const { leases } = this.#options
     let lease = leases.pendingByHash(hash)
     if (!lease) return true
-    const leave = this.#enter(lease.mount) ?? (await this.#place(lease.mount))
-    let isPlaced = true
+    const release = this.#tryAcquire(lease.mount) ?? (await this.#acquire(lease.mount))
+    let isHeld = true
     const answered = () => {
-      if (isPlaced) leave()
-      isPlaced = false
+      if (isHeld) release()
+      isHeld = false
     }
     try {
       if (this.#ended.signal.aborted) throw sealed()
@@ -138,7 +145,7 @@ export class LeaseRevocation {
       try {
         const answer = this.#askEngine(lease)
         const batch = answer instanceof Promise ? await answer : answer
-        // The place is the engine's: what is written while others are asked goes into one commit.
+        // The slot limits engine calls only, so that removals of several leases go into one commit.
         answered()
         await this.#remove(lease, batch)
         this.counts.revoked++
@@ -154,27 +161,28 @@ export class LeaseRevocation {
     }
   }
 
-  /** A place at a mount where one is free; returns what gives it back. */
-  #enter(mount: string): (() => void) | undefined {
-    const queue = this.#queues.get(mount) ?? { running: 0, waiting: [] }
-    if (queue.running >= AT_ONCE) return undefined
-    this.#queues.set(mount, queue)
-    queue.running++
+  /** Acquires a slot of a mount if one is free; returns the function that releases it. */
+  #tryAcquire(mount: string): (() => void) | undefined {
+    const slots = this.#slots.get(mount) ?? { running: 0, waiting: [] }
+    if (slots.running >= CONCURRENT_PER_MOUNT) return undefined
+    this.#slots.set(mount, slots)
+    slots.running++
     return () => {
-      queue.running--
-      const next = queue.waiting.shift()
+      slots.running--
+      const next = slots.waiting.shift()
       if (next) next()
-      else if (queue.running === 0) this.#queues.delete(mount)
+      else if (slots.running === 0) this.#slots.delete(mount)
     }
   }
 
-  async #place(mount: string): Promise<() => void> {
+  /** Waits for a slot of a mount. After `close` it resolves at once, without one. */
+  async #acquire(mount: string): Promise<() => void> {
     for (;;) {
-      const leave = this.#enter(mount)
-      if (leave) return leave
-      const queue = this.#queues.get(mount)
+      const release = this.#tryAcquire(mount)
+      if (release) return release
+      const slots = this.#slots.get(mount)
       if (this.#ended.signal.aborted) return () => undefined
-      await new Promise<void>((resolve) => queue?.waiting.push(resolve))
+      await new Promise<void>((resolve) => slots?.waiting.push(resolve))
     }
   }
 

@@ -15,7 +15,9 @@ interface LeaseParts {
 const LISTED_MAX = 10_000
 const LEASE = { lease_id: text('ID of the lease, as the answer brought it', { fallback: '' }) }
 const SYNC = {
-  sync: boolean('Kept for clients that set it: the answer comes when the leases are gone', { fallback: false }),
+  sync: boolean('Answer 400 if a lease could not be revoked; the answer always waits for the revocation', {
+    fallback: false,
+  }),
 }
 const PREFIX = { prefix: inPath('What the IDs of the leases begin with, as whole names', { isSecret: true }) }
 
@@ -26,7 +28,7 @@ export function leasePaths(core: LeaseParts): Path[] {
 function singlePaths(core: LeaseParts): Path[] {
   const leases = () => core.open.leases
   const renewal = { ...LEASE, increment: duration('How long it is to last from now on', { fallback: 0 }) }
-  const urlId = { url_lease_id: inPath('ID of the lease', { isSecret: true }) }
+  const urlId = { url_lease_id: inPath('ID of the lease', { isSecret: true, sameAs: 'lease_id' }) }
   return [
     path({
       pattern: 'leases/lookup',
@@ -52,7 +54,7 @@ function singlePaths(core: LeaseParts): Path[] {
       pattern: 'leases/renew/:url_lease_id+',
       summary: 'Let a lease last longer',
       fields: { ...renewal, ...urlId },
-      update: ({ increment, lease_id: id, url_lease_id: url }) => renewed(leases(), id === '' ? url : id, increment),
+      update: ({ increment, lease_id: id }) => renewed(leases(), id, increment),
     }),
     path({
       pattern: 'leases/revoke',
@@ -64,7 +66,7 @@ function singlePaths(core: LeaseParts): Path[] {
       pattern: 'leases/revoke/:url_lease_id+',
       summary: 'Take back what a lease stands for',
       fields: { ...LEASE, ...SYNC, ...urlId },
-      update: ({ lease_id: id, url_lease_id: url }) => revoked(leases(), id === '' ? url : id),
+      update: ({ lease_id: id }) => revoked(leases(), id),
     }),
   ]
 }
@@ -76,10 +78,12 @@ function prefixPaths(core: LeaseParts): Path[] {
       summary: 'Take back everything below a prefix',
       fields: { ...PREFIX, ...SYNC },
       sudo: true,
-      async update({ prefix }) {
+      async update({ prefix, sync: isSync }) {
         const failed = await core.open.leases.revokePrefix(prefix, false)
         if (failed === 0) return undefined
-        return { data: null, warnings: [`${failed} leases could not be taken back now; it is tried again`] }
+        const why = `${failed} leases could not be revoked; the server retries them (see sys/leases/lookup for the reasons)`
+        if (isSync) throw new Rejection(400, why)
+        return { data: null, warnings: [why] }
       },
     }),
     path({
