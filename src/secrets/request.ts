@@ -34,6 +34,8 @@ export interface RequestBody {
 
 const NOTHING: RequestBody = { data: Object.freeze({}), text: undefined }
 const NAMESPACES_OF_ROOT = new Set(['', '/', 'root', 'root/', '/root', '/root/'])
+/** Monitors read it in the namespace that they are configured with. */
+const PATH_OF_ANY_NAMESPACE = 'sys/replication/dr/status'
 /** Most values in a body. A body of the permitted length could hold sixteen million, at a hundred bytes of memory each. */
 const VALUES_MAX = 1_000_000
 
@@ -44,10 +46,12 @@ const FORM_PAIRS_MAX = 1000
 
 /** The head of a request. Throws a Rejection for one that cannot be meant. */
 export function requestHead(method: Verb, raw: RawInput): RequestHead {
-  const namespace = raw.headers['x_vault_namespace'] ?? ''
-  if (!NAMESPACES_OF_ROOT.has(namespace)) throw new Rejection(404, 'namespace not found')
   const verb = verbOf(method, raw)
   const path = canonicalPath(raw.params['path'] ?? '', verb)
+  const namespace = raw.headers['x_vault_namespace'] ?? ''
+  if (!NAMESPACES_OF_ROOT.has(namespace) && !(verb === 'read' && path === PATH_OF_ANY_NAMESPACE)) {
+    throw new Rejection(404, 'namespace not found')
+  }
   return { verb, path, wrapping: wrappingOf(raw), mfa: parseMfaHeader(raw.headers['x_vault_mfa']) }
 }
 

@@ -282,13 +282,13 @@ test('secondary/enable: what is wrong with a token is said before anything is wi
   await refused(400, /token must be given/, path, {})
   await refused(400, /names no address/, path, { token: 's.plain' })
   await refused(400, /primary_api_addr: expected a URL/, path, { token: 's.plain', primary_api_addr: 'ftp://x' })
-  await refused(400, /has expired; make a new one/, path, { token: jwt({ addr: 'http://h:1', exp: 1 }) })
-  const token = jwt({ addr: 'http://h:1', exp: 4e9 })
+  await refused(400, /has expired; make a new one/, path, { token: jwt({ addr: 'https://h:1', exp: 1 }) })
+  const token = jwt({ addr: 'https://h:1', exp: 4e9 })
   await refused(400, /status code is 400: the activation token was used already, has expired, was revoked/, path, {
     token,
   })
   replication.unwrapped = new Error('connect ECONNREFUSED')
-  await refused(400, /Post "http:\/\/h:1\/v1\/sys\/wrapping\/unwrap": connect ECONNREFUSED/, path, { token })
+  await refused(400, /Post "https:\/\/h:1\/v1\/sys\/wrapping\/unwrap": connect ECONNREFUSED/, path, { token })
   replication.unwrapped = { status: 503, text: '{"errors":["Vault is sealed"]}' }
   await refused(400, /status code is 503: Vault is sealed: check that/, path, { token })
   assert.deepEqual(replication.asked, [])
@@ -303,6 +303,65 @@ test('secondary/enable: what is wrong with a token is said before anything is wi
     caCert: 'PEM',
   })
   assert.deepEqual(replication.asked, [['enableSecondary', { parsed: { id: 'a' } }]])
+})
+
+test('activation over plain HTTP to another host needs insecure=true; loopback and HTTPS do not', async (t) => {
+  const opened = await open(t)
+  const { refused, replication, told } = opened
+  const path = `${DR}/secondary/enable`
+  const token = jwt({ addr: 'http://10.0.0.9:4646', exp: 4e9 })
+  replication.unwrapped = new Error('connect ECONNREFUSED')
+  await refused(400, /plain HTTP \(http:\/\/10\.0\.0\.9:4646\).*insecure=true/, path, { token })
+  await refused(400, /plain HTTP/, path, { token, primary_api_addr: 'http://primary.example:4646', insecure: false })
+  await refused(400, /plain HTTP/, path, { token, primary_api_addr: 'http://127.0.0.1.example:1' })
+  assert.deepEqual(replication.unwraps, [], 'the token went nowhere')
+  const loopback = ['http://127.0.0.1:4646', 'http://127.1:4646', 'http://localhost:4646', 'http://[::1]:4646']
+  for (const address of [...loopback, 'https://10.0.0.9:4646']) {
+    await refused(400, /ECONNREFUSED/, path, { token, primary_api_addr: address })
+  }
+  await refused(400, /ECONNREFUSED/, path, { token, insecure: true })
+  assert.equal(replication.unwraps.length, loopback.length + 2)
+  await told('POST', `${DR}/primary/enable`)
+  await told('POST', `${DR}/primary/demote`)
+  const dr_operation_token = await operationToken(opened)
+  await refused(400, /plain HTTP/, `${DR}/secondary/update-primary`, { dr_operation_token, token }, NO_TOKEN)
+})
+
+test('paths that change replication need sudo on the path', async (t) => {
+  const { refused, replication, told, world } = await open(t)
+  const policy = `path "${DR}/*" { capabilities = ["create", "update", "read"] }`
+  assert.equal((await world.ask('PUT', 'sys/policies/acl/operator', { policy })).status, 204)
+  const { auth } = await told('POST', 'auth/token/create', { policies: ['operator'], no_parent: true })
+  const asking = { token: String(auth['client_token']) }
+  const changes = ['primary/enable', 'secondary/enable', 'secondary/generate-public-key', 'primary/secondary-token']
+  for (const path of changes) await refused(403, /permission denied/, `${DR}/${path}`, { token: 'x', id: 'a' }, asking)
+  assert.deepEqual(replication.asked, [])
+  await told('POST', `${DR}/primary/enable`)
+  for (const path of ['demote', 'disable', 'revoke-secondary', 'secondary-token']) {
+    await refused(403, /permission denied/, `${DR}/primary/${path}`, { id: 'a' }, asking)
+  }
+  assert.deepEqual(replication.asked, [['enablePrimary', { primaryClusterAddr: '' }]])
+  await told('POST', `${DR}/primary/demote`)
+  await refused(403, /permission denied/, `${DR}/secondary/generate-public-key`, {}, asking)
+})
+
+test('dr/status answers in any namespace; other replication paths only in the root namespace', async (t) => {
+  const { told, world } = await open(t)
+  const asking = { token: null, headers: { 'X-Vault-Namespace': 'team/a' } }
+  assert.deepEqual((await told('GET', `${DR}/status`, undefined, asking)).data, { mode: 'disabled' })
+  const others: readonly (readonly [string, string])[] = [
+    ['GET', 'sys/replication/status'],
+    ['GET', 'sys/replication/performance/status'],
+    ['POST', `${DR}/primary/enable`],
+    ['GET', ATTEMPT],
+    ['GET', 'sys/health'],
+  ]
+  for (const [method, path] of others) {
+    const { body, status } = await world.ask(method, path, method === 'GET' ? undefined : {}, {
+      headers: asking.headers,
+    })
+    assert.deepEqual([status, body.errors], [404, ['namespace not found']], path)
+  }
 })
 
 test('a sealed secondary: nothing without its key, status and unseal all the same; sealing takes a right', async (t) => {

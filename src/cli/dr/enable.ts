@@ -1,6 +1,6 @@
 /** `outpost operator dr enable`, `token` and `demote`: a primary, activation tokens for its secondaries, and the way back. */
 import { defineCommand } from '../command-shape.ts'
-import { text } from '../options.ts'
+import { flag, text } from '../options.ts'
 import { coreOf, coreOptions, requireCore } from '../secrets/core-access.ts'
 import { fieldsOf } from '../answer.ts'
 import { typedSecret } from '../secrets/typed-secret.ts'
@@ -37,6 +37,7 @@ export const command = defineCommand({
       help: "A file on the server: the authorities of the primary's API",
       fallback: '',
     }),
+    insecure: flag('Unwrap the token over plain HTTP to another host'),
     ...coreOptions,
   },
   operands: { shown: '[TOKEN|-]', min: 0, max: 1, missing: '' },
@@ -48,7 +49,8 @@ export const command = defineCommand({
       return 0
     }
     const token = await typedSecret(given, { what: 'an activation token', prompt: 'Activation token: ' }, io)
-    const body = { token, primary_api_addr: values['primary-api-addr'], ca_file: values['ca-file'] }
+    const { insecure, 'ca-file': caFile, 'primary-api-addr': apiAddress } = values
+    const body = { token, primary_api_addr: apiAddress, ca_file: caFile, insecure }
     const next = 'Next: outpost operator unseal, with the key shares of the primary'
     await change(core, 'secondary/enable', body, `This cluster becomes a DR secondary. ${next}`, io)
     return 0

@@ -18,6 +18,8 @@ export interface ActivationInput {
   readonly ca_file: string
   readonly ca_path: string
   readonly ca_cert: string
+  /** Permits plain HTTP to a primary that is not on loopback. */
+  readonly insecure: boolean
 }
 
 /** The bundle of an activation token. Rejects with a Rejection (400) that says what is wrong with the token. */
@@ -29,17 +31,26 @@ export async function bundleOf(side: ReplicationSide, input: ActivationInput, no
     throw new Rejection(400, `error unwrapping secondary token: the activation token has expired; ${NEW_TOKEN}`)
   }
   const named = typeof claims?.['addr'] === 'string' ? claims['addr'] : ''
-  const address = checkedAddress(input.primary_api_addr || named)
+  const address = checkedAddress(input.primary_api_addr || named, input.insecure)
   const target = { address, caFile: input.ca_file, caPath: input.ca_path, caCert: input.ca_cert }
   return side.dr.parseBundle(bundleIn(await unwrapped(side, token, target), address))
 }
 
-function checkedAddress(address: string): string {
+const LOOPBACK_HOST = /^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])$/
+
+/** Throws a Rejection (400) for what is no URL, and for plain HTTP to another host unless the caller accepts that. */
+function checkedAddress(address: string, isInsecureAccepted: boolean): string {
   if (address === '') {
     throw new Rejection(400, 'the token names no address of the primary: give primary_api_addr, its API as a URL')
   }
   const url = URL.parse(address)
   if (url && /^https?:$/.test(url.protocol) && url.username === '' && url.search === '' && url.hash === '') {
+    if (url.protocol === 'http:' && !LOOPBACK_HOST.test(url.hostname) && !isInsecureAccepted) {
+      throw new Rejection(
+        400,
+        `the API of the primary is plain HTTP (${url.origin}): the activation token and the link key that it yields would be readable on the network; give primary_api_addr with https://, use secondary/generate-public-key, or set insecure=true`,
+      )
+    }
     return address.replace(/\/+$/, '')
   }
   throw new Rejection(400, 'primary_api_addr: expected a URL, as https://host:port')

@@ -19,6 +19,7 @@ export function primaryPaths(core: ReplicationParts, { tell }: Doorway): Path[] 
     path({
       pattern: 'replication/dr/primary/enable',
       summary: 'Make this cluster the primary of a new replication set for disaster recovery',
+      sudo: true,
       fields: {
         primary_cluster_addr: text('Where secondaries connect to, host:port; the address of this server unless given', {
           fallback: '',
@@ -34,6 +35,7 @@ export function primaryPaths(core: ReplicationParts, { tell }: Doorway): Path[] 
     path({
       pattern: 'replication/dr/primary/demote',
       summary: 'Make this primary a secondary of its set; it connects to no primary before update-primary',
+      sudo: true,
       fields: {},
       async update(_input, call) {
         await sideIn(core, 'primary').dr.demote()
@@ -44,6 +46,7 @@ export function primaryPaths(core: ReplicationParts, { tell }: Doorway): Path[] 
     path({
       pattern: 'replication/dr/primary/disable',
       summary: 'End replication: the secondaries of this primary are on their own',
+      sudo: true,
       fields: {},
       async update(_input, call) {
         await sideIn(core, 'primary').dr.disable()
@@ -88,6 +91,7 @@ function secondaryIdPaths(core: ReplicationParts, tell: Doorway['tell']): Path[]
     path({
       pattern: 'replication/dr/primary/revoke-secondary',
       summary: 'Cut a secondary off, at once and for good: it needs a new activation token to come back',
+      sudo: true,
       fields: { id },
       async update(input, call) {
         const side = sideIn(core, 'primary')

@@ -36,6 +36,7 @@ const PRIMARY = {
   ca_file: text('PEM file, on this server, of the authority of the primary’s API', { fallback: '' }),
   ca_path: text('Directory of such files', { fallback: '' }),
   ca_cert: text('The PEM text itself', { fallback: '' }),
+  insecure: boolean('Also unwrap the token over plain HTTP to a primary on another host', { fallback: false }),
 }
 
 export interface SecondaryAccess {
@@ -55,10 +56,11 @@ function joiningPaths(core: ReplicationParts, { rights }: SecondaryAccess, tell:
       pattern: 'replication/dr/secondary/generate-public-key',
       summary: 'A public key for secondary-token: the activation token is then sealed to this server',
       onSecondary: true,
+      sudo: true,
       fields: {},
       async update(_input, call) {
         const side = sideOf(core)
-        if (side?.dr.mode === 'secondary') rights.require(call, 'update')
+        if (side?.dr.mode === 'secondary') rights.require(call, 'update', true)
         if (!side) throw new Rejection(400, 'this server does not replicate')
         return { data: { secondary_public_key: await side.dr.generatePublicKey() } }
       },
@@ -66,6 +68,7 @@ function joiningPaths(core: ReplicationParts, { rights }: SecondaryAccess, tell:
     path({
       pattern: 'replication/dr/secondary/enable',
       summary: 'Make this cluster a DR secondary: everything that it has gives way to what the primary has',
+      sudo: true,
       fields: PRIMARY,
       async update(input, call) {
         const side = sideIn(core, 'disabled')
