@@ -233,8 +233,11 @@ export class SqliteStore implements Store, ReplicaStore {
   }
 
   history(after: number, limit: number): History {
-    const [oldest, newest] = [this.base().sequence, this.position().sequence]
-    return { epoch: this.#epoch, oldest, newest, rows: this.#read(() => this.#log.batchesAfter(after, limit)) }
+    // One read transaction: a trim between two of these reads would look like a history without gaps.
+    return this.#read(() => {
+      const [oldest, newest] = [this.#log.base().sequence, this.#log.position().sequence]
+      return { epoch: this.#epoch, oldest, newest, rows: this.#log.batchesAfter(after, limit) }
+    })
   }
 
   /** What the oldest row of the log that is left follows upon: whoever stands there can be served from it. */
