@@ -198,7 +198,12 @@ test('what cannot be done is one line, and nothing is written', async (t) => {
       /permission denied/,
       { ...V2, 'PATCH s/data/a': [403, { errors: ['permission denied'] }] },
     ],
-    ['kv patch s/a k=v', 1, /no value found/, { ...V2, 'PATCH s/data/a': [404, { errors: [] }] }],
+    [
+      'kv patch s/a k=v',
+      2,
+      /nothing was changed at s\/data\/a: no value found/,
+      { ...V2, 'PATCH s/data/a': [404, { errors: [] }] },
+    ],
     [
       'kv patch -method=rw s/a k=v',
       1,

@@ -15,13 +15,15 @@ export interface Recorded {
 export interface RecordingCore {
   readonly url: string
   readonly asked: Recorded[]
-  /** By the line of the request; the status and the body. What is not named is answered 204. */
+  /** By the line of the request; the status and the body. What is not named is answered with `otherwise`. */
   answers: Readonly<Record<string, readonly [number, unknown]>>
+  /** 204 unless a test sets it. */
+  otherwise: readonly [number, unknown]
 }
 
 export async function recordingCore(t: TestContext): Promise<RecordingCore> {
   const asked: Recorded[] = []
-  const core: RecordingCore = { url: '', asked, answers: {} }
+  const core: RecordingCore = { url: '', asked, answers: {}, otherwise: [204, undefined] }
   const server = createServer((request, response) => {
     const chunks: Buffer[] = []
     request.on('data', (chunk: Buffer) => void chunks.push(chunk))
@@ -29,7 +31,7 @@ export async function recordingCore(t: TestContext): Promise<RecordingCore> {
       const line = `${request.method} ${(request.url ?? '').replace(/^\/v1\//, '')}`
       const text = Buffer.concat(chunks).toString('utf8')
       asked.push({ line, body: text === '' ? undefined : JSON.parse(text), headers: request.headers })
-      const [status, body] = core.answers[line] ?? [204, undefined]
+      const [status, body] = core.answers[line] ?? core.otherwise
       response.writeHead(status, { 'Content-Type': 'application/json' })
       response.end(body === undefined ? '' : typeof body === 'string' ? body : JSON.stringify(body))
     })

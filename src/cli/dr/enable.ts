@@ -1,5 +1,5 @@
 /** `outpost operator dr enable`, `token` and `demote`: a primary, activation tokens for its secondaries, and the way back. */
-import { defineCommand } from '../command-shape.ts'
+import { CommandError, defineCommand } from '../command-shape.ts'
 import { flag, text } from '../options.ts'
 import { coreOf, coreOptions, requireCore } from '../secrets/core-access.ts'
 import { fieldsOf } from '../answer.ts'
@@ -40,7 +40,7 @@ export const command = defineCommand({
     insecure: flag('Unwrap the token over plain HTTP to another host'),
     ...coreOptions,
   },
-  operands: { shown: '[TOKEN|-]', min: 0, max: 1, missing: '' },
+  operands: { shown: '[TOKEN|@FILE|-]', min: 0, max: 1, missing: '' },
   async run(values, [given], io) {
     const core = coreOf(values, io)
     if (given === undefined) {
@@ -76,7 +76,9 @@ export const token = defineCommand({
     const path = `${DR}/primary/secondary-token`
     const { fields } = await requireCore(coreOf(values, io), { method: 'PUT', path, body })
     const wrapped = fieldsOf(fields.value('wrap_info')).text('token')
-    io.out(`${wrapped || fieldsOf(fields.value('data')).text('token')}\n`)
+    const activation = wrapped || fieldsOf(fields.value('data')).text('token')
+    if (activation === '') throw new CommandError('the server returned no activation token')
+    io.out(`${activation}\n`)
     return 0
   },
 })

@@ -24,7 +24,7 @@ export const command = defineCommand({
     'primary whose policy grants it.',
   ].join('\n'),
   options: promoteOptions,
-  operands: { shown: 'TOKEN|-', min: 1, max: 1, missing: 'give an operation token, or - to read it' },
+  operands: { shown: 'TOKEN|@FILE|-', min: 1, max: 1, missing: 'give an operation token, or - to read it' },
   async run(values, [given], io) {
     const token = await typedSecret(given, { what: 'an operation token', prompt: 'Operation token: ' }, io)
     await promote(coreOf(values, io), token, values, io)

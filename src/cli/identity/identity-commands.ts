@@ -73,7 +73,7 @@ function writeCommand(kind: Kind, what: string) {
     async run(values, [name = '', ...data], io) {
       const body = await readData(data)
       const answer = await askCore(coreOf(values, io), { method: 'PUT', path: pathOf(kind, name), body })
-      printWritten(answer, `Success! Data written to: ${pathOf(kind, name)}`, values, io)
+      printWritten(answer, `Data written to: ${pathOf(kind, name)}`, values, io)
       return 0
     },
   })

@@ -2,7 +2,15 @@
 import { CommandError, type CommandIo, defineCommand } from '../command-shape.ts'
 import { RefusedByAgent } from '../http-client.ts'
 import { choice, texts, UsageError } from '../options.ts'
-import { askCore, type CoreAccess, type CoreAnswer, coreOf, coreOptions, MERGE_PATCH } from '../secrets/core-access.ts'
+import {
+  askCore,
+  type CoreAccess,
+  type CoreAnswer,
+  coreOf,
+  coreOptions,
+  MERGE_PATCH,
+  requireCore,
+} from '../secrets/core-access.ts'
 import { readData } from '../secrets/data-input.ts'
 import { isJsonObject } from '../secrets/exact-json.ts'
 import { fieldOption, formatOption } from '../secrets/secret-output.ts'
@@ -68,7 +76,7 @@ async function patched(
   const options = cas > 0 ? { cas } : {}
   const body = { data: Object.fromEntries([...Object.entries(data), ...nulls]), options }
   try {
-    return found(await askCore(core, { method: 'PATCH', path: at, body, headers: MERGE_PATCH }), at)
+    return await requireCore(core, { method: 'PATCH', path: at, body, headers: MERGE_PATCH })
   } catch (error) {
     const isNotOffered = error instanceof RefusedByAgent && (error.status === 403 || error.status === 405)
     if (!isNotOffered || method === 'patch') throw error
@@ -86,10 +94,5 @@ async function readAndWrite(core: CoreAccess, { at, cas, data, removed }: Change
   const kept = [...Object.entries(old), ...Object.entries(data)].filter(([key]) => !removed.includes(key))
   const version = inner.under('metadata').number('version')
   const body = { data: Object.fromEntries(kept), options: { cas: cas >= 0 ? cas : version } }
-  return found(await askCore(core, { method: 'PUT', path: at, body }), at)
-}
-
-function found(answer: CoreAnswer | undefined, at: string): CoreAnswer {
-  if (answer && answer.status !== 404) return answer
-  throw new CommandError(`no value found at ${at}`)
+  return requireCore(core, { method: 'PUT', path: at, body })
 }

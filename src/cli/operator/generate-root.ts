@@ -61,7 +61,7 @@ export const command = defineCommand({
       help: 'The attempt that a share is for, or that -cancel ends',
       fallback: undefined,
     }),
-    decode: text({ placeholder: 'TOKEN|-', help: 'Decode an encoded token, with -otp', fallback: undefined }),
+    decode: text({ placeholder: 'TOKEN|@FILE|-', help: 'Decode an encoded token, with -otp', fallback: undefined }),
     status: flag('Show how far the attempt is'),
     cancel: flag('End the attempt'),
     'generate-otp': flag('Print a one-time password for -init'),

@@ -2,7 +2,8 @@
 import { CommandError, defineCommand } from '../command-shape.ts'
 import { askCore, cleanPath, coreOf, coreOptions, wrapOption } from '../secrets/core-access.ts'
 import { readPairs } from '../secrets/data-input.ts'
-import { fieldOption, formatOption, printSecret } from '../secrets/secret-output.ts'
+import { isJsonObject } from '../secrets/exact-json.ts'
+import { fieldOption, formatOption, printSecret, printWarnings } from '../secrets/secret-output.ts'
 
 export const command = defineCommand({
   name: 'read',
@@ -24,6 +25,10 @@ export const command = defineCommand({
     const at = cleanPath(path)
     const answer = await askCore(coreOf(values, io), { path: at, query: readPairs(parameters, 'a parameter') })
     if (!answer) throw new CommandError(`no value found at ${at}`)
+    if (answer.status === 404 && !isJsonObject(answer.fields.value('data'))) {
+      printWarnings(answer, io)
+      throw new CommandError(`no value found at ${at}`)
+    }
     printSecret(answer, values, io)
     return 0
   },

@@ -9,14 +9,14 @@ export const command = defineCommand({
   name: 'unwrap',
   summary: 'Get the answer that a wrapping token stands for, once',
   details: [
-    'The token is asked for on the terminal and not shown; with - it is read from standard input. One that',
-    'is given as an operand can be read by others on this machine in the list of processes.',
+    'The token is asked for on the terminal and not shown; - reads it from standard input, @FILE from a',
+    'file. One that is given as an operand can be read by others on this machine in the list of processes.',
     'No other token is needed. After this the wrapping token is good for nothing.',
     '',
     'Example: outpost unwrap -field=password - < token',
   ].join('\n'),
   options: { ...fieldOption, ...formatOption, ...coreOptions },
-  operands: { shown: '[TOKEN|-]', min: 0, max: 1, missing: '' },
+  operands: { shown: '[TOKEN|@FILE|-]', min: 0, max: 1, missing: '' },
   async run(values, [given], io) {
     const wanted = { what: 'the wrapping token', prompt: 'Wrapping token (will be hidden): ' }
     const token = await typedSecret(given, wanted, io)

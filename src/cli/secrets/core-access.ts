@@ -11,6 +11,7 @@ import { SEALED } from '../../kit/errors.ts'
 import { type AgentRequest, openResponse, type Query, RefusedByAgent, refusalOf, responseText } from '../http-client.ts'
 import { text, texts, UsageError } from '../options.ts'
 import { isJsonObject, parseExact } from './exact-json.ts'
+import { requireWrapField } from './field-names.ts'
 import { openingStep } from './opening-step.ts'
 import { hideArguments } from './typed-secret.ts'
 
@@ -63,12 +64,14 @@ interface AccessValues {
   readonly 'client-cert': string | undefined
   readonly 'client-key': string | undefined
   readonly 'wrap-ttl'?: string | undefined
+  readonly field?: string | undefined
 }
 
-/** Throws CommandError. */
+/** Throws CommandError, and UsageError for a -field that a wrapped response cannot have. */
 export function coreOf(values: AccessValues, io: CommandIo): CoreAccess {
   const namespace = values.namespace ?? (io.env['VAULT_NAMESPACE'] || undefined)
   const wrapTtl = values['wrap-ttl']
+  if (wrapTtl !== undefined) requireWrapField(values.field)
   const mfa = mfaOf(values.mfa ?? [], io)
   return {
     target: agentTarget(withFiles(io.env, values), 'secrets', values.address),
@@ -118,11 +121,17 @@ export interface CoreAnswer {
   readonly body: unknown
   /** The same, to be read without trust. */
   readonly fields: Answer
+  /** True for a GET: the same request may be sent again. What it has made all the same, the response says. */
+  readonly isRepeatable: boolean
 }
 
+/** The exit code of the field's commands for a change that the server refuses with 404. */
+const NOT_CHANGED = 2
+
 /**
- * Sends a request. Undefined: nothing is there (404 without a word). A 404 that has something to tell, as of a deleted
- * version, is an answer. Throws CommandError.
+ * Sends a request. To a GET, undefined means that nothing is at the path (404 without a text); a 404 that has data or warnings, as
+ * of a deleted version, is an answer. To every other method a 404 is an error that contains the warnings: nothing was changed.
+ * Throws CommandError.
  */
 export async function askCore(core: CoreAccess, request: CoreRequest): Promise<CoreAnswer | undefined> {
   const { path, ...rest } = request
@@ -132,21 +141,31 @@ export async function askCore(core: CoreAccess, request: CoreRequest): Promise<C
     headers: { ...core.headers, ...request.headers },
   })
   const status = response.statusCode ?? 0
+  const isRepeatable = (request.method ?? 'GET') === 'GET'
   const body = await responseText(response, core.target)
-  if (status >= 200 && status < 300) return answerOf(status, body, core.target)
+  if (status >= 200 && status < 300) return { ...answerOf(status, body, core.target), isRepeatable }
   if (status === 404) {
     const parsed = parsedOrNothing(body)
     const hasData = isJsonObject(parsed) && (isJsonObject(parsed['data']) || hasItems(parsed['warnings']))
-    if (hasData) return { status, body: parsed, fields: fieldsOf(parsed) }
-    if (isJsonObject(parsed) && Array.isArray(parsed['errors']) && parsed['errors'].length === 0) return undefined
+    const isEmpty = isJsonObject(parsed) && Array.isArray(parsed['errors']) && parsed['errors'].length === 0
+    if (!isRepeatable && (hasData || isEmpty)) throw notChanged(path, fieldsOf(parsed))
+    if (hasData) return { status, body: parsed, fields: fieldsOf(parsed), isRepeatable }
+    if (isEmpty) return undefined
   }
   throw await explained(core, response, body)
+}
+
+function notChanged(path: string, fields: Answer): CommandError {
+  const given = fields.value('warnings')
+  const warnings = Array.isArray(given) ? given.map((warning) => (typeof warning === 'string' ? warning : '')) : []
+  const why = warnings.filter(Boolean).join('; ') || 'no value found'
+  return new CommandError(`nothing was changed at ${path}: ${why} (HTTP 404)`, NOT_CHANGED)
 }
 
 /** The same where there must be something. `what` completes "no value found". Throws CommandError. */
 export async function requireCore(core: CoreAccess, request: CoreRequest): Promise<CoreAnswer> {
   const answer = await askCore(core, request)
-  if (answer) return answer
+  if (answer && answer.status !== 404) return answer
   throw new CommandError(`no value found at ${request.path}`)
 }
 
@@ -176,7 +195,7 @@ function urlPath(path: string): string {
   return `/v1/${cleanPath(path).split('/').map(encodeURIComponent).join('/')}`
 }
 
-function answerOf(status: number, body: string, target: AgentTarget): CoreAnswer {
+function answerOf(status: number, body: string, target: AgentTarget): Omit<CoreAnswer, 'isRepeatable'> {
   if (body === '') return { status, body: undefined, fields: fieldsOf(undefined) }
   const parsed = parsedOrNothing(body)
   if (isJsonObject(parsed)) return { status, body: parsed, fields: fieldsOf(parsed) }

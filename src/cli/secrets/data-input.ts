@@ -2,12 +2,11 @@
  * What a command line says of the data of a request: `key=value`, `key=@FILE`, `key=-` (standard input), and whole JSON
  * objects as `@FILE` or `-`. Values given so are texts; those in JSON are what they are there.
  */
-import { readFileSync } from 'node:fs'
-import { messageOf } from '../../kit/errors.ts'
 import { CommandError } from '../command-shape.ts'
 import { UsageError } from '../options.ts'
 import { isJsonObject, parseExact } from './exact-json.ts'
-import { hideArguments, standardInput } from './typed-secret.ts'
+import { hideArguments } from './typed-secret.ts'
+import { fileText, sourceOf, standardInput } from './value-source.ts'
 
 /** The most that a server takes. */
 const BYTES_MAX = 32 * 1024 * 1024
@@ -26,7 +25,8 @@ export async function readData(operands: readonly string[]): Promise<Record<stri
       continue
     }
     const [key, value] = keyAndValue(operand)
-    const read = value === '-' ? await input() : valueText(value)
+    const source = sourceOf(value)
+    const read = source.from === 'stdin' ? await input() : source.from === 'file' ? fileText(source.file) : source.value
     const before = members.get(key)
     if (!given.has(key)) members.set(key, read)
     else members.set(key, Array.isArray(before) ? [...before, read] : [before, read])
@@ -52,23 +52,9 @@ function keyAndValue(operand: string, option = ''): [string, string] {
   return [operand.slice(0, at), operand.slice(at + 1)]
 }
 
-/** `@FILE` is its content, `\@` a text that begins with an at sign. */
-function valueText(value: string): string {
-  if (value.startsWith('@')) return fileText(value.slice(1))
-  return value.startsWith('\\@') ? value.slice(1) : value
-}
-
 /** A file or, for a `-`, standard input, of which there may be `bytesMax`. Throws UsageError, CommandError. */
 export async function textOf(file: string, bytesMax = BYTES_MAX): Promise<string> {
   return file === '-' ? await standardInput(bytesMax) : fileText(file)
-}
-
-function fileText(file: string): string {
-  try {
-    return readFileSync(file, 'utf8')
-  } catch (error) {
-    throw new UsageError(`the file cannot be read: ${messageOf(error)}`, { cause: error })
-  }
 }
 
 function onlyOnce(): () => Promise<string> {

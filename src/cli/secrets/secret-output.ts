@@ -11,6 +11,7 @@ import { choice, text, UsageError } from '../options.ts'
 import { shownJson, shownText } from '../shown.ts'
 import type { CoreAnswer } from './core-access.ts'
 import { isJsonObject } from './exact-json.ts'
+import { secretField } from './field-names.ts'
 import { yamlOf } from './yaml.ts'
 
 const FORMATS = ['table', 'json', 'yaml'] as const
@@ -48,11 +49,32 @@ interface OutputValues {
 export function printSecret(answer: CoreAnswer, values: OutputValues, io: CommandIo): void {
   const format = formatOf(values, io)
   if (values.field !== undefined) {
-    printField(values.field, secretField(answer.fields, values.field), format, io)
+    const value = secretField(answer.fields, values.field)
+    if (value === undefined) throw missingField(answer, values.field, io)
+    printField(values.field, value, format, io)
     return
   }
   printAs(format, envelopeOf(answer.body), io, () => pairsTable(secretRows(answer.fields)))
   if (format === 'table') printWarnings(answer, io)
+}
+
+/**
+ * The error for a field that the response lacks. A response that another request would not give again (it made a token, a lease
+ * or a change) goes to stderr first, so that its content is not lost.
+ */
+function missingField({ body, fields, isRepeatable }: CoreAnswer, name: string, io: CommandIo): CommandError {
+  if (body === undefined) {
+    return new CommandError(`the request succeeded, but its response is empty and has no field ${JSON.stringify(name)}`)
+  }
+  const made =
+    ['auth', 'wrap_info'].some((block) => isJsonObject(fields.value(block))) || fields.text('lease_id') !== ''
+  const names = secretRows(fields).map(([row]) => row.replace(/:$/, ''))
+  const shown = names.length === 0 ? 'it has none' : `it has ${names.map(shownText).join(', ')}`
+  if (isRepeatable && !made) return new CommandError(`the answer has no field ${JSON.stringify(name)}, ${shown}`)
+  io.err(shownJson(`${JSON.stringify(envelopeOf(body), undefined, 2)}\n`))
+  return new CommandError(
+    `the answer has no field ${JSON.stringify(name)}, ${shown}; the whole answer is above, because it is given only once`,
+  )
 }
 
 /** What a write was answered with; `done` says what happened where that is nothing. */
@@ -160,48 +182,6 @@ function authRows(auth: Answer): Rows {
       .toSorted()
       .map((name) => [`token_meta_${name}`, meta.value(name)] as const),
   ]
-}
-
-const AUTH_FIELDS = namesFrom({
-  token: 'client_token',
-  token_accessor: 'accessor',
-  token_duration: 'lease_duration',
-  token_renewable: 'renewable',
-  token_policies: 'token_policies',
-  identity_policies: 'identity_policies',
-  policies: 'policies',
-})
-const WRAP_FIELDS = namesFrom({
-  wrapping_token: 'token',
-  wrapping_accessor: 'accessor',
-  wrapping_token_ttl: 'ttl',
-  wrapping_token_creation_time: 'creation_time',
-  wrapping_token_creation_path: 'creation_path',
-  wrapped_accessor: 'wrapped_accessor',
-})
-const LEASE_FIELDS = namesFrom({
-  lease_id: 'lease_id',
-  lease_duration: 'lease_duration',
-  lease_renewable: 'renewable',
-  refresh_interval: 'lease_duration',
-})
-
-/** From the name that a table shows to the one in the answer. */
-function namesFrom(names: Readonly<Record<string, string>>): ReadonlyMap<string, string> {
-  return new Map(Object.entries(names))
-}
-
-/** A field as the table names it. */
-function secretField(fields: Answer, name: string): unknown {
-  const auth = fields.under('auth')
-  const authName = AUTH_FIELDS.get(name)
-  if (authName !== undefined && auth.value(authName) !== undefined) return auth.value(authName)
-  if (name.startsWith('token_meta_') && fields.value('auth')) return auth.under('metadata').value(name.slice(11))
-  const wrapName = WRAP_FIELDS.get(name)
-  if (wrapName !== undefined && isJsonObject(fields.value('wrap_info')))
-    return fields.under('wrap_info').value(wrapName)
-  const leaseName = LEASE_FIELDS.get(name)
-  return fields.under('data').value(name) ?? (leaseName === undefined ? undefined : fields.value(leaseName))
 }
 
 /** `Key  Value` with a line below. */

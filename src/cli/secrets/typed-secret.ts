@@ -1,10 +1,11 @@
 /**
- * Key shares and tokens, as people give them: as an argument, which other users of the machine can see in the list of
- * processes until we are awake and take it out of there, as `-` on standard input, or typed on a terminal that does not
- * show them.
+ * Credentials on the command line: key shares, tokens, passwords, codes. One is given as an argument, as `@FILE`, as `-` on standard
+ * input, or typed on a terminal that does not show it. Other users of the machine can read an argument in the list of processes
+ * until this process has started and hidden it.
  */
 import { CommandError, type CommandIo } from '../command-shape.ts'
 import { UsageError } from '../options.ts'
+import { fileText, sourceOf, standardInput, type ValueSource } from './value-source.ts'
 
 /** More than any share that is encrypted for somebody. */
 const SECRET_BYTES_MAX = 1024 * 1024
@@ -20,6 +21,8 @@ export interface Wanted {
   readonly what: string
   /** What a terminal shows. */
   readonly prompt: string
+  /** True for a password, whose spaces count. Without it those at both ends are removed: no token, share or ID has any. */
+  readonly keepsSpaces?: boolean
 }
 
 /** From now on the list of processes shows the program's name only. Until now it showed the arguments, too. */
@@ -27,45 +30,48 @@ export function hideArguments(): void {
   process.title = 'outpost'
 }
 
-/** One secret. Throws UsageError when there is none and nobody to ask, CommandError when there is none on stdin. */
+/**
+ * One secret: the first line of its source that is not empty, without the line terminator. Throws UsageError when none is given
+ * and there is no terminal, or its file cannot be read; CommandError when its source is empty.
+ */
 export async function typedSecret(given: string | undefined, wanted: Wanted, io: CommandIo): Promise<string> {
   const [first] = await typedSecrets(given, wanted, io)
   return first
 }
 
-/** The same, all lines of standard input where it comes from there. */
+/** The same, all lines of a file or of standard input. */
 export async function typedSecrets(
   given: string | undefined,
   wanted: Wanted,
   io: CommandIo,
 ): Promise<readonly [string, ...string[]]> {
-  if (given !== undefined && given !== '-') {
+  const source: ValueSource = given === undefined ? { from: 'stdin' } : sourceOf(given)
+  if (source.from === 'argument') {
     hideArguments()
-    return [given]
+    return [source.value]
   }
   if (given === undefined && !isTerminal()) {
-    throw new UsageError(`give ${wanted.what}, or - to read it from standard input`)
+    throw new UsageError(`give ${wanted.what}, @FILE to read it from a file, or - to read it from standard input`)
   }
-  // On a terminal it is typed unseen, also behind a `-`.
-  const text = isTerminal() ? await typed(wanted.prompt, io) : await standardInput(SECRET_BYTES_MAX)
-  const [first, ...more] = text
-    .split('\n')
-    .map((line) => line.trim())
-    .filter(Boolean)
-  if (first === undefined) throw new CommandError(`${wanted.what} was expected on standard input, and nothing came`)
-  return [first, ...more]
+  const [first, ...more] = linesOf(await textFrom(source, wanted, io), wanted.keepsSpaces ?? false)
+  if (first !== undefined) return [first, ...more]
+  const place = source.from === 'file' ? `in ${source.file}, which is empty` : 'on standard input, and nothing came'
+  throw new CommandError(`${wanted.what} was expected ${place}`)
 }
 
-/** All of standard input. Throws CommandError when it is more than `bytesMax`. */
-export async function standardInput(bytesMax: number): Promise<string> {
-  const chunks: Buffer[] = []
-  let bytes = 0
-  for await (const chunk of process.stdin as AsyncIterable<Buffer>) {
-    chunks.push(chunk)
-    bytes += chunk.length
-    if (bytes > bytesMax) throw new CommandError(`standard input holds more than ${bytesMax} bytes`)
-  }
-  return Buffer.concat(chunks).toString('utf8')
+/** On a terminal it is typed unseen, also behind a `-`. */
+async function textFrom(
+  source: Exclude<ValueSource, { readonly from: 'argument' }>,
+  wanted: Wanted,
+  io: CommandIo,
+): Promise<string> {
+  if (source.from === 'file') return fileText(source.file)
+  return isTerminal() ? await typed(wanted.prompt, io) : await standardInput(SECRET_BYTES_MAX)
+}
+
+function linesOf(text: string, keepsSpaces: boolean): string[] {
+  const lines = text.split(/\r?\n/)
+  return (keepsSpaces ? lines : lines.map((line) => line.trim())).filter(Boolean)
 }
 
 /** A line from the terminal, not shown while it is typed. Throws CommandError when it is given up. */

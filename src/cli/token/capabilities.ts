@@ -9,7 +9,12 @@ export const command = defineCommand({
   summary: 'Show what a token may do at a path, your own without a token',
   details: 'Example: outpost token capabilities secret/data/app',
   options: { ...formatOption, ...coreOptions },
-  operands: { shown: '[TOKEN|-] PATH', min: 1, max: 2, missing: 'which path? as in: outpost token capabilities PATH' },
+  operands: {
+    shown: '[TOKEN|@FILE|-] PATH',
+    min: 1,
+    max: 2,
+    missing: 'which path? as in: outpost token capabilities PATH',
+  },
   async run(values, operands, io) {
     const path = operands.at(-1) ?? ''
     const core = coreOf(values, io)

@@ -3,6 +3,7 @@ import { defineCommand } from '../command-shape.ts'
 import { choice, flag, integer, optionalFlag, text, texts, UsageError } from '../options.ts'
 import { coreOf, coreOptions, requireCore, wrapOption } from '../secrets/core-access.ts'
 import { readPairs } from '../secrets/data-input.ts'
+import { requireTokenField } from '../secrets/field-names.ts'
 import { fieldOption, formatOption, printSecret } from '../secrets/secret-output.ts'
 import { typedSecret } from '../secrets/typed-secret.ts'
 
@@ -37,7 +38,7 @@ export const command = defineCommand({
     type: choice({ placeholder: 'TYPE', help: 'Kind of token (service)', choices: ['service', 'batch'] }),
     role: text({ placeholder: 'NAME', help: 'The role that says what it is', fallback: undefined }),
     id: text({
-      placeholder: 'TOKEN|-',
+      placeholder: 'TOKEN|@FILE|-',
       help: 'The token itself, instead of a random one; - reads it from standard input; needs root',
       fallback: undefined,
     }),
@@ -48,6 +49,7 @@ export const command = defineCommand({
     ...coreOptions,
   },
   async run(values, _operands, io) {
+    if (values['wrap-ttl'] === undefined) requireTokenField(values.field)
     if (values.orphan && values.role !== undefined) throw new UsageError('-orphan and -role do not go together')
     const path =
       values.role === undefined

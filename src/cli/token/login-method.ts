@@ -21,8 +21,11 @@ export function loginRequest(
 async function byPassword(mount: string, given: ReadonlyMap<string, string>, io: CommandIo): Promise<CoreRequest> {
   const { username, password } = known(given, ['username', 'password'])
   if (username === undefined) throw new UsageError('which user? as in: outpost login -method=userpass username=alice')
-  const secret = await typedSecret(password, { what: 'the password', prompt: 'Password (will be hidden): ' }, io)
-  return { method: 'PUT', path: `auth/${mount}/login/${username}`, body: { password: secret } }
+  requireOneInput([username, password])
+  const name = await typedSecret(username, { what: 'the user name', prompt: 'User name (will be hidden): ' }, io)
+  const wanted = { what: 'the password', prompt: 'Password (will be hidden): ', keepsSpaces: true }
+  const secret = await typedSecret(password, wanted, io)
+  return { method: 'PUT', path: `auth/${mount}/login/${name}`, body: { password: secret } }
 }
 
 async function byRole(mount: string, given: ReadonlyMap<string, string>, io: CommandIo): Promise<CoreRequest> {
@@ -30,9 +33,16 @@ async function byRole(mount: string, given: ReadonlyMap<string, string>, io: Com
   if (role === undefined) {
     throw new UsageError('which role? as in: outpost login -method=approle role_id=… secret_id=-')
   }
+  requireOneInput([role, secret])
+  const roleId = await typedSecret(role, { what: 'the role ID', prompt: 'Role ID (will be hidden): ' }, io)
   const wanted = { what: 'the secret ID', prompt: 'Secret ID (will be hidden): ' }
-  const body = { role_id: role, secret_id: await typedSecret(secret, wanted, io) }
+  const body = { role_id: roleId, secret_id: await typedSecret(secret, wanted, io) }
   return { method: 'PUT', path: `auth/${mount}/login`, body }
+}
+
+/** Throws UsageError: what the first value does not read of standard input is lost. */
+function requireOneInput(given: readonly (string | undefined)[]): void {
+  if (given.filter((value) => value === '-').length > 1) throw new UsageError('standard input can be read once only')
 }
 
 function pairs(operands: readonly string[]): ReadonlyMap<string, string> {

@@ -5,6 +5,7 @@ import { choice, flag, text, UsageError } from '../options.ts'
 import { type CoreAccess, type CoreAnswer, coreOf, coreOptions, requireCore } from '../secrets/core-access.ts'
 import { fieldsOf } from '../answer.ts'
 import { RefusedByAgent } from '../http-client.ts'
+import { requireTokenField } from '../secrets/field-names.ts'
 import { fieldOption, formatOption, printField, printSecret } from '../secrets/secret-output.ts'
 import { typedSecret } from '../secrets/typed-secret.ts'
 import { finishedLogin, needsCode } from './login-code.ts'
@@ -15,13 +16,14 @@ export const command = defineCommand({
   name: 'login',
   summary: 'Log in, or check a token, and keep the token for the commands that follow',
   details: [
-    'Asks for the token on the terminal and does not show it; with - it is read from standard input.',
+    'Asks for the token on the terminal and does not show it; - reads it from standard input, @FILE from',
+    'a file.',
     'It is kept in ~/.outpost-token, readable by you only, and used at OUTPOST_ADDR, or the default',
     'address, where no variable has a token for that.',
     '',
     '-method=userpass username=NAME [password=-] logs in with a password,',
-    '-method=approle role_id=ID [secret_id=-] as a program. Passwords and secret',
-    'IDs are asked for, or read from standard input with -. A code that the server asks for is asked',
+    '-method=approle role_id=ID [secret_id=-] as a program. Passwords and secret IDs are asked for,',
+    'read from standard input with -, or from a file with @FILE. A code that the server asks for is asked',
     'for, too; -mfa METHOD:CODE sends it with the login.',
     '',
     'Example: outpost login - < token',
@@ -37,9 +39,10 @@ export const command = defineCommand({
     ...formatOption,
     ...coreOptions,
   },
-  operands: { shown: '[TOKEN|-|KEY=VALUE...]', min: 0, max: 4, missing: '' },
+  operands: { shown: '[TOKEN|@FILE|-|KEY=VALUE...]', min: 0, max: 4, missing: '' },
   async run(values, operands, io) {
     const { method } = values
+    requireTokenField(values.field)
     const core = coreOf(values, io)
     const answer =
       method === 'userpass' || method === 'approle'
@@ -125,5 +128,5 @@ function asLogin({ fields, status }: CoreAnswer, token: string): CoreAnswer {
     renewable: data.boolean('renewable'),
   }
   const body = { request_id: '', lease_id: '', lease_duration: 0, renewable: false, data: null, warnings: null, auth }
-  return { status, body, fields: fieldsOf(body) }
+  return { status, body, fields: fieldsOf(body), isRepeatable: true }
 }

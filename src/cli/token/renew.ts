@@ -18,7 +18,7 @@ export const command = defineCommand({
     ...formatOption,
     ...coreOptions,
   },
-  operands: { shown: '[TOKEN|-]', min: 0, max: 1, missing: '' },
+  operands: { shown: '[TOKEN|@FILE|-]', min: 0, max: 1, missing: '' },
   async run(values, [given], io) {
     if (values.accessor && given === undefined) throw new UsageError('-accessor needs the accessor as an argument')
     const increment = values.increment ?? values.i

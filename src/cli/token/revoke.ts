@@ -16,7 +16,7 @@ export const command = defineCommand({
     ...formatOption,
     ...coreOptions,
   },
-  operands: { shown: '[TOKEN|-]', min: 0, max: 1, missing: '' },
+  operands: { shown: '[TOKEN|@FILE|-]', min: 0, max: 1, missing: '' },
   async run(values, [given], io) {
     if (values.self && given !== undefined) throw new UsageError('-self takes no token')
     if (values.self && values.accessor) throw new UsageError('-self and -accessor do not go together')
