@@ -391,6 +391,8 @@ export class SecretsCore implements Core {
       if (hashes.length === 0) break
       for (const hash of hashes) await revocation.revoke(hash)
     }
+    // Its batch tokens have no entries; their leases have the auth method as their owner.
+    await leases.revocation.revokeOfOwner(uuid)
     const failed = await leases.revokeOfMount(uuid)
     const mount = mounts.byUuid(uuid) ?? mountChanges.leaving(uuid)
     if (failed > 0) return [leasesLeft(mount?.record.path ?? '', failed)]

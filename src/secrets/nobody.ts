@@ -14,6 +14,7 @@ export const NOBODY: Admitted = {
     isRoot: false,
     entityId: '',
   },
+  leaseOwner: '',
   judge: () => NOTHING,
   reaches: () => false,
   lasts: () => true,

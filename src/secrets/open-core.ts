@@ -133,7 +133,7 @@ type TokenParts =
 
 function openTokens(ground: Ground, mounts: MountTable, mountOf: MountOf): Pick<OpenCore, TokenParts> {
   const { clock, logger, storage, surroundings } = ground
-  const tokens = new TokenStore(storage)
+  const tokens = new TokenStore(storage, (uuid) => mounts.byUuid(uuid) !== undefined)
   const policies = new PolicyStore(storage)
   const isMounted = (accessor: string) => mounts.byAccessor(accessor) !== undefined
   const identity = new IdentityStore(storage, isMounted, (removed) => mfa.mfa.partsOfRemoval(removed))
@@ -145,7 +145,7 @@ function openTokens(ground: Ground, mounts: MountTable, mountOf: MountOf): Pick<
   const leaseRevocation = new LeaseRevocation({ leases: store, mountOf, now, logger })
   // What hangs on a token and goes with it.
   const onRevoke = [
-    (hash: string) => leaseRevocation.revokeOfToken(hash),
+    (hash: string) => leaseRevocation.revokeOfOwner(hash),
     async (hash: string) => void (await cubbyholes.removeAll(cubbyholePrefix(hash))),
   ]
   const revocation = new TokenRevocation(tokens, logger, onRevoke)

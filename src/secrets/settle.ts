@@ -127,14 +127,13 @@ export function unwrappable(): Rejection {
 }
 
 function prepared(core: Settling, { admitted, head, place }: Replied, order: LeaseOrder) {
-  const { caller, expiresAtMs } = admitted
-  const isKept = caller.tokenType === 'service'
+  const { caller, expiresAtMs, leaseOwner } = admitted
   return core.leases.prepare(place.mount, {
     path: head.path,
     rest: place.rest,
-    // A batch token is kept nowhere: its leases end with it by their time.
-    tokenHash: isKept ? caller.tokenHash : '',
-    untilMs: isKept ? undefined : expiresAtMs,
+    tokenHash: leaseOwner,
+    // No entry of a batch token expires, so its leases must not outlast it.
+    untilMs: caller.tokenType === 'service' ? undefined : expiresAtMs,
     order,
   })
 }

@@ -3,6 +3,7 @@ import { test, type TestContext } from 'node:test'
 import type { Engine } from '../../src/engines/engine.ts'
 import { HashQueue, type PasswordHash } from '../../src/engines/userpass/password-hash.ts'
 import { userpass, userpassEngine } from '../../src/engines/userpass/userpass.ts'
+import { TokenStore } from '../../src/secrets/tokens/token-store.ts'
 import { type AskOptions, type CoreAnswer, CoreWorld } from '../helpers/core-world.ts'
 import { quickUserpass } from '../helpers/quick-userpass.ts'
 
@@ -215,6 +216,23 @@ test('batch tokens, limited uses and tokens without the default policy', async (
   const token = String((await login('alice', 'right')).body.auth['client_token'])
   const self = () => world.ask('GET', 'auth/token/lookup-self', undefined, { token })
   assert.deepEqual([(await self()).status, (await self()).status], [200, 403])
+})
+
+test('batch tokens of an auth method are refused once it is disabled, also after another is enabled there', async (t) => {
+  const { login, world } = await open(t, { token_type: 'batch' })
+  const token = String((await login('alice', 'right')).body.auth['client_token'])
+  const isValid = async (each: string) =>
+    (await world.ask('GET', 'auth/token/lookup-self', undefined, { token: each })).status === 200
+  assert.ok(await isValid(token))
+  await world.ask('POST', 'sys/remount', { from: 'auth/userpass', to: 'auth/people' })
+  assert.ok(await isValid(token), 'a method that is moved is the same one')
+  await world.ask('DELETE', 'sys/auth/people')
+  assert.ok(!(await isValid(token)))
+  const { storage } = world.core.open
+  assert.equal(new TokenStore(storage).known(token, world.nowMs), undefined, 'nor where only the entries are at hand')
+  await world.ask('POST', 'sys/auth/userpass', { type: 'userpass' })
+  await world.ask('POST', 'auth/userpass/users/alice', { password: 'right' })
+  assert.ok(!(await isValid(token)))
 })
 
 test('a caller who sends very many waits for itself, and what would wait too long is refused', async () => {

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { lender } from '../helpers/lender-engine.ts'
 import { type CoreAnswer, CoreWorld } from '../helpers/core-world.ts'
+import { quickUserpass } from '../helpers/quick-userpass.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { encodeRecord, recordPath } from '../../src/secrets/mounts/mount-record.ts'
 
@@ -101,6 +102,51 @@ test('leases go with their token, also on its last use', async (t) => {
   assert.equal(answer.status, 400)
   assert.match(answer.body.errors[0] ?? '', /token had one use left/)
   await eventually(() => own.out.size === 0, 'it was taken back at once')
+})
+
+test('leases of a batch token end with the service token that created it', async (t) => {
+  const { own, world } = await lending(t)
+  const policy = `path "lent/*" { capabilities = ["read"] }
+    path "auth/token/create" { capabilities = ["update"] }`
+  await world.ask('POST', 'sys/policies/acl/lent', { policy })
+  const create = async (by: string, body: object = {}) => {
+    const made = await world.ask('POST', 'auth/token/create', { policies: ['lent'], ...body }, { token: by })
+    return String(made.body.auth['client_token'])
+  }
+  const grandparent = await create(world.rootToken)
+  const parent = await create(grandparent)
+  const batches = [await create(parent, { type: 'batch' }), await create(parent, { type: 'batch' })]
+  const orphan = await create(world.rootToken, { type: 'batch', no_parent: true })
+  const lend = async (token: string) => {
+    const given = await world.ask('GET', 'lent/creds/app?ttl=3600', undefined, { token })
+    assert.equal(given.status, 200, given.text)
+  }
+  for (const token of [...batches, orphan]) await lend(token)
+  await world.ask('POST', 'auth/token/revoke', { token: grandparent })
+  await eventually(() => own.out.size === 1, 'the leases of both batch tokens are revoked')
+  assert.deepEqual([...own.out], [3], 'an orphan has no ancestor to end with')
+  const expiring = await create(world.rootToken, { ttl: '1h' })
+  await lend(await create(expiring, { type: 'batch', ttl: '2h' }))
+  world.nowMs += 3_601_000
+  await world.core.open.sweeper.tick()
+  await eventually(() => !own.out.has(4), 'they end with a parent that expires')
+  await world.close()
+})
+
+test('leases of a batch token that a login issued end when the auth method is disabled', async (t) => {
+  const own = lender()
+  const world = await CoreWorld.open(t, { engines: [own.engine, quickUserpass] })
+  await world.ask('POST', 'sys/mounts/lent', { type: 'lender' })
+  await world.ask('POST', 'sys/policies/acl/lent', { policy: 'path "lent/*" { capabilities = ["read"] }' })
+  await world.ask('POST', 'sys/auth/userpass', { type: 'userpass' })
+  const user = { password: 'right', token_policies: 'lent', token_type: 'batch' }
+  await world.ask('POST', 'auth/userpass/users/alice', user)
+  const made = await world.ask('POST', 'auth/userpass/login/alice', { password: 'right' }, { token: null })
+  const token = String(made.body.auth['client_token'])
+  for (let at = 0; at < 3; at++) await world.ask('GET', 'lent/creds/app?ttl=3600', undefined, { token })
+  assert.equal(own.out.size, 3)
+  assert.equal((await world.ask('DELETE', 'sys/auth/userpass')).status, 204)
+  assert.equal(own.out.size, 0)
 })
 
 test('what cannot be taken back is tried again, is seen, and goes once it can', async (t) => {

@@ -132,6 +132,7 @@ class CaseCore implements Core {
     return {
       caller,
       judge: (asked: AccessRequest) => acl.decide(asked),
+      leaseOwner: caller.tokenHash,
       reaches: (path: string) => acl.allowsAnythingUnder(path),
       lasts: () => true,
     }

@@ -14,7 +14,7 @@ const leaseSchema = v.object({
   path: v.string(),
   /** Below the mount. */
   rest: v.string(),
-  /** Of the token that it was given to. */
+  /** Owner: the hash of the token, or the UUID of the auth method, with which the lease ends. Empty for none. */
   tokenHash: v.string(),
   issuedAtMs: v.number(),
   expiresAtMs: v.number(),

@@ -110,11 +110,11 @@ export class LeaseRevocation {
     }
   }
 
-  /** All leases of a token. Resolves when each is gone or its failed attempt is written down. */
-  async revokeOfToken(tokenHash: string): Promise<void> {
+  /** Revokes all leases of an owner (`Lease.tokenHash`). Resolves when each is gone or its failed attempt is written down. */
+  async revokeOfOwner(owner: string): Promise<void> {
     let after = ''
     for (;;) {
-      const page = this.#options.leases.ofToken(tokenHash, after, PAGE)
+      const page = this.#options.leases.ofOwner(owner, after, PAGE)
       if (page.length === 0) return
       await Promise.all(page.map((hash) => this.revoke(hash)))
       after = page.at(-1) ?? ''

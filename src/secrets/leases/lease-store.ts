@@ -151,9 +151,9 @@ export class LeaseStore {
     await this.storage.commit({ puts: [], deletes: [text] })
   }
 
-  /** Hashes of the leases of a token, at most `limit`, those behind `after`. */
-  ofToken(tokenHash: string, after: string, limit: number): string[] {
-    return this.storage.list(leasePaths.token(tokenHash), { after, limit })
+  /** Hashes of the leases of an owner, at most `limit`, those behind `after`. */
+  ofOwner(owner: string, after: string, limit: number): string[] {
+    return this.storage.list(leasePaths.token(owner), { after, limit })
   }
 
   /** Those of a mount, at most `limit` behind the path `after`. */

@@ -1,6 +1,7 @@
 /** What is kept of a mount: an entry of its own for each, so that a change of one touches no other. */
 import { randomBytes, randomUUID } from 'node:crypto'
 import * as v from 'valibot'
+import type { Storage } from '../../barrier/storage.ts'
 import { Fault } from '../../kit/errors.ts'
 import { textRecord } from '../../engines/text-record.ts'
 
@@ -78,6 +79,12 @@ export function parseRecord(bytes: Buffer): MountRecord {
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), mountSchema), bytes.toString('utf8'))
   if (!parsed.success) throw new Fault('the record of a mount is damaged')
   return parsed.output
+}
+
+/** Whether a mount is enabled, by its record. `storage` is all of the barrier. Throws a Fault for a record that is damaged. */
+export function hasServingRecord(storage: Pick<Storage, 'get'>, uuid: string): boolean {
+  const kept = storage.get(recordPath(uuid))
+  return kept !== undefined && !parseRecord(kept).isLeaving
 }
 
 export function encodeRecord(record: MountRecord): Buffer {

@@ -17,6 +17,11 @@ import type { KnownToken, TokenStore } from './token-store.ts'
 /** A caller with its policies, and what its token costs with this use. */
 export interface Admitted {
   readonly caller: Caller
+  /**
+   * What ends the caller's leases when it is revoked or disabled: the hash of its own token or, of a batch token, that of its
+   * parent or the UUID of the auth method of its login. Empty for none of these.
+   */
+  readonly leaseOwner: string
   /** When the token ends; absent for one without an end. */
   readonly expiresAtMs?: number | undefined
   judge(request: AccessRequest): Decision
@@ -34,6 +39,12 @@ export interface Admitted {
 export async function finishUse({ spent, used }: Pick<Admitted, 'used' | 'spent'>): Promise<void> {
   await used
   await spent?.()
+}
+
+function leaseOwnerOf({ hash, login, parent, type }: TokenEntry): string {
+  if (type === 'service') return hash
+  // A batch token cannot create tokens, so its parent is a service token.
+  return parent === '' ? (login?.mount ?? '') : parent
 }
 
 /** What admission needs of the core. */
@@ -89,6 +100,7 @@ export class Admission {
     const acl = () => this.#core.aclOf(entry)
     return {
       caller,
+      leaseOwner: leaseOwnerOf(entry),
       expiresAtMs: entry.expiresAtMs,
       judge: (request) => acl().decide(request),
       reaches: (path) => acl().allowsAnythingUnder(path),

@@ -6,7 +6,7 @@ import * as v from 'valibot'
 import { decrypt, encrypt } from '../../barrier/cipher.ts'
 import { Rejection } from '../../engines/engine.ts'
 import { textRecord } from '../../engines/text-record.ts'
-import type { TokenEntry } from './token-entry.ts'
+import { loginSchema, type TokenEntry } from './token-entry.ts'
 
 export const BATCH_KEY_BYTES = 32
 const PREFIX = 'b.'
@@ -28,6 +28,7 @@ const payloadSchema = v.object({
   createdAtMs: v.number(),
   ttlSeconds: v.number(),
   boundCidrs: v.array(v.string()),
+  login: v.optional(loginSchema),
 })
 
 export function isBatch(token: string): boolean {
@@ -36,8 +37,8 @@ export function isBatch(token: string): boolean {
 
 /** Throws a Rejection (400) where it would be longer than a header may be. */
 export function sealBatch(entry: TokenEntry, key: Buffer): string {
-  const { boundCidrs, createdAtMs, depth, displayName, entityId, meta, parent, path, policies, role, ttlSeconds } =
-    entry
+  const { boundCidrs, createdAtMs, depth, displayName, entityId, login, meta } = entry
+  const { parent, path, policies, role, ttlSeconds } = entry
   const facts = {
     boundCidrs,
     createdAtMs,
@@ -50,6 +51,7 @@ export function sealBatch(entry: TokenEntry, key: Buffer): string {
     policies,
     role,
     ttlSeconds,
+    login,
   }
   const sealed = encrypt(CONTEXT, Buffer.from(JSON.stringify(facts)), { term: TERM, key })
   const token = PREFIX + sealed.toString('base64url')
@@ -69,9 +71,10 @@ export function openBatch(token: string, hash: string, key: Buffer): TokenEntry 
   }
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), payloadSchema), text)
   if (!parsed.success) return undefined
-  const facts = parsed.output
+  const { login, ...facts } = parsed.output
   return {
     ...facts,
+    ...(login && { login }),
     hash,
     accessor: '',
     type: 'batch',

@@ -8,6 +8,15 @@ import { textRecord } from '../../engines/text-record.ts'
 
 export const TOKENS_PREFIX = 'sys/token/'
 
+/** How a login got its token. */
+export const loginSchema = v.object({
+  /** UUID of the auth method's mount. */
+  mount: v.string(),
+  /** By which that finds what it gave the token for. */
+  subject: v.string(),
+  maxTtlSeconds: v.number(),
+})
+
 const entrySchema = v.object({
   hash: v.string(),
   /** Empty for a batch token. */
@@ -40,15 +49,7 @@ const entrySchema = v.object({
   /** Set while it goes and leaves its children behind as orphans: it is no token any more, and they have no parent. */
   isLeaving: v.optional(v.boolean()),
   /** Of a token that a login gave. */
-  login: v.optional(
-    v.object({
-      /** UUID of the auth method's mount. */
-      mount: v.string(),
-      /** By which that finds what it gave the token for. */
-      subject: v.string(),
-      maxTtlSeconds: v.number(),
-    }),
-  ),
+  login: v.optional(loginSchema),
 })
 
 export type TokenEntry = v.InferOutput<typeof entrySchema>

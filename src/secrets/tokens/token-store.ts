@@ -2,9 +2,9 @@
  * Tokens, as they are kept. A token is found by its HMAC under a salt that is an entry itself, so neither the database
  * nor a dump of its names gives anybody a token; and it is nowhere in memory longer than its request.
  *
- * What serves a caller is durable. A token is one as long as it has not expired and all of its ancestors are tokens: so
- * one entry that is removed ends a whole tree at once, and what is left of the tree is only in the way
- * (`token-revocation.ts` removes it). Ancestors are asked in memory; a token has a bounded number of them.
+ * What serves a caller is durable. A token is valid while it has not expired, the auth method of its login is mounted and
+ * all of its ancestors are valid: so one entry that is removed ends a whole tree at once, and what is left of the tree is
+ * only in the way (`token-revocation.ts` removes it). Ancestors are asked in memory; a token has a bounded number of them.
  *
  * Entries are kept decrypted for a while, never before they are durable, and forgotten when a change of them is. Those
  * of tokens with a limited number of uses are not: each use changes them.
@@ -18,6 +18,7 @@ import { KeyedHash } from '../../kit/keyed-hash.ts'
 import { Fault } from '../../kit/errors.ts'
 import { BATCH_KEY_BYTES, isBatch, openBatch, sealBatch } from './token-batch.ts'
 import { AddressRanges } from '../../engines/address-ranges.ts'
+import { hasServingRecord } from '../mounts/mount-record.ts'
 import {
   callerOf,
   emptyPut,
@@ -74,13 +75,18 @@ export class TokenStore {
   readonly storage: Storage
   readonly #hash: KeyedHash
   readonly #batchKey: Buffer
+  readonly #isMounted: (uuid: string) => boolean
   readonly #cache = new LRUCache<string, KnownToken>({ maxSize: CACHED_CHARACTERS_MAX })
   /** Tokens whose end is queued and not durable yet. */
   readonly #ending = new Set<string>()
 
-  /** Throws a Fault where there is no salt. */
-  constructor(storage: Storage) {
+  /**
+   * `isMounted`: whether the auth method with a UUID is enabled; by the mount's record in `storage` unless given. Throws a
+   * Fault where there is no salt.
+   */
+  constructor(storage: Storage, isMounted = (uuid: string) => hasServingRecord(storage, uuid)) {
     this.storage = storage
+    this.#isMounted = isMounted
     const [salt, batchKey] = [storage.get(SALT_PATH), storage.get(BATCH_KEY_PATH)]
     if (!salt || !batchKey) throw new Fault('the salt of the tokens, or the key of the batch tokens, is missing')
     this.#hash = new KeyedHash(salt)
@@ -180,15 +186,23 @@ export class TokenStore {
 
   #isOne(entry: TokenEntry, nowMs: number): boolean {
     if (entry.isLeaving || entry.usesLeft < 0 || hasExpired(entry, nowMs)) return false
+    if (!this.#isLoginValid(entry)) return false
     for (let { parent } = entry; parent !== ''; ) {
       const ancestor = this.#knownByHash(parent)?.entry
       if (!ancestor) return false
       // It leaves its children behind, and whatever comes to it concerns them no more.
       if (ancestor.isLeaving) return true
-      if (hasExpired(ancestor, nowMs)) return false
+      if (hasExpired(ancestor, nowMs) || !this.#isLoginValid(ancestor)) return false
       parent = ancestor.parent
     }
     return true
+  }
+
+  /** Nothing removes the batch tokens of an auth method that is disabled, so every use of a token checks the method. */
+  #isLoginValid({ login, parent, path, type }: TokenEntry): boolean {
+    if (login) return this.#isMounted(login.mount)
+    // A batch token of a login without the method's UUID was issued by an older version.
+    return type !== 'batch' || parent !== '' || path.startsWith('auth/token/')
   }
 
   /**
