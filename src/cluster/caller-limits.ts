@@ -18,7 +18,7 @@ export const HOSTS_CALLS_UNDER_WAY = 3072
 export class CallerLimits {
   readonly #calls: Allowance
   readonly #told: Allowance
-  readonly #underWay = new NodeShares({ most: HOSTS_CALLS_UNDER_WAY, mostOfNode: HOST_CALLS_UNDER_WAY })
+  readonly #underWay = new NodeShares({ slots: HOSTS_CALLS_UNDER_WAY, slotsPerNode: HOST_CALLS_UNDER_WAY })
 
   constructor(now: () => number = () => performance.now()) {
     this.#calls = new Allowance({ ...HOST_CALLS, now })
@@ -32,13 +32,13 @@ export class CallerLimits {
   }
 
   /**
-   * Takes a place; undefined where the caller has as many as it may. Returns how to give it back, once. `lose` is called when
-   * a host that has fewer gets the place.
+   * Acquires a slot; undefined when the caller holds as many as it may. Returns the function that releases it. `onLost` is called
+   * when a host that holds fewer gets the slot.
    */
-  enter(caller: string, lose: () => void): (() => void) | undefined {
+  enter(caller: string, onLost: () => void): (() => void) | undefined {
     if (!isNodeId(caller)) return () => undefined
-    const place = this.#underWay.enter(caller, lose)
-    return place && (() => this.#underWay.leave(place))
+    const slot = this.#underWay.acquire(caller, onLost)
+    return slot && (() => this.#underWay.release(slot))
   }
 
   /** Forgets callers that have been silent. */

@@ -1,15 +1,16 @@
 /**
  * `/v1/job/:id/logs`: the logs of all allocations of a job over one connection. Each allocation's `fs/logs` runs on its own
- * node, with the same parameters, and its frames come along as they are made, labelled `"AllocID":"…"`. Searching is
- * done on the nodes (`grep=`), so only what was looked for travels.
+ * node with the same parameters; its frames are merged in arrival order, each labelled `"AllocID":"…"`. Searching is
+ * done on the nodes (`grep=`), so only matching lines travel.
  *
- * One allocation that ends or fails says so in a frame and ends nobody else. With `follow`, allocations that come join
- * from the beginning of their logs; one that cannot be read yet is tried again. A slow reader slows all nodes down and
- * makes nobody hold more than a window each.
+ * Promises. The lines of one allocation arrive in order and without a gap up to the frame that ends its part: `log ended`, or
+ * `log failed` with the reason. The end of one part does not end the others. With `follow`, new allocations join
+ * from the beginning of their logs, and one that cannot be read yet is retried. A slow client slows all nodes down;
+ * memory is bounded (`round-robin-queue`).
  *
- * A node is not trusted: how many allocations it announces, how long it answers for them and how much it sends costs the other
- * nodes nothing. Places to follow are shared among the nodes (`node-shares`), reads without follow have places of their
- * own for each node and an end (`host-reading`), and the reader takes from the nodes in turn (`merged-streams`).
+ * A node is not trusted: how many allocations it announces, how long it takes and how much it sends do not affect the other
+ * nodes. Slots to follow are shared among the nodes (`node-shares`), reads without follow have slots per node and a
+ * limit (`host-reading`), and chunks are taken from the nodes round-robin (`merged-streams`).
  */
 import { setTimeout as pause } from 'node:timers/promises'
 import { Refusal, type RefusalCode } from '../kit/errors.ts'
@@ -28,8 +29,8 @@ import type { AllocationDescription } from './description.ts'
 import type { Fleet } from './fleet.ts'
 import type { AllocationRecord } from './roster.ts'
 import { HostReading } from './host-reading.ts'
-import { NodeShares, type Place } from './node-shares.ts'
-import { FrameLabels, saidFrame } from './frame-labels.ts'
+import { NodeShares, type Slot } from './node-shares.ts'
+import { eventFrame, FrameLabels } from './frame-labels.ts'
 import { requireJob } from './jobs-operations.ts'
 import { MergedStreams } from './merged-streams.ts'
 import { isEnded } from './nomad-allocation.ts'
@@ -39,21 +40,20 @@ import { TIMINGS } from './timings.ts'
 
 const HEARTBEAT_MS = 1000
 const HEARTBEAT = Buffer.from('{}')
-/** Between two looks for hosts that are too slow. */
+/** Interval of the checks for hosts that are too slow. */
 const JUDGE_MS = 1000
-/** Allocations that are followed at once over one connection: a thousand, and as many that one node makes up. */
+/** Allocations followed at once over one connection: a thousand, and as many that one node makes up. */
 const FOLLOWED_MAX = 2000
-/** Allocations that are read at once where none is followed: of each node at least one, and in all about so many. */
+/** Allocations read at once without follow: at least one of each node, and about `READ_MAX` in all. */
 const READ_PER_NODE = 4
 const READ_MAX = 1000
-/** For the reader, of allocations that got no place. */
-const NO_PLACE = `at most ${FOLLOWED_MAX} allocations of a job are followed at once, shared among its hosts`
-/** What may be otherwise a little later. */
-const PASSING: ReadonlySet<RefusalCode> = new Set(['not_found', 'too_many', 'unavailable', 'no_answer'])
-/** What says where an allocation's log begins: one that joins later begins at its beginning. */
-const PLACES = ['offset', 'origin', 'tail_lines', 'since']
-/** Ours, or made anew for each allocation. */
-const OWN = ['namespace', 'region', 'task', 'type', 'follow']
+const NO_SLOT = `at most ${FOLLOWED_MAX} allocations of a job are followed at once, shared among its hosts`
+/** Refusals that a retry may resolve. */
+const RETRYABLE: ReadonlySet<RefusalCode> = new Set(['not_found', 'too_many', 'unavailable', 'no_answer'])
+/** Parameters for where a log begins: an allocation that joins later is read from its beginning. */
+const START_PARAMETERS = ['offset', 'origin', 'tail_lines', 'since']
+/** Parameters of this endpoint, or set for each allocation. */
+const OWN_PARAMETERS = ['namespace', 'region', 'task', 'type', 'follow']
 
 /** `?follow` alone is enough here. */
 const follow: Field<boolean> = {
@@ -103,7 +103,9 @@ interface LogsParts extends ServerParts {
 
 /** The same request for one allocation. */
 function requestOf(input: LogsInput, raw: RawInput, allocationId: string, isJoining: boolean): RawInput {
-  const left = raw.query.filter(([key]) => !OWN.includes(key) && !(isJoining && PLACES.includes(key)))
+  const left = raw.query.filter(
+    ([key]) => !OWN_PARAMETERS.includes(key) && !(isJoining && START_PARAMETERS.includes(key)),
+  )
   const { task, type } = input
   const query: [string, string][] = [
     ['task', task],
@@ -117,18 +119,17 @@ function requestOf(input: LogsInput, raw: RawInput, allocationId: string, isJoin
 interface Part {
   readonly nodeId: string
   readonly allocationId: string
-  /** Aborts when it is read no more. */
+  /** Aborts when reading stops. */
   readonly signal: AbortSignal
-  /** Why it is not, where it is not at its end. */
+  /** Why reading stopped before the end of the log. */
   readonly lost: Refusal | undefined
 }
 
-/** One that is followed. */
 class FollowedPart implements Part {
   readonly nodeId: string
   readonly allocationId: string
   readonly #abort = new AbortController()
-  place: Place | undefined
+  slot: Slot | undefined
   lost: Refusal | undefined
 
   constructor({ nodeId, allocation }: AllocationRecord) {
@@ -140,9 +141,9 @@ class FollowedPart implements Part {
     return this.#abort.signal
   }
 
-  /** Another node has got its place. */
+  /** Another node has got its slot. */
   lose(): void {
-    this.lost = new Refusal('too_many', NO_PLACE)
+    this.lost = new Refusal('too_many', NO_SLOT)
     this.end()
   }
 
@@ -161,6 +162,11 @@ function count(left: Map<string, { id: string; count: number }>, nodeId: string,
   else left.set(nodeId, { id, count: 1 })
 }
 
+function failedFrame(allocationId: string, reason: unknown): Buffer {
+  const text = reason instanceof Refusal ? `${reason.status} ${reason.message}` : '500 the node had an internal error'
+  return eventFrame('log failed', allocationId, text)
+}
+
 /** One request for the logs of a job. */
 class JobLogs {
   readonly #fleet: Fleet
@@ -169,7 +175,7 @@ class JobLogs {
   readonly #call: Call
   readonly #merged = new MergedStreams()
   readonly #known = new Set<string>()
-  readonly #places = new NodeShares({ most: FOLLOWED_MAX })
+  readonly #slots = new NodeShares({ slots: FOLLOWED_MAX })
   readonly #followed = new Set<FollowedPart>()
   readonly #hosts: HostReading[] = []
   #judgedAtMs = performance.now()
@@ -202,7 +208,7 @@ class JobLogs {
       }
       if (isFollowed) this.#followAll(wanted)
       else this.#readAll(wanted)
-      yield* this.#pieces(isFollowed && !ends)
+      yield* this.#chunks(isFollowed && !ends)
     } finally {
       this.#call.signal.removeEventListener('abort', onAbort)
       stop()
@@ -219,7 +225,7 @@ class JobLogs {
 
   #followAll(records: readonly AllocationRecord[]): void {
     const parts: FollowedPart[] = []
-    /** The first allocation of each node that got no place, and how many did not. */
+    /** The first allocation of each node that got no slot, and how many did not. */
     const left = new Map<string, { id: string; count: number }>()
     for (const record of inOrder(records)) {
       this.#known.add(record.allocation.id)
@@ -228,12 +234,14 @@ class JobLogs {
       else count(left, record.nodeId, record.allocation.id)
     }
     for (const part of parts) {
-      if (part.lost) count(left, part.nodeId, part.allocationId)
-      else this.#merged.run(() => this.#follow(part, false))
+      if (part.lost) {
+        this.#followed.delete(part)
+        count(left, part.nodeId, part.allocationId)
+      } else this.#merged.run(() => this.#follow(part, false))
     }
     for (const [nodeId, { count: many, id }] of left) {
-      const text = `${many} allocations of this host are not followed: ${NO_PLACE}`
-      this.#merged.run(async () => void (await this.#merged.put(saidFrame('log failed', id, text), nodeId)))
+      const text = `${many} allocations of this host are not followed: ${NO_SLOT}`
+      this.#merged.run(async () => void (await this.#merged.put(eventFrame('log failed', id, text), nodeId)))
     }
   }
 
@@ -248,12 +256,12 @@ class JobLogs {
     }
   }
 
-  /** Reads one allocation of a host after the other, as another of its readers may do meanwhile. */
+  /** Reads the allocations of a host one by one; other readers of the host take from the same iterator. */
   async #readHost(host: HostReading, next: IterableIterator<AllocationRecord>): Promise<void> {
     for (const { allocation, nodeId } of next) {
       if (host.lost) {
         const text = `${1 + [...next].length} allocations of this host are not read: ${host.lost.message}`
-        await this.#merged.put(saidFrame('log failed', allocation.id, text), nodeId)
+        await this.#merged.put(eventFrame('log failed', allocation.id, text), nodeId)
         return
       }
       const part = {
@@ -268,11 +276,11 @@ class JobLogs {
     }
   }
 
-  /** Takes in allocations of the job that come; returns how to stop. */
+  /** Follows new allocations of the job; returns the function that stops it. */
   #join(): () => void {
     const { namespace, id: jobId } = this.#input
     return this.#fleet.roster.listen((change) => {
-      // What is gone need not be remembered: a node may announce new ones for ever.
+      // Removed allocations are forgotten: a node may announce new ones without end.
       if (change.type === 'AllocationRemoved') this.#known.delete(change.key)
       if (change.type !== 'AllocationUpdated') return
       const { allocation } = change.record
@@ -287,21 +295,21 @@ class JobLogs {
 
   #enter(record: AllocationRecord): FollowedPart | undefined {
     const part = new FollowedPart(record)
-    part.place = this.#places.enter(part.nodeId, () => part.lose())
-    if (!part.place) return undefined
+    part.slot = this.#slots.acquire(part.nodeId, () => part.lose())
+    if (!part.slot) return undefined
     this.#followed.add(part)
     return part
   }
 
-  async *#pieces(isEndless: boolean): AsyncGenerator<Buffer> {
-    // Since the last piece, and not since the last look: heartbeats of hosts, which have no bytes here, end a look early.
+  async *#chunks(isEndless: boolean): AsyncGenerator<Buffer> {
+    // The interval begins with the last chunk: `next` may return early without one.
     let quietSinceMs = performance.now()
     while (!this.#call.signal.aborted) {
-      if (this.#merged.isEmpty && this.#merged.running === 0 && !isEndless) return
+      if (!this.#merged.isActive && !isEndless) return
       const startMs = performance.now()
       this.#judge(startMs)
-      const piece = await this.#merged.next(Math.max(1, quietSinceMs + HEARTBEAT_MS - startMs))
-      if (piece) yield piece
+      const chunk = await this.#merged.next(Math.max(1, quietSinceMs + HEARTBEAT_MS - startMs))
+      if (chunk) yield chunk
       else if (performance.now() - quietSinceMs >= HEARTBEAT_MS * 0.9) yield HEARTBEAT
       else continue
       quietSinceMs = performance.now()
@@ -314,47 +322,56 @@ class JobLogs {
     for (const host of this.#hosts) host.judge()
   }
 
-  /** Reads until the stream ends; one that could not begin is tried again for as long as the allocation may still write. */
+  /** Reads until the stream ends; retries one that did not begin for as long as the allocation may still write. */
   async #follow(part: FollowedPart, isJoining: boolean): Promise<void> {
-    const { allocationId, signal } = part
+    const { allocationId, nodeId, signal } = part
     try {
+      let mayGrow = this.#mayGrow(allocationId)
       let outcome = await this.#read(part, isJoining)
-      while (outcome === 'not begun' && !signal.aborted) {
-        const record = this.#fleet.roster.allocation(allocationId)
-        if (!record || isEnded(record.allocation)) return
+      while (outcome === 'retry' && mayGrow) {
         await pause(TIMINGS.partAgainMs, undefined, { signal, ref: false }).catch(() => undefined)
-        if (!signal.aborted) outcome = await this.#read(part, isJoining, { isAgain: true })
+        if (signal.aborted) {
+          if (part.lost) await this.#merged.put(failedFrame(allocationId, part.lost), nodeId)
+          return
+        }
+        // What was written before it ended is read by one more attempt.
+        mayGrow = this.#mayGrow(allocationId)
+        outcome = await this.#read(part, isJoining, { isRetry: true })
       }
     } finally {
       this.#followed.delete(part)
-      if (part.place) this.#places.leave(part.place)
+      if (part.slot) this.#slots.release(part.slot)
     }
   }
 
-  /** Sends one allocation's log; says what goes wrong, unless that was said already. */
+  #mayGrow(allocationId: string): boolean {
+    const record = this.#fleet.roster.allocation(allocationId)
+    return record !== undefined && !isEnded(record.allocation)
+  }
+
+  /** Sends one allocation's log and the frame that ends it. A retry that fails as the first attempt did sends nothing. */
   async #read(
     part: Part,
     isJoining: boolean,
-    how: { readonly isAgain?: boolean; through?(chunks: AsyncIterable<Chunk>): AsyncIterable<Chunk> } = {},
-  ): Promise<'read' | 'not begun'> {
+    how: { readonly isRetry?: boolean; through?(chunks: AsyncIterable<Chunk>): AsyncIterable<Chunk> } = {},
+  ): Promise<'ended' | 'retry'> {
     const { allocationId: id, nodeId } = part
-    let isBegun = false
+    let hasBegun = false
     try {
       const labels = new FrameLabels('AllocID', id)
       const chunks = this.#open(part, isJoining)
       for await (const chunk of how.through?.(chunks) ?? chunks) {
-        isBegun = true
-        if (!isStreamHead(chunk) && !(await this.#merged.put(labels.take(chunk), nodeId))) return 'read'
+        hasBegun = true
+        if (!isStreamHead(chunk) && !(await this.#merged.put(labels.take(chunk), nodeId))) return 'ended'
       }
       if (part.lost) throw part.lost
-      const last = labels.isWhole ? saidFrame('log ended', id) : saidFrame('log failed', id, 'cut short')
+      const last = labels.isWhole ? eventFrame('log ended', id) : eventFrame('log failed', id, 'cut short')
       await this.#merged.put(last, nodeId)
-      return 'read'
+      return 'ended'
     } catch (error) {
-      const why = part.lost ?? error
-      const text = why instanceof Refusal ? `${why.status} ${why.message}` : '500 the node had an internal error'
-      if (!how.isAgain || isBegun) await this.#merged.put(saidFrame('log failed', id, text), nodeId)
-      return !isBegun && error instanceof Refusal && PASSING.has(error.code) ? 'not begun' : 'read'
+      const mayRetry = !part.lost && !hasBegun && error instanceof Refusal && RETRYABLE.has(error.code)
+      if (!mayRetry || !how.isRetry) await this.#merged.put(failedFrame(id, part.lost ?? error), nodeId)
+      return mayRetry ? 'retry' : 'ended'
     }
   }
 

@@ -1,78 +1,43 @@
 /**
- * Many streams as one, in the order in which their pieces come. Each is read only as fast as the one reader takes: what
- * waits for it is bounded, and beyond that every stream keeps one piece in its hand and is not asked for more. Streams are of
- * groups (nodes), which get room in turn: one with very many streams is no quicker than one with a single stream.
+ * Merges the streams of many nodes into one. Chunks of one stream keep their order; between nodes the round-robin queue
+ * decides. A slow consumer slows the producers down, and a quiet producer costs nothing.
  */
-
-/** Bytes that may wait; one piece may go beyond. */
-const WAITING_BYTES_MAX = 1 << 20
+import { RoundRobinQueue } from './round-robin-queue.ts'
 
 export class MergedStreams {
-  readonly #waiting: Buffer[] = []
-  #bytes = 0
-  /** Who waits, by group; the first group is next. */
-  readonly #forRoom = new Map<string, (() => void)[]>()
-  #wake: (() => void) | undefined
-  #closed = false
+  readonly #queue = new RoundRobinQueue()
   #running = 0
+  #wake: (() => void) | undefined
 
-  /** Streams under way. */
-  get running(): number {
-    return this.#running
+  /** True while a producer runs or a chunk is queued. */
+  get isActive(): boolean {
+    return this.#running > 0 || this.#queue.length > 0
   }
 
-  /** Runs a source, which puts its pieces here; it says itself what goes wrong. */
-  run(source: () => Promise<void>): void {
+  /** Starts a producer, which calls `put` and reports its own errors. */
+  run(producer: () => Promise<void>): void {
     this.#running++
     const end = () => {
       this.#running--
       this.wake()
     }
-    void source().then(end, end)
+    void producer().then(end, end)
   }
 
-  /** Resolves when there was room; false when nobody reads any more. */
-  async put(piece: Buffer, group: string): Promise<boolean> {
-    while (!this.#closed && this.#bytes >= WAITING_BYTES_MAX) {
-      await new Promise<void>((resolve) => {
-        const waiting = this.#forRoom.get(group)
-        if (waiting) waiting.push(resolve)
-        else this.#forRoom.set(group, [resolve])
-      })
-    }
-    if (this.#closed) return false
-    if (piece.length > 0) this.#waiting.push(piece)
-    this.#bytes += piece.length
-    this.wake()
-    return true
+  /** Resolves to true when the producer may go on, to false when the consumer has gone. */
+  put(chunk: Buffer, nodeId: string): Promise<boolean> {
+    const accepted = this.#queue.put(nodeId, chunk)
+    if (chunk.length > 0) this.wake()
+    return accepted
   }
 
-  /** The next piece; undefined when there is none within the time, or when `wake` was called. */
+  /** The next chunk; undefined when none comes within the time, or after `wake`. */
   async next(withinMs: number): Promise<Buffer | undefined> {
-    if (this.#waiting.length === 0) await this.#wait(withinMs)
-    const piece = this.#waiting.shift()
-    if (!piece) return undefined
-    this.#bytes -= piece.length
-    if (this.#bytes < WAITING_BYTES_MAX) this.#letIn()
-    return piece
+    if (this.#queue.length === 0) await this.#wait(withinMs)
+    return this.#queue.take()
   }
 
-  #letIn(): void {
-    const [first] = this.#forRoom
-    if (!first) return
-    const [group, waiting] = first
-    const go = waiting.shift()
-    // Behind the others, if more of it wait.
-    this.#forRoom.delete(group)
-    if (waiting.length > 0) this.#forRoom.set(group, waiting)
-    go?.()
-  }
-
-  get isEmpty(): boolean {
-    return this.#waiting.length === 0
-  }
-
-  /** Lets the reader look again. */
+  /** Ends the wait of `next`. */
   wake(): void {
     this.#wake?.()
   }
@@ -87,10 +52,8 @@ export class MergedStreams {
     })
   }
 
-  /** Nobody reads any more: whoever waits for room is told. */
+  /** The consumer has gone: producers get false. */
   close(): void {
-    this.#closed = true
-    for (const waiting of this.#forRoom.values()) for (const go of waiting) go()
-    this.#forRoom.clear()
+    this.#queue.close()
   }
 }

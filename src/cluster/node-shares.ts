@@ -1,64 +1,64 @@
 /**
- * Places of which there are so many, shared among nodes: for the logs of a job that are followed at once, for calls under way. How
- * many a node asks for, it says itself: one that asks for thousands must take none from the others. So while there is room everybody
- * gets in, up to a limit for each, and when there is none, a node that has fewer places than another gets one of that
- * one's. Nodes with no more than an equal share lose nothing.
+ * Slots shared among nodes: for the logs of a job that are followed at once, and for concurrent calls. A node decides itself how many
+ * slots it asks for, so one that asks for thousands must not exclude the others. While slots are free, every node gets
+ * what it asks for, up to a limit for each. When none is free, a node that holds fewer slots than another gets one of the node
+ * that holds most. A node that holds no more than an equal share loses none.
  */
 
-/** One place. */
-export interface Place {
+/** One slot. */
+export interface Slot {
   readonly nodeId: string
 }
 
-interface HeldPlace extends Place {
-  readonly lose: () => void
+interface HeldSlot extends Slot {
+  readonly onLost: () => void
 }
 
 export class NodeShares {
-  readonly #most: number
-  readonly #mostOfNode: number
-  /** Of each node, in the order in which they were taken. */
-  readonly #held = new Map<string, HeldPlace[]>()
+  readonly #slots: number
+  readonly #slotsPerNode: number
+  /** Of each node, in the order in which they were acquired. */
+  readonly #held = new Map<string, HeldSlot[]>()
   #count = 0
 
-  constructor({ most, mostOfNode = most }: { readonly most: number; readonly mostOfNode?: number }) {
-    this.#most = most
-    this.#mostOfNode = mostOfNode
+  constructor({ slots, slotsPerNode = slots }: { readonly slots: number; readonly slotsPerNode?: number }) {
+    this.#slots = slots
+    this.#slotsPerNode = slotsPerNode
   }
 
-  /** Undefined when there is no place for this node. `lose` is called when another node has got it; it must not throw. */
-  enter(nodeId: string, lose: () => void): Place | undefined {
-    if ((this.#held.get(nodeId)?.length ?? 0) >= this.#mostOfNode) return undefined
-    if (this.#count >= this.#most && !this.#makeRoom(nodeId)) return undefined
-    const place = { nodeId, lose }
+  /** Undefined when there is no slot for this node. `onLost` is called when another node has got it; it must not throw. */
+  acquire(nodeId: string, onLost: () => void): Slot | undefined {
+    if ((this.#held.get(nodeId)?.length ?? 0) >= this.#slotsPerNode) return undefined
+    if (this.#count >= this.#slots && !this.#evictFor(nodeId)) return undefined
+    const slot = { nodeId, onLost }
     const held = this.#held.get(nodeId)
-    if (held) held.push(place)
-    else this.#held.set(nodeId, [place])
+    if (held) held.push(slot)
+    else this.#held.set(nodeId, [slot])
     this.#count++
-    return place
+    return slot
   }
 
-  /** May be called more than once, and for a place that was lost. */
-  leave(place: Place): void {
-    const held = this.#held.get(place.nodeId) ?? []
-    const at = held.findIndex((each) => each === place)
-    if (at >= 0) this.#end(held, at)
+  /** Idempotent; also for a slot that was lost. */
+  release(slot: Slot): void {
+    const held = this.#held.get(slot.nodeId) ?? []
+    const at = held.findIndex((each) => each === slot)
+    if (at >= 0) this.#remove(held, at)
   }
 
-  #makeRoom(nodeId: string): boolean {
-    let most: HeldPlace[] = []
-    for (const held of this.#held.values()) if (held.length > most.length) most = held
+  #evictFor(nodeId: string): boolean {
+    let largest: HeldSlot[] = []
+    for (const held of this.#held.values()) if (held.length > largest.length) largest = held
     const own = this.#held.get(nodeId)?.length ?? 0
-    if (most.length <= own + 1) return false
-    this.#end(most, most.length - 1)?.lose()
+    if (largest.length <= own + 1) return false
+    this.#remove(largest, largest.length - 1)?.onLost()
     return true
   }
 
-  #end(held: HeldPlace[], at: number): HeldPlace | undefined {
-    const [place] = held.splice(at, 1)
-    if (!place) return undefined
+  #remove(held: HeldSlot[], at: number): HeldSlot | undefined {
+    const [slot] = held.splice(at, 1)
+    if (!slot) return undefined
     this.#count--
-    if (held.length === 0) this.#held.delete(place.nodeId)
-    return place
+    if (held.length === 0) this.#held.delete(slot.nodeId)
+    return slot
   }
 }

@@ -6,6 +6,7 @@ import '../helpers/short-pace.ts'
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { NodeShares } from '../../src/cluster/node-shares.ts'
+import { Refusal } from '../../src/kit/errors.ts'
 import type { AnyOperation, Call, Chunk, Operation } from '../../src/kit/operation.ts'
 import { schema, pathParam } from '../../src/kit/schema.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -44,6 +45,10 @@ function logsOf(hostile: Answer, owner: Answer = line): AnyOperation {
 async function* line(id: string): AsyncGenerator<Chunk> {
   yield { status: 200 }
   yield frame(`log of ${id}`)
+}
+
+const absent: Answer = () => {
+  throw new Refusal('not_found', 'not started yet')
 }
 
 async function left(signal: AbortSignal): Promise<void> {
@@ -131,18 +136,30 @@ test('a node that sends all that it can is no quicker than one that sends little
   leave()
 })
 
+test('an allocation that loses its slot while it waits for a retry ends with the reason', async (t) => {
+  const { has, leave, read } = await attacked(t, logsOf(absent), { made: 2000, own: 0 })
+  const heard = await read('follow=true')
+  await eventually(() => heard.said.match(/404 not started yet/g)?.length === 2000, 'each was attempted')
+  has(OWNER, own(100))
+  await eventually(() => heard.lines.size === 100, 'the other node is followed')
+  const reason =
+    /"log failed","Error":"429 at most 2000 allocations of a job are followed at once[^{]*"AllocID":"0badbad0/g
+  await eventually(() => heard.said.match(reason)?.length === 100, 'the reason for each lost slot')
+  leave()
+})
+
 test('places are shared: nodes with no more than an equal share lose none', () => {
-  const shares = new NodeShares({ most: 100, mostOfNode: 90 })
+  const shares = new NodeShares({ slots: 100, slotsPerNode: 90 })
   const held = new Map<string, Set<() => void>>()
   const enter = (node: string, count: number) => {
     const leaves = held.get(node) ?? new Set()
     held.set(node, leaves)
     for (let at = 0; at < count; at++) {
-      const place = shares.enter(node, () => leaves.delete(leave))
+      const slot = shares.acquire(node, () => leaves.delete(leave))
       const leave = () => {
-        if (place) shares.leave(place)
+        if (slot) shares.release(slot)
       }
-      if (place) leaves.add(leave)
+      if (slot) leaves.add(leave)
     }
   }
   const counts = (...nodes: string[]) => nodes.map((node) => held.get(node)?.size ?? 0)

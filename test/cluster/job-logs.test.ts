@@ -11,6 +11,7 @@ import type { RawInput } from '../../src/kit/schema.ts'
 import { allocationOf, type FleetServer, idOf, nodeOf, startFleetServer } from '../helpers/fleet-server.ts'
 import { identity } from '../host/host-fixture.ts'
 import { eventually } from '../helpers/eventually.ts'
+import { Random } from '../helpers/frames.ts'
 
 const NODE = idOf('aa000000')
 const [ONE, TWO, THREE] = [idOf('01000000'), idOf('02000000'), idOf('03000000')]
@@ -258,4 +259,110 @@ test('a reader that does not read holds back a hundred nodes, and its leaving en
   socket.destroy()
   await eventually(() => running === 0)
   assert.equal(asked.length, 100)
+})
+
+test('a busy allocation among 149 quiet ones is delivered whole to a client that pauses', async (t) => {
+  const PIECES = 100
+  const piece = Buffer.concat(Array.from({ length: 8 }, () => frame('x'.repeat(12_000))))
+  let sent = 0
+  let beats = 0
+  const { logs } = nodes(async function* ({ id, signal }) {
+    yield { status: 200 }
+    if (id === ONE) {
+      for (; sent < PIECES; sent++) yield piece
+      return
+    }
+    // One heartbeat is under way for each quiet allocation while the client reads nothing.
+    while (!signal.aborted) {
+      yield Buffer.from('{}')
+      beats++
+      await delay(100, undefined, { signal }).catch(() => undefined)
+    }
+  })
+  const server = await startFleetServer(t, logs)
+  fill(server, [ONE, ...Array.from({ length: 149 }, (_, serial) => idOf('0a000000', serial))])
+  const socket = connect(server.port, '127.0.0.1')
+  t.after(() => socket.destroy())
+  socket.pause()
+  let text = ''
+  socket.setEncoding('latin1').on('data', (data: string) => (text = (text + data).slice(-100_000)))
+  socket.write('GET /v1/job/web/logs?follow=true HTTP/1.1\r\nHost: x\r\n\r\n')
+  let before = { sent: -1, beats: -1 }
+  await eventually(
+    () => {
+      const isStill = sent === before.sent && sent > 10 && beats > 0
+      before = { sent, beats }
+      return isStill
+    },
+    'the busy allocation waits',
+    undefined,
+    200,
+  )
+  assert.ok(sent < PIECES, 'the client pauses long enough')
+  socket.resume()
+  await eventually(
+    () => text.includes(`{"FileEvent":"log ended","AllocID":"${ONE}"}`),
+    () => `the end, after ${sent}`,
+    20_000,
+  )
+})
+
+type PartKind = 'busy' | 'quiet' | 'short' | 'slow' | 'failing'
+const PART_KINDS = ['busy', 'quiet', 'short', 'slow', 'failing'] as const
+const LINES_OF: Readonly<Record<PartKind, number>> = { busy: 60, quiet: 1, short: 3, slow: 8, failing: 20 }
+
+/** A log of one kind, cut into chunks anywhere, with heartbeats between the lines. */
+async function* partOf(kind: PartKind, random: Random): AsyncGenerator<Chunk> {
+  yield { status: 200 }
+  const lineBytes = kind === 'busy' ? 12_000 : 20
+  let rest = Buffer.alloc(0)
+  for (let line = 0; line < LINES_OF[kind]; line++) {
+    const beats = Buffer.from('{}'.repeat(kind === 'quiet' ? 40 : random.between(0, 2)))
+    rest = Buffer.concat([rest, beats, frame(`${line}:`.padEnd(lineBytes, 'x'))])
+    while (rest.length > 0 && random.chance(0.9)) {
+      const end = random.between(1, rest.length)
+      yield rest.subarray(0, end)
+      rest = rest.subarray(end)
+      if (kind === 'slow') await new Promise((resolve) => setImmediate(resolve))
+    }
+  }
+  yield rest
+  if (kind === 'failing') throw new Refusal('no_answer', 'a gap')
+}
+
+test('every line of busy, quiet, ending, failing and slow allocations arrives in order, or its gap is reported', async (t) => {
+  for (const seed of [1, 2]) {
+    const random = new Random(seed)
+    const parts = new Map<string, PartKind>()
+    for (let serial = 0; serial < 90; serial++) parts.set(idOf('0a000000', serial), random.pick(PART_KINDS))
+    const { logs } = nodes(({ id }) =>
+      partOf(parts.get(id) ?? 'short', new Random(seed + Number.parseInt(id.slice(-4), 16))),
+    )
+    const server = await startFleetServer(t, logs)
+    for (let at = 0; at < 6; at++) {
+      const ids = [...parts.keys()].filter((_, index) => index % 6 === at)
+      server.say(
+        nodeOf(idOf('aa000000', at)),
+        ids.map((id) => allocationOf(id)),
+      )
+    }
+    const query = random.chance(0.5) ? 'follow=true&end_when_done=true' : ''
+    const answer = await fetch(`${server.url}/v1/job/web/logs?${query}`)
+    const pieces: Uint8Array[] = []
+    for await (const bytes of answer.body ?? []) {
+      pieces.push(bytes)
+      if (random.chance(0.1)) await delay(1)
+    }
+    const lines = new Map<string, string[]>()
+    for (const { AllocID = '', Data, FileEvent, Error: error } of framesOf(Buffer.concat(pieces).toString())) {
+      if (AllocID === '') continue
+      const what = Data === undefined ? `${FileEvent} ${error ?? ''}` : (atob(Data).split(':')[0] ?? '')
+      lines.set(AllocID, [...(lines.get(AllocID) ?? []), what])
+    }
+    for (const [id, kind] of parts) {
+      const last = kind === 'failing' ? 'log failed 504 a gap' : 'log ended '
+      const expected = [...Array.from({ length: LINES_OF[kind] }, (_, line) => String(line)), last]
+      assert.deepEqual(lines.get(id), expected, `seed ${seed}, ${kind}`)
+    }
+  }
 })
