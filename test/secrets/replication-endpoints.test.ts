@@ -185,8 +185,9 @@ test('an operation token: one attempt at a time, shares, one-time password, and 
   await refused(400, /'key' must be specified/, UPDATE, { nonce }, NO_TOKEN)
   const wrong = await world.ask('PUT', UPDATE, { key: world.unsealKey.toString('hex'), nonce: 'other' }, NO_TOKEN)
   assert.deepEqual([wrong.status, wrong.body.errors], [400, ['incorrect nonce supplied']])
-  assert.equal((await world.ask('DELETE', ATTEMPT, undefined, NO_TOKEN)).status, 204)
+  assert.equal((await world.ask('DELETE', ATTEMPT, { nonce }, NO_TOKEN)).status, 204)
   assert.equal((await told('GET', ATTEMPT, undefined, NO_TOKEN))['started'], false)
+  assert.equal((await world.ask('DELETE', ATTEMPT, undefined, NO_TOKEN)).status, 204, 'there is nothing to cancel')
 
   const token = await operationToken(opened)
   assert.match(token, /^hvs\.[A-Za-z0-9]{24}$/)
@@ -219,6 +220,22 @@ test('an operation token: one attempt at a time, shares, one-time password, and 
   )
   assert.equal(deleted.status, 204)
   await refused(403, /^permission denied$/, `${DR}/secondary/promote`, { dr_operation_token: newer }, NO_TOKEN)
+})
+
+test('cancelling an operation-token attempt requires its nonce, also with a token that has sudo', async (t) => {
+  const { told, world } = await secondary(t)
+  const { nonce } = await told('POST', ATTEMPT, {}, NO_TOKEN)
+  for (const [body, asking, text] of [
+    [undefined, NO_TOKEN, 'no nonce supplied'],
+    [{ nonce: 'other' }, NO_TOKEN, 'incorrect nonce supplied'],
+    [{}, {}, 'no nonce supplied'],
+  ] as const) {
+    const refused = await world.ask('DELETE', ATTEMPT, body, asking)
+    assert.deepEqual([refused.status, refused.body.errors], [400, [`${text}: give the nonce of the attempt to cancel`]])
+    assert.equal((await told('GET', ATTEMPT, undefined, NO_TOKEN))['nonce'], nonce, 'the attempt goes on')
+  }
+  assert.equal((await world.ask('DELETE', `${ATTEMPT}?nonce=${String(nonce)}`, undefined, NO_TOKEN)).status, 204)
+  assert.equal((await told('GET', ATTEMPT, undefined, NO_TOKEN))['started'], false)
 })
 
 test('an operation token for the owner of a PGP key, and too many attempts of one address', async (t) => {

@@ -300,7 +300,8 @@ async function operationTokens(t: TestContext, a: DrServer, b: DrServer): Promis
   await t.test('3.2 in progress, DELETE attempt: none, progress cleared; 4.1 DELETE attempt', async () => {
     const { body } = await b.told('GET', ATTEMPT, undefined, NOBODY)
     await b.told('POST', UPDATE, { key: first, nonce: body['nonce'] }, NOBODY)
-    assert.equal((await b.told('DELETE', ATTEMPT, undefined, NOBODY)).status, 204)
+    assert.equal((await b.ask('DELETE', ATTEMPT, undefined, NOBODY)).status, 400, 'its nonce is required')
+    assert.equal((await b.told('DELETE', `${ATTEMPT}?nonce=${String(body['nonce'])}`, undefined, NOBODY)).status, 204)
     const { data } = await b.told('GET', ATTEMPT, undefined, NOBODY)
     assert.deepEqual([data['started'], data['progress'], data['nonce']], [false, 0, ''])
   })
@@ -310,7 +311,7 @@ async function operationTokens(t: TestContext, a: DrServer, b: DrServer): Promis
     const { body } = await b.told('POST', UPDATE, { key: first, nonce }, NOBODY)
     assert.deepEqual([body['nonce'], body['progress'], body['complete'], body['encoded_token']], [nonce, 1, false, ''])
     await refused(b, 400, /^incorrect nonce supplied$/, UPDATE, { key: second, nonce: 'other' }, NOBODY)
-    await b.told('DELETE', ATTEMPT, undefined, NOBODY)
+    await b.told('DELETE', ATTEMPT, { nonce }, NOBODY)
   })
 
   await t.test(

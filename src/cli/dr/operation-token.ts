@@ -18,7 +18,7 @@ export async function operationToken(core: CoreAccess, given: string | undefined
   try {
     encoded = await gathered(core, { given, nonce, required }, io)
   } finally {
-    if (encoded === '') await askCore(core, { ...attempt, method: 'DELETE' }).catch(() => undefined)
+    if (encoded === '') await askCore(core, { ...attempt, method: 'DELETE', query: { nonce } }).catch(() => undefined)
   }
   const bytes = Buffer.from(encoded, 'base64')
   const key = Buffer.from(otp)

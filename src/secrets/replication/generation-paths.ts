@@ -1,7 +1,8 @@
 /**
- * Operation tokens from key shares. No caller can have a token of a secondary before there is one, so these paths need none:
- * each address may begin and end few attempts a minute, and who gives a wrong nonce is not told the right one. The answers
- * are beside the envelope too, where older commands read them.
+ * Operation tokens from key shares. No caller can have a token of a secondary before one exists, so these paths need none:
+ * an address may start and cancel a limited number of attempts per minute. A share and a cancellation must name the attempt by
+ * its nonce, so that a key holder's attempt cannot be replaced unseen; a wrong nonce is not answered with the right one.
+ * The answers are beside the envelope too, where older commands read them.
  */
 import { Generation, type GenerationStatus } from '../../barrier/seal-generation.ts'
 import { decodeShare } from '../../barrier/shares.ts'
@@ -32,9 +33,11 @@ export function generationPaths(core: ReplicationParts, token: OperationToken, {
       pattern: 'replication/dr/secondary/generate-operation-token/attempt',
       summary: 'An attempt to make an operation token from key shares of the primary',
       ...ON_SECONDARY,
+      bodyOfDelete: true,
       fields: {
         otp: text('A one-time password of the length that the status says', { fallback: '' }),
         pgp_key: text('A PGP key in base64, for whose owner the token is', { fallback: '' }),
+        nonce: text('To cancel: the nonce of the attempt', { fallback: '' }),
       },
       read() {
         token.side()
@@ -51,10 +54,11 @@ export function generationPaths(core: ReplicationParts, token: OperationToken, {
         tell('an attempt to make a DR operation token from key shares has begun', call, { nonce: status.nonce })
         return shown(status)
       },
-      delete(_input, call) {
+      delete({ nonce: given }, call) {
         token.side()
         starts.check(call)
         const { nonce, started } = generation.status
+        if (started) checkNonce(given, nonce)
         generation.end()
         if (started) tell('an attempt to make a DR operation token from key shares was cancelled', call, { nonce })
         return undefined
@@ -77,6 +81,13 @@ export function generationPaths(core: ReplicationParts, token: OperationToken, {
       },
     }),
   ]
+}
+
+/** Throws a Rejection (400) unless the caller names the attempt that is to end. */
+function checkNonce(given: string, nonce: string): void {
+  if (given === nonce) return
+  const why = given === '' ? 'no nonce supplied' : 'incorrect nonce supplied'
+  throw new Rejection(400, `${why}: give the nonce of the attempt to cancel`)
 }
 
 function shown(status: GenerationStatus): Reply {
