@@ -241,7 +241,9 @@ export class IdentityStore {
     const entity = this.current(entityId)
     if (!entity) return undefined
     const { direct, inherited } = this.groupsOf(entity)
-    const facts = factsOf(entity, [...direct, ...inherited])
+    // An alias of a disabled auth method identifies no one: it fills in no template.
+    const aliases = entity.aliases.filter(({ mountAccessor }) => this.#isMounted(mountAccessor))
+    const facts = factsOf({ ...entity, aliases }, [...direct, ...inherited])
     const rights = { entityId: entity.id, disabled: entity.disabled, policies: this.policiesOf(entity), facts }
     this.#rights.set(entityId, rights)
     return rights

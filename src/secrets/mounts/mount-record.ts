@@ -87,6 +87,14 @@ export function hasServingRecord(storage: Pick<Storage, 'get'>, uuid: string): b
   return kept !== undefined && !parseRecord(kept).isLeaving
 }
 
+/** The records of all mounts, those included whose data is being removed. Throws a Fault for one that is damaged. */
+export function readRecords(storage: Storage): MountRecord[] {
+  return storage.list(MOUNTS_PREFIX).flatMap((name) => {
+    const kept = storage.get(MOUNTS_PREFIX + name)
+    return kept ? [parseRecord(kept)] : []
+  })
+}
+
 export function encodeRecord(record: MountRecord): Buffer {
   return Buffer.from(JSON.stringify(record))
 }

@@ -7,7 +7,7 @@ import type { Engine, IdentityToken, IdentityTokenWish, MountFacts, Path } from 
 import { KeyedHash } from '../../kit/keyed-hash.ts'
 import { PathTable } from '../../engines/path-table.ts'
 import { Fault } from '../../kit/errors.ts'
-import { dataPrefix, isOwnType, type MountRecord, MOUNTS_PREFIX, parseRecord } from './mount-record.ts'
+import { dataPrefix, isOwnType, type MountRecord, readRecords } from './mount-record.ts'
 import { leaseTerms } from './mount-ttl.ts'
 import { Traffic } from './traffic.ts'
 
@@ -60,10 +60,7 @@ export class MountTable {
   load(): MountRecord[] {
     const { storage } = this.#options
     const leaving: MountRecord[] = []
-    for (const name of storage.list(MOUNTS_PREFIX)) {
-      const kept = storage.get(MOUNTS_PREFIX + name)
-      if (!kept) continue
-      const record = parseRecord(kept)
+    for (const record of readRecords(storage)) {
       if (record.isLeaving) leaving.push(record)
       else this.place(record)
     }

@@ -8,6 +8,7 @@ import { denied, type EngineCall, type EngineVerb } from '../../engines/engine.t
 import { sealed } from '../../kit/errors.ts'
 import { EntityPolicies } from '../identity/entity-policies.ts'
 import { IdentityStore } from '../identity/identity.ts'
+import { readRecords } from '../mounts/mount-record.ts'
 import type { Decision } from '../policies/acl.ts'
 import { PolicyStore } from '../policies/policy-store.ts'
 import { isBatch } from '../tokens/token-batch.ts'
@@ -41,13 +42,9 @@ export class StandbyRights {
     const storage = new Storage(this.#standby.entries())
     const known = new TokenStore(storage).known(token, this.#now())
     if (!known?.mayComeFrom(remote) || known.entry.usesLeft !== 0) return undefined
-    const entities = new EntityPolicies(
-      new IdentityStore(
-        storage,
-        () => true,
-        () => [],
-      ),
-    )
+    const enabled = readRecords(storage).filter(({ isLeaving }) => !isLeaving)
+    const accessors = new Set(enabled.map(({ accessor }) => accessor))
+    const entities = new EntityPolicies(new IdentityStore(storage, (accessor) => accessors.has(accessor)))
     const names = entities.of(known.entry)
     if (!names) return undefined
     const acl = new PolicyStore(storage).acl(names, this.#now(), entities.factsOf(known.entry))
