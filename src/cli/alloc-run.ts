@@ -13,6 +13,7 @@ import type { CommandIo } from './command-shape.ts'
 import { CommandError, defineCommand } from './command-shape.ts'
 import { isUuid } from '../kit/schema.ts'
 import { faultOfName, faultOfTaskName } from './identifier.ts'
+import { withoutLauncherVariables } from './launcher-variables.ts'
 import type { Identity } from './manifest-keeper.ts'
 import { ManifestKeeper } from './manifest-keeper.ts'
 import type { ValuesOf } from './options.ts'
@@ -188,8 +189,8 @@ function commandEnvironment(
   identity: Identity,
   task: string,
 ): NodeJS.ProcessEnv {
-  const env: NodeJS.ProcessEnv = {
-    ...own,
+  return {
+    ...withoutLauncherVariables(own),
     OUTPOST_ALLOC_ID: identity.ID,
     NOMAD_ALLOC_ID: identity.ID,
     NOMAD_SHORT_ALLOC_ID: identity.ID.slice(0, 8),
@@ -204,10 +205,6 @@ function commandEnvironment(
     NOMAD_JOB_NAME: identity.JobID,
     NOMAD_NAMESPACE: identity.Namespace,
   }
-  // Set by our launcher for ourselves: a Node program that we run must not put its code next to ours.
-  for (const ours of own['OUTPOST_LAUNCHER_SET']?.split(' ') ?? []) delete env[ours]
-  delete env['OUTPOST_LAUNCHER_SET']
-  return env
 }
 
 /** The options as they are given to the process that goes on in the background. */

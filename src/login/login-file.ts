@@ -1,9 +1,11 @@
 /**
- * The file in which an agent leaves its token for programs of its host: 0600, replaced whole, removed when the agent stops. It
- * also says where the token is good, so that no command sends it elsewhere, and for which role it was made.
+ * The file in which an agent keeps its token for programs of its host: 0600, replaced whole, removed when the agent stops. It
+ * also has the address for which the token is valid, so that no command sends it elsewhere, and the role that it was issued for. A file
+ * of another user, or one that others can read or write, is refused.
  */
 import { createHash } from 'node:crypto'
-import { closeSync, fstatSync, readFileSync, rmSync } from 'node:fs'
+import { closeSync, fstatSync, readFileSync, rmSync, statSync } from 'node:fs'
+import { dirname } from 'node:path'
 import { Fault } from '../kit/errors.ts'
 import { openIfThere, replaceFile } from '../kit/own-file.ts'
 
@@ -28,6 +30,7 @@ export interface KeptLogin {
 }
 
 const OTHERS = 0o077
+const WRITABLE = 0o022
 
 /** Tells roles apart without naming them. */
 export function roleMark(mount: string, roleId: string): string {
@@ -55,13 +58,28 @@ export function readLogin(file: string): KeptLogin | undefined {
   const descriptor = openIfThere(file)
   if (descriptor === undefined) return undefined
   try {
-    if ((fstatSync(descriptor).mode & OTHERS) !== 0) throw new Fault(`${file} is readable by others: chmod 600 ${file}`)
+    requireTrusted(file, fstatSync(descriptor))
     const login = parsed(readFileSync(descriptor, 'utf8'))
     if (!login) throw new Fault(`${file} is not as an agent writes it`)
     return login
   } finally {
     closeSync(descriptor)
   }
+}
+
+/**
+ * Whoever writes the file decides where secrets are read from, so its owner must be this user or root. The agent may run as a user of its
+ * own: root also trusts the owner of the directory. Throws a Fault.
+ */
+function requireTrusted(file: string, { mode, uid }: { readonly mode: number; readonly uid: number }): void {
+  const user = process.geteuid?.() ?? uid
+  const expected = user === 0 ? statSync(dirname(file)).uid : user
+  if (uid !== expected && uid !== 0) {
+    throw new Fault(`${file} belongs to user ${uid} and not to user ${expected}: chown ${expected} ${file}`)
+  }
+  if ((mode & OTHERS) === 0) return
+  const right = (mode & WRITABLE) === 0 ? 'readable' : 'writable'
+  throw new Fault(`${file} is ${right} by others: chmod 600 ${file}`)
 }
 
 function parsed(text: string): KeptLogin | undefined {

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import {
   chmodSync,
+  chownSync,
   existsSync,
   lstatSync,
   mkdirSync,
@@ -14,7 +15,6 @@ import {
 } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { type NamedData, filesOf, variablesOf } from '../../src/cli/exec/secret-values.ts'
 import { approle } from '../../src/engines/approle/approle.ts'
 import { kv } from '../../src/engines/kv/kv.ts'
 import { type Engine, path, Rejection } from '../../src/engines/engine.ts'
@@ -25,7 +25,7 @@ import { eventually } from '../helpers/eventually.ts'
 import { addKv, openKv, tokenWith, writeSecret } from '../helpers/kv-world.ts'
 import { quietPort } from '../helpers/restarting-agent.ts'
 import { runHere } from '../helpers/command-here.ts'
-import { type Finished, OUTPOST, type Running, start, temporaryDirectory } from './outpost-process.ts'
+import { type Finished, OUTPOST, ROOT, type Running, start, temporaryDirectory } from './outpost-process.ts'
 
 interface At {
   readonly url: string
@@ -41,7 +41,15 @@ function exec({ directory, token, url }: At, options: string, ...command: string
 
 function environmentOf({ directory, token, url }: At): NodeJS.ProcessEnv {
   const env = { PATH: process.env['PATH'], HOME: directory, OUT: join(directory, 'out') }
-  return { ...env, OUTPOST_ADDR: url, OUTPOST_TOKEN: token, NOMAD_TOKEN: token, OUTPOST_MFA: 'a:1', VAULT_MFA: 'a:1' }
+  return {
+    ...env,
+    OTHER_TOKEN: 'x',
+    OUTPOST_ADDR: url,
+    OUTPOST_TOKEN: token,
+    NOMAD_TOKEN: token,
+    OUTPOST_MFA: 'a:1',
+    VAULT_MFA: 'a:1',
+  }
 }
 
 async function opened(t: TestContext): Promise<{ world: CoreWorld; at: At }> {
@@ -65,6 +73,74 @@ test('a command gets secrets as variables, no token and no code, and its exit co
   const missing = await exec(at, options, join(at.directory, 'nothing')).finished
   assert.equal(missing.code, 127)
   assert.match(missing.stderr, /^outpost: cannot start ".*": there is no such file\n$/)
+})
+
+/** Prints where a process of the same user finds `argv[1]` (base64) in the process that started this one. */
+const LOOK_FOR_TOKEN = `
+  const { readFileSync, readdirSync, readlinkSync, openSync, readSync } = require('node:fs')
+  const token = Buffer.from(process.argv[1], 'base64').toString()
+  const at = '/proc/' + process.ppid + '/'
+  const found = []
+  for (const name of ['environ', 'cmdline']) if (readFileSync(at + name).includes(token)) found.push(name)
+  const stat = readFileSync(at + 'stat', 'latin1').replace(/^.*\\) /, '').split(' ')
+  const [start, end] = [Number(stat[47]), Number(stat[48])]
+  try {
+    const bytes = Buffer.alloc(end - start)
+    readSync(openSync(at + 'mem', 'r'), bytes, 0, bytes.length, start)
+    if (bytes.length === 0 || !bytes.includes('PATH=')) found.push('no environment was read')
+    if (bytes.includes(token)) found.push('mem')
+  } catch (error) {
+    if (!['EACCES', 'EPERM'].includes(error.code)) throw error
+  }
+  for (const fd of readdirSync(at + 'fd')) {
+    try {
+      const target = readlinkSync(at + 'fd/' + fd)
+      if (target.startsWith('/') && !target.startsWith('/dev/') && readFileSync(at + 'fd/' + fd).includes(token)) found.push(target)
+      if (fd === '3' && target.startsWith('pipe:')) found.push('the pipe is open')
+    } catch {}
+  }
+  for (const [name, value] of Object.entries(process.env)) if (value.includes(token) || /LAUNCHER|_FD$|COMPILE_CACHE/.test(name)) found.push(name)
+  console.log(JSON.stringify(found))
+`
+
+test('the command finds no token in the process that started it', async (t) => {
+  const { at, world } = await opened(t)
+  await writeSecret(world, 'app', { key: 'v' })
+  // Encoded, because the command is on the command line of exec.
+  const token = Buffer.from(at.token).toString('base64')
+  const running = exec(at, '-secret=secret/data/app', process.execPath, '-e', LOOK_FOR_TOKEN, token)
+  const { code, stderr, stdout } = await running.finished
+  assert.deepEqual([stdout, stderr, code], ['[]\n', '', 0])
+})
+
+test('exec refuses to run a command that could read its token', async (t) => {
+  const { at } = await opened(t)
+  const main = join(ROOT, 'src/main.ts')
+  const args = [main, 'exec', '-secret=secret/data/app', '--', 'echo', 'it ran']
+  const { code, stderr, stdout } = await start(process.execPath, args, { env: environmentOf(at) }).finished
+  assert.deepEqual([code, stdout], [1, ''])
+  assert.match(
+    stderr,
+    /^outpost: the command could read OUTPOST_TOKEN in the environment .* start "outpost exec" by bin\/outpost/,
+  )
+  const broken = { ...environmentOf(at), OUTPOST_TOKEN: 'two\nlines' }
+  const refused = await start(OUTPOST, args.slice(1), { env: broken }).finished
+  assert.deepEqual([refused.code, refused.stdout], [1, ''])
+  assert.match(refused.stderr, /a value has more than one line/)
+})
+
+test('a command gets the variables that -env names', async (t) => {
+  const { at, world } = await opened(t)
+  await writeSecret(world, 'aws', { access_key: 'AK', secret_key: 'SK', other: 'o' })
+  const options = '-secret=secret/data/aws -env AWS_ACCESS_KEY_ID=access_key -env aws_secret=secret_key'
+  const { stderr, stdout } = await exec(
+    at,
+    options,
+    'sh',
+    '-c',
+    'echo "$AWS_ACCESS_KEY_ID $aws_secret [$SECRET_KEY$OTHER]"',
+  ).finished
+  assert.deepEqual([stdout, stderr], ['AK SK []\n', ''])
 })
 
 test('signals reach the command, and no secret is on a command line', async (t) => {
@@ -150,21 +226,31 @@ function refusal(at: At, options: string): Promise<Finished> {
 
 test('what cannot be given to a command is refused before it runs', async (t) => {
   const { at, world } = await opened(t)
-  await writeSecret(world, 'app', { ok: 'planted-3' })
+  await writeSecret(world, 'app', { token: 'planted-3' })
   await writeSecret(world, 'evil', { ld_preload: 'planted-3' })
-  await writeSecret(world, 'taken', { out: 'planted-3' })
+  await writeSecret(world, 'taken', { other_token: 'planted-3' })
   const wide = join(at.directory, 'wide')
   mkdirSync(wide)
   chmodSync(wide, 0o755)
   symlinkSync(wide, join(at.directory, 'link'))
   for (const [options, text, wanted] of [
     ['-secret=secret/data/none', /no value found at secret\/data\/none/, 1],
-    ['-secret=secret/data/evil', /would set LD_PRELOAD/, 1],
-    ['-secret=secret/data/taken', /would set OUT, which the environment/, 1],
+    [
+      '-secret=secret/data/evil',
+      /"ld_preload" of secret\/data\/evil would set LD_PRELOAD, .* -allow-env=LD_PRELOAD,/,
+      1,
+    ],
+    ['-secret=secret/data/taken', /would set OTHER_TOKEN, which the environment/, 1],
     [`-secret=secret/data/app -format=file -dir=${wide}`, /others can enter it: chmod 700/, 1],
     [`-secret=secret/data/app -format=file -dir=${at.directory}/link`, /symbolic link/, 1],
     ['-secret=secret/data/app -format=file', /where to\?/, 2],
     ['-secret=secret/data/app -on-change=hup', /cannot be changed/, 2],
+    [`-secret=secret/data/app -format=file -dir=${at.directory}/d -env=A=b`, /are for variables/, 2],
+    ['-secret=secret/data/app -env=token', /"token" is not NAME=KEY/, 2],
+    ['-secret=secret/data/app -env=A-B=token', /"A-B=token" is not NAME=KEY/, 2],
+    ['-secret=secret/data/app -env=A=token -env=A=b', /the variable A is given twice/, 2],
+    ['-secret=secret/data/app -env=A=none', /no secret has the key "none"/, 1],
+    ['-secret=secret/data/app -allow-env=A.B', /has other characters/, 2],
     ['', /which secret\?/, 2],
   ] as const) {
     const { code, stderr, stdout } = await refusal(at, options)
@@ -176,6 +262,29 @@ test('what cannot be given to a command is refused before it runs', async (t) =>
   const gone = await exec(away, '-secret=secret/data/app -start-timeout=300ms', 'sh', '-c', 'echo it ran').finished
   assert.deepEqual([gone.code, gone.stdout], [1, ''])
   assert.match(gone.stderr, /no agent answers/)
+})
+
+test('the login of an agent is used only if its file belongs to a trusted user', {
+  skip: process.getuid?.() === 0 ? false : 'needs root: it gives files to other users',
+}, async (t) => {
+  const { at, world } = await opened(t)
+  await writeSecret(world, 'app', { key: 'planted-4' })
+  const file = join(at.directory, 'secrets-login.json')
+  writeFileSync(file, JSON.stringify({ token: at.token, role: 'r', address: { url: at.url } }), { mode: 0o600 })
+  const { OUTPOST_ADDR: _, OUTPOST_TOKEN: _1, NOMAD_TOKEN: _2, ...env } = environmentOf(at)
+  const args = ['exec', `-agent-login=${file}`, '-secret=secret/data/app', '--', 'sh', '-c', 'echo "$KEY"']
+  chownSync(file, 54_321, 54_321)
+  const refused = await runHere(args, env)
+  assert.deepEqual([refused.code, refused.stdout], [1, ''])
+  assert.ok(
+    refused.stderr.includes(`cannot be used: ${file} belongs to user 54321 and not to user 0: chown 0 ${file}\n`),
+    refused.stderr,
+  )
+  // An agent that runs as that user, whose directory it is.
+  chownSync(at.directory, 54_321, 54_321)
+  assert.equal((await start(OUTPOST, args, { env }).finished).stdout, 'planted-4\n')
+  chmodSync(file, 0o602)
+  assert.match((await runHere(args, env)).stderr, /secrets-login.json is writable by others: chmod 600 /)
 })
 
 test('a lease is renewed, and its secret read anew when it cannot be', async (t) => {
@@ -203,7 +312,13 @@ test('a lease is renewed, and its secret read anew when it cannot be', async (t)
   assert.equal((await world.ask('POST', 'sys/mounts/lender', { type: 'lender' })).status, 204)
   const url = `http://127.0.0.1:${await listenTo(t, world)}`
   const at = { url, token: world.rootToken, directory: temporaryDirectory(t) }
-  const running = exec(at, '-secret=lender/thing', 'sh', '-c', 'echo "$NUMBER" >> $OUT; sleep 1000 & wait')
+  const running = exec(
+    at,
+    '-secret=lender/thing -allow-env=number',
+    'sh',
+    '-c',
+    'echo "$NUMBER" >> $OUT; sleep 1000 & wait',
+  )
   await eventually(() => seen.renewals >= 2, 'two renewals')
   assert.equal(seen.reads, 1)
   seen.refuses = true
@@ -318,51 +433,4 @@ test('root gives the files of an allocation to its user, through no link of that
   symlinkSync(at.directory, secrets)
   assert.match((await exec(at, file, 'true').finished).stderr, /cannot open .*web\/secrets/)
   assert.equal(existsSync(join(at.directory, 'key')), false)
-})
-
-const of = (data: Record<string, unknown>, from = 'p'): NamedData => ({ path: from, data })
-const named = (prefix: string, ...secrets: NamedData[]) => [
-  ...variablesOf(secrets, { prefix, environment: { DB_HOST: 'here', http_proxy: 'here' } }),
-]
-
-test('no secret sets a variable that decides what programs run', () => {
-  const names = [
-    'LD_PRELOAD jdk-java-options _JAVA_OPTIONS openssl.conf LUA_INIT_5_4 DOTNET_STARTUP_HOOKS ZDOTDIR PYTHONUSERBASE PERL5DB',
-    'PATH GIT_SSH_COMMAND pythonwarnings browser npm_config_script_shell npm_config_node_options home xdg-config-home shell',
-    'editor KUBE_EDITOR pager AWS_PAGER lessopen sudo_askpass git-askpass gem_home GEM_PATH bundle_gemfile bundle_path maven_opts',
-    'JAVA_OPTS makeflags GNUMAKEFLAGS rustc_wrapper erl_aflags ERL_ZFLAGS cargo_home CARGO_BUILD_RUSTC_WRAPPER goflags goproxy',
-    'pip_index_url composer_home yarn_yarn_path BASH_FUNC_ls%% kubeconfig aws_config_file CARGO_REGISTRY_CREDENTIAL_PROVIDER',
-  ].join(' ')
-  for (const name of names.split(' ')) {
-    assert.throws(() => named('', of({ [name]: 'x' })), /decides what programs run: give -env-prefix$/, name)
-  }
-  assert.throws(() => named('npm_', of({ config_shell: 'x' })), /NPM_CONFIG_SHELL, which decides .* give another -env/)
-  const fit =
-    'MY_ZDOTDIR PATHS USER PASSWORD DB_OPTIONS FEATURE_FLAGS LESSON VIMEO_TOKEN NODE_ENV NPM_TOKEN YARN_NPM_AUTH_TOKEN HTTPS_PROXY AWS_SECRET_ACCESS_KEY GEM_HOST_API_KEY CARGO_REGISTRY_TOKEN SSH_PRIVATE_KEY JAVA_KEYSTORE_PASSWORD GOOGLE_API_KEY'
-  assert.equal(named('', of(Object.fromEntries(fit.split(' ').map((name) => [name, 'x'])))).length, 18)
-})
-
-test('a key alone replaces no variable of the environment, a key with a prefix does', () => {
-  for (const name of ['db-host', 'http_proxy', 'HTTP_PROXY']) {
-    assert.throws(() => named('', of({ [name]: 'x' })), /which the environment of the command has already: give -env-/)
-  }
-  assert.deepEqual(named('db_', of({ host: 'x' })), [['DB_HOST', 'x']])
-})
-
-test('names of variables and files', () => {
-  assert.deepEqual(named('', of({ 'a.b-c': 'x', '1st': true, ä: { b: [1] } })), [
-    ['A_B_C', 'x'],
-    ['_1ST', 'true'],
-    ['_', '{"b":[1]}'],
-  ])
-  assert.deepEqual(named('my-', of({ path: 'x' })), [['MY_PATH', 'x']])
-  assert.throws(
-    () => named('', of({ 'a-b': '' }), of({ a_b: '' }, 'q')),
-    /"a-b" of p and "a_b" of q would both be A_B$/,
-  )
-  assert.throws(() => named('', of({ path: 'x' })), /would set PATH/)
-  assert.throws(() => named('', of({ a: 'planted\0' })), /^CommandError: the value of "a" of p has a zero byte in it/)
-  assert.deepEqual([...filesOf([of({ 'tls.key': 'x\n' })])], [['tls.key', 'x\n']])
-  for (const key of ['../x', '.x', 'a/b', '', 'a b'])
-    assert.throws(() => filesOf([of({ [key]: 'x' })]), /is no name of a file/)
 })

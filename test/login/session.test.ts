@@ -289,6 +289,8 @@ test('a file that is wide, a link or not of an agent is not read', async (t) => 
   assert.equal(readLogin(file), undefined)
   writeFileSync(file, '{"token":"planted","role":"r"}', { mode: 0o644 })
   assert.throws(() => readLogin(file), /readable by others: chmod 600/)
+  chmodSync(file, 0o620)
+  assert.throws(() => readLogin(file), /writable by others: chmod 600/)
   chmodSync(file, 0o600)
   assert.deepEqual(readLogin(file), { token: 'planted', role: 'r' })
   for (const text of ['', 'planted', '{"token":"planted"}', '{"token":"plan\\nted","role":"r"}', '[]', 'null']) {

@@ -10,20 +10,22 @@ import { faultOfTaskName } from '../identifier.ts'
 import { choice, duration, flag, text, texts, UsageError, type ValuesOf } from '../options.ts'
 import { cleanPath, coreOf, coreOptions } from '../secrets/core-access.ts'
 import { SignalForwarder } from '../signal-forwarder.ts'
+import { environmentOfCommand, withCredentials } from './credentials.ts'
 import { Program } from './program.ts'
 import { openAllocationSecrets, openDirectory, type SecretDirectory, SecretFiles } from './secret-files.ts'
 import { filesOf, type NamedData, variablesOf } from './secret-values.ts'
 import { type FollowOptions, type SecretData, secretVersions } from './secret-versions.ts'
 import { agentToken, givenToken, ownLogin, type TokenSource } from './token-source.ts'
+import { allowedPatterns, namedVariables, type VariableRules } from './variable-names.ts'
 
-/** The command gets secrets and not the right to read others: no token, and no code that would be good with one. */
-const CREDENTIALS = ['OUTPOST_TOKEN', 'NOMAD_TOKEN', 'VAULT_TOKEN', 'OUTPOST_MFA', 'VAULT_MFA']
 /** For a server to answer at the end. */
 const REVOKE_MS = 2000
 
 const OPTIONS = {
   secret: texts('PATH', 'Path of a secret, as in secret/data/app'),
-  'env-prefix': text({ placeholder: 'TEXT', help: 'In front of the name of each variable', fallback: undefined }),
+  env: texts('NAME=KEY', 'Set the variable NAME to the value of KEY'),
+  'env-prefix': text({ placeholder: 'TEXT', help: 'Allow all keys with this before their names', fallback: undefined }),
+  'allow-env': texts('PATTERN', 'Allow variables with these names; * stands for any characters'),
   format: choice({ placeholder: 'FORMAT', help: 'What keys become: variables, or files', choices: ['env', 'file'] }),
   dir: text({
     placeholder: 'DIR',
@@ -79,10 +81,13 @@ export const command = defineCommand({
     'Reads the secrets, runs CMD and ends with its exit code, or with 128 and the number of its signal.',
     'CMD gets the environment without tokens and codes, and is sent the signals that exec gets.',
     '',
-    'Variables are named by -env-prefix and the key, in upper case, with _ for all but letters, digits',
-    'and _: db-password becomes DB_PASSWORD. Files (0600) have the name of their key, are replaced whole,',
-    'and are in a directory that its owner alone can enter. Texts are given as they are, everything else',
-    'as JSON.',
+    'Variables have the name of their key, in upper case, with _ for all but letters, digits and _:',
+    'db-password becomes DB_PASSWORD. Allowed are names that end with PASSWORD, PASSWD, PASSPHRASE, USER,',
+    'USERNAME, TOKEN, SECRET, KEY or KEY_ID as a word, unless the environment has them. -allow-env allows',
+    'others, -env-prefix all of them. With -env only keys that an option names become variables.',
+    '',
+    'Files (0600) have the name of their key, are replaced whole, and are in a directory that its owner',
+    'alone can enter. Texts are given as they are, everything else as JSON.',
     '',
     'While CMD runs: changes of versioned secrets come at once where the token may read PATH with watch/',
     'in the place of data/, else with -poll; leases are renewed, and read anew before they end. A server',
@@ -95,6 +100,8 @@ export const command = defineCommand({
     '',
     'Examples:',
     '  outpost exec -secret=secret/data/app -renew -- ./server',
+    '  outpost exec -secret=cloud/creds/app -env AWS_ACCESS_KEY_ID=access_key \\',
+    '      -env AWS_SECRET_ACCESS_KEY=secret_key -- ./server',
     '  outpost exec -secret=secret/data/tls -format=file -dir=/run/app/tls -- nginx -g "daemon off;"',
   ].join('\n'),
   options: OPTIONS,
@@ -105,7 +112,8 @@ export const command = defineCommand({
     missing: 'which command? as in: -- CMD ARG',
   },
   operandsEndOptions: true,
-  async run(values, [program = '', ...args], io) {
+  async run(values, [program = '', ...args], given) {
+    const io = withCredentials(given)
     const plan = planOf(values, io)
     const ended = new AbortController()
     const run = new Run(plan, io, ended.signal)
@@ -126,6 +134,7 @@ interface Plan {
   /** Absent where keys become variables. */
   readonly directory: SecretDirectory | undefined
   readonly onChange: 'restart' | 'hup' | 'none'
+  readonly rules: VariableRules
 }
 
 /** Throws UsageError and CommandError. */
@@ -135,12 +144,22 @@ function planOf(values: Values, io: CommandIo): Plan {
   const isFile = values.format === 'file'
   if (!isFile && (values.dir ?? values.alloc) !== undefined)
     throw new UsageError('-dir and -alloc are for -format=file')
-  if (isFile && values['env-prefix'] !== undefined) throw new UsageError('-env-prefix is for variables')
+  const forVariables = [values['env-prefix'] ?? [], values.env, values['allow-env']]
+  if (isFile && forVariables.some(({ length }) => length > 0)) {
+    throw new UsageError('-env, -env-prefix and -allow-env are for variables')
+  }
   if (!isFile && values['on-change'] === 'hup') {
     throw new UsageError('-on-change=hup is for -format=file: variables of a process that runs cannot be changed')
   }
   const onChange = values['on-change'] ?? (isFile ? 'hup' : 'restart')
-  return { values, paths, onChange, role: roleOf(values), directory: isFile ? directoryOf(values, io) : undefined }
+  const rules = {
+    named: namedVariables(values.env),
+    prefix: values['env-prefix'] ?? '',
+    allowed: allowedPatterns(values['allow-env']),
+    environment: environmentOfCommand(io.env),
+  }
+  const role = roleOf(values)
+  return { values, paths, onChange, rules, role, directory: isFile ? directoryOf(values, io) : undefined }
 }
 
 function roleOf(values: Values): Role | undefined {
@@ -265,14 +284,10 @@ class Run {
 
   /** Writes the files, and returns the environment. Throws CommandError. */
   #written(secrets: readonly NamedData[]): NodeJS.ProcessEnv {
-    const env = { ...this.#io.env }
-    for (const name of CREDENTIALS) delete env[name]
-    if (!this.#files) {
-      const names = { prefix: this.#plan.values['env-prefix'] ?? '', environment: env }
-      return { ...env, ...Object.fromEntries(variablesOf(secrets, names)) }
-    }
+    const { rules } = this.#plan
+    if (!this.#files) return { ...rules.environment, ...Object.fromEntries(variablesOf(secrets, rules)) }
     this.#files.write(filesOf(secrets))
-    return env
+    return rules.environment
   }
 
   #warn(message: string): void {

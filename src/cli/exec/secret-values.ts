@@ -1,7 +1,7 @@
 /** From secrets to variables and files: names and texts. Values never show in what is thrown. */
 import { CommandError } from '../command-shape.ts'
-import { decidesWhatRuns } from './refused-variables.ts'
 import type { SecretData } from './secret-versions.ts'
+import { faultOfVariable, variableOf, type VariableRules } from './variable-names.ts'
 
 /** One secret with where it is from, for errors. */
 export interface NamedData {
@@ -13,57 +13,73 @@ export type Texts = ReadonlyMap<string, string>
 
 const FILE_NAME = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$/
 
-/** What names variables. */
-export interface VariableNames {
-  /** Before each key; empty for none. */
-  readonly prefix: string
-  /** What the command has without secrets: a key alone replaces none of it. */
-  readonly environment: NodeJS.ProcessEnv
+/**
+ * The variables that the command line names, and those that are named after their key as far as they are allowed. Once the command
+ * line names one, keys that are not allowed are left out; else they are an error. Throws CommandError for them, for a named key that is
+ * missing or in two secrets, and for two keys of one variable.
+ */
+export function variablesOf(secrets: readonly NamedData[], rules: VariableRules): Texts {
+  const named = [...rules.named].map(([name, key]) => ({ ...onlyOne(key, secrets), name }))
+  const keys = new Set(rules.named.values())
+  const others = valuesOf(secrets)
+    .filter(({ key }) => !keys.has(key))
+    .map((each) => ({ ...each, name: variableOf(each.key, rules.prefix) }))
+  const allowed = others.filter(({ key, name, path }) => {
+    const fault = faultOfVariable(name, rules)
+    if (fault === undefined) return true
+    if (fault === 'not allowed' && rules.named.size > 0) return false
+    throw new CommandError(`the key ${JSON.stringify(key)} of ${path} would set ${name}, ${REMEDY[fault](key, name)}`)
+  })
+  return collected([...named, ...allowed])
 }
 
-/**
- * A variable for each key: the prefix and the key in upper case, with `_` for everything but letters, digits and `_`, and in
- * front of a digit at the beginning. Throws CommandError for what cannot be a variable, for two keys of one name, for a name that
- * decides what runs and, without a prefix, for one that the environment has.
- */
-export function variablesOf(secrets: readonly NamedData[], { environment, prefix }: VariableNames): Texts {
-  // A name in small letters means the same to many programs.
-  const taken = new Set(prefix === '' ? Object.keys(environment).map((name) => name.toUpperCase()) : [])
-  return collected(secrets, (key) => {
-    const name = (prefix + key).toUpperCase().replaceAll(/[^A-Z0-9_]/g, '_')
-    const variable = /^\d/.test(name) ? `_${name}` : name
-    const why = decidesWhatRuns(variable)
-      ? 'which decides what programs run'
-      : taken.has(variable)
-        ? 'which the environment of the command has already'
-        : undefined
-    if (why === undefined) return variable
-    throw new CommandError(
-      `the key ${JSON.stringify(key)} would set ${variable}, ${why}: give ${prefix === '' ? '' : 'another '}-env-prefix`,
-    )
-  })
+const REMEDY = {
+  'not allowed': (key: string, variable: string) =>
+    `which is not allowed: give -allow-env=${variable}, -env NAME=${key} or -env-prefix=TEXT`,
+  'in the environment': (key: string, variable: string) =>
+    `which the environment of the command has already: give -allow-env=${variable} to replace it, -env NAME=${key} or -env-prefix=TEXT`,
+}
+
+function onlyOne(key: string, secrets: readonly NamedData[]): NamedValue {
+  const [first, second] = valuesOf(secrets).filter((each) => each.key === key)
+  if (!first) throw new CommandError(`-env: no secret has the key ${JSON.stringify(key)}`)
+  if (!second) return first
+  throw new CommandError(`-env: ${first.path} and ${second.path} both have the key ${JSON.stringify(key)}`)
 }
 
 /** A file for each key, named as the key is. Throws CommandError for what cannot be a name of a file, and for two of one name. */
 export function filesOf(secrets: readonly NamedData[]): Texts {
-  return collected(secrets, (key) => {
-    if (FILE_NAME.test(key)) return key
-    throw new CommandError(`the key ${JSON.stringify(key)} is no name of a file: letters, digits, "_", "-" and "." are`)
-  })
+  const values = valuesOf(secrets)
+  const wrong = values.find(({ key }) => !FILE_NAME.test(key))
+  if (!wrong) return collected(values)
+  const shown = JSON.stringify(wrong.key)
+  throw new CommandError(`the key ${shown} is no name of a file: letters, digits, "_", "-" and "." are`)
 }
 
-function collected(secrets: readonly NamedData[], nameOf: (key: string) => string): Texts {
+interface NamedValue {
+  /** Of the variable or of the file; the key until another is chosen. */
+  readonly name: string
+  readonly key: string
+  /** Of the secret. */
+  readonly path: string
+  readonly value: unknown
+}
+
+function valuesOf(secrets: readonly NamedData[]): NamedValue[] {
+  return secrets.flatMap(({ data, path }) =>
+    Object.entries(data).map(([key, value]) => ({ name: key, key, path, value })),
+  )
+}
+
+function collected(values: readonly NamedValue[]): Texts {
   const texts = new Map<string, string>()
   const from = new Map<string, string>()
-  for (const { data, path } of secrets) {
-    for (const [key, value] of Object.entries(data)) {
-      const name = nameOf(key)
-      const where = `${JSON.stringify(key)} of ${path}`
-      const other = from.get(name)
-      if (other !== undefined) throw new CommandError(`${other} and ${where} would both be ${name}`)
-      from.set(name, where)
-      texts.set(name, textOf(value, where))
-    }
+  for (const { key, name, path, value } of values) {
+    const where = `${JSON.stringify(key)} of ${path}`
+    const other = from.get(name)
+    if (other !== undefined) throw new CommandError(`${other} and ${where} would both be ${name}`)
+    from.set(name, where)
+    texts.set(name, textOf(value, where))
   }
   return texts
 }
