@@ -1,36 +1,32 @@
-/** The worker thread of `pgp-worker.ts`: one order after another. The library is loaded with the first. */
-import { parentPort } from 'node:worker_threads'
-import { messageOf } from '../kit/errors.ts'
+/** The worker thread of `pgp-worker.ts`. It loads the library with its first task. */
+import { serveTasks } from '../kit/worker-task.ts'
 
-/** To judge a key or, with `plain`, to encrypt to one that was judged. Binary. */
-export interface PgpOrder {
+/** Checks a key or, with `plain`, encrypts to a key that was checked. Binary. */
+export interface PgpRequest {
   readonly key: Uint8Array
   readonly plain?: Uint8Array
 }
 
-export type PgpAnswer =
-  | { readonly fingerprint: string; readonly message?: Uint8Array }
-  /** The key is no good, for its sender to read. */
-  | { readonly unfit: string }
-  /** For the log. */
-  | { readonly failure: string }
+export interface PgpResult {
+  readonly fingerprint: string
+  readonly message?: Uint8Array
+}
 
-async function answer({ key: bytes, plain }: PgpOrder): Promise<PgpAnswer> {
+export type PgpResponse =
+  | PgpResult
+  /** The key cannot be used; the text is for its sender. */
+  | { readonly unfit: string }
+
+serveTasks(async ({ key: bytes, plain }: PgpRequest): Promise<PgpResponse> => {
   const { encryptedTo, judgedKey, UnfitKey } = await import('./pgp-key.ts')
   try {
     const key = await judgedKey(bytes)
     const fingerprint = key.getFingerprint()
     return plain ? { fingerprint, message: await encryptedTo(key, plain) } : { fingerprint }
   } catch (error) {
-    return error instanceof UnfitKey ? { unfit: error.message } : { failure: messageOf(error) }
+    if (error instanceof UnfitKey) return { unfit: error.message }
+    throw error
   } finally {
     plain?.fill(0)
   }
-}
-
-async function serve(order: PgpOrder): Promise<void> {
-  const done = await answer(order)
-  parentPort?.postMessage(done, [])
-}
-
-parentPort?.on('message', (order: PgpOrder) => void serve(order))
+})

@@ -1,9 +1,9 @@
 /**
  * PGP keys that key shares and tokens are encrypted to, so that only the key's owner can read them. A key that cannot
- * encrypt, or cannot any more, is refused when it is given: at the end of an attempt it would be too late.
+ * encrypt, or has expired, is refused when it is given: at the end of an attempt it would be too late.
  *
- * Whoever sends a key may be anybody, and a key can be made to cost minutes. So its text is bounded here, and everything
- * else is done in a thread of its own (`pgp-worker.ts`), with bounds on its parts (`pgp-key.ts`), on time and on memory.
+ * The sender of a key is not authenticated, and a key can be made to cost minutes of computation. So the length of its text is
+ * limited here, and the key is parsed in a worker thread (`pgp-worker.ts`), with limits on its parts (`pgp-key.ts`), time and memory.
  */
 import { Refusal } from '../kit/errors.ts'
 import { PgpWorker } from './pgp-worker.ts'
@@ -34,11 +34,11 @@ export async function readPgpKey(text: string, worker = shared): Promise<PgpKey>
   if (readers >= READERS_MAX) throw new Refusal('too_many', 'too many PGP keys are being read: try again later')
   readers++
   try {
-    const { fingerprint } = await worker.ask({ key })
+    const { fingerprint } = await worker.run({ key })
     return {
       fingerprint,
       async encrypt(plain) {
-        const { message } = await worker.ask({ key, plain: new TextEncoder().encode(plain) })
+        const { message } = await worker.run({ key, plain: new TextEncoder().encode(plain) })
         return Buffer.from(message ?? [])
       },
     }

@@ -1,19 +1,16 @@
-/**
- * The worker thread of `fingerprint.ts`: asks `systeminformation`, which starts child processes and waits for some of
- * them, posts one answer and ends.
- */
-import { parentPort } from 'node:worker_threads'
+/** The worker thread of `fingerprint.ts`: reads facts with `systeminformation`, which starts child processes and waits for some. */
 import { cpu, osInfo, system } from 'systeminformation'
+import { serveTasks } from '../kit/worker-task.ts'
 import type { MachineFacts } from './machine-facts.ts'
 
-const [processor, os, machine] = await Promise.all([cpu(), osInfo(), system()])
-// Serial numbers and UUIDs of the machine stay here: whoever may read a node's facts need not know them.
-const facts: MachineFacts = {
-  cpuVendor: processor.manufacturer,
-  physicalCores: processor.physicalCores,
-  osTitle: `${os.distro} ${os.release}`.trim(),
-  machine: `${machine.manufacturer} ${machine.model}`.trim(),
-  hypervisor: machine.virtual ? (machine.virtualHost ?? 'unknown') : '',
-}
-// oxlint-disable-next-line unicorn/require-post-message-target-origin -- that is for windows, this is a thread
-parentPort?.postMessage(facts)
+serveTasks(async (_request: null): Promise<MachineFacts> => {
+  const [processor, os, machine] = await Promise.all([cpu(), osInfo(), system()])
+  // Serial numbers and UUIDs of the machine are left out: a caller who may read a node's facts does not need them.
+  return {
+    cpuVendor: processor.manufacturer,
+    physicalCores: processor.physicalCores,
+    osTitle: `${os.distro} ${os.release}`.trim(),
+    machine: `${machine.manufacturer} ${machine.model}`.trim(),
+    hypervisor: machine.virtual ? (machine.virtualHost ?? 'unknown') : '',
+  }
+})

@@ -5,9 +5,9 @@
  * fewer, not wrong.
  */
 import { arch, cpus, hostname, machine, release, totalmem } from 'node:os'
-import { Worker } from 'node:worker_threads'
 import { messageOf } from '../kit/errors.ts'
 import type { Logger } from '../kit/log.ts'
+import { WorkerPool } from '../kit/worker-pool.ts'
 import { isMachineFacts, type MachineFacts } from './machine-facts.ts'
 import { readProcFile } from './proc-file.ts'
 import { readCoreMhz } from './stats-cpu.ts'
@@ -39,8 +39,8 @@ export interface Fingerprint {
 }
 
 const ARCHITECTURES: Readonly<Record<string, string>> = { x64: 'amd64', ia32: '386' }
-/** The worker is ended when it has not answered: a hanging child process must not live as long as we do. */
-const WORKER_TIMEOUT_MS = 20_000
+/** A child process that hangs must not hold a thread for the life of the agent. */
+const TASK_TIMEOUT_MS = 20_000
 
 type BasicFacts = Omit<NodeFacts, 'attributes'>
 
@@ -105,32 +105,28 @@ export function createFingerprint(options: { log?: Logger; timeoutMs?: number } 
   const run = async (): Promise<NodeFacts> => {
     const before = current()
     const coreMhz = await readCoreMhz({ procRoot: '/proc', sysRoot: '/sys' }, before.cores)
-    const told = await askWorker(options.timeoutMs ?? WORKER_TIMEOUT_MS).catch((error: unknown) => {
+    const machineFacts = await readMachineFacts(options.timeoutMs ?? TASK_TIMEOUT_MS).catch((error: unknown) => {
       options.log?.info('the machine was not fingerprinted in full', { cause: messageOf(error) })
       return undefined
     })
     const totalComputeMhz = coreMhz * before.cores
-    facts = withAttributes({ ...before, coreMhz, totalComputeMhz, ...(told ? { machine: told } : {}) })
+    facts = withAttributes({ ...before, coreMhz, totalComputeMhz, ...(machineFacts ? { machine: machineFacts } : {}) })
     return facts
   }
   return { nodeFacts: current, complete: () => (completing ??= run()) }
 }
 
-async function askWorker(timeoutMs: number): Promise<MachineFacts> {
-  const worker = new Worker(new URL('./fingerprint-worker.ts', import.meta.url))
-  worker.unref()
-  const { promise, resolve, reject } = Promise.withResolvers<MachineFacts>()
-  const timer = setTimeout(() => reject(new Error(`no answer in ${timeoutMs} ms`)), timeoutMs).unref()
-  worker.once('message', (answer: unknown) => {
-    if (isMachineFacts(answer)) resolve(answer)
-    else reject(new Error('an answer of another shape'))
+async function readMachineFacts(taskTimeoutMs: number): Promise<MachineFacts> {
+  const pool = new WorkerPool<null, unknown>({
+    name: 'machine facts',
+    url: new URL('./fingerprint-worker.ts', import.meta.url),
+    workersMax: 1,
+    queueMax: 1,
+    taskTimeoutMs,
+    idleTimeoutMs: 0,
+    keepsProcessAlive: false,
   })
-  worker.once('error', reject)
-  worker.once('exit', () => reject(new Error('it ended without an answer')))
-  try {
-    return await promise
-  } finally {
-    clearTimeout(timer)
-    await worker.terminate()
-  }
+  const facts = await pool.run({ prepare: () => ({ request: null }) })
+  if (!isMachineFacts(facts)) throw new Error('machine facts: the response has another shape')
+  return facts
 }

@@ -66,11 +66,11 @@ test('a key with more parts than anybody needs is refused', async () => {
 
 test('what takes too long is refused, and the next key is judged', async () => {
   const key = await keyWith({ userIds: 32 })
-  const hurried = new PgpWorker({ orderMs: 1 })
+  const hurried = new PgpWorker({ taskTimeoutMs: 1 })
   for (let round = 0; round < 3; round++) {
     await assert.rejects(readPgpKey(key, hurried), refusal(/takes too long/))
   }
-  const patient = new PgpWorker({ idleMs: 1 })
+  const patient = new PgpWorker({ idleTimeoutMs: 1 })
   for (let round = 0; round < 2; round++) assert.match((await readPgpKey(key, patient)).fingerprint, /^[\da-f]{40}$/)
 })
 

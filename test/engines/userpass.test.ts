@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import type { Engine } from '../../src/engines/engine.ts'
-import { HashQueue, type PasswordHash } from '../../src/engines/userpass/password-hash.ts'
+import type { PasswordHash } from '../../src/engines/userpass/password-hash.ts'
 import { userpass, userpassEngine } from '../../src/engines/userpass/userpass.ts'
 import { TokenStore } from '../../src/secrets/tokens/token-store.ts'
 import { type AskOptions, type CoreAnswer, CoreWorld } from '../helpers/core-world.ts'
@@ -233,62 +233,6 @@ test('batch tokens of an auth method are refused once it is disabled, also after
   await world.ask('POST', 'sys/auth/userpass', { type: 'userpass' })
   await world.ask('POST', 'auth/userpass/users/alice', { password: 'right' })
   assert.ok(!(await isValid(token)))
-})
-
-test('a caller who sends very many waits for itself, and what would wait too long is refused', async () => {
-  const queue = new HashQueue(2)
-  const { signal } = new AbortController()
-  const gates: (() => void)[] = []
-  const order: string[] = []
-  const work = (name: string) => () =>
-    new Promise<void>((resolve) => {
-      order.push(name)
-      gates.push(resolve)
-    })
-  const outcomes: Promise<string>[] = []
-  const ask = (address: string) => {
-    const done = queue.run(address, signal, work(address)).then(
-      () => 'done',
-      (error: { status?: number; headers?: Record<string, string> }) =>
-        `${error.status} ${error.headers?.['Retry-After']}`,
-    )
-    outcomes.push(done)
-    return done
-  }
-  // Two run, sixteen wait, the rest is refused at once.
-  const flood = Array.from({ length: 40 }, () => ask('flood'))
-  assert.equal(await flood[39], '503 2')
-  const late = ask('quiet')
-  for (let done = 0; done < 3; done++) {
-    gates.shift()?.()
-    await new Promise((resolve) => setImmediate(resolve))
-  }
-  assert.ok(order.indexOf('quiet') >= 0 && order.indexOf('quiet') <= 3, order.join())
-  while (gates.length > 0) {
-    gates.shift()?.()
-    await new Promise((resolve) => setImmediate(resolve))
-  }
-  assert.equal(await late, 'done')
-  const all = await Promise.all(outcomes)
-  assert.equal(all.filter((each) => each === 'done').length, 19)
-})
-
-test('10,000 wrong passwords from 100 addresses are refused or answered, and memory does not grow with them', async () => {
-  const queue = new HashQueue(2)
-  const { signal } = new AbortController()
-  let [running, most] = [0, 0]
-  const work = async () => {
-    most = Math.max(most, ++running)
-    await new Promise((resolve) => setImmediate(resolve))
-    running--
-  }
-  const outcomes = await Promise.allSettled(
-    Array.from({ length: 10_000 }, (_, at) => queue.run(`10.0.0.${at % 100}`, signal, work)),
-  )
-  const done = outcomes.filter(({ status }) => status === 'fulfilled').length
-  assert.ok(done >= 256 && done <= 300, String(done))
-  assert.equal(most, 2)
-  await queue.run('10.0.0.1', signal, work)
 })
 
 /** Of each address, one by one; the long form sends 100. */

@@ -62,7 +62,7 @@ test('patterns that ruin other engines end, and leave the main loop free', async
     '([ab]+)*[cd]$',
     SLOW,
   ]) {
-    const matcher = new LineMatcher(text, new LineMatchers({ idleMs: 1 }))
+    const matcher = new LineMatcher(text, new LineMatchers({ idleTimeoutMs: 1 }))
     const asked = matcher.match([line, Buffer.alloc(LINE_BYTES, 'x'), Buffer.from('aac')])
     const { turns, value } = await turnsDuring(asked, () => delay(1))
     assert.equal(value?.length, 3, text)
@@ -94,12 +94,12 @@ test('when a thread dies, what it worked on fails and the next question gets ano
     slow.loadBytes = LOAD_BYTES
     const lines = Array.from({ length: 100 }, (_, at) => randomLine(LOAD_BYTES, at + 1))
     const asked = slow.match(lines)
-    await eventually(() => matchers.counts.threads === 2 && workers.length === 2)
-    assert.ok(matchers.counts.slotsUsed > 0)
+    await eventually(() => matchers.counts.workers === 2 && workers.length === 2)
+    assert.ok(matchers.counts.running > 0)
     await Promise.all([workers[0]?.terminate(), assert.rejects(asked, Fault)])
     const quick = new LineMatcher('a+c', matchers)
     assert.deepEqual(await quick.match([Buffer.from('b\naac\n')]), [Uint32Array.of(2, 6)])
-    await eventually(() => matchers.counts.slotsUsed === 0)
+    await eventually(() => matchers.counts.running === 0)
     await Promise.all(workers.map((worker) => worker.terminate()))
   } finally {
     process.off('worker', onWorker)
@@ -107,21 +107,21 @@ test('when a thread dies, what it worked on fails and the next question gets ano
 })
 
 test('who leaves is not worked for, and waiting costs no slot', async () => {
-  const matchers = new LineMatchers({ idleMs: 50 })
+  const matchers = new LineMatchers({ idleTimeoutMs: 50 })
   const lines = Array.from({ length: 20 }, () => randomLine(5000))
   const askers = Array.from({ length: 200 }, (_, index) => new LineMatcher(`${LESS_SLOW}|${index}x`, matchers))
   const asked = askers.map((asker) => asker.match(lines))
-  assert.ok(matchers.counts.waiting >= 196, JSON.stringify(matchers.counts))
-  assert.ok(matchers.counts.slotsUsed <= 4 && matchers.counts.threads <= 2, JSON.stringify(matchers.counts))
+  assert.ok(matchers.counts.queued >= 196, JSON.stringify(matchers.counts))
+  assert.ok(matchers.counts.running <= 4 && matchers.counts.workers <= 2, JSON.stringify(matchers.counts))
   for (const asker of askers) asker.close()
-  assert.equal(matchers.counts.waiting, 0)
+  assert.equal(matchers.counts.queued, 0)
   assert.deepEqual(new Set(await Promise.all(asked)), new Set([undefined]))
   // Idle threads end by themselves.
-  await eventually(() => matchers.counts.threads === 0)
+  await eventually(() => matchers.counts.workers === 0)
 })
 
 test('a quick pattern gets its turn between the loads of slow ones', async () => {
-  const matchers = new LineMatchers({ idleMs: 50 })
+  const matchers = new LineMatchers({ idleTimeoutMs: 50 })
   const lines = Array.from({ length: 150 }, (_, at) => randomLine(LOAD_BYTES, at + 1))
   const slow = Array.from({ length: 3 }, (_, index) => new LineMatcher(`${LESS_SLOW}|${index}x`, matchers))
   for (const each of slow) each.loadBytes = LOAD_BYTES
@@ -137,7 +137,7 @@ test('a quick pattern gets its turn between the loads of slow ones', async () =>
 })
 
 test('a block that is cut for a slow pattern is found in whole', async () => {
-  const matchers = new LineMatchers({ idleMs: 50 })
+  const matchers = new LineMatchers({ idleTimeoutMs: 50 })
   const asker = new LineMatcher('^(?:b|[a-z]{4})$', matchers)
   const block = Buffer.from('a\nb\nlong\n'.repeat(BLOCK_ROUNDS))
   const want = Array.from({ length: BLOCK_ROUNDS }, (_, index) => [index * 9 + 2, index * 9 + 9]).flat()
@@ -160,16 +160,16 @@ test('a closed filter gives nothing more', async () => {
 
 test('where the system gives no more threads one does it all, and without any a Fault says so', async () => {
   let left = 0
-  const startWorker = (workerData: unknown) => {
+  const startWorker = () => {
     if (left-- <= 0) throw new Error('ERR_WORKER_INIT_FAILED: EAGAIN')
-    return new Worker(new URL('../../src/host/line-matcher-worker.ts', import.meta.url), { workerData })
+    return new Worker(new URL('../../src/host/line-matcher-worker.ts', import.meta.url))
   }
-  const matchers = new LineMatchers({ idleMs: 1, startWorker })
+  const matchers = new LineMatchers({ idleTimeoutMs: 1, startWorker })
   const ask = () => new LineMatcher('x.z', matchers).match([Buffer.from('a\nxyz\n')])
-  await assert.rejects(ask(), { name: 'Fault', message: /cannot be started: ERR_WORKER_INIT_FAILED/ })
-  assert.deepEqual(matchers.counts, { threads: 0, waiting: 0, slotsUsed: 0 })
+  await assert.rejects(ask(), { name: 'Fault', message: /could not be started: ERR_WORKER_INIT_FAILED/ })
+  assert.deepEqual(matchers.counts, { workers: 0, running: 0, queued: 0 })
   left = 1
   const found = await Promise.all(Array.from({ length: 20 }, ask))
   assert.ok(found.every((blocks) => blocks?.[0]?.join() === '2,6'))
-  await eventually(() => matchers.counts.threads === 0)
+  await eventually(() => matchers.counts.workers === 0)
 })

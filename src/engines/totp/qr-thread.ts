@@ -1,30 +1,22 @@
-/** The worker thread of `qr.ts`: draws one code after another. */
-import { parentPort } from 'node:worker_threads'
-import { messageOf } from '../../kit/errors.ts'
+/** The worker thread of `qr.ts`. */
+import { serveTasks } from '../../kit/worker-task.ts'
 import { drawnPng, UnfitCode } from './qr-code.ts'
 
-export interface QrOrder {
-  readonly id: number
+export interface QrRequest {
   readonly text: string
   readonly sizePixels: number
 }
 
-export type QrAnswer = { readonly id: number } & (
+export type QrResponse =
   | { readonly png: Uint8Array }
-  /** The text or the size is no good, for the caller to read. */
+  /** The text does not fit into the size; the text is for the caller. */
   | { readonly unfit: string }
-  /** For the log. */
-  | { readonly failure: string }
-)
 
-parentPort?.on('message', ({ id, sizePixels, text }: QrOrder) => {
-  parentPort?.postMessage(answer(id, text, sizePixels), [])
-})
-
-function answer(id: number, text: string, sizePixels: number): QrAnswer {
+serveTasks(({ sizePixels, text }: QrRequest): QrResponse => {
   try {
-    return { id, png: drawnPng(text, sizePixels) }
+    return { png: drawnPng(text, sizePixels) }
   } catch (error) {
-    return error instanceof UnfitCode ? { id, unfit: error.message } : { id, failure: messageOf(error) }
+    if (error instanceof UnfitCode) return { unfit: error.message }
+    throw error
   }
-}
+})

@@ -1,45 +1,24 @@
-/** The thread that hashes passwords, one at a time. */
+/** The worker thread of `password-hash.ts`: derives keys from passwords, one at a time, at a lower priority than the process. */
 import { scryptSync } from 'node:crypto'
-import { readlinkSync } from 'node:fs'
-import { getPriority, setPriority } from 'node:os'
-import { parentPort } from 'node:worker_threads'
-import { messageOf } from '../../kit/errors.ts'
+import { lowerThreadPriority, serveTasks } from '../../kit/worker-task.ts'
 
-export interface HashOrder {
+export interface HashRequest {
   readonly password: string
   readonly salt: Uint8Array
   readonly keyBytes: number
+  /** scrypt's N, r and p. */
   readonly cost: number
   readonly blockSize: number
   readonly parallelization: number
-  /** Bytes that a hash may take. */
-  readonly memoryMax: number
+  /** Upper limit of the memory of one hash. */
+  readonly memoryMaxBytes: number
 }
 
-export type HashAnswer = { readonly key: Uint8Array } | { readonly failure: string }
+const PRIORITY_STEPS = 10
 
-/** Steps of nice(2) below the process. */
-const LOWER = 10
-const LOWEST = 19
-
-/** On Linux a priority is a thread's own, and this link names the thread that reads it. */
-function lowerPriority(): void {
-  try {
-    const thread = Number(readlinkSync('/proc/thread-self').split('/').at(-1))
-    setPriority(thread, Math.min(LOWEST, getPriority(thread) + LOWER))
-  } catch {
-    // Without /proc it runs as the rest does.
-  }
-}
-
-function answerTo(order: HashOrder): HashAnswer {
-  const { blockSize, cost, keyBytes, memoryMax, parallelization, password, salt } = order
-  try {
-    return { key: scryptSync(password, salt, keyBytes, { cost, blockSize, parallelization, maxmem: memoryMax }) }
-  } catch (error) {
-    return { failure: messageOf(error) }
-  }
-}
-
-lowerPriority()
-parentPort?.on('message', (order: HashOrder) => parentPort?.postMessage(answerTo(order), []))
+lowerThreadPriority(PRIORITY_STEPS)
+serveTasks(
+  ({ blockSize, cost, keyBytes, memoryMaxBytes, parallelization, password, salt }: HashRequest): Uint8Array => {
+    return scryptSync(password, salt, keyBytes, { cost, blockSize, parallelization, maxmem: memoryMaxBytes })
+  },
+)

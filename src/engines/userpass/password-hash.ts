@@ -1,28 +1,35 @@
 /**
- * Passwords as they are kept: scrypt, with its parameters and a salt beside the hash, so that later versions can ask more of new
- * ones. It runs on threads of its own (`hash-threads.ts`), never on the event loop.
+ * Password hashes: scrypt (RFC 7914), stored with its parameters and salt, so that later versions can raise the cost for new
+ * passwords.
  *
- * A hash costs some ten milliseconds of a processor and 16 MiB. So few run at a time, the others wait in turn, by the address of
- * their callers: one that sends very many waits for itself and not before others. What would wait too long is refused (503,
- * Retry-After).
+ * A hash takes some ten milliseconds of a processor and 16 MiB. It runs on worker threads of a lower priority than the rest of the
+ * process (`kit/worker-pool.ts`), not on libuv's thread pool, which reads files for all other requests. At most two hashes run at a
+ * time. The others are queued, round-robin by caller address, for at most 15 s. A request that finds the queue full, or waits
+ * longer, gets 503 with `Retry-After`.
  */
 import { randomBytes, timingSafeEqual } from 'node:crypto'
 import { availableParallelism } from 'node:os'
 import * as v from 'valibot'
-import { Refusal } from '../../kit/errors.ts'
-import { derivedKey } from './hash-threads.ts'
+import { Fault, messageOf, Refusal } from '../../kit/errors.ts'
+import { WorkerPool, WorkerTaskError } from '../../kit/worker-pool.ts'
+import type { HashRequest } from './hash-thread.ts'
 
 const SALT_BYTES = 16
 const KEY_BYTES = 32
 /** About what bcrypt costs with its usual cost of 10. */
 export const HASH_COST = 16_384
 const PARAMETERS = { blockSize: 8, parallelization: 1 } as const
-const MEMORY_MAX = 64 << 20
-/** One processor is left to the event loop, where there is another. */
-const RUNNING_MAX = Math.max(1, Math.min(2, availableParallelism() - 1))
-/** Some seconds of work; a waiting one is a few hundred bytes. */
-const WAITING_MAX = 256
-const WAITING_OF_ONE_MAX = 16
+const MEMORY_MAX_BYTES = 64 << 20
+/** One processor is left for the event loop, where there is another. */
+const WORKERS_MAX = Math.max(1, Math.min(2, availableParallelism() - 1))
+/** A queued hash takes a few hundred bytes. One worker needs some 13 s for as many. */
+const QUEUE_MAX = 256
+const QUEUE_TIMEOUT_MS = 15_000
+/** A hash takes less than a second where the machine is not overloaded. */
+const TASK_TIMEOUT_MS = 60_000
+const IDLE_TIMEOUT_MS = 60_000
+/** For V8 itself: the memory of a hash is outside of its heap. */
+const HEAP_MAX_MIB = 16
 
 export const passwordHashSchema = v.object({
   algorithm: v.literal('scrypt'),
@@ -35,86 +42,61 @@ export const passwordHashSchema = v.object({
 
 export type PasswordHash = v.InferOutput<typeof passwordHashSchema>
 
-interface Waiting {
-  readonly start: () => void
-  readonly refuse: (error: Error) => void
+/** The request that a password is hashed for. */
+export interface HashCaller {
+  /** Address or network: the unit of fairness between callers. */
+  readonly address: string
+  readonly signal: AbortSignal
+  /** Called right before the hash begins, after the time in the queue. What it throws is the outcome, without a hash. */
+  readonly beforeHash?: () => void
 }
 
-/** Who waits for a thread, by address, each in turn. */
-export class HashQueue {
-  readonly #runningMax: number
-  #running = 0
-  #waiting = 0
-  readonly #byAddress = new Map<string, Waiting[]>()
-
-  constructor(runningMax = RUNNING_MAX) {
-    this.#runningMax = runningMax
-  }
-
-  /** Rejects with a Refusal (503) where too many wait. */
-  async run<T>(address: string, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
-    if (this.#running >= this.#runningMax) await this.#turn(address)
-    else this.#running++
-    try {
-      if (signal.aborted) throw overloaded()
-      return await work()
-    } finally {
-      this.#next()
-    }
-  }
-
-  #turn(address: string): Promise<void> {
-    const own = this.#byAddress.get(address) ?? []
-    if (own.length >= WAITING_OF_ONE_MAX) throw overloaded()
-    if (this.#waiting >= WAITING_MAX && !this.#displace(own.length + 1)) throw overloaded()
-    return new Promise((start, refuse) => {
-      own.push({ start, refuse })
-      this.#byAddress.set(address, own)
-      this.#waiting++
-    })
-  }
-
-  /** Makes room for an address that has less waiting: at the cost of the one that has most. */
-  #displace(less: number): boolean {
-    const [most] = [...this.#byAddress.values()].sort((a, b) => b.length - a.length)
-    if (!most || most.length <= less) return false
-    this.#waiting--
-    most.pop()?.refuse(overloaded())
-    return true
-  }
-
-  #next(): void {
-    const [first] = this.#byAddress
-    if (!first) return void this.#running--
-    const [address, own] = first
-    const next = own.shift()
-    this.#waiting--
-    // Behind all the others.
-    this.#byAddress.delete(address)
-    if (own.length > 0) this.#byAddress.set(address, own)
-    next?.start()
-  }
-}
+const pool = new WorkerPool<HashRequest, Uint8Array>({
+  name: 'password hashing',
+  url: new URL('./hash-thread.ts', import.meta.url),
+  workersMax: WORKERS_MAX,
+  queueMax: QUEUE_MAX,
+  queueTimeoutMs: QUEUE_TIMEOUT_MS,
+  taskTimeoutMs: TASK_TIMEOUT_MS,
+  idleTimeoutMs: IDLE_TIMEOUT_MS,
+  heapMaxMib: HEAP_MAX_MIB,
+})
 
 function overloaded(): Refusal {
-  return new Refusal('unavailable', 'too many logins at the moment', { 'Retry-After': '2' }, 503)
+  return new Refusal('unavailable', 'too many concurrent logins: try again later', { 'Retry-After': '2' }, 503)
+}
+
+/** Rejects with a Refusal (503) where too many hashes are queued, and with a Fault where it cannot be derived. */
+export async function deriveKey(request: HashRequest, caller: HashCaller): Promise<Buffer> {
+  const prepare = () => {
+    caller.beforeHash?.()
+    return { request }
+  }
+  try {
+    return Buffer.from(await pool.run({ key: caller.address, signal: caller.signal, prepare }))
+  } catch (error) {
+    if (!(error instanceof WorkerTaskError)) throw error
+    const { reason } = error
+    if (reason === 'queue-full' || reason === 'queue-timeout' || reason === 'cancelled') throw overloaded()
+    throw new Fault(`a password could not be hashed: ${messageOf(error)}`)
+  }
 }
 
 /** `cost` is scrypt's N, a power of two. */
-export async function hashed(password: string, cost = HASH_COST): Promise<PasswordHash> {
+export async function hashed(password: string, cost: number, caller: HashCaller): Promise<PasswordHash> {
   const salt = randomBytes(SALT_BYTES)
   const parameters = { ...PARAMETERS, cost }
-  const key = await derived(password, salt, parameters)
+  const key = await derived(password, salt, parameters, caller)
   return { algorithm: 'scrypt', ...parameters, salt: salt.toString('base64'), key: key.toString('base64') }
 }
 
-export async function isPassword(password: string, kept: PasswordHash): Promise<boolean> {
-  const key = await derived(password, Buffer.from(kept.salt, 'base64'), kept)
+export async function isPassword(password: string, kept: PasswordHash, caller: HashCaller): Promise<boolean> {
+  const key = await derived(password, Buffer.from(kept.salt, 'base64'), kept, caller)
   const wanted = Buffer.from(kept.key, 'base64')
   return key.length === wanted.length && timingSafeEqual(key, wanted)
 }
 
-/** Stands in for the hash of a user that is not there: it costs the same, and no password has it. */
+/** The hash that a login of an unknown user is compared with: it takes the same time, and no password matches it. */
 export function absentUsersHash(cost = HASH_COST): PasswordHash {
   return {
     algorithm: 'scrypt',
@@ -129,7 +111,9 @@ function derived(
   password: string,
   salt: Buffer,
   parameters: Pick<PasswordHash, 'cost' | 'blockSize' | 'parallelization'>,
+  caller: HashCaller,
 ): Promise<Buffer> {
   const { blockSize, cost, parallelization } = parameters
-  return derivedKey({ password, salt, keyBytes: KEY_BYTES, cost, blockSize, parallelization, memoryMax: MEMORY_MAX })
+  const scrypt = { keyBytes: KEY_BYTES, cost, blockSize, parallelization, memoryMaxBytes: MEMORY_MAX_BYTES }
+  return deriveKey({ password, salt, ...scrypt }, caller)
 }

@@ -19,7 +19,6 @@ import {
   absentUsersHash,
   HASH_COST,
   hashed,
-  HashQueue,
   isPassword,
   type PasswordHash,
   passwordHashSchema,
@@ -47,9 +46,6 @@ export interface UserpassOptions {
   /** scrypt's N of new passwords, a power of two: `HASH_COST` unless given. */
   readonly hashCost?: number
 }
-
-/** Of all mounts: the threads are shared, too. */
-const queue = new HashQueue()
 
 function userPath(name: string, secret: EngineCall['mount']['secret']): string {
   return PREFIX + secret.digest(`user\0${name.toLowerCase()}`, 'base64url')
@@ -79,7 +75,7 @@ function hashFor(password: string, cost: number, { remote = '', signal }: Engine
   if (password.length > PASSWORD_LENGTH_MAX) {
     throw new Rejection(400, `a password has at most ${PASSWORD_LENGTH_MAX} characters`)
   }
-  return queue.run(callerNetwork(remote), signal, () => hashed(password, cost))
+  return hashed(password, cost, { address: callerNetwork(remote), signal })
 }
 
 function put(user: User, { mount }: EngineCall) {
@@ -123,10 +119,13 @@ async function login({ password, username }: Credentials, absent: PasswordHash, 
   if (name.length > NAME_LENGTH_MAX || password.length > PASSWORD_LENGTH_MAX) throw wrong()
   if (call.failures.isLocked(name)) throw new Rejection(403, 'permission denied')
   const before = durable(name, call)
-  const isRight = await queue.run(callerNetwork(call.remote ?? ''), call.signal, () => {
-    // Others of the same name had their turn before: the name may be locked by now.
-    if (call.failures.isLocked(name)) throw new Rejection(403, 'permission denied')
-    return isPassword(password, before?.hash ?? absent)
+  const isRight = await isPassword(password, before?.hash ?? absent, {
+    address: callerNetwork(call.remote ?? ''),
+    signal: call.signal,
+    beforeHash() {
+      // Logins with the same name may have failed while this one was queued.
+      if (call.failures.isLocked(name)) throw new Rejection(403, 'permission denied')
+    },
   })
   if (call.failures.isLocked(name)) throw new Rejection(403, 'permission denied')
   const user = pending(name, call)

@@ -1,0 +1,51 @@
+/** A worker thread that answers, fails and exits when a test says so. It records what a pool must never do to it. */
+import { EventEmitter } from 'node:events'
+import type { WorkerThread } from '../../src/kit/worker-pool.ts'
+import type { TaskMessage } from '../../src/kit/worker-task.ts'
+
+export class FakeWorker extends EventEmitter implements WorkerThread {
+  /** Messages that were not answered, the oldest first. */
+  readonly tasks: TaskMessage<string>[] = []
+  readonly violations: string[] = []
+  isReferenced = true
+  isTerminated = false
+  hasExited = false
+
+  postMessage(message: TaskMessage<string>): void {
+    if (this.isTerminated || this.hasExited)
+      this.violations.push(`task ${message.request} was sent to a worker that ends`)
+    this.tasks.push(message)
+  }
+
+  ref(): void {
+    this.isReferenced = true
+  }
+
+  unref(): void {
+    this.isReferenced = false
+  }
+
+  terminate(): Promise<number> {
+    this.isTerminated = true
+    return Promise.resolve(1)
+  }
+
+  /** Answers the oldest message with its request. */
+  answer(): void {
+    const task = this.tasks.shift()
+    if (task) this.emit('message', { id: task.id, response: task.request })
+  }
+
+  fail(text: string): void {
+    const task = this.tasks.shift()
+    if (task) this.emit('message', { id: task.id, failure: text })
+  }
+
+  /** Exits, with an error event before where one is given. */
+  exit(error?: Error): void {
+    if (this.hasExited) return
+    this.hasExited = true
+    if (error) this.emit('error', error)
+    this.emit('exit', 1)
+  }
+}
