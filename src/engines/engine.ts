@@ -84,8 +84,10 @@ export interface MountFacts {
 
 export interface EngineCall {
   readonly mount: MountFacts
-  /** Below the mount, as the caller gave it. */
+  /** Below the mount, in its canonical form: names that the engine folds are folded. */
   readonly path: string
+  /** The same as the caller spelled it: for texts of an answer, never to find anything by. */
+  readonly givenPath: string
   readonly verb: EngineVerb
   /** Below the mount's own prefix; for the core's own engines all of the barrier. */
   readonly storage: Storage
@@ -241,7 +243,10 @@ export interface PathDeclaration<F extends Fields> {
    */
   readonly pattern: string
   readonly summary: string
-  /** Those `inPath` are named by the pattern, the others come in the body or in the query. */
+  /**
+   * Those `inPath` are named by the pattern, the others come in the body or in the query. A name that the engine compares
+   * without regard to case declares its `fold`; the handlers never fold a parameter of the path themselves.
+   */
   readonly fields: F
   /** Needs no token. */
   readonly unauthenticated?: boolean

@@ -5,6 +5,7 @@
 import { parseDurationMs } from '../kit/duration.ts'
 import { parseBoolean } from '../kit/schema.ts'
 import { isExactNumber } from './exact-json.ts'
+import type { NameFold } from './name-fold.ts'
 
 /** A value that does not fit its field. Says what was wanted, never the value. */
 export class FieldError extends Error {
@@ -25,6 +26,11 @@ export interface Field<T> {
   readonly sameAs?: string
   /** No log shows it, not even one that shows names. */
   readonly isSecret?: boolean
+  /**
+   * The engine compares the name, or each name of the list, in this form. A parameter of the path reaches the engine in it.
+   * A value of the body reaches it as it was sent; rules about parameters compare it in this form.
+   */
+  readonly fold?: NameFold
   readonly fallback: T
   /** Of a value that was given, and is neither undefined. Throws FieldError. */
   read(value: unknown): T
@@ -123,10 +129,19 @@ function field<T>(kind: FieldKind, description: string, fallback: T, read: (valu
  */
 export function inPath(
   description: string,
-  { isSecret = false, sameAs }: { readonly isSecret?: boolean; readonly sameAs?: string } = {},
+  {
+    fold,
+    isSecret = false,
+    sameAs,
+  }: { readonly fold?: NameFold; readonly isSecret?: boolean; readonly sameAs?: string } = {},
 ): Field<string> {
-  const twin = sameAs === undefined ? {} : { sameAs }
-  return { kind: 'string', description, inPath: true, isSecret, fallback: '', read: textOf, ...twin }
+  const more = { ...(sameAs !== undefined && { sameAs }), ...(fold && { fold }) }
+  return { kind: 'string', description, inPath: true, isSecret, fallback: '', read: textOf, ...more }
+}
+
+/** The same field, of names that the engine compares in a canonical form. */
+export function foldedField<T>(declared: Field<T>, fold: NameFold): Field<T> {
+  return { ...declared, fold }
 }
 
 export function text(description: string): Field<string | undefined>

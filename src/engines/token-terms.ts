@@ -2,8 +2,9 @@
 import * as v from 'valibot'
 import { AddressRanges } from './address-ranges.ts'
 import { Rejection } from './engine.ts'
-import { boolean, commaList, duration, type InputOf, integer, text, UNPRINTABLE } from './fields.ts'
+import { boolean, commaList, duration, foldedField, type InputOf, integer, text, UNPRINTABLE } from './fields.ts'
 import { TOKEN_TYPES, type TokenTerms } from './login-order.ts'
+import { foldName } from './name-fold.ts'
 
 const POLICIES_MAX = 256
 const POLICY_LENGTH_MAX = 512
@@ -34,8 +35,8 @@ export const NO_TERMS: TokenTerms = Object.freeze({
 })
 
 export const TOKEN_FIELDS = {
-  token_policies: commaList('Policies of its tokens'),
-  policies: commaList('Old name of token_policies'),
+  token_policies: foldedField(commaList('Policies of its tokens'), 'case and spaces'),
+  policies: foldedField(commaList('Old name of token_policies'), 'case and spaces'),
   token_no_default_policy: boolean('Whether its tokens do not get the policy `default` by themselves'),
   token_ttl: duration('How long its tokens live; what the mount gives unless set'),
   ttl: duration('Old name of token_ttl'),
@@ -69,7 +70,9 @@ export function changedTerms(before: TokenTerms, given: InputOf<typeof TOKEN_FIE
 
 function policiesOf(given: readonly string[] | undefined): string[] | undefined {
   if (given === undefined) return undefined
-  const names = [...new Set(given.map((name) => name.trim().toLowerCase()))].filter((name) => name !== '').sort()
+  const names = [...new Set(given.map((name) => foldName(name, 'case and spaces')))]
+    .filter((name) => name !== '')
+    .sort()
   // Its right password would be of no use, and would be told by what its login is refused with.
   if (names.includes('root'))
     throw new Rejection(400, 'policies cannot contain root: auth methods cannot create root tokens')

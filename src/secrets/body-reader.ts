@@ -23,7 +23,7 @@ const ASKED_FOR: Readonly<Partial<Record<Verb, readonly EngineVerb[]>>> = {
   delete: ['delete'],
 }
 /** What no data of a request changes. */
-const WITHOUT_DATA: ReadonlySet<Decision['reason']> = new Set(['no rule', 'deny', 'not granted'])
+const WITHOUT_DATA: ReadonlySet<Decision['reason']> = new Set(['no rule', 'deny', 'not granted', 'template'])
 
 export interface BodyReaderOptions {
   readonly isOfDelete: boolean | undefined

@@ -28,6 +28,7 @@ import {
   newRecord,
   recordPath,
 } from './mounts/mount-record.ts'
+import { type Canonical, canonicalAt } from '../engines/canonical-path.ts'
 import { Traffic } from './mounts/traffic.ts'
 import { type Mount, mountOf, type Place } from './mounts/mounts.ts'
 import type { Acl } from './policies/acl.ts'
@@ -330,6 +331,8 @@ export class SecretsCore implements Core {
     if (this.#open) return this.#open.mounts.find(path)
     return path.startsWith('sys/') ? { mount: this.#sealedSystem, rest: path.slice('sys/'.length) } : undefined
   }
+
+  readonly canonical: Canonical = (path) => canonicalAt(path, this.find(path))
 
   knows = (token: string | undefined, remote: string | undefined) => this.#open?.admission.knows(token, remote) ?? false
 

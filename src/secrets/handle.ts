@@ -31,10 +31,11 @@ import { BodyReader } from './body-reader.ts'
 import { admission } from './entry.ts'
 import { helpOf } from './help.ts'
 import { stepUp } from './mfa/step-up.ts'
+import { canonicalOf } from '../engines/canonical-path.ts'
 import { undeclaredFrom } from './path-parts.ts'
 import { RequestCall } from './request-call.ts'
 import type { Core, Entry, Request, Target, Trace } from './request-states.ts'
-import { type RequestBody, requestHead, type Verb } from './request.ts'
+import { type RequestBody, type RequestHead, requestHead, type Verb } from './request.ts'
 import { type Grant, grantOf, needsSudo } from './rights.ts'
 import { isSpecial, narrowed, settled, unwrappable } from './settle.ts'
 import { streamedAnswer } from './told-stream.ts'
@@ -66,16 +67,15 @@ const STREAMED = 200
 
 /** Throws, or rejects, with what is wrong. (Not `async`, as each promise on the way costs every request a microsecond.) */
 function serve(core: Core, method: Verb, raw: RawInput, call: Call, trace: Trace): Promise<Answer> {
-  const head = requestHead(method, raw)
-  const place = core.find(head.path)
+  const at = located(core, requestHead(method, raw))
+  const { head, match, place } = at
   trace.verb = head.verb
   trace.mount = place?.mount.record.path
   const quota = core.quotas?.take(head.path, place, call.remote)
   trace.headers = quota?.headers
-  const match = place?.mount.paths.find(place.rest)
   if (core.isSecondary) requireServed(core, match?.path, head.verb)
   else if (!core.isActive && !match?.path.whileSealed) throw sealed()
-  const target = { head, raw, call, place, match, trace }
+  const target = { ...at, raw, call, trace }
   const { audit } = core
   const isRecorded = audit?.isOn && !isState(match?.path)
   if (quota?.refusal && !(isRecorded && quota.isAudited)) throw quota.refusal
@@ -87,6 +87,17 @@ function serve(core: Core, method: Verb, raw: RawInput, call: Call, trace: Trace
     if (quota?.refusal) throw quota.refusal
     return admission(core, match?.path, call)
   })
+}
+
+/** Finds what a request is for. From here on its path is canonical. */
+function located(core: Core, head: RequestHead): Pick<Target, 'head' | 'canonical' | 'givenRest' | 'place' | 'match'> {
+  const place = core.find(head.path)
+  const match = place?.mount.paths.find(place.rest)
+  const givenRest = place?.rest ?? ''
+  const canonical = place && match ? canonicalOf(head.path, place, match) : { path: head.path }
+  if (!place || !match || canonical.path === head.path) return { head, canonical, givenRest, place, match }
+  const { path } = canonical
+  return { head: { ...head, path }, canonical, givenRest, place: { mount: place.mount, rest: match.rest }, match }
 }
 
 /** Throws a Rejection for what a secondary does not serve. */
@@ -186,10 +197,10 @@ async function afterUse(caller: Admitted, underWay: Promise<Answer>): Promise<An
 }
 
 /** How the body is read: as far as its caller may have it read. */
-function readerOf(core: Core, { admitted, head, isOpen, match, raw }: Target & Entry): BodyReader {
+function readerOf(core: Core, { admitted, canonical, head, isOpen, match, raw }: Target & Entry): BodyReader {
   const isAsked = !isOpen && !match?.path.withoutToken?.isAllowed()
   const ask = (operation: EngineVerb) =>
-    admitted.judge({ operation, path: head.path, data: {}, wrapTtlSeconds: undefined })
+    admitted.judge({ ...canonical, operation, data: {}, wrapTtlSeconds: undefined })
   return new BodyReader(head.verb, raw, {
     isOfDelete: match?.path.bodyOfDelete,
     isNobodys: admitted === core.nobody,

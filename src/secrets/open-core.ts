@@ -1,5 +1,6 @@
 /** The parts of an active core: its stores and what works on them, made when it becomes active (`core.ts`). */
 import type { Storage } from '../barrier/storage.ts'
+import { canonicalAt } from '../engines/canonical-path.ts'
 import { cubbyholePrefix } from '../engines/cubbyhole/cubbyhole.ts'
 import type { Caller, Engine } from '../engines/engine.ts'
 import type { Logger } from '../kit/log.ts'
@@ -170,6 +171,7 @@ function openTokens(ground: Ground, mounts: MountTable, mountOf: MountOf): Pick<
       policies,
       now,
       aclOf: ground.aclOf,
+      canonical: (path) => canonicalAt(path, mounts.find(path)),
       policiesOf: (entry) => entityPolicies.of(entry),
       onUnseenAddress: (accessor) =>
         logger.warn('a token that is bound to addresses was refused: no server has seen the address of its caller', {

@@ -3,6 +3,7 @@ import type { Caller, EngineCall, EngineVerb } from '../engines/engine.ts'
 import type { LoginFailures } from '../engines/login-order.ts'
 import type { Call } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
+import { canonicalAt } from '../engines/canonical-path.ts'
 import type { Place } from './mounts/mounts.ts'
 import type { RequestBody } from './request.ts'
 import type { Core, Request } from './request-states.ts'
@@ -14,6 +15,7 @@ import type { Admitted } from './tokens/token-admission.ts'
 export class RequestCall implements EngineCall {
   readonly mount: EngineCall['mount']
   readonly path: string
+  readonly givenPath: string
   verb: EngineVerb = 'read'
   readonly storage: EngineCall['storage']
   readonly caller: Caller
@@ -30,13 +32,21 @@ export class RequestCall implements EngineCall {
   readonly remote: string | undefined
   readonly token: string | undefined
   readonly #admitted: Admitted
+  readonly #mount: Place['mount']
   readonly #call: Call
   readonly #raw: RawInput
   readonly #failures: () => LoginFailures
 
-  constructor(core: Core, { admitted, call, head, raw }: Request, { mount, rest }: Place, body: RequestBody) {
+  constructor(
+    core: Core,
+    { admitted, call, givenRest, head, raw }: Request,
+    { mount, rest }: Place,
+    body: RequestBody,
+  ) {
     this.mount = mount.facts
     this.path = rest
+    this.givenPath = givenRest
+    this.#mount = mount
     this.storage = mount.storage
     this.caller = admitted.caller
     this.requestId = call.requestId
@@ -79,7 +89,8 @@ export class RequestCall implements EngineCall {
 
   /** A code that came with the request is good for all that it reads and changes: it is asked for once. */
   readonly allows: EngineCall['allows'] = (operation, path, data = {}) => {
-    const question = { operation, path: this.mount.path + path, data, wrapTtlSeconds: undefined }
+    const canonical = canonicalAt(this.mount.path + path, { mount: this.#mount, rest: path })
+    const question = { ...canonical, operation, data, wrapTtlSeconds: undefined }
     const { allowed, mfaMethods, reason } = this.#admitted.judge(question)
     return allowed || (reason === 'second factor' && mfaMethods.every((name) => this.#coded.includes(name)))
   }

@@ -1,12 +1,14 @@
 /** A request on its way through the core: what it needs of the core, and what is known of it step by step (`handle.ts`). */
-import type { Path, Reply } from '../engines/engine.ts'
+import type { Reply } from '../engines/engine.ts'
 import type { LoginFailures } from '../engines/login-order.ts'
+import type { PathMatch } from '../engines/path-table.ts'
 import type { Call } from '../kit/operation.ts'
 import type { RawInput } from '../kit/schema.ts'
 import type { AuditTrail } from './audit/audit.ts'
 import type { BodyReader } from './body-reader.ts'
 import type { InFlight } from './in-flight.ts'
 import type { Mfa } from './mfa/mfa.ts'
+import type { CanonicalPath } from '../engines/canonical-path.ts'
 import type { Place } from './mounts/mounts.ts'
 import type { Quotas } from './quotas/quotas.ts'
 import type { RequestCounts } from './request-counts.ts'
@@ -55,13 +57,17 @@ export interface Trace {
   wrapped?: Readonly<object> | undefined
 }
 
-/** What a request is for. */
+/** What a request is for. Its path is canonical in `head`, `place` and `match` alike. */
 export interface Target {
   readonly head: RequestHead
+  /** The path of `head`, with what policies need to know of it. */
+  readonly canonical: CanonicalPath
+  /** Path below the mount as the caller spelled it. */
+  readonly givenRest: string
   readonly raw: RawInput
   readonly call: Call
   readonly place: Place | undefined
-  readonly match: { readonly path: Path; readonly params: Readonly<Record<string, string>> } | undefined
+  readonly match: PathMatch | undefined
   readonly trace: Trace
 }
 

@@ -28,8 +28,9 @@ export function grantOf(request: Request, verb: EngineVerb, body: RequestBody): 
 }
 
 function judged(request: Request, operation: EngineVerb, { data }: RequestBody): Grant {
-  const { admitted, head } = request
-  const ask = (path: string) => admitted.judge({ operation, path, data, wrapTtlSeconds: head.wrapping?.ttlSeconds })
+  const { admitted, canonical, head } = request
+  const wrapTtlSeconds = head.wrapping?.ttlSeconds
+  const ask = (path: string) => admitted.judge({ ...canonical, path, operation, data, wrapTtlSeconds })
   const decision = allowedOf(ask(head.path))
   if (!request.head.path.endsWith('/') || !isSlashIgnored(request)) return decision
   // It means the same without the slash: a rule that denies the one must not be passed by writing the other.

@@ -147,7 +147,10 @@ test('names of secrets are in the log only where the operator asks for it', asyn
     .map(({ path }) => path)
   assert.deepEqual(
     shown.slice(0, 7),
-    NAMES.slice(0, 7).map((path) => path.replace(asHex(NAME), NAME)),
+    NAMES.slice(0, 7).map((path) => {
+      const plain = path.replace(asHex(NAME), NAME)
+      return plain.includes('/policies/') ? plain.toLowerCase() : plain
+    }),
   )
   assert.match(shown[7] ?? '', /^\/v1\/hmac:[\w-]{16}$/, 'no endpoint declares it')
 })

@@ -43,7 +43,7 @@ test('a login gives a token of its user, with the same entity each time', async 
   const self = (await world.ask('GET', 'auth/token/lookup-self', undefined, { token })).body.data
   assert.deepEqual(
     [self['display_name'], self['path'], self['entity_id']],
-    ['userpass-alice', 'auth/userpass/login/Alice', auth['entity_id']],
+    ['userpass-alice', 'auth/userpass/login/alice', auth['entity_id']],
   )
   const entity = (await world.ask('GET', `identity/entity/id/${String(auth['entity_id'])}`)).body.data
   const [alias] = entity['aliases'] as Record<string, unknown>[]

@@ -84,9 +84,14 @@ test('several documents, lists, templates and versioned stores', () => {
     'denied: read "me/alice"',
     '  p0.hcl:10:6: path "me/{{identity.entity.name}}": decides, it grants read with a code of m1 in the header X-Vault-MFA',
   ])
+  assert.deepEqual(ask('read', 'me/alice').lines.slice(0, 2), [
+    'denied: read "me/alice"',
+    '  p0.hcl:10:6: path "me/{{identity.entity.name}}": decides, it restricts and its template has no valid value, so it denies what is below',
+  ])
+  const template = 'path "own/{{identity.entity.name}}" { capabilities = ["read"] }'
   assert.ok(
-    ask('read', 'me/alice').unmatched.includes(
-      '  p0.hcl:10:6: path "me/{{identity.entity.name}}": its template needs an entity, give one with -entity',
+    ask('read', 'own/alice', {}, [template]).unmatched.includes(
+      '  p1.hcl:1:6: path "own/{{identity.entity.name}}": its template needs an entity, give one with -entity',
     ),
   )
   assert.equal(ask('read', 'v/x').lines[1], '  "v/data/x" would be allowed: is it a versioned store (v2)?')
@@ -94,6 +99,24 @@ test('several documents, lists, templates and versioned stores', () => {
     ask('read', 'kv/app').lines[2],
     '  p0.hcl:2:6: path "kv/app/*": does not match: it is for what is below, not for the folder itself',
   )
+})
+
+test('a name that an engine folds is judged in its canonical form', () => {
+  const rules = [
+    'path "auth/userpass/users/ADMIN" { capabilities = ["deny"] }',
+    'path "auth/userpass/*" { capabilities = ["read"] }',
+    'path "sys/policies/acl/Admin" { capabilities = ["deny"] }',
+    'path "identity/entity" { capabilities = ["update"] denied_parameters = { name = ["Admin"] } }',
+  ]
+  const further = [rules.join('\n')]
+  assert.deepEqual(ask('read', 'auth/userpass/users/aDmin', {}, further).lines, [
+    'denied: read "auth/userpass/users/admin"',
+    '  p1.hcl:1:6: path "auth/userpass/users/ADMIN": decides, it denies',
+    '  p1.hcl:2:6: path "auth/userpass/*": a rule for exactly this path comes first',
+  ])
+  assert.equal(ask('read', 'sys/policies/acl/ ADMIN', {}, further).lines[0], 'denied: read "sys/policies/acl/admin"')
+  const denied = ask('update', 'identity/entity', { data: { name: 'ADMIN' } }, further)
+  assert.equal(denied.lines[0], 'denied: update "identity/entity"')
 })
 
 test('every fault of every document is told, and nothing else', () => {

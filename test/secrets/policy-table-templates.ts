@@ -24,18 +24,37 @@ export const ALICE = {
 
 export const TEMPLATE_CASES: readonly TableCase[] = [
   shows(
-    '5: without an entity a rule with a template falls away',
+    '5: without an entity a rule with a template that only grants falls away',
     [
       grant('kv/{{identity.entity.id}}/*', 'read'),
-      grant('kv/deny/{{identity.entity.name}}', 'deny'),
-      grant('kv/deny/*', 'read'),
+      grant('kv/shared/{{identity.entity.id}}', 'read'),
+      grant('kv/shared/*', 'read'),
     ],
     `
     read kv/e-1/a deny
     read kv/{{identity.entity.id}}/a deny
     read kv//a deny
-    read kv/deny/alice allow
+    read kv/shared/x allow
     caps kv/e-1/a deny`,
+  ),
+  shows(
+    '5: without an entity a rule with a template that restricts denies what it could be for',
+    [
+      grant('kv/*', 'read list'),
+      grant('kv/deny/{{identity.entity.name}}', 'deny'),
+      grant('kv/deny/alice', 'read'),
+      grant('kv/+/for-{{identity.entity.name}}/x', 'deny'),
+    ],
+    `
+    read kv/deny/alice deny
+    read kv/deny/bob/x deny
+    list kv/deny allow
+    read kv/deny allow
+    read kv/denied allow
+    read kv/a/for-bob/x deny
+    read kv/a/for-bob deny
+    read kv/a/to-bob/x allow
+    caps kv/deny/alice deny`,
   ),
   shows(
     '5: templates are filled with facts about the entity',
@@ -102,22 +121,37 @@ export const TEMPLATE_CASES: readonly TableCase[] = [
     read kv/k/red allow`,
     true,
   ),
-  shows(
-    '5: a rule that denies and cannot be filled in safely leaves nothing',
-    [grant('kv/*', 'read'), grant('kv/deny/{{identity.entity.metadata.star}}', 'deny'), grant('kv/a', 'update')],
-    `
-    read kv/x deny
-    read kv/deny/x deny
-    update kv/a deny
-    caps kv/a deny`,
-    true,
+  ...['star', 'plus', 'slash', 'empty', 'none'].flatMap((fact) =>
+    [
+      grant(`kv/own/{{identity.entity.metadata.${fact}}}`, 'deny'),
+      grant(`kv/own/{{identity.entity.metadata.${fact}}}/*`, ''),
+      grant(`kv/own/{{identity.entity.metadata.${fact}}}`, 'read', 'mfa_methods = ["m"]'),
+      grant(`kv/own/{{identity.entity.metadata.${fact}}}`, 'read', 'required_parameters = ["a"]'),
+      grant(`kv/own/{{identity.entity.metadata.${fact}}}`, 'read', 'denied_parameters = { a = [] }'),
+      grant(`kv/own/{{identity.entity.metadata.${fact}}}`, 'read', 'allowed_parameters = { a = [] }'),
+      grant(`kv/own/{{identity.entity.metadata.${fact}}}`, 'read', 'min_wrapping_ttl = "1m"'),
+      grant(`kv/own/{{identity.entity.metadata.${fact}}}`, 'read', 'max_wrapping_ttl = "1m"'),
+      grant(`kv/own/{{identity.entity.metadata.${fact}}}`, 'list', 'pagination_limit = 3'),
+    ].map((restriction) =>
+      shows(
+        `5: ${restriction} denies what it could be for`,
+        [grant('kv/*', 'read update'), grant('kv/own/y', 'read'), restriction],
+        `
+        read kv/x allow
+        read kv/own/x deny
+        update kv/own/y deny
+        caps kv/own/y deny
+        read kv/own allow`,
+        true,
+      ),
+    ),
   ),
   shows(
-    '5: a rule that denies falls away without a value, as any other',
-    [grant('kv/*', 'read'), grant('kv/deny/{{identity.entity.metadata.none}}', 'deny')],
+    '5: a template at the beginning of a rule that restricts leaves nothing',
+    [grant('kv/*', 'read'), grant('{{identity.entity.metadata.none}}/x', 'deny')],
     `
-    read kv/x allow
-    read kv/deny/x allow`,
+    read kv/x deny
+    caps kv/x deny`,
     true,
   ),
 ]

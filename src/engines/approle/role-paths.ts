@@ -22,9 +22,9 @@ const NAME_LENGTH_MAX = 256
 const ROLE_ID_LENGTH_MAX = 512
 const CIDRS_MAX = 256
 
-const NAME = { role_name: inPath('Name of the role') }
+export const ROLE_NAME = { role_name: inPath('Name of the role', { fold: 'case' }) }
 const FIELDS = {
-  ...NAME,
+  ...ROLE_NAME,
   ...TOKEN_FIELDS,
   ...GROUPS_FIELD,
   role_id: text('ID of the role; made by the server unless given'),
@@ -87,7 +87,7 @@ export function rolePaths(): Path[] {
     path({
       pattern: 'role/:role_name/role-id',
       summary: 'The ID of a role',
-      fields: { ...NAME, role_id: text('Another ID of the role', { fallback: '' }) },
+      fields: { ...ROLE_NAME, role_id: text('Another ID of the role', { fallback: '' }) },
       read: ({ role_name: name }, call) => {
         const role = durable(name, call)
         return role && { data: { role_id: role.roleId } }
@@ -105,7 +105,7 @@ export function rolePaths(): Path[] {
 /** One setting of a role, by a path of its own. */
 function settingPath(setting: (typeof SETTINGS)[number]): Path {
   const field = setting.replaceAll('-', '_') as Exclude<keyof typeof FIELDS, 'role_name'>
-  const fields: Fields = { ...NAME, [field]: FIELDS[field] }
+  const fields: Fields = { ...ROLE_NAME, [field]: FIELDS[field] }
   return path({
     pattern: `role/:role_name/${setting}`,
     summary: `The setting ${field} of a role`,
@@ -179,7 +179,7 @@ function shown(role: Role): Record<string, unknown> {
 const fieldDefaults = shown(fresh(''))
 
 function write(input: RoleInput, call: EngineCall): Reply {
-  const name = input.role_name.toLowerCase()
+  const name = input.role_name
   if (name === '' || name.length > NAME_LENGTH_MAX || UNPRINTABLE.test(name)) {
     throw new Rejection(400, `the name of a role has 1 to ${NAME_LENGTH_MAX} characters, all of them printable`)
   }

@@ -77,7 +77,7 @@ function parsed<T>(bytes: Buffer | undefined, schema: v.GenericSchema<unknown, T
 }
 
 export function roleNamed(read: Reading, mount: Pick<MountFacts, 'secret'>, name: string): Role | undefined {
-  return parsed(read(rolePaths.role(hashOf(mount, 'role', name.toLowerCase()))), roleSchema, 'a role')
+  return parsed(read(rolePaths.role(hashOf(mount, 'role', name))), roleSchema, 'a role')
 }
 
 /** The role of a role ID. */

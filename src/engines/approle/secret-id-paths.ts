@@ -3,8 +3,9 @@ import { randomUUID } from 'node:crypto'
 import type { Batch } from '../../barrier/storage.ts'
 import { AddressRanges, isRangeWithin } from '../address-ranges.ts'
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
-import { commaList, duration, inPath, type InputOf, integer, isObject, text } from '../fields.ts'
+import { commaList, duration, type InputOf, integer, isObject, text } from '../fields.ts'
 import { inTurns, RECORD_COST, type Steps } from '../turns.ts'
+import { ROLE_NAME } from './role-paths.ts'
 import {
   encoded,
   hashOf,
@@ -23,11 +24,10 @@ const SECRET_ID_LENGTH_MAX = 512
 const CIDRS_MAX = 256
 const TIDIED_EVERY_MS = 600_000
 
-const NAME = { role_name: inPath('Name of the role') }
-const SECRET = { ...NAME, secret_id: text('The secret ID', { fallback: '' }) }
-const ACCESSOR = { ...NAME, secret_id_accessor: text('Accessor of the secret ID', { fallback: '' }) }
+const SECRET = { ...ROLE_NAME, secret_id: text('The secret ID', { fallback: '' }) }
+const ACCESSOR = { ...ROLE_NAME, secret_id_accessor: text('Accessor of the secret ID', { fallback: '' }) }
 const MADE = {
-  ...NAME,
+  ...ROLE_NAME,
   metadata: text('JSON text of an object with texts: shown with the tokens'),
   cidr_list: commaList('Addresses and ranges that logins with it may come from; within those of the role'),
   token_bound_cidrs: commaList('Addresses and ranges that its tokens may be used from; within those of the role'),

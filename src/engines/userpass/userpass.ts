@@ -38,7 +38,7 @@ const userSchema = v.object({
 
 type User = v.InferOutput<typeof userSchema>
 
-const USERNAME = { username: inPath('Name of the user') }
+const USERNAME = { username: inPath('Name of the user', { fold: 'case' }) }
 const PASSWORD = { password: text('The password', { fallback: '' }) }
 const USER = { ...USERNAME, ...PASSWORD, ...TOKEN_FIELDS, ...GROUPS_FIELD }
 
@@ -48,7 +48,7 @@ export interface UserpassOptions {
 }
 
 function userPath(name: string, secret: EngineCall['mount']['secret']): string {
-  return PREFIX + secret.digest(`user\0${name.toLowerCase()}`, 'base64url')
+  return PREFIX + secret.digest(`user\0${name}`, 'base64url')
 }
 
 function parsed(bytes: Buffer): User {
@@ -84,7 +84,7 @@ function put(user: User, { mount }: EngineCall) {
 }
 
 async function write(input: InputOf<typeof USER>, cost: number, call: EngineCall): Promise<undefined> {
-  const name = input.username.toLowerCase()
+  const { username: name } = input
   if (name === '' || name.length > NAME_LENGTH_MAX || UNPRINTABLE.test(name)) {
     throw new Rejection(400, `the name of a user has 1 to ${NAME_LENGTH_MAX} characters, all of them printable`)
   }
@@ -112,9 +112,12 @@ interface Credentials {
 }
 
 /** `absent` is compared with where there is no such user. */
-async function login({ password, username }: Credentials, absent: PasswordHash, call: EngineCall): Promise<Reply> {
+async function login(
+  { password, username: name }: Credentials,
+  absent: PasswordHash,
+  call: EngineCall,
+): Promise<Reply> {
   if (password === '') throw new Rejection(400, 'missing password')
-  const name = username.toLowerCase()
   // Nobody has such a name or such a password.
   if (name.length > NAME_LENGTH_MAX || password.length > PASSWORD_LENGTH_MAX) throw wrong()
   if (call.failures.isLocked(name)) throw new Rejection(403, 'permission denied')

@@ -1,6 +1,6 @@
 /** `identity/entity`: who callers are. */
 import { type EngineCall, type Path, path, Rejection, type Reply } from '../../engines/engine.ts'
-import { boolean, inPath, type InputOf, text, textList, textMap } from '../../engines/fields.ts'
+import { boolean, foldedField, inPath, type InputOf, text, textList, textMap } from '../../engines/fields.ts'
 import { inTurns, RECORD_COST, type Steps } from '../../engines/turns.ts'
 import type { IdentityDraft } from './identity-draft.ts'
 import { checkedMetadata, checkedName, checkedPolicies } from './identity-limits.ts'
@@ -11,17 +11,17 @@ import { type Entity, identityPaths } from './identity-record.ts'
 const REMOVED_MAX = 1000
 
 const FIELDS = {
-  name: text('Name of the entity; made by the server unless given', { fallback: '' }),
+  name: foldedField(text('Name of the entity; made by the server unless given', { fallback: '' }), 'case'),
   id: text('Its ID, to change one that is there', { fallback: '' }),
   metadata: textMap('Texts by name, for templates of policies and for people'),
-  policies: textList('Policies that unite with those of its tokens'),
+  policies: foldedField(textList('Policies that unite with those of its tokens'), 'case and spaces'),
   disabled: boolean('A disabled entity has no rights, with any token'),
 }
 
 type EntityInput = InputOf<typeof FIELDS>
 
 const ID = { ...FIELDS, id: inPath('ID of the entity') }
-const NAME = { ...FIELDS, name: inPath('Name of the entity') }
+const NAME = { ...FIELDS, name: inPath('Name of the entity', { fold: 'case' }) }
 
 export function entityPaths(core: IdentityParts): Path[] {
   return [
@@ -56,7 +56,7 @@ export function entityPaths(core: IdentityParts): Path[] {
       summary: 'An entity by its name',
       fields: NAME,
       read: ({ name }) => told(core, core.open.identity.entityNamed(name)),
-      update: (input) => write(core, { ...input, id: '' }),
+      update: (input) => write(core, { ...input, id: '' }, { renames: false }),
       delete: ({ name }) => remove(core, (draft) => [draft.entityNamed(name)]),
     }),
     path({
@@ -76,7 +76,8 @@ function told(core: IdentityParts, entity: Entity | undefined): Reply | undefine
   return entity && { data: toldEntity(core, entity) }
 }
 
-async function write(core: IdentityParts, input: EntityInput): Promise<Reply | undefined> {
+/** A path names the entity in lower case: the name that it was given in a body stays. */
+async function write(core: IdentityParts, input: EntityInput, { renames = true } = {}): Promise<Reply | undefined> {
   const name = input.name === '' ? '' : checkedName(input.name, 'entity')
   const [metadata, policies] = [checkedMetadata(input.metadata), checkedPolicies(input.policies)]
   const draft = core.open.identity.draft(core.now())
@@ -85,7 +86,7 @@ async function write(core: IdentityParts, input: EntityInput): Promise<Reply | u
   const before = known ?? draft.newEntity(name)
   const entity: Entity = {
     ...before,
-    name: name === '' ? before.name : name,
+    name: name === '' || (known && !renames) ? before.name : name,
     metadata: metadata === undefined ? before.metadata : metadata,
     policies: policies ?? before.policies,
     disabled: input.disabled ?? before.disabled,

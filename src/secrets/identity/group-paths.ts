@@ -3,7 +3,7 @@
  * entities for which the auth method of its alias reported the alias's name with their last login or renewal.
  */
 import { type EngineCall, type Path, path, Rejection, type Reply } from '../../engines/engine.ts'
-import { inPath, type InputOf, text, textList, textMap } from '../../engines/fields.ts'
+import { foldedField, inPath, type InputOf, text, textList, textMap } from '../../engines/fields.ts'
 import { inTurns, RECORD_COST, type Steps } from '../../engines/turns.ts'
 import { checkedMembers, checkedMetadata, checkedName, checkedPolicies, MEMBERS_MAX } from './identity-limits.ts'
 import { checkAccessor, type IdentityParts, toldAlias, toldGroup } from './identity-parts.ts'
@@ -12,17 +12,17 @@ import type { IdentityDraft } from './identity-draft.ts'
 
 const FIELDS = {
   id: text('Its ID, to change one that is there', { fallback: '' }),
-  name: text('Name of the group; made by the server unless given', { fallback: '' }),
+  name: foldedField(text('Name of the group; made by the server unless given', { fallback: '' }), 'case'),
   type: text('`internal`, or `external`: its members come from an auth method', { fallback: '' }),
   metadata: textMap('Texts by name, for templates of policies and for people'),
-  policies: textList('Policies that unite with those of its members'),
+  policies: foldedField(textList('Policies that unite with those of its members'), 'case and spaces'),
   member_entity_ids: textList('IDs of the entities in it'),
   member_group_ids: textList('IDs of the groups in it'),
 }
 
 const ALIAS = {
   id: text('ID of the alias, to change one that is there', { fallback: '' }),
-  name: text('What the auth method calls the group', { fallback: '' }),
+  name: foldedField(text('What the auth method calls the group', { fallback: '' }), 'case'),
   mount_accessor: text('Accessor of the auth method', { fallback: '' }),
   canonical_id: text('ID of the external group; one is made unless given', { fallback: '' }),
 }
@@ -62,9 +62,9 @@ export function groupPaths(core: IdentityParts): Path[] {
     path({
       pattern: 'group/name/:name',
       summary: 'A group by its name',
-      fields: { ...FIELDS, name: inPath('Name of the group') },
+      fields: { ...FIELDS, name: inPath('Name of the group', { fold: 'case' }) },
       read: ({ name }) => told(core.open.identity.groupNamed(name)),
-      update: (input) => write(core, { ...input, id: '' }),
+      update: (input) => write(core, { ...input, id: '' }, { renames: false }),
       delete: ({ name }) => remove(core, (draft) => draft.groupNamed(name)),
     }),
     ...groupAliasPaths(core),
@@ -105,7 +105,8 @@ function groupAliasPaths(core: IdentityParts): Path[] {
   ]
 }
 
-async function write(core: IdentityParts, input: GroupInput): Promise<Reply> {
+/** A path names the group in lower case: the name that it was given in a body stays. */
+async function write(core: IdentityParts, input: GroupInput, { renames = true } = {}): Promise<Reply> {
   const name = input.name === '' ? '' : checkedName(input.name, 'group')
   const [metadata, policies] = [checkedMetadata(input.metadata), checkedPolicies(input.policies)]
   const members = checkedMembers(input.member_entity_ids, 'entities')
@@ -120,7 +121,7 @@ async function write(core: IdentityParts, input: GroupInput): Promise<Reply> {
   const before = known ?? draft.newGroup(name, type)
   const group: Group = {
     ...before,
-    name: name === '' ? before.name : name,
+    name: name === '' || (known && !renames) ? before.name : name,
     metadata: metadata === undefined ? before.metadata : metadata,
     policies: policies ?? before.policies,
     memberEntityIds: members ?? before.memberEntityIds,

@@ -1,6 +1,6 @@
 /** The engine behind `identity/`. */
 import { type Engine, type Path, path, Rejection } from '../../engines/engine.ts'
-import { text } from '../../engines/fields.ts'
+import { foldedField, text } from '../../engines/fields.ts'
 import { type MfaIdentityParts, mfaIdentityPaths } from '../mfa/identity-paths.ts'
 import { aliasPaths } from './alias-paths.ts'
 import { entityPaths } from './entity-paths.ts'
@@ -28,7 +28,7 @@ export function identityEngine(core: IdentityParts & MfaIdentityParts & OidcPart
 
 const BY = {
   id: text('By its ID', { fallback: '' }),
-  name: text('By its name', { fallback: '' }),
+  name: foldedField(text('By its name', { fallback: '' }), 'case'),
   alias_id: text('By the ID of an alias of it', { fallback: '' }),
   alias_name: text('By the name of an alias of it, with alias_mount_accessor', { fallback: '' }),
   alias_mount_accessor: text('Accessor of the auth method of alias_name', { fallback: '' }),
@@ -70,7 +70,7 @@ function lookupPaths(core: IdentityParts): Path[] {
     path({
       pattern: 'lookup/group',
       summary: 'The group of an ID, a name or an alias',
-      fields: BY,
+      fields: { ...BY, alias_name: foldedField(BY.alias_name, 'case') },
       update(by) {
         const { identity } = core.open
         const group = lookedUp(by, {

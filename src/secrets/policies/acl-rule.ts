@@ -77,3 +77,23 @@ export function unite(a: AclRule, b: AclRule): AclRule {
 function smallerBound(a: number, b: number): number {
   return a === 0 || b === 0 ? a + b : Math.min(a, b)
 }
+
+/** Whether a rule says anything that narrows what others grant. */
+export function restricts(rule: PathRule): boolean {
+  return (
+    rule.capabilities.has('deny') ||
+    rule.capabilities.size === 0 ||
+    [rule.mfaMethods?.length, rule.requiredParameters?.length, rule.minWrappingTtlMs, rule.maxWrappingTtlMs].some(
+      Boolean,
+    ) ||
+    [rule.allowedParameters?.size, rule.deniedParameters?.size, rule.paginationLimit, rule.keyFilter].some(Boolean)
+  )
+}
+
+/** The rule that stands for one that restricts and whose template has no valid value: it denies wherever that could be. */
+export function barrierOf(rule: PathRule, policy: string): AclRule {
+  const head = rule.path.slice(0, rule.path.indexOf('{{'))
+  const capabilities: ReadonlySet<PathCapability> = new Set<PathCapability>(['deny'])
+  const { at, path } = rule
+  return ruleOf({ path, at, capabilities }, `${head}*`, policy)
+}

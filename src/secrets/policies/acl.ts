@@ -10,15 +10,25 @@
  * asked first, which is the first criterion of closeness, and within one beginning the rules are in order. So the first
  * match is the closest, and the cost is one look-up for each length that a beginning has, not one for each rule.
  *
+ * Where the engine at a path folds names, the path that is asked about is canonical, and the rules are folded at the same
+ * segments before they are compared (`acl-index.ts`): a rule in upper case holds, and is one with the rule in lower case.
+ *
+ * A rule that restricts and whose template has no valid value is a *barrier*: it denies every path below the text before its
+ * first template, whatever other rules say, because the path that it restricts cannot be told.
+ *
  * An ACL is a value: nothing changes it. It holds for the moments from `validFromMs` to before `validUntilMs`, because
  * rules may expire, and for the entity facts that it was made with.
  */
-import { ruleOf, unite } from './acl-rule.ts'
+import type { Canonical } from '../../engines/canonical-path.ts'
+import type { Fields } from '../../engines/fields.ts'
+import type { FoldShape } from '../../engines/name-fold.ts'
+import { AclIndex } from './acl-index.ts'
+import { barrierOf, restricts, ruleOf, unite } from './acl-rule.ts'
 import type { AclRule, RuleOrigin } from './acl-rule.ts'
 import { filteredPath } from './key-filter.ts'
 import { objection } from './parameter-rules.ts'
 import type { ParameterFault, RequestData } from './parameter-rules.ts'
-import { closestFirst, matchesPath, reachesBelow, SplitPath } from './path-pattern.ts'
+import { reachesBelow } from './path-pattern.ts'
 import type { PathCapability } from './path-rules.ts'
 import { fillTemplate, isTemplate } from './policy-template.ts'
 import type { EntityFacts } from './policy-template.ts'
@@ -32,6 +42,10 @@ export interface AccessRequest {
   readonly operation: AclOperation
   /** Without namespace and without a leading slash; canonical otherwise. */
   readonly path: string
+  /** Which segments of the path an engine folds. */
+  readonly folds?: FoldShape | undefined
+  /** The fields of the path: which of their values an engine folds. */
+  readonly fields?: Fields | undefined
   /** The body, or the query of a verb without one; `limit` of a list or scan is looked for here. */
   readonly data?: RequestData
   /** How long the caller wants the reply to stay wrapped; absent when not at all. */
@@ -48,6 +62,7 @@ export type DecisionReason =
   | 'wrapping'
   | 'limit'
   | 'second factor'
+  | 'template'
   | ParameterFault
 
 export interface Decision {
@@ -75,9 +90,12 @@ export interface Acl {
   readonly templated: boolean
   /** Every rule; empty for root. */
   readonly rules: readonly AclRule[]
-  decide(request: AccessRequest): Decision
-  /** What may be done at a path: names in order, or `root`, or `deny` where it is nothing. */
-  capabilities(path: string): readonly string[]
+  /** Rules that restrict and whose template has no valid value: they deny all that their pattern matches. */
+  readonly barriers: readonly AclRule[]
+  /** `canonical` is asked about the paths of names in a list; absent: every path is canonical. */
+  decide(request: AccessRequest, canonical?: Canonical): Decision
+  /** What may be done at a canonical path: names in order, or `root`, or `deny` where it is nothing. */
+  capabilities(path: string, folds?: FoldShape): readonly string[]
   /** Whether there may be anything for the caller at or below a mount, whose path ends with a slash. */
   allowsAnythingUnder(mountPath: string): boolean
 }
@@ -100,6 +118,7 @@ export const rootAcl: Acl = Object.freeze<Acl>({
   validUntilMs: Number.POSITIVE_INFINITY,
   templated: false,
   rules: NOTHING,
+  barriers: NOTHING,
   decide: ({ data }) => ({
     allowed: true,
     reason: 'root',
@@ -115,9 +134,9 @@ export const rootAcl: Acl = Object.freeze<Acl>({
 /** Compiles policies, of which none is `root`, for the caller's entity as it is at this moment. */
 export function compileAcl(sources: readonly AclSource[], nowMs: number, entity?: EntityFacts): Acl {
   const drafts = new Map<string, AclRule>()
+  const barriers: AclRule[] = []
   const term = new Term(nowMs)
   let templated = false
-  let isLost = false
   for (const source of sources) {
     const free = { slashes: source.freeSlashes ?? false, wildcards: source.freeWildcards ?? false }
     if (!term.includes(source.expiresAtMs)) continue
@@ -125,14 +144,16 @@ export function compileAcl(sources: readonly AclSource[], nowMs: number, entity?
       if (!term.includes(rule.expiresAtMs)) continue
       templated ||= isTemplate(rule.path)
       const filled = isTemplate(rule.path) ? fillTemplate(rule.path, entity, free) : rule
-      if (filled === 'unsafe value' && rule.capabilities.has('deny')) isLost = true
-      if (typeof filled === 'string') continue
+      if (typeof filled === 'string') {
+        if (restricts(rule)) barriers.push(barrierOf(rule, source.name))
+        continue
+      }
       const added = ruleOf(rule, filled.path, source.name)
       const known = drafts.get(filled.path)
       drafts.set(filled.path, known ? unite(known, added) : added)
     }
   }
-  return new CompiledAcl(isLost ? [] : [...drafts.values()], term, templated)
+  return new CompiledAcl([...drafts.values()], barriers, term, templated)
 }
 
 /** From when to when everything that may expire is as it is now. */
@@ -155,47 +176,59 @@ class Term {
   }
 }
 
+/** Shapes of paths that an ACL keeps folded rules for: more than one caller uses at a time. */
+const SHAPES_MAX = 8
+
 class CompiledAcl implements Acl {
   readonly root = false
   readonly validFromMs: number
   readonly validUntilMs: number
   readonly templated: boolean
   readonly rules: readonly AclRule[]
-  readonly #exact = new Map<string, AclRule>()
-  /** Wildcard rules by what stands before the first wildcard, closest first. */
-  readonly #byHead = new Map<string, AclRule[]>()
-  /** The lengths of these beginnings, longest first. */
-  readonly #headLengths: readonly number[]
+  readonly barriers: readonly AclRule[]
+  readonly #index: AclIndex
+  /** By the key of the shape. */
+  readonly #folded = new Map<string, AclIndex>()
 
-  constructor(rules: readonly AclRule[], term: Term, templated: boolean) {
+  constructor(rules: readonly AclRule[], barriers: readonly AclRule[], term: Term, templated: boolean) {
     this.rules = rules
+    this.barriers = barriers
     this.validFromMs = term.fromMs
     this.validUntilMs = term.untilMs
     this.templated = templated
-    for (const rule of rules) {
-      const { kind, head, text } = rule.pattern
-      if (kind === 'exact') this.#exact.set(text, rule)
-      else if (!this.#byHead.get(head)?.push(rule)) this.#byHead.set(head, [rule])
-    }
-    for (const bucket of this.#byHead.values()) bucket.sort((a, b) => closestFirst(a.pattern, b.pattern))
-    this.#headLengths = [...new Set([...this.#byHead.keys()].map((head) => head.length))].sort((a, b) => b - a)
+    this.#index = new AclIndex(rules, barriers)
   }
 
-  decide(request: AccessRequest): Decision {
-    const decision = this.#judge(request)
+  /** The rules as they are compared with paths of a shape. */
+  #indexFor(folds: FoldShape | undefined): AclIndex {
+    if (!folds || !this.#index.isFoldable) return this.#index
+    let index = this.#folded.get(folds.key)
+    if (!index) {
+      if (this.#folded.size >= SHAPES_MAX) this.#folded.clear()
+      index = this.#index.folded(folds)
+      this.#folded.set(folds.key, index)
+    }
+    return index
+  }
+
+  decide(request: AccessRequest, canonical?: Canonical): Decision {
+    const decision = this.#judge(request, canonical)
     // Who asks with codes says so (rights.ts); every other question is answered as for a caller without them.
     const isKept = decision.allowed && decision.mfaMethods.length > 0
     return isKept ? { ...decision, allowed: false, reason: 'second factor' } : decision
   }
 
-  #judge(request: AccessRequest): Decision {
-    const { operation } = request
+  #judge(request: AccessRequest, canonical: Canonical | undefined): Decision {
+    const { folds, operation } = request
     if (operation === 'help') return verdict(true, 'help')
     const listing = operation === 'list' || operation === 'scan'
     const path = request.path.replace(/^\/+/, '')
     // The request path adds the slash; a caller that did not must not get another answer.
     const asked = listing && path !== '' && !path.endsWith('/') ? `${path}/` : path
-    const rule = this.#deciding(asked, listing)
+    const index = this.#indexFor(folds)
+    const barrier = index.barrier(asked)
+    if (barrier) return verdict(false, 'template', barrier)
+    const rule = index.deciding(asked, listing)
     if (!rule) return verdict(false, 'no rule')
     if (!rule.capabilities.has(operation)) {
       return verdict(false, rule.capabilities.has('deny') ? 'deny' : 'not granted', rule)
@@ -204,52 +237,35 @@ class CompiledAcl implements Acl {
     if (listing) {
       const decision = judgeLimit(rule, operation, request.data?.['limit'])
       if (!decision.allowed || rule.keyFilters.length === 0) return decision
-      return { ...decision, keeps: (key) => this.#keeps(rule, asked, key) }
+      return { ...decision, keeps: (key) => this.#keeps(rule, asked, key, canonical) }
     }
     if (operation !== 'delete') {
-      const against = objection(rule.parameters, request.data ?? {})
+      const against = objection(rule.parameters, request.data ?? {}, request.fields)
       if (against) return { ...verdict(false, against.why, rule), parameter: against.name }
     }
     return verdict(true, 'granted', rule, operation)
   }
 
-  capabilities(path: string): readonly string[] {
-    const rule = this.#deciding(path.replace(/^\/+/, ''), true)
+  capabilities(path: string, folds?: FoldShape): readonly string[] {
+    const asked = path.replace(/^\/+/, '')
+    const index = this.#indexFor(folds)
+    const rule = index.barrier(asked) ?? index.deciding(asked, true)
     return rule && rule.capabilities.size > 0 ? [...rule.capabilities].sort() : ['deny']
   }
 
   allowsAnythingUnder(mountPath: string): boolean {
-    if (grants(this.#deciding(mountPath, true))) return true
+    if (this.#index.barrier(mountPath)) return false
+    if (grants(this.#index.deciding(mountPath, true))) return true
     return this.rules.some((rule) => grants(rule) && reachesBelow(rule.pattern, mountPath))
   }
 
-  #keeps({ keyFilters }: AclRule, path: string, key: string): boolean {
+  #keeps({ keyFilters }: AclRule, path: string, key: string, canonical: Canonical | undefined): boolean {
     const operation = key.endsWith('/') ? 'list' : 'read'
     return keyFilters.every((filter) => {
       const meant = filteredPath(filter, path, key)
-      return meant !== undefined && this.decide({ operation, path: meant }).allowed
+      if (meant === undefined) return false
+      return this.decide({ ...(canonical?.(meant) ?? { path: meant }), operation }, canonical).allowed
     })
-  }
-
-  /** The rule that decides; with `listing` also the one for the path without its last slash. */
-  #deciding(path: string, listing: boolean): AclRule | undefined {
-    const bare = listing && path.endsWith('/') ? path.slice(0, -1) : undefined
-    return (
-      this.#exact.get(path) ??
-      (bare === undefined ? undefined : this.#exact.get(bare)) ??
-      this.#closest(path) ??
-      (bare === undefined ? undefined : this.#closest(bare))
-    )
-  }
-
-  #closest(text: string): AclRule | undefined {
-    const path = new SplitPath(text)
-    for (const length of this.#headLengths) {
-      if (length > text.length) continue
-      const found = this.#byHead.get(text.slice(0, length))?.find((rule) => matchesPath(rule.pattern, path))
-      if (found) return found
-    }
-    return undefined
   }
 }
 

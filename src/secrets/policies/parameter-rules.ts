@@ -2,16 +2,17 @@
  * What a path rule says about the parameters of a request: which must be there, which may, and with which values.
  *
  * Names are compared in lower case. Values are compared as texts, because the fields behind them are weakly typed: a
- * query knows no numbers, and `"5"` and `5` mean the same to a field. Case counts in them, but for names that the core
- * itself puts into one form: names of policies and of entity aliases are compared in that form. A text of the rule may
- * begin or end with `*` for any beginning or end.
+ * query knows no numbers, and `"5"` and `5` mean the same to a field. Case counts in them, but for names that an engine
+ * folds: a field that declares a fold (`engines/fields.ts`) is compared in its canonical form, and so are the names of
+ * policies and entity aliases at every path. A text of the rule may begin or end with `*` for any beginning or end.
  *
  * Granting is read narrowly and denying widely. A list is allowed when each of its members is, or when the rule names this
  * very list; a text with commas, which a field may take for a list, is allowed by a `*` only when each part is. A list or
  * a text with commas is denied when one of its members is; a denied number or boolean is found in each of its spellings.
  * What a rule cannot see is another spelling of the same thing (`1h` and `3600`).
  */
-import { canonicalName } from './policy-name.ts'
+import type { Fields } from '../../engines/fields.ts'
+import { foldName, type NameFold } from '../../engines/name-fold.ts'
 import type { Parameters, ParameterScalar, ParameterValue } from './path-rules.ts'
 
 /** The names and values of a request: its body, or its query where it has no body. */
@@ -25,18 +26,27 @@ export interface ParameterRules {
 
 export type ParameterFault = 'parameter missing' | 'parameter denied' | 'parameter not allowed'
 
-/** What the rules object to, and the name of the parameter; undefined when they do not. */
-export function objection(rules: ParameterRules, data: RequestData): { why: ParameterFault; name: string } | undefined {
+/**
+ * What the rules object to, and the name of the parameter; undefined when they do not. `fields` are those of the path,
+ * where they are known.
+ */
+export function objection(
+  rules: ParameterRules,
+  data: RequestData,
+  fields: Fields = {},
+): { why: ParameterFault; name: string } | undefined {
   const missing = rules.required.find((name) => !has(data, name))
   if (missing !== undefined) return { why: 'parameter missing', name: missing }
   const { denied, allowed } = rules
   for (const [given, value] of Object.entries(data)) {
     const name = given.toLowerCase()
-    if (denied?.size && isDenied(denied, name, value)) return { why: 'parameter denied', name: given }
+    if (denied?.size && isDenied(denied, name, value, foldOf(name, fields)))
+      return { why: 'parameter denied', name: given }
   }
   for (const [given, value] of Object.entries(data)) {
     const name = given.toLowerCase()
-    if (allowed?.size && !isAllowed(allowed, name, value)) return { why: 'parameter not allowed', name: given }
+    if (allowed?.size && !isAllowed(allowed, name, value, foldOf(name, fields)))
+      return { why: 'parameter not allowed', name: given }
   }
   return undefined
 }
@@ -46,32 +56,33 @@ function has(data: RequestData, name: string): boolean {
   return Object.hasOwn(data, name) || Object.hasOwn(data, name.toLowerCase())
 }
 
-/** What the core makes of the texts of a parameter before it uses them; absent: nothing. */
-type Fold = (text: string) => string
-const FOLDS: ReadonlyMap<string, Fold> = new Map<string, Fold>([
-  ['policies', canonicalName],
-  ['token_policies', canonicalName],
-  ['allowed_policies', canonicalName],
-  ['allowed_policies_glob', canonicalName],
-  ['disallowed_policies', canonicalName],
-  ['disallowed_policies_glob', canonicalName],
-  ['entity_alias', (text) => text.toLowerCase()],
-  ['allowed_entity_aliases', (text) => text.toLowerCase()],
+/** Parameters that name the same kind of thing at every path. */
+const FOLDS: ReadonlyMap<string, NameFold> = new Map<string, NameFold>([
+  ['policies', 'case and spaces'],
+  ['token_policies', 'case and spaces'],
+  ['allowed_policies', 'case and spaces'],
+  ['allowed_policies_glob', 'case and spaces'],
+  ['disallowed_policies', 'case and spaces'],
+  ['disallowed_policies_glob', 'case and spaces'],
+  ['entity_alias', 'case'],
+  ['allowed_entity_aliases', 'case and spaces'],
 ])
 
-function isDenied(denied: Parameters, name: string, value: unknown): boolean {
+function foldOf(name: string, fields: Fields): NameFold | undefined {
+  return (Object.hasOwn(fields, name) ? fields[name]?.fold : undefined) ?? FOLDS.get(name)
+}
+
+function isDenied(denied: Parameters, name: string, value: unknown, fold: NameFold | undefined): boolean {
   if (denied.has('*')) return true
   const values = denied.get(name)
   if (values === undefined || values.length === 0) return values !== undefined
-  const fold = FOLDS.get(name)
   const [given, named] = fold ? [folded(value, fold), values.map((each) => foldedRule(each, fold))] : [value, values]
   return named.some((each) => mayMean(given, each))
 }
 
-function isAllowed(allowed: Parameters, name: string, value: unknown): boolean {
+function isAllowed(allowed: Parameters, name: string, value: unknown, fold: NameFold | undefined): boolean {
   const values = allowed.get(name) ?? allowed.get('*')
   if (values === undefined || values.length === 0) return values !== undefined
-  const fold = FOLDS.get(name)
   const [given, named] = fold ? [folded(value, fold), values.map((each) => foldedRule(each, fold))] : [value, values]
   if (named.some((each) => means(given, each))) return true
   if (!Array.isArray(given) || given.length === 0 || given.length > LIST_MAX) return false
@@ -79,15 +90,19 @@ function isAllowed(allowed: Parameters, name: string, value: unknown): boolean {
 }
 
 /** Each part of a text with commas, because a field may take it for a list. */
-function folded(value: unknown, fold: Fold): unknown {
-  if (Array.isArray(value)) return value.map((each) => (typeof each === 'string' ? fold(each) : each))
+function folded(value: unknown, fold: NameFold): unknown {
+  if (Array.isArray(value)) return value.map((each) => (typeof each === 'string' ? folded(each, fold) : each))
   if (typeof value !== 'string') return value
-  return value.length > TEXT_MAX ? fold(value) : value.split(',').map(fold).join(',')
+  if (value.length > TEXT_MAX) return foldName(value, fold)
+  return value
+    .split(',')
+    .map((part) => foldName(part, fold))
+    .join(',')
 }
 
-function foldedRule(named: ParameterValue, fold: Fold): ParameterValue {
-  if (typeof named === 'string') return fold(named)
-  return isList(named) ? named.map((each) => (typeof each === 'string' ? fold(each) : each)) : named
+function foldedRule(named: ParameterValue, fold: NameFold): ParameterValue {
+  if (typeof named === 'string') return foldName(named, fold)
+  return isList(named) ? named.map((each) => (typeof each === 'string' ? foldName(each, fold) : each)) : named
 }
 
 function isList(named: ParameterValue): named is readonly ParameterScalar[] {
@@ -116,9 +131,15 @@ const LIST_MAX = 10_000
 function mayMean(value: unknown, named: ParameterValue): boolean {
   // With more members than the list that is denied it would still bring all of that.
   if (isList(named)) return named.length > 0 ? named.every((each) => mayMean(value, each)) : isEmptyList(value)
-  if (Array.isArray(value)) return value.length > LIST_MAX || value.some((each) => textMayMean(textOf(each), named))
+  if (Array.isArray(value)) return value.length > LIST_MAX || value.some((each) => scalarMayMean(each, named))
   // A field takes null for its empty value.
-  return textMayMean(value === null ? '' : textOf(value), named)
+  return scalarMayMean(value === null ? '' : value, named)
+}
+
+function scalarMayMean(value: unknown, named: ParameterScalar): boolean {
+  // A field of texts takes true for 1.
+  if (typeof value === 'boolean' && textMayMean(value ? '1' : '0', named)) return true
+  return textMayMean(textOf(value), named)
 }
 
 function isEmptyList(value: unknown): boolean {

@@ -5,6 +5,7 @@ import { doubts } from './policy-lint.ts'
 import type { EntityFacts } from './policy-template.ts'
 import { parsePolicy, PolicyError } from './policy.ts'
 import type { Policy } from './policy.ts'
+import { usualCanonical } from './usual-mounts.ts'
 
 export interface PolicyDocument {
   readonly file: string
@@ -44,7 +45,10 @@ export function answerPolicy(
     }
   }
   if (faults.length > 0) return { allowed: false, verdict: '', reasons: [], unmatched: [], doubts: [], faults }
-  const { decision, deciding, meant, others, path } = explain(sources, question, nowMs, entityOf(question.entityFacts))
+  const { decision, deciding, meant, others, path } = explain(sources, question, nowMs, {
+    entity: entityOf(question.entityFacts),
+    canonical: usualCanonical,
+  })
   const what = `${question.operation} ${JSON.stringify(path)}`
   const lines = (near: boolean) =>
     others.filter((each) => each.near === near).map(({ origin, why }) => lineOf(origin, why))
@@ -82,6 +86,8 @@ function roleOf({ mfaMethods, parameter, reason }: Decision, operation: string):
   if (reason === 'granted') return `decides, it grants ${operation}`
   if (reason === 'deny') return 'decides, it denies'
   if (reason === 'not granted') return `decides, it does not grant ${operation}`
+  if (reason === 'template')
+    return 'decides, it restricts and its template has no valid value, so it denies what is below'
   if (reason === 'wrapping') return 'decides, it wants the answer wrapped, within its bounds'
   if (reason === 'limit') return 'decides, it does not let so many names be listed at once'
   if (reason === 'second factor') {

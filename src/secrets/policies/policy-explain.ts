@@ -2,6 +2,8 @@
  * Why a request is allowed or denied: which rule decides, and what kept every other one from it. For people who write
  * policies; the server decides with the same `acl.ts`.
  */
+import type { Canonical, CanonicalPath } from '../../engines/canonical-path.ts'
+import { foldRulePath } from '../../engines/name-fold.ts'
 import { compileAcl } from './acl.ts'
 import type { AccessRequest, Acl, AclSource, Decision, RuleOrigin } from './acl.ts'
 import { VERSIONED } from './policy-lint.ts'
@@ -30,7 +32,7 @@ export interface Explanation {
   readonly meant: string | undefined
 }
 
-interface Context {
+interface Context extends Pick<CanonicalPath, 'folds'> {
   readonly sources: readonly AclSource[]
   readonly nowMs: number
   readonly entity: EntityFacts | undefined
@@ -40,22 +42,30 @@ export function explain(
   sources: readonly AclSource[],
   request: AccessRequest,
   nowMs: number,
-  entity?: EntityFacts,
+  { canonical, entity }: { readonly entity?: EntityFacts | undefined; readonly canonical?: Canonical } = {},
 ): Explanation {
   const acl = compileAcl(sources, nowMs, entity)
-  const decision = acl.decide(request)
-  const path = askedPath(request)
-  const winner = winnerOf(acl, decision)
+  const meantRequest = { ...request, ...canonical?.(askedPath(request)) }
+  const { folds } = meantRequest
+  const decision = acl.decide(meantRequest, canonical)
+  const path = askedPath(meantRequest)
+  const context = { sources, nowMs, entity, folds }
+  const winner = winnerOf(acl, decision, context)
   const isDeciding = (origin: RuleOrigin) => decision.rules.some((each) => isSame(each, origin))
   const others = sources.flatMap(({ name: policy, policy: { paths } }, index) =>
     paths.flatMap((rule) => {
       const origin = { policy, path: rule.path, at: rule.at }
       if (isDeciding(origin)) return []
-      const context = { sources, nowMs, entity }
       return [{ origin, ...judged(rule, { context, index, path, listing: isListing(request), winner, decision }) }]
     }),
   )
-  return { decision, path, deciding: decision.rules, others, meant: decision.allowed ? undefined : meant(acl, request) }
+  return {
+    decision,
+    path,
+    deciding: decision.rules,
+    others,
+    meant: decision.allowed ? undefined : meant(acl, meantRequest),
+  }
 }
 
 /** `secret/app` is `secret/data/app` in a versioned store, and its names are at `secret/metadata/app`. */
@@ -83,9 +93,11 @@ function isSame(a: RuleOrigin, b: RuleOrigin): boolean {
 }
 
 /** The pattern that decides; undefined where none does. */
-function winnerOf(acl: Acl, { rules: [first] }: Decision): PathPattern | undefined {
+function winnerOf(acl: Acl, { rules: [first] }: Decision, { folds }: Context): PathPattern | undefined {
   if (!first) return undefined
-  return acl.rules.find(({ sources }) => sources.some((each) => isSame(each, first)))?.pattern
+  const rules = [...acl.rules, ...acl.barriers]
+  const text = rules.find(({ sources }) => sources.some((each) => isSame(each, first)))?.pattern.text
+  return text === undefined ? undefined : compilePattern(folds ? foldRulePath(text, folds) : text)
 }
 
 interface Asked {
@@ -106,19 +118,23 @@ function judged(rule: PathRule, asked: Asked): Omit<OtherRule, 'origin'> {
   if (rule.expiresAtMs !== undefined && rule.expiresAtMs <= context.nowMs) {
     return { near: true, why: `ended at ${new Date(rule.expiresAtMs).toISOString()}` }
   }
+  if (decision.reason === 'template') {
+    return { near: true, why: 'a rule that restricts has no valid value in its template and denies first' }
+  }
   if (!winner || winner.text !== pattern.text) return { near: true, why: lost(pattern, how, winner, asked) }
   const isDenied = decision.reason === 'deny'
   return { near: true, why: isDenied ? 'the same path, and there deny wins' : 'the same path, and does not grant it' }
 }
 
-function filledPattern(rule: PathRule, { entity, sources }: Context, index: number): PathPattern | string {
-  if (!isTemplate(rule.path)) return compilePattern(rule.path)
+function filledPattern(rule: PathRule, { entity, folds, sources }: Context, index: number): PathPattern | string {
+  const compiled = (text: string) => compilePattern(folds ? foldRulePath(text, folds) : text)
+  if (!isTemplate(rule.path)) return compiled(rule.path)
   const source = sources[index]
   const filled = fillTemplate(rule.path, entity, {
     slashes: source?.freeSlashes ?? false,
     wildcards: source?.freeWildcards ?? false,
   })
-  if (typeof filled !== 'string') return compilePattern(filled.path)
+  if (typeof filled !== 'string') return compiled(filled.path)
   if (filled === 'unsafe value') return 'a value of its template holds a wildcard or a slash'
   return entity ? 'its template has no value' : 'its template needs an entity, give one with -entity'
 }
@@ -146,7 +162,7 @@ function mismatch(pattern: PathPattern, path: string): Omit<OtherRule, 'origin'>
 
 /** Why a pattern that matches is not the closest. */
 function lost(pattern: PathPattern, how: 'whole' | 'bare', winner: PathPattern | undefined, asked: Asked): string {
-  if (!winner) return 'matches, and falls away with the rest: a rule that denies has an unsafe value in its template'
+  if (!winner) return 'matches'
   if (winner.kind === 'exact') return 'a rule for exactly this path comes first'
   if (how === 'bare' && matched(winner, asked.path, true) === 'whole') {
     return 'matches only without the slash at the end, which is asked last'

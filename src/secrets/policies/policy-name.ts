@@ -3,9 +3,11 @@
  * before anything is judged by it: names that a token or role asks for, names in a path, values that a rule compares.
  */
 
+import { foldName } from '../../engines/name-fold.ts'
+
 /** Without white space around it and in lower case. */
 export function canonicalName(name: string): string {
-  return name.trim().toLowerCase()
+  return foldName(name, 'case and spaces')
 }
 
 /** In order, each once, without empty ones. */

@@ -1,12 +1,13 @@
 /** `sys/policies/acl` and the older `sys/policy`: reading and writing policies. */
 import type { EngineCall, Path, Reply } from '../../engines/engine.ts'
-import { denied, path, Rejection } from '../../engines/engine.ts'
+import { path, Rejection } from '../../engines/engine.ts'
 import { boolean, duration, inPath, integer, text } from '../../engines/fields.ts'
-import { canonicalName } from './policy-name.ts'
 import type { PolicyChange, PolicyRecord, PolicyStore } from './policy-store.ts'
 
-const NAME = inPath('Name of the policy; taken in lower case and without white space around it')
-const PREFIX = inPath('What the names begin with')
+const NAME = inPath('Name of the policy; taken in lower case and without white space around it', {
+  fold: 'case and spaces',
+})
+const PREFIX = inPath('What the names begin with', { fold: 'case' })
 
 const SETTINGS = {
   expiration: text('When the policy ends, as in "2027-01-31T12:00:00Z"'),
@@ -40,13 +41,12 @@ export function policyPaths(core: { readonly open: { readonly policies: PolicySt
       read: ({ name }, call) => shown(store(), name, call, 'policy'),
       update: ({ name, policy, ...settings }, call) => write(store(), name, policy, settings, call, []),
       patch: async ({ name, policy, ...settings }, call) => {
-        checkMeant(call, name)
         const { nowMs } = call
         const change = changeOf(policy, settings, nowMs)
         await store().write(name, change, { nowMs, patch: true, ...casOf(settings) })
-        return { data: null, warnings: converted(name) }
+        return { data: null, warnings: converted(name, call) }
       },
-      delete: ({ name }, call) => removed(store(), name, call),
+      delete: ({ name }) => removed(store(), name),
     }),
     path({
       pattern: 'policies/detailed/acl/:prefix*',
@@ -80,43 +80,25 @@ function olderPaths(store: () => PolicyStore): Path[] {
         if (policy !== undefined || rules === undefined) return write(store(), name, policy, settings, call, [])
         return write(store(), name, rules, settings, call, ["'rules' is deprecated, please use 'policy' instead"])
       },
-      delete: ({ name }, call) => removed(store(), name, call),
+      delete: ({ name }) => removed(store(), name),
     }),
   ]
 }
 
 /** As they are listed: `root` behind the others. */
 function allNames(store: PolicyStore, prefix: string, nowMs: number): string[] {
-  const start = prefix === '/' ? '' : prefix.toLowerCase()
-  return [...store.names(start, nowMs), ...('root'.startsWith(start) ? ['root'] : [])]
-}
-
-/** A policy has one name in all spellings: rules about its canonical form hold for them all. */
-function checkMeant(call: EngineCall, given: string): void {
-  checkSpelling(call, given, canonicalName(given))
-}
-
-/** Throws (403) unless the caller may also ask for the path that ends with `meant` in the place of `given`. */
-function checkSpelling({ allows, data, path: asked, verb }: EngineCall, given: string, meant: string): void {
-  if (meant === given) return
-  const spelled = asked.slice(0, asked.length - given.length) + meant
-  if (!allows(verb, spelled, data)) throw denied()
+  return [...store.names(prefix, nowMs), ...('root'.startsWith(prefix) ? ['root'] : [])]
 }
 
 function namesBelow(store: PolicyStore, prefix: string, call: EngineCall): Reply {
-  checkSpelling(call, prefix, prefix.toLowerCase())
   return { data: { keys: allNames(store, prefix, call.nowMs) } }
 }
 
-async function removed(store: PolicyStore, name: string, call: EngineCall): Promise<undefined> {
-  checkMeant(call, name)
+async function removed(store: PolicyStore, name: string): Promise<undefined> {
   await store.remove(name)
 }
 
-function shown(store: PolicyStore, given: string, call: EngineCall, member: 'policy' | 'rules'): Reply | undefined {
-  checkMeant(call, given)
-  const { nowMs } = call
-  const name = canonicalName(given)
+function shown(store: PolicyStore, name: string, { nowMs }: EngineCall, member: 'policy' | 'rules'): Reply | undefined {
   const record = store.find(name, nowMs)
   if (!record && name !== 'root') return undefined
   return { data: { ...facts(record), name, [member]: record?.text ?? '' }, flattened: member === 'rules' }
@@ -135,7 +117,6 @@ function facts(record: PolicyRecord | undefined): Record<string, unknown> {
 }
 
 function detailed(store: PolicyStore, prefix: string, call: EngineCall): Reply {
-  checkSpelling(call, prefix, prefix.toLowerCase())
   const { nowMs } = call
   const keys = allNames(store, prefix, nowMs)
   const infos = keys.map((name) => {
@@ -153,15 +134,14 @@ async function write(
   call: EngineCall,
   warnings: readonly string[],
 ): Promise<Reply | undefined> {
-  checkMeant(call, name)
   const { nowMs } = call
   await store.write(name, changeOf(document ?? '', settings, nowMs), { nowMs, ...casOf(settings) })
-  const all = [...converted(name), ...warnings]
+  const all = [...converted(name, call), ...warnings]
   return all.length > 0 ? { warnings: all } : undefined
 }
 
-function converted(name: string): string[] {
-  return name === canonicalName(name) ? [] : [`policy name was converted to ${canonicalName(name)}`]
+function converted(name: string, { givenPath, path: canonical }: EngineCall): string[] {
+  return givenPath === canonical ? [] : [`policy name was converted to ${name}`]
 }
 
 function casOf({ cas }: Settings): { cas?: number } {

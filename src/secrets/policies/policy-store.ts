@@ -85,7 +85,7 @@ export class PolicyStore {
   })
   readonly #compiled = new LRUCache<string, Compiled>({
     maxSize: COMPILED_RULES_MAX,
-    sizeCalculation: ({ acl, names }) => acl.rules.length + names.length + 1,
+    sizeCalculation: ({ acl, names }) => acl.rules.length + acl.barriers.length + names.length + 1,
     dispose: (compiled) => (compiled.isDropped = true),
   })
   /** By the list itself that a token keeps its names in: most requests bring one that was seen before. */

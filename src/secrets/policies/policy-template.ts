@@ -3,8 +3,8 @@
  *
  * A template that cannot be filled in (no entity, an unknown key, not a member of the group, an empty value) makes the
  * rule fall away for this caller; it is no error. The same goes for a value that would turn into a wildcard or into further
- * segments: whoever may name an entity must not thereby write policies. Where such a rule denies, the caller is left with
- * nothing at all, because what it was to be kept from cannot be told.
+ * segments: whoever may name an entity must not thereby write policies. Where such a rule restricts, it becomes a barrier:
+ * everything below the text before its first template is denied, because the path that it restricts cannot be told.
  */
 
 /** What identity knows about the caller. The object is replaced, not changed, when a fact changes: caches rely on it. */

@@ -5,6 +5,7 @@
 import type { Seal } from '../../barrier/seal.ts'
 import type { Caller } from '../../engines/engine.ts'
 import type { Logger } from '../../kit/log.ts'
+import type { Canonical } from '../../engines/canonical-path.ts'
 import type { Acl } from '../policies/acl.ts'
 import type { ReplicationSide } from '../replication/dr-replication.ts'
 import type { Surroundings } from './surroundings.ts'
@@ -38,6 +39,8 @@ export interface Timed {
 
 /** What a token may do. */
 export interface Judging {
+  /** The form of a path that policies judge. */
+  readonly canonical: Canonical
   aclOf(caller: Pick<Caller, 'entityId' | 'policies'>): Acl
 }
 

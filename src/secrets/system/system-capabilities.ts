@@ -1,7 +1,8 @@
 /** `sys/capabilities*` and `sys/internal/ui/resultant-acl`: what a token may do, asked in advance. */
-import type { Path, Reply } from '../../engines/engine.ts'
+import type { EngineCall, Path, Reply } from '../../engines/engine.ts'
 import { oneError, path, Rejection } from '../../engines/engine.ts'
 import { commaList, text } from '../../engines/fields.ts'
+import { inTurns, type Steps } from '../../engines/turns.ts'
 import type { Acl, AclRule } from '../policies/acl.ts'
 import type { TokenStore } from '../tokens/token-store.ts'
 import type { Judging, Opened } from './core-parts.ts'
@@ -20,28 +21,30 @@ export function capabilityPaths(core: Judging & Opened<{ tokens: TokenStore }>):
       pattern: 'capabilities-self',
       summary: 'What the calling token may do at paths',
       fields: { ...PATHS, token: text('Not looked at: the calling token is meant') },
-      update: (input, { caller }) => told(core.aclOf(caller), pathsOf(input)),
+      update: (input, call) => told(core, core.aclOf(call.caller), pathsOf(input), call),
     }),
     path({
       pattern: 'capabilities',
       summary: 'What a token may do at paths',
       fields: { ...PATHS, token: text('The token') },
-      update(input, { nowMs }) {
+      update(input, call) {
+        const { nowMs } = call
         const paths = pathsOf(input)
         const entry = input.token === undefined ? undefined : core.open.tokens.find(input.token, nowMs)
         if (!entry) throw new Rejection(400, oneError('invalid token'))
-        return told(core.aclOf(entry), paths)
+        return told(core, core.aclOf(entry), paths, call)
       },
     }),
     path({
       pattern: 'capabilities-accessor',
       summary: 'What a token may do at paths, by its accessor',
       fields: { ...PATHS, accessor: text('Accessor of the token') },
-      update(input, { nowMs }) {
+      update(input, call) {
+        const { nowMs } = call
         const paths = pathsOf(input)
         const entry = input.accessor === undefined ? undefined : core.open.tokens.findByAccessor(input.accessor, nowMs)
         if (!entry) throw new Rejection(400, oneError('invalid accessor'))
-        return told(core.aclOf(entry), paths)
+        return told(core, core.aclOf(entry), paths, call)
       },
     }),
     path({
@@ -66,11 +69,29 @@ function pathsOf({
   return all
 }
 
-function told(acl: Acl, paths: readonly string[]): Reply {
-  const capabilities = paths.map((each) => [each, acl.capabilities(each)] as const)
+/** Deciding about a path, in units of `engines/turns.ts`. */
+const DECISION_COST = 4
+
+async function told(core: Judging, acl: Acl, paths: readonly string[], call: EngineCall): Promise<Reply> {
+  const capabilities = await inTurns(decisions(core, acl, paths), call)
   const [only] = capabilities
   const single = capabilities.length === 1 && only ? [['capabilities', only[1]] as const] : []
   return { data: Object.fromEntries([...single, ...capabilities]), flattened: true }
+}
+
+/** By the paths as they were asked about. What is decided about is their canonical form. */
+function* decisions(
+  core: Judging,
+  acl: Acl,
+  paths: readonly string[],
+): Steps<(readonly [string, readonly string[]])[]> {
+  const found: (readonly [string, readonly string[]])[] = []
+  for (const given of paths) {
+    const { folds, path: canonical } = core.canonical(given.replace(/^\/+/, ''))
+    found.push([given, acl.capabilities(canonical, folds)])
+    yield DECISION_COST
+  }
+  return found
 }
 
 /** Every rule as a page of a browser reads it: exact paths, and beginnings of paths without the `*` at their end. */
@@ -78,7 +99,7 @@ function resultant(acl: Acl): Record<string, unknown> {
   if (acl.root) return { root: true }
   const exact: [string, object][] = []
   const glob: [string, object][] = []
-  for (const rule of acl.rules) {
+  for (const rule of [...acl.rules, ...acl.barriers]) {
     const { kind, body, text: whole } = rule.pattern
     if (kind === 'exact') exact.push([body, said(rule)])
     else glob.push([kind === 'prefix' ? body : whole, said(rule)])

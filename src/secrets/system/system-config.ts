@@ -114,21 +114,22 @@ function auditedHeaderPaths(core: Settings): Path[] {
       summary: 'Whether the audit log shows a header of requests',
       sudo: true,
       fields: {
-        header: inPath('Name of the header'),
+        header: inPath('Name of the header', { fold: 'case' }),
         hmac: boolean('Whether only a hash of its value is shown', { fallback: false }),
       },
-      read({ header }) {
-        const kept = ownValue(setting().value, header.toLowerCase())
+      read({ header }, { givenPath }) {
+        const kept = ownValue(setting().value, header)
         if (!kept) throw new Rejection(400, 'Could not find header in config')
-        return { data: { [header]: kept }, flattened: true }
+        // Stock clients look for the name as they wrote it.
+        return { data: { [lastSegment(givenPath)]: kept }, flattened: true }
       },
       async update({ header, hmac }) {
         checkHeaderName(header)
-        await setting().change((before) => withHeader(before, header.toLowerCase(), { hmac }))
+        await setting().change((before) => withHeader(before, header, { hmac }))
         return undefined
       },
       async delete({ header }) {
-        await setting().change((before) => withoutHeader(before, header.toLowerCase()))
+        await setting().change((before) => withoutHeader(before, header))
         return undefined
       },
     }),
@@ -150,12 +151,12 @@ function uiHeaderPaths(core: Settings): Path[] {
       summary: 'A header of the answers of the web page',
       sudo: true,
       fields: {
-        header: inPath('Name of the header'),
+        header: inPath('Name of the header', { fold: 'case' }),
         values: textList('Its values'),
         multivalue: boolean('Whether a reading tells all values', { fallback: false }),
       },
       read({ header, multivalue }) {
-        const values = ownValue(setting().value, header.toLowerCase())
+        const values = ownValue(setting().value, header)
         return values && { data: multivalue ? { values } : { value: values[0] } }
       },
       async update({ header, values = [] }) {
@@ -166,15 +167,19 @@ function uiHeaderPaths(core: Settings): Path[] {
         if (values.some((each) => each.length > 8192 || /[\u0000-\u001f\u007f]/.test(each))) {
           throw new Rejection(400, 'the value of a header is one line of at most 8192 characters')
         }
-        await setting().change((before) => withHeader(before, header.toLowerCase(), [...values]))
+        await setting().change((before) => withHeader(before, header, [...values]))
         return { warnings: ['The header is kept. There is no web page so far that would send it.'] }
       },
       async delete({ header }) {
-        await setting().change((before) => withoutHeader(before, header.toLowerCase()))
+        await setting().change((before) => withoutHeader(before, header))
         return undefined
       },
     }),
   ]
+}
+
+function lastSegment(at: string): string {
+  return at.replace(/\/$/, '').split('/').at(-1) ?? ''
 }
 
 function checkHeaderName(name: string): void {

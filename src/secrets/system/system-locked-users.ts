@@ -31,10 +31,13 @@ export function lockedUserPaths(core: LockedParts): Path[] {
     path({
       pattern: 'locked-users/:mount_accessor/unlock/:alias_identifier',
       summary: 'Lets a name that is locked out try again at once',
-      fields: { mount_accessor: inPath('Accessor of the auth method'), alias_identifier: inPath('The name') },
+      fields: {
+        mount_accessor: inPath('Accessor of the auth method'),
+        alias_identifier: inPath('The name', { fold: 'case' }),
+      },
       sudo: true,
       update({ alias_identifier: name, mount_accessor: accessor }) {
-        core.lockedUsers.unlock(accessor, name.toLowerCase())
+        core.lockedUsers.unlock(accessor, name)
         return undefined
       },
     }),

@@ -5,6 +5,7 @@
  * A token with a limited number of uses pays with each of them, also with one that is refused afterwards: what is left
  * is written down before the caller is answered. Two that come at the same time are counted one after the other.
  */
+import type { Canonical } from '../../engines/canonical-path.ts'
 import { type Caller, Rejection } from '../../engines/engine.ts'
 import { unknownToken } from '../../kit/errors.ts'
 import type { Grants, Identity } from '../../kit/operation.ts'
@@ -54,6 +55,7 @@ export interface Admitting {
   readonly policies: PolicyStore
   readonly now: () => number
   readonly aclOf: (entry: TokenEntry) => Acl
+  readonly canonical: Canonical
   /** Names of the policies of a token and its entity; undefined where the entity is disabled or gone. */
   readonly policiesOf: (entry: TokenEntry) => readonly string[] | undefined
   /** Told of a token that is bound to addresses and was refused because no address of its caller was seen. */
@@ -102,7 +104,7 @@ export class Admission {
       caller,
       leaseOwner: leaseOwnerOf(entry),
       expiresAtMs: entry.expiresAtMs,
-      judge: (request) => acl().decide(request),
+      judge: (request) => acl().decide(request, this.#core.canonical),
       reaches: (path) => acl().allowsAnythingUnder(path),
       lasts: () => this.#core.tokens.isStill(known, this.#core.now()) && this.#core.policiesOf(entry) !== undefined,
     }

@@ -2,7 +2,8 @@
 import type { AuthBlock, EngineCall, Reply } from '../../engines/engine.ts'
 import { Rejection } from '../../engines/engine.ts'
 import type { Part } from '../../barrier/storage.ts'
-import { boolean, FieldError, integer, secondsOf, text, textList, textMap } from '../../engines/fields.ts'
+import { boolean, FieldError, foldedField, integer, secondsOf, text, textList, textMap } from '../../engines/fields.ts'
+import { foldName } from '../../engines/name-fold.ts'
 import type { IdentityDraft } from '../identity/identity-draft.ts'
 import { checkedName } from '../identity/identity-limits.ts'
 import { canonicalNames } from '../policies/policy-name.ts'
@@ -16,7 +17,7 @@ import { lifeOf } from './token-ttl.ts'
 
 export const CREATE_FIELDS = {
   id: text('The token itself, for who has sudo; made by the server unless given', { fallback: '' }),
-  policies: textList('Names of policies; those of the calling token unless given'),
+  policies: foldedField(textList('Names of policies; those of the calling token unless given'), 'case and spaces'),
   meta: textMap('Texts by name, to be shown with the token and in the audit log'),
   no_parent: boolean('Make an orphan, for who has sudo', { fallback: false }),
   no_default_policy: boolean('Without the policy `default`', { fallback: false }),
@@ -28,7 +29,10 @@ export const CREATE_FIELDS = {
   display_name: text('A name for people', { fallback: '' }),
   num_uses: integer('How often it may be used; 0 for as often as one likes', { fallback: 0 }),
   type: text('service or batch', { fallback: '' }),
-  entity_alias: text('Name of the entity alias that it is made for, with a role that allows it', { fallback: '' }),
+  entity_alias: foldedField(
+    text('Name of the entity alias that it is made for, with a role that allows it', { fallback: '' }),
+    'case',
+  ),
 }
 
 export type CreateInput = Readonly<{
@@ -75,7 +79,7 @@ export function createToken(
 function ownerOfAlias(draft: IdentityDraft, alias: string, role: TokenRole | undefined, mountAccessor: string) {
   if (alias === '') return undefined
   if (!role) throw new Rejection(400, "'entity_alias' is only allowed in combination with token role")
-  const name = alias.toLowerCase()
+  const name = foldName(alias, 'case')
   if (!role.allowedEntityAliases.some((glob) => matchesGlob(name, glob))) {
     throw new Rejection(400, "invalid 'entity_alias' value")
   }

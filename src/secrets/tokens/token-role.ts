@@ -2,7 +2,7 @@
 import * as v from 'valibot'
 import type { EngineCall, Path, Reply } from '../../engines/engine.ts'
 import { path, Rejection } from '../../engines/engine.ts'
-import { boolean, commaList, duration, inPath, integer, text } from '../../engines/fields.ts'
+import { boolean, commaList, duration, foldedField, inPath, integer, text } from '../../engines/fields.ts'
 import { Fault } from '../../kit/errors.ts'
 import type { TokenParts } from './token-parts.ts'
 import { canonicalNames } from '../policies/policy-name.ts'
@@ -37,11 +37,17 @@ export type TokenRole = v.InferOutput<typeof roleSchema>
 
 const FIELDS = {
   role_name: inPath('Name of the role'),
-  allowed_policies: commaList('Policies that tokens may have, instead of a part of their maker’s'),
-  disallowed_policies: commaList('Policies that tokens must not have'),
-  allowed_policies_glob: commaList('As allowed_policies, with `*` for anything'),
-  disallowed_policies_glob: commaList('As disallowed_policies, with `*` for anything'),
-  allowed_entity_aliases: commaList('Names of entity aliases that tokens may be made for, with `*` for anything'),
+  allowed_policies: foldedField(
+    commaList('Policies that tokens may have, instead of a part of their maker’s'),
+    'case and spaces',
+  ),
+  disallowed_policies: foldedField(commaList('Policies that tokens must not have'), 'case and spaces'),
+  allowed_policies_glob: foldedField(commaList('As allowed_policies, with `*` for anything'), 'case and spaces'),
+  disallowed_policies_glob: foldedField(commaList('As disallowed_policies, with `*` for anything'), 'case and spaces'),
+  allowed_entity_aliases: foldedField(
+    commaList('Names of entity aliases that tokens may be made for, with `*` for anything'),
+    'case and spaces',
+  ),
   orphan: boolean('Whether tokens have no parent'),
   renewable: boolean('Whether tokens can be renewed; true unless given'),
   path_suffix: text('What is appended to the path that tokens say they were made at'),

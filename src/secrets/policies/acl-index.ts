@@ -1,0 +1,86 @@
+/**
+ * The rules of an ACL, by what a path begins with: finds the closest rule (`acl.ts`).
+ *
+ * Exact rules are in a map. Wildcard rules are in a map by the text before their first wildcard; longer beginnings come
+ * first, which is the first criterion of closeness, and within one beginning the rules are in order. So the first match is
+ * the closest, and the cost is one look-up for each length that a beginning has, not one for each rule.
+ */
+import { foldName, foldRulePath, type FoldShape } from '../../engines/name-fold.ts'
+import { type AclRule, unite } from './acl-rule.ts'
+import { closestFirst, compilePattern, matchesPath, SplitPath } from './path-pattern.ts'
+
+export class AclIndex {
+  /** Whether the text of some rule may differ from its canonical form, for some shape. */
+  readonly isFoldable: boolean
+  readonly #rules: readonly AclRule[]
+  readonly #barriers: readonly AclRule[]
+  readonly #exact = new Map<string, AclRule>()
+  /** Wildcard rules by what stands before the first wildcard, closest first. */
+  readonly #byHead = new Map<string, AclRule[]>()
+  /** The lengths of these beginnings, longest first. */
+  readonly #headLengths: readonly number[]
+
+  constructor(rules: readonly AclRule[], barriers: readonly AclRule[]) {
+    this.#rules = rules
+    this.#barriers = barriers
+    this.isFoldable = rules.some(isFoldable) || barriers.some(isFoldable)
+    for (const rule of rules) {
+      const { kind, head, text } = rule.pattern
+      if (kind === 'exact') this.#exact.set(text, rule)
+      else if (!this.#byHead.get(head)?.push(rule)) this.#byHead.set(head, [rule])
+    }
+    for (const bucket of this.#byHead.values()) bucket.sort((a, b) => closestFirst(a.pattern, b.pattern))
+    this.#headLengths = [...new Set([...this.#byHead.keys()].map((head) => head.length))].sort((a, b) => b - a)
+  }
+
+  /** The same rules with their paths folded at some segments. Those that have the same path then are one. */
+  folded(shape: FoldShape): AclIndex {
+    const rules = new Map<string, AclRule>()
+    for (const each of this.#rules) {
+      const rule = foldedRule(each, shape)
+      const { text } = rule.pattern
+      const known = rules.get(text)
+      rules.set(text, known ? unite(known, rule) : rule)
+    }
+    const barriers = this.#barriers.map((each) => foldedRule(each, shape))
+    return new AclIndex([...rules.values()], barriers)
+  }
+
+  /** A rule that denies a path because its template has no valid value. */
+  barrier(path: string): AclRule | undefined {
+    if (this.#barriers.length === 0) return undefined
+    const split = new SplitPath(path)
+    // A value has at least one character.
+    return this.#barriers.find(({ pattern }) => path !== pattern.body && matchesPath(pattern, split))
+  }
+
+  /** The rule that decides; with `listing` also the one for the path without its last slash. */
+  deciding(path: string, listing: boolean): AclRule | undefined {
+    const bare = listing && path.endsWith('/') ? path.slice(0, -1) : undefined
+    return (
+      this.#exact.get(path) ??
+      (bare === undefined ? undefined : this.#exact.get(bare)) ??
+      this.#closest(path) ??
+      (bare === undefined ? undefined : this.#closest(bare))
+    )
+  }
+
+  #closest(text: string): AclRule | undefined {
+    const path = new SplitPath(text)
+    for (const length of this.#headLengths) {
+      if (length > text.length) continue
+      const found = this.#byHead.get(text.slice(0, length))?.find((rule) => matchesPath(rule.pattern, path))
+      if (found) return found
+    }
+    return undefined
+  }
+}
+
+function isFoldable({ pattern: { text } }: AclRule): boolean {
+  return text.includes(' ') || foldName(text, 'case') !== text
+}
+
+function foldedRule(rule: AclRule, shape: FoldShape): AclRule {
+  const text = foldRulePath(rule.pattern.text, shape)
+  return text === rule.pattern.text ? rule : { ...rule, pattern: compilePattern(text) }
+}
