@@ -9,6 +9,7 @@ import { loginChecks } from './daemon-login.ts'
 import { replicationChecks } from './daemon-replication-figures.ts'
 import type { ReplicationPart } from './daemon-replication.ts'
 import type { AgentLogin } from './login/agent-login.ts'
+import type { ChainBreak } from './secrets/audit/device-chain.ts'
 import type { SecretsCore } from './secrets/core.ts'
 import type { FileFault } from './store/store.ts'
 
@@ -87,15 +88,23 @@ function sealState(core: SecretsCore): Outcome {
     : { ok: false, reason: `sealed, next: ${core.options.seal.nextStep}` }
 }
 
-/** Requests go on as long as one device records them. */
+/** Requests go on as long as one device records them; a broken chain is for an operator to look at. */
 function auditState(core: SecretsCore): Outcome {
   const states = core.audit?.states ?? []
   if (states.length === 0) return { ok: true, reason: 'no audit device is enabled' }
+  const broken = states.flatMap((state) => (state.broken ? [brokenText(state.path, state.broken)] : []))
+  if (broken.length > 0) return { ok: false, reason: broken.join('; ') }
   const failing = states.filter(({ fault }) => fault !== undefined)
   if (failing.length === 0) return { ok: true, reason: 'requests are recorded' }
   const names = failing.map(({ path }) => path).join(', ')
   const ok = failing.length < states.length
   return { ok, reason: ok ? `recorded, but not by ${names}` : `no request is served: not recorded by ${names}` }
+}
+
+function brokenText(path: string, { expected, file, found }: ChainBreak): string {
+  const end = found ? `ended with line ${found.sequence} of another program` : 'ended with text of another program'
+  const next = `next: outpost audit verify -path=${path} FILE..., then outpost audit acknowledge ${path}`
+  return `audit chain of ${path} is broken: ${file} ${end} instead of line ${expected.sequence}, ${next}`
 }
 
 function rosterState({ connection, roster }: Cluster): Outcome {

@@ -191,6 +191,8 @@ export class SecretsFigures {
     return [
       family('outpost.audit.lines', 'Lines that an audit device has recorded.', ({ lines }) => lines),
       family('outpost.audit.failures', 'Lines that an audit device did not record.', ({ failures }) => failures),
+      family('outpost.audit.chain.breaks', 'Times that another program changed an audit file.', ({ breaks }) => breaks),
+      family('outpost.audit.files.lost', 'Audit files that were truncated or removed.', ({ lostFiles }) => lostFiles),
     ]
   }
 

@@ -7,7 +7,7 @@
  * any could lack one. Everything else goes on.
  */
 import { messageOf } from '../kit/errors.ts'
-import { type Batch, HEAD_PATH } from '../store/batch.ts'
+import { type Batch, HEAD_PATH, isLocal } from '../store/batch.ts'
 import type { Store } from '../store/store.ts'
 import { decrypt, type TermKey } from './cipher.ts'
 import { EntryPass, type Found } from './entry-pass.ts'
@@ -123,6 +123,8 @@ export class EntryGuard {
   commit(batch: Batch, key: TermKey): Promise<number> {
     const set = this.#set
     if (!set) throw new Error('the entry set is closed')
+    // The set holds replicated entries only, and its head cannot be in one batch with local ones.
+    if (isLocal(batch)) return this.#store.commit(batch)
     const flight = set.bind(batch)
     let done: Promise<number>
     try {

@@ -330,6 +330,11 @@ export const SECRETS_TABLE: readonly TableRow[] = [
     load: () => import('./audit/hash.ts'),
   },
   {
+    name: 'audit acknowledge',
+    summary: 'Acknowledge a broken audit chain',
+    load: () => import('./audit/acknowledge.ts'),
+  },
+  {
     name: 'audit verify',
     summary: 'Check that no line of audit files was changed, removed or added',
     load: () => import('./audit/verify.ts'),

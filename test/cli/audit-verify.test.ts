@@ -35,9 +35,9 @@ test('files that nothing was done to are whole, in any number and with lines of 
   })
   const all = await runAt(NOWHERE, ['audit', 'verify', ...files])
   assert.deepEqual(all, { code: 0, out: 'whole: lines 1 to 51 in 4 files\n', err: '' })
-  const some = await runAt(NOWHERE, ['audit', 'verify', ...files.slice(1)])
+  const some = await runAt(NOWHERE, ['audit', 'verify', '-from=31', ...files.slice(1)])
   assert.deepEqual(some, { code: 0, out: 'whole: lines 31 to 51 in 3 files\n', err: '' })
-  const swapped = await runAt(NOWHERE, ['audit', 'verify', ...files.toReversed()])
+  const swapped = await runAt(NOWHERE, ['audit', 'verify', '-from=37', ...files.toReversed()])
   assert.equal(swapped.code, 1)
   assert.match(swapped.err, /audit\.1:1: .*the files are in another order/)
   const missing = await runAt(NOWHERE, ['audit', 'verify', ...files.slice(0, 1), ...files.slice(3)])
@@ -121,12 +121,47 @@ test('with the server the end is compared, and a file that was made anew is foun
   assert.equal((await runAt(NOWHERE, ['audit', 'verify', file])).code, 0, 'it is a chain of its own')
   const rewritten = await verify()
   assert.equal(rewritten.code, 1)
-  assert.match(rewritten.err, /audit\.log:20: line 20 was changed, or all lines up to it were made anew/)
+  assert.match(rewritten.err, /audit\.log:20: line 20 was changed, or all lines up to it were written again/)
   writeFileSync(file, '')
   assert.match((await verify()).err, /audit\.log:1: lines 1 to 20 are missing/)
   const unknown = await runAt(core, ['audit', 'verify', '-path=other/', file])
   assert.equal(unknown.code, 1)
   assert.match(unknown.err, /there is no audit device other\//)
+})
+
+test('the first line has the number 1, or the one that -from names', async (t) => {
+  const file = join(temporaryDirectory(t), 'audit.log')
+  writeFileSync(file, text(chainOf(20).lines.slice(4)))
+  const beheaded = await runAt(NOWHERE, ['audit', 'verify', file])
+  assert.equal(beheaded.code, 1)
+  assert.match(beheaded.err, /audit\.log:1: the first line has the number 5 instead of 1: .* or -from=5\n$/)
+  const named = await runAt(NOWHERE, ['audit', 'verify', '-from=5', file])
+  assert.deepEqual(named, { code: 0, out: 'whole: lines 5 to 20 in 1 file\n', err: '' })
+  assert.equal((await runAt(NOWHERE, ['audit', 'verify', '-from=4', file])).code, 1)
+})
+
+test('an empty file in place of one with lines is a fault', async (t) => {
+  const directory = temporaryDirectory(t)
+  const [older, file] = [join(directory, 'audit.1'), join(directory, 'audit.log')]
+  writeFileSync(older, text(chainOf(20).lines))
+  writeFileSync(file, '')
+  for (const files of [[file], [older, file]]) {
+    const ran = await runAt(NOWHERE, ['audit', 'verify', ...files])
+    assert.equal(ran.code, 1)
+    assert.match(ran.err, /audit\.log:1: the file has no line: only with -path it is known/)
+  }
+})
+
+test('the files must have the line that the server names as its last one', async (t) => {
+  const core = await recordingCore(t)
+  const file = join(temporaryDirectory(t), 'audit.log')
+  const first = chainOf(20)
+  core.answers = { 'GET sys/audit': [200, { data: { 'file/': { type: 'file', chain: first.head } } }] }
+  // A chain that begins behind the head, of whatever hashes.
+  writeFileSync(file, text(chainOf(9, { sequence: 20, hash: 'f'.repeat(64) }).lines))
+  const ran = await runAt(core, ['audit', 'verify', '-path=file', '-from=21', file])
+  assert.equal(ran.code, 1)
+  assert.match(ran.err, /audit\.log:10: line 20, which the server names as its last one, is in none of the files/)
 })
 
 test('a part of a line at the end of a file is told and does no harm', async (t) => {

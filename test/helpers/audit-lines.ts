@@ -9,12 +9,17 @@ export interface AuditLine {
   readonly auth?: Readonly<Record<string, unknown>>
   readonly request: Readonly<Record<string, unknown>> & { readonly data?: Record<string, unknown> }
   readonly response?: { readonly data?: Record<string, unknown>; readonly auth?: Record<string, unknown> }
-  readonly chain: { readonly sequence: number; readonly previous: string }
+  readonly chain: {
+    readonly sequence: number
+    readonly previous: string
+    readonly event?: string
+    readonly mac?: string
+  }
 }
 
 export function auditLinesOf(text: string): AuditLine[] {
   const lines = text.split('\n').filter((line) => line !== '')
-  return lines.map((line) => JSON.parse(line) as AuditLine)
+  return lines.map((line) => JSON.parse(line.slice(line.indexOf('{'))) as AuditLine)
 }
 
 export function auditLinesIn(...files: readonly string[]): AuditLine[] {
@@ -23,7 +28,8 @@ export function auditLinesIn(...files: readonly string[]): AuditLine[] {
 
 /** Fails unless each line is whole and has the hash of the one before, over all files; resolves with the last number. */
 export async function assertWhole(...files: readonly string[]): Promise<number> {
-  const { fault, last, torn } = await checkChain(files)
+  const from = auditLinesIn(...files).at(0)?.chain.sequence
+  const { fault, last, torn } = await checkChain(files, { from })
   assert.deepEqual({ fault, torn }, { fault: undefined, torn: [] })
   return last?.sequence ?? 0
 }

@@ -1,8 +1,9 @@
 /** Audit devices of real processes: planted secrets, kill -9, SIGHUP, and what the server says of them. */
 import assert from 'node:assert/strict'
-import { existsSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { appendFileSync, existsSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
+import { chained } from '../../src/secrets/audit/audit-chain.ts'
 import { startAgent } from '../helpers/agent-process.ts'
 import { assertBothLines, assertWhole, auditLinesIn } from '../helpers/audit-lines.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -169,10 +170,9 @@ test('after kill -9 each request that was answered has its lines, and the chain 
     if (round < 2) await assertWhole(file)
   }
   assertBothLines(auditLinesIn(`${file}.1`, `${file}.2`, file), answered)
-  // Nothing of what is there was removed by a start; the one number that may be old is that behind a rotation and a kill.
-  await assertWhole(`${file}.1`)
-  // The chain goes on from the rotated file into the new one, and over the kill.
-  await assertWhole(`${file}.2`, file)
+  // The chain continues over each kill, also over one between a rotation and the first line in the new file.
+  await assertWhole(`${file}.1`, `${file}.2`, file)
+  assert.ok(!agent.stderr().includes('audit file was changed by another program'))
   assert.equal((await run('audit verify', '')).code, 2)
 })
 
@@ -186,6 +186,24 @@ test('a reload opens the file anew; a device that fails is told by readiness and
   assert.ok(readFileSync(file, 'utf8').includes('"kept/data/a"'))
   await assertWhole(`${file}.1`, file)
   const audit = async () => (await readinessOf(agent)).checks['audit']
+  assert.deepEqual(await audit(), { state: 'ok', reason: 'requests are recorded' })
+  const [number] = [auditLinesIn(file).at(-1)?.chain.sequence ?? 0]
+  appendFileSync(file, `${chained('{"time":"2026"}', { sequence: number + 8, hash: 'f'.repeat(64) })}\n`)
+  // Requests are served and recorded; the server is not ready until an operator has looked at it.
+  assert.equal((await api(agent, 'POST', 'kept/data/a', token, { data: {} })).status, 200)
+  const broken = await audit()
+  assert.equal(broken?.state, 'failing')
+  assert.equal(
+    broken.reason,
+    `audit chain of file/ is broken: ${file} ended with line ${number + 9} of another program instead of line ${number}, ` +
+      'next: outpost audit verify -path=file/ FILE..., then outpost audit acknowledge file/',
+  )
+  assert.equal((await figuresOf(agent)).value('outpost_audit_chain_breaks_total', { device: 'file/' }), 1)
+  await eventually(() => agent.stderr().includes('audit file was changed by another program'), 'it is logged')
+  const verified = await run(`audit verify -path=file/ ${file}.1 ${file}`, '', token)
+  assert.equal(verified.code, 1)
+  assert.match(verified.stderr, /audit\.log:\d+: /)
+  assert.equal((await run('audit acknowledge file', '', token)).code, 0)
   assert.deepEqual(await audit(), { state: 'ok', reason: 'requests are recorded' })
   rmSync(file)
   writeFileSync(file, 'of something else\n')

@@ -1,13 +1,15 @@
 /**
- * One audit device: its kind, its options, its key and its place in the chain. Lines that are handed over while others are
- * being written wait for them, at most so many bytes: a device that takes nothing must not take the memory of the server.
+ * One audit device: its kind, its options, its key and its chain. Lines that are handed over while others are being written
+ * wait in a queue of bounded length, so that a device that does not write cannot use up the memory of the server.
+ *
+ * A break of the chain stays with the device until an operator acknowledges it: `brokenChain` fails readiness.
  */
 import { KeyedHash } from '../../kit/keyed-hash.ts'
 import { Fault } from '../../kit/errors.ts'
-import { CHAIN_START, type ChainHead } from './audit-chain.ts'
-import type { LineSink } from './audit-file.ts'
-import { UnsureFault } from './audit-socket.ts'
+import type { ChainHead } from './audit-chain.ts'
+import type { FileFinding, LineSink } from './audit-file.ts'
 import type { Shown } from './audit-record.ts'
+import type { ChainBreak, DeviceChain } from './device-chain.ts'
 
 /** Characters that wait for one device. */
 const WAITING_LENGTH_MAX = 64 << 20
@@ -16,6 +18,16 @@ export interface DeviceSettings {
   readonly isRaw: boolean
   readonly isAccessorHashed: boolean
   readonly isListElided: boolean
+}
+
+export interface DeviceParts {
+  readonly sink: LineSink
+  /** For the HMACs of texts in its lines. */
+  readonly key: Buffer
+  readonly settings: DeviceSettings
+  readonly chain: DeviceChain
+  /** A break of before the start that no operator has acknowledged. */
+  readonly broken?: ChainBreak | undefined
 }
 
 interface Waiting {
@@ -30,7 +42,8 @@ export class AuditDevice {
   readonly shown: Shown
   readonly #sink: LineSink
   readonly #key: KeyedHash
-  #head: ChainHead
+  readonly #chain: DeviceChain
+  #brokenChain: ChainBreak | undefined
   #waiting: Waiting[] = []
   #waitingLength = 0
   #isWriting = false
@@ -39,18 +52,60 @@ export class AuditDevice {
   lines = 0
   /** Lines that it did not record. */
   failures = 0
+  /** How often its file did not end with the line that the server had written last. */
+  breaks = 0
+  /** How often its file was truncated to nothing, or removed. */
+  lostFiles = 0
+  /** Called for each finding of `check`. */
+  onFinding: ((finding: FileFinding) => void) | undefined
 
-  constructor(path: string, sink: LineSink, key: Buffer, settings: DeviceSettings, head: ChainHead = CHAIN_START) {
+  constructor(path: string, { broken, chain, key, settings, sink }: DeviceParts) {
     this.path = path
     this.#sink = sink
     this.#key = new KeyedHash(key)
     this.shown = { key: this.#key, ...settings }
-    this.#head = head
+    this.#chain = chain
+    this.#brokenChain = broken
   }
 
   /** The last line that it has recorded. */
   get head(): ChainHead {
-    return this.#head
+    return this.#chain.head
+  }
+
+  get chainId(): string {
+    return this.#chain.id
+  }
+
+  /** No line of the chain was written yet. */
+  get isNew(): boolean {
+    return this.#chain.isNew
+  }
+
+  /** The newest break of its chain that no operator has acknowledged. */
+  get brokenChain(): ChainBreak | undefined {
+    return this.#brokenChain
+  }
+
+  /** A break that no line of the file states yet. */
+  get hasPendingBreak(): boolean {
+    return this.#chain.pendingBreak !== undefined
+  }
+
+  acknowledge(): void {
+    this.#brokenChain = undefined
+  }
+
+  /** Compares its file with its chain. Throws a Fault for a file that cannot be written to. */
+  check(): void {
+    if (!this.#isClosing) this.#look(false)
+  }
+
+  /** Resolves with the last line that survives a power cut. */
+  async sync(): Promise<ChainHead> {
+    const { head } = this.#chain
+    await this.#sink.sync?.()
+    return head
   }
 
   /** Resolves once the line is recorded; rejects where it is not, and then no part of it is. */
@@ -66,7 +121,7 @@ export class AuditDevice {
     })
   }
 
-  /** Takes its file or connection anew before the next line. */
+  /** Opens its file, or connects, again before the next line. */
   reopen(): void {
     this.#sink.reopen()
   }
@@ -75,7 +130,12 @@ export class AuditDevice {
   close(): void {
     this.#isClosing = true
     this.#key.close()
-    if (!this.#isWriting) this.#sink.close()
+    if (!this.#isWriting) this.#end()
+  }
+
+  #end(): void {
+    this.#sink.close()
+    this.#chain.close()
   }
 
   async #writeAll(): Promise<void> {
@@ -88,17 +148,16 @@ export class AuditDevice {
       await this.#write(group)
     }
     this.#isWriting = false
-    if (this.#isClosing) this.#sink.close()
+    if (this.#isClosing) this.#end()
   }
 
   async #write(group: readonly Waiting[]): Promise<void> {
     try {
-      this.#head = await this.#sink.write(
-        group.map(({ json }) => json),
-        this.#head,
-      )
+      this.#look(true)
+      const { pendingBreak } = this.#chain
+      const lines = group.map(({ json }) => json)
+      await this.#sink.write(pendingBreak ? [breakLine(this.path, pendingBreak), ...lines] : lines, this.#chain)
     } catch (error) {
-      if (error instanceof UnsureFault) this.#head = error.head
       this.failures += group.length
       for (const { failed } of group) failed(error)
       return
@@ -106,4 +165,20 @@ export class AuditDevice {
     this.lines += group.length
     for (const { recorded } of group) recorded()
   }
+
+  #look(isToBeWritten: boolean): void {
+    const finding = this.#sink.check?.(this.#chain, isToBeWritten)
+    if (!finding) return
+    if (finding.kind === 'break') {
+      this.breaks++
+      this.#brokenChain = finding.broken
+    } else this.lostFiles++
+    this.onFinding?.(finding)
+  }
+}
+
+/** The line that states a break, as JSON without the chain. */
+function breakLine(path: string, { expected, found }: ChainBreak): string {
+  const chainBreak = { expected, found: found ?? null }
+  return JSON.stringify({ time: new Date().toISOString(), type: 'device', path, chain_break: chainBreak })
 }

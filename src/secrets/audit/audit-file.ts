@@ -1,30 +1,40 @@
 /**
- * The file of a device. Lines that come while one write is under way go together with the next one. A line counts as
- * recorded when write(2) has taken all of it: it survives the process, killed at any moment, and not a power cut.
+ * The file of a device. Lines that arrive while a write is under way are written together with the next one. A line is
+ * recorded when write(2) has taken all of it: it survives a killed process, and a power cut only once `sync` has run.
  *
- * A file that was renamed or removed is opened anew before the next write, and on `reopen` (SIGHUP); the chain goes on in
- * the new one. A write that takes a part of the lines (a full disk) is taken back, so a file holds whole lines only; after
- * a killed process the part of a line at the end, whose request was never answered, is cut off when the file is opened.
+ * Promises. The path is compared with the open file before each write: a file that was renamed or removed is followed by a
+ * new one, in which the chain continues. Bytes of another program (a line more, a line less, another file in this place)
+ * never become the head of the chain: `check` reports them, and the next line states the break. A write that takes a part
+ * of its lines (a full disk) is undone, so a file holds whole lines only; the part of a line that a killed process left is
+ * cut off when the file is opened.
  *
- * A file that something else has written is refused: a device would append to it, whatever it is.
+ * Assumes one process per file. What can go wrong: a file that was not written by an audit device is refused, because the
+ * device would append to it. Lines that a program truncates and writes again unchanged, between two writes, are not noticed.
  */
 import {
+  close,
   closeSync,
   constants,
   fchmodSync,
+  fdatasync,
   fstatSync,
   ftruncateSync,
   openSync,
+  readdirSync,
   readSync,
   statSync,
   write,
 } from 'node:fs'
+import { basename, dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import { accessFault } from '../../kit/own-file.ts'
 import { Fault, isErrno } from '../../kit/errors.ts'
-import { CHAIN_START, chainedLines, type ChainHead, headOf } from './audit-chain.ts'
+import { type ChainHead, headOf } from './audit-chain.ts'
+import type { ChainBreak, DeviceChain, FileEnd } from './device-chain.ts'
 
 const writeAsync = promisify(write)
+const syncAsync = promisify(fdatasync)
+const closeAsync = promisify(close)
 const OPEN_FLAGS =
   constants.O_RDWR |
   constants.O_APPEND |
@@ -36,15 +46,32 @@ const OPEN_FLAGS =
 const BLOCK_BYTES = 64 << 10
 /** A request's body has at most 32 MiB, and a raw device may escape each character of it. */
 const LINE_BYTES_MAX = 256 << 20
+/** Files beside the device's own whose last lines are read after a start. */
+const OLDER_FILES_MAX = 1000
 const NEWLINE = 10
+
+/** What `check` found. `emptied`: truncated to nothing. `removed`: deleted, or renamed and then deleted. */
+export type FileFinding =
+  | { readonly kind: 'break'; readonly broken: ChainBreak }
+  | { readonly kind: 'emptied' | 'removed'; readonly file: string; readonly head: ChainHead }
 
 /** Where lines go to. */
 export interface LineSink {
   /** A line that is refused must not take others along: they are handed over one at a time. */
   readonly isOneByOne?: boolean
-  /** Resolves with the head of the chain once all lines are recorded, none of them where it rejects. Called one at a time. */
-  write(lines: readonly string[], head: ChainHead): Promise<ChainHead>
-  /** Takes what it writes to anew. */
+  /**
+   * Compares what is there with the chain; called before each write (`isToBeWritten`: what is missing is made) and at
+   * intervals. Throws a Fault for what cannot be written to.
+   */
+  check?(chain: DeviceChain, isToBeWritten: boolean): FileFinding | undefined
+  /**
+   * Resolves once all lines are recorded and `chain` is advanced to the last of them; where it rejects, none of them is
+   * recorded. Called one at a time.
+   */
+  write(lines: readonly string[], chain: DeviceChain): Promise<void>
+  /** Resolves once what is recorded survives a power cut. */
+  sync?(): Promise<void>
+  /** Opens the file, or connects, again before the next line. */
   reopen(): void
   close(): void
 }
@@ -57,60 +84,69 @@ export interface AuditFileOptions {
   readonly prefix: string
 }
 
-interface Opened {
+interface OpenFile {
   readonly fd: number
-  /** What the chain in the file had come to when it was opened. */
-  readonly found: ChainHead
   readonly dev: number
   readonly ino: number
+  /** Bytes that this process has written or accepted. */
+  size: number
 }
 
 export class AuditFile implements LineSink {
   readonly #options: AuditFileOptions
-  #opened: Opened | undefined
+  #open: OpenFile | undefined
   #isWriting = false
   #isClosed = false
-  /** The file is to be opened anew before the next write. */
+  /** The file is to be opened again before the next write. */
   #isStale = false
+  /** Ends when all that was begun with descriptors has ended. */
+  #idle: Promise<void> = Promise.resolve()
 
   constructor(options: AuditFileOptions) {
     this.#options = options
   }
 
-  /** Opens the file. Throws a Fault for what cannot be a device's file. */
-  open(): Opened {
-    const { mode, path } = this.#options
-    const fd = openOrFault(path)
-    try {
-      const { dev, ino, size } = regular(fd, path)
-      const found = headAtEnd(fd, size, path, this.#options.prefix)
-      if (mode !== undefined) fchmodSync(fd, mode)
-      this.#release()
-      this.#isStale = false
-      return (this.#opened = { fd, dev, ino, found })
-    } catch (error) {
-      closeSync(fd)
-      throw error
-    }
+  check(chain: DeviceChain, isToBeWritten: boolean): FileFinding | undefined {
+    if (this.#isClosed) throw new Fault('the audit device is closed')
+    if (this.#isWriting) return undefined
+    const open = this.#open
+    const named = statSync(this.#options.path, { throwIfNoEntry: false })
+    if (!named && !isToBeWritten) return undefined
+    const isSame = open !== undefined && named?.ino === open.ino && named.dev === open.dev
+    if (isSame && !this.#isStale && named.size === open.size) return undefined
+    return this.#reopen(chain)
   }
 
-  async write(lines: readonly string[], head: ChainHead): Promise<ChainHead> {
-    const { fd, found } = this.#current()
-    const { last, texts } = chainedLines(lines, this.#options.prefix, found.sequence > head.sequence ? found : head)
-    const bytes = Buffer.from(texts.join(''))
-    const { size } = fstatSync(fd)
+  async write(lines: readonly string[], chain: DeviceChain): Promise<void> {
+    const open = this.#open
+    if (!open) throw new Fault('the audit file is not open')
+    const { heads, text } = chain.append(lines, this.#options.prefix)
+    const bytes = Buffer.from(text)
     this.#isWriting = true
     try {
       for (let at = 0; at < bytes.length; )
-        at += (await writeAsync(fd, bytes, at, bytes.length - at, null)).bytesWritten
+        at += (await writeAsync(open.fd, bytes, at, bytes.length - at, null)).bytesWritten
     } catch (error) {
-      if (!takeBack(fd, size)) this.#isStale = true
+      if (!undo(open)) {
+        this.#isStale = true
+        chain.mayHave(heads)
+      }
       throw error
     } finally {
       this.#isWriting = false
       if (this.#isClosed) this.#release()
     }
-    return last
+    open.size += bytes.length
+    const last = heads.at(-1)
+    if (last) chain.advance(last)
+  }
+
+  async sync(): Promise<void> {
+    const { fd } = this.#open ?? {}
+    if (fd === undefined) return
+    const done = this.#idle.then(() => syncAsync(fd))
+    this.#idle = done.catch(() => undefined)
+    await done
   }
 
   reopen(): void {
@@ -122,18 +158,98 @@ export class AuditFile implements LineSink {
     if (!this.#isWriting) this.#release()
   }
 
-  /** The file that the path names now. */
-  #current(): Opened {
-    if (this.#isClosed) throw new Fault('the audit device is closed')
-    const named = statSync(this.#options.path, { throwIfNoEntry: false })
-    const { dev, ino } = this.#opened ?? {}
-    if (this.#isStale || !this.#opened || named?.ino !== ino || named?.dev !== dev) return this.open()
-    return this.#opened
+  /** Opens what the path names, and compares its end with the chain. Throws a Fault for what cannot be a device's file. */
+  #reopen(chain: DeviceChain): FileFinding | undefined {
+    const { mode, path, prefix } = this.#options
+    const before = this.#open
+    const fd = openOrFault(path)
+    try {
+      const { dev, ino, size } = regular(fd, path)
+      const isSame = before !== undefined && before.dev === dev && before.ino === ino
+      const { end, last } = wholeLines({ fd, size, path, prefix, isOurs: isSame })
+      const finding = this.#compare(chain, { isSame, end, last })
+      if (mode !== undefined) fchmodSync(fd, mode)
+      this.#release()
+      this.#isStale = false
+      this.#open = { fd, dev, ino, size: end }
+      return finding
+    } catch (error) {
+      closeSync(fd)
+      throw error
+    }
   }
 
+  #compare(
+    chain: DeviceChain,
+    { end, isSame, last }: { readonly isSame: boolean; readonly end: number; readonly last: FileEnd | undefined },
+  ): FileFinding | undefined {
+    const { path } = this.#options
+    const before = this.#open
+    const { head } = chain
+    if (!last) {
+      if (chain.isBehind) this.#lookAtOlder(chain)
+      chain.foundEmpty()
+      if (isSame && before && before.size > 0) return { kind: 'emptied', file: path, head }
+      return before && isUnlinked(before.fd) ? { kind: 'removed', file: path, head } : undefined
+    }
+    // Bytes of another program between our lines are a break, although the last line is ours.
+    const isInserted = isSame && end !== before?.size
+    const judgement = chain.found(last, path, isInserted)
+    const broken = chain.pendingBreak
+    if (judgement === 'break' && broken) return { kind: 'break', broken }
+    return undefined
+  }
+
+  /** A kill between a rotation and the first line in the new file: the newest line is in a file that was renamed. */
+  #lookAtOlder(chain: DeviceChain): void {
+    const { path, prefix } = this.#options
+    const [folder, own] = [dirname(path), basename(path)]
+    for (const name of namesIn(folder).slice(0, OLDER_FILES_MAX)) {
+      if (name === own || !name.startsWith(own)) continue
+      const end = endOf(join(folder, name), prefix)
+      if (end) chain.foundOlder(end)
+    }
+  }
+
+  /** What was written is synced first: the stored head must not be ahead of the files. */
   #release(): void {
-    if (this.#opened) closeSync(this.#opened.fd)
-    this.#opened = undefined
+    const { fd } = this.#open ?? {}
+    this.#open = undefined
+    if (fd === undefined) return
+    this.#idle = this.#idle
+      .then(() => syncAsync(fd))
+      .catch(() => undefined)
+      .then(() => closeAsync(fd))
+      .catch(() => undefined)
+  }
+}
+
+function isUnlinked(fd: number): boolean {
+  return fstatSync(fd).nlink === 0
+}
+
+function namesIn(folder: string): string[] {
+  try {
+    return readdirSync(folder)
+  } catch {
+    return []
+  }
+}
+
+/** The last whole line of a file that may be a rotated one; undefined for anything else. */
+function endOf(path: string, prefix: string): FileEnd | undefined {
+  let fd: number | undefined
+  try {
+    fd = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK)
+    const stats = fstatSync(fd)
+    if (!stats.isFile()) return undefined
+    const { line } = lastLine(fd, stats.size, path)
+    const head = line.startsWith(prefix) ? headOf(line) : undefined
+    return head && { head, line }
+  } catch {
+    return undefined
+  } finally {
+    if (fd !== undefined) closeSync(fd)
   }
 }
 
@@ -154,16 +270,28 @@ function regular(fd: number, path: string): { dev: number; ino: number; size: nu
   return { dev, ino, size }
 }
 
-/** The head that the last line is; a part of a line behind it is cut off. Throws a Fault where the last line is none of a device. */
-function headAtEnd(fd: number, size: number, path: string, prefix: string): ChainHead {
-  if (size === 0) return CHAIN_START
+interface Contents {
+  readonly fd: number
+  readonly size: number
+  readonly path: string
+  readonly prefix: string
+  /** This process has written the file: what another program appended is reported, and not refused. */
+  readonly isOurs: boolean
+}
+
+/**
+ * The last whole line, absent where there is none, and the offset behind it; a part of a line behind it is cut off. Throws
+ * a Fault where the last line was not written by an audit device.
+ */
+function wholeLines({ fd, isOurs, path, prefix, size }: Contents): { end: number; last: FileEnd | undefined } {
+  if (size === 0) return { end: 0, last: undefined }
   const { end, line } = lastLine(fd, size, path)
-  const head = line.startsWith(prefix) ? headOf(line) : undefined
+  const head = end > 0 && line.startsWith(prefix) ? headOf(line) : undefined
   // The very first line may be the one that was cut.
-  const isOurs = head !== undefined || (end === 0 && isTornLine(fd, size, prefix))
-  if (!isOurs) throw new Fault(`${path} has content that no audit device has written: name another file`)
+  const isDevices = isOurs || head !== undefined || (end === 0 && isTornLine(fd, size, prefix))
+  if (!isDevices) throw new Fault(`${path} has content that no audit device has written: name another file`)
   if (end < size) ftruncateSync(fd, end)
-  return head ?? CHAIN_START
+  return { end, last: end === 0 ? undefined : { head, line } }
 }
 
 /** Whether a file without an end of line begins as the first line of a device does. */
@@ -202,7 +330,7 @@ function lastNewline(fd: number, limit: number, path: string): number {
 }
 
 /** Removes a part of what was to be written. Where that fails, the next opening cuts it off. */
-function takeBack(fd: number, size: number): boolean {
+function undo({ fd, size }: OpenFile): boolean {
   try {
     if (fstatSync(fd).size > size) ftruncateSync(fd, size)
     return true

@@ -1,28 +1,14 @@
 /**
  * A device that sends its lines over a socket (TCP, UDP or a Unix socket): each line with an end of line. A line counts as
  * recorded when the system has taken it. A receiver that does not read makes a write fail after `timeoutMs`; then the
- * connection is given up, and the next write makes a new one.
+ * connection is closed, and the next write makes a new one. Of lines that may have arrived the numbers are not used again:
+ * a receiver that has the lines sees one chain, and one that has not sees a gap instead of two lines with one number.
  */
 import { createSocket } from 'node:dgram'
 import { connect, type Socket } from 'node:net'
-import { errnoOf, Fault, messageOf } from '../../kit/errors.ts'
-import { chainedLines, type ChainHead } from './audit-chain.ts'
+import { Fault } from '../../kit/errors.ts'
 import type { LineSink } from './audit-file.ts'
-
-/**
- * Lines may have arrived, or a part of them. The numbers go on behind them: a receiver that has them sees one chain, and one
- * that has not sees a gap, instead of two lines with one number.
- */
-export class UnsureFault extends Fault {
-  readonly head: ChainHead
-  readonly code: string | undefined
-
-  constructor(head: ChainHead, cause: unknown) {
-    super(messageOf(cause), { cause })
-    this.head = head
-    this.code = errnoOf(cause)
-  }
-}
+import type { DeviceChain } from './device-chain.ts'
 
 /** Bytes of one datagram: what does not fit is refused, as a cut line would be worth nothing. */
 const DATAGRAM_BYTES_MAX = 65_000
@@ -52,13 +38,15 @@ export class AuditSocket implements LineSink {
     this.isOneByOne = options.type === 'udp'
   }
 
-  async write(lines: readonly string[], head: ChainHead): Promise<ChainHead> {
+  async write(lines: readonly string[], chain: DeviceChain): Promise<void> {
     if (this.#isClosed) throw new Fault('the audit device is closed')
     if (this.#isStale) this.#drop()
-    const { last, texts } = chainedLines(lines, this.#options.prefix, head)
-    if (this.#options.type === 'udp') for (const line of texts) await this.#datagram(line)
-    else await this.#sent(texts.join(''), last)
-    return last
+    const { heads, text } = chain.append(lines, this.#options.prefix)
+    const last = heads.at(-1)
+    if (!last) return
+    if (this.#options.type === 'udp') await this.#datagram(text)
+    else await this.#sent(text, () => chain.advance(last))
+    chain.advance(last)
   }
 
   /** What is being sent is sent to its end. */
@@ -78,13 +66,15 @@ export class AuditSocket implements LineSink {
     this.#socket = undefined
   }
 
-  async #sent(text: string, last: ChainHead): Promise<void> {
+  /** `unsure` is called where it fails and lines may have arrived. */
+  async #sent(text: string, unsure: () => void): Promise<void> {
     this.#isWriting = true
     const socket = (this.#socket ??= this.#connected())
     try {
       await this.#send(socket, text)
     } catch (error) {
-      throw this.#accepted.has(socket) ? new UnsureFault(last, error) : error
+      if (this.#accepted.has(socket)) unsure()
+      throw error
     } finally {
       this.#isWriting = false
       if (this.#isClosed) this.#drop()

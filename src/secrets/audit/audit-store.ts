@@ -1,8 +1,10 @@
 /**
- * The devices as they are kept: an entry each, with the device's key and the head of its chain as it was written down last.
- * They serve from the moment their entry is durable until its removal is.
+ * The devices as they are kept. `core/audit/<uuid>` has a device's options and key; it is replicated and in snapshots.
+ * `local/audit/<uuid>` has where the chain of this server stands (`chain-state.ts`); it is neither, because each server
+ * has files and a chain of its own. A device serves from the moment its entry is durable until its removal is.
  */
 import { randomBytes, randomUUID } from 'node:crypto'
+import { setImmediate as turn } from 'node:timers/promises'
 import * as v from 'valibot'
 import type { Storage } from '../../barrier/storage.ts'
 import { Rejection } from '../../engines/engine.ts'
@@ -12,15 +14,19 @@ import { textRecord } from '../../engines/text-record.ts'
 import { type AuditTrail, deviceLine } from './audit.ts'
 import { AuditDevice } from './audit-device.ts'
 import { checkOptions, DEVICE_TYPES, fileOf, settingsOf, sinkOf } from './audit-options.ts'
-import { CHAIN_START } from './audit-chain.ts'
+import { CHAIN_START, ChainKey } from './audit-chain.ts'
+import { chainHeadSchema, ChainStates } from './chain-state.ts'
+import { DeviceChain } from './device-chain.ts'
 
 const PREFIX = 'core/audit/'
 const KEY_BYTES = 32
 const DEVICES_MAX = 16
-/** How often the heads of chains are written down: what a truncated file is told by after a restart. */
+/** How often the heads of chains are stored: lines since then can be cut off unnoticed while the server is down. */
 const HEADS_EVERY_MS = 60_000
-/** How often a device that does not record is tried. */
+/** How often files are compared with their chains, and a device that does not record is tried. */
 const PROBED_EVERY_MS = 5000
+/** Lines that `verify` checks between two turns of the event loop. */
+const VERIFIED_AT_ONCE = 500
 
 const recordSchema = v.object({
   uuid: v.string(),
@@ -30,7 +36,10 @@ const recordSchema = v.object({
   options: textRecord,
   local: v.boolean(),
   key: v.string(),
-  head: v.object({ sequence: v.pipe(v.number(), v.safeInteger()), hash: v.string() }),
+  /** Of versions without codes; of later ones the number 0. */
+  head: chainHeadSchema,
+  /** Its lines have codes: a file whose end has none is not believed. */
+  isKeyed: v.optional(v.boolean(), false),
 })
 
 export type DeviceRecord = v.InferOutput<typeof recordSchema>
@@ -53,6 +62,7 @@ export class AuditStore {
   readonly #logger: Logger
   readonly #directories: readonly string[] | undefined
   readonly #records = new Map<string, DeviceRecord>()
+  readonly #states: ChainStates
   readonly #timers: readonly NodeJS.Timeout[]
   /** One change at a time: none may write the entry of a device that another one has removed. */
   #changes: Promise<void> = Promise.resolve()
@@ -61,6 +71,7 @@ export class AuditStore {
   constructor({ directories, isIdle, logger, storage, trail }: AuditStoreOptions) {
     this.#directories = directories
     this.#storage = storage
+    this.#states = new ChainStates(storage)
     this.#trail = trail
     this.#logger = logger
     if (isIdle) {
@@ -71,6 +82,9 @@ export class AuditStore {
       const bytes = storage.get(PREFIX + name)
       if (bytes) this.#serve(parsed(bytes))
     }
+    this.#trail.check()
+    // Chains that begin here, and breaks that were found just now.
+    void this.saveHeads()
     this.#timers = [
       setInterval(() => void this.saveHeads(), HEADS_EVERY_MS).unref(),
       setInterval(() => void this.#trail.probe(), PROBED_EVERY_MS).unref(),
@@ -92,13 +106,14 @@ export class AuditStore {
     checkOptions(given.type, given.options)
     this.#checkFile(given)
     const key = randomBytes(KEY_BYTES)
-    const record = { ...given, uuid: randomUUID(), key: key.toString('base64'), head: CHAIN_START }
-    const device = deviceOf(record)
+    const record = { ...given, uuid: randomUUID(), key: key.toString('base64'), head: CHAIN_START, isKeyed: true }
+    const device = this.#deviceOf({ ...record, isKeyed: false })
     this.#records.set(record.path, record)
     try {
       // A device that cannot record is found out here, and not by the next request of somebody else.
       await device.record(deviceLine(record.path, Date.now()))
-      await this.#save({ ...record, head: device.head })
+      await this.#states.save(record.uuid, device)
+      await this.#save(record)
     } catch (error) {
       this.#records.delete(record.path)
       device.close()
@@ -117,13 +132,53 @@ export class AuditStore {
   async #disable(path: string): Promise<void> {
     const record = this.#records.get(path)
     if (!record) return
+    const { sequence } = this.#trail.find(path)?.head ?? CHAIN_START
     await this.#storage.commit({ puts: [], deletes: [PREFIX + record.uuid] })
     this.#records.delete(path)
     this.#trail.remove(path)
-    this.#logger.info('an audit device is disabled', { device: path, head: record.head.sequence })
+    await this.#states.remove(record.uuid)
+    this.#logger.info('an audit device is disabled', { device: path, head: sequence })
   }
 
-  /** Writes down how far the chains have come. Never rejects. */
+  /** Clears the broken chain of a device. Resolves once that is durable; throws a Rejection (400) for an unknown device. */
+  async acknowledge(path: string): Promise<void> {
+    await this.#inTurn(async () => {
+      const [record, device] = [this.#records.get(path), this.#trail.find(path)]
+      if (!record || !device) throw unknownDevice(path)
+      device.acknowledge()
+      await this.#states.save(record.uuid, device)
+    })
+  }
+
+  /**
+   * Resolves with the index of the first line whose code is wrong, -1 where there is none. `lines` are the ID of the
+   * chain, the SHA-256 of the text before the code and the code, with spaces between. Throws a Rejection (400) for an
+   * unknown device and for other text.
+   */
+  async verify(path: string, lines: readonly string[]): Promise<number> {
+    const record = this.#records.get(path)
+    if (!record) throw unknownDevice(path)
+    const key = Buffer.from(record.key, 'base64')
+    let chain: ChainKey | undefined
+    try {
+      for (const [at, line] of lines.entries()) {
+        const [, id, digest, mac] = /^([0-9a-f]{16}) ([0-9a-f]{64}) ([0-9a-f]{64})$/.exec(line) ?? []
+        if (id === undefined || digest === undefined || mac === undefined)
+          throw new Rejection(400, `"lines", line ${at + 1}: expected CHAIN_ID SHA256 MAC in hexadecimal`)
+        if (chain?.id !== id) {
+          chain?.close()
+          chain = new ChainKey(key, id)
+        }
+        if (!chain.isMac(digest, mac)) return at
+        if (at % VERIFIED_AT_ONCE === VERIFIED_AT_ONCE - 1) await turn()
+      }
+      return -1
+    } finally {
+      chain?.close()
+    }
+  }
+
+  /** Stores where the chains stand. Never rejects. */
   async saveHeads(): Promise<void> {
     await this.#inTurn(() => this.#saveHeads())
   }
@@ -136,12 +191,14 @@ export class AuditStore {
 
   async #saveHeads(): Promise<void> {
     try {
-      for (const { head, path } of this.#trail.devices) {
-        const record = this.#records.get(path)
-        if (record && record.head.sequence !== head.sequence) await this.#save({ ...record, head })
+      for (const device of this.#trail.devices) {
+        const record = this.#records.get(device.path)
+        if (!record || device.isNew) continue
+        await this.#states.save(record.uuid, device)
+        if (!record.isKeyed) await this.#save({ ...record, isKeyed: true })
       }
     } catch (error) {
-      this.#logger.warn('the heads of the audit chains could not be written down', { error: messageOf(error) })
+      this.#logger.warn('audit chain heads could not be stored, will retry', { error: messageOf(error) })
     }
   }
 
@@ -157,7 +214,15 @@ export class AuditStore {
 
   #serve(record: DeviceRecord): void {
     this.#records.set(record.path, record)
-    this.#trail.add(deviceOf(record))
+    this.#trail.add(this.#deviceOf(record))
+  }
+
+  #deviceOf(record: DeviceRecord): AuditDevice {
+    const key = Buffer.from(record.key, 'base64')
+    const { broken, ...chain } = this.#states.read(record)
+    const sink = sinkOf(record.type, record.options)
+    const settings = settingsOf(record.options)
+    return new AuditDevice(record.path, { sink, key, settings, chain: new DeviceChain(key, chain), broken })
   }
 
   /** Two devices in one file would break each other's chain. Throws a Rejection. */
@@ -180,10 +245,8 @@ export class AuditStore {
   }
 }
 
-function deviceOf(record: DeviceRecord): AuditDevice {
-  const key = Buffer.from(record.key, 'base64')
-  const sink = sinkOf(record.type, record.options)
-  return new AuditDevice(record.path, sink, key, settingsOf(record.options), record.head)
+function unknownDevice(path: string): Rejection {
+  return new Rejection(400, `unknown audit device "${path.slice(0, -1)}"`)
 }
 
 function parsed(bytes: Buffer): DeviceRecord {

@@ -9,18 +9,22 @@
  * moment after the answer. Lines of a device are numbered and chained (`audit-chain.ts`); the number goes on over
  * rotations, restarts and seals. No token, key or value is in a line, unless the operator asked for raw lines.
  *
- * Assumes that the files are this process's alone, and that a rotation renames them.
+ * Assumes that the files are this process's alone, and that a rotation renames them. Bytes of another program in a file never
+ * become part of the chain (`device-chain.ts`): the break is logged, counted, stated by the next line, and fails readiness
+ * until an operator acknowledges it. Requests are recorded and served meanwhile.
  *
  * What can go wrong. A device takes nothing (a full disk, a receiver that does not read): requests go on as long as another
  * device records them, the failure is logged once a minute and counted, and readiness tells it. The process is killed
  * after the first line: the request may have been done and has no second line, as it was never answered. The process is
- * killed after a rotation and before its first line: the stored head of the chain may be up to a minute old, and the
- * verification then names a gap between the two files.
+ * killed after a rotation and before its first line in the new file: the newest line is looked for in files beside it whose
+ * names begin alike. Where the old file is compressed or gone by then, the verification names a gap between the two files.
  */
 import { errnoOf, Fault, messageOf } from '../../kit/errors.ts'
 import { type Logger, LogOnce } from '../../kit/log.ts'
 import type { ChainHead } from './audit-chain.ts'
 import type { AuditDevice } from './audit-device.ts'
+import type { FileFinding } from './audit-file.ts'
+import type { ChainBreak } from './device-chain.ts'
 import { type AuditedAnswer, type AuditedRequest, requestLine, responseLine, type Shown } from './audit-record.ts'
 
 const TOLD_EVERY_MS = 60_000
@@ -46,6 +50,13 @@ export interface DeviceState {
   readonly failures: number
   /** Why it did not record its last line; undefined where it did. */
   readonly fault: string | undefined
+  /** Names the chain that this server writes. */
+  readonly chainId: string
+  /** The newest break of its chain that no operator has acknowledged. */
+  readonly broken: ChainBreak | undefined
+  /** Breaks of its chain, and files that were truncated to nothing or removed, since the core was opened. */
+  readonly breaks: number
+  readonly lostFiles: number
 }
 
 export class AuditTrail {
@@ -77,13 +88,19 @@ export class AuditTrail {
   }
 
   get states(): DeviceState[] {
-    return this.devices.map(({ failures, head, lines, path }) => {
-      return { path, head, lines, failures, fault: this.#faults.get(path) }
+    return this.devices.map((device) => {
+      const { breaks, brokenChain: broken, chainId, failures, head, lines, lostFiles, path } = device
+      return { path, head, lines, failures, chainId, broken, breaks, lostFiles, fault: this.#faults.get(path) }
     })
+  }
+
+  find(path: string): AuditDevice | undefined {
+    return this.#devices.get(path)
   }
 
   add(device: AuditDevice): void {
     this.#devices.set(device.path, device)
+    device.onFinding = (finding) => this.#found(device.path, finding)
   }
 
   remove(path: string): void {
@@ -104,14 +121,27 @@ export class AuditTrail {
     await this.#record((shown) => responseLine(request, answer, nowMs, shown))
   }
 
-  /** Takes files and connections anew. */
+  /** Opens files and connections again. A renamed file is followed at once: it may be compressed and removed soon. */
   reopen(): void {
     for (const device of this.#devices.values()) device.reopen()
+    this.check()
   }
 
-  /** Attempts a line at each device that did not record its last one, so that its end is known without a request. */
+  /** Compares files with their chains. Never throws: a file that cannot be written to is a failure of its device. */
+  check(): void {
+    for (const device of this.#devices.values()) {
+      try {
+        device.check()
+      } catch (error) {
+        this.#failed(device.path, error)
+      }
+    }
+  }
+
+  /** Compares files with their chains, and writes a line where that found a break or the last line was not recorded. */
   async probe(): Promise<void> {
-    const failing = this.devices.filter(({ path }) => this.#faults.has(path))
+    this.check()
+    const failing = this.devices.filter(({ hasPendingBreak, path }) => hasPendingBreak || this.#faults.has(path))
     await Promise.all(failing.map((device) => this.#attempt(device, deviceLine(device.path, this.#options.now()))))
   }
 
@@ -169,6 +199,20 @@ export class AuditTrail {
       this.#failed(device.path, error)
       return false
     }
+  }
+
+  #found(device: string, finding: FileFinding): void {
+    const { logger } = this.#options
+    if (finding.kind === 'break') {
+      const { expected, file, found } = finding.broken
+      const last = found ? { found_line: found.sequence, found_hash: found.hash } : { found_line: 'of another program' }
+      const wanted = { expected_line: expected.sequence, expected_hash: expected.hash }
+      logger.error('audit file was changed by another program', { device, file, ...wanted, ...last })
+      return
+    }
+    const message =
+      finding.kind === 'emptied' ? 'audit file was truncated by another program' : 'audit file was removed'
+    logger.warn(message, { device, file: finding.file, lines_up_to: finding.head.sequence })
   }
 
   #failed(path: string, error: unknown): void {

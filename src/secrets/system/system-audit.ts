@@ -1,4 +1,7 @@
-/** `sys/audit` and `sys/audit-hash`: which devices record requests, and what a value looks like in their lines. */
+/**
+ * `sys/audit`: which devices record requests. `sys/audit-hash`: what a value looks like in their lines. `sys/audit-verify` and
+ * `sys/audit-acknowledge`: which lines a device has written, and the end of an alarm about other ones.
+ */
 import { path, type Path, Rejection, type Reply } from '../../engines/engine.ts'
 import { boolean, inPath, text, textMap } from '../../engines/fields.ts'
 import { type DeviceRecord } from '../audit/audit-store.ts'
@@ -17,6 +20,9 @@ interface Auditing {
 interface Parts {
   readonly open: { readonly auditing: Auditing }
 }
+
+/** Of one request to `audit-verify`. */
+const VERIFIED_LINES_MAX = 10_000
 
 const AT = { path: inPath('Where the device is or is to be') }
 
@@ -57,6 +63,39 @@ export function auditPaths(core: Parts): Path[] {
         return undefined
       },
     }),
+    ...chainPaths(core),
+  ]
+}
+
+function chainPaths(core: Parts): Path[] {
+  return [
+    path({
+      pattern: 'audit-acknowledge/:path*',
+      summary: 'Clears the broken chain of an audit device',
+      fields: AT,
+      sudo: true,
+      async update({ path: at }) {
+        await core.open.auditing.devices.acknowledge(mountPath(at))
+        return undefined
+      },
+    }),
+    path({
+      pattern: 'audit-verify/:path*',
+      summary: 'Checks that lines of audit files were written by a device',
+      fields: {
+        ...AT,
+        lines: text('For each line its chain ID, the SHA-256 of its text before the code and its code, one line each', {
+          fallback: '',
+        }),
+      },
+      sudo: true,
+      async update({ lines, path: at }) {
+        const all = lines.split('\n', VERIFIED_LINES_MAX + 1)
+        if (all.length > VERIFIED_LINES_MAX) throw new Rejection(400, `"lines": at most ${VERIFIED_LINES_MAX} at once`)
+        const wrong = await core.open.auditing.devices.verify(mountPath(at), all)
+        return { data: { valid: wrong === -1, first_invalid: wrong === -1 ? null : wrong } }
+      },
+    }),
     path({
       pattern: 'audit-hash/:path*',
       summary: 'A value as the lines of a device show it',
@@ -81,7 +120,7 @@ function shown(
     description,
     options,
     local,
-    chain: state && { sequence: state.head.sequence, hash: state.head.hash },
+    chain: state && { id: state.chainId, ...state.head, ...(state.broken && { broken: state.broken }) },
     failures: state?.failures,
     ...(state?.fault !== undefined && { fault: state.fault }),
   }
