@@ -377,6 +377,11 @@ export class Cluster {
     this.#undo.defer(() => server.stop())
   }
 
+  /** Long polls of other processes answer at once, while this one can still answer. */
+  drain(): void {
+    for (const server of this.#groups) server.drain()
+  }
+
   /** Streams that are handed on break; the node is said to leave. May be called at any moment and more than once. */
   stop(): Promise<void> {
     this.#stopping.abort()

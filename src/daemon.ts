@@ -226,8 +226,7 @@ class Agent implements Running {
   async #relayedCore(): Promise<readonly AnyOperation[] | undefined> {
     const { config } = this.#parts
     if (!config.server.enabled || !config.nats) return undefined
-    const { CORE_ENDPOINTS } = await import('./secrets/core-endpoints.ts')
-    return this.#cluster?.relayedCore(CORE_ENDPOINTS)
+    return this.#cluster?.relayedCore((await import('./secrets/core-endpoints.ts')).CORE_ENDPOINTS)
   }
 
   #trust(own: OwnAuthorizer, { acl }: Config): void {
@@ -273,6 +272,7 @@ class Agent implements Running {
     this.#parts.logger.info('stopping')
     this.phase = 'stopping'
     this.service.stopping()
+    this.#cluster?.drain()
     await this.#undo.disposeAsync()
   }
 }

@@ -62,7 +62,7 @@ export const allocations = handle(
     http: ['GET /v1/allocations'],
     ...LIST_ENDPOINT,
     input: schema(allocationsFields),
-    endless: (input) => input.index > 0,
+    longPoll: (input) => input.index > 0,
     authorize: (input, identity) => requireNamespace(input.namespace, identity, 'read-job'),
   },
   ({ fleet, region }: ServerParts) => ({
@@ -103,7 +103,7 @@ const allocationEndpoint: Endpoint<InputOf<typeof allocationFields>, AllocationR
   http: ['GET /v1/allocation/:id'],
   ...READ_ENDPOINT,
   input: schema(allocationFields),
-  endless: (input) => input.index > 0,
+  longPoll: (input) => input.index > 0,
   authorize: (_input, identity, { allocation }) => requireNamespace(allocation.namespace, identity, 'read-job'),
 }
 

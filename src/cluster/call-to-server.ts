@@ -63,7 +63,7 @@ export class CallToServer {
     if (this.#serverId !== undefined) this.#options.servers.forget(this.#serverId)
   }
 
-  /** Credit or cancel; nothing before the call is under way. */
+  /** Credit, cancel or drain; nothing before the call is under way. */
   control(payload: Uint8Array): void {
     const { link, subjects, caller } = this.#options
     if (!this.#sealed || this.#serverId === undefined) return

@@ -115,17 +115,22 @@ export class Fleet {
   }
 
   /**
-   * Resolves when the topic has changed behind `index`, when the time is over or when the caller is gone. An index above
-   * all that this server has counted is another server's, or this one's before it forgot: nothing can be waited for.
-   * @throws Refusal `too_many` when as many wait as may.
+   * Resolves when the topic has changed after `index`, when the time has passed or when one of the signals aborts. An index
+   * above all that this server has counted is of another server, or of this one before a restart: there is nothing to wait for.
+   * @throws Refusal `too_many` when the limit of waiting callers is reached.
    */
-  async changed(topic: Topic, index: number, options: { waitMs: number; signal: AbortSignal }): Promise<void> {
+  async changed(
+    topic: Topic,
+    index: number,
+    options: { readonly waitMs: number; readonly signals: readonly AbortSignal[] },
+  ): Promise<void> {
     if (index <= 0 || index > this.roster.index) return
-    const endMs = performance.now() + options.waitMs
-    while (this.indexOf(topic) <= index && !options.signal.aborted) {
+    const { signals, waitMs } = options
+    const endMs = performance.now() + waitMs
+    while (this.indexOf(topic) <= index && !signals.some(({ aborted }) => aborted)) {
       const leftMs = endMs - performance.now()
       if (leftMs <= 0) return
-      await this.#wait(topicKey(topic), leftMs, options.signal)
+      await this.#wait(topicKey(topic), leftMs, signals)
     }
   }
 
@@ -142,20 +147,20 @@ export class Fleet {
     }
   }
 
-  async #wait(key: string, waitMs: number, signal: AbortSignal): Promise<void> {
+  async #wait(key: string, waitMs: number, signals: readonly AbortSignal[]): Promise<void> {
     const leave = this.admit()
     const waiters = this.#waiters.get(key) ?? new Set()
     this.#waiters.set(key, waiters)
     const { promise, resolve } = Promise.withResolvers<void>()
     const wake = () => resolve()
     const timer = setTimeout(wake, waitMs).unref()
-    signal.addEventListener('abort', wake, { once: true })
+    for (const signal of signals) signal.addEventListener('abort', wake, { once: true })
     waiters.add(wake)
     try {
       await promise
     } finally {
       clearTimeout(timer)
-      signal.removeEventListener('abort', wake)
+      for (const signal of signals) signal.removeEventListener('abort', wake)
       waiters.delete(wake)
       if (waiters.size === 0 && this.#waiters.get(key) === waiters) this.#waiters.delete(key)
       leave()

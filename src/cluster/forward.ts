@@ -42,6 +42,8 @@ export interface ServerRecipient {
   readonly token: string | undefined
   /** Where the request came from, as `Call` has it. Believed where a server says it. */
   readonly remote?: string | undefined
+  /** Aborts when this process stops: the server is told, and answers a long poll at once. */
+  readonly draining?: AbortSignal | undefined
 }
 
 /** A node gets no token: what it is told about the caller is the word of this server. */
@@ -200,11 +202,14 @@ export class Forwarder {
       pace: nodeId === undefined || request.isEndless ? undefined : new Pace(),
     })
     const onAbort = () => call.fail(CALLER_GONE)
+    const draining = request.nodeId === undefined ? request.draining : undefined
+    const onDrain = () => to?.control(encode({ kind: 'drain' }))
     // Under who may answer as well: what another node sends is not an answer.
     const key = `${nodeId ?? ANY}.${name}`
     this.#calls.add(key, { call, to })
     const close = () => {
       signal.removeEventListener('abort', onAbort)
+      draining?.removeEventListener('abort', onDrain)
       this.#calls.delete(key)
       call.close()
       to?.close()
@@ -213,7 +218,8 @@ export class Forwarder {
     else {
       signal.addEventListener('abort', onAbort, { once: true })
       toNode?.()
-      void to?.send((error) => call.fail(error))
+      draining?.addEventListener('abort', onDrain, { once: true })
+      void this.#sendToServer(to, call, () => draining?.aborted && onDrain())
     }
     return { call, close }
   }
@@ -233,6 +239,11 @@ export class Forwarder {
     if (messageBytes > payloadBytesMax) throw tooLarge(messageBytes, payloadBytesMax)
     if (!this.#servers) throw new Refusal('unavailable', 'no server is connected, try again')
     return new CallToServer({ ...this.#options, servers: this.#servers, caller: nameOf(self), group }, { ...to, bytes })
+  }
+
+  async #sendToServer(to: CallToServer | undefined, call: PendingCall, onSent: () => void): Promise<void> {
+    await to?.send((error) => call.fail(error))
+    onSent()
   }
 
   #sendToNode(request: ForwardedRequest, { name, reply }: Addressed): void {

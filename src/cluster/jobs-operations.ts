@@ -32,7 +32,7 @@ export const jobs = handle(
     http: ['GET /v1/jobs'],
     ...LIST_ENDPOINT,
     input: schema(jobsFields),
-    endless: (input) => input.index > 0,
+    longPoll: (input) => input.index > 0,
     authorize: (input, identity) => requireNamespace(input.namespace, identity, 'list-jobs'),
   },
   ({ fleet, region }: ServerParts) => ({
@@ -81,7 +81,7 @@ function jobReading(
       http: [`GET /v1/job/:id${about.path}`],
       ...READ_ENDPOINT,
       input: schema(jobFields),
-      endless: (input) => input.index > 0,
+      longPoll: (input) => input.index > 0,
       authorize: (input, identity) => requireJob(input, identity),
     },
     ({ fleet, region }: ServerParts) => ({
@@ -121,7 +121,7 @@ export const jobAllocations = handle(
     http: ['GET /v1/job/:id/allocations'],
     ...LIST_ENDPOINT,
     input: schema(jobAllocationsFields),
-    endless: (input) => input.index > 0,
+    longPoll: (input) => input.index > 0,
     authorize: (input, identity) => requireJob(input, identity),
   },
   ({ fleet, region }: ServerParts) => ({

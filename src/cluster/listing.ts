@@ -38,11 +38,12 @@ export function readHeaders(index: number): Record<string, string> {
   return { 'X-Nomad-Index': String(index), 'X-Nomad-KnownLeader': 'true', 'X-Nomad-LastContact': '0' }
 }
 
-/** Waits as the caller asked; gives the index of the topic after that. */
+/** Waits for a change, as the caller asked; returns the index of the topic after that. A drain ends the wait. */
 export async function settled(fleet: Fleet, topic: Topic, input: ReadInput, call: Call): Promise<number> {
   if (input.index > 0) {
     const waitMs = input.wait * (1 + Math.random() * JITTER_PART)
-    await fleet.changed(topic, input.index, { waitMs, signal: call.signal })
+    const signals = call.draining ? [call.signal, call.draining] : [call.signal]
+    await fleet.changed(topic, input.index, { waitMs, signals })
   }
   return fleet.indexOf(topic)
 }

@@ -54,7 +54,7 @@ export const nodes = handle(
     http: ['GET /v1/nodes'],
     ...LIST_ENDPOINT,
     input: schema(nodesFields),
-    endless: (input) => input.index > 0,
+    longPoll: (input) => input.index > 0,
     authorize: (_input, identity) => requireNode(identity),
   },
   ({ fleet, region }: ServerParts) => ({
@@ -94,7 +94,7 @@ export const node = handle(
     http: ['GET /v1/node/:id'],
     ...READ_ENDPOINT,
     input: schema(nodeFields),
-    endless: (input) => input.index > 0,
+    longPoll: (input) => input.index > 0,
     authorize: (_input, identity) => requireNode(identity),
   },
   ({ fleet, region }: ServerParts) => ({
@@ -122,7 +122,7 @@ export const nodeAllocations = handle(
     http: ['GET /v1/node/:id/allocations'],
     ...LIST_ENDPOINT,
     input: schema(nodeAllocationsFields),
-    endless: (input) => input.index > 0,
+    longPoll: (input) => input.index > 0,
     authorize: (_input, identity) => requireNode(identity),
   },
   ({ fleet, region }: ServerParts) => ({

@@ -136,7 +136,7 @@ function handOn(
   forwarding: Forwarding,
   group: Group = ANY,
 ) {
-  const isEndless = endpoint.endless?.(input) ?? false
+  const isEndless = (endpoint.endless?.(input) || endpoint.longPoll?.(input)) ?? false
   const request = { ...requestFor(endpoint, to, call, group), isEndless }
   if (endpoint.output === 'stream') return forwarding.stream(request)
   return endpoint.output === 'answer' ? forwarding.whole(request) : forwarding.answer(request)
@@ -173,6 +173,8 @@ function requestFor(endpoint: AnyEndpoint, to: Destination, call: Call, group: G
   const { nodeId, namespace } = to
   const request = { operation: endpoint.name, input, requestId, hops, signal }
   // The token goes to servers only; a node gets what this server vouches for.
-  if (nodeId === undefined) return { ...request, nodeId, group, token: call.token, remote: call.remote }
+  if (nodeId === undefined) {
+    return { ...request, nodeId, group, token: call.token, remote: call.remote, draining: call.draining }
+  }
   return { ...request, nodeId, identity: call.identity, namespaces: namespace === undefined ? [] : [namespace] }
 }

@@ -69,6 +69,7 @@ export class CallServer {
   readonly #callers: Callers
   #sweeper: NodeJS.Timeout | undefined
   #learning = 0
+  #isDraining = false
 
   constructor(options: ServeOptions) {
     this.#options = options
@@ -91,6 +92,12 @@ export class CallServer {
   get #flow(): string {
     const { subjects, as } = this.#options
     return 'nodeId' in as ? subjects.flow(as.nodeId, '*') : subjects.serverFlow(as.serverId, '*', '*')
+  }
+
+  /** Long polls, those that begin from now on too, answer at once. Other calls go on. */
+  drain(): void {
+    this.#isDraining = true
+    for (const call of this.#calls.values()) call.drain()
   }
 
   /** Breaks what is under way, so that callers can tell. */
@@ -171,6 +178,7 @@ export class CallServer {
     // Agents may call any server, and say of their callers what they like; only servers may call one with the core.
     const remote = this.#options.group === 'core' ? call.remote : undefined
     const served = new ServedCall(call, { channel, remote })
+    if (this.#isDraining) served.drain()
     this.#calls.add(key, served)
     void this.#run(served, received).finally(() => {
       this.#calls.delete(key)

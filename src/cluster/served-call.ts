@@ -27,6 +27,7 @@ const ROOM_BYTES = 64
 
 /** Of one object for all: an abort without a reason makes one each time, with a stack. */
 const OVER = new Error('the call is over')
+const DRAINING = new Error('a process on the way of the call stops')
 
 /** A fault that a node reported about itself; its detail is in that node's log. */
 export class NodeFault extends Fault {}
@@ -79,6 +80,8 @@ export class ServedCall implements Answering {
   readonly remote: string | undefined
   readonly #channel: AnswerChannel
   #abort: AbortController | undefined
+  #drain: AbortController | undefined
+  #isDraining = false
   #isOver = false
   readonly #dataBytesMax: number
   #sequence = 0
@@ -122,6 +125,18 @@ export class ServedCall implements Answering {
     this.#abort ??= new AbortController()
     if (this.#isOver) this.#abort.abort(OVER)
     return this.#abort.signal
+  }
+
+  /** Aborts when this process stops, or the caller does. Created only for operations that wait for a change. */
+  get draining(): AbortSignal {
+    this.#drain ??= new AbortController()
+    if (this.#isDraining) this.#drain.abort(DRAINING)
+    return this.#drain.signal
+  }
+
+  drain(): void {
+    this.#isDraining = true
+    this.#drain?.abort(DRAINING)
   }
 
   say(message: AnswerMessage): void {
@@ -199,12 +214,13 @@ export class ServedCall implements Answering {
     this.say({ kind: 'end', sequence: this.#sequence })
   }
 
-  /** Credit or cancel, as it came. */
+  /** Credit, cancel or drain, as it came. */
   control(payload: Uint8Array): void {
     const opened = this.#channel.openControl(payload)
     const message = opened && decodeControl(opened)
     if (!message) return
     if (message.kind === 'cancel') this.cancel()
+    else if (message.kind === 'drain') this.drain()
     else this.credit(message.allowed)
   }
 
@@ -279,6 +295,10 @@ class OperationCall implements ArrivedCall {
 
   get signal(): AbortSignal {
     return this.#served.signal
+  }
+
+  get draining(): AbortSignal {
+    return this.#served.draining
   }
 }
 

@@ -115,7 +115,7 @@ export const namespaces = handle(
     http: ['GET /v1/namespaces'],
     ...LIST_ENDPOINT,
     input: schema(namespacesFields),
-    endless: (input) => input.index > 0,
+    longPoll: (input) => input.index > 0,
     authorize: () => undefined,
   },
   ({ fleet, region }: ServerParts) => ({

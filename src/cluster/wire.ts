@@ -3,7 +3,7 @@
  * narrow type before anybody looks at it (calls: `call-message.ts`). A call names its version: what is newer than this
  * code is refused, not guessed.
  *
- * caller → node: `call`, then `credit` and `cancel`. Node → caller: `head` and data and `end`, or `value`, or `error`; and
+ * caller → node: `call`, then `credit`, `cancel` and `drain`. Node → caller: `head` and data and `end`, or `value`, or `error`; and
  * `alive` where nothing else is to be said. Data is numbered, and `end` and `alive` say how much of it there was, so that a
  * hole is noticed also where no more data may follow.
  */
@@ -36,6 +36,8 @@ const controlSchema = v.variant('kind', [
   /** `taken` of the bytes are with the caller; `allowed` may have been sent in all. */
   v.object({ kind: v.literal('credit'), taken: count, allowed: count }),
   v.object({ kind: v.literal('cancel') }),
+  /** The caller stops: a call that waits for a change answers at once. Older versions ignore it. */
+  v.object({ kind: v.literal('drain') }),
 ])
 
 /** What an answer that its operation has made whole has besides its body. */

@@ -112,6 +112,8 @@ export interface EngineCall {
   /** The client's address, where it is known. */
   readonly remote: string | undefined
   readonly signal: AbortSignal
+  /** Aborts when the server stops: a request that waits for a change answers at once. */
+  readonly draining: AbortSignal | undefined
   /** Set where the caller asks for server-sent events, with the cursor that it goes on from. */
   readonly eventStream: { readonly lastCursor: string | undefined } | undefined
   /** Whether the answer will be wrapped. */

@@ -79,6 +79,8 @@ export interface Services extends Callers {
 /** Why signals abort. One object for all: an abort without a reason makes one each time, with a stack. */
 const GONE = new Error('the caller is gone, or the exchange was cut')
 
+const DRAINING = new Error('the listener drains')
+
 /** Close codes of a WebSocket (RFC 6455 §7.4.1). */
 const GOING_AWAY = 1001
 const INTERNAL_ERROR = 1011
@@ -116,7 +118,9 @@ export class Exchange implements Outlet, Answering {
   readonly #socket: Socket
   readonly #webSocket: WebSocketAnswer | undefined
   #abort: AbortController | undefined
+  #drain: AbortController | undefined
   #gone = false
+  #isLongPoll = false
   /** The operation has given its whole answer. */
   #isMade = false
   /** True once an error was answered with a status. */
@@ -144,6 +148,8 @@ export class Exchange implements Outlet, Answering {
       const hooks = { headers: this.headers, onWaiting: this.#onWaiting, onLeft: () => this.cancel() }
       this.#webSocket = new WebSocketAnswer(upgrade.of, upgrade.acceptor, hooks)
     }
+    // A client that polls again at once must not keep the connection from closing.
+    if (services.stopping()) response.shouldKeepAlive = false
     this.#meter = this.#countAs('none')
   }
 
@@ -188,6 +194,20 @@ export class Exchange implements Outlet, Answering {
     this.#abort ??= new AbortController()
     if (this.#gone) this.#abort.abort(GONE)
     return this.#abort.signal
+  }
+
+  /** Aborts when the listener drains. Created only for operations that wait for a change. */
+  get draining(): AbortSignal {
+    this.#drain ??= new AbortController()
+    if (this.#services.stopping()) this.#drain.abort(DRAINING)
+    return this.#drain.signal
+  }
+
+  /** The listener drains: an endless answer breaks, an operation that waits for a change answers at once. */
+  drain(): void {
+    this.response.shouldKeepAlive = false
+    if (this.endless && !this.#isLongPoll) this.cut(stopping())
+    else this.#drain?.abort(DRAINING)
   }
 
   /** The answer has left, or its caller has. */
@@ -251,9 +271,10 @@ export class Exchange implements Outlet, Answering {
     await invoke(operation, this.#call, this, this.#services)
   }
 
-  admitted(isEndless: boolean): void {
+  admitted(isEndless: boolean, isLongPoll: boolean): void {
     this.endless = isEndless
-    if (isEndless && this.#services.stopping()) throw stopping()
+    this.#isLongPoll = isLongPoll
+    if (isEndless && !isLongPoll && this.#services.stopping()) throw stopping()
     if (this.#match) this.#leaveBody(this.#match.operation)
   }
 

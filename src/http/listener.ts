@@ -18,8 +18,8 @@
  * What can go wrong. A slow head ends with 408, an over-long one with 431, a body over the operation's limit with 413;
  * Content-Length together with Transfer-Encoding is refused by the parser (400), as are other ambiguous messages. An
  * answer that is not a stream has `requestTimeoutMs` from head to end; a stream may last, but a single write that its
- * caller does not take within `stallTimeoutMs` cuts it. An upload may last for as long as it makes progress (`upload`). `close` lets answers under way finish and breaks endless
- * streams, so that their followers know to resume elsewhere.
+ * caller does not take within `stallTimeoutMs` cuts it. An upload may last for as long as it makes progress (`upload`). `close` drains: long polls answer at once, other
+ * answers under way finish, endless streams break, so that their followers resume elsewhere.
  *
  * A stream may also be asked for as a WebSocket (`handshake`, `websocket`): the same exchange with another end. A request
  * that asks for one and cannot have it is answered plainly.
@@ -143,13 +143,16 @@ export class Listener {
     return new Fault(`not allowed to listen on ${host}:${port}: choose a port above 1023`, { cause: error })
   }
 
-  /** Stops: answers under way finish within `DRAIN_MS`, endless streams are broken, idle connections close. */
+  /**
+   * Stops: long polls answer at once, other answers under way finish within `DRAIN_MS`, endless streams break, idle
+   * connections close.
+   */
   async close(): Promise<void> {
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()))
     // To Node a connection that has never sent anything is busy.
     for (const socket of this.#silent) if (socket.bytesRead === 0) socket.destroy()
     this.#stopping = true
-    for (const exchange of this.#turns.active) if (exchange.endless) exchange.cut(stopping())
+    for (const exchange of this.#turns.active) exchange.drain()
     this.#server.closeIdleConnections()
     const limit = setTimeout(() => this.#closeAll(), DRAIN_MS)
     const idle = setInterval(() => this.#closeIdle(), 50)

@@ -7,8 +7,9 @@ import { plainAddress } from './connections.ts'
 interface Exchanged {
   readonly requestId: string
   readonly remote: string | undefined
-  /** Made when it is looked at. */
+  /** Both are created on first use. */
   readonly signal: AbortSignal
+  readonly draining: AbortSignal
   readonly body: AsyncIterable<Uint8Array>
 }
 
@@ -37,6 +38,10 @@ export class OperationCall implements ArrivedCall {
 
   get signal(): AbortSignal {
     return this.#exchange.signal
+  }
+
+  get draining(): AbortSignal {
+    return this.#exchange.draining
   }
 
   get body(): AsyncIterable<Uint8Array> {

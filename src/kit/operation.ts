@@ -84,6 +84,11 @@ export interface Call {
   readonly identity: Identity
   /** Aborts when the caller is gone, the deadline has passed or the process is stopping. */
   readonly signal: AbortSignal
+  /**
+   * Aborts when a process on the way of the call stops: a call that waits for a change answers at once, as when its time
+   * has passed. Absent where nothing reports it.
+   */
+  readonly draining?: AbortSignal | undefined
   /** What the input was parsed from and the token that came along, for the next process only. Never log either. */
   readonly raw: RawInput
   readonly token: string | undefined
@@ -223,8 +228,10 @@ export interface Endpoint<In, About = unknown> {
   readonly bodyBytesMax?: number
   /** What is said of a larger one, where stock clients know a text of their own. */
   readonly bodyTooLarge?: string
-  /** True when it may stay open as long as the caller likes. */
+  /** True when it may stay open as long as the caller likes. It breaks when the process stops. */
   endless?(input: In): boolean
+  /** True when it waits for a change and then ends. It is answered at once when the process stops (`Call.draining`). */
+  longPoll?(input: In): boolean
   /** Which node's it is, where the target is `node`. Absent or undefined: of the process that the call has reached. */
   locate?(input: In): Place | undefined
   /** Throws a Refusal. Called at every hop, with what that hop knows. */
@@ -309,8 +316,11 @@ export interface ArrivedCall extends Call {
 
 /** How a transport answers one call. */
 export interface Answering {
-  /** The caller is known and may do it; nothing was done yet. Throws a Refusal where nothing may begin any more. */
-  admitted(isEndless: boolean): void
+  /**
+   * The caller is authorised; nothing was done yet. Throws a Refusal when nothing endless may begin any more. A long poll
+   * lasts as endless answers do.
+   */
+  admitted(isEndless: boolean, isLongPoll: boolean): void
   value(value: unknown): Promise<void>
   stream(chunks: AsyncIterable<Chunk>): Promise<void>
   /** The caller has lost its right to an answer that is under way, which must break. */
@@ -335,8 +345,9 @@ export async function invoke(
     call.identity = found instanceof Promise ? await found : found
   }
   const about = admit(operation, input, call.identity)
-  const isEndless = operation.endless?.(input) ?? false
-  answering.admitted(isEndless)
+  const isLongPoll = operation.longPoll?.(input) ?? false
+  const isEndless = isLongPoll || (operation.endless?.(input) ?? false)
+  answering.admitted(isEndless, isLongPoll)
   const rights = asserted || operation.ownToken ? undefined : callers.rights
   let leave = isEndless ? keepRights(operation, { input, call }, answering, rights) : undefined
   try {

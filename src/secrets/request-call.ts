@@ -75,6 +75,10 @@ export class RequestCall implements EngineCall {
     return this.#call.signal
   }
 
+  get draining(): AbortSignal | undefined {
+    return this.#call.draining
+  }
+
   get eventStream(): EngineCall['eventStream'] {
     return eventStreamOf(this.#raw)
   }

@@ -188,3 +188,40 @@ test('a server without a core hands secrets on to the one that has it, and asks 
     return lost.status === 503 && /no server with the secrets core is connected/.test(lost.body)
   })
 })
+
+test('a watch through a server without a core is answered when either server stops', async (t) => {
+  const world = await startCluster(t, { here: ['server'], servers: 2, hosts: 0, acl: OPS_ACL, oneCore: true })
+  const [owner, other] = [world.server(0), world.server(1)]
+  const core = await openCore(world)
+  const headers = { 'X-Vault-Token': core.rootToken }
+  const mounting = {
+    method: 'POST',
+    path: '/v1/sys/mounts/kv',
+    body: '{"type":"kv","options":{"version":"2"}}',
+    headers,
+  }
+  assert.equal((await send(owner.port, mounting)).status, 204)
+  const watch = async (query: string) => {
+    const answer = await send(other.port, { method: 'GET', path: `/v1/kv/watch${query}`, headers })
+    const body = JSON.parse(answer.body) as { data?: { cursor: string; events: unknown[] } }
+    return { status: answer.status, ...body.data }
+  }
+  const isServed = async () => {
+    const path = '/v1/metrics?format=prometheus'
+    const { body } = await send(owner.port, { method: 'GET', path, headers: { 'X-Nomad-Token': ROOT_TOKEN } })
+    return /calls_in_flight\{[^}]*direction="served"[^}]*\} 1/.test(body)
+  }
+  for (const stopping of [other, owner]) {
+    const { cursor } = await eventually(async () => {
+      const first = await watch('')
+      return first.status === 200 ? first : undefined
+    }, 'the servers know each other')
+    const poll = watch(`?wait=60s&cursor=${cursor}`)
+    poll.catch(() => undefined)
+    await eventually(isServed, 'the poll waits')
+    await stopping.stop()
+    const { events, status } = await poll
+    assert.deepEqual([status, events], [200, []], stopping.name)
+    if (stopping === other) await other.start()
+  }
+})

@@ -99,6 +99,48 @@ test('SIGTERM ends it with 0, breaks followers, and leaves nothing behind', asyn
   assert.equal(await shell(`ls ${temporary}`), '')
 })
 
+test('SIGTERM answers long polls at once, with what the client resumes from', async (t) => {
+  const data = join(workDirectory(t), 'data')
+  const ports = ['-http-port', '0', '-cluster-port', '0']
+  const args = ['-dev', '-dev-no-demo', ...ports, '-data-dir', data, '-dev-root-token-id', 'known']
+  const agent = await startAgent(t, args)
+  const { cursor } = await watched(agent.port, '')
+  const nodes = await fetch(`${agent.url}/v1/nodes`)
+  const index = nodes.headers.get('x-nomad-index')
+  const list = await nodes.text()
+  const polls = [
+    watched(agent.port, `?wait=60s&cursor=${cursor}`),
+    fetch(`${agent.url}/v1/nodes?wait=60s&index=${index}`),
+  ] as const
+  const settled = Promise.allSettled(polls)
+  await eventually(async () => {
+    const metrics = (await ask(agent.port, 'GET', '/v1/metrics?format=prometheus')).body.toString()
+    const waits = (name: string) => new RegExp(`requests_underway\\{[^}]*operation="${name}"\\} 1`).test(metrics)
+    return waits('secrets.read') && waits('server.nodes')
+  }, 'both wait')
+  agent.child.kill('SIGTERM')
+  await settled
+  const [watch, nodesPoll] = [await polls[0], await polls[1]]
+  assert.deepEqual([watch.status, watch.events], [200, []])
+  assert.deepEqual([nodesPoll.status, nodesPoll.headers.get('x-nomad-index')], [200, index])
+  assert.equal(await nodesPoll.text(), list)
+  assert.equal(await agent.ended, 0)
+  const next = await startAgent(t, args)
+  const write = { method: 'POST', headers: { 'X-Vault-Token': 'known' }, body: '{"data":{"b":"c"}}' }
+  assert.equal((await fetch(`${next.url}/v1/secret/data/a`, write)).status, 200)
+  const { events } = await watched(next.port, `?wait=60s&cursor=${watch.cursor}`)
+  assert.equal(events.length, 1, 'the cursor continues')
+})
+
+/** A poll of the watch of `secret/`. */
+async function watched(port: number, query: string) {
+  const answer = await fetch(`http://127.0.0.1:${port}/v1/secret/watch${query}`, {
+    headers: { 'X-Vault-Token': 'known' },
+  })
+  const { data } = (await answer.json()) as { data: { cursor: string; events: unknown[] } }
+  return { status: answer.status, ...data }
+}
+
 test('SIGTERM lets an answer under way finish; a second one does not', async (t) => {
   const directory = workDirectory(t)
   const allocation = makeAllocation(join(directory, 'data/alloc'), ALLOC)

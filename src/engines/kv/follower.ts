@@ -67,9 +67,10 @@ export class Follower {
     return { epoch, events: [], upTo: sequence, isAll: true, isGap: true }
   }
 
-  /** Resolves when there is something for it, or after this time, or when its caller has left. */
-  async wait(waitMs: number): Promise<void> {
+  /** Resolves on a change that concerns it, after this time, when its caller has left, or when `draining` aborts. */
+  async wait(waitMs: number, draining?: AbortSignal): Promise<void> {
     const meant = { isMeant: this.#isMeant, places: this.#places }
-    await this.#journal.wait(this.#from, meant, waitMs, this.#signal)
+    const signals = draining ? [this.#signal, draining] : [this.#signal]
+    await this.#journal.wait(this.#from, meant, waitMs, signals)
   }
 }

@@ -194,21 +194,21 @@ export class Journal {
 
   /**
    * Resolves when something happens behind `sequence` to a secret that `isMeant`, at one of `places` (folders with a slash
-   * at their end, or names), or when the time is over or the signal aborts. For who attends.
+   * at their end, or names), or when the time has passed or one of the signals aborts. For who attends.
    */
   async wait(
     sequence: number,
     { isMeant, places }: { readonly isMeant: (path: string) => boolean; readonly places: readonly string[] },
     waitMs: number,
-    signal: AbortSignal,
+    signals: readonly AbortSignal[],
   ): Promise<void> {
-    if (signal.aborted) return
+    if (signals.some(({ aborted }) => aborted)) return
     if (this.#from < 0) [this.#from, this.#to] = [sequence, sequence]
     const { promise, reject, resolve } = Promise.withResolvers<void>()
     const waiting = { isMeant, resolve, reject }
     const over = setTimeout(resolve, waitMs)
     const aborted = () => resolve()
-    signal.addEventListener('abort', aborted)
+    for (const signal of signals) signal.addEventListener('abort', aborted)
     for (const place of places) {
       const those = this.#waiting.get(place) ?? new Set()
       this.#waiting.set(place, those.add(waiting))
@@ -217,7 +217,7 @@ export class Journal {
       await promise
     } finally {
       clearTimeout(over)
-      signal.removeEventListener('abort', aborted)
+      for (const signal of signals) signal.removeEventListener('abort', aborted)
       for (const place of places) {
         const those = this.#waiting.get(place)
         those?.delete(waiting)

@@ -55,18 +55,20 @@ function limited(events: readonly KvEvent[], upTo: Place): Reply {
   return answer(whole, { ...upTo, sequence: last?.sequence ?? upTo.sequence }, false)
 }
 
-async function poll(follower: Follower, waitMs: number, signal: AbortSignal): Promise<Reply> {
+/** Answers on a change, after `waitMs`, or when the server stops: the cursor is behind all that was read, so nothing is lost. */
+async function poll(follower: Follower, waitMs: number, call: EngineCall): Promise<Reply> {
+  const { draining, signal } = call
   const endMs = performance.now() + waitMs
   for (;;) {
     const { epoch, events, isGap, isAll, upTo: sequence } = follower.next()
     const upTo = { epoch, sequence }
     if (isGap) return answer([], upTo, true)
     const leftMs = endMs - performance.now()
-    if (events.length > 0 || signal.aborted) return limited(events, upTo)
+    if (events.length > 0 || signal.aborted || draining?.aborted) return limited(events, upTo)
     // There may be more of the log than one turn looks at.
     if (!isAll) await nextTurn()
     else if (leftMs <= 0) return answer([], upTo, false)
-    else await follower.wait(leftMs)
+    else await follower.wait(leftMs, draining)
   }
 }
 
@@ -118,7 +120,7 @@ async function watch(input: Input, call: EngineCall): Promise<Reply> {
   const follower = new Follower(journal, input, call)
   const leave = journal.attend()
   try {
-    return await poll(follower, input.wait * 1000, call.signal)
+    return await poll(follower, input.wait * 1000, call)
   } finally {
     leave()
   }
