@@ -7,6 +7,7 @@ import { type MfaSecret, newSecret } from '../../src/secrets/mfa/mfa-secret.ts'
 
 const METHOD: Method = {
   id: 'm',
+  position: 0,
   name: 'm',
   issuer: 'test',
   periodSeconds: 30,

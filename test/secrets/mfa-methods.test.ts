@@ -3,6 +3,7 @@ import { test } from 'node:test'
 import jsQR from 'jsqr'
 import { URI } from 'otpauth'
 import { PNG } from 'pngjs'
+import type { CoreWorld } from '../helpers/core-world.ts'
 import { MfaWorld, wrongCode } from '../helpers/mfa-world.ts'
 
 test('a method: written with defaults, read, listed, replaced whole, removed with its secrets', async (t) => {
@@ -60,7 +61,7 @@ test('parameters that generate could not serve are 400, and change nothing', asy
   for (const size of [-5, 1, 63, 2049]) assert.match(await error({ qr_size: size }), /qr_size .* must be 64 to 2048/)
   assert.match(await error({ qr_size: 64, issuer: 'ü'.repeat(64), key_size: 128 }), /pixels/)
   assert.equal(await error({ max_validation_attempts: -1 }), 'max_validation_attempts must be greater than zero')
-  assert.match(await error({ max_validation_attempts: 101 }), /must be 1 to 100/)
+  assert.match(await error({ max_validation_attempts: 1001 }), /must be 1 to 1000/)
   assert.match(await error({ recovery_codes: 21 }), /recovery_codes must be 0 to 20/)
   for (const name of ['generate', 'admin-generate', 'admin-destroy', 'totp']) {
     assert.equal(await error({}, name), `the name "${name}" is reserved`)
@@ -68,6 +69,55 @@ test('parameters that generate could not serve are 400, and change nothing', asy
   assert.match(await error({}, 'a b'), /the name of an MFA method/)
   assert.match(await error({}, '4469f90e-cf8a-c25d-0490-0d9cc11587ed'), /is no UUID/)
   assert.equal((await world.ask('LIST', 'sys/mfa/method')).status, 404)
+})
+
+test('10,000 methods are listed and found, the next is refused, and 1,000 validation attempts are accepted', async (t) => {
+  const { world } = await MfaWorld.open(t)
+  const create = (name: string) =>
+    world.ask('POST', `sys/mfa/method/totp/${name}`, { issuer: 'x', qr_size: 0, max_validation_attempts: 1000 })
+  assert.equal((await create('m0')).status, 204)
+  const storage = world.core.open.storage.below('sys/mfa/method/')
+  const [id = ''] = storage.list()
+  const first = JSON.parse(String(storage.get(id))) as object
+  const puts = Array.from({ length: 9999 }, (_, at) => {
+    const method = { ...first, id: `id-${at + 1}`, name: `m${at + 1}`, position: at + 2 }
+    return { path: method.id, value: Buffer.from(JSON.stringify(method)) }
+  })
+  await storage.commit({ puts, deletes: [] })
+  await restart(world)
+  assert.deepEqual((await create('more')).body.errors, ['at most 10000 MFA methods'])
+  const keys = (await world.ask('LIST', 'sys/mfa/method')).body.data['keys'] as string[]
+  assert.deepEqual([keys.length, keys[0], keys.at(-1)], [10_000, 'm0', 'm9999'])
+  const method = (await world.ask('GET', 'sys/mfa/method/totp/m9999')).body.data
+  assert.equal(method['max_validation_attempts'], 1000)
+  assert.equal((await world.ask('DELETE', 'sys/mfa/method/totp/m0')).status, 204)
+  assert.equal((await create('more')).status, 204)
+})
+
+async function restart(world: CoreWorld): Promise<void> {
+  await world.ask('PUT', 'sys/seal')
+  const key = world.unsealKey.toString('hex')
+  assert.equal((await world.ask('PUT', 'sys/unseal', { key }, { token: null })).body['sealed'], false)
+}
+
+test('methods of an older version, all in one entry, are kept by a restart and by changes', async (t) => {
+  const { world } = await MfaWorld.open(t)
+  const names = async () => (await world.ask('LIST', 'sys/mfa/method')).body.data['keys']
+  const { storage } = world.core.open
+  const settings = { issuer: 'x', periodSeconds: 30, keyBytes: 20, qrPixels: 0, algorithm: 'SHA1', digits: 6, skew: 1 }
+  const limits = { attemptsMax: 5, recoveryCodes: 0, needsConfirmation: false }
+  const old = (id: string, name: string) => ({ id, name, ...settings, ...limits })
+  const entry = { methods: [old('id-c', 'c'), old('id-a', 'a'), old('id-b', 'b')], leaving: ['id-gone'] }
+  const value = Buffer.from(JSON.stringify(entry))
+  await storage.commit({ puts: [{ path: 'sys/mfa/methods', value }], deletes: [] })
+  await restart(world)
+  assert.deepEqual(await names(), ['c', 'a', 'b'])
+  assert.equal((await world.ask('DELETE', 'sys/mfa/method/totp/a')).status, 204)
+  await world.ask('POST', 'sys/mfa/method/totp/d', { issuer: 'x', qr_size: 0 })
+  await world.ask('POST', 'sys/mfa/method/totp/b', { issuer: 'y', qr_size: 0 })
+  await restart(world)
+  assert.deepEqual(await names(), ['c', 'b', 'd'])
+  assert.equal((await world.ask('GET', 'sys/mfa/method/totp/id-b')).body.data['issuer'], 'y')
 })
 
 test('generate: a QR code of the URL, the key once, and never again', async (t) => {

@@ -9,6 +9,8 @@ export const methodSchema = v.object({
   id: v.string(),
   /** Unique; empty for a method that is addressed by its ID alone. */
   name: v.string(),
+  /** Rises with the order in which methods were created; 0 in entries of older versions. */
+  position: v.optional(v.number(), 0),
   issuer: v.string(),
   periodSeconds: v.number(),
   keyBytes: v.number(),
@@ -26,7 +28,7 @@ export const methodSchema = v.object({
 })
 
 export type Method = v.InferOutput<typeof methodSchema>
-export type MethodSettings = Omit<Method, 'id' | 'name'>
+export type MethodSettings = Omit<Method, 'id' | 'name' | 'position'>
 
 export const METHOD_FIELDS = {
   issuer: text('Name of the organization that issues the key, as authenticator applications show it', { fallback: '' }),
@@ -47,7 +49,7 @@ const UUID = /^[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}$/i
 const RESERVED = new Set(['totp', 'generate', 'admin-generate', 'admin-destroy'])
 const ISSUER_LENGTH_MAX = 64
 const PERIOD_MAX_SECONDS = 3600
-const ATTEMPTS_MAX = 100
+const ATTEMPTS_MAX = 1000
 const RECOVERY_CODES_MAX = 20
 const [KEY_BYTES_MIN, KEY_BYTES_MAX] = [10, 128]
 const [QR_PIXELS_MIN, QR_PIXELS_MAX] = [64, 2048]

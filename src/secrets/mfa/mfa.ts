@@ -21,16 +21,14 @@
  *
  * The number of secrets is no matter at a start, nor for a check: one entry is read for each method that is asked for.
  */
-import { randomUUID } from 'node:crypto'
-import * as v from 'valibot'
 import type { Batch, Part, Storage } from '../../barrier/storage.ts'
 import { Changes } from '../../engines/changes.ts'
 import { Decoded } from '../../engines/decoded.ts'
 import { Rejection } from '../../engines/engine.ts'
 import { messageOf } from '../../kit/errors.ts'
 import type { Logger } from '../../kit/log.ts'
-import { StoredSetting } from '../settings/stored-setting.ts'
-import { type Method, methodSchema, type MethodSettings } from './mfa-method.ts'
+import type { Method, MethodSettings } from './mfa-method.ts'
+import { MfaMethods } from './mfa-methods.ts'
 import { GatheredSecrets } from './gathered-secrets.ts'
 import {
   encodeSecret,
@@ -45,15 +43,7 @@ import {
 } from './mfa-secret.ts'
 
 const PREFIX = 'sys/mfa/'
-/** All of them are one entry, which is kept in memory; a secret of each is looked for when an entity is removed. */
-const METHODS_MAX = 100
 const PAGE = 500
-
-const methodsSchema = v.object({
-  methods: v.array(methodSchema),
-  /** IDs of methods that were removed, whose secrets are still being removed. */
-  leaving: v.array(v.string()),
-})
 
 export interface MfaOptions {
   /** All of the barrier. */
@@ -100,7 +90,7 @@ export interface Enrolment {
 export class Mfa {
   readonly #options: MfaOptions
   readonly #storage: Storage
-  readonly #setting: StoredSetting<v.InferOutput<typeof methodsSchema>>
+  readonly #methods: MfaMethods
   readonly #secrets = new Decoded<MfaSecret>(parseSecret, encodeSecret)
   /** Methods whose removal is under way: nothing is stored for them any more. */
   readonly #removing = new Set<string>()
@@ -114,12 +104,12 @@ export class Mfa {
       const puts = Array.from(secrets, ([path, secret]) => ({ path, value: this.#secrets.bytes(secret) }))
       await this.#storage.commit({ puts, deletes: [] })
     })
-    this.#setting = new StoredSetting(this.#storage, 'methods', methodsSchema, { methods: [], leaving: [] })
+    this.#methods = new MfaMethods(this.#storage)
   }
 
   /** Goes on with what a kill interrupted. */
   resume(): void {
-    for (const id of this.#setting.value.leaving) {
+    for (const id of this.#methods.removed) {
       this.#removeSecrets(id).catch((error: unknown) => {
         if (this.#isClosed) return
         this.#options.logger.warn('secrets of a removed MFA method are left', {
@@ -135,54 +125,31 @@ export class Mfa {
     this.#gathered.forgetAll()
   }
 
-  /** In the order in which they were made. */
+  /** In the order in which they were created. */
   get methods(): readonly Method[] {
-    return this.#setting.value.methods.filter(({ id }) => !this.#removing.has(id))
+    return this.#methods.all.filter(({ id }) => !this.#removing.has(id))
   }
 
   /** By its ID, or by its name. */
   method(reference: string): Method | undefined {
-    if (reference === '') return undefined
-    return this.methods.find(({ id, name }) => id === reference || name === reference)
+    const method = this.#methods.byId(reference) ?? this.#methods.byName(reference)
+    return method && !this.#removing.has(method.id) ? method : undefined
   }
 
   methodOfId(id: string): Method | undefined {
-    return this.methods.find((each) => each.id === id)
+    return this.#removing.has(id) ? undefined : this.#methods.byId(id)
   }
 
-  /**
-   * Makes a method, or replaces all parameters of the one with that ID or name; `name` undefined: it keeps its own. Resolves
-   * with its ID. Throws a Rejection (400) for a name that another one has.
-   */
-  async write(which: { readonly id?: string; readonly name?: string }, settings: MethodSettings): Promise<string> {
-    let written = ''
-    await this.#setting.change(({ leaving, methods }) => {
-      const { id, name } = which
-      const before = methods.find((each) => (id === undefined ? name !== '' && each.name === name : each.id === id))
-      if (id !== undefined && !before)
-        throw new Rejection(400, `configuration for method ID ${JSON.stringify(id)} does not exist`)
-      const method = { id: before?.id ?? randomUUID(), name: name ?? before?.name ?? '', ...settings }
-      if (method.name !== '' && methods.some((each) => each.name === method.name && each.id !== method.id)) {
-        throw new Rejection(400, `the name ${JSON.stringify(method.name)} is taken by another MFA method`)
-      }
-      if (!before && methods.length >= METHODS_MAX) throw new Rejection(400, `at most ${METHODS_MAX} MFA methods`)
-      written = method.id
-      return {
-        leaving,
-        methods: before ? methods.map((each) => (each === before ? method : each)) : [...methods, method],
-      }
-    })
-    return written
+  /** See `MfaMethods.write`. */
+  write(which: { readonly id?: string; readonly name?: string }, settings: MethodSettings): Promise<string> {
+    return this.#methods.write(which, settings)
   }
 
   /** Removes a method with all secrets of it. */
   async remove({ id }: Method): Promise<void> {
     this.#removing.add(id)
     try {
-      await this.#setting.change(({ leaving, methods }) => ({
-        methods: methods.filter((each) => each.id !== id),
-        leaving: leaving.includes(id) ? leaving : [...leaving, id],
-      }))
+      await this.#methods.remove(id)
       await this.#removeSecrets(id)
     } finally {
       this.#removing.delete(id)
@@ -192,7 +159,7 @@ export class Mfa {
   async #removeSecrets(id: string): Promise<void> {
     this.#gathered.forgetAll()
     await this.#storage.removeAll(folderOf(id))
-    await this.#setting.change((pending) => ({ ...pending, leaving: pending.leaving.filter((each) => each !== id) }))
+    await this.#methods.forget(id)
   }
 
   get #moment(): Moment {
@@ -272,7 +239,7 @@ export class Mfa {
     this.#gathered.forgetAll()
     const changes = new Changes(this.#storage)
     for (const [entityId, into] of removed) {
-      for (const { id } of this.#setting.value.methods) {
+      for (const id of this.#methods.ids) {
         const kept = changes.get(pathOf(id, entityId))
         if (!kept) continue
         changes.delete(pathOf(id, entityId))
