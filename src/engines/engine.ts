@@ -95,6 +95,8 @@ export interface EngineCall {
   readonly requestId: string
   /** The time by which lives are measured; it does not jump when the machine's clock is set. */
   readonly nowMs: number
+  /** The same clock at the moment of the call, for handlers that wait for something outside. */
+  readonly now: () => number
   /** The machine's clock, where others reckon by theirs: in time-based codes. It may be set, also back. */
   readonly wallMs: number
   /** Everything that came in the body or, without one, in the query; fields that nobody declared too. */

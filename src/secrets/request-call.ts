@@ -21,6 +21,7 @@ export class RequestCall implements EngineCall {
   readonly caller: Caller
   readonly requestId: string
   readonly nowMs: number
+  readonly now: () => number
   readonly #wallMs: () => number
   readonly data: EngineCall['data']
   readonly bodyText: string | undefined
@@ -51,6 +52,7 @@ export class RequestCall implements EngineCall {
     this.caller = admitted.caller
     this.requestId = call.requestId
     this.nowMs = core.now()
+    this.now = () => core.now()
     this.#wallMs = () => core.wallMs()
     this.data = body.data
     this.bodyText = body.text

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import type { TestContext } from 'node:test'
 import { cloud } from '../../src/engines/cloud/cloud.ts'
+import { freshRole, roles } from '../../src/engines/cloud/role-record.ts'
 import type { AccessKey, User } from './aws/account.ts'
 import { AwsEndpoint } from './aws/endpoint.ts'
 import { CoreWorld, type CoreAnswer, type WorldOptions } from './core-world.ts'
@@ -98,4 +99,11 @@ export class CloudWorld {
   async sweep(): Promise<void> {
     await this.world.core.leases.sweeper.tick()
   }
+}
+
+/** Stores a role as versions before did that took any `arn`. */
+export async function storeInvalidRole(world: CoreWorld, name: string): Promise<void> {
+  const { facts, storage } = world.core.open.mounts.find(`cloud/roles/${name}`)?.mount ?? assert.fail('no mount')
+  const role = { ...freshRole(name), isLegacy: true, invalidData: 'arn:gobbledygook' }
+  await storage.commit({ puts: [roles.put(facts, role)], deletes: [] })
 }

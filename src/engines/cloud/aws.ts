@@ -39,6 +39,8 @@ export interface CallOptions {
   /** A refusal that passes, for at most `passingMs` from when AWS is first asked. */
   readonly passes?: (failure: AwsFailure) => boolean
   readonly passingMs?: number
+  /** Called for each attempt that fails, also for those that are followed by another one. */
+  readonly onFailure?: (failure: AwsFailure) => void
 }
 
 interface SendOptions {
@@ -78,6 +80,7 @@ export class AwsClient<C extends { destroy(): void }> {
         return await this.#pace.run(begin, isOneTooMany, signal)
       } catch (error) {
         const failure = this.#failureOf(error)
+        options.onFailure?.(failure)
         const passedMs = beganAtMs === undefined ? 0 : performance.now() - beganAtMs
         const isWorth = this.#isWorth(failure, attempt, { ...options, passedMs })
         if (signal.aborted || !isWorth) throw failure

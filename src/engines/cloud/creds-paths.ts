@@ -57,7 +57,7 @@ async function given(place: Place, role: Role, input: CredsInput, call: EngineCa
   const { maxLeaseSeconds } = call.mount
   const key = [type, role, aws.config, maxLeaseSeconds, input.role_arn, input.role_session_name, input.ttl]
   const { entityId, tokenHash } = call.caller
-  const by = { role: role.name, maker: entityId === '' ? tokenHash : entityId, key, cacheSeconds, nowMs: call.nowMs }
+  const by = { role: role.name, maker: entityId === '' ? tokenHash : entityId, key, cacheSeconds, now: call.now }
   const { isShared, reply } = await sessions.get(by, (signal) => make(role, input, { ...call, signal }))
   if (isShared) counts.add('shared_sessions', role.name)
   return reply

@@ -2,7 +2,7 @@
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
 import { commaList, duration, inPath, type InputOf, text, textMap } from '../fields.ts'
 import { inTurns } from '../turns.ts'
-import { parseArn } from './arn.ts'
+import { arnFault } from './arn.ts'
 import { goErrors, goQuote } from './go-quote.ts'
 import { checkName } from './names.ts'
 import { compacted } from './policy-document.ts'
@@ -153,15 +153,18 @@ function legacyRole(input: RoleInput): Role {
   }
   const base: Role = { ...freshRole(name), isLegacy: true }
   const data = policy ?? arn ?? ''
-  const parsed = parseArn(data.trim())
-  if (typeof parsed === 'object') {
-    if (parsed.resource.startsWith('role/')) return { ...base, types: ['assumed_role'], roleArns: [data.trim()] }
-    if (parsed.resource.startsWith('policy/')) return { ...base, types: ['iam_user'], policyArns: [data.trim()] }
-  }
-  if (data.startsWith('arn:')) return { ...base, invalidData: data }
+  const given = data.trim()
+  if (arnFault(given, 'role') === undefined) return { ...base, types: ['assumed_role'], roleArns: [given] }
+  if (arnFault(given, 'policy') === undefined) return { ...base, types: ['iam_user'], policyArns: [given] }
+  if (arn !== undefined || given.startsWith('arn:')) throw new Rejection(400, foreignArn(given))
   const document = compacted(data)
   if (document === undefined) throw new Rejection(400, `unable to parse supplied data: ${goQuote(shortened(data))}`)
   return { ...base, types: ['iam_user', 'federation_token'], policyDocument: document }
+}
+
+function foreignArn(given: string): string {
+  const accepted = 'a role (arn:aws:iam::ACCOUNT:role/NAME) or of a policy (arn:aws:iam::ACCOUNT:policy/NAME)'
+  return `arn: ${goQuote(shortened(given))} is not accepted: it must be the ARN of ${accepted}`
 }
 
 function shortened(given: string): string {

@@ -54,6 +54,7 @@ export const rootPaths: readonly Path[] = [
 
 /** What a write makes of the configuration. Throws a Rejection (400) for what does not go together. */
 function wanted(input: RootInput, { nowMs, storage }: EngineCall): RootConfig {
+  checkPair(input)
   const config = changed(rootOf((each) => storage.pending(each)) ?? NO_ROOT, input, nowMs)
   check(config)
   return config
@@ -98,6 +99,12 @@ function changed(before: RootConfig, input: RootInput, nowMs: number): RootConfi
     rotationPolicy: input.rotation_policy ?? before.rotationPolicy,
     rotationFromMs: nowMs,
   }
+}
+
+/** Throws a Rejection (400) for one half of a key: it must not be combined with the half that is stored. An empty `access_key` removes both. */
+function checkPair({ access_key: accessKey = '', secret_key: secretKey = '' }: RootInput): void {
+  if (accessKey !== '' && secretKey === '') throw new Rejection(400, "'access_key' needs 'secret_key' beside it")
+  if (secretKey !== '' && accessKey === '') throw new Rejection(400, "'secret_key' needs 'access_key' beside it")
 }
 
 /** Throws a Rejection (400) for what does not go together. Whether AWS accepts the credentials is not looked at. */

@@ -46,7 +46,8 @@ export interface SharedBy {
   /** All that the session depends on. */
   readonly key: readonly unknown[]
   readonly cacheSeconds: number
-  readonly nowMs: number
+  /** The clock by which leases are measured. */
+  readonly now: () => number
 }
 
 export class SessionCache {
@@ -59,14 +60,15 @@ export class SessionCache {
    * session to share. Rejects as `make` does, and with a Rejection (429) for a caller that has too many made.
    */
   async get(by: SharedBy, make: (signal: AbortSignal) => Promise<Reply>): Promise<{ reply: Reply; isShared: boolean }> {
-    const { cacheSeconds, key, nowMs, role } = by
+    const { cacheSeconds, key, now, role } = by
     const name = createHash('sha256')
       .update(JSON.stringify([role, ...key]))
       .digest('base64')
     const there = this.#kept.get(name)
-    const isShared = there !== undefined && (!there.made || isFresh(there.made, nowMs, cacheSeconds))
+    const isShared = there !== undefined && (!there.made || isFresh(there.made, now(), cacheSeconds))
     const { making } = isShared ? there : this.#make(name, by, make)
-    return { reply: replyOf(await making, nowMs), isShared }
+    const made = await making
+    return { reply: replyOf(made, now()), isShared }
   }
 
   /** Gives a session out no more. */
@@ -74,12 +76,14 @@ export class SessionCache {
     for (const [name, { made }] of this.#kept) if (made?.data['access_key'] === accessKey) this.#kept.delete(name)
   }
 
-  #make(name: string, { maker, nowMs, role }: SharedBy, make: (signal: AbortSignal) => Promise<Reply>): Kept {
+  #make(name: string, { maker, now, role }: SharedBy, make: (signal: AbortSignal) => Promise<Reply>): Kept {
     const making = this.#inPlace(role, maker, () => make(AbortSignal.timeout(MAKING_MS))).then(({ data, lease }) => {
       // Only sessions get here, and each has both.
       const made = { ...(data as Made['data']), ttl: lease?.ttlSeconds ?? 0 }
       const order = lease ?? { ttlSeconds: 0, maxTtlSeconds: 0, renewable: false, internal: {} }
-      return { data: made, lease: order, madeAtMs: nowMs, endsAtMs: nowMs + order.ttlSeconds * 1000 }
+      // The TTL counts from the answer of STS, not from the request, which may have waited for its turn.
+      const madeAtMs = now()
+      return { data: made, lease: order, madeAtMs, endsAtMs: madeAtMs + order.ttlSeconds * 1000 }
     })
     const kept: Kept = { role, maker, making }
     this.#kept.delete(name)
@@ -127,6 +131,7 @@ function isFresh({ endsAtMs, madeAtMs }: Made, nowMs: number, cacheSeconds: numb
   return nowMs - madeAtMs < cacheSeconds * 1000 && endsAtMs - nowMs >= (endsAtMs - madeAtMs) / 2
 }
 
+/** For one caller; its lease begins at `nowMs` and ends with the session. */
 function replyOf({ data, endsAtMs, lease }: Made, nowMs: number): Reply {
   const ttlSeconds = Math.max(1, Math.trunc((endsAtMs - nowMs) / 1000))
   const internal = { ...lease.internal, session: data['access_key'] }

@@ -163,7 +163,7 @@ export function namesOf({ name }: Role, { caller, nowMs }: EngineCall) {
 
 function sessionReply(
   role: Role,
-  { nowMs }: EngineCall,
+  { now }: EngineCall,
   made: Credentials | undefined,
   more: Readonly<Record<string, unknown>>,
   askedSeconds: number,
@@ -171,8 +171,8 @@ function sessionReply(
   const { AccessKeyId, Expiration, SecretAccessKey, SessionToken } = made ?? {}
   if (!AccessKeyId || !SecretAccessKey || !SessionToken || !Expiration) throw strangeAnswer('no credentials')
   const expiresAtMs = Expiration.getTime()
-  // The answer took a moment: no lease is longer than what was asked for.
-  const ttlSeconds = Math.max(1, Math.min(askedSeconds, Math.trunc((expiresAtMs - nowMs) / 1000)))
+  // From the arrival of the answer, when the lease begins. Where the clock of AWS is ahead: not longer than what was asked for.
+  const ttlSeconds = Math.max(1, Math.min(askedSeconds, Math.trunc((expiresAtMs - now()) / 1000)))
   return {
     data: {
       access_key: AccessKeyId,

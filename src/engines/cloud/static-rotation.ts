@@ -12,6 +12,7 @@ import { AwsFailure, rejectionOf } from './aws-failure.ts'
 import { CloudMount } from './cloud-mount.ts'
 import { type AccessKey, deleteKey, keysOf } from './key-intent.ts'
 import { accountOf, type StaticRole, staticRoles } from './static-record.ts'
+import { isCode } from './user-removal.ts'
 
 /** Keys that AWS has of a user at most. */
 const KEYS_MAX = 2
@@ -27,12 +28,16 @@ interface Where {
   readonly signal: AbortSignal
 }
 
-/** The user's ID. Rejects with a Rejection (500) where there is no such user, or where it is another one. */
+/** The user's ID. Rejects with a Rejection: 400 where there is no such user, 500 where it is another one or AWS refuses. */
 export async function userIdOf(iam: IamClient, username: string, id: string, signal: AbortSignal): Promise<string> {
   const { User } = await iam
     .call((client, options) => client.getUser({ UserName: username }, options), { signal })
     .catch((error: unknown) => {
-      throw rejectionOf(`unable to validate username ${JSON.stringify(username)}`, error, 500)
+      throw rejectionOf(
+        `unable to validate username ${JSON.stringify(username)}`,
+        error,
+        isCode(error, 'NoSuchEntity') ? 400 : 500,
+      )
     })
   const [found, foundId] = [User?.UserName ?? '', User?.UserId ?? '']
   if (found !== username) {

@@ -82,6 +82,11 @@ function tagsOf({ intent, mount, role }: Making) {
   return Object.entries({ ...role.iamTags, ...own }).map(([Key, Value]) => ({ Key, Value }))
 }
 
+/**
+ * Creates the user, with as many attempts as `max_retries` allows. An attempt without an answer (or with 5xx) may have taken effect: if
+ * a later one finds the name taken, the user is ours if it has the tag of the intent. If no earlier attempt can have taken effect, a
+ * taken name is that of another user.
+ */
 async function createUser(making: Making): Promise<void> {
   const { iam, intent, role, signal } = making
   const input = {
@@ -89,47 +94,32 @@ async function createUser(making: Making): Promise<void> {
     Path: role.userPath === '' ? '/' : role.userPath,
     ...(role.permissionsBoundaryArn !== '' && { PermissionsBoundary: role.permissionsBoundaryArn }),
   }
-  const send = (tags: ReturnType<typeof tagsOf>) =>
-    iam.call((client, options) => client.createUser({ ...input, ...(tags.length > 0 && { Tags: tags }) }, options), {
-      signal,
-      isOnce: true,
-    })
+  let mayExist = false
+  const onFailure = (failure: AwsFailure) => (mayExist ||= failure.isAmbiguous)
+  const send = async (tags: ReturnType<typeof tagsOf>) => {
+    const request = { ...input, ...(tags.length > 0 && { Tags: tags }) }
+    try {
+      await iam.call((client, options) => client.createUser(request, options), { signal, onFailure })
+    } catch (error) {
+      if (!isCode(error, 'EntityAlreadyExists')) throw error
+      if (!mayExist) await making.onTaken()
+      if (!mayExist || !(await isOurs(making))) throw error
+    }
+  }
   try {
-    await firstSend(making, () => send(tagsOf(making)))
+    await send(tagsOf(making))
   } catch (error) {
-    if (error instanceof AwsFailure && error.isAmbiguous)
-      return createdAfterAll(making, () => send(tagsOf(making)), error)
     const isTagDenied = isDenied(error) && /TagUser/.test((error as AwsFailure).message)
-    if (!isTagDenied || Object.keys(role.iamTags ?? {}).length > 0) throw error
+    if (mayExist || !isTagDenied || Object.keys(role.iamTags ?? {}).length > 0) throw error
     await making.onUntagged()
-    await firstSend(making, () => send([]))
+    await send([])
   }
 }
 
-/** A request that was sent once: the user that it finds is that of others. */
-async function firstSend(making: Making, send: () => Promise<unknown>): Promise<void> {
-  try {
-    await send()
-  } catch (error) {
-    if (error instanceof AwsFailure && !error.isAmbiguous && isCode(error, 'EntityAlreadyExists'))
-      await making.onTaken()
-    throw error
-  }
-}
-
-/** No answer came, or a fault of AWS: it is sent once more, and a user that is there by then is ours if its tag says so. */
-async function createdAfterAll(making: Making, send: () => Promise<unknown>, first: AwsFailure): Promise<void> {
-  const { iam, intent, signal } = making
-  if (signal.aborted) throw first
-  try {
-    await send()
-  } catch (error) {
-    if (!isCode(error, 'EntityAlreadyExists')) throw error
-    const { User } = await iam.call((client, options) => client.getUser({ UserName: intent.username }, options), {
-      signal,
-    })
-    if (!User?.Tags?.some(({ Key, Value }) => Key === INTENT_TAG && Value === intent.id)) throw error
-  }
+async function isOurs({ iam, intent, signal }: Making): Promise<boolean> {
+  const request = { UserName: intent.username }
+  const { User } = await iam.call((client, options) => client.getUser(request, options), { signal })
+  return User?.Tags?.some(({ Key, Value }) => Key === INTENT_TAG && Value === intent.id) ?? false
 }
 
 /** A key whose answer was lost is of no use: it is deleted before another one is made. */

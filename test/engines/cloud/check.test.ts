@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { documentFault } from '../../../src/engines/cloud/policy-document.ts'
 import { throttled } from '../../helpers/aws/endpoint.ts'
-import { CloudWorld, POLICY } from '../../helpers/cloud-world.ts'
+import { CloudWorld, POLICY, storeInvalidRole } from '../../helpers/cloud-world.ts'
 
 interface Checked {
   readonly result: string
@@ -158,7 +158,7 @@ test('root credentials that are refused, an AWS that is asked too often or is aw
     /^unknown: root credentials: no answer from http:\/\/127\.0\.0\.1:9/,
   )
   assert.equal((await own.ask('GET', 'cloud/roles/none/check')).status, 404)
-  await own.good('POST', 'cloud/roles/odd', { arn: 'arn:gobbledygook' })
+  await storeInvalidRole(own.world, 'odd')
   assert.deepEqual((await check(own, 'odd')).findings, ['failed: role: its data is invalid: write it anew'])
 })
 

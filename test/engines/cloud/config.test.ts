@@ -138,6 +138,20 @@ test('config/root', async (t) => {
     assert.deepEqual(await read(), { ...SHOWN, max_retries: 0, region: 'eu-west-1' })
   })
 
+  await t.test('one half of a key is not combined with the stored half', async () => {
+    const before = await read()
+    for (const [body, text] of [
+      [{ access_key: 'AKIAOTHER' }, "'access_key' needs 'secret_key' beside it"],
+      [{ access_key: 'AKIAEXAMPLE', region: 'eu-west-2' }, "'access_key' needs 'secret_key' beside it"],
+      [{ secret_key: 'planted-other' }, "'secret_key' needs 'access_key' beside it"],
+      [{ access_key: '', secret_key: 'planted-other' }, "'secret_key' needs 'access_key' beside it"],
+    ] as const) {
+      const answer = await write(body)
+      assert.deepEqual([answer.status, answer.body.errors], [400, [text]])
+      assert.deepEqual(await read(), before)
+    }
+  })
+
   await t.test('3. fallback lists as lists and as texts', async () => {
     for (const [endpoints, regions] of [
       [

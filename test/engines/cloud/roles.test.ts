@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { cloud } from '../../../src/engines/cloud/cloud.ts'
 import { POLICY } from '../../helpers/cloud-world.ts'
+import { storeInvalidRole } from '../../helpers/cloud-world.ts'
 import { CoreWorld } from '../../helpers/core-world.ts'
 
 const ROLE = 'arn:aws:iam::123456789012:role/path/r'
@@ -241,14 +242,41 @@ test('old parameters', async (t) => {
     await write({ arn: ROLE })
     assert.deepEqual(await read(), { ...UNSET, credential_type: 'assumed_role', role_arns: [ROLE] })
   })
-  await t.test('20. an ARN of nothing is invalid_data, until it is written anew', async () => {
-    await write({ arn: 'arn:gobbledygook' })
-    assert.deepEqual(await read(), { ...UNSET, credential_type: '', invalid_data: 'arn:gobbledygook' })
-    assert.match((await world.ask('GET', 'cloud/creds/old')).body.errors[0] ?? '', /unknown credential_type/)
-    const answer = await write(user)
-    assert.deepEqual(answer.body.warnings, ['Invalid data of "arn:gobbledygook" cleared out of role'])
-    assert.deepEqual(await read(), { ...UNSET, credential_type: 'iam_user', policy_document: POLICY })
-  })
+  await t.test(
+    '20. an arn that is neither that of a role nor that of a policy is refused and changes nothing',
+    async () => {
+      const before = await read()
+      const foreign = [
+        { arn: 'arn:gobbledygook' },
+        { arn: 'arn:aws:iam::123456789012:user/alice' },
+        { arn: 'arn:aws:iam::123456789012:role' },
+        { arn: 'arn:aws:s3:::policy/x' },
+        { arn: POLICY },
+        { arn: '' },
+        { policy: 'arn:aws:iam::123456789012:group/g' },
+      ]
+      for (const body of foreign) {
+        const answer = await write(body)
+        assert.equal(answer.status, 400, JSON.stringify(body))
+        assert.match(
+          answer.body.errors[0] ?? '',
+          /is not accepted: it must be the ARN of a role \(arn:aws:iam::ACCOUNT:role\/NAME\) or of a policy \(arn:.*:policy\/NAME\)$/,
+        )
+        assert.deepEqual(await read(), before)
+      }
+    },
+  )
+  await t.test(
+    'a role that was stored with another arn is shown with invalid_data, until it is written again',
+    async () => {
+      await storeInvalidRole(world, 'old')
+      assert.deepEqual(await read(), { ...UNSET, credential_type: '', invalid_data: 'arn:gobbledygook' })
+      assert.match((await world.ask('GET', 'cloud/creds/old')).body.errors[0] ?? '', /unknown credential_type/)
+      const answer = await write(user)
+      assert.deepEqual(answer.body.warnings, ['Invalid data of "arn:gobbledygook" cleared out of role'])
+      assert.deepEqual(await read(), { ...UNSET, credential_type: 'iam_user', policy_document: POLICY })
+    },
+  )
   await t.test('what is neither ARN nor JSON', async () => {
     assert.deepEqual((await write({ policy: 'x' })).body.errors, ['unable to parse supplied data: "x"'])
   })

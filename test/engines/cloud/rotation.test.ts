@@ -103,7 +103,7 @@ test('61, 62, 64, 66. a static role: created with its key, read, mistakes refuse
       400,
       /^role rotation period out of range: must be greater than 60\.00 seconds$/,
     ],
-    [{ username: 'none', rotation_period: 60 }, 500, /^unable to validate username "none": NoSuchEntity/],
+    [{ username: 'none', rotation_period: 60 }, 400, /^unable to validate username "none": NoSuchEntity/],
     [
       { username: 'app', rotation_period: 60, assume_role_arn: 'arn:aws:iam::1:role/r' },
       400,

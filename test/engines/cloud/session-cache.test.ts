@@ -66,6 +66,30 @@ test('what is asked for makes a difference, and without cache_ttl nothing is sha
   assert.deepEqual([asked(), body['lease_duration']], [7, 1800], 'a shorter maximum of the mount')
 })
 
+test('the leases of a session end with it, also where its answer took long', async (t) => {
+  const { ask, asked, world } = await cached(t)
+  const [arrived, answered] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  world.aws.chaos = () => {
+    arrived.resolve()
+    return { answerGate: answered.promise }
+  }
+  const first = ask()
+  await arrived.promise
+  // STS has made the session, and its answer is under way for 40 s. Another caller comes in the middle.
+  const expiresAtMs = world.world.nowMs + 3600_000
+  world.pass(10)
+  const second = ask()
+  world.pass(30)
+  answered.resolve()
+  const answers = await Promise.all([first, second])
+  assert.equal(asked(), 1)
+  for (const { body } of answers) {
+    assert.deepEqual([body.data['ttl'], body['lease_duration']], [3560, 3560])
+    const lease = await world.good('POST', 'sys/leases/lookup', { lease_id: body['lease_id'] })
+    assert.equal(Date.parse(String(lease.body.data['expire_time'])), expiresAtMs)
+  }
+})
+
 test('a failure is told to all who waited, and the next one asks again; a caller that leaves takes nothing along', async (t) => {
   const { ask, asked, world } = await cached(t)
   world.aws.script('AssumeRole', { error: unavailable() })

@@ -73,8 +73,38 @@ test('53. CreateUser throttled is 502 with its text', async (t) => {
   assert.deepEqual([answer.status, answer.body.errors], [502, ['Error creating IAM user: Throttling: Rate exceeded']])
 })
 
+test('a fault of AWS at CreateUser is tried again as often as max_retries says', async (t) => {
+  const world = await CloudWorld.open(t, { root: { max_retries: -1 } })
+  await world.userRole()
+  const created = () => world.aws.actions().filter((action) => action === 'CreateUser').length
+  for (const [when, error] of [
+    ['before', unavailable()],
+    ['before', new AwsError('InternalFailure', 'We encountered an internal error.', 500)],
+    ['after', unavailable()],
+  ] as const) {
+    world.aws.journal.length = 0
+    world.aws.script('CreateUser', { error, when, times: 2 })
+    const made = await world.good('GET', 'cloud/creds/app?wait=false')
+    assert.equal(created(), 3)
+    await world.good('POST', 'sys/leases/revoke', { lease_id: leaseOf(made) })
+    assert.deepEqual(world.users(), [])
+  }
+  world.aws.journal.length = 0
+  world.aws.script('CreateUser', { error: unavailable(), times: 3 })
+  const failed = await world.ask('GET', 'cloud/creds/app?wait=false')
+  assert.deepEqual([failed.status, created()], [502, 3])
+  await world.good('POST', 'cloud/config/root', { max_retries: 0 })
+  world.aws.journal.length = 0
+  world.aws.script('CreateUser', { error: unavailable(), when: 'after' })
+  assert.equal((await world.ask('GET', 'cloud/creds/app?wait=false')).status, 502)
+  assert.deepEqual([created(), world.users().length], [1, 1])
+  world.pass(60)
+  await world.work()
+  assert.deepEqual(world.users(), [], 'the intent removes what was made')
+})
+
 test('a lost answer of CreateUser: the user is found, or removed', async (t) => {
-  const world = await CloudWorld.open(t)
+  const world = await CloudWorld.open(t, { root: { max_retries: 1 } })
   await world.userRole()
   world.aws.script('CreateUser', { isCut: true, when: 'after' })
   const made = await world.good('GET', 'cloud/creds/app?wait=false')

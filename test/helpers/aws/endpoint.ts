@@ -23,6 +23,8 @@ export interface EndpointFault {
   readonly delayMs?: number
   /** Waited for before anything is done. */
   readonly gate?: Promise<void>
+  /** Waited for before the answer is sent. */
+  readonly answerGate?: Promise<void>
   /** A list does not show keys of the last so many milliseconds yet. */
   readonly hidesKeysMs?: number
   /** Calls that it concerns; one unless given. */
@@ -149,6 +151,7 @@ export class AwsEndpoint {
       failing && isBefore
         ? { status: 0, xml: '', service: '' }
         : await this.#answered(request, { action, body, form, hidesKeysMs: fault?.hidesKeysMs ?? 0 }, requestId)
+    if (fault?.answerGate) await fault.answerGate
     if (fault?.isCut) {
       request.socket.destroy()
       return
