@@ -60,7 +60,7 @@ const NO_PATH = 'No path to node'
 /** An error's text beyond this is not from us. */
 const ERROR_BYTES_MAX = 64 * 1024
 const MESSAGE_CHARS_MAX = 500
-/** An answer beyond this is no answer of an agent. */
+/** No response of an agent that is read whole is larger. */
 const ANSWER_BYTES_MAX = 64 * 1024 * 1024
 /** Whoever has not begun to answer by then never will: agents give a request up after 90 s. */
 const HEAD_MS = 100_000
@@ -140,7 +140,8 @@ export async function requestJson(target: AgentTarget, request: AgentRequest): P
 export async function requireSuccess(response: IncomingMessage, target: AgentTarget): Promise<void> {
   const status = response.statusCode ?? 0
   if (status >= 200 && status < 300) return
-  throw refusalOf(response, await bodyText(response, undefined, ERROR_BYTES_MAX), target)
+  const { text } = await readBody(response, undefined, ERROR_BYTES_MAX)
+  throw refusalOf(response, text, target)
 }
 
 /** What an answer that is no success says, and what to do about it where that is known. */
@@ -175,9 +176,10 @@ function isUnknownToken({ headers }: IncomingMessage, body: string): boolean {
 
 /** The whole body of an answer, whatever its status. Throws CommandError. */
 export async function responseText(response: IncomingMessage, target: AgentTarget): Promise<string> {
-  const text = await bodyText(response, target, ANSWER_BYTES_MAX)
-  if (text.length < ANSWER_BYTES_MAX) return text
-  throw new CommandError(`${target.url.origin} answered without an end, is it an outpost agent?`)
+  const { text, isTruncated } = await readBody(response, target, ANSWER_BYTES_MAX)
+  if (!isTruncated) return text
+  const limit = `${ANSWER_BYTES_MAX >> 20} MiB`
+  throw new CommandError(`the response of ${target.url.origin} exceeds ${limit}, is it an outpost agent?`)
 }
 
 /** The list of `{"errors":[...]}`; undefined for the plain text that the client endpoints have. */
@@ -203,19 +205,26 @@ function errorText(body: string): string {
   return line.length > MESSAGE_CHARS_MAX ? `${line.slice(0, MESSAGE_CHARS_MAX)}...` : line
 }
 
-async function bodyText(response: IncomingMessage, target: AgentTarget | undefined, bytesMax: number): Promise<string> {
+/** `isTruncated`: the body has more than `bytesMax` bytes, of which the first are in `text`. */
+interface Body {
+  readonly text: string
+  readonly isTruncated: boolean
+}
+
+/** Without a target, a body that breaks off counts as read. */
+async function readBody(response: IncomingMessage, target: AgentTarget | undefined, bytesMax: number): Promise<Body> {
   const chunks: Buffer[] = []
   let bytes = 0
   try {
     for await (const chunk of response as AsyncIterable<Buffer>) {
       chunks.push(chunk)
       bytes += chunk.length
-      if (bytes >= bytesMax) break
+      if (bytes > bytesMax) break
     }
   } catch (error) {
     if (target) throw explain(error, target)
   }
-  return Buffer.concat(chunks).toString('utf8')
+  return { text: Buffer.concat(chunks).toString('utf8'), isTruncated: bytes > bytesMax }
 }
 
 function explain(error: unknown, target: AgentTarget): CommandError {

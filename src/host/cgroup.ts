@@ -41,19 +41,23 @@ export interface CgroupCpu {
   readonly throttledNs: number
 }
 
-interface Hierarchy {
+/** One mount of a hierarchy, which may show a part of it only: a bind mount, the mount of a container. */
+interface CgroupMount {
   readonly version: 1 | 2
-  /** Directory in which groups are seen, and the group that this directory is. */
   readonly mountpoint: string
+  /** The group that the mountpoint shows; empty for the root group. */
   readonly root: string
+  readonly controllers: readonly string[]
 }
 
-/** Finds groups. Reads the list of mounts once, at the first use: hierarchies are mounted at boot. */
+const SYS = '/sys/'
+
+/** Finds groups. Reads the list of mounts once, on first use: hierarchies are mounted at boot. */
 export class CgroupLocator {
   readonly #procRoot: string
   readonly #sysRoot: string
-  /** By controller; `''` is the version 2 hierarchy. */
-  #hierarchies: Map<string, Hierarchy> | undefined
+  /** By controller; `''` is the version 2 hierarchy. The preferred mount is first. */
+  #mounts: Map<string, CgroupMount[]> | undefined
 
   constructor(roots: { procRoot: string; sysRoot: string }) {
     this.#procRoot = roots.procRoot
@@ -76,32 +80,46 @@ export class CgroupLocator {
   }
 
   #folder(controller: string, groups: ReadonlyMap<string, string>): CgroupFolder | undefined {
-    this.#hierarchies ??= this.#readHierarchies()
-    const hierarchy = this.#hierarchies.get(controller)
+    this.#mounts ??= this.#readMounts()
     const group = groups.get(controller)
     // A path that leads up (`/../other`) is outside our own namespace, and what is mounted does not show it.
-    if (!hierarchy || group === undefined || group.includes('/..')) return undefined
-    const root = hierarchy.root === '/' ? '' : hierarchy.root
-    if (group !== root && !group.startsWith(`${root}/`)) return undefined
-    const relative = group.slice(root.length)
+    if (group === undefined || group.includes('/..')) return undefined
+    const mount = this.#mounts.get(controller)?.find(({ root }) => group === root || group.startsWith(`${root}/`))
+    const relative = mount && group.slice(mount.root.length)
     // The root group counts the whole host, or the whole container.
-    if (relative === '' || relative === '/') return undefined
-    return { version: hierarchy.version, path: `${hierarchy.mountpoint}${relative}` }
+    if (!mount || relative === '' || relative === '/') return undefined
+    return { version: mount.version, path: `${mount.mountpoint}${relative}` }
   }
 
-  #readHierarchies(): Map<string, Hierarchy> {
-    const found = new Map<string, Hierarchy>()
+  #readMounts(): Map<string, CgroupMount[]> {
+    /** A later mount hides an earlier one at the same mountpoint. */
+    const byMountpoint = new Map<string, CgroupMount>()
     for (const line of (readProcFile(`${this.#procRoot}/self/mountinfo`) ?? '').split('\n')) {
       const [fields = '', filesystem = ''] = line.split(' - ', 2)
-      const [, , , root = '', mounted = ''] = fields.split(' ')
+      const [, , , root = '', mountpoint = ''] = fields.split(' ')
       const [type, , options = ''] = filesystem.split(' ')
       if (type !== 'cgroup' && type !== 'cgroup2') continue
-      const mountpoint = mounted.startsWith('/sys/') ? `${this.#sysRoot}${mounted.slice('/sys'.length)}` : mounted
-      if (type === 'cgroup2') found.set('', { version: 2, mountpoint, root })
-      else for (const name of options.split(',')) found.set(name, { version: 1, mountpoint, root })
+      const kind =
+        type === 'cgroup2'
+          ? ({ version: 2, controllers: [''] } as const)
+          : ({ version: 1, controllers: options.split(',') } as const)
+      byMountpoint.set(mountpoint, { ...kind, mountpoint, root: root === '/' ? '' : root })
     }
-    return found
+    const mounts = new Map<string, CgroupMount[]>()
+    for (const mount of [...byMountpoint.values()].toSorted(byPreference)) {
+      const { mountpoint } = mount
+      const path = mountpoint.startsWith(SYS) ? `${this.#sysRoot}/${mountpoint.slice(SYS.length)}` : mountpoint
+      for (const name of mount.controllers) {
+        mounts.set(name, [...(mounts.get(name) ?? []), { ...mount, mountpoint: path }])
+      }
+    }
+    return mounts
   }
+}
+
+/** The mount that shows most comes first; of equal ones, the one below /sys. */
+function byPreference(a: CgroupMount, b: CgroupMount): number {
+  return a.root.length - b.root.length || Number(b.mountpoint.startsWith(SYS)) - Number(a.mountpoint.startsWith(SYS))
 }
 
 /** A group with more groups inside than this is not taken for a task's. */

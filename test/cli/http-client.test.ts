@@ -88,14 +88,14 @@ test('what goes wrong on the way says what to do', async (t) => {
   )
   const endless = await serve(t, (_, response) => {
     const more = () => {
-      while (response.writable && response.write(Buffer.alloc(1 << 20, 32)));
+      while (response.writable && response.write(Buffer.alloc(1 << 20, 'é')));
     }
     response.on('drain', more)
     more()
   })
   await assert.rejects(
     requestText(agentTarget({ OUTPOST_ADDR: endless }), { path: '/' }),
-    failsWith(/answered without an end, is it an outpost agent/),
+    failsWith(/the response of .* exceeds 64 MiB, is it an outpost agent/),
   )
   const cut = await serve(t, (_, response) => {
     response.writeHead(200, { 'Content-Length': 100 })

@@ -142,6 +142,27 @@ test('a container mounts its own group as the root: paths below it are found, it
   assert.deepEqual((await ask()).ResourceUsage.CpuStats.Measured, WALKED.cpu)
 })
 
+test('further mounts of the hierarchy, of a part of it or of all of it elsewhere, do not end the accounting', async (context) => {
+  const path = 'proc/self/mountinfo'
+  const { ask, tree } = metered(context, 'cgroup-v2', aTask('web', [300]))
+  const measured = (await ask()).ResourceUsage.CpuStats.Measured
+  assert.equal(measured?.length, 5)
+  const own = tree.read(path)
+  const [line = ''] = own.split('\n').filter((each) => each.includes(' - cgroup2 '))
+  const at = (root: string, mountpoint: string) => line.replace(/ \/ \/sys\S*/, ` ${root} ${mountpoint}`)
+  const further = [
+    at('/other.slice', '/srv/other'),
+    at('/work.slice/task.scope', '/srv/task'),
+    at('/work.slice', '/srv/work'),
+    at('/', '/srv/all'),
+  ]
+  for (const before of [false, true]) {
+    const again = metered(context, 'cgroup-v2', aTask('web', [300]))
+    again.tree.write(path, (before ? [...further, own] : [own, ...further.toReversed()]).join('\n'))
+    assert.deepEqual((await again.ask()).ResourceUsage.CpuStats.Measured, measured)
+  }
+})
+
 test('a tree: children count, waited-for ones too, orphans stay, nothing counts twice', async (context) => {
   const { ask, tree, later } = metered(context, 'process-tree', aTask('web', [100]))
   const first = (await ask()).Tasks['web']
