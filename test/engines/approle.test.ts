@@ -33,6 +33,7 @@ async function open(t: TestContext, settings: object = {}, wrap = (real: Store):
 
 const textsOf = ({ body, status }: CoreAnswer) => [status, body.errors[0]]
 const WRONG = [400, 'invalid role or secret ID']
+const LOCKED = [403, 'permission denied']
 /** Entries of secret IDs below the mount. */
 const secretsIn = (world: CoreWorld) =>
   world.core.barrier.paths('logical/').filter((path) => /\/(secret|accessor)\//.test(path))
@@ -66,7 +67,7 @@ test('of a secret ID that is good for three logins there are three, whoever come
   assert.equal(answers.filter(({ status }) => status === 200).length, 3)
   assert.deepEqual(
     [...new Set(answers.filter(({ status }) => status !== 200).map((each) => textsOf(each).join()))],
-    [WRONG.join()],
+    [WRONG.join(), LOCKED.join()],
   )
   // What is left of it, for logins that wait for a code, is removed once none can wait any more.
   world.nowMs += 301_000
@@ -246,4 +247,46 @@ test('a disabled entity is told as a wrong pair, and uses no secret ID up', asyn
   await world.ask('POST', `identity/entity/id/${id}`, { disabled: false })
   assert.equal((await login(second['secret_id'])).body.auth['entity_id'], id)
   assert.deepEqual(textsOf(await login(second['secret_id'])), WRONG)
+})
+
+test('five wrong secret IDs lock a role ID, whether a role has it or not, until it is unlocked or 15 minutes have passed', async (t) => {
+  const { login, roleId, secretId, world } = await open(t)
+  const { secret_id: secret } = await secretId()
+  const web = await roleId()
+  for (const id of [web, 'Unknown']) {
+    for (let tries = 0; tries < 5; tries++) assert.deepEqual(textsOf(await login('wrong', {}, id)), WRONG)
+    assert.deepEqual(textsOf(await login(secret, {}, id)), LOCKED)
+    assert.deepEqual(textsOf(await login('', {}, id)), LOCKED)
+  }
+  const accessor = String(world.core.open.mounts.get('auth/approle/')?.record.accessor)
+  const locked = await world.ask('GET', 'sys/locked-users', { mount_accessor: accessor })
+  const [namespace] = locked.body.data['by_namespace'] as { mount_accessors: unknown[] }[]
+  const names = ['unknown', web].sort()
+  assert.deepEqual(namespace?.mount_accessors, [{ mount_accessor: accessor, counts: 2, alias_identifiers: names }])
+  const unlock = (id: string) => world.ask('POST', `sys/locked-users/${accessor}/unlock/${id}`)
+  assert.equal((await unlock(web)).status, 204)
+  assert.equal((await unlock('Unknown')).status, 204)
+  assert.deepEqual(textsOf(await login('wrong', {}, 'Unknown')), WRONG)
+  assert.equal((await login(secret)).status, 200)
+  for (let tries = 0; tries < 5; tries++) await login('wrong')
+  assert.deepEqual(textsOf(await login(secret)), LOCKED)
+  world.nowMs += 901_000
+  assert.equal((await login(secret)).status, 200)
+})
+
+test('the lockout of role IDs is what user_lockout_config of the mount says, and a login resets its count', async (t) => {
+  const { login, secretId, world } = await open(t)
+  const { secret_id: secret } = await secretId()
+  const tune = (config: object) => world.ask('POST', 'sys/auth/approle/tune', { user_lockout_config: config })
+  assert.equal((await tune({ lockout_threshold: 2, lockout_duration: '10s' })).status, 204)
+  for (let round = 0; round < 3; round++) {
+    assert.deepEqual(textsOf(await login('wrong')), WRONG)
+    assert.equal((await login(secret)).status, 200)
+  }
+  for (let tries = 0; tries < 2; tries++) await login('wrong')
+  assert.deepEqual(textsOf(await login(secret)), LOCKED)
+  world.nowMs += 11_000
+  assert.equal((await login(secret)).status, 200)
+  assert.equal((await tune({ lockout_disable: true })).status, 204)
+  for (let tries = 0; tries < 6; tries++) assert.deepEqual(textsOf(await login('wrong')), WRONG)
 })

@@ -4,7 +4,8 @@
  * Promises. Of a secret ID that is good for so many logins there are so many, whatever comes at the same time: the login that
  * takes one is committed with its token. No role ID, secret ID or name of a role is in a path of the store, and no secret ID is kept
  * at all: it is found by a keyed hash. A login that waits for its code is finished although others use the secret ID up, or it expires:
- * what is left of it stays for so long. A login without a good pair is refused with the same text, whatever is wrong with it.
+ * what is left of it stays for so long. A login without a good pair is refused with the same text, whatever is wrong with it. Such
+ * logins lock the role ID for a while, whether a role has it or not, so neither the text nor the lockout tells which role IDs exist.
  *
  * What can go wrong. Secret IDs are made faster than they are used up: those that have expired are refused, and removed by a
  * look at their role each ten minutes in which one is made, or by `tidy/secret-id`.
@@ -26,7 +27,7 @@ import {
   tidied,
   used,
 } from './role-record.ts'
-import { rolePaths } from './role-paths.ts'
+import { ROLE_ID_LENGTH_MAX, rolePaths } from './role-paths.ts'
 import { secretIdPaths } from './secret-id-paths.ts'
 
 const TEXT_LENGTH_MAX = 4096
@@ -36,20 +37,26 @@ function login(
   call: EngineCall,
 ): Reply {
   if (roleId === '') throw new Rejection(400, 'missing role_id')
-  const { mount, nowMs, remote, storage } = call
-  if (roleId.length > TEXT_LENGTH_MAX || secretId.length > TEXT_LENGTH_MAX) throw wrong()
+  const { failures, mount, nowMs, remote, storage } = call
+  // No role has such an ID, no secret ID is as long.
+  if (roleId.length > ROLE_ID_LENGTH_MAX || secretId.length > TEXT_LENGTH_MAX) throw wrong()
+  if (failures.isLocked(roleId)) throw new Rejection(403, 'permission denied')
+  const refusal = () => {
+    failures.failed(roleId)
+    return wrong()
+  }
   const read = (each: string) => storage.pending(each)
   const role = roleOfId(read, mount, roleId)
-  if (role && !role.bindSecretId) return granted(role, undefined, '', call)
+  if (role && !role.bindSecretId) return granted(role, undefined, '', { call, refusal })
   if (secretId === '') throw new Rejection(400, 'missing secret_id')
   const hash = hashOf(mount, 'secret-id', secretId)
   const secret = role && secretIdAt(read, role.uid, hash, nowMs)
-  if (!role || !secret) throw wrong()
-  if (!mayLogInFrom(role.secretIdBoundCidrs, remote) || !mayLogInFrom(secret.cidrs, remote)) throw wrong()
+  if (!role || !secret) throw refusal()
+  if (!mayLogInFrom(role.secretIdBoundCidrs, remote) || !mayLogInFrom(secret.cidrs, remote)) throw refusal()
   // Of a secret ID whose last use this is nothing is left to be looked at later, unless another login may wait for its code.
   const isLast = secret.usesLeft === 1
   const isRemoved = isLast && !isPerhapsAwaited(secret, nowMs)
-  const reply = granted(role, secret, isRemoved ? USED_UP : hash, call)
+  const reply = granted(role, secret, isRemoved ? USED_UP : hash, { call, refusal })
   if (secret.usesLeft === 0) return reply
   const place = at.secret(role.uid, hash)
   const accessors = isLast ? [at.accessor(role.uid, hashOf(mount, 'accessor', secret.accessor))] : []
@@ -66,10 +73,16 @@ function wrong(): Rejection {
 const USED_UP = 'used'
 
 /** `credential`: the hash of the secret ID, `USED_UP`, or nothing for a login without one. */
-function granted(role: Role, secret: SecretId | undefined, credential: string, { remote }: EngineCall): Reply {
+function granted(
+  role: Role,
+  secret: SecretId | undefined,
+  credential: string,
+  { call, refusal }: { readonly call: EngineCall; readonly refusal: () => Rejection },
+): Reply {
+  const { failures, remote } = call
   const boundCidrs = secret && secret.tokenCidrs.length > 0 ? secret.tokenCidrs : role.terms.boundCidrs
   // A caller from another address is not told that the pair is good.
-  if (!mayLogInFrom(role.terms.boundCidrs, remote) || !mayLogInFrom(boundCidrs, remote)) throw wrong()
+  if (!mayLogInFrom(role.terms.boundCidrs, remote) || !mayLogInFrom(boundCidrs, remote)) throw refusal()
   const metadata = { ...secret?.metadata, role_name: role.name }
   return {
     login: {
@@ -80,7 +93,8 @@ function granted(role: Role, secret: SecretId | undefined, credential: string, {
       subject: role.name,
       mark: [role.uid, credential].join(MARK_SEPARATOR),
       groups: role.groups,
-      refusal: wrong,
+      accepted: () => failures.succeeded(role.roleId),
+      refusal,
     },
   }
 }

@@ -19,7 +19,7 @@ import { changedTerms, NO_TERMS, shownTerms, TOKEN_FIELDS } from '../token-terms
 import { encoded, hashOf, type Role, roleNamed, roleOfId, rolePaths as at, tidied } from './role-record.ts'
 
 const NAME_LENGTH_MAX = 256
-const ROLE_ID_LENGTH_MAX = 512
+export const ROLE_ID_LENGTH_MAX = 512
 const CIDRS_MAX = 256
 
 export const ROLE_NAME = { role_name: inPath('Name of the role', { fold: 'case' }) }

@@ -1,10 +1,11 @@
 /**
- * Failed logins, and the names that are locked for a while because of them. They are counted by mount and by the name that was
- * tried, of a user or not, in one table: a lock, and how long it lasts, tells nothing of which users exist.
+ * Failed logins, and the names that are locked for a while because of them: user names of userpass, role IDs of AppRole. They are
+ * counted by mount and by the name that was tried, whether it exists or not, in one table: a lock, and how long it lasts, does not
+ * tell which users or roles exist. Names are compared without regard to case.
  *
- * The counts live in memory: a restart forgets them. The table is bounded. A count that leaves it for newer ones goes into a sketch
- * (`failure-sketch.ts`), which forgets nothing before its time: failures with 100,000 other names free no name. A name in the sketch
- * is locked as any other, and is not in the list of locked names.
+ * The counts live in memory: a restart forgets them. The table is bounded, in names and in characters. A count that is evicted
+ * goes into a sketch (`failure-sketch.ts`), which keeps it until it expires: failures with 100,000 other names unlock no name. A name
+ * in the sketch is locked as any other, and is not in the list of locked names.
  */
 import { LRUCache } from 'lru-cache'
 import type { LoginFailures } from '../../engines/login-order.ts'
@@ -13,6 +14,8 @@ import type { Mount } from '../mounts/mounts.ts'
 import { type FailureCount, FailureSketch } from './failure-sketch.ts'
 
 const NAMES_MAX = 100_000
+/** Of all names together. A role ID of the server's making has 36. */
+const CHARACTERS_MAX = 10_000_000
 
 interface Count extends FailureCount {
   readonly accessor: string
@@ -39,7 +42,12 @@ export class LockedUsers {
       const nowMs = this.#now()
       if (reason === 'evict' && nowMs - count.lastMs < windowMs) this.#sketch.add(key, count, { nowMs, windowMs })
     }
-    return (this.#counts ??= new LRUCache({ max: this.#namesMax, dispose }))
+    return (this.#counts ??= new LRUCache({
+      max: this.#namesMax,
+      maxSize: CHARACTERS_MAX,
+      sizeCalculation: ({ name }) => name.length + 1,
+      dispose,
+    }))
   }
 
   #countOf(key: string): FailureCount | undefined {
@@ -52,7 +60,8 @@ export class LockedUsers {
     if (rules.isDisabled) return NO_FAILURES
     return {
       isLocked: (name) => this.#isLocked(this.#countOf(keyOf(accessor, name)), rules),
-      failed: (name) => {
+      failed: (given) => {
+        const name = given.toLowerCase()
         const key = keyOf(accessor, name)
         const known = this.#countOf(key)
         const isRecent = known && this.#now() - known.lastMs < rules.counterResetSeconds * 1000
@@ -89,7 +98,7 @@ export class LockedUsers {
 }
 
 function keyOf(accessor: string, name: string): string {
-  return `${accessor}\0${name}`
+  return `${accessor}\0${name.toLowerCase()}`
 }
 
 const NO_FAILURES: LoginFailures = { isLocked: () => false, failed: () => undefined, succeeded: () => undefined }

@@ -1,4 +1,4 @@
-/** `sys/locked-users`: who may not log in for a while because of too many wrong passwords. */
+/** `sys/locked-users`: user names and role IDs that are locked for a while because of failed logins. */
 import { path, type Path } from '../../engines/engine.ts'
 import { inPath, text } from '../../engines/fields.ts'
 import type { LockedUsers } from '../logins/login-failures.ts'
@@ -30,10 +30,10 @@ export function lockedUserPaths(core: LockedParts): Path[] {
     }),
     path({
       pattern: 'locked-users/:mount_accessor/unlock/:alias_identifier',
-      summary: 'Lets a name that is locked out try again at once',
+      summary: 'Unlock a user name or a role ID',
       fields: {
         mount_accessor: inPath('Accessor of the auth method'),
-        alias_identifier: inPath('The name', { fold: 'case' }),
+        alias_identifier: inPath('Name of the user, or ID of the role', { fold: 'case' }),
       },
       sudo: true,
       update({ alias_identifier: name, mount_accessor: accessor }) {
