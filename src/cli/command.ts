@@ -9,7 +9,8 @@
  * because an option that is silently skipped in a unit file is found out months later.
  *
  * Exit codes: 0 done, 1 the request failed (`CommandError`, and anything unforeseen), 2 the command line is wrong
- * (`UsageError`; of `status`, 2 means sealed: docs/decisions/022). `alloc run` in the foreground passes its command's
+ * (`UsageError`; of `status`, 2 means sealed: docs/decisions/022; of a change that the server answers with 404, that nothing was
+ * changed: docs/decisions/087). `alloc run` in the foreground passes its command's
  * exit code on instead. An error is one line on stderr that says what to do; only data goes to stdout, so that a script
  * can read it.
  *

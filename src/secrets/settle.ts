@@ -96,6 +96,8 @@ function wrappedAnswer(
 ): WholeAnswer | undefined {
   const { head, trace, warnings } = request
   if (!head.wrapping || shown?.wrapped) return undefined
+  // A wrapped 404 would be 200, and its caller would take a change that was refused for done. It has warnings only.
+  if (shown?.status === 404 && shown.data === undefined && shown.auth === undefined) return undefined
   const whole = answerOf(shown, answeredOf(request), warnings(shown))
   if (whole.body === undefined) return undefined
   if (shown?.bare !== undefined || shown?.text) throw unwrappable()

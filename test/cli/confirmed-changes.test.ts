@@ -16,7 +16,12 @@ import { recordingCore, runAt } from './recording-core.ts'
 test('changes below a path without data/ fail with exit code 2 and show the warning of the server', async (t) => {
   const { run, world } = await opened(t)
   await writeSecret(world, 'app', { key: 'v' })
-  for (const line of ['write secret/app key=w', 'patch secret/app key=w', 'delete secret/app']) {
+  for (const line of [
+    'write secret/app key=w',
+    'write -wrap-ttl=5m secret/app key=w',
+    'patch secret/app key=w',
+    'delete secret/app',
+  ]) {
     const { code, stderr, stdout } = await run(line.split(' '))
     assert.match(stderr, /^outpost: nothing was changed at secret\/app: Invalid path for a versioned/, line)
     assert.deepEqual([code, stdout], [2, ''], line)
