@@ -12,11 +12,21 @@ start_logs() {
   log_pids="$log_pids $!"
 }
 
+# Runs a program as OUTPOST_OWNER, who owns the directory of the logs: a writer with more rights refuses to write there.
+as_owner() {
+  user=${OUTPOST_OWNER:-}
+  user=${user%%:*}
+  if [ -z "$user" ] || [ "$(id -u)" -ne 0 ]; then exec "$@"; fi
+  uid=$(id -u "$user") gid=$(id -g "$user")
+  command -v setpriv >/dev/null || { echo 'logs.sh: OUTPOST_OWNER needs setpriv (util-linux)' >&2 && exit 1; }
+  exec setpriv --reuid="$uid" --regid="$gid" --init-groups "$@"
+}
+
 # The program opens DIR and its logs without following a link, so a task that may write in DIR misleads no writer.
 write_log() {
   # What ends the task must not end its log before the last line is in: the end of the input is the end.
   trap '' TERM INT HUP
   # shellcheck disable=SC2154
-  exec "$recipes/../bin/outpost" alloc write-log -task "$3" -type "$1" \
+  as_owner "$recipes/../bin/outpost" alloc write-log -task "$3" -type "$1" \
     -max-files "${OUTPOST_MAX_FILES:-10}" -max-file-size "${OUTPOST_MAX_FILE_MB:-10}" "$2"
 }

@@ -1,10 +1,19 @@
 /** The recipes for other supervisors, each run for real under a real agent: status, log while it grows, and the end. */
 import assert from 'node:assert/strict'
 import { execFileSync, spawn, spawnSync } from 'node:child_process'
-import { chmodSync, copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
 import { test as untimed, type TestContext } from 'node:test'
-import { type RunningAgent, startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
+import { noOtherUsers, type RunningAgent, startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
 import { bootMachine, makeCheckout, whyNoMachine } from '../helpers/machine.ts'
 import { TailClient } from '../helpers/tail-client.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -169,6 +178,25 @@ test('run-with-shell: logs rotate, the oldest go, and the agent reads across the
   assert.equal(lines.at(-1), 590_000)
   assert.ok(lines.length > 150_000 && lines.every((line, index) => index === 0 || line === (lines[index - 1] ?? 0) + 1))
 })
+
+test(
+  'run-with-shell: as root with OUTPOST_OWNER, the logs are written and belong to that user',
+  (t) => {
+    const directory = join(workDirectory(t), ID)
+    const command = 'seq 1 20000; echo failed >&2'
+    const task = spawnSync(join(RECIPES, 'run-with-shell.sh'), [directory, 'web', 'sh', '-c', command], {
+      encoding: 'utf8',
+      env: { ...process.env, OUTPOST_OWNER: 'daemon' },
+    })
+    assert.deepEqual([task.status, task.stderr], [0, ''])
+    const log = join(directory, 'alloc/logs/web.stdout.0')
+    assert.equal(readFileSync(log, 'utf8').trimEnd().split('\n').at(-1), '20000')
+    assert.equal(readFileSync(join(directory, 'alloc/logs/web.stderr.0'), 'utf8'), 'failed\n')
+    assert.equal(statSync(log).uid, statSync(join(directory, 'alloc/logs')).uid)
+    assert.notEqual(statSync(log).uid, 0)
+  },
+  noOtherUsers() ?? false,
+)
 
 test('manifest.sh refuses what it could not write as JSON, and makes nothing', (t) => {
   const directory = workDirectory(t)
