@@ -7,7 +7,7 @@ import { KEYRING_PATH } from './barrier/ring-entry.ts'
 import type { Config } from './config/load.ts'
 import { writeAddress } from './daemon-files.ts'
 import { unwrapAt } from './daemon-unwrap.ts'
-import { messageOf } from './kit/errors.ts'
+import { messageOf, Refusal } from './kit/errors.ts'
 import type { Logger } from './kit/log.ts'
 import { parseBundle, Replication, type Transition } from './replication/replication.ts'
 import type { SecretsCore } from './secrets/core.ts'
@@ -16,6 +16,10 @@ import type { SqliteStore } from './store/store.ts'
 
 /** Of this machine alone, and not removed with the data of a cluster that becomes a secondary. */
 const OPERATION_TOKEN_PATH = 'local/replication/operation-token'
+
+const NOT_WHOLE =
+  'the first copy of the primary is not whole: its entries could not be opened, and "force" does not help. Wait for the copy, or ' +
+  'restore a snapshot'
 
 export interface ReplicationOptions {
   readonly config: Config
@@ -42,13 +46,7 @@ export class ReplicationPart implements ReplicationSide {
     this.dr = this.#endpoints()
   }
 
-  readonly operationToken = {
-    read: () => this.#options.store.get(OPERATION_TOKEN_PATH)?.value,
-    write: async (code: Uint8Array | undefined) => {
-      const puts = code ? [{ path: OPERATION_TOKEN_PATH, value: code }] : []
-      await this.#options.store.commit({ puts, deletes: code ? [] : [OPERATION_TOKEN_PATH] })
-    },
-  }
+  readonly operationToken = operationTokenIn(() => this.#options.store)
 
   get mode(): DrMode {
     return this.#replication?.mode ?? 'disabled'
@@ -84,7 +82,8 @@ export class ReplicationPart implements ReplicationSide {
 
   /** A crash may have come between the promotion and the end of the token that it took: it is of a secondary, and of one time. */
   async #endOperationToken(): Promise<void> {
-    if (this.mode !== 'secondary' && this.operationToken.read()) await this.operationToken.write(undefined)
+    const isKept = this.operationToken.read() !== undefined || this.operationToken.generation !== undefined
+    if (this.mode !== 'secondary' && isKept) await this.operationToken.write(undefined)
   }
 
   /** Keeps the role for the next start. */
@@ -127,10 +126,23 @@ export class ReplicationPart implements ReplicationSide {
     return {
       toSecondary: async () => this.#core?.standDown(),
       wiped: async () => barrier.standby.forget(),
+      beforePrimary: () => this.#verify(),
       toPrimary: async () => this.#core?.standUp(),
       fenced: async () =>
         logger.error('this cluster was replaced as primary: writes are refused; next: outpost operator dr demote'),
     }
+  }
+
+  /** Entries were found that another program changed: a secondary takes them from its primary. */
+  repair(): void {
+    this.#replication?.repair()
+  }
+
+  /** Rejects with a Refusal where the barrier would not open upon the entries, or some are not what the primary wrote. */
+  async #verify(): Promise<void> {
+    const { barrier, store } = this.#options
+    if (!store.isWhole) throw new Refusal('conflict', NOT_WHOLE)
+    await barrier.standby.verified(() => undefined, true)
   }
 
   /** The primary may have been given another root key: then the one that is held opens nothing any more. */
@@ -184,5 +196,21 @@ export class ReplicationPart implements ReplicationSide {
       reindex: (options) => room().reindex(options),
       merkleCheck: () => room().merkleCheck(),
     }
+  }
+}
+
+/** The entry first when there is a new token, the generation first when there is none any more: a kill in between leaves no valid token. */
+function operationTokenIn(store: () => SqliteStore): ReplicationSide['operationToken'] {
+  return {
+    read: () => store().get(OPERATION_TOKEN_PATH)?.value,
+    get generation() {
+      return store().seenGeneration
+    },
+    async write(entry, generation) {
+      if (!entry) await store().setSeenGeneration(undefined)
+      const puts = entry ? [{ path: OPERATION_TOKEN_PATH, value: entry }] : []
+      await store().commit({ puts, deletes: entry ? [] : [OPERATION_TOKEN_PATH] })
+      if (entry) await store().setSeenGeneration(generation)
+    },
   }
 }

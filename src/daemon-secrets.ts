@@ -100,6 +100,7 @@ export class SecretsRoom {
     barrier.onFound = (error) => {
       const which = error instanceof RolledBack ? { entry: error.path, kind: error.kind } : {}
       logger.error('the database was changed by another program', { ...which, error: error.message })
+      this.replication.repair()
     }
     store.onFault = (fault) => {
       if (fault) logger.error('the database is not as this server left it', { error: fault.text })

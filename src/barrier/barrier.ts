@@ -136,6 +136,7 @@ export class Barrier {
   /** Calls back for each entry that another program has changed, as it is found. `listener` must not throw. */
   set onFound(listener: EntryGuard['onFound']) {
     this.#guard.onFound = listener
+    this.standby.onFound = listener
   }
 
   /** Term of the active key and when it was installed. */

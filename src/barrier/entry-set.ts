@@ -79,10 +79,11 @@ export class RolledBack extends Refusal {
 
 /** The entries as a whole do not fit their head. */
 export class EntriesChanged extends Refusal {
-  constructor() {
+  /** `next`: what the operator does about it. */
+  constructor(next = WHAT_TO_DO) {
     super(
       'host_error',
-      `the database was changed by another program: some entries are older than others, were removed or put back. ${WHAT_TO_DO}`,
+      `the database was changed by another program: some entries are older than others, were removed or put back. ${next}`,
     )
   }
 }

@@ -19,6 +19,7 @@ import {
 } from 'node:crypto'
 import * as v from 'valibot'
 import { Refusal } from '../kit/errors.ts'
+import type { KnownUpstream } from './state.ts'
 
 /** Of a PEM or an address: far above what any has, and nothing that fills memory. */
 const TEXT_MAX = 16_384
@@ -132,4 +133,20 @@ function publicOf(raw: Uint8Array): KeyObject {
 
 function rawOf(key: KeyObject): Buffer {
   return key.export({ type: 'spki', format: 'der' }).subarray(-KEY_BYTES)
+}
+
+/** The primary that an activation names, before it was joined. */
+export function upstreamOf(bundle: Bundle): KnownUpstream {
+  return {
+    setId: bundle.set_id,
+    id: bundle.id,
+    nonce: bundle.nonce,
+    authority: bundle.ca_cert,
+    certificate: bundle.client_cert,
+    key: bundle.client_key,
+    address: bundle.cluster_addr,
+    known: [],
+    api: bundle.api_addr,
+    hasJoined: false,
+  }
 }

@@ -68,6 +68,8 @@ export class Following {
     })
     const onAbort = () => this.#fail(new LinkError('lost', 'this end has closed the link'))
     signal.addEventListener('abort', onAbort, { once: true })
+    // It was aborted while the link was dialled: the event does not come again.
+    if (signal.aborted) onAbort()
     const silence = setInterval(() => this.#lookForSilence(), times.beatMs)
     this.#call.on('data', (message: ResponseOf<'Follow'>) => this.#take(message))
     this.#call.on('drain', () => this.#acknowledge(store.position().sequence))

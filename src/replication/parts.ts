@@ -51,6 +51,8 @@ export interface Transition {
   toSecondary(): Promise<void>
   /** Nothing is left of what this cluster had: what was remembered of it is forgotten. */
   wiped(): Promise<void>
+  /** Before a secondary is promoted: rejects with a Refusal where its entries could not be served. Nothing has changed by then. */
+  beforePrimary(): Promise<void>
   /** The store takes commits again. */
   toPrimary(): Promise<void>
   /** It refuses them: another cluster is the primary. */

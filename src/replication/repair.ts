@@ -1,11 +1,14 @@
 /**
- * A secondary that follows looks at all its entries now and then, and takes from its primary what damage or accident has changed here. The
- * log goes on meanwhile: an entry is put as the primary had it at a moment, and left alone when a row has changed it since.
+ * A secondary that follows checks all its entries periodically, and repairs from its primary what damage or another program has
+ * changed. The log goes on meanwhile: an entry is put as the primary had it at a moment, and left alone when a row has changed it since.
+ *
+ * The check compares the entries with this cluster's own tree. Another program that changes an entry may change the tree too, and
+ * a reindex makes the tree of what is there: only a comparison with the tree of the primary finds that (`isCompared`).
  */
 import type { Logger } from '../kit/log.ts'
 import { sleep } from '../kit/clock.ts'
 import type { ReplicaStore, TreeReport } from '../store/replica.ts'
-import { Copy, type Progress } from './catch-up.ts'
+import { Copy, differingSubpages, type Progress } from './catch-up.ts'
 import type { LinkClient } from './link.ts'
 
 const SUBPAGES = 256
@@ -17,13 +20,16 @@ export interface RepairParts {
   readonly logger: Logger
   readonly answerMs: number
   readonly signal: AbortSignal
+  /** Compare with the tree of the primary too. */
+  readonly isCompared: boolean
 }
 
 /** Resolves with what the last look found: before the repair where nothing was wrong, else after it. */
 export async function checkAndRepair(parts: RepairParts): Promise<TreeReport> {
-  const { link, store, logger, answerMs, signal } = parts
+  const { link, store, logger, answerMs, signal, isCompared } = parts
   const report = await store.tree.check()
   const subpages = corruptedIn(report)
+  if (isCompared) for (const subpage of await differingSubpages(parts)) subpages.add(subpage)
   if (subpages.size === 0) return report
   logger.warn('entries are not as the log has left them: they are compared with the primary', {
     subpages: subpages.size,

@@ -23,7 +23,7 @@
 import { randomUUID } from 'node:crypto'
 import { messageOf, Refusal } from '../kit/errors.ts'
 import type { TreeReport } from '../store/replica.ts'
-import { type Bundle, makeSealingKeys, openBundle } from './bundle.ts'
+import { type Bundle, makeSealingKeys, openBundle, upstreamOf } from './bundle.ts'
 import { primaryFigures, type ReplicationFigures, secondaryFigures } from './figures.ts'
 import { Fencing } from './fencing.ts'
 import { FenceNotice } from './fence.ts'
@@ -331,6 +331,10 @@ export class Replication {
         this.#startSecondary()
         throw new Refusal('invalid_request', `${why}: try again later or provide the "force" argument`)
       }
+      await transition.beforePrimary().catch((error: unknown) => {
+        this.#startSecondary()
+        throw error
+      })
       if (why !== undefined) logger.warn('this cluster is promoted by force', { why })
       const told = this.#secondary?.lastBeat?.epoch ?? 0
       const seen = Math.max(store.epoch, Math.min(told, store.epoch + EPOCH_STEP_MAX))
@@ -431,6 +435,7 @@ export class Replication {
       await tree.rebuild({ diff: o.diff && !o.force, skipFlush: o.skipFlush }, onProgress)
       await this.#state.change(() => ({ lastReindexMs: this.#nowMs() }))
       await this.#check()
+      this.#secondary?.repairSoon(true)
     }
     void this.#told('the reindex failed', run).finally(() => (this.#reindex = undefined))
   }
@@ -441,6 +446,11 @@ export class Replication {
     await this.#state.change(() => ({ lastCheckMs: report.checkedAtMs, isTreeCorrupted }))
     if (isTreeCorrupted) this.#secondary?.repairSoon()
     return report
+  }
+
+  /** Entries are not what the primary wrote: a secondary takes them from it as soon as it is reachable. */
+  repair(): void {
+    this.#secondary?.repairSoon(true)
   }
 
   async merkleCheck(): Promise<MerkleReport> {
@@ -480,20 +490,5 @@ export class Replication {
     // Another cluster may be promoted while this process is away.
     this.#primary?.giveUp()
     await this.#stopAll()
-  }
-}
-
-function upstreamOf(bundle: Bundle): KnownUpstream {
-  return {
-    setId: bundle.set_id,
-    id: bundle.id,
-    nonce: bundle.nonce,
-    authority: bundle.ca_cert,
-    certificate: bundle.client_cert,
-    key: bundle.client_key,
-    address: bundle.cluster_addr,
-    known: [],
-    api: bundle.api_addr,
-    hasJoined: false,
   }
 }

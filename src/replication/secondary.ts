@@ -46,6 +46,8 @@ export class Secondary {
   /** Monotonic: when all entries are looked at next. */
   #lookAtMs: number
   #isLooking = false
+  /** The next check compares the tree with that of the primary. */
+  #isCompared = false
   #refusal: LinkRefusal | undefined
   #isDiverged = false
   /** What the primary said when it refused this cluster as one that was replaced; until a primary is followed. */
@@ -176,6 +178,7 @@ export class Secondary {
     this.#startedAtMs = this.#parts.nowMs()
     try {
       for (let hasCompared = false; ; hasCompared = true) {
+        signal.throwIfAborted()
         const joined = await this.#join(link, upstream)
         if (!this.#parts.store.isWhole) await this.#copy(link, joined, signal)
         const before = this.#parts.store.position().sequence
@@ -288,9 +291,10 @@ export class Secondary {
     }
   }
 
-  /** The next heartbeat begins a look at all entries. */
-  repairSoon(): void {
+  /** The next heartbeat starts a check of all entries; with `isCompared` against the tree of the primary too, not only the own one. */
+  repairSoon(isCompared = false): void {
     this.#lookAtMs = 0
+    this.#isCompared ||= isCompared
   }
 
   /** When it is due, and nothing else is to be done. */
@@ -300,12 +304,16 @@ export class Secondary {
     if (!link || this.#isLooking || performance.now() < this.#lookAtMs || !store.isWhole) return
     this.#isLooking = true
     this.#lookAtMs = performance.now() + times.compareMs
+    const isCompared = this.#isCompared
+    this.#isCompared = false
     try {
-      const report = await checkAndRepair({ link, store, logger, answerMs: times.answerMs, signal: this.#abort.signal })
+      const { signal } = this.#abort
+      const report = await checkAndRepair({ link, store, logger, answerMs: times.answerMs, signal, isCompared })
       const isTreeCorrupted = isCorrupted(report)
       if (isTreeCorrupted || state.now.isTreeCorrupted)
         await state.change(() => ({ isTreeCorrupted, lastCheckMs: nowMs() }))
     } catch (error) {
+      this.#isCompared ||= isCompared
       if (!this.#abort.signal.aborted) logger.warn('entries could not be compared', { error: messageOf(error) })
     } finally {
       this.#isLooking = false

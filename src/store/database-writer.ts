@@ -16,7 +16,7 @@ import type { ReplicaState } from './replica-facts.ts'
 import { changesOf, type ReplicaOrder, ReplicaWriter, sizeOf } from './replica-writer.ts'
 import { NotChained } from './replica.ts'
 import { isSparing, Reserve } from './reserve.ts'
-import { SeenMark } from './seen-mark.ts'
+import { type Seen, SeenMark } from './seen-mark.ts'
 import { applySnapshot, type Received } from './snapshot-apply.ts'
 import { type TreeAnswer, type TreeOrder, TreeWriter } from './tree-writer.ts'
 import { batchesIn, type EncodedGroup } from './write-group.ts'
@@ -37,6 +37,8 @@ export type Order =
   | { readonly kind: 'tree'; readonly id: number; readonly order: TreeOrder }
   | { readonly kind: 'acknowledged'; readonly id: number; readonly sequence: number | undefined }
   | ({ readonly kind: 'restore'; readonly id: number; readonly fd: number } & Received)
+  /** Which operation token counts from now on, see `seen-mark.ts`. */
+  | { readonly kind: 'generation'; readonly id: number; readonly generation: string | undefined }
   /** `seen`: the file that tells how far the database has come is to be there. */
   | { readonly kind: 'nothing' | 'seen' | 'close'; readonly id: number }
 
@@ -210,6 +212,7 @@ export class DatabaseWriter {
       if (order.kind === 'raise epoch') this.#raiseEpoch(order.epoch)
       else if (order.kind === 'nothing') this.#lookAtFiles()
       else if (order.kind === 'seen') this.#mark()
+      else if (order.kind === 'generation') this.#seen.setGeneration(order.generation, this.#seenNow)
       else if (order.kind === 'close') this.#close()
       else if (order.kind === 'restore') this.#restore(order)
       else if (order.kind === 'acknowledged') this.#writer.acknowledged = order.sequence
@@ -256,8 +259,12 @@ export class DatabaseWriter {
   }
 
   #mark(): void {
+    this.#seen.write(this.#seenNow)
+  }
+
+  get #seenNow(): Seen {
     const { epoch, position } = this.#writer
-    this.#seen.write({ cluster: this.#cluster, epoch, sequence: position.sequence })
+    return { cluster: this.#cluster, epoch, sequence: position.sequence }
   }
 
   #serve(first: Order): void {

@@ -3,9 +3,13 @@
  * (`seen-position.ts` reads it at the start). It is written in place and not synced, which costs two microseconds: the kernel keeps it
  * when the process is killed. After a power cut it may tell less than the database has, and never more, as each
  * transaction is synced before.
+ *
+ * It also holds the *generation* of the operation token: a random name that changes whenever the token is replaced or removed. The
+ * token's entry is `local/`, so neither the log nor the entry set tells an old one that was put back; the generation does. A
+ * change of the generation is synced.
  */
-import { closeSync, constants, fstatSync, lstatSync, rmSync, writeSync } from 'node:fs'
-import { openIfThere, replaceFile } from '../kit/own-file.ts'
+import { closeSync, constants, fstatSync, fsyncSync, lstatSync, rmSync, writeSync } from 'node:fs'
+import { openIfThere, replaceFile, textIfThere } from '../kit/own-file.ts'
 
 export interface Seen {
   readonly cluster: string
@@ -13,34 +17,69 @@ export interface Seen {
   readonly sequence: number
 }
 
-/** Of the text, the same each time: what is written in place leaves nothing of what was there. */
-const TEXT_BYTES = 128
+/** Length of the text, always the same: writing in place leaves nothing of the text before. */
+const TEXT_BYTES = 192
+
+/** The content of the file; undefined where there is none, or where it is malformed. */
+export function readSeen(file: string): (Seen & { readonly generation: string | undefined }) | undefined {
+  try {
+    const { cluster, epoch, generation, sequence } = JSON.parse(textIfThere(file) ?? '') as Record<string, unknown>
+    const isSeen = typeof cluster === 'string' && typeof epoch === 'number' && typeof sequence === 'number'
+    if (!isSeen) return undefined
+    return { cluster, epoch, sequence, generation: typeof generation === 'string' ? generation : undefined }
+  } catch {
+    return undefined
+  }
+}
 
 export class SeenMark {
   readonly #file: string
   #fd: number | undefined
   #written: Seen | undefined
+  #generation: string | undefined
   /** The file could not be made: not tried again before the next look. */
   #isOff = false
 
   constructor(path: string) {
     this.#file = `${path}.seen`
+    this.#generation = readSeen(this.#file)?.generation
+  }
+
+  /**
+   * Another operation token counts from now on, or, for undefined, none. It is on the disk then. Throws where the
+   * file cannot be written, and for a database that is empty.
+   */
+  setGeneration(generation: string | undefined, seen: Seen): void {
+    this.#generation = generation
+    this.#written = undefined
+    this.look()
+    if (seen.sequence === 0) {
+      if (generation === undefined) return
+      throw new Error('the database is empty: no operation token can be kept')
+    }
+    this.#put(seen)
+    if (this.#fd !== undefined) fsyncSync(this.#fd)
   }
 
   /** What cannot be written is not worth an error. */
   write(seen: Seen): void {
     // An empty database says nothing, and what was seen before must go on telling that it is empty.
     if (seen.sequence === 0 || this.#isOff || this.#says(seen)) return
-    const text = `${JSON.stringify(seen).padEnd(TEXT_BYTES)}\n`
     try {
-      if (this.#fd === undefined) this.#fd = this.#make(text)
-      else writeSync(this.#fd, text, 0)
-      this.#written = seen
+      this.#put(seen)
     } catch {
       // A full disk, or a directory in its place.
       this.close()
       this.#isOff = true
     }
+  }
+
+  #put(seen: Seen): void {
+    const generation = this.#generation
+    const text = `${JSON.stringify({ ...seen, ...(generation !== undefined && { generation }) }).padEnd(TEXT_BYTES)}\n`
+    if (this.#fd === undefined) this.#fd = this.#make(text)
+    else writeSync(this.#fd, text, 0)
+    this.#written = seen
   }
 
   /** Whether the file is still the one that is written to; the next one is made anew otherwise. */
@@ -59,6 +98,7 @@ export class SeenMark {
   /** Everything is removed, and that is meant: the next start must not miss it. */
   forget(): void {
     this.close()
+    this.#generation = undefined
     rmSync(this.#file, { force: true })
   }
 

@@ -3,8 +3,7 @@
  * day, or has lost the end of its write-ahead log. The file is no protection, as whoever can put a copy in place can remove it: it tells a
  * restore that the operator may not know of.
  */
-import { textIfThere } from '../kit/own-file.ts'
-import type { Seen } from './seen-mark.ts'
+import { readSeen, type Seen } from './seen-mark.ts'
 import type { SqliteStore } from './store.ts'
 
 export class SeenPosition {
@@ -16,7 +15,7 @@ export class SeenPosition {
   constructor(store: SqliteStore) {
     this.#store = store
     this.#file = `${store.path}.seen`
-    const [seen, now] = [read(this.#file), this.#now()]
+    const [seen, now] = [readSeen(this.#file), this.#now()]
     this.warning = seen && warningOf(store.path, seen, now)
   }
 
@@ -25,7 +24,7 @@ export class SeenPosition {
    * looked at anew: an operator who moves it away says that it is meant.
    */
   get refusal(): string | undefined {
-    const [seen, now] = [read(this.#file), this.#now()]
+    const [seen, now] = [readSeen(this.#file), this.#now()]
     return seen && now.sequence === 0 && seen.sequence > 0 ? emptyText(this.#store.path, seen) : undefined
   }
 
@@ -60,15 +59,4 @@ function emptyText(path: string, { sequence }: Seen): string {
     `the database ${path} is empty, and this server had written ${sequence} changes: it was removed or cut. Stop the server and put ` +
     `the database back. To restore a snapshot with -new, or to begin anew, move ${path}.seen away first`
   )
-}
-
-function read(file: string): Seen | undefined {
-  try {
-    const { cluster, epoch, sequence } = JSON.parse(textIfThere(file) ?? '') as Record<string, unknown>
-    const isSeen = typeof cluster === 'string' && typeof epoch === 'number' && typeof sequence === 'number'
-    return isSeen ? { cluster, epoch, sequence } : undefined
-  } catch {
-    // Not there, or of no use.
-    return undefined
-  }
 }

@@ -41,6 +41,7 @@ import { ReadSnapshot } from './read-snapshot.ts'
 import { isWholeIn, type ReplicaState, roleIn } from './replica-facts.ts'
 import type { ReplicaOrder } from './replica-writer.ts'
 import type { CopiedEntry, EntriesAt, ReplicaStore, RowLimits, StoreRole } from './replica.ts'
+import { readSeen } from './seen-mark.ts'
 import { StoreError } from './store-error.ts'
 import { StoreTree } from './store-tree.ts'
 import { WriterQueue } from './writer-queue.ts'
@@ -107,6 +108,7 @@ export class SqliteStore implements Store, ReplicaStore {
   #acknowledgement: ((sequence: number) => Promise<void> | undefined) | undefined
   #epoch: number
   #isWhole: boolean
+  #seenGeneration: string | undefined
   #closed = false
 
   /** Opens the database, or makes it. Rejects with a Fault for the operator. */
@@ -140,6 +142,7 @@ export class SqliteStore implements Store, ReplicaStore {
     })
     this.#epoch = epochIn(this.#reader)
     this.#isWhole = isWholeIn(this.#reader)
+    this.#seenGeneration = readSeen(`${path}.seen`)?.generation
     queue.role = roleIn(this.#reader)
     queue.newest = this.position().sequence
     queue.onAppended = (newest) => {
@@ -300,6 +303,7 @@ export class SqliteStore implements Store, ReplicaStore {
       this.#epoch = epoch
       this.#isWhole = isWhole
       this.tree.changed()
+      if (order.do === 'wipe') this.#seenGeneration = undefined
       // Entries have changed that no commit of this process has named.
       if (order.do !== 'set role' && order.do !== 'finish copy') this.#cache.forget()
     })
@@ -357,6 +361,18 @@ export class SqliteStore implements Store, ReplicaStore {
     } catch {
       // The store is closed, or its disk fails: whoever commits is told.
     }
+  }
+
+  /** The generation that the file `.seen` held at the start, or was given since (`seen-mark.ts`). */
+  get seenGeneration(): string | undefined {
+    return this.#seenGeneration
+  }
+
+  /** Resolves once it is on the disk. Rejects with a StoreError; then none counts in this process. */
+  async setSeenGeneration(generation: string | undefined): Promise<void> {
+    this.#seenGeneration = undefined
+    await this.#queue.order({ kind: 'generation', generation })
+    this.#seenGeneration = generation
   }
 
   /** How far the slowest secondary has come: what it lacks stays in the log, up to the cap. Undefined without secondaries. */

@@ -52,6 +52,8 @@ export class Site {
   readonly logger: Logger = keepingLogger(this.lines)
   /** What the daemon was told, in order. */
   readonly transitions: string[] = []
+  /** What a promotion is refused with. */
+  refusal: Error | undefined
   options: SiteOptions
   store!: SqliteStore
   replication!: Replication
@@ -99,6 +101,9 @@ export class Site {
       transition: {
         toSecondary: told('toSecondary'),
         wiped: told('wiped'),
+        beforePrimary: async () => {
+          if (this.refusal) throw this.refusal
+        },
         toPrimary: told('toPrimary'),
         fenced: told('fenced'),
       },

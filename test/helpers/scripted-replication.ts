@@ -27,9 +27,13 @@ export class ScriptedReplication implements ReplicationSide {
   }
   readonly unwraps: UnwrapTarget[] = []
 
-  readonly operationToken = {
+  readonly operationToken: ReplicationSide['operationToken'] & { generation: string | undefined } = {
     read: () => this.#code,
-    write: async (code: Uint8Array | undefined) => void (this.#code = code),
+    generation: undefined,
+    write: async (code, generation) => {
+      this.#code = code
+      this.operationToken.generation = generation
+    },
   }
 
   async unwrap(_token: string, target: UnwrapTarget): Promise<{ status: number; text: string }> {

@@ -217,6 +217,23 @@ test('promote is refused without force while the copy is not whole', async (t) =
   assert.ok(heir.said(/promoted by force/))
 })
 
+test('a promotion that is refused for its entries leaves a secondary that follows, also with force', async (t) => {
+  const [primary, heir] = [await Site.start(t, 'primary'), await Site.start(t, 'heir')]
+  await activate(primary, heir)
+  heir.refusal = new Error('not what the primary wrote')
+  for (const force of [false, true]) {
+    await assert.rejects(heir.replication.promote({ primaryClusterAddr: '', force }), /not what the primary wrote/)
+    assert.deepEqual([heir.replication.mode, heir.store.role, heir.store.epoch], ['secondary', 'replica', 0])
+    await primary.put(`behind/${force}`)
+    await untilSame(primary, heir)
+  }
+  await heir.restart()
+  assert.equal(heir.replication.mode, 'secondary')
+  heir.refusal = undefined
+  await heir.replication.promote(UNFORCED)
+  assert.equal(heir.replication.mode, 'primary')
+})
+
 test('disable: a secondary keeps its data and takes writes; a primary lets nobody in any more', async (t) => {
   const [primary, secondary] = [await Site.start(t, 'primary'), await Site.start(t, 'secondary')]
   await primary.put('a')

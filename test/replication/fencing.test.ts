@@ -47,6 +47,7 @@ async function fencedPrimary(t: TestContext) {
     transition: {
       toSecondary: () => Promise.resolve(),
       wiped: () => Promise.resolve(),
+      beforePrimary: () => Promise.resolve(),
       toPrimary: () => Promise.resolve(),
       fenced: () => Promise.resolve(),
     },

@@ -30,6 +30,24 @@ test('entries that were changed, removed and added beneath a secondary are repai
   assert.equal((await secondary.replication.merkleCheck()).merkle_corruption_report.damaged_entries, 0)
 })
 
+test('an old row that was put back on a secondary is repaired from its primary after a reindex, which makes the tree fit it', async (t) => {
+  const [primary, secondary] = [await Site.start(t, 'primary'), await Site.start(t, 'secondary')]
+  await primary.put('kept/one', 'old')
+  await activate(primary, secondary)
+  const database = new DatabaseSync(secondary.store.path, { timeout: 5000 })
+  t.after(() => database.close())
+  const old = database.prepare("SELECT sequence, crc, value FROM entries WHERE path = 'kept/one'").get()
+  await primary.put('kept/one', 'new')
+  await untilSame(primary, secondary)
+  database
+    .prepare("UPDATE entries SET sequence = ?, crc = ?, value = ? WHERE path = 'kept/one'")
+    .run(old?.['sequence'] ?? 0, old?.['crc'] ?? 0, old?.['value'] ?? null)
+  await secondary.replication.reindex({ diff: true, force: false, skipFlush: false })
+  await eventually(() => secondary.said(/were repaired from the primary/), 'it is repaired')
+  await untilSame(primary, secondary)
+  assert.equal(secondary.text('kept/one'), 'new')
+})
+
 test('entries that were damaged beneath a primary are mended by a planned change to its secondary and back', async (t) => {
   const [primary, secondary] = [await Site.start(t, 'primary'), await Site.start(t, 'secondary')]
   await primary.putMany('many', 300)

@@ -63,11 +63,13 @@ export interface UnwrapTarget {
 
 export interface ReplicationSide {
   readonly dr: DrReplication
-  /** Where the code of the operation token lies: in the database, of this machine alone. */
+  /** Where the entry of the operation token lies: in the database, of this machine alone. */
   readonly operationToken: {
     read(): Uint8Array | undefined
-    /** Resolves once it is durable; undefined removes it. */
-    write(code: Uint8Array | undefined): Promise<void>
+    /** The generation of the newest token, as it is kept outside the database; undefined where there is none. */
+    readonly generation: string | undefined
+    /** Resolves once both are durable; undefined removes them. */
+    write(entry: Uint8Array | undefined, generation?: string): Promise<void>
   }
   /** `sys/wrapping/unwrap` of another server. Rejects with an Error whose message says why there is no answer. */
   unwrap(token: string, target: UnwrapTarget): Promise<{ readonly status: number; readonly text: string }>

@@ -2,6 +2,7 @@
 import type { HeldKey } from '../../barrier/held-key.ts'
 import type { Seal } from '../../barrier/seal.ts'
 import type { EngineCall } from '../../engines/engine.ts'
+import type { Logger } from '../../kit/log.ts'
 import type { Wrapping } from '../wrapping/wrapping.ts'
 import type { ReplicationSide } from './dr-replication.ts'
 
@@ -10,6 +11,7 @@ export interface ReplicationParts {
   readonly open: { readonly wrapping: Wrapping }
   readonly options: {
     readonly seal: Seal
+    readonly logger: Logger
     /** Absent where the process does not replicate. */
     readonly replication?: ReplicationSide
   }

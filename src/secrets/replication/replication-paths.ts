@@ -12,7 +12,7 @@ import { replicationStatusPaths } from './status-paths.ts'
 export function secondaryAccess(core: ReplicationParts): SecondaryAccess {
   const { standby } = core.barrier
   return {
-    token: new OperationToken({ standby, side: () => sideOf(core) }),
+    token: new OperationToken({ standby, side: () => sideOf(core), logger: core.options.logger }),
     rights: new StandbyRights(standby, () => core.now()),
   }
 }

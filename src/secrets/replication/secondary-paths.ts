@@ -60,7 +60,7 @@ function joiningPaths(core: ReplicationParts, { rights }: SecondaryAccess, tell:
       fields: {},
       async update(_input, call) {
         const side = sideOf(core)
-        if (side?.dr.mode === 'secondary') rights.require(call, 'update', true)
+        if (side?.dr.mode === 'secondary') await rights.require(call, 'update', true)
         if (!side) throw new Rejection(400, 'this server does not replicate')
         return { data: { secondary_public_key: await side.dr.generatePublicKey() } }
       },
@@ -97,7 +97,7 @@ function rolePaths(access: SecondaryAccess, tell: Tell): Path[] {
         force: boolean('Also where something may be missing that the primary had', { fallback: false }),
       },
       async update({ dr_operation_token: given, force, primary_cluster_addr: address }, call) {
-        const { dr } = allowed(access, given, call)
+        const { dr } = await allowed(access, given, call)
         await dr.promote({ primaryClusterAddr: clusterAddress(address), force })
         await access.token.remove()
         tell('this DR secondary was promoted to primary', call, { force: String(force) })
@@ -110,7 +110,7 @@ function rolePaths(access: SecondaryAccess, tell: Tell): Path[] {
       ...ON_SECONDARY,
       fields: OPERATION_TOKEN,
       async update({ dr_operation_token: given }, call) {
-        const { dr } = allowed(access, given, call)
+        const { dr } = await allowed(access, given, call)
         await dr.disable()
         await access.token.remove()
         tell('replication was disabled on this DR secondary', call)
@@ -132,7 +132,7 @@ function primaryOfPaths(access: SecondaryAccess, tell: Tell): Path[] {
         update_primary_addrs: textList('Addresses of the primary’s cluster port; the first that answers is taken'),
       },
       async update({ dr_operation_token: given, update_primary_addrs: addresses = [], ...input }, call) {
-        const side = allowed(access, given, call)
+        const side = await allowed(access, given, call)
         await side.dr.updatePrimary(
           typeof call.data['token'] === 'string' || addresses.length === 0
             ? await byToken(side, { ...input, addresses }, call)
@@ -165,7 +165,8 @@ function treePaths(access: SecondaryAccess): Path[] {
       ...ON_SECONDARY,
       fields: { ...OPERATION_TOKEN, ...REINDEX },
       async update({ dr_operation_token: given, ...input }, call) {
-        await allowed(access, given, call).dr.reindex(reindexOf(input))
+        const { dr } = await allowed(access, given, call)
+        await dr.reindex(reindexOf(input))
         return told(REINDEXING)
       },
     }),
@@ -175,16 +176,17 @@ function treePaths(access: SecondaryAccess): Path[] {
       ...ON_SECONDARY,
       fields: OPERATION_TOKEN,
       async update({ dr_operation_token: given }, call) {
-        return { data: await allowed(access, given, call).dr.merkleCheck() }
+        const { dr } = await allowed(access, given, call)
+        return { data: await dr.merkleCheck() }
       },
     }),
   ]
 }
 
-/** Throws unless the operation token is good, or a batch token of the primary that stands in its place. */
-function allowed({ rights, token }: SecondaryAccess, given: string, call: EngineCall) {
+/** Rejects unless the operation token is valid, or a batch token of the primary that stands in its place. */
+async function allowed({ rights, token }: SecondaryAccess, given: string, call: EngineCall) {
   const side = token.side()
-  if (given !== '' && rights.isBatchAllowed(given, call)) return side
+  if (given !== '' && (await rights.isBatchAllowed(given, call))) return side
   return token.check(given)
 }
 

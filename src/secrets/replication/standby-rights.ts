@@ -2,7 +2,7 @@
  * Tokens of the primary on its secondary, whose core is closed: the entries are there, and the held root key opens those
  * that tell whose a token is. Nothing is written, so a token of limited uses is refused here.
  */
-import type { HeldKey } from '../../barrier/held-key.ts'
+import type { HeldEntries, HeldKey } from '../../barrier/held-key.ts'
 import { Storage } from '../../barrier/storage.ts'
 import { denied, type EngineCall, type EngineVerb } from '../../engines/engine.ts'
 import { sealed } from '../../kit/errors.ts'
@@ -24,22 +24,36 @@ export class StandbyRights {
   }
 
   /**
-   * Throws a Rejection (403) unless the token of the call may do this at its path, with `sudo` where that is needed; a Refusal
-   * (503) while it is sealed.
+   * Rejects with a Rejection (403) unless the token of the call may do this at its path, with `sudo` where that is needed; with a
+   * Refusal: (503) while it is sealed, EntriesChanged where the entries are not those of the primary.
    */
-  require(call: EngineCall, verb: EngineVerb, needsSudo = false): void {
+  async require(call: EngineCall, verb: EngineVerb, needsSudo = false): Promise<void> {
     if (!this.#standby.isHeld) throw sealed()
-    const decision = call.token === undefined ? undefined : this.#decide(call.token, call, verb)
-    if (!decision?.allowed || (needsSudo && !decision.sudo)) throw denied()
+    const { token } = call
+    if (token === undefined || !(await this.#isAllowed(token, call, verb, needsSudo))) throw denied()
   }
 
-  /** Whether a batch token, which is made ahead for the night of the disaster, stands for an operation token. */
-  isBatchAllowed(given: string, call: EngineCall): boolean {
-    return this.#standby.isHeld && isBatch(given) && this.#decide(given, call, 'update')?.allowed === true
+  /** Whether a batch token, which is made ahead for the night of the disaster, stands for an operation token. Rejects as `require`. */
+  async isBatchAllowed(given: string, call: EngineCall): Promise<boolean> {
+    return this.#standby.isHeld && isBatch(given) && (await this.#isAllowed(given, call, 'update', false))
   }
 
-  #decide(token: string, { path, data, remote }: EngineCall, operation: EngineVerb): Decision | undefined {
-    const storage = new Storage(this.#standby.entries())
+  /** A right is granted upon verified entries only; verifying costs a read of all of them, so it comes second. */
+  async #isAllowed(token: string, call: EngineCall, verb: EngineVerb, needsSudo: boolean): Promise<boolean> {
+    const decide = (entries: HeldEntries) => {
+      const decision = this.#decide(entries, token, call, verb)
+      return decision?.allowed === true && (!needsSudo || decision.sudo)
+    }
+    return decide(this.#standby.entries()) && (await this.#standby.verified(decide))
+  }
+
+  #decide(
+    entries: HeldEntries,
+    token: string,
+    { path, data, remote }: EngineCall,
+    operation: EngineVerb,
+  ): Decision | undefined {
+    const storage = new Storage(entries)
     const known = new TokenStore(storage).known(token, this.#now())
     if (!known?.mayComeFrom(remote) || known.entry.usesLeft !== 0) return undefined
     const enabled = readRecords(storage).filter(({ isLeaving }) => !isLeaving)

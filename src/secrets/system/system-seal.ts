@@ -70,7 +70,7 @@ export function sealPaths(core: SealParts, pgpRate: PgpRate, access: SecondaryAc
       fields: OPERATION_TOKEN,
       async update({ dr_operation_token: operationToken }, call) {
         if (core.isSecondary ? core.isSealed : core.barrier.isSealed) return undefined
-        if (core.isSecondary) requireOnSecondary(access, operationToken, call)
+        if (core.isSecondary) await requireOnSecondary(access, operationToken, call)
         // It is about to open: nobody can be told apart yet, so nobody has the right.
         else if (!core.isActive) throw sealed()
         await core.seal()
@@ -90,8 +90,8 @@ export function sealPaths(core: SealParts, pgpRate: PgpRate, access: SecondaryAc
 }
 
 /** An operation token, or a token of the primary that may do it there. */
-function requireOnSecondary({ rights, token }: SecondaryAccess, given: string, call: EngineCall): void {
-  if (given === '' && call.token !== undefined) rights.require(call, 'update', true)
+async function requireOnSecondary({ rights, token }: SecondaryAccess, given: string, call: EngineCall): Promise<void> {
+  if (given === '' && call.token !== undefined) await rights.require(call, 'update', true)
   else token.check(given)
 }
 
