@@ -107,6 +107,11 @@ export interface EngineCall {
   readonly sudo: boolean
   /** Whether they also allow something else below this mount; `data` is what such a request would bring. */
   readonly allows: (verb: EngineVerb, path: string, data?: Readonly<Record<string, unknown>>) => boolean
+  /**
+   * Whether a rule forbids something else below this mount: denies it, limits its parameters, or demands a code that the
+   * request has not brought. What no rule grants is not forbidden: for answers that a rule of their own path grants.
+   */
+  readonly forbids: (verb: EngineVerb, path: string, data?: Readonly<Record<string, unknown>>) => boolean
   /** Whether they may allow anything at all below a folder of this mount, which ends with a slash. */
   readonly reaches: (folder: string) => boolean
   /** Largest number of names that the caller's policy lets a list have. */
@@ -239,6 +244,13 @@ export interface Reply {
 export type Outcome = Reply | undefined | Promise<Reply | undefined>
 export type Handler<In> = (input: In, call: EngineCall) => Outcome
 
+/** Another request to the same mount, of which an answer reveals something. */
+export interface ImpliedRead {
+  readonly operation: EngineVerb
+  /** Below the mount. */
+  readonly path: string
+}
+
 /** One kind of request below a mount. */
 export interface PathDeclaration<F extends Fields> {
   /**
@@ -278,6 +290,11 @@ export interface PathDeclaration<F extends Fields> {
   readonly onSecondary?: boolean | 'read'
   /** Takes fields that are not declared without a word: its data is the caller's own. */
   readonly anyFields?: boolean
+  /**
+   * What else an answer reveals, by the parameters of the path. A rule that denies one of these requests refuses this one,
+   * and the codes that it demands are demanded here; a missing grant does not refuse it.
+   */
+  readonly reads?: (params: Readonly<Record<string, string>>, verb: EngineVerb) => readonly ImpliedRead[]
   /** Tells `create` from `update`. Absent: every write is an update. Asked before policies are: what it throws tells nothing. */
   readonly exists?: (input: InputOf<F>, call: EngineCall) => boolean
   readonly read?: Handler<InputOf<F>>

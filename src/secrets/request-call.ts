@@ -7,7 +7,8 @@ import { canonicalAt } from '../engines/canonical-path.ts'
 import type { Place } from './mounts/mounts.ts'
 import type { RequestBody } from './request.ts'
 import type { Core, Request } from './request-states.ts'
-import type { Grant } from './rights.ts'
+import type { Decision } from './policies/acl.ts'
+import { type Grant, isForbidden } from './rights.ts'
 import { eventStreamOf } from './told-stream.ts'
 import type { Admitted } from './tokens/token-admission.ts'
 
@@ -32,6 +33,7 @@ export class RequestCall implements EngineCall {
   #coded: readonly string[] = []
   readonly remote: string | undefined
   readonly token: string | undefined
+  readonly #wrapTtlSeconds: number | undefined
   readonly #admitted: Admitted
   readonly #mount: Place['mount']
   readonly #call: Call
@@ -58,6 +60,7 @@ export class RequestCall implements EngineCall {
     this.bodyText = body.text
     this.remote = call.remote
     this.isWrapped = head.wrapping !== undefined
+    this.#wrapTtlSeconds = head.wrapping?.ttlSeconds
     this.token = mount.isOwn ? call.token : undefined
     this.#admitted = admitted
     this.#call = call
@@ -95,10 +98,17 @@ export class RequestCall implements EngineCall {
 
   /** A code that came with the request is good for all that it reads and changes: it is asked for once. */
   readonly allows: EngineCall['allows'] = (operation, path, data = {}) => {
-    const canonical = canonicalAt(this.mount.path + path, { mount: this.#mount, rest: path })
-    const question = { ...canonical, operation, data, wrapTtlSeconds: undefined }
-    const { allowed, mfaMethods, reason } = this.#admitted.judge(question)
+    const { allowed, mfaMethods, reason } = this.#judge(operation, path, data, undefined)
     return allowed || (reason === 'second factor' && mfaMethods.every((name) => this.#coded.includes(name)))
+  }
+
+  /** Here the answer is that of the request, wrapped or not. */
+  readonly forbids: EngineCall['forbids'] = (operation, path, data = {}) =>
+    isForbidden(this.#judge(operation, path, data, this.#wrapTtlSeconds), this.#coded)
+
+  #judge(operation: EngineVerb, path: string, data: EngineCall['data'], wrapTtlSeconds: number | undefined): Decision {
+    const canonical = canonicalAt(this.mount.path + path, { mount: this.#mount, rest: path })
+    return this.#admitted.judge({ ...canonical, operation, data, wrapTtlSeconds })
   }
 
   readonly reaches: EngineCall['reaches'] = (folder) => this.#admitted.reaches(this.mount.path + folder)

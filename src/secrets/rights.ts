@@ -1,4 +1,5 @@
 /** What the policies of a request's caller allow: asked before its engine acts, and again while a stream lasts. */
+import { canonicalAt } from '../engines/canonical-path.ts'
 import { denied, type EngineVerb, type Path, Rejection } from '../engines/engine.ts'
 import type { Decision } from './policies/acl.ts'
 import type { RequestBody } from './request.ts'
@@ -31,12 +32,50 @@ function judged(request: Request, operation: EngineVerb, { data }: RequestBody):
   const { admitted, canonical, head } = request
   const wrapTtlSeconds = head.wrapping?.ttlSeconds
   const ask = (path: string) => admitted.judge({ ...canonical, path, operation, data, wrapTtlSeconds })
-  const decision = allowedOf(ask(head.path))
+  const decision = withReads(request, operation, data, allowedOf(ask(head.path)))
   if (!request.head.path.endsWith('/') || !isSlashIgnored(request)) return decision
   // It means the same without the slash: a rule that denies the one must not be passed by writing the other.
   const bare = allowedOf(ask(head.path.slice(0, -1)))
   const mfaMethods = [...decision.mfaMethods, ...bare.mfaMethods]
   return { ...decision, sudo: decision.sudo && bare.sudo, mfaMethods }
+}
+
+/** The decision about a path, restricted by what its answer reveals of others. Throws a Rejection (403) where that is denied. */
+function withReads(request: Request, verb: EngineVerb, data: RequestBody['data'], decision: Decision): Decision {
+  const { admitted, head, match, place } = request
+  const reads = match?.path.reads?.(match.params, verb) ?? []
+  if (reads.length === 0 || !place) return decision
+  const front = head.path.slice(0, head.path.length - place.rest.length)
+  const wrapTtlSeconds = head.wrapping?.ttlSeconds
+  return reads.reduce((before, { operation, path }) => {
+    const canonical = canonicalAt(front + path, { mount: place.mount, rest: path })
+    const isList = operation === 'list' || operation === 'scan'
+    const other = admitted.judge({ ...canonical, operation, data: isList ? data : {}, wrapTtlSeconds })
+    if (other.reason === 'deny' || other.reason === 'limit') throw denied()
+    return isList ? narrower(before, other) : withCodesOf(before, other)
+  }, decision)
+}
+
+function withCodesOf(decision: Decision, { mfaMethods }: Decision): Decision {
+  return mfaMethods.length === 0 ? decision : { ...decision, mfaMethods: [...decision.mfaMethods, ...mfaMethods] }
+}
+
+/** A list that shows no more names than another one. */
+function narrower(decision: Decision, other: Decision): Decision {
+  const filters = [decision.keeps, other.keeps].filter((keeps) => keeps !== undefined)
+  const limits = [decision.limit, other.limit].filter((limit) => limit !== undefined && limit > 0)
+  return {
+    ...withCodesOf(decision, other),
+    ...(filters.length > 0 && { keeps: (key: string) => filters.every((keeps) => keeps(key)) }),
+    ...(limits.length > 0 && { limit: Math.min(...limits.map(Number)) }),
+  }
+}
+
+/** Whether a rule forbids it, other than by granting nothing; `coded`: methods of which the request brought a code. */
+export function isForbidden({ allowed, mfaMethods, reason }: Decision, coded: readonly string[]): boolean {
+  if (allowed) return false
+  if (mfaMethods.some((name) => !coded.includes(name))) return true
+  return reason !== 'no rule' && reason !== 'not granted' && reason !== 'second factor'
 }
 
 /** Throws a Rejection (403) for what is not allowed, with a second factor either. */

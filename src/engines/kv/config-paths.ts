@@ -1,7 +1,8 @@
 /** `config`: what holds for all secrets of a mount that say nothing else. */
-import { path, type Path } from '../engine.ts'
+import type { Path } from '../engine.ts'
 import { boolean, integer, signedDuration } from '../fields.ts'
 import { checkVersionsMax } from './metadata-paths.ts'
+import { kvPath } from './reads.ts'
 import { durationText } from './record.ts'
 import { ChangingSecrets, Secrets } from './secrets.ts'
 
@@ -16,7 +17,7 @@ const FIELDS = {
 }
 
 export const configPaths: readonly Path[] = [
-  path({
+  kvPath({
     pattern: 'config',
     summary: 'Settings of all secrets of the mount',
     fields: FIELDS,

@@ -3,8 +3,9 @@
  * allowed to read each version and the metadata, and to create the other name. Deleted versions are copied for a caller
  * who may undelete and read them; for another caller `copy` marks them as destroyed, and `move` is refused.
  */
-import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
+import { type EngineCall, type Path, Rejection, type Reply } from '../engine.ts'
 import { inPath, isObject, text } from '../fields.ts'
+import { kvPath } from './reads.ts'
 import { isDeleted, type KeyRecord } from './record.ts'
 import { mayReadDeleted, mayReadMetadata, mayReadNewest, mayReadVersion, settingsOf } from './rights.ts'
 import { forbidden, secretName } from './secret-name.ts'
@@ -82,7 +83,7 @@ function withLeftOut({ leftOut, reply }: Copied): Reply {
 const FIELDS = { path: inPath('Name of the secret'), to: text('The name that it is to have') }
 
 export const copyPaths: readonly Path[] = [
-  path({
+  kvPath({
     pattern: 'copy/:path+',
     summary: 'Copies a secret with its history',
     fields: FIELDS,
@@ -91,7 +92,7 @@ export const copyPaths: readonly Path[] = [
       return { ...withLeftOut(made), batch: made.secrets.batch }
     },
   }),
-  path({
+  kvPath({
     pattern: 'move/:path+',
     summary: 'Gives a secret another name, with its history',
     fields: FIELDS,

@@ -1,9 +1,10 @@
 /** `data/`: the versions of a secret, and `subkeys/`, what they look like without their values. */
 import { JsonText } from '../../kit/operation.ts'
-import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
+import { type EngineCall, type Path, Rejection, type Reply } from '../engine.ts'
 import { inPath, integer, isObject, object, text } from '../fields.ts'
+import { kvPath } from './reads.ts'
 import { type KeyRecord, versionMetadata } from './record.ts'
-import { mayReadVersion } from './rights.ts'
+import { isVersionForbidden, mayReadVersion } from './rights.ts'
 import { forbidden } from './secret-name.ts'
 import { ChangingSecrets, pendingSecrets, Secrets } from './secrets.ts'
 import { type DataInput, exactInput, patch, put } from './writes.ts'
@@ -105,6 +106,7 @@ function structure(value: unknown, depth: number): unknown {
 function readSubkeys(input: VersionQuestion & { readonly depth: number }, call: EngineCall): Reply | undefined {
   const kept = versionOf(input, call)
   if (!kept) return undefined
+  if (isVersionForbidden(call, kept.record, kept.version)) throw forbidden()
   const { metadata, text: json } = kept
   if (json === undefined) return { status: 404, data: { metadata, subkeys: null } }
   const depth = input.depth < 0 ? 1 : input.depth
@@ -112,7 +114,7 @@ function readSubkeys(input: VersionQuestion & { readonly depth: number }, call: 
 }
 
 export const dataPaths: readonly Path[] = [
-  path({
+  kvPath({
     pattern: 'data/:path+',
     summary: 'Read, write, patch and delete the newest version of a secret, or read an older one',
     fields: { path: name, options, data, version, at },
@@ -128,7 +130,7 @@ export const dataPaths: readonly Path[] = [
       return { batch: secrets.batch }
     },
   }),
-  path({
+  kvPath({
     pattern: 'subkeys/:path+',
     summary: 'The structure of a secret, with null in place of each value',
     fields: {

@@ -2,10 +2,11 @@
  * `diff/`: what is different between two versions of a secret, with their values where the caller asks for them. Either
  * way the caller must be allowed to read both versions: which members differ tells of their values too.
  */
-import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
+import { type EngineCall, type Path, Rejection, type Reply } from '../engine.ts'
 import { parseExact } from '../exact-json.ts'
 import { boolean, inPath, integer, isObject } from '../fields.ts'
 import { versionOf } from './data-paths.ts'
+import { kvPath } from './reads.ts'
 import type { KeyRecord } from './record.ts'
 import { mayReadNewest, mayReadVersion } from './rights.ts'
 import { forbidden } from './secret-name.ts'
@@ -75,7 +76,7 @@ function diff(input: Input, call: EngineCall): Reply {
 }
 
 export const diffPaths: readonly Path[] = [
-  path({
+  kvPath({
     pattern: 'diff/:path+',
     summary: 'Which members two versions of a secret have in different ways',
     fields: {

@@ -8,7 +8,7 @@
  *
  * A mount of version 1 (`plain-paths.ts`) keeps its secrets in the same form and answers as secrets without versions do.
  */
-import { type Engine, path, type Path } from '../engine.ts'
+import type { Engine, Path } from '../engine.ts'
 import { inPath } from '../fields.ts'
 import { configPaths } from './config-paths.ts'
 import { copyPaths } from './copy-paths.ts'
@@ -18,6 +18,7 @@ import { elsewhere } from './elsewhere.ts'
 import { metadataPaths } from './metadata-paths.ts'
 import { checkVersion } from './options.ts'
 import { plainPaths } from './plain-paths.ts'
+import { kvPath } from './reads.ts'
 import { searchPaths } from './search-paths.ts'
 import { transactionPaths } from './transaction-paths.ts'
 import { treePaths } from './tree-paths.ts'
@@ -41,7 +42,7 @@ function versionedPaths({ heartbeatMs }: KvOptions): readonly Path[] {
     ...searchPaths,
     ...treePaths,
     ...watchPaths(heartbeatMs),
-    path({
+    kvPath({
       pattern: ':path*',
       summary: 'Nothing: secrets are below data/, their settings below metadata/',
       fields: { path: inPath('A path without data/ or metadata/') },

@@ -4,6 +4,7 @@ import { boolean, inPath, integer, text } from '../fields.ts'
 import { inTurns, RECORD_COST, type Steps } from '../turns.ts'
 import { eachBelow, eachIn } from './names.ts'
 import { type KeyRecord, shownRecord } from './record.ts'
+import { isMetadataForbidden } from './rights.ts'
 import { Secrets } from './secrets.ts'
 
 export const LISTING = {
@@ -44,6 +45,24 @@ function hasDeletionTime(record: KeyRecord | undefined): boolean {
   return (record?.versions.get(record.current)?.deletedAtMs ?? 0) !== 0
 }
 
+/**
+ * Whether a rule forbids the list of a folder between the one that is scanned and a name. The last folder is remembered:
+ * names come in order.
+ */
+function foldersOf(call: EngineCall): (scanned: string, name: string) => boolean {
+  const front = call.mount.options['version'] === '1' ? '' : 'metadata/'
+  let [last, isLastForbidden] = ['', false]
+  return (scanned, name) => {
+    const inner = name.slice(0, name.lastIndexOf('/', name.length - 2) + 1)
+    if (inner === '') return false
+    if (inner === last) return isLastForbidden
+    const ends = [...inner.matchAll(/\//g)].map(({ index }) => index + 1)
+    isLastForbidden = ends.some((end) => call.forbids(call.verb, front + scanned + inner.slice(0, end)))
+    last = inner
+    return isLastForbidden
+  }
+}
+
 /** Is given a name that its caller sees; returns what it has cost. */
 type Take = (name: string) => number
 
@@ -53,10 +72,12 @@ function* seen(each: typeof eachIn, input: Listing, call: EngineCall, take: Take
   const folder = folderOf(input.path)
   const limit = limitOf(input, call)
   const isFiltered = secrets.config.listFilter === true
+  const isFolderForbidden = foldersOf(call)
   let count = 0
   yield* each(secrets.secret, secrets.read, folder, input.after, (name) => {
+    if (isFolderForbidden(folder, name)) return FILTER_COST
     if (isFiltered && !isUsable(folder + name, call)) return FILTER_COST
-    const isAsked = input.exclude_deleted && !name.endsWith('/')
+    const isAsked = input.exclude_deleted && !name.endsWith('/') && !isMetadataForbidden(call, folder + name)
     if (isAsked && hasDeletionTime(secrets.record(folder + name))) return RECORD_COST
     const cost = take(name) + (isFiltered ? FILTER_COST : 0) + (isAsked ? RECORD_COST : 0)
     count++
@@ -99,15 +120,16 @@ export function detailedScan(input: Listing, call: EngineCall): Outcome {
   return inTurns(detailed(eachBelow, input, call), call)
 }
 
-/** A name and what is kept of it are of one state. */
+/** A name and what is kept of it are of one state. A secret whose metadata a rule forbids has its name alone. */
 function* detailed(each: typeof eachIn, input: Listing, call: EngineCall): Steps<Reply> {
   const secrets = new Secrets(call)
   const folder = folderOf(input.path)
   const infos: (readonly [string, Record<string, unknown>])[] = []
   yield* seen(each, input, call, (key) => {
-    const record = key.endsWith('/') ? undefined : secrets.record(folder + key)
+    const isShown = !key.endsWith('/') && !isMetadataForbidden(call, folder + key)
+    const record = isShown ? secrets.record(folder + key) : undefined
     infos.push([key, record ? shownRecord(record) : {}])
-    return RECORD_COST + (record ? record.versions.size : 0)
+    return FILTER_COST + RECORD_COST + (record ? record.versions.size : 0)
   })
   return { data: { keys: infos.map(([key]) => key), key_info: Object.fromEntries(infos) } }
 }

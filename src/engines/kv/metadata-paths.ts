@@ -1,9 +1,10 @@
 /** `metadata/`: what is kept of a secret beside its data, and the lists of names. */
-import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
+import { type EngineCall, type Path, Rejection, type Reply } from '../engine.ts'
 import { anything, boolean, duration, inPath, integer } from '../fields.ts'
 import { customMetadata, patchedMetadata } from './custom-metadata.ts'
 import { elsewhere } from './elsewhere.ts'
 import { detailedList, detailedScan, list, LISTING, scan } from './listing.ts'
+import { kvPath } from './reads.ts'
 import { freshRecord, type KeyRecord, shownRecord } from './record.ts'
 import { ChangingSecrets, pendingSecrets, Secrets } from './secrets.ts'
 
@@ -109,7 +110,7 @@ function patchMetadata(input: Settings & { readonly path: string }, call: Engine
 }
 
 export const metadataPaths: readonly Path[] = [
-  path({
+  kvPath({
     pattern: 'metadata/:path+',
     summary: 'Settings and versions of a secret; the names in a folder',
     fields: { ...settings, ...LISTING, path: inPath('Name of the secret, or a folder') },
@@ -128,7 +129,7 @@ export const metadataPaths: readonly Path[] = [
     list,
     scan,
   }),
-  path({
+  kvPath({
     pattern: 'metadata',
     summary: 'The names at the top',
     fields: LISTING,
@@ -139,7 +140,7 @@ export const metadataPaths: readonly Path[] = [
     list,
     scan,
   }),
-  path({
+  kvPath({
     pattern: 'detailed-metadata/:path*',
     summary: 'The names in a folder with what is kept of each secret',
     fields: LISTING,

@@ -3,10 +3,11 @@
  * over each time, so that a mount that is tuned to version 2 needs nothing done to it, and none of it is away for a while.
  */
 import { JsonText } from '../../kit/operation.ts'
-import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
+import { type EngineCall, type Path, Rejection, type Reply } from '../engine.ts'
 import { FieldError, inPath, secondsOf } from '../fields.ts'
 import { exactBody } from './exact-body.ts'
 import { list, LISTING, scan } from './listing.ts'
+import { kvPath, PLAIN_READS } from './reads.ts'
 import { ChangingSecrets, pendingSecrets, Secrets } from './secrets.ts'
 
 /** The only version that there is. */
@@ -36,26 +37,29 @@ function leaseOf(json: string, { mount }: EngineCall): number {
 }
 
 export const plainPaths: readonly Path[] = [
-  path({
-    pattern: ':path*',
-    summary: 'Secrets without versions',
-    fields: { ...LISTING, path: inPath('Name of the secret, or a folder') },
-    anyFields: true,
-    exists: ({ path: name }, call) => pendingSecrets(call).has(name),
-    read({ path: name }, call) {
-      if (name === '' || name.endsWith('/')) return undefined
-      const secrets = new Secrets(call)
-      const record = secrets.record(name)
-      const json = record && secrets.data(record, ONLY)
-      return json === undefined ? undefined : { data: new JsonText(json), leaseSeconds: leaseOf(json, call) }
+  kvPath(
+    {
+      pattern: ':path*',
+      summary: 'Secrets without versions',
+      fields: { ...LISTING, path: inPath('Name of the secret, or a folder') },
+      anyFields: true,
+      exists: ({ path: name }, call) => pendingSecrets(call).has(name),
+      read({ path: name }, call) {
+        if (name === '' || name.endsWith('/')) return undefined
+        const secrets = new Secrets(call)
+        const record = secrets.record(name)
+        const json = record && secrets.data(record, ONLY)
+        return json === undefined ? undefined : { data: new JsonText(json), leaseSeconds: leaseOf(json, call) }
+      },
+      update: write,
+      delete({ path: name }, call) {
+        const secrets = new ChangingSecrets(call)
+        secrets.remove(name)
+        return { batch: secrets.batch }
+      },
+      list,
+      scan,
     },
-    update: write,
-    delete({ path: name }, call) {
-      const secrets = new ChangingSecrets(call)
-      secrets.remove(name)
-      return { batch: secrets.batch }
-    },
-    list,
-    scan,
-  }),
+    PLAIN_READS,
+  ),
 ]

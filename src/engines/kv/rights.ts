@@ -1,6 +1,7 @@
 /**
- * What a caller may reach of a secret by a way other than `data/` and `metadata/`: copy, diff, export, search and the
- * like. Each version that such a request reads is judged as `GET data/NAME?version=N`, so a rule about the parameter
+ * What a caller may reach of a secret by a path other than `data/` and `metadata/` (`reads.ts` lists them): copy, diff,
+ * export, search and the like need a grant there; `subkeys/` and detailed lists have their own, and only keep to what is
+ * forbidden there. Each version that such a request reads is judged as `GET data/NAME?version=N`, so a rule about the parameter
  * `version` holds for it; the newest one also as `GET data/NAME`. Settings and the list of versions are judged as
  * `GET metadata/NAME`.
  */
@@ -24,6 +25,21 @@ export function mayReadVersion(
 
 export function mayReadMetadata({ allows }: Asking, name: string): boolean {
   return allows('read', `metadata/${name}`)
+}
+
+/** Whether a rule about `data/` forbids a version; for a path that is granted by its own rule. */
+export function isVersionForbidden(
+  { forbids }: Pick<EngineCall, 'forbids'>,
+  { current, name }: Pick<KeyRecord, 'current' | 'name'>,
+  version: number,
+): boolean {
+  const isNewestForbidden = version !== current || forbids('read', `data/${name}`)
+  return isNewestForbidden && forbids('read', `data/${name}`, { version })
+}
+
+/** Whether a rule about `metadata/` forbids what is kept of a secret; for a path that is granted by its own rule. */
+export function isMetadataForbidden({ forbids }: Pick<EngineCall, 'forbids'>, name: string): boolean {
+  return forbids('read', `metadata/${name}`)
 }
 
 /** Whether the caller could bring a deleted version back and then read it. */

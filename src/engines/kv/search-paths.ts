@@ -2,11 +2,12 @@
  * `search/`: secrets by a part of their name and by their custom metadata, among those of which the caller may read the
  * newest version or the metadata. Custom metadata is shown, and looked for, only where the caller may read the metadata.
  */
-import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
+import { type EngineCall, type Path, Rejection, type Reply } from '../engine.ts'
 import { inPath, integer, text, textList } from '../fields.ts'
 import { inTurns, RECORD_COST, type Steps } from '../turns.ts'
 import { folderOf } from './listing.ts'
 import { eachBelow } from './names.ts'
+import { kvPath } from './reads.ts'
 import { isDeleted, type KeyRecord } from './record.ts'
 import { mayReadMetadata, mayReadNewest } from './rights.ts'
 import { Secrets } from './secrets.ts'
@@ -73,7 +74,7 @@ function fits({ custom }: KeyRecord, key: string, value: string): boolean {
 }
 
 export const searchPaths: readonly Path[] = [
-  path({
+  kvPath({
     pattern: 'search/:path*',
     summary: 'Secrets by a part of their name and by their custom metadata',
     fields: {

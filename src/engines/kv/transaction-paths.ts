@@ -2,9 +2,10 @@
  * `transaction`: changes of several secrets as one. All of them come to be, or none. Each is judged by the policy that the
  * request for it alone would be judged by, and sees what those before it have changed.
  */
-import { type EngineCall, oneError, path, type Path, Rejection, type Reply } from '../engine.ts'
+import { type EngineCall, oneError, type Path, Rejection, type Reply } from '../engine.ts'
 import { anything, FieldError, integerOf, isObject, type JsonObject } from '../fields.ts'
 import { exactBody, exactData } from './exact-body.ts'
+import { kvPath } from './reads.ts'
 import { forbidden, secretName } from './secret-name.ts'
 import { ChangingSecrets } from './secrets.ts'
 import { checkCas, patch, put } from './writes.ts'
@@ -137,7 +138,7 @@ function transact({ operations }: { readonly operations: unknown }, call: Engine
 }
 
 export const transactionPaths: readonly Path[] = [
-  path({
+  kvPath({
     pattern: 'transaction',
     summary: 'Changes several secrets, all of them or none',
     fields: {

@@ -3,7 +3,7 @@
  * caller may read, custom metadata where that may read metadata, and says how much it left out. An import writes only what
  * is different, in one batch; a caller who may not read a secret is not told whether it is the same, so it is written.
  */
-import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
+import { type EngineCall, type Path, Rejection, type Reply } from '../engine.ts'
 import { parseExact } from '../exact-json.ts'
 import { anything, boolean, inPath, integer, isObject, type JsonObject, text } from '../fields.ts'
 import { inTurns, RECORD_COST, type Steps } from '../turns.ts'
@@ -12,6 +12,7 @@ import { envText, parseEnv } from './env-file.ts'
 import { exactBody, exactData } from './exact-body.ts'
 import { folderOf } from './listing.ts'
 import { eachBelow } from './names.ts'
+import { kvPath } from './reads.ts'
 import { mayReadMetadata, mayReadNewest } from './rights.ts'
 import { forbidden, secretName } from './secret-name.ts'
 import { ChangingSecrets, Secrets } from './secrets.ts'
@@ -151,7 +152,7 @@ function importTree(input: ImportInput, call: EngineCall): Reply {
 const format = text('json, a folder of secrets; or env, one secret', { fallback: 'json' })
 
 export const treePaths: readonly Path[] = [
-  path({
+  kvPath({
     pattern: 'export/:path*',
     summary: 'A folder of secrets as JSON, or a secret as a .env file',
     fields: {
@@ -166,7 +167,7 @@ export const treePaths: readonly Path[] = [
       throw new Rejection(400, '"format" is json or env')
     },
   }),
-  path({
+  kvPath({
     pattern: 'import/:path*',
     summary: 'Writes what an export gave, where it is different from what is there',
     fields: {

@@ -1,12 +1,13 @@
 /** `delete/`, `undelete/` and `destroy/`: what happens to versions that the caller names. */
-import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
+import { type EngineCall, type Path, Rejection, type Reply } from '../engine.ts'
 import { inPath, integerList } from '../fields.ts'
+import { kvPath } from './reads.ts'
 import { ChangingSecrets } from './secrets.ts'
 
 type Change = (secrets: ChangingSecrets, name: string, versions: readonly number[]) => void
 
 function versionPath(pattern: string, summary: string, missing: string, change: Change): Path {
-  return path({
+  return kvPath({
     pattern,
     summary,
     fields: { path: inPath('Name of the secret'), versions: integerList('Versions that are meant') },

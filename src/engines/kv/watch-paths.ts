@@ -5,10 +5,11 @@
  */
 import { nextTurn } from '../../kit/turns.ts'
 import type { Storage } from '../../barrier/storage.ts'
-import { type EngineCall, path, type Path, Rejection, type Reply, type Told } from '../engine.ts'
+import { type EngineCall, type Path, Rejection, type Reply, type Told } from '../engine.ts'
 import { boolean, duration, inPath, text } from '../fields.ts'
 import { Follower } from './follower.ts'
 import { cursorText, Journal, type KvEvent, type Place, tooMany } from './journal.ts'
+import { kvPath } from './reads.ts'
 
 /** Below the time that a request may take. */
 const WAIT_SECONDS_MAX = 60
@@ -129,7 +130,7 @@ async function watch(input: Input, call: EngineCall): Promise<Reply> {
 /** A stream that has nothing to tell for `heartbeatMs` tells its cursor. */
 export function watchPaths(heartbeatMs = HEARTBEAT_MS): readonly Path[] {
   return [
-    path({
+    kvPath({
       pattern: 'watch/:path*',
       summary: 'What happens to secrets below a folder; waits until something does',
       fields: {
