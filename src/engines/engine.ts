@@ -210,6 +210,11 @@ export interface Reply {
   readonly auth?: AuthBlock
   /** Who has logged in: the token is made for it, and committed together with `batch`. */
   readonly login?: LoginOrder
+  /**
+   * Names of aliases whose user or role is removed by `batch`. The core removes these aliases from their entities in the same commit:
+   * who gets the name next gets an entity of its own.
+   */
+  readonly releasedAliases?: readonly string[]
   /** Seconds that the data is good for, where it has a term and no lease. */
   readonly leaseSeconds?: number
   /** The data is given out under a lease, which is committed together with `batch`. */

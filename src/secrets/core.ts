@@ -16,6 +16,7 @@ import type { Grants, Identity } from '../kit/operation.ts'
 import type { Core } from './request-states.ts'
 import { type Login, loginOf } from './logins/login.ts'
 import { LockedUsers } from './logins/login-failures.ts'
+import { releasedAliases } from './logins/released-aliases.ts'
 import { AuditTrail } from './audit/audit.ts'
 import { recordOrigin } from './audit/origin-lines.ts'
 import { Leases, leasesLeft } from './leases/leases.ts'
@@ -371,6 +372,10 @@ export class SecretsCore implements Core {
   login(...[letIn, credentials]: Parameters<Core['login']>): Login {
     const onBarred = (mountPath: string, why: string) => this.onBarred(mountPath, why)
     return loginOf({ ...this.open, now: () => this.now(), onBarred }, letIn, credentials)
+  }
+
+  releaseAliases(mount: Mount, names: readonly string[]): Pick<Login, 'landed' | 'parts'> {
+    return releasedAliases(this.open.identity, { mount, names, nowMs: this.now() })
   }
 
   /** A login with right credentials gets no token. */

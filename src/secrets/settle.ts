@@ -26,6 +26,8 @@ export interface Settling {
   readonly wrapping: Wrapping
   /** Makes the token of a login, or asks for a code. Throws a Rejection where there is to be none. */
   login(letIn: { mount: Mount; path: string; login: LoginOrder }, credentials: Credentials | undefined): Login
+  /** Removes aliases of an auth method from their entities: `parts` are to be committed, then `landed` is to be called. */
+  releaseAliases(mount: Mount, names: readonly string[]): Pick<Login, 'landed' | 'parts'>
 }
 
 /** A request that its handler has replied to. */
@@ -47,9 +49,8 @@ const LAST_USE = 'Secret cannot be returned; token had one use left, so leased c
 
 /** Whether more than a batch is to be made durable for a reply, or its answer is wrapped. */
 export function isSpecial(reply: Reply | undefined, head: RequestHead): boolean {
-  return (
-    head.wrapping !== undefined || (reply !== undefined && (reply.lease ?? reply.login ?? reply.parts) !== undefined)
-  )
+  if (head.wrapping !== undefined) return true
+  return reply !== undefined && (reply.lease ?? reply.login ?? reply.parts ?? reply.releasedAliases) !== undefined
 }
 
 /**
@@ -64,6 +65,8 @@ export async function settled(core: Settling, request: Replied, reply: Reply | u
   parts.push(...(reply?.parts ?? []))
   const login = reply?.login && core.login({ mount: place.mount, path: head.path, login: reply.login }, head.mfa)
   if (login) parts.push(...login.parts)
+  const released = reply?.releasedAliases && core.releaseAliases(place.mount, reply.releasedAliases)
+  if (released) parts.push(...released.parts)
   try {
     const told = reply && issued ? { ...reply, leased: shownLease(issued.lease) } : (login?.reply ?? reply)
     const isNarrow = told?.data !== undefined && (grant.keeps !== undefined || grant.limit !== undefined)
@@ -83,6 +86,7 @@ export async function settled(core: Settling, request: Replied, reply: Reply | u
   } finally {
     issued?.done()
     login?.landed()
+    released?.landed()
     reply?.landed?.()
   }
 }

@@ -290,3 +290,22 @@ test('the lockout of role IDs is what user_lockout_config of the mount says, and
   assert.equal((await tune({ lockout_disable: true })).status, 204)
   for (let tries = 0; tries < 6; tries++) assert.deepEqual(textsOf(await login('wrong')), WRONG)
 })
+
+test('a role ID that is used again, by a new role or another one, gets a new entity', async (t) => {
+  const { login, role, secretId, world } = await open(t, { role_id: 'web-id' })
+  const entityOf = async (secret: unknown) => {
+    const answer = await login(secret, {}, 'web-id')
+    assert.equal(answer.status, 200, answer.text)
+    return String(answer.body.auth['entity_id'])
+  }
+  const first = await entityOf((await secretId())['secret_id'])
+  assert.equal(await entityOf((await secretId())['secret_id']), first)
+  assert.equal((await world.ask('DELETE', 'auth/approle/role/web')).status, 204)
+  assert.equal((await role({ role_id: 'web-id' })).status, 204)
+  const second = await entityOf((await secretId())['secret_id'])
+  assert.equal((await world.ask('POST', 'auth/approle/role/web/role-id', { role_id: 'other-id' })).status, 204)
+  assert.equal((await world.ask('POST', 'auth/approle/role/api', { role_id: 'web-id' })).status, 204)
+  const made = await world.ask('POST', 'auth/approle/role/api/secret-id', {})
+  const third = await entityOf(made.body.data['secret_id'])
+  assert.equal(new Set([first, second, third]).size, 3)
+})

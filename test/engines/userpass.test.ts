@@ -172,6 +172,39 @@ test('an entity that is disabled does not log in', async (t) => {
   assert.equal((await login('alice', 'right')).status, 403)
 })
 
+test('a user who is deleted and created again gets a new entity, without the groups and MFA secrets of the old one', async (t) => {
+  const { login, world } = await open(t)
+  const old = String((await login('alice', 'right')).body.auth['entity_id'])
+  await world.ask('POST', 'identity/group', { name: 'ops', policies: 'p-ops', member_entity_ids: old })
+  await world.ask('POST', `identity/entity/id/${old}`, { policies: 'p-entity' })
+  await world.ask('POST', 'sys/mfa/method/totp/app', { issuer: 'x', qr_size: 0 })
+  await world.ask('POST', 'sys/mfa/method/totp/app/admin-generate', { entity_id: old })
+  const before = (await login('alice', 'right')).body.auth
+  assert.deepEqual([before['entity_id'], before['identity_policies']], [old, ['p-entity', 'p-ops']])
+  assert.equal((await world.ask('DELETE', 'auth/userpass/users/Alice')).status, 204)
+  const aliasesOf = async (id: string) => (await world.ask('GET', `identity/entity/id/${id}`)).body.data['aliases']
+  assert.deepEqual(await aliasesOf(old), [])
+  assert.equal((await world.ask('POST', 'auth/userpass/users/alice', { password: 'new' })).status, 204)
+  const { auth } = (await login('alice', 'new')).body
+  const id = String(auth['entity_id'])
+  assert.notEqual(id, old)
+  assert.deepEqual([auth['policies'], auth['identity_policies'] ?? []], [['default'], []])
+  const secretOf = async (entity: string) => (await world.ask('GET', `sys/mfa/method/totp/app/entity/${entity}`)).status
+  assert.deepEqual([await secretOf(old), await secretOf(id)], [200, 404])
+  assert.equal((await login('alice', 'new')).body.auth['entity_id'], id)
+})
+
+test('an alias made before its user is kept, and one of a user who is not there is not removed', async (t) => {
+  const { login, world } = await open(t)
+  const accessor = String(world.core.open.mounts.get('auth/userpass/')?.record.accessor)
+  const entity = await world.ask('POST', 'identity/entity', { name: 'bob' })
+  const id = String(entity.body.data['id'])
+  await world.ask('POST', 'identity/entity-alias', { name: 'bob', canonical_id: id, mount_accessor: accessor })
+  assert.equal((await world.ask('DELETE', 'auth/userpass/users/bob')).status, 204)
+  await world.ask('POST', 'auth/userpass/users/bob', { password: 'right' })
+  assert.equal((await login('bob', 'right')).body.auth['entity_id'], id)
+})
+
 test('users: what is kept, what is shown, what is refused', async (t) => {
   const { login, world } = await open(t)
   const users = 'auth/userpass/users'

@@ -87,6 +87,10 @@ class CaseCore implements Core {
     throw new Error('nobody logs in at the case core')
   }
 
+  releaseAliases(): never {
+    throw new Error('no user is deleted at the case core')
+  }
+
   failuresOf(mount: Parameters<Core['failuresOf']>[0]) {
     return this.#world.core.failuresOf(mount)
   }

@@ -208,8 +208,9 @@ function write(input: RoleInput, call: EngineCall): Reply {
     { path: at.role(hash), value: encoded(role) },
     { path: at.roleId(idHash), value: Buffer.from(hash, 'latin1') },
   ]
+  if (!known || before.roleId === role.roleId) return { batch: { puts, deletes: [] } }
   const oldId = at.roleId(hashOf(mount, 'role-id', before.roleId))
-  return { batch: { puts, deletes: known && before.roleId !== role.roleId ? [oldId] : [] } }
+  return { batch: { puts, deletes: [oldId] }, releasedAliases: [before.roleId] }
 }
 
 function check(role: Role, call: EngineCall): void {
@@ -229,13 +230,16 @@ function check(role: Role, call: EngineCall): void {
   }
 }
 
-async function remove({ role_name: name }: RoleInput, call: EngineCall): Promise<undefined> {
+function remove({ role_name: name }: RoleInput, call: EngineCall): Reply | undefined {
   const role = pending(name, call)
-  if (!role) return
-  const { mount, storage } = call
+  if (!role) return undefined
+  const { mount } = call
   const deletes = [at.role(hashOf(mount, 'role', role.name)), at.roleId(hashOf(mount, 'role-id', role.roleId))]
-  // A role that stays, as this cannot be written, keeps its secret IDs.
-  await storage.commit({ puts: [], deletes })
-  // No request finds them once the role is gone; what is left of them by a fault goes with the next tidying.
-  setImmediate(() => void tidied(call, role.uid, true).catch(() => undefined))
+  const landed = () => {
+    // A role whose removal failed keeps its secret IDs.
+    if (durable(name, call)?.uid === role.uid) return
+    // No request finds them once the role is removed. Those that a fault leaves are removed by the next tidying.
+    setImmediate(() => void tidied(call, role.uid, true).catch(() => undefined))
+  }
+  return { batch: { puts: [], deletes }, releasedAliases: [role.roleId], landed }
 }

@@ -189,9 +189,12 @@ function pathsOf(hashCost: number): readonly Path[] {
         return user && { data: { ...shownTerms(user.terms), ...shownGroups(user.groups) } }
       },
       update: (input, call) => write(input, hashCost, call),
-      delete: ({ username }, call) => ({
-        batch: { puts: [], deletes: [userPath(username, call.mount.secret)] },
-      }),
+      delete({ username }, call) {
+        const user = pending(username, call)
+        if (!user) return undefined
+        const batch = { puts: [], deletes: [userPath(username, call.mount.secret)] }
+        return { batch, releasedAliases: [user.name] }
+      },
     }),
     path({
       pattern: 'users/:username/password',
