@@ -206,6 +206,7 @@ export class SecretsCore implements Core {
     if (this.options.isIsolated) return stopOwnWork(open)
     open.mountChanges.resume(leaving)
     open.mfa.resume()
+    open.tokenLeaseIndex.begin()
     this.#noteVersion()
     this.#addIdentity()
     const { logger, seal } = this.options
@@ -264,8 +265,9 @@ export class SecretsCore implements Core {
   }
 
   #end(open: OpenCore): void {
-    const { auditing, leases, mountChanges, mountWork, revocation, sweeper, tidy, tokens, wrapping } = open
-    const parts = [mountWork, mountChanges, sweeper, leases, wrapping, revocation, tidy, tokens]
+    const { auditing, leases, mountChanges, mountWork, revocation, sweeper, tidy, tokenLeaseIndex, tokens, wrapping } =
+      open
+    const parts = [mountWork, mountChanges, sweeper, tokenLeaseIndex, leases, wrapping, revocation, tidy, tokens]
     for (const part of [...parts, open.identity, open.mfa, open.loginMfa]) part.close()
     for (const part of [auditing.devices, auditing.trail]) part.close()
   }

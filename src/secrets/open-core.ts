@@ -14,6 +14,7 @@ import { LeaseRevocation } from './leases/lease-revocation.ts'
 import { LeaseStore } from './leases/lease-store.ts'
 import { LeaseSweeper } from './leases/lease-sweeper.ts'
 import { Leases } from './leases/leases.ts'
+import { TokenLeases } from './leases/token-leases.ts'
 import { Enforcements } from './mfa/enforcement.ts'
 import { LoginMfa } from './mfa/login-mfa.ts'
 import { Mfa } from './mfa/mfa.ts'
@@ -27,6 +28,7 @@ import { Quotas } from './quotas/quotas.ts'
 import type { Surroundings } from './system/surroundings.ts'
 import { SystemSettings } from './system/system-settings.ts'
 import { Admission } from './tokens/token-admission.ts'
+import { TokenLeaseIndex } from './tokens/token-lease-index.ts'
 import { TokenRevocation } from './tokens/token-revocation.ts'
 import { TokenStore } from './tokens/token-store.ts'
 import { TokenSweeper } from './tokens/token-sweeper.ts'
@@ -57,6 +59,8 @@ export interface OpenCore {
   readonly enforcements: Enforcements
   readonly loginMfa: LoginMfa
   readonly leases: Leases
+  readonly tokenLeases: TokenLeases
+  readonly tokenLeaseIndex: TokenLeaseIndex
   readonly wrapping: Wrapping
   readonly quotas: Quotas
   readonly auditing: { readonly trail: AuditTrail; readonly devices: AuditStore }
@@ -130,6 +134,8 @@ type TokenParts =
   | 'enforcements'
   | 'loginMfa'
   | 'leases'
+  | 'tokenLeases'
+  | 'tokenLeaseIndex'
   | 'wrapping'
 
 function openTokens(ground: Ground, mounts: MountTable, mountOf: MountOf): Pick<OpenCore, TokenParts> {
@@ -150,6 +156,7 @@ function openTokens(ground: Ground, mounts: MountTable, mountOf: MountOf): Pick<
     async (hash: string) => void (await cubbyholes.removeAll(cubbyholePrefix(hash))),
   ]
   const revocation = new TokenRevocation(tokens, logger, onRevoke)
+  const tokenLeaseIndex = new TokenLeaseIndex(tokens, logger)
   const sweeper = new TokenSweeper({ tokens, revocation, clock, logger })
   const endedMs = () => sweeper.endedMs()
   const leaseSweeper = new LeaseSweeper({ leases: store, revocation: leaseRevocation, endedMs, logger })
@@ -157,6 +164,8 @@ function openTokens(ground: Ground, mounts: MountTable, mountOf: MountOf): Pick<
   return {
     wrapping: new Wrapping({ tokens, revocation, storage, cubbyholes, now, apiAddress }),
     leases: new Leases({ store, revocation: leaseRevocation, sweeper: leaseSweeper, mountOf, now }),
+    tokenLeases: new TokenLeases({ tokens, revocation, index: tokenLeaseIndex, now }),
+    tokenLeaseIndex,
     identity,
     entityPolicies,
     ...mfa,

@@ -5,7 +5,8 @@ import { type Engine, path } from '../../src/engines/engine.ts'
 import { inPath, text } from '../../src/engines/fields.ts'
 import { listenTo } from '../helpers/core-listener.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
-import { recordedExchanges, replay } from '../helpers/openbao-replay.ts'
+import { recordedExchanges, replay, Substitutions } from '../helpers/openbao-replay.ts'
+import { make } from './token-world.ts'
 
 function leasedStore(): Engine {
   const kept = new Map<string, Readonly<Record<string, unknown>>>()
@@ -31,20 +32,29 @@ function leasedStore(): Engine {
   }
 }
 
+/** A root token that is a lease, as the recorded one; in a list it stands before every other token. */
+async function createdRoot(world: CoreWorld): Promise<{ readonly token: string; readonly key: string }> {
+  const { tokens } = world.core.open
+  let id = 'root-0'
+  for (let at = 1; !tokens.hashOf(id).startsWith('000'); at++) id = `root-${at}`
+  await make(world, { id, no_parent: true })
+  return { token: id, key: `h${tokens.hashOf(id)}` }
+}
+
 test('leases as they were recorded', async (t) => {
   const world = await CoreWorld.open(t, { engines: [leasedStore()] })
   const port = await listenTo(t, world)
-  const tokens = 'tokens are not among the leases: they have an index of their own'
+  const root = await createdRoot(world)
+  const known = new Substitutions()
+  known.learn('23a93048c5357e4be30b4ef2da0ea3006e6131a9', root.key)
   await replay(recordedExchanges('sys-leases'), {
     port,
-    rootToken: { recorded: 'outpost-root', ours: world.rootToken },
+    rootToken: { recorded: 'outpost-root', ours: root.token },
+    known,
     differences: [
-      { exchange: /^lookup/, what: 'data.ttl', why: 'no time passes between our exchanges' },
-      { exchange: 'list root', what: 'data.keys', why: tokens, ours: /^\["lkv\/"\]$/ },
+      { exchange: /^lookup( after renew)?$/, what: 'data.ttl', why: 'no time passes between our exchanges' },
       { exchange: /^renew( path)?$/, what: 'data', why: 'a renewal tells the lease and no data', ours: /^null$/ },
       { exchange: 'tidy', what: 'status', why: 'leases and what they are found by are one commit: nothing to tidy' },
-      { exchange: 'renew token lease', what: 'errors[0]', why: tokens, ours: /lease not found/ },
-      { exchange: /token lease|after lease revoke/, what: 'status', why: tokens },
     ],
   })
   assert.equal(world.core.open.leases.store.irrevocable(1).length, 0)

@@ -84,7 +84,7 @@ async function atEachStep(
 }
 
 /** Of tokens of the world itself: the root token, and the one beside the tree with what leads to it. */
-const OTHERS = 2 + 4
+const OTHERS = 2 + 5
 
 test('revoking a tree', async (t) => {
   const seen = new Set<boolean>()

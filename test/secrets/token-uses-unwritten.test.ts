@@ -55,7 +55,7 @@ test('the last use of a token is finished where no audit device records its requ
     assert.equal((await world.ask('GET', 'auth/token/lookup-self', undefined, { token })).status, 403)
   }
   assert.ok(before > 6)
-  assert.deepEqual(tokenPathsIn(world).length, before - 9, 'nothing is left of the three')
+  assert.deepEqual(tokenPathsIn(world).length, before - 12, 'nothing is left of the three')
 })
 
 /** Asks for a snapshot that is never begun. */

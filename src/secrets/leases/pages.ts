@@ -8,11 +8,14 @@ const AT_ONCE = 4
  * Does the work of each page, some at a time and one in each turn of the event loop, so that others are served in between.
  * Stops where `work` resolves with false. Rejects with the first error, once nothing is under way.
  */
-export async function eachPage<T>(pages: Iterable<T>, work: (page: T) => Promise<boolean>): Promise<void> {
+export async function eachPage<T>(
+  pages: Iterable<T> | AsyncIterable<T>,
+  work: (page: T) => Promise<boolean>,
+): Promise<void> {
   const underWay = new Set<Promise<void>>()
   let isOver = false
   const errors: unknown[] = []
-  for (const page of pages) {
+  for await (const page of pages) {
     const done = work(page)
       .then((goesOn) => void (isOver ||= !goesOn))
       .catch((error: unknown) => void (isOver = errors.push(error) > 0))

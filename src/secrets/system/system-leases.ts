@@ -1,13 +1,15 @@
-/** `sys/leases`: what was given out for a time. */
+/** `sys/leases`: leases of engines, and tokens as the leases of their auth paths (`leases/token-leases.ts`). */
 import { path, type Path, Rejection, type Reply } from '../../engines/engine.ts'
 import { boolean, duration, inPath, text } from '../../engines/fields.ts'
-import { inTurns } from '../../engines/turns.ts'
+import { inTurns, type Steps } from '../../engines/turns.ts'
 import { isIrrevocable, type Lease } from '../leases/lease-entry.ts'
 import type { Leases } from '../leases/leases.ts'
+import { type TokenLeases, tokenLeaseId } from '../leases/token-leases.ts'
+import type { TokenEntry } from '../tokens/token-entry.ts'
 
 /** Open while the core is active. */
 interface LeaseParts {
-  readonly open: { readonly leases: Leases }
+  readonly open: { readonly leases: Leases; readonly tokenLeases: TokenLeases }
   now(): number
 }
 
@@ -26,7 +28,6 @@ export function leasePaths(core: LeaseParts): Path[] {
 }
 
 function singlePaths(core: LeaseParts): Path[] {
-  const leases = () => core.open.leases
   const renewal = { ...LEASE, increment: duration('How long it is to last from now on', { fallback: 0 }) }
   const urlId = { url_lease_id: inPath('ID of the lease', { isSecret: true, sameAs: 'lease_id' }) }
   return [
@@ -34,7 +35,7 @@ function singlePaths(core: LeaseParts): Path[] {
       pattern: 'leases/lookup',
       summary: 'What is known of a lease',
       fields: LEASE,
-      update: ({ lease_id: id }) => ({ data: shown(leases().find(given(id)), core.now()) }),
+      update: ({ lease_id: id }) => ({ data: lookedUp(core, given(id)) }),
       list: (_input, call) => names(core, '', call),
     }),
     path({
@@ -48,25 +49,25 @@ function singlePaths(core: LeaseParts): Path[] {
       pattern: 'leases/renew',
       summary: 'Let a lease last longer',
       fields: renewal,
-      update: ({ increment, lease_id: id }) => renewed(leases(), given(id), increment),
+      update: ({ increment, lease_id: id }) => renewed(core, given(id), increment),
     }),
     path({
       pattern: 'leases/renew/:url_lease_id+',
       summary: 'Let a lease last longer',
       fields: { ...renewal, ...urlId },
-      update: ({ increment, lease_id: id }) => renewed(leases(), id, increment),
+      update: ({ increment, lease_id: id }) => renewed(core, id, increment),
     }),
     path({
       pattern: 'leases/revoke',
       summary: 'Take back what a lease stands for',
       fields: { ...LEASE, ...SYNC },
-      update: ({ lease_id: id }) => revoked(leases(), given(id)),
+      update: ({ lease_id: id }) => revoked(core, given(id)),
     }),
     path({
       pattern: 'leases/revoke/:url_lease_id+',
       summary: 'Take back what a lease stands for',
       fields: { ...LEASE, ...SYNC, ...urlId },
-      update: ({ lease_id: id }) => revoked(leases(), id),
+      update: ({ lease_id: id }) => revoked(core, id),
     }),
   ]
 }
@@ -79,7 +80,7 @@ function prefixPaths(core: LeaseParts): Path[] {
       fields: { ...PREFIX, ...SYNC },
       sudo: true,
       async update({ prefix, sync: isSync }) {
-        const failed = await core.open.leases.revokePrefix(prefix, false)
+        const failed = await prefixRevoked(core, prefix, { isForced: false, isSync })
         if (failed === 0) return undefined
         const why = `${failed} leases could not be revoked; the server retries them (see sys/leases/lookup for the reasons)`
         if (isSync) throw new Rejection(400, why)
@@ -92,7 +93,7 @@ function prefixPaths(core: LeaseParts): Path[] {
       fields: PREFIX,
       sudo: true,
       async update({ prefix }) {
-        await core.open.leases.revokePrefix(prefix, true)
+        await prefixRevoked(core, prefix, { isForced: true, isSync: false })
         return undefined
       },
     }),
@@ -157,18 +158,69 @@ function shown(lease: Lease, nowMs: number): Record<string, unknown> {
   }
 }
 
-async function names(core: LeaseParts, prefix: string, call: Parameters<typeof inTurns>[1]): Promise<Reply> {
-  const folder = prefix === '' || prefix.endsWith('/') ? prefix : `${prefix}/`
-  return { data: { keys: await inTurns(core.open.leases.store.names(folder), call) } }
+/** A token's lease, with the fields that the lease of an engine has. Throws a Rejection (400) for an ID of no lease. */
+function lookedUp(core: LeaseParts, id: string): Record<string, unknown> {
+  const token = core.open.tokenLeases.find(id)
+  return token ? shownToken(token, core.now()) : shown(core.open.leases.find(id), core.now())
 }
 
-async function renewed(leases: Leases, id: string, increment: number): Promise<Reply> {
-  const { lease, seconds } = await leases.renew(id, increment)
+function shownToken(entry: TokenEntry, nowMs: number): Record<string, unknown> {
+  const { createdAtMs, expiresAtMs, path: at, renewable, renewedAtMs } = entry
+  return {
+    id: tokenLeaseId(entry),
+    path: at,
+    issue_time: new Date(createdAtMs).toISOString(),
+    expire_time: expiresAtMs === undefined ? null : new Date(expiresAtMs).toISOString(),
+    last_renewal: renewedAtMs === undefined ? null : new Date(renewedAtMs).toISOString(),
+    renewable,
+    ttl: expiresAtMs === undefined ? 0 : Math.max(0, Math.floor((expiresAtMs - nowMs) / 1000)),
+  }
+}
+
+async function names(core: LeaseParts, prefix: string, call: Parameters<typeof inTurns>[1]): Promise<Reply> {
+  const folder = prefix === '' || prefix.endsWith('/') ? prefix : `${prefix}/`
+  await core.open.tokenLeases.ready()
+  return { data: { keys: await inTurns(allNames(core.open, folder), call) } }
+}
+
+function* allNames({ leases, tokenLeases }: LeaseParts['open'], folder: string): Steps<string[]> {
+  const ofTokens = yield* tokenLeases.names(folder)
+  const ofEngines = yield* leases.store.names(folder)
+  return ofTokens.size === 0 ? ofEngines : [...ofEngines, ...ofTokens].sort()
+}
+
+async function renewed(core: LeaseParts, id: string, increment: number): Promise<Reply> {
+  const token = core.open.tokenLeases.find(id)
+  if (token) {
+    throw new Rejection(
+      400,
+      token.renewable ? 'tokens cannot be renewed through this endpoint' : 'lease is not renewable',
+    )
+  }
+  const { lease, seconds } = await core.open.leases.renew(id, increment)
   return { data: null, leased: { id: lease.id, renewable: lease.renewable, seconds } }
 }
 
-async function revoked(leases: Leases, id: string): Promise<Reply | undefined> {
+async function revoked({ open: { leases, tokenLeases } }: LeaseParts, id: string): Promise<Reply | undefined> {
+  if (tokenLeases.isTokenLease(id)) {
+    await tokenLeases.revoke(id)
+    return undefined
+  }
   const fault = await leases.revoke(id)
   if (fault === undefined) return undefined
   throw new Rejection(400, `failed to revoke the lease, it is tried again: ${fault}`)
+}
+
+/** Revokes a lease, or all below a prefix of whole names. Resolves with how many could not be revoked: none of a token. */
+async function prefixRevoked(
+  { open: { leases, tokenLeases } }: LeaseParts,
+  prefix: string,
+  { isForced, isSync }: { readonly isForced: boolean; readonly isSync: boolean },
+): Promise<number> {
+  if (tokenLeases.isTokenLease(prefix)) {
+    await tokenLeases.revoke(prefix)
+    return 0
+  }
+  await tokenLeases.revokePrefix(prefix.endsWith('/') ? prefix : `${prefix}/`, isSync)
+  return leases.revokePrefix(prefix, isForced)
 }

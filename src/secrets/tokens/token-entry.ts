@@ -7,6 +7,13 @@ import { Fault } from '../../kit/errors.ts'
 import { textRecord } from '../../engines/text-record.ts'
 
 export const TOKENS_PREFIX = 'sys/token/'
+/** Path of the root tokens that the core creates itself. */
+export const ROOT_PATH = 'auth/token/root'
+const WRAPPING_POLICY = 'response-wrapping'
+/** Stands for the mount of a token that no login issued. */
+const CREATED = 'created'
+/** Hexadecimal digits of a path's hash: 128 bits. */
+const PATH_HASH_LENGTH = 32
 
 /** How a login got its token. */
 export const loginSchema = v.object({
@@ -115,8 +122,12 @@ export const tokenPaths = {
   /** In the order of time as long as there are not more than fifteen digits: 29,000 years. */
   expiry: (expiresAtMs: number, hash: string) =>
     `${TOKENS_PREFIX}expiry/${String(expiresAtMs).padStart(15, '0')}/${hash}`,
-  /** Of logins with an auth method, by its mount's UUID. */
-  loginsOf: (mount: string) => `${TOKENS_PREFIX}login/${mount}/`,
+  /** Tokens as leases: by the mount of the login or `created`, and by the path at which they were issued. */
+  leases: `${TOKENS_PREFIX}lease/`,
+  leasesOf: (mount: string) => `${TOKENS_PREFIX}lease/${mount}/`,
+  /** Logins of an auth method, in databases of older versions. */
+  oldLogins: `${TOKENS_PREFIX}login/`,
+  oldLoginsOf: (mount: string) => `${TOKENS_PREFIX}login/${mount}/`,
   /** Of a token that was revoked, until everything that belonged to it is gone. */
   revoking: (hash: string) => `${TOKENS_PREFIX}revoking/${hash}`,
   revokings: `${TOKENS_PREFIX}revoking/`,
@@ -126,13 +137,26 @@ export const tokenPaths = {
 
 const NOTHING = Buffer.alloc(0)
 
-/** By what else a token is found: all of it in paths. */
-export function indexPaths(entry: TokenEntry, accessorHash: string): string[] {
-  const { expiresAtMs, hash, login, parent } = entry
-  const paths = [tokenPaths.accessorOf(accessorHash) + hash]
+/**
+ * Whether a token is a lease of its auth path (`sys/leases`). Batch tokens, root tokens of the core itself and wrapping tokens
+ * are none.
+ */
+export function isLease({ path, policies, type }: TokenEntry): boolean {
+  return type === 'service' && path.startsWith('auth/') && path !== ROOT_PATH && !policies.includes(WRAPPING_POLICY)
+}
+
+/** Folder of the index entries of all tokens with the same mount and path. */
+export function leaseFolderOf({ login, path }: TokenEntry, hashOf: (text: string) => string): string {
+  return `${tokenPaths.leasesOf(login?.mount ?? CREATED)}${hashOf(path).slice(0, PATH_HASH_LENGTH)}/`
+}
+
+/** By what else a token is found: all of it in paths. `hashOf`: the keyed hash of tokens. */
+export function indexPaths(entry: TokenEntry, hashOf: (text: string) => string): string[] {
+  const { accessor, expiresAtMs, hash, parent } = entry
+  const paths = [tokenPaths.accessorOf(hashOf(accessor)) + hash]
   if (parent !== '') paths.push(tokenPaths.childrenOf(parent) + hash)
   if (expiresAtMs !== undefined) paths.push(tokenPaths.expiry(expiresAtMs, hash))
-  if (login) paths.push(tokenPaths.loginsOf(login.mount) + hash)
+  if (isLease(entry)) paths.push(leaseFolderOf(entry, hashOf) + hash)
   return paths
 }
 

@@ -2,7 +2,7 @@
 import { nextTurn } from '../../kit/turns.ts'
 import type { Reply } from '../../engines/engine.ts'
 import type { TokenParts } from './token-parts.ts'
-import { type TokenEntry, tokenPaths } from './token-entry.ts'
+import { ROOT_PATH, type TokenEntry, tokenPaths } from './token-entry.ts'
 
 /** Read, and so decrypted, in one turn of the event loop. */
 const PAGE = 32
@@ -12,7 +12,7 @@ export function lookedUp(core: TokenParts, entry: TokenEntry, id: string, nowMs:
   const byEntity = core.open.identity.rights(entry.entityId)?.policies ?? []
   const { boundCidrs, createdAtMs, expiresAtMs, periodSeconds, renewedAtMs, role } = entry
   // The first root token has no lease, and so nothing that is known of leases.
-  const hasLease = entry.path !== 'auth/token/root'
+  const hasLease = entry.path !== ROOT_PATH
   return {
     accessor: entry.accessor,
     ...(boundCidrs.length > 0 && { bound_cidrs: boundCidrs }),

@@ -13,6 +13,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { type Part, Storage } from '../../barrier/storage.ts'
 import { messageOf } from '../../kit/errors.ts'
 import { type Logger, LogOnce } from '../../kit/log.ts'
+import { nextTurn } from '../../kit/turns.ts'
 import { encodeEntry, type TokenEntry, tokenPaths } from './token-entry.ts'
 import type { TokenStore } from './token-store.ts'
 
@@ -45,6 +46,8 @@ export class TokenRevocation {
   /** Whose remains are being removed. */
   readonly #cleaned = new Set<string>()
   #isClosed = false
+  /** The last call of `resume`; never rejects. */
+  #lastRound: Promise<void> = Promise.resolve()
   readonly #failures = new LogOnce({ everyMs: TOLD_EVERY_MS })
 
   constructor(tokens: TokenStore, logger: Logger, hooks: readonly OnRevoke[]) {
@@ -76,9 +79,17 @@ export class TokenRevocation {
   /** Revokes some tokens with all that descend from them, in one commit. Resolves when nothing of them is left. */
   async revokeAll(entries: readonly TokenEntry[]): Promise<void> {
     const own = entries.filter(({ isLeaving }) => !isLeaving)
-    if (own.length === 0) return
-    await this.#remove(own)
+    await this.end(own)
     await this.#clean(own.map(({ hash }) => hash))
+  }
+
+  /**
+   * Revokes some tokens with all that descend from them, in one commit. Resolves when that is durable; `resume` removes what
+   * is left of them.
+   */
+  async end(entries: readonly TokenEntry[]): Promise<void> {
+    const own = entries.filter(({ isLeaving }) => !isLeaving)
+    if (own.length > 0) await this.#remove(own)
   }
 
   /**
@@ -108,10 +119,33 @@ export class TokenRevocation {
     return { used, spent }
   }
 
-  /** Goes on where marks are left: of a process that ended, or of a commit that failed. */
+  /**
+   * Removes what is left of revoked tokens: of a process that ended, of a commit that failed, of `end`. One call follows the
+   * other, so what was marked before a call is removed when it resolves. Stops at the first failure, which is logged.
+   */
   async resume(): Promise<void> {
+    const round = this.#lastRound.then(() => this.#resumeAll())
+    this.#lastRound = round.catch(() => undefined)
+    await round
+  }
+
+  /** As `resume`; resolves after a second at most. */
+  async resumeShortly(): Promise<void> {
+    await shortly(this.resume())
+  }
+
+  async #resumeAll(): Promise<void> {
     const { storage } = this.#tokens
-    const names = storage.list(tokenPaths.revokings, { limit: RESUMED_AT_ONCE + this.#cleaned.size })
+    for (let after = ''; !this.#isClosed; await nextTurn()) {
+      const names = storage.list(tokenPaths.revokings, { after, limit: RESUMED_AT_ONCE })
+      const last = names.at(-1)
+      if (last === undefined || !(await this.#resumePage(names))) return
+      after = last
+    }
+  }
+
+  /** Resolves to false where something of it is left. */
+  async #resumePage(names: readonly string[]): Promise<boolean> {
     const removed: string[] = []
     const there: TokenEntry[] = []
     for (const hash of names.filter((name) => !this.#cleaned.has(name))) {
@@ -120,8 +154,8 @@ export class TokenRevocation {
       else if (entry) there.push(entry)
       else removed.push(hash)
     }
-    await this.revokeAll(there)
-    await this.#clean(removed)
+    await this.end(there)
+    return this.#clean([...there.map(({ hash }) => hash), ...removed])
   }
 
   close(): void {
@@ -147,8 +181,8 @@ export class TokenRevocation {
     )
   }
 
-  /** Removes everything below revoked tokens, then what hangs on them, then their marks. Never rejects. */
-  async #clean(hashes: readonly string[]): Promise<void> {
+  /** Removes everything below revoked tokens, then what hangs on them, then their marks. Never rejects; false after a failure. */
+  async #clean(hashes: readonly string[]): Promise<boolean> {
     const stack = [...hashes]
     for (const hash of stack) this.#cleaned.add(hash)
     try {
@@ -172,8 +206,10 @@ export class TokenRevocation {
         stack.length -= page.length
         for (const hash of page) this.#cleaned.delete(hash)
       }
+      return stack.length === 0
     } catch (error) {
       this.#failed(error)
+      return false
     } finally {
       for (const hash of stack) this.#cleaned.delete(hash)
     }
@@ -237,7 +273,7 @@ export function withoutHashes(message: string): string {
   return message.replaceAll(/[\da-f]{64}/g, '…')
 }
 
-async function shortly(cleaning: Promise<void>): Promise<void> {
+async function shortly(cleaning: Promise<unknown>): Promise<void> {
   const over = new AbortController()
   const { signal } = over
   await Promise.race([cleaning, delay(AWAITED_MS, undefined, { ref: false, signal }).catch(() => undefined)])

@@ -25,8 +25,10 @@ import {
   encodeEntry,
   hasExpired,
   indexPaths,
+  leaseFolderOf,
   parseEntry,
   randomName,
+  ROOT_PATH,
   type TokenEntry,
   tokenPaths,
   TOKENS_PREFIX,
@@ -34,6 +36,9 @@ import {
 
 const SALT_PATH = `${TOKENS_PREFIX}salt`
 const BATCH_KEY_PATH = `${TOKENS_PREFIX}batch-key`
+/** Present once every token has its entry in the index of leases (`token-lease-index.ts`). */
+const LEASES_INDEXED_PATH = 'core/token-leases-indexed'
+const LEASES_INDEXED = Buffer.from('1')
 const SALT_BYTES = 32
 /** Characters of entries that are kept decrypted: of some twenty thousand tokens. */
 const CACHED_CHARACTERS_MAX = 16 << 20
@@ -77,6 +82,7 @@ export class TokenStore {
   readonly #batchKey: Buffer
   readonly #isMounted: (uuid: string) => boolean
   readonly #cache = new LRUCache<string, KnownToken>({ maxSize: CACHED_CHARACTERS_MAX })
+  #areLeasesIndexed: boolean
   /** Tokens whose end is queued and not durable yet. */
   readonly #ending = new Set<string>()
 
@@ -90,6 +96,7 @@ export class TokenStore {
     const [salt, batchKey] = [storage.get(SALT_PATH), storage.get(BATCH_KEY_PATH)]
     if (!salt || !batchKey) throw new Fault('the salt of the tokens, or the key of the batch tokens, is missing')
     this.#hash = new KeyedHash(salt)
+    this.#areLeasesIndexed = storage.get(LEASES_INDEXED_PATH) !== undefined
     // Overwritten at the end, and what a storage gives is shared.
     this.#batchKey = Buffer.from(batchKey)
   }
@@ -101,6 +108,7 @@ export class TokenStore {
     const keys = [
       { path: SALT_PATH, value: salt },
       { path: BATCH_KEY_PATH, value: randomBytes(BATCH_KEY_BYTES) },
+      { path: LEASES_INDEXED_PATH, value: LEASES_INDEXED },
     ]
     return { ...made, puts: [...keys, ...made.puts] }
   }
@@ -113,6 +121,8 @@ export class TokenStore {
   hashOf(token: string): string {
     return this.#hash.digest(token, 'hex')
   }
+
+  readonly #digest = (text: string) => this.#hash.digest(text, 'hex')
 
   /** Undefined for what is no token (any more). */
   known(token: string, nowMs: number): KnownToken | undefined {
@@ -229,9 +239,27 @@ export class TokenStore {
     return { storage: this.storage, batch: { puts, deletes: [] }, raw: this.#indexOf(entry).map(emptyPut) }
   }
 
-  /** Hashes of tokens that logins with an auth method gave, at most `limit`. */
+  /** Hashes of tokens that logins with an auth method issued, at most `limit`. */
   ofMount(uuid: string, limit: number): string[] {
-    return this.storage.list(tokenPaths.loginsOf(uuid), { limit })
+    const found = this.storage.paths(tokenPaths.leasesOf(uuid), { limit })
+    if (!this.#areLeasesIndexed && found.length === 0) return this.storage.list(tokenPaths.oldLoginsOf(uuid), { limit })
+    return found.map((path) => path.slice(path.lastIndexOf('/') + 1))
+  }
+
+  /** Whether every token that is a lease has its entry in the index of leases. */
+  get areLeasesIndexed(): boolean {
+    return this.#areLeasesIndexed
+  }
+
+  /** Notes that the index of leases is complete. Resolves when that is durable. */
+  async noteLeasesIndexed(): Promise<void> {
+    await this.storage.commit({ puts: [{ path: LEASES_INDEXED_PATH, value: LEASES_INDEXED }], deletes: [] })
+    this.#areLeasesIndexed = true
+  }
+
+  /** Folder of the index entries of the tokens with the mount and the path of this one. */
+  leaseFolderOf(entry: TokenEntry): string {
+    return leaseFolderOf(entry, this.#digest)
   }
 
   /** What writes a new token down that has no parent and a name of its own, to be committed with what it is for. */
@@ -270,11 +298,13 @@ export class TokenStore {
 
   /** Everything by which a token is found, itself included: what goes when it goes. */
   pathsOf(entry: TokenEntry): string[] {
-    return [tokenPaths.id(entry.hash), ...this.#indexOf(entry)]
+    const paths = [tokenPaths.id(entry.hash), ...this.#indexOf(entry)]
+    const { hash, login } = entry
+    return login && !this.#areLeasesIndexed ? [...paths, tokenPaths.oldLoginsOf(login.mount) + hash] : paths
   }
 
   #indexOf(entry: TokenEntry): string[] {
-    return indexPaths(entry, this.hashOf(entry.accessor))
+    return indexPaths(entry, this.#digest)
   }
 
   /** To be called when a change of an entry is durable. */
@@ -305,7 +335,7 @@ function rootToken(token: string, salted: KeyedHash, nowMs: number): NewToken {
     type: 'service',
     policies: ['root'],
     displayName: 'root',
-    path: 'auth/token/root',
+    path: ROOT_PATH,
     meta: null,
     parent: '',
     depth: 0,
@@ -320,6 +350,6 @@ function rootToken(token: string, salted: KeyedHash, nowMs: number): NewToken {
     renewable: false,
     boundCidrs: [],
   }
-  const index = indexPaths(entry, salted.digest(entry.accessor, 'hex')).map(emptyPut)
+  const index = indexPaths(entry, (text) => salted.digest(text, 'hex')).map(emptyPut)
   return { token, entry, puts: [{ path: tokenPaths.id(entry.hash), value: encodeEntry(entry) }, ...index] }
 }

@@ -93,7 +93,7 @@ export class TokenTidy {
   async #tidyIndexes(): Promise<number> {
     const { storage } = this.#options.tokens
     let removed = 0
-    for (const prefix of [tokenPaths.parents, tokenPaths.accessors, tokenPaths.expiries]) {
+    for (const prefix of [tokenPaths.parents, tokenPaths.accessors, tokenPaths.expiries, tokenPaths.leases]) {
       for await (const page of this.#pages(prefix)) {
         const deletes = page.filter((path) => !this.#leadsToToken(path))
         if (deletes.length > 0) await storage.commit({ puts: [], deletes })
