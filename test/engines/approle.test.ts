@@ -261,7 +261,7 @@ test('five wrong secret IDs lock a role ID, whether a role has it or not, until 
   const accessor = String(world.core.open.mounts.get('auth/approle/')?.record.accessor)
   const locked = await world.ask('GET', 'sys/locked-users', { mount_accessor: accessor })
   const [namespace] = locked.body.data['by_namespace'] as { mount_accessors: unknown[] }[]
-  const names = ['unknown', web].sort()
+  const names = ['Unknown', web].sort()
   assert.deepEqual(namespace?.mount_accessors, [{ mount_accessor: accessor, counts: 2, alias_identifiers: names }])
   const unlock = (id: string) => world.ask('POST', `sys/locked-users/${accessor}/unlock/${id}`)
   assert.equal((await unlock(web)).status, 204)

@@ -1,7 +1,7 @@
 /**
  * Failed logins, and the names that are locked for a while because of them: user names of userpass, role IDs of AppRole. They are
  * counted by mount and by the name that was tried, whether it exists or not, in one table: a lock, and how long it lasts, does not
- * tell which users or roles exist. Names are compared without regard to case.
+ * tell which users or roles exist. Names are compared exactly: userpass folds its names before.
  *
  * The counts live in memory: a restart forgets them. The table is bounded, in names and in characters. A count that is evicted
  * goes into a sketch (`failure-sketch.ts`), which keeps it until it expires: failures with 100,000 other names unlock no name. A name
@@ -60,8 +60,7 @@ export class LockedUsers {
     if (rules.isDisabled) return NO_FAILURES
     return {
       isLocked: (name) => this.#isLocked(this.#countOf(keyOf(accessor, name)), rules),
-      failed: (given) => {
-        const name = given.toLowerCase()
+      failed: (name) => {
         const key = keyOf(accessor, name)
         const known = this.#countOf(key)
         const isRecent = known && this.#now() - known.lastMs < rules.counterResetSeconds * 1000
@@ -69,7 +68,7 @@ export class LockedUsers {
         const windowMs = Math.max(rules.counterResetSeconds, rules.durationSeconds) * 1000
         this.#table.set(key, { accessor, name, failures, lastMs: this.#now(), windowMs })
       },
-      succeeded: (name) => this.unlock(accessor, name),
+      succeeded: (name) => this.#reset(accessor, name),
     }
   }
 
@@ -87,8 +86,14 @@ export class LockedUsers {
       .sort()
   }
 
-  /** The count of a name begins anew. */
-  unlock(accessor: string, name: string): void {
+  /** Resets the counts of all names that are equal to `foldedName`, which is in lower case, but for their case. */
+  unlock(accessor: string, foldedName: string): void {
+    this.#reset(accessor, foldedName)
+    const counts = [...(this.#counts?.values() ?? [])].filter((count) => count.accessor === accessor)
+    for (const { name } of counts) if (name.toLowerCase() === foldedName) this.#reset(accessor, name)
+  }
+
+  #reset(accessor: string, name: string): void {
     const key = keyOf(accessor, name)
     // A count of none stands before what the sketch says, which other names may share.
     const isInSketch = this.#sketch.of(key) !== undefined
@@ -98,7 +103,7 @@ export class LockedUsers {
 }
 
 function keyOf(accessor: string, name: string): string {
-  return `${accessor}\0${name.toLowerCase()}`
+  return `${accessor}\0${name}`
 }
 
 const NO_FAILURES: LoginFailures = { isLocked: () => false, failed: () => undefined, succeeded: () => undefined }
