@@ -50,7 +50,7 @@ test('policy check says what decides, and its exit code is the decision', async 
 
   const faulty = await check(broken, 'kv/a', 'read')
   assert.deepEqual([faulty.code, faulty.lines], [2, ['']])
-  assert.match(faulty.stderr, new RegExp(`^${broken}:1:31: path: unknown entry of capabilities`))
+  assert.match(faulty.stderr, new RegExp(`^${broken}:1:31: path "[^"]+": unknown capability "`))
   for (const args of [
     [file, 'kv/a', 'red'],
     [file, 'kv/a'],

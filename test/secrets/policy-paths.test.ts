@@ -43,6 +43,11 @@ test('what cannot be written is refused, with line and column, and changes nothi
       { policy: 'path "a" {}\nnode { policy = "x" }' },
       'failed to parse policy: 2:17: node: policy must be one of',
     ],
+    [
+      'app',
+      { policy: 'path "a" {\n capabilities = ["read",\n "wrote"] }' },
+      'failed to parse policy: 3:2: path "a": unknown capability "wrote", expected some of create, read,',
+    ],
     ['app', { policy: 'path "a/+*" {}' }, "failed to parse policy: 1:6: path: '+*' is not allowed"],
     ['app', { policy: `# ${'x'.repeat(1 << 20)}` }, 'failed to parse policy: it is longer than'],
     ['root', { policy: READ_A }, 'cannot update "root" policy'],

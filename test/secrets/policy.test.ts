@@ -239,7 +239,7 @@ node "x" { policy = "read" }`
       '3:9 agent: unknown key "level", ...',
       '4:22 namespace: expected a block { }',
       '5:11 namespace: a name has 1 to 128 letters, digits, "-" and "*"',
-      '6:33 namespace: unknown entry of capabilities, ...',
+      '6:33 namespace "a": unknown capability "read-log", ...',
       '6:54 namespace: policy must be one of read, write, scale, list, deny',
       '6:60 namespace: "policy" is given twice',
       "7:6 path: '+*' is not allowed: end in '+' or in '*'",

@@ -81,7 +81,7 @@ function namespaceRule(rule: NamedRule, reader: RuleReader): NamespaceRule {
       if (shorthand === 'deny') denied = true
       for (const capability of shorthand ? SHORTHANDS[shorthand] : []) capabilities.add(capability)
     } else if (entry.key === 'capabilities') {
-      for (const capability of reader.words(entry, 'namespace', KNOWN)) {
+      for (const capability of reader.capabilities(entry, { kind: 'namespace', name: rule.name }, KNOWN)) {
         if (capability === 'deny') denied = true
         else capabilities.add(capability)
       }
@@ -94,6 +94,8 @@ function namespaceRule(rule: NamedRule, reader: RuleReader): NamespaceRule {
   return { pattern: rule.name, denied, capabilities: denied ? new Set() : capabilities }
 }
 
+const VARIABLE_CAPABILITIES = ['list', 'read', 'write', 'destroy', 'deny'] as const
+
 /** `variables { path "a/*" { capabilities = ["read"] } }`: nothing here keeps variables, but a slip is still a slip. */
 function checkVariables(entry: Entry, reader: RuleReader): void {
   for (const paths of reader.rule(entry)) {
@@ -102,9 +104,9 @@ function checkVariables(entry: Entry, reader: RuleReader): void {
         reader.unknown(path, 'variables', ['path'])
         continue
       }
-      for (const { entries } of reader.named(path)) {
+      for (const { entries, name } of reader.named(path)) {
         for (const each of entries) {
-          if (each.key === 'capabilities') reader.words(each, 'variables', ['list', 'read', 'write', 'destroy', 'deny'])
+          if (each.key === 'capabilities') reader.capabilities(each, { kind: 'path', name }, VARIABLE_CAPABILITIES)
           else reader.unknown(each, 'variables', ['capabilities'])
         }
       }
@@ -146,11 +148,12 @@ export function readNamedRule(entry: Entry, reader: RuleReader): boolean {
     return true
   }
   if (entry.key !== 'host_volume' && entry.key !== 'node_pool') return false
-  const capabilities = entry.key === 'host_volume' ? VOLUME_CAPABILITIES : POOL_CAPABILITIES
-  for (const { entries } of reader.named(entry)) {
+  const { key: kind } = entry
+  const capabilities: readonly string[] = kind === 'host_volume' ? VOLUME_CAPABILITIES : POOL_CAPABILITIES
+  for (const { entries, name } of reader.named(entry)) {
     for (const each of entries) {
       if (each.key === 'policy') reader.word(each, entry.key, ['deny', 'read', 'write'] as const)
-      else if (each.key === 'capabilities') reader.words<string>(each, entry.key, capabilities)
+      else if (each.key === 'capabilities') reader.capabilities(each, { kind, name }, capabilities)
       else reader.unknown(each, entry.key, ['policy', 'capabilities'])
     }
   }

@@ -21,7 +21,7 @@
  * - `read` of a namespace includes neither logs nor files of tasks; `write` does.
  *
  * Assumes that a document's author is trusted with its own text only: messages may show the names of rules and
- * keys, never other values. Assumes that namespace names come from a manifest and may be any string.
+ * keys and a capability that is unknown, never other values. Assumes that namespace names come from a manifest and may be any string.
  *
  * What can go wrong: rules that this program does not act on (`quota`, `plugin`, `host_volume`, `node_pool`, a
  * namespace's `variables`) are read and checked, so that documents written for the compatible system are taken as they

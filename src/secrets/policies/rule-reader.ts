@@ -30,6 +30,9 @@ export interface NamedRule {
   readonly entries: readonly Entry[]
 }
 
+/** Characters of a text that a message quotes. */
+const SHOWN_MAX = 128
+
 export class RuleReader {
   readonly faults: PolicyFault[] = []
 
@@ -96,13 +99,17 @@ export class RuleReader {
     return found ?? this.fault(value.at, `${kind}: ${entry.key} must be one of ${words.join(', ')}`)
   }
 
-  /** A list of texts; each is one of `words` when they are given. */
-  words<T extends string>(entry: Entry, kind: string, words: readonly T[]): T[] {
+  /** The capabilities of a rule, each one of `known`. `name` is the rule's label. */
+  capabilities<T extends string>(
+    entry: Entry,
+    { kind, name }: { readonly kind: string; readonly name: string },
+    known: readonly T[],
+  ): T[] {
     return this.texts(entry, kind).flatMap(({ text, at }) => {
-      const found = words.find((word) => word === text)
-      return (
-        found ?? this.fault(at, `${kind}: unknown entry of ${entry.key}, expected some of ${words.join(', ')}`) ?? []
-      )
+      const found = known.find((word) => word === text)
+      if (found) return [found]
+      const [rule, given] = [name, text].map((each) => JSON.stringify(each.slice(0, SHOWN_MAX)))
+      return this.fault(at, `${kind} ${rule}: unknown capability ${given}, expected some of ${known.join(', ')}`) ?? []
     })
   }
 
