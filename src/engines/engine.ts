@@ -280,6 +280,8 @@ export interface PathDeclaration<F extends Fields> {
   readonly withoutToken?: { readonly isAllowed: () => boolean; readonly refusal: readonly string[] }
   /** A DELETE may bring a JSON body. Without this its data is the query. */
   readonly bodyOfDelete?: boolean
+  /** Most characters of a request body, where a longer one would cost more than it is worth: 413. */
+  readonly bodyCharactersMax?: number
   /** Its reads make something, so they are recorded in the audit log before they are done. */
   readonly readChanges?: boolean
   /** Needs the capability `sudo` besides the operation's own; may depend on the verb. */

@@ -29,6 +29,8 @@ export interface BodyReaderOptions {
   readonly isOfDelete: boolean | undefined
   /** The caller has no token, or none that is one. */
   readonly isNobodys: boolean
+  /** Most characters that the path takes; undefined: no limit of its own. */
+  readonly charactersMax?: number | undefined
   /** What the caller's policies say where there is no data; absent where they are not asked. */
   readonly judge: ((operation: EngineVerb) => Decision) | undefined
 }
@@ -45,10 +47,17 @@ export class BodyReader {
     this.#options = options
   }
 
-  /** More than this caller may send. */
-  get isTooLong(): boolean {
+  /** The refusal (413) of a body that is longer than this caller may send, or than the path takes; undefined for any other. */
+  get refusal(): Rejection | undefined {
+    const { charactersMax = Number.POSITIVE_INFINITY, isNobodys } = this.#options
     const { body, isBodyLeft } = this.#raw
-    return isBodyLeft === true || (this.#options.isNobodys && (body?.length ?? 0) > NOBODYS_CHARACTERS_MAX)
+    const length = body?.length ?? 0
+    if (isBodyLeft === true || (isNobodys && length > NOBODYS_CHARACTERS_MAX)) {
+      return new Rejection(413, 'http: request body too large')
+    }
+    if (length <= charactersMax) return undefined
+    const text = `request body too large: ${length} characters, this path takes at most ${charactersMax}: send several requests`
+    return new Rejection(413, text)
   }
 
   /** Reads it once. Throws a Rejection for one that cannot be read, or need not be; the same each time. */
@@ -61,7 +70,8 @@ export class BodyReader {
   #outcome(): { readonly value: RequestBody } | { readonly error: unknown } {
     const { isNobodys, isOfDelete } = this.#options
     try {
-      if (this.isTooLong) throw new Rejection(413, 'http: request body too large')
+      const { refusal } = this
+      if (refusal) throw refusal
       if (this.#isHopeless()) throw denied()
       return { value: requestBody(this.#verb, this.#raw, isOfDelete, isNobodys ? NOBODYS_LIMITS : undefined) }
     } catch (error) {

@@ -182,7 +182,8 @@ function changesNothing({ head, match, place }: Target): boolean {
 /** Serves a request whose caller is known. Throws, or rejects, with what is wrong. */
 function served(core: Core, request: Request): Promise<Answer> {
   const { admitted: caller, body, trace } = request
-  if (body.isTooLong) throw new Rejection(413, 'http: request body too large')
+  const { refusal } = body
+  if (refusal) throw refusal
   trace.accessor = caller.caller.accessor
   const underWay = counted(core, request)
   return caller.used ? afterUse(caller, underWay) : underWay
@@ -203,6 +204,7 @@ function readerOf(core: Core, { admitted, canonical, head, isOpen, match, raw }:
     admitted.judge({ ...canonical, operation, data: {}, wrapTtlSeconds: undefined })
   return new BodyReader(head.verb, raw, {
     isOfDelete: match?.path.bodyOfDelete,
+    charactersMax: match?.path.bodyCharactersMax,
     isNobodys: admitted === core.nobody,
     judge: isAsked ? ask : undefined,
   })

@@ -14,6 +14,7 @@ import { listenTo } from '../helpers/core-listener.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { tokenWith } from '../helpers/kv-world.ts'
 import { answersIn, listen } from '../helpers/raw-http.ts'
+import { countTurns } from '../helpers/turns.ts'
 
 const MiB = 1 << 20
 const POLICY = 'path "cubbyhole/own" { capabilities = ["create", "update"] }'
@@ -98,6 +99,27 @@ test('very many values are recorded by the field, and can be looked for', async 
   const last = auditLinesIn(file).findLast(({ request }) => request?.['path'] === 'cubbyhole/own')
   assert.deepEqual(last?.request.data, { 'hmac-sha256': await hashed(JSON.stringify(wide)) })
   assert.ok(!readFileSync(file, 'latin1').includes('planted-value'))
+})
+
+test('a question about very many paths is bounded, and is answered in many turns of the event loop', async (t) => {
+  const { weak, world } = await opened(t)
+  const policy = 'path "sys/capabilities*" { capabilities = ["update"] }'
+  const asking = await tokenWith(world, policy)
+  const target = { 'sys/capabilities-self': {}, 'sys/capabilities': { token: weak }, 'sys/capabilities-accessor': {} }
+  for (const [path, more] of Object.entries(target)) {
+    const paths = Array.from({ length: 10_000 }, (_, at) => `secret/data/${at}/${'x'.repeat(2700)}`)
+    const { status, text } = await world.ask('POST', path, { ...more, paths }, { token: asking })
+    assert.deepEqual([status, /at most 1048576: send several requests/.test(text)], [413, true], `${path} ${text}`)
+  }
+  const paths = Array.from({ length: 10_000 }, (_, at) => `secret/data/${at}`)
+  for (const body of [{ paths }, { paths: paths.join(',') }, { token: weak, paths }]) {
+    const turns = countTurns()
+    const path = 'token' in body ? 'sys/capabilities' : 'sys/capabilities-self'
+    const { body: answer, status } = await world.ask('POST', path, body, { token: asking })
+    assert.deepEqual([status, answer.data['secret/data/9999']], [200, ['deny']])
+    const count = turns.end()
+    assert.ok(count >= 30, `${path}: ${count} turns`)
+  }
 })
 
 test('long bodies without a token are not taken, and keep no room from those with one', async (t) => {

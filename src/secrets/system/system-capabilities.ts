@@ -9,6 +9,8 @@ import type { Judging, Opened } from './core-parts.ts'
 
 /** Each costs about a microsecond and a line of the answer. */
 const PATHS_MAX = 10_000
+/** So many paths of a hundred characters. Reading more keeps other requests waiting. */
+const BODY_CHARACTERS_MAX = 1 << 20
 
 const PATHS = {
   paths: commaList('Paths, without the slash in front'),
@@ -19,12 +21,14 @@ export function capabilityPaths(core: Judging & Opened<{ tokens: TokenStore }>):
   return [
     path({
       pattern: 'capabilities-self',
+      bodyCharactersMax: BODY_CHARACTERS_MAX,
       summary: 'What the calling token may do at paths',
       fields: { ...PATHS, token: text('Not looked at: the calling token is meant') },
       update: (input, call) => told(core, core.aclOf(call.caller), pathsOf(input), call),
     }),
     path({
       pattern: 'capabilities',
+      bodyCharactersMax: BODY_CHARACTERS_MAX,
       summary: 'What a token may do at paths',
       fields: { ...PATHS, token: text('The token') },
       update(input, call) {
@@ -37,6 +41,7 @@ export function capabilityPaths(core: Judging & Opened<{ tokens: TokenStore }>):
     }),
     path({
       pattern: 'capabilities-accessor',
+      bodyCharactersMax: BODY_CHARACTERS_MAX,
       summary: 'What a token may do at paths, by its accessor',
       fields: { ...PATHS, accessor: text('Accessor of the token') },
       update(input, call) {
