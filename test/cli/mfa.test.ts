@@ -1,7 +1,9 @@
 /** `outpost mfa totp …`, codes that are sent with requests, and logins that need one. */
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
-import { join } from 'node:path'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
 import { test } from 'node:test'
 import { readTerminal } from '../helpers/qr-reader.ts'
 import { OUTPOST, ROOT, start } from './outpost-process.ts'
@@ -32,6 +34,7 @@ const cases: readonly (readonly [string, readonly (readonly [string, unknown?])[
   ['read phone', [[`GET ${METHOD}`]], { [`GET ${METHOD}`]: [200, { data: { issuer: 'Example' } }] }],
   ['write phone issuer=Example period=1m', [[`PUT ${METHOD}`, { issuer: 'Example', period: '1m' }]]],
   ['delete phone', [[`DELETE ${METHOD}`]]],
+  ['delete -force phone', [[`DELETE ${METHOD}?force=true`]]],
   ['generate phone', [[`GET ${METHOD}/generate`]], { [`GET ${METHOD}/generate`]: [200, ENROLLED] }],
   ['confirm phone 123456', [[`PUT ${METHOD}/confirm`, { passcode: '123456' }]]],
   [
@@ -87,6 +90,17 @@ test('a generated secret is shown without its picture where there is no terminal
   assert.deepEqual(JSON.parse(asJson.out).data, ENROLLED.data)
   const field = await runAt(core, ['mfa', 'totp', 'generate', '-field=url', 'phone'])
   assert.equal(field.out, ENROLLED.data.url)
+})
+
+test('policy write shows the warning about an unknown method', async (t) => {
+  const core = await recordingCore(t)
+  const warnings = ['1:6: unknown MFA method "fone" in mfa_methods of path "x"']
+  core.answers = { 'PUT sys/policies/acl/p': [200, { data: null, warnings }] }
+  const file = join(mkdtempSync(join(tmpdir(), 'outpost-policy-')), 'p.hcl')
+  t.after(() => rmSync(dirname(file), { recursive: true }))
+  writeFileSync(file, 'path "x" { mfa_methods = ["fone"] }')
+  const { code, err } = await runAt(core, ['policy', 'write', 'p', file])
+  assert.deepEqual([code, err], [0, `warning: ${warnings[0]}\n`])
 })
 
 test('an entity that has a secret keeps it, and that is no success', async (t) => {

@@ -73,7 +73,10 @@ test('a file is written anew, with its rights; what is no policy stays', async (
   assert.equal(piped.stdout, 'path "x" {\n\n}\n')
   for (const [text, message] of [
     ['path "x" {\n', /:2:1: /],
-    ['path "x" { capabilities = ["reed"] }', /:1:28: path "x": unknown capability "reed", expected some of create, read/],
+    [
+      'path "x" { capabilities = ["reed"] }',
+      /:1:28: path "x": unknown capability "reed", expected some of create, read/,
+    ],
   ] as const) {
     writeFileSync(file, text)
     const { code, stderr } = await fmt(file)

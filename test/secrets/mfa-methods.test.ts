@@ -181,7 +181,7 @@ test('destroyed, by both paths; replaced in one step; gone with the method', asy
     replace: true,
   })
   assert.deepEqual([await isAccepted(first), await isAccepted(String(replaced.body.data['secret']))], [false, true])
-  await world.ask('DELETE', 'sys/mfa/method/totp/app')
+  assert.equal((await world.ask('DELETE', 'sys/mfa/method/totp/app?force=true')).status, 204)
   await mfa.method('app')
   assert.equal(await isAccepted(String(replaced.body.data['secret'])), false)
   assert.deepEqual(world.core.barrier.paths('sys/mfa/secret/'), [])
@@ -278,4 +278,88 @@ test('what an admin sees of a secret: when it was made and used, what failed, ne
   const unlock = { entity_id: ada.entityId }
   assert.equal((await world.ask('POST', 'sys/mfa/method/totp/app/admin-unlock', unlock)).status, 204)
   assert.equal((await mfa.read(ada, 'cubbyhole/a', `app:${mfa.code(secret)}`)).status, 404)
+})
+
+function ruleWith(method: unknown): string {
+  return `path "secret/x" { capabilities = ["read"] mfa_methods = ["${String(method)}"] }`
+}
+
+test('a method that a policy names is removed with force only, and the answer names the policies', async (t) => {
+  const mfa = await MfaWorld.open(t)
+  const { world } = mfa
+  for (const name of ['phone', 'spare', 'third']) await mfa.method(name)
+  const { id } = (await world.ask('GET', 'sys/mfa/method/totp/spare')).body.data
+  await mfa.policy('by-name', ruleWith('phone'))
+  await mfa.policy('also-by-name', ruleWith('phone'))
+  await mfa.policy('by-id', ruleWith(id))
+  for (const [path, names] of [
+    ['sys/mfa/method/totp/phone', ['also-by-name', 'by-name']],
+    ['sys/mfa/method/totp/spare', ['by-id']],
+    [`identity/mfa/method/totp/${String(id)}`, ['by-id']],
+  ] as const) {
+    const { body, status } = await world.ask('DELETE', path)
+    assert.equal(status, 400)
+    for (const name of names) assert.match(body.errors[0] ?? '', new RegExp(`"${name}"`))
+    assert.match(body.errors[0] ?? '', /force=true/)
+    assert.equal((await world.ask('GET', path)).status, 200, 'nothing is changed')
+  }
+  assert.equal((await world.ask('DELETE', 'sys/mfa/method/totp/third')).status, 204)
+  assert.equal((await world.ask('DELETE', `identity/mfa/method/totp/${String(id)}?force=true`)).status, 204)
+  assert.equal((await world.ask('DELETE', 'sys/policies/acl/by-name')).status, 204)
+  assert.equal((await world.ask('DELETE', 'sys/mfa/method/totp/phone')).status, 400)
+  assert.equal((await world.ask('DELETE', 'sys/mfa/method/totp/phone?force=true')).status, 204)
+  assert.equal((await world.ask('GET', 'sys/mfa/method/totp/phone')).status, 404)
+})
+
+test('a policy that names an unknown method is written with a warning', async (t) => {
+  const mfa = await MfaWorld.open(t)
+  const { world } = mfa
+  await mfa.method('phone')
+  const policy = `path "secret/x" { capabilities = ["read"] mfa_methods = ["phone"] }
+path "secret/y" { capabilities = ["read"] mfa_methods = ["phone", "fone"] }`
+  const warned = [
+    '2:6: unknown MFA method "fone" in mfa_methods of path "secret/y": the rule denies every request until the method exists',
+  ]
+  for (const [method, path] of [
+    ['PUT', 'sys/policies/acl/p'],
+    ['PUT', 'sys/policy/p'],
+    ['PATCH', 'sys/policies/acl/p'],
+  ] as const) {
+    const { body, status, text } = await world.ask(method, path, { policy })
+    assert.deepEqual([status, body.warnings], [200, warned], text)
+  }
+  await mfa.method('fone')
+  assert.equal((await world.ask('PUT', 'sys/policies/acl/p', { policy })).status, 204)
+})
+
+test('a request with the ID of a method needs the rights of its name', async (t) => {
+  const mfa = await MfaWorld.open(t)
+  const { world } = mfa
+  await mfa.method('phone')
+  const { id } = (await world.ask('GET', 'sys/mfa/method/totp/phone')).body.data
+  await mfa.policy(
+    'p',
+    `path "sys/mfa/*" { capabilities = ["create", "read", "update", "delete", "list"] }
+     path "sys/mfa/method/totp/phone" { capabilities = ["deny"] }
+     path "sys/mfa/method/totp/phone/*" { capabilities = ["deny"] }
+     path "sys/mfa/method/phone/*" { capabilities = ["deny"] }`,
+  )
+  const { entityId, token } = await mfa.person('ada', ['p'])
+  for (const [method, rest, body] of [
+    ['GET', ''],
+    ['DELETE', ''],
+    ['POST', '', { issuer: 'stolen' }],
+    ['GET', '/generate'],
+    ['POST', '/admin-generate', { entity_id: entityId }],
+    ['POST', '/admin-destroy', { entity_id: entityId }],
+    ['LIST', '/entity'],
+  ] as const) {
+    for (const reference of ['phone', id]) {
+      const path = `sys/mfa/method/totp/${String(reference)}${rest}`
+      assert.equal((await world.ask(method, path, body, { token })).status, 403, `${method} ${path}`)
+    }
+  }
+  const other = `sys/mfa/method/${String(id)}/admin-destroy`
+  assert.equal((await world.ask('POST', other, { entity_id: entityId }, { token })).status, 403)
+  assert.equal((await world.ask('GET', `sys/mfa/method/totp/${String(id)}`)).status, 200)
 })

@@ -1,5 +1,6 @@
 /** `outpost mfa totp list|read|write|delete`: TOTP methods, as policies and login enforcements name them. */
 import { CommandError, defineCommand } from '../command-shape.ts'
+import { flag } from '../options.ts'
 import { askCore, cleanPath, coreOf, coreOptions, requireCore } from '../secrets/core-access.ts'
 import { readData } from '../secrets/data-input.ts'
 import {
@@ -73,11 +74,16 @@ export const write = defineCommand({
 export const remove = defineCommand({
   name: 'mfa totp delete',
   summary: 'Remove a TOTP method, with the secrets of all entities',
-  options: { ...coreOptions },
+  details: [
+    'A method that a policy names in mfa_methods is not removed: the answer names the policies. With -force it is, and',
+    'their rules deny every request from then on.',
+  ].join('\n'),
+  options: { force: flag('Remove it also while policies name it'), ...coreOptions },
   operands: { shown: 'METHOD', min: 1, max: 1, missing: 'which method?' },
   async run(values, [name = ''], io) {
     const path = methodPath(name)
-    await requireCore(coreOf(values, io), { method: 'DELETE', path })
+    const query = values.force ? { force: true } : {}
+    await requireCore(coreOf(values, io), { method: 'DELETE', path, query })
     io.out(`Success! Data deleted (if it existed) at: ${path}\n`)
     return 0
   },

@@ -4,7 +4,7 @@ import { inPath, text, textList } from '../../engines/fields.ts'
 import { toldEnforcement } from './enforcement.ts'
 import { checkedMethodName, checkedSettings, type Method, METHOD_FIELDS, toldMethod } from './mfa-method.ts'
 import { checkQrSize, confirmed, destroyed, generated, removed } from './secret-operations.ts'
-import { ENTITY_ID, listedMethods, type MfaParts, PASSCODE, REPLACE } from './system-paths.ts'
+import { ENTITY_ID, FORCE, listedMethods, type MfaParts, PASSCODE, REPLACE } from './system-paths.ts'
 
 /** By which is seen whether there is what an enforcement names. */
 export interface MfaIdentityParts extends MfaParts {
@@ -52,7 +52,7 @@ function methodPaths(core: MfaIdentityParts): Path[] {
     path({
       pattern: 'mfa/method/totp/:method_id',
       summary: 'A TOTP method',
-      fields: byId,
+      fields: { ...byId, force: FORCE },
       read: ({ method_id: id }) => told(core.open.mfa.methodOfId(id)),
       async update(input) {
         const { method_id: id, method_name: given } = input
@@ -61,7 +61,7 @@ function methodPaths(core: MfaIdentityParts): Path[] {
         await core.open.mfa.write({ id, ...(given && { name: checkedMethodName(given) }) }, settings)
         return undefined
       },
-      delete: ({ method_id: id }) => removed(core.open, core.open.mfa.methodOfId(id)),
+      delete: ({ force, method_id: id }, call) => removed(core.open, core.open.mfa.methodOfId(id), { call, force }),
     }),
     path({
       pattern: 'mfa/method/:method_id',

@@ -1,9 +1,11 @@
 /** What can be done with the secret of an entity, whichever path it was asked by. */
 import { Storage } from '../../barrier/storage.ts'
-import { Rejection, type Reply } from '../../engines/engine.ts'
+import { type EngineCall, Rejection, type Reply } from '../../engines/engine.ts'
 import { base32Of } from '../../engines/totp/base32.ts'
 import { otpauthUrl } from '../../engines/totp/codes.ts'
 import { qrPng } from '../../engines/totp/qr.ts'
+import { inTurns } from '../../engines/turns.ts'
+import type { PolicyStore } from '../policies/policy-store.ts'
 import type { Enforcements } from './enforcement.ts'
 import type { Mfa } from './mfa.ts'
 import { formOf, type Method, type MethodSettings } from './mfa-method.ts'
@@ -42,10 +44,21 @@ export async function checkQrSize({ issuer, keyBytes, qrPixels, ...rest }: Metho
   await qrPng(otpauthUrl({ issuer, account, key: Buffer.alloc(keyBytes), form: formOf(rest) }), qrPixels)
 }
 
-/** Removes a method with all its secrets. Rejects with a Rejection (400) while a login enforcement names it. */
+/** What says whether a method is still needed. */
+export interface MethodUses {
+  readonly enforcements: Enforcements
+  readonly mfa: Mfa
+  readonly policies: Pick<PolicyStore, 'namingMfaMethod'>
+}
+
+/**
+ * Removes a method with all its secrets. Rejects with a Rejection (400) while a login enforcement names it and, without
+ * `force`, while a policy does.
+ */
 export async function removed(
-  { enforcements, mfa }: { readonly enforcements: Enforcements; readonly mfa: Mfa },
+  { enforcements, mfa, policies }: MethodUses,
   method: Method | undefined,
+  { call, force }: { readonly call: EngineCall; readonly force: boolean },
 ): Promise<undefined> {
   if (!method) return undefined
   const user = enforcements.all.find(({ methodIds }) => methodIds.includes(method.id))
@@ -55,8 +68,24 @@ export async function removed(
       `methodID ${JSON.stringify(method.id)} is still used by an enforcement configuration with ID ${JSON.stringify(user.id)}: remove it from the login enforcement ${JSON.stringify(user.name)} first`,
     )
   }
+  if (!force) {
+    const names = await inTurns(policies.namingMfaMethod([method.id, method.name], call.nowMs), call)
+    if (names.length > 0) throw stillNamed(method, names)
+  }
   await mfa.remove(method)
   return undefined
+}
+
+/** Names of policies that an error tells. */
+const NAMES_MAX = 20
+
+function stillNamed({ id, name }: Method, policies: readonly string[]): Rejection {
+  const shown = policies.slice(0, NAMES_MAX).map((each) => JSON.stringify(each))
+  const more = policies.length > NAMES_MAX ? ` and ${policies.length - NAMES_MAX} more` : ''
+  return new Rejection(
+    400,
+    `MFA method ${JSON.stringify(name === '' ? id : name)} is still named in mfa_methods of policies: ${shown.join(', ')}${more}: change them first, or give force=true: then their rules deny every request`,
+  )
 }
 
 export async function destroyed(mfa: Mfa, method: Method, givenId: string): Promise<undefined> {

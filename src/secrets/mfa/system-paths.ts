@@ -1,8 +1,7 @@
 /** `sys/mfa/method`: TOTP methods by their names, and the secrets of entities. */
-import { type EngineCall, type Path, path, Rejection, type Reply } from '../../engines/engine.ts'
+import { denied, type EngineCall, type Path, path, Rejection, type Reply } from '../../engines/engine.ts'
 import { boolean, inPath, text } from '../../engines/fields.ts'
 import { inTurns, type Steps } from '../../engines/turns.ts'
-import type { Enforcements } from './enforcement.ts'
 import { checkedMethodName, checkedSettings, type Method, METHOD_FIELDS, toldMethod } from './mfa-method.ts'
 import type { Mfa } from './mfa.ts'
 import {
@@ -10,6 +9,7 @@ import {
   confirmed,
   destroyed,
   generated,
+  type MethodUses,
   removed,
   toldSecret,
   unlockedSecret,
@@ -17,7 +17,7 @@ import {
 
 export interface MfaParts {
   /** Throws a Refusal (503) while the core is sealed. */
-  readonly open: { readonly mfa: Mfa; readonly enforcements: Enforcements }
+  readonly open: MethodUses
   /** Milliseconds since 1970, by the clock that lives are measured with. */
   now(): number
 }
@@ -29,8 +29,31 @@ export const REPLACE = boolean('Destroy the secret that the entity has, and gene
   fallback: false,
 })
 
+export const FORCE = boolean('Remove the method also while policies name it: their rules deny every request then', {
+  fallback: false,
+})
+
 export function mfaSystemPaths(core: MfaParts): Path[] {
-  return [...methodPaths(core), ...secretPaths(core), ...entityPaths(core)]
+  const paths = [...methodPaths(core), ...secretPaths(core), ...entityPaths(core)]
+  return paths.map((each) => withRightsByName(core, each))
+}
+
+/** A method that has a name is also found by its ID. Such a request needs the rights of the path with the name, too. */
+function withRightsByName(core: MfaParts, declared: Path): Path {
+  const at = declared.pattern.split('/').indexOf(':name')
+  if (at < 0) return declared
+  const handlers = Object.entries(declared.handlers).map(([verb, handler]) => {
+    const checked: typeof handler = (input, call) => {
+      const segments = call.path.split('/')
+      const given = segments[at] ?? ''
+      const name = core.open.mfa.method(given)?.name ?? ''
+      const pathByName = segments.with(at, name).join('/')
+      if (name !== '' && name !== given && !call.allows(call.verb, pathByName, call.data)) throw denied()
+      return handler(input, call)
+    }
+    return [verb, checked] as const
+  })
+  return { ...declared, handlers: Object.fromEntries(handlers) }
 }
 
 function methodPaths(core: MfaParts): Path[] {
@@ -60,7 +83,7 @@ function methodPaths(core: MfaParts): Path[] {
     path({
       pattern: 'mfa/method/totp/:name',
       summary: 'A TOTP method',
-      fields: { ...METHOD_FIELDS, ...NAME },
+      fields: { ...METHOD_FIELDS, ...NAME, force: FORCE },
       read({ name }) {
         const method = core.open.mfa.method(name)
         return method && { data: toldMethod(method) }
@@ -74,7 +97,7 @@ function methodPaths(core: MfaParts): Path[] {
         await mfa.write(which, settings)
         return undefined
       },
-      delete: ({ name }) => removed(core.open, core.open.mfa.method(name)),
+      delete: ({ force, name }, call) => removed(core.open, core.open.mfa.method(name), { call, force }),
     }),
   ]
 }

@@ -83,7 +83,8 @@ function pathRule(rule: NamedRule, reader: RuleReader): PathRule {
   checkPattern(rule, reader)
   for (const entry of rule.entries) {
     if (entry.key === 'capabilities') {
-      for (const each of reader.capabilities(entry, { kind: 'path', name: rule.name }, CAPABILITIES)) capabilities.add(each)
+      for (const each of reader.capabilities(entry, { kind: 'path', name: rule.name }, CAPABILITIES))
+        capabilities.add(each)
     } else if (entry.key === 'policy') {
       const shorthand = reader.word(entry, 'path', ['deny', 'read', 'write', 'sudo'] as const)
       for (const each of shorthand ? SHORTHANDS[shorthand] : []) capabilities.add(each)

@@ -24,7 +24,16 @@ type Settings = {
   readonly [K in keyof typeof SETTINGS]: (typeof SETTINGS)[K]['fallback']
 }
 
-export function policyPaths(core: { readonly open: { readonly policies: PolicyStore } }): Path[] {
+/** The policies, and what tells whether an MFA method that a rule names is there. */
+interface PolicyParts {
+  /** Throws a Refusal (503) while the core is sealed. */
+  readonly open: {
+    readonly policies: PolicyStore
+    readonly mfa: { method(reference: string): object | undefined }
+  }
+}
+
+export function policyPaths(core: PolicyParts): Path[] {
   const store = () => core.open.policies
   return [
     path({
@@ -39,12 +48,12 @@ export function policyPaths(core: { readonly open: { readonly policies: PolicySt
       fields: { name: NAME, policy: POLICY, ...SETTINGS },
       list: ({ name }, call) => namesBelow(store(), name, call),
       read: ({ name }, call) => shown(store(), name, call, 'policy'),
-      update: ({ name, policy, ...settings }, call) => write(store(), name, policy, settings, call, []),
+      update: ({ name, policy, ...settings }, call) => write(core, name, policy, settings, call, []),
       patch: async ({ name, policy, ...settings }, call) => {
         const { nowMs } = call
         const change = changeOf(policy, settings, nowMs)
         await store().write(name, change, { nowMs, patch: true, ...casOf(settings) })
-        return { data: null, warnings: converted(name, call) }
+        return { data: null, warnings: [...converted(name, call), ...unknownMethods(core, name, nowMs)] }
       },
       delete: ({ name }) => removed(store(), name),
     }),
@@ -54,11 +63,12 @@ export function policyPaths(core: { readonly open: { readonly policies: PolicySt
       fields: { prefix: PREFIX },
       list: ({ prefix }, call) => detailed(store(), prefix, call),
     }),
-    ...olderPaths(store),
+    ...olderPaths(core),
   ]
 }
 
-function olderPaths(store: () => PolicyStore): Path[] {
+function olderPaths(core: PolicyParts): Path[] {
+  const store = () => core.open.policies
   const names = (nowMs: number): Reply => {
     const keys = allNames(store(), '', nowMs)
     return { data: { keys, policies: keys }, flattened: true }
@@ -77,8 +87,8 @@ function olderPaths(store: () => PolicyStore): Path[] {
       fields: { name: NAME, policy: POLICY, rules: text('Old name of `policy`'), ...SETTINGS },
       read: ({ name }, call) => shown(store(), name, call, 'rules'),
       update: ({ name, policy, rules, ...settings }, call) => {
-        if (policy !== undefined || rules === undefined) return write(store(), name, policy, settings, call, [])
-        return write(store(), name, rules, settings, call, ["'rules' is deprecated, please use 'policy' instead"])
+        if (policy !== undefined || rules === undefined) return write(core, name, policy, settings, call, [])
+        return write(core, name, rules, settings, call, ["'rules' is deprecated, please use 'policy' instead"])
       },
       delete: ({ name }) => removed(store(), name),
     }),
@@ -127,7 +137,7 @@ function detailed(store: PolicyStore, prefix: string, call: EngineCall): Reply {
 }
 
 async function write(
-  store: PolicyStore,
+  core: PolicyParts,
   name: string,
   document: string | undefined,
   settings: Settings,
@@ -135,13 +145,25 @@ async function write(
   warnings: readonly string[],
 ): Promise<Reply | undefined> {
   const { nowMs } = call
-  await store.write(name, changeOf(document ?? '', settings, nowMs), { nowMs, ...casOf(settings) })
-  const all = [...converted(name, call), ...warnings]
+  await core.open.policies.write(name, changeOf(document ?? '', settings, nowMs), { nowMs, ...casOf(settings) })
+  const all = [...converted(name, call), ...warnings, ...unknownMethods(core, name, nowMs)]
   return all.length > 0 ? { warnings: all } : undefined
 }
 
 function converted(name: string, { givenPath, path: canonical }: EngineCall): string[] {
   return givenPath === canonical ? [] : [`policy name was converted to ${name}`]
+}
+
+/** Warnings, of which a client shows each. */
+const METHOD_WARNINGS_MAX = 20
+
+/** A rule that asks for a code of a method that is not there lets nobody pass. */
+function unknownMethods({ open: { mfa, policies } }: PolicyParts, name: string, nowMs: number): string[] {
+  const unknown = policies.mfaMethodsOf(name, nowMs).filter(({ method }) => mfa.method(method) === undefined)
+  return unknown.slice(0, METHOD_WARNINGS_MAX).map(({ at, method, path: rule }) => {
+    const named = `unknown MFA method ${JSON.stringify(method)} in mfa_methods of path ${JSON.stringify(rule)}`
+    return `${at.line}:${at.column}: ${named}: the rule denies every request until the method exists`
+  })
 }
 
 function casOf({ cas }: Settings): { cas?: number } {

@@ -12,8 +12,10 @@
 import { LRUCache } from 'lru-cache'
 import * as v from 'valibot'
 import type { Put, Storage } from '../../barrier/storage.ts'
+import type { Position } from '../../config/hcl.ts'
 import { Rejection } from '../../engines/engine.ts'
 import { UNPRINTABLE } from '../../engines/fields.ts'
+import { RECORD_COST, type Steps } from '../../engines/turns.ts'
 import { Fault } from '../../kit/errors.ts'
 import type { Identity } from '../../kit/operation.ts'
 import { compileAcl, rootAcl } from './acl.ts'
@@ -59,6 +61,15 @@ export interface PolicyChange {
   readonly casRequired?: boolean | undefined
   readonly freeSlashes?: boolean | undefined
   readonly freeWildcards?: boolean | undefined
+}
+
+/** What a rule says of an MFA method. */
+export interface NamedMfaMethod {
+  /** Its name or ID, as the rule has it. */
+  readonly method: string
+  /** Of the rule. */
+  readonly path: string
+  readonly at: Position
 }
 
 interface Kept {
@@ -131,6 +142,22 @@ export class PolicyStore {
     const ended = new Set(this.#endings((path) => this.#storage.get(path), nowMs))
     const names = this.#storage.list(PREFIX).map(decodeURIComponent)
     return names.filter((name) => name.startsWith(prefix) && !ended.has(name) && !HIDDEN_NAMES.has(name)).sort()
+  }
+
+  /** MFA methods that the rules of a policy name, each with its rule; empty where there is no such policy. */
+  mfaMethodsOf(name: string, nowMs: number): readonly NamedMfaMethod[] {
+    const rules = this.#find(name, nowMs)?.policy.paths ?? []
+    return rules.flatMap(({ at, mfaMethods = [], path }) => mfaMethods.map((method) => ({ method, path, at })))
+  }
+
+  /** Names of the policies with a rule that asks for a code of an MFA method, given by its ID and its name; in order. */
+  *namingMfaMethod(references: readonly string[], nowMs: number): Steps<string[]> {
+    const found: string[] = []
+    for (const name of this.names('', nowMs)) {
+      if (this.mfaMethodsOf(name, nowMs).some(({ method }) => references.includes(method))) found.push(name)
+      yield RECORD_COST
+    }
+    return found
   }
 
   /** Names of policies that had ended at a moment, as `read` sees their entries. */
