@@ -26,8 +26,18 @@ function gauge(name: string, help: string, value: number): Family {
   return single('gauge', `outpost.replication.${name}`, help, value)
 }
 
+function counter(name: string, help: string, value: number): Family {
+  return single('counter', `outpost.replication.${name}`, help, value)
+}
+
+/** Over all rows of the other side. */
+function sumOf(status: Status, member: string): number {
+  return otherSide(status).reduce((sum, row) => sum + numberIn(row[member]), 0)
+}
+
 export function replicationFamilies({ last, mode }: ReplicationPart): Family[] {
-  const connected = otherSide(last).filter((row) => row['connection_status'] === 'connected').length
+  const connectedRows = otherSide(last).filter((row) => row['connection_status'] === 'connected')
+  const connected = connectedRows.length
   const entries = numberIn(last['lag_entries'])
   const role = 'Role of this cluster in replication for disaster recovery: 1 for the one that it has.'
   return [
@@ -46,6 +56,17 @@ export function replicationFamilies({ last, mode }: ReplicationPart): Family[] {
       last['sync'] === 'degraded' ? 1 : 0,
     ),
     gauge('fenced', '1 while this primary takes no writes.', last['state'] === 'fenced' ? 1 : 0),
+    gauge(
+      'unauthenticated',
+      'Connected secondaries without a valid proof of membership, as sealed ones are; commits do not wait for them.',
+      connectedRows.filter((row) => row['authenticated'] === false).length,
+    ),
+    counter(
+      'duplicate_connections',
+      'Connections with the certificate of a secondary that was connected already.',
+      sumOf(last, 'duplicate_connections'),
+    ),
+    counter('rejected_proofs', 'Proofs of membership that were missing or not valid.', sumOf(last, 'rejected_proofs')),
     gauge('epoch', 'Rises with each promotion.', numberIn(last['epoch'])),
   ]
 }
@@ -60,7 +81,11 @@ export function replicationChecks(part: ReplicationPart | undefined): Check[] {
 
 function primaryState(status: Status): Outcome {
   if (status['state'] === 'fenced') {
-    return { ok: false, reason: 'this DR primary takes no writes: another one was promoted, or no secondary was heard' }
+    const why =
+      status['fence_reason'] === 'replaced'
+        ? `${String(status['replaced_by'])} was promoted (proven by the secondary ${String(status['fenced_by'])})`
+        : 'no secondary was heard for fence_after'
+    return { ok: false, reason: `this DR primary takes no writes: ${why}` }
   }
   const rows = otherSide(status)
   const connected = rows.filter((row) => row['connection_status'] === 'connected').length
@@ -70,7 +95,8 @@ function primaryState(status: Status): Outcome {
 
 function secondaryState(status: Status): Outcome {
   const lag = `${numberIn(status['lag_entries'])} changes behind`
-  if (status['state'] === 'stream-wals') return { ok: true, reason: `DR secondary, ${lag}` }
+  const sealed = otherSide(status).some((row) => row['sealed'] === true) ? ', its primary is sealed' : ''
+  if (status['state'] === 'stream-wals') return { ok: true, reason: `DR secondary, ${lag}${sealed}` }
   const trouble = typeof status['trouble'] === 'string' && status['trouble'] !== '' ? `: ${status['trouble']}` : ''
   return { ok: false, reason: `DR secondary, not following its primary (${String(status['state'])})${trouble}` }
 }

@@ -9,11 +9,13 @@ import { writeAddress } from './daemon-files.ts'
 import { unwrapAt } from './daemon-unwrap.ts'
 import { messageOf, Refusal } from './kit/errors.ts'
 import type { Logger } from './kit/log.ts'
-import { parseBundle, Replication, type Transition } from './replication/replication.ts'
+import { type MembershipKey, parseBundle, Replication, type Transition } from './replication/replication.ts'
 import type { SecretsCore } from './secrets/core.ts'
 import type { DrMode, DrReplication, ReplicationSide } from './secrets/replication/dr-replication.ts'
 import type { SqliteStore } from './store/store.ts'
 
+/** Of the codes that members of a replication set prove their membership with. */
+const MEMBERSHIP_PURPOSE = 'outpost replication membership'
 /** Of this machine alone, and not removed with the data of a cluster that becomes a secondary. */
 const OPERATION_TOKEN_PATH = 'local/replication/operation-token'
 
@@ -72,6 +74,7 @@ export class ReplicationPart implements ReplicationSide {
         protect: (name, value) => barrier.protect(name, value),
         reveal: (name, value) => barrier.reveal(name, value),
       },
+      membership: membershipOf(barrier),
       transition: this.#transition(),
     })
     await this.#endOperationToken()
@@ -84,6 +87,11 @@ export class ReplicationPart implements ReplicationSide {
   async #endOperationToken(): Promise<void> {
     const isKept = this.operationToken.read() !== undefined || this.operationToken.generation !== undefined
     if (this.mode !== 'secondary' && isKept) await this.operationToken.write(undefined)
+  }
+
+  /** See `ReplicationSide`. */
+  async unsealed(): Promise<void> {
+    await this.#replication?.unsealed()
   }
 
   /** Keeps the role for the next start. */
@@ -211,6 +219,23 @@ function operationTokenIn(store: () => SqliteStore): ReplicationSide['operationT
       const puts = entry ? [{ path: OPERATION_TOKEN_PATH, value: entry }] : []
       await store().commit({ puts, deletes: entry ? [] : [OPERATION_TOKEN_PATH] })
       if (entry) await store().setSeenGeneration(generation)
+    },
+  }
+}
+
+/** The key of the open barrier, or the one that a secondary holds. */
+function membershipOf(barrier: Barrier): MembershipKey {
+  return {
+    get isSealed() {
+      return barrier.isSealed && !barrier.standby.isHeld
+    },
+    codeOf(text) {
+      try {
+        return (barrier.isSealed ? barrier.standby : barrier).codeOf(MEMBERSHIP_PURPOSE, text)
+      } catch (error) {
+        if (error instanceof Refusal) return undefined
+        throw error
+      }
     },
   }
 }

@@ -26,6 +26,7 @@ import { EntryGuard, type Integrity } from './entry-guard.ts'
 import { freeMemory } from './freed-memory.ts'
 import { HeldKey } from './held-key.ts'
 import { Keyring } from './keyring.ts'
+import { derivedKey, PurposeCodes } from './purpose-codes.ts'
 import { KEYRING_PATH, openRing, ringEntry, WrongKey } from './ring-entry.ts'
 
 export { KEYRING_PATH, WrongKey } from './ring-entry.ts'
@@ -87,6 +88,7 @@ export class Barrier {
   #countedTo = 0
   /** Plaintexts by their ciphertexts, for as long as the store still has those in memory. */
   #opened = new KnownOf<Uint8Array, Buffer>()
+  readonly #codes = new PurposeCodes()
   readonly #guard: EntryGuard
   /** The root key of a server that stands by; nothing is read or written with it before `openHeld`. */
   readonly standby: HeldKey
@@ -232,6 +234,7 @@ export class Barrier {
     this.#guard.drop()
     this.#ring?.close()
     for (const key of this.#rootKeys) key.fill(0)
+    this.#codes.clear()
     this.#ring = undefined
     this.#rootKeys = []
     this.#opened = new KnownOf()
@@ -324,6 +327,13 @@ export class Barrier {
   reveal(name: string, value: Uint8Array): Buffer {
     const ring = this.#open()
     return decrypt(name, value, (term) => ring.key(term))
+  }
+
+  /** As `HeldKey.codeOf`, with the keys of the open barrier. Throws a Refusal (503) while it is sealed. */
+  codeOf(purpose: string, text: string): Buffer {
+    const { setKey } = this.#open()
+    if (!setKey) throw new Fault('the keyring has no key for its set of entries')
+    return this.#codes.codeOf(setKey, () => derivedKey(setKey, purpose), purpose, text)
   }
 
   /** As `Store.onFailure`. The barrier itself stands on what is durable again by then. */

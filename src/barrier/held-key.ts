@@ -9,7 +9,6 @@
  * The other server may change its root key (a rekey). Then the one that is held opens nothing any more: `fits` finds that,
  * and forgets it.
  */
-import { createHmac, hkdfSync } from 'node:crypto'
 import { sleep } from '../kit/clock.ts'
 import { Refusal, sealed } from '../kit/errors.ts'
 import type { History, PageOptions, Store } from '../store/store.ts'
@@ -17,7 +16,8 @@ import { decrypt } from './cipher.ts'
 import { EntriesChanged, type EntrySet, RolledBack } from './entry-set.ts'
 import { ShardWriter } from './entry-set-shards.ts'
 import { verifiedSet } from './verify-entries.ts'
-import { KEY_BYTES, type Keyring } from './keyring.ts'
+import type { Keyring } from './keyring.ts'
+import { derivedKey, PurposeCodes } from './purpose-codes.ts'
 import { KEYRING_PATH, openRing, WrongKey } from './ring-entry.ts'
 
 const NO_SET_KEY =
@@ -45,6 +45,7 @@ export class HeldKey {
   #turn: Promise<unknown> = Promise.resolve()
   /** Called with what a verification has found. Must not throw. */
   onFound: (error: RolledBack | EntriesChanged) => void = () => undefined
+  readonly #codes = new PurposeCodes()
 
   constructor(store: Store) {
     this.#store = store
@@ -93,15 +94,16 @@ export class HeldKey {
     })
   }
 
-  /** A code of `text` that cannot be made without the keys of this barrier, also not by a writer of the database. */
+  /**
+   * A code of `text` that cannot be made without the keys of this barrier, also not by a writer of the database. Throws a
+   * Refusal (503) where no key is held that opens it.
+   */
   codeOf(purpose: string, text: string): Buffer {
-    return this.#with((ring) => {
-      // A code under a key that is known to all would be none.
-      const key = Buffer.from(hkdfSync('sha256', setKeyOf(ring), '', purpose, KEY_BYTES))
-      const code = createHmac('sha256', key).update(text).digest()
-      key.fill(0)
-      return code
-    })
+    const keyring = this.#store.get(KEYRING_PATH)?.value
+    if (!this.#key || !keyring) throw sealed()
+    // A code under a key that is known to all would be none.
+    const derive = () => this.#with((ring) => derivedKey(setKeyOf(ring), purpose))
+    return this.#codes.codeOf(keyring, derive, purpose, text)
   }
 
   /**
@@ -181,6 +183,7 @@ export class HeldKey {
     this.#key?.fill(0)
     this.#key = undefined
     this.#opens = undefined
+    this.#codes.clear()
   }
 
   #with<T>(use: (ring: Keyring) => T): T {

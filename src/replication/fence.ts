@@ -1,16 +1,21 @@
 /**
- * The notice that a promoted cluster owes to the primary that it replaced: it is sent, over the old link and with the certificate that
- * that one gave out, until it is acknowledged; it outlives restarts. A primary that was away is told within a second of its return.
+ * The notice that a promoted cluster owes to the primary that it replaced. It is sent over the old link, with the certificate of
+ * that primary, until it is acknowledged, also after restarts. A primary that was away is told within a second of its return.
+ * Notice and answer carry proofs of membership, so both clusters must be unsealed.
  */
+import { randomBytes } from 'node:crypto'
 import { sleep } from '../kit/clock.ts'
 import { messageOf } from '../kit/errors.ts'
-import { LinkClient } from './link.ts'
+import { LinkClient, LinkError } from './link.ts'
 import type { LinkTimings, ReplicationParts } from './parts.ts'
-import type { Deposed } from './primary.ts'
+import type { Deposed } from './claims.ts'
+import { type Proofs, statements } from './proofs.ts'
+import { sessionOf } from './secondary.ts'
 import type { ReplicationState, State } from './state.ts'
 
 export interface FenceNoticeParts extends Pick<ReplicationParts, 'logger' | 'addresses'> {
   readonly state: ReplicationState
+  readonly proofs: Proofs
   readonly times: LinkTimings
   /** The other had come further in its own count of epochs. Resolves when this one is above that. */
   readonly onEpoch: (epoch: number) => Promise<void>
@@ -65,11 +70,22 @@ export class FenceNotice {
     address: string,
     signal: AbortSignal,
   ): Promise<void> {
-    const { state, times, addresses, onEpoch, onRival } = this.#parts
+    const { state, times, addresses, onEpoch, onRival, proofs } = this.#parts
+    if (proofs.isSealed)
+      throw new LinkError('sealed', 'this cluster is sealed and cannot prove that it was promoted: unseal it')
     const link = await LinkClient.connect(upstream, address, times.answerMs, signal)
     try {
+      const session = await sessionOf(link, upstream.id, times.answerMs)
+      if (!session)
+        throw new LinkError('version', 'the replaced primary has an older version and gives no nonce: upgrade it')
       const { api, cluster } = addresses()
-      const fenced = await link.call('Fence', { epoch, fork, api, addresses: [cluster] }, times.answerMs)
+      const said = { epoch, api, addresses: [cluster] }
+      const proof = proofs.of(statements.fence(session, said))
+      const nonce = randomBytes(session.nonce.length)
+      const fenced = await link.call('Fence', { ...said, fork, nonce, proof }, times.answerMs)
+      const answer = proofs.verify(statements.fenced(nonce, fenced.epoch, fenced.rival), fenced.proof)
+      if (answer !== 'valid')
+        throw new LinkError('unproven', `the answer to the notice carries no valid proof (${answer})`)
       if (fenced.rival) await onRival(fenced.rival)
       else await onEpoch(fenced.epoch)
     } finally {

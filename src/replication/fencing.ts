@@ -10,7 +10,8 @@ import { messageOf } from '../kit/errors.ts'
 import { checkEpoch } from './epoch.ts'
 import { LinkError } from './link.ts'
 import type { LinkTimings, ReplicationParts } from './parts.ts'
-import type { Deposed, Primary } from './primary.ts'
+import type { Deposed } from './claims.ts'
+import type { Primary } from './primary.ts'
 import type { ReplicationState } from './state.ts'
 
 export interface FencingParts extends Pick<ReplicationParts, 'store' | 'logger' | 'settings' | 'transition'> {
@@ -56,14 +57,14 @@ export class Fencing {
   }
 
   /** False where it is fenced already. */
-  async #fence({ epoch, addresses, api, heir, isRival }: Deposed): Promise<boolean> {
+  async #fence({ epoch, addresses, api, heir, isRival, provenBy }: Deposed): Promise<boolean> {
     const { store, state } = this.#parts
     this.#requirePrimary()
     const { deposed: before, forks } = state.now
     const isHeirUnknown = heir !== undefined && before?.epoch === epoch && before.heir === undefined
     if ((before?.epoch ?? -1) >= epoch && !isHeirUnknown) return false
     await store.setRole('fenced', epoch)
-    const deposed = { epoch, addresses: [...addresses], api, heir }
+    const deposed = { epoch, addresses: [...addresses], api, heir, provenBy }
     const ownSince = isRival ? forks.at(-1)?.sequence : undefined
     await state.change(() => ({ deposed, ownSince, witnessEpoch: undefined }))
     return true
@@ -77,6 +78,45 @@ export class Fencing {
     const { store } = this.#parts
     checkEpoch(epoch, store.epoch)
     await this.depose({ epoch: Math.max(epoch, store.epoch), addresses, api, isRival: true })
+  }
+
+  /** The secondary whose proof has fenced this cluster; undefined where none has. */
+  get provenBy(): string | undefined {
+    const { deposed } = this.#parts.state.now
+    return deposed?.provenBy ?? deposed?.heir
+  }
+
+  /**
+   * A secondary was revoked: where its proof is why this cluster takes no writes, it takes them again, in an epoch above the
+   * one that was proven. Resolves with whether that was so. Rejects with a LinkError as `depose` does.
+   */
+  liftFenceOf(id: string): Promise<boolean> {
+    return this.#inTurn(async () => {
+      const { logger, state, store } = this.#parts
+      const { deposed } = state.now
+      if (!deposed || this.provenBy !== id) return false
+      this.#requirePrimary()
+      const epoch = Math.max(store.epoch, deposed.epoch) + 1
+      const { checksum, sequence } = store.position()
+      const fork = { sequence, checksum: Buffer.from(checksum), epoch }
+      await state.change(({ forks }) => ({
+        deposed: undefined,
+        resumeEpoch: epoch,
+        forks: [...forks, fork],
+      }))
+      await this.finishLift()
+      logger.warn('the secondary that fenced this primary was revoked, this cluster takes writes again', { id, epoch })
+      return true
+    })
+  }
+
+  /** The second half of `liftFenceOf`, also after a crash between the two. */
+  async finishLift(): Promise<void> {
+    const { state, store } = this.#parts
+    const { resumeEpoch } = state.now
+    if (resumeEpoch === undefined) return
+    await store.setRole('own', resumeEpoch)
+    await state.change(() => ({ resumeEpoch: undefined }))
   }
 
   get #isPrimary(): boolean {

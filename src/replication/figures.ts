@@ -26,6 +26,8 @@ export interface PrimaryFigures {
     readonly lagSeconds: number | undefined
     /** Sent and not acknowledged. */
     readonly flyingBytes: number
+    /** Its newest word came with a valid proof of membership. */
+    readonly isAuthenticated: boolean
   }[]
 }
 
@@ -64,6 +66,7 @@ export function primaryFigures(primary: Primary, head: number): PrimaryFigures {
       lagEntries: Math.max(0, head - acknowledged),
       lagSeconds: follower?.lagSeconds,
       flyingBytes: follower?.flyingBytes ?? 0,
+      isAuthenticated: follower?.isAuthenticated ?? false,
     }
   })
   return { sync: primary.sync.state, waiting: primary.sync.waiting, secondaries }

@@ -3,7 +3,10 @@
  * acknowledgements come back.
  *
  * Bounded: one message is on its way at a time, and rows that it has not acknowledged stay within a window, so a slow
- * secondary costs a cursor and not memory; the log itself waits on the disk. What it claims is checked: it may only acknowledge what was sent to it.
+ * secondary costs a cursor and not memory; the log itself waits on the disk. The secondary may only acknowledge what was sent to it.
+ *
+ * An acknowledgement opens the window and shows in the status. Synchronous commits rely on `proven` only: the last position of
+ * this history that came with a proof of membership, which a sealed secondary, or a thief of its certificate, cannot make.
  */
 import type { Logger } from '../kit/log.ts'
 import type { LogRow, Position, ReplicaStore } from '../store/replica.ts'
@@ -12,9 +15,11 @@ import { LinkError } from './link.ts'
 import { type FollowCall, send } from './link-server.ts'
 import { CHUNK_BYTES, cutInParts, type RequestOf, type ResponseOf, ROWS_MAX } from './messages.ts'
 import type { LinkTimings } from './parts.ts'
+import type { Verdict } from './proofs.ts'
 
 type Beat = Extract<ResponseOf<'Follow'>, { kind: 'beat' }>
 type From = Extract<RequestOf<'Follow'>, { kind: 'from' }>
+type Acknowledgement = Exclude<RequestOf<'Follow'>, { kind: 'from' }>
 
 export interface FollowerParts {
   readonly id: string
@@ -23,6 +28,17 @@ export interface FollowerParts {
   readonly timings: LinkTimings
   readonly bandwidth: Bandwidth
   readonly window: { readonly rows: number; readonly bytes: number }
+  /** host:port of the connection. */
+  readonly address: string
+  /** Of the connection: tells it from others with the same certificate. */
+  readonly nonce: Uint8Array
+  /** Whether the secondary has proven its membership when it began to follow. */
+  readonly isAuthenticated: boolean
+  readonly verify: (acknowledgement: Acknowledgement) => Verdict
+  /** A word has come, with a proof or without. */
+  readonly onHeard: () => void
+  /** A proof was not valid. */
+  readonly onRejected: () => void
   /** What a heartbeat tells beside what is the follower's own. */
   readonly beat: () => Omit<Beat, 'kind' | 'beat' | 'skewMs' | 'durationMs'>
   /** True while commits wait for secondaries: then rows leave at once. */
@@ -31,6 +47,9 @@ export interface FollowerParts {
   readonly onProgress: () => void
   readonly now: () => number
 }
+
+/** A secondary counts as caught up when it has everything that this primary had so long ago. */
+const CAUGHT_UP_MS = 1000
 
 /** Of a row in a message beside its batch. */
 const ROW_BYTES = 64
@@ -43,20 +62,25 @@ export class Follower {
   #sent = 0
   #acknowledged = 0
   #isWhole = false
+  /** With the newest proof of membership; undefined before the first. */
+  #proven: { readonly sequence: number; readonly isWhole: boolean } | undefined
+  #isAuthenticated: boolean
+  readonly #probes = new Set<(isHeard: boolean) => void>()
   /** Sent and not acknowledged: where each message ended, and what had been sent in all by then. */
   readonly #flying: { readonly sequence: number; readonly totalBytes: number; readonly totalRows: number }[] = []
   #sentBytes = 0
   #sentRows = 0
   #paidBytes = 0
   #paidRows = 0
-  readonly #beats = new Map<number, { readonly atMs: number; readonly monotonicMs: number; readonly head: number }>()
+  readonly #beats = new Map<number, { readonly atMs: number; readonly monotonicMs: number }>()
   #beat = 0
   #beatDueMs = 0
   #heardMs = performance.now()
-  /** Everything that was there at a heartbeat has been acknowledged since. */
-  #isCaughtUp = false
-  /** Monotonic: when it last had everything that there was when it was asked. */
+  /** The head of the log at a past moment: once it is acknowledged, the secondary is behind by the time since that moment. */
+  #mark: { readonly sequence: number; readonly monotonicMs: number }
+  /** Monotonic: the latest moment whose head is known to be acknowledged, and the same with proof. */
   #caughtUpMs = performance.now()
+  #provenCaughtUpMs = Number.NEGATIVE_INFINITY
   #isEnded = false
   #failure: unknown
   #wake: () => void = () => undefined
@@ -69,6 +93,30 @@ export class Follower {
     this.id = parts.id
     this.#parts = parts
     this.#call = call
+    this.#isAuthenticated = parts.isAuthenticated
+    this.#mark = this.#markNow()
+  }
+
+  get address(): string {
+    return this.#parts.address
+  }
+
+  get nonce(): Uint8Array {
+    return this.#parts.nonce
+  }
+
+  /** Up to here the secondary has proven to have the log on its disk; undefined before its first proof. */
+  get proven(): number | undefined {
+    return this.#proven?.sequence
+  }
+
+  /** Whether its newest word came with a valid proof of membership. */
+  get isAuthenticated(): boolean {
+    return this.#isAuthenticated
+  }
+
+  get isEnded(): boolean {
+    return this.#isEnded
   }
 
   get acknowledged(): number {
@@ -90,8 +138,11 @@ export class Follower {
     return this.#isWhole
   }
 
+  /** It proves that it is whole and not further behind than `CAUGHT_UP_MS`. */
   get isCaughtUp(): boolean {
-    return this.#isCaughtUp && this.#isWhole
+    if (this.#proven?.isWhole !== true || !this.#isAuthenticated) return false
+    const hasAll = this.#proven.sequence >= this.#parts.store.position().sequence
+    return hasAll || performance.now() - this.#provenCaughtUpMs <= CAUGHT_UP_MS
   }
 
   /** For tests and figures: bytes that were sent and not acknowledged. */
@@ -180,7 +231,7 @@ export class Follower {
     const beat = ++this.#beat
     const { skewMs, durationMs } = this
     const said = this.#parts.beat()
-    this.#beats.set(beat, { atMs: said.atMs, monotonicMs: performance.now(), head: said.position.sequence })
+    this.#beats.set(beat, { atMs: said.atMs, monotonicMs: performance.now() })
     // Of those that were never answered only the newest are remembered.
     this.#beats.delete(beat - BEATS_KEPT)
     await send(this.#call, { kind: 'beat', beat, skewMs, durationMs, ...said })
@@ -192,27 +243,53 @@ export class Follower {
     await send(this.#call, { kind: 'diverged', position, why })
   }
 
+  /** Sends a heartbeat at once, unless one is under way; resolves with whether anything was received within `waitMs`. */
+  async answers(waitMs: number): Promise<boolean> {
+    if (this.#isEnded) return false
+    if (this.#beats.size === 0) {
+      this.#beatDueMs = 0
+      this.#wake()
+    }
+    const { promise, resolve } = Promise.withResolvers<boolean>()
+    const timer = setTimeout(() => resolve(false), waitMs)
+    this.#probes.add(resolve)
+    try {
+      return await promise
+    } finally {
+      clearTimeout(timer)
+      this.#probes.delete(resolve)
+    }
+  }
+
   #take(message: RequestOf<'Follow'>): void {
     this.#heardMs = performance.now()
     if (message.kind === 'from') throw new LinkError('malformed', 'a stream begins once')
-    this.#acknowledge(message.sequence, message.isWhole)
-    if (message.kind === 'ack') return
-    const beat = this.#beats.get(message.beat)
-    if (!beat) throw new LinkError('malformed', 'the answer to a heartbeat that was never sent')
-    this.#beats.delete(message.beat)
-    this.durationMs = Math.round(this.#heardMs - beat.monotonicMs)
-    this.skewMs = Math.round(message.atMs - (beat.atMs + this.durationMs / 2))
-    this.heartbeatAtMs = this.#parts.now()
     const wasCaughtUp = this.isCaughtUp
-    this.#isCaughtUp = this.#acknowledged >= beat.head
-    if (this.#isCaughtUp) this.#caughtUpMs = beat.monotonicMs
-    if (this.isCaughtUp !== wasCaughtUp) this.#parts.onProgress()
+    const hasProgress = this.#acknowledge(message)
+    if (message.kind === 'echo') this.#measure(message)
+    this.#parts.onHeard()
+    for (const resolve of this.#probes) resolve(true)
+    if (hasProgress) this.#wake()
+    if (hasProgress || this.isCaughtUp !== wasCaughtUp) this.#parts.onProgress()
   }
 
-  #acknowledge(sequence: number, isWhole: boolean): void {
+  #measure({ atMs, beat: number }: Extract<RequestOf<'Follow'>, { kind: 'echo' }>): void {
+    const beat = this.#beats.get(number)
+    if (!beat) throw new LinkError('malformed', 'the answer to a heartbeat that was never sent')
+    this.#beats.delete(number)
+    this.durationMs = Math.round(this.#heardMs - beat.monotonicMs)
+    this.skewMs = Math.round(atMs - (beat.atMs + this.durationMs / 2))
+    this.heartbeatAtMs = this.#parts.now()
+  }
+
+  /** Returns whether anything is known that was not. */
+  #acknowledge(message: Acknowledgement): boolean {
+    const { isWhole, position } = message
+    const { sequence } = position
     if (sequence > this.#sent) throw new LinkError('malformed', 'rows were acknowledged that were never sent')
     if (sequence < this.#acknowledged) throw new LinkError('malformed', 'an acknowledgement was taken back')
-    const hasProgress = sequence > this.#acknowledged || isWhole !== this.#isWhole
+    const before = this.#proven
+    const hasNews = sequence > this.#acknowledged || isWhole !== this.#isWhole
     this.#acknowledged = sequence
     this.#isWhole = isWhole
     let paid = this.#flying[0]
@@ -222,13 +299,37 @@ export class Follower {
       this.#flying.shift()
       paid = this.#flying[0]
     }
-    if (!hasProgress) return
-    this.#wake()
-    this.#parts.onProgress()
+    this.#judge(message)
+    this.#reach()
+    return hasNews || this.#proven?.sequence !== before?.sequence || this.#proven?.isWhole !== before?.isWhole
+  }
+
+  #judge(message: Acknowledgement): void {
+    const { onRejected, store, verify } = this.#parts
+    const verdict = message.proof ? verify(message) : 'absent'
+    if (verdict === 'invalid') onRejected()
+    this.#isAuthenticated = verdict === 'valid'
+    // A proof is of one history: a row of another one with this number is not on that disk.
+    if (verdict !== 'valid' || !store.holds(message.position)) return
+    this.#proven = { sequence: message.position.sequence, isWhole: message.isWhole }
+  }
+
+  #reach(): void {
+    const { monotonicMs, sequence } = this.#mark
+    if (this.#acknowledged < sequence) return
+    this.#caughtUpMs = monotonicMs
+    // An acknowledgement without proof moves the mark as well: the next proof is then measured against a later one.
+    if ((this.proven ?? -1) >= sequence) this.#provenCaughtUpMs = monotonicMs
+    this.#mark = this.#markNow()
+  }
+
+  #markNow() {
+    return { sequence: this.#parts.store.position().sequence, monotonicMs: performance.now() }
   }
 
   end(): void {
     this.#isEnded = true
+    for (const resolve of this.#probes) resolve(false)
     this.#wake()
   }
 

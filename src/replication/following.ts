@@ -2,6 +2,7 @@
 import type { LogRow, Position, ReplicaStore } from '../store/replica.ts'
 import { NotChained } from '../store/replica.ts'
 import { Applier } from './applier.ts'
+import { type Proofs, type Session, statements } from './proofs.ts'
 import { type FollowStream, type LinkClient, LinkError, linkErrorOf } from './link.ts'
 import { Parts, type ResponseOf } from './messages.ts'
 import type { Addresses, LinkTimings } from './parts.ts'
@@ -14,6 +15,9 @@ const WINDOW_BYTES = 16 << 20
 export interface FollowingParts {
   readonly link: LinkClient
   readonly store: ReplicaStore
+  /** For proofs of what is acknowledged; undefined where the primary gave no nonce. */
+  readonly session: Session | undefined
+  readonly proofs: Proofs
   readonly addresses: Addresses
   readonly bufferBytes: number
   readonly times: LinkTimings
@@ -39,7 +43,7 @@ export class Following {
     this.#applier = new Applier(parts.store, this.#call, windowBytes, {
       onApplied: async (position) => {
         await parts.onApplied(position)
-        this.#acknowledge(position.sequence)
+        this.#acknowledge(position)
       },
       onFailure: (error) => this.#fail(error),
     })
@@ -72,10 +76,15 @@ export class Following {
     if (signal.aborted) onAbort()
     const silence = setInterval(() => this.#lookForSilence(), times.beatMs)
     this.#call.on('data', (message: ResponseOf<'Follow'>) => this.#take(message))
-    this.#call.on('drain', () => this.#acknowledge(store.position().sequence))
+    this.#call.on('drain', () => this.#acknowledge(store.position()))
     this.#call.on('error', (error) => this.#fail(error))
     this.#call.on('end', () => this.#fail(new LinkError('lost', 'the primary has ended the stream')))
-    const from = { position: store.position(), epoch: store.epoch, windowBytes: this.#windowBytes }
+    const from = {
+      position: store.position(),
+      epoch: store.epoch,
+      windowBytes: this.#windowBytes,
+      proof: this.#proofToFollow(),
+    }
     this.#write({ kind: 'from', ...from, ...addresses })
     try {
       return await over
@@ -117,12 +126,23 @@ export class Following {
   #onBeat(beat: Beat): void {
     const { store, nowMs, onBeat } = this.#parts
     onBeat(beat)
-    const sequence = store.position().sequence
-    this.#write({ kind: 'echo', beat: beat.beat, atMs: nowMs(), sequence, isWhole: store.isWhole })
+    this.#write({ kind: 'echo', beat: beat.beat, atMs: nowMs(), ...this.#proven(store.position()) })
   }
 
-  #acknowledge(sequence: number): void {
-    this.#write({ kind: 'ack', sequence, isWhole: this.#parts.store.isWhole })
+  #acknowledge(position: Position): void {
+    this.#write({ kind: 'ack', ...this.#proven(position) })
+  }
+
+  #proofToFollow(): Uint8Array | undefined {
+    const { proofs, session, store } = this.#parts
+    return session && proofs.of(statements.follow(session, store.epoch))
+  }
+
+  #proven(position: Position) {
+    const { proofs, session, store } = this.#parts
+    const { isWhole } = store
+    const proof = session && proofs.of(statements.acknowledgement(session, position, isWhole))
+    return { position, isWhole, proof }
   }
 
   /** A primary that does not read is not written to: what it has missed is said when it does. */

@@ -15,6 +15,7 @@ import type {
   ServerWritableStream,
   StatusObject,
 } from '@grpc/grpc-js'
+import { randomBytes } from 'node:crypto'
 import type { Writable } from 'node:stream'
 import { type AddressInfo, createServer, type Server as NetServer, type Socket } from 'node:net'
 import { Fault, messageOf, Refusal } from '../kit/errors.ts'
@@ -42,12 +43,23 @@ const OWN_CONNECTIONS_MAX = 8
 const IDLE_MS = 60_000
 /** Until the first call of a new connection: TLS and HTTP/2 are up by then. */
 const FIRST_CALL_MS = 10_000
+const NONCE_BYTES = 16
 
 /** Who calls. */
 export interface Peer {
   readonly fingerprint: string
   /** host:port */
   readonly address: string
+  readonly connection: PeerConnection
+}
+
+export interface PeerConnection {
+  /** 16 random bytes: proofs of membership are made for it. */
+  readonly nonce: Buffer
+  /** A follower is served on it: it is not closed to make place for newer connections of the same certificate. */
+  isFollowed: boolean
+  /** The peer has proven its membership on it. */
+  isProven: boolean
 }
 
 export type FollowCall = ServerDuplexStream<RequestOf<'Follow'>, ResponseOf<'Follow'>>
@@ -72,7 +84,7 @@ export interface LinkServerOptions {
   readonly logger: Logger
 }
 
-interface Connection {
+interface Connection extends PeerConnection {
   readonly socket: Socket
   /** Of the certificate, once it has made a call. */
   fingerprint: string | undefined
@@ -156,7 +168,8 @@ export class LinkServer {
       silent[1].socket.destroy()
       this.#connections.delete(silent[0])
     }
-    const connection: Connection = { socket, fingerprint: undefined }
+    const nonce = randomBytes(NONCE_BYTES)
+    const connection: Connection = { socket, fingerprint: undefined, nonce, isFollowed: false, isProven: false }
     this.#connections.set(address, connection)
     const timer = setTimeout(() => connection.fingerprint ?? socket.destroy(), FIRST_CALL_MS)
     socket.on('error', () => undefined)
@@ -180,17 +193,19 @@ export class LinkServer {
     const fingerprint = plainFingerprint(shown)
     const address = call.getPeer()
     const connection = this.#connections.get(address)
-    if (connection && connection.fingerprint === undefined) {
+    if (!connection) throw new LinkError('lost', 'the connection is closed')
+    if (connection.fingerprint === undefined) {
       connection.fingerprint = fingerprint
       this.#cutOldest(fingerprint)
     }
-    return { fingerprint, address }
+    return { fingerprint, address, connection }
   }
 
-  /** Of a certificate that has too many connections: those that it has lost may still look open. */
+  /** Closes the oldest connections of a certificate that has too many, which may be lost already, but none that is followed. */
   #cutOldest(fingerprint: string): void {
     const own = [...this.#connections.values()].filter((one) => one.fingerprint === fingerprint)
-    for (const { socket } of own.slice(0, -OWN_CONNECTIONS_MAX)) socket.destroy()
+    const surplus = Math.max(0, own.length - OWN_CONNECTIONS_MAX)
+    for (const { socket } of own.filter(({ isFollowed }) => !isFollowed).slice(0, surplus)) socket.destroy()
   }
 
   /** Runs a call. Rejects with a LinkError for one too many. */

@@ -31,7 +31,8 @@ export const SERVICE = 'outpost.replication.v1'
 /**
  * Why one end refuses the other. `unknown` no such certificate was issued · `revoked` · `expired` the activation was not used in
  * time · `used` the token was used by another · `set` another replication set · `version` · `deposed` a newer primary rules ·
- * `busy` too much at once · `lost` no connection, or it was cut · `malformed` · `failed` anything else.
+ * `busy` too much at once, or another connection of this secondary is live · `unproven` no valid proof of membership · `sealed` no
+ * proof can be made or verified now · `lost` no connection, or it was cut · `malformed` · `failed` anything else.
  */
 export type LinkRefusal =
   | 'unknown'
@@ -42,6 +43,8 @@ export type LinkRefusal =
   | 'version'
   | 'deposed'
   | 'busy'
+  | 'unproven'
+  | 'sealed'
   | 'lost'
   | 'malformed'
   | 'failed'
@@ -55,6 +58,8 @@ const REASONS: ReadonlySet<string> = new Set<LinkRefusal>([
   'version',
   'deposed',
   'busy',
+  'unproven',
+  'sealed',
   'malformed',
 ])
 /** Codes of gRPC: cancelled, deadline exceeded, unavailable. */

@@ -8,7 +8,7 @@ import { packr } from '../cluster/message-pack.ts'
 import { BATCH_BYTES_MAX, LOCAL_PREFIX, PATH_BYTES_MAX } from '../store/batch.ts'
 
 /** Of this file; ends of different protocols refuse each other in words. */
-export const PROTOCOL = 2
+export const PROTOCOL = 3
 
 /** Of one message to a secondary. What is larger than a chunk comes in parts, so that little waits to be read. */
 export const MESSAGE_BYTES_MAX = 3 << 20
@@ -38,6 +38,15 @@ const checksum = v.pipe(
   octets,
   v.check(({ length }) => length === 32),
 )
+/** HMAC-SHA-256, see `proofs.ts`; a sealed secondary has none. */
+const proof = v.pipe(
+  octets,
+  v.check(({ length }) => length === 32),
+)
+const nonce = v.pipe(
+  octets,
+  v.check(({ length }) => length === 16),
+)
 const hash = v.pipe(
   octets,
   v.check(({ length }) => length === 20),
@@ -64,6 +73,7 @@ const JOIN = v.object({
   api: text,
   cluster: text,
   atMs: whole,
+  proof: v.optional(proof),
 })
 
 const JOINED = v.object({
@@ -85,10 +95,25 @@ const JOINED = v.object({
 
 /** From a secondary, in the stream `Follow`. The first one is `from`. */
 const FOLLOWING = v.variant('kind', [
-  v.object({ kind: v.literal('from'), position, epoch, windowBytes: whole, api: text, cluster: text }),
-  v.object({ kind: v.literal('ack'), sequence: whole, isWhole: v.boolean() }),
+  v.object({
+    kind: v.literal('from'),
+    position,
+    epoch,
+    windowBytes: whole,
+    api: text,
+    cluster: text,
+    proof: v.optional(proof),
+  }),
+  v.object({ kind: v.literal('ack'), position, isWhole: v.boolean(), proof: v.optional(proof) }),
   /** The answer to a heartbeat. */
-  v.object({ kind: v.literal('echo'), beat: whole, atMs: whole, sequence: whole, isWhole: v.boolean() }),
+  v.object({
+    kind: v.literal('echo'),
+    beat: whole,
+    atMs: whole,
+    position,
+    isWhole: v.boolean(),
+    proof: v.optional(proof),
+  }),
 ])
 
 const row = v.strictTuple([whole, epoch, whole, checksum, octets])
@@ -112,6 +137,7 @@ const FOLLOWED = v.variant('kind', [
     skewMs: v.pipe(v.number(), v.finite()),
     durationMs: v.pipe(v.number(), v.finite()),
     sync: v.picklist(['off', 'on', 'degraded']),
+    isSealed: v.boolean(),
   }),
   /** The log does not hold the position that was asked for: compare trees. */
   v.object({ kind: v.literal('diverged'), position, why: text }),
@@ -149,10 +175,16 @@ const VALUES = v.variant('kind', [
     sequence: whole,
   }),
 ])
-const FENCE = v.object({ epoch, fork: position, addresses, api: text })
+/** `nonce`: for the proof of the answer. */
+const FENCE = v.object({ epoch, fork: position, addresses, api: text, nonce, proof: v.optional(proof) })
 /** `rival`: another secondary was promoted, and its notice came first: that one is the primary. */
-const FENCED = v.object({ epoch, rival: v.optional(v.object({ epoch, addresses, api: text })) })
-const POSITION = v.object({ position, epoch, setId: text })
+const FENCED = v.object({
+  epoch,
+  rival: v.optional(v.object({ epoch, addresses, api: text })),
+  proof: v.optional(proof),
+})
+/** `nonce`: for proofs on this connection; a primary of an older version has none. */
+const POSITION = v.object({ position, epoch, setId: text, nonce: v.optional(nonce) })
 const NOTHING = v.object({})
 
 export const METHODS = {

@@ -65,6 +65,14 @@ export interface Secrets {
   reveal(name: string, value: Uint8Array): Buffer
 }
 
+/** Codes that only the unsealed members of a replication set can make: under a key of the barrier, which the daemon asks. */
+export interface MembershipKey {
+  /** Whether this cluster can make no codes now. */
+  readonly isSealed: boolean
+  /** HMAC-SHA-256, 32 bytes; undefined while this cluster is sealed. */
+  codeOf(text: string): Buffer | undefined
+}
+
 /** Where clients and other clusters find this one. */
 export interface Addresses {
   readonly api: string
@@ -80,6 +88,7 @@ export interface ReplicationParts {
   readonly listenAddress: { readonly host: string; readonly port: number }
   readonly addresses: () => Addresses
   readonly secrets: Secrets
+  readonly membership: MembershipKey
   readonly transition: Transition
   readonly now?: () => number
   readonly timings?: Partial<LinkTimings>

@@ -1,39 +1,39 @@
 /**
- * The primary: the secondaries that it knows, and what it does for each of them. It gives out certificates, judges who may
+ * The primary: the secondaries that it knows, and what it does for each of them. It issues certificates, judges who may
  * join, ships its log (`follower.ts`), answers what a comparison of trees asks, and keeps of its log what the slowest secondary lacks.
+ *
+ * A certificate may be in the hands of a thief. What fences this primary needs a proof of membership (`claims.ts`), and so does
+ * an acknowledgement that a synchronous commit relies on. One connection of a secondary follows: another one takes its place
+ * only where it has a proof and the first has none, or does not answer.
  */
 import { sleep } from '../kit/clock.ts'
 import { messageOf } from '../kit/errors.ts'
 import type { Position } from '../store/replica.ts'
 import { notAcknowledged } from '../store/store-error.ts'
+import { Alarms } from './alarms.ts'
 import { Bandwidth } from './bandwidth.ts'
 import type { Bundle } from './bundle.ts'
+import { Claims, type Deposed } from './claims.ts'
 import { checkEpoch } from './epoch.ts'
 import { Follower } from './follower.ts'
 import { LinkError } from './link.ts'
 import { type FollowCall, LinkServer, type LinkService, type Peer } from './link-server.ts'
 import { PROTOCOL, type RequestOf, type ResponseOf } from './messages.ts'
 import type { LinkTimings, ReplicationParts } from './parts.ts'
+import { type Proofs, type Session, type Statement, statements, type Verdict } from './proofs.ts'
 import { Registry } from './registry.ts'
 import type { KnownSecondary, ReplicationState, State } from './state.ts'
 import { Sync, type Together } from './sync.ts'
 import { TreeAnswers } from './tree-answers.ts'
 
 const DRAIN_LOOK_MS = 20
-
-/** Of a promotion elsewhere, as a peer tells it. */
-export interface Deposed {
-  readonly epoch: number
-  readonly addresses: readonly string[]
-  readonly api: string
-  /** ID of the secondary that was promoted, where it says so itself. */
-  readonly heir?: string
-  /** This cluster was promoted, too, in the same epoch. */
-  readonly isRival?: boolean
-}
+/** A planned switch: how long secondaries may take for what this primary committed last. */
+const DRAIN_MS = 10_000
+const TAKEN = 'another connection with this certificate follows this primary'
 
 export interface PrimaryParts extends ReplicationParts {
   readonly state: ReplicationState
+  readonly proofs: Proofs
   readonly times: LinkTimings
   readonly nowMs: () => number
   /** Another cluster is the primary. Resolves when this one takes no more writes. */
@@ -46,6 +46,8 @@ export class Primary {
   readonly #bandwidth: Bandwidth
   readonly #registry: Registry
   readonly #trees: TreeAnswers
+  readonly #claims: Claims
+  readonly alarms: Alarms
   readonly sync: Sync
   #server: LinkServer | undefined
   #upkeep: NodeJS.Timeout | undefined
@@ -57,7 +59,9 @@ export class Primary {
   constructor(parts: PrimaryParts) {
     this.#parts = parts
     this.#bandwidth = new Bandwidth(parts.settings.bandwidthBytes)
-    const { logger, settings, store } = parts
+    const { logger, proofs, settings, store } = parts
+    this.alarms = new Alarms(logger)
+    this.#claims = new Claims(proofs, this.alarms)
     this.#registry = new Registry(parts)
     this.#trees = new TreeAnswers(store, this.#bandwidth, logger)
     this.sync = new Sync(store, logger, settings.syncTimeoutMs, () => this.#together())
@@ -71,7 +75,7 @@ export class Primary {
   async start({ mayMake }: { readonly mayMake: boolean }): Promise<void> {
     if (mayMake && !this.#state.authority) await this.#registry.makeAuthority()
     await this.#listen()
-    if (this.#parts.settings.sync && this.#state.deposed === undefined) this.sync.start()
+    this.resumeSync()
     this.#upkeep ??= setInterval(() => void this.#keep(), this.#parts.times.beatMs)
     await this.#keep()
   }
@@ -88,10 +92,13 @@ export class Primary {
   }
 
   /** Nothing is committed any more: resolves when all connected secondaries have everything, or after a while. */
-  async drain(waitMs: number): Promise<void> {
+  async drain(): Promise<void> {
     const { sequence } = this.#parts.store.position()
-    const untilMs = performance.now() + waitMs
-    const isBehind = () => [...this.#followers.values()].some((one) => one.acknowledged < sequence)
+    const untilMs = performance.now() + DRAIN_MS
+    const isBehind = () =>
+      [...this.#followers.values()].some(
+        (one) => (one.isAuthenticated ? (one.proven ?? 0) : one.acknowledged) < sequence,
+      )
     while (isBehind() && performance.now() < untilMs) await sleep(DRAIN_LOOK_MS)
     if (isBehind()) this.#parts.logger.warn('a secondary lacks commits of this primary, which becomes a secondary')
     this.giveUp()
@@ -100,6 +107,16 @@ export class Primary {
   /** Commits that still wait for a secondary fail: this one may not be the primary when they arrive there. */
   giveUp(): void {
     this.sync.stop(notAcknowledged())
+  }
+
+  /** Commits wait for secondaries, where the settings say so and this cluster was not replaced. */
+  resumeSync(): void {
+    if (this.#parts.settings.sync && this.#state.deposed === undefined) this.sync.start()
+  }
+
+  /** This cluster was unsealed: resolves when it takes no more writes where a claim that came before is proven. */
+  async settleClaims(): Promise<void> {
+    for (const { by } of this.#claims.take()) await this.#parts.onDeposed(by)
   }
 
   /** Another cluster is the primary: secondaries are sent there. */
@@ -126,8 +143,7 @@ export class Primary {
   /** For how long no secondary was heard, in milliseconds; 0 when there is none to be heard. */
   get silenceMs(): number {
     if (this.active.length === 0) return 0
-    const silences = [...this.#followers.values()].map(({ heartbeatAgeMs }) => heartbeatAgeMs)
-    return Math.min(performance.now() - this.#heardAtMs, ...silences)
+    return performance.now() - this.#heardAtMs
   }
 
   async #listen(): Promise<void> {
@@ -153,6 +169,7 @@ export class Primary {
   /** Rejects with a Refusal for an ID that is not known. */
   async revoke(id: string): Promise<void> {
     const fingerprint = await this.#registry.revoke(id)
+    this.#claims.forget(id)
     this.#followers.get(id)?.refuse(new LinkError('revoked', 'this secondary was revoked'))
     this.#server?.cut(fingerprint)
     this.sync.look()
@@ -164,8 +181,13 @@ export class Primary {
     this.#onHeard = listener
   }
 
-  #heard(id: string): void {
-    this.#heardAtMs = performance.now()
+  /**
+   * Silence is measured by words that come with a proof, once a secondary has proven that it is whole: a thief of its certificate
+   * could keep this primary from fencing itself. A sealed primary can verify nothing, and takes no writes.
+   */
+  #heard(id: string, isProven = false): void {
+    const needsProof = this.#state.secondaries.some(({ wasWhole }) => wasWhole) && !this.#parts.proofs.isSealed
+    if (isProven || !needsProof) this.#heardAtMs = performance.now()
     this.#onHeard(id)
   }
 
@@ -177,7 +199,8 @@ export class Primary {
         Fence: (peer, request) => this.#fence(peer, request),
         Ping: async (peer) => {
           this.#registry.known(peer)
-          return { position: store.position(), epoch: store.epoch, setId: this.#state.setId }
+          const { nonce } = peer.connection
+          return { position: store.position(), epoch: store.epoch, setId: this.#state.setId, nonce }
         },
         Pages: (peer) => this.#ruled(peer, () => this.#trees.pages()),
         Subpages: (peer, request) => this.#ruled(peer, () => this.#trees.subpages(request)),
@@ -189,15 +212,15 @@ export class Primary {
   }
 
   async #ruled<T>(peer: Peer, answer: () => Promise<T>): Promise<T> {
-    this.#heard(this.#registry.ruling(peer).id)
+    this.#notice(this.#registry.ruling(peer), peer)
     return answer()
   }
 
   async *#values(peer: Peer, request: RequestOf<'Values'>): AsyncGenerator<ResponseOf<'Values'>> {
     // Before anything is read for it.
-    this.#registry.ruling(peer)
+    this.#notice(this.#registry.ruling(peer), peer)
     for await (const message of this.#trees.values(request)) {
-      this.#heard(this.#registry.ruling(peer).id)
+      this.#heard(this.#registry.ruling(peer).id, peer.connection.isProven)
       yield message
     }
   }
@@ -205,14 +228,21 @@ export class Primary {
   async #join(peer: Peer, asked: RequestOf<'Join'>): Promise<ResponseOf<'Join'>> {
     const known = this.#registry.known(peer)
     this.#registry.judge(known, asked)
-    this.#heard(known.id)
+    const { proof } = asked
+    const statement = statements.join(sessionOf(known, peer), asked.epoch)
+    const isProven = this.#isProven(peer, statement, proof)
+    this.#heard(known.id, isProven)
     // A cluster that only wants to know whether it could join has a history, and an epoch, of its own.
-    if (!asked.isTrial) await this.#depose(asked.epoch, { addresses: [asked.cluster], api: asked.api })
+    if (!asked.isTrial) {
+      const { api, cluster, epoch } = asked
+      await this.#depose(known, peer, { statement, proof, by: { epoch, addresses: [cluster], api } })
+    }
     const error = this.#registry.deposedError
     if (error) throw error
     const { state, store, version } = this.#parts
     const position = store.position()
     if (!asked.isTrial) {
+      await this.#admit(known, peer, isProven)
       const acknowledged = store.holds(asked.position) ? asked.position.sequence : position.sequence
       await state.change(({ secondaries }) => ({
         secondaries: secondaries.map((one) =>
@@ -246,46 +276,112 @@ export class Primary {
     return { position, epoch: store.epoch, atMs: nowMs(), addresses: [this.#registry.clusterAddress()], api }
   }
 
-  /** A peer that has seen a higher epoch has seen a newer primary. */
-  async #depose(epoch: number, by: { addresses: readonly string[]; api: string }): Promise<void> {
+  #verdict({ connection }: Peer, statement: Statement, proof: Uint8Array | undefined): Verdict {
+    const verdict = this.#parts.proofs.verify(statement, proof)
+    if (verdict === 'valid') connection.isProven = true
+    return verdict
+  }
+
+  #isProven(peer: Peer, statement: Statement, proof: Uint8Array | undefined): boolean {
+    return this.#verdict(peer, statement, proof) === 'valid'
+  }
+
+  /** A member that has seen a higher epoch has seen a newer primary. Throws a LinkError for one that does not prove it. */
+  async #depose(
+    { id }: KnownSecondary,
+    { address }: Peer,
+    claim: { readonly statement: Statement; readonly proof: Uint8Array | undefined; readonly by: Deposed },
+  ): Promise<void> {
     const { store, onDeposed } = this.#parts
-    if (epoch <= store.epoch) return
-    checkEpoch(epoch, store.epoch)
-    await onDeposed({ epoch, ...by })
+    if (claim.by.epoch <= store.epoch) return
+    checkEpoch(claim.by.epoch, store.epoch)
+    const by = { ...claim.by, provenBy: id }
+    this.#claims.check({ ...claim, id, address, by })
+    await onDeposed(by)
   }
 
   async #fence(peer: Peer, asked: RequestOf<'Fence'>): Promise<ResponseOf<'Fence'>> {
     const known = this.#registry.joined(peer)
-    checkEpoch(asked.epoch, this.#parts.store.epoch)
-    this.#heard(known.id)
+    const { id } = known
+    const { onDeposed, proofs, store } = this.#parts
+    checkEpoch(asked.epoch, store.epoch)
     // A secondary of this primary was promoted. Its epoch may be no higher than ours when a snapshot was restored here: it is told.
-    const { epoch } = this.#parts.store
-    const { addresses, api } = asked
-    await this.#parts.onDeposed({ epoch: Math.max(asked.epoch, epoch), addresses, api, heir: known.id })
+    const { epoch } = store
+    const { addresses, api, nonce, proof } = asked
+    const by = { epoch: Math.max(asked.epoch, epoch), addresses, api, heir: id, provenBy: id }
+    const statement = statements.fence(sessionOf(known, peer), asked)
+    this.#heard(id, this.#isProven(peer, statement, proof))
+    this.#claims.check({ id, address: peer.address, statement, proof, by })
+    await onDeposed(by)
     const { deposed } = this.#state
     // Two were promoted: this cluster is the one place where they meet, and the first notice counts.
-    const isSecond = deposed?.heir !== undefined && deposed.heir !== known.id && asked.epoch <= deposed.epoch
-    if (!isSecond) return { epoch }
-    return { epoch, rival: { epoch: deposed.epoch, addresses: deposed.addresses, api: deposed.api } }
+    const isSecond = deposed?.heir !== undefined && deposed.heir !== id && asked.epoch <= deposed.epoch
+    const rival = isSecond ? { epoch: deposed.epoch, addresses: deposed.addresses, api: deposed.api } : undefined
+    return { epoch, rival, proof: proofs.of(statements.fenced(nonce, epoch, rival)) }
+  }
+
+  /** A secondary asks on the connection on which it follows. */
+  #notice({ id }: KnownSecondary, peer: Peer): void {
+    this.#heard(id, peer.connection.isProven)
+    if (this.#rivalOf(id, peer)) this.#alarm(id, peer)
+  }
+
+  /** The follower of the same secondary on another connection. */
+  #rivalOf(id: string, { connection }: Peer): Follower | undefined {
+    const current = this.#followers.get(id)
+    return current && !current.isEnded && current.nonce !== connection.nonce ? current : undefined
+  }
+
+  #alarm(id: string, { address }: Peer): void {
+    this.alarms.raise('duplicate', id, { address, connected: this.#followers.get(id)?.address ?? '' })
+  }
+
+  /**
+   * Ends the connection that follows with the same certificate where this one may take its place: it has a proof, and the
+   * other one has none or does not answer. Rejects with a LinkError otherwise: a lost connection ends by its silence, and
+   * the secondary dials again.
+   */
+  async #admit({ id }: KnownSecondary, peer: Peer, isProven: boolean): Promise<void> {
+    for (let rival = this.#rivalOf(id, peer); rival; rival = this.#rivalOf(id, peer)) {
+      const isLive = await rival.answers(2 * this.#parts.times.beatMs)
+      if (rival.isEnded) continue
+      if (isLive) this.#alarm(id, peer)
+      if (!isProven || (isLive && rival.isAuthenticated)) throw new LinkError('busy', TAKEN)
+      rival.refuse(new LinkError('busy', 'another connection with this certificate has proven its membership'))
+    }
   }
 
   async #follow(peer: Peer, call: FollowCall): Promise<void> {
     const from = await firstOf(call, this.#parts.times.answerMs)
     const known = this.#registry.ruling(peer)
-    this.#heard(known.id)
-    await this.#depose(from.epoch, { addresses: [from.cluster], api: from.api })
+    const { api, cluster, epoch, proof } = from
+    const session = sessionOf(known, peer)
+    const statement = statements.follow(session, epoch)
+    const isProven = this.#isProven(peer, statement, proof)
+    this.#heard(known.id, isProven)
+    await this.#depose(known, peer, { statement, proof, by: { epoch, addresses: [cluster], api } })
+    await this.#admit(known, peer, isProven)
     this.#registry.ruling(peer)
-    const { settings, store, logger, times, nowMs } = this.#parts
-    this.#followers.get(known.id)?.refuse(new LinkError('busy', 'the same secondary has connected anew'))
+    // Another one may have come while this one waited.
+    if (this.#rivalOf(known.id, peer)) throw new LinkError('busy', TAKEN)
+    const { settings, store, logger, proofs, times, nowMs } = this.#parts
+    this.#followers.get(known.id)?.refuse(new LinkError('busy', 'the same secondary follows on a newer connection'))
     const follower = new Follower(
       {
         id: known.id,
+        address: peer.address,
+        nonce: peer.connection.nonce,
+        isAuthenticated: isProven,
+        verify: ({ isWhole, position, proof: given }) =>
+          this.#verdict(peer, statements.acknowledgement(session, position, isWhole), given),
+        onHeard: () => this.#heard(known.id, follower.isAuthenticated),
+        onRejected: () => this.alarms.raise('proof', known.id, { address: peer.address, proof: 'invalid' }),
         store,
         logger,
         timings: times,
         bandwidth: this.#bandwidth,
         window: { rows: settings.bufferLength, bytes: settings.bufferBytes },
-        beat: () => ({ ...this.#about(store.position()), sync: this.sync.state }),
+        beat: () => ({ ...this.#about(store.position()), sync: this.sync.state, isSealed: proofs.isSealed }),
         isAwaited: () => this.sync.state === 'on',
         onProgress: () => this.#progress(follower),
         now: nowMs,
@@ -293,10 +389,12 @@ export class Primary {
       call,
     )
     this.#followers.set(known.id, follower)
+    peer.connection.isFollowed = true
     logger.info('a secondary follows', { id: known.id, address: peer.address, from: from.position.sequence })
     try {
       await follower.run(from)
     } finally {
+      peer.connection.isFollowed = false
       if (this.#followers.get(known.id) === follower) this.#followers.delete(known.id)
       logger.info('a secondary follows no more', { id: known.id, acknowledged: follower.acknowledged })
       await this.#remember()
@@ -304,7 +402,6 @@ export class Primary {
   }
 
   #progress(follower: Follower): void {
-    this.#heard(follower.id)
     if (follower.isCaughtUp && !this.#state.secondaries.find(({ id }) => id === follower.id)?.wasWhole) {
       void this.#remember()
     }
@@ -339,7 +436,7 @@ export class Primary {
     const members = this.#state.secondaries.filter((one) => one.status === 'active' && one.wasWhole)
     if (members.length === 0) return undefined
     return {
-      acknowledged: Math.min(...members.map((one) => this.#followers.get(one.id)?.acknowledged ?? -1)),
+      acknowledged: Math.min(...members.map((one) => this.#followers.get(one.id)?.proven ?? -1)),
       isCaughtUp: members.every((one) => this.#followers.get(one.id)?.isCaughtUp),
     }
   }
@@ -356,6 +453,10 @@ export class Primary {
       this.#parts.logger.debug('the log could not be told what to keep', { error: messageOf(error) })
     }
   }
+}
+
+function sessionOf({ id }: KnownSecondary, { connection }: Peer): Session {
+  return { id, nonce: connection.nonce }
 }
 
 /** The first message of a stream. Rejects with a LinkError when none comes. */

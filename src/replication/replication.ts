@@ -8,13 +8,13 @@
  *
  * Promises. A secondary's history is a prefix of its primary's: same rows, same checksums. What a secondary has acknowledged is on
  * its disk. With `sync`, a commit that was answered is on every secondary, or the state says `degraded`. At most one primary: each
- * promotion raises the *epoch*; the replaced primary is told (`fence.ts`) until it acknowledges, asks nothing and takes no more
- * writes from that moment; it also stops when a peer shows a higher epoch. What it had committed and never shipped is
+ * promotion raises the *epoch*; the replaced primary is told (`fence.ts`) until it acknowledges, and takes no more
+ * writes from that moment; it also stops when a peer shows a higher epoch. Both need a proof of membership (`proofs.ts`). What it had committed and never shipped is
  * kept in a file when it joins again (`conflicts.ts`). A transition that was cut short by a crash is finished at the next start: what is
  * to happen is written (`state.ts`) before it happens. Data is wiped only after the new primary has been reached and has agreed.
  *
- * Assumes that the daemon closes the barrier before the store becomes a replica and opens it afterwards (`Transition`), and that
- * certificates' keys stay where they are: who has a secondary's key can read all ciphertext, and replace the primary by promoting.
+ * Assumes that the daemon closes the barrier before the store becomes a replica and opens it afterwards (`Transition`). Whoever has
+ * the key of a secondary's certificate can read all ciphertext. To fence the primary or to acknowledge a commit takes a barrier key.
  *
  * What can go wrong. The link: a secondary dials again, with a growing pause, and its status says why. A partition in which the old
  * primary reaches no peer: it goes on until it is told, or until `fence_after` has passed without a word from any secondary. A peer with
@@ -27,12 +27,13 @@ import { type Bundle, makeSealingKeys, openBundle, upstreamOf } from './bundle.t
 import { primaryFigures, type ReplicationFigures, secondaryFigures } from './figures.ts'
 import { Fencing } from './fencing.ts'
 import { FenceNotice } from './fence.ts'
+import { Proofs } from './proofs.ts'
 import { type LinkTimings, type ReplicationParts, TIMINGS } from './parts.ts'
 import { EPOCH_STEP_MAX } from './epoch.ts'
 import { preflight } from './preflight.ts'
 import { Primary } from './primary.ts'
 import { firstThatAnswers, Secondary } from './secondary.ts'
-import { type KnownUpstream, NO_REPLICATION, ReplicationState, type State } from './state.ts'
+import { type KnownUpstream, NO_LONGER_PRIMARY, NO_REPLICATION, ReplicationState, type State } from './state.ts'
 import { isCorrupted, type MerkleReport, merkleReport } from './merkle-report.ts'
 import {
   type DrStatus,
@@ -44,30 +45,19 @@ import {
 } from './status.ts'
 
 export { type Bundle, isSealedBundle, parseBundle } from './bundle.ts'
-export type { LinkTimings, ReplicationParts, ReplicationSettings, Transition } from './parts.ts'
+export type { LinkTimings, MembershipKey, ReplicationParts, ReplicationSettings, Transition } from './parts.ts'
 export type { ReplicationFigures } from './figures.ts'
 export type { MerkleReport } from './merkle-report.ts'
 export type { DrStatus } from './status.ts'
 
 export type DrMode = State['mode']
 
-/** A planned switch: so long the secondaries may take for what this primary committed last. */
-const DRAIN_MS = 10_000
-
-/** What a secondary keeps nothing of. */
-const NO_LONGER_PRIMARY: Partial<State> = {
-  authority: undefined,
-  secondaries: [],
-  deposed: undefined,
-  notice: undefined,
-  witnessEpoch: undefined,
-}
-
 export class Replication {
   readonly #parts: ReplicationParts
   readonly #state: ReplicationState
   readonly #times: LinkTimings
   readonly #nowMs: () => number
+  readonly #proofs: Proofs
   readonly #fencing: Fencing
   readonly #notice: FenceNotice
   #primary: Primary | undefined
@@ -88,7 +78,9 @@ export class Replication {
     this.#state = new ReplicationState(parts.store)
     this.#times = { ...TIMINGS, ...parts.timings }
     this.#nowMs = parts.now ?? Date.now
-    const inner = { ...parts, state: this.#state, times: this.#times }
+    const set = () => ({ setId: this.#state.now.setId, clusterId: parts.store.clusterId })
+    this.#proofs = new Proofs(parts.membership, set)
+    const inner = { ...parts, state: this.#state, proofs: this.#proofs, times: this.#times }
     this.#fencing = new Fencing({ ...inner, primary: () => this.#primary })
     this.#notice = new FenceNotice({
       ...inner,
@@ -134,6 +126,7 @@ export class Replication {
       await this.#resumeTree()
       return this.#startSecondary()
     }
+    await this.#fencing.finishLift()
     if (deposed && store.role !== 'fenced') await store.setRole('fenced', deposed.epoch)
     if (!deposed && store.role === 'replica') await store.setRole('own')
     await this.#resumeTree()
@@ -151,17 +144,19 @@ export class Replication {
     )
   }
 
+  get #inner() {
+    return { ...this.#parts, state: this.#state, proofs: this.#proofs, times: this.#times, nowMs: this.#nowMs }
+  }
+
   async #startPrimary(mayMake: boolean): Promise<void> {
-    const inner = { ...this.#parts, state: this.#state, times: this.#times, nowMs: this.#nowMs }
-    this.#primary = new Primary({ ...inner, onDeposed: (by) => this.#fencing.depose(by) })
+    this.#primary = new Primary({ ...this.#inner, onDeposed: (by) => this.#fencing.depose(by) })
     this.#fencing.start()
     this.#notice.start()
     await this.#primary.start({ mayMake })
   }
 
   #startSecondary(): void {
-    const inner = { ...this.#parts, state: this.#state, times: this.#times, nowMs: this.#nowMs }
-    this.#secondary ??= new Secondary(inner)
+    this.#secondary ??= new Secondary(this.#inner)
     this.#secondary.start()
   }
 
@@ -209,7 +204,7 @@ export class Replication {
         await this.#state.change(() => ({ mode: 'primary', needsToken: false }))
         throw error
       }
-      await this.#primary?.drain(DRAIN_MS)
+      await this.#primary?.drain()
       await this.#stopAll()
       await store.setRole('replica')
       await this.#state.change(() => NO_LONGER_PRIMARY)
@@ -258,8 +253,18 @@ export class Replication {
     return typeof issued === 'string' ? { sealed: issued } : { bundle: issued }
   }
 
+  /** Where the proof of this secondary has fenced this primary, it takes writes again. */
   async revokeSecondary(id: string): Promise<void> {
-    await this.#rulingPrimary.revoke(id)
+    const primary = this.#rulingPrimary
+    const hasFenced = this.#fencing.provenBy === id
+    // A crash may have come between the two halves: the ID is known no more, and the fence stands.
+    if (!hasFenced || this.#state.now.secondaries.some((one) => one.id === id)) await primary.revoke(id)
+    if (await this.#fencing.liftFenceOf(id)) primary.resumeSync()
+  }
+
+  /** This cluster was unsealed and serves nothing yet. Resolves when a promotion that it was told of meanwhile has fenced it. */
+  async unsealed(): Promise<void> {
+    await this.#primary?.settleClaims()
   }
 
   get #rulingPrimary(): Primary {

@@ -12,15 +12,18 @@ import { type Beat, Following } from './following.ts'
 import { LinkClient, LinkError, linkErrorOf, type LinkRefusal } from './link.ts'
 import { PROTOCOL, type ResponseOf } from './messages.ts'
 import type { LinkTimings, ReplicationParts } from './parts.ts'
+import { type Proofs, type Session, statements } from './proofs.ts'
 import { checkAndRepair } from './repair.ts'
 import { isCorrupted } from './merkle-report.ts'
 import type { KnownUpstream, ReplicationState } from './state.ts'
 
 export type SecondaryPhase = 'idle' | 'stream-wals' | 'merkle-diff' | 'merkle-sync'
-type Joined = ResponseOf<'Join'>
+/** `session`: for proofs on this connection; undefined where the primary gave no nonce. */
+type Joined = ResponseOf<'Join'> & { readonly session: Session | undefined }
 
 export interface SecondaryParts extends ReplicationParts {
   readonly state: ReplicationState
+  readonly proofs: Proofs
   readonly times: LinkTimings
   readonly nowMs: () => number
 }
@@ -182,7 +185,7 @@ export class Secondary {
         const joined = await this.#join(link, upstream)
         if (!this.#parts.store.isWhole) await this.#copy(link, joined, signal)
         const before = this.#parts.store.position().sequence
-        const end = await this.#follow(link, signal, onFollowing)
+        const end = await this.#follow(link, joined.session, signal, onFollowing)
         signal.throwIfAborted()
         if (hasCompared && this.#parts.store.position().sequence === before) {
           throw new LinkError('failed', `the log of the primary does not go on where a comparison ended: ${end}`)
@@ -264,11 +267,18 @@ export class Secondary {
   }
 
   /** Resolves with why the log of the primary does not go on here; rejects with a LinkError when the connection is lost. */
-  async #follow(link: LinkClient, signal: AbortSignal, onFollowing: () => void): Promise<string> {
-    const { store, addresses, settings, times, nowMs } = this.#parts
+  async #follow(
+    link: LinkClient,
+    session: Session | undefined,
+    signal: AbortSignal,
+    onFollowing: () => void,
+  ): Promise<string> {
+    const { store, addresses, proofs, settings, times, nowMs } = this.#parts
     const following = new Following({
       link,
       store,
+      session,
+      proofs,
       addresses: addresses(),
       bufferBytes: settings.bufferBytes,
       times,
@@ -398,17 +408,25 @@ export async function firstThatAnswers(
 export async function joinPrimary(
   link: LinkClient,
   upstream: KnownUpstream,
-  parts: Pick<SecondaryParts, 'store' | 'version' | 'addresses' | 'nowMs' | 'times'>,
+  parts: Pick<SecondaryParts, 'store' | 'version' | 'addresses' | 'nowMs' | 'times'> & { readonly proofs?: Proofs },
   isTrial: boolean,
 ): Promise<Joined> {
-  const { store, version, addresses, nowMs, times } = parts
+  const { store, version, addresses, nowMs, proofs, times } = parts
+  const session = await sessionOf(link, upstream.id, times.answerMs)
   const about = { protocol: PROTOCOL, version, isTrial, nonce: upstream.nonce, atMs: nowMs(), ...addresses() }
   // Of a cluster that is going to be wiped, its own history means nothing.
   const epoch = isTrial ? 0 : store.epoch
-  const joined = await link.call('Join', { ...about, position: store.position(), epoch }, times.answerMs)
+  const proof = session && proofs?.of(statements.join(session, epoch))
+  const joined = await link.call('Join', { ...about, position: store.position(), epoch, proof }, times.answerMs)
   if (joined.setId !== upstream.setId) throw new LinkError('set', 'the primary is of another replication set')
   if (joined.protocol !== PROTOCOL) {
     throw new LinkError('version', `the primary speaks version ${joined.protocol} of the link, this end ${PROTOCOL}`)
   }
-  return joined
+  return { ...joined, session }
+}
+
+/** What proofs on this connection are made for; undefined where the primary, of an older version, gives no nonce. */
+export async function sessionOf(link: LinkClient, id: string, answerMs: number): Promise<Session | undefined> {
+  const { nonce } = await link.call('Ping', {}, answerMs)
+  return nonce && { id, nonce }
 }

@@ -68,6 +68,8 @@ const STATE = v.object({
   promoting: v.optional(v.number()),
   /** In which the primary stopped taking writes because it had heard from no secondary (`fence_after`). */
   witnessEpoch: v.optional(v.number()),
+  /** The epoch in which a fence ends whose secondary was revoked: finished at the next start when it was cut short. */
+  resumeEpoch: v.optional(v.number()),
   /** Newly demoted: its next primary is named by a token, not by addresses. */
   needsToken: v.boolean(),
   /** Where each epoch of this history began, oldest first. */
@@ -82,6 +84,8 @@ const STATE = v.object({
       api: v.string(),
       /** ID of the secondary whose notice it was; unknown where a peer was the first to show the epoch. */
       heir: v.optional(v.string()),
+      /** ID of the secondary whose proof it was: revoking that one ends the fence. */
+      provenBy: v.optional(v.string()),
     }),
   ),
   /**
@@ -154,7 +158,18 @@ export const NO_REPLICATION = {
   ownSince: undefined,
   promoting: undefined,
   witnessEpoch: undefined,
+  resumeEpoch: undefined,
   sealingKey: undefined,
+}
+
+/** What a primary loses when it becomes a secondary. */
+export const NO_LONGER_PRIMARY: Partial<State> = {
+  authority: undefined,
+  secondaries: [],
+  deposed: undefined,
+  notice: undefined,
+  witnessEpoch: undefined,
+  resumeEpoch: undefined,
 }
 
 function stateIn(store: ReplicaStore): State {

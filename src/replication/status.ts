@@ -69,6 +69,10 @@ export function primaryStatus(about: StatusParts, primary: Primary): DrStatus {
       lag_entries: Math.max(0, head - acknowledged),
       lag_seconds: follower?.lagSeconds ?? null,
       is_whole: follower?.isWhole ?? one.wasWhole,
+      // False also for a sealed secondary: synchronous commits do not wait for it.
+      authenticated: follower?.isAuthenticated ?? false,
+      duplicate_connections: primary.alarms.count('duplicate', one.id),
+      rejected_proofs: primary.alarms.count('proof', one.id),
     }
   })
   const lags = secondaries.map(({ lag_entries: entries }) => entries)
@@ -76,6 +80,8 @@ export function primaryStatus(about: StatusParts, primary: Primary): DrStatus {
     ...commonOf(about),
     ...primaryBrief(primary),
     state: store.role === 'own' ? 'running' : 'fenced',
+    fence_reason: fenceReasonOf(about),
+    fenced_by: state.deposed?.provenBy ?? state.deposed?.heir ?? '',
     known_secondaries: state.secondaries.map(({ id }) => id),
     last_dr_wal: head,
     last_wal: head,
@@ -96,6 +102,8 @@ export function secondaryStatus(about: StatusParts, secondary: Secondary): DrSta
     api_address: lastBeat?.api ?? upstream.api,
     cluster_address: withScheme(upstream.address),
     connection_status: secondary.isConnected ? 'connected' : 'disconnected',
+    /** Unknown while it is not heard. */
+    sealed: secondary.isConnected ? (lastBeat?.isSealed ?? null) : null,
     // The primary measures ours against its own.
     clock_skew_ms: String(lastBeat ? 0 - lastBeat.skewMs : 0),
     last_heartbeat: lastBeat ? rfc3339(lastBeat.heardAtMs) : '',
@@ -118,6 +126,12 @@ export function secondaryStatus(about: StatusParts, secondary: Secondary): DrSta
     trouble: secondary.trouble ?? '',
     ...(progress && { merkle_sync_progress: { sync_total_keys: progress.found, sync_progress: progress.done } }),
   }
+}
+
+/** `replaced`: another cluster was promoted. `isolated`: no secondary was heard for `fence_after`. Empty while writes are taken. */
+function fenceReasonOf({ parts, state }: StatusParts): 'replaced' | 'isolated' | '' {
+  if (parts.store.role === 'own') return ''
+  return state.deposed ? 'replaced' : 'isolated'
 }
 
 function seconds(ms: number): string {

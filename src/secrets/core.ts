@@ -302,6 +302,7 @@ export class SecretsCore implements Core {
       return
     }
     try {
+      await this.options.replication?.unsealed()
       this.activate()
     } catch (error) {
       await this.seal()

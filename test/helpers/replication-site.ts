@@ -1,5 +1,5 @@
 /** A cluster as replication sees it: a real store, a real cluster port on loopback, and no core above. */
-import { randomBytes } from 'node:crypto'
+import { createHmac, randomBytes } from 'node:crypto'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 import type { Logger } from '../../src/kit/log.ts'
@@ -18,6 +18,8 @@ export const SETTINGS: ReplicationSettings = {
   bufferBytes: 256 << 20,
   bandwidthBytes: 0,
 }
+
+export const MEMBERSHIP_KEY = 'the key of the set'
 
 /** Fast enough for tests, and patient with a busy machine where it counts. */
 const TIMINGS = {
@@ -54,6 +56,8 @@ export class Site {
   readonly transitions: string[] = []
   /** What a promotion is refused with. */
   refusal: Error | undefined
+  /** Of the set: what an unsealed member has. Undefined while this one is sealed. */
+  membershipKey: string | undefined = MEMBERSHIP_KEY
   options: SiteOptions
   store!: SqliteStore
   replication!: Replication
@@ -98,6 +102,7 @@ export class Site {
         protect: (_, value) => Buffer.from(value.toReversed()),
         reveal: (_, value) => Buffer.from(value.toReversed()),
       },
+      membership: this.#membership(),
       transition: {
         toSecondary: told('toSecondary'),
         wiped: told('wiped'),
@@ -108,6 +113,19 @@ export class Site {
         fenced: told('fenced'),
       },
       ...(now && { now }),
+    }
+  }
+
+  #membership() {
+    const key = () => this.membershipKey
+    return {
+      get isSealed() {
+        return key() === undefined
+      },
+      codeOf(text: string) {
+        const own = key()
+        return own === undefined ? undefined : createHmac('sha256', own).update(text).digest()
+      },
     }
   }
 

@@ -36,6 +36,8 @@ export class ScriptedReplication implements ReplicationSide {
     },
   }
 
+  unsealed = async (): Promise<void> => undefined
+
   async unwrap(_token: string, target: UnwrapTarget): Promise<{ status: number; text: string }> {
     this.unwraps.push(target)
     if (this.unwrapped instanceof Error) throw this.unwrapped

@@ -84,7 +84,8 @@ test('a hostile secondary', async (t) => {
     assert.match(await follow('garbage'), /deserializing/)
   })
 
-  const fence = (epoch: number) => ask('Fence', pack({ epoch, fork: position, addresses: [], api: '' }))
+  const fence = (epoch: number) =>
+    ask('Fence', pack({ epoch, fork: position, addresses: [], api: '', nonce: Buffer.alloc(16) }))
   const values = (path: string) =>
     new Promise<string>((resolve) => {
       const call = client.makeServerStreamRequest(pathOf('Values'), same, same, pack({ paths: [path] }))
@@ -119,10 +120,16 @@ test('a hostile secondary', async (t) => {
       const far = { ...position, sequence: Number.MAX_SAFE_INTEGER }
       assert.equal(await follow({ ...from, position: far }), 'ended', 'it is told to compare trees')
       const here = { ...from, position: primary.store.position() }
-      assert.match(await follow(here, { kind: 'ack', sequence: 1e9, isWhole: true }), /never sent/)
-      assert.match(await follow(here, { kind: 'ack', sequence: 0, isWhole: true }), /taken back/)
       assert.match(
-        await follow(here, { kind: 'echo', beat: 99, atMs: 0, sequence: 1, isWhole: true }),
+        await follow(here, { kind: 'ack', position: { ...position, sequence: 1e9 }, isWhole: true }),
+        /never sent/,
+      )
+      assert.match(
+        await follow(here, { kind: 'ack', position: { ...position, sequence: 0 }, isWhole: true }),
+        /taken back/,
+      )
+      assert.match(
+        await follow(here, { kind: 'echo', beat: 99, atMs: 0, position, isWhole: true }),
         /never sent|heartbeat/,
       )
       assert.match(await follow(here, here), /begins once/)

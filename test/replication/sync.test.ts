@@ -80,6 +80,28 @@ test('a commit that still waits when its primary is replaced, stopped or demoted
   await demoted.refused
 })
 
+test('sync is on again as soon as a secondary has caught up under load, without waiting for a heartbeat', async (t) => {
+  const settings = { sync: true, syncTimeoutMs: 200 }
+  // One heartbeat at the beginning of each connection, and then none.
+  const timings = { beatMs: 600_000, silenceMs: 1_200_000 }
+  const primary = await Site.start(t, 'primary', { settings, timings })
+  const secondary = await Site.start(t, 'secondary', { timings })
+  await primary.replication.enablePrimary({ primaryClusterAddr: '' })
+  await activate(primary, secondary)
+  const stop = new AbortController()
+  const load = Array.from({ length: 4 }, async (_, writer) => {
+    for (let at = 0; !stop.signal.aborted; at++) await primary.put(`load/${writer}/${at % 50}`, `${at}`)
+  })
+  await eventually(async () => (await primary.field('sync')) === 'on', 'it has caught up')
+  await secondary.close()
+  await eventually(async () => (await primary.field('sync')) === 'degraded', 'it is away')
+  await secondary.restart()
+  await eventually(async () => (await primary.field('sync')) === 'on', 'it has caught up again')
+  stop.abort()
+  await Promise.all(load)
+  await untilSame(primary, secondary)
+})
+
 test('fence_after: a primary that hears from no secondary takes no writes until it does', async (t) => {
   const settings = { fenceAfterMs: FENCE_AFTER_MS }
   const [primary, secondary] = [await Site.start(t, 'primary', { settings }), await Site.start(t, 'secondary')]

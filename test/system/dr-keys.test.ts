@@ -1,8 +1,15 @@
 /** The keys of a secondary follow those of its primary, and who asks is told when synchronous commits go on without it. */
 import assert from 'node:assert/strict'
+import { join } from 'node:path'
 import { test } from 'node:test'
-import { DR, drPair } from '../helpers/dr-pair.ts'
+import { LinkClient } from '../../src/replication/link.ts'
+import type { ResponseOf } from '../../src/replication/messages.ts'
+import { ReplicationState } from '../../src/replication/state.ts'
+import { SqliteStore } from '../../src/store/store.ts'
+import { DR, drPair, type DrServer } from '../helpers/dr-pair.ts'
 import { eventually } from '../helpers/eventually.ts'
+
+const WAIT_MS = 20_000
 
 test('a rekey of the primary seals its secondary, which the new shares unseal; degraded sync is told', {
   timeout: 280_000,
@@ -29,8 +36,13 @@ test('a rekey of the primary seals its secondary, which the new shares unseal; d
   assert.equal(await b.health(), 472)
 
   await b.kill()
+  const thief = await thiefOf(b)
+  await assert.rejects(thief.fence(), { reason: 'unproven' })
+  thief.acknowledgeAll()
   await a.told('POST', 'cubbyhole/late', { a: '1' })
-  assert.equal((await health())['sync'], 'degraded')
+  assert.equal((await health())['sync'], 'degraded', 'what the thief acknowledges does not count')
+  assert.equal((await a.status())['state'], 'running', 'and its notice does not fence')
+  thief.link.close()
   assert.equal((await a.status())['sync'], 'degraded')
   await eventually(
     () => a.agent.stderr().includes('commits do not wait for secondaries until these have caught up'),
@@ -38,6 +50,34 @@ test('a rekey of the primary seals its secondary, which the new shares unseal; d
   )
   await b.restart()
   await b.follows(a)
+  assert.equal((await health())['sync'], 'degraded', 'a sealed secondary proves nothing')
+  await b.unseal({ shares, token: '' })
   await eventually(async () => (await health())['sync'] === 'on', 'it has caught up')
   assert.equal((await b.told('GET', `${DR}/status`, undefined, '')).data['mode'], 'secondary')
 })
+
+/** What the copy of the database of a sealed secondary is good for. */
+async function thiefOf(server: DrServer) {
+  const store = await SqliteStore.open(join(server.directory, 'data/server/secrets.db'))
+  const { upstream } = new ReplicationState(store).now
+  const [{ epoch }, position] = [store, store.position()]
+  await store.close()
+  assert.ok(upstream)
+  const link = await LinkClient.connect(upstream, upstream.address, WAIT_MS)
+  const about = { epoch, api: 'http://thief' }
+  const fence = () => {
+    const asked = { ...about, epoch: epoch + 1, fork: position, addresses: [], nonce: Buffer.alloc(16) }
+    return link.call('Fence', { ...asked, proof: Buffer.alloc(32) }, WAIT_MS)
+  }
+  const acknowledgeAll = () => {
+    const call = link.follow()
+    call.on('error', () => undefined)
+    call.on('data', (message: ResponseOf<'Follow'>) => {
+      if (message.kind !== 'rows') return
+      const [sequence = 0, rowEpoch = 0, , checksum = Buffer.alloc(32)] = message.rows.at(-1) ?? []
+      call.write({ kind: 'ack', position: { sequence, epoch: rowEpoch, checksum }, isWhole: true })
+    })
+    call.write({ kind: 'from', ...about, position, windowBytes: 1 << 20, cluster: '' })
+  }
+  return { acknowledgeAll, fence, link }
+}

@@ -36,6 +36,8 @@ function rowsOf(fields: Answer): (readonly [string, string])[] {
     ...row('Sync', 'sync'),
     ...row('Merkle Root', 'merkle_root'),
     ...row('Conflict Report', 'conflict_report'),
+    ...row('Fence Reason', 'fence_reason'),
+    ...row('Fenced By', 'fenced_by'),
     ...row('Replaced By', 'replaced_by'),
     ...otherSide(fields).map(sideRow),
   ]
@@ -46,5 +48,11 @@ function sideRow(row: Answer): readonly [string, string] {
   const lag = id === '' ? '' : `, ${row.number('lag_entries')} entries behind`
   const where = row.text('api_address')
   const state = row.text('connection_status')
-  return [id === '' ? 'Primary' : `Secondary ${shownName(id)}`, `${shownName(where)} ${state}${lag}`.trim()]
+  const isConnected = state === 'connected'
+  const marks = [
+    ...(id === '' && row.boolean('sealed') ? [', sealed'] : []),
+    ...(id !== '' && isConnected && !row.boolean('authenticated') ? [', not authenticated (sealed?)'] : []),
+    ...(row.number('duplicate_connections') > 0 ? [', DUPLICATE CONNECTIONS'] : []),
+  ].join('')
+  return [id === '' ? 'Primary' : `Secondary ${shownName(id)}`, `${shownName(where)} ${state}${lag}${marks}`.trim()]
 }

@@ -63,6 +63,11 @@ export interface UnwrapTarget {
 
 export interface ReplicationSide {
   readonly dr: DrReplication
+  /**
+   * The barrier is open and nothing is served yet. Resolves when promotions of other clusters that were reported while it was
+   * sealed are verified, and the store takes no more writes where one is proven.
+   */
+  unsealed(): Promise<void>
   /** Where the entry of the operation token lies: in the database, of this machine alone. */
   readonly operationToken: {
     read(): Uint8Array | undefined
