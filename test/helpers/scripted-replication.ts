@@ -20,6 +20,8 @@ export class ScriptedReplication implements ReplicationSide {
   /** Set once there is one: its core changes with the role. */
   world: CoreWorld | undefined
   #code: Uint8Array | undefined
+  /** What a promotion is refused with. */
+  refusal: Error | undefined
   /** What another server answers. */
   unwrapped: { status: number; text: string } | Error = {
     status: 400,
@@ -71,7 +73,10 @@ export class ScriptedReplication implements ReplicationSide {
       openSealedBundle: async (token) => ({ token }),
       parseBundle: (value) => ({ parsed: value }),
       enableSecondary: (bundle) => turn('enableSecondary', 'secondary', bundle),
-      promote: (options) => turn('promote', 'primary', options),
+      promote: async (options) => {
+        if (this.refusal) throw this.refusal
+        await turn('promote', 'primary', options)
+      },
       updatePrimary: (to) => note('updatePrimary', to),
       reindex: (options) => note('reindex', options),
       merkleCheck: async () => ({ merkle_corruption_report: { corrupted_root: false } }),

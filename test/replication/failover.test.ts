@@ -193,6 +193,72 @@ test('of two heirs the one that was promoted later in the common history reports
   )
 })
 
+test('of two heirs the one that was promoted earlier in the common history reports all that it wrote, also where the other has rows of the same numbers', async (t) => {
+  const [old, early, late] = [await Site.start(t, 'old'), await Site.start(t, 'early'), await Site.start(t, 'late')]
+  await activate(old, early)
+  await activate(old, late)
+  await early.close()
+  await old.put('between/1')
+  await old.put('between/2')
+  await untilSame(old, late)
+  await late.close()
+  const { port } = old.replication.listening ?? { port: 0 }
+  await old.close()
+  // The one that has everything is the first to be heard.
+  await late.open()
+  await late.replication.promote(UNFORCED)
+  await old.restart({ port })
+  await eventually(() => late.replication.owes === undefined, 'the old primary was told')
+  await old.close()
+  await early.open()
+  await early.replication.promote(UNFORCED)
+  await early.put('of/early')
+  assert.ok(early.store.position().sequence <= late.store.position().sequence)
+  await old.restart({ port })
+  await eventually(() => early.replication.owes === undefined, 'the other one was told')
+  assert.equal(early.store.role, 'fenced')
+  await early.replication.demote()
+  await attach(late, early)
+  await untilSame(late, early)
+  const lines = readFileSync(String(await early.field('conflict_report')), 'utf8')
+    .trim()
+    .split('\n')
+  const puts = lines.flatMap((line) => (JSON.parse(line) as { puts: string[] }).puts)
+  assert.deepEqual(
+    puts.filter((path) => !path.startsWith('local/')),
+    ['of/early'],
+  )
+})
+
+test('a primary that is killed between the two commits of fencing takes no writes after its start', async (t) => {
+  const [old, heir] = [await Site.start(t, 'old'), await Site.start(t, 'heir')]
+  await activate(old, heir)
+  const { port } = old.replication.listening ?? { port: 0 }
+  const { store } = old
+  const [setRole, commit] = [store.setRole.bind(store), store.commit.bind(store)]
+  let steps = 0
+  const step = async <T>(work: () => Promise<T>): Promise<T> => {
+    if (++steps > 1) throw new Error('killed')
+    return work()
+  }
+  store.setRole = (role, epoch) => (role === 'fenced' ? step(() => setRole(role, epoch)) : setRole(role, epoch))
+  store.commit = (batch) => {
+    const isDeposed = batch.puts.some(({ value }) => Buffer.from(value).includes('"deposed":{'))
+    return isDeposed ? step(() => commit(batch)) : commit(batch)
+  }
+  await heir.replication.promote(UNFORCED)
+  await eventually(() => steps > 1, 'the first of them is durable, the second is not')
+  // Nothing tells it again.
+  await heir.close()
+  await old.restart({ port })
+  assert.equal(old.store.role, 'fenced')
+  await assert.rejects(async () => old.put('too/late'), /fenced|primary/)
+  await heir.open()
+  await eventually(() => heir.replication.owes === undefined, 'the notice was still owed, and is acknowledged')
+  assert.equal(await old.field('replaced_by'), 'http://heir')
+  assert.equal(old.store.role, 'fenced')
+})
+
 test('promote is refused without force while the copy is not whole', async (t) => {
   const primary = await Site.start(t, 'primary', { settings: { bandwidthBytes: 2_000_000 } })
   await primary.putMany('many', 1500, 5000)

@@ -1,6 +1,7 @@
 /** The endpoints of replication in one process: every text and status that a caller can meet, without a second server. */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
+import { Refusal } from '../../src/kit/errors.ts'
 import { decodeToken } from '../../src/barrier/seal-generation.ts'
 import { type AskOptions, CoreWorld, type WorldOptions } from '../helpers/core-world.ts'
 import { newPgpKey } from '../helpers/pgp-keys.ts'
@@ -264,6 +265,21 @@ test('promote opens the core with the held key; its token is spent, and the toke
   assert.equal((await told('GET', 'auth/token/lookup-self')).data['path'], 'auth/token/root')
   await told('POST', `${DR}/primary/demote`)
   await refused(403, /^permission denied$/, `${DR}/secondary/promote`, { dr_operation_token }, NO_TOKEN)
+})
+
+test('the operation token stays valid after a refused promotion, and is spent by one that succeeds', async (t) => {
+  const opened = await secondary(t)
+  const { refused, replication, told } = opened
+  const dr_operation_token = await operationToken(opened)
+  replication.refusal = new Refusal('invalid_request', 'replication is still catching up')
+  for (const force of [false, true]) {
+    await refused(400, /still catching up/, `${DR}/secondary/promote`, { dr_operation_token, force }, NO_TOKEN)
+  }
+  await told('POST', `${DR}/secondary/merkle-check`, { dr_operation_token }, NO_TOKEN)
+  replication.refusal = undefined
+  await told('POST', `${DR}/secondary/promote`, { dr_operation_token }, NO_TOKEN)
+  await told('POST', `${DR}/primary/demote`)
+  await refused(403, /^permission denied$/, `${DR}/secondary/merkle-check`, { dr_operation_token }, NO_TOKEN)
 })
 
 test('update-primary: a token, addresses, or a blank token that forgets; never both, never neither', async (t) => {

@@ -233,6 +233,48 @@ test('a repair takes entries as of one moment, and leaves alone what rows have c
   await assert.rejects(replica.copyEntries(entries, []), /no copy has begun/)
 })
 
+test('a repair as of before the base of the log is refused and changes nothing; as of the base it is made', async (t) => {
+  const primary = await openStore(t, 'primary')
+  const replica = await openReplica(t)
+  for (const value of ['1', '2', '3', '4']) await primary.commit({ puts: [put('a', value)], deletes: [] })
+  await ship(primary, replica)
+  // What the log said up to here is gone: whether rows have changed an entry since cannot be told.
+  await replica.beginCopy(primary.position(), primary.clusterId)
+  await replica.finishCopy()
+  const { sequence } = replica.base()
+  const before = entriesOf(replica)
+  const old = { ...put('a', '3'), sequence: sequence - 1 }
+  await assert.rejects(replica.repairEntries([old], [], sequence - 1), {
+    name: 'NotChained',
+    message: `the log does not go back to ${sequence - 1}`,
+  })
+  await assert.rejects(replica.repairEntries([], ['a'], sequence - 1), NotChained)
+  assert.deepEqual(entriesOf(replica), before)
+  await replica.repairEntries([], ['a'], sequence)
+  assert.equal(replica.get('a'), undefined)
+})
+
+test('the tree of a replica is that of its entries after rows that were rolled back', async (t) => {
+  const primary = await openStore(t, 'primary')
+  const replica = await openReplica(t)
+  await Promise.all([primary.tree.enable(), replica.tree.enable()])
+  for (const value of ['1', '2']) await primary.commit({ puts: [put('a', value)], deletes: [] })
+  // Written twice, so that its leaf is remembered.
+  await ship(primary, replica)
+  await primary.commit({ puts: [put('a', '3')], deletes: [] })
+  await primary.commit({ puts: [put('b')], deletes: ['a'] })
+  const [good, other] = primary.rowsAfter(2, { rows: 2, bytes: 1 << 20 })
+  assert.ok(good && other)
+  const forged = { ...other, checksum: Buffer.alloc(other.checksum.length) }
+  await assert.rejects(replica.applyRows([good, forged]), NotChained)
+  assert.deepEqual(await replica.tree.root(), (await replica.tree.check()).root)
+  await replica.applyRows([good])
+  const report = await replica.tree.check()
+  assert.deepEqual([...report.trees.replicated.pages], [], 'no subpage differs from the entries')
+  await ship(primary, replica)
+  assert.deepEqual(await replica.tree.root(), await primary.tree.root())
+})
+
 test('of a copy that was never finished no snapshot is taken, and a restored one takes its place', async (t) => {
   const primary = await openStore(t, 'primary')
   const replica = await openReplica(t)
