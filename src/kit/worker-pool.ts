@@ -43,7 +43,7 @@ export interface WorkerThread extends Pick<Worker, 'postMessage' | 'ref' | 'unre
 export interface WorkerPoolOptions {
   /** What the workers do, for error texts: `password hashing`. */
   readonly name: string
-  /** The worker's file: `new URL('./x.ts', import.meta.url)`, which the bundler recognises. */
+  /** The worker's file: a `new URL` of its relative name and `import.meta.url`, written out, as the bundler looks for that text. */
   readonly url: URL
   readonly workersMax: number
   /** 1 unless given. More let a worker begin its next task without waiting for the main thread. */
