@@ -11,6 +11,7 @@ import { runAt } from '../cli/recording-core.ts'
 import { assertWhole, auditLinesIn } from '../helpers/audit-lines.ts'
 import { listenTo } from '../helpers/core-listener.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 async function audited(t: TestContext, count = 5) {
   const world = await CoreWorld.open(t, { engines: [kv] })
@@ -214,15 +215,21 @@ test('a file that is emptied or removed is reported, and a rotation is not', asy
   }
   world.core.audit?.reopen()
   await write(world)
+  // Compressed right after the signal, on a server without requests.
+  renameSync(file, `${file}.old`)
+  world.core.audit?.reopen()
+  copyFileSync(`${file}.old`, `${file}.3`)
+  rmSync(`${file}.old`)
+  await write(world)
   const { breaks, lostFiles } = stateOf(world)
   assert.deepEqual({ breaks, lostFiles }, { breaks: 0, lostFiles: 0 })
   // By copying and truncating.
-  copyFileSync(file, `${file}.3`)
+  copyFileSync(file, `${file}.4`)
   truncateSync(file, 0)
   await write(world)
   assert.equal(stateOf(world).lostFiles, 1)
   assert.ok(world.lines.some(({ message }) => message === 'audit file was truncated by another program'))
-  await assertWhole(...[1, 2, 3].map((at) => `${file}.${at}`), file)
+  await assertWhole(...[1, 2, 3, 4].map((at) => `${file}.${at}`), file)
   rmSync(file)
   await write(world)
   assert.equal(stateOf(world).lostFiles, 2)
@@ -255,4 +262,31 @@ test('lines of another server with the same devices cannot stand in for those of
   assert.equal(stateOf(again).breaks, 1)
   await again.core.seal()
   assert.notDeepEqual(own, ofOther)
+})
+
+test('the head is stored once a minute, without a stop', async (t) => {
+  t.mock.timers.enable({ apis: ['setInterval'] })
+  const { file, world } = await audited(t)
+  const stored = () => {
+    const { barrier } = world.core
+    const [path = ''] = barrier.paths('local/audit/')
+    return JSON.parse(barrier.get(path)?.toString('utf8') ?? '{}') as { head?: ChainHead }
+  }
+  assert.notDeepEqual(stored().head, stateOf(world).head)
+  t.mock.timers.tick(60_000)
+  await eventually(() => stored().head?.sequence === stateOf(world).head.sequence, 'it is stored')
+  t.mock.timers.reset()
+  const lines = lineTexts(file)
+  await world.store.close()
+  // Cut between two lines that both have right codes: only the stored head tells.
+  writeFileSync(
+    file,
+    lines
+      .slice(0, -2)
+      .map((line) => `${line}\n`)
+      .join(''),
+  )
+  const again = await killed(t, world)
+  assert.equal(stateOf(again).breaks, 1)
+  await again.core.seal()
 })

@@ -212,6 +212,34 @@ test('a request that no device records changes nothing and is told why', async (
   assertChain(file)
 })
 
+test('a request whose first line alone is not recorded changes nothing and is told nothing', async (t) => {
+  const { world } = await audited(t)
+  await world.ask('POST', 'kept/data/there', { data: { a: 'planted-value' } })
+  const [device = assert.fail('there is one')] = world.core.audit?.devices ?? []
+  const record = device.record.bind(device)
+  const recorded: string[] = []
+  const { mock } = t.mock.method(device, 'record', (json: string) => {
+    if (json.includes('"type":"request"')) return Promise.reject(new Error('not this line'))
+    recorded.push(json)
+    return record(json)
+  })
+  const read = await world.ask('GET', 'kept/data/there')
+  const written = await world.ask('POST', 'kept/data/there', { data: { a: 'other' } })
+  const removed = await world.ask('DELETE', 'kept/metadata/there')
+  for (const { status, text } of [read, written, removed]) {
+    assert.equal(status, 500)
+    assert.match(text, /no audit device has recorded the request: file\//)
+    assert.ok(!text.includes('planted-value'))
+  }
+  assert.ok(
+    recorded.some((line) => line.includes('"operation":"read"')),
+    'the second line of the read was recorded',
+  )
+  mock.restore()
+  const now = await world.ask('GET', 'kept/data/there')
+  assert.deepEqual((now.body.data['metadata'] as { version: number }).version, 1)
+})
+
 test('one device that fails does not hold up another', async (t) => {
   const { file, world } = await audited(t)
   const second = join(world.directory, 'second.log')

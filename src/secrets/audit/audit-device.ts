@@ -101,6 +101,12 @@ export class AuditDevice {
     if (!this.#isClosing) this.#look(false)
   }
 
+  /** Opens its file again, making it where it is missing, or connects again before the next line. Throws as `check`. */
+  reopen(): void {
+    this.#sink.reopen()
+    if (!this.#isClosing) this.#look(true)
+  }
+
   /** Resolves with the last line that survives a power cut. */
   async sync(): Promise<ChainHead> {
     const { head } = this.#chain
@@ -119,11 +125,6 @@ export class AuditDevice {
       this.#waiting.push({ json, recorded, failed })
       if (!this.#isWriting) void this.#writeAll()
     })
-  }
-
-  /** Opens its file, or connects, again before the next line. */
-  reopen(): void {
-    this.#sink.reopen()
   }
 
   /** Takes no more lines; those that it has taken are recorded first. */

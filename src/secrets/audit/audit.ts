@@ -123,15 +123,18 @@ export class AuditTrail {
 
   /** Opens files and connections again. A renamed file is followed at once: it may be compressed and removed soon. */
   reopen(): void {
-    for (const device of this.#devices.values()) device.reopen()
-    this.check()
+    this.#each((device) => device.reopen())
   }
 
   /** Compares files with their chains. Never throws: a file that cannot be written to is a failure of its device. */
   check(): void {
+    this.#each((device) => device.check())
+  }
+
+  #each(look: (device: AuditDevice) => void): void {
     for (const device of this.#devices.values()) {
       try {
-        device.check()
+        look(device)
       } catch (error) {
         this.#failed(device.path, error)
       }

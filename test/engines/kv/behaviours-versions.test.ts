@@ -206,3 +206,22 @@ test('63: no data has no subkeys, an empty object is null; 64: of a deleted or d
   const destroyed = await expect(world, 404, 'GET', 'secret/subkeys/a')
   assert.equal((destroyed.data['metadata'] as { destroyed: boolean }).destroyed, true)
 })
+
+test('the data of versions that are pruned is removed from the store', async (t) => {
+  const world = await openKv(t)
+  const blobs = () => world.core.barrier.paths('').filter((path) => /\/k\/[^/]+\/\d+$/.test(path)).length
+  await expect(world, 204, 'POST', 'secret/metadata/a', { max_versions: 3 })
+  const values = Array.from({ length: 9 }, (_, at) => ({ long: `${at}`.repeat(at % 2 === 0 ? 20_000 : 10) }))
+  for (const value of values) await write(world, 'a', value)
+  assert.ok(blobs() === 2 || blobs() === 3, `${blobs()} for 3 versions`)
+  // The newest versions that are kept have theirs, and the settings of the engine count where the secret has none.
+  for (const version of [7, 8, 9]) {
+    assert.deepEqual((await read(world, 'a', `?version=${version}`)).data, values[version - 1])
+  }
+  await expect(world, 204, 'POST', 'secret/metadata/a', { max_versions: 1 })
+  await write(world, 'a', { long: 'x'.repeat(20_000) })
+  assert.ok(blobs() <= 1, `${blobs()} for 1 version`)
+  assert.equal((await read(world, 'a', '?version=9')).status, 404)
+  await expect(world, 204, 'DELETE', 'secret/metadata/a')
+  assert.equal(blobs(), 0)
+})
