@@ -135,6 +135,15 @@ test('revoke-prefix of an auth method ends all it issued and their descendants, 
   assert.ok(!(await isToken(world, created)), 'a prefix may be the ID of a lease')
 })
 
+test('a prefix finds the tokens of a user however its name is written', async (t) => {
+  const { world, login } = await open(t)
+  const tokens = [await login('userpass', 'Alice'), await login('userpass', 'alice')]
+  assert.equal((await keysBelow(world, 'auth/userpass/login/ALICE')).length, 2)
+  assert.deepEqual(await keysBelow(world, 'auth/userpass/login'), ['alice/'])
+  await revokePrefix(world, 'auth/userpass/login/ALICE')
+  for (const token of tokens) assert.ok(!(await isToken(world, token)))
+})
+
 test('leases of revoked tokens are revoked with them', async (t) => {
   const own = lender()
   const { world, login } = await open(t, { engines: [own.engine, quickUserpass] })

@@ -5,11 +5,12 @@ import { inTurns, type Steps } from '../../engines/turns.ts'
 import { isIrrevocable, type Lease } from '../leases/lease-entry.ts'
 import type { Leases } from '../leases/leases.ts'
 import { type TokenLeases, tokenLeaseId } from '../leases/token-leases.ts'
+import type { MountTable } from '../mounts/mounts.ts'
 import type { TokenEntry } from '../tokens/token-entry.ts'
 
 /** Open while the core is active. */
 interface LeaseParts {
-  readonly open: { readonly leases: Leases; readonly tokenLeases: TokenLeases }
+  readonly open: { readonly leases: Leases; readonly tokenLeases: TokenLeases; readonly mounts: MountTable }
   now(): number
 }
 
@@ -183,8 +184,9 @@ async function names(core: LeaseParts, prefix: string, call: Parameters<typeof i
   return { data: { keys: await inTurns(allNames(core.open, folder), call) } }
 }
 
-function* allNames({ leases, tokenLeases }: LeaseParts['open'], folder: string): Steps<string[]> {
-  const ofTokens = yield* tokenLeases.names(folder)
+function* allNames({ leases, mounts, tokenLeases }: LeaseParts['open'], folder: string): Steps<string[]> {
+  const ofTokens = new Set<string>()
+  for (const each of formsOf(mounts, folder)) for (const name of yield* tokenLeases.names(each)) ofTokens.add(name)
   const ofEngines = yield* leases.store.names(folder)
   return ofTokens.size === 0 ? ofEngines : [...ofEngines, ...ofTokens].sort()
 }
@@ -211,9 +213,20 @@ async function revoked({ open: { leases, tokenLeases } }: LeaseParts, id: string
   throw new Rejection(400, `failed to revoke the lease, it is tried again: ${fault}`)
 }
 
+/**
+ * A prefix of lease IDs, and its canonical form where it is the path of a login whose auth method folds names: a login as
+ * `Alice` issues tokens at the path of `alice`.
+ */
+function formsOf(mounts: MountTable, prefix: string): string[] {
+  const place = mounts.find(prefix)
+  const match = place?.mount.paths.find(place.rest)
+  if (!place || !match) return [prefix]
+  return [...new Set([prefix, place.mount.record.path + match.rest])]
+}
+
 /** Revokes a lease, or all below a prefix of whole names. Resolves with how many could not be revoked: none of a token. */
 async function prefixRevoked(
-  { open: { leases, tokenLeases } }: LeaseParts,
+  { open: { leases, mounts, tokenLeases } }: LeaseParts,
   prefix: string,
   { isForced, isSync }: { readonly isForced: boolean; readonly isSync: boolean },
 ): Promise<number> {
@@ -221,6 +234,7 @@ async function prefixRevoked(
     await tokenLeases.revoke(prefix)
     return 0
   }
-  await tokenLeases.revokePrefix(prefix.endsWith('/') ? prefix : `${prefix}/`, isSync)
+  const folder = prefix.endsWith('/') ? prefix : `${prefix}/`
+  for (const each of formsOf(mounts, folder)) await tokenLeases.revokePrefix(each, isSync)
   return leases.revokePrefix(prefix, isForced)
 }
