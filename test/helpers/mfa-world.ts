@@ -40,7 +40,9 @@ export class MfaWorld {
   }
 
   async policy(name: string, policy: string): Promise<void> {
-    assert.equal((await this.world.ask('PUT', `sys/policies/acl/${name}`, { policy })).text, '')
+    // 200 with a warning where a method that it names is made later.
+    const { status, text } = await this.world.ask('PUT', `sys/policies/acl/${name}`, { policy })
+    assert.ok(status === 204 || status === 200, text)
   }
 
   /** An entity with a token of these policies. */
