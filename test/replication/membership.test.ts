@@ -150,6 +150,18 @@ test('sync: commits do not wait for a sealed secondary, and do again once it is 
   await eventually(async () => (await primary.field('sync')) === 'on', 'it is unsealed')
 })
 
+test('fence_after: a thief of the certificate does not stand for a secondary that is not heard', async (t) => {
+  const { bundle, primary, secondary } = await robbed(t, { settings: { fenceAfterMs: 1000 } })
+  const isKnown = () => primary.text('local/replication/state')?.includes('"wasWhole":true')
+  await eventually(isKnown, 'it has proven that it is whole')
+  await secondary.close()
+  const thief = await thiefOf(t, bundle, primary)
+  await thief.join()
+  acknowledgeAll((await thief.follow()).call)
+  await eventually(() => primary.store.role === 'fenced', 'it takes no writes')
+  assert.equal(await primary.field('fence_reason'), 'isolated')
+})
+
 test('a second connection with the same certificate does not displace a live one, and raises an alarm', async (t) => {
   const { bundle, primary, row, secondary } = await robbed(t)
   const connections = () => secondary.replication.figures.secondary?.connections
