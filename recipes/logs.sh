@@ -12,14 +12,15 @@ start_logs() {
   log_pids="$log_pids $!"
 }
 
-# Runs a program as OUTPOST_OWNER, who owns the directory of the logs: a writer with more rights refuses to write there.
+# Runs a program as OUTPOST_OWNER, who owns the directory of the logs: a writer with more rights refuses to write there. The task
+# may run as that user, who can read the environment of the program: of the caller's, which may hold a token, it gets PATH only.
 as_owner() {
   user=${OUTPOST_OWNER:-}
   user=${user%%:*}
   if [ -z "$user" ] || [ "$(id -u)" -ne 0 ]; then exec "$@"; fi
   uid=$(id -u "$user") gid=$(id -g "$user")
   command -v setpriv >/dev/null || { echo 'logs.sh: OUTPOST_OWNER needs setpriv (util-linux)' >&2 && exit 1; }
-  exec setpriv --reuid="$uid" --regid="$gid" --init-groups "$@"
+  exec env -i PATH="$PATH" setpriv --reuid="$uid" --regid="$gid" --init-groups "$@"
 }
 
 # The program opens DIR and its logs without following a link, so a task that may write in DIR misleads no writer.

@@ -11,6 +11,7 @@ import {
   renameSync,
   statSync,
   symlinkSync,
+  watch,
   writeFileSync,
 } from 'node:fs'
 import { join } from 'node:path'
@@ -111,6 +112,31 @@ test('the command finds no token in the process that started it', async (t) => {
   const running = exec(at, '-secret=secret/data/app', process.execPath, '-e', LOOK_FOR_TOKEN, token)
   const { code, stderr, stdout } = await running.finished
   assert.deepEqual([stdout, stderr, code], ['[]\n', '', 0])
+})
+
+/** Lists the names that were created in `directory` until the returned function is called. */
+function namesCreatedIn(directory: string): () => readonly string[] {
+  const names: string[] = []
+  const watcher = watch(directory, (_event, name) => names.push(String(name)))
+  return () => {
+    watcher.close()
+    return names
+  }
+}
+
+test('the token is in no temporary file where the shell puts here-documents into files', {
+  skip: !existsSync('/bin/bash') || !existsSync('/dev/shm'),
+}, async (t) => {
+  const { at, world } = await opened(t)
+  await writeSecret(world, 'app', { key: 'v' })
+  const directory = temporaryDirectory(t)
+  const created = namesCreatedIn(directory)
+  // Bash before 5.1 behaves so: /bin/sh of some distributions.
+  const env = { ...environmentOf(at), BASH_COMPAT: '5.0', TMPDIR: directory }
+  const words = ['--posix', OUTPOST, 'exec', '-secret=secret/data/app', '--', 'sh', '-c', 'echo "$KEY $TMPDIR"']
+  const { code, stderr, stdout } = await start('/bin/bash', words, { env }).finished
+  assert.deepEqual([stdout, stderr, code], [`v ${directory}\n`, '', 0])
+  assert.deepEqual(created(), [])
 })
 
 test('exec refuses to run a command that could read its token', async (t) => {

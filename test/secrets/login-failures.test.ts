@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Mount } from '../../src/secrets/mounts/mounts.ts'
+import { FailureSketch } from '../../src/secrets/logins/failure-sketch.ts'
 import { LockedUsers } from '../../src/secrets/logins/login-failures.ts'
 import { newRecord } from '../../src/secrets/mounts/mount-record.ts'
 
@@ -37,6 +38,18 @@ test('failures with very many other names free no name, and no name is locked by
   assert.deepEqual(others, [])
   clock.nowMs += 16 * MINUTE_MS
   assert.deepEqual([failures.isLocked('locked'), failures.isLocked('begun')], [false, false])
+})
+
+test('a flood that locks 60,000 names locks no other names', () => {
+  const sketch = new FailureSketch()
+  const [count, at] = [
+    { failures: 5, lastMs: MINUTE_MS },
+    { nowMs: MINUTE_MS, windowMs: 15 * MINUTE_MS },
+  ]
+  for (let name = 0; name < 60_000; name++) sketch.add(`name-${name}`, count, at)
+  const others = Array.from({ length: 200 }, (_, other) => `other-${other}`).filter((name) => sketch.of(name))
+  // By chance 1 of 100,000 names shares all of its cells.
+  assert.ok(others.length <= 1, `${others.length} of 200 names that failed no login have a count`)
 })
 
 test('a name is unlocked, and begins anew, wherever its count is', () => {

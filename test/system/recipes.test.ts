@@ -180,15 +180,29 @@ test('run-with-shell: logs rotate, the oldest go, and the agent reads across the
 })
 
 test(
-  'run-with-shell: as root with OUTPOST_OWNER, the logs are written and belong to that user',
+  'run-with-shell: as root with OUTPOST_OWNER, the logs belong to that user, who sees no environment of root',
   (t) => {
-    const directory = join(workDirectory(t), ID)
+    const work = workDirectory(t)
+    const directory = join(work, ID)
+    // The user can read the environment of the log writers, which `setpriv` passes on.
+    const environments = join(work, 'environments')
+    const setpriv = `#!/bin/sh\nenv >>'${environments}'\nPATH=\${PATH#*:} exec setpriv "$@"\n`
+    mkdirSync(join(work, 'bin'))
+    writeFileSync(join(work, 'bin/setpriv'), setpriv, { mode: 0o755 })
     const command = 'seq 1 20000; echo failed >&2'
     const task = spawnSync(join(RECIPES, 'run-with-shell.sh'), [directory, 'web', 'sh', '-c', command], {
       encoding: 'utf8',
-      env: { ...process.env, OUTPOST_OWNER: 'daemon' },
+      env: {
+        ...process.env,
+        PATH: `${join(work, 'bin')}:${process.env['PATH']}`,
+        OUTPOST_OWNER: 'daemon',
+        OUTPOST_TOKEN: 'planted-token',
+      },
     })
     assert.deepEqual([task.status, task.stderr], [0, ''])
+    const shown = readFileSync(environments, 'utf8')
+    assert.match(shown, /^PATH=/m)
+    assert.doesNotMatch(shown, /planted-token/)
     const log = join(directory, 'alloc/logs/web.stdout.0')
     assert.equal(readFileSync(log, 'utf8').trimEnd().split('\n').at(-1), '20000')
     assert.equal(readFileSync(join(directory, 'alloc/logs/web.stderr.0'), 'utf8'), 'failed\n')
