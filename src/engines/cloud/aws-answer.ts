@@ -7,7 +7,7 @@
 const ANSWER_BYTES_MAX = 256 * 1024
 const ELEMENTS_MAX = 10_000
 const DEPTH_MAX = 64
-const [LESS, GREATER, SLASH, MARK] = [0x3c, 0x3e, 0x2f, 0x21]
+const [LESS, GREATER, SLASH, MARK, QUOTE, APOSTROPHE] = [0x3c, 0x3e, 0x2f, 0x21, 0x22, 0x27]
 
 /** An answer that AWS would not give: what was asked for may have been done. */
 export class StrangeAnswer extends Error {
@@ -40,11 +40,21 @@ export async function readAnswer(body: AsyncIterable<Uint8Array>, limitMs: numbe
   return whole
 }
 
+/** Throws a StrangeAnswer. Counts a tag that ends itself only at its end: `/>` may also be in a text or in an attribute. */
 function checkDocument(bytes: Uint8Array): void {
-  let [depth, elements] = [0, 0]
+  let [depth, elements, isTag, quote] = [0, 0, false, 0]
   for (let at = 0; at < bytes.length; at++) {
-    if (bytes[at] === GREATER && bytes[at - 1] === SLASH) depth--
-    if (bytes[at] !== LESS) continue
+    const byte = bytes[at]
+    if (isTag && byte !== LESS) {
+      if (quote !== 0) quote = byte === quote ? 0 : quote
+      else if (byte === QUOTE || byte === APOSTROPHE) quote = byte
+      else if (byte === GREATER) {
+        isTag = false
+        if (bytes[at - 1] === SLASH) depth--
+      }
+    }
+    if (byte !== LESS) continue
+    ;[isTag, quote] = [true, 0]
     const next = bytes[at + 1]
     if (next === MARK) throw new StrangeAnswer('the answer has a document type, or a comment')
     depth += next === SLASH ? -1 : 1

@@ -29,6 +29,8 @@ const ANSWERS: Readonly<Record<string, readonly [Answer, RegExp]>> = {
   half: [whole('<CreateUserResponse><CreateUserResult>'), /no answer of AWS|no access key|no credentials/],
   bomb: [whole(`${bomb}<a>&b;&b;&b;</a>`), /document type/],
   deep: [whole('<a>'.repeat(1000)), /within each other/],
+  deepWithText: [whole('<a>/>'.repeat(1000)), /within each other/],
+  deepWithAttributes: [whole('<a b="/>">'.repeat(1000)), /within each other/],
   wide: [whole(xml('CreateUser', '<a/>'.repeat(30_000))), /too many elements/],
   huge: [(_action, response) => flood(response), /more than 262144 bytes/],
   redirect: [whole('', 301), /no answer of AWS from .*: HTTP 301/],
