@@ -167,7 +167,8 @@ async function casesBehindHttp(t: TestContext): Promise<Cases> {
       const { status, text } = await world.ask('PUT', `sys/policies/acl/${names[index]}`, {
         policy: policy || '# none',
       })
-      assert.equal(status, 204, text)
+      // 200 with a warning where a rule names an MFA method that does not exist.
+      assert.ok(status === 204 || status === 200, text)
     }
     if (entity) {
       tokens.push(HEADERS.map((_, header) => `t-${number}-${header}`))

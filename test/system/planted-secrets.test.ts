@@ -76,7 +76,11 @@ test('fifty planted secrets are nowhere but with those who may know them', async
   await api('POST', 'auth/token/create', { ttl: plant('ttl') }, root)
   await api('GET', 'secret/data/a', '', plant('token'))
   await api('PUT', 'sys/unseal', { key: plant('key') })
-  await api('PUT', 'sys/policies/acl/p', { policy: `path "${plant('policy')}" { capabilities = ["no"] }` }, root)
+  const policyPath = planted('path')
+  names.push(policyPath)
+  const rules = `path "${policyPath}" { capabilities = ["no"] }\npath "a" { unknown = "${plant('policy')}" }`
+  await api('PUT', 'sys/policies/acl/p', { policy: rules }, root)
+  await api('PUT', 'sys/policies/acl/p', { policy: `path "a" { unknown = "${plant('policy')}" }` }, root)
   await api('POST', `secret/data/a?token=${plant('query')}`, { data: {} }, 's.none')
   assert.ok(secrets.length >= 50)
   agent.child.kill('SIGKILL')

@@ -38,7 +38,10 @@ test('from the first start to an open server, and what is said on the way', asyn
     [1, 'outpost: the secrets are sealed, next: outpost operator unseal\n'],
   )
   const nothing = await run('operator unseal')
-  assert.deepEqual([nothing.code, /give a key share, or - /.test(nothing.stderr)], [2, true])
+  assert.deepEqual(
+    [nothing.code, /give a key share, @FILE to read it from a file, or - /.test(nothing.stderr)],
+    [2, true],
+  )
   assert.equal((await run('operator unseal -')).code, 1, 'nothing came')
   assert.equal((await run('operator unseal -', 'nonsense')).code, 1)
   const first = await run('operator unseal -', `${keys[0]}\n`)

@@ -75,10 +75,10 @@ export const remove = defineCommand({
   name: 'mfa totp delete',
   summary: 'Remove a TOTP method, with the secrets of all entities',
   details: [
-    'A method that a policy names in mfa_methods is not removed: the answer names the policies. With -force it is, and',
-    'their rules deny every request from then on.',
+    'A method that a policy names in mfa_methods is not removed; the error names the policies. -force',
+    'removes it, and their rules deny every request from then on.',
   ].join('\n'),
-  options: { force: flag('Remove it also while policies name it'), ...coreOptions },
+  options: { force: flag('Remove a method that policies name'), ...coreOptions },
   operands: { shown: 'METHOD', min: 1, max: 1, missing: 'which method?' },
   async run(values, [name = ''], io) {
     const path = methodPath(name)
