@@ -30,6 +30,7 @@ import type { Logger } from '../kit/log.ts'
 import type { JsonText } from '../kit/operation.ts'
 import type { Fields, InputOf } from './fields.ts'
 import type { KeyedHash } from '../kit/keyed-hash.ts'
+import type { FoldShape } from './name-fold.ts'
 import type { LoginFailures, LoginOrder, LoginStanding } from './login-order.ts'
 
 export type EngineVerb = 'read' | 'list' | 'scan' | 'create' | 'update' | 'patch' | 'delete'
@@ -254,6 +255,8 @@ export interface ImpliedRead {
   readonly operation: EngineVerb
   /** Below the mount. */
   readonly path: string
+  /** The request itself in its canonical form, where that differs from its path: it must be granted. Which segments fold. */
+  readonly folds?: FoldShape
 }
 
 /** One kind of request below a mount. */

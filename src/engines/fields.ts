@@ -24,6 +24,8 @@ export interface Field<T> {
   readonly inPath?: boolean
   /** Name of the body's field that means the same as this part of the path. `readFields` fills it in from the path. */
   readonly sameAs?: string
+  /** Name of the field that this one is an older name of. A rule about the parameter of either name holds for both. */
+  readonly aliasOf?: string
   /** No log shows it, not even one that shows names. */
   readonly isSecret?: boolean
   /**
@@ -142,6 +144,11 @@ export function inPath(
 /** The same field, of names that the engine compares in a canonical form. */
 export function foldedField<T>(declared: Field<T>, fold: NameFold): Field<T> {
   return { ...declared, fold }
+}
+
+/** The same field, declared as an older name of another one. */
+export function aliasField<T>(declared: Field<T>, aliasOf: string): Field<T> {
+  return { ...declared, aliasOf }
 }
 
 export function text(description: string): Field<string | undefined>

@@ -2,7 +2,17 @@
 import * as v from 'valibot'
 import { AddressRanges } from './address-ranges.ts'
 import { Rejection } from './engine.ts'
-import { boolean, commaList, duration, foldedField, type InputOf, integer, text, UNPRINTABLE } from './fields.ts'
+import {
+  aliasField,
+  boolean,
+  commaList,
+  duration,
+  foldedField,
+  type InputOf,
+  integer,
+  text,
+  UNPRINTABLE,
+} from './fields.ts'
 import { TOKEN_TYPES, type TokenTerms } from './login-order.ts'
 import { foldName } from './name-fold.ts'
 
@@ -36,18 +46,18 @@ export const NO_TERMS: TokenTerms = Object.freeze({
 
 export const TOKEN_FIELDS = {
   token_policies: foldedField(commaList('Policies of its tokens'), 'case and spaces'),
-  policies: foldedField(commaList('Old name of token_policies'), 'case and spaces'),
+  policies: aliasField(foldedField(commaList('Old name of token_policies'), 'case and spaces'), 'token_policies'),
   token_no_default_policy: boolean('Whether its tokens do not get the policy `default` by themselves'),
   token_ttl: duration('How long its tokens live; what the mount gives unless set'),
-  ttl: duration('Old name of token_ttl'),
+  ttl: aliasField(duration('Old name of token_ttl'), 'token_ttl'),
   token_max_ttl: duration('The longest that renewals reach'),
-  max_ttl: duration('Old name of token_max_ttl'),
+  max_ttl: aliasField(duration('Old name of token_max_ttl'), 'token_max_ttl'),
   token_explicit_max_ttl: duration('The longest that its tokens live, whatever is renewed'),
   token_period: duration('Its tokens have no last day, but must be renewed this often'),
-  period: duration('Old name of token_period'),
+  period: aliasField(duration('Old name of token_period'), 'token_period'),
   token_num_uses: integer('How often a token may be used; 0 for as often as one likes'),
   token_bound_cidrs: commaList('Addresses and ranges that logins may come from, and that tokens may be used from'),
-  bound_cidrs: commaList('Old name of token_bound_cidrs'),
+  bound_cidrs: aliasField(commaList('Old name of token_bound_cidrs'), 'token_bound_cidrs'),
   token_type: text('service, batch, default-service, default-batch or default'),
 }
 

@@ -1,5 +1,6 @@
 /** What the policies of a request's caller allow: asked before its engine acts, and again while a stream lasts. */
 import { canonicalAt } from '../engines/canonical-path.ts'
+import { shapeBelow } from '../engines/name-fold.ts'
 import { denied, type EngineVerb, type Path, Rejection } from '../engines/engine.ts'
 import type { Decision } from './policies/acl.ts'
 import type { RequestBody } from './request.ts'
@@ -40,6 +41,12 @@ function judged(request: Request, operation: EngineVerb, { data }: RequestBody):
   return { ...decision, sudo: decision.sudo && bare.sudo, mfaMethods }
 }
 
+/**
+ * Statements about a path that also hold for a request that reads it by another path. A missing grant is none; codes are
+ * demanded with the request; the handler judges parameters, because it knows which version is meant.
+ */
+const REFUSED_WITH: ReadonlySet<Decision['reason']> = new Set(['deny', 'template', 'limit', 'wrapping'])
+
 /** The decision about a path, restricted by what its answer reveals of others. Throws a Rejection (403) where that is denied. */
 function withReads(request: Request, verb: EngineVerb, data: RequestBody['data'], decision: Decision): Decision {
   const { admitted, head, match, place } = request
@@ -47,11 +54,17 @@ function withReads(request: Request, verb: EngineVerb, data: RequestBody['data']
   if (reads.length === 0 || !place) return decision
   const front = head.path.slice(0, head.path.length - place.rest.length)
   const wrapTtlSeconds = head.wrapping?.ttlSeconds
-  return reads.reduce((before, { operation, path }) => {
+  const depth = front.split('/').length - 1
+  return reads.reduce((before, { folds, operation, path }) => {
+    if (folds) {
+      const same = { path: front + path, folds: shapeBelow(folds, depth), fields: match?.path.fields }
+      const decided = allowedOf(admitted.judge({ ...same, operation, data, wrapTtlSeconds }))
+      return narrower({ ...before, sudo: before.sudo && decided.sudo }, decided)
+    }
     const canonical = canonicalAt(front + path, { mount: place.mount, rest: path })
     const isList = operation === 'list' || operation === 'scan'
     const other = admitted.judge({ ...canonical, operation, data: isList ? data : {}, wrapTtlSeconds })
-    if (other.reason === 'deny' || other.reason === 'limit') throw denied()
+    if (REFUSED_WITH.has(other.reason)) throw denied()
     return isList ? narrower(before, other) : withCodesOf(before, other)
   }, decision)
 }

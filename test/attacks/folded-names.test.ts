@@ -66,6 +66,7 @@ test('names in another case', async (t) => {
   await t.test('capabilities are those of the name', capabilities)
   await t.test('a list keeps the names that the caller may read, in every spelling', keyFilter)
   await t.test('a quota counts all spellings together', quota)
+  await t.test('a rule about the leases of a login holds for every spelling of its path', leases)
   await t.test('values of the body are compared as the engine takes them', values)
 })
 
@@ -190,6 +191,38 @@ async function keyFilter(): Promise<void> {
   const { body, text } = await ask('LIST', 'identity/entity/name', token)
   const keys = body.data?.['keys'] as readonly string[] | undefined
   assert.ok(keys?.includes('Shown') && !keys.includes('Hidden'), text)
+}
+
+async function leases(): Promise<void> {
+  await expectStatus(world, 204, 'POST', 'auth/userpass/users/dora', { password: 'right' })
+  const login = await world.ask('POST', 'auth/userpass/login/dora', { password: 'right' }, { token: null })
+  const dora = String(login.body.auth?.['client_token'])
+  for (const restriction of ['["deny"]', '["read"]', `["update", "list", "sudo"] required_parameters = ["reason"]`]) {
+    for (const named of ['dora', 'DORA']) {
+      const rules = ['lookup', 'revoke-prefix', 'revoke-force'].map(
+        (path) => `path "sys/leases/${path}/auth/userpass/login/${named}*" { capabilities = ${restriction} }`,
+      )
+      const token = await tokenWith(world, `${EVERYTHING}\n${rules.join('\n')}`)
+      for (const spelled of ['dora', 'DORA', 'Dora']) {
+        const at = `auth/userpass/login/${spelled}`
+        for (const path of [`revoke-prefix/${at}`, `revoke-force/${at}`]) {
+          const { status } = await ask('POST', `sys/leases/${path}`, token, {})
+          assert.equal(status, 403, `${path} with ${named} ${restriction}`)
+        }
+        if (restriction.includes('"list"')) continue
+        const { status } = await ask('LIST', `sys/leases/lookup/${at}`, token)
+        assert.equal(status, 403, `lookup ${at} with ${named} ${restriction}`)
+      }
+    }
+  }
+  assert.equal((await ask('GET', 'auth/token/lookup-self', dora)).status, 200, 'the login was not revoked')
+  const granted = await tokenWith(
+    world,
+    'path "sys/leases/revoke-prefix/auth/userpass/login/DORA" { capabilities = ["update", "sudo"] }',
+  )
+  assert.equal((await ask('POST', 'sys/leases/revoke-prefix/auth/userpass/login/Dora', granted, {})).status, 403)
+  assert.equal((await ask('POST', 'sys/leases/revoke-prefix/auth/userpass/login/DORA', granted, {})).status, 204)
+  assert.equal((await ask('GET', 'auth/token/lookup-self', dora)).status, 403)
 }
 
 async function quota(): Promise<void> {

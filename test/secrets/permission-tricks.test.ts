@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { CoreWorld } from '../helpers/core-world.ts'
+import { quickUserpass } from '../helpers/quick-userpass.ts'
 import { kv } from '../../src/engines/kv/kv.ts'
 import { make, writePolicy } from './token-world.ts'
 
@@ -118,4 +119,57 @@ test('a verification of key shares that is cancelled while the last one is looke
   await world.core.seal()
   assert.equal((await world.ask('PUT', 'sys/unseal', { key: zeros })).status, 400)
   assert.equal((await world.ask('PUT', 'sys/unseal', { key: before })).body['sealed'], false)
+})
+
+test('a denied value is denied in every spelling that its field reads alike, and by every name of the field', async (t) => {
+  const world = await CoreWorld.open(t, { engines: [kv, quickUserpass] })
+  assert.equal((await world.ask('POST', 'sys/mounts/secret', { type: 'kv-v2' })).status, 204)
+  assert.equal((await world.ask('POST', 'sys/auth/userpass', { type: 'userpass' })).status, 204)
+  await writePolicy(
+    world,
+    'narrow',
+    `path "secret/destroy/+" { capabilities = ["update"] denied_parameters = { versions = ["1"] } }
+     path "sys/auth/+/tune" { capabilities = ["update", "sudo"] denied_parameters = { default_lease_ttl = ["1h"] } }
+     path "auth/token/create" { capabilities = ["update"] denied_parameters = { no_parent = ["true"] ttl = [] } }
+     path "auth/userpass/users/denied" {
+       capabilities = ["create", "update"]
+       denied_parameters = { token_policies = ["admin"] period = ["1h"] }
+     }
+     path "auth/userpass/users/allowed" {
+       capabilities = ["create", "update"]
+       allowed_parameters = { token_policies = ["dev"] "*" = [] }
+     }`,
+  )
+  const { token } = await make(world, { policies: ['narrow'] })
+  const denied: readonly (readonly [string, Readonly<Record<string, unknown>>])[] = [
+    ...['1', '01', '+1', '2,01', '2, +1', ['2', '01'], 1, true, [true]].map(
+      (versions) => ['secret/destroy/a', { versions }] as const,
+    ),
+    ...['1h', '60m', '3600', '3600s', 3600].map(
+      (default_lease_ttl) => ['sys/auth/userpass/tune', { default_lease_ttl }] as const,
+    ),
+    ...[true, 'true', 'TRUE', 'True', 'T', 't', '1', 1, 2].map(
+      (no_parent) => ['auth/token/create', { no_parent }] as const,
+    ),
+    ['auth/token/create', { lease: '1h' }],
+    ['auth/userpass/users/denied', { password: 'x', policies: 'Admin' }],
+    ['auth/userpass/users/denied', { password: 'x', token_period: 3600 }],
+    ['auth/userpass/users/denied', { password: 'x', period: '60m' }],
+    ['auth/userpass/users/allowed', { password: 'x', policies: 'admin' }],
+  ]
+  for (const [path, body] of denied) {
+    const { status, text } = await world.ask('POST', path, body, { token })
+    assert.equal(status, 403, `${path} ${JSON.stringify(body)}: ${text}`)
+  }
+  const allowed: typeof denied = [
+    ['secret/destroy/a', { versions: '2,3' }],
+    ['sys/auth/userpass/tune', { default_lease_ttl: '2h' }],
+    ['auth/token/create', { no_parent: 'F' }],
+    ['auth/userpass/users/denied', { password: 'x', policies: 'dev', token_period: '2h' }],
+    ['auth/userpass/users/allowed', { password: 'x', policies: 'dev', token_ttl: '2h' }],
+  ]
+  for (const [path, body] of allowed) {
+    const { status, text } = await world.ask('POST', path, body, { token })
+    assert.ok(status === 200 || status === 204, `${path} ${JSON.stringify(body)}: ${status} ${text}`)
+  }
 })

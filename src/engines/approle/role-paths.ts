@@ -4,6 +4,7 @@ import { AddressRanges } from '../address-ranges.ts'
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
 import { changedGroups, GROUPS_FIELD, shownGroups } from '../group-names.ts'
 import {
+  aliasField,
   boolean,
   commaList,
   duration,
@@ -30,7 +31,7 @@ const FIELDS = {
   role_id: text('ID of the role; made by the server unless given'),
   bind_secret_id: boolean('Whether a login needs a secret ID; true unless given'),
   secret_id_bound_cidrs: commaList('Addresses and ranges that logins with a secret ID may come from'),
-  bound_cidr_list: commaList('Old name of secret_id_bound_cidrs'),
+  bound_cidr_list: aliasField(commaList('Old name of secret_id_bound_cidrs'), 'secret_id_bound_cidrs'),
   secret_id_num_uses: integer('How many logins a secret ID is good for; 0 for as many as one likes'),
   secret_id_ttl: duration('How long a secret ID is good; 0 for ever'),
   local_secret_ids: boolean('Kept for clients that set it; can be set only when the role is made'),

@@ -12,7 +12,7 @@ import { Fault } from '../../kit/errors.ts'
 import { type Engine, type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
 import { callerNetwork } from '../client-address.ts'
 import { changedGroups, GROUPS_FIELD, shownGroups } from '../group-names.ts'
-import { commaList, inPath, type InputOf, text, UNPRINTABLE } from '../fields.ts'
+import { inPath, type InputOf, text, UNPRINTABLE } from '../fields.ts'
 import { hiddenNames } from '../hidden-names.ts'
 import { changedTerms, mayLogInFrom, NO_TERMS, shownTerms, TOKEN_FIELDS, tokenTermsSchema } from '../token-terms.ts'
 import {
@@ -212,7 +212,7 @@ function pathsOf(hashCost: number): readonly Path[] {
     path({
       pattern: 'users/:username/policies',
       summary: 'Other policies for a user',
-      fields: { ...USERNAME, token_policies: commaList('Policies of its tokens'), policies: commaList('Old name') },
+      fields: { ...USERNAME, token_policies: TOKEN_FIELDS.token_policies, policies: TOKEN_FIELDS.policies },
       update: ({ policies, token_policies: own = policies ?? [], username }, call) =>
         change(username, call, (user) => {
           const terms = changedTerms(user.terms, { ...NOTHING_GIVEN, token_policies: own })

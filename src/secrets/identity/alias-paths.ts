@@ -1,6 +1,6 @@
 /** `identity/entity-alias`: what auth methods call an entity. */
 import { type EngineCall, type Path, path, Rejection, type Reply } from '../../engines/engine.ts'
-import { inPath, type InputOf, text, textMap } from '../../engines/fields.ts'
+import { aliasField, inPath, type InputOf, text, textMap } from '../../engines/fields.ts'
 import { inTurns } from '../../engines/turns.ts'
 import { everyEntity } from './entity-paths.ts'
 import type { IdentityDraft } from './identity-draft.ts'
@@ -12,7 +12,7 @@ const FIELDS = {
   id: text('ID of the alias, to change one that is there', { fallback: '' }),
   name: text('What the auth method calls the entity', { fallback: '' }),
   canonical_id: text('ID of the entity; one is made unless given', { fallback: '' }),
-  entity_id: text('Old name of canonical_id', { fallback: '' }),
+  entity_id: aliasField(text('Old name of canonical_id', { fallback: '' }), 'canonical_id'),
   mount_accessor: text('Accessor of the auth method', { fallback: '' }),
   custom_metadata: textMap('Texts by name, for templates of policies and for people'),
 }

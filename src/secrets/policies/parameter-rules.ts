@@ -9,9 +9,11 @@
  * Granting is read narrowly and denying widely. A list is allowed when each of its members is, or when the rule names this
  * very list; a text with commas, which a field may take for a list, is allowed by a `*` only when each part is. A list or
  * a text with commas is denied when one of its members is; a denied number or boolean is found in each of its spellings.
- * What a rule cannot see is another spelling of the same thing (`1h` and `3600`).
+ * So is a denied duration (`1h` and `3600`). Where the path declares the field, a value is also denied when the field reads
+ * it as it reads the denied value (`"true"` and `T`), and a rule about a field holds for its older names (`Field.aliasOf`).
+ * Only a field that keeps a text and interprets it later can take another spelling of a denied value.
  */
-import type { Fields } from '../../engines/fields.ts'
+import { type Field, FieldError, type Fields, secondsOf } from '../../engines/fields.ts'
 import { foldName, type NameFold } from '../../engines/name-fold.ts'
 import type { Parameters, ParameterScalar, ParameterValue } from './path-rules.ts'
 
@@ -40,13 +42,12 @@ export function objection(
   const { denied, allowed } = rules
   for (const [given, value] of Object.entries(data)) {
     const name = given.toLowerCase()
-    if (denied?.size && isDenied(denied, name, value, foldOf(name, fields)))
+    if (denied?.size && namesOf(name, fields).some((each) => isDenied(denied, each, value, fields)))
       return { why: 'parameter denied', name: given }
   }
   for (const [given, value] of Object.entries(data)) {
     const name = given.toLowerCase()
-    if (allowed?.size && !isAllowed(allowed, name, value, foldOf(name, fields)))
-      return { why: 'parameter not allowed', name: given }
+    if (allowed?.size && !isAllowed(allowed, name, value, fields)) return { why: 'parameter not allowed', name: given }
   }
   return undefined
 }
@@ -72,21 +73,72 @@ function foldOf(name: string, fields: Fields): NameFold | undefined {
   return (Object.hasOwn(fields, name) ? fields[name]?.fold : undefined) ?? FOLDS.get(name)
 }
 
-function isDenied(denied: Parameters, name: string, value: unknown, fold: NameFold | undefined): boolean {
+/** The field and the older names of it, beginning with `name`. */
+function namesOf(name: string, fields: Fields): readonly string[] {
+  let aliases = known.get(fields)
+  if (!aliases) known.set(fields, (aliases = aliasesIn(fields)))
+  return aliases.get(name) ?? [name]
+}
+
+const known = new WeakMap<Fields, ReadonlyMap<string, readonly string[]>>()
+
+function aliasesIn(fields: Fields): Map<string, readonly string[]> {
+  const aliases = new Map<string, readonly string[]>()
+  for (const [name, { aliasOf }] of Object.entries(fields)) {
+    if (aliasOf === undefined) continue
+    aliases.set(name, [name, aliasOf])
+    aliases.set(aliasOf, [...(aliases.get(aliasOf) ?? [aliasOf]), name])
+  }
+  return aliases
+}
+
+function isDenied(denied: Parameters, name: string, value: unknown, fields: Fields): boolean {
   if (denied.has('*')) return true
   const values = denied.get(name)
   if (values === undefined || values.length === 0) return values !== undefined
+  const fold = foldOf(name, fields)
   const [given, named] = fold ? [folded(value, fold), values.map((each) => foldedRule(each, fold))] : [value, values]
-  return named.some((each) => mayMean(given, each))
+  if (named.some((each) => mayMean(given, each))) return true
+  const field = Object.hasOwn(fields, name) ? fields[name] : undefined
+  return field !== undefined && isReadAsOneOf(field, value, values)
 }
 
-function isAllowed(allowed: Parameters, name: string, value: unknown, fold: NameFold | undefined): boolean {
-  const values = allowed.get(name) ?? allowed.get('*')
+/** Whether the field reads the value, or a member of it, as it reads one of those that the rule names. */
+function isReadAsOneOf(field: Field<unknown>, value: unknown, values: readonly ParameterValue[]): boolean {
+  const members = scalarsRead(field, value)
+  // Texts are compared as they are.
+  if (members.length > LIST_MAX) return true
+  if (!members.some((each) => typeof each !== 'string')) return false
+  return values.some((each) => scalarsRead(field, each).some((named) => members.includes(named)))
+}
+
+/** The numbers, booleans and texts that a field reads; empty for a value that it refuses or that is an object to it. */
+function scalarsRead(field: Field<unknown>, value: unknown): readonly unknown[] {
+  try {
+    const read = field.read(value)
+    return (Array.isArray(read) ? read : [read]).filter((each) => typeof each !== 'object' && each !== undefined)
+  } catch (error) {
+    if (error instanceof FieldError) return []
+    throw error
+  }
+}
+
+function isAllowed(allowed: Parameters, name: string, value: unknown, fields: Fields): boolean {
+  const values = allowed.get(name) ?? allowedBeside(allowed, name, fields)
   if (values === undefined || values.length === 0) return values !== undefined
+  const fold = foldOf(name, fields)
   const [given, named] = fold ? [folded(value, fold), values.map((each) => foldedRule(each, fold))] : [value, values]
   if (named.some((each) => means(given, each))) return true
   if (!Array.isArray(given) || given.length === 0 || given.length > LIST_MAX) return false
   return given.every((member) => named.some((each) => means(member, each)))
+}
+
+/** The values of `*`, but for another name of a field whose values the rule lists. */
+function allowedBeside(allowed: Parameters, name: string, fields: Fields): readonly ParameterValue[] | undefined {
+  const any = allowed.get('*')
+  if (any === undefined) return undefined
+  const listed = namesOf(name, fields).find((each) => allowed.has(each))
+  return listed === undefined ? any : allowed.get(listed)
 }
 
 /** Each part of a text with commas, because a field may take it for a list. */
@@ -155,12 +207,31 @@ function textMayMean(text: string | undefined, named: ParameterScalar): boolean 
 
 function spells(text: string, named: ParameterScalar): boolean {
   const trimmed = text.trim()
-  if (typeof named === 'string') return matchesText(named, text) || matchesText(named, trimmed)
+  if (typeof named === 'string')
+    return matchesText(named, text) || matchesText(named, trimmed) || isSameDuration(named, trimmed)
   const number = Number(trimmed)
   if (typeof named === 'number') return number === named
   // NaN is no number of anybody's, and neither true nor false.
   if (named) return TRUE_TEXTS.has(trimmed.toLowerCase()) || Math.abs(number) > 0
   return FALSE_TEXTS.has(trimmed.toLowerCase()) || number === 0
+}
+
+const DURATION = /^[+-]?[\d.]+(?:[a-zµ][\da-zµ.]*)?$/
+
+/** Two spellings of one duration, of which one has a unit. Many fields keep a duration as its text. */
+function isSameDuration(named: string, text: string): boolean {
+  if (!DURATION.test(named) || !DURATION.test(text) || !/[a-zµ]/.test(named + text)) return false
+  const seconds = durationOf(named)
+  return seconds !== undefined && seconds === durationOf(text)
+}
+
+function durationOf(text: string): number | undefined {
+  try {
+    return secondsOf(text)
+  } catch (error) {
+    if (error instanceof FieldError) return undefined
+    throw error
+  }
 }
 
 /** What weakly typed fields take for a boolean, beside numbers. */

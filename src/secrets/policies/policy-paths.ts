@@ -1,7 +1,7 @@
 /** `sys/policies/acl` and the older `sys/policy`: reading and writing policies. */
 import type { EngineCall, Path, Reply } from '../../engines/engine.ts'
 import { path, Rejection } from '../../engines/engine.ts'
-import { boolean, duration, inPath, integer, text } from '../../engines/fields.ts'
+import { aliasField, boolean, duration, inPath, integer, text } from '../../engines/fields.ts'
 import type { PolicyChange, PolicyRecord, PolicyStore } from './policy-store.ts'
 
 const NAME = inPath('Name of the policy; taken in lower case and without white space around it', {
@@ -84,7 +84,7 @@ function olderPaths(core: PolicyParts): Path[] {
     path({
       pattern: 'policy/:name*',
       summary: 'One policy',
-      fields: { name: NAME, policy: POLICY, rules: text('Old name of `policy`'), ...SETTINGS },
+      fields: { name: NAME, policy: POLICY, rules: aliasField(text('Old name of `policy`'), 'policy'), ...SETTINGS },
       read: ({ name }, call) => shown(store(), name, call, 'rules'),
       update: ({ name, policy, rules, ...settings }, call) => {
         if (policy !== undefined || rules === undefined) return write(core, name, policy, settings, call, [])

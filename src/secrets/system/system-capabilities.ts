@@ -1,7 +1,7 @@
 /** `sys/capabilities*` and `sys/internal/ui/resultant-acl`: what a token may do, asked in advance. */
 import type { EngineCall, Path, Reply } from '../../engines/engine.ts'
 import { oneError, path, Rejection } from '../../engines/engine.ts'
-import { commaList, text } from '../../engines/fields.ts'
+import { aliasField, commaList, text } from '../../engines/fields.ts'
 import { inTurns, type Steps } from '../../engines/turns.ts'
 import type { Acl, AclRule } from '../policies/acl.ts'
 import type { TokenStore } from '../tokens/token-store.ts'
@@ -14,7 +14,7 @@ const BODY_CHARACTERS_MAX = 1 << 20
 
 const PATHS = {
   paths: commaList('Paths, without the slash in front'),
-  path: commaList('Old name of `paths`'),
+  path: aliasField(commaList('Old name of `paths`'), 'paths'),
 }
 
 export function capabilityPaths(core: Judging & Opened<{ tokens: TokenStore }>): Path[] {

@@ -1,5 +1,6 @@
 /** `sys/leases`: leases of engines, and tokens as the leases of their auth paths (`leases/token-leases.ts`). */
-import { path, type Path, Rejection, type Reply } from '../../engines/engine.ts'
+import { type EngineVerb, type ImpliedRead, path, type Path, Rejection, type Reply } from '../../engines/engine.ts'
+import { shapeBelow } from '../../engines/name-fold.ts'
 import { boolean, duration, inPath, text } from '../../engines/fields.ts'
 import { inTurns, type Steps } from '../../engines/turns.ts'
 import { isIrrevocable, type Lease } from '../leases/lease-entry.ts'
@@ -44,6 +45,7 @@ function singlePaths(core: LeaseParts): Path[] {
       summary: 'The IDs of leases below a prefix',
       fields: PREFIX,
       sudo: true,
+      reads: ({ prefix = '' }, verb) => canonicalForms(core, verb, 'leases/lookup', prefix),
       list: ({ prefix }, call) => names(core, prefix, call),
     }),
     path({
@@ -80,6 +82,7 @@ function prefixPaths(core: LeaseParts): Path[] {
       summary: 'Take back everything below a prefix',
       fields: { ...PREFIX, ...SYNC },
       sudo: true,
+      reads: ({ prefix = '' }, verb) => canonicalForms(core, verb, 'leases/revoke-prefix', prefix),
       async update({ prefix, sync: isSync }) {
         const failed = await prefixRevoked(core, prefix, { isForced: false, isSync })
         if (failed === 0) return undefined
@@ -93,6 +96,7 @@ function prefixPaths(core: LeaseParts): Path[] {
       summary: 'Forget everything below a prefix, also where its engine cannot take it back',
       fields: PREFIX,
       sudo: true,
+      reads: ({ prefix = '' }, verb) => canonicalForms(core, verb, 'leases/revoke-force', prefix),
       async update({ prefix }) {
         await prefixRevoked(core, prefix, { isForced: true, isSync: false })
         return undefined
@@ -222,6 +226,19 @@ function formsOf(mounts: MountTable, prefix: string): string[] {
   const match = place?.mount.paths.find(place.rest)
   if (!place || !match) return [prefix]
   return [...new Set([prefix, place.mount.record.path + match.rest])]
+}
+
+/**
+ * The request's path with its prefix in the canonical form, where that is the path of a login: what a rule denies there, in
+ * any case of letters, is denied for every spelling.
+ */
+function canonicalForms({ open }: LeaseParts, operation: EngineVerb, at: string, prefix: string): ImpliedRead[] {
+  const place = open.mounts.find(prefix)
+  const match = place?.mount.paths.find(place.rest)
+  if (!place || !match?.folds) return []
+  const front = `${at}/${place.mount.record.path}`
+  const folds = shapeBelow(match.folds, front.split('/').length - 1)
+  return folds ? [{ operation, path: front + match.rest, folds }] : []
 }
 
 /** Revokes a lease, or all below a prefix of whole names. Resolves with how many could not be revoked: none of a token. */

@@ -2,7 +2,17 @@
 import type { AuthBlock, EngineCall, Reply } from '../../engines/engine.ts'
 import { Rejection } from '../../engines/engine.ts'
 import type { Part } from '../../barrier/storage.ts'
-import { boolean, FieldError, foldedField, integer, secondsOf, text, textList, textMap } from '../../engines/fields.ts'
+import {
+  aliasField,
+  boolean,
+  FieldError,
+  foldedField,
+  integer,
+  secondsOf,
+  text,
+  textList,
+  textMap,
+} from '../../engines/fields.ts'
 import { foldName } from '../../engines/name-fold.ts'
 import type { IdentityDraft } from '../identity/identity-draft.ts'
 import { checkedName } from '../identity/identity-limits.ts'
@@ -23,7 +33,7 @@ export const CREATE_FIELDS = {
   no_default_policy: boolean('Without the policy `default`', { fallback: false }),
   renewable: boolean('Whether it can be renewed', { fallback: true }),
   ttl: text('How long it lives, in seconds or as a duration', { fallback: '' }),
-  lease: text('Old name of ttl', { fallback: '' }),
+  lease: aliasField(text('Old name of ttl', { fallback: '' }), 'ttl'),
   explicit_max_ttl: text('The longest that it lives, whatever is renewed', { fallback: '' }),
   period: text('It has no last day, but must be renewed this often; for who has sudo', { fallback: '' }),
   display_name: text('A name for people', { fallback: '' }),

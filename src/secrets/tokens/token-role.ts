@@ -2,7 +2,7 @@
 import * as v from 'valibot'
 import type { EngineCall, Path, Reply } from '../../engines/engine.ts'
 import { path, Rejection } from '../../engines/engine.ts'
-import { boolean, commaList, duration, foldedField, inPath, integer, text } from '../../engines/fields.ts'
+import { aliasField, boolean, commaList, duration, foldedField, inPath, integer, text } from '../../engines/fields.ts'
 import { Fault } from '../../kit/errors.ts'
 import type { TokenParts } from './token-parts.ts'
 import { canonicalNames } from '../policies/policy-name.ts'
@@ -52,12 +52,12 @@ const FIELDS = {
   renewable: boolean('Whether tokens can be renewed; true unless given'),
   path_suffix: text('What is appended to the path that tokens say they were made at'),
   token_period: duration('Tokens have no last day, but must be renewed this often'),
-  period: duration('Old name of token_period'),
+  period: aliasField(duration('Old name of token_period'), 'token_period'),
   token_explicit_max_ttl: duration('The longest that tokens live, whatever is renewed'),
-  explicit_max_ttl: duration('Old name of token_explicit_max_ttl'),
+  explicit_max_ttl: aliasField(duration('Old name of token_explicit_max_ttl'), 'token_explicit_max_ttl'),
   token_no_default_policy: boolean('Whether tokens do not get the policy `default` by themselves'),
   token_bound_cidrs: commaList('Addresses and ranges that tokens may be used from'),
-  bound_cidrs: commaList('Old name of token_bound_cidrs'),
+  bound_cidrs: aliasField(commaList('Old name of token_bound_cidrs'), 'token_bound_cidrs'),
   token_num_uses: integer('How often tokens may be used; 0 for as often as one likes'),
   token_type: text('service, batch, default-service or default-batch'),
 }

@@ -169,6 +169,27 @@ test('no path shows what a rule about data/ and metadata/ denies, or gives with 
   }
 })
 
+test('a rule about data/ and metadata/ whose template has no value, or that demands wrapping, holds for other paths', async (t) => {
+  const { cursor, mfa } = await opened(t)
+  const value = '{{identity.entity.metadata.team}}'
+  const wrapped = `capabilities = ${EVERY} min_wrapping_ttl = "10s"`
+  for (const [what, rules] of [
+    ['template', { [`data/${FOLDER}/${value}`]: DENY, [`metadata/${value}/*`]: DENY }] as const,
+    ['wrapping', onBoth(wrapped)] as const,
+  ]) {
+    const person = await personWith(mfa, what, rules)
+    for (const [operation, reads] of READS) {
+      if (!isOf(reads, 'data', 'metadata', 'names')) continue
+      for (const [method, path, body] of REQUESTS[operation] ?? []) {
+        const whole = `secret/${path.replace('CURSOR', cursor)}`
+        if (!whole.includes(FOLDER)) continue
+        const { status, text } = await mfa.world.ask(method, whole, body, { token: person.token })
+        assert.equal(status, 403, `${what}: ${method} ${whole}: ${text}`)
+      }
+    }
+  }
+})
+
 test('a path that reads data/ or metadata/ is given with the code that the rule there demands', async (t) => {
   const { mfa } = await opened(t)
   const person = await personWith(mfa, 'owner', onBoth(CODE))
