@@ -147,6 +147,22 @@ export const TEMPLATE_CASES: readonly TableCase[] = [
     ),
   ),
   shows(
+    '5: a rule that restricts one folder for each value leaves the list of these folders, also with a + before the template',
+    [
+      grant('kv/*', 'read list'),
+      grant('+/own/{{identity.entity.metadata.none}}', 'deny'),
+      grant('kv/other/{{identity.entity.metadata.none}}/*', 'deny'),
+    ],
+    `
+    list kv/own/ allow
+    list kv/own/x/ deny
+    read kv/own/x deny
+    read kv/own/x/y deny
+    list kv/other/ allow
+    list kv/other/x/ deny`,
+    true,
+  ),
+  shows(
     '5: a template at the beginning of a rule that restricts leaves nothing',
     [grant('kv/*', 'read'), grant('{{identity.entity.metadata.none}}/x', 'deny')],
     `

@@ -7,7 +7,7 @@
  */
 import { foldName, foldRulePath, type FoldShape } from '../../engines/name-fold.ts'
 import { type AclRule, unite } from './acl-rule.ts'
-import { closestFirst, compilePattern, matchesPath, SplitPath } from './path-pattern.ts'
+import { closestFirst, compilePattern, matchesPath, type PathPattern, SplitPath } from './path-pattern.ts'
 
 export class AclIndex {
   /** Whether the text of some rule may differ from its canonical form, for some shape. */
@@ -15,22 +15,20 @@ export class AclIndex {
   readonly #rules: readonly AclRule[]
   readonly #barriers: readonly AclRule[]
   readonly #exact = new Map<string, AclRule>()
-  /** Wildcard rules by what stands before the first wildcard, closest first. */
-  readonly #byHead = new Map<string, AclRule[]>()
-  /** The lengths of these beginnings, longest first. */
-  readonly #headLengths: readonly number[]
+  readonly #wildcards: WildcardIndex
+  readonly #barrierIndex: WildcardIndex
 
   constructor(rules: readonly AclRule[], barriers: readonly AclRule[]) {
     this.#rules = rules
     this.#barriers = barriers
     this.isFoldable = rules.some(isFoldable) || barriers.some(isFoldable)
+    const wildcards: AclRule[] = []
     for (const rule of rules) {
-      const { kind, head, text } = rule.pattern
-      if (kind === 'exact') this.#exact.set(text, rule)
-      else if (!this.#byHead.get(head)?.push(rule)) this.#byHead.set(head, [rule])
+      if (rule.pattern.kind === 'exact') this.#exact.set(rule.pattern.text, rule)
+      else wildcards.push(rule)
     }
-    for (const bucket of this.#byHead.values()) bucket.sort((a, b) => closestFirst(a.pattern, b.pattern))
-    this.#headLengths = [...new Set([...this.#byHead.keys()].map((head) => head.length))].sort((a, b) => b - a)
+    this.#wildcards = new WildcardIndex(wildcards)
+    this.#barrierIndex = new WildcardIndex(barriers)
   }
 
   /** The same rules with their paths folded at some segments. Those that have the same path then are one. */
@@ -48,10 +46,7 @@ export class AclIndex {
 
   /** A rule that denies a path because its template has no valid value. */
   barrier(path: string): AclRule | undefined {
-    if (this.#barriers.length === 0) return undefined
-    const split = new SplitPath(path)
-    // A value has at least one character.
-    return this.#barriers.find(({ pattern }) => path !== pattern.body && matchesPath(pattern, split))
+    return this.#barrierIndex.closest(path, isBelow)
   }
 
   /** The rule that decides; with `listing` also the one for the path without its last slash. */
@@ -60,20 +55,44 @@ export class AclIndex {
     return (
       this.#exact.get(path) ??
       (bare === undefined ? undefined : this.#exact.get(bare)) ??
-      this.#closest(path) ??
-      (bare === undefined ? undefined : this.#closest(bare))
+      this.#wildcards.closest(path, matchesPath) ??
+      (bare === undefined ? undefined : this.#wildcards.closest(bare, matchesPath))
     )
   }
+}
 
-  #closest(text: string): AclRule | undefined {
+/** Rules whose patterns have a wildcard, by the text before it. */
+class WildcardIndex {
+  readonly #byHead = new Map<string, AclRule[]>()
+  /** The lengths of these beginnings, longest first. */
+  readonly #headLengths: readonly number[]
+
+  constructor(rules: readonly AclRule[]) {
+    for (const rule of rules) {
+      const { head } = rule.pattern
+      if (!this.#byHead.get(head)?.push(rule)) this.#byHead.set(head, [rule])
+    }
+    for (const bucket of this.#byHead.values()) bucket.sort((a, b) => closestFirst(a.pattern, b.pattern))
+    this.#headLengths = [...new Set([...this.#byHead.keys()].map((head) => head.length))].sort((a, b) => b - a)
+  }
+
+  closest(text: string, matches: (pattern: PathPattern, path: SplitPath) => boolean): AclRule | undefined {
     const path = new SplitPath(text)
     for (const length of this.#headLengths) {
       if (length > text.length) continue
-      const found = this.#byHead.get(text.slice(0, length))?.find((rule) => matchesPath(rule.pattern, path))
+      const found = this.#byHead.get(text.slice(0, length))?.find((rule) => matches(rule.pattern, path))
       if (found) return found
     }
     return undefined
   }
+}
+
+/** Whether a path matches a pattern that ends in `*`, with at least one character for the `*`: a template's value has one. */
+function isBelow(pattern: PathPattern, path: SplitPath): boolean {
+  if (!matchesPath(pattern, path)) return false
+  if (pattern.kind !== 'segments') return path.text !== pattern.body
+  const last = pattern.segments.length - 1
+  return path.segments.length > pattern.segments.length || path.segments[last] !== pattern.segments[last]
 }
 
 function isFoldable({ pattern: { text } }: AclRule): boolean {

@@ -134,7 +134,7 @@ export const rootAcl: Acl = Object.freeze<Acl>({
 /** Compiles policies, of which none is `root`, for the caller's entity as it is at this moment. */
 export function compileAcl(sources: readonly AclSource[], nowMs: number, entity?: EntityFacts): Acl {
   const drafts = new Map<string, AclRule>()
-  const barriers: AclRule[] = []
+  const barriers = new Map<string, AclRule>()
   const term = new Term(nowMs)
   let templated = false
   for (const source of sources) {
@@ -145,7 +145,11 @@ export function compileAcl(sources: readonly AclSource[], nowMs: number, entity?
       templated ||= isTemplate(rule.path)
       const filled = isTemplate(rule.path) ? fillTemplate(rule.path, entity, free) : rule
       if (typeof filled === 'string') {
-        if (restricts(rule)) barriers.push(barrierOf(rule, source.name))
+        if (restricts(rule)) {
+          const barrier = barrierOf(rule, source.name)
+          const { text } = barrier.pattern
+          if (!barriers.has(text)) barriers.set(text, barrier)
+        }
         continue
       }
       const added = ruleOf(rule, filled.path, source.name)
@@ -153,7 +157,7 @@ export function compileAcl(sources: readonly AclSource[], nowMs: number, entity?
       drafts.set(filled.path, known ? unite(known, added) : added)
     }
   }
-  return new CompiledAcl([...drafts.values()], barriers, term, templated)
+  return new CompiledAcl([...drafts.values()], [...barriers.values()], term, templated)
 }
 
 /** From when to when everything that may expire is as it is now. */
