@@ -6,7 +6,7 @@ import type { Config } from './config/load.ts'
 import { unencryptedServers } from './config/nats-exposure.ts'
 import type { Cluster } from './daemon-cluster.ts'
 import { loginChecks } from './daemon-login.ts'
-import { replicationChecks } from './daemon-replication-figures.ts'
+import { replicationChecks, replicationWarnings } from './daemon-replication-figures.ts'
 import type { ReplicationPart } from './daemon-replication.ts'
 import type { AgentLogin } from './login/agent-login.ts'
 import type { ChainBreak } from './secrets/audit/device-chain.ts'
@@ -115,9 +115,10 @@ function rosterState({ connection, roster }: Cluster): Outcome {
 }
 
 /** What works and should be changed all the same. */
-export function warningsOf({ nats }: Config): string[] {
-  if (!nats || unencryptedServers(nats).length === 0) return []
-  return [
-    'the connection to NATS is not encrypted: nats { servers } has addresses beyond loopback without tls:// or ca_file',
-  ]
+export function warningsOf({ config, replication }: Pick<ReadinessParts, 'config' | 'replication'>): string[] {
+  const { nats } = config
+  return [...(nats && unencryptedServers(nats).length > 0 ? [UNENCRYPTED] : []), ...replicationWarnings(replication)]
 }
+
+const UNENCRYPTED =
+  'the connection to NATS is not encrypted: nats { servers } has addresses beyond loopback without tls:// or ca_file'

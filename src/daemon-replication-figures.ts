@@ -36,7 +36,7 @@ function sumOf(status: Status, member: string): number {
 }
 
 export function replicationFamilies({ last, mode }: ReplicationPart): Family[] {
-  const connectedRows = otherSide(last).filter((row) => row['connection_status'] === 'connected')
+  const connectedRows = otherSide(last).filter(isConnected)
   const connected = connectedRows.length
   const entries = numberIn(last['lag_entries'])
   const role = 'Role of this cluster in replication for disaster recovery: 1 for the one that it has.'
@@ -48,8 +48,13 @@ export function replicationFamilies({ last, mode }: ReplicationPart): Family[] {
       points: ROLES.map((each) => ({ labels: { role: each }, value: each === mode ? 1 : 0 })),
     },
     gauge('connected', 'Secondaries that are connected; on a secondary 1 while its primary is.', connected),
+    ...namedFamilies(last),
     gauge('lag_entries', 'Changes that the slowest secondary has not acknowledged, or this one not applied.', entries),
-    gauge('lag_seconds', 'For how long the slowest secondary, or this one, has not had everything.', lagSeconds(last)),
+    gauge(
+      'lag_seconds',
+      'Since the slowest secondary, or this one, last had everything; grows while it is disconnected.',
+      lagSeconds(last),
+    ),
     gauge(
       'sync_degraded',
       '1 while commits do not wait for a secondary that is away.',
@@ -71,6 +76,22 @@ export function replicationFamilies({ last, mode }: ReplicationPart): Family[] {
   ]
 }
 
+/** A series for each secondary that a primary expects: also while it is disconnected. */
+function namedFamilies(status: Status): Family[] {
+  const rows = secondariesOf(status)
+  const family = (name: string, help: string, read: (row: Status) => number): Family => ({
+    name: `outpost.replication.secondary_${name}`,
+    kind: 'gauge',
+    help,
+    points: rows.map((row) => ({ labels: { secondary: String(row['node_id']) }, value: read(row) })),
+  })
+  return [
+    gauge('expected', 'Secondaries that this primary expects to be connected.', rows.length),
+    family('connected', '1 while this secondary is connected, 0 while it is not.', (row) => Number(isConnected(row))),
+    family('lag_seconds', 'Since this secondary last had everything.', (row) => numberIn(row['lag_seconds'])),
+  ]
+}
+
 /** None where the cluster does not replicate. */
 export function replicationChecks(part: ReplicationPart | undefined): Check[] {
   if (!part || part.mode === 'disabled') return []
@@ -87,10 +108,37 @@ function primaryState(status: Status): Outcome {
         : 'no secondary was heard for fence_after'
     return { ok: false, reason: `this DR primary takes no writes: ${why}` }
   }
-  const rows = otherSide(status)
-  const connected = rows.filter((row) => row['connection_status'] === 'connected').length
+  const rows = secondariesOf(status)
+  const connected = rows.filter(isConnected).length
   const degraded = status['sync'] === 'degraded' ? ', commits do not wait for them' : ''
-  return { ok: true, reason: `DR primary, ${connected} of ${rows.length} secondaries connected${degraded}` }
+  const missing = missingSecondaries(status).map((text) => `, ${text}`)
+  const reason = `DR primary, ${connected} of ${rows.length} secondaries connected${missing.join('')}${degraded}`
+  return { ok: true, reason }
+}
+
+function secondariesOf(status: Status): readonly Status[] {
+  return status['mode'] === 'primary' ? otherSide(status) : []
+}
+
+function isConnected(row: Status): boolean {
+  return row['connection_status'] === 'connected'
+}
+
+/** Of each secondary that is not connected: its name, for how long, and why. */
+function missingSecondaries(status: Status): string[] {
+  return secondariesOf(status)
+    .filter((row) => !isConnected(row))
+    .map((row) => {
+      const why = typeof row['disconnect_reason'] === 'string' ? row['disconnect_reason'] : ''
+      const seconds = numberIn(row['disconnected_seconds'])
+      return `secondary "${String(row['node_id'])}" disconnected for ${seconds} s${why === '' ? '' : ` (${why})`}`
+    })
+}
+
+/** What keeps the cluster from a failover while it serves. */
+export function replicationWarnings(part: ReplicationPart | undefined): string[] {
+  if (part?.mode !== 'primary') return []
+  return missingSecondaries(part.last).map((text) => `DR ${text}: a failover to it would lose later writes`)
 }
 
 function secondaryState(status: Status): Outcome {

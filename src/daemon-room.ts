@@ -80,7 +80,7 @@ export function startRoom(parts: RoomParts): AgentRoom {
     },
     readiness: {
       checks: () => checksOf(known),
-      warnings: () => warningsOf(config),
+      warnings: () => warningsOf(known),
       refresh: async () => void (await Promise.all([disk.refresh(), secrets?.replication.refresh()])),
       onChange: () => now.readinessChanged(),
     },

@@ -23,7 +23,7 @@ export interface PrimaryFigures {
     readonly id: string
     readonly isConnected: boolean
     readonly lagEntries: number
-    readonly lagSeconds: number | undefined
+    readonly lagSeconds: number
     /** Sent and not acknowledged. */
     readonly flyingBytes: number
     /** Its newest word came with a valid proof of membership. */
@@ -62,9 +62,9 @@ export function primaryFigures(primary: Primary, head: number): PrimaryFigures {
     const acknowledged = follower?.acknowledged ?? one.acknowledged ?? 0
     return {
       id: one.id,
-      isConnected: follower !== undefined,
+      isConnected: primary.presence.isConnected(one.id, follower),
       lagEntries: Math.max(0, head - acknowledged),
-      lagSeconds: follower?.lagSeconds,
+      lagSeconds: primary.presence.lagSeconds(one, follower),
       flyingBytes: follower?.flyingBytes ?? 0,
       isAuthenticated: follower?.isAuthenticated ?? false,
     }

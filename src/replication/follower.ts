@@ -32,6 +32,8 @@ export interface FollowerParts {
   readonly address: string
   /** Of the connection: tells it from others with the same certificate. */
   readonly nonce: Uint8Array
+  /** Monotonic: when the secondary last had everything. */
+  readonly caughtUpMs: number
   /** Whether the secondary has proven its membership when it began to follow. */
   readonly isAuthenticated: boolean
   readonly verify: (acknowledgement: Acknowledgement) => Verdict
@@ -50,6 +52,8 @@ export interface FollowerParts {
 
 /** A secondary counts as caught up when it has everything that this primary had so long ago. */
 const CAUGHT_UP_MS = 1000
+
+const COMPARING = 'comparing trees'
 
 /** Of a row in a message beside its batch. */
 const ROW_BYTES = 64
@@ -79,9 +83,10 @@ export class Follower {
   /** The head of the log at a past moment: once it is acknowledged, the secondary is behind by the time since that moment. */
   #mark: { readonly sequence: number; readonly monotonicMs: number }
   /** Monotonic: the latest moment whose head is known to be acknowledged, and the same with proof. */
-  #caughtUpMs = performance.now()
+  #caughtUpMs: number
   #provenCaughtUpMs = Number.NEGATIVE_INFINITY
   #isEnded = false
+  #endReason = 'the connection was closed'
   #failure: unknown
   #wake: () => void = () => undefined
   skewMs = 0
@@ -94,6 +99,7 @@ export class Follower {
     this.#parts = parts
     this.#call = call
     this.#isAuthenticated = parts.isAuthenticated
+    this.#caughtUpMs = parts.caughtUpMs
     this.#mark = this.#markNow()
   }
 
@@ -115,6 +121,11 @@ export class Follower {
     return this.#isAuthenticated
   }
 
+  /** It has left the log for a comparison of trees on the same connection. */
+  get isComparing(): boolean {
+    return this.endReason === COMPARING
+  }
+
   get isEnded(): boolean {
     return this.#isEnded
   }
@@ -132,6 +143,16 @@ export class Follower {
   get lagSeconds(): number {
     if (this.#acknowledged >= this.#parts.store.position().sequence) return 0
     return (performance.now() - this.#caughtUpMs) / 1000
+  }
+
+  /** Monotonic: the latest moment whose head is known to be acknowledged. */
+  get caughtUpMs(): number {
+    return this.#caughtUpMs
+  }
+
+  /** Why it does not follow any more, for operators. */
+  get endReason(): string {
+    return this.#failure instanceof Error ? this.#failure.message : this.#endReason
   }
 
   get isWhole(): boolean {
@@ -180,7 +201,10 @@ export class Follower {
   }
 
   #tick(): void {
-    if (performance.now() - this.#heardMs > this.#parts.timings.silenceMs) this.end()
+    if (performance.now() - this.#heardMs > this.#parts.timings.silenceMs) {
+      this.#endReason = `no message for ${this.#parts.timings.silenceMs} ms`
+      this.end()
+    }
     this.#wake()
   }
 
@@ -239,7 +263,8 @@ export class Follower {
 
   async #diverged(why: string): Promise<void> {
     const position: Position = this.#parts.store.position()
-    this.#parts.logger.info('a secondary compares trees with this primary', { id: this.id, why })
+    this.#endReason = COMPARING
+    this.#parts.logger.info('DR secondary starts a Merkle comparison', { id: this.id, why })
     await send(this.#call, { kind: 'diverged', position, why })
   }
 
@@ -341,3 +366,19 @@ export class Follower {
 }
 
 const BEATS_KEPT = 16
+
+/** The first message of a stream. Rejects with a LinkError when none comes. */
+export function firstOfStream(call: FollowCall, waitMs: number): Promise<From> {
+  return new Promise((resolve, reject) => {
+    const end = () => reject(new LinkError('lost', 'the stream ended before it began'))
+    const timer = setTimeout(end, waitMs)
+    call.once('close', end)
+    call.once('error', end)
+    call.once('data', (message: RequestOf<'Follow'>) => {
+      clearTimeout(timer)
+      call.pause()
+      if (message.kind === 'from') resolve(message)
+      else reject(new LinkError('malformed', 'a stream begins with a position'))
+    })
+  })
+}

@@ -15,11 +15,12 @@ import { Bandwidth } from './bandwidth.ts'
 import type { Bundle } from './bundle.ts'
 import { Claims, type Deposed } from './claims.ts'
 import { checkEpoch } from './epoch.ts'
-import { Follower } from './follower.ts'
+import { firstOfStream, Follower } from './follower.ts'
 import { LinkError } from './link.ts'
 import { type FollowCall, LinkServer, type LinkService, type Peer } from './link-server.ts'
 import { PROTOCOL, type RequestOf, type ResponseOf } from './messages.ts'
 import type { LinkTimings, ReplicationParts } from './parts.ts'
+import { Presence } from './presence.ts'
 import { type Proofs, type Session, type Statement, statements, type Verdict } from './proofs.ts'
 import { Registry } from './registry.ts'
 import type { KnownSecondary, ReplicationState, State } from './state.ts'
@@ -29,6 +30,8 @@ import { TreeAnswers } from './tree-answers.ts'
 const DRAIN_LOOK_MS = 20
 /** A planned switch: how long secondaries may take for what this primary committed last. */
 const DRAIN_MS = 10_000
+/** The saved progress of a connected secondary may be so old after a kill. */
+const SAVE_INTERVAL_MS = 60_000
 const TAKEN = 'another connection with this certificate follows this primary'
 
 export interface PrimaryParts extends ReplicationParts {
@@ -47,10 +50,12 @@ export class Primary {
   readonly #registry: Registry
   readonly #trees: TreeAnswers
   readonly #claims: Claims
+  readonly presence: Presence
   readonly alarms: Alarms
   readonly sync: Sync
   #server: LinkServer | undefined
   #upkeep: NodeJS.Timeout | undefined
+  #saves: NodeJS.Timeout | undefined
   #kept: number | undefined
   /** When a secondary was heard last. */
   #heardAtMs = performance.now()
@@ -62,6 +67,7 @@ export class Primary {
     const { logger, proofs, settings, store } = parts
     this.alarms = new Alarms(logger)
     this.#claims = new Claims(proofs, this.alarms)
+    this.presence = new Presence(parts.nowMs, parts.times.silenceMs)
     this.#registry = new Registry(parts)
     this.#trees = new TreeAnswers(store, this.#bandwidth, logger)
     this.sync = new Sync(store, logger, settings.syncTimeoutMs, () => this.#together())
@@ -77,17 +83,23 @@ export class Primary {
     await this.#listen()
     this.resumeSync()
     this.#upkeep ??= setInterval(() => void this.#keep(), this.#parts.times.beatMs)
+    this.#saves ??= setInterval(() => void this.#remember(), SAVE_INTERVAL_MS)
     await this.#keep()
   }
 
   async stop(): Promise<void> {
     clearInterval(this.#upkeep)
-    this.#upkeep = undefined
+    clearInterval(this.#saves)
+    this.#upkeep = this.#saves = undefined
     this.sync.stop()
-    for (const follower of this.#followers.values()) follower.end()
+    const followers = [...this.#followers.values()]
+    for (const follower of followers) {
+      follower.end()
+      this.#left(follower, 'info')
+    }
     this.#server?.close()
     this.#server = undefined
-    await this.#remember()
+    await this.#remember(followers)
     await this.#parts.store.keepLogBehind(undefined)
   }
 
@@ -170,6 +182,7 @@ export class Primary {
   async revoke(id: string): Promise<void> {
     const fingerprint = await this.#registry.revoke(id)
     this.#claims.forget(id)
+    this.presence.forget(id)
     this.#followers.get(id)?.refuse(new LinkError('revoked', 'this secondary was revoked'))
     this.#server?.cut(fingerprint)
     this.sync.look()
@@ -188,6 +201,7 @@ export class Primary {
   #heard(id: string, isProven = false): void {
     const needsProof = this.#state.secondaries.some(({ wasWhole }) => wasWhole) && !this.#parts.proofs.isSealed
     if (isProven || !needsProof) this.#heardAtMs = performance.now()
+    this.presence.heard(id)
     this.#onHeard(id)
   }
 
@@ -352,7 +366,7 @@ export class Primary {
   }
 
   async #follow(peer: Peer, call: FollowCall): Promise<void> {
-    const from = await firstOf(call, this.#parts.times.answerMs)
+    const from = await firstOfStream(call, this.#parts.times.answerMs)
     const known = this.#registry.ruling(peer)
     const { api, cluster, epoch, proof } = from
     const session = sessionOf(known, peer)
@@ -371,6 +385,7 @@ export class Primary {
         id: known.id,
         address: peer.address,
         nonce: peer.connection.nonce,
+        caughtUpMs: this.presence.caughtUpMs(known),
         isAuthenticated: isProven,
         verify: ({ isWhole, position, proof: given }) =>
           this.#verdict(peer, statements.acknowledgement(session, position, isWhole), given),
@@ -390,15 +405,25 @@ export class Primary {
     )
     this.#followers.set(known.id, follower)
     peer.connection.isFollowed = true
-    logger.info('a secondary follows', { id: known.id, address: peer.address, from: from.position.sequence })
+    this.presence.follows(known.id)
+    logger.info('DR secondary connected', { id: known.id, address: peer.address, from: from.position.sequence })
     try {
       await follower.run(from)
     } finally {
       peer.connection.isFollowed = false
-      if (this.#followers.get(known.id) === follower) this.#followers.delete(known.id)
-      logger.info('a secondary follows no more', { id: known.id, acknowledged: follower.acknowledged })
-      await this.#remember()
+      if (this.#followers.get(known.id) === follower) {
+        // The end of a revoked secondary was asked for.
+        this.#left(follower, this.active.some(({ id }) => id === known.id) ? 'warn' : 'info')
+        await this.#remember([follower])
+      }
     }
+  }
+
+  #left(follower: Follower, level: 'info' | 'warn'): void {
+    const { acknowledged, endReason, id, isComparing } = follower
+    this.#followers.delete(id)
+    this.presence.left(follower, endReason)
+    if (!isComparing) this.#parts.logger[level]('DR secondary disconnected', { id, reason: endReason, acknowledged })
   }
 
   #progress(follower: Follower): void {
@@ -409,23 +434,28 @@ export class Primary {
   }
 
   /** What is known of connected secondaries goes into the state, for the time in which they are not. */
-  async #remember(): Promise<void> {
-    const stale = this.#state.secondaries.some((one) => this.#newer(one) !== one)
-    if (!stale) return
+  async #remember(left: readonly Follower[] = []): Promise<void> {
+    if (this.#state.secondaries.every((one) => this.#newer(one, left) === one)) return
     try {
-      await this.#parts.state.change(({ secondaries }) => ({ secondaries: secondaries.map((one) => this.#newer(one)) }))
+      await this.#parts.state.change(({ secondaries }) => ({
+        secondaries: secondaries.map((one) => this.#newer(one, left)),
+      }))
       this.sync.look()
     } catch (error) {
       this.#parts.logger.warn('the progress of secondaries could not be saved', { error: messageOf(error) })
     }
   }
 
-  #newer(one: KnownSecondary): KnownSecondary {
-    const follower = this.#followers.get(one.id)
+  /** `left`: those that follow no more, and whose last acknowledgement is not saved. */
+  #newer(one: KnownSecondary, left: readonly Follower[]): KnownSecondary {
+    const follower = this.#followers.get(one.id) ?? left.find(({ id }) => id === one.id)
     if (!follower) return one
-    const acknowledged = Math.max(follower.acknowledged, one.acknowledged ?? 0)
-    const wasWhole = one.wasWhole || follower.isCaughtUp
-    return acknowledged === one.acknowledged && wasWhole === one.wasWhole ? one : { ...one, acknowledged, wasWhole }
+    return {
+      ...one,
+      acknowledged: Math.max(follower.acknowledged, one.acknowledged ?? 0),
+      wasWhole: one.wasWhole || follower.isCaughtUp,
+      caughtUpAtMs: this.presence.caughtUpAtMs(one, follower),
+    }
   }
 
   #acknowledgedBy(one: KnownSecondary): number {
@@ -457,20 +487,4 @@ export class Primary {
 
 function sessionOf({ id }: KnownSecondary, { connection }: Peer): Session {
   return { id, nonce: connection.nonce }
-}
-
-/** The first message of a stream. Rejects with a LinkError when none comes. */
-function firstOf(call: FollowCall, waitMs: number): Promise<Extract<RequestOf<'Follow'>, { kind: 'from' }>> {
-  return new Promise((resolve, reject) => {
-    const end = () => reject(new LinkError('lost', 'the stream ended before it began'))
-    const timer = setTimeout(end, waitMs)
-    call.once('close', end)
-    call.once('error', end)
-    call.once('data', (message: RequestOf<'Follow'>) => {
-      clearTimeout(timer)
-      call.pause()
-      if (message.kind === 'from') resolve(message)
-      else reject(new LinkError('malformed', 'a stream begins with a position'))
-    })
-  })
 }

@@ -28,6 +28,8 @@ const SECONDARY = v.object({
   cluster: v.string(),
   /** Up to here it has the log, as it said last. */
   acknowledged: v.optional(v.number()),
+  /** By the clock of this primary: when it last had everything. Saved once a minute, and when it disconnects. */
+  caughtUpAtMs: v.optional(v.number()),
   /** Its first copy is whole: synchronous commits wait for it. */
   wasWhole: v.boolean(),
 })

@@ -56,18 +56,22 @@ export function primaryStatus(about: StatusParts, primary: Primary): DrStatus {
   const secondaries = primary.active.map((one) => {
     const follower = primary.followers.get(one.id)
     const acknowledged = follower?.acknowledged ?? one.acknowledged ?? 0
+    const isConnected = primary.presence.isConnected(one.id, follower)
     return {
       node_id: one.id,
       api_address: one.api,
       cluster_address: withScheme(one.cluster),
-      connection_status: follower ? 'connected' : 'disconnected',
+      connection_status: isConnected ? 'connected' : 'disconnected',
+      disconnected_seconds: isConnected ? 0 : Math.round(primary.presence.absentSeconds(one.id)),
+      disconnect_reason: isConnected ? '' : primary.presence.reason(one.id),
       clock_skew_ms: String(follower?.skewMs ?? 0),
       last_heartbeat: follower?.heartbeatAtMs === undefined ? '' : rfc3339(follower.heartbeatAtMs),
       last_heartbeat_duration_ms: String(follower?.durationMs ?? 0),
       replication_primary_canary_age_ms: String(follower?.heartbeatAgeMs ?? 0),
       last_acknowledged_wal: acknowledged,
       lag_entries: Math.max(0, head - acknowledged),
-      lag_seconds: follower?.lagSeconds ?? null,
+      // Grows while it is disconnected, also when nothing is committed.
+      lag_seconds: Number(primary.presence.lagSeconds(one, follower).toFixed(3)),
       is_whole: follower?.isWhole ?? one.wasWhole,
       // False also for a sealed secondary: synchronous commits do not wait for it.
       authenticated: follower?.isAuthenticated ?? false,

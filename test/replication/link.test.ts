@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 import { type CuttingProxy, cuttingProxy } from '../helpers/cutting-proxy.ts'
+import { freePort } from '../helpers/document.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { Random } from '../helpers/frames.ts'
 import { activate, bundleFor, Site, untilSame } from '../helpers/replication-site.ts'
@@ -112,6 +113,32 @@ test('a slow secondary costs the primary a window and no more', async (t) => {
   for (const resolve of waiting) resolve()
   await untilSame(primary, secondary)
 })
+
+test('the lag and the last acknowledgement of a disconnected secondary survive a restart of its primary', async (t) => {
+  const port = await freePort()
+  const [primary, secondary] = [await Site.start(t, 'primary', { port }), await Site.start(t, 'secondary')]
+  await activate(primary, secondary)
+  await primary.putMany('more', 20)
+  await untilSame(primary, secondary)
+  const row = async () => ((await primary.field('secondaries')) as Row[])[0]
+  const head = primary.store.position().sequence
+  await eventually(async () => (await row())?.last_acknowledged_wal === head, 'it has acknowledged everything')
+  await secondary.close()
+  await eventually(async () => ((await row())?.lag_seconds ?? 0) > 0.5, 'the lag grows although nothing is committed')
+  assert.equal(primary.said(/^DR secondary disconnected$/)?.level, 'warn')
+  const before = (await row())?.lag_seconds ?? 0
+  await primary.restart()
+  const after = await row()
+  assert.equal(after?.last_acknowledged_wal, head)
+  assert.ok((after?.lag_seconds ?? 0) >= before, `${after?.lag_seconds} s, ${before} s before`)
+  await secondary.restart()
+  await eventually(async () => (await row())?.lag_seconds === 0, 'it has everything again')
+})
+
+interface Row {
+  readonly lag_seconds: number
+  readonly last_acknowledged_wal: number
+}
 
 test('heartbeats measure the other clock, and both sides tell it', async (t) => {
   const primary = await Site.start(t, 'primary')

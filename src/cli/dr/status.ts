@@ -49,10 +49,15 @@ function sideRow(row: Answer): readonly [string, string] {
   const where = row.text('api_address')
   const state = row.text('connection_status')
   const isConnected = state === 'connected'
+  const away = [`${row.number('disconnected_seconds')} s`, row.text('disconnect_reason')].filter((text) => text !== '')
+  const since = id === '' || isConnected ? '' : ` for ${away.join(': ')}`
   const marks = [
     ...(id === '' && row.boolean('sealed') ? [', sealed'] : []),
     ...(id !== '' && isConnected && !row.boolean('authenticated') ? [', not authenticated (sealed?)'] : []),
     ...(row.number('duplicate_connections') > 0 ? [', DUPLICATE CONNECTIONS'] : []),
   ].join('')
-  return [id === '' ? 'Primary' : `Secondary ${shownName(id)}`, `${shownName(where)} ${state}${lag}${marks}`.trim()]
+  return [
+    id === '' ? 'Primary' : `Secondary ${shownName(id)}`,
+    `${shownName(where)} ${state}${shownName(since)}${lag}${marks}`.trim(),
+  ]
 }
