@@ -361,6 +361,8 @@ export interface Engine {
   readonly isSingle?: boolean
   /** Other names by which it may be enabled, and the options that such a name stands for. */
   readonly aliases?: Readonly<Record<string, MountOptions>>
+  /** Further types of its mounts. Unlike an alias, such a type is stored and reported, and its mounts accept no version. */
+  readonly furtherTypes?: readonly string[]
   /**
    * Takes back what a lease stands for. What it returns is committed together with the removal of the lease. It may be called
    * again for what it has done already (the process was killed in between), and must find that done. What it throws is

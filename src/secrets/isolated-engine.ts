@@ -9,8 +9,15 @@ const OUTWARD = ['forget', 'periodic', 'release', 'renew', 'revoke'] as const
  * mounts are there, and has no paths and no work: what it gave out is neither made, renewed nor taken back.
  */
 export function isolatedEngine(engine: Engine): Engine {
-  const { aliases, description, kind, type } = engine
+  const { aliases, description, furtherTypes, kind, type } = engine
   const reachesOut = OUTWARD.some((work) => engine[work] !== undefined)
   if (!reachesOut) return engine
-  return { type, description, paths: [], ...(kind && { kind }), ...(aliases && { aliases }) }
+  return {
+    type,
+    description,
+    paths: [],
+    ...(kind && { kind }),
+    ...(aliases && { aliases }),
+    ...(furtherTypes && { furtherTypes }),
+  }
 }

@@ -381,3 +381,13 @@ test('revoke-force asks an engine for 16 revocations at a time, as all others do
   assert.equal((await world.ask('PUT', 'sys/leases/revoke-force/lent')).status, 204)
   assert.deepEqual([own.out.size, most], [0, 16])
 })
+
+test('tidy answers 202 with a warning, and revokes what has expired', async (t) => {
+  const { own, world } = await lending(t)
+  await world.ask('GET', 'lent/creds/app?ttl=60')
+  world.nowMs += 61_000
+  const tidied = await world.ask('PUT', 'sys/leases/tidy')
+  assert.equal(tidied.status, 202, tidied.text)
+  assert.match(tidied.body.warnings?.[0] ?? '', /^Tidy operation successfully started\./)
+  await eventually(() => own.out.size === 0)
+})

@@ -1,14 +1,17 @@
 /** Mounts: enabling, listing, tuning, moving, disabling, as HTTP asks for them. */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
+import { cloud } from '../../src/engines/cloud/cloud.ts'
+import type { Engine } from '../../src/engines/engine.ts'
 import { kv } from '../../src/engines/kv/kv.ts'
+import { userpass } from '../../src/engines/userpass/userpass.ts'
 import { leaseTerms } from '../../src/secrets/mounts/mount-ttl.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { Shelf } from '../helpers/shelf-engine.ts'
 
-async function open(t: TestContext) {
+async function open(t: TestContext, engines: readonly Engine[] = []) {
   const shelf = new Shelf()
-  const world = await CoreWorld.open(t, { engines: [shelf.engine, kv] })
+  const world = await CoreWorld.open(t, { engines: [shelf.engine, kv, ...engines] })
   const ok = async (method: string, path: string, body?: unknown) => {
     const answer = await world.ask(method, path, body)
     assert.ok(answer.status < 300, `${method} ${path}: ${answer.status} ${answer.text}`)
@@ -203,6 +206,67 @@ test('types, aliases and options', async (t) => {
   await ok('POST', 'sys/mounts/kv', { type: 'kv-v2' })
   assert.deepEqual((await ok('GET', 'sys/mounts/kv')).body.data['options'], { version: '2' })
   await refused('POST', 'sys/mounts/kv/tune', { options: { version: 1 } }, 400, 'cannot downgrade mount from version 2')
+})
+
+const noVersion = (type: string) => `secrets engine "${type}" does not allow setting a version`
+
+test('a mount of type aws or generic reads back with the type it was enabled with, also after a restart', async (t) => {
+  const { ok, refused, world } = await open(t, [cloud])
+  await ok('POST', 'sys/mounts/aws', { type: 'aws' })
+  await ok('POST', 'sys/mounts/cloud', { type: 'cloud' })
+  await ok('POST', 'sys/mounts/generic', { type: 'generic' })
+  await ok('POST', 'sys/mounts/kv', { type: 'kv' })
+  const types = async () => {
+    const { data } = (await ok('GET', 'sys/mounts')).body as { data: Record<string, Record<string, unknown>> }
+    const of = (path: string) => [data[path]?.['type'], data[path]?.['options']]
+    return [of('aws/'), of('cloud/'), of('generic/'), of('kv/')]
+  }
+  const expected = [
+    ['aws', null],
+    ['cloud', null],
+    ['generic', null],
+    ['kv', {}],
+  ]
+  assert.deepEqual(await types(), expected)
+  await ok('POST', 'generic/app', { a: '1' })
+  await world.core.seal()
+  world.unseal()
+  assert.deepEqual(await types(), expected)
+  assert.deepEqual((await ok('GET', 'generic/app')).body.data, { a: '1' }, 'a kv mount of version 1')
+  assert.deepEqual((await ok('GET', 'sys/mounts/aws')).body.data['type'], 'aws')
+  await ok('POST', 'aws/roles/r', { credential_type: 'iam_user', policy_arns: 'arn:aws:iam::aws:policy/x' })
+  const versioned = { type: 'generic', options: { version: '2' } }
+  await refused('POST', 'sys/mounts/g2', versioned, 400, noVersion('generic'))
+  await refused('POST', 'sys/mounts/generic/tune', { options: { version: '2' } }, 400, noVersion('generic'))
+  await refused('POST', 'sys/mounts/a2', { type: 'aws', options: { version: '2' } }, 400, noVersion('aws'))
+  await ok('POST', 'sys/mounts/kv/tune', { options: { version: '2' } })
+  assert.deepEqual((await types())[3], ['kv', { version: '2' }])
+})
+
+test('an auth method is read at sys/mounts/auth/, without sudo', async (t) => {
+  const { ok, refused, world } = await open(t, [userpass])
+  await ok('POST', 'sys/auth/team/people', { type: 'userpass', description: 'd' })
+  await ok('POST', 'sys/policies/acl/reader', { policy: 'path "sys/mounts/auth/*" { capabilities = ["read"] }' })
+  const { auth } = (await ok('POST', 'auth/token/create', { policies: ['reader'] })).body
+  const token = String(auth['client_token'])
+  const seen = await world.ask('GET', 'sys/mounts/auth/team/people', undefined, { token })
+  assert.equal(seen.status, 200, seen.text)
+  assert.deepEqual(seen.body.data, (await ok('GET', 'sys/auth/team/people')).body.data)
+  assert.equal(seen.body.data['type'], 'userpass')
+  assert.equal((await world.ask('GET', 'sys/auth/team/people', undefined, { token })).status, 403)
+  await refused('GET', 'sys/mounts/auth/none', undefined, 400, 'No secret engine mount at auth/none/')
+  await refused('POST', 'sys/mounts/auth/x', { type: 'userpass' }, 400, 'cannot mount "auth/x/"')
+})
+
+test('health and seal-status report the level of the API and the version of the program', async (t) => {
+  const { ok } = await open(t)
+  for (const path of ['sys/health', 'sys/seal-status']) {
+    const { body } = await ok('GET', path)
+    const [major = 0, minor = 0] = String(body['version']).split('.').map(Number)
+    assert.match(String(body['version']), /^\d+\.\d+\.\d+$/, 'a semantic version')
+    assert.ok(major === 1 && minor >= 14, 'static roles of the AWS engine')
+    assert.equal(body['outpost_version'], '0.0.0-test')
+  }
 })
 
 test('paths that no mount can have', async (t) => {

@@ -40,6 +40,7 @@ const text = (exchange: string | RegExp, why: string, ours: RegExp): Difference 
 
 const MORE: Difference = { exchange: /./, what: 'build_date', why: 'told besides', ours: /^""$/ }
 const DIFFERENCES: readonly Difference[] = [
+  { exchange: /./, what: 'outpost_version', why: 'version is that of the API' },
   MORE,
   text('init bad {"secret_shares":"x"}', PLAIN, /"secret_shares\\": expected a whole number/),
   text('init bad JSON', PLAIN, /^"failed to decode JSON input: /),

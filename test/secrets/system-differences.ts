@@ -23,17 +23,13 @@ export const MOUNT_DIFFERENCES: readonly Difference[] = [
     what: 'warnings',
     why: 'the mount has moved when the answer comes: there is nothing to wait for',
   },
-  {
-    exchange: 'ui mounts',
-    what: 'data.secret.a b/.options.version',
-    why: 'the version is told also where it is the first',
-  },
 ]
 
 export const SYSTEM_DIFFERENCES: readonly Difference[] = [
   VERSIONS,
   { exchange: /health/, what: 'server_time_utc', why: 'another time' },
   { exchange: /./, what: /(^|\.)version$/, why: 'another version' },
+  { exchange: /./, what: 'outpost_version', why: 'version is that of the API' },
   { exchange: /./, what: 'cluster_name', why: 'another name' },
   { exchange: /health/, what: /^(performance_standby|last_wal)$/, why: 'clients of the older family need them' },
   { exchange: /leader/, what: /./, why: 'clients of the older family need every field' },

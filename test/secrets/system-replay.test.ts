@@ -15,7 +15,7 @@ const anyKv: Engine = {
     if (version === '3') return kv.checkOptions?.(given, before) ?? { options: given }
     const isUpgrade = before && before['version'] !== '2' && version === '2'
     if (before?.['version'] === '2' && version !== '2') return kv.checkOptions?.(given, before) ?? { options: given }
-    return { options: { ...given, version }, ...(isUpgrade ? { warnings: ['it is upgraded'] } : {}) }
+    return { options: { ...given }, ...(isUpgrade ? { warnings: ['it is upgraded'] } : {}) }
   },
 }
 

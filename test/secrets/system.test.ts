@@ -40,6 +40,7 @@ test('health has the field that each client needs and the code that each balance
     'replication_dr_mode',
     'server_time_utc',
     'version',
+    'outpost_version',
     'cluster_name',
     'cluster_id',
     'last_wal',
@@ -100,6 +101,9 @@ test('the machine, the figures, what is under way', async (t) => {
   const { refused, told } = await open(t)
   const { data } = await told('GET', 'sys/host-info')
   assert.deepEqual(Object.keys(data), ['timestamp', 'cpu', 'cpu_times', 'disk', 'host', 'memory'])
+  const processors = data['cpu']
+  assert.ok(Array.isArray(processors) && isObject(processors[0]) && Array.isArray(processors[0]['flags']))
+  assert.ok(processors[0]['flags'].length > 0, 'the kernel lists them for each processor')
   assert.ok(isObject(data['memory']) && Number(data['memory']['total']) > 0)
   assert.ok(Array.isArray(data['disk']) && isObject(data['disk'][0]) && Number(data['disk'][0]['total']) > 0)
   await refused('GET', 'sys/metrics?format=xml', undefined, 'metric response format "xml" unknown')

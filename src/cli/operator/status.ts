@@ -125,7 +125,10 @@ function statusRows(seal: Answer, leader: Answer): [string, unknown][] {
     rows.push(['Unseal Nonce', seal.text('nonce')])
   }
   if (seal.boolean('migration')) rows.push(['Seal Migration in Progress', true])
-  rows.push(['Version', seal.value('version')], ['Storage Type', seal.value('storage_type')])
+  rows.push(
+    ['Version', seal.value('outpost_version') ?? seal.value('version')],
+    ['Storage Type', seal.value('storage_type')],
+  )
   if (seal.text('cluster_name') !== '') rows.push(['Cluster Name', seal.text('cluster_name')])
   if (seal.text('cluster_id') !== '') rows.push(['Cluster ID', seal.text('cluster_id')])
   if (leader.value('ha_enabled') === undefined) return rows

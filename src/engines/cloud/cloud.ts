@@ -46,8 +46,8 @@ import { forgotten, revoked } from './users.ts'
 export const cloud: Engine = {
   type: 'cloud',
   description: 'short-lived credentials of AWS',
-  // Other names by which stock clients and their documentation enable it.
-  aliases: { aws: {} },
+  // Stock clients enable it as `aws` and compare the type with what they read back.
+  furtherTypes: ['aws'],
   paths: [
     ...rootPaths,
     ...rotateRootPaths,

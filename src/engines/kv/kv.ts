@@ -64,9 +64,11 @@ export function kvEngine(options: KvOptions = {}): Engine {
     type: 'kv',
     description: 'versioned key/value secret storage',
     aliases: { 'kv-v1': { version: '1' }, 'kv-v2': { version: '2' } },
+    // The type of a mount of version 1 before versions existed; clients still send it.
+    furtherTypes: ['generic'],
     checkOptions: checkVersion,
     paths: versioned,
-    pathsFor: ({ version }) => (version === '1' ? plainPaths : versioned),
+    pathsFor: ({ version }) => (version === '2' ? versioned : plainPaths),
   }
 }
 

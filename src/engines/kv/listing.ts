@@ -50,7 +50,7 @@ function hasDeletionTime(record: KeyRecord | undefined): boolean {
  * names come in order.
  */
 function foldersOf(call: EngineCall): (scanned: string, name: string) => boolean {
-  const front = call.mount.options['version'] === '1' ? '' : 'metadata/'
+  const front = call.mount.options['version'] === '2' ? 'metadata/' : ''
   let [last, isLastForbidden] = ['', false]
   return (scanned, name) => {
     const inner = name.slice(0, name.lastIndexOf('/', name.length - 2) + 1)

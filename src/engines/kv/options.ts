@@ -1,4 +1,7 @@
-/** The one option of a mount of secrets: whether they have versions. */
+/**
+ * The one option of a kv mount: whether its secrets have versions. A mount without it has version 1. The option is stored only
+ * where the caller gave it: clients that manage mounts compare the options that they read with those that they set.
+ */
 import { type CheckedOptions, type MountOptions, Rejection } from '../engine.ts'
 
 /** Each secret is kept in the same form with both versions: there is nothing to wait for. */
@@ -10,5 +13,5 @@ export function checkVersion(given: MountOptions, before?: MountOptions): Checke
   if (before?.['version'] === '2' && version === '1') throw new Rejection(400, 'cannot downgrade mount from version 2')
   if (version !== '1' && version !== '2') throw new Rejection(400, 'the version of a kv mount is 1 or 2')
   const isUpgraded = before !== undefined && before['version'] !== '2' && version === '2'
-  return { options: { ...given, version }, ...(isUpgraded && { warnings: [UPGRADED] }) }
+  return { options: { ...given }, ...(isUpgraded && { warnings: [UPGRADED] }) }
 }

@@ -1,4 +1,5 @@
 /** What callers are told of a mount. The names are those that stock clients read. */
+import type { Engine } from '../../engines/engine.ts'
 import type { Mount } from './mounts.ts'
 import type { MountConfig, MountRecord } from './mount-record.ts'
 import { SYSTEM_LEASE_SECONDS } from './mount-ttl.ts'
@@ -21,7 +22,7 @@ export function mountInfo({ engine, record }: Mount, version: string): Told {
     description: record.description,
     external_entropy_access: false,
     local: record.local,
-    options: toldOptions(record),
+    options: shownOptions(engine, record),
     plugin_version: '',
     running_plugin_version: builtinVersion(version),
     running_sha256: '',
@@ -32,20 +33,20 @@ export function mountInfo({ engine, record }: Mount, version: string): Told {
 }
 
 /** What somebody without a token may know of a mount that shows itself. */
-export function publicMountInfo({ record }: Mount): Told {
-  return { type: record.type, description: record.description, options: toldOptions(record) }
+export function publicMountInfo({ engine, record }: Mount): Told {
+  return { type: record.type, description: record.description, options: shownOptions(engine, record) }
 }
 
 /** The settings that can be tuned; terms as they are in force. */
 export function tuneInfo({ record }: Mount): Told {
   const { config, description } = record
-  const options = toldOptions(record)
+  const hasOptions = Object.keys(record.options).length > 0
   return {
     description,
     default_lease_ttl: config.defaultLeaseSeconds || SYSTEM_LEASE_SECONDS,
     max_lease_ttl: config.maxLeaseSeconds || SYSTEM_LEASE_SECONDS,
     force_no_cache: config.forceNoCache,
-    ...(options && { options }),
+    ...(hasOptions && { options: record.options }),
     ...rareSettings(config),
   }
 }
@@ -55,8 +56,10 @@ export function builtinVersion(version: string): string {
   return `v${version}+builtin.outpost`
 }
 
-function toldOptions({ options }: MountRecord): MountRecord['options'] | null {
-  return Object.keys(options).length > 0 ? options : null
+/** A type that has options of its own shows an empty object where none is set, any other null. */
+function shownOptions(engine: Engine, record: MountRecord): MountRecord['options'] | null {
+  const hasOwnOptions = engine.checkOptions !== undefined && record.type === engine.type
+  return hasOwnOptions || Object.keys(record.options).length > 0 ? record.options : null
 }
 
 /** Those that are shown only where somebody has set them. */

@@ -110,12 +110,13 @@ export function enabledRecord(
   const engine = engineFor(named, path, table)
   if (input.plugin_version) throw new Rejection(400, 'plugin_version cannot be chosen: engines are built in')
   if (input.external_entropy_access) throw new Rejection(400, 'external_entropy_access is not supported')
-  const { options, warnings = [] } = checkedOptions(engine, {
+  const type = engine.furtherTypes?.includes(named) ? named : engine.type
+  const { options, warnings = [] } = checkedOptions(engine, type, {
     ...Object.fromEntries(input.options ?? []),
-    ...(engine.type === named ? {} : engine.aliases?.[named]),
+    ...(type === named ? {} : engine.aliases?.[named]),
   })
   const { description, local, seal_wrap: sealWrap } = input
-  const record = newRecord({ path, type: engine.type, description, local, sealWrap, options, config })
+  const record = newRecord({ path, type, description, local, sealWrap, options, config })
   return { record: checked(record), warnings }
 }
 
@@ -128,7 +129,7 @@ export function tunedRecord(
 ): MountRecord {
   const config = configOf(input, record.config, isAuthPath(record.path))
   const given = input.options && input.options.size > 0 ? Object.fromEntries(input.options) : undefined
-  const valid = given && checkedOptions(engine, { ...record.options, ...given }, record.options)
+  const valid = given && checkedOptions(engine, record.type, { ...record.options, ...given }, record.options)
   for (const each of valid?.warnings ?? []) warn(each)
   return checked({
     ...record,
@@ -154,13 +155,13 @@ function engineFor(type: string, path: string, table: MountTable): Engine {
   return engine
 }
 
-function checkedOptions(engine: Engine, given: MountOptions, before?: MountOptions) {
-  if (engine.checkOptions) {
+function checkedOptions(engine: Engine, type: string, given: MountOptions, before?: MountOptions) {
+  if (engine.checkOptions && type === engine.type) {
     const { options, warnings } = engine.checkOptions(given, before)
     return { options: { ...options }, warnings }
   }
   if (Object.hasOwn(given, 'version')) {
-    throw new Rejection(400, `secrets engine "${engine.type}" does not allow setting a version`)
+    throw new Rejection(400, `secrets engine "${type}" does not allow setting a version`)
   }
   return { options: { ...given }, warnings: [] }
 }

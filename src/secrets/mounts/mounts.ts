@@ -117,10 +117,12 @@ export class MountTable {
     this.#depthMax = [...this.#byPath.keys()].reduce((most, path) => Math.max(most, path.split('/').length - 1), 1)
   }
 
-  /** The engine of a type, which may be given by an alias. */
+  /** The engine of a type, of a further type or of an alias. */
   engine(type: string): Engine | undefined {
     const { engines } = this.#options
-    return engines.find((each) => each.type === type || Object.hasOwn(each.aliases ?? {}, type))
+    return engines.find((each) => {
+      return each.type === type || each.furtherTypes?.includes(type) || Object.hasOwn(each.aliases ?? {}, type)
+    })
   }
 
   get engines(): readonly Engine[] {

@@ -7,6 +7,7 @@ import { hostname } from 'node:os'
 import { path, type Path, Rejection, type Reply } from '../../engines/engine.ts'
 import { boolean, integer } from '../../engines/fields.ts'
 import type { CoreState, MadeWith, Timed } from './core-parts.ts'
+import { versionFacts } from './api-version.ts'
 
 const NOT_INITIALISED = 501
 const SEALED = 503
@@ -96,7 +97,7 @@ function health(core: HealthParts, dr: DrState): Record<string, unknown> {
     replication_dr_mode: dr.mode,
     ...(dr.sync === 'off' ? {} : { sync: dr.sync }),
     server_time_utc: Math.floor(core.now() / 1000),
-    version: core.options.version,
+    ...versionFacts(core.options.version),
     ...(core.isActive ? { cluster_name: core.open.clusterName, cluster_id: core.open.clusterId } : {}),
     last_wal: 0,
     ...(warnings.length > 0 ? { warnings } : {}),

@@ -5,6 +5,7 @@ import { path, type Path, Rejection, type Reply } from '../../engines/engine.ts'
 import { text } from '../../engines/fields.ts'
 import { messageOf } from '../../kit/errors.ts'
 import type { MadeWith, Timed } from './core-parts.ts'
+import { processorFacts } from './processor-facts.ts'
 
 export interface HostParts extends Timed, MadeWith<'surroundings'> {
   readonly inFlight: { told(): Record<string, unknown> }
@@ -45,30 +46,19 @@ async function metrics({ options: { surroundings } }: HostParts, format: string)
 }
 
 async function hostInfo(core: HostParts): Promise<Reply> {
-  const { disk, warnings } = await disks(core.options.surroundings?.directories ?? ['/'])
-  const cores = os.cpus()
+  const [{ disk, warnings }, processors] = await Promise.all([
+    disks(core.options.surroundings?.directories ?? ['/']),
+    processorFacts(),
+  ])
   const data = {
     timestamp: new Date(core.now()).toISOString(),
-    cpu: cores.map(({ model, speed }, cpu) => ({ ...UNKNOWN_CORE, cpu, modelName: model, mhz: speed })),
-    cpu_times: cores.map(({ times }, at) => coreTimes(times, at)),
+    cpu: processors,
+    cpu_times: os.cpus().map(({ times }, at) => coreTimes(times, at)),
     disk,
     host: hostFacts(core.now()),
     memory: memoryFacts(),
   }
   return { data, ...(warnings.length > 0 ? { warnings } : {}) }
-}
-
-const UNKNOWN_CORE = {
-  vendorId: '',
-  family: '',
-  model: '',
-  stepping: 0,
-  physicalId: '',
-  coreId: '',
-  cores: 1,
-  cacheSize: 0,
-  flags: null,
-  microcode: '',
 }
 
 /** In seconds. */

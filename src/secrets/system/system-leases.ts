@@ -17,6 +17,8 @@ interface LeaseParts {
 
 /** Irrevocable leases that one answer lists. */
 const LISTED_MAX = 10_000
+const TIDY_STARTED =
+  "Tidy operation successfully started. Any information from the operation will be printed to the server's logs."
 const LEASE = { lease_id: text('ID of the lease, as the answer brought it', { fallback: '' }) }
 const SYNC = {
   sync: boolean('Answer 400 if a lease could not be revoked; the answer always waits for the revocation', {
@@ -26,7 +28,23 @@ const SYNC = {
 const PREFIX = { prefix: inPath('What the IDs of the leases begin with, as whole names', { isSecret: true }) }
 
 export function leasePaths(core: LeaseParts): Path[] {
-  return [...singlePaths(core), ...prefixPaths(core), ...countPaths(core)]
+  return [...singlePaths(core), ...prefixPaths(core), ...countPaths(core), tidyPath(core)]
+}
+
+/**
+ * A lease and its index entries are one commit, so no lease is left without an owner as in the compatible server. What is left
+ * to do is to attempt due revocations now instead of at their next turn.
+ */
+function tidyPath(core: LeaseParts): Path {
+  return path({
+    pattern: 'leases/tidy',
+    summary: 'Attempt the revocation of all expired leases',
+    fields: {},
+    update(): Reply {
+      void core.open.leases.sweeper.tick()
+      return { status: 202, warnings: [TIDY_STARTED] }
+    },
+  })
 }
 
 function singlePaths(core: LeaseParts): Path[] {

@@ -40,11 +40,12 @@ function secretMountPaths(core: MountParts): Path[] {
     }),
     path({
       pattern: 'mounts/:path*',
-      summary: 'A secret engine at its path',
+      summary: 'A mount at its path; an auth method below auth/ can be read only',
       fields: { ...AT, ...ENABLE_FIELDS },
       read({ path: at }) {
         const wanted = mountPath(at)
-        const mount = isAuthPath(wanted) ? undefined : core.open.mounts.get(wanted)
+        // Also of an auth method: clients read it here, where no sudo is needed.
+        const mount = core.open.mounts.get(wanted)
         if (!mount) throw new Rejection(400, `No secret engine mount at ${wanted}`)
         return { data: mountInfo(mount, core.options.version), flattened: true }
       },

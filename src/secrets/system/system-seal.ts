@@ -7,6 +7,7 @@ import { decodeShare } from '../../barrier/shares.ts'
 import { type EngineCall, path, type Path, type Reply } from '../../engines/engine.ts'
 import { boolean, type Field, integer, text, textList } from '../../engines/fields.ts'
 import { messageOf, Refusal, sealed } from '../../kit/errors.ts'
+import { versionFacts } from './api-version.ts'
 import type { CoreState, MadeWith } from './core-parts.ts'
 import { OPERATION_TOKEN, type SecondaryAccess } from '../replication/secondary-paths.ts'
 import type { PgpRate } from './pgp-rate.ts'
@@ -185,7 +186,7 @@ function sealStatus(core: SealParts): Record<string, unknown> {
     nonce: status.nonce,
     recovery_seal: status.recoverySeal,
     ...(status.recoverySeal ? { recovery_seal_type: 'shamir' } : {}),
-    version: core.options.version,
+    ...versionFacts(core.options.version),
     build_date: '',
     commit_date: '',
     migration: status.migration,

@@ -112,7 +112,8 @@ test('67: kv-v2 is kv with the option version 2; kv and kv-v1 have no versions; 
     return [data['type'], data['options']]
   }
   assert.deepEqual(await mount('a', { type: 'kv-v2' }), await mount('b', { type: 'kv', options: { version: '2' } }))
-  assert.deepEqual(await mount('c', { type: 'kv' }), await mount('d', { type: 'kv-v1' }))
+  assert.deepEqual(await mount('c', { type: 'kv' }), ['kv', {}])
+  assert.deepEqual(await mount('d', { type: 'kv-v1' }), ['kv', { version: '1' }])
   for (const path of ['a', 'b']) await expect(world, 200, 'POST', `${path}/data/x`, { data: { x: 1 } })
   for (const path of ['c', 'd']) {
     await expect(world, 204, 'POST', `${path}/data/x`, { data: { x: 1 } })
