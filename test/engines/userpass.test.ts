@@ -194,6 +194,26 @@ test('a user who is deleted and created again gets a new entity, without the gro
   assert.equal((await login('alice', 'new')).body.auth['entity_id'], id)
 })
 
+test('a token of a user who is deleted and created again is not renewed', async (t) => {
+  const { login, world } = await open(t)
+  const renew = async (token: string) => world.ask('POST', 'auth/token/renew-self', {}, { token })
+  const before = String((await login('alice', 'right')).body.auth['client_token'])
+  assert.equal((await renew(before)).status, 200)
+  assert.equal((await world.ask('DELETE', 'auth/userpass/users/alice')).status, 204)
+  assert.deepEqual(textsOf(await renew(before)), [400, 'the user of this token is gone, not renewing'])
+  assert.equal((await world.ask('POST', 'auth/userpass/users/alice', { password: 'new' })).status, 204)
+  const replaced = [400, 'the user or role of this token was replaced, not renewing']
+  assert.deepEqual(textsOf(await renew(before)), replaced)
+  const after = String((await login('alice', 'new')).body.auth['client_token'])
+  assert.deepEqual(textsOf(await renew(before)), replaced)
+  assert.equal((await renew(after)).status, 200)
+  // An entity that is merged into another one takes its aliases along.
+  const { entity_id: from } = (await login('alice', 'new')).body.auth
+  const into = (await world.ask('POST', 'identity/entity', { name: 'other' })).body.data['id']
+  assert.equal((await world.ask('POST', 'identity/entity/merge', { from_entity_ids: [from], to_entity_id: into })).status, 204)
+  assert.equal((await renew(after)).status, 200)
+})
+
 test('an alias made before its user is kept, and one of a user who is not there is not removed', async (t) => {
   const { login, world } = await open(t)
   const accessor = String(world.core.open.mounts.get('auth/userpass/')?.record.accessor)

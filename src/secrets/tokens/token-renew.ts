@@ -26,6 +26,7 @@ export async function renewToken(
   const nowMs = core.now()
   const wish = wishSeconds > 0 ? wishSeconds : before.leaseSeconds
   const login = before.login && loginStanding(core, before.login)
+  if (login) checkAlias(core, before, login)
   const rules = login ? loginRules(before, login) : rulesOf(core, before)
   const { seconds, warnings } = lifeOf({ ...rules, wishSeconds: wish, createdAtMs: before.createdAtMs }, nowMs)
   const entry = { ...before, leaseSeconds: seconds, renewedAtMs: nowMs, expiresAtMs: nowMs + seconds * 1000 }
@@ -68,6 +69,18 @@ function loginStanding(core: TokenParts, { mount: uuid, subject }: NonNullable<T
   const mount = core.open.mounts.byUuid(uuid)
   if (!mount) throw new Rejection(400, 'the auth method of this token is gone, not renewing')
   return { mount, standing: mount.engine.renewLogin?.(subject, mount) }
+}
+
+/**
+ * Throws a Rejection (400) where the entity of the token has no alias of this name any more: an alias ends with its user or
+ * role, so the one that has the name now is another one.
+ */
+function checkAlias(core: TokenParts, { entityId }: TokenEntry, { mount, standing }: Standing): void {
+  const entity = core.open.identity.current(entityId)
+  if (!entity || !standing) return
+  const { accessor } = mount.record
+  if (entity.aliases.some(({ mountAccessor, name }) => mountAccessor === accessor && name === standing.alias)) return
+  throw new Rejection(400, 'the user or role of this token was replaced, not renewing')
 }
 
 /** Throws a Rejection (400) for a token whose policies are no longer those of its user or role. */
