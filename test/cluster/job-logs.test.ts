@@ -113,6 +113,47 @@ test('frames are labelled however they were cut, and heartbeats are left out', (
   assert.throws(() => new FrameLabels('AllocID', ONE).take(Buffer.alloc(2 << 20)))
 })
 
+const INVALID_FRAMES: readonly string[] = [
+  '{ }',
+  ' {"Data":"eA=="}',
+  '{"Data":5}',
+  '{"Data":"eA==","Offset":1e3}',
+  '{"Data":"eA==","Offset":"1"}',
+  '{"Data":"e-A="}',
+  `{"File":${'['.repeat(20_000)}${']'.repeat(20_000)}}`,
+  `{"AllocID":"${ONE}","Data":"eA=="}`,
+  '{"Other":1}',
+  '{"File":"\\x"}',
+  '{"File":"a\nb"}',
+  '{"Data":"eA==",}',
+  '{"File":"\u00ff"}',
+]
+
+test('a frame that a client cannot read ends the log of its own allocation only', async (t) => {
+  for (const text of INVALID_FRAMES) {
+    assert.throws(() => new FrameLabels('AllocID', ONE).take(Buffer.from(text, 'latin1')), /invalid frame/, text)
+  }
+  for (const text of [
+    '{"File":"\\u007b\\"ü","FileEvent":"file deleted"}',
+    '{"Data":"","File":"f","Offset":0,"Cursor":"c"}',
+  ]) {
+    const labelled = new FrameLabels('AllocID', ONE).take(Buffer.from(text)).toString()
+    assert.equal(labelled, `${text.slice(0, -1)},"AllocID":"${ONE}"}`)
+  }
+  const { logs } = nodes(async function* ({ id }) {
+    yield { status: 200, frames: true }
+    yield id === TWO ? Buffer.from('{ }') : frame(`log of ${id.slice(0, 2)}`)
+  })
+  const server = await startFleetServer(t, logs)
+  fill(server, [ONE, TWO])
+  const body = await (await fetch(`${server.url}/v1/job/web/logs`)).text()
+  assert.deepEqual(said(framesOf(body)).sort(), [
+    '01 log ended',
+    '01 log of 01',
+    '02 log failed: 500 the node had an internal error',
+  ])
+})
+
 test('all allocations are read, one that fails says so and ends nobody else', async (t) => {
   const { logs, asked } = nodes(async function* ({ id }) {
     if (id === TWO) throw new Refusal('not_found', 'no {path} to node')

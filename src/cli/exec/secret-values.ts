@@ -33,11 +33,16 @@ export function variablesOf(secrets: readonly NamedData[], rules: VariableRules)
   return collected([...named, ...allowed])
 }
 
+/** A writer of secrets chooses the keys, and an operator may copy the remedy: a key that a shell would interpret is not in it. */
+function keyInCommand(key: string): string {
+  return FILE_NAME.test(key) ? key : 'KEY'
+}
+
 const REMEDY = {
   'not allowed': (key: string, variable: string) =>
-    `which is not allowed: give -allow-env=${variable}, -env NAME=${key} or -env-prefix=TEXT`,
+    `which is not allowed: give -allow-env=${variable}, -env NAME=${keyInCommand(key)} or -env-prefix=TEXT`,
   'in the environment': (key: string, variable: string) =>
-    `which the environment of the command has already: give -allow-env=${variable} to replace it, -env NAME=${key} or -env-prefix=TEXT`,
+    `which the environment of the command has already: give -allow-env=${variable} to replace it, -env NAME=${keyInCommand(key)} or -env-prefix=TEXT`,
 }
 
 function onlyOne(key: string, secrets: readonly NamedData[]): NamedValue {
