@@ -37,8 +37,7 @@ function judged(request: Request, operation: EngineVerb, { data }: RequestBody):
   if (!request.head.path.endsWith('/') || !isSlashIgnored(request)) return decision
   // It means the same without the slash: a rule that denies the one must not be passed by writing the other.
   const bare = allowedOf(ask(head.path.slice(0, -1)))
-  const mfaMethods = [...decision.mfaMethods, ...bare.mfaMethods]
-  return { ...decision, sudo: decision.sudo && bare.sudo, mfaMethods }
+  return { ...withCodesOf(decision, bare), sudo: decision.sudo && bare.sudo }
 }
 
 /**
@@ -70,7 +69,9 @@ function withReads(request: Request, verb: EngineVerb, data: RequestBody['data']
 }
 
 function withCodesOf(decision: Decision, { mfaMethods }: Decision): Decision {
-  return mfaMethods.length === 0 ? decision : { ...decision, mfaMethods: [...decision.mfaMethods, ...mfaMethods] }
+  return mfaMethods.length === 0
+    ? decision
+    : { ...decision, mfaMethods: [...new Set([...decision.mfaMethods, ...mfaMethods])] }
 }
 
 /** A list that shows no more names than another one. */

@@ -210,7 +210,10 @@ test('a token of a user who is deleted and created again is not renewed', async 
   // An entity that is merged into another one takes its aliases along.
   const { entity_id: from } = (await login('alice', 'new')).body.auth
   const into = (await world.ask('POST', 'identity/entity', { name: 'other' })).body.data['id']
-  assert.equal((await world.ask('POST', 'identity/entity/merge', { from_entity_ids: [from], to_entity_id: into })).status, 204)
+  assert.equal(
+    (await world.ask('POST', 'identity/entity/merge', { from_entity_ids: [from], to_entity_id: into })).status,
+    204,
+  )
   assert.equal((await renew(after)).status, 200)
 })
 
