@@ -43,6 +43,13 @@ export class SignalForwarder {
     for (const signal of this.#early.splice(0)) this.#receive(signal)
   }
 
+  /** The command has ended for good. Signals are ignored until `detach`, so that none ends what is left to do. */
+  release(): void {
+    clearTimeout(this.#killTimer)
+    this.#pid = undefined
+  }
+
+  /** From here on the signals have their default effect. */
   detach(): void {
     clearTimeout(this.#killTimer)
     for (const signal of FORWARDED) process.off(signal, this.#listener)

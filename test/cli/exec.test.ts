@@ -25,6 +25,7 @@ import { CoreWorld } from '../helpers/core-world.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { addKv, openKv, tokenWith, writeSecret } from '../helpers/kv-world.ts'
 import { quietPort } from '../helpers/restarting-agent.ts'
+import { revocationProxy } from '../helpers/revocation-proxy.ts'
 import { runHere } from '../helpers/command-here.ts'
 import { type Finished, OUTPOST, ROOT, type Running, start, temporaryDirectory } from './outpost-process.ts'
 
@@ -392,6 +393,33 @@ test('it logs in by AppRole, again when its token has ended, revokes its token a
     assert.ok(status >= 400, `a token of the command is still good: ${status}`)
   }
   assert.equal((await exec(at, `${options} -role-id=wrong -start-timeout=1s`, 'true').finished).code, 1)
+})
+
+test('a signal while the token is revoked changes neither that nor the exit code', async (t) => {
+  const world = await CoreWorld.open(t, { engines: [kv, approle] })
+  await addKv(world)
+  await writeSecret(world, 'app', { key: 'v' })
+  const policy = 'path "secret/data/app" { capabilities = ["read"] }'
+  assert.equal((await world.ask('PUT', 'sys/policies/acl/app', { policy })).status, 204)
+  assert.equal((await world.ask('POST', 'sys/auth/approle', { type: 'approle' })).status, 204)
+  assert.equal((await world.ask('POST', 'auth/approle/role/web', { token_policies: 'app' })).status, 204)
+  const { role_id: roleId } = (await world.ask('GET', 'auth/approle/role/web/role-id')).body.data
+  const { secret_id: secretId } = (await world.ask('POST', 'auth/approle/role/web/secret-id', {})).body.data
+  const directory = temporaryDirectory(t)
+  const file = join(directory, 'secret-id')
+  writeFileSync(file, String(secretId), { mode: 0o600 })
+  const tokens = async () => (await world.ask('LIST', 'auth/token/accessors')).body.data['keys'] as string[]
+  const before = await tokens()
+  const url = await revocationProxy(t, `http://127.0.0.1:${await listenTo(t, world)}`, async () => {
+    running.child.kill('SIGTERM')
+    // A process that the signal ends is gone before the answer can be.
+    await new Promise((resolve) => setTimeout(resolve, 200))
+  })
+  const options = `-secret=secret/data/app -role-id=${String(roleId)} -secret-id-file=${file}`
+  const running: Running = exec({ url, token: '', directory }, options, 'sh', '-c', 'exit 7')
+  const { code, signal } = await running.finished
+  assert.deepEqual([code, signal], [7, null])
+  assert.deepEqual(await tokens(), before)
 })
 
 test('files go to the secrets of an allocation', async (t) => {

@@ -190,6 +190,7 @@ class Run {
   #current: NamedData[] = []
   #program: Program | undefined
   #session: TokenSource | undefined
+  #signals: SignalForwarder | undefined
 
   constructor(plan: Plan, io: CommandIo, signal: AbortSignal) {
     this.#plan = plan
@@ -219,7 +220,7 @@ class Run {
     )
     const env = this.#written(this.#current)
     const killTimeoutMs = values['kill-timeout']
-    const signals = new SignalForwarder(killTimeoutMs)
+    const signals = (this.#signals = new SignalForwarder(killTimeoutMs))
     try {
       this.#program = new Program({ command: program, signals, killTimeoutMs }, env)
       const ended = this.#program.run()
@@ -227,16 +228,21 @@ class Run {
       void session.keep(options).catch((error: unknown) => this.#warn(messageOf(error)))
       return await ended
     } finally {
-      signals.detach()
+      signals.release()
     }
   }
 
-  /** To be called once the signal has aborted: nothing uses a token of its own then. */
+  /**
+   * To be called once the signal has aborted: nothing uses a token of its own then. A second SIGTERM neither leaves the token nor changes
+   * the exit code.
+   */
   async close(): Promise<void> {
     try {
       await this.#session?.end(AbortSignal.timeout(REVOKE_MS))
     } catch (error) {
       this.#warn(`the token could not be revoked, it ends by itself: ${messageOf(error)}`)
+    } finally {
+      this.#signals?.detach()
     }
   }
 
