@@ -1,11 +1,11 @@
 /** An HTTP proxy to a server for one client, which calls back before it forwards the revocation of a token. */
-import { createServer } from 'node:http'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { TestContext } from 'node:test'
 
 /** Resolves with the URL of the proxy. */
 export async function revocationProxy(t: TestContext, url: string, onRevocation: () => Promise<void>): Promise<string> {
-  const server = createServer(async (request, response) => {
+  const forward = async (request: IncomingMessage, response: ServerResponse) => {
     const chunks: Buffer[] = []
     for await (const chunk of request as AsyncIterable<Buffer>) chunks.push(chunk)
     if (request.url?.endsWith('revoke-self')) await onRevocation()
@@ -14,7 +14,8 @@ export async function revocationProxy(t: TestContext, url: string, onRevocation:
     const body = method === 'GET' ? null : Buffer.concat(chunks)
     const answer = await fetch(`${url}${request.url}`, { method, body, headers: { 'X-Vault-Token': token } })
     response.writeHead(answer.status, { 'content-type': 'application/json' }).end(await answer.text())
-  })
+  }
+  const server = createServer((request, response) => void forward(request, response).catch(() => response.destroy()))
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   t.after(() => server.close())
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
