@@ -5,6 +5,7 @@ import type { ReplicationPart } from './daemon-replication.ts'
 
 type Status = Readonly<Record<string, unknown>>
 
+const FENCE_REASONS = ['isolated', 'replaced'] as const
 const ROLES = ['disabled', 'primary', 'secondary'] as const
 
 /** The secondaries of a primary; of a secondary, its primary. */
@@ -61,6 +62,12 @@ export function replicationFamilies({ last, mode }: ReplicationPart): Family[] {
       last['sync'] === 'degraded' ? 1 : 0,
     ),
     gauge('fenced', '1 while this primary takes no writes.', last['state'] === 'fenced' ? 1 : 0),
+    {
+      name: 'outpost.replication.fence_reason',
+      kind: 'gauge',
+      help: 'Why this primary is fenced: 1 for the reason, 0 while it is not.',
+      points: FENCE_REASONS.map((reason) => ({ labels: { reason }, value: Number(last['fence_reason'] === reason) })),
+    },
     gauge(
       'unauthenticated',
       'Connected secondaries without a valid proof of membership, as sealed ones are; commits do not wait for them.',
@@ -102,11 +109,8 @@ export function replicationChecks(part: ReplicationPart | undefined): Check[] {
 
 function primaryState(status: Status): Outcome {
   if (status['state'] === 'fenced') {
-    const why =
-      status['fence_reason'] === 'replaced'
-        ? `${String(status['replaced_by'])} was promoted (proven by the secondary ${String(status['fenced_by'])})`
-        : 'no secondary was heard for fence_after'
-    return { ok: false, reason: `this DR primary takes no writes: ${why}` }
+    const why = `DR primary, fenced: ${String(status['fence_detail'])}`
+    return { ok: false, reason: [why, ...missingSecondaries(status)].join(', ') }
   }
   const rows = secondariesOf(status)
   const connected = rows.filter(isConnected).length

@@ -173,6 +173,7 @@ export class ReplicationPart implements ReplicationSide {
       return this.#replication
     }
     const mode = () => this.mode
+    const fence = () => this.#replication?.fence
     const brief = () => this.#replication?.brief ?? { mode: 'disabled', sync: 'off' }
     const address = () => this.#replication?.primaryAddress
     const listening = async (change: Promise<void>) => {
@@ -188,6 +189,9 @@ export class ReplicationPart implements ReplicationSide {
       },
       get brief() {
         return brief()
+      },
+      get fence() {
+        return fence()
       },
       status: () => this.#status(),
       enablePrimary: (options) => listening(room().enablePrimary(options)),

@@ -99,7 +99,7 @@ export class SecretsFigures {
         '1 when the secrets core is sealed or not initialised and answers no request, else 0.',
         !core.isActive,
       ),
-      state('active', '1 when this server answers requests for secrets, else 0.', core.isActive),
+      state('active', '1 when this server answers requests for secrets, else 0.', core.isActive && !core.fence),
       this.#requests(),
       this.#quotas(),
       ...this.#leases(),

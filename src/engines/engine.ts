@@ -298,6 +298,8 @@ export interface PathDeclaration<F extends Fields> {
    * Also answers on a secondary for disaster recovery, whose core is closed; then to every caller. `read`: only what reads.
    */
   readonly onSecondary?: boolean | 'read'
+  /** Also answers on a primary that is fenced. Paths that answer while sealed, or on a secondary, do so anyway. */
+  readonly whileFenced?: boolean
   /** Takes fields that are not declared without a word: its data is the caller's own. */
   readonly anyFields?: boolean
   /**

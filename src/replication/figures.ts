@@ -1,6 +1,7 @@
 /** Numbers of replication, for metrics. */
 import type { Primary } from './primary.ts'
 import type { Secondary } from './secondary.ts'
+import type { ReplicaStore } from '../store/replica.ts'
 
 export interface SecondaryFigures {
   readonly isConnected: boolean
@@ -42,7 +43,25 @@ export interface ReplicationFigures {
   readonly primary: PrimaryFigures | undefined
 }
 
-export function secondaryFigures(secondary: Secondary): SecondaryFigures {
+/** What is known without waiting. */
+export function replicationFigures(
+  mode: ReplicationFigures['mode'],
+  store: ReplicaStore,
+  { primary, secondary }: { readonly primary: Primary | undefined; readonly secondary: Secondary | undefined },
+): ReplicationFigures {
+  const position = store.position().sequence
+  return {
+    mode,
+    epoch: store.epoch,
+    position,
+    isWhole: store.isWhole,
+    isFenced: store.role === 'fenced',
+    secondary: secondary && secondaryFigures(secondary),
+    primary: primary && primaryFigures(primary, position),
+  }
+}
+
+function secondaryFigures(secondary: Secondary): SecondaryFigures {
   const { isConnected, phase, connections, lagEntries, lagSeconds, copied } = secondary
   return {
     isConnected,
@@ -56,7 +75,7 @@ export function secondaryFigures(secondary: Secondary): SecondaryFigures {
 }
 
 /** `head`: sequence of the newest commit. */
-export function primaryFigures(primary: Primary, head: number): PrimaryFigures {
+function primaryFigures(primary: Primary, head: number): PrimaryFigures {
   const secondaries = primary.active.map((one) => {
     const follower = primary.followers.get(one.id)
     const acknowledged = follower?.acknowledged ?? one.acknowledged ?? 0

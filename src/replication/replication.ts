@@ -24,7 +24,8 @@ import { randomUUID } from 'node:crypto'
 import { messageOf, Refusal } from '../kit/errors.ts'
 import type { TreeReport } from '../store/replica.ts'
 import { type Bundle, makeSealingKeys, openBundle, upstreamOf } from './bundle.ts'
-import { primaryFigures, type ReplicationFigures, secondaryFigures } from './figures.ts'
+import { type FenceState, fenceStateOf } from './fence-state.ts'
+import { type ReplicationFigures, replicationFigures } from './figures.ts'
 import { Fencing } from './fencing.ts'
 import { FenceNotice } from './fence.ts'
 import { Proofs } from './proofs.ts'
@@ -103,6 +104,11 @@ export class Replication {
     const { upstream, deposed } = this.#state.now
     if (deposed) return deposed.api || (deposed.addresses[0] ?? '')
     return this.#secondary?.lastBeat?.api || upstream?.api || upstream?.address || ''
+  }
+
+  /** Why this primary takes no writes; undefined while it does. Asked for each request. */
+  get fence(): FenceState | undefined {
+    return fenceStateOf({ parts: this.#parts, state: this.#state.now }, () => this.#primary?.silenceMs ?? 0)
   }
 
   /** Address of the replaced primary that has not acknowledged the notice yet. */
@@ -480,16 +486,10 @@ export class Replication {
     return { mode: this.mode, state: 'idle' }
   }
 
-  /** For metrics: what is known without asking anything. */
   get figures(): ReplicationFigures {
-    const { store } = this.#parts
-    const common = { mode: this.mode, epoch: store.epoch, position: store.position().sequence, isWhole: store.isWhole }
-    const secondary = this.#secondary && secondaryFigures(this.#secondary)
-    const primary = this.#primary && primaryFigures(this.#primary, common.position)
-    return { ...common, isFenced: store.role === 'fenced', secondary, primary }
+    return replicationFigures(this.mode, this.#parts.store, { primary: this.#primary, secondary: this.#secondary })
   }
 
-  /** Leaves the mode as it is. */
   async close(): Promise<void> {
     await this.#turn
     // Another cluster may be promoted while this process is away.

@@ -1,4 +1,5 @@
 /** What `sys/replication/dr/status` tells, in the types that stock clients decode: numbers of times are strings. */
+import { fenceStateOf } from './fence-state.ts'
 import type { Primary } from './primary.ts'
 import type { Secondary } from './secondary.ts'
 import type { ReplicationParts } from './parts.ts'
@@ -53,6 +54,7 @@ export function primaryStatus(about: StatusParts, primary: Primary): DrStatus {
   const { parts, state } = about
   const { store } = parts
   const head = store.position().sequence
+  const fence = fenceStateOf(about, () => primary.silenceMs)
   const secondaries = primary.active.map((one) => {
     const follower = primary.followers.get(one.id)
     const acknowledged = follower?.acknowledged ?? one.acknowledged ?? 0
@@ -84,7 +86,8 @@ export function primaryStatus(about: StatusParts, primary: Primary): DrStatus {
     ...commonOf(about),
     ...primaryBrief(primary),
     state: store.role === 'own' ? 'running' : 'fenced',
-    fence_reason: fenceReasonOf(about),
+    fence_reason: fence?.reason ?? '',
+    fence_detail: fence?.text ?? '',
     fenced_by: state.deposed?.provenBy ?? state.deposed?.heir ?? '',
     known_secondaries: state.secondaries.map(({ id }) => id),
     last_dr_wal: head,
@@ -130,12 +133,6 @@ export function secondaryStatus(about: StatusParts, secondary: Secondary): DrSta
     trouble: secondary.trouble ?? '',
     ...(progress && { merkle_sync_progress: { sync_total_keys: progress.found, sync_progress: progress.done } }),
   }
-}
-
-/** `replaced`: another cluster was promoted. `isolated`: no secondary was heard for `fence_after`. Empty while writes are taken. */
-function fenceReasonOf({ parts, state }: StatusParts): 'replaced' | 'isolated' | '' {
-  if (parts.store.role === 'own') return ''
-  return state.deposed ? 'replaced' : 'isolated'
 }
 
 function seconds(ms: number): string {

@@ -39,7 +39,7 @@ import { InFlight } from './in-flight.ts'
 import { NOBODY } from './nobody.ts'
 import { Quotas } from './quotas/quotas.ts'
 import { isolatedEngine } from './isolated-engine.ts'
-import { disabledOnSecondary, type ReplicationSide } from './replication/dr-replication.ts'
+import { type DrFence, disabledOnSecondary, fencedPrimary, type ReplicationSide } from './replication/dr-replication.ts'
 import { RequestCounts } from './request-counts.ts'
 import { PolicyStore } from './policies/policy-store.ts'
 import type { Surroundings } from './system/surroundings.ts'
@@ -128,6 +128,10 @@ export class SecretsCore implements Core {
   /** Neither open nor, on a secondary, standing by with the key of its primary. */
   get isSealed(): boolean {
     return !this.isActive && !(this.isSecondary && this.barrier.standby.isHeld)
+  }
+
+  get fence(): DrFence | undefined {
+    return this.options.replication?.dr.fence
   }
 
   disabledOnSecondary(): Error {
@@ -361,6 +365,8 @@ export class SecretsCore implements Core {
     // It has never given anybody a token, so it can tell.
     if (!this.isInitialised) throw unknownToken()
     if (!this.#open || this.barrier.isSealed) throw sealed()
+    // Its tokens may have been revoked elsewhere.
+    if (this.fence) throw fencedPrimary(this.fence)
     return this.#open.admission
   }
 

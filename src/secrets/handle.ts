@@ -33,6 +33,7 @@ import { helpOf } from './help.ts'
 import { stepUp } from './mfa/step-up.ts'
 import { canonicalOf } from '../engines/canonical-path.ts'
 import { undeclaredFrom } from './path-parts.ts'
+import { fencedPrimary } from './replication/dr-replication.ts'
 import { RequestCall } from './request-call.ts'
 import type { Core, Entry, Request, Target, Trace } from './request-states.ts'
 import { type RequestBody, type RequestHead, requestHead, type Verb } from './request.ts'
@@ -75,6 +76,7 @@ function serve(core: Core, method: Verb, raw: RawInput, call: Call, trace: Trace
   trace.headers = quota?.headers
   if (core.isSecondary) requireServed(core, match?.path, head.verb)
   else if (!core.isActive && !match?.path.whileSealed) throw sealed()
+  else requireUnfenced(core, match?.path)
   const target = { ...at, raw, call, trace }
   const { audit } = core
   const isRecorded = audit?.isOn && !isState(match?.path)
@@ -105,6 +107,12 @@ function requireServed(core: Core, path: Path | undefined, verb: Verb): void {
   const { onSecondary = false } = path ?? {}
   const isServed = onSecondary === 'read' ? READING.has(verb) : onSecondary
   if (!isServed) throw core.disabledOnSecondary()
+}
+
+/** Throws a Refusal for what a fenced primary does not serve. */
+function requireUnfenced(core: Core, path: Path | undefined): void {
+  const { fence } = core
+  if (fence && !path?.whileFenced && !path?.whileSealed && !path?.onSecondary) throw fencedPrimary(fence)
 }
 
 /** What tells the state of the server to anyone, again and again, or changes it before there is a device: no device records it. */
@@ -281,6 +289,7 @@ async function withSecondFactor(core: Core, request: Request, { grant }: Asked, 
 /** Throws a Rejection where a request that was let in would not be let in again. */
 function checkAgain(core: Core, request: Request, verb: EngineVerb, body: RequestBody): void {
   if (!core.isActive) throw sealed()
+  requireUnfenced(core, request.match?.path)
   if (!request.admitted.lasts()) throw new Rejection(403, 'permission denied')
   grantOf(request, verb, body)
 }

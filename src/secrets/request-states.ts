@@ -11,6 +11,7 @@ import type { Mfa } from './mfa/mfa.ts'
 import type { CanonicalPath } from '../engines/canonical-path.ts'
 import type { Place } from './mounts/mounts.ts'
 import type { Quotas } from './quotas/quotas.ts'
+import type { DrFence } from './replication/dr-replication.ts'
 import type { RequestCounts } from './request-counts.ts'
 import type { RequestHead, Verb } from './request.ts'
 import type { Settling } from './settle.ts'
@@ -23,6 +24,8 @@ export interface Core extends Settling {
   readonly isSecondary: boolean
   /** For what it does not serve then. */
   disabledOnSecondary(): Error
+  /** Why the cluster is a fenced primary: it serves what paths declare. */
+  readonly fence: DrFence | undefined
   readonly inFlight: InFlight
   readonly requestCounts: RequestCounts
   /** Throws a Refusal (503) while the core is not active. */

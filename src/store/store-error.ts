@@ -2,7 +2,7 @@
 import { Fault } from '../kit/errors.ts'
 
 /**
- * `full` no space · `failed` the disk or the writer · `fenced` another epoch rules by now · `busy` too much is queued
+ * `full` no space · `failed` the disk or the writer · `fenced` this cluster is no primary any more, or must not know · `busy` too much is queued
  * already · `closed` · `replica` this store takes changes from its primary only · `displaced` the files of the database were moved, replaced or cut (`file-guard.ts`). A commit that was queued behind one that failed has the kind of that one.
  */
 export type StoreErrorKind = 'full' | 'failed' | 'fenced' | 'replica' | 'busy' | 'closed' | 'displaced'
@@ -21,7 +21,10 @@ export class StoreError extends Fault {
 }
 
 export function fencedError(epoch: number): StoreError {
-  return new StoreError('fenced', `this store has been in epoch ${epoch} since: another cluster is the primary`)
+  return new StoreError(
+    'fenced',
+    `commits are refused: this cluster is fenced in epoch ${epoch}, sys/replication/dr/status has the reason`,
+  )
 }
 
 /** Of a commit that is durable here and that no secondary has acknowledged: the history that goes on may lack it. */

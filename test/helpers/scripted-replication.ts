@@ -13,6 +13,7 @@ import type { CoreWorld } from './core-world.ts'
 export class ScriptedReplication implements ReplicationSide {
   mode: DrMode = 'disabled'
   primaryAddress: string | undefined
+  fence: DrReplication['fence']
   /** How often the status was asked for: that asks the thread that writes. */
   statuses = 0
   /** Each call with what it was given. */
@@ -57,6 +58,7 @@ export class ScriptedReplication implements ReplicationSide {
       mode: this.mode,
       primaryAddress: this.primaryAddress,
       brief: { mode: this.mode, sync: 'off' },
+      fence: this.fence,
       status: async () => {
         this.statuses++
         return { mode: this.mode }

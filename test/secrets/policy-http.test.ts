@@ -65,6 +65,7 @@ class CaseCore implements Core {
   readonly audit = undefined
   readonly quotas = undefined
   readonly isSecondary = false
+  readonly fence = undefined
   readonly knows = () => true
 
   get wrapping(): never {

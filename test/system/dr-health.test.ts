@@ -13,16 +13,18 @@ interface SecondaryRow {
   readonly lag_seconds: number
 }
 
-test('a DR primary reports a missing secondary', { timeout: 180_000 }, async (t) => {
+test('a DR primary reports a missing secondary and why it is fenced', { timeout: 180_000 }, async (t) => {
   const directory = workDirectory(t)
   const [primary, secondary] = [
-    await DrServer.startHere(t, 'a', '', directory),
+    await DrServer.startHere(t, 'a', 'replication {\n fence_after = "3s"\n }', directory),
     await DrServer.startHere(t, 'b', '', directory),
   ]
   await primary.told('POST', `${DR}/primary/enable`)
   await secondary.told('POST', `${DR}/secondary/enable`, { token: await primary.issue('berlin') })
   await secondary.follows(primary)
   await secondary.unseal(primary.keys)
+  await primary.told('POST', 'sys/mounts/secret', { type: 'kv', options: { version: '2' } })
+  await primary.told('POST', 'secret/data/one', { data: { a: 1 } })
 
   const rowOf = async () => ((await primary.status())['secondaries'] as SecondaryRow[])[0]
   const gauge = async (name: string) =>
@@ -40,7 +42,7 @@ test('a DR primary reports a missing secondary', { timeout: 180_000 }, async (t)
   await t.test('a disconnected secondary is named in readiness, metrics and log, and its lag grows', async () => {
     await (secondary.agent as AgentHere).stop()
     await eventually(async () => (await rowOf())?.connection_status === 'disconnected', 'the status shows it')
-    assert.match(await replication(), /0 of 1 secondaries connected, secondary "berlin" disconnected for \d+ s \(.+\)/)
+    assert.match(await replication(), /secondary "berlin" disconnected for \d+ s \(.+\)/)
     assert.match((await readinessOf(primary.agent)).warnings.join('\n'), /DR secondary "berlin" disconnected/)
     assert.equal(await gauge('secondary_connected'), 0)
     assert.equal((await figuresOf(primary.agent)).value('outpost_replication_expected'), 1)
@@ -53,5 +55,52 @@ test('a DR primary reports a missing secondary', { timeout: 180_000 }, async (t)
       const lines = (primary.agent as AgentHere).stderr().split('\n')
       return lines.some((line) => line.includes('DR secondary disconnected') && line.includes('"warn"'))
     }, 'a warning in the log')
+  })
+
+  const path = 'secret/data/one'
+  const fenced = async (reason: string, text: RegExp) => {
+    await eventually(async () => (await primary.status())['fence_reason'] === reason, reason)
+    for (const [method, body] of [['GET'], ['POST', { data: { a: 2 } }]] as const) {
+      const answer = await primary.ask(method, path, body)
+      assert.equal(answer.status, 503, answer.text)
+      assert.match(answer.errors.join(), text)
+    }
+    const headers = { 'X-Nomad-Token': primary.keys.token }
+    const self = await fetch(`${primary.agent.url}/v1/agent/self`, { headers })
+    assert.equal(self.status, 503, 'tokens may be revoked elsewhere')
+    assert.match(await self.text(), text)
+    const health = await primary.ask('GET', 'sys/health', undefined, '')
+    assert.equal(health.status, 474)
+    assert.deepEqual([health.body['standby'], health.body['fence_reason']], [true, reason])
+    assert.match(String(health.body['fence_detail']), text)
+    assert.match(String((await primary.status())['fence_detail']), text)
+    const { checks, status } = await readinessOf(primary.agent)
+    assert.deepEqual([status, checks['replication']?.state], [503, 'failing'])
+    assert.match(checks['replication']?.reason ?? '', text)
+    const figures = await figuresOf(primary.agent)
+    assert.equal(figures.value('outpost_secrets_active'), 0)
+    assert.equal(figures.value('outpost_replication_fenced'), 1)
+    assert.equal(figures.value('outpost_replication_fence_reason', { reason }), 1)
+  }
+
+  await t.test('an isolated primary says so, and serves no reads', () =>
+    fenced('isolated', /no secondary heard for \d+ s \(fence_after is 3 s\)/),
+  )
+
+  await t.test('it serves again when the secondary is back', async () => {
+    await secondary.restartHere()
+    await secondary.unseal(primary.keys)
+    await eventually(async () => (await primary.ask('GET', path)).status === 200, 'reads')
+    assert.equal(await primary.health(), 200)
+    await secondary.follows(primary)
+  })
+
+  await t.test('a replaced primary names its successor, and can be demoted', async () => {
+    const token = await secondary.operationToken(primary.keys)
+    await secondary.told('POST', `${DR}/secondary/promote`, { dr_operation_token: token }, '')
+    await fenced('replaced', new RegExp(`replaced by "berlin" at ${secondary.agent.url}`))
+    assert.equal(await secondary.health(), 200)
+    await primary.told('POST', `${DR}/primary/demote`)
+    assert.equal((await primary.status())['mode'], 'secondary')
   })
 })

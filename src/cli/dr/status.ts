@@ -37,6 +37,7 @@ function rowsOf(fields: Answer): (readonly [string, string])[] {
     ...row('Merkle Root', 'merkle_root'),
     ...row('Conflict Report', 'conflict_report'),
     ...row('Fence Reason', 'fence_reason'),
+    ...row('Fence Detail', 'fence_detail'),
     ...row('Fenced By', 'fenced_by'),
     ...row('Replaced By', 'replaced_by'),
     ...otherSide(fields).map(sideRow),

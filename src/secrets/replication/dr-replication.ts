@@ -3,6 +3,7 @@
  * tokens, and this one no links: the daemon joins both (`daemon-replication.ts`).
  */
 import { Rejection } from '../../engines/engine.ts'
+import { Refusal } from '../../kit/errors.ts'
 
 export type DrMode = 'disabled' | 'primary' | 'secondary'
 
@@ -13,6 +14,12 @@ export interface DrBrief {
   readonly sync: string
 }
 
+export interface DrFence {
+  readonly reason: 'replaced' | 'isolated'
+  /** In words. */
+  readonly text: string
+}
+
 /** What a secondary is activated with; its members are the business of the room that replicates. */
 export type Bundle = Readonly<Record<string, unknown>>
 
@@ -21,6 +28,8 @@ export interface DrReplication {
   readonly mode: DrMode
   /** Of the primary, where a secondary knows it; for people. */
   readonly primaryAddress: string | undefined
+  /** Why this primary is fenced, for callers; undefined while it is not, and in other modes. Asked for each request. */
+  readonly fence: DrFence | undefined
   /** What is known at once, of what `status` says. */
   readonly brief: DrBrief
   /** The members of `sys/replication/dr/status`. */
@@ -78,6 +87,12 @@ export interface ReplicationSide {
   }
   /** `sys/wrapping/unwrap` of another server. Rejects with an Error whose message says why there is no answer. */
   unwrap(token: string, target: UnwrapTarget): Promise<{ readonly status: number; readonly text: string }>
+}
+
+/** For a request that a fenced primary does not serve: what it would read may have changed elsewhere. */
+export function fencedPrimary({ reason, text }: DrFence): Refusal {
+  const next = reason === 'replaced' ? 'send requests there' : 'it serves again when a secondary connects'
+  return new Refusal('unavailable', `this DR primary is fenced and serves no requests: ${text}; ${next}`)
 }
 
 /** What load balancers, monitors and stock commands know a request by that such a server does not serve. */

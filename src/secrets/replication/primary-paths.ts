@@ -36,6 +36,7 @@ export function primaryPaths(core: ReplicationParts, { tell }: Doorway): Path[] 
       pattern: 'replication/dr/primary/demote',
       summary: 'Make this primary a secondary of its set; it connects to no primary before update-primary',
       sudo: true,
+      whileFenced: true,
       fields: {},
       async update(_input, call) {
         await sideIn(core, 'primary').dr.demote()
@@ -47,6 +48,7 @@ export function primaryPaths(core: ReplicationParts, { tell }: Doorway): Path[] 
       pattern: 'replication/dr/primary/disable',
       summary: 'End replication: the secondaries of this primary are on their own',
       sudo: true,
+      whileFenced: true,
       fields: {},
       async update(_input, call) {
         await sideIn(core, 'primary').dr.disable()
@@ -92,6 +94,7 @@ function secondaryIdPaths(core: ReplicationParts, tell: Doorway['tell']): Path[]
       pattern: 'replication/dr/primary/revoke-secondary',
       summary: 'Cut a secondary off, at once and for good: it needs a new activation token to come back',
       sudo: true,
+      whileFenced: true,
       fields: { id },
       async update(input, call) {
         const side = sideIn(core, 'primary')
@@ -111,6 +114,7 @@ function treePaths(core: ReplicationParts): Path[] {
       pattern: 'replication/reindex',
       summary: 'Make the Merkle tree of this primary anew from what is stored, while it serves',
       sudo: true,
+      whileFenced: true,
       fields: REINDEX,
       async update(input) {
         await sideIn(core, 'primary').dr.reindex(reindexOf(input))
@@ -120,6 +124,7 @@ function treePaths(core: ReplicationParts): Path[] {
     path({
       pattern: 'replication/merkle-check',
       summary: 'Compare the Merkle tree of this primary with what is stored',
+      whileFenced: true,
       fields: {},
       update: async () => ({ data: await sideIn(core, 'primary').dr.merkleCheck() }),
     }),

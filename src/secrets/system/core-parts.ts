@@ -7,7 +7,7 @@ import type { Caller } from '../../engines/engine.ts'
 import type { Logger } from '../../kit/log.ts'
 import type { Canonical } from '../../engines/canonical-path.ts'
 import type { Acl } from '../policies/acl.ts'
-import type { ReplicationSide } from '../replication/dr-replication.ts'
+import type { DrFence, ReplicationSide } from '../replication/dr-replication.ts'
 import type { Surroundings } from './surroundings.ts'
 
 /** Stores that are there while the core is active. */
@@ -50,6 +50,8 @@ export interface CoreState extends Opened<{ readonly clusterName: string; readon
   readonly isActive: boolean
   /** The cluster is a secondary for disaster recovery. */
   readonly isSecondary: boolean
+  /** Why the cluster is a fenced primary; undefined while it is not. */
+  readonly fence: DrFence | undefined
   /** Neither open nor, on a secondary, standing by with the key of its primary. */
   readonly isSealed: boolean
 }

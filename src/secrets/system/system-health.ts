@@ -41,7 +41,9 @@ function healthPath(core: HealthParts): Path {
       performancestandbycode: integer('Status code of a standby that answers reads: there is none', { fallback: 473 }),
       perfstandbyok: boolean('Whether such a standby counts as active', { fallback: false }),
       removedcode: integer('Status code of a server that was removed from its cluster', { fallback: 530 }),
-      haunhealthycode: integer('Status code of a standby that has lost the active server', { fallback: 474 }),
+      haunhealthycode: integer('Status code of a fenced primary, and of a standby that has lost the active server', {
+        fallback: 474,
+      }),
     },
     read(input): Reply {
       const dr = drState(core)
@@ -54,6 +56,8 @@ function healthPath(core: HealthParts): Path {
 interface Codes {
   readonly activecode: number
   readonly drsecondarycode: number
+  /** Also of a fenced primary. */
+  readonly haunhealthycode: number
   readonly sealedcode: number
   readonly uninitcode: number
 }
@@ -70,7 +74,8 @@ function stateCode(core: HealthParts, dr: string, codes: Codes): number {
   if (dr === 'bootstrapping') return codes.drsecondarycode
   if (!core.isInitialised) return codes.uninitcode
   if (core.isSealed) return codes.sealedcode
-  return core.isSecondary ? codes.drsecondarycode : codes.activecode
+  if (core.isSecondary) return codes.drsecondarycode
+  return core.fence ? codes.haunhealthycode : codes.activecode
 }
 
 /** The role of this cluster; unknown while the core is sealed and no role is known that it had before. */
@@ -87,15 +92,17 @@ interface DrState {
 }
 
 function health(core: HealthParts, dr: DrState): Record<string, unknown> {
+  const { fence } = core
   const { warnings } = core.barrier.integrity
   return {
     initialized: core.isInitialised,
     sealed: core.isSealed,
-    standby: !core.isActive,
+    standby: !core.isActive || fence !== undefined,
     performance_standby: false,
     replication_performance_mode: core.isActive || core.isSecondary ? 'disabled' : 'unknown',
     replication_dr_mode: dr.mode,
     ...(dr.sync === 'off' ? {} : { sync: dr.sync }),
+    ...(fence && { fenced: true, fence_reason: fence.reason, fence_detail: fence.text }),
     server_time_utc: Math.floor(core.now() / 1000),
     ...versionFacts(core.options.version),
     ...(core.isActive ? { cluster_name: core.open.clusterName, cluster_id: core.open.clusterId } : {}),
