@@ -189,6 +189,11 @@ export class Exchange implements Outlet, Answering {
     return this.#match?.operation.takesStream ?? false
   }
 
+  /** True for an admitted call that waits for a change: it lasts as long as its own `wait` says. */
+  get isLongPoll(): boolean {
+    return this.#isLongPoll
+  }
+
   /** Aborts when the caller is gone or the exchange is cut. Made only for operations that look at it. */
   get signal(): AbortSignal {
     this.#abort ??= new AbortController()

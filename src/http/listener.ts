@@ -17,9 +17,10 @@
  *
  * What can go wrong. A slow head ends with 408, an over-long one with 431, a body over the operation's limit with 413;
  * Content-Length together with Transfer-Encoding is refused by the parser (400), as are other ambiguous messages. An
- * answer that is not a stream has `requestTimeoutMs` from head to end; a stream may last, but a single write that its
- * caller does not take within `stallTimeoutMs` cuts it. An upload may last for as long as it makes progress (`upload`). `close` drains: long polls answer at once, other
- * answers under way finish, endless streams break, so that their followers resume elsewhere.
+ * answer that is not a stream has `requestTimeoutMs` from head to end. A long poll does not: its operation limits the wait.
+ * A stream may last, but a single write that its caller does not take within `stallTimeoutMs` cuts it. An upload may last
+ * for as long as it makes progress (`upload`). `close` drains: long polls answer at once, other answers under way finish,
+ * endless streams break, so that their followers resume elsewhere.
  *
  * A stream may also be asked for as a WebSocket (`handshake`, `websocket`): the same exchange with another end. A request
  * that asks for one and cannot have it is answered plainly.
@@ -299,8 +300,9 @@ export class Listener {
     for (const exchange of this.#turns.active) {
       const stalledMs = exchange.waitingSinceMs === undefined ? 0 : nowMs - exchange.waitingSinceMs
       if (stalledMs > stallTimeoutMs) exchange.cut(new Refusal('request_timeout', 'the answer was not taken in time'))
-      const unanswered = !exchange.begun && !exchange.isUpload && nowMs - exchange.startedAtMs > requestTimeoutMs
-      if (unanswered) exchange.cut(exchange.request.complete ? tooLong() : new Refusal('request_timeout', BODY_LATE))
+      const isLimited = !exchange.begun && !exchange.isUpload && !exchange.isLongPoll
+      if (isLimited && nowMs - exchange.startedAtMs > requestTimeoutMs)
+        exchange.cut(exchange.request.complete ? tooLong() : new Refusal('request_timeout', BODY_LATE))
     }
   }
 }

@@ -273,6 +273,25 @@ test('callers that are too slow are told so and let go', async (t) => {
   await stillServes(edge)
 })
 
+test('a long poll outlasts the time limit of answers, an operation that does not declare one is cut', async (t) => {
+  const changed = Promise.withResolvers<string>()
+  const poll: AnyOperation = {
+    ...HUGE,
+    name: 'test.poll',
+    http: ['GET /v1/poll'],
+    longPoll: () => true,
+    run: () => changed.promise,
+  }
+  const slow: AnyOperation = { ...HUGE, name: 'test.slow', http: ['GET /v1/slow'], run: () => changed.promise }
+  const edge = await startEdge(t, { limits: QUICK, operations: [poll, slow] })
+  const polled = fetch(`http://127.0.0.1:${edge.port}/v1/poll`)
+  await eventually(() => edge.listener.activeExchanges === 1, 'the poll is under way')
+  assert.equal((await fetch(`http://127.0.0.1:${edge.port}/v1/slow`)).status, 503)
+  changed.resolve('changed')
+  const answer = await polled
+  assert.deepEqual([answer.status, await answer.json()], [200, 'changed'])
+})
+
 test('an answer that nobody takes is given up, whole answers as well as streams', async (t) => {
   const edge = await startEdge(t, { limits: QUICK, operations: [HUGE] })
   writeFileSync(join(edge.directory, 'web/local/big'), Buffer.alloc(64 << 20))
