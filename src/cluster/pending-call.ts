@@ -16,6 +16,7 @@ import { FIRST_BYTES, Window, type WindowStock } from './window.ts'
 import {
   type AnswerMessage,
   type ControlMessage,
+  DATA_BYTES_MAX,
   type DataMessage,
   decodeAnswer,
   decodeData,
@@ -27,6 +28,10 @@ export type Answer = HeadMessage | ValueMessage | Uint8Array
 
 /** As much is put together when there is more. */
 const GATHER_BYTES = 128 * 1024
+/** Queued messages from which on small ones are coalesced. */
+const COALESCED_FROM = 32
+/** A full window of whole messages is a sixteenth of it. */
+const QUEUED_MAX = 4096
 /** Largest chunk of frames: what one read gives, in base64, and more. */
 const CHUNK_BYTES_MAX = 4 << 20
 
@@ -181,6 +186,11 @@ export class PendingCall {
     return whole
   }
 
+  /** Messages that have come and were not taken. */
+  get queued(): number {
+    return this.#queue.length
+  }
+
   take(payload: Uint8Array): void {
     this.#heardAtMs = performance.now()
     if (this.#error || this.#ended) return
@@ -199,9 +209,23 @@ export class PendingCall {
     if (!this.#isNext(message.sequence)) return
     this.#sequence++
     this.#options.pace?.came(message.data.length)
-    // One that sends more than it was allowed to must not fill our memory.
-    if (this.#window.receive(message.data.length)) this.#queue.push(message)
-    else this.fail(new Fault('a node sent more than it may'))
+    // Bytes are bounded by the window, messages by their count: many small ones cost far more memory than their bytes.
+    if (!this.#window.receive(message.data.length)) this.fail(new Fault('a node sent more than it was granted'))
+    else if (message.data.length === 0 || !this.#enqueue(message))
+      this.fail(new Fault('a node cut its answer into too many messages'))
+  }
+
+  /** Coalesces small messages once many are queued, up to the ends of chunks; false for one too many. */
+  #enqueue(message: DataMessage): boolean {
+    const last = this.#queue.length < COALESCED_FROM ? undefined : this.#queue.at(-1)
+    const isCoalesced =
+      last &&
+      'data' in last &&
+      !(last.isLast && !message.isLast) &&
+      last.data.length + message.data.length <= DATA_BYTES_MAX
+    if (!isCoalesced) return this.#queue.push(message) <= QUEUED_MAX
+    this.#queue[this.#queue.length - 1] = { ...message, data: Buffer.concat([last.data, message.data]) }
+    return true
   }
 
   /** The next in the count of data messages, so that none before it is missing; breaks the call otherwise. */

@@ -1,9 +1,13 @@
 /**
- * How far a node may be ahead of its caller. Each call begins with a little, so that a thousand idle followers promise
- * nobody much; one that takes what it gets is allowed more and more, out of a stock that all calls of the process share.
- * What all of them together may have under way stays below what a NATS server holds for one connection (64 MiB) before it
- * drops it as too slow, and is what readers who do not read can make this process hold.
+ * Credit-based flow control of forwarded calls. Each call begins with `FIRST_BYTES`, so that a thousand idle followers reserve
+ * little. The window of a call whose data is taken doubles, out of a stock that all calls of the process share.
+ * The sum of all windows stays below what a NATS server queues for one connection (64 MiB) before it drops it as too slow.
+ *
+ * Promise: what a node can make this process queue is the credit that it was granted, and one message. A node that sends
+ * more breaks the call. Credit that was withdrawn from an idle call counts until the node must have received the withdrawal:
+ * its bytes may be on the way, and they stay reserved in the stock for as long.
  */
+import { TIMINGS } from './timings.ts'
 import { DATA_BYTES_MAX } from './wire.ts'
 
 /** A part of a file as programs read them, without waiting for a word from the caller. */
@@ -11,6 +15,11 @@ export const FIRST_BYTES = 64 * 1024
 /** Enough for a fast node over a slow wire. */
 const WINDOW_BYTES_MAX = 4 << 20
 const STOCK_BYTES = 32 << 20
+/**
+ * Calls of `rest`, at least `aliveMs` apart, after which a node has received the smaller allowance or has given the call up:
+ * each of them is followed by a credit message, and a node that receives none for `giveUpMs` cancels.
+ */
+export const RESTS_UNTIL_RELEASED: number = Math.ceil(TIMINGS.giveUpMs / TIMINGS.aliveMs) + 1
 /** The most that a call ever allows ahead of what its caller has: who allows more does not keep to the rules. */
 export const ALLOWED_MAX = WINDOW_BYTES_MAX + FIRST_BYTES
 
@@ -37,6 +46,7 @@ export class WindowStock {
 /** The window of one call. */
 export class Window {
   readonly #stock: WindowStock
+  /** Reserved in the stock. */
   #extra = 0
   /** Bytes that the caller has. */
   taken = 0
@@ -44,16 +54,19 @@ export class Window {
   #receivedBefore = 0
   /** Bytes that may have been sent in all. */
   allowed = FIRST_BYTES
+  /** The largest allowance that the node may still rely on. */
+  #limit = FIRST_BYTES
+  /** Calls of `rest` since the allowance was withdrawn. */
+  #rests = 0
 
   constructor(stock: WindowStock) {
     this.#stock = stock
   }
 
-  /** False for more than was allowed, which a node that keeps to the rules never sends. */
+  /** False for more than was allowed and one message. */
   receive(bytes: number): boolean {
     this.#received += bytes
-    // The last message may reach beyond, and a window that was made smaller may have been filled already.
-    return this.#received - this.taken <= WINDOW_BYTES_MAX + FIRST_BYTES + DATA_BYTES_MAX
+    return this.#received <= this.#limit + DATA_BYTES_MAX
   }
 
   /** True when it is time for a new grant. */
@@ -70,17 +83,26 @@ export class Window {
     this.#grant()
   }
 
-  /** Gives up what is not used, for others: true for a call where nothing has come since the last time. */
+  /** Withdraws what an idle call does not use, later releases it to the stock. Returns true for a call that received nothing since the last time. */
   rest(): boolean {
     const isIdle = this.#received === this.#receivedBefore && this.#received === this.taken
-    if (isIdle) this.close()
     this.#receivedBefore = this.#received
-    this.#grant()
+    if (isIdle) this.#withdraw()
+    else this.#grant()
     return isIdle
   }
 
+  #withdraw(): void {
+    this.allowed = this.taken + FIRST_BYTES
+    if (++this.#rests <= RESTS_UNTIL_RELEASED) return
+    this.close()
+    this.#limit = this.allowed
+  }
+
   #grant(): void {
+    this.#rests = 0
     this.allowed = this.taken + FIRST_BYTES + this.#extra
+    this.#limit = Math.max(this.#limit, this.allowed)
   }
 
   close(): void {

@@ -22,8 +22,8 @@ async function lossyWorld(t: TestContext, lost: LossyWorld['lost']): Promise<Los
   const caller = bus.link()
   const node = bus.link()
   const lossy: Link = {
-    publish(subject, payload, reply) {
-      if (!world.lost(payload)) node.publish(subject, payload, reply)
+    publish(subject, payload, reply, rest) {
+      if (!world.lost(payload)) node.publish(subject, payload, reply, rest)
     },
     subscribe: (subject, take, queue) => node.subscribe(subject, take, queue),
     payloadBytesMax: node.payloadBytesMax,

@@ -1,7 +1,7 @@
 /** How far nodes may be ahead of their callers, one by one and all together. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { FIRST_BYTES, Window, WindowStock } from '../../src/cluster/window.ts'
+import { FIRST_BYTES, RESTS_UNTIL_RELEASED, Window, WindowStock } from '../../src/cluster/window.ts'
 
 const MIB = 1 << 20
 
@@ -46,13 +46,28 @@ test('a call that rests gives back what others can use, one that is stalled keep
   assert.equal(resting.rest(), true)
   assert.equal(stalled.rest(), false)
   assert.equal(resting.allowed - resting.taken, FIRST_BYTES)
+  assert.equal(stock.left, before, 'what the node has on its way stays reserved')
+  for (let at = 0; at < RESTS_UNTIL_RELEASED; at++) resting.rest()
   assert.ok(stock.left > before)
   assert.ok(stalled.allowed - stalled.taken > MIB)
 })
 
-test('a node that sends far more than it may is found out', () => {
-  const window = new Window(new WindowStock())
+/** Bytes that a window takes from a node that sends without credit. */
+function overrun(window: Window): number {
   let received = 0
   while (window.receive(16_000)) received += 16_000
-  assert.ok(received < 5 * MIB)
+  return received
+}
+
+test('a call that was granted 64 KiB takes 64 KiB and one message of a node that sends without credit', () => {
+  assert.ok(overrun(new Window(new WindowStock())) <= FIRST_BYTES + 16_384)
+})
+
+test('a call that has rested takes no more than it is granted, in place of what it was granted before', () => {
+  const [early, late] = [new Window(new WindowStock()), new Window(new WindowStock())]
+  for (const window of [early, late]) readFast(window, 20 * MIB)
+  for (let at = 0; at < 2; at++) early.rest()
+  for (let at = 0; at < RESTS_UNTIL_RELEASED + 2; at++) late.rest()
+  assert.ok(overrun(early) > MIB, 'what was sent before the node received the smaller allowance is taken')
+  assert.ok(overrun(late) <= FIRST_BYTES + 16_384)
 })
