@@ -81,6 +81,7 @@ export function startRoom(parts: RoomParts): AgentRoom {
     readiness: {
       checks: () => checksOf(known),
       warnings: () => warningsOf(known),
+      isStandby: () => secrets?.core.isSecondary ?? false,
       refresh: async () => void (await Promise.all([disk.refresh(), secrets?.replication.refresh()])),
       onChange: () => now.readinessChanged(),
     },

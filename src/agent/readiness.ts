@@ -5,7 +5,7 @@
  */
 import type { Logger } from '../kit/log.ts'
 import { handle, WholeAnswer } from '../kit/operation.ts'
-import { schema } from '../kit/schema.ts'
+import { queryBoolean, schema } from '../kit/schema.ts'
 import type { AnyFamily } from './metric.ts'
 
 const REFRESH_MS = 2000
@@ -29,7 +29,10 @@ export interface Check {
 }
 
 export interface ReadinessReport {
+  /** Every check is ok. */
   readonly ready: boolean
+  /** A standby is healthy and serves no requests until it is promoted. */
+  readonly role: 'active' | 'standby'
   readonly checks: readonly { readonly name: string; readonly state: 'ok' | 'failing'; readonly reason: string }[]
   /** What keeps nobody from working and should be changed all the same. */
   readonly warnings: readonly string[]
@@ -39,6 +42,7 @@ export interface ReadinessOptions {
   /** Which checks there are, which a reload may change. */
   readonly checks: () => readonly Check[]
   readonly warnings: () => readonly string[]
+  readonly isStandby?: () => boolean
   /** Looks at what is not known at any time. Must not reject. */
   readonly refresh: () => Promise<void>
   /** Called when the text of `summary` has changed. */
@@ -77,7 +81,8 @@ export class Readiness {
       const { ok, reason } = outcomeOf(now)
       return { name, state: ok ? ('ok' as const) : ('failing' as const), reason }
     })
-    return { ready: checks.every(({ state }) => state === 'ok'), checks, warnings: this.#options.warnings() }
+    const role = this.#options.isStandby?.() ? 'standby' : 'active'
+    return { ready: checks.every(({ state }) => state === 'ok'), role, checks, warnings: this.#options.warnings() }
   }
 
   /** In one line: `ready`, or `not ready: ` and what fails. */
@@ -144,20 +149,25 @@ function outcomeOf(now: () => Outcome): Outcome {
 }
 
 const READY = 200
+/** As `sys/health` answers on a DR secondary. */
+const STANDBY = 472
 const NOT_READY = 503
 
 interface ReadyParts {
   readonly readiness: Readiness
 }
 
-/** `/v1/agent/ready`, open to everybody, as probes need it. */
+/** `/v1/agent/ready`, open to everybody, as probes need it. By its status a load balancer finds the server that serves. */
 export const agentReady = handle(
   {
     name: 'agent.ready',
-    summary: 'Whether this process can do its work: 200 or 503, with the name, state and reason of each check',
+    summary:
+      'Whether this process serves requests (200), is a healthy standby (472) or not ready (503), with each check',
     http: ['GET /v1/agent/ready'],
     target: 'server',
-    input: schema({}),
+    input: schema({
+      standbyok: queryBoolean({ description: 'Answer 200 for a healthy standby, too', fallback: false }),
+    }),
     output: 'answer',
     errorFormat: 'plain',
     crossOrigin: 'configured',
@@ -165,11 +175,12 @@ export const agentReady = handle(
     authorize: () => undefined,
   },
   ({ readiness }: ReadyParts) => ({
-    async run() {
+    async run({ standbyok }) {
       await readiness.refresh()
       const report = readiness.report()
       const headers = { 'Content-Type': 'application/json', 'Cache-Control': 'no-store' }
-      return new WholeAnswer(report.ready ? READY : NOT_READY, headers, `${JSON.stringify(report)}\n`)
+      const healthy = report.role === 'standby' && !standbyok ? STANDBY : READY
+      return new WholeAnswer(report.ready ? healthy : NOT_READY, headers, `${JSON.stringify(report)}\n`)
     },
   }),
 )

@@ -5,6 +5,8 @@ import { openResponse, responseText } from './http-client.ts'
 
 export interface Readiness {
   readonly ready: boolean
+  /** `active` or `standby`. */
+  readonly role: string
   readonly checks: readonly { readonly name: string; readonly state: string; readonly reason: string }[]
   readonly warnings: readonly string[]
 }
@@ -17,6 +19,7 @@ export async function readinessOf(target: AgentTarget): Promise<Readiness | unde
   if (!Array.isArray(checks)) return undefined
   return {
     ready: told.boolean('ready'),
+    role: told.text('role') || 'active',
     checks: checks.map((each: unknown) => {
       const check = fieldsOf(each)
       return { name: check.text('name'), state: check.text('state'), reason: check.text('reason') }

@@ -5,6 +5,7 @@ import { workDirectory } from '../helpers/agent-process.ts'
 import { type AgentHere } from '../helpers/agent-here.ts'
 import { DR, DrServer } from '../helpers/dr-pair.ts'
 import { eventually } from '../helpers/eventually.ts'
+import { commandsAt } from '../helpers/secrets-server.ts'
 import { figuresOf, readinessOf } from '../helpers/figures.ts'
 
 interface SecondaryRow {
@@ -30,6 +31,19 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
   const gauge = async (name: string) =>
     (await figuresOf(primary.agent)).value(`outpost_replication_${name}`, { secondary: 'berlin' })
   const replication = async () => (await readinessOf(primary.agent)).checks['replication']?.reason ?? ''
+
+  await t.test('a load balancer tells the active server from a healthy standby', async () => {
+    const codes = async (server: DrServer) => {
+      const [plain, withStandby] = await Promise.all(
+        ['', '?standbyok=true'].map((query) => fetch(`${server.agent.url}/v1/agent/ready${query}`)),
+      )
+      return `${plain?.status} ${withStandby?.status}`
+    }
+    await eventually(async () => (await codes(primary)) === '200 200', 'the primary serves')
+    await eventually(async () => (await codes(secondary)) === '472 200', 'the secondary is a standby')
+    const status = await commandsAt(secondary.agent, directory)('status')
+    assert.deepEqual([status.code, /Role +standby/.test(status.stdout)], [0, true], status.stderr)
+  })
 
   await t.test('while it is connected nothing is reported', async () => {
     await eventually(async () => (await gauge('secondary_connected')) === 1, 'it is connected')
@@ -77,6 +91,7 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
     const { checks, status } = await readinessOf(primary.agent)
     assert.deepEqual([status, checks['replication']?.state], [503, 'failing'])
     assert.match(checks['replication']?.reason ?? '', text)
+    assert.equal((await commandsAt(primary.agent, directory)('status')).code, 1)
     const figures = await figuresOf(primary.agent)
     assert.equal(figures.value('outpost_secrets_active'), 0)
     assert.equal(figures.value('outpost_replication_fenced'), 1)

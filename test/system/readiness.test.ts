@@ -91,7 +91,7 @@ function wantedOf({ away, full, sealed }: State): Record<string, string> {
     health: sealed ? '503 true' : '200 false',
     sealFigure: String(Number(sealed)),
     natsFigure: String(Number(!away)),
-    exitCode: sealed ? '2' : '0',
+    exitCode: sealed ? '2' : String(Number(failing.length > 0)),
     sealStatus: String(sealed),
   }
 }

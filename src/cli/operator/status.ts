@@ -10,13 +10,13 @@ import { formatOf, formatOption, pairsTable, printAs } from '../secrets/secret-o
 import { shownName } from '../shown.ts'
 
 const SEALED = 2
+const NOT_READY = 1
 
 const shape = {
   summary: 'Show whether the secrets are open, and what keeps the process from being ready',
   details: [
-    'On an agent without secrets it shows whether the agent is ready: exit code 0, else 1.',
-    'Exit code 0: open; 2: sealed or not initialised; 1: the server cannot be asked, or the command',
-    'line is wrong. So 2 means one thing.',
+    'Exit code 0: every check is ok; 2: sealed or not initialized; 1: a check fails, the server',
+    'cannot be reached, or the command line is wrong. An agent without secrets has 0 and 1 only.',
   ].join('\n'),
   options: { ...formatOption, ...coreOptions },
   usageExitCode: 1,
@@ -44,7 +44,7 @@ async function show(values: Values, io: CommandIo): Promise<number> {
   const warnings = seal.fields.value('warnings')
   if (Array.isArray(warnings)) for (const warning of warnings) io.err(`warning: ${shownName(String(warning))}\n`)
   remark(readiness, io)
-  if (!seal.fields.boolean('sealed')) return 0
+  if (!seal.fields.boolean('sealed')) return readiness?.ready === false ? NOT_READY : 0
   const isInitialised = seal.fields.boolean('initialized')
   io.err(isInitialised ? `sealed, next: ${stepFrom(readiness, seal.fields)}\n` : `${beginningFrom(readiness)}\n`)
   return SEALED
@@ -81,11 +81,15 @@ async function sealStatus(
 function showReadiness(readiness: Readiness | undefined, values: Values, io: CommandIo): number {
   printAs(formatOf(values, io), { readiness }, io, () => pairsTable(readyRows(readiness)))
   remark(readiness, io)
-  return readiness?.ready ? 0 : 1
+  return readiness?.ready ? 0 : NOT_READY
 }
 
 function readyRows(readiness: Readiness | undefined): [string, unknown][] {
-  return readiness ? [['Ready', readiness.ready]] : []
+  if (!readiness) return []
+  return [
+    ['Ready', readiness.ready],
+    ['Role', readiness.role],
+  ]
 }
 
 /** What keeps the process from being ready, beside the seal, which has a remark of its own. */
