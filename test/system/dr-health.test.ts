@@ -33,14 +33,8 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
   const replication = async () => (await readinessOf(primary.agent)).checks['replication']?.reason ?? ''
 
   await t.test('a load balancer tells the active server from a healthy standby', async () => {
-    const codes = async (server: DrServer) => {
-      const [plain, withStandby] = await Promise.all(
-        ['', '?standbyok=true'].map((query) => fetch(`${server.agent.url}/v1/agent/ready${query}`)),
-      )
-      return `${plain?.status} ${withStandby?.status}`
-    }
-    await eventually(async () => (await codes(primary)) === '200 200', 'the primary serves')
-    await eventually(async () => (await codes(secondary)) === '472 200', 'the secondary is a standby')
+    await eventually(async () => (await readyCodes(primary)) === '200 200', 'the primary serves')
+    await eventually(async () => (await readyCodes(secondary)) === '472 200', 'the secondary is a standby')
     const status = await commandsAt(secondary.agent, directory)('status')
     assert.deepEqual([status.code, /Role +standby/.test(status.stdout)], [0, true], status.stderr)
   })
@@ -119,3 +113,11 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
     assert.equal((await primary.status())['mode'], 'secondary')
   })
 })
+
+/** The status of `/v1/agent/ready`, then the one with `standbyok`. */
+async function readyCodes({ agent }: DrServer): Promise<string> {
+  const [plain, withStandby] = await Promise.all(
+    ['', '?standbyok=true'].map((query) => fetch(`${agent.url}/v1/agent/ready${query}`)),
+  )
+  return `${plain?.status} ${withStandby?.status}`
+}
