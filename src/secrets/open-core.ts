@@ -8,6 +8,7 @@ import { AuditStore } from './audit/audit-store.ts'
 import { AuditTrail } from './audit/audit.ts'
 import type { ClockSources, CoreClock } from './core-clock.ts'
 import { EntityPolicies } from './identity/entity-policies.ts'
+import { accountName } from './identity/identity-record.ts'
 import { IdentityStore } from './identity/identity.ts'
 import { OidcIssuer } from './identity/oidc-issuer.ts'
 import { LeaseRevocation } from './leases/lease-revocation.ts'
@@ -198,7 +199,8 @@ function openMfa(
   // Kept at hand since the caller was admitted.
   const entityId = (id: string) => identity.rights(id)?.entityId
   const now = () => clock.now()
-  const mfa = new Mfa({ storage, logger, now, wall: time.wall, entityId })
+  const accountOf = (id: string) => accountName(identity.entity(id)) ?? id
+  const mfa = new Mfa({ storage, logger, now, wall: time.wall, entityId, accountOf })
   const enforcements = new Enforcements(storage)
   return { mfa, enforcements, loginMfa: new LoginMfa(mfa, enforcements, now) }
 }

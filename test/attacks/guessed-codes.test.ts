@@ -148,9 +148,9 @@ test('a used code in every other writing stays used, and what no code looks like
   assert.ok(isPassed(await mfa.read(ada, SAFE, `app:${code}`)))
   const writings = [code, ` ${code}`, `${code} `, `passcode=${code}`, `0${code}`, `${code}0`, `${code}\t`, `+${code}`]
   const texts = new Set<string>()
-  for (const writing of [...writings, `${code}.0`, code.replace(/\d/, 'x'), '٣٣٣٣٣٣', '', '9'.repeat(4000)]) {
+  for (const writing of [...writings, `${code}.0`, code.replace(/\d/, 'x'), '٣٣٣٣٣٣', '9'.repeat(4000)]) {
     for (const name of ['app', id]) {
-      const answer = await mfa.read(ada, SAFE, writing === '' ? name : `${name}:${writing}`)
+      const answer = await mfa.read(ada, SAFE, `${name}:${writing}`)
       assert.equal(answer.status, 403, writing)
       texts.add(answer.text)
     }

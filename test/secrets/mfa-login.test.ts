@@ -77,9 +77,19 @@ test('a login in one step; a wrong and a used code are refused alike, in either 
   const code = mfa.code(mfa.secret)
   assert.notEqual((await mfa.login(`app:${code}`)).body.auth['client_token'], '')
   const used = await mfa.login(`${mfa.methodId}:passcode=${code}`)
-  assert.deepEqual([used.status, used.body.errors], [403, ['permission denied']])
+  assert.deepEqual(
+    [used.status, used.body.errors],
+    [403, ['permission denied: a code of the MFA methods app is wrong or was used before']],
+  )
   assert.equal((await mfa.login(`app:${wrongCode(mfa.secret, mfa.world.nowMs)}`)).text, used.text)
-  assert.equal((await mfa.login('app')).text, used.text)
+  assert.deepEqual((await mfa.login('app')).body.errors, ['permission denied: no code of the MFA methods app was sent'])
+  const other = await mfa.validate(await mfa.pending(), code, 'other')
+  assert.match(other.body.errors[0] ?? '', /\* a code was sent for an unknown MFA method, and none for app\n/)
+  await mfa.world.ask('POST', 'sys/mfa/method/totp/app/admin-destroy', { entity_id: mfa.adaId })
+  const none = await mfa.login(`app:${code}`)
+  assert.match(none.body.errors[0] ?? '', /^permission denied: the entity has no secret for the MFA method app/)
+  const generated = await mfa.world.ask('POST', 'sys/mfa/method/totp/app/admin-generate', { entity_id: mfa.adaId })
+  assert.equal(generated.status, 200)
   assert.equal((await mfa.validate(await mfa.pending(), code, 'app')).status, 403, 'used in the other way')
 })
 

@@ -17,9 +17,10 @@ test('a path with mfa_methods is read with a code of the method, each code once'
   assert.equal(none.status, 403)
   assert.match(none.body.errors[0] ?? '', /second factor.*app.*X-Vault-MFA/)
   const code = mfa.code(secret)
-  assert.equal((await mfa.read(ada, 'cubbyhole/safe', `app:${wrongCode(secret, mfa.world.nowMs)}`)).text, none.text)
+  const wrong = await mfa.read(ada, 'cubbyhole/safe', `app:${wrongCode(secret, mfa.world.nowMs)}`)
+  assert.match(wrong.body.errors[0] ?? '', /wrong or was used before/)
   assert.equal((await mfa.read(ada, 'cubbyhole/safe', `app:${code}`)).status, 404)
-  assert.equal((await mfa.read(ada, 'cubbyhole/safe', `app:${code}`)).text, none.text, 'used')
+  assert.equal((await mfa.read(ada, 'cubbyhole/safe', `app:${code}`)).text, wrong.text, 'used')
   const write = await mfa.world.ask(
     'POST',
     'cubbyhole/safe',
@@ -31,6 +32,76 @@ test('a path with mfa_methods is read with a code of the method, each code once'
   )
   assert.equal(write.status, 204)
   assert.deepEqual((await mfa.read(ada, 'cubbyhole/safe', `app:${mfa.code(secret, -1)}`)).body.data, { x: 1 })
+})
+
+const rule = (path: string, ...names: string[]) =>
+  `path "cubbyhole/${path}" { capabilities = ["read"] mfa_methods = ${JSON.stringify(names)} }\n`
+
+test('a refusal says which remedy applies, and names no single code of several', async (t) => {
+  const mfa = await MfaWorld.open(t)
+  await mfa.method('app')
+  await mfa.method('second', { require_confirmation: true })
+  await mfa.policy(
+    'p',
+    rule('one', 'app') + rule('two', 'second') + rule('both', 'app', 'second') + rule('gone', 'gone'),
+  )
+  const ada = await mfa.person('ada', ['p'])
+  const why = async (path: string, ...codes: string[]) => {
+    const { body, status } = await mfa.read(ada, `cubbyhole/${path}`, ...codes)
+    assert.equal(status, 403)
+    return (body.errors[0] ?? '')
+      .replace(/^permission denied: /, '')
+      .replace(/\. A policy asks for a second factor.*/, '')
+  }
+  const noSecret = 'the entity has no secret for the MFA method app: generate one, or ask an administrator for one'
+  assert.equal(await why('one'), noSecret)
+  assert.equal(await why('one', 'app:123456'), noSecret)
+  const app = await mfa.enrol('app', ada)
+  const second = await mfa.enrol('second', ada)
+  const unconfirmed =
+    'the secret of the entity for the MFA method second is not confirmed: confirm it with its first code'
+  assert.equal(await why('two', `second:${mfa.code(second.secret)}`), unconfirmed)
+  assert.equal(await why('one'), 'no code of the MFA methods app was sent')
+  assert.equal(await why('one', 'app'), 'no code of the MFA methods app was sent')
+  assert.equal(await why('one', 'other:123456'), 'a code was sent for an unknown MFA method, and none for app')
+  assert.equal(await why('gone'), 'the policy names the unknown MFA method gone')
+  const confirm = { entity_id: ada.entityId, passcode: mfa.code(second.secret) }
+  const at = 'sys/mfa/method/totp/second/admin-confirm'
+  assert.equal((await mfa.world.ask('POST', at, confirm)).status, 204)
+  const again = await mfa.world.ask('POST', at, { ...confirm, passcode: mfa.code(second.secret, 1) })
+  assert.match(again.body.errors[0] ?? '', /it is in force already$/)
+  const wrongApp = [`app:${wrongCode(app.secret, mfa.world.nowMs)}`, `second:${mfa.code(second.secret, 1)}`]
+  const wrongSecond = [`app:${mfa.code(app.secret)}`, `second:${wrongCode(second.secret, mfa.world.nowMs)}`]
+  const wrong = 'a code of the MFA methods app, second is wrong or was used before'
+  assert.deepEqual([await why('both', ...wrongApp), await why('both', ...wrongSecond)], [wrong, wrong])
+  const used = mfa.code(app.secret, 1)
+  assert.equal((await mfa.read(ada, 'cubbyhole/one', `app:${used}`)).status, 404)
+  const wrongAlone = await mfa.read(ada, 'cubbyhole/one', `app:${wrongCode(app.secret, mfa.world.nowMs)}`)
+  assert.equal((await mfa.read(ada, 'cubbyhole/one', `app:${used}`)).text, wrongAlone.text)
+})
+
+test('an authenticator application shows the name of the entity, or of its alias, and not an ID', async (t) => {
+  const mfa = await MfaWorld.open(t)
+  await mfa.method('app')
+  const label = async (name: string) => {
+    const { url } = await mfa.enrol('app', await mfa.person(name, []))
+    return decodeURIComponent(new URL(url).pathname.split('/').at(-1) ?? '')
+  }
+  assert.equal(await label('ada'), 'outpost:ada')
+  const { body } = await mfa.world.ask('POST', 'identity/entity', {})
+  const entityId = String(body.data['id'])
+  const { accessor } = (await mfa.world.ask('GET', 'sys/auth')).body.data['token/'] as { accessor: string }
+  const alias = { name: 'grace@example.com', canonical_id: entityId, mount_accessor: accessor }
+  await mfa.world.ask('POST', 'identity/entity-alias', alias)
+  const { url } = await mfa.enrol('app', { entityId, token: '' })
+  assert.match(decodeURIComponent(url), /outpost:grace@example\.com\?/)
+})
+
+test('a name that does not fit the QR code of the method is replaced by the ID', async (t) => {
+  const mfa = await MfaWorld.open(t)
+  await mfa.method('app', { qr_size: 64, key_size: 70 })
+  const ada = await mfa.person('a'.repeat(100), [])
+  assert.match((await mfa.enrol('app', ada)).url, new RegExp(`outpost:${ada.entityId}`))
 })
 
 test('rules of several policies for one path ask for the union, by names and IDs; a method that is gone lets nobody in', async (t) => {
@@ -63,7 +134,7 @@ test('tokens without an entity, of a disabled one, and the root token', async (t
   const orphan = await world.ask('POST', 'auth/token/create', { policies: ['p'] })
   const token = String(orphan.body.auth['client_token'])
   const without = await mfa.read({ token, entityId: '' }, 'cubbyhole/safe', `app:${mfa.code(secret)}`)
-  assert.equal(without.text, (await mfa.read(ada, 'cubbyhole/safe')).text)
+  assert.match(without.body.errors[0] ?? '', /^permission denied: this token belongs to no entity/)
   await world.ask('POST', `identity/entity/id/${ada.entityId}`, { disabled: true })
   assert.equal((await mfa.read(ada, 'cubbyhole/safe', `app:${mfa.code(secret)}`)).status, 403)
   assert.equal((await world.ask('GET', 'cubbyhole/safe')).status, 404)

@@ -232,11 +232,13 @@ async function explained(core: CoreAccess, response: IncomingMessage, body: stri
   if (refusal.status === 404 && refusal.message.includes('route entry not found')) {
     return say(`${refusal.message}, "outpost secrets list" shows what is enabled`)
   }
-  const methods = /second factor.* MFA methods (.+) as X-Vault-MFA/.exec(refusal.message)?.[1]
-  if (refusal.status === 403 && methods !== undefined) {
-    return say(
-      `permission denied: a policy asks for an unused code of ${methods}, give it as -mfa METHOD:CODE or in OUTPOST_MFA (HTTP 403)`,
-    )
+  const factor = /^(?:.*?: )?(.*?)\.? ?[aA] policy asks for a second factor.* MFA methods (.+) as X-Vault-MFA/.exec(
+    refusal.message,
+  )
+  if (refusal.status === 403 && factor) {
+    const [, why = '', methods = ''] = factor
+    const asked = `a policy asks for an unused code of ${methods}, give it as -mfa METHOD:CODE or in OUTPOST_MFA`
+    return say(`permission denied: ${why === '' ? asked : `${why}; ${asked}`} (HTTP 403)`)
   }
   if (refusal.status !== 503 || !body.includes(SEALED)) return refusal
   const seal = await sealStatus(core)

@@ -55,6 +55,13 @@ export type Alias = v.InferOutput<typeof aliasSchema>
 export type Entity = v.InferOutput<typeof entitySchema>
 export type Group = v.InferOutput<typeof groupSchema>
 
+/** What people call an entity: its name, or where that was made from its ID, the name of its first alias. */
+export function accountName(entity: Entity | undefined): string | undefined {
+  if (!entity) return undefined
+  const isMade = entity.name === `entity_${entity.id}`
+  return isMade ? entity.aliases[0]?.name : entity.name
+}
+
 export function encodeIdentity(record: Entity | Group): Buffer {
   return Buffer.from(JSON.stringify(record))
 }

@@ -73,10 +73,14 @@ export function loginOf(parts: LoginParts, letIn: LetIn, credentials: Credential
     const auth = withoutToken(loginMfa.begin(pending, enforcements))
     return { reply: { auth, warnings: [NEEDS_CODE] }, parts: draft.touched.size > 0 ? [part] : [], landed }
   }
-  const { parts: used, refusal } = loginMfa.satisfy(entity.id, enforcements, credentials, withoutRightCode)
+  const { parts: used, refusal } = loginMfa.satisfy(entity.id, enforcements, credentials, withoutCode)
   if (refusal) return { reply: {}, parts: used, landed: () => undefined, refusal }
   const made = granted(parts, letIn, draft, entity)
   return { ...made, parts: [...made.parts, ...used] }
+}
+
+function withoutCode(_enforcement: unknown, why: string): Rejection {
+  return new Rejection(403, `permission denied: ${why}`)
 }
 
 function withoutRightCode(): Rejection {

@@ -13,6 +13,7 @@ import { type LoginOrder, PENDING_LOGIN_MS } from '../../engines/login-order.ts'
 import type { Refusal } from '../../kit/errors.ts'
 import type { Enforcement, Enforcements, LoginFacts } from './enforcement.ts'
 import type { Credentials } from './mfa-header.ts'
+import { codeFor, whyRefused } from './mfa-refusal.ts'
 import type { Demand, Judgement, Mfa } from './mfa.ts'
 import { lockedOut } from './step-up.ts'
 
@@ -108,27 +109,38 @@ export class LoginMfa {
 
   /**
    * Judges codes for a login, in this turn: the parts must be queued before the next `await`. Each enforcement needs one right
-   * code. `refused` makes the refusal where one of them has none.
+   * code. `refused` makes the refusal of the first that has none, from what is missing (`mfa-refusal.ts`).
    */
   satisfy(
     entityId: string,
     enforcements: readonly Enforcement[],
     credentials: Credentials,
-    refused: (enforcement: Enforcement) => Rejection,
+    refused: (enforcement: Enforcement, why: string) => Rejection,
   ): Satisfaction {
     const demands = this.#demandsOf(enforcements, credentials)
     const { parts, retryMs, verdicts } = this.#mfa.judge(entityId, demands)
     const failed = enforcements.find((each) => !isSatisfied(each, verdicts))
     if (!failed) return { parts, refusal: undefined }
     const isLocked = failed.methodIds.some((id) => verdicts.get(id) === 'locked')
-    return { parts, refusal: isLocked ? lockedOut(retryMs) : refused(failed) }
+    return { parts, refusal: isLocked ? lockedOut(retryMs) : refused(failed, this.#why(failed, entityId, credentials)) }
+  }
+
+  /** One method is enough, so a method that the caller has a code for, or else one with a secret, says what is missing. */
+  #why({ methodIds }: Enforcement, entityId: string, credentials: Credentials): string {
+    const methods = methodIds.flatMap((id) => this.#mfa.method(id) ?? [])
+    const [first] = methods
+    if (!first) return 'none of its MFA methods exists'
+    const withCode = methods.filter((method) => codeFor(credentials, method) !== undefined)
+    const active = methods.filter(({ id }) => this.#mfa.standing(id, entityId) === 'active')
+    const chosen = [withCode, active, [first]].find((each) => each.length > 0) ?? []
+    return whyRefused(this.#mfa, { entityId, methods: chosen, credentials })
   }
 
   #demandsOf(enforcements: readonly Enforcement[], credentials: Credentials): Demand[] {
     const ids = new Set(enforcements.flatMap(({ methodIds }) => methodIds))
     return [...ids].flatMap((id) => {
       const method = this.#mfa.method(id)
-      const code = method && (credentials.get(method.name) ?? credentials.get(method.id))
+      const code = method && codeFor(credentials, method)
       return method && code !== undefined ? [{ method, code }] : []
     })
   }
@@ -143,8 +155,8 @@ function isSatisfied({ methodIds }: Enforcement, verdicts: Judgement['verdicts']
   return methodIds.some((id) => verdicts.get(id) === 'right')
 }
 
-/** In the second step, as the compatible system says it. */
-export function unsatisfied({ methodIds, name }: Enforcement): Rejection {
-  const errors = `\t* MFA credentials not supplied or incorrect\n\t* login MFA validation failed for methodID: [${methodIds.join(' ')}]`
+/** In the second step, in the frame that clients of the compatible system know. */
+export function unsatisfied({ methodIds, name }: Enforcement, why: string): Rejection {
+  const errors = `\t* ${why}\n\t* login MFA validation failed for methodID: [${methodIds.join(' ')}]`
   return new Rejection(403, `failed to satisfy enforcement ${name}. error: 2 errors occurred:\n${errors}\n\n`)
 }

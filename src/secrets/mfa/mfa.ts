@@ -54,6 +54,8 @@ export interface MfaOptions {
   readonly wall: () => number
   /** The ID of an entity, or of the one that it was merged into; undefined where there is none. */
   readonly entityId: (id: string) => string | undefined
+  /** The name of an entity, as its holder knows it; its ID where absent. */
+  readonly accountOf?: (entityId: string) => string
 }
 
 /** A code for a method; undefined where the caller gave none. */
@@ -185,6 +187,18 @@ export class Mfa {
     if (waiting) return waiting
     const bytes = this.#storage.pending(path)
     return bytes && this.#secrets.of(bytes)
+  }
+
+  /** Whether an entity has a secret for a method, and whether its first code was confirmed. */
+  standing(methodId: string, entityId: string): 'none' | 'unconfirmed' | 'active' {
+    const secret = this.#pending(methodId, entityId)
+    if (!secret) return 'none'
+    return secret.isActive ? 'active' : 'unconfirmed'
+  }
+
+  /** What authenticator applications show of an entity beside the issuer. */
+  accountOf(entityId: string): string {
+    return this.#options.accountOf?.(entityId) ?? entityId
   }
 
   /** The durable one. */

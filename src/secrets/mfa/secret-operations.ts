@@ -1,5 +1,6 @@
 /** What can be done with the secret of an entity, whichever path it was asked by. */
 import { Storage } from '../../barrier/storage.ts'
+import { Refusal } from '../../kit/errors.ts'
 import { type EngineCall, Rejection, type Reply } from '../../engines/engine.ts'
 import { base32Of } from '../../engines/totp/base32.ts'
 import { otpauthUrl } from '../../engines/totp/codes.ts'
@@ -23,8 +24,7 @@ export async function generated(mfa: Mfa, method: Method, givenId: string, { rep
   const enrolment = mfa.enrol(method, entityId, { replaces })
   if (!enrolment) return refused
   const { key, recoveryCodes } = enrolment
-  const url = otpauthUrl({ issuer: method.issuer, account: entityId, key, form: formOf(method) })
-  const barcode = method.qrPixels === 0 ? '' : (await qrPng(url, method.qrPixels)).toString('base64')
+  const { barcode, url } = await shownKey(method, key, [mfa.accountOf(entityId), entityId])
   if (!(await enrolment.store())) return refused
   return {
     data: {
@@ -34,6 +34,23 @@ export async function generated(mfa: Mfa, method: Method, givenId: string, { rep
       ...(recoveryCodes.length > 0 && { recovery_codes: recoveryCodes }),
       ...(method.needsConfirmation && { confirmed: false }),
     },
+  }
+}
+
+/** With the first of the accounts whose QR code fits the size of the method; the last one always does (`checkQrSize`). */
+async function shownKey(
+  method: Method,
+  key: Buffer,
+  [account = '', ...others]: readonly string[],
+): Promise<{ readonly url: string; readonly barcode: string }> {
+  const url = otpauthUrl({ issuer: method.issuer, account, key, form: formOf(method) })
+  if (method.qrPixels === 0) return { url, barcode: '' }
+  try {
+    return { url, barcode: (await qrPng(url, method.qrPixels)).toString('base64') }
+  } catch (error) {
+    const doesNotFit = error instanceof Refusal && error.status === 400
+    if (!doesNotFit || others.length === 0) throw error
+    return shownKey(method, key, others)
   }
 }
 
@@ -103,7 +120,12 @@ export async function confirmed(mfa: Mfa, method: Method, givenId: string, passc
   if (parts.length > 0) await Storage.commitAll(parts)
   if (retryMs > 0) throw lockedOut(retryMs)
   if (verdicts.get(method.id) === 'right') return undefined
-  throw new Rejection(403, 'the secret was not confirmed: there is none that awaits it, or the code is not right')
+  throw new Rejection(403, `the secret was not confirmed: ${whyUnconfirmed(mfa.standing(method.id, entityId))}`)
+}
+
+function whyUnconfirmed(standing: ReturnType<Mfa['standing']>): string {
+  if (standing === 'none') return 'the entity has no secret for this MFA method: generate one first'
+  return standing === 'active' ? 'it is in force already' : 'the code is wrong or was used before'
 }
 
 export async function unlockedSecret(mfa: Mfa, method: Method, givenId: string): Promise<undefined> {

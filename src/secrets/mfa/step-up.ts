@@ -2,11 +2,13 @@
 import { Rejection } from '../../engines/engine.ts'
 import { Refusal } from '../../kit/errors.ts'
 import type { Credentials } from './mfa-header.ts'
-import type { Demand, Mfa } from './mfa.ts'
+import type { Method } from './mfa-method.ts'
+import { codeFor, nameOf, whyRefused } from './mfa-refusal.ts'
+import type { Mfa } from './mfa.ts'
 
 /**
- * Resolves once a right code of each of the methods was given, and is used up, durably. Rejects with a Rejection (403), whose text
- * is the same for a wrong, a used and a missing code, and with a Refusal (429) while the entity is locked out of one of them.
+ * Resolves once a right code of each of the methods was given, and is used up, durably. Rejects with a Rejection (403) that says
+ * what is missing (`mfa-refusal.ts`), and with a Refusal (429) while the entity is locked out of one of them.
  */
 export async function stepUp(
   mfa: Mfa,
@@ -15,35 +17,32 @@ export async function stepUp(
   credentials: Credentials | undefined,
 ): Promise<void> {
   const entityId = mfa.entityOf(givenId)
-  const demands = demandsOf(mfa, methodNames, credentials)
-  if (entityId === undefined || !demands) throw missing(methodNames)
+  if (entityId === undefined) throw denied(methodNames, 'this token belongs to no entity that could have an MFA secret')
+  const methods = methodsOf(mfa, methodNames)
+  const demands = methods.map((method) => ({ method, code: codeFor(credentials, method) }))
   const { retryMs, verdicts } = await mfa.judgeTogether(entityId, demands)
   if (retryMs > 0) throw lockedOut(retryMs)
-  if (!demands.every(({ method }) => verdicts.get(method.id) === 'right')) throw missing(methodNames)
+  if (methods.every(({ id }) => verdicts.get(id) === 'right')) return
+  throw denied(methods.map(nameOf), whyRefused(mfa, { entityId, methods, credentials }))
 }
 
-/** Each method once, with its code. Undefined where one of them is not there: then no caller has what is asked for. */
-function demandsOf(
-  mfa: Mfa,
-  methodNames: readonly string[],
-  credentials: Credentials | undefined,
-): Demand[] | undefined {
-  const demands = new Map<string, Demand>()
+/** Each method once. Throws a Rejection where one of them is not there: then no caller has what is asked for. */
+function methodsOf(mfa: Mfa, methodNames: readonly string[]): Method[] {
+  const methods = new Map<string, Method>()
   for (const name of methodNames) {
     const method = mfa.method(name)
-    if (!method) return undefined
-    // The caller may name it differently from the policy.
-    const code = credentials?.get(method.name) ?? credentials?.get(method.id)
-    demands.set(method.id, { method, code })
+    if (!method) throw new Rejection(403, `permission denied: the policy names the unknown MFA method ${name}`)
+    methods.set(method.id, method)
   }
-  return [...demands.values()]
+  return [...methods.values()]
 }
 
-function missing(methodNames: readonly string[]): Rejection {
+/** Commands look for the words between "second factor" and the header, and show `why` in their own. */
+function denied(methodNames: readonly string[], why: string): Rejection {
   const names = methodNames.join(', ')
   return new Rejection(
     403,
-    `permission denied: a policy asks for a second factor here. Send an unused code of each of the MFA methods ${names} as X-Vault-MFA: METHOD:CODE`,
+    `permission denied: ${why}. A policy asks for a second factor here: send an unused code of each of the MFA methods ${names} as X-Vault-MFA: METHOD:CODE`,
   )
 }
 

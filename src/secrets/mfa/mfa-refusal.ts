@@ -1,0 +1,52 @@
+/**
+ * Why a request or a login that needs MFA codes is refused, in words that lead to the remedy. The caller has given a token or
+ * the first factor by then, so its own state may be told: whether its entity has a secret, and whether that was confirmed.
+ * What would help to guess is not told: a wrong and a used code have one text, and of several codes none is named.
+ */
+import type { Credentials } from './mfa-header.ts'
+import type { Method } from './mfa-method.ts'
+import type { Mfa } from './mfa.ts'
+
+/** The standing of an entity with the methods that it needs. */
+export interface Needed {
+  readonly entityId: string
+  readonly methods: readonly Method[]
+  readonly credentials: Credentials | undefined
+}
+
+/** The first remedy that applies. `methods` has at least one method. */
+export function whyRefused(mfa: Mfa, { credentials, entityId, methods }: Needed): string {
+  for (const method of methods) {
+    const standing = mfa.standing(method.id, entityId)
+    const name = nameOf(method)
+    if (standing === 'none') {
+      return `the entity has no secret for the MFA method ${name}: generate one, or ask an administrator for one`
+    }
+    if (standing === 'unconfirmed') {
+      return `the secret of the entity for the MFA method ${name} is not confirmed: confirm it with its first code`
+    }
+  }
+  const names = methods.map(nameOf).join(', ')
+  const uncovered = methods.filter((method) => codeFor(credentials, method) === undefined)
+  if (uncovered.length === 0) return `a code of the MFA methods ${names} is wrong or was used before`
+  const missing = uncovered.map(nameOf).join(', ')
+  return isForOthers(credentials, methods)
+    ? `a code was sent for an unknown MFA method, and none for ${missing}`
+    : `no code of the MFA methods ${missing} was sent`
+}
+
+/** A caller may name a method differently from the rule. */
+export function codeFor(credentials: Credentials | undefined, method: Method): string | undefined {
+  return credentials?.get(method.name) ?? credentials?.get(method.id)
+}
+
+/** As people know it. */
+export function nameOf({ id, name }: Method): string {
+  return name === '' ? id : name
+}
+
+/** The names themselves are not repeated: a caller who forgets the method sends its code as the name. */
+function isForOthers(credentials: Credentials | undefined, methods: readonly Method[]): boolean {
+  const known = new Set(methods.flatMap(({ id, name }) => [id, name]))
+  return [...(credentials?.keys() ?? [])].some((name) => !known.has(name))
+}
