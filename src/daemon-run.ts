@@ -28,8 +28,6 @@ export async function runAgent(options: AgentOptions, version: string): Promise<
     process.on('SIGINT', stop)
   })
   process.on('SIGHUP', () => agent?.reload())
-  // Node's own answer to SIGUSR1 is to open a debugger port.
-  process.on('SIGUSR1', () => undefined)
   try {
     const starting = startAgent(options, version, stopping.signal)
     agent = await Promise.race([starting, tooLongAfter(asked)])

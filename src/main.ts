@@ -4,6 +4,10 @@
  */
 import { runCommand } from './cli/command.ts'
 
+// Node's default for SIGUSR1 is a debugger on 127.0.0.1:9229, by which any local user controls this process. No --disable-sigusr1: it
+// would block the signal in every command that this process starts.
+process.on('SIGUSR1', () => undefined)
+
 process.exitCode = await runCommand(process.argv.slice(2), undefined, {
   async startAgent(options) {
     const [{ runAgent }, { programVersion }] = await Promise.all([

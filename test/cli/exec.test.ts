@@ -25,8 +25,8 @@ import { CoreWorld } from '../helpers/core-world.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { addKv, openKv, tokenWith, writeSecret } from '../helpers/kv-world.ts'
 import { quietPort } from '../helpers/restarting-agent.ts'
-import { revocationProxy } from '../helpers/revocation-proxy.ts'
 import { runHere } from '../helpers/command-here.ts'
+import { watchedProxy } from '../helpers/watched-proxy.ts'
 import { type Finished, OUTPOST, ROOT, type Running, start, temporaryDirectory } from './outpost-process.ts'
 
 interface At {
@@ -395,7 +395,7 @@ test('it logs in by AppRole, again when its token has ended, revokes its token a
   assert.equal((await exec(at, `${options} -role-id=wrong -start-timeout=1s`, 'true').finished).code, 1)
 })
 
-test('a signal while the token is revoked changes neither that nor the exit code', async (t) => {
+test('signals before and after the command open no debugger, cut no revocation and leave the exit code', async (t) => {
   const world = await CoreWorld.open(t, { engines: [kv, approle] })
   await addKv(world)
   await writeSecret(world, 'app', { key: 'v' })
@@ -410,15 +410,23 @@ test('a signal while the token is revoked changes neither that nor the exit code
   writeFileSync(file, String(secretId), { mode: 0o600 })
   const tokens = async () => (await world.ask('LIST', 'auth/token/accessors')).body.data['keys'] as string[]
   const before = await tokens()
-  const url = await revocationProxy(t, `http://127.0.0.1:${await listenTo(t, world)}`, async () => {
+  let requests = 0
+  const url = await watchedProxy(t, `http://127.0.0.1:${await listenTo(t, world)}`, async (requestPath) => {
+    if (++requests === 1) {
+      // Node's default is a debugger that any local user can connect to.
+      running.child.kill('SIGUSR1')
+      throw new Error('no answer')
+    }
+    if (!requestPath.endsWith('revoke-self')) return
     running.child.kill('SIGTERM')
     // A process that the signal ends is gone before the answer can be.
     await new Promise((resolve) => setTimeout(resolve, 200))
   })
   const options = `-secret=secret/data/app -role-id=${String(roleId)} -secret-id-file=${file}`
   const running: Running = exec({ url, token: '', directory }, options, 'sh', '-c', 'exit 7')
-  const { code, signal } = await running.finished
+  const { code, signal, stderr } = await running.finished
   assert.deepEqual([code, signal], [7, null])
+  assert.doesNotMatch(stderr, /debugger|inspector/i)
   assert.deepEqual(await tokens(), before)
 })
 

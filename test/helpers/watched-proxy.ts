@@ -1,14 +1,18 @@
-/** An HTTP proxy to a server for one client, which calls back before it forwards the revocation of a token. */
+/** An HTTP proxy to a server for one client, which calls back before it forwards a request; where that rejects, the request gets no answer. */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { TestContext } from 'node:test'
 
 /** Resolves with the URL of the proxy. */
-export async function revocationProxy(t: TestContext, url: string, onRevocation: () => Promise<void>): Promise<string> {
+export async function watchedProxy(
+  t: TestContext,
+  url: string,
+  onRequest: (path: string) => Promise<void>,
+): Promise<string> {
   const forward = async (request: IncomingMessage, response: ServerResponse) => {
     const chunks: Buffer[] = []
     for await (const chunk of request as AsyncIterable<Buffer>) chunks.push(chunk)
-    if (request.url?.endsWith('revoke-self')) await onRevocation()
+    await onRequest(request.url ?? '')
     const { method = '', headers } = request
     const token = String(headers['x-vault-token'] ?? '')
     const body = method === 'GET' ? null : Buffer.concat(chunks)
