@@ -130,3 +130,29 @@ test('cloud role check: a line for each finding, and an exit code', async (t) =>
   const none = await runAt(core, ['cloud', 'role', 'check', 'c'])
   assert.deepEqual([none.code, /no value found/.test(none.err)], [1, true])
 })
+
+test('creds prints the ID of the lease on stderr, and refuses -ttl for users of IAM', async (t) => {
+  const core = await world(t)
+  core.answers = {
+    ...core.answers,
+    'GET cloud/roles/u': [200, { data: { credential_type: 'iam_user' } }],
+    'GET cloud/roles/a': [403, { errors: ['permission denied'] }],
+    'GET cloud/creds/a?ttl=15m': [200, SESSION],
+  }
+  const user = await runAt(core, ['cloud', 'creds', '-format=env', 'u'])
+  assert.match(user.err, /^Lease ID: cloud\/creds\/a\/x$/m)
+  assert.ok(!user.out.includes('Lease ID'))
+  const before = core.asked.length
+  const refused = await runAt(core, ['cloud', 'creds', '-format=env', '-ttl=15m', 'u'])
+  assert.deepEqual([refused.code, refused.out], [1, ''])
+  assert.match(refused.err, /-ttl has no effect on the role u: it creates users of IAM/)
+  assert.deepEqual(
+    core.asked.slice(before).map(({ line }) => line),
+    ['GET cloud/roles/u'],
+  )
+  assert.equal(
+    (await runAt(core, ['cloud', 'creds', '-format=env', '-ttl=15m', 'a'])).code,
+    0,
+    'the role may not be read',
+  )
+})

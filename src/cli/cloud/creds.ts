@@ -1,8 +1,11 @@
 /** `outpost cloud creds`. */
-import { type CommandIo, defineCommand } from '../command-shape.ts'
+import { CommandError, type CommandIo, defineCommand } from '../command-shape.ts'
+import { RefusedByAgent } from '../http-client.ts'
 import { choice, text } from '../options.ts'
 import {
+  askCore,
   cleanPath,
+  type CoreAccess,
   type CoreAnswer,
   coreOf,
   coreOptions,
@@ -37,7 +40,7 @@ export const command = defineCommand({
       help: 'How to print them',
       choices: ['table', 'json', 'yaml', 'env', 'credential_process', 'aws-profile'],
     }),
-    ttl: text({ placeholder: 'DURATION', help: 'How long a session lasts', fallback: undefined }),
+    ttl: text({ placeholder: 'DURATION', help: 'How long a session lasts; not for users of IAM', fallback: undefined }),
     'role-arn': text({ placeholder: 'ARN', help: 'The role to assume, where there are several', fallback: undefined }),
     'session-name': text({ placeholder: 'NAME', help: 'Name of the session', fallback: undefined }),
     'mfa-code': text({
@@ -58,6 +61,7 @@ export const command = defineCommand({
   operands: { shown: 'ROLE', min: 1, max: 1, missing: 'by which role? "outpost list cloud/roles" shows them' },
   async run(values, [role = ''], io) {
     const core = coreOf(values, io)
+    if (values.ttl !== undefined) await requireSessions(core, values.mount, role)
     const request = await requestOf(values, role, io)
     // Before the request, so that the end that is told is never too late.
     const nowMs = Date.now()
@@ -67,11 +71,26 @@ export const command = defineCommand({
       printSecret(answer, { format }, io)
       return 0
     }
+    const leaseId = answer.fields.text('lease_id')
+    if (leaseId !== '') io.err(`Lease ID: ${leaseId}\n`)
     io.out(formatted(format, answer, { path: request.path, profile: values.profile ?? role, nowMs }))
     printWarnings(answer, io)
     return 0
   },
 })
+
+/** Users of IAM have the TTL of their lease only. Throws CommandError; a role that may not be read is left to the server. */
+async function requireSessions(core: CoreAccess, mount: string, role: string): Promise<void> {
+  const path = cleanPath(`${mount}/roles/${role}`)
+  const answer = await askCore(core, { path }).catch((error: unknown) => {
+    if (error instanceof RefusedByAgent) return undefined
+    throw error
+  })
+  if (answer?.fields.under('data').text('credential_type') !== 'iam_user') return
+  throw new CommandError(
+    `-ttl has no effect on the role ${role}: it creates users of IAM, whose lease has the TTL of the mount ("outpost secrets tune -default-lease-ttl" changes it)`,
+  )
+}
 
 interface Values {
   readonly mount: string

@@ -13,6 +13,8 @@ import { SignalForwarder } from '../signal-forwarder.ts'
 import { environmentOfCommand, withCredentials } from './credentials.ts'
 import { Program } from './program.ts'
 import { openAllocationSecrets, openDirectory, type SecretDirectory, SecretFiles } from './secret-files.ts'
+import { awsEnvironment } from './aws-environment.ts'
+import { HeldLeases } from './held-leases.ts'
 import { filesOf, type NamedData, variablesOf } from './secret-values.ts'
 import { type FollowOptions, type SecretData, secretVersions } from './secret-versions.ts'
 import { agentToken, givenToken, ownLogin, type TokenSource } from './token-source.ts'
@@ -26,7 +28,11 @@ const OPTIONS = {
   env: texts('NAME=KEY', 'Set the variable NAME to the value of KEY'),
   'env-prefix': text({ placeholder: 'TEXT', help: 'Allow all keys with this before their names', fallback: undefined }),
   'allow-env': texts('PATTERN', 'Allow variables with these names; * stands for any characters'),
-  format: choice({ placeholder: 'FORMAT', help: 'What keys become: variables, or files', choices: ['env', 'file'] }),
+  format: choice({
+    placeholder: 'FORMAT',
+    help: 'What keys become: variables, variables of AWS, or files',
+    choices: ['env', 'aws', 'file'],
+  }),
   dir: text({
     placeholder: 'DIR',
     help: 'Directory for files, made where it is missing',
@@ -59,6 +65,7 @@ const OPTIONS = {
     choices: ['restart', 'hup', 'none'],
   }),
   renew: flag('Renew the token while CMD runs'),
+  'keep-lease': flag('Do not revoke leases and the own login when CMD ends'),
   'role-id': text({ placeholder: 'ID', help: 'Log in by AppRole with this role', fallback: undefined }),
   'secret-id-file': text({ placeholder: 'FILE', help: 'File with the secret ID of the role', fallback: undefined }),
   'auth-path': text({ placeholder: 'PATH', help: 'Where AppRole is enabled', fallback: 'auth/approle' }),
@@ -86,6 +93,11 @@ export const command = defineCommand({
     'USERNAME, TOKEN, SECRET, KEY or KEY_ID as a word, unless the environment has them. -allow-env allows',
     'others, -env-prefix all of them. With -env only keys that an option names become variables.',
     '',
+    'With -format=aws the secret is one of the cloud engine: CMD gets AWS_ACCESS_KEY_ID,',
+    'AWS_SECRET_ACCESS_KEY and, for a session, AWS_SESSION_TOKEN.',
+    '',
+    'When CMD has ended, the leases of its secrets are revoked, which needs update on sys/leases/revoke.',
+    '',
     'Files (0600) have the name of their key, are replaced whole, and are in a directory that its owner',
     'alone can enter. Texts are given as they are, everything else as JSON.',
     '',
@@ -100,8 +112,7 @@ export const command = defineCommand({
     '',
     'Examples:',
     '  outpost exec -secret=secret/data/app -renew -- ./server',
-    '  outpost exec -secret=cloud/creds/app -env AWS_ACCESS_KEY_ID=access_key \\',
-    '      -env AWS_SECRET_ACCESS_KEY=secret_key -- ./server',
+    '  outpost exec -secret=cloud/creds/app -format=aws -- aws s3 ls',
     '  outpost exec -secret=secret/data/tls -format=file -dir=/run/app/tls -- nginx -g "daemon off;"',
   ].join('\n'),
   options: OPTIONS,
@@ -145,12 +156,13 @@ function planOf(values: Values, io: CommandIo): Plan {
   if (!isFile && (values.dir ?? values.alloc) !== undefined)
     throw new UsageError('-dir and -alloc are for -format=file')
   const forVariables = [values['env-prefix'] ?? [], values.env, values['allow-env']]
-  if (isFile && forVariables.some(({ length }) => length > 0)) {
-    throw new UsageError('-env, -env-prefix and -allow-env are for variables')
+  if ((isFile || values.format === 'aws') && forVariables.some(({ length }) => length > 0)) {
+    throw new UsageError('-env, -env-prefix and -allow-env are for variables of -format=env')
   }
   if (!isFile && values['on-change'] === 'hup') {
     throw new UsageError('-on-change=hup is for -format=file: variables of a process that runs cannot be changed')
   }
+  if (values.format === 'aws' && paths.length > 1) throw new UsageError('-format=aws is for one secret')
   const onChange = values['on-change'] ?? (isFile ? 'hup' : 'restart')
   const rules = {
     named: namedVariables(values.env),
@@ -191,6 +203,7 @@ class Run {
   #program: Program | undefined
   #session: TokenSource | undefined
   #signals: SignalForwarder | undefined
+  readonly #leases = new HeldLeases()
 
   constructor(plan: Plan, io: CommandIo, signal: AbortSignal) {
     this.#plan = plan
@@ -211,6 +224,7 @@ class Run {
       warn: (message) => this.#warn(message),
       another: (signal) => session.another(signal),
       pollMs: values.poll,
+      leased: (path, leaseId) => this.#leases.add(path, leaseId),
       firstUntilMs: performance.now() + values['start-timeout'],
     }
     await session.begin(options, options.firstUntilMs)
@@ -237,6 +251,9 @@ class Run {
    * the exit code.
    */
   async close(): Promise<void> {
+    if (this.#plan.values['keep-lease']) return
+    // Before the token, which may be needed for it.
+    if (this.#session) await this.#leases.revokeAll(this.#session.core, (message) => this.#warn(message))
     try {
       await this.#session?.end(AbortSignal.timeout(REVOKE_MS))
     } catch (error) {
@@ -290,7 +307,9 @@ class Run {
 
   /** Writes the files, and returns the environment. Throws CommandError. */
   #written(secrets: readonly NamedData[]): NodeJS.ProcessEnv {
-    const { rules } = this.#plan
+    const { rules, values } = this.#plan
+    const [first] = secrets
+    if (values.format === 'aws' && first) return awsEnvironment(first, rules.environment)
     if (!this.#files) return { ...rules.environment, ...Object.fromEntries(variablesOf(secrets, rules)) }
     this.#files.write(filesOf(secrets))
     return rules.environment

@@ -10,7 +10,9 @@ import {
   RENEWED_AFTER,
   TERM_LEFT_MIN,
 } from '../../login/persistence.ts'
+import { messageOf } from '../../kit/errors.ts'
 import { CommandError, type CommandIo } from '../command-shape.ts'
+import { RefusedByAgent } from '../http-client.ts'
 import { changesFrom, cursorOfNow } from '../kv/change-polls.ts'
 import { kvPlace } from '../kv/place.ts'
 import { ANSWER_MS, askCore, briefly, type CoreAccess } from '../secrets/core-access.ts'
@@ -36,6 +38,8 @@ export interface FollowOptions {
   readonly pollMs: number
   /** Resolves when there is another token, and when the signal aborts. */
   readonly another: (signal: AbortSignal) => Promise<void>
+  /** Called with each lease that comes with a secret. */
+  readonly leased: (path: string, leaseId: string) => void
   /** By when the first reading must have succeeded, on the monotonic clock. */
   readonly firstUntilMs: number
 }
@@ -67,6 +71,7 @@ export async function* secretVersions(path: string, options: FollowOptions): Asy
     }, persistence)
     if (!found) return
     untilMs = undefined
+    if (found.lease) options.leased(path, found.lease.id)
     yield found.data
     if (found.lease) await kept(found.lease, path, options)
     else await watch.change()
@@ -75,12 +80,28 @@ export async function* secretVersions(path: string, options: FollowOptions): Asy
 
 async function readSecret(path: string, { core, signal }: FollowOptions): Promise<Reading> {
   const late = AbortSignal.any([signal, AbortSignal.timeout(ANSWER_MS)])
-  const answer = await askCore(core, { path, signal: late })
+  const answer = await askCore(core, { path, signal: late }).catch(async (error: unknown) => {
+    const isForbidden = error instanceof RefusedByAgent && error.status === 403
+    const advice = isForbidden ? await adviceOn(core, path) : ''
+    throw advice === '' ? error : new FinalFault(`${messageOf(error)}${advice}`)
+  })
   const outer = answer?.fields.value('data')
-  if (!answer || !isJsonObject(outer)) throw new FinalFault(`no value found at ${path}`)
+  if (!answer || !isJsonObject(outer)) throw new FinalFault(`no value found at ${path}${await adviceOn(core, path)}`)
   const seconds = answer.fields.number('lease_duration')
   const [id, isRenewable] = [answer.fields.text('lease_id'), answer.fields.boolean('renewable')]
   return { data: innerData(outer, path), lease: id !== '' && seconds > 0 ? { id, seconds, isRenewable } : undefined }
+}
+
+/** The path that was meant, where the secret is in a versioned store and `data/` is missing; empty otherwise. */
+async function adviceOn(core: CoreAccess, path: string): Promise<string> {
+  try {
+    const { isVersioned, mount, secret } = await kvPlace(core, path, undefined)
+    if (!isVersioned || secret === '' || secret.startsWith('data/')) return ''
+    return `; ${mount}/ is a versioned store: give -secret=${mount}/data/${secret}`
+  } catch (error) {
+    if (error instanceof CommandError) return ''
+    throw error
+  }
 }
 
 /** A versioned secret's own data; what is about the version is none of it. */

@@ -1,0 +1,80 @@
+/** `outpost exec` with credentials of the cloud engine, and what becomes of their leases. */
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+import { type Engine, path } from '../../src/engines/engine.ts'
+import { kv } from '../../src/engines/kv/kv.ts'
+import { listenTo } from '../helpers/core-listener.ts'
+import { CoreWorld } from '../helpers/core-world.ts'
+import { addKv, tokenWith, writeSecret } from '../helpers/kv-world.ts'
+import { OUTPOST, start, temporaryDirectory } from './outpost-process.ts'
+
+async function opened(t: TestContext, engines: readonly Engine[]) {
+  const world = await CoreWorld.open(t, { engines })
+  const url = `http://127.0.0.1:${await listenTo(t, world)}`
+  const directory = temporaryDirectory(t)
+  /** The words of `options` are split at spaces. */
+  const exec = (options: string, command: readonly string[], { token = world.rootToken, env = {} } = {}) => {
+    const all = { PATH: process.env['PATH'], HOME: directory, OUTPOST_ADDR: url, OUTPOST_TOKEN: token, ...env }
+    return start(OUTPOST, ['exec', ...options.split(' '), '--', ...command], { env: all }).finished
+  }
+  return { world, exec }
+}
+
+const read = (token: string | null) => () => ({
+  data: { access_key: 'AKIAEXAMPLE', secret_key: 'sEcret/+key', session_token: token, security_token: token },
+  lease: { ttlSeconds: 600, maxTtlSeconds: 3600, renewable: true, internal: { token: token ?? 'none' } },
+})
+
+/** What the cloud engine gives out, without AWS: a session, or a user without a session token. */
+function awsShape(): { readonly engine: Engine; readonly revoked: string[] } {
+  const revoked: string[] = []
+  const paths = [
+    path({ pattern: 'creds/session', summary: 'A session', fields: {}, read: read('tok/en==') }),
+    path({ pattern: 'creds/user', summary: 'A user', fields: {}, read: read(null) }),
+  ]
+  const engine: Engine = {
+    type: 'aws-shape',
+    description: 'credentials in the shape of AWS',
+    paths,
+    revoke({ internal }) {
+      revoked.push(String(internal['token']))
+      return undefined
+    },
+  }
+  return { engine, revoked }
+}
+
+test('-format=aws sets the variables of AWS, and the lease is revoked when the command has ended', async (t) => {
+  const { engine, revoked } = awsShape()
+  const { exec, world } = await opened(t, [engine])
+  assert.equal((await world.ask('POST', 'sys/mounts/cloud', { type: 'aws-shape' })).status, 204)
+  const show = 'echo "$AWS_ACCESS_KEY_ID $AWS_SECRET_ACCESS_KEY [$AWS_SESSION_TOKEN]"'
+  const session = await exec('-secret=cloud/creds/session -format=aws', ['sh', '-c', `${show}; exit 3`])
+  assert.deepEqual([session.code, session.stdout], [3, 'AKIAEXAMPLE sEcret/+key [tok/en==]\n'])
+  assert.deepEqual(revoked, ['tok/en=='])
+  const env = { AWS_SESSION_TOKEN: 'of other keys' }
+  const user = await exec('-secret=cloud/creds/user -format=aws -keep-lease', ['sh', '-c', show], { env })
+  assert.equal(user.stdout, 'AKIAEXAMPLE sEcret/+key []\n', 'a session token of other keys is removed')
+  assert.deepEqual(revoked, ['tok/en=='], 'kept')
+  const wrong = await exec('-secret=cloud/creds/user -format=aws -env A=access_key', ['true'])
+  assert.deepEqual([wrong.code, wrong.stderr.includes('are for variables of -format=env')], [2, true])
+  const policy = 'path "cloud/creds/user" { capabilities = ["read"] }'
+  await world.ask('PUT', 'sys/policies/acl/reader', { policy })
+  const made = await world.ask('POST', 'auth/token/create', { policies: ['reader'], no_default_policy: true })
+  const token = String(made.body.auth['client_token'])
+  const refused = await exec('-secret=cloud/creds/user -format=aws', ['true'], { token })
+  assert.equal(refused.code, 0)
+  assert.match(refused.stderr, /the lease cloud\/creds\/user\/\w+ could not be revoked, it ends with its TTL: /)
+})
+
+test('a path of a versioned store without data/ is refused with the path that was meant', async (t) => {
+  const { exec, world } = await opened(t, [kv])
+  await addKv(world)
+  await writeSecret(world, 'app', { password: 'x' })
+  const root = await exec('-secret=secret/app', ['true'])
+  assert.equal(root.code, 1)
+  assert.match(root.stderr, /secret\/ is a versioned store: give -secret=secret\/data\/app\n$/)
+  const token = await tokenWith(world, 'path "secret/data/app" { capabilities = ["read"] }')
+  const limited = await exec('-secret=secret/app', ['true'], { token })
+  assert.match(limited.stderr, /give -secret=secret\/data\/app\n$/)
+})
