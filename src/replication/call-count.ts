@@ -4,10 +4,15 @@
 import { LinkError } from './link.ts'
 import type { Method } from './messages.ts'
 
-/** Of one certificate at once; a secondary needs three. */
+/** Calls of one certificate at once; a secondary needs three. */
 export const CALLS_MAX = 16
 /** Of these, those that send entries: each may hold a value of 64 MiB. A secondary needs two. */
 export const VALUES_MAX = 4
+/**
+ * Calls of one certificate that end at once (`Ping`, `Fence`), counted apart: a thief of the certificate who uses up the
+ * others does not keep the notice of a promotion from arriving.
+ */
+const SHORT_MAX = 4
 
 export class CallCount {
   readonly #counts = new Map<string, number>()
@@ -33,6 +38,7 @@ export class CallCount {
 
 /** What a call counts as, and how many of that there may be. */
 function keysOf(fingerprint: string, method: Method): [string, number][] {
+  if (method === 'Ping' || method === 'Fence') return [[`${fingerprint} short`, SHORT_MAX]]
   const all: [string, number] = [fingerprint, CALLS_MAX]
   return method === 'Values' ? [all, [`${fingerprint} values`, VALUES_MAX]] : [all]
 }

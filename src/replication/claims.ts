@@ -2,8 +2,9 @@
  * Claims that another cluster is the primary: the notice of a promotion, or a peer in a higher epoch. A claim is believed with
  * a proof of membership only (`proofs.ts`): the certificate alone would let its thief fence the primary.
  *
- * A sealed primary cannot verify. It keeps the newest claim of each secondary in memory and judges it when it is unsealed,
- * before it serves; the peer is refused meanwhile, and repeats its claim.
+ * A sealed primary cannot verify. It keeps the newest claim of each connection in memory and judges them when it is unsealed,
+ * before it serves; the peer is refused meanwhile, and repeats its claim. A claim on another connection does not replace it:
+ * that would let a thief of the certificate erase the notice of a promotion.
  */
 import { LinkError } from './link.ts'
 import type { Alarms } from './alarms.ts'
@@ -32,10 +33,20 @@ export interface Claim {
   readonly by: Deposed
 }
 
+/** Kept claims of one secondary; the oldest is dropped first. */
+const KEPT_MAX = 16
+
+export interface KeptClaims {
+  readonly proven: readonly Claim[]
+  /** IDs of secondaries that have claimed something, and proven none of it. */
+  readonly unproven: readonly string[]
+}
+
 export class Claims {
   readonly #proofs: Proofs
   readonly #alarms: Alarms
-  readonly #pending = new Map<string, Claim>()
+  /** By the secondary, then by the address of its connection. */
+  readonly #pending = new Map<string, Map<string, Claim>>()
 
   constructor(proofs: Proofs, alarms: Alarms) {
     this.#proofs = proofs
@@ -48,7 +59,7 @@ export class Claims {
     const verdict = this.#proofs.verify(statement, proof)
     if (verdict === 'valid') return void this.#pending.delete(id)
     if (verdict === 'sealed') {
-      if (proof) this.#pending.set(id, claim)
+      if (proof) this.#keep(claim)
       throw new LinkError(
         'sealed',
         'this primary is sealed and cannot verify who was promoted; it does when it is unsealed',
@@ -63,18 +74,31 @@ export class Claims {
     )
   }
 
-  /** Those that were kept while this cluster was sealed and are proven; none is kept any more. */
-  take(): Claim[] {
-    const kept = [...this.#pending.values()]
+  #keep(claim: Claim): void {
+    const kept = this.#pending.get(claim.id) ?? new Map<string, Claim>()
+    kept.delete(claim.address)
+    kept.set(claim.address, claim)
+    const [oldest] = kept.keys()
+    if (kept.size > KEPT_MAX && oldest !== undefined) kept.delete(oldest)
+    this.#pending.set(claim.id, kept)
+  }
+
+  /** Judges those that were kept while this cluster was sealed; none is kept any more. */
+  take(): KeptClaims {
+    const kept = [...this.#pending]
     this.#pending.clear()
-    return kept.filter((claim) => {
-      try {
-        this.check(claim)
-        return true
-      } catch {
-        return false
-      }
-    })
+    const proven = kept.flatMap(([, claims]) => [...claims.values()].filter((claim) => this.#isProven(claim)))
+    const unproven = kept.flatMap(([id]) => (proven.some((claim) => claim.id === id) ? [] : [id]))
+    return { proven, unproven }
+  }
+
+  #isProven(claim: Claim): boolean {
+    try {
+      this.check(claim)
+      return true
+    } catch {
+      return false
+    }
   }
 
   /** Of a secondary that was revoked. */

@@ -27,7 +27,8 @@ import type { KnownSecondary, ReplicationState, State } from './state.ts'
 import { Sync, type Together } from './sync.ts'
 import { TreeAnswers } from './tree-answers.ts'
 
-const DRAIN_LOOK_MS = 20
+/** Between two looks at a condition that is waited for. */
+const LOOK_MS = 20
 /** A planned switch: how long secondaries may take for what this primary committed last. */
 const DRAIN_MS = 10_000
 /** The saved progress of a connected secondary may be so old after a kill. */
@@ -111,7 +112,7 @@ export class Primary {
       [...this.#followers.values()].some(
         (one) => (one.isAuthenticated ? (one.proven ?? 0) : one.acknowledged) < sequence,
       )
-    while (isBehind() && performance.now() < untilMs) await sleep(DRAIN_LOOK_MS)
+    while (isBehind() && performance.now() < untilMs) await sleep(LOOK_MS)
     if (isBehind()) this.#parts.logger.warn('a secondary lacks commits of this primary, which becomes a secondary')
     this.giveUp()
   }
@@ -128,7 +129,13 @@ export class Primary {
 
   /** This cluster was unsealed: resolves when it takes no more writes where a claim that came before is proven. */
   async settleClaims(): Promise<void> {
-    for (const { by } of this.#claims.take()) await this.#parts.onDeposed(by)
+    const { proven, unproven } = this.#claims.take()
+    for (const { by } of proven) await this.#parts.onDeposed(by)
+    if (proven.length > 0 || unproven.length === 0) return
+    // A thief may have displaced the claim of the member, which repeats it and can be verified now.
+    const isOpen = (id: string) => !this.#followers.get(id)?.isAuthenticated
+    const untilMs = performance.now() + this.#parts.times.startMs
+    while (!this.#state.deposed && unproven.some(isOpen) && performance.now() < untilMs) await sleep(LOOK_MS)
   }
 
   /** Another cluster is the primary: secondaries are sent there. */

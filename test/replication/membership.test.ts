@@ -220,6 +220,49 @@ test('a sealed primary verifies a notice when it is unsealed, before it takes a 
   await eventually(() => secondary.replication.owes === undefined, 'then it is acknowledged')
 })
 
+test('a thief of the certificate neither erases a notice that a sealed primary keeps, nor blocks it with its calls', async (t) => {
+  const { bundle, primary, secondary } = await robbed(t)
+  const { port } = primary.replication.listening ?? { port: 0 }
+  await primary.close()
+  await secondary.replication.promote(UNFORCED)
+  primary.membershipKey = undefined
+  await primary.restart({ port })
+  // As many calls as a certificate may have, which wait for their first message.
+  const thief = await thiefOf(t, bundle, primary)
+  let isOver = false
+  const hold = () => {
+    if (!isOver) thief.link.follow().on('error', hold)
+  }
+  for (let at = 0; at < 20; at++) hold()
+  t.after(() => (isOver = true))
+  const isSealed = () => secondary.lines.some(({ fields }) => /unsealed/.test(String(fields['error'])))
+  await eventually(isSealed, 'the notice arrives, and is refused for now')
+  await secondary.close()
+  const other = await thiefOf(t, bundle, primary)
+  for (const epoch of [1, 2]) await assert.rejects(other.fence(epoch, Buffer.alloc(32)), { reason: 'sealed' })
+  primary.membershipKey = MEMBERSHIP_KEY
+  await primary.replication.unsealed()
+  assert.equal(primary.store.role, 'fenced', 'nothing was served before')
+})
+
+test('a primary that was told of a promotion without a proof waits for the member before it takes a write', async (t) => {
+  const { bundle, primary, secondary } = await robbed(t)
+  const { port } = primary.replication.listening ?? { port: 0 }
+  await primary.close()
+  await secondary.replication.promote(UNFORCED)
+  await secondary.close()
+  primary.membershipKey = undefined
+  const restarted = primary.restart({ port, timings: { startMs: 60_000 }, clusterAddress: () => `127.0.0.1:${port}` })
+  const thief = await eventually(() => thiefOf(t, bundle, primary).catch(() => undefined), 'it listens')
+  await assert.rejects(thief.fence(1, Buffer.alloc(32)), { reason: 'sealed' })
+  await restarted
+  primary.membershipKey = MEMBERSHIP_KEY
+  const settled = primary.replication.unsealed()
+  await secondary.open()
+  await settled
+  assert.equal(primary.store.role, 'fenced')
+})
+
 test('revoke-secondary ends the fence that the proof of this secondary has made', async (t) => {
   const { primary, secondary } = await robbed(t, { settings: { sync: true, syncTimeoutMs: 60_000 } })
   const third = await Site.start(t, 'third')
