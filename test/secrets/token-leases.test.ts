@@ -31,6 +31,8 @@ async function keysBelow(world: CoreWorld, prefix: string): Promise<readonly str
   return answer.status === 404 ? [] : (answer.body.data['keys'] as string[])
 }
 
+const hashOf = (world: CoreWorld, token: string) => world.core.open.tokens.hashOf(token)
+
 async function revokePrefix(world: CoreWorld, prefix: string, body?: object): Promise<void> {
   const answer = await world.ask('PUT', `sys/leases/revoke-prefix/${prefix}`, body)
   assert.equal(answer.status, 204, answer.text)
@@ -203,8 +205,10 @@ test('a database of an older version gets its index: tokens of logins and others
   const logins = [await login('userpass', 'alice'), await login('userpass', 'bob')]
   const created = await Promise.all(Array.from({ length: 70 }, async () => (await make(world, { ttl: '1h' })).token))
   const indexed = tokenPathsIn(world).toSorted()
-  const { hashOf } = { hashOf: (token: string) => world.core.open.tokens.hashOf(token) }
-  const puts = logins.map((token) => ({ path: `sys/token/login/${mount}/${hashOf(token)}`, value: Buffer.alloc(0) }))
+  const puts = logins.map((token) => ({
+    path: `sys/token/login/${mount}/${hashOf(world, token)}`,
+    value: Buffer.alloc(0),
+  }))
   // The index was begun, as by a process that was killed meanwhile.
   const deletes = tokenPathsIn(world).filter((path) => path.startsWith('sys/token/lease/'))
   await world.core.open.storage.commit({ puts: [], deletes: ['core/token-leases-indexed', ...deletes.slice(5)] }, puts)
@@ -237,6 +241,25 @@ test('an auth method is disabled with all its tokens while the index is not buil
   assert.ok(!(await isToken(next, token)))
   assert.deepEqual(next.core.barrier.paths('sys/token/login/'), [])
   await next.core.seal()
+})
+
+test('a prefix finds the tokens behind hundreds of index entries and damaged tokens in front of them', async (t) => {
+  const { world, login } = await open(t)
+  const token = await login('userpass', 'alice')
+  const index = tokenPathsIn(world).find(
+    (path) => path.startsWith('sys/token/lease/') && path.endsWith(hashOf(world, token)),
+  )
+  const folder = index?.slice(0, index.lastIndexOf('/') + 1) ?? assert.fail('it is a lease')
+  const hashes = Array.from({ length: 600 }, (_, at) => String(at).padStart(64, '0'))
+  const { storage } = world.core.open
+  const value = Buffer.from('damaged')
+  await storage.commit(
+    { puts: hashes.slice(0, 20).map((hash) => ({ path: `sys/token/id/${hash}`, value })), deletes: [] },
+    hashes.map((hash) => ({ path: folder + hash, value: Buffer.alloc(0) })),
+  )
+  assert.equal((await keysBelow(world, 'auth/userpass/login/alice')).length, hashes.length + 1)
+  await revokePrefix(world, 'auth/userpass/login/alice')
+  assert.ok(!(await isToken(world, token)))
 })
 
 test('a prefix of many tokens ends in commits of a bounded size, and requests are served in between', async (t) => {

@@ -147,7 +147,7 @@ export class TokenLeases {
       const parent = tokenPaths.leases + mount
       for (let after = ''; ; ) {
         const names = storage.list(parent, { after, limit: NAMES })
-        for (const name of names) yield this.#folderAt(parent + name)
+        for (const name of names) yield* this.#folderAt(parent + name)
         const last = names.at(-1)
         if (last === undefined) break
         after = last
@@ -155,15 +155,19 @@ export class TokenLeases {
     }
   }
 
-  /** A folder's path is that of its tokens: of the first that can be read. */
-  #folderAt(folder: string): Folder | undefined {
+  /** A folder's path is that of its tokens: of the first that can be read. Undefined for each page without one. */
+  *#folderAt(folder: string): Generator<Folder | undefined> {
     const { tokens } = this.#parts
-    for (const hash of tokens.storage.list(folder, { limit: PAGE })) {
-      const entry = unlessDamaged(() => tokens.glance(hash))
-      // A name in the index is evidence of nothing: who can write the database could have made it.
-      if (entry && tokens.leaseFolderOf(entry) === folder) return { folder, path: entry.path }
+    for (const hashes of this.#hashesIn(folder)) {
+      for (const hash of hashes) {
+        const entry = unlessDamaged(() => tokens.glance(hash))
+        // A name in the index is evidence of nothing: who can write the database could have made it.
+        if (!entry || tokens.leaseFolderOf(entry) !== folder) continue
+        yield { folder, path: entry.path }
+        return
+      }
+      yield undefined
     }
-    return undefined
   }
 
   *#hashesIn(folder: string): Generator<string[]> {
