@@ -139,6 +139,11 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     proves:
       'while a stolen worker key floods with the NATS permissions that are shipped, every honest call succeeds within ten seconds',
   },
+  alerts: {
+    files: ['test/long/alerts.test.ts'],
+    env: {},
+    proves: 'the alert rules fire in each state of real servers and in none of a healthy pair (needs promtool)',
+  },
   'cloud-faults': {
     files: ['test/engines/cloud/faults.test.ts'],
     env: { OUTPOST_CLOUD_FAULTS: '1000', OUTPOST_CLOUD_KILLS: '60', OUTPOST_SEED: String(Date.now() % 1e9) },

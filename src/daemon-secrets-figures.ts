@@ -96,8 +96,8 @@ export class SecretsFigures {
         : [state('initialized', '1 when the secrets core has been initialised, else 0.', isInitialised)]),
       state(
         'sealed',
-        '1 when the secrets core is sealed or not initialised and answers no request, else 0.',
-        !core.isActive,
+        '1 when the secrets core is sealed or not initialised; 0 on a DR secondary that holds the key of its primary.',
+        core.isSealed,
       ),
       state('active', '1 when this server answers requests for secrets, else 0.', core.isActive && !core.fence),
       this.#requests(),
@@ -110,13 +110,15 @@ export class SecretsFigures {
       ...(this.#tokens === undefined
         ? []
         : [single('gauge', 'outpost.tokens', 'Service tokens that are kept.', this.#tokens)]),
-      single(
-        'gauge',
-        'outpost.snapshot.last_success_timestamp_seconds',
-        'When a snapshot was last saved in full, in seconds since the epoch; 0: never.',
-        this.#savedAtMs / 1000,
-      ),
+      ...this.#snapshot(),
     ]
+  }
+
+  /** None on a DR secondary, which saves no snapshots: its age would say nothing. */
+  #snapshot(): Family[] {
+    if (this.#options.core.isSecondary) return []
+    const help = 'When a snapshot was last saved in full, in seconds since the epoch; 0: never.'
+    return [single('gauge', 'outpost.snapshot.last_success_timestamp_seconds', help, this.#savedAtMs / 1000)]
   }
 
   #changedEntries(): Family {

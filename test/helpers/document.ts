@@ -7,10 +7,10 @@ import { join } from 'node:path'
 import { type Finished, OUTPOST, ROOT, start } from '../cli/outpost-process.ts'
 
 /** The blocks of shell commands below a heading of docs/operating.md. */
-export function shellBlocks(heading: string): string[] {
-  const text = readFileSync(join(ROOT, 'docs/operating.md'), 'utf8')
+export function shellBlocks(heading: string, file = 'docs/operating.md'): string[] {
+  const text = readFileSync(join(ROOT, file), 'utf8')
   const [, section] = text.split(`${heading}\n`)
-  assert.ok(section, `docs/operating.md has no heading ${heading}`)
+  assert.ok(section, `${file} has no heading ${heading}`)
   const walk = section.split(/^#{2,3} /m)[0] ?? ''
   return [...walk.matchAll(/```sh\n([^]*?)```/g)].map(([, block]) => block ?? '')
 }

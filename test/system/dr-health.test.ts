@@ -39,6 +39,16 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
     assert.deepEqual([status.code, /Role +standby/.test(status.stdout)], [0, true], status.stderr)
   })
 
+  await t.test(
+    'an unsealed secondary reports no seal and no snapshot, which alerts would take for faults',
+    async () => {
+      const figures = await figuresOf(secondary.agent)
+      assert.equal(figures.value('outpost_secrets_sealed'), 0)
+      assert.equal(figures.value('outpost_snapshot_last_success_timestamp_seconds'), undefined)
+      assert.equal((await figuresOf(primary.agent)).value('outpost_snapshot_last_success_timestamp_seconds'), 0)
+    },
+  )
+
   await t.test('while it is connected nothing is reported', async () => {
     await eventually(async () => (await gauge('secondary_connected')) === 1, 'it is connected')
     assert.equal((await figuresOf(primary.agent)).value('outpost_replication_expected'), 1)

@@ -16,6 +16,8 @@ import { eventually } from '../helpers/eventually.ts'
 const ALLOCATION = 'd3b07384-d9a0-4c9b-8f3e-0123456789ab'
 /** Only a DR primary has them: see dr-health.test.ts. */
 const OF_SECONDARIES = 'outpost_replication_secondary_'
+const RULES = resolve(import.meta.dirname, '../../deploy/prometheus/outpost.rules.yml')
+const METRIC = /\b(?:outpost|nomad|process)_[a-z0-9_]+/g
 const OPERATING = resolve(import.meta.dirname, '../../docs/operating.md')
 
 function configOf(directory: string, nats: NatsServer): string {
@@ -159,6 +161,18 @@ test('a server tells in figures that it is sealed, that NATS is away, and what i
       'rows for which there is no figure',
     )
     assert.equal(new Set(rows).size, rows.length)
+  })
+
+  await t.test('the alert rules name only metrics that are exported', async () => {
+    const { names } = await figures()
+    const rules = readFileSync(RULES, 'utf8')
+    const named = [...rules.matchAll(/expr: '(.*)'$/gm)].flatMap(([, expr = '']) => expr.match(METRIC) ?? [])
+    assert.ok(named.length >= 30, `${named.length} names`)
+    const unknown = named.filter((name) => {
+      const family = name.replace(/_(sum|count|bucket)$/, '')
+      return !name.startsWith(OF_SECONDARIES) && !names.includes(family) && !names.includes(name)
+    })
+    assert.deepEqual(unknown, [])
   })
 
   await t.test('the JSON form has them too, once its interval is over', async () => {

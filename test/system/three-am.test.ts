@@ -1,5 +1,5 @@
 /**
- * The table "At 3 a.m." of docs/operating.md. Each error in it is provoked by a test that checks its text; this one keeps
+ * The tables of docs/troubleshooting.md. Each error in it is provoked by a test that checks its text; this one keeps
  * document, program and tests together: a row without a test, a test without the text, a text that nothing prints fail.
  */
 import assert from 'node:assert/strict'
@@ -29,12 +29,22 @@ const OWN_BUS = 'a process sends no such call by itself: the real parts over a r
 /** In the order of the table. */
 const PROOFS: readonly Proof[] = [
   { says: 'no file watch to be had', in: 'system/tail-survives.test.ts' },
+  { says: 'this agent already serves', in: 'system/three-am-agent.test.ts' },
+  { says: 'an allocation cannot be read', in: 'system/three-am-agent.test.ts' },
+  { says: 'allocation not eligible for GC', in: 'system/three-am-agent.test.ts' },
+  { says: 'a filesystem is mounted on', in: 'host/gc.test.ts', lower: 'a real mount, and the real collector' },
+  { says: 'nothing for 5 s', in: 'cli/logs.test.ts' },
+  { says: 'cannot write the node state', in: 'system/three-am-agent.test.ts' },
+  { says: 'claims an allocation', in: 'attacks/stolen-allocation.test.ts' },
   { says: 'too many concurrent connections', in: 'system/limits.test.ts' },
   {
     says: 'rate limit quota exceeded',
     in: 'secrets/quotas.test.ts',
     lower: 'the real core, asked as the HTTP room asks it',
   },
+  { says: 'is not served on this loopback address', in: 'attacks/foreign-page.test.ts' },
+  { says: 'web pages of another origin may not change anything here', in: 'attacks/foreign-page.test.ts' },
+  { says: 'Permission denied', in: 'system/access.test.ts' },
   { says: 'cannot be used', in: 'system/agent-login.test.ts' },
   { says: 'invalid role or secret ID', in: 'system/agent-login.test.ts' },
   { says: 'the server is sealed', in: 'system/agent-login.test.ts' },
@@ -43,14 +53,17 @@ const PROOFS: readonly Proof[] = [
     in: 'login/session.test.ts',
     lower: 'the real login and the real core, without an agent around them',
   },
-  { says: 'this agent already serves', in: 'system/three-am-agent.test.ts' },
-  { says: 'an allocation cannot be read', in: 'system/three-am-agent.test.ts' },
-  { says: 'allocation not eligible for GC', in: 'system/three-am-agent.test.ts' },
-  { says: 'a filesystem is mounted on', in: 'host/gc.test.ts', lower: 'a real mount, and the real collector' },
-  { says: 'is not served on this loopback address', in: 'attacks/foreign-page.test.ts' },
-  { says: 'web pages of another origin may not change anything here', in: 'attacks/foreign-page.test.ts' },
-  { says: 'Permission denied', in: 'system/access.test.ts' },
-  { says: 'nothing for 5 s', in: 'cli/logs.test.ts' },
+  { says: 'state.json', in: 'attacks/failed-start.test.ts' },
+  { says: 'status=78/CONFIG', in: 'system/service.test.ts', by: 'systemd' },
+  { says: 'status=217/USER', in: 'system/service.test.ts', by: 'systemd' },
+  { says: 'status=226/NAMESPACE', in: 'system/service.test.ts', by: 'systemd' },
+  { says: 'status=243/CREDENTIALS', in: 'system/service.test.ts', by: 'systemd' },
+  { says: 'another agent', in: 'attacks/failed-start.test.ts' },
+  { says: 'cannot be read', in: 'system/service.test.ts' },
+  { says: 'Watchdog timeout', in: 'system/service.test.ts', by: 'systemd' },
+  { says: 'this agent does not reach its own address', in: 'system/notify.test.ts' },
+  { says: 'cannot be opened: permission denied', in: 'attacks/foreign-owner.test.ts' },
+  { says: 'only a capability lets this process use its storage', in: 'attacks/foreign-owner.test.ts' },
   { says: 'no space left on the disk of', in: 'attacks/full-disk.test.ts' },
   {
     says: 'no audit device has recorded the request',
@@ -62,22 +75,11 @@ const PROOFS: readonly Proof[] = [
     in: 'store/roster-store.test.ts',
     lower: 'the real database on a full disk',
   },
-  { says: 'cannot write the node state', in: 'system/three-am-agent.test.ts' },
-  { says: 'state.json', in: 'attacks/failed-start.test.ts' },
-  { says: 'status=78/CONFIG', in: 'system/service.test.ts', by: 'systemd' },
-  { says: 'status=217/USER', in: 'system/service.test.ts', by: 'systemd' },
-  { says: 'status=226/NAMESPACE', in: 'system/service.test.ts', by: 'systemd' },
-  { says: 'status=243/CREDENTIALS', in: 'system/service.test.ts', by: 'systemd' },
-  { says: 'another agent', in: 'attacks/failed-start.test.ts' },
-  { says: 'cannot be read', in: 'system/service.test.ts' },
-  { says: 'Watchdog timeout', in: 'system/service.test.ts', by: 'systemd' },
-  { says: 'this agent does not reach its own address', in: 'system/notify.test.ts' },
   { says: 'no connection to NATS, trying on', in: 'cluster/nats-login.test.ts', lower: 'the real link to a real NATS' },
   { says: 'not connected to NATS, try again', in: 'system/cluster-faults.test.ts' },
   { says: 'No path to node', in: 'system/cluster-faults.test.ts' },
   { says: 'Unknown node', in: 'system/cluster-same.test.ts' },
   { says: 'the node does not answer', in: 'system/cluster-faults.test.ts' },
-  { says: 'claims an allocation', in: 'attacks/stolen-allocation.test.ts' },
   { says: 'disconnected', in: 'attacks/nats-away.test.ts' },
   { says: 'another key speaks for a node', in: 'system/cluster-faults.test.ts' },
   { says: 'the NATS server does not permit what this process needs', in: 'system/three-am-agent.test.ts' },
@@ -91,8 +93,6 @@ const PROOFS: readonly Proof[] = [
   { says: 'no server answers who this token belongs to', in: 'system/three-am-agent.test.ts' },
   { says: 'this node has more to say than a message may hold', in: 'system/three-am-agent.test.ts' },
   { says: 'makes a message of', in: 'attacks/large-bodies.test.ts' },
-  { says: 'cannot be opened: permission denied', in: 'attacks/foreign-owner.test.ts' },
-  { says: 'only a capability lets this process use its storage', in: 'attacks/foreign-owner.test.ts' },
   { says: 'is in use by another process', in: 'attacks/failed-start.test.ts' },
   { says: 'secrets.db is damaged (', in: 'attacks/failed-start.test.ts' },
   { says: '-wal is left', in: 'attacks/failed-start.test.ts' },
@@ -104,11 +104,11 @@ const PROOFS: readonly Proof[] = [
     lower: 'in a process the look at all entries after the start may find it first',
   },
   { says: 'the database was changed: an entry that is needed here', in: 'attacks/rolled-back-entry.test.ts' },
-  { says: 'changed by another program', in: 'attacks/rolled-back-secondary.test.ts' },
-  { says: 'was valid once and is not any more', in: 'attacks/rolled-back-secondary.test.ts' },
   { says: 'the database was changed by another program', in: 'attacks/rolled-back-entry.test.ts' },
   { says: 'is empty, and this server had written', in: 'attacks/rolled-back-entry.test.ts' },
   { says: 'older than what this server wrote', in: 'attacks/rolled-back-entry.test.ts' },
+  { says: 'changed by another program', in: 'attacks/rolled-back-secondary.test.ts' },
+  { says: 'was valid once and is not any more', in: 'attacks/rolled-back-secondary.test.ts' },
   { says: 'another cluster was promoted: this one takes no more writes', in: 'system/dr-failover.test.ts' },
   { says: 'no secondary was heard for fence_after', in: 'replication/sync.test.ts', lower: REAL_LINK },
   { says: 'this secondary is sealed: its primary has another root key', in: 'system/dr-keys.test.ts' },
@@ -153,13 +153,21 @@ const FURTHER: Readonly<Record<string, readonly Proof[]>> = {
   ],
 }
 
-/** The rows of the table without its head. Throws where a row stands outside of it, where nobody sees it as one. */
+/** The rows of all tables without their heads, but those of alerts. Throws for a row outside of its table, which is shown as text. */
 function rows(): string[] {
-  const text = readFileSync(join(ROOT, 'docs/operating.md'), 'utf8')
-  const section = text.split(/^## /m).find((each) => each.startsWith('At 3 a.m.\n')) ?? ''
-  const [, table = '', ...rest] = section.split('\n\n')
-  assert.ok(!rest.some((each) => /^\|/m.test(each)), 'a row stands outside of the table')
-  const [, , ...all] = table.trim().split('\n')
+  return sections()
+    .filter((section) => !section.startsWith('Alerts\n'))
+    .flatMap((section) => {
+      const [, table = '', ...rest] = section.split('\n\n')
+      assert.ok(!rest.some((each) => /^\|/m.test(each)), 'a row stands outside of the table')
+      const [, , ...all] = table.trim().split('\n')
+      return all
+    })
+}
+
+/** The sections of the page, each beginning with its heading. */
+function sections(): string[] {
+  const [, ...all] = readFileSync(join(ROOT, 'docs/troubleshooting.md'), 'utf8').split(/^## /m)
   return all
 }
 
@@ -213,4 +221,18 @@ test('each test that is named has the text, and the program prints it', () => {
     ...(by !== undefined || printed(says) ? [] : [`nothing in src/, bin/ or systemd/ prints: ${says}`]),
   ])
   assert.deepEqual(missing, [])
+})
+
+test('each alert rule links to its row, and each row has its rule', () => {
+  const rules = readFileSync(join(ROOT, 'deploy/prometheus/outpost.rules.yml'), 'utf8')
+  const linked = [
+    ...rules.matchAll(/- alert: (\w+)\n(?: {8}.*\n)*? {10}runbook_url: 'docs\/troubleshooting\.md#(\w+)'/g),
+  ]
+  assert.equal(linked.length, rules.match(/- alert: /g)?.length, 'a rule without a link')
+  const alerts = sections().find((section) => section.startsWith('Alerts\n')) ?? ''
+  const found = [...alerts.matchAll(/^\| <a id="(\w+)"><\/a>`(\w+)` /gm)].map(([, id, name]) => `${name} ${id}`)
+  assert.deepEqual(
+    linked.map(([, name, id]) => `${name} ${id}`),
+    found,
+  )
 })
