@@ -33,7 +33,7 @@ export function cpuSecondsByProcess(file: string): Map<string, number> {
 export function showLargest(title: string, root: string, seconds: ReadonlyMap<string, number>): void {
   const largest = [...seconds].toSorted(([, one], [, other]) => other - one).slice(0, SHOWN)
   const nameOf = (path: string) =>
-    path.startsWith(root) ? relative(root, path) : `group ${basename(path, '.test.mjs')}`
+    path.endsWith('.mjs') ? `group ${basename(path, '.test.mjs')}` : relative(root, path)
   const lines = largest.map(([path, each]) => `${each.toFixed(1).padStart(8)}  ${nameOf(path)}\n`)
   process.stdout.write(`\nthe ${largest.length} ${title}, in seconds\n${lines.join('')}`)
 }

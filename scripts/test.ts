@@ -3,10 +3,10 @@
  * time is waiting, then those that measure time or resources, one at a time.
  *
  * A file belongs to the second phase when its name ends in `.serial.test.ts`. Small files of a folder share a process
- * (`test-groups.ts`), each other file has one of its own; what Node has compiled is kept between processes and runs, so
- * that no file is stripped of its types twice. Directories of tests are in memory where that can be (`test-room.ts`). The
- * longest begin first. In the end the slowest files are shown, those that took most of the processors, and what all took
- * of both.
+ * (`test-groups.ts`), each other file has one of its own. A run of many files bundles each process (`test-bundle.ts`); what Node
+ * has compiled of sources is kept between processes and runs, so that no file is stripped of its types twice. Directories of
+ * tests are in memory where that can be (`test-room.ts`). The longest begin first. In the end the slowest files are shown, those
+ * that took most of the processors, and what all took of both.
  *
  *     node scripts/test.ts                      every test
  *     node scripts/test.ts test/store a.test.ts those files, and the files in those folders
@@ -20,6 +20,7 @@ import { run } from 'node:test'
 import { spec } from 'node:test/reporters'
 import { parseArgs } from 'node:util'
 import { affectedTests } from './affected-tests.ts'
+import { TestBundles } from './test-bundle.ts'
 import { TestDurations } from './test-durations.ts'
 import { cpuSeconds, cpuSecondsByProcess, showLargest } from './test-figures.ts'
 import { type Groups, groupsOf } from './test-groups.ts'
@@ -31,7 +32,7 @@ const ROOT = resolve(import.meta.dirname, '..')
 const FILE_TIMEOUT_MS = 600_000
 /** Files at once for each processor: about half of their time is waiting, and beside other work they get more of the processors. */
 const FILES_PER_PROCESSOR = 3
-/** A run of so many files bundles the program that they start; a smaller one is over sooner without. */
+/** A run of so many files bundles the tests and the program that they start; a smaller one is over sooner without. */
 const BUNDLED_FROM_FILES = 20
 
 /**
@@ -90,8 +91,25 @@ function chooseProgram(files: readonly string[]): void {
   }
 }
 
+/** Bundles of the groups; undefined for a small run, and when none could be made. */
+async function bundledTests(groups: Groups): Promise<TestBundles | undefined> {
+  if (files.length < BUNDLED_FROM_FILES) return undefined
+  try {
+    return await TestBundles.make(ROOT, groups)
+  } catch (error) {
+    print(`tests run from their sources, which takes longer, because they could not be bundled: ${String(error)}`)
+    return undefined
+  }
+}
+
 /** Runs the files, shows each test as it ends, and resolves with what came of them. */
-async function runPhase(title: string, groups: Groups, concurrency: number): Promise<PhaseResult> {
+async function runPhase(
+  title: string,
+  sources: Groups,
+  { bundles, concurrency }: { readonly bundles?: TestBundles | undefined; readonly concurrency: number },
+): Promise<PhaseResult> {
+  const groups = bundles?.groups ?? sources
+  const sourceOf = (file: string | undefined, line = 0) => file && (bundles?.sourceOf(file, line) ?? file)
   const execArgv = concurrency > 1 ? [ONE_COLLECTOR] : []
   // For the agents and commands that a test starts.
   process.env['OUTPOST_NODE_OPTIONS'] = [...execArgv, OWN_NODE_OPTIONS].join(' ').trim()
@@ -110,13 +128,17 @@ async function runPhase(title: string, groups: Groups, concurrency: number): Pro
     execArgv: [...execArgv, ...(concurrency > 1 ? [YOUNG_AT_ONCE] : []), TEST_PROCESS],
   })
   const shared = new Set([...groups.values()].filter(({ length }) => length > 1).flat())
-  events.on('test:complete', ({ file, name, nesting, details }) => {
+  events.on('test:complete', ({ file: ran, line, name, nesting, details }) => {
+    const file = sourceOf(ran, line)
     if (nesting !== 0 || file === undefined) return
-    if (resolve(name) === file && groups.get(file)?.includes(file)) durationsMs.set(file, details.duration_ms)
+    const members = groups.get(resolve(name)) ?? []
+    if (members[0] !== undefined && members.length === 1) durationsMs.set(members[0], details.duration_ms)
     // Of a file that shares a process only its tests can be told.
     else if (shared.has(file)) durationsMs.set(file, (durationsMs.get(file) ?? 0) + details.duration_ms)
   })
-  events.on('test:fail', ({ file, name }) => failures.push(`${relative(ROOT, file ?? '')}: ${name}`))
+  events.on('test:fail', ({ file, line, name }) =>
+    failures.push(`${relative(ROOT, sourceOf(file, line) ?? '')}: ${name}`),
+  )
   events.on('test:summary', (summary) => {
     if (summary.file === undefined) ({ counts } = summary)
   })
@@ -146,9 +168,12 @@ const groups = groupsOf(
   files.filter((file) => !isSerial(file)),
   (file) => durations.supposedMs(file),
 )
+const sideBySide = durations.longestFirst(groups)
+const bundles = await bundledTests(sideBySide)
 const phases = [
-  await runPhase('side by side', durations.longestFirst(groups), concurrency),
-  await runPhase('one at a time', new Map(files.filter(isSerial).map((file) => [file, [file]])), 1),
+  await runPhase('side by side', sideBySide, { bundles, concurrency }),
+  // What measures runs as it is.
+  await runPhase('one at a time', new Map(files.filter(isSerial).map((file) => [file, [file]])), { concurrency: 1 }),
 ]
 const sum = (of: (phase: PhaseResult) => number) => phases.reduce((total, phase) => total + of(phase), 0)
 const durationsMs = new Map(phases.flatMap((phase) => [...phase.durationsMs]))

@@ -18,11 +18,14 @@ export const HOSTS_CALLS_UNDER_WAY = 3072
 export class CallerLimits {
   readonly #calls: Allowance
   readonly #told: Allowance
-  readonly #underWay = new NodeShares({ slots: HOSTS_CALLS_UNDER_WAY, slotsPerNode: HOST_CALLS_UNDER_WAY })
+  readonly #underWay: NodeShares
 
-  constructor(now: () => number = () => performance.now()) {
+  /** `slots`: concurrent calls of all hosts, and of one. */
+  constructor(slots = { slots: HOSTS_CALLS_UNDER_WAY, slotsPerNode: HOST_CALLS_UNDER_WAY }) {
+    const now = () => performance.now()
     this.#calls = new Allowance({ ...HOST_CALLS, now })
     this.#told = new Allowance({ ...TOLD, now })
+    this.#underWay = new NodeShares(slots)
   }
 
   /** Whether a message of this caller is looked at, and if not, whether it is told. */

@@ -40,6 +40,8 @@ export interface ServeOptions {
   readonly logger: Logger
   /** Calls under way at once; more are told to come back. */
   readonly callsMax: number
+  /** Of hosts that call; those of `caller-limits.ts` unless given. */
+  readonly limits?: CallerLimits
   /** True while calls are for somebody else, who hears them too. */
   readonly isSuperseded?: () => boolean
 }
@@ -65,7 +67,7 @@ export class CallServer {
   readonly #subscriptions: Subscription[] = []
   readonly #complaints: Complaints
   /** Of a server: what hosts may ask of it. */
-  readonly #limits = new CallerLimits()
+  readonly #limits: CallerLimits
   readonly #callers: Callers
   #sweeper: NodeJS.Timeout | undefined
   #learning = 0
@@ -73,6 +75,7 @@ export class CallServer {
 
   constructor(options: ServeOptions) {
     this.#options = options
+    this.#limits = options.limits ?? new CallerLimits()
     this.#complaints = new Complaints(options.logger)
     // For a node the word of a server stands for the token.
     this.#callers = 'callers' in options.as ? options.as.callers : { resolve: () => NOBODY }

@@ -1,0 +1,116 @@
+/**
+ * Bundles the processes of a test run: each group of test files (`test-groups.ts`) becomes one file of JavaScript. A process loads
+ * about 300 modules otherwise, which is half a second of CPU; a run has about 100 processes.
+ *
+ * Promises. A bundle is made of the sources as they are when the run begins, and is removed when it ends. In a bundle
+ * `import.meta` names the source file, so tests find fixtures, threads and programs where they are. Reports name the source files;
+ * stack traces name lines of the bundle, where a comment before each module names its file.
+ *
+ * Assumptions. Modules of npm stay outside, so that they exist once in a process. A module that a test imports by a computed
+ * URL is loaded from the sources, apart from the one in the bundle.
+ *
+ * Failure modes. Where the bundler fails, the run uses the sources and says why.
+ */
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { basename, dirname, join } from 'node:path'
+import { pathToFileURL } from 'node:url'
+import type { Plugin } from 'esbuild'
+import type { Groups } from './test-groups.ts'
+
+const GROUP = 'test-group'
+/** The bundler writes it before each module. */
+const MODULE_COMMENT = /^ *\/\/ ((?:test|src|scripts|bench)\/\S+\.ts)$/
+
+export class TestBundles {
+  readonly groups: Groups
+  readonly #root: string
+  /** Of a bundle: the lines at which modules begin, in order. */
+  readonly #modules = new Map<string, readonly { readonly line: number; readonly file: string }[]>()
+
+  private constructor(root: string, groups: Groups) {
+    this.#root = root
+    this.groups = groups
+  }
+
+  /** Bundles each group. Throws what the bundler throws. */
+  static async make(root: string, groups: Groups): Promise<TestBundles> {
+    const { build } = await import('esbuild')
+    const kept = join(root, 'node_modules/.cache')
+    mkdirSync(kept, { recursive: true })
+    const folder = mkdtempSync(join(kept, 'test-bundles-'))
+    process.once('exit', () => rmSync(folder, { recursive: true, force: true }))
+    const named = [...groups.values()].map((members, at) => {
+      const [first = ''] = members
+      const name = members.length > 1 ? basename(dirname(first)) : basename(first, '.test.ts')
+      return { name: `${at + 1}-${name}`, members }
+    })
+    const membersOf = new Map(named.map(({ name, members }) => [name, members]))
+    await build({
+      entryPoints: named.map(({ name }) => ({ in: `${GROUP}:${name}`, out: `${name}.test` })),
+      outdir: folder,
+      outExtension: { '.js': '.mjs' },
+      absWorkingDir: root,
+      bundle: true,
+      format: 'esm',
+      platform: 'node',
+      target: 'node24',
+      packages: 'external',
+      legalComments: 'none',
+      logLevel: 'silent',
+      plugins: [groupEntries(root, membersOf), sourceLocations],
+    })
+    return new TestBundles(root, new Map(named.map(({ name, members }) => [join(folder, `${name}.test.mjs`), members])))
+  }
+
+  /** The source file of a line of a bundle; the file itself where it is no bundle. */
+  sourceOf(file: string, line: number): string {
+    if (!this.groups.has(file)) return file
+    const modules = this.#modules.get(file) ?? this.#readModules(file)
+    return modules.findLast((module) => module.line <= line)?.file ?? file
+  }
+
+  #readModules(bundle: string): readonly { readonly line: number; readonly file: string }[] {
+    const modules = readFileSync(bundle, 'utf8')
+      .split('\n')
+      .flatMap((text, at) => {
+        const [, name] = MODULE_COMMENT.exec(text) ?? []
+        return name === undefined ? [] : [{ line: at + 1, file: join(this.#root, name) }]
+      })
+    this.#modules.set(bundle, modules)
+    return modules
+  }
+}
+
+/** The entry of a group imports its files in order. */
+function groupEntries(root: string, membersOf: ReadonlyMap<string, readonly string[]>): Plugin {
+  return {
+    name: GROUP,
+    setup({ onLoad, onResolve }) {
+      onResolve({ filter: new RegExp(`^${GROUP}:`) }, ({ path }) => ({
+        path: path.slice(GROUP.length + 1),
+        namespace: GROUP,
+      }))
+      onLoad({ filter: /.*/, namespace: GROUP }, ({ path }) => ({
+        contents: (membersOf.get(path) ?? []).map((file) => `import ${JSON.stringify(file)}\n`).join(''),
+        resolveDir: root,
+      }))
+    },
+  }
+}
+
+/** `import.meta` of each module stays that of its source. */
+const sourceLocations: Plugin = {
+  name: 'source-locations',
+  setup({ onLoad }) {
+    onLoad({ filter: /\.ts$/ }, ({ path }) => {
+      const text = readFileSync(path, 'utf8')
+      if (!text.includes('import.meta.')) return undefined
+      const contents = text
+        .replaceAll('import.meta.dirname', JSON.stringify(dirname(path)))
+        .replaceAll('import.meta.filename', JSON.stringify(path))
+        .replaceAll('import.meta.url', JSON.stringify(pathToFileURL(path).href))
+        .replaceAll('import.meta.main', 'false')
+      return { contents, loader: 'ts' }
+    })
+  },
+}
