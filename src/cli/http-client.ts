@@ -54,12 +54,17 @@ export class RefusedByAgent extends CommandError {
   }
 }
 
+/** What the secrets core says of a token in the body of a request, as `auth/token/lookup` has one: not of the caller's. */
+const OTHER_TOKEN = 'bad token'
+
 /** What servers say of a host that they know and that is not there. */
 const NO_PATH = 'No path to node'
 
 /** An error's text beyond this is not from us. */
 const ERROR_BYTES_MAX = 64 * 1024
 const MESSAGE_CHARS_MAX = 500
+/** Origins that have answered a request of this process: what fails with one of them later is not the protocol. */
+const answered = new Set<string>()
 /** No response of an agent that is read whole is larger. */
 const ANSWER_BYTES_MAX = 64 * 1024 * 1024
 /** Whoever has not begun to answer by then never will: agents give a request up after 90 s. */
@@ -92,6 +97,7 @@ export function openResponse(target: AgentTarget, request: AgentRequest): Promis
     const outgoing = open(url, options, (response) => {
       // From here on whoever reads may take as long as it likes.
       outgoing.setTimeout(0)
+      answered.add(target.url.origin)
       resolve(response)
     })
     outgoing.on('error', (error) => reject(explain(error, target)))
@@ -148,20 +154,27 @@ export async function requireSuccess(response: IncomingMessage, target: AgentTar
 export function refusalOf(response: IncomingMessage, body: string, target: AgentTarget): RefusedByAgent {
   const { statusCode: status = 0, statusMessage } = response
   const message = errorText(body) || statusMessage || 'no reason given'
+  if (status === 403 && message === OTHER_TOKEN) {
+    return new RefusedByAgent(status, `${message} (HTTP ${status}): the token in the request is unknown or has expired`)
+  }
   const isAboutToken = status === 401 || (status === 403 && /permission denied|token/i.test(message))
   const hint = isAboutToken ? `, ${tokenHint(target, isUnknownToken(response, body))}` : ''
   return new RefusedByAgent(status, `${message} (HTTP ${status})${hint}`)
 }
 
 /** What its holder may know about a token that was refused. */
-function tokenHint(target: AgentTarget, isUnknown: boolean): string {
+export function tokenHint(target: AgentTarget, isUnknown: boolean): string {
   const { token, tokenFrom, withheld } = target
   if (token !== undefined) {
     const source = tokenFrom === undefined ? 'the token that was given' : `the token from ${tokenFrom}`
     return isUnknown ? `${source} is unknown or has expired` : `${source} is not allowed to do this`
   }
+  const variable = tokenVariableOf(target)
+  if (withheld.includes(variable)) {
+    return `no token was sent: ${variable} is for the address in ${variable.replace(/_TOKEN$/, '_ADDR')}, set that to ${target.url.origin}`
+  }
   const others = withheld.length === 0 ? '' : ` (${withheld.join(' and ')} not sent: for another address)`
-  return `no token was sent, set ${tokenVariableOf(target)}${others}`
+  return `no token was sent, set ${variable}${others}`
 }
 
 /**
@@ -171,7 +184,7 @@ function tokenHint(target: AgentTarget, isUnknown: boolean): string {
 function isUnknownToken({ headers }: IncomingMessage, body: string): boolean {
   if (headers[TOKEN_HEADER] === UNKNOWN_TOKEN) return true
   const errors = errorsIn(body)
-  return errors?.length === 1 && /^(permission denied|bad token)$|invalid token/.test(errors[0] ?? '')
+  return errors?.length === 1 && /^permission denied$|invalid token/.test(errors[0] ?? '')
 }
 
 /** The whole body of an answer, whatever its status. Throws CommandError. */
@@ -199,10 +212,20 @@ function errorText(body: string): string {
     errorsIn(body)
       ?.map((each) => each.trim())
       .join('\n') ?? body.trim()
+  // A list of errors within another error is quoted as Go quotes texts.
+  const unquoted = text.replaceAll(/"\d+ errors? occurred:(?:[^"\\]|\\.)*"/g, unescaped)
   // The secrets core frames some of its errors as the compatible system does: a count, and a list.
-  const bare = text.replaceAll(/\d+ errors? occurred:\s*\* /g, '').replaceAll(/\n\s*\* /g, '\n')
+  const bare = unquoted.replaceAll(/\d+ errors? occurred:\s*\* /g, '').replaceAll(/\n\s*\* /g, '\n')
   const line = bare.trim().replaceAll(/\s*\n\s*/g, '; ')
   return line.length > MESSAGE_CHARS_MAX ? `${line.slice(0, MESSAGE_CHARS_MAX)}...` : line
+}
+
+function unescaped(quoted: string): string {
+  try {
+    return String(JSON.parse(quoted)).trim()
+  } catch {
+    return quoted
+  }
 }
 
 /** `isTruncated`: the body has more than `bytesMax` bytes, of which the first are in `text`. */
@@ -254,7 +277,9 @@ function explain(error: unknown, target: AgentTarget): CommandError {
   }
   if (code === 'ECONNRESET' || code === 'EPIPE' || code.startsWith('HPE_')) {
     const hint =
-      target.url.protocol === 'http:' ? `; if it speaks TLS, set ${source} to https://${target.url.host}` : ''
+      target.url.protocol === 'http:' && !answered.has(where)
+        ? `; if it speaks TLS, set ${source} to https://${target.url.host}`
+        : ''
     return say(`${where} broke the connection (${code})${hint}`)
   }
   return say(`the request to ${where} failed: ${messageOf(error)}`)

@@ -1,7 +1,8 @@
 /** The options of `outpost logs`, and the request that they mean. */
 import { parseDurationMs } from '../kit/duration.ts'
 import type { Query } from './http-client.ts'
-import { choice, flag, integer, text, texts, type ValuesOf } from './options.ts'
+import { isUuid } from '../kit/schema.ts'
+import { choice, flag, integer, type Option, text, texts, type ValuesOf } from './options.ts'
 
 const LINES_DEFAULT = 10
 /** As many bytes as the compatible command takes a line for, where a server cannot count lines. */
@@ -27,7 +28,7 @@ export const tailOptions = {
 
 export const logsOptions = {
   f: flag('Follow: go on with what is written'),
-  tail: flag('Begin near the end, by default 10 lines before it; -n and -c mean it too'),
+  tail: tailOption(),
   ...tailOptions,
   stdout: flag('The output of the task'),
   stderr: flag('The error output of the task'),
@@ -54,6 +55,26 @@ export const logsOptions = {
   json: flag('One JSON object a line, with Task, Type, File and Line'),
 }
 
+/** A switch that also takes the number of lines: `-tail=100`. */
+function tailOption(): Option<boolean | number> {
+  const plain = flag('Begin 10 lines before the end; -tail N, -n and -c say how far')
+  return {
+    ...plain,
+    take: (given) => (/^\d{2,9}$|^[2-9]$/.test(given) ? Number(given) : plain.take(given, false)),
+  }
+}
+
+/**
+ * `-tail 100 ALLOC` means 100 lines, as with the `tail` of a shell. It is told from an allocation by what follows: a number is one
+ * only where a full ID comes next. Returns the other operands.
+ */
+export function withTailCount<V extends LogsValues>(values: V, operands: readonly string[]): [V, readonly string[]] {
+  const [count = '', id = '', ...rest] = operands
+  if (values.tail !== true || values.n !== undefined || !/^\d{1,9}$/.test(count) || !isUuid(id))
+    return [values, operands]
+  return [{ ...values, tail: Number(count) }, [id, ...rest]]
+}
+
 /** What `queryOf` and its like look at. */
 export type LogsValues = ValuesOf<typeof logsOptions> & { readonly 'no-color': boolean }
 
@@ -65,6 +86,8 @@ function faultOfSince(value: string): string | undefined {
 
 /** What makes no sense together, or undefined. */
 export function faultsOf(values: LogsValues, operandTask: string | undefined): string | undefined {
+  if (typeof values.tail === 'number' && (values.n ?? values.c) !== undefined)
+    return '-tail N, -n and -c exclude each other'
   if (values.n !== undefined && values.c !== undefined) return 'options -n and -c exclude each other, give one of them'
   const typed = [values.stdout, values.stderr, values.type !== undefined].filter(Boolean).length
   if (typed > 1) return 'give one of -stdout, -stderr and -type; -type all is both'
@@ -78,17 +101,19 @@ export function faultsOf(values: LogsValues, operandTask: string | undefined): s
   return undefined
 }
 
-/** `*` for both, as the endpoint has it. */
+/** `*` for both, as the endpoint has it, and unless one is named. */
 export function typesOf(values: LogsValues): 'stdout' | 'stderr' | '*' {
   if (values.stderr || values.type === 'stderr') return 'stderr'
   if (values.stdout || values.type === 'stdout') return 'stdout'
-  return values.type === 'all' || values.f ? '*' : 'stdout'
+  return '*'
 }
 
 /** Everything of the request but task and type. */
 export function queryOf(values: LogsValues): Query {
-  const isTailed = values.tail || values.n !== undefined || values.c !== undefined
-  const begin = isTailed ? tailQuery(values) : { offset: 0, origin: isNewestOnly(values) ? 'end' : 'start' }
+  const isTailed = values.tail !== false || values.n !== undefined || values.c !== undefined
+  const begin = isTailed
+    ? tailQuery({ c: values.c, n: values.n ?? linesOf(values.tail) })
+    : { offset: 0, origin: isNewestOnly(values) ? 'end' : 'start' }
   return {
     follow: values.f,
     ...begin,
@@ -98,6 +123,10 @@ export function queryOf(values: LogsValues): Query {
     grep_context: values['grep-context'],
     end_when_done: values['end-when-done'] || undefined,
   }
+}
+
+function linesOf(tail: boolean | number): number | undefined {
+  return typeof tail === 'number' ? tail : undefined
 }
 
 /** As the compatible command: `-f` alone begins with the newest file, whatever is said more means the whole log. */

@@ -5,7 +5,7 @@ import type { CommandIo } from './command-shape.ts'
 import { defineCommand } from './command-shape.ts'
 import { FollowSession } from './follow-session.ts'
 import { type Query, RefusedByAgent } from './http-client.ts'
-import { faultsOf, logsOptions, type LogsValues, queryOf, typesOf } from './logs-options.ts'
+import { faultsOf, logsOptions, type LogsValues, queryOf, typesOf, withTailCount } from './logs-options.ts'
 import { UsageError } from './options.ts'
 import { jsonOutput, prefixedOutput, rawOutput, type StreamOutput } from './stream-output.ts'
 import { terminalOf } from './terminal.ts'
@@ -18,8 +18,8 @@ export const command = defineCommand({
     'out when the allocation has only one. ALLOC is a full ID; the beginning of one is enough when the',
     'agent is on this host and -data-dir (or OUTPOST_DATA_DIR) names its data directory.',
     '',
-    'Without -stdout, -stderr or -type, -f follows both: lines of stdout go to stdout, those of stderr to',
-    'stderr, from the beginning of the newest file of each. Without -f it is stdout.',
+    'Without -stdout, -stderr or -type it is both: lines of stdout go to stdout, those of stderr to',
+    'stderr. -f begins with the newest file of each.',
     '',
     'When the connection breaks, because the agent restarts or the network fails, it is resumed where it',
     'was: nothing is lost and nothing repeated. That is said on stderr, once for each outage.',
@@ -28,13 +28,15 @@ export const command = defineCommand({
     '',
     'Examples:',
     '  outpost logs -f ALLOC                           both outputs of the only task',
-    '  outpost logs -tail -n 100 ALLOC web             the last 100 lines of its stdout',
+    '  outpost logs -tail 100 ALLOC web                the last 100 lines of both outputs',
     "  outpost logs -f -since 10m -grep 'ERROR|WARN' ALLOC web",
     '  outpost logs -f -all ALLOC                      all tasks, each line with its task in front',
   ].join('\n'),
   options: { ...logsOptions, ...allocOptions, ...agentOptions },
-  operands: { shown: 'ALLOC [TASK]', min: 1, max: 2, missing: 'which allocation? give its ID, and a task' },
-  async run(values, [given = '', operandTask], io) {
+  operands: { shown: 'ALLOC [TASK]', min: 1, max: 3, missing: 'which allocation? give its ID, and a task' },
+  async run(all, operands, io) {
+    const [values, [given = '', operandTask, tooMuch]] = withTailCount(all, operands)
+    if (tooMuch !== undefined) throw new UsageError(`unexpected argument ${JSON.stringify(tooMuch)}`)
     const fault = faultsOf(values, operandTask)
     if (fault !== undefined) throw new UsageError(fault)
     const target = agentOf(values, io)

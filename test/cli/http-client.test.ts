@@ -64,6 +64,43 @@ test('an error answer is its own text, whichever format it has', async (t) => {
   )
 })
 
+test('an error names its own cause: another token, a list within an error, a token for another address', async (t) => {
+  const said = { status: 403, errors: ['bad token'] }
+  const address = await serve(t, (_request, response) => {
+    response.statusCode = said.status
+    response.end(JSON.stringify({ errors: said.errors }))
+  })
+  const env = { OUTPOST_ADDR: `http://${address}`, OUTPOST_TOKEN: 'own' }
+  const ask = (more: NodeJS.ProcessEnv = {}, option?: string) =>
+    requestText(targetOf({ ...env, ...more }, 'secrets', option), { path: '/v1/auth/token/lookup' })
+  await assert.rejects(ask(), failsWith(/^bad token \(HTTP 403\): the token in the request is unknown or has expired$/))
+  said.errors = ['permission denied']
+  const elsewhere = { OUTPOST_ADDR: undefined, VAULT_ADDR: `http://${address}`, VAULT_TOKEN: '', OUTPOST_TOKEN: 'own' }
+  await assert.rejects(
+    ask(elsewhere),
+    failsWith(/no token was sent, set VAULT_TOKEN \(OUTPOST_TOKEN not sent: for another address\)$/),
+  )
+  Object.assign(said, {
+    status: 400,
+    errors: ['error(s) validating role: "2 errors occurred:\\n\\t* one \\"x\\"\\n\\t* two\\n\\n"'],
+  })
+  await assert.rejects(ask(), failsWith(/^error\(s\) validating role: one "x"; two \(HTTP 400\)$/))
+})
+
+test('a connection that breaks after an answer is not taken for a wrong protocol', async (t) => {
+  let requests = 0
+  const address = await serve(t, (request, response) => {
+    if (requests++ > 0) request.socket.resetAndDestroy()
+    else response.end('{}')
+  })
+  const target = agentTarget({ OUTPOST_ADDR: `http://${address}` })
+  await requestText(target, { path: '/first' })
+  await assert.rejects(
+    requestText(target, { path: '/second' }),
+    failsWith(/broke the connection \((?:ECONNRESET|EPIPE)\)$/),
+  )
+})
+
 test('what goes wrong on the way says what to do', async (t) => {
   const closed = createTcpServer()
   await new Promise<void>((resolve) => closed.listen(0, '127.0.0.1', resolve))

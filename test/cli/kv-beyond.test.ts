@@ -44,6 +44,10 @@ test('secrets are copied, moved and found, and changed together or not at all', 
   assert.match((await run('copy secret/app/db secret/team/db')).stdout, /^path +team\/db$/m)
   assert.match((await run('move -mount=secret app/db other/db2')).stdout, /^versions +2$/m)
   assert.deepEqual((await readSecret(world, 'other/db2', '?version=1')).data, { x: 1 })
+  world.nowMs += 600_000
+  assert.match((await run('get -at=0s secret/other/db2')).stdout, /^x +2$/m)
+  assert.equal((await run('get -at=2000-01-31 secret/other/db2')).code, 1)
+  assert.equal((await run('get -at=yesterday secret/other/db2')).code, 2)
   assert.equal((await readSecret(world, 'app/db')).status, 404)
   assert.equal((await run('copy secret/team/db elsewhere/db')).code, 2)
   assert.match((await run('copy secret/team/db secret/other/db2')).stderr, /already: remove it first/)
@@ -51,6 +55,7 @@ test('secrets are copied, moved and found, and changed together or not at all', 
   const found = await run('search -custom-metadata=owner=* -custom-metadata=env=prod -name=DB secret')
   assert.match(found.stdout, /^secret\/other\/db2 +2 +owner=ops env=prod$/m)
   assert.match(found.stdout, /^secret\/team\/db +2 +owner=ops env=prod$/m)
+  assert.equal((await run('search -name=db* secret')).stdout, found.stdout)
   assert.equal((await run('search -limit=1 secret')).stdout.split('\n').length, 4)
   assert.deepEqual((await run('search -custom-metadata=env=test secret')).stdout, '')
   assert.deepEqual(JSON.parse((await run('search -format=json -name=zzz secret')).stdout), [])

@@ -33,14 +33,17 @@ test('asks for what the options say', async (t) => {
   }
   const always = { task: 'web', cursor: '' }
   const whole = { ...always, follow: 'false', offset: '0', origin: 'start' }
-  assert.deepEqual(await query(), { ...whole, type: 'stdout' })
+  assert.deepEqual(await query(), { ...whole, type: '*' })
+  assert.deepEqual(await query('-stdout'), { ...whole, type: 'stdout' })
   assert.deepEqual(await query('-stderr'), { ...whole, type: 'stderr' })
   assert.deepEqual(await query('-type', 'all'), { ...whole, type: '*' })
   assert.deepEqual(await query('-f'), { ...whole, follow: 'true', type: '*', origin: 'end' })
   assert.deepEqual(await query('-f', '-stdout'), { ...whole, follow: 'true', type: 'stdout' })
-  const tail = { ...always, follow: 'false', origin: 'end', type: 'stdout' }
+  const tail = { ...always, follow: 'false', origin: 'end', type: '*' }
   assert.deepEqual(await query('-tail'), { ...tail, offset: '1200', tail_lines: '10' })
   assert.deepEqual(await query('-tail', '-n', '3'), { ...tail, offset: '360', tail_lines: '3' })
+  assert.deepEqual(await query('-tail', '3'), { ...tail, offset: '360', tail_lines: '3' })
+  assert.deepEqual(await query('-tail=3'), { ...tail, offset: '360', tail_lines: '3' })
   assert.deepEqual(await query('-n', '3'), { ...tail, offset: '360', tail_lines: '3' })
   assert.deepEqual(await query('-c', '77'), { ...tail, offset: '77' })
   assert.deepEqual(
@@ -61,6 +64,8 @@ test('asks for what the options say', async (t) => {
 const wrong: [string[], RegExp][] = [
   [[], /which allocation\?/],
   [['-n', '1', '-c', '1', 'x'], /-n and -c exclude each other/],
+  [['-tail=5', '-n', '1', 'x'], /-tail N, -n and -c exclude each other/],
+  [['x', 'web', 'more'], /unexpected argument "more"/],
   [['-stdout', '-stderr', 'x'], /give one of -stdout, -stderr and -type/],
   [['-all', 'x', 'web'], /-all is every task/],
   [['-task', 'a', 'x', 'b'], /give the task once/],
@@ -229,7 +234,7 @@ test('prefixes and JSON are whole lines, also of lines that come in pieces and f
     response.write(frame('db\n', { File: 'alloc/logs/db.x.stderr.3' }))
     response.end(frame('o\nlast', { File: 'alloc/logs/web.stdout.1' }))
   })
-  const prefixed = await logs(agent.url, '-all', ALLOC_ID)
+  const prefixed = await logs(agent.url, '-all', '-stdout', ALLOC_ID)
   const lines = 'web | one\ndb.x | db\nweb | two\nweb | last\n'
   assert.deepEqual([prefixed.code, prefixed.stdout, prefixed.stderr], [0, lines, ''])
   assert.equal(agent.asked[0]?.query.get('task'), '*')

@@ -1,4 +1,5 @@
 /** `outpost kv get`. */
+import { parseDurationMs } from '../../kit/duration.ts'
 import { CommandError, defineCommand } from '../command-shape.ts'
 import { integer, text } from '../options.ts'
 import { askCore, coreOf, coreOptions, wrapOption } from '../secrets/core-access.ts'
@@ -24,8 +25,10 @@ export const command = defineCommand({
     }),
     at: text({
       placeholder: 'TIME',
-      help: 'The version that was the newest then, as in 2026-01-31T12:00:00Z',
+      help: 'The newest version of then: 2026-01-31T12:00:00Z, 2026-01-31 (UTC), or 5m ago as 5m',
       fallback: undefined,
+      check: (value) =>
+        instantOf(value, 0) === undefined ? 'must be a time, a date, or a duration such as 5m' : undefined,
     }),
     ...mountOption,
     ...fieldOption,
@@ -37,7 +40,10 @@ export const command = defineCommand({
   async run(values, [path = ''], io) {
     const core = coreOf(values, io)
     const place = await secretPlace({ ...core, headers: withoutWrap(core.headers) }, path, values.mount)
-    const query = { version: values.version > 0 ? values.version : undefined, at: values.at }
+    const query = {
+      version: values.version > 0 ? values.version : undefined,
+      at: values.at && instantOf(values.at, Date.now()),
+    }
     const at = place.at('data')
     const answer = await askCore(core, { path: at, query })
     if (!answer) throw new CommandError(`no value found at ${at}`)
@@ -48,6 +54,16 @@ export const command = defineCommand({
     return 0
   },
 })
+
+/** As RFC 3339; undefined for what is neither a time, a date (its beginning in UTC) nor a duration before `nowMs`. */
+function instantOf(given: string, nowMs: number): string | undefined {
+  const agoMs = parseDurationMs(given)
+  if (agoMs !== undefined) return agoMs < 0 ? undefined : new Date(nowMs - agoMs).toISOString()
+  if (/^\d{4}-\d\d-\d\d$/.test(given)) {
+    return Number.isNaN(Date.parse(given)) ? undefined : `${given}T00:00:00Z`
+  }
+  return /^\d{4}-\d\d-\d\d[Tt ]/.test(given) && !Number.isNaN(Date.parse(given)) ? given : undefined
+}
 
 /** What is asked about the mount is for us. */
 function withoutWrap(headers: Readonly<Record<string, string>>): Record<string, string> {

@@ -15,8 +15,12 @@ export const command = defineCommand({
     "Example: outpost kv search -name=db -custom-metadata='owner=*' secret/app",
   ].join('\n'),
   options: {
-    name: text({ placeholder: 'TEXT', help: 'A part of the name, in any case', fallback: undefined }),
-    'custom-metadata': texts('KEY=VALUE', 'A text that is kept with the secret; * stands for any value'),
+    name: text({
+      placeholder: 'TEXT',
+      help: 'A part of the name in any case; * stands for any characters',
+      fallback: undefined,
+    }),
+    'custom-metadata': texts('KEY=VALUE', 'A text that is kept with the secret; * stands for any characters'),
     limit: integer({
       placeholder: 'N',
       help: 'Find at most so many; 0 for all',

@@ -86,7 +86,7 @@ export const command = defineCommand({
       else if (values.status) show(await now(attempt), format, io)
       else show(await goOn(attempt, key, values.nonce, io), format, io)
     }
-    await (values['dr-token'] ? work() : withShareAccess('generate_root', work))
+    await (values['dr-token'] ? work() : withShareAccess('generate_root', attempt.core, work))
     return 0
   },
 })

@@ -78,7 +78,7 @@ export const command = defineCommand({
     const base = values.target === 'recovery' ? 'sys/rekey-recovery-key' : 'sys/rekey'
     const place = { core, base, attempt: `${base}/${values.verify ? 'verify' : 'init'}` }
     const given = { key, nonce: values.nonce, verify: values.verify }
-    await withShareAccess('rekey', async () => {
+    await withShareAccess('rekey', core, async () => {
       if (values.init) {
         show(await requireCore(core, { method: 'PUT', path: `${base}/init`, body: request(values) }), format, io)
       } else if (values.status) show(await requireCore(core, { path: place.attempt }), format, io)

@@ -3,7 +3,7 @@
  * share to an attempt that somebody else has begun in the meantime.
  */
 import { CommandError, type CommandIo } from '../command-shape.ts'
-import { RefusedByAgent } from '../http-client.ts'
+import { RefusedByAgent, tokenHint } from '../http-client.ts'
 import { UsageError } from '../options.ts'
 import { type CoreAccess, type CoreAnswer, requireCore } from './core-access.ts'
 import { typedSecrets } from './typed-secret.ts'
@@ -46,7 +46,11 @@ export async function giveShares(
  * Does what needs a token that has sudo, or a server that takes key shares without one. A refusal for want of the token is
  * thrown with what the operator can do.
  */
-export async function withShareAccess<T>(endpoints: 'rekey' | 'generate_root', work: () => Promise<T>): Promise<T> {
+export async function withShareAccess<T>(
+  endpoints: 'rekey' | 'generate_root',
+  { target }: CoreAccess,
+  work: () => Promise<T>,
+): Promise<T> {
   try {
     return await work()
   } catch (error) {
@@ -55,7 +59,7 @@ export async function withShareAccess<T>(endpoints: 'rekey' | 'generate_root', w
     const setting = `server { disable_unauthed_${endpoints}_endpoints = false }`
     throw new RefusedByAgent(
       error.status,
-      `this server ${what} only for a token that has sudo (HTTP ${error.status}): set OUTPOST_TOKEN to one; if it is lost, ` +
+      `this server ${what} only for a token that has sudo (HTTP ${error.status}): ${tokenHint(target, false)}; if it is lost, ` +
         `set ${setting} in the server's configuration, run "systemctl reload outpost-server" there, repeat this command, and remove ` +
         'the setting again (docs/operating.md, "Lost the root token?")',
     )

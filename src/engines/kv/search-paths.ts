@@ -39,7 +39,7 @@ function* search(input: Input, call: EngineCall): Steps<Reply> {
   const folder = folderOf(input.path)
   const wanted = (input.custom_metadata ?? []).map(pairOf)
   const limit = Math.min(input.limit <= 0 ? FOUND_MAX : input.limit, FOUND_MAX)
-  const part = input.name.toLowerCase()
+  const isWantedName = namePattern(input.name)
   const found: Record<string, unknown>[] = []
   let [lookedAt, next] = [0, '']
   const isMore = yield* eachBelow(secrets.secret, secrets.read, folder, input.after, (name) => {
@@ -50,7 +50,7 @@ function* search(input: Input, call: EngineCall): Steps<Reply> {
     if (lookedAt >= LOOKED_AT_MAX || found.length >= limit) return 'enough'
     lookedAt++
     next = name
-    if (!whole.toLowerCase().includes(part)) return 1
+    if (!isWantedName(whole)) return 1
     if (!hasMetadata && wanted.length > 0) return 1
     const record = secrets.record(whole)
     if (record && wanted.every(([key, value]) => fits(record, key, value))) {
@@ -63,14 +63,37 @@ function* search(input: Input, call: EngineCall): Steps<Reply> {
 
 function pairOf(given: string): readonly [string, string] {
   const mark = given.indexOf('=')
-  if (mark <= 0) throw new Rejection(400, '"custom_metadata" is key=value, or key=* for any value')
+  if (mark <= 0) throw new Rejection(400, '"custom_metadata" is key=value, with * for any characters')
   return [given.slice(0, mark), given.slice(mark + 1)]
 }
 
-/** `*` stands for any value. */
 function fits({ custom }: KeyRecord, key: string, value: string): boolean {
   if (!custom || !Object.hasOwn(custom, key)) return false
-  return value === '*' || custom[key] === value
+  return matchesGlob(custom[key] ?? '', value)
+}
+
+/** A part of the name; with `*` the pattern is for the whole name, or without a slash for its last segment. */
+function namePattern(given: string): (name: string) => boolean {
+  const wanted = given.toLowerCase()
+  if (!wanted.includes('*')) return (name) => name.toLowerCase().includes(wanted)
+  const isForWhole = wanted.includes('/')
+  return (name) => matchesGlob((isForWhole ? name : name.slice(name.lastIndexOf('/') + 1)).toLowerCase(), wanted)
+}
+
+/** `*` stands for any characters. Each piece is searched once, from left to right, without backtracking. */
+function matchesGlob(value: string, pattern: string): boolean {
+  const [first = '', ...pieces] = pattern.split('*')
+  const last = pieces.pop()
+  if (last === undefined) return value === pattern
+  const end = value.length - last.length
+  if (end < first.length || !value.startsWith(first) || !value.endsWith(last)) return false
+  let at = first.length
+  for (const piece of pieces) {
+    const found = value.indexOf(piece, at)
+    if (found < 0 || found + piece.length > end) return false
+    at = found + piece.length
+  }
+  return true
 }
 
 export const searchPaths: readonly Path[] = [
@@ -79,8 +102,10 @@ export const searchPaths: readonly Path[] = [
     summary: 'Secrets by a part of their name and by their custom metadata',
     fields: {
       path: inPath('Folder; empty for all of the mount'),
-      name: text('A part of the name; upper and lower case are alike', { fallback: '' }),
-      custom_metadata: textList('`key=value` that it must have; several for several; `*` for any value'),
+      name: text('A part of the name in any case; with `*` for any characters, all of its last segment', {
+        fallback: '',
+      }),
+      custom_metadata: textList('`key=value` that it must have; several for several; `*` for any characters'),
       after: text('`next` of the answer before', { fallback: '' }),
       limit: integer(`Most secrets that are given, at most ${FOUND_MAX}`, { fallback: 0 }),
     },

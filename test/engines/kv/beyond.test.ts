@@ -252,6 +252,11 @@ test('search finds by name and by custom metadata, in pages, and only what may b
   }
   assert.deepEqual(await found('?name=DB'), ['app/Db-main', 'app/db-copy', 'other/db'])
   assert.deepEqual(await found('/app?name=db'), ['app/Db-main', 'app/db-copy'])
+  assert.deepEqual(await found('?name=db*'), ['app/Db-main', 'app/db-copy', 'other/db'])
+  assert.deepEqual(await found('?name=*-m*n'), ['app/Db-main'])
+  assert.deepEqual(await found('?name=app/*b'), ['app/web'])
+  assert.deepEqual(await found('?name=d*b*b'), [])
+  assert.deepEqual(await found('?custom_metadata=owner=o*s'), ['app/web'])
   assert.deepEqual(await found('?custom_metadata=owner=ops'), ['app/web'])
   assert.deepEqual(await found('?custom_metadata=owner=*'), ['app/web', 'other/db'])
   assert.deepEqual(await found('?custom_metadata=owner=ops&custom_metadata=tier=2'), [])
