@@ -12,6 +12,7 @@ import { Pace } from './pace.ts'
 import { PartMemory } from './part-memory.ts'
 import { lostPart, PendingCall } from './pending-call.ts'
 import { AssertionIssuer, type NodeRecipient } from './call-to-node.ts'
+import { ChunkMemory } from './chunk-memory.ts'
 import { CallTable } from './call-table.ts'
 import { CallToServer } from './call-to-server.ts'
 import { ENVELOPE_BYTES } from './envelope.ts'
@@ -87,6 +88,7 @@ export class Forwarder {
   #issuer = new AssertionIssuer({ key: () => undefined })
   readonly #stock = new WindowStock()
   readonly #memory = new PartMemory()
+  readonly #chunks = new ChunkMemory()
 
   constructor(options: ForwardOptions) {
     this.#options = options
@@ -198,7 +200,8 @@ export class Forwarder {
       },
       stock: this.#stock,
       memory: this.#memory,
-      isToNode: nodeId !== undefined,
+      chunks: this.#chunks,
+      nodeId,
       pace: nodeId === undefined || request.isEndless ? undefined : new Pace(),
     })
     const onAbort = () => call.fail(CALLER_GONE)

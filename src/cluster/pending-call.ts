@@ -7,6 +7,7 @@
  * for the next). An answer that is no larger than what a node may send unasked is handed on in one piece.
  */
 import { Fault, Refusal } from '../kit/errors.ts'
+import type { ChunkMemory } from './chunk-memory.ts'
 import { answerOfNode } from './node-answer.ts'
 import { type Pace, tooSlow } from './pace.ts'
 import type { PartMemory } from './part-memory.ts'
@@ -49,8 +50,10 @@ export interface PendingOptions {
   readonly onAgain?: (run: string) => void
   readonly stock: WindowStock
   readonly memory: PartMemory
-  /** The other side is a node, and not a server: what it may say is limited. */
-  readonly isToNode?: boolean
+  /** The node that answers; absent for a server, which is trusted with more. */
+  readonly nodeId?: string | undefined
+  /** Shared by the calls of the process. */
+  readonly chunks: ChunkMemory
   /** How slow the other side may be; absent where the answer may last. */
   readonly pace?: Pace | undefined
 }
@@ -72,6 +75,8 @@ export class PendingCall {
   #buffer: Buffer | undefined
   #spare: Buffer | undefined
   #filled = 0
+  /** Of an unfinished chunk, in `ChunkMemory`. */
+  #reserved = 0
   #lent: Buffer | undefined
   #heardAtMs = performance.now()
   #spokeAtMs = performance.now()
@@ -162,9 +167,24 @@ export class PendingCall {
 
   #append(data: Uint8Array): void {
     const bytes = this.#filled + data.length
+    if (!this.#reserve(bytes)) return this.fail(new Fault('a node has too many unfinished chunks'))
     if (bytes > CHUNK_BYTES_MAX) return this.fail(new Fault('a node sent a chunk without an end'))
     this.#makeRoom(bytes).set(data, this.#filled)
     this.#filled = bytes
+  }
+
+  #reserve(bytes: number): boolean {
+    const { chunks, nodeId } = this.#options
+    if (nodeId === undefined || !this.#hasFrames) return true
+    const reserved = chunks.reserve(nodeId, bytes, this.#reserved)
+    this.#reserved = reserved ?? this.#reserved
+    return reserved !== undefined
+  }
+
+  #release(): void {
+    const { chunks, nodeId } = this.#options
+    if (nodeId !== undefined && this.#reserved > 0) chunks.release(nodeId, this.#reserved)
+    this.#reserved = 0
   }
 
   /** The buffer that is being filled, with room for so many bytes in all. */
@@ -178,6 +198,7 @@ export class PendingCall {
   }
 
   #flush(): Uint8Array | undefined {
+    this.#release()
     const whole = this.#buffer?.subarray(0, this.#filled)
     this.#filled = 0
     const spare = this.#spare
@@ -202,7 +223,7 @@ export class PendingCall {
 
   #decoded(payload: Uint8Array): AnswerMessage | undefined {
     const answer = decodeAnswer(payload)
-    return answer && this.#options.isToNode ? answerOfNode(answer) : answer
+    return answer && this.#options.nodeId !== undefined ? answerOfNode(answer) : answer
   }
 
   #takeData(message: DataMessage): void {
@@ -316,6 +337,8 @@ export class PendingCall {
     if (!this.#ended) this.#send({ kind: 'cancel' })
     this.#ended = true
     this.#queue.length = 0
+    this.#release()
+    this.#buffer = this.#spare = undefined
     this.#window.close()
   }
 

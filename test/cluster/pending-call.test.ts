@@ -1,22 +1,27 @@
 /** What a node that does not keep to its credit can make its caller queue. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { ChunkMemory } from '../../src/cluster/chunk-memory.ts'
 import { PartMemory } from '../../src/cluster/part-memory.ts'
 import { PendingCall } from '../../src/cluster/pending-call.ts'
 import { FIRST_BYTES, WindowStock } from '../../src/cluster/window.ts'
 import { dataHead, DATA_BYTES_MAX, encode } from '../../src/cluster/wire.ts'
 
-function startCall() {
+function startCall(chunks = new ChunkMemory(), nodeId = 'node') {
+  const flow = { allowed: FIRST_BYTES }
   const call = new PendingCall({
-    send: () => undefined,
+    send: (message) => {
+      if (message.kind === 'credit') flow.allowed = message.allowed
+    },
     stock: new WindowStock(),
     memory: new PartMemory(),
-    isToNode: true,
+    chunks,
+    nodeId,
   })
   let sequence = 0
   call.take(encode({ kind: 'head', status: 200, headers: {}, frames: true }))
   const say = (data: Uint8Array, isLast = true) => call.take(Buffer.concat([dataHead(sequence++, isLast), data]))
-  return { call, say }
+  return { call, flow, say }
 }
 
 /** Reads to the end; resolves with the bytes before it and what ended it. */
@@ -64,4 +69,27 @@ test('a node that sends empty messages, or cuts each chunk into two, breaks its 
   for (let at = 0; at < 30_000; at++) halves.say(Buffer.from('a'), at % 2 === 1)
   assert.ok(halves.call.queued < 5000)
   assert.match(String((await drained(halves.call)).error), /too many messages/)
+})
+
+/** Sends a chunk of frames without an end, within the credit; resolves with the error that ends it. */
+async function endlessChunk({ call, flow, say }: ReturnType<typeof startCall>, mostBytes: number): Promise<unknown> {
+  await call.next()
+  const end: { error?: unknown } = {}
+  void call.next().catch((error: unknown) => (end.error = error))
+  for (let sent = 0; sent < mostBytes && end.error === undefined; ) {
+    if (flow.allowed - sent >= DATA_BYTES_MAX) {
+      say(Buffer.alloc(DATA_BYTES_MAX, 'a'), false)
+      sent += DATA_BYTES_MAX
+    } else await new Promise(setImmediate)
+  }
+  await new Promise(setImmediate)
+  return end.error
+}
+
+test('a node that ends no chunk of frames is given 32 MiB for all its calls, and other nodes theirs', async () => {
+  const chunks = new ChunkMemory()
+  const errors = []
+  for (let at = 0; at < 16; at++) errors.push(await endlessChunk(startCall(chunks), 3 << 20))
+  assert.match(errors.map(String).join(), /too many unfinished chunks/)
+  assert.equal(await endlessChunk(startCall(chunks, 'another'), 3 << 20), undefined)
 })
