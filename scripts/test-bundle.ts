@@ -85,12 +85,12 @@ export class TestBundles {
 function groupEntries(root: string, membersOf: ReadonlyMap<string, readonly string[]>): Plugin {
   return {
     name: GROUP,
-    setup({ onLoad, onResolve }) {
-      onResolve({ filter: new RegExp(`^${GROUP}:`) }, ({ path }) => ({
+    setup(build) {
+      build.onResolve({ filter: new RegExp(`^${GROUP}:`) }, ({ path }) => ({
         path: path.slice(GROUP.length + 1),
         namespace: GROUP,
       }))
-      onLoad({ filter: /.*/, namespace: GROUP }, ({ path }) => ({
+      build.onLoad({ filter: /.*/, namespace: GROUP }, ({ path }) => ({
         contents: (membersOf.get(path) ?? []).map((file) => `import ${JSON.stringify(file)}\n`).join(''),
         resolveDir: root,
       }))
@@ -101,8 +101,8 @@ function groupEntries(root: string, membersOf: ReadonlyMap<string, readonly stri
 /** `import.meta` of each module stays that of its source. */
 const sourceLocations: Plugin = {
   name: 'source-locations',
-  setup({ onLoad }) {
-    onLoad({ filter: /\.ts$/ }, ({ path }) => {
+  setup(build) {
+    build.onLoad({ filter: /\.ts$/ }, ({ path }) => {
       const text = readFileSync(path, 'utf8')
       if (!text.includes('import.meta.')) return undefined
       const contents = text

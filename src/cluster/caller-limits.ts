@@ -15,6 +15,8 @@ const TOLD = { perSecond: 20, most: 100 }
 export const HOST_CALLS_UNDER_WAY = 1024
 export const HOSTS_CALLS_UNDER_WAY = 3072
 
+const nowMs = () => performance.now()
+
 export class CallerLimits {
   readonly #calls: Allowance
   readonly #told: Allowance
@@ -22,9 +24,8 @@ export class CallerLimits {
 
   /** `slots`: concurrent calls of all hosts, and of one. */
   constructor(slots = { slots: HOSTS_CALLS_UNDER_WAY, slotsPerNode: HOST_CALLS_UNDER_WAY }) {
-    const now = () => performance.now()
-    this.#calls = new Allowance({ ...HOST_CALLS, now })
-    this.#told = new Allowance({ ...TOLD, now })
+    this.#calls = new Allowance({ ...HOST_CALLS, now: nowMs })
+    this.#told = new Allowance({ ...TOLD, now: nowMs })
     this.#underWay = new NodeShares(slots)
   }
 
