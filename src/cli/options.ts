@@ -188,6 +188,12 @@ export function parseOptions<O extends Options>(
       operands.push(arg)
       continue
     }
+    const other = otherForm(options, arg, args[at + 1])
+    if (other) {
+      values.set(other.name, taken(other.name, other.option, other.value, values.get(other.name)))
+      at += other.extra
+      continue
+    }
     const { name, inline } = splitOption(arg)
     const option = findOption(options, name)
     let value = inline
@@ -196,6 +202,30 @@ export function parseOptions<O extends Options>(
   }
   // The one place where the record's type is asserted: each value was taken by the option of the same name.
   return { values: Object.fromEntries(values) as ValuesOf<O>, operands }
+}
+
+interface OtherForm {
+  readonly name: string
+  readonly option: Option<unknown>
+  readonly value: string
+  /** Further arguments that it takes. */
+  readonly extra: number
+}
+
+/**
+ * Every command with JSON output accepts both `-json` and `-format=json`, whichever of the two it declares: the commands about
+ * hosts have the first from Nomad, those about secrets the second from Vault. Undefined for any other argument.
+ */
+function otherForm(options: Options, arg: string, next: string | undefined): OtherForm | undefined {
+  const { inline, name } = splitOption(arg)
+  const { format, json } = options
+  if (name === 'json' && !json && format?.choices?.includes('json')) {
+    return inline === undefined ? { name: 'format', option: format, value: 'json', extra: 0 } : undefined
+  }
+  if (name !== 'format' || format || json?.placeholder !== undefined || !json) return undefined
+  const value = (inline ?? next)?.toLowerCase()
+  if (value !== 'json' && value !== 'table') throw new UsageError('option -format: must be one of table, json')
+  return { name: 'json', option: json, value: String(value === 'json'), extra: inline === undefined ? 1 : 0 }
 }
 
 /** `-` alone is an operand (standard input, by custom), and so is anything that does not begin with a dash. */

@@ -105,3 +105,17 @@ for (const [args, message] of refused) {
     )
   })
 }
+
+test('-json and -format=json mean the same, whichever of the two a command declares', () => {
+  const withFlag = { json: flag('') }
+  const withFormat = { format: choice({ placeholder: 'F', help: '', choices: ['table', 'json'] }) }
+  const read = (options: typeof withFlag | typeof withFormat, ...args: string[]) =>
+    parseOptions<typeof withFlag | typeof withFormat>(options, args, 'anywhere')
+  assert.deepEqual(read(withFlag, '-format', 'json', 'x'), { values: { json: true }, operands: ['x'] })
+  assert.deepEqual(read(withFlag, '-json', '-format=table').values, { json: false })
+  assert.deepEqual(read(withFormat, '-json', 'x'), { values: { format: 'json' }, operands: ['x'] })
+  assert.throws(() => read(withFlag, '-format=yaml'), new UsageError('option -format: must be one of table, json'))
+  assert.throws(() => parseOptions({ name: OPTIONS.name }, ['-json'], 'anywhere'), /unknown option "-json"/)
+  const other = { format: choice({ placeholder: 'F', help: '', choices: ['env', 'file'] }) }
+  assert.throws(() => parseOptions(other, ['-json'], 'anywhere'), /unknown option "-json"/)
+})
