@@ -2,6 +2,9 @@
 import { type AnyFamily, type Family, single } from './agent/metric.ts'
 import type { Cluster } from './daemon-cluster.ts'
 
+/** Of 10,000 nodes a scrape would carry as many series, most of them near zero. */
+const SKEWS_MAX = 1000
+
 /** `hasNats`: false where everything happens in this process and there is no connection to lose. */
 export function clusterFamilies(cluster: Cluster, hasNats: boolean): AnyFamily[] {
   const { connection, roster } = cluster
@@ -47,6 +50,15 @@ function rosterFamilies(cluster: Cluster, roster: NonNullable<Cluster['roster']>
       kind: 'gauge',
       help: 'Nodes that this server knows, by status.',
       points: Object.entries(nodes).map(([status, value]) => ({ labels: { status }, value })),
+    },
+    {
+      name: 'outpost.node_clock_skew_seconds',
+      kind: 'gauge',
+      help: 'Clock of a node minus the clock of this server, for the 1,000 nodes with the largest difference.',
+      points: roster.clocks.largest(SKEWS_MAX).map(({ name, nodeId, skewMs }) => ({
+        labels: { node_id: nodeId, name },
+        value: skewMs / 1000,
+      })),
     },
     single('gauge', 'outpost.allocations', 'Allocations that this server knows, of all nodes.', roster.allocationCount),
     {

@@ -144,7 +144,8 @@ export class Cluster {
     })
     this.#forwarder = new Forwarder({ link, subjects: this.#subjects })
     if (!database) return
-    this.roster = new Roster({ store: rosterStoreIn(database), logger: logger.named('roster') })
+    const checksClocks = options.config.acl.enabled
+    this.roster = new Roster({ store: rosterStoreIn(database), logger: logger.named('roster'), checksClocks })
     this.#room = this.#openRoom(this.roster)
   }
 

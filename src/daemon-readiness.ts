@@ -5,6 +5,7 @@ import type { Check, Outcome } from './agent/readiness.ts'
 import type { Config } from './config/load.ts'
 import { unencryptedServers } from './config/nats-exposure.ts'
 import type { Cluster } from './daemon-cluster.ts'
+import { clockWarning } from './daemon-clock-warning.ts'
 import { loginChecks } from './daemon-login.ts'
 import { replicationChecks, replicationWarnings } from './daemon-replication-figures.ts'
 import type { ReplicationPart } from './daemon-replication.ts'
@@ -115,10 +116,27 @@ function rosterState({ connection, roster }: Cluster): Outcome {
 }
 
 /** What works and should be changed all the same. */
-export function warningsOf({ config, replication }: Pick<ReadinessParts, 'config' | 'replication'>): string[] {
+export function warningsOf({
+  cluster,
+  config,
+  replication,
+}: Pick<ReadinessParts, 'cluster' | 'config' | 'replication'>): string[] {
   const { nats } = config
-  return [...(nats && unencryptedServers(nats).length > 0 ? [UNENCRYPTED] : []), ...replicationWarnings(replication)]
+  return [
+    ...(nats && unencryptedServers(nats).length > 0 ? [UNENCRYPTED] : []),
+    ...clockWarnings(cluster),
+    ...replicationWarnings(replication),
+  ]
 }
 
+/** Names a few nodes: with a wrong clock of this server it is all of them. */
+function clockWarnings(cluster: Cluster | undefined): string[] {
+  const skewed = cluster?.roster?.clocks.skewed ?? []
+  const shown = skewed.slice(0, NODES_NAMED).map(({ name, skewMs }) => clockWarning(`node "${name}"`, skewMs))
+  const more = skewed.length - shown.length
+  return more > 0 ? [...shown, `clocks of ${more} more nodes differ from this server by more than 30 s`] : shown
+}
+
+const NODES_NAMED = 5
 const UNENCRYPTED =
   'the connection to NATS is not encrypted: nats { servers } has addresses beyond loopback without tls:// or ca_file'

@@ -1,6 +1,7 @@
 /** How replication stands, as figures and as a line of readiness: both from the status as it was last asked for. */
 import type { Check, Outcome } from './agent/readiness.ts'
 import { type Family, single } from './agent/metric.ts'
+import { clockWarning, SKEW_WARNING_MS } from './daemon-clock-warning.ts'
 import type { ReplicationPart } from './daemon-replication.ts'
 
 type Status = Readonly<Record<string, unknown>>
@@ -95,6 +96,11 @@ function namedFamilies(status: Status): Family[] {
   return [
     gauge('expected', 'Secondaries that this primary expects to be connected.', rows.length),
     family('connected', '1 while this secondary is connected, 0 while it is not.', (row) => Number(isConnected(row))),
+    family(
+      'clock_skew_seconds',
+      'Clock of this secondary minus the clock of this primary.',
+      (row) => skewMs(row) / 1000,
+    ),
     family('lag_seconds', 'Since this secondary last had everything.', (row) => numberIn(row['lag_seconds'])),
   ]
 }
@@ -128,6 +134,12 @@ function isConnected(row: Status): boolean {
   return row['connection_status'] === 'connected'
 }
 
+/** Status has it as text, as stock clients decode it. */
+function skewMs(row: Status): number {
+  const skew = Number(row['clock_skew_ms'])
+  return Number.isFinite(skew) ? skew : 0
+}
+
 /** Of each secondary that is not connected: its name, for how long, and why. */
 function missingSecondaries(status: Status): string[] {
   return secondariesOf(status)
@@ -142,7 +154,13 @@ function missingSecondaries(status: Status): string[] {
 /** What keeps the cluster from a failover while it serves. */
 export function replicationWarnings(part: ReplicationPart | undefined): string[] {
   if (part?.mode !== 'primary') return []
-  return missingSecondaries(part.last).map((text) => `DR ${text}: a failover to it would lose later writes`)
+  const skewed = secondariesOf(part.last)
+    .filter((row) => Math.abs(skewMs(row)) > SKEW_WARNING_MS)
+    .map((row) => clockWarning(`DR secondary "${String(row['node_id'])}"`, skewMs(row)))
+  return [
+    ...missingSecondaries(part.last).map((text) => `DR ${text}: a failover to it would lose later writes`),
+    ...skewed,
+  ]
 }
 
 function secondaryState(status: Status): Outcome {

@@ -163,7 +163,8 @@ export class Announcer {
   }
 
   #order() {
-    return { version: WIRE_VERSION, run: this.#run, sequence: ++this.#sequence, digest: this.#digest }
+    const order = { run: this.#run, sequence: ++this.#sequence, digest: this.#digest }
+    return { version: WIRE_VERSION, sentAtMs: Date.now(), ...order }
   }
 
   #send(kind: NodeMessage['kind'], message: NodeMessage): void {

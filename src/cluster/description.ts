@@ -88,6 +88,8 @@ const common = {
   /** When this run of the node's process began, by its clock; with `sequence` it orders the node's messages. */
   run: number,
   sequence: count,
+  /** By the clock of the node; older versions send none. */
+  sentAtMs: v.optional(timeMs),
   /** Of the newest state; a server that knows another one asks. */
   digest: name,
 }
@@ -208,4 +210,19 @@ function unpack(body: Uint8Array): unknown {
   } catch {
     return undefined
   }
+}
+
+interface MessageOrder {
+  readonly run: number
+  readonly sequence: number
+}
+
+/** A replayed or overtaken message is old news. */
+export function isNewer(message: MessageOrder, known: MessageOrder): boolean {
+  if (message.run !== known.run) return message.run > known.run
+  return message.sequence > known.sequence
+}
+
+export function isSame<T extends NodeDescription | AllocationDescription>(a: T, b: T): boolean {
+  return JSON.stringify(a) === JSON.stringify(b)
 }

@@ -17,10 +17,13 @@ import { type Claim, Claims } from './claims.ts'
 import {
   type AllocationDescription,
   atOnce,
+  isNewer,
+  isSame,
   type NodeDescription,
   type NodeState,
   type SignedMessage,
 } from './description.ts'
+import { NodeClocks } from './node-clocks.ts'
 import { RosterRefusals } from './refusals.ts'
 import type { Speaker } from './speaker.ts'
 import { TIMINGS } from './timings.ts'
@@ -130,6 +133,8 @@ interface Entry {
 export interface RosterOptions {
   readonly store: RosterStore
   readonly logger: Logger
+  /** Nodes refuse calls whose times differ from theirs: with ACL. */
+  readonly checksClocks?: boolean
   readonly refusals?: RosterRefusals
   /** Monotonic and wall time, in milliseconds. */
   readonly now?: () => { readonly monotonicMs: number; readonly wallMs: number }
@@ -146,6 +151,7 @@ export class Roster {
   readonly #allocations = new Map<string, AllocationRecord>()
   readonly #claims: Claims
   readonly refusals: RosterRefusals
+  readonly clocks: NodeClocks
   readonly #listeners = new Set<(change: RosterChange) => void>()
   #index = 1
   /** Beats since the start that came late. */
@@ -157,6 +163,7 @@ export class Roster {
     this.#claims = new Claims(options.store)
     this.refusals = options.refusals ?? new RosterRefusals(options.logger)
     this.#logger = options.logger
+    this.clocks = new NodeClocks(options.logger, options.checksClocks ?? false)
     this.#now = options.now ?? (() => ({ monotonicMs: performance.now(), wallMs: Date.now() }))
     this.#load()
   }
@@ -241,14 +248,19 @@ export class Roster {
     if (message.kind === 'state' && message.node.id !== nodeId) return 'refused'
     if (entry && message.run < entry.run) return 'superseded'
     if (entry && !isNewer(message, entry)) return 'old'
+    const { wallMs } = this.#now()
     if (message.kind === 'state') {
-      yield* this.#takeState(entry ?? this.#admit(message, key), message, { ...message, isNew: !entry })
+      this.clocks.measured(nodeId, { name: message.node.name, sentAtMs: message.sentAtMs }, wallMs)
+      const known = entry ?? this.#admit(message, key)
+      yield* this.#takeState(known, message, { ...message, isNew: !entry })
+      if (this.#has(known)) this.#settle(known, 'Node re-registered')
       return 'taken'
     }
     if (!entry) return message.kind === 'beat' ? 'ask' : 'old'
+    this.clocks.measured(nodeId, { name: entry.record.node.name, sentAtMs: message.sentAtMs }, wallMs)
     this.#heard(entry, message)
     if (message.kind === 'leave') this.#setStatus(entry, 'down', 'Node left')
-    else if (entry.record.status !== 'ready') this.#setStatus(entry, 'ready', 'Node heartbeat resumed')
+    else this.#settle(entry, 'Node heartbeat resumed')
     return message.kind === 'beat' && entry.digest !== message.digest ? 'ask' : 'taken'
   }
 
@@ -295,8 +307,12 @@ export class Roster {
     entry.digest = order.digest
     if (order.isNew || !isSame(entry.record.node, state.node)) this.#register(entry, state)
     yield* this.#takeAllocations(entry, state.allocations)
-    if (!this.#has(entry)) return
-    if (!wasReady) this.#setStatus(entry, 'ready', 'Node re-registered')
+  }
+
+  /** The node is heard: it is ready, unless its clock makes it refuse calls. */
+  #settle(entry: Entry, text: string): void {
+    const fault = this.clocks.fault(entry.record.node.id)
+    this.#setStatus(entry, fault === undefined ? 'ready' : 'disconnected', fault ?? text)
   }
 
   #register(entry: Entry, { node }: NodeState): void {
@@ -441,6 +457,7 @@ export class Roster {
   #forget(id: string, entry: Entry): void {
     for (const allocation of entry.allocations) this.#removeAllocation(entry, allocation)
     this.#nodes.delete(id)
+    this.clocks.forget(id)
     this.#store.removeNode(id)
     this.#tell({ index: this.#next(), kind: 'node', type: 'NodeDeregistration', key: id, record: entry.record })
   }
@@ -456,7 +473,9 @@ export class Roster {
 
   #setStatus(entry: Entry, status: NodeStatus, text: string): void {
     const before = entry.record.status
-    if (before === status) return
+    // A clock that is wrong outlives a lost connection, and is told then: the first word of the text names the cause.
+    const [cause] = text.split(' ')
+    if (before === status && entry.record.statusText.startsWith(`${cause} `)) return
     const index = this.#next()
     const { wallMs } = this.#now()
     const events = [...entry.record.events, { message: text, atMs: wallMs, index }].slice(-EVENTS_MAX)
@@ -477,14 +496,4 @@ export class Roster {
   #tell(change: RosterChange): void {
     for (const tell of this.#listeners) tell(change)
   }
-}
-
-/** A replayed or overtaken message is old news. */
-function isNewer(message: { run: number; sequence: number }, entry: Entry): boolean {
-  if (message.run !== entry.run) return message.run > entry.run
-  return message.sequence > entry.sequence
-}
-
-function isSame<T extends NodeDescription | AllocationDescription>(a: T, b: T): boolean {
-  return JSON.stringify(a) === JSON.stringify(b)
 }

@@ -53,6 +53,8 @@ export interface FollowerParts {
 /** A secondary counts as caught up when it has everything that this primary had so long ago. */
 const CAUGHT_UP_MS = 1000
 
+/** From here on a difference of the clocks is logged. */
+const SKEW_WARNING_MS = 30_000
 const COMPARING = 'comparing trees'
 
 /** Of a row in a message beside its batch. */
@@ -89,6 +91,7 @@ export class Follower {
   #endReason = 'the connection was closed'
   #failure: unknown
   #wake: () => void = () => undefined
+  #isSkewed = false
   skewMs = 0
   durationMs = 0
   /** When the last heartbeat was answered; undefined before the first. */
@@ -305,6 +308,17 @@ export class Follower {
     this.durationMs = Math.round(this.#heardMs - beat.monotonicMs)
     this.skewMs = Math.round(atMs - (beat.atMs + this.durationMs / 2))
     this.heartbeatAtMs = this.#parts.now()
+    this.#noteSkew()
+  }
+
+  #noteSkew(): void {
+    const isSkewed = Math.abs(this.skewMs) > SKEW_WARNING_MS
+    if (isSkewed === this.#isSkewed) return
+    this.#isSkewed = isSkewed
+    const facts = { id: this.id, skew_seconds: Math.round(this.skewMs / 1000) }
+    if (isSkewed)
+      this.#parts.logger.warn('clock of the DR secondary or of this primary is wrong: set both right', facts)
+    else this.#parts.logger.info('clock of the DR secondary is right again', facts)
   }
 
   /** Returns whether anything is known that was not. */

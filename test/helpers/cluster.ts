@@ -31,6 +31,8 @@ export interface MemberOptions {
   readonly dataDir?: string
   /** In the test's own process. */
   readonly isHere?: boolean | undefined
+  /** Of its process. */
+  readonly env?: Readonly<Record<string, string>>
 }
 
 /** One agent, always at the same address, on the same data. */
@@ -42,6 +44,7 @@ export class Member {
   readonly #config: string
   readonly #t: TestContext
   readonly #isHere: boolean
+  readonly #env: Readonly<Record<string, string>>
   #child: ChildProcess | undefined
   #here: AgentHere | undefined
   #stderr = ''
@@ -49,6 +52,7 @@ export class Member {
   private constructor(t: TestContext, name: string, port: number, options: MemberOptions) {
     this.#t = t
     this.#isHere = options.isHere ?? false
+    this.#env = options.env ?? {}
     this.name = name
     this.port = port
     this.url = `http://127.0.0.1:${port}`
@@ -92,7 +96,7 @@ export class Member {
       this.#here = await agentHere(this.#t, args)
       return
     }
-    const child = spawn(OUTPOST, ['agent', ...args])
+    const child = spawn(OUTPOST, ['agent', ...args], { env: { ...process.env, ...this.#env } })
     this.#child = child
     let stdout = ''
     child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text))

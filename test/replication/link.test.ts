@@ -152,6 +152,7 @@ test('heartbeats measure the other clock, and both sides tell it', async (t) => 
     const [first] = (await secondary.field('primaries')) as { clock_skew_ms: string }[]
     return near(first?.clock_skew_ms, -90_000)
   }, 'the secondary tells it')
+  assert.equal(primary.said(/^clock of the DR secondary or of this primary is wrong/)?.level, 'warn')
 })
 
 /** A busy machine answers a heartbeat late. */
