@@ -110,9 +110,15 @@ export class Fencing {
     })
   }
 
-  /** The second half of `liftFenceOf`, also after a crash between the two. */
+  /** The second half of `liftFenceOf`, also after a crash between the two. Ends a fence for silence where `fence_after` was removed. */
   async finishLift(): Promise<void> {
-    const { state, store } = this.#parts
+    const { logger, settings, state, store } = this.#parts
+    // The way out for an operator whose secondaries are gone for good: without the setting nothing would lift this fence.
+    if (settings.fenceAfterMs === 0 && this.#isForSilence) {
+      await store.setRole('own')
+      await state.change(() => ({ witnessEpoch: undefined }))
+      logger.warn('fence_after was removed from the configuration: writes are taken')
+    }
     const { resumeEpoch } = state.now
     if (resumeEpoch === undefined) return
     await store.setRole('own', resumeEpoch)

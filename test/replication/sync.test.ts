@@ -123,6 +123,18 @@ test('fence_after: a primary that hears from no secondary takes no writes until 
   await untilSame(primary, secondary)
 })
 
+test('a primary that was fenced for silence serves after a restart without fence_after', async (t) => {
+  const settings = { fenceAfterMs: FENCE_AFTER_MS }
+  const [primary, secondary] = [await Site.start(t, 'primary', { settings }), await Site.start(t, 'secondary')]
+  await activate(primary, secondary)
+  await secondary.close()
+  await eventually(() => primary.store.role === 'fenced', 'it stops')
+  assert.equal(primary.replication.fence?.reason, 'isolated')
+  await primary.restart({ settings: { fenceAfterMs: 0 } })
+  assert.equal(primary.replication.fence, undefined)
+  await primary.put('d')
+})
+
 async function waits(primary: Site, path: string) {
   const refused = assert.rejects(primary.put(path), /before a secondary acknowledged/, path)
   await eventually(() => primary.replication.figures.primary?.waiting === 1, 'it waits')
