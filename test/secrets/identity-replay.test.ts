@@ -38,6 +38,12 @@ test('identity and userpass as they were recorded', async (t) => {
         ours: /^429 .*Please try again in 30 seconds/,
       },
       {
+        exchange: /^validate wrong code [1-5]$/,
+        what: 'errors[0]',
+        why: 'says that the code is wrong or was used, and not that none was sent',
+        ours: /wrong or was already used/,
+      },
+      {
         exchange: /^seed/,
         what: 'status',
         why: 'methods with a name are there in one edition only',

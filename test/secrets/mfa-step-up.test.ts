@@ -18,7 +18,7 @@ test('a path with mfa_methods is read with a code of the method, each code once'
   assert.match(none.body.errors[0] ?? '', /second factor.*app.*X-Vault-MFA/)
   const code = mfa.code(secret)
   const wrong = await mfa.read(ada, 'cubbyhole/safe', `app:${wrongCode(secret, mfa.world.nowMs)}`)
-  assert.match(wrong.body.errors[0] ?? '', /wrong or was used before/)
+  assert.match(wrong.body.errors[0] ?? '', /wrong or was already used/)
   assert.equal((await mfa.read(ada, 'cubbyhole/safe', `app:${code}`)).status, 404)
   assert.equal((await mfa.read(ada, 'cubbyhole/safe', `app:${code}`)).text, wrong.text, 'used')
   const write = await mfa.world.ask(
@@ -61,9 +61,9 @@ test('a refusal says which remedy applies, and names no single code of several',
   const unconfirmed =
     'the secret of the entity for the MFA method second is not confirmed: confirm it with its first code'
   assert.equal(await why('two', `second:${mfa.code(second.secret)}`), unconfirmed)
-  assert.equal(await why('one'), 'no code of the MFA methods app was sent')
-  assert.equal(await why('one', 'app'), 'no code of the MFA methods app was sent')
-  assert.equal(await why('one', 'other:123456'), 'a code was sent for an unknown MFA method, and none for app')
+  assert.equal(await why('one'), 'no code for MFA method app was sent')
+  assert.equal(await why('one', 'app'), 'no code for MFA method app was sent')
+  assert.equal(await why('one', 'other:123456'), 'a code was sent for an unknown MFA method, and none for MFA method app')
   assert.equal(await why('gone'), 'the policy names the unknown MFA method gone')
   const confirm = { entity_id: ada.entityId, passcode: mfa.code(second.secret) }
   const at = 'sys/mfa/method/totp/second/admin-confirm'
@@ -72,7 +72,7 @@ test('a refusal says which remedy applies, and names no single code of several',
   assert.match(again.body.errors[0] ?? '', /it is in force already$/)
   const wrongApp = [`app:${wrongCode(app.secret, mfa.world.nowMs)}`, `second:${mfa.code(second.secret, 1)}`]
   const wrongSecond = [`app:${mfa.code(app.secret)}`, `second:${wrongCode(second.secret, mfa.world.nowMs)}`]
-  const wrong = 'a code of the MFA methods app, second is wrong or was used before'
+  const wrong = 'the code for one of the MFA methods app or second is wrong or was already used'
   assert.deepEqual([await why('both', ...wrongApp), await why('both', ...wrongSecond)], [wrong, wrong])
   const used = mfa.code(app.secret, 1)
   assert.equal((await mfa.read(ada, 'cubbyhole/one', `app:${used}`)).status, 404)

@@ -26,13 +26,16 @@ export function whyRefused(mfa: Mfa, { credentials, entityId, methods }: Needed)
       return `the secret of the entity for the MFA method ${name} is not confirmed: confirm it with its first code`
     }
   }
-  const names = methods.map(nameOf).join(', ')
   const uncovered = methods.filter((method) => codeFor(credentials, method) === undefined)
-  if (uncovered.length === 0) return `a code of the MFA methods ${names} is wrong or was used before`
-  const missing = uncovered.map(nameOf).join(', ')
+  if (uncovered.length === 0) {
+    const names = methods.map(nameOf).join(' or ')
+    const which = methods.length === 1 ? `MFA method ${names}` : `one of the MFA methods ${names}`
+    return `the code for ${which} is wrong or was already used`
+  }
+  const missing = `MFA ${uncovered.length === 1 ? 'method' : 'methods'} ${uncovered.map(nameOf).join(' and ')}`
   return isForOthers(credentials, methods)
     ? `a code was sent for an unknown MFA method, and none for ${missing}`
-    : `no code of the MFA methods ${missing} was sent`
+    : `no code for ${missing} was sent`
 }
 
 /** A caller may name a method differently from the rule. */
