@@ -28,6 +28,8 @@ import { bundledProgram, forgetCompiled } from './test-program.ts'
 import { roomInMemory } from './test-room.ts'
 
 const ROOT = resolve(import.meta.dirname, '..')
+/** Run by `test-long.ts` alone. */
+const LONG = join(ROOT, 'test/long/')
 /** One file may take so long on a slow, busy machine. */
 const FILE_TIMEOUT_MS = 600_000
 /** Files at once for each processor: about half of their time is waiting, and beside other work they get more of the processors. */
@@ -72,6 +74,7 @@ function testFilesOf(path: string): string[] {
   return readdirSync(path, { withFileTypes: true, recursive: true })
     .filter((entry) => entry.isFile() && entry.name.endsWith('.test.ts'))
     .map((entry) => join(entry.parentPath, entry.name))
+    .filter((file) => !file.startsWith(LONG))
     .toSorted()
 }
 

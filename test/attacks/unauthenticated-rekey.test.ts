@@ -151,15 +151,13 @@ test('a lost root token: the command says what to do, and doing that gives a new
     ['operator generate-root -init', 'disable_unauthed_generate_root_endpoints'],
     ['operator rekey -init', 'disable_unauthed_rekey_endpoints'],
   ] as const) {
-    for (const [bad, status] of [
-      ['', 405],
-      ['s.expired', 403],
+    for (const [bad, status, why] of [
+      ['', 405, 'no token was sent, set OUTPOST_TOKEN'],
+      ['s.expired', 403, 'the token from OUTPOST_TOKEN is not allowed to do this'],
     ] as const) {
       const refused = await run(line, '', bad)
       assert.equal(refused.code, 1)
-      const advice = new RegExp(
-        `sudo \\(HTTP ${status}\\): set OUTPOST_TOKEN.*server \\{ ${setting} = false \\}.*reload outpost`,
-      )
+      const advice = new RegExp(`sudo \\(HTTP ${status}\\): ${why}.*server \\{ ${setting} = false \\}.*reload outpost`)
       assert.match(refused.stderr, advice)
       assert.equal(refused.stderr.trim().split('\n').length, 1, refused.stderr)
     }

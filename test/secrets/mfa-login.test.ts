@@ -84,7 +84,10 @@ test('a login in one step; a wrong and a used code are refused alike, in either 
   assert.equal((await mfa.login(`app:${wrongCode(mfa.secret, mfa.world.nowMs)}`)).text, used.text)
   assert.deepEqual((await mfa.login('app')).body.errors, ['permission denied: no code for MFA method app was sent'])
   const other = await mfa.validate(await mfa.pending(), code, 'other')
-  assert.match(other.body.errors[0] ?? '', /\* a code was sent for an unknown MFA method, and none for MFA method app\n/)
+  assert.match(
+    other.body.errors[0] ?? '',
+    /\* a code was sent for an unknown MFA method, and none for MFA method app\n/,
+  )
   await mfa.world.ask('POST', 'sys/mfa/method/totp/app/admin-destroy', { entity_id: mfa.adaId })
   const none = await mfa.login(`app:${code}`)
   assert.match(none.body.errors[0] ?? '', /^permission denied: the entity has no secret for the MFA method app/)

@@ -63,7 +63,10 @@ test('a refusal says which remedy applies, and names no single code of several',
   assert.equal(await why('two', `second:${mfa.code(second.secret)}`), unconfirmed)
   assert.equal(await why('one'), 'no code for MFA method app was sent')
   assert.equal(await why('one', 'app'), 'no code for MFA method app was sent')
-  assert.equal(await why('one', 'other:123456'), 'a code was sent for an unknown MFA method, and none for MFA method app')
+  assert.equal(
+    await why('one', 'other:123456'),
+    'a code was sent for an unknown MFA method, and none for MFA method app',
+  )
   assert.equal(await why('gone'), 'the policy names the unknown MFA method gone')
   const confirm = { entity_id: ada.entityId, passcode: mfa.code(second.secret) }
   const at = 'sys/mfa/method/totp/second/admin-confirm'
