@@ -106,6 +106,11 @@ export class SecretsRoom {
       if (fault) logger.error('the database is not as this server left it', { error: fault.text })
       else logger.info('the database is in its place again, commits go on')
     }
+    const directory = dirname(config.server.storagePath)
+    store.onSpace = (isFull) => {
+      if (isFull) logger.error('disk full, writes are refused', { directory })
+      else logger.info('disk writable again', { directory })
+    }
     this.#store = store
     this.#logger = logger
     this.#seen = new SeenPosition(store)

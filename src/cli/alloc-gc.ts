@@ -7,7 +7,8 @@ import { requestText } from './http-client.ts'
 export const command = defineCommand({
   name: 'alloc gc',
   summary: 'Remove the directory of an allocation that has ended',
-  details: 'Its files and logs are gone when the command returns. One that still runs is refused: stop it first.',
+  details:
+    'Its files and logs are gone when the command returns. One that still runs is refused: stop it first.\nA directory without a manifest is removed if no process uses it.',
   options: { ...allocOptions, ...agentOptions },
   operands: allocOperand,
   async run(values, [given = ''], io) {

@@ -1,6 +1,7 @@
 /**
  * `outpost alloc run`: makes or reopens an allocation directory and supervises a command in it.
  */
+import { rmdirSync } from 'node:fs'
 import { basename } from 'node:path'
 import { formatDuration } from '../kit/duration.ts'
 import { messageOf } from '../kit/errors.ts'
@@ -136,11 +137,23 @@ async function runHere(
     previous,
     warn,
   })
+  try {
+    // First of all: a directory without a manifest counts as another supervisor's.
+    keeper.pending()
+  } catch (error) {
+    if (!previous) removeEmpty(place.directory)
+    release()
+    throw new CommandError(
+      `cannot write the manifest in ${place.directory}, nothing was started: ${messageOf(error)}`,
+      1,
+      {
+        cause: error,
+      },
+    )
+  }
   const signals = new SignalForwarder(killTimeoutMs)
   let layout: AllocLayout | undefined
   try {
-    // Before anything else is made: a directory without a manifest would be taken for somebody else's.
-    keeper.pending()
     layout = layOut(place, task)
     if (!report) io.out(`${id}\n`)
     return await supervise({
@@ -163,6 +176,15 @@ async function runHere(
     signals.detach()
     layout?.close()
     release()
+  }
+}
+
+/** Removes the directory of an allocation that was not started. One with content is left: it was there before. */
+function removeEmpty(directory: string): void {
+  try {
+    rmdirSync(directory)
+  } catch {
+    // `alloc gc` removes it.
   }
 }
 

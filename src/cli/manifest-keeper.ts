@@ -1,8 +1,9 @@
 /**
  * Keeps one allocation's manifest true through the life of its command.
  *
- * A manifest that cannot be written (disk full, directory collected) is no reason to end the command: it is said once
- * and tried again each second, and at the end a few times more.
+ * The first manifest must be written before the command starts: without it the agent would show a directory that no
+ * command can stop, or an allocation that has ended and may be collected. A later write that fails (disk full, directory
+ * collected) does not end the command: it is reported once and retried each second, and at the end a few times more.
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import { messageOf } from '../kit/errors.ts'
@@ -66,8 +67,9 @@ export class ManifestKeeper {
     }
   }
 
+  /** Writes the first manifest. Throws the system's error; the manifest of an earlier run is then still in place. */
   pending(): void {
-    this.#set('pending', {})
+    this.#write()
   }
 
   running(pid: number, startTicks: number | undefined): void {
@@ -103,14 +105,18 @@ export class ManifestKeeper {
   #save(): void {
     clearTimeout(this.#retry)
     this.#retry = undefined
-    const { directory, task } = this.#options
-    const tasks = Object.fromEntries([...Object.entries(this.#manifest.Tasks), [task, this.#task]])
     try {
-      writeManifest(directory, { ...this.#manifest, Tasks: tasks })
+      this.#write()
     } catch (error) {
       if (!this.#warned) this.#options.warn(`cannot write the manifest: ${messageOf(error)}`)
       this.#warned = true
       this.#retry = setTimeout(() => this.#save(), RETRY_MS)
     }
+  }
+
+  #write(): void {
+    const { directory, task } = this.#options
+    const tasks = Object.fromEntries([...Object.entries(this.#manifest.Tasks), [task, this.#task]])
+    writeManifest(directory, { ...this.#manifest, Tasks: tasks })
   }
 }

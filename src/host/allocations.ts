@@ -159,6 +159,12 @@ export class AllocationRegistry implements AllocationTable {
     return this.#entries.get(id)?.fault
   }
 
+  /** True if its directory has no manifest and never had one since it is known. */
+  isBare(id: string): boolean {
+    const entry = this.#entries.get(id)
+    return entry?.bare === true && entry.fault === undefined
+  }
+
   /** Calls `listener` after every change of a picture, in the turn in which it was seen. Returns how to stop that. */
   onChange(listener: (change: AllocationChange) => void): () => void {
     this.#listeners.add(listener)

@@ -16,7 +16,8 @@
  * twice and then fails; the caller's wish is fulfilled either way, and retries should be harmless.
  *
  * The automatic collection runs each `intervalMs` and soon after allocations come or end. A bare directory (no manifest)
- * counts as running and so is never collected: some other agent owns it.
+ * counts as running, because another agent may own it. Only a request for this one allocation removes it, and only if no
+ * process uses it (`directory-users.ts`); no record is kept of it.
  */
 import { randomBytes } from 'node:crypto'
 import { renameSync } from 'node:fs'
@@ -27,6 +28,7 @@ import type { Logger } from '../kit/log.ts'
 import type { Allocation } from './allocation.ts'
 import type { AllocationRegistry } from './allocations.ts'
 import type { CollectedRecords } from './collected.ts'
+import { userOf } from './directory-users.ts'
 import { mountsBelow, removeTree } from './remove-tree.ts'
 
 export interface GcSettings {
@@ -143,7 +145,8 @@ export class GarbageCollector {
     if (underway) return underway
     // Refused at once, not when a slot is free: a caller must not wait for the answer no.
     const now = this.#allocations.refresh(id)
-    if (now && !now.collected && !this.#isEligible(now)) return Promise.reject(new Refusal('conflict', NOT_ELIGIBLE))
+    if (now && !now.collected && !this.#isEligible(now) && !this.#allocations.isBare(id))
+      return Promise.reject(new Refusal('conflict', NOT_ELIGIBLE))
     const work = this.#collectInSlot(id, reason).finally(() => this.#underway.delete(id))
     this.#underway.set(id, work)
     return work
@@ -231,8 +234,34 @@ export class GarbageCollector {
       const directory = this.#allocations.refresh(id)?.directory
       if (directory === undefined || this.#allocations.get(id)?.collected) return
       await refuseMounts(directory)
+      if (this.#allocations.isBare(id)) return this.#removeBare(id, directory, reason)
       await this.#recordThenRemove(id, directory, reason)
     })
+  }
+
+  async #removeBare(id: string, directory: string, reason: string): Promise<void> {
+    const pid = await userOf(directory, id)
+    if (pid !== undefined) {
+      const why = `the allocation directory has no manifest and process ${pid} uses it; stop the process first`
+      throw new Refusal('conflict', `${NOT_ELIGIBLE}: ${why}`)
+    }
+    this.#allocations.refresh(id)
+    if (!this.#allocations.isBare(id)) throw new Refusal('conflict', NOT_ELIGIBLE)
+    const name = this.#moveAway(id, directory)
+    this.#allocations.refresh(id)
+    this.#log.info('collecting an allocation without a manifest', { alloc_id: id, reason })
+    await this.#remove(name, id)
+  }
+
+  /** Renames the directory and returns its new name. */
+  #moveAway(id: string, directory: string): string {
+    const name = `.collected-${id}-${randomBytes(4).toString('hex')}`
+    try {
+      renameSync(directory, join(this.#allocations.allocDir, name))
+    } catch (error) {
+      throw new Fault(`cannot move the allocation directory away: ${messageOf(error)}`)
+    }
+    return name
   }
 
   async #recordThenRemove(id: string, directory: string, reason: string): Promise<void> {
@@ -243,15 +272,14 @@ export class GarbageCollector {
     // From here to `markCollected` nothing else runs: what is true at this look is true at the rename.
     const now = this.#allocations.refresh(id)
     if (!now || now.collected) return
-    const name = `.collected-${id}-${randomBytes(4).toString('hex')}`
+    let name: string
     try {
       if (!this.#isEligible(now)) throw new Refusal('conflict', NOT_ELIGIBLE)
-      renameSync(directory, join(this.#allocations.allocDir, name))
+      name = this.#moveAway(id, directory)
     } catch (error) {
       collected.drop(id)
       void collected.saved()
-      if (error instanceof Refusal) throw error
-      throw new Fault(`cannot move the allocation directory away: ${messageOf(error)}`)
+      throw error
     }
     const remembered = collected.get(id) !== undefined
     this.#allocations.markCollected(id)

@@ -4,6 +4,7 @@
  * watches over the files, too (`file-guard.ts`). It runs in a thread of its own (`store-thread.ts`).
  */
 import type { DatabaseSync } from 'node:sqlite'
+import { DiskReserve } from '../kit/disk-reserve.ts'
 import { Refusal } from '../kit/errors.ts'
 import { type Batch, decodeBatch } from './batch.ts'
 import { Checkpoint } from './checkpoint.ts'
@@ -15,7 +16,7 @@ import type { LogLimits } from './log-limits.ts'
 import type { ReplicaState } from './replica-facts.ts'
 import { changesOf, type ReplicaOrder, ReplicaWriter, sizeOf } from './replica-writer.ts'
 import { NotChained } from './replica.ts'
-import { isSparing, Reserve } from './reserve.ts'
+import { isSparing } from './reserve.ts'
 import { type Seen, SeenMark } from './seen-mark.ts'
 import { applySnapshot, type Received } from './snapshot-apply.ts'
 import { type TreeAnswer, type TreeOrder, TreeWriter } from './tree-writer.ts'
@@ -93,7 +94,7 @@ export class DatabaseWriter {
   readonly #port: WriterPort
   readonly #log: LogLimits | undefined
   readonly #lock: DatabaseSync
-  readonly #reserve: Reserve
+  readonly #reserve: DiskReserve
   readonly #database: DatabaseSync
   readonly #guard: FileGuard
   readonly #checkpoint: Checkpoint
@@ -114,7 +115,7 @@ export class DatabaseWriter {
     this.#port = port
     this.#log = log
     this.#lock = lockDatabase(path)
-    this.#reserve = new Reserve(path)
+    this.#reserve = new DiskReserve(`${path}.reserve`)
     this.#reserve.makeRoom()
     this.#database = openForWriting(path)
     this.#guard = new FileGuard(path, this.#database, new WalLength(walLength))

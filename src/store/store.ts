@@ -334,6 +334,11 @@ export class SqliteStore implements Store, ReplicaStore {
   }
 
   /** Calls back when something else is wrong with the files than before, or nothing any more. */
+  /** Called when the disk of the database becomes full, and when it has space again. */
+  set onSpace(call: (isFull: boolean) => void) {
+    this.#queue.onSpace = call
+  }
+
   set onFault(tell: (fault: FileFault | undefined) => void) {
     this.#queue.onFault = tell
   }

@@ -90,6 +90,8 @@ export class WriterQueue {
   onFault: (fault: FileFault | undefined) => void = () => undefined
   /** There is hardly any space left on the disk: what needs some is refused before it is queued. */
   #isFull = false
+  /** Called when the disk becomes full, and when it has space again. */
+  onSpace: (isFull: boolean) => void = () => undefined
   /** Of the log, durable. */
   newest = 0
   #count = 0
@@ -288,7 +290,10 @@ export class WriterQueue {
   }
 
   #take(report: Report): void {
-    if (report.kind === 'space') this.#isFull = report.isFull
+    if (report.kind === 'space' && report.isFull !== this.#isFull) {
+      this.#isFull = report.isFull
+      this.onSpace(report.isFull)
+    }
     if (report.kind === 'files') {
       this.#fault = report.fault
       this.onFault(report.fault)

@@ -100,6 +100,8 @@ async function onFullDisk(t: TestContext, world: CoreWorld, disk: string): Promi
     world.core.audit?.states.map(({ breaks, lostFiles }) => [breaks, lostFiles]),
     [[0, 0]],
   )
+  const logged = world.lines.map(({ message }) => message).filter((message) => message.startsWith('audit device'))
+  assert.deepEqual(logged, ['audit device write failed', 'audit device recovered'], 'a failure is logged once a minute')
   const count = answered.length
   await write()
   assert.equal(answered.length, count + 1)

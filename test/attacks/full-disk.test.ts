@@ -1,6 +1,6 @@
 /**
- * A disk that somebody has filled to the last byte: who writes is told so (507) and where, and what an operator needs then
- * goes on: reads, deletes, revocations, a snapshot to elsewhere, a restart. All of it once ended in 500 "internal error".
+ * A disk that is filled to the last byte, with an audit file on it: writes are refused with 507 and the directory, and
+ * what an operator needs continues: reads, deletes, revocations, a snapshot to another disk, a restart.
  */
 import assert from 'node:assert/strict'
 import { rmSync, statSync, writeFileSync } from 'node:fs'
@@ -65,6 +65,8 @@ async function onFullDisk(t: TestContext, disk: string): Promise<void> {
   const token = String(made['root_token'])
   assert.equal((await run('operator unseal -', `${key}\n`)).code, 0)
   assert.equal((await run('secrets enable -path=kept -version=2 kv', '', token)).code, 0)
+  const audit = join(disk, 'data/audit/audit.log')
+  assert.equal((await run(`audit enable file file_path=${audit}`, '', token)).code, 0)
   const value = { data: { password: 'x'.repeat(4000) } }
   for (let at = 0; at < SECRETS; at++) assert.equal((await api('POST', `kept/data/s${at}`, token, value)).status, 200)
   const tokenOf = async (body: object) => {
@@ -75,6 +77,8 @@ async function onFullDisk(t: TestContext, disk: string): Promise<void> {
   }
   const stolen = await tokenOf({ policies: ['default'] })
   const twice = await tokenOf({ policies: ['default'], num_uses: 2 })
+  const isReserved = () => statSync(`${audit}.reserve`, { throwIfNoEntry: false })?.size === 2 << 20
+  await eventually(isReserved, 'the audit file has its reserve')
   fill(disk)
 
   const refused = async () => {
@@ -145,6 +149,7 @@ async function onFullDisk(t: TestContext, disk: string): Promise<void> {
       () => statSync(join(directory, 'secrets.db.reserve')).size === 2 << 20,
       'the reserve is whole again',
     )
+    assert.ok(agent.stderr().includes('disk writable again'), agent.stderr().slice(-1000))
   })
   agent.child.kill('SIGTERM')
   assert.equal(await agent.ended, 0)

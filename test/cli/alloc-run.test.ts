@@ -341,3 +341,19 @@ test('a full disk costs the bytes that did not fit, and the log says how many', 
   assert.match(log, /\nafter\n\{.*"ClientStatus":"complete"/)
   assert.match(stderr, new RegExp(`${lost} bytes of output could not be written to the log \\(ENOSPC\\)`))
 })
+
+test('without space for its manifest nothing is started and nothing is left', async (t) => {
+  const dataDir = temporaryDirectory(t)
+  if (spawnSync('unshare', [...MOUNT, dataDir]).status !== 0) return t.skip('this kernel lets us mount nothing')
+  const outside = temporaryDirectory(t)
+  const inner = `${MOUNT[3]}; cat /dev/zero > "$0/ballast"; for how in -detach -max-files=3; do
+    "$1" alloc run -data-dir "$0" $how -- touch "$2/ran"; echo "code $?"; done; ls "$0/alloc"`
+  const { stderr, stdout } = await start('unshare', ['-rm', 'sh', '-c', inner, dataDir, OUTPOST, outside]).finished
+  assert.equal(stdout, 'code 1\ncode 1\n')
+  assert.equal(
+    stderr.match(/^outpost: cannot write the manifest in .*, nothing was started: ENOSPC/gm)?.length,
+    2,
+    stderr,
+  )
+  assert.deepEqual(readdirSync(outside), [])
+})

@@ -110,6 +110,37 @@ test('an ended allocation is gone when the call returns; its record stays; again
   )
 })
 
+test('a directory without a manifest is removed on request, unless a process uses it', async (t) => {
+  const { run, one, all, allocDir, collector, table } = await host(t, { maxAllocs: 0 })
+  const id = nextId()
+  const directory = join(allocDir, id)
+  mkdirSync(join(directory, 'web/local'), { recursive: true })
+  const bare = () => table.refresh(id)?.clientStatus === 'running'
+  await eventually(bare, 'it is served')
+  const uses: [string, () => { env?: Record<string, string>; cwd?: string }][] = [
+    ['environment', () => ({ env: { NOMAD_ALLOC_ID: id } })],
+    ['working directory', () => ({ cwd: join(directory, 'web') })],
+  ]
+  for (const [what, use] of uses) {
+    const child = spawn('/bin/sleep', ['60'], use())
+    const ended = new Promise((resolve) => child.once('exit', resolve))
+    t.after(() => child.kill('SIGKILL'))
+    const inUse = refusal(
+      409,
+      `${NOT_ELIGIBLE}: the allocation directory has no manifest and process ${child.pid} uses it; stop the process first`,
+    )
+    await assert.rejects(run(one, { id }), inUse, what)
+    child.kill('SIGKILL')
+    await ended
+  }
+  await run(all, {})
+  await collector.collectUnderPressure()
+  assert.ok(existsSync(directory), 'only a request for this allocation removes it')
+  await run(one, { id })
+  assert.deepEqual(readdirSync(allocDir), [])
+  assert.equal(table.get(id), undefined)
+})
+
 test('what runs, may run, or cannot be told is never collected', async (t) => {
   const { run, one, all, add, allocDir, table } = await host(t, { maxAllocs: 0 })
   const child = spawn('sleep', ['60'])

@@ -1,15 +1,15 @@
 import assert from 'node:assert/strict'
-import { existsSync, statSync } from 'node:fs'
+import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { Reserve } from '../../src/store/reserve.ts'
+import { DiskReserve } from '../../src/kit/disk-reserve.ts'
 import { SqliteStore } from '../../src/store/store.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 test('the reserve waits where it may and there is plenty of space, and is whole afterwards', (t) => {
   const path = join(temporaryDirectory(t), 'a.db')
-  const reserve = new Reserve(path)
+  const reserve = new DiskReserve(`${path}.reserve`)
   t.after(() => reserve.close())
   assert.equal(reserve.look(true), false)
   assert.equal(statSync(`${path}.reserve`).size, 0)
@@ -27,4 +27,14 @@ test('a store that stays open has its reserve without a commit', async (t) => {
   const store = await SqliteStore.open(path)
   t.after(() => store.close())
   await eventually(() => existsSync(`${path}.reserve`) && statSync(`${path}.reserve`).size > 0, 'the reserve is made')
+})
+
+test('a file of another program is never truncated for a reserve', (t) => {
+  const path = join(temporaryDirectory(t), 'a.reserve')
+  writeFileSync(path, 'kept')
+  const reserve = new DiskReserve(path)
+  t.after(() => reserve.close())
+  reserve.look()
+  assert.equal(reserve.giveUp(), false)
+  assert.equal(readFileSync(path, 'utf8'), 'kept')
 })

@@ -213,7 +213,7 @@ test('a reload opens the file anew; a device that fails is told by readiness and
   const kept = await api(agent, 'DELETE', 'sys/audit/file', token)
   assert.equal(kept.status, 500, 'nor can it be disabled')
   assert.deepEqual(await audit(), { state: 'failing', reason: 'no request is served: not recorded by file/' })
-  await eventually(() => agent.stderr().includes('an audit device does not record'), 'the log tells')
+  await eventually(() => agent.stderr().includes('audit device write failed'), 'the log tells')
   const value = async (name: string) => (await figuresOf(agent)).value(name, { device: 'file/' }) ?? 0
   await eventually(async () => (await value('outpost_audit_failures_total')) >= 1, 'the failure is counted')
   rmSync(file)

@@ -127,6 +127,16 @@ export class AuditDevice {
     })
   }
 
+  /** Creates or restores the space that is kept for a full disk. Never rejects. */
+  async keepReserve(): Promise<void> {
+    if (!this.#isClosing) await this.#sink.keepReserve?.()
+  }
+
+  /** Removes the reserve; the device is closed next. */
+  removeReserve(): void {
+    this.#sink.removeReserve?.()
+  }
+
   /** Takes no more lines; those that it has taken are recorded first. */
   close(): void {
     this.#isClosing = true

@@ -8,6 +8,9 @@
  * of its lines (a full disk) is undone, so a file holds whole lines only; the part of a line that a killed process left is
  * cut off when the file is opened.
  *
+ * A full disk: lines go on into the space of a reserve beside the file (`<path>.reserve`), so that an operator can read,
+ * free space and save a snapshot. Once the reserve is used up, nothing is recorded until there is space again.
+ *
  * Assumes one process per file. What can go wrong: a file that was not written by an audit device is refused, because the
  * device would append to it. Lines that a program truncates and writes again unchanged, between two writes, are not noticed.
  */
@@ -27,6 +30,7 @@ import {
 } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { promisify } from 'node:util'
+import { DiskReserve } from '../../kit/disk-reserve.ts'
 import { accessFault } from '../../kit/own-file.ts'
 import { Fault, isErrno } from '../../kit/errors.ts'
 import { type ChainHead, headOf } from './audit-chain.ts'
@@ -49,6 +53,7 @@ const LINE_BYTES_MAX = 256 << 20
 /** Files beside the device's own whose last lines are read after a start. */
 const OLDER_FILES_MAX = 1000
 const NEWLINE = 10
+export const RESERVE_SUFFIX = '.reserve'
 
 /** What `check` found. `emptied`: truncated to nothing. `removed`: deleted, or renamed and then deleted. */
 export type FileFinding =
@@ -73,6 +78,10 @@ export interface LineSink {
   sync?(): Promise<void>
   /** Opens the file, or connects, again before the next line. */
   reopen(): void
+  /** Creates or restores the space that is kept for a full disk. Never rejects. */
+  keepReserve?(): Promise<void>
+  /** Removes what is kept beside the lines, when the device is disabled. */
+  removeReserve?(): void
   close(): void
 }
 
@@ -99,6 +108,8 @@ export class AuditFile implements LineSink {
   #isClosed = false
   /** The file is to be opened again before the next write. */
   #isStale = false
+  /** Opened with the first need: a device that is opened for a check leaves no file. */
+  #openReserve: DiskReserve | undefined
   /** Ends when all that was begun with descriptors has ended. */
   #idle: Promise<void> = Promise.resolve()
 
@@ -124,8 +135,7 @@ export class AuditFile implements LineSink {
     const bytes = Buffer.from(text)
     this.#isWriting = true
     try {
-      for (let at = 0; at < bytes.length; )
-        at += (await writeAsync(open.fd, bytes, at, bytes.length - at, null)).bytesWritten
+      await this.#writeWhole(open, bytes)
     } catch (error) {
       if (!undo(open)) {
         this.#isStale = true
@@ -134,11 +144,36 @@ export class AuditFile implements LineSink {
       throw error
     } finally {
       this.#isWriting = false
-      if (this.#isClosed) this.#release()
+      if (this.#isClosed) this.#end()
     }
     open.size += bytes.length
     const last = heads.at(-1)
     if (last) chain.advance(last)
+  }
+
+  /** A full disk gets pieces of the reserve until the bytes fit, or none is left. */
+  async #writeWhole(open: OpenFile, bytes: Buffer): Promise<void> {
+    for (let at = 0; at < bytes.length; ) {
+      try {
+        at += (await writeAsync(open.fd, bytes, at, bytes.length - at, null)).bytesWritten
+      } catch (error) {
+        if (!isErrno(error, 'ENOSPC', 'EDQUOT') || !this.#reserve.giveUp()) throw error
+      }
+    }
+  }
+
+  get #reserve(): DiskReserve {
+    this.#openReserve ??= new DiskReserve(this.#options.path + RESERVE_SUFFIX)
+    return this.#openReserve
+  }
+
+  async keepReserve(): Promise<void> {
+    if (!this.#isClosed && this.#open) await this.#reserve.refill()
+  }
+
+  removeReserve(): void {
+    this.#openReserve?.remove()
+    this.#openReserve = undefined
   }
 
   async sync(): Promise<void> {
@@ -155,7 +190,13 @@ export class AuditFile implements LineSink {
 
   close(): void {
     this.#isClosed = true
-    if (!this.#isWriting) this.#release()
+    if (!this.#isWriting) this.#end()
+  }
+
+  #end(): void {
+    this.#openReserve?.close()
+    this.#openReserve = undefined
+    this.#release()
   }
 
   /** Opens what the path names, and compares its end with the chain. Throws a Fault for what cannot be a device's file. */
@@ -205,7 +246,7 @@ export class AuditFile implements LineSink {
     const { path, prefix } = this.#options
     const [folder, own] = [dirname(path), basename(path)]
     for (const name of namesIn(folder).slice(0, OLDER_FILES_MAX)) {
-      if (name === own || !name.startsWith(own)) continue
+      if (name === own || !name.startsWith(own) || name.endsWith(RESERVE_SUFFIX)) continue
       const end = endOf(join(folder, name), prefix)
       if (end) chain.foundOlder(end)
     }

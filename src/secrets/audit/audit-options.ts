@@ -3,7 +3,7 @@ import { realpathSync } from 'node:fs'
 import { basename, dirname, isAbsolute, join, normalize } from 'node:path'
 import { Rejection } from '../../engines/engine.ts'
 import { messageOf } from '../../kit/errors.ts'
-import { AuditFile, type LineSink } from './audit-file.ts'
+import { AuditFile, type LineSink, RESERVE_SUFFIX } from './audit-file.ts'
 import { AuditSocket, endpoint } from './audit-socket.ts'
 import type { DeviceSettings } from './audit-device.ts'
 
@@ -30,6 +30,8 @@ export function checkOptions(type: DeviceType, options: DeviceOptions): void {
     )
   }
   if ((options['format'] ?? 'json') !== 'json') throw new Rejection(400, 'invalid "format": only json is written')
+  if (type === 'file' && filePath(options).endsWith(RESERVE_SUFFIX))
+    throw new Rejection(400, `file_path must not end in ${RESERVE_SUFFIX}, the name of the space for a full disk`)
   settingsOf(options)
   sinkOf(type, options).close()
 }

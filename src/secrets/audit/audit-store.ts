@@ -135,6 +135,7 @@ export class AuditStore {
     const { sequence } = this.#trail.find(path)?.head ?? CHAIN_START
     await this.#storage.commit({ puts: [], deletes: [PREFIX + record.uuid] })
     this.#records.delete(path)
+    this.#trail.find(path)?.removeReserve()
     this.#trail.remove(path)
     await this.#states.remove(record.uuid)
     this.#logger.info('an audit device is disabled', { device: path, head: sequence })

@@ -66,6 +66,8 @@ export class AuditTrail {
   /** The same for callers, who need not know where files are. */
   readonly #codes = new Map<string, string>()
   readonly #failures = new LogOnce({ everyMs: TOLD_EVERY_MS })
+  /** Devices whose last fault is in the log. */
+  readonly #loggedFaults = new Set<string>()
   /** Requests with their first line and without their second. */
   #underWay = 0
   #isClosing = false
@@ -108,6 +110,7 @@ export class AuditTrail {
     this.#devices.delete(path)
     this.#faults.delete(path)
     this.#codes.delete(path)
+    this.#loggedFaults.delete(path)
   }
 
   /** Records what is asked. Rejects with a Fault where no device has. */
@@ -141,11 +144,15 @@ export class AuditTrail {
     }
   }
 
-  /** Compares files with their chains, and writes a line where that found a break or the last line was not recorded. */
+  /**
+   * Compares files with their chains, and writes a line where that found a break or the last line was not recorded.
+   * Restores the reserves.
+   */
   async probe(): Promise<void> {
     this.check()
     const failing = this.devices.filter(({ hasPendingBreak, path }) => hasPendingBreak || this.#faults.has(path))
     await Promise.all(failing.map((device) => this.#attempt(device, deviceLine(device.path, this.#options.now()))))
+    await Promise.all(this.devices.map((device) => device.keepReserve()))
   }
 
   /** Counts in a request that is to have both lines. */
@@ -195,13 +202,18 @@ export class AuditTrail {
   async #attempt(device: AuditDevice, line: string): Promise<boolean> {
     try {
       await device.record(line)
-      this.#faults.delete(device.path)
-      this.#codes.delete(device.path)
+      if (this.#faults.delete(device.path)) this.#recovered(device.path)
       return true
     } catch (error) {
       this.#failed(device.path, error)
       return false
     }
+  }
+
+  /** Logged once for each failure in the log: a device that fails and records in turn writes two lines a minute. */
+  #recovered(path: string): void {
+    this.#codes.delete(path)
+    if (this.#loggedFaults.delete(path)) this.#options.logger.info('audit device recovered', { device: path })
   }
 
   #found(device: string, finding: FileFinding): void {
@@ -224,7 +236,8 @@ export class AuditTrail {
     this.#faults.set(path, messageOf(error))
     this.#codes.set(path, errnoOf(error) ?? 'failed')
     if (this.#failures.due(path) === 0) return
-    this.#options.logger.error('an audit device does not record', { device: path, error: messageOf(error) })
+    this.#loggedFaults.add(path)
+    this.#options.logger.error('audit device write failed', { device: path, error: messageOf(error) })
   }
 }
 
