@@ -45,7 +45,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
  * What every room speaks; with the ninth, all that gives way to others on the event loop has one budget (kit/turns.ts), with
  * the tenth names are hidden in one way (kit/keyed-hash.ts): those of entries, and those in the access log. With the eleventh
  * what is under way leaves no garbage behind (kit/passing.ts): commits, entries in flight, requests. The next three are the worker
- * pool: its queue, the pool and the worker's side.
+ * pool: its queue, the pool and the worker's side. The last is the space kept for a full disk, which the store and the audit files need alike.
  */
 const KIT_FILES_MAX = 15
 const FILE_LINES_MAX = 500

@@ -23,6 +23,11 @@ export const DR_TABLE: readonly TableRow[] = [
     load: async () => ({ command: (await import('./dr/enable.ts')).demote }),
   },
   {
+    name: 'operator dr disable',
+    summary: 'End DR replication of this cluster',
+    load: async () => ({ command: (await import('./dr/enable.ts')).disable }),
+  },
+  {
     name: 'operator dr promote',
     summary: 'Make this DR secondary the primary',
     load: () => import('./dr/promote.ts'),

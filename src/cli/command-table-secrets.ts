@@ -20,7 +20,7 @@ export const SECRETS_TABLE: readonly TableRow[] = [
   },
   {
     name: 'operator seal',
-    summary: 'Close the secrets until they are opened again',
+    summary: 'Seal the secrets core',
     load: () => import('./operator/seal.ts'),
   },
   {

@@ -2,7 +2,7 @@
  * A file of zeros that holds space on a disk, for writes that must go on when the disk is full: commits that free space
  * (`store/`) and audit lines (`secrets/audit/`). docs/decisions/031 and 093.
  *
- * Promises. `giveUp` returns a quarter of the reserve to the disk. `look` and `refill` restore the reserve once the disk
+ * Promises. `giveUp` and `giveUpBytes` return a piece of the reserve to the disk. `look` and `refill` restore the reserve once the disk
  * has the space for it and as much again. An existing file is used only if it is a regular file with one name that begins
  * with zeros: the content of another program is never truncated.
  *
@@ -33,7 +33,8 @@ const syncAsync = promisify(fsync)
 const RESERVE_BYTES_MAX = 8 << 20
 /** Of a small disk. */
 const RESERVE_PART = 1 / 16
-const PIECES = 4
+const PIECES = 8
+const BLOCK_BYTES = 4096
 const OPEN_FLAGS = constants.O_RDWR | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK
 const ZEROS = Buffer.alloc(1 << 18)
 /** With this many times the reserve free, creating it is not urgent. */
@@ -107,18 +108,24 @@ export class DiskReserve {
     await this.#refilling
   }
 
-  /** Returns a piece to the disk; false if none is left. */
+  /**
+   * Returns an eighth of the reserve to the disk; false if only the last eighth is left, which `makeRoom` needs at the
+   * next start.
+   */
   giveUp(): boolean {
-    if (this.#fd === undefined || this.#bytes === 0 || this.#isClosed) return false
-    const piece = Math.ceil(this.#space().wanted / PIECES)
-    this.#bytes = Math.max(0, this.#bytes - piece)
-    ftruncateSync(this.#fd, this.#bytes)
-    return true
+    const piece = this.#piece()
+    return this.#bytes > piece && this.#shrink(piece)
+  }
+
+  /** Returns at least so many bytes to the disk; false if none is left. */
+  giveUpBytes(bytes: number): boolean {
+    // Whole blocks, and one for what the file system adds to grow a file.
+    return this.#shrink((Math.ceil(bytes / BLOCK_BYTES) + 1) * BLOCK_BYTES)
   }
 
   /** Called before a database is opened, which takes some space by itself. */
   makeRoom(): void {
-    while (this.#space().free < OPENING_BYTES && this.giveUp());
+    while (this.#space().free < OPENING_BYTES && this.#shrink(this.#piece()));
   }
 
   close(): void {
@@ -131,6 +138,17 @@ export class DiskReserve {
     const isOurs = this.#fd !== undefined
     this.close()
     if (isOurs) rmSync(this.#path, { force: true })
+  }
+
+  #piece(): number {
+    return Math.ceil(this.#space().wanted / PIECES)
+  }
+
+  #shrink(bytes: number): boolean {
+    if (this.#fd === undefined || this.#bytes === 0 || this.#isClosed) return false
+    this.#bytes = Math.max(0, this.#bytes - bytes)
+    ftruncateSync(this.#fd, this.#bytes)
+    return true
   }
 
   #release(): void {

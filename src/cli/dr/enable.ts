@@ -1,8 +1,9 @@
-/** `outpost operator dr enable`, `token` and `demote`: a primary, activation tokens for its secondaries, and the way back. */
+/** `outpost operator dr enable`, `token`, `demote` and `disable`: a primary, activation tokens for its secondaries, and the way back. */
 import { CommandError, defineCommand } from '../command-shape.ts'
 import { flag, text } from '../options.ts'
 import { coreOf, coreOptions, requireCore } from '../secrets/core-access.ts'
 import { fieldsOf } from '../answer.ts'
+import { confirm, confirmOptions } from '../secrets/confirmation.ts'
 import { typedSecret } from '../secrets/typed-secret.ts'
 import { change, DR } from './dr-access.ts'
 
@@ -38,6 +39,7 @@ export const command = defineCommand({
       fallback: '',
     }),
     insecure: flag('Unwrap the token over plain HTTP to another host'),
+    ...confirmOptions,
     ...coreOptions,
   },
   operands: { shown: '[TOKEN|@FILE|-]', min: 0, max: 1, missing: '' },
@@ -45,10 +47,12 @@ export const command = defineCommand({
     const core = coreOf(values, io)
     if (given === undefined) {
       const body = { primary_cluster_addr: values['primary-cluster-addr'] }
+      await confirm(core, 'make this cluster a DR primary', values.yes, io)
       await change(core, 'primary/enable', body, 'This cluster is a DR primary. Next: outpost operator dr token ID', io)
       return 0
     }
     const token = await typedSecret(given, { what: 'an activation token', prompt: 'Activation token: ' }, io)
+    await confirm(core, 'make this cluster a DR secondary and delete all its secrets and tokens', values.yes, io)
     const { insecure, 'ca-file': caFile, 'primary-api-addr': apiAddress } = values
     const body = { token, primary_api_addr: apiAddress, ca_file: caFile, insecure }
     const next = 'Next: outpost operator unseal, with the key shares of the primary'
@@ -86,10 +90,39 @@ export const token = defineCommand({
 export const demote = defineCommand({
   name: 'operator dr demote',
   summary: 'Make this DR primary a secondary, which connects to no primary before update-primary',
-  details: 'Its core closes. Its data stays, and joins another primary of the set without a full copy.',
-  options: { ...coreOptions },
+  details:
+    'It serves no secrets afterwards. Its data is kept, and it joins another primary of the set without\n' +
+    'a full copy. On a terminal it asks for confirmation.',
+  options: { ...confirmOptions, ...coreOptions },
   async run(values, _operands, io) {
-    await change(coreOf(values, io), 'primary/demote', {}, 'This cluster is a DR secondary.', io)
+    const core = coreOf(values, io)
+    await confirm(core, 'demote this DR primary: it serves no secrets until it is promoted', values.yes, io)
+    await change(core, 'primary/demote', {}, 'This cluster is a DR secondary.', io)
+    return 0
+  },
+})
+
+export const disable = defineCommand({
+  name: 'operator dr disable',
+  summary: 'End DR replication of this cluster',
+  details: [
+    'Without a token on a primary: its secondaries are disconnected. With an operation token on a',
+    'secondary: it becomes a cluster of its own with the data that it has. Needs sudo on the path on a',
+    'primary. On a terminal it asks for confirmation.',
+  ].join('\n'),
+  options: { ...confirmOptions, ...coreOptions },
+  operands: { shown: '[TOKEN|@FILE|-]', min: 0, max: 1, missing: '' },
+  async run(values, [given], io) {
+    const core = coreOf(values, io)
+    if (given === undefined) {
+      await confirm(core, 'disable DR on this primary and disconnect all its secondaries', values.yes, io)
+      await change(core, 'primary/disable', {}, 'DR is disabled on this primary.', io)
+      return 0
+    }
+    const operationToken = await typedSecret(given, { what: 'an operation token', prompt: 'Operation token: ' }, io)
+    await confirm(core, 'disable DR on this secondary: it no longer receives changes of its primary', values.yes, io)
+    const body = { dr_operation_token: operationToken }
+    await change(core, 'secondary/disable', body, 'DR is disabled on this secondary. It is a cluster of its own.', io)
     return 0
   },
 })

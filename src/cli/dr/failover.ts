@@ -7,6 +7,7 @@ import { CommandError, type CommandIo, defineCommand } from '../command-shape.ts
 import { openResponse } from '../http-client.ts'
 import { flag, UsageError } from '../options.ts'
 import { briefly, type CoreAccess, coreOf, coreOptions, requireCore } from '../secrets/core-access.ts'
+import { isAnswered } from '../secrets/confirmation.ts'
 import { shownName } from '../shown.ts'
 import { drStatus, otherSide, requireSecondary } from './dr-access.ts'
 import { operationToken, removeOperationToken } from './operation-token.ts'
@@ -122,18 +123,7 @@ async function primaryFound(api: string, fields: Answer): Promise<string> {
 
 async function isConfirmed(io: CommandIo): Promise<boolean> {
   io.err('The promotion cannot be undone: the primary is replaced, and what only it has is kept in a file there.\n')
-  const lines = process
-    .getBuiltinModule('node:readline')
-    .createInterface({ input: process.stdin, output: process.stderr })
-  try {
-    const answer = await new Promise<string>((resolve) => {
-      lines.once('close', () => resolve(''))
-      lines.question(`Type "${WORD}" to go on (anything else ends it): `, resolve)
-    })
-    return answer.trim() === WORD
-  } finally {
-    lines.close()
-  }
+  return isAnswered(WORD, io)
 }
 
 /** Throws CommandError; the token is removed where the promotion was refused. */

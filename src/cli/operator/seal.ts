@@ -1,17 +1,21 @@
 /** `outpost operator seal`. */
 import { defineCommand } from '../command-shape.ts'
+import { confirm, confirmOptions } from '../secrets/confirmation.ts'
 import { askCore, coreOf, coreOptions } from '../secrets/core-access.ts'
 
 export const command = defineCommand({
   name: 'operator seal',
-  summary: 'Close the secrets: nothing can be read until they are opened again',
+  summary: 'Seal the secrets core',
   details: [
-    'Needs a token that may do so (sudo). Logs and allocations are served as ever. Key shares open the',
-    'secrets again (outpost operator unseal), or, with a static seal, a restart of the server.',
+    'No secret can be read or written until the core is unsealed: with key shares (outpost operator',
+    'unseal), or, with a static seal, by a restart of the server. Logs and allocations are still served.',
+    'Needs sudo on sys/seal. On a terminal it asks for confirmation.',
   ].join('\n'),
-  options: { ...coreOptions },
+  options: { ...confirmOptions, ...coreOptions },
   async run(values, _operands, io) {
-    await askCore(coreOf(values, io), { method: 'PUT', path: 'sys/seal' })
+    const core = coreOf(values, io)
+    await confirm(core, 'seal the secrets core: no secret can be read or written until it is unsealed', values.yes, io)
+    await askCore(core, { method: 'PUT', path: 'sys/seal' })
     io.out('Success! The secrets are sealed.\n')
     return 0
   },

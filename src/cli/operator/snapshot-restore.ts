@@ -7,6 +7,7 @@ import { openResponse, type Upload } from '../http-client.ts'
 import { flag, UsageError } from '../options.ts'
 import { humanBytes } from '../quantities.ts'
 import { type CoreAccess, coreOf, coreOptions, requireCore, requireCoreSuccess } from '../secrets/core-access.ts'
+import { confirm, confirmOptions } from '../secrets/confirmation.ts'
 import { Progress, terminalOf } from '../terminal.ts'
 
 const PLAIN = '/v1/sys/storage/raft/snapshot'
@@ -24,13 +25,14 @@ export const command = defineCommand({
     '',
     'With -new it becomes what a server without secrets begins with, instead of "operator init": no',
     'token is needed, and the keys of the moment of the snapshot open it afterwards. A server',
-    'that is initialised refuses it.',
+    'that is initialised refuses it. Otherwise it asks for confirmation on a terminal.',
     '',
     'Example: outpost operator snapshot restore -new secrets.snap && outpost operator unseal',
   ].join('\n'),
   options: {
     force: flag('Also take the snapshot of another cluster'),
     new: flag('Restore into a server that was never initialised'),
+    ...confirmOptions,
     ...coreOptions,
   },
   operands: { shown: 'FILE|-', min: 1, max: 1, missing: 'which snapshot? give its file, or - for stdin' },
@@ -39,6 +41,7 @@ export const command = defineCommand({
       throw new UsageError('-new needs no -force: there is nothing that could be of another cluster')
     const core = coreOf(values, io)
     const { headers, target } = core
+    if (!values.new) await confirm(core, `replace all secrets and tokens by those of ${file}`, values.yes, io)
     const progress = new Progress(io, terminalOf(2, io.env, values['no-color']))
     const upload = watched(uploadOf(file), progress)
     const path = values.new ? NEW : values.force ? FORCED : PLAIN

@@ -27,6 +27,7 @@ import {
   readSync,
   statSync,
   write,
+  writeSync,
 } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { promisify } from 'node:util'
@@ -151,13 +152,17 @@ export class AuditFile implements LineSink {
     if (last) chain.advance(last)
   }
 
-  /** A full disk gets pieces of the reserve until the bytes fit, or none is left. */
+  /**
+   * On a full disk the reserve gives up what the bytes need, and they are written in the same turn: another program that
+   * fills the disk must not take the space first.
+   */
   async #writeWhole(open: OpenFile, bytes: Buffer): Promise<void> {
     for (let at = 0; at < bytes.length; ) {
       try {
         at += (await writeAsync(open.fd, bytes, at, bytes.length - at, null)).bytesWritten
       } catch (error) {
-        if (!isErrno(error, 'ENOSPC', 'EDQUOT') || !this.#reserve.giveUp()) throw error
+        if (!isErrno(error, 'ENOSPC', 'EDQUOT') || !this.#reserve.giveUpBytes(bytes.length - at)) throw error
+        at += writtenNow(open.fd, bytes, at)
       }
     }
   }
@@ -262,6 +267,16 @@ export class AuditFile implements LineSink {
       .catch(() => undefined)
       .then(() => closeAsync(fd))
       .catch(() => undefined)
+  }
+}
+
+/** Bytes written without giving way; 0 if the disk is still full. */
+function writtenNow(fd: number, bytes: Buffer, at: number): number {
+  try {
+    return writeSync(fd, bytes, at, bytes.length - at, null)
+  } catch (error) {
+    if (isErrno(error, 'ENOSPC', 'EDQUOT')) return 0
+    throw error
   }
 }
 
