@@ -107,6 +107,8 @@ export class Cluster {
   #offered: readonly AnyOperation[] = []
   readonly #stopping = new AbortController()
   /** Ends what has been started, the newest first. */
+  /** The certificate of the NATS server at the newest connection; empty without TLS. */
+  natsServer: { readonly expiryMs?: number } = {}
   readonly #undo = new AsyncDisposableStack()
   /** Connections to NATS that were made. */
   #connections = 0
@@ -123,11 +125,18 @@ export class Cluster {
     const path = join(config.dataDir, 'server', 'roster.db')
     const database = config.server.enabled ? RosterDatabase.open(path, logger.named('roster')) : undefined
     begun.defer(() => database?.close())
+    const natsServer: { expiryMs?: number } = {}
     const link = config.nats
-      ? await natsLink({ ...config.nats, name, logger: logger.named('nats') })
+      ? await natsLink({
+          ...config.nats,
+          name,
+          logger: logger.named('nats'),
+          onServerCertificate: (expiryMs) => (natsServer.expiryMs = expiryMs),
+        })
       : new MemoryBus().link()
     begun.defer(() => link.close())
     const cluster = new Cluster(options, link, database)
+    cluster.natsServer = natsServer
     cluster.#undo.use(begun.move())
     cluster.#undo.defer(() => cluster.#room?.stop())
     cluster.#undo.defer(() => cluster.#forwarder.stop())

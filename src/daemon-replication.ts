@@ -10,6 +10,7 @@ import { unwrapAt } from './daemon-unwrap.ts'
 import { messageOf, Refusal } from './kit/errors.ts'
 import type { Logger } from './kit/log.ts'
 import { type MembershipKey, parseBundle, Replication, type Transition } from './replication/replication.ts'
+import { certificatesIn } from './replication/state.ts'
 import type { SecretsCore } from './secrets/core.ts'
 import type { DrMode, DrReplication, ReplicationSide } from './secrets/replication/dr-replication.ts'
 import type { SqliteStore } from './store/store.ts'
@@ -52,6 +53,11 @@ export class ReplicationPart implements ReplicationSide {
 
   get mode(): DrMode {
     return this.#replication?.mode ?? 'disabled'
+  }
+
+  /** PEM of the certificates that this cluster uses on the link. */
+  get certificates(): readonly string[] {
+    return certificatesIn(this.#options.store)
   }
 
   get last(): Readonly<Record<string, unknown>> {

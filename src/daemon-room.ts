@@ -6,6 +6,7 @@ import type { AnyFamily } from './agent/metric.ts'
 import type { ReloadOutcome } from './agent/reload.ts'
 import type { Config } from './config/load.ts'
 import { replicationFamilies } from './daemon-replication-figures.ts'
+import type { CertificateExpiry } from './daemon-certificates.ts'
 import { clusterFamilies } from './daemon-cluster-figures.ts'
 import type { Cluster } from './daemon-cluster.ts'
 import type { ProcessLog } from './daemon-log.ts'
@@ -38,6 +39,7 @@ export interface RoomParts {
     readonly connections: Connections | undefined
     readonly reloads: { readonly done: number; readonly refused: number }
     readonly operations: readonly AnyOperation[]
+    readonly certificates: CertificateExpiry | undefined
     reload(): ReloadOutcome
     /** Called when the process has become ready or is no longer. */
     readinessChanged(): void
@@ -101,5 +103,6 @@ function familiesOf({ cluster, config, host, login, now, secrets }: RoomParts, d
     ...(secrets?.figures.families(disk.freeBytes(storeDirectory)) ?? []),
     ...(secrets ? replicationFamilies(secrets.replication) : []),
     ...loginFamilies(login),
+    ...(now.certificates?.families() ?? []),
   ]
 }

@@ -11,6 +11,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { AgentRoom } from './agent/agent.ts'
 import type { ReloadOutcome } from './agent/reload.ts'
 import { type Authorizer, createCoreAuthorizer, type OwnAuthorizer } from './cluster/authorizer.ts'
+import { CertificateExpiry } from './daemon-certificates.ts'
 import { type Demo, DEMO_TASK, printBanner, startDemo } from './cli/dev.ts'
 import type { AgentOptions } from './cli/parts.ts'
 import type { Cluster, ClusterOptions } from './daemon-cluster.ts'
@@ -102,6 +103,7 @@ class Agent implements Running {
   #room: AgentRoom | undefined
   #login: AgentLogin | undefined
   operations: readonly AnyOperation[] = []
+  certificates: CertificateExpiry | undefined
   readonly reloads = { done: 0, refused: 0 }
   phase: Phase = 'starting'
   /** Ends what has been started. */
@@ -213,6 +215,7 @@ class Agent implements Running {
     this.#listener = listener
     const { host, port } = await listener.listen()
     this.#undo.defer(() => listener.close())
+    this.#watchCertificates(listener)
     this.url = `${tls ? 'https' : 'http'}://${host.includes(':') ? `[${host}]` : host}:${port}`
     const grantsOf = (token: string | undefined, remote?: string, again?: boolean) =>
       this.#authorizer.grantsOf?.(token, remote, again) ?? this.#own.grantsOf(token)
@@ -220,6 +223,19 @@ class Agent implements Running {
     this.#cluster?.start({ host: this.host, url: this.url, ...calls })
     this.#login?.set(config.secrets)
     this.#undo.defer(() => this.#login?.stop())
+  }
+
+  #watchCertificates(listener: Listener): void {
+    const expiry = new CertificateExpiry({
+      logger: this.#parts.logger,
+      config: () => this.config,
+      http: () => listener.certificate,
+      cluster: () => this.#secrets?.replication.certificates ?? [],
+      natsServerExpiryMs: () => this.#cluster?.natsServer.expiryMs,
+    })
+    this.certificates = expiry
+    this.#undo.defer(() => expiry.stop())
+    expiry.check()
   }
 
   /** What a server without a core answers for the one that has it. */
@@ -256,6 +272,7 @@ class Agent implements Running {
       this.#cluster?.reload(config)
       this.#login?.set(config.secrets)
       this.config = config
+      this.certificates?.check()
       this.reloads.done++
       logger.info('configuration reloaded', { settings: taken.join(', ') })
       if (waiting.length > 0) logger.warn('some changes need a restart', { settings: waiting.join(', ') })

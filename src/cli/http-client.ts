@@ -267,8 +267,19 @@ function explain(error: unknown, target: AgentTarget): CommandError {
   if (code === 'EPROTO' || code === 'ERR_SSL_WRONG_VERSION_NUMBER') {
     return say(`${where} does not speak TLS, set ${source} to http://${target.url.host}`)
   }
+  if (/^ERR_SSL_.*ALERT.*EXPIRED/.test(code)) {
+    return say(
+      `${where} does not accept this caller's certificate, which has expired (${code}): renew OUTPOST_CLIENT_CERT`,
+    )
+  }
   if (/^ERR_SSL_.*ALERT/.test(code)) {
     return say(`${where} does not accept this caller (${code}), set OUTPOST_CLIENT_CERT and OUTPOST_CLIENT_KEY`)
+  }
+  if (code === 'CERT_HAS_EXPIRED' || code === 'CERT_NOT_YET_VALID') {
+    const fault = code === 'CERT_HAS_EXPIRED' ? 'has expired' : 'is not valid yet'
+    return say(
+      `the certificate of ${where} ${fault} (${code}): renew it on the server (tls.cert_file, then SIGHUP), or correct the clock here (${new Date().toISOString()})`,
+    )
   }
   if (/CERT|SELF_SIGNED|ALTNAME/.test(code)) {
     return say(

@@ -24,6 +24,8 @@ export interface LoginOptions {
   readonly caFile?: string
   readonly certFile?: string
   readonly keyFile?: string
+  /** Called at each TLS handshake with the end of validity of the server's certificate, in milliseconds since 1970. */
+  readonly onServerCertificate?: (expiryMs: number) => void
 }
 
 /**
@@ -86,13 +88,17 @@ interface TlsSettings {
   readonly checkServerIdentity: typeof checkServerIdentity
 }
 
-function tlsOf({ caFile, certFile, keyFile }: LoginOptions, names: readonly string[]): TlsSettings {
+function tlsOf(
+  { caFile, certFile, keyFile, onServerCertificate }: LoginOptions,
+  names: readonly string[],
+): TlsSettings {
   return {
     ...(caFile === undefined ? {} : { ca: readBytes('nats.ca_file', caFile).toString() }),
     ...(certFile === undefined ? {} : { cert: readBytes('nats.cert_file', certFile).toString() }),
     ...(keyFile === undefined ? {} : { key: readBytes('nats.key_file', keyFile).toString() }),
     // The client of NATS has no name to compare with where the server is given by its address.
     checkServerIdentity(_, certificate) {
+      onServerCertificate?.(Date.parse(certificate.valid_to))
       const errors = names.map((name) => checkServerIdentity(hostOf(name), certificate))
       return errors.includes(undefined) ? undefined : errors[0]
     },

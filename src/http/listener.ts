@@ -92,6 +92,7 @@ export class Listener {
   readonly connections: Connections
   readonly #options: ListenerOptions
   #limits: ListenerLimits
+  #certificate: string | undefined
   readonly #server: Server
   readonly #services: Services
   readonly #turns = new Turns((socket, isBusy) => this.connections.mark(socket, isBusy))
@@ -114,6 +115,7 @@ export class Listener {
       uploadPace: () => this.#limits.uploadPace ?? UPLOAD_PACE,
     }
     this.connections = new Connections(options.limits.connectionsPerClient)
+    this.#certificate = options.tls?.cert
     this.#server = this.#createServer()
     this.#verbs = new ListVerb(this.#server, options.tls ? 'secureConnection' : 'connection', this.#turns)
     this.#serve(this.#server)
@@ -174,12 +176,18 @@ export class Listener {
     for (const exchange of this.#turns.active) exchange.response.destroy()
   }
 
+  /** PEM of the certificate for new connections; undefined without TLS. */
+  get certificate(): string | undefined {
+    return this.#certificate
+  }
+
   /** Certificates for connections from now on; those that are open keep theirs. Throws, and changes nothing, when they are no good. */
   setTls(tls: TlsFiles): void {
     if (!isTls(this.#server) || tls.verifyClient !== this.#options.tls?.verifyClient) {
       throw new Fault('tls.http and tls.verify_https_client take effect with a restart only')
     }
     this.#server.setSecureContext(secureContext(tls))
+    this.#certificate = tls.cert
   }
 
   /** Whether a connection to our own address arrives here within this time. Never rejects. */

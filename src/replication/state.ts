@@ -174,6 +174,13 @@ export const NO_LONGER_PRIMARY: Partial<State> = {
   resumeEpoch: undefined,
 }
 
+/** PEM of the certificates that this cluster uses on the link; empty without replication. */
+export function certificatesIn(store: ReplicaStore): string[] {
+  const { authority, upstream } = stateIn(store)
+  const texts = [authority?.serverCertificate, authority?.certificate, upstream?.certificate]
+  return texts.filter((text) => text !== undefined)
+}
+
 function stateIn(store: ReplicaStore): State {
   const entry = store.get(PATH)
   if (!entry) return NEW

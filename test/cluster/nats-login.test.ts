@@ -175,7 +175,8 @@ test('TLS: both sides show a certificate, and each looks at the other’s', asyn
     ].join('\n'),
   )
   const login = { caFile: path('ca.pem'), certFile: path('agent.pem'), keyFile: path('agent.key') }
-  const agent = await world(t, [nats.url], login)
+  const expiries: number[] = []
+  const agent = await world(t, [nats.url], { ...login, onServerCertificate: (ms) => expiries.push(ms) })
   const distrustful = await world(t, [nats.url], { ...login, caFile: path('stranger.pem') })
   await eventually(() => agent.attempts() >= 2 && distrustful.attempts() >= 2)
   assert.match(String(distrustful.logger.lines[0]?.fields['reason']), /certificate/)
@@ -184,6 +185,8 @@ test('TLS: both sides show a certificate, and each looks at the other’s', asyn
   assert.match(String(elsewhere.logger.lines[0]?.fields['reason']), /altnames/)
   put('client')
   await agent.roundTrip('one')
+  const days = ((expiries.at(-1) ?? 0) - Date.now()) / 86_400_000
+  assert.ok(days > 1 && days <= 2, `the end of the certificate of the server is known: ${days}`)
   await nats.kill()
   await eventually(() => !agent.link.isConnected)
   await nats.restart()

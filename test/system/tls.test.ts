@@ -5,6 +5,8 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { connect, type ConnectionOptions } from 'node:tls'
 import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
+import { agentHere } from '../helpers/agent-here.ts'
+import { runHere } from '../helpers/command-here.ts'
 import { makeCertificates } from '../helpers/certificates.ts'
 import { MessageClient } from '../helpers/message-client.ts'
 import { type Heard, raw } from '../helpers/raw-http.ts'
@@ -118,6 +120,50 @@ test('a replaced certificate is shown after SIGHUP, a broken one is not taken ov
   setup.configure('verify_https_client = true')
   await reload('take effect with a restart only')
   assert.ok(!agent.stderr().includes('PRIVATE KEY'))
+})
+
+test('certificates that expire are in the log, the metrics, validate and the errors of commands', async (t) => {
+  const directory = workDirectory(t)
+  if (!makeCertificates(directory, ['soon'], ['expired'])) return t.skip('needs openssl')
+  const use = (name: string) => {
+    for (const kind of ['pem', 'key'])
+      copyFileSync(join(directory, `${name}.${kind}`), join(directory, `server.${kind}`))
+  }
+  use('soon')
+  const config = writeConfig(directory, `acl { enabled = false }\n${tlsBlock(directory, '')}`)
+  const agent = await agentHere(t, ['-config', config])
+  const logged = (message: string) =>
+    agent
+      .stderr()
+      .split('\n')
+      .filter((line) => line.includes(`"@message":"${message}"`))
+  const metrics = async () =>
+    (
+      await raw(
+        { port: agent.port, tls: { ca: readFileSync(join(directory, 'ca.pem')), rejectUnauthorized: false } },
+        ask('/v1/metrics?format=prometheus'),
+      )
+    ).text
+  const env = { OUTPOST_CACERT: join(directory, 'ca.pem') }
+  const [soon, ...more] = logged('certificate expires soon')
+  assert.match(
+    soon ?? '',
+    /"@level":"warn".*"certificate":"http","file":".*server\.pem","not_after":"\d{4}-.*","days_left":1\b/,
+  )
+  assert.deepEqual(more, [])
+  assert.match(await metrics(), /^outpost_certificate_days_left\{[^}]*certificate="http"[^}]*\} (?:1\.9\d|2)$/m)
+  const valid = await runHere(['validate', config], env)
+  assert.equal(valid.code, 0)
+  assert.match(valid.stderr, /^warning: tls\.cert_file: the certificate in .*server\.pem expires in 1 day, on \d{4}-/m)
+  use('expired')
+  assert.ok(!(await metrics()).includes('days_left{certificate="http"} -'), 'a file that is not in use does not count')
+  agent.reload()
+  await eventually(() => logged('certificate has expired').length === 1, 'the log names it')
+  assert.match(await metrics(), /^outpost_certificate_days_left\{[^}]*certificate="http"[^}]*\} -1(?:\.\d+)?$/m)
+  assert.match((await runHere(['validate', config], env)).stderr, /server\.pem expired on \d{4}-/)
+  const refused = await runHere(['node', 'status', '-address', agent.url], env)
+  assert.equal(refused.code, 1)
+  assert.match(refused.stderr, /the certificate of https:\S+ has expired \(CERT_HAS_EXPIRED\): renew it on the server/)
 })
 
 /** One connection that asks over and over; resolves with how many answers it got once `over` says so. */
