@@ -158,7 +158,9 @@ test('a server tells in figures that it is sealed, that NATS is away, and what i
       'figures that the table does not explain',
     )
     assert.deepEqual(
-      rows.filter((row) => !row.startsWith(OF_SECONDARIES) && row !== OF_CERTIFICATES && !names.some((name) => covers(row, name))),
+      rows.filter(
+        (row) => !row.startsWith(OF_SECONDARIES) && row !== OF_CERTIFICATES && !names.some((name) => covers(row, name)),
+      ),
       [],
       'rows for which there is no figure',
     )
