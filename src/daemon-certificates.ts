@@ -41,6 +41,7 @@ export class CertificateExpiry {
   constructor(parts: ExpiryParts) {
     this.#parts = parts
     this.#timer = setInterval(() => this.check(), CHECK_MS).unref()
+    this.check()
   }
 
   stop(): void {

@@ -72,6 +72,9 @@ export function hostNamesOf({ addresses, advertise, httpAllowedHosts, name }: Co
   return [...httpAllowedHosts, http, addresses.http, name].filter((host) => host !== '')
 }
 
+/** Health checks and scrapes. */
+const PROBES = /^(?:\/v1)?\/(?:agent\/(?:health|ready)|metrics|sys\/(?:health|metrics))\/?$/
+
 /**
  * What the configuration says of the listener. Without TLS, calls on loopback are asked for the host that they name.
  * `current` gives the configuration that is in force; `parts` are those of the secrets core, where this process has one.
@@ -85,6 +88,7 @@ export function listenerOptionsOf(current: () => Config, tls: TlsFiles | undefin
     limits: limitsOf(config),
     isOpen: () => !current().acl.enabled,
     pathLog: new PathLog({ isFull: () => current().logPaths === 'full', parts }),
+    isProbe: (path: string) => PROBES.test(path),
     ...(tls ? { tls } : { servedHosts: new ServedHosts(hostNamesOf(config)) }),
   }
 }

@@ -11,10 +11,11 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { AgentRoom } from './agent/agent.ts'
 import type { ReloadOutcome } from './agent/reload.ts'
 import { type Authorizer, createCoreAuthorizer, type OwnAuthorizer } from './cluster/authorizer.ts'
+import { announce } from './daemon-announce.ts'
 import { CertificateExpiry } from './daemon-certificates.ts'
-import { type Demo, DEMO_TASK, printBanner, startDemo } from './cli/dev.ts'
+import { type Demo, DEMO_TASK, startDemo } from './cli/dev.ts'
 import type { AgentOptions } from './cli/parts.ts'
-import type { Cluster, ClusterOptions } from './daemon-cluster.ts'
+import type { Cluster } from './daemon-cluster.ts'
 import { type Config, ConfigError, type LoadedConfig } from './config/load.ts'
 import { readTlsFiles } from './config/tls-files.ts'
 import { type Host, startHost } from './host/host.ts'
@@ -34,7 +35,8 @@ import type { Phase } from './daemon-readiness.ts'
 import { agentLogin } from './daemon-login.ts'
 import { applyConfig } from './daemon-reload.ts'
 import { startRoom } from './daemon-room.ts'
-import type { SecretsOptions, SecretsRoom } from './daemon-secrets.ts'
+import { openCluster, openSecrets } from './daemon-lazy.ts'
+import type { SecretsRoom } from './daemon-secrets.ts'
 import { authorizerOf, hostOptionsOf, listenerOptionsOf } from './daemon-settings.ts'
 import { type ServiceManager, serviceManagerOf } from './daemon-systemd.ts'
 
@@ -66,12 +68,9 @@ export async function startAgent(options: AgentOptions, version: string, signal?
     running = new Agent({ config, load, dev, log, logger, version })
     await running.start(signal)
     const { url } = running
-    if (dev) {
-      const demo = options.devNoDemo || !dev.temporaryDir ? undefined : await running.startDemo()
-      signal?.throwIfAborted()
-      printBanner({ url, token: dev.rootToken, demo })
-    } else process.stdout.write(`    HTTP: ${url}\n`)
-    process.stdout.write('==> outpost agent started\n')
+    const demo = options.devNoDemo || !dev?.temporaryDir ? undefined : await running.startDemo()
+    signal?.throwIfAborted()
+    announce({ config, url, rootToken: dev?.rootToken, demo })
     running.service.ready(running)
     return running
   } catch (error) {
@@ -226,16 +225,14 @@ class Agent implements Running {
   }
 
   #watchCertificates(listener: Listener): void {
-    const expiry = new CertificateExpiry({
+    this.certificates = new CertificateExpiry({
       logger: this.#parts.logger,
       config: () => this.config,
       http: () => listener.certificate,
       cluster: () => this.#secrets?.replication.certificates ?? [],
       natsServerExpiryMs: () => this.#cluster?.natsServer.expiryMs,
     })
-    this.certificates = expiry
-    this.#undo.defer(() => expiry.stop())
-    expiry.check()
+    this.#undo.defer(() => this.certificates?.stop())
   }
 
   /** What a server without a core answers for the one that has it. */
@@ -300,18 +297,4 @@ function removeTemporary(dev: Dev | undefined): void {
 
 function counted(count: number, what: string): string {
   return `${count} ${what}${count === 1 ? '' : 's'}`
-}
-
-/** A process that stands alone does not load what a cluster needs. */
-async function openCluster(options: ClusterOptions): Promise<Cluster | undefined> {
-  if (!options.config.nats && !options.config.server.enabled) return undefined
-  const { Cluster: Part } = await import('./daemon-cluster.ts')
-  return Part.open(options)
-}
-
-/** Where a core is somebody else's business, nothing of it is loaded. */
-async function openSecrets(options: SecretsOptions): Promise<SecretsRoom | undefined> {
-  if (!options.config.server.enabled || !options.config.server.secrets) return undefined
-  const { SecretsRoom: Room } = await import('./daemon-secrets.ts')
-  return Room.open(options)
 }

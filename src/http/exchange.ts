@@ -64,6 +64,8 @@ export interface Services extends Callers {
   readonly isOpen?: () => boolean
   /** How the access log shows paths. */
   readonly pathLog: PathLog
+  /** True for paths that monitoring requests over and over: they are logged at debug. */
+  readonly isProbe?: (path: string) => boolean
   /** Who counts requests; nobody when absent. */
   readonly meter?: Meter
   /** Headers of every answer, names and values in turn. */
@@ -446,9 +448,10 @@ export class Exchange implements Outlet, Answering {
     const status = this.#webSocket?.status ?? this.response.statusCode
     this.#meter.underway--
     this.#meter.answered(status, this.endless ? undefined : ms)
-    const { logger, pathLog } = this.#services
-    if (!logger.enabled('info')) return
-    logger.info('request', {
+    const { isProbe, logger, pathLog } = this.#services
+    const level = isProbe?.(this.#path) === true ? 'debug' : 'info'
+    if (!logger.enabled(level)) return
+    logger[level]('request', {
       method: this.request.method,
       // The query stays out of the log: it may hold what somebody took for a safe place.
       path: this.#match && !this.#match.isFallback ? pathLog.known(this.#path) : pathLog.unknown(this.#path),

@@ -22,6 +22,7 @@ import { Account, type AccountOf } from './audit/account.ts'
 import { AuditFault } from './audit/audit.ts'
 import { parseMfaHeader } from './mfa/mfa-header.ts'
 import { stepUp } from './mfa/step-up.ts'
+import { originOf } from './system/seal-log.ts'
 import { type Admitted, finishUse } from './tokens/token-admission.ts'
 
 export interface RestoreOptions {
@@ -75,6 +76,8 @@ interface Entrance {
   readonly account: Account | undefined
   /** Throws a Refusal where the caller, who was let in, would not be let in again. */
   readonly checkAgain: () => void
+  /** For the log. */
+  readonly origin: ReturnType<typeof originOf>
 }
 
 /** Throws a Refusal for who may not. A use of a token that is limited is counted before anything is done. */
@@ -97,7 +100,8 @@ async function admitted(
     isUsed = true
     await finishUse(entry.caller)
     if (judged.status === 'rejected') throw judged.reason
-    return { account, checkAgain: () => checkAgain(core, question, judged.value) }
+    const origin = originOf({ caller: entry.caller.caller, remote: call.remote })
+    return { account, checkAgain: () => checkAgain(core, question, judged.value), origin }
   } catch (error) {
     // No device has recorded the first line: the use of the token is taken all the same.
     if (!isUsed && 'caller' in entry) await finishUse(entry.caller).catch(() => undefined)
@@ -223,7 +227,7 @@ function saving({ name, path }: Door): RoomEndpoint<SnapshotParts> {
 
 async function* saved(core: SecretsCore, snapshots: Snapshots, path: Door['path'], call: Call): AsyncIterable<Chunk> {
   // The second line is recorded before the first byte leaves.
-  const { account, checkAgain: check } = await admitted(core, call, 'read', [path])
+  const { account, checkAgain: check, origin } = await admitted(core, call, 'read', [path])
   await done(account)
   const out = new PassThrough()
   const written = snapshots.save(out, call.signal)
@@ -239,6 +243,7 @@ async function* saved(core: SecretsCore, snapshots: Snapshots, path: Door['path'
   }
   await written
   snapshots.onSaved()
+  core.options.logger.info('snapshot saved', { path: `sys/${path}`, ...origin })
 }
 
 function restoring({ name, path }: Door): RoomEndpoint<SnapshotParts> {
@@ -260,7 +265,8 @@ function restoring({ name, path }: Door): RoomEndpoint<SnapshotParts> {
       async run({ force: isAsked }, call) {
         const force = isAsked || path === FORCED
         const { body } = call
-        const { account, checkAgain: check } = await admitted(core, call, 'update', force ? [path, FORCED] : [path])
+        const entrance = await admitted(core, call, 'update', force ? [path, FORCED] : [path])
+        const { account, checkAgain: check, origin } = entrance
         const inTurn = (replace: () => Promise<void>) => {
           check()
           return replace()
@@ -271,6 +277,7 @@ function restoring({ name, path }: Door): RoomEndpoint<SnapshotParts> {
             if (!body) throw new Refusal('invalid_request', 'the snapshot belongs into the body of the request')
             await snapshots.restore(Readable.from(body, { objectMode: false }), options)
           })
+          core.options.logger.warn('snapshot restored', { path: `sys/${path}`, force, ...origin })
         } finally {
           // Behind the account: the devices of before end with it, and the same files are opened anew.
           await core.resume()
@@ -355,7 +362,8 @@ const beginning = handle(
         } finally {
           leave()
         }
-        logger.info('a snapshot was restored into this server, which was not initialised', { remote: call.remote })
+        const origin = { accessor: '', remote: call.remote ?? '' }
+        logger.warn('snapshot restored into a server that was not initialised', origin)
         return undefined
       },
     }

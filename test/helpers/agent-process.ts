@@ -7,7 +7,7 @@ import type { TestContext } from 'node:test'
 import { eventually } from './eventually.ts'
 import { OUTPOST } from './program.ts'
 
-const STARTED = '==> outpost agent started\n'
+const STARTED = '==> outpost agent started'
 
 export interface AgentProcess {
   readonly child: ChildProcess
@@ -91,7 +91,7 @@ export async function startAgent(
   const agent = spawnAgent(t, args, options)
   await eventually(() => {
     if (agent.child.exitCode !== null) throw new Error(`the agent exited: ${agent.stderr()}`)
-    return agent.stdout().endsWith(STARTED)
+    return agent.stdout().includes(STARTED) && agent.stdout().endsWith('\n')
   }, 'the agent is ready')
   const url = /https?:\/\/[\d.:[\]a-f]+:(\d+)/.exec(agent.stdout())
   return { ...agent, url: url?.[0] ?? '', port: Number(url?.[1]) }

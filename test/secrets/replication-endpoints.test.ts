@@ -265,6 +265,12 @@ test('promote opens the core with the held key; its token is spent, and the toke
   assert.equal((await told('GET', 'auth/token/lookup-self')).data['path'], 'auth/token/root')
   await told('POST', `${DR}/primary/demote`)
   await refused(403, /^permission denied$/, `${DR}/secondary/promote`, { dr_operation_token }, NO_TOKEN)
+  const events = world.lines.filter(({ message }) => /promoted|demoted/.test(message)).slice(-2)
+  const [promotion, demotion] = events.map(({ fields }) => fields)
+  assert.equal(promotion?.['accessor'], '', 'no token was sent')
+  assert.equal(promotion['authorized_by'], 'operation token')
+  assert.ok(String(demotion?.['accessor']).length > 10, 'the accessor of the root token')
+  assert.ok(events.every(({ fields }) => typeof fields['remote'] === 'string'))
 })
 
 test('the operation token stays valid after a refused promotion, and is spent by one that succeeds', async (t) => {

@@ -180,6 +180,9 @@ test('the log says who did what to the seal, and nothing that opens it', async (
   )
   const log = JSON.stringify(world.lines)
   assert.match(log, /192\.0\.2\.7/)
+  const accessorOf = (message: string) => world.lines.find((line) => line.message === message)?.fields['accessor']
+  assert.equal(accessorOf('the secrets core was unsealed'), '', 'no token was sent')
+  assert.ok(String(accessorOf('the secrets core was sealed')).length > 10, 'the accessor of the root token')
   for (const secret of [
     key,
     ...texts(next['keys']),

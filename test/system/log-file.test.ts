@@ -16,6 +16,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { LogFile } from '../../src/agent/log-file.ts'
 import { createLogger, DescriptorOutput, LogSink } from '../../src/kit/log.ts'
+import { agentHere } from '../helpers/agent-here.ts'
 import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
 import { ask } from '../helpers/raw-http.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -111,11 +112,11 @@ test('a directory that was removed is made again, and the agent goes on', async 
   const file = join(directory, 'log/agent.log')
   const config = `acl { enabled = false }\nlog_file = "${file}"\n`
   const agent = await startAgent(t, ['-config', writeConfig(directory, config)])
-  const health = () => ask(agent.port, 'GET', '/v1/agent/health')
+  const health = () => ask(agent.port, 'GET', '/v1/client/metadata')
   const written = async () => {
     assert.equal((await health()).status, 200)
     try {
-      return readFileSync(file, 'utf8').includes('agent.health')
+      return readFileSync(file, 'utf8').includes('/v1/client/metadata')
     } catch {
       return false
     }
@@ -161,3 +162,35 @@ function openFiles(pid: number): string[] {
     }
   })
 }
+
+test('probes and scrapes are logged at debug, and with log_json = true all of stdout is JSON', async (t) => {
+  const config = (level: string) =>
+    `log_json = true\nlog_level = "${level}"\nserver { enabled = true }\nacl { enabled = false }\n`
+  const probes = ['agent/health', 'agent/ready', 'metrics', 'sys/health', 'metrics?format=prometheus']
+  const requests = async (level: string) => {
+    const agent = await agentHere(t, [
+      '-config',
+      writeConfig(workDirectory(t), `${config(level)}ports { cluster = 0 }`),
+    ])
+    const lines = agent
+      .stdout()
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line) as Record<string, string>)
+    assert.deepEqual(
+      lines.map((line) => [line['@message'], line['url']]),
+      [['==> outpost agent started', agent.url]],
+    )
+    for (const path of [...probes, 'openapi.json']) await ask(agent.port, 'GET', `/v1/${path}`)
+    const logged = () =>
+      agent
+        .stderr()
+        .split('\n')
+        .filter((line) => line.includes('"@message":"request"'))
+    await eventually(() => logged().some((line) => line.includes('openapi.json')), 'another request is logged')
+    return logged().map((line) => /"@level":"(\w+)".*"path":"([^"]*)"/.exec(line)?.slice(1).join(' '))
+  }
+  assert.deepEqual(await requests('info'), ['info /v1/openapi.json'])
+  const shown = probes.map((path) => `debug /v1/${path.replace(/\?.*/, '')}`)
+  assert.deepEqual(await requests('debug'), [...shown, 'info /v1/openapi.json'])
+})

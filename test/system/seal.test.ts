@@ -36,7 +36,7 @@ async function hints(agent: AgentHere, home: string): Promise<Readonly<Record<st
   assert.deepEqual([status.code, read.code, unseal.code], [2, 1, 1])
   const readiness = JSON.stringify((await ask(agent, 'GET', 'agent/ready')).body)
   // The log is written some milliseconds later: all of it is there when the last request is.
-  await ask(agent, 'HEAD', 'agent/ready')
+  await ask(agent, 'HEAD', 'openapi.json')
   await eventually(() => agent.stderr().includes('"method":"HEAD"'), 'all are logged')
   return {
     status: status.stdout + status.stderr,
@@ -180,6 +180,9 @@ test('from shares to a static key and back, through restarts', async (t) => {
   const pending = await hints(agent, directory)
   assertHints(pending, /next: outpost operator unseal -migrate, with the key shares/, /static key of its machine/)
   assert.equal((await ask(agent, 'PUT', 'sys/unseal', { key, migrate: true })).body['sealed'], false)
+  const isLogged = (seal: string) =>
+    agent.stderr().includes(`"the seal was migrated","seal":"${seal}","accessor":"","remote":"127.0.0.1"`)
+  await eventually(() => isLogged('static'), 'the migration is in the log')
   assert.equal(await works(), 200)
   await restart(staticSeal('env://UNSEAL_KEY'), { UNSEAL_KEY: source })
   assert.equal(await works(), 200)
@@ -188,6 +191,7 @@ test('from shares to a static key and back, through restarts', async (t) => {
   const back = await hints(agent, directory)
   assertHints(back, /outpost operator unseal -migrate, with the recovery shares/, /static key of its machine/)
   assert.equal((await ask(agent, 'PUT', 'sys/unseal', { key, migrate: true })).body['type'], 'shamir')
+  await eventually(() => isLogged('shamir'), 'the migration back is in the log')
   assert.equal(await works(), 200)
   await restart('seal "shamir" {}')
   const shares = await hints(agent, directory)

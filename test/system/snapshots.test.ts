@@ -1,4 +1,5 @@
 /** Snapshots of the secrets core over HTTP: taken while it runs, restored as a whole, refused where they do not belong. */
+import { eventually } from '../helpers/eventually.ts'
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { request } from 'node:http'
@@ -51,11 +52,11 @@ async function server(t: TestContext) {
       },
     }
   }
-  return { port: agent.port, ask, directory }
+  return { agent, port: agent.port, ask, directory }
 }
 
 test('a snapshot brings back what there was, and takes away what there was not', async (t) => {
-  const { ask, port } = await server(t)
+  const { agent, ask, port } = await server(t)
   for (let at = 0; at < 200; at++) await ask('POST', `secret/data/kept/${at}`, { data: { at } })
   const early = (await ask('POST', 'auth/token/create', {})).body.auth?.client_token ?? ''
   const saved = await bytesOf(port, 'GET', 'sys/storage/snapshot', 'root')
@@ -72,6 +73,17 @@ test('a snapshot brings back what there was, and takes away what there was not',
   assert.equal((await ask('GET', 'auth/token/lookup-self', undefined, early)).status, 200)
   assert.equal((await ask('GET', 'auth/token/lookup-self', undefined, late)).status, 403)
   assert.equal((await ask('POST', 'secret/data/after', { data: { a: 1 } })).status, 200)
+  const own = (await ask('GET', 'auth/token/lookup-self')).body.data as unknown as { accessor: string }
+  const lines = () =>
+    agent
+      .stderr()
+      .split('\n')
+      .filter((line) => line.includes('"@message":"snapshot '))
+  await eventually(() => lines().length === 2, 'both are in the log')
+  const origin = `"accessor":"${own.accessor}","remote":"127.0.0.1"`
+  assert.ok(lines()[0]?.includes(`"snapshot saved","path":"sys/storage/snapshot",${origin}`), lines()[0])
+  assert.ok(lines()[1]?.includes(`"@level":"warn"`) && lines()[1]?.includes(`"snapshot restored"`), lines()[1])
+  assert.ok(lines()[1]?.includes(`"path":"sys/storage/raft/snapshot","force":false,${origin}`), lines()[1])
 })
 
 test('a rule with mfa_methods asks for a code, which is used up', async (t) => {

@@ -4,6 +4,7 @@
  */
 import { type EngineCall, path, type Path, type PathDeclaration, Rejection } from '../../engines/engine.ts'
 import { boolean, type Fields, text, textList } from '../../engines/fields.ts'
+import { isBatch } from '../tokens/token-batch.ts'
 import { bundleOf } from './activation-token.ts'
 import type { DrReplication } from './dr-replication.ts'
 import type { OperationToken } from './operation-token.ts'
@@ -100,7 +101,8 @@ function rolePaths(access: SecondaryAccess, tell: Tell): Path[] {
         const { dr } = await allowed(access, given, call)
         await dr.promote({ primaryClusterAddr: clusterAddress(address), force })
         await access.token.remove()
-        tell('this DR secondary was promoted to primary', call, { force: String(force) })
+        const authorizedBy = isBatch(given) ? 'batch token' : 'operation token'
+        tell('this DR secondary was promoted to primary', call, { force: String(force), authorized_by: authorizedBy })
         return told(PROMOTING)
       },
     }),

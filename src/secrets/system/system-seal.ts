@@ -50,12 +50,13 @@ export function sealPaths(core: SealParts, pgpRate: PgpRate, access: SecondaryAc
       },
       async update({ key, migrate, reset }, call) {
         if (key === '' && !reset) throw new Refusal('invalid_request', KEY_OR_RESET)
-        const { initialised, sealed: isSealed } = seal.status
+        const { initialised, migration: isMigrating, sealed: isSealed } = seal.status
         if (!initialised) throw new Refusal('invalid_request', 'Vault is not initialized')
         if (reset && !isSealed) throw new Refusal('invalid_request', 'vault is unsealed')
         if (reset) seal.resetUnseal()
         else if (isSealed && (await withMachineKey(core, () => seal.unseal(decodeShare(key), migrate)))) {
           await core.activateOrSeal()
+          if (isMigrating && !seal.status.migration) tell('the seal was migrated', call, { seal: seal.status.type })
           tell('the secrets core was unsealed', call)
         }
         return bareStatus()
