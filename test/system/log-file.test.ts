@@ -163,14 +163,15 @@ function openFiles(pid: number): string[] {
   })
 }
 
+const jsonServer = (level: string) =>
+  `log_json = true\nlog_level = "${level}"\nserver { enabled = true }\nacl { enabled = false }\n`
+
 test('probes and scrapes are logged at debug, and with log_json = true all of stdout is JSON', async (t) => {
-  const config = (level: string) =>
-    `log_json = true\nlog_level = "${level}"\nserver { enabled = true }\nacl { enabled = false }\n`
   const probes = ['agent/health', 'agent/ready', 'metrics', 'sys/health', 'metrics?format=prometheus']
   const requests = async (level: string) => {
     const agent = await agentHere(t, [
       '-config',
-      writeConfig(workDirectory(t), `${config(level)}ports { cluster = 0 }`),
+      writeConfig(workDirectory(t), `${jsonServer(level)}ports { cluster = 0 }`),
     ])
     const lines = agent
       .stdout()
