@@ -145,6 +145,7 @@ test('certificates that expire are in the log, the metrics, validate and the err
       )
     ).text
   const env = { OUTPOST_CACERT: join(directory, 'ca.pem') }
+  await eventually(() => logged('certificate expires soon').length > 0, 'the log names it')
   const [soon, ...more] = logged('certificate expires soon')
   assert.match(
     soon ?? '',
