@@ -108,7 +108,7 @@ if (HAS_PYTHON) {
   test('a real terminal is asked', async (t) => {
     const recorded = await core(t)
     const env = { ...process.env, OUTPOST_ADDR: recorded.url, OUTPOST_TOKEN: 'a-token', TYPED: 'yes\r' }
-    const args = [PROGRAM, '100', 'to cancel: ', OUTPOST, 'operator', 'seal']
+    const args = [PROGRAM, '100', 'cancels): ', OUTPOST, 'operator', 'seal']
     const { stdout } = await start('python3', args, { env }).finished
     assert.match(stdout, /^This will seal the secrets core.*exit code 0\n$/s)
     assert.deepEqual(

@@ -22,7 +22,7 @@ export async function confirm(core: CoreAccess, effect: string, isGiven: boolean
 
 /** Asks for one word on the terminal. False for any other answer, and at the end of input. */
 export async function isAnswered(word: string, io: CommandIo): Promise<boolean> {
-  io.err(`Type "${word}" to continue, anything else to cancel: `)
+  io.err(`Type "${word}" to continue (anything else cancels): `)
   const lines = process.getBuiltinModule('node:readline').createInterface({ input: process.stdin })
   try {
     const answer = await new Promise<string>((resolve) => {
