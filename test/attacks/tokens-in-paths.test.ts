@@ -80,7 +80,7 @@ const requests = (text: string): Line[] =>
 
 for (const mode of ['hashed', 'full']) {
   test(`tokens in paths, with log_paths = "${mode}"`, async (t) => {
-    const { agent, data } = await started(t, `log_json = true\nlog_paths = "${mode}"\n`)
+    const { agent, data } = await started(t, `log_json = true\nlog_level = "debug"\nlog_paths = "${mode}"\n`)
     const as = `X-Vault-Token: ${ODD_TOKEN}`
     const audit = join(data, 'audit', 'audit.log')
     const enabled = await fetch(`${agent.url}/v1/sys/audit/file`, {
