@@ -47,7 +47,7 @@ export function checksOf(parts: ReadinessParts): Check[] {
     { name: 'disk', now: () => diskState(disk) },
     ...(cluster && config.nats ? [{ name: 'nats', now: () => natsState(cluster) }] : []),
     ...(core ? [{ name: 'storage', now: () => storageState(fileFault()) }] : []),
-    ...(core ? [{ name: 'seal', now: () => sealState(core) }] : []),
+    ...(core ? [{ name: 'seal', now: () => sealState(core, replication?.refusal) }] : []),
     ...(core ? [{ name: 'audit', now: () => auditState(core) }] : []),
     ...(cluster?.roster && config.nats ? [{ name: 'roster', now: () => rosterState(cluster) }] : []),
     ...replicationChecks(replication),
@@ -75,7 +75,8 @@ function storageState(fault: FileFault | undefined): Outcome {
 }
 
 /** As `sys/health` has it. */
-function sealState(core: SecretsCore): Outcome {
+function sealState(core: SecretsCore, refusal: string | undefined): Outcome {
+  if (refusal !== undefined) return { ok: false, reason: `sealed: ${refusal}` }
   if (!core.isInitialised && core.options.seal.isLost) {
     return {
       ok: false,

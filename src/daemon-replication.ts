@@ -60,6 +60,11 @@ export class ReplicationPart implements ReplicationSide {
     return certificatesIn(this.#options.store)
   }
 
+  /** Why the server stays sealed: another program changed its role in replication. */
+  get refusal(): string | undefined {
+    return this.#replication?.refusal
+  }
+
   get last(): Readonly<Record<string, unknown>> {
     return this.#last
   }

@@ -63,6 +63,8 @@ export class Fencing {
     const { deposed: before, forks } = state.now
     const isHeirUnknown = heir !== undefined && before?.epoch === epoch && before.heir === undefined
     if ((before?.epoch ?? -1) >= epoch && !isHeirUnknown) return false
+    // Before the epoch rises: a demotion that began meanwhile may leave it to a secondary, which must be able to prove it.
+    await state.change(() => ({ provenEpoch: epoch }))
     await store.setRole('fenced', epoch)
     const deposed = { epoch, addresses: [...addresses], api, heir, provenBy }
     const ownSince = isRival ? forks.at(-1)?.sequence : undefined

@@ -18,6 +18,8 @@ export interface FollowingParts {
   /** For proofs of what is acknowledged; undefined where the primary gave no nonce. */
   readonly session: Session | undefined
   readonly proofs: Proofs
+  /** That this cluster claims to have seen. */
+  readonly epoch: number
   readonly addresses: Addresses
   readonly bufferBytes: number
   readonly times: LinkTimings
@@ -81,7 +83,7 @@ export class Following {
     this.#call.on('end', () => this.#fail(new LinkError('lost', 'the primary has ended the stream')))
     const from = {
       position: store.position(),
-      epoch: store.epoch,
+      epoch: this.#parts.epoch,
       windowBytes: this.#windowBytes,
       proof: this.#proofToFollow(),
     }
@@ -134,8 +136,8 @@ export class Following {
   }
 
   #proofToFollow(): Uint8Array | undefined {
-    const { proofs, session, store } = this.#parts
-    return session && proofs.of(statements.follow(session, store.epoch))
+    const { epoch, proofs, session } = this.#parts
+    return session && proofs.of(statements.follow(session, epoch))
   }
 
   #proven(position: Position) {

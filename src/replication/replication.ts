@@ -10,8 +10,9 @@
  * its disk. With `sync`, a commit that was answered is on every secondary, or the state says `degraded`. At most one primary: each
  * promotion raises the *epoch*; the replaced primary is told (`fence.ts`) until it acknowledges, and takes no more
  * writes from that moment; it also stops when a peer shows a higher epoch. Both need a proof of membership (`proofs.ts`). What it had committed and never shipped is
- * kept in a file when it joins again (`conflicts.ts`). A transition that was cut short by a crash is finished at the next start: what is
- * to happen is written (`state.ts`) before it happens. Data is wiped only after the new primary has been reached and has agreed.
+ * kept in a file when it joins again (`conflicts.ts`). A transition that was cut short by a crash is finished at the next start, a
+ * promotion when the cluster is unsealed: what is to happen is written (`state.ts`) before it happens. The role is authenticated
+ * (`role-code.ts`). Data is wiped only after the new primary has been reached and has agreed.
  *
  * Assumes that the daemon closes the barrier before the store becomes a replica and opens it afterwards (`Transition`). Whoever has
  * the key of a secondary's certificate can read all ciphertext. To fence the primary or to acknowledge a commit takes a barrier key.
@@ -32,7 +33,9 @@ import { Proofs } from './proofs.ts'
 import { type LinkTimings, type ReplicationParts, TIMINGS } from './parts.ts'
 import { EPOCH_STEP_MAX } from './epoch.ts'
 import { preflight } from './preflight.ts'
+import { becomePrimary, whyNotReady } from './promotion.ts'
 import { Primary } from './primary.ts'
+import { RoleCode } from './role-code.ts'
 import { firstThatAnswers, Secondary } from './secondary.ts'
 import { type KnownUpstream, NO_LONGER_PRIMARY, NO_REPLICATION, ReplicationState, type State } from './state.ts'
 import { isCorrupted, type MerkleReport, merkleReport } from './merkle-report.ts'
@@ -56,6 +59,7 @@ export type DrMode = State['mode']
 export class Replication {
   readonly #parts: ReplicationParts
   readonly #state: ReplicationState
+  readonly #roleCode: RoleCode
   readonly #times: LinkTimings
   readonly #nowMs: () => number
   readonly #proofs: Proofs
@@ -76,11 +80,12 @@ export class Replication {
 
   private constructor(parts: ReplicationParts) {
     this.#parts = parts
-    this.#state = new ReplicationState(parts.store)
+    this.#roleCode = new RoleCode(parts.membership)
+    this.#state = new ReplicationState(parts.store, (next, now) => this.#roleCode.codeFor(next, now))
     this.#times = { ...TIMINGS, ...parts.timings }
     this.#nowMs = parts.now ?? Date.now
     const set = () => ({ setId: this.#state.now.setId, clusterId: parts.store.clusterId })
-    this.#proofs = new Proofs(parts.membership, set)
+    this.#proofs = new Proofs(this.#roleCode.key, set)
     const inner = { ...parts, state: this.#state, proofs: this.#proofs, times: this.#times }
     this.#fencing = new Fencing({ ...inner, primary: () => this.#primary })
     this.#notice = new FenceNotice({
@@ -118,7 +123,13 @@ export class Replication {
 
   async #resume(): Promise<void> {
     const { store } = this.#parts
-    if (this.#state.now.promoting !== undefined) await this.#becomePrimary(this.#state.now.promoting)
+    await this.#roleCode.admit(this.#inner).catch(() => undefined)
+    const { promoting } = this.#state.now
+    if (promoting !== undefined) {
+      // Verified and finished when this cluster is unsealed; until then it neither follows nor serves.
+      if (!this.#roleCode.isUsable) return void (this.#secondary = new Secondary(this.#inner))
+      await becomePrimary(this.#inner, promoting)
+    }
     const { authority, mode, deposed, isWipeDue } = this.#state.now
     if (mode === 'disabled') {
       if (store.role !== 'own') await store.setRole('own')
@@ -203,7 +214,12 @@ export class Replication {
     return this.#exclusively(async () => {
       this.#require('primary')
       const { store, transition } = this.#parts
-      await this.#state.change(() => ({ mode: 'secondary', needsToken: true, upstream: undefined }))
+      await this.#state.change(() => ({
+        mode: 'secondary',
+        needsToken: true,
+        upstream: undefined,
+        provenEpoch: store.epoch,
+      }))
       try {
         await transition.toSecondary()
       } catch (error) {
@@ -213,7 +229,7 @@ export class Replication {
       await this.#primary?.drain()
       await this.#stopAll()
       await store.setRole('replica')
-      await this.#state.change(() => NO_LONGER_PRIMARY)
+      await this.#state.change(() => ({ ...NO_LONGER_PRIMARY, provenEpoch: store.epoch }))
       this.#startSecondary()
     })
   }
@@ -268,9 +284,21 @@ export class Replication {
     if (await this.#fencing.liftFenceOf(id)) primary.resumeSync()
   }
 
-  /** This cluster was unsealed and serves nothing yet. Resolves when a promotion that it was told of meanwhile has fenced it. */
+  /**
+   * This cluster was unsealed and serves nothing yet. Resolves when its role was verified, a promotion that a crash cut short is finished,
+   * and a promotion elsewhere that it was told of meanwhile has fenced it. Rejects with RoleChanged where another program changed the role.
+   */
   async unsealed(): Promise<void> {
-    await this.#primary?.settleClaims()
+    await this.#roleCode.admit(this.#inner)
+    const { promoting } = this.#state.now
+    if (promoting !== undefined && this.#roleCode.isUsable)
+      await this.#exclusively(() => this.#finishPromotion(promoting))
+    else await this.#primary?.settleClaims()
+  }
+
+  /** Why the server stays sealed: another program changed the role. */
+  get refusal(): string | undefined {
+    return this.#roleCode.refusal
   }
 
   get #rulingPrimary(): Primary {
@@ -337,7 +365,7 @@ export class Replication {
       this.#require('secondary')
       const { store, transition, logger } = this.#parts
       await this.#secondary?.stop()
-      const why = this.#whyNotReady()
+      const why = whyNotReady(store, this.#state.now, this.#secondary)
       if (why !== undefined && !force) {
         this.#startSecondary()
         throw new Refusal('invalid_request', `${why}: try again later or provide the "force" argument`)
@@ -350,46 +378,15 @@ export class Replication {
       const told = this.#secondary?.lastBeat?.epoch ?? 0
       const seen = Math.max(store.epoch, Math.min(told, store.epoch + EPOCH_STEP_MAX))
       await this.#state.change(() => ({ promoting: seen + 1, primaryClusterAddr }))
-      await this.#becomePrimary(seen + 1)
-      this.#secondary = undefined
-      await this.#told('the core of the promoted cluster is sealed', () => transition.toPrimary())
-      await this.#told('the cluster port is opened with the first token of a secondary', () => this.#startPrimary(true))
+      await this.#finishPromotion(seen + 1)
     })
   }
 
-  /** Undefined when nothing that was received would be lost, all of it is of one history, and no other cluster is known to have taken over. */
-  #whyNotReady(): string | undefined {
-    const { upstream } = this.#state.now
-    if (!this.#parts.store.isWhole) return 'replication is still catching up: the copy of the primary is not whole'
-    if (upstream && !upstream.hasJoined)
-      return 'replication is still catching up: the primary was never reached since update-primary'
-    if (this.#secondary?.isDiverged)
-      return 'replication is still catching up: the history of the primary is another one'
-    const replaced = this.#secondary?.replaced
-    if (replaced !== undefined) return `another cluster may be the primary already (${replaced})`
-    return undefined
-  }
-
-  /** What must survive a crash on the way; it may be done twice. */
-  async #becomePrimary(epoch: number): Promise<void> {
-    const { store } = this.#parts
-    const fork = { ...store.position(), epoch }
-    await store.setRole('own', epoch)
-    if (!store.isWhole) await store.finishCopy()
-    await this.#state.change(({ forks, upstream }) => ({
-      mode: 'primary',
-      authority: undefined,
-      secondaries: [],
-      upstream: undefined,
-      needsToken: false,
-      forks: [...forks, { ...fork, checksum: Buffer.from(fork.checksum) }],
-      notice: upstream && { upstream, epoch, fork: { ...fork, checksum: Buffer.from(fork.checksum) } },
-      promoting: undefined,
-      deposed: undefined,
-      ownSince: undefined,
-      witnessEpoch: undefined,
-      lastReindexMs: 0,
-    }))
+  async #finishPromotion(epoch: number): Promise<void> {
+    await becomePrimary(this.#inner, epoch)
+    this.#secondary = undefined
+    await this.#told('the core of the promoted cluster is sealed', () => this.#parts.transition.toPrimary())
+    await this.#told('the cluster port is opened with the first token of a secondary', () => this.#startPrimary(true))
   }
 
   updatePrimary(
@@ -481,7 +478,8 @@ export class Replication {
     // While the tree is being made there is none yet, and everything else can be told.
     const root = await this.#parts.store.tree.root().catch(() => Buffer.alloc(0))
     const about = { parts: this.#parts, state: this.#state.now, root, reindex: this.#reindex }
-    if (this.#secondary) return secondaryStatus(about, this.#secondary)
+    if (this.#secondary)
+      return { ...secondaryStatus(about, this.#secondary), ...(this.refusal && { trouble: this.refusal }) }
     if (this.#primary) return primaryStatus(about, this.#primary)
     return { mode: this.mode, state: 'idle' }
   }

@@ -4,7 +4,7 @@
  */
 import { sleep } from '../kit/clock.ts'
 import { messageOf, Refusal } from '../kit/errors.ts'
-import type { Position } from '../store/replica.ts'
+import type { Position, ReplicaStore } from '../store/replica.ts'
 import { StoreError } from '../store/store-error.ts'
 import { copyDifference, type Progress } from './catch-up.ts'
 import { unsharedSince, writeConflicts } from './conflicts.ts'
@@ -209,6 +209,9 @@ export class Secondary {
       throw new LinkError('deposed', `the primary is in epoch ${joined.epoch}, this cluster has seen ${store.epoch}`)
     }
     const { now } = state
+    // The primary is there, too: from now on this cluster may prove it.
+    if (!this.#parts.proofs.isSealed && now.provenEpoch !== store.epoch)
+      await state.change(() => ({ provenEpoch: store.epoch }))
     // It has written nothing of its own.
     const isOwn = now.ownSince === undefined || store.position().sequence > now.ownSince
     if (!isOwn) await state.change(() => ({ ownSince: undefined }))
@@ -279,6 +282,7 @@ export class Secondary {
       store,
       session,
       proofs,
+      epoch: claimedEpoch(this.#parts.state, store),
       addresses: addresses(),
       bufferBytes: settings.bufferBytes,
       times,
@@ -408,14 +412,17 @@ export async function firstThatAnswers(
 export async function joinPrimary(
   link: LinkClient,
   upstream: KnownUpstream,
-  parts: Pick<SecondaryParts, 'store' | 'version' | 'addresses' | 'nowMs' | 'times'> & { readonly proofs?: Proofs },
+  parts: Pick<SecondaryParts, 'store' | 'version' | 'addresses' | 'nowMs' | 'times'> & {
+    readonly proofs?: Proofs
+    readonly state?: ReplicationState
+  },
   isTrial: boolean,
 ): Promise<Joined> {
-  const { store, version, addresses, nowMs, proofs, times } = parts
+  const { version, addresses, nowMs, proofs, state, store, times } = parts
   const session = await sessionOf(link, upstream.id, times.answerMs)
   const about = { protocol: PROTOCOL, version, isTrial, nonce: upstream.nonce, atMs: nowMs(), ...addresses() }
   // Of a cluster that is going to be wiped, its own history means nothing.
-  const epoch = isTrial ? 0 : store.epoch
+  const epoch = isTrial || !state ? 0 : claimedEpoch(state, store)
   const proof = session && proofs?.of(statements.join(session, epoch))
   const joined = await link.call('Join', { ...about, position: store.position(), epoch, proof }, times.answerMs)
   if (joined.setId !== upstream.setId) throw new LinkError('set', 'the primary is of another replication set')
@@ -423,6 +430,11 @@ export async function joinPrimary(
     throw new LinkError('version', `the primary speaks version ${joined.protocol} of the link, this end ${PROTOCOL}`)
   }
   return { ...joined, session }
+}
+
+/** The epoch that this cluster claims to have seen: not above the one that it may prove. */
+export function claimedEpoch({ now }: Pick<ReplicationState, 'now'>, store: Pick<ReplicaStore, 'epoch'>): number {
+  return Math.min(store.epoch, now.provenEpoch ?? 0)
 }
 
 /** What proofs on this connection are made for; undefined where the primary, of an older version, gives no nonce. */

@@ -7,7 +7,7 @@ import * as v from 'valibot'
 import { Fault } from '../kit/errors.ts'
 import type { ReplicaStore } from '../store/replica.ts'
 
-const PATH = 'local/replication/state'
+export const STATE_PATH = 'local/replication/state'
 
 const bytes = v.pipe(
   v.string(),
@@ -66,8 +66,12 @@ const STATE = v.object({
   upstream: v.optional(UPSTREAM),
   /** The secondary gives up what it holds: to be done again when it was cut short. */
   isWipeDue: v.boolean(),
-  /** The epoch of a promotion that has begun: it is finished at the next start when it was cut short. */
+  /** The epoch of a promotion that has begun: finished when the cluster is next unsealed where a crash cut it short. */
   promoting: v.optional(v.number()),
+  /** The highest epoch that this cluster may prove to a peer (`role-code.ts`); 0 where absent. */
+  provenEpoch: v.optional(v.number()),
+  /** Of the role, under the membership key (`role-code.ts`). Absent in states of earlier versions and before the first unseal. */
+  code: v.optional(bytes),
   /** In which the primary stopped taking writes because it had heard from no secondary (`fence_after`). */
   witnessEpoch: v.optional(v.number()),
   /** The epoch in which a fence ends whose secondary was revoked: finished at the next start when it was cut short. */
@@ -122,14 +126,19 @@ const NEW: State = {
   isTreeCorrupted: false,
 }
 
+/** The code that is written with a state. `now`: the one that `next` replaces. */
+export type CodeFor = (next: State, now: State) => Uint8Array | undefined
+
 export class ReplicationState {
   readonly #store: ReplicaStore
+  readonly #codeFor: CodeFor
   #now: State
   #saving: Promise<unknown> = Promise.resolve()
 
   /** Throws a Fault for one that is damaged. */
-  constructor(store: ReplicaStore) {
+  constructor(store: ReplicaStore, codeFor: CodeFor = () => undefined) {
     this.#store = store
+    this.#codeFor = codeFor
     this.#now = stateIn(store)
   }
 
@@ -140,8 +149,9 @@ export class ReplicationState {
   /** Resolves when it is durable, one change behind the other; a change that fails has changed nothing. */
   change(make: (now: State) => Partial<State>): Promise<void> {
     const change = async () => {
-      const next = { ...this.#now, ...make(this.#now) }
-      await this.#store.commit({ puts: [{ path: PATH, value: Buffer.from(textOf(next)) }], deletes: [] })
+      const changed = { ...this.#now, ...make(this.#now) }
+      const next = { ...changed, code: this.#codeFor(changed, this.#now) }
+      await this.#store.commit({ puts: [{ path: STATE_PATH, value: Buffer.from(textOf(next)) }], deletes: [] })
       this.#now = next
     }
     const changed = this.#saving.then(change)
@@ -159,6 +169,8 @@ export const NO_REPLICATION = {
   deposed: undefined,
   ownSince: undefined,
   promoting: undefined,
+  provenEpoch: undefined,
+  code: undefined,
   witnessEpoch: undefined,
   resumeEpoch: undefined,
   sealingKey: undefined,
@@ -182,12 +194,12 @@ export function certificatesIn(store: ReplicaStore): string[] {
 }
 
 function stateIn(store: ReplicaStore): State {
-  const entry = store.get(PATH)
+  const entry = store.get(STATE_PATH)
   if (!entry) return NEW
   try {
     return v.parse(STATE, JSON.parse(Buffer.from(entry.value).toString('utf8')))
   } catch (error) {
-    throw new Fault(`the state of replication (${PATH}) is damaged, or of a newer version`, { cause: error })
+    throw new Fault(`the state of replication (${STATE_PATH}) is damaged, or of a newer version`, { cause: error })
   }
 }
 

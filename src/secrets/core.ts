@@ -301,13 +301,13 @@ export class SecretsCore implements Core {
 
   /** Takes up work, or is sealed again where it cannot. */
   async activateOrSeal(): Promise<void> {
-    if (this.barrier.standby.isHeld) {
-      this.options.logger.info('the secrets core stands by: this server is a secondary, and has the key of its primary')
-      return
-    }
+    const isStandby = this.barrier.standby.isHeld
     try {
       await this.options.replication?.unsealed()
-      this.activate()
+      if (!isStandby) this.activate()
+      // It is not held any more where a promotion was finished, which has activated the core.
+      else if (this.barrier.standby.isHeld)
+        this.options.logger.info('this server is a DR secondary and holds the root key of its primary')
     } catch (error) {
       await this.seal()
       throw error

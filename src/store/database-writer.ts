@@ -40,8 +40,8 @@ export type Order =
   | ({ readonly kind: 'restore'; readonly id: number; readonly fd: number } & Received)
   /** Which operation token counts from now on, see `seen-mark.ts`. */
   | { readonly kind: 'generation'; readonly id: number; readonly generation: string | undefined }
-  /** `seen`: the file that tells how far the database has come is to be there. */
-  | { readonly kind: 'nothing' | 'seen' | 'close'; readonly id: number }
+  /** `seen`: write the file `.seen` where it is missing. `role code`: note there that the state of replication has a code. */
+  | { readonly kind: 'nothing' | 'seen' | 'role code' | 'close'; readonly id: number }
 
 export type Report =
   | { readonly kind: 'open' }
@@ -214,6 +214,7 @@ export class DatabaseWriter {
       else if (order.kind === 'nothing') this.#lookAtFiles()
       else if (order.kind === 'seen') this.#mark()
       else if (order.kind === 'generation') this.#seen.setGeneration(order.generation, this.#seenNow)
+      else if (order.kind === 'role code') this.#seen.setRoleCode(this.#seenNow)
       else if (order.kind === 'close') this.#close()
       else if (order.kind === 'restore') this.#restore(order)
       else if (order.kind === 'acknowledged') this.#writer.acknowledged = order.sequence

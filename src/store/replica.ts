@@ -60,6 +60,10 @@ export interface ReplicaStore {
   readonly clusterId: string
   /** Where the history stands: what the next row is chained to. */
   position(): Position
+  /** Whether the state of replication had a code, by the file `.seen` (`seen-mark.ts`). */
+  readonly hasRoleCode: boolean
+  /** Resolves once the file says so and is synced. */
+  setRoleCode(): Promise<void>
   /** What the oldest row of the log that is left follows upon. */
   base(): Position
   /** Rows of the log behind `sequence`, in order, within the limits; at least one if there is one. */

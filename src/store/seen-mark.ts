@@ -6,7 +6,8 @@
  *
  * It also holds the *generation* of the operation token: a random name that changes whenever the token is replaced or removed. The
  * token's entry is `local/`, so neither the log nor the entry set tells an old one that was put back; the generation does. A
- * change of the generation is synced.
+ * change of the generation is synced. `hasRoleCode` is in the file once the state of replication has a code: a state without one is
+ * then refused (`replication/role-code.ts`).
  */
 import { closeSync, constants, fstatSync, fsyncSync, lstatSync, rmSync, writeSync } from 'node:fs'
 import { openIfThere, replaceFile, textIfThere } from '../kit/own-file.ts'
@@ -17,16 +18,28 @@ export interface Seen {
   readonly sequence: number
 }
 
+interface Kept {
+  readonly generation: string | undefined
+  readonly hasRoleCode: boolean
+}
+
 /** Length of the text, always the same: writing in place leaves nothing of the text before. */
 const TEXT_BYTES = 192
 
 /** The content of the file; undefined where there is none, or where it is malformed. */
-export function readSeen(file: string): (Seen & { readonly generation: string | undefined }) | undefined {
+export function readSeen(file: string): (Seen & Kept) | undefined {
   try {
-    const { cluster, epoch, generation, sequence } = JSON.parse(textIfThere(file) ?? '') as Record<string, unknown>
+    const { cluster, epoch, generation, hasRoleCode, sequence } = JSON.parse(textIfThere(file) ?? '') as Record<
+      string,
+      unknown
+    >
     const isSeen = typeof cluster === 'string' && typeof epoch === 'number' && typeof sequence === 'number'
     if (!isSeen) return undefined
-    return { cluster, epoch, sequence, generation: typeof generation === 'string' ? generation : undefined }
+    const kept = {
+      generation: typeof generation === 'string' ? generation : undefined,
+      hasRoleCode: hasRoleCode === true,
+    }
+    return { cluster, epoch, sequence, ...kept }
   } catch {
     return undefined
   }
@@ -37,12 +50,15 @@ export class SeenMark {
   #fd: number | undefined
   #written: Seen | undefined
   #generation: string | undefined
+  #hasRoleCode: boolean
   /** The file could not be made: not tried again before the next look. */
   #isOff = false
 
   constructor(path: string) {
     this.#file = `${path}.seen`
-    this.#generation = readSeen(this.#file)?.generation
+    const seen = readSeen(this.#file)
+    this.#generation = seen?.generation
+    this.#hasRoleCode = seen?.hasRoleCode ?? false
   }
 
   /**
@@ -57,6 +73,16 @@ export class SeenMark {
       if (generation === undefined) return
       throw new Error('the database is empty: no operation token can be kept')
     }
+    this.#put(seen)
+    if (this.#fd !== undefined) fsyncSync(this.#fd)
+  }
+
+  /** The state of replication has a code from now on. Does nothing for a database that is empty. Throws where the file cannot be written. */
+  setRoleCode(seen: Seen): void {
+    if (seen.sequence === 0) return
+    this.#hasRoleCode = true
+    this.#written = undefined
+    this.look()
     this.#put(seen)
     if (this.#fd !== undefined) fsyncSync(this.#fd)
   }
@@ -76,7 +102,8 @@ export class SeenMark {
 
   #put(seen: Seen): void {
     const generation = this.#generation
-    const text = `${JSON.stringify({ ...seen, ...(generation !== undefined && { generation }) }).padEnd(TEXT_BYTES)}\n`
+    const kept = { ...(generation !== undefined && { generation }), ...(this.#hasRoleCode && { hasRoleCode: true }) }
+    const text = `${JSON.stringify({ ...seen, ...kept }).padEnd(TEXT_BYTES)}\n`
     if (this.#fd === undefined) this.#fd = this.#make(text)
     else writeSync(this.#fd, text, 0)
     this.#written = seen
@@ -99,6 +126,7 @@ export class SeenMark {
   forget(): void {
     this.close()
     this.#generation = undefined
+    this.#hasRoleCode = false
     rmSync(this.#file, { force: true })
   }
 

@@ -109,6 +109,7 @@ export class SqliteStore implements Store, ReplicaStore {
   #epoch: number
   #isWhole: boolean
   #seenGeneration: string | undefined
+  #hasRoleCode: boolean
   #closed = false
 
   /** Opens the database, or makes it. Rejects with a Fault for the operator. */
@@ -142,7 +143,9 @@ export class SqliteStore implements Store, ReplicaStore {
     })
     this.#epoch = epochIn(this.#reader)
     this.#isWhole = isWholeIn(this.#reader)
-    this.#seenGeneration = readSeen(`${path}.seen`)?.generation
+    const seen = readSeen(`${path}.seen`)
+    this.#seenGeneration = seen?.generation
+    this.#hasRoleCode = seen?.hasRoleCode ?? false
     queue.role = roleIn(this.#reader)
     queue.newest = this.position().sequence
     queue.onAppended = (newest) => {
@@ -303,7 +306,10 @@ export class SqliteStore implements Store, ReplicaStore {
       this.#epoch = epoch
       this.#isWhole = isWhole
       this.tree.changed()
-      if (order.do === 'wipe') this.#seenGeneration = undefined
+      if (order.do === 'wipe') {
+        this.#seenGeneration = undefined
+        this.#hasRoleCode = false
+      }
       // Entries have changed that no commit of this process has named.
       if (order.do !== 'set role' && order.do !== 'finish copy') this.#cache.forget()
     })
@@ -378,6 +384,15 @@ export class SqliteStore implements Store, ReplicaStore {
     this.#seenGeneration = undefined
     await this.#queue.order({ kind: 'generation', generation })
     this.#seenGeneration = generation
+  }
+
+  get hasRoleCode(): boolean {
+    return this.#hasRoleCode
+  }
+
+  async setRoleCode(): Promise<void> {
+    await this.#queue.order({ kind: 'role code' })
+    this.#hasRoleCode = true
   }
 
   /** How far the slowest secondary has come: what it lacks stays in the log, up to the cap. Undefined without secondaries. */

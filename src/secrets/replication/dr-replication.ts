@@ -73,8 +73,9 @@ export interface UnwrapTarget {
 export interface ReplicationSide {
   readonly dr: DrReplication
   /**
-   * The barrier is open and nothing is served yet. Resolves when promotions of other clusters that were reported while it was
-   * sealed are verified, and the store takes no more writes where one is proven.
+   * The barrier is open, or its root key is held, and nothing is served yet. Resolves when the role of this cluster and promotions of
+   * other clusters that were reported while it was sealed are verified, and the store takes no more writes where one is proven.
+   * Rejects with a Refusal for a role that another program changed.
    */
   unsealed(): Promise<void>
   /** Where the entry of the operation token lies: in the database, of this machine alone. */

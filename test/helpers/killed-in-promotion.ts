@@ -1,0 +1,21 @@
+/** Preloaded into a process with `OUTPOST_TEST_KILL`: it kills itself in a promotion, once the first step is durable. */
+import { SqliteStore } from '../../src/store/store.ts'
+
+if (process.env['OUTPOST_TEST_KILL'] === 'promotion') {
+  const open = SqliteStore.open.bind(SqliteStore)
+  SqliteStore.open = async (...args) => {
+    const store = await open(...args)
+    const setRole = store.setRole.bind(store)
+    store.setRole = (role, epoch) => {
+      if (role === 'own' && epoch !== undefined && store.role === 'replica') process.kill(process.pid, 'SIGKILL')
+      return setRole(role, epoch)
+    }
+    return store
+  }
+}
+
+/** The environment of a process that does so. */
+export const KILLED_IN_PROMOTION = {
+  OUTPOST_NODE_OPTIONS: `--import=${import.meta.filename}`,
+  OUTPOST_TEST_KILL: 'promotion',
+}
