@@ -10,6 +10,7 @@
  * it either.
  */
 import { readdir, readFile, readlink } from 'node:fs/promises'
+import { join } from 'node:path'
 
 /** Process IDs that are examined at the same time. */
 const BATCH = 16
@@ -24,6 +25,15 @@ export async function userOf(directory: string, id: string): Promise<number | un
     if (found !== undefined) return found
   }
   return undefined
+}
+
+/**
+ * True if the directory has log pipes of a Nomad agent (`alloc/logs/.TASK.stdout.fifo`): Nomad removes them when the task
+ * has ended, so it still owns the allocation, also where its processes are invisible to this one.
+ */
+export async function hasLogPipes(directory: string): Promise<boolean> {
+  const names = await readdir(join(directory, 'alloc/logs')).catch((): string[] => [])
+  return names.some((name) => name.startsWith('.') && name.endsWith('.fifo'))
 }
 
 async function isUser(entry: string, directory: string, id: string): Promise<boolean> {

@@ -28,7 +28,7 @@ import type { Logger } from '../kit/log.ts'
 import type { Allocation } from './allocation.ts'
 import type { AllocationRegistry } from './allocations.ts'
 import type { CollectedRecords } from './collected.ts'
-import { userOf } from './directory-users.ts'
+import { hasLogPipes, userOf } from './directory-users.ts'
 import { mountsBelow, removeTree } from './remove-tree.ts'
 
 export interface GcSettings {
@@ -244,6 +244,9 @@ export class GarbageCollector {
     if (pid !== undefined) {
       const why = `the allocation directory has no manifest and process ${pid} uses it; stop the process first`
       throw new Refusal('conflict', `${NOT_ELIGIBLE}: ${why}`)
+    }
+    if (await hasLogPipes(directory)) {
+      throw new Refusal('conflict', `${NOT_ELIGIBLE}: a Nomad agent has log pipes in it; collect it with Nomad`)
     }
     this.#allocations.refresh(id)
     if (!this.#allocations.isBare(id)) throw new Refusal('conflict', NOT_ELIGIBLE)

