@@ -124,8 +124,8 @@ test('streams through servers', { timeout: 300_000 }, async (suite) => {
       const grown = each.rssMiB() - (before[at]?.rss ?? 0)
       assert.ok(grown < 300, `${each.name} has grown by ${grown} MiB`)
     }
-    // The node reads the file once for all of them.
-    assert.ok(host.member.descriptors() - (before[1]?.descriptors ?? 0) < 20)
+    // The node reads the file once for all of them. A follower that is behind on a busy machine has a descriptor of its own until it has caught up.
+    await eventually(() => host.member.descriptors() - (before[1]?.descriptors ?? 0) < 20)
     followers.forEach((each) => each.destroy())
     for (const [at, each] of processes.entries()) {
       await eventually(() => each.descriptors() <= (before[at]?.descriptors ?? 0) + 4)
