@@ -3,6 +3,7 @@
  * room. A commit waits for the disk, and tests make thousands; what they prove of a kill does not change, as a killed
  * process leaves the same bytes on either. Tests that run alone, and files under `node --test`, have theirs on the disk.
  */
+import { spawnSync } from 'node:child_process'
 import { chmodSync, mkdirSync, readdirSync, readFileSync, realpathSync, rmSync, statfsSync } from 'node:fs'
 import { join } from 'node:path'
 
@@ -22,19 +23,16 @@ export function roomInMemory(): string | undefined {
   mkdirSync(room, { recursive: true })
   // Agents of other users have directories in it, as in any place for temporary files.
   chmodSync(room, 0o1777)
-  process.once('exit', () => rmSync(room, { recursive: true, force: true }))
+  process.once('exit', () => removeRoom(room))
   return room
 }
 
 function isFit(): boolean {
   try {
     const { bavail, bsize, type } = statfsSync(MEMORY)
-    const mount = readFileSync('/proc/self/mounts', 'utf8')
-      .split('\n')
-      .map((line) => line.split(' '))
-      .findLast(([, place]) => place === realpathSync(MEMORY))
+    const mount = mounts().findLast(({ place }) => place === realpathSync(MEMORY))
     // Tests run programs that they have written there.
-    const isUsable = mount !== undefined && !mount[3]?.split(',').includes('noexec')
+    const isUsable = mount !== undefined && !mount.options.includes('noexec')
     return type === TMPFS && isUsable && Math.min(bavail * bsize, process.availableMemory()) >= FREE_BYTES_MIN
   } catch {
     // Another system, or a container that shows no mounts.
@@ -46,8 +44,30 @@ function isFit(): boolean {
 function removeLeft(memory: string): void {
   for (const name of readdirSync(memory)) {
     const pid = name.startsWith(PREFIX) ? Number(name.slice(PREFIX.length)) : NaN
-    if (Number.isInteger(pid) && !isRunning(pid)) rmSync(join(memory, name), { recursive: true, force: true })
+    if (Number.isInteger(pid) && !isRunning(pid)) removeRoom(join(memory, name))
   }
+}
+
+/** Unmounts the file systems that tests have mounted in it and left behind. One that stays costs memory and no run. */
+export function removeRoom(room: string): void {
+  try {
+    const left = mounts().filter(({ place }) => place.startsWith(`${room}/`))
+    // The newest first: it may lie within another.
+    for (const { place } of left.toReversed()) spawnSync('umount', ['-l', place])
+    rmSync(room, { recursive: true, force: true })
+  } catch (error) {
+    process.stderr.write(`${room} could not be removed: ${String(error)}\n`)
+  }
+}
+
+/** Oldest first. */
+function mounts(): { readonly place: string; readonly options: readonly string[] }[] {
+  const lines = readFileSync('/proc/self/mounts', 'utf8').trimEnd().split('\n')
+  return lines.map((line) => {
+    const [, place = '', , options = ''] = line.split(' ')
+    const named = place.replace(/\\([0-7]{3})/g, (_, code: string) => String.fromCharCode(Number.parseInt(code, 8)))
+    return { place: named, options: options.split(',') }
+  })
 }
 
 function isRunning(pid: number): boolean {

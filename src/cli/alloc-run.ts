@@ -137,10 +137,13 @@ async function runHere(
     previous,
     warn,
   })
+  // Before the manifest, which names this process to those who stop allocations.
+  const signals = new SignalForwarder(killTimeoutMs)
   try {
     // First of all: a directory without a manifest counts as another supervisor's.
     keeper.pending()
   } catch (error) {
+    signals.detach()
     if (!previous) removeEmpty(place.directory)
     release()
     throw new CommandError(
@@ -151,7 +154,6 @@ async function runHere(
       },
     )
   }
-  const signals = new SignalForwarder(killTimeoutMs)
   let layout: AllocLayout | undefined
   try {
     layout = layOut(place, task)

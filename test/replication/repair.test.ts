@@ -5,6 +5,7 @@ import { DatabaseSync } from 'node:sqlite'
 import { test } from 'node:test'
 import { PassThrough, Readable } from 'node:stream'
 import { eventually } from '../helpers/eventually.ts'
+import { returnStoreThread, takeStoreThread } from '../../src/store/store-threads.ts'
 import { writeFact } from '../../src/store/facts.ts'
 import { restoreSnapshot, saveSnapshot } from '../../src/store/snapshot.ts'
 import { activate, attach, Site, untilSame } from '../helpers/replication-site.ts'
@@ -86,12 +87,33 @@ test('while the tree is made anew, behind a restore, the status tells everything
   const pieces: Buffer[] = []
   const snapshot = new PassThrough().on('data', (piece: Buffer) => pieces.push(piece))
   await saveSnapshot(primary.store, snapshot)
+  const { promise: held, resolve: goOn } = Promise.withResolvers<void>()
+  await withholdNextTree(held)
   await restoreSnapshot(primary.store, Readable.from([Buffer.concat(pieces)]))
   const { merkle_root: making, ...rest } = await primary.replication.status()
+  goOn()
   assert.equal(making, '')
   assert.deepEqual([rest['mode'], rest['state']], ['primary', 'running'])
   await eventually(async () => (await primary.field('merkle_root')) === root, 'it is made')
 })
+
+/** The thread that makes the next tree is asked for it when `until` has resolved. */
+async function withholdNextTree(until: Promise<void>): Promise<void> {
+  const worker = takeStoreThread()
+  const post = worker.postMessage.bind(worker)
+  worker.postMessage = (message: unknown, transfer = []) => {
+    if (!isTreeTask(message)) {
+      post(message, transfer)
+      return
+    }
+    void until.then(() => post(message, transfer))
+  }
+  await returnStoreThread(worker)
+}
+
+function isTreeTask(message: unknown): boolean {
+  return typeof message === 'object' && message !== null && 'task' in message && message.task === 'tree'
+}
 
 /** Makes a page of the table of entries unreadable: the one that has `path`. The database is closed. */
 function damagePageOf(file: string, path: string): void {

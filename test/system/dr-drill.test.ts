@@ -23,6 +23,9 @@ async function filled(t: TestContext): Promise<{ a: DrServer; b: DrServer; audit
   const audit = join(a.directory, 'data/audit/lines.log')
   mkdirSync(join(a.directory, 'data/audit'), { recursive: true })
   await a.told('POST', 'sys/audit/file', { type: 'file', options: { file_path: audit } })
+  // A second after its unseal the primary stores its time, which is the last of what it does by itself.
+  const database = { path: join(a.directory, 'data/server/secrets.db') }
+  await eventually(() => entriesOf(database).some((entry) => entry.startsWith('core/clock ')), 'the time is stored')
   await b.follows(a)
   return { a, b, audit }
 }

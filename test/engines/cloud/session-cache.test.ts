@@ -4,6 +4,9 @@ import { test, type TestContext } from 'node:test'
 import { unavailable } from '../../helpers/aws/endpoint.ts'
 import { CloudWorld, POLICY } from '../../helpers/cloud-world.ts'
 
+/** Several wait for an answer of AWS, and a defect would make them wait for ever. */
+const LIMIT = { timeout: 120_000 }
+
 async function cached(t: TestContext, more: object = {}) {
   const world = await CloudWorld.open(t)
   const arn = world.aws.account.addRole('deploy')
@@ -15,7 +18,7 @@ async function cached(t: TestContext, more: object = {}) {
   return { world, ask, asked, write, role }
 }
 
-test('five hundred callers at once are one request to STS, each with a lease of its own', async (t) => {
+test('five hundred callers at once are one request to STS, each with a lease of its own', LIMIT, async (t) => {
   const { ask, asked, world } = await cached(t)
   const answers = await Promise.all(Array.from({ length: 500 }, () => ask()))
   assert.equal(asked(), 1)
@@ -27,31 +30,35 @@ test('five hundred callers at once are one request to STS, each with a lease of 
   assert.deepEqual((await world.good('GET', 'cloud/roles/deploy')).body.data['cache_ttl'], 1200)
 })
 
-test('a session is made anew when it is old, half over, revoked, or when its role or root changes', async (t) => {
-  const { ask, asked, role, world, write } = await cached(t)
-  const first = await ask()
-  world.pass(1201)
-  await ask()
-  assert.equal(asked(), 2, 'older than cache_ttl')
-  await ask('?ttl=900')
-  world.pass(451)
-  await ask('?ttl=900')
-  assert.equal(asked(), 4, 'less than half of it is left')
-  await world.good('POST', 'sys/leases/revoke', { lease_id: first.body['lease_id'] })
-  const third = await ask()
-  assert.equal(asked(), 4, 'that of another session')
-  await world.good('POST', 'sys/leases/revoke', { lease_id: third.body['lease_id'] })
-  await ask()
-  assert.equal(asked(), 5, 'revoked')
-  await write({ ...role, policy_document: POLICY })
-  await ask()
-  assert.equal(asked(), 6, 'the role was written')
-  await world.good('POST', 'cloud/config/root', { max_retries: 1 })
-  await ask()
-  assert.equal(asked(), 7, 'the root was written')
-})
+test(
+  'a session is made anew when it is old, half over, revoked, or when its role or root changes',
+  LIMIT,
+  async (t) => {
+    const { ask, asked, role, world, write } = await cached(t)
+    const first = await ask()
+    world.pass(1201)
+    await ask()
+    assert.equal(asked(), 2, 'older than cache_ttl')
+    await ask('?ttl=900')
+    world.pass(451)
+    await ask('?ttl=900')
+    assert.equal(asked(), 4, 'less than half of it is left')
+    await world.good('POST', 'sys/leases/revoke', { lease_id: first.body['lease_id'] })
+    const third = await ask()
+    assert.equal(asked(), 4, 'that of another session')
+    await world.good('POST', 'sys/leases/revoke', { lease_id: third.body['lease_id'] })
+    await ask()
+    assert.equal(asked(), 5, 'revoked')
+    await write({ ...role, policy_document: POLICY })
+    await ask()
+    assert.equal(asked(), 6, 'the role was written')
+    await world.good('POST', 'cloud/config/root', { max_retries: 1 })
+    await ask()
+    assert.equal(asked(), 7, 'the root was written')
+  },
+)
 
-test('what is asked for makes a difference, and without cache_ttl nothing is shared', async (t) => {
+test('what is asked for makes a difference, and without cache_ttl nothing is shared', LIMIT, async (t) => {
   const { ask, asked, world, write } = await cached(t)
   await Promise.all([ask('?role_session_name=one'), ask('?role_session_name=two'), ask('?ttl=900'), ask()])
   assert.equal(asked(), 4)
@@ -66,7 +73,7 @@ test('what is asked for makes a difference, and without cache_ttl nothing is sha
   assert.deepEqual([asked(), body['lease_duration']], [7, 1800], 'a shorter maximum of the mount')
 })
 
-test('the leases of a session end with it, also where its answer took long', async (t) => {
+test('the leases of a session end with it, also where its answer took long', LIMIT, async (t) => {
   const { ask, asked, world } = await cached(t)
   const [arrived, answered] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
   world.aws.chaos = () => {
@@ -90,31 +97,35 @@ test('the leases of a session end with it, also where its answer took long', asy
   }
 })
 
-test('a failure is told to all who waited, and the next one asks again; a caller that leaves takes nothing along', async (t) => {
-  const { ask, asked, world } = await cached(t)
-  world.aws.script('AssumeRole', { error: unavailable() })
-  const failed = await Promise.all([1, 2, 3].map(() => world.ask('GET', 'cloud/creds/deploy')))
-  assert.deepEqual(
-    failed.map(({ status }) => status),
-    [502, 502, 502],
-  )
-  const [arrived, answered] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
-  world.aws.chaos = () => {
-    arrived.resolve()
-    return { gate: answered.promise }
-  }
-  const leaver = new AbortController()
-  const left = world.world.ask('GET', 'cloud/creds/deploy', undefined, { signal: leaver.signal })
-  await arrived.promise
-  const stays = ask()
-  leaver.abort()
-  answered.resolve()
-  await Promise.allSettled([left, stays])
-  assert.equal((await stays).status, 200)
-  assert.equal(asked(), 2)
-})
+test(
+  'a failure is told to all who waited, and the next one asks again; a caller that leaves takes nothing along',
+  LIMIT,
+  async (t) => {
+    const { ask, asked, world } = await cached(t)
+    world.aws.script('AssumeRole', { error: unavailable() })
+    const failed = await Promise.all([1, 2, 3].map(() => world.ask('GET', 'cloud/creds/deploy')))
+    assert.deepEqual(
+      failed.map(({ status }) => status),
+      [502, 502, 502],
+    )
+    const [arrived, answered] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+    world.aws.chaos = () => {
+      arrived.resolve()
+      return { gate: answered.promise }
+    }
+    const leaver = new AbortController()
+    const left = world.world.ask('GET', 'cloud/creds/deploy', undefined, { signal: leaver.signal })
+    await arrived.promise
+    const stays = ask()
+    leaver.abort()
+    answered.resolve()
+    await Promise.allSettled([left, stays])
+    assert.equal((await stays).status, 200)
+    assert.equal(asked(), 2)
+  },
+)
 
-test('cache_ttl is refused where sessions cannot be shared', async (t) => {
+test('cache_ttl is refused where sessions cannot be shared', LIMIT, async (t) => {
   const { world } = await cached(t)
   const refused: readonly (readonly [object, RegExp])[] = [
     [{ credential_type: 'iam_user', policy_document: POLICY, cache_ttl: 60 }, /cache_ttl parameter only valid for/],
@@ -131,7 +142,7 @@ test('cache_ttl is refused where sessions cannot be shared', async (t) => {
   }
 })
 
-test('a caller with many session names pushes out its own sessions, and none of others', async (t) => {
+test('a caller with many session names pushes out its own sessions, and none of others', LIMIT, async (t) => {
   const { ask, asked, role, world } = await cached(t)
   await world.good('POST', 'cloud/roles/other', role)
   await world.good('POST', 'sys/policies/acl/cloud', { policy: 'path "cloud/creds/*" { capabilities = ["read"] }' })
