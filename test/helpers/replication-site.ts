@@ -56,6 +56,8 @@ export class Site {
   readonly transitions: string[] = []
   /** What a promotion is refused with. */
   refusal: Error | undefined
+  /** What the daemon answers when it is told of a fence. */
+  fencedFailure: Error | undefined
   /** Of the set: what an unsealed member has. Undefined while this one is sealed. */
   membershipKey: string | undefined = MEMBERSHIP_KEY
   options: SiteOptions
@@ -110,7 +112,10 @@ export class Site {
           if (this.refusal) throw this.refusal
         },
         toPrimary: told('toPrimary'),
-        fenced: told('fenced'),
+        fenced: async () => {
+          this.transitions.push('fenced')
+          if (this.fencedFailure) throw this.fencedFailure
+        },
       },
       ...(now && { now }),
     }

@@ -9,6 +9,9 @@ import { parseBundle } from '../../src/replication/replication.ts'
 import { activate, bundleFor, Site, untilSame } from '../helpers/replication-site.ts'
 import { eventually } from '../helpers/eventually.ts'
 
+/** Of `bundleFor`. */
+const TTL_MS = 60_000
+
 test('activation', async (t) => {
   let nowMs = Date.now()
   const primary = await Site.start(t, 'primary', { version: '1.2.0', now: () => nowMs })
@@ -138,6 +141,14 @@ test('activation', async (t) => {
     await fresh.restart()
     await primary.put('after/restart')
     await untilSame(primary, fresh)
+  })
+
+  await t.test('a secondary that has joined connects again after the time of its activation is over', async () => {
+    nowMs += 2 * TTL_MS
+    await fresh.restart()
+    await primary.put('after/expiry')
+    await untilSame(primary, fresh)
+    nowMs -= 2 * TTL_MS
   })
 
   await t.test('the certificate that was replaced is refused from then on', async () => {

@@ -230,6 +230,34 @@ test('of two heirs the one that was promoted earlier in the common history repor
   )
 })
 
+test('a notice is owed until what its answer asks for is done, and a core that cannot be told keeps no primary from being fenced', async (t) => {
+  const [old, heir] = [await Site.start(t, 'old'), await Site.start(t, 'heir')]
+  await activate(old, heir)
+  const { port } = old.replication.listening ?? { port: 0 }
+  await heir.replication.close()
+  // A snapshot was restored: the primary has counted further than its secondary knows.
+  await old.store.setRole('own', 3)
+  await old.close()
+  await heir.restart()
+  await heir.replication.promote(UNFORCED)
+  assert.equal(heir.store.epoch, 1)
+  const setRole = heir.store.setRole.bind(heir.store)
+  let failures = 0
+  heir.store.setRole = async (role, epoch) => {
+    if (epoch === 4 && ++failures <= 2) throw new Error('the disk is full')
+    await setRole(role, epoch)
+  }
+  old.fencedFailure = new Error('the core does not close')
+  await old.restart({ port })
+  await eventually(() => failures > 0, 'the heir is to rise above the epoch of the old primary')
+  assert.equal(await heir.field('fence_notice'), 'owed')
+  await eventually(() => heir.replication.owes === undefined, 'it is sent again until that is done')
+  assert.deepEqual([failures, heir.store.epoch, heir.store.role], [3, 4, 'own'])
+  assert.equal(old.store.role, 'fenced')
+  assert.equal(old.said(/the core could not be told that it is fenced/)?.level, 'error')
+  await heir.put('goes/on')
+})
+
 test('a primary that is killed between the two commits of fencing takes no writes after its start', async (t) => {
   const [old, heir] = [await Site.start(t, 'old'), await Site.start(t, 'heir')]
   await activate(old, heir)

@@ -1,8 +1,10 @@
 /** A secondary follows the log of its primary. */
 import assert from 'node:assert/strict'
+import { cpSync, rmSync } from 'node:fs'
 import { test } from 'node:test'
 import { eventually } from '../helpers/eventually.ts'
 import { activate, Site, untilSame } from '../helpers/replication-site.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 test('a secondary copies its primary, then follows its log', async (t) => {
   const [primary, secondary] = await Promise.all([Site.start(t, 'one'), Site.start(t, 'two')])
@@ -23,4 +25,80 @@ test('a secondary copies its primary, then follows its log', async (t) => {
     return now['lag_entries'] === 0 && now
   })
   assert.deepEqual(status['known_secondaries'], ['two'])
+})
+
+test('the lag grows while the primary is silent, counts what is not applied, and ends once everything is there', async (t) => {
+  const [primary, secondary] = [await Site.start(t, 'one'), await Site.start(t, 'two')]
+  await activate(primary, secondary)
+  const { port } = primary.replication.listening ?? { port: 0 }
+  const of = async (site: Site) => {
+    const { lag_entries: entries, lag_seconds: seconds, secondaries } = await site.replication.status()
+    const [row] = Array.isArray(secondaries) ? secondaries : []
+    return { entries: Number(entries), seconds: Number(row ? row.lag_seconds : seconds) }
+  }
+  const hasNone = async (site: Site) => {
+    const { entries, seconds } = await of(site)
+    return entries === 0 && seconds === 0
+  }
+  await eventually(async () => (await hasNone(secondary)) && (await hasNone(primary)), 'neither sees a lag')
+
+  await t.test('while rows wait to be applied both sides count them, although heartbeats arrive', async () => {
+    const apply = secondary.store.applyRows.bind(secondary.store)
+    const { promise: held, resolve: goOn } = Promise.withResolvers<void>()
+    secondary.store.applyRows = async (rows) => {
+      await held
+      return apply(rows)
+    }
+    await primary.putMany('behind', 20)
+    for (const site of [primary, secondary]) {
+      await eventually(
+        async () => (await of(site)).entries === 20 && (await of(site)).seconds > 0.2,
+        `${site.name} counts`,
+      )
+    }
+    goOn()
+    for (const site of [primary, secondary]) await eventually(() => hasNone(site), `${site.name} has caught up`)
+  })
+
+  await t.test('of a primary that is not heard it grows, although nothing is known to be missing', async () => {
+    await primary.close()
+    await eventually(async () => (await of(secondary)).seconds > 0.2, 'it grows')
+    const first = await of(secondary)
+    assert.equal(first.entries, 0)
+    await eventually(async () => (await of(secondary)).seconds > first.seconds, 'and goes on growing')
+    await primary.restart({ port })
+    await primary.put('after/silence')
+    await untilSame(primary, secondary)
+    for (const site of [primary, secondary]) await eventually(() => hasNone(site), `${site.name} has caught up`)
+  })
+
+  await t.test('of a primary that was never heard since the start it is unknown', async () => {
+    await primary.close()
+    await secondary.restart()
+    assert.deepEqual([await secondary.field('lag_entries'), await secondary.field('lag_seconds')], [null, null])
+  })
+})
+
+test('a secondary does not follow a primary of an older epoch, and keeps what it has', async (t) => {
+  const [primary, secondary] = [await Site.start(t, 'one'), await Site.start(t, 'two')]
+  await activate(primary, secondary)
+  const { port } = primary.replication.listening ?? { port: 0 }
+  await primary.close()
+  const before = `${temporaryDirectory(t)}/before`
+  cpSync(primary.directory, before, { recursive: true })
+  await primary.restart({ port })
+  await primary.store.setRole('own', 1)
+  await primary.put('of/epoch/1')
+  await untilSame(primary, secondary)
+  assert.equal(secondary.store.epoch, 1)
+  // The disk of the primary is put back to where it was before.
+  await primary.close()
+  rmSync(primary.directory, { recursive: true })
+  cpSync(before, primary.directory, { recursive: true })
+  await primary.restart({ port })
+  await primary.put('of/epoch/0')
+  const reason = 'the primary is in epoch 0, this cluster has seen 1'
+  await eventually(async () => String(await secondary.field('trouble')).includes(reason), 'it says why')
+  assert.deepEqual([secondary.text('of/epoch/1'), secondary.text('of/epoch/0')], ['of/epoch/1', undefined])
+  assert.equal(primary.store.role, 'own', 'an epoch that was not proven fences no primary')
 })

@@ -162,3 +162,22 @@ function damage({ store }: Site, further: (database: DatabaseSync) => void = () 
   further(database)
   database.close()
 }
+
+test('entries that were damaged beneath a secondary while it was away are repaired after its trees were compared', async (t) => {
+  const log = { bytesMax: 40_000, ageMaxMs: 3_600_000, behindBytesMax: 40_000 }
+  const [primary, secondary] = [await Site.start(t, 'primary', { log }), await Site.start(t, 'secondary')]
+  await primary.putMany('many', 300)
+  await activate(primary, secondary)
+  await secondary.close()
+  damage(secondary)
+  // The log is cut a little with each transaction.
+  for (let at = 0; at < 100; at++) await primary.put(`later/${at}`, Buffer.alloc(1000))
+  await secondary.open()
+  await untilSame(primary, secondary)
+  assert.ok(secondary.said(/trees are compared/), 'the log did not reach')
+  // The comparison goes by the tree that was kept, and the tree by what the log has left.
+  const { damaged_entries: damaged } = (await secondary.replication.merkleCheck()).merkle_corruption_report
+  assert.equal(damaged, 2)
+  await eventually(() => secondary.said(/were repaired from the primary/), 'it is repaired')
+  for (const path of ['many/1', 'many/2', 'many/3']) assert.equal(secondary.text(path), primary.text(path))
+})
