@@ -24,6 +24,11 @@ function lagSeconds(status: Status): number {
   return Math.max(numberIn(status['lag_seconds']), ...otherSide(status).map((row) => numberIn(row['lag_seconds'])))
 }
 
+/** Of a secondary that has not heard its primary since its start: 0 would say that it has everything. */
+function isLagUnknown(status: Status): boolean {
+  return status['lag_seconds'] === null
+}
+
 function gauge(name: string, help: string, value: number): Family {
   return single('gauge', `outpost.replication.${name}`, help, value)
 }
@@ -37,7 +42,7 @@ function sumOf(status: Status, member: string): number {
   return otherSide(status).reduce((sum, row) => sum + numberIn(row[member]), 0)
 }
 
-export function replicationFamilies({ last, mode }: ReplicationPart): Family[] {
+export function replicationFamilies({ last, mode }: Pick<ReplicationPart, 'last' | 'mode'>): Family[] {
   const connectedRows = otherSide(last).filter(isConnected)
   const connected = connectedRows.length
   const entries = numberIn(last['lag_entries'])
@@ -51,12 +56,20 @@ export function replicationFamilies({ last, mode }: ReplicationPart): Family[] {
     },
     gauge('connected', 'Secondaries that are connected; on a secondary 1 while its primary is.', connected),
     ...namedFamilies(last),
-    gauge('lag_entries', 'Changes that the slowest secondary has not acknowledged, or this one not applied.', entries),
-    gauge(
-      'lag_seconds',
-      'Since the slowest secondary, or this one, last had everything; grows while it is disconnected.',
-      lagSeconds(last),
-    ),
+    ...(isLagUnknown(last)
+      ? []
+      : [
+          gauge(
+            'lag_entries',
+            'Changes that the slowest secondary has not acknowledged, or this one not applied.',
+            entries,
+          ),
+          gauge(
+            'lag_seconds',
+            'Since the slowest secondary, or this one, last had everything; grows while it is disconnected.',
+            lagSeconds(last),
+          ),
+        ]),
     gauge(
       'sync_degraded',
       '1 while commits do not wait for a secondary that is away.',

@@ -107,7 +107,8 @@ export class SecretsFigures {
       ...this.#audit(),
       ...this.#store(freeBytes),
       this.#changedEntries(),
-      ...(this.#tokens === undefined
+      // It may have been sealed since they were counted.
+      ...(this.#tokens === undefined || !core.isActive
         ? []
         : [single('gauge', 'outpost.tokens', 'Service tokens that are kept.', this.#tokens)]),
       ...this.#snapshot(),

@@ -286,11 +286,20 @@ class JobLogs {
       const { allocation } = change.record
       if (allocation.namespace !== namespace || allocation.jobId !== jobId || !this.#isWanted(allocation)) return
       if (this.#known.has(allocation.id)) return
+      // It was removed and came back, and its log has not ended meanwhile.
+      if (this.#isFollowed(allocation.id)) {
+        this.#known.add(allocation.id)
+        return
+      }
       const part = this.#enter(change.record)
       if (!part) return
       this.#known.add(allocation.id)
       this.#merged.run(() => this.#follow(part, true))
     })
+  }
+
+  #isFollowed(id: string): boolean {
+    return this.#followed.values().some(({ allocationId }) => allocationId === id)
   }
 
   #enter(record: AllocationRecord): FollowedPart | undefined {

@@ -236,6 +236,65 @@ test('followed, allocations that come join from their beginning, and one that is
   await eventually(() => server.room.fleet.waiting === 0)
 })
 
+test('an allocation that is removed and comes back is followed on, once: anew where its log has ended, else as it was', async (t) => {
+  const ends = new Map<string, () => void>()
+  const { logs, asked } = nodes(async function* ({ id, signal }) {
+    yield { status: 200 }
+    yield frame(`log of ${id.slice(0, 2)}`)
+    await new Promise<void>((resolve) => {
+      ends.set(id, resolve)
+      signal.addEventListener('abort', () => resolve(), { once: true })
+    })
+  })
+  const server = await startFleetServer(t, logs)
+  fill(server, [ONE, TWO])
+  const follower = await follow(t, server, 'follow')
+  await eventually(() => follower.said().length === 2)
+  // The log of the first one ends with it, that of the second goes on.
+  ends.get(ONE)?.()
+  await eventually(() => follower.said().length === 3)
+  fill(server, [])
+  fill(server, [ONE, TWO])
+  await eventually(() => follower.said().length >= 4)
+  fill(server, [ONE, TWO, THREE])
+  await eventually(() => follower.said().some((text) => text === '03 log of 03'))
+  assert.deepEqual(follower.said().sort(), [
+    '01 log ended',
+    '01 log of 01',
+    '01 log of 01',
+    '02 log of 02',
+    '03 log of 03',
+  ])
+  assert.equal(asked.filter(({ id }) => id === TWO).length, 1)
+})
+
+test('of one allocation more than are followed at once the last is named, and a slot that is free is given to one that comes', async (t) => {
+  const ends = new Map<string, () => void>()
+  const { logs, asked } = nodes(async function* ({ id, signal }) {
+    yield { status: 200 }
+    await new Promise<void>((resolve) => {
+      ends.set(id, resolve)
+      signal.addEventListener('abort', () => resolve(), { once: true })
+    })
+  })
+  const server = await startFleetServer(t, logs)
+  const ids = Array.from({ length: 2001 }, (_, serial) => idOf('0a000000', serial))
+  fill(server, ids)
+  const follower = await follow(t, server, 'follow')
+  await eventually(() => asked.length === 2000)
+  await eventually(() => follower.said().length > 0)
+  const text =
+    '0a log failed: 1 allocations of this host are not followed: at most 2000 allocations of a job are followed at once, shared among its hosts'
+  assert.deepEqual(follower.said(), [text])
+  assert.ok(follower.heard.text.includes(ids.at(-1) ?? ''))
+  fill(server, [...ids, ONE])
+  ends.get(ids[0] ?? '')?.()
+  await eventually(() => follower.said().length === 2)
+  fill(server, [...ids, ONE, TWO])
+  await eventually(() => asked.at(-1)?.id === TWO)
+  assert.equal(asked.length, 2001)
+})
+
 test('a quiet follow beats, however often its hosts do', async (t) => {
   const { logs } = nodes(async function* ({ signal }) {
     yield { status: 200 }

@@ -11,6 +11,9 @@ import { keepingLogger } from '../host/host-fixture.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
+/** Until what could not be written is tried again. */
+const RETRY_MS = 5000
+
 test('rows are written without being asked for, the newest word on each, and removed', async (t) => {
   const path = join(temporaryDirectory(t), 'deep', 'roster.db')
   const database = RosterDatabase.open(path, keepingLogger())
@@ -78,4 +81,37 @@ test('on a full disk the roster is kept in memory, and the log says so', (t) => 
     // Lazily: SQLite's handle of the file that could not be made is closed when it is collected.
     spawnSync('umount', ['-l', disk])
   }
+})
+
+test('rows that cannot be written stay, are said once, and are written as they are by then', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] })
+  const path = join(temporaryDirectory(t), 'roster.db')
+  const logger = keepingLogger()
+  const database = RosterDatabase.open(path, logger)
+  t.after(() => database.close())
+  const other = new DatabaseSync(path)
+  t.after(() => other.close())
+  other.exec("CREATE TRIGGER full BEFORE INSERT ON node BEGIN SELECT RAISE(ABORT, 'no space is left'); END")
+  database.put('claim', 'with it', {})
+  database.put('node', 'one', { at: 1 })
+  database.put('node', 'two', { at: 1 })
+  const errors = () => logger.lines.filter(({ message }) => message === 'the roster cannot be written')
+  await nextTurn()
+  assert.equal(errors().length, 1)
+  assert.equal(
+    other.prepare('SELECT count(*) AS count FROM claim').get()?.['count'],
+    0,
+    'no part of the round is there',
+  )
+  database.put('node', 'one', { at: 2 })
+  database.remove('node', 'two')
+  t.mock.timers.tick(RETRY_MS)
+  assert.equal(errors().length, 1, 'the second failure is that of before')
+  other.exec('DROP TRIGGER full')
+  t.mock.timers.tick(RETRY_MS)
+  const rows = other.prepare('SELECT id, value FROM node').all()
+  assert.deepEqual(
+    rows.map(({ id, value }) => [id, value]),
+    [['one', '{"at":2}']],
+  )
 })

@@ -13,8 +13,13 @@ import { CoreWorld, type WorldOptions } from '../helpers/core-world.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { mountSmallDisk, unmount } from '../helpers/small-disk.ts'
 
-/** The database of a secondary whose server is stopped, with one secret, and the configuration of that server. */
-async function stopped(t: TestContext, options: WorldOptions, seal = ''): Promise<{ config: string; copy: string }> {
+/** The database of a secondary whose server is stopped, with one secret or none, and the configuration of that server. */
+async function stopped(
+  t: TestContext,
+  options: WorldOptions,
+  seal = '',
+  hasSecret = true,
+): Promise<{ config: string; copy: string }> {
   const directory = workDirectory(t)
   const world = await CoreWorld.create(directory, { ...options, raw: true, engines: [kv] })
   if (options.seal?.type === 'static') {
@@ -25,7 +30,7 @@ async function stopped(t: TestContext, options: WorldOptions, seal = ''): Promis
     world.core.activate()
   } else await world.initialise()
   await world.ask('POST', 'sys/mounts/plain', { type: 'kv' })
-  await world.ask('POST', 'plain/secret', { value: 'x' })
+  if (hasSecret) await world.ask('POST', 'plain/secret', { value: 'x' })
   await world.close()
   const store = await SqliteStore.open(join(directory, 'secrets.db'))
   await store.setRole('replica')
@@ -47,6 +52,19 @@ test('the static key of the configuration opens the copy', { timeout: 120_000 },
   const { code, stderr, stdout } = await start(OUTPOST, ['operator', 'dr', 'drill', '-config', config]).finished
   assert.equal(code, 0, stdout + stderr)
   assert.match(stdout, /opened with the machine's static key\n[^]*read plain\/secret: read\n[^]*succeeded\n$/)
+  assert.equal(existsSync(copy), false)
+})
+
+test('a drill that has read nothing has failed', { timeout: 120_000 }, async (t) => {
+  const keyFile = join(workDirectory(t), 'seal.key')
+  writeFileSync(keyFile, Buffer.alloc(32, 7), { mode: 0o600 })
+  const source = `file://${keyFile}`
+  const settings = `seal "static" {\n current_key_id = "k"\n current_key = "${source}"\n }`
+  const seal = { type: 'static', disabled: false, current: { id: 'k', source } } as const
+  const { config, copy } = await stopped(t, { seal }, settings, false)
+  const { code, stderr, stdout } = await start(OUTPOST, ['operator', 'dr', 'drill', '-config', config]).finished
+  assert.equal(code, 1, stdout + stderr)
+  assert.match(stdout, /secrets to sample: 0\n[^]*failed: nothing was read: there is no secret to sample/)
   assert.equal(existsSync(copy), false)
 })
 
