@@ -30,16 +30,21 @@ test('a core that is sealed reports no tokens, leases and refusals from before',
   }
 })
 
+function degraded(sync: string): unknown {
+  return valueOf(replicationFamilies({ mode: 'primary', last: { mode: 'primary', sync } }), 'replication.sync_degraded')
+}
+
 test('commits that wait for no secondary are degraded only where they should wait', () => {
-  const degraded = (sync: string) =>
-    valueOf(replicationFamilies({ mode: 'primary', last: { mode: 'primary', sync } }), 'replication.sync_degraded')
   assert.deepEqual(['off', 'on', 'degraded'].map(degraded), [0, 0, 1])
 })
 
+function ofSecondary(last: object): readonly AnyFamily[] {
+  return replicationFamilies({ mode: 'secondary', last: { mode: 'secondary', ...last } })
+}
+
 test('the lag of a secondary that has not heard its primary is absent, and not 0', () => {
-  const families = (last: object) => replicationFamilies({ mode: 'secondary', last: { mode: 'secondary', ...last } })
-  const unknown = families({ lag_entries: null, lag_seconds: null })
-  const known = families({ lag_entries: 3, lag_seconds: 1.5 })
+  const unknown = ofSecondary({ lag_entries: null, lag_seconds: null })
+  const known = ofSecondary({ lag_entries: 3, lag_seconds: 1.5 })
   for (const [name, value] of [
     ['lag_entries', 3],
     ['lag_seconds', 1.5],

@@ -27,20 +27,23 @@ test('a secondary copies its primary, then follows its log', async (t) => {
   assert.deepEqual(status['known_secondaries'], ['two'])
 })
 
+/** As the status of a secondary tells it, or that of a primary of its secondary. */
+async function lagOf(site: Site): Promise<{ readonly entries: number; readonly seconds: number }> {
+  const { lag_entries: entries, lag_seconds: seconds, secondaries } = await site.replication.status()
+  const [row] = Array.isArray(secondaries) ? secondaries : []
+  return { entries: Number(entries), seconds: Number(row ? row.lag_seconds : seconds) }
+}
+
+async function hasNoLag(site: Site): Promise<boolean> {
+  const { entries, seconds } = await lagOf(site)
+  return entries === 0 && seconds === 0
+}
+
 test('the lag grows while the primary is silent, counts what is not applied, and ends once everything is there', async (t) => {
   const [primary, secondary] = [await Site.start(t, 'one'), await Site.start(t, 'two')]
   await activate(primary, secondary)
   const { port } = primary.replication.listening ?? { port: 0 }
-  const of = async (site: Site) => {
-    const { lag_entries: entries, lag_seconds: seconds, secondaries } = await site.replication.status()
-    const [row] = Array.isArray(secondaries) ? secondaries : []
-    return { entries: Number(entries), seconds: Number(row ? row.lag_seconds : seconds) }
-  }
-  const hasNone = async (site: Site) => {
-    const { entries, seconds } = await of(site)
-    return entries === 0 && seconds === 0
-  }
-  await eventually(async () => (await hasNone(secondary)) && (await hasNone(primary)), 'neither sees a lag')
+  await eventually(async () => (await hasNoLag(secondary)) && (await hasNoLag(primary)), 'neither sees a lag')
 
   await t.test('while rows wait to be applied both sides count them, although heartbeats arrive', async () => {
     const apply = secondary.store.applyRows.bind(secondary.store)
@@ -52,24 +55,24 @@ test('the lag grows while the primary is silent, counts what is not applied, and
     await primary.putMany('behind', 20)
     for (const site of [primary, secondary]) {
       await eventually(
-        async () => (await of(site)).entries === 20 && (await of(site)).seconds > 0.2,
+        async () => (await lagOf(site)).entries === 20 && (await lagOf(site)).seconds > 0.2,
         `${site.name} counts`,
       )
     }
     goOn()
-    for (const site of [primary, secondary]) await eventually(() => hasNone(site), `${site.name} has caught up`)
+    for (const site of [primary, secondary]) await eventually(() => hasNoLag(site), `${site.name} has caught up`)
   })
 
   await t.test('of a primary that is not heard it grows, although nothing is known to be missing', async () => {
     await primary.close()
-    await eventually(async () => (await of(secondary)).seconds > 0.2, 'it grows')
-    const first = await of(secondary)
+    await eventually(async () => (await lagOf(secondary)).seconds > 0.2, 'it grows')
+    const first = await lagOf(secondary)
     assert.equal(first.entries, 0)
-    await eventually(async () => (await of(secondary)).seconds > first.seconds, 'and goes on growing')
+    await eventually(async () => (await lagOf(secondary)).seconds > first.seconds, 'and goes on growing')
     await primary.restart({ port })
     await primary.put('after/silence')
     await untilSame(primary, secondary)
-    for (const site of [primary, secondary]) await eventually(() => hasNone(site), `${site.name} has caught up`)
+    for (const site of [primary, secondary]) await eventually(() => hasNoLag(site), `${site.name} has caught up`)
   })
 
   await t.test('of a primary that was never heard since the start it is unknown', async () => {
