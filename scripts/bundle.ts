@@ -13,7 +13,7 @@
  */
 import { execFileSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
 import { isBuiltin } from 'node:module'
 import { basename, join, parse, resolve } from 'node:path'
 
@@ -29,6 +29,8 @@ const CHUNK_IMPORT = /\bimport\("(\.\/([\w-]+)-\w+\.js)"\)/g
 /** The accelerator of MessagePack being asked for. */
 const EXTRACTOR = /\b(\w+)\("msgpackr-extract"\)/g
 const OUTSIDE = ['msgpackr-extract', 're2js']
+/** Digits of a commit that are shown. */
+const COMMIT_DIGITS = 12
 /** A module of npm that is imported late. */
 const LATE_IMPORT = /\bimport\('([^.'][^']*)'\)/g
 // oxlint-disable-next-line no-control-regex
@@ -58,6 +60,14 @@ export function sourcesHash(root: string): string {
   return hash.digest('hex')
 }
 
+/** The packages that stay outside of a bundle. */
+export function outsidePackages(root: string): readonly string[] {
+  const late = sourcesIn(join(root, 'src')).flatMap((file) =>
+    [...readFileSync(file, 'utf8').matchAll(LATE_IMPORT)].map(([, name = '']) => name),
+  )
+  return [...new Set([...OUTSIDE, ...late])]
+}
+
 /** Writes `main.js`, `agent.js` and what they load into `directory`, flat, so that a thread's file is always beside who starts it. */
 export function writeBundle(root: string, directory: string): void {
   const sources = sourcesIn(join(root, 'src'))
@@ -67,10 +77,7 @@ export function writeBundle(root: string, directory: string): void {
   const entries = (names: readonly string[]) => sources.filter((file) => names.includes(basename(file, '.ts')))
   if (entries(threads).length !== new Set(threads).size)
     throw new Error('two files of src/ have the name of one thread')
-  const late = sources.flatMap((file) =>
-    [...readFileSync(file, 'utf8').matchAll(LATE_IMPORT)].map(([, name = '']) => name),
-  )
-  const run = bundlerOf(root, directory, [...OUTSIDE, ...late])
+  const run = bundlerOf(root, directory, outsidePackages(root))
   run(entries(['main']), '--splitting')
   run(entries(threads))
   writeAgent(directory, run)
@@ -92,10 +99,31 @@ type Bundler = (inputs: readonly string[], ...more: readonly string[]) => void
 function bundlerOf(root: string, directory: string, outside: readonly string[]): Bundler {
   const options = ['--bundle', '--format=esm', '--platform=node', '--target=node24', '--log-level=error']
   const output = [`--outdir=${directory}`, `--banner:js=${REQUIRE}`, '--legal-comments=linked']
-  const external = [...new Set(outside)].map((name) => `--external:${name}`)
+  const external = outside.map((name) => `--external:${name}`)
+  const commit = `--define:OUTPOST_COMMIT=${JSON.stringify(commitOf(root))}`
   return (inputs, ...more) => {
     const named = inputs.map((file) => `${parse(file).name}=${file}`)
-    execFileSync(join(root, 'node_modules/.bin/esbuild'), [...options, ...external, ...output, ...more, ...named])
+    execFileSync(join(root, 'node_modules/.bin/esbuild'), [
+      ...options,
+      ...external,
+      commit,
+      ...output,
+      ...more,
+      ...named,
+    ])
+  }
+}
+
+/** The commit of a checkout, marked where tracked files differ from it; "unknown" without git. */
+function commitOf(root: string): string {
+  const git = (...args: readonly string[]) =>
+    execFileSync('git', ['-C', root, ...args], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim()
+  try {
+    if (realpathSync(git('rev-parse', '--show-toplevel')) !== realpathSync(root)) return 'unknown'
+    const isDirty = git('status', '--porcelain', '--untracked-files=no') !== ''
+    return git('rev-parse', 'HEAD').slice(0, COMMIT_DIGITS) + (isDirty ? '-dirty' : '')
+  } catch {
+    return 'unknown'
   }
 }
 

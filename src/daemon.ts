@@ -24,6 +24,7 @@ import type { Connections } from './http/connections.ts'
 import { Listener } from './http/listener.ts'
 import { Rights } from './http/rights.ts'
 import { Router } from './http/router.ts'
+import { buildCommit } from './kit/build-commit.ts'
 import { messageOf } from './kit/errors.ts'
 import { createLogger, type Logger } from './kit/log.ts'
 import type { AnyOperation } from './kit/operation.ts'
@@ -177,7 +178,7 @@ class Agent implements Running {
     // What is said about the process from here on is known.
     await this.#room?.readiness.refresh()
     this.phase = 'started'
-    logger.info('started', { url: this.url, node_id: this.host?.nodeId, version })
+    logger.info('started', { url: this.url, node_id: this.host?.nodeId, version, commit: buildCommit() })
   }
 
   async #listen(): Promise<void> {

@@ -14,12 +14,12 @@ Usage: systemd/install.sh [options]              install or upgrade, then start
   -n, --dry-run        print the steps and do none of them
   --link               link the program to this checkout instead of copying it
   --no-start           install only: neither enable nor start the service
-  --purge              with --uninstall: remove configuration, data (logs of tasks included) and the user, too
+  --purge              with --uninstall: also remove configuration, data (task logs included) and the user, if this script created it
   --prefix DIR         where the program goes, for both roles     (/opt/outpost)
   --config-dir DIR     where the configuration is                 (/etc/outpost, /etc/outpost-server)
   --data-dir DIR       where state, allocations and secrets are   (/var/lib/outpost, /var/lib/outpost-server)
   --unit-dir DIR       where the unit goes                        (/etc/systemd/system)
-  --user NAME          whom it runs as; made when missing         (outpost, outpost-server)
+  --user NAME          user of the service; created when missing         (outpost, outpost-server)
 END
 }
 
@@ -71,6 +71,9 @@ for path in "$prefix" "$config_dir" "$data_dir" "$unit_dir"; do
 done
 case $user in '' | [!a-z_]* | *[!a-z0-9_-]*) fail "$user is not the name of a user" 2 ;; esac
 
+# Marks a user that this script created: --purge deletes no other.
+user_comment='outpost service, created by install.sh'
+
 checkout=$(CDPATH='' cd -P -- "$(dirname -- "$0")/.." && pwd -P)
 unit=$unit_dir/$service.service
 
@@ -110,17 +113,22 @@ remove() {
   say "==> remove configuration, data and user"
   # Whatever a task has mounted below stays untouched.
   run rm -rf --one-file-system "$config_dir" "$data_dir"
-  ! id "$user" >/dev/null 2>&1 || run userdel "$user"
+  id "$user" >/dev/null 2>&1 || return 0
+  if [ "$(getent passwd "$user" | cut -d : -f 5)" = "$user_comment" ]; then
+    run userdel "$user"
+  else
+    say "  (the user $user stays: this script did not create it)"
+  fi
 }
 
 # Before anything is changed: whatever would make a later step fail.
 check() {
   say "==> check"
-  [ -d "$checkout/node_modules" ] || fail "the dependencies are missing, run first: (cd $checkout && npm ci --omit=dev)"
+  [ -d "$checkout/node_modules" ] || fail "the dependencies are missing, run first: (cd $checkout && npm ci)"
   "$checkout/bin/outpost" version >/dev/null || fail "the program of this checkout does not run, see above; nothing was changed"
   if has_config; then
     # With the program that is to run it, not the one that runs now.
-    "$checkout/bin/outpost" validate "$config_dir" || fail "mend the configuration in $config_dir first; nothing was changed"
+    "$checkout/bin/outpost" validate "$config_dir" || fail "fix the configuration in $config_dir first; nothing was changed"
   elif [ -e "$config_dir/cluster.hcl" ]; then
     # With the file that is going to be written, which it adds to.
     draft=$(mktemp -d)
@@ -129,7 +137,7 @@ check() {
     good=yes
     "$checkout/bin/outpost" validate "$draft/agent.hcl" "$config_dir/cluster.hcl" || good=''
     rm -rf "$draft"
-    [ -n "$good" ] || fail "mend $config_dir/cluster.hcl first; nothing was changed"
+    [ -n "$good" ] || fail "fix $config_dir/cluster.hcl first; nothing was changed"
   fi
   if [ -n "$link" ] && ! others_pass "$checkout"; then
     fail "the user $user cannot run $checkout/bin/outpost: a directory above lets no others pass; change that, or leave out --link. Nothing was changed"
@@ -162,7 +170,7 @@ make_user() {
   id "$user" >/dev/null 2>&1 && return
   say "==> make the user $user"
   nologin=$(command -v nologin || echo /usr/sbin/nologin)
-  run useradd --system --user-group --no-create-home --home-dir "$data_dir" --shell "$nologin" "$user"
+  run useradd --system --user-group --no-create-home --home-dir "$data_dir" --shell "$nologin" --comment "$user_comment" "$user"
 }
 
 # Beside the old program first: what runs never sees half of the new one. $staged is where the new one is.
@@ -174,7 +182,7 @@ stage_program() {
     staged=$prefix
     return
   fi
-  [ -d "$checkout/node_modules" ] || fail "the dependencies are missing, run first: (cd $checkout && npm ci --omit=dev)"
+  [ -d "$checkout/node_modules" ] || fail "the dependencies are missing, run first: (cd $checkout && npm ci)"
   run mkdir -p "$(dirname -- "$prefix")"
   run rm -rf "$staged" "$prefix.old"
   if [ -n "$link" ]; then
@@ -182,13 +190,31 @@ stage_program() {
     return
   fi
   run mkdir "$staged"
+  if can_bundle; then
+    # One bundle and the packages that it loads, instead of sources and everything that development needs.
+    run "$node" "$checkout/scripts/stage-program.ts" "$staged"
+  else
+    copy_program
+  fi
+  run chown -R -h 0:0 "$staged"
+  run chmod -R u+rwX,go+rX,go-w "$staged"
+}
+
+# The bundler is a development package: "npm ci --omit=dev" leaves it out.
+can_bundle() {
+  [ -e "$checkout/src/main.ts" ] && [ -e "$checkout/scripts/stage-program.ts" ] && [ -x "$checkout/node_modules/.bin/esbuild" ] || return 1
+  for node in "$checkout"/node_modules/node-linux-*/bin/node; do
+    "$node" --version >/dev/null 2>&1 && return 0
+  done
+  return 1
+}
+
+copy_program() {
   for part in bin src dist systemd recipes docs package.json package-lock.json agent.hcl.example README.md LICENSE; do
     [ ! -e "$checkout/$part" ] || run cp -R "$checkout/$part" "$staged/"
   done
   # Followed when it is a link itself; the links inside stay what they are.
   run cp -R -H "$checkout/node_modules" "$staged/node_modules"
-  run chown -R -h 0:0 "$staged"
-  run chmod -R u+rwX,go+rX,go-w "$staged"
 }
 
 swap_program() {
@@ -283,7 +309,7 @@ start_service() {
 go_back() {
   reason="it does not start; the reason: journalctl -u $service -n 20"
   [ ! -e "$token_file" ] || reason="$reason
-install.sh: the first token is in $token_file (root only): run this again when it is mended, and it is shown"
+install.sh: the first token is in $token_file (root only): run this again after the fix, and it is shown"
   if [ ! -e "$prefix.old" ] && [ ! -e "$unit.old" ]; then fail "$reason"; fi
   say "==> it does not start: bring back what ran before"
   if [ -e "$prefix.old" ] || [ -L "$prefix.old" ]; then

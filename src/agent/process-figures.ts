@@ -3,6 +3,7 @@
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import { monitorEventLoopDelay } from 'node:perf_hooks'
+import { buildCommit } from '../kit/build-commit.ts'
 import { type AnyFamily, type Family, single } from './metric.ts'
 
 type DelayHistogram = ReturnType<typeof monitorEventLoopDelay>
@@ -31,8 +32,9 @@ export class ProcessFigures {
     const memory = process.memoryUsage()
     const cpu = process.cpuUsage()
     return [
-      single('gauge', 'outpost.build_info', 'The version that runs; always 1.', 1, {
+      single('gauge', 'outpost.build_info', 'The version and commit that run; always 1.', 1, {
         version: this.#version,
+        commit: buildCommit(),
         node: process.version,
       }),
       single('counter', 'process.cpu_seconds', 'Processor time used.', (cpu.user + cpu.system) / 1e6),

@@ -1,6 +1,7 @@
 /** `outpost version`. */
 import { readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
+import { buildCommit } from '../kit/build-commit.ts'
 import { CommandError, defineCommand } from './command-shape.ts'
 
 export const command = defineCommand({
@@ -8,7 +9,8 @@ export const command = defineCommand({
   summary: 'Print the version',
   options: {},
   run(_values, _operands, io) {
-    io.out(`outpost v${programVersion()} (node ${process.version}, ${process.platform} ${process.arch})\n`)
+    const platform = `${process.platform} ${process.arch}`
+    io.out(`outpost v${programVersion()} (node ${process.version}, ${platform}, commit ${buildCommit()})\n`)
     return Promise.resolve(0)
   },
 })

@@ -288,7 +288,7 @@ export function accessFault(path: string, error: unknown): Fault {
   // Of a directory further up only the way through it is needed.
   const isNear = culprit.path === path || culprit.path === dirname(path)
   const far = `chmod a+x ${culprit.path}`
-  const near = isForeign ? `chown -R ${ownSpec(own)} ${culprit.path}` : `chmod -R u+rwX ${culprit.path}`
+  const near = isForeign ? chownCommand(culprit, own) : `chmod ${culprit.isDirectory ? '-R ' : ''}u+rwX ${culprit.path}`
   const text = `${culprit.path} belongs to ${nameOfUser(culprit.uid)} with mode ${mode}, and ${running}`
   return new Fault(`${path} cannot be opened: permission denied: ${text}; run as root: ${isNear ? near : far}`, {
     cause: error,
@@ -304,13 +304,14 @@ export function foreignOwner(path: string): string | undefined {
   const culprit = closest(path).findLast(({ uid }) => uid !== own)
   if (!culprit) return undefined
   const owners = `${culprit.path} belongs to ${nameOfUser(culprit.uid)}, and this process runs as ${nameOfUser(own)}`
-  return own === 0 ? owners : `${owners}; run as root: chown -R ${ownSpec(own)} ${culprit.path}`
+  return own === 0 ? owners : `${owners}; run as root: ${chownCommand(culprit, own)}`
 }
 
 interface Owned {
   readonly path: string
   readonly uid: number
   readonly mode: number
+  readonly isDirectory: boolean
 }
 
 /** The file and its directory, the file first; where neither can be looked at, the next directory above that can. */
@@ -325,11 +326,16 @@ function closest(path: string): Owned[] {
 
 function owned(path: string): Owned | undefined {
   try {
-    const { mode, uid } = lstatSync(path)
-    return { path, uid, mode }
+    const stats = lstatSync(path)
+    return { path, uid: stats.uid, mode: stats.mode, isDirectory: stats.isDirectory() }
   } catch {
     return undefined
   }
+}
+
+/** A directory with everything in it, or one file. */
+function chownCommand({ path, isDirectory }: Owned, own: number): string {
+  return `chown ${isDirectory ? '-R ' : ''}${ownSpec(own)} ${path}`
 }
 
 /** As chown takes it: a user without a name has no login group either. */

@@ -6,7 +6,7 @@
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { linkSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { chownSync, linkSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { developmentKey, nextRun } from '../../src/daemon-files.ts'
@@ -125,6 +125,19 @@ test('client/ of another user: the node keeps its ID with capabilities, and with
     new RegExp(`${client} belongs to ${FOREIGN} with mode 0700.*chown -R ${OWN}:${OWN} ${client}\n$`),
   )
   assert.deepEqual(facts(client), before)
+})
+
+test('one file of another user: the start fails and names the file and the command for this file alone', {
+  skip: cannot ?? false,
+}, async (t) => {
+  const { config, server } = await filled(t)
+  const file = join(server, 'secrets.db')
+  chownSync(file, FOREIGN, FOREIGN)
+  const agent = spawnAgent(t, ['-config', config], { through: asUser(OWN) })
+  assert.equal(await agent.ended, 1)
+  const last = agent.stderr().trim().split('\n').at(-1) ?? ''
+  assert.match(last, new RegExp(`${file} belongs to ${FOREIGN} with mode 0600, and this process runs as ${OWN}`))
+  assert.ok(last.endsWith(`run as root: chown ${OWN}:${OWN} ${file}`), last)
 })
 
 test('what is made new never takes the place of a file', (t) => {

@@ -8,7 +8,7 @@ import { bootMachine, type Machine, makeCheckout, whyNoMachine } from '../helper
 import { natsServerProgram } from '../helpers/nats-server.ts'
 import { eventually } from '../helpers/eventually.ts'
 
-const CLONE = 'git clone … outpost && cd outpost && npm ci --omit=dev && '
+const CLONE = 'git clone … outpost && cd outpost && npm ci && '
 
 /** One machine is h1 and w2; w1 is never reached. */
 const SSH = '#!/bin/sh\nhost=$1\nshift\n[ "$host" != w2 ] || exec "$@"\n'
