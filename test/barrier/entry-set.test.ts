@@ -63,6 +63,11 @@ test('the table of marks is a Map, whatever comes and goes', () => {
     }
   }
   assert.equal(MarkTable.decode(Buffer.alloc(17)), undefined)
+  const one = new MarkTable()
+  one.set({ hi: 1, lo: 2 }, { hi: 3, lo: 4 })
+  const bytes = Buffer.from(one.encode())
+  assert.equal(MarkTable.decode(bytes)?.size, 1)
+  assert.equal(MarkTable.decode(Buffer.concat([bytes, bytes])), undefined, 'one ID twice')
 })
 
 test('random commits, failures and restarts: nothing that is whole is ever refused', async () => {

@@ -105,6 +105,19 @@ test('an answer that comes from another node than the one asked is none', async 
   assert.equal(await answer, '{"cancelled":false}')
 })
 
+test('a call that comes a second time while it is under way is served once', async (t) => {
+  const { ask, calls, heard, letGo, other, server } = world(t, { nodeId: OWN }, { serverId: 's1' })
+  const answer = ask()
+  await eventually(() => calls.length === 1)
+  const message = heard.find(({ reply }) => reply !== '')
+  assert.ok(message)
+  other.publish(message.subject, message.payload, message.reply)
+  await settle()
+  assert.deepEqual([calls.length, server.calls], [1, 1])
+  letGo()
+  assert.equal(await answer, '{"cancelled":false}')
+})
+
 test('a call that a server serves is steered by its caller only', async (t) => {
   const { ask, calls, letGo, other, nameOfCall } = world(t, { serverId: 's1' }, { nodeId: OWN })
   const answer = ask()

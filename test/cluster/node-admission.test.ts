@@ -2,9 +2,11 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ASSERTION_TTL_MS, CLOCK_SKEW_MS } from '../../src/cluster/assertion.ts'
+import { Allowance } from '../../src/cluster/allowance.ts'
 import { AssertionIssuer } from '../../src/cluster/call-to-node.ts'
 import { CallerLimits, HOST_CALLS, HOST_CALLS_UNDER_WAY } from '../../src/cluster/caller-limits.ts'
 import { NodeAdmission, OtherRun } from '../../src/cluster/node-admission.ts'
+import { NodeShares } from '../../src/cluster/node-shares.ts'
 import { ReplayGuard } from '../../src/cluster/replay-guard.ts'
 import { ServedCall } from '../../src/cluster/served-call.ts'
 import { ALLOWED_MAX } from '../../src/cluster/window.ts'
@@ -140,6 +142,35 @@ test('a host has a quarter of all calls under way and no more, and gets a slot f
     undefined,
     'a slot that is released twice is one',
   )
+})
+
+test('a node that holds one slot more than another loses none to it: they would take it from each other for ever', () => {
+  const shares = new NodeShares({ slots: 3 })
+  let lost = 0
+  for (const node of ['one', 'one', 'two']) assert.ok(shares.acquire(node, () => lost++))
+  assert.equal(
+    shares.acquire('two', () => lost++),
+    undefined,
+  )
+  assert.equal(lost, 0)
+  assert.ok(
+    shares.acquire('three', () => lost++),
+    'one that has none gets the one beyond an equal share',
+  )
+  assert.equal(lost, 1)
+})
+
+test('a sender that has spent its allowance has not got it back when silent ones are forgotten', () => {
+  let nowMs = 0
+  const allowance = new Allowance({ perSecond: 10, most: 5, now: () => nowMs })
+  assert.equal(allowance.take('one', 5), true)
+  allowance.sweep()
+  assert.equal(allowance.take('one', 1), false)
+  nowMs = 100
+  assert.deepEqual([allowance.take('one', 1), allowance.take('one', 1)], [true, false])
+  nowMs = 10_000
+  allowance.sweep()
+  assert.deepEqual([allowance.take('one', 6), allowance.take('one', 5)], [false, true], 'never more than the most')
 })
 
 /** A served call with what it has sent. */

@@ -304,6 +304,20 @@ test('under pressure: oldest first, measured again after each, no more than need
   )
 })
 
+const atLimits = async () => ({ diskPercent: 80, inodePercent: 70 })
+
+test('under pressure: at a limit nothing is collected, only beyond it', async (t) => {
+  const limits = { diskUsageThreshold: 80, inodeUsageThreshold: 70, maxAllocs: 2 }
+  const { collector, add, table } = await host(t, { ...limits, measure: atLimits })
+  const ids = [add(complete('2026-11-01T00:00:00Z')), add(complete('2026-11-02T00:00:00Z'))]
+  await collector.collectUnderPressure()
+  const areCollected = () => ids.map((id) => table.get(id)?.collected)
+  assert.deepEqual(areCollected(), [false, false])
+  ids.push(add(complete('2026-11-03T00:00:00Z')))
+  await collector.collectUnderPressure()
+  assert.deepEqual(areCollected(), [true, false, false])
+})
+
 test('under pressure: inodes and the number of allocations count too; nothing to collect is said once', async (t) => {
   let inodePercent = 95
   const measure = async () => ({ diskPercent: 0, inodePercent })

@@ -6,6 +6,7 @@ import { test, type TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Client, connectivityState, credentials, Client as GrpcClient, Metadata } from '@grpc/grpc-js'
 import { CallCount, VALUES_MAX } from '../../src/replication/call-count.ts'
+import { checkEpoch, EPOCH_STEP_MAX } from '../../src/replication/epoch.ts'
 import { makeAuthority, makeIdentity, serverNameOf } from '../../src/replication/certificates.ts'
 import { LinkClient, pathOf } from '../../src/replication/link.ts'
 import { type FollowCall, LinkServer, type LinkService, send } from '../../src/replication/link-server.ts'
@@ -50,6 +51,13 @@ function ping(one: Client): Promise<unknown> {
     one.makeUnaryRequest(pathOf('Ping'), same, same, pack({}), new Metadata(), {}, answered)
   })
 }
+
+test('an epoch is believed that as many promotions explain as there can be, and none beyond', () => {
+  for (const own of [0, 7]) {
+    checkEpoch(own + EPOCH_STEP_MAX, own)
+    assert.throws(() => checkEpoch(own + EPOCH_STEP_MAX + 1, own), { reason: 'malformed' })
+  }
+})
 
 test('a hostile secondary', async (t) => {
   const [primary, secondary] = [await Site.start(t, 'primary'), await Site.start(t, 'secondary')]

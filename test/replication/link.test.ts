@@ -4,9 +4,12 @@ import { randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 import { type CuttingProxy, cuttingProxy } from '../helpers/cutting-proxy.ts'
 import { freePort } from '../helpers/document.ts'
+import { Applier } from '../../src/replication/applier.ts'
+import { SqliteStore } from '../../src/store/store.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { Random } from '../helpers/frames.ts'
 import { activate, bundleFor, Site, untilSame } from '../helpers/replication-site.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const seed = Number(process.env['OUTPOST_SEED'] ?? Math.floor(Math.random() * 2 ** 31))
 
@@ -87,6 +90,32 @@ test('values that are larger than a message come in parts', async (t) => {
   await primary.put('small')
   await untilSame(primary, secondary)
   assert.equal(secondary.store.get('large/shipped')?.value.length, 9_000_001)
+})
+
+test('what arrives faster than it is applied stops the stream, and lets it go on once half of it is applied', async (t) => {
+  const primary = await Site.start(t, 'primary')
+  await primary.putMany('many', 40, 1000)
+  const store = await SqliteStore.open(`${temporaryDirectory(t)}/secrets.db`)
+  t.after(() => store.close())
+  await store.setRole('replica')
+  const told: string[] = []
+  const { promise: applied, resolve } = Promise.withResolvers<number>()
+  const flow = { pause: () => told.push('pause'), resume: () => told.push('resume') }
+  const rows = primary.store.rowsAfter(0, { rows: 40, bytes: 1 << 20 })
+  const applier = new Applier(store, flow, 20_000, {
+    onApplied: async ({ sequence }) => {
+      if (sequence === rows.length) resolve(sequence)
+    },
+    onFailure: (error) => assert.fail(String(error)),
+  })
+  for (const row of rows) applier.take([row])
+  assert.equal(applier.waiting > 0 && told.at(-1), 'pause')
+  await applied
+  await applier.drain()
+  assert.equal(told.at(-1), 'resume')
+  assert.equal(store.position().sequence, rows.length)
+  applier.take(rows)
+  assert.equal(applier.waiting, 0, 'nothing is taken behind a drain')
 })
 
 test('a slow secondary costs the primary a window and no more', async (t) => {

@@ -138,6 +138,35 @@ test('sync: what a thief of the certificate acknowledges answers no commit', asy
   assert.ok(Number((await row())?.duplicate_connections) >= 1)
 })
 
+test('sync: a member that acknowledges a row of another history, with a proof, answers no commit', async (t) => {
+  const { bundle, primary, row, secondary } = await robbed(t, { settings: { sync: true, syncTimeoutMs: 60_000 } })
+  await eventually(async () => (await primary.field('sync')) === 'on', 'it has caught up')
+  await secondary.close()
+  const member = await thiefOf(t, bundle, primary)
+  await member.join()
+  const proofs = proofsOf(primary, bundle)
+  const { call } = await member.follow(proofs.of(statements.follow(member.session, 0)))
+  call.on('data', (message: ResponseOf<'Follow'>) => {
+    if (message.kind !== 'rows') return
+    const [sequence = 0, epoch = 0] = message.rows.at(-1) ?? []
+    const position = { sequence, epoch, checksum: Buffer.alloc(32, 7) }
+    const proof = proofs.of(statements.acknowledgement(member.session, position, true))
+    call.write({ kind: 'ack', position, isWhole: true, proof })
+  })
+  let isAnswered = false
+  const waiting = primary.put('waits').then(
+    () => (isAnswered = true),
+    () => undefined,
+  )
+  await eventually(async () => {
+    const now = await row()
+    return now?.authenticated === true && now.last_acknowledged_wal === primary.store.position().sequence
+  }, 'it has acknowledged the number of the row')
+  assert.deepEqual([isAnswered, primary.replication.figures.primary?.waiting], [false, 1])
+  await primary.close()
+  await waiting
+})
+
 test('sync: commits do not wait for a sealed secondary, and do again once it is unsealed', async (t) => {
   const { primary, row, secondary } = await robbed(t, { settings: { sync: true, syncTimeoutMs: 50 } })
   await eventually(async () => (await primary.field('sync')) === 'on', 'it has caught up')

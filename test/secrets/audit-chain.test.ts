@@ -6,7 +6,8 @@ import { test, type TestContext } from 'node:test'
 import type { Barrier } from '../../src/barrier/barrier.ts'
 import { openRootKey } from '../../src/barrier/seal-entries.ts'
 import { kv } from '../../src/engines/kv/kv.ts'
-import { chained, type ChainHead, headOf } from '../../src/secrets/audit/audit-chain.ts'
+import { CHAIN_START, chained, type ChainHead, headOf, newChainId } from '../../src/secrets/audit/audit-chain.ts'
+import { DeviceChain } from '../../src/secrets/audit/device-chain.ts'
 import { runAt } from '../cli/recording-core.ts'
 import { assertWhole, auditLinesIn } from '../helpers/audit-lines.ts'
 import { listenTo } from '../helpers/core-listener.ts'
@@ -61,6 +62,28 @@ async function verify(t: TestContext, world: CoreWorld, ...args: readonly string
   const env = { OUTPOST_TOKEN: world.rootToken }
   return await runAt({ url: `http://127.0.0.1:${port}` }, ['audit', 'verify', '-path=file/', ...args], env)
 }
+
+/** As it is read from a file. */
+function endOf(text: string) {
+  return { head: headOf(text.trimEnd()), line: text.trimEnd() }
+}
+
+test('a line of a write that failed is the end of the chain until another line is recorded, and not behind that', (t) => {
+  const id = newChainId()
+  const chain = new DeviceChain(Buffer.alloc(32, 1), { id, head: CHAIN_START, isNew: true, trust: 'keyed' })
+  t.after(() => chain.close())
+  const first = chain.append(['{"time":"1"}'], '')
+  chain.advance(first.heads[0] ?? CHAIN_START)
+  const failed = chain.append(['{"time":"2"}'], '')
+  chain.mayHave(failed.heads)
+  assert.equal(chain.found(endOf(failed.text), 'file', false), 'taken')
+  chain.mayHave(chain.append(['{"time":"3"}'], '').heads)
+  const lost = chain.append(['{"time":"3"}'], '')
+  const next = chain.append(['{"time":"4"}'], '')
+  chain.advance(next.heads[0] ?? CHAIN_START)
+  assert.equal(chain.found(endOf(next.text), 'file', false), 'as expected')
+  assert.equal(chain.found(endOf(lost.text), 'file', false), 'break', 'a line that was replaced by another one')
+})
 
 test('lines that another program appends are not taken as the end of the chain', async (t) => {
   const { file, world } = await audited(t)

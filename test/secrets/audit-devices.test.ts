@@ -265,6 +265,14 @@ test('lines of a megabyte and more are whole, also for the next process', async 
   await again.core.seal()
 })
 
+test('what has been recorded does not count as waiting, however much it was', async (t) => {
+  const { world } = await withFile(t, {})
+  const device = world.core.audit?.find('file/')
+  const json = JSON.stringify({ time: '', text: 'x'.repeat(4 << 20) })
+  for (let at = 0; at < 17; at++) await device?.record(json)
+  assert.equal(device?.failures, 0)
+})
+
 test('options show what they are to show, and nothing else', async (t) => {
   const { file, world } = await withFile(t, {
     hmac_accessor: 'false',
@@ -303,6 +311,15 @@ test('options show what they are to show, and nothing else', async (t) => {
     hidden: await hash('planted-hidden'),
   })
   assert.deepEqual(listed?.response?.data, { keys: 1 })
+  await world.ask('SCAN', 'plain')
+  const wrapped = await world.ask('GET', 'plain/app', undefined, { headers: { 'x-vault-wrap-ttl': '60' } })
+  const { token: wrappingToken } = wrapped.body.wrap_info as { token: string }
+  const after = auditLinesOf(readFileSync(file, 'utf8').replaceAll(/^outpost /gm, ''))
+  const answers = after.filter(({ type }) => type === 'response')
+  const scanned = answers.findLast(({ request }) => request['operation'] === 'scan')
+  assert.deepEqual(scanned?.response?.data, { keys: 1 })
+  assert.ok(!readFileSync(file, 'utf8').includes(wrappingToken), 'the token of a wrapped answer is no accessor')
+  assert.ok(readFileSync(file, 'utf8').includes(await hash(wrappingToken)))
   const self = await world.ask('GET', 'auth/token/lookup-self')
   assert.equal(asked?.auth?.['accessor'], self.body.data['accessor'], 'the accessor is plain')
   await assertWhole(file)

@@ -1,7 +1,7 @@
 /** The file that says how far a database has come: another process that can write to the directory does not hold up its writer. */
 import assert from 'node:assert/strict'
 import { execFile, execFileSync } from 'node:child_process'
-import { lstatSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { lstatSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { promisify } from 'node:util'
@@ -24,6 +24,18 @@ test('it is readable for its owner only, and written in place', (t) => {
   mark.write({ cluster: 'c', epoch: 1, sequence: 2 })
   assert.equal(lstatSync(`${path}.seen`).ino, ino)
   assert.deepEqual(JSON.parse(readFileSync(`${path}.seen`, 'utf8')), { cluster: 'c', epoch: 1, sequence: 2 })
+})
+
+test('a file that was replaced by another one is written anew, and the one that was moved stays as it was', (t) => {
+  const path = join(temporaryDirectory(t), 'a.db')
+  const mark = new SeenMark(path)
+  t.after(() => mark.close())
+  mark.write(seen(1))
+  renameSync(`${path}.seen`, `${path}.aside`)
+  writeFileSync(`${path}.seen`, readFileSync(`${path}.aside`))
+  mark.look()
+  mark.write(seen(2))
+  assert.deepEqual([readSeen(`${path}.seen`)?.sequence, readSeen(`${path}.aside`)?.sequence], [2, 1])
 })
 
 test('the generation of the operation token stays over commits and restarts, until it is another one or everything is removed', (t) => {

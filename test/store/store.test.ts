@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
+import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises'
 import { test, type TestContext } from 'node:test'
 import { checkDatabase } from '../../src/store/check.ts'
 import { decodeBatch } from '../../src/store/batch.ts'
@@ -41,6 +41,25 @@ test('every commit has its row of the log, chained to the one before; local ones
   assert.deepEqual(decodeBatch(rows[1]?.batch ?? Buffer.alloc(0)).deletes, ['a'])
   assert.deepEqual(store.position().sequence, 2)
   assert.equal(store.rowsAfter(1, EVERY_ROW).length, 1)
+})
+
+test('the newest word on a path is what is read, also while an older one becomes durable', async (t) => {
+  const store = await openIn(t)
+  const text = () =>
+    Buffer.from(store.pending('a')?.value ?? [])
+      .toString()
+      .slice(0, 6)
+  for (let round = 0; round < 20; round++) {
+    const first = store.commit({ puts: [put('a', `old ${round}`)], deletes: [] })
+    // The writer has the first one when the second comes, which takes longer.
+    for (let turn = 0; turn < 4; turn++) await nextTurn()
+    const large = { path: `large/${round}`, value: Buffer.alloc(1 << 20) }
+    const second = store.commit({ puts: [put('a', `new ${round}`.padEnd(1 << 16)), large], deletes: [] })
+    await first
+    assert.equal(text(), `new ${round}`.padEnd(6))
+    await second
+    assert.equal(text(), `new ${round}`.padEnd(6))
+  }
 })
 
 test('a higher epoch fences whoever believes in the old one, also after a restart', async (t) => {
