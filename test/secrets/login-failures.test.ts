@@ -77,3 +77,28 @@ test('a count that is over leaves nothing behind for those of later', () => {
   fail('early', 4)
   assert.equal(failures.isLocked('early'), false)
 })
+
+test('a login that succeeds begins the count anew, and so do 15 minutes without a failure', () => {
+  const { clock, fail, failures } = open()
+  fail('name', 4)
+  failures.succeeded('name')
+  fail('name', 4)
+  assert.equal(failures.isLocked('name'), false)
+  clock.nowMs += 15 * MINUTE_MS - 1
+  fail('name', 1)
+  assert.equal(failures.isLocked('name'), true, 'a moment less than 15 minutes after the failure before')
+  clock.nowMs += 15 * MINUTE_MS - 1
+  assert.equal(failures.isLocked('name'), true)
+  clock.nowMs += 1
+  assert.equal(failures.isLocked('name'), false)
+  fail('name', 4)
+  assert.equal(failures.isLocked('name'), false, 'failures before the lock do not count any more')
+  clock.nowMs += 15 * MINUTE_MS
+  fail('name', 4)
+  assert.equal(failures.isLocked('name'), false)
+  clock.nowMs += 24 * 60 * MINUTE_MS
+  fail('name', 4)
+  assert.equal(failures.isLocked('name'), false, 'a day later')
+  fail('name', 1)
+  assert.equal(failures.isLocked('name'), true)
+})
