@@ -326,3 +326,71 @@ test('very many wrong passwords from 100 addresses: no name is tried more often 
   assert.equal((await login('alice', 'right')).status, 403)
   assert.equal((await world.ask('GET', 'sys/locked-users')).body.data['total'], 10)
 })
+
+test('a password that is changed while a login waits for its hash lets in neither the old nor the new one', async (t) => {
+  const { login, world } = await open(t)
+  const storage = world.core.open.mounts.get('auth/userpass/')?.storage ?? assert.fail()
+  const path = `user/${storage.list('user/', { after: '', limit: 1 })[0]}`
+  const before = Buffer.from(storage.get(path) ?? assert.fail())
+  const change = (body: object) => world.ask('POST', 'auth/userpass/users/alice', body)
+  assert.equal((await change({ password: 'new' })).status, 204)
+  const after = Buffer.from(storage.get(path) ?? assert.fail())
+  const put = (value: Buffer) => storage.commit({ puts: [{ path, value }], deletes: [] })
+  for (const password of ['right', 'new']) {
+    await put(before)
+    const underWay = login('alice', password)
+    // In the same turn: the hash of the login has not been derived.
+    const changed = put(after)
+    assert.deepEqual(textsOf(await underWay), [400, 'invalid username or password'], password)
+    await changed
+  }
+  assert.equal((await login('alice', 'right')).status, 400)
+  assert.equal((await login('alice', 'new')).status, 200)
+
+  const removed = login('alice', 'new')
+  const removal = world.ask('DELETE', 'auth/userpass/users/alice')
+  assert.deepEqual(textsOf(await removed), [400, 'invalid username or password'], 'a user who is removed')
+  assert.equal((await removal).status, 204)
+})
+
+test('what is changed of a user while a login or another password waits for its hash is kept and counts', async (t) => {
+  const { login, world } = await open(t, { token_policies: 'first' })
+  const policies = (names: string) => world.ask('POST', 'auth/userpass/users/alice/policies', { token_policies: names })
+  const [made] = await Promise.all([login('alice', 'right'), policies('second')])
+  assert.deepEqual(made.body.auth['policies'], ['default', 'second'])
+
+  for (const path of ['users/alice', 'users/alice/password']) {
+    const written = world.ask('POST', `auth/userpass/${path}`, { password: path })
+    const [{ status, text }] = await Promise.all([written, policies(`after ${path}`)])
+    assert.equal(status, 204, text)
+    const user = (await world.ask('GET', 'auth/userpass/users/alice')).body.data
+    assert.deepEqual(user['token_policies'], [`after ${path}`])
+    assert.equal((await login('alice', path)).status, 200, path)
+  }
+
+  const underWay = world.ask('POST', 'auth/userpass/users/alice/password', { password: 'late' })
+  await world.ask('DELETE', 'auth/userpass/users/alice')
+  assert.deepEqual(textsOf(await underWay), [400, 'username does not exist'])
+  assert.equal((await world.ask('GET', 'auth/userpass/users/alice')).status, 404, 'a user who is removed stays so')
+})
+
+test('once the period of a user is removed, its token ends at the maximum of the mount', async (t) => {
+  const { login, world } = await open(t, { token_period: '20d' })
+  const user = (body: object) => world.ask('POST', 'auth/userpass/users/alice', body)
+  const token = String((await login('alice', 'right')).body.auth['client_token'])
+  const renew = () => world.ask('POST', 'auth/token/renew-self', { increment: '20d' }, { token })
+  const days = async (count: number) => {
+    world.nowMs += count * 86_400_000
+    return Number((await renew()).body.auth['lease_duration']) / 86_400
+  }
+  assert.deepEqual([await days(19), await days(1)], [20, 20], 'a period has no last day')
+  assert.equal((await user({ token_period: '10d' })).status, 204)
+  assert.equal(await days(1), 10)
+  assert.equal((await user({ token_period: 0 })).status, 204)
+  assert.equal(await days(1), 10, 'the maximum is 32 days after the login')
+  assert.equal(await days(9), 1)
+  world.nowMs += 86_399_000
+  assert.equal((await renew()).body.auth['lease_duration'], 1)
+  world.nowMs += 1000
+  assert.equal((await renew()).status, 403)
+})

@@ -12,6 +12,8 @@ export interface Lender {
   hangs: boolean
   /** Whether it has been asked while it hangs. */
   isHanging: boolean
+  /** What a renewal waits for. */
+  renewing: Promise<void> | undefined
 }
 
 export function lender(): Lender {
@@ -21,6 +23,7 @@ export function lender(): Lender {
     fault: undefined,
     hangs: false,
     isHanging: false,
+    renewing: undefined,
     engine: undefined as never,
   }
   let next = 1
@@ -48,6 +51,7 @@ export function lender(): Lender {
         },
       }),
     ],
+    renew: () => own.renewing,
     async revoke({ internal, signal }) {
       const number = Number(internal['number'])
       own.isHanging = own.hangs

@@ -177,6 +177,22 @@ test('a renewal asks the role as it is then', async (t) => {
   assert.ok(await isToken(world, token))
 })
 
+test('once the period of a role is removed, its tokens end at the maximum of the mount', async (t) => {
+  const world = await CoreWorld.open(t)
+  const role = (body: object) => world.ask('POST', 'auth/token/roles/r', { allowed_policies: 'a', ...body })
+  await role({ token_period: '30d' })
+  const { token } = await make(world, {}, undefined, 'create/r')
+  const renewed = () => world.ask('POST', 'auth/token/renew', { token })
+  world.nowMs += 20 * 86_400_000
+  assert.equal((await renewed()).body.auth['lease_duration'], 30 * 86_400)
+  await role({ token_period: 0 })
+  assert.equal((await renewed()).body.auth['lease_duration'], 12 * 86_400, '32 days after it was created')
+  world.nowMs += 12 * 86_400_000 - 500
+  assert.deepEqual((await renewed()).body.errors, ['past the max TTL, cannot renew'])
+  await role({ token_period: '30d' })
+  assert.equal((await renewed()).body.auth['lease_duration'], 30 * 86_400, 'a period that is given again counts')
+})
+
 test('globs', () => {
   const rows: [string, string, boolean][] = [
     ['abc', 'abc', true],
