@@ -246,6 +246,37 @@ test('a command with variables is started again with the new ones, also by a tok
   assert.equal((await running.finished).code, 143)
 })
 
+/** Whether there is a process that has not ended. A zombie has: who reaps it is another matter. */
+function isRunning(pid: string): boolean {
+  try {
+    return /^\d+ \(.*\) [^ZX]/s.test(readFileSync(`/proc/${pid}/stat`, 'utf8'))
+  } catch {
+    return false
+  }
+}
+
+test('what a command leaves in its process group ends with it, before it is started again too', async (t) => {
+  const { at, world } = await opened(t)
+  await writeSecret(world, 'app', { key: 'one' })
+  // The shell ends by SIGTERM, its child does not.
+  const script = '(trap "" TERM; exec sleep 1000) & echo "$! $KEY" >> $OUT; [ "$KEY" = three ] && exit 5; wait'
+  const running = exec(at, '-secret=secret/data/app', 'sh', '-c', script)
+  const out = join(at.directory, 'out')
+  const started = () => textOf(out).trim().split('\n')
+  const children = () => started().map((line) => line.split(' ')[0] ?? '')
+  await eventually(() => started().at(-1)?.endsWith('one'), 'the first start')
+  const [first = ''] = children()
+  assert.ok(isRunning(first), first)
+  await writeSecret(world, 'app', { key: 'two' })
+  await eventually(() => started().at(-1)?.endsWith('two'), 'the second start')
+  await eventually(() => !isRunning(first), 'the child of the first start has ended')
+  assert.ok(isRunning(children()[1] ?? ''))
+  await writeSecret(world, 'app', { key: 'three' })
+  assert.equal((await running.finished).code, 5, 'a command that ends by itself is not started again')
+  assert.equal(children().length, 3)
+  for (const pid of children()) await eventually(() => !isRunning(pid), `${pid} has ended`)
+})
+
 /** Runs `exec` in this process, which is enough where it is refused: it starts no command then. */
 function refusal(at: At, options: string): Promise<Finished> {
   return runHere(['exec', ...options.split(' ').filter(Boolean), '--', 'sh', '-c', 'echo it ran'], environmentOf(at))
@@ -314,44 +345,58 @@ test('the login of an agent is used only if its file belongs to a trusted user',
   assert.match((await runHere(args, env)).stderr, /secrets-login.json is writable by others: chmod 600 /)
 })
 
-test('a lease is renewed, and its secret read anew when it cannot be', async (t) => {
+test('a lease is renewed, and its secret read anew when it cannot be, or is near its maximum', async (t) => {
   const seen = { reads: 0, renewals: 0, refuses: false }
+  const revoked: unknown[] = []
+  /** How many renewals each reading has come after. */
+  const renewalsBefore: number[] = []
+  const read = (maxTtlSeconds: number) => () => {
+    seen.refuses = false
+    renewalsBefore.push(seen.renewals)
+    const number = ++seen.reads
+    return { data: { number }, lease: { ttlSeconds: 1, maxTtlSeconds, renewable: true, internal: { number } } }
+  }
   const engine: Engine = {
     type: 'lender',
     description: 'gives out something for a second',
     paths: [
-      path({
-        pattern: 'thing',
-        summary: 'Something with a lease',
-        fields: {},
-        read: () => ({
-          data: { number: ++seen.reads },
-          lease: { ttlSeconds: 1, maxTtlSeconds: 3600, renewable: true, internal: {} },
-        }),
-      }),
+      path({ pattern: 'thing', summary: 'Something with a lease', fields: {}, read: read(3600) }),
+      path({ pattern: 'short', summary: 'Something that no renewal makes last longer', fields: {}, read: read(1) }),
     ],
     renew() {
       seen.renewals++
+      if (seen.reads > 100 && seen.renewals === 1) world.nowMs += 900
       if (seen.refuses) throw new Rejection(400, 'not any more')
+    },
+    revoke({ internal }) {
+      revoked.push(internal['number'])
+      return undefined
     },
   }
   const world = await CoreWorld.open(t, { engines: [engine] })
   assert.equal((await world.ask('POST', 'sys/mounts/lender', { type: 'lender' })).status, 204)
   const url = `http://127.0.0.1:${await listenTo(t, world)}`
   const at = { url, token: world.rootToken, directory: temporaryDirectory(t) }
-  const running = exec(
-    at,
-    '-secret=lender/thing -allow-env=number',
-    'sh',
-    '-c',
-    'echo "$NUMBER" >> $OUT; sleep 1000 & wait',
-  )
+  const begin = (secret: string) =>
+    exec(at, `-secret=${secret} -allow-env=number`, 'sh', '-c', 'echo "$NUMBER" >> $OUT; sleep 1000 & wait')
+  const out = () => textOf(join(at.directory, 'out'))
+  const running = begin('lender/thing')
   await eventually(() => seen.renewals >= 2, 'two renewals')
   assert.equal(seen.reads, 1)
   seen.refuses = true
-  await eventually(() => textOf(join(at.directory, 'out')).startsWith('1\n2\n'), 'another one')
+  await eventually(() => out().startsWith('1\n2\n'), 'another one')
   running.child.kill('SIGTERM')
   await running.finished
+  assert.deepEqual(revoked.toSorted().slice(0, 2), [1, 2], 'also the lease that was replaced, which may be in use')
+
+  Object.assign(seen, { reads: 100, renewals: 0 })
+  renewalsBefore.length = 0
+  const short = begin('lender/short')
+  await eventually(() => out().endsWith('101\n102\n'), 'its renewal gave too little time')
+  assert.deepEqual(renewalsBefore.slice(0, 2), [0, 1])
+  short.child.kill('SIGTERM')
+  const { stderr } = await short.finished
+  assert.equal(stderr, '', 'that is no fault')
 })
 
 test('it logs in by AppRole, again when its token has ended, revokes its token at the end, and refuses a secret ID that others can read', async (t) => {

@@ -1,6 +1,17 @@
 /** Logins by AppRole against a real core in this process: renewals, new logins, credentials that change, faults. */
 import assert from 'node:assert/strict'
-import { chmodSync, chownSync, existsSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  rmdirSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { approle } from '../../src/engines/approle/approle.ts'
@@ -282,6 +293,25 @@ test('where the file cannot be written, programs get no token rather than an old
   )
   assert.ok((login.state?.failures.file ?? 0) >= 1)
   assert.ok((login.state?.secondsLeft ?? 0) > 0)
+})
+
+test('a file that cannot be replaced is removed with its old token, and written once it can be', async (t) => {
+  const rig = await rigged(t, { token_ttl: '1s', token_max_ttl: '1h' })
+  write(rig.role.secretIdFile, await rig.newSecretId())
+  rig.login.set({ role: rig.role })
+  const first = await loggedIn(rig)
+  // A directory under the temporary name, so that not even root can write the file.
+  const inTheWay = `${rig.file}.new`
+  mkdirSync(inTheWay)
+  assert.equal((await rig.world.ask('POST', 'auth/token/revoke', { token: first })).status, 204)
+  await eventually(() => (rig.login.state?.failures.file ?? 0) > 0, 'another login is to be written')
+  assert.equal(existsSync(rig.file), false, 'no program gets the token that was revoked')
+  assert.match(logsOf(rig), /programs of this host get no token, trying again/)
+  rmdirSync(inTheWay)
+  const second = await eventually(() => readLogin(rig.file)?.token, 'the file is written')
+  assert.notEqual(second, first)
+  assert.ok(await rig.isGood(second))
+  assert.equal(rig.login.state?.fault, undefined)
 })
 
 test('a file that is wide, a link or not of an agent is not read', async (t) => {

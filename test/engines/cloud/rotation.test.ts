@@ -6,6 +6,7 @@ import { keyIntentPut, newKeyIntent } from '../../../src/engines/cloud/key-inten
 import { throttled, unavailable } from '../../helpers/aws/endpoint.ts'
 import { AwsError } from '../../helpers/aws/wire.ts'
 import { CloudWorld } from '../../helpers/cloud-world.ts'
+import { eventually } from '../../helpers/eventually.ts'
 
 const keyIds = (user: { keys: readonly { id: string }[] }) => user.keys.map(({ id }) => id)
 
@@ -270,6 +271,27 @@ test('a static role whose entry is damaged keeps others from no rotation, and is
   world.pass(301)
   await world.work()
   assert.equal(user.keys.length, 2)
+  assert.equal(keyIds(user).at(-1), (await creds())['access_key'])
+})
+
+test('a round that throws stops neither the rotations beside it nor those of later rounds', async (t) => {
+  const { creds, user, world, write } = await staticWorld(t)
+  await write({ username: 'app', rotation_period: 60 })
+  await world.good('POST', 'cloud/config/root', { rotation_period: 60 })
+  const [rootKey, key] = [keyIds(world.rootUser)[0], (await creds())['access_key']]
+  const storage = world.world.core.open.mounts.get('cloud/')?.storage ?? assert.fail()
+  world.pass(60)
+  t.mock.method(storage, 'list', () => {
+    throw new Error('disk I/O error')
+  })
+  await world.work()
+  assert.match(JSON.stringify(world.world.lines), /an engine could not do its own work[^}]*disk I\/O error/)
+  assert.equal((await creds())['access_key'], key)
+  t.mock.restoreAll()
+  await eventually(() => keyIds(world.rootUser)[0] !== rootKey, 'the root key is rotated beside it')
+  world.pass(10)
+  await world.work()
+  assert.notEqual((await creds())['access_key'], key)
   assert.equal(keyIds(user).at(-1), (await creds())['access_key'])
 })
 
