@@ -15,7 +15,9 @@ function world(ttlMs = TTL_MS) {
   const asked: string[] = []
   const clock = { nowMs: 1000 }
   const server = {
-    answer: (token: string): Grants | Promise<Grants> => ({ accessor: `a-${token}`, management: false, policies: [] }),
+    answer: (token: string, _remote?: string): Grants | Promise<Grants> => {
+      return { accessor: `a-${token}`, management: false, policies: [] }
+    },
   }
   const grants = { accessor: 'own', management: false, policies: [] }
   const sha256 = createHash('sha256').update('own-token').digest('hex')
@@ -26,9 +28,9 @@ function world(ttlMs = TTL_MS) {
     freshMs: FRESH_MS,
     ttlMs,
     now: () => clock.nowMs,
-    async ask(token, _remote, again) {
+    async ask(token, remote, again) {
       asked.push(again ? `${token} again` : token)
-      return await server.answer(token)
+      return await server.answer(token, remote)
     },
     identityOf: ({ accessor }) => ({ ...identity(), accessor }),
   })
@@ -115,8 +117,30 @@ test('a token with a limited number of uses is asked for each time, also by call
   const outcomes = await Promise.allSettled([who('t'), who('t'), who('t'), who('t'), who('t')])
   assert.equal(outcomes.filter(({ status }) => status === 'fulfilled').length, 2)
   assert.equal(asked.length >= 3, true)
+  uses = 2
+  asked.length = 0
+  assert.deepEqual([await who('u'), await who('u')], ['a-u', 'a-u'])
+  assert.deepEqual(asked, ['u', 'u'])
   server.answer = noAnswer
-  await assert.rejects(who('t'))
+  await assert.rejects(who('u'), { code: 'unavailable' }, 'nothing of it is remembered')
+})
+
+test('an answer counts for the address that it was asked for', async () => {
+  const { asked, authorizer, server } = world()
+  const near = '10.1.2.3'
+  server.answer = (token, remote) =>
+    remote === near ? { accessor: `a-${token}`, management: false, policies: [] } : unknownToken()
+  const from = async (remote: string | undefined) => (await authorizer.resolve('t', remote)).accessor
+  assert.deepEqual([await from(near), await from(near)], ['a-t', 'a-t'])
+  await assert.rejects(from('10.2.0.1'), { code: 'permission_denied' })
+  await assert.rejects(from(undefined), { code: 'permission_denied' })
+  assert.deepEqual(asked, ['t', 't', 't'], 'an address, another one, and none')
+  assert.equal(await from(near), 'a-t', 'refused elsewhere, good here')
+  assert.equal((await authorizer.recheck('t', near)).accessor, 'a-t')
+  await assert.rejects(async () => authorizer.recheck('t', '10.2.0.1'), { code: 'permission_denied' })
+  server.answer = noAnswer
+  assert.equal((await authorizer.recheck('t', near)).accessor, 'a-t')
+  await assert.rejects(from('10.3.0.1'), { code: 'unavailable' }, 'what is remembered is for the other address')
 })
 
 test('nothing is remembered once a server has said that the core is sealed, of no token', async () => {
