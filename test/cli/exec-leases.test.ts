@@ -1,10 +1,13 @@
 /** `outpost exec` with credentials of the cloud engine, and what becomes of their leases. */
 import assert from 'node:assert/strict'
+import { existsSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { type Engine, path } from '../../src/engines/engine.ts'
+import { type Engine, path, Rejection } from '../../src/engines/engine.ts'
 import { kv } from '../../src/engines/kv/kv.ts'
 import { listenTo } from '../helpers/core-listener.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
+import { eventually } from '../helpers/eventually.ts'
 import { addKv, tokenWith, writeSecret } from '../helpers/kv-world.ts'
 import { OUTPOST, start, temporaryDirectory } from './outpost-process.ts'
 
@@ -13,11 +16,12 @@ async function opened(t: TestContext, engines: readonly Engine[]) {
   const url = `http://127.0.0.1:${await listenTo(t, world)}`
   const directory = temporaryDirectory(t)
   /** The words of `options` are split at spaces. */
-  const exec = (options: string, command: readonly string[], { token = world.rootToken, env = {} } = {}) => {
+  const begin = (options: string, command: readonly string[], { token = world.rootToken, env = {} } = {}) => {
     const all = { PATH: process.env['PATH'], HOME: directory, OUTPOST_ADDR: url, OUTPOST_TOKEN: token, ...env }
-    return start(OUTPOST, ['exec', ...options.split(' '), '--', ...command], { env: all }).finished
+    return start(OUTPOST, ['exec', ...options.split(' '), '--', ...command], { env: all })
   }
-  return { world, exec }
+  const exec = (...given: Parameters<typeof begin>) => begin(...given).finished
+  return { world, begin, directory, exec }
 }
 
 const read = (token: string | null) => () => ({
@@ -77,4 +81,57 @@ test('a path of a versioned store without data/ is refused with the path that wa
   const token = await tokenWith(world, 'path "secret/data/app" { capabilities = ["read"] }')
   const limited = await exec('-secret=secret/app', ['true'], { token })
   assert.match(limited.stderr, /give -secret=secret\/data\/app\n$/)
+})
+
+test('a lease is renewed, and its secret read anew when it cannot be, or is near its maximum', async (t) => {
+  const seen = { reads: 0, renewals: 0, refuses: false }
+  const revoked: unknown[] = []
+  /** How many renewals each reading has come after. */
+  const renewalsBefore: number[] = []
+  const lent = (maxTtlSeconds: number) => () => {
+    seen.refuses = false
+    renewalsBefore.push(seen.renewals)
+    const number = ++seen.reads
+    return { data: { number }, lease: { ttlSeconds: 1, maxTtlSeconds, renewable: true, internal: { number } } }
+  }
+  const engine: Engine = {
+    type: 'lender',
+    description: 'gives out something for a second',
+    paths: [
+      path({ pattern: 'thing', summary: 'Something with a lease', fields: {}, read: lent(3600) }),
+      path({ pattern: 'short', summary: 'Something that no renewal makes last longer', fields: {}, read: lent(1) }),
+    ],
+    renew() {
+      seen.renewals++
+      if (seen.reads > 100 && seen.renewals === 1) world.nowMs += 900
+      if (seen.refuses) throw new Rejection(400, 'not any more')
+    },
+    revoke({ internal }) {
+      revoked.push(internal['number'])
+      return undefined
+    },
+  }
+  const { begin, directory, world } = await opened(t, [engine])
+  assert.equal((await world.ask('POST', 'sys/mounts/lender', { type: 'lender' })).status, 204)
+  const file = join(directory, 'out')
+  const run = (secret: string) =>
+    begin(`-secret=${secret} -allow-env=number`, ['sh', '-c', `echo "$NUMBER" >> ${file}; sleep 1000 & wait`])
+  const out = () => (existsSync(file) ? readFileSync(file, 'utf8') : '')
+  const running = run('lender/thing')
+  await eventually(() => seen.renewals >= 2, 'two renewals')
+  assert.equal(seen.reads, 1)
+  seen.refuses = true
+  await eventually(() => out().startsWith('1\n2\n'), 'another one')
+  running.child.kill('SIGTERM')
+  await running.finished
+  assert.deepEqual(new Set(revoked), new Set([1, 2]), 'also the lease that was replaced, which may be in use')
+
+  Object.assign(seen, { reads: 100, renewals: 0 })
+  renewalsBefore.length = 0
+  const short = run('lender/short')
+  await eventually(() => out().endsWith('101\n102\n'), 'its renewal gave too little time')
+  assert.deepEqual(renewalsBefore.slice(0, 2), [0, 1])
+  short.child.kill('SIGTERM')
+  const { stderr } = await short.finished
+  assert.equal(stderr, '', 'that is no fault')
 })

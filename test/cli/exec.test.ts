@@ -18,7 +18,6 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { approle } from '../../src/engines/approle/approle.ts'
 import { kv } from '../../src/engines/kv/kv.ts'
-import { type Engine, path, Rejection } from '../../src/engines/engine.ts'
 import { asUser, noOtherUsers, startAgent, workDirectory } from '../helpers/agent-process.ts'
 import { listenTo } from '../helpers/core-listener.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
@@ -343,60 +342,6 @@ test('the login of an agent is used only if its file belongs to a trusted user',
   assert.equal((await start(OUTPOST, args, { env }).finished).stdout, 'planted-4\n')
   chmodSync(file, 0o602)
   assert.match((await runHere(args, env)).stderr, /secrets-login.json is writable by others: chmod 600 /)
-})
-
-test('a lease is renewed, and its secret read anew when it cannot be, or is near its maximum', async (t) => {
-  const seen = { reads: 0, renewals: 0, refuses: false }
-  const revoked: unknown[] = []
-  /** How many renewals each reading has come after. */
-  const renewalsBefore: number[] = []
-  const read = (maxTtlSeconds: number) => () => {
-    seen.refuses = false
-    renewalsBefore.push(seen.renewals)
-    const number = ++seen.reads
-    return { data: { number }, lease: { ttlSeconds: 1, maxTtlSeconds, renewable: true, internal: { number } } }
-  }
-  const engine: Engine = {
-    type: 'lender',
-    description: 'gives out something for a second',
-    paths: [
-      path({ pattern: 'thing', summary: 'Something with a lease', fields: {}, read: read(3600) }),
-      path({ pattern: 'short', summary: 'Something that no renewal makes last longer', fields: {}, read: read(1) }),
-    ],
-    renew() {
-      seen.renewals++
-      if (seen.reads > 100 && seen.renewals === 1) world.nowMs += 900
-      if (seen.refuses) throw new Rejection(400, 'not any more')
-    },
-    revoke({ internal }) {
-      revoked.push(internal['number'])
-      return undefined
-    },
-  }
-  const world = await CoreWorld.open(t, { engines: [engine] })
-  assert.equal((await world.ask('POST', 'sys/mounts/lender', { type: 'lender' })).status, 204)
-  const url = `http://127.0.0.1:${await listenTo(t, world)}`
-  const at = { url, token: world.rootToken, directory: temporaryDirectory(t) }
-  const begin = (secret: string) =>
-    exec(at, `-secret=${secret} -allow-env=number`, 'sh', '-c', 'echo "$NUMBER" >> $OUT; sleep 1000 & wait')
-  const out = () => textOf(join(at.directory, 'out'))
-  const running = begin('lender/thing')
-  await eventually(() => seen.renewals >= 2, 'two renewals')
-  assert.equal(seen.reads, 1)
-  seen.refuses = true
-  await eventually(() => out().startsWith('1\n2\n'), 'another one')
-  running.child.kill('SIGTERM')
-  await running.finished
-  assert.deepEqual(revoked.toSorted().slice(0, 2), [1, 2], 'also the lease that was replaced, which may be in use')
-
-  Object.assign(seen, { reads: 100, renewals: 0 })
-  renewalsBefore.length = 0
-  const short = begin('lender/short')
-  await eventually(() => out().endsWith('101\n102\n'), 'its renewal gave too little time')
-  assert.deepEqual(renewalsBefore.slice(0, 2), [0, 1])
-  short.child.kill('SIGTERM')
-  const { stderr } = await short.finished
-  assert.equal(stderr, '', 'that is no fault')
 })
 
 test('it logs in by AppRole, again when its token has ended, revokes its token at the end, and refuses a secret ID that others can read', async (t) => {
