@@ -288,7 +288,7 @@ function keepsWhatRan(machine: Machine, script: string, main: string): void {
   const faulty = machine.run(script)
   assert.notEqual(faulty.status, 0)
   assert.match(faulty.stdout + faulty.stderr, /more\.hcl:1:13/)
-  assert.match(faulty.stderr, /mend the configuration in \/etc\/outpost first; nothing was changed/)
+  assert.match(faulty.stderr, /fix the configuration in \/etc\/outpost first; nothing was changed/)
   assert.equal(property(machine, 'MainPID'), pid, 'the service never heard of it')
   // The agent of this version refuses the file with a code of its own, and systemd does not try again.
   machine.run('systemctl', 'restart', 'outpost')
