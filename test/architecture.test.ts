@@ -1,83 +1,89 @@
 /**
- * The rules of the code's shape, as a test: who may import whom, how long files and functions may be, what names are
- * banned, and that every room opens with its theory of operation. A rule that proves wrong is changed here, with a
- * reason, in the same commit as the code that needs it.
+ * The structure of the code as a test: which module may import which, the order of the folders inside the modules, the length of
+ * files, names, and a theory of operation in the main file of each module. A rule that proves wrong is changed here, with a
+ * reason, in the same commit as the code that needs it (docs/decisions/100).
  */
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
-import { dirname, join, relative, resolve } from 'node:path'
+import { basename, dirname, join, relative, resolve } from 'node:path'
 import { test } from 'node:test'
 
 const ROOT = resolve(import.meta.dirname, '..')
 const SRC = join(ROOT, 'src')
 
-/** Room → what it may import besides itself and kit: a room, or one file of a room. */
+/** Module → what it may import besides itself and platform: a module, a folder of one, or one file of one. */
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
-  kit: [],
+  platform: [],
   config: [],
-  store: [],
-  barrier: ['store'],
-  // never barrier: DR has no way to open a value. Its messages are packed as those on the bus, by the one file that knows what
-  // is refused there
-  replication: ['store', 'cluster/message-pack.ts'],
-  engines: ['barrier/storage.ts'],
-  secrets: ['engines', 'barrier', 'config/hcl.ts'], // policies are HCL too: one reader for both (docs/decisions/003)
-  host: [],
   http: [],
-  agent: [], // what the process says of itself; the daemon tells it what the other rooms know
+  telemetry: [], // the daemon hands it what the other modules know
+  host: [],
   cluster: [],
-  // a room of its own because both an agent and a command (`exec`) log in: who asks, and how, they tell it
-  login: [],
-  // `validate` reads configuration, `cluster keys` writes permissions, `policy check` decides as the server would, without
-  // one, `audit verify` reads the lines that devices write, `mfa totp generate` draws QR codes; a command otherwise talks HTTP
-  // like any client
+  storage: [],
+  // never the barrier: replication has no key that opens a value. Its messages have the encoding of those on NATS
+  dr: ['storage/sqlite', 'storage/store', 'storage/merkle', 'storage/snapshot', 'cluster/nats/message-pack.ts'],
+  engines: ['storage/barrier/storage.ts'], // an engine reaches its own prefix only
+  auth: ['engines/framework', 'storage/barrier/storage.ts'],
+  secrets: ['engines', 'auth', 'storage/barrier', 'storage/seal', 'config/hcl.ts'], // policies are HCL (docs/decisions/003)
+  login: [], // shared by the agent and `outpost exec`, which hand it the connection
+  supervisor: ['cli/framework'], // reports its errors as the command that runs it
+  // `validate` reads configuration, `cluster keys` writes permissions, `policy check` decides without a server, `audit verify`
+  // reads audit lines, `mfa totp generate` draws QR codes; other commands talk HTTP like any client
   cli: [
+    'supervisor',
     'config',
     'login',
-    'cluster/permissions.ts',
+    'cluster/nats/permissions.ts',
     'secrets/policies/policy-answer.ts',
     'secrets/audit/audit-chain.ts',
     'engines/totp/qr.ts',
   ],
   ui: [],
 }
-/**
- * What every room speaks; with the ninth, all that gives way to others on the event loop has one budget (kit/turns.ts), with
- * the tenth names are hidden in one way (kit/keyed-hash.ts): those of entries, and those in the access log. With the eleventh
- * what is under way leaves no garbage behind (kit/passing.ts): commits, entries in flight, requests. The next three are the worker
- * pool: its queue, the pool and the worker's side. The last is the space kept for a full disk, which the store and the audit files need alike.
- */
-const KIT_FILES_MAX = 16
+/** Folders of `storage`, lower ones first: plaintext exists in the last two only. */
+const STORAGE_FLOORS = ['sqlite', 'merkle', 'snapshot/format', 'store', 'snapshot', 'barrier', 'seal']
+const PLATFORM_FILES_MAX = 22
 const FILE_LINES_MAX = 500
-const FUNCTION_LINES_MAX = 70
+/** Entries of a folder, files and folders. */
+const FOLDER_ENTRIES_MAX = 26
 const BANNED_NAMES = /(^|-)(util|utils|helper|helpers|manager|common|base|misc)(-|\.)/
-/** The file that holds a room's theory of operation. */
+/** The file that has the theory of operation of a module. */
 const MAIN_FILE: Readonly<Record<string, string>> = {
-  kit: 'operation.ts',
+  platform: 'operation.ts',
   config: 'load.ts',
   host: 'host.ts',
   http: 'listener.ts',
-  agent: 'agent.ts',
+  telemetry: 'telemetry.ts',
   cli: 'command.ts',
-  secrets: 'handle.ts',
-  engines: 'engine.ts',
+  secrets: 'request/handle.ts',
+  engines: 'framework/engine.ts',
   cluster: 'route.ts',
   login: 'session.ts',
-  store: 'store.ts',
-  barrier: 'barrier.ts',
-  replication: 'replication.ts',
+  storage: 'store/store.ts',
+  dr: 'replication.ts',
+}
+/** Modules whose theory of operation is that of another module. */
+const WITHOUT_THEORY: Readonly<Record<string, string>> = {
+  auth: 'engines/framework/engine.ts',
+  daemon: 'docs/architecture.md',
+  supervisor: 'cli/command.ts',
 }
 
 function walk(folder: string): string[] {
   return readdirSync(folder, { withFileTypes: true, recursive: true })
     .filter((entry) => entry.isFile() && entry.name.endsWith('.ts'))
     .map((entry) => join(entry.parentPath, entry.name))
-    .sort()
+    .toSorted()
 }
 
-function roomOf(file: string): string {
+function moduleOf(file: string): string {
   const path = relative(SRC, file)
-  return path.includes('/') ? (path.split('/')[0] ?? '') : 'top'
+  return path.includes('/') ? (path.split('/')[0] ?? '') : 'main'
+}
+
+/** True for the modules that build and join all others. */
+function isTop(module: string): boolean {
+  return module === 'main' || module === 'daemon'
 }
 
 const ANY_IMPORT = /(?:\bfrom|\bimport)\s*\(?\s*'(\.[^']+)'/g
@@ -98,19 +104,20 @@ function workersOf(file: string): string[] {
 
 const files = walk(SRC)
 
-test('rooms import only what the map allows', () => {
+test('modules import only what the map allows', () => {
   const wrong: string[] = []
   for (const file of files) {
-    const from = roomOf(file)
-    if (from !== 'top' && !(from in MAY_IMPORT)) wrong.push(`${relative(ROOT, file)}: room "${from}" is not in the map`)
-    if (from === 'top') continue
+    const from = moduleOf(file)
+    if (isTop(from)) continue
+    const allowed = MAY_IMPORT[from]
+    if (allowed === undefined) wrong.push(`${relative(ROOT, file)}: module "${from}" is not in the map`)
     for (const target of [...importsOf(file), ...workersOf(file)]) {
-      const to = roomOf(target)
-      if (to === from || to === 'kit') continue
-      const allowed = MAY_IMPORT[from] ?? []
-      if (!allowed.includes(to) && !allowed.includes(relative(SRC, target))) {
+      const to = moduleOf(target)
+      if (to === from || to === 'platform') continue
+      const path = relative(SRC, target)
+      if (!allowed?.some((name) => path === name || path.startsWith(`${name}/`))) {
         wrong.push(
-          `${relative(ROOT, file)} may not import ${relative(ROOT, target)}: ${from} may import ${allowed.join(', ') || 'only kit'}`,
+          `${relative(ROOT, file)} may not import ${relative(ROOT, target)}: ${from} may import ${allowed?.join(', ') || 'platform only'}`,
         )
       }
     }
@@ -122,15 +129,36 @@ test('no import cycles between files', () => {
   assert.deepEqual(cyclesIn(new Map(files.map((file) => [file, importsOf(file)]))), [])
 })
 
-/** A command is loaded when it is called, by its table, which stands in the folder above: such an import is no dependency. */
+/**
+ * The folders inside a module are floors: imports between them go one way. A file that is named like its folder composes the
+ * folders below it (`engines/kv/kv.ts`), so it counts as a floor above them. The table of commands loads each command when it
+ * is called; such an import is no dependency.
+ */
 test('no import cycles between folders', () => {
-  const graph = new Map<string, Set<string>>(files.map((file) => [dirname(file), new Set()]))
+  const withFolders = new Set(files.map((file) => dirname(dirname(file))))
+  const floorOf = (file: string) => {
+    const folder = dirname(file)
+    const composes = withFolders.has(folder) && basename(file, '.ts') === basename(folder)
+    return composes ? file : folder
+  }
+  const graph = new Map<string, Set<string>>(files.map((file) => [floorOf(file), new Set()]))
   for (const file of files) {
     for (const target of importsOf(file, STATIC_IMPORT)) {
-      if (dirname(target) !== dirname(file)) graph.get(dirname(file))?.add(dirname(target))
+      if (floorOf(target) !== floorOf(file)) graph.get(floorOf(file))?.add(floorOf(target))
     }
   }
   assert.deepEqual(cyclesIn(graph), [])
+})
+
+test('plaintext stays above the barrier', () => {
+  const floor = (file: string) =>
+    STORAGE_FLOORS.findLastIndex((name) => relative(join(SRC, 'storage'), file).startsWith(`${name}/`))
+  const barrier = STORAGE_FLOORS.indexOf('barrier')
+  const wrong = files
+    .filter((file) => moduleOf(file) === 'storage')
+    .flatMap((file) => importsOf(file).map((target) => [file, target] as const))
+    .filter(([file, target]) => moduleOf(target) === 'storage' && floor(target) >= barrier && floor(file) < barrier)
+  assert.deepEqual(wrong, [])
 })
 
 function cyclesIn(graph: ReadonlyMap<string, Iterable<string>>): string[] {
@@ -150,89 +178,48 @@ function cyclesIn(graph: ReadonlyMap<string, Iterable<string>>): string[] {
   return cycles
 }
 
-test('files and functions stay short', () => {
-  const long: string[] = []
-  for (const file of [
-    ...files,
-    ...walk(join(ROOT, 'test')),
-    ...walk(join(ROOT, 'bench')),
-    ...walk(join(ROOT, 'scripts')),
-  ]) {
-    const lines = readFileSync(file, 'utf8').split('\n')
-    if (lines.length > FILE_LINES_MAX) long.push(`${relative(ROOT, file)}: ${lines.length} lines`)
-    if (!file.startsWith(SRC)) continue
-    for (const [name, length] of functionLengths(lines)) {
-      if (length > FUNCTION_LINES_MAX) long.push(`${relative(ROOT, file)}: ${name} has ${length} lines`)
-    }
-  }
+test('files and folders stay small', () => {
+  const folders = ['test', 'bench', 'scripts'].flatMap((folder) => walk(join(ROOT, folder)))
+  const long = [...files, ...folders]
+    .map((file) => ({ file, lines: readFileSync(file, 'utf8').split('\n').length }))
+    .filter(({ lines }) => lines > FILE_LINES_MAX)
+    .map(({ file, lines }) => `${relative(ROOT, file)}: ${lines} lines, at most ${FILE_LINES_MAX}`)
   assert.deepEqual(long, [])
-  const top = readFileSync(join(SRC, 'main.ts'), 'utf8').split('\n').length
-  assert.ok(top <= 61, `src/main.ts has ${top} lines, at most 60`)
-  const daemon = readFileSync(join(SRC, 'daemon.ts'), 'utf8').split('\n').length
-  assert.ok(daemon <= 303, `src/daemon.ts has ${daemon} lines, at most 302`)
-})
-
-/**
- * Lengths of functions and methods. The code is formatted, so a function ends at the first line that closes at the
- * column where its first line began.
- */
-function functionLengths(lines: readonly string[]): [string, number][] {
-  const found: [string, number][] = []
-  const opening =
-    /^(\s*)(?:export |default |static |private |override |get |set )*(?:async )?(?:function\*? ?([\w$]+)|(?:const|let) ([\w$]+) = (?:async )?(?:function|\(|<|[\w$]+ =>)|\*?(?:\[?[#\w$.]+\]?)(?=[(<]))/
-  lines.forEach((line, index) => {
-    const match = opening.exec(line)
-    if (!match || !line.trimEnd().endsWith('{')) return
-    if (/^\s*(?:if|for|while|switch|catch|return|else|do|try|await|new|throw)\b/.test(line)) return
-    const indent = match[1] ?? ''
-    const end = lines.findIndex((later, at) => at > index && later.startsWith(`${indent}}`))
-    if (end > index) found.push([line.trim().slice(0, 60), end - index + 1])
-  })
-  return found
-}
-
-test('the function ruler measures what it should', () => {
-  const body = Array.from({ length: 80 }, () => '    x()')
-  const lines = [
-    'class A {',
-    '  async run(a: string): Promise<void> {',
-    ...body,
-    '  }',
-    '}',
-    'export function f() {',
-    '}',
-  ]
-  assert.deepEqual(
-    functionLengths(lines).map(([, length]) => length),
-    [82, 2],
-  )
+  const full = [...new Set(files.map((file) => dirname(file)))]
+    .map((folder) => ({ folder, entries: readdirSync(folder).length }))
+    .filter(({ entries }) => entries > FOLDER_ENTRIES_MAX)
+    .map(({ folder, entries }) => `${relative(ROOT, folder)}: ${entries} entries, at most ${FOLDER_ENTRIES_MAX}`)
+  assert.deepEqual(full, [])
 })
 
 test('names say what a file is for', () => {
-  const wrong = files.filter((file) => BANNED_NAMES.test(relative(SRC, file).split('/').at(-1) ?? ''))
+  const wrong = files.filter((file) => BANNED_NAMES.test(basename(file)))
   assert.deepEqual(wrong, [])
-  const odd = files.filter((file) => !/^[a-z0-9]+(-[a-z0-9]+)*\.ts$/.test(file.split('/').at(-1) ?? ''))
+  const odd = files.filter((file) => !/^[a-z0-9]+(-[a-z0-9]+)*\.ts$/.test(basename(file)))
   assert.deepEqual(odd, [], 'file names are kebab-case')
 })
 
-test('kit stays small', () => {
-  const kit = files.filter((file) => roomOf(file) === 'kit')
-  assert.ok(kit.length <= KIT_FILES_MAX, `kit has ${kit.length} files, at most ${KIT_FILES_MAX}`)
+test('the platform module stays small', () => {
+  const platform = files.filter((file) => moduleOf(file) === 'platform')
+  assert.ok(
+    platform.length <= PLATFORM_FILES_MAX,
+    `platform has ${platform.length} files, at most ${PLATFORM_FILES_MAX}`,
+  )
 })
 
-test('every room opens with its theory of operation', () => {
-  const rooms = new Set(files.map(roomOf).filter((room) => room !== 'top'))
+test('every module opens with its theory of operation', () => {
+  const modules = new Set(files.map(moduleOf).filter((module) => module !== 'main' && !(module in WITHOUT_THEORY)))
   const wrong: string[] = []
-  for (const room of rooms) {
-    const main = MAIN_FILE[room]
+  for (const module of modules) {
+    const main = MAIN_FILE[module]
     if (!main) {
-      wrong.push(`${room}: name its main file in MAIN_FILE`)
+      wrong.push(`${module}: name its main file in MAIN_FILE`)
       continue
     }
-    const text = readFileSync(join(SRC, room, main), 'utf8')
+    const text = readFileSync(join(SRC, module, main), 'utf8')
     const comment = /^\/\*\*[\s\S]*?\*\//.exec(text)?.[0] ?? ''
     const length = comment.split('\n').length
-    if (length < 10 || length > 60) wrong.push(`src/${room}/${main}: opening comment has ${length} lines, 10 to 60`)
+    if (length < 10 || length > 60) wrong.push(`src/${module}/${main}: opening comment has ${length} lines, 10 to 60`)
   }
   assert.deepEqual(wrong, [])
 })
@@ -243,7 +230,7 @@ test('files that the documents name are there', () => {
   for (const document of ['README.md', ...documents.map((name) => join('docs', name))]) {
     const text = readFileSync(join(ROOT, document), 'utf8')
     const named = [...text.matchAll(/`((?:src|test|docs|fixtures|bench|scripts|systemd)\/[\w./-]+)`/g)]
-    // A room's file without its ending: `http/router`.
+    // A file of a module without its ending: `http/router`.
     const short = [...text.matchAll(new RegExp(`\`((?:${Object.keys(MAY_IMPORT).join('|')})/[a-z][a-z0-9/-]*)\``, 'g'))]
     const paths = [...named.map(([, path = '']) => path), ...short.map(([, path = '']) => join('src', path))]
     for (const path of paths) {
@@ -263,10 +250,10 @@ test('no file evaluates undici at its start', () => {
   )
 })
 
-test('only the store opens SQLite', () => {
+test('only storage opens SQLite', () => {
   const wrong = files.filter((file) => {
     const text = readFileSync(file, 'utf8')
-    return /from 'node:sqlite'/.test(text) && roomOf(file) !== 'store'
+    return /from 'node:sqlite'/.test(text) && !relative(SRC, file).startsWith('storage/')
   })
   assert.deepEqual(wrong, [])
 })

@@ -1,73 +1,85 @@
 /** Every command, in the order in which help shows them. Each is loaded only when it is the one that runs. */
-import type { TableRow } from './command-shape.ts'
+import type { TableRow } from './framework/command-shape.ts'
 import { SECRETS_TABLE } from './command-table-secrets.ts'
 
 export const TABLE: readonly TableRow[] = [
   {
     name: 'agent',
     summary: 'Run the agent, the server, or both',
-    load: () => import('./agent-options.ts'),
+    load: () => import('./commands/agent-options.ts'),
   },
   {
     name: 'alloc run',
     summary: 'Run a command as an allocation of this host',
-    load: () => import('./alloc-run.ts'),
+    load: () => import('./commands/alloc/run.ts'),
   },
-  { name: 'alloc list', summary: 'List the allocations of this host', load: () => import('./alloc-list.ts') },
-  { name: 'alloc status', summary: 'Show one allocation of this host', load: () => import('./alloc-status.ts') },
-  { name: 'alloc stop', summary: 'Stop an allocation of this host', load: () => import('./alloc-stop.ts') },
-  { name: 'alloc stats', summary: 'Show what the tasks of an allocation use', load: () => import('./alloc-stats.ts') },
+  { name: 'alloc list', summary: 'List the allocations of this host', load: () => import('./commands/alloc/list.ts') },
+  {
+    name: 'alloc status',
+    summary: 'Show one allocation of this host',
+    load: () => import('./commands/alloc/status.ts'),
+  },
+  { name: 'alloc stop', summary: 'Stop an allocation of this host', load: () => import('./commands/alloc/stop.ts') },
+  {
+    name: 'alloc stats',
+    summary: 'Show what the tasks of an allocation use',
+    load: () => import('./commands/alloc/stats.ts'),
+  },
   {
     name: 'alloc gc',
     summary: 'Remove the directory of an allocation that has ended',
-    load: () => import('./alloc-gc.ts'),
+    load: () => import('./commands/alloc/gc.ts'),
   },
   {
     name: 'alloc write-log',
     summary: "Write standard input to a task's rotated log",
-    load: () => import('./alloc-write-log.ts'),
+    load: () => import('./commands/alloc/write-log.ts'),
   },
-  { name: 'logs', summary: "Print or follow a task's log", load: () => import('./logs.ts') },
-  { name: 'fs ls', summary: "List a directory of an allocation's files", load: () => import('./fs-ls.ts') },
-  { name: 'fs stat', summary: 'Show what is known of one file of an allocation', load: () => import('./fs-stat.ts') },
-  { name: 'fs cat', summary: 'Print a file of an allocation', load: () => import('./fs-cat.ts') },
+  { name: 'logs', summary: "Print or follow a task's log", load: () => import('./commands/logs.ts') },
+  { name: 'fs ls', summary: "List a directory of an allocation's files", load: () => import('./commands/fs/ls.ts') },
+  {
+    name: 'fs stat',
+    summary: 'Show what is known of one file of an allocation',
+    load: () => import('./commands/fs/stat.ts'),
+  },
+  { name: 'fs cat', summary: 'Print a file of an allocation', load: () => import('./commands/fs/cat.ts') },
   {
     name: 'fs tail',
     summary: 'Print the end of a file of an allocation, or follow it',
-    load: () => import('./fs-tail.ts'),
+    load: () => import('./commands/fs/tail.ts'),
   },
   {
     name: 'node status',
     summary: 'Show what is known of the node: identity, roles, load, metadata',
-    load: () => import('./node-status.ts'),
+    load: () => import('./commands/node/status.ts'),
   },
   {
     name: 'node stats',
     summary: 'Show what a host uses: memory, processors, disks',
-    load: () => import('./node-stats.ts'),
+    load: () => import('./commands/node/stats.ts'),
   },
-  { name: 'node meta read', summary: "Show a node's metadata", load: () => import('./node-meta-read.ts') },
+  { name: 'node meta read', summary: "Show a node's metadata", load: () => import('./commands/node/meta-read.ts') },
   {
     name: 'node meta apply',
     summary: "Set and unset keys of a node's metadata",
-    load: () => import('./node-meta-apply.ts'),
+    load: () => import('./commands/node/meta-apply.ts'),
   },
   {
     name: 'node gc',
     summary: 'Remove the directories of all allocations that have ended',
-    load: () => import('./node-gc.ts'),
+    load: () => import('./commands/node/gc.ts'),
   },
   {
     name: 'cluster keys',
     summary: 'Make the keys of agents and servers, and what NATS is to permit them',
-    load: () => import('./cluster-keys.ts'),
+    load: () => import('./commands/cluster/keys.ts'),
   },
   ...SECRETS_TABLE,
   {
     name: 'completion',
     summary: 'Print the completion script of a shell',
-    load: () => import('./completion.ts'),
+    load: () => import('./commands/completion.ts'),
   },
-  { name: 'validate', summary: 'Check configuration files', load: () => import('./validate.ts') },
-  { name: 'version', summary: 'Print the version', load: () => import('./version.ts') },
+  { name: 'validate', summary: 'Check configuration files', load: () => import('./commands/validate.ts') },
+  { name: 'version', summary: 'Print the version', load: () => import('./commands/version.ts') },
 ]

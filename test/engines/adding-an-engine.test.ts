@@ -15,7 +15,9 @@ test('docs/adding-an-engine.md is true', () => {
   const named = [...guide.matchAll(/`((?:src|test|docs)\/[\w./-]+)`/g)].map(([, file = '']) => file)
   assert.ok(named.length >= 10)
   for (const file of named) assert.ok(existsSync(join(ROOT, file)), file)
-  const code = ['engine.ts', 'fields.ts'].map((file) => readFileSync(join(ROOT, 'src/engines', file), 'utf8')).join('')
+  const code = ['engine.ts', 'fields.ts']
+    .map((file) => readFileSync(join(ROOT, 'src/engines/framework', file), 'utf8'))
+    .join('')
   for (const word of [
     'exists',
     'anyFields',
@@ -31,7 +33,7 @@ test('docs/adding-an-engine.md is true', () => {
     assert.match(guide, new RegExp(`\\b${word}\\b`))
     assert.match(code, new RegExp(`\\b${word}\\b`), word)
   }
-  assert.match(readFileSync(join(ROOT, 'src/daemon-engines.ts'), 'utf8'), /coreEngines.* = \[cubbyhole/)
+  assert.match(readFileSync(join(ROOT, 'src/daemon/engines.ts'), 'utf8'), /coreEngines.* = \[cubbyhole/)
   assert.deepEqual([cubbyhole.type, cubbyhole.isSingle, cubbyhole.paths.length], ['cubbyhole', true, 1])
 })
 

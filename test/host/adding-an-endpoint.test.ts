@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { test } from 'node:test'
-import { NOBODY } from '../../src/kit/operation.ts'
+import { NOBODY } from '../../src/platform/operation.ts'
 import { NODE, UNKNOWN } from '../helpers/allocation.ts'
 import { EVERYBODY, startEdge } from '../helpers/edge.ts'
 import { checkExample, readGuide } from '../helpers/guide.ts'
@@ -30,7 +30,7 @@ test('the rooms have the tables and the parts that docs/adding-an-endpoint.md na
 
 test('the endpoint that the guide shows is a file of the tests, and answers as it says', async (t) => {
   checkExample(readGuide('adding-an-endpoint.md'), 'hello-endpoint.ts', {
-    '../../src/kit/': '../kit/',
+    '../../src/platform/': '../platform/',
     '../../src/host/': './',
   })
   const edge = await startEdge(t, {
