@@ -44,8 +44,8 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
 const STORAGE_FLOORS = ['sqlite', 'merkle', 'snapshot/format', 'store', 'snapshot', 'barrier', 'seal']
 const PLATFORM_FILES_MAX = 22
 const FILE_LINES_MAX = 500
-/** Entries of a folder, files and folders. */
-const FOLDER_ENTRIES_MAX = 26
+/** Files of a folder, without those of its folders. */
+const FOLDER_FILES_MAX = 26
 const BANNED_NAMES = /(^|-)(util|utils|helper|helpers|manager|common|base|misc)(-|\.)/
 /** The file that has the theory of operation of a module. */
 const MAIN_FILE: Readonly<Record<string, string>> = {
@@ -185,10 +185,9 @@ test('files and folders stay small', () => {
     .filter(({ lines }) => lines > FILE_LINES_MAX)
     .map(({ file, lines }) => `${relative(ROOT, file)}: ${lines} lines, at most ${FILE_LINES_MAX}`)
   assert.deepEqual(long, [])
-  const full = [...new Set(files.map((file) => dirname(file)))]
-    .map((folder) => ({ folder, entries: readdirSync(folder).length }))
-    .filter(({ entries }) => entries > FOLDER_ENTRIES_MAX)
-    .map(({ folder, entries }) => `${relative(ROOT, folder)}: ${entries} entries, at most ${FOLDER_ENTRIES_MAX}`)
+  const full = [...Map.groupBy(files, (file) => dirname(file))]
+    .filter(([, members]) => members.length > FOLDER_FILES_MAX)
+    .map(([folder, { length }]) => `${relative(ROOT, folder)}: ${length} files, at most ${FOLDER_FILES_MAX}`)
   assert.deepEqual(full, [])
 })
 
@@ -224,6 +223,10 @@ test('every module opens with its theory of operation', () => {
   assert.deepEqual(wrong, [])
 })
 
+/** Documents name paths of the API below `auth/` as well, and an event of the audit log below `storage/`. */
+const NAMED_MODULES = Object.keys(MAY_IMPORT).filter((module) => module !== 'auth')
+const NOT_FILES = ['src/storage/snapshot-new']
+
 test('files that the documents name are there', () => {
   const documents = readdirSync(join(ROOT, 'docs')).filter((name) => name.endsWith('.md'))
   const wrong: string[] = []
@@ -231,9 +234,10 @@ test('files that the documents name are there', () => {
     const text = readFileSync(join(ROOT, document), 'utf8')
     const named = [...text.matchAll(/`((?:src|test|docs|fixtures|bench|scripts|systemd)\/[\w./-]+)`/g)]
     // A file of a module without its ending: `http/router`.
-    const short = [...text.matchAll(new RegExp(`\`((?:${Object.keys(MAY_IMPORT).join('|')})/[a-z][a-z0-9/-]*)\``, 'g'))]
+    const short = [...text.matchAll(new RegExp(`\`((?:${NAMED_MODULES.join('|')})/[a-z][a-z0-9/-]*)\``, 'g'))]
     const paths = [...named.map(([, path = '']) => path), ...short.map(([, path = '']) => join('src', path))]
     for (const path of paths) {
+      if (NOT_FILES.includes(path)) continue
       if (!existsSync(join(ROOT, path)) && !existsSync(join(ROOT, `${path}.ts`))) wrong.push(`${document}: ${path}`)
     }
   }
