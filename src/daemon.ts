@@ -163,7 +163,7 @@ class Agent implements Running {
     signal?.throwIfAborted()
     const cluster = await openCluster({ config, version, logger: logger.named('cluster') })
     this.#cluster = cluster
-    if (cluster) this.#secrets?.core.onSeal(() => cluster.sealed())
+    if (cluster) this.#secrets?.join(cluster)
     this.#undo.defer(() => cluster?.stop())
     this.#trust(this.#own, config)
     if (config.client.enabled) {
@@ -219,8 +219,9 @@ class Agent implements Running {
     this.url = `${tls ? 'https' : 'http'}://${host.includes(':') ? `[${host}]` : host}:${port}`
     const grantsOf = (token: string | undefined, remote?: string, again?: boolean) =>
       this.#authorizer.grantsOf?.(token, remote, again) ?? this.#own.grantsOf(token)
-    const calls = { operations: own, core: this.#secrets?.forCluster, callers: { resolve, rights }, grantsOf }
-    this.#cluster?.start({ host: this.host, url: this.url, ...calls })
+    const secrets = { core: this.#secrets?.forCluster, clusterId: () => this.#secrets?.clusterId }
+    const calls = { operations: own, callers: { resolve, rights }, grantsOf }
+    this.#cluster?.start({ host: this.host, url: this.url, ...calls, ...secrets })
     this.#login?.set(config.secrets)
     this.#undo.defer(() => this.#login?.stop())
   }

@@ -10,6 +10,8 @@ import { CommandError, type CommandIo } from '../command-shape.ts'
 import { SEALED } from '../../kit/errors.ts'
 import { type AgentRequest, openResponse, type Query, RefusedByAgent, refusalOf, responseText } from '../http-client.ts'
 import { text, texts, UsageError } from '../options.ts'
+import { readinessOf } from '../readiness.ts'
+import { shownName } from '../shown.ts'
 import { isJsonObject, parseExact } from './exact-json.ts'
 import { requireWrapField } from './field-names.ts'
 import { openingStep } from './opening-step.ts'
@@ -242,12 +244,14 @@ async function explained(core: CoreAccess, response: IncomingMessage, body: stri
   }
   if (refusal.status !== 503 || !body.includes(SEALED)) return refusal
   const seal = await sealStatus(core)
-  return seal.value('initialized') === false
-    ? say(
-        'the secrets core is not initialised, do that with "outpost operator init", or restore a snapshot into it: "outpost operator snapshot restore -new FILE"',
-      )
-    : say(`the secrets are sealed, next: ${openingStep(seal)}`)
+  if (seal.value('initialized') !== false) return say(`the secrets are sealed, next: ${openingStep(seal)}`)
+  const reason = (await readinessOf(core.target))?.checks.find(({ name }) => name === 'seal')?.reason ?? ''
+  // The server knows of another one that has the core.
+  return say(reason.includes('secrets = false') ? shownName(reason) : NOT_INITIALISED)
 }
+
+const NOT_INITIALISED =
+  'the secrets core is not initialised, do that with "outpost operator init", or restore a snapshot into it: "outpost operator snapshot restore -new FILE"'
 
 async function sealStatus(core: CoreAccess): Promise<Answer> {
   const response = await openResponse(core.target, { path: '/v1/sys/seal-status' })
