@@ -132,6 +132,8 @@ test('the first server has the secrets core, and further ones forward to it', as
   assert.match(moved, /^made {5}s2: server\n/)
   assert.ok(!moved.includes('a secrets core each'))
   assert.deepEqual(cores('s2', 's3'), [true, false])
+  await keys('-out', directory, '-remove', 's2', '-server', 's3')
+  assert.deepEqual(cores('s3', 'w1'), [true, false])
 })
 
 test('again: what is there stays, what is new is added, what is removed is gone', async (t) => {
