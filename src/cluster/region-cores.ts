@@ -1,5 +1,5 @@
 /**
- * The secrets cores of a region, as its servers announce them (docs/decisions/094).
+ * The secrets cores of a region, as its servers announce them (docs/decisions/095).
  *
  * A region has one core: agents and servers without a core send their requests to any server that has one. With two
  * cores of different cluster IDs about half of the requests reach a core that does not know their token. Cores with the same
