@@ -56,8 +56,6 @@ test('the secondary in whose favour a primary was demoted has all that was ackno
 })
 
 test('cluster addresses that a secondary on another host cannot reach', () => {
-  const warnings = (announced: string, listen = '10.0.0.1', given = '') =>
-    clusterAddressWarnings(announced, given, listen).join()
   for (const address of ['127.0.0.1:4647', 'localhost:4647', '[::1]:4647', 'https://127.1.2.3:1']) {
     assert.match(warnings(address), /is on loopback, .*: set addresses\.cluster \(or bind_addr\)/, address)
   }
@@ -67,6 +65,10 @@ test('cluster addresses that a secondary on another host cannot reach', () => {
   assert.match(warnings('a.example:4647', '127.0.0.1'), /listens on 127\.0\.0\.1 only, .* through a proxy/)
   for (const address of ['10.0.0.1:4647', 'a.example:4647', '[2001:db8::1]:4647']) assert.equal(warnings(address), '')
 })
+
+function warnings(announced: string, listen = '10.0.0.1', given = ''): string {
+  return clusterAddressWarnings(announced, given, listen).join()
+}
 
 async function row(primary: Site): Promise<Readonly<Record<string, unknown>>> {
   const rows = await primary.field('secondaries')
