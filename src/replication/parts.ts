@@ -45,7 +45,7 @@ export const TIMINGS: LinkTimings = {
   startMs: 5000,
   gatherMs: 4,
   compareMs: 3600_000,
-  handoverMs: 30_000,
+  handoverMs: 15_000,
 }
 
 /** Told of changes of role, in order; the daemon closes and opens the barrier and the core in it. */

@@ -120,6 +120,7 @@ test('join, and a change of roles under load and back', { timeout: 280_000 }, as
       [old['mode'], old['state'], next['mode'], next['state']],
       ['secondary', 'stream-wals', 'primary', 'running'],
     )
+    assert.equal(next['fence_notice'], '', 'the old primary follows, it needs no notice')
     assert.equal(old['conflict_report'], '')
     assert.equal((await a.ask('GET', `${DR}/status`)).status, 200)
     const again = await switched(a, b)

@@ -34,8 +34,8 @@ export const command = defineCommand({
   details: [
     'Reads the activation token ("outpost operator dr token ID" on the primary) from standard input, from',
     '-token-file, or from the terminal, which does not show it. Checks that the primary is reachable and',
-    'accepts this server, then deletes all secrets and tokens of this server and copies those of the primary.',
-    'Ends when the copy is complete and the server follows. Ctrl-C ends the wait and not the sync.',
+    'accepts this server, then deletes all secrets and tokens of this server and copies those of the',
+    'primary. Ends when the copy is complete and the server follows. Ctrl-C ends the wait, not the sync.',
     '',
     'A server that is a secondary already, such as a demoted primary, gets another primary of its',
     'replication set. Nothing is deleted, and key shares are needed (-shares-file).',

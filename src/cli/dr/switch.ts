@@ -36,13 +36,13 @@ export const command = defineCommand({
   name: 'operator dr switch',
   summary: 'Exchange the roles of a DR primary and its secondary without losing a write',
   details: [
-    'OUTPOST_ADDR and OUTPOST_TOKEN are those of the primary, -secondary is the API of the secondary. The token',
-    'needs sudo and is sent to both. Key shares of the primary are read from standard input, a line each, or',
-    'typed on a terminal, which does not show them; they make the operation tokens of both servers.',
+    'OUTPOST_ADDR and OUTPOST_TOKEN are those of the primary, -secondary is the API of the secondary. The',
+    'token needs sudo and is sent to both. Key shares of the primary are read from standard input, a line',
+    'each, or typed on a terminal, which does not show them. They make operation tokens of both servers.',
     '',
-    'Checks both servers, ends writes on the primary, waits until the secondary has all of them, promotes it,',
-    'and lets the old primary follow it. Callers get errors meanwhile and must use the new primary afterwards.',
-    'A step that fails prints the state of both servers. The same command continues from there.',
+    'Checks both servers, ends writes on the primary, waits until the secondary has all of them, promotes',
+    'it, and lets the old primary follow it. Callers get errors meanwhile, and must use the new primary',
+    'afterwards. A step that fails prints the state of both servers. The same command continues.',
     '',
     'On a terminal it asks for confirmation.',
     '',
@@ -68,15 +68,13 @@ export const command = defineCommand({
       yes: values.yes,
       'primary-cluster-addr': values['primary-cluster-addr'],
     }
-    const stage = stageOf(await sideStatus(from), await sideStatus(to))
-    if (stage === 'done') {
+    if (!(await change(switching))) {
       const [primary, secondary] = [to.target.url.origin, from.target.url.origin]
       io.out(
         `Nothing to do: ${primary} is the primary, ${secondary} follows it. To promote ${secondary}, exchange both\n`,
       )
       return 0
     }
-    await change(switching, stage)
     io.out(
       `Success! ${to.target.url.origin} is the DR primary, ${from.target.url.origin} follows it. Next: send callers to the primary\n`,
     )
@@ -94,19 +92,28 @@ interface Switching extends Sides {
   readonly 'primary-cluster-addr': string
 }
 
-async function change(switching: Switching, stage: Stage): Promise<void> {
-  const { from, io, say, to } = switching
+/** False where the roles were changed before. Throws CommandError, after the state of both servers was printed. */
+async function change(switching: Switching): Promise<boolean> {
+  const { from, io, to } = switching
   try {
-    if (stage === 'begin') await demoteAndPromote(switching)
-    else if (stage === 'promote') {
-      say(`${from.target.url.origin} is demoted already, no server takes writes: the change of roles continues`)
-      await promoteNow(switching, await operationToken(to, switching.shares))
-    } else say(`${to.target.url.origin} is the primary already: the change of roles continues`)
-    await follow(switching)
+    const stage = stageOf(await sideStatus(from), await sideStatus(to))
+    if (stage === 'done') return false
+    await changeFrom(stage, switching)
+    return true
   } catch (error) {
     io.err(await stateOf(switching))
     throw error
   }
+}
+
+async function changeFrom(stage: Exclude<Stage, 'done'>, switching: Switching): Promise<void> {
+  const { from, say, shares, to } = switching
+  if (stage === 'begin') await demoteAndPromote(switching)
+  else if (stage === 'promote') {
+    say(`${from.target.url.origin} is demoted already, no server takes writes: the change of roles continues`)
+    await promoteNow(switching, await operationToken(to, shares))
+  } else say(`${to.target.url.origin} is the primary already: the change of roles continues`)
+  await follow(switching)
 }
 
 async function demoteAndPromote(switching: Switching): Promise<void> {
@@ -183,6 +190,12 @@ function nextOf(from: string, to: string, old: string, next: string): string {
       `No server takes writes. The same command continues: it promotes ${next}.`,
       `To go back instead: "outpost operator dr failover" at ${old}, which makes it the primary again; then`,
       `"outpost operator dr token" there and "outpost operator dr join -shares-file" at ${next}.`,
+    ].join('\n')
+  }
+  if (from.startsWith('secondary')) {
+    return [
+      `${old} takes no writes. The same command continues as soon as ${next} answers.`,
+      `If ${next} is lost and was not promoted: "outpost operator dr failover" at ${old} makes it the primary again.`,
     ].join('\n')
   }
   return 'Look at "outpost operator dr status" of both servers, then run the same command again: it continues where it was.'
