@@ -1,13 +1,16 @@
 /** What `outpost operator dr join` requests, prints and refuses; `dr status` with exact values and rounded ones. */
 import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import tty from 'node:tty'
 import { runHere } from '../helpers/command-here.ts'
-import { temporaryDirectory } from './outpost-process.ts'
+import { OUTPOST, ROOT, start, temporaryDirectory } from './outpost-process.ts'
 import { type RecordingCore, recordingCore } from './recording-core.ts'
 
+const TERMINAL = join(ROOT, 'test/helpers/terminal.py')
+const HAS_PYTHON = spawnSync('python3', ['-c', 'import pty']).status === 0
 const STATUS = 'GET sys/replication/dr/status'
 const ENABLE = 'PUT sys/replication/dr/secondary/enable'
 const HEALTH = 'GET sys/health?sealedcode=200&uninitcode=200&drsecondarycode=200&standbycode=200'
@@ -92,6 +95,16 @@ test('on a terminal join names the cluster and what is deleted, and changes noth
   assert.equal((await run(core, `operator dr join -token-file ${file}`, 'yes\n')).code, 0)
   const other = await server(t, FOLLOWS)
   assert.equal((await run(other, `operator dr join -yes -token-file ${file}`)).code, 0)
+})
+
+test('a terminal does not show the token', { skip: !HAS_PYTHON }, async (t) => {
+  const core = await server(t, FOLLOWS)
+  const env = { ...process.env, OUTPOST_ADDR: core.url, OUTPOST_TOKEN: 'a-token', TYPED: 'SECRET\r\u001eyes\r' }
+  const { stdout } = await start('python3', [TERMINAL, '200', '): ', OUTPOST, 'operator', 'dr', 'join'], { env })
+    .finished
+  assert.match(stdout, /Activation token \(will be hidden\): [^]*delete all its secrets and tokens[^]*exit code 0\n$/)
+  assert.doesNotMatch(stdout, /SECRET/)
+  assert.equal(tokenSentTo(core), 'SECRET')
 })
 
 test('the status is rounded for people and exact as JSON', async (t) => {

@@ -77,11 +77,11 @@ export const token = defineCommand({
 
 export const demote = defineCommand({
   name: 'operator dr demote',
-  summary: 'Make this DR primary a secondary, which follows no primary before it joins one',
+  summary: 'Make this DR primary a secondary',
   details: [
-    'It serves no secrets afterwards. Its data is kept, and it joins another primary of the set without',
-    'a full copy ("outpost operator dr join"). For a planned change of roles use "outpost operator dr',
-    'switch". On a terminal it asks for confirmation.',
+    'It serves no secrets afterwards and follows no primary yet. Its data is kept, and it joins another',
+    'primary of the set without a full copy ("outpost operator dr join"). For a planned change of roles',
+    'use "outpost operator dr switch". On a terminal it asks for confirmation.',
   ].join('\n'),
   options: { ...confirmOptions, ...coreOptions },
   async run(values, _operands, io) {

@@ -30,7 +30,7 @@ export const activationOptions = {
 
 export const command = defineCommand({
   name: 'operator dr join',
-  summary: 'Make this server the DR secondary of a primary, and wait until it follows',
+  summary: 'Make this server the DR secondary of a primary',
   details: [
     'Reads the activation token ("outpost operator dr token ID" on the primary) from standard input, from',
     '-token-file, or from the terminal, which does not show it. Checks that the primary is reachable and',

@@ -34,15 +34,16 @@ const OPTIONS = {
 
 export const command = defineCommand({
   name: 'operator dr switch',
-  summary: 'Exchange the roles of a DR primary and its secondary without losing a write',
+  summary: 'Exchange the roles of a DR primary and its secondary',
   details: [
     'OUTPOST_ADDR and OUTPOST_TOKEN are those of the primary, -secondary is the API of the secondary. The',
     'token needs sudo and is sent to both. Key shares of the primary are read from standard input, a line',
     'each, or typed on a terminal, which does not show them. They make operation tokens of both servers.',
     '',
-    'Checks both servers, ends writes on the primary, waits until the secondary has all of them, promotes',
-    'it, and lets the old primary follow it. Callers get errors meanwhile, and must use the new primary',
-    'afterwards. A step that fails prints the state of both servers. The same command continues.',
+    'No acknowledged write is lost. The command checks both servers, ends writes on the primary, waits',
+    'until the secondary has all of them, promotes it, and lets the old primary follow it. Callers get',
+    'errors meanwhile, and must use the new primary afterwards. A step that fails prints the state of both',
+    'servers. The same command continues.',
     '',
     'On a terminal it asks for confirmation.',
     '',
