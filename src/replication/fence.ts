@@ -23,6 +23,12 @@ export interface FenceNoticeParts extends Pick<ReplicationParts, 'logger' | 'add
   readonly onRival: (rival: Deposed) => Promise<void>
 }
 
+/** True where the replaced primary has this cluster address: once it follows, proven, it needs no notice. */
+export function isOwedTo(notice: State['notice'], clusterAddress: string): boolean {
+  if (!notice) return false
+  return [notice.upstream.address, ...notice.upstream.known].includes(clusterAddress)
+}
+
 export class FenceNotice {
   readonly #parts: FenceNoticeParts
   #abort: AbortController | undefined

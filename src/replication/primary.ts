@@ -15,6 +15,7 @@ import { Bandwidth } from './bandwidth.ts'
 import type { Bundle } from './bundle.ts'
 import { Claims, type Deposed } from './claims.ts'
 import { checkEpoch } from './epoch.ts'
+import { isOwedTo } from './fence.ts'
 import { firstOfStream, Follower } from './follower.ts'
 import { LinkError } from './link.ts'
 import { type FollowCall, LinkServer, type LinkService, type Peer } from './link-server.ts'
@@ -265,7 +266,8 @@ export class Primary {
     if (!asked.isTrial) {
       await this.#admit(known, peer, isProven)
       const acknowledged = store.holds(asked.position) ? asked.position.sequence : position.sequence
-      await state.change(({ secondaries }) => ({
+      await state.change(({ notice, secondaries }) => ({
+        notice: isProven && isOwedTo(notice, asked.cluster) ? undefined : notice,
         secondaries: secondaries.map((one) =>
           one.id === known.id
             ? { ...one, status: 'active', api: asked.api, cluster: asked.cluster, acknowledged }
