@@ -12,7 +12,6 @@ import { type Authorizer, EVERYBODY, type OwnAuthorizer } from './cluster/author
 import { AssertionIssuer } from './cluster/call-to-node.ts'
 import { Announcer } from './cluster/announce.ts'
 import { CurveKey } from './cluster/envelope.ts'
-import { type NodeState, TASKS_MAX } from './cluster/description.ts'
 import { FORGET_TOKENS, forgetOperation, SEALED_SERVER } from './cluster/forget-operation.ts'
 import { Forwarder } from './cluster/forward.ts'
 import { type Link, MemoryBus } from './cluster/link.ts'
@@ -34,6 +33,7 @@ import { isShortened } from './cluster/timings.ts'
 import { parseGrants, RESOLVE_TOKEN, tokenOperation } from './cluster/token-operation.ts'
 import type { Config } from './config/load.ts'
 import { nextRun } from './daemon-files.ts'
+import { nodeStateOf } from './daemon-node-state.ts'
 import { identityOf } from './daemon-settings.ts'
 import { nodeGc } from './host/gc-operations.ts'
 import type { Host } from './host/host.ts'
@@ -425,48 +425,4 @@ export class Cluster {
 async function natsLink(options: NatsOptions): Promise<Link> {
   const { openNatsLink } = await import('./cluster/nats-link.ts')
   return openNatsLink(options)
-}
-
-function nodeStateOf(host: Host, { config, version }: ClusterOptions, url: string): NodeState {
-  const described = host.describe()
-  const { host: address, protocol } = new URL(url)
-  return {
-    node: {
-      id: host.nodeId,
-      name: config.name,
-      datacenter: config.datacenter,
-      nodeClass: config.client.nodeClass,
-      nodePool: config.client.nodePool,
-      version,
-      httpAddress: config.advertise.http ?? address,
-      tls: protocol === 'https:',
-      attributes: { ...described.attributes },
-      meta: { ...described.meta },
-      resources: {
-        cpuMhz: described.cpuMhz,
-        cores: described.cores,
-        memoryBytes: described.memoryBytes,
-        diskBytes: described.diskBytes,
-      },
-    },
-    allocations: described.allocations.map((allocation) => ({
-      id: allocation.id,
-      name: allocation.name,
-      namespace: allocation.namespace,
-      jobId: allocation.jobId,
-      taskGroup: allocation.taskGroup,
-      desiredStatus: allocation.desiredStatus,
-      clientStatus: allocation.clientStatus,
-      createTimeMs: allocation.createTimeMs,
-      tasks: [...allocation.tasks.values()]
-        .slice(0, TASKS_MAX)
-        .map(({ name, state, failed, startedAtMs, finishedAtMs }) => ({
-          name,
-          state,
-          failed,
-          ...(startedAtMs === undefined ? {} : { startedAtMs }),
-          ...(finishedAtMs === undefined ? {} : { finishedAtMs }),
-        })),
-    })),
-  }
 }
