@@ -75,6 +75,22 @@ export const TABLE: readonly TableRow[] = [
     summary: 'Make a server forget a host with its key and its allocations',
     load: () => import('./fleet/node-purge.ts'),
   },
+  { name: 'job list', summary: 'List the jobs that allocations name', load: () => import('./fleet/job-list.ts') },
+  {
+    name: 'job status',
+    summary: 'Show a job and its allocations on all hosts',
+    load: () => import('./fleet/job-status.ts'),
+  },
+  {
+    name: 'job logs',
+    summary: 'Print or follow the logs of all allocations of a job',
+    load: () => import('./fleet/job-logs.ts'),
+  },
+  {
+    name: 'server members',
+    summary: 'Show the server that is addressed',
+    load: () => import('./fleet/server-members.ts'),
+  },
   {
     name: 'cluster keys',
     summary: 'Make the keys of agents and servers, and what NATS is to permit them',

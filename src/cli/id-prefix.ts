@@ -18,7 +18,7 @@ const NIL_UUID = '00000000-0000-0000-0000-000000000000'
 const SHOWN_MAX = 20
 
 interface Kind {
-  readonly what: 'allocation' | 'node'
+  readonly what: 'allocation' | 'node' | 'job'
   readonly columns: readonly string[]
   cells(record: Answer): readonly string[]
 }
@@ -34,17 +34,18 @@ const NODE: Kind = {
   cells: (record) => ['ID', 'Name', 'Status'].map((key) => shownName(record.text(key))),
 }
 
+const JOB: Kind = {
+  what: 'job',
+  columns: ['ID', 'Namespace', 'Status'],
+  cells: (record) => ['ID', 'Namespace', 'Status'].map((key) => shownName(record.text(key))),
+}
+
 /** The full ID of the one allocation whose ID begins with `given`. A full ID is not looked up. Throws CommandError. */
 export async function findAllocation(target: AgentTarget, given: string, io: CommandIo): Promise<string> {
   if (isUuid(given)) return given.toLowerCase()
   requireLength(given)
-  return only(await matching(target, '/v1/allocations', given, { namespace: '*', task_states: false }), {
-    kind: ALLOCATION,
-    given,
-    asked: 'prefix',
-    target,
-    io,
-  })
+  const matches = await matching(target, '/v1/allocations', given, { namespace: '*', task_states: false })
+  return only(matches, { kind: ALLOCATION, given, asked: 'prefix', target, io }).text('ID')
 }
 
 /** The full ID of the one node whose ID begins with `given` or whose name it is. A full ID is not looked up. Throws CommandError. */
@@ -54,7 +55,23 @@ export async function findNode(target: AgentTarget, given: string, io: CommandIo
   if (named.length === 0) requireLength(given)
   const begun = given.length < CHARACTERS_MIN ? [] : await matching(target, '/v1/nodes', given, {})
   const all = new Map([...named.map(fieldsOf), ...begun].map((record) => [record.text('ID'), record]))
-  return only([...all.values()], { kind: NODE, given, asked: 'ID prefix or name', target, io })
+  return only([...all.values()], { kind: NODE, given, asked: 'ID prefix or name', target, io }).text('ID')
+}
+
+/**
+ * The one job with this ID, else the one whose ID begins with it. Without `namespace`, in all namespaces that the token may list.
+ * Throws CommandError.
+ */
+export async function findJob(
+  target: AgentTarget,
+  { given, namespace }: { readonly given: string; readonly namespace: string | undefined },
+  io: CommandIo,
+): Promise<Answer> {
+  const records = await listRecords(target, '/v1/jobs', { prefix: given, namespace: namespace ?? '*' })
+  const begun = records.map(fieldsOf)
+  const exact = begun.filter((job) => job.text('ID') === given)
+  const hint = exact.length > 1 ? 'give -namespace' : 'give more of the ID'
+  return only(exact.length > 0 ? exact : begun, { kind: JOB, given, asked: 'ID or prefix', target, io, hint })
 }
 
 function requireLength(given: string): void {
@@ -87,13 +104,16 @@ interface Search {
   readonly asked: string
   readonly target: AgentTarget
   readonly io: CommandIo
+  /** What to do about several matches. */
+  readonly hint?: string
 }
 
 /** Throws CommandError unless there is one match; several are listed on stderr. */
-function only(matches: readonly Answer[], { kind, given, asked, target, io }: Search): string {
+function only(matches: readonly Answer[], search: Search): Answer {
+  const { kind, given, asked, target, io, hint = 'give more of the ID' } = search
   const [first, ...others] = matches
   if (!first) throw new CommandError(`no ${kind.what} with ${asked} ${JSON.stringify(given)} at ${target.url.origin}`)
-  if (others.length === 0) return first.text('ID')
+  if (others.length === 0) return first
   io.err(
     formatTable(
       kind.columns,
@@ -102,12 +122,12 @@ function only(matches: readonly Answer[], { kind, given, asked, target, io }: Se
   )
   const left = matches.length - SHOWN_MAX
   if (left > 0) io.err(`and ${left} more\n`)
-  throw new CommandError(`${JSON.stringify(given)} matches ${matches.length} ${kind.what}s, give more of the ID`)
+  throw new CommandError(`${JSON.stringify(given)} matches ${matches.length} ${kind.what}s, ${hint}`)
 }
 
 /**
- * How IDs of a list are shown: the first eight characters, or as many more as it takes to tell them apart. Every ID of the
- * list must be in `ids`, once.
+ * How IDs of a list are shown: the first eight characters, or as many more as it takes to tell them apart. An ID that is
+ * not in `ids` is shown in full.
  */
 export function shortIdsOf(ids: readonly string[]): (id: string) => string {
   const sorted = [...ids].sort()
@@ -117,7 +137,8 @@ export function shortIdsOf(ids: readonly string[]): (id: string) => string {
   }
   // A prefix of an odd number of digits is understood by outpost only.
   while (length < NIL_UUID.length && digitsIn(sorted[0] ?? '', length) % 2 !== 0) length++
-  return (id) => id.slice(0, length)
+  const known = new Set(ids)
+  return (id) => (known.has(id) ? id.slice(0, length) : id)
 }
 
 function digitsIn(id: string, length: number): number {

@@ -2,11 +2,13 @@
 import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import tty from 'node:tty'
 import { agentHere } from '../helpers/agent-here.ts'
 import { workDirectory, writeConfig } from '../helpers/agent-process.ts'
 import { allocIdOf, startCluster } from '../helpers/cluster.ts'
 import { runHere } from '../helpers/command-here.ts'
 import { eventually } from '../helpers/eventually.ts'
+import { recordingCore } from './recording-core.ts'
 
 test('a server lists its hosts, shows one of them and forgets one', async (t) => {
   const world = await startCluster(t, { here: ['server', 'client'] })
@@ -92,4 +94,28 @@ test('an agent without servers lists itself', async (t) => {
   assert.match((await ask('node', 'list')).stdout, /^\S{8} +lone +ready +- /m)
   assert.match((await ask('node', 'status')).stdout, /^Roles +=? agent$/m)
   assert.match((await ask('node', 'status', 'lone')).stdout, /^Status +=? ready$/m)
+})
+
+test('on a terminal purge names the host and changes nothing without a yes', async (t) => {
+  const id = 'c1a57e00-0000-4000-8000-0000000000aa'
+  const recorded = await recordingCore(t)
+  recorded.answers = {
+    [`GET node/${id}`]: [200, { ID: id, Name: 'w2', Status: 'down', StatusUpdatedAt: 1_700_000_000 }],
+  }
+  t.mock.method(tty, 'isatty', (descriptor: number) => descriptor !== 1)
+  const purge = (typed: string, ...more: string[]) =>
+    runHere(['node', 'purge', ...more, id], { OUTPOST_ADDR: recorded.url }, typed)
+  const refused = await purge('y\n')
+  assert.deepEqual([refused.code, refused.stdout], [1, ''])
+  assert.match(refused.stderr, /^This will make the server at http:\S+ forget a node, its key and its allocations\.$/m)
+  assert.match(refused.stderr, new RegExp(`^Node: w2 \\(${id}\\), down since 2023-11-14T22:13:20Z `, 'm'))
+  assert.match(refused.stderr, /outpost: not confirmed, nothing was changed\n$/)
+  const linesOf = () => recorded.asked.map(({ line }) => line)
+  assert.deepEqual(linesOf(), [`GET node/${id}`])
+  assert.equal((await purge('yes\n')).stdout, `Purged w2 (${id})\n`)
+  assert.equal((await purge('', '-yes')).code, 0)
+  assert.deepEqual(
+    linesOf().slice(1),
+    [1, 2].flatMap(() => [`GET node/${id}`, `PUT node/${id}/purge`]),
+  )
 })
