@@ -1,7 +1,7 @@
 /** Reads a list of a server page by page, so that no answer grows with the size of the fleet. */
 import type { AgentTarget } from './agent-target.ts'
 import { CommandError } from './command-shape.ts'
-import { openResponse, type Query, requireSuccess, responseText } from './http-client.ts'
+import { openResponse, type Query, requestText, requireSuccess, responseText } from './http-client.ts'
 
 const PER_PAGE = 1000
 
@@ -20,7 +20,16 @@ export async function listRecords(target: AgentTarget, path: string, query: Quer
     const token = response.headers['x-nomad-nexttoken']
     next = typeof token === 'string' && token !== '' ? token : undefined
   } while (next !== undefined)
+  if (records.length === 0 && query['namespace'] === '*') await requireToken(target, path)
   return records
+}
+
+/**
+ * With all namespaces, a server leaves out what the caller may not see, so without a token the list is empty and no error.
+ * Throws CommandError if a token is needed and none was sent.
+ */
+async function requireToken(target: AgentTarget, path: string): Promise<void> {
+  if (target.token === undefined) await requestText(target, { path, query: { namespace: 'default', per_page: 1 } })
 }
 
 /** Undefined for what is not JSON. */

@@ -1,6 +1,7 @@
 /** Allocations of other hosts from the command line: what an address answers, and what the local disk answers. */
 import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
+import { createHash } from 'node:crypto'
 import { rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
@@ -179,4 +180,29 @@ test('an agent without servers answers for its own allocations', async (t) => {
   for (const path of ['status/leader', 'agent/members']) {
     assert.equal((await fetch(`${agent.url}/v1/${path}`)).status, 404, path)
   }
+})
+
+test('a missing token is an error, and no empty list', async (t) => {
+  const directory = workDirectory(t)
+  makeAllocation(join(directory, 'data/alloc'), allocIdOf(0), { Namespace: 'test' })
+  const token = 'a-token-that-may-read-one-namespace'
+  const sha256 = createHash('sha256').update(token).digest('hex')
+  const rights = `policy = <<EOT\nnamespace "test" { capabilities = ["list-jobs", "read-job", "read-logs"] }\nEOT`
+  const acl = `acl {\n enabled = true\n token "reader" {\n sha256 = "${sha256}"\n ${rights}\n }\n}`
+  const agent = await agentHere(t, ['-config', writeConfig(directory, acl)])
+  for (const args of [
+    ['alloc', 'list'],
+    ['alloc', 'status', 'c1'],
+    ['job', 'list'],
+    ['logs', 'c1'],
+  ]) {
+    const refused = await runHere(args, { OUTPOST_ADDR: agent.url, HOME: directory })
+    const stderr = 'outpost: Permission denied (HTTP 403), no token was sent, set OUTPOST_TOKEN\n'
+    assert.deepEqual(refused, { code: 1, signal: null, stdout: '', stderr }, args.join(' '))
+  }
+  const ask = (...args: string[]) => runHere(args, { OUTPOST_ADDR: agent.url, OUTPOST_TOKEN: token })
+  assert.match((await ask('alloc', 'list')).stdout, /^c1a57e00 .* test +web +/m)
+  assert.equal((await ask('logs', 'c1', 'web')).stdout, TEXT)
+  // What the token may not see does not exist.
+  assert.equal((await ask('alloc', 'list', '-status', 'failed')).stdout, 'No allocations\n')
 })
