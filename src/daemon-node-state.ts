@@ -1,8 +1,9 @@
-/** The state of a host as it is announced to servers: its node and allocations. */
+/** What a node reports about itself: who it is, what it has, and its allocations. */
 import { type NodeState, TASKS_MAX } from './cluster/description.ts'
 import type { Config } from './config/load.ts'
 import type { Host } from './host/host.ts'
 
+/** `url`: where the process listens. */
 export function nodeStateOf(
   host: Host,
   { config, version }: { readonly config: Config; readonly version: string },

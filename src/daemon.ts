@@ -6,7 +6,7 @@
  * in reverse order: the listener drains first, then the host. Everything a room needs from another one is handed over
  * here as a value or a function; no room imports this file.
  */
-import { mkdirSync, rmSync } from 'node:fs'
+import { mkdirSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { AgentRoom } from './agent/agent.ts'
 import type { ReloadOutcome } from './agent/reload.ts'
@@ -29,14 +29,14 @@ import { messageOf } from './kit/errors.ts'
 import { createLogger, type Logger } from './kit/log.ts'
 import type { AnyOperation } from './kit/operation.ts'
 import type { AgentLogin } from './login/agent-login.ts'
-import { configOf, type Dev, openDev } from './daemon-dev.ts'
+import { configOf, type Dev, openDev, removeTemporary } from './daemon-dev.ts'
 import { writeAddress } from './daemon-files.ts'
 import { ProcessLog } from './daemon-log.ts'
 import type { Phase } from './daemon-readiness.ts'
 import { agentLogin } from './daemon-login.ts'
 import { applyConfig } from './daemon-reload.ts'
 import { startRoom } from './daemon-room.ts'
-import { openCluster, openSecrets } from './daemon-lazy.ts'
+import { openCluster, openOwnRoster, openSecrets } from './daemon-lazy.ts'
 import type { SecretsRoom } from './daemon-secrets.ts'
 import { authorizerOf, hostOptionsOf, listenerOptionsOf } from './daemon-settings.ts'
 import { type ServiceManager, serviceManagerOf } from './daemon-systemd.ts'
@@ -190,10 +190,11 @@ class Agent implements Running {
     this.#undo.defer(() => room.stop())
     // Behind the listener, whose callers it serves, and before the host, which it serves itself.
     this.#undo.defer(() => this.#cluster?.stop())
+    const alone = await openOwnRoster({ ...this.#parts, ...rooms }, this.#undo)
     const own = [...(this.host?.operations ?? []), ...room.operations]
     const core = this.#secrets?.operations
     const served = [
-      ...(this.#cluster?.operations(this.host, room.operations) ?? own),
+      ...(this.#cluster?.operations(this.host, room.operations) ?? [...own, ...(alone?.operations() ?? [])]),
       ...(this.#secrets?.snapshots ?? []),
     ]
     this.operations = served
@@ -221,6 +222,7 @@ class Agent implements Running {
       this.#authorizer.grantsOf?.(token, remote, again) ?? this.#own.grantsOf(token)
     const secrets = { core: this.#secrets?.forCluster, clusterId: () => this.#secrets?.clusterId }
     const calls = { operations: own, callers: { resolve, rights }, grantsOf }
+    await alone?.start(this.url)
     this.#cluster?.start({ host: this.host, url: this.url, ...calls, ...secrets })
     this.#login?.set(config.secrets)
     this.#undo.defer(() => this.#login?.stop())
@@ -291,10 +293,6 @@ class Agent implements Running {
     this.#cluster?.drain()
     await this.#undo.disposeAsync()
   }
-}
-
-function removeTemporary(dev: Dev | undefined): void {
-  if (dev?.temporaryDir) rmSync(dev.temporaryDir, { recursive: true, force: true })
 }
 
 function counted(count: number, what: string): string {

@@ -13,8 +13,16 @@ export const TABLE: readonly TableRow[] = [
     summary: 'Run a command as an allocation of this host',
     load: () => import('./alloc-run.ts'),
   },
-  { name: 'alloc list', summary: 'List the allocations of this host', load: () => import('./alloc-list.ts') },
-  { name: 'alloc status', summary: 'Show one allocation of this host', load: () => import('./alloc-status.ts') },
+  {
+    name: 'alloc list',
+    summary: 'List allocations of a host or of all hosts of a server',
+    load: () => import('./alloc-list.ts'),
+  },
+  {
+    name: 'alloc status',
+    summary: 'Show one allocation of a host or of any host of a server',
+    load: () => import('./alloc-status.ts'),
+  },
   { name: 'alloc stop', summary: 'Stop an allocation of this host', load: () => import('./alloc-stop.ts') },
   { name: 'alloc stats', summary: 'Show what the tasks of an allocation use', load: () => import('./alloc-stats.ts') },
   {
@@ -37,8 +45,13 @@ export const TABLE: readonly TableRow[] = [
     load: () => import('./fs-tail.ts'),
   },
   {
+    name: 'node list',
+    summary: 'List the hosts that a server knows',
+    load: () => import('./fleet/node-list.ts'),
+  },
+  {
     name: 'node status',
-    summary: 'Show what is known of the node: identity, roles, load, metadata',
+    summary: 'Show a host: identity, status, load, metadata, allocations',
     load: () => import('./node-status.ts'),
   },
   {
@@ -56,6 +69,27 @@ export const TABLE: readonly TableRow[] = [
     name: 'node gc',
     summary: 'Remove the directories of all allocations that have ended',
     load: () => import('./node-gc.ts'),
+  },
+  {
+    name: 'node purge',
+    summary: 'Make a server forget a host with its key and its allocations',
+    load: () => import('./fleet/node-purge.ts'),
+  },
+  { name: 'job list', summary: 'List the jobs that allocations name', load: () => import('./fleet/job-list.ts') },
+  {
+    name: 'job status',
+    summary: 'Show a job and its allocations on all hosts',
+    load: () => import('./fleet/job-status.ts'),
+  },
+  {
+    name: 'job logs',
+    summary: 'Print or follow the logs of all allocations of a job',
+    load: () => import('./fleet/job-logs.ts'),
+  },
+  {
+    name: 'server members',
+    summary: 'Show the server that is addressed',
+    load: () => import('./fleet/server-members.ts'),
   },
   {
     name: 'cluster keys',
