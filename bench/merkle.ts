@@ -6,8 +6,8 @@
  */
 import { closeSync, copyFileSync, fsyncSync, openSync } from 'node:fs'
 import { join } from 'node:path'
-import { Barrier } from '../src/barrier/barrier.ts'
-import { SqliteStore } from '../src/store/store.ts'
+import { Barrier } from '../src/storage/barrier/barrier.ts'
+import { SqliteStore } from '../src/storage/store/store.ts'
 import { removeDirectory, temporaryDirectory } from './support/child.ts'
 import { alone, type Options, type Row, WrongContent } from './support/figure.ts'
 import { inTurn, percentile } from './support/measure.ts'

@@ -8,8 +8,8 @@ import { readFile, readdir } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { setTimeout as pause } from 'node:timers/promises'
-import type { Allocation } from '../src/host/allocation.ts'
-import { StatsSampler } from '../src/host/sampler.ts'
+import type { Allocation } from '../src/host/allocations/allocation.ts'
+import { StatsSampler } from '../src/host/stats/sampler.ts'
 
 const TASKS = 50
 const SECONDS = Number(process.argv[2] ?? 10)

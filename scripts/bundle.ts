@@ -6,7 +6,7 @@
  * each file that Node loads costs half a millisecond. So an agent has a bundle of its own beside that of the commands, `agent.js`, and a thread is one file.
  *
  * Some modules stay outside and are found in `node_modules` at run time: a native one that may be missing, one that is
- * loaded by a `require` of our own, late and in one go (`host/line-pattern`), and all that the sources import late: of a
+ * loaded by a `require` of our own, late and in one go (`host/logs/search/line-pattern`), and all that the sources import late: of a
  * CommonJS module that is bundled, `import()` gives the default export alone, and its names are gone.
  *
  *     npm run build          writes dist/, which `bin/outpost` runs where there are no sources
@@ -23,7 +23,7 @@ const THREAD_URL = /new URL\(['"]\.\/([\w-]+)\.ts['"], import\.meta\.url\)/g
 /** What `main.js` loads late and every agent needs to read its command line. */
 const AGENT_BEGINS = ['agent-options', 'version']
 /** What an agent loads late, too. */
-const AGENT_GOES_ON = 'daemon-run'
+const AGENT_GOES_ON = 'agent-process'
 /** The bundler's import of what is loaded late. */
 const CHUNK_IMPORT = /\bimport\("(\.\/([\w-]+)-\w+\.js)"\)/g
 /** The accelerator of MessagePack being asked for. */

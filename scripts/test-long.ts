@@ -37,7 +37,7 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     proves: 'no request to versioned secrets, however malformed, is answered with a fault',
   },
   guesses: {
-    files: ['test/engines/userpass.test.ts'],
+    files: ['test/auth/userpass.test.ts'],
     env: { OUTPOST_GUESSES: '100' },
     proves: '10,000 wrong passwords at once try no name more often than its lock allows',
   },
@@ -53,17 +53,17 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     proves: 'a folder of 10,000 secrets and a secret of 10,000 versions are as good as small ones',
   },
   'store-kills': {
-    files: ['test/store/crash.test.ts', 'test/barrier/seal-crash.test.ts'],
+    files: ['test/storage/store/crash.test.ts', 'test/storage/seal/seal-crash.test.ts'],
     env: { CRASH_RUNS: '100', OUTPOST_SEED: String(Date.now() % 1e9) },
     proves: 'a killed process loses no acknowledged commit, and its last key shares open the barrier',
   },
   'dr-kills': {
-    files: ['test/replication/kills.test.ts'],
+    files: ['test/dr/kills.test.ts'],
     env: { OUTPOST_DR_KILLS: '50', OUTPOST_SEED: String(Date.now() % 1e9) },
     proves: 'of 100 primaries that are killed a synchronous one loses nothing, another at most the lag that it told',
   },
   'barrier-kills': {
-    files: ['test/barrier/crash.test.ts'],
+    files: ['test/storage/barrier/crash.test.ts'],
     env: { CRASH_OPERATIONS: '10000', OUTPOST_SEED: String(Date.now() % 1e9) },
     proves: 'the same for 10,000 mixed operations below HTTP',
   },
@@ -73,22 +73,26 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     proves: 'the same for 10,000 requests over HTTP to a whole server',
   },
   'restore-kills': {
-    files: ['test/store/snapshot.test.ts'],
+    files: ['test/storage/snapshot/snapshot.test.ts'],
     env: { KILLS: '60', OUTPOST_SEED: String(Date.now() % 1e9) },
     proves: 'a restore that is killed leaves the old state whole, or the new one',
   },
   damage: {
-    files: ['test/store/damage.test.ts'],
+    files: ['test/storage/store/damage.test.ts'],
     env: { FLIPS: '2000' },
     proves: 'a bit that flips anywhere in a database is an error, never an answer',
   },
   streams: {
-    files: ['test/host/streams-model.test.ts', 'test/host/log-position.test.ts', 'test/host/line-filter.test.ts'],
+    files: [
+      'test/host/logs/streams-model.test.ts',
+      'test/host/logs/locate/log-position.test.ts',
+      'test/host/logs/search/line-filter.test.ts',
+    ],
     env: { MODEL_LOGS: '10000', POSITION_LOGS: '10000', FILTER_LOGS: '12000' },
     proves: 'streams begin, search and resume where a model of 10,000 random logs says',
   },
   matchers: {
-    files: ['test/host/line-matchers.test.ts'],
+    files: ['test/host/logs/search/line-matchers.test.ts'],
     env: { OUTPOST_MATCH_SCALE: '10' },
     proves: 'the slowest pattern on lines of 60,000 bytes holds up neither the event loop nor other searches',
   },

@@ -11,15 +11,15 @@ process.on('SIGUSR1', () => undefined)
 process.exitCode = await runCommand(process.argv.slice(2), undefined, {
   async startAgent(options) {
     const [{ runAgent }, { programVersion }] = await Promise.all([
-      import('./daemon-run.ts'),
-      import('./cli/version.ts'),
+      import('./daemon/agent-process.ts'),
+      import('./cli/commands/version.ts'),
     ])
     return runAgent(options, programVersion())
   },
   async beginDrill(options, signal) {
     const [{ beginDrill }, { programVersion }] = await Promise.all([
-      import('./daemon-drill.ts'),
-      import('./cli/version.ts'),
+      import('./daemon/drill.ts'),
+      import('./cli/commands/version.ts'),
     ])
     return beginDrill(options, programVersion(), signal)
   },

@@ -19,8 +19,8 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   barrier: ['store'],
   // never barrier: DR has no way to open a value. Its messages are packed as those on the bus, by the one file that knows what
   // is refused there
-  replication: ['store', 'cluster/message-pack.ts'],
-  engines: ['barrier/storage.ts'],
+  replication: ['store', 'cluster/nats/message-pack.ts'],
+  engines: ['storage/barrier/storage.ts'],
   secrets: ['engines', 'barrier', 'config/hcl.ts'], // policies are HCL too: one reader for both (docs/decisions/003)
   host: [],
   http: [],
@@ -34,7 +34,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   cli: [
     'config',
     'login',
-    'cluster/permissions.ts',
+    'cluster/nats/permissions.ts',
     'secrets/policies/policy-answer.ts',
     'secrets/audit/audit-chain.ts',
     'engines/totp/qr.ts',
@@ -42,9 +42,9 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   ui: [],
 }
 /**
- * What every room speaks; with the ninth, all that gives way to others on the event loop has one budget (kit/turns.ts), with
- * the tenth names are hidden in one way (kit/keyed-hash.ts): those of entries, and those in the access log. With the eleventh
- * what is under way leaves no garbage behind (kit/passing.ts): commits, entries in flight, requests. The next three are the worker
+ * What every room speaks; with the ninth, all that gives way to others on the event loop has one budget (platform/scheduler.ts), with
+ * the tenth names are hidden in one way (platform/keyed-hash.ts): those of entries, and those in the access log. With the eleventh
+ * what is under way leaves no garbage behind (platform/passing.ts): commits, entries in flight, requests. The next three are the worker
  * pool: its queue, the pool and the worker's side. The last is the space kept for a full disk, which the store and the audit files need alike.
  */
 const KIT_FILES_MAX = 16
@@ -169,7 +169,7 @@ test('files and functions stay short', () => {
   const top = readFileSync(join(SRC, 'main.ts'), 'utf8').split('\n').length
   assert.ok(top <= 61, `src/main.ts has ${top} lines, at most 60`)
   const daemon = readFileSync(join(SRC, 'daemon.ts'), 'utf8').split('\n').length
-  assert.ok(daemon <= 303, `src/daemon.ts has ${daemon} lines, at most 302`)
+  assert.ok(daemon <= 303, `src/daemon/daemon.ts has ${daemon} lines, at most 302`)
 })
 
 /**

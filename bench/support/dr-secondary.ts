@@ -1,5 +1,5 @@
 /** A secondary in a process of its own, until it is killed. */
-import { parseBundle } from '../../src/replication/replication.ts'
+import { parseBundle } from '../../src/dr/replication.ts'
 import { Site } from '../../test/helpers/replication-site.ts'
 
 const site = await Site.start({ after: () => undefined }, 'secondary', { timings: { beatMs: 1000 } })

@@ -7,8 +7,8 @@ import { fdatasyncSync, openSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { setTimeout } from 'node:timers/promises'
-import { Barrier } from '../../src/barrier/barrier.ts'
-import { SqliteStore } from '../../src/store/store.ts'
+import { Barrier } from '../../src/storage/barrier/barrier.ts'
+import { SqliteStore } from '../../src/storage/store/store.ts'
 import { percentile } from './measure.ts'
 
 const VALUE_BYTES = 1024

@@ -1,9 +1,9 @@
 /** The listener of the agent with two operations that do nothing: one by its path, one for any path, by GET and LIST. */
 import { Listener } from '../../src/http/listener.ts'
 import { Router } from '../../src/http/router.ts'
-import { createLogger, DescriptorOutput, LogSink } from '../../src/kit/log.ts'
-import { type AnyOperation, NOBODY, WholeAnswer } from '../../src/kit/operation.ts'
-import { schema } from '../../src/kit/schema.ts'
+import { createLogger, DescriptorOutput, LogSink } from '../../src/platform/log.ts'
+import { type AnyOperation, NOBODY, WholeAnswer } from '../../src/platform/operation.ts'
+import { schema } from '../../src/platform/schema.ts'
 import { helperOptions, type Said } from './child.ts'
 
 helperOptions()

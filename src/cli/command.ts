@@ -33,15 +33,15 @@
  * left is thrown away, and a follow ends, also when its log is idle (`reader-watch.ts`).
  */
 import { writeSync } from 'node:fs'
-import { isErrno, messageOf } from '../kit/errors.ts'
-import type { CommandIo, TableRow } from './command-shape.ts'
-import { CommandError } from './command-shape.ts'
+import { isErrno, messageOf } from '../platform/errors.ts'
+import type { CommandIo, TableRow } from './framework/command-shape.ts'
+import { CommandError } from './framework/command-shape.ts'
 import { TABLE } from './command-table.ts'
-import { commandHelp, overview } from './help.ts'
-import { HelpWanted, UsageError } from './options.ts'
-import type { CommandFacts, Parts } from './parts.ts'
-import { shownName } from './shown.ts'
-import { didYouMean } from './suggestion.ts'
+import { commandHelp, overview } from './framework/help.ts'
+import { HelpWanted, UsageError } from './framework/options.ts'
+import type { CommandFacts, Parts } from './framework/parts.ts'
+import { shownName } from './framework/shown.ts'
+import { didYouMean } from './framework/suggestion.ts'
 
 const HELP_ENTRY = { name: 'help', summary: 'Show this text, or the help of a command' }
 const HELP_WORDS = new Set(['-h', '-help', '--help'])

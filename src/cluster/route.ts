@@ -24,7 +24,7 @@
  * is silent: its calls break after seven seconds, its record is `down` after three beats. Two processes with one node
  * ID: the second key is refused, loudly. A server that was away: complete again within one beat, from what nodes say.
  */
-import { Fault, Refusal } from '../kit/errors.ts'
+import { Fault, Refusal } from '../platform/errors.ts'
 import {
   type AnyEndpoint,
   type AnyOperation,
@@ -36,12 +36,12 @@ import {
   unknownAllocation,
   unknownNode,
   type WholeAnswer,
-} from '../kit/operation.ts'
-import { isUuid } from '../kit/schema.ts'
-import type { ForwardedRequest } from './forward.ts'
-import type { NodeStatus } from './roster.ts'
-import { ANY, type Group } from './subjects.ts'
-import { HOPS_MAX } from './call-message.ts'
+} from '../platform/operation.ts'
+import { isUuid } from '../platform/schema.ts'
+import type { ForwardedRequest } from './rpc/forward.ts'
+import type { NodeStatus } from './roster/roster.ts'
+import { ANY, type Group } from './nats/subjects.ts'
+import { HOPS_MAX } from './rpc/call-message.ts'
 
 /** Who has what, as far as this process knows. */
 export interface Directory {

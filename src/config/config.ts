@@ -1,7 +1,7 @@
 /**
  * The settings as the rest of the program sees them: checked, complete, frozen. Times are milliseconds, sizes bytes.
  */
-import type { Level } from '../kit/log.ts'
+import type { Level } from '../platform/log.ts'
 
 export interface Config {
   readonly dev: boolean

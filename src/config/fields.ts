@@ -2,7 +2,7 @@
  * The kinds of settings: how each is read from the tree, what is said when it is wrong, and how two files that both
  * give it are merged. A schema (`schema.ts`) is a record of these; reading it never stops at a fault, it collects them.
  */
-import { parseDurationMs } from '../kit/duration.ts'
+import { parseDurationMs } from '../platform/duration.ts'
 import { labelledBlocks } from './hcl.ts'
 import type { Entry, Node, ObjectNode, Position } from './hcl.ts'
 import { nearestName } from './nearest-name.ts'

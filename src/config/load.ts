@@ -4,7 +4,7 @@
  * How it works. Each file is read to a tree that knows where everything stands (`hcl.ts`, `json.ts`, `tree.ts`). The
  * schema (`schema.ts`, made of the kinds in `fields.ts`) reads a tree into raw settings, each remembering its place.
  * Raw settings of several files are merged setting by setting, later ones over earlier ones; flags are read through
- * the very same schema as if they were a last file. `settle.ts` fills in defaults and applies the rules that concern
+ * the very same schema as if they were a last file. `defaults.ts` fills in defaults and applies the rules that concern
  * several settings. So there is one description of each setting, and a fault found in any step can name its line.
  *
  * Promises:
@@ -26,7 +26,7 @@
 import { readdirSync, readFileSync, statSync } from 'node:fs'
 import { hostname as machineName } from 'node:os'
 import { join } from 'node:path'
-import { errnoOf } from '../kit/errors.ts'
+import { errnoOf } from '../platform/errors.ts'
 import type { Config } from './config.ts'
 import { FaultList } from './fields.ts'
 import type { ConfigFault, Context, Origin } from './fields.ts'
@@ -34,12 +34,12 @@ import { HclError, parseText } from './hcl.ts'
 import type { Node, ObjectNode } from './hcl.ts'
 import { SCHEMA } from './schema.ts'
 import type { RawConfig } from './schema.ts'
-import { settle } from './settle.ts'
-import type { PolicyFault } from './settle.ts'
+import { settle } from './defaults.ts'
+import type { PolicyFault } from './defaults.ts'
 
 export type { Config } from './config.ts'
 export type { ConfigFault } from './fields.ts'
-export type { PolicyFault } from './settle.ts'
+export type { PolicyFault } from './defaults.ts'
 
 /** Settings of the command line. They count more than any file. */
 export interface ConfigFlags {

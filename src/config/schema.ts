@@ -1,11 +1,11 @@
 /**
  * Every setting there is: its name in the file, what it may be. Names are those of Nomad's agent file where it has the
- * setting. What a setting is when nobody gives it, and which settings exclude each other, stands in `settle.ts`.
+ * setting. What a setting is when nobody gives it, and which settings exclude each other, stands in `defaults.ts`.
  */
 import { isIP } from 'node:net'
-import { LEVELS } from '../kit/log.ts'
-import type { Level } from '../kit/log.ts'
-import { isUuid } from '../kit/schema.ts'
+import { LEVELS } from '../platform/log.ts'
+import type { Level } from '../platform/log.ts'
+import { isUuid } from '../platform/schema.ts'
 import {
   absolutePath,
   block,

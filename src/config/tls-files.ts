@@ -2,7 +2,7 @@
  * The PEM files that a TLS configuration names, read.
  */
 import { readFileSync } from 'node:fs'
-import { messageOf } from '../kit/errors.ts'
+import { messageOf } from '../platform/errors.ts'
 import type { TlsConfig } from './config.ts'
 
 /** PEM texts. */

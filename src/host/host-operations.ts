@@ -2,18 +2,18 @@
  * The endpoints of a host. A server that hands calls on to hosts needs no more of them than `HOST_ENDPOINTS`; a host binds
  * them to what it has.
  */
-import type { AnyOperation, RoomEndpoint } from '../kit/operation.ts'
-import type { AllocationTable } from './allocation.ts'
-import { fsCat, fsReadAt } from './content.ts'
-import { fsLs, fsStat } from './files.ts'
-import type { Followers } from './followers.ts'
-import type { GarbageCollector } from './gc.ts'
-import { allocationGc, nodeGc } from './gc-operations.ts'
-import { fsLogs } from './logs.ts'
-import { metadataApply, metadataRead, type NodeMetadata } from './metadata.ts'
-import type { StatsSampler } from './sampler.ts'
-import { allocationStats, hostStats } from './stats-operations.ts'
-import { fsStream } from './stream.ts'
+import type { AnyOperation, RoomEndpoint } from '../platform/operation.ts'
+import type { AllocationTable } from './allocations/allocation.ts'
+import { fsCat, fsReadAt } from './files/content.ts'
+import { fsLs, fsStat } from './files/files.ts'
+import type { Followers } from './logs/follow/followers.ts'
+import type { GarbageCollector } from './gc/gc.ts'
+import { allocationGc, nodeGc } from './gc/gc-operations.ts'
+import { fsLogs } from './logs/logs.ts'
+import { metadataApply, metadataRead, type NodeMetadata } from './node/metadata.ts'
+import type { StatsSampler } from './stats/sampler.ts'
+import { allocationStats, hostStats } from './stats/stats-operations.ts'
+import { fsStream } from './logs/stream.ts'
 
 /** What the handlers of a host are made of. */
 export interface HostParts {

@@ -25,19 +25,19 @@
  * full: metadata changes are refused, nothing else is. The room never imports another one: who calls and who may is
  * decided by the operations with the identity they are handed.
  */
-import type { Logger } from '../kit/log.ts'
-import type { AnyOperation } from '../kit/operation.ts'
-import { AllocationRegistry } from './allocations.ts'
-import { CollectedRecords } from './collected.ts'
-import { Followers } from './followers.ts'
-import { GarbageCollector, type GcSettings } from './gc.ts'
+import type { Logger } from '../platform/log.ts'
+import type { AnyOperation } from '../platform/operation.ts'
+import { AllocationRegistry } from './allocations/allocations.ts'
+import { CollectedRecords } from './allocations/collected.ts'
+import { Followers } from './logs/follow/followers.ts'
+import { GarbageCollector, type GcSettings } from './gc/gc.ts'
 import { hostOperations } from './host-operations.ts'
-import { builtInMeta, NodeMetadata } from './metadata.ts'
-import { describeNode, type HostDescription } from './describe.ts'
-import { createFingerprint } from './fingerprint.ts'
-import { StatsSampler } from './sampler.ts'
-import { HostState } from './state.ts'
-import { lockState } from './state-lock.ts'
+import { builtInMeta, NodeMetadata } from './node/metadata.ts'
+import { describeNode, type HostDescription } from './node/describe.ts'
+import { createFingerprint } from './node/fingerprint.ts'
+import { StatsSampler } from './stats/sampler.ts'
+import { HostState } from './node/state.ts'
+import { lockState } from './node/state-lock.ts'
 
 export interface HostOptions {
   readonly allocDir: string

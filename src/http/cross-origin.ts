@@ -1,5 +1,5 @@
 /**
- * What pages of other origins may do. An endpoint says it itself (kit/operation.ts), or leaves it to a setting, which changes
+ * What pages of other origins may do. An endpoint says it itself (platform/operation.ts), or leaves it to a setting, which changes
  * as the process runs, so that it is asked for at each request that names an origin.
  *
  * An origin that is not allowed is refused before anything is done: that its browser would not show it the answer is no
@@ -7,8 +7,8 @@
  * origin, its pages may change nothing (`refuseForeignChange`).
  */
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http'
-import { Refusal } from '../kit/errors.ts'
-import type { AnyEndpoint } from '../kit/operation.ts'
+import { Refusal } from '../platform/errors.ts'
+import type { AnyEndpoint } from '../platform/operation.ts'
 import type { HeaderList } from './respond.ts'
 
 export interface CrossOrigin {

@@ -2,8 +2,8 @@
  * The one mapper from anything thrown to an answer. A refusal shows its status and text; everything else is a fault:
  * 500, "internal error" and the request ID, with the detail in the log only.
  */
-import { Refusal } from '../kit/errors.ts'
-import type { Logger } from '../kit/log.ts'
+import { Refusal } from '../platform/errors.ts'
+import type { Logger } from '../platform/log.ts'
 
 export interface ErrorAnswer {
   readonly status: number
@@ -31,7 +31,7 @@ export function errorAnswer(
   }
 }
 
-/** Writes a fault with its causes. Stacks say where, messages what; neither may hold input (kit/errors.ts). */
+/** Writes a fault with its causes. Stacks say where, messages what; neither may hold input (platform/errors.ts). */
 export function logFault(error: unknown, context: { requestId: string; operation: string; logger: Logger }): void {
   const parts: string[] = []
   for (let cause = error; cause instanceof Error && parts.length < 5; cause = cause.cause) {

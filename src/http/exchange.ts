@@ -1,12 +1,12 @@
 /**
  * One request and its answer, from the parsed head to the last byte: find the operation, read its input, have it invoked
- * (kit/operation.ts), write what it gives. It reads as that list; each step lives elsewhere.
+ * (platform/operation.ts), write what it gives. It reads as that list; each step lives elsewhere.
  */
 import { randomUUID } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
-import { Fault, Refusal } from '../kit/errors.ts'
-import type { Logger } from '../kit/log.ts'
+import { Fault, Refusal } from '../platform/errors.ts'
+import type { Logger } from '../platform/log.ts'
 import {
   type Answering,
   type AnyEndpoint,
@@ -16,8 +16,8 @@ import {
   JsonText,
   StreamedAnswer,
   WholeAnswer,
-} from '../kit/operation.ts'
-import type { RawInput } from '../kit/schema.ts'
+} from '../platform/operation.ts'
+import type { RawInput } from '../platform/schema.ts'
 import { LINGER_MS, plainAddress } from './connections.ts'
 import { type CrossOrigin, originAnswer, preflightAnswer } from './cross-origin.ts'
 import { errorAnswer, logFault } from './errors.ts'
@@ -112,7 +112,7 @@ export class Exchange implements Outlet, Answering {
   waitingSinceMs: number | undefined
   /** True once it is known to be a stream that may stay open for as long as the caller likes. */
   endless = false
-  /** Where it stands among the exchanges under way: `turns.ts`. */
+  /** Where it stands among the exchanges under way: `pipeline-queue.ts`. */
   place = 0
   readonly #services: Services
   /** Taken at the start: a connection that broke has none any more. */

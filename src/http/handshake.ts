@@ -3,8 +3,8 @@
  * it, and the token that a browser, which cannot set headers here, hides among the subprotocols it offers.
  */
 import type { IncomingMessage } from 'node:http'
-import { Refusal } from '../kit/errors.ts'
-import type { AnyEndpoint } from '../kit/operation.ts'
+import { Refusal } from '../platform/errors.ts'
+import type { AnyEndpoint } from '../platform/operation.ts'
 import { isForeignPage } from './cross-origin.ts'
 import { declaredBytes, tokenOf } from './request.ts'
 

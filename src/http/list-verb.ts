@@ -21,8 +21,8 @@
  */
 import type { IncomingMessage, Server } from 'node:http'
 import type { Socket } from 'node:net'
-import { errnoOf } from '../kit/errors.ts'
-import type { Turns } from './turns.ts'
+import { errnoOf } from '../platform/errors.ts'
+import type { Turns } from './pipeline-queue.ts'
 import { UnfinishedHeads } from './unfinished-heads.ts'
 
 // Not by `import`: see listener.ts.

@@ -1,6 +1,6 @@
 /** A request as its operation sees it. */
-import { type ArrivedCall, type Identity, NOBODY } from '../kit/operation.ts'
-import type { RawInput } from '../kit/schema.ts'
+import { type ArrivedCall, type Identity, NOBODY } from '../platform/operation.ts'
+import type { RawInput } from '../platform/schema.ts'
 import { plainAddress } from './connections.ts'
 
 /** What a call is asked of its exchange for, when it is looked at. */

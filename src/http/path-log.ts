@@ -8,8 +8,8 @@
  * something are HMACs always.
  */
 import { randomBytes } from 'node:crypto'
-import { KeyedHash } from '../kit/keyed-hash.ts'
-import type { PathPart } from '../kit/operation.ts'
+import { KeyedHash } from '../platform/keyed-hash.ts'
+import type { PathPart } from '../platform/operation.ts'
 
 /** The parts of a path without `/v1/`, percent-decoded once; undefined for one that no endpoint declares. */
 export type PathParts = (path: string) => readonly PathPart[] | undefined

@@ -4,9 +4,9 @@
  */
 import { isUtf8 } from 'node:buffer'
 import type { IncomingMessage } from 'node:http'
-import { Refusal } from '../kit/errors.ts'
-import type { AnyEndpoint } from '../kit/operation.ts'
-import type { RawInput } from '../kit/schema.ts'
+import { Refusal } from '../platform/errors.ts'
+import type { AnyEndpoint } from '../platform/operation.ts'
+import type { RawInput } from '../platform/schema.ts'
 import { BodyShare, FREE_BYTES } from './large-bodies.ts'
 
 /** Longest request path; longer ones name nothing that exists. */

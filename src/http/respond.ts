@@ -2,10 +2,10 @@
  * Answers that are made whole before they are sent: JSON, nothing, errors.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { JsonText, type WholeAnswer } from '../kit/operation.ts'
+import { JsonText, type WholeAnswer } from '../platform/operation.ts'
 import { promisify } from 'node:util'
 import { gzip } from 'node:zlib'
-import { endSoon } from './departures.ts'
+import { endSoon } from './deferred-close.ts'
 import type { Target } from './request.ts'
 import type { ErrorAnswer } from './errors.ts'
 

@@ -9,8 +9,8 @@
  * An error of `resolve` ends the whole group: whoever resolves tokens decides for how long an earlier result may be used
  * while no server answers.
  */
-import { Refusal } from '../kit/errors.ts'
-import type { Identity, KeepsRights, RightsHolder } from '../kit/operation.ts'
+import { Refusal } from '../platform/errors.ts'
+import type { Identity, KeepsRights, RightsHolder } from '../platform/operation.ts'
 
 /** Checks of different groups must not fall together: each waits up to this part of the interval less. */
 const JITTER = 0.25

@@ -6,8 +6,8 @@
  * under any verb. What exists there is not known here and changes as the process runs.
  */
 import { TrieRouter } from 'hono/router/trie-router'
-import { Fault, Refusal } from '../kit/errors.ts'
-import type { AnyOperation, Method } from '../kit/operation.ts'
+import { Fault, Refusal } from '../platform/errors.ts'
+import type { AnyOperation, Method } from '../platform/operation.ts'
 
 export interface Match {
   readonly operation: AnyOperation

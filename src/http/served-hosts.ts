@@ -7,7 +7,7 @@
  */
 import type { IncomingMessage } from 'node:http'
 import { isIP } from 'node:net'
-import { Refusal } from '../kit/errors.ts'
+import { Refusal } from '../platform/errors.ts'
 
 const LOOPBACK = /^(?:localhost|.+\.localhost|127(?:\.\d{1,3}){3}|\[::1\]|\[::ffff:7f[\da-f]{2}:[\da-f]{1,4}\])$/
 /** A host and an optional port, as RFC 3986 spells them, without percent-encoding and without a zone. */

@@ -7,8 +7,8 @@
  * chunked encoding stays incomplete, which every client can tell from an end.
  */
 import type { ServerResponse } from 'node:http'
-import { Fault } from '../kit/errors.ts'
-import { type Chunk, isStreamHead, type StreamHead } from '../kit/operation.ts'
+import { Fault } from '../platform/errors.ts'
+import { type Chunk, isStreamHead, type StreamHead } from '../platform/operation.ts'
 import type { HeaderList } from './respond.ts'
 
 export interface Sink {

@@ -6,7 +6,7 @@
  * `windowMs`; one that does not gets 408, and what the operation held for it is free at once. Only the time in which the
  * operation waits for the caller counts, never the time in which the caller waits for our disk.
  */
-import { Refusal } from '../kit/errors.ts'
+import { Refusal } from '../platform/errors.ts'
 
 /** The least that the caller of an upload has to send. */
 export interface UploadPace {

@@ -3,8 +3,8 @@
  * over with a login of their own; until that has succeeded the session before goes on, so that a mistake costs nothing.
  */
 import { isDeepStrictEqual } from 'node:util'
-import { messageOf } from '../kit/errors.ts'
-import type { Logger } from '../kit/log.ts'
+import { messageOf } from '../platform/errors.ts'
+import type { Logger } from '../platform/log.ts'
 import type { Role } from './credentials.ts'
 import { type KeptLogin, type LoginAddress, readLogin, removeLogin, writeLogin } from './login-file.ts'
 import { persistently } from './persistence.ts'

@@ -3,8 +3,8 @@
  * secret ID that other users can read, or that another user has written, is refused.
  */
 import { fstatSync, openSync, closeSync, readFileSync, statSync, constants } from 'node:fs'
-import { messageOf } from '../kit/errors.ts'
-import { nameOfUser } from '../kit/own-file.ts'
+import { messageOf } from '../platform/errors.ts'
+import { nameOfUser } from '../platform/own-file.ts'
 import { pause } from './persistence.ts'
 
 /** A role of AppRole, and where its credentials are. */

@@ -6,8 +6,8 @@
 import { createHash } from 'node:crypto'
 import { closeSync, fstatSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
-import { Fault } from '../kit/errors.ts'
-import { openIfThere, replaceFile } from '../kit/own-file.ts'
+import { Fault } from '../platform/errors.ts'
+import { openIfThere, replaceFile } from '../platform/own-file.ts'
 
 /** Below the state directory of an agent. */
 export const LOGIN_FILE = 'secrets-login.json'

@@ -1,6 +1,6 @@
 /** A step that is tried again until it succeeds, because the program that needs it goes on meanwhile. */
 import { setTimeout as delay } from 'node:timers/promises'
-import { messageOf } from '../kit/errors.ts'
+import { messageOf } from '../platform/errors.ts'
 
 const PAUSE_FIRST_MS = 200
 const PAUSE_MOST_MS = 10_000

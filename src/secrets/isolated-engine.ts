@@ -1,5 +1,5 @@
 /** What an engine is in a core that must change nothing outside its database (`CoreOptions.isIsolated`). */
-import type { Engine } from '../engines/engine.ts'
+import type { Engine } from '../engines/framework/engine.ts'
 
 /** Work of an engine that may be done elsewhere. */
 const OUTWARD = ['forget', 'periodic', 'release', 'renew', 'revoke'] as const

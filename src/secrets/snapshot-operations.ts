@@ -11,18 +11,18 @@
  * address has one upload at a time, so that a caller who sends slowly keeps nobody at another address out.
  */
 import { PassThrough, Readable } from 'node:stream'
-import { isOutOfSpace, isUntimely } from '../barrier/barrier.ts'
-import { KEY_PATHS } from '../barrier/seal.ts'
-import { denied } from '../engines/engine.ts'
-import { Fault, Refusal, sealed } from '../kit/errors.ts'
-import { type AnyOperation, type Call, type Chunk, handle, type RoomEndpoint } from '../kit/operation.ts'
-import { header, queryBoolean, schema } from '../kit/schema.ts'
+import { isOutOfSpace, isUntimely } from '../storage/barrier/barrier.ts'
+import { KEY_PATHS } from '../storage/seal/seal.ts'
+import { denied } from '../engines/framework/engine.ts'
+import { Fault, Refusal, sealed } from '../platform/errors.ts'
+import { type AnyOperation, type Call, type Chunk, handle, type RoomEndpoint } from '../platform/operation.ts'
+import { header, queryBoolean, schema } from '../platform/schema.ts'
 import type { SecretsCore } from './core.ts'
 import { Account, type AccountOf } from './audit/account.ts'
 import { AuditFault } from './audit/audit.ts'
 import { parseMfaHeader } from './mfa/mfa-header.ts'
 import { stepUp } from './mfa/step-up.ts'
-import { originOf } from './system/seal-log.ts'
+import { originOf } from './system/seal/seal-log.ts'
 import { type Admitted, finishUse } from './tokens/token-admission.ts'
 
 export interface RestoreOptions {

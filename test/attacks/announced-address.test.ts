@@ -4,8 +4,8 @@
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { EVERYBODY } from '../../src/cluster/authorizer.ts'
-import { root } from '../host/host-fixture.ts'
+import { EVERYBODY } from '../../src/cluster/trust/authorizer.ts'
+import { root } from '../host/allocations/host-fixture.ts'
 import { idOf, nodeOf, startFleetServer } from '../helpers/fleet-server.ts'
 
 test('a caller who has a token is not told the address that the host announced', async (t) => {

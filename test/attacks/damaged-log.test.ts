@@ -20,9 +20,9 @@ import {
 } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { PAGE_BYTES } from '../../src/store/database.ts'
-import { SeenPosition } from '../../src/store/seen-position.ts'
-import { SqliteStore } from '../../src/store/store.ts'
+import { PAGE_BYTES } from '../../src/storage/sqlite/database.ts'
+import { SeenPosition } from '../../src/storage/store/seen-position.ts'
+import { SqliteStore } from '../../src/storage/store/store.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 

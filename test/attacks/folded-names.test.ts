@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { approle } from '../../src/engines/approle/approle.ts'
+import { approle } from '../../src/auth/approle/approle.ts'
 import { kv } from '../../src/engines/kv/kv.ts'
 import { auditLinesIn } from '../helpers/audit-lines.ts'
 import type { CoreWorld } from '../helpers/core-world.ts'

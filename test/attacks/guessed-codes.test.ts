@@ -10,7 +10,7 @@ import { kv } from '../../src/engines/kv/kv.ts'
 import { listenTo } from '../helpers/core-listener.ts'
 import { type CoreAnswer, CoreWorld } from '../helpers/core-world.ts'
 import { mfaHeader, MfaWorld, type Person, START_MS, wrongCode } from '../helpers/mfa-world.ts'
-import type { Store } from '../../src/store/store.ts'
+import type { Store } from '../../src/storage/store/store.ts'
 import { steppedStore } from '../helpers/stepped-store.ts'
 import { quickUserpass } from '../helpers/quick-userpass.ts'
 

@@ -17,7 +17,7 @@ import {
 } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { startTicksOf } from '../../src/cli/process-identity.ts'
+import { startTicksOf } from '../../src/supervisor/process-identity.ts'
 import { workDirectory } from '../helpers/agent-process.ts'
 import { OUTPOST, outpost } from '../cli/outpost-process.ts'
 

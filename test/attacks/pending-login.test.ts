@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
-import { approle } from '../../src/engines/approle/approle.ts'
+import { approle } from '../../src/auth/approle/approle.ts'
 import type { CoreAnswer } from '../helpers/core-world.ts'
 import { MfaWorld } from '../helpers/mfa-world.ts'
 

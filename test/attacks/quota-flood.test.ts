@@ -4,9 +4,9 @@
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { handle } from '../../src/secrets/handle.ts'
+import { handle } from '../../src/secrets/request/handle.ts'
 import { BUCKETS_MAX } from '../../src/secrets/quotas/quota-buckets.ts'
-import { NOBODY } from '../../src/kit/operation.ts'
+import { NOBODY } from '../../src/platform/operation.ts'
 import { listenTo } from '../helpers/core-listener.ts'
 import type { CoreWorld } from '../helpers/core-world.ts'
 import { openKv } from '../helpers/kv-world.ts'

@@ -7,7 +7,7 @@ import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { ShownBytes } from '../../src/cli/shown.ts'
+import { ShownBytes } from '../../src/cli/framework/shown.ts'
 import { ALLOC_ID, fakeAgent, frame } from '../cli/fake-agent.ts'
 import { OUTPOST, ROOT, start } from '../cli/outpost-process.ts'
 

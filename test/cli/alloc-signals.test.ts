@@ -6,7 +6,7 @@ import { constants } from 'node:os'
 import { join } from 'node:path'
 import { describe, test, type TestContext } from 'node:test'
 import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promises'
-import { SignalForwarder } from '../../src/cli/signal-forwarder.ts'
+import { SignalForwarder } from '../../src/supervisor/signal-forwarder.ts'
 import {
   isRunning,
   LOOK_MS,

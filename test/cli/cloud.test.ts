@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { test, type TestContext } from 'node:test'
-import { credentialsOf } from '../../src/cli/cloud/credential-formats.ts'
-import { fieldsOf } from '../../src/cli/answer.ts'
+import { credentialsOf } from '../../src/cli/commands/cloud/credential-formats.ts'
+import { fieldsOf } from '../../src/cli/output/answer.ts'
 import { recordingCore, runAt } from './recording-core.ts'
 
 const SESSION = {

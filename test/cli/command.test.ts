@@ -2,10 +2,10 @@ import assert from 'node:assert/strict'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { readAgentOptions } from '../../src/cli/agent-options.ts'
+import { readAgentOptions } from '../../src/cli/commands/agent-options.ts'
 import { runCommand } from '../../src/cli/command.ts'
-import { UsageError } from '../../src/cli/options.ts'
-import type { AgentOptions, Parts } from '../../src/cli/parts.ts'
+import { UsageError } from '../../src/cli/framework/options.ts'
+import type { AgentOptions, Parts } from '../../src/cli/framework/parts.ts'
 import { OUTPOST, outpost, ROOT, start, temporaryDirectory } from './outpost-process.ts'
 
 async function run(args: readonly string[], parts: Parts = {}) {

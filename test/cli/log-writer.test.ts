@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { mkdirSync, readdirSync, readFileSync, renameSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { LogWriter } from '../../src/cli/log-writer.ts'
+import { LogWriter } from '../../src/supervisor/log-writer.ts'
 import { temporaryDirectory } from './outpost-process.ts'
 
 const KIB = 1024

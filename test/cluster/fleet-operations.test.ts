@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { allocationOf, each, type FleetServer, idOf, nodeOf, startFleetServer } from '../helpers/fleet-server.ts'
-import { identity } from '../host/host-fixture.ts'
+import { identity } from '../host/allocations/host-fixture.ts'
 import { eventually } from '../helpers/eventually.ts'
 
 const NODE = idOf('aa000000')

@@ -1,9 +1,9 @@
 /** Which node a call is for, and what is said when there is no way there. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import type { ForwardedRequest } from '../../src/cluster/forward.ts'
+import type { ForwardedRequest } from '../../src/cluster/rpc/forward.ts'
 import { type Directory, forwarded, relayed, routed } from '../../src/cluster/route.ts'
-import { Refusal } from '../../src/kit/errors.ts'
+import { Refusal } from '../../src/platform/errors.ts'
 import {
   admit,
   type AnyOperation,
@@ -11,9 +11,9 @@ import {
   JsonText,
   type Operation,
   type Place,
-} from '../../src/kit/operation.ts'
-import { schema } from '../../src/kit/schema.ts'
-import { callOf, identity, performed } from '../host/host-fixture.ts'
+} from '../../src/platform/operation.ts'
+import { schema } from '../../src/platform/schema.ts'
+import { callOf, identity, performed } from '../host/allocations/host-fixture.ts'
 
 const OWN = '6f1c0b9e-2f0a-4a51-9d0c-000000000001'
 const OTHER = '6f1c0b9e-2f0a-4a51-9d0c-000000000002'

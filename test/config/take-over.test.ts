@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { loadConfig } from '../../src/config/load.ts'
-import { takeOver } from '../../src/config/take-over.ts'
+import { takeOver } from '../../src/config/reload-diff.ts'
 import { readTlsFiles } from '../../src/config/tls-files.ts'
 
 const dev = loadConfig({ paths: [], dev: true, flags: { dataDir: '/tmp/outpost' } }).config

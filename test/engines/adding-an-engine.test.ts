@@ -31,7 +31,7 @@ test('docs/adding-an-engine.md is true', () => {
     assert.match(guide, new RegExp(`\\b${word}\\b`))
     assert.match(code, new RegExp(`\\b${word}\\b`), word)
   }
-  assert.match(readFileSync(join(ROOT, 'src/daemon-engines.ts'), 'utf8'), /coreEngines.* = \[cubbyhole/)
+  assert.match(readFileSync(join(ROOT, 'src/daemon/engines.ts'), 'utf8'), /coreEngines.* = \[cubbyhole/)
   assert.deepEqual([cubbyhole.type, cubbyhole.isSingle, cubbyhole.paths.length], ['cubbyhole', true, 1])
 })
 

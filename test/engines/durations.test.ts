@@ -1,8 +1,8 @@
 /** Durations as callers write them: what becomes 0 without being 0 is refused, since 0 means the default, or for ever. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { approle } from '../../src/engines/approle/approle.ts'
-import { FieldError, secondsOf, signedDuration } from '../../src/engines/fields.ts'
+import { approle } from '../../src/auth/approle/approle.ts'
+import { FieldError, secondsOf, signedDuration } from '../../src/engines/framework/fields.ts'
 import { kv } from '../../src/engines/kv/kv.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { quickUserpass } from '../helpers/quick-userpass.ts'

@@ -1,8 +1,8 @@
 /** Work that gives way: how much of it is done in one turn, who comes in between, and how it ends. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Rejection } from '../../src/engines/engine.ts'
-import { inTurns, type Steps, WHOLE } from '../../src/engines/turns.ts'
+import { Rejection } from '../../src/engines/framework/engine.ts'
+import { inTurns, type Steps, WHOLE } from '../../src/engines/framework/time-slices.ts'
 import { countTurns } from '../helpers/turns.ts'
 
 const { signal } = new AbortController()

@@ -9,8 +9,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 import { runCommand } from '../../src/cli/command.ts'
-import { programVersion } from '../../src/cli/version.ts'
-import type { Running } from '../../src/daemon.ts'
+import { programVersion } from '../../src/cli/commands/version.ts'
+import type { Running } from '../../src/daemon/daemon.ts'
 
 export interface AgentHere {
   readonly url: string
@@ -98,7 +98,7 @@ export async function agentHere(
   }
   const printing = { take: io.out, isStarting: true }
   const start = async () => {
-    const { startAgent } = await import('../../src/daemon.ts')
+    const { startAgent } = await import('../../src/daemon/daemon.ts')
     await runCommand(['agent', ...args, '-config', config], io, {
       async startAgent(options) {
         held.agent = await startAgent(options, programVersion())

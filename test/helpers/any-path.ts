@@ -1,6 +1,6 @@
 /** Operations for any path and verb that answer with what they were given: a stub of what stands behind the table. */
-import { type AnyOperation, type Call, type Method, type Operation, WholeAnswer } from '../../src/kit/operation.ts'
-import { type Field, pathParam, type RawInput, schema } from '../../src/kit/schema.ts'
+import { type AnyOperation, type Call, type Method, type Operation, WholeAnswer } from '../../src/platform/operation.ts'
+import { type Field, pathParam, type RawInput, schema } from '../../src/platform/schema.ts'
 
 /** What the stub says of a request. */
 export interface Told {

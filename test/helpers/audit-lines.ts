@@ -1,7 +1,7 @@
 /** What audit devices have written, for tests. */
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
-import { checkChain } from '../../src/cli/audit/chain-check.ts'
+import { checkChain } from '../../src/cli/commands/audit/chain-check.ts'
 
 export interface AuditLine {
   readonly type: string

@@ -4,7 +4,7 @@ import { mkdirSync, readdirSync, readFileSync, readlinkSync, realpathSync, write
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { TestContext } from 'node:test'
-import { writeManifest } from '../host/host-fixture.ts'
+import { writeManifest } from '../host/allocations/host-fixture.ts'
 import { ALLOC_ID, type Query, queryText } from './tail-host.ts'
 import { eventually } from './eventually.ts'
 import { OUTPOST } from './program.ts'

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import type { TestContext } from 'node:test'
 import { cloud } from '../../src/engines/cloud/cloud.ts'
-import { freshRole, roles } from '../../src/engines/cloud/role-record.ts'
+import { freshRole, roles } from '../../src/engines/cloud/mount/role-record.ts'
 import type { AccessKey, User } from './aws/account.ts'
 import { AwsEndpoint } from './aws/endpoint.ts'
 import { CoreWorld, type CoreAnswer, type WorldOptions } from './core-world.ts'

@@ -2,9 +2,9 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { Readable } from 'node:stream'
 import { isatty } from 'node:tty'
-import type { ByteSink } from '../../src/cli/byte-sink.ts'
+import type { ByteSink } from '../../src/cli/framework/byte-sink.ts'
 import { runCommand } from '../../src/cli/command.ts'
-import type { CommandIo } from '../../src/cli/command-shape.ts'
+import type { CommandIo } from '../../src/cli/framework/command-shape.ts'
 import type { Finished } from '../cli/outpost-process.ts'
 
 /** Commands that start others, change the user of their process, or work on processes. */

@@ -10,7 +10,7 @@ import { Listener, type ListenerLimits, type TlsFiles } from '../../src/http/lis
 import type { Meter } from '../../src/http/meter.ts'
 import { PathLog } from '../../src/http/path-log.ts'
 import { Router } from '../../src/http/router.ts'
-import type { AnyOperation, Identity } from '../../src/kit/operation.ts'
+import type { AnyOperation, Identity } from '../../src/platform/operation.ts'
 import { ALLOC, makeAllocation, NODE } from './allocation.ts'
 import { keepingLogger, type LogLine } from './kept-log.ts'
 

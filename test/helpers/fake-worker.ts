@@ -1,7 +1,7 @@
 /** A worker thread that answers, fails and exits when a test says so. It records what a pool must never do to it. */
 import { EventEmitter } from 'node:events'
-import type { WorkerThread } from '../../src/kit/worker-pool.ts'
-import type { TaskMessage } from '../../src/kit/worker-task.ts'
+import type { WorkerThread } from '../../src/platform/worker-pool.ts'
+import type { TaskMessage } from '../../src/platform/worker-task.ts'
 
 export class FakeWorker extends EventEmitter implements WorkerThread {
   /** Messages that were not answered, the oldest first. */

@@ -5,15 +5,15 @@ import {
   digestOf,
   type NodeDescription,
   type NodeState,
-} from '../../src/cluster/description.ts'
-import { Followers } from '../../src/host/followers.ts'
-import { fsLogs } from '../../src/host/logs.ts'
-import { NO_STORE, Roster } from '../../src/cluster/roster.ts'
-import { ServerRoom } from '../../src/cluster/server-operations.ts'
+} from '../../src/cluster/roster/description.ts'
+import { Followers } from '../../src/host/logs/follow/followers.ts'
+import { fsLogs } from '../../src/host/logs/logs.ts'
+import { NO_STORE, Roster } from '../../src/cluster/roster/roster.ts'
+import { ServerRoom } from '../../src/cluster/api/server-operations.ts'
 import { Listener } from '../../src/http/listener.ts'
 import { Router } from '../../src/http/router.ts'
-import type { AnyOperation, Identity } from '../../src/kit/operation.ts'
-import { keepingLogger, root } from '../host/host-fixture.ts'
+import type { AnyOperation, Identity } from '../../src/platform/operation.ts'
+import { keepingLogger, root } from '../host/allocations/host-fixture.ts'
 
 const LIMITS = {
   connectionsPerClient: 0,

@@ -1,8 +1,8 @@
 /** A greeting of a host. */
-import { Refusal } from '../../src/kit/errors.ts'
-import { handle } from '../../src/kit/operation.ts'
-import { pathParam, queryText, schema } from '../../src/kit/schema.ts'
-import { requireOwnNode } from '../../src/host/allocation.ts'
+import { Refusal } from '../../src/platform/errors.ts'
+import { handle } from '../../src/platform/operation.ts'
+import { pathParam, queryText, schema } from '../../src/platform/schema.ts'
+import { requireOwnNode } from '../../src/host/allocations/allocation.ts'
 
 const fields = {
   name: pathParam('Who is greeted'),

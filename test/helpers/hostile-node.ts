@@ -7,8 +7,8 @@ import {
   type NodeMessage,
   type NodeState,
   signMessage,
-} from '../../src/cluster/description.ts'
-import { Subjects } from '../../src/cluster/subjects.ts'
+} from '../../src/cluster/roster/description.ts'
+import { Subjects } from '../../src/cluster/nats/subjects.ts'
 import { nodeOf } from './fleet-server.ts'
 
 const subjects = new Subjects('global')

@@ -1,5 +1,5 @@
 /** A logger that keeps what operators would see. */
-import type { Fields, Level, Logger } from '../../src/kit/log.ts'
+import type { Fields, Level, Logger } from '../../src/platform/log.ts'
 
 export interface LogLine {
   readonly level: Level

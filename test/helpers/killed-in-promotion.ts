@@ -1,6 +1,6 @@
 /** Preloaded into a process with `OUTPOST_TEST_KILL`: it kills itself in a promotion, once the first step is durable. */
 import { resolve } from 'node:path'
-import { SqliteStore } from '../../src/store/store.ts'
+import { SqliteStore } from '../../src/storage/store/store.ts'
 
 if (process.env['OUTPOST_TEST_KILL'] === 'promotion') {
   const open = SqliteStore.open.bind(SqliteStore)

@@ -1,6 +1,6 @@
 /** An engine that gives numbers out, and takes them back as a test likes. */
-import { type Engine, path } from '../../src/engines/engine.ts'
-import { boolean, inPath, integer } from '../../src/engines/fields.ts'
+import { type Engine, path } from '../../src/engines/framework/engine.ts'
+import { boolean, inPath, integer } from '../../src/engines/framework/fields.ts'
 
 export interface Lender {
   readonly engine: Engine

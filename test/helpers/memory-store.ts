@@ -2,8 +2,14 @@
  * A store in memory that fails on demand, with the real one's promises: what fails takes everything with it that was
  * queued behind it. Commits become durable a turn of the event loop after they were queued, all of them together.
  */
-import { type Batch, encodeBatch } from '../../src/store/batch.ts'
-import { type Entry, type PageOptions, type Store, StoreError, type StoreErrorKind } from '../../src/store/store.ts'
+import { type Batch, encodeBatch } from '../../src/storage/sqlite/batch.ts'
+import {
+  type Entry,
+  type PageOptions,
+  type Store,
+  StoreError,
+  type StoreErrorKind,
+} from '../../src/storage/store/store.ts'
 
 interface Queued {
   readonly batch: Batch

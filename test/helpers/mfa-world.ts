@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import type { TestContext } from 'node:test'
 import { TOTP } from 'otpauth'
-import type { Engine } from '../../src/engines/engine.ts'
+import type { Engine } from '../../src/engines/framework/engine.ts'
 import { type CoreAnswer, CoreWorld, type WorldOptions } from './core-world.ts'
 import { quickUserpass } from './quick-userpass.ts'
 

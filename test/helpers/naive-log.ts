@@ -2,7 +2,7 @@
  * A rotated log as values, and where its last lines and a time begin, written down in the plainest way: strings, regular
  * expressions and JavaScript's own dates.
  */
-import type { LogPlace } from '../../src/host/log-files.ts'
+import type { LogPlace } from '../../src/host/logs/locate/log-files.ts'
 
 export interface NaiveFile {
   readonly index: number

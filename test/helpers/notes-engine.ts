@@ -1,6 +1,6 @@
 /** Notes: a text by name. */
-import { type Engine, type EngineCall, path, Rejection } from '../../src/engines/engine.ts'
-import { inPath, integer, text } from '../../src/engines/fields.ts'
+import { type Engine, type EngineCall, path, Rejection } from '../../src/engines/framework/engine.ts'
+import { inPath, integer, text } from '../../src/engines/framework/fields.ts'
 
 const name = inPath('Name of the note')
 

@@ -2,12 +2,7 @@
  * The room of replication as the endpoints see it, without a link and a second server: roles change as they are told to,
  * and what was asked is kept. Whole pairs of servers are in `test/system/dr-….test.ts`.
  */
-import type {
-  DrMode,
-  DrReplication,
-  ReplicationSide,
-  UnwrapTarget,
-} from '../../src/secrets/replication/dr-replication.ts'
+import type { DrMode, DrReplication, ReplicationSide, UnwrapTarget } from '../../src/secrets/dr/dr-replication.ts'
 import type { CoreWorld } from './core-world.ts'
 
 export class ScriptedReplication implements ReplicationSide {

@@ -1,13 +1,13 @@
 /** Servers and callers that know each other's keys over a bus, for calls that are sealed. */
 import type { TestContext } from 'node:test'
-import { CurveKey } from '../../src/cluster/envelope.ts'
-import type { Link } from '../../src/cluster/link.ts'
-import { newSeed, signingKeyOf } from '../../src/cluster/nkey.ts'
-import { SealedCalls } from '../../src/cluster/sealed-calls.ts'
-import { ServerCalls } from '../../src/cluster/server-calls.ts'
-import { ServerKeys, type TrustedKeys } from '../../src/cluster/server-trust.ts'
-import type { Party, Subjects } from '../../src/cluster/subjects.ts'
-import type { Logger } from '../../src/kit/log.ts'
+import { CurveKey } from '../../src/cluster/trust/envelope.ts'
+import type { Link } from '../../src/cluster/nats/link.ts'
+import { newSeed, signingKeyOf } from '../../src/cluster/nats/nkey.ts'
+import { SealedCalls } from '../../src/cluster/rpc/sealed-calls.ts'
+import { ServerCalls } from '../../src/cluster/rpc/server-calls.ts'
+import { ServerKeys, type TrustedKeys } from '../../src/cluster/trust/server-trust.ts'
+import type { Party, Subjects } from '../../src/cluster/nats/subjects.ts'
+import type { Logger } from '../../src/platform/log.ts'
 
 export interface Sealing {
   readonly keys: ServerKeys

@@ -1,7 +1,7 @@
 /** Keys that servers sign with, and what a host knows of them. */
 import { verify } from 'node:crypto'
-import type { KnownServerKeys } from '../../src/cluster/node-admission.ts'
-import { newSeed, type SigningKey, signingKeyOf, verifyingKeyOf } from '../../src/cluster/nkey.ts'
+import type { KnownServerKeys } from '../../src/cluster/rpc/node-admission.ts'
+import { newSeed, type SigningKey, signingKeyOf, verifyingKeyOf } from '../../src/cluster/nats/nkey.ts'
 
 export function newKey(): SigningKey {
   return signingKeyOf(newSeed())

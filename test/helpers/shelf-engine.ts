@@ -1,6 +1,6 @@
 /** An engine for tests: keeps what it is given, can be told to wait, and has an option and aliases as mounts allow. */
-import { type Engine, path, Rejection } from '../../src/engines/engine.ts'
-import { inPath } from '../../src/engines/fields.ts'
+import { type Engine, path, Rejection } from '../../src/engines/framework/engine.ts'
+import { inPath } from '../../src/engines/framework/fields.ts'
 
 export class Shelf {
   /** A request to `slow/…` waits for this, then writes. */

@@ -3,7 +3,7 @@
  * connect again several times as often. Silence stays long enough for a machine on which each process has to wait for
  * its turn. `OUTPOST_TIMINGS={}` keeps the times of production.
  */
-import type { Timings } from '../../src/cluster/timings.ts'
+import type { Timings } from '../../src/cluster/nats/timings.ts'
 
 export const SHORT = {
   beatMs: 1500,

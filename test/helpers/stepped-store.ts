@@ -2,7 +2,7 @@
  * A store that tells where each commit stands: it is about to be queued, it is queued, it is durable. Who is told may kill
  * the process there.
  */
-import type { Store } from '../../src/store/store.ts'
+import type { Store } from '../../src/storage/store/store.ts'
 
 export function steppedStore(real: Store, passed: () => void): Store {
   return {

@@ -1,7 +1,7 @@
 /** Paths that no operation of the table has, and answers that their operations have made whole. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { WholeAnswer } from '../../src/kit/operation.ts'
+import { WholeAnswer } from '../../src/platform/operation.ts'
 import { anyPath, type Told } from '../helpers/any-path.ts'
 import { startEdge } from '../helpers/edge.ts'
 import { type Answer, answersIn, ask, raw } from '../helpers/raw-http.ts'

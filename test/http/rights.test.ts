@@ -1,10 +1,10 @@
 /** Callers of endless answers are checked again: seldom, together, and ended when their rights are gone. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Refusal } from '../../src/kit/errors.ts'
-import type { Identity } from '../../src/kit/operation.ts'
+import { Refusal } from '../../src/platform/errors.ts'
+import type { Identity } from '../../src/platform/operation.ts'
 import { Rights } from '../../src/http/rights.ts'
-import { identity } from '../host/host-fixture.ts'
+import { identity } from '../host/allocations/host-fixture.ts'
 import { eventually } from '../helpers/eventually.ts'
 
 function world(resolve: (token: string | undefined) => Identity | Promise<Identity>) {

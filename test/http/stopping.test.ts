@@ -5,9 +5,9 @@ import { connect } from 'node:net'
 import { test } from 'node:test'
 import { Listener } from '../../src/http/listener.ts'
 import { Router } from '../../src/http/router.ts'
-import { createLogger, DescriptorOutput, LogSink } from '../../src/kit/log.ts'
-import type { AnyOperation, Chunk, Identity } from '../../src/kit/operation.ts'
-import { schema } from '../../src/kit/schema.ts'
+import { createLogger, DescriptorOutput, LogSink } from '../../src/platform/log.ts'
+import type { AnyOperation, Chunk, Identity } from '../../src/platform/operation.ts'
+import { schema } from '../../src/platform/schema.ts'
 
 const anybody: Identity = {
   accessor: 'anybody',

@@ -14,7 +14,7 @@ import {
 } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { approle } from '../../src/engines/approle/approle.ts'
+import { approle } from '../../src/auth/approle/approle.ts'
 import { kv } from '../../src/engines/kv/kv.ts'
 import { AgentLogin, type LoginSettings } from '../../src/login/agent-login.ts'
 import type { Role } from '../../src/login/credentials.ts'

@@ -1,5 +1,5 @@
 /** What `issued-crash.test.ts` cuts short at each of its steps. */
-import type { Engine } from '../../src/engines/engine.ts'
+import type { Engine } from '../../src/engines/framework/engine.ts'
 import type { CoreAnswer, CoreWorld } from '../helpers/core-world.ts'
 
 /** An answered step, with what its caller got. */

@@ -1,7 +1,7 @@
 /** External groups: who their members are is what the auth method of their alias reports at logins and renewals. */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
-import { approle } from '../../src/engines/approle/approle.ts'
+import { approle } from '../../src/auth/approle/approle.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { reopened, writePolicy } from './token-world.ts'
 import { quickUserpass } from '../helpers/quick-userpass.ts'

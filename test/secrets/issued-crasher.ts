@@ -5,7 +5,7 @@
  * entities.
  */
 import { writeSync } from 'node:fs'
-import type { Store } from '../../src/store/store.ts'
+import type { Store } from '../../src/storage/store/store.ts'
 import { type CoreAnswer, CoreWorld } from '../helpers/core-world.ts'
 import { lender } from '../helpers/lender-engine.ts'
 import { steppedStore } from '../helpers/stepped-store.ts'

@@ -1,7 +1,7 @@
 /** Leases that end while something else happens to them: renewals, failed revocations, others of their path. */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
-import { Storage } from '../../src/barrier/storage.ts'
+import { Storage } from '../../src/storage/barrier/storage.ts'
 import { type CoreAnswer, CoreWorld } from '../helpers/core-world.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { lender } from '../helpers/lender-engine.ts'

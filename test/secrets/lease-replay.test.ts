@@ -1,8 +1,8 @@
 /** Leases as they were recorded, given out by an engine of the test as the recorded store of plain secrets gave them. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { type Engine, path } from '../../src/engines/engine.ts'
-import { inPath, text } from '../../src/engines/fields.ts'
+import { type Engine, path } from '../../src/engines/framework/engine.ts'
+import { inPath, text } from '../../src/engines/framework/fields.ts'
 import { listenTo } from '../helpers/core-listener.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { recordedExchanges, replay, Substitutions } from '../helpers/openbao-replay.ts'

@@ -1,6 +1,6 @@
 /** Logins with a password and with a secret ID of three uses, some at the same time; said is a token with its accessor. */
 import assert from 'node:assert/strict'
-import { approle } from '../../src/engines/approle/approle.ts'
+import { approle } from '../../src/auth/approle/approle.ts'
 import type { CoreWorld } from '../helpers/core-world.ts'
 import type { Said, Scenario } from './crash-scenario.ts'
 import { quickUserpass } from '../helpers/quick-userpass.ts'

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
-import { approle } from '../../src/engines/approle/approle.ts'
+import { approle } from '../../src/auth/approle/approle.ts'
 import type { CoreAnswer } from '../helpers/core-world.ts'
 import { type Enrolled, MfaWorld, wrongCode } from '../helpers/mfa-world.ts'
 

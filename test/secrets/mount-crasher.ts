@@ -3,7 +3,7 @@
  * durable). Arguments: the directory of a world, its unseal key in hex, its root token, the step. Started by mount-crash.test.ts.
  */
 import { writeSync } from 'node:fs'
-import type { Store } from '../../src/store/store.ts'
+import type { Store } from '../../src/storage/store/store.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { Shelf } from '../helpers/shelf-engine.ts'
 import { steppedStore } from '../helpers/stepped-store.ts'

@@ -1,6 +1,6 @@
 /** Rows of the table of policies about which of several rules decides. */
-import { grant, shows } from './policy-rows.ts'
-import type { TableCase } from './policy-rows.ts'
+import { grant, shows } from './policies/policy-rows.ts'
+import type { TableCase } from './policies/policy-rows.ts'
 
 export const ORDER_CASES: readonly TableCase[] = [
   shows(

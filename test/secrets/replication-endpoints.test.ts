@@ -1,8 +1,8 @@
 /** The endpoints of replication in one process: every text and status that a caller can meet, without a second server. */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
-import { Refusal } from '../../src/kit/errors.ts'
-import { decodeToken } from '../../src/barrier/seal-generation.ts'
+import { Refusal } from '../../src/platform/errors.ts'
+import { decodeToken } from '../../src/storage/seal/seal-generation.ts'
 import { type AskOptions, CoreWorld, type WorldOptions } from '../helpers/core-world.ts'
 import { newPgpKey } from '../helpers/pgp-keys.ts'
 import { quickUserpass } from '../helpers/quick-userpass.ts'

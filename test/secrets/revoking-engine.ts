@@ -1,6 +1,6 @@
 /** An engine whose leases stand for something outside: it is told when that is taken away, before the engine goes on. */
-import { type Engine, path } from '../../src/engines/engine.ts'
-import { inPath } from '../../src/engines/fields.ts'
+import { type Engine, path } from '../../src/engines/framework/engine.ts'
+import { inPath } from '../../src/engines/framework/fields.ts'
 
 export function outsider(taken: () => void | Promise<void>, isRevokedInside?: () => boolean): Engine {
   return {

@@ -1,6 +1,6 @@
 /** Recorded exchanges about mounts, routing, cubbyholes and the endpoints that tell about the server, played over HTTP. */
 import { test, type TestContext } from 'node:test'
-import type { Engine } from '../../src/engines/engine.ts'
+import type { Engine } from '../../src/engines/framework/engine.ts'
 import { kv } from '../../src/engines/kv/kv.ts'
 import { listenTo } from '../helpers/core-listener.ts'
 import { CoreWorld } from '../helpers/core-world.ts'

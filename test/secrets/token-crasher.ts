@@ -5,7 +5,7 @@
  */
 import { writeSync } from 'node:fs'
 import { setTimeout as delay } from 'node:timers/promises'
-import type { Store } from '../../src/store/store.ts'
+import type { Store } from '../../src/storage/store/store.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { steppedStore } from '../helpers/stepped-store.ts'
 

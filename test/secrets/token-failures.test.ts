@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
-import { type Store, StoreError } from '../../src/store/store.ts'
+import { type Store, StoreError } from '../../src/storage/store/store.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { isToken, lookup, make, tokenPathsIn } from './token-world.ts'
 import { eventually } from '../helpers/eventually.ts'

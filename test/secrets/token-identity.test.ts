@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Refusal } from '../../src/kit/errors.ts'
+import { Refusal } from '../../src/platform/errors.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { isToken, make, writePolicy } from './token-world.ts'
 

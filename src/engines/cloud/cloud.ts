@@ -25,23 +25,23 @@
  * by `username.ts` with the templates of `template-*.ts`. Keys of users that were there before: `rotate-root.ts`,
  * `static-*.ts`, and `key-intent.ts` for what is noted before such a key is made or deleted. `janitor-paths.ts` looks for users
  * that were forgotten by force. `federation.ts` has root credentials for a token of the server's own issuer
- * (`secrets/identity/oidc-issuer.ts`). `check-paths.ts` with `role-trial.ts` and `root-actions.ts` is the dry run of a role.
- * `role-counts.ts` is what figures tell of roles. `session-cache.ts` has the sessions that callers share, `places.ts` how many are made at a time, `check-limits.ts` what a dry run may
- * cost. `place.ts` says in which account a thing was made: that another one does not
+ * (`secrets/identity/oidc-issuer.ts`). `check-paths.ts` with `role-trial.ts` and `iam-permission-check.ts` is the dry run of a role.
+ * `role-counts.ts` is what figures tell of roles. `session-cache.ts` has the sessions that callers share, `mount-records.ts` how many are made at a time, `check-limits.ts` what a dry run may
+ * cost. `record-place.ts` says in which account a thing was made: that another one does not
  * have it means nothing.
  */
-import type { Engine } from '../engine.ts'
-import { CloudMount } from './cloud-mount.ts'
-import { checkPaths } from './check-paths.ts'
-import { credsPaths } from './creds-paths.ts'
-import { janitorPaths } from './janitor-paths.ts'
-import { leasePaths } from './lease-paths.ts'
-import { rolePaths } from './role-paths.ts'
-import { rootPaths } from './root-paths.ts'
-import { RootSchedule, rotateRootPaths } from './rotate-root.ts'
-import { staticPaths } from './static-paths.ts'
-import { StaticSchedule } from './static-rotation.ts'
-import { forgotten, revoked } from './users.ts'
+import type { Engine } from '../framework/engine.ts'
+import { CloudMount } from './mount/cloud-mount.ts'
+import { checkPaths } from './roles/check-paths.ts'
+import { credsPaths } from './roles/creds-paths.ts'
+import { janitorPaths } from './roles/janitor-paths.ts'
+import { leasePaths } from './mount/lease-paths.ts'
+import { rolePaths } from './roles/role-paths.ts'
+import { rootPaths } from './root/root-paths.ts'
+import { RootSchedule, rotateRootPaths } from './root/rotate-root.ts'
+import { staticPaths } from './static/static-paths.ts'
+import { StaticSchedule } from './static/static-rotation.ts'
+import { forgotten, revoked } from './users/users.ts'
 
 export const cloud: Engine = {
   type: 'cloud',

@@ -4,9 +4,9 @@
  *
  * What a caller writes is kept as the JSON text that came, so numbers are given back as they were written.
  */
-import { JsonText } from '../../kit/operation.ts'
-import { type Engine, type EngineCall, path, Rejection } from '../engine.ts'
-import { inPath } from '../fields.ts'
+import { JsonText } from '../../platform/operation.ts'
+import { type Engine, type EngineCall, path, Rejection } from '../framework/engine.ts'
+import { inPath } from '../framework/fields.ts'
 
 /** What the store takes in one path, less what stands before the name. */
 const NAME_BYTES_MAX = 3072

@@ -8,22 +8,22 @@
  *
  * A mount of version 1 (`plain-paths.ts`) keeps its secrets in the same form and answers as secrets without versions do.
  */
-import type { Engine, Path } from '../engine.ts'
-import { inPath } from '../fields.ts'
-import { configPaths } from './config-paths.ts'
-import { copyPaths } from './copy-paths.ts'
-import { dataPaths } from './data-paths.ts'
-import { diffPaths } from './diff-paths.ts'
-import { elsewhere } from './elsewhere.ts'
-import { metadataPaths } from './metadata-paths.ts'
-import { checkVersion } from './options.ts'
-import { plainPaths } from './plain-paths.ts'
-import { kvPath } from './reads.ts'
-import { searchPaths } from './search-paths.ts'
-import { transactionPaths } from './transaction-paths.ts'
-import { treePaths } from './tree-paths.ts'
-import { versionPaths } from './version-paths.ts'
-import { watchPaths } from './watch-paths.ts'
+import type { Engine, Path } from '../framework/engine.ts'
+import { inPath } from '../framework/fields.ts'
+import { configPaths } from './paths/config-paths.ts'
+import { copyPaths } from './paths/copy-paths.ts'
+import { dataPaths } from './paths/data-paths.ts'
+import { diffPaths } from './paths/diff-paths.ts'
+import { elsewhere } from './store/elsewhere.ts'
+import { metadataPaths } from './paths/metadata-paths.ts'
+import { checkVersion } from './store/options.ts'
+import { plainPaths } from './paths/plain-paths.ts'
+import { kvPath } from './store/reads.ts'
+import { searchPaths } from './paths/search-paths.ts'
+import { transactionPaths } from './paths/transaction-paths.ts'
+import { treePaths } from './paths/tree-paths.ts'
+import { versionPaths } from './paths/version-paths.ts'
+import { watchPaths } from './paths/watch-paths.ts'
 
 export interface KvOptions {
   /** How long a stream of `watch` says nothing before it tells its cursor. */

@@ -1,12 +1,12 @@
 /** `code/…` of a TOTP mount: the present code of a key, and whether a code is right. */
-import type { Storage } from '../../barrier/storage.ts'
-import { type EngineCall, path, type Path, Rejection, type Reply } from '../engine.ts'
-import { text } from '../fields.ts'
+import type { Storage } from '../../storage/barrier/storage.ts'
+import { type EngineCall, path, type Path, Rejection, type Reply } from '../framework/engine.ts'
+import { text } from '../framework/fields.ts'
 import { codeAt, matchCode, stepAt } from './codes.ts'
 import { KEY_NAME } from './key-input.ts'
 import { durableKey, formOf, hashOf, keyBytes, pendingKey, pendingUsed, usedPut } from './key-record.ts'
 import { isUsed, withStep } from './used-steps.ts'
-import { WrongCodes } from './wrong-codes.ts'
+import { WrongCodes } from './code-rate-limit.ts'
 
 /** By mount: its storage is the same one in each request. */
 const wrongCodes = new WeakMap<Storage, WrongCodes>()

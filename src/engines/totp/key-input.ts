@@ -1,6 +1,6 @@
 /** What a caller gives for a key, checked in the order and with the texts of the compatible engine. */
-import { Rejection } from '../engine.ts'
-import { boolean, duration, inPath, type InputOf, integer, text, UNPRINTABLE } from '../fields.ts'
+import { Rejection } from '../framework/engine.ts'
+import { boolean, duration, inPath, type InputOf, integer, text, UNPRINTABLE } from '../framework/fields.ts'
 import { bytesOfBase32 } from './base32.ts'
 import { ALGORITHMS, newKey } from './codes.ts'
 import type { TotpKey } from './key-record.ts'

@@ -1,8 +1,8 @@
 /** What is kept of a key, where, and which of its codes were accepted. */
 import * as v from 'valibot'
-import { Fault } from '../../kit/errors.ts'
-import type { Put } from '../../barrier/storage.ts'
-import { type EngineCall, Rejection } from '../engine.ts'
+import { Fault } from '../../platform/errors.ts'
+import type { Put } from '../../storage/barrier/storage.ts'
+import { type EngineCall, Rejection } from '../framework/engine.ts'
 import { ALGORITHMS, type CodeForm } from './codes.ts'
 import { NO_STEPS, type UsedSteps, usedStepsSchema } from './used-steps.ts'
 

@@ -1,5 +1,5 @@
 /** The worker thread of `qr.ts`. */
-import { serveTasks } from '../../kit/worker-task.ts'
+import { serveTasks } from '../../platform/worker-task.ts'
 import { drawnPng, UnfitCode } from './qr-code.ts'
 
 export interface QrRequest {

@@ -1,9 +1,9 @@
 /**
- * QR codes. A server draws a PNG in a worker thread (`kit/worker-pool.ts`): the library takes 30 ms to load, a code 3 ms and
+ * QR codes. A server draws a PNG in a worker thread (`platform/worker-pool.ts`): the library takes 30 ms to load, a code 3 ms and
  * more, a long one some tens.
  */
-import { Fault, Refusal } from '../../kit/errors.ts'
-import { WorkerPool, WorkerTaskError } from '../../kit/worker-pool.ts'
+import { Fault, Refusal } from '../../platform/errors.ts'
+import { WorkerPool, WorkerTaskError } from '../../platform/worker-pool.ts'
 import type { QrRequest, QrResponse } from './qr-thread.ts'
 
 const pool = new WorkerPool<QrRequest, QrResponse>({

@@ -5,9 +5,9 @@
  * Promises. A code is accepted once: the time step it belongs to is durable, as used, before the answer goes out, so a restart
  * lets none in again. A key is never told again after it was generated.
  *
- * Assumes that the machine's clock is right to within a period. What can go wrong: many wrong codes are tried (`wrong-codes.ts`).
+ * Assumes that the machine's clock is right to within a period. What can go wrong: many wrong codes are tried (`code-rate-limit.ts`).
  */
-import type { Engine } from '../engine.ts'
+import type { Engine } from '../framework/engine.ts'
 import { codePaths } from './code-paths.ts'
 import { keyPaths } from './key-paths.ts'
 

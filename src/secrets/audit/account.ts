@@ -1,8 +1,8 @@
 /** The account of one request: its two lines, made from what the request path knows. */
-import type { Caller, EngineVerb, Reply } from '../../engines/engine.ts'
-import { Refusal } from '../../kit/errors.ts'
-import { JsonText } from '../../kit/operation.ts'
-import type { RawInput } from '../../kit/schema.ts'
+import type { Caller, EngineVerb, Reply } from '../../engines/framework/engine.ts'
+import { Refusal } from '../../platform/errors.ts'
+import { JsonText } from '../../platform/operation.ts'
+import type { RawInput } from '../../platform/schema.ts'
 import { withoutCodes } from '../mfa/mfa-header.ts'
 import type { MountRecord } from '../mounts/mount-record.ts'
 import type { AuditedHeaders, AuditTrail } from './audit.ts'

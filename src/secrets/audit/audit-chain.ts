@@ -13,7 +13,7 @@
  * with the event `start` says where they end.
  */
 import { hash, hkdfSync, randomBytes, timingSafeEqual } from 'node:crypto'
-import { KeyedHash } from '../../kit/keyed-hash.ts'
+import { KeyedHash } from '../../platform/keyed-hash.ts'
 
 /** The last line that was written: its number and its SHA-256 in hexadecimal. */
 export interface ChainHead {

@@ -4,8 +4,8 @@
  *
  * A break of the chain stays with the device until an operator acknowledges it: `brokenChain` fails readiness.
  */
-import { KeyedHash } from '../../kit/keyed-hash.ts'
-import { Fault } from '../../kit/errors.ts'
+import { KeyedHash } from '../../platform/keyed-hash.ts'
+import { Fault } from '../../platform/errors.ts'
 import type { ChainHead } from './audit-chain.ts'
 import type { FileFinding, LineSink } from './audit-file.ts'
 import type { Shown } from './audit-record.ts'

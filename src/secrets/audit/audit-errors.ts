@@ -5,7 +5,7 @@
  * The text is searched as it is, and each quotation once more as it was before it was quoted, with the place of each character in the
  * error. What can be compared is bounded; what is quoted beyond that is an HMAC unseen.
  */
-import type { KeyedHash } from '../../kit/keyed-hash.ts'
+import type { KeyedHash } from '../../platform/keyed-hash.ts'
 import { hashed, VALUES_MAX } from './audit-values.ts'
 
 /** A text in double quotes, with escapes; the last one may be cut. */

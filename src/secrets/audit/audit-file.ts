@@ -31,9 +31,9 @@ import {
 } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { promisify } from 'node:util'
-import { DiskReserve } from '../../kit/disk-reserve.ts'
-import { accessFault } from '../../kit/own-file.ts'
-import { Fault, isErrno } from '../../kit/errors.ts'
+import { DiskReserve } from '../../platform/disk-reserve.ts'
+import { accessFault } from '../../platform/own-file.ts'
+import { Fault, isErrno } from '../../platform/errors.ts'
 import { type ChainHead, headOf } from './audit-chain.ts'
 import type { ChainBreak, DeviceChain, FileEnd } from './device-chain.ts'
 

@@ -1,8 +1,8 @@
 /** The options of a device as callers give them and as they are kept. Every fault is a Rejection (400). */
 import { realpathSync } from 'node:fs'
 import { basename, dirname, isAbsolute, join, normalize } from 'node:path'
-import { Rejection } from '../../engines/engine.ts'
-import { messageOf } from '../../kit/errors.ts'
+import { Rejection } from '../../engines/framework/engine.ts'
+import { messageOf } from '../../platform/errors.ts'
 import { AuditFile, type LineSink, RESERVE_SUFFIX } from './audit-file.ts'
 import { AuditSocket, endpoint } from './audit-socket.ts'
 import type { DeviceSettings } from './audit-device.ts'

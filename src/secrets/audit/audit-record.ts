@@ -1,6 +1,6 @@
 /** The two lines of a request: what was asked, before anything is done, and what came of it, before it is answered. */
-import type { AuthBlock, Caller, EngineVerb } from '../../engines/engine.ts'
-import type { KeyedHash } from '../../kit/keyed-hash.ts'
+import type { AuthBlock, Caller, EngineVerb } from '../../engines/framework/engine.ts'
+import type { KeyedHash } from '../../platform/keyed-hash.ts'
 import { withoutValues } from './audit-errors.ts'
 import { elided, hashed, hashedData, hashedValue } from './audit-values.ts'
 

@@ -6,7 +6,7 @@
  */
 import { createSocket } from 'node:dgram'
 import { connect, type Socket } from 'node:net'
-import { Fault } from '../../kit/errors.ts'
+import { Fault } from '../../platform/errors.ts'
 import type { LineSink } from './audit-file.ts'
 import type { DeviceChain } from './device-chain.ts'
 

@@ -6,7 +6,7 @@
  * Data of more than `VALUES_MAX` values is hashed by the field, as JSON text, and what has more fields than that as a whole: whoever
  * may send a megabyte could otherwise have a second spent on the HMACs of half a million values, for one line.
  */
-import type { KeyedHash } from '../../kit/keyed-hash.ts'
+import type { KeyedHash } from '../../platform/keyed-hash.ts'
 
 /** Levels of nesting that are shown; what lies deeper is left out. The request itself may be as deep as its parser allows. */
 const DEPTH_MAX = 64

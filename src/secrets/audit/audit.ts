@@ -19,8 +19,8 @@
  * killed after a rotation and before its first line in the new file: the newest line is looked for in files beside it whose
  * names begin alike. Where the old file is compressed or gone by then, the verification names a gap between the two files.
  */
-import { errnoOf, Fault, messageOf } from '../../kit/errors.ts'
-import { type Logger, LogOnce } from '../../kit/log.ts'
+import { errnoOf, Fault, messageOf } from '../../platform/errors.ts'
+import { type Logger, LogOnce } from '../../platform/log.ts'
 import type { ChainHead } from './audit-chain.ts'
 import type { AuditDevice } from './audit-device.ts'
 import type { FileFinding } from './audit-file.ts'

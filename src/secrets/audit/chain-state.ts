@@ -4,7 +4,7 @@
  * no snapshot, and a restore or the copy of a primary removes them. Then the device begins a chain with another ID.
  */
 import * as v from 'valibot'
-import type { Storage } from '../../barrier/storage.ts'
+import type { Storage } from '../../storage/barrier/storage.ts'
 import { type ChainHead, CHAIN_START, newChainId } from './audit-chain.ts'
 import type { AuditDevice } from './audit-device.ts'
 import type { ChainBreak, ChainState } from './device-chain.ts'

@@ -2,10 +2,10 @@
  * The two lines of a snapshot that was restored into a server which was not initialised. There was no core then, and so no device:
  * the devices of the snapshot record it when they are first opened. A process that is killed before the note is removed records it twice.
  */
-import type { OriginNote } from '../../barrier/seal-origin.ts'
-import type { Caller } from '../../engines/engine.ts'
-import { messageOf } from '../../kit/errors.ts'
-import type { Logger } from '../../kit/log.ts'
+import type { OriginNote } from '../../storage/seal/seal-origin.ts'
+import type { Caller } from '../../engines/framework/engine.ts'
+import { messageOf } from '../../platform/errors.ts'
+import type { Logger } from '../../platform/log.ts'
 import { Account } from './account.ts'
 import type { AuditTrail } from './audit.ts'
 

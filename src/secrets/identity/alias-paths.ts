@@ -1,7 +1,7 @@
 /** `identity/entity-alias`: what auth methods call an entity. */
-import { type EngineCall, type Path, path, Rejection, type Reply } from '../../engines/engine.ts'
-import { aliasField, inPath, type InputOf, text, textMap } from '../../engines/fields.ts'
-import { inTurns } from '../../engines/turns.ts'
+import { type EngineCall, type Path, path, Rejection, type Reply } from '../../engines/framework/engine.ts'
+import { aliasField, inPath, type InputOf, text, textMap } from '../../engines/framework/fields.ts'
+import { inTurns } from '../../engines/framework/time-slices.ts'
 import { everyEntity } from './entity-paths.ts'
 import type { IdentityDraft } from './identity-draft.ts'
 import { checkedMetadata, checkedName } from './identity-limits.ts'

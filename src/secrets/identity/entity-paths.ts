@@ -1,7 +1,7 @@
 /** `identity/entity`: who callers are. */
-import { type EngineCall, type Path, path, Rejection, type Reply } from '../../engines/engine.ts'
-import { boolean, foldedField, inPath, type InputOf, text, textList, textMap } from '../../engines/fields.ts'
-import { inTurns, RECORD_COST, type Steps } from '../../engines/turns.ts'
+import { type EngineCall, type Path, path, Rejection, type Reply } from '../../engines/framework/engine.ts'
+import { boolean, foldedField, inPath, type InputOf, text, textList, textMap } from '../../engines/framework/fields.ts'
+import { inTurns, RECORD_COST, type Steps } from '../../engines/framework/time-slices.ts'
 import type { IdentityDraft } from './identity-draft.ts'
 import { checkedMetadata, checkedName, checkedPolicies } from './identity-limits.ts'
 import { type IdentityParts, mountNamed, type Told, toldEntity } from './identity-parts.ts'

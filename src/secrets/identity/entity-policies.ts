@@ -1,5 +1,5 @@
 /** The policies of a token and its entity together. */
-import type { Caller } from '../../engines/engine.ts'
+import type { Caller } from '../../engines/framework/engine.ts'
 import type { EntityFacts } from '../policies/policy-template.ts'
 import type { IdentityStore, Rights } from './identity.ts'
 

@@ -2,9 +2,9 @@
  * `identity/group` and `identity/group-alias`. An internal group names its members. The members of an external one are the
  * entities for which the auth method of its alias reported the alias's name with their last login or renewal.
  */
-import { type EngineCall, type Path, path, Rejection, type Reply } from '../../engines/engine.ts'
-import { foldedField, inPath, type InputOf, text, textList, textMap } from '../../engines/fields.ts'
-import { inTurns, RECORD_COST, type Steps } from '../../engines/turns.ts'
+import { type EngineCall, type Path, path, Rejection, type Reply } from '../../engines/framework/engine.ts'
+import { foldedField, inPath, type InputOf, text, textList, textMap } from '../../engines/framework/fields.ts'
+import { inTurns, RECORD_COST, type Steps } from '../../engines/framework/time-slices.ts'
 import { checkedMembers, checkedMetadata, checkedName, checkedPolicies, MEMBERS_MAX } from './identity-limits.ts'
 import { checkAccessor, type IdentityParts, toldAlias, toldGroup } from './identity-parts.ts'
 import { type Group, identityPaths } from './identity-record.ts'

@@ -3,9 +3,9 @@
  * entry is written in the same commit as the record that it belongs to.
  */
 import { randomUUID } from 'node:crypto'
-import type { Batch, Storage } from '../../barrier/storage.ts'
-import { Changes } from '../../engines/changes.ts'
-import { Rejection } from '../../engines/engine.ts'
+import type { Batch, Storage } from '../../storage/barrier/storage.ts'
+import { Changes } from '../../engines/framework/changes.ts'
+import { Rejection } from '../../engines/framework/engine.ts'
 import { ALIASES_MAX } from './identity-limits.ts'
 import {
   type Alias,

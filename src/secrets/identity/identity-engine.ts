@@ -1,6 +1,6 @@
 /** The engine behind `identity/`. */
-import { type Engine, type Path, path, Rejection } from '../../engines/engine.ts'
-import { foldedField, text } from '../../engines/fields.ts'
+import { type Engine, type Path, path, Rejection } from '../../engines/framework/engine.ts'
+import { foldedField, text } from '../../engines/framework/fields.ts'
 import { type MfaIdentityParts, mfaIdentityPaths } from '../mfa/identity-paths.ts'
 import { aliasPaths } from './alias-paths.ts'
 import { entityPaths } from './entity-paths.ts'

@@ -1,6 +1,6 @@
 /** How large and how many: what one caller may make of names, metadata, policies and members. Every fault is a Rejection (400). */
-import { Rejection } from '../../engines/engine.ts'
-import { UNPRINTABLE } from '../../engines/fields.ts'
+import { Rejection } from '../../engines/framework/engine.ts'
+import { UNPRINTABLE } from '../../engines/framework/fields.ts'
 import { canonicalNames } from '../policies/policy-name.ts'
 
 const NAME_LENGTH_MAX = 512

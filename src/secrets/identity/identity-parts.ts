@@ -1,5 +1,5 @@
 /** What the endpoints below `identity/` need of the core, and what they tell of entities, aliases and groups. */
-import { Rejection } from '../../engines/engine.ts'
+import { Rejection } from '../../engines/framework/engine.ts'
 import type { MountTable } from '../mounts/mounts.ts'
 import type { IdentityStore } from './identity.ts'
 import { MEMBERS_MAX } from './identity-limits.ts'

@@ -15,8 +15,8 @@
  */
 import { randomBytes } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
-import { type Part, type Put, Storage } from '../../barrier/storage.ts'
-import { KeyedHash } from '../../kit/keyed-hash.ts'
+import { type Part, type Put, Storage } from '../../storage/barrier/storage.ts'
+import { KeyedHash } from '../../platform/keyed-hash.ts'
 import type { EntityFacts, GroupFacts } from '../policies/policy-template.ts'
 import { aliasHash, groupAliasHash, type Hash, IdentityDraft, isId, nameHash } from './identity-draft.ts'
 import {

@@ -1,6 +1,6 @@
 /** `identity/entity/merge`: several entities that turned out to be one. */
-import { type Path, path, Rejection } from '../../engines/engine.ts'
-import { boolean, text, textList } from '../../engines/fields.ts'
+import { type Path, path, Rejection } from '../../engines/framework/engine.ts'
+import { boolean, text, textList } from '../../engines/framework/fields.ts'
 import type { IdentityDraft } from './identity-draft.ts'
 import type { IdentityParts } from './identity-parts.ts'
 import type { Alias, Entity } from './identity-record.ts'

@@ -7,8 +7,8 @@
  * the key with `verification_ttl=0`.
  */
 import * as v from 'valibot'
-import type { Storage } from '../../barrier/storage.ts'
-import { type IdentityToken, type IdentityTokenWish, Rejection } from '../../engines/engine.ts'
+import type { Storage } from '../../storage/barrier/storage.ts'
+import { type IdentityToken, type IdentityTokenWish, Rejection } from '../../engines/framework/engine.ts'
 import type { MountRecord } from '../mounts/mount-record.ts'
 import { StoredSetting } from '../settings/stored-setting.ts'
 import { ALGORITHM, OidcKeys, VERIFICATION_SECONDS } from './oidc-keys.ts'

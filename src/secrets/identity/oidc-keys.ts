@@ -6,7 +6,7 @@
 import { createPrivateKey, generateKeyPair, type KeyObject, randomUUID } from 'node:crypto'
 import { promisify } from 'node:util'
 import * as v from 'valibot'
-import type { Storage } from '../../barrier/storage.ts'
+import type { Storage } from '../../storage/barrier/storage.ts'
 import { StoredSetting } from '../settings/stored-setting.ts'
 
 export const ALGORITHM = 'RS256'

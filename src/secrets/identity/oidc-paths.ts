@@ -1,6 +1,6 @@
 /** `identity/oidc`: who issues identity tokens, and by which keys they are checked. Both documents are for everybody. */
-import { type Path, path, Rejection } from '../../engines/engine.ts'
-import { duration, text } from '../../engines/fields.ts'
+import { type Path, path, Rejection } from '../../engines/framework/engine.ts'
+import { duration, text } from '../../engines/framework/fields.ts'
 import type { OidcIssuer } from './oidc-issuer.ts'
 import { ALGORITHM, ROTATION_SECONDS, VERIFICATION_SECONDS } from './oidc-keys.ts'
 

@@ -1,7 +1,7 @@
 /** What is kept of a lease, where, and how it is written. */
 import * as v from 'valibot'
-import { isObject } from '../../engines/fields.ts'
-import { Fault } from '../../kit/errors.ts'
+import { isObject } from '../../engines/framework/fields.ts'
+import { Fault } from '../../platform/errors.ts'
 
 export const LEASES_PREFIX = 'sys/lease/'
 

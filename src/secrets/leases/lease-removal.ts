@@ -3,7 +3,7 @@
  * batch, that and the removal of its lease are a commit of their own, queued at once: nothing else comes in between what the
  * engine has read and that.
  */
-import { type Batch, Storage } from '../../barrier/storage.ts'
+import { type Batch, Storage } from '../../storage/barrier/storage.ts'
 import { GroupedCommits } from './grouped-commits.ts'
 import type { Lease } from './lease-entry.ts'
 import type { LeaseStore } from './lease-store.ts'

@@ -8,10 +8,10 @@
  * is written down with its error and tried again, later each time; after some attempts operators see it (`irrevocable`).
  * Where the mount is gone there is nothing to ask: the lease is removed, and the log tells it.
  */
-import type { Batch } from '../../barrier/storage.ts'
-import type { LeaseCall } from '../../engines/engine.ts'
-import { Fault, messageOf, sealed } from '../../kit/errors.ts'
-import type { Logger } from '../../kit/log.ts'
+import type { Batch } from '../../storage/barrier/storage.ts'
+import type { LeaseCall } from '../../engines/framework/engine.ts'
+import { Fault, messageOf, sealed } from '../../platform/errors.ts'
+import type { Logger } from '../../platform/log.ts'
 import type { Mount } from '../mounts/mounts.ts'
 import { GroupedCommits } from './grouped-commits.ts'
 import { isIrrevocable, type Lease, revoking } from './lease-entry.ts'

@@ -6,11 +6,11 @@
  * there, and what an engine has noted beside it, too. Nothing is read at the start: how many leases there are is no matter.
  */
 import { randomBytes } from 'node:crypto'
-import type { Part, Put, Storage } from '../../barrier/storage.ts'
-import type { LeaseOrder } from '../../engines/engine.ts'
-import { Decoded } from '../../engines/decoded.ts'
-import { KeyedHash } from '../../kit/keyed-hash.ts'
-import type { Steps } from '../../engines/turns.ts'
+import type { Part, Put, Storage } from '../../storage/barrier/storage.ts'
+import type { LeaseOrder } from '../../engines/framework/engine.ts'
+import { Decoded } from '../../engines/framework/decoded.ts'
+import { KeyedHash } from '../../platform/keyed-hash.ts'
+import type { Steps } from '../../engines/framework/time-slices.ts'
 import { randomName } from '../tokens/token-entry.ts'
 import {
   dueAtMs,

@@ -2,7 +2,7 @@
  * Leases: what an engine gave out for a time, and the core takes back.
  *
  * A reply that has a `lease` is committed together with the lease (`lease-store.ts`); its ID goes out with the answer. A lease
- * ends when its time is over (`lease-sweeper.ts`), when its token is revoked, when its mount is disabled, or when it is
+ * ends when its time is over (`lease-expiry.ts`), when its token is revoked, when its mount is disabled, or when it is
  * revoked; then its engine takes back what it stands for (`lease-revocation.ts`).
  *
  * Promises. A lease that was told is there, whenever the process is killed. One that was revoked is gone for good, and its
@@ -15,14 +15,14 @@
  * full: nothing is taken back, as its removal could not be written; it is tried again each second. The clock jumps: see
  * `core-clock.ts`.
  */
-import { Rejection } from '../../engines/engine.ts'
-import { inTurns } from '../../engines/turns.ts'
+import { Rejection } from '../../engines/framework/engine.ts'
+import { inTurns } from '../../engines/framework/time-slices.ts'
 import type { Mount } from '../mounts/mounts.ts'
 import { leaseTerms } from '../mounts/mount-ttl.ts'
 import type { Lease } from './lease-entry.ts'
 import { ENGINE_MS, type LeaseRevocation, tooLong } from './lease-revocation.ts'
 import { type Issue, LeaseStore } from './lease-store.ts'
-import type { LeaseSweeper } from './lease-sweeper.ts'
+import type { LeaseSweeper } from './lease-expiry.ts'
 import { eachPage, inPages, readPages } from './pages.ts'
 
 /** Taken back at a time by one request. */

@@ -1,5 +1,5 @@
 /** Many leases, page by page. */
-import { nextTurn } from '../../kit/turns.ts'
+import { nextTurn } from '../../platform/scheduler.ts'
 
 /** Pages that are under way: while one is being written the next ones are begun. */
 const AT_ONCE = 4

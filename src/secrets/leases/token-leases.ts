@@ -12,9 +12,9 @@
  * the rest. The process is killed: the same. What is left of ended tokens is removed by the next process
  * (`token-revocation.ts`).
  */
-import { RECORD_COST, type Steps } from '../../engines/turns.ts'
-import { Fault } from '../../kit/errors.ts'
-import { giveWay } from '../../kit/turns.ts'
+import { RECORD_COST, type Steps } from '../../engines/framework/time-slices.ts'
+import { Fault } from '../../platform/errors.ts'
+import { giveWay } from '../../platform/scheduler.ts'
 import { isLease, type TokenEntry, tokenPaths } from '../tokens/token-entry.ts'
 import type { TokenLeaseIndex } from '../tokens/token-lease-index.ts'
 import type { TokenRevocation } from '../tokens/token-revocation.ts'

@@ -8,11 +8,11 @@
  * Nothing is waited for between the auth method's decision and that commit, so what it decided upon is still so: of a
  * credential that is good for one login there is one.
  */
-import type { Part } from '../../barrier/storage.ts'
-import { rangesInBoth } from '../../engines/address-ranges.ts'
-import { type AuthBlock, type MfaRequirement, Rejection, type Reply } from '../../engines/engine.ts'
-import type { LoginFailures, LoginOrder } from '../../engines/login-order.ts'
-import type { Refusal } from '../../kit/errors.ts'
+import type { Part } from '../../storage/barrier/storage.ts'
+import { rangesInBoth } from '../../engines/framework/address-ranges.ts'
+import { type AuthBlock, type MfaRequirement, Rejection, type Reply } from '../../engines/framework/engine.ts'
+import type { LoginFailures, LoginOrder } from '../../engines/framework/login-order.ts'
+import type { Refusal } from '../../platform/errors.ts'
 import type { IdentityDraft } from '../identity/identity-draft.ts'
 import type { IdentityStore } from '../identity/identity.ts'
 import { checkedMetadata, checkedName } from '../identity/identity-limits.ts'

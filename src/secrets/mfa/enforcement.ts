@@ -1,8 +1,8 @@
 /** Login enforcements: which logins need a code, and of which methods one. */
 import { randomUUID } from 'node:crypto'
 import * as v from 'valibot'
-import type { Storage } from '../../barrier/storage.ts'
-import { Rejection } from '../../engines/engine.ts'
+import type { Storage } from '../../storage/barrier/storage.ts'
+import { Rejection } from '../../engines/framework/engine.ts'
 import { StoredSetting } from '../settings/stored-setting.ts'
 
 const enforcementSchema = v.object({

@@ -1,6 +1,6 @@
 /** `identity/mfa`: the same methods by their IDs, and the login enforcements that name them. */
-import { type Path, path, Rejection } from '../../engines/engine.ts'
-import { inPath, text, textList } from '../../engines/fields.ts'
+import { type Path, path, Rejection } from '../../engines/framework/engine.ts'
+import { inPath, text, textList } from '../../engines/framework/fields.ts'
 import { toldEnforcement } from './enforcement.ts'
 import { checkedMethodName, checkedSettings, type Method, METHOD_FIELDS, toldMethod } from './mfa-method.ts'
 import { checkQrSize, confirmed, destroyed, generated, removed } from './secret-operations.ts'

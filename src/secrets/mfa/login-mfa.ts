@@ -7,10 +7,10 @@
  * one token; it is a secret, though nothing without a code.
  */
 import { randomUUID } from 'node:crypto'
-import type { Part } from '../../barrier/storage.ts'
-import { type MfaRequirement, Rejection } from '../../engines/engine.ts'
-import { type LoginOrder, PENDING_LOGIN_MS } from '../../engines/login-order.ts'
-import type { Refusal } from '../../kit/errors.ts'
+import type { Part } from '../../storage/barrier/storage.ts'
+import { type MfaRequirement, Rejection } from '../../engines/framework/engine.ts'
+import { type LoginOrder, PENDING_LOGIN_MS } from '../../engines/framework/login-order.ts'
+import type { Refusal } from '../../platform/errors.ts'
 import type { Enforcement, Enforcements, LoginFacts } from './enforcement.ts'
 import type { Credentials } from './mfa-header.ts'
 import { codeFor, whyRefused } from './mfa-refusal.ts'

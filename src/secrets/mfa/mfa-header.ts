@@ -2,8 +2,8 @@
  * The header `X-Vault-MFA`: `METHOD:CODE`, `METHOD:passcode=CODE` or `METHOD` alone, several separated by commas or sent as
  * several headers. METHOD is the name or the ID of a method. Codes leave this file in a map only: no error has one.
  */
-import { Rejection } from '../../engines/engine.ts'
-import { isObject } from '../../engines/fields.ts'
+import { Rejection } from '../../engines/framework/engine.ts'
+import { isObject } from '../../engines/framework/fields.ts'
 
 /** Codes by the name or ID of their method, as the caller wrote it; undefined for a method that came without a code. */
 export type Credentials = ReadonlyMap<string, string | undefined>

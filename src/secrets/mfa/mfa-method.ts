@@ -1,7 +1,7 @@
 /** A TOTP method: its parameters, their limits, and what callers are told of it. */
 import * as v from 'valibot'
-import { Rejection } from '../../engines/engine.ts'
-import { boolean, duration, type InputOf, integer, text, UNPRINTABLE } from '../../engines/fields.ts'
+import { Rejection } from '../../engines/framework/engine.ts'
+import { boolean, duration, type InputOf, integer, text, UNPRINTABLE } from '../../engines/framework/fields.ts'
 import { ALGORITHMS, type CodeForm } from '../../engines/totp/codes.ts'
 
 export const methodSchema = v.object({

@@ -8,9 +8,9 @@
  */
 import { randomUUID } from 'node:crypto'
 import * as v from 'valibot'
-import type { Batch, Storage } from '../../barrier/storage.ts'
-import { Rejection } from '../../engines/engine.ts'
-import { Fault } from '../../kit/errors.ts'
+import type { Batch, Storage } from '../../storage/barrier/storage.ts'
+import { Rejection } from '../../engines/framework/engine.ts'
+import { Fault } from '../../platform/errors.ts'
 import { StoredSetting } from '../settings/stored-setting.ts'
 import { type Method, methodSchema, type MethodSettings } from './mfa-method.ts'
 

@@ -6,10 +6,10 @@
  * was accepted is never accepted again (`engines/totp/used-steps.ts`).
  */
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto'
-import { isObject } from '../../engines/fields.ts'
+import { isObject } from '../../engines/framework/fields.ts'
 import { type Algorithm, ALGORITHMS, matchCode, newKey } from '../../engines/totp/codes.ts'
 import { isUsed, NO_STEPS, type UsedSteps, withStep } from '../../engines/totp/used-steps.ts'
-import { Fault } from '../../kit/errors.ts'
+import { Fault } from '../../platform/errors.ts'
 import { formOf, type Method } from './mfa-method.ts'
 
 export interface MfaSecret extends UsedSteps {

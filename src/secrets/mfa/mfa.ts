@@ -21,12 +21,12 @@
  *
  * The number of secrets is no matter at a start, nor for a check: one entry is read for each method that is asked for.
  */
-import type { Batch, Part, Storage } from '../../barrier/storage.ts'
-import { Changes } from '../../engines/changes.ts'
-import { Decoded } from '../../engines/decoded.ts'
-import { Rejection } from '../../engines/engine.ts'
-import { messageOf } from '../../kit/errors.ts'
-import type { Logger } from '../../kit/log.ts'
+import type { Batch, Part, Storage } from '../../storage/barrier/storage.ts'
+import { Changes } from '../../engines/framework/changes.ts'
+import { Decoded } from '../../engines/framework/decoded.ts'
+import { Rejection } from '../../engines/framework/engine.ts'
+import { messageOf } from '../../platform/errors.ts'
+import type { Logger } from '../../platform/log.ts'
 import type { Method, MethodSettings } from './mfa-method.ts'
 import { MfaMethods } from './mfa-methods.ts'
 import { GatheredSecrets } from './gathered-secrets.ts'

@@ -1,6 +1,6 @@
 /** A second factor with the request itself: what a policy rule with `mfa_methods` asks for. */
-import { Rejection } from '../../engines/engine.ts'
-import { Refusal } from '../../kit/errors.ts'
+import { Rejection } from '../../engines/framework/engine.ts'
+import { Refusal } from '../../platform/errors.ts'
 import type { Credentials } from './mfa-header.ts'
 import type { Method } from './mfa-method.ts'
 import { codeFor, nameOf, whyRefused } from './mfa-refusal.ts'

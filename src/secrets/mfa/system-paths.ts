@@ -1,7 +1,7 @@
 /** `sys/mfa/method`: TOTP methods by their names, and the secrets of entities. */
-import { denied, type EngineCall, type Path, path, Rejection, type Reply } from '../../engines/engine.ts'
-import { boolean, inPath, text } from '../../engines/fields.ts'
-import { inTurns, type Steps } from '../../engines/turns.ts'
+import { denied, type EngineCall, type Path, path, Rejection, type Reply } from '../../engines/framework/engine.ts'
+import { boolean, inPath, text } from '../../engines/framework/fields.ts'
+import { inTurns, type Steps } from '../../engines/framework/time-slices.ts'
 import { checkedMethodName, checkedSettings, type Method, METHOD_FIELDS, toldMethod } from './mfa-method.ts'
 import type { Mfa } from './mfa.ts'
 import {

@@ -11,10 +11,10 @@
  */
 import { randomUUID } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
-import type { Storage } from '../../barrier/storage.ts'
-import { Rejection } from '../../engines/engine.ts'
-import type { Logger } from '../../kit/log.ts'
-import { messageOf } from '../../kit/errors.ts'
+import type { Storage } from '../../storage/barrier/storage.ts'
+import { Rejection } from '../../engines/framework/engine.ts'
+import type { Logger } from '../../platform/log.ts'
+import { messageOf } from '../../platform/errors.ts'
 import { dataPrefix, encodeRecord, isAuthPath, type MountRecord, parseRecord, recordPath } from './mount-record.ts'
 import type { Mount, MountTable } from './mounts.ts'
 

@@ -1,5 +1,5 @@
 /** What callers are told of a mount. The names are those that stock clients read. */
-import type { Engine } from '../../engines/engine.ts'
+import type { Engine } from '../../engines/framework/engine.ts'
 import type { Mount } from './mounts.ts'
 import type { MountConfig, MountRecord } from './mount-record.ts'
 import { SYSTEM_LEASE_SECONDS } from './mount-ttl.ts'

@@ -1,9 +1,9 @@
 /** What is kept of a mount: an entry of its own for each, so that a change of one touches no other. */
 import { randomBytes, randomUUID } from 'node:crypto'
 import * as v from 'valibot'
-import type { Storage } from '../../barrier/storage.ts'
-import { Fault } from '../../kit/errors.ts'
-import { textRecord } from '../../engines/text-record.ts'
+import type { Storage } from '../../storage/barrier/storage.ts'
+import { Fault } from '../../platform/errors.ts'
+import { textRecord } from '../../engines/framework/text-record.ts'
 
 export const MOUNTS_PREFIX = 'core/mounts/'
 /** What the path of an auth method's mount begins with. */

@@ -1,5 +1,5 @@
 /** What callers say about a mount that they enable or tune, read and checked. Every fault is a Rejection (400). */
-import { type Engine, type MountOptions, Rejection } from '../../engines/engine.ts'
+import { type Engine, type MountOptions, Rejection } from '../../engines/framework/engine.ts'
 import {
   anything,
   boolean,
@@ -11,7 +11,7 @@ import {
   readFields,
   text,
   textMap,
-} from '../../engines/fields.ts'
+} from '../../engines/framework/fields.ts'
 import {
   DEFAULT_LOCKOUT,
   encodeRecord,

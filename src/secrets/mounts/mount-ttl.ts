@@ -1,6 +1,6 @@
 /** How long what a mount gives out is good for. */
-import { Rejection } from '../../engines/engine.ts'
-import { FieldError, secondsOf } from '../../engines/fields.ts'
+import { Rejection } from '../../engines/framework/engine.ts'
+import { FieldError, secondsOf } from '../../engines/framework/fields.ts'
 import type { MountConfig } from './mount-record.ts'
 
 /** 32 days: of mounts that say nothing of their own. */

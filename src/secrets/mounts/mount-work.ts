@@ -2,9 +2,9 @@
  * What engines do by themselves at their mounts (`Engine.periodic`), about once a second. One mount that takes long, or
  * fails, holds up no other.
  */
-import type { WorkCall } from '../../engines/engine.ts'
-import { messageOf } from '../../kit/errors.ts'
-import { type Logger, LogOnce } from '../../kit/log.ts'
+import type { WorkCall } from '../../engines/framework/engine.ts'
+import { messageOf } from '../../platform/errors.ts'
+import { type Logger, LogOnce } from '../../platform/log.ts'
 import type { Mount } from './mounts.ts'
 
 const EVERY_MS = 1000

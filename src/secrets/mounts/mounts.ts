@@ -2,11 +2,11 @@
  * Which engine is where. Each mount is an entry of its own; the table is read once, when the core is unsealed, and changes
  * in memory only after an entry is durable (`mount-changes.ts`).
  */
-import type { Storage, Tenure } from '../../barrier/storage.ts'
-import type { Engine, IdentityToken, IdentityTokenWish, MountFacts, Path } from '../../engines/engine.ts'
-import { KeyedHash } from '../../kit/keyed-hash.ts'
-import { PathTable } from '../../engines/path-table.ts'
-import { Fault } from '../../kit/errors.ts'
+import type { Storage, Tenure } from '../../storage/barrier/storage.ts'
+import type { Engine, IdentityToken, IdentityTokenWish, MountFacts, Path } from '../../engines/framework/engine.ts'
+import { KeyedHash } from '../../platform/keyed-hash.ts'
+import { PathTable } from '../../engines/framework/path-table.ts'
+import { Fault } from '../../platform/errors.ts'
 import { dataPrefix, isOwnType, type MountRecord, readRecords } from './mount-record.ts'
 import { leaseTerms } from './mount-ttl.ts'
 import { Traffic } from './traffic.ts'

@@ -5,7 +5,7 @@
  * first, which is the first criterion of closeness, and within one beginning the rules are in order. So the first match is
  * the closest, and the cost is one look-up for each length that a beginning has, not one for each rule.
  */
-import { foldName, foldRulePath, type FoldShape } from '../../engines/name-fold.ts'
+import { foldName, foldRulePath, type FoldShape } from '../../engines/framework/name-fold.ts'
 import { type AclRule, unite } from './acl-rule.ts'
 import { closestFirst, compilePattern, matchesPath, type PathPattern, SplitPath } from './path-pattern.ts'
 

@@ -19,9 +19,9 @@
  * An ACL is a value: nothing changes it. It holds for the moments from `validFromMs` to before `validUntilMs`, because
  * rules may expire, and for the entity facts that it was made with.
  */
-import type { Canonical } from '../../engines/canonical-path.ts'
-import type { Fields } from '../../engines/fields.ts'
-import type { FoldShape } from '../../engines/name-fold.ts'
+import type { Canonical } from '../../engines/framework/canonical-path.ts'
+import type { Fields } from '../../engines/framework/fields.ts'
+import type { FoldShape } from '../../engines/framework/name-fold.ts'
 import { AclIndex } from './acl-index.ts'
 import { barrierOf, restricts, ruleOf, unite } from './acl-rule.ts'
 import type { AclRule, RuleOrigin } from './acl-rule.ts'

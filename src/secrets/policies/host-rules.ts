@@ -1,7 +1,7 @@
 /**
  * Rules about hosts and their allocations: how they are read, and which of them decides about a namespace.
  */
-import { NAMESPACE_CAPABILITIES } from '../../kit/operation.ts'
+import { NAMESPACE_CAPABILITIES } from '../../platform/operation.ts'
 import type { Entry } from '../../config/hcl.ts'
 import type { NamedRule, RuleReader } from './rule-reader.ts'
 

@@ -5,7 +5,7 @@
  * `{{ .path | replace "kv/metadata/" "kv/data/" }}`. A name stays in the list when the caller may read the path that comes
  * out, or list it where the name is a folder's.
  */
-import type { Steps } from '../../engines/turns.ts'
+import type { Steps } from '../../engines/framework/time-slices.ts'
 
 interface Insertion {
   readonly of: 'path' | 'key'

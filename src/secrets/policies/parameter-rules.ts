@@ -3,7 +3,7 @@
  *
  * Names are compared in lower case. Values are compared as texts, because the fields behind them are weakly typed: a
  * query knows no numbers, and `"5"` and `5` mean the same to a field. Case counts in them, but for names that an engine
- * folds: a field that declares a fold (`engines/fields.ts`) is compared in its canonical form, and so are the names of
+ * folds: a field that declares a fold (`engines/framework/fields.ts`) is compared in its canonical form, and so are the names of
  * policies and entity aliases at every path. A text of the rule may begin or end with `*` for any beginning or end.
  *
  * Granting is read narrowly and denying widely. A list is allowed when each of its members is, or when the rule names this
@@ -13,8 +13,8 @@
  * it as it reads the denied value (`"true"` and `T`), and a rule about a field holds for its older names (`Field.aliasOf`).
  * Only a field that keeps a text and interprets it later can take another spelling of a denied value.
  */
-import { type Field, FieldError, type Fields, secondsOf } from '../../engines/fields.ts'
-import { foldName, type NameFold } from '../../engines/name-fold.ts'
+import { type Field, FieldError, type Fields, secondsOf } from '../../engines/framework/fields.ts'
+import { foldName, type NameFold } from '../../engines/framework/name-fold.ts'
 import type { Parameters, ParameterScalar, ParameterValue } from './path-rules.ts'
 
 /** The names and values of a request: its body, or its query where it has no body. */

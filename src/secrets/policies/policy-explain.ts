@@ -2,8 +2,8 @@
  * Why a request is allowed or denied: which rule decides, and what kept every other one from it. For people who write
  * policies; the server decides with the same `acl.ts`.
  */
-import type { Canonical, CanonicalPath } from '../../engines/canonical-path.ts'
-import { foldRulePath } from '../../engines/name-fold.ts'
+import type { Canonical, CanonicalPath } from '../../engines/framework/canonical-path.ts'
+import { foldRulePath } from '../../engines/framework/name-fold.ts'
 import { compileAcl } from './acl.ts'
 import type { AccessRequest, Acl, AclSource, Decision, RuleOrigin } from './acl.ts'
 import { VERSIONED } from './policy-lint.ts'

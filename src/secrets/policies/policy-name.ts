@@ -3,7 +3,7 @@
  * before anything is judged by it: names that a token or role asks for, names in a path, values that a rule compares.
  */
 
-import { foldName } from '../../engines/name-fold.ts'
+import { foldName } from '../../engines/framework/name-fold.ts'
 
 /** Without white space around it and in lower case. */
 export function canonicalName(name: string): string {

@@ -1,7 +1,7 @@
 /** `sys/policies/acl` and the older `sys/policy`: reading and writing policies. */
-import type { EngineCall, Path, Reply } from '../../engines/engine.ts'
-import { path, Rejection } from '../../engines/engine.ts'
-import { aliasField, boolean, duration, inPath, integer, text } from '../../engines/fields.ts'
+import type { EngineCall, Path, Reply } from '../../engines/framework/engine.ts'
+import { path, Rejection } from '../../engines/framework/engine.ts'
+import { aliasField, boolean, duration, inPath, integer, text } from '../../engines/framework/fields.ts'
 import type { PolicyChange, PolicyRecord, PolicyStore } from './policy-store.ts'
 
 const NAME = inPath('Name of the policy; taken in lower case and without white space around it', {

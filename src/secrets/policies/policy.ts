@@ -27,7 +27,7 @@
  * namespace's `variables`) are read and checked, so that documents written for the compatible system are taken as they
  * are, but they grant nothing here. Which `path` rule decides about a request: `acl.ts`.
  */
-import type { Access, Identity } from '../../kit/operation.ts'
+import type { Access, Identity } from '../../platform/operation.ts'
 import { HclError, parseText } from '../../config/hcl.ts'
 import type { Entry, ObjectNode } from '../../config/hcl.ts'
 import { matchingGrants, readCoarseRule, readNamedRule, readNamespaceRule } from './host-rules.ts'

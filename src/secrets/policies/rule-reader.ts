@@ -1,7 +1,7 @@
 /**
  * Reads the keys of a rule and collects what is wrong with them, so that a policy's author learns of all faults at once.
  */
-import { parseDurationMs } from '../../kit/duration.ts'
+import { parseDurationMs } from '../../platform/duration.ts'
 import { labelledBlocks } from '../../config/hcl.ts'
 import type { Entry, Labelled, Node, Position } from '../../config/hcl.ts'
 

@@ -2,11 +2,11 @@
  * The paths that fold names, at the places where their engines usually are. For who judges policies without a server and
  * so knows no mounts. A test compares them with what the engines declare.
  */
-import { type Canonical, canonicalAt } from '../../engines/canonical-path.ts'
-import { path, type Path } from '../../engines/engine.ts'
-import { inPath, type Field } from '../../engines/fields.ts'
-import type { NameFold } from '../../engines/name-fold.ts'
-import { PathTable } from '../../engines/path-table.ts'
+import { type Canonical, canonicalAt } from '../../engines/framework/canonical-path.ts'
+import { path, type Path } from '../../engines/framework/engine.ts'
+import { inPath, type Field } from '../../engines/framework/fields.ts'
+import type { NameFold } from '../../engines/framework/name-fold.ts'
+import { PathTable } from '../../engines/framework/path-table.ts'
 
 /** By pattern, the parameters and the fields of the body that fold. */
 const FOLDS: Readonly<Record<string, Readonly<Record<string, NameFold>>>> = {

@@ -17,10 +17,10 @@
  * disabled: they rest, and are removed with the next change.
  */
 import * as v from 'valibot'
-import type { Storage } from '../../barrier/storage.ts'
-import { Rejection } from '../../engines/engine.ts'
-import { Refusal } from '../../kit/errors.ts'
-import { callerNetwork } from '../../engines/client-address.ts'
+import type { Storage } from '../../storage/barrier/storage.ts'
+import { Rejection } from '../../engines/framework/engine.ts'
+import { Refusal } from '../../platform/errors.ts'
+import { callerNetwork } from '../../engines/framework/client-address.ts'
 import type { Place } from '../mounts/mounts.ts'
 import { StoredSetting } from '../settings/stored-setting.ts'
 import { QuotaBuckets, type Taken } from './quota-buckets.ts'

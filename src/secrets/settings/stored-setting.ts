@@ -1,7 +1,7 @@
 /** A setting of the core that callers change: one entry, known in memory once it is durable. */
 import * as v from 'valibot'
-import type { Storage } from '../../barrier/storage.ts'
-import { Fault } from '../../kit/errors.ts'
+import type { Storage } from '../../storage/barrier/storage.ts'
+import { Fault } from '../../platform/errors.ts'
 
 export class StoredSetting<T> {
   readonly #storage: Storage

@@ -2,13 +2,13 @@
  * What the endpoints of the core see of it, in parts: each list of paths names the stores and facts that it uses, and the
  * daemon gives it the whole. So a list can be tried with a store alone, and no list depends on what others need.
  */
-import type { Seal } from '../../barrier/seal.ts'
-import type { Caller } from '../../engines/engine.ts'
-import type { Logger } from '../../kit/log.ts'
-import type { Canonical } from '../../engines/canonical-path.ts'
+import type { Seal } from '../../storage/seal/seal.ts'
+import type { Caller } from '../../engines/framework/engine.ts'
+import type { Logger } from '../../platform/log.ts'
+import type { Canonical } from '../../engines/framework/canonical-path.ts'
 import type { Acl } from '../policies/acl.ts'
-import type { DrFence, ReplicationSide } from '../replication/dr-replication.ts'
-import type { Surroundings } from './surroundings.ts'
+import type { DrFence, ReplicationSide } from '../dr/dr-replication.ts'
+import type { Surroundings } from './host-info.ts'
 
 /** Stores that are there while the core is active. */
 export interface Opened<Stores> {

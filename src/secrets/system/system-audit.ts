@@ -2,8 +2,8 @@
  * `sys/audit`: which devices record requests. `sys/audit-hash`: what a value looks like in their lines. `sys/audit-verify` and
  * `sys/audit-acknowledge`: which lines a device has written, and the end of an alarm about other ones.
  */
-import { path, type Path, Rejection, type Reply } from '../../engines/engine.ts'
-import { boolean, inPath, text, textMap } from '../../engines/fields.ts'
+import { path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
+import { boolean, inPath, text, textMap } from '../../engines/framework/fields.ts'
 import { type DeviceRecord } from '../audit/audit-store.ts'
 import type { AuditStore } from '../audit/audit-store.ts'
 import type { AuditTrail } from '../audit/audit.ts'

@@ -1,8 +1,8 @@
 /** `sys/capabilities*` and `sys/internal/ui/resultant-acl`: what a token may do, asked in advance. */
-import type { EngineCall, Path, Reply } from '../../engines/engine.ts'
-import { oneError, path, Rejection } from '../../engines/engine.ts'
-import { aliasField, commaList, text } from '../../engines/fields.ts'
-import { inTurns, type Steps } from '../../engines/turns.ts'
+import type { EngineCall, Path, Reply } from '../../engines/framework/engine.ts'
+import { oneError, path, Rejection } from '../../engines/framework/engine.ts'
+import { aliasField, commaList, text } from '../../engines/framework/fields.ts'
+import { inTurns, type Steps } from '../../engines/framework/time-slices.ts'
 import type { Acl, AclRule } from '../policies/acl.ts'
 import type { TokenStore } from '../tokens/token-store.ts'
 import type { Judging, Opened } from './core-parts.ts'
@@ -74,7 +74,7 @@ function pathsOf({
   return all
 }
 
-/** Deciding about a path, in units of `engines/turns.ts`. */
+/** Deciding about a path, in units of `engines/framework/time-slices.ts`. */
 const DECISION_COST = 4
 
 async function told(core: Judging, acl: Acl, paths: readonly string[], call: EngineCall): Promise<Reply> {

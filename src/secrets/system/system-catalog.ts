@@ -1,6 +1,6 @@
 /** `sys/plugins/catalog`: which engines can be enabled. All are built in; none can be added or taken away. */
-import { type Engine, path, type Path, Rejection } from '../../engines/engine.ts'
-import { inPath, text } from '../../engines/fields.ts'
+import { type Engine, path, type Path, Rejection } from '../../engines/framework/engine.ts'
+import { inPath, text } from '../../engines/framework/fields.ts'
 import type { MadeWith } from './core-parts.ts'
 import { builtinVersion } from '../mounts/mount-info.ts'
 

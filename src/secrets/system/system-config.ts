@@ -1,6 +1,6 @@
 /** `sys/config`: settings that are kept with the core, and the process's own, to be looked at. */
-import { path, type Path, Rejection } from '../../engines/engine.ts'
-import { boolean, commaList, inPath, textList } from '../../engines/fields.ts'
+import { path, type Path, Rejection } from '../../engines/framework/engine.ts'
+import { boolean, commaList, inPath, textList } from '../../engines/framework/fields.ts'
 import type { MadeWith, Opened } from './core-parts.ts'
 import type { SystemSettings } from './system-settings.ts'
 import { CORS_HEADERS } from './system-settings.ts'

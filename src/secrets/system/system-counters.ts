@@ -1,7 +1,7 @@
 /** What has been here: `sys/version-history` and `sys/internal/counters`. */
-import { nextTurn } from '../../kit/turns.ts'
-import type { Storage } from '../../barrier/storage.ts'
-import { path, type Path } from '../../engines/engine.ts'
+import { nextTurn } from '../../platform/scheduler.ts'
+import type { Storage } from '../../storage/barrier/storage.ts'
+import { path, type Path } from '../../engines/framework/engine.ts'
 import type { Opened } from './core-parts.ts'
 import { TOKENS_PREFIX } from '../tokens/token-entry.ts'
 import { keptVersions } from './version-note.ts'

@@ -2,10 +2,10 @@
  * How the core is, and what it is to others: what load balancers and clients ask before anything else. Most of it answers
  * in every state. Fields that have no meaning here are there because some client cannot do without them.
  */
-import type { Barrier } from '../../barrier/barrier.ts'
+import type { Barrier } from '../../storage/barrier/barrier.ts'
 import { hostname } from 'node:os'
-import { path, type Path, Rejection, type Reply } from '../../engines/engine.ts'
-import { boolean, integer } from '../../engines/fields.ts'
+import { path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
+import { boolean, integer } from '../../engines/framework/fields.ts'
 import type { CoreState, MadeWith, Timed } from './core-parts.ts'
 import { versionFacts } from './api-version.ts'
 

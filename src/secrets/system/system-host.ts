@@ -1,9 +1,9 @@
 /** What this machine and this process are doing: `sys/host-info`, `sys/metrics`, `sys/in-flight-req`. */
 import { statfs } from 'node:fs/promises'
 import os from 'node:os'
-import { path, type Path, Rejection, type Reply } from '../../engines/engine.ts'
-import { text } from '../../engines/fields.ts'
-import { messageOf } from '../../kit/errors.ts'
+import { path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
+import { text } from '../../engines/framework/fields.ts'
+import { messageOf } from '../../platform/errors.ts'
 import type { MadeWith, Timed } from './core-parts.ts'
 import { processorFacts } from './processor-facts.ts'
 

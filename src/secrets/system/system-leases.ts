@@ -1,8 +1,15 @@
 /** `sys/leases`: leases of engines, and tokens as the leases of their auth paths (`leases/token-leases.ts`). */
-import { type EngineVerb, type ImpliedRead, path, type Path, Rejection, type Reply } from '../../engines/engine.ts'
-import { shapeBelow } from '../../engines/name-fold.ts'
-import { boolean, duration, inPath, text } from '../../engines/fields.ts'
-import { inTurns, type Steps } from '../../engines/turns.ts'
+import {
+  type EngineVerb,
+  type ImpliedRead,
+  path,
+  type Path,
+  Rejection,
+  type Reply,
+} from '../../engines/framework/engine.ts'
+import { shapeBelow } from '../../engines/framework/name-fold.ts'
+import { boolean, duration, inPath, text } from '../../engines/framework/fields.ts'
+import { inTurns, type Steps } from '../../engines/framework/time-slices.ts'
 import { isIrrevocable, type Lease } from '../leases/lease-entry.ts'
 import type { Leases } from '../leases/leases.ts'
 import { type TokenLeases, tokenLeaseId } from '../leases/token-leases.ts'

@@ -1,6 +1,6 @@
 /** `sys/locked-users`: user names and role IDs that are locked for a while because of failed logins. */
-import { path, type Path } from '../../engines/engine.ts'
-import { inPath, text } from '../../engines/fields.ts'
+import { path, type Path } from '../../engines/framework/engine.ts'
+import { inPath, text } from '../../engines/framework/fields.ts'
 import type { LockedUsers } from '../logins/login-failures.ts'
 import { isAuthPath } from '../mounts/mount-record.ts'
 import type { MountTable } from '../mounts/mounts.ts'

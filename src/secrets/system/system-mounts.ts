@@ -1,6 +1,6 @@
 /** `sys/mounts`, `sys/auth` and `sys/remount`: what is enabled where. */
-import { path, type Path, Rejection, type Reply } from '../../engines/engine.ts'
-import { inPath, type InputOf, text } from '../../engines/fields.ts'
+import { path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
+import { inPath, type InputOf, text } from '../../engines/framework/fields.ts'
 import type { MountChanges } from '../mounts/mount-changes.ts'
 import type { MadeWith, Opened } from './core-parts.ts'
 import { mountInfo, tuneInfo } from '../mounts/mount-info.ts'

@@ -1,9 +1,9 @@
 /** `sys/internal/specs/openapi`: everything that can be asked here, made from the declarations of paths. */
-import { nextTurn } from '../../kit/turns.ts'
+import { nextTurn } from '../../platform/scheduler.ts'
 import { LRUCache } from 'lru-cache'
-import { type Caller, path, type Path } from '../../engines/engine.ts'
-import { boolean, type Field } from '../../engines/fields.ts'
-import { type JsonSchema, JsonText } from '../../kit/operation.ts'
+import { type Caller, path, type Path } from '../../engines/framework/engine.ts'
+import { boolean, type Field } from '../../engines/framework/fields.ts'
+import { type JsonSchema, JsonText } from '../../platform/operation.ts'
 import type { Judging, MadeWith, Opened } from './core-parts.ts'
 import type { Mount, MountTable } from '../mounts/mounts.ts'
 

@@ -1,6 +1,6 @@
 /** `sys/quotas`: how many requests of one caller the core takes in a time. */
-import { path, type Path, Rejection } from '../../engines/engine.ts'
-import { boolean, commaList, duration, inPath, number, text, UNPRINTABLE } from '../../engines/fields.ts'
+import { path, type Path, Rejection } from '../../engines/framework/engine.ts'
+import { boolean, commaList, duration, inPath, number, text, UNPRINTABLE } from '../../engines/framework/fields.ts'
 import type { MountTable } from '../mounts/mounts.ts'
 import { isGroupBy, type QuotaRule, withoutSlash } from '../quotas/quota-rule.ts'
 import type { QuotaConfig, Quotas } from '../quotas/quotas.ts'

@@ -1,6 +1,6 @@
 /** The settings below `sys/config` that are kept with the core, and their values. */
 import * as v from 'valibot'
-import type { Storage } from '../../barrier/storage.ts'
+import type { Storage } from '../../storage/barrier/storage.ts'
 import { StoredSetting } from '../settings/stored-setting.ts'
 
 /** What clients in browsers send and read. */

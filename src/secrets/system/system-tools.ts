@@ -1,7 +1,7 @@
 /** `sys/tools`: hashes of what a caller sends, and random bytes. */
 import { createHash, randomBytes } from 'node:crypto'
-import { path, type Path, Rejection, type Reply } from '../../engines/engine.ts'
-import { inPath, integer, text } from '../../engines/fields.ts'
+import { path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
+import { inPath, integer, text } from '../../engines/framework/fields.ts'
 
 const ALGORITHMS: Readonly<Record<string, string>> = {
   'sha2-224': 'sha224',

@@ -2,8 +2,8 @@
  * `sys/internal/ui/mounts`: what a caller may see of the mounts. Commands ask it before anything else, to learn which
  * engine a path belongs to, so it answers whoever has any right below a mount.
  */
-import { type Caller, path, type Path, Rejection } from '../../engines/engine.ts'
-import { inPath } from '../../engines/fields.ts'
+import { type Caller, path, type Path, Rejection } from '../../engines/framework/engine.ts'
+import { inPath } from '../../engines/framework/fields.ts'
 import type { Judging, MadeWith, Opened } from './core-parts.ts'
 import { mountInfo, publicMountInfo } from '../mounts/mount-info.ts'
 import { AUTH_PREFIX, isAuthPath } from '../mounts/mount-record.ts'

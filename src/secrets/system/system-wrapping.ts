@@ -1,7 +1,7 @@
 /** `sys/wrapping`: answers that are kept below a token of their own. */
-import { path, type Path, Rejection } from '../../engines/engine.ts'
-import { text } from '../../engines/fields.ts'
-import { JsonText } from '../../kit/operation.ts'
+import { path, type Path, Rejection } from '../../engines/framework/engine.ts'
+import { text } from '../../engines/framework/fields.ts'
+import { JsonText } from '../../platform/operation.ts'
 import type { Wrapping } from '../wrapping/wrapping.ts'
 
 /** Open while the core is active. */

@@ -1,5 +1,5 @@
 /** The engine behind `sys/`: the core's own endpoints, a list from each of the files that know about them. */
-import type { Engine } from '../../engines/engine.ts'
+import type { Engine } from '../../engines/framework/engine.ts'
 import { auditPaths } from './system-audit.ts'
 import { wrappingPaths } from './system-wrapping.ts'
 import { lockedUserPaths } from './system-locked-users.ts'
@@ -18,13 +18,13 @@ import { openApiPaths } from './system-openapi.ts'
 import { toolPaths } from './system-tools.ts'
 import { mountPaths } from './system-mounts.ts'
 import { uiMountPaths } from './system-ui.ts'
-import { sealPaths } from './system-seal.ts'
-import { sealLog } from './seal-log.ts'
-import { rekeyPaths } from './system-seal-rekey.ts'
-import { PgpRate } from './pgp-rate.ts'
-import { replicationPaths, secondaryAccess } from '../replication/replication-paths.ts'
-import { generateRootPaths } from './system-seal-root.ts'
-import { rotatePaths } from './system-seal-rotate.ts'
+import { sealPaths } from './seal/system-seal.ts'
+import { sealLog } from './seal/seal-log.ts'
+import { rekeyPaths } from './seal/system-seal-rekey.ts'
+import { PgpRate } from './seal/pgp-rate.ts'
+import { replicationPaths, secondaryAccess } from '../dr/dr-paths.ts'
+import { generateRootPaths } from './seal/system-seal-root.ts'
+import { rotatePaths } from './seal/system-seal-rotate.ts'
 
 /** Everything that one of the lists uses. */
 export type SystemParts = Parameters<typeof healthPaths>[0] &

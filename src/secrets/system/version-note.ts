@@ -1,6 +1,6 @@
 /** The versions of this program that have served a core, kept with it. */
 import * as v from 'valibot'
-import type { Put, Storage } from '../../barrier/storage.ts'
+import type { Put, Storage } from '../../storage/barrier/storage.ts'
 
 const VERSIONS_PATH = 'core/versions'
 /** The oldest are forgotten. */

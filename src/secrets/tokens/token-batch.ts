@@ -3,9 +3,9 @@
  * costs no write. The key is an entry below the barrier: another cluster's tokens do not open.
  */
 import * as v from 'valibot'
-import { decrypt, encrypt } from '../../barrier/cipher.ts'
-import { Rejection } from '../../engines/engine.ts'
-import { textRecord } from '../../engines/text-record.ts'
+import { decrypt, encrypt } from '../../storage/barrier/cipher.ts'
+import { Rejection } from '../../engines/framework/engine.ts'
+import { textRecord } from '../../engines/framework/text-record.ts'
 import { loginSchema, type TokenEntry } from './token-entry.ts'
 
 export const BATCH_KEY_BYTES = 32

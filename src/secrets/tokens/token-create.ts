@@ -1,7 +1,7 @@
 /** Making a token: everything that a maker may ask for, and what it gets. */
-import type { AuthBlock, EngineCall, Reply } from '../../engines/engine.ts'
-import { Rejection } from '../../engines/engine.ts'
-import type { Part } from '../../barrier/storage.ts'
+import type { AuthBlock, EngineCall, Reply } from '../../engines/framework/engine.ts'
+import { Rejection } from '../../engines/framework/engine.ts'
+import type { Part } from '../../storage/barrier/storage.ts'
 import {
   aliasField,
   boolean,
@@ -12,8 +12,8 @@ import {
   text,
   textList,
   textMap,
-} from '../../engines/fields.ts'
-import { foldName } from '../../engines/name-fold.ts'
+} from '../../engines/framework/fields.ts'
+import { foldName } from '../../engines/framework/name-fold.ts'
 import type { IdentityDraft } from '../identity/identity-draft.ts'
 import { checkedName } from '../identity/identity-limits.ts'
 import { canonicalNames } from '../policies/policy-name.ts'

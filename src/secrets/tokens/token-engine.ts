@@ -1,7 +1,7 @@
 /** The engine behind `auth/token/`. */
-import type { Engine, EngineCall, Path, Reply } from '../../engines/engine.ts'
-import { oneError, path, Rejection } from '../../engines/engine.ts'
-import { duration, inPath, integer, text } from '../../engines/fields.ts'
+import type { Engine, EngineCall, Path, Reply } from '../../engines/framework/engine.ts'
+import { oneError, path, Rejection } from '../../engines/framework/engine.ts'
+import { duration, inPath, integer, text } from '../../engines/framework/fields.ts'
 import type { TokenParts } from './token-parts.ts'
 import { CREATE_FIELDS, createToken } from './token-create.ts'
 import type { TokenEntry } from './token-entry.ts'

@@ -1,10 +1,10 @@
 /** What is kept of a token, where, and how it is written. */
 import { randomFillSync } from 'node:crypto'
 import * as v from 'valibot'
-import type { Put } from '../../barrier/storage.ts'
-import type { Caller } from '../../engines/engine.ts'
-import { Fault } from '../../kit/errors.ts'
-import { textRecord } from '../../engines/text-record.ts'
+import type { Put } from '../../storage/barrier/storage.ts'
+import type { Caller } from '../../engines/framework/engine.ts'
+import { Fault } from '../../platform/errors.ts'
+import { textRecord } from '../../engines/framework/text-record.ts'
 
 export const TOKENS_PREFIX = 'sys/token/'
 /** Path of the root tokens that the core creates itself. */

@@ -6,9 +6,9 @@
  * Tokens are created, changed and removed meanwhile. A page is read and its index entries are queued in one step, so a
  * later removal of a token also removes its index entry.
  */
-import { Fault, messageOf } from '../../kit/errors.ts'
-import type { Logger } from '../../kit/log.ts'
-import { nextTurn } from '../../kit/turns.ts'
+import { Fault, messageOf } from '../../platform/errors.ts'
+import type { Logger } from '../../platform/log.ts'
+import { nextTurn } from '../../platform/scheduler.ts'
 import { emptyPut, isLease, tokenPaths } from './token-entry.ts'
 import { withoutHashes } from './token-revocation.ts'
 import type { TokenStore } from './token-store.ts'

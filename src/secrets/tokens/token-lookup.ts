@@ -1,6 +1,6 @@
 /** What a token's holder, and whoever may ask, is told about it; and the list of all of them. */
-import { nextTurn } from '../../kit/turns.ts'
-import type { Reply } from '../../engines/engine.ts'
+import { nextTurn } from '../../platform/scheduler.ts'
+import type { Reply } from '../../engines/framework/engine.ts'
 import type { TokenParts } from './token-parts.ts'
 import { ROOT_PATH, type TokenEntry, tokenPaths } from './token-entry.ts'
 

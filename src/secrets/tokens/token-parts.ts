@@ -1,5 +1,5 @@
 /** What the endpoints below `auth/token/` need of the core. */
-import type { Storage } from '../../barrier/storage.ts'
+import type { Storage } from '../../storage/barrier/storage.ts'
 import type { IdentityStore } from '../identity/identity.ts'
 import type { MountTable } from '../mounts/mounts.ts'
 import type { PolicyStore } from '../policies/policy-store.ts'

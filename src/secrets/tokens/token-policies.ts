@@ -1,5 +1,5 @@
 /** Which policies a new token gets: what was asked for, within what its maker has or its role allows. */
-import { Rejection } from '../../engines/engine.ts'
+import { Rejection } from '../../engines/framework/engine.ts'
 import { canonicalName, canonicalNames } from '../policies/policy-name.ts'
 import { isPolicyName } from '../policies/policy-store.ts'
 import type { TokenRole } from './token-role.ts'

@@ -1,8 +1,8 @@
 /** Giving a token more time. */
-import type { Reply } from '../../engines/engine.ts'
-import type { LoginStanding } from '../../engines/login-order.ts'
+import type { Reply } from '../../engines/framework/engine.ts'
+import type { LoginStanding } from '../../engines/framework/login-order.ts'
 import type { Mount } from '../mounts/mounts.ts'
-import { Rejection } from '../../engines/engine.ts'
+import { Rejection } from '../../engines/framework/engine.ts'
 import { leaseTerms } from '../mounts/mount-ttl.ts'
 import { canonicalNames } from '../policies/policy-name.ts'
 import type { TokenParts } from './token-parts.ts'

@@ -10,10 +10,10 @@
  * children have no parent. Then their entries are changed, page by page, and it is revoked like any other.
  */
 import { setTimeout as delay } from 'node:timers/promises'
-import { type Part, Storage } from '../../barrier/storage.ts'
-import { messageOf } from '../../kit/errors.ts'
-import { type Logger, LogOnce } from '../../kit/log.ts'
-import { nextTurn } from '../../kit/turns.ts'
+import { type Part, Storage } from '../../storage/barrier/storage.ts'
+import { messageOf } from '../../platform/errors.ts'
+import { type Logger, LogOnce } from '../../platform/log.ts'
+import { nextTurn } from '../../platform/scheduler.ts'
 import { encodeEntry, type TokenEntry, tokenPaths } from './token-entry.ts'
 import type { TokenStore } from './token-store.ts'
 

@@ -1,12 +1,21 @@
 /** Token roles: what tokens that are created by their name may and must be. */
 import * as v from 'valibot'
-import type { EngineCall, Path, Reply } from '../../engines/engine.ts'
-import { path, Rejection } from '../../engines/engine.ts'
-import { aliasField, boolean, commaList, duration, foldedField, inPath, integer, text } from '../../engines/fields.ts'
-import { Fault } from '../../kit/errors.ts'
+import type { EngineCall, Path, Reply } from '../../engines/framework/engine.ts'
+import { path, Rejection } from '../../engines/framework/engine.ts'
+import {
+  aliasField,
+  boolean,
+  commaList,
+  duration,
+  foldedField,
+  inPath,
+  integer,
+  text,
+} from '../../engines/framework/fields.ts'
+import { Fault } from '../../platform/errors.ts'
 import type { TokenParts } from './token-parts.ts'
 import { canonicalNames } from '../policies/policy-name.ts'
-import { AddressRanges } from '../../engines/address-ranges.ts'
+import { AddressRanges } from '../../engines/framework/address-ranges.ts'
 import { tokenPaths } from './token-entry.ts'
 import { tokenMountRules } from './token-mount.ts'
 

@@ -3,10 +3,10 @@
  * it is for a database that an older program wrote, or that somebody mended by hand, and for the write of a request that
  * its token did not live to see the end of.
  */
-import { nextTurn } from '../../kit/turns.ts'
-import type { Storage } from '../../barrier/storage.ts'
-import { messageOf } from '../../kit/errors.ts'
-import type { Logger } from '../../kit/log.ts'
+import { nextTurn } from '../../platform/scheduler.ts'
+import type { Storage } from '../../storage/barrier/storage.ts'
+import { messageOf } from '../../platform/errors.ts'
+import type { Logger } from '../../platform/log.ts'
 import { tokenPaths } from './token-entry.ts'
 import { type TokenRevocation, withoutHashes } from './token-revocation.ts'
 import type { TokenStore } from './token-store.ts'

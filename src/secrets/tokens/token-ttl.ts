@@ -1,6 +1,6 @@
 /** How long a token may live: what was asked for, within what the mount, the token and its role allow. */
-import { shortDuration } from '../../kit/duration.ts'
-import { Rejection } from '../../engines/engine.ts'
+import { shortDuration } from '../../platform/duration.ts'
+import { Rejection } from '../../engines/framework/engine.ts'
 
 export interface LifeRules {
   /** What it was asked for; 0 for no wish. */

@@ -3,8 +3,8 @@
  * which server to take it to. The key is made when it is first needed.
  */
 import { createPrivateKey, createPublicKey, generateKeyPairSync, type KeyObject, sign, verify } from 'node:crypto'
-import type { Part, Storage } from '../../barrier/storage.ts'
-import { isObject } from '../../engines/fields.ts'
+import type { Part, Storage } from '../../storage/barrier/storage.ts'
+import { isObject } from '../../engines/framework/fields.ts'
 
 const KEY_PATH = 'core/wrapping/jwt-key'
 const CURVE = 'P-521'

@@ -12,11 +12,11 @@
  * What can go wrong. The token expires: the answer is removed with it. What the answer gave out (a lease, a token) belongs to
  * the caller who asked for it and lives on by its own terms.
  */
-import { type Part, Storage } from '../../barrier/storage.ts'
+import { type Part, Storage } from '../../storage/barrier/storage.ts'
 import { cubbyholePrefix } from '../../engines/cubbyhole/cubbyhole.ts'
-import { Rejection } from '../../engines/engine.ts'
-import { isObject } from '../../engines/fields.ts'
-import { Fault } from '../../kit/errors.ts'
+import { Rejection } from '../../engines/framework/engine.ts'
+import { isObject } from '../../engines/framework/fields.ts'
+import { Fault } from '../../platform/errors.ts'
 import { hasExpired, randomName, type TokenEntry } from '../tokens/token-entry.ts'
 import type { TokenRevocation } from '../tokens/token-revocation.ts'
 import { newTokenText, type TokenStore } from '../tokens/token-store.ts'

@@ -1,7 +1,7 @@
 /** The dry run of a role: what it finds, and that nothing is made, changed or removed by it. */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
-import { documentFault } from '../../../src/engines/cloud/policy-document.ts'
+import { documentFault } from '../../../src/engines/cloud/aws/policy-document.ts'
 import { throttled } from '../../helpers/aws/endpoint.ts'
 import { CloudWorld, POLICY, storeInvalidRole } from '../../helpers/cloud-world.ts'
 

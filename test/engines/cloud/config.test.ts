@@ -1,9 +1,9 @@
 /** config/root and config/lease: what is kept, what is shown, and each combination that is refused. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { attemptsOf, iamTarget, staticCredentials, stsTargets } from '../../../src/engines/cloud/aws-target.ts'
-import { DEFAULT_TEMPLATE, NO_ROOT } from '../../../src/engines/cloud/root-record.ts'
-import { isInWindow, nextRotationMs } from '../../../src/engines/cloud/rotation-schedule.ts'
+import { attemptsOf, iamTarget, staticCredentials, stsTargets } from '../../../src/engines/cloud/aws/aws-target.ts'
+import { DEFAULT_TEMPLATE, NO_ROOT } from '../../../src/engines/cloud/aws/root-record.ts'
+import { isInWindow, nextRotationMs } from '../../../src/engines/cloud/root/rotation-schedule.ts'
 import { cloud } from '../../../src/engines/cloud/cloud.ts'
 import { CoreWorld } from '../../helpers/core-world.ts'
 

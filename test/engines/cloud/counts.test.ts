@@ -1,7 +1,7 @@
 /** What figures tell of the roles of a mount. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { RoleCounts } from '../../../src/engines/cloud/role-counts.ts'
+import { RoleCounts } from '../../../src/engines/cloud/mount/role-counts.ts'
 import { throttled } from '../../helpers/aws/endpoint.ts'
 import { AwsError } from '../../helpers/aws/wire.ts'
 import { CloudWorld } from '../../helpers/cloud-world.ts'

@@ -7,8 +7,8 @@
  */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
-import { rootOf } from '../../../src/engines/cloud/root-record.ts'
-import { at } from '../../../src/engines/cloud/entries.ts'
+import { rootOf } from '../../../src/engines/cloud/aws/root-record.ts'
+import { at } from '../../../src/engines/cloud/aws/entries.ts'
 import { type EndpointFault, throttled, unavailable } from '../../helpers/aws/endpoint.ts'
 import { AwsError, type Form, noSuchEntity } from '../../helpers/aws/wire.ts'
 import { CloudWorld } from '../../helpers/cloud-world.ts'

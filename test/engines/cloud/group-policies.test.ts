@@ -1,7 +1,7 @@
 /** Policies of groups, and how documents become one. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { merged, PolicyFault } from '../../../src/engines/cloud/policy-document.ts'
+import { merged, PolicyFault } from '../../../src/engines/cloud/aws/policy-document.ts'
 import { CloudWorld } from '../../helpers/cloud-world.ts'
 
 const statement = (action: string) => ({ Effect: 'Allow', Action: action, Resource: '*' })

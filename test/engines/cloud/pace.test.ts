@@ -1,9 +1,9 @@
 /** How many requests a client of AWS has under way, and how it gives way when AWS refuses some. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { AwsClient } from '../../../src/engines/cloud/aws.ts'
-import { AwsFailure } from '../../../src/engines/cloud/aws-failure.ts'
-import { AT_ONCE_MAX, AwsPace } from '../../../src/engines/cloud/aws-pace.ts'
+import { AwsClient } from '../../../src/engines/cloud/aws/aws.ts'
+import { AwsFailure } from '../../../src/engines/cloud/aws/aws-failure.ts'
+import { AT_ONCE_MAX, AwsPace } from '../../../src/engines/cloud/aws/aws-pace.ts'
 import { eventually } from '../../helpers/eventually.ts'
 
 const never = new AbortController().signal

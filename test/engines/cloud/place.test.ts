@@ -4,8 +4,8 @@
  */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
-import { MountAws } from '../../../src/engines/cloud/mount-aws.ts'
-import { checkPlace, placeOf } from '../../../src/engines/cloud/place.ts'
+import { MountAws } from '../../../src/engines/cloud/aws/mount-aws.ts'
+import { checkPlace, placeOf } from '../../../src/engines/cloud/aws/record-place.ts'
 import { AwsEndpoint, unavailable } from '../../helpers/aws/endpoint.ts'
 import { AwsError } from '../../helpers/aws/wire.ts'
 import { CloudWorld } from '../../helpers/cloud-world.ts'

@@ -1,8 +1,8 @@
 /** Rotation of the root key and of static roles, and what a failure at each step leaves. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { CloudMount } from '../../../src/engines/cloud/cloud-mount.ts'
-import { keyIntentPut, newKeyIntent } from '../../../src/engines/cloud/key-intent.ts'
+import { CloudMount } from '../../../src/engines/cloud/mount/cloud-mount.ts'
+import { keyIntentPut, newKeyIntent } from '../../../src/engines/cloud/intents/key-intent.ts'
 import { throttled, unavailable } from '../../helpers/aws/endpoint.ts'
 import { AwsError } from '../../helpers/aws/wire.ts'
 import { CloudWorld } from '../../helpers/cloud-world.ts'

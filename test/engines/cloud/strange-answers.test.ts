@@ -4,8 +4,8 @@ import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { Readable } from 'node:stream'
 import { test, type TestContext } from 'node:test'
-import { at } from '../../../src/engines/cloud/entries.ts'
-import { readAnswer } from '../../../src/engines/cloud/aws-answer.ts'
+import { at } from '../../../src/engines/cloud/aws/entries.ts'
+import { readAnswer } from '../../../src/engines/cloud/aws/aws-answer.ts'
 import { CloudWorld } from '../../helpers/cloud-world.ts'
 
 const xml = (action: string, inner: string) =>

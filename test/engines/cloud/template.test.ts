@@ -1,10 +1,10 @@
 /** Templates of names, against what Go's text/template makes of them. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { DEFAULT_TEMPLATE } from '../../../src/engines/cloud/root-record.ts'
-import { TemplateError } from '../../../src/engines/cloud/template-parse.ts'
-import { runTemplate } from '../../../src/engines/cloud/template-run.ts'
-import { checkTemplate, normalised, usernameOf } from '../../../src/engines/cloud/username.ts'
+import { DEFAULT_TEMPLATE } from '../../../src/engines/cloud/aws/root-record.ts'
+import { TemplateError } from '../../../src/engines/cloud/templates/template-parse.ts'
+import { runTemplate } from '../../../src/engines/cloud/templates/template-run.ts'
+import { checkTemplate, normalised, usernameOf } from '../../../src/engines/cloud/mount/username.ts'
 
 const DATA = { Type: 'IAM', DisplayName: 'token', PolicyName: 'app' }
 const NOW_MS = Date.UTC(2024, 2, 5, 14, 7, 9, 120)

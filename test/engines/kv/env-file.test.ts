@@ -1,8 +1,8 @@
 /** `.env` files: what was written is read again, what others write is read as they mean it, and long lines cost little. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Rejection } from '../../../src/engines/engine.ts'
-import { envText, parseEnv } from '../../../src/engines/kv/env-file.ts'
+import { Rejection } from '../../../src/engines/framework/engine.ts'
+import { envText, parseEnv } from '../../../src/engines/kv/store/env-file.ts'
 import { Random } from '../../helpers/frames.ts'
 
 const CHARACTERS = [

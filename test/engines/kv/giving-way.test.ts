@@ -1,7 +1,7 @@
 /** Requests that look at very many secrets let everybody else in meanwhile; those that look at few do not wait for anybody. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Rejection } from '../../../src/engines/engine.ts'
+import { Rejection } from '../../../src/engines/framework/engine.ts'
 import type { CoreWorld } from '../../helpers/core-world.ts'
 import { expectStatus as expect, openKv, tokenWith } from '../../helpers/kv-world.ts'
 import { countTurns } from '../../helpers/turns.ts'

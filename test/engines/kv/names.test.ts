@@ -1,10 +1,10 @@
 /** Folders of names against a sorted list, through pages, splits and removals. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Changes } from '../../../src/engines/changes.ts'
-import { compareNames } from '../../../src/engines/kv/folder.ts'
-import { addName, eachBelow, eachIn, isNamed, namesIn, removeName } from '../../../src/engines/kv/names.ts'
-import type { Steps } from '../../../src/engines/turns.ts'
+import { Changes } from '../../../src/engines/framework/changes.ts'
+import { compareNames } from '../../../src/engines/kv/store/folder.ts'
+import { addName, eachBelow, eachIn, isNamed, namesIn, removeName } from '../../../src/engines/kv/store/names.ts'
+import type { Steps } from '../../../src/engines/framework/time-slices.ts'
 import { openKv } from '../../helpers/kv-world.ts'
 
 /** Whole numbers below a bound (mulberry32). */

@@ -4,10 +4,10 @@
  */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
-import type { Path } from '../../../src/engines/engine.ts'
-import { inPath } from '../../../src/engines/fields.ts'
+import type { Path } from '../../../src/engines/framework/engine.ts'
+import { inPath } from '../../../src/engines/framework/fields.ts'
 import { kv } from '../../../src/engines/kv/kv.ts'
-import { type KvRead, kvPath, PLAIN_READS, VERSIONED_READS } from '../../../src/engines/kv/reads.ts'
+import { type KvRead, kvPath, PLAIN_READS, VERSIONED_READS } from '../../../src/engines/kv/store/reads.ts'
 import { MfaWorld, type Person } from '../../helpers/mfa-world.ts'
 
 const EVERY = '["create", "read", "update", "patch", "delete", "list", "scan"]'

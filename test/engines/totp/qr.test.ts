@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { newKey, otpauthUrl } from '../../../src/engines/totp/codes.ts'
 import { qrPng, qrText } from '../../../src/engines/totp/qr.ts'
-import { Refusal } from '../../../src/kit/errors.ts'
+import { Refusal } from '../../../src/platform/errors.ts'
 import { readPng as read, readTerminal } from '../../helpers/qr-reader.ts'
 
 const form = { algorithm: 'SHA512', digits: 8, periodSeconds: 30 } as const

@@ -1,0 +1,39 @@
+/** `outpost version`. */
+import { readFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { buildCommit } from '../../platform/build-commit.ts'
+import { CommandError, defineCommand } from '../framework/command-shape.ts'
+
+export const command = defineCommand({
+  name: 'version',
+  summary: 'Print the version',
+  options: {},
+  run(_values, _operands, io) {
+    const platform = `${process.platform} ${process.arch}`
+    io.out(`outpost v${programVersion()} (node ${process.version}, ${platform}, commit ${buildCommit()})\n`)
+    return Promise.resolve(0)
+  },
+})
+
+/** The version in our package.json, which is some directories above, whether this runs from source or as a bundle. */
+export function programVersion(): string {
+  let directory = import.meta.dirname
+  while (true) {
+    const found = versionIn(join(directory, 'package.json'))
+    if (found !== undefined) return found
+    const above = dirname(directory)
+    if (above === directory) throw new CommandError('package.json is missing: install outpost again')
+    directory = above
+  }
+}
+
+function versionIn(file: string): string | undefined {
+  try {
+    const content: unknown = JSON.parse(readFileSync(file, 'utf8'))
+    if (typeof content !== 'object' || content === null) return undefined
+    if (!('name' in content) || content.name !== 'outpost' || !('version' in content)) return undefined
+    return typeof content.version === 'string' ? content.version : undefined
+  } catch {
+    return undefined // not there or not ours: the next directory above may have it
+  }
+}

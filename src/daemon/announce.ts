@@ -1,0 +1,36 @@
+/**
+ * What a started process prints on standard output: its address and the line that means ready.
+ *
+ * With `log_json = true` each line is a JSON object like a line of the log, so that a collector of both streams can parse
+ * all of them. The message of the last line is the text that the plain form has, because tools wait for it. Without that
+ * setting the plain form is kept, also where the log itself is JSON because standard error is not a terminal.
+ */
+import { type Demo, printBanner } from '../cli/commands/dev.ts'
+import type { Config } from '../config/load.ts'
+import { entryLine, type Fields } from '../platform/log.ts'
+
+const STARTED = '==> outpost agent started'
+
+export interface Started {
+  readonly config: Config
+  readonly url: string
+  /** Of a development server. */
+  readonly rootToken: string | undefined
+  readonly demo: Demo | undefined
+}
+
+export function announce({ config, demo, rootToken, url }: Started): void {
+  if (config.logJson === true) {
+    if (rootToken !== undefined) printJson('development server', { url, token: rootToken, alloc_id: demo?.allocId })
+    printJson(STARTED, { url })
+    return
+  }
+  if (rootToken === undefined) process.stdout.write(`    HTTP: ${url}\n`)
+  else printBanner({ url, token: rootToken, demo })
+  process.stdout.write(`${STARTED}\n`)
+}
+
+function printJson(message: string, fields: Fields): void {
+  const at = new Date().toISOString()
+  process.stdout.write(`${entryLine({ at, level: 'info', module: 'outpost', message, fields }, true)}\n`)
+}

@@ -1,0 +1,106 @@
+/**
+ * Watches when the certificates of this process expire: a metric with the days that are left, and a log line at the start,
+ * after a reload and once a day from 30 days before the end.
+ *
+ * The certificate of the listener is the one in use: a renewed file that was not reloaded yet does not count. Those of NATS
+ * and of the secrets login are read from their files, which are read again with each connection.
+ */
+import { readFileSync } from 'node:fs'
+import type { Family } from '../telemetry/metric.ts'
+import { daysLeft, expiryMsOf, expiryText } from '../config/certificate-expiry.ts'
+import type { Config } from '../config/load.ts'
+import type { Logger } from '../platform/log.ts'
+
+const CHECK_MS = 86_400_000
+/** Scrapes in between use what was read last. */
+const READ_EVERY_MS = 60_000
+
+interface ExpiryParts {
+  readonly logger: Logger
+  readonly config: () => Config
+  /** PEM of the listener's certificate in use. */
+  readonly http: () => string | undefined
+  /** PEM of the certificates of the replication link. */
+  readonly cluster: () => readonly string[]
+  /** Of the NATS server that this process is, or was, connected to. */
+  readonly natsServerExpiryMs: () => number | undefined
+}
+
+interface Expiry {
+  readonly certificate: 'http' | 'cluster' | 'nats' | 'nats_server' | 'secrets'
+  readonly file: string | undefined
+  readonly expiryMs: number
+}
+
+export class CertificateExpiry {
+  readonly #parts: ExpiryParts
+  readonly #timer: NodeJS.Timeout
+  #known: readonly Expiry[] = []
+  #readAtMs = Number.NEGATIVE_INFINITY
+
+  constructor(parts: ExpiryParts) {
+    this.#parts = parts
+    this.#timer = setInterval(() => this.check(), CHECK_MS).unref()
+    this.check()
+  }
+
+  stop(): void {
+    clearInterval(this.#timer)
+  }
+
+  /** Logs each certificate that has expired or will soon. */
+  check(): void {
+    this.#readAtMs = Number.NEGATIVE_INFINITY
+    const nowMs = Date.now()
+    for (const { certificate, expiryMs, file } of this.#expiries()) {
+      if (expiryText(expiryMs, nowMs) === undefined) continue
+      const days = daysLeft(expiryMs, nowMs)
+      const fields = { certificate, file, not_after: new Date(expiryMs).toISOString(), days_left: Math.floor(days) }
+      if (days <= 0) this.#parts.logger.error('certificate has expired', fields)
+      else this.#parts.logger.warn('certificate expires soon', fields)
+    }
+  }
+
+  families(): Family[] {
+    const nowMs = Date.now()
+    const points = this.#expiries().map(({ certificate, expiryMs }) => ({
+      labels: { certificate },
+      value: Math.round(daysLeft(expiryMs, nowMs) * 100) / 100,
+    }))
+    const help = 'Days until the certificate expires, negative afterwards.'
+    return points.length === 0 ? [] : [{ name: 'outpost.certificate_days_left', kind: 'gauge', help, points }]
+  }
+
+  #expiries(): readonly Expiry[] {
+    const nowMs = performance.now()
+    if (nowMs - this.#readAtMs < READ_EVERY_MS) return this.#known
+    this.#readAtMs = nowMs
+    const { cluster, config, http, natsServerExpiryMs } = this.#parts
+    const natsServerMs = natsServerExpiryMs()
+    const { nats, secrets, tls } = config()
+    this.#known = [
+      ...expiryOf('http', http(), tls.certFile),
+      ...expiryOf('cluster', cluster().join('\n'), undefined),
+      ...expiryOf('nats', textOf(nats?.certFile), nats?.certFile),
+      ...(natsServerMs === undefined
+        ? []
+        : [{ certificate: 'nats_server', file: undefined, expiryMs: natsServerMs } as const]),
+      ...expiryOf('secrets', textOf(secrets?.address?.certFile), secrets?.address?.certFile),
+    ]
+    return this.#known
+  }
+}
+
+function expiryOf(certificate: Expiry['certificate'], pem: string | undefined, file: string | undefined): Expiry[] {
+  const expiryMs = pem === undefined ? undefined : expiryMsOf(pem)
+  return expiryMs === undefined ? [] : [{ certificate, file, expiryMs }]
+}
+
+/** Undefined for a file that cannot be read: the connection that needs it reports that. */
+function textOf(file: string | undefined): string | undefined {
+  try {
+    return file === undefined ? undefined : readFileSync(file, 'utf8')
+  } catch {
+    return undefined
+  }
+}

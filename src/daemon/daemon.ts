@@ -1,0 +1,300 @@
+/**
+ * The daemon: the only file that builds the rooms and joins them, in the order in which they start and stop.
+ *
+ * Start: configuration, log, host (state, allocations, statistics), then the listener, so that nothing is answered
+ * before it can be answered right. Each step leaves behind how it is undone; stopping, and a start that fails, undo them
+ * in reverse order: the listener drains first, then the host. Everything a room needs from another one is handed over
+ * here as a value or a function; no room imports this file.
+ */
+import { mkdirSync } from 'node:fs'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { AgentRoom } from '../telemetry/telemetry.ts'
+import type { ReloadOutcome } from '../telemetry/reload.ts'
+import { type Authorizer, createCoreAuthorizer, type OwnAuthorizer } from '../cluster/trust/authorizer.ts'
+import { announce } from './announce.ts'
+import { CertificateExpiry } from './certificates.ts'
+import { type Demo, DEMO_TASK, startDemo } from '../cli/commands/dev.ts'
+import type { AgentOptions } from '../cli/framework/parts.ts'
+import type { Cluster } from './cluster.ts'
+import { type Config, ConfigError, type LoadedConfig } from '../config/load.ts'
+import { readTlsFiles } from '../config/tls-files.ts'
+import { type Host, startHost } from '../host/host.ts'
+import { HOST_PATHS } from '../host/host-operations.ts'
+import type { Connections } from '../http/connections.ts'
+import { Listener } from '../http/listener.ts'
+import { Rights } from '../http/rights.ts'
+import { Router } from '../http/router.ts'
+import { buildCommit } from '../platform/build-commit.ts'
+import { messageOf } from '../platform/errors.ts'
+import { createLogger, type Logger } from '../platform/log.ts'
+import type { AnyOperation } from '../platform/operation.ts'
+import type { AgentLogin } from '../login/agent-login.ts'
+import { configOf, type Dev, openDev, removeTemporary } from './dev.ts'
+import { writeAddress } from './files.ts'
+import { ProcessLog } from './log.ts'
+import type { Phase } from './readiness.ts'
+import { agentLogin } from './login.ts'
+import { applyConfig } from './reload.ts'
+import { startRoom } from './telemetry.ts'
+import { openCluster, openOwnRoster, openSecrets } from './lazy.ts'
+import type { SecretsRoom } from './secrets.ts'
+import { authorizerOf, hostOptionsOf, listenerOptionsOf } from './settings.ts'
+import { type ServiceManager, serviceManagerOf } from './systemd.ts'
+
+/** For a start that has failed to undo what it had begun. */
+const UNDO_MS = 10_000
+
+export interface Running {
+  readonly url: string
+  /** Absent where the `client` role is off. */
+  readonly host: Host | undefined
+  readonly config: Config
+  reload(): ReloadOutcome
+  stop(): Promise<void>
+}
+
+/**
+ * Starts an agent; resolves when it answers. Rejects with a text for the operator, and with the reason of `signal` when that
+ * is aborted during the start; whatever had begun has ended then.
+ */
+export async function startAgent(options: AgentOptions, version: string, signal?: AbortSignal): Promise<Running> {
+  const dev = options.dev ? openDev(options) : undefined
+  const load = () => configOf(options, dev)
+  let running: Agent | undefined
+  try {
+    const { config, warnings } = load()
+    const log = new ProcessLog(config)
+    const logger = createLogger(log.sink)
+    for (const warning of warnings) logger.warn(warning)
+    running = new Agent({ config, load, dev, log, logger, version })
+    await running.start(signal)
+    const { url } = running
+    const demo = options.devNoDemo || !dev?.temporaryDir ? undefined : await running.startDemo()
+    signal?.throwIfAborted()
+    announce({ config, url, rootToken: dev?.rootToken, demo })
+    running.service.ready(running)
+    return running
+  } catch (error) {
+    // What cannot be undone must not hide what went wrong, nor keep the process.
+    await Promise.race([running?.stop().catch(() => undefined), sleep(UNDO_MS, undefined, { ref: false })])
+    removeTemporary(dev)
+    throw error
+  }
+}
+
+interface AgentParts {
+  readonly config: Config
+  readonly load: () => LoadedConfig
+  readonly dev: Dev | undefined
+  readonly logger: Logger
+  readonly log: ProcessLog
+  readonly version: string
+}
+
+class Agent implements Running {
+  readonly #parts: AgentParts
+  config: Config
+  url = ''
+  host: Host | undefined
+  readonly service: ServiceManager
+  #listener: Listener | undefined
+  #cluster: Cluster | undefined
+  #secrets: SecretsRoom | undefined
+  #room: AgentRoom | undefined
+  #login: AgentLogin | undefined
+  operations: readonly AnyOperation[] = []
+  certificates: CertificateExpiry | undefined
+  readonly reloads = { done: 0, refused: 0 }
+  phase: Phase = 'starting'
+  /** Ends what has been started. */
+  readonly #undo = new AsyncDisposableStack()
+  /** The tokens of the configuration, and with servers to ask, all others. */
+  #own: OwnAuthorizer
+  #authorizer: Authorizer
+
+  constructor(parts: AgentParts) {
+    this.#parts = parts
+    this.config = parts.config
+    this.#own = authorizerOf(parts.config, parts.dev?.rootToken)
+    this.#authorizer = this.#own
+    this.service = serviceManagerOf(process.env, parts.logger.named('systemd'))
+    this.#undo.defer(() => parts.log.close())
+    this.#undo.defer(() => this.service.close())
+    this.#undo.defer(() => removeTemporary(parts.dev))
+  }
+
+  /** For `systemctl status`. */
+  status(): string {
+    const allocations = [...(this.host?.allocations.all() ?? [])].length
+    const work = `${counted(allocations, 'allocation')}, ${counted(this.host?.followers.count ?? 0, 'follower')}`
+    return `${this.url}: ${this.#room?.readiness.summary ?? this.phase}; ${work}`
+  }
+
+  readinessChanged(): void {
+    this.service.changed()
+  }
+
+  get connections(): Connections | undefined {
+    return this.#listener?.connections
+  }
+
+  get figures(): AgentRoom['figures'] | undefined {
+    return this.#room?.figures
+  }
+
+  async answers(withinMs: number): Promise<boolean> {
+    return (await this.#listener?.answers(withinMs)) ?? false
+  }
+
+  /** Ready is it once its manifest says that it runs, so that its endpoints answer; without one any directory is taken to run. */
+  async startDemo(): Promise<Demo> {
+    const isReady = (id: string) => this.host?.allocations.get(id)?.tasks.get(DEMO_TASK)?.startedAtMs !== undefined
+    const demo = await startDemo(this.config.dataDir, isReady)
+    this.#undo.defer(() => demo.stop())
+    return demo
+  }
+
+  async start(signal?: AbortSignal): Promise<void> {
+    const { config, dev, logger, version } = this.#parts
+    mkdirSync(config.dataDir, { recursive: true, mode: 0o711 })
+    const devRootToken = dev?.rootToken
+    this.#secrets = await openSecrets({ config, version, logger: logger.named('secrets'), devRootToken, process: this })
+    this.#undo.defer(() => this.#secrets?.stop())
+    signal?.throwIfAborted()
+    const cluster = await openCluster({ config, version, logger: logger.named('cluster') })
+    this.#cluster = cluster
+    if (cluster) this.#secrets?.join(cluster)
+    this.#undo.defer(() => cluster?.stop())
+    this.#trust(this.#own, config)
+    if (config.client.enabled) {
+      const options = hostOptionsOf(config, version, logger.named('host'))
+      this.host = await startHost(options)
+      this.#undo.defer(() => this.host?.stop())
+    }
+    signal?.throwIfAborted()
+    await this.#listen()
+    signal?.throwIfAborted()
+    writeAddress(config.dataDir, this.url, logger)
+    // What is said about the process from here on is known.
+    await this.#room?.readiness.refresh()
+    this.phase = 'started'
+    logger.info('started', { url: this.url, node_id: this.host?.nodeId, version, commit: buildCommit() })
+  }
+
+  async #listen(): Promise<void> {
+    const { config, logger } = this.#parts
+    if (this.host) this.#login = agentLogin({ config, cluster: this.#cluster, logger: logger.named('login') })
+    const rooms = { host: this.host, cluster: this.#cluster, secrets: this.#secrets, login: this.#login }
+    const room = startRoom({ ...this.#parts, ...rooms, now: this })
+    this.#room = room
+    this.#undo.defer(() => room.stop())
+    // Behind the listener, whose callers it serves, and before the host, which it serves itself.
+    this.#undo.defer(() => this.#cluster?.stop())
+    const alone = await openOwnRoster({ ...this.#parts, ...rooms }, this.#undo)
+    const own = [...(this.host?.operations ?? []), ...room.operations]
+    const core = this.#secrets?.operations
+    const served = [
+      ...(this.#cluster?.operations(this.host, room.operations) ?? [...own, ...(alone?.operations() ?? [])]),
+      ...(this.#secrets?.snapshots ?? []),
+    ]
+    this.operations = served
+    const resolve = (token: string | undefined, remote?: string) => this.#authorizer.resolve(token, remote)
+    const rights = new Rights({
+      resolve: (token, remote) => this.#authorizer.recheck(token, remote),
+      intervalMs: () => this.#authorizer.recheckMs,
+    })
+    const tls = readTlsFiles(config.tls)
+    const listener = new Listener({
+      ...listenerOptionsOf(() => this.config, tls, this.#secrets?.pathParts),
+      router: new Router(served, core ?? (await this.#relayedCore()), [HOST_PATHS]),
+      logger: logger.named('http'),
+      meter: room.meter,
+      resolve,
+      rights,
+      crossOrigin: () => this.#secrets?.core.crossOrigin,
+    })
+    this.#listener = listener
+    const { host, port } = await listener.listen()
+    this.#undo.defer(() => listener.close())
+    this.#watchCertificates(listener)
+    this.url = `${tls ? 'https' : 'http'}://${host.includes(':') ? `[${host}]` : host}:${port}`
+    const grantsOf = (token: string | undefined, remote?: string, again?: boolean) =>
+      this.#authorizer.grantsOf?.(token, remote, again) ?? this.#own.grantsOf(token)
+    const secrets = { core: this.#secrets?.forCluster, clusterId: () => this.#secrets?.clusterId }
+    const calls = { operations: own, callers: { resolve, rights }, grantsOf }
+    await alone?.start(this.url)
+    this.#cluster?.start({ host: this.host, url: this.url, ...calls, ...secrets })
+    this.#login?.set(config.secrets)
+    this.#undo.defer(() => this.#login?.stop())
+  }
+
+  #watchCertificates(listener: Listener): void {
+    this.certificates = new CertificateExpiry({
+      logger: this.#parts.logger,
+      config: () => this.config,
+      http: () => listener.certificate,
+      cluster: () => this.#secrets?.replication.certificates ?? [],
+      natsServerExpiryMs: () => this.#cluster?.natsServer.expiryMs,
+    })
+    this.#undo.defer(() => this.certificates?.stop())
+  }
+
+  /** What a server without a core answers for the one that has it. */
+  async #relayedCore(): Promise<readonly AnyOperation[] | undefined> {
+    const { config } = this.#parts
+    if (!config.server.enabled || !config.nats) return undefined
+    return this.#cluster?.relayedCore((await import('../secrets/request/core-endpoints.ts')).CORE_ENDPOINTS)
+  }
+
+  #trust(own: OwnAuthorizer, { acl }: Config): void {
+    this.#own = own
+    const asking = this.#cluster?.authorizer(own, acl.enabled, acl.tokenTtlMs) ?? own
+    this.#authorizer = this.#secrets && acl.enabled ? createCoreAuthorizer(own, this.#secrets.core) : asking
+  }
+
+  /** Takes over what can change while running; a faulty configuration changes nothing. */
+  reload(): ReloadOutcome {
+    let outcome: ReloadOutcome = { fault: 'the agent is stopping', theirs: false }
+    this.service.reloading(() => {
+      outcome = this.#reload()
+      return 'fault' in outcome ? outcome.fault : undefined
+    })
+    return outcome
+  }
+
+  #reload(): ReloadOutcome {
+    const { dev, load, log, logger } = this.#parts
+    // Also with a faulty configuration: who has rotated the files waits for it.
+    this.#secrets?.core.audit?.reopen()
+    try {
+      const running = { config: this.config, rootToken: dev?.rootToken, log, listener: this.#listener, host: this.host }
+      const { authorizer, config, taken, waiting } = applyConfig(running, load().config)
+      this.#trust(authorizer, config)
+      this.#cluster?.reload(config)
+      this.#login?.set(config.secrets)
+      this.config = config
+      this.certificates?.check()
+      this.reloads.done++
+      logger.info('configuration reloaded', { settings: taken.join(', ') })
+      if (waiting.length > 0) logger.warn('some changes need a restart', { settings: waiting.join(', ') })
+      return { taken, waiting }
+    } catch (error) {
+      this.reloads.refused++
+      logger.error('configuration not reloaded, the old one stays in force', { error: messageOf(error) })
+      return { fault: messageOf(error), theirs: error instanceof ConfigError }
+    }
+  }
+
+  /** Ends what has been started, the newest first. */
+  async stop(): Promise<void> {
+    this.#parts.logger.info('stopping')
+    this.phase = 'stopping'
+    this.service.stopping()
+    this.#cluster?.drain()
+    await this.#undo.disposeAsync()
+  }
+}
+
+function counted(count: number, what: string): string {
+  return `${count} ${what}${count === 1 ? '' : 's'}`
+}

@@ -1,0 +1,45 @@
+/**
+ * What an agent is started with: the configuration of its files and flags, and with `-dev` a root token and, without a
+ * data directory, a temporary one.
+ */
+import { randomUUID } from 'node:crypto'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join, resolve as absolute } from 'node:path'
+import type { AgentOptions } from '../cli/framework/parts.ts'
+import { loadConfig, type LoadedConfig } from '../config/load.ts'
+import { checkPolicy } from '../secrets/policies/policy.ts'
+
+export interface Dev {
+  readonly rootToken: string
+  /** Set when the data directory is ours to remove. */
+  readonly temporaryDir: string | undefined
+}
+
+export function openDev(options: AgentOptions): Dev {
+  return {
+    rootToken: options.devRootTokenId ?? `op.${randomUUID().replaceAll('-', '')}`,
+    temporaryDir: options.dataDir === undefined ? mkdtempSync(join(tmpdir(), 'outpost-dev-')) : undefined,
+  }
+}
+
+export function configOf(options: AgentOptions, dev: Dev | undefined): LoadedConfig {
+  const dataDir = options.dataDir === undefined ? dev?.temporaryDir : absolute(options.dataDir)
+  return loadConfig({
+    paths: options.config,
+    dev: options.dev,
+    checkPolicy,
+    flags: {
+      ...(options.httpPort === undefined ? {} : { httpPort: options.httpPort }),
+      ...(options.clusterPort === undefined ? {} : { clusterPort: options.clusterPort }),
+      ...(dataDir === undefined ? {} : { dataDir }),
+      ...(options.nodeId === undefined ? {} : { nodeId: options.nodeId }),
+      ...(options.logLevel === undefined ? {} : { logLevel: options.logLevel }),
+    },
+  })
+}
+
+/** The directory that a development server without `-data-dir` has made. */
+export function removeTemporary(dev: Dev | undefined): void {
+  if (dev?.temporaryDir) rmSync(dev.temporaryDir, { recursive: true, force: true })
+}

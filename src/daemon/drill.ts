@@ -1,0 +1,221 @@
+/**
+ * A drill: a copy of a secondary's database becomes a primary of its own in this process, serves reads on loopback and is
+ * removed. It proves that what the secondary holds can be opened and read, and changes nothing but its own directory.
+ *
+ * Promises. The secondary's database is opened for reading only; nothing is asked of its process. The copy has none of what
+ * belongs to the machine, the keys of the link among it, and no part of this process replicates, listens on the cluster port or
+ * speaks to NATS. Its core is isolated (`CoreOptions.isIsolated`): no audit device records, no lease, token or rotation that is
+ * due is acted upon, and engines that reach other systems serve nothing. Over HTTP only reads are served.
+ *
+ * The copy is removed at the end, when the process exits for whatever reason, and after a SIGKILL by the next drill: one
+ * directory, one lock. A directory of that name that holds anything else is refused (`drill-directory.ts`).
+ */
+import { mkdirSync, rmSync } from 'node:fs'
+import { dirname, join, resolve } from 'node:path'
+import { Barrier } from '../storage/barrier/barrier.ts'
+import { sealSettings } from '../storage/seal/seal-static.ts'
+import { Seal } from '../storage/seal/seal.ts'
+import { decodeShare } from '../storage/seal/shares.ts'
+import type { Drill, DrillOptions } from '../cli/framework/parts.ts'
+import type { Config } from '../config/load.ts'
+import { configOf } from './dev.ts'
+import { COPY_NAME, refuseAroundDatabase, removeLeftover } from './drill-directory.ts'
+import { coreEngines, ownEngines } from './engines.ts'
+import { limitsOf } from './settings.ts'
+import { Listener } from '../http/listener.ts'
+import { Router } from '../http/router.ts'
+import { sleep } from '../platform/clock.ts'
+import { Fault } from '../platform/errors.ts'
+import type { Logger } from '../platform/log.ts'
+import { foreignOwner } from '../platform/own-file.ts'
+import { SecretsCore } from '../secrets/core.ts'
+import { READ_VERBS } from '../secrets/request/core-endpoints.ts'
+import { secretsOperations } from '../secrets/request/operations.ts'
+import { nobody } from '../secrets/policies/policy.ts'
+import { copyDatabase, type CopyNeed, copyNeed, lockForCopy } from '../storage/snapshot/database-copy.ts'
+import { SqliteStore } from '../storage/store/store.ts'
+
+const DIRECTORY = 'outpost-drill'
+const INTEGRITY_LOOK_MS = 20
+const INTEGRITY_MS = 600_000
+
+/** Rejects with a Fault for the operator. Once it resolves, the copy's directory is there and is this process's. */
+export async function beginDrill(options: DrillOptions, version: string, signal: AbortSignal): Promise<Drill> {
+  signal.throwIfAborted()
+  const { config } = configOf(agentOptions(options), undefined)
+  const { enabled, secrets, storagePath } = config.server
+  if (!enabled || !secrets)
+    throw new Fault('the configuration is of no server with secrets: name that of the secondary')
+  const foreign = foreignOwner(storagePath)
+  // Files that another user makes beside a database keep its server from opening it.
+  if (foreign) throw new Fault(`${foreign}: run the drill as the user of the server (sudo -u USER)`)
+  const parent = resolve(options.directory ?? dirname(storagePath))
+  refuseAroundDatabase(join(parent, DIRECTORY), storagePath)
+  const lock = lockForCopy(join(parent, DIRECTORY))
+  if (!lock) throw new Fault(`another drill is under way in ${parent}`)
+  try {
+    return new ServerDrill({ ...options, config, version, signal, parent, lock })
+  } catch (error) {
+    lock.close()
+    throw error
+  }
+}
+
+function agentOptions({ config }: DrillOptions) {
+  const nothing = { httpPort: undefined, clusterPort: undefined, dataDir: undefined, nodeId: undefined }
+  return { ...nothing, config, dev: false, devRootTokenId: undefined, devNoDemo: true, logLevel: undefined }
+}
+
+interface DrillParts extends Omit<DrillOptions, 'config'> {
+  readonly config: Config
+  readonly version: string
+  readonly signal: AbortSignal
+  readonly parent: string
+  readonly lock: { close(): void }
+}
+
+class ServerDrill implements Drill {
+  readonly directory: string
+  readonly removedLeftover: boolean
+  readonly space: CopyNeed
+  readonly #parts: DrillParts
+  readonly #path: string
+  readonly #undo = new AsyncDisposableStack()
+  readonly #remove: () => void
+  readonly #ended = new AbortController()
+  readonly #signal: AbortSignal
+  #underWay: Promise<unknown> = Promise.resolve()
+  #opened: { readonly barrier: Barrier; readonly seal: Seal; readonly core: SecretsCore } | undefined
+
+  constructor(parts: DrillParts) {
+    this.#parts = parts
+    this.#signal = AbortSignal.any([parts.signal, this.#ended.signal])
+    this.directory = join(parts.parent, DIRECTORY)
+    this.#path = join(this.directory, COPY_NAME)
+    this.removedLeftover = removeLeftover(this.directory)
+    this.space = copyNeed(parts.config.server.storagePath, parts.parent)
+    mkdirSync(this.directory, { mode: 0o700 })
+    this.#remove = () => rmSync(this.directory, { recursive: true, force: true, maxRetries: 3 })
+    process.on('exit', this.#remove)
+    this.#undo.defer(() => parts.lock.close())
+    this.#undo.defer(() => void process.off('exit', this.#remove))
+    this.#undo.defer(() => this.#remove())
+  }
+
+  /** What a step has open is known when it is over: `close` waits for it. None begins once the drill is ended. */
+  #step<T>(work: () => Promise<T>): Promise<T> {
+    const step = (async () => {
+      this.#signal.throwIfAborted()
+      return work()
+    })()
+    this.#underWay = step.catch(() => undefined)
+    return step
+  }
+
+  copy(): ReturnType<typeof copyDatabase> {
+    return this.#step(() => this.#copy())
+  }
+
+  open(): Promise<number> {
+    return this.#step(() => this.#openCopy())
+  }
+
+  unseal(share: string): Promise<boolean> {
+    return this.#step(() => this.#open.seal.unseal(decodeShare(share)))
+  }
+
+  serve(): Promise<{ url: string; token: string }> {
+    return this.#step(() => this.#serve())
+  }
+
+  integrity(): Promise<readonly string[]> {
+    return this.#step(() => this.#integrity())
+  }
+
+  async #copy() {
+    const { neededBytes, leftFreeBytes, freeBytes } = this.space
+    if (freeBytes < neededBytes + leftFreeBytes) {
+      const needs = `the copy needs ${neededBytes} bytes in ${this.#parts.parent} and must leave ${leftFreeBytes} free`
+      throw new Fault(`${needs}, there are ${freeBytes}: make space, or name another directory (-dir)`)
+    }
+    return copyDatabase(this.#parts.config.server.storagePath, this.#path, this.#signal)
+  }
+
+  async #openCopy(): Promise<number> {
+    const { config, version } = this.#parts
+    const { type, settings } = config.server.seal
+    const store = await SqliteStore.open(this.#path)
+    this.#undo.defer(() => store.close())
+    this.#signal.throwIfAborted()
+    const barrier = new Barrier(store)
+    const seal = new Seal(store, barrier, sealSettings(type, settings))
+    const core = new SecretsCore({
+      barrier,
+      seal,
+      engines: coreEngines,
+      own: ownEngines,
+      version,
+      clusterName: config.name,
+      logger: SILENT,
+      isIsolated: true,
+    })
+    this.#undo.defer(() => core.seal())
+    this.#opened = { barrier, seal, core }
+    if (seal.config.type === 'shamir') return seal.config.threshold
+    if (!(await seal.openUnattended()))
+      throw new Fault(`the copy does not open with the machine's key: ${seal.nextStep}`)
+    return 0
+  }
+
+  get #open() {
+    if (!this.#opened) throw new Error('the copy was not opened')
+    return this.#opened
+  }
+
+  async #serve() {
+    const { core, barrier } = this.#open
+    core.activate()
+    const { puts, token } = core.open.tokens.newRoot(core.now())
+    await barrier.commit({ puts, deletes: [] })
+    const listener = new Listener({
+      host: '127.0.0.1',
+      port: this.#parts.port,
+      headers: [],
+      router: new Router([], secretsOperations(core, READ_VERBS)),
+      logger: SILENT,
+      resolve: () => nobody,
+      limits: limitsOf(this.#parts.config),
+    })
+    const { port } = await listener.listen()
+    this.#undo.defer(() => listener.close())
+    return { url: `http://127.0.0.1:${port}`, token }
+  }
+
+  async #integrity(): Promise<readonly string[]> {
+    const { barrier } = this.#open
+    const deadlineMs = performance.now() + INTEGRITY_MS
+    while (!barrier.integrity.isChecked) {
+      if (performance.now() > deadlineMs) return [`not all entries were looked at within ${INTEGRITY_MS / 1000} s`]
+      await sleep(INTEGRITY_LOOK_MS, this.#signal)
+      this.#signal.throwIfAborted()
+    }
+    return barrier.integrity.warnings
+  }
+
+  async close(): Promise<void> {
+    this.#ended.abort()
+    await this.#underWay
+    await this.#undo.disposeAsync()
+  }
+}
+
+/** What a drill finds it says itself. */
+const SILENT: Logger = {
+  trace: () => undefined,
+  debug: () => undefined,
+  info: () => undefined,
+  warn: () => undefined,
+  error: () => undefined,
+  named: () => SILENT,
+  enabled: () => false,
+}

@@ -1,0 +1,63 @@
+/** Where the log of the process goes, by its configuration, and how that changes while it runs. */
+import { isatty } from 'node:tty'
+import { LogFile } from '../telemetry/log-file.ts'
+import type { Config } from '../config/load.ts'
+import { messageOf } from '../platform/errors.ts'
+import { DescriptorOutput, LogSink } from '../platform/log.ts'
+
+const STANDARD_ERROR = new DescriptorOutput(2)
+
+/** The log of a process: a file when one is configured, standard error otherwise; plain only where a person is looking. */
+export class ProcessLog {
+  readonly sink: LogSink
+  #settings: Config
+  #file: LogFile | undefined
+  /** However the process ends: an error that nobody has caught and `process.exit` come here too. */
+  readonly #onExit = () => this.sink.close()
+
+  /** Throws when the file cannot be opened. */
+  constructor(config: Config) {
+    this.#settings = config
+    this.#file = fileOf(config)
+    this.sink = new LogSink({ output: this.#file ?? STANDARD_ERROR, level: config.logLevel, json: isJson(config) })
+    process.once('exit', this.#onExit)
+  }
+
+  /** Writes what is queued; nothing may be logged afterwards. */
+  close(): void {
+    process.off('exit', this.#onExit)
+    this.sink.close()
+  }
+
+  /** Gets another configuration ready; nothing changes before `commit`. Throws as the constructor does. */
+  prepare(config: Config): { commit(): void; drop(): void } {
+    const { logFile, logRotate } = this.#settings
+    const same = logFile === config.logFile && JSON.stringify(logRotate) === JSON.stringify(config.logRotate)
+    const file = same ? this.#file : fileOf(config)
+    return {
+      commit: () => {
+        this.#settings = config
+        this.#file = file
+        file?.reopen()
+        this.sink.setLevel(config.logLevel)
+        this.sink.redirect(file ?? STANDARD_ERROR, isJson(config))
+      },
+      drop: () => {
+        if (!same) file?.close()
+      },
+    }
+  }
+}
+
+function fileOf({ logFile, logRotate }: Config): LogFile | undefined {
+  if (logFile === undefined) return undefined
+  try {
+    return new LogFile(logFile, logRotate)
+  } catch (error) {
+    throw new Error(`log_file cannot be opened: ${messageOf(error)}`, { cause: error })
+  }
+}
+
+function isJson({ logFile, logJson }: Config): boolean {
+  return logJson ?? (logFile !== undefined || !isatty(2))
+}

@@ -1,0 +1,108 @@
+/** The agent room, joined with all that this process can say about itself: its figures, and whether it is ready. */
+import { dirname } from 'node:path'
+import { type AgentRoom, startAgentRoom } from '../telemetry/telemetry.ts'
+import { DiskSpace } from '../telemetry/disk-space.ts'
+import type { AnyFamily } from '../telemetry/metric.ts'
+import type { ReloadOutcome } from '../telemetry/reload.ts'
+import type { Config } from '../config/load.ts'
+import { replicationFamilies } from './dr-metrics.ts'
+import type { CertificateExpiry } from './certificates.ts'
+import { clusterFamilies } from './cluster-metrics.ts'
+import type { Cluster } from './cluster.ts'
+import type { ProcessLog } from './log.ts'
+import { loginFamilies } from './login.ts'
+import { agentFamilies } from './metrics.ts'
+import { checksOf, dataDirectories, type Phase, warningsOf } from './readiness.ts'
+import type { SecretsRoom } from './secrets.ts'
+import { metricsOptionsOf, shownConfig } from './settings.ts'
+import type { Host } from '../host/host.ts'
+import type { Connections } from '../http/connections.ts'
+import type { Logger } from '../platform/log.ts'
+import type { AnyOperation } from '../platform/operation.ts'
+import type { AgentLogin } from '../login/agent-login.ts'
+
+/** What the room is told by the daemon. */
+export interface RoomParts {
+  /** As it was at the start. */
+  readonly config: Config
+  readonly version: string
+  readonly logger: Logger
+  readonly log: ProcessLog
+  readonly host: Host | undefined
+  readonly cluster: Cluster | undefined
+  readonly secrets: SecretsRoom | undefined
+  readonly login: AgentLogin | undefined
+  /** What changes while the process runs. */
+  readonly now: {
+    readonly config: Config
+    readonly phase: Phase
+    readonly connections: Connections | undefined
+    readonly reloads: { readonly done: number; readonly refused: number }
+    readonly operations: readonly AnyOperation[]
+    readonly certificates: CertificateExpiry | undefined
+    reload(): ReloadOutcome
+    /** Called when the process has become ready or is no longer. */
+    readinessChanged(): void
+  }
+}
+
+export function startRoom(parts: RoomParts): AgentRoom {
+  const { config, host, log, logger, now, secrets, version } = parts
+  const nodeId = host?.nodeId ?? ''
+  const disk = new DiskSpace(dataDirectories(config))
+  const known = {
+    config,
+    phase: () => now.phase,
+    disk,
+    cluster: parts.cluster,
+    core: secrets?.core,
+    fileFault: () => secrets?.fileFault,
+    login: parts.login,
+    replication: secrets?.replication,
+  }
+  return startAgentRoom({
+    facts: {
+      client: config.client.enabled,
+      server: config.server.enabled,
+      nodeId,
+      name: config.name,
+      version,
+      config: () => shownConfig(now.config, version),
+      allocations: () => [...(host?.allocations.all() ?? [])].length,
+    },
+    metrics: {
+      ...metricsOptionsOf(config, nodeId),
+      families: () => familiesOf(parts, disk),
+      refresh: () =>
+        Promise.all([
+          config.telemetry.publishNodeMetrics && host?.sampler.hostStats(),
+          secrets?.figures.refresh(),
+          secrets?.replication.refresh(),
+        ]),
+    },
+    readiness: {
+      checks: () => checksOf(known),
+      warnings: () => warningsOf(known),
+      isStandby: () => secrets?.core.isSecondary ?? false,
+      refresh: async () => void (await Promise.all([disk.refresh(), secrets?.replication.refresh()])),
+      onChange: () => now.readinessChanged(),
+    },
+    logger: logger.named('agent'),
+    sink: log.sink,
+    reload: () => now.reload(),
+    operations: () => now.operations,
+  })
+}
+
+function familiesOf({ cluster, config, host, login, now, secrets }: RoomParts, disk: DiskSpace): AnyFamily[] {
+  const { connections, reloads } = now
+  const storeDirectory = dirname(config.server.storagePath)
+  return [
+    ...agentFamilies({ host, publish: config.telemetry, connections, reloads }),
+    ...(cluster ? clusterFamilies(cluster, config.nats !== undefined) : []),
+    ...(secrets?.figures.families(disk.freeBytes(storeDirectory)) ?? []),
+    ...(secrets ? replicationFamilies(secrets.replication) : []),
+    ...loginFamilies(login),
+    ...(now.certificates?.families() ?? []),
+  ]
+}

@@ -1,0 +1,142 @@
+/**
+ * `orphans`: users that this mount has made and that no lease stands for. There are none unless leases were forgotten by force,
+ * or a database was restored that does not know them. They are found by the tag of the mount, and removed on request only.
+ * Beside them it tells what was begun in another account (`elsewhere`), which nothing but that account can end.
+ */
+import type { User } from '@aws-sdk/client-iam'
+import { type EngineCall, path, type Path, Rejection, type Reply } from '../../framework/engine.ts'
+import { boolean, textList } from '../../framework/fields.ts'
+import { AwsFailure, rejectionOf } from '../aws/aws-failure.ts'
+import { CloudMount } from '../mount/cloud-mount.ts'
+import { intentOf, intentPaths, MOUNT_TAG, users } from '../intents/intent-record.ts'
+import { isSamePlace } from '../aws/record-place.ts'
+import { isCode, removeUser } from '../intents/user-removal.ts'
+
+const PAGES_MAX = 100
+const AT_ONCE = 8
+
+interface Orphan {
+  readonly username: string
+  readonly created_time: string
+}
+
+export const janitorPaths: readonly Path[] = [
+  path({
+    pattern: 'orphans',
+    summary: 'Users of this mount in AWS that no lease stands for',
+    fields: {
+      remove: boolean('Whether to remove them', { fallback: false }),
+      usernames: textList('Only these of them'),
+      forget_elsewhere: boolean('Whether to forget what was begun in another account, which is lost', {
+        fallback: false,
+      }),
+    },
+    async read(_input, call): Promise<Reply> {
+      const others = (await elsewhere(call)).map(({ path: _path, ...shown }) => shown)
+      return { data: { orphans: await orphans(call), ...(others.length > 0 && { elsewhere: others }) } }
+    },
+    async update({ forget_elsewhere: isForgetting, remove, usernames }, call): Promise<Reply> {
+      if (isForgetting) return { data: await forgotten(call) }
+      const found = await orphans(call)
+      const chosen = usernames ? found.filter(({ username }) => usernames.includes(username)) : found
+      if (!remove) return { data: { orphans: chosen } }
+      return { data: await removed(chosen, call) }
+    },
+  }),
+]
+
+async function orphans(call: EngineCall): Promise<Orphan[]> {
+  const { mount, storage } = call
+  const intended = new Set(
+    intentPaths(storage).flatMap((each) => intentOf((entry) => storage.pending(entry), each)?.username ?? []),
+  )
+  const found: Orphan[] = []
+  for (const { CreateDate, UserName: username } of await allUsers(call)) {
+    if (username === undefined || intended.has(username)) continue
+    const known = users.read((each) => storage.pending(each), mount, username)
+    if (known && !known.isForgotten) continue
+    if (!(await isOfMount(username, call))) continue
+    // It may have been made, and got its lease, while AWS was asked.
+    const now = users.read((each) => storage.pending(each), mount, username)
+    if (!now || now.isForgotten) found.push({ username, created_time: CreateDate?.toISOString() ?? '' })
+  }
+  return found
+}
+
+/** Intents, and notes of keys, of another account than that of the root configuration. */
+async function elsewhere(call: EngineCall) {
+  const { aws, keys, rollback } = CloudMount.of(call)
+  const all = [...rollback.idle(call.storage), ...keys.idle()]
+  if (all.every(([, { place }]) => !place)) return []
+  const now = await aws.placeOf(aws.iam).catch((error: unknown) => {
+    throw rejectionOf('error calling GetCallerIdentity', error)
+  })
+  return all.flatMap(([at, { place, username }]) => {
+    if (!place || isSamePlace(place, now)) return []
+    const { account, endpoint } = place
+    return [{ path: at, username, account, ...(endpoint !== '' && { endpoint }) }]
+  })
+}
+
+async function forgotten(call: EngineCall): Promise<Record<string, unknown>> {
+  const others = await elsewhere(call)
+  const deletes = others.map((each) => each.path)
+  if (deletes.length > 0) await call.storage.commit({ puts: [], deletes })
+  return { forgotten: [...new Set(others.map(({ username }) => username))].sort() }
+}
+
+async function allUsers(call: EngineCall): Promise<User[]> {
+  const { signal } = call
+  const { iam } = CloudMount.of(call).aws
+  const found: User[] = []
+  let Marker: string | undefined
+  for (let page = 0; page < PAGES_MAX; page++) {
+    const input = { ...(Marker !== undefined && { Marker }) }
+    const answer = await iam
+      .call((client, options) => client.listUsers(input, options), { signal })
+      .catch((error: unknown) => {
+        throw rejectionOf('error calling ListUsers', error)
+      })
+    found.push(...(answer.Users ?? []))
+    Marker = answer.IsTruncated === true ? answer.Marker : undefined
+    if (Marker === undefined) return found
+  }
+  throw new Rejection(400, `the account has more than ${found.length} users: they are not looked through`)
+}
+
+async function isOfMount(username: string, call: EngineCall): Promise<boolean> {
+  const { mount, signal } = call
+  const { iam } = CloudMount.of(call).aws
+  try {
+    const input = { UserName: username }
+    const { Tags } = await iam.call((client, options) => client.listUserTags(input, options), { signal })
+    return Tags?.some(({ Key, Value }) => Key === MOUNT_TAG && Value === mount.uuid) ?? false
+  } catch (error) {
+    if (isCode(error, 'NoSuchEntity')) return false
+    throw rejectionOf('error calling ListUserTags', error)
+  }
+}
+
+/** One that cannot be removed keeps no other. */
+async function removed(chosen: readonly Orphan[], call: EngineCall): Promise<Record<string, unknown>> {
+  const { mount, signal, storage } = call
+  const { iam } = CloudMount.of(call).aws
+  const gone: string[] = []
+  const failed: Record<string, string> = {}
+  const remove = async (username: string) => {
+    try {
+      await removeUser(iam, username, { signal, checkPlace: async () => undefined })
+      gone.push(username)
+    } catch (error) {
+      if (!(error instanceof AwsFailure)) throw error
+      failed[username] = error.text
+    }
+  }
+  for (let begin = 0; begin < chosen.length; begin += AT_ONCE) {
+    await Promise.all(chosen.slice(begin, begin + AT_ONCE).map(({ username }) => remove(username)))
+  }
+  if (gone.length > 0) {
+    await storage.commit({ puts: [], deletes: gone.map((username) => users.path(mount, username)) })
+  }
+  return { removed: gone.sort(), failed }
+}

@@ -1,0 +1,177 @@
+/** `static-roles/…` and `static-creds/…`: users of IAM that were there before, whose key the mount rotates. */
+import { type EngineCall, path, type Path, Rejection, type Reply } from '../../framework/engine.ts'
+import { duration, inPath, type InputOf, text } from '../../framework/fields.ts'
+import { inTurns } from '../../framework/time-slices.ts'
+import { arnFault } from '../aws/arn.ts'
+import { rejectionOf } from '../aws/aws-failure.ts'
+import { CloudMount } from '../mount/cloud-mount.ts'
+import { deleteKey } from '../intents/key-intent.ts'
+import { checkName } from '../aws/names.ts'
+import { checkPlace } from '../aws/record-place.ts'
+import { accountOf, shownStatic, type StaticRole, staticRoles } from '../intents/static-record.ts'
+import { rotatedStatic, StaticSchedule, userIdOf } from './static-rotation.ts'
+
+const PERIOD_MIN_SECONDS = 60
+
+const NAME = { name: inPath('Name of the static role') }
+const FIELDS = {
+  ...NAME,
+  username: text('The user of IAM'),
+  rotation_period: duration('Time between two rotations of its key; at least a minute'),
+  assume_role_arn: text('ARN of the role in the account of the user, where that is another one'),
+  assume_role_session_name: text('Name of the session in which that is assumed'),
+  external_id: text('External ID with which it is assumed'),
+}
+
+type StaticInput = InputOf<typeof FIELDS>
+
+export const staticPaths: readonly Path[] = [
+  path({
+    pattern: 'static-roles',
+    summary: 'Names of the static roles',
+    fields: {},
+    list: async (_input, call) => {
+      const all = await inTurns(staticRoles.all(call.storage), call)
+      return { data: { keys: all.map(({ name }) => name) } }
+    },
+  }),
+  path({
+    pattern: 'static-roles/:name',
+    summary: 'A user of IAM whose key is rotated',
+    fields: FIELDS,
+    exists: ({ name }, call) => pending(name, call) !== undefined,
+    read({ name }, { mount, storage }) {
+      checkName(name)
+      const role = staticRoles.read((each) => storage.get(each), mount, name)
+      return role && { data: shownStatic(role) }
+    },
+    update: (input, call) => inTurn(input.name, call, () => written(input, call)),
+    delete: ({ name }, call) => inTurn(name, call, () => removed(name, call)),
+  }),
+  path({
+    pattern: 'static-creds/:name',
+    summary: 'The key of a static role',
+    fields: NAME,
+    read({ name }, { mount, storage }) {
+      checkName(name)
+      const role = staticRoles.read((each) => storage.get(each), mount, name)
+      if (!role) return undefined
+      const expiration = new Date(role.expiresAtMs).toISOString()
+      return { data: { access_key: role.accessKey, expiration, secret_key: role.secretKey } }
+    },
+  }),
+]
+
+function pending(name: string, { mount, storage }: EngineCall): StaticRole | undefined {
+  return staticRoles.read((each) => storage.pending(each), mount, name)
+}
+
+/** One change of a static role at a time: each waits for AWS in the middle of it. */
+async function inTurn<T>(name: string, call: EngineCall, work: () => Promise<T>): Promise<T> {
+  checkName(name)
+  try {
+    return await CloudMount.of(call).exclusive(`static/${name}`, work)
+  } finally {
+    StaticSchedule.of(call).changed(name)
+  }
+}
+
+function wanted(input: StaticInput, before: StaticRole | undefined): StaticRole {
+  const username = input.username ?? before?.username ?? ''
+  const periodSeconds = input.rotation_period ?? before?.periodSeconds
+  if (username === '') throw new Rejection(400, 'missing "username" parameter')
+  if (periodSeconds === undefined) throw new Rejection(400, 'missing "rotation_period" parameter')
+  if (!/^[\w+=,.@-]{1,64}$/.test(username)) throw new Rejection(400, 'username is no name of a user of IAM')
+  const role: StaticRole = {
+    format: 1,
+    name: input.name,
+    username,
+    userId: before?.userId ?? '',
+    periodSeconds,
+    assumeRoleArn: input.assume_role_arn ?? before?.assumeRoleArn ?? '',
+    assumeRoleSessionName: input.assume_role_session_name ?? before?.assumeRoleSessionName ?? '',
+    externalId: input.external_id ?? before?.externalId ?? '',
+    place: before?.place,
+    accessKey: before?.accessKey ?? '',
+    secretKey: before?.secretKey ?? '',
+    previousKey: before?.previousKey ?? '',
+    expiresAtMs: before?.expiresAtMs ?? 0,
+  }
+  checkAccount(role)
+  if (periodSeconds < PERIOD_MIN_SECONDS) {
+    throw new Rejection(400, 'role rotation period out of range: must be greater than 60.00 seconds')
+  }
+  return role
+}
+
+function checkAccount({ assumeRoleArn, assumeRoleSessionName, externalId }: StaticRole): void {
+  if (assumeRoleArn !== '' && assumeRoleSessionName === '') {
+    throw new Rejection(400, 'assume_role_session_name is required when assume_role_arn is set')
+  }
+  if (assumeRoleArn === '' && assumeRoleSessionName !== '') {
+    throw new Rejection(400, 'assume_role_arn is required when assume_role_session_name is set')
+  }
+  if (assumeRoleArn === '' && externalId !== '') {
+    throw new Rejection(400, 'assume_role_arn is required when external_id is set')
+  }
+  const fault = assumeRoleArn === '' ? undefined : arnFault(assumeRoleArn, 'role')
+  if (fault !== undefined) throw new Rejection(400, `invalid assume_role_arn parameter: ${fault}`)
+  if (assumeRoleSessionName !== '' && !/^[\w+=,.@-]{2,64}$/.test(assumeRoleSessionName)) {
+    throw new Rejection(400, 'assume_role_session_name has 2 to 64 characters of a-z A-Z 0-9 _ + = , . @ -')
+  }
+}
+
+/** Of two roles with one user each would delete the other's key. Throws a Rejection (400). */
+async function checkOnly({ assumeRoleArn, name, username }: StaticRole, call: EngineCall): Promise<void> {
+  const all = await inTurns(staticRoles.all(call.storage), call)
+  const other = all.find(
+    (each) => each.name !== name && each.username === username && each.assumeRoleArn === assumeRoleArn,
+  )
+  if (other) throw new Rejection(400, `user "${username}" is that of the static role "${other.name}" already`)
+}
+
+/** A new role gets its key; of one that is there the next rotation is put off. */
+async function written(input: StaticInput, call: EngineCall): Promise<Reply> {
+  const { mount, nowMs, signal, storage } = call
+  const before = pending(input.name, call)
+  const role = wanted(input, before)
+  if (!before) {
+    return CloudMount.of(call).exclusive(`static-user/${role.username}`, async () => {
+      await checkOnly(role, call)
+      return { data: shownStatic(await rotatedStatic(role, { mount, storage, nowMs, signal })) }
+    })
+  }
+  const isMoved = input.username !== undefined || role.assumeRoleArn !== before.assumeRoleArn
+  if (isMoved) {
+    const own = CloudMount.of(call)
+    try {
+      await own.withIam(accountOf(role), signal, (iam) => userIdOf(iam, role.username, role.userId, signal))
+    } catch (error) {
+      throw rejectionOf('', error, 500)
+    }
+  }
+  const next = { ...role, expiresAtMs: nowMs + role.periodSeconds * 1000 }
+  await storage.commit({ puts: [staticRoles.put(mount, next)], deletes: [] })
+  return { data: shownStatic(next) }
+}
+
+/** AWS first: keys that cannot be deleted are still known, and their role still there. */
+async function removed(name: string, call: EngineCall): Promise<undefined> {
+  const { mount, signal, storage } = call
+  const role = pending(name, call)
+  if (!role) return undefined
+  try {
+    const own = CloudMount.of(call)
+    const account = accountOf(role)
+    await own.withIam(account, signal, async (iam) => {
+      // The key of before was given out too. It may be gone long since; that of today tells whether this is the account.
+      const wasThere = await deleteKey(iam, role.username, role.accessKey, signal)
+      if (!wasThere && role.place) checkPlace(role.place, await own.placeOf(account, iam))
+      if (role.previousKey !== '') await deleteKey(iam, role.username, role.previousKey, signal)
+    })
+  } catch (error) {
+    throw rejectionOf(`failed to clean credentials while deleting role "${name}": couldn't delete from IAM`, error, 500)
+  }
+  await storage.commit({ puts: [], deletes: [staticRoles.path(mount, name)] })
+  return undefined
+}

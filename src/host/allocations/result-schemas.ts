@@ -1,0 +1,90 @@
+/** JSON schemas of answers, for the OpenAPI document: what clients may rely on, in the words of JSON Schema. */
+import type { JsonSchema } from '../../platform/operation.ts'
+
+const TEXT: JsonSchema = { type: 'string' }
+const FLAG: JsonSchema = { type: 'boolean' }
+const COUNT: JsonSchema = { type: 'integer' }
+const NUMBER: JsonSchema = { type: 'number' }
+
+function record(properties: Readonly<Record<string, JsonSchema>>): JsonSchema {
+  return { type: 'object', properties, required: Object.keys(properties) }
+}
+
+function map(values: JsonSchema): JsonSchema {
+  return { type: 'object', additionalProperties: values }
+}
+
+/** The schema, or null instead. */
+function orNull(schema: JsonSchema): JsonSchema {
+  return { anyOf: [schema, { type: 'null' }] }
+}
+
+export const FILE_FACTS: JsonSchema = {
+  ...record({
+    FileMode: { ...TEXT, description: 'As ls -l shows it' },
+    IsDir: FLAG,
+    ModTime: { ...TEXT, format: 'date-time' },
+    Name: TEXT,
+    Size: { ...COUNT, description: 'Bytes' },
+  }),
+  description: 'ContentType is there for a file that was asked for by itself',
+}
+
+export const FILE_LIST: JsonSchema = { type: 'array', items: FILE_FACTS }
+
+const DISK = record({
+  Available: COUNT,
+  Device: TEXT,
+  InodesUsedPercent: NUMBER,
+  Mountpoint: TEXT,
+  Size: COUNT,
+  Used: COUNT,
+  UsedPercent: NUMBER,
+})
+
+const CORE = record({ CPU: TEXT, Idle: NUMBER, System: NUMBER, TotalPercent: NUMBER, TotalTicks: NUMBER, User: NUMBER })
+
+export const HOST_STATS: JsonSchema = record({
+  AllocDirStats: DISK,
+  CPU: { type: 'array', items: CORE },
+  CPUTicksConsumed: NUMBER,
+  DeviceStats: { type: 'null' },
+  DiskStats: orNull({ type: 'array', items: DISK }),
+  Memory: record({ Available: COUNT, Free: COUNT, Total: COUNT, Used: COUNT }),
+  Timestamp: { ...COUNT, description: 'Nanoseconds since 1970' },
+  Uptime: { ...COUNT, description: 'Seconds' },
+})
+
+const MEASURED = orNull({ type: 'array', items: TEXT })
+
+const USAGE = record({
+  CpuStats: record({
+    Measured: MEASURED,
+    Percent: NUMBER,
+    SystemMode: NUMBER,
+    ThrottledPeriods: COUNT,
+    ThrottledTime: COUNT,
+    TotalTicks: NUMBER,
+    UserMode: NUMBER,
+  }),
+  DeviceStats: orNull({ type: 'array' }),
+  MemoryStats: record({
+    Cache: COUNT,
+    KernelMaxUsage: COUNT,
+    KernelUsage: COUNT,
+    MappedFile: COUNT,
+    MaxUsage: COUNT,
+    Measured: MEASURED,
+    RSS: COUNT,
+    Swap: COUNT,
+    Usage: COUNT,
+  }),
+})
+
+export const ALLOCATION_STATS: JsonSchema = record({
+  ResourceUsage: USAGE,
+  Tasks: map(record({ Pids: orNull(map(USAGE)), ResourceUsage: USAGE, Timestamp: COUNT })),
+  Timestamp: COUNT,
+})
+
+export const METADATA: JsonSchema = record({ Dynamic: map(orNull(TEXT)), Meta: map(TEXT), Static: map(TEXT) })

@@ -1,0 +1,192 @@
+/**
+ * The files of one allocation, with its rules: nothing outside its directory, no content below a task's `secrets/` and
+ * `private/`, and content only of regular files.
+ *
+ * The rules look at where a path really leads (`beneath.ts`), so a link into `secrets/` is refused like the path itself,
+ * in any letter case. A file with more than one hard link is compared with everything below those directories: a task
+ * may have given its secret a second name. Where that cannot be looked at, the file is refused. Error texts name the path as the caller wrote it, never a path of the host.
+ */
+import { closeSync, type BigIntStats, type Dir, type Dirent, lstatSync, opendirSync } from 'node:fs'
+import { errnoOf, isErrno, Refusal } from '../../platform/errors.ts'
+import type { Allocation } from '../allocations/allocation.ts'
+import { cleanPath, type Found, openBeneath, openContent } from './beneath.ts'
+import { fileKind } from './file-facts.ts'
+
+const HIDDEN = /^(secrets|private)$/i
+
+/** A name as a file system that folds case may read it: `ſECRETS`, or with characters that nobody sees in it. */
+function plainName(name: string): string {
+  if (/^[\x20-\x7e]*$/.test(name)) return name
+  return name.normalize('NFKC').replace(/\p{Default_Ignorable_Code_Point}/gu, '')
+}
+
+/**
+ * Entries of directories that are looked at for a file of several hard links; where there are more, it is refused. This is
+ * done on the thread that serves everybody, and takes some microseconds an entry.
+ */
+const LINK_SEARCH_MAX = 1000
+
+/** A regular file whose content may be read. `fd` reads; close it. */
+export interface Content {
+  readonly fd: number
+  /** Path inside the allocation, symlinks resolved. */
+  readonly path: string
+  readonly stat: BigIntStats
+}
+
+/** Finds a path of an allocation. `step` is the word of the error text for what was tried (`stat`, `open`). */
+export function findFile(allocation: Allocation, path: string, step: 'stat' | 'open'): Found {
+  if (allocation.collected) throw gone(allocation)
+  try {
+    return openBeneath(allocation.directory, path)
+  } catch (error) {
+    throw refusalOf(error, step, path)
+  }
+}
+
+/** Opens a regular file of an allocation for reading. Throws a Refusal for anything whose content nobody may read. */
+export function openFile(allocation: Allocation, path: string): Content {
+  const found = findFile(allocation, path, 'stat')
+  try {
+    requireReadable(allocation, found, path)
+    return { fd: openContent(found), path: found.names.join('/'), stat: found.stat }
+  } catch (error) {
+    throw refusalOf(error, 'open', path)
+  } finally {
+    closeSync(found.fd)
+  }
+}
+
+/** Which protected directory of a task a resolved path lies in, if any. */
+function hiddenDirectory(names: readonly string[]): 'secret' | 'private' | undefined {
+  const [task, folder] = names
+  if (task === undefined || folder === undefined || task === 'alloc') return undefined
+  const match = HIDDEN.exec(plainName(folder))
+  if (!match) return undefined
+  return match[0].toLowerCase() === 'secrets' ? 'secret' : 'private'
+}
+
+/** True when the content of a found file may be read at all: a regular file with no name in a protected directory. */
+export function isReadable(allocation: Allocation, found: Found): boolean {
+  return found.stat.isFile() && hiddenDirectory(found.names) === undefined && !sharesSecret(allocation, found.stat)
+}
+
+function requireReadable(allocation: Allocation, found: Found, path: string): void {
+  if (!found.stat.isFile()) {
+    const why = found.stat.isDirectory() ? '' : ', only regular files can be read'
+    throw new Refusal('invalid_request', `file "${path}" is ${fileKind(found.stat)}${why}`)
+  }
+  const hidden = hiddenDirectory(found.names)
+  if (hidden) throw new Refusal('prohibited', `Reading ${hidden} file prohibited: ${path}`)
+  if (sharesSecret(allocation, found.stat)) throw new Refusal('prohibited', `Reading secret file prohibited: ${path}`)
+}
+
+function sharesSecret(allocation: Allocation, stat: BigIntStats): boolean {
+  return stat.nlink > 1n && new LinkSearch(stat).isFoundIn(allocation.directory)
+}
+
+/** Looks for another name of a file in the protected directories of an allocation's tasks, within bounds. */
+class LinkSearch {
+  readonly #stat: BigIntStats
+  #left = LINK_SEARCH_MAX
+
+  constructor(stat: BigIntStats) {
+    this.#stat = stat
+  }
+
+  /** Also true where nobody can tell: too many entries, not for us to see, or nested too deep to be reached by name. */
+  isFoundIn(root: string): boolean {
+    try {
+      for (const task of this.#entriesOf(root)) {
+        if (task.isDirectory() && task.name !== 'alloc' && this.#isInTask(`${root}/${task.name}`)) return true
+      }
+      return false
+    } catch {
+      return true
+    }
+  }
+
+  #isInTask(task: string): boolean {
+    return this.#entriesOf(task).some(
+      (folder) => folder.isDirectory() && HIDDEN.test(folder.name) && this.#isBelow(`${task}/${folder.name}`),
+    )
+  }
+
+  #isBelow(directory: string): boolean {
+    return this.#entriesOf(directory).some((entry) => {
+      const path = `${directory}/${entry.name}`
+      return entry.isDirectory() ? this.#isBelow(path) : sameFile(path, this.#stat)
+    })
+  }
+
+  /** Reads no more of a directory than may still be looked at. Throws where it has more. */
+  #entriesOf(path: string): Dirent[] {
+    const directory = openIfThere(path)
+    if (!directory) return []
+    try {
+      const entries: Dirent[] = []
+      for (let entry = directory.readSync(); entry; entry = directory.readSync()) {
+        if (this.#left-- <= 0) throw new Error('more entries than are looked at')
+        entries.push(entry)
+      }
+      return entries
+    } finally {
+      directory.closeSync()
+    }
+  }
+}
+
+function openIfThere(path: string): Dir | undefined {
+  try {
+    return opendirSync(path)
+  } catch (error) {
+    if (isErrno(error, 'ENOENT', 'ENOTDIR')) return undefined
+    throw error
+  }
+}
+
+function sameFile(path: string, stat: BigIntStats): boolean {
+  try {
+    const other = lstatSync(path, { bigint: true })
+    return other.ino === stat.ino && other.dev === stat.dev
+  } catch (error) {
+    if (isErrno(error, 'ENOENT', 'ENOTDIR')) return false
+    throw error
+  }
+}
+
+export function gone(allocation: Allocation): Refusal {
+  return new Refusal('not_found', `state for allocation ${allocation.id} not found on client`)
+}
+
+const OS_TEXT: Readonly<Record<string, string>> = {
+  ENOENT: 'no such file or directory',
+  ENOTDIR: 'not a directory',
+  EACCES: 'permission denied',
+  EPERM: 'operation not permitted',
+  ELOOP: 'too many links',
+  ENAMETOOLONG: 'file name too long',
+  EISDIR: 'is a directory',
+  EMFILE: 'too many open files',
+  ENFILE: 'too many open files in system',
+  EIO: 'input/output error',
+  ENXIO: 'no such device or address',
+  ESTALE: 'stale file handle',
+}
+
+/** A system error as a refusal with the caller's own path in it; anything else unchanged. */
+export function refusalOf(error: unknown, step: string, path: string): unknown {
+  const code = errnoOf(error)
+  const text = code === undefined ? undefined : OS_TEXT[code]
+  if (text === undefined) return error
+  const message = `${step} ${path}: ${text}`
+  if (code === 'ENOENT' || code === 'ESTALE') return new Refusal('not_found', message)
+  if (code === 'ENOTDIR' || code === 'ELOOP' || code === 'ENAMETOOLONG') return new Refusal('invalid_request', message)
+  if (code === 'EMFILE' || code === 'ENFILE') return new Refusal('unavailable', message)
+  return new Refusal('host_error', message)
+}
+
+/** Base name of a path as the API shows it; the allocation's ID for its root. */
+export function baseName(allocation: Allocation, path: string): string {
+  return cleanPath(path).at(-1) ?? allocation.id
+}

@@ -1,0 +1,196 @@
+/**
+ * Where a log begins for `since=`: the first place that is not older than a time.
+ *
+ * A file that was modified before the time holds only older bytes and is passed over. Of the others, in order: a file
+ * whose lines carry timestamps begins at its first line with one that is not older, whatever stands behind it, so that a
+ * clock that stepped back hides nothing; if all of its timestamps are older, the next file is looked at. Lines without a
+ * timestamp belong to the one before them. A file without any timestamps begins at its first byte. When nothing is left
+ * it is the end of the log.
+ *
+ * A file is read from its beginning, unless it is large: then whether it carries timestamps is decided from its
+ * beginning, and the place is found by bisection, which assumes that time goes forward in it.
+ */
+import { parseDurationMs } from '../../../platform/duration.ts'
+import { Refusal } from '../../../platform/errors.ts'
+import { LineTimes, STAMP_BYTES_MAX } from './line-time.ts'
+import type { LogPlace } from './log-files.ts'
+import { BLOCK_BYTES, endPlace, type PlacedFile, withBlock } from './log-position.ts'
+import { spendTurn } from '../../files/read.ts'
+
+const NEWLINE = 10
+/** The kernel stamps files with the time of its last tick, which is as much as this behind the clock. */
+const FILE_CLOCK_GRAIN_MS = 10
+
+export interface SinceLimits {
+  /** Larger files are bisected. */
+  readonly linearBytesMax: number
+  /** How far a large file is read before it counts as having no timestamps, and where bisection ends. */
+  readonly windowBytes: number
+}
+
+const LIMITS: SinceLimits = { linearBytesMax: 16 << 20, windowBytes: 1 << 20 }
+
+const FORMS = 'use a time as in 2026-11-21T10:00:00Z or 2026-11-21T10:00:00+02:00, or how long ago as in 1h30m or 90s'
+/** A `+` that was not escaped arrives as a space. */
+const RFC_3339 = /^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,30})?(?:[Zz]|[+\- ](?:[01]\d|2[0-3]):[0-5]\d)$/
+
+/**
+ * The value of `since=`: an RFC 3339 time, or a Go duration before `nowMs`. Milliseconds since the epoch, with fraction.
+ * A time in the future is legal. Throws a Refusal that shows both forms.
+ */
+export function parseSince(text: string, nowMs: number): number {
+  const agoMs = parseDurationMs(text)
+  if (agoMs !== undefined && agoMs < 0) throw new Refusal('invalid_request', `since must not be negative: ${FORMS}`)
+  if (agoMs !== undefined) return nowMs - agoMs
+  if (RFC_3339.test(text)) {
+    const bytes = Buffer.from(text.replace(' ', '+'))
+    const timeMs = new LineTimes(nowMs).at(bytes, 0, bytes.length)
+    if (!Number.isNaN(timeMs)) return timeMs
+  }
+  throw new Refusal('invalid_request', `since is neither a time nor a duration: ${FORMS}`)
+}
+
+/**
+ * The first place of the log that is not older than `sinceMs` (milliseconds since the epoch). `files` must not be empty
+ * and stay open; rejects with the signal's reason when it aborts.
+ */
+export function sincePlace(
+  files: readonly PlacedFile[],
+  sinceMs: number,
+  signal: AbortSignal,
+  limits: SinceLimits = LIMITS,
+): Promise<LogPlace> {
+  const end = endPlace(files)
+  return withBlock(async (buffer) => {
+    for (const [at, file] of files.entries()) {
+      if (file.size === 0 || file.modifiedMs < sinceMs - FILE_CLOCK_GRAIN_MS) continue
+      const startsLine = await startsWithLine(files.slice(0, at), buffer)
+      const search = new FileSearch({ file, later: files.slice(at + 1), startsLine, buffer, signal, limits })
+      const offset = await search.first(sinceMs)
+      if (offset !== undefined) return { index: file.index, offset }
+    }
+    return end
+  })
+}
+
+/** False when the line that the files before did not end goes on. */
+async function startsWithLine(before: readonly PlacedFile[], buffer: Buffer): Promise<boolean> {
+  for (const { file, size } of before.toReversed()) {
+    if (size > 0 && (await file.read(buffer, 0, 1, size - 1)) > 0) return buffer[0] === NEWLINE
+  }
+  return true
+}
+
+interface Scanned {
+  /** There is at least one timestamp. */
+  readonly stamped: boolean
+  /** The first line that is not older. */
+  readonly found?: { readonly offset: number; readonly timeMs: number }
+}
+
+class FileSearch {
+  readonly #file: PlacedFile
+  readonly #later: readonly PlacedFile[]
+  readonly #startsLine: boolean
+  readonly #buffer: Buffer
+  readonly #signal: AbortSignal
+  readonly #limits: SinceLimits
+  readonly #times: LineTimes
+
+  constructor(options: {
+    file: PlacedFile
+    later: readonly PlacedFile[]
+    startsLine: boolean
+    buffer: Buffer
+    signal: AbortSignal
+    limits: SinceLimits
+  }) {
+    this.#file = options.file
+    this.#later = options.later
+    this.#startsLine = options.startsLine
+    this.#buffer = options.buffer
+    this.#signal = options.signal
+    this.#limits = options.limits
+    this.#times = new LineTimes(options.file.modifiedMs)
+  }
+
+  /** Where the file begins to be not older; undefined when all of it is. */
+  async first(sinceMs: number): Promise<number | undefined> {
+    const { linearBytesMax, windowBytes } = this.#limits
+    const { size } = this.#file
+    const large = size > linearBytesMax
+    const head = await this.#scan(0, large ? windowBytes : size, sinceMs)
+    if (head.found) return head.found.offset
+    if (!head.stamped) return 0
+    return large ? this.#bisect(sinceMs) : undefined
+  }
+
+  /** What `first` is for a file whose first window holds only older timestamps. */
+  async #bisect(sinceMs: number): Promise<number | undefined> {
+    const { windowBytes } = this.#limits
+    let low = windowBytes
+    let high = this.#file.size
+    let known: number | undefined
+    while (high - low > windowBytes) {
+      const middle = low + Math.floor((high - low) / 2)
+      const { found } = await this.#scan(middle, high, Number.NEGATIVE_INFINITY)
+      if (found && found.timeMs < sinceMs) low = found.offset
+      else {
+        // Between the middle and what was found no line has a timestamp.
+        high = middle
+        known = found?.offset ?? known
+      }
+    }
+    return (await this.#scan(low, high, sinceMs)).found?.offset ?? known
+  }
+
+  /** Looks at the lines that begin in `[from, to)`, up to the first with a timestamp that is not older. */
+  async #scan(from: number, to: number, sinceMs: number): Promise<Scanned> {
+    // The byte in front tells whether a line begins at `from`.
+    let position = Math.max(from - 1, 0)
+    let inLine = from > 0 || !this.#startsLine
+    let stamped = false
+    while (position < to) {
+      const { got, length, last } = await this.#read(position)
+      if (got === 0) break
+      const block = this.#buffer.subarray(0, got)
+      let at = inLine ? block.indexOf(NEWLINE) + 1 : 0
+      if (inLine && at === 0) at = got
+      else inLine = false
+      while (at < got && position + at < to) {
+        const newline = block.indexOf(NEWLINE, at)
+        // The beginning of the line is cut: the next block begins with it.
+        if (newline < 0 && !last && at + STAMP_BYTES_MAX > got) break
+        const lineEnd = newline < 0 ? length : newline
+        const timeMs = this.#times.at(this.#buffer, at, Math.min(at + STAMP_BYTES_MAX, lineEnd))
+        if (timeMs >= sinceMs) return { stamped: true, found: { offset: position + at, timeMs } }
+        stamped ||= !Number.isNaN(timeMs)
+        inLine = newline < 0
+        at = inLine ? got : newline + 1
+      }
+      position += at
+    }
+    return { stamped }
+  }
+
+  /**
+   * Reads a block of the file. Behind its `got` bytes stand up to STAMP_BYTES_MAX of the next files when the file ends
+   * with it, as its last line may go on there: `length` with them.
+   */
+  async #read(position: number): Promise<{ got: number; length: number; last: boolean }> {
+    this.#signal.throwIfAborted()
+    const { file, size } = this.#file
+    const wanted = Math.min(BLOCK_BYTES, size - position)
+    const got = await file.read(this.#buffer, 0, wanted, position)
+    const turn = spendTurn(got)
+    if (turn) await turn
+    const last = got < wanted || position + got >= size
+    if (!last) return { got, length: got, last }
+    let length = got
+    for (const next of this.#later) {
+      const room = Math.min(got + STAMP_BYTES_MAX - length, next.size)
+      if (room > 0) length += await next.file.read(this.#buffer, length, room, 0)
+    }
+    return { got, length, last }
+  }
+}

@@ -1,0 +1,119 @@
+/**
+ * `fs/logs`: a task's log across its rotated files, as frames or plain, once or for as long as the caller stays; or
+ * several logs of an allocation in one stream.
+ *
+ * A follow stream stays open when the task ends, because stock clients expect it, unless `end_when_done` asks otherwise.
+ * It ends broken, not cleanly, when the allocation is collected under it: there is nothing to resume, and a client that
+ * is told "end" would ask again for ever.
+ */
+import { Refusal } from '../../platform/errors.ts'
+import type { Call, StreamHead } from '../../platform/operation.ts'
+import { queryBoolean, queryInteger, queryText, schema } from '../../platform/schema.ts'
+import type { Allocation, AllocationTable } from '../allocations/allocation.ts'
+import { allocIdParam, handleAllocation, originQuery } from '../allocations/allocation-operation.ts'
+import type { BufferLease } from '../files/buffers.ts'
+import { scopeHash } from './locate/cursor-code.ts'
+import type { Followers } from './follow/followers.ts'
+import { LineStage } from './search/line-stage.ts'
+import { LogOpening } from './log-opening.ts'
+import { isMerged, tasksEnded } from './log-selection.ts'
+import { type Additions, additions, beginningOf, linesOf, resumeHeaders } from './stream-parameters.ts'
+import { Encoder } from './stream/stream-encoder.ts'
+import { follow, leased, readOnce } from './stream/stream-serving.ts'
+import type { Opened, Source } from './follow/stream-source.ts'
+
+interface LogsInput extends Additions {
+  readonly alloc_id: string
+  readonly task: string
+  readonly follow: boolean
+  readonly plain: boolean
+  readonly type: string
+  readonly offset: number
+  readonly origin: string
+}
+
+const logsInput = schema({
+  alloc_id: allocIdParam,
+  task: queryText({
+    description: 'Name of the task; * for all tasks in one stream',
+    fallback: '',
+    required: 'must provide task name',
+  }),
+  follow: queryBoolean({ description: 'Go on with what is written', fallback: false }),
+  plain: queryBoolean({ description: 'Bytes of the log without frames', fallback: false }),
+  type: queryText({
+    description: 'Which of its outputs; * for both in one stream',
+    fallback: 'stdout',
+    choices: ['stdout', 'stderr', '*'],
+    otherwise: 'must provide log type (stdout/stderr)',
+  }),
+  offset: queryInteger({ description: 'Bytes from the origin', fallback: 0 }),
+  origin: originQuery,
+  ...additions,
+})
+
+/** Plain bytes of several logs must not cut into each other's lines. */
+const EVERY_LINE = { pattern: undefined, invert: false, context: 0 }
+
+interface Host {
+  readonly allocations: AllocationTable
+  readonly followers: Followers
+}
+
+function serve(host: Host, allocation: Allocation, input: LogsInput, call: Call) {
+  const scope = scopeHash('logs', allocation.id)
+  const at = beginningOf(input, scope)
+  const encoder = new Encoder({ framed: !input.plain, scope: input.cursor === undefined ? undefined : scope })
+  const lines = linesOf(input) ?? (input.plain && isMerged(input) ? EVERY_LINE : undefined)
+  if (lines && input.plain && input.cursor !== undefined) {
+    throw new Refusal(
+      'invalid_request',
+      'cursor with plain counts the bytes of one log as they are: leave out grep, give one task and one type, or leave out plain',
+    )
+  }
+  const stage = lines && new LineStage(encoder, lines)
+  const opening = new LogOpening(host, {
+    allocation,
+    selection: input,
+    at,
+    resumable: input.cursor !== undefined,
+    signal: call.signal,
+  })
+  const head = ({ notice }: Opened<Source>) => headOf(input, () => resumeHeaders(encoder.cursor(scope), notice))
+  if (!input.follow) {
+    const open = (lease: BufferLease) => opening.once(lease)
+    return leased(encoder.lease, readOnce({ encoder, stage, head, open }))
+  }
+  return follow({
+    followers: host.followers,
+    call,
+    encoder,
+    stage,
+    head,
+    open: (lease) => opening.follow(lease),
+    ended: input.end_when_done ? () => tasksEnded(host.allocations.get(allocation.id), input.task) : undefined,
+  })
+}
+
+/** Only a plain stream tells in its head where it begins; frames tell it themselves. */
+function headOf({ plain, cursor }: LogsInput, place: () => Record<string, string>): StreamHead {
+  return {
+    status: 200,
+    contentType: plain ? 'text/plain' : 'application/json',
+    frames: !plain,
+    headers: { 'X-Content-Type-Options': 'nosniff', ...(plain && cursor !== undefined ? place() : {}) },
+  }
+}
+
+export const fsLogs = handleAllocation(
+  {
+    name: 'host.logs',
+    summary: 'Read or follow the log of a task',
+    path: 'fs/logs/:alloc_id',
+    input: logsInput,
+    output: 'stream',
+    needs: ['read-logs', 'read-fs'],
+    endless: (input) => input.follow,
+  },
+  (host: Host) => (allocation, input, call) => serve(host, allocation, input, call),
+)

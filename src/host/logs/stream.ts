@@ -1,0 +1,106 @@
+/**
+ * `fs/stream`: the bytes of one file as frames, and then, if asked, whatever is appended to it.
+ *
+ * Ends normally when the file is deleted or its name comes to belong to another file, after everything that was written
+ * to it, with a frame that says so. A truncation is a frame too, and the stream goes on from the new beginning.
+ */
+import type { Call, StreamHead } from '../../platform/operation.ts'
+import { type Field, queryBoolean, queryInteger, schema } from '../../platform/schema.ts'
+import type { Allocation, AllocationTable } from '../allocations/allocation.ts'
+import { allocIdParam, handleAllocation, originQuery, pathQuery } from '../allocations/allocation-operation.ts'
+import type { BufferLease } from '../files/buffers.ts'
+import { scopeHash } from './locate/cursor-code.ts'
+import { FileCursor } from './follow/file-cursor.ts'
+import { startOfFile } from './file-start.ts'
+import type { Followers } from './follow/followers.ts'
+import { LineStage } from './search/line-stage.ts'
+import { tasksEnded } from './log-selection.ts'
+import { FileOnce, OneFile } from './one-file.ts'
+import { type Additions, additions, beginningOf, isPlaced, linesOf } from './stream-parameters.ts'
+import { Encoder } from './stream/stream-encoder.ts'
+import { follow, leased, readOnce } from './stream/stream-serving.ts'
+
+interface StreamInput extends Additions {
+  readonly alloc_id: string
+  readonly path: string
+  readonly follow: boolean
+  readonly offset: number
+  readonly origin: string
+}
+
+const requiredOffset = queryInteger({ description: 'First byte, counted from the origin', fallback: 0, required: true })
+const optionalOffset = queryInteger({ description: '', fallback: 0 })
+
+/** Needed, unless something else says where to begin. */
+const offset: Field<number> = {
+  ...requiredOffset,
+  required: false,
+  description: 'First byte, counted from the origin; needed unless cursor, tail_lines or since say where to begin',
+  parse: (raw, name) => (isPlaced(raw) ? optionalOffset : requiredOffset).parse(raw, name),
+}
+
+const streamInput = schema({
+  alloc_id: allocIdParam,
+  path: pathQuery,
+  follow: queryBoolean({ description: 'Go on with what is appended', fallback: true }),
+  offset,
+  origin: originQuery,
+  ...additions,
+})
+
+const HEAD: StreamHead = {
+  status: 200,
+  contentType: 'text/plain; charset=utf-8',
+  headers: { 'X-Content-Type-Options': 'nosniff' },
+  frames: true,
+}
+
+const head = (): StreamHead => HEAD
+
+type Host = { allocations: AllocationTable; followers: Followers }
+
+function serve(host: Host, allocation: Allocation, input: StreamInput, call: Call) {
+  const scope = scopeHash('stream', allocation.id)
+  const at = beginningOf(input, scope)
+  const encoder = new Encoder({ framed: true, scope: input.cursor === undefined ? undefined : scope })
+  const lines = linesOf(input)
+  const stage = lines && new LineStage(encoder, lines)
+  const { followers, allocations } = host
+  const start = () => startOfFile(allocation, input.path, at, call.signal)
+  if (!input.follow) {
+    const once = async (lease: BufferLease) => ({
+      source: new FileOnce(await start(), input.path, lease),
+      notice: undefined,
+    })
+    return leased(encoder.lease, readOnce({ encoder, stage, head, open: once }))
+  }
+  return follow({
+    followers,
+    call,
+    encoder,
+    stage,
+    head,
+    async open(lease) {
+      const begun = await start()
+      const { content, mark } = begun
+      const { files } = followers
+      const cursor = new FileCursor({ files, content, root: allocation.directory, position: mark.offset, lease })
+      // Its frames tell it.
+      return { source: new OneFile(cursor, input.path, begun), notice: undefined }
+    },
+    ended: input.end_when_done ? () => tasksEnded(allocations.get(allocation.id), '*') : undefined,
+  })
+}
+
+export const fsStream = handleAllocation(
+  {
+    name: 'host.fs_stream',
+    summary: 'Follow a file as frames',
+    path: 'fs/stream/:alloc_id',
+    input: streamInput,
+    output: 'stream',
+    needs: ['read-fs'],
+    endless: (input) => input.follow,
+  },
+  (host: Host) => (allocation, input, call) => serve(host, allocation, input, call),
+)

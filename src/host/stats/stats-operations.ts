@@ -1,0 +1,62 @@
+/** The two endpoints that tell statistics: of the host, and of one allocation. */
+import { Refusal } from '../../platform/errors.ts'
+import { type Endpoint, handle } from '../../platform/operation.ts'
+import { queryText, schema, type InputOf } from '../../platform/schema.ts'
+import { requireOwnNode, type AllocationTable } from '../allocations/allocation.ts'
+import { allocIdParam, handleAllocation } from '../allocations/allocation-operation.ts'
+import { ALLOCATION_STATS, HOST_STATS } from '../allocations/result-schemas.ts'
+import type { StatsSampler } from './sampler.ts'
+
+interface Host {
+  readonly sampler: Pick<StatsSampler, 'hostStats' | 'allocationStats'>
+  readonly allocations: AllocationTable
+  readonly nodeId: string
+}
+
+const hostFields = {
+  node_id: queryText({ description: 'Node to ask; the one the request reaches when absent', fallback: undefined }),
+}
+
+const allocationFields = {
+  alloc_id: allocIdParam,
+  task: queryText({ description: 'Only this task; one that is not there gives an empty answer', fallback: undefined }),
+}
+
+const statsEndpoint: Endpoint<InputOf<typeof hostFields>> = {
+  name: 'host.stats',
+  summary: 'Memory, processors, disks and uptime of a host',
+  http: ['* /v1/client/stats'],
+  target: 'node',
+  input: schema(hostFields),
+  output: 'json',
+  result: HOST_STATS,
+  produces: 'application/json',
+  errorFormat: 'plain',
+  crossOrigin: ['GET', 'HEAD'],
+  locate: (input) => ({ nodeId: input.node_id }),
+  authorize(_input, identity) {
+    if (!identity.allowsNode('read')) throw new Refusal('permission_denied', 'Permission denied')
+  },
+}
+
+export const hostStats = handle(statsEndpoint, ({ sampler, nodeId }: Host) => ({
+  async run(input) {
+    requireOwnNode(input.node_id, nodeId)
+    return sampler.hostStats()
+  },
+}))
+
+export const allocationStats = handleAllocation(
+  {
+    name: 'host.alloc_stats',
+    summary: 'What the tasks of an allocation use',
+    path: 'allocation/:alloc_id/stats',
+    input: schema(allocationFields),
+    output: 'json',
+    result: ALLOCATION_STATS,
+    needs: ['read-job'],
+  },
+  ({ sampler }: Host) =>
+    (allocation, input) =>
+      sampler.allocationStats(allocation, input.task),
+)

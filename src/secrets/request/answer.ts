@@ -1,0 +1,138 @@
+/**
+ * From what a handler returns, or what was thrown, to the answer's status, headers and body. The envelope's members and
+ * their order are those that stock clients and their users have always seen.
+ */
+import { isOutOfSpace, isTooLarge, isUntimely } from '../../storage/barrier/barrier.ts'
+import { Rejection, type Reply } from '../../engines/framework/engine.ts'
+import { Refusal } from '../../platform/errors.ts'
+import { JsonText, StreamedAnswer, WholeAnswer } from '../../platform/operation.ts'
+import { AuditFault } from '../audit/audit.ts'
+import type { Verb } from './request.ts'
+
+export type Answer = WholeAnswer | StreamedAnswer
+
+/** Of every answer. Secrets are not for caches, and a browser that has seen TLS should insist on it. */
+export const HEADERS: Readonly<Record<string, string>> = Object.freeze({
+  'Content-Type': 'application/json',
+  'Cache-Control': 'no-store',
+  'Strict-Transport-Security': 'max-age=31536000; includeSubDomains',
+})
+
+function jsonOf(value: unknown): string {
+  return value instanceof JsonText ? value.text : JSON.stringify(value)
+}
+
+const ESCAPED: Readonly<Record<string, string>> = {
+  '<': '\\u003c',
+  '>': '\\u003e',
+  '&': '\\u0026',
+  '\u2028': '\\u2028',
+  '\u2029': '\\u2029',
+}
+
+/** JSON as the field's servers write it: what HTML or old JavaScript could take for markup is escaped. */
+function escaped(json: string): string {
+  return /[<>&\u2028\u2029]/.test(json) ? json.replaceAll(/[<>&\u2028\u2029]/g, (each) => ESCAPED[each] ?? '') : json
+}
+
+function answer(status: number, body: string | undefined, headers = HEADERS): WholeAnswer {
+  return new WholeAnswer(status, headers, body === undefined ? undefined : escaped(body))
+}
+
+/** The envelope around a reply. `requestId` is that of the access log and of the audit lines. */
+export function envelope(reply: Reply, requestId: string): string {
+  const { auth, data, leased, leaseSeconds = leased?.seconds ?? 0, warnings } = reply
+  const dataText = data === undefined || data === null ? 'null' : jsonOf(data)
+  const warningText = warnings && warnings.length > 0 ? JSON.stringify(warnings) : 'null'
+  const lease = `"lease_id":${JSON.stringify(leased?.id ?? '')},"renewable":${leased?.renewable ?? false},"lease_duration":${leaseSeconds}`
+  const head = `{"request_id":${JSON.stringify(requestId)},${lease},"data":${dataText}`
+  const tail = `,"wrap_info":null,"warnings":${warningText},"auth":${auth ? JSON.stringify(auth) : 'null'}`
+  const isRepeated = reply.flattened && data && !(data instanceof JsonText)
+  return `${head}${tail}${isRepeated ? repeated(data) : ''}}\n`
+}
+
+/** The members of `data` beside the envelope's own, which win. */
+function repeated(data: Readonly<Record<string, unknown>>): string {
+  const members = Object.entries(data).filter(([name, value]) => value !== undefined && !ENVELOPE.has(name))
+  return members.map(([name, value]) => `,${JSON.stringify(name)}:${JSON.stringify(value)}`).join('')
+}
+
+const ENVELOPE = new Set([
+  'request_id',
+  'lease_id',
+  'renewable',
+  'lease_duration',
+  'data',
+  'wrap_info',
+  'warnings',
+  'auth',
+])
+
+/** The envelope of an answer that is wrapped. */
+function wrappedEnvelope(info: object, warnings: readonly string[]): string {
+  const warningText = warnings.length > 0 ? JSON.stringify(warnings) : 'null'
+  const head = '{"request_id":"","lease_id":"","renewable":false,"lease_duration":0,"data":null'
+  return `${head},"wrap_info":${JSON.stringify(info)},"warnings":${warningText},"auth":null}\n`
+}
+
+/** What of a request its answer needs. */
+export interface Answered {
+  readonly verb: Verb
+  readonly requestId: string
+}
+
+export function answerOf(
+  reply: Reply | undefined,
+  { requestId, verb }: Answered,
+  warnings: readonly string[] = [],
+): WholeAnswer {
+  const headers = reply?.headers ? { ...HEADERS, ...reply.headers } : HEADERS
+  if (reply?.bare !== undefined) return answer(reply.status ?? 200, `${jsonOf(reply.bare)}\n`, headers)
+  if (reply?.text) return new WholeAnswer(200, { ...headers, 'Content-Type': reply.text.contentType }, reply.text.body)
+  if (reply?.wrapped) return answer(200, wrappedEnvelope(reply.wrapped, reply.warnings ?? []), headers)
+  const isBare =
+    !reply || (reply.data === undefined && reply.auth === undefined && !reply.leased && !reply.warnings?.length)
+  if (isBare) {
+    if (reply?.status !== undefined) return answer(reply.status, undefined, headers)
+    return verb === 'read' || verb === 'list' || verb === 'scan' ? notFound() : answer(204, undefined, headers)
+  }
+  if (verb === 'list' && hasNoKeys(reply)) return notFound()
+  const all = [...(reply.warnings ?? []), ...warnings]
+  return answer(reply.status ?? 200, envelope(all.length > 0 ? { ...reply, warnings: all } : reply, requestId), headers)
+}
+
+/** A list without a name and without anything else to say is nothing that is there. */
+function hasNoKeys({ data, warnings }: Reply): boolean {
+  if (data instanceof JsonText || warnings?.length) return false
+  const keys = data?.['keys']
+  return (keys === undefined || (Array.isArray(keys) && keys.length === 0)) && Object.keys(data ?? {}).length <= 1
+}
+
+function notFound(): WholeAnswer {
+  return errorAnswer(404, [])
+}
+
+export function errorAnswer(status: number, errors: readonly string[], data?: Readonly<Record<string, unknown>>) {
+  return answer(status, `${JSON.stringify({ errors, ...(data && { data }) })}\n`)
+}
+
+/** The answer to a caller's mistake; undefined for what is no mistake of a caller. */
+export function rejectionAnswer(error: unknown): WholeAnswer | undefined {
+  if (isUntimely(error)) return errorAnswer(503, [error.message])
+  if (isOutOfSpace(error)) return errorAnswer(507, [error.message])
+  if (error instanceof AuditFault) return errorAnswer(500, [error.message])
+  if (isTooLarge(error)) return errorAnswer(413, [`${error.message}: divide the change into several requests`])
+  if (error instanceof Refusal) {
+    const refused = errorAnswer(error.status, error.texts, error instanceof Rejection ? error.data : undefined)
+    if (Object.keys(error.headers).length === 0) return refused
+    return new WholeAnswer(refused.status, { ...refused.headers, ...error.headers }, refused.body)
+  }
+  return undefined
+}
+
+/** The same answer with the public name of who asked, for the access log, and with more headers. */
+export function signed(given: Answer, accessor: string, more?: Readonly<Record<string, string>>): Answer {
+  const headers = more ? { ...given.headers, ...more } : given.headers
+  if (given instanceof StreamedAnswer) return new StreamedAnswer(headers, given.chunks, accessor)
+  return new WholeAnswer(given.status, headers, given.body, accessor)
+}

@@ -1,0 +1,115 @@
+/** A request as its engine sees it. */
+import type { Caller, EngineCall, EngineVerb } from '../../engines/framework/engine.ts'
+import type { LoginFailures } from '../../engines/framework/login-order.ts'
+import type { Call } from '../../platform/operation.ts'
+import type { RawInput } from '../../platform/schema.ts'
+import { canonicalAt } from '../../engines/framework/canonical-path.ts'
+import type { Place } from '../mounts/mounts.ts'
+import type { RequestBody } from './request.ts'
+import type { Core, Request } from './request-states.ts'
+import type { Decision } from '../policies/acl.ts'
+import { type Grant, isForbidden } from './rights.ts'
+import { eventStreamOf } from './event-stream.ts'
+import type { Admitted } from '../tokens/token-admission.ts'
+
+/** The call as the engine sees it; what few engines look at is made when it is looked at. */
+export class RequestCall implements EngineCall {
+  readonly mount: EngineCall['mount']
+  readonly path: string
+  readonly givenPath: string
+  verb: EngineVerb = 'read'
+  readonly storage: EngineCall['storage']
+  readonly caller: Caller
+  readonly requestId: string
+  readonly nowMs: number
+  readonly now: () => number
+  readonly #wallMs: () => number
+  readonly data: EngineCall['data']
+  readonly bodyText: string | undefined
+  sudo = false
+  readonly isWrapped: boolean
+  limitMax: number | undefined
+  /** MFA methods of which the request brought a right code. */
+  #coded: readonly string[] = []
+  readonly remote: string | undefined
+  readonly token: string | undefined
+  readonly #wrapTtlSeconds: number | undefined
+  readonly #admitted: Admitted
+  readonly #mount: Place['mount']
+  readonly #call: Call
+  readonly #raw: RawInput
+  readonly #failures: () => LoginFailures
+
+  constructor(
+    core: Core,
+    { admitted, call, givenRest, head, raw }: Request,
+    { mount, rest }: Place,
+    body: RequestBody,
+  ) {
+    this.mount = mount.facts
+    this.path = rest
+    this.givenPath = givenRest
+    this.#mount = mount
+    this.storage = mount.storage
+    this.caller = admitted.caller
+    this.requestId = call.requestId
+    this.nowMs = core.now()
+    this.now = () => core.now()
+    this.#wallMs = () => core.wallMs()
+    this.data = body.data
+    this.bodyText = body.text
+    this.remote = call.remote
+    this.isWrapped = head.wrapping !== undefined
+    this.#wrapTtlSeconds = head.wrapping?.ttlSeconds
+    this.token = mount.isOwn ? call.token : undefined
+    this.#admitted = admitted
+    this.#call = call
+    this.#raw = raw
+    this.#failures = () => core.failuresOf(mount)
+  }
+
+  get wallMs(): number {
+    return this.#wallMs()
+  }
+
+  get failures(): LoginFailures {
+    return this.#failures()
+  }
+
+  get signal(): AbortSignal {
+    return this.#call.signal
+  }
+
+  get draining(): AbortSignal | undefined {
+    return this.#call.draining
+  }
+
+  get eventStream(): EngineCall['eventStream'] {
+    return eventStreamOf(this.#raw)
+  }
+
+  /** What is known once the caller's policies were asked. */
+  isGranted(verb: EngineVerb, { limit, mfaMethods = [], sudo }: Grant): void {
+    this.verb = verb
+    this.#coded = mfaMethods
+    this.sudo = sudo
+    this.limitMax = limit
+  }
+
+  /** A code that came with the request is good for all that it reads and changes: it is asked for once. */
+  readonly allows: EngineCall['allows'] = (operation, path, data = {}) => {
+    const { allowed, mfaMethods, reason } = this.#judge(operation, path, data, undefined)
+    return allowed || (reason === 'second factor' && mfaMethods.every((name) => this.#coded.includes(name)))
+  }
+
+  /** Here the answer is that of the request, wrapped or not. */
+  readonly forbids: EngineCall['forbids'] = (operation, path, data = {}) =>
+    isForbidden(this.#judge(operation, path, data, this.#wrapTtlSeconds), this.#coded)
+
+  #judge(operation: EngineVerb, path: string, data: EngineCall['data'], wrapTtlSeconds: number | undefined): Decision {
+    const canonical = canonicalAt(this.mount.path + path, { mount: this.#mount, rest: path })
+    return this.#admitted.judge({ ...canonical, operation, data, wrapTtlSeconds })
+  }
+
+  readonly reaches: EngineCall['reaches'] = (folder) => this.#admitted.reaches(this.mount.path + folder)
+}

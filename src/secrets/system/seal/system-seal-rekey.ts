@@ -1,0 +1,203 @@
+/**
+ * Other key shares for the same core or for other people. The older paths answer without an envelope, the newer ones
+ * (`rotate/`) with one; each pair is about one attempt. All of them take a token that has sudo, the older ones also callers
+ * without a token where the configuration says so.
+ */
+import type { Barrier } from '../../../storage/barrier/barrier.ts'
+import { Rekey, type RekeyResult, type RekeyStatus, type VerificationStatus } from '../../../storage/seal/seal-rekey.ts'
+import { decodeShare } from '../../../storage/seal/shares.ts'
+import { path, type Path, type PathDeclaration, Rejection, type Reply } from '../../../engines/framework/engine.ts'
+import { boolean, type Fields, integer, text, textList } from '../../../engines/framework/fields.ts'
+import type { MadeWith } from '../core-parts.ts'
+import type { PgpRate } from './pgp-rate.ts'
+import { checkCancel, withoutTokenWhile } from './seal-access.ts'
+import { sealLog, type Tell } from './seal-log.ts'
+import { base64, hex } from './system-seal.ts'
+
+const REQUEST = {
+  secret_shares: integer('Into how many shares the new key is divided', { fallback: 0 }),
+  secret_threshold: integer('How many of them it takes', { fallback: 0 }),
+  pgp_keys: textList('PGP keys in base64, one for the holder of each share'),
+  backup: boolean('Keep the PGP messages in the core', { fallback: false }),
+  require_verification: boolean('The new shares count once enough of them were given back', { fallback: false }),
+  stored_shares: integer('Not used', { fallback: 0 }),
+}
+const SHARE = {
+  key: text('A key share in hex or base64', { fallback: '' }),
+  nonce: text('The name of the attempt', { fallback: '' }),
+}
+
+const CHANGED = 'the key shares were changed'
+
+/** How a family answers. */
+interface Family {
+  readonly prefix: string
+  readonly isBare: boolean
+  readonly access: Pick<PathDeclaration<Fields>, 'sudo' | 'withoutToken'>
+  readonly reply: (body: Readonly<Record<string, unknown>>) => Reply
+}
+
+const bareFamily = (prefix: string, isAllowed: () => boolean): Family => ({
+  prefix,
+  isBare: true,
+  access: withoutTokenWhile(isAllowed, 'disable_unauthed_rekey_endpoints'),
+  reply: (body) => ({ bare: body }),
+})
+const envelopedFamily = (prefix: string): Family => ({
+  prefix,
+  isBare: false,
+  access: { sudo: true },
+  reply: (body) => ({ data: body }),
+})
+
+export interface RekeyParts extends MadeWith<'seal' | 'logger' | 'unauthed'> {
+  readonly barrier: Barrier
+}
+
+export function rekeyPaths(core: RekeyParts, pgpRate: PgpRate): Path[] {
+  const { barrier, options } = core
+  const tell = sealLog(core)
+  const isAllowed = () => options.unauthed?.rekey() ?? false
+  const unseal = new Rekey(options.seal, barrier, 'unseal')
+  const recovery = new Rekey(options.seal, barrier, 'recovery')
+  return [
+    ...family(unseal, bareFamily('rekey', isAllowed), tell, pgpRate),
+    ...family(recovery, bareFamily('rekey-recovery-key', isAllowed), tell, pgpRate),
+    ...family(unseal, envelopedFamily('rotate/root'), tell, pgpRate),
+    ...family(recovery, envelopedFamily('rotate/recovery'), tell, pgpRate),
+    backupPath(unseal, 'rekey/backup'),
+    backupPath(recovery, 'rekey/recovery-key-backup'),
+    backupPath(unseal, 'rotate/root/backup'),
+    backupPath(recovery, 'rotate/recovery/backup'),
+  ]
+}
+
+function family(rekey: Rekey, { access, isBare, prefix, reply }: Family, tell: Tell, pgpRate: PgpRate): Path[] {
+  return [
+    path({
+      pattern: `${prefix}/init`,
+      summary: 'An attempt to give out other key shares',
+      ...access,
+      bodyOfDelete: true,
+      fields: { ...REQUEST, nonce: SHARE.nonce },
+      read: () => reply(statusBody(rekey.status, isBare)),
+      async update(input, call) {
+        const request = {
+          shares: input.secret_shares,
+          threshold: input.secret_threshold,
+          pgpKeys: input.pgp_keys ?? [],
+          backup: input.backup,
+          requireVerification: input.require_verification,
+        }
+        pgpRate.check(request.pgpKeys, call)
+        const status = await rekey.start(request)
+        tell('an attempt to change the key shares has begun', call, { nonce: status.nonce })
+        return reply(statusBody(status, isBare))
+      },
+      delete({ nonce: given }, call) {
+        const { nonce, started, verificationNonce } = rekey.status
+        if (started) checkCancel(given, [nonce, verificationNonce], call)
+        rekey.end()
+        if (started) tell('an attempt to change the key shares was cancelled', call, { nonce })
+        return undefined
+      },
+    }),
+    path({
+      pattern: `${prefix}/update`,
+      summary: 'Take one of the key shares of today for it',
+      ...access,
+      fields: SHARE,
+      async update({ key, nonce }, call) {
+        const outcome = await rekey.update(decodeShare(key), nonce)
+        if (!('keys' in outcome)) return reply(statusBody(outcome, isBare))
+        const isDone = outcome.verificationNonce === ''
+        tell(isDone ? CHANGED : 'new key shares were given out, to be verified', call, { nonce })
+        return reply(resultBody(outcome))
+      },
+    }),
+    path({
+      pattern: `${prefix}/verify`,
+      summary: 'Take one of the new key shares, to show that it has arrived',
+      ...access,
+      bodyOfDelete: true,
+      fields: SHARE,
+      read: () => reply(verificationBody(rekey.verification)),
+      async update({ key, nonce }, call) {
+        const outcome = await rekey.verify(decodeShare(key), nonce)
+        if (typeof outcome === 'string') tell(CHANGED, call, { nonce })
+        return reply(typeof outcome === 'string' ? { nonce: outcome, complete: true } : verificationBody(outcome))
+      },
+      delete({ nonce }, call) {
+        checkCancel(nonce, [rekey.verification.nonce], call)
+        rekey.restartVerification()
+        return reply(verificationBody(rekey.verification))
+      },
+    }),
+  ]
+}
+
+function statusBody(status: RekeyStatus, isBare: boolean): Record<string, unknown> {
+  const { required, shares: n, started, threshold: t, verificationNonce } = status
+  // The newer paths tell only what there is.
+  if (!isBare && !started) return { n, required, started, t }
+  return {
+    nonce: status.nonce,
+    started,
+    t,
+    n,
+    progress: status.progress,
+    required,
+    pgp_fingerprints: listOrNull(status.fingerprints),
+    backup: status.backup,
+    verification_required: status.requiresVerification,
+    ...(verificationNonce === '' ? {} : { verification_nonce: verificationNonce }),
+  }
+}
+
+function resultBody(result: RekeyResult): Record<string, unknown> {
+  const { backup, fingerprints, keys, nonce, verificationNonce } = result
+  const shares = { keys: hex(keys), keys_base64: base64(keys) }
+  // The texts in the answer cannot be overwritten; this can.
+  for (const share of keys) share.fill(0)
+  return {
+    nonce,
+    complete: true,
+    ...shares,
+    pgp_fingerprints: listOrNull(fingerprints),
+    backup,
+    verification_required: verificationNonce !== '',
+    ...(verificationNonce === '' ? {} : { verification_nonce: verificationNonce }),
+  }
+}
+
+function verificationBody({ nonce, progress, shares, started, threshold }: VerificationStatus) {
+  return { nonce, started, t: threshold, n: shares, progress }
+}
+
+function listOrNull(values: readonly string[]): readonly string[] | null {
+  return values.length === 0 ? null : values
+}
+
+function backupPath(rekey: Rekey, pattern: string): Path {
+  return path({
+    pattern,
+    summary: 'The PGP messages with the key shares that the last change has kept',
+    sudo: true,
+    fields: {},
+    read() {
+      const backup = rekey.readBackup()
+      if (!backup) throw new Rejection(400, 'no backed-up keys found')
+      const { keys, nonce } = backup
+      const entries = Object.entries(keys)
+      const asBase64 = entries.map(([name, messages]) => [
+        name,
+        messages.map((message) => Buffer.from(message, 'hex').toString('base64')),
+      ])
+      return { data: { nonce, keys, keys_base64: Object.fromEntries(asBase64) }, flattened: true }
+    },
+    async delete() {
+      await rekey.deleteBackup()
+      return undefined
+    },
+  })
+}

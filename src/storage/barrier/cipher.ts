@@ -1,0 +1,89 @@
+/**
+ * One entry's ciphertext: AES-256-GCM with a random nonce, the entry's path as associated data, so that a ciphertext that
+ * was moved to another path does not open there.
+ *
+ *     1 byte format · 4 bytes term · 12 bytes nonce · ciphertext · 16 bytes tag
+ */
+import { createCipheriv, createDecipheriv, type KeyObject, randomFillSync } from 'node:crypto'
+import { Fault } from '../../platform/errors.ts'
+
+const FORMAT = 1
+const HEAD_BYTES = 5
+const NONCE_BYTES = 12
+const TAG_BYTES = 16
+const OVERHEAD_BYTES = HEAD_BYTES + NONCE_BYTES + TAG_BYTES
+
+/** A KeyObject for what is done often; a Buffer can be overwritten at once. */
+export type CipherKey = KeyObject | Buffer
+
+export interface TermKey {
+  readonly term: number
+  readonly key: CipherKey
+}
+
+/**
+ * Node finds out whether a key is a KeyObject by an error that it throws and catches where it is none; taking that error's
+ * stack costs more than all the rest.
+ */
+function withoutStacks<T>(key: CipherKey, make: () => T): T {
+  if (!Buffer.isBuffer(key)) return make()
+  const limit = Error.stackTraceLimit
+  Error.stackTraceLimit = 0
+  try {
+    return make()
+  } finally {
+    Error.stackTraceLimit = limit
+  }
+}
+
+export function encrypt(path: string, plaintext: Uint8Array, { term, key }: TermKey): Buffer<ArrayBuffer> {
+  // Of its own: a piece of a shared one would keep all of that in memory. Each byte is written below.
+  const out = Buffer.allocUnsafeSlow(OVERHEAD_BYTES + plaintext.length)
+  out[0] = FORMAT
+  out.writeUInt32BE(term, 1)
+  const nonce = freshNonce()
+  out.set(nonce, HEAD_BYTES)
+  const cipher = withoutStacks(key, () => createCipheriv('aes-256-gcm', key, nonce))
+  cipher.setAAD(Buffer.from(path))
+  out.set(cipher.update(plaintext), HEAD_BYTES + NONCE_BYTES)
+  cipher.final()
+  out.set(cipher.getAuthTag(), out.length - TAG_BYTES)
+  return out
+}
+
+/** Drawn in bulk: a call for each would cost as much as the encryption. They are no secret, each is used once. */
+const nonces = Buffer.alloc(NONCE_BYTES * 256)
+let used = nonces.length
+
+export function freshNonce(): Buffer {
+  if (used === nonces.length) {
+    randomFillSync(nonces)
+    used = 0
+  }
+  used += NONCE_BYTES
+  return nonces.subarray(used - NONCE_BYTES, used)
+}
+
+/** The plaintext. Throws a Fault for a ciphertext that was changed, moved, or made with another key; it says no more. */
+export function decrypt(path: string, ciphertext: Uint8Array, keyOf: (term: number) => CipherKey | undefined): Buffer {
+  const bytes = Buffer.from(ciphertext.buffer, ciphertext.byteOffset, ciphertext.length)
+  if (bytes.length < OVERHEAD_BYTES || bytes[0] !== FORMAT) throw damaged(path)
+  const key = keyOf(bytes.readUInt32BE(1))
+  if (!key) throw damaged(path)
+  const nonce = bytes.subarray(HEAD_BYTES, HEAD_BYTES + NONCE_BYTES)
+  const decipher = withoutStacks(key, () => createDecipheriv('aes-256-gcm', key, nonce))
+  decipher.setAAD(Buffer.from(path))
+  decipher.setAuthTag(bytes.subarray(-TAG_BYTES))
+  const plaintext = decipher.update(bytes.subarray(HEAD_BYTES + NONCE_BYTES, -TAG_BYTES))
+  try {
+    decipher.final()
+  } catch (error) {
+    plaintext.fill(0)
+    throw damaged(path, error)
+  }
+  return plaintext
+}
+
+function damaged(path: string, cause?: unknown): Fault {
+  return new Fault(`the entry ${path} cannot be decrypted: it is damaged, or of another store`, { cause })
+}

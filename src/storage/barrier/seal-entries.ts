@@ -1,0 +1,85 @@
+/**
+ * What a seal keeps in the store, beside the keyring:
+ *
+ *     core/seal-config          readable while sealed: the kind of seal and how its key is divided
+ *     core/root-key             the root key, encrypted with the unseal key
+ *     core/root-key-before      the same, encrypted with the unseal key before a rekey whose end nobody has seen yet
+ *     core/recovery-key         a digest of the recovery key, an entry of the barrier; and `-before` as above
+ *     core/unseal-keys-backup, core/recovery-keys-backup   shares as PGP messages, entries of the barrier
+ */
+import { createHash } from 'node:crypto'
+import * as v from 'valibot'
+import { Fault } from '../../platform/errors.ts'
+import type { Put } from '../sqlite/batch.ts'
+import type { Store } from '../store/store.ts'
+import { decrypt, encrypt } from './cipher.ts'
+import { KEY_BYTES } from './keyring.ts'
+
+export const CONFIG_PATH = 'core/seal-config'
+export const ROOT_KEY_PATH = 'core/root-key'
+export const ROOT_KEY_BEFORE_PATH = 'core/root-key-before'
+export const RECOVERY_PATH = 'core/recovery-key'
+export const RECOVERY_BEFORE_PATH = 'core/recovery-key-before'
+
+export const BACKUP_PATHS = { unseal: 'core/unseal-keys-backup', recovery: 'core/recovery-keys-backup' }
+
+/** What changes also while the barrier is closed, so that the entry set (`entry-set.ts`) cannot hold it. */
+export const SEAL_PATHS: ReadonlySet<string> = new Set([
+  CONFIG_PATH,
+  ROOT_KEY_PATH,
+  ROOT_KEY_BEFORE_PATH,
+  RECOVERY_PATH,
+  RECOVERY_BEFORE_PATH,
+  ...Object.values(BACKUP_PATHS),
+])
+
+/** The unseal key has no term. */
+const NO_TERM = 0
+
+const split = { shares: v.pipe(v.number(), v.integer()), threshold: v.pipe(v.number(), v.integer()) }
+const configSchema = v.object({
+  format: v.literal(1),
+  /** `shamir`: shares of the unseal key open it. `static`: a key of the machine does, and the shares are recovery ones. */
+  type: v.picklist(['shamir', 'static']),
+  ...split,
+  /** Names the static key that the root key is encrypted with. */
+  keyId: v.optional(v.string()),
+  /** How the key before was divided, until it is known that the new shares have arrived. */
+  before: v.optional(v.object(split)),
+})
+
+export type SealConfig = v.InferOutput<typeof configSchema>
+
+/** The configuration, or undefined where there is none. Throws a Fault for a damaged one. */
+export function readConfig(store: Store): SealConfig | undefined {
+  const entry = store.get(CONFIG_PATH)
+  if (!entry) return undefined
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), configSchema), Buffer.from(entry.value).toString())
+  if (!parsed.success) throw new Fault(`the entry ${CONFIG_PATH} is damaged`)
+  return parsed.output
+}
+
+export function configEntry(config: SealConfig): Put {
+  return { path: CONFIG_PATH, value: Buffer.from(JSON.stringify(config)) }
+}
+
+/** The root key, encrypted with an unseal key. */
+export function rootKeyEntry(rootKey: Buffer, unsealKey: Buffer, path = ROOT_KEY_PATH): Put {
+  return { path, value: encrypt(path, rootKey, { term: NO_TERM, key: unsealKey }) }
+}
+
+/** The root key for the right unseal key, else undefined. The caller overwrites it. */
+export function openRootKey(store: Store, unsealKey: Buffer, path = ROOT_KEY_PATH): Buffer | undefined {
+  const entry = store.get(path)
+  if (!entry || unsealKey.length !== KEY_BYTES) return undefined
+  try {
+    return decrypt(path, entry.value, () => unsealKey)
+  } catch {
+    return undefined
+  }
+}
+
+/** What is kept of a recovery key: enough to know it again. It is random, so the digest tells nothing. */
+export function recoveryDigest(recoveryKey: Buffer): Buffer {
+  return createHash('sha256').update('recovery key\0').update(recoveryKey).digest()
+}

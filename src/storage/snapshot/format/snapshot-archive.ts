@@ -1,0 +1,108 @@
+/**
+ * The container of a snapshot: a tar archive in gzip, with the members that stock commands expect of one, in this order.
+ * They refuse to keep a download in which the last one is missing or empty.
+ *
+ *     meta.json           what it is, and of which moment
+ *     state.bin           the entries, see `snapshot-records.ts`
+ *     SHA256SUMS          of both, as `sha256sum -c` reads it
+ *     SHA256SUMS.sealed   the SHA-256 of SHA256SUMS
+ *
+ * The entries are ciphertext, which does not get smaller: gzip only stores.
+ */
+import * as v from 'valibot'
+import { Refusal } from '../../../platform/errors.ts'
+
+export const MEMBERS = ['meta.json', 'state.bin', 'SHA256SUMS', 'SHA256SUMS.sealed'] as const
+export type Member = (typeof MEMBERS)[number]
+
+export const SNAPSHOT_FORMAT = 1
+export const TAR_BLOCK_BYTES = 512
+/** Of every member but the entries. */
+export const SMALL_MEMBER_BYTES_MAX = 64 << 10
+
+const metaSchema = v.object({
+  program: v.literal('outpost'),
+  format: v.pipe(v.number(), v.safeInteger(), v.minValue(1)),
+  clusterId: v.pipe(v.string(), v.uuid()),
+  sequence: v.pipe(v.number(), v.safeInteger(), v.minValue(0)),
+  epoch: v.pipe(v.number(), v.safeInteger(), v.minValue(0)),
+  checksum: v.pipe(v.string(), v.regex(/^[0-9a-f]{64}$/)),
+  takenAtMs: v.number(),
+  entries: v.pipe(v.number(), v.safeInteger(), v.minValue(0)),
+  bytes: v.pipe(v.number(), v.safeInteger(), v.minValue(0)),
+})
+
+/** What a snapshot says of itself: position and cluster of the store, number of entries and bytes of `state.bin`. */
+export type SnapshotMeta = v.InferOutput<typeof metaSchema>
+
+/** With the names that stock commands show too. */
+export function encodeMeta(meta: SnapshotMeta): Buffer {
+  const { sequence, epoch, bytes } = meta
+  const shown = { ID: `outpost-${epoch}-${sequence}`, Index: sequence, Term: epoch, Version: 1, Size: bytes }
+  return Buffer.from(`${JSON.stringify({ ...meta, ...shown })}\n`)
+}
+
+/** Throws a Refusal for what is no snapshot of ours, or a newer one. */
+export function decodeMeta(bytes: Buffer): SnapshotMeta {
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), metaSchema), bytes.toString('utf8'))
+  const isNewer = parsed.success && parsed.output.format > SNAPSHOT_FORMAT
+  if (isNewer) throw new Refusal('invalid_request', 'the snapshot was taken by a newer version of outpost')
+  if (!parsed.success) throw new Refusal('invalid_request', 'this is no snapshot of outpost')
+  return parsed.output
+}
+
+export function damagedSnapshot(what: string): Refusal {
+  return new Refusal('invalid_request', `the snapshot is damaged: ${what}; nothing was changed`)
+}
+
+const SIZE_AT = 124
+const SIZE_BYTES = 12
+const SUM_AT = 148
+const SUM_BYTES = 8
+const OCTAL_MAX = 8 ** 11 - 1
+
+/** The header of one member (POSIX ustar; a size that octal digits do not hold in base 256, as GNU has it). */
+export function tarHeader(name: Member, size: number, atMs: number): Buffer {
+  const header = Buffer.alloc(TAR_BLOCK_BYTES)
+  const octal = (value: number, at: number, bytes: number) =>
+    header.write(`${value.toString(8).padStart(bytes - 1, '0')}\0`, at, 'latin1')
+  header.write(name, 0, 'latin1')
+  octal(0o600, 100, 8)
+  octal(0, 108, 8)
+  octal(0, 116, 8)
+  if (size <= OCTAL_MAX) octal(size, SIZE_AT, SIZE_BYTES)
+  else {
+    header[SIZE_AT] = 0x80
+    header.writeBigUInt64BE(BigInt(size), SIZE_AT + 4)
+  }
+  octal(Math.floor(atMs / 1000), 136, 12)
+  header.write('0', 156, 'latin1')
+  header.write('ustar\x0000', 257, 'latin1')
+  header.write(`${sumOf(header).toString(8).padStart(6, '0')}\0 `, SUM_AT, 'latin1')
+  return header
+}
+
+/** Undefined for the empty block that ends an archive. Throws a Refusal for what is no header. */
+export function readTarHeader(header: Buffer): { readonly name: string; readonly size: number } | undefined {
+  if (header.every((byte) => byte === 0)) return undefined
+  const sum = Number.parseInt(header.toString('latin1', SUM_AT, SUM_AT + SUM_BYTES), 8)
+  if (sum !== sumOf(header)) throw damagedSnapshot('a part has no proper header')
+  const isLarge = header[SIZE_AT] === 0x80
+  const size = isLarge
+    ? Number(header.readBigUInt64BE(SIZE_AT + 4))
+    : Number.parseInt(header.toString('latin1', SIZE_AT, SIZE_AT + SIZE_BYTES), 8)
+  const end = header.indexOf(0)
+  if (!Number.isSafeInteger(size)) throw damagedSnapshot('a part has no proper size')
+  return { name: header.toString('latin1', 0, Math.min(end < 0 ? 100 : end, 100)), size }
+}
+
+/** What follows a member of that size, up to the next block. */
+export function paddingOf(size: number): number {
+  return (TAR_BLOCK_BYTES - (size % TAR_BLOCK_BYTES)) % TAR_BLOCK_BYTES
+}
+
+function sumOf(header: Buffer): number {
+  let sum = 0
+  for (const [at, byte] of header.entries()) sum += at >= SUM_AT && at < SUM_AT + SUM_BYTES ? 0x20 : byte
+  return sum
+}

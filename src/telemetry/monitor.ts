@@ -1,0 +1,213 @@
+/**
+ * `/v1/agent/monitor`: the agent's own log while it is written, from a level of the caller's choice.
+ *
+ * A caller has a buffer of `LINES_MAX` lines. One that reads slower than lines come loses lines, never slows the agent,
+ * and is told how many every `TOLD_MS`. What the agent logs about the stream itself is one line when it ends, so watching
+ * it makes nothing to watch.
+ */
+import { HEARTBEAT } from '../platform/frame.ts'
+import { Refusal } from '../platform/errors.ts'
+import { entryLine, type Level, LEVELS, type LogEntry, type LogSink } from '../platform/log.ts'
+import { type Call, type Chunk, handle } from '../platform/operation.ts'
+import { type Field, parseBoolean, queryText, queryValue, schema } from '../platform/schema.ts'
+
+const LINES_MAX = 512
+const MONITORS_MAX = 16
+const HEARTBEAT_MS = 1000
+const TOLD_MS = 3000
+/** About one packet burst; a frame of more makes readers wait for nothing. */
+const CHUNK_BYTES = 49_152
+
+interface MonitorInput {
+  readonly log_level: Level
+  readonly log_json: boolean
+  readonly log_include_location: boolean
+  readonly plain: boolean
+  readonly node_id: string | undefined
+  readonly server_id: string | undefined
+}
+
+const level: Field<Level> = {
+  in: 'query',
+  type: 'string',
+  description: 'Least level of the lines',
+  required: false,
+  choices: LEVELS,
+  parse(raw, name) {
+    const text = queryValue(raw, name) ?? 'info'
+    const found = LEVELS.find((known) => known === text.toLowerCase())
+    if (found) return found
+    throw new Refusal('invalid_request', `Unknown log level: ${text.slice(0, 64).toWellFormed()}`)
+  },
+}
+
+function flag(description: string, title: string): Field<boolean> {
+  return {
+    in: 'query',
+    type: 'boolean',
+    description,
+    required: false,
+    parse(raw, name) {
+      const text = queryValue(raw, name)
+      const value = text === undefined ? false : parseBoolean(text)
+      if (value !== undefined) return value
+      const shown = JSON.stringify((text ?? '').slice(0, 64).toWellFormed())
+      const cause = `strconv.ParseBool: parsing ${shown}: invalid syntax`
+      throw new Refusal('invalid_request', `Unknown option for ${title}: ${cause}`)
+    },
+  }
+}
+
+const input = schema({
+  log_level: level,
+  log_include_location: flag('Accepted for clients that send it; without effect', 'log_include_location'),
+  log_json: flag('Lines as JSON instead of for people', 'log json'),
+  plain: flag('Lines without frames', 'plain'),
+  node_id: queryText({ description: 'Node whose log it is; this one when absent', fallback: undefined }),
+  server_id: queryText({ description: 'Server whose log it is; no agent knows one yet', fallback: undefined }),
+})
+
+/** Lines that wait for one caller. */
+class Backlog {
+  readonly #entries: LogEntry[] = []
+  #dropped = 0
+  #resolve: (() => void) | undefined
+
+  readonly add = (entry: LogEntry): void => {
+    if (this.#entries.length < LINES_MAX) this.#entries.push(entry)
+    else this.#dropped++
+    this.wake()
+  }
+
+  /** How many lines there was no room for since the last call. */
+  takeDropped(): number {
+    const dropped = this.#dropped
+    this.#dropped = 0
+    return dropped
+  }
+
+  /** Whole lines, as many as go together; empty when there is none. */
+  take(json: boolean): string {
+    let text = ''
+    while (text.length < CHUNK_BYTES) {
+      const entry = this.#entries.shift()
+      if (!entry) break
+      text += `${entryLine(entry, json)}\n`
+    }
+    return text
+  }
+
+  /** Until a line comes, somebody calls `wake`, or so many milliseconds have passed. */
+  rest(ms: number): Promise<void> {
+    if (this.#entries.length > 0) return Promise.resolve()
+    return new Promise((resolve) => {
+      const timer = setTimeout(resolve, ms)
+      this.#resolve = () => {
+        clearTimeout(timer)
+        resolve()
+      }
+    })
+  }
+
+  wake(): void {
+    this.#resolve?.()
+    this.#resolve = undefined
+  }
+}
+
+function frame(text: string): Buffer {
+  return Buffer.from(`{"Data":"${Buffer.from(text).toString('base64')}","FileEvent":"log"}`)
+}
+
+async function* follow(backlog: Backlog, asked: MonitorInput, call: Call): AsyncGenerator<Chunk> {
+  const framed = !asked.plain
+  const shown = framed ? frame : (text: string) => Buffer.from(text)
+  yield { status: 200, contentType: framed ? 'application/json' : 'text/plain', frames: framed }
+  if (framed) yield HEARTBEAT
+  let beatAtMs = performance.now() + HEARTBEAT_MS
+  let tellAtMs = performance.now() + TOLD_MS
+  while (!call.signal.aborted) {
+    const text = backlog.take(asked.log_json)
+    if (text !== '') yield shown(text)
+    const nowMs = performance.now()
+    if (nowMs >= tellAtMs) {
+      tellAtMs = nowMs + TOLD_MS
+      const dropped = backlog.takeDropped()
+      if (dropped > 0) yield shown(droppedLine(dropped, asked.log_json))
+    }
+    if (nowMs >= beatAtMs) {
+      beatAtMs = nowMs + HEARTBEAT_MS
+      if (framed) yield HEARTBEAT
+    }
+    if (text === '') await backlog.rest(Math.max(0, beatAtMs - performance.now()))
+  }
+}
+
+function droppedLine(count: number, json: boolean): string {
+  const message = `Monitor dropped ${count} logs during monitor request`
+  const entry = { at: new Date().toISOString(), level: 'warn', module: 'outpost.agent', message, fields: {} } as const
+  return `${entryLine(entry, json)}\n`
+}
+
+function checkTarget({ node_id: node, server_id: server }: MonitorInput, ownNodeId: string): void {
+  if (server !== undefined) throw new Refusal('not_found', 'this agent knows no server, leave server_id out')
+  if (node !== undefined && node !== ownNodeId) {
+    throw new Refusal('not_found', `Unknown node ${JSON.stringify(node.slice(0, 64).toWellFormed())}`)
+  }
+}
+
+interface MonitorParts {
+  readonly sink: Pick<LogSink, 'listen'>
+  readonly nodeId: string
+}
+
+export const agentMonitor = handle(
+  {
+    name: 'agent.monitor',
+    summary: "Follow the agent's own log",
+    http: ['* /v1/agent/monitor'],
+    target: 'node',
+    input: {
+      fields: input.fields,
+      parse(raw) {
+        const asked = input.parse(raw)
+        if (asked.node_id === undefined || asked.server_id === undefined) return asked
+        throw new Refusal('invalid_request', 'Cannot target node and server simultaneously')
+      },
+    },
+    output: 'stream',
+    errorFormat: 'plain',
+    endless: () => true,
+    // Every process has a log, a server too.
+    locate: ({ node_id: nodeId }) => (nodeId === undefined ? undefined : { nodeId }),
+    authorize(_asked, identity) {
+      if (!identity.allowsAgent('read')) throw new Refusal('permission_denied', 'Permission denied')
+    },
+  },
+  (agent: MonitorParts) => {
+    let monitors = 0
+    async function* monitor(asked: MonitorInput, call: Call): AsyncGenerator<Chunk> {
+      if (monitors >= MONITORS_MAX) {
+        throw new Refusal('too_many', `this agent's log is already followed ${monitors} times, try again later`)
+      }
+      const backlog = new Backlog()
+      const leave = agent.sink.listen(asked.log_level, backlog.add)
+      const onAbort = () => backlog.wake()
+      call.signal.addEventListener('abort', onAbort)
+      monitors++
+      try {
+        yield* follow(backlog, asked, call)
+      } finally {
+        monitors--
+        call.signal.removeEventListener('abort', onAbort)
+        leave()
+      }
+    }
+    return {
+      run(asked, call) {
+        checkTarget(asked, agent.nodeId)
+        return monitor(asked, call)
+      },
+    }
+  },
+)

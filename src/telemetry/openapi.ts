@@ -1,0 +1,172 @@
+/**
+ * `/v1/openapi.json`: the endpoints of this process as an OpenAPI 3.1 document, made from the operations themselves, so
+ * that it cannot say anything else than what is served.
+ */
+import { type AnyEndpoint, handle, type JsonSchema } from '../platform/operation.ts'
+import { type Field, schema } from '../platform/schema.ts'
+
+const ERROR_STATUSES: Readonly<Record<string, string>> = {
+  400: 'The request makes no sense; the text says what to do',
+  403: 'Not allowed, or the token is unknown',
+  404: 'There is no such thing here',
+  429: 'Too many at a time, try again later',
+  500: 'The host failed, or we did; the text says which',
+  503: 'Not now: the agent is stopping or has no descriptors left',
+}
+
+const TOKEN_HEADERS = {
+  nomadToken: { type: 'apiKey', in: 'header', name: 'X-Nomad-Token' },
+  vaultToken: { type: 'apiKey', in: 'header', name: 'X-Vault-Token' },
+  bearer: { type: 'http', scheme: 'bearer' },
+}
+
+/** Headers that the document must not call parameters: it has other words for them. */
+const OWN_WORDS = new Set(['accept', 'authorization', 'content-type'])
+const NO_CONTENT_METHODS = new Set(['get', 'head', 'delete'])
+
+/** The methods that a route is described under. Any verb: the one that clients send. */
+export function documentedMethods(method: string): string[] {
+  if (method === '*') return ['get']
+  // A verb that OpenAPI has no place for.
+  return method === 'LIST' ? [] : [method.toLowerCase()]
+}
+
+function fieldSchema(field: Field<unknown>): JsonSchema {
+  return {
+    type: field.type,
+    ...(field.choices ? { enum: field.choices } : {}),
+    ...(field.fallback === undefined ? {} : { default: field.fallback }),
+  }
+}
+
+function parametersOf({ input }: AnyEndpoint, path: string): JsonSchema[] {
+  return Object.entries(input.fields).flatMap(([name, field]): JsonSchema[] => {
+    if (field.in === 'body' || (field.in === 'path' && !path.includes(`{${name}}`))) return []
+    const sent = field.in === 'header' ? name.replaceAll('_', '-') : name
+    if (field.in === 'header' && OWN_WORDS.has(sent.toLowerCase())) return []
+    const { description, required } = field
+    return [{ name: sent, in: field.in, description, required, schema: fieldSchema(field) }]
+  })
+}
+
+function bodyOf({ input, bodyBytesMax }: AnyEndpoint): JsonSchema | undefined {
+  const fields = Object.entries(input.fields).filter(([, field]) => field.in === 'body')
+  if (fields.length === 0) return undefined
+  const properties = Object.fromEntries(
+    fields.map(([name, field]) => [name, { ...fieldSchema(field), description: field.description }]),
+  )
+  const required = fields.filter(([, field]) => field.required).map(([name]) => name)
+  return {
+    description: `At most ${bodyBytesMax ?? 0} bytes`,
+    required: required.length > 0,
+    content: { 'application/json': { schema: { type: 'object', properties, ...(required[0] ? { required } : {}) } } },
+  }
+}
+
+function answerOf({ output, produces, result }: AnyEndpoint): JsonSchema {
+  if (output === 'answer') return { description: 'What the endpoint says, in its own form' }
+  if (output === 'empty') return { description: 'Done; there is nothing to say' }
+  if (output === 'stream' && produces === undefined) {
+    const bytes = { schema: { type: 'string', format: 'binary' } }
+    return { description: 'Bytes, or frames: JSON objects one behind the other', content: { '*/*': bytes } }
+  }
+  const type = produces ?? 'application/json'
+  const description = type === 'text/plain' ? 'JSON; also declared as such to callers whose Accept asks for it' : 'JSON'
+  return {
+    description,
+    content: { [type === 'text/plain' ? 'text/plain; charset=utf-8' : type]: { schema: result ?? {} } },
+  }
+}
+
+function responsesOf(operation: AnyEndpoint): JsonSchema {
+  const content =
+    operation.errorFormat === 'plain'
+      ? { 'text/plain; charset=utf-8': { schema: { type: 'string' } } }
+      : { 'application/json': { schema: { $ref: '#/components/schemas/Errors' } } }
+  const errors = Object.entries(ERROR_STATUSES).filter(([status]) => !(operation.open && status === '403'))
+  return {
+    [operation.emptyStatus ?? 200]: answerOf(operation),
+    ...Object.fromEntries(errors.map(([status, description]) => [status, { description, content }])),
+  }
+}
+
+function describe(operation: AnyEndpoint, path: string, method: string, anyVerb: boolean): JsonSchema {
+  const [tag = ''] = operation.name.split('.')
+  const body = NO_CONTENT_METHODS.has(method) ? undefined : bodyOf(operation)
+  return {
+    // Unique also where an operation has several routes.
+    operationId: method === 'get' || anyVerb ? operation.name : `${operation.name}.${method}`,
+    summary: operation.summary,
+    tags: [tag],
+    parameters: parametersOf(operation, path),
+    ...(body ? { requestBody: body } : {}),
+    responses: responsesOf(operation),
+    security: operation.open ? [] : Object.keys(TOKEN_HEADERS).map((name) => ({ [name]: [] })),
+    ...(anyVerb ? { 'x-any-method': true } : {}),
+  }
+}
+
+/** The document for these operations. Every path is served without its `/v1`, too. */
+export function openApiDocument(operations: readonly AnyEndpoint[], version: string): JsonSchema {
+  const paths: Record<string, Record<string, unknown>> = {}
+  for (const operation of operations) {
+    for (const route of operation.http) {
+      const [verb = '', pattern = ''] = route.split(' ')
+      const path = pattern.replaceAll(/:([^/]+)/g, '{$1}')
+      for (const method of documentedMethods(verb)) {
+        const known = (paths[path] ??= {})
+        known[method] = describe(operation, path, method, verb === '*')
+      }
+    }
+  }
+  const tags = [...new Set(operations.map(({ name }) => name.split('.')[0] ?? ''))]
+  return {
+    openapi: '3.1.0',
+    info: {
+      title: 'outpost',
+      version,
+      description: 'Every path is served without /v1 as well, and GET answers HEAD. Every JSON answer takes ?pretty.',
+      license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
+    },
+    servers: [{ url: '/' }],
+    tags: tags.map((name) => ({ name })),
+    paths,
+    components: {
+      securitySchemes: TOKEN_HEADERS,
+      schemas: {
+        Errors: {
+          type: 'object',
+          properties: { errors: { type: 'array', items: { type: 'string' } } },
+          required: ['errors'],
+        },
+      },
+    },
+  }
+}
+
+interface OpenApiParts {
+  /** All that are served, this one included; asked with the first request. */
+  readonly operations: () => readonly AnyEndpoint[]
+  readonly facts: { readonly version: string }
+}
+
+export const openApi = handle(
+  {
+    name: 'agent.openapi',
+    summary: 'This document',
+    http: ['GET /v1/openapi.json'],
+    target: 'server',
+    input: schema({}),
+    output: 'json',
+    result: { type: 'object' },
+    errorFormat: 'plain',
+    open: true,
+    authorize: () => undefined,
+  },
+  ({ facts, operations }: OpenApiParts) => {
+    let document: JsonSchema | undefined
+    return {
+      run: async () => (document ??= openApiDocument(operations(), facts.version)),
+    }
+  },
+)

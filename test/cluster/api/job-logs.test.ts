@@ -1,0 +1,468 @@
+/** The logs of a job: labels, ends and errors of single allocations, those that come, a reader that does not read. */
+import '../../helpers/short-timings.ts'
+import assert from 'node:assert/strict'
+import { connect } from 'node:net'
+import { type TestContext, test } from 'node:test'
+import { setTimeout as delay } from 'node:timers/promises'
+import { FrameLabels } from '../../../src/cluster/api/frame-labels.ts'
+import { Refusal } from '../../../src/platform/errors.ts'
+import type { AnyOperation, Call, Chunk, Operation } from '../../../src/platform/operation.ts'
+import type { RawInput } from '../../../src/platform/schema.ts'
+import { allocationOf, type FleetServer, idOf, nodeOf, startFleetServer } from '../../helpers/fleet-server.ts'
+import { identity } from '../../host/allocations/host-fixture.ts'
+import { eventually } from '../../helpers/eventually.ts'
+import { Random } from '../../helpers/frames.ts'
+
+const NODE = idOf('aa000000')
+const [ONE, TWO, THREE] = [idOf('01000000'), idOf('02000000'), idOf('03000000')]
+
+interface Asked {
+  readonly id: string
+  readonly raw: RawInput
+  readonly signal: AbortSignal
+}
+
+/** Nodes that send what `make` makes for an allocation; who was asked is kept. */
+function nodes(make: (asked: Asked) => AsyncIterable<Chunk>): { logs: AnyOperation; asked: Asked[] } {
+  const asked: Asked[] = []
+  const operation: Operation<RawInput, never> = {
+    name: 'host.logs',
+    summary: '',
+    http: ['GET /v1/client/fs/logs/:alloc_id'],
+    target: 'node',
+    input: {
+      fields: {},
+      parse(raw) {
+        if (raw.query.some(([name, value]) => name === 'grep' && value === '(')) {
+          throw new Refusal('invalid_request', 'grep is not a valid pattern')
+        }
+        return raw
+      },
+    },
+    output: 'stream',
+    errorFormat: 'plain',
+    authorize: () => undefined,
+    run(raw, { signal }: Call) {
+      const one = { id: raw.params['alloc_id'] ?? '', raw, signal }
+      asked.push(one)
+      return make(one)
+    },
+  }
+  return { logs: operation, asked }
+}
+
+function frame(text: string): Buffer {
+  const data = Buffer.from(text).toString('base64')
+  return Buffer.from(`{"Data":"${data}","File":"alloc/logs/web.stdout.0","Offset":${text.length}}`)
+}
+
+interface Shown {
+  readonly AllocID?: string
+  readonly Data?: string
+  readonly FileEvent?: string
+  readonly Error?: string
+}
+
+/** The frames of a body, as stock clients cut them. */
+function framesOf(text: string): Shown[] {
+  const inner = text.slice(1, -1)
+  return text === '' ? [] : inner.split('}{').map((one) => JSON.parse(`{${one}}`) as Shown)
+}
+
+function said(frames: readonly Shown[]): string[] {
+  return frames
+    .filter(({ AllocID }) => AllocID !== undefined)
+    .map(({ AllocID = '', Data, FileEvent, Error: error }) => {
+      const what = Data === undefined ? `${FileEvent}${error === undefined ? '' : `: ${error}`}` : atob(Data)
+      return `${AllocID.slice(0, 2)} ${what}`
+    })
+}
+
+function fill(server: FleetServer, ids: readonly string[]): void {
+  server.say(
+    nodeOf(NODE),
+    ids.map((id) => allocationOf(id)),
+  )
+}
+
+/** A follower; `said` gives what has come. */
+async function follow(t: Pick<TestContext, 'after'>, server: FleetServer, query: string) {
+  const abort = new AbortController()
+  t.after(() => abort.abort())
+  const answer = await fetch(`${server.url}/v1/job/web/logs?${query}`, { signal: abort.signal })
+  const heard = { text: '', ended: false }
+  const read = async () => {
+    for await (const bytes of answer.body ?? []) heard.text += Buffer.from(bytes).toString()
+    heard.ended = true
+  }
+  void read().catch(() => undefined)
+  return { said: () => said(framesOf(heard.text)), heard, close: () => abort.abort() }
+}
+
+test('frames are labelled however they were cut, and heartbeats are left out', () => {
+  const stream = Buffer.concat([frame('first'), Buffer.from('{}'), frame('second'), Buffer.from('{}{}')])
+  for (let size = 1; size <= stream.length; size++) {
+    const labels = new FrameLabels('AllocID', ONE)
+    const parts: Buffer[] = []
+    for (let at = 0; at < stream.length; at += size) parts.push(labels.take(stream.subarray(at, at + size)))
+    assert.equal(labels.isWhole, true)
+    const text = Buffer.concat(parts).toString()
+    assert.deepEqual(said(framesOf(text)), ['01 first', '01 second'])
+    assert.ok(text.endsWith(`,"Offset":6,"AllocID":"${ONE}"}`))
+  }
+  assert.throws(() => new FrameLabels('AllocID', ONE).take(Buffer.alloc(2 << 20)))
+})
+
+const INVALID_FRAMES: readonly string[] = [
+  '{ }',
+  ' {"Data":"eA=="}',
+  '{"Data":5}',
+  '{"Data":"eA==","Offset":1e3}',
+  '{"Data":"eA==","Offset":"1"}',
+  '{"Data":"e-A="}',
+  `{"File":${'['.repeat(20_000)}${']'.repeat(20_000)}}`,
+  `{"AllocID":"${ONE}","Data":"eA=="}`,
+  '{"Other":1}',
+  '{"File":"\\x"}',
+  '{"File":"a\nb"}',
+  '{"Data":"eA==",}',
+  '{"File":"\u00ff"}',
+]
+
+test('a frame that a client cannot read ends the log of its own allocation only', async (t) => {
+  for (const text of INVALID_FRAMES) {
+    assert.throws(() => new FrameLabels('AllocID', ONE).take(Buffer.from(text, 'latin1')), /invalid frame/, text)
+  }
+  for (const text of [
+    '{"File":"\\u007b\\"ü","FileEvent":"file deleted"}',
+    '{"Data":"","File":"f","Offset":0,"Cursor":"c"}',
+  ]) {
+    const labelled = new FrameLabels('AllocID', ONE).take(Buffer.from(text)).toString()
+    assert.equal(labelled, `${text.slice(0, -1)},"AllocID":"${ONE}"}`)
+  }
+  const { logs } = nodes(async function* ({ id }) {
+    yield { status: 200, frames: true }
+    yield id === TWO ? Buffer.from('{ }') : frame(`log of ${id.slice(0, 2)}`)
+  })
+  const server = await startFleetServer(t, logs)
+  fill(server, [ONE, TWO])
+  const body = await (await fetch(`${server.url}/v1/job/web/logs`)).text()
+  assert.deepEqual(said(framesOf(body)).sort(), [
+    '01 log ended',
+    '01 log of 01',
+    '02 log failed: 500 the node had an internal error',
+  ])
+})
+
+test('all allocations are read, one that fails says so and ends nobody else', async (t) => {
+  const { logs, asked } = nodes(async function* ({ id }) {
+    if (id === TWO) throw new Refusal('not_found', 'no {path} to node')
+    yield { status: 200, frames: true }
+    yield frame(`log of ${id.slice(0, 2)}`)
+    if (id === THREE) throw new Error('it broke')
+  })
+  const server = await startFleetServer(t, logs)
+  fill(server, [ONE, TWO, THREE])
+  const { status, text, headers } = await server.get('job/web/logs?grep=x&grep_context=2&namespace=default')
+  assert.deepEqual([status, headers.get('content-type')], [200, 'application/json'])
+  const expected = [
+    '01 log of 01',
+    '01 log ended',
+    '02 log failed: 404 no {path} to node',
+    '03 log of 03',
+    '03 log failed: 500 the node had an internal error',
+  ]
+  assert.deepEqual(said(framesOf(text)).sort(), expected.sort())
+  assert.ok(!text.includes('{path}'), 'braces of a text would break clients that cut at them')
+  assert.deepEqual(asked[0]?.raw.query, [
+    ['grep', 'x'],
+    ['grep_context', '2'],
+    ['task', '*'],
+    ['type', '*'],
+    ['follow', 'false'],
+  ])
+})
+
+test('what makes no sense is refused before anything is sent', async (t) => {
+  const { logs, asked } = nodes(async function* () {
+    yield { status: 200 }
+  })
+  const server = await startFleetServer(t, logs)
+  fill(server, [ONE])
+  const cases: [string, number, RegExp][] = [
+    ['web/logs?grep=%28', 400, /^grep is not a valid pattern$/],
+    ['web/logs?plain=true', 400, /^plain cannot be had for a job/],
+    ['web/logs?cursor=abc', 400, /^cursor cannot be had for a job/],
+    ['web/logs?follow=x', 400, /follow/],
+    ['web/logs?namespace=*', 400, /give the namespace/],
+    ['web/logs?task=nobody', 404, /^no allocation of this job has such a log$/],
+    ['nobody/logs', 404, /^no allocation/],
+    ['web/logs?region=mars', 500, /^No path to region$/],
+  ]
+  for (const [path, status, text] of cases) {
+    const answer = await server.get(`job/${path}`)
+    assert.equal(answer.status, status, path)
+    assert.match(answer.text, text)
+  }
+  server.actAs(identity('default:read-job'))
+  assert.equal((await server.get('job/web/logs')).status, 403)
+  assert.equal(asked.length, 0)
+})
+
+test('followed, allocations that come join from their beginning, and one that is not ready is tried again', async (t) => {
+  let isReady = false
+  const { logs, asked } = nodes(async function* ({ id, signal }) {
+    if (id === TWO && !isReady) throw new Refusal('not_found', 'not started yet')
+    yield { status: 200 }
+    yield frame(`log of ${id.slice(0, 2)}`)
+    await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }))
+  })
+  const server = await startFleetServer(t, logs)
+  fill(server, [ONE])
+  const follower = await follow(t, server, 'follow&tail_lines=5')
+  await eventually(() => follower.said().length === 1)
+  await eventually(() => follower.heard.text.includes('{}')) // it is alive
+  fill(server, [ONE, TWO])
+  await eventually(() => follower.said().length === 2)
+  isReady = true
+  await eventually(() => follower.said().length === 3)
+  assert.deepEqual(follower.said(), ['01 log of 01', '02 log failed: 404 not started yet', '02 log of 02'])
+  const names = asked.map(({ raw }) => raw.query.map(([name]) => name))
+  assert.ok(names[0]?.includes('tail_lines'))
+  assert.ok(!names[1]?.includes('tail_lines'))
+  assert.equal(follower.heard.ended, false)
+  follower.close()
+  await eventually(() => asked.every(({ id, signal }) => signal.aborted || (id === TWO && !isReady)))
+  await eventually(() => server.room.fleet.waiting === 0)
+})
+
+test('an allocation that is removed and comes back is followed on, once: anew where its log has ended, else as it was', async (t) => {
+  const ends = new Map<string, () => void>()
+  const { logs, asked } = nodes(async function* ({ id, signal }) {
+    yield { status: 200 }
+    yield frame(`log of ${id.slice(0, 2)}`)
+    await new Promise<void>((resolve) => {
+      ends.set(id, resolve)
+      signal.addEventListener('abort', () => resolve(), { once: true })
+    })
+  })
+  const server = await startFleetServer(t, logs)
+  fill(server, [ONE, TWO])
+  const follower = await follow(t, server, 'follow')
+  await eventually(() => follower.said().length === 2)
+  // The log of the first one ends with it, that of the second goes on.
+  ends.get(ONE)?.()
+  await eventually(() => follower.said().length === 3)
+  fill(server, [])
+  fill(server, [ONE, TWO])
+  await eventually(() => follower.said().length >= 4)
+  fill(server, [ONE, TWO, THREE])
+  await eventually(() => follower.said().some((text) => text === '03 log of 03'))
+  assert.deepEqual(follower.said().sort(), [
+    '01 log ended',
+    '01 log of 01',
+    '01 log of 01',
+    '02 log of 02',
+    '03 log of 03',
+  ])
+  assert.equal(asked.filter(({ id }) => id === TWO).length, 1)
+})
+
+test('of one allocation more than are followed at once the last is named, and a slot that is free is given to one that comes', async (t) => {
+  const ends = new Map<string, () => void>()
+  const { logs, asked } = nodes(async function* ({ id, signal }) {
+    yield { status: 200 }
+    await new Promise<void>((resolve) => {
+      ends.set(id, resolve)
+      signal.addEventListener('abort', () => resolve(), { once: true })
+    })
+  })
+  const server = await startFleetServer(t, logs)
+  const ids = Array.from({ length: 2001 }, (_, serial) => idOf('0a000000', serial))
+  fill(server, ids)
+  const follower = await follow(t, server, 'follow')
+  await eventually(() => asked.length === 2000)
+  await eventually(() => follower.said().length > 0)
+  const text =
+    '0a log failed: 1 allocations of this host are not followed: at most 2000 allocations of a job are followed at once, shared among its hosts'
+  assert.deepEqual(follower.said(), [text])
+  assert.ok(follower.heard.text.includes(ids.at(-1) ?? ''))
+  fill(server, [...ids, ONE])
+  ends.get(ids[0] ?? '')?.()
+  await eventually(() => follower.said().length === 2)
+  fill(server, [...ids, ONE, TWO])
+  await eventually(() => asked.at(-1)?.id === TWO)
+  assert.equal(asked.length, 2001)
+})
+
+test('a quiet follow beats, however often its hosts do', async (t) => {
+  const { logs } = nodes(async function* ({ signal }) {
+    yield { status: 200 }
+    while (!signal.aborted) {
+      await delay(300)
+      yield Buffer.from('{}')
+    }
+  })
+  const server = await startFleetServer(t, logs)
+  fill(server, [ONE, TWO])
+  const follower = await follow(t, server, 'follow')
+  await eventually(() => follower.heard.text.length >= 4, 'it beats', 20_000)
+  assert.match(follower.heard.text, /^(?:\{\})+$/)
+})
+
+test('a job whose last allocation has ended ends the stream, where that was asked for', async (t) => {
+  const { logs } = nodes(async function* ({ raw }) {
+    assert.ok(raw.query.some(([name, value]) => name === 'end_when_done' && value === 'true'))
+    yield { status: 200 }
+    yield frame('done')
+  })
+  const server = await startFleetServer(t, logs)
+  fill(server, [ONE, TWO])
+  const follower = await follow(t, server, 'follow=true&end_when_done=true')
+  await eventually(() => follower.heard.ended)
+  assert.deepEqual(follower.said().sort(), ['01 done', '01 log ended', '02 done', '02 log ended'])
+})
+
+test('a reader that does not read holds back a hundred nodes, and its leaving ends them', async (t) => {
+  const piece = Buffer.concat(Array.from({ length: 8 }, () => frame('x'.repeat(8192))))
+  let made = 0
+  let running = 0
+  const { logs, asked } = nodes(async function* ({ signal }) {
+    running++
+    try {
+      yield { status: 200 }
+      while (!signal.aborted) {
+        made += piece.length
+        yield piece
+      }
+    } finally {
+      running--
+    }
+  })
+  const server = await startFleetServer(t, logs)
+  fill(
+    server,
+    Array.from({ length: 100 }, (_, serial) => idOf('0a000000', serial)),
+  )
+  const socket = connect(server.port, '127.0.0.1')
+  socket.pause()
+  socket.write('GET /v1/job/web/logs?follow=true HTTP/1.1\r\nHost: x\r\n\r\n')
+  await eventually(() => running === 100)
+  let last = -1
+  await eventually(() => {
+    const isStill = made === last
+    last = made
+    return isStill
+  })
+  // What waits here, one piece of each, and what the kernel took.
+  assert.ok(made < 64 << 20, `${made} bytes were made for a reader that reads nothing`)
+  socket.destroy()
+  await eventually(() => running === 0)
+  assert.equal(asked.length, 100)
+})
+
+test('a busy allocation among 149 quiet ones is delivered whole to a client that pauses', async (t) => {
+  const PIECES = 100
+  const piece = Buffer.concat(Array.from({ length: 8 }, () => frame('x'.repeat(12_000))))
+  let sent = 0
+  let beats = 0
+  const { logs } = nodes(async function* ({ id, signal }) {
+    yield { status: 200 }
+    if (id === ONE) {
+      for (; sent < PIECES; sent++) yield piece
+      return
+    }
+    // One heartbeat is under way for each quiet allocation while the client reads nothing.
+    while (!signal.aborted) {
+      yield Buffer.from('{}')
+      beats++
+      await delay(100, undefined, { signal }).catch(() => undefined)
+    }
+  })
+  const server = await startFleetServer(t, logs)
+  fill(server, [ONE, ...Array.from({ length: 149 }, (_, serial) => idOf('0a000000', serial))])
+  const socket = connect(server.port, '127.0.0.1')
+  t.after(() => socket.destroy())
+  socket.pause()
+  let text = ''
+  socket.setEncoding('latin1').on('data', (data: string) => (text = (text + data).slice(-100_000)))
+  socket.write('GET /v1/job/web/logs?follow=true HTTP/1.1\r\nHost: x\r\n\r\n')
+  let before = { sent: -1, beats: -1 }
+  await eventually(
+    () => {
+      const isStill = sent === before.sent && sent > 10 && beats > 0
+      before = { sent, beats }
+      return isStill
+    },
+    'the busy allocation waits',
+    undefined,
+    200,
+  )
+  assert.ok(sent < PIECES, 'the client pauses long enough')
+  socket.resume()
+  await eventually(
+    () => text.includes(`{"FileEvent":"log ended","AllocID":"${ONE}"}`),
+    () => `the end, after ${sent}`,
+    20_000,
+  )
+})
+
+type PartKind = 'busy' | 'quiet' | 'short' | 'slow' | 'failing'
+const PART_KINDS = ['busy', 'quiet', 'short', 'slow', 'failing'] as const
+const LINES_OF: Readonly<Record<PartKind, number>> = { busy: 60, quiet: 1, short: 3, slow: 8, failing: 20 }
+
+/** A log of one kind, cut into chunks anywhere, with heartbeats between the lines. */
+async function* partOf(kind: PartKind, random: Random): AsyncGenerator<Chunk> {
+  yield { status: 200 }
+  const lineBytes = kind === 'busy' ? 12_000 : 20
+  let rest = Buffer.alloc(0)
+  for (let line = 0; line < LINES_OF[kind]; line++) {
+    const beats = Buffer.from('{}'.repeat(kind === 'quiet' ? 40 : random.between(0, 2)))
+    rest = Buffer.concat([rest, beats, frame(`${line}:`.padEnd(lineBytes, 'x'))])
+    while (rest.length > 0 && random.chance(0.9)) {
+      const end = random.between(1, rest.length)
+      yield rest.subarray(0, end)
+      rest = rest.subarray(end)
+      if (kind === 'slow') await new Promise((resolve) => setImmediate(resolve))
+    }
+  }
+  yield rest
+  if (kind === 'failing') throw new Refusal('no_answer', 'a gap')
+}
+
+test('every line of busy, quiet, ending, failing and slow allocations arrives in order, or its gap is reported', async (t) => {
+  for (const seed of [1, 2]) {
+    const random = new Random(seed)
+    const parts = new Map<string, PartKind>()
+    for (let serial = 0; serial < 90; serial++) parts.set(idOf('0a000000', serial), random.pick(PART_KINDS))
+    const { logs } = nodes(({ id }) =>
+      partOf(parts.get(id) ?? 'short', new Random(seed + Number.parseInt(id.slice(-4), 16))),
+    )
+    const server = await startFleetServer(t, logs)
+    for (let at = 0; at < 6; at++) {
+      const ids = [...parts.keys()].filter((_, index) => index % 6 === at)
+      server.say(
+        nodeOf(idOf('aa000000', at)),
+        ids.map((id) => allocationOf(id)),
+      )
+    }
+    const query = random.chance(0.5) ? 'follow=true&end_when_done=true' : ''
+    const answer = await fetch(`${server.url}/v1/job/web/logs?${query}`)
+    const pieces: Uint8Array[] = []
+    for await (const bytes of answer.body ?? []) {
+      pieces.push(bytes)
+      if (random.chance(0.1)) await delay(1)
+    }
+    const lines = new Map<string, string[]>()
+    for (const { AllocID = '', Data, FileEvent, Error: error } of framesOf(Buffer.concat(pieces).toString())) {
+      if (AllocID === '') continue
+      const what = Data === undefined ? `${FileEvent} ${error ?? ''}` : (atob(Data).split(':')[0] ?? '')
+      lines.set(AllocID, [...(lines.get(AllocID) ?? []), what])
+    }
+    for (const [id, kind] of parts) {
+      const last = kind === 'failing' ? 'log failed 504 a gap' : 'log ended '
+      const expected = [...Array.from({ length: LINES_OF[kind] }, (_, line) => String(line)), last]
+      assert.deepEqual(lines.get(id), expected, `seed ${seed}, ${kind}`)
+    }
+  }
+})

@@ -1,0 +1,110 @@
+/** A long state is taken in by pieces: other nodes are heard between them, and what comes in between leaves nothing half done. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import {
+  ALLOCATIONS_MAX,
+  type AllocationDescription,
+  atOnce,
+  digestOf,
+  openSteps,
+  signMessage,
+  TASKS_MAX,
+} from '../../../src/cluster/roster/description.ts'
+import { MemoryBus } from '../../../src/cluster/nats/link.ts'
+import { RosterListener } from '../../../src/cluster/roster/listen.ts'
+import { NO_STORE, Roster } from '../../../src/cluster/roster/roster.ts'
+import { Subjects } from '../../../src/cluster/nats/subjects.ts'
+import { eventually } from '../../helpers/eventually.ts'
+import { allocationOf, idOf, nodeOf } from '../../helpers/fleet-server.ts'
+import { newNodeKey } from '../../helpers/hostile-node.ts'
+import { keepingLogger } from '../../host/allocations/host-fixture.ts'
+
+const LARGE = idOf('1a46e000')
+const OTHER = idOf('074e4000')
+const subjects = new Subjects('global')
+const many = (first: string, count = ALLOCATIONS_MAX) =>
+  Array.from({ length: count }, (_, serial) => allocationOf(idOf(first, serial)))
+
+function speaker(nodeId: string, key = newNodeKey()) {
+  let sequence = 0
+  return (kind: 'state' | 'leave', allocations: readonly AllocationDescription[] = []) => {
+    const node = nodeOf(nodeId, { meta: { sequence: String(sequence) } })
+    const state = { node, allocations: [...allocations] }
+    const order = { version: 1, run: 1, sequence: ++sequence, digest: digestOf(state) }
+    const subject = subjects.roster(nodeId, kind)
+    const message = kind === 'state' ? { kind, ...order, ...state } : { kind, ...order }
+    return { subject, payload: signMessage(message, subject, key) }
+  }
+}
+
+function listening() {
+  const link = new MemoryBus().link()
+  const roster = new Roster({ store: NO_STORE, logger: keepingLogger() })
+  const listener = new RosterListener({ link, subjects, roster, ownNodeId: undefined })
+  listener.start()
+  const publish = ({ subject, payload }: { subject: string; payload: Uint8Array }) => link.publish(subject, payload)
+  return { roster, listener, publish }
+}
+
+test('ten thousand new allocations take many turns, and another node is heard meanwhile', async (t) => {
+  const { listener, publish, roster } = listening()
+  t.after(() => listener.stop())
+  const before: number[] = []
+  roster.listen(({ key }) => {
+    if (key === OTHER) before.push(roster.allocationCount)
+  })
+  let turns = 0
+  const isThere = () => roster.allocationCount === ALLOCATIONS_MAX
+  const count = () => {
+    turns++
+    if (!isThere()) setImmediate(count)
+  }
+  const say = speaker(LARGE)
+  publish(say('state', many('a110c000')))
+  publish(say('leave'))
+  setImmediate(() => publish(speaker(OTHER)('state')))
+  setImmediate(count)
+  await eventually(isThere, 'all allocations')
+  assert.ok(turns > 20, `${turns} turns`)
+  assert.equal(before.length, 1)
+  assert.ok((before[0] ?? Number.NaN) < ALLOCATIONS_MAX, 'the other node does not wait for them')
+  await eventually(() => roster.node(LARGE)?.status === 'down', 'what the node said next comes behind them')
+})
+
+test('of the states that a node says meanwhile the newest is taken, and its rest is removed by pieces', async (t) => {
+  const { listener, publish, roster } = listening()
+  t.after(() => listener.stop())
+  const say = speaker(LARGE)
+  let added = 0
+  roster.listen(({ type }) => void (type === 'AllocationUpdated' && added++))
+  for (const allocations of [many('a1100000'), many('a1110000'), many('a1120000', 3)])
+    publish(say('state', allocations))
+  await eventually(() => roster.allocationCount === 3 && listener.counts['taken'] === 2, 'the newest state')
+  assert.equal(added, ALLOCATIONS_MAX + 3)
+  assert.equal(listener.counts['old'], 1)
+})
+
+test('a node that is purged between two pieces leaves no allocation, and comes back whole', () => {
+  const roster = new Roster({ store: NO_STORE, logger: keepingLogger() })
+  const say = speaker(LARGE)
+  const opened = () => {
+    const { payload, subject } = say('state', many('a110c000', 100))
+    const said = atOnce(openSteps(payload, subject))
+    return typeof said === 'string' ? assert.fail(said) : said
+  }
+  const steps = roster.takeSteps(LARGE, opened())
+  for (let at = 0; at < 50; at++) steps.next()
+  assert.ok(roster.allocationCount > 40 && roster.allocationCount < 60)
+  assert.equal(roster.purge(LARGE), true)
+  assert.equal(atOnce(steps), 'taken')
+  assert.equal(roster.allocationCount, 0)
+  assert.equal(roster.node(LARGE), undefined)
+  assert.equal(roster.take(LARGE, opened()), 'taken')
+  assert.equal(roster.allocationCount, 100)
+})
+
+test('an allocation with more tasks than may be looked at in one piece is refused', () => {
+  const tasks = Array.from({ length: TASKS_MAX + 1 }, () => ({ name: 't', state: 'running' as const, failed: false }))
+  const { payload, subject } = speaker(LARGE)('state', [allocationOf(idOf('a110c000'), { tasks })])
+  assert.equal(atOnce(openSteps(payload, subject)), 'malformed')
+})

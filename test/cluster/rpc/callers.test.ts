@@ -1,0 +1,193 @@
+/** Who may answer a call, steer it and hear of it, when somebody on the bus makes names up. */
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+import { Forwarder } from '../../../src/cluster/rpc/forward.ts'
+import type { Addressed } from '../../../src/cluster/trust/envelope.ts'
+import { type Link, type Message, MemoryBus } from '../../../src/cluster/nats/link.ts'
+import { CallServer } from '../../../src/cluster/rpc/serve.ts'
+import { type Party, Subjects } from '../../../src/cluster/nats/subjects.ts'
+import { encode, encodeCall, WIRE_VERSION } from '../../../src/cluster/rpc/wire.ts'
+import type { Call, Operation } from '../../../src/platform/operation.ts'
+import { schema } from '../../../src/platform/schema.ts'
+import { keepingLogger, root } from '../../host/allocations/host-fixture.ts'
+import { sealingFor } from '../../helpers/sealed-world.ts'
+import { eventually } from '../../helpers/eventually.ts'
+
+const OWN = '6f1c0b9e-2f0a-4a51-9d0c-000000000001'
+const OTHER = '6f1c0b9e-2f0a-4a51-9d0c-000000000002'
+const subjects = new Subjects('global')
+
+/** Answers once it is let go, with whether it was cancelled. */
+function slow() {
+  const calls: Call[] = []
+  const open: (() => void)[] = []
+  const operation: Operation<Record<string, never>, unknown> = {
+    name: 'test.slow',
+    summary: '',
+    http: ['GET /v1/slow'],
+    target: 'node',
+    input: schema({}),
+    output: 'json',
+    errorFormat: 'plain',
+    authorize: () => undefined,
+    async run(_input, call) {
+      calls.push(call)
+      await new Promise<void>((resolve) => open.push(resolve))
+      return { cancelled: call.signal.aborted }
+    },
+  }
+  return { operation, calls, letGo: () => open.splice(0).forEach((go) => go()) }
+}
+
+function world(t: TestContext, as: { nodeId: string } | { serverId: string }, self: Party) {
+  const bus = new MemoryBus()
+  const { operation, calls, letGo } = slow()
+  const logger = keepingLogger()
+  const common = { subjects, operations: [operation], logger, callsMax: 9 }
+  const links = [bus.link(), bus.link()] as const
+  const sealing = sealingFor(t, { link: links[0], subjects, self: as, logger })
+  const admission = { identityOf: async () => root }
+  const serving =
+    'serverId' in as ? { ...as, sealed: sealing.taken.any, callers: { resolve: () => root } } : { ...as, admission }
+  const server = new CallServer({ ...common, link: links[0], as: serving })
+  const forwarder = new Forwarder({ link: links[1], subjects })
+  server.start()
+  const { calls: servers } = sealingFor(t, { link: links[1], subjects, self, logger })
+  forwarder.start(self, { servers })
+  t.after(() => {
+    letGo()
+    forwarder.stop()
+    server.stop()
+  })
+  const heard: Message[] = []
+  const tap = bus.link()
+  tap.subscribe('outpost.>', (message) => void heard.push(message))
+  const ask = () =>
+    forwarder.value({
+      ...('nodeId' in as ? { nodeId: as.nodeId, identity: root } : { token: undefined }),
+      operation: 'test.slow',
+      input: { params: {}, query: [], headers: {}, body: undefined },
+      requestId: 'r',
+      hops: 0,
+      signal: new AbortController().signal,
+    })
+  const sealedCall = async (call: string, to: Addressed) => {
+    const known = await servers.pick('any', new Set())
+    return servers.seal(known, to, callBytes(call)).request
+  }
+  /** Where the name of the call that has been made is found. */
+  const nameOfCall = () =>
+    heard
+      .find(({ reply }) => reply !== '')
+      ?.reply.split('.')
+      .at(-1) ?? ''
+  return { server, ask, calls, letGo, heard, other: bus.link(), sealedCall, nameOfCall }
+}
+
+/** A moment in which everything that is under way arrives. */
+const settle = () => new Promise((resolve) => setTimeout(resolve, 50))
+
+function callBytes(call: string): Uint8Array {
+  const input = { params: {}, query: [], headers: {}, body: undefined }
+  return encodeCall(
+    encode({ version: WIRE_VERSION, operation: 'test.slow', input, requestId: 'r', hops: 1, window: 1, call }),
+  )
+}
+
+test('an answer that comes from another node than the one asked is none', async (t) => {
+  const { ask, calls, letGo, other, nameOfCall } = world(t, { nodeId: OWN }, { serverId: 's1' })
+  const answer = ask()
+  await eventually(() => calls.length === 1)
+  const name = nameOfCall()
+  other.publish(subjects.reply({ serverId: 's1' }, OTHER, name), encode({ kind: 'value', json: '"forged"' }))
+  await settle()
+  letGo()
+  assert.equal(await answer, '{"cancelled":false}')
+})
+
+test('a call that comes a second time while it is under way is served once', async (t) => {
+  const { ask, calls, heard, letGo, other, server } = world(t, { nodeId: OWN }, { serverId: 's1' })
+  const answer = ask()
+  await eventually(() => calls.length === 1)
+  const message = heard.find(({ reply }) => reply !== '')
+  assert.ok(message)
+  other.publish(message.subject, message.payload, message.reply)
+  await settle()
+  assert.deepEqual([calls.length, server.calls], [1, 1])
+  letGo()
+  assert.equal(await answer, '{"cancelled":false}')
+})
+
+test('a call that a server serves is steered by its caller only', async (t) => {
+  const { ask, calls, letGo, other, nameOfCall } = world(t, { serverId: 's1' }, { nodeId: OWN })
+  const answer = ask()
+  await eventually(() => calls.length === 1)
+  const name = nameOfCall()
+  other.publish(subjects.serverFlow('s1', OTHER, name), encode({ kind: 'cancel' }))
+  await settle()
+  letGo()
+  assert.equal(await answer, '{"cancelled":false}')
+})
+
+test('answers go to the caller that the subject of the call names, and to nobody else', async (t) => {
+  const { server, calls, heard, other, sealedCall } = world(t, { serverId: 's1' }, { nodeId: OWN })
+  const subject = subjects.serverCall('s1', OWN)
+  const victims = [
+    subjects.call(OTHER),
+    subjects.flow(OTHER, 'c1'),
+    subjects.reply({ nodeId: OTHER }, 'any', 'c1'),
+    subjects.reply({ serverId: 's1' }, OTHER, 'c1'),
+    subjects.reply({ nodeId: OWN }, 'any', 'c2'),
+    subjects.roster(OTHER, 'beat'),
+    'elsewhere',
+    '',
+  ]
+  for (const reply of victims) other.publish(subject, await sealedCall('c1', { subject, reply }), reply)
+  for (const reply of victims) other.publish(subject, Buffer.from('nonsense'), reply)
+  await settle()
+  assert.equal(calls.length, 0)
+  // A malformed one has no name of its own: it is told so where its caller listens.
+  const told = heard.filter((message) => message.subject !== subject && !message.subject.includes('.servers.'))
+  assert.deepEqual(
+    told.map((message) => message.subject),
+    [subjects.reply({ nodeId: OWN }, 'any', 'c2')],
+  )
+  const reply = subjects.reply({ nodeId: OWN }, 'any', 'c1')
+  other.publish(subject, await sealedCall('c1', { subject, reply }), reply)
+  await eventually(() => server.calls === 1)
+})
+
+test('a node answers servers only, under the name of the call', async (t) => {
+  const { server, calls, heard, other } = world(t, { nodeId: OWN }, { serverId: 's1' })
+  const wrong = [
+    subjects.reply({ nodeId: OTHER }, 'any', 'c1'),
+    subjects.reply({ serverId: 's1' }, OTHER, 'c1'),
+    subjects.reply({ serverId: 's1' }, OWN, 'c2'),
+    subjects.call(OTHER),
+  ]
+  for (const reply of wrong) other.publish(subjects.call(OWN), callBytes('c1'), reply)
+  await settle()
+  assert.equal(calls.length, 0)
+  assert.ok(heard.every(({ subject }) => subject === subjects.call(OWN) || subject.includes('.servers.')))
+  other.publish(subjects.call(OWN), callBytes('c1'), subjects.reply({ serverId: 's1' }, OWN, 'c1'))
+  await eventually(() => server.calls === 1)
+})
+
+test('where no server is, that is what an agent is told', async (t) => {
+  const bus = new MemoryBus()
+  const link: Link = bus.link()
+  const forwarder = new Forwarder({ link, subjects })
+  const self = { nodeId: OWN }
+  forwarder.start(self, { servers: sealingFor(t, { link, subjects, self, logger: keepingLogger() }).calls })
+  t.after(() => forwarder.stop())
+  const request = {
+    nodeId: undefined,
+    operation: 'test.slow',
+    input: { params: {}, query: [], headers: {}, body: undefined },
+    token: undefined,
+    requestId: 'r',
+    hops: 0,
+    signal: new AbortController().signal,
+  }
+  await assert.rejects(forwarder.value(request), { code: 'unavailable', message: 'no server is connected, try again' })
+})

@@ -1,0 +1,223 @@
+/** The exact ends of the times, numbers and amounts by which calls are admitted, and how far a served call goes without credit. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { ASSERTION_TTL_MS, CLOCK_SKEW_MS } from '../../../src/cluster/trust/assertion.ts'
+import { Allowance } from '../../../src/platform/token-bucket.ts'
+import { AssertionIssuer } from '../../../src/cluster/rpc/call-to-node.ts'
+import { CallerLimits, HOST_CALLS, HOST_CALLS_UNDER_WAY } from '../../../src/cluster/rpc/caller-limits.ts'
+import { NodeAdmission, OtherRun } from '../../../src/cluster/rpc/node-admission.ts'
+import { NodeShares } from '../../../src/cluster/rpc/node-shares.ts'
+import { ReplayGuard } from '../../../src/cluster/trust/replay-guard.ts'
+import { ServedCall } from '../../../src/cluster/rpc/served-call.ts'
+import { ALLOWED_MAX } from '../../../src/cluster/rpc/window.ts'
+import { decodeCall, encode, WIRE_VERSION } from '../../../src/cluster/rpc/wire.ts'
+import type { CallMessage } from '../../../src/cluster/rpc/call-message.ts'
+import type { Chunk } from '../../../src/platform/operation.ts'
+import { eventually } from '../../helpers/eventually.ts'
+import { knownKeys, newKey } from '../../helpers/server-keys.ts'
+import { identity, keepingLogger } from '../../host/allocations/host-fixture.ts'
+
+const NODE = '6f1c0b9e-2f0a-4a51-9d0c-000000000001'
+const OTHER = '6f1c0b9e-2f0a-4a51-9d0c-000000000002'
+const READER = { ...identity('node:read'), accessor: 'reader' }
+
+function callMessage(over: Partial<CallMessage> = {}): CallMessage {
+  const input = { params: {}, query: [], headers: {}, body: undefined }
+  return { version: WIRE_VERSION, operation: 'x', input, requestId: 'r', hops: 0, window: 1, call: 'c', ...over }
+}
+
+/** A server with a clock of its own, and the admission of a node that knows its key. */
+async function serverAndNode() {
+  const clocks = { serverMs: 1_800_000_000_000, nodeMs: 1_800_000_000_000 }
+  const key = newKey()
+  const logger = keepingLogger()
+  const keys = knownKeys(new Set([key.publicKey]))
+  const node = new NodeAdmission({ nodeId: NODE, keys, isOpen: () => false, logger, now: () => clocks.nodeMs })
+  const issuer = new AssertionIssuer({ key: () => key, now: () => clocks.serverMs })
+  const make = () => {
+    const received = decodeCall(issuer.message({ nodeId: NODE, identity: READER }, callMessage()))
+    assert.ok(typeof received !== 'string')
+    return received
+  }
+  const other = await node.identityOf(make()).catch((error: unknown) => error)
+  assert.ok(other instanceof OtherRun)
+  issuer.learn(NODE, other.run)
+  return { clocks, make, node }
+}
+
+test('an assertion is good up to the difference of the clocks to the millisecond, and no further', async () => {
+  const { clocks, make, node } = await serverAndNode()
+  const admitted = async (nodeAheadMs: number) => {
+    clocks.nodeMs = clocks.serverMs + nodeAheadMs
+    return node.identityOf(make()).then(
+      () => true,
+      ({ code }: { code: string }) => code,
+    )
+  }
+  const lastMs = ASSERTION_TTL_MS + CLOCK_SKEW_MS
+  const expected: readonly (readonly [number, boolean | string])[] = [
+    [0, true],
+    [lastMs, true],
+    [lastMs + 1, 'unavailable'],
+    [-CLOCK_SKEW_MS, true],
+    [-CLOCK_SKEW_MS - 1, 'unavailable'],
+  ]
+  for (const [aheadMs, outcome] of expected) assert.equal(await admitted(aheadMs), outcome, `${aheadMs} ms`)
+})
+
+test('an assertion that lasts longer than it may is refused, although it is proved and within its time', async () => {
+  const { clocks, make, node } = await serverAndNode()
+  const good = make()
+  assert.ok(good.message.claims)
+  // As a server would make it that has another limit. The session's key is the server's, so the claims alone can be judged here.
+  const claims = { ...good.message.claims, expiresAtMs: good.message.claims.expiresAtMs + 1 }
+  clocks.nodeMs = clocks.serverMs
+  await assert.rejects(
+    node.identityOf({ ...good, message: { ...good.message, claims } }),
+    /lasts for longer than it may/,
+  )
+  await assert.rejects(
+    node.identityOf({ ...good, message: { ...good.message, claims: { ...claims, audience: OTHER } } }),
+    /made for another node/,
+  )
+  await node.identityOf(good)
+  await assert.rejects(node.identityOf(good), /was used before/)
+})
+
+test('a number that is as far behind the newest as is remembered is fresh once, one further behind is taken as used', () => {
+  const guard = new ReplayGuard(1000, () => 0)
+  assert.equal(guard.use('server', 5000), 'fresh')
+  assert.deepEqual([guard.use('server', 5000 - 2047), guard.use('server', 5000 - 2047)], ['fresh', 'used'])
+  assert.equal(guard.use('server', 5000 - 2048), 'used')
+  assert.equal(guard.use('server', 5000 + 4095), 'fresh')
+  assert.equal(guard.use('server', 5000 + 2048), 'fresh', 'what was skipped was not used')
+  assert.equal(guard.use('another', 5000), 'fresh')
+})
+
+test('as many servers as can be told apart are, and one that was silent for long makes room', () => {
+  let nowMs = 5
+  const guard = new ReplayGuard(1000, () => nowMs)
+  for (let at = 0; at < 1024; at++) assert.equal(guard.use(`server ${at}`, 1), 'fresh')
+  assert.equal(guard.use('one more', 1), 'full')
+  nowMs = 1005
+  assert.equal(guard.use('one more', 1), 'full', 'an assertion of before may still be good')
+  assert.equal(guard.use('server 7', 2), 'fresh')
+  nowMs = 1006
+  assert.equal(guard.use('one more', 1), 'fresh')
+  assert.equal(guard.use('server 7', 2), 'used', 'one that has called meanwhile is remembered')
+})
+
+test('a host sends so many calls at once, some beyond are refused, the rest is dropped; other hosts and servers are not counted', () => {
+  const limits = new CallerLimits()
+  const judged = new Map<string, number>()
+  const judge = (caller: string) => {
+    const verdict = limits.judge(caller)
+    judged.set(verdict, (judged.get(verdict) ?? 0) + 1)
+  }
+  const many = HOST_CALLS.most * 2
+  for (let at = 0; at < many; at++) judge(NODE)
+  // Some more are let in meanwhile, a thousand a second.
+  assert.ok((judged.get('open') ?? 0) >= HOST_CALLS.most && (judged.get('open') ?? 0) < many)
+  assert.ok((judged.get('refuse') ?? 0) >= 100 && (judged.get('drop') ?? 0) > 0)
+  assert.equal(limits.judge(OTHER), 'open')
+  for (let at = 0; at < many; at++) assert.equal(limits.judge('server-1'), 'open')
+})
+
+test('a host has a quarter of all calls under way and no more, and gets a slot for each that ends', () => {
+  const limits = new CallerLimits()
+  const leave = Array.from({ length: HOST_CALLS_UNDER_WAY }, () =>
+    limits.enter(NODE, () => assert.fail('it is not lost')),
+  )
+  assert.ok(leave.every((each) => each !== undefined))
+  assert.equal(
+    limits.enter(NODE, () => undefined),
+    undefined,
+  )
+  assert.ok(limits.enter(OTHER, () => undefined))
+  leave[3]?.()
+  leave[3]?.()
+  assert.ok(limits.enter(NODE, () => undefined))
+  assert.equal(
+    limits.enter(NODE, () => undefined),
+    undefined,
+    'a slot that is released twice is one',
+  )
+})
+
+test('a node that holds one slot more than another loses none to it: they would take it from each other for ever', () => {
+  const shares = new NodeShares({ slots: 3 })
+  let lost = 0
+  for (const node of ['one', 'one', 'two']) assert.ok(shares.acquire(node, () => lost++))
+  assert.equal(
+    shares.acquire('two', () => lost++),
+    undefined,
+  )
+  assert.equal(lost, 0)
+  assert.ok(
+    shares.acquire('three', () => lost++),
+    'one that has none gets the one beyond an equal share',
+  )
+  assert.equal(lost, 1)
+})
+
+test('a sender that has spent its allowance has not got it back when silent ones are forgotten', () => {
+  let nowMs = 0
+  const allowance = new Allowance({ perSecond: 10, most: 5, now: () => nowMs })
+  assert.equal(allowance.take('one', 5), true)
+  allowance.sweep()
+  assert.equal(allowance.take('one', 1), false)
+  nowMs = 100
+  assert.deepEqual([allowance.take('one', 1), allowance.take('one', 1)], [true, false])
+  nowMs = 10_000
+  allowance.sweep()
+  assert.deepEqual([allowance.take('one', 6), allowance.take('one', 5)], [false, true], 'never more than the most')
+})
+
+/** A served call with what it has sent. */
+function served(window: number) {
+  const sent = { bytes: 0, messages: 0 }
+  const channel = {
+    payloadBytesMax: 1 << 20,
+    openControl: (payload: Uint8Array) => payload,
+    send: (_head: Uint8Array, rest?: Uint8Array) => {
+      sent.messages++
+      sent.bytes += rest?.length ?? 0
+    },
+  }
+  return { call: new ServedCall(callMessage({ window }), { channel, remote: undefined }), sent }
+}
+
+async function* chunksOf(...sizes: readonly number[]): AsyncGenerator<Chunk> {
+  yield { status: 200 }
+  for (const size of sizes) yield Buffer.alloc(size)
+}
+
+test('without credit nothing is sent but the head; each credit lets exactly as much through, also where it falls behind', async () => {
+  const { call, sent } = served(0)
+  const streaming = call.stream(chunksOf(5000, 5000))
+  await eventually(() => sent.messages === 1, 'the head')
+  assert.equal(sent.bytes, 0)
+  const credit = async (allowed: number) => {
+    call.control(encode({ kind: 'credit', taken: 0, allowed }))
+    await new Promise(setImmediate)
+    return sent.bytes
+  }
+  assert.equal(await credit(1), 1)
+  assert.equal(await credit(7000), 7000)
+  assert.equal(await credit(6000), 7000, 'less than was sent already')
+  assert.equal(await credit(9999), 9999)
+  call.control(Buffer.from('no message'))
+  assert.equal(sent.bytes, 9999)
+  assert.equal(await credit(10_000), 10_000)
+  await streaming
+  assert.equal(call.isOver, false, 'its end was sent, the caller has not left')
+})
+
+test('a caller that allows more than the most is sent the most, and one that cancels while there is no credit ends the call', async () => {
+  const { call, sent } = served(Number.MAX_SAFE_INTEGER)
+  const streaming = call.stream(chunksOf(3 * ALLOWED_MAX))
+  await eventually(() => sent.bytes === ALLOWED_MAX, 'the most')
+  call.control(encode({ kind: 'cancel' }))
+  await streaming
+  assert.deepEqual([call.isOver, call.signal.aborted, sent.bytes], [true, true, ALLOWED_MAX])
+})

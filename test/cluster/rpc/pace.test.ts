@@ -1,0 +1,77 @@
+/** How slow a node may be: what an honest one with a large log and a slow caller never meets, and one that drips does. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { HostReading } from '../../../src/cluster/api/host-reading.ts'
+import { Pace } from '../../../src/cluster/rpc/pace.ts'
+import { TIMINGS } from '../../../src/cluster/nats/timings.ts'
+import type { Chunk } from '../../../src/platform/operation.ts'
+
+const MIB = 1 << 20
+
+function paced() {
+  const clock = { ms: 0 }
+  const pace = new Pace(() => clock.ms)
+  /** Is waited for, and then gives so much. */
+  const wait = (ms: number, bytes: number) => {
+    pace.wait()
+    clock.ms += ms
+    pace.go()
+    pace.came(bytes)
+    return pace.isTooSlow()
+  }
+  return { clock, pace, wait }
+}
+
+test('a caller that takes nothing for days is no fault of the node', () => {
+  const { clock, wait } = paced()
+  for (let at = 0; at < 1000; at++) {
+    assert.equal(wait(1, 10), false)
+    clock.ms += 10 * TIMINGS.paceMs
+  }
+})
+
+test('a search that is silent for minutes goes on, and so does a line of 16 kbit/s', () => {
+  const { wait } = paced()
+  for (let at = 0; at < 30; at++) assert.equal(wait(TIMINGS.paceMs - 1, 2 * MIB), false)
+  const slow = paced()
+  for (let second = 0; second < 5 * 3600; second++) assert.equal(slow.wait(1000, 2000), false, `${second} s`)
+})
+
+test('one that drips is too slow after a stretch, whether it is being waited for or has just given a word', () => {
+  const { wait } = paced()
+  let waited = 0
+  while (!wait(1000, 100)) waited += 1000
+  assert.equal(waited, TIMINGS.paceMs - 1000)
+  const { clock, pace } = paced()
+  pace.wait()
+  clock.ms += TIMINGS.paceMs
+  assert.equal(pace.isTooSlow(), true)
+})
+
+test('one that keeps just to the least has an end too', () => {
+  const { wait } = paced()
+  let stretches = 0
+  while (!wait(TIMINGS.paceMs, MIB) && stretches < 1000) stretches++
+  assert.ok(stretches > 30 && stretches < 40, `${stretches} stretches`)
+})
+
+test('several reads of one node wait together: their time counts once', () => {
+  const { clock, pace } = paced()
+  for (let at = 0; at < 4; at++) pace.wait()
+  clock.ms += TIMINGS.paceMs - 1
+  for (let at = 0; at < 4; at++) pace.go()
+  assert.equal(pace.isTooSlow(), false)
+})
+
+test('a host that sends without an end is given up, with all of its reads', async () => {
+  const host = new HostReading(10 * MIB)
+  const piece = Buffer.alloc(MIB)
+  async function* flood(): AsyncGenerator<Chunk> {
+    yield { status: 200 }
+    while (!host.signal.aborted) yield piece
+  }
+  let bytes = 0
+  for await (const chunk of host.read(flood())) if (chunk instanceof Uint8Array) bytes += chunk.length
+  assert.equal(bytes, 10 * MIB)
+  assert.match(host.lost?.message ?? '', /of one host are in one answer, read its logs one by one/)
+})

@@ -1,0 +1,57 @@
+/** Metrics of a core that is sealed, and of replication whose state is not known: absent rather than wrong. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import type { AnyFamily } from '../../src/telemetry/metric.ts'
+import { replicationFamilies } from '../../src/daemon/dr-metrics.ts'
+import { SecretsFigures } from '../../src/daemon/secrets-metrics.ts'
+import { CoreWorld } from '../helpers/core-world.ts'
+import { keepingLogger } from '../helpers/kept-log.ts'
+
+function valueOf(families: readonly AnyFamily[], name: string): unknown {
+  return families.find((family) => family.name === `outpost.${name}`)?.points[0]?.value
+}
+
+test('a core that is sealed reports no tokens, leases and refusals from before', async (t) => {
+  const world = await CoreWorld.open(t)
+  const figures = new SecretsFigures({ core: world.core, store: world.store, logger: keepingLogger([]) })
+  await figures.refresh()
+  const open = figures.families(1)
+  assert.deepEqual([valueOf(open, 'secrets.sealed'), valueOf(open, 'secrets.active')], [0, 1])
+  assert.equal(typeof valueOf(open, 'tokens'), 'number')
+  assert.equal(typeof valueOf(open, 'leases'), 'number')
+  await world.core.seal()
+  // A scrape that comes before the next count.
+  for (const sealed of [figures.families(1), (await figures.refresh(), figures.families(1))]) {
+    assert.deepEqual([valueOf(sealed, 'secrets.sealed'), valueOf(sealed, 'secrets.active')], [1, 0])
+    for (const name of ['tokens', 'leases', 'leases_irrevocable', 'lease.revocations', 'quota.exceeded'])
+      assert.equal(valueOf(sealed, name), undefined, name)
+    assert.equal(valueOf(sealed, 'secrets.initialized'), 1)
+    assert.equal(typeof valueOf(sealed, 'store.commits'), 'number')
+  }
+})
+
+function degraded(sync: string): unknown {
+  return valueOf(replicationFamilies({ mode: 'primary', last: { mode: 'primary', sync } }), 'replication.sync_degraded')
+}
+
+test('commits that wait for no secondary are degraded only where they should wait', () => {
+  assert.deepEqual(['off', 'on', 'degraded'].map(degraded), [0, 0, 1])
+})
+
+function ofSecondary(last: object): readonly AnyFamily[] {
+  return replicationFamilies({ mode: 'secondary', last: { mode: 'secondary', ...last } })
+}
+
+test('the lag of a secondary that has not heard its primary is absent, and not 0', () => {
+  const unknown = ofSecondary({ lag_entries: null, lag_seconds: null })
+  const known = ofSecondary({ lag_entries: 3, lag_seconds: 1.5 })
+  for (const [name, value] of [
+    ['lag_entries', 3],
+    ['lag_seconds', 1.5],
+  ] as const)
+    assert.deepEqual(
+      [valueOf(unknown, `replication.${name}`), valueOf(known, `replication.${name}`)],
+      [undefined, value],
+    )
+  assert.equal(valueOf(unknown, 'replication.connected'), 0)
+})

@@ -1,0 +1,39 @@
+/** The last lines of the log are written, however the process ends. */
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+const SOURCES = join(import.meta.dirname, '../../src')
+const LINES = 500
+
+function program(end: string): string {
+  return `
+    import { ProcessLog } from ${JSON.stringify(join(SOURCES, 'daemon-log.ts'))}
+    import { createLogger } from ${JSON.stringify(join(SOURCES, 'platform/log.ts'))}
+    const log = new ProcessLog({ logLevel: 'info', logJson: true })
+    const logger = createLogger(log.sink)
+    process.once('SIGTERM', () => { log.close(); process.exit(0) })
+    for (let at = 0; at < ${LINES}; at++) logger.info('line ' + at)
+    ${end}
+  `
+}
+
+const ENDS = [
+  { name: 'process.exit', end: 'process.exit(3)', code: 3 },
+  { name: 'an error that nobody catches', end: 'queueMicrotask(() => { throw new Error("unexpected") })', code: 1 },
+  { name: 'a promise that nobody catches', end: 'void Promise.reject(new Error("unexpected"))', code: 1 },
+  { name: 'SIGTERM', end: 'process.kill(process.pid, "SIGTERM"); setInterval(() => undefined, 1000)', code: 0 },
+]
+
+for (const { name, end, code } of ENDS) {
+  test(`no line is lost and their order is kept when the process ends by ${name}`, () => {
+    const ended = spawnSync(process.execPath, ['--input-type=module', '-e', program(end)], { encoding: 'utf8' })
+    assert.equal(ended.status, code, ended.stderr.slice(-2000))
+    const said = [...ended.stderr.matchAll(/"@message":"line (\d+)"/g)].map(([, at]) => Number(at))
+    assert.deepEqual(
+      said,
+      Array.from({ length: LINES }, (_, at) => at),
+    )
+  })
+}

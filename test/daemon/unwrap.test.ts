@@ -1,0 +1,42 @@
+/** The authorities that a server reads from files which a caller names, before it takes an activation token to a primary. */
+import assert from 'node:assert/strict'
+import { execFile, execFileSync } from 'node:child_process'
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { promisify } from 'node:util'
+import { unwrapAt } from '../../src/daemon/unwrap.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
+
+const TARGET = { address: 'https://127.0.0.1:1', caFile: '', caPath: '', caCert: '' }
+/** Far above what a process takes to start on a busy machine. */
+const PATIENCE_MS = 60_000
+
+const from = (caPath = '') => unwrapAt('token', { ...TARGET, caPath })
+
+test('a pipe as ca_file, or in ca_path, is refused and not waited for', async (t) => {
+  const directory = temporaryDirectory(t)
+  execFileSync('mkfifo', [join(directory, 'pipe')])
+  // In a process of its own: one that opens a pipe without a writer does nothing else, not even to end a test.
+  const program = `
+    import { unwrapAt } from ${JSON.stringify(join(import.meta.dirname, '../../src/daemon/unwrap.ts'))}
+    for (const file of ${JSON.stringify([{ caFile: join(directory, 'pipe') }, { caPath: directory }])})
+      await unwrapAt('token', { ...${JSON.stringify(TARGET)}, ...file }).catch(({ message }) => console.log(message))`
+  const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', program], {
+    timeout: PATIENCE_MS,
+    killSignal: 'SIGKILL',
+  })
+  assert.equal(stdout.match(/pipe is no file of certificates/g)?.length, 2, stdout)
+})
+
+test('a directory of authorities is bounded, in files and in bytes, and says so', async (t) => {
+  const directory = temporaryDirectory(t)
+  const [many, large, few] = ['many', 'large', 'few'].map((name) => join(directory, name))
+  for (const path of [many, large, few]) mkdirSync(path ?? '')
+  for (let at = 0; at < 1001; at++) writeFileSync(join(many ?? '', `${at}.pem`), '')
+  for (let at = 0; at < 9; at++) writeFileSync(join(large ?? '', `${at}.pem`), 'x'.repeat(1 << 20))
+  for (let at = 0; at < 400; at++) writeFileSync(join(few ?? '', `${at}.pem`), 'no certificate')
+  await assert.rejects(() => from(many), /ca_path cannot be read: .*many has more than 1000 files: .*ca_file/)
+  await assert.rejects(() => from(large), /ca_path cannot be read: .*large has more than 8 MiB: .*ca_file/)
+  await assert.rejects(() => from(few), /no agent answers/)
+})

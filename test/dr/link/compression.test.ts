@@ -1,0 +1,58 @@
+/** Listings of the trees are compressed for who can open them; nothing else is, and what is opened is bounded. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { zstdCompressSync } from 'node:zlib'
+import { Client, credentials, Metadata } from '@grpc/grpc-js'
+import { serverNameOf } from '../../../src/dr/link/certificates.ts'
+import { pathOf } from '../../../src/dr/link/link.ts'
+import { type Method, METHODS, pack, packSmall, PROTOCOL, unpack, unpackSmall } from '../../../src/dr/link/messages.ts'
+import { bundleFor, Site } from '../../helpers/replication-site.ts'
+
+const same = (bytes: Buffer) => bytes
+
+test('a listing is compressed where it was asked for', async (t) => {
+  const primary = await Site.start(t, 'primary')
+  await primary.putMany('logical/1ec42f4d-b043-4ddb-b7c0-4ecf650c4245/versions', 500)
+  await primary.replication.enablePrimary({ primaryClusterAddr: '' })
+  const bundle = await bundleFor(primary, 'raw')
+  const [authority, key, certificate] = [bundle.ca_cert, bundle.client_key, bundle.client_cert].map((pem) =>
+    Buffer.from(pem),
+  )
+  const name = serverNameOf(bundle.set_id)
+  const options = { 'grpc.ssl_target_name_override': name, 'grpc.default_authority': name }
+  const client = new Client(bundle.cluster_addr, credentials.createSsl(authority, key, certificate), options)
+  t.after(() => client.close())
+  const ask = (method: Method, bytes: Buffer) =>
+    new Promise<Buffer>((resolve, reject) => {
+      client.makeUnaryRequest(pathOf(method), same, same, bytes, new Metadata(), {}, (error, answer) => {
+        if (answer) resolve(answer)
+        else reject(error ?? new Error('no answer'))
+      })
+    })
+  const about = { protocol: PROTOCOL, version: '1.0.0', isTrial: false, nonce: bundle.nonce, api: '', cluster: '' }
+  const position = { sequence: 0, epoch: 0, checksum: Buffer.alloc(32) }
+  await ask('Join', pack({ ...about, position, epoch: 0, atMs: Date.now() }))
+
+  const all = Array.from({ length: 65_536 }, (_, at) => at)
+  const pages = all.slice(0, 256)
+  const requests = [
+    ['Leaves', { subpages: all, after: '' }],
+    ['Subpages', { pages }],
+  ] as const
+  for (const [method, request] of requests) {
+    const { response } = METHODS[method]
+    const plain = await ask(method, pack(request))
+    const compressed = await ask(method, pack({ ...request, mayCompress: true }))
+    assert.ok(compressed.length < 0.6 * plain.length, `${method}: ${compressed.length} of ${plain.length} bytes`)
+    assert.deepEqual(unpackSmall(response, compressed), unpack(response, plain))
+    assert.deepEqual(unpackSmall(response, plain), unpack(response, plain))
+  }
+  await assert.rejects(() => ask('Leaves', packSmall({ subpages: all, after: '' })), /makes no sense/)
+})
+
+test('what is opened is not longer than a message', () => {
+  const bomb = zstdCompressSync(Buffer.alloc(64 << 20))
+  assert.ok(bomb.length < 10_000)
+  assert.throws(() => unpackSmall(METHODS.Leaves.response, bomb), { code: 'ERR_BUFFER_TOO_LARGE' })
+  assert.throws(() => unpackSmall(METHODS.Leaves.response, bomb.subarray(0, 100)))
+})

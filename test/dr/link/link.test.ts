@@ -1,0 +1,190 @@
+/** The link in bad weather: it is cut, slow, limited, and its log does not reach back far enough. */
+import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { test } from 'node:test'
+import { type CuttingProxy, cuttingProxy } from '../../helpers/cutting-proxy.ts'
+import { freePort } from '../../helpers/document.ts'
+import { Applier } from '../../../src/dr/secondary/applier.ts'
+import { SqliteStore } from '../../../src/storage/store/store.ts'
+import { eventually } from '../../helpers/eventually.ts'
+import { Random } from '../../helpers/frames.ts'
+import { activate, bundleFor, Site, untilSame } from '../../helpers/replication-site.ts'
+import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
+
+const seed = Number(process.env['OUTPOST_SEED'] ?? Math.floor(Math.random() * 2 ** 31))
+
+test(`a link that is cut again and again, anywhere, loses nothing (OUTPOST_SEED=${seed})`, async (t) => {
+  const random = new Random(seed)
+  // Heartbeats tell this address: a secondary would dial another one where the first fails.
+  let via = '127.0.0.1:1'
+  const primary = await Site.start(t, 'primary', { clusterAddress: () => via })
+  const secondary = await Site.start(t, 'secondary')
+  await primary.putMany('before', 200, 400)
+  await primary.replication.enablePrimary({ primaryClusterAddr: '' })
+  const proxy = await cuttingProxy(t, primary.replication.listening?.port ?? 0)
+  via = new URL(proxy.url).host
+  const bundle = await bundleFor(primary, 'secondary')
+  await secondary.replication.enableSecondary(bundle)
+  // In the handshake, the copy, the log, heartbeats: whatever the count of bytes hits. Every third one is let through.
+  for (let round = 0; round < 24; round++) {
+    const before = proxy.count
+    proxy.bytesLeft = random.between(1, random.pick([500, 5000, 50_000, 200_000]))
+    await primary.putMany(`round/${round}`, random.between(1, 20), random.pick([10, 1000, 20_000]))
+    await primary.store.commit({ puts: [], deletes: [`before/${round}`] })
+    if (round % 3 === 2) proxy.bytesLeft = Number.POSITIVE_INFINITY
+    else await eventually(() => isCut(proxy, before, primary), 'it dials again')
+  }
+  proxy.bytesLeft = Number.POSITIVE_INFINITY
+  await untilSame(primary, secondary)
+  assert.equal(secondary.text('before/7'), undefined)
+  assert.equal((await secondary.replication.merkleCheck()).merkle_corruption_report.corrupted_root, false)
+})
+
+/** Writes until the link has carried as many bytes as it may: a quiet link needs minutes for them. */
+async function isCut(proxy: CuttingProxy, before: number, primary: Site): Promise<boolean> {
+  if (proxy.count === before) await primary.put('more', randomBytes(20_000))
+  return proxy.count > before
+}
+
+test('a secondary that was away for longer than the log reaches copies what differs, and only that', async (t) => {
+  const log = { bytesMax: 40_000, ageMaxMs: 3_600_000, behindBytesMax: 40_000 }
+  const [primary, secondary] = [await Site.start(t, 'primary', { log }), await Site.start(t, 'secondary')]
+  await primary.putMany('kept', 200, 1000)
+  await activate(primary, secondary)
+  await secondary.close()
+  await primary.putMany('new', 60, 1000)
+  await primary.putMany('new', 60, 1000)
+  await primary.put('kept/3', 'changed')
+  await primary.store.commit({ puts: [], deletes: ['kept/4'] })
+  secondary.lines.length = 0
+  await secondary.restart()
+  await untilSame(primary, secondary)
+  assert.equal(secondary.text('kept/3'), 'changed')
+  assert.ok(secondary.said(/the log of the primary does not go on here, trees are compared/))
+  const copied = secondary.said(/what differed/)
+  assert.equal(copied?.fields['entries'], 62, '60 new, one changed, one removed')
+})
+
+test('a copy that was cut goes on with what it has', async (t) => {
+  const [primary, secondary] = [
+    await Site.start(t, 'primary', { settings: { bandwidthBytes: 4_000_000 } }),
+    await Site.start(t, 'secondary'),
+  ]
+  await primary.putMany('many', 3000, 2000)
+  await primary.replication.enablePrimary({ primaryClusterAddr: '' })
+  await secondary.replication.enableSecondary(await bundleFor(primary, 'secondary'))
+  await eventually(() => secondary.store.paths('many/').length > 1000, 'a part is there')
+  const begun = secondary.store.paths('many/').length
+  secondary.lines.length = 0
+  await secondary.restart()
+  await untilSame(primary, secondary)
+  const copied = Number(secondary.said(/what differed/)?.fields['entries'])
+  assert.ok(copied <= 3000 - begun, `${copied} were copied after ${begun} were there`)
+})
+
+test('values that are larger than a message come in parts', async (t) => {
+  const [primary, secondary] = [await Site.start(t, 'primary'), await Site.start(t, 'secondary')]
+  await primary.put('large/copied', Buffer.alloc(5 << 20, 1))
+  await activate(primary, secondary)
+  await primary.put('large/shipped', Buffer.alloc(9_000_001, 2))
+  await primary.put('small')
+  await untilSame(primary, secondary)
+  assert.equal(secondary.store.get('large/shipped')?.value.length, 9_000_001)
+})
+
+test('what arrives faster than it is applied stops the stream, and lets it go on once half of it is applied', async (t) => {
+  const primary = await Site.start(t, 'primary')
+  await primary.putMany('many', 40, 1000)
+  const store = await SqliteStore.open(`${temporaryDirectory(t)}/secrets.db`)
+  t.after(() => store.close())
+  await store.setRole('replica')
+  const told: string[] = []
+  const { promise: applied, resolve } = Promise.withResolvers<number>()
+  const flow = { pause: () => told.push('pause'), resume: () => told.push('resume') }
+  const rows = primary.store.rowsAfter(0, { rows: 40, bytes: 1 << 20 })
+  const applier = new Applier(store, flow, 20_000, {
+    onApplied: async ({ sequence }) => {
+      if (sequence === rows.length) resolve(sequence)
+    },
+    onFailure: (error) => assert.fail(String(error)),
+  })
+  for (const row of rows) applier.take([row])
+  assert.equal(applier.waiting > 0 && told.at(-1), 'pause')
+  await applied
+  await applier.drain()
+  assert.equal(told.at(-1), 'resume')
+  assert.equal(store.position().sequence, rows.length)
+  applier.take(rows)
+  assert.equal(applier.waiting, 0, 'nothing is taken behind a drain')
+})
+
+test('a slow secondary costs the primary a window and no more', async (t) => {
+  const settings = { bufferBytes: 1 << 20 }
+  const [primary, secondary] = [await Site.start(t, 'primary', { settings }), await Site.start(t, 'secondary')]
+  await activate(primary, secondary)
+  // It takes nothing until it may.
+  let isSlow = true
+  const { store } = secondary
+  const apply = store.applyRows.bind(store)
+  const waiting: (() => void)[] = []
+  store.applyRows = async (rows) => {
+    if (isSlow) await new Promise<void>((resolve) => waiting.push(resolve))
+    return apply(rows)
+  }
+  let most = 0
+  for (let round = 0; round < 20; round++) {
+    await primary.putMany(`round/${round}`, 50, 10_000)
+    most = Math.max(most, primary.replication.figures.primary?.secondaries[0]?.flyingBytes ?? 0)
+  }
+  assert.ok(most <= 3 << 20, `${most} bytes were on their way`)
+  assert.ok(Number(await primary.field('lag_entries')) > 900)
+  isSlow = false
+  for (const resolve of waiting) resolve()
+  await untilSame(primary, secondary)
+})
+
+test('the lag and the last acknowledgement of a disconnected secondary survive a restart of its primary', async (t) => {
+  const port = await freePort()
+  const [primary, secondary] = [await Site.start(t, 'primary', { port }), await Site.start(t, 'secondary')]
+  await activate(primary, secondary)
+  await primary.putMany('more', 20)
+  await untilSame(primary, secondary)
+  const row = async () => ((await primary.field('secondaries')) as Row[])[0]
+  const head = primary.store.position().sequence
+  await eventually(async () => (await row())?.last_acknowledged_wal === head, 'it has acknowledged everything')
+  await secondary.close()
+  await eventually(async () => ((await row())?.lag_seconds ?? 0) > 0.5, 'the lag grows although nothing is committed')
+  assert.equal(primary.said(/^DR secondary disconnected$/)?.level, 'warn')
+  const before = (await row())?.lag_seconds ?? 0
+  await primary.restart()
+  const after = await row()
+  assert.equal(after?.last_acknowledged_wal, head)
+  assert.ok((after?.lag_seconds ?? 0) >= before, `${after?.lag_seconds} s, ${before} s before`)
+  await secondary.restart()
+  await eventually(async () => (await row())?.lag_seconds === 0, 'it has everything again')
+})
+
+interface Row {
+  readonly lag_seconds: number
+  readonly last_acknowledged_wal: number
+}
+
+test('heartbeats measure the other clock, and both sides tell it', async (t) => {
+  const primary = await Site.start(t, 'primary')
+  const secondary = await Site.start(t, 'secondary', { now: () => Date.now() + 90_000 })
+  await activate(primary, secondary)
+  await eventually(async () => {
+    const [first] = (await primary.field('secondaries')) as { clock_skew_ms: string; last_heartbeat: string }[]
+    return near(first?.clock_skew_ms, 90_000) && /^\d{4}-.*Z$/.test(String(first?.last_heartbeat))
+  }, 'the primary tells it')
+  await eventually(async () => {
+    const [first] = (await secondary.field('primaries')) as { clock_skew_ms: string }[]
+    return near(first?.clock_skew_ms, -90_000)
+  }, 'the secondary tells it')
+  assert.equal(primary.said(/^clock of the DR secondary or of this primary is wrong/)?.level, 'warn')
+})
+
+/** A busy machine answers a heartbeat late. */
+function near(text: unknown, ms: number): boolean {
+  return Math.abs(Number(text) - ms) < 20_000
+}

@@ -1,0 +1,157 @@
+/** Synchronous replication, and a primary that stops because it hears from no secondary. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { eventually } from '../../helpers/eventually.ts'
+import { activate, Site, untilSame } from '../../helpers/replication-site.ts'
+
+/** Far above what a busy machine holds a heartbeat back. */
+const FENCE_AFTER_MS = 4000
+
+test('sync: a commit is answered when the secondary has it; degraded says when not', async (t) => {
+  const settings = { sync: true, syncTimeoutMs: 60_000 }
+  const [primary, secondary] = [await Site.start(t, 'primary', { settings }), await Site.start(t, 'secondary')]
+  await primary.replication.enablePrimary({ primaryClusterAddr: '' })
+  assert.equal(await primary.field('sync'), 'degraded', 'there is no secondary')
+  await primary.put('alone')
+  await activate(primary, secondary)
+  await eventually(async () => (await primary.field('sync')) === 'on', 'it has caught up')
+  await eventually(async () => (await secondary.field('sync')) === 'on', 'the secondary says so too')
+
+  await t.test('an answer means that it is there', async () => {
+    for (let at = 0; at < 20; at++) {
+      await primary.put(`sync/${at}`)
+      assert.equal(secondary.text(`sync/${at}`), `sync/${at}`)
+    }
+  })
+
+  await t.test('a commit waits while the secondary is away', async () => {
+    await secondary.close()
+    let isAnswered = false
+    const waiting = primary.put('waits').then(() => (isAnswered = true))
+    await eventually(() => primary.replication.figures.primary?.waiting === 1, 'it waits')
+    assert.equal(isAnswered, false)
+    assert.equal(primary.text('waits'), 'waits', 'it is durable here')
+    await secondary.restart()
+    await waiting
+    assert.equal(secondary.text('waits'), 'waits')
+    await untilSame(primary, secondary)
+  })
+
+  await t.test('after sync_timeout commits go on without, until it has caught up', async () => {
+    await primary.restart({ settings: { sync: true, syncTimeoutMs: 100 } })
+    await secondary.replication.updatePrimary({ addresses: [address(primary)] })
+    await eventually(async () => (await primary.field('sync')) === 'on', 'it has caught up')
+    await secondary.close()
+    await primary.put('without')
+    assert.equal(await primary.field('sync'), 'degraded')
+    assert.ok(primary.said(/do not wait for secondaries/))
+    await primary.put('at/once')
+    await secondary.restart()
+    await eventually(async () => (await primary.field('sync')) === 'on', 'it has caught up again')
+    assert.equal(secondary.text('at/once'), 'at/once')
+  })
+})
+
+test('a commit that still waits when its primary is replaced, stopped or demoted is not answered as done', async (t) => {
+  const options = { settings: { sync: true, syncTimeoutMs: 60_000 } }
+  const [old, heir] = [await Site.start(t, 'old', options), await Site.start(t, 'heir', options)]
+  const third = await Site.start(t, 'third')
+  await activate(old, heir)
+  await activate(old, third)
+  await on(old)
+  await eventually(async () => areWhole(await old.field('secondaries'), 2), 'commits wait for both')
+  // It is committed behind the note that both were whole, which a secondary that has left cannot give any more.
+  await old.put('both')
+  await third.close()
+  const replaced = await waits(old, 'replaced')
+  await heir.replication.promote({ primaryClusterAddr: '', force: false })
+  await replaced.refused
+
+  await third.open()
+  await activate(heir, third)
+  await on(heir)
+  await third.close()
+  const stopped = await waits(heir, 'stopped')
+  await heir.close()
+  await stopped.refused
+  await heir.open()
+  const demoted = await waits(heir, 'demoted')
+  await heir.replication.demote()
+  await demoted.refused
+})
+
+test('sync is on again as soon as a secondary has caught up under load, without waiting for a heartbeat', async (t) => {
+  const settings = { sync: true, syncTimeoutMs: 200 }
+  // One heartbeat at the beginning of each connection, and then none.
+  const timings = { beatMs: 600_000, silenceMs: 1_200_000 }
+  const primary = await Site.start(t, 'primary', { settings, timings })
+  const secondary = await Site.start(t, 'secondary', { timings })
+  await primary.replication.enablePrimary({ primaryClusterAddr: '' })
+  await activate(primary, secondary)
+  const stop = new AbortController()
+  const load = Array.from({ length: 4 }, async (_, writer) => {
+    for (let at = 0; !stop.signal.aborted; at++) await primary.put(`load/${writer}/${at % 50}`, `${at}`)
+  })
+  await eventually(async () => (await primary.field('sync')) === 'on', 'it has caught up')
+  await secondary.close()
+  await eventually(async () => (await primary.field('sync')) === 'degraded', 'it is away')
+  await secondary.restart()
+  await eventually(async () => (await primary.field('sync')) === 'on', 'it has caught up again')
+  stop.abort()
+  await Promise.all(load)
+  await untilSame(primary, secondary)
+})
+
+test('fence_after: a primary that hears from no secondary takes no writes until it does', async (t) => {
+  const settings = { fenceAfterMs: FENCE_AFTER_MS }
+  const [primary, secondary] = [await Site.start(t, 'primary', { settings }), await Site.start(t, 'secondary')]
+  await primary.replication.enablePrimary({ primaryClusterAddr: '' })
+  await activate(primary, secondary)
+  await primary.put('a')
+  const idleMs = performance.now() + 1.5 * FENCE_AFTER_MS
+  await eventually(() => performance.now() > idleMs, 'nothing is written for longer than that')
+  assert.equal(primary.store.role, 'own', 'heartbeats are answered')
+  await secondary.close()
+  await eventually(() => primary.store.role === 'fenced', 'it stops')
+  await eventually(() => primary.said(/no secondary was heard for fence_after/), 'the log says why')
+  await assert.rejects(async () => primary.put('b'), /fenced|primary/)
+  assert.equal(primary.text('a'), 'a', 'reads go on')
+  assert.deepEqual(primary.transitions, [], 'nobody was promoted')
+  await secondary.restart()
+  await eventually(() => primary.store.role === 'own', 'it goes on')
+  await primary.put('c')
+  await untilSame(primary, secondary)
+})
+
+test('a primary that was fenced for silence serves after a restart without fence_after', async (t) => {
+  const settings = { fenceAfterMs: FENCE_AFTER_MS }
+  const [primary, secondary] = [await Site.start(t, 'primary', { settings }), await Site.start(t, 'secondary')]
+  await activate(primary, secondary)
+  await secondary.close()
+  await eventually(() => primary.store.role === 'fenced', 'it stops')
+  assert.equal(primary.replication.fence?.reason, 'isolated')
+  await primary.restart({ settings: { fenceAfterMs: 0 } })
+  assert.equal(primary.replication.fence, undefined)
+  await primary.put('d')
+})
+
+async function waits(primary: Site, path: string) {
+  const refused = assert.rejects(primary.put(path), /before a secondary acknowledged/, path)
+  await eventually(() => primary.replication.figures.primary?.waiting === 1, 'it waits')
+  assert.equal(primary.text(path), path, 'it is durable here')
+  return { refused }
+}
+
+async function on(primary: Site): Promise<void> {
+  await eventually(async () => (await primary.field('sync')) === 'on', 'it has caught up')
+}
+
+function areWhole(secondaries: unknown, count: number): boolean {
+  assert.ok(Array.isArray(secondaries))
+  return secondaries.length === count && secondaries.every(({ is_whole, lag_entries }) => is_whole && lag_entries === 0)
+}
+
+function address(site: Site): string {
+  const { host, port } = site.replication.listening ?? { host: '', port: 0 }
+  return `${host}:${port}`
+}

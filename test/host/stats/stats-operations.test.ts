@@ -1,0 +1,86 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { Refusal } from '../../../src/platform/errors.ts'
+import type { AnyOperation, Identity } from '../../../src/platform/operation.ts'
+import type { RawInput } from '../../../src/platform/schema.ts'
+import { StatsSampler } from '../../../src/host/stats/sampler.ts'
+import { allocationStats, hostStats } from '../../../src/host/stats/stats-operations.ts'
+import { callOf, performed } from '../allocations/host-fixture.ts'
+import { anAllocation, aTask, FakeTable, HandClock, samplerOptions, Tree } from './stats-trees.ts'
+import type { TestContext } from 'node:test'
+
+const NODE = '11111111-2222-4333-8444-555555555555'
+
+const ANYBODY: Identity = {
+  accessor: 'anonymous',
+  allowsNode: () => false,
+  allowsAgent: () => false,
+  allowsNamespace: () => false,
+}
+const NODE_READER: Identity = { ...ANYBODY, allowsNode: (access) => access === 'read' }
+const JOB_READER: Identity = {
+  ...ANYBODY,
+  allowsNamespace: (namespace, capability) => namespace === 'team' && capability === 'read-job',
+}
+
+function served(context: TestContext) {
+  const tree = new Tree(context, 'process-tree')
+  const allocation = anAllocation([aTask('web', [100]), aTask('other', [150])], { namespace: 'team' })
+  const allocations = new FakeTable(allocation)
+  const sampler = new StatsSampler({ ...samplerOptions(tree, new HandClock()), allocations })
+  const parts = { sampler, allocations, nodeId: NODE }
+  const [host, alloc] = [hostStats.in(parts), allocationStats.in(parts)]
+  return { host, alloc, id: allocation.id }
+}
+
+async function call(
+  operation: AnyOperation,
+  identity: Identity,
+  params: Record<string, string>,
+  query: [string, string][] = [],
+) {
+  const raw: RawInput = { params, query, headers: {}, body: undefined }
+  const input = operation.input.parse(raw)
+  const answer: unknown = await performed(operation, input, callOf(identity))
+  return JSON.parse(JSON.stringify(answer))
+}
+
+function refusal(code: string, message: RegExp) {
+  return (error: unknown) => error instanceof Refusal && error.code === code && message.test(error.message)
+}
+
+test('host statistics need node read, and only this node is answered for', async (context) => {
+  const { host } = served(context)
+  const answer = await call(host, NODE_READER, {})
+  assert.equal(answer.Uptime, 1000)
+  assert.equal((await call(host, NODE_READER, {}, [['node_id', NODE]])).Uptime, 1000)
+  await assert.rejects(call(host, ANYBODY, {}), refusal('permission_denied', /^Permission denied$/))
+  await assert.rejects(
+    call(host, NODE_READER, {}, [['node_id', NODE.replace('1', '9')]]),
+    refusal('not_found', /^Unknown node 9/),
+  )
+  await assert.rejects(call(host, NODE_READER, {}, [['node_id', 'short']]), refusal('invalid_request', /full node ID/))
+})
+
+test("allocation statistics: 404 before 403, the allocation's own namespace, the task filter", async (context) => {
+  const { alloc, id } = served(context)
+  const answer = await call(alloc, JOB_READER, { alloc_id: id })
+  assert.deepEqual(Object.keys(answer.Tasks), ['web', 'other'])
+  const one = await call(alloc, JOB_READER, { alloc_id: id }, [['task', 'other']])
+  assert.deepEqual(Object.keys(one.Tasks), ['other'])
+  assert.deepEqual((await call(alloc, JOB_READER, { alloc_id: id }, [['task', 'nope']])).Tasks, {})
+  await assert.rejects(call(alloc, ANYBODY, { alloc_id: id }), refusal('permission_denied', /^Permission denied$/))
+  await assert.rejects(call(alloc, ANYBODY, { alloc_id: NODE }), refusal('not_found', /^Unknown allocation "/))
+  await assert.rejects(call(alloc, ANYBODY, { alloc_id: 'abc' }), refusal('invalid_request', /36 characters/))
+})
+
+const JSON_FOR_ALL = { crossOrigin: ['GET', 'HEAD'], output: 'json', errorFormat: 'plain', target: 'node' }
+
+test('both are plain JSON endpoints for any verb, open to other origins for reading', (context) => {
+  const { host, alloc } = served(context)
+  assert.deepEqual(host.http, ['* /v1/client/stats'])
+  assert.deepEqual(alloc.http, ['* /v1/client/allocation/:alloc_id/stats'])
+  for (const { crossOrigin, output, errorFormat, target } of [host, alloc]) {
+    assert.deepEqual({ crossOrigin, output, errorFormat, target }, JSON_FOR_ALL)
+  }
+})

@@ -1,0 +1,91 @@
+/** Requests that begin in one turn of the event loop are few, all of them begin, and in order. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { NOBODY } from '../../src/platform/operation.ts'
+import { Scheduler } from '../../src/platform/scheduler.ts'
+import { InFlight } from '../../src/secrets/request/in-flight.ts'
+
+test('what begins in a turn takes no more than its time, in the order in which they came, and none is left', async () => {
+  let nowMs = 0
+  const line = new Scheduler(3, () => nowMs).line()
+  let turn = 0
+  let isOver = false
+  const count = () => {
+    turn++
+    if (!isOver) setImmediate(count)
+  }
+  setImmediate(count)
+  const begun: { at: number; turn: number }[] = []
+  const enter = async (at: number, ms = 1) => {
+    const waiting = line.enter()
+    if (waiting) await waiting
+    begun.push({ at, turn })
+    nowMs += ms
+  }
+  const first = Array.from({ length: 8 }, (_, at) => enter(at))
+  // One that comes later does not overtake those that wait; one that takes long has a turn of its own.
+  await first[3]
+  await Promise.all([...first, enter(8, 100), enter(9, 100), enter(10)])
+  isOver = true
+  assert.deepEqual(
+    begun.map(({ at }) => at),
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10],
+  )
+  const counts = Array.from({ length: turn + 1 }, (_, each) => begun.filter((one) => one.turn === each).length)
+  assert.deepEqual(counts.slice(0, 5), [3, 3, 3, 1, 1])
+  assert.notEqual(begun[8]?.turn, begun[9]?.turn)
+})
+
+test('who comes when nobody waits does not wait', async () => {
+  const line = new Scheduler(0).line()
+  assert.equal(line.enter(), undefined)
+  await line.enter()
+  await new Promise(setImmediate)
+  assert.equal(line.enter(), undefined)
+})
+
+test('who comes when some still wait does not overtake them, although there is room again', async () => {
+  const inFlight = new InFlight(new Scheduler(0).line())
+  const raw = { params: {}, query: [], headers: {}, body: undefined }
+  const { signal } = new AbortController()
+  const call = { requestId: 'r', identity: NOBODY, signal, raw, token: undefined, hops: 0 }
+  const leave = Array.from({ length: 8 }, () => inFlight.enter('write', 'x', call))
+  const waiting = Array.from({ length: 10 }, () => inFlight.turn())
+  for (const each of leave) each()
+  assert.ok(inFlight.turn())
+  await Promise.all(waiting.map(async (each) => each))
+  await new Promise(setImmediate)
+  await new Promise(setImmediate)
+  assert.equal(inFlight.turn(), undefined)
+})
+
+test('lines go on by turns, and share the time of a turn; what takes all of a turn is followed by nothing in it', async () => {
+  let nowMs = 0
+  let turn = 0
+  const scheduler = new Scheduler(2, () => nowMs)
+  const [lists, requests] = [scheduler.line(), scheduler.line()]
+  const count = () => {
+    turn++
+    if (lists.hasWaiting || requests.hasWaiting) setImmediate(count)
+  }
+  const done: string[] = []
+  const go = (name: string) => () => {
+    nowMs += 1
+    done.push(`${turn}${name}`)
+  }
+  assert.ok(requests.isFree())
+  nowMs += 2
+  assert.ok(!requests.isFree() && !lists.isFree(), 'the time of a turn is one for all')
+  for (const name of ['a', 'b', 'c']) lists.wait(go(name))
+  for (const name of ['x', 'y', 'z']) requests.wait(go(name))
+  const whole = lists.later(true).then(go('whole'))
+  lists.wait(go('last'))
+  setImmediate(count)
+  await whole
+  while (lists.hasWaiting) await new Promise(setImmediate)
+  const turns = Object.groupBy(done, (each) => each[0] ?? '')
+  assert.deepEqual(
+    Object.values(turns).map((each = []) => each.map((name) => name.slice(1)).join(' ')),
+    ['a x', 'b y', 'c z', 'whole', 'last'],
+  )
+})

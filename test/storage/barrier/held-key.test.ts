@@ -1,0 +1,109 @@
+/** A server that stands by: its root key is proven and held, and nothing is read or written before it is wanted. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { Rekey } from '../../../src/storage/seal/seal-rekey.ts'
+import { Seal } from '../../../src/storage/seal/seal.ts'
+import { encrypt } from '../../../src/storage/barrier/cipher.ts'
+import { HeldKey } from '../../../src/storage/barrier/held-key.ts'
+import { KEYRING_PATH } from '../../../src/storage/barrier/ring-entry.ts'
+import { Barrier } from '../../../src/storage/barrier/barrier.ts'
+import { Refusal } from '../../../src/platform/errors.ts'
+import { asking, askingRecovery, FIRST, foreignShare, give, machineKey, sealWorld } from './seal-world.ts'
+
+const NOT_OPEN = /Vault is sealed$/
+
+test('shares prove the root key of a secondary, which is held while the barrier stays closed', async (t) => {
+  const role = { isSecondary: false }
+  const world = await sealWorld(t, undefined, { isSecondary: () => role.isSecondary })
+  const { barrier, seal } = world
+  const { keys } = await seal.initialise(asking(3, 2), FIRST)
+  role.isSecondary = true
+  const [first = Buffer.alloc(0), second = Buffer.alloc(0)] = keys
+  await assert.rejects(give(seal, [foreignShare(1), foreignShare(2)]), /unseal failed, invalid key/)
+  assert.ok(await give(seal, [first, second]))
+  assert.equal(seal.status.sealed, false)
+  assert.ok(barrier.isSealed && barrier.standby.isHeld)
+  assert.throws(() => barrier.get('sys/first'), NOT_OPEN)
+  await assert.rejects(barrier.commit({ puts: [], deletes: ['sys/first'] }), NOT_OPEN)
+  assert.equal(await give(seal, [first]), false, 'there is nothing to open any more')
+  barrier.openHeld()
+  assert.equal(barrier.get('sys/first')?.toString(), 'first entry')
+  assert.ok(!barrier.standby.isHeld)
+  await seal.standDown()
+  assert.ok(barrier.isSealed && barrier.standby.isHeld)
+  await seal.seal()
+  assert.equal(seal.status.sealed, true)
+  assert.throws(() => barrier.openHeld(), NOT_OPEN)
+})
+
+test('a key that is held is forgotten once the keyring is another one', async (t) => {
+  const { barrier, seal, store } = await sealWorld(t)
+  const { keys } = await seal.initialise(asking(1, 1), FIRST)
+  const [key = Buffer.alloc(0)] = keys
+  await give(seal, [key])
+  const standing = new Barrier(store)
+  const secondary = new Seal(store, standing, { type: 'shamir' }, { isSecondary: () => true })
+  assert.ok(await give(secondary, [key]))
+  await barrier.rotate()
+  assert.ok(standing.standby.fits(), 'another ring under the same key')
+  const rekey = new Rekey(seal, barrier, 'unseal')
+  const { nonce } = await rekey.start({
+    shares: 1,
+    threshold: 1,
+    pgpKeys: [],
+    backup: false,
+    requireVerification: false,
+  })
+  await rekey.update(Buffer.from(key), nonce)
+  assert.equal(standing.standby.fits(), false)
+  assert.equal(secondary.status.sealed, true)
+})
+
+test('a code of a text is of the barrier, not of the root key and not of another barrier', async (t) => {
+  const { barrier, seal } = await sealWorld(t)
+  const { keys } = await seal.initialise(asking(1, 1), FIRST)
+  await give(seal, keys)
+  await seal.standDown()
+  const code = barrier.standby.codeOf('purpose', 'text')
+  assert.deepEqual(barrier.standby.codeOf('purpose', 'text'), code)
+  assert.notDeepEqual(barrier.standby.codeOf('purpose', 'texts'), code)
+  assert.notDeepEqual(barrier.standby.codeOf('another', 'text'), code)
+  barrier.openHeld()
+  await barrier.rotate()
+  await seal.standDown()
+  assert.deepEqual(barrier.standby.codeOf('purpose', 'text'), code)
+  const other = await sealWorld(t)
+  await give(other.seal, (await other.seal.initialise(asking(1, 1), FIRST)).keys)
+  await other.seal.standDown()
+  assert.notDeepEqual(other.barrier.standby.codeOf('purpose', 'text'), code)
+})
+
+test('a keyring of an older version, without the key of its set, makes no code: it would be under a key that all know', async (t) => {
+  const { store } = await sealWorld(t)
+  const key = Buffer.alloc(32, 9)
+  const keys = [{ term: 1, key: Buffer.alloc(32, 1).toString('base64'), installedAtMs: 0 }]
+  const ring = Buffer.from(JSON.stringify({ format: 1, keys }))
+  const value = encrypt(KEYRING_PATH, ring, { term: 0, key })
+  await store.commit({ puts: [{ path: KEYRING_PATH, value }], deletes: [] })
+  const held = new HeldKey(store)
+  held.hold(key)
+  assert.throws(() => held.codeOf('purpose', 'text'), { status: 503, message: /written by an older version/ })
+})
+
+test('the machine’s key opens no barrier of a secondary either, and recovery shares are proven while it is closed', async (t) => {
+  const settings = machineKey('key1')
+  const { barrier, seal, store } = await sealWorld(t, settings)
+  const { recoveryKeys } = await seal.initialise(askingRecovery(2, 2), FIRST)
+  assert.ok(await seal.openUnattended())
+  const standing = new Barrier(store)
+  const secondary = new Seal(store, standing, settings, { isSecondary: () => true })
+  assert.ok(await secondary.openUnattended())
+  assert.ok(standing.isSealed && standing.standby.isHeld)
+  const [proof] = secondary.proofs()
+  assert.equal(proof?.matches(Buffer.alloc(32)), false)
+  assert.equal(recoveryKeys.length, 2)
+  assert.ok(standing.standby.isHeld, 'looking at the proof opens nothing')
+  const changing = new Seal(store, new Barrier(store), { type: 'shamir' }, { isSecondary: () => true })
+  await assert.rejects(give(changing, [foreignShare(1)]), (error: unknown) => error instanceof Refusal)
+  assert.ok(!barrier.isSealed)
+})

@@ -1,0 +1,75 @@
+/** What is remembered of entries follows what is known to be durable, and never goes back to before it. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { EntryCache } from '../../../src/storage/sqlite/entry-cache.ts'
+
+const entry = (text: string, sequence: number) => ({ value: Buffer.from(text), sequence })
+const never = () => assert.fail('the database was asked')
+
+function textIn(cache: EntryCache, read: () => ReturnType<typeof entry> | undefined = never): string | undefined {
+  const found = cache.get('a', read)
+  return found && Buffer.from(found.value).toString()
+}
+
+function next(text: string) {
+  return () => entry(text, 9)
+}
+
+test('the database is asked once, also for what it does not have, and again once all is forgotten', () => {
+  const cache = new EntryCache()
+  assert.equal(
+    textIn(cache, () => entry('one', 1)),
+    'one',
+  )
+  assert.equal(textIn(cache), 'one')
+  cache.forget()
+  assert.equal(
+    textIn(cache, () => undefined),
+    undefined,
+  )
+  assert.equal(textIn(cache), undefined)
+})
+
+test('a later batch takes the place of what is known; an earlier one, that was told late, does not', () => {
+  const cache = new EntryCache()
+  textIn(cache, () => entry('three', 3))
+  cache.written({ puts: [{ path: 'a', value: Buffer.from('two') }], deletes: [] }, 2)
+  cache.written({ puts: [], deletes: ['a'] }, 1)
+  assert.equal(textIn(cache), 'three')
+  cache.written({ puts: [{ path: 'a', value: Buffer.from('four') }], deletes: [] }, 4)
+  assert.equal(textIn(cache), 'four')
+})
+
+test('where it cannot be told which is later, the database is asked', () => {
+  const cache = new EntryCache()
+  textIn(cache, () => undefined)
+  cache.written({ puts: [{ path: 'a', value: Buffer.from('put') }], deletes: [] }, 7)
+  assert.equal(textIn(cache, next('put')), 'put')
+  // Entries of this machine have the sequence of the row before them, all of them the same one.
+  cache.written({ puts: [{ path: 'a', value: Buffer.from('local') }], deletes: [] }, 9)
+  assert.equal(textIn(cache, next('local')), 'local')
+  cache.written({ puts: [], deletes: ['a'] }, 10)
+  assert.equal(
+    textIn(cache, () => undefined),
+    undefined,
+  )
+  cache.written({ puts: [], deletes: ['a'] }, 11)
+  assert.equal(textIn(cache, next('back')), 'back')
+})
+
+test('what nobody has asked for does not come in, and what is large does not stay', () => {
+  const cache = new EntryCache()
+  cache.written({ puts: [{ path: 'a', value: Buffer.from('put') }], deletes: [] }, 1)
+  assert.equal(
+    textIn(cache, () => entry('read', 1)),
+    'read',
+  )
+  let asked = 0
+  for (let at = 0; at < 2; at++) {
+    cache.get('large', () => {
+      asked++
+      return { value: Buffer.alloc(1 << 20), sequence: 1 }
+    })
+  }
+  assert.equal(asked, 2)
+})

@@ -1,0 +1,93 @@
+/** The file that says how far a database has come: another process that can write to the directory does not hold up its writer. */
+import assert from 'node:assert/strict'
+import { execFile, execFileSync } from 'node:child_process'
+import { lstatSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { promisify } from 'node:util'
+import { readSeen, SeenMark } from '../../../src/storage/sqlite/seen-mark.ts'
+import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
+
+const MARK = new URL('../../../src/storage/sqlite/seen-mark.ts', import.meta.url).href
+/** A slow machine needs seconds; a thread that waits for the other end of a pipe waits for ever. */
+const PATIENCE_MS = 120_000
+
+const seen = (sequence: number) => ({ cluster: 'c', epoch: 1, sequence })
+
+test('it is readable for its owner only, and written in place', (t) => {
+  const path = join(temporaryDirectory(t), 'a.db')
+  const mark = new SeenMark(path)
+  t.after(() => mark.close())
+  mark.write({ cluster: 'c', epoch: 1, sequence: 1 })
+  const { ino, mode } = lstatSync(`${path}.seen`)
+  assert.equal(mode & 0o777, 0o600)
+  mark.write({ cluster: 'c', epoch: 1, sequence: 2 })
+  assert.equal(lstatSync(`${path}.seen`).ino, ino)
+  assert.deepEqual(JSON.parse(readFileSync(`${path}.seen`, 'utf8')), { cluster: 'c', epoch: 1, sequence: 2 })
+})
+
+test('a file that was replaced by another one is written anew, and the one that was moved stays as it was', (t) => {
+  const path = join(temporaryDirectory(t), 'a.db')
+  const mark = new SeenMark(path)
+  t.after(() => mark.close())
+  mark.write(seen(1))
+  renameSync(`${path}.seen`, `${path}.aside`)
+  writeFileSync(`${path}.seen`, readFileSync(`${path}.aside`))
+  mark.look()
+  mark.write(seen(2))
+  assert.deepEqual([readSeen(`${path}.seen`)?.sequence, readSeen(`${path}.aside`)?.sequence], [2, 1])
+})
+
+test('the generation of the operation token stays over commits and restarts, until it is another one or everything is removed', (t) => {
+  const path = join(temporaryDirectory(t), 'a.db')
+  const kept = () => readSeen(`${path}.seen`)?.generation
+  const mark = new SeenMark(path)
+  assert.throws(() => mark.setGeneration('a', seen(0)), /empty/)
+  mark.setGeneration('a', seen(1))
+  mark.write(seen(2))
+  // The file of another process takes its place: the next change of the generation finds its own.
+  rmSync(`${path}.seen`)
+  mark.setGeneration('b', seen(3))
+  assert.equal(kept(), 'b')
+  mark.close()
+  const next = new SeenMark(path)
+  t.after(() => next.close())
+  next.write(seen(4))
+  assert.equal(kept(), 'b')
+  next.setGeneration(undefined, seen(4))
+  assert.equal(kept(), undefined)
+  next.setGeneration('c', seen(4))
+  next.forget()
+  next.write(seen(5))
+  assert.equal(kept(), undefined)
+})
+
+test('a pipe that takes its place the moment it is made holds nothing up, and a later look mends it', async (t) => {
+  const directory = temporaryDirectory(t)
+  const path = join(directory, 'a.db')
+  execFileSync('mkfifo', [join(directory, 'pipe')])
+  const program = join(directory, 'program.mjs')
+  writeFileSync(
+    program,
+    `import fs from 'node:fs'
+    import { syncBuiltinESMExports } from 'node:module'
+    const { renameSync } = fs
+    let isFirst = true
+    fs.renameSync = (from, to) => {
+      renameSync(from, to)
+      if (isFirst) renameSync(${JSON.stringify(join(directory, 'pipe'))}, to)
+      isFirst = false
+    }
+    syncBuiltinESMExports()
+    const { SeenMark } = await import(${JSON.stringify(MARK)})
+    const mark = new SeenMark(${JSON.stringify(path)})
+    mark.write({ cluster: 'c', epoch: 1, sequence: 1 })
+    console.log(fs.lstatSync(${JSON.stringify(`${path}.seen`)}).isFIFO())
+    mark.look()
+    mark.write({ cluster: 'c', epoch: 1, sequence: 2 })
+    mark.close()`,
+  )
+  const { stdout } = await promisify(execFile)(process.execPath, [program], { timeout: PATIENCE_MS })
+  assert.equal(stdout, 'true\n')
+  assert.deepEqual(JSON.parse(readFileSync(`${path}.seen`, 'utf8')), { cluster: 'c', epoch: 1, sequence: 2 })
+})

@@ -1,0 +1,59 @@
+/** The store in a process that is killed at random moments: what was acknowledged is there, nothing is there in part. */
+import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { setTimeout as delay } from 'node:timers/promises'
+import { checkDatabase } from '../../../src/storage/store/check.ts'
+import { SqliteStore } from '../../../src/storage/store/store.ts'
+import { Random } from '../../helpers/frames.ts'
+import { eventually } from '../../helpers/eventually.ts'
+import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
+
+const RUNS = Number(process.env['CRASH_RUNS'] ?? 2)
+const SEED = Number(process.env['OUTPOST_SEED'] ?? 3)
+const WRITERS = 8
+
+test('a killed process loses nothing that it acknowledged', async (t) => {
+  const path = join(temporaryDirectory(t), 'secrets.db')
+  t.diagnostic(`OUTPOST_SEED=${SEED}`)
+  const random = new Random(SEED)
+  for (let run = 0; run < RUNS; run++) {
+    const child = spawn(process.execPath, [
+      join(import.meta.dirname, 'crash-writer.ts'),
+      path,
+      String(WRITERS),
+      String(run),
+    ])
+    let said = ''
+    let errors = ''
+    child.stdout.on('data', (bytes: Buffer) => (said += bytes.toString()))
+    child.stderr.on('data', (bytes: Buffer) => (errors += bytes.toString()))
+    const closed = once(child, 'close')
+    await eventually(() => said.length > 0)
+    await delay(random.between(0, 300))
+    child.kill('SIGKILL')
+    assert.deepEqual(await closed, [null, 'SIGKILL'], `it ended by itself: ${errors}`)
+    await compare(path, run, said)
+  }
+})
+
+async function compare(path: string, run: number, said: string): Promise<void> {
+  assert.deepEqual(checkDatabase(path), [])
+  const last = new Map<number, number>()
+  for (const line of said.split('\n').slice(0, -1)) {
+    const [writer, at] = line.split(' ').map(Number)
+    last.set(writer ?? 0, at ?? 0)
+  }
+  const store = await SqliteStore.open(path)
+  for (const [writer, acknowledged] of last) {
+    const [a, b] = ['a', 'b'].map((name) => Buffer.from(store.get(`w${writer}/${name}`)?.value ?? []).toString())
+    assert.equal(a, b)
+    const [ofRun, , at] = (a ?? '').split(' ').map(Number)
+    assert.equal(ofRun, run)
+    assert.ok((at ?? -1) >= acknowledged, `writer ${writer}: ${at} is there, ${acknowledged} was acknowledged`)
+    assert.ok((at ?? 0) <= acknowledged + 1)
+  }
+  await store.close()
+}

@@ -1,0 +1,13 @@
+/** A process that applies a primary's log to a replica, row by row, and says how far it has come; to be killed at any moment. */
+import { writeSync } from 'node:fs'
+import { SqliteStore } from '../../../src/storage/store/store.ts'
+
+const [from = '', to = ''] = process.argv.slice(2)
+const primary = await SqliteStore.open(from)
+const replica = await SqliteStore.open(to)
+for (;;) {
+  const rows = primary.rowsAfter(replica.position().sequence, { rows: 3, bytes: 1 << 20 })
+  if (rows.length === 0) break
+  const { sequence } = await replica.applyRows(rows)
+  writeSync(1, `${sequence}\n`)
+}
