@@ -7,7 +7,7 @@ const SKEWS_MAX = 1000
 
 /** `hasNats`: false where everything happens in this process and there is no connection to lose. */
 export function clusterFamilies(cluster: Cluster, hasNats: boolean): AnyFamily[] {
-  const { connection, roster } = cluster
+  const { connection, cores, roster } = cluster
   return [
     ...(hasNats
       ? [
@@ -37,6 +37,16 @@ export function clusterFamilies(cluster: Cluster, hasNats: boolean): AnyFamily[]
       'Bytes of answers that other processes gave to forwarded calls.',
       cluster.forwardedBytes,
     ),
+    ...(cores
+      ? [
+          single(
+            'gauge',
+            'outpost.secrets.cores_in_region',
+            'Initialised secrets cores with different cluster IDs in this region: 1 is right.',
+            cores.count,
+          ),
+        ]
+      : []),
     ...(roster ? rosterFamilies(cluster, roster) : []),
   ]
 }

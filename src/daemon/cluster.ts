@@ -12,13 +12,13 @@ import { type Authorizer, EVERYBODY, type OwnAuthorizer } from '../cluster/trust
 import { AssertionIssuer } from '../cluster/rpc/call-to-node.ts'
 import { Announcer } from '../cluster/roster/announce.ts'
 import { CurveKey } from '../cluster/trust/envelope.ts'
-import { type NodeState, TASKS_MAX } from '../cluster/roster/description.ts'
 import { FORGET_TOKENS, forgetOperation, SEALED_SERVER } from '../cluster/trust/forget-operation.ts'
 import { Forwarder } from '../cluster/rpc/forward.ts'
 import { type Link, MemoryBus } from '../cluster/nats/link.ts'
 import { RosterListener } from '../cluster/roster/listen.ts'
 import type { NatsOptions } from '../cluster/nats/nats-link.ts'
 import { NodeAdmission } from '../cluster/rpc/node-admission.ts'
+import { RegionCores } from '../cluster/roster/region-cores.ts'
 import { Roster, type RosterStore } from '../cluster/roster/roster.ts'
 import { type Directory, forwarded, relayed, routed } from '../cluster/route.ts'
 import { CallServer } from '../cluster/rpc/serve.ts'
@@ -34,6 +34,7 @@ import { isShortened } from '../cluster/nats/timings.ts'
 import { parseGrants, RESOLVE_TOKEN, tokenOperation } from '../cluster/trust/token-operation.ts'
 import type { Config } from '../config/load.ts'
 import { nextRun } from './files.ts'
+import { nodeStateOf } from './node-state.ts'
 import { identityOf } from './settings.ts'
 import { nodeGc } from '../host/gc/gc-operations.ts'
 import type { Host } from '../host/host.ts'
@@ -84,6 +85,13 @@ export interface ClusterOptions {
   readonly logger: Logger
 }
 
+interface OwnCore {
+  /** The secrets core's endpoints, where this process has one. */
+  readonly core: readonly AnyOperation[] | undefined
+  /** Of the secrets core, once that is initialised. */
+  readonly clusterId: () => string | undefined
+}
+
 /** This process's part in the cluster; absent where it stands alone. */
 export class Cluster {
   readonly #options: ClusterOptions
@@ -100,15 +108,17 @@ export class Cluster {
   #asking: AskingAuthorizer | undefined
   readonly #groups: CallServer[] = []
   #keys: ServerKeys | undefined
+  /** On a server with NATS. */
+  cores: RegionCores | undefined
   readonly #id = randomUUID()
   /** What is for this process alone is encrypted to it. */
   readonly #curve = new CurveKey()
   /** What agents may ask of this process as a server. */
   #offered: readonly AnyOperation[] = []
   readonly #stopping = new AbortController()
-  /** Ends what has been started, the newest first. */
   /** The certificate of the NATS server at the newest connection; empty without TLS. */
   natsServer: { readonly expiryMs?: number } = {}
+  /** Ends what has been started, the newest first. */
   readonly #undo = new AsyncDisposableStack()
   /** Connections to NATS that were made. */
   #connections = 0
@@ -281,21 +291,22 @@ export class Cluster {
   }
 
   /** Begins to hear, to say and to serve. `operations` are the host's own. */
-  start(parts: {
-    readonly host: Host | undefined
-    readonly operations: readonly AnyOperation[]
-    readonly url: string
-    /** The secrets core's endpoints, where this process has one. */
-    readonly core: readonly AnyOperation[] | undefined
-    readonly callers: Callers
-    readonly grantsOf: (token: string | undefined, remote?: string, again?: boolean) => Grants | Promise<Grants>
-  }): void {
+  start(
+    parts: OwnCore & {
+      readonly host: Host | undefined
+      readonly operations: readonly AnyOperation[]
+      readonly url: string
+      readonly callers: Callers
+      readonly grantsOf: (token: string | undefined, remote?: string, again?: boolean) => Grants | Promise<Grants>
+    },
+  ): void {
     const { logger } = this.#options
     this.#url = parts.url
     // As a server it may hear every node; an agent speaks as itself only.
     const self = this.roster || !parts.host ? { serverId: this.#id } : { nodeId: parts.host.nodeId }
-    const keys = this.#startKeys(self, parts.core !== undefined)
+    const keys = this.#startKeys(self, parts)
     this.#keys = keys
+    if (this.roster && this.#options.config.nats) this.#startCores(keys, parts)
     this.#forwarder.start(self, {
       servers: new ServerCalls({ keys, curve: this.#curve, logger: logger.named('calls') }),
       issuer: new AssertionIssuer({ key: () => keys.own }),
@@ -355,16 +366,36 @@ export class Cluster {
     this.#keys?.trust(nats ?? {})
   }
 
-  #startKeys(self: Party, hasCore: boolean): ServerKeys {
+  #startCores(keys: ServerKeys, { clusterId, core }: OwnCore): void {
+    const { config, logger } = this.#options
+    const self = { serverId: this.#id, name: config.name, hasCore: core !== undefined }
+    const common = { link: this.#link, region: config.region, logger: logger.named('cores') }
+    this.cores = new RegionCores({ ...common, keys, self, clusterId })
+    this.cores.start()
+    this.#undo.defer(() => this.cores?.stop())
+  }
+
+  /** Before this server is initialised. Rejects with a Refusal where the region has a core already, or may have one. */
+  async requireNoOtherCore(): Promise<void> {
+    if (!this.roster || !this.#options.config.nats) return
+    await this.#connected(this.#stopping.signal)
+    if (!this.cores) throw new Refusal('unavailable', 'the server is starting, try again')
+    await this.cores.requireNone()
+  }
+
+  #startKeys(self: Party, { clusterId, core }: OwnCore): ServerKeys {
     const { config, logger } = this.#options
     const login = config.nats
+    const { publicKey: curveKey } = this.#curve
+    const about = { serverId: this.#id, name: config.name, hasCore: core !== undefined, curveKey }
     const keys = new ServerKeys({
       link: this.#link,
       subjects: this.#subjects,
       self,
       trusted: config.nats ?? {},
       ownKey: this.roster && (() => serverKeyOf({ login, directory: join(config.dataDir, 'server') })),
-      about: this.roster && { serverId: this.#id, hasCore, curveKey: this.#curve.publicKey },
+      about: this.roster && about,
+      clusterId,
       logger: logger.named('keys'),
     })
     keys.start()
@@ -425,48 +456,4 @@ export class Cluster {
 async function natsLink(options: NatsOptions): Promise<Link> {
   const { openNatsLink } = await import('../cluster/nats/nats-link.ts')
   return openNatsLink(options)
-}
-
-function nodeStateOf(host: Host, { config, version }: ClusterOptions, url: string): NodeState {
-  const described = host.describe()
-  const { host: address, protocol } = new URL(url)
-  return {
-    node: {
-      id: host.nodeId,
-      name: config.name,
-      datacenter: config.datacenter,
-      nodeClass: config.client.nodeClass,
-      nodePool: config.client.nodePool,
-      version,
-      httpAddress: config.advertise.http ?? address,
-      tls: protocol === 'https:',
-      attributes: { ...described.attributes },
-      meta: { ...described.meta },
-      resources: {
-        cpuMhz: described.cpuMhz,
-        cores: described.cores,
-        memoryBytes: described.memoryBytes,
-        diskBytes: described.diskBytes,
-      },
-    },
-    allocations: described.allocations.map((allocation) => ({
-      id: allocation.id,
-      name: allocation.name,
-      namespace: allocation.namespace,
-      jobId: allocation.jobId,
-      taskGroup: allocation.taskGroup,
-      desiredStatus: allocation.desiredStatus,
-      clientStatus: allocation.clientStatus,
-      createTimeMs: allocation.createTimeMs,
-      tasks: [...allocation.tasks.values()]
-        .slice(0, TASKS_MAX)
-        .map(({ name, state, failed, startedAtMs, finishedAtMs }) => ({
-          name,
-          state,
-          failed,
-          ...(startedAtMs === undefined ? {} : { startedAtMs }),
-          ...(finishedAtMs === undefined ? {} : { finishedAtMs }),
-        })),
-    })),
-  }
 }

@@ -6,7 +6,7 @@
  * in reverse order: the listener drains first, then the host. Everything a room needs from another one is handed over
  * here as a value or a function; no room imports this file.
  */
-import { mkdirSync, rmSync } from 'node:fs'
+import { mkdirSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { AgentRoom } from '../telemetry/telemetry.ts'
 import type { ReloadOutcome } from '../telemetry/reload.ts'
@@ -29,14 +29,14 @@ import { messageOf } from '../platform/errors.ts'
 import { createLogger, type Logger } from '../platform/log.ts'
 import type { AnyOperation } from '../platform/operation.ts'
 import type { AgentLogin } from '../login/agent-login.ts'
-import { configOf, type Dev, openDev } from './dev.ts'
+import { configOf, type Dev, openDev, removeTemporary } from './dev.ts'
 import { writeAddress } from './files.ts'
 import { ProcessLog } from './log.ts'
 import type { Phase } from './readiness.ts'
 import { agentLogin } from './login.ts'
 import { applyConfig } from './reload.ts'
 import { startRoom } from './telemetry.ts'
-import { openCluster, openSecrets } from './lazy.ts'
+import { openCluster, openOwnRoster, openSecrets } from './lazy.ts'
 import type { SecretsRoom } from './secrets.ts'
 import { authorizerOf, hostOptionsOf, listenerOptionsOf } from './settings.ts'
 import { type ServiceManager, serviceManagerOf } from './systemd.ts'
@@ -163,7 +163,7 @@ class Agent implements Running {
     signal?.throwIfAborted()
     const cluster = await openCluster({ config, version, logger: logger.named('cluster') })
     this.#cluster = cluster
-    if (cluster) this.#secrets?.core.onSeal(() => cluster.sealed())
+    if (cluster) this.#secrets?.join(cluster)
     this.#undo.defer(() => cluster?.stop())
     this.#trust(this.#own, config)
     if (config.client.enabled) {
@@ -190,10 +190,11 @@ class Agent implements Running {
     this.#undo.defer(() => room.stop())
     // Behind the listener, whose callers it serves, and before the host, which it serves itself.
     this.#undo.defer(() => this.#cluster?.stop())
+    const alone = await openOwnRoster({ ...this.#parts, ...rooms }, this.#undo)
     const own = [...(this.host?.operations ?? []), ...room.operations]
     const core = this.#secrets?.operations
     const served = [
-      ...(this.#cluster?.operations(this.host, room.operations) ?? own),
+      ...(this.#cluster?.operations(this.host, room.operations) ?? [...own, ...(alone?.operations() ?? [])]),
       ...(this.#secrets?.snapshots ?? []),
     ]
     this.operations = served
@@ -219,8 +220,10 @@ class Agent implements Running {
     this.url = `${tls ? 'https' : 'http'}://${host.includes(':') ? `[${host}]` : host}:${port}`
     const grantsOf = (token: string | undefined, remote?: string, again?: boolean) =>
       this.#authorizer.grantsOf?.(token, remote, again) ?? this.#own.grantsOf(token)
-    const calls = { operations: own, core: this.#secrets?.forCluster, callers: { resolve, rights }, grantsOf }
-    this.#cluster?.start({ host: this.host, url: this.url, ...calls })
+    const secrets = { core: this.#secrets?.forCluster, clusterId: () => this.#secrets?.clusterId }
+    const calls = { operations: own, callers: { resolve, rights }, grantsOf }
+    await alone?.start(this.url)
+    this.#cluster?.start({ host: this.host, url: this.url, ...calls, ...secrets })
     this.#login?.set(config.secrets)
     this.#undo.defer(() => this.#login?.stop())
   }
@@ -290,10 +293,6 @@ class Agent implements Running {
     this.#cluster?.drain()
     await this.#undo.disposeAsync()
   }
-}
-
-function removeTemporary(dev: Dev | undefined): void {
-  if (dev?.temporaryDir) rmSync(dev.temporaryDir, { recursive: true, force: true })
 }
 
 function counted(count: number, what: string): string {

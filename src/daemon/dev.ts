@@ -3,7 +3,7 @@
  * data directory, a temporary one.
  */
 import { randomUUID } from 'node:crypto'
-import { mkdtempSync } from 'node:fs'
+import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve as absolute } from 'node:path'
 import type { AgentOptions } from '../cli/framework/parts.ts'
@@ -37,4 +37,9 @@ export function configOf(options: AgentOptions, dev: Dev | undefined): LoadedCon
       ...(options.logLevel === undefined ? {} : { logLevel: options.logLevel }),
     },
   })
+}
+
+/** The directory that a development server without `-data-dir` has made. */
+export function removeTemporary(dev: Dev | undefined): void {
+  if (dev?.temporaryDir) rmSync(dev.temporaryDir, { recursive: true, force: true })
 }

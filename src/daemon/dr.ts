@@ -187,6 +187,7 @@ export class ReplicationPart implements ReplicationSide {
     const fence = () => this.#replication?.fence
     const brief = () => this.#replication?.brief ?? { mode: 'disabled', sync: 'off' }
     const address = () => this.#replication?.primaryAddress
+    const warnings = () => this.#replication?.warnings ?? []
     const listening = async (change: Promise<void>) => {
       await change
       this.#noteAddress()
@@ -204,9 +205,12 @@ export class ReplicationPart implements ReplicationSide {
       get fence() {
         return fence()
       },
+      get warnings() {
+        return warnings()
+      },
       status: () => this.#status(),
       enablePrimary: (options) => listening(room().enablePrimary(options)),
-      demote: () => room().demote(),
+      demote: (options) => room().demote(options),
       disable: () => room().disable(),
       issueSecondary: (options) => room().issueSecondary(options),
       revokeSecondary: (id) => room().revokeSecondary(id),

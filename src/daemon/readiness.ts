@@ -47,7 +47,9 @@ export function checksOf(parts: ReadinessParts): Check[] {
     { name: 'disk', now: () => diskState(disk) },
     ...(cluster && config.nats ? [{ name: 'nats', now: () => natsState(cluster) }] : []),
     ...(core ? [{ name: 'storage', now: () => storageState(fileFault()) }] : []),
-    ...(core ? [{ name: 'seal', now: () => sealState(core, replication?.refusal) }] : []),
+    ...(core
+      ? [{ name: 'seal', now: () => sealState(core, replication?.refusal, cluster?.cores?.insteadOfInit) }]
+      : []),
     ...(core ? [{ name: 'audit', now: () => auditState(core) }] : []),
     ...(cluster?.roster && config.nats ? [{ name: 'roster', now: () => rosterState(cluster) }] : []),
     ...replicationChecks(replication),
@@ -75,7 +77,7 @@ function storageState(fault: FileFault | undefined): Outcome {
 }
 
 /** As `sys/health` has it. */
-function sealState(core: SecretsCore, refusal: string | undefined): Outcome {
+function sealState(core: SecretsCore, refusal: string | undefined, insteadOfInit: string | undefined): Outcome {
   if (refusal !== undefined) return { ok: false, reason: `sealed: ${refusal}` }
   if (!core.isInitialised && core.options.seal.isLost) {
     return {
@@ -83,7 +85,9 @@ function sealState(core: SecretsCore, refusal: string | undefined): Outcome {
       reason: 'not initialised: the database is empty, and was not; the log of the server says what to do',
     }
   }
-  if (!core.isInitialised) return { ok: false, reason: 'not initialised, next: outpost operator init' }
+  if (!core.isInitialised) {
+    return { ok: false, reason: `not initialised, ${insteadOfInit ?? 'next: outpost operator init'}` }
+  }
   if (core.isSecondary && !core.isSealed) return { ok: true, reason: 'stands by with the key of its primary' }
   return core.isActive
     ? { ok: true, reason: 'unsealed' }
@@ -125,9 +129,16 @@ export function warningsOf({
   const { nats } = config
   return [
     ...(nats && unencryptedServers(nats).length > 0 ? [UNENCRYPTED] : []),
+    ...conflictWarnings(cluster),
     ...clockWarnings(cluster),
     ...replicationWarnings(replication),
   ]
+}
+
+/** A check would fail on all of these servers, and a load balancer would then remove the core that works, too. */
+function conflictWarnings(cluster: Cluster | undefined): string[] {
+  const conflict = cluster?.cores?.conflict
+  return conflict === undefined ? [] : [conflict]
 }
 
 /** Names a few nodes: with a wrong clock of this server it is all of them. */

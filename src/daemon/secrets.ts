@@ -47,6 +47,14 @@ export interface SecretsOptions {
   }
 }
 
+/** What the core needs of the other processes of its region. */
+interface OtherServers {
+  /** Rejects with a Refusal where another server of the region has a secrets core, or may have one. */
+  requireNoOtherCore(): Promise<void>
+  /** The core was sealed: others forget what they remember of its tokens. */
+  sealed(): Promise<void>
+}
+
 export class SecretsRoom {
   readonly core: SecretsCore
   /** For every path that nobody else has. */
@@ -62,6 +70,7 @@ export class SecretsRoom {
   readonly #seal: Seal
   readonly #seen: SeenPosition
   readonly #logger: Logger
+  #cluster: OtherServers | undefined
   #timer: NodeJS.Timeout | undefined
   #isStopped = false
   /** Ends what has been started, the newest first. */
@@ -146,12 +155,10 @@ export class SecretsRoom {
       logger,
       surroundings,
       replication: this.replication,
+      newClusterId: () => store.clusterId,
+      requireNoOtherCore: async () => this.#cluster?.requireNoOtherCore(),
       auditDirectories: config.server.auditDirectories,
-      // Asked for each request: a reload changes them.
-      unauthed: {
-        rekey: () => !options.process.config.server.disableUnauthedRekeyEndpoints,
-        generateRoot: () => !options.process.config.server.disableUnauthedGenerateRootEndpoints,
-      },
+      unauthed: unauthedOf(options),
     })
     this.figures = new SecretsFigures({ core: this.core, store, logger })
     this.operations = secretsOperations(this.core)
@@ -161,6 +168,21 @@ export class SecretsRoom {
       restore: (input, wanted) => restoreSnapshot(store, input, wanted),
       onSaved: () => this.figures.snapshotSaved(),
     })
+  }
+
+  join(cluster: OtherServers): void {
+    this.#cluster = cluster
+    this.core.onSeal(() => cluster.sealed())
+  }
+
+  /** Of the core, also while it is sealed; undefined unless it is initialised. The members of a replication set share it. */
+  get clusterId(): string | undefined {
+    try {
+      return this.core.isInitialised ? this.#store.clusterId : undefined
+    } catch {
+      // A database that cannot be read is reported by the check of the storage.
+      return undefined
+    }
   }
 
   /** What is wrong with the files of the database; commits are refused meanwhile. */
@@ -230,6 +252,14 @@ function surroundingsOf({ process }: SecretsOptions): Surroundings {
     metrics: { json: () => process.figures?.json() ?? {}, text: () => process.figures?.text() },
     settings: () => sanitizedSettings(process.config),
     directories: [process.config.dataDir],
+  }
+}
+
+/** Asked for each request: a reload changes them. */
+function unauthedOf({ process }: SecretsOptions) {
+  return {
+    rekey: () => !process.config.server.disableUnauthedRekeyEndpoints,
+    generateRoot: () => !process.config.server.disableUnauthedGenerateRootEndpoints,
   }
 }
 
