@@ -16,7 +16,7 @@ import { fsLogs } from '../host/logs/logs.ts'
 import { Fault } from '../platform/errors.ts'
 import type { Logger } from '../platform/log.ts'
 import type { AnyOperation } from '../platform/operation.ts'
-import { giveWay } from '../platform/scheduler.ts'
+import { yieldIfDue } from '../platform/scheduler.ts'
 
 /** The roster keeps the first key of a node. Nothing is signed within one process. */
 const NO_KEY = Buffer.alloc(0)
@@ -103,7 +103,7 @@ export class OwnRoster {
     const said = { message: { ...message, allocations: [...state.allocations] }, publicKey: NO_KEY }
     const steps = this.#roster.takeSteps(host.nodeId, said)
     while (steps.next().done !== true) {
-      const turn = giveWay()
+      const turn = yieldIfDue()
       if (turn) await turn
     }
     unlisten()
