@@ -21,7 +21,7 @@ const ROOT = resolve(import.meta.dirname, '..')
 /** Starts a thread, whose file is one of its own: in the sources and in what the bundler makes of them. It sees only a URL. */
 const THREAD_URL = /new URL\(['"]\.\/([\w-]+)\.ts['"], import\.meta\.url\)/g
 /** What `main.js` loads late and every agent needs to read its command line. */
-const AGENT_BEGINS = ['agent-options', 'version']
+const AGENT_BEGINS = ['agent', 'version']
 /** What an agent loads late, too. */
 const AGENT_GOES_ON = 'agent-process'
 /** The bundler's import of what is loaded late. */
@@ -133,7 +133,7 @@ function commitOf(root: string): string {
  * its demo so), from the chunks of `main.js`.
  *
  * Those chunks have their own copy of each shared class, and `instanceof` in `agent.js` does not know what they throw: a
- * CommandError or UsageError of such a command ends with exit code 1, and HelpWanted is told as an error.
+ * CommandError or UsageError of such a command ends with exit code 1, and HelpRequest is reported as an error.
  */
 function writeAgent(directory: string, run: Bundler): void {
   const main = readFileSync(join(directory, 'main.js'), 'utf8')

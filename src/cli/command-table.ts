@@ -1,115 +1,188 @@
-/** Every command, in the order in which help shows them. Each is loaded only when it is the one that runs. */
-import type { TableRow } from './framework/command-shape.ts'
-import { SECRETS_TABLE } from './command-table-secrets.ts'
+/**
+ * Every command by group, in the order of the help, with the file that defines it. A file is loaded only for its commands, so a
+ * command starts without the code of the others. Name, summary and options of a command stand in its file alone; a test compares
+ * the names here with those there.
+ *
+ * The file of a command is named by its words: `operator snapshot save` is in `commands/operator/snapshot/save.ts`. Short commands
+ * with the same first words share a file: `lease renew` is in `commands/lease.ts`.
+ */
+import type { Command } from './framework/define-command.ts'
 
-export const TABLE: readonly TableRow[] = [
+export interface CommandFile {
+  readonly names: readonly string[]
+  load(): Promise<{ readonly command: Command } | { readonly commands: readonly Command[] }>
+}
+
+export interface CommandGroup {
+  readonly name: string
+  readonly summary: string
+  /** First words that the help of the group shows in one line, with a summary. */
+  readonly collapsed?: Readonly<Record<string, string>>
+  readonly files: readonly CommandFile[]
+}
+
+type Load = CommandFile['load']
+
+/** Commands in one file: `file('kv', 'get put', load)` has `kv get` and `kv put`. */
+function file(prefix: string, lastWords: string, load: Load): CommandFile {
+  return { names: lastWords.split(' ').map((word) => `${prefix} ${word}`.trim()), load }
+}
+
+/** Commands of one word, or of all the words of `name`. */
+function single(name: string, load: Load): CommandFile {
+  return { names: [name], load }
+}
+
+const alloc: Load = () => import('./commands/alloc.ts')
+const kv: Load = () => import('./commands/kv.ts')
+const node: Load = () => import('./commands/node.ts')
+const operator: Load = () => import('./commands/operator.ts')
+const dr: Load = () => import('./commands/operator/dr.ts')
+const policy: Load = () => import('./commands/policy.ts')
+
+export const COMMAND_GROUPS: readonly CommandGroup[] = [
   {
-    name: 'agent',
-    summary: 'Run the agent, the server, or both',
-    load: () => import('./commands/agent-options.ts'),
+    name: 'hosts',
+    summary: 'Allocations with their logs and files; jobs; nodes',
+    files: [
+      single('alloc run', () => import('./commands/alloc/run.ts')),
+      file('alloc', 'list status', alloc),
+      single('alloc stop', () => import('./commands/alloc/stop.ts')),
+      file('alloc', 'stats gc', alloc),
+      single('alloc write-log', () => import('./commands/alloc/write-log.ts')),
+      single('logs', () => import('./commands/logs.ts')),
+      file('fs', 'ls stat cat tail', () => import('./commands/fs.ts')),
+      file('job', 'list status logs', () => import('./commands/job.ts')),
+      file('node', 'list', node),
+      single('node status', () => import('./commands/node/status.ts')),
+      single('node stats', () => import('./commands/node/stats.ts')),
+      file('node meta', 'read apply', () => import('./commands/node/meta.ts')),
+      file('node', 'gc purge', node),
+    ],
   },
   {
-    name: 'alloc run',
-    summary: 'Run a command as an allocation of this host',
-    load: () => import('./commands/alloc/run.ts'),
+    name: 'cluster',
+    summary: 'Servers, keys for NATS, disaster recovery',
+    files: [
+      single('server members', () => import('./commands/server.ts')),
+      single('cluster keys', () => import('./commands/cluster/keys.ts')),
+      file('operator dr', 'status enable token', dr),
+      single('operator dr join', () => import('./commands/operator/dr/join.ts')),
+      single('operator dr switch', () => import('./commands/operator/dr/switch.ts')),
+      file('operator dr', 'demote disable', dr),
+      single('operator dr promote', () => import('./commands/operator/dr/promote.ts')),
+      single('operator dr drill', () => import('./commands/operator/dr/drill.ts')),
+      single('operator dr failover', () => import('./commands/operator/dr/failover.ts')),
+    ],
   },
   {
-    name: 'alloc list',
-    summary: 'List allocations of a host or of all hosts of a server',
-    load: () => import('./commands/alloc/list.ts'),
+    name: 'secrets',
+    summary: 'Secrets, secret engines, leases, programs with secrets',
+    collapsed: { 'kv metadata': 'Manage metadata and settings of a secret', lease: 'Manage leases' },
+    files: [
+      single('exec', () => import('./commands/exec.ts')),
+      file('kv', 'get put', kv),
+      single('kv patch', () => import('./commands/kv/patch.ts')),
+      file('kv', 'list delete undelete destroy rollback', kv),
+      single('kv watch', () => import('./commands/kv/watch.ts')),
+      file('kv', 'diff', kv),
+      single('kv search', () => import('./commands/kv/search.ts')),
+      file('kv', 'copy move', kv),
+      single('kv transaction', () => import('./commands/kv/transaction.ts')),
+      single('kv export', () => import('./commands/kv/export.ts')),
+      single('kv import', () => import('./commands/kv/import.ts')),
+      file('kv metadata', 'get put patch delete', () => import('./commands/kv/metadata.ts')),
+      file('kv', 'enable-versioning', kv),
+      single('read', () => import('./commands/read.ts')),
+      single('write', () => import('./commands/write.ts')),
+      single('patch', () => import('./commands/patch.ts')),
+      single('list', () => import('./commands/list.ts')),
+      single('delete', () => import('./commands/delete.ts')),
+      single('unwrap', () => import('./commands/unwrap.ts')),
+      file('secrets', 'list enable disable tune move', () => import('./commands/secrets.ts')),
+      file('cloud', 'creds', () => import('./commands/cloud.ts')),
+      file('cloud role', 'check', () => import('./commands/cloud.ts')),
+      file('lease', 'lookup renew revoke list count', () => import('./commands/lease.ts')),
+    ],
   },
   {
-    name: 'alloc status',
-    summary: 'Show one allocation of a host or of any host of a server',
-    load: () => import('./commands/alloc/status.ts'),
-  },
-  { name: 'alloc stop', summary: 'Stop an allocation of this host', load: () => import('./commands/alloc/stop.ts') },
-  {
-    name: 'alloc stats',
-    summary: 'Show what the tasks of an allocation use',
-    load: () => import('./commands/alloc/stats.ts'),
-  },
-  {
-    name: 'alloc gc',
-    summary: 'Remove the directory of an allocation that has ended',
-    load: () => import('./commands/alloc/gc.ts'),
-  },
-  {
-    name: 'alloc write-log',
-    summary: "Write standard input to a task's rotated log",
-    load: () => import('./commands/alloc/write-log.ts'),
-  },
-  { name: 'logs', summary: "Print or follow a task's log", load: () => import('./commands/logs.ts') },
-  { name: 'fs ls', summary: "List a directory of an allocation's files", load: () => import('./commands/fs/ls.ts') },
-  {
-    name: 'fs stat',
-    summary: 'Show what is known of one file of an allocation',
-    load: () => import('./commands/fs/stat.ts'),
-  },
-  { name: 'fs cat', summary: 'Print a file of an allocation', load: () => import('./commands/fs/cat.ts') },
-  {
-    name: 'fs tail',
-    summary: 'Print the end of a file of an allocation, or follow it',
-    load: () => import('./commands/fs/tail.ts'),
+    name: 'access',
+    summary: 'Login, tokens, policies, auth methods, identities, MFA',
+    collapsed: { 'mfa totp': 'Manage TOTP methods and the TOTP secrets of entities' },
+    files: [
+      single('login', () => import('./commands/login.ts')),
+      file('token', 'create lookup renew revoke capabilities', () => import('./commands/token.ts')),
+      file('policy', 'list read write delete', policy),
+      single('policy fmt', () => import('./commands/policy/fmt.ts')),
+      single('policy check', () => import('./commands/policy/check.ts')),
+      file('auth', 'list enable disable tune move', () => import('./commands/auth.ts')),
+      file('entity', 'list read write delete', () => import('./commands/entity.ts')),
+      file('group', 'list read write delete', () => import('./commands/group.ts')),
+      file(
+        'mfa totp',
+        'list read write delete generate confirm admin-generate admin-confirm admin-destroy replace unlock status',
+        () => import('./commands/mfa/totp.ts'),
+      ),
+    ],
   },
   {
-    name: 'node list',
-    summary: 'List the hosts that a server knows',
-    load: () => import('./commands/node/list.ts'),
+    name: 'operations',
+    summary: 'Status, seal, keys, snapshots, audit',
+    files: [
+      single('status', () => import('./commands/status.ts')),
+      single('operator init', () => import('./commands/operator/init.ts')),
+      file('operator', 'unseal seal status', operator),
+      single('operator rekey', () => import('./commands/operator/rekey.ts')),
+      file('operator', 'rotate key-status', operator),
+      single('operator generate-root', () => import('./commands/operator/generate-root.ts')),
+      single('operator snapshot save', () => import('./commands/operator/snapshot/save.ts')),
+      single('operator snapshot restore', () => import('./commands/operator/snapshot/restore.ts')),
+      file('audit', 'list enable disable hash acknowledge', () => import('./commands/audit.ts')),
+      single('audit verify', () => import('./commands/audit/verify.ts')),
+    ],
   },
   {
-    name: 'node status',
-    summary: 'Show a host: identity, status, load, metadata, allocations',
-    load: () => import('./commands/node/status.ts'),
+    name: 'program',
+    summary: 'The agent and this program',
+    files: [
+      single('agent', () => import('./commands/agent.ts')),
+      single('validate', () => import('./commands/validate.ts')),
+      single('completion', () => import('./commands/completion.ts')),
+      single('version', () => import('./commands/version.ts')),
+    ],
   },
-  {
-    name: 'node stats',
-    summary: 'Show what a host uses: memory, processors, disks',
-    load: () => import('./commands/node/stats.ts'),
-  },
-  { name: 'node meta read', summary: "Show a node's metadata", load: () => import('./commands/node/meta-read.ts') },
-  {
-    name: 'node meta apply',
-    summary: "Set and unset keys of a node's metadata",
-    load: () => import('./commands/node/meta-apply.ts'),
-  },
-  {
-    name: 'node gc',
-    summary: 'Remove the directories of all allocations that have ended',
-    load: () => import('./commands/node/gc.ts'),
-  },
-  {
-    name: 'node purge',
-    summary: 'Make a server forget a host with its key and its allocations',
-    load: () => import('./commands/node/purge.ts'),
-  },
-  { name: 'job list', summary: 'List the jobs that allocations name', load: () => import('./commands/job/list.ts') },
-  {
-    name: 'job status',
-    summary: 'Show a job and its allocations on all hosts',
-    load: () => import('./commands/job/status.ts'),
-  },
-  {
-    name: 'job logs',
-    summary: 'Print or follow the logs of all allocations of a job',
-    load: () => import('./commands/job/logs.ts'),
-  },
-  {
-    name: 'server members',
-    summary: 'Show the server that is addressed',
-    load: () => import('./commands/server/members.ts'),
-  },
-  {
-    name: 'cluster keys',
-    summary: 'Make the keys of agents and servers, and what NATS is to permit them',
-    load: () => import('./commands/cluster/keys.ts'),
-  },
-  ...SECRETS_TABLE,
-  {
-    name: 'completion',
-    summary: 'Print the completion script of a shell',
-    load: () => import('./commands/completion.ts'),
-  },
-  { name: 'validate', summary: 'Check configuration files', load: () => import('./commands/validate.ts') },
-  { name: 'version', summary: 'Print the version', load: () => import('./commands/version.ts') },
 ]
+
+/** What `outpost help` shows first. */
+export const COMMON_COMMANDS: readonly string[] = [
+  'agent',
+  'alloc run',
+  'alloc list',
+  'logs',
+  'node status',
+  'status',
+  'operator unseal',
+  'login',
+  'kv get',
+  'kv put',
+]
+
+const FILES = new Map(
+  COMMAND_GROUPS.flatMap(({ files }) => files.flatMap((each) => each.names.map((name) => [name, each]))),
+)
+
+/** Names of all commands, in the order of the help. */
+export const COMMAND_NAMES: readonly string[] = [...FILES.keys()]
+
+/** Undefined for an unknown name. Loads the file of the command. */
+export async function loadCommand(name: string): Promise<Command | undefined> {
+  const module = await FILES.get(name)?.load()
+  if (!module) return undefined
+  return ('commands' in module ? module.commands : [module.command]).find((command) => command.name === name)
+}
+
+/** Loads several commands, in the order of the names. */
+export async function loadCommands(names: readonly string[]): Promise<Command[]> {
+  const commands = await Promise.all(names.map(loadCommand))
+  return commands.filter((command) => command !== undefined)
+}

@@ -1,56 +1,71 @@
 /**
  * The command line: theory of operation.
  *
- * Promises: one table (`command-table.ts`, with `command-table-secrets.ts`) holds every command, in the order in which
- * `help` shows them. A command is a value (`command-shape.ts`) in a file of its own, or of a few that differ in a word
- * (`secrets list`, `auth list`), and is loaded only when it is the one that runs, so that `version` does not pay for
- * the others: the whole way from the shell to the first line of output is Node's own start and a few small files. Options are data (`options.ts`); the parser, the help text, shell completion and the types of
- * the values follow from them. The parser is strict: what it does not know is refused with a suggestion, never ignored,
- * because an option that is silently skipped in a unit file is found out months later.
+ * Promises: `command-table.ts` names every command and the file that defines it. A command is a value (`define-command.ts`), and its
+ * file is loaded only when the command runs, so a command starts in less than 60 ms. Options are data (`options.ts`): the parser, the
+ * help, shell completion and the types of the values follow from them. The parser is strict. It rejects what it does not know with a
+ * suggestion, because an option that is ignored in a unit file is noticed months later.
  *
- * Exit codes: 0 done, 1 the request failed (`CommandError`, and anything unforeseen), 2 the command line is wrong
- * (`UsageError`; of `status`, 2 means sealed: docs/decisions/022; of a change that the server answers with 404, that nothing was
- * changed: docs/decisions/087). `alloc run` in the foreground passes its command's
- * exit code on instead. An error is one line on stderr that says what to do; only data goes to stdout, so that a script
- * can read it.
+ * Exit codes: 0 success; 1 the request failed (`CommandError`, and every unexpected error); 2 the command line is invalid
+ * (`UsageError`). For `status`, 2 means sealed (docs/decisions/022). For a change that the server answers with 404, 2 means that nothing
+ * was changed (docs/decisions/087). `alloc run` in the foreground exits with the code of its command. An error is one line on stderr
+ * that states the cause and the next step. Only data goes to stdout, so that scripts can read it.
  *
- * Assumes that `main.ts` hands over `process.argv` without the first two, and starts the daemon: this room must not
- * know the rooms that an agent is made of. `agent` is in the table for its help and its options; the function that
- * starts it is one of the `Parts` given to `runCommand`.
+ * Commands talk to an agent over HTTP like any other client (`client/http-client.ts`), with one exception: without an address, `alloc`
+ * works on the allocation directories of this host, because a supervisor and its commands must work while no agent runs. `agent`
+ * is started by `main.ts`, which passes the function in `CommandServices`: this module does not import the agent's modules.
  *
- * Commands talk to an agent over HTTP like any other client (`http-client.ts`), with one exception: `alloc` works on
- * the allocation directories of this host where no address is given, because a supervisor and its commands must work while no
- * agent runs (`alloc-source.ts`). IDs and names are completed by `id-prefix.ts`; commands about several hosts are in `fleet/`.
+ * Folders: `client` (addresses, requests, IDs), `core` (requests to the secrets core and their output), `input` (data, key shares,
+ * tokens), `output` (tables, JSON, files), `streams` (logs that resume after a broken connection), `completion`, `commands`.
  *
- * The commands for secrets share what is in `secrets/`: `core-access.ts` asks the core, `secret-output.ts` prints what it
- * answers, `data-input.ts` and `typed-secret.ts` read what is given to it, by arguments, files, standard input and terminal.
- *
- * Streams (`logs`, `fs tail`) go from `log-stream.ts`, which asks again from the last cursor when a connection breaks,
- * through `frame-reader.ts` and an output (`stream-output.ts`) into a `ByteSink` at its reader's pace; one
- * `FollowSession` ends them all.
- *
- * What can go wrong: the reader of our stdout leaves (`outpost alloc list | head -1`). That is not an error; what is
- * left is thrown away, and a follow ends, also when its log is idle (`reader-watch.ts`).
+ * Failure modes: the reader of stdout exits (`outpost alloc list | head -1`). That is not an error; the rest of the output is discarded,
+ * and a command that follows a stream ends, also while the stream is idle (`reader-watch.ts`).
  */
 import { writeSync } from 'node:fs'
 import { isErrno, messageOf } from '../platform/errors.ts'
-import type { CommandIo, TableRow } from './framework/command-shape.ts'
-import { CommandError } from './framework/command-shape.ts'
-import { TABLE } from './command-table.ts'
-import { commandHelp, overview } from './framework/help.ts'
-import { HelpWanted, UsageError } from './framework/options.ts'
-import type { CommandFacts, Parts } from './framework/parts.ts'
-import { shownName } from './framework/shown.ts'
-import { didYouMean } from './framework/suggestion.ts'
+import {
+  COMMAND_GROUPS,
+  COMMAND_NAMES,
+  COMMON_COMMANDS,
+  type CommandGroup,
+  loadCommand,
+  loadCommands,
+} from './command-table.ts'
+import {
+  type Command,
+  CommandError,
+  type CommandIo,
+  type CommandServices,
+  defineCommand,
+} from './framework/define-command.ts'
+import { commandHelp, groupHelp, overview, prefixHelp } from './framework/help.ts'
+import { didYouMean, HelpRequest, UsageError } from './framework/options.ts'
+import { escapeLine } from './framework/terminal-escapes.ts'
 
-const HELP_ENTRY = { name: 'help', summary: 'Show this text, or the help of a command' }
 const HELP_WORDS = new Set(['-h', '-help', '--help'])
 const VERSION_WORDS = new Set(['-v', '-version', '--version'])
+const FIRST_WORDS = [...new Set([...COMMAND_NAMES.map((name) => name.split(' ')[0] ?? ''), 'help'])]
 
-/** Why stdout lacks something, once it does. */
+const helpCommand: Command = defineCommand({
+  name: 'help',
+  summary: 'Show help for a command or a group',
+  options: {},
+  operands: {
+    shown: '[COMMAND|GROUP]',
+    min: 0,
+    max: Number.POSITIVE_INFINITY,
+    choices: [...COMMAND_GROUPS.map(({ name }) => name), ...FIRST_WORDS],
+  },
+  async run(_values, words, io) {
+    io.out(await helpText(words))
+    return 0
+  },
+})
+
+/** Why stdout is incomplete, once it is. */
 let unwritten: string | undefined
 
-/** The streams and environment of this process. Writes block, so nothing is lost when the process exits. */
+/** The streams and environment of this process. Writes block, so that nothing is lost when the process exits. */
 const processIo: CommandIo = {
   out: (text) => {
     unwritten ??= writeAll(1, text)
@@ -61,19 +76,19 @@ const processIo: CommandIo = {
 }
 
 /**
- * Runs one command line (without the program's own name) and resolves to its exit code; never rejects.
- * Without `parts`, `agent` only reads its options, and `validate` takes policies unread.
+ * Runs one command line (without the program's name) and resolves to its exit code; never rejects. Without `services`, `agent` only
+ * parses its options, and `validate` does not check policies.
  */
 export async function runCommand(
   argv: readonly string[],
   io: CommandIo = processIo,
-  parts: Parts = {},
+  services: CommandServices = {},
 ): Promise<number> {
   try {
-    const code = await dispatch(argv, io, parts)
+    const code = await dispatch(argv, io, services)
     const fault = io.unwritten?.()
     if (code !== 0 || fault === undefined) return code
-    throw new CommandError(`the output could not be written: ${fault}`)
+    throw new CommandError(`cannot write the output: ${fault}`)
   } catch (error) {
     io.err(`outpost: ${oneLine(messageOf(error))}\n`)
     if (error instanceof UsageError) return error.exitCode
@@ -81,100 +96,115 @@ export async function runCommand(
   }
 }
 
-async function dispatch(argv: readonly string[], io: CommandIo, parts: Parts): Promise<number> {
-  const first = argv[0]
+async function dispatch(argv: readonly string[], io: CommandIo, services: CommandServices): Promise<number> {
+  const [first] = argv
   if (first === undefined) {
-    io.err(overview([...TABLE, HELP_ENTRY]))
+    io.err(await helpText([]))
     return 2
   }
-  if (HELP_WORDS.has(first)) return showHelp([], io)
-  if (first === 'help') return showHelp(argv.slice(1), io)
-  const { row, group, args } = findRow(VERSION_WORDS.has(first) ? ['version'] : argv)
-  if (row === undefined) return showHelp(group.split(' '), io)
-  const { command } = await row.load()
+  if (HELP_WORDS.has(first)) {
+    io.out(await helpText([]))
+    return 0
+  }
+  const { args, command, prefix } = await findCommand(VERSION_WORDS.has(first) ? ['version'] : argv)
+  if (!command) {
+    io.out(await prefixText(prefix))
+    return 0
+  }
   try {
-    return await command.execute(args, io, { ...parts, commands: allCommands })
+    return await command.execute(args, io, { ...services, commands: allCommands })
   } catch (error) {
-    if (error instanceof HelpWanted) {
+    if (error instanceof HelpRequest) {
       io.out(commandHelp(command))
       return 0
     }
-    if (!(error instanceof UsageError)) throw error
-    throw new UsageError(`${error.message} (see "outpost ${row.name} -help")`, {
+    // The help command names the next step itself.
+    if (!(error instanceof UsageError) || command === helpCommand) throw error
+    throw new UsageError(`${error.message} (see "outpost ${command.name} -help")`, {
       cause: error,
       exitCode: command.usageExitCode,
     })
   }
 }
 
-/** What completion and its like are made from; `help` is no command of the table. */
-async function allCommands(): Promise<readonly CommandFacts[]> {
-  const loaded = await Promise.all(TABLE.map((row) => row.load()))
-  const words = [...new Set(TABLE.map((row) => row.name.split(' ')[0] ?? ''))]
-  const help = { ...HELP_ENTRY, options: {}, operands: { shown: 'COMMAND', choices: words } }
-  return [...loaded.map(({ command }) => command), help]
+async function allCommands(): Promise<readonly Command[]> {
+  return [...(await loadCommands(COMMAND_NAMES)), helpCommand]
 }
 
-interface Found {
-  /** Undefined: `group` is named and its help is asked for. */
-  readonly row: TableRow | undefined
-  readonly group: string
+interface CommandMatch {
+  /** Undefined: the help of `prefix` is requested. */
+  readonly command: Command | undefined
+  readonly prefix: string
   readonly args: readonly string[]
 }
 
-/** The command that `argv` names, and what is left of it. Throws UsageError. */
-function findRow(argv: readonly string[]): Found {
-  for (const words of [3, 2, 1]) {
-    const name = argv.slice(0, words).join(' ')
-    const row = TABLE.find((candidate) => candidate.name === name)
-    if (row) return { row, group: '', args: argv.slice(words) }
-  }
+/** The command that `argv` names, and the remaining arguments. Throws UsageError. */
+async function findCommand(argv: readonly string[]): Promise<CommandMatch> {
   const [first = '', second] = argv
-  if (!isGroup(first)) {
-    const known = new Set([...TABLE, HELP_ENTRY].map((row) => row.name.split(' ')[0] ?? ''))
+  if (first === 'help') return { command: helpCommand, prefix: '', args: argv.slice(1) }
+  for (const count of [3, 2, 1]) {
+    const command = await loadCommand(argv.slice(0, count).join(' '))
+    if (command) return { command, prefix: '', args: argv.slice(count) }
+  }
+  if (!isPrefix(first)) {
     throw new UsageError(
-      `unknown command ${JSON.stringify(first)}${didYouMean(first, [...known])} (see "outpost help")`,
+      `unknown command ${JSON.stringify(first)}${didYouMean(first, FIRST_WORDS)} (see "outpost help")`,
     )
   }
-  const group = second !== undefined && isGroup(`${first} ${second}`) ? `${first} ${second}` : first
-  const word = argv[group.split(' ').length]
-  if (word !== undefined && HELP_WORDS.has(word)) return { row: undefined, group, args: [] }
-  const known = new Set(
-    TABLE.filter((row) => row.name.startsWith(`${group} `)).map(
-      (row) => row.name.slice(group.length + 1).split(' ')[0] ?? '',
-    ),
-  )
-  if (word === undefined) throw new UsageError(`"outpost ${group}" needs one of ${[...known].join(', ')}`)
+  const prefix = second !== undefined && isPrefix(`${first} ${second}`) ? `${first} ${second}` : first
+  const word = argv[prefix.split(' ').length]
+  if (word !== undefined && HELP_WORDS.has(word)) return { command: undefined, prefix, args: [] }
+  const next = [...new Set(namesBelow(prefix).map((name) => name.slice(prefix.length + 1).split(' ')[0] ?? ''))]
+  if (word === undefined) {
+    throw new UsageError(`missing word after "outpost ${prefix}", one of: ${next.join(', ')}`)
+  }
   throw new UsageError(
-    `unknown command ${JSON.stringify(`${group} ${word}`)}${didYouMean(word, [...known], `${group} `)} (see "outpost ${group} -help")`,
+    `unknown command ${JSON.stringify(`${prefix} ${word}`)}${didYouMean(word, next, `${prefix} `)} (see "outpost ${prefix} -help")`,
   )
 }
 
-function isGroup(word: string): boolean {
-  return TABLE.some((row) => row.name.startsWith(`${word} `))
+function namesBelow(prefix: string): string[] {
+  return COMMAND_NAMES.filter((name) => name.startsWith(`${prefix} `))
 }
 
-async function showHelp(words: readonly string[], io: CommandIo): Promise<number> {
-  const [first] = words
-  if (first === undefined || words.join(' ') === 'help') {
-    io.out(overview([...TABLE, HELP_ENTRY]))
-    return 0
-  }
-  if (isGroup(words.join(' '))) {
-    io.out(overview(TABLE, words.join(' ')))
-    return 0
-  }
-  const { row } = findRow(words)
-  if (row) io.out(commandHelp((await row.load()).command))
-  return 0
+function isPrefix(words: string): boolean {
+  return namesBelow(words).length > 0
 }
 
-/** An agent's own words may be part of it: what a terminal would obey is shown instead. */
+/** The help for the words of a group, a command, or several commands. Throws UsageError. */
+async function helpText(words: readonly string[]): Promise<string> {
+  const name = words.join(' ')
+  if (name === '') return overview(await loadCommands(COMMON_COMMANDS), COMMAND_GROUPS)
+  const group = COMMAND_GROUPS.find((each) => each.name === name)
+  if (group) return groupText(group)
+  if (isPrefix(name)) return prefixText(name)
+  const { command } = await findCommand(words)
+  return commandHelp(command ?? helpCommand)
+}
+
+async function groupText(group: CommandGroup): Promise<string> {
+  const collapsed = Object.entries(group.collapsed ?? {})
+  const prefixOf = (name: string) => collapsed.find(([words]) => name.startsWith(`${words} `))
+  const commands = await loadCommands(group.files.flatMap(({ names }) => names))
+  const lines = new Map(
+    [...commands, ...(group.name === 'program' ? [helpCommand] : [])].map(({ name, summary }) => {
+      const [words, shared] = prefixOf(name) ?? []
+      return words === undefined ? [name, { name, summary }] : [words, { name: `${words} ...`, summary: shared ?? '' }]
+    }),
+  )
+  return groupHelp(group, [...lines.values()])
+}
+
+async function prefixText(prefix: string): Promise<string> {
+  return prefixHelp(prefix, await loadCommands(namesBelow(prefix)))
+}
+
+/** The text may contain words of a server: characters that a terminal would interpret are escaped. */
 function oneLine(text: string): string {
-  return shownName(text.replaceAll(/\s*\n\s*/g, '; '))
+  return escapeLine(text.replaceAll(/\s*\n\s*/g, '; '))
 }
 
-/** Returns what went wrong, other than that nobody is there to read it. */
+/** Returns the fault; undefined for a reader that has left. */
 function writeAll(descriptor: number, text: string): string | undefined {
   const bytes = Buffer.from(text)
   let from = 0

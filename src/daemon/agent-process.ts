@@ -4,7 +4,7 @@
  */
 import { flushCompileCache } from 'node:module'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { AgentOptions } from '../cli/framework/parts.ts'
+import type { AgentOptions } from '../cli/framework/services.ts'
 import { type Running, startAgent } from './daemon.ts'
 import { Fault } from '../platform/errors.ts'
 

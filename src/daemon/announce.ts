@@ -5,7 +5,7 @@
  * all of them. The message of the last line is the text that the plain form has, because tools wait for it. Without that
  * setting the plain form is kept, also where the log itself is JSON because standard error is not a terminal.
  */
-import { type Demo, printBanner } from '../cli/commands/dev.ts'
+import { type Demo, printBanner } from '../cli/demo.ts'
 import type { Config } from '../config/load.ts'
 import { entryLine, type Fields } from '../platform/log.ts'
 

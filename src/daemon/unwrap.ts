@@ -29,7 +29,7 @@ export async function unwrapAt(
     path: '/v1/sys/wrapping/unwrap',
     headers: { 'X-Vault-Token': token, 'X-Vault-Request': 'true' },
     body: {},
-    headMs: ANSWER_MS,
+    headTimeoutMs: ANSWER_MS,
     signal: AbortSignal.timeout(ANSWER_MS),
   })
   return { status: response.statusCode ?? 0, text: await responseText(response, target) }

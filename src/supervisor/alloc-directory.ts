@@ -1,74 +1,65 @@
-/**
- * Where allocations live on this host: `<data_dir>/alloc/<uuid>/`.
- */
+/** The allocations of this host: `<data_dir>/alloc/<uuid>/`. */
 import { readdirSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { isErrno, messageOf } from '../platform/errors.ts'
-import type { AllocPlace } from './alloc-directory-handle.ts'
-import { CommandError } from '../cli/framework/command-shape.ts'
+import type { AllocHandle } from './alloc-directory-handle.ts'
+import { SupervisorError } from './supervisor-error.ts'
 import { isUuid } from '../platform/schema.ts'
 import type { Manifest } from './manifest.ts'
 import { processesOf, readManifest, supervisorOf } from './manifest.ts'
-import { text } from '../cli/framework/options.ts'
 import { isAlive } from './process-identity.ts'
 
-const DEFAULT_DATA_DIR = '/var/lib/outpost'
+export const DEFAULT_DATA_DIR = '/var/lib/outpost'
 
-export const dataDirOption = text({
-  placeholder: 'DIR',
-  help: "The host's data directory",
-  fallback: undefined,
-  shownDefault: `OUTPOST_DATA_DIR, else ${DEFAULT_DATA_DIR}`,
-})
-
-/** Absolute path of the host's data directory. */
+/** Absolute path of the data directory of the host. */
 export function dataDirectory(dataDir: string | undefined, env: NodeJS.ProcessEnv): string {
   return resolve(dataDir ?? (env['OUTPOST_DATA_DIR'] || DEFAULT_DATA_DIR))
 }
 
-/** Absolute path of the directory that holds the allocations. */
+/** Absolute path of the directory of all allocations. */
 export function allocRoot(dataDir: string | undefined, env: NodeJS.ProcessEnv): string {
   return join(dataDirectory(dataDir, env), 'alloc')
 }
 
-/** One allocation as the commands of this host see it. */
 export interface LocalAllocation {
   readonly id: string
   readonly directory: string
-  /** Undefined when the directory has none (or none that can be read): somebody else supervises it. */
+  /** Undefined without a readable manifest: another supervisor owns the directory. */
   readonly manifest: Manifest | undefined
-  /** What its manifest says, or `lost` when that says running but nobody is left; `unknown` without a manifest. */
+  /** Status of the manifest; `lost` if the manifest says running but no process runs; `unknown` without a manifest. */
   readonly status: string
 }
 
-/** All allocations, newest first. Throws CommandError when the directory cannot be listed. */
+/** All allocations, newest first. Throws SupervisorError if the directory cannot be listed. */
 export function listAllocations(root: string): LocalAllocation[] {
-  const found = idsIn(root).map((id) => look(root, id))
-  return found.sort((a, b) => (b.manifest?.CreateTime ?? 0) - (a.manifest?.CreateTime ?? 0) || (a.id < b.id ? -1 : 1))
+  const allocations = idsIn(root).map((id) => readAllocation(root, id))
+  return allocations.sort(
+    (a, b) => (b.manifest?.CreateTime ?? 0) - (a.manifest?.CreateTime ?? 0) || (a.id < b.id ? -1 : 1),
+  )
 }
 
-/** The allocations whose ID begins with `prefix`, in any case. */
+/** The allocations with this ID prefix, in any case. */
 export function matchAllocations(root: string, prefix: string): LocalAllocation[] {
-  const wanted = prefix.toLowerCase()
+  const lowerCasePrefix = prefix.toLowerCase()
   return idsIn(root)
-    .filter((id) => id.toLowerCase().startsWith(wanted))
-    .map((id) => look(root, id))
+    .filter((id) => id.toLowerCase().startsWith(lowerCasePrefix))
+    .map((id) => readAllocation(root, id))
 }
 
-/** True while its supervisor runs, or, where no supervisor is on record, one of its processes. */
+/** True while the supervisor runs; without a recorded supervisor, while a process of the allocation runs. */
 export function isSupervised(manifest: Manifest): boolean {
   const supervisor = supervisorOf(manifest)
   return supervisor ? isAlive(supervisor) : processesOf(manifest).some(isAlive)
 }
 
-export function look(root: string, id: string): LocalAllocation {
+function readAllocation(root: string, id: string): LocalAllocation {
   const directory = join(root, id)
-  return lookAt({ id, directory, at: directory })
+  return readAllocationAt({ id, directory, at: directory })
 }
 
-/** The same of a directory that is reached by another path than its name. */
-export function lookAt({ id, directory, at }: Pick<AllocPlace, 'id' | 'directory' | 'at'>): LocalAllocation {
-  const manifest = manifestOrNothing(at)
+/** `at`: the path by descriptor. */
+export function readAllocationAt({ id, directory, at }: Pick<AllocHandle, 'id' | 'directory' | 'at'>): LocalAllocation {
+  const manifest = readManifestOrUndefined(at)
   return { id, directory, manifest, status: manifest ? statusOf(manifest) : 'unknown' }
 }
 
@@ -77,11 +68,11 @@ function statusOf(manifest: Manifest): string {
   return unfinished && !isSupervised(manifest) ? 'lost' : manifest.ClientStatus
 }
 
-function manifestOrNothing(directory: string): Manifest | undefined {
+function readManifestOrUndefined(directory: string): Manifest | undefined {
   try {
     return readManifest(directory)
   } catch {
-    return undefined // listing the others must not fail because of this one
+    return undefined // a malformed manifest must not prevent the list of the others
   }
 }
 
@@ -92,6 +83,6 @@ function idsIn(root: string): string[] {
       .map((entry) => entry.name)
   } catch (error) {
     if (isErrno(error, 'ENOENT')) return []
-    throw new CommandError(`cannot list ${root}: ${messageOf(error)}`, 1, { cause: error })
+    throw new SupervisorError(`cannot list ${root}: ${messageOf(error)}`, { cause: error })
   }
 }

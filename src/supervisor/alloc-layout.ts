@@ -1,8 +1,8 @@
-/** The directories of one task inside an allocation's directory. */
+/** The directories of a task in an allocation directory, and the names of tasks. */
 import { join } from 'node:path'
-import { type AllocPlace, makeDirectory, ownDirectory } from './alloc-directory-handle.ts'
+import { type AllocHandle, createDirectory, openOwnDirectory } from './alloc-directory-handle.ts'
 
-/** Absolute paths, as the command and people know them. */
+/** Absolute paths for the environment of the command. */
 export interface AllocPaths {
   readonly root: string
   readonly shared: string
@@ -12,21 +12,21 @@ export interface AllocPaths {
 
 export interface AllocLayout {
   readonly paths: AllocPaths
-  /** Where the logs go, by descriptor: good until `close`. */
+  /** Directory of the logs, by descriptor; valid until `close`. */
   readonly logs: string
-  /** Where this supervisor keeps what is its own, by descriptor: good until `close`. */
+  /** Private directory of the supervisor, by descriptor; valid until `close`. */
   readonly private: string
   close(): void
 }
 
-/** Makes the directories that are missing. Modes do not depend on the caller's umask. Throws CommandError or the system's error. */
-export function layOut(place: AllocPlace, task: string): AllocLayout {
-  for (const name of ['alloc', task]) makeDirectory(join(place.at, name), 0o755)
-  makeBelow(place, 'alloc', { data: 0o755, logs: 0o755, tmp: 0o755 })
-  makeBelow(place, task, { local: 0o755, secrets: 0o700, private: 0o700, tmp: 0o700 })
-  const logs = ownDirectory(place, 'alloc', 'logs')
-  const own = ownDirectory(place, task, 'private')
-  const { directory } = place
+/** Creates missing directories with modes independent of the umask. Throws SupervisorError or the system error. */
+export function createLayout(handle: AllocHandle, task: string): AllocLayout {
+  for (const name of ['alloc', task]) createDirectory(join(handle.at, name), 0o755)
+  createBelow(handle, 'alloc', { data: 0o755, logs: 0o755, tmp: 0o755 })
+  createBelow(handle, task, { local: 0o755, secrets: 0o700, private: 0o700, tmp: 0o700 })
+  const logs = openOwnDirectory(handle, 'alloc', 'logs')
+  const privateDirectory = openOwnDirectory(handle, task, 'private')
+  const { directory } = handle
   return {
     paths: {
       root: directory,
@@ -35,19 +35,41 @@ export function layOut(place: AllocPlace, task: string): AllocLayout {
       secrets: join(directory, task, 'secrets'),
     },
     logs: logs.at,
-    private: own.at,
+    private: privateDirectory.at,
     close: () => {
       logs.close()
-      own.close()
+      privateDirectory.close()
     },
   }
 }
 
-function makeBelow(place: AllocPlace, name: string, modes: Readonly<Record<string, number>>): void {
-  const above = ownDirectory(place, name)
+function createBelow(handle: AllocHandle, name: string, modes: Readonly<Record<string, number>>): void {
+  const parent = openOwnDirectory(handle, name)
   try {
-    for (const [below, mode] of Object.entries(modes)) makeDirectory(join(above.at, below), mode)
+    for (const [below, mode] of Object.entries(modes)) createDirectory(join(parent.at, below), mode)
   } finally {
-    above.close()
+    parent.close()
   }
+}
+
+const NAME_BYTES_MAX = 128
+
+/**
+ * The fault of a task name, or undefined. The name is a directory beside `alloc/` and the first part of log file names, so it must be
+ * one path component and neither hidden nor `alloc`.
+ */
+export function faultOfTaskName(name: string): string | undefined {
+  if (name === 'alloc') return 'is reserved, use another task name'
+  // oxlint-disable-next-line no-control-regex -- control characters are not allowed in names
+  if (!/^[^./\u0000-\u001f\u007f][^/\u0000-\u001f\u007f]*$/.test(name)) {
+    return 'must not start with a dot or contain a slash or a control character'
+  }
+  return Buffer.byteLength(name) > NAME_BYTES_MAX ? `must be at most ${NAME_BYTES_MAX} bytes` : undefined
+}
+
+/** The fault of a name that is only shown and compared, or undefined. */
+export function faultOfName(name: string): string | undefined {
+  // oxlint-disable-next-line no-control-regex -- control characters are not allowed in names
+  if (/[\u0000-\u001f\u007f]/.test(name)) return 'must not contain control characters'
+  return Buffer.byteLength(name) > NAME_BYTES_MAX ? `must be at most ${NAME_BYTES_MAX} bytes` : undefined
 }

@@ -1,77 +1,99 @@
 /**
- * Takes hold of an allocation directory, new or from an earlier run, for one supervisor.
+ * Opens and locks an allocation directory for one supervisor.
+ *
+ * The lock is the name of an abstract Unix socket, which the kernel releases when the process ends, so there are no stale locks. The name
+ * contains device and inode of the directory, so that data directories do not conflict. It does not reach across network namespaces;
+ * there, the supervisor in the manifest is the lock.
  */
-import { readdirSync } from 'node:fs'
-import { messageOf } from '../platform/errors.ts'
+import { readdirSync, statSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { SupervisorError } from './supervisor-error.ts'
+import { isErrno, messageOf } from '../platform/errors.ts'
+import { type AllocHandle, createAllocDirectory, isForeign } from './alloc-directory-handle.ts'
 import { isSupervised } from './alloc-directory.ts'
-import { lockAllocation } from './alloc-lock.ts'
-import { type AllocPlace, isForeign, makePlace } from './alloc-directory-handle.ts'
-import { CommandError } from '../cli/framework/command-shape.ts'
-import type { Manifest } from './manifest.ts'
-import { processesOf, readManifest, supervisorOf } from './manifest.ts'
+import { type Manifest, processesOf, readManifest, supervisorOf } from './manifest.ts'
 import { isAlive } from './process-identity.ts'
 
-export interface OpenAllocation {
+export interface AllocationLock {
   readonly id: string
-  readonly place: AllocPlace
-  /** The manifest of the run before this one. */
+  readonly handle: AllocHandle
+  /** Manifest of the previous run. */
   readonly previous: Manifest | undefined
-  /** Lets another supervisor have it. */
+  /** Unlocks and closes the directory. */
   readonly release: () => void
 }
 
-/** Throws CommandError when it cannot be made, is in use, or belongs to another user or supervisor. */
-export async function openAllocation(root: string, id: string): Promise<OpenAllocation> {
-  const place = makePlace(root, id)
+/** Throws SupervisorError if the directory cannot be created, is in use, or belongs to another user or supervisor. */
+export async function openAllocation(root: string, id: string): Promise<AllocationLock> {
+  const handle = createAllocDirectory(root, id)
   let unlock: (() => void) | undefined
   const release = () => {
     unlock?.()
-    place.close()
+    handle.close()
   }
   try {
-    refuseForeign(place)
-    unlock = await lockAllocation(place.at)
-    if (!unlock) throw new CommandError(inUse(id, manifestOf(place)))
-    const previous = manifestOf(place)
+    refuseForeign(handle)
+    unlock = await lockAllocation(handle.at)
+    if (!unlock) throw new SupervisorError(inUse(id, manifestOf(handle)))
+    const previous = manifestOf(handle)
     if (previous) refuseRunning(id, previous)
-    else if (readdirSync(place.at).length > 0) {
-      throw new CommandError(`${place.directory} has no manifest and belongs to another supervisor, give another -id`)
+    else if (readdirSync(handle.at).length > 0) {
+      throw new SupervisorError(
+        `${handle.directory} has no manifest and belongs to another supervisor: use another -id`,
+      )
     }
-    return { id, place, previous, release }
+    return { id, handle, previous, release }
   } catch (error) {
     release()
     throw error
   }
 }
 
-/** Root runs nothing in a directory whose owner could change the manifest and the logs meanwhile. */
-function refuseForeign(place: AllocPlace): void {
-  if (!isForeign(place)) return
-  const user = `'#${place.ownerId}'`
-  throw new CommandError(
-    `${place.directory} belongs to user ${place.ownerId}: run the command as that user (sudo -u ${user} outpost alloc run …), or give another -id`,
+/** Root runs nothing in a directory whose owner can change the manifest and the logs. */
+function refuseForeign(handle: AllocHandle): void {
+  if (!isForeign(handle)) return
+  const user = `'#${handle.ownerId}'`
+  throw new SupervisorError(
+    `${handle.directory} belongs to user ${handle.ownerId}: run the command as that user (sudo -u ${user} outpost alloc run …), or use another -id`,
   )
 }
 
 function refuseRunning(id: string, previous: Manifest): void {
-  if (isSupervised(previous)) throw new CommandError(inUse(id, previous))
+  if (isSupervised(previous)) throw new SupervisorError(inUse(id, previous))
   const orphan = processesOf(previous).find(isAlive)
   if (!orphan) return
-  throw new CommandError(
-    `process ${orphan.pid} of allocation ${id} still runs although its supervisor is gone, end it with: outpost alloc stop ${id}`,
+  throw new SupervisorError(
+    `process ${orphan.pid} of allocation ${id} runs without its supervisor, stop it with: outpost alloc stop ${id}`,
   )
 }
 
 function inUse(id: string, manifest: Manifest | undefined): string {
   const pid = manifest && supervisorOf(manifest)?.pid
   const who = pid === undefined ? '' : ` (supervisor ${pid})`
-  return `allocation ${id} is still running${who}, end it with: outpost alloc stop ${id}`
+  return `allocation ${id} is running${who}, stop it with: outpost alloc stop ${id}`
 }
 
-function manifestOf(place: AllocPlace): Manifest | undefined {
+function manifestOf(handle: AllocHandle): Manifest | undefined {
   try {
-    return readManifest(place.at)
+    return readManifest(handle.at)
   } catch (error) {
-    throw new CommandError(`${place.directory}: ${messageOf(error)}`, 1, { cause: error })
+    throw new SupervisorError(`${handle.directory}: ${messageOf(error)}`, { cause: error })
   }
+}
+
+/** Resolves to the function that releases the lock, or to undefined if another process holds it. */
+async function lockAllocation(directory: string): Promise<(() => void) | undefined> {
+  const { dev, ino } = statSync(directory)
+  const server = createServer((socket) => socket.destroy())
+  try {
+    await new Promise<void>((resolve, reject) => {
+      server.once('error', reject)
+      server.listen(`\0outpost-alloc-${dev}-${ino}`, resolve)
+    })
+  } catch (error) {
+    if (isErrno(error, 'EADDRINUSE')) return undefined
+    throw error
+  }
+  server.unref()
+  return () => server.close()
 }

@@ -1,52 +1,51 @@
 /**
- * One rotated log: bytes in, `<task>.<type>.<N>` out.
+ * A rotated log: writes bytes to `<task>.<type>.<N>`.
  *
- * Promises: a byte is in the file when `write` returns; there is no buffer. The index only grows, also across restarts,
- * where the highest file is continued. A file is created only when the one before it is complete, and then never
- * written again, so that a follower that sees N+1 can read N to its end and go on. A file ends at the end of a line
- * where one can be found in its last 32 KiB; only a line longer than that is split. After a rotation the newest
- * `maxFiles` are kept.
+ * Promises: a byte is in the file when `write` returns; there is no buffer. The index only grows, also across restarts, which continue the
+ * highest file. A file is created only when the previous one is complete, and a complete file is never written again, so a follower
+ * that sees N+1 can read N to its end and continue. A file ends at the end of a line if there is one in its last 32 KiB; only longer
+ * lines are split. After a rotation, the newest `maxFiles` files are kept.
  *
- * `write` blocks while the disk does and never throws. Blocking is the back-pressure: the pipe behind it fills up and
- * the command waits, with no memory growing here. What cannot be written at all (disk full, directory gone) is counted
- * as lost and the next bytes are tried again, so that the command itself never fails for its log; once a write succeeds,
- * a line in the log says how much is missing at that place.
+ * `write` blocks on the disk and never throws. Blocking is the back-pressure: the pipe fills up and the command waits, and memory does
+ * not grow. Bytes that cannot be written (disk full, directory removed) are counted as lost, and later bytes are tried again, so the
+ * command does not fail because of its log. After the next successful write, a line in the log states the number of missing bytes.
  */
 import { closeSync, constants, fstatSync, openSync, readdirSync, readSync, unlinkSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
-import { errnoOf, Fault, isErrno, messageOf } from '../platform/errors.ts'
+import { errnoOf, isErrno, messageOf } from '../platform/errors.ts'
+import { SupervisorError } from './supervisor-error.ts'
 
-/** Room at the end of a file in which a line's end is looked for. */
+/** Range at the end of a file that is searched for the end of a line. */
 const LINE_END_ZONE_BYTES = 32 * 1024
 const NEWLINE = 10
-/** What another program has put in the place of a file since it was listed is neither followed nor waited for. */
+/** A link or pipe that has replaced the file since the directory was read is not followed and does not block. */
 const REOPEN = constants.O_RDWR | constants.O_APPEND | constants.O_NOFOLLOW | constants.O_NONBLOCK
 
 export interface LogWriterOptions {
   readonly directory: string
   readonly task: string
   readonly type: 'stdout' | 'stderr'
-  /** Files kept, at least 1. */
+  /** Number of files to keep, at least 1. */
   readonly maxFiles: number
   readonly maxFileBytes: number
 }
 
 export class LogWriter {
   readonly #options: LogWriterOptions
-  /** Indexes of our files, oldest first; the last one is the live file. */
+  /** Indexes of the files, oldest first; the last is the current file. */
   readonly #indexes: number[]
   #descriptor: number
   #sizeBytes: number
   #atLineStart: boolean
-  /** The live file is complete: the next byte goes to a new one. */
+  /** The current file is complete: the next byte goes to a new file. */
   #complete = false
-  /** Bytes that are missing at the end of the live file. */
+  /** Missing bytes at the end of the current file. */
   #missingBytes = 0
   #lostBytes = 0
   #cause = ''
   #closed = false
 
-  /** Opens the newest file, or the first one. Throws the system's error. */
+  /** Opens the newest file, or creates the first one. Throws the system error. */
   constructor(options: LogWriterOptions) {
     this.#options = options
     this.#indexes = existingIndexes(options)
@@ -58,34 +57,34 @@ export class LogWriter {
       return
     }
     this.#descriptor = openSync(this.#path(newest), REOPEN)
-    const found = fstatSync(this.#descriptor)
-    if (!found.isFile()) {
+    const facts = fstatSync(this.#descriptor)
+    if (!facts.isFile()) {
       closeSync(this.#descriptor)
-      throw new Fault(`${this.#path(newest)} is no regular file: move it away`)
+      throw new SupervisorError(`${this.#path(newest)} is not a regular file: remove it`)
     }
-    this.#sizeBytes = found.size
+    this.#sizeBytes = facts.size
     this.#atLineStart = this.#sizeBytes === 0 || lastByteOf(this.#descriptor, this.#sizeBytes) === NEWLINE
     this.#purge()
   }
 
-  /** All bytes that could not be written since the start. */
+  /** Number of bytes that were not written since the start. */
   get lostBytes(): number {
     return this.#lostBytes
   }
 
-  /** The system's name for what made bytes get lost last, such as ENOSPC. */
+  /** System error of the last loss, such as ENOSPC. */
   get lossCause(): string {
     return this.#cause
   }
 
-  /** Writes all of `bytes`, in as many files as it takes. Never throws; see `lostBytes`. */
+  /** Writes `bytes`, to several files if required. Never throws; see `lostBytes`. */
   write(bytes: Uint8Array): void {
     if (this.#closed || !this.retry()) return this.#lose(bytes.length)
     const lost = bytes.length - this.#writeThrough(bytes)
     if (lost > 0) this.#lose(lost)
   }
 
-  /** Puts the line about missing bytes into the log, if there are any; false while even that cannot be written. */
+  /** Writes the line about missing bytes, if any; false if it cannot be written. */
   retry(): boolean {
     if (this.#missingBytes === 0 || this.#closed) return true
     const startsFile = this.#complete || this.#sizeBytes >= this.#options.maxFileBytes
@@ -108,13 +107,13 @@ export class LogWriter {
     this.#lostBytes += count
   }
 
-  /** How many bytes were written before something failed. */
+  /** Returns the number of bytes that were written before an error. */
   #writeThrough(bytes: Uint8Array): number {
     let from = 0
     try {
       while (from < bytes.length) {
         if (this.#complete) this.#rotate()
-        const end = this.#placeToStop(bytes, from)
+        const end = this.#fileEnd(bytes, from)
         while (from < end) from += this.#append(bytes, from, end)
         if (from < bytes.length) this.#complete = true
       }
@@ -131,22 +130,22 @@ export class LogWriter {
     return written
   }
 
-  /** Where in `bytes` the live file ends; `bytes.length` when it does not end yet. */
-  #placeToStop(bytes: Uint8Array, from: number): number {
-    const room = Math.max(this.#options.maxFileBytes - this.#sizeBytes, 0)
-    const fits = bytes.length - from <= room
-    const end = fits ? bytes.length : from + room
-    const roomLeft = room - (end - from)
-    // A file may stay open while the next line can still find its end in it, or when it ends with a whole line.
-    if (fits && (roomLeft >= LINE_END_ZONE_BYTES || bytes[end - 1] === NEWLINE)) return end
-    const zoneStart = from + Math.max(room - LINE_END_ZONE_BYTES, 0)
+  /** Index in `bytes` at which the current file ends; `bytes.length` if it does not end. */
+  #fileEnd(bytes: Uint8Array, from: number): number {
+    const capacity = Math.max(this.#options.maxFileBytes - this.#sizeBytes, 0)
+    const fits = bytes.length - from <= capacity
+    const end = fits ? bytes.length : from + capacity
+    const remaining = capacity - (end - from)
+    // The file continues if the next line can end in it, or if it ends with a complete line.
+    if (fits && (remaining >= LINE_END_ZONE_BYTES || bytes[end - 1] === NEWLINE)) return end
+    const zoneStart = from + Math.max(capacity - LINE_END_ZONE_BYTES, 0)
     const lineEnd = end > zoneStart ? bytes.lastIndexOf(NEWLINE, end - 1) : -1
     if (lineEnd >= zoneStart) return lineEnd + 1
-    const endsWithLine = this.#atLineStart && this.#sizeBytes > 0 && room <= LINE_END_ZONE_BYTES
+    const endsWithLine = this.#atLineStart && this.#sizeBytes > 0 && capacity <= LINE_END_ZONE_BYTES
     return endsWithLine ? from : end
   }
 
-  /** Creates the next file, then lets go of the old one. Throws the system's error, with the old one still open. */
+  /** Creates the next file, then closes the current one. Throws the system error with the current file open. */
   #rotate(): void {
     const next = this.#create((this.#indexes.at(-1) ?? -1) + 1)
     closeSync(this.#descriptor)
@@ -157,7 +156,7 @@ export class LogWriter {
     this.#purge()
   }
 
-  /** Creates the first free file from `index` on. It must be new: what somebody else put there is not written to. */
+  /** Creates the first file from `index` on that does not exist; existing files of others are not written. */
   #create(index: number): number {
     const flags = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT | constants.O_EXCL
     for (let candidate = index; ; candidate++) {
@@ -177,7 +176,7 @@ export class LogWriter {
       try {
         if (oldest !== undefined) unlinkSync(this.#path(oldest))
       } catch {
-        // Already gone, or not ours to remove: either way it must not stop the log.
+        // Removed already, or not permitted: the log continues.
       }
     }
   }

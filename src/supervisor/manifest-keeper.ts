@@ -1,9 +1,9 @@
 /**
- * Keeps one allocation's manifest true through the life of its command.
+ * Keeps the manifest of an allocation up to date while its command runs.
  *
- * The first manifest must be written before the command starts: without it the agent would show a directory that no
- * command can stop, or an allocation that has ended and may be collected. A later write that fails (disk full, directory
- * collected) does not end the command: it is reported once and retried each second, and at the end a few times more.
+ * The first manifest must be written before the command starts. Otherwise the agent would show an allocation that cannot be stopped, or a
+ * stopped one that may be collected. A later write that fails (disk full, directory collected) does not stop the command: it is
+ * reported once and retried every second, and several times at the end.
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import { messageOf } from '../platform/errors.ts'
@@ -12,20 +12,19 @@ import { withTasksLost, writeManifest } from './manifest.ts'
 import { startTicksOf } from './process-identity.ts'
 
 const RETRY_MS = 1000
-const FINAL_TRIES = 5
+const FINAL_ATTEMPTS = 5
 const FINAL_RETRY_MS = 200
 
-export type Identity = Pick<Manifest, 'ID' | 'Name' | 'Namespace' | 'JobID' | 'TaskGroup'>
+export type AllocIdentity = Pick<Manifest, 'ID' | 'Name' | 'Namespace' | 'JobID' | 'TaskGroup'>
 
 export interface ManifestKeeperOptions {
   readonly directory: string
-  /** What is known before the command starts. */
-  readonly identity: Identity
+  readonly identity: AllocIdentity
   readonly task: string
   readonly maxFiles: number
   readonly maxFileSizeMb: number
   readonly killTimeoutMs: number
-  /** The manifest of the run before this one. */
+  /** Manifest of the previous run. */
   readonly previous: Manifest | undefined
   warn(message: string): void
 }
@@ -40,7 +39,7 @@ export class ManifestKeeper {
   constructor(options: ManifestKeeperOptions) {
     this.#options = options
     const { previous, identity, task } = options
-    const before = previous && Object.hasOwn(previous.Tasks, task) ? previous.Tasks[task] : undefined
+    const previousTask = previous && Object.hasOwn(previous.Tasks, task) ? previous.Tasks[task] : undefined
     this.#task = {
       State: 'pending',
       Failed: false,
@@ -51,7 +50,7 @@ export class ManifestKeeper {
       MaxFiles: options.maxFiles,
       MaxFileSizeMB: options.maxFileSizeMb,
       ExitCode: null,
-      Restarts: before ? before.Restarts + 1 : 0,
+      Restarts: previousTask ? previousTask.Restarts + 1 : 0,
     }
     const ticks = startTicksOf(process.pid)
     this.#manifest = {
@@ -59,7 +58,7 @@ export class ManifestKeeper {
       DesiredStatus: 'run',
       ClientStatus: 'pending',
       CreateTime: previous?.CreateTime ?? Date.now() * 1e6,
-      // Tasks of earlier runs stay known, so that their logs are still found.
+      // Includes tasks of previous runs, so that their logs are found.
       Tasks: previous ? withTasksLost(previous, Date.now()).Tasks : {},
       SupervisorPid: process.pid,
       ...(ticks === undefined ? {} : { SupervisorStartTicks: ticks }),
@@ -67,7 +66,7 @@ export class ManifestKeeper {
     }
   }
 
-  /** Writes the first manifest. Throws the system's error; the manifest of an earlier run is then still in place. */
+  /** Writes the first manifest. Throws the system error; a previous manifest is then unchanged. */
   pending(): void {
     this.#write()
   }
@@ -77,19 +76,19 @@ export class ManifestKeeper {
     this.#set('running', startTicks === undefined ? started : { ...started, PidStartTicks: startTicks })
   }
 
-  /** Somebody asked for its end. */
+  /** A stop was requested. */
   stopping(): void {
     this.#manifest = { ...this.#manifest, DesiredStatus: 'stop' }
     this.#save()
   }
 
-  /** The command has ended, or could not be started. Resolves when that is on disk or cannot be written. */
+  /** The command has exited or could not be started. Resolves when the manifest is written, or after the last attempt. */
   async finished(end: { exitCode: number; failed: boolean }): Promise<void> {
     const { PidStartTicks: _, ...task } = this.#task
     this.#task = task
     const finished = { State: 'dead', Failed: end.failed, FinishedAt: new Date().toISOString(), Pids: [] } as const
     this.#set(end.failed ? 'failed' : 'complete', { ...finished, ExitCode: end.exitCode })
-    for (let tries = 1; this.#retry !== undefined && tries < FINAL_TRIES; tries++) {
+    for (let attempt = 1; this.#retry !== undefined && attempt < FINAL_ATTEMPTS; attempt++) {
       await delay(FINAL_RETRY_MS)
       this.#save()
     }

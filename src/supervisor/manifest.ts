@@ -1,8 +1,8 @@
 /**
- * `alloc.json`: what a supervisor tells the agent and everybody else about its allocation.
+ * The manifest `alloc.json`: state of an allocation for the agent and for commands.
  *
- * The contract is the agent's (`Tasks`, `ClientStatus`, …); the supervisor's own fields are extra and optional. A
- * manifest is only ever replaced as a whole: temporary name, fsync, rename. A reader never sees half of one.
+ * The agent defines the format (`Tasks`, `ClientStatus`, …); fields of the supervisor are additional and optional. A manifest is replaced
+ * atomically: temporary name, fsync, rename.
  */
 import { randomUUID } from 'node:crypto'
 import { closeSync, constants, fstatSync, openSync, readFileSync } from 'node:fs'
@@ -12,7 +12,7 @@ import { replaceFile } from '../platform/own-file.ts'
 import type { ProcessIdentity } from './process-identity.ts'
 
 const MANIFEST_NAME = 'alloc.json'
-/** As the agent's own limit. */
+/** The limit of the agent. */
 const MANIFEST_BYTES_MAX = 1 << 20
 const READ = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK
 
@@ -22,18 +22,18 @@ export type TaskState = 'pending' | 'running' | 'dead'
 export interface TaskRecord {
   readonly State: TaskState
   readonly Failed: boolean
-  /** RFC 3339; null while it has not started. */
+  /** RFC 3339; null before the start. */
   readonly StartedAt: string | null
   readonly FinishedAt: string | null
   readonly Pids: readonly number[]
   readonly LogsDisabled: boolean
   readonly MaxFiles: number
   readonly MaxFileSizeMB: number
-  /** As a shell tells it: 128 and the signal's number when it was killed by one. Null while it runs. */
+  /** 128 plus the signal number after a signal; null while the task runs. */
   readonly ExitCode: number | null
-  /** How often it was started again under the same allocation ID. */
+  /** Number of restarts with the same allocation ID. */
   readonly Restarts: number
-  /** Clock ticks since boot, of the process in `Pids`. */
+  /** Start of the process in `Pids`, in clock ticks since boot. */
   readonly PidStartTicks?: number
 }
 
@@ -50,35 +50,35 @@ export interface Manifest {
   readonly Tasks: Readonly<Record<string, TaskRecord>>
   readonly SupervisorPid?: number
   readonly SupervisorStartTicks?: number
-  /** How long the supervisor waits between SIGTERM and SIGKILL. */
+  /** Time between SIGTERM and SIGKILL. */
   readonly KillTimeoutMs?: number
 }
 
 export interface ManifestFile {
   readonly manifest: Manifest
-  /** The user whose file it is. */
+  /** Owner of the file. */
   readonly ownerId: number
 }
 
 /**
- * The manifest of an allocation directory; undefined when the directory has none. Only a regular file counts, never a link.
- * Throws the system's error when it cannot be read and an Error that says so when it is not one.
+ * The manifest of an allocation directory; undefined without one. Links and special files are refused. Throws the system error, or an
+ * Error for a malformed manifest.
  */
 export function readManifestFile(directory: string): ManifestFile | undefined {
   let descriptor: number
   try {
-    // Without O_NONBLOCK the open of a pipe would wait for a writer, for ever.
+    // O_NONBLOCK, because the open of a pipe would wait for a writer.
     descriptor = openSync(join(directory, MANIFEST_NAME), READ)
   } catch (error) {
     if (isErrno(error, 'ENOENT', 'ENOTDIR')) return undefined
-    if (isErrno(error, 'ELOOP')) throw new Error(`${MANIFEST_NAME} is a symbolic link, remove it`, { cause: error })
+    if (isErrno(error, 'ELOOP')) throw new Error(`${MANIFEST_NAME} is a symbolic link: remove it`, { cause: error })
     throw error
   }
   try {
     const facts = fstatSync(descriptor)
     const isReadable = facts.isFile() && facts.size <= MANIFEST_BYTES_MAX
     const manifest = isReadable ? parseManifest(readFileSync(descriptor, 'utf8')) : undefined
-    if (!manifest) throw new Error(`${MANIFEST_NAME} is not a manifest, repair or remove it`)
+    if (!manifest) throw new Error(`${MANIFEST_NAME} is malformed: repair or remove it`)
     return { manifest, ownerId: facts.uid }
   } finally {
     closeSync(descriptor)
@@ -91,28 +91,28 @@ export function readManifest(directory: string): Manifest | undefined {
 }
 
 /**
- * Replaces the manifest durably: a new file under a name that cannot be known before, then a rename. Throws the system's
- * error; the old one is then still in place.
+ * Replaces the manifest durably: a new file with an unpredictable name, then a rename. Throws the system error; the previous manifest is
+ * then unchanged.
  */
 export function writeManifest(directory: string, manifest: Manifest): void {
   const temporary = join(directory, `.${MANIFEST_NAME}.${randomUUID()}`)
   replaceFile(join(directory, MANIFEST_NAME), `${JSON.stringify(manifest)}\n`, { mode: 0o644, temporary })
 }
 
-/** Who supervises it, when that was recorded. */
+/** The supervisor, if it is recorded. */
 export function supervisorOf(manifest: Manifest): ProcessIdentity | undefined {
   if (manifest.SupervisorPid === undefined) return undefined
   return { pid: manifest.SupervisorPid, startTicks: manifest.SupervisorStartTicks }
 }
 
-/** The processes of its tasks that should be running. */
+/** The processes of the running tasks. */
 export function processesOf(manifest: Manifest): ProcessIdentity[] {
   return Object.values(manifest.Tasks).flatMap((task) =>
     task.State === 'running' ? task.Pids.map((pid) => ({ pid, startTicks: task.PidStartTicks })) : [],
   )
 }
 
-/** The same manifest with every task that was not dead marked as ended unseen. */
+/** The manifest with all tasks that are not dead marked as failed. */
 export function withTasksLost(manifest: Manifest, nowMs: number): Manifest {
   const tasks = Object.entries(manifest.Tasks).map(([name, task]) => {
     if (task.State === 'dead') return [name, task] as const
@@ -122,7 +122,7 @@ export function withTasksLost(manifest: Manifest, nowMs: number): Manifest {
   return { ...manifest, Tasks: Object.fromEntries(tasks) }
 }
 
-/** Undefined when the text is not JSON or lacks what identifies an allocation; what else is missing gets its default. */
+/** Undefined for invalid JSON, or without ID; other missing fields have defaults. */
 function parseManifest(content: string): Manifest | undefined {
   const root = recordOf(parseJson(content))
   const id = root && textOf(root, 'ID')
@@ -178,7 +178,7 @@ function parseJson(content: string): unknown {
 
 function recordOf(value: unknown): Readonly<Record<string, unknown>> | undefined {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return undefined
-  return value as Readonly<Record<string, unknown>> // just checked; TypeScript cannot say it
+  return value as Readonly<Record<string, unknown>> // checked above
 }
 
 function textOf(record: Readonly<Record<string, unknown>>, key: string): string | undefined {
@@ -186,7 +186,7 @@ function textOf(record: Readonly<Record<string, unknown>>, key: string): string 
   return typeof value === 'string' && value !== '' ? value : undefined
 }
 
-/** 0, 1 and negative numbers mean whole groups of processes, or init, to those who send signals. */
+/** 0, 1 and negative numbers would signal process groups, or init. */
 function pidOf(value: unknown): number | undefined {
   return typeof value === 'number' && Number.isSafeInteger(value) && value > 1 ? value : undefined
 }

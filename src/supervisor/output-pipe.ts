@@ -1,9 +1,9 @@
 /**
- * Pipes that carry a command's output to us.
+ * Pipes for the output of a command.
  *
- * Node would give the command a socket, and a program that opens `/dev/stdout` or `/dev/stderr` (shell scripts and web
- * servers do) fails on a socket. So these are real pipes: two FIFOs in a directory that only we may enter, opened and
- * unlinked before the command starts. They are also half as expensive to read.
+ * Node would give the command a socket, and programs that open `/dev/stdout` or `/dev/stderr` (shell scripts, web servers) fail with a
+ * socket. So these are pipes: two FIFOs in a directory that only this user can enter, opened and unlinked before the command starts.
+ * Reading them takes half the CPU of sockets.
  */
 import { spawnSync } from 'node:child_process'
 import { closeSync, constants, mkdtempSync, openSync, rmSync } from 'node:fs'
@@ -11,18 +11,18 @@ import { Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { messageOf } from '../platform/errors.ts'
-import { CommandError } from '../cli/framework/command-shape.ts'
+import { SupervisorError } from './supervisor-error.ts'
 
-/** What a pipe holds: one read takes all of it. */
+/** Capacity of a pipe: one read empties it. */
 const PIPE_BYTES = 64 * 1024
 
 export class OutputPipe {
   readonly #socket: Socket
   #writeEnd: number | undefined
-  /** Resolves once nobody can write to the pipe any more and all of it was read, or once `stop` was called. */
+  /** Resolves when all write ends are closed and all bytes were read, or after `stop`. */
   readonly ended: Promise<void>
 
-  /** `onBytes` must not throw; the bytes are the pipe's again when it returns. */
+  /** `onBytes` must not throw; the buffer is reused when it returns. */
   constructor(path: string, onBytes: (bytes: Uint8Array) => void) {
     const readEnd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK)
     this.#writeEnd = openSync(path, constants.O_WRONLY)
@@ -34,23 +34,23 @@ export class OutputPipe {
     this.#socket = new Socket({ fd: readEnd, readable: true, writable: false, onread: { buffer, callback } })
     this.ended = new Promise((resolve) => {
       this.#socket.on('close', () => resolve())
-      this.#socket.on('error', () => undefined) // a pipe's read end has none to tell of; 'close' follows in any case
+      this.#socket.on('error', () => undefined) // 'close' follows
     })
   }
 
-  /** The end that the command gets. */
+  /** The end for the command. */
   get writeEnd(): number {
-    if (this.#writeEnd === undefined) throw new Error('the write end is already given away')
+    if (this.#writeEnd === undefined) throw new Error('the write end is closed')
     return this.#writeEnd
   }
 
-  /** Lets go of our own hold on the write end, without which the pipe would never end. */
+  /** Closes the write end of this process, so that the pipe ends with the command. */
   closeWriteEnd(): void {
     if (this.#writeEnd !== undefined) closeSync(this.#writeEnd)
     this.#writeEnd = undefined
   }
 
-  /** Stops reading, whoever may still hold the other end. */
+  /** Stops reading, even if another process holds the write end. */
   stop(): void {
     this.closeWriteEnd()
     this.#socket.destroy()
@@ -58,23 +58,23 @@ export class OutputPipe {
 }
 
 /**
- * One pipe for each consumer. `directory` is where their names exist for a moment; where it cannot hold FIFOs, a
- * temporary directory serves. Throws CommandError.
+ * One pipe per consumer. The FIFOs are created in `directory`, or in the temporary directory if `directory` does not support FIFOs.
+ * Throws SupervisorError.
  */
 export function openPipes(directory: string, consumers: readonly ((bytes: Uint8Array) => void)[]): OutputPipe[] {
   let fault = ''
-  for (const place of [directory, tmpdir()]) {
+  for (const parent of [directory, tmpdir()]) {
     try {
-      return openPipesIn(place, consumers)
+      return openPipesIn(parent, consumers)
     } catch (error) {
       fault = messageOf(error)
     }
   }
-  throw new CommandError(`cannot make the pipes for the command's output: ${fault}`)
+  throw new SupervisorError(`cannot create pipes for the output of the command: ${fault}`)
 }
 
-function openPipesIn(place: string, consumers: readonly ((bytes: Uint8Array) => void)[]): OutputPipe[] {
-  const directory = mkdtempSync(join(place, '.pipes-')) // mode 0700
+function openPipesIn(parent: string, consumers: readonly ((bytes: Uint8Array) => void)[]): OutputPipe[] {
+  const directory = mkdtempSync(join(parent, '.pipes-')) // mode 0700
   try {
     const paths = consumers.map((_, index) => join(directory, String(index)))
     const made = spawnSync('mkfifo', ['-m', '600', ...paths], { stdio: ['ignore', 'ignore', 'pipe'], encoding: 'utf8' })

@@ -1,17 +1,17 @@
 /**
- * Which process a number means. A process ID is reused, so a recorded one is trusted only together with the time at
- * which its process began (field 22 of `/proc/<pid>/stat`, in clock ticks since boot).
+ * Identity of a process. Process IDs are reused, so a recorded ID is valid only with the start time of the process (field 22 of
+ * `/proc/<pid>/stat`, in clock ticks since boot).
  */
 import { readFileSync } from 'node:fs'
 import { isErrno } from '../platform/errors.ts'
 
 export interface ProcessIdentity {
   readonly pid: number
-  /** Undefined where it was not recorded: then the number alone must do. */
+  /** Undefined if it was not recorded: then only the ID is compared. */
   readonly startTicks: number | undefined
 }
 
-/** Start of a process in clock ticks since boot, or undefined when there is none (a zombie counts as gone). */
+/** Start of a process in clock ticks since boot; undefined without a process, and for a zombie. */
 export function startTicksOf(pid: number): number | undefined {
   let stat: string
   try {
@@ -19,7 +19,7 @@ export function startTicksOf(pid: number): number | undefined {
   } catch {
     return undefined
   }
-  // The second field is the program's name in parentheses and may hold anything, also parentheses and spaces.
+  // The second field is the program's name in parentheses, which may contain parentheses and spaces.
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
   if (fields[0] === 'Z' || fields[0] === 'X') return undefined
   const ticks = Number(fields[19])
@@ -32,19 +32,19 @@ export function isAlive(identity: ProcessIdentity): boolean {
 }
 
 /**
- * Why root does not signal a process that a manifest names; undefined when it does. Who writes a manifest may write any number
- * into it, and root's signal reaches every process: so the number counts only with the time at which its process began, and,
- * unless the manifest is root's own, only for processes of the user who owns the manifest. The kernel limits other callers.
+ * Why root must not signal a process that a manifest names; undefined if it may. The owner of a manifest can write any process ID to it,
+ * and root can signal every process. So the ID must have a start time, and the process must belong to the owner of the manifest unless
+ * the manifest belongs to root. The kernel limits other users.
  */
 export function faultOfSignalling({ pid, startTicks }: ProcessIdentity, manifestOwnerId: number): string | undefined {
   if (process.geteuid?.() !== 0) return undefined
-  if (startTicks === undefined) return 'the manifest does not say when it began'
+  if (startTicks === undefined) return 'the manifest does not contain its start time'
   const userId = userOf(pid)
   if (manifestOwnerId === 0 || userId === undefined || userId === manifestOwnerId) return undefined
-  return `it is a process of user ${userId}, and the manifest is user ${manifestOwnerId}'s`
+  return `it belongs to user ${userId}, and the manifest belongs to user ${manifestOwnerId}`
 }
 
-/** The real user of a process, who may signal it; undefined when it is gone. */
+/** The real user of a process; undefined without a process. */
 function userOf(pid: number): number | undefined {
   try {
     const status = readFileSync(`/proc/${pid}/status`, 'latin1')
@@ -54,7 +54,7 @@ function userOf(pid: number): number | undefined {
   }
 }
 
-/** Sends `signal`; a negative `pid` names a process group. False when there is nobody (or nobody we may signal). */
+/** Sends `signal`; a negative `pid` is a process group. False without a process, or without permission. */
 export function sendSignal(pid: number, signal: NodeJS.Signals): boolean {
   try {
     return process.kill(pid, signal)

@@ -1,32 +1,31 @@
 /**
- * One command from start to end: its process, its output, its signals, its manifest.
+ * Runs one command: process, output, signals, manifest.
  *
- * The command leads a session and process group of its own. So Ctrl-C reaches it once, through us, and everything that
- * it started can be ended with it (`signal-forwarder.ts`).
+ * The command leads its own session and process group. So Ctrl-C reaches it once, through the forwarder, and the whole group can be
+ * stopped (`signal-forwarder.ts`).
  *
- * When the command has ended, its pipes get two seconds to close (a process it left behind may hold them); then the
- * rest of the group is killed. A process that made a session of its own is not touched.
+ * When the command has exited, its pipes have two seconds to close, because a child process may hold them. Then the rest of the group is
+ * killed. A process with its own session is not affected.
  */
 import type { ChildProcess } from 'node:child_process'
 import { spawn } from 'node:child_process'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { AllocLayout } from './alloc-layout.ts'
-import { exitCodeOf, exitOf, startFaultOf } from './child-exit.ts'
+import { exitCodeOf, exitOf, startFaultOf, startWatchdog } from './child-process.ts'
 import { LogWriter } from './log-writer.ts'
 import type { ManifestKeeper } from './manifest-keeper.ts'
 import { openPipes } from './output-pipe.ts'
 import { sendSignal, startTicksOf } from './process-identity.ts'
 import type { SignalForwarder } from './signal-forwarder.ts'
-import { startWatchdog } from './watchdog.ts'
 
-/** How long pipes may stay open after the command has ended. */
+/** Grace period of the pipes after the command has exited. */
 const PIPE_GRACE_MS = 2000
-/** How long they may take once everybody who held them was killed. */
+/** Grace period of the pipes after the group was killed. */
 const KILLED_PIPE_GRACE_MS = 250
-/** How often bytes that could not be written are tried to be accounted for in the log. */
+/** Interval of attempts to record lost bytes in the log. */
 const LOSS_RETRY_MS = 1000
 
-export interface SuperviseRequest {
+export interface CommandRun {
   readonly command: readonly [string, ...string[]]
   readonly env: NodeJS.ProcessEnv
   readonly stdin: 'inherit' | 'ignore'
@@ -36,21 +35,21 @@ export interface SuperviseRequest {
   readonly maxFileBytes: number
   readonly keeper: ManifestKeeper
   readonly signals: SignalForwarder
-  /** Called once the command runs. */
+  /** Called when the command has started. */
   onStarted(pid: number): void
-  /** Tells the operator something that is no reason to end. */
+  /** Reports problems that do not stop the command. */
   readonly warn: (message: string) => void
 }
 
-export interface Outcome {
-  /** As a shell tells it. */
+export interface RunResult {
+  /** The exit code of a shell. */
   readonly exitCode: number
-  /** Why the command could not be started; undefined when it was. */
+  /** Why the command could not be started. */
   readonly startFault?: string
 }
 
-/** Runs the command and resolves when it has ended and everything about it is on disk. Throws CommandError. */
-export async function supervise(request: SuperviseRequest): Promise<Outcome> {
+/** Runs the command. Resolves when it has exited and output and manifest are written. Throws SupervisorError. */
+export async function supervise(request: CommandRun): Promise<RunResult> {
   const { keeper, signals } = request
   const logs = openLogs(request)
   const pipes = openPipes(
@@ -71,9 +70,9 @@ export async function supervise(request: SuperviseRequest): Promise<Outcome> {
     await drain(child.pid, Promise.all(pipes.map((pipe) => pipe.ended)))
     watchdog.dismiss()
     logs.forEach((log) => log.retry())
-    tellLosses(logs, request.warn)
+    reportLosses(logs, request.warn)
     const exitCode = exitCodeOf(exit)
-    await keeper.finished({ exitCode, failed: exitCode !== 0 && !signals.stopped })
+    await keeper.finished({ exitCode, failed: exitCode !== 0 && !signals.isStopping })
     return { exitCode }
   } finally {
     clearInterval(retry)
@@ -82,25 +81,25 @@ export async function supervise(request: SuperviseRequest): Promise<Outcome> {
   }
 }
 
-function openLogs(request: SuperviseRequest): LogWriter[] {
+function openLogs(request: CommandRun): LogWriter[] {
   const { task, maxFiles, maxFileBytes } = request
   const directory = request.layout.logs
   return (['stdout', 'stderr'] as const).map((type) => new LogWriter({ directory, task, type, maxFiles, maxFileBytes }))
 }
 
-function start(request: SuperviseRequest, stdout: number | undefined, stderr: number | undefined): ChildProcess {
+function start(request: CommandRun, stdout: number | undefined, stderr: number | undefined): ChildProcess {
   const [program, ...args] = request.command
-  // detached: a session and a process group of its own.
+  // detached: own session and process group.
   return spawn(program, args, { detached: true, env: request.env, stdio: [request.stdin, stdout, stderr] })
 }
 
-async function notStarted(request: SuperviseRequest, error: unknown): Promise<Outcome> {
+async function notStarted(request: CommandRun, error: unknown): Promise<RunResult> {
   const { exitCode, text } = startFaultOf(request.command[0], error)
   await request.keeper.finished({ exitCode, failed: true })
   return { exitCode, startFault: text }
 }
 
-/** Waits for the pipes to close, and ends what the command left behind in its group. */
+/** Waits for the pipes to close and kills the remaining processes of the group. */
 async function drain(groupId: number, closed: Promise<unknown>): Promise<void> {
   const timer = new AbortController()
   const wait = (ms: number) => delay(ms, undefined, { signal: timer.signal }).catch(() => undefined)
@@ -110,8 +109,8 @@ async function drain(groupId: number, closed: Promise<unknown>): Promise<void> {
   timer.abort()
 }
 
-function tellLosses(logs: readonly LogWriter[], warn: (message: string) => void): void {
+function reportLosses(logs: readonly LogWriter[], warn: (message: string) => void): void {
   for (const log of logs) {
-    if (log.lostBytes > 0) warn(`${log.lostBytes} bytes of output could not be written to the log (${log.lossCause})`)
+    if (log.lostBytes > 0) warn(`${log.lostBytes} bytes of output were not written to the log (${log.lossCause})`)
   }
 }

@@ -7,7 +7,7 @@ import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { ShownBytes } from '../../src/cli/framework/shown.ts'
+import { TerminalEscaper } from '../../src/cli/framework/terminal-escapes.ts'
 import { ALLOC_ID, fakeAgent, frame } from '../cli/fake-agent.ts'
 import { OUTPOST, ROOT, start } from '../cli/outpost-process.ts'
 
@@ -71,12 +71,12 @@ test('JSON stays JSON of the same value', async (t) => {
 
 test('what is cut anywhere is shown as what is whole', () => {
   const bytes = Buffer.from(`${LINE}${ESCAPE}`)
-  const whole = new ShownBytes()
-  const expected = Buffer.concat([whole.take(bytes), whole.rest()]).toString()
+  const whole = new TerminalEscaper()
+  const expected = Buffer.concat([whole.push(bytes), whole.flush()]).toString()
   assert.ok(expected.endsWith(String.raw`\x1b`))
   for (let cut = 0; cut <= bytes.length; cut++) {
-    const parts = new ShownBytes()
-    const pieces = [parts.take(bytes.subarray(0, cut)), parts.take(bytes.subarray(cut)), parts.rest()]
+    const parts = new TerminalEscaper()
+    const pieces = [parts.push(bytes.subarray(0, cut)), parts.push(bytes.subarray(cut)), parts.flush()]
     assert.equal(Buffer.concat(pieces).toString(), expected, `cut at ${cut}`)
   }
 })

@@ -10,7 +10,7 @@ const FIRST = 'aaaa1111-0d4b-4c0f-9a53-0c4f6d1c2b7a'
 const SECOND = 'aaaa2222-0d4b-4c0f-9a53-0c4f6d1c2b7a'
 const FOREIGN = 'bbbb0000-0d4b-4c0f-9a53-0c4f6d1c2b7a'
 
-test('list shows what is there, newest first and in columns', async (t) => {
+test('list prints the allocations, newest first, in columns', async (t) => {
   const dataDir = temporaryDirectory(t)
   const list = (...more: string[]) => runHere(['alloc', 'list', '-data-dir', dataDir, ...more], process.env)
   assert.deepEqual(await list(), { code: 0, signal: null, stdout: 'No allocations\n', stderr: '' })
@@ -57,15 +57,14 @@ test('status takes a prefix, and shows the matches when there are several', asyn
   const several = await status('aaaa')
   assert.equal(several.code, 1)
   assert.equal(several.stdout, '')
-  const list =
-    /^ID .*\naaaa\d{4}.*\naaaa\d{4}.*\noutpost: "aaaa" is the beginning of 2 allocation IDs, give more of it\n$/
+  const list = /^ID .*\naaaa\d{4}.*\naaaa\d{4}.*\noutpost: "aaaa" matches 2 allocations: give a longer prefix\n$/
   assert.match(several.stderr, list)
   const none = await status('cc')
   assert.deepEqual([none.code, none.stdout], [1, ''])
-  assert.match(none.stderr, /^outpost: no allocation "cc" under .*, "outpost alloc list" shows what there is\n$/)
+  assert.match(none.stderr, /^outpost: no allocation with ID prefix "cc" in .*, check "outpost alloc list"\n$/)
 })
 
-test('stop waits until the command is gone and prints the status; twice is no error', async (t) => {
+test('stop waits until the command has exited, prints the status, and can be repeated', async (t) => {
   const dataDir = temporaryDirectory(t)
   const script = 'trap "sleep 0.3; exit 0" TERM; while :; do sleep 0.05; done'
   const options = ['-data-dir', dataDir, '-id', FIRST, '-task', 'web', '-detach']
@@ -123,10 +122,10 @@ test('a process that got the recorded number later is not touched', async (t) =>
   assert.equal(manifestOf(dataDir, FIRST)?.ClientStatus, 'lost')
 })
 
-test('stop refuses what it has no supervisor for', async (t) => {
+test('stop refuses an allocation of another supervisor', async (t) => {
   const dataDir = temporaryDirectory(t)
   mkdirSync(join(dataDir, 'alloc', FOREIGN), { recursive: true })
   const { code, stderr } = await outpost('alloc', 'stop', '-data-dir', dataDir, FOREIGN)
   assert.equal(code, 1)
-  assert.match(stderr, /has no manifest, stop it where it was started\n$/)
+  assert.match(stderr, /has no manifest, stop it with the supervisor that started it\n$/)
 })

@@ -112,11 +112,11 @@ describe('what takes seconds', { concurrency: true }, () => {
       outpost('alloc', 'run', '-data-dir', dataDir, '-id', id, '-detach', '--', ...command)
     const missing = await detached(ID, 'no-such-program')
     assert.deepEqual([missing.code, missing.stdout], [1, ''])
-    assert.equal(missing.stderr, 'outpost: cannot start "no-such-program": there is no such program in PATH\n')
+    assert.equal(missing.stderr, 'outpost: cannot start "no-such-program": not found in PATH\n')
     assert.equal((await detached(ID, 'sleep', '100')).code, 0)
     const again = await detached(ID, 'sleep', '100')
     assert.deepEqual([again.code, again.stdout], [1, ''])
-    assert.match(again.stderr, /is still running \(supervisor \d+\)/)
+    assert.match(again.stderr, /is running \(supervisor \d+\)/)
     assert.equal((await outpost('alloc', 'stop', '-data-dir', dataDir, ID)).code, 0)
   })
 })
@@ -208,7 +208,7 @@ test('the forwarder keeps what comes before the command, and a long kill timeout
     await new Promise((ready) => stubborn.stdout.once('data', ready))
     const ended = new Promise((end) => stubborn.once('exit', (_, signal) => end(signal)))
     forwarder.attach(stubborn.pid ?? 0, () => undefined)
-    assert.ok(forwarder.stopped, 'the signal was kept')
+    assert.ok(forwarder.isStopping, 'the signal was kept')
     assert.equal(await Promise.race([ended, delay(300, 'still runs')]), 'still runs')
     process.kill(process.pid, 'SIGINT')
     assert.equal(await ended, 'SIGKILL')
@@ -223,7 +223,7 @@ test('a limit on the size of files costs bytes, not the command', async (t) => {
   const command = `ulimit -f 1000; exec "$0" alloc run -data-dir "$1" -id ${ID} -task web -- sh -c '${script}'`
   const { code, stderr } = await start('sh', ['-c', command, OUTPOST, dataDir]).finished
   assert.equal(code, 8)
-  assert.match(stderr, /\d+ bytes of output could not be written to the log \(EFBIG\)/)
+  assert.match(stderr, /\d+ bytes of output were not written to the log \(EFBIG\)/)
 })
 
 test('Ctrl-C in a terminal reaches the command once', async (t) => {
@@ -240,7 +240,7 @@ test('Ctrl-C in a terminal reaches the command once', async (t) => {
   assert.equal(output(dataDir), 'ready\ninterrupt\n')
 })
 
-test('-detach returns once the command runs, and the supervisor goes on', async (t) => {
+test('-detach returns once the command runs, and the supervisor continues', async (t) => {
   const dataDir = temporaryDirectory(t)
   const options = ['-data-dir', dataDir, '-id', ID, '-task', 'web', '-detach', '-kill-timeout', '1m30s']
   const { code, stdout, stderr } = await outpost('alloc', 'run', ...options, '--', 'sh', '-c', 'env; cat; sleep 100')

@@ -39,48 +39,40 @@ test('files that nothing was done to are whole, in any number and with lines of 
   assert.deepEqual(some, { code: 0, out: 'whole: lines 31 to 51 in 3 files\n', err: '' })
   const swapped = await runAt(NOWHERE, ['audit', 'verify', '-from=37', ...files.toReversed()])
   assert.equal(swapped.code, 1)
-  assert.match(swapped.err, /audit\.1:1: .*the files are in another order/)
+  assert.match(swapped.err, /audit\.1:1: .*files in the wrong order/)
   const missing = await runAt(NOWHERE, ['audit', 'verify', ...files.slice(0, 1), ...files.slice(3)])
   assert.equal(missing.code, 1)
   assert.match(missing.err, /audit\.3:1: lines 31 to 36 were removed before this line\n$/)
-  assert.equal(missing.out, 'whole up to there: lines 1 to 30\n')
+  assert.equal(missing.out, 'valid up to there: lines 1 to 30\n')
 })
 
-test('the first line that was changed, removed or added is named', async (t) => {
+test('verify reports the first line that was changed, removed or added', async (t) => {
   const file = join(temporaryDirectory(t), 'audit.log')
   const { lines } = chainOf(20)
   const forged = chained('{"type":"forged"}', headOf(lines[8] ?? '') ?? CHAIN_START)
   const cases: [string, string[], RegExp][] = [
-    ['changed', lines.with(9, (lines[9] ?? '').replace('data/9', 'data/8')), /audit\.log:10: this line was changed/],
-    [
-      'the first one',
-      lines.with(0, (lines[0] ?? '').replace('data/0', 'data/1')),
-      /audit\.log:1: this line was changed/,
-    ],
+    ['changed', lines.with(9, (lines[9] ?? '').replace('data/9', 'data/8')), /audit\.log:10: line changed/],
+    ['the first one', lines.with(0, (lines[0] ?? '').replace('data/0', 'data/1')), /audit\.log:1: line changed/],
     ['removed', lines.toSpliced(9, 1), /audit\.log:10: line 10 was removed before this line/],
     ['several', lines.toSpliced(9, 5), /audit\.log:10: lines 10 to 14 were removed before this line/],
-    [
-      'added as it fits',
-      lines.toSpliced(9, 0, forged),
-      /audit\.log:11: this line was added, .*number 10 comes after 10/,
-    ],
-    ['added, plain', lines.toSpliced(9, 0, 'hello'), /audit\.log:10: this line was changed or added/],
-    ['an empty line', lines.toSpliced(9, 0, ''), /audit\.log:10: this line was changed or added/],
-    ['doubled', lines.toSpliced(9, 0, lines[8] ?? ''), /audit\.log:10: this line was added, .*number 9 comes after 9/],
-    ['replaced by one that fits', lines.with(9, forged), /audit\.log:10: this line was changed/],
+    ['added as it fits', lines.toSpliced(9, 0, forged), /audit\.log:11: line added, .*number 10 comes after 10/],
+    ['added, plain', lines.toSpliced(9, 0, 'hello'), /audit\.log:10: line changed or added/],
+    ['an empty line', lines.toSpliced(9, 0, ''), /audit\.log:10: line changed or added/],
+    ['doubled', lines.toSpliced(9, 0, lines[8] ?? ''), /audit\.log:10: line added, .*number 9 comes after 9/],
+    ['replaced by one that fits', lines.with(9, forged), /audit\.log:10: line changed/],
     [
       'numbered anew',
       lines.with(9, (lines[9] ?? '').replace('"sequence":10', '"sequence":11')),
       /audit\.log:10: line 10 was/,
     ],
-    ['a carriage return', lines.with(9, `${lines[9]}\r`), /audit\.log:10: this line was changed or added/],
+    ['a carriage return', lines.with(9, `${lines[9]}\r`), /audit\.log:10: line changed or added/],
   ]
   for (const [what, changed, expected] of cases) {
     writeFileSync(file, text(changed))
     const ran = await runAt(NOWHERE, ['audit', 'verify', file])
     assert.equal(ran.code, 1, what)
     assert.match(ran.err, expected, what)
-    assert.match(ran.out, /^whole up to there: /, what)
+    assert.match(ran.out, /^valid up to there: /, what)
   }
 })
 
@@ -115,26 +107,26 @@ test('with the server the end is compared, and a file that was made anew is foun
   writeFileSync(file, text(lines.slice(0, 17)))
   const cut = await verify()
   assert.equal(cut.code, 1)
-  assert.match(cut.err, /audit\.log:18: lines 18 to 20 are missing: the end was cut/)
+  assert.match(cut.err, /audit\.log:18: lines 18 to 20 are missing: the file was truncated/)
   const anew = chainOf(20, headOf(chained('{"type":"forged"}', CHAIN_START))).lines.slice(0, 19)
   writeFileSync(file, text([chained('{"type":"forged"}', CHAIN_START), ...anew]))
   assert.equal((await runAt(NOWHERE, ['audit', 'verify', file])).code, 0, 'it is a chain of its own')
   const rewritten = await verify()
   assert.equal(rewritten.code, 1)
-  assert.match(rewritten.err, /audit\.log:20: line 20 was changed, or all lines up to it were written again/)
+  assert.match(rewritten.err, /audit\.log:20: line 20 was changed, or all lines up to it were rewritten/)
   writeFileSync(file, '')
   assert.match((await verify()).err, /audit\.log:1: lines 1 to 20 are missing/)
   const unknown = await runAt(core, ['audit', 'verify', '-path=other/', file])
   assert.equal(unknown.code, 1)
-  assert.match(unknown.err, /there is no audit device other\//)
+  assert.match(unknown.err, /no audit device at other\//)
 })
 
-test('the first line has the number 1, or the one that -from names', async (t) => {
+test('the first line must have the number 1, or that of -from', async (t) => {
   const file = join(temporaryDirectory(t), 'audit.log')
   writeFileSync(file, text(chainOf(20).lines.slice(4)))
   const beheaded = await runAt(NOWHERE, ['audit', 'verify', file])
   assert.equal(beheaded.code, 1)
-  assert.match(beheaded.err, /audit\.log:1: the first line has the number 5 instead of 1: .* or -from=5\n$/)
+  assert.match(beheaded.err, /audit\.log:1: the first line has the number 5, expected 1: .* or -from=5\n$/)
   const named = await runAt(NOWHERE, ['audit', 'verify', '-from=5', file])
   assert.deepEqual(named, { code: 0, out: 'whole: lines 5 to 20 in 1 file\n', err: '' })
   assert.equal((await runAt(NOWHERE, ['audit', 'verify', '-from=4', file])).code, 1)
@@ -148,11 +140,11 @@ test('an empty file in place of one with lines is a fault', async (t) => {
   for (const files of [[file], [older, file]]) {
     const ran = await runAt(NOWHERE, ['audit', 'verify', ...files])
     assert.equal(ran.code, 1)
-    assert.match(ran.err, /audit\.log:1: the file has no line: only with -path it is known/)
+    assert.match(ran.err, /audit\.log:1: the file has no lines: use -path/)
   }
 })
 
-test('the files must have the line that the server names as its last one', async (t) => {
+test('the files must contain the last line of the server', async (t) => {
   const core = await recordingCore(t)
   const file = join(temporaryDirectory(t), 'audit.log')
   const first = chainOf(20)
@@ -161,7 +153,7 @@ test('the files must have the line that the server names as its last one', async
   writeFileSync(file, text(chainOf(9, { sequence: 20, hash: 'f'.repeat(64) }).lines))
   const ran = await runAt(core, ['audit', 'verify', '-path=file', '-from=21', file])
   assert.equal(ran.code, 1)
-  assert.match(ran.err, /audit\.log:10: line 20, which the server names as its last one, is in none of the files/)
+  assert.match(ran.err, /audit\.log:10: line 20, the last line of the server, is in none of the files/)
 })
 
 test('a part of a line at the end of a file is told and does no harm', async (t) => {
@@ -170,7 +162,7 @@ test('a part of a line at the end of a file is told and does no harm', async (t)
   writeFileSync(file, `${text(lines)}{"time":"2026-`)
   const ran = await runAt(NOWHERE, ['audit', 'verify', file])
   assert.equal(ran.code, 0)
-  assert.match(ran.err, /audit\.log:4: a part of a line, left by a killed server/)
+  assert.match(ran.err, /audit\.log:4: incomplete line of a killed server/)
   assert.equal(ran.out, 'whole: lines 1 to 3 in 1 file\n')
   assert.equal(readFileSync(file, 'utf8').endsWith('2026-'), true, 'it is left as it is')
 })
@@ -178,8 +170,8 @@ test('a part of a line at the end of a file is told and does no harm', async (t)
 test('a command line that is wrong, and files that cannot be read', async (t) => {
   const none = await runAt(NOWHERE, ['audit', 'verify'])
   assert.equal(none.code, 2)
-  assert.match(none.err, /which files\? the oldest first/)
+  assert.match(none.err, /missing FILE, usage: outpost audit verify FILE/)
   const missing = await runAt(NOWHERE, ['audit', 'verify', join(temporaryDirectory(t), 'none')])
   assert.equal(missing.code, 1)
-  assert.match(missing.err, /the files cannot be read: .*ENOENT/)
+  assert.match(missing.err, /cannot read the files: .*ENOENT/)
 })

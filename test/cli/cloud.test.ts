@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { test, type TestContext } from 'node:test'
 import { credentialsOf } from '../../src/cli/commands/cloud/credential-formats.ts'
-import { fieldsOf } from '../../src/cli/output/answer.ts'
+import { fieldsOf } from '../../src/cli/output/json.ts'
 import { recordingCore, runAt } from './recording-core.ts'
 
 const SESSION = {
@@ -102,7 +102,7 @@ test('what are no credentials is printed in no form', async (t) => {
     for (const format of ['env', 'credential_process', 'aws-profile']) {
       const { code, err, out } = await runAt(core, ['cloud', 'creds', `-format=${format}`, role])
       assert.deepEqual([code, out], [1, ''])
-      assert.match(err, /has no credentials of AWS/)
+      assert.match(err, /contains no AWS credentials/)
     }
   }
   const none = await runAt(core, ['cloud', 'creds', '-format=env', 'none'])
@@ -131,7 +131,7 @@ test('cloud role check: a line for each finding, and an exit code', async (t) =>
   assert.deepEqual([none.code, /no value found/.test(none.err)], [1, true])
 })
 
-test('creds prints the ID of the lease on stderr, and refuses -ttl for users of IAM', async (t) => {
+test('creds prints the lease ID on stderr, and refuses -ttl for IAM users', async (t) => {
   const core = await world(t)
   core.answers = {
     ...core.answers,
@@ -145,7 +145,7 @@ test('creds prints the ID of the lease on stderr, and refuses -ttl for users of 
   const before = core.asked.length
   const refused = await runAt(core, ['cloud', 'creds', '-format=env', '-ttl=15m', 'u'])
   assert.deepEqual([refused.code, refused.out], [1, ''])
-  assert.match(refused.err, /-ttl has no effect on the role u: it creates users of IAM/)
+  assert.match(refused.err, /option -ttl has no effect on role u: it creates IAM users/)
   assert.deepEqual(
     core.asked.slice(before).map(({ line }) => line),
     ['GET cloud/roles/u'],

@@ -2,17 +2,22 @@ import assert from 'node:assert/strict'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { readAgentOptions } from '../../src/cli/commands/agent-options.ts'
+import { readAgentOptions } from '../../src/cli/commands/agent.ts'
+import { COMMAND_GROUPS, COMMAND_NAMES, COMMON_COMMANDS, loadCommands } from '../../src/cli/command-table.ts'
 import { runCommand } from '../../src/cli/command.ts'
 import { UsageError } from '../../src/cli/framework/options.ts'
-import type { AgentOptions, Parts } from '../../src/cli/framework/parts.ts'
+import type { CommandServices } from '../../src/cli/framework/define-command.ts'
+import type { AgentOptions } from '../../src/cli/framework/services.ts'
 import { OUTPOST, outpost, ROOT, start, temporaryDirectory } from './outpost-process.ts'
 
-async function run(args: readonly string[], parts: Parts = {}) {
+/** Lines of a terminal window, without scrolling. */
+const SCREEN_LINES = 40
+
+async function run(args: readonly string[], services: CommandServices = {}) {
   let out = ''
   let err = ''
   const io = { out: (text: string) => void (out += text), err: (text: string) => void (err += text), env: {} }
-  const code = await runCommand(args, io, parts)
+  const code = await runCommand(args, io, services)
   return { code, out, err }
 }
 
@@ -26,16 +31,59 @@ test('version prints the one in package.json', async () => {
   }
 })
 
-test('help lists every command and each has its own', async () => {
+/** Names of the commands in a help text. */
+function namesIn(help: string): string[] {
+  return [...help.matchAll(/^ {4}([a-z-]+(?: [a-z-]+)*(?: \.\.\.)?) {2,}/gm)].map(([, name]) => name ?? '')
+}
+
+test('help shows the common commands, the groups and the environment variables on one screen', async () => {
   const { code, out } = await run(['help'])
   assert.equal(code, 0)
   assert.deepEqual(await run(['-h']), { code: 0, out, err: '' })
-  const names = [...out.matchAll(/^ {4}([a-z-]+(?: [a-z-]+)*) {2,}/gm)].map(([, name]) => name ?? '')
-  for (const name of ['agent', 'alloc run', 'alloc stop', 'logs', 'fs cat', 'node meta apply', 'validate', 'version']) {
-    assert.ok(names.includes(name), name)
+  assert.deepEqual(namesIn(out), [...COMMON_COMMANDS, ...COMMAND_GROUPS.map(({ name }) => name)])
+  assert.equal(COMMON_COMMANDS.length, 10)
+  for (const name of ['OUTPOST_ADDR', 'OUTPOST_TOKEN', 'OUTPOST_DATA_DIR'])
+    assert.match(out, new RegExp(`^ {4}${name} `, 'm'))
+  assert.ok(out.split('\n').length <= SCREEN_LINES, out)
+})
+
+test('the groups list every command once, each on one screen, with a summary by the style rules', async () => {
+  const listed: string[] = []
+  for (const { collapsed = {}, name: group } of COMMAND_GROUPS) {
+    const { code, out } = await run(['help', group])
+    assert.equal(code, 0)
+    assert.ok(out.split('\n').length <= SCREEN_LINES, out)
+    for (const name of namesIn(out)) {
+      const words = name.replace(/ \.\.\.$/, '')
+      if (words === name) listed.push(name)
+      else listed.push(...namesIn((await run(['help', ...words.split(' ')])).out))
+      assert.equal(words !== name, words in collapsed, name)
+    }
   }
-  for (const name of names) {
-    if (name === 'help') continue
+  assert.deepEqual(listed.toSorted(), [...COMMAND_NAMES, 'help'].toSorted())
+  for (const command of await loadCommands(COMMAND_NAMES)) {
+    assertHelpStyle(command.summary, command.name)
+    for (const [option, { help }] of Object.entries(command.options))
+      assertHelpStyle(help, `${command.name} -${option}`)
+  }
+})
+
+/** docs/style.md: imperative, at most ten words, no commas. */
+function assertHelpStyle(text: string, what: string): void {
+  assert.match(text, /^[A-Z][^,]*[^.,]$/, `${what}: ${text}`)
+  assert.ok(text.split(' ').length <= 10, `${what}: ${text}`)
+}
+
+test('every command is in a file that its words name, and has its own help', async () => {
+  assert.deepEqual(
+    (await loadCommands(COMMAND_NAMES)).map(({ name }) => name),
+    COMMAND_NAMES,
+  )
+  for (const { load, names } of COMMAND_GROUPS.flatMap(({ files }) => files)) {
+    const file = /commands\/([\w/-]+)\.ts/.exec(String(load))?.[1] ?? ''
+    for (const name of names) assert.ok(`${name} `.startsWith(`${file.replaceAll('/', ' ')} `), `${name}: ${file}`)
+  }
+  for (const name of COMMAND_NAMES) {
     const words = name.split(' ')
     const shown = await run([...words, '-help'])
     assert.equal(shown.code, 0)
@@ -44,30 +92,45 @@ test('help lists every command and each has its own', async () => {
     assert.deepEqual(await run(['help', ...words]), shown)
     for (const line of shown.out.split('\n')) assert.ok(line.length <= 104, `too long: ${line}`)
   }
-  assert.match((await run(['alloc', '-help'])).out, /alloc stop/)
+})
+
+test('a group with the name of a first word has its own help', async () => {
+  assert.match((await run(['alloc', '-help'])).out, /^Usage: outpost alloc COMMAND[^]*alloc stop/)
+  assert.deepEqual(namesIn((await run(['secrets', '-help'])).out), [
+    'secrets list',
+    'secrets enable',
+    'secrets disable',
+    'secrets tune',
+    'secrets move',
+  ])
+  assert.ok(namesIn((await run(['help', 'secrets'])).out).includes('kv get'))
+  assert.match((await run(['help', 'help'])).out, /^Usage: outpost help/)
 })
 
 const wrong: [string[], RegExp][] = [
   [[], /^Usage: outpost COMMAND/],
   [['vesion'], /^outpost: unknown command "vesion", did you mean version\? \(see "outpost help"\)\n$/],
   [['frobnicate'], /^outpost: unknown command "frobnicate" \(see "outpost help"\)\n$/],
-  [['alloc'], /^outpost: "outpost alloc" needs one of run, list, status, stop, stats, gc, write-log\n$/],
+  [['alloc'], /^outpost: missing word after "outpost alloc", one of: run, list, status, stop, stats, gc, write-log\n$/],
   [['alloc', 'rnu'], /^outpost: unknown command "alloc rnu", did you mean alloc run\?/],
   [
     ['version', 'x'],
     /unexpected argument "x": "outpost version" takes no arguments \(see "outpost version -help"\)\n$/,
   ],
-  [['validate'], /^outpost: which files\?/],
-  [['alloc', 'stop'], /^outpost: which allocation\?/],
+  [
+    ['validate'],
+    /^outpost: missing FILE\|DIR, usage: outpost validate FILE\|DIR\.\.\. \(see "outpost validate -help"\)\n$/,
+  ],
+  [['alloc', 'stop'], /^outpost: missing ID, usage: outpost alloc stop ID \(see/],
   [['alloc', 'stop', 'a', 'b'], /unexpected argument "b"/],
-  [['alloc', 'run'], /^outpost: what shall run\?/],
-  [['alloc', 'run', '--', ''], /the command after -- is empty/],
+  [['alloc', 'run'], /^outpost: missing CMD: give the command after --/],
+  [['alloc', 'run', '--', ''], /missing CMD: the word after -- is empty/],
   [['alloc', 'run', '-id', '12', '--', 'true'], /option -id: "12" must be a UUID/],
-  [['alloc', 'run', '-task', 'alloc', '--', 'true'], /option -task: "alloc" is taken/],
+  [['alloc', 'run', '-task', 'alloc', '--', 'true'], /option -task: "alloc" is reserved/],
   [['alloc', 'run', '-task', '../x', '--', 'true'], /option -task: /],
   [['alloc', 'run', '-max-files', '0', '--', 'true'], /option -max-files: "0" must be a whole number from 1/],
   [['alloc', 'run', '-max-file-size', '0', '--', 'true'], /option -max-file-size: "0" must be/],
-  [['help', 'nothing'], /unknown command "nothing"/],
+  [['help', 'nothing'], /^outpost: unknown command "nothing" \(see "outpost help"\)\n$/],
 ]
 for (const [args, message] of wrong) {
   test(`exit code 2 for ${JSON.stringify(args)}`, async () => {
@@ -79,13 +142,13 @@ for (const [args, message] of wrong) {
   })
 }
 
-test('agent options reach whoever starts the agent', async () => {
+test('the options of agent are passed to startAgent', async () => {
   const seen: AgentOptions[] = []
-  const parts: Parts = { startAgent: (options) => Promise.resolve(seen.push(options)) }
+  const services: CommandServices = { startAgent: (options) => Promise.resolve(seen.push(options)) }
   const id = 'A0000000-0000-4000-8000-000000000001'
   const args = ['agent', '-config', 'a.hcl', '-dev', '-http-port', '0', '-cluster-port=0', '-config=b', '-node-id', id]
   const more = ['-data-dir', 'd', '-dev-root-token-id', 'root', '-dev-no-demo', '-log-level', 'DEBUG']
-  assert.equal((await run([...args, ...more], parts)).code, 1, 'what startAgent resolved to')
+  assert.equal((await run([...args, ...more], services)).code, 1, 'what startAgent resolved to')
   const expected: AgentOptions = {
     dev: true,
     httpPort: 0,
@@ -102,9 +165,9 @@ test('agent options reach whoever starts the agent', async () => {
 })
 
 for (const [args, message] of [
-  [[], /needs a configuration, give -config FILE or try -dev/],
-  [['-config', 'a', '-dev-no-demo'], /option -dev-no-demo works only together with -dev/],
-  [['-config', 'a', '-dev-root-token-id', 'x'], /option -dev-root-token-id works only/],
+  [[], /missing configuration: give -config FILE, or -dev/],
+  [['-config', 'a', '-dev-no-demo'], /option -dev-no-demo requires -dev/],
+  [['-config', 'a', '-dev-root-token-id', 'x'], /option -dev-root-token-id requires -dev/],
   [['-dev', '-node-id', 'x'], /must be a UUID/],
   [['-dev', '-http-port', '70000'], /must be a whole number from 0 to 65535/],
   [['-dev', '-log-level', 'loud'], /must be one of trace, debug, info, warn, error/],
@@ -121,7 +184,7 @@ for (const [args, message] of [
   })
 }
 
-test('validate prints every fault with its place and exits 1', async (t) => {
+test('validate prints every fault with its position and exits 1', async (t) => {
   const directory = temporaryDirectory(t)
   const good = join(directory, 'good.hcl')
   const bad = join(directory, 'bad.hcl')
@@ -143,19 +206,19 @@ test('errors of the real program are one line on stderr and an exit code', async
   assert.equal(wrongOption.stderr, 'outpost: unknown option "-x" (see "outpost version -help")\n')
 })
 
-test('output that finds no room is an error, a reader that has left is none', async () => {
+test('a full disk is an error of the output, an exited reader is not', async () => {
   const full = await start('/bin/sh', ['-c', `${OUTPOST} version >/dev/full`]).finished
   assert.deepEqual([full.code, full.stdout], [1, ''])
-  assert.match(full.stderr, /^outpost: the output could not be written: ENOSPC[^\n]*\n$/)
+  assert.match(full.stderr, /^outpost: cannot write the output: ENOSPC[^\n]*\n$/)
   const left = await start('/bin/sh', ['-c', `(sleep 1; ${OUTPOST} version; echo $? >&2) | :`]).finished
   assert.equal(left.stderr, '0\n')
 })
 
-test('an error shows what a terminal would obey', async () => {
+test('an error escapes control characters', async () => {
   const lines: string[] = []
   const io = { out: () => undefined, err: (text: string) => void lines.push(text), env: {} }
   assert.equal(await runCommand(['\u001b]0;title\u0007\u009b2J'], io), 2)
   assert.match(lines.join(''), /title/)
-  // oxlint-disable-next-line no-control-regex -- they are what is looked for
+  // oxlint-disable-next-line no-control-regex -- the test searches for them
   assert.doesNotMatch(lines.join('').trimEnd(), /[\u0000-\u001f\u007f-\u009f]/)
 })

@@ -168,12 +168,12 @@ test('a file that cannot be read, and an empty one, are named before anything is
     const missing = await at('/nowhere/t')
     assert.deepEqual([missing.code, missing.out], [code, ''], command)
     assert.match(missing.err, /^outpost: the file \/nowhere\/t cannot be read: ENOENT/, command)
-    assert.match((await at('')).err, /the name of a file is missing after @/)
+    assert.match((await at('')).err, /missing file name after @/)
     const nothing = await at(empty)
     assert.deepEqual([nothing.code, nothing.err.includes(`${empty}, which is empty`)], [1, true], nothing.err)
   }
   const twice = await runAt(core, ['login', '-method=approle', 'role_id=-', 'secret_id=-'])
-  assert.match(twice.err, /standard input can be read once only/)
+  assert.match(twice.err, /standard input can be read only once/)
   await runAt(core, ['token', 'lookup', '\\@literal'])
   assert.deepEqual(
     core.asked.map(({ body }) => body),
@@ -192,13 +192,13 @@ test('a field that a token or a wrapped response cannot have is refused before t
     'kv get -wrap-ttl=5m -field=k secret/app',
   ]) {
     const { code, err } = await runAt(core, line.split(' '))
-    assert.match(err, /option -field: a response with .* has no field ".*", it has .*token/, line)
+    assert.match(err, /option -field: a response with .* has no field ".*", its fields are .*token/, line)
     assert.equal(code, 2, line)
   }
   assert.deepEqual(core.asked, [])
 })
 
-test('a field that a response lacks does not lose what is given only once', async (t) => {
+test('a missing field does not lose a response that cannot be requested again', async (t) => {
   const core = await recordingCore(t)
   const secret = { data: { secret_id: 'only-once', ttl: 5 } }
   core.answers = {
@@ -215,11 +215,14 @@ test('a field that a response lacks does not lose what is given only once', asyn
     const { code, err, out } = await runAt(core, line.split(' '))
     assert.deepEqual([code, out], [1, ''], line)
     assert.match(err, /": "only-once"/, line)
-    assert.ok(err.includes(`the answer has no field "secret", it has ${names}; the whole answer is above`), err)
+    assert.ok(
+      err.includes(`the response has no field "secret", its fields are ${names}; the response was printed above`),
+      err,
+    )
   }
   const { err } = await runAt(core, ['read', '-field=secret', 'plain'])
-  assert.equal(err, 'outpost: the answer has no field "secret", it has a, b\n')
-  assert.match((await runAt(core, ['write', '-f', '-field=k', 'y'])).err, /succeeded, but its response is empty/)
+  assert.equal(err, 'outpost: the response has no field "secret", its fields are a, b\n')
+  assert.match((await runAt(core, ['write', '-f', '-field=k', 'y'])).err, /succeeded, but the response is empty/)
 })
 
 async function opened(t: Parameters<typeof listenTo>[0], engines: readonly (typeof approle)[] = []) {

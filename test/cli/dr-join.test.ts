@@ -74,7 +74,7 @@ test('a token as an argument is refused before any request, and is not shown', a
   for (const line of ['join SECRET', 'join - SECRET', 'join SECRET SECRET', 'enable SECRET', 'enable - SECRET']) {
     const { code, stderr, stdout } = await run(core, `operator dr ${line}`, 'activation\n')
     assert.deepEqual([code, stdout], [2, ''], line)
-    assert.match(stderr, /an activation token is not accepted as an argument/)
+    assert.match(stderr, /activation token is not accepted as an argument/)
     assert.doesNotMatch(stderr, /SECRET/)
   }
   const twice = await run(core, 'operator dr join -token-file - -', 'activation\n')

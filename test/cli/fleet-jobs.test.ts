@@ -54,7 +54,7 @@ test('jobs of all hosts and their logs', async (t) => {
   await t.test('a job that is ambiguous, and none', async () => {
     for (const [given, hint] of [
       ['shop', '"shop" matches 2 jobs, give -namespace'],
-      ['sh', '"sh" matches 3 jobs, give more of the ID'],
+      ['sh', '"sh" matches 3 jobs: give a longer prefix'],
     ] as const) {
       const several = await ask('job', 'logs', given)
       assert.deepEqual([several.code, several.stdout], [1, ''])
@@ -63,7 +63,7 @@ test('jobs of all hosts and their logs', async (t) => {
     }
     const none = await ask('job', 'status', 'nope')
     assert.deepEqual([none.code, none.stdout], [1, ''])
-    assert.equal(none.stderr, `outpost: no job with ID or prefix "nope" at ${url}\n`)
+    assert.equal(none.stderr, `outpost: no job with ID or ID prefix "nope" at ${url}\n`)
   })
 
   const logs = (...args: string[]) => ask('job', 'logs', '-namespace', 'default', ...args)

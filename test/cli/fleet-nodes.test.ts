@@ -107,7 +107,7 @@ test('on a terminal purge names the host and changes nothing without a yes', asy
     runHere(['node', 'purge', ...more, id], { OUTPOST_ADDR: recorded.url }, typed)
   const refused = await purge('y\n')
   assert.deepEqual([refused.code, refused.stdout], [1, ''])
-  assert.match(refused.stderr, /^This will make the server at http:\S+ forget a node, its key and its allocations\.$/m)
+  assert.match(refused.stderr, /^This will remove a node, its key and its allocations from the server at http:\S+\.$/m)
   assert.match(refused.stderr, new RegExp(`^Node: w2 \\(${id}\\), down since 2023-11-14T22:13:20Z `, 'm'))
   assert.match(refused.stderr, /outpost: not confirmed, nothing was changed\n$/)
   const linesOf = () => recorded.asked.map(({ line }) => line)

@@ -72,7 +72,7 @@ test('a copy that breaks leaves nothing behind', async (t) => {
   const { code, stderr } = await start(OUTPOST, ['fs', 'cat', '-o', target, ALLOC_ID, 'x'], { env: at(agent.url) })
     .finished
   assert.equal(code, 1)
-  assert.match(stderr, /broke the connection/)
+  assert.match(stderr, /closed the connection/)
   assert.deepEqual(readdirSync(directory), [])
   const toStdout = await ask(agent.url, ['fs', 'cat', ALLOC_ID, 'x'])
   assert.deepEqual([toStdout.code, toStdout.stdout], [1, 'half'])

@@ -103,7 +103,7 @@ test('policy write shows the warning about an unknown method', async (t) => {
   assert.deepEqual([code, err], [0, `warning: ${warnings[0]}\n`])
 })
 
-test('an entity that has a secret keeps it, and that is no success', async (t) => {
+test('generate fails for an entity with a secret, which is kept', async (t) => {
   const core = await recordingCore(t)
   const warnings = ['Entity already has a secret for MFA method "phone"']
   core.answers = {
@@ -134,8 +134,8 @@ test('what names nothing is said, and an entity that is not there', async (t) =>
     [`GET ${METHOD}/entity/${UUID}`]: nothing,
   }
   for (const [line, why] of [
-    ['admin-destroy phone bob', /there is no entity bob, "outpost entity list" shows them/],
-    ['read phone', /there is no TOTP method phone/],
+    ['admin-destroy phone bob', /no entity "bob", check "outpost entity list"/],
+    ['read phone', /no TOTP method "phone"/],
     [`status phone ${UUID}`, /has no secret for phone/],
   ] as const) {
     const { code, err } = await runAt(core, ['mfa', 'totp', ...line.split(' ')])
@@ -172,13 +172,10 @@ test('a refusal for want of a code names the option, and one of a login says wha
   const denied = [403, { errors: ['permission denied'] }] as const
   core.answers = { 'GET secret/x': [403, { errors: [text] }], 'PUT auth/userpass/login/alice': denied }
   const read = await runAt(core, ['read', 'secret/x'])
-  assert.match(
-    read.err,
-    /asks for an unused code of phone, key, give it as -mfa METHOD:CODE or in OUTPOST_MFA \(HTTP 403\)\n$/,
-  )
+  assert.match(read.err, /requires an unused code of phone, key, give -mfa METHOD:CODE or OUTPOST_MFA \(HTTP 403\)\n$/)
   const args = ['login', '-no-store', '-method=userpass', 'username=alice', 'password=secret-word']
-  assert.match((await runAt(core, args)).err, /login was refused: the name is locked/)
-  assert.match((await runAt(core, [...args, '-mfa=phone:1'])).err, /login was refused: the code was not accepted/)
+  assert.match((await runAt(core, args)).err, /login refused: locked user/)
+  assert.match((await runAt(core, [...args, '-mfa=phone:1'])).err, /login refused: invalid or used MFA code/)
 })
 
 test('a login that needs a code asks for it on a terminal only, and says how else to give it', async (t) => {
@@ -191,7 +188,7 @@ test('a login that needs a code asks for it on a terminal only, and says how els
   const args = ['login', '-no-store', '-method=userpass', 'username=alice', 'password=secret-word']
   const { code, err, out } = await runAt(core, args)
   assert.deepEqual([code, out], [1, ''])
-  assert.match(err, /needs a code of phone: give it as -mfa METHOD:CODE/)
+  assert.match(err, /requires a code of phone: give -mfa METHOD:CODE/)
   assert.deepEqual(
     core.asked.map(({ line }) => line),
     ['PUT auth/userpass/login/alice'],

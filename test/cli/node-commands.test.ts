@@ -23,10 +23,10 @@ test('metadata is read and changed', async (t) => {
   assert.deepEqual(Dynamic, { zone: 'a=b', empty: '', rack: null, role: null })
   assert.equal(Meta?.['zone'], 'a=b')
   const shown = await ask(url, ['node', 'meta', 'read'])
-  assert.match(shown.stdout, /^Set over the API:\nempty = \nrack {2}= <unset>\nrole {2}= <unset>\nzone {2}= a=b\n/m)
+  assert.match(shown.stdout, /^Set by API:\nempty = \nrack {2}= <unset>\nrole {2}= <unset>\nzone {2}= a=b\n/m)
   for (const [args, message] of [
-    [[], /what shall change\?/],
-    [['=x'], /names no key/],
+    [[], /missing KEY=VALUE or -unset KEY/],
+    [['=x'], /expected KEY=VALUE, got "=x"/],
   ] as const) {
     const wrong = await ask(url, ['node', 'meta', 'apply', ...args])
     assert.equal(wrong.code, 2)
@@ -45,7 +45,7 @@ test('metadata is read and changed', async (t) => {
   assert.ok(json.CPU.length > 0)
 })
 
-test('what a token does not permit is named, and nothing permitted is an error', async (t) => {
+test('sections without permission are listed, and no permission at all is an error', async (t) => {
   const agent = await fakeAgent(t, ({ path, request }, response) => {
     const permitted = request.headers['x-nomad-token'] === 'some' && path === '/v1/client/metadata'
     response.statusCode = permitted ? 200 : 403
@@ -56,7 +56,7 @@ test('what a token does not permit is named, and nothing permitted is an error',
   assert.match(some.stdout, /^Meta k +=? v\\x1b\[2J\nNot permitted = \/v1\/agent\/self, \/v1\/client\/stats$/m)
   const none = await ask(agent.url, ['node', 'status'], { OUTPOST_TOKEN: 'none' })
   assert.deepEqual([none.code, none.stdout], [1, ''])
-  assert.match(none.stderr, /the token from OUTPOST_TOKEN is not allowed/)
+  assert.match(none.stderr, /the token from OUTPOST_TOKEN lacks the permission/)
   assert.ok(!none.stderr.includes('none'), 'the token is not shown')
 })
 

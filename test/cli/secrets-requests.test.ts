@@ -342,9 +342,9 @@ test('policies and PGP keys are sent from files', async (t) => {
   core.asked.length = 0
   for (const [wrong, message] of [
     [file('p', armour.replaceAll('PUBLIC', 'PRIVATE')), /private key/],
-    [file('n', 'nothing!'), /holds no PGP key/],
+    [file('n', 'nothing!'), /does not contain a PGP key/],
     ['/nowhere', /cannot be read/],
-    ['keybase:who', /not fetched from keybase/],
+    ['keybase:who', /keybase is not supported/],
   ] as const) {
     const { code, err } = await runAt(core, ['operator', 'init', `-pgp-keys=${wrong}`])
     assert.equal(code, 2)

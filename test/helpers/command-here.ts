@@ -4,7 +4,7 @@ import { Readable } from 'node:stream'
 import { isatty } from 'node:tty'
 import type { ByteSink } from '../../src/cli/framework/byte-sink.ts'
 import { runCommand } from '../../src/cli/command.ts'
-import type { CommandIo } from '../../src/cli/framework/command-shape.ts'
+import type { CommandIo } from '../../src/cli/framework/define-command.ts'
 import type { Finished } from '../cli/outpost-process.ts'
 
 /** Commands that start others, change the user of their process, or work on processes. */

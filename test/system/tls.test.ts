@@ -78,7 +78,7 @@ test('a WebSocket over TLS', async (t) => {
 })
 
 /** Common name of the certificate that the agent shows. */
-function shownName(port: number, ca: Buffer): Promise<string> {
+function escapeLine(port: number, ca: Buffer): Promise<string> {
   return new Promise((resolve, reject) => {
     const socket = connect({ port, host: '127.0.0.1', ca }, () => {
       resolve(String(socket.getPeerCertificate().subject.CN))
@@ -98,11 +98,11 @@ test('a replaced certificate is shown after SIGHUP, a broken one is not taken ov
     agent.child.kill('SIGHUP')
     await eventually(() => agent.stderr().slice(from).includes(said), said)
   }
-  assert.equal(await shownName(agent.port, ca), 'first')
+  assert.equal(await escapeLine(agent.port, ca), 'first')
   use('second')
-  assert.equal(await shownName(agent.port, ca), 'first', 'nothing changes by itself')
+  assert.equal(await escapeLine(agent.port, ca), 'first', 'nothing changes by itself')
   await reload('configuration reloaded')
-  assert.equal(await shownName(agent.port, ca), 'second')
+  assert.equal(await escapeLine(agent.port, ca), 'second')
   const broken = [
     ['server.pem', 'not a certificate'],
     ['server.pem', file('first.pem')],
@@ -114,7 +114,7 @@ test('a replaced certificate is shown after SIGHUP, a broken one is not taken ov
     use('second')
     writeFileSync(join(directory, name), content)
     await reload('the old one stays in force')
-    assert.equal(await shownName(agent.port, ca), 'second')
+    assert.equal(await escapeLine(agent.port, ca), 'second')
   }
   use('second')
   setup.configure('verify_https_client = true')
@@ -204,7 +204,7 @@ test('no request fails while certificates are replaced, and new connections see 
     use(name)
     const answer = await raw({ port: agent.port, tls: { ca } }, RELOAD)
     assert.match(answer.text, /^HTTP\/1.1 200/)
-    assert.equal(await shownName(agent.port, ca), name)
+    assert.equal(await escapeLine(agent.port, ca), name)
     const before = load.fresh
     await eventually(() => load.fresh > before + 4, 'new connections are served')
   }

@@ -1,50 +1,53 @@
 /**
- * Which agent or server a command talks to, and with which token.
+ * The address, token and TLS files of a command.
  *
- * Three families of variables name an address and a token: ours, Nomad's and Vault's. A token is sent only to the address of
- * its own family, compared by value: who has the variables of two systems set must not give one the token of the other.
- * `docs/operating.md` has the table, `test/cli/client/addresses.test.ts` tests each of its rows.
+ * Three families of variables name an address and a token: those of outpost, Nomad and Vault. A token is sent only to the address of
+ * its own family, compared by value, so that a user with variables of two systems does not send the token of one to the other.
+ * `docs/operating.md` has the table, `test/cli/client/addresses.test.ts` tests each of its rows. `outpost login` stores a token in a file
+ * of the home directory, which is used if no variable has a token for the address.
  */
-import { readFileSync } from 'node:fs'
-import { messageOf } from '../../platform/errors.ts'
-import { CommandError } from '../framework/command-shape.ts'
-import { storedToken, tokenFile } from './token-file.ts'
+import { readFileSync, statSync } from 'node:fs'
+import { isErrno, messageOf } from '../../platform/errors.ts'
+import { replaceFile } from '../../platform/own-file.ts'
+import { CommandError, type CommandIo } from '../framework/define-command.ts'
+import { flag, text } from '../framework/options.ts'
+import { escapeJson } from '../framework/terminal-escapes.ts'
+import { noColorOption } from '../output/terminal.ts'
 
-/** What a command is about, which decides whose variables come first. */
+/** Selects the order of the families. */
 export type Subject = 'hosts' | 'secrets'
 
 export interface AgentTarget {
   readonly url: URL
-  /** Which variable or option the address is from; undefined for the default. */
+  /** Variable or option of the address; undefined for the default. */
   readonly from: string | undefined
   readonly token: string | undefined
-  /** Which variable or file the token is from; undefined where none is sent. */
+  /** Variable or file of the token; undefined without a token. */
   readonly tokenFrom: string | undefined
-  /** Variables with a token that is not sent, because the address is not that of its family. */
+  /** Variables whose token is not sent, because the address is not that of its family. */
   readonly withheld: readonly string[]
   readonly tls: TlsTrust
-  /** What names the authorities to trust; OUTPOST_CACERT unless given. */
+  /** Setting with the CA certificates; OUTPOST_CACERT unless given. */
   readonly caFrom?: string
 }
 
-/** What an address with https needs beyond the system's own, as PEM. */
+/** TLS settings besides those of the system, as PEM. */
 export interface TlsTrust {
-  /** The authorities to trust instead of the system's. */
+  /** CA certificates instead of those of the system. */
   readonly ca?: string
-  /** The certificate to show, and its key. */
+  /** Client certificate and key. */
   readonly cert?: string
   readonly key?: string
 }
 
 type Family = 'OUTPOST' | 'NOMAD' | 'VAULT'
 
-/** Ours before both; then the family that the command is about. */
 const ORDER: Readonly<Record<Subject, readonly Family[]>> = {
   hosts: ['OUTPOST', 'NOMAD', 'VAULT'],
   secrets: ['OUTPOST', 'VAULT', 'NOMAD'],
 }
 const DEFAULT_ADDRESS = 'http://127.0.0.1:4646'
-/** Where the program of each family talks to when its variable is not set. */
+/** Default addresses of the programs of each family. */
 const DEFAULTS: Readonly<Record<Family, string>> = {
   OUTPOST: DEFAULT_ADDRESS,
   NOMAD: 'http://127.0.0.1:4646',
@@ -52,14 +55,14 @@ const DEFAULTS: Readonly<Record<Family, string>> = {
 }
 
 /**
- * Address, token and trust from the environment; `address`, when it is given, is that of the option -address, and takes the
- * place of OUTPOST_ADDR. Throws CommandError for an address that is none.
+ * Address, token and TLS settings from the environment. `address` is the value of the option -address and replaces OUTPOST_ADDR.
+ * Throws CommandError for an invalid address.
  */
 export function agentTarget(env: NodeJS.ProcessEnv, subject: Subject, address?: string): AgentTarget {
   const order = ORDER[subject]
   const from = address === undefined ? firstSet(env, names(order, 'ADDR')) : '-address'
   const url = parseAddress(address ?? (from && env[from]) ?? DEFAULT_ADDRESS)
-  if (!url) throw new CommandError(`${from} is not an address, set it to something like ${DEFAULT_ADDRESS}`)
+  if (!url) throw new CommandError(`${from} is not a URL: set it to an address such as ${DEFAULT_ADDRESS}`)
   const tls = url.protocol === 'https:' ? tlsTrust(env, order) : {}
   return { url, from, ...tokenFor(url, env, order, address), tls }
 }
@@ -71,24 +74,24 @@ function tokenFor(
   address: string | undefined,
 ): Pick<AgentTarget, 'token' | 'tokenFrom' | 'withheld'> {
   const isOf = (family: Family) => {
-    const own = (family === 'OUTPOST' ? address : undefined) ?? (env[`${family}_ADDR`] || DEFAULTS[family])
-    const theirs = parseAddress(own)
-    return theirs !== undefined && placeOf(theirs) === placeOf(url)
+    const text = (family === 'OUTPOST' ? address : undefined) ?? (env[`${family}_ADDR`] || DEFAULTS[family])
+    const familyUrl = parseAddress(text)
+    return familyUrl !== undefined && canonicalAddress(familyUrl) === canonicalAddress(url)
   }
-  const given = order.filter((family) => (env[`${family}_TOKEN`] ?? '') !== '')
-  const withheld = given.filter((family) => !isOf(family)).map((family) => `${family}_TOKEN`)
-  const sent = given.find(isOf)
-  if (sent) return { token: env[`${sent}_TOKEN`], tokenFrom: `${sent}_TOKEN`, withheld }
-  const kept = isOf('OUTPOST') ? storedToken(env) : undefined
-  return { token: kept, tokenFrom: kept === undefined ? undefined : tokenFile(env), withheld }
+  const families = order.filter((family) => (env[`${family}_TOKEN`] ?? '') !== '')
+  const withheld = families.filter((family) => !isOf(family)).map((family) => `${family}_TOKEN`)
+  const match = families.find(isOf)
+  if (match) return { token: env[`${match}_TOKEN`], tokenFrom: `${match}_TOKEN`, withheld }
+  const stored = isOf('OUTPOST') ? storedToken(env) : undefined
+  return { token: stored, tokenFrom: stored === undefined ? undefined : tokenFile(env), withheld }
 }
 
-/** Two addresses with the same text here are one place. */
-export function placeOf(url: URL): string {
+/** Addresses with the same canonical text are equal. */
+export function canonicalAddress(url: URL): string {
   return `${url.origin}${url.pathname.replace(/\/+$/, '')}`
 }
 
-/** The variable with the token that goes to the address of a target. */
+/** The variable with the token for the address of a target. */
 export function tokenVariableOf({ from }: Pick<AgentTarget, 'from'>): string {
   return from === undefined || from === '-address' ? 'OUTPOST_TOKEN' : from.replace(/_ADDR$/, '_TOKEN')
 }
@@ -98,7 +101,7 @@ function tlsTrust(env: NodeJS.ProcessEnv, order: readonly Family[]): TlsTrust {
   const cert = pemNamedBy(env, names(order, 'CLIENT_CERT'))
   const key = pemNamedBy(env, names(order, 'CLIENT_KEY'))
   if ((cert === undefined) !== (key === undefined)) {
-    throw new CommandError('OUTPOST_CLIENT_CERT and OUTPOST_CLIENT_KEY go together, set both or none')
+    throw new CommandError('OUTPOST_CLIENT_CERT and OUTPOST_CLIENT_KEY require each other: set both or none')
   }
   const trust = {
     ...(ca === undefined ? {} : { ca }),
@@ -108,7 +111,7 @@ function tlsTrust(env: NodeJS.ProcessEnv, order: readonly Family[]): TlsTrust {
     process.getBuiltinModule('node:tls').createSecureContext(trust)
   } catch (error) {
     const variables = 'OUTPOST_CACERT, OUTPOST_CLIENT_CERT, OUTPOST_CLIENT_KEY'
-    throw new CommandError(`one of ${variables} names no usable PEM file: ${messageOf(error)}`, 1, { cause: error })
+    throw new CommandError(`invalid PEM file in one of ${variables}: ${messageOf(error)}`, 1, { cause: error })
   }
   return trust
 }
@@ -126,7 +129,7 @@ function firstSet(env: NodeJS.ProcessEnv, variables: readonly string[]): string 
   return variables.find((name) => env[name] !== undefined && env[name] !== '')
 }
 
-/** The file that the first of these variables names. Throws CommandError when it cannot be read. */
+/** The content of the file that the first of these variables names. Throws CommandError if it cannot be read. */
 function pemNamedBy(env: NodeJS.ProcessEnv, variables: readonly string[]): string | undefined {
   const name = firstSet(env, variables)
   const file = name && env[name]
@@ -134,6 +137,66 @@ function pemNamedBy(env: NodeJS.ProcessEnv, variables: readonly string[]): strin
   try {
     return readFileSync(file, 'utf8')
   } catch (error) {
-    throw new CommandError(`${name} names ${file}, which cannot be read: ${messageOf(error)}`, 1, { cause: error })
+    throw new CommandError(`cannot read ${file} of ${name}: ${messageOf(error)}`, 1, { cause: error })
   }
+}
+
+const TOKEN_FILE = '.outpost-token'
+const OTHERS_MODE = 0o077
+
+/** Path of the token file; undefined without a home directory. */
+export function tokenFile(env: NodeJS.ProcessEnv): string | undefined {
+  const home = env['HOME'] ?? ''
+  return home.startsWith('/') ? `${home.replace(/\/+$/, '')}/${TOKEN_FILE}` : undefined
+}
+
+/** Throws CommandError for a file that cannot be read, or that other users can read. */
+export function storedToken(env: NodeJS.ProcessEnv): string | undefined {
+  const file = tokenFile(env)
+  if (file === undefined) return undefined
+  try {
+    const text = readFileSync(file, 'latin1').trim()
+    if ((statSync(file).mode & OTHERS_MODE) !== 0)
+      throw new CommandError(`${file} is readable by other users: run chmod 600 ${file}`)
+    if (/[^\x21-\x7e]/.test(text)) throw new CommandError(`${file} does not contain a token: run "outpost login" again`)
+    return text === '' ? undefined : text
+  } catch (error) {
+    if (error instanceof CommandError) throw error
+    if (isErrno(error, 'ENOENT', 'ENOTDIR', 'EACCES')) return undefined
+    throw new CommandError(`cannot read the stored token: ${messageOf(error)}`, 1, { cause: error })
+  }
+}
+
+/** Returns the path of the file. Throws CommandError. */
+export function storeToken(token: string, env: NodeJS.ProcessEnv): string {
+  const file = tokenFile(env)
+  if (file === undefined) throw new CommandError('cannot store the token: HOME is not set; use -no-store')
+  try {
+    replaceFile(file, `${token}\n`, { temporary: `${file}.new-${process.pid}` })
+    return file
+  } catch (error) {
+    throw new CommandError(`cannot write ${file}: ${messageOf(error)}`, 1, { cause: error })
+  }
+}
+
+export const agentOptions = {
+  address: text({
+    placeholder: 'URL',
+    help: 'Address of the agent or server',
+    fallback: undefined,
+    shownDefault: 'OUTPOST_ADDR, else NOMAD_ADDR, else VAULT_ADDR, else http://127.0.0.1:4646',
+  }),
+  'no-color': noColorOption,
+}
+
+export const jsonOption = flag('Print JSON')
+
+/** The target of a command for hosts. Throws CommandError. */
+export function agentOf(values: { readonly address: string | undefined }, io: CommandIo): AgentTarget {
+  return agentTarget(io.env, 'hosts', values.address)
+}
+
+/** Prints JSON in the format of all commands for hosts. */
+export function printJson(value: unknown, io: CommandIo): void {
+  io.out(escapeJson(`${JSON.stringify(value, undefined, 2)}\n`))
 }

@@ -1,16 +1,15 @@
 /**
- * The allocation and the task that a command line means. Endpoints know allocations by their full IDs only. The beginning of
- * one is completed by the agent or server that is addressed; by the directories of this host where `-data-dir` names
- * them, or where no address is given and one of them matches (docs/decisions/094).
+ * The allocation and task of a command line. Endpoints accept full IDs only. An ID prefix is resolved by the addressed agent or server,
+ * or by the directories of this host if `-data-dir` is given, or if no address is given and a directory matches (docs/decisions/094).
  */
 import { isUuid } from '../../platform/schema.ts'
-import { allocRoot, dataDirOption, matchAllocations } from '../../supervisor/alloc-directory.ts'
-import { findOne } from './local-allocations.ts'
-import type { CommandIo, Operands } from '../framework/command-shape.ts'
-import { CommandError } from '../framework/command-shape.ts'
-import { fieldsOf } from '../output/answer.ts'
+import { allocRoot, matchAllocations } from '../../supervisor/alloc-directory.ts'
+import { dataDirOption, findOne } from './local-allocations.ts'
+import type { CommandIo, Operands } from '../framework/define-command.ts'
+import { CommandError } from '../framework/define-command.ts'
+import { fieldsOf } from '../output/json.ts'
 import type { AgentTarget } from './agent-target.ts'
-import { RefusedByAgent, requestJson } from './http-client.ts'
+import { AgentRefusal, requestJson } from './http-client.ts'
 import { findAllocation } from './id-prefix.ts'
 
 export const allocOptions = { 'data-dir': dataDirOption }
@@ -19,10 +18,10 @@ export const allocOperand: Operands = {
   shown: 'ALLOC',
   min: 1,
   max: 1,
-  missing: 'which allocation? give its ID or the beginning of it',
+  hint: 'an allocation ID or ID prefix',
 }
 
-/** The full ID. Throws CommandError when it is not one and there is no match, or several. */
+/** The full ID. Throws CommandError without a match, and for several. */
 export async function allocationId(
   given: string,
   values: { readonly 'data-dir': string | undefined },
@@ -35,7 +34,7 @@ export async function allocationId(
   return isLocal ? findOne(root, given, io).id : findAllocation(target, given, io)
 }
 
-/** False also for a directory that this user may not list: its agent can be asked. */
+/** False also for a directory that this user may not list: the agent resolves the prefix then. */
 function hasMatch(root: string, given: string): boolean {
   try {
     return given !== '' && matchAllocations(root, given).length > 0
@@ -45,15 +44,15 @@ function hasMatch(root: string, given: string): boolean {
 }
 
 /**
- * The only task of an allocation. Its log files tell in one request, which needs no more than reading them does; where
- * that is not permitted, or there is no log yet, the statistics do. Throws CommandError when there are several.
+ * The only task of an allocation, from the names of its log files, which require the same permission as the logs. Without log files or
+ * permission, from the statistics. Throws CommandError for several tasks.
  */
 export async function onlyTask(target: AgentTarget, id: string): Promise<string> {
   const tasks = (await tasksWithLogs(target, id)) ?? (await tasksWithStats(target, id))
   const [first, ...others] = tasks
-  if (first === undefined) throw new CommandError(`allocation ${id} has no log yet, or name its task`)
+  if (first === undefined) throw new CommandError(`allocation ${id} has no log yet: name its task`)
   if (others.length === 0) return first
-  throw new CommandError(`allocation ${id} has the tasks ${tasks.join(', ')}: name one of them, or give -all`)
+  throw new CommandError(`allocation ${id} has several tasks: name one of ${tasks.join(', ')}, or give -all`)
 }
 
 async function tasksWithLogs(target: AgentTarget, id: string): Promise<readonly string[] | undefined> {
@@ -64,8 +63,8 @@ async function tasksWithLogs(target: AgentTarget, id: string): Promise<readonly 
     const tasks = new Set(names.flatMap((name) => logName(name)?.task ?? []))
     return tasks.size === 0 ? undefined : [...tasks].sort()
   } catch (error) {
-    if (error instanceof RefusedByAgent && error.status === 403) return undefined
-    if (error instanceof RefusedByAgent && error.status === 404 && !/allocation/i.test(error.message)) return undefined
+    if (error instanceof AgentRefusal && error.status === 403) return undefined
+    if (error instanceof AgentRefusal && error.status === 404 && !/allocation/i.test(error.message)) return undefined
     throw error
   }
 }
@@ -80,7 +79,7 @@ export interface LogName {
   readonly type: 'stdout' | 'stderr'
 }
 
-/** Task and type of a log's file name, with or without its directory; undefined when it is not one's. */
+/** Task and type in the path of a log file; undefined for other files. */
 export function logName(file: string): LogName | undefined {
   const match = /([^/]+)\.(stdout|stderr)\.\d+$/.exec(file)
   if (!match?.[1]) return undefined

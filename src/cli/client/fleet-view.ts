@@ -1,42 +1,42 @@
-/** How nodes, allocations and jobs of an agent's or server's answers are shown. */
-import { type Answer, fieldsOf } from '../output/answer.ts'
+/** Tables of nodes, allocations and jobs. */
+import { type JsonFields, fieldsOf } from '../output/json.ts'
 import { shortIdsOf } from './id-prefix.ts'
-import { humanAge } from '../output/quantities.ts'
-import { shownName } from '../framework/shown.ts'
+import { humanAge } from '../output/table.ts'
+import { escapeLine } from '../framework/terminal-escapes.ts'
 import { formatPairs, formatTable } from '../output/table.ts'
 
 const NANOSECONDS_PER_MS = 1e6
 
-/** `3d4h ago`; a dash for a time that is not known. */
+/** `3d4h ago`; a dash for an unknown time. */
 export function ageOf(nanoseconds: number, nowMs = Date.now()): string {
   return nanoseconds > 0 ? humanAge(nanoseconds / NANOSECONDS_PER_MS, nowMs) : '-'
 }
 
 /** Newest first, each with its node and job. */
-export function allocationsTable(allocations: readonly Answer[], isVerbose: boolean): string {
+export function allocationsTable(allocations: readonly JsonFields[], isVerbose: boolean): string {
   const nowMs = Date.now()
   const idOf = isVerbose ? (id: string) => id : shortIdsOf(allocations.map((allocation) => allocation.text('ID')))
   const newest = allocations.toSorted((a, b) => b.number('CreateTime') - a.number('CreateTime'))
   const rows = newest.map((allocation) => [
-    shownName(idOf(allocation.text('ID'))),
+    escapeLine(idOf(allocation.text('ID'))),
     nodeOf(allocation),
-    shownName(allocation.text('JobID')),
-    shownName(allocation.text('Namespace')),
-    shownName(allocation.names('TaskStates').sort().join(',')) || '-',
-    shownName(allocation.text('DesiredStatus')),
-    shownName(allocation.text('ClientStatus')),
+    escapeLine(allocation.text('JobID')),
+    escapeLine(allocation.text('Namespace')),
+    escapeLine(allocation.names('TaskStates').sort().join(',')) || '-',
+    escapeLine(allocation.text('DesiredStatus')),
+    escapeLine(allocation.text('ClientStatus')),
     ageOf(allocation.number('CreateTime'), nowMs),
   ])
   return formatTable(['ID', 'Node', 'Job', 'Namespace', 'Tasks', 'Desired', 'Status', 'Created'], rows)
 }
 
 /** The name, or the ID of a node without one. */
-function nodeOf(allocation: Answer): string {
-  return shownName(allocation.text('NodeName') || allocation.text('NodeID')) || '-'
+function nodeOf(allocation: JsonFields): string {
+  return escapeLine(allocation.text('NodeName') || allocation.text('NodeID')) || '-'
 }
 
-/** `node`: the record of its node; undefined when the token does not permit it. */
-export function allocationText(allocation: Answer, node: Answer | undefined): string {
+/** `node`: the record of its node; undefined without permission. */
+export function allocationText(allocation: JsonFields, node: JsonFields | undefined): string {
   const head = formatPairs(
     (
       [
@@ -53,7 +53,7 @@ export function allocationText(allocation: Answer, node: Answer | undefined): st
         ['Created', ageOf(allocation.number('CreateTime'))],
         ['Modified', ageOf(allocation.number('ModifyTime'))],
       ] as const
-    ).map(([key, value]) => [key, shownName(value)] as const),
+    ).map(([key, value]) => [key, escapeLine(value)] as const),
   )
   const states = allocation.under('TaskStates')
   const rows = allocation
@@ -64,18 +64,18 @@ export function allocationText(allocation: Answer, node: Answer | undefined): st
   return rows.length === 0 ? head : `${head}\n${formatTable(columns, rows)}`
 }
 
-function taskCells(name: string, state: Answer): string[] {
+function taskCells(name: string, state: JsonFields): string[] {
   return [
-    shownName(name),
-    shownName(state.text('State')),
+    escapeLine(name),
+    escapeLine(state.text('State')),
     state.boolean('Failed') ? 'yes' : 'no',
-    shownName(state.text('StartedAt')) || '-',
-    shownName(state.text('FinishedAt')) || '-',
+    escapeLine(state.text('StartedAt')) || '-',
+    escapeLine(state.text('FinishedAt')) || '-',
   ]
 }
 
 /** `down since 2026-11-21T10:00:00Z (3m2s ago): Node heartbeat missed`; `ready`. */
-export function statusOf(node: Answer): string {
+export function statusOf(node: JsonFields): string {
   const status = node.text('Status')
   if (status === 'ready') return status
   const since = sinceOf(node)
@@ -83,8 +83,8 @@ export function statusOf(node: Answer): string {
   return `${status}${since === '' ? '' : ` since ${since}`}${reason === '' ? '' : `: ${reason}`}`
 }
 
-/** Since when the node has its status; empty when the server does not report it. */
-export function sinceOf(node: Answer): string {
+/** Time of the last status change; empty if the server does not report it. */
+export function sinceOf(node: JsonFields): string {
   const atMs = node.number('StatusUpdatedAt') * 1000
   if (atMs <= 0) return ''
   return `${new Date(atMs).toISOString().replace('.000Z', 'Z')} (${humanAge(atMs, Date.now())})`
@@ -96,13 +96,13 @@ export function nodesTable(records: readonly unknown[], isVerbose: boolean): str
   const rows = nodes
     .toSorted((a, b) => (a.text('Name') < b.text('Name') ? -1 : 1))
     .map((node) => [
-      shownName(idOf(node.text('ID'))),
-      shownName(node.text('Name')),
-      shownName(node.text('Status')),
+      escapeLine(idOf(node.text('ID'))),
+      escapeLine(node.text('Name')),
+      escapeLine(node.text('Status')),
       (node.text('Status') === 'ready' ? '' : sinceOf(node)) || '-',
-      shownName(node.text('Address')) || '-',
-      shownName(node.text('Datacenter')) || '-',
-      shownName(node.text('Version')) || '-',
+      escapeLine(node.text('Address')) || '-',
+      escapeLine(node.text('Datacenter')) || '-',
+      escapeLine(node.text('Version')) || '-',
     ])
   return formatTable(['ID', 'Name', 'Status', 'Not Ready Since', 'Address', 'Datacenter', 'Version'], rows)
 }

@@ -1,45 +1,44 @@
 /**
- * How commands talk to an agent or server: HTTP like any client. Where to and with which token, `agent-target.ts` says.
- * Everything that goes wrong becomes a `CommandError` with one line that says what to do. A token is never shown.
+ * HTTP requests of commands to an agent or server (`agent-target.ts`). Every failure becomes a `CommandError` with one line: cause and
+ * next step. Messages never contain a token.
  */
 import type { ClientRequest, IncomingMessage, RequestOptions } from 'node:http'
 import type { Readable } from 'node:stream'
 import { errnoOf, messageOf, TOKEN_HEADER, UNKNOWN_TOKEN } from '../../platform/errors.ts'
+import { CommandError } from '../framework/define-command.ts'
 import { type AgentTarget, type TlsTrust, tokenVariableOf } from './agent-target.ts'
-import { CommandError } from '../framework/command-shape.ts'
 
-// `import` from node:http would evaluate all it exports, the whole of undici included: 10 ms for nothing. And TLS is
-// loaded only where it is spoken.
+// `import` of node:http would evaluate undici: 10 ms. TLS is loaded only for https.
 const opener = (protocol: string) =>
   (protocol === 'https:' ? process.getBuiltinModule('node:https') : process.getBuiltinModule('node:http')).request
 
-/** A list is given as often as it has values. */
+/** A list becomes one parameter per value. */
 export type Query = Readonly<Record<string, string | number | boolean | readonly string[] | undefined>>
 
 export interface AgentRequest {
   readonly method?: 'GET' | 'POST' | 'PUT' | 'DELETE' | 'PATCH'
-  /** With its leading slash; joined to the path of the address when that has one. */
+  /** With a leading slash; appended to the path of the address. */
   readonly path: string
   readonly query?: Query
   /** Sent as JSON. */
   readonly body?: unknown
-  /** Sent as it comes instead of `body`. */
+  /** Streamed instead of `body`. */
   readonly upload?: Upload
-  /** Besides what every request has. */
+  /** Additional headers. */
   readonly headers?: Readonly<Record<string, string>>
-  /** How long the first byte of the answer may take; 0: as long as it likes. */
-  readonly headMs?: number
+  /** Timeout for the response head; 0: none. */
+  readonly headTimeoutMs?: number
   readonly signal?: AbortSignal
 }
 
 export interface Upload {
   readonly source: Readable
-  /** Undefined when nobody knows. */
+  /** Undefined if unknown. */
   readonly bytes: number | undefined
 }
 
-/** The agent answered with a status that is no success. */
-export class RefusedByAgent extends CommandError {
+/** A response with another status than 2xx. */
+export class AgentRefusal extends CommandError {
   readonly status: number
 
   constructor(status: number, message: string) {
@@ -47,32 +46,32 @@ export class RefusedByAgent extends CommandError {
     this.status = status
   }
 
-  /** False when the same request may be answered later: a host that a server cannot reach may just be starting again. */
+  /** False if a retry may succeed: a host that the server cannot reach may be restarting. */
   get isFinal(): boolean {
     if (this.status === 404 && this.message.includes(NO_PATH)) return false
     return this.status >= 400 && this.status < 500 && this.status !== 408 && this.status !== 429
   }
 }
 
-/** What the secrets core says of a token in the body of a request, as `auth/token/lookup` has one: not of the caller's. */
+/** Error of the secrets core about a token in the request body, such as that of `auth/token/lookup`. */
 const OTHER_TOKEN = 'bad token'
 
-/** What servers say of a host that they know and that is not there. */
+/** Error of a server about a known host that is not connected. */
 const NO_PATH = 'No path to node'
 
-/** An error's text beyond this is not from us. */
+/** Limit for the body of an error response. */
 const ERROR_BYTES_MAX = 64 * 1024
 const MESSAGE_CHARS_MAX = 500
-/** Origins that have answered a request of this process: what fails with one of them later is not the protocol. */
-const answered = new Set<string>()
-/** No response of an agent that is read whole is larger. */
-const ANSWER_BYTES_MAX = 64 * 1024 * 1024
-/** Whoever has not begun to answer by then never will: agents give a request up after 90 s. */
-const HEAD_MS = 100_000
+/** Origins that have answered this process: a later failure is not caused by the wrong protocol. */
+const answeredOrigins = new Set<string>()
+/** Limit for a response that is read completely. */
+const RESPONSE_BYTES_MAX = 64 * 1024 * 1024
+/** Above the request timeout of agents (90 s). */
+const HEAD_TIMEOUT_MS = 100_000
 
 /**
- * Sends one request and resolves to its response once the head has arrived, whatever its status. The caller reads the
- * body or destroys it. Throws CommandError when there is no response.
+ * Sends one request and resolves to its response when the head has arrived, for any status. The caller reads or destroys the body.
+ * Throws CommandError without a response.
  */
 export function openResponse(target: AgentTarget, request: AgentRequest): Promise<IncomingMessage> {
   const url = new URL(target.url.pathname.replace(/\/$/, '') + request.path, target.url)
@@ -95,22 +94,22 @@ export function openResponse(target: AgentTarget, request: AgentRequest): Promis
   const open = opener(url.protocol)
   return new Promise((resolve, reject) => {
     const outgoing = open(url, options, (response) => {
-      // From here on whoever reads may take as long as it likes.
+      // The body has no timeout.
       outgoing.setTimeout(0)
-      answered.add(target.url.origin)
+      answeredOrigins.add(target.url.origin)
       resolve(response)
     })
-    outgoing.on('error', (error) => reject(explain(error, target)))
-    const headMs = request.headMs ?? HEAD_MS
-    if (headMs > 0)
-      outgoing.setTimeout(headMs, () => outgoing.destroy(new Error(`no answer within ${headMs / 1000} s`)))
-    if (request.upload) send(request.upload.source, outgoing, reject)
+    outgoing.on('error', (error) => reject(connectionError(error, target)))
+    const timeoutMs = request.headTimeoutMs ?? HEAD_TIMEOUT_MS
+    if (timeoutMs > 0)
+      outgoing.setTimeout(timeoutMs, () => outgoing.destroy(new Error(`no response within ${timeoutMs / 1000} s`)))
+    if (request.upload) sendUpload(request.upload.source, outgoing, reject)
     else outgoing.end(body)
   })
 }
 
-/** A source that fails ends the request with its own error. */
-function send(source: Readable, outgoing: ClientRequest, fail: (error: Error) => void): void {
+/** An error of the source ends the request with that error. */
+function sendUpload(source: Readable, outgoing: ClientRequest, fail: (error: Error) => void): void {
   source.on('error', (error) => {
     fail(error)
     outgoing.destroy()
@@ -126,23 +125,23 @@ export async function requestText(target: AgentTarget, request: AgentRequest): P
   return responseText(response, target)
 }
 
-/** What goes wrong while a body is read, in our words. */
-export function brokenBody(error: unknown, target: AgentTarget): CommandError {
-  return explain(error, target)
+/** The error for a body that cannot be read completely. */
+export function bodyError(error: unknown, target: AgentTarget): CommandError {
+  return connectionError(error, target)
 }
 
-/** Sends one request and resolves to its body parsed as JSON; undefined when there is none. Throws CommandError. */
+/** Sends one request and resolves to its JSON body; undefined without a body. Throws CommandError. */
 export async function requestJson(target: AgentTarget, request: AgentRequest): Promise<unknown> {
   const text = await requestText(target, request)
   if (text === '') return undefined
   try {
     return JSON.parse(text)
   } catch {
-    throw new CommandError(`${target.url.origin} answered with something that is not JSON, is it an outpost agent?`)
+    throw new CommandError(`${target.url.origin} did not return JSON, check that it is an outpost agent`)
   }
 }
 
-/** Throws CommandError with the answer's own text unless the status is 2xx; reads the body only then. */
+/** Throws CommandError with the text of the response unless the status is 2xx. Reads the body only for an error. */
 export async function requireSuccess(response: IncomingMessage, target: AgentTarget): Promise<void> {
   const status = response.statusCode ?? 0
   if (status >= 200 && status < 300) return
@@ -150,36 +149,36 @@ export async function requireSuccess(response: IncomingMessage, target: AgentTar
   throw refusalOf(response, text, target)
 }
 
-/** What an answer that is no success says, and what to do about it where that is known. */
-export function refusalOf(response: IncomingMessage, body: string, target: AgentTarget): RefusedByAgent {
+/** The error for a response with another status than 2xx, with the next step if it is known. */
+export function refusalOf(response: IncomingMessage, body: string, target: AgentTarget): AgentRefusal {
   const { statusCode: status = 0, statusMessage } = response
-  const message = errorText(body) || statusMessage || 'no reason given'
+  const message = errorText(body) || statusMessage || 'no error text'
   if (status === 403 && message === OTHER_TOKEN) {
-    return new RefusedByAgent(status, `${message} (HTTP ${status}): the token in the request is unknown or has expired`)
+    return new AgentRefusal(status, `${message} (HTTP ${status}): the token in the request is unknown or expired`)
   }
   const isAboutToken = status === 401 || (status === 403 && /permission denied|token/i.test(message))
   const hint = isAboutToken ? `, ${tokenHint(target, isUnknownToken(response, body))}` : ''
-  return new RefusedByAgent(status, `${message} (HTTP ${status})${hint}`)
+  return new AgentRefusal(status, `${message} (HTTP ${status})${hint}`)
 }
 
-/** What its holder may know about a token that was refused. */
+/** Which token was refused, or why none was sent. */
 export function tokenHint(target: AgentTarget, isUnknown: boolean): string {
   const { token, tokenFrom, withheld } = target
   if (token !== undefined) {
-    const source = tokenFrom === undefined ? 'the token that was given' : `the token from ${tokenFrom}`
-    return isUnknown ? `${source} is unknown or has expired` : `${source} is not allowed to do this`
+    const source = tokenFrom === undefined ? 'the given token' : `the token from ${tokenFrom}`
+    return isUnknown ? `${source} is unknown or expired` : `${source} lacks the permission`
   }
   const variable = tokenVariableOf(target)
   if (withheld.includes(variable)) {
-    return `no token was sent: ${variable} is for the address in ${variable.replace(/_TOKEN$/, '_ADDR')}, set that to ${target.url.origin}`
+    return `no token was sent: ${variable} is for the address in ${variable.replace(/_TOKEN$/, '_ADDR')}, set it to ${target.url.origin}`
   }
-  const others = withheld.length === 0 ? '' : ` (${withheld.join(' and ')} not sent: for another address)`
+  const others = withheld.length === 0 ? '' : ` (${withheld.join(' and ')} not sent: set for another address)`
   return `no token was sent, set ${variable}${others}`
 }
 
 /**
- * Whether a server refused because it does not know the token. Hosts say so in a header; the secrets core, as the
- * compatible systems, has the bare text for that, and wraps what a policy refuses.
+ * True if the token is unknown. Hosts report that in a header; the secrets core, as compatible systems, with the bare text, while the
+ * text of a refusal by a policy is framed.
  */
 function isUnknownToken({ headers }: IncomingMessage, body: string): boolean {
   if (headers[TOKEN_HEADER] === UNKNOWN_TOKEN) return true
@@ -187,15 +186,15 @@ function isUnknownToken({ headers }: IncomingMessage, body: string): boolean {
   return errors?.length === 1 && /^permission denied$|invalid token/.test(errors[0] ?? '')
 }
 
-/** The whole body of an answer, whatever its status. Throws CommandError. */
+/** The body of a response with any status. Throws CommandError. */
 export async function responseText(response: IncomingMessage, target: AgentTarget): Promise<string> {
-  const { text, isTruncated } = await readBody(response, target, ANSWER_BYTES_MAX)
+  const { text, isTruncated } = await readBody(response, target, RESPONSE_BYTES_MAX)
   if (!isTruncated) return text
-  const limit = `${ANSWER_BYTES_MAX >> 20} MiB`
-  throw new CommandError(`the response of ${target.url.origin} exceeds ${limit}, is it an outpost agent?`)
+  const limit = `${RESPONSE_BYTES_MAX >> 20} MiB`
+  throw new CommandError(`the response of ${target.url.origin} exceeds ${limit}, check that it is an outpost agent`)
 }
 
-/** The list of `{"errors":[...]}`; undefined for the plain text that the client endpoints have. */
+/** The list of `{"errors":[...]}`; undefined for the plain text of client endpoints. */
 function errorsIn(body: string): string[] | undefined {
   try {
     const parsed: unknown = JSON.parse(body)
@@ -212,9 +211,9 @@ function errorText(body: string): string {
     errorsIn(body)
       ?.map((each) => each.trim())
       .join('\n') ?? body.trim()
-  // A list of errors within another error is quoted as Go quotes texts.
+  // A nested list of errors is quoted like a Go string.
   const unquoted = text.replaceAll(/"\d+ errors? occurred:(?:[^"\\]|\\.)*"/g, unescaped)
-  // The secrets core frames some of its errors as the compatible system does: a count, and a list.
+  // The secrets core frames some errors with a count and a list, as Vault does.
   const bare = unquoted.replaceAll(/\d+ errors? occurred:\s*\* /g, '').replaceAll(/\n\s*\* /g, '\n')
   const line = bare.trim().replaceAll(/\s*\n\s*/g, '; ')
   return line.length > MESSAGE_CHARS_MAX ? `${line.slice(0, MESSAGE_CHARS_MAX)}...` : line
@@ -228,14 +227,18 @@ function unescaped(quoted: string): string {
   }
 }
 
-/** `isTruncated`: the body has more than `bytesMax` bytes, of which the first are in `text`. */
-interface Body {
+interface ResponseBody {
   readonly text: string
+  /** The body exceeds the limit. */
   readonly isTruncated: boolean
 }
 
-/** Without a target, a body that breaks off counts as read. */
-async function readBody(response: IncomingMessage, target: AgentTarget | undefined, bytesMax: number): Promise<Body> {
+/** Without a target, an incomplete body is not an error. */
+async function readBody(
+  response: IncomingMessage,
+  target: AgentTarget | undefined,
+  bytesMax: number,
+): Promise<ResponseBody> {
   const chunks: Buffer[] = []
   let bytes = 0
   try {
@@ -245,53 +248,100 @@ async function readBody(response: IncomingMessage, target: AgentTarget | undefin
       if (bytes > bytesMax) break
     }
   } catch (error) {
-    if (target) throw explain(error, target)
+    if (target) throw connectionError(error, target)
   }
   return { text: Buffer.concat(chunks).toString('utf8'), isTruncated: bytes > bytesMax }
 }
 
-function explain(error: unknown, target: AgentTarget): CommandError {
+function connectionError(error: unknown, target: AgentTarget): CommandError {
   const code = errnoOf(error) ?? ''
   const where = target.url.origin
   const source = target.from === undefined ? 'OUTPOST_ADDR' : target.from
-  const say = (message: string) => new CommandError(message, 1, { cause: error })
+  const fault = (message: string) => new CommandError(message, 1, { cause: error })
   if (code === 'ECONNREFUSED') {
-    return say(`no agent answers at ${where}, start one with "outpost agent" or set ${source} to where one runs`)
+    return fault(`no agent at ${where}: start one with "outpost agent", or set ${source} to its address`)
   }
   if (code === 'ENOTFOUND' || code === 'EAI_AGAIN') {
-    return say(`the host name ${target.url.hostname} is not known, correct ${source}`)
+    return fault(`unknown host name ${target.url.hostname}: correct ${source}`)
   }
   if (code === 'ETIMEDOUT' || code === 'EHOSTUNREACH' || code === 'ENETUNREACH') {
-    return say(`${where} cannot be reached, check the network or ${source}`)
+    return fault(`cannot reach ${where}: check the network and ${source}`)
   }
   if (code === 'EPROTO' || code === 'ERR_SSL_WRONG_VERSION_NUMBER') {
-    return say(`${where} does not speak TLS, set ${source} to http://${target.url.host}`)
+    return fault(`${where} does not use TLS: set ${source} to http://${target.url.host}`)
   }
   if (/^ERR_SSL_.*ALERT.*EXPIRED/.test(code)) {
-    return say(
-      `${where} does not accept this caller's certificate, which has expired (${code}): renew OUTPOST_CLIENT_CERT`,
-    )
+    return fault(`${where} refused the client certificate, which has expired (${code}): renew OUTPOST_CLIENT_CERT`)
   }
   if (/^ERR_SSL_.*ALERT/.test(code)) {
-    return say(`${where} does not accept this caller (${code}), set OUTPOST_CLIENT_CERT and OUTPOST_CLIENT_KEY`)
+    return fault(`${where} requires a client certificate (${code}): set OUTPOST_CLIENT_CERT and OUTPOST_CLIENT_KEY`)
   }
   if (code === 'CERT_HAS_EXPIRED' || code === 'CERT_NOT_YET_VALID') {
-    const fault = code === 'CERT_HAS_EXPIRED' ? 'has expired' : 'is not valid yet'
-    return say(
-      `the certificate of ${where} ${fault} (${code}): renew it on the server (tls.cert_file, then SIGHUP), or correct the clock here (${new Date().toISOString()})`,
+    const reason = code === 'CERT_HAS_EXPIRED' ? 'has expired' : 'is not valid yet'
+    return fault(
+      `the certificate of ${where} ${reason} (${code}): renew it on the server (tls.cert_file, then SIGHUP), or correct the local clock (${new Date().toISOString()})`,
     )
   }
   if (/CERT|SELF_SIGNED|ALTNAME/.test(code)) {
-    return say(
-      `the certificate of ${where} is not trusted (${code}), set ${target.caFrom ?? 'OUTPOST_CACERT'} to its authority's PEM file`,
+    return fault(
+      `the certificate of ${where} is not trusted (${code}): set ${target.caFrom ?? 'OUTPOST_CACERT'} to the PEM file of its CA`,
     )
   }
   if (code === 'ECONNRESET' || code === 'EPIPE' || code.startsWith('HPE_')) {
     const hint =
-      target.url.protocol === 'http:' && !answered.has(where)
-        ? `; if it speaks TLS, set ${source} to https://${target.url.host}`
+      target.url.protocol === 'http:' && !answeredOrigins.has(where)
+        ? `; if the server uses TLS, set ${source} to https://${target.url.host}`
         : ''
-    return say(`${where} broke the connection (${code})${hint}`)
+    return fault(`${where} closed the connection (${code})${hint}`)
   }
-  return say(`the request to ${where} failed: ${messageOf(error)}`)
+  return fault(`request to ${where} failed: ${messageOf(error)}`)
+}
+
+const PER_PAGE = 1000
+
+/** All records of a list, requested page by page. Throws CommandError. */
+export async function listRecords(target: AgentTarget, path: string, query: Query = {}): Promise<unknown[]> {
+  const records: unknown[] = []
+  let next: string | undefined
+  do {
+    const response = await openResponse(target, { path, query: { ...query, per_page: PER_PAGE, next_token: next } })
+    await requireSuccess(response, target)
+    const page = parseJson(await responseText(response, target))
+    if (!Array.isArray(page)) {
+      throw new CommandError(`${target.url.origin} did not return a list, check that it is an outpost agent or server`)
+    }
+    for (const record of page as unknown[]) records.push(record)
+    const token = response.headers['x-nomad-nexttoken']
+    next = typeof token === 'string' && token !== '' ? token : undefined
+  } while (next !== undefined)
+  if (records.length === 0 && query['namespace'] === '*') await requireToken(target, path)
+  return records
+}
+
+/**
+ * A list of all namespaces omits records without permission, so without a token it is empty. Throws CommandError if a token is required
+ * and none was sent.
+ */
+async function requireToken(target: AgentTarget, path: string): Promise<void> {
+  if (target.token === undefined) await requestText(target, { path, query: { namespace: 'default', per_page: 1 } })
+}
+
+/** Undefined for invalid JSON. */
+export function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}
+
+/** `A == "x" and B == "y"` in the server's filter language; undefined without conditions. */
+export function filterOf(conditions: readonly (string | undefined)[]): string | undefined {
+  const terms = conditions.filter((condition) => condition !== undefined)
+  return terms.length === 0 ? undefined : terms.map((term) => (terms.length > 1 ? `(${term})` : term)).join(' and ')
+}
+
+/** A condition on one field; undefined without a value. */
+export function equals(field: string, value: string | undefined): string | undefined {
+  return value === undefined ? undefined : `${field} == ${JSON.stringify(value)}`
 }

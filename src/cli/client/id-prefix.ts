@@ -1,15 +1,15 @@
 /**
- * Completes the beginning of an ID, as the `nomad` command does: at least two characters, resolved by the agent or server
- * that is addressed. Servers take an even number of hexadecimal digits only; an odd one is rounded down for the request, and
- * the matches are compared with all that was given.
+ * Resolves ID prefixes of at least two characters with the addressed agent or server, as `nomad` does. Servers accept an even number
+ * of hexadecimal digits only: an odd number is rounded down for the request, and the matches are compared with the full prefix.
  */
-import type { AgentTarget } from './agent-target.ts'
-import { type Answer, fieldsOf } from '../output/answer.ts'
-import { CommandError, type CommandIo } from '../framework/command-shape.ts'
-import { equals, listRecords } from './list-pages.ts'
 import { isUuid } from '../../platform/schema.ts'
-import { shownName } from '../framework/shown.ts'
+import { CommandError, type CommandIo } from '../framework/define-command.ts'
+import { text } from '../framework/options.ts'
+import { escapeLine } from '../framework/terminal-escapes.ts'
+import { type JsonFields, fieldsOf } from '../output/json.ts'
 import { formatTable } from '../output/table.ts'
+import type { AgentTarget } from './agent-target.ts'
+import { equals, listRecords } from './http-client.ts'
 
 const CHARACTERS_MIN = 2
 const SHORT_LENGTH = 8
@@ -17,102 +17,104 @@ const NIL_UUID = '00000000-0000-0000-0000-000000000000'
 /** Matches that an error lists. */
 const SHOWN_MAX = 20
 
-interface Kind {
-  readonly what: 'allocation' | 'node' | 'job'
+interface RecordKind {
+  readonly noun: 'allocation' | 'node' | 'job'
   readonly columns: readonly string[]
-  cells(record: Answer): readonly string[]
+  cells(record: JsonFields): readonly string[]
 }
 
-const ALLOCATION: Kind = {
-  what: 'allocation',
+const ALLOCATION: RecordKind = {
+  noun: 'allocation',
   columns: ['ID', 'Job', 'Node', 'Status'],
-  cells: (record) => ['ID', 'JobID', 'NodeName', 'ClientStatus'].map((key) => shownName(record.text(key))),
+  cells: (record) => ['ID', 'JobID', 'NodeName', 'ClientStatus'].map((key) => escapeLine(record.text(key))),
 }
-const NODE: Kind = {
-  what: 'node',
+const NODE: RecordKind = {
+  noun: 'node',
   columns: ['ID', 'Name', 'Status'],
-  cells: (record) => ['ID', 'Name', 'Status'].map((key) => shownName(record.text(key))),
+  cells: (record) => ['ID', 'Name', 'Status'].map((key) => escapeLine(record.text(key))),
 }
 
-const JOB: Kind = {
-  what: 'job',
+const JOB: RecordKind = {
+  noun: 'job',
   columns: ['ID', 'Namespace', 'Status'],
-  cells: (record) => ['ID', 'Namespace', 'Status'].map((key) => shownName(record.text(key))),
+  cells: (record) => ['ID', 'Namespace', 'Status'].map((key) => escapeLine(record.text(key))),
 }
 
-/** The full ID of the one allocation whose ID begins with `given`. A full ID is not looked up. Throws CommandError. */
+/** The full ID of the only allocation with the prefix `given`. A full ID is not requested. Throws CommandError. */
 export async function findAllocation(target: AgentTarget, given: string, io: CommandIo): Promise<string> {
   if (isUuid(given)) return given.toLowerCase()
   requireLength(given)
   const matches = await matching(target, '/v1/allocations', given, { namespace: '*', task_states: false })
-  return only(matches, { kind: ALLOCATION, given, asked: 'prefix', target, io }).text('ID')
+  return only(matches, { kind: ALLOCATION, given, accepted: 'ID prefix', target, io }).text('ID')
 }
 
-/** The full ID of the one node whose ID begins with `given` or whose name it is. A full ID is not looked up. Throws CommandError. */
+/** The full ID of the only node with the ID prefix or name `given`. A full ID is not requested. Throws CommandError. */
 export async function findNode(target: AgentTarget, given: string, io: CommandIo): Promise<string> {
   if (isUuid(given)) return given.toLowerCase()
   const named = await listRecords(target, '/v1/nodes', { filter: equals('Name', given) })
   if (named.length === 0) requireLength(given)
-  const begun = given.length < CHARACTERS_MIN ? [] : await matching(target, '/v1/nodes', given, {})
-  const all = new Map([...named.map(fieldsOf), ...begun].map((record) => [record.text('ID'), record]))
-  return only([...all.values()], { kind: NODE, given, asked: 'ID prefix or name', target, io }).text('ID')
+  const prefixed = given.length < CHARACTERS_MIN ? [] : await matching(target, '/v1/nodes', given, {})
+  const all = new Map([...named.map(fieldsOf), ...prefixed].map((record) => [record.text('ID'), record]))
+  return only([...all.values()], { kind: NODE, given, accepted: 'ID prefix or name', target, io }).text('ID')
 }
 
 /**
- * The one job with this ID, else the one whose ID begins with it. Without `namespace`, in all namespaces that the token may list.
- * Throws CommandError.
+ * The only job with this ID, else with this ID prefix. Without `namespace`, in all namespaces that the token may list. Throws
+ * CommandError.
  */
 export async function findJob(
   target: AgentTarget,
   { given, namespace }: { readonly given: string; readonly namespace: string | undefined },
   io: CommandIo,
-): Promise<Answer> {
+): Promise<JsonFields> {
   const records = await listRecords(target, '/v1/jobs', { prefix: given, namespace: namespace ?? '*' })
-  const begun = records.map(fieldsOf)
-  const exact = begun.filter((job) => job.text('ID') === given)
-  const hint = exact.length > 1 ? 'give -namespace' : 'give more of the ID'
-  return only(exact.length > 0 ? exact : begun, { kind: JOB, given, asked: 'ID or prefix', target, io, hint })
+  const prefixed = records.map(fieldsOf)
+  const exact = prefixed.filter((job) => job.text('ID') === given)
+  const hint = exact.length > 1 ? 'give -namespace' : 'give a longer prefix'
+  return only(exact.length > 0 ? exact : prefixed, { kind: JOB, given, accepted: 'ID or ID prefix', target, io, hint })
 }
 
 function requireLength(given: string): void {
   if (given.length >= CHARACTERS_MIN) return
-  throw new CommandError(`the ID prefix ${JSON.stringify(given)} is too short, give at least two characters`)
+  throw new CommandError(`the ID prefix ${JSON.stringify(given)} is too short (minimum ${CHARACTERS_MIN} characters)`)
 }
 
-/** Nothing for what is no beginning of a UUID. */
+/** Empty if `given` is not a prefix of a UUID. */
 async function matching(
   target: AgentTarget,
   path: string,
   given: string,
   query: Readonly<Record<string, string | boolean>>,
-): Promise<Answer[]> {
+): Promise<JsonFields[]> {
   const digits = given.toLowerCase().replaceAll('-', '')
-  if (!/^[0-9a-f]{2,32}$/.test(digits) || !isBeginning(given)) return []
+  if (!/^[0-9a-f]{2,32}$/.test(digits) || !isUuidPrefix(given)) return []
   const prefix = digits.slice(0, digits.length - (digits.length % 2))
   const records = await listRecords(target, path, { ...query, prefix })
   return records.map(fieldsOf).filter((record) => record.text('ID').replaceAll('-', '').startsWith(digits))
 }
 
-/** Hyphens stand where a UUID has them, or there are none. */
-function isBeginning(given: string): boolean {
+/** Hyphens are optional, but must be at the positions of a UUID. */
+function isUuidPrefix(given: string): boolean {
   return !given.includes('-') || isUuid(given + NIL_UUID.slice(given.length))
 }
 
-interface Search {
-  readonly kind: Kind
+interface PrefixSearch {
+  readonly kind: RecordKind
   readonly given: string
-  readonly asked: string
+  /** Accepted kinds of names, for messages. */
+  readonly accepted: string
   readonly target: AgentTarget
   readonly io: CommandIo
-  /** What to do about several matches. */
+  /** Next step for several matches. */
   readonly hint?: string
 }
 
-/** Throws CommandError unless there is one match; several are listed on stderr. */
-function only(matches: readonly Answer[], search: Search): Answer {
-  const { kind, given, asked, target, io, hint = 'give more of the ID' } = search
+/** Throws CommandError unless there is exactly one match; several are listed on stderr. */
+function only(matches: readonly JsonFields[], search: PrefixSearch): JsonFields {
+  const { kind, given, accepted, target, io, hint = 'give a longer prefix' } = search
   const [first, ...others] = matches
-  if (!first) throw new CommandError(`no ${kind.what} with ${asked} ${JSON.stringify(given)} at ${target.url.origin}`)
+  if (!first)
+    throw new CommandError(`no ${kind.noun} with ${accepted} ${JSON.stringify(given)} at ${target.url.origin}`)
   if (others.length === 0) return first
   io.err(
     formatTable(
@@ -122,12 +124,11 @@ function only(matches: readonly Answer[], search: Search): Answer {
   )
   const left = matches.length - SHOWN_MAX
   if (left > 0) io.err(`and ${left} more\n`)
-  throw new CommandError(`${JSON.stringify(given)} matches ${matches.length} ${kind.what}s, ${hint}`)
+  throw new CommandError(`${JSON.stringify(given)} matches ${matches.length} ${kind.noun}s: ${hint}`)
 }
 
 /**
- * How IDs of a list are shown: the first eight characters, or as many more as it takes to tell them apart. An ID that is
- * not in `ids` is shown in full.
+ * Short IDs for a list: eight characters, or more if required for uniqueness. An ID that is not in `ids` is not shortened.
  */
 export function shortIdsOf(ids: readonly string[]): (id: string) => string {
   const sorted = [...ids].sort()
@@ -135,7 +136,7 @@ export function shortIdsOf(ids: readonly string[]): (id: string) => string {
   for (let at = 1; at < sorted.length; at++) {
     length = Math.max(length, commonLength(sorted[at - 1] ?? '', sorted[at] ?? '') + 1)
   }
-  // A prefix of an odd number of digits is understood by outpost only.
+  // Nomad does not accept prefixes with an odd number of digits.
   while (length < NIL_UUID.length && digitsIn(sorted[0] ?? '', length) % 2 !== 0) length++
   const known = new Set(ids)
   return (id) => (known.has(id) ? id.slice(0, length) : id)
@@ -149,4 +150,20 @@ function commonLength(one: string, other: string): number {
   let length = 0
   while (length < one.length && one[length] === other[length]) length++
   return length
+}
+
+export const nodeIdOption = text({
+  placeholder: 'NODE',
+  help: 'Node by ID or ID prefix or name',
+  fallback: undefined,
+})
+
+/** The query of a request for that node. Throws CommandError. */
+export async function nodeQuery(
+  target: AgentTarget,
+  values: { readonly 'node-id': string | undefined },
+  io: CommandIo,
+): Promise<{ readonly node_id: string | undefined }> {
+  const given = values['node-id']
+  return { node_id: given === undefined ? undefined : await findNode(target, given, io) }
 }

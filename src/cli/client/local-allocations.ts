@@ -1,38 +1,45 @@
-/** How `alloc list`, `alloc status` and `alloc stop` find and show allocations. */
-import type { LocalAllocation } from '../../supervisor/alloc-directory.ts'
-import { isSupervised, matchAllocations } from '../../supervisor/alloc-directory.ts'
-import type { CommandIo } from '../framework/command-shape.ts'
-import { CommandError } from '../framework/command-shape.ts'
+/** Lookup and output of allocations in the data directory of this host. */
+import {
+  DEFAULT_DATA_DIR,
+  isSupervised,
+  type LocalAllocation,
+  matchAllocations,
+} from '../../supervisor/alloc-directory.ts'
+import type { CommandIo } from '../framework/define-command.ts'
+import { CommandError } from '../framework/define-command.ts'
 import type { Manifest } from '../../supervisor/manifest.ts'
-import { shownName } from '../framework/shown.ts'
-import { humanAge } from '../output/quantities.ts'
+import { text } from '../framework/options.ts'
+import { escapeLine } from '../framework/terminal-escapes.ts'
+import { humanAge } from '../output/table.ts'
 import { formatPairs, formatTable } from '../output/table.ts'
 
-/**
- * The one allocation whose ID is `id` or begins with it. When there are several, they are listed on stderr.
- * Throws CommandError.
- */
+export const dataDirOption = text({
+  placeholder: 'DIR',
+  help: 'Data directory of this host',
+  fallback: undefined,
+  shownDefault: `OUTPOST_DATA_DIR, else ${DEFAULT_DATA_DIR}`,
+})
+
+/** The only allocation with the ID or ID prefix `id`; several are listed on stderr. Throws CommandError. */
 export function findOne(root: string, id: string, io: CommandIo): LocalAllocation {
   const matches = matchAllocations(root, id)
   const exact = matches.find((match) => match.id === id.toLowerCase())
   const [first, ...others] = exact ? [exact] : matches
   if (!first) {
-    throw new CommandError(
-      `no allocation ${JSON.stringify(id)} under ${root}, "outpost alloc list" shows what there is`,
-    )
+    throw new CommandError(`no allocation with ID prefix ${JSON.stringify(id)} in ${root}, check "outpost alloc list"`)
   }
   if (others.length === 0) return first
   io.err(allocationTable(matches))
-  throw new CommandError(`${JSON.stringify(id)} is the beginning of ${matches.length} allocation IDs, give more of it`)
+  throw new CommandError(`${JSON.stringify(id)} matches ${matches.length} allocations: give a longer prefix`)
 }
 
 export function allocationTable(allocations: readonly LocalAllocation[]): string {
   const nowMs = Date.now()
   const rows = allocations.map(({ id, manifest, status }) => [
     id,
-    shownName(manifest?.Name ?? '-'),
-    shownName(manifest?.Namespace ?? '-'),
-    shownName(Object.keys(manifest?.Tasks ?? {}).join(',')) || '-',
+    escapeLine(manifest?.Name ?? '-'),
+    escapeLine(manifest?.Namespace ?? '-'),
+    escapeLine(Object.keys(manifest?.Tasks ?? {}).join(',')) || '-',
     manifest?.DesiredStatus ?? '-',
     status,
     manifest ? humanAge(manifest.CreateTime / 1e6, nowMs) : '-',
@@ -46,15 +53,15 @@ export function allocationDetails(allocation: LocalAllocation): string {
     return formatPairs([
       ['ID', id],
       ['Directory', directory],
-      ['Status', 'unknown: it has no manifest, another supervisor owns it'],
+      ['Status', 'unknown: no manifest, owned by another supervisor'],
     ])
   }
   const head = formatPairs([
     ['ID', id],
-    ['Name', shownName(manifest.Name)],
-    ['Namespace', shownName(manifest.Namespace)],
-    ['Job ID', shownName(manifest.JobID)],
-    ['Task Group', shownName(manifest.TaskGroup)],
+    ['Name', escapeLine(manifest.Name)],
+    ['Namespace', escapeLine(manifest.Namespace)],
+    ['Job ID', escapeLine(manifest.JobID)],
+    ['Task Group', escapeLine(manifest.TaskGroup)],
     ['Desired Status', manifest.DesiredStatus],
     ['Client Status', status],
     ['Created', humanAge(manifest.CreateTime / 1e6, Date.now())],
@@ -62,7 +69,7 @@ export function allocationDetails(allocation: LocalAllocation): string {
     ['Supervisor', supervisorText(manifest)],
   ])
   const rows = Object.entries(manifest.Tasks).map(([name, task]) => [
-    shownName(name),
+    escapeLine(name),
     task.State,
     task.Failed ? 'yes' : 'no',
     task.ExitCode?.toString() ?? '-',
@@ -75,12 +82,12 @@ export function allocationDetails(allocation: LocalAllocation): string {
   return `${head}\n${formatTable(columns, rows)}`
 }
 
-/** What `-json` prints for one allocation: its manifest, and what only a look at this host can tell. */
+/** The JSON of an allocation: its manifest with the current status and the directory. */
 export function allocationJson({ id, directory, manifest, status }: LocalAllocation): object {
   return { ...(manifest ?? { ID: id }), ClientStatus: status, Directory: directory }
 }
 
 function supervisorText(manifest: Manifest): string {
   if (manifest.SupervisorPid === undefined) return 'not recorded'
-  return `${manifest.SupervisorPid} (${isSupervised(manifest) ? 'running' : 'gone'})`
+  return `${manifest.SupervisorPid} (${isSupervised(manifest) ? 'running' : 'exited'})`
 }

@@ -1,11 +1,11 @@
 /** `outpost completion`. */
-import { bashCompletion } from '../completion/bash.ts'
-import { fishCompletion } from '../completion/fish.ts'
-import { placesOf } from '../completion/tree.ts'
-import { zshCompletion } from '../completion/zsh.ts'
-import { defineCommand } from '../framework/command-shape.ts'
+import { bashCompletion } from '../completion/shell-scripts.ts'
+import { fishCompletion } from '../completion/shell-scripts.ts'
+import { completionTree } from '../completion/completion-tree.ts'
+import { zshCompletion } from '../completion/shell-scripts.ts'
+import { defineCommand } from '../framework/define-command.ts'
 import { UsageError } from '../framework/options.ts'
-import { didYouMean } from '../framework/suggestion.ts'
+import { didYouMean } from '../framework/options.ts'
 
 const SHELLS = new Map([
   ['bash', bashCompletion],
@@ -15,30 +15,31 @@ const SHELLS = new Map([
 
 export const command = defineCommand({
   name: 'completion',
-  summary: 'Print the completion script of a shell',
+  summary: 'Print a shell completion script',
   details: [
-    'Commands, options and their choices, made from what this program knows. Load it once:',
+    'The script completes commands, options and their values. To load it in the current shell:',
     '',
     '  bash   source <(outpost completion bash)',
     '  zsh    source <(outpost completion zsh)',
     '  fish   outpost completion fish | source',
     '',
-    "or store it where the shell looks: /etc/bash_completion.d/outpost, a directory of zsh's fpath as",
-    '_outpost, ~/.config/fish/completions/outpost.fish.',
+    'To load it in every shell, write it to:',
+    '',
+    '  bash   /etc/bash_completion.d/outpost',
+    '  zsh    _outpost in a directory of fpath',
+    '  fish   ~/.config/fish/completions/outpost.fish',
   ].join('\n'),
   options: {},
   operands: {
     shown: 'bash|zsh|fish',
     min: 1,
     max: 1,
-    missing: 'for which shell? give bash, zsh or fish',
     choices: [...SHELLS.keys()],
   },
-  async run(_values, [shell = ''], io, parts) {
+  async run(_values, [shell = ''], io, services) {
     const script = SHELLS.get(shell)
-    if (!script)
-      throw new UsageError(`no completion for ${JSON.stringify(shell)}${didYouMean(shell, [...SHELLS.keys()])}`)
-    io.out(script(placesOf((await parts.commands?.()) ?? [])))
+    if (!script) throw new UsageError(`unknown shell ${JSON.stringify(shell)}${didYouMean(shell, [...SHELLS.keys()])}`)
+    io.out(script(completionTree((await services.commands?.()) ?? [])))
     return 0
   },
 })

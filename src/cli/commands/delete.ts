@@ -1,28 +1,27 @@
 /** `outpost delete`. */
-import { defineCommand } from '../framework/command-shape.ts'
-import { askCore, cleanPath, coreOf, coreOptions } from '../core/core-access.ts'
+import { defineCommand } from '../framework/define-command.ts'
+import { sendRequest, cleanPath, coreOf, coreOptions } from '../core/core-access.ts'
 import { readPairs } from '../input/data-input.ts'
-import { formatOption, printWritten } from '../core/secret-output.ts'
+import { formatOption, printWriteResult } from '../core/secret-output.ts'
 
 export const command = defineCommand({
   name: 'delete',
-  summary: 'Delete what is at a path of the secrets core',
+  summary: 'Delete the data at a path',
   details: [
-    'What that means is the matter of the engine: of a versioned secret (secret/data/...) the latest',
-    'version is marked as deleted, and can be had back with "outpost kv undelete".',
+    'The effect depends on the engine. For a versioned secret (secret/data/...), the latest version is marked',
+    'as deleted; "outpost kv undelete" restores it.',
   ].join('\n'),
   options: { ...formatOption, ...coreOptions },
   operands: {
     shown: 'PATH [KEY=VALUE...]',
     min: 1,
     max: Number.POSITIVE_INFINITY,
-    missing: 'which path? as in: outpost delete cubbyhole/note',
   },
   async run(values, [path = '', ...parameters], io) {
     const at = cleanPath(path)
-    const query = readPairs(parameters, 'a parameter')
-    const answer = await askCore(coreOf(values, io), { method: 'DELETE', path: at, query })
-    printWritten(answer, `Data deleted (if it existed) at: ${at}`, values, io)
+    const query = readPairs(parameters)
+    const answer = await sendRequest(coreOf(values, io), { method: 'DELETE', path: at, query })
+    printWriteResult(answer, `Data deleted (if it existed) at: ${at}`, values, io)
     return 0
   },
 })

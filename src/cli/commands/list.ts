@@ -1,6 +1,6 @@
 /** `outpost list`. */
-import { CommandError, defineCommand } from '../framework/command-shape.ts'
-import { askCore, cleanPath, coreOf, coreOptions, wrapOption } from '../core/core-access.ts'
+import { CommandError, defineCommand } from '../framework/define-command.ts'
+import { sendRequest, cleanPath, coreOf, coreOptions, wrapOption } from '../core/core-access.ts'
 import { readPairs } from '../input/data-input.ts'
 import {
   formatOf,
@@ -14,19 +14,18 @@ import {
 
 export const command = defineCommand({
   name: 'list',
-  summary: 'List the names below a path of the secrets core',
+  summary: 'List the names below a path',
   details: ['Names that end with a slash are folders.', '', 'Example: outpost list auth/token/accessors'].join('\n'),
   options: { ...formatOption, ...wrapOption, ...coreOptions },
   operands: {
     shown: 'PATH [KEY=VALUE...]',
     min: 1,
     max: Number.POSITIVE_INFINITY,
-    missing: 'which path? as in: outpost list secret/metadata',
   },
   async run(values, [path = '', ...parameters], io) {
     const at = cleanPath(path)
-    const query = { list: true, ...readPairs(parameters, 'a parameter') }
-    const answer = await askCore(coreOf(values, io), { path: at, query })
+    const query = { list: true, ...readPairs(parameters) }
+    const answer = await sendRequest(coreOf(values, io), { path: at, query })
     if (!answer) throw new CommandError(`no value found at ${at}`)
     if (answer.fields.value('wrap_info')) {
       printSecret(answer, values, io)

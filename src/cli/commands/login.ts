@@ -1,45 +1,54 @@
-/** `outpost login`: keeps a token for the commands that follow: one that there is, or one that a login gives. */
-import type { AgentTarget } from '../client/agent-target.ts'
-import { CommandError, type CommandIo, defineCommand } from '../framework/command-shape.ts'
-import { choice, flag, text, UsageError } from '../framework/options.ts'
-import { type CoreAccess, type CoreAnswer, coreOf, coreOptions, requireCore } from '../core/core-access.ts'
-import { fieldsOf } from '../output/answer.ts'
-import { RefusedByAgent } from '../client/http-client.ts'
-import { requireTokenField } from '../output/field-names.ts'
+/** `outpost login`: logs in with an auth method or a token, and stores the token for later commands. */
+import { type AgentTarget, storeToken } from '../client/agent-target.ts'
+import { AgentRefusal } from '../client/http-client.ts'
+import {
+  cleanPath,
+  type CoreAccess,
+  type CoreResponse,
+  coreOf,
+  coreOptions,
+  type CoreRequest,
+  requireResponse,
+} from '../core/core-access.ts'
 import { fieldOption, formatOption, printField, printSecret } from '../core/secret-output.ts'
-import { typedSecret } from '../input/typed-secret.ts'
-import { finishedLogin, needsCode } from './token/login-code.ts'
-import { type LoginMethod, loginRequest } from './token/login-method.ts'
-import { storeToken } from '../client/token-file.ts'
+import { CommandError, type CommandIo, defineCommand } from '../framework/define-command.ts'
+import { choice, flag, text, UsageError } from '../framework/options.ts'
+import { readSecret } from '../input/secret-input.ts'
+import { requireTokenField } from '../output/field-names.ts'
+import { type JsonFields, fieldsOf } from '../output/json.ts'
 
 export const command = defineCommand({
   name: 'login',
-  summary: 'Log in, or check a token, and keep the token for the commands that follow',
+  summary: 'Log in and store the token',
   details: [
-    'Asks for the token on the terminal and does not show it; - reads it from standard input, @FILE from',
-    'a file.',
-    'It is kept in ~/.outpost-token, readable by you only, and used at OUTPOST_ADDR, or the default',
-    'address, where no variable has a token for that.',
+    'Without -method, prompts for a token without echo; - reads it from standard input, @FILE from a file. The',
+    'token is checked and stored in ~/.outpost-token (mode 0600). It is sent to OUTPOST_ADDR, or to the default',
+    'address, if no variable has a token for that address.',
     '',
-    '-method=userpass username=NAME [password=-] logs in with a password,',
-    '-method=approle role_id=ID [secret_id=-] as a program. Passwords and secret IDs are asked for,',
-    'read from standard input with -, or from a file with @FILE. A code that the server asks for is asked',
-    'for, too; -mfa METHOD:CODE sends it with the login.',
+    '-method=userpass username=NAME [password=-] logs in with a password, -method=approle role_id=ID',
+    '[secret_id=-] with an AppRole. Passwords and secret IDs are prompted for, read from standard input with -,',
+    'or from a file with @FILE. MFA codes are prompted for; -mfa METHOD:CODE sends a code with the login.',
     '',
-    'Example: outpost login - < token',
-    'Example: outpost login -method=userpass username=alice',
+    'Examples:',
+    '  outpost login - < token',
+    '  outpost login -method=userpass username=alice',
   ].join('\n'),
   options: {
-    method: choice({ placeholder: 'METHOD', help: 'How to log in', choices: ['token', 'userpass', 'approle'] }),
-    path: text({ placeholder: 'PATH', help: 'Where the method is mounted below auth/', fallback: undefined }),
-    'no-store': flag('Only check the token'),
+    method: choice({
+      placeholder: 'METHOD',
+      help: 'Login method',
+      choices: ['token', 'userpass', 'approle'],
+      shownDefault: 'token',
+    }),
+    path: text({ placeholder: 'PATH', help: 'Mount path of the auth method', fallback: undefined }),
+    'no-store': flag('Check the token without storing it'),
     'no-print': flag('Print nothing'),
-    'token-only': flag('Print the token only, and do not keep it'),
+    'token-only': flag('Print the token without storing it'),
     ...fieldOption,
     ...formatOption,
     ...coreOptions,
   },
-  operands: { shown: '[TOKEN|@FILE|-|KEY=VALUE...]', min: 0, max: 4, missing: '' },
+  operands: { shown: '[TOKEN|@FILE|-|KEY=VALUE...]', min: 0, max: 4 },
   async run(values, operands, io) {
     const { method } = values
     requireTokenField(values.field)
@@ -47,76 +56,82 @@ export const command = defineCommand({
     const answer =
       method === 'userpass' || method === 'approle'
         ? await byMethod(method, withoutToken(core), { operands, path: values.path }, io)
-        : await ofToken(core, operands, io)
+        : await byToken(core, operands, io)
     const token = answer.fields.under('auth').text('client_token')
-    if (token === '') throw new CommandError('the server gave no token')
+    if (token === '') throw new CommandError('the server returned no token')
     if (values['token-only']) {
       printField('token', token, 'table', io)
       return 0
     }
-    if (!values['no-store']) keep(token, core.target, io)
+    if (!values['no-store']) store(token, core.target, io)
     if (!values['no-print']) printSecret(answer, values, io)
     return 0
   },
 })
 
-interface Given {
+interface LoginOperands {
   readonly path: string | undefined
   readonly operands: readonly string[]
 }
 
-/** With the second step, where the server asks for a code. */
-async function byMethod(method: LoginMethod, core: CoreAccess, given: Given, io: CommandIo): Promise<CoreAnswer> {
+/** Includes the second step if the server requires a code. */
+async function byMethod(
+  method: LoginMethod,
+  core: CoreAccess,
+  given: LoginOperands,
+  io: CommandIo,
+): Promise<CoreResponse> {
   const request = await loginRequest(method, given.path, given.operands, io)
-  const answer = await requireCore(core, request).catch((error: unknown) => {
-    throw isForbidden(error) ? new CommandError(refusedLogin(core), error.exitCode, { cause: error }) : error
+  const answer = await requireResponse(core, request).catch((error: unknown) => {
+    throw isForbidden(error) ? new CommandError(refusalText(core), error.exitCode, { cause: error }) : error
   })
-  return needsCode(answer) ? finishedLogin(core, answer, io) : answer
+  return needsCode(answer) ? finishLogin(core, answer, io) : answer
 }
 
-function isForbidden(error: unknown): error is RefusedByAgent {
-  return error instanceof RefusedByAgent && error.status === 403
+function isForbidden(error: unknown): error is AgentRefusal {
+  return error instanceof AgentRefusal && error.status === 403
 }
 
-/** The server says no more than that, so that a right password cannot be told from a wrong one. */
-function refusedLogin({ headers }: CoreAccess): string {
-  const code = 'X-Vault-MFA' in headers ? 'the code was not accepted (each is good once), ' : ''
-  return `the login was refused: ${code}the name is locked after wrong passwords, or it may not log in from here (HTTP 403)`
+/** The server does not report the cause, so that a correct password cannot be distinguished from a wrong one. */
+function refusalText({ headers }: CoreAccess): string {
+  const code = 'X-Vault-MFA' in headers ? 'invalid or used MFA code, ' : ''
+  return `login refused: ${code}locked user, or login not allowed from this address (HTTP 403)`
 }
 
-/** A login needs none, and one that has expired is in the way. */
+/** A login needs no token, and the server would refuse an expired one. */
 function withoutToken(core: CoreAccess): CoreAccess {
   return { ...core, target: { ...core.target, token: undefined, tokenFrom: undefined } }
 }
 
-async function ofToken(core: CoreAccess, operands: readonly string[], io: CommandIo): Promise<CoreAnswer> {
-  const [given, more] = operands
-  if (more !== undefined) throw new UsageError('one token is enough')
-  const wanted = { what: 'the token', prompt: 'Token (will be hidden): ' }
-  const token = await typedSecret(given?.replace(/^token=/, ''), wanted, io)
-  if (/[^\x21-\x7e]/.test(token)) throw new UsageError('that is no token: it has a sign that none has')
-  const self = await requireCore(
+async function byToken(core: CoreAccess, operands: readonly string[], io: CommandIo): Promise<CoreResponse> {
+  const [given, extra] = operands
+  if (extra !== undefined) throw new UsageError('expected one token, got several arguments')
+  const prompt = { what: 'token', prompt: 'Token (will be hidden): ' }
+  const token = await readSecret(given?.replace(/^token=/, ''), prompt, io)
+  if (/[^\x21-\x7e]/.test(token))
+    throw new UsageError('malformed token: it contains a character that tokens do not have')
+  const self = await requireResponse(
     { ...core, target: { ...core.target, token, tokenFrom: undefined } },
     { path: 'auth/token/lookup-self' },
   )
-  return asLogin(self, token)
+  return asLoginResponse(self, token)
 }
 
-function keep(token: string, { from, tokenFrom }: AgentTarget, io: CommandIo): void {
+function store(token: string, { from, tokenFrom }: AgentTarget, io: CommandIo): void {
   const file = storeToken(token, io.env)
-  io.err(`the token is kept in ${file}\n`)
+  io.err(`stored the token in ${file}\n`)
   if (from === 'NOMAD_ADDR' || from === 'VAULT_ADDR') {
-    io.err(`warning: the kept token is not sent to ${from}: set OUTPOST_ADDR to that address\n`)
+    io.err(`warning: the stored token is not sent to ${from}: set OUTPOST_ADDR to that address\n`)
   }
   if (tokenFrom !== undefined && tokenFrom !== file) {
-    io.err(`warning: ${tokenFrom} is set and outranks it: unset ${tokenFrom}\n`)
+    io.err(`warning: ${tokenFrom} overrides the stored token: unset ${tokenFrom}\n`)
   }
 }
 
-/** As if the token had just been given out: with the block that a login has. */
-function asLogin({ fields, status }: CoreAnswer, token: string): CoreAnswer {
+/** A response like that of a login, with an `auth` block. */
+function asLoginResponse({ fields, status }: CoreResponse, token: string): CoreResponse {
   const data = fields.under('data')
-  if (data.text('id') === '') throw new CommandError('the server does not know the token')
+  if (data.text('id') === '') throw new CommandError('unknown token')
   const auth = {
     client_token: token,
     accessor: data.value('accessor'),
@@ -129,4 +144,148 @@ function asLogin({ fields, status }: CoreAnswer, token: string): CoreAnswer {
   }
   const body = { request_id: '', lease_id: '', lease_duration: 0, renewable: false, data: null, warnings: null, auth }
   return { status, body, fields: fieldsOf(body), isRepeatable: true }
+}
+
+type LoginMethod = 'userpass' | 'approle'
+
+/** The request of a login. `path`: mount path of the method; its type unless given. */
+function loginRequest(
+  method: LoginMethod,
+  path: string | undefined,
+  operands: readonly string[],
+  io: CommandIo,
+): Promise<CoreRequest> {
+  const mount = cleanPath(path ?? method).replace(/^auth\//, '')
+  const given = loginPairs(operands)
+  return method === 'userpass' ? byPassword(mount, given, io) : byRole(mount, given, io)
+}
+
+async function byPassword(mount: string, given: ReadonlyMap<string, string>, io: CommandIo): Promise<CoreRequest> {
+  const { username, password } = knownPairs(given, ['username', 'password'])
+  if (username === undefined) throw new UsageError('missing username=NAME')
+  requireOneInput([username, password])
+  const name = await readSecret(username, { what: 'user name', prompt: 'User name (will be hidden): ' }, io)
+  const prompt = { what: 'password', prompt: 'Password (will be hidden): ', keepsSpaces: true }
+  const secret = await readSecret(password, prompt, io)
+  return { method: 'PUT', path: `auth/${mount}/login/${name}`, body: { password: secret } }
+}
+
+async function byRole(mount: string, given: ReadonlyMap<string, string>, io: CommandIo): Promise<CoreRequest> {
+  const { role_id: role, secret_id: secret } = knownPairs(given, ['role_id', 'secret_id'])
+  if (role === undefined) throw new UsageError('missing role_id=ID')
+  requireOneInput([role, secret])
+  const roleId = await readSecret(role, { what: 'role ID', prompt: 'Role ID (will be hidden): ' }, io)
+  const prompt = { what: 'secret ID', prompt: 'Secret ID (will be hidden): ' }
+  const body = { role_id: roleId, secret_id: await readSecret(secret, prompt, io) }
+  return { method: 'PUT', path: `auth/${mount}/login`, body }
+}
+
+/** Throws UsageError, because the first value reads all of standard input. */
+function requireOneInput(given: readonly (string | undefined)[]): void {
+  if (given.filter((value) => value === '-').length > 1) throw new UsageError('standard input can be read only once')
+}
+
+function loginPairs(operands: readonly string[]): ReadonlyMap<string, string> {
+  return new Map(
+    operands.map((operand, index) => {
+      const at = operand.indexOf('=')
+      // The operand is not in the message, because it may be a password.
+      if (at <= 0) throw new UsageError(`expected KEY=VALUE, argument ${index + 1} is not`)
+      return [operand.slice(0, at), operand.slice(at + 1)]
+    }),
+  )
+}
+
+function knownPairs<K extends string>(
+  given: ReadonlyMap<string, string>,
+  keys: readonly K[],
+): { readonly [N in K]?: string } {
+  for (const key of given.keys()) {
+    if (!keys.some((each) => each === key))
+      throw new UsageError(`unknown key ${JSON.stringify(key)}: this method accepts ${keys.join(' and ')}`)
+  }
+  const pairs: { [N in K]?: string } = {}
+  for (const key of keys) {
+    const value = given.get(key)
+    if (value !== undefined) pairs[key] = value
+  }
+  return pairs
+}
+
+const ATTEMPTS_MAX = 3
+
+interface MfaMethod {
+  readonly id: string
+  readonly name: string
+}
+
+/** True for the response to the first step of a login with a code. */
+function needsCode({ fields }: CoreResponse): boolean {
+  return fields.under('auth').under('mfa_requirement').text('mfa_request_id') !== ''
+}
+
+/**
+ * Prompts for a code of each enforcement and sends them; prompts again after invalid codes. Resolves with the response that contains
+ * the token. Throws CommandError.
+ */
+async function finishLogin(core: CoreAccess, firstStep: CoreResponse, io: CommandIo): Promise<CoreResponse> {
+  const requirement = firstStep.fields.under('auth').under('mfa_requirement')
+  const enforcements = requirement
+    .names('mfa_constraints')
+    .map((name) => methodsOf(requirement.under('mfa_constraints').under(name)))
+  if (!process.getBuiltinModule('node:tty').isatty(0)) throw noTerminal(enforcements)
+  for (let attempt = 1; ; attempt++) {
+    const payload: Record<string, string[]> = {}
+    for (const methods of enforcements) await promptCode(methods, payload, io)
+    const body = { mfa_request_id: requirement.text('mfa_request_id'), mfa_payload: payload }
+    try {
+      return await requireResponse(core, { method: 'PUT', path: 'sys/mfa/validate', body })
+    } catch (error) {
+      if (!isForbidden(error) || attempt >= ATTEMPTS_MAX) throw error
+      io.err('invalid or used code: each code can be used once, wait for the next one\n')
+    }
+  }
+}
+
+function methodsOf(constraint: JsonFields): MfaMethod[] {
+  const any = constraint.value('any')
+  if (!Array.isArray(any)) return []
+  return any.map((each) => {
+    const fields = fieldsOf(each)
+    return { id: fields.text('id'), name: fields.text('name') || fields.text('id') }
+  })
+}
+
+function namesOf(methods: readonly MfaMethod[]): string {
+  return methods.map(({ name }) => name).join(', ')
+}
+
+function noTerminal(enforcements: readonly MfaMethod[][]): CommandError {
+  const [methods = []] = enforcements
+  return new CommandError(
+    `the login requires a code of ${namesOf(methods)}: give -mfa METHOD:CODE (or OUTPOST_MFA), or log in on a terminal`,
+  )
+}
+
+/** Adds a code of one of the methods, unless there is one already. */
+async function promptCode(
+  methods: readonly MfaMethod[],
+  payload: Record<string, string[]>,
+  io: CommandIo,
+): Promise<void> {
+  const [only] = methods
+  if (!only) throw new CommandError('the login requires a code of a deleted MFA method')
+  if (methods.some(({ id }) => id in payload)) return
+  const what = { what: 'code' }
+  if (methods.length === 1) {
+    payload[only.id] = [await readSecret(undefined, { ...what, prompt: `Code of ${only.name} (will be hidden): ` }, io)]
+    return
+  }
+  const prompt = `Code of one of ${namesOf(methods)}, as METHOD:CODE (will be hidden): `
+  const typed = await readSecret(undefined, { ...what, prompt }, io)
+  const colon = typed.indexOf(':')
+  const method = typed.slice(0, Math.max(colon, 0))
+  const chosen = methods.find(({ id, name }) => name === method || id === method)
+  if (!chosen) throw new CommandError(`expected METHOD:CODE with one of the methods ${namesOf(methods)}`)
+  payload[chosen.id] = [typed.slice(colon + 1)]
 }

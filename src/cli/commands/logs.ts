@@ -1,43 +1,43 @@
 /** `outpost logs`. */
-import { agentOf, agentOptions } from '../client/agent-access.ts'
+import { agentOf, agentOptions } from '../client/agent-target.ts'
 import { allocationId, allocOptions, onlyTask } from '../client/alloc-argument.ts'
-import type { CommandIo } from '../framework/command-shape.ts'
-import { defineCommand } from '../framework/command-shape.ts'
+import type { CommandIo } from '../framework/define-command.ts'
+import { defineCommand } from '../framework/define-command.ts'
 import { FollowSession } from '../streams/follow-session.ts'
-import { type Query, RefusedByAgent } from '../client/http-client.ts'
-import { faultsOf, logsOptions, type LogsValues, queryOf, typesOf, withTailCount } from '../streams/logs-options.ts'
+import { type Query, AgentRefusal } from '../client/http-client.ts'
+import { faultOf, logsOptions, type LogsValues, queryOf, typesOf, withTailCount } from '../streams/logs-options.ts'
 import { UsageError } from '../framework/options.ts'
 import { jsonOutput, prefixedOutput, rawOutput, type StreamOutput } from '../streams/stream-output.ts'
 import { terminalOf } from '../output/terminal.ts'
 
 export const command = defineCommand({
   name: 'logs',
-  summary: "Print or follow a task's log",
+  summary: 'Print or follow the log of a task',
   details: [
-    'Prints the whole log of TASK, or its end with -tail; -f goes on with what is written. TASK may be left',
-    'out when the allocation has only one. ALLOC is an ID or the beginning of one, of any host of the',
-    'server that is addressed. Without an address, the data directory of this host completes it first.',
+    'Prints the whole log of TASK, or its end with -tail; -f prints new lines as well. TASK is optional if the',
+    'allocation has one task. ALLOC is an ID or an ID prefix, of any host of the addressed server. Without an',
+    'address, prefixes are resolved in the data directory of this host first.',
     '',
-    'Without -stdout, -stderr or -type it is both: lines of stdout go to stdout, those of stderr to',
-    'stderr. -f begins with the newest file of each.',
+    'Without -stdout, -stderr or -type, both outputs are printed: stdout to stdout, stderr to stderr. -f starts',
+    'with the newest file of each.',
     '',
-    'When the connection breaks, because the agent restarts or the network fails, it is resumed where it',
-    'was: nothing is lost and nothing repeated. That is said on stderr, once for each outage.',
+    'After a broken connection, the command resumes at the same position without loss or repetition. It',
+    'reports each outage on stderr once.',
     '',
-    'Exit code 0 at the end, on Ctrl-C with -f, and when the reader of the output leaves.',
+    'Exit code 0 at the end of the log, on Ctrl-C with -f, and when the reader of the output exits.',
     '',
     'Examples:',
     '  outpost logs -f ALLOC                           both outputs of the only task',
     '  outpost logs -tail 100 ALLOC web                the last 100 lines of both outputs',
     "  outpost logs -f -since 10m -grep 'ERROR|WARN' ALLOC web",
-    '  outpost logs -f -all ALLOC                      all tasks, each line with its task in front',
+    '  outpost logs -f -all ALLOC                      all tasks, each line prefixed with its task',
   ].join('\n'),
   options: { ...logsOptions, ...allocOptions, ...agentOptions },
-  operands: { shown: 'ALLOC [TASK]', min: 1, max: 3, missing: 'which allocation? give its ID, and a task' },
+  operands: { shown: 'ALLOC [TASK]', min: 1, max: 3 },
   async run(all, operands, io) {
-    const [values, [given = '', operandTask, tooMuch]] = withTailCount(all, operands)
-    if (tooMuch !== undefined) throw new UsageError(`unexpected argument ${JSON.stringify(tooMuch)}`)
-    const fault = faultsOf(values, operandTask)
+    const [values, [given = '', operandTask, extra]] = withTailCount(all, operands)
+    if (extra !== undefined) throw new UsageError(`unexpected argument ${JSON.stringify(extra)}`)
+    const fault = faultOf(values, operandTask)
     if (fault !== undefined) throw new UsageError(fault)
     const target = agentOf(values, io)
     const id = await allocationId(given, values, target, io)
@@ -67,7 +67,7 @@ function outputOf(values: LogsValues, session: FollowSession, io: CommandIo, tas
   return prefixed ? prefixedOutput(session.sinks, terminalOf(1, io.env, values['no-color'])) : rawOutput(session.sinks)
 }
 
-/** One stream for both types; two where the server does not know that, as a Nomad agent does not. */
+/** One stream for both types; two if the server does not support that, as a Nomad agent. */
 async function copyTypes(
   session: FollowSession,
   path: string,
@@ -78,7 +78,7 @@ async function copyTypes(
   try {
     await session.copy(path, { ...query, type: types }, output)
   } catch (error) {
-    const unknown = error instanceof RefusedByAgent && error.status === 400 && /log type/.test(error.message)
+    const unknown = error instanceof AgentRefusal && error.status === 400 && /log type/.test(error.message)
     if (types !== '*' || !unknown) throw error
     const both = ['stdout', 'stderr'].map((type) => () => session.copy(path, { ...query, type }, output))
     if (query['follow'] === true) await session.copyAll(both)

@@ -1,16 +1,16 @@
 /** `outpost read`. */
-import { CommandError, defineCommand } from '../framework/command-shape.ts'
-import { askCore, cleanPath, coreOf, coreOptions, wrapOption } from '../core/core-access.ts'
+import { CommandError, defineCommand } from '../framework/define-command.ts'
+import { sendRequest, cleanPath, coreOf, coreOptions, wrapOption } from '../core/core-access.ts'
 import { readPairs } from '../input/data-input.ts'
-import { isJsonObject } from '../output/exact-json.ts'
+import { isJsonObject } from '../output/json.ts'
 import { fieldOption, formatOption, printSecret, printWarnings } from '../core/secret-output.ts'
 
 export const command = defineCommand({
   name: 'read',
-  summary: 'Read what is at a path of the secrets core',
+  summary: 'Read a path',
   details: [
-    'Any path may be read: a secret, a setting, a status. KEY=VALUE are parameters of the request.',
-    'Versioned secrets are easier to read with "outpost kv get".',
+    'Reads any path of the secrets API: a secret, a setting, a status. KEY=VALUE are request parameters. For',
+    'KV secrets, use "outpost kv get".',
     '',
     'Example: outpost read -field=ttl auth/token/lookup-self',
   ].join('\n'),
@@ -19,11 +19,10 @@ export const command = defineCommand({
     shown: 'PATH [KEY=VALUE...]',
     min: 1,
     max: Number.POSITIVE_INFINITY,
-    missing: 'which path? as in: outpost read auth/token/lookup-self',
   },
   async run(values, [path = '', ...parameters], io) {
     const at = cleanPath(path)
-    const answer = await askCore(coreOf(values, io), { path: at, query: readPairs(parameters, 'a parameter') })
+    const answer = await sendRequest(coreOf(values, io), { path: at, query: readPairs(parameters) })
     if (!answer) throw new CommandError(`no value found at ${at}`)
     if (answer.status === 404 && !isJsonObject(answer.fields.value('data'))) {
       printWarnings(answer, io)

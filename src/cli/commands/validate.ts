@@ -3,26 +3,25 @@ import { ConfigError, loadConfig } from '../../config/load.ts'
 import { readFileSync } from 'node:fs'
 import { expiryMsOf, expiryText } from '../../config/certificate-expiry.ts'
 import type { Config } from '../../config/config.ts'
-import { defineCommand } from '../framework/command-shape.ts'
+import { defineCommand } from '../framework/define-command.ts'
 
 export const command = defineCommand({
   name: 'validate',
   summary: 'Check configuration files',
   details: [
-    'Reads the files and directories as "outpost agent -config" would, merged in the order given, and',
-    'prints every fault as file:line:column: message. Exit code 0 when there is none, 1 otherwise.',
-    'Nothing is started. Of the files that settings name only certificates are opened, if this user may',
-    'read them: one that has expired, or will within 30 days, is a warning.',
+    'Reads files and directories as "outpost agent -config" does, merges them in the order given, and prints',
+    'every fault as file:line:column: message. Exit code 0: valid; 1: invalid. Certificates that this user may',
+    'read are opened: one that has expired or expires within 30 days is a warning. Other files that the',
+    'configuration names are not opened.',
   ].join('\n'),
   options: {},
   operands: {
     shown: 'FILE|DIR...',
     min: 1,
     max: Number.POSITIVE_INFINITY,
-    missing: 'which files? give them as in: outpost validate agent.hcl',
   },
-  async run(_values, operands, io, parts) {
-    const checkPolicy = await parts.policyChecker?.()
+  async run(_values, operands, io, services) {
+    const checkPolicy = await services.policyChecker?.()
     try {
       const { config, warnings } = loadConfig({ paths: operands, ...(checkPolicy ? { checkPolicy } : {}) })
       for (const warning of [...warnings, ...expiryWarnings(config)]) io.err(`warning: ${warning}\n`)
@@ -49,7 +48,7 @@ function expiryWarnings({ nats, secrets, tls }: Config): string[] {
   })
 }
 
-/** Empty for a file that cannot be read: it may be another user's, or on another host. */
+/** Empty for a file that cannot be read: it may belong to another user or be on another host. */
 function textOf(file: string): string {
   try {
     return readFileSync(file, 'utf8')

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { buildCommit } from '../../platform/build-commit.ts'
-import { CommandError, defineCommand } from '../framework/command-shape.ts'
+import { CommandError, defineCommand } from '../framework/define-command.ts'
 
 export const command = defineCommand({
   name: 'version',
@@ -15,14 +15,14 @@ export const command = defineCommand({
   },
 })
 
-/** The version in our package.json, which is some directories above, whether this runs from source or as a bundle. */
+/** The version in package.json, which is in a directory above, for sources and bundle alike. */
 export function programVersion(): string {
   let directory = import.meta.dirname
   while (true) {
-    const found = versionIn(join(directory, 'package.json'))
-    if (found !== undefined) return found
+    const version = versionIn(join(directory, 'package.json'))
+    if (version !== undefined) return version
     const above = dirname(directory)
-    if (above === directory) throw new CommandError('package.json is missing: install outpost again')
+    if (above === directory) throw new CommandError('cannot find package.json of outpost: reinstall it')
     directory = above
   }
 }
@@ -34,6 +34,6 @@ function versionIn(file: string): string | undefined {
     if (!('name' in content) || content.name !== 'outpost' || !('version' in content)) return undefined
     return typeof content.version === 'string' ? content.version : undefined
   } catch {
-    return undefined // not there or not ours: the next directory above may have it
+    return undefined // missing, or of another package
   }
 }

@@ -1,24 +1,23 @@
 /** `outpost write`. */
-import { defineCommand } from '../framework/command-shape.ts'
+import { defineCommand } from '../framework/define-command.ts'
 import { flag, UsageError } from '../framework/options.ts'
-import { askCore, cleanPath, coreOf, coreOptions, wrapOption } from '../core/core-access.ts'
+import { sendRequest, cleanPath, coreOf, coreOptions, wrapOption } from '../core/core-access.ts'
 import { readData } from '../input/data-input.ts'
-import { fieldOption, formatOption, printWritten } from '../core/secret-output.ts'
+import { fieldOption, formatOption, printWriteResult } from '../core/secret-output.ts'
 
 export const command = defineCommand({
   name: 'write',
-  summary: 'Write data to a path of the secrets core',
+  summary: 'Write data to a path',
   details: [
-    'KEY=VALUE sets a text, KEY=@FILE the content of a file, KEY=- what comes on standard input.',
-    '@FILE and - alone are JSON objects with all of the data. What stands on the command line can be',
-    'seen by other users of the machine while it runs: give secrets by file or standard input.',
-    'Versioned secrets are easier to write with "outpost kv put".',
+    'KEY=VALUE sets a string, KEY=@FILE the content of a file, KEY=- standard input. @FILE or - alone is a JSON',
+    'object with all data. Other users of this machine can read arguments while the command runs: pass secrets',
+    'in a file or on standard input. For KV secrets, use "outpost kv put".',
     '',
     'Example: outpost write cubbyhole/note text=hello password=-',
   ].join('\n'),
   options: {
-    force: flag('Write without data, as some endpoints want it'),
-    f: flag('The same as -force'),
+    force: flag('Write without data'),
+    f: flag('Alias of -force'),
     ...fieldOption,
     ...formatOption,
     ...wrapOption,
@@ -28,16 +27,15 @@ export const command = defineCommand({
     shown: 'PATH [KEY=VALUE...]',
     min: 1,
     max: Number.POSITIVE_INFINITY,
-    missing: 'which path? as in: outpost write cubbyhole/note text=hello',
   },
   async run(values, [path = '', ...data], io) {
     const at = cleanPath(path)
     if (data.length === 0 && !values.force && !values.f) {
-      throw new UsageError('what shall be written? give KEY=VALUE, @FILE or -, or -force to write nothing')
+      throw new UsageError('missing KEY=VALUE: give data, or -force to write without data')
     }
     const body = data.length === 0 ? {} : { body: await readData(data) }
-    const answer = await askCore(coreOf(values, io), { method: 'PUT', path: at, ...body })
-    printWritten(answer, `Data written to: ${at}`, values, io)
+    const answer = await sendRequest(coreOf(values, io), { method: 'PUT', path: at, ...body })
+    printWriteResult(answer, `Data written to: ${at}`, values, io)
     return 0
   },
 })

@@ -1,48 +1,45 @@
 /**
- * How commands talk to the secrets core: paths below `/v1/`, JSON whose numbers stay as they are, and errors that name
- * the next command when the core is sealed or was never initialised.
+ * Requests of commands to the secrets core: paths below `/v1/`, JSON whose numbers keep their text, and errors that name the next
+ * command if the server is sealed or not initialized.
  */
 import type { IncomingMessage } from 'node:http'
-import { agentOptions } from '../client/agent-access.ts'
-import { type AgentTarget, agentTarget } from '../client/agent-target.ts'
-import { type Answer, fieldsOf } from '../output/answer.ts'
-import { CommandError, type CommandIo } from '../framework/command-shape.ts'
 import { SEALED } from '../../platform/errors.ts'
+import { agentOptions, type AgentTarget, agentTarget } from '../client/agent-target.ts'
 import {
   type AgentRequest,
   openResponse,
   type Query,
-  RefusedByAgent,
   refusalOf,
+  AgentRefusal,
   responseText,
+  parseJson,
 } from '../client/http-client.ts'
+import { CommandError, type CommandIo } from '../framework/define-command.ts'
 import { text, texts, UsageError } from '../framework/options.ts'
-import { readinessOf } from '../client/readiness.ts'
-import { shownName } from '../framework/shown.ts'
-import { isJsonObject, parseExact } from '../output/exact-json.ts'
+import { escapeLine } from '../framework/terminal-escapes.ts'
+import { hideArguments } from '../input/secret-input.ts'
 import { requireWrapField } from '../output/field-names.ts'
-import { openingStep } from './opening-step.ts'
-import { hideArguments } from '../input/typed-secret.ts'
+import { type JsonFields, fieldsOf, isJsonObject, parseExact } from '../output/json.ts'
 
 const file = (help: string, shownDefault: string) =>
   text({ placeholder: 'FILE', help, fallback: undefined, shownDefault })
 
-/** Of every command that asks the core. */
+/** Options of every command for secrets. */
 export const coreOptions = {
   namespace: text({
     placeholder: 'NAME',
-    help: 'Namespace; there is only the root one so far',
+    help: 'Namespace; only the root namespace exists',
     fallback: undefined,
     shownDefault: 'VAULT_NAMESPACE',
   }),
-  mfa: texts('METHOD:CODE', 'A code of an MFA method that a policy asks for (OUTPOST_MFA, VAULT_MFA)'),
-  'ca-cert': file("The authorities to trust with https, instead of the system's", 'OUTPOST_CACERT'),
-  'client-cert': file('The certificate to show where one is asked for', 'OUTPOST_CLIENT_CERT'),
-  'client-key': file('Its key', 'OUTPOST_CLIENT_KEY'),
+  mfa: texts('METHOD:CODE', 'MFA code; overrides OUTPOST_MFA and VAULT_MFA'),
+  'ca-cert': file('CA certificates to trust instead of the system', 'OUTPOST_CACERT'),
+  'client-cert': file('Client certificate', 'OUTPOST_CLIENT_CERT'),
+  'client-key': file('Key of the client certificate', 'OUTPOST_CLIENT_KEY'),
   ...agentOptions,
   address: text({
     placeholder: 'URL',
-    help: 'The server to talk to',
+    help: 'Address of the server',
     fallback: undefined,
     shownDefault: 'OUTPOST_ADDR, else VAULT_ADDR, else NOMAD_ADDR, else http://127.0.0.1:4646',
   }),
@@ -51,13 +48,13 @@ export const coreOptions = {
 export const wrapOption = {
   'wrap-ttl': text({
     placeholder: 'DURATION',
-    help: 'Wrap the answer in a token that can be used once, within this time',
+    help: 'Wrap the response in a token with this TTL',
     fallback: undefined,
     check: (value) => (/^\d+(?:[smhd]|[0-9smhd]*[smhd])?$/.test(value) ? undefined : 'must be a duration such as 5m'),
   }),
 }
 
-/** What a PATCH says of its body. */
+/** Header of every PATCH. */
 export const MERGE_PATCH = { 'Content-Type': 'application/merge-patch+json' }
 
 export interface CoreAccess {
@@ -65,7 +62,7 @@ export interface CoreAccess {
   readonly headers: Readonly<Record<string, string>>
 }
 
-interface AccessValues {
+interface AccessOptions {
   readonly address: string | undefined
   readonly namespace: string | undefined
   readonly mfa?: readonly string[]
@@ -76,8 +73,8 @@ interface AccessValues {
   readonly field?: string | undefined
 }
 
-/** Throws CommandError, and UsageError for a -field that a wrapped response cannot have. */
-export function coreOf(values: AccessValues, io: CommandIo): CoreAccess {
+/** Throws CommandError, and UsageError for a -field that a wrapped response does not have. */
+export function coreOf(values: AccessOptions, io: CommandIo): CoreAccess {
   const namespace = values.namespace ?? (io.env['VAULT_NAMESPACE'] || undefined)
   const wrapTtl = values['wrap-ttl']
   if (wrapTtl !== undefined) requireWrapField(values.field)
@@ -93,17 +90,18 @@ export function coreOf(values: AccessValues, io: CommandIo): CoreAccess {
   }
 }
 
-/** Codes, which are good once, go in one header; the option outranks the variable. Throws UsageError. */
+/** The codes for the header; the option overrides the variables. Throws UsageError. */
 function mfaOf(given: readonly string[], io: CommandIo): string {
   if (given.length > 0) hideArguments()
   const codes = given.length > 0 ? given.join(',') : (io.env['OUTPOST_MFA'] ?? '') || (io.env['VAULT_MFA'] ?? '')
-  // Not the text itself: it holds codes.
-  if (/[^\x20-\x7e]/.test(codes)) throw new UsageError('a code is given as -mfa METHOD:CODE, and something is not')
+  // The text is not in the message, because it contains codes.
+  if (/[^\x20-\x7e]/.test(codes))
+    throw new UsageError('malformed MFA code: expected METHOD:CODE in -mfa or OUTPOST_MFA')
   return codes
 }
 
-/** The options outrank the variables. */
-function withFiles(env: NodeJS.ProcessEnv, values: AccessValues): NodeJS.ProcessEnv {
+/** The options override the variables. */
+function withFiles(env: NodeJS.ProcessEnv, values: AccessOptions): NodeJS.ProcessEnv {
   const given = {
     OUTPOST_CACERT: values['ca-cert'],
     OUTPOST_CLIENT_CERT: values['client-cert'],
@@ -114,35 +112,34 @@ function withFiles(env: NodeJS.ProcessEnv, values: AccessValues): NodeJS.Process
 
 export interface CoreRequest {
   readonly method?: Exclude<AgentRequest['method'], undefined>
-  /** Below `/v1/`, as people write it. */
+  /** Below `/v1/`. */
   readonly path: string
   readonly query?: Query
   readonly body?: unknown
   readonly headers?: Readonly<Record<string, string>>
-  /** Ends it, whatever it waits for. */
+  /** Aborts the request. */
   readonly signal?: AbortSignal
 }
 
-/** What the core answered. */
-export interface CoreAnswer {
+export interface CoreResponse {
   readonly status: number
-  /** Undefined when the answer has no body. */
+  /** Undefined without a body. */
   readonly body: unknown
-  /** The same, to be read without trust. */
-  readonly fields: Answer
-  /** True for a GET: the same request may be sent again. What it has made all the same, the response says. */
+  /** The body with default values for missing fields. */
+  readonly fields: JsonFields
+  /** True for a GET: the request can be repeated. */
   readonly isRepeatable: boolean
 }
 
-/** The exit code of the field's commands for a change that the server refuses with 404. */
+/** Exit code of `vault` for a change that the server answers with 404. */
 const NOT_CHANGED = 2
 
 /**
- * Sends a request. To a GET, undefined means that nothing is at the path (404 without a text); a 404 that has data or warnings, as
- * of a deleted version, is an answer. To every other method a 404 is an error that contains the warnings: nothing was changed.
- * Throws CommandError.
+ * Sends a request. For a GET, undefined means that the path does not exist (404 without a text), and a 404 with data or warnings, as of
+ * a deleted version, is a response. For other methods, a 404 is an error that contains the warnings: nothing was changed. Throws
+ * CommandError.
  */
-export async function askCore(core: CoreAccess, request: CoreRequest): Promise<CoreAnswer | undefined> {
+export async function sendRequest(core: CoreAccess, request: CoreRequest): Promise<CoreResponse | undefined> {
   const { path, ...rest } = request
   const response = await openResponse(core.target, {
     ...rest,
@@ -161,41 +158,48 @@ export async function askCore(core: CoreAccess, request: CoreRequest): Promise<C
     if (hasData) return { status, body: parsed, fields: fieldsOf(parsed), isRepeatable }
     if (isEmpty) return undefined
   }
-  throw await explained(core, response, body)
+  throw await refusalFor(core, response, body)
 }
 
-function notChanged(path: string, fields: Answer): CommandError {
-  const given = fields.value('warnings')
-  const warnings = Array.isArray(given) ? given.map((warning) => (typeof warning === 'string' ? warning : '')) : []
+function notChanged(path: string, fields: JsonFields): CommandError {
+  const listed = fields.value('warnings')
+  const warnings = Array.isArray(listed) ? listed.map((warning) => (typeof warning === 'string' ? warning : '')) : []
   const why = warnings.filter(Boolean).join('; ') || 'no value found'
   return new CommandError(`nothing was changed at ${path}: ${why} (HTTP 404)`, NOT_CHANGED)
 }
 
-/** The same where there must be something. `what` completes "no value found". Throws CommandError. */
-export async function requireCore(core: CoreAccess, request: CoreRequest): Promise<CoreAnswer> {
-  const answer = await askCore(core, request)
+/** As `sendRequest`; throws CommandError if the path does not exist. */
+export async function requireResponse(core: CoreAccess, request: CoreRequest): Promise<CoreResponse> {
+  const answer = await sendRequest(core, request)
   if (answer && answer.status !== 404) return answer
   throw new CommandError(`no value found at ${request.path}`)
 }
 
-/** What waits for nothing is answered by then, or is not answered at all. */
-export const ANSWER_MS = 15_000
+/** Timeout for requests that the server answers without waiting. */
+export const QUICK_RESPONSE_MS = 15_000
 
-/** The same for what has a short answer at once. Throws CommandError. */
-export function briefly(core: CoreAccess, request: CoreRequest, signal: AbortSignal): Promise<CoreAnswer> {
-  return requireCore(core, { ...request, signal: AbortSignal.any([signal, AbortSignal.timeout(ANSWER_MS)]) })
+/** As `requireResponse`, with a short timeout. */
+export function requireQuickResponse(
+  core: CoreAccess,
+  request: CoreRequest,
+  signal: AbortSignal,
+): Promise<CoreResponse> {
+  return requireResponse(core, {
+    ...request,
+    signal: AbortSignal.any([signal, AbortSignal.timeout(QUICK_RESPONSE_MS)]),
+  })
 }
 
-/** With slashes neither doubled nor at an end. Throws UsageError for a path that would lead elsewhere. */
+/** Removes leading, trailing and double slashes. Throws UsageError for "." and "..". */
 export function cleanPath(path: string): string {
   const segments = path
     .trim()
     .replace(/^\/v1\//, '')
     .split('/')
     .filter(Boolean)
-  if (segments.length === 0) throw new UsageError('the path is empty')
+  if (segments.length === 0) throw new UsageError('empty path')
   if (segments.some((segment) => segment === '.' || segment === '..')) {
-    throw new UsageError(`${JSON.stringify(path)} has a "." or ".." in it, which no path of secrets may have`)
+    throw new UsageError(`invalid path ${JSON.stringify(path)}: "." and ".." are not allowed`)
   }
   return segments.join('/')
 }
@@ -204,11 +208,11 @@ function urlPath(path: string): string {
   return `/v1/${cleanPath(path).split('/').map(encodeURIComponent).join('/')}`
 }
 
-function answerOf(status: number, body: string, target: AgentTarget): Omit<CoreAnswer, 'isRepeatable'> {
+function answerOf(status: number, body: string, target: AgentTarget): Omit<CoreResponse, 'isRepeatable'> {
   if (body === '') return { status, body: undefined, fields: fieldsOf(undefined) }
   const parsed = parsedOrNothing(body)
   if (isJsonObject(parsed)) return { status, body: parsed, fields: fieldsOf(parsed) }
-  throw new CommandError(`${target.url.origin} answered with something that is not JSON, is it an outpost server?`)
+  throw new CommandError(`${target.url.origin} did not return JSON, check that it is an outpost server`)
 }
 
 function parsedOrNothing(body: string): unknown {
@@ -223,44 +227,84 @@ function hasItems(value: unknown): boolean {
   return Array.isArray(value) && value.length > 0
 }
 
-/** Throws the refusal unless the answer is a success, and reads its body only then. For answers that are streams. */
+/** For streamed responses: throws the refusal unless the status is 2xx. Reads the body only for an error. */
 export async function requireCoreSuccess(core: CoreAccess, response: IncomingMessage): Promise<void> {
   const status = response.statusCode ?? 0
-  if (status < 200 || status >= 300) throw await explained(core, response, await responseText(response, core.target))
+  if (status < 200 || status >= 300) throw await refusalFor(core, response, await responseText(response, core.target))
 }
 
-/** The refusal; for a server that cannot answer anybody, with what changes that. */
-async function explained(core: CoreAccess, response: IncomingMessage, body: string): Promise<RefusedByAgent> {
+/** The error for a response, with the next step for a server that is sealed, not initialized, or without secrets. */
+async function refusalFor(core: CoreAccess, response: IncomingMessage, body: string): Promise<AgentRefusal> {
   const refusal = refusalOf(response, body, core.target)
-  const say = (message: string) => new RefusedByAgent(refusal.status, message)
+  const withText = (message: string) => new AgentRefusal(refusal.status, message)
   if (refusal.status === 404 && refusal.message.includes('no handler for route "/v1/')) {
-    return say(
-      `${core.target.url.origin} keeps no secrets, set ${core.target.from ?? 'OUTPOST_ADDR'} to a server that does`,
+    return withText(
+      `${core.target.url.origin} has no secrets core: set ${core.target.from ?? 'OUTPOST_ADDR'} to a server with one`,
     )
   }
   if (refusal.status === 404 && refusal.message.includes('route entry not found')) {
-    return say(`${refusal.message}, "outpost secrets list" shows what is enabled`)
+    return withText(`${refusal.message}, check "outpost secrets list"`)
   }
   const factor = /^(?:.*?: )?(.*?)\.? ?[aA] policy asks for a second factor.* MFA methods (.+) as X-Vault-MFA/.exec(
     refusal.message,
   )
   if (refusal.status === 403 && factor) {
     const [, why = '', methods = ''] = factor
-    const asked = `a policy asks for an unused code of ${methods}, give it as -mfa METHOD:CODE or in OUTPOST_MFA`
-    return say(`permission denied: ${why === '' ? asked : `${why}; ${asked}`} (HTTP 403)`)
+    const required = `a policy requires an unused code of ${methods}, give -mfa METHOD:CODE or OUTPOST_MFA`
+    return withText(`permission denied: ${why === '' ? required : `${why}; ${required}`} (HTTP 403)`)
   }
   if (refusal.status !== 503 || !body.includes(SEALED)) return refusal
   const seal = await sealStatus(core)
-  if (seal.value('initialized') !== false) return say(`the secrets are sealed, next: ${openingStep(seal)}`)
+  if (seal.value('initialized') !== false) return withText(`the server is sealed, next: ${unsealStep(seal)}`)
   const reason = (await readinessOf(core.target))?.checks.find(({ name }) => name === 'seal')?.reason ?? ''
-  // The server knows of another one that has the core.
-  return say(reason.includes('secrets = false') ? shownName(reason) : NOT_INITIALISED)
+  // The server may know another server with the secrets core.
+  return withText(reason.includes('secrets = false') ? escapeLine(reason) : NOT_INITIALIZED)
 }
 
-const NOT_INITIALISED =
-  'the secrets core is not initialised, do that with "outpost operator init", or restore a snapshot into it: "outpost operator snapshot restore -new FILE"'
+const NOT_INITIALIZED =
+  'the server is not initialized, next: outpost operator init, or restore a snapshot: outpost operator snapshot restore -new FILE'
 
-async function sealStatus(core: CoreAccess): Promise<Answer> {
+async function sealStatus(core: CoreAccess): Promise<JsonFields> {
   const response = await openResponse(core.target, { path: '/v1/sys/seal-status' })
   return fieldsOf(parsedOrNothing(await responseText(response, core.target)))
+}
+
+export interface Readiness {
+  readonly ready: boolean
+  /** `active` or `standby`. */
+  readonly role: string
+  readonly checks: readonly { readonly name: string; readonly state: string; readonly reason: string }[]
+  readonly warnings: readonly string[]
+}
+
+/** The response of `/v1/agent/ready`; undefined for a server of another program. Throws CommandError. */
+export async function readinessOf(target: AgentTarget): Promise<Readiness | undefined> {
+  const response = await openResponse(target, { path: '/v1/agent/ready' })
+  const fields = fieldsOf(parseJson(await responseText(response, target)))
+  const [checks, warnings] = [fields.value('checks'), fields.value('warnings')]
+  if (!Array.isArray(checks)) return undefined
+  return {
+    ready: fields.boolean('ready'),
+    role: fields.text('role') || 'active',
+    checks: checks.map((each: unknown) => {
+      const check = fieldsOf(each)
+      return { name: check.text('name'), state: check.text('state'), reason: check.text('reason') }
+    }),
+    warnings: Array.isArray(warnings) ? warnings.map(String) : [],
+  }
+}
+
+/** `seal`: the response of `sys/seal-status`. False for a static seal. */
+export function needsKeyShares(seal: JsonFields): boolean {
+  return !seal.boolean('recovery_seal') || seal.boolean('migration')
+}
+
+/** How to unseal the server; completes "sealed, next: ". */
+export function unsealStep(seal: JsonFields): string {
+  if (seal.boolean('migration')) return 'outpost operator unseal -migrate'
+  if (needsKeyShares(seal)) return 'outpost operator unseal'
+  return (
+    'the server unseals itself with its static key: provide the key (the log of the server names the cause), or restart the ' +
+    'server if an operator sealed it'
+  )
 }

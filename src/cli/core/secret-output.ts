@@ -1,52 +1,52 @@
 /**
- * What the core answered, as a table for people, as JSON or YAML for programs, or one field of it, bare.
+ * Output of responses of the secrets core: a table, JSON, YAML, or the value of one field.
  *
- * A table has a header, columns four spaces apart and keys in order, as the field's tools print them, so that what picks
- * a line out of it goes on doing so. JSON is the answer as it came, numbers as they were written.
+ * Tables have a header, columns four spaces apart and sorted keys, as `vault` prints them, so that scripts that parse them work. JSON
+ * is the response with unchanged numbers.
  */
 import { shortDuration } from '../../platform/duration.ts'
-import { type Answer, fieldsOf } from '../output/answer.ts'
-import { CommandError, type CommandIo } from '../framework/command-shape.ts'
+import { CommandError, type CommandIo } from '../framework/define-command.ts'
 import { choice, text, UsageError } from '../framework/options.ts'
-import { shownJson, shownText } from '../framework/shown.ts'
-import type { CoreAnswer } from './core-access.ts'
-import { isJsonObject } from '../output/exact-json.ts'
+import { escapeJson, escapeText } from '../framework/terminal-escapes.ts'
 import { secretField } from '../output/field-names.ts'
-import { yamlOf } from '../output/yaml.ts'
+import { type JsonFields, fieldsOf, isJsonObject } from '../output/json.ts'
+import type { CoreResponse } from './core-access.ts'
 
 const FORMATS = ['table', 'json', 'yaml'] as const
 export type Format = (typeof FORMATS)[number]
 
+const FORMAT_DEFAULT = 'OUTPOST_FORMAT, else VAULT_FORMAT, else table'
+
 export const formatOption = {
-  format: choice({ placeholder: 'FORMAT', help: 'How to print it (OUTPOST_FORMAT, VAULT_FORMAT)', choices: FORMATS }),
+  format: choice({ placeholder: 'FORMAT', help: 'Output format', choices: FORMATS, shownDefault: FORMAT_DEFAULT }),
 }
 
 export const fieldOption = {
-  field: text({ placeholder: 'NAME', help: 'Print this field only, as it is', fallback: undefined }),
+  field: text({ placeholder: 'NAME', help: 'Print the value of this field only', fallback: undefined }),
 }
 
-/** Throws UsageError for a variable that names no format. */
+/** Throws UsageError for an unknown format in a variable. */
 export function formatOf(values: { readonly format: Format | undefined }, io: CommandIo): Format {
   if (values.format) return values.format
-  const wanted = io.env['OUTPOST_FORMAT'] || io.env['VAULT_FORMAT'] || 'table'
-  const found = FORMATS.find((format) => format === wanted.toLowerCase())
-  if (found) return found
+  const name = io.env['OUTPOST_FORMAT'] || io.env['VAULT_FORMAT'] || 'table'
+  const format = FORMATS.find((each) => each === name.toLowerCase())
+  if (format) return format
   throw new UsageError(`OUTPOST_FORMAT (or VAULT_FORMAT) must be one of ${FORMATS.join(', ')}`)
 }
 
-/** As JSON or YAML; `table` makes the table. */
+/** Prints `value` as JSON or YAML, or the result of `table`. */
 export function printAs(format: Format, value: unknown, io: CommandIo, table: () => string): void {
   if (format === 'table') io.out(table())
-  else io.out(shownJson(format === 'json' ? `${JSON.stringify(value, undefined, 2)}\n` : yamlOf(value)))
+  else io.out(escapeJson(format === 'json' ? `${JSON.stringify(value, undefined, 2)}\n` : yamlOf(value)))
 }
 
-interface OutputValues {
+interface OutputOptions {
   readonly format: Format | undefined
   readonly field?: string | undefined
 }
 
-/** The envelope with a secret, a token or what is wrapped. Throws CommandError when the field that is asked for is none. */
-export function printSecret(answer: CoreAnswer, values: OutputValues, io: CommandIo): void {
+/** Prints a response with a secret, a token or a wrapping token. Throws CommandError if the requested field does not exist. */
+export function printSecret(answer: CoreResponse, values: OutputOptions, io: CommandIo): void {
   const format = formatOf(values, io)
   if (values.field !== undefined) {
     const value = secretField(answer.fields, values.field)
@@ -59,26 +59,32 @@ export function printSecret(answer: CoreAnswer, values: OutputValues, io: Comman
 }
 
 /**
- * The error for a field that the response lacks. A response that another request would not give again (it made a token, a lease
- * or a change) goes to stderr first, so that its content is not lost.
+ * The error for a missing field. A response that cannot be requested again (it created a token, a lease or a change) is printed to
+ * stderr first, so that its content is not lost.
  */
-function missingField({ body, fields, isRepeatable }: CoreAnswer, name: string, io: CommandIo): CommandError {
+function missingField({ body, fields, isRepeatable }: CoreResponse, name: string, io: CommandIo): CommandError {
   if (body === undefined) {
-    return new CommandError(`the request succeeded, but its response is empty and has no field ${JSON.stringify(name)}`)
+    return new CommandError(`the request succeeded, but the response is empty and has no field ${JSON.stringify(name)}`)
   }
-  const made =
+  const hasCreated =
     ['auth', 'wrap_info'].some((block) => isJsonObject(fields.value(block))) || fields.text('lease_id') !== ''
   const names = secretRows(fields).map(([row]) => row.replace(/:$/, ''))
-  const shown = names.length === 0 ? 'it has none' : `it has ${names.map(shownText).join(', ')}`
-  if (isRepeatable && !made) return new CommandError(`the answer has no field ${JSON.stringify(name)}, ${shown}`)
-  io.err(shownJson(`${JSON.stringify(envelopeOf(body), undefined, 2)}\n`))
+  const fieldList = names.length === 0 ? 'it has no fields' : `its fields are ${names.map(escapeText).join(', ')}`
+  if (isRepeatable && !hasCreated)
+    return new CommandError(`the response has no field ${JSON.stringify(name)}, ${fieldList}`)
+  io.err(escapeJson(`${JSON.stringify(envelopeOf(body), undefined, 2)}\n`))
   return new CommandError(
-    `the answer has no field ${JSON.stringify(name)}, ${shown}; the whole answer is above, because it is given only once`,
+    `the response has no field ${JSON.stringify(name)}, ${fieldList}; the response was printed above, because it cannot be requested again`,
   )
 }
 
-/** What a write was answered with; `done` says what happened where that is nothing. */
-export function printWritten(answer: CoreAnswer | undefined, done: string, values: OutputValues, io: CommandIo): void {
+/** Prints the response to a write; `done` is printed for an empty response. */
+export function printWriteResult(
+  answer: CoreResponse | undefined,
+  done: string,
+  values: OutputOptions,
+  io: CommandIo,
+): void {
   const hasSecret = ['data', 'auth', 'wrap_info'].some((name) => isJsonObject(answer?.fields.value(name)))
   if (answer && (hasSecret || values.field !== undefined)) {
     printSecret(answer, values, io)
@@ -88,34 +94,34 @@ export function printWritten(answer: CoreAnswer | undefined, done: string, value
   if (answer) printWarnings(answer, io)
 }
 
-/** One value: a text as it is, with a newline only on a terminal; anything else as JSON. */
+/** Prints a value: a string unchanged, with a newline only on a terminal; other values as JSON. */
 export function printField(name: string, value: unknown, format: Format, io: CommandIo): void {
-  if (value === undefined) throw new CommandError(`the answer has no field ${JSON.stringify(name)}`)
+  if (value === undefined) throw new CommandError(`the response has no field ${JSON.stringify(name)}`)
   if (format !== 'table') {
     printAs(format, value, io, () => '')
     return
   }
-  io.out(bare(typeof value === 'string' ? value : JSON.stringify(value)))
+  io.out(terminalSafe(typeof value === 'string' ? value : JSON.stringify(value)))
   if (isTerminal()) io.out('\n')
 }
 
-/** A text as it is; on a terminal without what that would obey. */
-export function bare(value: string): string {
-  return isTerminal() ? shownText(value) : value
+/** A text; on a terminal with escaped control characters. */
+export function terminalSafe(value: string): string {
+  return isTerminal() ? escapeText(value) : value
 }
 
 function isTerminal(): boolean {
   return process.getBuiltinModule('node:tty').isatty(1)
 }
 
-/** What the server has to say besides, to stderr. */
-export function printWarnings({ fields }: CoreAnswer, io: CommandIo): void {
+/** Prints the warnings of the server to stderr. */
+export function printWarnings({ fields }: CoreResponse, io: CommandIo): void {
   const warnings = fields.value('warnings')
   if (!Array.isArray(warnings)) return
   for (const warning of warnings) io.err(`warning: ${cell(warning).replaceAll('\n', ' ')}\n`)
 }
 
-/** The members that an envelope always has go, where there is nothing in them. */
+/** Omits empty optional members. */
 function envelopeOf(body: unknown): unknown {
   if (!isJsonObject(body)) return body
   const { auth, data, lease_duration, lease_id, renewable, request_id, warnings, wrap_info } = body
@@ -125,7 +131,7 @@ function envelopeOf(body: unknown): unknown {
 
 type Rows = (readonly [string, unknown])[]
 
-function secretRows(fields: Answer): Rows {
+function secretRows(fields: JsonFields): Rows {
   const rows: Rows = []
   const lease = fields.text('lease_id')
   if (lease !== '') {
@@ -141,7 +147,7 @@ function secretRows(fields: Answer): Rows {
   return rows
 }
 
-/** Keys in order; what is a number of seconds by its name is shown as a duration. */
+/** Sorted keys; a number of seconds, according to the key, is printed as a duration. */
 export function dataRows(data: Readonly<Record<string, unknown>>): Rows {
   const keys = Object.keys(data).toSorted()
   return keys.map((key) => {
@@ -154,7 +160,7 @@ function isDuration(key: string): boolean {
   return /(?:^|_)(?:ttl|period|duration)$/.test(key)
 }
 
-function wrapRows(wrap: Answer): Rows {
+function wrapRows(wrap: JsonFields): Rows {
   const rows: Rows = [
     ['wrapping_token:', wrap.text('token')],
     ['wrapping_accessor:', wrap.text('accessor')],
@@ -166,7 +172,7 @@ function wrapRows(wrap: Answer): Rows {
   return wrapped === '' ? rows : [...rows, ['wrapped_accessor:', wrapped]]
 }
 
-function authRows(auth: Answer): Rows {
+function authRows(auth: JsonFields): Rows {
   const meta = auth.under('metadata')
   const seconds = auth.number('lease_duration')
   return [
@@ -184,7 +190,7 @@ function authRows(auth: Answer): Rows {
   ]
 }
 
-/** `Key  Value` with a line below. */
+/** A table with the columns `Key` and `Value`. */
 export function pairsTable(rows: Rows): string {
   return wideTable(
     ['Key', 'Value'],
@@ -192,7 +198,7 @@ export function pairsTable(rows: Rows): string {
   )
 }
 
-/** Columns four spaces apart below a header that is underlined; ends with a newline. */
+/** Columns four spaces apart below an underlined header; ends with a newline. */
 export function wideTable(header: readonly string[], rows: readonly (readonly string[])[]): string {
   const all = [header, header.map((name) => '-'.repeat(name.length)), ...rows]
   const widths = header.map((_, column) => Math.max(...all.map((row) => (row[column] ?? '').length)))
@@ -200,16 +206,16 @@ export function wideTable(header: readonly string[], rows: readonly (readonly st
     .map(
       (row) =>
         `${row
-          .map((shown, at) => shown.padEnd(widths[at] ?? 0))
+          .map((value, at) => value.padEnd(widths[at] ?? 0))
           .join('    ')
           .trimEnd()}\n`,
     )
     .join('')
 }
 
-/** What a terminal would obey is shown as an escape; lines of a text stay lines. */
+/** The text of a value with escaped control characters. */
 export function cell(value: unknown): string {
-  return shownText(textOf(value))
+  return escapeText(textOf(value))
 }
 
 function textOf(value: unknown): string {
@@ -224,7 +230,7 @@ export function ttlText(seconds: number): string {
   return shortDuration(Math.trunc(seconds) * 1000)
 }
 
-/** One name a line, below `Keys`. */
+/** One name per line below `Keys`. */
 export function keysTable(keys: readonly string[]): string {
   return wideTable(
     ['Keys'],
@@ -233,7 +239,38 @@ export function keysTable(keys: readonly string[]): string {
 }
 
 /** The names of a list. */
-export function keysOf(answer: CoreAnswer): string[] {
+export function keysOf(answer: CoreResponse): string[] {
   const keys = fieldsOf(answer.body).under('data').value('keys')
   return Array.isArray(keys) ? keys.filter((key) => typeof key === 'string') : []
+}
+
+/** Words that YAML parsers may not read as strings. */
+const YAML_KEYWORD = /^(?:null|true|false|yes|no|on|off|y|n)$/i
+const YAML_PLAIN = /^[A-Za-z_][\w./-]*$/
+
+/** YAML in which ambiguous strings are quoted; ends with a newline. */
+export function yamlOf(value: unknown): string {
+  return `${yamlLines(value).join('\n')}\n`
+}
+
+function yamlLines(value: unknown): string[] {
+  if (Array.isArray(value)) {
+    if (value.length === 0) return ['[]']
+    return value.flatMap((item) => yamlLines(item).map((line, at) => (at === 0 ? `- ${line}` : `  ${line}`)))
+  }
+  if (!isJsonObject(value)) return [yamlScalar(value)]
+  const members = Object.entries(value).filter(([, member]) => member !== undefined)
+  return members.length === 0 ? ['{}'] : members.flatMap(([key, member]) => yamlMember(yamlScalar(key), member))
+}
+
+function yamlMember(key: string, value: unknown): string[] {
+  const inner = yamlLines(value)
+  if (Array.isArray(value) && value.length > 0) return [`${key}:`, ...inner]
+  if (isJsonObject(value) && inner[0] !== '{}') return [`${key}:`, ...inner.map((line) => `  ${line}`)]
+  return [`${key}: ${inner[0]}`]
+}
+
+function yamlScalar(value: unknown): string {
+  if (typeof value !== 'string') return value === undefined ? 'null' : JSON.stringify(value)
+  return YAML_PLAIN.test(value) && !YAML_KEYWORD.test(value) ? value : JSON.stringify(value)
 }

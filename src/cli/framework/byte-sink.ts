@@ -1,33 +1,33 @@
 /**
- * Bytes to stdout or stderr at the reader's pace, without blocking the process.
+ * Writes bytes to stdout or stderr with back-pressure, without blocking the process.
  *
- * A blocking write to a full pipe would leave Ctrl-C unheard, and a write in Node's thread pool would keep the process
- * from exiting. So a pipe is opened once more through `/proc`, which gives a description of our own to make
- * non-blocking: the shell's, which its other processes share, stays as it was. Files and terminals are written to as they
- * are: they take what they get. A terminal is shown what it would obey (`shown.ts`); everything else gets every byte.
+ * A blocking write to a full pipe would delay Ctrl-C, and a pending write in Node's thread pool would delay the exit. So a pipe is
+ * opened again through `/proc`: the new open file description is non-blocking, while that of the shell, which other processes share,
+ * does not change. Files and terminals are written synchronously. For a terminal, control characters are escaped
+ * (`terminal-escapes.ts`).
  */
 import { constants, fstatSync, openSync, writeSync } from 'node:fs'
 import type { Socket } from 'node:net'
 import { isErrno } from '../../platform/errors.ts'
 import { ReaderWatch } from './reader-watch.ts'
-import { ShownBytes } from './shown.ts'
+import { TerminalEscaper } from './terminal-escapes.ts'
 
-/** What may wait in memory for a reader that is behind. */
+/** Queue for a slow reader. */
 const QUEUE_BYTES_MAX = 1024 * 1024
 const CLOSED_POLL_MS = 500
 const BUSY_WAIT_MS = 5
 
 export interface ByteSink {
-  /** Takes the bytes, which must not change afterwards. A promise when the reader is behind: wait for it. */
+  /** Queues the bytes, which must not change afterwards. A promise is returned when the queue is full: await it. */
   write(bytes: Buffer): Promise<void> | undefined
-  /** Resolves when nobody reads any more; what is written after that is thrown away. */
+  /** Resolves when the reader has exited; later writes are discarded. */
   readonly gone: Promise<void>
   readonly isGone: boolean
-  /** Resolves when everything has been handed over. Ends the watch for the reader. */
+  /** Resolves when all bytes are written. Ends the watch of the reader. */
   end(): Promise<void>
 }
 
-/** A sink for descriptor 1 or 2. `watched` also looks for the reader's end while nothing is written. */
+/** A sink for descriptor 1 or 2. `watched`: detects the end of the reader also while nothing is written. */
 export function openSink(descriptor: 1 | 2, watched: boolean): ByteSink {
   const { Socket } = process.getBuiltinModule('node:net')
   const options = { readable: false, writable: true, writableHighWaterMark: QUEUE_BYTES_MAX }
@@ -39,12 +39,12 @@ export function openSink(descriptor: 1 | 2, watched: boolean): ByteSink {
       return new SocketSink(new Socket({ ...options, fd: own }), watch && (() => watch.isGone()))
     }
     if (kind.isSocket()) {
-      // To write nothing is refused once the other end is closed, and does nothing before that.
+      // An empty write fails once the other end is closed, and has no effect before.
       const isClosed = () => isRefused(descriptor)
       return new SocketSink(new Socket({ ...options, fd: descriptor }), watched ? isClosed : undefined)
     }
   } catch {
-    // No /proc, or a pipe that another user made: written to as it is.
+    // No /proc, or a pipe of another user: written synchronously.
   }
   return new DirectSink(descriptor)
 }
@@ -85,7 +85,7 @@ class SocketSink implements ByteSink {
 
   async end(): Promise<void> {
     clearInterval(this.#poll)
-    if (!this.isGone && this.#socket.writableLength > 0) await this.#written()
+    if (!this.isGone && this.#socket.writableLength > 0) await this.#flushed()
   }
 
   #drained(): Promise<void> {
@@ -98,8 +98,8 @@ class SocketSink implements ByteSink {
     })
   }
 
-  /** An empty write is done when all before it are. */
-  #written(): Promise<void> {
+  /** An empty write completes after all earlier writes. */
+  #flushed(): Promise<void> {
     return new Promise((resolve) => void this.#socket.write('', () => resolve()))
   }
 }
@@ -108,21 +108,21 @@ class DirectSink implements ByteSink {
   readonly gone: Promise<void>
   isGone = false
   readonly #descriptor: number
-  readonly #shown: ShownBytes | undefined
+  readonly #escaper: TerminalEscaper | undefined
   #leave: () => void = () => undefined
 
   constructor(descriptor: number) {
     this.#descriptor = descriptor
-    this.#shown = process.getBuiltinModule('node:tty').isatty(descriptor) ? new ShownBytes() : undefined
+    this.#escaper = process.getBuiltinModule('node:tty').isatty(descriptor) ? new TerminalEscaper() : undefined
     this.gone = new Promise((resolve) => (this.#leave = resolve))
   }
 
   write(bytes: Buffer): Promise<void> | undefined {
-    return this.#writeFrom(this.#shown?.take(bytes) ?? bytes, 0)
+    return this.#writeFrom(this.#escaper?.push(bytes) ?? bytes, 0)
   }
 
   async end(): Promise<void> {
-    if (this.#shown) await this.#writeFrom(this.#shown.rest(), 0)
+    if (this.#escaper) await this.#writeFrom(this.#escaper.flush(), 0)
   }
 
   #writeFrom(bytes: Buffer, start: number): Promise<void> | undefined {
@@ -132,7 +132,7 @@ class DirectSink implements ByteSink {
         from += writeSync(this.#descriptor, bytes, from)
       } catch (error) {
         if (isErrno(error, 'EAGAIN')) return this.#later(bytes, from)
-        if (!isErrno(error, 'EPIPE', 'EIO', 'EBADF')) throw error // a full disk is worth an error
+        if (!isErrno(error, 'EPIPE', 'EIO', 'EBADF')) throw error // for example a full disk
         this.isGone = true
         this.#leave()
       }

@@ -1,45 +1,64 @@
-/**
- * Help texts, made from the same data that the parser reads.
- */
-import type { Command } from './command-shape.ts'
+/** Help texts, generated from the data that the parser reads. */
+import type { Command } from './define-command.ts'
 
-/** One line of an overview. */
-export interface Entry {
+/** One line of a list of commands. */
+export interface HelpLine {
   readonly name: string
   readonly summary: string
 }
 
 const WIDTH = 100
+const MORE = '"outpost COMMAND -help" shows the options of a command.'
 
-/** Every command whose name begins with `group`, or all of them. */
-export function overview(entries: readonly Entry[], group = ''): string {
-  const shown = entries.filter((entry) => group === '' || entry.name.startsWith(`${group} `))
-  const width = Math.max(...shown.map((entry) => entry.name.length))
-  const lines = shown.map((entry) => `    ${entry.name.padEnd(width)}  ${entry.summary}`)
-  const head =
-    group === '' ? 'Usage: outpost COMMAND [options] [arguments]' : `Usage: outpost ${group} COMMAND [options]`
-  const word = group === '' ? 'COMMAND' : `${group} COMMAND`
-  const foot =
-    group === ''
-      ? [
-          'Environment:',
-          '    OUTPOST_ADDR      the agent to talk to, default http://127.0.0.1:4646. Where it is not set,',
-          '                      commands about hosts take NOMAD_ADDR, else VAULT_ADDR; commands about secrets',
-          '                      VAULT_ADDR, else NOMAD_ADDR',
-          '    OUTPOST_TOKEN     the token for OUTPOST_ADDR, else what "login" keeps; NOMAD_TOKEN goes to',
-          '                      NOMAD_ADDR only, VAULT_TOKEN to VAULT_ADDR only',
-          '    OUTPOST_FORMAT    table, json or yaml, for the commands about secrets; else VAULT_FORMAT',
-          "    OUTPOST_CACERT    PEM file of the authorities to trust with https instead of the system's",
-          '    OUTPOST_CLIENT_CERT, OUTPOST_CLIENT_KEY',
-          '                      PEM files of the certificate to show where an agent asks for one',
-          '    OUTPOST_DATA_DIR  where allocations live on this host, default /var/lib/outpost; not read by "alloc',
-          '                      list" and "alloc status" where an address is set',
-          '',
-          'Exit codes: 0 done, 1 the request failed, 2 the command line is wrong.',
-        ]
-      : []
-  const more = `"outpost ${word} -help" tells the options of a command.`
-  return `${[head, '', 'Commands:', ...lines, '', ...foot, more].join('\n')}\n`
+const ENVIRONMENT = [
+  'Environment:',
+  '    OUTPOST_ADDR      Address of the agent or server (default http://127.0.0.1:4646). If not set,',
+  '                      commands for hosts use NOMAD_ADDR, else VAULT_ADDR; commands for secrets',
+  '                      use VAULT_ADDR, else NOMAD_ADDR',
+  '    OUTPOST_TOKEN     Token for OUTPOST_ADDR (default: the token that "outpost login" stored).',
+  '                      NOMAD_TOKEN is sent to NOMAD_ADDR only, VAULT_TOKEN to VAULT_ADDR only',
+  '    OUTPOST_FORMAT    Output of commands for secrets: table, json or yaml (else VAULT_FORMAT)',
+  '    OUTPOST_CACERT    PEM file of the CA certificates to trust instead of the system',
+  '    OUTPOST_CLIENT_CERT, OUTPOST_CLIENT_KEY',
+  '                      PEM files of the client certificate and its key',
+  '    OUTPOST_DATA_DIR  Data directory of this host (default /var/lib/outpost)',
+]
+
+/** `outpost help`: the most used commands, the groups and the environment variables. */
+export function overview(common: readonly HelpLine[], groups: readonly HelpLine[]): string {
+  const width = widthOf([...common, ...groups])
+  return textOf([
+    'Usage: outpost COMMAND [options] [arguments]',
+    '',
+    'Common commands:',
+    ...linesOf(common, width),
+    '',
+    'Groups of commands ("outpost help GROUP" lists one):',
+    ...linesOf(groups, width),
+    '',
+    ...ENVIRONMENT,
+    '',
+    'Exit codes: 0 success, 1 the request failed, 2 the command line is invalid.',
+    MORE,
+  ])
+}
+
+/** `outpost help GROUP`. */
+export function groupHelp(group: HelpLine, lines: readonly HelpLine[]): string {
+  const title = `${group.name}: ${group.summary}`
+  return textOf(['Usage: outpost COMMAND [options] [arguments]', '', title, ...linesOf(lines), '', MORE])
+}
+
+/** `outpost PREFIX -help`: the commands that begin with the same words. */
+export function prefixHelp(prefix: string, lines: readonly HelpLine[]): string {
+  return textOf([
+    `Usage: outpost ${prefix} COMMAND [options] [arguments]`,
+    '',
+    'Commands:',
+    ...linesOf(lines),
+    '',
+    MORE,
+  ])
 }
 
 /** Usage, summary, details and options of one command. */
@@ -47,22 +66,47 @@ export function commandHelp(command: Command): string {
   const options = Object.entries(command.options)
   const usage = ['outpost', command.name, options.length > 0 ? '[options]' : '', command.operands.shown]
   const parts = [`Usage: ${usage.filter(Boolean).join(' ')}`, '', `  ${command.summary}`]
-  if (command.details !== undefined) parts.push('', ...indent(command.details, '  '))
+  if (command.details !== undefined) parts.push('', ...paragraphs(command.details))
   if (options.length > 0) parts.push('', 'Options:')
-  for (const [name, option] of options) {
-    const value = option.placeholder === undefined ? '' : ` ${option.placeholder}`
-    const fallback = option.shownDefault === undefined ? '' : ` Default: ${option.shownDefault}.`
-    parts.push(
-      '',
-      `  -${name}${value}`,
-      ...wrap(`${option.help}.${fallback}`, WIDTH - 6).map((line) => `      ${line}`),
-    )
+  for (const [name, { choices, help, isRepeatable, placeholder, shownDefault }] of options) {
+    const value = placeholder === undefined ? '' : ` ${placeholder}`
+    const sentence = [
+      `${help}.`,
+      ...(choices ? [`One of: ${choices.join(', ')}.`] : []),
+      ...(isRepeatable ? ['Repeatable.'] : []),
+      ...(shownDefault === undefined ? [] : [`Default: ${shownDefault}.`]),
+    ].join(' ')
+    parts.push('', `  -${name}${value}`, ...wrap(sentence, WIDTH - 6).map((line) => `      ${line}`))
   }
-  return `${parts.join('\n')}\n`
+  return textOf(parts)
 }
 
-function indent(block: string, by: string): string[] {
-  return block.split('\n').map((line) => (line === '' ? '' : by + line))
+function widthOf(lines: readonly HelpLine[]): number {
+  return Math.max(...lines.map(({ name }) => name.length))
+}
+
+function linesOf(lines: readonly HelpLine[], width = widthOf(lines)): string[] {
+  return lines.map(({ name, summary }) => `    ${name.padEnd(width)}  ${summary}`)
+}
+
+function textOf(lines: readonly string[]): string {
+  return `${lines.join('\n')}\n`
+}
+
+/** Wraps the lines of each paragraph together. Indented lines, such as examples, stay as they are. */
+function paragraphs(details: string): string[] {
+  const blocks = ['']
+  for (const line of details.split('\n')) {
+    const last = blocks.at(-1) ?? ''
+    const isText = line !== '' && !line.startsWith(' ') && !line.startsWith('Example')
+    if (isText && last !== '' && !last.startsWith(' ') && !last.startsWith('Example')) {
+      blocks[blocks.length - 1] = `${last} ${line}`
+    } else blocks.push(line)
+  }
+  return blocks
+    .slice(1)
+    .flatMap((block) => (block.startsWith(' ') || block === '' ? [block] : wrap(block, WIDTH - 2)))
+    .map((line) => (line === '' ? '' : `  ${line}`))
 }
 
 function wrap(sentence: string, width: number): string[] {

@@ -1,14 +1,14 @@
 /**
- * Options of the command line, declared as data: the parser, the help text and the types of the values all come from
- * the one declaration. Long options with one dash, as the field's tools have them (`-http-port 1`, `-http-port=1`);
- * two dashes are accepted too. A mistake is a `UsageError` whose one line says what to do.
+ * Options of the command line as data: the parser, the help text, shell completion and the types of the values follow from one
+ * declaration. Long options have one dash, as with `nomad` and `vault` (`-http-port 1`, `-http-port=1`); two dashes are accepted.
+ * An invalid command line is a `UsageError` with a message of one line.
  */
+import { nearestName } from '../../config/nearest-name.ts'
 import { parseDurationMs } from '../../platform/duration.ts'
 import { messageOf } from '../../platform/errors.ts'
 import { parseBoolean, parseInteger } from '../../platform/schema.ts'
-import { didYouMean } from './suggestion.ts'
 
-/** The command line is wrong: exit code 2, unless the command says otherwise. The message is one line. */
+/** An invalid command line: exit code 2 unless the command defines another. The message is one line. */
 export class UsageError extends Error {
   override readonly name = 'UsageError'
   readonly exitCode: number
@@ -19,29 +19,31 @@ export class UsageError extends Error {
   }
 }
 
-/** Not a mistake: somebody asked what the options are. */
-export class HelpWanted extends Error {
-  override readonly name = 'HelpWanted'
+/** `-help` was given. */
+export class HelpRequest extends Error {
+  override readonly name = 'HelpRequest'
 }
 
 export interface Option<T> {
-  /** What stands for the value in the help text; undefined for a switch, which takes none. */
+  /** Name of the value in the help text; undefined for a switch. */
   readonly placeholder: string | undefined
+  /** At most ten words, no commas. */
   readonly help: string
   /** The value when the option is not given. */
   readonly initial: T
-  /** The default as the help text shows it, when there is one worth showing. */
+  /** The default as the help text shows it. */
   readonly shownDefault?: string
-  /** The words that the value may be, when they are few. */
+  /** Allowed values. */
   readonly choices?: readonly string[]
-  /** The value after one more occurrence of the option. Throws an Error that says what the text must be. */
+  readonly isRepeatable?: boolean
+  /** The value after one more occurrence of the option. Throws an Error whose message completes `option -x: "text" …`. */
   take(text: string, soFar: T): T
 }
 
 export type Options = Readonly<Record<string, Option<unknown>>>
 export type ValuesOf<O extends Options> = { readonly [K in keyof O]: O[K] extends Option<infer T> ? T : never }
 
-/** A switch: present or not; `-name=false` is accepted. */
+/** A switch; `-name=false` is accepted. */
 export function flag(help: string): Option<boolean> {
   return {
     placeholder: undefined,
@@ -55,7 +57,7 @@ export function flag(help: string): Option<boolean> {
   }
 }
 
-/** A switch that is neither on nor off when it is not given. */
+/** A switch that is undefined when it is not given. */
 export function optionalFlag(help: string): Option<boolean | undefined> {
   const plain = flag(help)
   return { ...plain, initial: undefined, take: (given) => plain.take(given, false) }
@@ -66,11 +68,11 @@ interface TextOptions<D> {
   readonly help: string
   readonly fallback: D
   readonly shownDefault?: string
-  /** Says what is wrong with a value, or undefined. */
+  /** The fault of a value, or undefined. */
   readonly check?: (text: string) => string | undefined
 }
 
-/** One text; given twice, the last one counts. */
+/** One text; the last occurrence counts. */
 export function text<D extends string | undefined>(options: TextOptions<D>): Option<string | D> {
   return {
     ...shown(options.placeholder, options.help, options.shownDefault ?? options.fallback),
@@ -84,10 +86,11 @@ export function text<D extends string | undefined>(options: TextOptions<D>): Opt
   }
 }
 
-/** A text that may be given any number of times; the values keep their order. */
+/** A text that may be repeated; the values keep their order. */
 export function texts(placeholder: string, help: string): Option<readonly string[]> {
   return {
-    ...shown(placeholder, `${help} (repeatable)`, undefined),
+    ...shown(placeholder, help, undefined),
+    isRepeatable: true,
     initial: [],
     take(value, soFar) {
       if (value === '') throw new Error('must not be empty')
@@ -100,6 +103,7 @@ interface IntegerOptions<D> {
   readonly placeholder: string
   readonly help: string
   readonly fallback: D
+  readonly shownDefault?: string
   readonly min: number
   readonly max: number
 }
@@ -107,7 +111,7 @@ interface IntegerOptions<D> {
 export function integer<D extends number | undefined>(options: IntegerOptions<D>): Option<number | D> {
   const { min, max } = options
   return {
-    ...shown(options.placeholder, options.help, options.fallback?.toString()),
+    ...shown(options.placeholder, options.help, options.shownDefault ?? options.fallback?.toString()),
     initial: options.fallback,
     take(value) {
       const number = parseInteger(value)
@@ -137,12 +141,13 @@ interface ChoiceOptions<C extends string> {
   readonly placeholder: string
   readonly help: string
   readonly choices: readonly C[]
+  readonly shownDefault?: string
 }
 
-/** One of a few words, in any case. */
+/** One of several words, in any case. */
 export function choice<const C extends string>(options: ChoiceOptions<C>): Option<C | undefined> {
   return {
-    ...shown(options.placeholder, `${options.help}: ${options.choices.join(', ')}`, undefined),
+    ...shown(options.placeholder, options.help, options.shownDefault),
     choices: options.choices,
     initial: undefined,
     take(value) {
@@ -157,21 +162,20 @@ function shown(placeholder: string, help: string, shownDefault: string | undefin
   return { placeholder, help, ...(shownDefault === undefined ? {} : { shownDefault }) }
 }
 
-export interface Parsed<O extends Options> {
+export interface ParsedArguments<O extends Options> {
   readonly values: ValuesOf<O>
   readonly operands: readonly string[]
 }
 
 /**
- * Reads `args`. `order` says whether options may stand after operands (`anywhere`) or whether the first operand ends
- * them (`first`), as it must where the operands are another program's command line. `--` always ends them.
- * Throws UsageError, and HelpWanted for -h and -help.
+ * Parses `args`. With the order `anywhere`, options may follow operands; with `first`, the first operand ends the options, because
+ * the operands are another program's command line. `--` always ends them. Throws UsageError, and HelpRequest for -h and -help.
  */
 export function parseOptions<O extends Options>(
   options: O,
   args: readonly string[],
   order: 'anywhere' | 'first',
-): Parsed<O> {
+): ParsedArguments<O> {
   const values = new Map(Object.entries(options).map(([name, option]) => [name, option.initial]))
   const operands: string[] = []
   for (let at = 0; at < args.length; at++) {
@@ -188,47 +192,46 @@ export function parseOptions<O extends Options>(
       operands.push(arg)
       continue
     }
-    const other = otherForm(options, arg, args[at + 1])
-    if (other) {
-      values.set(other.name, taken(other.name, other.option, other.value, values.get(other.name)))
-      at += other.extra
+    const alias = formatAlias(options, arg, args[at + 1])
+    if (alias) {
+      values.set(alias.name, valueOf(alias.name, alias.option, alias.value, values.get(alias.name)))
+      at += alias.extraArguments
       continue
     }
     const { name, inline } = splitOption(arg)
     const option = findOption(options, name)
     let value = inline
     if (value === undefined && option.placeholder !== undefined) value = valueAfter(options, name, option, args, ++at)
-    values.set(name, taken(name, option, value ?? 'true', values.get(name)))
+    values.set(name, valueOf(name, option, value ?? 'true', values.get(name)))
   }
-  // The one place where the record's type is asserted: each value was taken by the option of the same name.
+  // Asserted: each value comes from the option of the same name.
   return { values: Object.fromEntries(values) as ValuesOf<O>, operands }
 }
 
-interface OtherForm {
+interface FormatAlias {
   readonly name: string
   readonly option: Option<unknown>
   readonly value: string
-  /** Further arguments that it takes. */
-  readonly extra: number
+  readonly extraArguments: number
 }
 
 /**
- * Every command with JSON output accepts both `-json` and `-format=json`, whichever of the two it declares: the commands about
- * hosts have the first from Nomad, those about secrets the second from Vault. Undefined for any other argument.
+ * Every command with JSON output accepts both `-json` and `-format=json`: commands for hosts declare the first, as with Nomad,
+ * commands for secrets the second, as with Vault. Undefined for any other argument.
  */
-function otherForm(options: Options, arg: string, next: string | undefined): OtherForm | undefined {
+function formatAlias(options: Options, arg: string, next: string | undefined): FormatAlias | undefined {
   const { inline, name } = splitOption(arg)
   const { format, json } = options
   if (name === 'json' && !json && format?.choices?.includes('json')) {
-    return inline === undefined ? { name: 'format', option: format, value: 'json', extra: 0 } : undefined
+    return inline === undefined ? { name: 'format', option: format, value: 'json', extraArguments: 0 } : undefined
   }
   if (name !== 'format' || format || json?.placeholder !== undefined || !json) return undefined
   const value = (inline ?? next)?.toLowerCase()
   if (value !== 'json' && value !== 'table') throw new UsageError('option -format: must be one of table, json')
-  return { name: 'json', option: json, value: String(value === 'json'), extra: inline === undefined ? 1 : 0 }
+  return { name: 'json', option: json, value: String(value === 'json'), extraArguments: inline === undefined ? 1 : 0 }
 }
 
-/** `-` alone is an operand (standard input, by custom), and so is anything that does not begin with a dash. */
+/** `-` alone is an operand: standard input. */
 function looksLikeOption(arg: string): boolean {
   return arg.startsWith('-') && arg !== '-'
 }
@@ -243,7 +246,7 @@ function splitOption(arg: string): { name: string; inline: string | undefined } 
 function findOption(options: Options, name: string): Option<unknown> {
   const option = Object.hasOwn(options, name) ? options[name] : undefined
   if (option) return option
-  if (name === 'h' || name === 'help') throw new HelpWanted('help')
+  if (name === 'h' || name === 'help') throw new HelpRequest('help')
   throw new UsageError(`unknown option ${JSON.stringify(`-${name}`)}${didYouMean(name, Object.keys(options), '-')}`)
 }
 
@@ -257,15 +260,22 @@ function valueAfter(
   const next = args[at]
   const isAnotherOption = next !== undefined && looksLikeOption(next) && Object.hasOwn(options, splitOption(next).name)
   if (next === undefined || next === '--' || isAnotherOption) {
-    throw new UsageError(`option -${name} needs a value, give it as -${name} ${option.placeholder}`)
+    throw new UsageError(`missing value of option -${name}, usage: -${name} ${option.placeholder}`)
   }
   return next
 }
 
-function taken(name: string, option: Option<unknown>, value: string, soFar: unknown): unknown {
+function valueOf(name: string, option: Option<unknown>, value: string, soFar: unknown): unknown {
   try {
     return option.take(value, soFar)
   } catch (error) {
     throw new UsageError(`option -${name}: ${JSON.stringify(value)} ${messageOf(error)}`, { cause: error })
   }
+}
+
+/** `, did you mean X?` for the known word that `typed` begins or is nearest to, or an empty string. `prefix` precedes the word. */
+export function didYouMean(typed: string, known: readonly string[], prefix = ''): string {
+  const completed = typed.length >= 2 ? known.find((word) => word.startsWith(typed)) : undefined
+  const suggestion = completed ?? nearestName(typed, known)
+  return suggestion === undefined ? '' : `, did you mean ${prefix}${suggestion}?`
 }

@@ -1,45 +1,43 @@
 /**
- * Whether somebody still reads the pipe that we write to.
+ * Detects that the reader of a pipe has exited.
  *
- * A pipe without a reader is noticed by the next write, and no call that Node has tells it sooner. But the reader of
- * `outpost logs -f … | head` is to end us although the log is idle. So the reader is looked up in `/proc` before the
- * first byte is written (it cannot have left before that), and then it is enough to look now and then whether it still
- * holds the pipe.
+ * Node reports a pipe without reader only at the next write. But the end of the reader of `outpost logs -f … | head` must end the
+ * command also while the log is idle. So the reader is looked up in `/proc` before the first write, when it must still exist, and
+ * then polled.
  *
- * A reader that cannot be seen (another user's, another container's) is never taken for one that has left: then the
- * next write tells, as it does for every other program.
+ * A reader that is not visible (of another user or container) is never considered gone; then the next write reports it.
  */
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
 
 const FLAGS_MODE = 0o3
 const READS = new Set([0, 2]) // O_RDONLY, O_RDWR
-/** The processes of a pipeline are begun one after another, so their numbers are near. */
-const NEAR = 16
+/** The processes of a pipeline start one after another, so their IDs are close. */
+const NEARBY_PIDS = 16
 
 export class ReaderWatch {
   readonly #pipe: string
-  #held: string | undefined
+  #reader: string | undefined
 
   /** `descriptor` must be a pipe of this process. */
   constructor(descriptor: number) {
     this.#pipe = linkOf(`/proc/self/fd/${descriptor}`)
-    this.#held = this.#find()
+    this.#reader = this.#find()
   }
 
-  /** True when a reader was seen, has left, and no other is to be seen. */
+  /** True when a reader was visible, has exited, and no other reader is visible. */
   isGone(): boolean {
-    if (this.#held === undefined) return false
-    if (this.#isReader(this.#held)) return false
-    this.#held = this.#find()
-    return this.#held === undefined
+    if (this.#reader === undefined) return false
+    if (this.#isReader(this.#reader)) return false
+    this.#reader = this.#find()
+    return this.#reader === undefined
   }
 
-  /** `/proc/<pid>/fd/<number>` of a reader. The likely ones first: our parent and what was begun next to us. */
+  /** `/proc/<pid>/fd/<number>` of a reader. Checks the parent and nearby process IDs first. */
   #find(): string | undefined {
     if (!this.#pipe.startsWith('pipe:')) return undefined
-    const near = [process.ppid]
-    for (let step = 1; step <= NEAR; step++) near.push(process.pid + step, process.pid - step)
-    return this.#among(near) ?? this.#among(allProcesses())
+    const nearby = [process.ppid]
+    for (let step = 1; step <= NEARBY_PIDS; step++) nearby.push(process.pid + step, process.pid - step)
+    return this.#among(nearby) ?? this.#among(allProcesses())
   }
 
   #among(processes: readonly number[]): string | undefined {
@@ -66,7 +64,7 @@ function linkOf(path: string): string {
   try {
     return readlinkSync(path)
   } catch {
-    return '' // gone, or not ours to see
+    return '' // closed or not visible
   }
 }
 

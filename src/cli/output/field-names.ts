@@ -1,14 +1,14 @@
 /**
- * The names that `-field` takes, which are those that a table shows: of a token, of a wrapping token and of a lease they differ
- * from the names in the response. Every other name is a key of `data`.
+ * The names for `-field`, which are those of the table. For tokens, wrapping tokens and leases they differ from the names in the
+ * response. All other names are keys of `data`.
  */
-import type { Answer } from './answer.ts'
+import type { JsonFields } from './json.ts'
 import { UsageError } from '../framework/options.ts'
-import { isJsonObject } from './exact-json.ts'
+import { isJsonObject } from './json.ts'
 
 const TOKEN_METADATA = 'token_meta_'
 
-/** From the name that a table shows to the one in the block `auth`. */
+/** Names of the table to names in `auth`. */
 const AUTH_FIELDS = mapOf({
   token: 'client_token',
   token_accessor: 'accessor',
@@ -18,7 +18,7 @@ const AUTH_FIELDS = mapOf({
   identity_policies: 'identity_policies',
   policies: 'policies',
 })
-/** The same of `wrap_info`. */
+/** Names of the table to names in `wrap_info`. */
 const WRAP_FIELDS = mapOf({
   wrapping_token: 'token',
   wrapping_accessor: 'accessor',
@@ -27,7 +27,7 @@ const WRAP_FIELDS = mapOf({
   wrapping_token_creation_path: 'creation_path',
   wrapped_accessor: 'wrapped_accessor',
 })
-/** The same of the response itself. */
+/** Names of the table to names in the response. */
 const LEASE_FIELDS = mapOf({
   lease_id: 'lease_id',
   lease_duration: 'lease_duration',
@@ -39,8 +39,8 @@ function mapOf(names: Readonly<Record<string, string>>): ReadonlyMap<string, str
   return new Map(Object.entries(names))
 }
 
-/** The value of a field; undefined where the response has none of that name. */
-export function secretField(fields: Answer, name: string): unknown {
+/** The value of a field; undefined if the response has no such field. */
+export function secretField(fields: JsonFields, name: string): unknown {
   const auth = fields.under('auth')
   const authName = AUTH_FIELDS.get(name)
   if (authName !== undefined && auth.value(authName) !== undefined) return auth.value(authName)
@@ -54,18 +54,20 @@ export function secretField(fields: Answer, name: string): unknown {
   return fields.under('data').value(name) ?? (leaseName === undefined ? undefined : fields.value(leaseName))
 }
 
-/** Throws UsageError for a field that no response with a new token has, so that no token is created for nothing. */
+/** Throws UsageError before a token is created, for a field that the response cannot have. */
 export function requireTokenField(name: string | undefined): void {
   if (name === undefined || AUTH_FIELDS.has(name) || LEASE_FIELDS.has(name) || name.startsWith(TOKEN_METADATA)) return
   throw unknownField(name, 'a response with a token', [...AUTH_FIELDS.keys(), `${TOKEN_METADATA}NAME`])
 }
 
-/** Throws UsageError for a field that no wrapped response has: the wrapping token would be lost. */
+/** Throws UsageError for a field that a wrapped response cannot have, because the wrapping token would be lost. */
 export function requireWrapField(name: string | undefined): void {
   if (name === undefined || WRAP_FIELDS.has(name)) return
   throw unknownField(name, 'a response with -wrap-ttl', [...WRAP_FIELDS.keys()])
 }
 
 function unknownField(name: string, response: string, known: readonly string[]): UsageError {
-  return new UsageError(`option -field: ${response} has no field ${JSON.stringify(name)}, it has ${known.join(', ')}`)
+  return new UsageError(
+    `option -field: ${response} has no field ${JSON.stringify(name)}, its fields are ${known.join(', ')}`,
+  )
 }

@@ -1,7 +1,7 @@
-/** Columns and key-value blocks, as the field's tools print them. */
+/** Tables, key-value blocks, sizes and times. */
 
 /**
- * Columns two spaces apart, the last one ragged; ends with a newline. They are left-aligned unless `sides` says right.
+ * Columns two spaces apart; ends with a newline. Columns are left-aligned unless `sides` contains `right`.
  */
 export function formatTable(
   header: readonly string[],
@@ -16,8 +16,46 @@ export function formatTable(
   return `${lines.map((line) => line.trimEnd()).join('\n')}\n`
 }
 
-/** `Key  = value` lines with the equals signs below each other; ends with a newline. */
+/** `Key  = value` lines with aligned equals signs; ends with a newline. */
 export function formatPairs(pairs: readonly (readonly [string, string])[]): string {
   const width = Math.max(...pairs.map(([key]) => key.length))
   return pairs.map(([key, value]) => `${key.padEnd(width)} = ${value}\n`).join('')
+}
+
+const BYTE_UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB']
+
+/** `1.5 MiB`. */
+export function humanBytes(bytes: number): string {
+  let value = bytes
+  let unit = 0
+  while (value >= 1024 && unit < BYTE_UNITS.length - 1) {
+    value /= 1024
+    unit++
+  }
+  const digits = unit === 0 || value >= 100 ? 0 : 1
+  return `${value.toFixed(digits)} ${BYTE_UNITS[unit]}`
+}
+
+const TIME_UNITS: readonly (readonly [string, number])[] = [
+  ['d', 86_400],
+  ['h', 3600],
+  ['m', 60],
+  ['s', 1],
+]
+
+/** In the two largest units: `3d4h`, `1h0m`, `12s`. */
+export function humanSeconds(seconds: number): string {
+  let rest = Math.max(Math.floor(seconds), 0)
+  const parts: string[] = []
+  for (const [unit, size] of TIME_UNITS) {
+    const count = Math.floor(rest / size)
+    rest -= count * size
+    if (count > 0 || parts.length > 0 || unit === 's') parts.push(`${count}${unit}`)
+  }
+  return parts.slice(0, 2).join('')
+}
+
+/** `3d4h ago`. */
+export function humanAge(fromMs: number, nowMs: number): string {
+  return `${humanSeconds((nowMs - fromMs) / 1000)} ago`
 }

@@ -1,11 +1,8 @@
-/**
- * What is different on a terminal: colours, a width to keep to, a line that shows progress. Elsewhere everything is
- * plain, so that what a program reads is the same whoever started it.
- */
-import type { CommandIo } from '../framework/command-shape.ts'
+/** Terminal output: colours, line width, progress. Output to other files is plain, so that programs always read the same. */
+import type { CommandIo } from '../framework/define-command.ts'
 import { flag } from '../framework/options.ts'
 
-export const noColorOption = flag('No colours and nothing that moves; as with NO_COLOR set')
+export const noColorOption = flag('Disable colours and progress; as with NO_COLOR')
 
 const COLOURS = { red: 31, green: 32, yellow: 33, blue: 34, magenta: 35, cyan: 36, dim: 2 } as const
 export type Colour = keyof typeof COLOURS
@@ -15,19 +12,19 @@ const REDRAW_MS = 100
 
 export interface Terminal {
   readonly isTerminal: boolean
-  /** True when escape sequences may be written. */
+  /** True if escape sequences may be written. */
   readonly colours: boolean
-  /** Characters in a line; no limit when it is no terminal. */
+  /** Characters per line; infinite without a terminal. */
   readonly columns: number
 }
 
-/** What descriptor 1 or 2 is. `COLUMNS` outranks what the terminal says. */
+/** Properties of descriptor 1 or 2. `COLUMNS` overrides the width of the terminal. */
 export function terminalOf(descriptor: 1 | 2, env: NodeJS.ProcessEnv, noColor = false): Terminal {
   const { isatty } = process.getBuiltinModule('node:tty')
   if (!isatty(descriptor)) return { isTerminal: false, colours: false, columns: Number.POSITIVE_INFINITY }
   const stream = descriptor === 1 ? process.stdout : process.stderr
   const columns = Number(env['COLUMNS']) || stream.columns || COLUMNS_DEFAULT
-  // NO_COLOR counts when it is set to anything but nothing: https://no-color.org
+  // NO_COLOR has effect if it is set and not empty: https://no-color.org
   const plain = noColor || (env['NO_COLOR'] ?? '') !== '' || (env['TERM'] ?? 'dumb') === 'dumb'
   return { isTerminal: true, colours: !plain, columns: Math.max(1, Math.floor(columns)) }
 }
@@ -36,7 +33,7 @@ export function painted(text: string, colour: Colour, terminal: Terminal): strin
   return terminal.colours ? `\u001b[${COLOURS[colour]}m${text}\u001b[0m` : text
 }
 
-/** Cuts every line to the terminal's width, with a mark where something is missing. */
+/** Truncates lines to the width of the terminal, with an ellipsis. */
 export function fitted(text: string, { columns }: Terminal): string {
   if (columns === Number.POSITIVE_INFINITY) return text
   return text
@@ -45,13 +42,13 @@ export function fitted(text: string, { columns }: Terminal): string {
     .join('\n')
 }
 
-/** `[#####     ]` for a part from 0 to 1. */
+/** `[#####     ]` for a fraction from 0 to 1. */
 export function bar(part: number, width: number): string {
   const full = Math.round(Math.min(Math.max(part, 0), 1) * width)
   return `[${'#'.repeat(full)}${' '.repeat(width - full)}]`
 }
 
-/** How far something is, in one line of stderr that is drawn over; nothing at all where that cannot be. */
+/** A progress line on stderr that is redrawn; no output without a terminal. */
 export class Progress {
   readonly #io: Pick<CommandIo, 'err'>
   readonly #terminal: Terminal
@@ -63,19 +60,19 @@ export class Progress {
     this.#terminal = terminal
   }
 
-  /** Draws at most ten times a second. `text` follows the bar; an unknown part has none. */
+  /** Draws at most ten times a second. `text` follows the bar; an unknown fraction has no bar. */
   show(part: number | undefined, text: string): void {
     const nowMs = performance.now()
     if (!this.#terminal.colours || nowMs - this.#drawnMs < REDRAW_MS) return
     this.#drawnMs = nowMs
     this.#isShown = true
-    const room = this.#terminal.columns - text.length - 4
-    const line = part === undefined || room < 5 ? text : `${bar(part, Math.min(room, 40))} ${text}`
-    // The last column stays free: a terminal would begin a new line behind it.
+    const barWidth = this.#terminal.columns - text.length - 4
+    const line = part === undefined || barWidth < 5 ? text : `${bar(part, Math.min(barWidth, 40))} ${text}`
+    // The last column stays free, because the terminal would wrap the line.
     this.#io.err(`\r\u001b[K${line.slice(0, Math.max(1, this.#terminal.columns - 1))}`)
   }
 
-  /** Takes the line away. */
+  /** Clears the line. */
   end(): void {
     if (this.#isShown) this.#io.err('\r\u001b[K')
     this.#isShown = false

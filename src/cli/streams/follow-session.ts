@@ -1,25 +1,25 @@
 /**
- * One run of a command that prints streams: ends them all when the reader leaves, on Ctrl-C, or when one fails; and says
- * on stderr what happens to connections and files, once each.
+ * One run of a command that prints streams. Ends all streams when the reader exits, on Ctrl-C, and when one stream fails. Reports outages
+ * and file events on stderr.
  */
 import { type ByteSink, openSink } from '../framework/byte-sink.ts'
-import type { CommandIo } from '../framework/command-shape.ts'
+import type { CommandIo } from '../framework/define-command.ts'
 import type { AgentTarget } from '../client/agent-target.ts'
 import type { Frame } from './frame-reader.ts'
 import type { Query } from '../client/http-client.ts'
-import { framesOf, type Outage } from './log-stream.ts'
+import { framesOf, type OutageReporter } from './log-stream.ts'
 import type { Sinks, StreamOutput } from './stream-output.ts'
-import { shownName } from '../framework/shown.ts'
+import { escapeLine } from '../framework/terminal-escapes.ts'
 
 export interface SessionOptions {
   readonly target: AgentTarget
   readonly io: CommandIo
-  /** Ctrl-C is the usual end then: exit code 0. */
+  /** True: Ctrl-C ends the command with exit code 0. */
   readonly follow: boolean
   readonly resume: boolean
-  /** True when the lines of stderr go to our stderr. */
+  /** True: lines of stderr are written to stderr. */
   readonly splits: boolean
-  /** Reports an event on stderr; the text of a single log unless given. */
+  /** Reports a file event; the text for a single log unless given. */
   readonly onEvent?: (frame: Frame) => void
 }
 
@@ -27,7 +27,7 @@ export class FollowSession {
   readonly sinks: Sinks
   readonly #options: SessionOptions
   readonly #ended = new AbortController()
-  readonly #outage: Outage
+  readonly #outage: OutageReporter
 
   constructor(options: SessionOptions) {
     this.#options = options
@@ -35,7 +35,7 @@ export class FollowSession {
     const out = open(1, options.follow)
     const err: ByteSink = options.splits ? open(2, false) : out
     this.sinks = { out, err }
-    this.#outage = outageNotice(options)
+    this.#outage = outageReporter(options)
     const end = () => this.#ended.abort()
     void out.gone.then(end)
     if (options.follow) process.once('SIGINT', end)
@@ -46,16 +46,16 @@ export class FollowSession {
     const { target, resume, io, onEvent } = this.#options
     const frames = framesOf({ target, path, query, resume, signal: this.#ended.signal, outage: this.#outage })
     for await (const frame of frames) {
-      const taken = output.take(frame)
-      // Ctrl-C must end us also while the reader takes nothing.
-      if (taken) await Promise.race([taken, this.#whenEnded()])
+      const written = output.write(frame)
+      // Ctrl-C must end the command also while the reader is blocked.
+      if (written) await Promise.race([written, this.#whenEnded()])
       if (frame.event === '') continue
       if (onEvent) onEvent(frame)
-      else io.err(`outpost: ${shownName(frame.file)}: ${shownName(frame.event)}, going on with what is there\n`)
+      else io.err(`outpost: ${escapeLine(frame.file)}: ${escapeLine(frame.event)}, continuing\n`)
     }
   }
 
-  /** Copies several at once; the first error ends them all. */
+  /** Copies several streams concurrently; the first error ends all. */
   async copyAll(copies: readonly (() => Promise<void>)[]): Promise<void> {
     const running = copies.map((copy) => copy())
     try {
@@ -69,8 +69,7 @@ export class FollowSession {
   }
 
   /**
-   * Runs what copies, and hands over what is left of the output whatever becomes of it. Resolves to exit code 0: a
-   * reader that has enough and Ctrl-C are good ends.
+   * Runs the copy and flushes the output in any case. Resolves to exit code 0, also when the reader exits and on Ctrl-C.
    */
   async run(output: StreamOutput, copying: () => Promise<void>): Promise<number> {
     let hasFailed = true
@@ -79,7 +78,7 @@ export class FollowSession {
       hasFailed = false
     } finally {
       await Promise.race([output.end(), this.#whenEnded()])
-      // Nothing that is still on its way may keep us.
+      // A pending write must not delay the exit.
       if (!hasFailed && this.#ended.signal.aborted) process.exit(0)
     }
     return 0
@@ -92,8 +91,8 @@ export class FollowSession {
   }
 }
 
-/** Says an outage once, however many streams it breaks. */
-function outageNotice({ io, target }: SessionOptions): Outage {
+/** Reports an outage once for all streams. */
+function outageReporter({ io, target }: SessionOptions): OutageReporter {
   let broken = 0
   let remarks = new Set<string>()
   return {

@@ -1,30 +1,29 @@
 /**
- * Reads stream frames (JSON objects back to back) out of bytes that arrive in any pieces.
+ * Parses stream frames (consecutive JSON objects) from a byte stream.
  *
- * Made for speed: a frame of 64 KiB of data is 87 KB of base64, and `JSON.parse` of it costs ten times what decoding
- * does. So strings are skipped with `indexOf`, the base64 goes straight into a buffer, and only the few bytes behind it
- * are parsed as JSON. Nothing is assumed of a frame but that it is a JSON object: white space between frames, keys in
- * another order and braces inside strings are read as they should be.
+ * A frame of 64 KiB of data is 87 KB of base64, and `JSON.parse` takes ten times as long as decoding it. So strings are skipped with
+ * `indexOf`, the base64 is decoded directly into a buffer, and only the remaining bytes are parsed as JSON. White space between frames,
+ * any order of keys, and braces inside strings are supported.
  */
 
 export interface Frame {
-  /** Undefined when the frame has none. A buffer of its own, the receiver may keep it. */
+  /** Undefined without data. The buffer is not reused. */
   readonly data: Buffer | undefined
-  /** `alloc/logs/web.stdout.0`; empty when the frame names none. */
+  /** `alloc/logs/web.stdout.0`; may be empty. */
   readonly file: string
-  /** `file deleted` or `file truncated`; empty when nothing happened. */
+  /** `file deleted` or `file truncated`; empty without an event. */
   readonly event: string
-  /** Where to resume behind this frame; undefined when the server does not say. */
+  /** Position after this frame; undefined for a server without cursors. */
   readonly cursor: string | undefined
-  /** Whose log it is, in a stream of several; absent in others. */
+  /** In a stream of several allocations. */
   readonly allocationId?: string
-  /** Why `event` happened; absent unless the server says. */
+  /** Cause of `event`. */
   readonly error?: string
 }
 
-/** What arrived is no frame: a server's error text behind the frames, or not a stream of frames at all. */
-export class NotAFrame extends Error {
-  override readonly name = 'NotAFrame'
+/** Input that is not a frame, such as the error text of a server at the end of the stream. */
+export class MalformedFrame extends Error {
+  override readonly name = 'MalformedFrame'
 }
 
 const QUOTE = 0x22
@@ -33,35 +32,35 @@ const OPEN = 0x7b
 const CLOSE = 0x7d
 const DATA_FIRST = Buffer.from('{"Data":"')
 const FIRST_CAPACITY_BYTES = 256 * 1024
-/** Far beyond what any server sends: what is longer is no frame. */
+/** Far above the size of frames that servers send. */
 const FRAME_BYTES_MAX = 16 * 1024 * 1024
 const TEXT_CHARS_MAX = 500
 
 export class FrameReader {
   #bytes = Buffer.allocUnsafe(FIRST_CAPACITY_BYTES)
-  /** The frame under way begins here, and `#end` bytes are there. */
+  /** Start of the current frame; `#end` is the end of the input. */
   #start = 0
   #end = 0
-  /** How far the frame under way has been looked at, and how that ended. */
+  /** State of the scan of the current frame. */
   #scanned = 0
   #depth = 0
   #inString = false
-  /** Where the base64 of a frame that begins with its data ends; -1 until that is known, or when it does not. */
+  /** End of the base64 in a frame that starts with its data; -1 otherwise. */
   #dataEnd = -1
 
   /** Adds bytes; they are copied. */
   push(chunk: Buffer): void {
-    if (this.#end + chunk.length > this.#bytes.length) this.#makeRoom(chunk.length)
+    if (this.#end + chunk.length > this.#bytes.length) this.#reserve(chunk.length)
     chunk.copy(this.#bytes, this.#end)
     this.#end += chunk.length
   }
 
-  /** The next whole frame, or undefined until more bytes arrive. Throws NotAFrame; the reader is useless after that. */
+  /** The next complete frame, or undefined until more bytes arrive. Throws MalformedFrame, after which the reader must not be used. */
   next(): Frame | undefined {
     if (this.#depth === 0 && !this.#begin()) return undefined
     const end = this.#findEnd()
     if (end < 0) {
-      if (this.#end - this.#start > FRAME_BYTES_MAX) throw new NotAFrame('a frame without an end')
+      if (this.#end - this.#start > FRAME_BYTES_MAX) throw new MalformedFrame('a frame exceeds the size limit')
       return undefined
     }
     const frame = this.#frame(this.#start, end)
@@ -70,24 +69,24 @@ export class FrameReader {
     return frame
   }
 
-  /** Bytes of a frame that has not come to its end. */
+  /** Number of bytes of an incomplete frame. */
   get pending(): number {
     return this.#end - this.#start
   }
 
-  #makeRoom(more: number): void {
-    const held = this.#end - this.#start
+  #reserve(bytes: number): void {
+    const used = this.#end - this.#start
     let target = this.#bytes
-    if (held + more > target.length) target = Buffer.allocUnsafe(Math.max(target.length * 2, held + more))
+    if (used + bytes > target.length) target = Buffer.allocUnsafe(Math.max(target.length * 2, used + bytes))
     this.#bytes.copy(target, 0, this.#start, this.#end)
     if (this.#dataEnd >= 0) this.#dataEnd -= this.#start
     this.#scanned -= this.#start
     this.#bytes = target
     this.#start = 0
-    this.#end = held
+    this.#end = used
   }
 
-  /** Skips to the first byte of the next frame; false when it is not there yet. */
+  /** Skips to the first byte of the next frame; false if it has not arrived. */
   #begin(): boolean {
     while (this.#start < this.#end && isSpace(this.#bytes[this.#start])) this.#start++
     if (this.#start === this.#end) {
@@ -95,7 +94,7 @@ export class FrameReader {
       return false
     }
     if (this.#bytes[this.#start] !== OPEN) {
-      throw new NotAFrame(
+      throw new MalformedFrame(
         this.#bytes.toString('utf8', this.#start, Math.min(this.#end, this.#start + TEXT_CHARS_MAX)).trim(),
       )
     }
@@ -106,7 +105,7 @@ export class FrameReader {
     return true
   }
 
-  /** The position behind the frame under way, or -1. */
+  /** The position after the current frame, or -1. */
   #findEnd(): number {
     const bytes = this.#bytes
     while (this.#scanned < this.#end) {
@@ -122,11 +121,11 @@ export class FrameReader {
     return -1
   }
 
-  /** Goes behind the closing quote; false when it has not arrived. */
+  /** Moves behind the closing quote; false if it has not arrived. */
   #skipString(): boolean {
     const quote = this.#bytes.indexOf(QUOTE, this.#scanned)
     if (quote < 0 || quote >= this.#end) {
-      // Whatever a backslash at the very end escapes is decided when it is there, by counting back from the quote.
+      // A backslash at the end is evaluated with the quote, by counting backwards.
       this.#scanned = this.#end
       return false
     }
@@ -163,9 +162,9 @@ function parse(text: string): object {
     const value: unknown = JSON.parse(text)
     if (typeof value === 'object' && value !== null) return value
   } catch {
-    // Said below, without the parser's own text.
+    // The message of the parser may quote the input.
   }
-  throw new NotAFrame('something that is not JSON')
+  throw new MalformedFrame('invalid JSON')
 }
 
 function frameOf(fields: object, data: Buffer | undefined): Frame {

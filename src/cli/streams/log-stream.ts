@@ -1,27 +1,26 @@
 /**
- * A stream of frames that goes on when its connection breaks: what `logs` and `fs tail` follow with.
+ * A stream of frames that resumes after a broken connection, for `logs` and `fs tail`.
  *
- * It asks for cursors, remembers that of the last frame its receiver has taken, and asks again from there until it is
- * answered: nothing lost, nothing repeated, however often the agent restarts. A connection without a byte for five
- * seconds is a broken one, as a heartbeat comes every second. A clean end is the end. An answer that says the request
- * is wrong (4xx, but not 408 and 429) ends it too, with that answer's text.
+ * The stream requests cursors, keeps the cursor of the last frame that the consumer has processed, and retries from there, so nothing is
+ * lost or repeated. The server sends a heartbeat every second: a connection without a byte for five seconds is broken. A clean end
+ * of the response ends the stream. A client error (4xx except 408 and 429) ends it with the text of the response.
  *
- * A server that gives no cursors is served as well, but cannot be resumed exactly: that is said when it happens.
+ * With a server without cursors, the stream cannot resume exactly; a remark reports that.
  */
 import type { IncomingMessage } from 'node:http'
 import { setTimeout as delay } from 'node:timers/promises'
 import { messageOf } from '../../platform/errors.ts'
-import { CommandError } from '../framework/command-shape.ts'
-import { type Frame, FrameReader, NotAFrame } from './frame-reader.ts'
+import { CommandError } from '../framework/define-command.ts'
+import { type Frame, FrameReader, MalformedFrame } from './frame-reader.ts'
 import type { AgentTarget } from '../client/agent-target.ts'
-import { openResponse, type Query, RefusedByAgent, requireSuccess } from '../client/http-client.ts'
+import { openResponse, type Query, AgentRefusal, requireSuccess } from '../client/http-client.ts'
 
-/** Two heartbeats may be late. */
+/** Tolerates several late heartbeats. */
 const SILENCE_MS = 5000
-/** For the first head: a server may have to search for where to begin. */
+/** For the first response: the server may have to search for the start position. */
 const FIRST_HEAD_MS = 60_000
-const WAIT_FIRST_MS = 100
-const WAIT_MOST_MS = 2000
+const RETRY_MIN_MS = 100
+const RETRY_MAX_MS = 2000
 
 export interface StreamRequest {
   readonly target: AgentTarget
@@ -29,52 +28,56 @@ export interface StreamRequest {
   readonly query: Query
   /** False: a broken connection is an error. */
   readonly resume: boolean
-  /** Aborting it ends the stream quietly. */
+  /** Aborting it ends the stream without an error. */
   readonly signal: AbortSignal
-  readonly outage: Outage
+  readonly outage: OutageReporter
 }
 
-/** Hears of each break of a connection, and of its end. */
-export interface Outage {
+/** Receives the start and end of each outage. */
+export interface OutageReporter {
   lost(reason: string): void
-  /** `remark` says what is not exact about it; mostly empty. */
+  /** `remark`: how the resumption is inexact; usually empty. */
   resumed(remark: string): void
 }
 
-interface Place {
-  /** How long to wait before asking again; grows while connections break without having brought anything. */
-  waitMs: number
+interface StreamPosition {
+  /** Delay before the next attempt; grows while connections break without data. */
+  retryDelayMs: number
   cursor: string | undefined
-  /** Bytes of data taken so far: where a server without cursors may be asked to go on. */
+  /** Bytes of data processed: the position for a server without cursors. */
   bytes: number
 }
 
 /** Frames with data or an event, in order, each once. Throws CommandError. */
 export async function* framesOf(request: StreamRequest): AsyncGenerator<Frame> {
-  const place: Place = { waitMs: WAIT_FIRST_MS, cursor: undefined, bytes: 0 }
-  let response = await opened(request, place, FIRST_HEAD_MS)
+  const position: StreamPosition = { retryDelayMs: RETRY_MIN_MS, cursor: undefined, bytes: 0 }
+  let response = await open(request, position, FIRST_HEAD_MS)
   while (response) {
-    const broken = yield* framesUntilBroken(response, request.signal, place)
+    const broken = yield* framesUntilBroken(response, request.signal, position)
     if (broken === undefined || request.signal.aborted) return
-    response = await reopened(request, place, broken)
+    response = await reopen(request, position, broken)
   }
 }
 
-/** Resolves to undefined when the signal ended it. */
-async function opened(request: StreamRequest, place: Place, patienceMs: number): Promise<IncomingMessage | undefined> {
+/** Resolves to undefined when the signal has aborted. */
+async function open(
+  request: StreamRequest,
+  position: StreamPosition,
+  timeoutMs: number,
+): Promise<IncomingMessage | undefined> {
   const first = request.resume ? { ...request.query, cursor: '' } : request.query
-  const query = place.cursor === undefined ? first : resumed(request.query, place.cursor)
+  const query = position.cursor === undefined ? first : resumeQuery(request.query, position.cursor)
   try {
-    return await answered(request, query, patienceMs)
+    return await requestStream(request, query, timeoutMs)
   } catch (error) {
     if (request.signal.aborted) return undefined
     throw error
   }
 }
 
-async function answered(request: StreamRequest, query: Query, patienceMs: number): Promise<IncomingMessage> {
+async function requestStream(request: StreamRequest, query: Query, timeoutMs: number): Promise<IncomingMessage> {
   const late = new AbortController()
-  const timer = setTimeout(() => late.abort(), patienceMs)
+  const timer = setTimeout(() => late.abort(), timeoutMs)
   try {
     const signal = AbortSignal.any([request.signal, late.signal])
     const response = await openResponse(request.target, { path: request.path, query, signal })
@@ -83,67 +86,71 @@ async function answered(request: StreamRequest, query: Query, patienceMs: number
   } catch (error) {
     if (!late.signal.aborted) throw error
     const where = request.target.url.origin
-    throw new CommandError(`${where} did not answer within ${patienceMs / 1000} s, check that the agent runs`)
+    throw new CommandError(`${where} did not answer within ${timeoutMs / 1000} s, check that the agent is running`)
   } finally {
     clearTimeout(timer)
   }
 }
 
-/** A cursor outranks the place to begin at; what is left out cannot be refused. */
-function resumed(query: Query, cursor: string): Query {
+/** The cursor replaces the parameters of the start position. */
+function resumeQuery(query: Query, cursor: string): Query {
   const { tail_lines: _lines, since: _since, ...rest } = query
   return { ...rest, cursor }
 }
 
-/** Asks until it is answered. Resolves to undefined when the signal ended it; throws CommandError. */
-async function reopened(request: StreamRequest, place: Place, broken: string): Promise<IncomingMessage | undefined> {
+/** Retries until the server answers. Resolves to undefined when the signal has aborted; throws CommandError. */
+async function reopen(
+  request: StreamRequest,
+  position: StreamPosition,
+  reason: string,
+): Promise<IncomingMessage | undefined> {
   const where = request.target.url.origin
-  if (!request.resume) throw new CommandError(`connection to ${where} lost (${broken})`)
-  request.outage.lost(broken)
-  const { again, remark } = againFrom(request, place)
+  if (!request.resume) throw new CommandError(`connection to ${where} lost (${reason})`)
+  request.outage.lost(reason)
+  const { again, remark } = resumeRequest(request, position)
   for (;;) {
-    const { waitMs } = place
-    place.waitMs = Math.min(waitMs * 2, WAIT_MOST_MS)
-    await delay(waitMs, undefined, { signal: request.signal }).catch(() => undefined)
+    const { retryDelayMs } = position
+    position.retryDelayMs = Math.min(retryDelayMs * 2, RETRY_MAX_MS)
+    await delay(retryDelayMs, undefined, { signal: request.signal }).catch(() => undefined)
     if (request.signal.aborted) return undefined
     try {
-      const response = await opened(again, place, SILENCE_MS)
+      const response = await open(again, position, SILENCE_MS)
       if (response) request.outage.resumed(remark)
       return response
     } catch (error) {
-      if (error instanceof RefusedByAgent && error.isFinal) {
+      if (error instanceof AgentRefusal && error.isFinal) {
         throw new CommandError(`cannot resume: ${error.message}`, 1, { cause: error })
       }
     }
   }
 }
 
-/** How to ask again: by the cursor, or as well as it can be done without one. */
-function againFrom(request: StreamRequest, place: Place): { again: StreamRequest; remark: string } {
-  if (place.cursor !== undefined || place.bytes === 0) return { again: request, remark: '' }
+/** The next request: with the cursor, or approximately without one. */
+function resumeRequest(request: StreamRequest, position: StreamPosition): { again: StreamRequest; remark: string } {
+  if (position.cursor !== undefined || position.bytes === 0) return { again: request, remark: '' }
   const { tail_lines: lines, since, ...query } = request.query
   const fromStart = query['origin'] !== 'end' && lines === undefined && since === undefined
   if (fromStart) {
-    const offset = Number(query['offset'] ?? 0) + place.bytes
+    const offset = Number(query['offset'] ?? 0) + position.bytes
     return {
       again: { ...request, query: { ...query, offset } },
-      remark: ' by counting bytes, as this server gives no cursors: some may be missing if a log was rotated away',
+      remark: ' by byte count, because the server has no cursors: data may be missing if the log was rotated',
     }
   }
   return {
     again: { ...request, query: { ...query, origin: 'end', offset: 1 } },
-    remark: ' at the end, as this server gives no cursors: what was written meanwhile is missing',
+    remark: ' at the end, because the server has no cursors: data that was written in the meantime is missing',
   }
 }
 
-/** Yields until the answer ends. Returns why it broke, or undefined for a clean end. */
+/** Yields until the response ends. Returns why it broke, or undefined for a clean end. */
 async function* framesUntilBroken(
   response: IncomingMessage,
   signal: AbortSignal,
-  place: Place,
+  position: StreamPosition,
 ): AsyncGenerator<Frame, string | undefined> {
   const reader = new FrameReader()
-  const silence = new Silence(response)
+  const silence = new SilenceTimer(response)
   const leave = () => void response.destroy()
   signal.addEventListener('abort', leave)
   try {
@@ -152,20 +159,20 @@ async function* framesUntilBroken(
       reader.push(chunk)
       for (let frame = reader.next(); frame; frame = reader.next()) {
         if (frame.data || frame.event !== '') {
-          place.waitMs = WAIT_FIRST_MS
+          position.retryDelayMs = RETRY_MIN_MS
           yield frame
         }
-        // Only now: whoever took it has it.
-        if (frame.cursor !== undefined) place.cursor = frame.cursor
-        place.bytes += frame.data?.length ?? 0
+        // After the yield, when the consumer has processed the frame.
+        if (frame.cursor !== undefined) position.cursor = frame.cursor
+        position.bytes += frame.data?.length ?? 0
       }
       silence.wait()
     }
     return reader.pending === 0 ? undefined : 'ended within a frame'
   } catch (error) {
     if (signal.aborted) return undefined
-    if (error instanceof NotAFrame) throw new CommandError(`the agent ended the stream: ${oneLine(error.message)}`)
-    if (silence.isOver) return `nothing for ${SILENCE_MS / 1000} s`
+    if (error instanceof MalformedFrame) throw new CommandError(`the agent ended the stream: ${oneLine(error.message)}`)
+    if (silence.hasExpired) return `no data for ${SILENCE_MS / 1000} s`
     return reasonOf(error)
   } finally {
     silence.end()
@@ -174,22 +181,22 @@ async function* framesUntilBroken(
   }
 }
 
-/** Breaks an answer that has been waited for too long. The time its receiver takes does not count. */
-class Silence {
+/** Breaks the response after a wait of `SILENCE_MS`. The time of the consumer does not count. */
+class SilenceTimer {
   isWaiting = true
-  isOver = false
+  hasExpired = false
   #sinceMs = performance.now()
-  #lookedMs = this.#sinceMs
+  #checkedMs = this.#sinceMs
   readonly #timer: NodeJS.Timeout
 
   constructor(response: IncomingMessage) {
     this.#timer = setInterval(() => {
       const nowMs = performance.now()
-      // We were stopped (Ctrl-Z, a closed lid): what was sent meanwhile is read first.
-      if (nowMs - this.#lookedMs > SILENCE_MS / 2) this.#sinceMs = nowMs
-      this.#lookedMs = nowMs
+      // The process was suspended: data that has arrived in the meantime is read first.
+      if (nowMs - this.#checkedMs > SILENCE_MS / 2) this.#sinceMs = nowMs
+      this.#checkedMs = nowMs
       if (!this.isWaiting || nowMs - this.#sinceMs < SILENCE_MS) return
-      this.isOver = true
+      this.hasExpired = true
       response.destroy(new Error('silent'))
     }, SILENCE_MS / 10)
   }

@@ -1,63 +1,64 @@
-/** The options of `outpost logs`, and the request that they mean. */
+/** The options of `outpost logs` and the query that follows from them. */
 import { parseDurationMs } from '../../platform/duration.ts'
 import type { Query } from '../client/http-client.ts'
 import { isUuid } from '../../platform/schema.ts'
 import { choice, flag, integer, type Option, text, texts, type ValuesOf } from '../framework/options.ts'
 
 const LINES_DEFAULT = 10
-/** As many bytes as the compatible command takes a line for, where a server cannot count lines. */
+/** Assumed length of a line for a server that cannot count lines, as with `nomad`. */
 const LINE_BYTES_GUESS = 120
 
 export const tailOptions = {
   n: integer({
     placeholder: 'N',
-    help: `Begin N lines before the end; ${LINES_DEFAULT} when only -tail is given`,
+    help: 'Start N lines before the end',
     fallback: undefined,
+    shownDefault: `${LINES_DEFAULT} with -tail`,
     min: 0,
     max: 1_000_000_000,
   }),
   c: integer({
     placeholder: 'BYTES',
-    help: 'Begin so many bytes before the end',
+    help: 'Start this number of bytes before the end',
     fallback: undefined,
     min: 1,
     max: Number.MAX_SAFE_INTEGER,
   }),
-  'no-resume': flag('Give up when the connection breaks, instead of asking until the agent answers again'),
+  'no-resume': flag('Exit when the connection breaks instead of resuming'),
 }
 
 export const logsOptions = {
-  f: flag('Follow: go on with what is written'),
+  f: flag('Follow the log and print new lines'),
   tail: tailOption(),
   ...tailOptions,
-  stdout: flag('The output of the task'),
-  stderr: flag('The error output of the task'),
-  type: choice({ placeholder: 'TYPE', help: 'Which of its outputs; all: both', choices: ['stdout', 'stderr', 'all'] }),
+  stdout: flag('Print stdout only'),
+  stderr: flag('Print stderr only'),
+  type: choice({ placeholder: 'TYPE', help: 'Output of the task', choices: ['stdout', 'stderr', 'all'] }),
   since: text({
     placeholder: 'TIME',
-    help: 'Begin at this time: RFC 3339, or a duration such as 10m for that long ago',
+    help: 'Start at a time or a duration ago',
     fallback: undefined,
     check: faultOfSince,
   }),
-  grep: text({ placeholder: 'PATTERN', help: 'Only lines that match this regular expression', fallback: undefined }),
-  'grep-invert': flag('Only lines that do not match'),
+  grep: text({ placeholder: 'PATTERN', help: 'Print lines that match this regular expression', fallback: undefined }),
+  'grep-invert': flag('Print lines that do not match'),
   'grep-context': integer({
     placeholder: 'N',
-    help: 'Also the N lines before and behind each that matches',
+    help: 'Print N lines before and after each match',
     fallback: undefined,
     min: 0,
     max: 1_000_000,
   }),
-  'end-when-done': flag('With -f: end when the task is dead and everything has been printed'),
-  all: flag('All tasks of the allocation, each line with its task in front'),
-  task: texts('TASK', 'A task; of several, each line has its task in front'),
-  prefix: flag('The task in front of each line, whole lines only'),
-  json: flag('One JSON object a line, with Task, Type, File and Line'),
+  'end-when-done': flag('Exit after the end of the task; requires -f'),
+  all: flag('Print the logs of all tasks with prefixes'),
+  task: texts('TASK', 'Task; several tasks are printed with prefixes'),
+  prefix: flag('Prefix each line with its task'),
+  json: flag('Print one JSON object per line'),
 }
 
 /** A switch that also takes the number of lines: `-tail=100`. */
 function tailOption(): Option<boolean | number> {
-  const plain = flag('Begin 10 lines before the end; -tail N, -n and -c say how far')
+  const plain = flag('Start before the end; -tail=N sets the lines')
   return {
     ...plain,
     take: (given) => (/^\d{2,9}$|^[2-9]$/.test(given) ? Number(given) : plain.take(given, false)),
@@ -65,8 +66,8 @@ function tailOption(): Option<boolean | number> {
 }
 
 /**
- * `-tail 100 ALLOC` means 100 lines, as with the `tail` of a shell. It is told from an allocation by what follows: a number is one
- * only where a full ID comes next. Returns the other operands.
+ * `-tail 100 ALLOC` means 100 lines, as with the shell command `tail`. A number counts as the number of lines only if a full ID
+ * follows. Returns the other operands.
  */
 export function withTailCount<V extends LogsValues>(values: V, operands: readonly string[]): [V, readonly string[]] {
   const [count = '', id = '', ...rest] = operands
@@ -75,40 +76,38 @@ export function withTailCount<V extends LogsValues>(values: V, operands: readonl
   return [{ ...values, tail: Number(count) }, [id, ...rest]]
 }
 
-/** What `queryOf` and its like look at. */
 export type LogsValues = ValuesOf<typeof logsOptions> & { readonly 'no-color': boolean }
 
 function faultOfSince(value: string): string | undefined {
   const isDuration = (parseDurationMs(value) ?? -1) >= 0
   if (isDuration || (/^\d{4}-\d\d-\d\d[Tt ]/.test(value) && !Number.isNaN(Date.parse(value)))) return undefined
-  return 'must be a time such as 2026-11-21T10:00:00Z, or how long ago, such as 10m'
+  return 'must be a time such as 2026-11-21T10:00:00Z, or a duration such as 10m'
 }
 
-/** What makes no sense together, or undefined. */
-export function faultsOf(values: LogsValues, operandTask: string | undefined): string | undefined {
+/** The fault of a combination of options, or undefined. */
+export function faultOf(values: LogsValues, operandTask: string | undefined): string | undefined {
   if (typeof values.tail === 'number' && (values.n ?? values.c) !== undefined)
-    return '-tail N, -n and -c exclude each other'
-  if (values.n !== undefined && values.c !== undefined) return 'options -n and -c exclude each other, give one of them'
+    return 'options -tail N, -n and -c exclude each other'
+  if (values.n !== undefined && values.c !== undefined) return 'options -n and -c exclude each other'
   const typed = [values.stdout, values.stderr, values.type !== undefined].filter(Boolean).length
-  if (typed > 1) return 'give one of -stdout, -stderr and -type; -type all is both'
-  if (values.all && (operandTask !== undefined || values.task.length > 0))
-    return '-all is every task, name none with it'
+  if (typed > 1) return 'options -stdout, -stderr and -type exclude each other'
+  if (values.all && (operandTask !== undefined || values.task.length > 0)) return 'option -all excludes task names'
   if (operandTask !== undefined && values.task.length > 0)
-    return 'give the task once: behind the allocation or as -task'
-  if (values['end-when-done'] && !values.f) return 'option -end-when-done works only together with -f'
+    return 'the task is given twice: as an argument and with -task'
+  if (values['end-when-done'] && !values.f) return 'option -end-when-done requires -f'
   const needsGrep = values['grep-invert'] ? '-grep-invert' : values['grep-context'] !== undefined && '-grep-context'
-  if (needsGrep && values.grep === undefined) return `option ${needsGrep} works only together with -grep`
+  if (needsGrep && values.grep === undefined) return `option ${needsGrep} requires -grep`
   return undefined
 }
 
-/** `*` for both, as the endpoint has it, and unless one is named. */
+/** `*` for both outputs, as in the query. */
 export function typesOf(values: LogsValues): 'stdout' | 'stderr' | '*' {
   if (values.stderr || values.type === 'stderr') return 'stderr'
   if (values.stdout || values.type === 'stdout') return 'stdout'
   return '*'
 }
 
-/** Everything of the request but task and type. */
+/** The query without task and type. */
 export function queryOf(values: LogsValues): Query {
   const isTailed = values.tail !== false || values.n !== undefined || values.c !== undefined
   const begin = isTailed
@@ -129,12 +128,12 @@ function linesOf(tail: boolean | number): number | undefined {
   return typeof tail === 'number' ? tail : undefined
 }
 
-/** As the compatible command: `-f` alone begins with the newest file, whatever is said more means the whole log. */
+/** As with `nomad`, `-f` without a selection starts with the newest file. */
 function isNewestOnly(values: LogsValues): boolean {
   return values.f && typesOf(values) === '*' && values.since === undefined && values.grep === undefined
 }
 
-/** The last lines; a server that does not count lines is asked for about as many bytes. */
+/** The last lines; a server that does not count lines uses the byte offset. */
 export function tailQuery({ n, c }: { readonly n: number | undefined; readonly c: number | undefined }): Query {
   if (c !== undefined) return { origin: 'end', offset: c }
   const lines = n ?? LINES_DEFAULT

@@ -109,8 +109,8 @@ test('every combination of addresses and tokens', (t) => {
 })
 
 test('an address that is none names its variable', () => {
-  assert.throws(() => agentTarget({ NOMAD_ADDR: 'ftp://x' }, 'hosts'), /NOMAD_ADDR is not an address, set it to/)
-  assert.throws(() => agentTarget({ OUTPOST_ADDR: 'http://' }, 'secrets'), /OUTPOST_ADDR is not an address/)
+  assert.throws(() => agentTarget({ NOMAD_ADDR: 'ftp://x' }, 'hosts'), /NOMAD_ADDR is not a URL: set it to/)
+  assert.throws(() => agentTarget({ OUTPOST_ADDR: 'http://' }, 'secrets'), /OUTPOST_ADDR is not a URL/)
 })
 
 /** Answers as told and keeps the tokens that it was sent. */
@@ -146,12 +146,12 @@ test('with the variables of two systems set, neither is shown the token of the o
   assert.deepEqual([read.code, vault.tokens, nomad.tokens], [1, [undefined], []])
   assert.match(
     read.stderr,
-    /^outpost: permission denied \(HTTP 403\), no token was sent, set VAULT_TOKEN \(OUTPOST_TOKEN and NOMAD_TOKEN not sent: for another address\)\n$/,
+    /^outpost: permission denied \(HTTP 403\), no token was sent, set VAULT_TOKEN \(OUTPOST_TOKEN and NOMAD_TOKEN not sent: set for another address\)\n$/,
   )
   const stats = await run('node stats', env)
   assert.equal(stats.code, 1)
   assert.deepEqual([vault.tokens, nomad.tokens], [[undefined], ['of-nomad']])
-  assert.match(stats.stderr, /, the token from NOMAD_TOKEN is not allowed to do this\n$/)
+  assert.match(stats.stderr, /, the token from NOMAD_TOKEN lacks the permission\n$/)
   assert.ok(!`${read.stderr}${stats.stderr}`.includes('of-nomad'), 'a token is not shown')
 })
 
@@ -166,8 +166,8 @@ test('a refusal tells a token that is unknown from one that is not allowed, and 
     )
   })
   const [unknown, denied] = [
-    /, the token from (\S+) is unknown or has expired\n$/,
-    /, the token from (\S+) is not allowed to do this\n$/,
+    /, the token from (\S+) is unknown or expired\n$/,
+    /, the token from (\S+) lacks the permission\n$/,
   ]
   const rows = [
     ['read secret/x', { VAULT_ADDR: server.url, VAULT_TOKEN: 'gone' }, unknown, 'VAULT_TOKEN'],

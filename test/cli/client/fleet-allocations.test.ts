@@ -5,7 +5,7 @@ import { createHash } from 'node:crypto'
 import { rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
-import { allocSource } from '../../../src/cli/client/alloc-source.ts'
+import { allocSource } from '../../../src/cli/commands/alloc.ts'
 import { makeAllocation } from '../../helpers/allocation.ts'
 import { agentHere } from '../../helpers/agent-here.ts'
 import { workDirectory, writeConfig } from '../../helpers/agent-process.ts'
@@ -82,13 +82,16 @@ test('a server answers for the allocations of all hosts, and the local disk does
     const several = await ask('alloc', 'status', 'c1a57e00')
     assert.deepEqual([several.code, several.stdout], [1, ''])
     const list = `^ID +Job +Node +Status\n${first} +\\S* +client-0 +running\n${second} +\\S* +client-1 +running\n`
-    assert.match(several.stderr, new RegExp(`${list}outpost: "c1a57e00" matches 2 allocations, give more of the ID\n$`))
+    assert.match(
+      several.stderr,
+      new RegExp(`${list}outpost: "c1a57e00" matches 2 allocations: give a longer prefix\n$`),
+    )
     for (const [given, message] of [
       ['ab', `no allocation with prefix "ab" at ${url}`],
       ['not-one', `no allocation with prefix "not-one" at ${url}`],
       ['c1a57e00-1', `no allocation with prefix "c1a57e00-1" at ${url}`],
       ['c1a5-7e00', `no allocation with prefix "c1a5-7e00" at ${url}`],
-      ['c', 'the ID prefix "c" is too short, give at least two characters'],
+      ['c', 'the ID prefix "c" is too short (minimum 2 characters)'],
       [LOCAL, 'alloc not found (HTTP 404)'],
     ] as const) {
       const none = await ask('alloc', 'status', given)
@@ -122,7 +125,7 @@ test('a server answers for the allocations of all hosts, and the local disk does
     assert.match(stdout, new RegExp(`^${LOCAL} `, 'm'))
     const both = await ask('alloc', 'list', '-data-dir', dataDir, '-address', url)
     assert.equal(both.code, 2)
-    assert.match(both.stderr, /-data-dir reads this host and -address asks another process: give one of them/)
+    assert.match(both.stderr, /-data-dir and -address exclude each other/)
   })
 
   await t.test('a host that is down is named, with the time', async () => {
@@ -151,7 +154,7 @@ test('without an address the local disk answers, and the agent of this host wher
   assert.equal(source({ ...local, VAULT_ADDR: 'http://h:1' }).root, undefined)
   const onNode = await runHere(['alloc', 'list', '-node', 'w1'], local)
   assert.deepEqual([onNode.code, onNode.stdout], [1, ''])
-  assert.match(onNode.stderr, /-node needs an agent or server to ask/)
+  assert.match(onNode.stderr, /-node needs an agent or server: set -address/)
 })
 
 test('an agent without servers answers for its own allocations', async (t) => {

@@ -9,7 +9,7 @@ import { createServer as createTcpServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
-import { CommandError } from '../../../src/cli/framework/command-shape.ts'
+import { CommandError } from '../../../src/cli/framework/define-command.ts'
 import { type AgentTarget, agentTarget as targetOf } from '../../../src/cli/client/agent-target.ts'
 import { requestJson, requestText } from '../../../src/cli/client/http-client.ts'
 import { makeCertificate } from '../../helpers/machine.ts'
@@ -73,12 +73,12 @@ test('an error names its own cause: another token, a list within an error, a tok
   const env = { OUTPOST_ADDR: `http://${address}`, OUTPOST_TOKEN: 'own' }
   const ask = (more: NodeJS.ProcessEnv = {}, option?: string) =>
     requestText(targetOf({ ...env, ...more }, 'secrets', option), { path: '/v1/auth/token/lookup' })
-  await assert.rejects(ask(), failsWith(/^bad token \(HTTP 403\): the token in the request is unknown or has expired$/))
+  await assert.rejects(ask(), failsWith(/^bad token \(HTTP 403\): the token in the request is unknown or expired$/))
   said.errors = ['permission denied']
   const elsewhere = { OUTPOST_ADDR: undefined, VAULT_ADDR: `http://${address}`, VAULT_TOKEN: '', OUTPOST_TOKEN: 'own' }
   await assert.rejects(
     ask(elsewhere),
-    failsWith(/no token was sent, set VAULT_TOKEN \(OUTPOST_TOKEN not sent: for another address\)$/),
+    failsWith(/no token was sent, set VAULT_TOKEN \(OUTPOST_TOKEN not sent: set for another address\)$/),
   )
   Object.assign(said, {
     status: 400,
@@ -87,7 +87,7 @@ test('an error names its own cause: another token, a list within an error, a tok
   await assert.rejects(ask(), failsWith(/^error\(s\) validating role: one "x"; two \(HTTP 400\)$/))
 })
 
-test('a connection that breaks after an answer is not taken for a wrong protocol', async (t) => {
+test('a connection that breaks after a response does not suggest another protocol', async (t) => {
   let requests = 0
   const address = await serve(t, (request, response) => {
     if (requests++ > 0) request.socket.resetAndDestroy()
@@ -97,7 +97,7 @@ test('a connection that breaks after an answer is not taken for a wrong protocol
   await requestText(target, { path: '/first' })
   await assert.rejects(
     requestText(target, { path: '/second' }),
-    failsWith(/broke the connection \((?:ECONNRESET|EPIPE)\)$/),
+    failsWith(/closed the connection \((?:ECONNRESET|EPIPE)\)$/),
   )
 })
 
@@ -108,20 +108,18 @@ test('what goes wrong on the way says what to do', async (t) => {
   await new Promise((resolve) => closed.close(resolve))
   await assert.rejects(
     requestText(agentTarget({ NOMAD_ADDR: `http://127.0.0.1:${port}` }), { path: '/' }),
-    failsWith(
-      new RegExp(`^no agent answers at http://127.0.0.1:${port}, start one with "outpost agent" or set NOMAD_ADDR`),
-    ),
+    failsWith(new RegExp(`^no agent at http://127.0.0.1:${port}: start one with "outpost agent", or set NOMAD_ADDR`)),
   )
   const plain = await serve(t, (_, response) => void response.end('not json'))
   await assert.rejects(
     requestText(agentTarget({ OUTPOST_ADDR: `https://${plain}` }), { path: '/' }),
-    failsWith(/does not speak TLS, set OUTPOST_ADDR to http:\/\//),
+    failsWith(/does not use TLS: set OUTPOST_ADDR to http:\/\//),
   )
   await assert.rejects(requestJson(agentTarget({ OUTPOST_ADDR: plain }), { path: '/' }), failsWith(/is not JSON/))
   const broken = await serve(t, (request) => void request.socket.destroy())
   await assert.rejects(
     requestText(agentTarget({ OUTPOST_ADDR: broken }), { path: '/' }),
-    failsWith(/broke the connection \(ECONNRESET\); if it speaks TLS, set OUTPOST_ADDR to https:/),
+    failsWith(/closed the connection \(ECONNRESET\); if the server uses TLS, set OUTPOST_ADDR to https:/),
   )
   const endless = await serve(t, (_, response) => {
     const more = () => {
@@ -132,7 +130,7 @@ test('what goes wrong on the way says what to do', async (t) => {
   })
   await assert.rejects(
     requestText(agentTarget({ OUTPOST_ADDR: endless }), { path: '/' }),
-    failsWith(/the response of .* exceeds 64 MiB, is it an outpost agent/),
+    failsWith(/the response of .* exceeds 64 MiB, check that it is an outpost agent/),
   )
   const cut = await serve(t, (_, response) => {
     response.writeHead(200, { 'Content-Length': 100 })
@@ -141,7 +139,7 @@ test('what goes wrong on the way says what to do', async (t) => {
   })
   await assert.rejects(
     requestText(agentTarget({ OUTPOST_ADDR: cut }), { path: '/' }),
-    failsWith(/broke the connection/),
+    failsWith(/closed the connection/),
   )
 })
 
@@ -154,7 +152,7 @@ function ownCertificate(t: TestContext): { cert: string; key: string } | undefin
   return { cert: join(directory, 'tls.crt'), key: join(directory, 'tls.key') }
 }
 
-test('https: an authority to trust, a certificate to show, and what to do without them', async (t) => {
+test('https uses the CA and client certificate of the environment, and errors name the variables', async (t) => {
   const files = ownCertificate(t)
   if (!files) return t.skip('needs openssl')
   const own = { cert: readFileSync(files.cert), key: readFileSync(files.key) }
@@ -165,13 +163,13 @@ test('https: an authority to trust, a certificate to show, and what to do withou
   const ask = (env: NodeJS.ProcessEnv) => requestJson(agentTarget({ OUTPOST_ADDR, ...env }), { path: '/' })
   const trusting = { NOMAD_CACERT: files.cert }
   await assert.rejects(ask({}), failsWith(/is not trusted \(.*\), set OUTPOST_CACERT/))
-  await assert.rejects(ask(trusting), failsWith(/does not accept this caller .*, set OUTPOST_CLIENT_CERT/))
+  await assert.rejects(ask(trusting), failsWith(/requires a client certificate .*: set OUTPOST_CLIENT_CERT/))
   assert.equal(await ask({ ...trusting, NOMAD_CLIENT_CERT: files.cert, NOMAD_CLIENT_KEY: files.key }), 'hello')
 
   const faulty: [NodeJS.ProcessEnv, RegExp][] = [
-    [{ OUTPOST_CLIENT_CERT: files.cert }, /^OUTPOST_CLIENT_CERT and OUTPOST_CLIENT_KEY go together/],
+    [{ OUTPOST_CLIENT_CERT: files.cert }, /^OUTPOST_CLIENT_CERT and OUTPOST_CLIENT_KEY require each other/],
     [{ VAULT_CLIENT_CERT: `${files.cert}.gone`, VAULT_CLIENT_KEY: files.key }, /^VAULT_CLIENT_CERT names .* be read/],
-    [{ OUTPOST_CLIENT_CERT: files.key, OUTPOST_CLIENT_KEY: files.key }, /names no usable PEM file/],
+    [{ OUTPOST_CLIENT_CERT: files.key, OUTPOST_CLIENT_KEY: files.key }, /invalid PEM file in one of/],
     [{ OUTPOST_CACERT: files.cert, OUTPOST_CLIENT_CERT: files.key }, /go together/],
   ]
   for (const [env, message] of faulty) assert.throws(() => agentTarget({ OUTPOST_ADDR, ...env }), failsWith(message))

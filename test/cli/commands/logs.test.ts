@@ -66,12 +66,12 @@ const wrong: [string[], RegExp][] = [
   [['-n', '1', '-c', '1', 'x'], /-n and -c exclude each other/],
   [['-tail=5', '-n', '1', 'x'], /-tail N, -n and -c exclude each other/],
   [['x', 'web', 'more'], /unexpected argument "more"/],
-  [['-stdout', '-stderr', 'x'], /give one of -stdout, -stderr and -type/],
-  [['-all', 'x', 'web'], /-all is every task/],
-  [['-task', 'a', 'x', 'b'], /give the task once/],
-  [['-end-when-done', 'x'], /only together with -f/],
-  [['-grep-invert', 'x'], /only together with -grep/],
-  [['-grep-context', '1', 'x'], /only together with -grep/],
+  [['-stdout', '-stderr', 'x'], /options -stdout, -stderr and -type exclude each other/],
+  [['-all', 'x', 'web'], /option -all excludes task names/],
+  [['-task', 'a', 'x', 'b'], /the task is given twice/],
+  [['-end-when-done', 'x'], /requires -f/],
+  [['-grep-invert', 'x'], /requires -grep/],
+  [['-grep-context', '1', 'x'], /requires -grep/],
   [['-since', 'yesterday', 'x'], /must be a time such as/],
 ]
 for (const [args, message] of wrong) {
@@ -158,7 +158,7 @@ function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null
 }
 
-test('an agent that is away for a while is waited for', async (t) => {
+test('the command waits for an agent that is unreachable', async (t) => {
   const agent = await fakeAgent(t, ({ query }, response) => {
     if (query.get('cursor') === 'here') response.end(frame('second\n', { File: OUT, Cursor: 'there' }))
     else response.write(frame('first\n', { File: OUT, Cursor: 'here' }))
@@ -202,7 +202,7 @@ test('a server without cursors is resumed as well as it can be, and says what is
   })
   const counted = await logs(agent.url, '-f', '-stdout', ALLOC_ID, 'web')
   assert.deepEqual([counted.code, counted.stdout], [0, 'one\ntwo\nthree\n'])
-  assert.match(counted.stderr, /resumed by counting bytes, as this server gives no cursors/)
+  assert.match(counted.stderr, /resumed by byte count, because the server has no cursors/)
 })
 
 test('a server that knows no "*" is asked for both types', async (t) => {
@@ -262,7 +262,7 @@ test('several tasks are several streams', async (t) => {
   assert.deepEqual([code, stdout], [0, 'a | of a\nb | of b\n'])
 })
 
-test('the task may be left out when there is one, and only then', async (t) => {
+test('the task is optional if the allocation has one task', async (t) => {
   let names = ['web.stdout.0', 'web.stderr.0', '.web.stdout.fifo', 'notes.txt']
   let forbidden = false
   const agent = await fakeAgent(t, ({ path }, response) => {
@@ -284,10 +284,10 @@ test('the task may be left out when there is one, and only then', async (t) => {
   names = ['web.stdout.0', 'db.stdout.12']
   const several = await asks()
   assert.equal(several.code, 1)
-  assert.match(several.stderr, /has the tasks db, web: name one of them, or give -all\n$/)
+  assert.match(several.stderr, /has several tasks: name one of db, web, or give -all\n$/)
 })
 
-test('the beginning of an ID is completed by the agent, or by the directory that is named', async (t) => {
+test('an ID prefix is resolved by the agent, or by the directory of -data-dir', async (t) => {
   const first = 'abc01234-0000-4000-8000-000000000001'
   const agent = await fakeAgent(t, ({ path, query }, response) => {
     if (path !== '/v1/allocations') return response.end(frame('text\n', { File: OUT }))
@@ -357,7 +357,7 @@ for (const reader of ['a pipe', 'a socket'] as const) {
   })
 }
 
-test('what a server says is shown, never obeyed, on the way to a terminal', async (t) => {
+test('control characters of a server are escaped on a terminal', async (t) => {
   const agent = await fakeAgent(t, (_, response, count) => {
     if (count === 0)
       response.end(frame('x\n', { File: 'alloc/logs/\u001b[31mred.stdout.0', FileEvent: '\u001b[2J\nfile' }))

@@ -19,7 +19,7 @@ function commands(t: TestContext) {
   return [
     {
       line: `operator snapshot restore ${file}`,
-      effect: 'replace all secrets and tokens by those of',
+      effect: 'replace all secrets and tokens with those of',
       request: 'POST sys/storage/raft/snapshot',
     },
     {
@@ -58,7 +58,7 @@ async function core(t: TestContext) {
   return recorded
 }
 
-test('without a terminal they run without a question, and -yes changes nothing', async (t) => {
+test('without a terminal they run without confirmation, with and without -yes', async (t) => {
   const recorded = await core(t)
   for (const { line, request } of commands(t)) {
     for (const args of [
@@ -105,7 +105,7 @@ if (HAS_PYTHON) {
     const env = { ...process.env, OUTPOST_ADDR: recorded.url, OUTPOST_TOKEN: 'a-token', TYPED: 'yes\r' }
     const args = [PROGRAM, '100', 'cancels): ', OUTPOST, 'operator', 'seal']
     const { stdout } = await start('python3', args, { env }).finished
-    assert.match(stdout, /^This will seal the secrets core.*exit code 0\n$/s)
+    assert.match(stdout, /^This will seal the server.*exit code 0\n$/s)
     assert.deepEqual(
       recorded.asked.map((asked) => asked.line),
       [HEALTH, 'PUT sys/seal'],

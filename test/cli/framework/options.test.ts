@@ -4,7 +4,7 @@ import {
   choice,
   duration,
   flag,
-  HelpWanted,
+  HelpRequest,
   integer,
   parseOptions,
   text,
@@ -68,7 +68,7 @@ test('where operands end the options, what follows is theirs', () => {
 
 for (const args of [['-h'], ['-name', 'x', '--help'], ['-dev', '-help', 'x']]) {
   test(`asks for help: ${JSON.stringify(args)}`, () => {
-    assert.throws(() => parseOptions(OPTIONS, args, 'first'), HelpWanted)
+    assert.throws(() => parseOptions(OPTIONS, args, 'first'), HelpRequest)
   })
 }
 
@@ -82,9 +82,9 @@ const refused: [string[], RegExp][] = [
   [['--conf', 'x'], /^unknown option "-conf", did you mean -config\?$/],
   [['-zzzzzz'], /^unknown option "-zzzzzz"$/],
   [['-d'], /^unknown option "-d"/],
-  [['-http-port'], /^option -http-port needs a value, give it as -http-port N$/],
-  [['-name', '-dev'], /^option -name needs a value/],
-  [['-name', '--'], /^option -name needs a value/],
+  [['-http-port'], /^missing value of option -http-port, usage: -http-port N$/],
+  [['-name', '-dev'], /^missing value of option -name/],
+  [['-name', '--'], /^missing value of option -name/],
   [['-name='], /^option -name: "" must not be empty$/],
   [['-http-port', 'x'], /^option -http-port: "x" must be a whole number from 0 to 65535$/],
   [['-http-port', '65536'], /must be a whole number/],

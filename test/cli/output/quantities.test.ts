@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { humanAge, humanBytes, humanSeconds } from '../../../src/cli/output/quantities.ts'
+import { humanAge, humanBytes, humanSeconds } from '../../../src/cli/output/table.ts'
 
 test('bytes have at most one decimal and the unit in which they are below 1024', () => {
   const shown = [0, 1023, 1024, 1536, 150 * 1024, 3 * 1024 ** 3, 2 ** 70].map(humanBytes)

@@ -3,9 +3,9 @@ import assert from 'node:assert/strict'
 import { chmodSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { parseExact } from '../../../src/cli/output/exact-json.ts'
+import { parseExact } from '../../../src/cli/output/json.ts'
 import { ttlText } from '../../../src/cli/core/secret-output.ts'
-import { yamlOf } from '../../../src/cli/output/yaml.ts'
+import { yamlOf } from '../../../src/cli/core/secret-output.ts'
 import { fakeAgent } from '../fake-agent.ts'
 import { OUTPOST, processesMentioning, start, temporaryDirectory } from '../outpost-process.ts'
 import { recordingCore, runAt } from '../recording-core.ts'
@@ -59,7 +59,7 @@ test('a table, JSON, YAML and one field', async (t) => {
     const { code, err, out } = await runAt(core, ['read', '-field', field, 'x'])
     assert.deepEqual(
       [code, out, err],
-      [1, '', `outpost: the answer has no field ${JSON.stringify(field)}, it has ${names}\n`],
+      [1, '', `outpost: the response has no field ${JSON.stringify(field)}, its fields are ${names}\n`],
     )
   }
 })
@@ -101,26 +101,26 @@ test('errors are one line with the next step', async (t) => {
   const rows: [Record<string, readonly [number, unknown]>, RegExp][] = [
     [
       { 'GET x': [503, sealed], 'GET sys/seal-status': [200, { initialized: true }] },
-      /^outpost: the secrets are sealed, next: outpost operator unseal\n$/,
+      /^outpost: the server is sealed, next: outpost operator unseal\n$/,
     ],
     [
       { 'GET x': [503, sealed], 'GET sys/seal-status': [200, { initialized: true, recovery_seal: true }] },
-      /^outpost: the secrets are sealed, next: the server opens by itself with the static key of its machine: .*\n$/,
+      /^outpost: the server is sealed, next: the server unseals itself with its static key: .*\n$/,
     ],
     [
       {
         'GET x': [503, sealed],
         'GET sys/seal-status': [200, { initialized: true, recovery_seal: true, migration: true }],
       },
-      /^outpost: the secrets are sealed, next: outpost operator unseal -migrate\n$/,
+      /^outpost: the server is sealed, next: outpost operator unseal -migrate\n$/,
     ],
     [
       { 'GET x': [503, sealed], 'GET sys/seal-status': [200, { initialized: false }] },
-      /^outpost: the secrets core is not initialised, do that with "outpost operator init", or restore .*-new FILE"\n$/,
+      /^outpost: the server is not initialized, next: outpost operator init, or restore .*-new FILE\n$/,
     ],
     [
       { 'GET x': [403, { errors: ['1 error occurred:\n\t* permission denied\n\n'] }] },
-      /^outpost: permission denied \(HTTP 403\), the token from OUTPOST_TOKEN is not allowed to do this\n$/,
+      /^outpost: permission denied \(HTTP 403\), the token from OUTPOST_TOKEN lacks the permission\n$/,
     ],
     [
       { 'GET x': [400, { errors: ['2 errors occurred:\n\t* one\n\t* two\n\n', 'three'] }] },
@@ -129,20 +129,17 @@ test('errors are one line with the next step', async (t) => {
     [{ 'GET x': [404, { errors: [] }] }, /^outpost: no value found at x\n$/],
     [
       { 'GET x': [404, { errors: ['no handler for route "/v1/x"'] }] },
-      /^outpost: http:\S+ keeps no secrets, set OUTPOST_ADDR to a server that does\n$/,
+      /^outpost: http:\S+ has no secrets core: set OUTPOST_ADDR to a server with one\n$/,
     ],
     [
       { 'GET x': [404, { errors: ['no handler for route "x". route entry not found.'] }] },
-      /route entry not found\. \(HTTP 404\), "outpost secrets list" shows what is enabled\n$/,
+      /route entry not found\. \(HTTP 404\), check "outpost secrets list"\n$/,
     ],
     [
       { 'GET x': [404, { errors: ['no handler for route "x"'] }] },
       /^outpost: no handler for route "x" \(HTTP 404\)\n$/,
     ],
-    [
-      { 'GET x': [200, 'no JSON'] },
-      /^outpost: .* answered with something that is not JSON, is it an outpost server\?\n$/,
-    ],
+    [{ 'GET x': [200, 'no JSON'] }, /^outpost: .* did not return JSON, check that it is an outpost server\n$/],
     [{ 'GET x': [500, '<html>\nno\n'] }, /^outpost: <html>; no \(HTTP 500\)\n$/],
   ]
   for (const [answers, message] of rows) {
@@ -158,32 +155,32 @@ test('what the connection needs can be an option', async (t) => {
   const core = await recordingCore(t)
   const url = core.url.replace('http:', 'https:')
   const nowhere = await runAt({ url }, ['read', '-ca-cert=/nowhere', 'x'], { OUTPOST_CACERT: '/elsewhere' })
-  assert.match(nowhere.err, /^outpost: OUTPOST_CACERT names \/nowhere, which cannot be read/)
+  assert.match(nowhere.err, /^outpost: cannot read \/nowhere of OUTPOST_CACERT: ENOENT/)
   const half = await runAt({ url }, ['status', '-client-cert=/dev/null'])
-  assert.match(half.err, /OUTPOST_CLIENT_CERT and OUTPOST_CLIENT_KEY go together/)
+  assert.match(half.err, /OUTPOST_CLIENT_CERT and OUTPOST_CLIENT_KEY require each other/)
 })
 
 test('a wrong command line asks nobody', async (t) => {
   const core = await recordingCore(t)
   for (const [args, message] of [
     [['read'], /which path\?/],
-    [['read', '../x'], /has a "\." or "\.\."/],
+    [['read', '../x'], /"\." and "\.\." are not allowed/],
     [['read', '/'], /the path is empty/],
     [['read', '-fomat=json', 'x'], /unknown option "-fomat", did you mean -format\?/],
-    [['write', 'x'], /what shall be written\?/],
-    [['write', 'x', 'hunter2'], /data is given as KEY=VALUE, and something is not/],
+    [['write', 'x'], /missing KEY=VALUE: give data, or -force/],
+    [['write', 'x', 'hunter2'], /argument 1 is not KEY=VALUE/],
     [['write', 'x', 'a=@/nowhere'], /the file .* cannot be read/],
-    [['token', 'create', '-orphan', '-role=r'], /do not go together/],
-    [['token', 'lookup', '-accessor'], /needs the accessor/],
-    [['token', 'revoke', '-self', 't1'], /-self takes no token/],
-    [['secrets', 'tune', 'x'], /what shall change\?/],
-    [['secrets', 'move', 'x'], /from where to where\?/],
-    [['operator', 'rekey', '-init', '-cancel'], /-init and -cancel do not go together/],
+    [['token', 'create', '-orphan', '-role=r'], /exclude each other/],
+    [['token', 'lookup', '-accessor'], /missing ACCESSOR/],
+    [['token', 'revoke', '-self', 't1'], /option -self takes no argument/],
+    [['secrets', 'tune', 'x'], /missing setting/],
+    [['secrets', 'move', 'x'], /missing DESTINATION/],
+    [['operator', 'rekey', '-init', '-cancel'], /options -init and -cancel exclude each other/],
     [['operator', 'generate-root', '-init', 'K'], /-init takes no key share/],
-    [['operator', 'generate-root', '-decode=AA', '-otp=abc'], /not of one attempt/],
+    [['operator', 'generate-root', '-decode=AA', '-otp=abc'], /do not belong to the same attempt/],
     [['operator', 'init', '-key-shares=256'], /must be a whole number from 0 to 255/],
     [['operator', 'snapshot', 'save'], /where to\?/],
-    [['policy', 'write', 'x'], /give a name and a file/],
+    [['policy', 'write', 'x'], /missing FILE\|-, usage/],
     [['login', 'a b'], /no token/],
   ] as const) {
     const { code, err, out } = await runAt(core, args)
@@ -218,8 +215,8 @@ test('data comes from files and standard input, as text and as JSON', async (t) 
   })
   for (const [args, input, code, message] of [
     [['-'], '{"secret": hunter2}', 1, /standard input does not hold JSON\n$/],
-    [['-'], '["hunter2"]', 1, /does not hold a JSON object\n$/],
-    [['a=-', 'b=-'], 'hunter2', 2, /can be read once only/],
+    [['-'], '["hunter2"]', 1, /is not a JSON object\n$/],
+    [['a=-', 'b=-'], 'hunter2', 2, /can be read only once/],
   ] as const) {
     const ran = await write(args, input)
     assert.deepEqual([ran.code, ran.stdout, ran.body], [code, '', undefined])
@@ -228,7 +225,7 @@ test('data comes from files and standard input, as text and as JSON', async (t) 
   }
 })
 
-test('a secret that was an argument is in the list of processes for a moment only', async (t) => {
+test('a secret in an argument is removed from the process list', async (t) => {
   const agent = await fakeAgent(t, () => undefined)
   const env = { ...process.env, OUTPOST_ADDR: agent.url }
   const lines = ['operator unseal', 'token lookup', 'login', 'write p', 'kv put -mount=s p']
@@ -250,12 +247,15 @@ test('a stored token is private, or is refused', async (t) => {
   const file = join(HOME, '.outpost-token')
   const env = { HOME, OUTPOST_TOKEN: undefined }
   const { code, err } = await runAt(core, ['login', '-no-print', 't1'], env)
-  assert.deepEqual([code, err], [0, `the token is kept in ${file}\n`])
+  assert.deepEqual([code, err], [0, `stored the token in ${file}\n`])
   assert.deepEqual([readFileSync(file, 'utf8'), statSync(file).mode & 0o777], ['t1\n', 0o600])
-  assert.match((await runAt(core, ['login', 't1'], { HOME })).err, /warning: OUTPOST_TOKEN is set and outranks it/)
+  assert.match((await runAt(core, ['login', 't1'], { HOME })).err, /warning: OUTPOST_TOKEN overrides the stored token/)
   chmodSync(file, 0o644)
   const refused = await runAt(core, ['read', 'x'], env)
-  assert.deepEqual([refused.code, refused.err], [1, `outpost: ${file} is readable by others: chmod 600 ${file}\n`])
+  assert.deepEqual(
+    [refused.code, refused.err],
+    [1, `outpost: ${file} is readable by other users: run chmod 600 ${file}\n`],
+  )
   core.answers = { 'GET auth/token/lookup-self': [403, { errors: ['permission denied'] }] }
   writeFileSync(file, 'before', { mode: 0o600 })
   chmodSync(file, 0o600)

@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
-import { shownName } from '../../../src/cli/framework/shown.ts'
+import { escapeLine } from '../../../src/cli/framework/terminal-escapes.ts'
 import { bar, fitted } from '../../../src/cli/output/terminal.ts'
 import { ALLOC_ID, beat, fakeAgent, frame } from '../fake-agent.ts'
 import { OUTPOST, ROOT, start } from '../outpost-process.ts'
@@ -118,5 +118,5 @@ test('bars, cut lines and names', () => {
   const terminal = { isTerminal: true, colours: true, columns: 4 }
   assert.equal(fitted('abcd\nabcde\n', terminal), 'abcd\nabc…\n')
   assert.equal(fitted('abcdef\n', { ...terminal, columns: 1 }), '…\n')
-  assert.equal(shownName('a\u001b[2J\u009bb\n'), String.raw`a\x1b[2J\x9bb\x0a`)
+  assert.equal(escapeLine('a\u001b[2J\u009bb\n'), String.raw`a\x1b[2J\x9bb\x0a`)
 })

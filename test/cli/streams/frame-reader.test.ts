@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { type Frame, FrameReader, NotAFrame } from '../../../src/cli/streams/frame-reader.ts'
+import { type Frame, FrameReader, MalformedFrame } from '../../../src/cli/streams/frame-reader.ts'
 import { FrameLabel, framesBytesMax } from '../../../src/platform/frame.ts'
 import { Random } from '../../helpers/frames.ts'
 
@@ -86,18 +86,18 @@ function readTwo(text: string): void {
   reader.next()
 }
 
-test('what is no frame is told, with its text', () => {
+test('input that is not a frame is an error with its text', () => {
   assert.throws(
     () => readTwo('{}failed to list entries: no'),
     (error) => {
-      return error instanceof NotAFrame && error.message === 'failed to list entries: no'
+      return error instanceof MalformedFrame && error.message === 'failed to list entries: no'
     },
   )
-  assert.throws(() => readTwo('{"a":tru}'), NotAFrame)
-  assert.throws(() => readTwo('[1]'), NotAFrame)
+  assert.throws(() => readTwo('{"a":tru}'), MalformedFrame)
+  assert.throws(() => readTwo('[1]'), MalformedFrame)
 })
 
-test('a frame without an end does not grow without one', () => {
+test('the size of a frame is limited', () => {
   const reader = new FrameReader()
   reader.push(Buffer.from('{"Data":"'))
   const piece = Buffer.alloc(1024 * 1024, 'A')
@@ -106,5 +106,5 @@ test('a frame without an end does not grow without one', () => {
       reader.push(piece)
       reader.next()
     }
-  }, NotAFrame)
+  }, MalformedFrame)
 })

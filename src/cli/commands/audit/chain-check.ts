@@ -1,10 +1,10 @@
 /**
- * Reads audit files, the oldest first, and follows the chain of their lines (`secrets/audit/audit-chain.ts`): the number
- * and the hash of each line must be what the next one states. With what the server knows (`ServerChain`) the line that it
- * names as its head must be in the files, and each line of its chain must have a code that only the server could compute.
+ * Verifies the hash chain of audit files, oldest first (`secrets/audit/audit-chain.ts`): each line states the number and the hash of
+ * the previous one. With the chain of the server (`ServerChain`), the head of the server must be in the files, and the HMAC of each
+ * line of its chain must be valid.
  *
- * A line is hashed as it is read and only its end is kept, so memory does not grow with files or lines. The first fault
- * ends the check.
+ * Lines are hashed while they are read, and only the end of a line is kept, so memory does not grow with the size of files or lines.
+ * The check ends at the first fault.
  */
 import { createHash } from 'node:crypto'
 import { createReadStream } from 'node:fs'
@@ -17,37 +17,36 @@ import {
   MAC_LENGTH,
 } from '../../../secrets/audit/audit-chain.ts'
 
-/** Bytes read at a time. */
 const BLOCK_BYTES = 1 << 20
 const NEWLINE = 10
-/** Codes that the server checks in one request. */
-const CODES_AT_ONCE = 5000
+/** Lines whose HMAC the server verifies in one request. */
+const HMACS_PER_REQUEST = 5000
 
-/** The first thing that is wrong, where it is. */
+/** The first fault and its position. */
 export interface ChainFault {
   readonly file: string
   readonly line: number
   readonly text: string
 }
 
-/** How far the lines of the files belong together. */
+/** The verified range of lines. */
 export interface ChainReport {
   readonly fault: ChainFault | undefined
-  /** Number of the first line; undefined where there is none. */
+  /** Number of the first line; undefined without lines. */
   readonly first: number | undefined
-  /** The last line that belongs to the chain. */
+  /** The last valid line. */
   readonly last: ChainHead | undefined
-  /** Parts of lines at the end of files, which a killed server leaves. */
+  /** Positions of incomplete lines at the end of files, which a killed server leaves. */
   readonly torn: readonly string[]
 }
 
-/** What the server knows of the chain. */
+/** The state of the chain on the server. */
 export interface ServerChain {
-  /** Undefined for a server of a version without codes. */
+  /** Undefined for a server version without HMACs. */
   readonly id: string | undefined
   readonly head: ChainHead
-  /** Resolves with the index of the first wrong code, -1 where there is none; of `id`, SHA-256 and code of each line. */
-  readonly firstWrong: (lines: readonly string[]) => Promise<number>
+  /** Takes `id`, SHA-256 and HMAC of each line; resolves with the index of the first invalid HMAC, -1 without one. */
+  readonly firstInvalid: (lines: readonly string[]) => Promise<number>
 }
 
 export interface ChainCheckOptions {
@@ -63,39 +62,39 @@ interface LinePosition {
 
 interface HashedLine {
   readonly hash: string
-  /** SHA-256 of the text that a code covers. */
+  /** SHA-256 of the text that the HMAC covers. */
   readonly digest: string
   readonly link: Link | undefined
-  /** The file ends before the line does. */
+  /** The file ends within the line. */
   readonly isTorn: boolean
 }
 
-/** Follows the chain through the files, the oldest first, up to the first fault. Rejects for what cannot be read. */
+/** Verifies the chain of the files, oldest first, up to the first fault. Rejects if a file cannot be read. */
 export async function checkChain(files: readonly string[], options: ChainCheckOptions = {}): Promise<ChainReport> {
   const walk = new ChainWalk(options)
-  const codes = new CodeCheck(options.server)
+  const hmacs = new HmacCheck(options.server)
   let isLastEmpty = true
   for (const file of files) {
     let line = 0
     isLastEmpty = true
-    for await (const found of linesOf(file)) {
+    for await (const hashed of linesOf(file)) {
       const position = { file, line: ++line }
-      if (found.isTorn) walk.torn.push(`${file}:${line}`)
+      if (hashed.isTorn) walk.torn.push(`${file}:${line}`)
       else {
         isLastEmpty = false
-        walk.step(found, position)
-        await codes.add(found, position)
+        walk.step(hashed, position)
+        await hmacs.add(hashed, position)
       }
-      const fault = codes.fault ?? (walk.fault && ((await codes.finish()) ?? walk.fault))
+      const fault = hmacs.fault ?? (walk.fault && ((await hmacs.finish()) ?? walk.fault))
       if (fault) return walk.report(fault)
     }
   }
   walk.end(files.at(-1) ?? '', isLastEmpty)
-  return walk.report((await codes.finish()) ?? walk.fault)
+  return walk.report((await hmacs.finish()) ?? walk.fault)
 }
 
-/** Has the server check the codes of its chain, many lines in one request. */
-class CodeCheck {
+/** Sends lines in batches to the server, which verifies their HMACs. */
+class HmacCheck {
   readonly #server: ServerChain | undefined
   #lines: { readonly position: LinePosition; readonly text: string }[] = []
   fault: ChainFault | undefined
@@ -108,16 +107,15 @@ class CodeCheck {
     const id = this.#server?.id
     if (id === undefined || link?.id !== id) return
     this.#lines.push({ position, text: `${id} ${digest} ${link.mac}` })
-    if (this.#lines.length >= CODES_AT_ONCE) await this.finish()
+    if (this.#lines.length >= HMACS_PER_REQUEST) await this.finish()
   }
 
-  /** Resolves with the first line whose code is wrong. */
+  /** Resolves with the first line whose HMAC is invalid. */
   async finish(): Promise<ChainFault | undefined> {
     const lines = this.#lines.splice(0)
     if (this.fault || lines.length === 0 || !this.#server) return this.fault
-    const wrong = lines[await this.#server.firstWrong(lines.map(({ text }) => text))]
-    if (wrong)
-      this.fault = { ...wrong.position, text: 'this line was changed or added: its code is not of this device' }
+    const invalid = lines[await this.#server.firstInvalid(lines.map(({ text }) => text))]
+    if (invalid) this.fault = { ...invalid.position, text: 'line changed or added: its HMAC is invalid' }
     return this.fault
   }
 }
@@ -129,7 +127,7 @@ class ChainWalk {
   #first: number | undefined
   #last: ChainHead | undefined
   #lastPosition: LinePosition = { file: '', line: 0 }
-  /** Of the newest line with a code. */
+  /** Of the latest line with an HMAC. */
   #id: string | undefined
   #isHeadFound = false
   fault: ChainFault | undefined
@@ -140,7 +138,7 @@ class ChainWalk {
   }
 
   step({ hash, link }: HashedLine, position: LinePosition): void {
-    const text = link ? (this.#faultOfCode(link) ?? this.#faultOfHead(link, hash)) : NOT_OURS
+    const text = link ? (this.#faultOfId(link) ?? this.#faultOfHead(link, hash)) : NOT_AN_AUDIT_LINE
     this.fault = (link && this.#faultOfLink(link, position)) ?? (text === undefined ? undefined : { ...position, text })
     if (this.fault || !link) return
     this.#last = { sequence: link.sequence, hash }
@@ -150,25 +148,25 @@ class ChainWalk {
     if (link.sequence === this.#server?.head.sequence) this.#isHeadFound = true
   }
 
-  /** What the server has and the files have not. */
+  /** Detects lines that the server has and the files lack. */
   end(file: string, isLastEmpty: boolean): void {
     const { sequence = 0 } = this.#server?.head ?? {}
     const have = this.#last?.sequence ?? 0
     const line = this.#lastPosition.file === file ? this.#lastPosition.line + 1 : 1
     if (!this.#server && isLastEmpty) {
-      this.fault = { file, line, text: 'the file has no line: only with -path it is known whether lines were removed' }
+      this.fault = { file, line, text: 'the file has no lines: use -path to detect removed lines' }
     } else if (sequence > have) {
       const missingLines = `lines ${have + 1} to ${sequence} are missing`
       this.fault = {
         file,
         line,
-        text: `${missingLines}: the end was cut, or the newest file is not the last one given`,
+        text: `${missingLines}: the file was truncated, or the newest file is not the last argument`,
       }
     } else if (sequence > 0 && !this.#isHeadFound) {
       this.fault = {
         file,
         line,
-        text: `line ${sequence}, which the server names as its last one, is in none of the files`,
+        text: `line ${sequence}, the last line of the server, is in none of the files`,
       }
     }
   }
@@ -183,7 +181,7 @@ class ChainWalk {
     if (event === 'break') {
       return {
         ...position,
-        text: 'the chain is broken before this line: another program had changed the file, see chain_break',
+        text: 'chain broken before this line: another program changed the file, see chain_break',
       }
     }
     if (sequence > last.sequence + 1) {
@@ -192,44 +190,44 @@ class ChainWalk {
     if (sequence <= last.sequence) {
       return {
         ...position,
-        text: `this line was added, or the files are in another order: number ${sequence} comes after ${last.sequence}`,
+        text: `line added, or files in the wrong order: number ${sequence} follows ${last.sequence}`,
       }
     }
     if (previous === last.hash) return undefined
-    const next = `the next line (${position.file}:${position.line}) has the hash of another`
-    return { ...this.#lastPosition, text: `this line was changed: ${next}` }
+    const next = `the next line (${position.file}:${position.line}) has another hash`
+    return { ...this.#lastPosition, text: `line changed: ${next}` }
   }
 
   #faultOfFirst(sequence: number, previous: string, position: LinePosition): ChainFault | undefined {
     if (sequence !== this.#from) {
-      const older = `give the files with ${missing(1, sequence - 1).replace(/ (?:was|were)$/, '')} too, or -from=${sequence}`
-      const text = `the first line has the number ${sequence} instead of ${this.#from}: ${older}`
+      const older = `give the files with ${missing(1, sequence - 1).replace(/ (?:was|were)$/, '')} as well, or -from=${sequence}`
+      const text = `the first line has the number ${sequence}, expected ${this.#from}: ${older}`
       return { ...position, text }
     }
     const isStart = sequence !== 1 || previous === CHAIN_START.hash
-    return isStart ? undefined : { ...position, text: 'this line was changed: the first line of a chain follows none' }
+    return isStart ? undefined : { ...position, text: 'line changed: the first line of a chain has no previous line' }
   }
 
-  /** Codes begin with an event `start`, and after that no line is without one. */
-  #faultOfCode({ event, id }: Link): string | undefined {
+  /** HMACs start with an event `start`; all later lines have one. */
+  #faultOfId({ event, id }: Link): string | undefined {
     if (this.#last === undefined || id === this.#id || event !== undefined) return undefined
     return id === undefined
-      ? 'this line was added: it has no code, and lines before it have'
-      : 'this line was added: it is of another chain, which does not start here'
+      ? 'line added: it has no HMAC, but earlier lines have'
+      : 'line added: it belongs to another chain, which does not start here'
   }
 
   #faultOfHead({ id, sequence }: Link, hash: string): string | undefined {
     const { head, id: own } = this.#server ?? {}
     if (!head) return undefined
     if (sequence === head.sequence && hash !== head.hash) {
-      return `line ${sequence} was changed, or all lines up to it were written again: the server has another`
+      return `line ${sequence} was changed, or all lines up to it were rewritten: the server has another hash`
     }
     const isBehind = sequence > head.sequence || (this.#id !== undefined && this.#id === own)
-    return isBehind && id !== own ? 'this line was added: it is not of the chain of the server' : undefined
+    return isBehind && id !== own ? 'line added: it does not belong to the chain of the server' : undefined
   }
 }
 
-const NOT_OURS = 'this line was changed or added: it does not end as the lines of an audit device do'
+const NOT_AN_AUDIT_LINE = 'line changed or added: it does not end like a line of an audit device'
 
 function missing(from: number, to: number): string {
   return from === to ? `line ${from} was` : `lines ${from} to ${to} were`
@@ -241,32 +239,32 @@ async function* linesOf(file: string): AsyncGenerator<HashedLine> {
     let from = 0
     for (let at = chunk.indexOf(NEWLINE); at !== -1; at = chunk.indexOf(NEWLINE, from)) {
       line.add(chunk.subarray(from, at))
-      yield line.found(false)
+      yield line.finish(false)
       line = new LineReader()
       from = at + 1
     }
     line.add(chunk.subarray(from))
   }
-  if (line.isBegun) yield line.found(true)
+  if (!line.isEmpty) yield line.finish(true)
 }
 
-/** Hashes a line that arrives in pieces, and keeps its end. */
+/** Hashes a line that arrives in pieces and keeps its end. */
 class LineReader {
   readonly #hash = createHash('sha256')
-  /** Bytes that are not hashed yet: they may be the end. */
+  /** Bytes that are not hashed yet, because they may contain the link. */
   #end: Buffer = Buffer.alloc(0)
-  isBegun = false
+  isEmpty = true
 
   add(bytes: Buffer): void {
     if (bytes.length === 0) return
-    this.isBegun = true
+    this.isEmpty = false
     const all = this.#end.length === 0 ? bytes : Buffer.concat([this.#end, bytes])
     const length = Math.max(0, all.length - LINK_LENGTH_MAX)
     this.#hash.update(all.subarray(0, length))
     this.#end = Buffer.from(all.subarray(length))
   }
 
-  found(isTorn: boolean): HashedLine {
+  finish(isTorn: boolean): HashedLine {
     const end = this.#end
     const covered = end.subarray(0, Math.max(0, end.length - MAC_LENGTH))
     const digest = this.#hash.copy().update(covered).digest('hex')

@@ -1,33 +1,31 @@
 /** `outpost audit verify`. */
 import { messageOf } from '../../../platform/errors.ts'
-import { CommandError, type CommandIo, defineCommand } from '../../framework/command-shape.ts'
+import { CommandError, type CommandIo, defineCommand } from '../../framework/define-command.ts'
 import { integer, text } from '../../framework/options.ts'
-import { type CoreAccess, coreOf, coreOptions, requireCore } from '../../core/core-access.ts'
-import { shownName } from '../../framework/shown.ts'
+import { cleanPath, type CoreAccess, coreOf, coreOptions, requireResponse } from '../../core/core-access.ts'
+import { escapeLine } from '../../framework/terminal-escapes.ts'
 import { type ChainCheckOptions, type ChainReport, checkChain, type ServerChain } from './chain-check.ts'
-import { devicePath } from './device-path.ts'
 
 export const command = defineCommand({
   name: 'audit verify',
-  summary: 'Check that no line of audit files was changed, removed or added',
+  summary: 'Verify the integrity of audit files',
   details: [
-    'Give the files of a device, the oldest first. Each line has the hash of the one before; the',
-    'command names the first line that does not fit. The first line must have the number 1: give',
-    '-from=N where older files are gone.',
+    'Give the files of a device, oldest first. Each line contains the hash of the previous one; the command',
+    'reports the first line that does not match. The first line must have the number 1: give -from=N if older',
+    'files were deleted.',
     '',
-    'Without -path no server is asked: lines that were cut off the end, and files that were written',
-    'again as a whole, are not found. With -path (which needs sudo) the files must have the line that',
-    'the server names as its last one, and the server checks the code of each line, which another',
-    'program cannot compute.',
+    'Without -path, no server is requested: truncation at the end and files that were rewritten completely are',
+    'not detected. With -path (requires sudo), the files must contain the last line of the server, and the server',
+    'verifies the HMAC of each line.',
     '',
-    'Exit code 0: whole; 1: not whole; 2: the command line is wrong.',
+    'Exit code 0: valid; 1: invalid; 2: the command line is invalid.',
     '',
     'Example: outpost audit verify -path=file/ /var/log/outpost/audit.log.1 /var/log/outpost/audit.log',
   ].join('\n'),
   options: {
     path: text({
       placeholder: 'DEVICE',
-      help: 'The device whose files they are: the server checks codes and end',
+      help: 'Verify with the server as files of this device',
       fallback: undefined,
     }),
     from: integer({
@@ -39,54 +37,55 @@ export const command = defineCommand({
     }),
     ...coreOptions,
   },
-  operands: { shown: 'FILE...', min: 1, max: Infinity, missing: 'which files? the oldest first' },
+  operands: { shown: 'FILE...', min: 1, max: Infinity },
   async run(values, files, io) {
-    // Requested first: lines that are written meanwhile follow the head.
-    const server = values.path === undefined ? undefined : await chainOf(coreOf(values, io), devicePath(values.path))
-    return print(await checked(files, { from: values.from, server }), files, io, server)
+    // Requested first, because lines that are written during the check follow this head.
+    const server =
+      values.path === undefined ? undefined : await chainOf(coreOf(values, io), `${cleanPath(values.path)}/`)
+    return printReport(await verifyFiles(files, { from: values.from, server }), files, io, server)
   },
 })
 
-async function checked(files: readonly string[], options: ChainCheckOptions): Promise<ChainReport> {
+async function verifyFiles(files: readonly string[], options: ChainCheckOptions): Promise<ChainReport> {
   try {
     return await checkChain(files, options)
   } catch (error) {
     if (error instanceof CommandError) throw error
-    throw new CommandError(`the files cannot be read: ${messageOf(error)}`, 1, { cause: error })
+    throw new CommandError(`cannot read the files: ${messageOf(error)}`, 1, { cause: error })
   }
 }
 
-function print(
+function printReport(
   { fault, first, last, torn }: ChainReport,
   files: readonly string[],
   io: CommandIo,
   server: ServerChain | undefined,
 ): number {
   for (const position of torn)
-    io.err(`${shownName(position)}: a part of a line, left by a killed server: its request was never answered\n`)
+    io.err(`${escapeLine(position)}: incomplete line of a killed server, its request was not answered\n`)
   const range = first === undefined || !last ? 'no line' : `lines ${first} to ${last.sequence}`
   if (fault) {
-    io.err(`${shownName(fault.file)}:${fault.line}: ${fault.text}\n`)
-    io.out(`whole up to there: ${range}\n`)
+    io.err(`${escapeLine(fault.file)}:${fault.line}: ${fault.text}\n`)
+    io.out(`valid up to there: ${range}\n`)
     return 1
   }
   const count = files.length === 1 ? '1 file' : `${files.length} files`
-  io.out(`whole: ${range} in ${count}${server ? `, as the server has it up to line ${server.head.sequence}` : ''}\n`)
+  io.out(`valid: ${range} in ${count}${server ? `, verified by the server up to line ${server.head.sequence}` : ''}\n`)
   return 0
 }
 
-/** The chain of a device, as the server has it. Throws CommandError. */
+/** The chain of a device on the server. Throws CommandError. */
 async function chainOf(core: CoreAccess, path: string): Promise<ServerChain> {
-  const { fields } = await requireCore(core, { path: 'sys/audit' })
+  const { fields } = await requireResponse(core, { path: 'sys/audit' })
   const chain = fields.under('data').under(path).under('chain')
   const [sequence, hash, id] = [chain.number('sequence'), chain.text('hash'), chain.text('id')]
-  if (hash === '') throw new CommandError(`there is no audit device ${path}, "outpost audit list" lists them`)
+  if (hash === '') throw new CommandError(`no audit device at ${path}, check "outpost audit list"`)
   return {
     id: id === '' ? undefined : id,
     head: { sequence, hash },
-    async firstWrong(lines) {
+    async firstInvalid(lines) {
       const request = { method: 'PUT', path: `sys/audit-verify/${path}`, body: { lines: lines.join('\n') } } as const
-      const data = (await requireCore(core, request)).fields.under('data')
+      const data = (await requireResponse(core, request)).fields.under('data')
       return data.boolean('valid') ? -1 : data.number('first_invalid')
     },
   }

@@ -1,46 +1,48 @@
-/** Credentials of AWS in the forms in which programs of AWS take them. */
-import type { Answer } from '../../output/answer.ts'
-import { CommandError } from '../../framework/command-shape.ts'
+/** AWS credentials in the formats of the AWS SDKs and CLI. */
+import type { JsonFields } from '../../output/json.ts'
+import { CommandError } from '../../framework/define-command.ts'
 
 export interface Credentials {
   readonly accessKeyId: string
   readonly secretAccessKey: string
-  /** Empty for a user of IAM. */
+  /** Empty for an IAM user. */
   readonly sessionToken: string
-  /** When they end, as AWS writes times; empty where that is not told. */
+  /** RFC 3339 in seconds, UTC; empty if unknown. */
   readonly expiration: string
 }
 
-/** Characters that AWS takes for keys and tokens; none of them means anything to a shell or to a file of settings. */
+/** Characters of keys and tokens. None has a meaning in a shell or in a configuration file. */
 const PLAIN = /^[\w+/=.,@:-]+$/
 
-/** What the core answered. Throws CommandError for what are no credentials. */
-export function credentialsOf(answer: Answer, path: string, nowMs: number): Credentials {
+/** Throws CommandError for a response without credentials. */
+export function credentialsOf(answer: JsonFields, path: string, nowMs: number): Credentials {
   const data = answer.under('data')
   const [accessKeyId, secretAccessKey] = [data.text('access_key'), data.text('secret_key')]
   const sessionToken = data.text('session_token') || data.text('security_token')
   const seconds = answer.number('lease_duration')
   const parts = [accessKeyId, secretAccessKey, ...(sessionToken === '' ? [] : [sessionToken])]
   if (!parts.every((part) => PLAIN.test(part))) {
-    throw new CommandError(`the answer of ${path} has no credentials of AWS, is it a role of an engine of type cloud?`)
+    throw new CommandError(
+      `the response of ${path} contains no AWS credentials, check that it is a role of a cloud engine`,
+    )
   }
   const expiration = seconds > 0 ? new Date(nowMs + seconds * 1000).toISOString().replace(/\.\d+Z$/, 'Z') : ''
   return { accessKeyId, secretAccessKey, sessionToken, expiration }
 }
 
-/** What a program that `credential_process` names writes. */
+/** The output of a `credential_process` program. */
 export function processJson({ accessKeyId, expiration, secretAccessKey, sessionToken }: Credentials): string {
-  const whole = {
+  const document = {
     Version: 1,
     AccessKeyId: accessKeyId,
     SecretAccessKey: secretAccessKey,
     ...(sessionToken !== '' && { SessionToken: sessionToken }),
     ...(expiration !== '' && { Expiration: expiration }),
   }
-  return `${JSON.stringify(whole)}\n`
+  return `${JSON.stringify(document)}\n`
 }
 
-/** Variables, one a line. */
+/** Environment variables, one per line. */
 export function envLines({ accessKeyId, expiration, secretAccessKey, sessionToken }: Credentials): string {
   const pairs = [
     ['AWS_ACCESS_KEY_ID', accessKeyId],
@@ -61,9 +63,9 @@ export function profileText({ accessKeyId, secretAccessKey, sessionToken }: Cred
   return `[${profile}]\n${lines(pairs, ' = ')}`
 }
 
-function lines(pairs: readonly (readonly string[])[], sign: string): string {
+function lines(pairs: readonly (readonly string[])[], separator: string): string {
   return pairs
     .filter(([, value]) => value !== '')
-    .map(([name, value]) => `${name}${sign}${value}\n`)
+    .map(([name, value]) => `${name}${separator}${value}\n`)
     .join('')
 }

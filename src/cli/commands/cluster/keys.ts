@@ -1,4 +1,4 @@
-/** `outpost cluster keys`. */
+/** `outpost cluster keys`: nkeys of agents and servers, and the NATS users with their permissions. */
 import { randomUUID } from 'node:crypto'
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
@@ -6,77 +6,83 @@ import { createUser, fromSeed } from '@nats-io/nkeys'
 import { messageOf } from '../../../platform/errors.ts'
 import { isThere } from '../../../platform/own-file.ts'
 import { isUuid } from '../../../platform/schema.ts'
+import { CommandError, defineCommand } from '../../framework/define-command.ts'
+import { text, texts, UsageError } from '../../framework/options.ts'
 import {
-  fragment,
+  addressesIn,
+  clusterHcl,
+  describe,
   hostDirectoryOf,
   keyLines,
-  keysOfServers,
-  addressesIn,
-  withKeysOfServers,
-} from './cluster-fragment.ts'
-import { describe, type Member, type Members, readMembers, writeMembers } from './cluster-members.ts'
-import { CommandError, defineCommand } from '../../framework/command-shape.ts'
-import { text, texts, UsageError } from '../../framework/options.ts'
+  type Member,
+  type Members,
+  readMembers,
+  serverKeysOf,
+  withServerKeys,
+  writeMembers,
+} from './cluster-files.ts'
 
 const REGION = 'global'
 
 export const command = defineCommand({
   name: 'cluster keys',
-  summary: 'Make the keys of agents and servers, and what NATS is to permit them',
+  summary: 'Generate keys and NATS permissions of agents and servers',
   details: [
-    'Writes into DIR:',
-    '  users.conf        who may connect to NATS and what each may say and hear; public keys only.',
-    '                    systemd/nats/nats-server.conf includes it',
-    '  NAME/cluster.nk   the secret key of one host or server, readable by you only',
-    '  NAME/cluster.hcl  its part of the configuration, with the public keys of all servers;',
-    '                    both files belong into /etc/outpost there, or /etc/outpost-server of a server',
-    '  members.json      what was made, no secrets',
+    'Writes these files to DIR:',
     '',
-    'Run it again to add or remove members: what is there already stays as it is. A key that is on its host',
-    'may be deleted here. An agent gets a new node ID, unless one is given: a host that has run alone keeps',
-    'the one that "outpost node status" shows. A name given as both is one process of both roles.',
+    '  users.conf        NATS users with public keys and permissions; include it in nats-server.conf as',
+    '                    systemd/nats/nats-server.conf does',
+    '  NAME/cluster.nk   secret key of a host or server (mode 0600)',
+    '  NAME/cluster.hcl  configuration of a host or server with the public keys of all servers',
+    '  members.json      members without secrets',
     '',
-    'A region has one secrets core: the first -server has it, further ones get "secrets = false" and',
-    'forward requests for secrets to it. To move it, -remove its server and give another one as -server.',
-    '-core adds a second server with a core: for a new key of that server, or a DR secondary in the region.',
+    'Copy cluster.nk and cluster.hcl to /etc/outpost on the host, or /etc/outpost-server for a server. The copy',
+    'of a key in DIR may be deleted then. Run the command again to add or remove members; existing members do',
+    'not change. An agent gets a new node ID unless NODE-ID is given: for a host that has run without servers,',
+    'give the ID that "outpost node status" shows. A name that is both agent and server is one process.',
     '',
-    'When the servers change, every cluster.hcl changes: copy it to its host and run "systemctl reload',
-    'outpost" there.',
+    'A region has one secrets core: the first -server has it, and further servers get "secrets = false" and',
+    'forward requests for secrets. To move the core, -remove its server and add another -server. -core adds a',
+    'second server with a core, for a new key of that server or for a DR secondary in the region.',
+    '',
+    'When the servers change, every cluster.hcl changes: copy the files and run "systemctl reload outpost".',
     '',
     'Example: outpost cluster keys -out keys -nats tls://nats.example.com:4222 -server s1 -agent w1',
   ].join('\n'),
   options: {
-    out: text({ placeholder: 'DIR', help: 'Directory of the keys, made when missing', fallback: undefined }),
-    server: texts('NAME', 'A server; the first one has the secrets core'),
-    core: texts('NAME', 'A server with a secrets core beside another one'),
-    edge: texts('NAME', 'A server without the secrets core'),
-    agent: texts('NAME[=NODE-ID]', 'An agent'),
-    remove: texts('NAME', 'A member whose key is to open nothing any more'),
-    nats: texts('URL', 'NATS servers, for the configuration of new members'),
+    out: text({ placeholder: 'DIR', help: 'Output directory; created if missing', fallback: undefined }),
+    server: texts('NAME', 'Add a server; the first has the secrets core'),
+    core: texts('NAME', 'Add a server with a second secrets core'),
+    edge: texts('NAME', 'Add a server without a secrets core'),
+    agent: texts('NAME[=NODE-ID]', 'Add an agent'),
+    remove: texts('NAME', 'Remove a member and its permissions'),
+    nats: texts('URL', 'NATS server for the configuration of new members'),
     region: text({
       placeholder: 'REGION',
-      help: `Region of the cluster, as in the configuration (${REGION})`,
+      help: 'Region of the cluster',
       fallback: undefined,
+      shownDefault: REGION,
     }),
   },
   async run(values, _operands, io) {
-    if (values.out === undefined) throw new UsageError('where do the keys go? give -out DIR')
+    if (values.out === undefined) throw new UsageError('missing -out DIR')
     const directory = resolve(values.out)
     const before = readMembers(directory) ?? { region: values.region ?? REGION, members: [] }
     if (values.region !== undefined && values.region !== before.region) {
       throw new CommandError(
-        `the keys in ${directory} are of the region ${before.region}: give another -out for ${values.region}`,
+        `${directory} contains the keys of region ${before.region}: use another -out for region ${values.region}`,
       )
     }
     if (!/^[A-Za-z0-9_-]{1,128}$/.test(before.region))
-      throw new UsageError('-region: letters, digits, "-" and "_" only')
-    const wrong = values.nats.find((url) => !/^(?:nats|tls):\/\/[^@/\s"]+$/.test(url))
-    if (wrong !== undefined) throw new UsageError('-nats: expected nats://host:port or tls://host:port')
-    const asked = { servers: values.server, cores: values.core, edges: values.edge, agents: values.agent }
-    const wanted = wantedOf(asked, before, values.remove)
-    const say = (line: string) => io.out(`${line}\n`)
+      throw new UsageError('option -region: only letters, digits, "-" and "_" are allowed')
+    if (values.nats.some((url) => !/^(?:nats|tls):\/\/[^@/\s"]+$/.test(url))) {
+      throw new UsageError('option -nats: expected nats://host:port or tls://host:port')
+    }
+    const added = { servers: values.server, cores: values.core, edges: values.edge, agents: values.agent }
+    const roles = rolesOf(added, before, values.remove)
+    const print = (line: string) => io.out(`${line}\n`)
     try {
-      change(directory, before, { wanted, removed: values.remove, nats: values.nats }, say)
+      changeMembers(directory, before, { roles, removed: values.remove, nats: values.nats }, print)
     } catch (error) {
       if (error instanceof CommandError) throw error
       throw new CommandError(messageOf(error), 1, { cause: error })
@@ -85,62 +91,68 @@ export const command = defineCommand({
   },
 })
 
-interface Wanted {
+interface MemberRoles {
   readonly server: boolean
   /** A server without the secrets core. */
   readonly edge: boolean
-  /** Undefined: none, or not yet known. */
+  /** Undefined: none, or to be generated. */
   readonly nodeId: string | undefined
   readonly agent: boolean
 }
 
-interface Asked {
+/** Names on the command line. */
+interface AddedMembers {
   readonly servers: readonly string[]
   readonly cores: readonly string[]
   readonly edges: readonly string[]
   readonly agents: readonly string[]
 }
 
-/** By name. Throws UsageError for what contradicts itself or what is there. */
-function wantedOf(asked: Asked, { members }: Members, removed: readonly string[]): ReadonlyMap<string, Wanted> {
-  const wanted = new Map<string, Wanted>()
+/** Roles of the added members by name. Throws UsageError for contradictions with each other and with existing members. */
+function rolesOf(
+  added: AddedMembers,
+  { members }: Members,
+  removed: readonly string[],
+): ReadonlyMap<string, MemberRoles> {
+  const roles = new Map<string, MemberRoles>()
   const before = coresIn(members)
   const kept = before.filter((name) => !removed.includes(name))
-  for (const name of asked.edges) {
-    if (asked.servers.includes(name) || asked.cores.includes(name) || before.includes(name)) {
-      throw new UsageError(`${name} is a server with the secrets core: it cannot be -edge too`)
+  for (const name of added.edges) {
+    if (added.servers.includes(name) || added.cores.includes(name) || before.includes(name)) {
+      throw new UsageError(`option -edge: ${name} is a server with a secrets core`)
     }
   }
-  const cores = new Set([...kept, ...asked.cores])
-  for (const name of [...asked.cores, ...asked.servers, ...asked.edges]) {
-    if (cores.size === 0 && !asked.edges.includes(name)) cores.add(name)
-    wanted.set(checkedName(name), { server: true, edge: !cores.has(name), agent: false, nodeId: undefined })
+  const cores = new Set([...kept, ...added.cores])
+  for (const name of [...added.cores, ...added.servers, ...added.edges]) {
+    if (cores.size === 0 && !added.edges.includes(name)) cores.add(name)
+    roles.set(validName(name), { server: true, edge: !cores.has(name), agent: false, nodeId: undefined })
   }
-  for (const given of asked.agents) {
+  for (const given of added.agents) {
     const [name = '', id] = given.split('=', 2)
-    checkedName(name)
-    if (id !== undefined && !isUuid(id)) throw new UsageError(`-agent ${given}: ${id} is no node ID, which is a UUID`)
+    validName(name)
+    if (id !== undefined && !isUuid(id))
+      throw new UsageError(`option -agent: expected a UUID as node ID, got ${JSON.stringify(id)}`)
     const nodeId = id?.toLowerCase() ?? (isUuid(name) ? name.toLowerCase() : undefined)
-    const { server, edge } = wanted.get(name) ?? { server: false, edge: false }
-    wanted.set(name, { server, edge, agent: true, nodeId })
+    const { server, edge } = roles.get(name) ?? { server: false, edge: false }
+    roles.set(name, { server, edge, agent: true, nodeId })
   }
   const unknown = removed.find((name) => !members.some((member) => member.name === name))
-  if (unknown !== undefined) throw new UsageError(`-remove ${unknown}: there is no such member`)
-  for (const name of wanted.keys()) if (removed.includes(name)) throw new UsageError(`${name} is given as -remove too`)
+  if (unknown !== undefined) throw new UsageError(`option -remove: unknown member ${unknown}`)
+  for (const name of roles.keys()) if (removed.includes(name)) throw new UsageError(`${name} is both added and removed`)
   const ids = new Map(
     members.flatMap(({ name, nodeId }) => (nodeId === undefined || removed.includes(name) ? [] : [[nodeId, name]])),
   )
-  for (const [name, { nodeId }] of wanted) {
+  for (const [name, { nodeId }] of roles) {
     if (nodeId === undefined) continue
     const owner = ids.get(nodeId) ?? name
-    if (owner !== name) throw new UsageError(`${nodeId} is the node ID of ${owner}: each node has a key of its own`)
+    if (owner !== name) throw new UsageError(`node ID ${nodeId} belongs to ${owner}: each node needs its own ID`)
     ids.set(nodeId, name)
     const known = members.find((member) => member.name === name)?.nodeId
     if (known !== undefined && known !== nodeId) {
-      throw new UsageError(`${name} has the node ID ${known}: -remove ${name} first, then give it its new one`)
+      throw new UsageError(`${name} has the node ID ${known}: -remove ${name} first, then add it with the new ID`)
     }
   }
-  return wanted
+  return roles
 }
 
 /** Names of the servers with a secrets core. */
@@ -148,38 +160,39 @@ function coresIn(members: readonly Member[]): string[] {
   return members.filter(({ server, edge }) => server && edge !== true).map(({ name }) => name)
 }
 
-/** It becomes the name of a directory. */
-function checkedName(name: string): string {
-  const isTaken = /\.(conf|json|new)$/.test(name)
-  if (/^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/.test(name) && !isTaken) return name
-  if (isTaken) throw new UsageError(`${JSON.stringify(name)} could be a file of ours, name it otherwise`)
-  throw new UsageError(`${JSON.stringify(name)} is not a name: letters, digits, ".", "-" and "_" only`)
+/** Member names are names of directories. Throws UsageError. */
+function validName(name: string): string {
+  const isReserved = /\.(conf|json|new)$/.test(name)
+  if (/^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/.test(name) && !isReserved) return name
+  if (isReserved)
+    throw new UsageError(`invalid name ${JSON.stringify(name)}: the suffixes .conf, .json and .new are reserved`)
+  throw new UsageError(`invalid name ${JSON.stringify(name)}: only letters, digits, ".", "-" and "_" are allowed`)
 }
 
-function change(
+function changeMembers(
   directory: string,
   before: Members,
-  asked: {
-    readonly wanted: ReadonlyMap<string, Wanted>
+  change: {
+    readonly roles: ReadonlyMap<string, MemberRoles>
     readonly removed: readonly string[]
     readonly nats: readonly string[]
   },
-  say: (line: string) => void,
+  print: (line: string) => void,
 ): void {
   mkdirSync(directory, { recursive: true, mode: 0o700 })
   const members = new Map(
-    before.members.filter(({ name }) => !asked.removed.includes(name)).map((each) => [each.name, each]),
+    before.members.filter(({ name }) => !change.removed.includes(name)).map((each) => [each.name, each]),
   )
   const fresh = new Set<string>()
-  for (const [name, wanted] of asked.wanted) {
+  for (const [name, roles] of change.roles) {
     const known = members.get(name)
-    const server = wanted.server || (known?.server ?? false)
-    const nodeId = known?.nodeId ?? wanted.nodeId ?? (wanted.agent ? randomUUID() : undefined)
+    const server = roles.server || (known?.server ?? false)
+    const nodeId = known?.nodeId ?? roles.nodeId ?? (roles.agent ? randomUUID() : undefined)
     const folder = join(directory, name)
     mkdirSync(folder, { recursive: true, mode: 0o700 })
     const publicKey = known?.publicKey ?? publicKeyIn(join(folder, 'cluster.nk'))
-    // A known server that is given as an agent only stays what it was.
-    const edge = wanted.edge || (!wanted.server && known?.edge === true)
+    // A known server that is only given as an agent keeps its role.
+    const edge = roles.edge || (!roles.server && known?.edge === true)
     const member: Member = {
       name,
       server,
@@ -190,61 +203,62 @@ function change(
     const isNew = known?.server !== server || known.nodeId !== nodeId || (known.edge ?? false) !== edge
     if (isNew || !isThere(join(folder, 'cluster.hcl'))) fresh.add(name)
     members.set(name, member)
-    say(`${isNew ? 'made' : 'kept'}     ${describe(member)}`)
+    print(`${isNew ? 'created  ' : 'unchanged'}  ${describe(member)}`)
   }
-  const nats = asked.nats.length > 0 ? asked.nats : before.nats
+  const nats = change.nats.length > 0 ? change.nats : before.nats
   const after: Members = { region: before.region, nats, members: [...members.values()] }
-  writeFragments(directory, after, fresh, say)
+  writeClusterFiles(directory, after, fresh, print)
   writeMembers(directory, after)
   const cores = coresIn(after.members)
-  if (cores.length > 1) say(`${cores.join(', ')} have a secrets core each: ${TWO_CORES}`)
-  for (const name of asked.removed) {
+  if (cores.length > 1) print(`several servers have a secrets core (${cores.join(', ')}): ${TWO_CORES}`)
+  for (const name of change.removed) {
     rmSync(join(directory, name, 'cluster.nk'), { force: true })
-    say(`removed  ${name}`)
+    print(`removed    ${name}`)
   }
-  say(
-    `${join(directory, 'users.conf')} holds ${members.size}: put it beside nats-server.conf, then: systemctl reload outpost-nats`,
+  print(
+    `wrote ${members.size} users to ${join(directory, 'users.conf')}: copy it to the directory of nats-server.conf, then: systemctl reload outpost-nats`,
   )
 }
 
 /**
- * The files of new members and of those whose roles have changed; in those of others that are still here, the keys of the
- * servers. The address of NATS that a file has is never replaced: it may have been corrected by hand.
+ * Writes the files of new members and of members with changed roles, and updates the server keys in the other files that exist. The NATS
+ * addresses in a file are kept, because they may have been edited.
  */
-function writeFragments(
+function writeClusterFiles(
   directory: string,
   members: Members,
   fresh: ReadonlySet<string>,
-  say: (line: string) => void,
+  print: (line: string) => void,
 ): void {
-  const keys = keysOfServers(members)
+  const keys = serverKeysOf(members)
   for (const member of members.members) {
     const file = join(directory, member.name, 'cluster.hcl')
     if (fresh.has(member.name)) {
       const nats = (isThere(file) ? addressesIn(readFileSync(file, 'utf8')) : undefined) ?? members.nats ?? []
-      if (nats.length === 0) say(`${file} needs the address of NATS: give -nats, or edit "servers" in it`)
-      writeFileSync(file, fragment(member, members.region, nats, keys), { mode: 0o644 })
+      if (nats.length === 0) print(`${file} needs NATS addresses: give -nats, or edit "servers" in the file`)
+      writeFileSync(file, clusterHcl(member, members.region, nats, keys), { mode: 0o644 })
       continue
     }
     if (!isThere(file)) continue
     const before = readFileSync(file, 'utf8')
-    const now = withKeysOfServers(before, keys)
-    if (now === before) continue
-    writeFileSync(file, now, { mode: 0o644 })
-    say(`changed  ${file}: copy it to ${hostDirectoryOf(member)} there, then: systemctl reload ${unitOf(member)}`)
+    const after = withServerKeys(before, keys)
+    if (after === before) continue
+    writeFileSync(file, after, { mode: 0o644 })
+    print(
+      `changed    ${file}: copy it to ${hostDirectoryOf(member)} on its host, then: systemctl reload ${unitOf(member)}`,
+    )
   }
-  if (keys.servers.length > 0)
-    say(`the keys of the servers, for "nats {}" of every host:\n${keyLines(keys).join('\n')}`)
+  if (keys.servers.length > 0) print(`server keys for "nats {}" of every host:\n${keyLines(keys).join('\n')}`)
 }
 
 const TWO_CORES =
-  'right for a DR secondary and while a key is replaced, else set server { secrets = false } on all but one'
+  'correct for a DR secondary and during the replacement of a key, otherwise set server { secrets = false } on all but one'
 
 function unitOf({ nodeId }: Member): string {
   return nodeId === undefined ? 'outpost-server' : 'outpost'
 }
 
-/** Of the key in the file; made when there is none. */
+/** The public key of the key in the file, which is created if it is missing. */
 function publicKeyIn(file: string): string {
   if (!isThere(file)) {
     const seed = Buffer.from(createUser().getSeed())
@@ -253,6 +267,6 @@ function publicKeyIn(file: string): string {
   try {
     return fromSeed(new TextEncoder().encode(readFileSync(file, 'utf8').trim())).getPublicKey()
   } catch {
-    throw new CommandError(`${file} does not hold the seed of an nkey: move it away to have a new one made`)
+    throw new CommandError(`${file} does not contain the seed of an nkey: remove it to generate a new key`)
   }
 }

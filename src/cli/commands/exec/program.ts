@@ -1,10 +1,10 @@
-/** The command that `exec` runs: its process, the signals to it, and its replacement by another one with other variables. */
+/** The process of `exec`: start, signals, and restart with a new environment. */
 import { spawn } from 'node:child_process'
-import { exitCodeOf, exitOf, startFaultOf } from '../../../supervisor/child-exit.ts'
-import { CommandError } from '../../framework/command-shape.ts'
+import { exitCodeOf, exitOf, startFaultOf } from '../../../supervisor/child-process.ts'
+import { CommandError } from '../../framework/define-command.ts'
 import { sendSignal } from '../../../supervisor/process-identity.ts'
 import type { SignalForwarder } from '../../../supervisor/signal-forwarder.ts'
-import { startWatchdog } from '../../../supervisor/watchdog.ts'
+import { startWatchdog } from '../../../supervisor/child-process.ts'
 
 export interface ProgramOptions {
   readonly command: readonly [string, ...string[]]
@@ -16,7 +16,7 @@ export class Program {
   readonly #options: ProgramOptions
   #env: NodeJS.ProcessEnv
   #pid: number | undefined
-  #isReplaced = false
+  #isRestarting = false
   #killTimer: NodeJS.Timeout | undefined
 
   constructor(options: ProgramOptions, env: NodeJS.ProcessEnv) {
@@ -24,20 +24,20 @@ export class Program {
     this.#env = env
   }
 
-  /** Resolves with the exit code when it has ended for good. Throws CommandError where it cannot be started. */
+  /** Resolves with the exit code of the last process. Throws CommandError if the program cannot be started. */
   async run(): Promise<number> {
     const { signals } = this.#options
     for (;;) {
       const exitCode = await this.#once()
-      if (!this.#isReplaced || signals.stopped) return exitCode
-      this.#isReplaced = false
+      if (!this.#isRestarting || signals.isStopping) return exitCode
+      this.#isRestarting = false
     }
   }
 
   async #once(): Promise<number> {
     const { command, signals } = this.#options
     const [program, ...args] = command
-    // detached: a session and a process group of its own, so that Ctrl-C reaches it once, through us.
+    // detached: own session and process group, so that Ctrl-C reaches the program once, through the forwarder.
     const child = spawn(program, args, { detached: true, env: this.#env, stdio: 'inherit' })
     const exited = exitOf(child)
     const { pid } = child
@@ -52,22 +52,22 @@ export class Program {
     this.#pid = undefined
     clearTimeout(this.#killTimer)
     watchdog.dismiss()
-    // What it has left behind has the old values, and would hold what its successor needs.
+    // Remaining processes have the old values and may hold ports or locks that the next process needs.
     sendSignal(-pid, 'SIGKILL')
     return exitCodeOf(exit)
   }
 
-  /** Tells it that files have changed. */
+  /** Sends SIGHUP after its files have changed. */
   hangUp(): void {
     if (this.#pid !== undefined) sendSignal(this.#pid, 'SIGHUP')
   }
 
-  /** Ends it, and begins it again with other variables. */
-  replace(env: NodeJS.ProcessEnv): void {
+  /** Stops the process and starts it again with another environment. */
+  restart(env: NodeJS.ProcessEnv): void {
     this.#env = env
     const pid = this.#pid
-    if (pid === undefined || this.#isReplaced) return
-    this.#isReplaced = true
+    if (pid === undefined || this.#isRestarting) return
+    this.#isRestarting = true
     sendSignal(-pid, 'SIGTERM')
     this.#killTimer = setTimeout(() => sendSignal(-pid, 'SIGKILL'), this.#options.killTimeoutMs)
   }

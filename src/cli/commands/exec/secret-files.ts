@@ -1,40 +1,40 @@
 /**
- * Secrets as files (0600) in a directory that its owner alone can enter. The directory is held by a descriptor, so that what
- * takes its name meanwhile gets nothing; each file is replaced whole, so that its reader sees the old value or the new one.
+ * Secrets as files (mode 0600) in a directory that only its owner can enter. The directory is used through a descriptor, so that a
+ * directory that replaces it receives nothing. Each file is replaced atomically.
  */
 import { closeSync, constants, fstatSync, mkdirSync, openSync, rmSync, statSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { isErrno, messageOf } from '../../../platform/errors.ts'
 import { replaceFile } from '../../../platform/own-file.ts'
-import { lookAt } from '../../../supervisor/alloc-directory.ts'
-import { openPlace, usersDirectory } from '../../../supervisor/alloc-directory-handle.ts'
-import { CommandError } from '../../framework/command-shape.ts'
-import { faultOfTaskName } from '../../client/identifier.ts'
-import type { Texts } from './secret-values.ts'
+import { readAllocationAt } from '../../../supervisor/alloc-directory.ts'
+import { openAllocDirectory, openUserDirectory } from '../../../supervisor/alloc-directory-handle.ts'
+import { CommandError } from '../../framework/define-command.ts'
+import { faultOfTaskName } from '../../../supervisor/alloc-layout.ts'
+import type { SecretTexts } from './secret-texts.ts'
 
 export interface SecretDirectory {
-  /** For people and for the command. */
+  /** Path for messages. */
   readonly shown: string
-  /** By descriptor. */
+  /** Path by descriptor. */
   readonly at: string
-  /** Whose the files are, where they are not this process's. */
+  /** Owner of the files if it is not this process's user. */
   readonly owner?: { readonly uid: number; readonly gid: number }
   close(): void
 }
 
-/** Opens a directory of ours, made where it is missing. Throws CommandError. */
+/** Opens a directory of this user; creates it if it is missing. Throws CommandError. */
 export function openDirectory(given: string): SecretDirectory {
   const shown = resolve(given)
   try {
     mkdirSync(shown, { mode: 0o700 })
   } catch (error) {
-    if (!isErrno(error, 'EEXIST')) throw new CommandError(`cannot make ${shown}: ${messageOf(error)}`)
+    if (!isErrno(error, 'EEXIST')) throw new CommandError(`cannot create ${shown}: ${messageOf(error)}`)
   }
   let descriptor: number
   try {
     descriptor = openSync(shown, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW)
   } catch (error) {
-    const reason = isErrno(error, 'ELOOP', 'ENOTDIR') ? 'it is a symbolic link or no directory' : messageOf(error)
+    const reason = isErrno(error, 'ELOOP', 'ENOTDIR') ? 'it is a symbolic link or not a directory' : messageOf(error)
     throw new CommandError(`cannot open ${shown}: ${reason}`)
   }
   const { mode, uid } = fstatSync(descriptor)
@@ -42,47 +42,50 @@ export function openDirectory(given: string): SecretDirectory {
     uid !== process.geteuid?.()
       ? 'it belongs to another user'
       : (mode & 0o077) !== 0
-        ? `others can enter it: chmod 700 ${shown}`
+        ? `other users can enter it, run chmod 700 ${shown}`
         : undefined
   if (fault !== undefined) {
     closeSync(descriptor)
-    throw new CommandError(`no secrets are written to ${shown}: ${fault}`)
+    throw new CommandError(`cannot write secrets to ${shown}: ${fault}`)
   }
   return { shown, at: `/proc/${process.pid}/fd/${descriptor}`, close: () => closeSync(descriptor) }
 }
 
-/** Opens the `secrets/` of a task of an allocation on this host; the files there are its owner's. Throws CommandError. */
+/** Opens the secrets directory of a task of this host. The files belong to the owner of the directory. Throws CommandError. */
 export function openAllocationSecrets(root: string, id: string, task: string | undefined): SecretDirectory {
-  const place = openPlace(root, id)
+  const handle = openAllocDirectory(root, id)
   try {
-    const tasks = Object.keys(lookAt(place).manifest?.Tasks ?? {})
+    const tasks = Object.keys(readAllocationAt(handle).manifest?.Tasks ?? {})
     const name = task ?? (tasks.length === 1 ? tasks[0] : undefined)
-    if (name === undefined) throw new CommandError(`which task of allocation ${id}? give -task`)
+    if (name === undefined)
+      throw new CommandError(
+        `allocation ${id} has ${tasks.length === 0 ? 'no known tasks' : `the tasks ${tasks.join(', ')}`}: give -task NAME`,
+      )
     const fault = faultOfTaskName(name)
-    // The manifest may be another user's, and lead elsewhere.
-    if (fault !== undefined) throw new CommandError(`the task ${JSON.stringify(name)} of allocation ${id} ${fault}`)
+    // The manifest may belong to another user, who could use a path as the name.
+    if (fault !== undefined) throw new CommandError(`task ${JSON.stringify(name)} of allocation ${id} ${fault}`)
     if (!tasks.includes(name)) throw new CommandError(`allocation ${id} has no task ${JSON.stringify(name)}`)
-    const held = usersDirectory(place, name, 'secrets')
+    const held = openUserDirectory(handle, name, 'secrets')
     const { gid, uid } = statSync(held.at)
     const isOurs = uid === process.geteuid?.()
-    const shown = join(place.directory, name, 'secrets')
+    const shown = join(handle.directory, name, 'secrets')
     return { shown, at: held.at, ...(!isOurs && { owner: { uid, gid } }), close: () => held.close() }
   } finally {
-    place.close()
+    handle.close()
   }
 }
 
-/** The files of one run, which are brought up to date with each change. */
+/** The files of one run of `exec`. */
 export class SecretFiles {
   readonly #directory: SecretDirectory
-  #written: Texts = new Map()
+  #written: SecretTexts = new Map()
 
   constructor(directory: SecretDirectory) {
     this.#directory = directory
   }
 
-  /** Writes what is new and removes what is gone. Throws CommandError; the files that it has not come to are as they were. */
-  write(texts: Texts): void {
+  /** Writes changed files and removes files of deleted keys. Throws CommandError; later files are unchanged then. */
+  write(texts: SecretTexts): void {
     const { at, owner, shown } = this.#directory
     const now = new Map(this.#written)
     try {

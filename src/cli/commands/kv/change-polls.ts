@@ -1,58 +1,57 @@
 /**
- * What happens to secrets, from a cursor on, asked for again and again: what `kv watch` prints.
+ * Change feed of a KV mount by long polling.
  *
- * It uses the long poll and not the stream. Each request is answered whole, so it passes proxies that hold a stream back,
- * servers that hand requests on, and restarts; and the cursor of an answer is only taken once all of it was printed. When
- * a request fails it is sent again until it is answered: nothing is lost and nothing told twice. An answer that says the
- * request is wrong (4xx, but not 408 and 429) ends it with that answer's text.
+ * Long polls, unlike a stream, pass proxies that buffer responses, servers that forward requests, and restarts. The cursor advances
+ * only after the consumer has processed the whole response, and failed requests are retried, so no change is lost or repeated. A
+ * response with a client error (4xx except 408 and 429) ends the feed with its text.
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import { messageOf } from '../../../platform/errors.ts'
-import type { CommandIo } from '../../framework/command-shape.ts'
-import { RefusedByAgent } from '../../client/http-client.ts'
-import { type CoreAccess, requireCore } from '../../core/core-access.ts'
+import type { CommandIo } from '../../framework/define-command.ts'
+import { AgentRefusal } from '../../client/http-client.ts'
+import { type CoreAccess, requireResponse } from '../../core/core-access.ts'
 
-/** Below what proxies let a request wait. */
+/** Below the usual timeout of proxies. */
 const POLL_MS = 25_000
-/** Whoever has not answered this much later is not there any more. */
-const PATIENCE_MS = 10_000
-const WAIT_FIRST_MS = 100
-const WAIT_MOST_MS = 2000
+/** Limit for the response after the poll interval. */
+const RESPONSE_GRACE_MS = 10_000
+const RETRY_MIN_MS = 100
+const RETRY_MAX_MS = 2000
 
-/** What one answer told. */
-export interface Changes {
+/** The changes in one response. */
+export interface ChangeBatch {
   readonly events: readonly unknown[]
-  /** Where to go on once they are dealt with. */
+  /** Position after these changes. */
   readonly cursor: string
-  /** What was between the cursor and now is not known any more. */
+  /** The server no longer has the changes between the cursor and the present. */
   readonly isReset: boolean
 }
 
 export interface PollOptions {
   readonly core: CoreAccess
-  /** Of the watch, below `/v1/`. */
+  /** API path of the watch, below `/v1/`. */
   readonly path: string
   readonly io: CommandIo
-  /** Aborting it ends the polls quietly. */
+  /** Aborting it ends the feed without an error. */
   readonly signal: AbortSignal
 }
 
-/** The cursor of now. Throws CommandError. */
-export async function cursorOfNow({ core, path, signal }: Omit<PollOptions, 'io'>): Promise<string> {
-  const { fields } = await requireCore(core, { path, signal })
+/** The cursor of the present. Throws CommandError. */
+export async function currentCursor({ core, path, signal }: Omit<PollOptions, 'io'>): Promise<string> {
+  const { fields } = await requireResponse(core, { path, signal })
   return fields.under('data').text('cursor')
 }
 
-/** Ends when the signal aborts, or when nothing has happened for `idleMs`. Throws CommandError. */
+/** Ends when the signal aborts, or after `idleMs` without a change. Throws CommandError. */
 export async function* changesFrom(
   start: string,
   idleMs: number | undefined,
   options: PollOptions,
-): AsyncGenerator<Changes> {
+): AsyncGenerator<ChangeBatch> {
   let cursor = start
   for (let sinceMs = performance.now(); ; ) {
     const leftMs = idleMs === undefined ? POLL_MS : Math.max(0, sinceMs + idleMs - performance.now())
-    const answer = await answered(cursor, Math.min(leftMs, POLL_MS), options)
+    const answer = await pollUntilAnswered(cursor, Math.min(leftMs, POLL_MS), options)
     if (!answer) return
     if (answer.events.length > 0 || answer.isReset) {
       yield answer
@@ -62,18 +61,22 @@ export async function* changesFrom(
   }
 }
 
-/** Asks until it is answered. Undefined when the signal aborts. */
-async function answered(cursor: string, waitMs: number, options: PollOptions): Promise<Changes | undefined> {
+/** Retries until the server answers. Undefined when the signal aborts. */
+async function pollUntilAnswered(
+  cursor: string,
+  waitMs: number,
+  options: PollOptions,
+): Promise<ChangeBatch | undefined> {
   const { core, io, signal } = options
   let isBroken = false
-  for (let pauseMs = WAIT_FIRST_MS; !signal.aborted; pauseMs = Math.min(pauseMs * 2, WAIT_MOST_MS)) {
+  for (let pauseMs = RETRY_MIN_MS; !signal.aborted; pauseMs = Math.min(pauseMs * 2, RETRY_MAX_MS)) {
     try {
       const changes = await poll(cursor, waitMs, options)
       if (isBroken) io.err('outpost: resumed\n')
       return changes
     } catch (error) {
       if (signal.aborted) break
-      if (error instanceof RefusedByAgent && error.isFinal) throw error
+      if (error instanceof AgentRefusal && error.isFinal) throw error
       const reason = messageOf(error)
       if (!isBroken) io.err(`outpost: connection to ${core.target.url.origin} lost (${reason}), resuming\n`)
       isBroken = true
@@ -83,10 +86,10 @@ async function answered(cursor: string, waitMs: number, options: PollOptions): P
   return undefined
 }
 
-async function poll(cursor: string, waitMs: number, { core, path, signal }: PollOptions): Promise<Changes> {
-  const late = AbortSignal.timeout(waitMs + PATIENCE_MS)
+async function poll(cursor: string, waitMs: number, { core, path, signal }: PollOptions): Promise<ChangeBatch> {
+  const late = AbortSignal.timeout(waitMs + RESPONSE_GRACE_MS)
   const query = { cursor, wait: `${Math.ceil(waitMs / 1000)}s` }
-  const { fields } = await requireCore(core, { path, query, signal: AbortSignal.any([signal, late]) })
+  const { fields } = await requireResponse(core, { path, query, signal: AbortSignal.any([signal, late]) })
   const data = fields.under('data')
   const events = data.value('events')
   return {

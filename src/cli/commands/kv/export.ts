@@ -1,51 +1,54 @@
 /** `outpost kv export`. */
-import { type ByteTarget, targetAt } from '../../output/byte-target.ts'
-import { CommandError, type CommandIo, defineCommand } from '../../framework/command-shape.ts'
+import { type ByteTarget, targetAt } from '../../output/file-output.ts'
+import { CommandError, type CommandIo, defineCommand } from '../../framework/define-command.ts'
 import { choice, text, UsageError } from '../../framework/options.ts'
-import { humanBytes } from '../../output/quantities.ts'
-import { askCore, type CoreAccess, coreOf, coreOptions, requireCore } from '../../core/core-access.ts'
-import { isJsonObject } from '../../output/exact-json.ts'
+import { humanBytes } from '../../output/table.ts'
+import { sendRequest, type CoreAccess, coreOf, coreOptions, requireResponse } from '../../core/core-access.ts'
+import { isJsonObject } from '../../output/json.ts'
 import { Progress, terminalOf } from '../../output/terminal.ts'
-import { type KvPlace, mountOption, versionedFolder } from './secret-path.ts'
+import { type KvPath, mountOption, resolveVersionedFolder } from './secret-path.ts'
 
 const INTERRUPTED = 130
 
 export const command = defineCommand({
   name: 'kv export',
-  summary: 'Write a folder of secrets as JSON, or a secret as a .env file',
+  summary: 'Export secrets to a file',
   details: [
-    'Of each secret that the token may read its newest version and its custom metadata, one in a line; how',
-    'many were left out is said on stderr. What is written meanwhile may be in it or not. The file that',
-    '-output names is for its owner alone, and appears under its name only when it is whole.',
-    '"outpost kv import" takes it back.',
+    'Exports the latest version and the custom metadata of each secret that the token may read. The number of',
+    'omitted secrets is reported on stderr. Secrets that are written during the export may be included or not.',
+    'The output file has mode 0600 and is renamed when it is complete. "outpost kv import" imports it.',
     '',
     'Examples:',
     '  outpost kv export -output=app.json secret/app',
     '  outpost kv export -format=env secret/app/db > .env',
   ].join('\n'),
   options: {
-    format: choice({ placeholder: 'FORMAT', help: 'A folder, or one secret', choices: ['json', 'env'] }),
+    format: choice({
+      placeholder: 'FORMAT',
+      help: 'File format; env exports one secret',
+      choices: ['json', 'env'],
+    }),
     output: text({ placeholder: 'FILE', help: 'Write to this file instead of stdout', fallback: '-' }),
     ...mountOption,
     ...coreOptions,
   },
-  operands: { shown: '[PATH]', min: 0, max: 1, missing: '' },
+  operands: { shown: '[PATH]', min: 0, max: 1 },
   async run(values, [path = ''], io) {
     const core = coreOf(values, io)
-    const place = await versionedFolder(core, path, values.mount)
+    const folder = await resolveVersionedFolder(core, path, values.mount)
     const target = targetAt(values.output, io)
     const leave = () => {
       target.discard()
       process.exit(INTERRUPTED)
     }
     process.once('SIGINT', leave).once('SIGTERM', leave)
-    // What moves would run into what is printed.
+    // No progress on a terminal that shows the output.
     const quiet = values['no-color'] || (values.output === '-' && terminalOf(1, io.env).isTerminal)
     try {
       const written =
         values.format === 'env'
-          ? await exportEnv(core, place, target)
-          : await exportTree(core, place, target, { io, progress: new Progress(io, terminalOf(2, io.env, quiet)) })
+          ? await exportEnv(core, folder, target)
+          : await exportTree(core, folder, target, { io, progress: new Progress(io, terminalOf(2, io.env, quiet)) })
       await target.finish()
       if (values.output !== '-') io.err(`exported ${written} to ${values.output}\n`)
       return 0
@@ -58,22 +61,27 @@ export const command = defineCommand({
   },
 })
 
-async function exportEnv(core: CoreAccess, place: KvPlace, target: ByteTarget): Promise<string> {
-  if (place.secret === '') throw new UsageError('which secret? -format=env is for one')
-  const answer = await askCore(core, { path: place.at('export'), query: { format: 'env' } })
-  if (!answer) throw new CommandError(`no value found at ${place.mount}/${place.secret}`)
+async function exportEnv(core: CoreAccess, secret: KvPath, target: ByteTarget): Promise<string> {
+  if (secret.secret === '') throw new UsageError('missing PATH of a secret: -format=env exports one secret')
+  const answer = await sendRequest(core, { path: secret.at('export'), query: { format: 'env' } })
+  if (!answer) throw new CommandError(`no value found at ${secret.mount}/${secret.secret}`)
   await target.write(Buffer.from(answer.fields.under('data').text('text')))
-  return `${place.mount}/${place.secret}`
+  return `${secret.mount}/${secret.secret}`
 }
 
-interface Shown {
+interface ExportOutput {
   readonly io: CommandIo
   readonly progress: Progress
 }
 
-/** Page after page, so that a large tree is nowhere as a whole. Resolves to how much that was. */
-async function exportTree(core: CoreAccess, place: KvPlace, to: ByteTarget, { io, progress }: Shown): Promise<string> {
-  let [count, bytes, leftOut] = [0, 0, 0]
+/** Exports page by page, so that memory does not grow with the tree. Resolves to a description of the size. */
+async function exportTree(
+  core: CoreAccess,
+  folder: KvPath,
+  to: ByteTarget,
+  { io, progress }: ExportOutput,
+): Promise<string> {
+  let [count, bytes, omitted] = [0, 0, 0]
   const write = async (part: string) => {
     const chunk = Buffer.from(part)
     bytes += chunk.length
@@ -82,13 +90,13 @@ async function exportTree(core: CoreAccess, place: KvPlace, to: ByteTarget, { io
   try {
     await write('{"secrets":{')
     for (let after: string | undefined; !to.isGone; ) {
-      const { fields } = await requireCore(core, { path: place.at('export'), query: { after } })
+      const { fields } = await requireResponse(core, { path: folder.at('export'), query: { after } })
       const page = fields.under('data')
       const secrets = page.value('secrets')
       for (const [name, secret] of Object.entries(isJsonObject(secrets) ? secrets : {})) {
         await write(`${count++ === 0 ? '' : ','}\n${JSON.stringify(name)}:${JSON.stringify(secret)}`)
       }
-      leftOut += page.number('left_out')
+      omitted += page.number('left_out')
       progress.show(undefined, `${count} secrets, ${humanBytes(bytes)}`)
       const next = page.value('next')
       if (typeof next !== 'string') break
@@ -98,6 +106,6 @@ async function exportTree(core: CoreAccess, place: KvPlace, to: ByteTarget, { io
   } finally {
     progress.end()
   }
-  if (leftOut > 0) io.err(`warning: secrets that this token may not read are left out: ${leftOut}\n`)
+  if (omitted > 0) io.err(`warning: omitted ${omitted} secrets that the token may not read\n`)
   return `${count} ${count === 1 ? 'secret' : 'secrets'} (${humanBytes(bytes)})`
 }

@@ -1,37 +1,41 @@
-/** `outpost kv import`. */
-import { CommandError, type CommandIo, defineCommand } from '../../framework/command-shape.ts'
+/** `outpost kv import`: reads and validates a whole export file, then writes the secrets that differ. */
+import { statSync } from 'node:fs'
 import { messageOf } from '../../../platform/errors.ts'
-import { RefusedByAgent } from '../../client/http-client.ts'
-import { choice, flag, UsageError } from '../../framework/options.ts'
-import { type CoreAccess, coreOf, coreOptions, requireCore } from '../../core/core-access.ts'
-import { isJsonObject } from '../../output/exact-json.ts'
+import { AgentRefusal } from '../../client/http-client.ts'
+import { type CoreAccess, coreOf, coreOptions, requireResponse } from '../../core/core-access.ts'
 import { cell } from '../../core/secret-output.ts'
+import { CommandError, type CommandIo, defineCommand } from '../../framework/define-command.ts'
+import { choice, flag, UsageError } from '../../framework/options.ts'
+import { textOf } from '../../input/data-input.ts'
+import { isJsonObject } from '../../output/json.ts'
 import { Progress, terminalOf } from '../../output/terminal.ts'
-import { sourceName } from './json-file.ts'
-import { type KvPlace, mountOption, versionedFolder } from './secret-path.ts'
-import { contentOf, type NamedSecret, secretsIn } from './tree-file.ts'
+import { parseJsonFile, sourceName } from './json-file.ts'
+import { type KvPath, mountOption, resolveVersionedFolder } from './secret-path.ts'
 
-/** Of one request, which is one step: well below what a server takes, so that each is quick. */
-const SECRETS_AT_ONCE = 500
-const CHARACTERS_AT_ONCE = 1 << 20
+/** Limits of a request, which is one transaction; well below the limits of a server. */
+const SECRETS_PER_REQUEST = 500
+const CHARACTERS_PER_REQUEST = 1 << 20
 
-const DONE = ['created', 'updated', 'metadata', 'unchanged'] as const
-type Counts = Record<(typeof DONE)[number], number>
+const OUTCOMES = ['created', 'updated', 'metadata', 'unchanged'] as const
+type Counts = Record<(typeof OUTCOMES)[number], number>
 
 export const command = defineCommand({
   name: 'kv import',
-  summary: 'Write what an export has, where it is different from what is there',
+  summary: 'Import secrets from an export file',
   details: [
-    'The file is looked at as a whole before anything is written. Secrets that are there and not in the',
-    `file stay as they are. At most ${SECRETS_AT_ONCE} secrets are written in one step; when one fails, it is said how`,
-    'many there are, and the same command goes on from there. -format=env makes one secret of a .env',
-    'file.',
+    'Validates the whole file, then writes the secrets that differ. Secrets that are not in the file do not',
+    `change. Up to ${SECRETS_PER_REQUEST} secrets are written in one transaction. If a transaction fails, the number of imported`,
+    'secrets is reported, and the same command continues. -format=env imports a .env file as one secret.',
     '',
     'Example: outpost kv import -dry-run secret/app app.json',
   ].join('\n'),
   options: {
-    format: choice({ placeholder: 'FORMAT', help: 'A folder, or one secret', choices: ['json', 'env'] }),
-    'dry-run': flag('Write nothing, and show what would be written'),
+    format: choice({
+      placeholder: 'FORMAT',
+      help: 'File format; env imports one secret',
+      choices: ['json', 'env'],
+    }),
+    'dry-run': flag('Print the changes without writing them'),
     ...mountOption,
     ...coreOptions,
   },
@@ -39,48 +43,47 @@ export const command = defineCommand({
     shown: 'PATH FILE|-',
     min: 2,
     max: 2,
-    missing: 'where to, and which file? as in: outpost kv import secret/app app.json',
   },
   async run(values, [path = '', given = ''], io) {
     const file = given.startsWith('@') ? given.slice(1) : given
-    const content = await contentOf(file)
+    const content = await readImportFile(file)
     const secrets = values.format === 'env' ? undefined : secretsIn(content, file, io)
     const core = coreOf(values, io)
-    const place = await versionedFolder(core, path, values.mount)
+    const folder = await resolveVersionedFolder(core, path, values.mount)
     const progress = new Progress(io, terminalOf(2, io.env, values['no-color']))
-    const importing = new Importing({ core, io, place, isDry: values['dry-run'], progress })
-    if (secrets) await importing.tree(secrets)
-    else await importing.env(content, sourceName(file))
-    importing.tell()
+    const kvImport = new KvImport({ core, io, folder, isDryRun: values['dry-run'], progress })
+    if (secrets) await kvImport.tree(secrets)
+    else await kvImport.env(content, sourceName(file))
+    kvImport.printSummary()
     return 0
   },
 })
 
-interface Surroundings {
+interface ImportContext {
   readonly core: CoreAccess
   readonly io: CommandIo
-  readonly place: KvPlace
-  readonly isDry: boolean
+  readonly folder: KvPath
+  readonly isDryRun: boolean
   readonly progress: Progress
 }
 
-class Importing {
-  readonly #with: Surroundings
+class KvImport {
+  readonly #context: ImportContext
   readonly #counts: Counts = { created: 0, updated: 0, metadata: 0, unchanged: 0 }
 
-  constructor(surroundings: Surroundings) {
-    this.#with = surroundings
+  constructor(context: ImportContext) {
+    this.#context = context
   }
 
-  /** Throws CommandError, which says what is written by then. */
+  /** Throws CommandError, which states what was imported. */
   async tree(secrets: readonly NamedSecret[]): Promise<void> {
-    const { progress } = this.#with
+    const { progress } = this.#context
     let done = 0
     try {
-      for (const part of parts(secrets)) {
+      for (const part of batchesOf(secrets)) {
         progress.show(done / secrets.length, `${done}/${secrets.length} secrets`)
         await this.#send({ secrets: Object.fromEntries(part) }).catch((error: unknown) => {
-          throw this.#broken(error, { done, part, all: secrets })
+          throw this.#failure(error, { done, part, all: secrets })
         })
         done += part.length
       }
@@ -91,55 +94,56 @@ class Importing {
 
   /** Throws CommandError. */
   async env(text: string, source: string): Promise<void> {
-    if (this.#with.place.secret === '') throw new UsageError('which secret? -format=env makes one of a file')
+    if (this.#context.folder.secret === '')
+      throw new UsageError('PATH must name a secret: -format=env imports one secret')
     try {
       await this.#send({ format: 'env', text })
     } catch (error) {
-      if (!(error instanceof RefusedByAgent) || error.status !== 400) throw error
+      if (!(error instanceof AgentRefusal) || error.status !== 400) throw error
       throw new CommandError(`${source}: ${error.message}`, 1, { cause: error })
     }
   }
 
-  tell(): void {
-    const { io, isDry, place } = this.#with
+  printSummary(): void {
+    const { folder, io, isDryRun } = this.#context
     const { created, metadata, unchanged, updated } = this.#counts
-    const at = [place.mount, place.secret].filter(Boolean).join('/')
+    const at = [folder.mount, folder.secret].filter(Boolean).join('/')
     const counts = `created ${created}, updated ${updated}, custom metadata only ${metadata}, unchanged ${unchanged}`
-    io.out(`${isDry ? 'Would be imported to' : 'Success! Imported to'}: ${cell(at)} (${counts})\n`)
+    io.out(`${isDryRun ? 'Would import to' : 'Success! Imported to'}: ${cell(at)} (${counts})\n`)
   }
 
   async #send(body: object): Promise<void> {
-    const { core, io, isDry, place } = this.#with
-    const request = { method: 'POST', path: place.at('import'), body: { ...body, dry_run: isDry } } as const
-    const data = (await requireCore(core, request)).fields.under('data')
-    for (const name of DONE) this.#counts[name] += data.number(name)
+    const { core, folder, io, isDryRun } = this.#context
+    const request = { method: 'POST', path: folder.at('import'), body: { ...body, dry_run: isDryRun } } as const
+    const data = (await requireResponse(core, request)).fields.under('data')
+    for (const name of OUTCOMES) this.#counts[name] += data.number(name)
     const secrets = data.value('secrets')
-    if (!isDry || !isJsonObject(secrets)) return
+    if (!isDryRun || !isJsonObject(secrets)) return
     for (const [name, what] of Object.entries(secrets)) {
-      if (what !== 'unchanged') io.out(`${cell(what).padEnd(8)}  ${cell(`${place.mount}/${name}`)}\n`)
+      if (what !== 'unchanged') io.out(`${cell(what).padEnd(8)}  ${cell(`${folder.mount}/${name}`)}\n`)
     }
   }
 
-  #broken(
+  #failure(
     error: unknown,
     { all, done, part }: { done: number; part: readonly NamedSecret[]; all: readonly NamedSecret[] },
   ): CommandError {
     const name = (at: number) => JSON.stringify(all[at]?.[0] ?? '')
     const before = done === 0 ? 'no secret was imported' : `${done} of ${all.length} secrets were imported`
-    // Refused is refused whole; of a request without an answer nobody knows.
-    const isKnown = error instanceof RefusedByAgent && error.status < 500
-    const unsure = isKnown ? '' : `; whether the next ${part.length} were, from ${name(done)} on, is not known`
-    const last = done === 0 ? '' : `, ${name(done - 1)} being the last`
-    const again = 'run it again then: what is there already is not written twice'
+    // A refused request changed nothing. Without an answer, the result is unknown.
+    const isKnown = error instanceof AgentRefusal && error.status < 500
+    const unsure = isKnown ? '' : `; the result of the next ${part.length} from ${name(done)} is unknown`
+    const last = done === 0 ? '' : ` (last: ${name(done - 1)})`
+    const again = 'run the command again, existing secrets are not written twice'
     return new CommandError(`${before}${last}${unsure}: ${messageOf(error)}; ${again}`, 1, { cause: error })
   }
 }
 
-function* parts(secrets: readonly NamedSecret[]): Generator<NamedSecret[]> {
+function* batchesOf(secrets: readonly NamedSecret[]): Generator<NamedSecret[]> {
   let [part, characters]: [NamedSecret[], number] = [[], 0]
   for (const each of secrets) {
     const more = JSON.stringify(each).length
-    if (part.length > 0 && (part.length >= SECRETS_AT_ONCE || characters + more > CHARACTERS_AT_ONCE)) {
+    if (part.length > 0 && (part.length >= SECRETS_PER_REQUEST || characters + more > CHARACTERS_PER_REQUEST)) {
       yield part
       ;[part, characters] = [[], 0]
     }
@@ -147,4 +151,50 @@ function* parts(secrets: readonly NamedSecret[]): Generator<NamedSecret[]> {
     characters += more
   }
   if (part.length > 0) yield part
+}
+
+/** The file is in memory as text and as values. */
+const BYTES_MAX = 256 << 20
+
+/** A name, and `{"data": {...}, "custom_metadata": {...}}`. */
+type NamedSecret = readonly [name: string, secret: Readonly<Record<string, unknown>>]
+
+/** Throws UsageError for an unreadable file, CommandError for a file that is too large. */
+async function readImportFile(file: string): Promise<string> {
+  const bytes = file === '-' ? 0 : (statSync(file, { throwIfNoEntry: false })?.size ?? 0)
+  if (bytes > BYTES_MAX) {
+    throw new CommandError(`${file} exceeds ${BYTES_MAX} bytes: export and import smaller folders`)
+  }
+  return await textOf(file, BYTES_MAX)
+}
+
+/** Throws a CommandError with the line and column, or the name of the secret. */
+function secretsIn(text: string, file: string, io: CommandIo): NamedSecret[] {
+  const value = parseJsonFile(text, file)
+  const source = sourceName(file)
+  // An export file, or the response of the endpoint.
+  const tree = isJsonObject(value) && isJsonObject(value['data']) && !value['secrets'] ? value['data'] : value
+  const secrets = isJsonObject(tree) ? tree['secrets'] : undefined
+  if (!isJsonObject(tree) || !isJsonObject(secrets)) {
+    throw new CommandError(`${source} does not contain {"secrets": {NAME: {"data": {...}}}}`)
+  }
+  if (typeof tree['next'] === 'string') {
+    io.err(`warning: ${source} is one page of an export, further pages exist\n`)
+  }
+  return Object.entries(secrets).map(([name, secret]) => [name, validSecret(name, secret, source)])
+}
+
+function validSecret(name: string, secret: unknown, source: string): Readonly<Record<string, unknown>> {
+  const fault = (text: string) => new CommandError(`${source}: secret ${JSON.stringify(name)}: ${text}`)
+  if (!isJsonObject(secret)) throw fault('must be an object with "data"')
+  const { custom_metadata: custom, data, ...more } = secret
+  if (!isJsonObject(data)) throw fault('"data" must be an object')
+  const unknown = Object.keys(more)[0]
+  if (unknown !== undefined)
+    throw fault(`unknown key ${JSON.stringify(unknown)}, expected "data" and "custom_metadata"`)
+  if (custom !== undefined && custom !== null) {
+    const isTexts = isJsonObject(custom) && Object.values(custom).every((each) => typeof each === 'string')
+    if (!isTexts) throw fault('"custom_metadata" must be an object of strings')
+  }
+  return secret
 }

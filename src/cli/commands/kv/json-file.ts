@@ -1,13 +1,13 @@
-/** JSON that people have written: where it is wrong is told by line and column, and never by what stands there. */
-import { CommandError } from '../../framework/command-shape.ts'
-import { parseExact } from '../../output/exact-json.ts'
+/** Parses JSON files. Errors contain line and column, and never the content, which is secret. */
+import { CommandError } from '../../framework/define-command.ts'
+import { parseExact } from '../../output/json.ts'
 
-/** Numbers stay as they are written. Throws CommandError. */
-export function jsonIn(text: string, file: string): unknown {
+/** Numbers keep their text. Throws CommandError. */
+export function parseJsonFile(text: string, file: string): unknown {
   try {
     return parseExact(text)
   } catch {
-    throw new CommandError(`${sourceName(file)} holds no JSON: ${placeOf(faultIn(text), text)}`)
+    throw new CommandError(`${sourceName(file)} is not valid JSON: ${positionText(faultIn(text), text)}`)
   }
 }
 
@@ -15,11 +15,11 @@ export function sourceName(file: string): string {
   return file === '-' ? 'standard input' : file
 }
 
-function placeOf(at: number, text: string): string {
+function positionText(at: number, text: string): string {
   if (text.trim() === '') return 'it is empty'
-  if (at >= text.length) return 'it ends early'
+  if (at >= text.length) return 'unexpected end'
   const before = text.slice(0, at).split('\n')
-  return `line ${before.length}, column ${(before.at(-1) ?? '').length + 1} is wrong`
+  return `error at line ${before.length}, column ${(before.at(-1) ?? '').length + 1}`
 }
 
 const SPACE = /[ \t\n\r]*/y
@@ -27,54 +27,54 @@ const SCALAR = /-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null/y
 const ESCAPE = /\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})/y
 const [QUOTE, BACKSLASH, SPACE_CODE] = [34, 92, 32]
 
-/** Index of the first token that cannot stand where it stands (RFC 8259); the length of the text where none is. */
+/** Index of the first unexpected token (RFC 8259); the length of the text without one. */
 export function faultIn(text: string): number {
   const open: ('{' | '[')[] = []
-  let wanted: 'value' | 'value or ]' | 'key' | 'key or }' | 'colon' | 'comma' = 'value'
-  for (let at = behind(SPACE, text, 0); at < text.length; ) {
-    const sign = text[at] ?? ''
+  let expected: 'value' | 'value or ]' | 'key' | 'key or }' | 'colon' | 'comma' = 'value'
+  for (let at = skip(SPACE, text, 0); at < text.length; ) {
+    const character = text[at] ?? ''
     const inside = open.at(-1)
-    const isClosing = sign === (inside === '{' ? '}' : ']') && inside !== undefined
-    const mayClose = wanted === 'comma' || wanted === (inside === '{' ? 'key or }' : 'value or ]')
+    const isClosing = character === (inside === '{' ? '}' : ']') && inside !== undefined
+    const mayClose = expected === 'comma' || expected === (inside === '{' ? 'key or }' : 'value or ]')
     let end = at + 1
     if (isClosing && mayClose) {
       open.pop()
-      wanted = 'comma'
-    } else if (wanted === 'comma') {
-      if (sign !== ',' || inside === undefined) return at
-      wanted = inside === '{' ? 'key' : 'value'
-    } else if (wanted === 'colon') {
-      if (sign !== ':') return at
-      wanted = 'value'
-    } else if ((sign === '{' || sign === '[') && wanted.startsWith('value')) {
-      open.push(sign)
-      wanted = sign === '{' ? 'key or }' : 'value or ]'
+      expected = 'comma'
+    } else if (expected === 'comma') {
+      if (character !== ',' || inside === undefined) return at
+      expected = inside === '{' ? 'key' : 'value'
+    } else if (expected === 'colon') {
+      if (character !== ':') return at
+      expected = 'value'
+    } else if ((character === '{' || character === '[') && expected.startsWith('value')) {
+      open.push(character)
+      expected = character === '{' ? 'key or }' : 'value or ]'
     } else {
-      end = sign === '"' ? behindString(text, at) : behind(SCALAR, text, at)
-      const isKey = wanted.startsWith('key')
-      if (end === at || (isKey && sign !== '"')) return at
-      wanted = isKey ? 'colon' : 'comma'
+      end = character === '"' ? skipString(text, at) : skip(SCALAR, text, at)
+      const isKey = expected.startsWith('key')
+      if (end === at || (isKey && character !== '"')) return at
+      expected = isKey ? 'colon' : 'comma'
     }
-    at = behind(SPACE, text, end)
+    at = skip(SPACE, text, end)
   }
   return text.length
 }
 
-/** Not by a pattern: a secret may be a text of many megabytes. */
-function behindString(text: string, from: number): number {
+/** Without a regular expression, because a string may have many megabytes. */
+function skipString(text: string, from: number): number {
   for (let at = from + 1; at < text.length; ) {
     const code = text.charCodeAt(at)
     if (code === QUOTE) return at + 1
     if (code < SPACE_CODE) return from
-    const end = code === BACKSLASH ? behind(ESCAPE, text, at) : at + 1
+    const end = code === BACKSLASH ? skip(ESCAPE, text, at) : at + 1
     if (end === at) return from
     at = end
   }
   return from
 }
 
-/** Index behind what the pattern takes at `from`; `from` where it takes nothing. */
-function behind(pattern: RegExp, text: string, from: number): number {
+/** Index after the match of the pattern at `from`; `from` without a match. */
+function skip(pattern: RegExp, text: string, from: number): number {
   pattern.lastIndex = from
   return pattern.test(text) ? pattern.lastIndex : from
 }

@@ -1,7 +1,7 @@
-/** A version of a secret as people read it: where it is, what is known of it, and what it holds. */
-import type { CommandIo } from '../../framework/command-shape.ts'
-import { isJsonObject } from '../../output/exact-json.ts'
-import type { CoreAnswer } from '../../core/core-access.ts'
+/** Output of secret versions as `vault kv` prints them: path, metadata, data. */
+import type { CommandIo } from '../../framework/define-command.ts'
+import { isJsonObject } from '../../output/json.ts'
+import type { CoreResponse } from '../../core/core-access.ts'
 import {
   cell,
   dataRows,
@@ -13,14 +13,14 @@ import {
   printWarnings,
 } from '../../core/secret-output.ts'
 
-interface Values {
+interface OutputOptions {
   readonly format: Format | undefined
   readonly field?: string | undefined
 }
 
 const EDGE = 2
 
-/** A title between equals signs, as wide as what stands below. */
+/** A title between equals signs, as wide as the block below it. */
 export function titled(title: string, below: string): string {
   const width = Math.max(...below.split('\n').map((line) => line.length))
   const signs = Math.max(width - title.length - 2, 2 * EDGE)
@@ -28,8 +28,8 @@ export function titled(title: string, below: string): string {
   return `${'='.repeat(left)} ${title} ${'='.repeat(signs - left)}\n${below}`
 }
 
-/** What a write has made. */
-export function printVersion(answer: CoreAnswer, path: string, values: Values, io: CommandIo): void {
+/** The version that a write has created. */
+export function printVersion(answer: CoreResponse, path: string, values: OutputOptions, io: CommandIo): void {
   const format = formatOf(values, io)
   const data = answer.fields.value('data')
   if (format !== 'table' || values.field !== undefined || !isJsonObject(data)) {
@@ -40,8 +40,8 @@ export function printVersion(answer: CoreAnswer, path: string, values: Values, i
   printWarnings(answer, io)
 }
 
-/** A version that was read; without data, when that was deleted or destroyed. */
-export function printRead(answer: CoreAnswer, path: string, values: Values, io: CommandIo): void {
+/** A version that was read; without data if it was deleted or destroyed. */
+export function printRead(answer: CoreResponse, path: string, values: OutputOptions, io: CommandIo): void {
   const format = formatOf(values, io)
   const inner = answer.fields.under('data')
   const data = inner.value('data')
@@ -56,13 +56,13 @@ export function printRead(answer: CoreAnswer, path: string, values: Values, io: 
   const metadata = inner.value('metadata')
   const parts = [titled('Secret Path', `${cell(path)}\n`)]
   if (isJsonObject(metadata)) parts.push(titled('Metadata', pairsTable(metadataRows(metadata))))
-  if (isJsonObject(data)) parts.push(titled('Data', pairsTable(dataOnly(data))))
+  if (isJsonObject(data)) parts.push(titled('Data', pairsTable(verbatimRows(data))))
   io.out(parts.join('\n'))
   printWarnings(answer, io)
 }
 
-/** What is no text is shown as it is: the number of a `ttl` that somebody keeps is not ours to read. */
-function dataOnly(data: Readonly<Record<string, unknown>>): [string, unknown][] {
+/** Data is not interpreted: a number under the key `ttl` is printed unchanged. */
+function verbatimRows(data: Readonly<Record<string, unknown>>): [string, unknown][] {
   return Object.keys(data)
     .toSorted()
     .map((key) => [key, data[key]])

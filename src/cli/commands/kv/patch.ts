@@ -1,36 +1,34 @@
 /** `outpost kv patch`. */
-import { CommandError, type CommandIo, defineCommand } from '../../framework/command-shape.ts'
-import { RefusedByAgent } from '../../client/http-client.ts'
+import { CommandError, type CommandIo, defineCommand } from '../../framework/define-command.ts'
+import { AgentRefusal } from '../../client/http-client.ts'
 import { choice, texts, UsageError } from '../../framework/options.ts'
 import {
-  askCore,
+  sendRequest,
   type CoreAccess,
-  type CoreAnswer,
+  type CoreResponse,
   coreOf,
   coreOptions,
   MERGE_PATCH,
-  requireCore,
+  requireResponse,
 } from '../../core/core-access.ts'
 import { readData } from '../../input/data-input.ts'
-import { isJsonObject } from '../../output/exact-json.ts'
+import { isJsonObject } from '../../output/json.ts'
 import { fieldOption, formatOption } from '../../core/secret-output.ts'
 import { printVersion } from './kv-output.ts'
-import { mountOption, versionedPlace } from './secret-path.ts'
-import { casOption } from './put.ts'
+import { casOption, mountOption, resolveVersionedPath } from './secret-path.ts'
 
 export const command = defineCommand({
   name: 'kv patch',
-  summary: 'Change parts of a secret, as a new version',
+  summary: 'Update keys of a secret in a new version',
   details: [
-    'What is not named stays as it is. Data is given as to "outpost kv put". A token that may not',
-    'patch, but read and write, does it in two steps (-method=rw), which fail when somebody else',
-    'writes in between.',
+    'Keys that are not given do not change. Data is given as for "outpost kv put". Without the capability patch,',
+    'the secret is read and written (-method=rw); this fails if the secret is written concurrently.',
     '',
     'Example: outpost kv patch -remove-data=old secret/app/db password=-',
   ].join('\n'),
   options: {
-    'remove-data': texts('KEY', 'A key to remove'),
-    method: choice({ placeholder: 'HOW', help: 'In one step, or by reading and writing', choices: ['patch', 'rw'] }),
+    'remove-data': texts('KEY', 'Key to remove'),
+    method: choice({ placeholder: 'HOW', help: 'Patch in one request or read and write', choices: ['patch', 'rw'] }),
     ...casOption,
     ...mountOption,
     ...fieldOption,
@@ -41,58 +39,56 @@ export const command = defineCommand({
     shown: 'PATH [KEY=VALUE...]',
     min: 1,
     max: Number.POSITIVE_INFINITY,
-    missing: 'what shall change? as in: outpost kv patch secret/app/db user=app',
   },
   async run(values, [path = '', ...operands], io) {
     const core = coreOf(values, io)
     const removed = values['remove-data'].flatMap((list) => list.split(',')).filter(Boolean)
-    if (operands.length === 0 && removed.length === 0)
-      throw new UsageError('what shall change? give KEY=VALUE or -remove-data')
+    if (operands.length === 0 && removed.length === 0) throw new UsageError('missing KEY=VALUE or -remove-data KEY')
     const data = await readData(operands)
-    const at = (await versionedPlace(core, path, values.mount)).at('data')
+    const at = (await resolveVersionedPath(core, path, values.mount)).at('data')
     const change = { at, data, removed, cas: values.cas }
     const answer =
-      values.method === 'rw' ? await readAndWrite(core, change) : await patched(core, change, values.method, io)
+      values.method === 'rw' ? await readAndWrite(core, change) : await patch(core, change, values.method, io)
     printVersion(answer, at, values, io)
     return 0
   },
 })
 
-interface Change {
+interface SecretPatch {
   readonly at: string
   readonly data: Readonly<Record<string, unknown>>
   readonly removed: readonly string[]
   readonly cas: number
 }
 
-async function patched(
+async function patch(
   core: CoreAccess,
-  change: Change,
+  change: SecretPatch,
   method: 'patch' | undefined,
   io: CommandIo,
-): Promise<CoreAnswer> {
+): Promise<CoreResponse> {
   const { at, cas, data, removed } = change
   const nulls = removed.map((key) => [key, null] as const)
   const options = cas > 0 ? { cas } : {}
   const body = { data: Object.fromEntries([...Object.entries(data), ...nulls]), options }
   try {
-    return await requireCore(core, { method: 'PATCH', path: at, body, headers: MERGE_PATCH })
+    return await requireResponse(core, { method: 'PATCH', path: at, body, headers: MERGE_PATCH })
   } catch (error) {
-    const isNotOffered = error instanceof RefusedByAgent && (error.status === 403 || error.status === 405)
+    const isNotOffered = error instanceof AgentRefusal && (error.status === 403 || error.status === 405)
     if (!isNotOffered || method === 'patch') throw error
-    io.err('the token may not patch (capability "patch"): reading and writing instead, as -method=rw does\n')
+    io.err('the token lacks the capability "patch", falling back to -method=rw\n')
     return await readAndWrite(core, change)
   }
 }
 
-async function readAndWrite(core: CoreAccess, { at, cas, data, removed }: Change): Promise<CoreAnswer> {
-  const before = await askCore(core, { path: at })
+async function readAndWrite(core: CoreAccess, { at, cas, data, removed }: SecretPatch): Promise<CoreResponse> {
+  const before = await sendRequest(core, { path: at })
   if (!before) throw new CommandError(`no value found at ${at}`)
   const inner = before.fields.under('data')
   const old = inner.value('data')
-  if (!isJsonObject(old)) throw new CommandError(`no data found at ${at}: the newest version is deleted`)
+  if (!isJsonObject(old)) throw new CommandError(`no data found at ${at}: the latest version is deleted`)
   const kept = [...Object.entries(old), ...Object.entries(data)].filter(([key]) => !removed.includes(key))
   const version = inner.under('metadata').number('version')
   const body = { data: Object.fromEntries(kept), options: { cas: cas >= 0 ? cas : version } }
-  return requireCore(core, { method: 'PUT', path: at, body })
+  return requireResponse(core, { method: 'PUT', path: at, body })
 }

@@ -1,33 +1,48 @@
 /**
- * Where a secret is: people write `secret/app/db`, and requests need to know which part of that is the mount, and whether
- * it is a versioned store, whose data and metadata have paths of their own. The server is asked first, as the field's
- * commands do.
+ * Resolves the path of a secret, such as `secret/app/db`, to its mount and its path below the mount. A versioned mount has separate API
+ * paths for data and metadata, so the server is requested first, as `vault kv` does.
  */
 import { tokenVariableOf } from '../../client/agent-target.ts'
-import type { Answer } from '../../output/answer.ts'
-import { CommandError } from '../../framework/command-shape.ts'
-import { RefusedByAgent } from '../../client/http-client.ts'
-import { text, UsageError } from '../../framework/options.ts'
-import { cleanPath, type CoreAccess, requireCore } from '../../core/core-access.ts'
+import type { JsonFields } from '../../output/json.ts'
+import { CommandError } from '../../framework/define-command.ts'
+import { AgentRefusal } from '../../client/http-client.ts'
+import { integer, text, UsageError } from '../../framework/options.ts'
+import { cleanPath, type CoreAccess, requireResponse } from '../../core/core-access.ts'
 
 export const mountOption = {
-  mount: text({ placeholder: 'PATH', help: 'Mount of the store; the path is below it then', fallback: undefined }),
+  mount: text({ placeholder: 'PATH', help: 'Mount path; PATH is then relative to it', fallback: undefined }),
 }
 
-export const MISSING_PATH = 'which secret? as in: secret/app/db, or -mount=secret app/db'
+export const pathOperand = {
+  shown: 'PATH',
+  min: 1,
+  max: 1,
+  hint: 'such as secret/app/db, or app/db with -mount=secret',
+}
 
-export interface KvPlace {
-  /** Without a slash at the end. */
+export const casOption = {
+  cas: integer({
+    placeholder: 'N',
+    help: 'Write only if N is the current version',
+    fallback: -1,
+    shownDefault: 'no check; 0 requires that the secret does not exist',
+    min: -1,
+    max: Number.MAX_SAFE_INTEGER,
+  }),
+}
+
+export interface KvPath {
+  /** Without trailing slash. */
   readonly mount: string
-  /** Below the mount; empty for all of it. */
+  /** Path below the mount; empty for the whole mount. */
   readonly secret: string
   readonly isVersioned: boolean
-  /** The path of requests about one side of it; in a store without versions there is one. */
-  at(side: Side): string
+  /** The API path for an endpoint of a versioned mount; a mount without versions has one path. */
+  at(endpoint: KvEndpoint): string
 }
 
-/** What requests to a versioned store begin with. */
-type Side =
+/** First segment of the API paths of a versioned mount. */
+type KvEndpoint =
   | 'data'
   | 'metadata'
   | 'delete'
@@ -42,53 +57,64 @@ type Side =
   | 'move'
   | 'transaction'
 
-/** Throws CommandError, also where the token has no rights there. */
-export async function kvPlace(core: CoreAccess, given: string, mount: string | undefined): Promise<KvPlace> {
-  const asked = cleanPath(mount ?? given)
-  const info = (await mountAt(core, asked)).under('data')
-  const found = info.text('path').replace(/\/+$/, '')
-  if (found === '') throw new CommandError(`no store of secrets is enabled at ${asked}`)
+/** Throws CommandError, also without permission below the mount. */
+export async function resolveKvPath(core: CoreAccess, given: string, mount: string | undefined): Promise<KvPath> {
+  const path = cleanPath(mount ?? given)
+  const info = (await mountInfo(core, path)).under('data')
+  const mountPath = info.text('path').replace(/\/+$/, '')
+  if (mountPath === '') throw new CommandError(`no KV engine is enabled at ${path}, check "outpost secrets list"`)
   if (!['kv', 'generic', ''].includes(info.text('type'))) {
-    throw new CommandError(`${found}/ is no store of secrets but ${info.text('type')}: use "outpost read" and "write"`)
+    throw new CommandError(
+      `${mountPath}/ is a mount of type ${info.text('type')}, not kv: use "outpost read" and "outpost write"`,
+    )
   }
-  const below = mount === undefined ? asked.slice(found.length) : given
+  const below = mount === undefined ? path.slice(mountPath.length) : given
   const secret = below.split('/').filter(Boolean).length === 0 ? '' : cleanPath(below)
   const isVersioned = info.under('options').text('version') === '2'
-  const at: KvPlace['at'] = (side) => [found, isVersioned ? side : '', secret].filter(Boolean).join('/')
-  return { mount: found, secret, isVersioned, at }
+  const at: KvPath['at'] = (endpoint) => [mountPath, isVersioned ? endpoint : '', secret].filter(Boolean).join('/')
+  return { mount: mountPath, secret, isVersioned, at }
 }
 
-async function mountAt(core: CoreAccess, asked: string): Promise<Answer> {
+async function mountInfo(core: CoreAccess, path: string): Promise<JsonFields> {
   try {
-    return (await requireCore(core, { path: `sys/internal/ui/mounts/${asked}` })).fields
+    return (await requireResponse(core, { path: `sys/internal/ui/mounts/${path}` })).fields
   } catch (error) {
-    if (!(error instanceof RefusedByAgent) || error.status !== 403 || !error.message.includes('preflight')) throw error
-    // Nobody is told which of the two it is.
-    const where = `no store of secrets is at ${asked}, or the token has no right to anything in it`
-    throw new CommandError(`${where}: set ${tokenVariableOf(core.target)}, "outpost secrets list" lists the stores`)
+    if (!(error instanceof AgentRefusal) || error.status !== 403 || !error.message.includes('preflight')) throw error
+    // The server does not distinguish the two causes.
+    throw new CommandError(
+      `no KV engine at ${path}, or the token has no permission below it: check "outpost secrets list" and ${tokenVariableOf(core.target)}`,
+    )
   }
 }
 
-/** The same for one secret. Throws UsageError when only the mount is named. */
-export async function secretPlace(core: CoreAccess, given: string, mount: string | undefined): Promise<KvPlace> {
-  const place = await kvPlace(core, given, mount)
-  if (place.secret === '') throw new UsageError(`${place.mount}/ is the store itself: ${MISSING_PATH}`)
-  return place
+/** For one secret. Throws UsageError for a mount path. */
+export async function resolveSecretPath(core: CoreAccess, given: string, mount: string | undefined): Promise<KvPath> {
+  const path = await resolveKvPath(core, given, mount)
+  if (path.secret === '') throw new UsageError(`${path.mount}/ is a mount path: give the path of a secret below it`)
+  return path
 }
 
-/** The same for what only a versioned store has. Throws CommandError. */
-export async function versionedPlace(core: CoreAccess, given: string, mount: string | undefined): Promise<KvPlace> {
-  return versioned(await secretPlace(core, given, mount))
+/** For a secret of a versioned mount. Throws CommandError. */
+export async function resolveVersionedPath(
+  core: CoreAccess,
+  given: string,
+  mount: string | undefined,
+): Promise<KvPath> {
+  return requireVersions(await resolveSecretPath(core, given, mount))
 }
 
-/** The same for a folder, which may be all of the store. Throws CommandError. */
-export async function versionedFolder(core: CoreAccess, given: string, mount: string | undefined): Promise<KvPlace> {
-  return versioned(await kvPlace(core, given, mount))
+/** For a folder of a versioned mount, or the mount itself. Throws CommandError. */
+export async function resolveVersionedFolder(
+  core: CoreAccess,
+  given: string,
+  mount: string | undefined,
+): Promise<KvPath> {
+  return requireVersions(await resolveKvPath(core, given, mount))
 }
 
-function versioned(place: KvPlace): KvPlace {
-  if (place.isVersioned) return place
+function requireVersions(path: KvPath): KvPath {
+  if (path.isVersioned) return path
   throw new CommandError(
-    `${place.mount}/ has no versions: "outpost kv enable-versioning ${place.mount}" makes it a store that has them`,
+    `${path.mount}/ is not versioned: enable versions with "outpost kv enable-versioning ${path.mount}"`,
   )
 }

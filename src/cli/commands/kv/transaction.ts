@@ -1,41 +1,41 @@
 /** `outpost kv transaction`. */
-import { CommandError, defineCommand } from '../../framework/command-shape.ts'
+import { CommandError, defineCommand } from '../../framework/define-command.ts'
 import { text, UsageError } from '../../framework/options.ts'
-import { coreOf, coreOptions, requireCore } from '../../core/core-access.ts'
-import { fieldsOf } from '../../output/answer.ts'
-import { isJsonObject } from '../../output/exact-json.ts'
+import { coreOf, coreOptions, requireResponse } from '../../core/core-access.ts'
+import { fieldsOf } from '../../output/json.ts'
+import { isJsonObject } from '../../output/json.ts'
 import { cell, formatOf, formatOption, printSecret, printWarnings, wideTable } from '../../core/secret-output.ts'
 import { textOf } from '../../input/data-input.ts'
-import { jsonIn } from './json-file.ts'
-import { versionedFolder } from './secret-path.ts'
+import { parseJsonFile, sourceName } from './json-file.ts'
+import { resolveVersionedFolder } from './secret-path.ts'
 
 export const command = defineCommand({
   name: 'kv transaction',
-  summary: 'Change several secrets, all of them or none',
+  summary: 'Change several secrets atomically',
   details: [
-    'The file holds {"operations": [...]}, or the list alone. Each operation has "op" (put, patch,',
-    'delete, undelete, destroy, remove, check) and "path", which is below the mount; "data" for put and',
-    'patch, "versions" for delete, undelete and destroy. "cas" in any of them is the version that must be',
-    'the current one; check is nothing but that.',
+    'The file contains {"operations": [...]}, or the list alone. Each operation has "op" (put, patch, delete,',
+    'undelete, destroy, remove, check) and "path" (below the mount); put and patch have "data"; delete, undelete',
+    'and destroy have "versions". With "cas", an operation requires that version to be the current one; check',
+    'does nothing else. If one operation fails, nothing is changed.',
     '',
     'Example: outpost kv transaction -mount=secret @changes.json',
   ].join('\n'),
   options: {
-    mount: text({ placeholder: 'PATH', help: 'Mount of the store', fallback: 'secret' }),
+    mount: text({ placeholder: 'PATH', help: 'Mount path', fallback: 'secret' }),
     ...formatOption,
     ...coreOptions,
   },
-  operands: { shown: '@FILE|-', min: 1, max: 1, missing: 'which operations? give @FILE, or - for standard input' },
+  operands: { shown: '@FILE|-', min: 1, max: 1 },
   async run(values, [given = ''], io) {
     if (given !== '-' && !given.startsWith('@')) {
-      throw new UsageError(`operations come from a file, as in @${given}, or - for standard input`)
+      throw new UsageError(`expected @FILE or -, got ${JSON.stringify(given)}`)
     }
     const file = given === '-' ? '-' : given.slice(1)
     const operations = operationsIn(await textOf(file), file)
     const core = coreOf(values, io)
-    const place = await versionedFolder(core, '', values.mount)
-    const request = { method: 'POST', path: place.at('transaction'), body: { operations } } as const
-    const answer = await requireCore(core, request)
+    const folder = await resolveVersionedFolder(core, '', values.mount)
+    const request = { method: 'POST', path: folder.at('transaction'), body: { operations } } as const
+    const answer = await requireResponse(core, request)
     if (formatOf(values, io) !== 'table') {
       printSecret(answer, values, io)
       return 0
@@ -44,7 +44,7 @@ export const command = defineCommand({
     const rows = operations.map((operation, at) => {
       const version = results[at]?.number('version') ?? 0
       const { op, path } = { op: fieldsOf(operation).text('op'), path: fieldsOf(operation).text('path') }
-      return [op, cell(`${place.mount}/${path}`), version > 0 ? String(version) : '']
+      return [op, cell(`${folder.mount}/${path}`), version > 0 ? String(version) : '']
     })
     io.out(wideTable(['Operation', 'Path', 'Version'], rows))
     printWarnings(answer, io)
@@ -52,10 +52,10 @@ export const command = defineCommand({
   },
 })
 
-/** Throws CommandError; what the operations are is the server's to judge. */
+/** Throws CommandError. The server validates the operations. */
 function operationsIn(content: string, file: string): readonly unknown[] {
-  const value = jsonIn(content, file)
+  const value = parseJsonFile(content, file)
   const operations = isJsonObject(value) ? value['operations'] : value
   if (Array.isArray(operations)) return operations as unknown[]
-  throw new CommandError(`${file === '-' ? 'standard input' : file} holds no {"operations": [...]}`)
+  throw new CommandError(`${sourceName(file)} does not contain {"operations": [...]}`)
 }

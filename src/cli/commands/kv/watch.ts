@@ -1,30 +1,29 @@
 /** `outpost kv watch`. */
-import { fieldsOf } from '../../output/answer.ts'
+import { fieldsOf } from '../../output/json.ts'
 import { openSink } from '../../framework/byte-sink.ts'
-import { type CommandIo, defineCommand } from '../../framework/command-shape.ts'
+import { type CommandIo, defineCommand } from '../../framework/define-command.ts'
 import { parseDurationMs } from '../../../platform/duration.ts'
 import { choice, flag, text } from '../../framework/options.ts'
 import { coreOf, coreOptions } from '../../core/core-access.ts'
 import { cell, formatOf } from '../../core/secret-output.ts'
-import { type Changes, changesFrom, cursorOfNow } from './change-polls.ts'
-import { mountOption, versionedFolder } from './secret-path.ts'
+import { type ChangeBatch, changesFrom, currentCursor } from './change-polls.ts'
+import { mountOption, resolveVersionedFolder } from './secret-path.ts'
 
-const LOST =
-  'the cursor is older than what the server remembers, or of another server: read everything again, going on with what happens now'
+const RESET_NOTICE =
+  'the cursor has expired or belongs to another server: read all secrets again, the watch continues with new changes'
 
 export const command = defineCommand({
   name: 'kv watch',
-  summary: 'Print what happens to secrets, as it happens',
+  summary: 'Watch changes of secrets',
   details: [
-    'A line for each change of what the token may read below PATH: what happened, to which version, where.',
-    'With -format=json it is what the server says, and each line has the cursor with which -cursor goes on',
-    'behind it, for as long as the server remembers (24 hours). Without -cursor it begins now.',
+    'Prints a line for each change that the token may read below PATH: operation, version, path. -format=json',
+    'prints the events of the server; each contains a cursor for -cursor, which the server keeps for 24 hours.',
+    'Without -cursor, the watch starts with new changes.',
     '',
-    'When the connection breaks it is resumed where it was: nothing is lost and nothing told twice. Where',
-    'the server does not remember what happened since, that is said on stderr, and with -format=json by a',
-    'line with "reset".',
+    'After a broken connection, the watch resumes without loss or repetition. If the server no longer has the',
+    'changes, this is reported on stderr, and with -format=json by a line with "reset".',
     '',
-    'Exit code 0 on Ctrl-C, when the reader of the output leaves, and at the end that -once and -wait make.',
+    'Exit code 0 on Ctrl-C, when the reader of the output exits, and at the end by -once or -wait.',
     '',
     'Examples:',
     '  outpost kv watch secret/app',
@@ -32,28 +31,28 @@ export const command = defineCommand({
     '  outpost kv watch -once -cursor=1-4711 secret/app',
   ].join('\n'),
   options: {
-    cursor: text({ placeholder: 'CURSOR', help: 'Begin behind this one', fallback: undefined }),
-    once: flag('End with the first answer that has changes'),
+    cursor: text({ placeholder: 'CURSOR', help: 'Start after this cursor', fallback: undefined }),
+    once: flag('Exit after the first batch of changes'),
     wait: text({
       placeholder: 'DURATION',
-      help: 'End when nothing has happened for so long, as in 30s; 0s: only what has happened already',
+      help: 'Exit after this time without changes',
       fallback: undefined,
       check: (value) => (parseDurationMs(value) === undefined ? 'must be a duration such as 30s' : undefined),
     }),
-    'print-cursor': flag('Print the cursor of now, and nothing else'),
-    format: choice({ placeholder: 'FORMAT', help: 'How to print it', choices: ['table', 'json'] }),
+    'print-cursor': flag('Print the current cursor and exit'),
+    format: choice({ placeholder: 'FORMAT', help: 'Output format', choices: ['table', 'json'] }),
     ...mountOption,
     ...coreOptions,
   },
-  operands: { shown: '[PATH]', min: 0, max: 1, missing: '' },
+  operands: { shown: '[PATH]', min: 0, max: 1 },
   async run(values, [path = ''], io) {
     const core = coreOf(values, io)
-    const place = await versionedFolder(core, path, values.mount)
-    const at = place.at('watch')
+    const folder = await resolveVersionedFolder(core, path, values.mount)
+    const at = folder.at('watch')
     const ended = new AbortController()
     const { signal } = ended
     if (values['print-cursor']) {
-      io.out(`${await cursorOfNow({ core, path: at, signal })}\n`)
+      io.out(`${await currentCursor({ core, path: at, signal })}\n`)
       return 0
     }
     const end = () => ended.abort()
@@ -63,32 +62,32 @@ export const command = defineCommand({
     void sink.gone.then(end)
     const whenEnded = new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }))
     const options = { core, path: at, io, signal }
-    const start = values.cursor ?? (await cursorOfNow(options))
+    const start = values.cursor ?? (await currentCursor(options))
     const idleMs = values.wait === undefined ? undefined : parseDurationMs(values.wait)
     for await (const changes of changesFrom(start, idleMs, options)) {
-      const taken = sink.write(Buffer.from(shown(changes, isJson, place.mount, io)))
-      // Ctrl-C must end us also while the reader takes nothing.
-      if (taken) await Promise.race([taken, whenEnded])
+      const written = sink.write(Buffer.from(linesOf(changes, isJson, folder.mount, io)))
+      // Ctrl-C must end the command also while the reader is blocked.
+      if (written) await Promise.race([written, whenEnded])
       if (values.once) break
     }
     await Promise.race([sink.end(), whenEnded])
-    // Nothing that is still on its way may keep us.
+    // A pending write must not delay the exit.
     if (signal.aborted) process.exit(0)
     return 0
   },
 })
 
-function shown({ cursor, events, isReset }: Changes, isJson: boolean, mount: string, io: CommandIo): string {
-  if (isReset) io.err(`outpost: ${LOST}\n`)
+function linesOf({ cursor, events, isReset }: ChangeBatch, isJson: boolean, mount: string, io: CommandIo): string {
+  if (isReset) io.err(`outpost: ${RESET_NOTICE}\n`)
   if (isJson) {
     const lines = events.map((event) => `${JSON.stringify(event)}\n`)
     return `${isReset ? `${JSON.stringify({ reset: true, cursor })}\n` : ''}${lines.join('')}`
   }
-  return events.map((event) => `${line(event, mount)}\n`).join('')
+  return events.map((event) => `${lineOf(event, mount)}\n`).join('')
 }
 
 /** `write    3  secret/app/db`. */
-function line(event: unknown, mount: string): string {
+function lineOf(event: unknown, mount: string): string {
   const fields = fieldsOf(event)
   const version = fields.number('version')
   const columns = [cell(fields.text('change')).padEnd(8), (version > 0 ? String(version) : '-').padEnd(4)]

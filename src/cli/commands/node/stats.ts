@@ -1,24 +1,24 @@
 /** `outpost node stats`. */
-import { agentOf, agentOptions, jsonOption, printJson } from '../../client/agent-access.ts'
-import { type Answer, fieldsOf } from '../../output/answer.ts'
-import { defineCommand } from '../../framework/command-shape.ts'
+import { agentOf, agentOptions, jsonOption, printJson } from '../../client/agent-target.ts'
+import { type JsonFields, fieldsOf } from '../../output/json.ts'
+import { defineCommand } from '../../framework/define-command.ts'
 import { requestJson } from '../../client/http-client.ts'
-import { nodeIdOption, nodeQuery } from '../../client/node-argument.ts'
-import { humanBytes, humanSeconds } from '../../output/quantities.ts'
+import { nodeIdOption, nodeQuery } from '../../client/id-prefix.ts'
+import { humanBytes, humanSeconds } from '../../output/table.ts'
 import { formatPairs, formatTable } from '../../output/table.ts'
-import { shownName } from '../../framework/shown.ts'
+import { escapeLine } from '../../framework/terminal-escapes.ts'
 import { bar, type Colour, fitted, painted, type Terminal, terminalOf } from '../../output/terminal.ts'
 
 const BAR_WIDTH = 20
-/** Terminals that are narrower get no bars. */
+/** Narrower terminals show no bars. */
 const BAR_COLUMNS = 48
 const BUSY_PERCENT = 60
 const FULL_PERCENT = 85
 
 export const command = defineCommand({
   name: 'node stats',
-  summary: 'Show what a host uses: memory, processors, disks',
-  details: 'As last sampled by the agent, which does so every second while somebody asks.',
+  summary: 'Show the resource usage of a node',
+  details: 'Prints the latest sample. The agent samples once a second while clients request statistics.',
   options: { json: jsonOption, 'node-id': nodeIdOption, ...agentOptions },
   async run(values, _operands, io) {
     const target = agentOf(values, io)
@@ -30,7 +30,7 @@ export const command = defineCommand({
   },
 })
 
-function statsText(stats: Answer, terminal: Terminal): string {
+function statsText(stats: JsonFields, terminal: Terminal): string {
   const memory = stats.under('Memory')
   const share = (part: string) => (memory.number(part) / Math.max(memory.number('Total'), 1)) * 100
   const head = formatPairs([
@@ -54,10 +54,10 @@ function statsText(stats: Answer, terminal: Terminal): string {
   return sections.join('\n')
 }
 
-function disksText(stats: Answer, terminal: Terminal): string {
+function disksText(stats: JsonFields, terminal: Terminal): string {
   const disks = stats.list('DiskStats')
   const rows = disks.map((disk) => [
-    shownName(disk.text('Mountpoint')),
+    escapeLine(disk.text('Mountpoint')),
     humanBytes(disk.number('Size')),
     humanBytes(disk.number('Used')),
     humanBytes(disk.number('Available')),
@@ -76,16 +76,16 @@ function disksText(stats: Answer, terminal: Terminal): string {
   return barred(table, [undefined, ...disks.map((disk) => disk.number('UsedPercent'))], terminal)
 }
 
-/** Puts a bar behind the lines that have a percentage, on a terminal that is wide enough for it. */
+/** Appends a bar to lines with a percentage if the terminal is wide enough. */
 function barred(block: string, percents: readonly (number | undefined)[], terminal: Terminal): string {
   const lines = block.trimEnd().split('\n')
   const width = Math.max(...lines.map((line) => line.length))
-  const room = Math.min(BAR_WIDTH, terminal.columns - width - 4)
-  if (!terminal.colours || terminal.columns < BAR_COLUMNS || room < 5) return fitted(block, terminal)
+  const barWidth = Math.min(BAR_WIDTH, terminal.columns - width - 4)
+  if (!terminal.colours || terminal.columns < BAR_COLUMNS || barWidth < 5) return fitted(block, terminal)
   const shown = lines.map((line, at) => {
     const value = percents[at]
     if (value === undefined) return line
-    return `${line.padEnd(width)}  ${painted(bar(value / 100, room), colourOf(value), terminal)}`
+    return `${line.padEnd(width)}  ${painted(bar(value / 100, barWidth), colourOf(value), terminal)}`
   })
   return `${shown.join('\n')}\n`
 }
@@ -95,6 +95,6 @@ function colourOf(value: number): Colour {
   return value >= BUSY_PERCENT ? 'yellow' : 'green'
 }
 
-function percent(fields: Answer, name: string): string {
+function percent(fields: JsonFields, name: string): string {
   return `${fields.number(name).toFixed(1)} %`
 }

@@ -1,41 +1,41 @@
 /** `outpost node status`. */
-import { agentOf, agentOptions, jsonOption, printJson } from '../../client/agent-access.ts'
-import { type Answer, fieldsOf } from '../../output/answer.ts'
-import { CommandError, defineCommand } from '../../framework/command-shape.ts'
+import { agentOf, agentOptions, jsonOption, printJson } from '../../client/agent-target.ts'
+import { type JsonFields, fieldsOf } from '../../output/json.ts'
+import { CommandError, defineCommand } from '../../framework/define-command.ts'
 import type { AgentTarget } from '../../client/agent-target.ts'
 import { allocationsTable, nodesTable, statusOf } from '../../client/fleet-view.ts'
-import { RefusedByAgent, requestJson } from '../../client/http-client.ts'
+import { AgentRefusal, requestJson } from '../../client/http-client.ts'
 import { findNode } from '../../client/id-prefix.ts'
-import { listRecords } from '../../client/list-pages.ts'
+import { listRecords } from '../../client/http-client.ts'
 import { flag } from '../../framework/options.ts'
-import { humanBytes, humanSeconds } from '../../output/quantities.ts'
+import { humanBytes, humanSeconds } from '../../output/table.ts'
 import { formatPairs } from '../../output/table.ts'
-import { shownName } from '../../framework/shown.ts'
+import { escapeLine } from '../../framework/terminal-escapes.ts'
 import { fitted, terminalOf } from '../../output/terminal.ts'
 
-/** What an agent tells of its node, each behind a permission of its own. */
+/** Endpoints that describe the agent's node; each requires its own permission. */
 const SOURCES = {
   Agent: '/v1/agent/self',
   Metadata: '/v1/client/metadata',
   Stats: '/v1/client/stats',
 } as const
 
-/** In the answer of a server that is no host to a request about its own node. */
+/** Text of a server without the agent role in response to a request for its node. */
 const NO_LOCAL_NODE = 'No local Node'
 
 type Source = keyof typeof SOURCES
 
 export const command = defineCommand({
   name: 'node status',
-  summary: 'Show a host: identity, status, load, metadata, allocations',
+  summary: 'Show the status of a node',
   details: [
-    'Without NODE: the host of the agent that is addressed; a server that is no host lists all hosts, as',
-    '"outpost node list" does.',
-    'With NODE (a name or the beginning of an ID): that host as the server knows it, also when it is down,',
-    'then with the time and the reason. What the token does not permit is left out, and named.',
+    'Without NODE, shows the node of the addressed agent. A server without the agent role lists all nodes, as',
+    '"outpost node list" does. With NODE (a name or an ID prefix), shows that node as the server knows it; a',
+    'node that is down is shown with the time and the reason. Sections that the token may not read are',
+    'omitted and listed as "Not permitted".',
   ].join('\n'),
   options: { verbose: flag('Print full IDs'), json: jsonOption, ...agentOptions },
-  operands: { shown: '[NODE]', min: 0, max: 1, missing: '' },
+  operands: { shown: '[NODE]', min: 0, max: 1 },
   async run(values, [given], io) {
     const target = agentOf(values, io)
     const terminal = terminalOf(1, io.env, values['no-color'])
@@ -46,7 +46,7 @@ export const command = defineCommand({
       else io.out(fitted(await nodeText(target, fieldsOf(node), values.verbose), terminal))
       return 0
     }
-    const own = await askAll(target)
+    const own = await requestAll(target)
     if (own === 'no host') {
       const nodes = await listRecords(target, '/v1/nodes', { status_time: true })
       if (values.json) printJson(nodes, io)
@@ -70,8 +70,8 @@ export const command = defineCommand({
   },
 })
 
-/** A host as a server knows it. */
-async function nodeText(target: AgentTarget, node: Answer, isVerbose: boolean): Promise<string> {
+/** A node as a server knows it. */
+async function nodeText(target: AgentTarget, node: JsonFields, isVerbose: boolean): Promise<string> {
   const id = node.text('ID')
   const isReady = node.text('Status') === 'ready'
   const stats = isReady
@@ -87,35 +87,35 @@ async function nodeText(target: AgentTarget, node: Answer, isVerbose: boolean): 
     ['Class', node.text('NodeClass')],
     ['Pool', node.text('NodePool')],
   ] as const
-  const pairs: Pairs = known.filter(([, value]) => value !== '').map(([key, value]) => [key, shownName(value)])
+  const pairs: Pairs = known.filter(([, value]) => value !== '').map(([key, value]) => [key, escapeLine(value)])
   const head = formatPairs([...pairs, ...statsPairs(stats), ...metadataPairs({ Meta: node.value('Meta') })])
   const allocations = (listed ?? []).map(fieldsOf)
   return allocations.length === 0 ? head : `${head}\n${allocationsTable(allocations, isVerbose)}`
 }
 
-/** Undefined for what is refused or cannot be reached at present: the rest is shown. */
+/** Undefined if the request is refused: the other sections are shown. */
 async function permitted<T>(request: Promise<T>): Promise<T | undefined> {
   try {
     return await request
   } catch (error) {
-    if (error instanceof RefusedByAgent) return undefined
+    if (error instanceof AgentRefusal) return undefined
     throw error
   }
 }
 
-type Answers = { readonly [K in Source]?: unknown }
+type SourceBodies = { readonly [K in Source]?: unknown }
 
-/** What the process reports about its own host; `no host` for a server without one. Throws CommandError. */
-async function askAll(target: AgentTarget): Promise<{ answers: Answers; denied: Source[] } | 'no host'> {
+/** Requests all sources of the process's own node; `no host` for a server without the agent role. Throws CommandError. */
+async function requestAll(target: AgentTarget): Promise<{ answers: SourceBodies; denied: Source[] } | 'no host'> {
   const answers: { [K in Source]?: unknown } = {}
   const denied: Source[] = []
-  let refusal: RefusedByAgent | undefined
+  let refusal: AgentRefusal | undefined
   let isHost = true
-  const ask = async (source: Source) => {
+  const request = async (source: Source) => {
     try {
       answers[source] = await requestJson(target, { path: SOURCES[source] })
     } catch (error) {
-      if (!(error instanceof RefusedByAgent)) throw error
+      if (!(error instanceof AgentRefusal)) throw error
       if (error.status === 400 && error.message.includes(NO_LOCAL_NODE)) {
         isHost = false
         return
@@ -125,10 +125,10 @@ async function askAll(target: AgentTarget): Promise<{ answers: Answers; denied: 
       refusal ??= error
     }
   }
-  await Promise.all([ask('Agent'), ask('Metadata'), ask('Stats')])
+  await Promise.all([request('Agent'), request('Metadata'), request('Stats')])
   if (!isHost) return 'no host'
   if (Object.keys(answers).length > 0) return { answers, denied }
-  throw refusal ?? new CommandError('the agent told nothing')
+  throw refusal ?? new CommandError(`${target.url.origin} returned no data about its node`)
 }
 
 type Pairs = (readonly [string, string])[]
@@ -151,7 +151,7 @@ function agentPairs(answer: unknown): Pairs {
     ['Agent Memory', humanBytes(Number(runtime.text('rss_bytes')) || 0)],
     ['Allocations', client.text('num_allocations')],
   ]
-  return pairs.filter(([, value]) => value !== '').map(([key, value]) => [key, shownName(value)])
+  return pairs.filter(([, value]) => value !== '').map(([key, value]) => [key, escapeLine(value)])
 }
 
 function statsPairs(answer: unknown): Pairs {
@@ -168,7 +168,7 @@ function statsPairs(answer: unknown): Pairs {
   ]
 }
 
-function diskText(disk: Answer): string {
+function diskText(disk: JsonFields): string {
   return `${humanBytes(disk.number('Used'))} used of ${humanBytes(disk.number('Size'))}`
 }
 
@@ -178,5 +178,5 @@ function metadataPairs(answer: unknown): Pairs {
   return fields
     .names('Meta')
     .sort()
-    .map((key) => [`Meta ${shownName(key)}`, shownName(meta.text(key))])
+    .map((key) => [`Meta ${escapeLine(key)}`, escapeLine(meta.text(key))])
 }

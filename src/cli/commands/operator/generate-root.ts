@@ -1,166 +1,175 @@
-/** `outpost operator generate-root`: a root token from key shares, or the operation token of a DR secondary. */
+/** `outpost operator generate-root`: generates a root token, or an operation token of a DR secondary, from key shares. */
 import { randomInt } from 'node:crypto'
-import { type CommandIo, defineCommand } from '../../framework/command-shape.ts'
+import { type CommandIo, defineCommand } from '../../framework/define-command.ts'
 import { flag, text, UsageError } from '../../framework/options.ts'
-import { askCore, type CoreAccess, type CoreAnswer, coreOf, coreOptions, requireCore } from '../../core/core-access.ts'
-import { giveShares, requireStarted, withShareAccess } from '../../core/key-shares.ts'
+import {
+  sendRequest,
+  type CoreAccess,
+  type CoreResponse,
+  coreOf,
+  coreOptions,
+  requireResponse,
+} from '../../core/core-access.ts'
+import { submitShares, requireStarted, withShareAccess } from '../../core/key-shares.ts'
 import { pgpKey } from '../../input/pgp-file.ts'
 import { type Format, formatOf, formatOption, pairsTable, printAs } from '../../core/secret-output.ts'
-import { typedSecrets } from '../../input/typed-secret.ts'
+import { readSecrets } from '../../input/secret-input.ts'
 
-/** Which token is made, and where. */
-interface Family {
+interface TokenKind {
   readonly path: string
   readonly token: string
   readonly begin: string
 }
 
-const ROOT: Family = { path: 'sys/generate-root', token: 'root token', begin: 'outpost operator generate-root -init' }
-const OPERATION: Family = {
+const ROOT: TokenKind = {
+  path: 'sys/generate-root',
+  token: 'root token',
+  begin: 'outpost operator generate-root -init',
+}
+const OPERATION: TokenKind = {
   path: 'sys/replication/dr/secondary/generate-operation-token',
   token: 'operation token',
   begin: 'outpost operator generate-root -dr-token -init',
 }
-const OTP_SIGNS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
+const OTP_CHARACTERS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 
 export const command = defineCommand({
   name: 'operator generate-root',
-  summary: 'Make a root token from key shares',
+  summary: 'Generate a root token from key shares',
   details: [
-    'One begins it with -init and gets a one-time password; then enough holders of shares run it',
-    'without an option and type theirs; the last one gets an encoded token, which -decode with the',
-    'password turns into the token. So whoever sees only one of the two has nothing.',
+    '-init starts an attempt and prints a one-time password. Then holders of key shares run the command without',
+    'options and type their shares; the last one receives an encoded token. -decode with the one-time password',
+    'decodes it. Neither the encoded token nor the password is sufficient alone.',
     '',
-    'It needs a token that has sudo, unless the server has',
-    'disable_unauthed_generate_root_endpoints = false.',
+    'Requires a token with sudo, unless the server has disable_unauthed_generate_root_endpoints = false.',
     '',
-    'With -dr-token it is the operation token of a DR secondary, from shares of its primary; that',
-    'needs no token.',
+    'With -dr-token, generates the operation token of a DR secondary from key shares of its primary. This needs',
+    'no token.',
     '',
-    'A share, an encoded token and a password are read from standard input for a -: as arguments',
-    'other users of the machine can see them. A share that is not typed on a terminal needs -nonce.',
+    '- reads a share, an encoded token or a password from standard input. Other users of this machine can read',
+    'arguments. A share that is not typed on a terminal requires -nonce.',
     '',
     'Example: outpost operator generate-root -init',
     '         outpost operator generate-root',
-    '         outpost operator generate-root -decode - -otp -     (each in a line of standard input)',
+    '         outpost operator generate-root -decode - -otp -     (one per line of standard input)',
   ].join('\n'),
   options: {
-    init: flag('Begin an attempt'),
+    init: flag('Start an attempt'),
     otp: text({
       placeholder: 'OTP|-',
-      help: 'With -init a one-time password of your own; with -decode the one of the attempt',
+      help: 'One-time password of the attempt',
       fallback: undefined,
     }),
     'pgp-key': text({
       placeholder: 'FILE',
-      help: 'With -init: a PGP key for whose owner the token is, instead',
+      help: 'Encrypt the token with a PGP public key instead',
       fallback: undefined,
     }),
     nonce: text({
       placeholder: 'NONCE',
-      help: 'The attempt that a share is for, or that -cancel ends',
+      help: 'Nonce of the attempt',
       fallback: undefined,
     }),
-    decode: text({ placeholder: 'TOKEN|@FILE|-', help: 'Decode an encoded token, with -otp', fallback: undefined }),
-    status: flag('Show how far the attempt is'),
-    cancel: flag('End the attempt'),
-    'generate-otp': flag('Print a one-time password for -init'),
-    'dr-token': flag('Make the operation token of a DR secondary'),
+    decode: text({ placeholder: 'TOKEN|@FILE|-', help: 'Decode an encoded token with -otp', fallback: undefined }),
+    status: flag('Show the progress of the attempt'),
+    cancel: flag('Cancel the attempt'),
+    'generate-otp': flag('Print a new one-time password for -init'),
+    'dr-token': flag('Generate the operation token of a DR secondary'),
     ...formatOption,
     ...coreOptions,
   },
-  operands: { shown: '[KEY|-]', min: 0, max: 1, missing: '' },
+  operands: { shown: '[KEY|-]', min: 0, max: 1 },
   async run(values, [key], io) {
     const chosen = (['init', 'decode', 'status', 'cancel', 'generate-otp'] as const).filter((name) => {
       return values[name] !== undefined && values[name] !== false
     })
-    if (chosen.length > 1) throw new UsageError(`-${chosen[0]} and -${chosen[1]} do not go together`)
-    if (chosen.length > 0 && key !== undefined) throw new UsageError(`-${chosen[0]} takes no key share`)
+    if (chosen.length > 1) throw new UsageError(`options -${chosen[0]} and -${chosen[1]} exclude each other`)
+    if (chosen.length > 0 && key !== undefined) throw new UsageError(`option -${chosen[0]} takes no key share`)
     const format = formatOf(values, io)
     if (values.decode !== undefined) return await decode(values.decode, values.otp, format, io)
-    const attempt = { core: coreOf(values, io), family: values['dr-token'] ? OPERATION : ROOT }
+    const attempt = { core: coreOf(values, io), kind: values['dr-token'] ? OPERATION : ROOT }
     const work = async () => {
-      if (values['generate-otp']) io.out(`${newOtp((await now(attempt)).fields.number('otp_length'))}\n`)
+      if (values['generate-otp']) io.out(`${newOtp((await attemptStatus(attempt)).fields.number('otp_length'))}\n`)
       else if (values.cancel) await cancel(attempt, values.nonce, io)
-      else if (values.init) show(await begin(attempt, values, io), format, io)
-      else if (values.status) show(await now(attempt), format, io)
-      else show(await goOn(attempt, key, values.nonce, io), format, io)
+      else if (values.init) show(await start(attempt, values, io), format, io)
+      else if (values.status) show(await attemptStatus(attempt), format, io)
+      else show(await submit(attempt, key, values.nonce, io), format, io)
     }
     await (values['dr-token'] ? work() : withShareAccess('generate_root', attempt.core, work))
     return 0
   },
 })
 
-interface Attempting {
+interface TokenAttempt {
   readonly core: CoreAccess
-  readonly family: Family
+  readonly kind: TokenKind
 }
 
-function now({ core, family }: Attempting): Promise<CoreAnswer> {
-  return requireCore(core, { path: `${family.path}/attempt` })
+function attemptStatus({ core, kind }: TokenAttempt): Promise<CoreResponse> {
+  return requireResponse(core, { path: `${kind.path}/attempt` })
 }
 
-/** Without a nonce it is the attempt that is under way at this moment. */
-async function cancel({ core, family }: Attempting, given: string | undefined, io: CommandIo): Promise<void> {
-  const nonce = given ?? (await now({ core, family })).fields.text('nonce')
-  await askCore(core, { method: 'DELETE', path: `${family.path}/attempt`, query: nonce === '' ? {} : { nonce } })
-  io.out(`Success! The attempt to make ${article(family)} was cancelled.\n`)
+/** Without a nonce, cancels the current attempt. */
+async function cancel({ core, kind }: TokenAttempt, given: string | undefined, io: CommandIo): Promise<void> {
+  const nonce = given ?? (await attemptStatus({ core, kind })).fields.text('nonce')
+  await sendRequest(core, { method: 'DELETE', path: `${kind.path}/attempt`, query: nonce === '' ? {} : { nonce } })
+  io.out(`Success! The generation of ${withArticle(kind)} was cancelled.\n`)
 }
 
-function article({ token }: Family): string {
+function withArticle({ token }: TokenKind): string {
   return `${/^[aeiou]/.test(token) ? 'an' : 'a'} ${token}`
 }
 
-async function begin(
-  { core, family }: Attempting,
+async function start(
+  { core, kind }: TokenAttempt,
   values: { readonly otp: string | undefined; readonly 'pgp-key': string | undefined },
   io: CommandIo,
-): Promise<CoreAnswer> {
+): Promise<CoreResponse> {
   if (values.otp !== undefined && values['pgp-key'] !== undefined)
-    throw new UsageError('give -otp or -pgp-key, not both')
-  const [otp] = values.otp === undefined ? [] : await typedSecrets(values.otp, OTP, io)
+    throw new UsageError('options -otp and -pgp-key exclude each other')
+  const [otp] = values.otp === undefined ? [] : await readSecrets(values.otp, OTP, io)
   const body = {
     ...(otp === undefined ? {} : { otp }),
     ...(values['pgp-key'] === undefined ? {} : { pgp_key: pgpKey(values['pgp-key']) }),
   }
-  return await requireCore(core, { method: 'PUT', path: `${family.path}/attempt`, body })
+  return await requireResponse(core, { method: 'PUT', path: `${kind.path}/attempt`, body })
 }
 
-async function goOn(
-  { core, family }: Attempting,
+async function submit(
+  { core, kind }: TokenAttempt,
   key: string | undefined,
   nonce: string | undefined,
   io: CommandIo,
-): Promise<CoreAnswer> {
-  const status = await now({ core, family })
-  requireStarted(status, `attempt to make ${article(family)}`, family.begin)
-  const attempt = { path: `${family.path}/update`, nonce: status.fields.text('nonce'), name: family.token }
-  return await giveShares(core, attempt, { key, nonce }, io)
+): Promise<CoreResponse> {
+  const status = await attemptStatus({ core, kind })
+  requireStarted(status, `generation of ${withArticle(kind)}`, kind.begin)
+  const attempt = { path: `${kind.path}/update`, nonce: status.fields.text('nonce'), name: kind.token }
+  return await submitShares(core, attempt, { key, nonce }, io)
 }
 
-const OTP = { what: 'the one-time password', prompt: 'One-time password (will be hidden): ' }
-const ENCODED = { what: 'the encoded token', prompt: 'Encoded token (will be hidden): ' }
+const OTP = { what: 'one-time password', prompt: 'One-time password (will be hidden): ' }
+const ENCODED = { what: 'encoded token', prompt: 'Encoded token (will be hidden): ' }
 
-/** Needs no server: the token is the encoded one with the password taken off. */
+/** Needs no server: the token is the encoded token XOR the password. */
 async function decode(given: string, otp: string | undefined, format: Format, io: CommandIo): Promise<number> {
-  const [encoded, second] = await typedSecrets(given, ENCODED, io)
+  const [encoded, second] = await readSecrets(given, ENCODED, io)
   const isSecond = otp === '-' && given === '-' && second !== undefined
-  const [password] = isSecond ? [second] : await typedSecrets(otp, OTP, io)
+  const [password] = isSecond ? [second] : await readSecrets(otp, OTP, io)
   const bytes = Buffer.from(encoded, 'base64')
   const key = Buffer.from(password)
   const token = Buffer.from(bytes.map((byte, at) => byte ^ (key[at] ?? 0))).toString('latin1')
   if (bytes.length !== key.length || !/^[\x21-\x7e]+$/.test(token)) {
-    throw new UsageError('the encoded token and the one-time password are not of one attempt')
+    throw new UsageError('the encoded token and the one-time password do not belong to the same attempt')
   }
   printAs(format, { token }, io, () => `${token}\n`)
   return 0
 }
 
 function newOtp(length: number): string {
-  return Array.from({ length }, () => OTP_SIGNS[randomInt(OTP_SIGNS.length)]).join('')
+  return Array.from({ length }, () => OTP_CHARACTERS[randomInt(OTP_CHARACTERS.length)]).join('')
 }
 
-function show(answer: CoreAnswer, format: Format, io: CommandIo): void {
+function show(answer: CoreResponse, format: Format, io: CommandIo): void {
   const { fields } = answer
   const encoded = fields.text('encoded_token') || fields.text('encoded_root_token')
   const isComplete = fields.boolean('complete')
@@ -178,6 +187,6 @@ function show(answer: CoreAnswer, format: Format, io: CommandIo): void {
     ]),
   )
   if (isComplete && fields.text('pgp_fingerprint') === '') {
-    io.err('decode it with "outpost operator generate-root -decode - -otp -"\n')
+    io.err('to decode the token: outpost operator generate-root -decode - -otp -\n')
   }
 }

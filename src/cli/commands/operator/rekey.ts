@@ -1,8 +1,15 @@
-/** `outpost operator rekey`: other key shares for the same secrets. */
-import { type CommandIo, defineCommand } from '../../framework/command-shape.ts'
+/** `outpost operator rekey`: generates new key shares for the same root key. */
+import { type CommandIo, defineCommand } from '../../framework/define-command.ts'
 import { choice, flag, integer, text, UsageError } from '../../framework/options.ts'
-import { askCore, type CoreAccess, type CoreAnswer, coreOf, coreOptions, requireCore } from '../../core/core-access.ts'
-import { giveShares, requireStarted, withShareAccess } from '../../core/key-shares.ts'
+import {
+  sendRequest,
+  type CoreAccess,
+  type CoreResponse,
+  coreOf,
+  coreOptions,
+  requireResponse,
+} from '../../core/core-access.ts'
+import { submitShares, requireStarted, withShareAccess } from '../../core/key-shares.ts'
 import { pgpKeys } from '../../input/pgp-file.ts'
 import { type Format, formatOf, formatOption, pairsTable, printAs } from '../../core/secret-output.ts'
 
@@ -11,94 +18,104 @@ const SHARES = 5
 const THRESHOLD = 3
 
 const OPTIONS = {
-  init: flag('Begin an attempt'),
-  status: flag('Show how far the attempt is; with -verify the verification'),
-  cancel: flag('End the attempt; with -verify begin the verification anew'),
-  verify: flag('With -init: the new shares count once enough were given back. Alone: give one back'),
+  init: flag('Start a rekey'),
+  status: flag('Show the progress'),
+  cancel: flag('Cancel the rekey; with -verify restart the verification'),
+  verify: flag('Require verification with -init; else submit a new share'),
   'key-shares': integer({
     placeholder: 'N',
-    help: `With -init: how many new shares (${SHARES})`,
+    help: 'Number of new key shares for -init',
     fallback: undefined,
+    shownDefault: String(SHARES),
     min: 1,
     max: 255,
   }),
-  n: integer({ placeholder: 'N', help: 'The same as -key-shares', fallback: undefined, min: 1, max: 255 }),
+  n: integer({ placeholder: 'N', help: 'Alias of -key-shares', fallback: undefined, min: 1, max: 255 }),
   'key-threshold': integer({
     placeholder: 'N',
-    help: `With -init: how many of them it takes (${THRESHOLD})`,
+    help: 'Number of new key shares required to unseal',
     fallback: undefined,
+    shownDefault: String(THRESHOLD),
     min: 1,
     max: 255,
   }),
-  t: integer({ placeholder: 'N', help: 'The same as -key-threshold', fallback: undefined, min: 1, max: 255 }),
+  t: integer({ placeholder: 'N', help: 'Alias of -key-threshold', fallback: undefined, min: 1, max: 255 }),
   'pgp-keys': text({
     placeholder: 'FILE,...',
-    help: 'With -init: a public PGP key for each share',
+    help: 'Encrypt each new share with a PGP public key',
     fallback: undefined,
   }),
-  backup: flag('With -init and -pgp-keys: the server keeps the encrypted shares'),
-  'backup-retrieve': flag('Show what it has kept'),
-  'backup-delete': flag('Remove what it has kept'),
+  backup: flag('Store the encrypted shares on the server'),
+  'backup-retrieve': flag('Print the stored encrypted shares'),
+  'backup-delete': flag('Delete the stored encrypted shares'),
   nonce: text({
     placeholder: 'NONCE',
-    help: 'The attempt that a share is for, or that -cancel ends',
+    help: 'Nonce of the rekey',
     fallback: undefined,
   }),
-  target: choice({ placeholder: 'KIND', help: 'Which shares (unseal)', choices: ['unseal', 'barrier', 'recovery'] }),
+  target: choice({
+    placeholder: 'KIND',
+    help: 'Kind of shares',
+    choices: ['unseal', 'barrier', 'recovery'],
+    shownDefault: 'unseal',
+  }),
   ...formatOption,
   ...coreOptions,
 }
 
 export const command = defineCommand({
   name: 'operator rekey',
-  summary: 'Give out other key shares',
+  summary: 'Generate new unseal keys',
   details: [
-    'One begins it with -init; then enough holders of the shares of today run it without an option',
-    'and type theirs; the last one gets the new shares. With -init -verify those count only when',
-    'enough of their holders have given them back with -verify: what was misprinted is noticed before',
-    'it matters.',
+    '-init starts the rekey. Then holders of the current shares run the command without options and type their',
+    'shares; the last one receives the new shares. With -init -verify, the new shares take effect only after',
+    'enough of their holders have submitted them with -verify, so that a misprint is noticed in time.',
     '',
-    'It needs a token that has sudo, unless the server has disable_unauthed_rekey_endpoints = false.',
+    'Requires a token with sudo, unless the server has disable_unauthed_rekey_endpoints = false.',
     '',
-    'A share is read from standard input for a -; as an argument other users of the machine can see',
-    'it. A share that is not typed on a terminal needs -nonce.',
+    '- reads a share from standard input. Other users of this machine can read a share that is an argument. A',
+    'share that is not typed on a terminal requires -nonce.',
     '',
     'Example: outpost operator rekey -init -verify -key-shares=3 -key-threshold=2',
   ].join('\n'),
   options: OPTIONS,
-  operands: { shown: '[KEY|-]', min: 0, max: 1, missing: '' },
+  operands: { shown: '[KEY|-]', min: 0, max: 1 },
   async run(values, [key], io) {
     const format = formatOf(values, io)
     const chosen = (['init', 'status', 'cancel', 'backup-retrieve', 'backup-delete'] as const).filter(
       (name) => values[name],
     )
-    if (chosen.length > 1) throw new UsageError(`-${chosen[0]} and -${chosen[1]} do not go together`)
-    if (chosen.length > 0 && key !== undefined) throw new UsageError(`-${chosen[0]} takes no key share`)
+    if (chosen.length > 1) throw new UsageError(`options -${chosen[0]} and -${chosen[1]} exclude each other`)
+    if (chosen.length > 0 && key !== undefined) throw new UsageError(`option -${chosen[0]} takes no key share`)
     const core = coreOf(values, io)
     const base = values.target === 'recovery' ? 'sys/rekey-recovery-key' : 'sys/rekey'
-    const place = { core, base, attempt: `${base}/${values.verify ? 'verify' : 'init'}` }
+    const attempt = { core, base, path: `${base}/${values.verify ? 'verify' : 'init'}` }
     const given = { key, nonce: values.nonce, verify: values.verify }
     await withShareAccess('rekey', core, async () => {
       if (values.init) {
-        show(await requireCore(core, { method: 'PUT', path: `${base}/init`, body: request(values) }), format, io)
-      } else if (values.status) show(await requireCore(core, { path: place.attempt }), format, io)
-      else if (values.cancel) await cancel(place, given, io)
+        show(
+          await requireResponse(core, { method: 'PUT', path: `${base}/init`, body: requestBody(values) }),
+          format,
+          io,
+        )
+      } else if (values.status) show(await requireResponse(core, { path: attempt.path }), format, io)
+      else if (values.cancel) await cancel(attempt, given, io)
       else if (values['backup-retrieve'] || values['backup-delete']) {
         await backup(core, values.target === 'recovery', values['backup-delete'], format, io)
-      } else await goOn(place, given, format, io)
+      } else await submit(attempt, given, format, io)
     })
     return 0
   },
 })
 
-interface Place {
+interface RekeyAttempt {
   readonly core: CoreAccess
   readonly base: string
-  /** Path of what is under way. */
-  readonly attempt: string
+  /** Of the rekey, or of its verification. */
+  readonly path: string
 }
 
-interface Asked {
+interface RekeyOptions {
   readonly 'key-shares': number | undefined
   readonly n: number | undefined
   readonly 'key-threshold': number | undefined
@@ -108,7 +125,7 @@ interface Asked {
   readonly verify: boolean
 }
 
-function request(values: Asked): Record<string, unknown> {
+function requestBody(values: RekeyOptions): Record<string, unknown> {
   return {
     secret_shares: values['key-shares'] ?? values.n ?? SHARES,
     secret_threshold: values['key-threshold'] ?? values.t ?? THRESHOLD,
@@ -118,15 +135,15 @@ function request(values: Asked): Record<string, unknown> {
   }
 }
 
-/** Without the option it is the attempt that is under way at this moment. */
+/** Without a nonce, cancels the current attempt. */
 async function cancel(
-  { attempt, core }: Place,
+  { core, path }: RekeyAttempt,
   { nonce: given, verify }: { readonly nonce: string | undefined; readonly verify: boolean },
   io: CommandIo,
 ): Promise<void> {
-  const nonce = given ?? (await requireCore(core, { path: attempt })).fields.text('nonce')
-  await askCore(core, { method: 'DELETE', path: attempt, query: nonce === '' ? {} : { nonce } })
-  io.out(verify ? 'Success! The verification begins anew.\n' : 'Success! The rekeying was cancelled.\n')
+  const nonce = given ?? (await requireResponse(core, { path })).fields.text('nonce')
+  await sendRequest(core, { method: 'DELETE', path, query: nonce === '' ? {} : { nonce } })
+  io.out(verify ? 'Success! The verification was restarted.\n' : 'Success! The rekey was cancelled.\n')
 }
 
 async function backup(
@@ -137,8 +154,8 @@ async function backup(
   io: CommandIo,
 ): Promise<void> {
   const path = `sys/rekey/${isRecovery ? 'recovery-key-backup' : 'backup'}`
-  const answer = await askCore(core, { method: remove ? 'DELETE' : 'GET', path })
-  if (remove) io.out('Success! The kept shares were removed.\n')
+  const answer = await sendRequest(core, { method: remove ? 'DELETE' : 'GET', path })
+  if (remove) io.out('Success! The stored shares were deleted.\n')
   else
     printAs(
       format,
@@ -148,23 +165,23 @@ async function backup(
     )
 }
 
-async function goOn(
-  { attempt, base, core }: Place,
+async function submit(
+  { base, core, path: attemptPath }: RekeyAttempt,
   given: { readonly key: string | undefined; readonly nonce: string | undefined; readonly verify: boolean },
   format: Format,
   io: CommandIo,
 ): Promise<void> {
-  const status = await requireCore(core, { path: attempt })
-  const name = given.verify ? 'verification of new key shares' : 'rekeying'
+  const status = await requireResponse(core, { path: attemptPath })
+  const name = given.verify ? 'verification of new key shares' : 'rekey'
   requireStarted(status, name, given.verify ? `${BEGIN} -verify` : BEGIN)
   const path = `${base}/${given.verify ? 'verify' : 'update'}`
-  const answer = await giveShares(core, { path, nonce: status.fields.text('nonce'), name }, given, io)
+  const answer = await submitShares(core, { path, nonce: status.fields.text('nonce'), name }, given, io)
   if (!answer.fields.boolean('complete')) show(answer, format, io)
-  else if (given.verify) printAs(format, answer.body, io, () => 'Success! The new key shares count from now on.\n')
+  else if (given.verify) printAs(format, answer.body, io, () => 'Success! The new key shares are in effect.\n')
   else printAs(format, answer.body, io, () => newShares(answer))
 }
 
-function show(answer: CoreAnswer, format: Format, io: CommandIo): void {
+function show(answer: CoreResponse, format: Format, io: CommandIo): void {
   const { fields } = answer
   const hasRequired = fields.value('required') !== undefined
   printAs(format, answer.body, io, () =>
@@ -183,15 +200,15 @@ function show(answer: CoreAnswer, format: Format, io: CommandIo): void {
   )
 }
 
-function newShares({ fields }: CoreAnswer): string {
+function newShares({ fields }: CoreResponse): string {
   const keys = fields.value('keys_base64')
   const lines = Array.isArray(keys) ? keys.map((key, at) => `Key ${at + 1}: ${String(key)}`) : []
   const nonce = fields.text('verification_nonce')
   const advice =
     nonce === ''
-      ? ['Success! The key shares were changed; those before count no longer.']
+      ? ['Success! The new key shares are in effect; the previous shares are invalid.']
       : [
-          'The new key shares do not count yet: enough of their holders give them back with',
+          'The new key shares are not in effect yet: their holders must submit them with',
           `"outpost operator rekey -verify". Nonce: ${nonce}`,
         ]
   return `${[...lines, '', `Operation nonce: ${fields.text('nonce')}`, '', ...advice].join('\n')}\n`

@@ -44,7 +44,7 @@ test('prints the ID, keeps both outputs apart and exits like the command', async
   assert.equal(logOf(dataDir, ID, 'web', 'stderr').bytes.toString(), 'err\n')
 })
 
-test('without -id the ID is a new UUID, and -- may be left out', async (t) => {
+test('without -id the ID is a new UUID, and -- is optional', async (t) => {
   const dataDir = temporaryDirectory(t)
   const { code, stdout } = await outpost('alloc', 'run', '-data-dir', dataDir, 'true', '-id')
   assert.equal(code, 0)
@@ -113,9 +113,9 @@ test('a command that cannot start: exit code and text as a shell has them, and a
   const plain = join(dataDir, 'plain')
   writeFileSync(plain, 'no program')
   for (const [program, code, message] of [
-    ['no-such-program', 127, 'cannot start "no-such-program": there is no such program in PATH'],
+    ['no-such-program', 127, 'cannot start "no-such-program": not found in PATH'],
     ['./no-such-file', 127, 'cannot start "./no-such-file": there is no such file'],
-    [plain, 126, `cannot start "${plain}": it is not executable (chmod +x makes it so)`],
+    [plain, 126, `cannot start "${plain}": not executable, run chmod +x`],
   ] as const) {
     const finished = await run(dataDir, ['-task', 'web'], [program]).finished
     assert.deepEqual([finished.code, finished.stderr], [code, `outpost: ${message}\n`])
@@ -212,12 +212,9 @@ test('a directory of another supervisor is left alone', async (t) => {
   mkdirSync(join(dataDir, 'alloc', ID, 'alloc/logs'), { recursive: true })
   const { code, stderr } = await run(dataDir, [], ['true']).finished
   assert.equal(code, 1)
-  assert.match(stderr, /has no manifest and belongs to another supervisor, give another -id\n$/)
+  assert.match(stderr, /has no manifest and belongs to another supervisor: use another -id\n$/)
   writeFileSync(join(dataDir, 'alloc', ID, 'alloc.json'), '{"broken')
-  assert.match(
-    (await run(dataDir, [], ['true']).finished).stderr,
-    /alloc\.json is not a manifest, repair or remove it\n$/,
-  )
+  assert.match((await run(dataDir, [], ['true']).finished).stderr, /alloc\.json is malformed: repair or remove it\n$/)
 })
 
 test('a data directory that cannot be made is said so', async (t) => {
@@ -296,7 +293,7 @@ describe('what takes seconds', { concurrency: true }, () => {
     const ended = await Promise.all(both.map((running) => running.finished))
     assert.equal(ended.filter(({ code }) => code === 0).length, 1)
     const refused = ended.find(({ code }) => code === 1)
-    assert.match(refused?.stderr ?? '', /^outpost: allocation \S+ is still running.*end it with: outpost alloc stop /)
+    assert.match(refused?.stderr ?? '', /^outpost: allocation \S+ is running.*stop it with: outpost alloc stop /)
     assert.equal(refused?.stdout, '')
   })
 
@@ -339,10 +336,10 @@ test('a full disk costs the bytes that did not fit, and the log says how many', 
   assert.equal(kept + lost, 1_500_000, 'what is kept and what is lost is what was printed')
   assert.ok(before.startsWith('123456789\n') && kept > 500_000)
   assert.match(log, /\nafter\n\{.*"ClientStatus":"complete"/)
-  assert.match(stderr, new RegExp(`${lost} bytes of output could not be written to the log \\(ENOSPC\\)`))
+  assert.match(stderr, new RegExp(`${lost} bytes of output were not written to the log \\(ENOSPC\\)`))
 })
 
-test('without space for its manifest nothing is started and nothing is left', async (t) => {
+test('without space for its manifest the command is not started and no directory remains', async (t) => {
   const dataDir = temporaryDirectory(t)
   if (spawnSync('unshare', [...MOUNT, dataDir]).status !== 0) return t.skip('this kernel lets us mount nothing')
   const outside = temporaryDirectory(t)
@@ -351,7 +348,7 @@ test('without space for its manifest nothing is started and nothing is left', as
   const { stderr, stdout } = await start('unshare', ['-rm', 'sh', '-c', inner, dataDir, OUTPOST, outside]).finished
   assert.equal(stdout, 'code 1\ncode 1\n')
   assert.equal(
-    stderr.match(/^outpost: cannot write the manifest in .*, nothing was started: ENOSPC/gm)?.length,
+    stderr.match(/^outpost: cannot write the manifest in .*, the command was not started: ENOSPC/gm)?.length,
     2,
     stderr,
   )

@@ -123,7 +123,7 @@ test('the first server has the secrets core, and further ones forward to it', as
 
   const { out: second } = await keys('-out', directory, '-core', 's4')
   assert.match(second, /^made {5}s4: server\n/)
-  assert.match(second, /^s1, s4 have a secrets core each: /m)
+  assert.match(second, /^several servers have a secrets core \(s1, s4\): /m)
   assert.deepEqual(cores('s1', 's2', 's4'), [true, false, true])
   assert.equal((await keys('-out', directory, '-core', 's5', '-edge', 's5')).code, 2)
   // Moved: no server has it, so the one that is given next gets it.
@@ -161,12 +161,12 @@ test('again: what is there stays, what is new is added, what is removed is gone'
   assert.ok(users.includes('server.*.reply.*.*'))
 })
 
-test('an address of NATS that was given once stays, whatever is added, changed or renewed later', async (t) => {
+test('the NATS addresses of a member are kept when members are added, changed or renewed', async (t) => {
   const directory = temporaryDirectory(t)
   const addressOf = (name: string) =>
     /servers *= *(.*)/.exec(readFileSync(join(directory, name, 'cluster.hcl'), 'utf8'))?.[1]
   const { out } = await keys('-out', directory, '-agent', 'w1')
-  assert.match(out, /w1\/cluster\.hcl needs the address of NATS: give -nats/)
+  assert.match(out, /w1\/cluster\.hcl needs NATS addresses: give -nats/)
   await keys('-out', directory, '-nats', 'tls://one:4222', '-server', 's1', '-agent', 'w2')
   await keys('-out', directory, '-agent', 'w3')
   assert.equal(addressOf('w3'), '["tls://one:4222"]', 'a member that is added without one gets the last one')
@@ -185,7 +185,7 @@ test('an address of NATS that was given once stays, whatever is added, changed o
   assert.ok(!readFileSync(join(directory, 'users.conf'), 'utf8').includes(before))
 })
 
-test('a key that is there already is used, a file that is none is not overwritten', async (t) => {
+test('an existing key is used, and a file without a key is not overwritten', async (t) => {
   const directory = temporaryDirectory(t)
   await keys('-out', directory, '-agent', 'w1')
   const [seed, users] = [join(directory, 'w1/cluster.nk'), join(directory, 'users.conf')]
@@ -197,7 +197,7 @@ test('a key that is there already is used, a file that is none is not overwritte
   writeFileSync(seed, 'something of somebody')
   const { code, err } = await keys('-out', directory, '-agent', 'w1')
   assert.equal(code, 1)
-  assert.match(err, /cluster.nk does not hold the seed of an nkey: move it away/)
+  assert.match(err, /cluster.nk does not contain the seed of an nkey: remove it/)
   assert.equal(readFileSync(seed, 'utf8'), 'something of somebody')
 })
 
@@ -206,16 +206,16 @@ test('what makes no sense is refused, and nothing is changed', async (t) => {
   await keys('-out', directory, '-agent', `w1=${ID}`)
   const before = contents(directory)
   const wrong: readonly (readonly [readonly string[], number, RegExp])[] = [
-    [['-agent', `w2=${ID}`], 2, /is the node ID of w1/],
+    [['-agent', `w2=${ID}`], 2, /node ID .* belongs to w1/],
     [['-agent', 'w1=6f1c0b9e-2f0a-4a51-9d0c-0000000000a2'], 2, /w1 has the node ID .*: -remove w1 first/],
-    [['-agent', 'w2=17'], 2, /17 is no node ID/],
-    [['-agent', '../w2'], 2, /is not a name/],
-    [['-server', '.hidden'], 2, /is not a name/],
-    [['-server', 'users.conf'], 2, /could be a file of ours/],
-    [['-remove', 'w9'], 2, /there is no such member/],
-    [['-remove', 'w1', '-agent', 'w1'], 2, /is given as -remove too/],
+    [['-agent', 'w2=17'], 2, /expected a UUID as node ID, got "17"/],
+    [['-agent', '../w2'], 2, /invalid name/],
+    [['-server', '.hidden'], 2, /invalid name/],
+    [['-server', 'users.conf'], 2, /the suffixes .* are reserved/],
+    [['-remove', 'w9'], 2, /unknown member w9/],
+    [['-remove', 'w1', '-agent', 'w1'], 2, /is both added and removed/],
     [['-nats', 'nats://user:password@host:1', '-agent', 'w2'], 2, /expected nats:/],
-    [['-region', 'eu', '-agent', 'w2'], 1, /are of the region global/],
+    [['-region', 'eu', '-agent', 'w2'], 1, /contains the keys of region global/],
   ]
   for (const [args, code, text] of wrong) {
     const answer = await keys('-out', directory, ...args)

@@ -1,17 +1,17 @@
 /** Which keys of a secret `outpost exec` makes variables and files of, and how they are named. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { filesOf, type NamedData, variablesOf } from '../../../../src/cli/commands/exec/secret-values.ts'
-import type { VariableRules } from '../../../../src/cli/commands/exec/variable-names.ts'
+import { filesOf, type PathSecret, variablesOf } from '../../../../src/cli/commands/exec/secret-texts.ts'
+import type { VariableRules } from '../../../../src/cli/commands/exec/secret-texts.ts'
 
-const of = (data: Record<string, unknown>, from = 'p'): NamedData => ({ path: from, data })
+const of = (data: Record<string, unknown>, from = 'p'): PathSecret => ({ path: from, data })
 const RULES: VariableRules = {
   named: new Map(),
   prefix: '',
   allowed: [],
   environment: { DB_PASSWORD: 'here', api_token: 'here' },
 }
-const named = (rules: Partial<VariableRules>, ...secrets: NamedData[]) => [
+const named = (rules: Partial<VariableRules>, ...secrets: PathSecret[]) => [
   ...variablesOf(secrets, { ...RULES, ...rules }),
 ]
 
@@ -40,8 +40,8 @@ test('a key becomes a variable only if it names a credential or the command line
 
 test('a key replaces a variable of the environment only where the command line names it', () => {
   for (const key of ['db-password', 'api_token', 'API_TOKEN']) {
-    assert.throws(() => named({}, of({ [key]: 'x' })), /which the environment of the command has already: give -allow/)
-    assert.throws(() => named({ allowed: ['*'] }, of({ [key]: 'x' })), /which the environment/)
+    assert.throws(() => named({}, of({ [key]: 'x' })), /which is already in the environment: give -allow/)
+    assert.throws(() => named({ allowed: ['*'] }, of({ [key]: 'x' })), /which is already in the environment/)
   }
   assert.deepEqual(named({ allowed: ['DB_PASSWORD'] }, of({ 'db-password': 'x' })), [['DB_PASSWORD', 'x']])
   assert.deepEqual(named({ prefix: 'db_' }, of({ password: 'x' })), [['DB_PASSWORD', 'x']])
@@ -57,7 +57,10 @@ test('-env gives keys other names, and leaves out what no option names', () => {
     ['AWS_SECRET_ACCESS_KEY', 'SK'],
   ])
   assert.deepEqual(named({ ...rules, allowed: ['HOST'] }, ...secrets).at(-1), ['HOST', 'h'])
-  assert.throws(() => named({ named: new Map([['A', 'none']]) }, ...secrets), /-env: no secret has the key "none"/)
+  assert.throws(
+    () => named({ named: new Map([['A', 'none']]) }, ...secrets),
+    /option -env: no secret has the key "none"/,
+  )
   assert.throws(() => named({ named: new Map([['A', 'host']]) }, of({ host: '' }), ...secrets), /p and q both have the/)
   assert.throws(
     () => named({ ...rules, allowed: ['AWS_*'] }, ...secrets, of({ aws_access_key_id: 'x' }, 'r')),
@@ -75,9 +78,9 @@ test('names of variables and files', () => {
   assert.deepEqual(named({ prefix: 'my-' }, of({ path: 'x' })), [['MY_PATH', 'x']])
   assert.throws(
     () => named(all, of({ 'a-b': '' }), of({ a_b: '' }, 'q')),
-    /"a-b" of p and "a_b" of q would both be A_B$/,
+    /"a-b" of p and "a_b" of q have the same name A_B$/,
   )
-  assert.throws(() => named(all, of({ a: 'planted\0' })), /^CommandError: the value of "a" of p has a zero byte in it/)
+  assert.throws(() => named(all, of({ a: 'planted\0' })), /^CommandError: the value of "a" of p contains a NUL byte/)
   assert.deepEqual([...filesOf([of({ 'tls.key': 'x\n' })])], [['tls.key', 'x\n']])
   for (const key of ['../x', '.x', 'a/b', '', 'a b'])
     assert.throws(() => filesOf([of({ [key]: 'x' })]), /is no name of a file/)

@@ -3,7 +3,7 @@ import { chmodSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { parseText } from '../../../../src/config/hcl.ts'
-import { laidOut } from '../../../../src/cli/commands/policy/hcl-layout.ts'
+import { formatHcl } from '../../../../src/cli/commands/policy/fmt.ts'
 import { runHere } from '../../../helpers/command-here.ts'
 import { OUTPOST, start, temporaryDirectory } from '../../outpost-process.ts'
 
@@ -56,10 +56,10 @@ function bare(text: string): string {
 const fmt = (path: string) => runHere(['policy', 'fmt', path], process.env)
 
 test('only white space changes, and a second time nothing', () => {
-  assert.equal(laidOut(UNEVEN), EVEN)
-  assert.equal(laidOut(EVEN), EVEN)
+  assert.equal(formatHcl(UNEVEN), EVEN)
+  assert.equal(formatHcl(EVEN), EVEN)
   assert.equal(bare(UNEVEN), bare(EVEN))
-  assert.equal(laidOut('path "x" {\r\ncapabilities = []\r\n}'), 'path "x" {\n  capabilities = []\n}\n')
+  assert.equal(formatHcl('path "x" {\r\ncapabilities = []\r\n}'), 'path "x" {\n  capabilities = []\n}\n')
 })
 
 test('a file is written anew, with its rights; what is no policy stays', async (t) => {

@@ -1,16 +1,18 @@
-/** What commands about replication share: its paths, how it stands, and how an answer that only says so is shown. */
-import { type Answer, fieldsOf } from '../../../output/answer.ts'
-import { CommandError, type CommandIo } from '../../../framework/command-shape.ts'
-import { askCore, type CoreAccess, requireCore } from '../../../core/core-access.ts'
-import { isJsonObject } from '../../../output/exact-json.ts'
-import { shownName } from '../../../framework/shown.ts'
+/** Shared by the commands for DR replication: API paths, requests, operands with secrets, rounded times. */
+import { shortDuration } from '../../../../platform/duration.ts'
+import { sendRequest, type CoreAccess, requireResponse } from '../../../core/core-access.ts'
+import { CommandError, type CommandIo } from '../../../framework/define-command.ts'
+import { UsageError } from '../../../framework/options.ts'
+import { escapeLine } from '../../../framework/terminal-escapes.ts'
+import { hideArguments, sourceOf } from '../../../input/secret-input.ts'
+import { type JsonFields, fieldsOf, isJsonObject } from '../../../output/json.ts'
 
 export const DR = 'sys/replication/dr'
 export const GENERATION = `${DR}/secondary/generate-operation-token`
 
-/** The members of the status. */
-export async function drStatus(core: CoreAccess): Promise<{ readonly body: unknown; readonly fields: Answer }> {
-  const { fields } = await requireCore(core, { path: `${DR}/status` })
+/** The replication status. */
+export async function drStatus(core: CoreAccess): Promise<{ readonly body: unknown; readonly fields: JsonFields }> {
+  const { fields } = await requireResponse(core, { path: `${DR}/status` })
   const body = fields.value('data')
   return { body, fields: fieldsOf(body) }
 }
@@ -21,33 +23,67 @@ export async function change(core: CoreAccess, path: string, body: object, done:
   io.out(`Success! ${done}\n`)
 }
 
-/** The same without a success, which the caller confirms first. */
+/** As `change`, without the success message. */
 export async function requestChange(core: CoreAccess, path: string, body: object, io: CommandIo): Promise<void> {
-  const answer = await askCore(core, { method: 'PUT', path: `${DR}/${path}`, body })
+  const answer = await sendRequest(core, { method: 'PUT', path: `${DR}/${path}`, body })
   if (answer) printWarningLines(answer.fields, io)
 }
 
-/** Of an answer or of the status. */
-export function warningsOf(fields: Answer): readonly string[] {
+/** Warnings of a response or of the status. */
+export function warningsOf(fields: JsonFields): readonly string[] {
   const warnings = fields.value('warnings')
   return Array.isArray(warnings) ? warnings.map(String) : []
 }
 
-export function printWarningLines(fields: Answer, io: CommandIo): void {
-  for (const warning of warningsOf(fields)) io.err(`${shownName(warning)}\n`)
+export function printWarningLines(fields: JsonFields, io: CommandIo): void {
+  for (const warning of warningsOf(fields)) io.err(`${escapeLine(warning)}\n`)
 }
 
-/** Rows of the other side: the secondaries of a primary, the primary of a secondary. */
-export function otherSide(fields: Answer): readonly Answer[] {
+/** The peers in the status: the secondaries of a primary, or the primary of a secondary. */
+export function peersOf(fields: JsonFields): readonly JsonFields[] {
   const rows = fields.value('secondaries') ?? fields.value('primaries')
   return Array.isArray(rows) ? rows.filter((row) => isJsonObject(row)).map((row) => fieldsOf(row)) : []
 }
 
 /** Throws CommandError unless the server is a secondary. */
-export function requireSecondary(fields: Answer, core: CoreAccess): void {
+export function requireSecondary(fields: JsonFields, core: CoreAccess): void {
   const mode = fields.text('mode')
   if (mode === 'secondary') return
   const where = core.target.url.origin
-  const next = mode === 'bootstrapping' ? 'its first copy is not whole yet' : 'set OUTPOST_ADDR to the secondary'
-  throw new CommandError(`${where} is no DR secondary, its mode is "${mode}": ${next}`)
+  const next = mode === 'bootstrapping' ? 'its initial sync is not complete' : 'set OUTPOST_ADDR to the secondary'
+  throw new CommandError(`${where} is not a DR secondary (mode "${mode}"): ${next}`)
+}
+
+/** `secretOperand` rejects surplus operands, because the usual error would show a secret. */
+export const OPERANDS_MAX = Number.MAX_SAFE_INTEGER
+
+/** The operand with a source, `@FILE` or `-`; undefined without one. Throws UsageError, which does not contain the operands. */
+export function secretOperand(operands: readonly string[], what: string): string | undefined {
+  const [given, ...more] = operands
+  if (given === undefined) return undefined
+  if (more.length === 0 && sourceOf(given).from !== 'argument') return given
+  hideArguments()
+  throw new UsageError(
+    `${what} is not accepted as an argument, because other users of this machine can read it: give it on standard input (-) or in a file`,
+  )
+}
+
+/** The source in the value of an option with a file. */
+export function fileSource(file: string | undefined): string | undefined {
+  return file === undefined || file === '-' ? file : `@${file}`
+}
+
+const SECOND_MS = 1000
+const HOUR_MS = 3_600_000
+const MINUTE_MS = 60_000
+
+/** Whole seconds; from one hour on, whole minutes: `2s`, `1m30s`, `5h12m`. */
+export function roundedDuration(ms: number): string {
+  const unitMs = Math.abs(ms) >= HOUR_MS ? MINUTE_MS : SECOND_MS
+  return shortDuration(Math.round(ms / unitMs) * unitMs)
+}
+
+/** Milliseconds below one second: `35ms`, `-12s`. */
+export function roundedSkew(ms: number): string {
+  return Math.abs(ms) < SECOND_MS ? shortDuration(Math.round(ms)) : roundedDuration(ms)
 }

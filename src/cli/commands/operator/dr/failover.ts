@@ -1,155 +1,162 @@
-/**
- * `outpost operator dr failover`: the whole procedure, with a look before and behind each step, and a question before the one
- * that cannot be undone.
- */
-import { type Answer, fieldsOf } from '../../../output/answer.ts'
-import { CommandError, type CommandIo, defineCommand } from '../../../framework/command-shape.ts'
+/** `outpost operator dr failover`: checks, operation token, confirmation, promotion, and a check of the new primary. */
+import { type JsonFields, fieldsOf } from '../../../output/json.ts'
+import { CommandError, type CommandIo, defineCommand } from '../../../framework/define-command.ts'
 import { openResponse } from '../../../client/http-client.ts'
 import { flag, UsageError } from '../../../framework/options.ts'
-import { briefly, type CoreAccess, coreOf, coreOptions, requireCore } from '../../../core/core-access.ts'
-import { isAnswered } from '../../../core/confirmation.ts'
-import { shownName } from '../../../framework/shown.ts'
-import { drStatus, otherSide, requireSecondary } from './dr-access.ts'
-import { KeyShares, operationToken, removeOperationToken } from './operation-token.ts'
+import {
+  requireQuickResponse,
+  type CoreAccess,
+  coreOf,
+  coreOptions,
+  requireResponse,
+} from '../../../core/core-access.ts'
+import { promptForWord } from '../../../core/confirmation.ts'
+import { escapeLine } from '../../../framework/terminal-escapes.ts'
+import { drStatus, peersOf, requireSecondary, roundedDuration } from './dr-access.ts'
+import { KeyShares, operationToken, deleteOperationToken } from './operation-token.ts'
 import { promoteOnce, promoteOptions } from './promote.ts'
-import { roundedDuration } from './rounded.ts'
-import { type Say, sayer } from './steps.ts'
+import { type StepReporter, stepReporter } from './progress.ts'
 import { messageOf } from '../../../../platform/errors.ts'
 import { agentTarget } from '../../../client/agent-target.ts'
 
-/** A primary that is down does not refuse a connection: its host is gone. */
-const LOOK_MS = 3000
-const WORD = 'promote'
+/** The host of a failed primary may not answer at all. */
+const HEALTH_TIMEOUT_MS = 3000
+const CONFIRMATION = 'promote'
 
 const OPTIONS = {
-  yes: flag('Promote without a question, for scripts'),
+  yes: flag('Promote without confirmation'),
   ...promoteOptions,
   ...coreOptions,
 }
 
 export const command = defineCommand({
   name: 'operator dr failover',
-  summary: 'Walk through a failover to this DR secondary, with checks between the steps',
+  summary: 'Fail over to this DR secondary step by step',
   details: [
-    'Looks at the secondary and whether its primary still answers, says what may be missing, makes an',
-    'operation token from key shares of the primary, asks, promotes, and looks at what serves then. Nothing',
-    'has changed before the question is answered; without a terminal to ask on it takes -yes. The primary',
-    'must be down, or cut off from its callers: it is told, and takes no more writes.',
+    'Checks the secondary and whether its primary still answers, reports commits that may be lost, generates an',
+    'operation token from key shares of the primary, asks for confirmation, promotes the secondary, and checks',
+    'that it serves. Nothing changes before the confirmation; without a terminal, -yes is required. The primary',
+    'must be down or isolated from clients. It is fenced as soon as it can be reached.',
     '',
-    'Example: outpost operator dr failover -yes - < shares.txt        key shares, a line each',
+    'Example: outpost operator dr failover -yes - < shares.txt        (one key share per line)',
   ].join('\n'),
   options: OPTIONS,
-  operands: { shown: '[SHARE|-]', min: 0, max: 1, missing: '' },
+  operands: { shown: '[SHARE|-]', min: 0, max: 1 },
   async run(values, [given], io) {
-    const mayAsk = process.getBuiltinModule('node:tty').isatty(0)
-    if (!values.yes && !mayAsk) {
-      throw new UsageError('a promotion cannot be undone: without a terminal to ask on, give -yes')
+    const hasTerminal = process.getBuiltinModule('node:tty').isatty(0)
+    if (!values.yes && !hasTerminal) {
+      throw new UsageError('confirmation requires a terminal: give -yes to promote without it')
     }
     const core = coreOf(values, io)
-    const say = sayer(io)
-    await look(core, values.force, say)
+    const report = stepReporter(io)
+    await checkSecondary(core, values.force, report)
     const token = await operationToken(core, new KeyShares(given, io))
-    say('An operation token was made from key shares of the primary')
+    report('Generated an operation token from key shares of the primary')
     if (!values.yes && !(await isConfirmed(io))) {
-      await removeOperationToken(core, token)
-      throw new CommandError('not promoted: the operation token is removed, and nothing has changed')
+      await deleteOperationToken(core, token)
+      throw new CommandError('not confirmed: the operation token was deleted, nothing was changed')
     }
-    const beganAtMs = performance.now()
+    const startedAtMs = performance.now()
     await promoteOnce(core, token, values, io)
-    await lookBehind(core, performance.now() - beganAtMs, say)
+    await checkPrimary(core, performance.now() - startedAtMs, report)
     return 0
   },
 })
 
-/** Throws CommandError where a promotion would be refused, or nothing could be made for it. */
-async function look(core: CoreAccess, isForced: boolean, say: Say): Promise<void> {
+/** Throws CommandError if the promotion would be refused. */
+async function checkSecondary(core: CoreAccess, isForced: boolean, report: StepReporter): Promise<void> {
   const { fields } = await drStatus(core)
   const where = core.target.url.origin
   if (fields.text('mode') === 'bootstrapping' && isForced) {
-    say(`${where} has no whole copy of its primary: what is missing is lost (-force)`)
+    report(`${where} has an incomplete copy of its primary: missing data is lost (-force)`)
   } else {
     requireSecondary(fields, core)
-    say(`${where} is a DR secondary: ${standing(fields)}`)
+    report(`${where} is a DR secondary: ${replicationState(fields)}`)
   }
-  const { fields: seal } = await requireCore(core, { path: 'sys/seal-status' })
+  const { fields: seal } = await requireResponse(core, { path: 'sys/seal-status' })
   if (seal.boolean('sealed')) {
     throw new CommandError(
-      `${where} is sealed, nothing has changed; next: outpost operator unseal, with key shares of the primary`,
+      `${where} is sealed, nothing was changed; next: outpost operator unseal, with key shares of the primary`,
     )
   }
-  say('It is unsealed: it has the key of its primary')
-  const [primary] = otherSide(fields)
-  say(await primaryFound(primary?.text('api_address') ?? '', fields))
+  report('The secondary is unsealed')
+  const [primary] = peersOf(fields)
+  report(await primaryState(primary?.text('api_address') ?? '', fields))
 }
 
-function standing(fields: Answer): string {
-  const trouble = fields.text('trouble')
-  const isHeard = fields.text('state') === 'stream-wals'
-  const silent = trouble === '' ? 'its primary is not heard' : `its primary is not heard (${shownName(trouble)})`
-  return `${isHeard ? 'it follows its primary' : silent}, ${missing(fields)}`
+function replicationState(fields: JsonFields): string {
+  const reason = fields.text('trouble')
+  const isConnected = fields.text('state') === 'stream-wals'
+  const disconnected =
+    reason === '' ? 'disconnected from its primary' : `disconnected from its primary (${escapeLine(reason)})`
+  return `${isConnected ? 'connected to its primary' : disconnected}, ${lagText(fields)}`
 }
 
-/** What the primary may have committed that is not here. */
-function missing(fields: Answer): string {
+/** Commits of the primary that may be lost. */
+function lagText(fields: JsonFields): string {
   const [entries, seconds] = [fields.value('lag_entries'), fields.value('lag_seconds')]
-  if (typeof entries !== 'number') return 'it has not heard since its start how far that is'
-  if (entries > 0) return `${entries} changes behind what that was last heard to have`
-  const silent = typeof seconds === 'number' && seconds > 0 ? `, as of ${roundedDuration(seconds * 1000)} ago` : ''
-  const sync = fields.text('sync') === 'on' ? '; commits waited for this secondary' : ''
-  return `with everything that was heard of${silent}${sync}`
+  if (typeof entries !== 'number') return 'lag unknown: no heartbeat since its start'
+  if (entries > 0) return `${entries} entries behind the last heartbeat`
+  const age = typeof seconds === 'number' && seconds > 0 ? ` ${roundedDuration(seconds * 1000)} ago` : ''
+  const sync = fields.text('sync') === 'on' ? '; replication is synchronous' : ''
+  return `no lag at the last heartbeat${age}${sync}`
 }
 
-/** Whether callers may still reach the primary; asked without a token. */
-async function primaryFound(api: string, fields: Answer): Promise<string> {
+/** Whether clients may still reach the primary; requested without a token. */
+async function primaryState(api: string, fields: JsonFields): Promise<string> {
   if (fields.text('state') === 'stream-wals') {
-    const planned = 'for a planned change use "outpost operator dr switch", which loses nothing'
-    return `The primary ${shownName(api)} is alive, and will be told to take no more writes: ${planned}`
+    const planned = 'for a planned switchover without loss use "outpost operator dr switch"'
+    return `The primary ${escapeLine(api)} is running and will be fenced: ${planned}`
   }
-  if (api === '') return 'The address of the primary is not known: make sure that no caller reaches it'
+  if (api === '') return 'The address of the primary is unknown: make sure that no client reaches it'
   try {
     const target = { ...agentTarget({}, 'secrets', api), token: undefined }
-    const response = await openResponse(target, { path: '/v1/sys/health', signal: AbortSignal.timeout(LOOK_MS) })
+    const response = await openResponse(target, {
+      path: '/v1/sys/health',
+      signal: AbortSignal.timeout(HEALTH_TIMEOUT_MS),
+    })
     response.resume()
-    return `The primary ${shownName(api)} answers from here (${response.statusCode ?? 0}), and its secondary does not hear it: keep callers from it`
+    return `The primary ${escapeLine(api)} answers this host (HTTP ${response.statusCode ?? 0}) but is disconnected from its secondary: isolate it from clients`
   } catch (error) {
-    return `The primary ${shownName(api)} does not answer from here: ${shownName(messageOf(error))}`
+    return `The primary ${escapeLine(api)} does not answer this host: ${escapeLine(messageOf(error))}`
   }
 }
 
 async function isConfirmed(io: CommandIo): Promise<boolean> {
-  io.err('The promotion cannot be undone: the primary is replaced, and what only it has is kept in a file there.\n')
-  return isAnswered(WORD, io)
+  io.err('The promotion cannot be undone. Commits that only the old primary has are moved to a file there.\n')
+  return promptForWord(CONFIRMATION, io)
 }
 
-async function lookBehind(core: CoreAccess, ms: number, say: Say): Promise<void> {
+async function checkPrimary(core: CoreAccess, durationMs: number, report: StepReporter): Promise<void> {
   const { fields } = await drStatus(core)
   const state = fields.text('state')
   if (state !== 'running') {
     const by = fields.text('replaced_by')
-    const why = by === '' ? '' : `: ${shownName(by)} was promoted, too, and is the primary; keep callers from here`
-    throw new CommandError(`promoted, but it takes no writes, its state is "${shownName(state)}"${why}`)
+    const why = by === '' ? '' : `: ${escapeLine(by)} was promoted as well and is the primary; send clients there`
+    throw new CommandError(`promoted, but the server does not accept writes (state "${escapeLine(state)}")${why}`)
   }
-  await requireCore(core, { path: 'sys/health' })
-  say(`It serves as the primary of epoch ${fields.number('epoch')}, ${Math.round(ms)} ms after the promotion began`)
-  say(await tokenFound(core))
+  await requireResponse(core, { path: 'sys/health' })
+  report(`Promoted to primary of epoch ${fields.number('epoch')} in ${Math.round(durationMs)} ms`)
+  report(await tokenState(core))
   const isOwed = fields.text('fence_notice') === 'owed'
-  say(
-    isOwed ? 'The replaced primary has not been told yet: that is tried each second' : 'The replaced primary was told',
+  report(
+    isOwed
+      ? 'The old primary has not received the fence notice, will retry each second'
+      : 'The old primary has received the fence notice',
   )
-  say(
-    'Next: move callers to it. When the old primary is back: "outpost operator dr demote" there, then\n' +
-      '   "outpost operator dr token" here and "outpost operator dr join" there; other secondaries join with new tokens',
+  report(
+    'Next: send clients to this server. When the old primary is back: "outpost operator dr demote" there, then\n' +
+      '   "outpost operator dr token" here and "outpost operator dr join" there. Other secondaries join with new tokens',
   )
 }
 
-async function tokenFound(core: CoreAccess): Promise<string> {
-  if (core.target.token === undefined)
-    return 'It has no token to read with: OUTPOST_TOKEN, of the replaced primary, would be looked up'
+async function tokenState(core: CoreAccess): Promise<string> {
+  if (core.target.token === undefined) return 'No token to check: OUTPOST_TOKEN is not set'
   try {
-    const answer = await briefly(core, { path: 'auth/token/lookup-self' }, new AbortController().signal)
+    const answer = await requireQuickResponse(core, { path: 'auth/token/lookup-self' }, new AbortController().signal)
     const policies = fieldsOf(answer.fields.value('data')).value('policies')
-    return `Your token of the replaced primary is good here${Array.isArray(policies) ? `, with ${policies.length} policies` : ''}`
+    return `Your token is valid on this server${Array.isArray(policies) ? ` with ${policies.length} policies` : ''}`
   } catch (error) {
-    return `Your token is not good here: ${shownName(messageOf(error))}`
+    return `Your token is not valid on this server: ${escapeLine(messageOf(error))}`
   }
 }

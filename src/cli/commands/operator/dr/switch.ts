@@ -1,26 +1,31 @@
 /**
- * `outpost operator dr switch`: a planned change of roles that loses no acknowledged write. The primary is demoted only once its
- * secondary has the whole log; after that no server takes writes until the secondary is promoted. How far the change is follows
- * from the roles of both servers alone, so the same command continues one that was cut short.
+ * `outpost operator dr switch`: a planned switchover that loses no acknowledged write. The primary is demoted only after its secondary
+ * has acknowledged the whole log. Then no server accepts writes until the secondary is promoted. The stage follows from the modes of
+ * both servers alone, so the same command continues an interrupted switchover.
  */
-import { fieldsOf } from '../../../output/answer.ts'
-import { CommandError, type CommandIo, defineCommand } from '../../../framework/command-shape.ts'
+import { fieldsOf } from '../../../output/json.ts'
+import { CommandError, type CommandIo, defineCommand } from '../../../framework/define-command.ts'
 import { text, UsageError } from '../../../framework/options.ts'
 import { confirm, confirmOptions } from '../../../core/confirmation.ts'
-import { coreOf, coreOptions, requireCore } from '../../../core/core-access.ts'
-import { shownName } from '../../../framework/shown.ts'
+import { coreOf, coreOptions, requireResponse } from '../../../core/core-access.ts'
+import { escapeLine } from '../../../framework/terminal-escapes.ts'
 import { messageOf } from '../../../../platform/errors.ts'
-import { DR, drStatus, printWarningLines, requestChange } from './dr-access.ts'
-import { untilFollowing } from './initial-sync.ts'
+import { DR, drStatus, OPERANDS_MAX, printWarningLines, requestChange, secretOperand } from './dr-access.ts'
+import { type StepReporter, stepReporter, untilFollowing } from './progress.ts'
 import { joinAgain } from './join.ts'
-import { KeyShares, operationToken, removeOperationToken } from './operation-token.ts'
+import { KeyShares, operationToken, deleteOperationToken } from './operation-token.ts'
 import { promotedAddress, promoteOnce } from './promote.ts'
-import { OPERANDS_MAX, secretOperand } from './secret-sources.ts'
-import { type Say, sayer } from './steps.ts'
-import { checkSides, type Sides, sideStatus, type Stage, stageOf, untilEqual } from './switch-sides.ts'
+import {
+  checkServers,
+  serverStatus,
+  stageOf,
+  type SwitchServers,
+  type SwitchStage,
+  untilEqual,
+} from './switch-servers.ts'
 
 const OPTIONS = {
-  secondary: text({ placeholder: 'URL', help: 'The API of the secondary to promote', fallback: undefined }),
+  secondary: text({ placeholder: 'URL', help: 'API address of the secondary to promote', fallback: undefined }),
   id: text({
     placeholder: 'ID',
     help: 'Name of the old primary as a secondary',
@@ -34,178 +39,177 @@ const OPTIONS = {
 
 export const command = defineCommand({
   name: 'operator dr switch',
-  summary: 'Exchange the roles of a DR primary and its secondary',
+  summary: 'Switch the roles of a DR primary and its secondary',
   details: [
-    'OUTPOST_ADDR and OUTPOST_TOKEN are those of the primary, -secondary is the API of the secondary. The',
-    'token needs sudo and is sent to both. Key shares of the primary are read from standard input, a line',
-    'each, or typed on a terminal, which does not show them. They make operation tokens of both servers.',
+    'OUTPOST_ADDR and OUTPOST_TOKEN are those of the primary, -secondary is the API of the secondary. The token',
+    'requires sudo and is sent to both servers. Key shares of the primary are read from standard input, one per',
+    'line, or from a terminal without echo. They generate the operation tokens of both servers.',
     '',
-    'No acknowledged write is lost. The command checks both servers, ends writes on the primary, waits',
-    'until the secondary has all of them, promotes it, and lets the old primary follow it. Callers get',
-    'errors meanwhile, and must use the new primary afterwards. A step that fails prints the state of both',
-    'servers. The same command continues.',
+    'No acknowledged write is lost. The command checks both servers, stops writes on the primary, waits until',
+    'the secondary has all of them, promotes it, and joins the old primary to it. Clients receive errors during',
+    'the switchover and must use the new primary afterwards. If a step fails, the state of both servers is',
+    'printed; the same command continues the switchover.',
     '',
-    'On a terminal it asks for confirmation.',
+    'The command asks for confirmation on a terminal.',
     '',
     'Example: outpost operator dr switch -secondary https://berlin.example:4646 < shares.txt',
   ].join('\n'),
   options: OPTIONS,
-  operands: { shown: '[@FILE|-]', min: 0, max: OPERANDS_MAX, missing: '' },
+  operands: { shown: '[@FILE|-]', min: 0, max: OPERANDS_MAX },
   async run(values, operands, io) {
-    if (values.secondary === undefined) throw new UsageError('give -secondary URL, the API of the secondary to promote')
+    if (values.secondary === undefined)
+      throw new UsageError('missing -secondary URL: the API address of the secondary to promote')
     const isTerminal = process.getBuiltinModule('node:tty').isatty(0)
-    const source = secretOperand(operands, 'a key share') ?? (isTerminal ? undefined : '-')
+    const source = secretOperand(operands, 'key share') ?? (isTerminal ? undefined : '-')
     const from = coreOf(values, io)
-    const there = coreOf({ ...values, address: values.secondary }, io)
-    // Both are one cluster to a token: what the primary accepts, the promoted secondary accepts.
-    const to = { ...there, target: { ...there.target, token: from.target.token } }
-    const switching: Switching = {
+    const secondary = coreOf({ ...values, address: values.secondary }, io)
+    // A token of the primary is valid on the promoted secondary.
+    const to = { ...secondary, target: { ...secondary.target, token: from.target.token } }
+    const roleSwitch: RoleSwitch = {
       from,
       to,
       io,
-      say: sayer(io),
+      report: stepReporter(io),
       id: values.id ?? from.target.url.hostname.replaceAll(/[[\]]/g, ''),
       shares: new KeyShares(source, io),
       yes: values.yes,
       'primary-cluster-addr': values['primary-cluster-addr'],
     }
-    if (!(await change(switching))) {
-      const [primary, secondary] = [to.target.url.origin, from.target.url.origin]
+    const [newPrimary, oldPrimary] = [to.target.url.origin, from.target.url.origin]
+    if (!(await switchRoles(roleSwitch))) {
       io.out(
-        `Nothing to do: ${primary} is the primary, ${secondary} follows it. To promote ${secondary}, exchange both\n`,
+        `Nothing to do: ${newPrimary} is the primary, ${oldPrimary} follows it. To promote ${oldPrimary}, swap the two addresses\n`,
       )
       return 0
     }
-    io.out(
-      `Success! ${to.target.url.origin} is the DR primary, ${from.target.url.origin} follows it. Next: send callers to the primary\n`,
-    )
+    io.out(`Success! ${newPrimary} is the DR primary, ${oldPrimary} follows it. Next: send clients to ${newPrimary}\n`)
     return 0
   },
 })
 
-interface Switching extends Sides {
+interface RoleSwitch extends SwitchServers {
   readonly io: CommandIo
-  readonly say: Say
-  /** Of the old primary. */
+  readonly report: StepReporter
+  /** Name of the old primary as a secondary. */
   readonly id: string
   readonly shares: KeyShares
   readonly yes: boolean
   readonly 'primary-cluster-addr': string
 }
 
-/** False where the roles were changed before. Throws CommandError, after the state of both servers was printed. */
-async function change(switching: Switching): Promise<boolean> {
-  const { from, io, to } = switching
+/** False if the roles are switched already. Throws CommandError after the state of both servers was printed. */
+async function switchRoles(roleSwitch: RoleSwitch): Promise<boolean> {
+  const { from, io, to } = roleSwitch
   try {
-    const stage = stageOf(await sideStatus(from), await sideStatus(to))
+    const stage = stageOf(await serverStatus(from), await serverStatus(to))
     if (stage === 'done') return false
-    await changeFrom(stage, switching)
+    await continueFrom(stage, roleSwitch)
     return true
   } catch (error) {
-    io.err(await stateOf(switching))
+    io.err(await stateText(roleSwitch))
     throw error
   }
 }
 
-async function changeFrom(stage: Exclude<Stage, 'done'>, switching: Switching): Promise<void> {
-  const { from, say, shares, to } = switching
-  if (stage === 'begin') await demoteAndPromote(switching)
+async function continueFrom(stage: Exclude<SwitchStage, 'done'>, roleSwitch: RoleSwitch): Promise<void> {
+  const { from, report, shares, to } = roleSwitch
+  if (stage === 'demote') await demoteAndPromote(roleSwitch)
   else if (stage === 'promote') {
-    say(`${from.target.url.origin} is demoted already, no server takes writes: the change of roles continues`)
-    await promoteNow(switching, await operationToken(to, shares))
-  } else say(`${to.target.url.origin} is the primary already: the change of roles continues`)
-  await follow(switching)
+    report(`${from.target.url.origin} is demoted already, no server accepts writes: the switchover continues`)
+    await promoteSecondary(roleSwitch, await operationToken(to, shares))
+  } else report(`${to.target.url.origin} is the primary already: the switchover continues`)
+  await joinOldPrimary(roleSwitch)
 }
 
-async function demoteAndPromote(switching: Switching): Promise<void> {
-  const { from, io, say, shares, to, yes } = switching
-  await checkSides(switching, say)
-  // Before anything changes: wrong shares must not be found when no server takes writes.
+async function demoteAndPromote(roleSwitch: RoleSwitch): Promise<void> {
+  const { from, io, report, shares, to, yes } = roleSwitch
+  await checkServers(roleSwitch, report)
+  // First, because invalid shares must not be noticed while no server accepts writes.
   const token = await operationToken(to, shares)
-  say(`An operation token of ${to.target.url.origin} was made from the key shares`)
+  report(`Generated an operation token of ${to.target.url.origin} from the key shares`)
   const { fields } = await drStatus(to)
   try {
     await confirm(from, `demote this primary and promote its secondary at ${to.target.url.origin}`, yes, io)
     await requestChange(from, 'primary/demote', { secondary_id: fields.text('secondary_id') }, silent(io))
   } catch (error) {
-    await removeOperationToken(to, token).catch(() => undefined)
+    await deleteOperationToken(to, token).catch(() => undefined)
     throw error
   }
-  say(`${from.target.url.origin} is demoted: it takes no writes, and its secondary has acknowledged all of them`)
-  await promoteNow(switching, token)
+  report(`${from.target.url.origin} is demoted: it accepts no writes, and its secondary has acknowledged all of them`)
+  await promoteSecondary(roleSwitch, token)
 }
 
-/** The answers of the server to a change say that it may take a while: here it is waited for. */
+/** The warnings of the server say that a change takes time; the command waits for it. */
 function silent(io: CommandIo): CommandIo {
   return { ...io, out: () => undefined, err: () => undefined }
 }
 
-async function promoteNow(switching: Switching, token: string): Promise<void> {
-  const { io, say, to } = switching
+async function promoteSecondary(roleSwitch: RoleSwitch, token: string): Promise<void> {
+  const { io, report, to } = roleSwitch
   try {
-    say(`Both servers have the same entries at position ${await untilEqual(switching)}`)
+    report(`Both servers have the same entries at position ${await untilEqual(roleSwitch)}`)
   } catch (error) {
-    await removeOperationToken(to, token).catch(() => undefined)
+    await deleteOperationToken(to, token).catch(() => undefined)
     throw error
   }
-  await promoteOnce(to, token, { force: false, 'primary-cluster-addr': switching['primary-cluster-addr'] }, silent(io))
+  await promoteOnce(to, token, { force: false, 'primary-cluster-addr': roleSwitch['primary-cluster-addr'] }, silent(io))
   const { fields } = await drStatus(to)
   const state = fields.text('state')
   if (state !== 'running')
-    throw new CommandError(`promoted, but it takes no writes, its state is "${shownName(state)}"`)
-  await requireCore(to, { path: 'sys/health' })
-  say(`${to.target.url.origin} is promoted and serves as the primary of epoch ${fields.number('epoch')}`)
+    throw new CommandError(`promoted, but the server does not accept writes (state "${escapeLine(state)}")`)
+  await requireResponse(to, { path: 'sys/health' })
+  report(`${to.target.url.origin} is promoted to primary of epoch ${fields.number('epoch')}`)
 }
 
-/** The old primary follows the new one. The activation token is sealed to its key, so it needs no way to the API of the new one. */
-async function follow({ from, id, io, say, shares, to }: Switching): Promise<void> {
-  const key = await requireCore(from, { method: 'PUT', path: `${DR}/secondary/generate-public-key` })
+/** The activation token is encrypted for the old primary's key, so the old primary need not reach the API of the new one. */
+async function joinOldPrimary({ from, id, io, report, shares, to }: RoleSwitch): Promise<void> {
+  const key = await requireResponse(from, { method: 'PUT', path: `${DR}/secondary/generate-public-key` })
   const publicKey = fieldsOf(key.fields.value('data')).text('secondary_public_key')
   const body = { id, secondary_public_key: publicKey }
-  const issued = await requireCore(to, { method: 'PUT', path: `${DR}/primary/secondary-token`, body })
+  const issued = await requireResponse(to, { method: 'PUT', path: `${DR}/primary/secondary-token`, body })
   const token = fieldsOf(issued.fields.value('data')).text('token')
   if (token === '') throw new CommandError(`${to.target.url.origin} returned no activation token`)
   printWarningLines(issued.fields, io)
   await joinAgain(from, { token }, shares, silent(io))
-  say(`${from.target.url.origin} has a new primary, which knows it as "${shownName(id)}"`)
+  report(`${from.target.url.origin} has joined the new primary as "${escapeLine(id)}"`)
   await untilFollowing(from, io)
-  say(`${from.target.url.origin} follows ${to.target.url.origin}`)
+  report(`${from.target.url.origin} follows ${to.target.url.origin}`)
 }
 
-/** What a step that failed has left, and the next command. */
-async function stateOf({ from, to }: Sides): Promise<string> {
-  const [a, b] = await Promise.all([modeOf(from), modeOf(to)])
+/** The state of both servers after a failed step, and the next command. */
+async function stateText({ from, to }: SwitchServers): Promise<string> {
+  const [fromMode, toMode] = await Promise.all([modeOf(from), modeOf(to)])
   const [old, next] = [from.target.url.origin, to.target.url.origin]
-  return `State: ${old} is ${a}; ${next} is ${b}.\n${nextOf(a, b, old, next)}\n`
+  return `State: ${old} is ${fromMode}; ${next} is ${toMode}.\n${nextStep(fromMode, toMode, old, next)}\n`
 }
 
-function nextOf(from: string, to: string, old: string, next: string): string {
+function nextStep(from: string, to: string, old: string, next: string): string {
   if (from.startsWith('primary (running)')) {
-    return `Roles have not changed, ${old} takes writes. Run the same command again when the cause is removed.`
+    return `The roles have not changed, ${old} accepts writes. Remove the cause and run the same command again.`
   }
   if (to.startsWith('primary')) {
-    return `${next} takes writes, send callers there. The same command continues: ${old} joins it as a secondary.`
+    return `${next} accepts writes, send clients there. The same command continues: ${old} joins it as a secondary.`
   }
   if (from.startsWith('secondary') && to.startsWith('secondary')) {
     return [
-      `No server takes writes. The same command continues: it promotes ${next}.`,
-      `To go back instead: "outpost operator dr failover" at ${old}, which makes it the primary again; then`,
+      `No server accepts writes. The same command continues: it promotes ${next}.`,
+      `To revert instead: "outpost operator dr failover" at ${old} promotes it again; then`,
       `"outpost operator dr token" there and "outpost operator dr join -shares-file" at ${next}.`,
     ].join('\n')
   }
   if (from.startsWith('secondary')) {
     return [
-      `${old} takes no writes. The same command continues as soon as ${next} answers.`,
-      `If ${next} is lost and was not promoted: "outpost operator dr failover" at ${old} makes it the primary again.`,
+      `${old} accepts no writes. The same command continues as soon as ${next} answers.`,
+      `If ${next} is lost and was not promoted: "outpost operator dr failover" at ${old} promotes it again.`,
     ].join('\n')
   }
-  return 'Look at "outpost operator dr status" of both servers, then run the same command again: it continues where it was.'
+  return 'Check "outpost operator dr status" of both servers and run the same command again: it continues.'
 }
 
-async function modeOf(core: Sides['from']): Promise<string> {
+async function modeOf(core: SwitchServers['from']): Promise<string> {
   try {
     const { fields } = await drStatus(core)
-    return `${shownName(fields.text('mode'))} (${shownName(fields.text('state'))})`
+    return `${escapeLine(fields.text('mode'))} (${escapeLine(fields.text('state'))})`
   } catch (error) {
     return `in an unknown state (${messageOf(error)})`
   }

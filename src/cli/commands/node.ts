@@ -1,0 +1,112 @@
+/** `outpost node list|gc|purge`. */
+import { agentOf, agentOptions, type AgentTarget, jsonOption, printJson } from '../client/agent-target.ts'
+import { nodesTable, statusOf } from '../client/fleet-view.ts'
+import { equals, filterOf, listRecords, AgentRefusal, requestJson, requestText } from '../client/http-client.ts'
+import { findNode, nodeIdOption, nodeQuery } from '../client/id-prefix.ts'
+import { confirmOptions, promptForWord } from '../core/confirmation.ts'
+import { CommandError, type CommandIo, defineCommand } from '../framework/define-command.ts'
+import { choice, flag, text, texts, UsageError } from '../framework/options.ts'
+import { escapeLine } from '../framework/terminal-escapes.ts'
+import { type JsonFields, fieldsOf } from '../output/json.ts'
+import { fitted, terminalOf } from '../output/terminal.ts'
+
+const list = defineCommand({
+  name: 'node list',
+  summary: 'List nodes',
+  details: [
+    'Nodes that are not ready are shown with the time of their last change. An agent with NATS requests a',
+    'server; one without NATS lists itself.',
+    '',
+    'Examples:',
+    '  outpost node list -status down',
+    '  outpost node list -meta rack=r7 -meta role=edge',
+    `  outpost node list -filter 'Name matches "^db" and "raw_exec" in Drivers'`,
+  ].join('\n'),
+  options: {
+    status: choice({
+      placeholder: 'STATUS',
+      help: 'Filter by status',
+      choices: ['ready', 'down', 'disconnected'],
+    }),
+    meta: texts('KEY=VALUE', 'Filter by metadata; several filters are combined with AND'),
+    filter: text({ placeholder: 'EXPRESSION', help: 'Filter by expression', fallback: undefined }),
+    verbose: flag('Print full IDs'),
+    json: jsonOption,
+    ...agentOptions,
+  },
+  async run(values, _operands, io) {
+    const target = agentOf(values, io)
+    const filter = filterOf([equals('Status', values.status), values.filter])
+    const nodes = await listRecords(target, '/v1/nodes', { status_time: true, filter, ...metaQuery(values.meta) })
+    if (values.json) printJson(nodes, io)
+    else if (nodes.length === 0) io.out('No nodes\n')
+    else io.out(fitted(nodesTable(nodes, values.verbose), terminalOf(1, io.env, values['no-color'])))
+    return 0
+  },
+})
+
+/** Throws UsageError. */
+function metaQuery(pairs: readonly string[]): Record<string, string[]> {
+  const query: Record<string, string[]> = {}
+  for (const pair of pairs) {
+    const at = pair.indexOf('=')
+    if (at <= 0) throw new UsageError(`option -meta: expected KEY=VALUE, got ${JSON.stringify(pair)}`)
+    ;(query[`meta.${pair.slice(0, at)}`] ??= []).push(pair.slice(at + 1))
+  }
+  return query
+}
+
+const gc = defineCommand({
+  name: 'node gc',
+  summary: 'Remove the directories of all stopped allocations',
+  details: 'Returns before the removal is complete. The agent logs the directories that it cannot remove.',
+  options: { 'node-id': nodeIdOption, ...agentOptions },
+  async run(values, _operands, io) {
+    const target = agentOf(values, io)
+    await requestText(target, { path: '/v1/client/gc', query: await nodeQuery(target, values, io) })
+    io.out('Garbage collection started\n')
+    return 0
+  },
+})
+
+const purge = defineCommand({
+  name: 'node purge',
+  summary: 'Remove a node and its allocations from a server',
+  details: [
+    'For a host that was reinstalled with the same node ID and a new key. Only the addressed server removes',
+    'the node: repeat the command for each server. A running node registers again with its next message',
+    'and its current key. The command asks for confirmation on a terminal.',
+  ].join('\n'),
+  options: { ...confirmOptions, ...agentOptions },
+  operands: { shown: 'NODE', min: 1, max: 1 },
+  async run(values, [given = ''], io) {
+    const target = agentOf(values, io)
+    const id = await findNode(target, given, io)
+    const node = await nodeOf(target, id)
+    const name = node ? `${escapeLine(node.text('Name'))} (${id})` : id
+    await confirm(`${name}, ${node ? escapeLine(statusOf(node)) : 'unknown'}`, target.url.origin, values.yes, io)
+    await requestJson(target, { method: 'PUT', path: `/v1/node/${id}/purge` })
+    io.out(`Purged ${name}\n`)
+    return 0
+  },
+})
+
+/** Undefined for an unknown node: the server may still have allocations that belong to it. */
+async function nodeOf(target: AgentTarget, id: string): Promise<JsonFields | undefined> {
+  try {
+    return fieldsOf(await requestJson(target, { path: `/v1/node/${id}` }))
+  } catch (error) {
+    if (error instanceof AgentRefusal && error.status === 404) return undefined
+    throw error
+  }
+}
+
+/** Throws CommandError, with nothing changed, unless the answer is "yes". Asks only on a terminal. */
+async function confirm(node: string, origin: string, isGiven: boolean, io: CommandIo): Promise<void> {
+  const { isatty } = process.getBuiltinModule('node:tty')
+  if (isGiven || !isatty(0) || !isatty(2)) return
+  io.err(`This will remove a node, its key and its allocations from the server at ${origin}.\nNode: ${node}\n`)
+  if (!(await promptForWord('yes', io))) throw new CommandError('not confirmed, nothing was changed')
+}
+
+export const commands = [list, gc, purge]
