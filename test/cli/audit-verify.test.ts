@@ -23,7 +23,7 @@ function chainOf(count: number, head: ChainHead = CHAIN_START): { lines: string[
 
 const text = (lines: readonly string[]) => lines.map((line) => `${line}\n`).join('')
 
-test('files that nothing was done to are whole, in any number and with lines of any length', async (t) => {
+test('unchanged files are valid, in any number and with lines of any length', async (t) => {
   const directory = temporaryDirectory(t)
   const first = chainOf(30)
   const long = chained(JSON.stringify({ type: 'request', value: 'x'.repeat(3 << 20) }), first.head)
@@ -34,9 +34,9 @@ test('files that nothing was done to are whole, in any number and with lines of 
     return file
   })
   const all = await runAt(NOWHERE, ['audit', 'verify', ...files])
-  assert.deepEqual(all, { code: 0, out: 'whole: lines 1 to 51 in 4 files\n', err: '' })
+  assert.deepEqual(all, { code: 0, out: 'valid: lines 1 to 51 in 4 files\n', err: '' })
   const some = await runAt(NOWHERE, ['audit', 'verify', '-from=31', ...files.slice(1)])
-  assert.deepEqual(some, { code: 0, out: 'whole: lines 31 to 51 in 3 files\n', err: '' })
+  assert.deepEqual(some, { code: 0, out: 'valid: lines 31 to 51 in 3 files\n', err: '' })
   const swapped = await runAt(NOWHERE, ['audit', 'verify', '-from=37', ...files.toReversed()])
   assert.equal(swapped.code, 1)
   assert.match(swapped.err, /audit\.1:1: .*files in the wrong order/)
@@ -55,10 +55,10 @@ test('verify reports the first line that was changed, removed or added', async (
     ['the first one', lines.with(0, (lines[0] ?? '').replace('data/0', 'data/1')), /audit\.log:1: line changed/],
     ['removed', lines.toSpliced(9, 1), /audit\.log:10: line 10 was removed before this line/],
     ['several', lines.toSpliced(9, 5), /audit\.log:10: lines 10 to 14 were removed before this line/],
-    ['added as it fits', lines.toSpliced(9, 0, forged), /audit\.log:11: line added, .*number 10 comes after 10/],
+    ['added as it fits', lines.toSpliced(9, 0, forged), /audit\.log:11: line added, .*number 10 follows 10/],
     ['added, plain', lines.toSpliced(9, 0, 'hello'), /audit\.log:10: line changed or added/],
     ['an empty line', lines.toSpliced(9, 0, ''), /audit\.log:10: line changed or added/],
-    ['doubled', lines.toSpliced(9, 0, lines[8] ?? ''), /audit\.log:10: line added, .*number 9 comes after 9/],
+    ['doubled', lines.toSpliced(9, 0, lines[8] ?? ''), /audit\.log:10: line added, .*number 9 follows 9/],
     ['replaced by one that fits', lines.with(9, forged), /audit\.log:10: line changed/],
     [
       'numbered anew',
@@ -98,7 +98,7 @@ test('with the server the end is compared, and a file that was made anew is foun
   writeFileSync(file, text(lines))
   assert.deepEqual(await verify(), {
     code: 0,
-    out: 'whole: lines 1 to 20 in 1 file, as the server has it up to line 20\n',
+    out: 'valid: lines 1 to 20 in 1 file, verified by the server up to line 20\n',
     err: '',
   })
   // What was written since.
@@ -128,7 +128,7 @@ test('the first line must have the number 1, or that of -from', async (t) => {
   assert.equal(beheaded.code, 1)
   assert.match(beheaded.err, /audit\.log:1: the first line has the number 5, expected 1: .* or -from=5\n$/)
   const named = await runAt(NOWHERE, ['audit', 'verify', '-from=5', file])
-  assert.deepEqual(named, { code: 0, out: 'whole: lines 5 to 20 in 1 file\n', err: '' })
+  assert.deepEqual(named, { code: 0, out: 'valid: lines 5 to 20 in 1 file\n', err: '' })
   assert.equal((await runAt(NOWHERE, ['audit', 'verify', '-from=4', file])).code, 1)
 })
 
@@ -163,7 +163,7 @@ test('a part of a line at the end of a file is told and does no harm', async (t)
   const ran = await runAt(NOWHERE, ['audit', 'verify', file])
   assert.equal(ran.code, 0)
   assert.match(ran.err, /audit\.log:4: incomplete line of a killed server/)
-  assert.equal(ran.out, 'whole: lines 1 to 3 in 1 file\n')
+  assert.equal(ran.out, 'valid: lines 1 to 3 in 1 file\n')
   assert.equal(readFileSync(file, 'utf8').endsWith('2026-'), true, 'it is left as it is')
 })
 

@@ -53,7 +53,7 @@ test('jobs of all hosts and their logs', async (t) => {
 
   await t.test('a job that is ambiguous, and none', async () => {
     for (const [given, hint] of [
-      ['shop', '"shop" matches 2 jobs, give -namespace'],
+      ['shop', '"shop" matches 2 jobs: give -namespace'],
       ['sh', '"sh" matches 3 jobs: give a longer prefix'],
     ] as const) {
       const several = await ask('job', 'logs', given)

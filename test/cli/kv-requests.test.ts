@@ -207,13 +207,13 @@ test('what cannot be done is one line, and nothing is written', async (t) => {
     [
       'kv patch -method=rw s/a k=v',
       1,
-      /the newest version is deleted/,
+      /no data found at s\/data\/a: the latest version is deleted/,
       { ...V2, 'GET s/data/a': [404, read(null, deleted)] },
     ],
     ['kv metadata get s/a', 1, /is not versioned/, V1],
-    ['kv undelete s/a', 2, /which versions\?/],
+    ['kv undelete s/a', 2, /missing -versions, such as -versions=1,2/],
     ['kv destroy -versions=x s/a', 2, /expected numbers such as 1,2, got "x"/],
-    ['kv rollback s/a', 2, /missing -version/],
+    ['kv rollback s/a', 2, /missing -version,/],
     [
       'kv rollback -version=2 s/a',
       1,

@@ -122,7 +122,7 @@ test('a token without an entity is told so', async (t) => {
   const core = await recordingCore(t)
   core.answers = { [`GET ${METHOD}/generate`]: [400, { errors: ['missing entityID'] }] }
   const { code, err } = await runAt(core, ['mfa', 'totp', 'generate', 'phone'])
-  assert.deepEqual([code, /belongs to no entity: log in as a user/.test(err)], [1, true])
+  assert.deepEqual([code, /your token has no entity: log in as a user/.test(err)], [1, true])
 })
 
 test('what names nothing is said, and an entity that is not there', async (t) => {
@@ -136,7 +136,7 @@ test('what names nothing is said, and an entity that is not there', async (t) =>
   for (const [line, why] of [
     ['admin-destroy phone bob', /no entity "bob", check "outpost entity list"/],
     ['read phone', /no TOTP method "phone"/],
-    [`status phone ${UUID}`, /has no secret for phone/],
+    [`status phone ${UUID}`, /has no TOTP secret for phone/],
   ] as const) {
     const { code, err } = await runAt(core, ['mfa', 'totp', ...line.split(' ')])
     assert.equal(code, 1)

@@ -343,7 +343,7 @@ test('policies and PGP keys are sent from files', async (t) => {
   for (const [wrong, message] of [
     [file('p', armour.replaceAll('PUBLIC', 'PRIVATE')), /private key/],
     [file('n', 'nothing!'), /does not contain a PGP key/],
-    ['/nowhere', /cannot be read/],
+    ['/nowhere', /cannot read the PGP key: ENOENT/],
     ['keybase:who', /keybase is not supported/],
   ] as const) {
     const { code, err } = await runAt(core, ['operator', 'init', `-pgp-keys=${wrong}`])

@@ -87,10 +87,10 @@ test('a server answers for the allocations of all hosts, and the local disk does
       new RegExp(`${list}outpost: "c1a57e00" matches 2 allocations: give a longer prefix\n$`),
     )
     for (const [given, message] of [
-      ['ab', `no allocation with prefix "ab" at ${url}`],
-      ['not-one', `no allocation with prefix "not-one" at ${url}`],
-      ['c1a57e00-1', `no allocation with prefix "c1a57e00-1" at ${url}`],
-      ['c1a5-7e00', `no allocation with prefix "c1a5-7e00" at ${url}`],
+      ['ab', `no allocation with ID prefix "ab" at ${url}`],
+      ['not-one', `no allocation with ID prefix "not-one" at ${url}`],
+      ['c1a57e00-1', `no allocation with ID prefix "c1a57e00-1" at ${url}`],
+      ['c1a5-7e00', `no allocation with ID prefix "c1a5-7e00" at ${url}`],
       ['c', 'the ID prefix "c" is too short (minimum 2 characters)'],
       [LOCAL, 'alloc not found (HTTP 404)'],
     ] as const) {
@@ -169,7 +169,7 @@ test('an agent without servers answers for its own allocations', async (t) => {
   assert.equal((await ask('logs', 'c1a57', 'web')).stdout, TEXT)
   const absent = await ask('logs', LOCAL.slice(0, 12))
   assert.deepEqual([absent.code, absent.stdout], [1, ''])
-  assert.equal(absent.stderr, `outpost: no allocation with prefix "${LOCAL.slice(0, 12)}" at ${agent.url}\n`)
+  assert.equal(absent.stderr, `outpost: no allocation with ID prefix "${LOCAL.slice(0, 12)}" at ${agent.url}\n`)
   // What changes is seen, as at a server.
   makeAllocation(join(directory, 'data/alloc'), allocIdOf(1), { JobID: 'db' })
   await eventually(async () => / lone +db /.test((await ask('alloc', 'list')).stdout), 'the new one is listed')

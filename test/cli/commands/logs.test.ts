@@ -62,7 +62,7 @@ test('asks for what the options say', async (t) => {
 })
 
 const wrong: [string[], RegExp][] = [
-  [[], /which allocation\?/],
+  [[], /missing ALLOC, usage: outpost logs ALLOC/],
   [['-n', '1', '-c', '1', 'x'], /-n and -c exclude each other/],
   [['-tail=5', '-n', '1', 'x'], /-tail N, -n and -c exclude each other/],
   [['x', 'web', 'more'], /unexpected argument "more"/],
@@ -103,7 +103,7 @@ describe('connections that break', { concurrency: true }, () => {
     })
     const { code, stdout, stderr } = await logs(agent.url, '-f', ALLOC_ID, 'web')
     assert.deepEqual([code, stdout], [0, 'a\nb\n'])
-    assert.match(stderr, /lost \(nothing for 5 s\), resuming\noutpost: resumed\n$/)
+    assert.match(stderr, /lost \(no data for 5 s\), resuming\noutpost: resumed\n$/)
   })
 
   test('connections that break without having brought anything are tried again less and less often', async (t) => {
@@ -224,7 +224,7 @@ test('what happens to a file is said; an error text inside the stream is an erro
   })
   const { code, stderr } = await logs(agent.url, '-f', ALLOC_ID, 'web')
   assert.equal(code, 1)
-  const event = `outpost: ${OUT}: file truncated, going on with what is there\n`
+  const event = `outpost: ${OUT}: file truncated, continuing\n`
   assert.equal(stderr, `${event}outpost: the agent ended the stream: failed to list entries: no such file\n`)
 })
 
@@ -303,7 +303,7 @@ test('an ID prefix is resolved by the agent, or by the directory of -data-dir', 
   )
   const local = await logs(agent.url, '-data-dir', '/nonexistent', 'abc', 'web')
   assert.equal(local.code, 1)
-  assert.match(local.stderr, /^outpost: no allocation "abc" under \/nonexistent\/alloc, /)
+  assert.match(local.stderr, /^outpost: no allocation with ID prefix "abc" in \/nonexistent\/alloc, /)
   assert.equal(agent.asked.length, 2)
 })
 
@@ -365,7 +365,7 @@ test('control characters of a server are escaped on a terminal', async (t) => {
   })
   const event = await logs(agent.url, '-prefix', ALLOC_ID, 'web')
   assert.deepEqual([event.code, event.stdout], [0, '\\x1b[31mred | x\n'])
-  assert.match(event.stderr, /\\x1b\[31mred\.stdout\.0: \\x1b\[2J\\x0afile, going on/)
+  assert.match(event.stderr, /\\x1b\[31mred\.stdout\.0: \\x1b\[2J\\x0afile, continuing/)
   const refused = await logs(agent.url, ALLOC_ID, 'web')
   assert.equal(refused.stderr, 'outpost: \\x1b]0;title\\x07 no (HTTP 400)\n')
 })

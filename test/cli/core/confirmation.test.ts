@@ -32,7 +32,7 @@ function commands(t: TestContext) {
       effect: 'disable userpass/ and revoke all tokens of the auth method',
       request: 'DELETE sys/auth/userpass',
     },
-    { line: 'operator seal', effect: 'seal the secrets core', request: 'PUT sys/seal' },
+    { line: 'operator seal', effect: 'seal the server', request: 'PUT sys/seal' },
     {
       line: 'operator dr enable',
       effect: 'make this cluster a DR primary',

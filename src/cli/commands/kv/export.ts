@@ -106,6 +106,6 @@ async function exportTree(
   } finally {
     progress.end()
   }
-  if (omitted > 0) io.err(`warning: omitted ${omitted} secrets that the token may not read\n`)
+  if (omitted > 0) io.err(`warning: omitted secrets that the token may not read: ${omitted}\n`)
   return `${count} ${count === 1 ? 'secret' : 'secrets'} (${humanBytes(bytes)})`
 }

@@ -114,7 +114,7 @@ test('a command that cannot start: exit code and text as a shell has them, and a
   writeFileSync(plain, 'no program')
   for (const [program, code, message] of [
     ['no-such-program', 127, 'cannot start "no-such-program": not found in PATH'],
-    ['./no-such-file', 127, 'cannot start "./no-such-file": there is no such file'],
+    ['./no-such-file', 127, 'cannot start "./no-such-file": no such file'],
     [plain, 126, `cannot start "${plain}": not executable, run chmod +x`],
   ] as const) {
     const finished = await run(dataDir, ['-task', 'web'], [program]).finished
@@ -222,7 +222,7 @@ test('a data directory that cannot be made is said so', async (t) => {
   writeFileSync(join(dataDir, 'file'), '')
   const { code, stdout, stderr } = await run(join(dataDir, 'file'), [], ['true']).finished
   assert.deepEqual([code, stdout], [1, ''])
-  assert.match(stderr, /^outpost: cannot make .*: ENOTDIR/)
+  assert.match(stderr, /^outpost: cannot create .*: ENOTDIR/)
 })
 
 test('a command may close its output and go on', async (t) => {

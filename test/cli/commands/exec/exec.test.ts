@@ -73,7 +73,7 @@ test('a command gets secrets as variables, no token and no code, and its exit co
   assert.equal((await exec(at, options, 'sh', '-c', 'kill -9 $$').finished).code, 137)
   const missing = await exec(at, options, join(at.directory, 'nothing')).finished
   assert.equal(missing.code, 127)
-  assert.match(missing.stderr, /^outpost: cannot start ".*": there is no such file\n$/)
+  assert.match(missing.stderr, /^outpost: cannot start ".*": no such file\n$/)
 })
 
 /** Prints where a process of the same user finds `argv[1]` (base64) in the process that started this one. */
@@ -297,15 +297,19 @@ test('what cannot be given to a command is refused before it runs', async (t) =>
     ['-secret=secret/data/taken', /would set OTHER_TOKEN, which is already in the environment/, 1],
     [`-secret=secret/data/app -format=file -dir=${wide}`, /other users can enter it, run chmod 700/, 1],
     [`-secret=secret/data/app -format=file -dir=${at.directory}/link`, /symbolic link/, 1],
-    ['-secret=secret/data/app -format=file', /where to\?/, 2],
-    ['-secret=secret/data/app -on-change=hup', /cannot be changed/, 2],
+    ['-secret=secret/data/app -format=file', /missing -dir DIR or -alloc ID/, 2],
+    [
+      '-secret=secret/data/app -on-change=hup',
+      /requires -format=file: the environment of a running process cannot change/,
+      2,
+    ],
     [`-secret=secret/data/app -format=file -dir=${at.directory}/d -env=A=b`, /require -format=env/, 2],
     ['-secret=secret/data/app -env=token', /expected NAME=KEY .*, got "token"/, 2],
     ['-secret=secret/data/app -env=A-B=token', /expected NAME=KEY .*, got "A-B=token"/, 2],
-    ['-secret=secret/data/app -env=A=token -env=A=b', /the variable A is given twice/, 2],
+    ['-secret=secret/data/app -env=A=token -env=A=b', /option -env: duplicate variable A/, 2],
     ['-secret=secret/data/app -env=A=none', /no secret has the key "none"/, 1],
     ['-secret=secret/data/app -allow-env=A.B', /may contain only letters/, 2],
-    ['', /which secret\?/, 2],
+    ['', /missing -secret=PATH/, 2],
   ] as const) {
     const { code, stderr, stdout } = await refusal(at, options)
     assert.match(stderr, text)
@@ -331,7 +335,9 @@ test('the login of an agent is used only if its file belongs to a trusted user',
   const refused = await runHere(args, env)
   assert.deepEqual([refused.code, refused.stdout], [1, ''])
   assert.ok(
-    refused.stderr.includes(`cannot be used: ${file} belongs to user 54321 and not to user 0: chown 0 ${file}\n`),
+    refused.stderr.includes(
+      `cannot use the token of the agent of this host: ${file} belongs to user 54321 and not to user 0: chown 0 ${file}\n`,
+    ),
     refused.stderr,
   )
   // An agent that runs as that user, whose directory it is.
