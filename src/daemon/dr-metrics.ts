@@ -1,5 +1,5 @@
 /** How replication stands, as figures and as a line of readiness: both from the status as it was last asked for. */
-import type { Check, Outcome } from '../telemetry/readiness.ts'
+import type { Check, CheckResult } from '../telemetry/readiness.ts'
 import { type Family, single } from '../telemetry/metric.ts'
 import { clockWarning, SKEW_WARNING_MS } from './clock-warning.ts'
 import type { ReplicationPart } from './dr.ts'
@@ -126,7 +126,7 @@ export function replicationChecks(part: ReplicationPart | undefined): Check[] {
   ]
 }
 
-function primaryState(status: Status): Outcome {
+function primaryState(status: Status): CheckResult {
   if (status['state'] === 'fenced') {
     const why = `DR primary, fenced: ${String(status['fence_detail'])}`
     return { ok: false, reason: [why, ...missingSecondaries(status)].join(', ') }
@@ -176,7 +176,7 @@ export function replicationWarnings(part: ReplicationPart | undefined): string[]
   ]
 }
 
-function secondaryState(status: Status): Outcome {
+function secondaryState(status: Status): CheckResult {
   const lag = `${numberIn(status['lag_entries'])} changes behind`
   const sealed = otherSide(status).some((row) => row['sealed'] === true) ? ', its primary is sealed' : ''
   if (status['state'] === 'stream-wals') return { ok: true, reason: `DR secondary, ${lag}${sealed}` }

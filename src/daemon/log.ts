@@ -12,7 +12,7 @@ export class ProcessLog {
   readonly sink: LogSink
   #settings: Config
   #file: LogFile | undefined
-  /** However the process ends: an error that nobody has caught and `process.exit` come here too. */
+  /** Runs at every exit, also after an uncaught error or `process.exit`. */
   readonly #onExit = () => this.sink.close()
 
   /** Throws when the file cannot be opened. */

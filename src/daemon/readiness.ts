@@ -1,7 +1,7 @@
 /** What the rooms know about whether this process can do its work, as checks of `telemetry/readiness.ts`. */
 import { dirname } from 'node:path'
 import type { DiskSpace } from '../telemetry/disk-space.ts'
-import type { Check, Outcome } from '../telemetry/readiness.ts'
+import type { Check, CheckResult } from '../telemetry/readiness.ts'
 import type { Config } from '../config/load.ts'
 import { unencryptedServers } from '../config/nats-exposure.ts'
 import type { Cluster } from './cluster.ts'
@@ -57,27 +57,27 @@ export function checksOf(parts: ReadinessParts): Check[] {
   ]
 }
 
-function listening(phase: Phase): Outcome {
+function listening(phase: Phase): CheckResult {
   return { ok: phase === 'started', reason: phase === 'started' ? 'requests are answered' : phase }
 }
 
-function diskState(disk: DiskSpace): Outcome {
+function diskState(disk: DiskSpace): CheckResult {
   const { fault, leastFreeBytes } = disk
   if (fault !== undefined) return { ok: false, reason: `data directory: ${fault}` }
   if (leastFreeBytes === undefined) return { ok: false, reason: 'data directory: not looked at yet' }
   return { ok: true, reason: `writable, ${Math.floor(leastFreeBytes / MIB)} MiB free` }
 }
 
-function natsState({ connection }: Cluster): Outcome {
+function natsState({ connection }: Cluster): CheckResult {
   return connection.isConnected ? { ok: true, reason: 'connected' } : { ok: false, reason: 'not connected to NATS' }
 }
 
-function storageState(fault: FileFault | undefined): Outcome {
+function storageState(fault: FileFault | undefined): CheckResult {
   return fault ? { ok: false, reason: fault.summary } : { ok: true, reason: 'the database is in its place' }
 }
 
 /** As `sys/health` has it. */
-function sealState(core: SecretsCore, refusal: string | undefined, insteadOfInit: string | undefined): Outcome {
+function sealState(core: SecretsCore, refusal: string | undefined, insteadOfInit: string | undefined): CheckResult {
   if (refusal !== undefined) return { ok: false, reason: `sealed: ${refusal}` }
   if (!core.isInitialised && core.options.seal.isLost) {
     return {
@@ -95,7 +95,7 @@ function sealState(core: SecretsCore, refusal: string | undefined, insteadOfInit
 }
 
 /** Requests go on as long as one device records them; a broken chain is for an operator to look at. */
-function auditState(core: SecretsCore): Outcome {
+function auditState(core: SecretsCore): CheckResult {
   const states = core.audit?.states ?? []
   if (states.length === 0) return { ok: true, reason: 'no audit device is enabled' }
   const broken = states.flatMap((state) => (state.broken ? [brokenText(state.path, state.broken)] : []))
@@ -113,7 +113,7 @@ function brokenText(path: string, { expected, file, found }: ChainBreak): string
   return `audit chain of ${path} is broken: ${file} ${end} instead of line ${expected.sequence}, ${next}`
 }
 
-function rosterState({ connection, roster }: Cluster): Outcome {
+function rosterState({ connection, roster }: Cluster): CheckResult {
   if (!connection.isConnected) return { ok: false, reason: 'nothing is heard from the nodes' }
   const unheard = roster?.unheardCount ?? 0
   if (unheard === 0) return { ok: true, reason: 'every node that is ready has been heard' }

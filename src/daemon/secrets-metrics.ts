@@ -3,7 +3,7 @@
  * They are told in every state, above all while the core is sealed; only what cannot be known then is left out.
  */
 import { dirname, join } from 'node:path'
-import { Histogram, Spread } from '../telemetry/histogram.ts'
+import { Histogram, IntervalValues } from '../telemetry/histogram.ts'
 import { type AnyFamily, type Family, single } from '../telemetry/metric.ts'
 import { messageOf } from '../platform/errors.ts'
 import type { Logger } from '../platform/log.ts'
@@ -25,11 +25,11 @@ export interface SecretsFiguresOptions {
   readonly logger: Logger
 }
 
-export class SecretsFigures {
+export class SecretsMetrics {
   readonly #options: SecretsFiguresOptions
   readonly #commitMs = new Histogram(COMMIT_BOUNDS_MS)
   /** In seconds. */
-  readonly #recentCommits = new Spread()
+  readonly #recentCommits = new IntervalValues()
   readonly #snapshotFile: string
   #savedAtMs: number
   #tokens: number | undefined

@@ -13,7 +13,7 @@ import type { Config } from '../config/load.ts'
 import { coreEngines, ownEngines } from './engines.ts'
 import { developmentKey } from './files.ts'
 import { ReplicationPart } from './dr.ts'
-import { SecretsFigures } from './secrets-metrics.ts'
+import { SecretsMetrics } from './secrets-metrics.ts'
 import { apiUrlOf, sanitizedSettings } from './settings.ts'
 import { Fault, messageOf, Refusal } from '../platform/errors.ts'
 import type { Logger } from '../platform/log.ts'
@@ -43,7 +43,7 @@ export interface SecretsOptions {
   readonly process: {
     readonly url: string
     readonly config: Config
-    readonly figures: { json(): object; text(): Promise<string> | undefined } | undefined
+    readonly metrics: { json(): object; text(): Promise<string> | undefined } | undefined
   }
 }
 
@@ -62,7 +62,7 @@ export class SecretsRoom {
   /** The same for other processes, and what only they may ask. */
   readonly forCluster: readonly AnyOperation[]
   readonly snapshots: readonly AnyOperation[]
-  readonly figures: SecretsFigures
+  readonly metrics: SecretsMetrics
   readonly replication: ReplicationPart
   /** What of a path may be logged as it is. */
   readonly pathParts = (path: string) => pathParts(this.core, path)
@@ -160,13 +160,13 @@ export class SecretsRoom {
       auditDirectories: config.server.auditDirectories,
       unauthed: unauthedOf(options),
     })
-    this.figures = new SecretsFigures({ core: this.core, store, logger })
+    this.metrics = new SecretsMetrics({ core: this.core, store, logger })
     this.operations = secretsOperations(this.core)
     this.forCluster = [...this.operations, agentLoginOperation(this.core)]
     this.snapshots = snapshotOperations(this.core, {
       save: (out, signal) => saveSnapshot(store, out, { signal }),
       restore: (input, wanted) => restoreSnapshot(store, input, wanted),
-      onSaved: () => this.figures.snapshotSaved(),
+      onSaved: () => this.metrics.snapshotSaved(),
     })
   }
 
@@ -249,7 +249,7 @@ export class SecretsRoom {
 function surroundingsOf({ process }: SecretsOptions): Surroundings {
   return {
     apiAddress: () => apiUrlOf(process.config, process.url),
-    metrics: { json: () => process.figures?.json() ?? {}, text: () => process.figures?.text() },
+    metrics: { json: () => process.metrics?.json() ?? {}, text: () => process.metrics?.text() },
     settings: () => sanitizedSettings(process.config),
     directories: [process.config.dataDir],
   }

@@ -166,6 +166,6 @@ test('the count of starts and the key of -dev: unreadable is an error, not missi
   rmSync(join(directory, 'run'))
   // A directory cannot be read as a file, also by root.
   for (const name of ['run', 'other.key']) mkdirSync(join(directory, name))
-  assert.throws(() => nextRun(directory, 0), /no regular file/)
-  assert.throws(() => developmentKey(join(directory, 'other.key'), 32), /no regular file/)
+  assert.throws(() => nextRun(directory, 0), /not a regular file/)
+  assert.throws(() => developmentKey(join(directory, 'other.key'), 32), /not a regular file/)
 })

@@ -231,7 +231,7 @@ async function read(path: string): Promise<Content | undefined> {
   let text: string
   try {
     const found = await stat(path)
-    if (!found.isFile()) throw damaged(path, 'it is no regular file')
+    if (!found.isFile()) throw damaged(path, 'it is not a regular file')
     if (found.size > FILE_BYTES_MAX) throw damaged(path, 'it is far too large')
     text = await readFile(path, 'utf8')
   } catch (error) {
