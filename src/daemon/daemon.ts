@@ -36,7 +36,7 @@ import { agentLogin } from './login.ts'
 import { applyConfig } from './reload.ts'
 import { openTelemetry } from './telemetry.ts'
 import { openCluster, openOwnRoster, openSecrets } from './lazy.ts'
-import type { SecretsRoom } from './secrets.ts'
+import type { SecretsModule } from './secrets.ts'
 import { authorizerOf, hostOptionsOf, listenerOptionsOf } from './settings.ts'
 import { type ServiceManager, serviceManagerOf } from './systemd.ts'
 
@@ -98,7 +98,7 @@ class Agent implements Running {
   readonly service: ServiceManager
   #listener: Listener | undefined
   #cluster: Cluster | undefined
-  #secrets: SecretsRoom | undefined
+  #secrets: SecretsModule | undefined
   #telemetry: Telemetry | undefined
   #login: AgentLogin | undefined
   operations: readonly AnyOperation[] = []

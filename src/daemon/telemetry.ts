@@ -13,7 +13,7 @@ import type { ProcessLog } from './log.ts'
 import { loginFamilies } from './login.ts'
 import { agentFamilies } from './metrics.ts'
 import { checksOf, dataDirectories, type Phase, warningsOf } from './readiness.ts'
-import type { SecretsRoom } from './secrets.ts'
+import type { SecretsModule } from './secrets.ts'
 import { metricsOptionsOf, shownConfig } from './settings.ts'
 import type { Host } from '../host/host.ts'
 import type { Connections } from '../http/connections.ts'
@@ -30,7 +30,7 @@ export interface TelemetrySources {
   readonly log: ProcessLog
   readonly host: Host | undefined
   readonly cluster: Cluster | undefined
-  readonly secrets: SecretsRoom | undefined
+  readonly secrets: SecretsModule | undefined
   readonly login: AgentLogin | undefined
   /** State that changes at run time. */
   readonly now: {

@@ -115,7 +115,7 @@ test('what is no copy of a drill is left as it is', { timeout: 120_000 }, async 
     const before = names()
     await assert.rejects(
       begin(),
-      /secrets\.db lies in \S+outpost-drill, where the copy belongs: name another directory/,
+      /secrets\.db is in \S+outpost-drill, the directory of the copy: use another directory/,
     )
     const linked = join(workDirectory(t), 'linked')
     symlinkSync(directory, linked)
@@ -130,13 +130,13 @@ test('what is no copy of a drill is left as it is', { timeout: 120_000 }, async 
       mkdirSync(dirname(join(copy, name)), { recursive: true })
       writeFileSync(join(copy, name), 'x')
       const before = names()
-      await assert.rejects(begin(), /is no file of a drill, nothing was removed: move it away/)
+      await assert.rejects(begin(), /is not a file of a drill, nothing was removed: move it away/)
       assert.deepEqual(names(), before)
       renameSync(join(copy, name.split('/')[0] ?? ''), join(directory, `aside-${name.length}`))
     }
     renameSync(copy, join(directory, 'aside'))
     writeFileSync(copy, 'x')
-    await assert.rejects(begin(), /is no directory of a drill/)
+    await assert.rejects(begin(), /is not a drill directory/)
     assert.equal(existsSync(copy), true)
   })
 })

@@ -11,7 +11,7 @@ import { type NatsServer, startNatsServer } from '../helpers/nats-server.ts'
 import { commandsAt, jsonOf } from '../helpers/secrets-server.ts'
 
 const METRIC = 'outpost_secrets_cores_in_region'
-const HINT = 'not initialised, next: outpost operator init'
+const HINT = 'not initialized, next: outpost operator init'
 const INIT = 'operator init -key-shares=1 -key-threshold=1'
 const MESSAGE = 'several secrets cores in the region'
 
