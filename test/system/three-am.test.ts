@@ -61,9 +61,9 @@ const PROOFS: readonly Proof[] = [
   { says: 'another agent', in: 'attacks/failed-start.test.ts' },
   { says: 'cannot be read', in: 'system/service.test.ts' },
   { says: 'Watchdog timeout', in: 'system/service.test.ts', by: 'systemd' },
-  { says: 'this agent does not reach its own address', in: 'system/notify.test.ts' },
+  { says: 'own address unreachable', in: 'system/notify.test.ts' },
   { says: 'cannot be opened: permission denied', in: 'attacks/foreign-owner.test.ts' },
-  { says: 'only a capability lets this process use its storage', in: 'attacks/foreign-owner.test.ts' },
+  { says: 'storage is accessible through a capability only', in: 'attacks/foreign-owner.test.ts' },
   { says: 'no space left on the disk of', in: 'attacks/full-disk.test.ts' },
   {
     says: 'no audit device has recorded the request',
