@@ -1,6 +1,6 @@
 /** Where a stream of a single file begins, whichever parameter says so. */
 import { Refusal } from '../../platform/errors.ts'
-import { type Content, openFile } from '../files/alloc-files.ts'
+import { type ReadableFile, openFile } from '../files/alloc-files.ts'
 import type { Allocation } from '../allocations/allocation.ts'
 import { logHash, markAt } from './locate/cursor-code.ts'
 import { markState } from './resume.ts'
@@ -38,7 +38,7 @@ export function streamStart(input: { offset: number; origin: string; path: strin
 }
 
 /** Where a cursor goes on in the file; from its beginning, and said so, when it is another file or was rewritten. */
-function resumed(content: Content, at: Beginning, log: number, open: () => Content): FileStart {
+function resumed(content: ReadableFile, at: Beginning, log: number, open: () => ReadableFile): FileStart {
   const mark = at.cursor?.marks.find((each) => each.log === log)
   if (!mark)
     throw new Refusal('invalid_request', 'the cursor belongs to another file: give the path it was received from')
@@ -52,7 +52,7 @@ function resumed(content: Content, at: Beginning, log: number, open: () => Conte
   return { content, mark: begin, said: { kind: 'deleted', offset: mark.offset } }
 }
 
-async function positionOf(content: Content, path: string, at: Beginning, signal: AbortSignal): Promise<number> {
+async function positionOf(content: ReadableFile, path: string, at: Beginning, signal: AbortSignal): Promise<number> {
   const { size, mtimeNs } = content.stat
   const file = new OpenFile(content.fd)
   const files = [{ index: 0, size: Number(size), modifiedMs: Number(mtimeNs) / 1e6, file }]

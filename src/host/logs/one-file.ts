@@ -1,5 +1,5 @@
 /** A single file as what a stream is made of: read once, or followed. */
-import type { Content } from '../files/alloc-files.ts'
+import type { ReadableFile } from '../files/alloc-files.ts'
 import type { BufferLease } from '../files/buffers.ts'
 import type { Mark } from './locate/cursor-code.ts'
 import type { FileCursor } from './follow/file-cursor.ts'
@@ -30,7 +30,7 @@ export async function* fileSteps(
 
 /** An open file, where to begin in it, and what is to be said first. */
 export interface FileStart {
-  readonly content: Content
+  readonly content: ReadableFile
   readonly mark: Mark
   readonly said: EventStep | undefined
 }

@@ -7,7 +7,7 @@
  */
 import { closeSync } from 'node:fs'
 import { Refusal } from '../../platform/errors.ts'
-import type { Content } from '../files/alloc-files.ts'
+import type { ReadableFile } from '../files/alloc-files.ts'
 import { type Cursor, decidingIndex, edgeStands, fileIdentity, type Mark } from './locate/cursor-code.ts'
 import type { LogStart } from './follow/log-cursor.ts'
 import type { LogFiles, LogPlace } from './locate/log-files.ts'
@@ -55,7 +55,7 @@ function stateOf(logs: LogFiles, mark: Mark): MarkState {
 }
 
 /** Whether what a mark points at is still in this file. Closes it. */
-export function markState(content: Content, mark: Mark): MarkState {
+export function markState(content: ReadableFile, mark: Mark): MarkState {
   try {
     if (fileIdentity(content.stat) !== mark.identity) return 'gone'
     return mark.offset <= Number(content.stat.size) && edgeStands(mark, content.fd) ? 'there' : 'rewritten'

@@ -9,7 +9,7 @@ import { messageOf } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import { WorkerPool } from '../../platform/worker-pool.ts'
 import { isMachineFacts, type MachineFacts } from './machine-facts.ts'
-import { readProcFile } from '../files/proc-file.ts'
+import { readProcFile } from '../stats/proc-file.ts'
 import { readCoreMhz } from '../stats/stats-cpu.ts'
 
 export interface NodeFacts {

@@ -3,7 +3,7 @@
  * nothing else, and what it has counted.
  */
 import { readdirSync, statSync } from 'node:fs'
-import { firstNumber, keyedNumbers, readProcFile } from '../files/proc-file.ts'
+import { firstNumber, keyedNumbers, readProcFile } from './proc-file.ts'
 
 /** One controller's directory for a process. */
 export interface CgroupFolder {

@@ -2,7 +2,7 @@
 import { readFile, readlink, statfs } from 'node:fs/promises'
 import { systemClock, type Clock } from '../../platform/clock.ts'
 import { Fault } from '../../platform/errors.ts'
-import { firstNumber, keyedNumbers, ReusedProcFile } from '../files/proc-file.ts'
+import { firstNumber, keyedNumbers, ReusedProcFile } from './proc-file.ts'
 import { coreUsage, parseCoreTimes, readCoreMhz, type CoreUsage } from './stats-cpu.ts'
 import {
   diskStats,

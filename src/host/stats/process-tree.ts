@@ -6,7 +6,7 @@
  * on each refresh, and a sixteenth of the others as a guard against a pid used twice between two refreshes.
  */
 import { readdir } from 'node:fs/promises'
-import { readProcFile } from '../files/proc-file.ts'
+import { readProcFile } from './proc-file.ts'
 
 /** One process from /proc/PID/stat. Times are kernel ticks, `startTicks` since boot; `child*` are waited-for children. */
 export interface ProcessStat {

@@ -5,7 +5,7 @@
  */
 import type { Task } from '../allocations/allocation.ts'
 import { cgroupProcesses } from './cgroup.ts'
-import type { KernelUnits } from '../files/proc-file.ts'
+import type { KernelUnits } from './proc-file.ts'
 import type { ProcessStat, ProcessTree } from './process-tree.ts'
 
 interface Member {

@@ -82,7 +82,7 @@ test('a chunk stays as it is until the second chunk after it is asked for, whate
 /** A lease that has taken enough to be given large buffers, and how much it then asks for. */
 function hungry(): { lease: BufferLease; bytes: number } {
   const lease = new BufferLease({ framed: true })
-  lease.took(64 * MIB)
+  lease.advance(64 * MIB)
   return { lease, bytes: lease.readBytes(100) }
 }
 
@@ -93,8 +93,8 @@ test('streams that end early give their share of the large buffers back', () => 
     const got = leases.filter(({ bytes }) => bytes > 65_536).length
     assert.ok(got > 0 && got < most, `${got} of ${most} large in round ${round}`)
     for (const [index, { lease }] of leases.entries()) {
-      if (index % 2 === 0) lease.abandon()
-      else lease.rest()
+      if (index % 2 === 0) lease.dropBuffers()
+      else lease.returnBuffers()
     }
   }
 })

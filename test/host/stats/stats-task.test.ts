@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import type { Allocation, Task } from '../../../src/host/allocations/allocation.ts'
-import { kernelUnits } from '../../../src/host/files/proc-file.ts'
+import { kernelUnits } from '../../../src/host/stats/proc-file.ts'
 import { parseProcessStat, ProcessTree } from '../../../src/host/stats/process-tree.ts'
 import { StatsSampler } from '../../../src/host/stats/sampler.ts'
 import { anAllocation, aTask, FakeTable, HandClock, samplerOptions, statLine, Tree } from './stats-trees.ts'

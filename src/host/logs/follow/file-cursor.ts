@@ -9,7 +9,7 @@ import { Fault } from '../../../platform/errors.ts'
 import { FRAME_DATA_BYTES_MAX } from '../../../platform/frame.ts'
 import type { BufferLease } from '../../files/buffers.ts'
 import { EDGE_BYTES, type Follower, type FollowedFile, type FollowedFiles, type SharedChunk } from './followed-file.ts'
-import type { Content } from '../../files/alloc-files.ts'
+import type { ReadableFile } from '../../files/alloc-files.ts'
 import { spendTurn } from '../../files/read.ts'
 
 export type Step =
@@ -41,7 +41,7 @@ export class FileCursor implements Follower {
   /** Takes over the content's descriptor. `root` is the directory that `content.path` lies beneath. */
   constructor(options: {
     files: FollowedFiles
-    content: Content
+    content: ReadableFile
     root: string
     position: number
     lease: BufferLease
@@ -98,7 +98,7 @@ export class FileCursor implements Follower {
     this.#sinceEnd += got
     this.#edge = Buffer.from(buffer.subarray(Math.max(0, end - EDGE_BYTES), end))
     this.file.remember(this.#edge, this.position)
-    this.#lease.took(got)
+    this.#lease.advance(got)
     const turn = spendTurn(got)
     if (turn) await turn
     return { kind: 'own', data: buffer.subarray(edge.length, end), start }

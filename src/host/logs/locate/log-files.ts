@@ -5,7 +5,7 @@
  */
 import { closeSync, readdirSync } from 'node:fs'
 import { isErrno, Refusal } from '../../../platform/errors.ts'
-import { type Content, findFile, openFile, refusalOf } from '../../files/alloc-files.ts'
+import { type ReadableFile, findFile, openFile, refusalOf } from '../../files/alloc-files.ts'
 import type { Allocation } from '../../allocations/allocation.ts'
 import { logHash } from './cursor-code.ts'
 
@@ -62,7 +62,7 @@ export class LogFiles {
   }
 
   /** Opens one of the files, or undefined when it is gone or is no file whose content may be read. */
-  open(index: number): Content | undefined {
+  open(index: number): ReadableFile | undefined {
     try {
       return openFile(this.#allocation, this.path(index))
     } catch (error) {

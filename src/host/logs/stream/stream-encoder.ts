@@ -86,7 +86,7 @@ export class Encoder {
     this.#setFile(origin)
     if (this.#scope === undefined) return this.framed ? step.chunk.frame(this.#label) : step.chunk.data
     // Frames that carry cursors are each follower's own; so are their buffers.
-    this.lease.took(0)
+    this.lease.advance(0)
     return this.data(step.chunk.data, step.chunk.start, origin)
   }
 

@@ -24,8 +24,8 @@ export async function* leased(lease: BufferLease, chunks: AsyncIterable<Chunk>):
     yield NOTHING
     whole = true
   } finally {
-    if (whole) lease.rest()
-    else lease.abandon()
+    if (whole) lease.returnBuffers()
+    else lease.dropBuffers()
   }
 }
 
@@ -76,7 +76,7 @@ export async function* follow(options: Following): AsyncGenerator<Chunk> {
     while (!call.signal.aborted) {
       if (heartbeat.due()) {
         yield stage ? stage.heartbeat() : encoder.heartbeat
-        encoder.lease.rest()
+        encoder.lease.returnBuffers()
       }
       const taken = await followed.step(encoder.labelBytes)
       const { step } = taken
@@ -93,7 +93,7 @@ export async function* follow(options: Following): AsyncGenerator<Chunk> {
     call.signal.removeEventListener('abort', onAbort)
     followed.release()
     stage?.close()
-    encoder.lease.abandon()
+    encoder.lease.dropBuffers()
     followers.leave(followed)
   }
 }
