@@ -79,6 +79,11 @@ export function keyedNumbers(text: string): Map<string, number> {
   return values
 }
 
+/** The kernel writes space, tab, newline and backslash of a path as three octal digits. */
+export function unescapeMountPath(text: string): string {
+  return text.replace(/\\([0-7]{3})/g, (_, digits: string) => String.fromCharCode(Number.parseInt(digits, 8)))
+}
+
 const AT_PAGESZ = 6
 const AT_CLKTCK = 17
 

@@ -1,5 +1,7 @@
 /** The host's file systems: which mounts are disks, and how full they are. */
 
+import { unescapeMountPath } from './proc-file.ts'
+
 /** One entry of `DiskStats`. Sizes are bytes, percentages 0 to 100. */
 export interface DiskStats {
   readonly Available: number
@@ -39,11 +41,6 @@ function diskFilesystems(text: string | undefined): Set<string> {
   return found
 }
 
-/** The kernel writes space, tab, newline and backslash of a path as three octal digits. */
-function unescapePath(text: string): string {
-  return text.replace(/\\([0-7]{3})/g, (_, digits: string) => String.fromCharCode(Number.parseInt(digits, 8)))
-}
-
 interface MountLine extends Mount {
   readonly deviceNumber: string
   readonly root: string
@@ -55,7 +52,7 @@ function parseMountLine(line: string): MountLine | undefined {
   const [, , deviceNumber, root, mountpoint] = fields.split(' ')
   const [type, device] = filesystem?.split(' ') ?? []
   if (!deviceNumber || !root || !mountpoint || !type || !device) return undefined
-  return { deviceNumber, root, type, device: unescapePath(device), mountpoint: unescapePath(mountpoint) }
+  return { deviceNumber, root, type, device: unescapeMountPath(device), mountpoint: unescapeMountPath(mountpoint) }
 }
 
 /**

@@ -14,9 +14,9 @@ import {
 } from 'node:fs'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
-import { WATCHED_MAX, type Watcher } from '../../../src/host/allocations/allocation-watch.ts'
+import { WATCHED_MAX, type ChokidarWatcher } from '../../../src/host/allocations/allocation-watch.ts'
 import {
-  type AllocationChange,
+  type HostAllocationChange,
   AllocationRegistry,
   type RegistryOptions,
 } from '../../../src/host/allocations/allocations.ts'
@@ -40,7 +40,7 @@ async function registry(t: TestContext, more: Partial<RegistryOptions> = {}) {
   const log = keepingLogger()
   const collected = await CollectedRecords.open({ stateDir: join(base, 'client'), allocDir, log })
   const table = new AllocationRegistry({ allocDir, log, collected, ...more })
-  const changes: AllocationChange[] = []
+  const changes: HostAllocationChange[] = []
   table.onChange((change) => changes.push(change))
   t.after(() => table.stop())
   return { table, allocDir, log, changes, collected }
@@ -238,7 +238,7 @@ test('links, pipes and giants in place of a manifest or a directory do no harm',
 test('a supervisor killed with its task leaves it dead and the allocation lost', async (t) => {
   const processes = hostProcesses()
   let looks = 0
-  const counted: ProcessTable = { look: (pid) => (looks++, processes.look(pid)) }
+  const counted: ProcessTable = { lookup: (pid) => (looks++, processes.lookup(pid)) }
   const { table, allocDir } = await registry(t, { processes: counted })
   const child = spawn('sleep', ['60'])
   const id = nextId()
@@ -277,7 +277,7 @@ test("a process ID that is somebody else's by now proves nothing; one task alive
 
 test('a supervisor that reports the end a moment late is not called lost', async (t) => {
   let looks = 0
-  const processes = { look: () => (++looks > 1 ? ('gone' as const) : ('unknown' as const)) }
+  const processes = { lookup: () => (++looks > 1 ? ('gone' as const) : ('unknown' as const)) }
   const { table, allocDir, changes } = await registry(t, { processes })
   const id = nextId()
   writeManifest(allocDir, id, { ClientStatus: 'running', Tasks: { web: { State: 'running', Pids: [4242] } } })
@@ -294,7 +294,7 @@ test('a supervisor that reports the end a moment late is not called lost', async
 
 test('without watches everything is polled, said once', async (t) => {
   let fail: ((error: unknown) => void) | undefined
-  const exhausted: Watcher = {
+  const exhausted: ChokidarWatcher = {
     add: () => {},
     unwatch: () => {},
     close: async () => {},

@@ -15,7 +15,7 @@ import { type TestContext, test } from 'node:test'
 import { AllocationRegistry } from '../../../src/host/allocations/allocations.ts'
 import { CollectedRecords } from '../../../src/host/allocations/collected.ts'
 import { allocationGc, nodeGc } from '../../../src/host/gc/gc-operations.ts'
-import { GarbageCollector, type GcSettings, type Usage, measureUsage } from '../../../src/host/gc/gc.ts'
+import { GarbageCollector, type GcSettings, type DiskUsage, measureUsage } from '../../../src/host/gc/gc.ts'
 import { removeTree } from '../../../src/host/gc/remove-tree.ts'
 import { Refusal } from '../../../src/platform/errors.ts'
 import {
@@ -43,7 +43,7 @@ const NOT_ELIGIBLE = 'No such allocation on client, or allocation not eligible f
 
 async function host(
   t: TestContext,
-  options: Partial<GcSettings> & { base?: string; measure?: () => Promise<Usage> } = {},
+  options: Partial<GcSettings> & { base?: string; measure?: () => Promise<DiskUsage> } = {},
 ) {
   const { base = temporaryDirectory(t), measure, ...more } = options
   const allocDir = join(realpathSync(base), 'alloc')
