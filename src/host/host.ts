@@ -25,16 +25,17 @@
  * full: metadata changes are refused, nothing else is. The room never imports another one: who calls and who may is
  * decided by the operations with the identity they are handed.
  */
+import { statfsSync } from 'node:fs'
 import type { Logger } from '../platform/log.ts'
 import type { AnyOperation } from '../platform/operation.ts'
+import type { Allocation, AllocationTable } from './allocations/allocation.ts'
 import { AllocationRegistry } from './allocations/allocations.ts'
 import { CollectedRecords } from './allocations/collected.ts'
 import { Followers } from './logs/follow/followers.ts'
 import { GarbageCollector, type GcSettings } from './gc/gc.ts'
 import { hostOperations } from './host-operations.ts'
 import { builtInMeta, NodeMetadata } from './node/metadata.ts'
-import { describeNode, type HostDescription } from './node/describe.ts'
-import { createFingerprint } from './node/fingerprint.ts'
+import { createFingerprint, type NodeFacts } from './node/fingerprint.ts'
 import { StatsSampler } from './stats/sampler.ts'
 import { HostState } from './node/state.ts'
 import { lockState } from './node/state-lock.ts'
@@ -56,6 +57,19 @@ export interface HostOptions {
 
 /** Behind the rush of a start, when all who followed come back at once: nothing waits for what the machine is made of. */
 const FINGERPRINT_AFTER_MS = 30_000
+
+/** Description of this host in the roster of the servers. */
+export interface HostDescription {
+  readonly attributes: Readonly<Record<string, string>>
+  readonly meta: Readonly<Record<string, string>>
+  readonly cpuMhz: number
+  readonly cores: number
+  readonly memoryBytes: number
+  /** Of the file system that allocations are on; 0 where that cannot be told. */
+  readonly diskBytes: number
+  /** Those whose directories are still there. */
+  readonly allocations: readonly Allocation[]
+}
 
 /** A running host: its endpoints, and how to stop it. */
 export interface Host {
@@ -123,8 +137,35 @@ async function startLocked(options: HostOptions, begun: AsyncDisposableStack): P
     sampler,
     collector,
     metadata,
-    describe: () => describeNode({ facts: fingerprint.nodeFacts(), metadata, allocations, allocDir: options.allocDir }),
+    describe: () => describeHost({ facts: fingerprint.nodeFacts(), metadata, allocations, allocDir: options.allocDir }),
     signingKey: state.nodeKeyPem,
     operations: hostOperations({ allocations, followers, sampler, metadata, collector, nodeId }),
+  }
+}
+
+function describeHost(host: {
+  facts: NodeFacts
+  metadata: Pick<NodeMetadata, 'view'>
+  allocations: AllocationTable
+  allocDir: string
+}): HostDescription {
+  const { facts } = host
+  return {
+    attributes: facts.attributes,
+    meta: host.metadata.view().Meta,
+    cpuMhz: facts.totalComputeMhz,
+    cores: facts.cores,
+    memoryBytes: facts.memoryMb * 1024 * 1024,
+    diskBytes: fileSystemBytes(host.allocDir),
+    allocations: [...host.allocations.all()].filter(({ collected }) => !collected),
+  }
+}
+
+function fileSystemBytes(directory: string): number {
+  try {
+    const { blocks, bsize } = statfsSync(directory)
+    return blocks * bsize
+  } catch {
+    return 0
   }
 }

@@ -3,7 +3,7 @@ import { readFile, readlink, statfs } from 'node:fs/promises'
 import { systemClock, type Clock } from '../../platform/clock.ts'
 import { Fault } from '../../platform/errors.ts'
 import { firstNumber, keyedNumbers, ReusedProcFile } from './proc-file.ts'
-import { coreUsage, parseCoreTimes, readCoreMhz, type CoreUsage } from './stats-cpu.ts'
+import { coreUsage, parseCoreTimes, readCoreMhz, type CoreUsage } from './host-cpu.ts'
 import {
   diskStats,
   FilesystemReader,
@@ -11,7 +11,7 @@ import {
   type DiskStats,
   type FilesystemSizes,
   type Mount,
-} from './stats-disk.ts'
+} from './host-disks.ts'
 
 /** Bytes. */
 export interface MemoryUsage {

@@ -314,7 +314,7 @@ test('without watches everything is polled, said once', async (t) => {
   await eventually(() => table.get(id)?.namespace === 'more')
   rmSync(join(allocDir, id), { recursive: true })
   await eventually(() => table.get(id) === undefined)
-  assert.equal(log.lines.filter((line) => line.message.includes('polled')).length, 1)
+  assert.equal(log.lines.filter((line) => line.message.includes('polling allocations')).length, 1)
 })
 
 test('a change that kept size and timestamps is still seen', async (t) => {

@@ -46,7 +46,7 @@ test('a configured node ID is taken at first, lower case, and refused when it is
   const other = ID.replace('6f', '7f')
   await assert.rejects(open(stateDir, { nodeId: other }), (error) => {
     assert.ok(error instanceof Fault)
-    return error.message.includes(ID) && error.message.includes(other) && /move that file away/.test(error.message)
+    return error.message.includes(ID) && error.message.includes(other) && /move the file away/.test(error.message)
   })
   await assert.rejects(open(temporaryDirectory(t), { nodeId: 'xyz' }), /not a UUID/)
 })
@@ -61,8 +61,8 @@ test('a torn, empty, foreign or newer file stops the start, says what to do and 
   assert.ok(typeof value === 'object' && value !== null)
   const bad: [string, RegExp][] = [
     ['', /it is empty/],
-    [whole.slice(0, -20), /not whole JSON/],
-    ['\0'.repeat(100), /not whole JSON/],
+    [whole.slice(0, -20), /not valid JSON/],
+    ['\0'.repeat(100), /not valid JSON/],
     ['[]', /damaged/],
     [JSON.stringify({ ...value, nodeId: 'PLANTED' }), /"nodeId" is missing or wrong/],
     [JSON.stringify({ ...value, nodeKey: 'PLANTED' }), /"nodeKey" is missing or wrong/],

@@ -3,8 +3,8 @@ import { readdirSync } from 'node:fs'
 import { cpus, freemem, tmpdir, totalmem, uptime } from 'node:os'
 import { test, type TestContext } from 'node:test'
 import { HostStatsReader, parseMemory, type HostStatsOptions } from '../../../src/host/stats/host-stats.ts'
-import { coreUsage, parseCoreTimes, readCoreMhz } from '../../../src/host/stats/stats-cpu.ts'
-import { diskStats, physicalMounts } from '../../../src/host/stats/stats-disk.ts'
+import { coreUsage, parseCoreTimes, readCoreMhz } from '../../../src/host/stats/host-cpu.ts'
+import { diskStats, physicalMounts } from '../../../src/host/stats/host-disks.ts'
 import { HandClock, SIZES, Tree } from './stats-trees.ts'
 
 const openDescriptors = () => readdirSync('/proc/self/fd').length

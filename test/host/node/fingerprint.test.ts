@@ -2,11 +2,11 @@ import assert from 'node:assert/strict'
 import { hostname, totalmem } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { createFingerprint, osRelease } from '../../src/host/node/fingerprint.ts'
-import { startHost } from '../../src/host/host.ts'
-import { keepingLogger } from './allocations/host-fixture.ts'
-import { eventually } from '../helpers/eventually.ts'
-import { temporaryDirectory } from '../helpers/temporary-directory.ts'
+import { createFingerprint, osRelease } from '../../../src/host/node/fingerprint.ts'
+import { startHost } from '../../../src/host/host.ts'
+import { keepingLogger } from '../allocations/host-fixture.ts'
+import { eventually } from '../../helpers/eventually.ts'
+import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
 test('facts are there at once, and more of them when the worker has answered', async () => {
   const fingerprint = createFingerprint()
