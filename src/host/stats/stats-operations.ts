@@ -1,4 +1,4 @@
-/** The two endpoints that tell statistics: of the host, and of one allocation. */
+/** The endpoints of statistics: of the host, and of one allocation. */
 import { Refusal } from '../../platform/errors.ts'
 import { type Endpoint, handle } from '../../platform/operation.ts'
 import { queryText, schema, type InputOf } from '../../platform/schema.ts'
@@ -7,24 +7,27 @@ import { allocIdParam, handleAllocation } from '../allocations/allocation-operat
 import { ALLOCATION_STATS, HOST_STATS } from '../allocations/result-schemas.ts'
 import type { StatsSampler } from './sampler.ts'
 
-interface Host {
+interface StatsHost {
   readonly sampler: Pick<StatsSampler, 'hostStats' | 'allocationStats'>
   readonly allocations: AllocationTable
   readonly nodeId: string
 }
 
 const hostFields = {
-  node_id: queryText({ description: 'Node to ask; the one the request reaches when absent', fallback: undefined }),
+  node_id: queryText({
+    description: 'ID of the node; defaults to the node that receives the request',
+    fallback: undefined,
+  }),
 }
 
 const allocationFields = {
   alloc_id: allocIdParam,
-  task: queryText({ description: 'Only this task; one that is not there gives an empty answer', fallback: undefined }),
+  task: queryText({ description: 'Only this task; empty result if it does not exist', fallback: undefined }),
 }
 
 const statsEndpoint: Endpoint<InputOf<typeof hostFields>> = {
   name: 'host.stats',
-  summary: 'Memory, processors, disks and uptime of a host',
+  summary: 'Statistics of a host: memory, processors, disks, uptime',
   http: ['* /v1/client/stats'],
   target: 'node',
   input: schema(hostFields),
@@ -39,7 +42,7 @@ const statsEndpoint: Endpoint<InputOf<typeof hostFields>> = {
   },
 }
 
-export const hostStats = handle(statsEndpoint, ({ sampler, nodeId }: Host) => ({
+export const hostStats = handle(statsEndpoint, ({ sampler, nodeId }: StatsHost) => ({
   async run(input) {
     requireOwnNode(input.node_id, nodeId)
     return sampler.hostStats()
@@ -49,14 +52,14 @@ export const hostStats = handle(statsEndpoint, ({ sampler, nodeId }: Host) => ({
 export const allocationStats = handleAllocation(
   {
     name: 'host.alloc_stats',
-    summary: 'What the tasks of an allocation use',
+    summary: 'Resource usage of the tasks of an allocation',
     path: 'allocation/:alloc_id/stats',
     input: schema(allocationFields),
     output: 'json',
     result: ALLOCATION_STATS,
     needs: ['read-job'],
   },
-  ({ sampler }: Host) =>
+  ({ sampler }: StatsHost) =>
     (allocation, input) =>
       sampler.allocationStats(allocation, input.task),
 )

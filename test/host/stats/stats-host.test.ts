@@ -12,8 +12,8 @@ const openDescriptors = () => readdirSync('/proc/self/fd').length
 /** A reader whose every look is asked for. */
 function sampled(host: HostStatsReader) {
   const sample = async () => {
-    await host.look()
-    await host.lookAtDisks()
+    await host.sample()
+    await host.sampleDisks()
     return host.stats()
   }
   return { sample }
@@ -198,9 +198,9 @@ test('a dead mount is left out, is not asked again, and never takes more than tw
 
 test('the real host: figures agree with what Node knows', async () => {
   const stats = new HostStatsReader({ allocDir: tmpdir() })
-  await stats.look()
-  await stats.look()
-  await stats.lookAtDisks()
+  await stats.sample()
+  await stats.sample()
+  await stats.sampleDisks()
   const sample = stats.stats()
   stats.close()
   assert.equal(sample.Memory.Total, totalmem())
@@ -214,11 +214,11 @@ test('the real host: figures agree with what Node knows', async () => {
 
 test('the real host: descriptors are reused and given back', async () => {
   const warm = new HostStatsReader({ allocDir: tmpdir() })
-  await warm.look()
+  await warm.sample()
   warm.close()
   const before = openDescriptors()
   const stats = new HostStatsReader({ allocDir: tmpdir() })
-  for (let round = 0; round < 50; round++) await stats.look()
+  for (let round = 0; round < 50; round++) await stats.sample()
   assert.ok(openDescriptors() <= before + 3)
   stats.close()
   assert.equal(openDescriptors(), before)
