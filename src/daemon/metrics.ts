@@ -116,7 +116,7 @@ function allocationFamilies(allocations: Iterable<Allocation>): Family[] {
 }
 
 function followFamilies({ followers }: Host): Family[] {
-  const kinds = Object.entries(followers.figures())
+  const kinds = Object.entries(followers.metrics())
   const family = (name: string, help: string, value: (of: (typeof kinds)[number][1]) => number): Family => ({
     name,
     kind: 'gauge',

@@ -4,15 +4,15 @@
 import { Refusal } from '../../platform/errors.ts'
 import { gone } from '../files/alloc-files.ts'
 import type { Allocation, Task } from '../allocations/allocation.ts'
-import { type Cursor, LOGS_MAX } from './locate/cursor-code.ts'
+import { type ResumeCursor, LOGS_MAX } from './locate/resume-cursor.ts'
 import type { LogStart } from './follow/log-cursor.ts'
-import { LogFiles, type LogPlace, logStart } from './locate/log-files.ts'
-import { laterPlace, type PlacedFile, tailPlace } from './locate/log-position.ts'
+import { LogFiles, type LogPosition, logStart } from './locate/log-files.ts'
+import { laterPosition, type IndexedFile, tailPosition } from './locate/log-position.ts'
 import { requireLogOf, resumeLog } from './resume.ts'
-import { sincePlace } from './locate/log-since.ts'
+import { sincePosition } from './locate/log-since.ts'
 import { OpenFile } from '../files/read.ts'
 
-export interface Selection {
+export interface LogSelection {
   /** Name of a task, or `*` for all. */
   readonly task: string
   /** `stdout`, `stderr`, or `*` for both. */
@@ -20,10 +20,10 @@ export interface Selection {
 }
 
 /** Where to begin in a log, as it was asked for. */
-export interface Beginning {
+export interface StartRequest {
   readonly origin: string
   readonly offset: number
-  readonly cursor: Cursor | undefined
+  readonly cursor: ResumeCursor | undefined
   /** Bytes that were received behind the cursor's place. */
   readonly received: number
   readonly tailLines: number | undefined
@@ -33,12 +33,12 @@ export interface Beginning {
 /** Files of one log that are looked into to find a line or a time; the oldest beyond that are passed over. */
 const SEARCHED_FILES_MAX = 1024
 
-export function isMerged({ task, type }: Selection): boolean {
+export function isMerged({ task, type }: LogSelection): boolean {
   return task === '*' || type === '*'
 }
 
 /** The logs that are asked for and have files. Throws a Refusal that says why there are none. */
-export function selectLogs(allocation: Allocation, selection: Selection): readonly [LogFiles, ...LogFiles[]] {
+export function selectLogs(allocation: Allocation, selection: LogSelection): readonly [LogFiles, ...LogFiles[]] {
   if (allocation.collected) throw gone(allocation)
   if (!isMerged(selection)) return [theLog(allocation, selection)]
   const [first, ...others] = existingLogs(allocation, selection)
@@ -51,7 +51,7 @@ export function selectLogs(allocation: Allocation, selection: Selection): readon
 /** As `selectLogs`, without any refusal. `listed` gives the names in the log directory, if they are known already. */
 export function existingLogs(
   allocation: Allocation,
-  { task, type }: Selection,
+  { task, type }: LogSelection,
   listed?: () => readonly string[],
 ): LogFiles[] {
   const types = type === '*' ? ['stdout', 'stderr'] : [type]
@@ -63,7 +63,7 @@ export function existingLogs(
   return logs.filter((each) => each.indexes(names).length > 0)
 }
 
-function theLog(allocation: Allocation, { task: name, type }: Selection): LogFiles {
+function theLog(allocation: Allocation, { task: name, type }: LogSelection): LogFiles {
   const task = allocation.tasks.get(name)
   if (!task) throw unknownTask(name)
   if (!hasStarted(task)) throw new Refusal('not_found', `task "${name}" not started yet. No logs available`)
@@ -92,7 +92,7 @@ export function tasksEnded(allocation: Allocation | undefined, task: string): bo
 }
 
 /** Throws a Refusal when the cursor has nothing to do with the logs. */
-export function checkCursor(cursor: Cursor | undefined, logs: readonly LogFiles[]): void {
+export function checkCursor(cursor: ResumeCursor | undefined, logs: readonly LogFiles[]): void {
   if (cursor) requireLogOf(cursor, logs)
 }
 
@@ -109,14 +109,14 @@ export function requireFewLogs(logs: readonly LogFiles[]): void {
  * Where a request begins in one of its logs, of which there are the files `indexes`; undefined when the log has no files
  * any more.
  */
-export async function startOf(
+export async function startOfLog(
   logs: LogFiles,
   indexes: readonly number[],
-  at: Beginning,
+  at: StartRequest,
   signal: AbortSignal,
 ): Promise<LogStart | undefined> {
   const { cursor, tailLines, sinceMs } = at
-  if (cursor) return resumeLog(logs, indexes, cursor, at.received) ?? firstByte(logs, indexes)
+  if (cursor) return resumeLog(logs, indexes, cursor, at.received) ?? oldestPosition(logs, indexes)
   if (tailLines === undefined && sinceMs === undefined) {
     const place = logStart(sizesOf(logs, indexes), at)
     return place && { place }
@@ -124,7 +124,7 @@ export async function startOf(
   const files = openFiles(logs, indexes)
   try {
     if (files.length === 0) return undefined
-    const place = await soughtPlace(files, at, signal)
+    const place = await requestedPosition(files, at, signal)
     return place && { place }
   } finally {
     for (const { file } of files) file.close()
@@ -135,18 +135,18 @@ export async function startOf(
  * The place that `since` and `tail_lines` ask for, the later one when both do; undefined when neither does. `files` must
  * not be empty and stay open.
  */
-export async function soughtPlace(
-  files: readonly PlacedFile[],
-  { sinceMs, tailLines }: Beginning,
+export async function requestedPosition(
+  files: readonly IndexedFile[],
+  { sinceMs, tailLines }: StartRequest,
   signal: AbortSignal,
-): Promise<LogPlace | undefined> {
-  const byTime = sinceMs === undefined ? undefined : await sincePlace(files, sinceMs, signal)
-  const byLines = tailLines === undefined ? undefined : await tailPlace(files, tailLines, signal)
-  return byTime && byLines ? laterPlace(byTime, byLines) : (byTime ?? byLines)
+): Promise<LogPosition | undefined> {
+  const byTime = sinceMs === undefined ? undefined : await sincePosition(files, sinceMs, signal)
+  const byLines = tailLines === undefined ? undefined : await tailPosition(files, tailLines, signal)
+  return byTime && byLines ? laterPosition(byTime, byLines) : (byTime ?? byLines)
 }
 
 /** The oldest byte there is of a log with the files `indexes`; names that are no readable files are passed over. */
-export function firstByte(logs: LogFiles, indexes: readonly number[]): LogStart | undefined {
+export function oldestPosition(logs: LogFiles, indexes: readonly number[]): LogStart | undefined {
   const index = indexes.find((each) => logs.sizeOf(each) !== undefined)
   return index === undefined ? undefined : { place: { index, offset: 0 } }
 }
@@ -158,8 +158,8 @@ function sizesOf(logs: LogFiles, indexes: readonly number[]): { index: number; s
   })
 }
 
-function openFiles(logs: LogFiles, indexes: readonly number[]): PlacedFile[] {
-  const files: PlacedFile[] = []
+function openFiles(logs: LogFiles, indexes: readonly number[]): IndexedFile[] {
+  const files: IndexedFile[] = []
   try {
     for (const index of indexes.slice(-SEARCHED_FILES_MAX)) {
       const content = logs.open(index)

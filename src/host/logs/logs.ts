@@ -12,17 +12,23 @@ import { queryBoolean, queryInteger, queryText, schema } from '../../platform/sc
 import type { Allocation, AllocationTable } from '../allocations/allocation.ts'
 import { allocIdParam, handleAllocation, originQuery } from '../allocations/allocation-operation.ts'
 import type { BufferLease } from '../files/buffers.ts'
-import { scopeHash } from './locate/cursor-code.ts'
+import { scopeHash } from './locate/resume-cursor.ts'
 import type { Followers } from './follow/followers.ts'
 import { LineStage } from './search/line-stage.ts'
-import { LogOpening } from './log-opening.ts'
+import { LogOpener } from './log-opener.ts'
 import { isMerged, tasksEnded } from './log-selection.ts'
-import { type Additions, additions, beginningOf, linesOf, resumeHeaders } from './stream-parameters.ts'
-import { Encoder } from './stream/stream-encoder.ts'
+import {
+  type StreamOptions,
+  streamOptionFields,
+  startRequestOf,
+  grepOptionsOf,
+  resumeHeaders,
+} from './stream-parameters.ts'
+import { StreamEncoder } from './stream/stream-encoder.ts'
 import { follow, leased, readOnce } from './stream/stream-serving.ts'
-import type { Opened, Source } from './follow/stream-source.ts'
+import type { OpenedSource, StreamSource } from './follow/stream-source.ts'
 
-interface LogsInput extends Additions {
+interface LogsInput extends StreamOptions {
   readonly alloc_id: string
   readonly task: string
   readonly follow: boolean
@@ -49,7 +55,7 @@ const logsInput = schema({
   }),
   offset: queryInteger({ description: 'Bytes from the origin', fallback: 0 }),
   origin: originQuery,
-  ...additions,
+  ...streamOptionFields,
 })
 
 /** Plain bytes of several logs must not cut into each other's lines. */
@@ -62,9 +68,9 @@ interface Host {
 
 function serve(host: Host, allocation: Allocation, input: LogsInput, call: Call) {
   const scope = scopeHash('logs', allocation.id)
-  const at = beginningOf(input, scope)
-  const encoder = new Encoder({ framed: !input.plain, scope: input.cursor === undefined ? undefined : scope })
-  const lines = linesOf(input) ?? (input.plain && isMerged(input) ? EVERY_LINE : undefined)
+  const at = startRequestOf(input, scope)
+  const encoder = new StreamEncoder({ framed: !input.plain, scope: input.cursor === undefined ? undefined : scope })
+  const lines = grepOptionsOf(input) ?? (input.plain && isMerged(input) ? EVERY_LINE : undefined)
   if (lines && input.plain && input.cursor !== undefined) {
     throw new Refusal(
       'invalid_request',
@@ -72,14 +78,15 @@ function serve(host: Host, allocation: Allocation, input: LogsInput, call: Call)
     )
   }
   const stage = lines && new LineStage(encoder, lines)
-  const opening = new LogOpening(host, {
+  const opening = new LogOpener(host, {
     allocation,
     selection: input,
     at,
     resumable: input.cursor !== undefined,
     signal: call.signal,
   })
-  const head = ({ notice }: Opened<Source>) => headOf(input, () => resumeHeaders(encoder.cursor(scope), notice))
+  const head = ({ notice }: OpenedSource<StreamSource>) =>
+    headOf(input, () => resumeHeaders(encoder.cursor(scope), notice))
   if (!input.follow) {
     const open = (lease: BufferLease) => opening.once(lease)
     return leased(encoder.lease, readOnce({ encoder, stage, head, open }))

@@ -4,10 +4,10 @@
  */
 import type { LogCursor } from './follow/log-cursor.ts'
 import type { LogFiles } from './locate/log-files.ts'
-import type { Mark } from './locate/cursor-code.ts'
-import type { Followed, SourceStep } from './follow/stream-source.ts'
+import type { FileMark } from './locate/resume-cursor.ts'
+import type { FollowSource, SourceStep } from './follow/stream-source.ts'
 
-interface MergedOptions {
+interface MergedLogsOptions {
   /** The logs that are asked for and exist by now; `names` gives those in their directory, if they are known already. */
   readonly list: (names: (() => readonly string[]) | undefined) => readonly LogFiles[]
   /** Undefined when the log has gone again. */
@@ -17,9 +17,9 @@ interface MergedOptions {
 /** How often new logs are looked for. */
 const LIST_MS = 500
 
-export class MergedLogs implements Followed {
+export class MergedLogs implements FollowSource {
   readonly kind = 'log'
-  readonly #options: MergedOptions
+  readonly #options: MergedLogsOptions
   /** By the path of a log's first file: hashes of names may be alike. */
   readonly #cursors = new Map<string, LogCursor>()
   /** Logs that may have something, in the order in which they take turns. */
@@ -30,7 +30,7 @@ export class MergedLogs implements Followed {
   #resolve: (() => void) | undefined
   #timer: NodeJS.Timeout | undefined
 
-  constructor(options: MergedOptions) {
+  constructor(options: MergedLogsOptions) {
     this.#options = options
   }
 
@@ -44,7 +44,7 @@ export class MergedLogs implements Followed {
     }
   }
 
-  marks(): Mark[] {
+  marks(): FileMark[] {
     return [...this.#cursors.values()].flatMap((cursor) => cursor.marks())
   }
 
@@ -87,8 +87,8 @@ export class MergedLogs implements Followed {
     return this.#cursors.size === known && [...this.#cursors.values()].every((cursor) => cursor.drained())
   }
 
-  rest(beatAtMs: number): Promise<void> {
-    const waitMs = Math.min(beatAtMs - performance.now(), LIST_MS)
+  sleepUntil(wakeAtMs: number): Promise<void> {
+    const waitMs = Math.min(wakeAtMs - performance.now(), LIST_MS)
     if (this.#news || waitMs <= 0) {
       this.#news = false
       return Promise.resolve()

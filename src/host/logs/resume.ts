@@ -2,15 +2,15 @@
  * Where a cursor goes on in a log: exactly behind what was received, if that is still there.
  *
  * If its file is gone the stream says so and begins at the oldest byte that is left and was not there before: a file
- * with a higher index, or one that was born after the cursor was made (the log was begun anew). Older files are never
- * replayed. If the file holds other bytes than those that were received it was truncated, and begins anew.
+ * with a higher index, or one that was born after the cursor was made (the log was begun truncatedStart). Older files are never
+ * replayed. If the file holds other bytes than those that were received it was truncated, and begins truncatedStart.
  */
 import { closeSync } from 'node:fs'
 import { Refusal } from '../../platform/errors.ts'
 import type { ReadableFile } from '../files/alloc-files.ts'
-import { type Cursor, decidingIndex, edgeStands, fileIdentity, type Mark } from './locate/cursor-code.ts'
+import { type ResumeCursor, resumeMarkIndex, edgeMatches, fileIdentity, type FileMark } from './locate/resume-cursor.ts'
 import type { LogStart } from './follow/log-cursor.ts'
-import type { LogFiles, LogPlace } from './locate/log-files.ts'
+import type { LogFiles, LogPosition } from './locate/log-files.ts'
 
 /** Of what a mark points at: `rewritten` is the same file with other bytes, `gone` another file or none. */
 type MarkState = 'there' | 'rewritten' | 'gone'
@@ -22,20 +22,20 @@ type MarkState = 'there' | 'rewritten' | 'gone'
 export function resumeLog(
   logs: LogFiles,
   indexes: readonly number[],
-  cursor: Cursor,
+  cursor: ResumeCursor,
   received: number,
 ): LogStart | undefined {
   const marks = cursor.marks.filter(({ log }) => log === logs.hash)
-  const at = decidingIndex(marks)
+  const at = resumeMarkIndex(marks)
   const mark = marks[at]
   if (!mark) return undefined
   const state = stateOf(logs, mark)
   // A file of that index is another one by now, if there is one.
   if (state === 'gone') return restart(logs, indexes, cursor, mark)
-  if (state === 'rewritten') return anew(mark.index)
+  if (state === 'rewritten') return truncatedStart(mark.index)
   const walked = walk(logs, indexes, { index: mark.index, offset: mark.offset }, received)
   if ('missing' in walked) return restart(logs, indexes, cursor, mark, walked.missing)
-  if ('beyond' in walked) return anew(walked.beyond)
+  if ('beyond' in walked) return truncatedStart(walked.beyond)
   // Each file once: only a cursor that nobody was given names one twice.
   const earlier = new Map(marks.slice(0, at).map((old) => [old.index, old]))
   earlier.delete(mark.index)
@@ -44,21 +44,21 @@ export function resumeLog(
 }
 
 /** The beginning of a file that was truncated since. */
-function anew(index: number): LogStart {
+function truncatedStart(index: number): LogStart {
   return { place: { index, offset: 0 }, said: { event: 'truncated', index, offset: 0 } }
 }
 
 /** Whether what a mark points at is still there. */
-function stateOf(logs: LogFiles, mark: Mark): MarkState {
+function stateOf(logs: LogFiles, mark: FileMark): MarkState {
   const content = logs.open(mark.index)
   return content ? markState(content, mark) : 'gone'
 }
 
 /** Whether what a mark points at is still in this file. Closes it. */
-export function markState(content: ReadableFile, mark: Mark): MarkState {
+export function markState(content: ReadableFile, mark: FileMark): MarkState {
   try {
     if (fileIdentity(content.stat) !== mark.identity) return 'gone'
-    return mark.offset <= Number(content.stat.size) && edgeStands(mark, content.fd) ? 'there' : 'rewritten'
+    return mark.offset <= Number(content.stat.size) && edgeMatches(mark, content.fd) ? 'there' : 'rewritten'
   } finally {
     closeSync(content.fd)
   }
@@ -71,8 +71,8 @@ export function markState(content: ReadableFile, mark: Mark): MarkState {
 function restart(
   logs: LogFiles,
   indexes: readonly number[],
-  cursor: Cursor,
-  mark: Mark,
+  cursor: ResumeCursor,
+  mark: FileMark,
   first = mark.index,
 ): LogStart | undefined {
   const madeAtNs = BigInt(cursor.madeAtMs) * 1_000_000n
@@ -89,9 +89,9 @@ function restart(
 function walk(
   logs: LogFiles,
   indexes: readonly number[],
-  from: LogPlace,
+  from: LogPosition,
   bytes: number,
-): LogPlace | { missing: number } | { beyond: number } {
+): LogPosition | { missing: number } | { beyond: number } {
   let { index, offset } = from
   let left = bytes
   for (;;) {
@@ -108,7 +108,7 @@ function walk(
 }
 
 /** Refuses a cursor that names none of the logs that are asked for. */
-export function requireLogOf(cursor: Cursor, logs: readonly LogFiles[]): void {
+export function requireLogOf(cursor: ResumeCursor, logs: readonly LogFiles[]): void {
   if (cursor.marks.some(({ log }) => logs.some(({ hash }) => hash === log))) return
   throw new Refusal('invalid_request', 'the cursor belongs to another log: give the task and type it was received from')
 }

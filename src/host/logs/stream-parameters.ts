@@ -4,13 +4,13 @@
  */
 import { Refusal } from '../../platform/errors.ts'
 import { type Field, queryBoolean, queryInteger, queryText, type RawInput, schema } from '../../platform/schema.ts'
-import { type Cursor, decodeCursor } from './locate/cursor-code.ts'
+import { type ResumeCursor, decodeCursor } from './locate/resume-cursor.ts'
 import { CONTEXT_LINES_MAX } from './search/line-filter.ts'
 import { compileLinePattern } from './search/line-pattern.ts'
-import type { LineChoice } from './search/log-lines.ts'
-import type { Beginning } from './log-selection.ts'
+import type { GrepOptions } from './search/line-stage.ts'
+import type { StartRequest } from './log-selection.ts'
 import { parseSince } from './locate/log-since.ts'
-import type { Notice } from './follow/stream-source.ts'
+import type { ResumeEvent } from './follow/stream-source.ts'
 
 /** The value of `cursor=`, not yet read. */
 export interface CursorText {
@@ -49,7 +49,7 @@ const cursor: Field<CursorText | undefined> = {
 }
 
 /** The place that a cursor names; undefined when none was given, or an empty one. */
-function placeOfCursor(given: CursorText | undefined, scope: number): Cursor | undefined {
+function decodeCursorText(given: CursorText | undefined, scope: number): ResumeCursor | undefined {
   return given === undefined || given.text === '' ? undefined : decodeCursor(given.text, scope)
 }
 
@@ -62,8 +62,8 @@ const lineCount: Field<number | undefined> = {
   },
 }
 
-/** The additions that both endpoints have, as fields of their input. */
-export const additions = {
+/** The streamOptionFields that both endpoints have, as fields of their input. */
+export const streamOptionFields = {
   cursor,
   tail_lines: lineCount,
   since: queryText({
@@ -82,23 +82,23 @@ export const additions = {
   grep_context: queryInteger({ description: 'Lines before and after each that grep gives', fallback: 0 }),
 }
 
-const additionsSchema = schema(additions)
-export type Additions = ReturnType<typeof additionsSchema.parse>
+const streamOptionsSchema = schema(streamOptionFields)
+export type StreamOptions = ReturnType<typeof streamOptionsSchema.parse>
 
 /** True when something else than origin and offset says where to begin. */
-export function isPlaced(raw: RawInput): boolean {
+export function hasStartPosition(raw: RawInput): boolean {
   return raw.query.some(
     ([key, value]) => key === 'cursor' || ((key === 'tail_lines' || key === 'since') && value !== ''),
   )
 }
 
 /** Where a request begins, all parameters considered. Throws a Refusal for a cursor that is none of this `scope`. */
-export function beginningOf(input: Additions & { origin: string; offset: number }, scope: number): Beginning {
+export function startRequestOf(input: StreamOptions & { origin: string; offset: number }, scope: number): StartRequest {
   const { origin, offset, tail_lines: tailLines, since } = input
   return {
     origin,
     offset,
-    cursor: placeOfCursor(input.cursor, scope),
+    cursor: decodeCursorText(input.cursor, scope),
     received: input.cursor?.received ?? 0,
     tailLines,
     sinceMs: since === undefined ? undefined : parseSince(since, Date.now()),
@@ -106,7 +106,7 @@ export function beginningOf(input: Additions & { origin: string; offset: number 
 }
 
 /** Where a resumable plain stream begins, and whether that is where it was to go on. */
-export function resumeHeaders(cursorText: string, notice: Notice | undefined): Record<string, string> {
+export function resumeHeaders(cursorText: string, notice: ResumeEvent | undefined): Record<string, string> {
   return {
     'X-Outpost-Cursor': cursorText,
     ...(notice === undefined ? {} : { 'X-Outpost-Event': `file ${notice}` }),
@@ -115,7 +115,7 @@ export function resumeHeaders(cursorText: string, notice: Notice | undefined): R
 }
 
 /** Which lines are asked for; undefined when bytes are given as they are. Throws a Refusal for a faulty pattern. */
-export function linesOf(input: Additions): LineChoice | undefined {
+export function grepOptionsOf(input: StreamOptions): GrepOptions | undefined {
   const { grep, grep_invert: invert, grep_context: context } = input
   if (grep === undefined) {
     if (!invert && context === 0) return undefined

@@ -9,18 +9,24 @@ import { type Field, queryBoolean, queryInteger, schema } from '../../platform/s
 import type { Allocation, AllocationTable } from '../allocations/allocation.ts'
 import { allocIdParam, handleAllocation, originQuery, pathQuery } from '../allocations/allocation-operation.ts'
 import type { BufferLease } from '../files/buffers.ts'
-import { scopeHash } from './locate/cursor-code.ts'
+import { scopeHash } from './locate/resume-cursor.ts'
 import { FileCursor } from './follow/file-cursor.ts'
-import { startOfFile } from './file-start.ts'
+import { startOfFile } from './single-file.ts'
 import type { Followers } from './follow/followers.ts'
 import { LineStage } from './search/line-stage.ts'
 import { tasksEnded } from './log-selection.ts'
-import { FileOnce, OneFile } from './one-file.ts'
-import { type Additions, additions, beginningOf, isPlaced, linesOf } from './stream-parameters.ts'
-import { Encoder } from './stream/stream-encoder.ts'
+import { SingleFileReader, SingleFileFollower } from './single-file.ts'
+import {
+  type StreamOptions,
+  streamOptionFields,
+  startRequestOf,
+  hasStartPosition,
+  grepOptionsOf,
+} from './stream-parameters.ts'
+import { StreamEncoder } from './stream/stream-encoder.ts'
 import { follow, leased, readOnce } from './stream/stream-serving.ts'
 
-interface StreamInput extends Additions {
+interface StreamInput extends StreamOptions {
   readonly alloc_id: string
   readonly path: string
   readonly follow: boolean
@@ -36,7 +42,7 @@ const offset: Field<number> = {
   ...requiredOffset,
   required: false,
   description: 'First byte, counted from the origin; needed unless cursor, tail_lines or since say where to begin',
-  parse: (raw, name) => (isPlaced(raw) ? optionalOffset : requiredOffset).parse(raw, name),
+  parse: (raw, name) => (hasStartPosition(raw) ? optionalOffset : requiredOffset).parse(raw, name),
 }
 
 const streamInput = schema({
@@ -45,7 +51,7 @@ const streamInput = schema({
   follow: queryBoolean({ description: 'Go on with what is appended', fallback: true }),
   offset,
   origin: originQuery,
-  ...additions,
+  ...streamOptionFields,
 })
 
 const HEAD: StreamHead = {
@@ -61,15 +67,15 @@ type Host = { allocations: AllocationTable; followers: Followers }
 
 function serve(host: Host, allocation: Allocation, input: StreamInput, call: Call) {
   const scope = scopeHash('stream', allocation.id)
-  const at = beginningOf(input, scope)
-  const encoder = new Encoder({ framed: true, scope: input.cursor === undefined ? undefined : scope })
-  const lines = linesOf(input)
+  const at = startRequestOf(input, scope)
+  const encoder = new StreamEncoder({ framed: true, scope: input.cursor === undefined ? undefined : scope })
+  const lines = grepOptionsOf(input)
   const stage = lines && new LineStage(encoder, lines)
   const { followers, allocations } = host
   const start = () => startOfFile(allocation, input.path, at, call.signal)
   if (!input.follow) {
     const once = async (lease: BufferLease) => ({
-      source: new FileOnce(await start(), input.path, lease),
+      source: new SingleFileReader(await start(), input.path, lease),
       notice: undefined,
     })
     return leased(encoder.lease, readOnce({ encoder, stage, head, open: once }))
@@ -86,7 +92,7 @@ function serve(host: Host, allocation: Allocation, input: StreamInput, call: Cal
       const { files } = followers
       const cursor = new FileCursor({ files, content, root: allocation.directory, position: mark.offset, lease })
       // Its frames tell it.
-      return { source: new OneFile(cursor, input.path, begun), notice: undefined }
+      return { source: new SingleFileFollower(cursor, input.path, begun), notice: undefined }
     },
     ended: input.end_when_done ? () => tasksEnded(allocations.get(allocation.id), '*') : undefined,
   })

@@ -8,24 +8,30 @@
 import { Fault } from '../../../platform/errors.ts'
 import { FRAME_DATA_BYTES_MAX } from '../../../platform/frame.ts'
 import type { BufferLease } from '../../files/buffers.ts'
-import { EDGE_BYTES, type Follower, type FollowedFile, type FollowedFiles, type SharedChunk } from './followed-file.ts'
+import {
+  EDGE_BYTES,
+  type FileFollower,
+  type FollowedFile,
+  type FollowedFiles,
+  type SharedChunk,
+} from './followed-file.ts'
 import type { ReadableFile } from '../../files/alloc-files.ts'
 import { spendTurn } from '../../files/read.ts'
 
-export type Step =
+export type FileStep =
   | { readonly kind: 'shared'; readonly chunk: SharedChunk }
-  | { readonly kind: 'own'; readonly data: Buffer; readonly start: number }
+  | { readonly kind: 'private'; readonly data: Buffer; readonly start: number }
   | { readonly kind: 'truncated' }
   | { readonly kind: 'end' }
 
-const END: Step = { kind: 'end' }
-const TRUNCATED: Step = { kind: 'truncated' }
+const END: FileStep = { kind: 'end' }
+const TRUNCATED: FileStep = { kind: 'truncated' }
 
-export class FileCursor implements Follower {
+export class FileCursor implements FileFollower {
   readonly file: FollowedFile
   position: number
   progressAtMs = performance.now()
-  beatAtMs = Number.POSITIVE_INFINITY
+  wakeAtMs = Number.POSITIVE_INFINITY
   /** Set when somebody else waits on this cursor's behalf. */
   onWake: (() => void) | undefined
   readonly #files: FollowedFiles
@@ -60,7 +66,7 @@ export class FileCursor implements Follower {
    * The next thing here. `labelBytes` is what each frame of own bytes will need besides its data. At the live end, where
    * hundreds may stand, it is there at once and no promise is made.
    */
-  step(labelBytes: number): Step | Promise<Step> {
+  step(labelBytes: number): FileStep | Promise<FileStep> {
     if (this.#released) throw new Fault('the file was deleted and its follower took nothing for too long')
     if (this.file.fault !== undefined) throw this.file.fault
     this.progressAtMs = performance.now()
@@ -72,14 +78,14 @@ export class FileCursor implements Follower {
       this.#sinceEnd += shared.end - this.position
       this.position = shared.end
       this.#edge = shared.edge
-      const step: Step = { kind: 'shared', chunk: shared }
+      const step: FileStep = { kind: 'shared', chunk: shared }
       return spendTurn(shared.data.length)?.then(() => step) ?? step
     }
-    return this.position < this.file.size ? this.#readOwn(labelBytes) : END
+    return this.position < this.file.size ? this.#readPrivate(labelBytes) : END
   }
 
   /** Reads by itself; the bytes read last are read again in front, to see that they still stand there. */
-  async #readOwn(labelBytes: number): Promise<Step> {
+  async #readPrivate(labelBytes: number): Promise<FileStep> {
     const start = this.position
     const edge = this.#edge
     const length = Math.min(this.#lease.readBytes(labelBytes) - edge.length, this.file.size - start)
@@ -101,7 +107,7 @@ export class FileCursor implements Follower {
     this.#lease.advance(got)
     const turn = spendTurn(got)
     if (turn) await turn
-    return { kind: 'own', data: buffer.subarray(edge.length, end), start }
+    return { kind: 'private', data: buffer.subarray(edge.length, end), start }
   }
 
   /** Where a lot was read, the writer has gone on meanwhile: no need to wait until somebody says so. */
@@ -135,20 +141,20 @@ export class FileCursor implements Follower {
     return this.#released
   }
 
-  #restart(): Step {
+  #restart(): FileStep {
     this.#generation = this.file.generation
     this.position = 0
     this.#edge = Buffer.alloc(0)
     return TRUNCATED
   }
 
-  /** Sleeps until there is news (at once if there was some since the last sleep) or `beatAtMs` (monotonic) has come. */
-  rest(beatAtMs: number): Promise<void> {
-    if (this.#news || this.#released || beatAtMs <= performance.now()) {
+  /** Sleeps until there is news (at once if there was some since the last sleep) or `wakeAtMs` (monotonic) has come. */
+  sleepUntil(wakeAtMs: number): Promise<void> {
+    if (this.#news || this.#released || wakeAtMs <= performance.now()) {
       this.#news = false
       return Promise.resolve()
     }
-    this.beatAtMs = beatAtMs
+    this.wakeAtMs = wakeAtMs
     return new Promise((resolve) => {
       this.#resolve = resolve
     })

@@ -30,8 +30,8 @@ const EMPTY = Buffer.alloc(0)
  * Least time between two fan-outs of a file for each of its followers: each fan-out costs a system call for every one of
  * them, so with many it waits until the lines are worth it. A lone follower hears of a line at once.
  */
-const REST_MS_PER_FOLLOWER = 0.4
-const REST_MS_MAX = 200
+const FANOUT_MS_PER_FOLLOWER = 0.4
+const FANOUT_MS_MAX = 200
 
 /** Fresh bytes at the end of a file, the same for all who stand at `start`. */
 export interface SharedChunk {
@@ -46,13 +46,13 @@ export interface SharedChunk {
 }
 
 /** What a cursor tells its file about itself. */
-export interface Follower {
+export interface FileFollower {
   /** Wakes the follower if it waits. */
   wake(): void
   /** When it last took something, in monotonic ms. */
   readonly progressAtMs: number
   /** When it wants to be woken even if nothing happens, in monotonic ms. */
-  readonly beatAtMs: number
+  readonly wakeAtMs: number
   /** The file will not serve it any longer. */
   revoke(): void
 }
@@ -73,7 +73,7 @@ export class FollowedFile implements Watcher {
   /** Why it cannot be looked at any longer, if so: a disk or a mount that failed. */
   fault: unknown
   readonly #deletedStallMs: number
-  readonly #followers = new Set<Follower>()
+  readonly #followers = new Set<FileFollower>()
   #modifiedMs: number
   /** Whether the time of change was recent when it was looked at. */
   #modifiedRecently = true
@@ -104,12 +104,12 @@ export class FollowedFile implements Watcher {
     this.directory.add(this)
   }
 
-  follow(follower: Follower): void {
+  follow(follower: FileFollower): void {
     this.#followers.add(follower)
   }
 
   /** True when nobody is left. */
-  unfollow(follower: Follower): boolean {
+  unfollow(follower: FileFollower): boolean {
     this.#followers.delete(follower)
     return this.#followers.size === 0
   }
@@ -124,13 +124,13 @@ export class FollowedFile implements Watcher {
     this.file.close()
   }
 
-  get restMs(): number {
-    return Math.min((this.#followers.size - 1) * REST_MS_PER_FOLLOWER, REST_MS_MAX)
+  get fanoutIntervalMs(): number {
+    return Math.min((this.#followers.size - 1) * FANOUT_MS_PER_FOLLOWER, FANOUT_MS_MAX)
   }
 
   contentChanged(): void {
     if (this.#lookTimer) return
-    const waitMs = this.#lookAtMs + this.restMs - performance.now()
+    const waitMs = this.#lookAtMs + this.fanoutIntervalMs - performance.now()
     if (waitMs <= 0) {
       this.look()
       return
@@ -156,7 +156,7 @@ export class FollowedFile implements Watcher {
     this.#latestAtPoll = this.#latest
     const nowMs = performance.now()
     for (const follower of this.#followers) {
-      if (follower.beatAtMs <= nowMs) follower.wake()
+      if (follower.wakeAtMs <= nowMs) follower.wake()
       if (this.deleted && follower.progressAtMs < nowMs - this.#deletedStallMs) follower.revoke()
     }
   }
@@ -183,7 +183,7 @@ export class FollowedFile implements Watcher {
     this.#modifiedMs = stat.mtimeMs
     this.#modifiedRecently = Math.abs(Date.now() - stat.mtimeMs) < RECENT_MS
     if (stat.size < this.size) this.rewritten()
-    else if ((closely || (stat.size === this.size && modified)) && !this.#edgeStands()) this.rewritten()
+    else if ((closely || (stat.size === this.size && modified)) && !this.#edgeMatches()) this.rewritten()
     const grown = Math.abs(stat.size - this.size)
     this.size = stat.size
     if (grown > 0) this.#wakeAll()
@@ -248,7 +248,7 @@ export class FollowedFile implements Watcher {
     return edge
   }
 
-  #edgeStands(): boolean {
+  #edgeMatches(): boolean {
     if (this.#edge.length === 0) return true
     const now = Buffer.allocUnsafe(this.#edge.length)
     const got = readSync(this.file.fd, now, 0, now.length, this.#edgeAt - now.length)
@@ -299,7 +299,7 @@ export class FollowedFiles {
   }
 
   /** Takes over `fd`: it is kept, or closed because the file is followed already. */
-  acquire(options: { fd: number; stat: BigIntStats; hostPath: string; follower: Follower }): FollowedFile {
+  acquire(options: { fd: number; stat: BigIntStats; hostPath: string; follower: FileFollower }): FollowedFile {
     const { fd, stat, hostPath, follower } = options
     const key = keyOf(stat, hostPath)
     let found = this.#files.get(key)
@@ -316,7 +316,7 @@ export class FollowedFiles {
     return found
   }
 
-  release(file: FollowedFile, follower: Follower): void {
+  release(file: FollowedFile, follower: FileFollower): void {
     if (!file.unfollow(follower)) return
     const key = keyOf(file.identity, file.hostPath)
     if (this.#files.get(key) === file) this.#files.delete(key)

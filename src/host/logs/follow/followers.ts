@@ -2,10 +2,10 @@
 import { Refusal } from '../../../platform/errors.ts'
 import type { Logger } from '../../../platform/log.ts'
 import { FollowedFiles } from './followed-file.ts'
-import type { Followed, FollowedKind, Opened } from './stream-source.ts'
+import type { FollowSource, FollowKind, OpenedSource } from './stream-source.ts'
 import { DirectoryWatches } from './watched-directory.ts'
 
-export interface FollowerFigures {
+export interface FollowerMetrics {
   readonly count: number
   /** Of all together, and of the one that is furthest behind. */
   readonly lagBytes: number
@@ -18,7 +18,7 @@ export class Followers {
   readonly watches: DirectoryWatches
   #limit: number
   #count = 0
-  readonly #open = new Set<Followed>()
+  readonly #open = new Set<FollowSource>()
 
   constructor(options: { limit: number; logger: Logger; deletedStallMs?: number }) {
     this.watches = new DirectoryWatches(options.logger)
@@ -40,7 +40,7 @@ export class Followers {
    * Counts one follower in, with what it follows; one that cannot be opened does not count. Rejects with a Refusal when
    * the agent has as many as it may. Pair with `leave`.
    */
-  async enter(open: () => Promise<Opened<Followed>>): Promise<Opened<Followed>> {
+  async enter(open: () => Promise<OpenedSource<FollowSource>>): Promise<OpenedSource<FollowSource>> {
     if (this.#count >= this.#limit) {
       throw new Refusal(
         'too_many',
@@ -59,20 +59,20 @@ export class Followers {
     }
   }
 
-  leave(followed: Followed): void {
+  leave(followed: FollowSource): void {
     this.#count--
     this.#open.delete(followed)
   }
 
   /** How many follow each kind of thing, and how far they are behind. */
-  figures(): Readonly<Record<FollowedKind, FollowerFigures>> {
-    const figures = { log: { count: 0, lagBytes: 0, lagBytesMax: 0 }, file: { count: 0, lagBytes: 0, lagBytesMax: 0 } }
+  metrics(): Readonly<Record<FollowKind, FollowerMetrics>> {
+    const metrics = { log: { count: 0, lagBytes: 0, lagBytesMax: 0 }, file: { count: 0, lagBytes: 0, lagBytesMax: 0 } }
     for (const { kind, lagBytes } of this.#open) {
-      const sum = figures[kind]
+      const sum = metrics[kind]
       sum.count++
       sum.lagBytes += lagBytes
       sum.lagBytesMax = Math.max(sum.lagBytesMax, lagBytes)
     }
-    return figures
+    return metrics
   }
 }

@@ -13,25 +13,25 @@
 import { Fault } from '../../../platform/errors.ts'
 import type { Allocation } from '../../allocations/allocation.ts'
 import type { BufferLease } from '../../files/buffers.ts'
-import { type Mark, markAt } from '../locate/cursor-code.ts'
+import { type FileMark, markAt } from '../locate/resume-cursor.ts'
 import { FileCursor } from './file-cursor.ts'
 import type { FollowedFiles } from './followed-file.ts'
-import type { LogFiles, LogPlace } from '../locate/log-files.ts'
-import type { EventStep, Followed, SourceStep } from './stream-source.ts'
+import type { LogFiles, LogPosition } from '../locate/log-files.ts'
+import type { EventStep, FollowSource, SourceStep } from './stream-source.ts'
 
 const LINGER_MS = 1000
 /** Earlier files that are still listened to; each costs a descriptor. */
 const LINGER_FILES_MAX = 4
 
 /** A file of the log that the follower stands in. */
-interface Standing {
+interface LogFileCursor {
   readonly cursor: FileCursor
   readonly index: number
   readonly path: string
-  readonly mark: Mark
+  readonly mark: FileMark
 }
 
-interface OldFile extends Standing {
+interface RotatedFileCursor extends LogFileCursor {
   readonly untilMs: number
 }
 
@@ -44,9 +44,9 @@ interface LogCursorOptions {
 
 /** Where to begin: a place, or what is left of the place where another stream ended. */
 export interface LogStart {
-  readonly place: LogPlace
+  readonly place: LogPosition
   /** Earlier files that were read up to here and may have got late bytes since. */
-  readonly late?: readonly LogPlace[]
+  readonly late?: readonly LogPosition[]
   /** What is to be said first: the place is not where it was asked for. */
   readonly said?: { readonly event: 'deleted' | 'truncated'; readonly index: number; readonly offset: number }
   /** Lines of context that are owed behind a match before the place. */
@@ -58,14 +58,14 @@ export function eventStep({ event, offset }: NonNullable<LogStart['said']>): Eve
   return event === 'deleted' ? { kind: event, offset } : { kind: event }
 }
 
-export class LogCursor implements Followed {
+export class LogCursor implements FollowSource {
   readonly kind = 'log'
   readonly #options: LogCursorOptions
-  #current: Standing
+  #current: LogFileCursor
   /** Only files with a higher index come next; lower ones are older. */
   #floor: number
   /** The files before this one, the oldest first, in case their writers are late. */
-  readonly #old: OldFile[] = []
+  readonly #old: RotatedFileCursor[] = []
   /** Indexes to go on with, nearest first, once the current file is drained after they became known. */
   #next: readonly number[] = []
   #listedGeneration = -1
@@ -83,7 +83,7 @@ export class LogCursor implements Followed {
     return new LogCursor(options, first, start)
   }
 
-  private constructor(options: LogCursorOptions, first: Standing, start: LogStart) {
+  private constructor(options: LogCursorOptions, first: LogFileCursor, start: LogStart) {
     this.#options = options
     this.#current = first
     this.#listen(first)
@@ -95,7 +95,7 @@ export class LogCursor implements Followed {
     }
   }
 
-  marks(): Mark[] {
+  marks(): FileMark[] {
     return [...this.#old.map(({ mark }) => mark), this.#current.mark]
   }
 
@@ -147,9 +147,9 @@ export class LogCursor implements Followed {
     return !this.#moveOn()
   }
 
-  /** As `FileCursor.rest`. */
-  rest(beatAtMs: number): Promise<void> {
-    return this.#current.cursor.rest(beatAtMs)
+  /** As `FileCursor.sleepUntil`. */
+  sleepUntil(wakeAtMs: number): Promise<void> {
+    return this.#current.cursor.sleepUntil(wakeAtMs)
   }
 
   wake(): void {
@@ -214,11 +214,11 @@ export class LogCursor implements Followed {
     return false
   }
 
-  #listen(standing: Standing): void {
+  #listen(standing: LogFileCursor): void {
     standing.cursor.onWake = () => this.onWake?.()
   }
 
-  #keepOld(standing: Standing): void {
+  #keepOld(standing: LogFileCursor): void {
     this.#old.push({ ...standing, untilMs: performance.now() + LINGER_MS })
     if (this.#old.length > LINGER_FILES_MAX) this.#old.shift()?.cursor.release()
     standing.cursor.onWake = () => this.wake()
@@ -238,7 +238,7 @@ export class LogCursor implements Followed {
   }
 }
 
-function openAt({ files, logs, allocation, lease }: LogCursorOptions, place: LogPlace): Standing | undefined {
+function openAt({ files, logs, allocation, lease }: LogCursorOptions, place: LogPosition): LogFileCursor | undefined {
   const content = logs.open(place.index)
   if (!content) return undefined
   const mark = markAt(logs.hash, place.index, content, place.offset)

@@ -46,7 +46,7 @@ export interface Watcher {
   /** Look at the content; the bytes by which it has changed since the last look. */
   look(): number
   /** How long it would rather not be looked at again, because many followers hear of it each time. */
-  readonly restMs: number
+  readonly fanoutIntervalMs: number
 }
 
 /** All watched directories of a process, shared by path. */
@@ -205,15 +205,15 @@ export class WatchedDirectory {
 
   #hotLook(): void {
     let grown = 0
-    let restMs = HOT_MS
+    let fanoutIntervalMs = HOT_MS
     for (const file of this.#all()) {
       grown = Math.max(grown, file.look())
-      restMs = Math.max(restMs, file.restMs)
+      fanoutIntervalMs = Math.max(fanoutIntervalMs, file.fanoutIntervalMs)
     }
     const renamed = this.#checkNames()
     this.#quietLooks = grown === 0 && !renamed ? this.#quietLooks + 1 : 0
     if (this.#quietLooks < HOT_QUIET_LOOKS) {
-      const waitMs = grown > HOT_BYTES ? (restMs * HOT_BYTES) / grown : restMs
+      const waitMs = grown > HOT_BYTES ? (fanoutIntervalMs * HOT_BYTES) / grown : fanoutIntervalMs
       return this.#lookSoon(Math.max(waitMs, HOT_MS_MIN))
     }
     this.#hotTimer = undefined

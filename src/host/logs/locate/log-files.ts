@@ -7,7 +7,7 @@ import { closeSync, readdirSync } from 'node:fs'
 import { isErrno, Refusal } from '../../../platform/errors.ts'
 import { type ReadableFile, findFile, openFile, refusalOf } from '../../files/alloc-files.ts'
 import type { Allocation } from '../../allocations/allocation.ts'
-import { logHash } from './cursor-code.ts'
+import { logHash } from './resume-cursor.ts'
 
 const LOG_DIRECTORY = 'alloc/logs'
 /** Indexes above are no log files: they could not be counted up any further. */
@@ -120,7 +120,7 @@ export class LogFiles {
 }
 
 /** A place in the log: an index of a file and a byte in it. */
-export interface LogPlace {
+export interface LogPosition {
   readonly index: number
   readonly offset: number
 }
@@ -132,7 +132,7 @@ export interface LogPlace {
 export function logStart(
   sizes: readonly { index: number; size: number }[],
   request: { origin: string; offset: number },
-): LogPlace | undefined {
+): LogPosition | undefined {
   const fromEnd = request.origin === 'end'
   let at = fromEnd ? sizes.length - 1 : 0
   let offset = fromEnd ? -request.offset : request.offset

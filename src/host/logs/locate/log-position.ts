@@ -6,11 +6,11 @@
  * shrink or vanish meanwhile: what cannot be read is treated as not there.
  */
 import { fstatSync } from 'node:fs'
-import type { LogPlace } from './log-files.ts'
+import type { LogPosition } from './log-files.ts'
 import { type OpenFile, spendTurn } from '../../files/read.ts'
 
 /** One file of a log, open, as of one look. Lists are sorted by index; a single followed file is a list of one. */
-export interface PlacedFile {
+export interface IndexedFile {
   readonly index: number
   readonly size: number
   readonly modifiedMs: number
@@ -36,14 +36,14 @@ export async function withBlock<T>(work: (buffer: Buffer) => Promise<T>): Promis
 }
 
 /** The end of the newest file. `files` must not be empty. */
-export function endPlace(files: readonly PlacedFile[]): LogPlace {
+export function endPosition(files: readonly IndexedFile[]): LogPosition {
   const last = files.at(-1)
   if (!last) throw new Error('a log without files has no places')
   return { index: last.index, offset: last.size }
 }
 
 /** The later of two places. */
-export function laterPlace(a: LogPlace, b: LogPlace): LogPlace {
+export function laterPosition(a: LogPosition, b: LogPosition): LogPosition {
   if (a.index !== b.index) return a.index > b.index ? a : b
   return a.offset >= b.offset ? a : b
 }
@@ -52,8 +52,8 @@ export function laterPlace(a: LogPlace, b: LogPlace): LogPlace {
  * The place `lines` lines before the end of the log; the first place when there are fewer. An incomplete last line is a
  * line. 0 is the end. `files` must not be empty and stay open; rejects with the signal's reason when it aborts.
  */
-export function tailPlace(files: readonly PlacedFile[], lines: number, signal: AbortSignal): Promise<LogPlace> {
-  const end = endPlace(files)
+export function tailPosition(files: readonly IndexedFile[], lines: number, signal: AbortSignal): Promise<LogPosition> {
+  const end = endPosition(files)
   if (lines <= 0) return Promise.resolve(end)
   return withBlock((buffer) => new BackwardScan(buffer, signal, end, lines).run(files))
 }
@@ -64,17 +64,17 @@ class BackwardScan {
   /** Newlines to find; the last one stands in front of the place. */
   #left: number
   /** Where the bytes begin that follow the file being read. */
-  #following: LogPlace
+  #following: LogPosition
   #sawBytes = false
 
-  constructor(buffer: Buffer, signal: AbortSignal, end: LogPlace, lines: number) {
+  constructor(buffer: Buffer, signal: AbortSignal, end: LogPosition, lines: number) {
     this.#buffer = buffer
     this.#signal = signal
     this.#following = end
     this.#left = lines
   }
 
-  async run(files: readonly PlacedFile[]): Promise<LogPlace> {
+  async run(files: readonly IndexedFile[]): Promise<LogPosition> {
     for (const file of files.toReversed()) {
       const place = await this.#readBack(file)
       if (place) return place
@@ -83,7 +83,7 @@ class BackwardScan {
   }
 
   /** Goes through one file; the place when it lies in it, or right behind it. */
-  async #readBack({ file, index, size }: PlacedFile): Promise<LogPlace | undefined> {
+  async #readBack({ file, index, size }: IndexedFile): Promise<LogPosition | undefined> {
     /** The end of the bytes that are really there. */
     let fileEnd: number | undefined
     for (let end = size; end > 0; ) {

@@ -13,8 +13,8 @@
 import { parseDurationMs } from '../../../platform/duration.ts'
 import { Refusal } from '../../../platform/errors.ts'
 import { LineTimes, STAMP_BYTES_MAX } from './line-time.ts'
-import type { LogPlace } from './log-files.ts'
-import { BLOCK_BYTES, endPlace, type PlacedFile, withBlock } from './log-position.ts'
+import type { LogPosition } from './log-files.ts'
+import { BLOCK_BYTES, endPosition, type IndexedFile, withBlock } from './log-position.ts'
 import { spendTurn } from '../../files/read.ts'
 
 const NEWLINE = 10
@@ -54,13 +54,13 @@ export function parseSince(text: string, nowMs: number): number {
  * The first place of the log that is not older than `sinceMs` (milliseconds since the epoch). `files` must not be empty
  * and stay open; rejects with the signal's reason when it aborts.
  */
-export function sincePlace(
-  files: readonly PlacedFile[],
+export function sincePosition(
+  files: readonly IndexedFile[],
   sinceMs: number,
   signal: AbortSignal,
   limits: SinceLimits = LIMITS,
-): Promise<LogPlace> {
-  const end = endPlace(files)
+): Promise<LogPosition> {
+  const end = endPosition(files)
   return withBlock(async (buffer) => {
     for (const [at, file] of files.entries()) {
       if (file.size === 0 || file.modifiedMs < sinceMs - FILE_CLOCK_GRAIN_MS) continue
@@ -74,14 +74,14 @@ export function sincePlace(
 }
 
 /** False when the line that the files before did not end goes on. */
-async function startsWithLine(before: readonly PlacedFile[], buffer: Buffer): Promise<boolean> {
+async function startsWithLine(before: readonly IndexedFile[], buffer: Buffer): Promise<boolean> {
   for (const { file, size } of before.toReversed()) {
     if (size > 0 && (await file.read(buffer, 0, 1, size - 1)) > 0) return buffer[0] === NEWLINE
   }
   return true
 }
 
-interface Scanned {
+interface ScanOutcome {
   /** There is at least one timestamp. */
   readonly stamped: boolean
   /** The first line that is not older. */
@@ -89,8 +89,8 @@ interface Scanned {
 }
 
 class FileSearch {
-  readonly #file: PlacedFile
-  readonly #later: readonly PlacedFile[]
+  readonly #file: IndexedFile
+  readonly #later: readonly IndexedFile[]
   readonly #startsLine: boolean
   readonly #buffer: Buffer
   readonly #signal: AbortSignal
@@ -98,8 +98,8 @@ class FileSearch {
   readonly #times: LineTimes
 
   constructor(options: {
-    file: PlacedFile
-    later: readonly PlacedFile[]
+    file: IndexedFile
+    later: readonly IndexedFile[]
     startsLine: boolean
     buffer: Buffer
     signal: AbortSignal
@@ -145,7 +145,7 @@ class FileSearch {
   }
 
   /** Looks at the lines that begin in `[from, to)`, up to the first with a timestamp that is not older. */
-  async #scan(from: number, to: number, sinceMs: number): Promise<Scanned> {
+  async #scan(from: number, to: number, sinceMs: number): Promise<ScanOutcome> {
     // The byte in front tells whether a line begins at `from`.
     let position = Math.max(from - 1, 0)
     let inLine = from > 0 || !this.#startsLine

@@ -11,8 +11,8 @@ import {
   HEARTBEAT,
 } from '../../../platform/frame.ts'
 import { BufferLease } from '../../files/buffers.ts'
-import { cursorCharsMax, encodeCursor, type Mark, moveMark } from '../locate/cursor-code.ts'
-import type { DataStep, Source } from '../follow/stream-source.ts'
+import { cursorCharsMax, encodeCursor, type FileMark, moveMark } from '../locate/resume-cursor.ts'
+import type { DataStep, StreamSource } from '../follow/stream-source.ts'
 
 /** `,"Cursor":""` */
 const CURSOR_KEY_BYTES = 12
@@ -23,19 +23,19 @@ const LINES_LABEL_BYTES_MAX = 32_768
 export const NOTHING = Buffer.alloc(0)
 
 /** Which file bytes are of: its path in frames, its mark in cursors. */
-interface Origin {
+interface FrameOrigin {
   readonly path: string
-  readonly mark: Mark
+  readonly mark: FileMark
 }
 
 /** Bytes on the wire for one stream: framed or plain. */
-export class Encoder {
+export class StreamEncoder {
   readonly lease: BufferLease
   readonly framed: boolean
   readonly #scope: number | undefined
   #label = new FrameLabel('')
-  #mark: Mark | undefined
-  #source: Source = { marks: () => [] }
+  #mark: FileMark | undefined
+  #source: StreamSource = { marks: () => [] }
 
   /** With a `scope`, frames carry cursors of it. */
   constructor(options: { framed: boolean; scope?: number | undefined }) {
@@ -45,7 +45,7 @@ export class Encoder {
   }
 
   /** What the bytes come from, from now on. */
-  begin(source: Source): void {
+  begin(source: StreamSource): void {
     this.#source = source
   }
 
@@ -71,18 +71,18 @@ export class Encoder {
   }
 
   /** A sign of life that tells where the marks stand, when frames carry cursors. */
-  placeFrame(): Buffer {
+  positionFrame(): Buffer {
     return this.#scope === undefined ? this.heartbeat : cursorFrame(this.cursor(this.#scope))
   }
 
-  event(event: FileEvent, offset: number, origin: Origin): Buffer {
+  event(event: FileEvent, offset: number, origin: FrameOrigin): Buffer {
     this.#setFile(origin)
     return this.framed ? this.#label.eventFrame(event, offset) : NOTHING
   }
 
   /** Bytes for a step that carries data. */
-  step(step: DataStep, origin: Origin): Buffer {
-    if (step.kind === 'own') return this.data(step.data, step.start, origin)
+  step(step: DataStep, origin: FrameOrigin): Buffer {
+    if (step.kind === 'private') return this.data(step.data, step.start, origin)
     this.#setFile(origin)
     if (this.#scope === undefined) return this.framed ? step.chunk.frame(this.#label) : step.chunk.data
     // Frames that carry cursors are each follower's own; so are their buffers.
@@ -94,7 +94,7 @@ export class Encoder {
    * Bytes for data that starts at the offset `start` of its file. When it lies in the lease's read buffer the lease has
    * been told so already (`took`).
    */
-  data(data: Buffer, start: number, origin: Origin): Buffer {
+  data(data: Buffer, start: number, origin: FrameOrigin): Buffer {
     this.#setFile(origin)
     if (!this.framed) return data
     let target = this.lease.framesBuffer()
@@ -114,7 +114,7 @@ export class Encoder {
    * Whole lines, at most a frame of them, the last of which ends at the offset `end`; the marks stand there already.
    * Written into `target`, so that they stay when the lines do not.
    */
-  lines(data: Buffer, end: number, origin: Origin, target: Buffer): Buffer {
+  lines(data: Buffer, end: number, origin: FrameOrigin, target: Buffer): Buffer {
     this.#setFile(origin)
     if (!this.framed) return target.subarray(0, data.copy(target))
     const scope = this.#scope
@@ -129,7 +129,7 @@ export class Encoder {
   }
 
   /** From now on, frames name this file. */
-  #setFile({ path, mark }: Origin): void {
+  #setFile({ path, mark }: FrameOrigin): void {
     if (this.#label.file !== path) this.#label = new FrameLabel(path)
     this.#mark = mark
   }

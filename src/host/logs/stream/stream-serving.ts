@@ -1,14 +1,21 @@
 /**
- * Serving a stream: the loops that ask a source for its steps and make chunks of them, once or for as long as the caller
- * stays, with a sign of life every second. Between source and encoder a `Stage` may stand: the search for lines.
+ * ServeOptions a stream: the loops that ask a source for its steps and make chunks of them, once or for as long as the caller
+ * stays, with a sign of life every second. Between source and encoder a `StreamStage` may stand: the search for lines.
  */
 import { nextTurn } from '../../../platform/scheduler.ts'
 import type { Call, Chunk } from '../../../platform/operation.ts'
 import type { BufferLease } from '../../files/buffers.ts'
-import { forgetPlace, type Mark } from '../locate/cursor-code.ts'
+import { resetMark, type FileMark } from '../locate/resume-cursor.ts'
 import type { Followers } from '../follow/followers.ts'
-import { type Encoder, NOTHING } from './stream-encoder.ts'
-import type { Followed, Once, Opened, Source, SourceData, SourceStep } from '../follow/stream-source.ts'
+import { type StreamEncoder, NOTHING } from './stream-encoder.ts'
+import type {
+  FollowSource,
+  FiniteSource,
+  OpenedSource,
+  StreamSource,
+  SourceDataStep,
+  SourceStep,
+} from '../follow/stream-source.ts'
 
 /** Stock clients give up on a stream that is silent for longer. */
 const HEARTBEAT_MS = 1000
@@ -30,37 +37,37 @@ export async function* leased(lease: BufferLease, chunks: AsyncIterable<Chunk>):
 }
 
 /** What stands between the bytes of a source and its caller, if anything does: the search for lines. */
-export interface Stage {
+export interface StreamStage {
   /** What the bytes come from, before the first of them. */
-  begin(source: Source): void
+  begin(source: StreamSource): void
   /** Chunks for the data of a step. */
-  take(taken: SourceData): AsyncIterable<Buffer>
+  take(taken: SourceDataStep): AsyncIterable<Buffer>
   /** Chunks for what was held back, at the end. */
   finish(): AsyncIterable<Buffer>
   /** The file of a step was truncated. */
-  reset(mark: Mark): void
+  reset(mark: FileMark): void
   /** A sign of life; it may tell how far the stage has got. */
   heartbeat(): Buffer
   close(): void
 }
 
 /** How one stream is served, whatever it is of. */
-interface Serving<S extends Source> {
-  readonly encoder: Encoder
-  readonly stage?: Stage | undefined
-  readonly head: (opened: Opened<S>) => Chunk
+interface ServeOptions<S extends StreamSource> {
+  readonly encoder: StreamEncoder
+  readonly stage?: StreamStage | undefined
+  readonly head: (opened: OpenedSource<S>) => Chunk
 }
 
-interface Following extends Serving<Followed> {
+interface FollowOptions extends ServeOptions<FollowSource> {
   readonly followers: Followers
   readonly call: Call
-  readonly open: (lease: BufferLease) => Promise<Opened<Followed>>
+  readonly open: (lease: BufferLease) => Promise<OpenedSource<FollowSource>>
   /** True once nothing more will be written: the stream then ends, when everything has been given. */
   readonly ended?: (() => boolean) | undefined
 }
 
 /** The stream of one follower, until it leaves or what it follows is over. */
-export async function* follow(options: Following): AsyncGenerator<Chunk> {
+export async function* follow(options: FollowOptions): AsyncGenerator<Chunk> {
   const { followers, call, encoder, stage } = options
   const opened = await followers.enter(() => options.open(encoder.lease))
   const followed = opened.source
@@ -72,7 +79,7 @@ export async function* follow(options: Following): AsyncGenerator<Chunk> {
   try {
     yield options.head(opened)
     // Who asked for cursors has one from the first moment on, before there is any data.
-    yield encoder.placeFrame()
+    yield encoder.positionFrame()
     while (!call.signal.aborted) {
       if (heartbeat.due()) {
         yield stage ? stage.heartbeat() : encoder.heartbeat
@@ -81,9 +88,9 @@ export async function* follow(options: Following): AsyncGenerator<Chunk> {
       const taken = await followed.step(encoder.labelBytes)
       const { step } = taken
       if (step.kind === 'over') break
-      if ((step.kind === 'shared' || step.kind === 'own') && !stage) yield encoder.step(step, taken)
+      if ((step.kind === 'shared' || step.kind === 'private') && !stage) yield encoder.step(step, taken)
       else if (step.kind !== 'end') yield* chunksOf(taken, options)
-      else if (!options.ended?.()) await followed.rest(heartbeat.dueAtMs)
+      else if (!options.ended?.()) await followed.sleepUntil(heartbeat.dueAtMs)
       else if (followed.drained()) break
       // Whatever it is that is left: others have their turn before it is looked for again.
       else await nextTurn()
@@ -99,11 +106,11 @@ export async function* follow(options: Following): AsyncGenerator<Chunk> {
 }
 
 /** The stream of a source that is read once. */
-export async function* readOnce<S extends Once>(
-  options: Serving<S> & { readonly open: (lease: BufferLease) => Promise<Opened<S>> },
+export async function* readOnce<S extends FiniteSource>(
+  options: ServeOptions<S> & { readonly open: (lease: BufferLease) => Promise<OpenedSource<S>> },
 ): AsyncGenerator<Chunk> {
   const { encoder, stage } = options
-  let opened: Opened<S> | undefined
+  let opened: OpenedSource<S> | undefined
   try {
     opened = await options.open(encoder.lease)
     const { source } = opened
@@ -111,7 +118,7 @@ export async function* readOnce<S extends Once>(
     stage?.begin(source)
     yield options.head(opened)
     for await (const taken of source.steps(() => encoder.labelBytes)) {
-      if (stage || taken.step.kind !== 'own') yield* chunksOf(taken, options)
+      if (stage || taken.step.kind !== 'private') yield* chunksOf(taken, options)
       else yield encoder.step(taken.step, taken)
     }
     if (stage) yield* stage.finish()
@@ -122,13 +129,13 @@ export async function* readOnce<S extends Once>(
 }
 
 /** What a caller is sent for a step. */
-async function* chunksOf(taken: SourceStep, { encoder, stage }: Serving<never>): AsyncGenerator<Buffer> {
+async function* chunksOf(taken: SourceStep, { encoder, stage }: ServeOptions<never>): AsyncGenerator<Buffer> {
   const { step } = taken
-  if (step.kind === 'shared' || step.kind === 'own') {
+  if (step.kind === 'shared' || step.kind === 'private') {
     if (stage) yield* stage.take({ ...taken, step })
     else yield encoder.step(step, taken)
   } else if (step.kind === 'truncated') {
-    forgetPlace(taken.mark)
+    resetMark(taken.mark)
     stage?.reset(taken.mark)
     yield encoder.event('file truncated', 0, taken)
   } else if (step.kind === 'deleted') {

@@ -4,7 +4,7 @@ import fs, { appendFileSync, closeSync, fstatSync, openSync, writeFileSync } fro
 import { syncBuiltinESMExports } from 'node:module'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
-import { encodeCursor, LOGS_MAX, logHash, markAt, scopeHash } from '../../../../src/host/logs/locate/cursor-code.ts'
+import { encodeCursor, LOGS_MAX, logHash, markAt, scopeHash } from '../../../../src/host/logs/locate/resume-cursor.ts'
 import { ask, take, TailClient } from '../../../helpers/tail-client.ts'
 import { ALLOC_ID, startTailHost, taskOf } from '../../../helpers/tail-host.ts'
 import { eventually } from '../../../helpers/eventually.ts'

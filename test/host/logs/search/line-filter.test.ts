@@ -168,7 +168,7 @@ test('a line of 100 MB costs no more memory than the beginning that is given of 
     for (let at = 0; at < 100; at++) assert.deepEqual(await filter.push(data, 'a', at << 20), [])
     const { arrayBuffers } = process.memoryUsage()
     assert.ok(arrayBuffers - before.arrayBuffers < 4 << 20, `${arrayBuffers - before.arrayBuffers} bytes`)
-    assert.deepEqual(filter.pending, { place: 'a', offset: 0 })
+    assert.deepEqual(filter.pending, { file: 'a', offset: 0 })
     const [run, ...more] = await filter.push(Buffer.from('\nlast'), 'a', 100 << 20)
     assert.equal(more.length, 0)
     assert.equal(run?.end, (100 << 20) + 1)

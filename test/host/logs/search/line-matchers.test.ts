@@ -91,7 +91,7 @@ test('when a thread dies, what it worked on fails and the next question gets ano
   try {
     const matchers = new LineMatchers()
     const slow = new LineMatcher(SLOW, matchers)
-    slow.loadBytes = LOAD_BYTES
+    slow.batchBytes = LOAD_BYTES
     const lines = Array.from({ length: 100 }, (_, at) => randomLine(LOAD_BYTES, at + 1))
     const asked = slow.match(lines)
     await eventually(() => matchers.counts.workers === 2 && workers.length === 2)
@@ -124,7 +124,7 @@ test('a quick pattern gets its turn between the loads of slow ones', async () =>
   const matchers = new LineMatchers({ idleTimeoutMs: 50 })
   const lines = Array.from({ length: 150 }, (_, at) => randomLine(LOAD_BYTES, at + 1))
   const slow = Array.from({ length: 3 }, (_, index) => new LineMatcher(`${LESS_SLOW}|${index}x`, matchers))
-  for (const each of slow) each.loadBytes = LOAD_BYTES
+  for (const each of slow) each.batchBytes = LOAD_BYTES
   let over = 0
   const all = Promise.all(slow.map((asker) => asker.match(lines).finally(() => over++)))
   const quick = new LineMatcher('b+', matchers)
@@ -141,8 +141,8 @@ test('a block that is cut for a slow pattern is found in whole', async () => {
   const asker = new LineMatcher('^(?:b|[a-z]{4})$', matchers)
   const block = Buffer.from('a\nb\nlong\n'.repeat(BLOCK_ROUNDS))
   const want = Array.from({ length: BLOCK_ROUNDS }, (_, index) => [index * 9 + 2, index * 9 + 9]).flat()
-  for (const loadBytes of [1, 7, 100, 5000, LINE_BYTES]) {
-    asker.loadBytes = loadBytes
+  for (const batchBytes of [1, 7, 100, 5000, LINE_BYTES]) {
+    asker.batchBytes = batchBytes
     const found = await asker.match([block, Buffer.from('b'), block])
     assert.deepEqual(
       found?.map((stretches) => [...stretches]),

@@ -31,7 +31,7 @@ const MADE_CHARS_MAX = 14_336
 export const LOGS_MAX = 512
 
 /** How far a stream has got in one file of one log. */
-export interface Mark {
+export interface FileMark {
   /** Hash of the log's name. */
   readonly log: number
   readonly index: number
@@ -45,9 +45,9 @@ export interface Mark {
   after: number
 }
 
-export interface Cursor {
+export interface ResumeCursor {
   readonly madeAtMs: number
-  readonly marks: readonly Mark[]
+  readonly marks: readonly FileMark[]
 }
 
 function hash24(data: string | Uint8Array): number {
@@ -65,7 +65,7 @@ export function scopeHash(endpoint: string, allocationId: string): number {
 }
 
 /** A mark at `offset` of a file, with what stands before it. */
-export function markAt(log: number, index: number, file: MarkedFile, offset: number): Mark {
+export function markAt(log: number, index: number, file: MarkedFile, offset: number): FileMark {
   const mark = { log, index, identity: fileIdentity(file.stat), offset, edge: 0, edgeLength: 0, after: 0 }
   const edge = Buffer.allocUnsafe(Math.min(EDGE_BYTES, offset))
   if (readSync(file.fd, edge, 0, edge.length, offset - edge.length) === edge.length) setEdge(mark, edge, edge.length)
@@ -77,30 +77,30 @@ export interface MarkedFile {
   readonly stat: { readonly ino: bigint; readonly birthtimeNs: bigint }
 }
 
-/** Hash of what makes a file this file and no other, as `Mark.identity` holds it. */
+/** Hash of what makes a file this file and no other, as `FileMark.identity` holds it. */
 export function fileIdentity(stat: MarkedFile['stat']): number {
   return hash24(`${stat.ino} ${stat.birthtimeNs}`)
 }
 
 /** Moves a mark to `offset`, where `data[0, end)` ends. */
-export function moveMark(mark: Mark, data: Buffer, end: number, offset: number): void {
+export function moveMark(mark: FileMark, data: Buffer, end: number, offset: number): void {
   mark.offset = offset
   setEdge(mark, data, end)
 }
 
 /** The file of a mark begins anew. */
-export function forgetPlace(mark: Mark): void {
+export function resetMark(mark: FileMark): void {
   mark.offset = 0
   mark.edgeLength = 0
 }
 
-function setEdge(mark: Mark, data: Buffer, end: number): void {
+function setEdge(mark: FileMark, data: Buffer, end: number): void {
   mark.edgeLength = Math.min(EDGE_BYTES, end, mark.offset)
   mark.edge = hash24(data.subarray(end - mark.edgeLength, end))
 }
 
 /** False when the file does not hold the bytes that stood before the mark. */
-export function edgeStands(mark: Mark, fd: number): boolean {
+export function edgeMatches(mark: FileMark, fd: number): boolean {
   if (mark.edgeLength === 0) return true
   const now = Buffer.allocUnsafe(mark.edgeLength)
   const got = readSync(fd, now, 0, now.length, mark.offset - now.length)
@@ -116,14 +116,14 @@ export function cursorCharsMax(marks: number): number {
  * The text of a cursor. Where so many marks do not fit, those are left out without which the stream goes on at the same
  * places: then late bytes of files that were rotated a moment ago are lost to whoever goes on there.
  */
-export function encodeCursor(scope: number, marks: readonly Mark[]): string {
+export function encodeCursor(scope: number, marks: readonly FileMark[]): string {
   const text = marks.length > MARKS_MAX ? '' : encodeMarks(scope, marks)
-  return text === '' || text.length > MADE_CHARS_MAX ? encodeMarks(scope, decidingMarks(marks)) : text
+  return text === '' || text.length > MADE_CHARS_MAX ? encodeMarks(scope, resumeMarks(marks)) : text
 }
 
 /** Of each log the mark that says where it goes on. */
-function decidingMarks(marks: readonly Mark[]): Mark[] {
-  const deciding = new Map<number, Mark>()
+function resumeMarks(marks: readonly FileMark[]): FileMark[] {
+  const deciding = new Map<number, FileMark>()
   for (const mark of marks) {
     if (mark.offset > 0 || !deciding.has(mark.log)) deciding.set(mark.log, mark)
   }
@@ -134,12 +134,12 @@ function decidingMarks(marks: readonly Mark[]): Mark[] {
  * Index of the mark that says where a log goes on, -1 when there is none: nothing was given of the files behind the last
  * one that has got anywhere. `marks` are all of one log, in the order in which they were read.
  */
-export function decidingIndex(marks: readonly Mark[]): number {
-  const [deciding] = decidingMarks(marks)
+export function resumeMarkIndex(marks: readonly FileMark[]): number {
+  const [deciding] = resumeMarks(marks)
   return deciding ? marks.indexOf(deciding) : -1
 }
 
-function encodeMarks(scope: number, marks: readonly Mark[]): string {
+function encodeMarks(scope: number, marks: readonly FileMark[]): string {
   const out = Buffer.allocUnsafe(ENVELOPE_BYTES_MAX + marks.length * MARK_BYTES_MAX)
   let at = out.writeUInt8(VERSION, 0)
   at = out.writeUIntBE(scope, at, HASH_BYTES)
@@ -165,7 +165,7 @@ function damaged(): Refusal {
 }
 
 /** Reads a cursor of `scope`. Throws a Refusal that says what is wrong with it. */
-export function decodeCursor(text: string, scope: number): Cursor {
+export function decodeCursor(text: string, scope: number): ResumeCursor {
   if (text.length > CURSOR_CHARS_MAX || !/^[\w-]+$/.test(text)) throw damaged()
   const bytes = Buffer.from(text, 'base64url')
   if ((bytes[0] ?? 0) > VERSION) {
@@ -182,7 +182,7 @@ export function decodeCursor(text: string, scope: number): Cursor {
   if (bytes.readUIntBE(1, HASH_BYTES) !== scope) {
     throw new Refusal('invalid_request', 'the cursor belongs to another allocation or endpoint')
   }
-  return new Reader(bytes.subarray(0, end), 1 + HASH_BYTES).cursor()
+  return new CursorReader(bytes.subarray(0, end), 1 + HASH_BYTES).cursor()
 }
 
 /** Sums of seven bits a byte, the lowest first; above 2^53 there are no places in files. */
@@ -197,7 +197,7 @@ function writeVarint(out: Buffer, value: number, at: number): number {
   return position
 }
 
-class Reader {
+class CursorReader {
   readonly #bytes: Buffer
   #at: number
 
@@ -206,9 +206,9 @@ class Reader {
     this.#at = at
   }
 
-  cursor(): Cursor {
+  cursor(): ResumeCursor {
     const madeAtMs = this.#varint()
-    const marks: Mark[] = []
+    const marks: FileMark[] = []
     while (this.#at < this.#bytes.length) {
       const log = this.#hash()
       const index = this.#varint()

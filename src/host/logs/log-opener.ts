@@ -6,60 +6,60 @@ import type { Followers } from './follow/followers.ts'
 import { LogCursor, type LogStart } from './follow/log-cursor.ts'
 import type { LogFiles } from './locate/log-files.ts'
 import {
-  type Beginning,
+  type StartRequest,
   checkCursor,
   existingLogs,
-  firstByte,
+  oldestPosition,
   isMerged,
   noLog,
   requireFewLogs,
-  type Selection,
+  type LogSelection,
   selectLogs,
-  startOf,
+  startOfLog,
 } from './log-selection.ts'
-import { type LogBeginning, LogsOnce } from './logs-once.ts'
+import { type LogWithStart, LogReader } from './log-reader.ts'
 import { MergedLogs } from './merged-logs.ts'
-import type { Followed, Notice, Opened } from './follow/stream-source.ts'
+import type { FollowSource, ResumeEvent, OpenedSource } from './follow/stream-source.ts'
 
 /** What is asked for, of which allocation. */
-interface Asked {
+interface LogRequest {
   readonly allocation: Allocation
-  readonly selection: Selection
-  readonly at: Beginning
+  readonly selection: LogSelection
+  readonly at: StartRequest
   /** Its frames are to carry cursors. */
   readonly resumable: boolean
   readonly signal: AbortSignal
 }
 
-export class LogOpening {
+export class LogOpener {
   readonly #host: { readonly allocations: AllocationTable; readonly followers: Followers }
-  readonly #asked: Asked
+  readonly #request: LogRequest
 
-  constructor(host: { readonly allocations: AllocationTable; readonly followers: Followers }, asked: Asked) {
+  constructor(host: { readonly allocations: AllocationTable; readonly followers: Followers }, request: LogRequest) {
     this.#host = host
-    this.#asked = asked
+    this.#request = request
   }
 
   /** Throws a Refusal when there is nothing to follow. */
-  follow(lease: BufferLease): Promise<Opened<Followed>> {
-    return isMerged(this.#asked.selection) ? this.#followAll(lease) : this.#followOne(lease)
+  follow(lease: BufferLease): Promise<OpenedSource<FollowSource>> {
+    return isMerged(this.#request.selection) ? this.#followAll(lease) : this.#followOne(lease)
   }
 
   /** Throws a Refusal when there is nothing to read. */
-  async once(lease: BufferLease): Promise<Opened<LogsOnce>> {
-    const beginnings: LogBeginning[] = []
+  async once(lease: BufferLease): Promise<OpenedSource<LogReader>> {
+    const logStarts: LogWithStart[] = []
     const all = this.#select()
     const names = all[0].names()
     for (const logs of all) {
-      const start = await this.#startOf(logs, names)
-      if (start) beginnings.push({ logs, start })
-      else if (!isMerged(this.#asked.selection)) throw noLog(logs)
+      const start = await this.#startOfLog(logs, names)
+      if (start) logStarts.push({ logs, start })
+      else if (!isMerged(this.#request.selection)) throw noLog(logs)
     }
-    return { source: new LogsOnce(beginnings, lease), notice: noticeOf(beginnings[0]?.start) }
+    return { source: new LogReader(logStarts, lease), notice: noticeOf(logStarts[0]?.start) }
   }
 
   #select(): readonly [LogFiles, ...LogFiles[]] {
-    const { allocation, selection, at } = this.#asked
+    const { allocation, selection, at } = this.#request
     const logs = selectLogs(allocation, selection)
     checkCursor(at.cursor, logs)
     this.#checkCount(logs)
@@ -68,20 +68,20 @@ export class LogOpening {
 
   /** Also where logs have come to exist since: a stream that breaks then is better than cursors that are refused. */
   #checkCount(logs: readonly LogFiles[]): void {
-    if (this.#asked.resumable) requireFewLogs(logs)
+    if (this.#request.resumable) requireFewLogs(logs)
   }
 
   /** `names` are those in the log directory. */
-  async #startOf(logs: LogFiles, names: readonly string[]): Promise<LogStart | undefined> {
+  async #startOfLog(logs: LogFiles, names: readonly string[]): Promise<LogStart | undefined> {
     // Finding where each of hundreds of logs begins takes a while, in which others are to be served.
     const turn = giveWay()
     if (turn) await turn
-    const { at, signal } = this.#asked
+    const { at, signal } = this.#request
     signal.throwIfAborted()
-    return startOf(logs, logs.indexes(names), at, signal)
+    return startOfLog(logs, logs.indexes(names), at, signal)
   }
 
-  async #followOne(lease: BufferLease): Promise<Opened<LogCursor>> {
+  async #followOne(lease: BufferLease): Promise<OpenedSource<LogCursor>> {
     const [logs] = this.#select()
     const opened = await this.#openFirst(logs, logs.names(), lease)
     if (!opened) throw noLog(logs)
@@ -93,9 +93,9 @@ export class LogOpening {
     logs: LogFiles,
     listed: readonly string[],
     lease: BufferLease,
-  ): Promise<Opened<LogCursor> | undefined> {
+  ): Promise<OpenedSource<LogCursor> | undefined> {
     for (let names = listed; ; names = logs.names()) {
-      const start = await this.#startOf(logs, names)
+      const start = await this.#startOfLog(logs, names)
       const cursor = start && this.#openAt(logs, start, lease)
       if (cursor) return { source: cursor, notice: noticeOf(start) }
       // Rotated away between the listing and the opening: the listing has changed, so look again.
@@ -103,8 +103,8 @@ export class LogOpening {
     }
   }
 
-  async #followAll(lease: BufferLease): Promise<Opened<Followed>> {
-    const { allocation, selection } = this.#asked
+  async #followAll(lease: BufferLease): Promise<OpenedSource<FollowSource>> {
+    const { allocation, selection } = this.#request
     const merged = new MergedLogs({
       list: (names) => {
         const logs = existingLogs(this.#host.allocations.get(allocation.id) ?? allocation, selection, names)
@@ -112,7 +112,7 @@ export class LogOpening {
         return logs
       },
       open: (logs) => {
-        const start = firstByte(logs, logs.indexes())
+        const start = oldestPosition(logs, logs.indexes())
         return start && this.#openAt(logs, start, lease)
       },
     })
@@ -133,10 +133,10 @@ export class LogOpening {
 
   #openAt(logs: LogFiles, start: LogStart, lease: BufferLease): LogCursor | undefined {
     const { files } = this.#host.followers
-    return LogCursor.open({ files, logs, allocation: this.#asked.allocation, lease }, start)
+    return LogCursor.open({ files, logs, allocation: this.#request.allocation, lease }, start)
   }
 }
 
-function noticeOf(start: LogStart | undefined): Notice | undefined {
+function noticeOf(start: LogStart | undefined): ResumeEvent | undefined {
   return start?.said?.event
 }

@@ -3,14 +3,14 @@
  */
 import { giveWay } from '../../platform/scheduler.ts'
 import type { BufferLease } from '../files/buffers.ts'
-import { type Mark, markAt } from './locate/cursor-code.ts'
+import { type FileMark, markAt } from './locate/resume-cursor.ts'
 import { eventStep, type LogStart } from './follow/log-cursor.ts'
-import type { LogFiles, LogPlace } from './locate/log-files.ts'
-import { fileSteps, type Reading } from './one-file.ts'
+import type { LogFiles, LogPosition } from './locate/log-files.ts'
+import { fileSteps, type LabelledFile } from './single-file.ts'
 import { OpenFile } from '../files/read.ts'
-import type { Once, SourceStep } from './follow/stream-source.ts'
+import type { FiniteSource, SourceStep } from './follow/stream-source.ts'
 
-export interface LogBeginning {
+export interface LogWithStart {
   readonly logs: LogFiles
   readonly start: LogStart
 }
@@ -19,31 +19,31 @@ export interface LogBeginning {
 const LISTED_MS = 100
 
 /** Several logs one after the other; mostly there is one. */
-export class LogsOnce implements Once {
-  readonly #beginnings: readonly LogBeginning[]
+export class LogReader implements FiniteSource {
+  readonly #logStarts: readonly LogWithStart[]
   readonly #lease: BufferLease
   #names: readonly string[] = []
   #listedAtMs = Number.NEGATIVE_INFINITY
   /** Of each log where it stands; of those that come later, where they begin. */
-  readonly #marks = new Map<LogFiles, Mark>()
+  readonly #marks = new Map<LogFiles, FileMark>()
   /** Of files before the place where a log begins, which may have got late bytes. */
-  readonly #late: Mark[] = []
+  readonly #late: FileMark[] = []
 
-  constructor(beginnings: readonly LogBeginning[], lease: BufferLease) {
-    this.#beginnings = beginnings
+  constructor(logStarts: readonly LogWithStart[], lease: BufferLease) {
+    this.#logStarts = logStarts
     this.#lease = lease
-    for (const { logs, start } of beginnings) this.#open(logs, start.place, start.after ?? 0)?.file.close()
+    for (const { logs, start } of logStarts) this.#open(logs, start.place, start.after ?? 0)?.file.close()
   }
 
-  marks(): Mark[] {
+  marks(): FileMark[] {
     return [...this.#late, ...this.#marks.values()]
   }
 
   async *steps(labelBytes: () => number): AsyncGenerator<SourceStep> {
-    for (const { logs, start } of this.#beginnings) {
+    for (const { logs, start } of this.#logStarts) {
       if (start.said) yield this.#say(logs, start.said)
       for (const late of start.late ?? []) yield* this.#readFile(logs, late, labelBytes, undefined)
-      let place: LogPlace | undefined = start.place
+      let place: LogPosition | undefined = start.place
       for (let after = start.after ?? 0; place; after = 0) place = yield* this.#readFile(logs, place, labelBytes, after)
     }
   }
@@ -56,7 +56,7 @@ export class LogsOnce implements Once {
     return { step: eventStep(said), path: logs.path(said.index), mark: this.#marks.get(logs) ?? noMark(logs) }
   }
 
-  #open(logs: LogFiles, place: LogPlace, after: number | undefined): Reading | undefined {
+  #open(logs: LogFiles, place: LogPosition, after: number | undefined): LabelledFile | undefined {
     const content = logs.open(place.index)
     if (!content) return undefined
     const mark = markAt(logs.hash, place.index, content, place.offset)
@@ -75,17 +75,17 @@ export class LogsOnce implements Once {
    */
   async *#readFile(
     logs: LogFiles,
-    place: LogPlace,
+    place: LogPosition,
     labelBytes: () => number,
     after: number | undefined,
-  ): AsyncGenerator<SourceStep, LogPlace | undefined> {
+  ): AsyncGenerator<SourceStep, LogPosition | undefined> {
     const turn = giveWay()
     if (turn) await turn
     const reading = this.#open(logs, place, after)
     if (!reading) return after === undefined ? undefined : this.#placeAfter(logs, place) // rotated away since it was listed
     try {
       let position = place.offset
-      let next: LogPlace | undefined
+      let next: LogPosition | undefined
       for (;;) {
         position = yield* fileSteps(reading, position, this.#lease, labelBytes())
         if (next) return next
@@ -98,9 +98,9 @@ export class LogsOnce implements Once {
   }
 
   /** Which file is next is looked up again each time. */
-  #placeAfter(logs: LogFiles, place: LogPlace): LogPlace | undefined {
+  #placeAfter(logs: LogFiles, place: LogPosition): LogPosition | undefined {
     const nowMs = performance.now()
-    if (this.#beginnings.length === 1 || nowMs - this.#listedAtMs > LISTED_MS) {
+    if (this.#logStarts.length === 1 || nowMs - this.#listedAtMs > LISTED_MS) {
       this.#names = logs.names()
       this.#listedAtMs = nowMs
     }
@@ -110,6 +110,6 @@ export class LogsOnce implements Once {
 }
 
 /** Says where a log stands of which no file could be opened: nowhere. */
-function noMark(logs: LogFiles): Mark {
+function noMark(logs: LogFiles): FileMark {
   return { log: logs.hash, index: 0, identity: 0, offset: 0, edge: 0, edgeLength: 0, after: 0 }
 }
