@@ -124,8 +124,8 @@ test('faulty searches are refused', async (t) => {
     [{ grep: 'x'.repeat(10_240) }, /1,?000|long/],
     [{ grep: 'x', grep_context: 101 }, /0 to 100/],
     [{ grep: 'x', grep_context: -1 }, /0 to 100/],
-    [{ grep_invert: true }, /give grep/],
-    [{ grep: 'x', plain: true, cursor: '' }, /leave out/],
+    [{ grep_invert: true }, /grep_invert and grep_context need grep/],
+    [{ grep: 'x', plain: true, cursor: '' }, /omit grep/],
   ] as const) {
     const client = new TailClient(host.logsUrl({ ...query }), { framed: false })
     await client.until(({ ended }) => ended !== undefined)

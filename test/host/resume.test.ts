@@ -145,17 +145,17 @@ test('a cursor that is none is refused with a word about what is wrong', async (
   const bytes = Buffer.from(cursor, 'base64url')
   bytes[0] = 2
   const refused: [string, RegExp][] = [
-    [host.logsUrl({ cursor: cursor.slice(0, -1) }), /damaged or cut/],
-    [host.logsUrl({ cursor: cursor.slice(0, 8) }), /damaged or cut/],
-    [host.logsUrl({ cursor: `${cursor}A` }), /damaged or cut/],
-    [host.logsUrl({ cursor: 'x'.repeat(9000) }), /damaged or cut|newer/],
-    [host.logsUrl({ cursor: '{"}' }), /is no cursor/],
-    [host.logsUrl({ cursor: `${cursor}~x` }), /is no cursor/],
+    [host.logsUrl({ cursor: cursor.slice(0, -1) }), /malformed cursor: send it exactly/],
+    [host.logsUrl({ cursor: cursor.slice(0, 8) }), /malformed cursor: send it exactly/],
+    [host.logsUrl({ cursor: `${cursor}A` }), /malformed cursor: send it exactly/],
+    [host.logsUrl({ cursor: 'x'.repeat(9000) }), /malformed cursor: send it exactly|newer/],
+    [host.logsUrl({ cursor: '{"}' }), /malformed cursor: send it as received, for a plain stream/],
+    [host.logsUrl({ cursor: `${cursor}~x` }), /malformed cursor: send it as received, for a plain stream/],
     [host.logsUrl({ cursor: bytes.toString('base64url') }), /newer version/],
     [other.logsUrl({ cursor }), /another allocation/],
     [host.logsUrl({ cursor, type: 'stderr' }), /another log/],
     [host.streamUrl('alloc/logs/web.stdout.0', { cursor }), /another allocation or endpoint/],
-    [`${host.logsUrl({ cursor })}&cursor=`, /given twice/],
+    [`${host.logsUrl({ cursor })}&cursor=`, /set more than once/],
     [host.logsUrl({ tail_lines: -1 }), /tail_lines must be 0 or more/],
     [host.logsUrl({ since: 'yesterday' }), /since/],
   ]

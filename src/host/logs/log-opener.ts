@@ -1,4 +1,4 @@
-/** Opening the logs that a request asks for, each where the request begins in it: to be followed, or read once. */
+/** Opens the logs of a request at their start positions, to follow them or to read them once. */
 import { giveWay } from '../../platform/scheduler.ts'
 import type { Allocation, AllocationTable } from '../allocations/allocation.ts'
 import type { BufferLease } from '../files/buffers.ts'
@@ -21,12 +21,11 @@ import { type LogWithStart, LogReader } from './log-reader.ts'
 import { MergedLogs } from './merged-logs.ts'
 import type { FollowSource, ResumeEvent, OpenedSource } from './follow/stream-source.ts'
 
-/** What is asked for, of which allocation. */
 interface LogRequest {
   readonly allocation: Allocation
   readonly selection: LogSelection
   readonly at: StartRequest
-  /** Its frames are to carry cursors. */
+  /** The frames have cursors. */
   readonly resumable: boolean
   readonly signal: AbortSignal
 }
@@ -40,12 +39,12 @@ export class LogOpener {
     this.#request = request
   }
 
-  /** Throws a Refusal when there is nothing to follow. */
+  /** Rejects with a Refusal if there is nothing to follow. */
   follow(lease: BufferLease): Promise<OpenedSource<FollowSource>> {
     return isMerged(this.#request.selection) ? this.#followAll(lease) : this.#followOne(lease)
   }
 
-  /** Throws a Refusal when there is nothing to read. */
+  /** Rejects with a Refusal if there is nothing to read. */
   async once(lease: BufferLease): Promise<OpenedSource<LogReader>> {
     const logStarts: LogWithStart[] = []
     const all = this.#select()
@@ -66,14 +65,14 @@ export class LogOpener {
     return logs
   }
 
-  /** Also where logs have come to exist since: a stream that breaks then is better than cursors that are refused. */
+  /** Also applied to logs that are created later: a broken stream is better than cursors that are refused. */
   #checkCount(logs: readonly LogFiles[]): void {
     if (this.#request.resumable) requireFewLogs(logs)
   }
 
-  /** `names` are those in the log directory. */
+  /** `names` lists the log directory. */
   async #startOfLog(logs: LogFiles, names: readonly string[]): Promise<LogStart | undefined> {
-    // Finding where each of hundreds of logs begins takes a while, in which others are to be served.
+    // Finding the start positions of hundreds of logs takes long enough to yield in between.
     const turn = giveWay()
     if (turn) await turn
     const { at, signal } = this.#request
@@ -88,7 +87,7 @@ export class LogOpener {
     return opened
   }
 
-  /** Undefined when the log has no files any more. */
+  /** Undefined if the log has no files any more. */
   async #openFirst(
     logs: LogFiles,
     listed: readonly string[],
@@ -98,7 +97,7 @@ export class LogOpener {
       const start = await this.#startOfLog(logs, names)
       const cursor = start && this.#openAt(logs, start, lease)
       if (cursor) return { source: cursor, notice: noticeOf(start) }
-      // Rotated away between the listing and the opening: the listing has changed, so look again.
+      // The file was removed by a rotation after the listing, so list again.
       if (!start && names !== listed) return undefined
     }
   }
@@ -123,7 +122,7 @@ export class LogOpener {
         const opened = await this.#openFirst(logs, names, lease)
         if (opened) merged.add(logs, opened.source)
       }
-      // Their frames tell it, each of its own log.
+      // Events of the logs are in their frames.
       return { source: merged, notice: undefined }
     } catch (error) {
       merged.release()
@@ -138,5 +137,5 @@ export class LogOpener {
 }
 
 function noticeOf(start: LogStart | undefined): ResumeEvent | undefined {
-  return start?.said?.event
+  return start?.notice?.event
 }

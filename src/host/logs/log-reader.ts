@@ -1,6 +1,4 @@
-/**
- * Logs that are read once: each from where it begins to the end that it has when that is reached.
- */
+/** Reads logs once, each from its start position to its current end. */
 import { giveWay } from '../../platform/scheduler.ts'
 import type { BufferLease } from '../files/buffers.ts'
 import { type FileMark, markAt } from './locate/resume-cursor.ts'
@@ -15,18 +13,18 @@ export interface LogWithStart {
   readonly start: LogStart
 }
 
-/** Names in the log directory of several logs are listed again when they are older. Those of one log always are. */
+/** Maximum age of a directory listing while several logs are read. For one log it is always refreshed. */
 const LISTED_MS = 100
 
-/** Several logs one after the other; mostly there is one. */
+/** Reads logs one after another; mostly there is one. */
 export class LogReader implements FiniteSource {
   readonly #logStarts: readonly LogWithStart[]
   readonly #lease: BufferLease
   #names: readonly string[] = []
   #listedAtMs = Number.NEGATIVE_INFINITY
-  /** Of each log where it stands; of those that come later, where they begin. */
+  /** The position in each log; of logs not begun, the start position. */
   readonly #marks = new Map<LogFiles, FileMark>()
-  /** Of files before the place where a log begins, which may have got late bytes. */
+  /** Of files before the start position, which may have late bytes. */
   readonly #late: FileMark[] = []
 
   constructor(logStarts: readonly LogWithStart[], lease: BufferLease) {
@@ -41,7 +39,7 @@ export class LogReader implements FiniteSource {
 
   async *steps(labelBytes: () => number): AsyncGenerator<SourceStep> {
     for (const { logs, start } of this.#logStarts) {
-      if (start.said) yield this.#say(logs, start.said)
+      if (start.notice) yield this.#noticeStep(logs, start.notice)
       for (const late of start.late ?? []) yield* this.#readFile(logs, late, labelBytes, undefined)
       let place: LogPosition | undefined = start.place
       for (let after = start.after ?? 0; place; after = 0) place = yield* this.#readFile(logs, place, labelBytes, after)
@@ -52,8 +50,8 @@ export class LogReader implements FiniteSource {
     // Each file is open only while it is read.
   }
 
-  #say(logs: LogFiles, said: NonNullable<LogStart['said']>): SourceStep {
-    return { step: eventStep(said), path: logs.path(said.index), mark: this.#marks.get(logs) ?? noMark(logs) }
+  #noticeStep(logs: LogFiles, notice: NonNullable<LogStart['notice']>): SourceStep {
+    return { step: eventStep(notice), path: logs.path(notice.index), mark: this.#marks.get(logs) ?? emptyMark(logs) }
   }
 
   #open(logs: LogFiles, place: LogPosition, after: number | undefined): LabelledFile | undefined {
@@ -69,9 +67,9 @@ export class LogReader implements FiniteSource {
   }
 
   /**
-   * One file from the place to its end. Returns the place to go on at, if there is one: then the file was read to its
-   * end once more after the next one was known to exist, as its writer may have added to it until then. `after` are
-   * lines of context that are owed there; undefined where late bytes are looked for, with nothing to go on at.
+   * Reads one file from a position to its end. Returns the start of the next file, if there is one: then this file was read to
+   * its end once more after the next was found, because its writer may have appended until then. `after` is the number of
+   * context lines to be output there; undefined to read only the late bytes of a rotated file.
    */
   async *#readFile(
     logs: LogFiles,
@@ -82,7 +80,7 @@ export class LogReader implements FiniteSource {
     const turn = giveWay()
     if (turn) await turn
     const reading = this.#open(logs, place, after)
-    if (!reading) return after === undefined ? undefined : this.#placeAfter(logs, place) // rotated away since it was listed
+    if (!reading) return after === undefined ? undefined : this.#placeAfter(logs, place) // removed by a rotation since the listing
     try {
       let position = place.offset
       let next: LogPosition | undefined
@@ -97,7 +95,6 @@ export class LogReader implements FiniteSource {
     }
   }
 
-  /** Which file is next is looked up again each time. */
   #placeAfter(logs: LogFiles, place: LogPosition): LogPosition | undefined {
     const nowMs = performance.now()
     if (this.#logStarts.length === 1 || nowMs - this.#listedAtMs > LISTED_MS) {
@@ -109,7 +106,7 @@ export class LogReader implements FiniteSource {
   }
 }
 
-/** Says where a log stands of which no file could be opened: nowhere. */
-function noMark(logs: LogFiles): FileMark {
+/** The mark of a log without a file that can be opened. */
+function emptyMark(logs: LogFiles): FileMark {
   return { log: logs.hash, index: 0, identity: 0, offset: 0, edge: 0, edgeLength: 0, after: 0 }
 }

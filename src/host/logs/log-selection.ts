@@ -1,6 +1,4 @@
-/**
- * Which logs a request asks for, and where it begins in each.
- */
+/** The logs that a request selects, and its start position in each. */
 import { Refusal } from '../../platform/errors.ts'
 import { gone } from '../files/alloc-files.ts'
 import type { Allocation, Task } from '../allocations/allocation.ts'
@@ -19,25 +17,25 @@ export interface LogSelection {
   readonly type: string
 }
 
-/** Where to begin in a log, as it was asked for. */
+/** The parameters of the start position. */
 export interface StartRequest {
   readonly origin: string
   readonly offset: number
   readonly cursor: ResumeCursor | undefined
-  /** Bytes that were received behind the cursor's place. */
+  /** Bytes received behind the cursor. */
   readonly received: number
   readonly tailLines: number | undefined
   readonly sinceMs: number | undefined
 }
 
-/** Files of one log that are looked into to find a line or a time; the oldest beyond that are passed over. */
+/** Newest files of a log that are searched for a line or a time. */
 const SEARCHED_FILES_MAX = 1024
 
 export function isMerged({ task, type }: LogSelection): boolean {
   return task === '*' || type === '*'
 }
 
-/** The logs that are asked for and have files. Throws a Refusal that says why there are none. */
+/** The selected logs that have files. Throws a Refusal if there are none. */
 export function selectLogs(allocation: Allocation, selection: LogSelection): readonly [LogFiles, ...LogFiles[]] {
   if (allocation.collected) throw gone(allocation)
   if (!isMerged(selection)) return [theLog(allocation, selection)]
@@ -48,7 +46,7 @@ export function selectLogs(allocation: Allocation, selection: LogSelection): rea
   throw new Refusal('not_found', `no log found for task "${task}" and log type "${selection.type}"`)
 }
 
-/** As `selectLogs`, without any refusal. `listed` gives the names in the log directory, if they are known already. */
+/** As `selectLogs`, without a Refusal. `listed` returns the names in the log directory if they are already known. */
 export function existingLogs(
   allocation: Allocation,
   { task, type }: LogSelection,
@@ -84,31 +82,28 @@ export function noLog({ task, type }: LogFiles): Refusal {
   return new Refusal('not_found', `log entry for task "${task}" and log type "${type}" not found`)
 }
 
-/** True when every task that is asked for has ended. */
+/** True if all selected tasks have ended. */
 export function tasksEnded(allocation: Allocation | undefined, task: string): boolean {
   if (!allocation) return false
   const tasks = [...allocation.tasks.values()].filter(({ name }) => task === '*' || name === task)
   return tasks.length > 0 && tasks.every(({ state }) => state === 'dead')
 }
 
-/** Throws a Refusal when the cursor has nothing to do with the logs. */
+/** Throws a Refusal if the cursor belongs to other logs. */
 export function checkCursor(cursor: ResumeCursor | undefined, logs: readonly LogFiles[]): void {
   if (cursor) requireLogOf(cursor, logs)
 }
 
-/** Throws a Refusal when one cursor could not tell where each of the logs goes on. */
+/** Throws a Refusal if the logs do not fit into one cursor. */
 export function requireFewLogs(logs: readonly LogFiles[]): void {
   if (logs.length <= LOGS_MAX) return
   throw new Refusal(
     'invalid_request',
-    `a cursor holds the places of ${LOGS_MAX} logs, and these are ${logs.length}: ask for one type or one task, or leave out cursor (outpost logs: -no-resume)`,
+    `a cursor can have at most ${LOGS_MAX} logs, and the request selects ${logs.length}: select one type or one task, or omit cursor (outpost logs: -no-resume)`,
   )
 }
 
-/**
- * Where a request begins in one of its logs, of which there are the files `indexes`; undefined when the log has no files
- * any more.
- */
+/** The start of a request in one of its logs, which has the files `indexes`; undefined if the log has no files any more. */
 export async function startOfLog(
   logs: LogFiles,
   indexes: readonly number[],
@@ -132,8 +127,8 @@ export async function startOfLog(
 }
 
 /**
- * The place that `since` and `tail_lines` ask for, the later one when both do; undefined when neither does. `files` must
- * not be empty and stay open.
+ * The position of `since` or `tail_lines`, the later of both; undefined without either. `files` must not be empty and stay
+ * open.
  */
 export async function requestedPosition(
   files: readonly IndexedFile[],
@@ -145,7 +140,7 @@ export async function requestedPosition(
   return byTime && byLines ? laterPosition(byTime, byLines) : (byTime ?? byLines)
 }
 
-/** The oldest byte there is of a log with the files `indexes`; names that are no readable files are passed over. */
+/** The first byte of a log with the files `indexes`; names that are not readable files are skipped. */
 export function oldestPosition(logs: LogFiles, indexes: readonly number[]): LogStart | undefined {
   const index = indexes.find((each) => logs.sizeOf(each) !== undefined)
   return index === undefined ? undefined : { place: { index, offset: 0 } }

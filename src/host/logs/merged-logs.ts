@@ -1,6 +1,6 @@
 /**
- * Several logs followed as one: all tasks of an allocation, both outputs of a task. The bytes of each log come in their
- * order; between logs there is none. Logs that come to exist later are followed from their first byte.
+ * Follows several logs as one source: all tasks of an allocation, or both outputs of a task. The bytes of each log are in
+ * order; the order between logs is undefined. Logs that are created later are followed from their first byte.
  */
 import type { LogCursor } from './follow/log-cursor.ts'
 import type { LogFiles } from './locate/log-files.ts'
@@ -8,21 +8,21 @@ import type { FileMark } from './locate/resume-cursor.ts'
 import type { FollowSource, SourceStep } from './follow/stream-source.ts'
 
 interface MergedLogsOptions {
-  /** The logs that are asked for and exist by now; `names` gives those in their directory, if they are known already. */
+  /** The selected logs that exist; `names` returns the names in their directory if they are already known. */
   readonly list: (names: (() => readonly string[]) | undefined) => readonly LogFiles[]
-  /** Undefined when the log has gone again. */
+  /** Undefined if the log does not exist any more. */
   readonly open: (logs: LogFiles) => LogCursor | undefined
 }
 
-/** How often new logs are looked for. */
+/** Interval of the search for new logs. */
 const LIST_MS = 500
 
 export class MergedLogs implements FollowSource {
   readonly kind = 'log'
   readonly #options: MergedLogsOptions
-  /** By the path of a log's first file: hashes of names may be alike. */
+  /** By the path of a log's first file, because hashes of names may collide. */
   readonly #cursors = new Map<string, LogCursor>()
-  /** Logs that may have something, in the order in which they take turns. */
+  /** Logs that may have data, in round-robin order. */
   readonly #ready = new Set<LogCursor>()
   #listedAtMs = 0
   #last: SourceStep | undefined
@@ -34,7 +34,7 @@ export class MergedLogs implements FollowSource {
     this.#options = options
   }
 
-  /** Takes in a log that is open already. */
+  /** Adds an open log. */
   add(logs: LogFiles, cursor: LogCursor): void {
     this.#cursors.set(logs.path(0), cursor)
     this.#ready.add(cursor)
@@ -57,13 +57,13 @@ export class MergedLogs implements FollowSource {
   async step(labelBytes: number): Promise<SourceStep> {
     if (performance.now() - this.#listedAtMs >= LIST_MS) this.#takeInNew()
     for (const cursor of this.#ready) {
-      // To the end of the line of those who have something.
+      // A log with data is appended to the queue again.
       this.#ready.delete(cursor)
-      const taken = await cursor.step(labelBytes)
-      this.#last = taken
-      if (taken.step.kind === 'end') continue
+      const result = await cursor.step(labelBytes)
+      this.#last = result
+      if (result.step.kind === 'end') continue
       this.#ready.add(cursor)
-      return taken
+      return result
     }
     if (!this.#last) throw new Error('no log to follow')
     return { ...this.#last, step: { kind: 'end' } }
@@ -71,7 +71,7 @@ export class MergedLogs implements FollowSource {
 
   #takeInNew(): void {
     this.#listedAtMs = performance.now()
-    // Everybody is asked now and then: files that were kept open for late bytes are let go by their log's next step.
+    // All logs are stepped regularly: a step releases rotated files that were kept open for late bytes.
     for (const cursor of this.#cursors.values()) this.#ready.add(cursor)
     const [one] = this.#cursors.values()
     for (const logs of this.#options.list(one && (() => one.names()))) {

@@ -1,4 +1,4 @@
-/** A single file as what a stream is made of: read once, or followed. */
+/** A single file as the source of a stream: read once or followed. */
 import { Refusal } from '../../platform/errors.ts'
 import type { Allocation } from '../allocations/allocation.ts'
 import { openFile, type ReadableFile } from '../files/alloc-files.ts'
@@ -10,14 +10,14 @@ import { type FileMark, logHash, markAt } from './locate/resume-cursor.ts'
 import { requestedPosition, type StartRequest } from './log-selection.ts'
 import { markState } from './resume.ts'
 
-/** A file that is read, and what its bytes are labelled with. */
+/** An open file, with the path and the mark of its frames. */
 export interface LabelledFile {
   readonly file: OpenFile
   readonly path: string
   readonly mark: FileMark
 }
 
-/** The bytes of an open file from `start` to its end; returns where that was. */
+/** The bytes of an open file from `start` to its end; returns the offset of the end. */
 export async function* fileSteps(
   { file, path, mark }: LabelledFile,
   start: number,
@@ -32,14 +32,14 @@ export async function* fileSteps(
   return position
 }
 
-/** An open file, where to begin in it, and what is to be said first. */
+/** An open file, the start position in it, and an event to report first. */
 export interface FileStart {
   readonly content: ReadableFile
   readonly mark: FileMark
-  readonly said: EventStep | undefined
+  readonly notice: EventStep | undefined
 }
 
-/** One file that is read once. */
+/** Reads one file once. */
 export class SingleFileReader implements FiniteSource {
   readonly #start: FileStart
   readonly #path: string
@@ -58,8 +58,8 @@ export class SingleFileReader implements FiniteSource {
   }
 
   async *steps(labelBytes: () => number): AsyncGenerator<SourceStep> {
-    const { mark, said } = this.#start
-    if (said) yield { step: said, path: this.#path, mark }
+    const { mark, notice } = this.#start
+    if (notice) yield { step: notice, path: this.#path, mark }
     const reading = { file: this.#file, path: this.#path, mark }
     yield* fileSteps(reading, mark.offset, this.#lease, labelBytes())
   }
@@ -69,20 +69,20 @@ export class SingleFileReader implements FiniteSource {
   }
 }
 
-/** One file as what is followed: over when it is deleted, or its name belongs to another file, and all was read. */
+/** Follows one file. The stream is over when the file is deleted, or its name belongs to another file, and all was read. */
 export class SingleFileFollower implements FollowSource {
   readonly kind = 'file'
   readonly #cursor: FileCursor
   readonly #path: string
   readonly #mark: FileMark
-  #said: EventStep | undefined
-  #saidDeleted = false
+  #notice: EventStep | undefined
+  #deletionReported = false
 
-  constructor(cursor: FileCursor, path: string, { mark, said }: FileStart) {
+  constructor(cursor: FileCursor, path: string, { mark, notice }: FileStart) {
     this.#cursor = cursor
     this.#path = path
     this.#mark = mark
-    this.#said = said
+    this.#notice = notice
   }
 
   marks(): FileMark[] {
@@ -94,21 +94,21 @@ export class SingleFileFollower implements FollowSource {
   }
 
   async step(labelBytes: number): Promise<SourceStep> {
-    const said = this.#said
-    this.#said = undefined
-    if (said) return this.#labelled(said)
+    const notice = this.#notice
+    this.#notice = undefined
+    if (notice) return this.#sourceStep(notice)
     for (;;) {
-      const taken = this.#cursor.step(labelBytes)
-      const step = taken instanceof Promise ? await taken : taken
-      if (step.kind !== 'end' || !this.#cursor.file.deleted) return this.#labelled(step)
+      const result = this.#cursor.step(labelBytes)
+      const step = result instanceof Promise ? await result : result
+      if (step.kind !== 'end' || !this.#cursor.file.deleted) return this.#sourceStep(step)
       if (!this.#cursor.drained()) continue
-      if (this.#saidDeleted) return this.#labelled({ kind: 'over' })
-      this.#saidDeleted = true
-      return this.#labelled({ kind: 'deleted', offset: this.#cursor.position })
+      if (this.#deletionReported) return this.#sourceStep({ kind: 'over' })
+      this.#deletionReported = true
+      return this.#sourceStep({ kind: 'deleted', offset: this.#cursor.position })
     }
   }
 
-  #labelled(step: SourceStep['step']): SourceStep {
+  #sourceStep(step: SourceStep['step']): SourceStep {
     return { step, path: this.#path, mark: this.#mark }
   }
 
@@ -129,7 +129,7 @@ export class SingleFileFollower implements FollowSource {
   }
 }
 
-/** Opens the file and finds where to begin. Throws a Refusal when there is no such file or place. */
+/** Opens the file and finds the start position. Rejects with a Refusal if the file or the position does not exist. */
 export async function startOfFile(
   allocation: Allocation,
   path: string,
@@ -139,16 +139,16 @@ export async function startOfFile(
   const content = openFile(allocation, path)
   try {
     const log = logHash(path)
-    if (at.cursor) return resumed(content, at, log, () => openFile(allocation, path))
+    if (at.cursor) return resumeFile(content, at, log, () => openFile(allocation, path))
     const position = await positionOf(content, path, at, signal)
-    return { content, mark: markAt(log, 0, content, position), said: undefined }
+    return { content, mark: markAt(log, 0, content, position), notice: undefined }
   } catch (error) {
     new OpenFile(content.fd).close()
     throw error
   }
 }
 
-/** First byte of a stream; beyond the end of the file is legal. */
+/** First byte of a stream; offsets beyond the end of the file are valid. */
 export function streamStart(input: { offset: number; origin: string; path: string }, size: number): number {
   if (input.origin === 'end') return Math.max(size - input.offset, 0)
   if (input.offset >= 0) return input.offset
@@ -158,19 +158,19 @@ export function streamStart(input: { offset: number; origin: string; path: strin
   )
 }
 
-/** Where a cursor goes on in the file; from its beginning, and said so, when it is another file or was rewritten. */
-function resumed(content: ReadableFile, at: StartRequest, log: number, open: () => ReadableFile): FileStart {
+/** The start position of a cursor; the beginning, with an event, if it is another file or was rewritten. */
+function resumeFile(content: ReadableFile, at: StartRequest, log: number, open: () => ReadableFile): FileStart {
   const mark = at.cursor?.marks.find((each) => each.log === log)
   if (!mark)
-    throw new Refusal('invalid_request', 'the cursor belongs to another file: give the path it was received from')
+    throw new Refusal('invalid_request', 'the cursor belongs to another file: use the path it was received from')
   const state = markState(open(), mark)
   if (state === 'there') {
-    // Lines of context that are owed behind a match before the place still are.
-    return { content, mark: { ...markAt(log, 0, content, mark.offset), after: mark.after }, said: undefined }
+    // Context lines behind an earlier match are still to be output.
+    return { content, mark: { ...markAt(log, 0, content, mark.offset), after: mark.after }, notice: undefined }
   }
   const begin = markAt(log, 0, content, 0)
-  if (state === 'rewritten') return { content, mark: begin, said: { kind: 'truncated' } }
-  return { content, mark: begin, said: { kind: 'deleted', offset: mark.offset } }
+  if (state === 'rewritten') return { content, mark: begin, notice: { kind: 'truncated' } }
+  return { content, mark: begin, notice: { kind: 'deleted', offset: mark.offset } }
 }
 
 async function positionOf(content: ReadableFile, path: string, at: StartRequest, signal: AbortSignal): Promise<number> {

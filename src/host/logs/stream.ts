@@ -1,8 +1,8 @@
 /**
- * `fs/stream`: the bytes of one file as frames, and then, if asked, whatever is appended to it.
+ * `fs/stream`: the bytes of one file as frames, and with `follow` the bytes appended to it.
  *
- * Ends normally when the file is deleted or its name comes to belong to another file, after everything that was written
- * to it, with a frame that says so. A truncation is a frame too, and the stream goes on from the new beginning.
+ * The stream ends, after all bytes of the file and an event frame, when the file is deleted or its name belongs to another
+ * file. A truncation is an event frame too, and the stream continues at the new beginning.
  */
 import type { Call, StreamHead } from '../../platform/operation.ts'
 import { type Field, queryBoolean, queryInteger, schema } from '../../platform/schema.ts'
@@ -37,18 +37,18 @@ interface StreamInput extends StreamOptions {
 const requiredOffset = queryInteger({ description: 'First byte, counted from the origin', fallback: 0, required: true })
 const optionalOffset = queryInteger({ description: '', fallback: 0 })
 
-/** Needed, unless something else says where to begin. */
+/** Required unless another parameter sets the start position. */
 const offset: Field<number> = {
   ...requiredOffset,
   required: false,
-  description: 'First byte, counted from the origin; needed unless cursor, tail_lines or since say where to begin',
+  description: 'First byte, counted from the origin; required without cursor, tail_lines and since',
   parse: (raw, name) => (hasStartPosition(raw) ? optionalOffset : requiredOffset).parse(raw, name),
 }
 
 const streamInput = schema({
   alloc_id: allocIdParam,
   path: pathQuery,
-  follow: queryBoolean({ description: 'Go on with what is appended', fallback: true }),
+  follow: queryBoolean({ description: 'Follow the file', fallback: true }),
   offset,
   origin: originQuery,
   ...streamOptionFields,
@@ -63,9 +63,12 @@ const HEAD: StreamHead = {
 
 const head = (): StreamHead => HEAD
 
-type Host = { allocations: AllocationTable; followers: Followers }
+interface StreamHost {
+  readonly allocations: AllocationTable
+  readonly followers: Followers
+}
 
-function serve(host: Host, allocation: Allocation, input: StreamInput, call: Call) {
+function serve(host: StreamHost, allocation: Allocation, input: StreamInput, call: Call) {
   const scope = scopeHash('stream', allocation.id)
   const at = startRequestOf(input, scope)
   const encoder = new StreamEncoder({ framed: true, scope: input.cursor === undefined ? undefined : scope })
@@ -91,7 +94,7 @@ function serve(host: Host, allocation: Allocation, input: StreamInput, call: Cal
       const { content, mark } = begun
       const { files } = followers
       const cursor = new FileCursor({ files, content, root: allocation.directory, position: mark.offset, lease })
-      // Its frames tell it.
+      // Events are in the frames.
       return { source: new SingleFileFollower(cursor, input.path, begun), notice: undefined }
     },
     ended: input.end_when_done ? () => tasksEnded(allocations.get(allocation.id), '*') : undefined,
@@ -108,5 +111,5 @@ export const fsStream = handleAllocation(
     needs: ['read-fs'],
     endless: (input) => input.follow,
   },
-  (host: Host) => (allocation, input, call) => serve(host, allocation, input, call),
+  (host: StreamHost) => (allocation, input, call) => serve(host, allocation, input, call),
 )

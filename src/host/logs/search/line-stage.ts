@@ -131,11 +131,11 @@ export class LineStage implements StreamStage {
     return [...left, ...marks]
   }
 
-  async *take(taken: SourceDataStep): AsyncGenerator<Buffer> {
-    const { step, mark } = taken
+  async *take(sourceStep: SourceDataStep): AsyncGenerator<Buffer> {
+    const { step, mark } = sourceStep
     const { data, start } = step.kind === 'private' ? step : step.chunk
     const log = this.#linesOf(mark)
-    log.noteRead(taken, start + data.length)
+    log.noteRead(sourceStep, start + data.length)
     yield* this.#send(log, await log.filter.push(data, mark, start), data)
     log.advanceMarks()
     this.#progress = true

@@ -1,6 +1,6 @@
 /**
- * ServeOptions a stream: the loops that ask a source for its steps and make chunks of them, once or for as long as the caller
- * stays, with a sign of life every second. Between source and encoder a `StreamStage` may stand: the search for lines.
+ * Serves streams: the loops that turn the steps of a source into chunks, once or while the client is connected, with a
+ * heartbeat every second. A `StreamStage` between source and encoder selects lines.
  */
 import { nextTurn } from '../../../platform/scheduler.ts'
 import type { Call, Chunk } from '../../../platform/operation.ts'
@@ -17,12 +17,12 @@ import type {
   SourceStep,
 } from '../follow/stream-source.ts'
 
-/** Stock clients give up on a stream that is silent for longer. */
+/** Stock clients close streams without heartbeats. */
 const HEARTBEAT_MS = 1000
 
 /**
- * A stream that comes to an end, with the buffers it borrows: they go back once everything is written, which is certain
- * when the chunk behind an empty one is asked for, and to the collector when the caller leaves before.
+ * A finite stream with the buffers of its lease. They are returned when everything is written, which is certain when the chunk
+ * behind an empty one is requested, and dropped if the client disconnects before.
  */
 export async function* leased(lease: BufferLease, chunks: AsyncIterable<Chunk>): AsyncGenerator<Chunk> {
   let whole = false
@@ -36,22 +36,21 @@ export async function* leased(lease: BufferLease, chunks: AsyncIterable<Chunk>):
   }
 }
 
-/** What stands between the bytes of a source and its caller, if anything does: the search for lines. */
+/** A transformation of the bytes of a source: the selection of lines. */
 export interface StreamStage {
-  /** What the bytes come from, before the first of them. */
+  /** Called with the source before its first step. */
   begin(source: StreamSource): void
   /** Chunks for the data of a step. */
-  take(taken: SourceDataStep): AsyncIterable<Buffer>
-  /** Chunks for what was held back, at the end. */
+  take(sourceStep: SourceDataStep): AsyncIterable<Buffer>
+  /** Chunks for buffered data, at the end of the stream. */
   finish(): AsyncIterable<Buffer>
-  /** The file of a step was truncated. */
+  /** Called after the truncation of a file. */
   reset(mark: FileMark): void
-  /** A sign of life; it may tell how far the stage has got. */
+  /** A heartbeat, with a cursor if the stage has progressed. */
   heartbeat(): Buffer
   close(): void
 }
 
-/** How one stream is served, whatever it is of. */
 interface ServeOptions<S extends StreamSource> {
   readonly encoder: StreamEncoder
   readonly stage?: StreamStage | undefined
@@ -62,11 +61,11 @@ interface FollowOptions extends ServeOptions<FollowSource> {
   readonly followers: Followers
   readonly call: Call
   readonly open: (lease: BufferLease) => Promise<OpenedSource<FollowSource>>
-  /** True once nothing more will be written: the stream then ends, when everything has been given. */
+  /** True if nothing more will be written: then the stream ends when everything was sent. */
   readonly ended?: (() => boolean) | undefined
 }
 
-/** The stream of one follower, until it leaves or what it follows is over. */
+/** The stream of one follower, until it disconnects or its source is over. */
 export async function* follow(options: FollowOptions): AsyncGenerator<Chunk> {
   const { followers, call, encoder, stage } = options
   const opened = await followers.enter(() => options.open(encoder.lease))
@@ -78,21 +77,21 @@ export async function* follow(options: FollowOptions): AsyncGenerator<Chunk> {
   stage?.begin(followed)
   try {
     yield options.head(opened)
-    // Who asked for cursors has one from the first moment on, before there is any data.
+    // With cursors, the client gets one before the first data.
     yield encoder.positionFrame()
     while (!call.signal.aborted) {
       if (heartbeat.due()) {
         yield stage ? stage.heartbeat() : encoder.heartbeat
         encoder.lease.returnBuffers()
       }
-      const taken = await followed.step(encoder.labelBytes)
-      const { step } = taken
+      const sourceStep = await followed.step(encoder.labelBytes)
+      const { step } = sourceStep
       if (step.kind === 'over') break
-      if ((step.kind === 'shared' || step.kind === 'private') && !stage) yield encoder.step(step, taken)
-      else if (step.kind !== 'end') yield* chunksOf(taken, options)
+      if ((step.kind === 'shared' || step.kind === 'private') && !stage) yield encoder.step(step, sourceStep)
+      else if (step.kind !== 'end') yield* chunksOf(sourceStep, options)
       else if (!options.ended?.()) await followed.sleepUntil(heartbeat.dueAtMs)
       else if (followed.drained()) break
-      // Whatever it is that is left: others have their turn before it is looked for again.
+      // There is more data: yield before the next step.
       else await nextTurn()
     }
     if (stage && !call.signal.aborted) yield* stage.finish()
@@ -117,9 +116,9 @@ export async function* readOnce<S extends FiniteSource>(
     encoder.begin(source)
     stage?.begin(source)
     yield options.head(opened)
-    for await (const taken of source.steps(() => encoder.labelBytes)) {
-      if (stage || taken.step.kind !== 'private') yield* chunksOf(taken, options)
-      else yield encoder.step(taken.step, taken)
+    for await (const sourceStep of source.steps(() => encoder.labelBytes)) {
+      if (stage || sourceStep.step.kind !== 'private') yield* chunksOf(sourceStep, options)
+      else yield encoder.step(sourceStep.step, sourceStep)
     }
     if (stage) yield* stage.finish()
   } finally {
@@ -128,18 +127,18 @@ export async function* readOnce<S extends FiniteSource>(
   }
 }
 
-/** What a caller is sent for a step. */
-async function* chunksOf(taken: SourceStep, { encoder, stage }: ServeOptions<never>): AsyncGenerator<Buffer> {
-  const { step } = taken
+/** The chunks of a step. */
+async function* chunksOf(sourceStep: SourceStep, { encoder, stage }: ServeOptions<never>): AsyncGenerator<Buffer> {
+  const { step } = sourceStep
   if (step.kind === 'shared' || step.kind === 'private') {
-    if (stage) yield* stage.take({ ...taken, step })
-    else yield encoder.step(step, taken)
+    if (stage) yield* stage.take({ ...sourceStep, step })
+    else yield encoder.step(step, sourceStep)
   } else if (step.kind === 'truncated') {
-    resetMark(taken.mark)
-    stage?.reset(taken.mark)
-    yield encoder.event('file truncated', 0, taken)
+    resetMark(sourceStep.mark)
+    stage?.reset(sourceStep.mark)
+    yield encoder.event('file truncated', 0, sourceStep)
   } else if (step.kind === 'deleted') {
-    yield encoder.event('file deleted', step.offset, taken)
+    yield encoder.event('file deleted', step.offset, sourceStep)
   }
 }
 

@@ -38,7 +38,7 @@ test('a cursor of hundreds of logs that were all just rotated can be given back,
   await client.until(({ ended }) => ended === 'broken')
   const refused = await fetch(url(client.cursor ?? '', true))
   assert.equal(refused.status, 400)
-  assert.match(await refused.text(), /^a cursor holds the places of 512 logs, and these are 513: /)
+  assert.match(await refused.text(), /^a cursor can have at most 512 logs, and the request selects 513: /)
   assert.equal((await fetch(host.logsUrl({ task: '*', type: '*' }))).status, 200)
 })
 

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Refusal } from '../../../../src/platform/errors.ts'
-import { LineTimes } from '../../../../src/host/logs/locate/line-time.ts'
+import { TimestampParser } from '../../../../src/host/logs/locate/line-timestamp.ts'
 import { parseSince } from '../../../../src/host/logs/locate/log-since.ts'
 import { Random } from '../../../helpers/frames.ts'
 import { naiveTime, rounded } from '../../../helpers/naive-log.ts'
@@ -12,7 +12,7 @@ const NOW_MS = Date.UTC(2026, 10, 21, 10)
 
 function timeOf(line: string, referenceMs = NOW_MS): number | undefined {
   const bytes = Buffer.from(`##${line}2026`, 'latin1')
-  const timeMs = new LineTimes(referenceMs).at(bytes, 2, 2 + line.length)
+  const timeMs = new TimestampParser(referenceMs).at(bytes, 2, 2 + line.length)
   return Number.isNaN(timeMs) ? undefined : timeMs
 }
 
