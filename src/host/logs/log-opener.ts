@@ -17,7 +17,7 @@ import {
   selectLogs,
   startOfLog,
 } from './log-selection.ts'
-import { type LogWithStart, LogReader } from './log-reader.ts'
+import { type LogWithStart, TaskLogReader } from './log-reader.ts'
 import { MergedLogs } from './merged-logs.ts'
 import type { FollowSource, ResumeEvent, OpenedSource } from './follow/stream-source.ts'
 
@@ -45,7 +45,7 @@ export class LogOpener {
   }
 
   /** Rejects with a Refusal if there is nothing to read. */
-  async once(lease: BufferLease): Promise<OpenedSource<LogReader>> {
+  async once(lease: BufferLease): Promise<OpenedSource<TaskLogReader>> {
     const logStarts: LogWithStart[] = []
     const all = this.#select()
     const names = all[0].names()
@@ -54,7 +54,7 @@ export class LogOpener {
       if (start) logStarts.push({ logs, start })
       else if (!isMerged(this.#request.selection)) throw noLog(logs)
     }
-    return { source: new LogReader(logStarts, lease), notice: noticeOf(logStarts[0]?.start) }
+    return { source: new TaskLogReader(logStarts, lease), notice: noticeOf(logStarts[0]?.start) }
   }
 
   #select(): readonly [LogFiles, ...LogFiles[]] {

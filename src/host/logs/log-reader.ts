@@ -17,7 +17,7 @@ export interface LogWithStart {
 const LISTED_MS = 100
 
 /** Reads logs one after another; mostly there is one. */
-export class LogReader implements FiniteSource {
+export class TaskLogReader implements FiniteSource {
   readonly #logStarts: readonly LogWithStart[]
   readonly #lease: BufferLease
   #names: readonly string[] = []

@@ -18,7 +18,7 @@ import { LineStage } from './search/line-stage.ts'
 import { LogOpener } from './log-opener.ts'
 import { isMerged, tasksEnded } from './log-selection.ts'
 import {
-  type StreamOptions,
+  type LogStreamOptions,
   streamOptionFields,
   startRequestOf,
   grepOptionsOf,
@@ -28,7 +28,7 @@ import { StreamEncoder } from './stream/stream-encoder.ts'
 import { follow, leased, readOnce } from './stream/stream-serving.ts'
 import type { OpenedSource, StreamSource } from './follow/stream-source.ts'
 
-interface LogsInput extends StreamOptions {
+interface FsLogsInput extends LogStreamOptions {
   readonly alloc_id: string
   readonly task: string
   readonly follow: boolean
@@ -66,7 +66,7 @@ interface LogsHost {
   readonly followers: Followers
 }
 
-function serve(host: LogsHost, allocation: Allocation, input: LogsInput, call: Call) {
+function serve(host: LogsHost, allocation: Allocation, input: FsLogsInput, call: Call) {
   const scope = scopeHash('logs', allocation.id)
   const at = startRequestOf(input, scope)
   const encoder = new StreamEncoder({ framed: !input.plain, scope: input.cursor === undefined ? undefined : scope })
@@ -103,7 +103,7 @@ function serve(host: LogsHost, allocation: Allocation, input: LogsInput, call: C
 }
 
 /** Plain streams have their start position in headers, framed streams in their frames. */
-function headOf({ plain, cursor }: LogsInput, place: () => Record<string, string>): StreamHead {
+function headOf({ plain, cursor }: FsLogsInput, place: () => Record<string, string>): StreamHead {
   return {
     status: 200,
     contentType: plain ? 'text/plain' : 'application/json',

@@ -83,7 +83,7 @@ export const streamOptionFields = {
 }
 
 const streamOptionsSchema = schema(streamOptionFields)
-export type StreamOptions = ReturnType<typeof streamOptionsSchema.parse>
+export type LogStreamOptions = ReturnType<typeof streamOptionsSchema.parse>
 
 /** True if a parameter other than origin and offset sets the start position. */
 export function hasStartPosition(raw: RawInput): boolean {
@@ -93,7 +93,7 @@ export function hasStartPosition(raw: RawInput): boolean {
 }
 
 /** Throws a Refusal for a cursor of another `scope`. */
-export function startRequestOf(input: StreamOptions & { origin: string; offset: number }, scope: number): StartRequest {
+export function startRequestOf(input: LogStreamOptions & { origin: string; offset: number }, scope: number): StartRequest {
   const { origin, offset, tail_lines: tailLines, since } = input
   return {
     origin,
@@ -115,7 +115,7 @@ export function resumeHeaders(cursorText: string, notice: ResumeEvent | undefine
 }
 
 /** Undefined without line selection. Throws a Refusal for an invalid pattern. */
-export function grepOptionsOf(input: StreamOptions): GrepOptions | undefined {
+export function grepOptionsOf(input: LogStreamOptions): GrepOptions | undefined {
   const { grep, grep_invert: invert, grep_context: context } = input
   if (grep === undefined) {
     if (!invert && context === 0) return undefined

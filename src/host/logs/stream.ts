@@ -17,7 +17,7 @@ import { LineStage } from './search/line-stage.ts'
 import { tasksEnded } from './log-selection.ts'
 import { SingleFileReader, SingleFileFollower } from './single-file.ts'
 import {
-  type StreamOptions,
+  type LogStreamOptions,
   streamOptionFields,
   startRequestOf,
   hasStartPosition,
@@ -26,7 +26,7 @@ import {
 import { StreamEncoder } from './stream/stream-encoder.ts'
 import { follow, leased, readOnce } from './stream/stream-serving.ts'
 
-interface StreamInput extends StreamOptions {
+interface FsStreamInput extends LogStreamOptions {
   readonly alloc_id: string
   readonly path: string
   readonly follow: boolean
@@ -68,7 +68,7 @@ interface StreamHost {
   readonly followers: Followers
 }
 
-function serve(host: StreamHost, allocation: Allocation, input: StreamInput, call: Call) {
+function serve(host: StreamHost, allocation: Allocation, input: FsStreamInput, call: Call) {
   const scope = scopeHash('stream', allocation.id)
   const at = startRequestOf(input, scope)
   const encoder = new StreamEncoder({ framed: true, scope: input.cursor === undefined ? undefined : scope })

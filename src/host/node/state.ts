@@ -62,7 +62,7 @@ const FileSchema = v.object({
   ),
 })
 
-interface NodeState {
+interface StoredNodeState {
   readonly nodeId: string
   readonly nodeKey: string
   readonly dynamicMeta: DynamicMeta
@@ -87,11 +87,11 @@ export class HostState {
   readonly #path: string
   readonly #steps: DiskSteps
   readonly #log: Logger
-  #content: NodeState
+  #content: StoredNodeState
   readonly #queue: PendingUpdate[] = []
   #writing: Promise<void> | undefined
 
-  private constructor(path: string, content: NodeState, options: HostStateOptions) {
+  private constructor(path: string, content: StoredNodeState, options: HostStateOptions) {
     this.#path = path
     this.#content = content
     this.#steps = options.steps ?? diskSteps
@@ -116,7 +116,7 @@ export class HostState {
       await restrictMode(path, 0o600, options.log)
       return new HostState(path, stored, options)
     }
-    const fresh: NodeState = { nodeId: configuredId ?? randomUUID(), nodeKey: newKey(), dynamicMeta: new Map() }
+    const fresh: StoredNodeState = { nodeId: configuredId ?? randomUUID(), nodeKey: newKey(), dynamicMeta: new Map() }
     await makeDurably(path, textOf(fresh), options.steps)
     return new HostState(path, fresh, options)
   }
@@ -181,7 +181,7 @@ export class HostState {
     for (const { update, after } of done) update.resolve(after)
   }
 
-  async #write(next: NodeState): Promise<void> {
+  async #write(next: StoredNodeState): Promise<void> {
     try {
       await writeDurably(this.#path, textOf(next), this.#steps)
     } catch (error) {
@@ -206,7 +206,7 @@ function noSpace(path: string): string {
   return `no space left on the disk of ${dirname(path)} (ENOSPC), nothing was changed: free space there, then retry`
 }
 
-function textOf(content: NodeState): string {
+function textOf(content: StoredNodeState): string {
   const { nodeId, nodeKey, dynamicMeta } = content
   return `${JSON.stringify({ version: VERSION, nodeId, nodeKey, dynamicMeta: Object.fromEntries(dynamicMeta) }, null, 2)}\n`
 }
@@ -231,7 +231,7 @@ export function bytesOf(dynamic: Iterable<readonly [string, string | null]>): nu
 }
 
 /** The content of the file; undefined if it does not exist. */
-async function read(path: string): Promise<NodeState | undefined> {
+async function read(path: string): Promise<StoredNodeState | undefined> {
   let text: string
   try {
     const stats = await stat(path)

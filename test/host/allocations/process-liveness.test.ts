@@ -30,14 +30,14 @@ function ownTicks(): number {
   return found.startTicks
 }
 
-test('start ticks decide, whatever the clocks say', () => {
+test('start ticks decide regardless of wall clocks', () => {
   const processes = hostProcesses()
   assert.equal(taskLiveness(running({ pidStartTicks: ownTicks() }), processes), 'alive')
   const other = running({ startedAtMs: Date.now(), pidStartTicks: ownTicks() + 1 })
   assert.equal(taskLiveness(other, processes), 'gone')
 })
 
-test('without ticks a process that is younger than its task is only presumed to be another one', () => {
+test('without ticks, a process younger than its task is presumed to be another one', () => {
   const processes = hostProcesses()
   assert.equal(taskLiveness(running({}), processes), 'presumed gone')
   assert.equal(taskLiveness(running({ startedAtMs: Date.now() }), processes), 'alive')
@@ -47,7 +47,7 @@ test('without ticks a process that is younger than its task is only presumed to 
   assert.equal(taskLiveness(running({ pids: [1, 2] }), one), 'alive')
 })
 
-test('what is presumed gone is shown so and not collected; once its process is gone it may be', async (t) => {
+test('a task presumed gone is reported so and collected only when its process has ended', async (t) => {
   let found: ReturnType<ProcessTable['lookup']> = { startedAtMs: Date.now(), startTicks: 7 }
   const stateDir = temporaryDirectory(t)
   const allocDir = temporaryDirectory(t)

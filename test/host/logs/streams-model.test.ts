@@ -283,7 +283,7 @@ async function oneSite(site: Site, random: Random): Promise<void> {
   }
 }
 
-test(`${LOGS} random logs: where streams begin and what they give is what the model says`, {
+test(`${LOGS} random logs have start positions and output as in the model`, {
   timeout: 280_000,
 }, async (t) => {
   const seed = Number(process.env['OUTPOST_SEED'] ?? Date.now() % 1e9)

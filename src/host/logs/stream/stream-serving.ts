@@ -51,13 +51,13 @@ export interface StreamStage {
   close(): void
 }
 
-interface ServeOptions<S extends StreamSource> {
+interface ServeStreamOptions<S extends StreamSource> {
   readonly encoder: StreamEncoder
   readonly stage?: StreamStage | undefined
   readonly head: (opened: OpenedSource<S>) => Chunk
 }
 
-interface FollowOptions extends ServeOptions<FollowSource> {
+interface FollowStreamOptions extends ServeStreamOptions<FollowSource> {
   readonly followers: Followers
   readonly call: Call
   readonly open: (lease: BufferLease) => Promise<OpenedSource<FollowSource>>
@@ -66,7 +66,7 @@ interface FollowOptions extends ServeOptions<FollowSource> {
 }
 
 /** The stream of one follower, until it disconnects or its source is over. */
-export async function* follow(options: FollowOptions): AsyncGenerator<Chunk> {
+export async function* follow(options: FollowStreamOptions): AsyncGenerator<Chunk> {
   const { followers, call, encoder, stage } = options
   const opened = await followers.enter(() => options.open(encoder.lease))
   const followed = opened.source
@@ -106,7 +106,7 @@ export async function* follow(options: FollowOptions): AsyncGenerator<Chunk> {
 
 /** The stream of a source that is read once. */
 export async function* readOnce<S extends FiniteSource>(
-  options: ServeOptions<S> & { readonly open: (lease: BufferLease) => Promise<OpenedSource<S>> },
+  options: ServeStreamOptions<S> & { readonly open: (lease: BufferLease) => Promise<OpenedSource<S>> },
 ): AsyncGenerator<Chunk> {
   const { encoder, stage } = options
   let opened: OpenedSource<S> | undefined
@@ -128,7 +128,7 @@ export async function* readOnce<S extends FiniteSource>(
 }
 
 /** The chunks of a step. */
-async function* chunksOf(sourceStep: SourceStep, { encoder, stage }: ServeOptions<never>): AsyncGenerator<Buffer> {
+async function* chunksOf(sourceStep: SourceStep, { encoder, stage }: ServeStreamOptions<never>): AsyncGenerator<Buffer> {
   const { step } = sourceStep
   if (step.kind === 'shared' || step.kind === 'private') {
     if (stage) yield* stage.take({ ...sourceStep, step })

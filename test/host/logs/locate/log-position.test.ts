@@ -97,7 +97,7 @@ async function oneLog(slots: Slots, random: Random, log: number): Promise<void> 
 }
 
 for (const zone of ['UTC', 'America/St_Johns', 'Australia/Lord_Howe']) {
-  test(`random logs with timestamps as in ${zone}: both places are those of the models`, async (t) => {
+  test(`random logs with timestamps of ${zone}: both positions are those of the models`, async (t) => {
     const before = process.env['TZ']
     process.env['TZ'] = zone
     t.after(() => {
@@ -124,7 +124,7 @@ test('the last lines of 10 GiB cost as much as the last lines', async (t) => {
   assert.ok(placed.file.bytes <= bytes + 2 * 65_536, `${placed.file.bytes} bytes read`)
 })
 
-test('a time in 10 GiB is found by looking at few places', async (t) => {
+test('a time in 10 GiB is found with few reads', async (t) => {
   const startMs = Date.UTC(2026, 5, 1)
   const step = 64 * MIB
   const placed = watched(t, '', { sizeBytes: 10 * GIB })
@@ -139,7 +139,7 @@ test('a time in 10 GiB is found by looking at few places', async (t) => {
   assert.ok(placed.file.bytes < 20 * step, `${placed.file.bytes} bytes read`)
 })
 
-test('lines of 100 MB, no line at all, and nothing but newlines', async (t) => {
+test('lines of 100 MB, no lines and only newlines are handled', async (t) => {
   const long = Buffer.alloc(100 * MIB, 'y')
   long[0] = 10
   long[50 * MIB] = 10
@@ -154,7 +154,7 @@ test('lines of 100 MB, no line at all, and nothing but newlines', async (t) => {
   assert.deepEqual(await tailPosition([newlines], 5 * MIB, never), { index: 0, offset: 3 * MIB })
 })
 
-test('others have their turn while a large log is looked through', async (t) => {
+test('the search of a large log yields the event loop', async (t) => {
   const placed = watched(t, Buffer.alloc(10 * MIB, 'word\n'))
   const whole = { linearBytesMax: 1e9, windowBytes: 1e9 }
   for (const search of [() => tailPosition([placed], 1e9, never), () => sincePosition([placed], 0, never, whole)]) {
@@ -173,7 +173,7 @@ test('others have their turn while a large log is looked through', async (t) => 
   assert.deepEqual([one.offset, two.offset], [10 * MIB - 35, 0])
 })
 
-test('a caller that leaves stops the search', async (t) => {
+test('an abort stops the search', async (t) => {
   const placed = watched(t, Buffer.alloc(32 * MIB, 'word\n'))
   for (const search of [
     (signal: AbortSignal) => tailPosition([placed], 1e9, signal),
@@ -187,7 +187,7 @@ test('a caller that leaves stops the search', async (t) => {
   }
 })
 
-test('what goes missing while it is read is not there', async (t) => {
+test('bytes that vanish during the search count as absent', async (t) => {
   const older = watched(t, 'a\nb\n')
   const shrinking = { ...watched(t, Buffer.alloc(4 * MIB, 'word\n')), index: 1 }
   shrinking.file.onRead = () => truncateSync(shrinking.path, 10)
@@ -203,7 +203,7 @@ test('what goes missing while it is read is not there', async (t) => {
   })
 })
 
-test('since: what the files say about themselves', async (t) => {
+test('since uses the modification times and timestamps of the files', async (t) => {
   const nowMs = Date.UTC(2026, 10, 21, 10)
   const at = (minutes: number) => new Date(nowMs + minutes * 60_000).toISOString()
   const file = (index: number, text: string, minutes: number) => ({
@@ -230,7 +230,7 @@ test('since: what the files say about themselves', async (t) => {
   assert.deepEqual(await since([file(0, 'x\n', 0)], 5 / 60_000), { index: 0, offset: 0 })
 })
 
-test('since: a line that begins wherever a block ends', async (t) => {
+test('since finds a line at every block boundary', async (t) => {
   const sinceMs = Date.UTC(2026, 10, 21, 10)
   const wanted = '2026-11-21T10:00:00Z wanted\n2026-11-21T11:00:00Z not the first\n'
   for (let bytes = 2 * 65_536 - 110; bytes <= 2 * 65_536 + 2; bytes++) {
@@ -239,7 +239,7 @@ test('since: a line that begins wherever a block ends', async (t) => {
   }
 })
 
-test('since: a line that is cut between files, and one whose timestamp is', async (t) => {
+test('since handles lines and timestamps split between files', async (t) => {
   const sinceMs = Date.UTC(2026, 10, 21, 10)
   const first = watched(t, '2026-11-21T09:00:00Z old\n2026-11-21T10:0', { modifiedMs: sinceMs })
   const second = {
@@ -255,7 +255,7 @@ test('since: a line that is cut between files, and one whose timestamp is', asyn
   assert.deepEqual(await sincePosition([before, goesOn], sinceMs, never), { index: 1, offset: 38 })
 })
 
-test('the later of two places', () => {
+test('laterPosition orders positions', () => {
   const places = [
     { index: 0, offset: 9 },
     { index: 1, offset: 0 },

@@ -9,7 +9,7 @@ import { ask, take, TailClient } from '../../../helpers/tail-client.ts'
 import { ALLOC_ID, startTailHost, taskOf } from '../../../helpers/tail-host.ts'
 import { eventually } from '../../../helpers/eventually.ts'
 
-test('a cursor of hundreds of logs that were all just rotated can be given back, and more are refused', async (t) => {
+test('a cursor of hundreds of just rotated logs can be resumed, and more logs are refused', async (t) => {
   const host = await startTailHost(t)
   const names = Array.from({ length: LOGS_MAX / 2 }, (_, count) => `task${count}`)
   const setTasks = (tasks: readonly string[]) =>
@@ -42,7 +42,7 @@ test('a cursor of hundreds of logs that were all just rotated can be given back,
   assert.equal((await fetch(host.logsUrl({ task: '*', type: '*' }))).status, 200)
 })
 
-test('a forged cursor that names an earlier file again and again has it read once', async (t) => {
+test('a forged cursor that names an earlier file repeatedly reads it once', async (t) => {
   const host = await startTailHost(t)
   writeFileSync(host.log(0), 'old\n')
   writeFileSync(host.log(1), 'new\n')
@@ -58,7 +58,7 @@ test('a forged cursor that names an earlier file again and again has it read onc
   assert.equal((await ask(host.logsUrl({ cursor }))).text, 'ld\n')
 })
 
-test('logs whose names have the same hash are all followed, and let go', async (t) => {
+test('logs with equal name hashes are all followed and released', async (t) => {
   const host = await startTailHost(t)
   // The first two of their kind.
   const names = ['t1926', 't120600']
@@ -81,7 +81,7 @@ function countListings(t: TestContext): () => number {
   return () => listed.mock.callCount()
 }
 
-test('hundreds of logs in one stream are looked up in a few listings of their directory', async (t) => {
+test('hundreds of logs in one stream need only a few listings of their directory', async (t) => {
   const host = await startTailHost(t)
   const names = Array.from({ length: 300 }, (_, count) => `task${count}`)
   host.change({ tasks: new Map(names.map((name) => [name, taskOf(name)])) })

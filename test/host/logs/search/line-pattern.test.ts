@@ -17,7 +17,7 @@ function refusalOf(text: string): string {
   return 'none'
 }
 
-test('a text without special characters is compared byte by byte', () => {
+test('a text without special characters is a literal', () => {
   assert.deepEqual(compileLinePattern('level=error é').literal, Buffer.from('level=error é'))
   assert.deepEqual(compileLinePattern(' ').literal, Buffer.from(' '))
   for (const text of ['a.b', 'a|b', '^a', 'a\\b', '(?i)a', '[a]', 'a{2}', 'a\r', '\ufffd', 'x'.repeat(129)]) {
@@ -25,7 +25,7 @@ test('a text without special characters is compared byte by byte', () => {
   }
 })
 
-test('what is refused says what is wrong and where', () => {
+test('refusals of patterns state the reason and the position', () => {
   const wrong: [string, RegExp][] = [
     ['', /grep is empty/],
     ['x'.repeat(1001), /1001 characters, at most 1000/],
