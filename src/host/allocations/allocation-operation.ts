@@ -4,10 +4,12 @@
  */
 import { Refusal } from '../../platform/errors.ts'
 import {
+  type Access,
   type Call,
   type Chunk,
   type Endpoint,
   handle,
+  type Identity,
   type JsonSchema,
   type NamespaceCapability,
   type RoomEndpoint,
@@ -15,6 +17,10 @@ import {
 import { pathParam, queryText, type Schema } from '../../platform/schema.ts'
 import { type Allocation, type AllocationTable, findAllocation } from './allocation.ts'
 
+export const nodeIdQuery = queryText({
+  description: 'ID of the node; defaults to the node that receives the request',
+  fallback: undefined,
+})
 export const allocIdParam = pathParam('Full UUID of the allocation')
 export const pathQuery = queryText({
   description: 'Path inside the allocation directory; a leading slash means its root',
@@ -27,6 +33,13 @@ export const originQuery = queryText({
   choices: ['start', 'end'],
   otherwise: 'origin must be start or end',
 })
+
+/** `authorize` of the endpoints of the node. */
+export function authorizeNode(access: Access): (input: unknown, identity: Identity) => void {
+  return (_input, identity) => {
+    if (!identity.allowsNode(access)) throw new Refusal('permission_denied', 'Permission denied')
+  }
+}
 
 interface AllocationEndpoint<In> {
   readonly name: string

@@ -37,7 +37,7 @@ export interface ReadableFile {
 
 /** Resolves a path of an allocation. `step` is the operation that error texts name (`stat`, `open`). */
 export function findFile(allocation: Allocation, path: string, step: 'stat' | 'open'): PathHandle {
-  if (allocation.collected) throw gone(allocation)
+  if (allocation.collected) throw collectedRefusal(allocation)
   try {
     return openBeneath(allocation.directory, path)
   } catch (error) {
@@ -156,7 +156,7 @@ function sameFile(path: string, stat: BigIntStats): boolean {
   }
 }
 
-export function gone(allocation: Allocation): Refusal {
+export function collectedRefusal(allocation: Allocation): Refusal {
   return new Refusal('not_found', `state for allocation ${allocation.id} not found on client`)
 }
 

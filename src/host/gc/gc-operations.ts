@@ -2,11 +2,10 @@
  * The endpoints of garbage collection: of one allocation, which waits for the removal, and of all ended allocations, which
  * does not. Both respond with 200 and an empty body.
  */
-import { Refusal } from '../../platform/errors.ts'
 import { type Endpoint, handle } from '../../platform/operation.ts'
-import { queryText, schema } from '../../platform/schema.ts'
+import { schema } from '../../platform/schema.ts'
 import { type AllocationTable, requireOwnNode } from '../allocations/allocation.ts'
-import { allocIdParam, handleAllocation } from '../allocations/allocation-operation.ts'
+import { allocIdParam, authorizeNode, handleAllocation, nodeIdQuery } from '../allocations/allocation-operation.ts'
 
 /** The part of `GarbageCollector` that the endpoints use. */
 export interface AllocationCollector {
@@ -15,12 +14,7 @@ export interface AllocationCollector {
 }
 
 const allocationInput = schema({ alloc_id: allocIdParam })
-const nodeInput = schema({
-  node_id: queryText({
-    description: 'ID of the node; defaults to the node that receives the request',
-    fallback: undefined,
-  }),
-})
+const nodeInput = schema({ node_id: nodeIdQuery })
 
 interface GcHost {
   readonly collector: AllocationCollector
@@ -53,9 +47,7 @@ const gcEndpoint: Endpoint<{ readonly node_id: string | undefined }> = {
   changesOnGet: true,
   errorFormat: 'plain',
   locate: (input) => ({ nodeId: input.node_id }),
-  authorize(_input, identity) {
-    if (!identity.allowsNode('write')) throw new Refusal('permission_denied', 'Permission denied')
-  },
+  authorize: authorizeNode('write'),
 }
 
 export const nodeGc = handle(gcEndpoint, ({ collector, nodeId }: GcHost) => ({

@@ -11,7 +11,7 @@ import {
   existingLogs,
   oldestPosition,
   isMerged,
-  noLog,
+  logNotFound,
   requireFewLogs,
   type LogSelection,
   selectLogs,
@@ -52,7 +52,7 @@ export class LogOpener {
     for (const logs of all) {
       const start = await this.#startOfLog(logs, names)
       if (start) logStarts.push({ logs, start })
-      else if (!isMerged(this.#request.selection)) throw noLog(logs)
+      else if (!isMerged(this.#request.selection)) throw logNotFound(logs)
     }
     return { source: new TaskLogReader(logStarts, lease), notice: noticeOf(logStarts[0]?.start) }
   }
@@ -83,7 +83,7 @@ export class LogOpener {
   async #followOne(lease: BufferLease): Promise<OpenedSource<LogCursor>> {
     const [logs] = this.#select()
     const opened = await this.#openFirst(logs, logs.names(), lease)
-    if (!opened) throw noLog(logs)
+    if (!opened) throw logNotFound(logs)
     return opened
   }
 

@@ -30,7 +30,7 @@ export class TaskLogReader implements FiniteSource {
   constructor(logStarts: readonly LogWithStart[], lease: BufferLease) {
     this.#logStarts = logStarts
     this.#lease = lease
-    for (const { logs, start } of logStarts) this.#open(logs, start.place, start.after ?? 0)?.file.close()
+    for (const { logs, start } of logStarts) this.#open(logs, start.position, start.after ?? 0)?.file.close()
   }
 
   marks(): FileMark[] {
@@ -41,8 +41,9 @@ export class TaskLogReader implements FiniteSource {
     for (const { logs, start } of this.#logStarts) {
       if (start.notice) yield this.#noticeStep(logs, start.notice)
       for (const late of start.late ?? []) yield* this.#readFile(logs, late, labelBytes, undefined)
-      let place: LogPosition | undefined = start.place
-      for (let after = start.after ?? 0; place; after = 0) place = yield* this.#readFile(logs, place, labelBytes, after)
+      let position: LogPosition | undefined = start.position
+      for (let after = start.after ?? 0; position; after = 0)
+        position = yield* this.#readFile(logs, position, labelBytes, after)
     }
   }
 
@@ -54,16 +55,16 @@ export class TaskLogReader implements FiniteSource {
     return { step: eventStep(notice), path: logs.path(notice.index), mark: this.#marks.get(logs) ?? emptyMark(logs) }
   }
 
-  #open(logs: LogFiles, place: LogPosition, after: number | undefined): LabelledFile | undefined {
-    const content = logs.open(place.index)
+  #open(logs: LogFiles, position: LogPosition, after: number | undefined): LabelledFile | undefined {
+    const content = logs.open(position.index)
     if (!content) return undefined
-    const mark = markAt(logs.hash, place.index, content, place.offset)
+    const mark = markAt(logs.hash, position.index, content, position.offset)
     if (after === undefined) this.#late.push(mark)
     else {
       mark.after = after
       this.#marks.set(logs, mark)
     }
-    return { file: new OpenFile(content.fd), path: logs.path(place.index), mark }
+    return { file: new OpenFile(content.fd), path: logs.path(position.index), mark }
   }
 
   /**
@@ -73,35 +74,35 @@ export class TaskLogReader implements FiniteSource {
    */
   async *#readFile(
     logs: LogFiles,
-    place: LogPosition,
+    position: LogPosition,
     labelBytes: () => number,
     after: number | undefined,
   ): AsyncGenerator<SourceStep, LogPosition | undefined> {
     const turn = giveWay()
     if (turn) await turn
-    const reading = this.#open(logs, place, after)
-    if (!reading) return after === undefined ? undefined : this.#placeAfter(logs, place) // removed by a rotation since the listing
+    const openFile = this.#open(logs, position, after)
+    if (!openFile) return after === undefined ? undefined : this.#positionAfter(logs, position) // removed by a rotation since the listing
     try {
-      let position = place.offset
+      let offset = position.offset
       let next: LogPosition | undefined
       for (;;) {
-        position = yield* fileSteps(reading, position, this.#lease, labelBytes())
+        offset = yield* fileSteps(openFile, offset, this.#lease, labelBytes())
         if (next) return next
-        next = after === undefined ? undefined : this.#placeAfter(logs, place)
+        next = after === undefined ? undefined : this.#positionAfter(logs, position)
         if (!next) return undefined
       }
     } finally {
-      reading.file.close()
+      openFile.file.close()
     }
   }
 
-  #placeAfter(logs: LogFiles, place: LogPosition): LogPosition | undefined {
+  #positionAfter(logs: LogFiles, position: LogPosition): LogPosition | undefined {
     const nowMs = performance.now()
     if (this.#logStarts.length === 1 || nowMs - this.#listedAtMs > LISTED_MS) {
       this.#names = logs.names()
       this.#listedAtMs = nowMs
     }
-    const index = logs.indexes(this.#names).find((other) => other > place.index)
+    const index = logs.indexes(this.#names).find((other) => other > position.index)
     return index === undefined ? undefined : { index, offset: 0 }
   }
 }

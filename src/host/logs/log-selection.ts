@@ -1,6 +1,6 @@
 /** The logs that a request selects, and its start position in each. */
 import { Refusal } from '../../platform/errors.ts'
-import { gone } from '../files/alloc-files.ts'
+import { collectedRefusal } from '../files/alloc-files.ts'
 import type { Allocation, Task } from '../allocations/allocation.ts'
 import { type ResumeCursor, LOGS_MAX } from './locate/resume-cursor.ts'
 import type { LogStart } from './follow/log-cursor.ts'
@@ -37,8 +37,8 @@ export function isMerged({ task, type }: LogSelection): boolean {
 
 /** The selected logs that have files. Throws a Refusal if there are none. */
 export function selectLogs(allocation: Allocation, selection: LogSelection): readonly [LogFiles, ...LogFiles[]] {
-  if (allocation.collected) throw gone(allocation)
-  if (!isMerged(selection)) return [theLog(allocation, selection)]
+  if (allocation.collected) throw collectedRefusal(allocation)
+  if (!isMerged(selection)) return [singleLog(allocation, selection)]
   const [first, ...others] = existingLogs(allocation, selection)
   if (first) return [first, ...others]
   const { task } = selection
@@ -61,12 +61,12 @@ export function existingLogs(
   return logs.filter((each) => each.indexes(names).length > 0)
 }
 
-function theLog(allocation: Allocation, { task: name, type }: LogSelection): LogFiles {
+function singleLog(allocation: Allocation, { task: name, type }: LogSelection): LogFiles {
   const task = allocation.tasks.get(name)
   if (!task) throw unknownTask(name)
   if (!hasStarted(task)) throw new Refusal('not_found', `task "${name}" not started yet. No logs available`)
   const logs = new LogFiles(allocation, { task: name, type })
-  if (task.logsDisabled) throw noLog(logs)
+  if (task.logsDisabled) throw logNotFound(logs)
   return logs
 }
 
@@ -78,7 +78,7 @@ function hasStarted(task: Task): boolean {
   return task.state !== 'pending' || task.startedAtMs !== undefined
 }
 
-export function noLog({ task, type }: LogFiles): Refusal {
+export function logNotFound({ task, type }: LogFiles): Refusal {
   return new Refusal('not_found', `log entry for task "${task}" and log type "${type}" not found`)
 }
 
@@ -113,14 +113,14 @@ export async function startOfLog(
   const { cursor, tailLines, sinceMs } = at
   if (cursor) return resumeLog(logs, indexes, cursor, at.received) ?? oldestPosition(logs, indexes)
   if (tailLines === undefined && sinceMs === undefined) {
-    const place = logStart(sizesOf(logs, indexes), at)
-    return place && { place }
+    const position = logStart(sizesOf(logs, indexes), at)
+    return position && { position }
   }
   const files = openFiles(logs, indexes)
   try {
     if (files.length === 0) return undefined
-    const place = await requestedPosition(files, at, signal)
-    return place && { place }
+    const position = await requestedPosition(files, at, signal)
+    return position && { position }
   } finally {
     for (const { file } of files) file.close()
   }
@@ -143,7 +143,7 @@ export async function requestedPosition(
 /** The first byte of a log with the files `indexes`; names that are not readable files are skipped. */
 export function oldestPosition(logs: LogFiles, indexes: readonly number[]): LogStart | undefined {
   const index = indexes.find((each) => logs.sizeOf(each) !== undefined)
-  return index === undefined ? undefined : { place: { index, offset: 0 } }
+  return index === undefined ? undefined : { position: { index, offset: 0 } }
 }
 
 function sizesOf(logs: LogFiles, indexes: readonly number[]): { index: number; size: number }[] {

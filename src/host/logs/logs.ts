@@ -103,12 +103,12 @@ function serve(host: LogsHost, allocation: Allocation, input: FsLogsInput, call:
 }
 
 /** Plain streams have their start position in headers, framed streams in their frames. */
-function headOf({ plain, cursor }: FsLogsInput, place: () => Record<string, string>): StreamHead {
+function headOf({ plain, cursor }: FsLogsInput, positionHeaders: () => Record<string, string>): StreamHead {
   return {
     status: 200,
     contentType: plain ? 'text/plain' : 'application/json',
     frames: !plain,
-    headers: { 'X-Content-Type-Options': 'nosniff', ...(plain && cursor !== undefined ? place() : {}) },
+    headers: { 'X-Content-Type-Options': 'nosniff', ...(plain && cursor !== undefined ? positionHeaders() : {}) },
   }
 }
 

@@ -55,7 +55,7 @@ export class MergedLogs implements FollowSource {
   }
 
   async step(labelBytes: number): Promise<SourceStep> {
-    if (performance.now() - this.#listedAtMs >= LIST_MS) this.#takeInNew()
+    if (performance.now() - this.#listedAtMs >= LIST_MS) this.#addNewLogs()
     for (const cursor of this.#ready) {
       // A log with data is appended to the queue again.
       this.#ready.delete(cursor)
@@ -69,7 +69,7 @@ export class MergedLogs implements FollowSource {
     return { ...this.#last, step: { kind: 'end' } }
   }
 
-  #takeInNew(): void {
+  #addNewLogs(): void {
     this.#listedAtMs = performance.now()
     // All logs are stepped regularly: a step releases rotated files that were kept open for late bytes.
     for (const cursor of this.#cursors.values()) this.#ready.add(cursor)
@@ -83,7 +83,7 @@ export class MergedLogs implements FollowSource {
 
   drained(): boolean {
     const known = this.#cursors.size
-    this.#takeInNew()
+    this.#addNewLogs()
     return this.#cursors.size === known && [...this.#cursors.values()].every((cursor) => cursor.drained())
   }
 

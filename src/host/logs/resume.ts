@@ -40,12 +40,12 @@ export function resumeLog(
   const earlier = new Map(marks.slice(0, at).map((old) => [old.index, old]))
   earlier.delete(mark.index)
   const late = [...earlier.values()].filter((old) => stateOf(logs, old) === 'there')
-  return { place: walked, after: mark.after, late: late.map(({ index, offset }) => ({ index, offset })) }
+  return { position: walked, after: mark.after, late: late.map(({ index, offset }) => ({ index, offset })) }
 }
 
 /** The start of a truncated file. */
 function truncatedStart(index: number): LogStart {
-  return { place: { index, offset: 0 }, notice: { event: 'truncated', index, offset: 0 } }
+  return { position: { index, offset: 0 }, notice: { event: 'truncated', index, offset: 0 } }
 }
 
 function stateOf(logs: LogFiles, mark: FileMark): MarkState {
@@ -79,9 +79,9 @@ function restart(
   // Names that are not readable files are skipped.
   const fresh = indexes.find((index) => isFresh(index) && logs.sizeOf(index) !== undefined)
   const notice = { event: 'deleted', index: mark.index, offset: mark.offset } as const
-  if (fresh !== undefined) return { place: { index: fresh, offset: 0 }, notice }
+  if (fresh !== undefined) return { position: { index: fresh, offset: 0 }, notice }
   const last = indexes.findLast((index) => logs.sizeOf(index) !== undefined)
-  return last === undefined ? undefined : { place: { index: last, offset: logs.sizeOf(last) ?? 0 }, notice }
+  return last === undefined ? undefined : { position: { index: last, offset: logs.sizeOf(last) ?? 0 }, notice }
 }
 
 /** The position `bytes` after `from`, or the file in between that is missing, or the file that ends too early. */

@@ -177,6 +177,6 @@ async function positionOf(content: ReadableFile, path: string, at: StartRequest,
   const { size, mtimeNs } = content.stat
   const file = new OpenFile(content.fd)
   const files = [{ index: 0, size: Number(size), modifiedMs: Number(mtimeNs) / 1e6, file }]
-  const place = await requestedPosition(files, at, signal)
-  return place ? place.offset : streamStart({ ...at, path }, Number(size))
+  const position = await requestedPosition(files, at, signal)
+  return position ? position.offset : streamStart({ ...at, path }, Number(size))
 }

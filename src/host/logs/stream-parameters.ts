@@ -93,7 +93,10 @@ export function hasStartPosition(raw: RawInput): boolean {
 }
 
 /** Throws a Refusal for a cursor of another `scope`. */
-export function startRequestOf(input: LogStreamOptions & { origin: string; offset: number }, scope: number): StartRequest {
+export function startRequestOf(
+  input: LogStreamOptions & { origin: string; offset: number },
+  scope: number,
+): StartRequest {
   const { origin, offset, tail_lines: tailLines, since } = input
   return {
     origin,

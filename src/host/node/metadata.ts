@@ -13,9 +13,10 @@
  */
 import { Refusal, messageOf } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
-import { type Access, type Endpoint, handle, type Identity } from '../../platform/operation.ts'
-import { type Schema, queryText, schema } from '../../platform/schema.ts'
+import { type Endpoint, handle } from '../../platform/operation.ts'
+import { type Schema, schema } from '../../platform/schema.ts'
 import { requireOwnNode } from '../allocations/allocation.ts'
+import { authorizeNode, nodeIdQuery } from '../allocations/allocation-operation.ts'
 import { type MetadataBody, parseMetadataBody } from './metadata-body.ts'
 import { bytesOf, DYNAMIC_BYTES_MAX, type DynamicMeta, type HostState, KEYS_MAX } from './state.ts'
 import { METADATA } from '../allocations/result-schemas.ts'
@@ -144,15 +145,11 @@ export class NodeMetadata {
   }
 }
 
-const nodeQuery = queryText({
-  description: 'ID of the node; defaults to the node that receives the request',
-  fallback: undefined,
-})
-const readInput = schema({ node_id: nodeQuery })
+const readInput = schema({ node_id: nodeIdQuery })
 
 const applyInput: Schema<{ node_id: string | undefined; meta: MetadataBody['meta'] }> = {
   fields: {
-    node_id: nodeQuery,
+    node_id: nodeIdQuery,
     NodeID: {
       in: 'body',
       type: 'string',
@@ -170,17 +167,13 @@ const applyInput: Schema<{ node_id: string | undefined; meta: MetadataBody['meta
   },
   parse(raw) {
     const body = parseMetadataBody(raw.body)
-    return { node_id: nodeQuery.parse(raw, 'node_id') ?? body.nodeId, meta: body.meta }
+    return { node_id: nodeIdQuery.parse(raw, 'node_id') ?? body.nodeId, meta: body.meta }
   },
 }
 
 interface MetadataHost {
   readonly metadata: NodeMetadata
   readonly nodeId: string
-}
-
-function requireAccess(identity: Identity, access: Access): void {
-  if (!identity.allowsNode(access)) throw new Refusal('permission_denied', 'Permission denied')
 }
 
 const readEndpoint: Endpoint<{ readonly node_id: string | undefined }> = {
@@ -195,7 +188,7 @@ const readEndpoint: Endpoint<{ readonly node_id: string | undefined }> = {
   crossOrigin: ['GET', 'HEAD'],
   head: false,
   locate: (input) => ({ nodeId: input.node_id }),
-  authorize: (_input, identity) => requireAccess(identity, 'read'),
+  authorize: authorizeNode('read'),
 }
 
 export const metadataRead = handle(readEndpoint, ({ metadata, nodeId }: MetadataHost) => ({
@@ -214,7 +207,7 @@ const applyEndpoint: Endpoint<{ readonly node_id: string | undefined; readonly m
   errorFormat: 'plain',
   bodyBytesMax: BODY_BYTES_MAX,
   locate: (input) => ({ nodeId: input.node_id }),
-  authorize: (_input, identity) => requireAccess(identity, 'write'),
+  authorize: authorizeNode('write'),
 }
 
 export const metadataApply = handle(applyEndpoint, ({ metadata, nodeId }: MetadataHost) => ({

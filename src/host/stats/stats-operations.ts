@@ -1,9 +1,8 @@
 /** The endpoints of statistics: of the host, and of one allocation. */
-import { Refusal } from '../../platform/errors.ts'
 import { type Endpoint, handle } from '../../platform/operation.ts'
 import { queryText, schema, type InputOf } from '../../platform/schema.ts'
 import { requireOwnNode, type AllocationTable } from '../allocations/allocation.ts'
-import { allocIdParam, handleAllocation } from '../allocations/allocation-operation.ts'
+import { allocIdParam, authorizeNode, handleAllocation, nodeIdQuery } from '../allocations/allocation-operation.ts'
 import { ALLOCATION_STATS, HOST_STATS } from '../allocations/result-schemas.ts'
 import type { StatsSampler } from './sampler.ts'
 
@@ -13,12 +12,7 @@ interface StatsHost {
   readonly nodeId: string
 }
 
-const hostFields = {
-  node_id: queryText({
-    description: 'ID of the node; defaults to the node that receives the request',
-    fallback: undefined,
-  }),
-}
+const hostFields = { node_id: nodeIdQuery }
 
 const allocationFields = {
   alloc_id: allocIdParam,
@@ -37,9 +31,7 @@ const statsEndpoint: Endpoint<InputOf<typeof hostFields>> = {
   errorFormat: 'plain',
   crossOrigin: ['GET', 'HEAD'],
   locate: (input) => ({ nodeId: input.node_id }),
-  authorize(_input, identity) {
-    if (!identity.allowsNode('read')) throw new Refusal('permission_denied', 'Permission denied')
-  },
+  authorize: authorizeNode('read'),
 }
 
 export const hostStats = handle(statsEndpoint, ({ sampler, nodeId }: StatsHost) => ({

@@ -44,10 +44,10 @@ interface LogCursorOptions {
 
 /** Where a stream starts in a log; `notice` if that is not the position of its cursor. */
 export interface LogStart {
-  readonly place: LogPosition
+  readonly position: LogPosition
   /** Earlier files that were read up to these positions and may have late bytes. */
   readonly late?: readonly LogPosition[]
-  /** What is to be notice first: the place is not where it was asked for. */
+  /** An event to report first. */
   readonly notice?: { readonly event: 'deleted' | 'truncated'; readonly index: number; readonly offset: number }
   /** Number of context lines to be output behind a match before the position. */
   readonly after?: number
@@ -77,7 +77,7 @@ export class LogCursor implements FollowSource {
 
   /** Undefined if the file of the start position does not exist any more. */
   static open(options: LogCursorOptions, start: LogStart): LogCursor | undefined {
-    const first = openAt(options, start.place)
+    const first = openAt(options, start.position)
     if (!first) return undefined
     first.mark.after = start.after ?? 0
     return new LogCursor(options, first, start)
@@ -89,8 +89,8 @@ export class LogCursor implements FollowSource {
     this.#forwardWakes(first)
     this.#floor = first.index
     this.#notice = start.notice
-    for (const place of start.late ?? []) {
-      const late = openAt(options, place)
+    for (const position of start.late ?? []) {
+      const late = openAt(options, position)
       if (late) this.#keepRotated(late)
     }
   }
@@ -238,10 +238,13 @@ export class LogCursor implements FollowSource {
   }
 }
 
-function openAt({ files, logs, allocation, lease }: LogCursorOptions, place: LogPosition): LogFileCursor | undefined {
-  const content = logs.open(place.index)
+function openAt(
+  { files, logs, allocation, lease }: LogCursorOptions,
+  position: LogPosition,
+): LogFileCursor | undefined {
+  const content = logs.open(position.index)
   if (!content) return undefined
-  const mark = markAt(logs.hash, place.index, content, place.offset)
-  const cursor = new FileCursor({ files, content, root: allocation.directory, position: place.offset, lease })
-  return { cursor, index: place.index, path: logs.path(place.index), mark }
+  const mark = markAt(logs.hash, position.index, content, position.offset)
+  const cursor = new FileCursor({ files, content, root: allocation.directory, position: position.offset, lease })
+  return { cursor, index: position.index, path: logs.path(position.index), mark }
 }

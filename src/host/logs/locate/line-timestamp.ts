@@ -224,7 +224,7 @@ function zoneMinutes(bytes: Buffer, at: number, end: number): number {
   const sign = bytes[zone]
   if ((sign !== PLUS && sign !== MINUS) || zone + 3 > end) return Number.NaN
   const minutesAt = bytes[zone + 3] === COLON ? zone + 4 : zone + 3
-  const digitAt = (place: number) => place < end && isDigit(bytes[place] ?? 0)
+  const digitAt = (position: number) => position < end && isDigit(bytes[position] ?? 0)
   const long = digitAt(minutesAt) && digitAt(minutesAt + 1) && !digitAt(minutesAt + 2)
   const hours = twoDigits(bytes, zone + 1)
   const minutes = long ? twoDigits(bytes, minutesAt) : 0

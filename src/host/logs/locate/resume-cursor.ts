@@ -77,7 +77,7 @@ export interface MarkedFile {
   readonly stat: { readonly ino: bigint; readonly birthtimeNs: bigint }
 }
 
-/** Hash of what makes a file this file and no other, as `FileMark.identity` holds it. */
+/** `FileMark.identity` of a file. */
 export function fileIdentity(stat: MarkedFile['stat']): number {
   return hash24(`${stat.ino} ${stat.birthtimeNs}`)
 }
@@ -157,7 +157,7 @@ function encodeMarks(scope: number, marks: readonly FileMark[]): string {
   return out.toString('base64url', 0, at)
 }
 
-function damaged(): Refusal {
+function malformedCursor(): Refusal {
   return new Refusal(
     'invalid_request',
     'malformed cursor: send it exactly as received, or an empty value to start a new stream',
@@ -166,7 +166,7 @@ function damaged(): Refusal {
 
 /** Decodes a cursor of `scope`. Throws a Refusal if it is invalid. */
 export function decodeCursor(text: string, scope: number): ResumeCursor {
-  if (text.length > CURSOR_CHARS_MAX || !/^[\w-]+$/.test(text)) throw damaged()
+  if (text.length > CURSOR_CHARS_MAX || !/^[\w-]+$/.test(text)) throw malformedCursor()
   const bytes = Buffer.from(text, 'base64url')
   if ((bytes[0] ?? 0) > VERSION) {
     throw new Refusal(
@@ -177,7 +177,7 @@ export function decodeCursor(text: string, scope: number): ResumeCursor {
   const end = bytes.length - HASH_BYTES
   const whole = end > 1 + HASH_BYTES && bytes.readUIntBE(end, HASH_BYTES) === hash24(bytes.subarray(0, end))
   if (!whole || bytes[0] !== VERSION || bytes.toString('base64url') !== text) {
-    throw damaged()
+    throw malformedCursor()
   }
   if (bytes.readUIntBE(1, HASH_BYTES) !== scope) {
     throw new Refusal('invalid_request', 'the cursor belongs to another allocation or endpoint')
@@ -217,16 +217,16 @@ class CursorReader {
       const edgeLength = this.#byte()
       const edge = edgeLength > 0 ? this.#hash() : 0
       const after = this.#varint()
-      if (edgeLength > Math.min(EDGE_BYTES, offset)) throw damaged()
+      if (edgeLength > Math.min(EDGE_BYTES, offset)) throw malformedCursor()
       marks.push({ log, index, identity, offset, edge, edgeLength, after })
     }
-    if (marks.length === 0 || marks.length > MARKS_MAX) throw damaged()
+    if (marks.length === 0 || marks.length > MARKS_MAX) throw malformedCursor()
     return { madeAtMs, marks }
   }
 
   #byte(): number {
     const byte = this.#bytes[this.#at++]
-    if (byte === undefined) throw damaged()
+    if (byte === undefined) throw malformedCursor()
     return byte
   }
 
@@ -239,7 +239,7 @@ class CursorReader {
     for (let factor = 1; ; factor *= 128) {
       const byte = this.#byte()
       value += (byte & 127) * factor
-      if (value > Number.MAX_SAFE_INTEGER) throw damaged()
+      if (value > Number.MAX_SAFE_INTEGER) throw malformedCursor()
       if (byte < 128) return value
     }
   }

@@ -6,7 +6,7 @@
  * Of the incomplete last line, the first `LINE_BYTES_MAX` bytes are buffered.
  */
 
-const NEWLINE = 10
+export const NEWLINE = 10
 /** Bytes matched and output of one line, without its end: with the marker they fit a frame of 64 KiB. */
 export const LINE_BYTES_MAX = 60 * 1024
 const CARRY_BYTES_MIN = 256
@@ -26,6 +26,12 @@ export interface LineBlock<P> {
   readonly file: P
   readonly end: number
   readonly isTruncated: boolean
+}
+
+/** The position behind the line that begins at `at` and ends before `to`. */
+export function lineEnd(base: Buffer, at: number, to: number): number {
+  const newline = base.indexOf(NEWLINE, at)
+  return newline < 0 || newline >= to ? to : newline + 1
 }
 
 /** The lines before and behind `at`, which is a line end within them. */

@@ -11,12 +11,11 @@
  * Patterns are matched by `LineMatcher` on worker threads (docs/decisions/008).
  */
 import { scheduler } from '../../../platform/scheduler.ts'
-import { LineAssembly, type LineBlock, splitLines } from './line-assembly.ts'
+import { LineAssembly, type LineBlock, NEWLINE, splitLines } from './line-assembly.ts'
 import { LineMatcher } from './line-matchers.ts'
 import type { LinePattern } from './line-pattern.ts'
 import { countLines, LineSelection } from './line-selection.ts'
 
-const NEWLINE = 10
 const queue = scheduler.line()
 
 /** Maximum of `grep_context`. */
@@ -108,7 +107,7 @@ export class LineFilter<P> {
     const { bytes, file, end } = run
     let at = 0
     while (bytes.length - at > bytesMax) {
-      const to = bytes.lastIndexOf(10, at + bytesMax - 1) + 1
+      const to = bytes.lastIndexOf(NEWLINE, at + bytesMax - 1) + 1
       const behind = this.#counts ? countLines(bytes, to, bytes.length) : 0
       yield { file, bytes: bytes.subarray(at, to), end: end - (bytes.length - to), after: run.after + behind }
       at = to
@@ -198,7 +197,7 @@ function literalMatches<P>(lines: LineBlock<P>, literal: Buffer, most: number): 
     const own = alike ? at : lineBegin(view, hit, at)
     const begin = lines.from + own
     column = own === at ? hit - own : -1
-    at = lineEnd(view, hit + literal.length)
+    at = endOfLineAt(view, hit + literal.length)
     if (found[found.length - 1] === begin) found[found.length - 1] = lines.from + at
     else if (found.length === 2 * most) break
     else found.push(begin, lines.from + at)
@@ -225,7 +224,7 @@ function lineBegin(view: Buffer, hit: number, least: number): number {
 }
 
 /** The position behind the line with `at`. */
-function lineEnd(view: Buffer, at: number): number {
+function endOfLineAt(view: Buffer, at: number): number {
   const near = Math.min(view.length, at + NEAR_BYTES)
   for (let next = at; next < near; next++) if (view[next] === NEWLINE) return next + 1
   const newline = view.indexOf(NEWLINE, near)

@@ -12,9 +12,9 @@
  */
 import { Fault } from '../../../platform/errors.ts'
 import { type WorkerThread, WorkerPool, WorkerTaskError } from '../../../platform/worker-pool.ts'
+import { NEWLINE } from './line-assembly.ts'
 import type { MatchRequest, MatchResponse } from './line-matcher-worker.ts'
 
-const NEWLINE = 10
 const WORKERS_MAX = 2
 const BATCHES_PER_WORKER = 2
 const SLOT_BYTES = 256 * 1024

@@ -4,9 +4,8 @@
  * Lines arrive in order with their matches. A line that was not selected may become context of a later match, so the last
  * lines are buffered: at most `context` lines and `CONTEXT_BYTES_MAX` bytes, which also limits the context before a match.
  */
-import type { LineBlock } from './line-assembly.ts'
+import { lineEnd, type LineBlock, NEWLINE } from './line-assembly.ts'
 
-const NEWLINE = 10
 /** Maximum of the context before a match. */
 export const CONTEXT_BYTES_MAX = 1 << 20
 
@@ -40,12 +39,6 @@ export function countLines(base: Buffer, from: number, to: number): number {
   let count = 0
   for (let at = from; at < to; count++) at = lineEnd(base, at, to)
   return count
-}
-
-/** The position behind the line that begins at `at`. */
-function lineEnd(base: Buffer, at: number, to: number): number {
-  const newline = base.indexOf(NEWLINE, at)
-  return newline < 0 || newline >= to ? to : newline + 1
 }
 
 /** The begin, at least `from`, of the line that ends before `at`. */

@@ -21,7 +21,7 @@ export interface GrepOptions {
   /** Undefined selects every line. */
   readonly pattern: LinePattern | undefined
   readonly invert: boolean
-  /** LineBlock before and after each match. */
+  /** Number of lines before and after each match. */
   readonly context: number
 }
 

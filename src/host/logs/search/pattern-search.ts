@@ -9,8 +9,8 @@
  */
 import { isAscii } from 'node:buffer'
 import { RE2JS } from 're2js'
+import { lineEnd, NEWLINE } from './line-assembly.ts'
 
-const NEWLINE = 10
 const CARRIAGE_RETURN = 13
 /** Small, because the lines of a matching block are tested twice. */
 const BLOCK_BYTES = 4096
@@ -112,11 +112,6 @@ function blockEnd(lines: Buffer, at: number): number {
   if (lines.length - at <= BLOCK_BYTES) return lines.length
   const newline = lines.lastIndexOf(NEWLINE, at + BLOCK_BYTES - 1)
   return newline >= at ? newline + 1 : lineEnd(lines, at + BLOCK_BYTES, lines.length)
-}
-
-function lineEnd(lines: Buffer, at: number, to: number): number {
-  const newline = lines.indexOf(NEWLINE, at)
-  return newline < 0 ? to : newline + 1
 }
 
 function withoutReturns(block: string): string {

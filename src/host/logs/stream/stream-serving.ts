@@ -128,7 +128,10 @@ export async function* readOnce<S extends FiniteSource>(
 }
 
 /** The chunks of a step. */
-async function* chunksOf(sourceStep: SourceStep, { encoder, stage }: ServeStreamOptions<never>): AsyncGenerator<Buffer> {
+async function* chunksOf(
+  sourceStep: SourceStep,
+  { encoder, stage }: ServeStreamOptions<never>,
+): AsyncGenerator<Buffer> {
   const { step } = sourceStep
   if (step.kind === 'shared' || step.kind === 'private') {
     if (stage) yield* stage.take({ ...sourceStep, step })
