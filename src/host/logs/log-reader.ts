@@ -81,7 +81,8 @@ export class TaskLogReader implements FiniteSource {
     const turn = giveWay()
     if (turn) await turn
     const openFile = this.#open(logs, position, after)
-    if (!openFile) return after === undefined ? undefined : this.#positionAfter(logs, position) // removed by a rotation since the listing
+    // Undefined if a rotation removed the file since the listing.
+    if (!openFile) return after === undefined ? undefined : this.#positionAfter(logs, position)
     try {
       let offset = position.offset
       let next: LogPosition | undefined

@@ -53,7 +53,7 @@ export interface LogStart {
   readonly after?: number
 }
 
-/** What is notice first, as a step. */
+/** A notice as a step. */
 export function eventStep({ event, offset }: NonNullable<LogStart['notice']>): EventStep {
   return event === 'deleted' ? { kind: event, offset } : { kind: event }
 }

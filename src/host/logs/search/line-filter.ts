@@ -162,8 +162,8 @@ export class LineFilter<P> {
         const matches = matchesOf(rest, index)
         const at: number =
           matches.length < 2 * SLICE_MATCHES_MAX ? rest.to : (matches[2 * SLICE_MATCHES_MAX - 1] ?? rest.to)
-        const [lines, behind]: readonly (LineBlock<P> | undefined)[] = at < rest.to ? splitLines(rest, at) : [rest]
-        if (lines) this.#selection.take(lines, matches)
+        const [lines, behind]: [LineBlock<P>, LineBlock<P>?] = at < rest.to ? splitLines(rest, at) : [rest]
+        this.#selection.take(lines, matches)
         rest = behind
         if (rest || index < blocks.length - 1) yield
       }

@@ -37,8 +37,8 @@ class LogLines {
   readonly #paths = new Map<FileMark, string>()
   #current: FileMark | undefined
 
-  constructor(choice: GrepOptions, after: number) {
-    this.filter = new LineFilter({ ...choice, after })
+  constructor(options: GrepOptions, after: number) {
+    this.filter = new LineFilter({ ...options, after })
   }
 
   get undecided(): FileMark[] {
@@ -104,23 +104,23 @@ const LATE_MAX = 8
 
 export class LineStage implements StreamStage {
   readonly #encoder: StreamEncoder
-  readonly #choice: GrepOptions
+  readonly #options: GrepOptions
   readonly #logs = new Map<number, LogLines>()
   /** Late bytes are separate lines. */
   readonly #late = new Map<FileMark, LogLines>()
   /** Two alternating buffers: a chunk stays valid until the second chunk after it is requested. */
   #buffers: [Buffer, Buffer] = [NOTHING, NOTHING]
-  #turn: 0 | 1 = 0
+  #slot: 0 | 1 = 0
   #progress = false
 
-  constructor(encoder: StreamEncoder, choice: GrepOptions) {
+  constructor(encoder: StreamEncoder, options: GrepOptions) {
     this.#encoder = encoder
-    this.#choice = choice
+    this.#options = options
   }
 
   /** Context lines from before a cursor apply to the next lines of the log, in any of its files. */
   begin(source: StreamSource): void {
-    for (const { log, after } of source.marks()) this.#logs.set(log, new LogLines(this.#choice, after))
+    for (const { log, after } of source.marks()) this.#logs.set(log, new LogLines(this.#options, after))
     this.#encoder.begin({ marks: () => this.#marksWith(source.marks()) })
   }
 
@@ -169,7 +169,7 @@ export class LineStage implements StreamStage {
     const known = this.#logs.get(mark.log)
     if (known?.isOlder(mark)) return this.#lateLinesOf(mark)
     if (known) return known
-    const made = new LogLines(this.#choice, 0)
+    const made = new LogLines(this.#options, 0)
     this.#logs.set(mark.log, made)
     return made
   }
@@ -177,7 +177,7 @@ export class LineStage implements StreamStage {
   #lateLinesOf(mark: FileMark): LogLines {
     const known = this.#late.get(mark)
     if (known) return known
-    const made = new LogLines(this.#choice, 0)
+    const made = new LogLines(this.#options, 0)
     this.#late.set(mark, made)
     for (const [old, lines] of this.#late) {
       if (this.#late.size <= LATE_MAX) break
@@ -230,8 +230,8 @@ export class LineStage implements StreamStage {
   }
 
   #buffer(bytes: number): Buffer {
-    this.#turn = this.#turn === 0 ? 1 : 0
-    if (this.#buffers[this.#turn].length < bytes) this.#buffers[this.#turn] = Buffer.allocUnsafeSlow(bytes)
-    return this.#buffers[this.#turn]
+    this.#slot = this.#slot === 0 ? 1 : 0
+    if (this.#buffers[this.#slot].length < bytes) this.#buffers[this.#slot] = Buffer.allocUnsafeSlow(bytes)
+    return this.#buffers[this.#slot]
   }
 }

@@ -69,12 +69,12 @@ interface FollowStreamOptions extends ServeStreamOptions<FollowSource> {
 export async function* follow(options: FollowStreamOptions): AsyncGenerator<Chunk> {
   const { followers, call, encoder, stage } = options
   const opened = await followers.enter(() => options.open(encoder.lease))
-  const followed = opened.source
-  const onAbort = () => followed.wake()
+  const source = opened.source
+  const onAbort = () => source.wake()
   call.signal.addEventListener('abort', onAbort)
   const heartbeat = new Heartbeat()
-  encoder.begin(followed)
-  stage?.begin(followed)
+  encoder.begin(source)
+  stage?.begin(source)
   try {
     yield options.head(opened)
     // With cursors, the client gets one before the first data.
@@ -84,23 +84,23 @@ export async function* follow(options: FollowStreamOptions): AsyncGenerator<Chun
         yield stage ? stage.heartbeat() : encoder.heartbeat
         encoder.lease.returnBuffers()
       }
-      const sourceStep = await followed.step(encoder.labelBytes)
+      const sourceStep = await source.step(encoder.labelBytes)
       const { step } = sourceStep
       if (step.kind === 'over') break
       if ((step.kind === 'shared' || step.kind === 'private') && !stage) yield encoder.step(step, sourceStep)
       else if (step.kind !== 'end') yield* chunksOf(sourceStep, options)
-      else if (!options.ended?.()) await followed.sleepUntil(heartbeat.dueAtMs)
-      else if (followed.drained()) break
+      else if (!options.ended?.()) await source.sleepUntil(heartbeat.dueAtMs)
+      else if (source.drained()) break
       // There is more data: yield before the next step.
       else await nextTurn()
     }
     if (stage && !call.signal.aborted) yield* stage.finish()
   } finally {
     call.signal.removeEventListener('abort', onAbort)
-    followed.release()
+    source.release()
     stage?.close()
     encoder.lease.dropBuffers()
-    followers.leave(followed)
+    followers.leave(source)
   }
 }
 
