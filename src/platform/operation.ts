@@ -286,7 +286,7 @@ export function admit(operation: AnyOperation, input: unknown, identity: Identit
 }
 
 /** An answer under way, as what checks its caller again knows it. */
-export interface RightsHolder {
+export interface PermissionHolder {
   /** Judges its caller with the present identity. Throws a Refusal when it has no right to the answer any more. */
   renew(identity: Identity): void
   /** Ends the answer. It is not called again after this. */
@@ -294,11 +294,11 @@ export interface RightsHolder {
 }
 
 /** What checks callers again while their answers last. */
-export interface KeepsRights {
+export interface PermissionWatcher {
   /** Checks this caller from now on; returns how to stop. */
-  keep(token: string | undefined, remote: string | undefined, holder: RightsHolder): () => void
+  keep(token: string | undefined, remote: string | undefined, holder: PermissionHolder): () => void
   /** The same for an answer that has an end: as often once it lasts, at next to no cost where it is over at once. */
-  keepLong(token: string | undefined, remote: string | undefined, holder: RightsHolder): () => void
+  keepLong(token: string | undefined, remote: string | undefined, holder: PermissionHolder): () => void
 }
 
 /** Who is calling. */
@@ -306,16 +306,16 @@ export interface Callers {
   /** Who a token names. Throws a Refusal when it names nobody. */
   resolve(token: string | undefined, remote: string | undefined): Identity | Promise<Identity>
   /** Absent where the caller cannot be judged again. */
-  readonly rights?: KeepsRights | undefined
+  readonly rights?: PermissionWatcher | undefined
 }
 
 /** A call before it is known who makes it: `identity` is set by `invoke`. */
-export interface ArrivedCall extends Call {
+export interface IncomingCall extends Call {
   identity: Identity
 }
 
 /** How a transport answers one call. */
-export interface Answering {
+export interface CallResponder {
   /**
    * The caller is authorised; nothing was done yet. Throws a Refusal when nothing endless may begin any more. A long poll
    * lasts as endless answers do.
@@ -333,8 +333,8 @@ export interface Answering {
  */
 export async function invoke(
   operation: AnyOperation,
-  call: ArrivedCall,
-  answering: Answering,
+  call: IncomingCall,
+  answering: CallResponder,
   callers: Callers,
   asserted?: Identity,
 ): Promise<void> {
@@ -368,11 +368,11 @@ export async function invoke(
  */
 function keepRights(
   operation: AnyOperation,
-  { call, found, input }: { input: unknown; call: ArrivedCall; found?: { readonly about: unknown } },
-  answering: Answering,
-  rights: KeepsRights | undefined,
+  { call, found, input }: { input: unknown; call: IncomingCall; found?: { readonly about: unknown } },
+  answering: CallResponder,
+  rights: PermissionWatcher | undefined,
 ): (() => void) | undefined {
-  const holder: RightsHolder = {
+  const holder: PermissionHolder = {
     renew(identity) {
       if (found) operation.authorize(input, identity, found.about)
       else admit(operation, input, identity)

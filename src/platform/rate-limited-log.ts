@@ -6,7 +6,7 @@ import { type Fields, type Logger, LogOnce } from './log.ts'
 
 const QUIET_MS = 60_000
 
-export class Complaints {
+export class RateLimitedLogger {
   readonly #logger: Logger
   readonly #kinds = new LogOnce({ everyMs: QUIET_MS })
 

@@ -68,7 +68,7 @@ export class Scheduler {
     const line = this.#lines.shift()
     const next = line?.take()
     if (!line || !next) return
-    if (line.hasWaiting) this.#lines.push(line)
+    if (line.hasWork) this.#lines.push(line)
     if (next.isWhole) this.#beganMs = Number.NEGATIVE_INFINITY
     next.resume()
     // Behind what that one does first, so that its time counts.
@@ -85,7 +85,7 @@ export class Line {
     this.#scheduler = scheduler
   }
 
-  get hasWaiting(): boolean {
+  get hasWork(): boolean {
     return this.#waiting.length > 0
   }
 
@@ -119,13 +119,13 @@ export class Line {
 
 /** Of this process: there is one event loop. */
 export const scheduler: Scheduler = new Scheduler()
-const others = scheduler.line()
+const others = scheduler.queue()
 
 /**
  * For a loop that may be long, between two of its pieces. Undefined: go on. Otherwise resolves in a later turn; what was
  * read before may be of an earlier state then.
  */
-export function giveWay(): Promise<void> | undefined {
+export function yieldIfDue(): Promise<void> | undefined {
   return others.enter()
 }
 

@@ -1,5 +1,5 @@
 /** How much each of many senders may send: a sum that fills up at a steady rate, up to a limit (token bucket). */
-export class Allowance {
+export class TokenBuckets {
   readonly #perSecond: number
   readonly #most: number
   readonly #now: () => number

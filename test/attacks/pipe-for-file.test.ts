@@ -25,7 +25,10 @@ for (const name of ['client/state.json', 'client/collected.json', 'client/run', 
   test(`${name} is a pipe: the start ends and names it`, { timeout: 280_000 }, async (t) => {
     const directory = workDirectory(t)
     putPipe(join(directory, name))
-    await assert.rejects(agentHere(t, [...DEV, directory]), new RegExp(`${directory}/${name}.* is (no|not a) regular file`))
+    await assert.rejects(
+      agentHere(t, [...DEV, directory]),
+      new RegExp(`${directory}/${name}.* is (no|not a) regular file`),
+    )
   })
 }
 

@@ -8,7 +8,7 @@
  * Names are not trusted: a manifest is opened without following links and without waiting for a pipe's writer, and it is
  * read only if it is a regular file within the size limit.
  */
-import { giveWay } from '../../platform/scheduler.ts'
+import { yieldIfDue } from '../../platform/scheduler.ts'
 import { closeSync, constants, fstatSync, lstatSync, openSync, readSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { isErrno, errnoOf } from '../../platform/errors.ts'
@@ -240,7 +240,7 @@ export async function forEachYielding<T>(
   for (const item of items) {
     if (signal?.aborted) return
     each(item)
-    const turn = giveWay()
+    const turn = yieldIfDue()
     if (turn) await turn
   }
 }

@@ -36,7 +36,7 @@ function readInline(fd: number, buffer: Buffer, at: number, length: number, posi
 
 /** Smaller chunks do not yield. */
 const TURN_CHUNK_BYTES_MIN = 4096
-const line = scheduler.line()
+const line = scheduler.queue()
 
 /**
  * Yields the event loop, if due, after a chunk of `bytes`; the caller awaits the result. Synchronous reads, and writes that

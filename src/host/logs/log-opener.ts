@@ -1,5 +1,5 @@
 /** Opens the logs of a request at their start positions, to follow them or to read them once. */
-import { giveWay } from '../../platform/scheduler.ts'
+import { yieldIfDue } from '../../platform/scheduler.ts'
 import type { Allocation, AllocationTable } from '../allocations/allocation.ts'
 import type { BufferLease } from '../files/buffers.ts'
 import type { Followers } from './follow/followers.ts'
@@ -73,7 +73,7 @@ export class LogOpener {
   /** `names` lists the log directory. */
   async #startOfLog(logs: LogFiles, names: readonly string[]): Promise<LogStart | undefined> {
     // Finding the start positions of hundreds of logs takes long enough to yield in between.
-    const turn = giveWay()
+    const turn = yieldIfDue()
     if (turn) await turn
     const { at, signal } = this.#request
     signal.throwIfAborted()

@@ -1,5 +1,5 @@
 /** Reads logs once, each from its start position to its current end. */
-import { giveWay } from '../../platform/scheduler.ts'
+import { yieldIfDue } from '../../platform/scheduler.ts'
 import type { BufferLease } from '../files/buffers.ts'
 import { type FileMark, markAt } from './locate/resume-cursor.ts'
 import { eventStep, type LogStart } from './follow/log-cursor.ts'
@@ -78,7 +78,7 @@ export class TaskLogReader implements FiniteSource {
     labelBytes: () => number,
     after: number | undefined,
   ): AsyncGenerator<SourceStep, LogPosition | undefined> {
-    const turn = giveWay()
+    const turn = yieldIfDue()
     if (turn) await turn
     const openFile = this.#open(logs, position, after)
     // Undefined if a rotation removed the file since the listing.

@@ -16,7 +16,7 @@ import { LineMatcher } from './line-matchers.ts'
 import type { LinePattern } from './line-pattern.ts'
 import { countLines, LineSelection } from './line-selection.ts'
 
-const queue = scheduler.line()
+const queue = scheduler.queue()
 
 /** Maximum of `grep_context`. */
 export const CONTEXT_LINES_MAX = 100
